@@ -1,0 +1,55 @@
+# Thin: each target names the scripts in .ci and the presets that do the work. `make help` lists them.
+SHELL := /bin/bash
+PYTHON := .venv/bin/python
+SERVER := build/release/counterweight-server
+export PATH := $(CURDIR)/.venv/bin:$(CURDIR)/.tools/prometheus:$(PATH)
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test build serve bench lint format proto clean
+
+help: ## List the targets
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
+	@echo
+	@echo 'CUDA=1 fetches a CUDA compiler and builds for GPUs, CUDA=0 never does. TORCH=1 adds the tests and'
+	@echo 'benchmarks that need torch (5 GB). ARGS="..." are the flags of make serve.'
+
+demo: ## From a fresh Debian 12 to a server correcting real rollouts, with a table and a chart
+	@echo 'demo: step 1 of 3: packages'
+	@.ci/setup
+	@echo 'demo: step 2 of 3: building the server'
+	@.ci/build release counterweight-server
+	@echo 'demo: step 3 of 3: correcting real rollouts'
+	@$(PYTHON) tests/demo/demo.py --server $(SERVER)
+
+test: ## From a fresh Debian 12 to all tests, at both ends of the Python dependencies
+	@.ci/test
+
+build: ## The server, tests and benchmarks in build/release
+	@.ci/setup
+	@.ci/build release
+
+serve: ## Build and run the server; ARGS="--listen=localhost:50051" gives it flags
+	@.ci/setup
+	@.ci/build release counterweight-server
+	@exec $(SERVER) $(ARGS)
+
+bench: ## Time per token against memcpy and eager torch
+	@.ci/setup torch
+	@.ci/build release
+	@set -e; for b in build/release/benchmark/*; do if [ -x "$$b" ]; then echo "bench: $$b"; "$$b"; fi; done
+	@set -e; for b in tests/benchmark/bench*.py; do if [ -f "$$b" ]; then echo "bench: $$b"; .venv-torch/bin/python "$$b"; fi; done
+
+lint: ## Formatting, clang-tidy, buf, ruff, mypy, layers, generated code
+	@.ci/setup lint gen
+	@.ci/lint
+
+format: ## Format C++, CUDA, Python and proto files in place
+	@.ci/setup lint
+	@.ci/lint --fix
+
+proto: ## Regenerate the Python client's protobuf code
+	@.ci/setup gen
+	@.ci/generate
+
+clean: ## Remove build; the environments .venv* and .tools stay
+	rm -rf build

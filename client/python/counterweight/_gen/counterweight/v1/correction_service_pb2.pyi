@@ -1,0 +1,233 @@
+from ...counterweight.v1 import method_pb2 as _method_pb2
+from ...counterweight.v1 import tensor_pb2 as _tensor_pb2
+from google.protobuf.internal import containers as _containers
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from typing import ClassVar as _ClassVar, Iterable as _Iterable, Mapping as _Mapping, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class CorrectRequest(_message.Message):
+    __slots__ = ("request_id", "labels", "layout", "tensors", "method", "outputs", "non_finite_policy", "seed", "global_counts", "group_ids", "trajectory_ids", "version_spans")
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    LABELS_FIELD_NUMBER: _ClassVar[int]
+    LAYOUT_FIELD_NUMBER: _ClassVar[int]
+    TENSORS_FIELD_NUMBER: _ClassVar[int]
+    METHOD_FIELD_NUMBER: _ClassVar[int]
+    OUTPUTS_FIELD_NUMBER: _ClassVar[int]
+    NON_FINITE_POLICY_FIELD_NUMBER: _ClassVar[int]
+    SEED_FIELD_NUMBER: _ClassVar[int]
+    GLOBAL_COUNTS_FIELD_NUMBER: _ClassVar[int]
+    GROUP_IDS_FIELD_NUMBER: _ClassVar[int]
+    TRAJECTORY_IDS_FIELD_NUMBER: _ClassVar[int]
+    VERSION_SPANS_FIELD_NUMBER: _ClassVar[int]
+    request_id: str
+    labels: Labels
+    layout: _tensor_pb2.Layout
+    tensors: _containers.RepeatedCompositeFieldContainer[_tensor_pb2.Tensor]
+    method: _method_pb2.Method
+    outputs: _containers.RepeatedScalarFieldContainer[_tensor_pb2.TensorRole]
+    non_finite_policy: _tensor_pb2.NonFinitePolicy
+    seed: int
+    global_counts: GlobalCounts
+    group_ids: _containers.RepeatedScalarFieldContainer[int]
+    trajectory_ids: _containers.RepeatedScalarFieldContainer[int]
+    version_spans: _containers.RepeatedCompositeFieldContainer[VersionSpan]
+    def __init__(self, request_id: _Optional[str] = ..., labels: _Optional[_Union[Labels, _Mapping]] = ..., layout: _Optional[_Union[_tensor_pb2.Layout, _Mapping]] = ..., tensors: _Optional[_Iterable[_Union[_tensor_pb2.Tensor, _Mapping]]] = ..., method: _Optional[_Union[_method_pb2.Method, _Mapping]] = ..., outputs: _Optional[_Iterable[_Union[_tensor_pb2.TensorRole, str]]] = ..., non_finite_policy: _Optional[_Union[_tensor_pb2.NonFinitePolicy, str]] = ..., seed: _Optional[int] = ..., global_counts: _Optional[_Union[GlobalCounts, _Mapping]] = ..., group_ids: _Optional[_Iterable[int]] = ..., trajectory_ids: _Optional[_Iterable[int]] = ..., version_spans: _Optional[_Iterable[_Union[VersionSpan, _Mapping]]] = ...) -> None: ...
+
+class CorrectResponse(_message.Message):
+    __slots__ = ("request_id", "tensors", "loss", "metrics", "rules", "non_finite_tokens", "numerics_version", "backend", "timing", "warnings")
+    class MetricsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: float
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[float] = ...) -> None: ...
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    TENSORS_FIELD_NUMBER: _ClassVar[int]
+    LOSS_FIELD_NUMBER: _ClassVar[int]
+    METRICS_FIELD_NUMBER: _ClassVar[int]
+    RULES_FIELD_NUMBER: _ClassVar[int]
+    NON_FINITE_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    NUMERICS_VERSION_FIELD_NUMBER: _ClassVar[int]
+    BACKEND_FIELD_NUMBER: _ClassVar[int]
+    TIMING_FIELD_NUMBER: _ClassVar[int]
+    WARNINGS_FIELD_NUMBER: _ClassVar[int]
+    request_id: str
+    tensors: _containers.RepeatedCompositeFieldContainer[_tensor_pb2.Tensor]
+    loss: float
+    metrics: _containers.ScalarMap[str, float]
+    rules: _containers.RepeatedCompositeFieldContainer[RuleSummary]
+    non_finite_tokens: int
+    numerics_version: int
+    backend: str
+    timing: Timing
+    warnings: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, request_id: _Optional[str] = ..., tensors: _Optional[_Iterable[_Union[_tensor_pb2.Tensor, _Mapping]]] = ..., loss: _Optional[float] = ..., metrics: _Optional[_Mapping[str, float]] = ..., rules: _Optional[_Iterable[_Union[RuleSummary, _Mapping]]] = ..., non_finite_tokens: _Optional[int] = ..., numerics_version: _Optional[int] = ..., backend: _Optional[str] = ..., timing: _Optional[_Union[Timing, _Mapping]] = ..., warnings: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class RuleSummary(_message.Message):
+    __slots__ = ("name", "dropped_tokens", "dropped_sequences")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    DROPPED_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    DROPPED_SEQUENCES_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    dropped_tokens: int
+    dropped_sequences: int
+    def __init__(self, name: _Optional[str] = ..., dropped_tokens: _Optional[int] = ..., dropped_sequences: _Optional[int] = ...) -> None: ...
+
+class Timing(_message.Message):
+    __slots__ = ("decode_seconds", "queue_seconds", "compute_seconds", "encode_seconds")
+    DECODE_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    COMPUTE_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    ENCODE_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    decode_seconds: float
+    queue_seconds: float
+    compute_seconds: float
+    encode_seconds: float
+    def __init__(self, decode_seconds: _Optional[float] = ..., queue_seconds: _Optional[float] = ..., compute_seconds: _Optional[float] = ..., encode_seconds: _Optional[float] = ...) -> None: ...
+
+class Labels(_message.Message):
+    __slots__ = ("run", "replica", "policy_version")
+    RUN_FIELD_NUMBER: _ClassVar[int]
+    REPLICA_FIELD_NUMBER: _ClassVar[int]
+    POLICY_VERSION_FIELD_NUMBER: _ClassVar[int]
+    run: str
+    replica: str
+    policy_version: int
+    def __init__(self, run: _Optional[str] = ..., replica: _Optional[str] = ..., policy_version: _Optional[int] = ...) -> None: ...
+
+class GlobalCounts(_message.Message):
+    __slots__ = ("num_tokens", "num_sequences", "num_kept_tokens", "num_ranks", "weight_sum")
+    NUM_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    NUM_SEQUENCES_FIELD_NUMBER: _ClassVar[int]
+    NUM_KEPT_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    NUM_RANKS_FIELD_NUMBER: _ClassVar[int]
+    WEIGHT_SUM_FIELD_NUMBER: _ClassVar[int]
+    num_tokens: int
+    num_sequences: int
+    num_kept_tokens: int
+    num_ranks: int
+    weight_sum: float
+    def __init__(self, num_tokens: _Optional[int] = ..., num_sequences: _Optional[int] = ..., num_kept_tokens: _Optional[int] = ..., num_ranks: _Optional[int] = ..., weight_sum: _Optional[float] = ...) -> None: ...
+
+class VersionSpan(_message.Message):
+    __slots__ = ("sequence", "start", "end", "policy_version")
+    SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    START_FIELD_NUMBER: _ClassVar[int]
+    END_FIELD_NUMBER: _ClassVar[int]
+    POLICY_VERSION_FIELD_NUMBER: _ClassVar[int]
+    sequence: int
+    start: int
+    end: int
+    policy_version: int
+    def __init__(self, sequence: _Optional[int] = ..., start: _Optional[int] = ..., end: _Optional[int] = ..., policy_version: _Optional[int] = ...) -> None: ...
+
+class CorrectStreamRequest(_message.Message):
+    __slots__ = ("header", "chunk")
+    HEADER_FIELD_NUMBER: _ClassVar[int]
+    CHUNK_FIELD_NUMBER: _ClassVar[int]
+    header: CorrectRequest
+    chunk: Chunk
+    def __init__(self, header: _Optional[_Union[CorrectRequest, _Mapping]] = ..., chunk: _Optional[_Union[Chunk, _Mapping]] = ...) -> None: ...
+
+class CorrectStreamResponse(_message.Message):
+    __slots__ = ("admission", "result", "chunk", "summary")
+    ADMISSION_FIELD_NUMBER: _ClassVar[int]
+    RESULT_FIELD_NUMBER: _ClassVar[int]
+    CHUNK_FIELD_NUMBER: _ClassVar[int]
+    SUMMARY_FIELD_NUMBER: _ClassVar[int]
+    admission: Admission
+    result: CorrectResponse
+    chunk: Chunk
+    summary: StreamSummary
+    def __init__(self, admission: _Optional[_Union[Admission, _Mapping]] = ..., result: _Optional[_Union[CorrectResponse, _Mapping]] = ..., chunk: _Optional[_Union[Chunk, _Mapping]] = ..., summary: _Optional[_Union[StreamSummary, _Mapping]] = ...) -> None: ...
+
+class Chunk(_message.Message):
+    __slots__ = ("tensor", "offset", "data")
+    TENSOR_FIELD_NUMBER: _ClassVar[int]
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
+    DATA_FIELD_NUMBER: _ClassVar[int]
+    tensor: int
+    offset: int
+    data: bytes
+    def __init__(self, tensor: _Optional[int] = ..., offset: _Optional[int] = ..., data: _Optional[bytes] = ...) -> None: ...
+
+class Admission(_message.Message):
+    __slots__ = ("reserved_bytes", "chunk_bytes")
+    RESERVED_BYTES_FIELD_NUMBER: _ClassVar[int]
+    CHUNK_BYTES_FIELD_NUMBER: _ClassVar[int]
+    reserved_bytes: int
+    chunk_bytes: int
+    def __init__(self, reserved_bytes: _Optional[int] = ..., chunk_bytes: _Optional[int] = ...) -> None: ...
+
+class StreamSummary(_message.Message):
+    __slots__ = ("received_bytes", "sent_bytes", "timing")
+    RECEIVED_BYTES_FIELD_NUMBER: _ClassVar[int]
+    SENT_BYTES_FIELD_NUMBER: _ClassVar[int]
+    TIMING_FIELD_NUMBER: _ClassVar[int]
+    received_bytes: int
+    sent_bytes: int
+    timing: Timing
+    def __init__(self, received_bytes: _Optional[int] = ..., sent_bytes: _Optional[int] = ..., timing: _Optional[_Union[Timing, _Mapping]] = ...) -> None: ...
+
+class ListMethodsRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class ListMethodsResponse(_message.Message):
+    __slots__ = ("methods",)
+    METHODS_FIELD_NUMBER: _ClassVar[int]
+    methods: _containers.RepeatedCompositeFieldContainer[_method_pb2.MethodInfo]
+    def __init__(self, methods: _Optional[_Iterable[_Union[_method_pb2.MethodInfo, _Mapping]]] = ...) -> None: ...
+
+class GetServerInfoRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class GetServerInfoResponse(_message.Message):
+    __slots__ = ("version", "revision", "numerics_version", "backend", "instruction_set", "threads", "devices", "limits", "dialects", "features")
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    REVISION_FIELD_NUMBER: _ClassVar[int]
+    NUMERICS_VERSION_FIELD_NUMBER: _ClassVar[int]
+    BACKEND_FIELD_NUMBER: _ClassVar[int]
+    INSTRUCTION_SET_FIELD_NUMBER: _ClassVar[int]
+    THREADS_FIELD_NUMBER: _ClassVar[int]
+    DEVICES_FIELD_NUMBER: _ClassVar[int]
+    LIMITS_FIELD_NUMBER: _ClassVar[int]
+    DIALECTS_FIELD_NUMBER: _ClassVar[int]
+    FEATURES_FIELD_NUMBER: _ClassVar[int]
+    version: str
+    revision: str
+    numerics_version: int
+    backend: str
+    instruction_set: str
+    threads: int
+    devices: _containers.RepeatedCompositeFieldContainer[Device]
+    limits: Limits
+    dialects: _containers.RepeatedScalarFieldContainer[str]
+    features: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, version: _Optional[str] = ..., revision: _Optional[str] = ..., numerics_version: _Optional[int] = ..., backend: _Optional[str] = ..., instruction_set: _Optional[str] = ..., threads: _Optional[int] = ..., devices: _Optional[_Iterable[_Union[Device, _Mapping]]] = ..., limits: _Optional[_Union[Limits, _Mapping]] = ..., dialects: _Optional[_Iterable[str]] = ..., features: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class Device(_message.Message):
+    __slots__ = ("index", "name", "memory_bytes")
+    INDEX_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    MEMORY_BYTES_FIELD_NUMBER: _ClassVar[int]
+    index: int
+    name: str
+    memory_bytes: int
+    def __init__(self, index: _Optional[int] = ..., name: _Optional[str] = ..., memory_bytes: _Optional[int] = ...) -> None: ...
+
+class Limits(_message.Message):
+    __slots__ = ("max_message_bytes", "max_tokens", "max_sequences", "max_rules")
+    MAX_MESSAGE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    MAX_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    MAX_SEQUENCES_FIELD_NUMBER: _ClassVar[int]
+    MAX_RULES_FIELD_NUMBER: _ClassVar[int]
+    max_message_bytes: int
+    max_tokens: int
+    max_sequences: int
+    max_rules: int
+    def __init__(self, max_message_bytes: _Optional[int] = ..., max_tokens: _Optional[int] = ..., max_sequences: _Optional[int] = ..., max_rules: _Optional[int] = ...) -> None: ...

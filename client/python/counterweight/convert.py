@@ -1,0 +1,194 @@
+"""Between the public dataclasses and the proto messages of the same field names."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from numbers import Real
+from typing import Any, TypeVar
+
+import numpy as np
+from google.protobuf import struct_pb2
+from google.protobuf.message import Message
+
+from counterweight import config, info, result
+from counterweight._gen.counterweight.v1 import method_pb2
+
+T = TypeVar("T")
+
+# Dataclasses and enums by the name of their proto twin.
+_DATACLASSES: dict[str, type[Any]] = {
+    cls.__name__: cls
+    for cls in (
+        config.CorrectionConfig,
+        config.ImportanceWeight,
+        config.KlPenalty,
+        config.PolicyLoss,
+        config.RejectionRule,
+        info.Device,
+        info.Limits,
+        info.MethodInfo,
+        info.ParameterInfo,
+        result.RuleSummary,
+        result.Timing,
+    )
+}
+_DATACLASSES["GetServerInfoResponse"] = info.ServerInfo
+_ENUMS: dict[str, type[config._Choice]] = {
+    cls.__name__: cls
+    for cls in (
+        config.Aggregation,
+        config.Bound,
+        config.Estimator,
+        config.KlEstimator,
+        config.Level,
+        config.LossAggregation,
+        config.LossDenominator,
+        config.NonFinitePolicy,
+        config.RatioSource,
+        config.RuleCondition,
+        config.RuleEffect,
+        config.RuleEvaluation,
+        config.Surrogate,
+    )
+}
+
+
+def method_to_proto(method: config.Method) -> method_pb2.Method:
+    """The wire's form of what ``method=`` takes.
+
+    Raises:
+        TypeError: It, or a value inside, is of a type that the wire cannot carry.
+        ValueError: A choice that does not exist.
+    """
+    message = method_pb2.Method()
+    if isinstance(method, str):
+        message.preset.name = method
+    elif isinstance(method, config.Preset):
+        message.preset.name = method.name
+        for name, value in method.parameters.items():
+            message.preset.parameters[name] = _number(f"Preset parameter {name}", value)
+    elif isinstance(method, config.CorrectionConfig):
+        message.config.SetInParent()
+        _fill("config", method, message.config)
+    elif isinstance(method, config.Dialect):
+        message.dialect.system = method.system
+        message.dialect.ignore_unknown_fields = method.ignore_unknown_fields
+        message.dialect.block.SetInParent()
+        _fill_struct("block", method.block, message.dialect.block)
+    else:
+        raise TypeError(
+            "method must be a preset's name, Preset, CorrectionConfig or Dialect, "
+            f"not {type(method).__name__}"
+        )
+    return message
+
+
+def enum_to_proto(path: str, value: str, descriptor: Any) -> Any:
+    """The number of the choice ``value``, an enum's member or its text, by an EnumDescriptor."""
+    prefix = _prefix(descriptor)
+    number = descriptor.values_by_name.get(prefix + str(value).upper())
+    if number is None or number.number == 0:
+        choices = [v.name[len(prefix) :].lower() for v in descriptor.values[1:]]
+        raise ValueError(f"{path} must be one of {', '.join(choices)}; got {value!r}")
+    return number.number
+
+
+def from_proto(message: Message, cls: type[T]) -> T:
+    """The dataclass that mirrors ``message``; absent fields become None."""
+    return cls(**{f.name: _value(message, f.name) for f in fields(cls)})  # type: ignore[arg-type]
+
+
+def _value(message: Message, name: str) -> Any:
+    descriptor = message.DESCRIPTOR.fields_by_name[name]
+    value = getattr(message, name)
+    if descriptor.has_presence and not message.HasField(name):
+        return None
+    if descriptor.enum_type is not None:
+        return _choice(descriptor.enum_type, value)
+    if isinstance(value, Message):
+        return from_proto(value, _DATACLASSES[value.DESCRIPTOR.name])
+    if isinstance(value, (str, int, float)):
+        return value
+    return tuple(
+        from_proto(v, _DATACLASSES[v.DESCRIPTOR.name]) if isinstance(v, Message) else v
+        for v in value
+    )
+
+
+def _choice(descriptor: Any, number: int) -> config._Choice | str | None:
+    """None for UNSPECIFIED; a newer server's choice that this client does not know, as text."""
+    if number == 0:
+        return None
+    if number not in descriptor.values_by_number:
+        return str(number)
+    text = descriptor.values_by_number[number].name[len(_prefix(descriptor)) :].lower()
+    return _ENUMS[descriptor.name](text)
+
+
+def _prefix(descriptor: Any) -> str:
+    return str(descriptor.values[0].name.removesuffix("UNSPECIFIED"))
+
+
+def _fill(path: str, source: Any, message: Message) -> None:
+    for f in fields(source):
+        value = getattr(source, f.name)
+        field_path = f"{path}.{f.name}"
+        descriptor = message.DESCRIPTOR.fields_by_name[f.name]
+        if value is None:
+            continue
+        if descriptor.enum_type is not None:
+            setattr(message, f.name, enum_to_proto(field_path, value, descriptor.enum_type))
+        elif descriptor.message_type is not None:
+            cls = _DATACLASSES[descriptor.message_type.name]
+            target = getattr(message, f.name)
+            if isinstance(target, Message):
+                target.SetInParent()
+                _fill(field_path, _checked(field_path, value, cls), target)
+            else:
+                for i, item in enumerate(value):
+                    item_path = f"{field_path}[{i}]"
+                    _fill(item_path, _checked(item_path, item, cls), target.add())
+        else:
+            setattr(message, f.name, value)
+
+
+def _checked(path: str, value: Any, cls: type[Any]) -> Any:
+    if not isinstance(value, cls):
+        raise TypeError(f"{path} must be a {cls.__name__}, not {type(value).__name__}")
+    return value
+
+
+def _number(path: str, value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, Real):
+        raise TypeError(f"{path} must be a number, not {type(value).__name__}")
+    return float(value)
+
+
+def _fill_struct(path: str, block: Any, message: struct_pb2.Struct) -> None:
+    if not isinstance(block, Mapping):
+        raise TypeError(f"{path} must be a mapping, not {type(block).__name__}")
+    for key, value in block.items():
+        if not isinstance(key, str):
+            raise TypeError(f"{path}: keys must be strings, not {type(key).__name__}")
+        _fill_value(f"{path}.{key}", value, message.fields[key])
+
+
+def _fill_value(path: str, value: Any, message: struct_pb2.Value) -> None:
+    if value is None:
+        message.null_value = struct_pb2.NULL_VALUE
+    elif isinstance(value, (bool, np.bool_)):
+        message.bool_value = bool(value)
+    elif isinstance(value, str):
+        message.string_value = str(value)
+    elif isinstance(value, Real):
+        message.number_value = float(value)
+    elif isinstance(value, Mapping):
+        message.struct_value.SetInParent()
+        _fill_struct(path, value, message.struct_value)
+    elif isinstance(value, Sequence) and not isinstance(value, (bytes, bytearray)):
+        message.list_value.SetInParent()
+        for i, item in enumerate(value):
+            _fill_value(f"{path}[{i}]", item, message.list_value.values.add())
+    else:
+        raise TypeError(f"{path}: a block cannot hold a {type(value).__name__}")

@@ -1,0 +1,108 @@
+"""What a server says about itself and its methods."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from counterweight.config import CorrectionConfig
+
+
+@dataclass(frozen=True)
+class ParameterInfo:
+    """A parameter of a named method.
+
+    Attributes:
+        name: Keyword of ``Preset``.
+        unit: "ratio" or "nats".
+        default_value: Value when absent.
+        description: Meaning, range included.
+    """
+
+    name: str
+    unit: str
+    default_value: float
+    description: str
+
+
+@dataclass(frozen=True)
+class MethodInfo:
+    """A row of the methods table.
+
+    Attributes:
+        name: Name for ``method=`` and ``Preset``.
+        origin: Where it comes from: "counterweight", "verl", "trl", "skyrl", "openrlhf".
+        origin_name: What that system calls it; may be empty.
+        summary: One sentence.
+        reference: Paper or document that defines it.
+        config: The method spelled out, with default parameters.
+        parameters: What ``Preset`` may set.
+    """
+
+    name: str
+    origin: str
+    origin_name: str
+    summary: str
+    reference: str
+    config: CorrectionConfig
+    parameters: tuple[ParameterInfo, ...]
+
+
+@dataclass(frozen=True)
+class Device:
+    """An accelerator.
+
+    Attributes:
+        index: As the driver counts.
+        name: As the driver tells.
+        memory_bytes: Memory, bytes.
+    """
+
+    index: int
+    name: str
+    memory_bytes: int
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a request may ask for; all inclusive.
+
+    Attributes:
+        max_message_bytes: Bytes of one message, decompressed.
+        max_tokens: Positions of one request, masked ones included.
+        max_sequences: Sequences of one request.
+        max_rules: Rejection rules of one configuration.
+    """
+
+    max_message_bytes: int
+    max_tokens: int
+    max_sequences: int
+    max_rules: int
+
+
+@dataclass(frozen=True)
+class ServerInfo:
+    """The server's identity and limits.
+
+    Attributes:
+        version: Semantic version of the server.
+        revision: Source revision, or "unknown".
+        numerics_version: Changes when any bit of any answer changes.
+        backend: "cpu" or "cuda".
+        instruction_set: Of the CPU backend: "x86-64-v3", "x86-64-v4", "generic".
+        threads: Worker threads of the CPU backend.
+        devices: Accelerators in use; empty for the CPU backend.
+        limits: What a request may ask for.
+        dialects: Systems that ``Dialect`` may name.
+        features: Optional parts of the contract that this server honours.
+    """
+
+    version: str
+    revision: str
+    numerics_version: int
+    backend: str
+    instruction_set: str
+    threads: int
+    devices: tuple[Device, ...]
+    limits: Limits
+    dialects: tuple[str, ...]
+    features: tuple[str, ...]

@@ -1,0 +1,48 @@
+"""A small batch, and a fake server's answer to it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from counterweight._gen.counterweight.v1 import correction_service_pb2 as service_pb2
+from counterweight._gen.counterweight.v1 import tensor_pb2
+
+SHAPE = (2, 3)
+ROLLOUT = np.array([[-1, -2, -3], [-4, -5, -6]], np.float32)
+OLD = ROLLOUT + np.float32(0.5)
+MASK = np.array([[1, 1, 0], [1, 0, 0]], np.uint8)
+WEIGHTS = np.array([[1, 2, 0], [0.5, 0, 0]], "<f4")
+REASONS = np.array([[0, 1, 0], [0x8002, 0, 0]], "<u2")
+
+Request = service_pb2.CorrectRequest
+Response = service_pb2.CorrectResponse
+
+
+def answer(request: Request, context: Any) -> Response:
+    """All outputs, whatever was asked."""
+    response = Response(
+        request_id=request.request_id,
+        metrics={"kl": 0.25},
+        rules=[service_pb2.RuleSummary(name="mean_k3", dropped_tokens=2, dropped_sequences=1)],
+        non_finite_tokens=1,
+        numerics_version=7,
+        backend="cpu",
+        timing=service_pb2.Timing(compute_seconds=0.5),
+        warnings=["beware"],
+    )
+    response.tensors.add(role="TENSOR_ROLE_WEIGHTS", dtype="D_TYPE_F32", data=WEIGHTS.tobytes())
+    response.tensors.add(role="TENSOR_ROLE_KEEP_MASK", dtype="D_TYPE_U8", data=MASK.tobytes())
+    response.tensors.add(
+        role="TENSOR_ROLE_TOKEN_REASONS", dtype="D_TYPE_U16", data=REASONS.tobytes()
+    )
+    response.tensors.add(
+        role="TENSOR_ROLE_SEQUENCE_REASONS", dtype="D_TYPE_U16", data=b"\x01\x00\x02\x80"
+    )
+    return response
+
+
+def sent(request: Request, role: int) -> tensor_pb2.Tensor:
+    (tensor,) = [t for t in request.tensors if t.role == role]
+    return tensor

@@ -1,0 +1,399 @@
+"""What the client sends and how it shapes what comes back."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from fake_server import FakeServer
+from sample import MASK, OLD, REASONS, ROLLOUT, SHAPE, WEIGHTS, Request, Response, answer, sent
+
+import counterweight as cw
+from counterweight._gen.counterweight.v1 import correction_service_pb2 as service_pb2
+from counterweight._gen.counterweight.v1 import method_pb2, tensor_pb2
+
+
+def correct(client: cw.Client, **kwargs: Any) -> cw.Result[Any]:
+    arguments: dict[str, Any] = {
+        "rollout_log_probs": ROLLOUT,
+        "old_log_probs": OLD,
+        "response_mask": MASK,
+        "method": "token_tis",
+    }
+    return client.correct(**{**arguments, **kwargs})
+
+
+def test_padded_request(server: FakeServer, client: cw.Client) -> None:
+    correct(
+        client,
+        current_log_probs=OLD * 2,
+        ref_log_probs=OLD * 3,
+        advantages=OLD * 4,
+        method=cw.Preset("token_tis", upper=3.0),
+        outputs=("keep_mask", "sequence_reasons"),
+        run="run-1",
+        replica="r0",
+        policy_version=0,
+        request_id="mine",
+        non_finite="drop",
+        seed=0,
+        group_ids=np.array([5, -6]),
+    )
+    (request,) = server.requests
+    expected = Request(
+        request_id="mine",
+        labels=service_pb2.Labels(run="run-1", replica="r0", policy_version=0),
+        layout=tensor_pb2.Layout(padded=tensor_pb2.PaddedLayout(num_sequences=2, length=3)),
+        method=method_pb2.Method(
+            preset=method_pb2.Preset(name="token_tis", parameters={"upper": 3.0})
+        ),
+        outputs=["TENSOR_ROLE_KEEP_MASK", "TENSOR_ROLE_SEQUENCE_REASONS"],
+        non_finite_policy="NON_FINITE_POLICY_DROP",
+        seed=0,
+        group_ids=[5, -6],
+    )
+    for role, array in [
+        ("ROLLOUT_LOG_PROBS", ROLLOUT),
+        ("OLD_LOG_PROBS", OLD),
+        ("CURRENT_LOG_PROBS", OLD * 2),
+        ("REF_LOG_PROBS", OLD * 3),
+        ("ADVANTAGES", OLD * 4),
+        ("RESPONSE_MASK", MASK),
+    ]:
+        dtype = "D_TYPE_U8" if role == "RESPONSE_MASK" else "D_TYPE_F32"
+        expected.tensors.add(role=f"TENSOR_ROLE_{role}", dtype=dtype, data=array.tobytes())
+    assert request == expected
+    assert server.metadata[0]["user-agent"].startswith(f"counterweight-python/{cw.__version__}")
+
+
+def test_defaults_are_absent(server: FakeServer, client: cw.Client) -> None:
+    correct(client)
+    correct(client)
+    first, second = server.requests
+    assert not first.HasField("labels")
+    assert not first.HasField("seed")
+    assert list(first.outputs) == []
+    assert first.non_finite_policy == tensor_pb2.NON_FINITE_POLICY_REJECT
+    # A fresh request_id each time, so that nothing is taken for a retry.
+    assert re.fullmatch("[0-9a-f]{32}", first.request_id)
+    assert first.request_id != second.request_id
+
+
+def test_packed_request(server: FakeServer, client: cw.Client) -> None:
+    server.handler = answer
+    result = correct(
+        client,
+        rollout_log_probs=ROLLOUT.reshape(-1),
+        old_log_probs=OLD.reshape(-1),
+        response_mask=MASK.reshape(-1),
+        sequence_lengths=np.array([6, 0]),
+        padded_length=8,
+    )
+    layout = server.requests[0].layout
+    assert layout.packed == tensor_pb2.PackedLayout(sequence_lengths=[6, 0], padded_length=8)
+    assert result.weights.shape == (6,)
+    assert result.sequence_reasons.shape == (2,)
+
+
+def test_packed_without_sequences_is_packed(server: FakeServer, client: cw.Client) -> None:
+    empty = np.zeros(0, np.float32)
+    correct(
+        client,
+        rollout_log_probs=empty,
+        old_log_probs=empty,
+        response_mask=empty,
+        sequence_lengths=[],
+    )
+    assert server.requests[0].layout.WhichOneof("layout") == "packed"
+
+
+def test_result(server: FakeServer, client: cw.Client) -> None:
+    server.handler = answer
+    result = correct(client, request_id="mine")
+    np.testing.assert_array_equal(result.weights, WEIGHTS)
+    np.testing.assert_array_equal(result.keep_mask, MASK)
+    np.testing.assert_array_equal(result.token_reasons, REASONS)
+    np.testing.assert_array_equal(result.sequence_reasons, [1, 0x8002])
+    assert result.weights.dtype == np.float32
+    assert result.token_reasons.dtype == result.sequence_reasons.dtype == np.uint16
+    for array in (result.weights, result.keep_mask, result.token_reasons):
+        assert array.flags.writeable
+    assert result.loss is None
+    assert result.gradient is None
+    assert result.metrics == {"kl": 0.25}
+    assert result.rules == (cw.RuleSummary("mean_k3", 2, 1),)
+    assert result.non_finite_tokens == 1
+    assert result.warnings == ("beware",)
+    assert result.request_id == "mine"
+    assert result.numerics_version == 7
+    assert result.backend == "cpu"
+    assert result.timing == cw.Timing(0.0, 0.0, 0.5, 0.0)
+
+
+def test_what_was_not_answered_is_none(server: FakeServer, client: cw.Client) -> None:
+    server.handler = lambda request, _: Response(loss=float("nan"))
+    result = correct(client)
+    assert result.weights is None
+    assert result.keep_mask is None
+    assert result.loss is not None
+    assert np.isnan(result.loss)
+
+
+@pytest.mark.parametrize(
+    "dtype", ["bool", "uint8", "int8", "int32", "int64", "float16", "float32", "float64", ">i4"]
+)
+def test_keep_mask_has_the_masks_dtype(server: FakeServer, client: cw.Client, dtype: str) -> None:
+    server.handler = answer
+    mask = MASK.astype(dtype)
+    result = correct(client, response_mask=mask)
+    assert result.keep_mask.dtype == mask.dtype
+    np.testing.assert_array_equal(result.keep_mask, mask)
+    assert sent(server.requests[0], tensor_pb2.TENSOR_ROLE_RESPONSE_MASK).data == MASK.tobytes()
+
+
+@pytest.mark.parametrize(
+    ("convert", "dtype"),
+    [
+        (lambda a: a.astype(np.float16), "D_TYPE_F16"),
+        (lambda a: a.astype(np.float64), "D_TYPE_F32"),
+        (lambda a: a.astype(">f4"), "D_TYPE_F32"),
+        (np.asfortranarray, "D_TYPE_F32"),
+        (lambda a: np.repeat(a, 2, axis=1)[:, ::2], "D_TYPE_F32"),
+        (lambda a: np.broadcast_to(a, (1, *SHAPE))[0], "D_TYPE_F32"),
+    ],
+    ids=["float16", "float64", "big-endian", "fortran", "strided", "read-only"],
+)
+def test_log_probs_of_other_kinds(
+    server: FakeServer, client: cw.Client, convert: Callable[[Any], Any], dtype: str
+) -> None:
+    correct(client, rollout_log_probs=convert(ROLLOUT))
+    tensor = sent(server.requests[0], tensor_pb2.TENSOR_ROLE_ROLLOUT_LOG_PROBS)
+    assert tensor_pb2.DType.Name(tensor.dtype) == dtype
+    numpy_dtype = "<f2" if dtype == "D_TYPE_F16" else "<f4"
+    np.testing.assert_array_equal(np.frombuffer(tensor.data, numpy_dtype).reshape(SHAPE), ROLLOUT)
+
+
+def test_float64_beyond_float32_becomes_infinite_silently(
+    server: FakeServer, client: cw.Client
+) -> None:
+    correct(client, rollout_log_probs=np.full(SHAPE, -1e300))
+    tensor = sent(server.requests[0], tensor_pb2.TENSOR_ROLE_ROLLOUT_LOG_PROBS)
+    assert np.isneginf(np.frombuffer(tensor.data, "<f4")).all()
+
+
+@pytest.mark.parametrize("shape", [(0, 0), (0, 3), (3, 0)])
+def test_empty_batches(server: FakeServer, client: cw.Client, shape: tuple[int, int]) -> None:
+    server.handler = lambda request, _: Response(
+        tensors=[
+            tensor_pb2.Tensor(role="TENSOR_ROLE_WEIGHTS", dtype="D_TYPE_F32"),
+            tensor_pb2.Tensor(role="TENSOR_ROLE_KEEP_MASK", dtype="D_TYPE_U8"),
+        ]
+    )
+    array = np.zeros(shape, np.float32)
+    result = correct(
+        client, rollout_log_probs=array, old_log_probs=array, response_mask=array.astype(bool)
+    )
+    padded = server.requests[0].layout.padded
+    assert (padded.num_sequences, padded.length) == shape
+    assert result.weights.shape == result.keep_mask.shape == shape
+
+
+def test_contiguous_arrays_are_not_copied_before_the_join() -> None:
+    from counterweight import tensors
+
+    mask = MASK.astype(bool)
+    batch = tensors.read_batch({"rollout_log_probs": ROLLOUT}, mask, None, None)
+    for tensor, array in zip(batch.tensors, (ROLLOUT, mask), strict=True):
+        assert np.shares_memory(np.frombuffer(tensor.data, np.uint8), array)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (
+            {"old_log_probs": [[1.0]]},
+            "old_log_probs must be a numpy array or a torch tensor, not list",
+        ),
+        ({"response_mask": None}, "response_mask must be .* not NoneType"),
+        ({"old_log_probs": MASK}, "old_log_probs must be float32, .* not uint8"),
+        ({"old_log_probs": OLD.astype(complex)}, "old_log_probs must be .* not complex128"),
+        ({"response_mask": MASK.astype(str)}, "response_mask must be boolean, .* not <U3"),
+        ({"group_ids": [1.5, 2]}, "group_ids must be"),
+        ({"sequence_lengths": ["3"]}, None),
+        ({"outputs": "weights"}, "outputs must be a sequence"),
+        ({"method": None}, "method must be"),
+    ],
+)
+def test_type_errors_name_the_argument(
+    client: cw.Client, change: dict[str, Any], message: str | None
+) -> None:
+    if "sequence_lengths" in change:
+        flat = {"rollout_log_probs": ROLLOUT[0], "old_log_probs": OLD[0], "response_mask": MASK[0]}
+        change = {**change, **flat}
+        message = "sequence_lengths must be"
+    with pytest.raises(TypeError, match=message):
+        correct(client, **change)
+
+
+def test_shapes_are_all_reported(server: FakeServer, client: cw.Client) -> None:
+    with pytest.raises(cw.InvalidRequestError) as caught:
+        correct(
+            client,
+            rollout_log_probs=ROLLOUT[:1],
+            old_log_probs=OLD[0],
+            padded_length=3,
+        )
+    assert [v.field for v in caught.value.violations] == [
+        "old_log_probs",
+        "rollout_log_probs",
+        "padded_length",
+    ]
+    assert "(1, 3), but response_mask has (2, 3)" in str(caught.value)
+    assert server.requests == []
+
+
+def test_packed_arrays_must_be_flat(client: cw.Client) -> None:
+    with pytest.raises(cw.InvalidRequestError) as caught:
+        correct(client, sequence_lengths=[3, 3])
+    assert [v.field for v in caught.value.violations] == [
+        "rollout_log_probs",
+        "old_log_probs",
+        "response_mask",
+    ]
+
+
+@pytest.mark.parametrize("bad", [2, -1, 256, 0.5, float("nan")])
+def test_masks_that_a_byte_would_hide_are_refused(client: cw.Client, bad: float) -> None:
+    mask = MASK.astype(np.float64 if isinstance(bad, float) else np.int64)
+    mask[0, 0] = bad
+    with pytest.raises(cw.InvalidRequestError) as caught:
+        correct(client, response_mask=mask)
+    assert caught.value.violations == [cw.Violation("response_mask", "must hold only 0 and 1")]
+
+
+def test_unknown_outputs(client: cw.Client) -> None:
+    with pytest.raises(cw.InvalidRequestError) as caught:
+        correct(client, outputs=("weights", "mask"))
+    assert caught.value.violations[0].field == "outputs[1]"
+    with pytest.raises(cw.InvalidRequestError):
+        correct(client, outputs=())
+    with pytest.raises(ValueError, match="non_finite must be one of reject, drop, neutralize"):
+        correct(client, non_finite="ignore")
+
+
+def test_list_methods(server: FakeServer, client: cw.Client) -> None:
+    config = method_pb2.CorrectionConfig(
+        importance_weight=method_pb2.ImportanceWeight(
+            ratio_source="RATIO_SOURCE_OLD_ROLLOUT",
+            level="LEVEL_TOKEN",
+            bound="BOUND_TRUNCATE",
+            upper=2.0,
+        )
+    )
+    server.methods = service_pb2.ListMethodsResponse(
+        methods=[
+            method_pb2.MethodInfo(
+                name="token_tis",
+                origin="counterweight",
+                summary="Truncated.",
+                config=config,
+                parameters=[
+                    method_pb2.ParameterInfo(name="upper", unit="ratio", default_value=2.0)
+                ],
+            )
+        ]
+    )
+    assert client.list_methods() == [
+        cw.MethodInfo(
+            name="token_tis",
+            origin="counterweight",
+            origin_name="",
+            summary="Truncated.",
+            reference="",
+            config=cw.CorrectionConfig(
+                importance_weight=cw.ImportanceWeight(
+                    ratio_source=cw.RatioSource.OLD_ROLLOUT,
+                    level=cw.Level.TOKEN,
+                    bound=cw.Bound.TRUNCATE,
+                    upper=2.0,
+                )
+            ),
+            parameters=(cw.ParameterInfo("upper", "ratio", 2.0, ""),),
+        )
+    ]
+
+
+def test_server_info(server: FakeServer, client: cw.Client) -> None:
+    server.info = service_pb2.GetServerInfoResponse(
+        version="0.1.0",
+        backend="cuda",
+        threads=2,
+        devices=[service_pb2.Device(index=1, name="H200", memory_bytes=1 << 37)],
+        limits=service_pb2.Limits(max_tokens=64),
+        dialects=["verl"],
+    )
+    info = client.server_info()
+    assert info.backend == "cuda"
+    assert info.devices == (cw.Device(1, "H200", 1 << 37),)
+    assert info.limits == cw.Limits(0, 64, 0, 0)
+    assert info.dialects == ("verl",)
+    assert info.features == ()
+
+
+def test_threads_share_a_client(server: FakeServer, client: cw.Client) -> None:
+    def echo(request: Request, context: Any) -> Response:
+        data = sent(request, tensor_pb2.TENSOR_ROLE_OLD_LOG_PROBS).data
+        return Response(
+            tensors=[tensor_pb2.Tensor(role="TENSOR_ROLE_WEIGHTS", dtype="D_TYPE_F32", data=data)]
+        )
+
+    server.handler = echo
+    wrong: list[int] = []
+
+    def work(number: int) -> None:
+        array = np.full(SHAPE, number, np.float32)
+        for _ in range(10):
+            if not np.array_equal(correct(client, old_log_probs=array).weights, array):
+                wrong.append(number)
+
+    threads = [threading.Thread(target=work, args=(n,)) for n in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
+
+
+def test_large_messages_pass(server: FakeServer, client: cw.Client) -> None:
+    # Beyond grpc's own default limit of 4 MiB, both ways.
+    array = np.zeros((2, 1 << 20), np.float32)
+    server.handler = lambda request, _: Response(
+        tensors=[
+            tensor_pb2.Tensor(
+                role="TENSOR_ROLE_WEIGHTS",
+                dtype="D_TYPE_F32",
+                data=sent(request, tensor_pb2.TENSOR_ROLE_OLD_LOG_PROBS).data,
+            )
+        ]
+    )
+    result = correct(
+        client, rollout_log_probs=array, old_log_probs=array, response_mask=array.astype(bool)
+    )
+    assert result.weights.shape == array.shape
+
+
+def test_closing_twice_is_fine(server: FakeServer) -> None:
+    client = cw.Client(server.target)
+    client.close()
+    client.close()
+
+
+def test_torch_is_not_imported() -> None:
+    code = "import sys, counterweight; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -1,0 +1,160 @@
+"""The dataclasses mirror the contract: every field, every choice, both directions."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import OrderedDict
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+import pytest
+from google.protobuf import json_format
+
+import counterweight as cw
+from counterweight import convert
+from counterweight._gen.counterweight.v1 import correction_service_pb2 as service_pb2
+from counterweight._gen.counterweight.v1 import method_pb2, tensor_pb2
+
+FULL = cw.CorrectionConfig(
+    importance_weight=cw.ImportanceWeight(
+        ratio_source=cw.RatioSource.OLD_ROLLOUT,
+        level=cw.Level.GEOMETRIC,
+        bound=cw.Bound.TRUNCATE,
+        token_clamp=20.0,
+        aggregate_clamp=10.0,
+        lower=0.0,
+        upper=2.0,
+        normalize=True,
+        after_rule=0,
+    ),
+    rules=(
+        cw.RejectionRule(
+            ratio_source=cw.RatioSource.CURRENT_ROLLOUT,
+            estimator=cw.Estimator.K3,
+            aggregation=cw.Aggregation.PREFIX_MEAN,
+            upper=0.5,
+            condition=cw.RuleCondition.NEGATIVE_ADVANTAGE,
+            effect=cw.RuleEffect.ZERO_WEIGHT,
+            name="mine",
+        ),
+        cw.RejectionRule(
+            ratio_source=cw.RatioSource.CURRENT_OLD,
+            estimator=cw.Estimator.RATIO,
+            aggregation=cw.Aggregation.ALL,
+            lower=1e-4,
+        ),
+    ),
+    rule_evaluation=cw.RuleEvaluation.SEQUENTIAL,
+    drift_source=cw.RatioSource.CURRENT_OLD,
+    policy_loss=cw.PolicyLoss(
+        surrogate=cw.Surrogate.CISPO,
+        aggregation=cw.LossAggregation.SEQ_MEAN_TOKEN_SUM_NORM,
+        denominator=cw.LossDenominator.GLOBAL,
+        clip_low=0.2,
+        allow_double_correction=True,
+    ),
+    kl_penalty=cw.KlPenalty(estimator=cw.KlEstimator.ABS, coefficient=0.1, straight_through=True),
+)
+
+
+@pytest.mark.parametrize(("name", "cls"), sorted(convert._DATACLASSES.items()))
+def test_dataclass_has_every_field(name: str, cls: type[Any]) -> None:
+    message = getattr(method_pb2, name, None) or getattr(service_pb2, name)
+    assert {f.name for f in dataclasses.fields(cls)} == set(message.DESCRIPTOR.fields_by_name)
+
+
+@pytest.mark.parametrize(("name", "cls"), sorted(convert._ENUMS.items()))
+def test_enum_has_every_choice(name: str, cls: Any) -> None:
+    descriptor = (getattr(method_pb2, name, None) or getattr(tensor_pb2, name)).DESCRIPTOR
+    prefix = descriptor.values[0].name.removesuffix("UNSPECIFIED")
+    assert [v.name for v in descriptor.values[1:]] == [prefix + c.name for c in cls]
+    assert all(c.value == c.name.lower() for c in cls)
+
+
+def test_config_goes_there_and_back() -> None:
+    message = convert.method_to_proto(FULL).config
+    assert message.importance_weight.HasField("after_rule")
+    assert not message.rules[0].HasField("lower")
+    assert convert.from_proto(message, cw.CorrectionConfig) == FULL
+    assert convert.from_proto(method_pb2.CorrectionConfig(), cw.CorrectionConfig) == (
+        cw.CorrectionConfig()
+    )
+
+
+def test_empty_config_is_a_method() -> None:
+    assert convert.method_to_proto(cw.CorrectionConfig()).WhichOneof("method") == "config"
+
+
+def test_choices_may_be_text() -> None:
+    weight = cw.ImportanceWeight(ratio_source="old_rollout", level="token", bound="none")  # type: ignore[arg-type]
+    message = convert.method_to_proto(cw.CorrectionConfig(importance_weight=weight))
+    assert message.config.importance_weight.level == method_pb2.LEVEL_TOKEN
+    assert f"{cw.Level.TOKEN}" == "token"
+
+
+@pytest.mark.parametrize("wrong", ["tokens", "unspecified", ""])
+def test_unknown_choice_names_field_and_choices(wrong: Any) -> None:
+    weight = cw.ImportanceWeight(
+        ratio_source=cw.RatioSource.OLD_ROLLOUT, level=wrong, bound=cw.Bound.NONE
+    )
+    with pytest.raises(ValueError, match=r"config\.importance_weight\.level .*token, sequence"):
+        convert.method_to_proto(cw.CorrectionConfig(importance_weight=weight))
+
+
+def test_wrong_types_name_the_field() -> None:
+    with pytest.raises(TypeError, match=r"config\.rules\[0\] must be a RejectionRule"):
+        convert.method_to_proto(cw.CorrectionConfig(rules=[FULL.importance_weight]))  # type: ignore[list-item]
+    with pytest.raises(TypeError, match="method must be"):
+        convert.method_to_proto({"rollout_is": "token"})  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="Preset parameter upper must be a number, not str"):
+        convert.method_to_proto(cw.Preset("token_tis", upper="3"))  # type: ignore[arg-type]
+
+
+def test_presets() -> None:
+    assert convert.method_to_proto("token_tis").preset == method_pb2.Preset(name="token_tis")
+    preset = cw.Preset("token_tis", upper=np.float32(3), name=1)
+    assert preset == cw.Preset("token_tis", upper=3.0, name=1)
+    message = convert.method_to_proto(preset).preset
+    assert dict(message.parameters) == {"upper": 3.0, "name": 1.0}
+
+
+def test_dialect_block_keeps_types() -> None:
+    block = OrderedDict(
+        text="0.5_2.0",
+        flag=True,
+        numpy_flag=np.bool_(False),
+        number=2,
+        numpy_number=np.float64(0.5),
+        nothing=None,
+        listed=(1, "a", [None]),
+        nested=MappingProxyType({"deep": {}}),
+    )
+    message = convert.method_to_proto(cw.Dialect("verl", block, ignore_unknown_fields=True)).dialect
+    assert message.system == "verl"
+    assert message.ignore_unknown_fields
+    assert json_format.MessageToDict(message.block) == {
+        "text": "0.5_2.0",
+        "flag": True,
+        "numpy_flag": False,
+        "number": 2.0,
+        "numpy_number": 0.5,
+        "nothing": None,
+        "listed": [1.0, "a", [None]],
+        "nested": {"deep": {}},
+    }
+    assert convert.method_to_proto(cw.Dialect("verl")).dialect.HasField("block")
+
+
+@pytest.mark.parametrize(
+    ("block", "message"),
+    [
+        ({"a": {"b": b"x"}}, r"block\.a\.b: .* bytes"),
+        ({"a": [object()]}, r"block\.a\[0\]: .* object"),
+        ({1: 2}, "keys must be strings, not int"),
+        ("rollout_is: token", "block must be a mapping, not str"),
+    ],
+)
+def test_dialect_block_refuses_by_path(block: Any, message: str) -> None:
+    with pytest.raises(TypeError, match=message):
+        convert.method_to_proto(cw.Dialect("verl", block))

@@ -1,0 +1,212 @@
+"""Status codes and details become typed errors."""
+
+from __future__ import annotations
+
+import pickle
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import grpc
+import numpy as np
+import pytest
+from fake_server import FakeServer
+
+# The widely installed package, beside our client in one process: the two must not clash, and what
+# it writes is what a server sends.
+from google.rpc import error_details_pb2, status_pb2
+
+import counterweight as cw
+from counterweight._gen.counterweight.v1 import correction_service_pb2 as service_pb2
+
+LOG_PROBS = np.full((1, 2), -1.0, np.float32)
+MASK = np.ones((1, 2), np.uint8)
+
+
+def correct(client: cw.Client, **kwargs: Any) -> cw.Result[Any]:
+    return client.correct(
+        rollout_log_probs=LOG_PROBS,
+        old_log_probs=LOG_PROBS,
+        response_mask=MASK,
+        method="token_tis",
+        **kwargs,
+    )
+
+
+def failing(
+    code: grpc.StatusCode, message: str, *details: Any, metadata: tuple[tuple[str, Any], ...] = ()
+) -> Callable[..., Any]:
+    status = status_pb2.Status(code=code.value[0], message=message)
+    for detail in details:
+        status.details.add().Pack(detail)
+
+    def handler(request: Any, context: Any) -> Any:
+        if details:
+            trailer = ("grpc-status-details-bin", status.SerializeToString())
+            context.set_trailing_metadata((trailer, *metadata))
+        else:
+            context.set_trailing_metadata(metadata)
+        context.abort(code, message)
+
+    return handler
+
+
+def test_invalid_argument_lists_violations(server: FakeServer, client: cw.Client) -> None:
+    bad = error_details_pb2.BadRequest()
+    bad.field_violations.add(field="method.preset.name", description="is unknown; want token_tis")
+    bad.field_violations.add(field="tensors[0].data", description="has 7 bytes, must have 8 µ")
+    server.handler = failing(
+        grpc.StatusCode.INVALID_ARGUMENT,
+        "2 invalid fields",
+        error_details_pb2.DebugInfo(detail="something else"),
+        bad,
+    )
+    with pytest.raises(cw.InvalidRequestError) as caught:
+        correct(client, request_id="mine")
+    assert caught.value.violations == [
+        cw.Violation("method.preset.name", "is unknown; want token_tis"),
+        cw.Violation("tensors[0].data", "has 7 bytes, must have 8 µ"),
+    ]
+    assert caught.value.code is grpc.StatusCode.INVALID_ARGUMENT
+    assert caught.value.request_id == "mine"
+    assert str(caught.value).splitlines() == [
+        "2 invalid fields",
+        "  method.preset.name: is unknown; want token_tis",
+        "  tensors[0].data: has 7 bytes, must have 8 µ",
+    ]
+
+
+def test_violations_already_in_the_message_are_not_repeated() -> None:
+    error = cw.InvalidRequestError("bad: a: is wrong", violations=[cw.Violation("a", "is wrong")])
+    assert str(error) == "bad: a: is wrong"
+
+
+@pytest.mark.parametrize(
+    ("code", "cls"),
+    [
+        (grpc.StatusCode.RESOURCE_EXHAUSTED, cw.OverloadedError),
+        (grpc.StatusCode.UNAVAILABLE, cw.UnavailableError),
+    ],
+)
+def test_retry_hint(
+    server: FakeServer, client: cw.Client, code: grpc.StatusCode, cls: type[Any]
+) -> None:
+    info = error_details_pb2.RetryInfo()
+    info.retry_delay.FromMilliseconds(1250)
+    server.handler = failing(code, "later", info)
+    with pytest.raises(cls) as caught:
+        correct(client)
+    assert caught.value.retry_after == 1.25
+    server.handler = failing(code, "never")
+    with pytest.raises(cls, match="never") as caught:
+        correct(client)
+    assert caught.value.retry_after is None
+    assert caught.value.code is code
+
+
+def test_other_codes_keep_their_code(server: FakeServer, client: cw.Client) -> None:
+    server.handler = failing(grpc.StatusCode.FAILED_PRECONDITION, "no such feature")
+    with pytest.raises(cw.CounterweightError, match="no such feature") as caught:
+        correct(client)
+    assert type(caught.value) is cw.CounterweightError
+    assert caught.value.code is grpc.StatusCode.FAILED_PRECONDITION
+    assert caught.value.request_id == server.requests[-1].request_id
+
+
+@pytest.mark.parametrize("details", [b"\xff\xff", b"\x1a\x03\x0a\x09a", b"\x1a\x02\xff\xff"])
+def test_unreadable_details_do_not_hide_the_error(
+    server: FakeServer, client: cw.Client, details: bytes
+) -> None:
+    server.handler = failing(
+        grpc.StatusCode.INVALID_ARGUMENT, "bad", metadata=(("grpc-status-details-bin", details),)
+    )
+    with pytest.raises(cw.InvalidRequestError, match="bad") as caught:
+        correct(client)
+    assert caught.value.violations == []
+
+
+def test_deadline(server: FakeServer, client: cw.Client) -> None:
+    def wait_for_caller(request: Any, context: Any) -> Any:
+        gone = threading.Event()
+        context.add_callback(gone.set)
+        gone.wait(30)
+        return None
+
+    server.handler = wait_for_caller
+    with pytest.raises(cw.DeadlineError) as caught:
+        correct(client, timeout=0.05)
+    assert caught.value.code is grpc.StatusCode.DEADLINE_EXCEEDED
+
+
+def test_cancelled_by_a_stopping_server_is_unavailable(
+    server: FakeServer, client: cw.Client
+) -> None:
+    server.handler = failing(grpc.StatusCode.CANCELLED, "")
+    with pytest.raises(cw.UnavailableError) as caught:
+        correct(client)
+    assert caught.value.code is grpc.StatusCode.CANCELLED
+
+
+def test_cancelled_by_closing_is_not(server: FakeServer) -> None:
+    arrived, gone = threading.Event(), threading.Event()
+
+    def wait_for_caller(request: Any, context: Any) -> Any:
+        context.add_callback(gone.set)
+        arrived.set()
+        gone.wait(30)
+
+    server.handler = wait_for_caller
+    client = cw.Client(server.target)
+    raised: list[Exception] = []
+
+    def call() -> None:
+        with pytest.raises(cw.CounterweightError) as caught:
+            correct(client)
+        raised.append(caught.value)
+
+    thread = threading.Thread(target=call)
+    thread.start()
+    assert arrived.wait(30)
+    client.close()
+    thread.join()
+    (error,) = raised
+    assert type(error) is cw.CounterweightError
+    assert error.code is grpc.StatusCode.CANCELLED
+
+
+def test_nobody_listens(tmp_path: Any) -> None:
+    with (
+        cw.Client(f"unix:{tmp_path}/nobody.sock") as client,
+        pytest.raises(cw.UnavailableError),
+    ):
+        client.server_info()
+
+
+def test_unreadable_answer_is_an_error(server: FakeServer, client: cw.Client) -> None:
+    def short(request: Any, context: Any) -> Any:
+        response = service_pb2.CorrectResponse()
+        response.tensors.add(role="TENSOR_ROLE_WEIGHTS", dtype="D_TYPE_F32", data=b"123")
+        return response
+
+    server.handler = short
+    with pytest.raises(cw.CounterweightError, match="cannot read the server's answer") as caught:
+        correct(client)
+    assert caught.value.code is grpc.StatusCode.INTERNAL
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        cw.InvalidRequestError("a", violations=[cw.Violation("f", "d")], request_id="r"),
+        cw.OverloadedError("b", retry_after=1.5),
+        cw.UnavailableError("c", retry_after=2.5, request_id="r"),
+        cw.DeadlineError("d", code=grpc.StatusCode.DEADLINE_EXCEEDED),
+        cw.CounterweightError("e", code=grpc.StatusCode.INTERNAL),
+    ],
+)
+def test_errors_survive_pickling(error: cw.CounterweightError) -> None:
+    copy = pickle.loads(pickle.dumps(error))
+    assert type(copy) is type(error)
+    assert str(copy) == str(error)
+    assert copy.__dict__ == error.__dict__
+    assert isinstance(copy, cw.CounterweightError)

@@ -1,0 +1,56 @@
+// Views of one batch and of its results. Nothing here owns memory.
+#ifndef COUNTERWEIGHT_KERNELS_BATCH_H_
+#define COUNTERWEIGHT_KERNELS_BATCH_H_
+
+#include <cstdint>
+
+namespace counterweight::kernels {
+
+enum class DType : uint8_t { kF32, kBF16, kF16 };
+
+constexpr int64_t SizeOf(DType dtype) { return dtype == DType::kF32 ? 4 : 2; }
+
+// [num_positions] little-endian elements of any alignment; data may be null: the
+// tensor was not sent.
+struct TensorView {
+  const void* data = nullptr;
+  DType dtype = DType::kF32;
+};
+
+// The input tensors, also the index into Batch::tensors.
+enum class InputRole : uint8_t { kRollout, kOld, kCurrent, kAdvantages };
+inline constexpr int kNumInputRoles = 4;
+
+// Row i is positions [offsets[i], offsets[i + 1]). A padded [B, T] batch has
+// offsets i * T.
+struct Batch {
+  int64_t num_sequences = 0;
+  // [num_sequences + 1], offsets[0] = 0, not descending.
+  const int64_t* offsets = nullptr;
+  // Log-probs in nats, advantages.
+  TensorView tensors[kNumInputRoles];
+  // [num_positions]; any non-zero byte counts as 1.
+  const uint8_t* response_mask = nullptr;
+
+  const TensorView& tensor(InputRole role) const {
+    return tensors[static_cast<int>(role)];
+  }
+};
+
+// Where to write per-token and per-sequence results; null: not wanted.
+struct Outputs {
+  // [num_positions] importance weights, 0 where response_mask is 0; 1 where it
+  // is 1 if the spec has no weight (0 where a rule zeroes).
+  float* weights = nullptr;
+  // [num_positions] 1 = stays in the loss.
+  uint8_t* keep_mask = nullptr;
+  // [num_positions] bit r = rule r dropped the token or zeroed its weight;
+  // kReasonNonFinite.
+  uint16_t* token_reasons = nullptr;
+  // [num_sequences] the OR of the sequence's token reasons.
+  uint16_t* sequence_reasons = nullptr;
+};
+
+}  // namespace counterweight::kernels
+
+#endif  // COUNTERWEIGHT_KERNELS_BATCH_H_

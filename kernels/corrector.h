@@ -1,0 +1,83 @@
+// The one interface of kernels/: a batch and a spec in, outputs and sums out.
+#ifndef COUNTERWEIGHT_KERNELS_CORRECTOR_H_
+#define COUNTERWEIGHT_KERNELS_CORRECTOR_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "kernels/batch.h"
+#include "kernels/spec.h"
+#include "kernels/sums.h"
+
+namespace counterweight::kernels {
+
+// Rises with any change of any bit of any answer.
+inline constexpr uint32_t kNumericsVersion = 1;
+
+// The first number that policy REJECT refused.
+struct NonFinite {
+  InputRole role;
+  int64_t sequence;
+  int64_t token;  // position in the row
+  // False: all inputs there are finite, but their difference is not; `role` is
+  // then the numerator.
+  bool input;
+};
+
+enum class CorrectStatus : uint8_t {
+  kOk,
+  kNonFinite,    // policy REJECT; see CorrectResult::non_finite
+  kDeviceError,  // see CorrectResult::device_error
+};
+
+struct CorrectResult {
+  CorrectStatus status = CorrectStatus::kOk;
+  NonFinite non_finite{};
+  std::string device_error;
+  BatchSums sums{};
+};
+
+struct DeviceInfo {
+  int index;
+  std::string name;
+  uint64_t memory_bytes;
+};
+
+struct BackendInfo {
+  std::string name;             // "cpu" or "cuda"
+  std::string instruction_set;  // "x86-64-v3", "x86-64-v4", "generic"
+  int threads;
+  std::vector<DeviceInfo> devices;
+};
+
+// Thread-safe; concurrent calls share the backend's threads or devices.
+class Corrector {
+ public:
+  virtual ~Corrector() = default;
+
+  // REQUIRES: Validate(spec) is empty; every tensor that RequiredTensors(spec)
+  // names is present. Outputs are unspecified unless the status is kOk.
+  virtual CorrectResult Correct(const CorrectionSpec& spec, const Batch& batch,
+                                const Outputs& outputs) = 0;
+
+  virtual BackendInfo Info() const = 0;
+};
+
+// Instruction set of the CPU backend; kBest takes the best the machine has.
+enum class CpuIsa : uint8_t { kBest, kV3, kV4, kGeneric };
+
+// threads >= 1. Null if the machine lacks the instruction set.
+std::unique_ptr<Corrector> MakeCpuCorrector(int threads,
+                                            CpuIsa isa = CpuIsa::kBest);
+
+// Null, and *error a sentence, if this build or machine has no CUDA.
+std::unique_ptr<Corrector> MakeCudaCorrector(int device, std::string* error);
+
+// Bit InputRole is set for each tensor that `spec` reads.
+uint32_t RequiredTensors(const CorrectionSpec& spec);
+
+}  // namespace counterweight::kernels
+
+#endif  // COUNTERWEIGHT_KERNELS_CORRECTOR_H_

@@ -1,0 +1,204 @@
+// The CPU backend: rows over threads, long rows cut into segments.
+#include <algorithm>
+#include <cstdlib>
+#include <memory>
+#include <vector>
+
+#include "kernels/corrector.h"
+#include "kernels/cpu/isa_kernels.h"
+#include "kernels/cpu/thread_pool.h"
+#include "kernels/walk/batch_sums.h"
+
+namespace counterweight::kernels {
+namespace {
+
+// As in walk/tile.h, which belongs to the instruction sets.
+constexpr int64_t kSegment = 4096;
+// Bounds the memory of partial sums: 2.6 KB a group.
+constexpr int64_t kMaxGroups = 4096;
+constexpr int64_t kDivideTokens = int64_t{1} << 18;
+
+struct AlignedFree {
+  void operator()(void* p) const { std::free(p); }
+};
+using ScratchPtr = std::unique_ptr<void, AlignedFree>;
+
+ScratchPtr AllocateScratch(const IsaKernels& kernels) {
+  constexpr size_t kAlignment = 64;
+  const size_t bytes =
+      (kernels.scratch_bytes + kAlignment - 1) / kAlignment * kAlignment;
+  return ScratchPtr(std::aligned_alloc(kAlignment, bytes));
+}
+
+struct Row {
+  int64_t begin;
+  int64_t end;
+  int64_t segments() const { return (end - begin + kSegment - 1) / kSegment; }
+  SegmentSpan span(int64_t i) const {
+    return {begin + i * kSegment, std::min(end, begin + (i + 1) * kSegment)};
+  }
+};
+
+class CpuCorrector final : public Corrector {
+ public:
+  CpuCorrector(int threads, const IsaKernels& kernels)
+      : kernels_(kernels), pool_(threads) {}
+
+  CorrectResult Correct(const CorrectionSpec& spec, const Batch& batch,
+                        const Outputs& outputs) override {
+    const Plan plan = MakePlan(spec);
+    const Job job{&plan, &batch, &outputs};
+    RowRecord total{};
+    if (batch.num_sequences == 0) {
+      kernels_.settle_row(plan, nullptr, 0, nullptr, LocalScratch(), &total);
+    } else {
+      total = WalkRows(job);
+    }
+    CorrectResult result = MakeResult(plan, batch, total);
+    if (result.status == CorrectStatus::kOk && outputs.weights != nullptr &&
+        result.sums.weight.normalizer != 1.0) {
+      Normalize(result.sums.weight.normalizer, batch, outputs.weights);
+    }
+    return result;
+  }
+
+  BackendInfo Info() const override {
+    return {"cpu", kernels_.name, pool_.threads(), {}};
+  }
+
+ private:
+  // One scratch a thread and instruction set, for the thread's lifetime: it is
+  // too large for the stack and too often needed for the heap.
+  void* LocalScratch() const {
+    thread_local const IsaKernels* owner = nullptr;
+    thread_local ScratchPtr scratch;
+    if (owner != &kernels_) {
+      scratch = AllocateScratch(kernels_);
+      owner = &kernels_;
+    }
+    return scratch.get();
+  }
+
+  RowRecord WalkRows(const Job& job) {
+    const int64_t rows = job.batch->num_sequences;
+    int64_t group = 1;
+    while (rows > group * kMaxGroups) group *= 2;
+    const int64_t groups = (rows + group - 1) / group;
+    std::vector<std::unique_ptr<RowRecord>> long_rows = WalkLongRows(job);
+    std::vector<const RowRecord*> done;
+    if (!long_rows.empty()) {
+      for (const auto& row : long_rows) done.push_back(row.get());
+    }
+    std::vector<RowRecord> records(static_cast<size_t>(groups));
+    pool_.Run(groups, [&](int64_t g) {
+      const int64_t first = g * group;
+      const int64_t last = std::min(rows, first + group);
+      kernels_.walk_rows(job, first, last, LocalScratch(),
+                         done.empty() ? nullptr : &done[first],
+                         &records[static_cast<size_t>(g)]);
+    });
+    RowRecord total;
+    kernels_.fold_rows(*job.plan, records.data(), groups, LocalScratch(),
+                       &total);
+    return total;
+  }
+
+  // [num_sequences] records of the rows that are cut up, null for the others;
+  // empty if there is none.
+  std::vector<std::unique_ptr<RowRecord>> WalkLongRows(const Job& job) {
+    std::vector<std::unique_ptr<RowRecord>> records;
+    const Batch& batch = *job.batch;
+    for (int64_t i = 0; i < batch.num_sequences; ++i) {
+      const Row row{batch.offsets[i], batch.offsets[i + 1]};
+      if (row.segments() <= kMaxShortRowSegments) continue;
+      records.resize(static_cast<size_t>(batch.num_sequences));
+      records[static_cast<size_t>(i)] = std::make_unique<RowRecord>();
+      WalkLongRow(job, i, row, records[static_cast<size_t>(i)].get());
+    }
+    return records;
+  }
+
+  void WalkLongRow(const Job& job, int64_t index, const Row& row,
+                   RowRecord* out) {
+    const Plan& plan = *job.plan;
+    const int64_t segments = row.segments();
+    std::vector<SegmentRecord> records(static_cast<size_t>(segments));
+    std::vector<PrefixBase> bases(
+        static_cast<size_t>(segments * plan.num_prefixes));
+    const auto bases_of = [&](int64_t i) {
+      return bases.data() + i * plan.num_prefixes;
+    };
+    RowState state{0, 0.0f};
+    for (int pass = 0; pass < plan.passes; ++pass) {
+      pool_.Run(segments, [&](int64_t i) {
+        kernels_.walk_statistics(job, row.span(i), state, bases_of(i),
+                                 LocalScratch(),
+                                 &records[static_cast<size_t>(i)]);
+      });
+      state = kernels_.settle_row(
+          plan, records.data(), segments, bases.data(), LocalScratch(),
+          pass + 1 == plan.passes ? out : nullptr);
+    }
+    std::vector<uint32_t> reasons(static_cast<size_t>(segments));
+    pool_.Run(segments, [&](int64_t i) {
+      reasons[static_cast<size_t>(i)] = kernels_.walk_outputs(
+          job, row.span(i), state, bases_of(i), LocalScratch());
+    });
+    if (job.outputs->sequence_reasons == nullptr) return;
+    uint32_t all = 0;
+    for (const uint32_t segment : reasons) all |= segment;
+    job.outputs->sequence_reasons[index] = static_cast<uint16_t>(all);
+  }
+
+  void Normalize(double divisor, const Batch& batch, float* weights) {
+    const int64_t positions = batch.offsets[batch.num_sequences];
+    const int64_t pieces = (positions + kDivideTokens - 1) / kDivideTokens;
+    pool_.Run(pieces, [&](int64_t i) {
+      const int64_t begin = i * kDivideTokens;
+      kernels_.divide(weights + begin,
+                      std::min(kDivideTokens, positions - begin), divisor);
+    });
+  }
+
+  const IsaKernels& kernels_;
+  ThreadPool pool_;
+};
+
+const IsaKernels* KernelsFor(CpuIsa isa) {
+#if defined(__x86_64__)
+  const bool v3 = __builtin_cpu_supports("avx2") &&
+                  __builtin_cpu_supports("fma") &&
+                  __builtin_cpu_supports("bmi2");
+  const bool v4 = v3 && __builtin_cpu_supports("avx512f") &&
+                  __builtin_cpu_supports("avx512bw") &&
+                  __builtin_cpu_supports("avx512cd") &&
+                  __builtin_cpu_supports("avx512dq") &&
+                  __builtin_cpu_supports("avx512vl");
+#else
+  constexpr bool v3 = false;
+  constexpr bool v4 = false;
+#endif
+  switch (isa) {
+    case CpuIsa::kBest:
+      return v4   ? V4Kernels()
+             : v3 ? V3Kernels()
+                  : GenericKernels();
+    case CpuIsa::kV3:
+      return v3 ? V3Kernels() : nullptr;
+    case CpuIsa::kV4:
+      return v4 ? V4Kernels() : nullptr;
+    case CpuIsa::kGeneric:
+      return GenericKernels();
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+std::unique_ptr<Corrector> MakeCpuCorrector(int threads, CpuIsa isa) {
+  const IsaKernels* kernels = KernelsFor(isa);
+  if (kernels == nullptr) return nullptr;
+  return std::make_unique<CpuCorrector>(threads, *kernels);
+}
+
+}  // namespace counterweight::kernels

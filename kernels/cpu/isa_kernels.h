@@ -1,0 +1,76 @@
+// The CPU backend's inner functions, compiled once per instruction set. This
+// border is plain pointers and PODs: such translation units include no standard
+// containers, because an AVX-512 copy of a shared template could win at link time
+// and crash older machines.
+#ifndef COUNTERWEIGHT_KERNELS_CPU_ISA_KERNELS_H_
+#define COUNTERWEIGHT_KERNELS_CPU_ISA_KERNELS_H_
+
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/batch.h"
+#include "kernels/walk/plan.h"
+#include "kernels/walk/record.h"
+
+namespace counterweight::kernels {
+
+// Rows with more segments are cut up between threads.
+inline constexpr int64_t kMaxShortRowSegments = 16;
+
+struct Job {
+  const Plan* plan;
+  const Batch* batch;
+  const Outputs* outputs;
+};
+
+// Segment `index` of a row, [begin, end) in the batch.
+struct SegmentSpan {
+  int64_t begin;
+  int64_t end;
+};
+
+struct IsaKernels {
+  const char* name;
+
+  // Bytes of a thread's scratch, aligned to 64.
+  size_t scratch_bytes;
+
+  // Computes rows [first, last), writes their outputs, and folds them into *out.
+  // `long_rows` holds, for row i with more than kMaxShortRowSegments segments,
+  // its record at long_rows[i - first]; such rows' outputs are left alone.
+  void (*walk_rows)(const Job& job, int64_t first, int64_t last, void* scratch,
+                    const RowRecord* const* long_rows, RowRecord* out);
+
+  // Statistics of one segment of a long row.
+  void (*walk_statistics)(const Job& job, const SegmentSpan& span,
+                          RowState state, const PrefixBase* bases,
+                          void* scratch, SegmentRecord* out);
+
+  // After a pass over a long row: its decisions, and where each segment's
+  // prefixes start. records and bases: [segments], [segments][num_prefixes]. If
+  // `out` is not null it becomes the row's record.
+  RowState (*settle_row)(const Plan& plan, const SegmentRecord* records,
+                         int64_t segments, PrefixBase* bases, void* scratch,
+                         RowRecord* out);
+
+  // Outputs of one segment of a long row; returns the OR of its reasons.
+  uint32_t (*walk_outputs)(const Job& job, const SegmentSpan& span,
+                           RowState state, const PrefixBase* bases,
+                           void* scratch);
+
+  // Folds rows' records pairwise by index into *out; count >= 1.
+  void (*fold_rows)(const Plan& plan, const RowRecord* records, int64_t count,
+                    void* scratch, RowRecord* out);
+
+  // weights[i] /= divisor, in float64.
+  void (*divide)(float* weights, int64_t count, double divisor);
+};
+
+// Null if this build has none of that name.
+const IsaKernels* GenericKernels();
+const IsaKernels* V3Kernels();
+const IsaKernels* V4Kernels();
+
+}  // namespace counterweight::kernels
+
+#endif  // COUNTERWEIGHT_KERNELS_CPU_ISA_KERNELS_H_

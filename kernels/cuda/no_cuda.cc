@@ -1,0 +1,15 @@
+// Stands in for the CUDA backend in builds without it.
+#include <memory>
+#include <string>
+
+#include "kernels/corrector.h"
+
+namespace counterweight::kernels {
+
+std::unique_ptr<Corrector> MakeCudaCorrector(int /*device*/,
+                                             std::string* error) {
+  *error = "this build has no CUDA backend";
+  return nullptr;
+}
+
+}  // namespace counterweight::kernels

@@ -1,0 +1,72 @@
+// Bit casts and exact conversions.
+#ifndef COUNTERWEIGHT_KERNELS_MATH_BITS_H_
+#define COUNTERWEIGHT_KERNELS_MATH_BITS_H_
+
+#include <cstdint>
+
+#include "kernels/math/host_device.h"
+
+namespace counterweight::kernels {
+inline namespace COUNTERWEIGHT_ISA {
+
+COUNTERWEIGHT_HD uint32_t bits_of(float x) {
+  uint32_t bits;
+  __builtin_memcpy(&bits, &x, sizeof(bits));
+  return bits;
+}
+
+COUNTERWEIGHT_HD float float_of(uint32_t bits) {
+  float x;
+  __builtin_memcpy(&x, &bits, sizeof(x));
+  return x;
+}
+
+COUNTERWEIGHT_HD uint64_t bits_of(double x) {
+  uint64_t bits;
+  __builtin_memcpy(&bits, &x, sizeof(bits));
+  return bits;
+}
+
+COUNTERWEIGHT_HD double double_of(uint64_t bits) {
+  double x;
+  __builtin_memcpy(&x, &bits, sizeof(x));
+  return x;
+}
+
+// c ? a : b without a branch. Where several conditions hang on one value g++ 12
+// threads jumps between ternaries and the loop around them stays scalar; bit
+// masks cannot be threaded.
+COUNTERWEIGHT_HD float select(bool c, float a, float b) {
+#ifdef __CUDACC__
+  return c ? a : b;
+#else
+  const uint32_t mask = 0u - static_cast<uint32_t>(c);
+  return float_of((bits_of(a) & mask) | (bits_of(b) & ~mask));
+#endif
+}
+
+// bfloat16 is the upper half of binary32: exact.
+COUNTERWEIGHT_HD float from_bf16(uint16_t h) {
+  return float_of(static_cast<uint32_t>(h) << 16);
+}
+
+// binary16: exponent and mantissa moved into place are the number times 2^-112;
+// the multiplication is exact, denormals included. Infinities and NaN keep their
+// mantissa under the full exponent.
+COUNTERWEIGHT_HD float from_f16(uint16_t h) {
+  const uint32_t magnitude = static_cast<uint32_t>(h & 0x7fffu) << 13;
+  const uint32_t sign = static_cast<uint32_t>(h & 0x8000u) << 16;
+  const uint32_t finite = bits_of(float_of(magnitude) * 0x1p112f);
+  const uint32_t special = magnitude | 0x7f800000u;
+  return float_of(sign | (magnitude >= 0x0f800000u ? special : finite));
+}
+
+// True for neither NaN nor infinity.
+COUNTERWEIGHT_HD bool is_finite(float x) {
+  return (bits_of(x) & 0x7f800000u) != 0x7f800000u;
+}
+
+}  // namespace COUNTERWEIGHT_ISA
+}  // namespace counterweight::kernels
+
+#endif  // COUNTERWEIGHT_KERNELS_MATH_BITS_H_

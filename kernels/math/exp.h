@@ -1,0 +1,153 @@
+// exp, expm1, k3 and log, the same bits everywhere: IEEE operations and explicit
+// fma only, no library function. Each is total: every bit pattern has an answer.
+#ifndef COUNTERWEIGHT_KERNELS_MATH_EXP_H_
+#define COUNTERWEIGHT_KERNELS_MATH_EXP_H_
+
+#include <cstdint>
+
+#include "kernels/math/bits.h"
+#include "kernels/math/host_device.h"
+
+namespace counterweight::kernels {
+inline namespace COUNTERWEIGHT_ISA {
+
+// What one polynomial gives for a token's log ratio l.
+struct ExpTerms {
+  float exp;    // e^l
+  float expm1;  // e^l - 1, relative error below 2^-23 for small l
+  float k3;     // e^l - 1 - l >= 0 (Schulman 2020, "Approximating KL Divergence")
+};
+
+// Range reduction l = n ln 2 + r, |r| <= ln(2) / 2 (Cody and Waite 1980), then
+// e^r - 1 - r = r^2 q(r). q is a degree 5 minimax polynomial with q(0) = 1/2; for
+// n = 0 it is k3 itself, so that k3 of a tiny l has full relative accuracy.
+COUNTERWEIGHT_HD ExpTerms exp_terms(float l) {
+  constexpr float kLog2E = 0x1.715476p+0f;
+  constexpr float kLn2High = 0x1.62e4p-1f;  // 15 bits: n * kLn2High is exact
+  constexpr float kLn2Low = 0x1.7f7d1cp-20f;
+  constexpr float kShift = 0x1.8p23f;  // adding it rounds to an integer
+  // Below exp is 0 and above it is infinite.
+  constexpr float kLowest = -104.0f;
+  constexpr float kHighest = 89.0f;
+  const float raised = l > kLowest ? l : kLowest;  // maps NaN too
+  const float c = raised < kHighest ? raised : kHighest;
+  const float shifted = __builtin_fmaf(c, kLog2E, kShift);
+  const float n = shifted - kShift;
+  const int32_t exponent =
+      static_cast<int32_t>(bits_of(shifted) - bits_of(kShift));
+  const float r =
+      __builtin_fmaf(n, -kLn2Low, __builtin_fmaf(n, -kLn2High, c));
+  float q = 0x1.a05312p-13f;
+  q = __builtin_fmaf(q, r, 0x1.6d2dcep-10f);
+  q = __builtin_fmaf(q, r, 0x1.11115ap-7f);
+  q = __builtin_fmaf(q, r, 0x1.555502p-5f);
+  q = __builtin_fmaf(q, r, 0x1.555556p-3f);
+  q = __builtin_fmaf(q, r, 0.5f);
+  const float r2 = r * r;
+  const float p = __builtin_fmaf(r2, q, r);
+  // 2^n in two factors: n reaches 128 and -150, which no one float holds.
+  const int32_t half = exponent >> 1;
+  const float scale1 =
+      float_of(static_cast<uint32_t>(half + 127) << 23);
+  const float scale2 =
+      float_of(static_cast<uint32_t>(exponent - half + 127) << 23);
+  const float exp = __builtin_fmaf(p, scale1, scale1) * scale2;
+  const bool near = exponent == 0;
+  const float expm1 = near ? p : exp - 1.0f;
+  const float k3 = near ? r2 * q : expm1 - l;
+  return {exp, expm1, k3};
+}
+
+// e^x and e^x - 1 in float64; Taylor coefficients suffice for |r| <= ln(2) / 2:
+// the first omitted term is 4e-17 of the result.
+struct ExpTerms64 {
+  double exp;
+  double expm1;
+};
+
+COUNTERWEIGHT_HD ExpTerms64 exp_terms64(double x) {
+  constexpr double kLog2E = 0x1.71547652b82fep+0;
+  constexpr double kLn2High = 0x1.62e42fefa0000p-1;  // 33 bits
+  constexpr double kLn2Low = 0x1.cf79abc9e3b3ap-40;
+  constexpr double kShift = 0x1.8p52;
+  constexpr double kLowest = -746.0;
+  constexpr double kHighest = 710.0;
+  const double raised = x > kLowest ? x : kLowest;
+  const double c = raised < kHighest ? raised : kHighest;
+  const double shifted = __builtin_fma(c, kLog2E, kShift);
+  const double n = shifted - kShift;
+  const int64_t exponent =
+      static_cast<int64_t>(bits_of(shifted) - bits_of(kShift));
+  const double r =
+      __builtin_fma(n, -kLn2Low, __builtin_fma(n, -kLn2High, c));
+  double q = 1.0 / 87178291200.0;  // 1/14!
+  q = __builtin_fma(q, r, 1.0 / 6227020800.0);
+  q = __builtin_fma(q, r, 1.0 / 479001600.0);
+  q = __builtin_fma(q, r, 1.0 / 39916800.0);
+  q = __builtin_fma(q, r, 1.0 / 3628800.0);
+  q = __builtin_fma(q, r, 1.0 / 362880.0);
+  q = __builtin_fma(q, r, 1.0 / 40320.0);
+  q = __builtin_fma(q, r, 1.0 / 5040.0);
+  q = __builtin_fma(q, r, 1.0 / 720.0);
+  q = __builtin_fma(q, r, 1.0 / 120.0);
+  q = __builtin_fma(q, r, 1.0 / 24.0);
+  q = __builtin_fma(q, r, 1.0 / 6.0);
+  q = __builtin_fma(q, r, 0.5);
+  const double p = __builtin_fma(r * r, q, r);
+  const int64_t half = exponent >> 1;
+  const double scale1 =
+      double_of(static_cast<uint64_t>(half + 1023) << 52);
+  const double scale2 =
+      double_of(static_cast<uint64_t>(exponent - half + 1023) << 52);
+  const double exp = __builtin_fma(p, scale1, scale1) * scale2;
+  const bool nan = !(x == x);
+  const double value = nan ? x : exp;
+  return {value, exponent == 0 && !nan ? p : value - 1.0};
+}
+
+COUNTERWEIGHT_HD double exp64(double x) { return exp_terms64(x).exp; }
+COUNTERWEIGHT_HD double expm1_64(double x) { return exp_terms64(x).expm1; }
+
+// Natural logarithm of x >= 0: x = 2^n m, m in [sqrt(1/2), sqrt(2)), log m =
+// 2 atanh(f / (2 + f)), f = m - 1. 0 gives -infinity, infinity itself; negative
+// numbers and NaN give NaN.
+COUNTERWEIGHT_HD double log64(double x) {
+  constexpr double kInfinity = __builtin_inf();
+  if (!(x >= 0.0)) return __builtin_nan("");
+  if (x == 0.0) return -kInfinity;
+  if (x == kInfinity) return kInfinity;
+  const bool denormal = x < 0x1p-1022;
+  const uint64_t bits = bits_of(denormal ? x * 0x1p54 : x);
+  int64_t exponent =
+      static_cast<int64_t>(bits >> 52) - (denormal ? 1023 + 54 : 1023);
+  double m = double_of((bits & 0x000fffffffffffffu) | 0x3ff0000000000000u);
+  if (m > 0x1.6a09e667f3bcdp+0) {
+    m *= 0.5;
+    exponent += 1;
+  }
+  const double f = m - 1.0;
+  const double s = f / (2.0 + f);
+  const double z = s * s;
+  double t = 1.0 / 23.0;
+  t = __builtin_fma(t, z, 1.0 / 21.0);
+  t = __builtin_fma(t, z, 1.0 / 19.0);
+  t = __builtin_fma(t, z, 1.0 / 17.0);
+  t = __builtin_fma(t, z, 1.0 / 15.0);
+  t = __builtin_fma(t, z, 1.0 / 13.0);
+  t = __builtin_fma(t, z, 1.0 / 11.0);
+  t = __builtin_fma(t, z, 1.0 / 9.0);
+  t = __builtin_fma(t, z, 1.0 / 7.0);
+  t = __builtin_fma(t, z, 1.0 / 5.0);
+  t = __builtin_fma(t, z, 1.0 / 3.0);
+  // f - s (f - 2 z t) is 2 s + 2 s z t without the rounding of 2 s.
+  const double log_m = f - s * (f - 2.0 * z * t);
+  const double n = static_cast<double>(exponent);
+  constexpr double kLn2High = 0x1.62e42fefa0000p-1;
+  constexpr double kLn2Low = 0x1.cf79abc9e3b3ap-40;
+  return n * kLn2High + (n * kLn2Low + log_m);
+}
+
+}  // namespace COUNTERWEIGHT_ISA
+}  // namespace counterweight::kernels
+
+#endif  // COUNTERWEIGHT_KERNELS_MATH_EXP_H_

@@ -1,0 +1,26 @@
+// Marks of functions that CPU and GPU share.
+//
+// Every translation unit that is compiled for an instruction set of its own
+// defines COUNTERWEIGHT_ISA, and all inline functions below live in an inline
+// namespace of that name: two copies of one function never merge at link time,
+// which would let an AVX-512 copy run on a machine without it.
+#ifndef COUNTERWEIGHT_KERNELS_MATH_HOST_DEVICE_H_
+#define COUNTERWEIGHT_KERNELS_MATH_HOST_DEVICE_H_
+
+#ifndef COUNTERWEIGHT_ISA
+#define COUNTERWEIGHT_ISA isa_generic
+#endif
+
+#ifdef __CUDACC__
+#define COUNTERWEIGHT_HD __host__ __device__ __forceinline__
+#define COUNTERWEIGHT_INLINE_LAMBDA
+#define COUNTERWEIGHT_IVDEP
+#else
+#define COUNTERWEIGHT_HD inline __attribute__((always_inline))
+// A lambda that is not inlined keeps the loop around it scalar.
+#define COUNTERWEIGHT_INLINE_LAMBDA __attribute__((always_inline))
+// Lanes never alias each other; without the pragma g++ 12 takes 9 ns a token.
+#define COUNTERWEIGHT_IVDEP _Pragma("GCC ivdep")
+#endif
+
+#endif  // COUNTERWEIGHT_KERNELS_MATH_HOST_DEVICE_H_

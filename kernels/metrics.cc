@@ -1,0 +1,143 @@
+#include "kernels/metrics.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace counterweight::kernels {
+namespace {
+
+using MetricMap = std::map<std::string, double>;
+
+// NaN if there is nothing to average: 0 / 0.
+double Ratio(double sum, int64_t count) {
+  return sum / static_cast<double>(count);
+}
+
+double Fraction(int64_t part, int64_t whole) {
+  return Ratio(static_cast<double>(part), whole);
+}
+
+// Population deviation from sums of x and x^2; rounding may leave a variance
+// just below 0.
+double Deviation(double sum, double squared, int64_t count) {
+  const double mean = Ratio(sum, count);
+  const double variance = Ratio(squared, count) - mean * mean;
+  return std::isnan(variance) ? variance : std::sqrt(std::max(variance, 0.0));
+}
+
+double WeightMean(const BatchSums& sums) {
+  const double direct = Ratio(sums.weight.weight, sums.tokens);
+  const double near_one = 1.0 + Ratio(sums.weight.excess, sums.tokens);
+  return direct < 0.5 ? direct : near_one;
+}
+
+void AddDrift(const CorrectionSpec& spec, const BatchSums& sums,
+              const DriftSummary& summary, MetricMap* metrics) {
+  const DriftSums& drift = sums.drift;
+  MetricMap& m = *metrics;
+  m["kl"] = summary.kl;
+  m["k2"] = Ratio(drift.k2, sums.tokens);
+  m["k3"] = summary.k3;
+  m["chi2_token"] = summary.chi2_token;
+  m["chi2_sequence"] = summary.chi2_sequence;
+  m["log_ratio_mean"] = Ratio(drift.log_ratio, sums.tokens);
+  m["log_ratio_abs_mean"] = Ratio(drift.abs_log_ratio, sums.tokens);
+  m["log_ratio_std"] = summary.log_ratio_std;
+  m["log_ratio_min"] = drift.log_ratio_range.min;
+  m["log_ratio_max"] = drift.log_ratio_range.max;
+  m["sequence_log_ratio_min"] = drift.sequence_log_ratio_range.min;
+  m["sequence_log_ratio_max"] = drift.sequence_log_ratio_range.max;
+  m["ppl_ratio"] = summary.ppl_ratio;
+  m["log_ppl_difference_mean"] =
+      Ratio(drift.log_ppl_difference, sums.nonempty_sequences);
+  m["log_ppl_difference_abs_mean"] =
+      Ratio(drift.abs_log_ppl_difference, sums.nonempty_sequences);
+  m["numerator_ppl"] = Ratio(drift.numerator_ppl, sums.nonempty_sequences);
+  m["denominator_ppl"] = Ratio(drift.denominator_ppl, sums.nonempty_sequences);
+  if (!spec.probability_metrics) return;
+  m["probability_difference_mean"] =
+      Ratio(drift.probability.abs_difference, sums.tokens);
+  m["probability_difference_max"] = drift.probability.max_difference;
+}
+
+void AddWeight(const CorrectionSpec& spec, const BatchSums& sums,
+               const DriftSummary& summary, MetricMap* metrics) {
+  if (spec.weight.level == Level::kNone) return;
+  const WeightSums& weight = sums.weight;
+  MetricMap& m = *metrics;
+  m["weight_mean"] = summary.weight_mean;
+  m["weight_std"] = summary.weight_std;
+  m["weight_min"] = weight.range.min;
+  m["weight_max"] = summary.weight_max;
+  m["effective_sample_size"] = summary.effective_sample_size;
+  m["weight_clipped_high_fraction"] = summary.clipped_high;
+  m["weight_clipped_low_fraction"] = summary.clipped_low;
+  m["weight_zero_fraction"] = Fraction(sums.zero_weight_tokens, sums.tokens);
+  m["weight_normalizer"] = weight.normalizer;
+}
+
+void AddRule(const std::string& name, const RuleSums& rule,
+             const BatchSums& sums, MetricMap* metrics) {
+  const std::string prefix = "rules/" + name + "/";
+  MetricMap& m = *metrics;
+  m[prefix + "mean"] = Ratio(rule.sum, rule.seen_tokens);
+  m[prefix + "min"] = rule.range.min;
+  m[prefix + "max"] = rule.range.max;
+  m[prefix + "sequence_mean"] = Ratio(rule.row_sum, rule.seen_sequences);
+  m[prefix + "high_fraction"] = Fraction(rule.tokens_high, rule.seen_tokens);
+  m[prefix + "low_fraction"] = Fraction(rule.tokens_low, rule.seen_tokens);
+  m[prefix + "dropped_token_fraction"] =
+      Fraction(rule.dropped_tokens, sums.tokens);
+  m[prefix + "dropped_sequence_fraction"] =
+      Fraction(rule.dropped_sequences, sums.nonempty_sequences);
+}
+
+}  // namespace
+
+DriftSummary Summarize(const BatchSums& sums) {
+  const DriftSums& drift = sums.drift;
+  const WeightSums& weight = sums.weight;
+  const int64_t n = sums.tokens;
+  const int64_t rows = sums.nonempty_sequences;
+  DriftSummary summary{};
+  summary.kl = -Ratio(drift.log_ratio, n);
+  summary.k3 = Ratio(drift.k3, n);
+  summary.chi2_token =
+      2.0 * Ratio(drift.excess, n) + Ratio(drift.excess_squared, n);
+  summary.chi2_sequence = Ratio(drift.chi2_sequence, rows);
+  summary.ppl_ratio = 1.0 + Ratio(drift.ppl_ratio_excess, rows);
+  summary.log_ratio_std = Deviation(drift.log_ratio, 2.0 * drift.k2, n);
+  summary.weight_mean = WeightMean(sums);
+  summary.weight_std = Deviation(weight.excess, weight.excess_squared, n);
+  summary.weight_max = weight.range.max;
+  const double direct = Ratio(weight.weight, n);
+  summary.effective_sample_size =
+      direct * direct / Ratio(weight.weight_squared, n);
+  summary.clipped_high = Fraction(weight.tokens_high, n);
+  summary.clipped_low =
+      Fraction(weight.tokens_outside - weight.tokens_high, n);
+  return summary;
+}
+
+std::map<std::string, double> Metrics(const CorrectionSpec& spec,
+                                      const std::vector<std::string>& rule_names,
+                                      const BatchSums& sums) {
+  const DriftSummary summary = Summarize(sums);
+  MetricMap metrics;
+  metrics["tokens"] = static_cast<double>(sums.tokens);
+  metrics["sequences"] = static_cast<double>(sums.nonempty_sequences);
+  metrics["kept_token_fraction"] = Fraction(sums.kept_tokens, sums.tokens);
+  metrics["kept_sequence_fraction"] =
+      Fraction(sums.kept_sequences, sums.nonempty_sequences);
+  metrics["touched_sequence_fraction"] =
+      Fraction(sums.touched_sequences, sums.nonempty_sequences);
+  metrics["non_finite_tokens"] = static_cast<double>(sums.non_finite_tokens);
+  AddDrift(spec, sums, summary, &metrics);
+  AddWeight(spec, sums, summary, &metrics);
+  for (int r = 0; r < spec.num_rules; ++r) {
+    AddRule(rule_names[static_cast<size_t>(r)], sums.rules[r], sums, &metrics);
+  }
+  return metrics;
+}
+
+}  // namespace counterweight::kernels

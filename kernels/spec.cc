@@ -1,0 +1,127 @@
+#include "kernels/spec.h"
+
+#include <cstdio>
+#include <string>
+
+namespace counterweight::kernels {
+namespace {
+
+std::string Number(double x) {
+  char text[32];
+  std::snprintf(text, sizeof(text), "%.6g", x);
+  return text;
+}
+
+std::string ToString(const WeightSpec& weight) {
+  if (weight.level == Level::kNone) return "weight(none)";
+  std::string text = std::string("weight(") + Name(weight.level) + " of " +
+                     Name(weight.source) + ", " + Name(weight.bound) + " [" +
+                     Number(weight.lower) + ", " + Number(weight.upper) +
+                     "], clamps " + Number(weight.token_clamp) + " and " +
+                     Number(weight.aggregate_clamp);
+  if (weight.normalize) text += ", normalized";
+  if (weight.after_rule > 0) {
+    text += ", after rule " + std::to_string(weight.after_rule);
+  }
+  return text + ")";
+}
+
+std::string ToString(const RejectionRule& rule) {
+  std::string text = "rule(" + RuleName(rule) + " of " + Name(rule.source) +
+                     " in [" + Number(rule.lower) + ", " + Number(rule.upper) +
+                     "], clamps " + Number(rule.token_clamp) + " and " +
+                     Number(rule.aggregate_clamp);
+  if (rule.condition == Condition::kNegativeAdvantage) text += ", where A < 0";
+  if (rule.effect == Effect::kZeroWeight) text += ", zeroes the weight";
+  return text + ")";
+}
+
+}  // namespace
+
+const char* Name(RatioSource source) {
+  switch (source) {
+    case RatioSource::kOldRollout:
+      return "old_rollout";
+    case RatioSource::kCurrentRollout:
+      return "current_rollout";
+    case RatioSource::kCurrentOld:
+      return "current_old";
+  }
+  return "";
+}
+
+const char* Name(Level level) {
+  switch (level) {
+    case Level::kNone:
+      return "none";
+    case Level::kToken:
+      return "token";
+    case Level::kSequence:
+      return "sequence";
+    case Level::kGeometric:
+      return "geometric";
+    case Level::kPrefix:
+      return "prefix";
+  }
+  return "";
+}
+
+const char* Name(Bound bound) {
+  switch (bound) {
+    case Bound::kNone:
+      return "none";
+    case Bound::kTruncate:
+      return "truncate";
+    case Bound::kMask:
+      return "mask";
+  }
+  return "";
+}
+
+const char* Name(Estimator estimator) {
+  switch (estimator) {
+    case Estimator::kRatio:
+      return "ratio";
+    case Estimator::kK2:
+      return "k2";
+    case Estimator::kK3:
+      return "k3";
+  }
+  return "";
+}
+
+const char* Name(Aggregation aggregation) {
+  switch (aggregation) {
+    case Aggregation::kToken:
+      return "token";
+    case Aggregation::kSum:
+      return "sum";
+    case Aggregation::kMean:
+      return "mean";
+    case Aggregation::kMax:
+      return "max";
+    case Aggregation::kAll:
+      return "all";
+    case Aggregation::kPrefixMean:
+      return "prefix_mean";
+  }
+  return "";
+}
+
+std::string RuleName(const RejectionRule& rule) {
+  return std::string(Name(rule.aggregation)) + "_" + Name(rule.estimator);
+}
+
+std::string ToString(const CorrectionSpec& spec) {
+  std::string text = ToString(spec.weight);
+  for (int r = 0; r < spec.num_rules; ++r) {
+    text += ", " + ToString(spec.rules[r]);
+  }
+  if (spec.num_rules > 1) {
+    text += spec.evaluation == Evaluation::kSequential ? ", sequential"
+                                                       : ", parallel";
+  }
+  return text + ", drift of " + Name(spec.drift_source);
+}
+
+}  // namespace counterweight::kernels

@@ -1,0 +1,132 @@
+// A correction method as data. Everything here is a POD that goes to a device
+// by value; words and formulas are those of kernels/README.md.
+#ifndef COUNTERWEIGHT_KERNELS_SPEC_H_
+#define COUNTERWEIGHT_KERNELS_SPEC_H_
+
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <vector>
+
+namespace counterweight::kernels {
+
+inline constexpr double kUnbounded = std::numeric_limits<double>::infinity();
+
+// Rules of one spec. Token reasons are 16 bits: one per rule, and bit 15 for
+// tokens dropped because they were non-finite.
+inline constexpr int kMaxRules = 15;
+inline constexpr uint16_t kReasonNonFinite = uint16_t{1} << 15;
+
+// Log ratio = numerator - denominator.
+enum class RatioSource : uint8_t { kOldRollout, kCurrentRollout, kCurrentOld };
+inline constexpr int kNumRatioSources = 3;
+
+// kToken: l_t; kSequence: sum of l; kGeometric: mean of l; kPrefix: mean of l
+// over the tokens 0..t.
+enum class Level : uint8_t { kNone, kToken, kSequence, kGeometric, kPrefix };
+
+// kTruncate clamps into the interval, kMask zeroes outside; equality keeps.
+enum class Bound : uint8_t { kNone, kTruncate, kMask };
+
+// l, l^2 / 2, exp(l) - 1 - l.
+enum class Estimator : uint8_t { kRatio, kK2, kK3 };
+
+// kAll: every token of the sequence inside the interval.
+enum class Aggregation : uint8_t {
+  kToken,
+  kSum,
+  kMean,
+  kMax,
+  kAll,
+  kPrefixMean
+};
+
+enum class Condition : uint8_t { kAlways, kNegativeAdvantage };
+enum class Effect : uint8_t { kDrop, kZeroWeight };
+enum class Evaluation : uint8_t { kParallel, kSequential };
+enum class NonFinitePolicy : uint8_t { kReject, kDrop, kNeutralize };
+
+// Importance weight: bound(exp(clamp(level(clamp(l))))).
+struct WeightSpec {
+  Level level = Level::kNone;
+  RatioSource source = RatioSource::kOldRollout;
+  // Symmetric clamps of log ratios, nats, > 0.
+  double token_clamp = kUnbounded;
+  double aggregate_clamp = kUnbounded;
+  Bound bound = Bound::kNone;
+  // Ratios, inclusive. 0 and infinity stand for an absent end.
+  double lower = 0.0;
+  double upper = kUnbounded;
+  // Divide by the batch mean of the bounded weights: over tokens (kToken,
+  // kPrefix) or sequences (kSequence, kGeometric) that count in response_mask.
+  // A mean <= 1e-8 leaves the weights as they are.
+  bool normalize = false;
+  // The aggregate sees the mask that the first after_rule rules left.
+  int32_t after_rule = 0;
+};
+
+// Keeps a token where lower <= statistic <= upper or the condition is false.
+struct RejectionRule {
+  RatioSource source = RatioSource::kOldRollout;
+  Estimator estimator = Estimator::kRatio;
+  Aggregation aggregation = Aggregation::kToken;
+  Condition condition = Condition::kAlways;
+  Effect effect = Effect::kDrop;
+  // Symmetric clamp of l before the estimator, nats, > 0.
+  double token_clamp = kUnbounded;
+  // Symmetric clamp of the aggregated statistic; kRatio only.
+  double aggregate_clamp = kUnbounded;
+  // Inclusive bounds of the statistic itself: for kRatio they are log ratios
+  // (the log of the user's ratio bounds, taken once, in double).
+  double lower = -kUnbounded;
+  double upper = kUnbounded;
+};
+
+struct CorrectionSpec {
+  WeightSpec weight;
+  int32_t num_rules = 0;
+  RejectionRule rules[kMaxRules];
+  Evaluation evaluation = Evaluation::kParallel;
+  NonFinitePolicy non_finite = NonFinitePolicy::kReject;
+  // The ratio whose drift the metrics describe.
+  RatioSource drift_source = RatioSource::kOldRollout;
+  // Also compare probabilities exp(log_prob): DriftSums::probability. Costs two
+  // exponentials per token.
+  bool probability_metrics = false;
+};
+
+// One thing wrong with a spec. `field` is a path such as "rules[2].upper".
+struct SpecViolation {
+  std::string field;
+  std::string reason;
+};
+
+// Every illegal value and combination of `spec`, empty if there is none.
+std::vector<SpecViolation> Validate(const CorrectionSpec& spec);
+
+// True for rules whose decision belongs to the whole sequence.
+constexpr bool IsSequenceRule(Aggregation aggregation) {
+  return aggregation == Aggregation::kSum ||
+         aggregation == Aggregation::kMean ||
+         aggregation == Aggregation::kMax || aggregation == Aggregation::kAll;
+}
+
+// True for weights that are one number per sequence.
+constexpr bool IsSequenceLevel(Level level) {
+  return level == Level::kSequence || level == Level::kGeometric;
+}
+
+// Names as in the methods reference: "old_rollout", "geometric", "mean_k3".
+const char* Name(RatioSource source);
+const char* Name(Level level);
+const char* Name(Bound bound);
+const char* Name(Estimator estimator);
+const char* Name(Aggregation aggregation);
+std::string RuleName(const RejectionRule& rule);
+
+// One line for logs.
+std::string ToString(const CorrectionSpec& spec);
+
+}  // namespace counterweight::kernels
+
+#endif  // COUNTERWEIGHT_KERNELS_SPEC_H_

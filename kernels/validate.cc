@@ -1,0 +1,95 @@
+// Every illegal value and combination of a spec, in one place.
+#include <cmath>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "kernels/spec.h"
+
+namespace counterweight::kernels {
+namespace {
+
+class Checker {
+ public:
+  explicit Checker(std::string prefix) : prefix_(std::move(prefix)) {}
+
+  void Require(bool ok, const char* field, const char* reason) {
+    if (!ok) violations_.push_back({prefix_ + field, reason});
+  }
+
+  void AppendTo(std::vector<SpecViolation>* all) {
+    for (SpecViolation& violation : violations_) {
+      all->push_back(std::move(violation));
+    }
+  }
+
+ private:
+  std::string prefix_;
+  std::vector<SpecViolation> violations_;
+};
+
+constexpr char kClampReason[] = "must be > 0 nats, or absent for no clamp";
+
+void CheckWeight(const CorrectionSpec& spec,
+                 std::vector<SpecViolation>* violations) {
+  const WeightSpec& weight = spec.weight;
+  Checker check("weight.");
+  if (weight.level == Level::kNone) {
+    check.Require(!weight.normalize, "normalize",
+                  "needs an importance weight to normalize");
+    check.AppendTo(violations);
+    return;
+  }
+  check.Require(weight.token_clamp > 0.0, "token_clamp", kClampReason);
+  check.Require(weight.aggregate_clamp > 0.0, "aggregate_clamp", kClampReason);
+  check.Require(weight.lower >= 0.0, "lower", "must be a ratio >= 0");
+  check.Require(weight.upper > 0.0, "upper", "must be a ratio > 0");
+  check.Require(std::isnan(weight.lower) || std::isnan(weight.upper) ||
+                    weight.lower <= weight.upper,
+                "lower", "must be <= upper");
+  const bool has_interval = weight.lower > 0.0 || weight.upper < kUnbounded;
+  check.Require(weight.bound != Bound::kNone || !has_interval, "bound",
+                "NONE takes no interval; use TRUNCATE or MASK with one");
+  check.Require(
+      weight.after_rule >= 0 && weight.after_rule <= spec.num_rules,
+      "after_rule", "must be in [0, number of rules]");
+  check.AppendTo(violations);
+}
+
+void CheckRule(const CorrectionSpec& spec, int r,
+               std::vector<SpecViolation>* violations) {
+  const RejectionRule& rule = spec.rules[r];
+  Checker check("rules[" + std::to_string(r) + "].");
+  check.Require(rule.token_clamp > 0.0, "token_clamp", kClampReason);
+  check.Require(rule.aggregate_clamp > 0.0, "aggregate_clamp", kClampReason);
+  const bool sums = rule.aggregation == Aggregation::kSum ||
+                    rule.aggregation == Aggregation::kMean;
+  check.Require(rule.aggregate_clamp == kUnbounded ||
+                    (rule.estimator == Estimator::kRatio && sums),
+                "aggregate_clamp", "is for RATIO with SUM or MEAN only");
+  check.Require(!std::isnan(rule.lower), "lower", "must not be NaN");
+  check.Require(!std::isnan(rule.upper), "upper", "must not be NaN");
+  check.Require(std::isnan(rule.lower) || std::isnan(rule.upper) ||
+                    rule.lower <= rule.upper,
+                "lower", "must be <= upper");
+  check.Require(rule.effect != Effect::kZeroWeight ||
+                    spec.weight.level != Level::kNone,
+                "effect", "ZERO_WEIGHT needs an importance weight");
+  check.AppendTo(violations);
+}
+
+}  // namespace
+
+std::vector<SpecViolation> Validate(const CorrectionSpec& spec) {
+  std::vector<SpecViolation> violations;
+  if (spec.num_rules < 0 || spec.num_rules > kMaxRules) {
+    violations.push_back(
+        {"rules", "must be at most " + std::to_string(kMaxRules)});
+    return violations;
+  }
+  CheckWeight(spec, &violations);
+  for (int r = 0; r < spec.num_rules; ++r) CheckRule(spec, r, &violations);
+  return violations;
+}
+
+}  // namespace counterweight::kernels

@@ -1,0 +1,26 @@
+// From columns to the names of sums.h.
+#ifndef COUNTERWEIGHT_KERNELS_WALK_BATCH_SUMS_H_
+#define COUNTERWEIGHT_KERNELS_WALK_BATCH_SUMS_H_
+
+#include "kernels/batch.h"
+#include "kernels/corrector.h"
+#include "kernels/sums.h"
+#include "kernels/walk/plan.h"
+#include "kernels/walk/record.h"
+
+namespace counterweight::kernels {
+
+// What weights are divided by: their batch mean, or 1 (see WeightSpec).
+double Normalizer(const Plan& plan, const RowRecord& total);
+
+// `total` is the fold of all rows.
+BatchSums MakeBatchSums(const Plan& plan, const Batch& batch,
+                        const RowRecord& total);
+
+// The sums and, where the policy is REJECT, the first non-finite number.
+CorrectResult MakeResult(const Plan& plan, const Batch& batch,
+                         const RowRecord& total);
+
+}  // namespace counterweight::kernels
+
+#endif  // COUNTERWEIGHT_KERNELS_WALK_BATCH_SUMS_H_

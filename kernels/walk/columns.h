@@ -1,0 +1,131 @@
+// Where each sum of a batch lives. A walk adds tokens into columns; segments,
+// then rows, fold column by column. Counts are columns too: they are exact.
+#ifndef COUNTERWEIGHT_KERNELS_WALK_COLUMNS_H_
+#define COUNTERWEIGHT_KERNELS_WALK_COLUMNS_H_
+
+#include "kernels/spec.h"
+#include "kernels/sums.h"
+
+namespace counterweight::kernels {
+
+// Sums over tokens. "f64" ones take each addend in float64, all others add
+// blocks of 8 in float32 first.
+enum TokenColumn : int {
+  kColumnTokens,       // 1
+  kColumnLogRatio,     // f64: l
+  kColumnDenominator,  // denominator log-prob
+  kColumnAbs,          // |l|
+  kColumnK2,
+  kColumnK3,
+  kColumnExcess,         // u of the clamped l
+  kColumnExcessSquared,  // u^2
+  kColumnHistogram,      // kNumHistogramEdges columns: l <= edge
+  kColumnAbsDifference = kColumnHistogram + kNumHistogramEdges,
+  kColumnSquaredDifference,
+  kColumnP,
+  kColumnQ,
+  kColumnPSquared,
+  kColumnQSquared,
+  kColumnPQ,
+  kColumnNonFinite,
+  kColumnKept,
+  kColumnZeroWeight,
+  kColumnWeight,
+  kColumnWeightSquared,
+  kColumnWeightExcess,
+  kColumnWeightExcessSquared,
+  kColumnRawExcess,  // u of the clamped l of the weight's source
+  kColumnWeightHigh,
+  kColumnWeightLow,
+  kColumnWeightAggregate,  // f64: clamped l under the weight's mask
+  kColumnWeightSeen,       // tokens of that mask
+  kColumnRules,            // kNumRuleColumns for each rule
+};
+
+enum RuleColumn : int {
+  kRuleSum,      // x; f64 for RATIO with SUM, MEAN or PREFIX_MEAN
+  kRuleClamped,  // y
+  kRuleClampedSquared,
+  kRuleSeen,
+  kRuleHigh,
+  kRuleLow,
+  // Token rules: tokens it fired on. Sequence rules: seen tokens where the
+  // condition holds.
+  kRuleFired,
+  // PREFIX_MEAN: sum of the estimator, f64, from which later segments start.
+  kRuleAggregate,
+  kNumRuleColumns,
+};
+
+inline constexpr int kMaxTokenColumns =
+    kColumnRules + kNumRuleColumns * kMaxRules;
+
+constexpr int RuleColumnIndex(int rule, RuleColumn column) {
+  return kColumnRules + rule * kNumRuleColumns + column;
+}
+
+// Extrema over tokens, float32.
+enum TokenExtremum : int {
+  kExtremumLogRatio,
+  kExtremumDifference,  // |p - q|
+  kExtremumWeight,
+  kExtremumRawLog,  // l of the weight's source
+  kExtremumRules,   // one for each rule
+};
+inline constexpr int kMaxTokenExtrema = kExtremumRules + kMaxRules;
+
+// Sums over rows.
+enum RowColumn : int {
+  kRowNonempty,
+  kRowKept,
+  kRowTouched,
+  kRowNumeratorLogPpl,
+  kRowNumeratorPpl,
+  kRowDenominatorLogPpl,
+  kRowDenominatorPpl,
+  kRowLogPplDifference,
+  kRowAbsLogPplDifference,
+  kRowPplRatioExcess,
+  kRowChi2,
+  kRowHistogram,  // kNumHistogramEdges columns
+  kRowWeightExcess = kRowHistogram + kNumHistogramEdges,
+  kRowWeightExcessSquared,
+  kRowWeightMean,  // p_i itself, accurate where weights are tiny
+  kRowWeightHigh,
+  kRowWeightLow,
+  kRowWeightLogHigh,
+  kRowWeightLogLow,
+  kRowRules,  // kNumRowRuleColumns for each rule
+};
+
+enum RowRuleColumn : int {
+  kRowRuleSeen,
+  kRowRuleHigh,
+  kRowRuleLow,
+  kRowRuleSum,
+  kRowRuleSquared,
+  kRowRuleDroppedTokens,
+  kRowRuleDroppedRows,
+  kNumRowRuleColumns,
+};
+
+inline constexpr int kMaxRowColumns =
+    kRowRules + kNumRowRuleColumns * kMaxRules;
+
+constexpr int RowRuleColumnIndex(int rule, RowRuleColumn column) {
+  return kRowRules + rule * kNumRowRuleColumns + column;
+}
+
+// Extrema over rows, float64.
+enum RowExtremum : int {
+  kRowExtremumLogPplDifference,
+  kRowExtremumLogRatio,   // s_i
+  kRowExtremumWeight,     // p_i
+  kRowExtremumRawLog,     // aggregated log ratio of the weight
+  kRowExtremumRules,      // q_i
+};
+inline constexpr int kMaxRowExtrema = kRowExtremumRules + kMaxRules;
+
+}  // namespace counterweight::kernels
+
+#endif  // COUNTERWEIGHT_KERNELS_WALK_COLUMNS_H_

@@ -1,0 +1,156 @@
+// The CPU's view of a tile: one thread, 32 lanes.
+#ifndef COUNTERWEIGHT_KERNELS_WALK_CPU_LANES_H_
+#define COUNTERWEIGHT_KERNELS_WALK_CPU_LANES_H_
+
+#include <cstdint>
+
+#include "kernels/batch.h"
+#include "kernels/math/bits.h"
+#include "kernels/walk/tile.h"
+
+namespace counterweight::kernels {
+inline namespace COUNTERWEIGHT_ISA {
+
+struct CpuLanes {
+  static constexpr int kWidth = kLanes;
+  static int lane(int i) { return i; }
+
+  // Steps to walk for `count` positions.
+  static int steps(int count) {
+    return count <= kFewSteps * kLanes ? kFewSteps : kSteps;
+  }
+
+  // Lanes fold by halving.
+  static double fold_sum(LaneValues<kWidth, double>& x) {
+    for (int half = kLanes / 2; half > 0; half /= 2) {
+      COUNTERWEIGHT_IVDEP
+      for (int i = 0; i < half; ++i) x.at[i] += x.at[i + half];
+    }
+    return x.at[0];
+  }
+  static float fold_min(LaneValues<kWidth, float>& x) {
+    for (int half = kLanes / 2; half > 0; half /= 2) {
+      COUNTERWEIGHT_IVDEP
+      for (int i = 0; i < half; ++i) {
+        const float other = x.at[i + half];
+        x.at[i] = other < x.at[i] ? other : x.at[i];
+      }
+    }
+    return x.at[0];
+  }
+  static float fold_max(LaneValues<kWidth, float>& x) {
+    for (int half = kLanes / 2; half > 0; half /= 2) {
+      COUNTERWEIGHT_IVDEP
+      for (int i = 0; i < half; ++i) {
+        const float other = x.at[i + half];
+        x.at[i] = other > x.at[i] ? other : x.at[i];
+      }
+    }
+    return x.at[0];
+  }
+  static int64_t fold_min(int64_t x) { return x; }
+  static uint32_t fold_or(const LaneValues<kWidth, uint32_t>& x) {
+    uint32_t all = 0;
+    for (int i = 0; i < kLanes; ++i) all |= x.at[i];
+    return all;
+  }
+  static bool any(const LaneValues<kWidth, float>& x) {
+    uint32_t bits = 0;
+    for (int i = 0; i < kLanes; ++i) bits |= bits_of(x.at[i]);
+    return bits != 0;
+  }
+
+  // Hillis and Steele's inclusive scan over the lanes ("Data parallel
+  // algorithms", 1986).
+  static void scan(LaneValues<kWidth, double>& x) {
+    for (int distance = 1; distance < kLanes; distance *= 2) {
+      LaneValues<kWidth, double> before = x;
+      COUNTERWEIGHT_IVDEP
+      for (int i = distance; i < kLanes; ++i) {
+        x.at[i] = before.at[i] + before.at[i - distance];
+      }
+    }
+  }
+  static double last(const LaneValues<kWidth, double>& x) {
+    return x.at[kLanes - 1];
+  }
+
+  // Reads positions [position, position + count) of a tensor where mask is not
+  // 0, and 0 elsewhere: what is masked is not seen.
+  static void load(const TensorView& tensor, int64_t position, int count,
+                   const Tile<kWidth>& mask, Tile<kWidth>& out) {
+    const int64_t size = SizeOf(tensor.dtype);
+    const char* source =
+        static_cast<const char*>(tensor.data) + position * size;
+    alignas(64) char padded[kTilePositions * 4];
+    const int whole = steps(count) * kLanes;
+    if (whole != count) {
+      __builtin_memset(padded, 0, static_cast<size_t>(whole * size));
+      __builtin_memcpy(padded, source, static_cast<size_t>(count * size));
+      source = padded;
+    }
+    const float* m = &mask.at[0][0];
+    float* to = &out.at[0][0];
+    switch (tensor.dtype) {
+      case DType::kF32:
+        COUNTERWEIGHT_IVDEP
+        for (int i = 0; i < whole; ++i) {
+          to[i] = select(m[i] != 0.0f, element<float>(source, i), 0.0f);
+        }
+        break;
+      case DType::kBF16:
+        COUNTERWEIGHT_IVDEP
+        for (int i = 0; i < whole; ++i) {
+          const float x = from_bf16(element<uint16_t>(source, i));
+          to[i] = select(m[i] != 0.0f, x, 0.0f);
+        }
+        break;
+      case DType::kF16:
+        COUNTERWEIGHT_IVDEP
+        for (int i = 0; i < whole; ++i) {
+          const float x = from_f16(element<uint16_t>(source, i));
+          to[i] = select(m[i] != 0.0f, x, 0.0f);
+        }
+        break;
+    }
+  }
+
+  // 1 where the byte is not 0.
+  static void load_mask(const uint8_t* mask, int64_t position, int count,
+                        Tile<kWidth>& out) {
+    const uint8_t* source = mask + position;
+    alignas(64) uint8_t padded[kTilePositions];
+    const int whole = steps(count) * kLanes;
+    if (whole != count) {
+      __builtin_memset(padded, 0, static_cast<size_t>(whole));
+      __builtin_memcpy(padded, source, static_cast<size_t>(count));
+      source = padded;
+    }
+    float* to = &out.at[0][0];
+    COUNTERWEIGHT_IVDEP
+    for (int i = 0; i < whole; ++i) to[i] = source[i] != 0 ? 1.0f : 0.0f;
+  }
+
+  template <class From, class To>
+  static void store(const From& tile, int64_t position, int count, To* out) {
+    const auto* from = &tile.at[0][0];
+    To* to = out + position;
+    COUNTERWEIGHT_IVDEP
+    for (int i = 0; i < count; ++i) to[i] = static_cast<To>(from[i]);
+  }
+
+ private:
+  // Tensors come with any alignment.
+  template <class T>
+  static T element(const char* source, int i) {
+    T value;
+    __builtin_memcpy(&value, source + i * static_cast<int>(sizeof(T)),
+                     sizeof(T));
+    return value;
+  }
+};
+
+}  // namespace COUNTERWEIGHT_ISA
+}  // namespace counterweight::kernels
+
+#endif  // COUNTERWEIGHT_KERNELS_WALK_CPU_LANES_H_

@@ -1,0 +1,130 @@
+// Phase 2 of a tile, statistics only: the drift of the plan's drift source.
+#ifndef COUNTERWEIGHT_KERNELS_WALK_DRIFT_PHASE_H_
+#define COUNTERWEIGHT_KERNELS_WALK_DRIFT_PHASE_H_
+
+#include "kernels/math/exp.h"
+#include "kernels/walk/tile_state.h"
+
+namespace counterweight::kernels {
+inline namespace COUNTERWEIGHT_ISA {
+
+template <class Lanes>
+struct DriftPhase {
+  static constexpr int kWidth = Lanes::kWidth;
+  using State = TileState<Lanes>;
+  using Acc = Accumulators<Lanes>;
+
+  COUNTERWEIGHT_HD static void run(const Plan& plan, const State& s, Acc& acc) {
+    const RatioSource source = plan.spec.drift_source;
+    const Tile<kWidth>& num = s.input[numerator(source)];
+    const Tile<kWidth>& den = s.input[denominator(source)];
+    add_token_sums(plan, s, den, acc);
+    // The sum on which whole sequences hang takes each addend exactly.
+    acc.add_exact(kColumnLogRatio, s.steps, [&](int k, int h) COUNTERWEIGHT_INLINE_LAMBDA {
+      return num.wide(k, h) - den.wide(k, h);
+    });
+    const Tile<kWidth>& l = s.log_ratio[static_cast<int>(source)];
+    acc.extend(kExtremumLogRatio, s.steps, l, s.mask);
+    add_histogram<0>(s, l, acc);
+    add_histogram<kNumHistogramEdges / 2>(s, l, acc);
+    if (plan.spec.probability_metrics) add_probabilities(plan, s, num, den, acc);
+  }
+
+ private:
+  COUNTERWEIGHT_HD static void add_token_sums(const Plan& plan, const State& s,
+                                              const Tile<kWidth>& den,
+                                              Acc& acc) {
+    const int source = static_cast<int>(plan.spec.drift_source);
+    const Tile<kWidth>& log_ratio = s.log_ratio[source];
+    const Tile<kWidth>& expm1 = s.expm1[source];
+    const Tile<kWidth>& k3s = s.k3[source];
+    const ClampTerms safety = plan.safety;
+    const int columns[] = {kColumnTokens, kColumnDenominator,
+                           kColumnAbs,    kColumnK2,
+                           kColumnK3,     kColumnExcess,
+                           kColumnExcessSquared};
+    const Vec clamp = splat(safety.clamp);
+    const Vec highest = splat(safety.expm1_high);
+    const Vec lowest = splat(safety.expm1_low);
+    acc.add(columns, s.steps,
+            [&](int k, int g, Vec (&block)[7]) COUNTERWEIGHT_INLINE_LAMBDA {
+              const Vec l = log_ratio.vec(k, g);
+              const Vec capped = l > clamp ? highest : expm1.vec(k, g);
+              const Vec u = l < -clamp ? lowest : capped;
+              block[0] += s.mask.vec(k, g);
+              block[1] += den.vec(k, g);
+              block[2] += absolute(l);
+              block[3] += 0.5f * (l * l);
+              block[4] += k3s.vec(k, g);
+              block[5] += u;
+              block[6] += u * u;
+            });
+  }
+
+  // Half of the edges at a time: all would not fit into 16 vector registers.
+  template <int kFirst>
+  COUNTERWEIGHT_HD static void add_histogram(const State& s,
+                                             const Tile<kWidth>& l, Acc& acc) {
+    constexpr int kHalf = kNumHistogramEdges / 2;
+    int columns[kHalf];
+    for (int e = 0; e < kHalf; ++e) columns[e] = kColumnHistogram + kFirst + e;
+    acc.add(columns, s.steps,
+            [&](int k, int g, Vec (&block)[kHalf]) COUNTERWEIGHT_INLINE_LAMBDA {
+              const Vec m = s.mask.vec(k, g);
+              const Vec x = l.vec(k, g);
+              for (int e = 0; e < kHalf; ++e) {
+                block[e] += x <= kHistogramEdges[kFirst + e] ? m : Vec{};
+              }
+            });
+  }
+
+  // p - q = q u where u = p / q - 1 is small: no cancellation.
+  COUNTERWEIGHT_HD static void add_probabilities(const Plan& plan,
+                                                 const State& s,
+                                                 const Tile<kWidth>& num,
+                                                 const Tile<kWidth>& den,
+                                                 Acc& acc) {
+    const int source = static_cast<int>(plan.spec.drift_source);
+    const Tile<kWidth>& log_ratio = s.log_ratio[source];
+    const Tile<kWidth>& expm1 = s.expm1[source];
+    Tile<kWidth> difference;
+    Tile<kWidth> p_of;
+    Tile<kWidth> q_of;
+    for_each_position<kWidth>(s.steps, [&](int k, int i) {
+      const float m = s.mask.at[k][i];
+      const float p = exp_terms(num.at[k][i]).exp * m;
+      const float q = exp_terms(den.at[k][i]).exp * m;
+      const bool near = __builtin_fabsf(log_ratio.at[k][i]) < 1.0f;
+      p_of.at[k][i] = p;
+      q_of.at[k][i] = q;
+      difference.at[k][i] =
+          __builtin_fabsf(select(near, q * expm1.at[k][i], p - q));
+    });
+    const int columns[] = {kColumnAbsDifference,
+                           kColumnSquaredDifference,
+                           kColumnP,
+                           kColumnQ,
+                           kColumnPSquared,
+                           kColumnQSquared,
+                           kColumnPQ};
+    acc.add(columns, s.steps,
+            [&](int k, int g, Vec (&block)[7]) COUNTERWEIGHT_INLINE_LAMBDA {
+              const Vec d = difference.vec(k, g);
+              const Vec p = p_of.vec(k, g);
+              const Vec q = q_of.vec(k, g);
+              block[0] += d;
+              block[1] += d * d;
+              block[2] += p;
+              block[3] += q;
+              block[4] += p * p;
+              block[5] += q * q;
+              block[6] += p * q;
+            });
+    acc.extend(kExtremumDifference, s.steps, difference, s.mask);
+  }
+};
+
+}  // namespace COUNTERWEIGHT_ISA
+}  // namespace counterweight::kernels
+
+#endif  // COUNTERWEIGHT_KERNELS_WALK_DRIFT_PHASE_H_

@@ -1,0 +1,169 @@
+#include "kernels/walk/plan.h"
+
+#include <algorithm>
+
+#include "kernels/corrector.h"
+#include "kernels/math/exp.h"
+
+namespace counterweight::kernels {
+namespace {
+
+uint32_t Bit(RatioSource source) {
+  return uint32_t{1} << static_cast<uint32_t>(source);
+}
+
+uint32_t Bit(InputRole role) {
+  return uint32_t{1} << static_cast<uint32_t>(role);
+}
+
+uint32_t InputsOf(RatioSource source) {
+  switch (source) {
+    case RatioSource::kOldRollout:
+      return Bit(InputRole::kOld) | Bit(InputRole::kRollout);
+    case RatioSource::kCurrentRollout:
+      return Bit(InputRole::kCurrent) | Bit(InputRole::kRollout);
+    case RatioSource::kCurrentOld:
+      return Bit(InputRole::kCurrent) | Bit(InputRole::kOld);
+  }
+  return 0;
+}
+
+ClampTerms MakeClamp(double clamp) {
+  ClampTerms terms{};
+  terms.clamp = static_cast<float>(clamp);
+  const ExpTerms high = exp_terms(terms.clamp);
+  const ExpTerms low = exp_terms(-terms.clamp);
+  terms.exp_low = low.exp;
+  terms.exp_high = high.exp;
+  terms.expm1_low = low.expm1;
+  terms.expm1_high = high.expm1;
+  terms.k2 = 0.5f * (terms.clamp * terms.clamp);
+  terms.k3_low = low.k3;
+  terms.k3_high = high.k3;
+  return terms;
+}
+
+// The statistic's own range stands in for an absent end, so that the clamped
+// statistic of RuleSums is finite where the statistic is.
+void SetClampedInterval(RulePlan* plan) {
+  const RejectionRule& rule = plan->rule;
+  plan->clamped_lower = rule.lower;
+  plan->clamped_upper = rule.upper;
+  if (rule.estimator != Estimator::kRatio && rule.lower < 0.0) {
+    plan->clamped_lower = 0.0;
+  }
+}
+
+// An unconditional rule that drops a row leaves nothing to tell apart, unless
+// weights by token wait for it; all other sequence rules hit some tokens only.
+bool HitsInStatistics(const CorrectionSpec& spec, int r) {
+  const RejectionRule& rule = spec.rules[r];
+  if (!IsSequenceRule(rule.aggregation)) return false;
+  const bool prefix_weight_waits =
+      spec.weight.level == Level::kPrefix && r < spec.weight.after_rule;
+  return rule.condition != Condition::kAlways ||
+         rule.effect == Effect::kZeroWeight || prefix_weight_waits;
+}
+
+// After how many passes over a row's statistics each decision can be used.
+void CountPasses(const CorrectionSpec& spec, bool one_segment, int32_t* passes) {
+  int32_t known[kMaxRules] = {};
+  int32_t all = 0;
+  const bool sequential = spec.evaluation == Evaluation::kSequential;
+  for (int r = 0; r < spec.num_rules; ++r) {
+    const RejectionRule& rule = spec.rules[r];
+    int32_t start = 0;
+    for (int j = 0; sequential && j < r; ++j) {
+      if (spec.rules[j].effect == Effect::kDrop) {
+        start = std::max(start, known[j]);
+      }
+    }
+    const bool prefix =
+        rule.aggregation == Aggregation::kPrefixMean && !one_segment;
+    known[r] = start + (prefix || HitsInStatistics(spec, r) ? 1 : 0);
+    all = std::max(all, known[r]);
+  }
+  int32_t start = 0;
+  for (int r = 0; r < spec.weight.after_rule; ++r) {
+    start = std::max(start, known[r]);
+  }
+  if (spec.weight.level == Level::kPrefix && !one_segment) start += 1;
+  *passes = 1 + std::max(all, start);
+}
+
+}  // namespace
+
+Plan MakePlan(const CorrectionSpec& spec) {
+  Plan plan{};
+  plan.spec = spec;
+  plan.safety = MakeClamp(kSafetyClamp);
+  plan.sources = Bit(spec.drift_source);
+  plan.exp_sources = Bit(spec.drift_source);
+  plan.inputs = RequiredTensors(spec);
+  bool needs_row = false;
+  for (int r = 0; r < spec.num_rules; ++r) {
+    RulePlan& rule = plan.rules[r];
+    rule.rule = spec.rules[r];
+    rule.clamp = MakeClamp(rule.rule.token_clamp);
+    rule.lower = static_cast<float>(rule.rule.lower);
+    rule.upper = static_cast<float>(rule.rule.upper);
+    SetClampedInterval(&rule);
+    rule.is_sequence = IsSequenceRule(rule.rule.aggregation);
+    rule.is_conditional = rule.rule.condition != Condition::kAlways;
+    rule.hits_in_statistics = HitsInStatistics(spec, r);
+    rule.prefix = rule.rule.aggregation == Aggregation::kPrefixMean
+                      ? plan.num_prefixes++
+                      : -1;
+    plan.sources |= Bit(rule.rule.source);
+    if (rule.rule.estimator == Estimator::kK3) {
+      plan.exp_sources |= Bit(rule.rule.source);
+    }
+    needs_row = needs_row || rule.is_sequence || rule.prefix >= 0;
+  }
+  WeightPlan& weight = plan.weight;
+  weight.spec = spec.weight;
+  if (spec.weight.level == Level::kNone) weight.spec.after_rule = 0;
+  weight.clamp =
+      MakeClamp(std::min(spec.weight.token_clamp, spec.weight.aggregate_clamp));
+  weight.aggregate_clamp = MakeClamp(spec.weight.aggregate_clamp);
+  weight.lower = static_cast<float>(spec.weight.lower);
+  weight.upper = static_cast<float>(spec.weight.upper);
+  weight.low_threshold64 =
+      spec.weight.lower > 0.0 ? spec.weight.lower : 1.0 / spec.weight.upper;
+  weight.low_threshold = static_cast<float>(weight.low_threshold64);
+  weight.lower_log = log64(spec.weight.lower);
+  weight.upper_log = log64(spec.weight.upper);
+  weight.low_threshold_log = log64(weight.low_threshold64);
+  weight.prefix =
+      spec.weight.level == Level::kPrefix ? plan.num_prefixes++ : -1;
+  if (spec.weight.level != Level::kNone) {
+    plan.sources |= Bit(spec.weight.source);
+    if (spec.weight.level == Level::kToken) {
+      plan.exp_sources |= Bit(spec.weight.source);
+    }
+  }
+  needs_row = needs_row || weight.prefix >= 0 ||
+              IsSequenceLevel(spec.weight.level);
+  plan.streams = !needs_row;
+  CountPasses(spec, false, &plan.passes);
+  CountPasses(spec, true, &plan.single_segment_passes);
+  plan.token_columns = kColumnRules + kNumRuleColumns * spec.num_rules;
+  plan.token_extrema = kExtremumRules + spec.num_rules;
+  plan.row_columns = kRowRules + kNumRowRuleColumns * spec.num_rules;
+  plan.row_extrema = kRowExtremumRules + spec.num_rules;
+  return plan;
+}
+
+uint32_t RequiredTensors(const CorrectionSpec& spec) {
+  uint32_t inputs = InputsOf(spec.drift_source);
+  if (spec.weight.level != Level::kNone) inputs |= InputsOf(spec.weight.source);
+  for (int r = 0; r < spec.num_rules; ++r) {
+    inputs |= InputsOf(spec.rules[r].source);
+    if (spec.rules[r].condition == Condition::kNegativeAdvantage) {
+      inputs |= Bit(InputRole::kAdvantages);
+    }
+  }
+  return inputs;
+}
+
+}  // namespace counterweight::kernels

@@ -1,0 +1,84 @@
+// A spec made ready for the walk: every constant computed once, every question
+// that does not depend on a token answered. A POD, passed to devices by value.
+#ifndef COUNTERWEIGHT_KERNELS_WALK_PLAN_H_
+#define COUNTERWEIGHT_KERNELS_WALK_PLAN_H_
+
+#include <cstdint>
+
+#include "kernels/batch.h"
+#include "kernels/spec.h"
+#include "kernels/walk/columns.h"
+
+namespace counterweight::kernels {
+
+// exp, expm1, k2 and k3 at both ends of a clamp [-clamp, clamp]: what a clamped
+// token gets instead of its own.
+struct ClampTerms {
+  float clamp;
+  float exp_low, exp_high;
+  float expm1_low, expm1_high;
+  float k2;
+  float k3_low, k3_high;
+};
+
+struct RulePlan {
+  RejectionRule rule;
+  ClampTerms clamp;
+  // Bounds for statistics that are float32 (TOKEN, MAX, ALL): the spec's,
+  // rounded to nearest. A log ratio of float32(log 2) is inside [1/2, 2].
+  float lower, upper;
+  // The interval of RuleSums::clamped.
+  double clamped_lower, clamped_upper;
+  bool is_sequence;
+  bool is_conditional;
+  // Sequence rules: statistics need to know which tokens of a row it hits, which
+  // takes one more pass over the row. For the others decide_row() settles the
+  // columns when the row is over.
+  bool hits_in_statistics;
+  // PREFIX_MEAN: index among the plan's prefixes, else -1.
+  int32_t prefix;
+};
+
+struct WeightPlan {
+  WeightSpec spec;
+  ClampTerms clamp;            // the tighter of both clamps; for kToken
+  ClampTerms aggregate_clamp;  // for kPrefix
+  float lower, upper;    // ratios
+  float low_threshold;   // lower, or 1 / upper where lower is absent
+  double lower_log, upper_log, low_threshold_log;
+  double low_threshold64;
+  int32_t prefix;  // kPrefix: index among the plan's prefixes, else -1
+};
+
+struct Plan {
+  CorrectionSpec spec;
+  WeightPlan weight;
+  RulePlan rules[kMaxRules];
+  ClampTerms safety;  // kSafetyClamp
+  // Bit s: RatioSource s is read. Bit r: InputRole r is read.
+  uint32_t sources;
+  uint32_t inputs;
+  // Sources whose exponential is needed, a subset of `sources`.
+  uint32_t exp_sources;
+  // Prefix means, numbered in the order of evaluation.
+  int32_t num_prefixes;
+  // Passes over a row's statistics until every decision is known; rows of one
+  // segment need at most single_segment_passes.
+  int32_t passes;
+  int32_t single_segment_passes;
+  // Outputs depend on no sum: one pass can write them.
+  bool streams;
+  int32_t token_columns;
+  int32_t token_extrema;
+  int32_t row_columns;
+  int32_t row_extrema;
+};
+
+inline constexpr int kMaxPrefixes = kMaxRules + 1;
+
+// REQUIRES: Validate(spec) is empty.
+Plan MakePlan(const CorrectionSpec& spec);
+
+}  // namespace counterweight::kernels
+
+#endif  // COUNTERWEIGHT_KERNELS_WALK_PLAN_H_

@@ -1,0 +1,112 @@
+// Phase 1 of a tile: inputs, masks, non-finite numbers, log ratios and their
+// exponentials.
+#ifndef COUNTERWEIGHT_KERNELS_WALK_RATIO_PHASE_H_
+#define COUNTERWEIGHT_KERNELS_WALK_RATIO_PHASE_H_
+
+#include "kernels/math/bits.h"
+#include "kernels/math/exp.h"
+#include "kernels/walk/tile_state.h"
+
+namespace counterweight::kernels {
+inline namespace COUNTERWEIGHT_ISA {
+
+template <class Lanes>
+struct RatioPhase {
+  static constexpr int kWidth = Lanes::kWidth;
+  using State = TileState<Lanes>;
+
+  COUNTERWEIGHT_HD static void run(const Plan& plan, const Batch& batch,
+                                   State& s, Accumulators<Lanes>& acc) {
+    Lanes::load_mask(batch.response_mask, s.position, s.count, s.mask);
+    for (int r = 0; r < kNumInputRoles; ++r) {
+      if ((plan.inputs >> r & 1u) == 0) continue;
+      Lanes::load(batch.tensors[r], s.position, s.count, s.mask, s.input[r]);
+    }
+    if (subtract(plan, s)) {
+      repair(plan, s, acc);
+      subtract(plan, s);
+    }
+    for (int r = 0; r < kNumRatioSources; ++r) {
+      if ((plan.exp_sources >> r & 1u) == 0) continue;
+      for_each_position<kWidth>(s.steps, [&](int k, int i) {
+        const ExpTerms terms = exp_terms(s.log_ratio[r].at[k][i]);
+        s.exp[r].at[k][i] = terms.exp;
+        s.expm1[r].at[k][i] = terms.expm1;
+        s.k3[r].at[k][i] = terms.k3;
+      });
+    }
+    for_each_position<kWidth>(s.steps, [&](int k, int i) {
+      s.left.at[k][i] = s.mask.at[k][i];
+      s.zeroed.at[k][i] = 0.0f;
+    });
+  }
+
+ private:
+  // Log ratios of every source; true if any token is non-finite.
+  COUNTERWEIGHT_HD static bool subtract(const Plan& plan, State& s) {
+    LaneValues<kWidth, float> bad{};
+    for (int r = 0; r < kNumRatioSources; ++r) {
+      if ((plan.sources >> r & 1u) == 0) continue;
+      const auto source = static_cast<RatioSource>(r);
+      const Tile<kWidth>& num = s.input[numerator(source)];
+      const Tile<kWidth>& den = s.input[denominator(source)];
+      for_each_position<kWidth>(s.steps, [&](int k, int i) {
+        const float l = num.at[k][i] - den.at[k][i];
+        s.log_ratio[r].at[k][i] = l;
+        bad.at[i] += __builtin_fabsf(l) <= __FLT_MAX__ ? 0.0f : 1.0f;
+      });
+    }
+    if (plan.inputs >> static_cast<int>(InputRole::kAdvantages) & 1u) {
+      const Tile<kWidth>& a = s.input[static_cast<int>(InputRole::kAdvantages)];
+      for_each_position<kWidth>(s.steps, [&](int k, int i) {
+        bad.at[i] +=
+            __builtin_fabsf(a.at[k][i]) <= __FLT_MAX__ ? 0.0f : 1.0f;
+      });
+    }
+    return Lanes::any(bad);
+  }
+
+  // Notes the tile's non-finite tokens and takes them out as the policy says.
+  // REJECT neutralizes: its results are thrown away, but must be computable.
+  COUNTERWEIGHT_HD static void repair(const Plan& plan, State& s,
+                                      Accumulators<Lanes>& acc) {
+    LaneValues<kWidth, double>& count = acc.sums[kColumnNonFinite];
+    for (int k = 0; k < s.steps; ++k) {
+      for (int i = 0; i < kWidth; ++i) {
+        const int code = first_bad_role(plan, s, k, i);
+        if (code < 0) continue;
+        const int64_t position = s.position + k * kLanes + Lanes::lane(i);
+        const int64_t key = position * 8 + code;
+        acc.first_bad = key < acc.first_bad ? key : acc.first_bad;
+        count.at[i] += 1.0;
+        for (int r = 0; r < kNumInputRoles; ++r) s.input[r].at[k][i] = 0.0f;
+        if (plan.spec.non_finite == NonFinitePolicy::kDrop) {
+          s.mask.at[k][i] = 0.0f;
+          s.reasons.at[k][i] |= kReasonNonFinite;
+        }
+      }
+    }
+  }
+
+  // role * 2 + (0: the input itself, 1: a difference of finite inputs), or -1.
+  COUNTERWEIGHT_HD static int first_bad_role(const Plan& plan, const State& s,
+                                             int k, int i) {
+    for (int r = 0; r < kNumInputRoles; ++r) {
+      if ((plan.inputs >> r & 1u) != 0 && !is_finite(s.input[r].at[k][i])) {
+        return r * 2;
+      }
+    }
+    for (int r = 0; r < kNumRatioSources; ++r) {
+      if ((plan.sources >> r & 1u) != 0 &&
+          !is_finite(s.log_ratio[r].at[k][i])) {
+        return numerator(static_cast<RatioSource>(r)) * 2 + 1;
+      }
+    }
+    return -1;
+  }
+};
+
+}  // namespace COUNTERWEIGHT_ISA
+}  // namespace counterweight::kernels
+
+#endif  // COUNTERWEIGHT_KERNELS_WALK_RATIO_PHASE_H_

@@ -1,0 +1,139 @@
+// What a row's sums decide for its tokens: which sequence rules fire, and its
+// weight.
+#ifndef COUNTERWEIGHT_KERNELS_WALK_ROW_DECISION_H_
+#define COUNTERWEIGHT_KERNELS_WALK_ROW_DECISION_H_
+
+#include "kernels/math/exp.h"
+#include "kernels/walk/plan.h"
+#include "kernels/walk/record.h"
+
+namespace counterweight::kernels {
+inline namespace COUNTERWEIGHT_ISA {
+
+COUNTERWEIGHT_HD double clamped64(double x, double clamp) {
+  const double capped = x > clamp ? clamp : x;
+  return capped < -clamp ? -clamp : capped;
+}
+
+// The statistic of rule r for a row; 0 for one that it saw empty. Token rules:
+// the row's mean.
+COUNTERWEIGHT_HD double row_statistic(const Plan& plan, int r,
+                                      const SegmentRecord& row) {
+  const RejectionRule& rule = plan.rules[r].rule;
+  const double seen = row.sums[RuleColumnIndex(r, kRuleSeen)];
+  const double sum = row.sums[RuleColumnIndex(r, kRuleSum)];
+  if (!(seen > 0.0)) return 0.0;
+  switch (rule.aggregation) {
+    case Aggregation::kSum:
+      return clamped64(sum, rule.aggregate_clamp);
+    case Aggregation::kMean:
+      return clamped64(sum / seen, rule.aggregate_clamp);
+    case Aggregation::kMax:
+      return static_cast<double>(row.high[kExtremumRules + r]);
+    case Aggregation::kAll:
+    case Aggregation::kToken:
+    case Aggregation::kPrefixMean:
+      return sum / seen;
+  }
+  return 0.0;
+}
+
+struct Sides {
+  bool high;
+  bool low;
+};
+
+// On which sides of its interval the row is.
+COUNTERWEIGHT_HD Sides row_sides(const Plan& plan, int r,
+                                 const SegmentRecord& row) {
+  const RulePlan& rule = plan.rules[r];
+  if (rule.rule.aggregation == Aggregation::kAll) {
+    return {row.sums[RuleColumnIndex(r, kRuleHigh)] > 0.0,
+            row.sums[RuleColumnIndex(r, kRuleLow)] > 0.0};
+  }
+  const double x = row_statistic(plan, r, row);
+  if (rule.rule.aggregation == Aggregation::kMax) {
+    return {static_cast<float>(x) > rule.upper,
+            static_cast<float>(x) < rule.lower};
+  }
+  return {x > rule.rule.upper, x < rule.rule.lower};
+}
+
+COUNTERWEIGHT_HD bool empties_row(const RulePlan& rule) {
+  return rule.is_sequence && !rule.is_conditional &&
+         rule.rule.effect == Effect::kDrop;
+}
+
+// The weight of a sequence level and its logarithm before the last clamp.
+struct RowWeight {
+  double raw_log;
+  double raw;
+  double raw_excess;
+  double weight;
+  double excess;
+};
+
+COUNTERWEIGHT_HD RowWeight row_weight(const WeightPlan& plan,
+                                      const SegmentRecord& row) {
+  const WeightSpec& spec = plan.spec;
+  const double sum = row.sums[kColumnWeightAggregate];
+  const double seen = row.sums[kColumnWeightSeen];
+  const double mean = seen > 0.0 ? sum / seen : 0.0;
+  const double log = spec.level == Level::kGeometric ? mean : sum;
+  const ExpTerms64 raw = exp_terms64(clamped64(log, spec.aggregate_clamp));
+  const bool high = raw.exp > spec.upper;
+  const bool low = raw.exp < spec.lower;
+  const bool masks = spec.bound == Bound::kMask;
+  const double above = masks ? 0.0 : spec.upper;
+  const double below = masks ? 0.0 : spec.lower;
+  RowWeight weight{log, raw.exp, raw.expm1, raw.exp, raw.expm1};
+  if (high) {
+    weight.weight = above;
+    weight.excess = above - 1.0;
+  }
+  if (low) {
+    weight.weight = below;
+    weight.excess = below - 1.0;
+  }
+  return weight;
+}
+
+// Decides the row and settles its columns: rules after one that emptied the row
+// saw nothing, and neither did a weight that waits for it.
+COUNTERWEIGHT_HD RowState decide_row(const Plan& plan, SegmentRecord& row) {
+  const bool sequential = plan.spec.evaluation == Evaluation::kSequential;
+  RowState state{0, 0.0f};
+  bool emptied = false;
+  for (int r = 0; r < plan.spec.num_rules; ++r) {
+    const RulePlan& rule = plan.rules[r];
+    if (sequential && emptied) {
+      for (int c = 0; c < kNumRuleColumns; ++c) {
+        row.sums[RuleColumnIndex(r, static_cast<RuleColumn>(c))] = 0.0;
+      }
+      row.low[kExtremumRules + r] = __builtin_inff();
+      row.high[kExtremumRules + r] = -__builtin_inff();
+    }
+    if (rule.is_sequence &&
+        row.sums[RuleColumnIndex(r, kRuleSeen)] > 0.0) {
+      const Sides sides = row_sides(plan, r, row);
+      if (sides.high || sides.low) {
+        state.fired |= uint32_t{1} << r;
+        emptied = emptied || empties_row(rule);
+      }
+    }
+    if (r < plan.weight.spec.after_rule && emptied) {
+      row.sums[kColumnWeightAggregate] = 0.0;
+      row.sums[kColumnWeightSeen] = 0.0;
+    }
+  }
+  if (emptied) row.sums[kColumnKept] = 0.0;
+  if (IsSequenceLevel(plan.weight.spec.level)) {
+    state.weight = static_cast<float>(row_weight(plan.weight, row).weight);
+  }
+  return state;
+}
+
+}  // namespace COUNTERWEIGHT_ISA
+}  // namespace counterweight::kernels
+
+#endif  // COUNTERWEIGHT_KERNELS_WALK_ROW_DECISION_H_

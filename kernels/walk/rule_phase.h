@@ -1,0 +1,278 @@
+// Phase 3 of a tile, once per rule: its statistic, what it drops or zeroes, and
+// its sums.
+#ifndef COUNTERWEIGHT_KERNELS_WALK_RULE_PHASE_H_
+#define COUNTERWEIGHT_KERNELS_WALK_RULE_PHASE_H_
+
+#include "kernels/walk/prefix.h"
+#include "kernels/walk/tile_state.h"
+
+namespace counterweight::kernels {
+inline namespace COUNTERWEIGHT_ISA {
+
+// kStats: add to the columns. kOutput: this is the pass that writes, all
+// decisions are known.
+template <class Lanes, bool kStats, bool kOutput>
+struct RulePhase {
+  static constexpr int kWidth = Lanes::kWidth;
+  using State = TileState<Lanes>;
+  using Acc = Accumulators<Lanes>;
+
+  COUNTERWEIGHT_HD static void run(const Plan& plan, int r, uint32_t row_fired,
+                                   State& s, Acc& acc) {
+    const RulePlan& rule = plan.rules[r];
+    const bool sequential =
+        plan.spec.evaluation == Evaluation::kSequential;
+    const Tile<kWidth>& seen = sequential ? s.left : s.mask;
+    if (kStats || !rule.is_sequence) evaluate(rule, s);
+    if (rule.is_sequence) {
+      if (kStats) add_sequence_sums(rule, r, s, seen, acc);
+      const bool applies = kOutput || rule.hits_in_statistics;
+      fire_row(rule, applies && (row_fired >> r & 1u) != 0, s, seen);
+    } else {
+      if (rule.prefix >= 0) {
+        outside_prefix(rule, s, seen, acc.carry[rule.prefix]);
+        if (kStats) add_prefix_aggregate(rule, r, s, seen, acc);
+      } else {
+        outside_token(rule, s);
+      }
+      fire_tokens(rule, s, seen);
+      if (kStats) add_token_sums(rule, r, s, seen, acc);
+    }
+    apply(rule, r, s);
+  }
+
+ private:
+  // The estimator of each token, from the clamped log ratio.
+  COUNTERWEIGHT_HD static void evaluate(const RulePlan& rule, State& s) {
+    const int source = static_cast<int>(rule.rule.source);
+    const Tile<kWidth>& log_ratio = s.log_ratio[source];
+    const ClampTerms c = rule.clamp;
+    switch (rule.rule.estimator) {
+      case Estimator::kRatio:
+        for_each_position<kWidth>(s.steps, [&](int k, int i) {
+          float l = log_ratio.at[k][i];
+          l = l > c.clamp ? c.clamp : l;
+          s.statistic.at[k][i] = l < -c.clamp ? -c.clamp : l;
+        });
+        break;
+      case Estimator::kK2:
+        for_each_position<kWidth>(s.steps, [&](int k, int i) {
+          const float l = log_ratio.at[k][i];
+          const float k2 = 0.5f * (l * l);
+          s.statistic.at[k][i] = __builtin_fabsf(l) > c.clamp ? c.k2 : k2;
+        });
+        break;
+      case Estimator::kK3: {
+        const Tile<kWidth>& k3s = s.k3[source];
+        for_each_position<kWidth>(s.steps, [&](int k, int i) {
+          const float l = log_ratio.at[k][i];
+          float k3 = k3s.at[k][i];
+          k3 = l > c.clamp ? c.k3_high : k3;
+          s.statistic.at[k][i] = l < -c.clamp ? c.k3_low : k3;
+        });
+        break;
+      }
+    }
+  }
+
+  COUNTERWEIGHT_HD static void outside_token(const RulePlan& rule, State& s) {
+    const float lower = rule.lower;
+    const float upper = rule.upper;
+    for_each_position<kWidth>(s.steps, [&](int k, int i) {
+      const float x = s.statistic.at[k][i];
+      s.high.at[k][i] = x > upper ? 1.0f : 0.0f;
+      s.low.at[k][i] = x < lower ? 1.0f : 0.0f;
+    });
+  }
+
+  // The estimator in float64: RATIO as the exact difference, which is what its
+  // sums hang on; K2 and K3 as computed.
+  COUNTERWEIGHT_HD static WideVec exact(const RulePlan& rule, const State& s,
+                                        const Tile<kWidth>& computed, int k,
+                                        int h) {
+    if (rule.rule.estimator != Estimator::kRatio) return computed.wide(k, h);
+    const WideVec l = s.input[numerator(rule.rule.source)].wide(k, h) -
+                      s.input[denominator(rule.rule.source)].wide(k, h);
+    const WideVec c = splat_wide(rule.rule.token_clamp);
+    const WideVec capped = l > c ? c : l;
+    return capped < -c ? -c : capped;
+  }
+
+  // Replaces the estimator by its running mean; compares in float64.
+  COUNTERWEIGHT_HD static void outside_prefix(const RulePlan& rule, State& s,
+                                              const Tile<kWidth>& seen,
+                                              PrefixBase& carry) {
+    const double lower = rule.rule.lower;
+    const double upper = rule.rule.upper;
+    s.estimate = s.statistic;
+    for_each_prefix_mean<Lanes>(
+        s.steps, carry,
+        [&](int k, int h) COUNTERWEIGHT_INLINE_LAMBDA {
+          return exact(rule, s, s.estimate, k, h);
+        },
+        seen, [&](int k, int i, double mean) COUNTERWEIGHT_INLINE_LAMBDA {
+          s.statistic.at[k][i] = static_cast<float>(mean);
+          s.high.at[k][i] = mean > upper ? 1.0f : 0.0f;
+          s.low.at[k][i] = mean < lower ? 1.0f : 0.0f;
+        });
+  }
+
+  // What the row's later segments start from.
+  COUNTERWEIGHT_HD static void add_prefix_aggregate(const RulePlan& rule, int r,
+                                                    const State& s,
+                                                    const Tile<kWidth>& seen,
+                                                    Acc& acc) {
+    add_seen(rule, RuleColumnIndex(r, kRuleAggregate), s, s.estimate, seen,
+             acc);
+  }
+
+  COUNTERWEIGHT_HD static void add_seen(const RulePlan& rule, int column,
+                                        const State& s,
+                                        const Tile<kWidth>& computed,
+                                        const Tile<kWidth>& seen, Acc& acc) {
+    acc.add_exact(column, s.steps,
+                  [&](int k, int h) COUNTERWEIGHT_INLINE_LAMBDA {
+                    const WideVec x = exact(rule, s, computed, k, h);
+                    return seen.wide(k, h) != 0.0 ? x : WideVec{};
+                  });
+  }
+
+  static constexpr int kAdvantages = static_cast<int>(InputRole::kAdvantages);
+
+  COUNTERWEIGHT_HD static void fire_tokens(const RulePlan& rule, State& s,
+                                           const Tile<kWidth>& seen) {
+    for_each_position<kWidth>(s.steps, [&](int k, int i) {
+      const float outside = s.high.at[k][i] + s.low.at[k][i];
+      s.fired.at[k][i] = outside * seen.at[k][i];
+    });
+    keep_where_condition_holds(rule, s);
+  }
+
+  COUNTERWEIGHT_HD static void fire_row(const RulePlan& rule, bool fires,
+                                        State& s, const Tile<kWidth>& seen) {
+    const float hit = fires ? 1.0f : 0.0f;
+    for_each_position<kWidth>(s.steps, [&](int k, int i) {
+      s.fired.at[k][i] = hit * seen.at[k][i];
+    });
+    if (fires) keep_where_condition_holds(rule, s);
+  }
+
+  COUNTERWEIGHT_HD static void keep_where_condition_holds(const RulePlan& rule,
+                                                          State& s) {
+    if (!rule.is_conditional) return;
+    for_each_position<kWidth>(s.steps, [&](int k, int i) {
+      const float fired = s.fired.at[k][i];
+      s.fired.at[k][i] = s.input[kAdvantages].at[k][i] < 0.0f ? fired : 0.0f;
+    });
+  }
+
+  COUNTERWEIGHT_HD static void add_token_sums(const RulePlan& rule, int r,
+                                              const State& s,
+                                              const Tile<kWidth>& seen,
+                                              Acc& acc) {
+    const auto lower = static_cast<float>(rule.clamped_lower);
+    const auto upper = static_cast<float>(rule.clamped_upper);
+    const int columns[] = {RuleColumnIndex(r, kRuleSum),
+                           RuleColumnIndex(r, kRuleClamped),
+                           RuleColumnIndex(r, kRuleClampedSquared),
+                           RuleColumnIndex(r, kRuleSeen),
+                           RuleColumnIndex(r, kRuleHigh),
+                           RuleColumnIndex(r, kRuleLow),
+                           RuleColumnIndex(r, kRuleFired)};
+    const Vec highest = splat(upper);
+    const Vec lowest = splat(lower);
+    acc.add(columns, s.steps,
+            [&](int k, int g, Vec (&block)[7]) COUNTERWEIGHT_INLINE_LAMBDA {
+              const Vec m = seen.vec(k, g);
+              const Vec x = m != 0.0f ? s.statistic.vec(k, g) : Vec{};
+              const Vec capped = x > highest ? highest : x;
+              const Vec clamped = capped < lowest ? lowest : capped;
+              const Vec y = m != 0.0f ? clamped : Vec{};
+              block[0] += x;
+              block[1] += y;
+              block[2] += y * y;
+              block[3] += m;
+              block[4] += s.high.vec(k, g) * m;
+              block[5] += s.low.vec(k, g) * m;
+              block[6] += s.fired.vec(k, g);
+            });
+    acc.extend(kExtremumRules + r, s.steps, s.statistic, seen);
+  }
+
+  COUNTERWEIGHT_HD static void add_sequence_sums(const RulePlan& rule, int r,
+                                                 const State& s,
+                                                 const Tile<kWidth>& seen,
+                                                 Acc& acc) {
+    acc.add_each(RuleColumnIndex(r, kRuleSeen), s.steps,
+                 [&](int k, int g) COUNTERWEIGHT_INLINE_LAMBDA {
+                   return seen.vec(k, g);
+                 });
+    const bool always = !rule.is_conditional;
+    const Tile<kWidth>& advantages = s.input[kAdvantages];
+    if (always) {
+      acc.add_each(RuleColumnIndex(r, kRuleFired), s.steps,
+                   [&](int k, int g) COUNTERWEIGHT_INLINE_LAMBDA {
+                     return seen.vec(k, g);
+                   });
+    } else {
+      acc.add_each(RuleColumnIndex(r, kRuleFired), s.steps,
+                   [&](int k, int g) COUNTERWEIGHT_INLINE_LAMBDA {
+                     return advantages.vec(k, g) < 0.0f ? seen.vec(k, g)
+                                                        : Vec{};
+                   });
+    }
+    const int sum_column = RuleColumnIndex(r, kRuleSum);
+    const bool sums = rule.rule.aggregation == Aggregation::kSum ||
+                      rule.rule.aggregation == Aggregation::kMean;
+    if (sums && rule.rule.estimator == Estimator::kRatio) {
+      add_seen(rule, sum_column, s, s.statistic, seen, acc);
+    } else {
+      acc.add_each(sum_column, s.steps,
+                   [&](int k, int g) COUNTERWEIGHT_INLINE_LAMBDA {
+                     return seen.vec(k, g) != 0.0f ? s.statistic.vec(k, g)
+                                                   : Vec{};
+                   });
+    }
+    if (!sums) {
+      acc.extend(kExtremumRules + r, s.steps, s.statistic, seen);
+    }
+    if (rule.rule.aggregation == Aggregation::kAll) {
+      const int columns[] = {RuleColumnIndex(r, kRuleHigh),
+                             RuleColumnIndex(r, kRuleLow)};
+      acc.add(columns, s.steps,
+              [&](int k, int g, Vec (&block)[2]) COUNTERWEIGHT_INLINE_LAMBDA {
+                const Vec x = s.statistic.vec(k, g);
+                const Vec m = seen.vec(k, g);
+                block[0] += x > rule.upper ? m : Vec{};
+                block[1] += x < rule.lower ? m : Vec{};
+              });
+    }
+  }
+
+  COUNTERWEIGHT_HD static void apply(const RulePlan& rule, int r, State& s) {
+    const bool drops = rule.rule.effect == Effect::kDrop;
+    Tile<kWidth>& left = s.left;
+    Tile<kWidth>& zeroed = s.zeroed;
+    if (drops) {
+      for_each_position<kWidth>(s.steps, [&](int k, int i) {
+        const float before = left.at[k][i];
+        left.at[k][i] = s.fired.at[k][i] != 0.0f ? 0.0f : before;
+      });
+    } else {
+      for_each_position<kWidth>(s.steps, [&](int k, int i) {
+        const float before = zeroed.at[k][i];
+        zeroed.at[k][i] = s.fired.at[k][i] != 0.0f ? 1.0f : before;
+      });
+    }
+    if (!kOutput) return;
+    const uint32_t bit = uint32_t{1} << r;
+    for_each_position<kWidth>(s.steps, [&](int k, int i) {
+      s.reasons.at[k][i] |= s.fired.at[k][i] != 0.0f ? bit : 0u;
+    });
+  }
+};
+
+}  // namespace COUNTERWEIGHT_ISA
+}  // namespace counterweight::kernels
+
+#endif  // COUNTERWEIGHT_KERNELS_WALK_RULE_PHASE_H_

@@ -1,0 +1,87 @@
+// One segment of one row, tile by tile.
+#ifndef COUNTERWEIGHT_KERNELS_WALK_SEGMENT_WALK_H_
+#define COUNTERWEIGHT_KERNELS_WALK_SEGMENT_WALK_H_
+
+#include "kernels/walk/drift_phase.h"
+#include "kernels/walk/ratio_phase.h"
+#include "kernels/walk/rule_phase.h"
+#include "kernels/walk/tile_state.h"
+#include "kernels/walk/weight_phase.h"
+
+namespace counterweight::kernels {
+inline namespace COUNTERWEIGHT_ISA {
+
+// What is known about a segment before its tokens are walked.
+struct SegmentTask {
+  int64_t begin;  // positions of the batch
+  int64_t end;
+  RowState row;
+  // [plan.num_prefixes], or null: nothing came before.
+  const PrefixBase* bases;
+};
+
+// kStats: fills `acc`, which the caller has cleared. kOutput: writes `outputs`
+// and leaves the segment's reasons in acc.reasons. Both at once only if
+// plan.streams.
+template <class Lanes, bool kStats, bool kOutput>
+COUNTERWEIGHT_HD void walk_segment(const Plan& plan, const Batch& batch,
+                                   const SegmentTask& task,
+                                   const Outputs& outputs,
+                                   TileState<Lanes>& s,
+                                   Accumulators<Lanes>& acc) {
+  constexpr int kWidth = Lanes::kWidth;
+  using Weights = WeightPhase<Lanes, kStats>;
+  for (int p = 0; p < plan.num_prefixes; ++p) {
+    acc.carry[p] = task.bases != nullptr ? task.bases[p] : PrefixBase{0.0, 0.0};
+  }
+  if (kOutput) {
+    for_each_lane<kWidth>([&](int i) { acc.reasons.at[i] = 0; });
+  }
+  for (int64_t begin = task.begin; begin < task.end; begin += kTilePositions) {
+    s.position = begin;
+    s.count = static_cast<int>(task.end - begin < kTilePositions
+                                   ? task.end - begin
+                                   : kTilePositions);
+    s.steps = Lanes::steps(s.count);
+    for_each_position<kWidth>(s.steps,
+                              [&](int k, int i) { s.reasons.at[k][i] = 0; });
+    RatioPhase<Lanes>::run(plan, batch, s, acc);
+    if (kStats) DriftPhase<Lanes>::run(plan, s, acc);
+    for (int r = 0; r < plan.spec.num_rules; ++r) {
+      if (r == plan.weight.spec.after_rule) Weights::aggregate(plan, s, acc);
+      RulePhase<Lanes, kStats, kOutput>::run(plan, r, task.row.fired, s, acc);
+    }
+    if (plan.spec.num_rules == plan.weight.spec.after_rule) {
+      Weights::aggregate(plan, s, acc);
+    }
+    Weights::finish(plan, s, acc);
+    if (!kOutput) continue;
+    if (outputs.weights != nullptr) {
+      const Level level = plan.weight.spec.level;
+      const bool by_token = level == Level::kToken || level == Level::kPrefix;
+      const float row_weight =
+          IsSequenceLevel(level) ? task.row.weight : 1.0f;
+      for_each_position<kWidth>(s.steps, [&](int k, int i) {
+        const float own = s.weight.at[k][i];
+        const float w = by_token ? own : row_weight;
+        const float masked = s.mask.at[k][i] != 0.0f ? w : 0.0f;
+        s.weight.at[k][i] = s.zeroed.at[k][i] != 0.0f ? 0.0f : masked;
+      });
+      Lanes::store(s.weight, begin, s.count, outputs.weights);
+    }
+    if (outputs.keep_mask != nullptr) {
+      Lanes::store(s.left, begin, s.count, outputs.keep_mask);
+    }
+    for_each_position<kWidth>(s.steps, [&](int k, int i) {
+      acc.reasons.at[i] |= s.reasons.at[k][i];
+    });
+    if (outputs.token_reasons != nullptr) {
+      Lanes::store(s.reasons, begin, s.count, outputs.token_reasons);
+    }
+  }
+}
+
+}  // namespace COUNTERWEIGHT_ISA
+}  // namespace counterweight::kernels
+
+#endif  // COUNTERWEIGHT_KERNELS_WALK_SEGMENT_WALK_H_

@@ -1,0 +1,119 @@
+// A block of 256 positions as 8 steps of 32 lanes: position t of the block is
+// step t / 32, lane t mod 32. On the CPU one thread holds all 32 lanes and a loop
+// over them is vector code; on the GPU each thread of a warp is one lane.
+#ifndef COUNTERWEIGHT_KERNELS_WALK_TILE_H_
+#define COUNTERWEIGHT_KERNELS_WALK_TILE_H_
+
+#include <cstdint>
+
+#include "kernels/math/host_device.h"
+
+namespace counterweight::kernels {
+inline namespace COUNTERWEIGHT_ISA {
+
+inline constexpr int kLanes = 32;
+inline constexpr int kSteps = 8;
+inline constexpr int kTilePositions = kLanes * kSteps;
+inline constexpr int64_t kSegmentPositions = 4096;
+
+// Short rows need not pay for 8 steps.
+inline constexpr int kFewSteps = 4;
+
+// Neighbouring lanes as one register, for sums over the steps: g++ vectorizes
+// loops over lanes, but not ones with a loop over steps inside. On the GPU a
+// thread is one lane and a register a number.
+#ifdef __CUDACC__
+using Vec = float;
+using WideVec = double;
+inline constexpr int kVecLanes = 1;
+inline constexpr int kWideLanes = 1;
+#else
+#if defined(__AVX512F__)
+#define COUNTERWEIGHT_VECTOR_BYTES 64
+#elif defined(__AVX2__)
+#define COUNTERWEIGHT_VECTOR_BYTES 32
+#else
+#define COUNTERWEIGHT_VECTOR_BYTES 16
+#endif
+typedef float Vec __attribute__((vector_size(COUNTERWEIGHT_VECTOR_BYTES)));
+typedef double WideVec __attribute__((vector_size(COUNTERWEIGHT_VECTOR_BYTES)));
+typedef float HalfVec
+    __attribute__((vector_size(COUNTERWEIGHT_VECTOR_BYTES / 2)));
+inline constexpr int kVecLanes = sizeof(Vec) / sizeof(float);
+inline constexpr int kWideLanes = sizeof(WideVec) / sizeof(double);
+#undef COUNTERWEIGHT_VECTOR_BYTES
+#endif
+
+COUNTERWEIGHT_HD Vec splat(float x) { return Vec{} + x; }
+COUNTERWEIGHT_HD WideVec splat_wide(double x) { return WideVec{} + x; }
+COUNTERWEIGHT_HD Vec absolute(Vec x) { return x < 0.0f ? -x : x; }
+
+template <class V>
+COUNTERWEIGHT_HD V load(const void* from) {
+  V v;
+  __builtin_memcpy(&v, from, sizeof(v));
+  return v;
+}
+
+template <class V>
+COUNTERWEIGHT_HD void store(V v, void* to) {
+  __builtin_memcpy(to, &v, sizeof(v));
+}
+
+// W = lanes that one thread holds.
+template <int W>
+struct alignas(64) Tile {
+  float at[kSteps][W];
+
+  // Lanes [g * kVecLanes, (g + 1) * kVecLanes) of step k.
+  COUNTERWEIGHT_HD Vec vec(int k, int g) const {
+    return load<Vec>(&at[k][g * kVecLanes]);
+  }
+  COUNTERWEIGHT_HD void set(int k, int g, Vec v) {
+    store(v, &at[k][g * kVecLanes]);
+  }
+  // Lanes [h * kWideLanes, (h + 1) * kWideLanes) of step k in float64.
+  COUNTERWEIGHT_HD WideVec wide(int k, int h) const {
+#ifdef __CUDACC__
+    return static_cast<double>(at[k][h]);
+#else
+    return __builtin_convertvector(load<HalfVec>(&at[k][h * kWideLanes]),
+                                   WideVec);
+#endif
+  }
+};
+
+template <int W>
+struct alignas(64) BitTile {
+  uint32_t at[kSteps][W];
+};
+
+// One value per lane.
+template <int W, class T>
+struct alignas(64) LaneValues {
+  T at[W];
+};
+
+// f(step, lane) for every position of the tile. The lane loop has no
+// dependencies and no early exit.
+template <int W, class F>
+COUNTERWEIGHT_HD void for_each_position(int steps, F f) {
+#ifdef __CUDACC__
+#pragma unroll
+#endif
+  for (int k = 0; k < steps; ++k) {
+    COUNTERWEIGHT_IVDEP
+    for (int i = 0; i < W; ++i) f(k, i);
+  }
+}
+
+template <int W, class F>
+COUNTERWEIGHT_HD void for_each_lane(F f) {
+  COUNTERWEIGHT_IVDEP
+  for (int i = 0; i < W; ++i) f(i);
+}
+
+}  // namespace COUNTERWEIGHT_ISA
+}  // namespace counterweight::kernels
+
+#endif  // COUNTERWEIGHT_KERNELS_WALK_TILE_H_

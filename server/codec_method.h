@@ -1,0 +1,38 @@
+// Methods between proto and kernel types, both ways. Part of the codec.
+#ifndef COUNTERWEIGHT_SERVER_CODEC_METHOD_H_
+#define COUNTERWEIGHT_SERVER_CODEC_METHOD_H_
+
+#include <string>
+#include <vector>
+
+#include "counterweight/v1/method.pb.h"
+#include "kernels/spec.h"
+#include "server/violation.h"
+
+namespace counterweight::server {
+
+// Log-probs that a request carries; decides what UNSPECIFIED sources mean.
+struct PresentLogProbs {
+  bool rollout = false;
+  bool old = false;
+  bool current = false;
+};
+
+// A spelled-out method in kernel types. Violations get field paths below
+// `prefix`, e.g. "method.config.".
+kernels::CorrectionSpec DecodeConfig(const v1::CorrectionConfig& config,
+                                     const PresentLogProbs& present,
+                                     const std::string& prefix,
+                                     std::vector<std::string>* rule_names,
+                                     Violations* violations);
+
+// The same spelled out in proto; DecodeConfig(EncodeConfig(x)) is x.
+void EncodeConfig(const kernels::CorrectionSpec& spec,
+                  v1::CorrectionConfig* config);
+
+// Unique names of a spec's rules, "mean_k3", "mean_k3_2".
+std::vector<std::string> DefaultRuleNames(const kernels::CorrectionSpec& spec);
+
+}  // namespace counterweight::server
+
+#endif  // COUNTERWEIGHT_SERVER_CODEC_METHOD_H_

@@ -1,0 +1,320 @@
+#include "server/codec_tensors.h"
+
+#include <algorithm>
+#include <cstring>
+#include <string>
+
+namespace counterweight::server {
+namespace {
+
+void DecodePadded(const v1::PaddedLayout& padded, const RequestLimits& limits,
+                  std::vector<int64_t>* offsets, LayoutInfo* info,
+                  Violations* violations) {
+  const int64_t rows = padded.num_sequences();
+  const int64_t length = padded.length();
+  if (rows < 0 || rows > limits.max_sequences) {
+    violations->push_back(
+        {"layout.padded.num_sequences",
+         "must be in [0, " + std::to_string(limits.max_sequences) + "]"});
+    return;
+  }
+  // Division, because the product may overflow.
+  if (length < 0 || (rows > 0 && length > limits.max_tokens / rows)) {
+    violations->push_back(
+        {"layout.padded.length",
+         "must be >= 0, and num_sequences * length at most " +
+             std::to_string(limits.max_tokens)});
+    return;
+  }
+  offsets->resize(static_cast<size_t>(rows) + 1);
+  for (int64_t i = 0; i <= rows; ++i) {
+    (*offsets)[static_cast<size_t>(i)] = i * length;
+  }
+  *info = {rows, rows * length, length};
+}
+
+void DecodePacked(const v1::PackedLayout& packed, const RequestLimits& limits,
+                  std::vector<int64_t>* offsets, LayoutInfo* info,
+                  Violations* violations) {
+  const int64_t rows = packed.sequence_lengths_size();
+  if (rows > limits.max_sequences) {
+    violations->push_back(
+        {"layout.packed.sequence_lengths",
+         "has " + std::to_string(rows) + " entries; at most " +
+             std::to_string(limits.max_sequences)});
+    return;
+  }
+  offsets->reserve(static_cast<size_t>(rows) + 1);
+  offsets->push_back(0);
+  int64_t longest = 0;
+  for (int i = 0; i < packed.sequence_lengths_size(); ++i) {
+    const int64_t length = packed.sequence_lengths(i);
+    if (length < 0 || length > limits.max_tokens - offsets->back()) {
+      violations->push_back(
+          {"layout.packed.sequence_lengths[" + std::to_string(i) + "]",
+           "must be >= 0, and the sum at most " +
+               std::to_string(limits.max_tokens)});
+      return;
+    }
+    longest = std::max(longest, length);
+    offsets->push_back(offsets->back() + length);
+  }
+  if (packed.has_padded_length() && packed.padded_length() < longest) {
+    violations->push_back(
+        {"layout.packed.padded_length",
+         "must be at least the longest sequence, " + std::to_string(longest)});
+    return;
+  }
+  *info = {rows, offsets->back(),
+           packed.has_padded_length() ? packed.padded_length() : longest};
+}
+
+// Lower-case name of a role, as in the Python client: "rollout_log_probs".
+std::string RoleName(v1::TensorRole role) {
+  constexpr size_t kPrefix = sizeof("TENSOR_ROLE_") - 1;
+  std::string name = v1::TensorRole_Name(role);
+  if (name.size() <= kPrefix) return "role " + std::to_string(role);
+  name = name.substr(kPrefix);
+  std::transform(name.begin(), name.end(), name.begin(), [](unsigned char c) {
+    return static_cast<char>(std::tolower(c));
+  });
+  return name;
+}
+
+int64_t ElementSize(v1::DType dtype) {
+  switch (static_cast<int>(dtype)) {
+    case v1::D_TYPE_F32:
+    case v1::D_TYPE_I32:
+      return 4;
+    case v1::D_TYPE_BF16:
+    case v1::D_TYPE_F16:
+    case v1::D_TYPE_U16:
+      return 2;
+    case v1::D_TYPE_U8:
+      return 1;
+    default:
+      return 0;
+  }
+}
+
+bool IsReal(v1::DType dtype) {
+  return dtype == v1::D_TYPE_F32 || dtype == v1::D_TYPE_BF16 ||
+         dtype == v1::D_TYPE_F16;
+}
+
+kernels::DType ToKernel(v1::DType dtype) {
+  if (dtype == v1::D_TYPE_BF16) return kernels::DType::kBF16;
+  return dtype == v1::D_TYPE_F16 ? kernels::DType::kF16 : kernels::DType::kF32;
+}
+
+// The slot of a role in kernels::Batch::tensors; -1 for roles that no kernel
+// reads.
+int KernelSlot(v1::TensorRole role) {
+  switch (static_cast<int>(role)) {
+    case v1::TENSOR_ROLE_ROLLOUT_LOG_PROBS:
+      return static_cast<int>(kernels::InputRole::kRollout);
+    case v1::TENSOR_ROLE_OLD_LOG_PROBS:
+      return static_cast<int>(kernels::InputRole::kOld);
+    case v1::TENSOR_ROLE_CURRENT_LOG_PROBS:
+      return static_cast<int>(kernels::InputRole::kCurrent);
+    case v1::TENSOR_ROLE_ADVANTAGES:
+      return static_cast<int>(kernels::InputRole::kAdvantages);
+    default:
+      return -1;
+  }
+}
+
+v1::TensorRole RoleOf(kernels::InputRole role) {
+  switch (role) {
+    case kernels::InputRole::kRollout:
+      return v1::TENSOR_ROLE_ROLLOUT_LOG_PROBS;
+    case kernels::InputRole::kOld:
+      return v1::TENSOR_ROLE_OLD_LOG_PROBS;
+    case kernels::InputRole::kCurrent:
+      return v1::TENSOR_ROLE_CURRENT_LOG_PROBS;
+    case kernels::InputRole::kAdvantages:
+      return v1::TENSOR_ROLE_ADVANTAGES;
+  }
+  return v1::TENSOR_ROLE_UNSPECIFIED;
+}
+
+// Index of the first byte above 1, or -1. Eight at a time: masks are as long as
+// the batch.
+int64_t FirstNonBoolean(const std::string& mask) {
+  constexpr uint64_t kAllowed = 0x0101010101010101u;
+  size_t i = 0;
+  for (; i + sizeof(uint64_t) <= mask.size(); i += sizeof(uint64_t)) {
+    uint64_t word = 0;
+    std::memcpy(&word, mask.data() + i, sizeof(word));
+    if ((word & ~kAllowed) != 0) break;
+  }
+  for (; i < mask.size(); ++i) {
+    if (static_cast<unsigned char>(mask[i]) > 1) {
+      return static_cast<int64_t>(i);
+    }
+  }
+  return -1;
+}
+
+class TensorDecoder {
+ public:
+  TensorDecoder(const LayoutInfo* layout, TensorSet* tensors,
+                Violations* violations)
+      : layout_(layout), tensors_(tensors), violations_(violations) {}
+
+  void Decode(const v1::Tensor& tensor, int index) {
+    at_ = "tensors[" + std::to_string(index) + "]";
+    const v1::TensorRole role = tensor.role();
+    if (!CheckRole(role)) return;
+    if (tensors_->has(role)) {
+      Fail(".role", RoleName(role) + " was sent twice");
+      return;
+    }
+    tensors_->roles |= uint32_t{1} << role;
+    if (tensor.has_shared_memory()) {
+      Fail(".shared_memory", "this server has no shared memory yet");
+      return;
+    }
+    if (!CheckDType(tensor) || !CheckSize(tensor)) return;
+    if (role == v1::TENSOR_ROLE_RESPONSE_MASK) {
+      SetMask(tensor);
+    } else if (KernelSlot(role) >= 0) {
+      tensors_->batch.tensors[KernelSlot(role)] = {tensor.data().data(),
+                                                   ToKernel(tensor.dtype())};
+    }
+  }
+
+ private:
+  void Fail(const std::string& field, std::string description) {
+    violations_->push_back({at_ + field, std::move(description)});
+  }
+
+  bool CheckRole(v1::TensorRole role) {
+    if (role == v1::TENSOR_ROLE_RESPONSE_MASK || KernelSlot(role) >= 0) {
+      return true;
+    }
+    switch (static_cast<int>(role)) {
+      case v1::TENSOR_ROLE_REF_LOG_PROBS:
+      case v1::TENSOR_ROLE_ENTROPIES:
+      case v1::TENSOR_ROLE_REWARDS:
+      case v1::TENSOR_ROLE_TEACHER_LOG_PROBS:
+      case v1::TENSOR_ROLE_POLICY_VERSIONS:
+        Fail(".role", RoleName(role) +
+                          " is not used by this server yet; leave it out");
+        return false;
+      default:
+        Fail(".role", "must be the role of an input, such as "
+                      "ROLLOUT_LOG_PROBS or RESPONSE_MASK");
+        return false;
+    }
+  }
+
+  bool CheckDType(const v1::Tensor& tensor) {
+    const bool mask = tensor.role() == v1::TENSOR_ROLE_RESPONSE_MASK;
+    if (mask ? tensor.dtype() == v1::D_TYPE_U8 : IsReal(tensor.dtype())) {
+      return true;
+    }
+    Fail(".dtype", RoleName(tensor.role()) +
+                       (mask ? " must be U8" : " must be F32, BF16 or F16"));
+    return false;
+  }
+
+  bool CheckSize(const v1::Tensor& tensor) {
+    if (layout_ == nullptr) return false;
+    const int64_t bytes = layout_->num_positions * ElementSize(tensor.dtype());
+    if (static_cast<int64_t>(tensor.data().size()) == bytes) return true;
+    Fail(".data", RoleName(tensor.role()) + " has " +
+                      std::to_string(tensor.data().size()) +
+                      " bytes; the layout's " +
+                      std::to_string(layout_->num_positions) +
+                      " positions need " + std::to_string(bytes));
+    return false;
+  }
+
+  void SetMask(const v1::Tensor& tensor) {
+    const int64_t bad = FirstNonBoolean(tensor.data());
+    if (bad >= 0) {
+      const auto value =
+          static_cast<unsigned char>(tensor.data()[static_cast<size_t>(bad)]);
+      Fail(".data", "response_mask must hold 0 and 1 only, but position " +
+                        std::to_string(bad) + " holds " +
+                        std::to_string(value));
+      return;
+    }
+    tensors_->batch.response_mask =
+        reinterpret_cast<const uint8_t*>(tensor.data().data());
+  }
+
+  const LayoutInfo* layout_;
+  TensorSet* tensors_;
+  Violations* violations_;
+  std::string at_;
+};
+
+}  // namespace
+
+bool DecodeLayout(const v1::Layout& layout, const RequestLimits& limits,
+                  std::vector<int64_t>* offsets, LayoutInfo* info,
+                  Violations* violations) {
+  const size_t before = violations->size();
+  switch (layout.layout_case()) {
+    case v1::Layout::kPadded:
+      DecodePadded(layout.padded(), limits, offsets, info, violations);
+      break;
+    case v1::Layout::kPacked:
+      DecodePacked(layout.packed(), limits, offsets, info, violations);
+      break;
+    case v1::Layout::LAYOUT_NOT_SET:
+      violations->push_back({"layout", "is required: padded or packed"});
+  }
+  return violations->size() == before;
+}
+
+void DecodeTensors(const v1::CorrectRequest& request, const LayoutInfo* layout,
+                   TensorSet* tensors, Violations* violations) {
+  TensorDecoder decoder(layout, tensors, violations);
+  for (int i = 0; i < request.tensors_size(); ++i) {
+    decoder.Decode(request.tensors(i), i);
+  }
+  if (!tensors->has(v1::TENSOR_ROLE_RESPONSE_MASK)) {
+    violations->push_back({"tensors[RESPONSE_MASK]",
+                           "response_mask is required with every method"});
+  }
+}
+
+void RequireTensors(uint32_t inputs, const TensorSet& tensors,
+                    Violations* violations) {
+  for (int r = 0; r < kernels::kNumInputRoles; ++r) {
+    if ((inputs >> r & 1u) == 0) continue;
+    const v1::TensorRole role = RoleOf(static_cast<kernels::InputRole>(r));
+    if (tensors.has(role)) continue;
+    std::string name = v1::TensorRole_Name(role);
+    const std::string field =
+        "tensors[" + name.substr(sizeof("TENSOR_ROLE_") - 1) + "]";
+    const bool reported = std::any_of(
+        violations->begin(), violations->end(),
+        [&](const Violation& violation) { return violation.field == field; });
+    if (reported) continue;
+    violations->push_back(
+        {field, RoleName(role) + " is required by this method"});
+  }
+}
+
+Violation ToViolation(const kernels::NonFinite& non_finite) {
+  const v1::TensorRole role = RoleOf(non_finite.role);
+  const std::string where = "at sequence " +
+                            std::to_string(non_finite.sequence) + ", token " +
+                            std::to_string(non_finite.token);
+  std::string name = v1::TensorRole_Name(role);
+  const std::string field =
+      "tensors[" + name.substr(sizeof("TENSOR_ROLE_") - 1) + "]";
+  if (non_finite.input) {
+    return {field, RoleName(role) + " is NaN or infinite " + where +
+                       ", where response_mask is 1; non_finite_policy DROP or "
+                       "NEUTRALIZE accepts such tokens"};
+  }
+  return {field, "the log ratio of " + RoleName(role) + " is infinite " +
+                     where + " although its log-probs are finite"};
+}
+
+}  // namespace counterweight::server

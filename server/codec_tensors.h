@@ -1,0 +1,46 @@
+// Layout and tensors between proto and kernel types. Part of the codec.
+#ifndef COUNTERWEIGHT_SERVER_CODEC_TENSORS_H_
+#define COUNTERWEIGHT_SERVER_CODEC_TENSORS_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "counterweight/v1/correction_service.pb.h"
+#include "counterweight/v1/tensor.pb.h"
+#include "kernels/batch.h"
+#include "server/codec.h"
+#include "server/violation.h"
+
+namespace counterweight::server {
+
+struct LayoutInfo {
+  int64_t num_sequences = 0;
+  int64_t num_positions = 0;
+  int64_t padded_length = 0;
+};
+
+// True if the layout is valid; *offsets then has [num_sequences + 1] entries.
+bool DecodeLayout(const v1::Layout& layout, const RequestLimits& limits,
+                  std::vector<int64_t>* offsets, LayoutInfo* info,
+                  Violations* violations);
+
+// The tensors of a request: views for the kernels, and which roles were sent.
+struct TensorSet {
+  kernels::Batch batch;
+  uint32_t roles = 0;  // bit v1::TensorRole
+
+  bool has(v1::TensorRole role) const { return (roles >> role & 1u) != 0; }
+};
+
+// `layout` may be null: sizes are then not checked.
+void DecodeTensors(const v1::CorrectRequest& request, const LayoutInfo* layout,
+                   TensorSet* tensors, Violations* violations);
+
+// A violation for each tensor that `inputs` (bits kernels::InputRole) names and
+// the request lacks.
+void RequireTensors(uint32_t inputs, const TensorSet& tensors,
+                    Violations* violations);
+
+}  // namespace counterweight::server
+
+#endif  // COUNTERWEIGHT_SERVER_CODEC_TENSORS_H_

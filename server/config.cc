@@ -1,0 +1,52 @@
+#include "server/config.h"
+
+#include <algorithm>
+#include <string_view>
+#include <thread>
+
+#include "spdlog/fmt/fmt.h"
+
+namespace counterweight::server {
+namespace {
+
+std::string NotLocal(std::string_view flag, const ListenAddress& address) {
+  return fmt::format(
+      "--{}={} can be reached from other machines, and this server neither "
+      "encrypts nor authenticates; use a loopback address or a Unix socket, or "
+      "pass --allow_insecure",
+      flag, address.ToString());
+}
+
+}  // namespace
+
+std::string Validate(const Config& config) {
+  if (!config.allow_insecure) {
+    for (const ListenAddress& address : config.listen) {
+      if (!IsLocal(address)) return NotLocal("listen", address);
+    }
+    if (config.metrics_listen && !IsLocal(*config.metrics_listen)) {
+      return NotLocal("metrics_listen", *config.metrics_listen);
+    }
+  }
+  if (config.metrics_listen && config.metrics_listen->IsUnix()) {
+    return "--metrics_listen must be host:port: Prometheus scrapes over TCP";
+  }
+  if (config.max_runs_per_client > config.max_runs) {
+    return fmt::format("--max_runs_per_client={} is larger than --max_runs={}",
+                       config.max_runs_per_client, config.max_runs);
+  }
+  if (config.max_bytes_in_flight < config.max_message_bytes) {
+    return fmt::format(
+        "--max_bytes_in_flight={} is smaller than --max_message_bytes={}: the "
+        "largest message could never be admitted",
+        config.max_bytes_in_flight, config.max_message_bytes);
+  }
+  return "";
+}
+
+int NumThreads(const Config& config) {
+  if (config.threads > 0) return static_cast<int>(config.threads);
+  return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+}
+
+}  // namespace counterweight::server

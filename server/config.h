@@ -1,0 +1,50 @@
+// What the command line says.
+#ifndef COUNTERWEIGHT_SERVER_CONFIG_H_
+#define COUNTERWEIGHT_SERVER_CONFIG_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "server/listen_address.h"
+
+namespace counterweight::server {
+
+enum class Backend : uint8_t { kAuto, kCpu, kCuda };
+
+// Everything a server can be told; server/flags.cc documents each field.
+struct Config {
+  std::vector<ListenAddress> listen = {
+      {.host = "127.0.0.1", .port = 50051, .path = ""}};
+  std::optional<ListenAddress> metrics_listen =
+      ListenAddress{.host = "127.0.0.1", .port = 9464, .path = ""};
+  bool allow_insecure = false;
+
+  Backend backend = Backend::kAuto;
+  int64_t threads = 0;  // 0: as many as the hardware has
+
+  int64_t max_message_bytes = int64_t{256} << 20;
+  int64_t max_tokens = int64_t{64} << 20;
+  int64_t max_sequences = int64_t{1} << 20;
+  int64_t max_requests_in_flight = 64;
+  int64_t max_bytes_in_flight = int64_t{2} << 30;
+
+  int64_t max_runs = 256;
+  int64_t max_runs_per_client = 64;
+
+  double drain_delay_s = 2.0;
+  double drain_timeout_s = 30.0;
+  std::string log_level = "info";
+};
+
+// What is wrong with values that are valid one by one, as a sentence that names
+// the flags; empty if nothing is. Asks the resolver for names.
+std::string Validate(const Config& config);
+
+// config.threads, or the hardware's number; at least 1.
+int NumThreads(const Config& config);
+
+}  // namespace counterweight::server
+
+#endif  // COUNTERWEIGHT_SERVER_CONFIG_H_

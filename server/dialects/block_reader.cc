@@ -1,0 +1,183 @@
+#include "server/dialects/block_reader.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <cstddef>
+#include <utility>
+
+namespace counterweight::server {
+namespace {
+
+using google::protobuf::Struct;
+using google::protobuf::Value;
+
+constexpr size_t kMaxQuotedBytes = 64;
+// Violations of one struct's unknown keys; the answer holds no more anyway.
+constexpr size_t kMaxUnknownKeys = 16;
+
+// At most kMaxQuotedBytes, never cutting a UTF-8 character in two: a message
+// field of type string must stay valid.
+std::string_view Shorten(std::string_view text) {
+  if (text.size() <= kMaxQuotedBytes) return text;
+  size_t end = kMaxQuotedBytes;
+  while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80) {
+    --end;
+  }
+  return text.substr(0, end);
+}
+
+// Levenshtein distance, one row of the table at a time.
+size_t EditDistance(std::string_view a, std::string_view b) {
+  std::vector<size_t> row(b.size() + 1);
+  for (size_t j = 0; j <= b.size(); ++j) row[j] = j;
+  for (size_t i = 1; i <= a.size(); ++i) {
+    size_t diagonal = row[0];
+    row[0] = i;
+    for (size_t j = 1; j <= b.size(); ++j) {
+      const size_t substitution = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
+      diagonal = row[j];
+      row[j] = std::min({substitution, row[j] + 1, row[j - 1] + 1});
+    }
+  }
+  return row[b.size()];
+}
+
+}  // namespace
+
+std::string Quote(std::string_view text) {
+  const std::string_view shown = Shorten(text);
+  return Concat("'", shown, shown.size() < text.size() ? "...'" : "'");
+}
+
+std::string FormatNumber(double number) {
+  if (std::isnan(number)) return "nan";
+  char buffer[32];
+  const auto [end, error] =
+      std::to_chars(buffer, buffer + sizeof(buffer), number);
+  return std::string(buffer, end);
+}
+
+std::string Describe(const Value& value) {
+  switch (value.kind_case()) {
+    case Value::kNumberValue:
+      return Concat("the number ", FormatNumber(value.number_value()));
+    case Value::kStringValue:
+      return Concat("the string ", Quote(value.string_value()));
+    case Value::kBoolValue:
+      return value.bool_value() ? "the boolean true" : "the boolean false";
+    case Value::kStructValue:
+      return "a struct";
+    case Value::kListValue:
+      return "a list";
+    case Value::kNullValue:
+    case Value::KIND_NOT_SET:
+      return "null";
+  }
+  return "null";
+}
+
+std::string JoinNames(std::span<const std::string_view> names) {
+  std::string joined;
+  for (const std::string_view name : names) {
+    if (!joined.empty()) joined += ", ";
+    joined += name;
+  }
+  return joined;
+}
+
+std::string_view NearestName(std::string_view name,
+                             std::span<const std::string_view> names) {
+  // Longer than any field; also bounds the table for hostile keys.
+  if (name.size() > kMaxQuotedBytes) return {};
+  std::string_view nearest;
+  size_t least = kMaxQuotedBytes;
+  for (const std::string_view candidate : names) {
+    const size_t distance = EditDistance(name, candidate);
+    const bool near = 3 * distance <= std::max(name.size(), candidate.size());
+    if (near && distance < least) {
+      least = distance;
+      nearest = candidate;
+    }
+  }
+  return nearest;
+}
+
+BlockReader::BlockReader(
+    const Struct& block, std::string path, Violations* violations,
+    std::map<std::string, std::string, std::less<>> aliases)
+    : block_(block),
+      path_(std::move(path)),
+      violations_(violations),
+      aliases_(std::move(aliases)) {}
+
+std::string BlockReader::Path(std::string_view key) const {
+  const auto alias = aliases_.find(key);
+  return Concat(path_, ".",
+                Shorten(alias == aliases_.end() ? key : alias->second));
+}
+
+void BlockReader::Violate(std::string_view key, std::string description) const {
+  violations_->push_back({Path(key), std::move(description)});
+}
+
+const Value* BlockReader::Find(std::string_view key) const {
+  const auto field = block_.fields().find(std::string(key));
+  return field == block_.fields().end() ? nullptr : &field->second;
+}
+
+bool BlockReader::IsNull(std::string_view key) const {
+  const Value* value = Find(key);
+  return value == nullptr || value->kind_case() == Value::kNullValue ||
+         value->kind_case() == Value::KIND_NOT_SET;
+}
+
+bool BlockReader::ReadBool(std::string_view key, bool missing) const {
+  if (IsNull(key)) return missing;
+  const Value& value = *Find(key);
+  if (value.kind_case() == Value::kBoolValue) return value.bool_value();
+  Violate(key, Concat(key, " must be a boolean (true or false), got ",
+                      Describe(value), "."));
+  return missing;
+}
+
+const Struct* BlockReader::ReadStruct(std::string_view key) const {
+  if (IsNull(key)) return nullptr;
+  const Value& value = *Find(key);
+  if (value.kind_case() == Value::kStructValue) return &value.struct_value();
+  Violate(key, Concat(key, " must be a struct of fields, got ", Describe(value),
+                      "."));
+  return nullptr;
+}
+
+void BlockReader::CheckKeys(
+    std::span<const std::string_view> known, bool ignore,
+    const std::function<std::string(std::string_view)>& hint,
+    std::vector<std::string>* warnings) const {
+  std::vector<std::string_view> unknown;
+  for (const auto& [key, value] : block_.fields()) {
+    if (std::find(known.begin(), known.end(), key) == known.end()) {
+      unknown.push_back(key);
+    }
+  }
+  // A protobuf map has no order of its own; an answer should.
+  std::sort(unknown.begin(), unknown.end());
+  unknown.resize(std::min(unknown.size(), kMaxUnknownKeys));
+  for (const std::string_view key : unknown) {
+    if (ignore) {
+      warnings->push_back(Concat("Ignored the unknown field ", Path(key), "."));
+      continue;
+    }
+    std::string advice = hint(key);
+    if (advice.empty()) {
+      const std::string_view nearest = NearestName(key, known);
+      advice = nearest.empty() ? Concat("known fields are ", JoinNames(known))
+                               : Concat("did you mean '", nearest, "'?");
+    }
+    const bool ended = advice.back() == '?' || advice.back() == '.';
+    Violate(key, Concat("Unknown field ", Quote(key), ": ", advice,
+                        ended ? "" : "."));
+  }
+}
+
+}  // namespace counterweight::server

@@ -1,0 +1,91 @@
+// Typed reading of another system's configuration block, for every dialect.
+#ifndef COUNTERWEIGHT_SERVER_DIALECTS_BLOCK_READER_H_
+#define COUNTERWEIGHT_SERVER_DIALECTS_BLOCK_READER_H_
+
+#include <functional>
+#include <map>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "google/protobuf/struct.pb.h"
+#include "server/violation.h"
+
+namespace counterweight::server {
+
+// The parts one after the other; each is a string, a string_view or a literal.
+// (Debian's abseil has a string_view of its own, which std's does not become.)
+template <typename... Parts>
+std::string Concat(const Parts&... parts) {
+  std::string text;
+  (text.append(std::string_view(parts)), ...);
+  return text;
+}
+
+// `text` in single quotes, cut to 64 bytes at a character's edge: a client's
+// string may be as long as the message.
+std::string Quote(std::string_view text);
+
+// A number as Python and YAML write it, shortest form that reads back: "0.5",
+// "inf".
+std::string FormatNumber(double number);
+
+// What a value is, for messages: "the number 2", "the string 'a'", "null",
+// "a list".
+std::string Describe(const google::protobuf::Value& value);
+
+// "a, b, c".
+std::string JoinNames(std::span<const std::string_view> names);
+
+// The entry of `names` with the smallest edit distance to `name`, or empty if
+// none is near enough to be what was meant: at most a third of the longer name.
+std::string_view NearestName(std::string_view name,
+                             std::span<const std::string_view> names);
+
+// One struct of a block. Wrong things go to *violations, with their path; every
+// read then returns its default, so that reading goes on and finds the rest.
+class BlockReader {
+ public:
+  // `path` names the struct: "method.dialect.block". `aliases` maps fields to
+  // what they are called in `path`, where the struct was made from other
+  // fields. All arguments must outlive the reader.
+  BlockReader(const google::protobuf::Struct& block, std::string path,
+              Violations* violations,
+              std::map<std::string, std::string, std::less<>> aliases = {});
+
+  // "method.dialect.block.key".
+  std::string Path(std::string_view key) const;
+
+  void Violate(std::string_view key, std::string description) const;
+
+  // Null if `key` is absent. A null in the block is a value.
+  const google::protobuf::Value* Find(std::string_view key) const;
+
+  // True if `key` is absent or null.
+  bool IsNull(std::string_view key) const;
+
+  // Absent or null: `missing`. Anything but a bool is a violation: in Python
+  // the string "false" is true, and who wrote it meant something else.
+  bool ReadBool(std::string_view key, bool missing) const;
+
+  // Null where `key` is absent, null, or not a struct; the last is a violation.
+  const google::protobuf::Struct* ReadStruct(std::string_view key) const;
+
+  // Each key outside `known` is a violation that names the nearest known one,
+  // or, if `ignore`, a sentence of *warnings. `hint` may know better: it
+  // returns a clause about a key, or an empty string.
+  void CheckKeys(std::span<const std::string_view> known, bool ignore,
+                 const std::function<std::string(std::string_view)>& hint,
+                 std::vector<std::string>* warnings) const;
+
+ private:
+  const google::protobuf::Struct& block_;
+  const std::string path_;
+  Violations* const violations_;
+  const std::map<std::string, std::string, std::less<>> aliases_;
+};
+
+}  // namespace counterweight::server
+
+#endif  // COUNTERWEIGHT_SERVER_DIALECTS_BLOCK_READER_H_

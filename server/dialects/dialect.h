@@ -1,0 +1,70 @@
+// Other systems' configuration blocks, accepted as they are and answered with
+// those systems' numbers and metric names.
+#ifndef COUNTERWEIGHT_SERVER_DIALECTS_DIALECT_H_
+#define COUNTERWEIGHT_SERVER_DIALECTS_DIALECT_H_
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "google/protobuf/struct.pb.h"
+#include "kernels/spec.h"
+#include "kernels/sums.h"
+#include "server/violation.h"
+
+namespace counterweight::server {
+
+// Metrics by name.
+using MetricMap = std::map<std::string, double>;
+
+// What a dialect may know of the request beside its block.
+struct RequestFacts {
+  bool has_rollout_log_probs = false;
+  bool has_old_log_probs = false;
+  bool has_current_log_probs = false;
+  bool has_advantages = false;
+  // GRADIENT was asked for.
+  bool wants_gradient = false;
+  int64_t num_sequences = 0;
+  // Width of the padded batch, see PackedLayout.padded_length.
+  int64_t padded_length = 0;
+};
+
+// A block in our words. If `violations` is not empty nothing else is valid.
+struct Translation {
+  kernels::CorrectionSpec spec;
+  // The importance weight exists in that system's answer.
+  bool has_weights = false;
+  // Sentences for CorrectResponse.warnings, e.g. ignored unknown keys.
+  std::vector<std::string> warnings;
+  Violations violations;
+  // Names of the rules, parallel to spec.rules.
+  std::vector<std::string> rule_names;
+  // Reads the finished sums into that system's metrics, or appends to
+  // `violations` what can be seen only then; the request then fails.
+  std::function<void(const kernels::BatchSums& sums, MetricMap* metrics,
+                     Violations* violations)>
+      report;
+};
+
+// One system. Field paths of violations start with "method.dialect.block.".
+struct Dialect {
+  std::string_view system;  // "verl"
+  Translation (*translate)(const google::protobuf::Struct& block,
+                           bool ignore_unknown_fields,
+                           const RequestFacts& facts);
+};
+
+// Every dialect this server understands.
+std::span<const Dialect> Dialects();
+
+// Null if there is none of that name.
+const Dialect* FindDialect(std::string_view system);
+
+}  // namespace counterweight::server
+
+#endif  // COUNTERWEIGHT_SERVER_DIALECTS_DIALECT_H_

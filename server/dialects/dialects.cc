@@ -1,0 +1,25 @@
+#include <algorithm>
+#include <iterator>
+
+#include "server/dialects/dialect.h"
+#include "server/dialects/verl.h"
+
+namespace counterweight::server {
+namespace {
+
+constexpr Dialect kDialects[] = {
+    {"verl", TranslateVerl},
+};
+
+}  // namespace
+
+std::span<const Dialect> Dialects() { return kDialects; }
+
+const Dialect* FindDialect(std::string_view system) {
+  const auto* dialect =
+      std::find_if(std::begin(kDialects), std::end(kDialects),
+                   [&](const Dialect& row) { return row.system == system; });
+  return dialect == std::end(kDialects) ? nullptr : dialect;
+}
+
+}  // namespace counterweight::server

@@ -1,0 +1,268 @@
+#include "server/flags.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cstddef>
+#include <cstdint>
+#include <iterator>
+#include <limits>
+
+#include "server/json.h"
+#include "spdlog/fmt/fmt.h"
+
+namespace counterweight::server {
+namespace {
+
+constexpr int64_t kMaxInt32 = std::numeric_limits<int32_t>::max();
+constexpr double kMaxSeconds = 86400.0;
+
+struct Flag {
+  std::string_view name;
+  std::string_view help;
+  // Reads `value` into the config, or returns what is wrong with it.
+  std::string (*set)(std::string_view value, Config* config);
+  std::string (*get)(const Config& config);
+  bool is_bool = false;
+};
+
+// True if all of `text` is one number.
+template <typename Number>
+bool Parse(std::string_view text, Number* number) {
+  const char* const end = text.data() + text.size();
+  const auto result = std::from_chars(text.data(), end, *number);
+  return result.ec == std::errc() && result.ptr == end;
+}
+
+template <int64_t Config::*field, int64_t low, int64_t high>
+std::string SetInteger(std::string_view value, Config* config) {
+  int64_t number = 0;
+  if (!Parse(value, &number) || number < low || number > high) {
+    return fmt::format("must be an integer from {} to {}", low, high);
+  }
+  config->*field = number;
+  return "";
+}
+
+template <int64_t Config::*field>
+std::string GetInteger(const Config& config) {
+  return fmt::format("{}", config.*field);
+}
+
+template <double Config::*field>
+std::string SetSeconds(std::string_view value, Config* config) {
+  double number = 0;
+  // The negation refuses NaN too.
+  if (!Parse(value, &number) || !(number >= 0 && number <= kMaxSeconds)) {
+    return fmt::format("must be a number of seconds from 0 to {}", kMaxSeconds);
+  }
+  config->*field = number;
+  return "";
+}
+
+template <double Config::*field>
+std::string GetSeconds(const Config& config) {
+  return fmt::format("{}", config.*field);
+}
+
+std::string SetListen(std::string_view value, Config* config) {
+  for (size_t begin = 0; begin <= value.size();) {
+    const size_t comma = std::min(value.find(',', begin), value.size());
+    std::string error;
+    if (!ParseListenAddress(value.substr(begin, comma - begin),
+                            &config->listen.emplace_back(), &error)) {
+      return error;
+    }
+    begin = comma + 1;
+  }
+  return "";
+}
+
+std::string GetListen(const Config& config) {
+  std::string joined;
+  for (const ListenAddress& address : config.listen) {
+    joined.append(joined.empty() ? "" : ",").append(address.ToString());
+  }
+  return joined;
+}
+
+std::string SetMetricsListen(std::string_view value, Config* config) {
+  config->metrics_listen.reset();
+  if (value.empty()) return "";
+  std::string error;
+  ParseListenAddress(value, &config->metrics_listen.emplace(), &error);
+  return error;
+}
+
+std::string GetMetricsListen(const Config& config) {
+  return config.metrics_listen ? config.metrics_listen->ToString() : "";
+}
+
+std::string SetAllowInsecure(std::string_view value, Config* config) {
+  if (value != "true" && value != "false") return "must be true or false";
+  config->allow_insecure = value == "true";
+  return "";
+}
+
+std::string GetAllowInsecure(const Config& config) {
+  return config.allow_insecure ? "true" : "false";
+}
+
+constexpr std::string_view kBackendNames[] = {"auto", "cpu", "cuda"};
+
+std::string SetBackend(std::string_view value, Config* config) {
+  const auto* name =
+      std::find(std::begin(kBackendNames), std::end(kBackendNames), value);
+  if (name == std::end(kBackendNames)) return "must be auto, cpu or cuda";
+  config->backend = static_cast<Backend>(name - std::begin(kBackendNames));
+  return "";
+}
+
+std::string GetBackend(const Config& config) {
+  return std::string(kBackendNames[static_cast<int>(config.backend)]);
+}
+
+std::string SetLogLevel(std::string_view value, Config* config) {
+  constexpr std::string_view kLevels[] = {"debug", "info", "warning", "error",
+                                          "off"};
+  if (std::find(std::begin(kLevels), std::end(kLevels), value) ==
+      std::end(kLevels)) {
+    return "must be debug, info, warning, error or off";
+  }
+  config->log_level = std::string(value);
+  return "";
+}
+
+std::string GetLogLevel(const Config& config) { return config.log_level; }
+
+constexpr Flag kFlags[] = {
+    {"listen",
+     "Where to serve gRPC: host:port, [ipv6]:port or unix:path (created with "
+     "mode 0600). Repeat it, or separate with commas. Port 0 takes a free port "
+     "and prints it.",
+     SetListen, GetListen},
+    {"metrics_listen",
+     "Where to serve Prometheus' /metrics: host:port. Port 0 takes a free port "
+     "and prints it; empty turns it off.",
+     SetMetricsListen, GetMetricsListen},
+    {"allow_insecure",
+     "Also listen on addresses that other machines reach, without encryption "
+     "and without authentication.",
+     SetAllowInsecure, GetAllowInsecure, /*is_bool=*/true},
+    {"backend",
+     "Where to compute: cpu, cuda, or auto (cuda if it works, else cpu).",
+     SetBackend, GetBackend},
+    {"threads",
+     "Threads that compute, 0 to 4096; 0 takes as many as the hardware has.",
+     SetInteger<&Config::threads, 0, 4096>, GetInteger<&Config::threads>},
+    {"max_message_bytes",
+     "Largest request, in bytes after decompression, 1024 to 2147483647.",
+     SetInteger<&Config::max_message_bytes, 1024, kMaxInt32>,
+     GetInteger<&Config::max_message_bytes>},
+    {"max_tokens",
+     "Most positions of one request, masked ones included, at least 1.",
+     SetInteger<&Config::max_tokens, 1, int64_t{1} << 40>,
+     GetInteger<&Config::max_tokens>},
+    {"max_sequences", "Most sequences of one request, at least 1.",
+     SetInteger<&Config::max_sequences, 1, int64_t{1} << 40>,
+     GetInteger<&Config::max_sequences>},
+    {"max_requests_in_flight",
+     "Most Correct requests at a time, queued ones included; more are answered "
+     "RESOURCE_EXHAUSTED with a retry hint.",
+     SetInteger<&Config::max_requests_in_flight, 1, 1 << 20>,
+     GetInteger<&Config::max_requests_in_flight>},
+    {"max_bytes_in_flight",
+     "Most bytes of requests at a time, as received; more are answered "
+     "RESOURCE_EXHAUSTED with a retry hint. At least max_message_bytes.",
+     SetInteger<&Config::max_bytes_in_flight, 1024, int64_t{1} << 50>,
+     GetInteger<&Config::max_bytes_in_flight>},
+    {"max_runs",
+     "Most values of the label run in the drift metrics; the idlest leaves.",
+     SetInteger<&Config::max_runs, 1, 1 << 20>, GetInteger<&Config::max_runs>},
+    {"max_runs_per_client", "The same for one client (one IP address).",
+     SetInteger<&Config::max_runs_per_client, 1, 1 << 20>,
+     GetInteger<&Config::max_runs_per_client>},
+    {"drain_delay",
+     "Seconds between SIGTERM, when health turns NOT_SERVING, and the refusal "
+     "of new requests: time for balancers to look elsewhere.",
+     SetSeconds<&Config::drain_delay_s>, GetSeconds<&Config::drain_delay_s>},
+    {"drain_timeout",
+     "Seconds that requests in flight then have to finish before the server "
+     "exits without them.",
+     SetSeconds<&Config::drain_timeout_s>,
+     GetSeconds<&Config::drain_timeout_s>},
+    {"log_level",
+     "Least severe log line on stderr: debug, info, warning, error or off.",
+     SetLogLevel, GetLogLevel},
+};
+
+// Applies one flag, or returns a sentence.
+std::string Apply(const Flag& flag, std::string_view value, Config* config) {
+  const std::string wrong = flag.set(value, config);
+  if (wrong.empty()) return "";
+  return fmt::format("--{}={}: {}", flag.name, value, wrong);
+}
+
+}  // namespace
+
+CommandLine ParseFlags(const std::vector<std::string_view>& arguments) {
+  CommandLine line;
+  const std::vector<ListenAddress> default_listen = line.config.listen;
+  line.config.listen.clear();
+  for (size_t i = 0; i < arguments.size() && line.error.empty(); ++i) {
+    std::string_view name = arguments[i];
+    if (!name.starts_with("--")) {
+      line.error = fmt::format(
+          "unexpected argument '{}': flags start with --; see --help", name);
+      return line;
+    }
+    name.remove_prefix(2);
+    const size_t equals = name.find('=');
+    const bool has_value = equals != std::string_view::npos;
+    std::string_view value = has_value ? name.substr(equals + 1) : "true";
+    name = name.substr(0, equals);
+    if (name == "help" || name == "version") {
+      (name == "help" ? line.help : line.version) = true;
+      continue;
+    }
+    const auto* flag =
+        std::find_if(std::begin(kFlags), std::end(kFlags),
+                     [&](const Flag& f) { return f.name == name; });
+    if (flag == std::end(kFlags)) {
+      line.error = fmt::format("unknown flag --{}; see --help", name);
+      return line;
+    }
+    if (!has_value && !flag->is_bool) {
+      if (++i == arguments.size()) {
+        line.error = fmt::format("--{} needs a value; see --help", name);
+        return line;
+      }
+      value = arguments[i];
+    }
+    line.error = Apply(*flag, value, &line.config);
+  }
+  if (line.config.listen.empty()) line.config.listen = default_listen;
+  if (line.error.empty() && !line.help && !line.version) {
+    line.error = Validate(line.config);
+  }
+  return line;
+}
+
+std::string FlagsHelp() {
+  std::string help =
+      "counterweight-server: corrects off-policy drift of LLM reinforcement "
+      "learning batches over gRPC.\n\nFlags, as --name=value:\n";
+  const Config defaults;
+  for (const Flag& flag : kFlags) {
+    help += fmt::format("\n  --{} (default: {})\n      {}\n", flag.name,
+                        flag.get(defaults), flag.help);
+  }
+  return help + "\n  --help, --version\n";
+}
+
+std::string ToJson(const Config& config) {
+  JsonObject json;
+  for (const Flag& flag : kFlags) json.Add(flag.name, flag.get(config));
+  return json.Finish();
+}
+
+}  // namespace counterweight::server

@@ -1,0 +1,78 @@
+#include "server/payload.h"
+
+#include "google/protobuf/io/gzip_stream.h"
+#include "google/protobuf/io/zero_copy_stream_impl_lite.h"
+#include "grpc/byte_buffer.h"
+#include "grpc/byte_buffer_reader.h"
+#include "grpcpp/impl/codegen/proto_utils.h"
+#include "grpcpp/support/proto_buffer_reader.h"
+#include "spdlog/fmt/fmt.h"
+
+namespace counterweight::server {
+namespace {
+
+using google::protobuf::io::GzipInputStream;
+using google::protobuf::io::LimitingInputStream;
+using google::protobuf::io::ZeroCopyInputStream;
+
+// gRPC's C++ classes do not tell how a buffer is compressed; its core does.
+class PayloadReader final : public grpc::ProtoBufferReader {
+ public:
+  using grpc::ProtoBufferReader::ProtoBufferReader;
+
+  grpc_compression_algorithm compression() {
+    return reader()->buffer_in->data.raw.compression;
+  }
+};
+
+grpc::Status ParseStream(int64_t max_bytes, ZeroCopyInputStream* stream,
+                         google::protobuf::MessageLite* message) {
+  // One byte more than allowed, to tell "too large" from "just fits".
+  LimitingInputStream limited(stream, max_bytes + 1);
+  const bool parsed = message->ParseFromZeroCopyStream(&limited);
+  if (limited.ByteCount() > max_bytes) {
+    return {
+        grpc::StatusCode::RESOURCE_EXHAUSTED,
+        fmt::format("the request has more than {} bytes after decompression, "
+                    "the limit of this server; send it in smaller batches",
+                    max_bytes)};
+  }
+  if (!parsed) {
+    return {grpc::StatusCode::INVALID_ARGUMENT,
+            fmt::format("the request is not a {}: its bytes do not parse",
+                        message->GetTypeName())};
+  }
+  return grpc::Status::OK;
+}
+
+}  // namespace
+
+grpc::Status ParsePayload(int64_t max_bytes, grpc::ByteBuffer* payload,
+                          google::protobuf::MessageLite* message) {
+  // An empty message may come as no bytes at all.
+  if (!payload->Valid() || payload->Length() == 0) return grpc::Status::OK;
+  grpc::Status status;
+  {
+    PayloadReader reader(payload);
+    if (!reader.status().ok()) return reader.status();
+    if (reader.compression() == GRPC_COMPRESS_NONE) {
+      status = ParseStream(max_bytes, &reader, message);
+    } else {
+      // AUTO reads both formats that gRPC knows, gzip and zlib ("deflate").
+      GzipInputStream inflated(&reader, GzipInputStream::AUTO);
+      status = ParseStream(max_bytes, &inflated, message);
+    }
+  }
+  payload->Clear();
+  return status;
+}
+
+grpc::Status SerializePayload(const google::protobuf::MessageLite& message,
+                              grpc::ByteBuffer* payload) {
+  bool own_buffer = false;
+  return grpc::GenericSerialize<grpc::ProtoBufferWriter,
+                                google::protobuf::MessageLite>(message, payload,
+                                                               &own_buffer);
+}
+
+}  // namespace counterweight::server

@@ -1,0 +1,81 @@
+// A running server: gRPC, health, reflection, metrics.
+#ifndef COUNTERWEIGHT_SERVER_SERVER_H_
+#define COUNTERWEIGHT_SERVER_SERVER_H_
+
+#include <chrono>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "grpcpp/server.h"
+#include "kernels/corrector.h"
+#include "prometheus/exposer.h"
+#include "prometheus/registry.h"
+#include "server/admission.h"
+#include "server/config.h"
+#include "server/correction_service.h"
+#include "server/drift_series.h"
+#include "server/executor.h"
+#include "server/metrics.h"
+#include "server/request_log.h"
+
+namespace counterweight::server {
+
+// Serves from construction to destruction. To stop without losing a request:
+// AnnounceDrain, give clients time to see it, RefuseNewWork, WaitUntilIdle,
+// destroy. Thread-safe.
+class Server {
+ public:
+  // Null, and *error a sentence that names the address, if an address cannot be
+  // bound. REQUIRES: Validate(config) is empty.
+  static std::unique_ptr<Server> Start(
+      const Config& config, std::unique_ptr<kernels::Corrector> corrector,
+      std::shared_ptr<spdlog::logger> logger, std::string* error);
+
+  // Refuses new work, finishes what is in flight, then closes.
+  ~Server();
+
+  // As clients write them, with the ports that were chosen.
+  const std::vector<std::string>& addresses() const { return addresses_; }
+  // "127.0.0.1:9464"; empty if metrics are off.
+  const std::string& metrics_address() const { return metrics_address_; }
+
+  // Health answers NOT_SERVING from now on; requests are still served.
+  void AnnounceDrain();
+  // New requests are answered UNAVAILABLE with a retry hint from now on.
+  void RefuseNewWork();
+  // Waits for the requests in flight; false if they take longer.
+  bool WaitUntilIdle(std::chrono::nanoseconds timeout);
+  int64_t requests_in_flight() const { return admission_.requests_in_flight(); }
+
+  // Removes the Unix sockets' files: for an exit without destruction.
+  void UnlinkSockets() const;
+
+ private:
+  Server(const Config& config, std::unique_ptr<kernels::Corrector> corrector,
+         std::shared_ptr<spdlog::logger> logger);
+
+  bool StartMetrics(std::string* error);
+  bool StartGrpc(std::string* error);
+  void SetServing(bool serving);
+
+  const Config config_;
+  const std::unique_ptr<kernels::Corrector> corrector_;
+  RequestLog log_;
+  // In the order of construction; each uses only what stands above it.
+  const std::shared_ptr<prometheus::Registry> registry_;
+  const std::shared_ptr<prometheus::Collectable> process_metrics_;
+  ServingMetrics metrics_;
+  DriftSeries drift_;
+  Admission admission_;
+  Executor executor_;
+  CorrectionService service_;
+  std::unique_ptr<grpc::Server> grpc_;
+  std::unique_ptr<prometheus::Exposer> exposer_;
+  std::vector<std::string> addresses_;
+  std::string metrics_address_;
+};
+
+}  // namespace counterweight::server
+
+#endif  // COUNTERWEIGHT_SERVER_SERVER_H_

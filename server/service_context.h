@@ -1,0 +1,33 @@
+// What all RPCs share.
+#ifndef COUNTERWEIGHT_SERVER_SERVICE_CONTEXT_H_
+#define COUNTERWEIGHT_SERVER_SERVICE_CONTEXT_H_
+
+#include <functional>
+
+#include "kernels/corrector.h"
+#include "server/admission.h"
+#include "server/config.h"
+#include "server/drift_series.h"
+#include "server/executor.h"
+#include "server/metrics.h"
+#include "server/request_log.h"
+
+namespace counterweight::server {
+
+// Pointers to parts that outlive every call; all parts are thread-safe.
+struct ServiceContext {
+  Config config;
+  kernels::Corrector* corrector;
+  kernels::BackendInfo backend;  // corrector's
+  Admission* admission;
+  Executor* executor;
+  ServingMetrics* metrics;
+  DriftSeries* drift;
+  RequestLog* log;
+  // Called when a device failed, from any thread, perhaps often.
+  std::function<void()> on_device_error;
+};
+
+}  // namespace counterweight::server
+
+#endif  // COUNTERWEIGHT_SERVER_SERVICE_CONTEXT_H_

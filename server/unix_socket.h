@@ -1,0 +1,30 @@
+// Care for the files that Unix sockets are.
+#ifndef COUNTERWEIGHT_SERVER_UNIX_SOCKET_H_
+#define COUNTERWEIGHT_SERVER_UNIX_SOCKET_H_
+
+#include <sys/types.h>
+
+#include <string>
+
+namespace counterweight::server {
+
+// While it lives, files that this process makes have mode 0600 at most. The
+// umask belongs to the whole process: use it at start only.
+class PrivateFiles {
+ public:
+  PrivateFiles();
+  ~PrivateFiles();
+  PrivateFiles(const PrivateFiles&) = delete;
+  PrivateFiles& operator=(const PrivateFiles&) = delete;
+
+ private:
+  const mode_t before_;
+};
+
+// True if a socket may be bound at `path`: nothing is there, or a socket that
+// nobody listens on, which gRPC replaces. Otherwise *error is a sentence.
+bool CheckSocketPath(const std::string& path, std::string* error);
+
+}  // namespace counterweight::server
+
+#endif  // COUNTERWEIGHT_SERVER_UNIX_SOCKET_H_

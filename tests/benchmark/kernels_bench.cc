@@ -1,0 +1,165 @@
+// Time per token of the CPU backend on one thread, by method, instruction set
+// and length of sequences, against memcpy. README.md has the table of a run;
+// names are METHOD/INSTRUCTION_SET/TOKENS/LENGTH.
+#include <benchmark/benchmark.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "kernels/corrector.h"
+#include "kernels/log_ratio.h"
+#include "kernels/methods.h"
+#include "kernels/metrics.h"
+#include "tests/benchmark/bench_batch.h"
+#include "tests/benchmark/memcpy_bandwidth.h"
+
+namespace counterweight::kernels {
+namespace {
+
+constexpr int kRepetitions = 5;
+constexpr double kSecondsOfRepetition = 0.05;
+constexpr int64_t kTokens = 1'000'000;
+
+struct Subject {
+  std::string name;
+  CorrectionSpec spec;
+};
+
+struct InstructionSet {
+  const char* name;
+  CpuIsa isa;
+};
+
+RejectionRule Rule(Estimator estimator, Aggregation aggregation, double lower,
+                   double upper) {
+  RejectionRule rule;
+  rule.estimator = estimator;
+  rule.aggregation = aggregation;
+  rule.token_clamp = 20.0;
+  rule.lower = lower;
+  rule.upper = upper;
+  return rule;
+}
+
+// The work that design targets are about: token TIS, a rule on each token's
+// ratio, one on the sequence's mean ratio and one on its largest k3.
+// eager_torch has the same bounds.
+CorrectionSpec Headline() {
+  CorrectionSpec spec = FindMethod("token_tis")->make(std::vector<double>{2.0});
+  spec.rules[0] = Rule(Estimator::kRatio, Aggregation::kToken, LogRatio(0.5),
+                       LogRatio(2.0));
+  spec.rules[1] = Rule(Estimator::kRatio, Aggregation::kMean, LogRatio(0.98),
+                       LogRatio(1 / 0.98));
+  spec.rules[2] = Rule(Estimator::kK3, Aggregation::kMax, -kUnbounded, 0.5);
+  spec.num_rules = 3;
+  return spec;
+}
+
+std::vector<Subject> Subjects() {
+  std::vector<Subject> subjects = {{"token_tis+3_rules", Headline()}};
+  // One of each kind of work: no weight, each level, each bound, sequence
+  // rules, advantages, prefixes.
+  for (const char* name :
+       {"none", "token_tis", "seq_tis", "icepop", "seq_mis", "geo_rs_token_tis",
+        "k3_rs_token_tis", "opsm", "reinforce_pro"}) {
+    std::vector<SpecViolation> violations;
+    subjects.push_back({name, MakeSpec(*FindMethod(name), {}, &violations)});
+  }
+  return subjects;
+}
+
+std::vector<InstructionSet> InstructionSets() {
+  std::vector<InstructionSet> present;
+  for (const InstructionSet& set :
+       {InstructionSet{"v3", CpuIsa::kV3}, InstructionSet{"v4", CpuIsa::kV4}}) {
+    if (MakeCpuCorrector(1, set.isa) != nullptr) present.push_back(set);
+  }
+  if (present.empty()) present.push_back({"generic", CpuIsa::kGeneric});
+  return present;
+}
+
+void Correct(benchmark::State& state, const CorrectionSpec& spec, CpuIsa isa,
+             int64_t num_tokens, int64_t length) {
+  const std::unique_ptr<Corrector> corrector = MakeCpuCorrector(1, isa);
+  BenchBatch batch(spec, num_tokens, length);
+  const std::vector<std::string> rule_names(static_cast<size_t>(spec.num_rules),
+                                            "rule");
+  const int64_t bytes = batch.bytes_per_token() * batch.num_positions();
+  const double memcpy_bandwidth = MemcpyBandwidth(bytes);
+  for (auto _ : state) {
+    const CorrectResult result =
+        corrector->Correct(spec, batch.view(), batch.outputs());
+    if (result.status != CorrectStatus::kOk) {
+      state.SkipWithError("not corrected");
+      return;
+    }
+    benchmark::DoNotOptimize(Metrics(spec, rule_names, result.sums));
+  }
+  using benchmark::Counter;
+  constexpr auto kRate = Counter::kIsIterationInvariantRate;
+  const auto tokens = static_cast<double>(batch.num_positions());
+  state.counters["ns_per_token"] =
+      Counter(1e-9 * tokens, kRate | Counter::kInvert);
+  state.counters["GB_per_s"] =
+      Counter(1e-9 * static_cast<double>(bytes), kRate);
+  state.counters["memcpy_GB_per_s"] = 1e-9 * memcpy_bandwidth;
+  state.counters["of_memcpy"] =
+      Counter(static_cast<double>(bytes) / memcpy_bandwidth, kRate);
+  state.counters["bytes_per_token"] =
+      static_cast<double>(batch.bytes_per_token());
+}
+
+void Register(const Subject& subject, const InstructionSet& set,
+              int64_t num_tokens, int64_t length) {
+  const std::string name = subject.name + "/" + set.name + "/" +
+                           std::to_string(num_tokens) + "/" +
+                           std::to_string(length);
+  // CPU time of the process, the least of the repetitions: machines are shared.
+  benchmark::RegisterBenchmark(
+      name.c_str(),
+      [spec = subject.spec, set, num_tokens, length](benchmark::State& state) {
+        Correct(state, spec, set.isa, num_tokens, length);
+      })
+      ->MeasureProcessCPUTime()
+      ->MinTime(kSecondsOfRepetition)
+      ->Repetitions(kRepetitions)
+      ->Unit(benchmark::kMillisecond);
+}
+
+int64_t FreeMemory() {
+  return static_cast<int64_t>(sysconf(_SC_AVPHYS_PAGES)) *
+         sysconf(_SC_PAGESIZE);
+}
+
+void RegisterAll() {
+  const std::vector<Subject> subjects = Subjects();
+  for (const InstructionSet& set : InstructionSets()) {
+    for (const Subject& subject : subjects) {
+      for (const int64_t length : {100, 1'000, 10'000, 100'000, 1'000'000}) {
+        Register(subject, set, kTokens, length);
+      }
+    }
+    // Batch and memcpy's two buffers, 14 bytes a token each, in half of what is
+    // free.
+    constexpr int64_t kBytesPerToken = 4 * 14;
+    for (const int64_t tokens : {100'000, 10'000'000, 64'000'000}) {
+      if (tokens * kBytesPerToken > FreeMemory()) continue;
+      Register(subjects.front(), set, tokens, 1'000);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace counterweight::kernels
+
+int main(int argc, char** argv) {
+  benchmark::Initialize(&argc, argv);
+  if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 1;
+  counterweight::kernels::RegisterAll();
+  benchmark::RunSpecifiedBenchmarks();
+  return 0;
+}

@@ -1,0 +1,174 @@
+"""Starts a server, corrects nine real training steps, shows drift and what methods would drop.
+
+.venv/bin/python tests/demo/demo.py --server build/release/counterweight-server
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import pathlib
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+# The server's process is the end-to-end tests'.
+sys.path.insert(0, str(ROOT / "tests/e2e"))
+# The server is on this machine, and proxies are not for that.
+os.environ["no_proxy"] = "127.0.0.1,localhost"
+
+try:
+    import chart
+    import counterweight as cw
+    from report import Outcome, Trial, drift_table, dropped_table, outcome
+    from rollouts import Step, read_steps
+    from server_process import ServerProcess
+except ModuleNotFoundError as error:
+    sys.exit(
+        f"demo: Python has no module {error.name}; `make demo` installs all, and .venv/bin/python has it"
+    )
+
+TRIALS = (
+    Trial(
+        label="token_tis",
+        run="demo-token_tis",
+        method="token_tis",
+        explanation="a preset: the weight of each token, truncated at 2; drops nothing",
+    ),
+    Trial(
+        label="geo_rs",
+        run="demo-geo_rs",
+        method=cw.Preset("geo_rs_token_tis", keep_lower=0.95, keep_upper=1.05),
+        explanation="preset geo_rs_token_tis: drops sequences whose geometric mean ratio leaves [0.95, 1.05]",
+    ),
+    Trial(
+        label="verl seq_mis",
+        run="demo-verl_seq_mis",
+        method=cw.Dialect(
+            "verl",
+            {
+                "rollout_is": "sequence",
+                "rollout_is_threshold": 2.0,
+                "rollout_rs": "seq_sum_k1",
+                "rollout_rs_threshold": "0.5_2.0",
+            },
+        ),
+        explanation="verl's own block: drops sequences whose product of ratios leaves [0.5, 2]",
+        effective_sample_size="rollout_corr/rollout_is_eff_sample_size",
+    ),
+)
+# The five lines of the Prometheus page that are shown, for the run of the second method.
+SHOWN = (
+    "counterweight_drift_kl_nats",
+    "counterweight_drift_k3_nats",
+    "counterweight_drift_effective_sample_size_ratio",
+    "counterweight_drift_kept_token_ratio",
+    "counterweight_drift_dropped_tokens_total",
+)
+
+
+def say(line: str) -> None:
+    print(f"demo: {line}", flush=True)
+
+
+def relative(path: pathlib.Path) -> pathlib.Path:
+    """As one would type it, if it is below here."""
+    here = pathlib.Path.cwd()
+    return path.relative_to(here) if path.is_relative_to(here) else path
+
+
+def correct(client: cw.Client, trial: Trial, step: Step) -> Outcome:
+    result = client.correct(
+        **step.batch,
+        method=trial.method,
+        run=trial.run,
+        policy_version=step.trainer_version,
+    )
+    return outcome(trial, step, result)
+
+
+def shown_lines(page: str, run: str) -> list[str]:
+    lines = [line for line in page.splitlines() if f'run="{run}"' in line]
+    return [line for name in SHOWN for line in lines if line.startswith(name + "{")]
+
+
+def run(server: ServerProcess, picture: pathlib.Path) -> None:
+    steps = read_steps()
+    with cw.Client(server.address) as client:
+        info = client.server_info()
+        say(f"server {info.version}, backend {info.backend}, listens on {server.address}")
+        say(f"correcting {len(steps)} training steps with {len(TRIALS)} methods")
+        outcomes = [[correct(client, trial, step) for step in steps] for trial in TRIALS]
+
+    print(
+        "\nDrift of the trainer's policy from the one that sampled, by step (KL in nats per token):\n"
+    )
+    print(drift_table(steps, outcomes[0]))
+    print("\nWhat each method would do:\n")
+    width = max(len(trial.label) for trial in TRIALS)
+    for trial in TRIALS:
+        print(f"  {trial.label:{width}}  {trial.explanation}")
+    print(
+        "\nTokens whose weight token_tis truncates; tokens, and sequences, that the others drop:\n"
+    )
+    print(dropped_table(steps, TRIALS, outcomes))
+
+    shown = TRIALS[1].run
+    print(
+        f"\nFive lines of what Prometheus sees, run {shown} after its last step ({server.metrics_url}):\n"
+    )
+    for line in shown_lines(server.scrape(), shown):
+        print(f"  {line}")
+    print()
+    say("drawing")
+    chart.draw(picture, steps, TRIALS, outcomes)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument(
+        "--server",
+        type=pathlib.Path,
+        default=ROOT / "build/release/counterweight-server",
+        help="the server's binary (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--output",
+        type=pathlib.Path,
+        default=ROOT / "build/demo/drift.png",
+        help="where to save the picture (default: %(default)s)",
+    )
+    arguments = parser.parse_args()
+    if not arguments.server.is_file():
+        sys.exit(
+            f"demo: there is no {arguments.server}; run `make build`, or name the server with --server"
+        )
+    os.environ["COUNTERWEIGHT_SERVER"] = str(arguments.server.resolve())
+    say("starting the server on free ports")
+    try:
+        server = ServerProcess()
+    except (OSError, RuntimeError) as error:
+        sys.exit(
+            f"demo: {error}\ndemo: if the binary is old or of another machine, run `make build`"
+        )
+    picture = arguments.output.resolve()
+    try:
+        run(server, picture)
+        server.terminate()
+        server.wait()
+    except cw.CounterweightError as error:
+        sys.exit(
+            f"demo: the server refused: {error}\ndemo: a server of another version? run `make build`"
+        )
+    except OSError as error:
+        sys.exit(f"demo: {error}")
+    finally:
+        server.stop()
+    say("the server has stopped")
+    say(f"the picture is {relative(picture)}")
+    say(
+        "next: `make serve` keeps a server running, and client/python/README.md shows how to call it"
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,56 @@
+from __future__ import annotations
+
+import contextlib
+import pathlib
+from collections.abc import Callable, Iterator
+
+import counterweight as cw
+import pytest
+from server_process import ServerProcess, binary
+
+# For one test with everything that it starts; a hang ends here instead of in CI's limit.
+TIMEOUT_SECONDS = 180
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    here = pathlib.Path(__file__).parent
+    for item in items:
+        if here in item.path.parents:
+            item.add_marker(pytest.mark.timeout(TIMEOUT_SECONDS))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def no_proxy() -> Iterator[None]:
+    """Loopback is not for the developer's proxy."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("no_proxy", "*")
+        yield
+
+
+@pytest.fixture(scope="session")
+def start_server() -> Iterator[Callable[..., ServerProcess]]:
+    """Starts servers with flags of one's own; all are stopped at the end."""
+    if not binary().exists():
+        pytest.fail(
+            f"{binary()} is missing: make build, or set COUNTERWEIGHT_SERVER",
+            pytrace=False,
+        )
+    with contextlib.ExitStack() as stack:
+
+        def start(*flags: str, **kwargs: str) -> ServerProcess:
+            server = ServerProcess(*flags, **kwargs)
+            stack.callback(server.stop)
+            return server
+
+        yield start
+
+
+@pytest.fixture(scope="session")
+def server(start_server: Callable[..., ServerProcess]) -> ServerProcess:
+    return start_server()
+
+
+@pytest.fixture(scope="session")
+def client(server: ServerProcess) -> Iterator[cw.Client]:
+    with cw.Client(server.address) as connected:
+        yield connected

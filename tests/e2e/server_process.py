@@ -1,0 +1,86 @@
+"""The real server as a child process, on ports of its own choosing."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import signal
+import subprocess
+import tempfile
+import urllib.request
+
+REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
+LISTENING = "counterweight-server listening on "
+METRICS = "metrics on "
+# Far above what starting and stopping take; only a hang reaches it.
+DEADLINE_SECONDS = 60
+
+
+def binary() -> pathlib.Path:
+    default = REPOSITORY / "build/release/counterweight-server"
+    return pathlib.Path(os.environ.get("COUNTERWEIGHT_SERVER", default))
+
+
+class ServerProcess:
+    """`address` is what a client dials, `metrics_url` what Prometheus scrapes.
+
+    The server's log goes to a file whose end is shown if the server does not
+    come up.
+    """
+
+    def __init__(self, *flags: str, listen: str = "127.0.0.1:0") -> None:
+        # Closed by stop.
+        self.log = tempfile.TemporaryFile(mode="w+")  # noqa: SIM115
+        self.process = subprocess.Popen(
+            [
+                str(binary()),
+                f"--listen={listen}",
+                "--metrics_listen=127.0.0.1:0",
+                "--drain_delay=0",
+                *flags,
+            ],
+            stdout=subprocess.PIPE,
+            stderr=self.log,
+            text=True,
+        )
+        self.address = ""
+        self.metrics_url = ""
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            if line.startswith(LISTENING):
+                self.address = line.removeprefix(LISTENING).strip()
+            elif line.startswith(METRICS):
+                self.metrics_url = line.removeprefix(METRICS).strip()
+            if self.address and self.metrics_url:
+                return
+        self.log.seek(0)
+        tail = self.log.read()[-2000:]
+        self.stop()
+        raise RuntimeError(f"the server did not start:\n{tail}")
+
+    def scrape(self) -> str:
+        """The metrics page."""
+        with urllib.request.urlopen(self.metrics_url, timeout=DEADLINE_SECONDS) as page:
+            return str(page.read(), "utf-8")
+
+    def metric(self, series: str) -> float:
+        """The value of a series, written as on the page: name{label="value"}."""
+        for line in self.scrape().splitlines():
+            name, _, value = line.rpartition(" ")
+            if name == series:
+                return float(value)
+        raise KeyError(series)
+
+    def terminate(self) -> None:
+        self.process.send_signal(signal.SIGTERM)
+
+    def wait(self) -> int:
+        return self.process.wait(timeout=DEADLINE_SECONDS)
+
+    def stop(self) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait()
+        if self.process.stdout is not None:
+            self.process.stdout.close()
+        self.log.close()

@@ -1,0 +1,115 @@
+"""The demo, as `make demo` runs it, against what the data's README says about the data."""
+
+from __future__ import annotations
+
+import pathlib
+import re
+import subprocess
+import sys
+
+import pytest
+from server_process import DEADLINE_SECONDS, REPOSITORY, binary
+
+# Not in the environment with the oldest dependencies, nor in torch's.
+pytest.importorskip("matplotlib")
+
+DEMO = REPOSITORY / "tests/demo/demo.py"
+STEPS = [f"step_{i:02}" for i in range(9)]
+# Three digits each, of tests/demo/data/README.md.
+K1 = [0.000235, 0.00163, 0.00446, 0.01285, 0.02141, 0.00683, 0.01163, 0.03223, 0.05637]
+K3 = [0.000197, 0.00180, 0.00590, 0.01416, 0.02095, 0.01037, 0.01404, 0.03190, 0.05013]
+TOKENS = [7264, 7131, 7528, 7441, 6480, 6961, 6987, 7251, 6468]
+# Of weights min(exp(l), 2), %.
+SAMPLE_SIZE = [99.960, 99.638, 98.997, 97.785, 97.276, 98.445, 97.770, 96.860, 94.946]
+PNG = b"\x89PNG\r\n\x1a\n"
+
+
+def run_demo(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, str(DEMO), *arguments],
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_SECONDS,
+        check=False,
+    )
+
+
+@pytest.fixture(scope="module")
+def picture(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    return tmp_path_factory.mktemp("demo") / "new" / "drift.png"
+
+
+@pytest.fixture(scope="module")
+def printed(picture: pathlib.Path) -> str:
+    done = run_demo("--server", str(binary()), "--output", str(picture))
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stderr == ""
+    return done.stdout
+
+
+def rows(printed: str, title: str) -> list[list[str]]:
+    """The cells of the table whose title starts so; columns are two blanks apart."""
+    lines = printed.split(title, 1)[1].splitlines()
+    table = [re.split(r"\s{2,}", line.strip()) for line in lines if line.startswith("  step_")]
+    return table[: len(STEPS)]
+
+
+def test_drift_is_that_of_the_data(printed: str) -> None:
+    table = rows(printed, "Drift of")
+    assert [row[0] for row in table] == STEPS
+    assert [int(row[3]) for row in table] == TOKENS
+    # As printed there: half a unit of the last digit.
+    assert [float(row[4]) for row in table] == pytest.approx(K1, rel=1e-3, abs=6e-6)
+    assert [float(row[5]) for row in table] == pytest.approx(K3, rel=1e-3, abs=6e-6)
+    sizes = [float(row[8].removesuffix(" %")) for row in table]
+    assert sizes == pytest.approx(SAMPLE_SIZE, abs=0.006)
+
+
+def test_staleness_is_the_mean_over_tokens(printed: str) -> None:
+    staleness = [float(row[2]) for row in rows(printed, "Drift of")]
+    assert staleness[:5] == [0, 1, 2, 3, 4]
+    # The counts by staleness of the data's statistics: steps 05 and 06 hold several versions.
+    assert staleness[5] == pytest.approx((1650 + 2 * 1320 + 3 * 1172 + 4 * 1677) / 6961, abs=0.006)
+    assert staleness[6] == pytest.approx((545 + 2 * 1364 + 3 * 2282 + 4 * 2020) / 6987, abs=0.006)
+    assert staleness[7:] == [4, 4]
+
+
+def test_methods_drop_nothing_without_staleness_and_most_with_four_bits(printed: str) -> None:
+    table = rows(printed, "Tokens whose")
+    shares = [[float(cell.removesuffix(" %")) for cell in row[3:]] for row in table]
+    assert shares[0] == [0, 0, 0, 0, 0]
+    assert all(largest > 30 for largest in shares[8][1:])
+
+
+def test_five_lines_of_prometheus_are_those_of_the_last_step(printed: str) -> None:
+    lines = re.findall(r'^  (counterweight_drift_\w+){.*run="demo-geo_rs"} (\S+)$', printed, re.M)
+    assert len(lines) == 5
+    values = dict(lines)
+    assert float(values["counterweight_drift_kl_nats"]) == pytest.approx(K1[8], abs=6e-6)
+    assert float(values["counterweight_drift_k3_nats"]) == pytest.approx(K3[8], abs=6e-6)
+    kept = float(values["counterweight_drift_kept_token_ratio"])
+    dropped = float(rows(printed, "Tokens whose")[8][4].removesuffix(" %"))
+    assert 100 * (1 - kept) == pytest.approx(dropped, abs=0.06)
+
+
+def test_picture_is_where_it_says(printed: str, picture: pathlib.Path) -> None:
+    assert picture.read_bytes().startswith(PNG)
+    assert f"the picture is {picture}" in printed
+    assert "next: `make serve`" in printed
+
+
+def test_without_a_server_it_says_how_to_build_one(tmp_path: pathlib.Path) -> None:
+    done = run_demo("--server", str(tmp_path / "missing"))
+    assert done.returncode == 1
+    assert "run `make build`" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_program_that_is_no_server_is_a_sentence(tmp_path: pathlib.Path) -> None:
+    impostor = tmp_path / "impostor"
+    impostor.write_text("#!/bin/sh\nexit 3\n")
+    impostor.chmod(0o755)
+    done = run_demo("--server", str(impostor))
+    assert done.returncode == 1
+    assert "run `make build`" in done.stderr
+    assert "Traceback" not in done.stderr

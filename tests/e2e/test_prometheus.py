@@ -1,0 +1,196 @@
+"""A real Prometheus server scrapes a real Counterweight server."""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import threading
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import counterweight as cw
+import pytest
+from batches import padded_batch
+from server_process import DEADLINE_SECONDS, REPOSITORY, ServerProcess
+
+METHOD = cw.Dialect(
+    "verl",
+    {
+        "rollout_is": "token",
+        "rollout_is_threshold": 1.5,
+        "rollout_rs": "token_k1",
+        "rollout_rs_threshold": 1.5,
+    },
+)
+# Between two polls of an API that has nothing to wait on.
+POLL_SECONDS = 0.05
+
+
+def tool(name: str) -> str:
+    """A program of Debian's package prometheus, which .ci/setup unpacks."""
+    path = f"{os.environ['PATH']}:{REPOSITORY}/.tools/prometheus"
+    found = shutil.which(name, path=path)
+    if found is None:
+        pytest.skip(f"{name} is not installed: .ci/setup")
+    return found
+
+
+@pytest.fixture
+def server(start_server: Callable[..., ServerProcess]) -> ServerProcess:
+    """One of its own, so that counters start at 0."""
+    return start_server()
+
+
+@pytest.fixture
+def client(server: ServerProcess) -> Iterator[cw.Client]:
+    with cw.Client(server.address) as connected:
+        yield connected
+
+
+class Prometheus:
+    """A Prometheus server that scrapes one address ten times a second."""
+
+    def __init__(self, target: str, folder: pathlib.Path) -> None:
+        config = folder / "prometheus.yml"
+        config.write_text(
+            "global: {scrape_interval: 100ms, scrape_timeout: 100ms}\n"
+            "scrape_configs:\n"
+            "  - job_name: counterweight\n"
+            f"    static_configs: [{{targets: ['{target}']}}]\n"
+        )
+        self.process = subprocess.Popen(
+            [
+                tool("prometheus"),
+                f"--config.file={config}",
+                f"--storage.tsdb.path={folder / 'data'}",
+                "--web.listen-address=127.0.0.1:0",
+            ],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        assert self.process.stderr is not None
+        for line in self.process.stderr:
+            address = re.search(r'"?Listening on"? address=(\S+)', line)
+            if address:
+                self.url = f"http://{address[1]}"
+                break
+        else:
+            raise RuntimeError("prometheus did not start")
+        # It stops if nobody reads its log.
+        self._drain = threading.Thread(target=self.process.stderr.read, daemon=True)
+        self._drain.start()
+
+    def stop(self) -> None:
+        self.process.kill()
+        self.process.wait()
+        self._drain.join()
+        assert self.process.stderr is not None
+        self.process.stderr.close()
+
+    def wait_for(self, expression: str) -> list[dict[str, Any]]:
+        """What the expression selects, as soon as it selects something."""
+        query = urllib.parse.urlencode({"query": expression})
+        deadline = time.monotonic() + DEADLINE_SECONDS
+        pause = threading.Event()
+        while time.monotonic() < deadline:
+            try:
+                with urllib.request.urlopen(
+                    f"{self.url}/api/v1/query?{query}", timeout=DEADLINE_SECONDS
+                ) as answer:
+                    result = json.load(answer)["data"]["result"]
+            except urllib.error.HTTPError as error:
+                # Not ready yet.
+                assert error.code == 503
+                result = []
+            if result:
+                return list(result)
+            pause.wait(POLL_SECONDS)
+        raise AssertionError(f"Prometheus never saw {expression}")
+
+
+@pytest.fixture
+def prometheus(server: ServerProcess, tmp_path: pathlib.Path) -> Iterator[Prometheus]:
+    target = urllib.parse.urlsplit(server.metrics_url).netloc
+    running = Prometheus(target, tmp_path)
+    yield running
+    running.stop()
+
+
+def test_drift_reaches_prometheus(client: cw.Client, prometheus: Prometheus) -> None:
+    result = client.correct(method=METHOD, run="run-1", **padded_batch())
+    client.correct(method=METHOD, run="run-2", **padded_batch(seed=1))
+    (kl,) = prometheus.wait_for('counterweight_drift_kl_nats{run="run-1"}')
+    assert kl["metric"]["job"] == "counterweight"
+    assert float(kl["value"][1]) == pytest.approx(result.metrics["rollout_corr/kl"], rel=1e-6)
+    (dropped,) = prometheus.wait_for('counterweight_drift_dropped_tokens_total{run="run-1"}')
+    assert float(dropped["value"][1]) == result.rules[0].dropped_tokens > 0
+    assert dropped["metric"]["rule"] == result.rules[0].name
+    # What a dashboard would ask: a quantile from the histogram, a sum over runs.
+    prometheus.wait_for(
+        'histogram_quantile(0.9, counterweight_drift_token_log_ratio_nats_bucket{run="run-1"})'
+    )
+    (batches,) = prometheus.wait_for("sum(counterweight_drift_batches_total) == 2")
+    assert float(batches["value"][1]) == 2
+    (answered,) = prometheus.wait_for('counterweight_requests_total{method="Correct",code="OK"}')
+    assert float(answered["value"][1]) == 2
+    (info,) = prometheus.wait_for("counterweight_build_info")
+    assert info["metric"]["version"] == client.server_info().version
+    prometheus.wait_for("process_resident_memory_bytes > 0")
+
+
+def test_promtool_finds_nothing_to_complain_about(server: ServerProcess, client: cw.Client) -> None:
+    client.correct(method=METHOD, run="run-1", **padded_batch())
+    client.correct(method="token_tis", **padded_batch())
+    check = subprocess.run(
+        [tool("promtool"), "check", "metrics"],
+        input=server.scrape(),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (check.returncode, check.stdout, check.stderr) == (0, "", "")
+
+
+def test_a_retry_counts_once(server: ServerProcess, client: cw.Client) -> None:
+    batch = padded_batch()
+    tokens = int(batch["response_mask"].sum())
+
+    def counted() -> list[float]:
+        return [
+            server.metric('counterweight_drift_batches_total{run="run-1"}'),
+            server.metric('counterweight_drift_tokens_total{run="run-1"}'),
+            server.metric("counterweight_corrected_batches_total"),
+            server.metric("counterweight_corrected_tokens_total"),
+        ]
+
+    for _ in range(3):
+        result = client.correct(method="token_tis", run="run-1", request_id="same", **batch)
+        assert result.request_id == "same"
+        assert counted() == [1, tokens, 1, tokens]
+    client.correct(method="token_tis", run="run-1", **batch)
+    assert counted() == [2, 2 * tokens, 2, 2 * tokens]
+    client.correct(method="token_tis", run="run-1", **batch)
+    assert counted() == [3, 3 * tokens, 3, 3 * tokens]
+
+
+def test_a_refused_request_publishes_nothing(server: ServerProcess, client: cw.Client) -> None:
+    before = server.metric("counterweight_corrected_batches_total")
+    with pytest.raises(cw.InvalidRequestError):
+        client.correct(method="nothing", run="refused", request_id="again", **padded_batch())
+    page = server.scrape()
+    assert 'run="refused"' not in page
+    assert server.metric("counterweight_corrected_batches_total") == before
+    refused = 'counterweight_requests_total{code="INVALID_ARGUMENT",method="Correct"}'
+    assert server.metric(refused) == 1
+    # And does not use up its request_id.
+    client.correct(method="token_tis", run="refused", request_id="again", **padded_batch())
+    assert server.metric("counterweight_corrected_batches_total") == before + 1

@@ -1,0 +1,48 @@
+// RequiredTensors: exactly what the spec reads.
+#include <gtest/gtest.h>
+
+#include "kernels/corrector.h"
+#include "tests/testing/specs.h"
+
+namespace counterweight::kernels {
+namespace {
+
+uint32_t Roles(std::initializer_list<InputRole> roles) {
+  uint32_t bits = 0;
+  for (InputRole role : roles) bits |= uint32_t{1} << static_cast<int>(role);
+  return bits;
+}
+
+constexpr InputRole kRollout = InputRole::kRollout, kOld = InputRole::kOld,
+                    kCurrent = InputRole::kCurrent,
+                    kAdvantages = InputRole::kAdvantages;
+
+TEST(RequiredTensors, OfTheDriftSourceAlone) {
+  CorrectionSpec spec;
+  EXPECT_EQ(RequiredTensors(spec), Roles({kOld, kRollout}));
+  spec.drift_source = RatioSource::kCurrentRollout;
+  EXPECT_EQ(RequiredTensors(spec), Roles({kCurrent, kRollout}));
+  spec.drift_source = RatioSource::kCurrentOld;
+  EXPECT_EQ(RequiredTensors(spec), Roles({kCurrent, kOld}));
+}
+
+TEST(RequiredTensors, OfTheWeightIfThereIsOne) {
+  CorrectionSpec spec = WithWeight({.source = RatioSource::kCurrentOld});
+  EXPECT_EQ(RequiredTensors(spec), Roles({kOld, kRollout}));
+  spec.weight.level = Level::kToken;
+  EXPECT_EQ(RequiredTensors(spec), Roles({kOld, kRollout, kCurrent}));
+}
+
+TEST(RequiredTensors, OfTheRulesThatCount) {
+  CorrectionSpec spec = WithRules({{.upper = 1},
+                                   {.source = RatioSource::kCurrentRollout,
+                                    .condition = Condition::kNegativeAdvantage,
+                                    .upper = 1}});
+  EXPECT_EQ(RequiredTensors(spec),
+            Roles({kOld, kRollout, kCurrent, kAdvantages}));
+  spec.num_rules = 1;
+  EXPECT_EQ(RequiredTensors(spec), Roles({kOld, kRollout}));
+}
+
+}  // namespace
+}  // namespace counterweight::kernels

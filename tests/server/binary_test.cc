@@ -1,0 +1,84 @@
+// The program itself: exit codes, what it prints, signals.
+#include <signal.h>
+
+#include <string>
+
+#include "counterweight/v1/correction_service.grpc.pb.h"
+#include "grpcpp/create_channel.h"
+#include "grpcpp/security/credentials.h"
+#include "gtest/gtest.h"
+#include "tests/server/child_process.h"
+
+namespace counterweight::server {
+namespace {
+
+constexpr const char* kListening = "counterweight-server listening on ";
+
+// The rest of a line that begins with `prefix`.
+std::string After(const std::string& prefix, const std::string& line) {
+  EXPECT_EQ(line.substr(0, prefix.size()), prefix);
+  return line.size() < prefix.size() ? "" : line.substr(prefix.size());
+}
+
+grpc::Status GetServerInfo(const std::string& address) {
+  auto stub = v1::CorrectionService::NewStub(
+      grpc::CreateChannel(address, grpc::InsecureChannelCredentials()));
+  grpc::ClientContext context;
+  context.set_wait_for_ready(true);
+  v1::GetServerInfoResponse response;
+  return stub->GetServerInfo(&context, {}, &response);
+}
+
+TEST(Binary, PrintsWhereItListensAndStopsOnSigterm) {
+  ChildProcess server({"--listen=127.0.0.1:0", "--metrics_listen=127.0.0.1:0",
+                       "--drain_delay=0"});
+  const std::string address = After(kListening, server.ReadLine());
+  EXPECT_EQ(address.find(":0"), std::string::npos) << address;
+  After("metrics on http://127.0.0.1:", server.ReadLine());
+  EXPECT_TRUE(GetServerInfo(address).ok());
+  server.Signal(SIGTERM);
+  EXPECT_EQ(server.Wait(), 0);
+  const std::string log = server.StandardError();
+  EXPECT_NE(log.find(R"("event":"started")"), std::string::npos) << log;
+  EXPECT_NE(log.find(R"("max_tokens":")"), std::string::npos) << log;
+  EXPECT_NE(log.find(R"("event":"stopped")"), std::string::npos) << log;
+}
+
+TEST(Binary, KeepsServingDuringTheDrainDelay) {
+  ChildProcess server(
+      {"--listen=127.0.0.1:0", "--metrics_listen=", "--drain_delay=1000"});
+  const std::string address = After(kListening, server.ReadLine());
+  server.Signal(SIGINT);
+  EXPECT_TRUE(GetServerInfo(address).ok());
+  // The second one means now.
+  server.Signal(SIGTERM);
+  EXPECT_EQ(server.Wait(), 0);
+}
+
+TEST(Binary, AWrongCommandLineIsExitCodeTwo) {
+  ChildProcess unknown({"--bogus"});
+  EXPECT_EQ(unknown.Wait(), 2);
+  EXPECT_NE(unknown.StandardError().find("--bogus"), std::string::npos);
+  ChildProcess open({"--listen=0.0.0.0:0"});
+  EXPECT_EQ(open.Wait(), 2);
+  EXPECT_NE(open.StandardError().find("--allow_insecure"), std::string::npos);
+}
+
+TEST(Binary, ATakenPortIsExitCodeOne) {
+  ChildProcess first({"--listen=127.0.0.1:0", "--metrics_listen="});
+  const std::string address = After(kListening, first.ReadLine());
+  ChildProcess second({"--listen=" + address, "--metrics_listen="});
+  EXPECT_EQ(second.Wait(), 1);
+  EXPECT_NE(second.StandardError().find(address), std::string::npos);
+}
+
+TEST(Binary, HelpAndVersionGoToStdout) {
+  ChildProcess help({"--help"});
+  EXPECT_NE(help.ReadLine().find("counterweight-server"), std::string::npos);
+  ChildProcess version({"--version"});
+  EXPECT_EQ(version.ReadLine().find("counterweight-server 0."), 0U);
+  EXPECT_EQ(version.Wait(), 0);
+}
+
+}  // namespace
+}  // namespace counterweight::server

@@ -1,0 +1,68 @@
+// Golden vectors: one request and the answer that another system's own code
+// gave. tests/golden/README.md tells the format and its conventions.
+#ifndef COUNTERWEIGHT_TESTS_SERVER_DIALECTS_GOLDEN_H_
+#define COUNTERWEIGHT_TESTS_SERVER_DIALECTS_GOLDEN_H_
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <ostream>
+#include <string>
+#include <vector>
+
+#include "google/protobuf/struct.pb.h"
+#include "server/dialects/dialect.h"
+
+namespace counterweight::server {
+
+// [num_sequences, length], row-major; what a file says of one tensor.
+template <typename T>
+using GoldenTensor = std::optional<std::vector<T>>;
+
+struct Golden {
+  std::string name;     // "is_only_00"
+  std::string dialect;  // "verl"
+  google::protobuf::Struct block;
+
+  int64_t num_sequences = 0;
+  int64_t length = 0;
+  GoldenTensor<float> rollout_log_probs;
+  GoldenTensor<float> old_log_probs;
+  GoldenTensor<float> current_log_probs;
+  GoldenTensor<float> advantages;
+  std::vector<uint8_t> response_mask;
+
+  // What the original answered, or the message of the error that it raised.
+  GoldenTensor<double> weights;
+  GoldenTensor<uint8_t> mask;
+  std::map<std::string, double> metrics;
+  std::optional<std::string> error;
+};
+
+// GoogleTest prints parameters with this.
+std::ostream& operator<<(std::ostream& out, const Golden& golden);
+
+// Every file of tests/golden/<dialect>, by name. Aborts the test program where
+// a file is not a golden.
+std::vector<Golden> ReadGoldens(const std::string& dialect);
+
+// What the request tells the dialect.
+RequestFacts FactsOf(const Golden& golden);
+
+// The field that a golden's error is about, or, for an input that is missing or
+// empty, its name: "rollout_rs_threshold", "old_log_probs".
+std::string BlamedField(const Golden& golden);
+
+// Sentences about every difference that is larger than the goldens' tolerances.
+// `weights` is [num_positions], or null where the answer has none.
+std::vector<std::string> Differences(const Golden& golden,
+                                     const std::vector<double>* weights,
+                                     const std::vector<uint8_t>& keep_mask,
+                                     const MetricMap& metrics);
+
+// True if one of `violations` blames the field that the golden's error blames.
+bool Blames(const Violations& violations, const Golden& golden);
+
+}  // namespace counterweight::server
+
+#endif  // COUNTERWEIGHT_TESTS_SERVER_DIALECTS_GOLDEN_H_

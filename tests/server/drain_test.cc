@@ -1,0 +1,63 @@
+#include <chrono>
+#include <future>
+
+#include "gtest/gtest.h"
+#include "tests/server/running_server.h"
+
+namespace counterweight::server {
+namespace {
+
+constexpr const char* kService = "counterweight.v1.CorrectionService";
+
+TEST(Drain, HealthTurnsBeforeAnythingIsRefused) {
+  RunningServer running;
+  EXPECT_EQ(running.Health(""), 1);
+  EXPECT_EQ(running.Health(kService), 1);
+  EXPECT_EQ(running.Health("no.such.Service"), -1);
+  running.server().AnnounceDrain();
+  EXPECT_EQ(running.Health(""), 2);
+  EXPECT_EQ(running.Health(kService), 2);
+  EXPECT_TRUE(running.Correct(SmallRequest()).ok());
+}
+
+TEST(Drain, NewWorkIsRefusedAndOldWorkIsFinished) {
+  RunningServer running;
+  running.backend().Close();
+  auto in_flight = std::async(std::launch::async,
+                              [&] { return running.Correct(SmallRequest()); });
+  running.backend().WaitForCalls(1);
+  running.server().RefuseNewWork();
+
+  const grpc::Status refused = running.Correct(SmallRequest());
+  EXPECT_EQ(refused.error_code(), grpc::StatusCode::UNAVAILABLE);
+  EXPECT_GE(DetailOf<google::rpc::RetryInfo>(refused).retry_delay().seconds(),
+            1);
+  EXPECT_FALSE(running.server().WaitUntilIdle(std::chrono::nanoseconds(0)));
+  EXPECT_EQ(running.server().requests_in_flight(), 1);
+
+  running.backend().Open();
+  EXPECT_TRUE(in_flight.get().ok());
+  EXPECT_TRUE(running.server().WaitUntilIdle(std::chrono::minutes(1)));
+}
+
+TEST(Drain, DestructionWaitsForWorkInFlight) {
+  auto running = std::make_unique<RunningServer>();
+  RunningServer& server = *running;
+  server.backend().Close();
+  auto in_flight = std::async(std::launch::async,
+                              [&] { return server.Correct(SmallRequest()); });
+  server.backend().WaitForCalls(1);
+  auto destroyed = std::async(std::launch::async, [&] {
+    // The client's part goes with it, so the answer must have come by then.
+    server.server().RefuseNewWork();
+    while (!server.server().WaitUntilIdle(std::chrono::minutes(1))) {
+    }
+  });
+  server.backend().Open();
+  EXPECT_TRUE(in_flight.get().ok());
+  destroyed.get();
+  running.reset();
+}
+
+}  // namespace
+}  // namespace counterweight::server

@@ -1,0 +1,286 @@
+#include "server/drift_series.h"
+
+#include <cmath>
+#include <limits>
+#include <map>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "gtest/gtest.h"
+
+namespace counterweight::server {
+namespace {
+
+using kernels::BatchSums;
+
+// One row of two tokens.
+BatchSums TwoTokens() {
+  BatchSums sums{};
+  sums.num_sequences = 1;
+  sums.nonempty_sequences = 1;
+  sums.tokens = 2;
+  sums.kept_tokens = 1;
+  sums.kept_sequences = 1;
+  sums.weight.normalizer = 1;
+  return sums;
+}
+
+class DriftSeriesTest : public testing::Test {
+ protected:
+  void Publish(const BatchSums& sums, const std::string& run,
+               const std::string& request_id = "",
+               const std::string& client = "a", bool has_weight = false) {
+    series_.Publish({.client = client,
+                     .run = run,
+                     .request_id = request_id,
+                     .has_weight = has_weight,
+                     .rule_names = &rule_names_,
+                     .sums = &sums});
+  }
+
+  // The series of a family that has this label, or NaN.
+  double Value(const std::string& family, const std::string& run) {
+    for (const auto& collected : registry_.Collect()) {
+      if (collected.name != family) continue;
+      for (const auto& metric : collected.metric) {
+        for (const auto& label : metric.label) {
+          if (label.name == "run" && label.value == run) {
+            return collected.type == prometheus::MetricType::Counter
+                       ? metric.counter.value
+                       : metric.gauge.value;
+          }
+        }
+      }
+    }
+    return std::numeric_limits<double>::quiet_NaN();
+  }
+
+  bool HasRun(const std::string& run) {
+    return !std::isnan(Value("counterweight_drift_batches_total", run));
+  }
+
+  // Of a family without labels.
+  prometheus::ClientMetric Total(const std::string& family) {
+    for (const auto& collected : registry_.Collect()) {
+      if (collected.name == family) return collected.metric.front();
+    }
+    return {};
+  }
+
+  // All series that are there, families over all runs excluded.
+  size_t NumRunSeries() {
+    size_t count = 0;
+    for (const auto& collected : registry_.Collect()) {
+      for (const auto& metric : collected.metric) {
+        count += metric.label.empty() ? 0 : 1;
+      }
+    }
+    return count;
+  }
+
+  prometheus::Registry registry_;
+  std::vector<std::string> rule_names_;
+  DriftSeries series_{{.max_runs = 3, .max_runs_per_client = 2}, &registry_};
+};
+
+TEST_F(DriftSeriesTest, GaugesAreTheFormulas) {
+  // l = 0.2 and -0.1.
+  const double u1 = std::expm1(0.2);
+  const double u2 = std::expm1(-0.1);
+  BatchSums sums = TwoTokens();
+  sums.drift.log_ratio = 0.1;
+  sums.drift.k3 = (u1 - 0.2) + (u2 + 0.1);
+  sums.drift.excess = u1 + u2;
+  sums.drift.excess_squared = u1 * u1 + u2 * u2;
+  sums.drift.chi2_sequence = std::expm1(0.2);
+  sums.drift.ppl_ratio_excess = std::expm1(-0.05);
+  Publish(sums, "r");
+  EXPECT_DOUBLE_EQ(Value("counterweight_drift_kl_nats", "r"), -0.05);
+  EXPECT_DOUBLE_EQ(Value("counterweight_drift_k3_nats", "r"),
+                   sums.drift.k3 / 2);
+  EXPECT_NEAR(Value("counterweight_drift_chi2_token", "r"),
+              (std::exp(0.4) + std::exp(-0.2)) / 2 - 1, 1e-15);
+  EXPECT_DOUBLE_EQ(Value("counterweight_drift_chi2_sequence", "r"),
+                   std::exp(0.2) - 1);
+  EXPECT_DOUBLE_EQ(Value("counterweight_drift_ppl_ratio", "r"),
+                   std::exp(-0.05));
+  EXPECT_DOUBLE_EQ(Value("counterweight_drift_kept_token_ratio", "r"), 0.5);
+  EXPECT_TRUE(std::isnan(Value("counterweight_drift_weight_mean", "r")))
+      << "no weight, no series";
+}
+
+TEST_F(DriftSeriesTest, EqualPoliciesHaveNoDrift) {
+  BatchSums sums = TwoTokens();
+  sums.weight.weight = 2;
+  sums.weight.weight_squared = 2;
+  sums.weight.range = {1, 1};
+  Publish(sums, "r", "", "a", /*has_weight=*/true);
+  EXPECT_EQ(Value("counterweight_drift_kl_nats", "r"), 0);
+  EXPECT_FALSE(std::signbit(Value("counterweight_drift_kl_nats", "r")));
+  EXPECT_EQ(Value("counterweight_drift_ppl_ratio", "r"), 1);
+  EXPECT_EQ(Value("counterweight_drift_effective_sample_size_ratio", "r"), 1);
+  EXPECT_EQ(Value("counterweight_drift_weight_mean", "r"), 1);
+  EXPECT_EQ(Value("counterweight_drift_weight_max", "r"), 1);
+}
+
+TEST_F(DriftSeriesTest, WeightsAreShownAsReturned) {
+  // Weights 0.5 and 2, which normalization divides by 1.25.
+  BatchSums sums = TwoTokens();
+  sums.weight.weight = 2.5;
+  sums.weight.weight_squared = 4.25;
+  sums.weight.excess = 0.5;
+  sums.weight.excess_squared = 1.25;
+  sums.weight.range = {0.5, 2};
+  sums.weight.tokens_high = 1;
+  sums.weight.tokens_outside = 2;
+  sums.weight.normalizer = 1.25;
+  Publish(sums, "r", "", "a", /*has_weight=*/true);
+  EXPECT_DOUBLE_EQ(Value("counterweight_drift_weight_mean", "r"), 1);
+  EXPECT_DOUBLE_EQ(Value("counterweight_drift_weight_max", "r"), 1.6);
+  EXPECT_DOUBLE_EQ(
+      Value("counterweight_drift_effective_sample_size_ratio", "r"),
+      1.25 * 1.25 / 2.125);
+  EXPECT_DOUBLE_EQ(Value("counterweight_drift_weight_high_ratio", "r"), 0.5);
+  EXPECT_DOUBLE_EQ(Value("counterweight_drift_weight_low_ratio", "r"), 0);
+  EXPECT_DOUBLE_EQ(Value("counterweight_drift_weight_outside_ratio", "r"), 1);
+}
+
+TEST_F(DriftSeriesTest, ABatchWithoutTokensMovesNoGauge) {
+  BatchSums sums = TwoTokens();
+  sums.drift.log_ratio = 1;
+  Publish(sums, "r");
+  BatchSums empty{};
+  empty.num_sequences = 4;
+  Publish(empty, "r");
+  EXPECT_DOUBLE_EQ(Value("counterweight_drift_kl_nats", "r"), -0.5);
+  EXPECT_EQ(Value("counterweight_drift_batches_total", "r"), 2);
+  EXPECT_EQ(Value("counterweight_drift_sequences_total", "r"), 5);
+}
+
+TEST_F(DriftSeriesTest, HistogramsAddUp) {
+  BatchSums sums = TwoTokens();
+  sums.drift.histogram[0] = 1;
+  sums.drift.histogram[5] = 1;
+  sums.drift.log_ratio = -1.5;
+  sums.drift.sequence_histogram[1] = 1;
+  sums.drift.log_ppl_difference = 0.75;
+  Publish(sums, "r");
+  Publish(sums, "s");
+  const auto tokens =
+      Total("counterweight_corrected_token_log_ratio_nats").histogram;
+  EXPECT_EQ(tokens.sample_count, 4U);
+  EXPECT_DOUBLE_EQ(tokens.sample_sum, -3);
+  EXPECT_EQ(tokens.bucket.front().cumulative_count, 2U);
+  EXPECT_EQ(tokens.bucket[5].cumulative_count, 4U);
+  const auto sequences =
+      Total("counterweight_corrected_sequence_log_ratio_nats").histogram;
+  EXPECT_EQ(sequences.sample_count, 2U);
+  EXPECT_DOUBLE_EQ(sequences.sample_sum, -1.5);
+}
+
+TEST_F(DriftSeriesTest, DroppedByRule) {
+  rule_names_ = {"mean_k3", "veto"};
+  BatchSums sums = TwoTokens();
+  sums.rules[1].dropped_tokens = 2;
+  sums.rules[1].dropped_sequences = 1;
+  Publish(sums, "r");
+  Publish(sums, "r");
+  std::map<std::string, double> dropped;
+  for (const auto& family : registry_.Collect()) {
+    if (family.name != "counterweight_drift_dropped_tokens_total") continue;
+    for (const auto& metric : family.metric) {
+      for (const auto& label : metric.label) {
+        if (label.name == "rule") dropped[label.value] = metric.counter.value;
+      }
+    }
+  }
+  EXPECT_EQ(dropped,
+            (std::map<std::string, double>{{"mean_k3", 0}, {"veto", 4}}));
+}
+
+TEST_F(DriftSeriesTest, InventedRuleNamesAreBounded) {
+  for (int i = 0; i < 1000; ++i) {
+    rule_names_ = {"rule_" + std::to_string(i)};
+    Publish(TwoTokens(), "r");
+  }
+  EXPECT_LT(NumRunSeries(), 100U);
+}
+
+TEST_F(DriftSeriesTest, ARequestIdCountsOncePerClientAndRun) {
+  Publish(TwoTokens(), "r", "id");
+  Publish(TwoTokens(), "r", "id");
+  EXPECT_EQ(Value("counterweight_drift_batches_total", "r"), 1);
+  Publish(TwoTokens(), "s", "id");
+  Publish(TwoTokens(), "r", "id", "b");
+  Publish(TwoTokens(), "r", "other");
+  EXPECT_EQ(Value("counterweight_drift_batches_total", "r"), 3);
+  EXPECT_EQ(Total("counterweight_corrected_batches_total").counter.value, 4);
+}
+
+TEST_F(DriftSeriesTest, WithoutARequestIdEachBatchCounts) {
+  Publish(TwoTokens(), "r");
+  Publish(TwoTokens(), "r");
+  EXPECT_EQ(Value("counterweight_drift_batches_total", "r"), 2);
+}
+
+TEST_F(DriftSeriesTest, AClientsIdlestRunLeaves) {
+  Publish(TwoTokens(), "r1");
+  Publish(TwoTokens(), "r2");
+  Publish(TwoTokens(), "r1");
+  Publish(TwoTokens(), "r3");
+  EXPECT_TRUE(HasRun("r1"));
+  EXPECT_FALSE(HasRun("r2")) << "the idlest";
+  EXPECT_TRUE(HasRun("r3"));
+}
+
+TEST_F(DriftSeriesTest, TheIdlestOfAllLeaves) {
+  Publish(TwoTokens(), "a1", "", "a");
+  Publish(TwoTokens(), "b1", "", "b");
+  Publish(TwoTokens(), "a1", "", "a");
+  Publish(TwoTokens(), "c1", "", "c");
+  Publish(TwoTokens(), "d1", "", "d");
+  EXPECT_TRUE(HasRun("a1"));
+  EXPECT_FALSE(HasRun("b1"));
+  EXPECT_EQ(Total("counterweight_drift_runs").gauge.value, 3);
+}
+
+TEST_F(DriftSeriesTest, TotalsAndTheUnlabelledRunOutliveAll) {
+  Publish(TwoTokens(), "");
+  const size_t before = NumRunSeries();
+  for (int i = 0; i < 100; ++i) {
+    Publish(TwoTokens(), "run-" + std::to_string(i), "",
+            "client-" + std::to_string(i % 7));
+  }
+  EXPECT_TRUE(HasRun(""));
+  EXPECT_EQ(Total("counterweight_corrected_tokens_total").counter.value, 202);
+  EXPECT_EQ(NumRunSeries(), before * 4) << "three runs and the unlabelled one";
+}
+
+TEST_F(DriftSeriesTest, IsThreadSafe) {
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 4; ++i) {
+    threads.emplace_back([this, i] {
+      for (int j = 0; j < 50; ++j) {
+        Publish(TwoTokens(), "run-" + std::to_string((i + j) % 5),
+                "id-" + std::to_string(j), "client-" + std::to_string(i));
+        registry_.Collect();
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(Total("counterweight_corrected_batches_total").counter.value, 200);
+}
+
+TEST(RecentIds, ForgetsTheOldest) {
+  RecentIds ids(2);
+  EXPECT_TRUE(ids.Insert("a"));
+  EXPECT_TRUE(ids.Insert("b"));
+  EXPECT_FALSE(ids.Insert("a"));
+  EXPECT_TRUE(ids.Insert("c"));
+  EXPECT_TRUE(ids.Insert("b")) << "a was used later than b";
+  EXPECT_FALSE(ids.Insert("c"));
+}
+
+}  // namespace
+}  // namespace counterweight::server

@@ -1,0 +1,65 @@
+#include "tests/server/fake_corrector.h"
+
+#include <algorithm>
+
+namespace counterweight::server {
+
+void FakeBackend::Close() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  open_ = false;
+}
+
+void FakeBackend::Open() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  open_ = true;
+  changed_.notify_all();
+}
+
+void FakeBackend::WaitForCalls(int count) {
+  std::unique_lock<std::mutex> lock(mutex_);
+  changed_.wait(lock, [&] { return inside_ == count; });
+}
+
+void FakeBackend::SetResult(const kernels::CorrectResult& result) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  result_ = result;
+}
+
+kernels::CorrectResult FakeBackend::Enter(const kernels::Batch& batch) {
+  std::unique_lock<std::mutex> lock(mutex_);
+  ++inside_;
+  changed_.notify_all();
+  changed_.wait(lock, [&] { return open_; });
+  --inside_;
+  changed_.notify_all();
+  kernels::CorrectResult result = result_;
+  result.sums.num_sequences = batch.num_sequences;
+  result.sums.nonempty_sequences = batch.num_sequences;
+  result.sums.positions = batch.offsets[batch.num_sequences];
+  result.sums.tokens = result.sums.positions;
+  result.sums.kept_tokens = result.sums.positions;
+  result.sums.kept_sequences = batch.num_sequences;
+  result.sums.weight.normalizer = 1;
+  return result;
+}
+
+kernels::CorrectResult FakeCorrector::Correct(
+    const kernels::CorrectionSpec& /*spec*/, const kernels::Batch& batch,
+    const kernels::Outputs& outputs) {
+  const kernels::CorrectResult result = backend_->Enter(batch);
+  const int64_t size = batch.offsets[batch.num_sequences];
+  if (outputs.weights != nullptr) std::fill_n(outputs.weights, size, 1.0F);
+  if (outputs.keep_mask != nullptr) {
+    std::fill_n(outputs.keep_mask, size, uint8_t{1});
+  }
+  return result;
+}
+
+kernels::BackendInfo FakeCorrector::Info() const {
+  return {.name = "cpu",
+          .instruction_set = "fake",
+          .threads = 2,
+          .devices = {{.index = 0, .name = "fake", .memory_bytes = 1}}};
+}
+
+}  // namespace counterweight::server

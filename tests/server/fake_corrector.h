@@ -1,0 +1,52 @@
+// A backend that does what a test says.
+#ifndef COUNTERWEIGHT_TESTS_SERVER_FAKE_CORRECTOR_H_
+#define COUNTERWEIGHT_TESTS_SERVER_FAKE_CORRECTOR_H_
+
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+
+#include "kernels/corrector.h"
+
+namespace counterweight::server {
+
+// How a FakeCorrector behaves; shared with the test, which keeps it.
+class FakeBackend {
+ public:
+  // Every later Correct waits in the backend until Open.
+  void Close();
+  void Open();
+  // Waits until `count` calls are inside.
+  void WaitForCalls(int count);
+  // What later calls answer.
+  void SetResult(const kernels::CorrectResult& result);
+
+  // Called by the backend.
+  kernels::CorrectResult Enter(const kernels::Batch& batch);
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool open_ = true;
+  int inside_ = 0;
+  kernels::CorrectResult result_;
+};
+
+// Writes weights of 1 and keeps every token; sums hold the counts alone.
+class FakeCorrector final : public kernels::Corrector {
+ public:
+  explicit FakeCorrector(std::shared_ptr<FakeBackend> backend)
+      : backend_(std::move(backend)) {}
+
+  kernels::CorrectResult Correct(const kernels::CorrectionSpec& spec,
+                                 const kernels::Batch& batch,
+                                 const kernels::Outputs& outputs) override;
+  kernels::BackendInfo Info() const override;
+
+ private:
+  const std::shared_ptr<FakeBackend> backend_;
+};
+
+}  // namespace counterweight::server
+
+#endif  // COUNTERWEIGHT_TESTS_SERVER_FAKE_CORRECTOR_H_

@@ -1,0 +1,107 @@
+#include "server/flags.h"
+
+#include <string>
+
+#include "gtest/gtest.h"
+
+namespace counterweight::server {
+namespace {
+
+TEST(Flags, NothingIsTheDefaults) {
+  const CommandLine line = ParseFlags({});
+  EXPECT_EQ(line.error, "");
+  ASSERT_EQ(line.config.listen.size(), 1U);
+  EXPECT_EQ(line.config.listen[0].ToString(), "127.0.0.1:50051");
+  ASSERT_TRUE(line.config.metrics_listen.has_value());
+  EXPECT_EQ(line.config.metrics_listen->ToString(), "127.0.0.1:9464");
+}
+
+TEST(Flags, ListenCollects) {
+  const CommandLine line = ParseFlags(
+      {"--listen=127.0.0.1:1,unix:/run/a.sock", "--listen", "[::1]:2"});
+  EXPECT_EQ(line.error, "");
+  ASSERT_EQ(line.config.listen.size(), 3U);
+  EXPECT_EQ(line.config.listen[0].ToString(), "127.0.0.1:1");
+  EXPECT_EQ(line.config.listen[1].ToString(), "unix:/run/a.sock");
+  EXPECT_EQ(line.config.listen[2].ToString(), "[::1]:2");
+}
+
+TEST(Flags, SetEveryField) {
+  const CommandLine line = ParseFlags(
+      {"--metrics_listen=", "--allow_insecure", "--backend=cpu", "--threads=3",
+       "--max_message_bytes=2048", "--max_tokens=5", "--max_sequences=6",
+       "--max_requests_in_flight=7", "--max_bytes_in_flight=4096",
+       "--max_runs=9", "--max_runs_per_client=8", "--drain_delay=0.5",
+       "--drain_timeout=1.5", "--log_level=error"});
+  EXPECT_EQ(line.error, "");
+  const Config& config = line.config;
+  EXPECT_FALSE(config.metrics_listen.has_value());
+  EXPECT_TRUE(config.allow_insecure);
+  EXPECT_EQ(config.backend, Backend::kCpu);
+  EXPECT_EQ(config.threads, 3);
+  EXPECT_EQ(config.max_message_bytes, 2048);
+  EXPECT_EQ(config.max_tokens, 5);
+  EXPECT_EQ(config.max_sequences, 6);
+  EXPECT_EQ(config.max_requests_in_flight, 7);
+  EXPECT_EQ(config.max_bytes_in_flight, 4096);
+  EXPECT_EQ(config.max_runs, 9);
+  EXPECT_EQ(config.max_runs_per_client, 8);
+  EXPECT_EQ(config.drain_delay_s, 0.5);
+  EXPECT_EQ(config.drain_timeout_s, 1.5);
+  EXPECT_EQ(config.log_level, "error");
+}
+
+TEST(Flags, ErrorsNameTheFlag) {
+  const std::pair<const char*, const char*> cases[] = {
+      {"--bogus=1", "--bogus"},
+      {"positional", "positional"},
+      {"--threads", "--threads"},
+      {"--threads=", "--threads"},
+      {"--threads=-1", "--threads=-1"},
+      {"--threads=2x", "--threads=2x"},
+      {"--max_message_bytes=2147483648", "--max_message_bytes"},
+      {"--max_tokens=0", "--max_tokens"},
+      {"--max_tokens=99999999999999999999", "--max_tokens"},
+      {"--drain_delay=-1", "--drain_delay"},
+      {"--drain_delay=nan", "--drain_delay"},
+      {"--drain_timeout=inf", "--drain_timeout"},
+      {"--backend=gpu", "--backend=gpu"},
+      {"--log_level=loud", "--log_level=loud"},
+      {"--allow_insecure=perhaps", "--allow_insecure"},
+      {"--listen=", "--listen"},
+      {"--listen=127.0.0.1:1,", "--listen"},
+      {"--listen=0.0.0.0:1", "--listen=0.0.0.0:1"},
+      {"--metrics_listen=9464", "--metrics_listen=9464"},
+  };
+  for (const auto& [argument, named] : cases) {
+    const std::string error = ParseFlags({argument}).error;
+    EXPECT_NE(error.find(named), std::string::npos)
+        << argument << " -> " << error;
+  }
+}
+
+TEST(Flags, HelpWinsOverValidation) {
+  const CommandLine line = ParseFlags({"--listen=0.0.0.0:1", "--help"});
+  EXPECT_TRUE(line.help);
+  EXPECT_EQ(line.error, "");
+  EXPECT_TRUE(ParseFlags({"--version"}).version);
+}
+
+TEST(Flags, HelpAndLogHaveEveryFlag) {
+  const std::string help = FlagsHelp();
+  const std::string json = ToJson(Config{});
+  for (const char* name :
+       {"listen", "metrics_listen", "allow_insecure", "backend", "threads",
+        "max_message_bytes", "max_tokens", "max_sequences",
+        "max_requests_in_flight", "max_bytes_in_flight", "max_runs",
+        "max_runs_per_client", "drain_delay", "drain_timeout", "log_level"}) {
+    EXPECT_NE(help.find(std::string("--") + name + " (default: "),
+              std::string::npos)
+        << name;
+    EXPECT_NE(json.find(std::string("\"") + name + "\":"), std::string::npos)
+        << name;
+  }
+}
+
+}  // namespace
+}  // namespace counterweight::server

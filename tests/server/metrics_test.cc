@@ -1,0 +1,52 @@
+#include "server/metrics.h"
+
+#include <regex>
+#include <set>
+#include <string>
+
+#include "gtest/gtest.h"
+#include "server/process_usage.h"
+
+namespace counterweight::server {
+namespace {
+
+TEST(Metrics, NamesFollowPrometheusConventions) {
+  prometheus::Registry registry;
+  ServingMetrics serving(&registry);
+  serving.SetBuildInfo({.name = "cpu",
+                        .instruction_set = "x86-64-v3",
+                        .threads = 1,
+                        .devices = {}});
+  serving.CountRequest("Correct", "OK");
+  const DriftMetrics drift(&registry);
+  std::set<std::string> names;
+  for (const prometheus::MetricFamily& family : registry.Collect()) {
+    EXPECT_TRUE(names.insert(family.name).second) << family.name;
+    EXPECT_TRUE(
+        std::regex_match(family.name, std::regex("counterweight_[a-z0-9_]+")))
+        << family.name;
+    EXPECT_FALSE(family.help.empty()) << family.name;
+    EXPECT_EQ(family.name.ends_with("_total"),
+              family.type == prometheus::MetricType::Counter)
+        << family.name;
+  }
+}
+
+TEST(Metrics, BucketsReadAsAPersonWouldWriteThem) {
+  EXPECT_EQ(LogRatioBuckets(),
+            (std::vector<double>{-1, -0.3, -0.1, -0.03, -0.01, 0.01, 0.03, 0.1,
+                                 0.3, 1}));
+}
+
+TEST(ProcessUsage, IsThatOfThisProcess) {
+  const ProcessUsage usage = ReadProcessUsage();
+  EXPECT_GT(usage.resident_bytes, 1e6);
+  EXPECT_GE(usage.virtual_bytes, usage.resident_bytes);
+  EXPECT_GE(usage.cpu_seconds, 0);
+  EXPECT_GE(usage.open_files, 3);
+  EXPECT_GE(usage.max_open_files, usage.open_files);
+  EXPECT_GT(usage.start_time_seconds, 1.6e9);
+}
+
+}  // namespace
+}  // namespace counterweight::server

@@ -1,0 +1,44 @@
+#include "server/request_log.h"
+
+#include <sstream>
+#include <string>
+
+#include "gtest/gtest.h"
+#include "spdlog/sinks/ostream_sink.h"
+
+namespace counterweight::server {
+namespace {
+
+std::string Logged(const RequestRecord& record,
+                   spdlog::level::level_enum level = spdlog::level::info) {
+  std::ostringstream out;
+  auto logger = std::make_shared<spdlog::logger>(
+      "test", std::make_shared<spdlog::sinks::ostream_sink_st>(out));
+  logger->set_pattern("%v");
+  logger->set_level(level);
+  RequestLog(logger).Request(record);
+  return out.str();
+}
+
+TEST(RequestLog, IsOneLineWhateverTheRequestSays) {
+  RequestRecord record;
+  record.rpc = "Correct";
+  record.run = "a\nb {} %s \"quoted\"";
+  record.request_id = std::string(100000, 'x');
+  const std::string line = Logged(record);
+  EXPECT_EQ(line.find('\n'), line.size() - 1);
+  EXPECT_LT(line.size(), 2000U);
+  EXPECT_NE(line.find(R"(a\u000ab {} %s \"quoted\")"), std::string::npos);
+}
+
+TEST(RequestLog, OurFailuresAreErrors) {
+  RequestRecord record;
+  record.code = grpc::StatusCode::INTERNAL;
+  EXPECT_NE(Logged(record, spdlog::level::err).find(R"("level":"error")"),
+            std::string::npos);
+  record.code = grpc::StatusCode::INVALID_ARGUMENT;
+  EXPECT_EQ(Logged(record, spdlog::level::err), "");
+}
+
+}  // namespace
+}  // namespace counterweight::server

@@ -1,0 +1,132 @@
+#include "tests/server/running_server.h"
+
+#include <arpa/inet.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <stdexcept>
+#include <utility>
+#include <vector>
+
+#include "google/protobuf/wrappers.pb.h"
+#include "grpcpp/create_channel.h"
+#include "grpcpp/impl/codegen/client_unary_call.h"
+#include "grpcpp/security/credentials.h"
+#include "spdlog/sinks/ostream_sink.h"
+
+namespace counterweight::server {
+namespace {
+
+template <typename T>
+std::string Bytes(const std::vector<T>& values) {
+  return {reinterpret_cast<const char*>(values.data()),
+          values.size() * sizeof(T)};
+}
+
+void AddTensor(v1::TensorRole role, v1::DType dtype, std::string bytes,
+               v1::CorrectRequest* request) {
+  v1::Tensor* const tensor = request->add_tensors();
+  tensor->set_role(role);
+  tensor->set_dtype(dtype);
+  tensor->set_data(std::move(bytes));
+}
+
+}  // namespace
+
+Config TestConfig() {
+  Config config;
+  config.listen = {{.host = "127.0.0.1", .port = 0, .path = ""}};
+  config.metrics_listen.reset();
+  config.threads = 2;
+  return config;
+}
+
+RunningServer::RunningServer(const Config& config)
+    : RunningServer(config, nullptr) {}
+
+RunningServer::RunningServer(const Config& config,
+                             std::unique_ptr<kernels::Corrector> corrector) {
+  if (corrector == nullptr) {
+    corrector = std::make_unique<FakeCorrector>(backend_);
+  }
+  auto logger = std::make_shared<spdlog::logger>(
+      "test", std::make_shared<spdlog::sinks::ostream_sink_mt>(log_));
+  logger->set_pattern("%v");
+  std::string error;
+  server_ = Server::Start(config, std::move(corrector), logger, &error);
+  if (server_ == nullptr) throw std::runtime_error(error);
+  // A subchannel of its own: channels of one process share connections.
+  grpc::ChannelArguments arguments;
+  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+  channel_ =
+      grpc::CreateCustomChannel(server_->addresses().front(),
+                                grpc::InsecureChannelCredentials(), arguments);
+  stub_ = v1::CorrectionService::NewStub(channel_);
+}
+
+grpc::Status RunningServer::Correct(const v1::CorrectRequest& request,
+                                    v1::CorrectResponse* response,
+                                    grpc::ClientContext* context) {
+  grpc::ClientContext own;
+  return stub_->Correct(context == nullptr ? &own : context, request, response);
+}
+
+grpc::Status RunningServer::Correct(const v1::CorrectRequest& request) {
+  v1::CorrectResponse response;
+  return Correct(request, &response);
+}
+
+int RunningServer::Health(const std::string& service) {
+  // HealthCheckRequest and -Response are, on the wire, a string and an enum
+  // with number 1, just as these wrappers.
+  google::protobuf::StringValue request;
+  request.set_value(service);
+  google::protobuf::Int32Value response;
+  grpc::ClientContext context;
+  const grpc::internal::RpcMethod method("/grpc.health.v1.Health/Check",
+                                         grpc::internal::RpcMethod::NORMAL_RPC);
+  const grpc::Status status = grpc::internal::BlockingUnaryCall(
+      channel_.get(), method, &context, request, &response);
+  return status.ok() ? response.value() : -1;
+}
+
+std::string RunningServer::Scrape() {
+  const std::string& address = server_->metrics_address();
+  sockaddr_in to{};
+  to.sin_family = AF_INET;
+  to.sin_port = htons(
+      static_cast<uint16_t>(std::stoi(address.substr(address.rfind(':') + 1))));
+  to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  const int fd = socket(AF_INET, SOCK_STREAM, 0);
+  const std::string request =
+      "GET /metrics HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n";
+  std::string answer;
+  if (connect(fd, reinterpret_cast<sockaddr*>(&to), sizeof(to)) == 0 &&
+      write(fd, request.data(), request.size()) > 0) {
+    char buffer[4096];
+    for (ssize_t n = 0; (n = read(fd, buffer, sizeof(buffer))) > 0;) {
+      answer.append(buffer, static_cast<size_t>(n));
+    }
+  }
+  close(fd);
+  return answer;
+}
+
+v1::CorrectRequest SmallRequest(const std::string& request_id,
+                                const std::string& run) {
+  v1::CorrectRequest request;
+  request.set_request_id(request_id);
+  request.mutable_labels()->set_run(run);
+  request.mutable_layout()->mutable_padded()->set_num_sequences(2);
+  request.mutable_layout()->mutable_padded()->set_length(3);
+  AddTensor(v1::TENSOR_ROLE_ROLLOUT_LOG_PROBS, v1::D_TYPE_F32,
+            Bytes<float>({-1, -1, -1, -1, -1, -1}), &request);
+  AddTensor(v1::TENSOR_ROLE_OLD_LOG_PROBS, v1::D_TYPE_F32,
+            Bytes<float>({-1, -1.5F, -0.5F, -1, -3, -1}), &request);
+  AddTensor(v1::TENSOR_ROLE_RESPONSE_MASK, v1::D_TYPE_U8,
+            Bytes<uint8_t>({1, 1, 1, 1, 1, 0}), &request);
+  request.mutable_method()->mutable_preset()->set_name("token_tis");
+  return request;
+}
+
+}  // namespace counterweight::server

@@ -1,0 +1,75 @@
+// A server in this process, and a client of it.
+#ifndef COUNTERWEIGHT_TESTS_SERVER_RUNNING_SERVER_H_
+#define COUNTERWEIGHT_TESTS_SERVER_RUNNING_SERVER_H_
+
+#include <memory>
+#include <sstream>
+#include <string>
+
+#include "counterweight/v1/correction_service.grpc.pb.h"
+#include "google/rpc/error_details.pb.h"
+#include "google/rpc/status.pb.h"
+#include "grpcpp/channel.h"
+#include "server/server.h"
+#include "tests/server/fake_corrector.h"
+
+namespace counterweight::server {
+
+// Listens on free loopback ports, drains without delay.
+Config TestConfig();
+
+// Fails the test if the server cannot start.
+class RunningServer {
+ public:
+  // With a FakeCorrector, see backend().
+  explicit RunningServer(const Config& config = TestConfig());
+  // With a corrector of the caller's.
+  RunningServer(const Config& config,
+                std::unique_ptr<kernels::Corrector> corrector);
+
+  Server& server() { return *server_; }
+  FakeBackend& backend() { return *backend_; }
+  const std::shared_ptr<grpc::Channel>& channel() { return channel_; }
+
+  // Without a deadline, unless `context` has one.
+  grpc::Status Correct(const v1::CorrectRequest& request,
+                       v1::CorrectResponse* response,
+                       grpc::ClientContext* context = nullptr);
+  // The status of a Correct whose answer does not matter.
+  grpc::Status Correct(const v1::CorrectRequest& request);
+
+  // grpc.health.v1.ServingStatus of `service`: 1 SERVING, 2 NOT_SERVING; -1 if
+  // health does not know it.
+  int Health(const std::string& service);
+  // What GET /metrics answers, headers included.
+  std::string Scrape();
+  // All log lines so far. Not while requests are running.
+  std::string Log() const { return log_.str(); }
+
+ private:
+  const std::shared_ptr<FakeBackend> backend_ = std::make_shared<FakeBackend>();
+  std::ostringstream log_;
+  std::unique_ptr<Server> server_;
+  std::shared_ptr<grpc::Channel> channel_;
+  std::unique_ptr<v1::CorrectionService::Stub> stub_;
+};
+
+// A valid request of two sequences with three tokens each.
+v1::CorrectRequest SmallRequest(const std::string& request_id = "",
+                                const std::string& run = "");
+
+// The one detail of type T in the status; fails the test if there is none.
+template <typename T>
+T DetailOf(const grpc::Status& status) {
+  google::rpc::Status details;
+  T detail;
+  if (!details.ParseFromString(status.error_details()) ||
+      details.details_size() != 1 || !details.details(0).UnpackTo(&detail)) {
+    throw std::runtime_error("no such detail: " + status.error_message());
+  }
+  return detail;
+}
+
+}  // namespace counterweight::server
+
+#endif  // COUNTERWEIGHT_TESTS_SERVER_RUNNING_SERVER_H_

@@ -1,0 +1,103 @@
+// What a server answers beside Correct.
+#include <set>
+#include <string>
+#include <vector>
+
+#include "grpcpp/impl/codegen/sync_stream.h"
+#include "gtest/gtest.h"
+#include "tests/server/running_server.h"
+
+namespace counterweight::server {
+namespace {
+
+TEST(Serving, GetServerInfoTellsLimitsAndBackend) {
+  Config config = TestConfig();
+  config.max_tokens = 1234;
+  RunningServer running(config);
+  auto stub = v1::CorrectionService::NewStub(running.channel());
+  grpc::ClientContext context;
+  v1::GetServerInfoResponse info;
+  ASSERT_TRUE(stub->GetServerInfo(&context, {}, &info).ok());
+  EXPECT_FALSE(info.version().empty());
+  EXPECT_FALSE(info.revision().empty());
+  EXPECT_EQ(info.numerics_version(), kernels::kNumericsVersion);
+  EXPECT_EQ(info.backend(), "cpu");
+  EXPECT_EQ(info.instruction_set(), "fake");
+  EXPECT_EQ(info.threads(), 2U);
+  ASSERT_EQ(info.devices_size(), 1);
+  EXPECT_EQ(info.limits().max_tokens(), 1234);
+  EXPECT_EQ(info.limits().max_rules(), 15U);
+  EXPECT_GT(info.limits().max_message_bytes(), 0U);
+  ASSERT_GE(info.dialects_size(), 1);
+  EXPECT_EQ(info.dialects(0), "verl");
+}
+
+TEST(Serving, ListMethodsHasEveryNameOnce) {
+  RunningServer running;
+  auto stub = v1::CorrectionService::NewStub(running.channel());
+  grpc::ClientContext context;
+  v1::ListMethodsResponse methods;
+  ASSERT_TRUE(stub->ListMethods(&context, {}, &methods).ok());
+  std::set<std::string> names;
+  for (const v1::MethodInfo& method : methods.methods()) {
+    EXPECT_TRUE(names.insert(method.name()).second) << method.name();
+  }
+  EXPECT_EQ(names.count("token_tis"), 1U);
+}
+
+TEST(Serving, CorrectStreamSaysThatItIsNotThereYet) {
+  RunningServer running;
+  auto stub = v1::CorrectionService::NewStub(running.channel());
+  grpc::ClientContext context;
+  auto stream = stub->CorrectStream(&context);
+  v1::CorrectStreamResponse response;
+  EXPECT_FALSE(stream->Read(&response));
+  const grpc::Status status = stream->Finish();
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::UNIMPLEMENTED);
+  EXPECT_NE(status.error_message().find("Correct"), std::string::npos);
+}
+
+TEST(Serving, ReflectionListsTheService) {
+  RunningServer running;
+  grpc::ClientContext context;
+  const grpc::internal::RpcMethod method(
+      "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo",
+      grpc::internal::RpcMethod::BIDI_STREAMING);
+  std::unique_ptr<grpc::ClientReaderWriter<grpc::ByteBuffer, grpc::ByteBuffer>>
+      stream(grpc::internal::ClientReaderWriterFactory<
+             grpc::ByteBuffer, grpc::ByteBuffer>::Create(running.channel()
+                                                             .get(),
+                                                         method, &context));
+  // ServerReflectionRequest{list_services: "*"}; the field has number 7.
+  const grpc::Slice question(std::string("\x3a\x01*"));
+  ASSERT_TRUE(stream->Write(grpc::ByteBuffer(&question, 1)));
+  grpc::ByteBuffer answer;
+  ASSERT_TRUE(stream->Read(&answer));
+  grpc::Slice bytes;
+  ASSERT_TRUE(answer.DumpToSingleSlice(&bytes).ok());
+  const std::string text(bytes.begin(), bytes.end());
+  EXPECT_NE(text.find("counterweight.v1.CorrectionService"), std::string::npos);
+  EXPECT_NE(text.find("grpc.health.v1.Health"), std::string::npos);
+  stream->WritesDone();
+  EXPECT_TRUE(stream->Finish().ok());
+}
+
+TEST(Serving, LogsOneLinePerRequest) {
+  RunningServer running;
+  v1::CorrectRequest request = SmallRequest("the-id", "the-run");
+  request.mutable_labels()->set_replica("r0");
+  ASSERT_TRUE(running.Correct(request).ok());
+  ASSERT_TRUE(running.server().WaitUntilIdle(std::chrono::minutes(1)));
+  const std::string log = running.Log();
+  EXPECT_EQ(std::count(log.begin(), log.end(), '\n'), 1) << log;
+  for (const char* field :
+       {R"("request_id":"the-id")", R"("run":"the-run")", R"("replica":"r0")",
+        R"("method":"token_tis")", R"("code":"OK")", R"("peer":"tcp")",
+        R"("sequences":2)", R"("violations":0)", R"("compute_seconds":)"}) {
+    EXPECT_NE(log.find(field), std::string::npos) << field << " in " << log;
+  }
+  EXPECT_EQ(log.find("127.0.0.1"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace counterweight::server

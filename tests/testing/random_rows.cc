@@ -1,0 +1,60 @@
+#include "tests/testing/random_rows.h"
+
+#include <cmath>
+#include <limits>
+#include <numbers>
+
+namespace counterweight::kernels {
+namespace {
+
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
+
+}  // namespace
+
+double Random::Uniform(double low, double high) {
+  const double unit = static_cast<double>(engine_() >> 11) * 0x1p-53;
+  return low + (high - low) * unit;
+}
+
+int64_t Random::Integer(int64_t low, int64_t high) {
+  return low + static_cast<int64_t>(engine_() %
+                                    static_cast<uint64_t>(high - low + 1));
+}
+
+// Box and Muller (1958).
+double Random::Normal() {
+  const double radius = std::sqrt(-2.0 * std::log1p(-Uniform(0, 1)));
+  return radius * std::cos(2.0 * std::numbers::pi * Uniform(0, 1));
+}
+
+Row RandomRow(Random& random, int64_t length, const RowShape& shape) {
+  Row row;
+  const double drift = -shape.spread * shape.spread / 2;
+  for (int64_t t = 0; t < length; ++t) {
+    row.mask.push_back(random.Chance(shape.masked) ? 0 : 1);
+    const double rollout = random.Uniform(-4.0, -0.01);
+    const double old = rollout + drift + shape.spread * random.Normal();
+    const double current = old + drift + shape.spread * random.Normal();
+    row[InputRole::kRollout].push_back(static_cast<float>(rollout));
+    row[InputRole::kOld].push_back(static_cast<float>(old));
+    row[InputRole::kCurrent].push_back(static_cast<float>(current));
+    row[InputRole::kAdvantages].push_back(static_cast<float>(random.Normal()));
+    for (std::vector<float>& values : row.values) {
+      if (!random.Chance(shape.non_finite)) continue;
+      constexpr float kBad[] = {kNaN, kInfinity, -kInfinity};
+      values.back() = kBad[random.Integer(0, 2)];
+    }
+  }
+  return row;
+}
+
+std::vector<Row> RandomRows(Random& random, const std::vector<int64_t>& lengths,
+                            const RowShape& shape) {
+  std::vector<Row> rows;
+  for (int64_t length : lengths)
+    rows.push_back(RandomRow(random, length, shape));
+  return rows;
+}
+
+}  // namespace counterweight::kernels

@@ -1,0 +1,89 @@
+#include "tests/testing/reference.h"
+
+#include "tests/testing/reference_rules.h"
+#include "tests/testing/reference_sums.h"
+#include "tests/testing/reference_weights.h"
+
+namespace counterweight::kernels {
+namespace {
+
+// The weights that the caller gets for one row.
+std::vector<double> FinalWeights(const CorrectionSpec& spec,
+                                 const ReferenceRow& row,
+                                 const RowVerdict& verdict,
+                                 const RowWeights& weights, double normalizer) {
+  std::vector<double> result(row.size(), 0.0);
+  for (int64_t t = 0; t < row.size(); ++t) {
+    if (!row.counts[t] || verdict.zeroed[t]) continue;
+    result[t] = spec.weight.level == Level::kNone
+                    ? 1.0
+                    : weights.bounded[t] / normalizer;
+  }
+  return result;
+}
+
+void AppendOutputs(const RowResult& row, ReferenceResult& result) {
+  uint16_t of_row = 0;
+  for (int64_t t = 0; t < row.row.size(); ++t) {
+    uint16_t reasons = row.row.dropped[t] ? kReasonNonFinite : 0;
+    for (size_t r = 0; r < row.verdict.rules.size(); ++r)
+      if (row.verdict.rules[r].fired[t])
+        reasons = static_cast<uint16_t>(reasons | 1u << r);
+    of_row |= reasons;
+    result.token_reasons.push_back(reasons);
+    result.keep_mask.push_back(row.verdict.keep[t]);
+    result.weights.push_back(row.final_weights[t]);
+  }
+  result.sequence_reasons.push_back(of_row);
+}
+
+void AppendSums(const CorrectionSpec& spec, const RowResult& row,
+                ReferenceResult& result, Margin& margin) {
+  BatchSums& value = result.sums;
+  BatchSums& magnitude = result.magnitudes;
+  AddCounts(row, value);
+  AddDrift(spec, row.row, {value.drift, magnitude.drift}, margin);
+  if (spec.probability_metrics)
+    AddProbability(spec.drift_source, row.row,
+                   {value.drift.probability, magnitude.drift.probability});
+  if (spec.weight.level != Level::kNone)
+    AddWeights(spec.weight, row.row, row.weights,
+               {value.weight, magnitude.weight}, margin);
+  for (int r = 0; r < spec.num_rules; ++r)
+    AddRule(spec.rules[r], row.verdict.rules[r],
+            {value.rules[r], magnitude.rules[r]});
+}
+
+}  // namespace
+
+ReferenceResult Reference(const CorrectionSpec& spec, const Batch& batch) {
+  ReferenceResult result;
+  result.sums = EmptySums();
+  const ReferenceInputs inputs = ReadInputs(spec, batch);
+  if (spec.non_finite == NonFinitePolicy::kReject && inputs.first_non_finite) {
+    result.refused = inputs.first_non_finite;
+    return result;
+  }
+  Margin margin;
+  std::vector<RowVerdict> verdicts;
+  std::vector<RowWeights> weights;
+  for (const ReferenceRow& row : inputs.rows) {
+    verdicts.push_back(ApplyRules(spec, row, margin));
+    const Mask& left = verdicts.back().left_after[spec.weight.after_rule];
+    weights.push_back(WeighRow(spec.weight, row, left, margin));
+  }
+  const double normalizer =
+      Normalizer(spec.weight, inputs.rows, weights, margin);
+  result.sums.weight.normalizer = normalizer;
+  for (size_t i = 0; i < inputs.rows.size(); ++i) {
+    const std::vector<double> final_weights =
+        FinalWeights(spec, inputs.rows[i], verdicts[i], weights[i], normalizer);
+    const RowResult row{inputs.rows[i], verdicts[i], weights[i], final_weights};
+    AppendOutputs(row, result);
+    AppendSums(spec, row, result, margin);
+  }
+  result.margin = margin.smallest();
+  return result;
+}
+
+}  // namespace counterweight::kernels

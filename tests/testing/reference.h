@@ -1,0 +1,42 @@
+// What kernels/ promises, computed again: float64 throughout, one row at a
+// time, no code shared with kernels/ beyond the declarations of its data.
+#ifndef COUNTERWEIGHT_TESTS_TESTING_REFERENCE_H_
+#define COUNTERWEIGHT_TESTS_TESTING_REFERENCE_H_
+
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <vector>
+
+#include "kernels/batch.h"
+#include "kernels/spec.h"
+#include "kernels/sums.h"
+#include "tests/testing/reference_inputs.h"
+
+namespace counterweight::kernels {
+
+struct ReferenceResult {
+  // Policy REJECT met a non-finite number; the rest is then empty.
+  std::optional<ReferenceNonFinite> refused;
+
+  // [num_positions] each, as in Outputs.
+  std::vector<double> weights;
+  std::vector<uint8_t> keep_mask;
+  std::vector<uint16_t> token_reasons;
+  // [num_sequences]
+  std::vector<uint16_t> sequence_reasons;
+
+  BatchSums sums{};
+  // For each sum the sum of its addends' absolute values.
+  BatchSums magnitudes{};
+
+  // Smallest relative distance between a number and a bound that it was
+  // compared with. Below 1e-5, float32 may rightly decide otherwise.
+  double margin = std::numeric_limits<double>::infinity();
+};
+
+ReferenceResult Reference(const CorrectionSpec& spec, const Batch& batch);
+
+}  // namespace counterweight::kernels
+
+#endif  // COUNTERWEIGHT_TESTS_TESTING_REFERENCE_H_

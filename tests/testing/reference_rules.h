@@ -1,0 +1,51 @@
+// The reference's rejection rules, one row at a time.
+#ifndef COUNTERWEIGHT_TESTS_TESTING_REFERENCE_RULES_H_
+#define COUNTERWEIGHT_TESTS_TESTING_REFERENCE_RULES_H_
+
+#include <vector>
+
+#include "kernels/spec.h"
+#include "tests/testing/reference_inputs.h"
+
+namespace counterweight::kernels {
+
+// Compares, and remembers how close a call it was.
+class Margin {
+ public:
+  bool Above(double x, double bound);
+  bool Below(double x, double bound) { return Above(bound, x); }
+  double smallest() const { return smallest_; }
+
+ private:
+  double smallest_ = kUnbounded;
+};
+
+// One rule on one row. Vectors are [length], read where seen.
+struct RuleOutcome {
+  Mask seen;
+  bool row_seen = false;  // some token was
+  std::vector<double> x;  // statistic of the token, or of its sequence
+  double q = 0.0;         // statistic of the row; TOKEN, PREFIX_MEAN, ALL: mean
+  Mask above, below;      // x outside its interval
+  bool row_above = false;
+  bool row_below = false;
+  Mask fired;  // seen, outside, and the condition holds
+};
+
+RuleOutcome ApplyRule(const RejectionRule& rule, const ReferenceRow& row,
+                      const Mask& seen, Margin& margin);
+
+struct RowVerdict {
+  std::vector<RuleOutcome> rules;
+  // counts, less what the first n rules dropped; [num_rules + 1].
+  std::vector<Mask> left_after;
+  Mask keep;    // left_after.back()
+  Mask zeroed;  // some ZERO_WEIGHT rule fired
+};
+
+RowVerdict ApplyRules(const CorrectionSpec& spec, const ReferenceRow& row,
+                      Margin& margin);
+
+}  // namespace counterweight::kernels
+
+#endif  // COUNTERWEIGHT_TESTS_TESTING_REFERENCE_RULES_H_

@@ -1,0 +1,140 @@
+#include "tests/testing/specs.h"
+
+#include <cmath>
+
+namespace counterweight::kernels {
+namespace {
+
+template <class Enum>
+Enum Any(Random& random, Enum last) {
+  return static_cast<Enum>(random.Integer(0, static_cast<int64_t>(last)));
+}
+
+// Typical size of a statistic where log ratios have that spread. Rows of random
+// batches have tens of tokens.
+double TypicalSize(const RejectionRule& rule, double spread) {
+  double size = spread;
+  if (rule.estimator != Estimator::kRatio) size = spread * spread / 2;
+  const bool extreme = rule.aggregation == Aggregation::kMax ||
+                       rule.aggregation == Aggregation::kAll;
+  if (extreme) size *= rule.estimator == Estimator::kRatio ? 2 : 5;
+  if (rule.aggregation == Aggregation::kSum)
+    size *= rule.estimator == Estimator::kRatio ? 5 : 30;
+  if (rule.aggregation == Aggregation::kMean &&
+      rule.estimator == Estimator::kRatio)
+    size *= 0.3;
+  return size;
+}
+
+RejectionRule RandomRule(Random& random, double spread, bool has_weight) {
+  RejectionRule rule;
+  rule.source = Any(random, RatioSource::kCurrentOld);
+  rule.estimator = Any(random, Estimator::kK3);
+  rule.aggregation = Any(random, Aggregation::kPrefixMean);
+  rule.condition = Any(random, Condition::kNegativeAdvantage);
+  if (has_weight) rule.effect = Any(random, Effect::kZeroWeight);
+  if (random.Chance(0.3)) rule.token_clamp = spread * random.Uniform(0.5, 3);
+  const bool ratio = rule.estimator == Estimator::kRatio;
+  const bool aggregates = rule.aggregation == Aggregation::kSum ||
+                          rule.aggregation == Aggregation::kMean;
+  const double size = TypicalSize(rule, spread);
+  if (ratio && aggregates && random.Chance(0.3))
+    rule.aggregate_clamp = size * random.Uniform(0.5, 3);
+  const int64_t ends = random.Integer(1, 3);
+  if (ends & 1) rule.upper = size * random.Uniform(0.3, 3);
+  if (ends & 2)
+    rule.lower =
+        size * (ratio ? random.Uniform(-3, -0.3) : random.Uniform(0.01, 0.25));
+  return rule;
+}
+
+WeightSpec RandomWeight(Random& random, double spread, int num_rules) {
+  WeightSpec weight;
+  weight.level = Any(random, Level::kPrefix);
+  if (weight.level == Level::kNone) return weight;
+  weight.source = Any(random, RatioSource::kCurrentOld);
+  const double size = weight.level == Level::kSequence ? 5 * spread : spread;
+  if (random.Chance(0.5)) weight.token_clamp = spread * random.Uniform(0.5, 3);
+  if (random.Chance(0.5))
+    weight.aggregate_clamp = size * random.Uniform(0.5, 3);
+  weight.bound = Any(random, Bound::kMask);
+  if (weight.bound != Bound::kNone) {
+    // float32 numbers: a truncated weight is then exactly its bound.
+    const int64_t ends = random.Integer(1, 3);
+    if (ends & 1)
+      weight.upper =
+          static_cast<float>(std::exp(size * random.Uniform(0.3, 2)));
+    if (ends & 2)
+      weight.lower =
+          static_cast<float>(std::exp(-size * random.Uniform(0.3, 2)));
+  }
+  weight.normalize = random.Chance(0.3);
+  weight.after_rule = static_cast<int32_t>(random.Integer(0, num_rules));
+  return weight;
+}
+
+}  // namespace
+
+CorrectionSpec WithWeight(const WeightSpec& weight) {
+  CorrectionSpec spec;
+  spec.weight = weight;
+  return spec;
+}
+
+CorrectionSpec WithRules(std::initializer_list<RejectionRule> rules) {
+  CorrectionSpec spec;
+  for (const RejectionRule& rule : rules) spec.rules[spec.num_rules++] = rule;
+  return spec;
+}
+
+CorrectionSpec WithWeightAndRules(const WeightSpec& weight,
+                                  std::initializer_list<RejectionRule> rules) {
+  CorrectionSpec spec = WithRules(rules);
+  spec.weight = weight;
+  return spec;
+}
+
+CorrectionSpec BusySpec() {
+  CorrectionSpec spec = WithWeightAndRules(
+      {.level = Level::kToken,
+       .token_clamp = 20,
+       .bound = Bound::kTruncate,
+       .lower = 0.8,
+       .upper = 1.2},
+      {{.aggregation = Aggregation::kToken, .lower = -0.25, .upper = 0.25},
+       {.source = RatioSource::kCurrentRollout,
+        .aggregation = Aggregation::kSum,
+        .upper = 1.5},
+       {.estimator = Estimator::kK3,
+        .aggregation = Aggregation::kMean,
+        .upper = 0.006},
+       {.estimator = Estimator::kK2,
+        .aggregation = Aggregation::kMax,
+        .condition = Condition::kNegativeAdvantage,
+        .upper = 0.05},
+       {.source = RatioSource::kCurrentOld,
+        .aggregation = Aggregation::kAll,
+        .effect = Effect::kZeroWeight,
+        .upper = 0.4},
+       {.aggregation = Aggregation::kPrefixMean,
+        .lower = -0.1,
+        .upper = 0.05}});
+  spec.probability_metrics = true;
+  return spec;
+}
+
+CorrectionSpec RandomSpec(Random& random, double spread) {
+  CorrectionSpec spec;
+  spec.num_rules = static_cast<int32_t>(
+      random.Chance(0.05) ? kMaxRules : random.Integer(0, 4));
+  spec.weight = RandomWeight(random, spread, spec.num_rules);
+  for (int r = 0; r < spec.num_rules; ++r)
+    spec.rules[r] =
+        RandomRule(random, spread, spec.weight.level != Level::kNone);
+  spec.evaluation = Any(random, Evaluation::kSequential);
+  spec.drift_source = Any(random, RatioSource::kCurrentOld);
+  spec.probability_metrics = random.Chance(0.3);
+  return spec;
+}
+
+}  // namespace counterweight::kernels
