@@ -108,9 +108,11 @@ DriftSummary Summarize(const BatchSums& sums) {
   summary.ppl_ratio = 1.0 + Ratio(drift.ppl_ratio_excess, rows);
   summary.log_ratio_std = Deviation(drift.log_ratio, 2.0 * drift.k2, n);
   summary.weight_mean = WeightMean(sums);
-  summary.weight_std = Deviation(weight.excess, weight.excess_squared, n);
-  summary.weight_max = weight.range.max;
   const double direct = Ratio(weight.weight, n);
+  summary.weight_std =
+      direct < 0.5 ? Deviation(weight.weight, weight.weight_squared, n)
+                   : Deviation(weight.excess, weight.excess_squared, n);
+  summary.weight_max = weight.range.max;
   summary.effective_sample_size =
       direct * direct / Ratio(weight.weight_squared, n);
   summary.clipped_high = Fraction(weight.tokens_high, n);

@@ -55,14 +55,22 @@ void SetClampedInterval(RulePlan* plan) {
 }
 
 // An unconditional rule that drops a row leaves nothing to tell apart, unless
-// weights by token wait for it; all other sequence rules hit some tokens only.
+// zeroed tokens are counted after it or weights by token wait for it; all other
+// sequence rules hit some tokens only.
 bool HitsInStatistics(const CorrectionSpec& spec, int r) {
   const RejectionRule& rule = spec.rules[r];
   if (!IsSequenceRule(rule.aggregation)) return false;
   const bool prefix_weight_waits =
       spec.weight.level == Level::kPrefix && r < spec.weight.after_rule;
+  bool zeroes_later = false;
+  for (int later = r + 1; later < spec.num_rules; ++later) {
+    zeroes_later = zeroes_later ||
+                   (spec.evaluation == Evaluation::kSequential &&
+                    spec.rules[later].effect == Effect::kZeroWeight);
+  }
   return rule.condition != Condition::kAlways ||
-         rule.effect == Effect::kZeroWeight || prefix_weight_waits;
+         rule.effect == Effect::kZeroWeight || zeroes_later ||
+         prefix_weight_waits;
 }
 
 // After how many passes over a row's statistics each decision can be used.
