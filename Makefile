@@ -36,8 +36,7 @@ serve: ## Build and run the server; ARGS="--listen=localhost:50051" gives it fla
 bench: ## Time per token against memcpy and eager torch
 	@.ci/setup torch
 	@.ci/build release
-	@set -e; for b in build/release/benchmark/*; do if [ -x "$$b" ]; then echo "bench: $$b"; "$$b"; fi; done
-	@set -e; for b in tests/benchmark/bench*.py; do if [ -f "$$b" ]; then echo "bench: $$b"; .venv-torch/bin/python "$$b"; fi; done
+	@.venv-torch/bin/python tests/benchmark/bench.py --build build/release $(ARGS)
 
 lint: ## Formatting, clang-tidy, buf, ruff, mypy, layers, generated code
 	@.ci/setup lint gen

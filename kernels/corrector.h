@@ -36,6 +36,8 @@ struct CorrectResult {
   CorrectStatus status = CorrectStatus::kOk;
   NonFinite non_finite{};
   std::string device_error;
+  // Seconds that the device computed, transfers not counted; 0 on the CPU.
+  double device_seconds = 0.0;
   BatchSums sums{};
 };
 

@@ -6,6 +6,7 @@
 #include "kernels/cpu/isa_kernels.h"
 #include "kernels/walk/cpu_lanes.h"
 #include "kernels/walk/pairwise.h"
+#include "kernels/walk/prefix_bases.h"
 #include "kernels/walk/row_record.h"
 #include "kernels/walk/segment_walk.h"
 
@@ -54,49 +55,18 @@ uint32_t walk_both(const Job& job, const SegmentSpan& span, void* scratch,
   return CpuLanes::fold_or(s.sums.reasons);
 }
 
-void empty_segment(const Plan& plan, SegmentRecord* out) {
-  for (int c = 0; c < plan.token_columns; ++c) out->sums[c] = 0.0;
-  for (int e = 0; e < plan.token_extrema; ++e) {
-    out->low[e] = __builtin_inff();
-    out->high[e] = -__builtin_inff();
-  }
-  out->first_bad = kNoBadToken;
-}
-
-// Which columns hold prefix p of the plan: its sum and its count.
-void prefix_columns(const Plan& plan, int p, int* sum, int* count) {
-  *sum = kColumnWeightAggregate;
-  *count = kColumnWeightSeen;
-  for (int r = 0; r < plan.spec.num_rules; ++r) {
-    if (plan.rules[r].prefix == p) {
-      *sum = RuleColumnIndex(r, kRuleAggregate);
-      *count = RuleColumnIndex(r, kRuleSeen);
-    }
-  }
-}
-
 RowState settle_row(const Plan& plan, const SegmentRecord* records,
                     int64_t segments, PrefixBase* bases, void* scratch,
                     RowRecord* out) {
   auto& s = *static_cast<Scratch*>(scratch);
-  for (int p = 0; p < plan.num_prefixes; ++p) {
-    int sum = 0;
-    int count = 0;
-    prefix_columns(plan, p, &sum, &count);
-    PrefixBase base{0.0, 0.0};
-    for (int64_t i = 0; i < segments; ++i) {
-      bases[i * plan.num_prefixes + p] = base;
-      base.sum += records[i].sums[sum];
-      base.count += records[i].sums[count];
-    }
-  }
+  find_bases(plan, records, segments, bases);
   s.segment_fold.reset();
   for (int64_t i = 0; i < segments; ++i) {
     s.segment_fold.next() = records[i];
     s.segment_fold.push(plan);
   }
   if (segments == 0) {
-    empty_segment(plan, &s.segment_fold.next());
+    clear(plan, s.segment_fold.next());
     s.segment_fold.push(plan);
   }
   SegmentRecord& row = s.segment_fold.finish(plan);

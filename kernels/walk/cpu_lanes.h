@@ -14,6 +14,8 @@ inline namespace COUNTERWEIGHT_ISA {
 struct CpuLanes {
   static constexpr int kWidth = kLanes;
   static int lane(int i) { return i; }
+  // True on the one thread that holds folded results.
+  static bool writes() { return true; }
 
   // Steps to walk for `count` positions.
   static int steps(int count) {

@@ -25,8 +25,8 @@ struct DriftPhase {
     });
     const Tile<kWidth>& l = s.log_ratio[static_cast<int>(source)];
     acc.extend(kExtremumLogRatio, s.steps, l, s.mask);
-    add_histogram<0>(s, l, acc);
-    add_histogram<kNumHistogramEdges / 2>(s, l, acc);
+    add_histogram<0>(plan, s, l, acc);
+    add_histogram<kNumHistogramEdges / 2>(plan, s, l, acc);
     if (plan.spec.probability_metrics) add_probabilities(plan, s, num, den, acc);
   }
 
@@ -63,17 +63,21 @@ struct DriftPhase {
 
   // Half of the edges at a time: all would not fit into 16 vector registers.
   template <int kFirst>
-  COUNTERWEIGHT_HD static void add_histogram(const State& s,
+  COUNTERWEIGHT_HD static void add_histogram(const Plan& plan, const State& s,
                                              const Tile<kWidth>& l, Acc& acc) {
     constexpr int kHalf = kNumHistogramEdges / 2;
     int columns[kHalf];
-    for (int e = 0; e < kHalf; ++e) columns[e] = kColumnHistogram + kFirst + e;
+    float edges[kHalf];
+    for (int e = 0; e < kHalf; ++e) {
+      columns[e] = kColumnHistogram + kFirst + e;
+      edges[e] = plan.histogram_edges[kFirst + e];
+    }
     acc.add(columns, s.steps,
             [&](int k, int g, Vec (&block)[kHalf]) COUNTERWEIGHT_INLINE_LAMBDA {
               const Vec m = s.mask.vec(k, g);
               const Vec x = l.vec(k, g);
               for (int e = 0; e < kHalf; ++e) {
-                block[e] += x <= kHistogramEdges[kFirst + e] ? m : Vec{};
+                block[e] += x <= edges[e] ? m : Vec{};
               }
             });
   }

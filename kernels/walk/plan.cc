@@ -1,6 +1,7 @@
 #include "kernels/walk/plan.h"
 
 #include <algorithm>
+#include <iterator>
 
 #include "kernels/corrector.h"
 #include "kernels/math/exp.h"
@@ -105,6 +106,8 @@ Plan MakePlan(const CorrectionSpec& spec) {
   Plan plan{};
   plan.spec = spec;
   plan.safety = MakeClamp(kSafetyClamp);
+  std::copy(std::begin(kHistogramEdges), std::end(kHistogramEdges),
+            plan.histogram_edges);
   plan.sources = Bit(spec.drift_source);
   plan.exp_sources = Bit(spec.drift_source);
   plan.inputs = RequiredTensors(spec);

@@ -55,6 +55,7 @@ struct Plan {
   WeightPlan weight;
   RulePlan rules[kMaxRules];
   ClampTerms safety;  // kSafetyClamp
+  float histogram_edges[kNumHistogramEdges];  // kHistogramEdges
   // Bit s: RatioSource s is read. Bit r: InputRole r is read.
   uint32_t sources;
   uint32_t inputs;

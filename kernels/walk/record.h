@@ -49,6 +49,16 @@ struct RowRecord {
 
 inline namespace COUNTERWEIGHT_ISA {
 
+// A segment without tokens.
+COUNTERWEIGHT_HD void clear(const Plan& plan, SegmentRecord& record) {
+  for (int c = 0; c < plan.token_columns; ++c) record.sums[c] = 0.0;
+  for (int e = 0; e < plan.token_extrema; ++e) {
+    record.low[e] = __builtin_inff();
+    record.high[e] = -__builtin_inff();
+  }
+  record.first_bad = kNoBadToken;
+}
+
 // a = a + b, a the segment before b.
 COUNTERWEIGHT_HD void fold(const Plan& plan, SegmentRecord& a,
                            const SegmentRecord& b) {

@@ -32,8 +32,8 @@ COUNTERWEIGHT_HD void extend(RowRecord& record, RowExtremum e, double x) {
 
 // Perplexities and their ratio: a_i = mean numerator log-prob, b_i = mean
 // denominator one, e_i = b_i - a_i taken from the exact sum of l.
-COUNTERWEIGHT_HD void add_drift(const SegmentRecord& row, double n,
-                                RowRecord& out) {
+COUNTERWEIGHT_HD void add_drift(const Plan& plan, const SegmentRecord& row,
+                                double n, RowRecord& out) {
   double* sums = out.row_sums;
   const double log_ratio = row.sums[kColumnLogRatio];
   const double mean = log_ratio / n;
@@ -51,7 +51,7 @@ COUNTERWEIGHT_HD void add_drift(const SegmentRecord& row, double n,
   sums[kRowChi2] = expm1_64(2.0 * clamped64(log_ratio, kSafetyClamp));
   for (int b = 0; b < kNumHistogramEdges; ++b) {
     sums[kRowHistogram + b] =
-        mean <= static_cast<double>(kHistogramEdges[b]) ? 1.0 : 0.0;
+        mean <= static_cast<double>(plan.histogram_edges[b]) ? 1.0 : 0.0;
   }
   extend(out, kRowExtremumLogPplDifference, e);
   extend(out, kRowExtremumLogRatio, log_ratio);
@@ -140,7 +140,7 @@ COUNTERWEIGHT_HD void make_row_record(const Plan& plan, SegmentRecord& row,
   out.first_bad = row.first_bad;
   const double n = row.sums[kColumnTokens];
   if (n > 0.0) {
-    add_drift(row, n, out);
+    add_drift(plan, row, n, out);
     add_weight(plan, n, row, out);
     for (int r = 0; r < plan.spec.num_rules; ++r) {
       add_rule(plan, r, state, row, out);

@@ -133,14 +133,21 @@ struct Accumulators {
   }
 
   COUNTERWEIGHT_HD void fold_lanes(const Plan& plan, SegmentRecord& record) {
+    const bool writes = Lanes::writes();
     for (int c = 0; c < plan.token_columns; ++c) {
-      record.sums[c] = Lanes::fold_sum(sums[c]);
+      const double sum = Lanes::fold_sum(sums[c]);
+      if (writes) record.sums[c] = sum;
     }
     for (int e = 0; e < plan.token_extrema; ++e) {
-      record.low[e] = Lanes::fold_min(low[e]);
-      record.high[e] = Lanes::fold_max(high[e]);
+      const float least = Lanes::fold_min(low[e]);
+      const float most = Lanes::fold_max(high[e]);
+      if (writes) {
+        record.low[e] = least;
+        record.high[e] = most;
+      }
     }
-    record.first_bad = Lanes::fold_min(first_bad);
+    const int64_t bad = Lanes::fold_min(first_bad);
+    if (writes) record.first_bad = bad;
   }
 };
 

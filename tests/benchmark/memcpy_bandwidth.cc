@@ -3,17 +3,17 @@
 #include <benchmark/benchmark.h>
 
 #include <algorithm>
+#include <cstddef>
 #include <cstring>
 #include <ctime>
-#include <map>
 #include <vector>
 
 namespace counterweight::kernels {
 namespace {
 
-constexpr int kTries = 7;
-// A try copies often enough to move at least this much, some 10 ms.
-constexpr int64_t kBytesOfTry = int64_t{1} << 28;
+constexpr int kTries = 9;
+// Far more than caches hold.
+constexpr size_t kBytes = size_t{1} << 28;
 
 double ProcessSeconds() {
   timespec now{};
@@ -22,35 +22,26 @@ double ProcessSeconds() {
          1e-9 * static_cast<double>(now.tv_nsec);
 }
 
-double Measure(int64_t bytes) {
-  const auto half = static_cast<size_t>(std::max(bytes / 2, int64_t{1}));
-  std::vector<char> from(half, 1);
-  std::vector<char> to(half, 2);
-  const int64_t copies =
-      std::max(kBytesOfTry / static_cast<int64_t>(2 * half), int64_t{1});
+double Measure() {
+  const std::vector<char> from(kBytes, 1);
+  std::vector<char> to(kBytes, 2);
   double best = 0;
   for (int i = 0; i < kTries; ++i) {
     const double start = ProcessSeconds();
-    for (int64_t copy = 0; copy < copies; ++copy) {
-      std::memcpy(to.data(), from.data(), half);
-      benchmark::DoNotOptimize(to.data());
-      benchmark::ClobberMemory();
-    }
+    std::memcpy(to.data(), from.data(), kBytes);
+    benchmark::DoNotOptimize(to.data());
+    benchmark::ClobberMemory();
     const double seconds = ProcessSeconds() - start;
-    const auto moved =
-        static_cast<double>(copies) * 2.0 * static_cast<double>(half);
-    best = std::max(best, moved / seconds);
+    best = std::max(best, 2.0 * static_cast<double>(kBytes) / seconds);
   }
   return best;
 }
 
 }  // namespace
 
-double MemcpyBandwidth(int64_t bytes) {
-  static auto* const measured = new std::map<int64_t, double>();
-  const auto [found, absent] = measured->try_emplace(bytes, 0.0);
-  if (absent) found->second = Measure(bytes);
-  return found->second;
+double MemcpyBandwidth() {
+  static const double measured = Measure();
+  return measured;
 }
 
 }  // namespace counterweight::kernels

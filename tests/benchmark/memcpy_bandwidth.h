@@ -2,14 +2,12 @@
 #ifndef COUNTERWEIGHT_TESTS_BENCHMARK_MEMCPY_BANDWIDTH_H_
 #define COUNTERWEIGHT_TESTS_BENCHMARK_MEMCPY_BANDWIDTH_H_
 
-#include <cstdint>
-
 namespace counterweight::kernels {
 
-// Bytes per second that memcpy moves, reading and writing counted, when it
-// moves `bytes` in all: copies half of them into the other half. One thread,
-// the best of several tries; measured on the first call for each size.
-double MemcpyBandwidth(int64_t bytes);
+// Bytes per second that memcpy moves from main memory to main memory, reading
+// and writing counted. One thread, the best of several tries; measured on the
+// first call.
+double MemcpyBandwidth();
 
 }  // namespace counterweight::kernels
 

@@ -4,6 +4,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <stdexcept>
 #include <utility>
 #include <vector>
@@ -110,6 +111,12 @@ std::string RunningServer::Scrape() {
   }
   close(fd);
   return answer;
+}
+
+std::string RunningServer::Log() {
+  // The answer comes before the last hand-over that ThreadSanitizer can see.
+  server_->WaitUntilIdle(std::chrono::minutes(1));
+  return log_.str();
 }
 
 v1::CorrectRequest SmallRequest(const std::string& request_id,

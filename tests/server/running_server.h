@@ -43,8 +43,8 @@ class RunningServer {
   int Health(const std::string& service);
   // What GET /metrics answers, headers included.
   std::string Scrape();
-  // All log lines so far. Not while requests are running.
-  std::string Log() const { return log_.str(); }
+  // All log lines, after Correct requests in flight have written theirs.
+  std::string Log();
 
  private:
   const std::shared_ptr<FakeBackend> backend_ = std::make_shared<FakeBackend>();

@@ -87,7 +87,6 @@ TEST(Serving, LogsOneLinePerRequest) {
   v1::CorrectRequest request = SmallRequest("the-id", "the-run");
   request.mutable_labels()->set_replica("r0");
   ASSERT_TRUE(running.Correct(request).ok());
-  ASSERT_TRUE(running.server().WaitUntilIdle(std::chrono::minutes(1)));
   const std::string log = running.Log();
   EXPECT_EQ(std::count(log.begin(), log.end(), '\n'), 1) << log;
   for (const char* field :

@@ -1,0 +1,69 @@
+// Launchers of the device kernels. Every pointer is device memory; every launch
+// goes to `stream` and returns at once.
+#ifndef COUNTERWEIGHT_KERNELS_CUDA_LAUNCH_H_
+#define COUNTERWEIGHT_KERNELS_CUDA_LAUNCH_H_
+
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+
+#include "kernels/batch.h"
+#include "kernels/walk/plan.h"
+#include "kernels/walk/record.h"
+
+namespace counterweight::kernels {
+
+// A segment is [begin, end) of the batch and belongs to `row`, as the row's
+// `index`-th.
+struct DeviceSegment {
+  int64_t begin;
+  int64_t end;
+  int64_t row;
+};
+
+// What the kernels work on. Rows without tokens have one segment too, an empty
+// one.
+struct DeviceJob {
+  Batch batch;      // device pointers; offsets unused
+  Outputs outputs;  // device pointers; sequence_reasons unused
+  int64_t num_segments;
+  const DeviceSegment* segments;  // [num_segments]
+  const int64_t* row_segments;    // [num_sequences + 1] first segment of a row
+  SegmentRecord* records;         // [num_segments]
+  PrefixBase* bases;              // [num_segments][num_prefixes]
+  RowState* states;               // [num_sequences]
+  RowRecord* rows;                // [num_sequences]
+  uint32_t* reasons;              // [num_sequences], zero before the walk
+};
+
+// Statistics of every segment, under the states and bases known so far.
+cudaError_t LaunchStatistics(const Plan& plan, const DeviceJob& job,
+                             cudaStream_t stream);
+
+// Statistics and outputs at once. REQUIRES: plan.streams.
+cudaError_t LaunchBoth(const Plan& plan, const DeviceJob& job,
+                       cudaStream_t stream);
+
+// Bases, folds segments in place, states, and the rows' records.
+cudaError_t LaunchSettle(const Plan& plan, const DeviceJob& job,
+                         cudaStream_t stream);
+
+// Outputs of every segment; ORs reasons into job.reasons.
+cudaError_t LaunchOutputs(const Plan& plan, const DeviceJob& job,
+                          cudaStream_t stream);
+
+// Folds job.rows pairwise by index, in place, into job.rows[0].
+cudaError_t LaunchFoldRows(const Plan& plan, const DeviceJob& job,
+                           cudaStream_t stream);
+
+// out[i] = the low half of reasons[i], [count].
+cudaError_t LaunchNarrow(const uint32_t* reasons, int64_t count, uint16_t* out,
+                         cudaStream_t stream);
+
+// weights[i] /= divisor in float64, [count].
+cudaError_t LaunchDivide(float* weights, int64_t count, double divisor,
+                         cudaStream_t stream);
+
+}  // namespace counterweight::kernels
+
+#endif  // COUNTERWEIGHT_KERNELS_CUDA_LAUNCH_H_

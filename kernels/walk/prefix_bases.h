@@ -1,0 +1,50 @@
+// Where each segment's running means start.
+#ifndef COUNTERWEIGHT_KERNELS_WALK_PREFIX_BASES_H_
+#define COUNTERWEIGHT_KERNELS_WALK_PREFIX_BASES_H_
+
+#include <cstdint>
+
+#include "kernels/math/host_device.h"
+#include "kernels/walk/columns.h"
+#include "kernels/walk/plan.h"
+#include "kernels/walk/record.h"
+
+namespace counterweight::kernels {
+inline namespace COUNTERWEIGHT_ISA {
+
+struct PrefixColumns {
+  int sum;
+  int count;
+};
+
+// Which columns hold prefix p of the plan.
+COUNTERWEIGHT_HD PrefixColumns prefix_columns(const Plan& plan, int p) {
+  for (int r = 0; r < plan.spec.num_rules; ++r) {
+    if (plan.rules[r].prefix == p) {
+      return {RuleColumnIndex(r, kRuleAggregate),
+              RuleColumnIndex(r, kRuleSeen)};
+    }
+  }
+  return {kColumnWeightAggregate, kColumnWeightSeen};
+}
+
+// bases [segments][num_prefixes]: what the row's earlier segments hold, added in
+// order.
+COUNTERWEIGHT_HD void find_bases(const Plan& plan,
+                                 const SegmentRecord* records,
+                                 int64_t segments, PrefixBase* bases) {
+  for (int p = 0; p < plan.num_prefixes; ++p) {
+    const PrefixColumns columns = prefix_columns(plan, p);
+    PrefixBase base{0.0, 0.0};
+    for (int64_t i = 0; i < segments; ++i) {
+      bases[i * plan.num_prefixes + p] = base;
+      base.sum += records[i].sums[columns.sum];
+      base.count += records[i].sums[columns.count];
+    }
+  }
+}
+
+}  // namespace COUNTERWEIGHT_ISA
+}  // namespace counterweight::kernels
+
+#endif  // COUNTERWEIGHT_KERNELS_WALK_PREFIX_BASES_H_

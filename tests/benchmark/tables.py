@@ -1,0 +1,241 @@
+"""The results of bench.py as Markdown."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+HEADLINE = "token_tis+3_rules"
+# Shorter sequences have no target.
+LONG = 1024
+# Nanoseconds per token, by instruction set.
+KERNEL_TARGETS = {"v3": 3.0, "v4": 2.3}
+TORCH_TARGET = 40.0
+# Of the time that an echo takes: 2 cores, 8 cores.
+ECHO_TARGETS = {2: 0.75, 8: 0.85}
+IN_PROCESS_TARGET = 8.0
+SMALL_BATCH_TARGET = 3.0
+SCALING_TARGET = 1.2
+
+Json = dict[str, Any]
+
+
+def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Aligned, so that it reads well as plain text too."""
+    lines = [list(header), *[list(row) for row in rows]]
+    widths = [max(3, *(len(line[i]) for line in lines)) for i in range(len(header))]
+
+    def line_of(cells: Sequence[str]) -> str:
+        padded = [
+            cell.ljust(width) if i == 0 else cell.rjust(width)
+            for i, (cell, width) in enumerate(zip(cells, widths, strict=True))
+        ]
+        return "| " + " | ".join(padded) + " |"
+
+    rule = ["-" * width if i == 0 else "-" * (width - 1) + ":" for i, width in enumerate(widths)]
+    return "\n".join([line_of(header), "| " + " | ".join(rule) + " |", *map(line_of, lines[1:])])
+
+
+def instruction_sets(results: Json) -> list[str]:
+    return list(dict.fromkeys(row["isa"] for row in results["kernels"]))
+
+
+def kernel(results: Json, **wanted: object) -> list[Json]:
+    return [row for row in results["kernels"] if all(row[k] == v for k, v in wanted.items())]
+
+
+def torch_rows(results: Json, **wanted: object) -> list[Json]:
+    rows = results["torch"]["rows"] if results["torch"] else []
+    return [row for row in rows if all(row[k] == v for k, v in wanted.items())]
+
+
+def length_table(results: Json, isa: str) -> str:
+    """ns per token, methods by lengths, of the batches of a million tokens."""
+    rows = kernel(results, isa=isa, tokens=results["tokens"])
+    lengths = sorted({row["length"] for row in rows})
+    header = ["method, ns per token", *[f"T = {length:,}" for length in lengths]]
+    header += ["bytes / token", "of memcpy"]
+    cells = []
+    for method in dict.fromkeys(row["method"] for row in rows):
+        of_method = {row["length"]: row for row in rows if row["method"] == method}
+        longest = of_method[lengths[-1]]
+        cells.append(
+            [
+                method,
+                *[f"{of_method[length]['ns_per_token']:.2f}" for length in lengths],
+                f"{longest['bytes_per_token']:.0f}",
+                f"{100 * longest['of_memcpy']:.1f} %",
+            ]
+        )
+    return table(header, cells)
+
+
+def torch_table(results: Json) -> str:
+    sets = instruction_sets(results)
+    header = [f"{HEADLINE}, ns per token", "eager torch"]
+    header += [cell for isa in sets for cell in (isa, f"torch / {isa}")]
+    cells = []
+    for eager in torch_rows(results, tokens=results["tokens"]):
+        ns = eager["cpu_ns_per_token"]
+        row = [f"T = {eager['length']:,}", f"{ns:.1f}"]
+        for isa in sets:
+            ours = kernel(
+                results, method=HEADLINE, isa=isa, tokens=eager["tokens"], length=eager["length"]
+            )[0]["ns_per_token"]
+            row += [f"{ours:.2f}", f"{ns / ours:.1f} x"]
+        cells.append(row)
+    return table(header, cells)
+
+
+def scaling_rows(results: Json, isa: str) -> list[Json]:
+    rows = kernel(results, method=HEADLINE, isa=isa, length=LONG)
+    return sorted(rows, key=lambda row: int(row["tokens"]))
+
+
+def scaling_table(results: Json) -> str:
+    sets = instruction_sets(results)
+    tokens = [row["tokens"] for row in scaling_rows(results, sets[0])]
+    header = [f"{HEADLINE}, ns per token, T = {LONG:,}", *[f"{n:,} tokens" for n in tokens]]
+    cells = [
+        [isa, *[f"{row['ns_per_token']:.2f}" for row in scaling_rows(results, isa)]] for isa in sets
+    ]
+    return table(header, cells)
+
+
+def wire_table(results: Json) -> str:
+    header = ["Correct over a Unix socket", "tokens", "p50 ms", "echo p50 ms"]
+    header += ["GB/s", "echo GB/s", "echo / Correct"]
+    cells = [
+        [
+            f"{row['sequences']:,} x {row['length']:,}",
+            f"{row['tokens']:,}",
+            f"{1e3 * row['correct_p50_seconds']:.2f}",
+            f"{1e3 * row['echo_p50_seconds']:.2f}",
+            f"{row['correct_GB_per_s']:.2f}",
+            f"{row['echo_GB_per_s']:.2f}",
+            f"{row['echo_min_seconds'] / row['correct_min_seconds']:.2f}",
+        ]
+        for row in results["wire"]["rows"]
+    ]
+    return table(header, cells)
+
+
+def verdict(met: bool) -> str:
+    return "met" if met else "**missed**"
+
+
+def kernel_targets(results: Json) -> list[list[str]]:
+    cells = []
+    for isa in instruction_sets(results):
+        rows = kernel(results, method=HEADLINE, isa=isa, tokens=results["tokens"])
+        worst = max(row["ns_per_token"] for row in rows if row["length"] >= LONG)
+        if isa in KERNEL_TARGETS:
+            limit = KERNEL_TARGETS[isa]
+            cells.append(
+                [
+                    f"kernel, {isa}, T >= {LONG}, ns per token",
+                    f"<= {limit}",
+                    f"{worst:.2f}",
+                    verdict(worst <= limit),
+                ]
+            )
+        ratios = [
+            eager["cpu_ns_per_token"] / row["ns_per_token"]
+            for eager in torch_rows(results, tokens=results["tokens"])
+            for row in rows
+            if row["length"] == eager["length"] and row["length"] >= LONG
+        ]
+        measured = f"{min(ratios):.1f} x" if ratios else "skipped"
+        cells.append(
+            [
+                f"kernel, {isa}, T >= {LONG}, against eager torch on one core",
+                f">= {TORCH_TARGET:.0f} x",
+                measured,
+                verdict(min(ratios) >= TORCH_TARGET) if ratios else "-",
+            ]
+        )
+        times = [row["ns_per_token"] for row in scaling_rows(results, isa)]
+        largest = scaling_rows(results, isa)[-1]["tokens"]
+        spread = max(times) / min(times)
+        cells.append(
+            [
+                f"kernel, {isa}, cost per token from 1e5 to {largest:.1e} tokens, dearest / cheapest",
+                f"<= {SCALING_TARGET}",
+                f"{spread:.2f}",
+                verdict(spread <= SCALING_TARGET),
+            ]
+        )
+    return cells
+
+
+def wire_targets(results: Json) -> list[list[str]]:
+    rows = results["wire"]["rows"]
+    small, large = rows[0], rows[-1]
+    cores = results["machine"]["cores"]
+    share = ECHO_TARGETS[8 if cores >= 8 else 2]
+    echo = large["echo_min_seconds"] / large["correct_min_seconds"]
+    p50 = small["correct_p50_seconds"] / small["echo_p50_seconds"]
+    cells = [
+        [
+            f"remote call, {large['tokens']:,} tokens, echo / Correct on {cores} cores",
+            f">= {share}",
+            f"{echo:.2f}",
+            verdict(echo >= share),
+        ]
+    ]
+    ours = 1e9 * large["correct_min_seconds"] / large["tokens"]
+    for threads in sorted({1, cores}):
+        eager = torch_rows(results, tokens=large["tokens"], threads=threads)
+        ratio = eager[0]["wall_ns_per_token"] / ours if eager else 0.0
+        cells.append(
+            [
+                f"remote call, {large['tokens']:,} tokens, against eager torch in process on {threads} thread{'s' * (threads > 1)}",
+                f">= {IN_PROCESS_TARGET:.0f} x",
+                f"{ratio:.1f} x" if eager else "skipped",
+                verdict(ratio >= IN_PROCESS_TARGET) if eager else "-",
+            ]
+        )
+    cells.append(
+        [
+            f"{small['sequences']} x {small['length']}, p50 of Correct / p50 of echo",
+            f"<= {SMALL_BATCH_TARGET:.0f}",
+            f"{p50:.2f}",
+            verdict(p50 <= SMALL_BATCH_TARGET),
+        ]
+    )
+    return cells
+
+
+def agreement_line(results: Json) -> str:
+    found = results["wire"]["agreement"]
+    if found is None:
+        return "Whether eager torch and the server agree was not checked: no torch."
+    return (
+        f"Eager torch and the server's verl dialect agree on {found['metrics']} metrics of a batch within "
+        f"{found['worst_relative_difference']:.1e} (worst: `{found['worst_metric']}`; torch adds in float32), and keep "
+        f"{found['tokens_kept_differently'] or 'no'} tokens differently."
+    )
+
+
+def markdown(results: Json) -> str:
+    machine = results["machine"]
+    torch = f"torch {results['torch']['torch']}" if results["torch"] else "without torch"
+    parts = [
+        f"{results['date']}, {machine['cpu']}, {machine['cores']} cores, {', '.join(instruction_sets(results))}; "
+        f"commit {results['commit']}; {torch}. memcpy {results['memcpy_GB_per_s']:.1f} GB/s, reading and writing "
+        f"counted. Load average at the start {machine['load']:.1f}.",
+        "### Targets",
+        table(
+            ["what", "target", "measured", "verdict"],
+            kernel_targets(results) + wire_targets(results),
+        ),
+    ]
+    for isa in instruction_sets(results):
+        parts += [f"### Kernels, {isa}", length_table(results, isa)]
+    parts += ["### Size of the batch", scaling_table(results), "### Eager torch"]
+    if results["torch"]:
+        parts += [torch_table(results)]
+    else:
+        parts += ["Skipped: no `.venv-torch`; `.ci/setup torch` makes it (5 GB)."]
+    parts += [agreement_line(results), "### Over the wire", wire_table(results)]
+    return "\n\n".join(parts) + "\n"

@@ -1,0 +1,63 @@
+#include "tests/gpu_check/cases.h"
+
+#include <string>
+
+#include "kernels/methods.h"
+#include "tests/testing/random_rows.h"
+#include "tests/testing/specs.h"
+
+namespace counterweight::kernels {
+namespace {
+
+constexpr int64_t kMaxTokensOfRandomSpecs = 200'000;
+constexpr int kRandomSpecs = 24;
+
+}  // namespace
+
+std::vector<std::vector<int64_t>> CheckShapes(bool quick) {
+  std::vector<std::vector<int64_t>> shapes = {
+      {1},
+      {0},
+      {0, 1, 0, 31, 32, 33, 0, 255, 256, 257, 0},
+      {4095, 4096, 4097, 8192, 8193, 1},
+      {70'000, 3, 0, 20'000},
+      std::vector<int64_t>(257, 100),
+  };
+  if (quick) return shapes;
+  shapes.push_back({1'000'000});
+  shapes.emplace_back(100'000, 20);
+  shapes.emplace_back(512, 4096);
+  return shapes;
+}
+
+std::vector<CheckCase> CheckCases(const std::vector<int64_t>& lengths,
+                                  uint64_t round) {
+  Random random(round * 1000 + lengths.size());
+  // From healthy to collapsed runs.
+  const double spreads[] = {1e-4, 0.02, 0.3, 2.0};
+  const double spread = spreads[round % 4];
+  const Layout layout{.dtype = static_cast<DType>(round % 3)};
+  RowShape shape{.spread = spread};
+  const OwnedBatch clean(RandomRows(random, lengths, shape), layout);
+  shape.non_finite = 0.01;
+  const OwnedBatch spoilt(RandomRows(random, lengths, shape), layout);
+  std::vector<CheckCase> cases;
+  for (const Method& method : Methods()) {
+    std::vector<SpecViolation> violations;
+    CorrectionSpec spec = MakeSpec(method, {}, &violations);
+    cases.push_back({std::string(method.name), spec, clean});
+    spec.weight.normalize = spec.weight.level != Level::kNone;
+    spec.probability_metrics = true;
+    cases.push_back({std::string(method.name) + "+", spec, clean});
+  }
+  if (clean.num_positions() > kMaxTokensOfRandomSpecs) return cases;
+  for (int i = 0; i < kRandomSpecs; ++i) {
+    CorrectionSpec spec = RandomSpec(random, spread);
+    spec.non_finite =
+        i % 2 == 0 ? NonFinitePolicy::kDrop : NonFinitePolicy::kNeutralize;
+    cases.push_back({ToString(spec), spec, spoilt});
+  }
+  return cases;
+}
+
+}  // namespace counterweight::kernels

@@ -1,0 +1,31 @@
+// What gpu_check runs: every method and many random specs, over shapes that hit
+// every edge of the walk.
+#ifndef COUNTERWEIGHT_TESTS_GPU_CHECK_CASES_H_
+#define COUNTERWEIGHT_TESTS_GPU_CHECK_CASES_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "kernels/spec.h"
+#include "tests/testing/batch_builder.h"
+
+namespace counterweight::kernels {
+
+struct CheckCase {
+  std::string name;
+  CorrectionSpec spec;
+  OwnedBatch batch;
+};
+
+// Lengths of the rows of each shape: one token to a million, empty rows, many
+// rows. `quick` leaves out the largest.
+std::vector<std::vector<int64_t>> CheckShapes(bool quick);
+
+// All specs of round `round` for one shape; fixed seeds.
+std::vector<CheckCase> CheckCases(const std::vector<int64_t>& lengths,
+                                  uint64_t round);
+
+}  // namespace counterweight::kernels
+
+#endif  // COUNTERWEIGHT_TESTS_GPU_CHECK_CASES_H_
