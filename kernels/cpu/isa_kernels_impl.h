@@ -97,17 +97,27 @@ void walk_short_row(const Job& job, int64_t row, Scratch& s, RowRecord* out) {
     return bases + i * plan.num_prefixes;
   };
   uint32_t reasons = 0;
-  if (plan.streams) {
+  const int passes = segments > 1 ? plan.passes : plan.single_segment_passes;
+  // One pass is enough if outputs depend on no sum, and also, for all but row
+  // weights, if it turns out that no rule fires on the row: the common case.
+  const bool guesses = passes == 1 && plan.num_prefixes == 0 &&
+                       !IsSequenceLevel(plan.weight.spec.level);
+  if (plan.streams || guesses) {
     for (int64_t i = 0; i < segments; ++i) {
       reasons |= walk_both(job, span(i), &s, &s.segments[i]);
     }
-    settle_row(plan, s.segments, segments, bases, &s, out);
+    const RowState state =
+        settle_row(plan, s.segments, segments, bases, &s, out);
+    if (state.fired != 0) {
+      reasons = 0;
+      for (int64_t i = 0; i < segments; ++i) {
+        reasons |= walk_outputs(job, span(i), state, nullptr, &s);
+      }
+    }
   } else {
     for (int64_t i = 0; i < segments * plan.num_prefixes; ++i) {
       bases[i] = PrefixBase{0.0, 0.0};
     }
-    const int passes =
-        segments > 1 ? plan.passes : plan.single_segment_passes;
     RowState state{0, 0.0f};
     for (int pass = 0; pass < passes; ++pass) {
       for (int64_t i = 0; i < segments; ++i) {

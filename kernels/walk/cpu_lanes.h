@@ -91,28 +91,26 @@ struct CpuLanes {
       __builtin_memcpy(padded, source, static_cast<size_t>(count * size));
       source = padded;
     }
-    const float* m = &mask.at[0][0];
-    float* to = &out.at[0][0];
     switch (tensor.dtype) {
       case DType::kF32:
-        COUNTERWEIGHT_IVDEP
-        for (int i = 0; i < whole; ++i) {
-          to[i] = select(m[i] != 0.0f, element<float>(source, i), 0.0f);
-        }
+        for_each_position<kWidth>(steps(count), [&](int k, int i) {
+          const float x = element<float>(source, k * kLanes + i);
+          out.at[k][i] = select(mask.at[k][i] != 0.0f, x, 0.0f);
+        });
         break;
       case DType::kBF16:
-        COUNTERWEIGHT_IVDEP
-        for (int i = 0; i < whole; ++i) {
-          const float x = from_bf16(element<uint16_t>(source, i));
-          to[i] = select(m[i] != 0.0f, x, 0.0f);
-        }
+        for_each_position<kWidth>(steps(count), [&](int k, int i) {
+          const float x =
+              from_bf16(element<uint16_t>(source, k * kLanes + i));
+          out.at[k][i] = select(mask.at[k][i] != 0.0f, x, 0.0f);
+        });
         break;
       case DType::kF16:
-        COUNTERWEIGHT_IVDEP
-        for (int i = 0; i < whole; ++i) {
-          const float x = from_f16(element<uint16_t>(source, i));
-          to[i] = select(m[i] != 0.0f, x, 0.0f);
-        }
+        for_each_position<kWidth>(steps(count), [&](int k, int i) {
+          const float x =
+              from_f16(element<uint16_t>(source, k * kLanes + i));
+          out.at[k][i] = select(mask.at[k][i] != 0.0f, x, 0.0f);
+        });
         break;
     }
   }
@@ -128,9 +126,9 @@ struct CpuLanes {
       __builtin_memcpy(padded, source, static_cast<size_t>(count));
       source = padded;
     }
-    float* to = &out.at[0][0];
-    COUNTERWEIGHT_IVDEP
-    for (int i = 0; i < whole; ++i) to[i] = source[i] != 0 ? 1.0f : 0.0f;
+    for_each_position<kWidth>(steps(count), [&](int k, int i) {
+      out.at[k][i] = source[k * kLanes + i] != 0 ? 1.0f : 0.0f;
+    });
   }
 
   template <class From, class To>

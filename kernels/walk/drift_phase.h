@@ -39,26 +39,28 @@ struct DriftPhase {
     const Tile<kWidth>& expm1 = s.expm1[source];
     const Tile<kWidth>& k3s = s.k3[source];
     const ClampTerms safety = plan.safety;
-    const int columns[] = {kColumnTokens, kColumnDenominator,
-                           kColumnAbs,    kColumnK2,
-                           kColumnK3,     kColumnExcess,
+    const int columns[] = {kColumnDenominator, kColumnAbs,    kColumnK2,
+                           kColumnK3,          kColumnExcess,
                            kColumnExcessSquared};
     const Vec clamp = splat(safety.clamp);
     const Vec highest = splat(safety.expm1_high);
     const Vec lowest = splat(safety.expm1_low);
     acc.add(columns, s.steps,
-            [&](int k, int g, Vec (&block)[7]) COUNTERWEIGHT_INLINE_LAMBDA {
+            [&](int k, int g, Vec (&block)[6]) COUNTERWEIGHT_INLINE_LAMBDA {
               const Vec l = log_ratio.vec(k, g);
               const Vec capped = l > clamp ? highest : expm1.vec(k, g);
               const Vec u = l < -clamp ? lowest : capped;
-              block[0] += s.mask.vec(k, g);
-              block[1] += den.vec(k, g);
-              block[2] += absolute(l);
-              block[3] += 0.5f * (l * l);
-              block[4] += k3s.vec(k, g);
-              block[5] += u;
-              block[6] += u * u;
+              block[0] += den.vec(k, g);
+              block[1] += absolute(l);
+              block[2] += 0.5f * (l * l);
+              block[3] += k3s.vec(k, g);
+              block[4] += u;
+              block[5] += u * u;
             });
+    acc.count_each(kColumnTokens, s.steps,
+                   [&](int k, int g) COUNTERWEIGHT_INLINE_LAMBDA {
+                     return s.mask.vec(k, g);
+                   });
   }
 
   // Half of the edges at a time: all would not fit into 16 vector registers.
@@ -72,14 +74,15 @@ struct DriftPhase {
       columns[e] = kColumnHistogram + kFirst + e;
       edges[e] = plan.histogram_edges[kFirst + e];
     }
-    acc.add(columns, s.steps,
-            [&](int k, int g, Vec (&block)[kHalf]) COUNTERWEIGHT_INLINE_LAMBDA {
-              const Vec m = s.mask.vec(k, g);
-              const Vec x = l.vec(k, g);
-              for (int e = 0; e < kHalf; ++e) {
-                block[e] += x <= edges[e] ? m : Vec{};
-              }
-            });
+    acc.count(columns, s.steps,
+              [&](int k, int g, Vec (&block)[kHalf])
+                  COUNTERWEIGHT_INLINE_LAMBDA {
+                    const Vec m = s.mask.vec(k, g);
+                    const Vec x = l.vec(k, g);
+                    for (int e = 0; e < kHalf; ++e) {
+                      block[e] += x <= edges[e] ? m : Vec{};
+                    }
+                  });
   }
 
   // p - q = q u where u = p / q - 1 is small: no cancellation.

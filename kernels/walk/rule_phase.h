@@ -17,28 +17,57 @@ struct RulePhase {
   using State = TileState<Lanes>;
   using Acc = Accumulators<Lanes>;
 
+  // explains: reason bits are wanted.
   COUNTERWEIGHT_HD static void run(const Plan& plan, int r, uint32_t row_fired,
-                                   State& s, Acc& acc) {
+                                   bool explains, State& s, Acc& acc) {
     const RulePlan& rule = plan.rules[r];
     const bool sequential =
         plan.spec.evaluation == Evaluation::kSequential;
     const Tile<kWidth>& seen = sequential ? s.left : s.mask;
-    if (kStats || !rule.is_sequence) evaluate(rule, s);
     if (rule.is_sequence) {
-      if (kStats) add_sequence_sums(rule, r, s, seen, acc);
-      const bool applies = kOutput || rule.hits_in_statistics;
-      fire_row(rule, applies && (row_fired >> r & 1u) != 0, s, seen);
-    } else {
-      if (rule.prefix >= 0) {
-        outside_prefix(rule, s, seen, acc.carry[rule.prefix]);
-        if (kStats) add_prefix_aggregate(rule, r, s, seen, acc);
-      } else {
-        outside_token(rule, s);
+      if (kStats) {
+        evaluate(rule, s);
+        add_sequence_sums(rule, r, s, seen, sequential, acc);
       }
-      fire_tokens(rule, s, seen);
-      if (kStats) add_token_sums(rule, r, s, seen, acc);
+      const bool applies = kOutput || rule.hits_in_statistics;
+      if (!applies || (row_fired >> r & 1u) == 0) return;
+      fire_row(s, seen);
+    } else if (rule.prefix >= 0) {
+      evaluate(rule, s);
+      outside_prefix(rule, s, seen, acc.carry[rule.prefix]);
+      if (kStats) {
+        add_prefix_aggregate(rule, r, s, seen, acc);
+        add_token_sums(rule, r, s, seen, sequential, acc);
+      }
+      fire_tokens(s, seen);
+    } else {
+      evaluate(rule, s);
+      outside_token(rule, s);
+      if (kStats) add_token_sums(rule, r, s, seen, sequential, acc);
+      fire_tokens(s, seen);
     }
-    apply(rule, r, s);
+    keep_where_condition_holds(rule, s);
+    if (kStats && !rule.is_sequence) {
+      acc.count_each(RuleColumnIndex(r, kRuleFired), s.steps,
+                     [&](int k, int g) COUNTERWEIGHT_INLINE_LAMBDA {
+                       return s.fired.vec(k, g);
+                     });
+    }
+    apply(rule, r, explains, s);
+  }
+
+  // Once per segment: a rule that saw the mask of all saw what was counted
+  // already.
+  COUNTERWEIGHT_HD static void finish(const Plan& plan, Acc& acc) {
+    if constexpr (!kStats) return;
+    if (plan.spec.evaluation == Evaluation::kSequential) return;
+    for (int r = 0; r < plan.spec.num_rules; ++r) {
+      const RulePlan& rule = plan.rules[r];
+      acc.counts[RuleColumnIndex(r, kRuleSeen)] = acc.counts[kColumnTokens];
+      if (rule.is_sequence && !rule.is_conditional) {
+        acc.counts[RuleColumnIndex(r, kRuleFired)] = acc.counts[kColumnTokens];
+      }
+    }
   }
 
  private:
@@ -139,22 +168,18 @@ struct RulePhase {
 
   static constexpr int kAdvantages = static_cast<int>(InputRole::kAdvantages);
 
-  COUNTERWEIGHT_HD static void fire_tokens(const RulePlan& rule, State& s,
+  COUNTERWEIGHT_HD static void fire_tokens(State& s,
                                            const Tile<kWidth>& seen) {
     for_each_position<kWidth>(s.steps, [&](int k, int i) {
       const float outside = s.high.at[k][i] + s.low.at[k][i];
       s.fired.at[k][i] = outside * seen.at[k][i];
     });
-    keep_where_condition_holds(rule, s);
   }
 
-  COUNTERWEIGHT_HD static void fire_row(const RulePlan& rule, bool fires,
-                                        State& s, const Tile<kWidth>& seen) {
-    const float hit = fires ? 1.0f : 0.0f;
+  COUNTERWEIGHT_HD static void fire_row(State& s, const Tile<kWidth>& seen) {
     for_each_position<kWidth>(s.steps, [&](int k, int i) {
-      s.fired.at[k][i] = hit * seen.at[k][i];
+      s.fired.at[k][i] = seen.at[k][i];
     });
-    if (fires) keep_where_condition_holds(rule, s);
   }
 
   COUNTERWEIGHT_HD static void keep_where_condition_holds(const RulePlan& rule,
@@ -169,20 +194,14 @@ struct RulePhase {
   COUNTERWEIGHT_HD static void add_token_sums(const RulePlan& rule, int r,
                                               const State& s,
                                               const Tile<kWidth>& seen,
-                                              Acc& acc) {
-    const auto lower = static_cast<float>(rule.clamped_lower);
-    const auto upper = static_cast<float>(rule.clamped_upper);
+                                              bool sequential, Acc& acc) {
+    const Vec lowest = splat(static_cast<float>(rule.clamped_lower));
+    const Vec highest = splat(static_cast<float>(rule.clamped_upper));
     const int columns[] = {RuleColumnIndex(r, kRuleSum),
                            RuleColumnIndex(r, kRuleClamped),
-                           RuleColumnIndex(r, kRuleClampedSquared),
-                           RuleColumnIndex(r, kRuleSeen),
-                           RuleColumnIndex(r, kRuleHigh),
-                           RuleColumnIndex(r, kRuleLow),
-                           RuleColumnIndex(r, kRuleFired)};
-    const Vec highest = splat(upper);
-    const Vec lowest = splat(lower);
+                           RuleColumnIndex(r, kRuleClampedSquared)};
     acc.add(columns, s.steps,
-            [&](int k, int g, Vec (&block)[7]) COUNTERWEIGHT_INLINE_LAMBDA {
+            [&](int k, int g, Vec (&block)[3]) COUNTERWEIGHT_INLINE_LAMBDA {
               const Vec m = seen.vec(k, g);
               const Vec x = m != 0.0f ? s.statistic.vec(k, g) : Vec{};
               const Vec capped = x > highest ? highest : x;
@@ -191,31 +210,40 @@ struct RulePhase {
               block[0] += x;
               block[1] += y;
               block[2] += y * y;
-              block[3] += m;
-              block[4] += s.high.vec(k, g) * m;
-              block[5] += s.low.vec(k, g) * m;
-              block[6] += s.fired.vec(k, g);
             });
+    const int counts[] = {RuleColumnIndex(r, kRuleHigh),
+                          RuleColumnIndex(r, kRuleLow)};
+    acc.count(counts, s.steps,
+              [&](int k, int g, Vec (&block)[2]) COUNTERWEIGHT_INLINE_LAMBDA {
+                const Vec m = seen.vec(k, g);
+                block[0] += s.high.vec(k, g) * m;
+                block[1] += s.low.vec(k, g) * m;
+              });
+    if (sequential) {
+      acc.count_each(RuleColumnIndex(r, kRuleSeen), s.steps,
+                     [&](int k, int g) COUNTERWEIGHT_INLINE_LAMBDA {
+                       return seen.vec(k, g);
+                     });
+    }
     acc.extend(kExtremumRules + r, s.steps, s.statistic, seen);
   }
 
   COUNTERWEIGHT_HD static void add_sequence_sums(const RulePlan& rule, int r,
                                                  const State& s,
                                                  const Tile<kWidth>& seen,
-                                                 Acc& acc) {
-    acc.add_each(RuleColumnIndex(r, kRuleSeen), s.steps,
-                 [&](int k, int g) COUNTERWEIGHT_INLINE_LAMBDA {
-                   return seen.vec(k, g);
-                 });
-    const bool always = !rule.is_conditional;
+                                                 bool sequential, Acc& acc) {
+    if (sequential) {
+      const int columns[] = {RuleColumnIndex(r, kRuleSeen),
+                             RuleColumnIndex(r, kRuleFired)};
+      acc.count(columns, s.steps,
+              [&](int k, int g, Vec (&block)[2]) COUNTERWEIGHT_INLINE_LAMBDA {
+                block[0] += seen.vec(k, g);
+                block[1] += rule.is_conditional ? Vec{} : seen.vec(k, g);
+              });
+    }
     const Tile<kWidth>& advantages = s.input[kAdvantages];
-    if (always) {
-      acc.add_each(RuleColumnIndex(r, kRuleFired), s.steps,
-                   [&](int k, int g) COUNTERWEIGHT_INLINE_LAMBDA {
-                     return seen.vec(k, g);
-                   });
-    } else {
-      acc.add_each(RuleColumnIndex(r, kRuleFired), s.steps,
+    if (rule.is_conditional) {
+      acc.count_each(RuleColumnIndex(r, kRuleFired), s.steps,
                    [&](int k, int g) COUNTERWEIGHT_INLINE_LAMBDA {
                      return advantages.vec(k, g) < 0.0f ? seen.vec(k, g)
                                                         : Vec{};
@@ -239,7 +267,7 @@ struct RulePhase {
     if (rule.rule.aggregation == Aggregation::kAll) {
       const int columns[] = {RuleColumnIndex(r, kRuleHigh),
                              RuleColumnIndex(r, kRuleLow)};
-      acc.add(columns, s.steps,
+      acc.count(columns, s.steps,
               [&](int k, int g, Vec (&block)[2]) COUNTERWEIGHT_INLINE_LAMBDA {
                 const Vec x = s.statistic.vec(k, g);
                 const Vec m = seen.vec(k, g);
@@ -249,7 +277,8 @@ struct RulePhase {
     }
   }
 
-  COUNTERWEIGHT_HD static void apply(const RulePlan& rule, int r, State& s) {
+  COUNTERWEIGHT_HD static void apply(const RulePlan& rule, int r,
+                                     bool explains, State& s) {
     const bool drops = rule.rule.effect == Effect::kDrop;
     Tile<kWidth>& left = s.left;
     Tile<kWidth>& zeroed = s.zeroed;
@@ -264,7 +293,7 @@ struct RulePhase {
         zeroed.at[k][i] = s.fired.at[k][i] != 0.0f ? 1.0f : before;
       });
     }
-    if (!kOutput) return;
+    if (!explains) return;
     const uint32_t bit = uint32_t{1} << r;
     for_each_position<kWidth>(s.steps, [&](int k, int i) {
       s.reasons.at[k][i] |= s.fired.at[k][i] != 0.0f ? bit : 0u;

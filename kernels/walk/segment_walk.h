@@ -21,8 +21,8 @@ struct SegmentTask {
 };
 
 // kStats: fills `acc`, which the caller has cleared. kOutput: writes `outputs`
-// and leaves the segment's reasons in acc.reasons. Both at once only if
-// plan.streams.
+// and leaves the segment's reasons in acc.reasons. Both at once where outputs
+// depend on no sum (plan.streams), or as a guess that no sequence rule fires.
 template <class Lanes, bool kStats, bool kOutput>
 COUNTERWEIGHT_HD void walk_segment(const Plan& plan, const Batch& batch,
                                    const SegmentTask& task,
@@ -31,6 +31,9 @@ COUNTERWEIGHT_HD void walk_segment(const Plan& plan, const Batch& batch,
                                    Accumulators<Lanes>& acc) {
   constexpr int kWidth = Lanes::kWidth;
   using Weights = WeightPhase<Lanes, kStats>;
+  const bool explains =
+      kOutput && (outputs.token_reasons != nullptr ||
+                  outputs.sequence_reasons != nullptr);
   for (int p = 0; p < plan.num_prefixes; ++p) {
     acc.carry[p] = task.bases != nullptr ? task.bases[p] : PrefixBase{0.0, 0.0};
   }
@@ -43,13 +46,16 @@ COUNTERWEIGHT_HD void walk_segment(const Plan& plan, const Batch& batch,
                                    ? task.end - begin
                                    : kTilePositions);
     s.steps = Lanes::steps(s.count);
-    for_each_position<kWidth>(s.steps,
-                              [&](int k, int i) { s.reasons.at[k][i] = 0; });
+    if (explains) {
+      for_each_position<kWidth>(s.steps,
+                                [&](int k, int i) { s.reasons.at[k][i] = 0; });
+    }
     RatioPhase<Lanes>::run(plan, batch, s, acc);
     if (kStats) DriftPhase<Lanes>::run(plan, s, acc);
     for (int r = 0; r < plan.spec.num_rules; ++r) {
       if (r == plan.weight.spec.after_rule) Weights::aggregate(plan, s, acc);
-      RulePhase<Lanes, kStats, kOutput>::run(plan, r, task.row.fired, s, acc);
+      RulePhase<Lanes, kStats, kOutput>::run(plan, r, task.row.fired, explains,
+                                             s, acc);
     }
     if (plan.spec.num_rules == plan.weight.spec.after_rule) {
       Weights::aggregate(plan, s, acc);
@@ -72,6 +78,7 @@ COUNTERWEIGHT_HD void walk_segment(const Plan& plan, const Batch& batch,
     if (outputs.keep_mask != nullptr) {
       Lanes::store(s.left, begin, s.count, outputs.keep_mask);
     }
+    if (!explains) continue;
     for_each_position<kWidth>(s.steps, [&](int k, int i) {
       acc.reasons.at[i] |= s.reasons.at[k][i];
     });
@@ -79,6 +86,7 @@ COUNTERWEIGHT_HD void walk_segment(const Plan& plan, const Batch& batch,
       Lanes::store(s.reasons, begin, s.count, outputs.token_reasons);
     }
   }
+  RulePhase<Lanes, kStats, kOutput>::finish(plan, acc);
 }
 
 }  // namespace COUNTERWEIGHT_ISA

@@ -64,6 +64,10 @@ COUNTERWEIGHT_HD void store(V v, void* to) {
 template <int W>
 struct alignas(64) Tile {
   float at[kSteps][W];
+#ifndef __CUDACC__
+  // Tiles of 1 KB in a row would share cache sets and low address bits.
+  float padding[16];
+#endif
 
   // Lanes [g * kVecLanes, (g + 1) * kVecLanes) of step k.
   COUNTERWEIGHT_HD Vec vec(int k, int g) const {

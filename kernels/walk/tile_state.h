@@ -50,7 +50,9 @@ template <class Lanes>
 struct Accumulators {
   static constexpr int kWidth = Lanes::kWidth;
 
+  // By column: counts of those that IsCount(), sums of the others.
   LaneValues<kWidth, double> sums[kMaxTokenColumns];
+  LaneValues<kWidth, float> counts[kMaxTokenColumns];
   LaneValues<kWidth, float> low[kMaxTokenExtrema];
   LaneValues<kWidth, float> high[kMaxTokenExtrema];
   LaneValues<kWidth, uint32_t> reasons;
@@ -60,7 +62,11 @@ struct Accumulators {
 
   COUNTERWEIGHT_HD void clear(const Plan& plan) {
     for (int c = 0; c < plan.token_columns; ++c) {
-      for_each_lane<kWidth>([&](int i) { sums[c].at[i] = 0.0; });
+      if (IsCount(c)) {
+        for_each_lane<kWidth>([&](int i) { counts[c].at[i] = 0.0f; });
+      } else {
+        for_each_lane<kWidth>([&](int i) { sums[c].at[i] = 0.0; });
+      }
     }
     for (int e = 0; e < plan.token_extrema; ++e) {
       for_each_lane<kWidth>([&](int i) {
@@ -99,6 +105,29 @@ struct Accumulators {
             COUNTERWEIGHT_INLINE_LAMBDA { block[0] += x(k, g); });
   }
 
+  // Adds to N columns of counts: f(step, group, block) adds 0 or 1 for each lane.
+  template <int N, class F>
+  COUNTERWEIGHT_HD void count(const int (&columns)[N], int steps, F f) {
+    for (int g = 0; g < kWidth / kVecLanes; ++g) {
+      Vec block[N];
+      for (int c = 0; c < N; ++c) {
+        block[c] = load<Vec>(&counts[columns[c]].at[g * kVecLanes]);
+      }
+      for (int k = 0; k < steps; ++k) f(k, g, block);
+      for (int c = 0; c < N; ++c) {
+        store(block[c], &counts[columns[c]].at[g * kVecLanes]);
+      }
+    }
+  }
+
+  template <class F>
+  COUNTERWEIGHT_HD void count_each(int column, int steps, F x) {
+    const int columns[] = {column};
+    count(columns, steps,
+          [&](int k, int g, Vec (&block)[1])
+              COUNTERWEIGHT_INLINE_LAMBDA { block[0] += x(k, g); });
+  }
+
   // Every addend x(step, half group) in float64 by itself.
   template <class F>
   COUNTERWEIGHT_HD void add_exact(int column, int steps, F x) {
@@ -121,9 +150,9 @@ struct Accumulators {
       Vec highest = load<Vec>(most);
       for (int k = 0; k < steps; ++k) {
         const Vec value = x.vec(k, g);
-        const auto counts = seen.vec(k, g) != 0.0f;
-        const Vec below = counts ? value : infinity;
-        const Vec above = counts ? value : -infinity;
+        const auto takes = seen.vec(k, g) != 0.0f;
+        const Vec below = takes ? value : infinity;
+        const Vec above = takes ? value : -infinity;
         lowest = below < lowest ? below : lowest;
         highest = above > highest ? above : highest;
       }
@@ -135,6 +164,11 @@ struct Accumulators {
   COUNTERWEIGHT_HD void fold_lanes(const Plan& plan, SegmentRecord& record) {
     const bool writes = Lanes::writes();
     for (int c = 0; c < plan.token_columns; ++c) {
+      if (IsCount(c)) {
+        for_each_lane<kWidth>([&](int i) {
+          sums[c].at[i] = static_cast<double>(counts[c].at[i]);
+        });
+      }
       const double sum = Lanes::fold_sum(sums[c]);
       if (writes) record.sums[c] = sum;
     }

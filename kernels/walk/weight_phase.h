@@ -44,7 +44,7 @@ struct WeightPhase {
                     const WideVec l = exact(weight, s, k, h);
                     return s.left.wide(k, h) != 0.0 ? l : WideVec{};
                   });
-    acc.add_each(kColumnWeightSeen, s.steps,
+    acc.count_each(kColumnWeightSeen, s.steps,
                  [&](int k, int g) COUNTERWEIGHT_INLINE_LAMBDA {
                    return s.left.vec(k, g);
                  });
@@ -63,7 +63,7 @@ struct WeightPhase {
     const bool by_token = weight.spec.level == Level::kToken ||
                           weight.spec.level == Level::kPrefix;
     const int columns[] = {kColumnKept, kColumnZeroWeight};
-    acc.add(columns, s.steps,
+    acc.count(columns, s.steps,
             [&](int k, int g, Vec (&block)[2]) COUNTERWEIGHT_INLINE_LAMBDA {
               const Vec m = s.mask.vec(k, g);
               const Vec hit = s.zeroed.vec(k, g) != 0.0f ? m : Vec{};
@@ -134,11 +134,9 @@ struct WeightPhase {
                            kColumnWeightSquared,
                            kColumnWeightExcess,
                            kColumnWeightExcessSquared,
-                           kColumnRawExcess,
-                           kColumnWeightHigh,
-                           kColumnWeightLow};
+                           kColumnRawExcess};
     acc.add(columns, s.steps,
-            [&](int k, int g, Vec (&block)[7]) COUNTERWEIGHT_INLINE_LAMBDA {
+            [&](int k, int g, Vec (&block)[5]) COUNTERWEIGHT_INLINE_LAMBDA {
               const Vec m = s.mask.vec(k, g);
               const auto counts = m != 0.0f;
               const WeightVec raw = raw_of(k, g);
@@ -151,9 +149,15 @@ struct WeightPhase {
               block[2] += v;
               block[3] += v * v;
               block[4] += counts ? raw.excess : Vec{};
-              block[5] += raw.weight > weight.upper ? m : Vec{};
-              block[6] += raw.weight < weight.low_threshold ? m : Vec{};
             });
+    const int counts[] = {kColumnWeightHigh, kColumnWeightLow};
+    acc.count(counts, s.steps,
+              [&](int k, int g, Vec (&block)[2]) COUNTERWEIGHT_INLINE_LAMBDA {
+                const Vec m = s.mask.vec(k, g);
+                const Vec raw = raw_of(k, g).weight;
+                block[0] += raw > weight.upper ? m : Vec{};
+                block[1] += raw < weight.low_threshold ? m : Vec{};
+              });
     acc.extend(kExtremumWeight, s.steps, s.weight, s.mask);
     acc.extend(kExtremumRawLog, s.steps, l, s.mask);
   }

@@ -1,4 +1,5 @@
 // What a server answers beside Correct.
+#include <algorithm>
 #include <set>
 #include <string>
 #include <vector>
