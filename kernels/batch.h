@@ -10,8 +10,8 @@ enum class DType : uint8_t { kF32, kBF16, kF16 };
 
 constexpr int64_t SizeOf(DType dtype) { return dtype == DType::kF32 ? 4 : 2; }
 
-// [num_positions] little-endian elements of any alignment; data may be null: the
-// tensor was not sent.
+// [num_positions] little-endian elements of any alignment; data may be null:
+// the tensor was not sent.
 struct TensorView {
   const void* data = nullptr;
   DType dtype = DType::kF32;

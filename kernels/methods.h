@@ -37,8 +37,8 @@ const std::vector<Method>& Methods();
 // Null if there is none of that name.
 const Method* FindMethod(std::string_view name);
 
-// The row's spec with `overrides` by parameter name. Unknown names and NaN go to
-// *violations, field "parameters[name]".
+// The row's spec with `overrides` by parameter name. Unknown names and NaN go
+// to *violations, field "parameters[name]".
 CorrectionSpec MakeSpec(const Method& method,
                         const std::map<std::string, double>& overrides,
                         std::vector<SpecViolation>* violations);

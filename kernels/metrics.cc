@@ -109,21 +109,20 @@ DriftSummary Summarize(const BatchSums& sums) {
   summary.log_ratio_std = Deviation(drift.log_ratio, 2.0 * drift.k2, n);
   summary.weight_mean = WeightMean(sums);
   const double direct = Ratio(weight.weight, n);
-  summary.weight_std =
-      direct < 0.5 ? Deviation(weight.weight, weight.weight_squared, n)
-                   : Deviation(weight.excess, weight.excess_squared, n);
+  summary.weight_std = direct < 0.5
+                           ? Deviation(weight.weight, weight.weight_squared, n)
+                           : Deviation(weight.excess, weight.excess_squared, n);
   summary.weight_max = weight.range.max;
   summary.effective_sample_size =
       direct * direct / Ratio(weight.weight_squared, n);
   summary.clipped_high = Fraction(weight.tokens_high, n);
-  summary.clipped_low =
-      Fraction(weight.tokens_outside - weight.tokens_high, n);
+  summary.clipped_low = Fraction(weight.tokens_outside - weight.tokens_high, n);
   return summary;
 }
 
-std::map<std::string, double> Metrics(const CorrectionSpec& spec,
-                                      const std::vector<std::string>& rule_names,
-                                      const BatchSums& sums) {
+std::map<std::string, double> Metrics(
+    const CorrectionSpec& spec, const std::vector<std::string>& rule_names,
+    const BatchSums& sums) {
   const DriftSummary summary = Summarize(sums);
   MetricMap metrics;
   metrics["tokens"] = static_cast<double>(sums.tokens);

@@ -1,8 +1,8 @@
-// What a batch adds up to: one set of sums from which every system's metrics are
-// made. PODs. Sums over nothing are 0, minima +infinity, maxima -infinity.
+// What a batch adds up to: one set of sums from which every system's metrics
+// are made. PODs. Sums over nothing are 0, minima +infinity, maxima -infinity.
 //
-// m = response_mask (after the non-finite policy DROP), n_i = tokens of row i in
-// m, V = rows with n_i > 0, l = log ratio of the spec's drift source.
+// m = response_mask (after the non-finite policy DROP), n_i = tokens of row i
+// in m, V = rows with n_i > 0, l = log ratio of the spec's drift source.
 #ifndef COUNTERWEIGHT_KERNELS_SUMS_H_
 #define COUNTERWEIGHT_KERNELS_SUMS_H_
 
@@ -15,8 +15,8 @@ namespace counterweight::kernels {
 // The clamp that verl, SkyRL and others put on log ratios before exp, nats.
 inline constexpr double kSafetyClamp = 20.0;
 
-// Upper edges of the histogram buckets of log ratios, inclusive; one more bucket
-// has no upper edge.
+// Upper edges of the histogram buckets of log ratios, inclusive; one more
+// bucket has no upper edge.
 inline constexpr int kNumHistogramEdges = 10;
 inline constexpr float kHistogramEdges[kNumHistogramEdges] = {
     -1.0f, -0.3f, -0.1f, -0.03f, -0.01f, 0.01f, 0.03f, 0.1f, 0.3f, 1.0f};
@@ -30,33 +30,33 @@ struct Extrema {
 struct ProbabilitySums {
   double abs_difference;      // sum |p - q|
   double squared_difference;  // sum (p - q)^2
-  double max_difference;      // max |p - q|
+  double max_difference;      // max |p - q|, 0 over nothing
   double p, q, p_squared, q_squared, p_q;
 };
 
 struct DriftSums {
   // Tokens.
-  double log_ratio;          // sum l, each addend exact in float64
-  double abs_log_ratio;      // sum |l|
-  double k2;                 // sum l^2 / 2
-  double k3;                 // sum exp(l) - 1 - l, unclamped
-  double excess;             // sum u, u = exp(clamp(l, 20)) - 1
-  double excess_squared;     // sum u^2
-  Extrema log_ratio_range;   // of l
+  double log_ratio;         // sum l, each addend exact in float64
+  double abs_log_ratio;     // sum |l|
+  double k2;                // sum l^2 / 2
+  double k3;                // sum exp(l) - 1 - l, unclamped
+  double excess;            // sum u, u = exp(clamp(l, 20)) - 1
+  double excess_squared;    // sum u^2
+  Extrema log_ratio_range;  // of l
   int64_t histogram[kNumHistogramEdges + 1];  // tokens by l
 
   // Rows of V. a_i = mean of numerator log-probs, b_i of denominator ones,
   // s_i = sum l, e_i = -s_i / n_i = log(PPL ratio).
-  double numerator_log_ppl;    // sum -a_i
-  double numerator_ppl;        // sum exp(-a_i)
-  double denominator_log_ppl;  // sum -b_i
-  double denominator_ppl;      // sum exp(-b_i)
+  double numerator_log_ppl;       // sum -a_i
+  double numerator_ppl;           // sum exp(-a_i)
+  double denominator_log_ppl;     // sum -b_i
+  double denominator_ppl;         // sum exp(-b_i)
   double log_ppl_difference;      // sum e_i
   double abs_log_ppl_difference;  // sum |e_i|
   Extrema log_ppl_difference_range;
-  double ppl_ratio_excess;        // sum exp(e_i) - 1
-  double chi2_sequence;           // sum exp(2 clamp(s_i, 20)) - 1
-  Extrema sequence_log_ratio_range;           // of s_i
+  double ppl_ratio_excess;           // sum exp(e_i) - 1
+  double chi2_sequence;              // sum exp(2 clamp(s_i, 20)) - 1
+  Extrema sequence_log_ratio_range;  // of s_i
   int64_t sequence_histogram[kNumHistogramEdges + 1];  // rows by s_i / n_i
 
   ProbabilitySums probability;  // zero unless CorrectionSpec asks for it
@@ -68,18 +68,19 @@ struct DriftSums {
 struct WeightSums {
   double weight;          // sum over tokens of w
   double weight_squared;  // sum over tokens of w^2
-  double excess;          // sum over tokens of w - 1, accurate where w is near 1
+  double excess;  // sum over tokens of w - 1, accurate where w is near 1
   double excess_squared;  // sum over tokens of (w - 1)^2
   Extrema range;          // of w over tokens
-  Extrema raw_log_range;  // of the aggregated log ratio, unclamped: tokens for
-                          // TOKEN and PREFIX, rows of V else
-  int64_t tokens_high;    // raw > upper
-  int64_t tokens_low;     // raw < lower, or 1 / upper where lower is absent
-  int64_t tokens_outside; // raw outside [lower, upper] of the spec
+  Extrema
+      raw_log_range;    // of the log ratio before the last clamp (TOKEN: before
+                        // any): tokens for TOKEN and PREFIX, rows of V else
+  int64_t tokens_high;  // raw > upper
+  int64_t tokens_low;   // raw < lower, or 1 / upper where lower is absent
+  int64_t tokens_outside;  // raw outside [lower, upper] of the spec
   int64_t sequences_high;  // rows of V whose mean raw weight is > upper
   int64_t sequences_low;
-  int64_t sequences_log_high;  // SEQUENCE, GEOMETRIC: rows of V whose unclamped
-  int64_t sequences_log_low;   // aggregated log ratio is > log upper (< log ...)
+  int64_t sequences_log_high;  // SEQUENCE, GEOMETRIC: rows of V whose log ratio
+  int64_t sequences_log_low;   // before the last clamp is > log upper (< ...)
   // Rows of V, p_i = mean of w over the row.
   double sequence_excess;          // sum p_i - 1
   double sequence_excess_squared;  // sum (p_i - 1)^2
@@ -88,10 +89,12 @@ struct WeightSums {
   double normalizer;
 };
 
-// One rule. x_t = its statistic at token t (sequence rules: the row's, repeated),
-// y = clamp(x, lower, upper), over the tokens the rule saw; lower is 0 for K2 and
-// K3 without a lower bound. q_i = the row's statistic (token rules: row mean of
-// x) over the rows it saw non-empty.
+// One rule; for ALL x_t and q_i are the row's mean of the estimator, and a row
+// is high (low) with all its tokens if any of them is. x_t = its statistic at
+// token t (sequence rules: the row's, repeated), y = clamp(x, lower, upper),
+// over the tokens the rule saw; lower is 0 for K2 and K3 without a lower bound.
+// q_i = the row's statistic (token rules: row mean of x) over the rows it saw
+// non-empty.
 struct RuleSums {
   int64_t seen_tokens;
   int64_t seen_sequences;
@@ -99,13 +102,13 @@ struct RuleSums {
   int64_t tokens_low;   // x < lower
   int64_t rows_high;    // rows with q > upper; ALL: with any token above
   int64_t rows_low;
-  double sum;           // of x
-  double clamped;       // of y
+  double sum;      // of x
+  double clamped;  // of y
   double clamped_squared;
-  Extrema range;        // of x; sequence rules: of q
-  double row_sum;       // of q
-  double row_squared;   // of q^2
-  Extrema row_range;    // of q
+  Extrema range;       // of x; sequence rules: of q
+  double row_sum;      // of q
+  double row_squared;  // of q^2
+  Extrema row_range;   // of q
   // What it did, condition included.
   int64_t dropped_tokens;
   int64_t dropped_sequences;  // rows with at least one such token

@@ -42,7 +42,8 @@ void CheckWeight(const CorrectionSpec& spec,
   }
   check.Require(weight.token_clamp > 0.0, "token_clamp", kClampReason);
   check.Require(weight.aggregate_clamp > 0.0, "aggregate_clamp", kClampReason);
-  check.Require(weight.lower >= 0.0, "lower", "must be a ratio >= 0");
+  check.Require(weight.lower >= 0.0 && weight.lower < kUnbounded, "lower",
+                "must be a finite ratio >= 0");
   check.Require(weight.upper > 0.0, "upper", "must be a ratio > 0");
   check.Require(std::isnan(weight.lower) || std::isnan(weight.upper) ||
                     weight.lower <= weight.upper,
@@ -50,9 +51,8 @@ void CheckWeight(const CorrectionSpec& spec,
   const bool has_interval = weight.lower > 0.0 || weight.upper < kUnbounded;
   check.Require(weight.bound != Bound::kNone || !has_interval, "bound",
                 "NONE takes no interval; use TRUNCATE or MASK with one");
-  check.Require(
-      weight.after_rule >= 0 && weight.after_rule <= spec.num_rules,
-      "after_rule", "must be in [0, number of rules]");
+  check.Require(weight.after_rule >= 0 && weight.after_rule <= spec.num_rules,
+                "after_rule", "must be in [0, number of rules]");
   check.AppendTo(violations);
 }
 
@@ -72,9 +72,9 @@ void CheckRule(const CorrectionSpec& spec, int r,
   check.Require(std::isnan(rule.lower) || std::isnan(rule.upper) ||
                     rule.lower <= rule.upper,
                 "lower", "must be <= upper");
-  check.Require(rule.effect != Effect::kZeroWeight ||
-                    spec.weight.level != Level::kNone,
-                "effect", "ZERO_WEIGHT needs an importance weight");
+  check.Require(
+      rule.effect != Effect::kZeroWeight || spec.weight.level != Level::kNone,
+      "effect", "ZERO_WEIGHT needs an importance weight");
   check.AppendTo(violations);
 }
 

@@ -45,66 +45,19 @@ void CheckLabels(const v1::CorrectRequest& request, Violations* violations) {
   }
 }
 
-void CheckPerSequence(const v1::CorrectRequest& request, int64_t sequences,
-                      Violations* violations) {
-  const auto check = [&](int size, const char* field) {
-    if (size == 0 || size == sequences) return;
+// Parts of the contract that no method here can honour yet are refused by name:
+// ignoring them would be a wrong answer. A seed is honoured by methods without
+// random choices.
+void RefuseUnused(const v1::CorrectRequest& request, Violations* violations) {
+  const auto refuse = [&](bool present, const char* field) {
+    if (!present) return;
     violations->push_back(
-        {field, "has " + std::to_string(size) + " entries for " +
-                    std::to_string(sequences) + " sequences"});
+        {field, "is not used by this server yet; leave it out"});
   };
-  check(request.group_ids_size(), "group_ids");
-  check(request.trajectory_ids_size(), "trajectory_ids");
-}
-
-void CheckVersionSpans(const v1::CorrectRequest& request,
-                       const std::vector<int64_t>& offsets,
-                       Violations* violations) {
-  const auto sequences = static_cast<int64_t>(offsets.size()) - 1;
-  int64_t last_sequence = -1;
-  int64_t last_end = 0;
-  for (int i = 0; i < request.version_spans_size(); ++i) {
-    const v1::VersionSpan& span = request.version_spans(i);
-    const std::string field = "version_spans[" + std::to_string(i) + "]";
-    if (span.sequence() < 0 || span.sequence() >= sequences) {
-      violations->push_back({field + ".sequence", "is no sequence's index"});
-      return;
-    }
-    const auto row = static_cast<size_t>(span.sequence());
-    const int64_t length = offsets[row + 1] - offsets[row];
-    if (span.start() < 0 || span.start() >= span.end() ||
-        span.end() > length) {
-      violations->push_back(
-          {field, "needs 0 <= start < end <= " + std::to_string(length)});
-      return;
-    }
-    const bool ascends =
-        span.sequence() > last_sequence ||
-        (span.sequence() == last_sequence && span.start() >= last_end);
-    if (!ascends) {
-      violations->push_back(
-          {field, "must come after the span before it, without overlap"});
-      return;
-    }
-    if (span.policy_version() < 0) {
-      violations->push_back({field + ".policy_version", "must be >= 0"});
-      return;
-    }
-    last_sequence = span.sequence();
-    last_end = span.end();
-  }
-}
-
-// Global counts belong to losses, and to normalization across ranks: neither is
-// there yet.
-void RefuseGlobalCounts(const v1::CorrectRequest& request,
-                        Violations* violations) {
-  if (request.has_global_counts()) {
-    violations->push_back(
-        {"global_counts",
-         "this server uses no global counts yet: they belong to policy losses "
-         "and to normalization across ranks"});
-  }
+  refuse(request.has_global_counts(), "global_counts");
+  refuse(request.group_ids_size() > 0, "group_ids");
+  refuse(request.trajectory_ids_size() > 0, "trajectory_ids");
+  refuse(request.version_spans_size() > 0, "version_spans");
 }
 
 kernels::NonFinitePolicy DecodePolicy(const v1::CorrectRequest& request,
@@ -118,8 +71,8 @@ kernels::NonFinitePolicy DecodePolicy(const v1::CorrectRequest& request,
     case v1::NON_FINITE_POLICY_NEUTRALIZE:
       return kernels::NonFinitePolicy::kNeutralize;
     default:
-      violations->push_back({"non_finite_policy",
-                             "is unknown: REJECT, DROP or NEUTRALIZE"});
+      violations->push_back(
+          {"non_finite_policy", "is unknown: REJECT, DROP or NEUTRALIZE"});
       return kernels::NonFinitePolicy::kReject;
   }
 }
@@ -148,8 +101,7 @@ void DecodePreset(const v1::Preset& preset, DecodedRequest* decoded,
   std::vector<kernels::SpecViolation> found;
   decoded->spec = kernels::MakeSpec(*method, overrides, &found);
   if (found.empty()) {
-    for (kernels::SpecViolation& violation :
-         kernels::Validate(decoded->spec)) {
+    for (kernels::SpecViolation& violation : kernels::Validate(decoded->spec)) {
       found.push_back({"parameters", violation.field + " " + violation.reason});
     }
   }
@@ -169,9 +121,9 @@ void DecodeDialect(const v1::Dialect& block, const RequestFacts& facts,
     for (const Dialect& each : Dialects()) {
       known += (known.empty() ? "" : ", ") + std::string(each.system);
     }
-    violations->push_back({"method.dialect.system",
-                           "is not a dialect of this server, which speaks: " +
-                               known});
+    violations->push_back(
+        {"method.dialect.system",
+         "is not a dialect of this server, which speaks: " + known});
     return;
   }
   Translation translation =
@@ -231,8 +183,7 @@ bool DecodeMethod(const v1::CorrectRequest& request, const TensorSet& tensors,
 
 void DecodeOutputs(const v1::CorrectRequest& request, bool has_method,
                    DecodedRequest* decoded, Violations* violations) {
-  const bool has_weights =
-      decoded->spec.weight.level != kernels::Level::kNone;
+  const bool has_weights = decoded->spec.weight.level != kernels::Level::kNone;
   for (int i = 0; i < request.outputs_size(); ++i) {
     const auto role = static_cast<v1::TensorRole>(request.outputs(i));
     const std::string field = "outputs[" + std::to_string(i) + "]";
@@ -245,8 +196,9 @@ void DecodeOutputs(const v1::CorrectRequest& request, bool has_method,
       case v1::TENSOR_ROLE_WEIGHTS:
         if (has_method && !has_weights) {
           violations->push_back(
-              {field, "WEIGHTS were asked for, but the method has no "
-                      "importance weight"});
+              {field,
+               "WEIGHTS were asked for, but the method has no "
+               "importance weight"});
         }
         break;
       case v1::TENSOR_ROLE_KEEP_MASK:
@@ -255,13 +207,15 @@ void DecodeOutputs(const v1::CorrectRequest& request, bool has_method,
         break;
       case v1::TENSOR_ROLE_GRADIENT:
         violations->push_back(
-            {field, "this server computes no policy losses yet, so there is "
-                    "no GRADIENT"});
+            {field,
+             "this server computes no policy losses yet, so there is "
+             "no GRADIENT"});
         break;
       default:
         violations->push_back(
-            {field, "is not an output: WEIGHTS, KEEP_MASK, TOKEN_REASONS or "
-                    "SEQUENCE_REASONS"});
+            {field,
+             "is not an output: WEIGHTS, KEEP_MASK, TOKEN_REASONS or "
+             "SEQUENCE_REASONS"});
     }
     decoded->outputs.push_back(role);
   }
@@ -278,24 +232,19 @@ Violations Decode(const v1::CorrectRequest& request,
   Violations violations;
   CheckLabels(request, &violations);
   LayoutInfo layout;
-  const bool has_layout =
-      DecodeLayout(request.layout(), limits, &decoded->offsets, &layout,
-                   &violations);
-  if (has_layout) {
-    CheckPerSequence(request, layout.num_sequences, &violations);
-    CheckVersionSpans(request, decoded->offsets, &violations);
-  }
-  RefuseGlobalCounts(request, &violations);
+  const bool has_layout = DecodeLayout(request.layout(), limits,
+                                       &decoded->offsets, &layout, &violations);
+  RefuseUnused(request, &violations);
   TensorSet tensors;
-  DecodeTensors(request, has_layout ? &layout : nullptr, &tensors,
-                &violations);
+  DecodeTensors(request, has_layout ? &layout : nullptr, &tensors, &violations);
   const bool has_method =
       DecodeMethod(request, tensors, layout, decoded, &violations);
   DecodeOutputs(request, has_method, decoded, &violations);
   decoded->spec.non_finite = DecodePolicy(request, &violations);
   if (has_method) {
-    RequireTensors(kernels::RequiredTensors(decoded->spec), tensors,
-                   &violations);
+    const uint32_t inputs = kernels::RequiredTensors(decoded->spec);
+    RequireTensors(inputs, tensors, &violations);
+    WarnOfUnread(inputs, tensors, &decoded->warnings);
     if (!decoded->report) SetNativeReport(decoded);
   }
   if (!violations.empty()) return violations;

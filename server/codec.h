@@ -50,8 +50,7 @@ kernels::Outputs AllocateOutputs(const DecodedRequest& decoded,
 
 // Writes what is not a tensor. Returns violations that `report` found; the
 // response is then not to be sent.
-Violations Encode(const DecodedRequest& decoded,
-                  const kernels::BatchSums& sums,
+Violations Encode(const DecodedRequest& decoded, const kernels::BatchSums& sums,
                   v1::CorrectResponse* response);
 
 // The violation that a refused non-finite number is.

@@ -33,7 +33,9 @@ class ConfigDecoder {
  public:
   ConfigDecoder(const PresentLogProbs& present, std::string prefix,
                 Violations* violations)
-      : present_(present), prefix_(std::move(prefix)), violations_(violations) {}
+      : present_(present),
+        prefix_(std::move(prefix)),
+        violations_(violations) {}
 
   void Fail(const std::string& field, std::string description) {
     violations_->push_back({prefix_ + field, std::move(description)});
@@ -50,8 +52,7 @@ class ConfigDecoder {
         return kernels::RatioSource::kCurrentOld;
       case v1::RATIO_SOURCE_UNSPECIFIED:
       default:
-        Fail(field,
-             "is required: OLD_ROLLOUT, CURRENT_ROLLOUT or CURRENT_OLD");
+        Fail(field, "is required: OLD_ROLLOUT, CURRENT_ROLLOUT or CURRENT_OLD");
         return kernels::RatioSource::kOldRollout;
     }
   }
@@ -66,9 +67,8 @@ class ConfigDecoder {
     if (present_.current && present_.rollout) {
       return kernels::RatioSource::kCurrentRollout;
     }
-    return present_.current && present_.old
-               ? kernels::RatioSource::kCurrentOld
-               : kernels::RatioSource::kOldRollout;
+    return present_.current && present_.old ? kernels::RatioSource::kCurrentOld
+                                            : kernels::RatioSource::kOldRollout;
   }
 
   // An absent number, or one that is there and finite.
@@ -80,8 +80,7 @@ class ConfigDecoder {
     return absent;
   }
 
-  void Weight(const v1::ImportanceWeight& weight,
-              kernels::WeightSpec* spec) {
+  void Weight(const v1::ImportanceWeight& weight, kernels::WeightSpec* spec) {
     const std::string at = "importance_weight.";
     spec->source = Source(weight.ratio_source(), at + "ratio_source");
     switch (static_cast<int>(weight.level())) {
@@ -99,8 +98,7 @@ class ConfigDecoder {
         break;
       case v1::LEVEL_UNSPECIFIED:
       default:
-        Fail(at + "level",
-             "is required: TOKEN, SEQUENCE, GEOMETRIC or PREFIX");
+        Fail(at + "level", "is required: TOKEN, SEQUENCE, GEOMETRIC or PREFIX");
         spec->level = kernels::Level::kToken;
     }
     switch (static_cast<int>(weight.bound())) {
@@ -118,18 +116,19 @@ class ConfigDecoder {
         Fail(at + "bound", "is required: NONE, TRUNCATE or MASK");
         spec->bound = kernels::Bound::kTruncate;
     }
-    if (spec->bound != kernels::Bound::kNone && !weight.has_lower() &&
-        !weight.has_upper()) {
-      Fail(at + "upper",
-           "TRUNCATE and MASK need lower, upper or both; use NONE for no bound");
+    const bool needs_end = weight.bound() == v1::BOUND_TRUNCATE ||
+                           weight.bound() == v1::BOUND_MASK;
+    if (needs_end && !weight.has_lower() && !weight.has_upper()) {
+      Fail(
+          at + "upper",
+          "TRUNCATE and MASK need lower, upper or both; use NONE for no bound");
     }
     spec->token_clamp = Number(weight.has_token_clamp(), weight.token_clamp(),
                                kUnbounded, at + "token_clamp");
     spec->aggregate_clamp =
         Number(weight.has_aggregate_clamp(), weight.aggregate_clamp(),
                kUnbounded, at + "aggregate_clamp");
-    spec->lower =
-        Number(weight.has_lower(), weight.lower(), 0.0, at + "lower");
+    spec->lower = Number(weight.has_lower(), weight.lower(), 0.0, at + "lower");
     spec->upper =
         Number(weight.has_upper(), weight.upper(), kUnbounded, at + "upper");
     spec->normalize = weight.normalize();
@@ -340,7 +339,7 @@ kernels::CorrectionSpec DecodeConfig(const v1::CorrectionConfig& config,
   }
   for (const kernels::SpecViolation& violation : kernels::Validate(spec)) {
     std::string field = violation.field;
-    if (field.rfind("weight.", 0) == 0) field = "importance_" + field;
+    if (field.rfind("weight.", 0) == 0) field.insert(0, "importance_");
     decoder.Fail(field, violation.reason);
   }
   *rule_names = DefaultRuleNames(spec);
@@ -351,8 +350,8 @@ kernels::CorrectionSpec DecodeConfig(const v1::CorrectionConfig& config,
 void EncodeConfig(const kernels::CorrectionSpec& spec,
                   v1::CorrectionConfig* config) {
   config->set_drift_source(Encode(spec.drift_source));
-  config->set_rule_evaluation(static_cast<v1::RuleEvaluation>(
-      static_cast<int>(spec.evaluation) + 1));
+  config->set_rule_evaluation(
+      static_cast<v1::RuleEvaluation>(static_cast<int>(spec.evaluation) + 1));
   for (int r = 0; r < spec.num_rules; ++r) {
     EncodeRule(spec.rules[r], config->add_rules());
   }

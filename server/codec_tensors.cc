@@ -1,6 +1,7 @@
 #include "server/codec_tensors.h"
 
 #include <algorithm>
+#include <cctype>
 #include <cstring>
 #include <string>
 
@@ -20,10 +21,9 @@ void DecodePadded(const v1::PaddedLayout& padded, const RequestLimits& limits,
   }
   // Division, because the product may overflow.
   if (length < 0 || (rows > 0 && length > limits.max_tokens / rows)) {
-    violations->push_back(
-        {"layout.padded.length",
-         "must be >= 0, and num_sequences * length at most " +
-             std::to_string(limits.max_tokens)});
+    violations->push_back({"layout.padded.length",
+                           "must be >= 0, and num_sequences * length at most " +
+                               std::to_string(limits.max_tokens)});
     return;
   }
   offsets->resize(static_cast<size_t>(rows) + 1);
@@ -38,10 +38,10 @@ void DecodePacked(const v1::PackedLayout& packed, const RequestLimits& limits,
                   Violations* violations) {
   const int64_t rows = packed.sequence_lengths_size();
   if (rows > limits.max_sequences) {
-    violations->push_back(
-        {"layout.packed.sequence_lengths",
-         "has " + std::to_string(rows) + " entries; at most " +
-             std::to_string(limits.max_sequences)});
+    violations->push_back({"layout.packed.sequence_lengths",
+                           "has " + std::to_string(rows) +
+                               " entries; at most " +
+                               std::to_string(limits.max_sequences)});
     return;
   }
   offsets->reserve(static_cast<size_t>(rows) + 1);
@@ -199,12 +199,13 @@ class TensorDecoder {
       case v1::TENSOR_ROLE_REWARDS:
       case v1::TENSOR_ROLE_TEACHER_LOG_PROBS:
       case v1::TENSOR_ROLE_POLICY_VERSIONS:
-        Fail(".role", RoleName(role) +
-                          " is not used by this server yet; leave it out");
+        Fail(".role",
+             RoleName(role) + " is not used by this server yet; leave it out");
         return false;
       default:
-        Fail(".role", "must be the role of an input, such as "
-                      "ROLLOUT_LOG_PROBS or RESPONSE_MASK");
+        Fail(".role",
+             "must be the role of an input, such as "
+             "ROLLOUT_LOG_PROBS or RESPONSE_MASK");
         return false;
     }
   }
@@ -297,6 +298,16 @@ void RequireTensors(uint32_t inputs, const TensorSet& tensors,
     if (reported) continue;
     violations->push_back(
         {field, RoleName(role) + " is required by this method"});
+  }
+}
+
+void WarnOfUnread(uint32_t inputs, const TensorSet& tensors,
+                  std::vector<std::string>* warnings) {
+  for (int r = 0; r < kernels::kNumInputRoles; ++r) {
+    const v1::TensorRole role = RoleOf(static_cast<kernels::InputRole>(r));
+    if ((inputs >> r & 1u) != 0 || !tensors.has(role)) continue;
+    warnings->push_back(RoleName(role) +
+                        " was sent, but this method does not read it");
   }
 }
 

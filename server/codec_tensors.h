@@ -3,6 +3,7 @@
 #define COUNTERWEIGHT_SERVER_CODEC_TENSORS_H_
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "counterweight/v1/correction_service.pb.h"
@@ -40,6 +41,11 @@ void DecodeTensors(const v1::CorrectRequest& request, const LayoutInfo* layout,
 // the request lacks.
 void RequireTensors(uint32_t inputs, const TensorSet& tensors,
                     Violations* violations);
+
+// A sentence for each tensor that was sent and that `inputs` does not name: it
+// is not read, so not even a NaN in it is noticed.
+void WarnOfUnread(uint32_t inputs, const TensorSet& tensors,
+                  std::vector<std::string>* warnings);
 
 }  // namespace counterweight::server
 

@@ -13,7 +13,8 @@ namespace counterweight::server {
 // Reads `message` out of *payload, which may be compressed with gzip or
 // deflate, and frees *payload. Decompresses while parsing, so that what a small
 // payload inflates to is never in memory as a whole: above max_bytes it stops
-// with RESOURCE_EXHAUSTED. gRPC 1.51 would inflate everything first.
+// with RESOURCE_EXHAUSTED. gRPC 1.51 checks the same limit after inflating
+// everything.
 grpc::Status ParsePayload(int64_t max_bytes, grpc::ByteBuffer* payload,
                           google::protobuf::MessageLite* message);
 

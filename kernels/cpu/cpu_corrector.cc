@@ -135,9 +135,9 @@ class CpuCorrector final : public Corrector {
                                  LocalScratch(),
                                  &records[static_cast<size_t>(i)]);
       });
-      state = kernels_.settle_row(
-          plan, records.data(), segments, bases.data(), LocalScratch(),
-          pass + 1 == plan.passes ? out : nullptr);
+      state = kernels_.settle_row(plan, records.data(), segments, bases.data(),
+                                  LocalScratch(),
+                                  pass + 1 == plan.passes ? out : nullptr);
     }
     std::vector<uint32_t> reasons(static_cast<size_t>(segments));
     pool_.Run(segments, [&](int64_t i) {
@@ -180,9 +180,7 @@ const IsaKernels* KernelsFor(CpuIsa isa) {
 #endif
   switch (isa) {
     case CpuIsa::kBest:
-      return v4   ? V4Kernels()
-             : v3 ? V3Kernels()
-                  : GenericKernels();
+      return v4 ? V4Kernels() : v3 ? V3Kernels() : GenericKernels();
     case CpuIsa::kV3:
       return v3 ? V3Kernels() : nullptr;
     case CpuIsa::kV4:

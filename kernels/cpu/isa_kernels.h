@@ -1,7 +1,7 @@
 // The CPU backend's inner functions, compiled once per instruction set. This
 // border is plain pointers and PODs: such translation units include no standard
-// containers, because an AVX-512 copy of a shared template could win at link time
-// and crash older machines.
+// containers, because an AVX-512 copy of a shared template could win at link
+// time and crash older machines.
 #ifndef COUNTERWEIGHT_KERNELS_CPU_ISA_KERNELS_H_
 #define COUNTERWEIGHT_KERNELS_CPU_ISA_KERNELS_H_
 
@@ -35,9 +35,10 @@ struct IsaKernels {
   // Bytes of a thread's scratch, aligned to 64.
   size_t scratch_bytes;
 
-  // Computes rows [first, last), writes their outputs, and folds them into *out.
-  // `long_rows` holds, for row i with more than kMaxShortRowSegments segments,
-  // its record at long_rows[i - first]; such rows' outputs are left alone.
+  // Computes rows [first, last), writes their outputs, and folds them into
+  // *out. `long_rows` holds, for row i with more than kMaxShortRowSegments
+  // segments, its record at long_rows[i - first]; such rows' outputs are left
+  // alone.
   void (*walk_rows)(const Job& job, int64_t first, int64_t last, void* scratch,
                     const RowRecord* const* long_rows, RowRecord* out);
 

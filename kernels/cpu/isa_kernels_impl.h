@@ -1,5 +1,5 @@
-// The bodies of IsaKernels; included by one translation unit per instruction set,
-// which has defined COUNTERWEIGHT_ISA.
+// The bodies of IsaKernels; included by one translation unit per instruction
+// set, which has defined COUNTERWEIGHT_ISA.
 #ifndef COUNTERWEIGHT_KERNELS_CPU_ISA_KERNELS_IMPL_H_
 #define COUNTERWEIGHT_KERNELS_CPU_ISA_KERNELS_IMPL_H_
 
@@ -39,8 +39,8 @@ uint32_t walk_outputs(const Job& job, const SegmentSpan& span, RowState state,
                       const PrefixBase* bases, void* scratch) {
   auto& s = *static_cast<Scratch*>(scratch);
   const SegmentTask task{span.begin, span.end, state, bases};
-  walk_segment<CpuLanes, false, true>(*job.plan, *job.batch, task,
-                                      *job.outputs, s.tile, s.sums);
+  walk_segment<CpuLanes, false, true>(*job.plan, *job.batch, task, *job.outputs,
+                                      s.tile, s.sums);
   return CpuLanes::fold_or(s.sums.reasons);
 }
 
@@ -140,8 +140,8 @@ void walk_rows(const Job& job, int64_t first, int64_t last, void* scratch,
   auto& s = *static_cast<Scratch*>(scratch);
   s.row_fold.reset();
   for (int64_t row = first; row < last; ++row) {
-    const RowRecord* done = long_rows == nullptr ? nullptr
-                                                 : long_rows[row - first];
+    const RowRecord* done =
+        long_rows == nullptr ? nullptr : long_rows[row - first];
     if (done != nullptr) {
       s.row_fold.next() = *done;
     } else {

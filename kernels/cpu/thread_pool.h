@@ -20,8 +20,8 @@ class ThreadPool {
   ThreadPool(const ThreadPool&) = delete;
   ThreadPool& operator=(const ThreadPool&) = delete;
 
-  // Runs task(0) ... task(count - 1) in any order and returns when all are done.
-  // Each runs with default floating-point modes. Tasks must not throw.
+  // Runs task(0) ... task(count - 1) in any order and returns when all are
+  // done. Each runs with default floating-point modes. Tasks must not throw.
   void Run(int64_t count, const std::function<void(int64_t)>& task);
 
   int threads() const { return static_cast<int>(workers_.size()) + 1; }

@@ -1,5 +1,5 @@
-// The CUDA backend: uploads a batch, walks it, downloads the answer. Overlapping
-// the three is a later concern; here results must be right.
+// The CUDA backend: uploads a batch, walks it, downloads the answer.
+// Overlapping the three is a later concern; here results must be right.
 #include <cuda_runtime_api.h>
 
 #include <memory>
@@ -17,9 +17,9 @@ namespace {
 
 constexpr int64_t kSegment = 4096;  // as in walk/tile.h
 
-#define COUNTERWEIGHT_CUDA_TRY(call)                  \
-  do {                                                \
-    const cudaError_t error_of_call = (call);         \
+#define COUNTERWEIGHT_CUDA_TRY(call)                        \
+  do {                                                      \
+    const cudaError_t error_of_call = (call);               \
     if (error_of_call != cudaSuccess) return error_of_call; \
   } while (false)
 
@@ -101,8 +101,7 @@ Segments CutRows(const Batch& batch) {
     cut.row_segments.push_back(static_cast<int64_t>(cut.segments.size()));
     const int64_t end = batch.offsets[row + 1];
     int64_t begin = batch.offsets[row];
-    cut.any_row_has_several =
-        cut.any_row_has_several || end - begin > kSegment;
+    cut.any_row_has_several = cut.any_row_has_several || end - begin > kSegment;
     do {
       const int64_t next = begin + kSegment < end ? begin + kSegment : end;
       cut.segments.push_back({begin, next, row});
@@ -163,15 +162,14 @@ class CudaCorrector final : public Corrector {
         Walk(plan, cut.any_row_has_several, job, stream.get()));
     COUNTERWEIGHT_CUDA_TRY(stopwatch.Stop(stream.get()));
     RowRecord total;
-    COUNTERWEIGHT_CUDA_TRY(cudaMemcpyAsync(&total, job.rows, sizeof(total),
-                                           cudaMemcpyDeviceToHost,
-                                           stream.get()));
+    COUNTERWEIGHT_CUDA_TRY(cudaMemcpyAsync(
+        &total, job.rows, sizeof(total), cudaMemcpyDeviceToHost, stream.get()));
     COUNTERWEIGHT_CUDA_TRY(cudaStreamSynchronize(stream.get()));
     *result = MakeResult(plan, batch, total);
     COUNTERWEIGHT_CUDA_TRY(stopwatch.Seconds(&result->device_seconds));
     if (result->status != CorrectStatus::kOk) return cudaSuccess;
-    return Download(batch, outputs, result->sums.weight.normalizer, memory,
-                    job, stream.get());
+    return Download(batch, outputs, result->sums.weight.normalizer, memory, job,
+                    stream.get());
   }
 
   static RowRecord EmptyTotal(const Plan& plan) {
@@ -201,8 +199,8 @@ class CudaCorrector final : public Corrector {
           positions * SizeOf(tensor.dtype), stream));
       job->batch.tensors[r].data = memory->inputs[r].data();
     }
-    COUNTERWEIGHT_CUDA_TRY(AllocateAndUpload(
-        &memory->mask, batch.response_mask, positions, stream));
+    COUNTERWEIGHT_CUDA_TRY(AllocateAndUpload(&memory->mask, batch.response_mask,
+                                             positions, stream));
     job->batch.response_mask = memory->mask.data();
     return cudaSuccess;
   }
@@ -240,9 +238,9 @@ class CudaCorrector final : public Corrector {
     const auto segments = static_cast<int64_t>(cut.segments.size());
     COUNTERWEIGHT_CUDA_TRY(AllocateAndUpload(
         &memory->segments, cut.segments.data(), segments, stream));
-    COUNTERWEIGHT_CUDA_TRY(
-        AllocateAndUpload(&memory->row_segments, cut.row_segments.data(),
-                          batch.num_sequences + 1, stream));
+    COUNTERWEIGHT_CUDA_TRY(AllocateAndUpload(&memory->row_segments,
+                                             cut.row_segments.data(),
+                                             batch.num_sequences + 1, stream));
     COUNTERWEIGHT_CUDA_TRY(memory->records.Allocate(segments, stream));
     COUNTERWEIGHT_CUDA_TRY(
         memory->bases.Allocate(segments * plan.num_prefixes, stream));

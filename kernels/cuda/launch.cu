@@ -23,10 +23,10 @@ __global__ void __launch_bounds__(kThreads)
   TileState<WarpLanes> tile;
   Accumulators<WarpLanes> sums;
   if (kStats) sums.clear(plan);
-  const SegmentTask task{segment.begin, segment.end,
-                         kStats && kOutput ? RowState{0, 0.0f}
-                                           : job.states[segment.row],
-                         job.bases + index * plan.num_prefixes};
+  const SegmentTask task{
+      segment.begin, segment.end,
+      kStats && kOutput ? RowState{0, 0.0f} : job.states[segment.row],
+      job.bases + index * plan.num_prefixes};
   walk_segment<WarpLanes, kStats, kOutput>(plan, job.batch, task, job.outputs,
                                            tile, sums);
   if (kStats) sums.fold_lanes(plan, job.records[index]);
@@ -68,14 +68,12 @@ __global__ void fold_rows_kernel(const __grid_constant__ Plan plan,
 
 __global__ void narrow_kernel(const uint32_t* reasons, int64_t count,
                               uint16_t* out) {
-  const int64_t i =
-      static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+  const int64_t i = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
   if (i < count) out[i] = static_cast<uint16_t>(reasons[i]);
 }
 
 __global__ void divide_kernel(float* weights, int64_t count, double divisor) {
-  const int64_t i =
-      static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+  const int64_t i = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
   if (i < count) {
     weights[i] = static_cast<float>(static_cast<double>(weights[i]) / divisor);
   }

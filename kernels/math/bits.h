@@ -51,8 +51,8 @@ COUNTERWEIGHT_HD float from_bf16(uint16_t h) {
 }
 
 // binary16: exponent and mantissa moved into place are the number times 2^-112;
-// the multiplication is exact, denormals included. Infinities and NaN keep their
-// mantissa under the full exponent.
+// the multiplication is exact, denormals included. Infinities and NaN keep
+// their mantissa under the full exponent.
 COUNTERWEIGHT_HD float from_f16(uint16_t h) {
   const uint32_t magnitude = static_cast<uint32_t>(h & 0x7fffu) << 13;
   const uint32_t sign = static_cast<uint32_t>(h & 0x8000u) << 16;

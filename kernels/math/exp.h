@@ -1,5 +1,6 @@
-// exp, expm1, k3 and log, the same bits everywhere: IEEE operations and explicit
-// fma only, no library function. Each is total: every bit pattern has an answer.
+// exp, expm1, k3 and log, the same bits everywhere: IEEE operations and
+// explicit fma only, no library function. Each is total: every bit pattern has
+// an answer.
 #ifndef COUNTERWEIGHT_KERNELS_MATH_EXP_H_
 #define COUNTERWEIGHT_KERNELS_MATH_EXP_H_
 
@@ -15,12 +16,12 @@ inline namespace COUNTERWEIGHT_ISA {
 struct ExpTerms {
   float exp;    // e^l
   float expm1;  // e^l - 1, relative error below 2^-23 for small l
-  float k3;     // e^l - 1 - l >= 0 (Schulman 2020, "Approximating KL Divergence")
+  float k3;  // e^l - 1 - l >= 0 (Schulman 2020, "Approximating KL Divergence")
 };
 
 // Range reduction l = n ln 2 + r, |r| <= ln(2) / 2 (Cody and Waite 1980), then
-// e^r - 1 - r = r^2 q(r). q is a degree 5 minimax polynomial with q(0) = 1/2; for
-// n = 0 it is k3 itself, so that k3 of a tiny l has full relative accuracy.
+// e^r - 1 - r = r^2 q(r). q is a degree 5 minimax polynomial with q(0) = 1/2;
+// for n = 0 it is k3 itself, so that k3 of a tiny l has full relative accuracy.
 COUNTERWEIGHT_HD ExpTerms exp_terms(float l) {
   constexpr float kLog2E = 0x1.715476p+0f;
   constexpr float kLn2High = 0x1.62e4p-1f;  // 15 bits: n * kLn2High is exact
@@ -35,8 +36,7 @@ COUNTERWEIGHT_HD ExpTerms exp_terms(float l) {
   const float n = shifted - kShift;
   const int32_t exponent =
       static_cast<int32_t>(bits_of(shifted) - bits_of(kShift));
-  const float r =
-      __builtin_fmaf(n, -kLn2Low, __builtin_fmaf(n, -kLn2High, c));
+  const float r = __builtin_fmaf(n, -kLn2Low, __builtin_fmaf(n, -kLn2High, c));
   float q = 0x1.a05312p-13f;
   q = __builtin_fmaf(q, r, 0x1.6d2dcep-10f);
   q = __builtin_fmaf(q, r, 0x1.11115ap-7f);
@@ -47,8 +47,7 @@ COUNTERWEIGHT_HD ExpTerms exp_terms(float l) {
   const float p = __builtin_fmaf(r2, q, r);
   // 2^n in two factors: n reaches 128 and -150, which no one float holds.
   const int32_t half = exponent >> 1;
-  const float scale1 =
-      float_of(static_cast<uint32_t>(half + 127) << 23);
+  const float scale1 = float_of(static_cast<uint32_t>(half + 127) << 23);
   const float scale2 =
       float_of(static_cast<uint32_t>(exponent - half + 127) << 23);
   const float exp = __builtin_fmaf(p, scale1, scale1) * scale2;
@@ -78,8 +77,7 @@ COUNTERWEIGHT_HD ExpTerms64 exp_terms64(double x) {
   const double n = shifted - kShift;
   const int64_t exponent =
       static_cast<int64_t>(bits_of(shifted) - bits_of(kShift));
-  const double r =
-      __builtin_fma(n, -kLn2Low, __builtin_fma(n, -kLn2High, c));
+  const double r = __builtin_fma(n, -kLn2Low, __builtin_fma(n, -kLn2High, c));
   double q = 1.0 / 87178291200.0;  // 1/14!
   q = __builtin_fma(q, r, 1.0 / 6227020800.0);
   q = __builtin_fma(q, r, 1.0 / 479001600.0);
@@ -95,8 +93,7 @@ COUNTERWEIGHT_HD ExpTerms64 exp_terms64(double x) {
   q = __builtin_fma(q, r, 0.5);
   const double p = __builtin_fma(r * r, q, r);
   const int64_t half = exponent >> 1;
-  const double scale1 =
-      double_of(static_cast<uint64_t>(half + 1023) << 52);
+  const double scale1 = double_of(static_cast<uint64_t>(half + 1023) << 52);
   const double scale2 =
       double_of(static_cast<uint64_t>(exponent - half + 1023) << 52);
   const double exp = __builtin_fma(p, scale1, scale1) * scale2;

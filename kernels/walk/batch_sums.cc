@@ -54,11 +54,14 @@ DriftSums MakeDrift(const Plan& plan, const RowRecord& total) {
   FillHistogram(&rows[kRowHistogram], rows[kRowNonempty],
                 drift.sequence_histogram);
   if (plan.spec.probability_metrics) {
-    drift.probability = {
-        tokens[kColumnAbsDifference], tokens[kColumnSquaredDifference],
-        std::max(total.token_high[kExtremumDifference], 0.0),
-        tokens[kColumnP], tokens[kColumnQ], tokens[kColumnPSquared],
-        tokens[kColumnQSquared], tokens[kColumnPQ]};
+    drift.probability = {tokens[kColumnAbsDifference],
+                         tokens[kColumnSquaredDifference],
+                         std::max(total.token_high[kExtremumDifference], 0.0),
+                         tokens[kColumnP],
+                         tokens[kColumnQ],
+                         tokens[kColumnPSquared],
+                         tokens[kColumnQSquared],
+                         tokens[kColumnPQ]};
   }
   return drift;
 }
@@ -125,11 +128,11 @@ double Normalizer(const Plan& plan, const RowRecord& total) {
   const WeightSpec& spec = plan.weight.spec;
   if (!spec.normalize) return 1.0;
   const bool by_row = IsSequenceLevel(spec.level);
-  const double count = by_row ? total.row_sums[kRowNonempty]
-                              : total.token_sums[kColumnTokens];
+  const double count =
+      by_row ? total.row_sums[kRowNonempty] : total.token_sums[kColumnTokens];
   if (!(count > 0.0)) return 1.0;
-  const double direct = by_row ? total.row_sums[kRowWeightMean]
-                               : total.token_sums[kColumnWeight];
+  const double direct =
+      by_row ? total.row_sums[kRowWeightMean] : total.token_sums[kColumnWeight];
   const double excess = by_row ? total.row_sums[kRowWeightExcess]
                                : total.token_sums[kColumnWeightExcess];
   // Near 1 the sum of excesses is the accurate one, near 0 that of weights.
@@ -167,12 +170,11 @@ CorrectResult MakeResult(const Plan& plan, const Batch& batch,
       total.first_bad != kNoBadToken) {
     const int64_t position = total.first_bad / 8;
     const int64_t* row =
-        std::upper_bound(batch.offsets,
-                         batch.offsets + batch.num_sequences + 1, position) -
+        std::upper_bound(batch.offsets, batch.offsets + batch.num_sequences + 1,
+                         position) -
         1;
     result.status = CorrectStatus::kNonFinite;
-    result.non_finite.role =
-        static_cast<InputRole>(total.first_bad % 8 / 2);
+    result.non_finite.role = static_cast<InputRole>(total.first_bad % 8 / 2);
     result.non_finite.input = total.first_bad % 2 == 0;
     result.non_finite.sequence = row - batch.offsets;
     result.non_finite.token = position - *row;

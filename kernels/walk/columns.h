@@ -43,7 +43,7 @@ enum TokenColumn : int {
 };
 
 enum RuleColumn : int {
-  kRuleSum,      // x; f64 for RATIO with SUM, MEAN or PREFIX_MEAN
+  kRuleSum,      // x; f64 for RATIO with SUM or MEAN
   kRuleClamped,  // y
   kRuleClampedSquared,
   kRuleSeen,
@@ -60,8 +60,8 @@ enum RuleColumn : int {
 inline constexpr int kMaxTokenColumns =
     kColumnRules + kNumRuleColumns * kMaxRules;
 
-// Columns of counts stay float32 within a segment, where a lane sees at most 128
-// tokens: nothing is rounded, and a quarter of the work is left.
+// Columns of counts stay float32 within a segment, where a lane sees at most
+// 128 tokens: nothing is rounded, and a quarter of the work is left.
 constexpr bool IsCount(int column) {
   if (column >= kColumnRules) {
     const int c = (column - kColumnRules) % kNumRuleColumns;
@@ -139,10 +139,10 @@ constexpr int RowRuleColumnIndex(int rule, RowRuleColumn column) {
 // Extrema over rows, float64.
 enum RowExtremum : int {
   kRowExtremumLogPplDifference,
-  kRowExtremumLogRatio,   // s_i
-  kRowExtremumWeight,     // p_i
-  kRowExtremumRawLog,     // aggregated log ratio of the weight
-  kRowExtremumRules,      // q_i
+  kRowExtremumLogRatio,  // s_i
+  kRowExtremumWeight,    // p_i
+  kRowExtremumRawLog,    // aggregated log ratio of the weight
+  kRowExtremumRules,     // q_i
 };
 inline constexpr int kMaxRowExtrema = kRowExtremumRules + kMaxRules;
 

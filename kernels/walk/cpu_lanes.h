@@ -100,15 +100,13 @@ struct CpuLanes {
         break;
       case DType::kBF16:
         for_each_position<kWidth>(steps(count), [&](int k, int i) {
-          const float x =
-              from_bf16(element<uint16_t>(source, k * kLanes + i));
+          const float x = from_bf16(element<uint16_t>(source, k * kLanes + i));
           out.at[k][i] = select(mask.at[k][i] != 0.0f, x, 0.0f);
         });
         break;
       case DType::kF16:
         for_each_position<kWidth>(steps(count), [&](int k, int i) {
-          const float x =
-              from_f16(element<uint16_t>(source, k * kLanes + i));
+          const float x = from_f16(element<uint16_t>(source, k * kLanes + i));
           out.at[k][i] = select(mask.at[k][i] != 0.0f, x, 0.0f);
         });
         break;

@@ -20,14 +20,16 @@ struct DriftPhase {
     const Tile<kWidth>& den = s.input[denominator(source)];
     add_token_sums(plan, s, den, acc);
     // The sum on which whole sequences hang takes each addend exactly.
-    acc.add_exact(kColumnLogRatio, s.steps, [&](int k, int h) COUNTERWEIGHT_INLINE_LAMBDA {
-      return num.wide(k, h) - den.wide(k, h);
-    });
+    acc.add_exact(kColumnLogRatio, s.steps,
+                  [&](int k, int h) COUNTERWEIGHT_INLINE_LAMBDA {
+                    return num.wide(k, h) - den.wide(k, h);
+                  });
     const Tile<kWidth>& l = s.log_ratio[static_cast<int>(source)];
     acc.extend(kExtremumLogRatio, s.steps, l, s.mask);
     add_histogram<0>(plan, s, l, acc);
     add_histogram<kNumHistogramEdges / 2>(plan, s, l, acc);
-    if (plan.spec.probability_metrics) add_probabilities(plan, s, num, den, acc);
+    if (plan.spec.probability_metrics)
+      add_probabilities(plan, s, num, den, acc);
   }
 
  private:
@@ -39,14 +41,14 @@ struct DriftPhase {
     const Tile<kWidth>& expm1 = s.expm1[source];
     const Tile<kWidth>& k3s = s.k3[source];
     const ClampTerms safety = plan.safety;
-    const int columns[] = {kColumnDenominator, kColumnAbs,    kColumnK2,
-                           kColumnK3,          kColumnExcess,
-                           kColumnExcessSquared};
+    const int columns[] = {kColumnDenominator, kColumnAbs,
+                           kColumnK2,          kColumnK3,
+                           kColumnExcess,      kColumnExcessSquared};
     const Vec clamp = splat(safety.clamp);
     const Vec highest = splat(safety.expm1_high);
     const Vec lowest = splat(safety.expm1_low);
     acc.add(columns, s.steps,
-            [&](int k, int g, Vec (&block)[6]) COUNTERWEIGHT_INLINE_LAMBDA {
+            [&](int k, int g, Vec(&block)[6]) COUNTERWEIGHT_INLINE_LAMBDA {
               const Vec l = log_ratio.vec(k, g);
               const Vec capped = l > clamp ? highest : expm1.vec(k, g);
               const Vec u = l < -clamp ? lowest : capped;
@@ -75,7 +77,7 @@ struct DriftPhase {
       edges[e] = plan.histogram_edges[kFirst + e];
     }
     acc.count(columns, s.steps,
-              [&](int k, int g, Vec (&block)[kHalf])
+              [&](int k, int g, Vec(&block)[kHalf])
                   COUNTERWEIGHT_INLINE_LAMBDA {
                     const Vec m = s.mask.vec(k, g);
                     const Vec x = l.vec(k, g);
@@ -107,15 +109,11 @@ struct DriftPhase {
       difference.at[k][i] =
           __builtin_fabsf(select(near, q * expm1.at[k][i], p - q));
     });
-    const int columns[] = {kColumnAbsDifference,
-                           kColumnSquaredDifference,
-                           kColumnP,
-                           kColumnQ,
-                           kColumnPSquared,
-                           kColumnQSquared,
-                           kColumnPQ};
+    const int columns[] = {
+        kColumnAbsDifference, kColumnSquaredDifference, kColumnP, kColumnQ,
+        kColumnPSquared,      kColumnQSquared,          kColumnPQ};
     acc.add(columns, s.steps,
-            [&](int k, int g, Vec (&block)[7]) COUNTERWEIGHT_INLINE_LAMBDA {
+            [&](int k, int g, Vec(&block)[7]) COUNTERWEIGHT_INLINE_LAMBDA {
               const Vec d = difference.vec(k, g);
               const Vec p = p_of.vec(k, g);
               const Vec q = q_of.vec(k, g);

@@ -65,9 +65,9 @@ bool HitsInStatistics(const CorrectionSpec& spec, int r) {
       spec.weight.level == Level::kPrefix && r < spec.weight.after_rule;
   bool zeroes_later = false;
   for (int later = r + 1; later < spec.num_rules; ++later) {
-    zeroes_later = zeroes_later ||
-                   (spec.evaluation == Evaluation::kSequential &&
-                    spec.rules[later].effect == Effect::kZeroWeight);
+    zeroes_later =
+        zeroes_later || (spec.evaluation == Evaluation::kSequential &&
+                         spec.rules[later].effect == Effect::kZeroWeight);
   }
   return rule.condition != Condition::kAlways ||
          rule.effect == Effect::kZeroWeight || zeroes_later ||
@@ -75,7 +75,8 @@ bool HitsInStatistics(const CorrectionSpec& spec, int r) {
 }
 
 // After how many passes over a row's statistics each decision can be used.
-void CountPasses(const CorrectionSpec& spec, bool one_segment, int32_t* passes) {
+void CountPasses(const CorrectionSpec& spec, bool one_segment,
+                 int32_t* passes) {
   int32_t known[kMaxRules] = {};
   int32_t all = 0;
   const bool sequential = spec.evaluation == Evaluation::kSequential;
@@ -153,8 +154,8 @@ Plan MakePlan(const CorrectionSpec& spec) {
       plan.exp_sources |= Bit(spec.weight.source);
     }
   }
-  needs_row = needs_row || weight.prefix >= 0 ||
-              IsSequenceLevel(spec.weight.level);
+  needs_row =
+      needs_row || weight.prefix >= 0 || IsSequenceLevel(spec.weight.level);
   plan.streams = !needs_row;
   CountPasses(spec, false, &plan.passes);
   CountPasses(spec, true, &plan.single_segment_passes);

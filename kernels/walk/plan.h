@@ -31,9 +31,9 @@ struct RulePlan {
   double clamped_lower, clamped_upper;
   bool is_sequence;
   bool is_conditional;
-  // Sequence rules: statistics need to know which tokens of a row it hits, which
-  // takes one more pass over the row. For the others decide_row() settles the
-  // columns when the row is over.
+  // Sequence rules: statistics need to know which tokens of a row it hits,
+  // which takes one more pass over the row. For the others decide_row() settles
+  // the columns when the row is over.
   bool hits_in_statistics;
   // PREFIX_MEAN: index among the plan's prefixes, else -1.
   int32_t prefix;
@@ -43,8 +43,8 @@ struct WeightPlan {
   WeightSpec spec;
   ClampTerms clamp;            // the tighter of both clamps; for kToken
   ClampTerms aggregate_clamp;  // for kPrefix
-  float lower, upper;    // ratios
-  float low_threshold;   // lower, or 1 / upper where lower is absent
+  float lower, upper;          // ratios
+  float low_threshold;         // lower, or 1 / upper where lower is absent
   double lower_log, upper_log, low_threshold_log;
   double low_threshold64;
   int32_t prefix;  // kPrefix: index among the plan's prefixes, else -1
@@ -54,7 +54,7 @@ struct Plan {
   CorrectionSpec spec;
   WeightPlan weight;
   RulePlan rules[kMaxRules];
-  ClampTerms safety;  // kSafetyClamp
+  ClampTerms safety;                          // kSafetyClamp
   float histogram_edges[kNumHistogramEdges];  // kHistogramEdges
   // Bit s: RatioSource s is read. Bit r: InputRole r is read.
   uint32_t sources;

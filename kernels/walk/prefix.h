@@ -8,9 +8,9 @@ namespace counterweight::kernels {
 inline namespace COUNTERWEIGHT_ISA {
 
 // Calls f(step, lane, mean) with the mean of addend(step, half group) over the
-// row's tokens up to and with this one where `seen` is 1; 0 while there is none.
-// `carry` holds what came before the tile, and afterwards what came before its
-// end.
+// row's tokens up to and with this one where `seen` is 1; 0 while there is
+// none. `carry` holds what came before the tile, and afterwards what came
+// before its end.
 template <class Lanes, class Addend, class F>
 COUNTERWEIGHT_HD void for_each_prefix_mean(int steps, PrefixBase& carry,
                                            Addend addend,

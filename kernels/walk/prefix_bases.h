@@ -28,10 +28,9 @@ COUNTERWEIGHT_HD PrefixColumns prefix_columns(const Plan& plan, int p) {
   return {kColumnWeightAggregate, kColumnWeightSeen};
 }
 
-// bases [segments][num_prefixes]: what the row's earlier segments hold, added in
-// order.
-COUNTERWEIGHT_HD void find_bases(const Plan& plan,
-                                 const SegmentRecord* records,
+// bases [segments][num_prefixes]: what the row's earlier segments hold, added
+// in order.
+COUNTERWEIGHT_HD void find_bases(const Plan& plan, const SegmentRecord* records,
                                  int64_t segments, PrefixBase* bases) {
   for (int p = 0; p < plan.num_prefixes; ++p) {
     const PrefixColumns columns = prefix_columns(plan, p);

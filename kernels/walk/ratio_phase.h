@@ -59,8 +59,7 @@ struct RatioPhase {
     if (plan.inputs >> static_cast<int>(InputRole::kAdvantages) & 1u) {
       const Tile<kWidth>& a = s.input[static_cast<int>(InputRole::kAdvantages)];
       for_each_position<kWidth>(s.steps, [&](int k, int i) {
-        bad.at[i] +=
-            __builtin_fabsf(a.at[k][i]) <= __FLT_MAX__ ? 0.0f : 1.0f;
+        bad.at[i] += __builtin_fabsf(a.at[k][i]) <= __FLT_MAX__ ? 0.0f : 1.0f;
       });
     }
     return Lanes::any(bad);

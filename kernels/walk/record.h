@@ -29,8 +29,8 @@ struct RowState {
   float weight;    // sequence levels: the bounded weight
 };
 
-// Where a PREFIX statistic of a segment starts: what earlier segments of the row
-// hold.
+// Where a PREFIX statistic of a segment starts: what earlier segments of the
+// row hold.
 struct PrefixBase {
   double sum;
   double count;
@@ -71,8 +71,7 @@ COUNTERWEIGHT_HD void fold(const Plan& plan, SegmentRecord& a,
 }
 
 // a = a + b, a the rows before b.
-COUNTERWEIGHT_HD void fold(const Plan& plan, RowRecord& a,
-                           const RowRecord& b) {
+COUNTERWEIGHT_HD void fold(const Plan& plan, RowRecord& a, const RowRecord& b) {
   for (int c = 0; c < plan.token_columns; ++c) {
     a.token_sums[c] += b.token_sums[c];
   }

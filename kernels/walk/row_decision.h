@@ -113,8 +113,7 @@ COUNTERWEIGHT_HD RowState decide_row(const Plan& plan, SegmentRecord& row) {
       row.low[kExtremumRules + r] = __builtin_inff();
       row.high[kExtremumRules + r] = -__builtin_inff();
     }
-    if (rule.is_sequence &&
-        row.sums[RuleColumnIndex(r, kRuleSeen)] > 0.0) {
+    if (rule.is_sequence && row.sums[RuleColumnIndex(r, kRuleSeen)] > 0.0) {
       const Sides sides = row_sides(plan, r, row);
       if (sides.high || sides.low) {
         state.fired |= uint32_t{1} << r;

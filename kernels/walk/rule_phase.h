@@ -21,8 +21,7 @@ struct RulePhase {
   COUNTERWEIGHT_HD static void run(const Plan& plan, int r, uint32_t row_fired,
                                    bool explains, State& s, Acc& acc) {
     const RulePlan& rule = plan.rules[r];
-    const bool sequential =
-        plan.spec.evaluation == Evaluation::kSequential;
+    const bool sequential = plan.spec.evaluation == Evaluation::kSequential;
     const Tile<kWidth>& seen = sequential ? s.left : s.mask;
     if (rule.is_sequence) {
       if (kStats) {
@@ -139,7 +138,8 @@ struct RulePhase {
         [&](int k, int h) COUNTERWEIGHT_INLINE_LAMBDA {
           return exact(rule, s, s.estimate, k, h);
         },
-        seen, [&](int k, int i, double mean) COUNTERWEIGHT_INLINE_LAMBDA {
+        seen,
+        [&](int k, int i, double mean) COUNTERWEIGHT_INLINE_LAMBDA {
           s.statistic.at[k][i] = static_cast<float>(mean);
           s.high.at[k][i] = mean > upper ? 1.0f : 0.0f;
           s.low.at[k][i] = mean < lower ? 1.0f : 0.0f;
@@ -168,8 +168,7 @@ struct RulePhase {
 
   static constexpr int kAdvantages = static_cast<int>(InputRole::kAdvantages);
 
-  COUNTERWEIGHT_HD static void fire_tokens(State& s,
-                                           const Tile<kWidth>& seen) {
+  COUNTERWEIGHT_HD static void fire_tokens(State& s, const Tile<kWidth>& seen) {
     for_each_position<kWidth>(s.steps, [&](int k, int i) {
       const float outside = s.high.at[k][i] + s.low.at[k][i];
       s.fired.at[k][i] = outside * seen.at[k][i];
@@ -177,9 +176,8 @@ struct RulePhase {
   }
 
   COUNTERWEIGHT_HD static void fire_row(State& s, const Tile<kWidth>& seen) {
-    for_each_position<kWidth>(s.steps, [&](int k, int i) {
-      s.fired.at[k][i] = seen.at[k][i];
-    });
+    for_each_position<kWidth>(
+        s.steps, [&](int k, int i) { s.fired.at[k][i] = seen.at[k][i]; });
   }
 
   COUNTERWEIGHT_HD static void keep_where_condition_holds(const RulePlan& rule,
@@ -201,7 +199,7 @@ struct RulePhase {
                            RuleColumnIndex(r, kRuleClamped),
                            RuleColumnIndex(r, kRuleClampedSquared)};
     acc.add(columns, s.steps,
-            [&](int k, int g, Vec (&block)[3]) COUNTERWEIGHT_INLINE_LAMBDA {
+            [&](int k, int g, Vec(&block)[3]) COUNTERWEIGHT_INLINE_LAMBDA {
               const Vec m = seen.vec(k, g);
               const Vec x = m != 0.0f ? s.statistic.vec(k, g) : Vec{};
               const Vec capped = x > highest ? highest : x;
@@ -214,7 +212,7 @@ struct RulePhase {
     const int counts[] = {RuleColumnIndex(r, kRuleHigh),
                           RuleColumnIndex(r, kRuleLow)};
     acc.count(counts, s.steps,
-              [&](int k, int g, Vec (&block)[2]) COUNTERWEIGHT_INLINE_LAMBDA {
+              [&](int k, int g, Vec(&block)[2]) COUNTERWEIGHT_INLINE_LAMBDA {
                 const Vec m = seen.vec(k, g);
                 block[0] += s.high.vec(k, g) * m;
                 block[1] += s.low.vec(k, g) * m;
@@ -236,18 +234,18 @@ struct RulePhase {
       const int columns[] = {RuleColumnIndex(r, kRuleSeen),
                              RuleColumnIndex(r, kRuleFired)};
       acc.count(columns, s.steps,
-              [&](int k, int g, Vec (&block)[2]) COUNTERWEIGHT_INLINE_LAMBDA {
-                block[0] += seen.vec(k, g);
-                block[1] += rule.is_conditional ? Vec{} : seen.vec(k, g);
-              });
+                [&](int k, int g, Vec(&block)[2]) COUNTERWEIGHT_INLINE_LAMBDA {
+                  block[0] += seen.vec(k, g);
+                  block[1] += rule.is_conditional ? Vec{} : seen.vec(k, g);
+                });
     }
     const Tile<kWidth>& advantages = s.input[kAdvantages];
     if (rule.is_conditional) {
       acc.count_each(RuleColumnIndex(r, kRuleFired), s.steps,
-                   [&](int k, int g) COUNTERWEIGHT_INLINE_LAMBDA {
-                     return advantages.vec(k, g) < 0.0f ? seen.vec(k, g)
-                                                        : Vec{};
-                   });
+                     [&](int k, int g) COUNTERWEIGHT_INLINE_LAMBDA {
+                       return advantages.vec(k, g) < 0.0f ? seen.vec(k, g)
+                                                          : Vec{};
+                     });
     }
     const int sum_column = RuleColumnIndex(r, kRuleSum);
     const bool sums = rule.rule.aggregation == Aggregation::kSum ||
@@ -255,11 +253,10 @@ struct RulePhase {
     if (sums && rule.rule.estimator == Estimator::kRatio) {
       add_seen(rule, sum_column, s, s.statistic, seen, acc);
     } else {
-      acc.add_each(sum_column, s.steps,
-                   [&](int k, int g) COUNTERWEIGHT_INLINE_LAMBDA {
-                     return seen.vec(k, g) != 0.0f ? s.statistic.vec(k, g)
-                                                   : Vec{};
-                   });
+      acc.add_each(
+          sum_column, s.steps, [&](int k, int g) COUNTERWEIGHT_INLINE_LAMBDA {
+            return seen.vec(k, g) != 0.0f ? s.statistic.vec(k, g) : Vec{};
+          });
     }
     if (!sums) {
       acc.extend(kExtremumRules + r, s.steps, s.statistic, seen);
@@ -268,17 +265,17 @@ struct RulePhase {
       const int columns[] = {RuleColumnIndex(r, kRuleHigh),
                              RuleColumnIndex(r, kRuleLow)};
       acc.count(columns, s.steps,
-              [&](int k, int g, Vec (&block)[2]) COUNTERWEIGHT_INLINE_LAMBDA {
-                const Vec x = s.statistic.vec(k, g);
-                const Vec m = seen.vec(k, g);
-                block[0] += x > rule.upper ? m : Vec{};
-                block[1] += x < rule.lower ? m : Vec{};
-              });
+                [&](int k, int g, Vec(&block)[2]) COUNTERWEIGHT_INLINE_LAMBDA {
+                  const Vec x = s.statistic.vec(k, g);
+                  const Vec m = seen.vec(k, g);
+                  block[0] += x > rule.upper ? m : Vec{};
+                  block[1] += x < rule.lower ? m : Vec{};
+                });
     }
   }
 
-  COUNTERWEIGHT_HD static void apply(const RulePlan& rule, int r,
-                                     bool explains, State& s) {
+  COUNTERWEIGHT_HD static void apply(const RulePlan& rule, int r, bool explains,
+                                     State& s) {
     const bool drops = rule.rule.effect == Effect::kDrop;
     Tile<kWidth>& left = s.left;
     Tile<kWidth>& zeroed = s.zeroed;

@@ -26,14 +26,12 @@ struct SegmentTask {
 template <class Lanes, bool kStats, bool kOutput>
 COUNTERWEIGHT_HD void walk_segment(const Plan& plan, const Batch& batch,
                                    const SegmentTask& task,
-                                   const Outputs& outputs,
-                                   TileState<Lanes>& s,
+                                   const Outputs& outputs, TileState<Lanes>& s,
                                    Accumulators<Lanes>& acc) {
   constexpr int kWidth = Lanes::kWidth;
   using Weights = WeightPhase<Lanes, kStats>;
-  const bool explains =
-      kOutput && (outputs.token_reasons != nullptr ||
-                  outputs.sequence_reasons != nullptr);
+  const bool explains = kOutput && (outputs.token_reasons != nullptr ||
+                                    outputs.sequence_reasons != nullptr);
   for (int p = 0; p < plan.num_prefixes; ++p) {
     acc.carry[p] = task.bases != nullptr ? task.bases[p] : PrefixBase{0.0, 0.0};
   }
@@ -42,9 +40,8 @@ COUNTERWEIGHT_HD void walk_segment(const Plan& plan, const Batch& batch,
   }
   for (int64_t begin = task.begin; begin < task.end; begin += kTilePositions) {
     s.position = begin;
-    s.count = static_cast<int>(task.end - begin < kTilePositions
-                                   ? task.end - begin
-                                   : kTilePositions);
+    s.count = static_cast<int>(
+        task.end - begin < kTilePositions ? task.end - begin : kTilePositions);
     s.steps = Lanes::steps(s.count);
     if (explains) {
       for_each_position<kWidth>(s.steps,
@@ -65,8 +62,7 @@ COUNTERWEIGHT_HD void walk_segment(const Plan& plan, const Batch& batch,
     if (outputs.weights != nullptr) {
       const Level level = plan.weight.spec.level;
       const bool by_token = level == Level::kToken || level == Level::kPrefix;
-      const float row_weight =
-          IsSequenceLevel(level) ? task.row.weight : 1.0f;
+      const float row_weight = IsSequenceLevel(level) ? task.row.weight : 1.0f;
       for_each_position<kWidth>(s.steps, [&](int k, int i) {
         const float own = s.weight.at[k][i];
         const float w = by_token ? own : row_weight;

@@ -1,6 +1,6 @@
 // A block of 256 positions as 8 steps of 32 lanes: position t of the block is
-// step t / 32, lane t mod 32. On the CPU one thread holds all 32 lanes and a loop
-// over them is vector code; on the GPU each thread of a warp is one lane.
+// step t / 32, lane t mod 32. On the CPU one thread holds all 32 lanes and a
+// loop over them is vector code; on the GPU each thread of a warp is one lane.
 #ifndef COUNTERWEIGHT_KERNELS_WALK_TILE_H_
 #define COUNTERWEIGHT_KERNELS_WALK_TILE_H_
 

@@ -1,5 +1,5 @@
-// What the phases of a walk hand to each other about one tile, and what they add
-// up over a segment.
+// What the phases of a walk hand to each other about one tile, and what they
+// add up over a segment.
 #ifndef COUNTERWEIGHT_KERNELS_WALK_TILE_STATE_H_
 #define COUNTERWEIGHT_KERNELS_WALK_TILE_STATE_H_
 
@@ -24,8 +24,9 @@ struct TileState {
   int steps;
   // Inputs by role, 0 where mask is 0.
   Values input[kNumInputRoles];
-  // Masks hold 0 or 1. mask: response_mask less dropped non-finite tokens; left:
-  // less what DROP rules dropped so far; zeroed: hit by a ZERO_WEIGHT rule.
+  // Masks hold 0 or 1. mask: response_mask less dropped non-finite tokens;
+  // left: less what DROP rules dropped so far; zeroed: hit by a ZERO_WEIGHT
+  // rule.
   Values mask;
   Values left;
   Values zeroed;
@@ -78,8 +79,8 @@ struct Accumulators {
   }
 
   // Adds a tile to N columns: f(step, group, block) adds the values of a group
-  // of lanes, 0 where they do not count, to block[0 .. N). Each lane's steps are
-  // added in float32, in order, from +0, before they meet the column.
+  // of lanes, 0 where they do not count, to block[0 .. N). Each lane's steps
+  // are added in float32, in order, from +0, before they meet the column.
   template <int N, class F>
   COUNTERWEIGHT_HD void add(const int (&columns)[N], int steps, F f) {
     LaneValues<kWidth, float> blocks[N];
@@ -101,11 +102,12 @@ struct Accumulators {
   COUNTERWEIGHT_HD void add_each(int column, int steps, F x) {
     const int columns[] = {column};
     add(columns, steps,
-        [&](int k, int g, Vec (&block)[1])
+        [&](int k, int g, Vec(&block)[1])
             COUNTERWEIGHT_INLINE_LAMBDA { block[0] += x(k, g); });
   }
 
-  // Adds to N columns of counts: f(step, group, block) adds 0 or 1 for each lane.
+  // Adds to N columns of counts: f(step, group, block) adds 0 or 1 for each
+  // lane.
   template <int N, class F>
   COUNTERWEIGHT_HD void count(const int (&columns)[N], int steps, F f) {
     for (int g = 0; g < kWidth / kVecLanes; ++g) {
@@ -124,7 +126,7 @@ struct Accumulators {
   COUNTERWEIGHT_HD void count_each(int column, int steps, F x) {
     const int columns[] = {column};
     count(columns, steps,
-          [&](int k, int g, Vec (&block)[1])
+          [&](int k, int g, Vec(&block)[1])
               COUNTERWEIGHT_INLINE_LAMBDA { block[0] += x(k, g); });
   }
 

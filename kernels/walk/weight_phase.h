@@ -36,8 +36,7 @@ struct WeightPhase {
   COUNTERWEIGHT_HD static void aggregate(const Plan& plan, State& s, Acc& acc) {
     const WeightPlan& weight = plan.weight;
     if (weight.prefix >= 0) prefix_weights(weight, s, acc);
-    const bool sums =
-        IsSequenceLevel(weight.spec.level) || weight.prefix >= 0;
+    const bool sums = IsSequenceLevel(weight.spec.level) || weight.prefix >= 0;
     if (!kStats || !sums) return;
     acc.add_exact(kColumnWeightAggregate, s.steps,
                   [&](int k, int h) COUNTERWEIGHT_INLINE_LAMBDA {
@@ -45,9 +44,9 @@ struct WeightPhase {
                     return s.left.wide(k, h) != 0.0 ? l : WideVec{};
                   });
     acc.count_each(kColumnWeightSeen, s.steps,
-                 [&](int k, int g) COUNTERWEIGHT_INLINE_LAMBDA {
-                   return s.left.vec(k, g);
-                 });
+                   [&](int k, int g) COUNTERWEIGHT_INLINE_LAMBDA {
+                     return s.left.vec(k, g);
+                   });
   }
 
   // After all rules.
@@ -64,15 +63,14 @@ struct WeightPhase {
                           weight.spec.level == Level::kPrefix;
     const int columns[] = {kColumnKept, kColumnZeroWeight};
     acc.count(columns, s.steps,
-            [&](int k, int g, Vec (&block)[2]) COUNTERWEIGHT_INLINE_LAMBDA {
-              const Vec m = s.mask.vec(k, g);
-              const Vec hit = s.zeroed.vec(k, g) != 0.0f ? m : Vec{};
-              block[0] += s.left.vec(k, g);
-              // Without weights by token the tile of weights holds nothing.
-              block[1] += by_token
-                              ? (s.weight.vec(k, g) == 0.0f ? m : hit)
-                              : hit;
-            });
+              [&](int k, int g, Vec(&block)[2]) COUNTERWEIGHT_INLINE_LAMBDA {
+                const Vec m = s.mask.vec(k, g);
+                const Vec hit = s.zeroed.vec(k, g) != 0.0f ? m : Vec{};
+                block[0] += s.left.vec(k, g);
+                // Without weights by token the tile of weights holds nothing.
+                block[1] +=
+                    by_token ? (s.weight.vec(k, g) == 0.0f ? m : hit) : hit;
+              });
   }
 
  private:
@@ -89,10 +87,10 @@ struct WeightPhase {
                                               State& s, Acc& acc) {
     for_each_prefix_mean<Lanes>(
         s.steps, acc.carry[weight.prefix],
-        [&](int k, int h) COUNTERWEIGHT_INLINE_LAMBDA {
-          return exact(weight, s, k, h);
-        },
-        s.left, [&](int k, int i, double mean) COUNTERWEIGHT_INLINE_LAMBDA {
+        [&](int k, int h)
+            COUNTERWEIGHT_INLINE_LAMBDA { return exact(weight, s, k, h); },
+        s.left,
+        [&](int k, int i, double mean) COUNTERWEIGHT_INLINE_LAMBDA {
           s.statistic.at[k][i] = static_cast<float>(mean);
         });
     Tile<kWidth>& exp = s.high;
@@ -130,13 +128,11 @@ struct WeightPhase {
       }
       return;
     }
-    const int columns[] = {kColumnWeight,
-                           kColumnWeightSquared,
-                           kColumnWeightExcess,
-                           kColumnWeightExcessSquared,
+    const int columns[] = {kColumnWeight, kColumnWeightSquared,
+                           kColumnWeightExcess, kColumnWeightExcessSquared,
                            kColumnRawExcess};
     acc.add(columns, s.steps,
-            [&](int k, int g, Vec (&block)[5]) COUNTERWEIGHT_INLINE_LAMBDA {
+            [&](int k, int g, Vec(&block)[5]) COUNTERWEIGHT_INLINE_LAMBDA {
               const Vec m = s.mask.vec(k, g);
               const auto counts = m != 0.0f;
               const WeightVec raw = raw_of(k, g);
@@ -152,7 +148,7 @@ struct WeightPhase {
             });
     const int counts[] = {kColumnWeightHigh, kColumnWeightLow};
     acc.count(counts, s.steps,
-              [&](int k, int g, Vec (&block)[2]) COUNTERWEIGHT_INLINE_LAMBDA {
+              [&](int k, int g, Vec(&block)[2]) COUNTERWEIGHT_INLINE_LAMBDA {
                 const Vec m = s.mask.vec(k, g);
                 const Vec raw = raw_of(k, g).weight;
                 block[0] += raw > weight.upper ? m : Vec{};

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/log_ratio.h"
 #include "server/dialects/block_reader.h"
 #include "server/dialects/verl_layout.h"
 #include "server/dialects/verl_metrics.h"
@@ -202,8 +203,8 @@ RejectionRule MakeRule(const RsOption& option, const RsThreshold& threshold,
   rule.token_clamp = kSafetyClamp;
   if (option.estimator == Estimator::kRatio) {
     // Subtracted from zero, so that a bound of 1 does not become -0.
-    rule.lower = 0.0 - std::log(threshold.upper);
-    rule.upper = 0.0 - std::log(threshold.lower);
+    rule.lower = 0.0 - kernels::LogRatio(threshold.upper);
+    rule.upper = 0.0 - kernels::LogRatio(threshold.lower);
   } else {
     // k2 and k3 are never negative; a rule needs an end, and "inf" is none.
     rule.lower = threshold.upper == kUnbounded ? 0.0 : -kUnbounded;

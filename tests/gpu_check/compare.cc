@@ -12,8 +12,9 @@ std::string Differ(const char* what, const std::vector<T>& expected,
   if (expected.size() != actual.size()) return std::string(what) + ": sizes";
   for (size_t i = 0; i < expected.size(); ++i) {
     if (std::memcmp(&expected[i], &actual[i], sizeof(T)) != 0) {
-      return std::string(what) + "[" + std::to_string(i) + "]: " +
-             std::to_string(expected[i]) + " and " + std::to_string(actual[i]);
+      return std::string(what) + "[" + std::to_string(i) +
+             "]: " + std::to_string(expected[i]) + " and " +
+             std::to_string(actual[i]);
     }
   }
   return "";

@@ -1,6 +1,6 @@
 // gpu_check [--candidate=cuda|generic|v3|v4] [--quick]: compares the candidate
-// with the CPU backend byte for byte, then times it. Exit status: 0 all equal, 1
-// a difference, 2 no such candidate on this machine.
+// with the CPU backend byte for byte, then times it. Exit status: 0 all equal,
+// 1 a difference, 2 no such candidate on this machine.
 #include <algorithm>
 #include <cstdio>
 #include <memory>

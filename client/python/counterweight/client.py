@@ -160,7 +160,8 @@ class Client:
                 which results and errors carry.
             non_finite: What to do about a NaN or infinity where response_mask is 1.
             seed: Seed of random choices. None: 0.
-            group_ids: Group (prompt) of each sequence, [B] integers.
+            group_ids: Group (prompt) of each sequence, [B] integers. No method uses it yet, and
+                the server refuses it by name.
             timeout: Seconds; None: the client's.
 
         Raises:

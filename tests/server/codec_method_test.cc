@@ -1,0 +1,206 @@
+#include "server/codec_method.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "kernels/methods.h"
+
+namespace counterweight::server {
+namespace {
+
+using ::testing::Contains;
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+
+constexpr PresentLogProbs kAll{true, true, true};
+
+kernels::CorrectionSpec Decode(const v1::CorrectionConfig& config,
+                               Violations* violations,
+                               std::vector<std::string>* names = nullptr) {
+  std::vector<std::string> own;
+  return DecodeConfig(config, kAll, "method.config.",
+                      names == nullptr ? &own : names, violations);
+}
+
+std::vector<std::string> Fields(const v1::CorrectionConfig& config) {
+  Violations violations;
+  Decode(config, &violations);
+  std::vector<std::string> fields;
+  for (const Violation& violation : violations) {
+    fields.push_back(violation.field);
+  }
+  return fields;
+}
+
+v1::RejectionRule ValidRule() {
+  v1::RejectionRule rule;
+  rule.set_ratio_source(v1::RATIO_SOURCE_OLD_ROLLOUT);
+  rule.set_estimator(v1::ESTIMATOR_RATIO);
+  rule.set_aggregation(v1::AGGREGATION_MEAN);
+  rule.set_lower(0.5);
+  rule.set_upper(2.0);
+  return rule;
+}
+
+TEST(CodecMethod, EveryMethodSurvivesTheWireBitForBit) {
+  for (const kernels::Method& method : kernels::Methods()) {
+    std::vector<kernels::SpecViolation> none;
+    const kernels::CorrectionSpec spec = kernels::MakeSpec(method, {}, &none);
+    v1::CorrectionConfig config;
+    EncodeConfig(spec, &config);
+    Violations violations;
+    const kernels::CorrectionSpec back = Decode(config, &violations);
+    EXPECT_THAT(violations, IsEmpty()) << method.name;
+    EXPECT_EQ(kernels::ToString(back), kernels::ToString(spec));
+    for (int r = 0; r < spec.num_rules; ++r) {
+      EXPECT_EQ(back.rules[r].lower, spec.rules[r].lower) << method.name;
+      EXPECT_EQ(back.rules[r].upper, spec.rules[r].upper) << method.name;
+    }
+  }
+}
+
+TEST(CodecMethod, ShowsBoundsAsTheUserWroteThem) {
+  std::vector<kernels::SpecViolation> none;
+  v1::CorrectionConfig config;
+  EncodeConfig(kernels::MakeSpec(*kernels::FindMethod("geo_rs"), {}, &none),
+               &config);
+  EXPECT_EQ(config.rules(0).lower(), 0.999);
+  EXPECT_EQ(config.rules(0).upper(), 1.001);
+}
+
+// A value that an enum gains and the codec forgets fails here by name.
+TEST(CodecMethod, EveryEnumValueSurvivesTheWire) {
+  const auto round_trip = [](const v1::CorrectionConfig& config) {
+    Violations violations;
+    const kernels::CorrectionSpec spec = Decode(config, &violations);
+    EXPECT_THAT(violations, IsEmpty()) << config.ShortDebugString();
+    v1::CorrectionConfig back;
+    EncodeConfig(spec, &back);
+    return back;
+  };
+  v1::CorrectionConfig config;
+  *config.add_rules() = ValidRule();
+  config.mutable_importance_weight()->set_ratio_source(
+      v1::RATIO_SOURCE_OLD_ROLLOUT);
+  config.mutable_importance_weight()->set_level(v1::LEVEL_TOKEN);
+  config.mutable_importance_weight()->set_bound(v1::BOUND_TRUNCATE);
+  config.mutable_importance_weight()->set_upper(2.0);
+  v1::RejectionRule& rule = *config.mutable_rules(0);
+  v1::ImportanceWeight& weight = *config.mutable_importance_weight();
+  for (int i = 1; i < v1::RatioSource_ARRAYSIZE; ++i) {
+    rule.set_ratio_source(static_cast<v1::RatioSource>(i));
+    weight.set_ratio_source(static_cast<v1::RatioSource>(i));
+    config.set_drift_source(static_cast<v1::RatioSource>(i));
+    EXPECT_EQ(round_trip(config).rules(0).ratio_source(), i);
+    EXPECT_EQ(round_trip(config).importance_weight().ratio_source(), i);
+    EXPECT_EQ(round_trip(config).drift_source(), i);
+  }
+  for (int i = 1; i < v1::Level_ARRAYSIZE; ++i) {
+    weight.set_level(static_cast<v1::Level>(i));
+    EXPECT_EQ(round_trip(config).importance_weight().level(), i);
+  }
+  for (int i = v1::BOUND_TRUNCATE; i < v1::Bound_ARRAYSIZE; ++i) {
+    weight.set_bound(static_cast<v1::Bound>(i));
+    EXPECT_EQ(round_trip(config).importance_weight().bound(), i);
+  }
+  for (int i = 1; i < v1::Estimator_ARRAYSIZE; ++i) {
+    rule.set_estimator(static_cast<v1::Estimator>(i));
+    EXPECT_EQ(round_trip(config).rules(0).estimator(), i);
+  }
+  for (int i = 1; i < v1::Aggregation_ARRAYSIZE; ++i) {
+    rule.set_aggregation(static_cast<v1::Aggregation>(i));
+    EXPECT_EQ(round_trip(config).rules(0).aggregation(), i);
+  }
+  for (int i = 1; i < v1::RuleCondition_ARRAYSIZE; ++i) {
+    rule.set_condition(static_cast<v1::RuleCondition>(i));
+    EXPECT_EQ(round_trip(config).rules(0).condition(), i);
+  }
+  for (int i = 1; i < v1::RuleEffect_ARRAYSIZE; ++i) {
+    rule.set_effect(static_cast<v1::RuleEffect>(i));
+    EXPECT_EQ(round_trip(config).rules(0).effect(), i);
+  }
+  for (int i = 1; i < v1::RuleEvaluation_ARRAYSIZE; ++i) {
+    config.set_rule_evaluation(static_cast<v1::RuleEvaluation>(i));
+    EXPECT_EQ(round_trip(config).rule_evaluation(), i);
+  }
+}
+
+TEST(CodecMethod, AbsentChoicesAreNamedAllAtOnce) {
+  v1::CorrectionConfig config;
+  config.add_rules();
+  config.mutable_importance_weight();
+  EXPECT_THAT(Fields(config),
+              ElementsAre("method.config.rules[0].ratio_source",
+                          "method.config.rules[0].estimator",
+                          "method.config.rules[0].aggregation",
+                          "method.config.rules[0].upper",
+                          "method.config.importance_weight.ratio_source",
+                          "method.config.importance_weight.level",
+                          "method.config.importance_weight.bound"));
+}
+
+TEST(CodecMethod, RefusesBoundsThatAreNoRatios) {
+  for (double bad : {-1.0, std::numeric_limits<double>::quiet_NaN(),
+                     std::numeric_limits<double>::infinity()}) {
+    v1::CorrectionConfig config;
+    *config.add_rules() = ValidRule();
+    config.mutable_rules(0)->set_upper(bad);
+    EXPECT_THAT(Fields(config), Contains("method.config.rules[0].upper"))
+        << bad;
+  }
+}
+
+TEST(CodecMethod, RefusesAnEmptyInterval) {
+  v1::CorrectionConfig config;
+  *config.add_rules() = ValidRule();
+  config.mutable_rules(0)->set_lower(3.0);
+  EXPECT_THAT(Fields(config), ElementsAre("method.config.rules[0].lower"));
+}
+
+TEST(CodecMethod, RefusesMoreRulesThanThereAreReasonBits) {
+  v1::CorrectionConfig config;
+  for (int r = 0; r <= kernels::kMaxRules; ++r) {
+    *config.add_rules() = ValidRule();
+  }
+  EXPECT_THAT(Fields(config), ElementsAre("method.config.rules"));
+}
+
+TEST(CodecMethod, RefusesLossesByName) {
+  v1::CorrectionConfig config;
+  config.mutable_policy_loss();
+  config.mutable_kl_penalty();
+  EXPECT_THAT(Fields(config), ElementsAre("method.config.policy_loss",
+                                          "method.config.kl_penalty"));
+}
+
+TEST(CodecMethod, RuleNamesAreUnique) {
+  v1::CorrectionConfig config;
+  *config.add_rules() = ValidRule();
+  *config.add_rules() = ValidRule();
+  std::vector<std::string> names;
+  Violations violations;
+  Decode(config, &violations, &names);
+  EXPECT_THAT(names, ElementsAre("mean_ratio", "mean_ratio_2"));
+  config.mutable_rules(0)->set_name("mean_ratio_2");
+  EXPECT_THAT(Fields(config), ElementsAre("method.config.rules[0].name"));
+  config.mutable_rules(0)->set_name("No spaces");
+  EXPECT_THAT(Fields(config), ElementsAre("method.config.rules[0].name"));
+}
+
+TEST(CodecMethod, DriftIsOfTheRatioThatCanBeFormed) {
+  const auto source = [](PresentLogProbs present) {
+    std::vector<std::string> names;
+    Violations violations;
+    return DecodeConfig({}, present, "", &names, &violations).drift_source;
+  };
+  EXPECT_EQ(source({true, true, true}), kernels::RatioSource::kOldRollout);
+  EXPECT_EQ(source({true, false, true}), kernels::RatioSource::kCurrentRollout);
+  EXPECT_EQ(source({false, true, true}), kernels::RatioSource::kCurrentOld);
+}
+
+}  // namespace
+}  // namespace counterweight::server
