@@ -1,3 +1,4 @@
+// One table; long, because every named method is a row of it.
 #include "kernels/methods.h"
 
 #include <cmath>

@@ -1,87 +1,9 @@
-// The device kernels: the walk of kernels/walk with a warp for each segment.
+#include "kernels/cuda/device_kernels.cuh"
 #include "kernels/cuda/launch.h"
-#include "kernels/cuda/warp_lanes.cuh"
-#include "kernels/walk/prefix_bases.h"
-#include "kernels/walk/row_record.h"
-#include "kernels/walk/segment_walk.h"
 
 namespace counterweight::kernels {
 inline namespace COUNTERWEIGHT_ISA {
 namespace {
-
-constexpr int kThreads = 128;
-constexpr int kWarps = kThreads / kLanes;
-
-template <bool kStats, bool kOutput>
-__global__ void __launch_bounds__(kThreads)
-    walk_kernel(const __grid_constant__ Plan plan,
-                const __grid_constant__ DeviceJob job) {
-  const int64_t index =
-      static_cast<int64_t>(blockIdx.x) * kWarps + threadIdx.x / kLanes;
-  if (index >= job.num_segments) return;
-  const DeviceSegment segment = job.segments[index];
-  TileState<WarpLanes> tile;
-  Accumulators<WarpLanes> sums;
-  if (kStats) sums.clear(plan);
-  const SegmentTask task{
-      segment.begin, segment.end,
-      kStats && kOutput ? RowState{0, 0.0f} : job.states[segment.row],
-      job.bases + index * plan.num_prefixes};
-  walk_segment<WarpLanes, kStats, kOutput>(plan, job.batch, task, job.outputs,
-                                           tile, sums);
-  if (kStats) sums.fold_lanes(plan, job.records[index]);
-  if (kOutput) {
-    const uint32_t reasons = WarpLanes::fold_or(sums.reasons);
-    if (WarpLanes::writes() && reasons != 0) {
-      atomicOr(&job.reasons[segment.row], reasons);
-    }
-  }
-}
-
-__global__ void settle_kernel(const __grid_constant__ Plan plan,
-                              const __grid_constant__ DeviceJob job) {
-  const int64_t row =
-      static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
-  if (row >= job.batch.num_sequences) return;
-  const int64_t first = job.row_segments[row];
-  const int64_t count = job.row_segments[row + 1] - first;
-  SegmentRecord* records = job.records + first;
-  find_bases(plan, records, count, job.bases + first * plan.num_prefixes);
-  for (int64_t stride = 1; stride < count; stride *= 2) {
-    for (int64_t i = 0; i + stride < count; i += 2 * stride) {
-      fold(plan, records[i], records[i + stride]);
-    }
-  }
-  const RowState state = decide_row(plan, records[0]);
-  job.states[row] = state;
-  make_row_record(plan, records[0], state, job.rows[row]);
-}
-
-__global__ void fold_rows_kernel(const __grid_constant__ Plan plan,
-                                 RowRecord* rows, int64_t count,
-                                 int64_t stride) {
-  const int64_t pair =
-      static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
-  const int64_t i = pair * 2 * stride;
-  if (i + stride < count) fold(plan, rows[i], rows[i + stride]);
-}
-
-__global__ void narrow_kernel(const uint32_t* reasons, int64_t count,
-                              uint16_t* out) {
-  const int64_t i = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
-  if (i < count) out[i] = static_cast<uint16_t>(reasons[i]);
-}
-
-__global__ void divide_kernel(float* weights, int64_t count, double divisor) {
-  const int64_t i = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
-  if (i < count) {
-    weights[i] = static_cast<float>(static_cast<double>(weights[i]) / divisor);
-  }
-}
-
-unsigned Blocks(int64_t items, int64_t per_block) {
-  return static_cast<unsigned>((items + per_block - 1) / per_block);
-}
 
 template <bool kStats, bool kOutput>
 cudaError_t LaunchWalk(const Plan& plan, const DeviceJob& job,

@@ -21,8 +21,12 @@ inline constexpr int kFewSteps = 4;
 
 // Neighbouring lanes as one register, for sums over the steps: g++ vectorizes
 // loops over lanes, but not ones with a loop over steps inside. On the GPU a
-// thread is one lane and a register a number.
+// thread is one lane and a register a number; COUNTERWEIGHT_ONE_LANE makes it
+// so where the GPU's code is tested on a CPU.
 #ifdef __CUDACC__
+#define COUNTERWEIGHT_ONE_LANE
+#endif
+#ifdef COUNTERWEIGHT_ONE_LANE
 using Vec = float;
 using WideVec = double;
 inline constexpr int kVecLanes = 1;
@@ -64,7 +68,7 @@ COUNTERWEIGHT_HD void store(V v, void* to) {
 template <int W>
 struct alignas(64) Tile {
   float at[kSteps][W];
-#ifndef __CUDACC__
+#ifndef COUNTERWEIGHT_ONE_LANE
   // Tiles of 1 KB in a row would share cache sets and low address bits.
   float padding[16];
 #endif
@@ -78,7 +82,7 @@ struct alignas(64) Tile {
   }
   // Lanes [h * kWideLanes, (h + 1) * kWideLanes) of step k in float64.
   COUNTERWEIGHT_HD WideVec wide(int k, int h) const {
-#ifdef __CUDACC__
+#ifdef COUNTERWEIGHT_ONE_LANE
     return static_cast<double>(at[k][h]);
 #else
     return __builtin_convertvector(load<HalfVec>(&at[k][h * kWideLanes]),

@@ -18,9 +18,13 @@ struct CheckCase {
   OwnedBatch batch;
 };
 
+// kEdges: tile and segment edges only. kQuick: also long and many rows. kFull:
+// also the largest.
+enum class CheckSize : uint8_t { kEdges, kQuick, kFull };
+
 // Lengths of the rows of each shape: one token to a million, empty rows, many
-// rows. `quick` leaves out the largest.
-std::vector<std::vector<int64_t>> CheckShapes(bool quick);
+// rows.
+std::vector<std::vector<int64_t>> CheckShapes(CheckSize size);
 
 // All specs of round `round` for one shape; fixed seeds.
 std::vector<CheckCase> CheckCases(const std::vector<int64_t>& lengths,

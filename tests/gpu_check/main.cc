@@ -1,6 +1,6 @@
-// gpu_check [--candidate=cuda|generic|v3|v4] [--quick]: compares the candidate
-// with the CPU backend byte for byte, then times it. Exit status: 0 all equal,
-// 1 a difference, 2 no such candidate on this machine.
+// gpu_check [--candidate=cuda|generic|v3|v4] [--quick|--edges]: compares the
+// candidate with the CPU backend byte for byte, then times it. Exit status: 0
+// all equal, 1 a difference, 2 no such candidate on this machine.
 #include <algorithm>
 #include <cstdio>
 #include <memory>
@@ -31,12 +31,16 @@ std::unique_ptr<Corrector> MakeCandidate(const std::string& name,
 }
 
 // Number of cases that differ.
-int Compare(Corrector& reference, Corrector& candidate, bool quick) {
+int Compare(Corrector& reference, Corrector& candidate, CheckSize size) {
   int compared = 0;
   int different = 0;
-  for (const std::vector<int64_t>& lengths : CheckShapes(quick)) {
-    const uint64_t rounds = quick ? 2 : 4;
-    for (uint64_t round = 0; round < rounds; ++round) {
+  uint64_t seed = 0;
+  for (const std::vector<int64_t>& lengths : CheckShapes(size)) {
+    const uint64_t rounds = size == CheckSize::kEdges   ? 1
+                            : size == CheckSize::kQuick ? 2
+                                                        : 4;
+    for (uint64_t repetition = 0; repetition < rounds; ++repetition) {
+      const uint64_t round = seed++;
       for (const CheckCase& c : CheckCases(lengths, round)) {
         const Corrected expected = RunCorrector(reference, c.spec, c.batch);
         const Corrected actual = RunCorrector(candidate, c.spec, c.batch);
@@ -104,17 +108,20 @@ void Time(Corrector& candidate) {
 
 int Main(int argc, char** argv) {
   std::string name = "cuda";
-  bool quick = false;
+  CheckSize size = CheckSize::kFull;
   for (int i = 1; i < argc; ++i) {
     const std::string argument = argv[i];
     const std::string prefix = "--candidate=";
     if (argument.rfind(prefix, 0) == 0) {
       name = argument.substr(prefix.size());
     } else if (argument == "--quick") {
-      quick = true;
+      size = CheckSize::kQuick;
+    } else if (argument == "--edges") {
+      size = CheckSize::kEdges;
     } else {
       std::fprintf(stderr,
-                   "gpu_check [--candidate=cuda|generic|v3|v4] [--quick]\n");
+                   "gpu_check [--candidate=cuda|generic|v3|v4] "
+                   "[--quick|--edges]\n");
       return 2;
     }
   }
@@ -133,8 +140,9 @@ int Main(int argc, char** argv) {
   std::printf("comparing %s with the CPU's %s, numerics version %u\n",
               name.c_str(), reference->Info().instruction_set.c_str(),
               kNumericsVersion);
-  const int different = Compare(*reference, *candidate, quick);
-  if (different == 0 && name == "cuda" && !quick) Time(*candidate);
+  const int different = Compare(*reference, *candidate, size);
+  if (different == 0 && name == "cuda" && size == CheckSize::kFull)
+    Time(*candidate);
   std::printf("%s\n", different == 0 ? "all bytes equal" : "bytes differ");
   return different == 0 ? 0 : 1;
 }
