@@ -123,7 +123,12 @@ COUNTERWEIGHT_HD double log64(double x) {
     exponent += 1;
   }
   const double f = m - 1.0;
-  const double s = f / (2.0 + f);
+  const double d = 2.0 + f;
+  const double s = f / d;
+  // What rounding took from d and s, so that 2 s + tail is accurate to far
+  // below one unit in the last place: bounds should be the nearest double.
+  const double d_tail = f - (d - 2.0);
+  const double s_tail = (__builtin_fma(-s, d, f) - s * d_tail) / d;
   const double z = s * s;
   double t = 1.0 / 23.0;
   t = __builtin_fma(t, z, 1.0 / 21.0);
@@ -136,12 +141,15 @@ COUNTERWEIGHT_HD double log64(double x) {
   t = __builtin_fma(t, z, 1.0 / 7.0);
   t = __builtin_fma(t, z, 1.0 / 5.0);
   t = __builtin_fma(t, z, 1.0 / 3.0);
-  // f - s (f - 2 z t) is 2 s + 2 s z t without the rounding of 2 s.
-  const double log_m = f - s * (f - 2.0 * z * t);
-  const double n = static_cast<double>(exponent);
+  const double tail = 2.0 * (s_tail + s * (z * t));
   constexpr double kLn2High = 0x1.62e42fefa0000p-1;
   constexpr double kLn2Low = 0x1.cf79abc9e3b3ap-40;
-  return n * kLn2High + (n * kLn2Low + log_m);
+  const double n = static_cast<double>(exponent);
+  // n kLn2High is exact, and its sum with 2 s loses `lost`.
+  const double high = n * kLn2High;
+  const double sum = high + 2.0 * s;
+  const double lost = n == 0.0 ? 0.0 : (high - sum) + 2.0 * s;
+  return sum + (lost + (n * kLn2Low + tail));
 }
 
 }  // namespace COUNTERWEIGHT_ISA

@@ -23,7 +23,7 @@ TEST(Compression, GzipAndDeflateAreRead) {
   RunningServer running;
   v1::CorrectRequest request = SmallRequest();
   // Small messages are sent as they are, so make it worth its while.
-  request.mutable_group_ids()->Resize(2, 7);
+  request.mutable_labels()->set_run(std::string(64, 'r'));
   request.mutable_labels()->set_replica(std::string(64, 'r'));
   request.set_request_id(std::string(128, 'i'));
   EXPECT_TRUE(CorrectCompressed(&running, request, GRPC_COMPRESS_GZIP).ok());

@@ -5,6 +5,7 @@
 
 #include <cmath>
 
+#include "kernels/log_ratio.h"
 #include "server/dialects/verl_presets.h"
 #include "tests/server/dialects/blocks.h"
 
@@ -111,8 +112,8 @@ TEST(VerlTest, K1BoundsTheInverseRatio) {
   EXPECT_EQ(rule.estimator, Estimator::kRatio);
   EXPECT_EQ(rule.aggregation, Aggregation::kMean);
   EXPECT_EQ(rule.token_clamp, 20.0);
-  EXPECT_EQ(rule.lower, -std::log(1.4));
-  EXPECT_EQ(rule.upper, -std::log(0.6));
+  EXPECT_EQ(rule.lower, -kernels::LogRatio(1.4));
+  EXPECT_EQ(rule.upper, -kernels::LogRatio(0.6));
   EXPECT_THAT(t.rule_names, ElementsAre("seq_mean_k1"));
   EXPECT_THAT(t.warnings,
               ElementsAre(HasSubstr("ratios from 0.714286 to 1.66667")));
