@@ -100,7 +100,8 @@ DriftSummary Summarize(const BatchSums& sums) {
   const int64_t n = sums.tokens;
   const int64_t rows = sums.nonempty_sequences;
   DriftSummary summary{};
-  summary.kl = -Ratio(drift.log_ratio, n);
+  // + 0.0 turns the -0 of equal policies into 0.
+  summary.kl = -Ratio(drift.log_ratio, n) + 0.0;
   summary.k3 = Ratio(drift.k3, n);
   summary.chi2_token =
       2.0 * Ratio(drift.excess, n) + Ratio(drift.excess_squared, n);
@@ -113,8 +114,11 @@ DriftSummary Summarize(const BatchSums& sums) {
                            ? Deviation(weight.weight, weight.weight_squared, n)
                            : Deviation(weight.excess, weight.excess_squared, n);
   summary.weight_max = weight.range.max;
+  // All weights 0: no sample is effective.
   summary.effective_sample_size =
-      direct * direct / Ratio(weight.weight_squared, n);
+      n > 0 && weight.weight_squared == 0.0
+          ? 0.0
+          : direct * direct / Ratio(weight.weight_squared, n);
   summary.clipped_high = Fraction(weight.tokens_high, n);
   summary.clipped_low = Fraction(weight.tokens_outside - weight.tokens_high, n);
   return summary;

@@ -24,7 +24,7 @@ struct DriftSummary {
   double weight_mean;    // of bounded weights, before normalization
   double weight_std;
   double weight_max;
-  // (mean w)^2 / mean(w^2), in (0, 1]
+  // (mean w)^2 / mean(w^2), in (0, 1]; 0 if every weight is 0
   double effective_sample_size;
   double clipped_high;  // fraction of tokens with raw weight > upper
   double clipped_low;   // fraction with raw weight < lower

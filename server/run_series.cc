@@ -46,39 +46,29 @@ void RunSeries::Publish(const kernels::BatchSums& sums, bool has_weight,
   }
   // Nothing was measured, so what was measured last stands.
   if (sums.tokens == 0 || sums.nonempty_sequences == 0) return;
-  ShowDrift(sums);
-  if (has_weight) ShowWeights(sums);
+  const kernels::DriftSummary summary = kernels::Summarize(sums);
+  ShowDrift(sums, summary);
+  if (has_weight) ShowWeights(summary);
 }
 
-void RunSeries::ShowDrift(const kernels::BatchSums& sums) {
-  const auto n = static_cast<double>(sums.tokens);
-  const auto rows = static_cast<double>(sums.nonempty_sequences);
-  const kernels::DriftSums& drift = sums.drift;
-  // + 0.0 turns the -0 of equal policies into 0.
-  kl_.Get().Set(-drift.log_ratio / n + 0.0);
-  k3_.Get().Set(drift.k3 / n);
-  // E[(1 + u)^2] - 1, without the cancellation.
-  chi2_token_.Get().Set((2 * drift.excess + drift.excess_squared) / n);
-  chi2_sequence_.Get().Set(drift.chi2_sequence / rows);
-  ppl_ratio_.Get().Set(1 + drift.ppl_ratio_excess / rows);
-  kept_token_ratio_.Get().Set(static_cast<double>(sums.kept_tokens) / n);
+void RunSeries::ShowDrift(const kernels::BatchSums& sums,
+                          const kernels::DriftSummary& summary) {
+  kl_.Get().Set(summary.kl);
+  k3_.Get().Set(summary.k3);
+  chi2_token_.Get().Set(summary.chi2_token);
+  chi2_sequence_.Get().Set(summary.chi2_sequence);
+  ppl_ratio_.Get().Set(summary.ppl_ratio);
+  kept_token_ratio_.Get().Set(static_cast<double>(sums.kept_tokens) /
+                              static_cast<double>(sums.tokens));
 }
 
-void RunSeries::ShowWeights(const kernels::BatchSums& sums) {
-  const auto n = static_cast<double>(sums.tokens);
-  const kernels::WeightSums& weight = sums.weight;
-  // Around 1, where the weights of a healthy run are.
-  const double excess = weight.excess / n;
-  const double mean = 1 + excess;
-  const double mean_square = 1 + 2 * excess + weight.excess_squared / n;
-  // All weights 0: no sample is effective.
-  effective_sample_size_.Get().Set(
-      weight.weight_squared > 0 ? mean * mean / mean_square : 0);
-  weight_mean_.Get().Set(mean / weight.normalizer);
-  weight_max_.Get().Set(weight.range.max / weight.normalizer);
-  clipped_high_.Get().Set(static_cast<double>(weight.tokens_high) / n);
-  clipped_low_.Get().Set(static_cast<double>(weight.tokens_low) / n);
-  outside_.Get().Set(static_cast<double>(weight.tokens_outside) / n);
+void RunSeries::ShowWeights(const kernels::DriftSummary& summary) {
+  effective_sample_size_.Get().Set(summary.effective_sample_size);
+  weight_mean_.Get().Set(summary.weight_mean);
+  weight_max_.Get().Set(summary.weight_max);
+  clipped_high_.Get().Set(summary.clipped_high);
+  clipped_low_.Get().Set(summary.clipped_low);
+  outside_.Get().Set(summary.clipped_high + summary.clipped_low);
 }
 
 RunSeries::Dropped& RunSeries::DroppedBy(const std::string& rule) {

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/metrics.h"
 #include "kernels/sums.h"
 #include "server/metrics.h"
 
@@ -62,8 +63,9 @@ class RunSeries {
     Series<Counter> sequences;
   };
 
-  void ShowDrift(const kernels::BatchSums& sums);
-  void ShowWeights(const kernels::BatchSums& sums);
+  void ShowDrift(const kernels::BatchSums& sums,
+                 const kernels::DriftSummary& summary);
+  void ShowWeights(const kernels::DriftSummary& summary);
   Dropped& DroppedBy(const std::string& rule);
 
   DriftMetrics* const metrics_;

@@ -12,8 +12,6 @@
 namespace counterweight::kernels {
 namespace {
 
-// As in walk/tile.h, which belongs to the instruction sets.
-constexpr int64_t kSegment = 4096;
 // Bounds the memory of partial sums: 2.6 KB a group.
 constexpr int64_t kMaxGroups = 4096;
 constexpr int64_t kDivideTokens = int64_t{1} << 18;
@@ -33,9 +31,10 @@ ScratchPtr AllocateScratch(const IsaKernels& kernels) {
 struct Row {
   int64_t begin;
   int64_t end;
-  int64_t segments() const { return (end - begin + kSegment - 1) / kSegment; }
+  int64_t segments() const { return SegmentsOf(end - begin); }
   SegmentSpan span(int64_t i) const {
-    return {begin + i * kSegment, std::min(end, begin + (i + 1) * kSegment)};
+    return {begin + i * kSegmentPositions,
+            std::min(end, begin + (i + 1) * kSegmentPositions)};
   }
 };
 

@@ -85,8 +85,7 @@ void walk_short_row(const Job& job, int64_t row, Scratch& s, RowRecord* out) {
   const Plan& plan = *job.plan;
   const int64_t begin = job.batch->offsets[row];
   const int64_t end = job.batch->offsets[row + 1];
-  const int64_t segments =
-      (end - begin + kSegmentPositions - 1) / kSegmentPositions;
+  const int64_t segments = SegmentsOf(end - begin);
   const auto span = [&](int64_t i) {
     const int64_t from = begin + i * kSegmentPositions;
     const int64_t to = from + kSegmentPositions;
@@ -98,11 +97,11 @@ void walk_short_row(const Job& job, int64_t row, Scratch& s, RowRecord* out) {
   };
   uint32_t reasons = 0;
   const int passes = segments > 1 ? plan.passes : plan.single_segment_passes;
-  // One pass is enough if outputs depend on no sum, and also, for all but row
-  // weights, if it turns out that no rule fires on the row: the common case.
+  // One pass is enough unless there are row weights or, which is rare, a
+  // sequence rule turns out to fire.
   const bool guesses = passes == 1 && plan.num_prefixes == 0 &&
                        !IsSequenceLevel(plan.weight.spec.level);
-  if (plan.streams || guesses) {
+  if (guesses) {
     for (int64_t i = 0; i < segments; ++i) {
       reasons |= walk_both(job, span(i), &s, &s.segments[i]);
     }

@@ -11,11 +11,10 @@
 #include "kernels/cuda/device_buffer.h"
 #include "kernels/cuda/launch.h"
 #include "kernels/walk/batch_sums.h"
+#include "kernels/walk/row_record.h"
 
 namespace counterweight::kernels {
 namespace {
-
-constexpr int64_t kSegment = 4096;  // as in walk/tile.h
 
 #define COUNTERWEIGHT_CUDA_TRY(call)                        \
   do {                                                      \
@@ -101,9 +100,11 @@ Segments CutRows(const Batch& batch) {
     cut.row_segments.push_back(static_cast<int64_t>(cut.segments.size()));
     const int64_t end = batch.offsets[row + 1];
     int64_t begin = batch.offsets[row];
-    cut.any_row_has_several = cut.any_row_has_several || end - begin > kSegment;
+    cut.any_row_has_several =
+        cut.any_row_has_several || end - begin > kSegmentPositions;
     do {
-      const int64_t next = begin + kSegment < end ? begin + kSegment : end;
+      const int64_t next =
+          begin + kSegmentPositions < end ? begin + kSegmentPositions : end;
       cut.segments.push_back({begin, next, row});
       begin = next;
     } while (begin < end);
@@ -142,7 +143,9 @@ class CudaCorrector final : public Corrector {
   cudaError_t Run(const Plan& plan, const Batch& batch, const Outputs& outputs,
                   CorrectResult* result) {
     if (batch.num_sequences == 0) {
-      *result = MakeResult(plan, batch, EmptyTotal(plan));
+      RowRecord nothing{};
+      clear(plan, nothing);
+      *result = MakeResult(plan, batch, nothing);
       return cudaSuccess;
     }
     COUNTERWEIGHT_CUDA_TRY(cudaSetDevice(device_));
@@ -170,20 +173,6 @@ class CudaCorrector final : public Corrector {
     if (result->status != CorrectStatus::kOk) return cudaSuccess;
     return Download(batch, outputs, result->sums.weight.normalizer, memory, job,
                     stream.get());
-  }
-
-  static RowRecord EmptyTotal(const Plan& plan) {
-    RowRecord total{};
-    for (int e = 0; e < plan.token_extrema; ++e) {
-      total.token_low[e] = kUnbounded;
-      total.token_high[e] = -kUnbounded;
-    }
-    for (int e = 0; e < plan.row_extrema; ++e) {
-      total.row_low[e] = kUnbounded;
-      total.row_high[e] = -kUnbounded;
-    }
-    total.first_bad = kNoBadToken;
-    return total;
   }
 
   static cudaError_t Upload(const Plan& plan, const Batch& batch,

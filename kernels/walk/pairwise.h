@@ -12,7 +12,8 @@
 namespace counterweight::kernels {
 inline namespace COUNTERWEIGHT_ISA {
 
-// kLevels: up to 2^(kLevels - 1) items.
+// kLevels: up to 2^(kLevels - 1) items. Trivial, so that it may lie in raw
+// memory: reset() comes first.
 template <class Record, int kLevels>
 class PairwiseFold {
  public:
@@ -44,8 +45,8 @@ class PairwiseFold {
   }
 
  private:
-  int depth_ = 0;
-  uint64_t count_ = 0;
+  int depth_;
+  uint64_t count_;
   Record partial_[kLevels + 1];
 };
 

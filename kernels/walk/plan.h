@@ -11,6 +11,14 @@
 
 namespace counterweight::kernels {
 
+// Rows are summed in segments of so many positions: part of the order of
+// addition.
+inline constexpr int64_t kSegmentPositions = 4096;
+
+constexpr int64_t SegmentsOf(int64_t positions) {
+  return (positions + kSegmentPositions - 1) / kSegmentPositions;
+}
+
 // exp, expm1, k2 and k3 at both ends of a clamp [-clamp, clamp]: what a clamped
 // token gets instead of its own.
 struct ClampTerms {

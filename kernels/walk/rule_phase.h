@@ -119,11 +119,7 @@ struct RulePhase {
                                         const Tile<kWidth>& computed, int k,
                                         int h) {
     if (rule.rule.estimator != Estimator::kRatio) return computed.wide(k, h);
-    const WideVec l = s.input[numerator(rule.rule.source)].wide(k, h) -
-                      s.input[denominator(rule.rule.source)].wide(k, h);
-    const WideVec c = splat_wide(rule.rule.token_clamp);
-    const WideVec capped = l > c ? c : l;
-    return capped < -c ? -c : capped;
+    return exact_log_ratio(s, rule.rule.source, rule.rule.token_clamp, k, h);
   }
 
   // Replaces the estimator by its running mean; compares in float64.

@@ -14,7 +14,6 @@ inline namespace COUNTERWEIGHT_ISA {
 inline constexpr int kLanes = 32;
 inline constexpr int kSteps = 8;
 inline constexpr int kTilePositions = kLanes * kSteps;
-inline constexpr int64_t kSegmentPositions = 4096;
 
 // Short rows need not pay for 8 steps.
 inline constexpr int kFewSteps = 4;

@@ -199,6 +199,19 @@ COUNTERWEIGHT_HD int denominator(RatioSource source) {
                               : InputRole::kRollout);
 }
 
+// Log ratios of a half group in float64, clamped: the exact differences, on
+// which sums over rows hang.
+template <class Lanes>
+COUNTERWEIGHT_HD WideVec exact_log_ratio(const TileState<Lanes>& s,
+                                         RatioSource source, double clamp,
+                                         int k, int h) {
+  const WideVec l = s.input[numerator(source)].wide(k, h) -
+                    s.input[denominator(source)].wide(k, h);
+  const WideVec c = splat_wide(clamp);
+  const WideVec capped = l > c ? c : l;
+  return capped < -c ? -c : capped;
+}
+
 }  // namespace COUNTERWEIGHT_ISA
 }  // namespace counterweight::kernels
 

@@ -76,11 +76,8 @@ struct WeightPhase {
  private:
   COUNTERWEIGHT_HD static WideVec exact(const WeightPlan& weight,
                                         const State& s, int k, int h) {
-    const WideVec l = s.input[numerator(weight.spec.source)].wide(k, h) -
-                      s.input[denominator(weight.spec.source)].wide(k, h);
-    const WideVec c = splat_wide(weight.spec.token_clamp);
-    const WideVec capped = l > c ? c : l;
-    return capped < -c ? -c : capped;
+    return exact_log_ratio(s, weight.spec.source, weight.spec.token_clamp, k,
+                           h);
   }
 
   COUNTERWEIGHT_HD static void prefix_weights(const WeightPlan& weight,

@@ -124,8 +124,9 @@ TEST_F(DriftSeriesTest, EqualPoliciesHaveNoDrift) {
   EXPECT_EQ(Value("counterweight_drift_weight_max", "r"), 1);
 }
 
-TEST_F(DriftSeriesTest, WeightsAreShownAsReturned) {
-  // Weights 0.5 and 2, which normalization divides by 1.25.
+TEST_F(DriftSeriesTest, WeightsAreShownAsTheNativeMetricsDo) {
+  // Weights 0.5 and 2, before normalization divides them by 1.25: afterwards
+  // their mean is 1 whatever happened.
   BatchSums sums = TwoTokens();
   sums.weight.weight = 2.5;
   sums.weight.weight_squared = 4.25;
@@ -136,13 +137,13 @@ TEST_F(DriftSeriesTest, WeightsAreShownAsReturned) {
   sums.weight.tokens_outside = 2;
   sums.weight.normalizer = 1.25;
   Publish(sums, "r", "", "a", /*has_weight=*/true);
-  EXPECT_DOUBLE_EQ(Value("counterweight_drift_weight_mean", "r"), 1);
-  EXPECT_DOUBLE_EQ(Value("counterweight_drift_weight_max", "r"), 1.6);
+  EXPECT_DOUBLE_EQ(Value("counterweight_drift_weight_mean", "r"), 1.25);
+  EXPECT_DOUBLE_EQ(Value("counterweight_drift_weight_max", "r"), 2);
   EXPECT_DOUBLE_EQ(
       Value("counterweight_drift_effective_sample_size_ratio", "r"),
       1.25 * 1.25 / 2.125);
   EXPECT_DOUBLE_EQ(Value("counterweight_drift_weight_high_ratio", "r"), 0.5);
-  EXPECT_DOUBLE_EQ(Value("counterweight_drift_weight_low_ratio", "r"), 0);
+  EXPECT_DOUBLE_EQ(Value("counterweight_drift_weight_low_ratio", "r"), 0.5);
   EXPECT_DOUBLE_EQ(Value("counterweight_drift_weight_outside_ratio", "r"), 1);
 }
 
