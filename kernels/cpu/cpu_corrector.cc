@@ -7,6 +7,7 @@
 #include "kernels/corrector.h"
 #include "kernels/cpu/isa_kernels.h"
 #include "kernels/cpu/thread_pool.h"
+#include "kernels/float_modes.h"
 #include "kernels/walk/batch_sums.h"
 
 namespace counterweight::kernels {
@@ -45,6 +46,8 @@ class CpuCorrector final : public Corrector {
 
   CorrectResult Correct(const CorrectionSpec& spec, const Batch& batch,
                         const Outputs& outputs) override {
+    // The plan and the last fold are computed on this thread.
+    const DefaultFloatModes modes;
     const Plan plan = MakePlan(spec);
     const Job job{&plan, &batch, &outputs};
     RowRecord total{};

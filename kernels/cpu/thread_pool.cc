@@ -1,6 +1,6 @@
 #include "kernels/cpu/thread_pool.h"
 
-#include "kernels/cpu/float_modes.h"
+#include "kernels/float_modes.h"
 
 namespace counterweight::kernels {
 
@@ -21,7 +21,6 @@ ThreadPool::~ThreadPool() {
 
 void ThreadPool::Run(int64_t count, const std::function<void(int64_t)>& task) {
   if (count <= 0) return;
-  const DefaultFloatModes modes;
   Job job;
   job.task = &task;
   job.count = count;

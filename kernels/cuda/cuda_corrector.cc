@@ -10,6 +10,7 @@
 #include "kernels/corrector.h"
 #include "kernels/cuda/device_buffer.h"
 #include "kernels/cuda/launch.h"
+#include "kernels/float_modes.h"
 #include "kernels/walk/batch_sums.h"
 #include "kernels/walk/row_record.h"
 
@@ -127,6 +128,7 @@ class CudaCorrector final : public Corrector {
 
   CorrectResult Correct(const CorrectionSpec& spec, const Batch& batch,
                         const Outputs& outputs) override {
+    const DefaultFloatModes modes;
     const Plan plan = MakePlan(spec);
     CorrectResult result;
     const cudaError_t error = Run(plan, batch, outputs, &result);

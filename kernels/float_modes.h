@@ -1,6 +1,6 @@
 // Floating-point modes of the calling thread.
-#ifndef COUNTERWEIGHT_KERNELS_CPU_FLOAT_MODES_H_
-#define COUNTERWEIGHT_KERNELS_CPU_FLOAT_MODES_H_
+#ifndef COUNTERWEIGHT_KERNELS_FLOAT_MODES_H_
+#define COUNTERWEIGHT_KERNELS_FLOAT_MODES_H_
 
 #include <cstdint>
 
@@ -43,4 +43,4 @@ class DefaultFloatModes {
 
 }  // namespace counterweight::kernels
 
-#endif  // COUNTERWEIGHT_KERNELS_CPU_FLOAT_MODES_H_
+#endif  // COUNTERWEIGHT_KERNELS_FLOAT_MODES_H_
