@@ -188,7 +188,7 @@ class Method(_message.Message):
     def __init__(self, preset: _Optional[_Union[Preset, _Mapping]] = ..., config: _Optional[_Union[CorrectionConfig, _Mapping]] = ..., dialect: _Optional[_Union[Dialect, _Mapping]] = ...) -> None: ...
 
 class Preset(_message.Message):
-    __slots__ = ("name", "parameters")
+    __slots__ = ("name", "parameters", "policy_loss", "kl_penalty")
     class ParametersEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -198,9 +198,13 @@ class Preset(_message.Message):
         def __init__(self, key: _Optional[str] = ..., value: _Optional[float] = ...) -> None: ...
     NAME_FIELD_NUMBER: _ClassVar[int]
     PARAMETERS_FIELD_NUMBER: _ClassVar[int]
+    POLICY_LOSS_FIELD_NUMBER: _ClassVar[int]
+    KL_PENALTY_FIELD_NUMBER: _ClassVar[int]
     name: str
     parameters: _containers.ScalarMap[str, float]
-    def __init__(self, name: _Optional[str] = ..., parameters: _Optional[_Mapping[str, float]] = ...) -> None: ...
+    policy_loss: PolicyLoss
+    kl_penalty: KlPenalty
+    def __init__(self, name: _Optional[str] = ..., parameters: _Optional[_Mapping[str, float]] = ..., policy_loss: _Optional[_Union[PolicyLoss, _Mapping]] = ..., kl_penalty: _Optional[_Union[KlPenalty, _Mapping]] = ...) -> None: ...
 
 class Dialect(_message.Message):
     __slots__ = ("system", "block", "ignore_unknown_fields")
@@ -339,7 +343,14 @@ class KlPenalty(_message.Message):
     def __init__(self, estimator: _Optional[_Union[KlEstimator, str]] = ..., coefficient: _Optional[float] = ..., token_clamp: _Optional[float] = ..., value_clamp: _Optional[float] = ..., straight_through: bool = ..., importance_weighted: bool = ...) -> None: ...
 
 class MethodInfo(_message.Message):
-    __slots__ = ("name", "origin", "origin_name", "summary", "reference", "config", "parameters")
+    __slots__ = ("name", "origin", "origin_name", "summary", "reference", "config", "parameters", "formula", "when_to_use", "equivalents")
+    class EquivalentsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
     NAME_FIELD_NUMBER: _ClassVar[int]
     ORIGIN_FIELD_NUMBER: _ClassVar[int]
     ORIGIN_NAME_FIELD_NUMBER: _ClassVar[int]
@@ -347,6 +358,9 @@ class MethodInfo(_message.Message):
     REFERENCE_FIELD_NUMBER: _ClassVar[int]
     CONFIG_FIELD_NUMBER: _ClassVar[int]
     PARAMETERS_FIELD_NUMBER: _ClassVar[int]
+    FORMULA_FIELD_NUMBER: _ClassVar[int]
+    WHEN_TO_USE_FIELD_NUMBER: _ClassVar[int]
+    EQUIVALENTS_FIELD_NUMBER: _ClassVar[int]
     name: str
     origin: str
     origin_name: str
@@ -354,7 +368,10 @@ class MethodInfo(_message.Message):
     reference: str
     config: CorrectionConfig
     parameters: _containers.RepeatedCompositeFieldContainer[ParameterInfo]
-    def __init__(self, name: _Optional[str] = ..., origin: _Optional[str] = ..., origin_name: _Optional[str] = ..., summary: _Optional[str] = ..., reference: _Optional[str] = ..., config: _Optional[_Union[CorrectionConfig, _Mapping]] = ..., parameters: _Optional[_Iterable[_Union[ParameterInfo, _Mapping]]] = ...) -> None: ...
+    formula: str
+    when_to_use: str
+    equivalents: _containers.ScalarMap[str, str]
+    def __init__(self, name: _Optional[str] = ..., origin: _Optional[str] = ..., origin_name: _Optional[str] = ..., summary: _Optional[str] = ..., reference: _Optional[str] = ..., config: _Optional[_Union[CorrectionConfig, _Mapping]] = ..., parameters: _Optional[_Iterable[_Union[ParameterInfo, _Mapping]]] = ..., formula: _Optional[str] = ..., when_to_use: _Optional[str] = ..., equivalents: _Optional[_Mapping[str, str]] = ...) -> None: ...
 
 class ParameterInfo(_message.Message):
     __slots__ = ("name", "unit", "default_value", "description")
