@@ -5,7 +5,7 @@ SERVER := build/release/counterweight-server
 export PATH := $(CURDIR)/.venv/bin:$(CURDIR)/.tools/prometheus:$(PATH)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test build serve bench lint format proto clean
+.PHONY: help demo test build serve bench lint format docs proto clean
 
 help: ## List the targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -38,13 +38,17 @@ bench: ## Time per token against memcpy and eager torch
 	@.ci/build release
 	@.venv-torch/bin/python tests/benchmark/bench.py --build build/release $(ARGS)
 
-lint: ## Formatting, clang-tidy, buf, ruff, mypy, layers, generated code
+lint: ## Formatting, clang-tidy, buf, ruff, mypy, layers, generated code and documentation
 	@.ci/setup lint gen
 	@.ci/lint
 
 format: ## Format C++, CUDA, Python and proto files in place
 	@.ci/setup lint
 	@.ci/lint --fix
+
+docs: ## Rewrite kernels/METHODS.md from the methods table
+	@.ci/setup
+	@.ci/docs
 
 proto: ## Regenerate the Python client's protobuf code
 	@.ci/setup gen

@@ -1,4 +1,4 @@
-// The methods table: every named method is a row.
+// The methods table: every named method is a row. METHODS.md is made of it.
 #ifndef COUNTERWEIGHT_KERNELS_METHODS_H_
 #define COUNTERWEIGHT_KERNELS_METHODS_H_
 
@@ -15,9 +15,20 @@ namespace counterweight::kernels {
 // A number of a method that a caller may set.
 struct MethodParameter {
   std::string_view name;
-  std::string_view unit;  // "ratio" or "nats"
+  // "ratio", "nats", "probability", "fraction", one made of "advantage" and
+  // "nat", or empty: a pure number.
+  std::string_view unit;
   double default_value;
-  std::string_view description;
+  std::string_view description;  // meaning and range
+};
+
+// Another system's own block for a method with default parameters.
+struct Equivalent {
+  std::string_view system;  // a dialect: "verl", "trl", "skyrl", "openrlhf"
+  std::string_view block;   // JSON, as that dialect takes it
+  // Where its weights, mask, loss or gradient differ, each completing the
+  // sentence "the same, but ...". Empty: for no input, byte for byte.
+  std::vector<std::string_view> differences{};
 };
 
 struct Method {
@@ -25,8 +36,12 @@ struct Method {
   std::string_view origin;       // "verl", "trl", "skyrl", "openrlhf", ...
   std::string_view origin_name;  // "decoupled_geo_rs_token_tis"; may be empty
   std::string_view summary;      // one sentence
+  std::string_view formula;      // clauses with "; " between them
+  std::string_view when_to_use;  // one sentence
   std::string_view reference;    // paper or document
   std::vector<MethodParameter> parameters;
+  // At most one for each system.
+  std::vector<Equivalent> equivalents;
   // The spec for given parameter values, in the order of `parameters`.
   CorrectionSpec (*make)(std::span<const double> values);
 };

@@ -1,0 +1,113 @@
+// What rows of the methods table are made of: specs to which each function adds
+// one choice, parameters, sources, and what sets other systems' blocks apart.
+#ifndef COUNTERWEIGHT_KERNELS_METHODS_BUILDING_BLOCKS_H_
+#define COUNTERWEIGHT_KERNELS_METHODS_BUILDING_BLOCKS_H_
+
+#include <initializer_list>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "kernels/methods.h"
+
+namespace counterweight::kernels::methods {
+
+using Values = std::span<const double>;
+
+inline constexpr RatioSource kDecoupled = RatioSource::kOldRollout;
+inline constexpr RatioSource kBypass = RatioSource::kCurrentRollout;
+
+// All rows of several families.
+std::vector<Method> Join(std::initializer_list<std::vector<Method>> families);
+
+CorrectionSpec Drift(RatioSource source);
+
+// Adds a rule of the spec's drift source.
+CorrectionSpec WithRule(CorrectionSpec spec, const RejectionRule& rule);
+
+// Weights of the drift source whose exponents are clamped at kSafetyClamp, as
+// in verl and SkyRL. TIS truncates above, IcePop zeroes outside.
+CorrectionSpec TokenTis(RatioSource source, double upper);
+CorrectionSpec SequenceTis(RatioSource source, double upper);
+CorrectionSpec TokenIcepop(RatioSource source, double lower, double upper);
+
+// Weights of old/rollout whose exponents are not clamped, as in TRL and
+// OpenRLHF.
+CorrectionSpec Unclamped(Level level, Bound bound, double lower, double upper);
+
+// Keeps where the aggregated ratio is in [lower, upper].
+RejectionRule RatioRule(Aggregation aggregation, double lower, double upper,
+                        double token_clamp);
+// Of the geometric mean, tokens' log ratios clamped at kSafetyClamp.
+RejectionRule GeometricRule(double lower, double upper);
+// Of the mean k3, likewise; `upper` in nats.
+RejectionRule K3Rule(double upper);
+
+// A surrogate of that ratio, averaged over the tokens of response_mask.
+LossSpec Loss(Surrogate surrogate, RatioSource source);
+// The interval [1 - low, 1 + high], or its like.
+LossSpec Clipped(LossSpec loss, double low, double high);
+// Log ratios clamped at kSafetyClamp, as in all systems but TRL.
+LossSpec Clamped(LossSpec loss);
+// Averaged over each row's tokens, and those over rows with tokens.
+LossSpec RowMeans(LossSpec loss);
+// PPO of current/old with dual clip; infinity: without.
+LossSpec PpoClip(double low, double high, double dual_clip);
+
+CorrectionSpec WithLoss(CorrectionSpec spec, const LossSpec& loss);
+// Nothing but a loss; drift is that of its ratio.
+CorrectionSpec OnlyLoss(const LossSpec& loss);
+
+constexpr MethodParameter Upper(double value) {
+  return {"upper", "ratio", value, "largest importance weight, > 0"};
+}
+constexpr MethodParameter Lower(double value) {
+  return {"lower", "ratio", value, "smallest importance weight, >= 0"};
+}
+constexpr MethodParameter KeepLower(double value) {
+  return {"keep_lower", "ratio", value, "keep interval, lower end, >= 0"};
+}
+constexpr MethodParameter KeepUpper(double value) {
+  return {"keep_upper", "ratio", value, "keep interval, upper end, > 0"};
+}
+constexpr MethodParameter KeepNats(double value) {
+  return {"keep_upper", "nats", value, "largest mean k3 of a sequence, > 0"};
+}
+constexpr MethodParameter ClipLow(double value) {
+  return {"clip_low", "ratio", value,
+          "distance of the clip interval's lower end from 1, >= 0"};
+}
+constexpr MethodParameter ClipHigh(double value) {
+  return {"clip_high", "ratio", value,
+          "distance of the clip interval's upper end from 1, >= 0"};
+}
+constexpr MethodParameter DualClip(double value) {
+  return {"dual_clip", "ratio", value,
+          "where A < 0 the loss is at most -A dual_clip, > 1; infinity: none"};
+}
+
+inline constexpr std::string_view kLiu =
+    "J. Liu, Y. Li et al., When Speed Kills Stability, 2025, "
+    "https://richardli.xyz/rl-collapse";
+inline constexpr std::string_view kTrustRegion =
+    "Y. Li et al., Trust Region Masking, 2025, arXiv:2512.23075";
+inline constexpr std::string_view kIcepop =
+    "Ring-1T, Every Step Evolves (IcePop), 2025, arXiv:2510.18855";
+
+inline constexpr std::string_view kUnclampedThere =
+    "its log ratios are not clamped at 20 nats";
+inline constexpr std::string_view kClampedThere =
+    "it clamps log ratios at 20 nats";
+inline constexpr std::string_view kRowClampedThere =
+    "it clamps the row's aggregate at 20 nats, not each token's log ratio";
+inline constexpr std::string_view kTokenClampedThere =
+    "it clamps each token's log ratio at 20 nats, not the row's aggregate";
+inline constexpr std::string_view kReciprocalThere =
+    "its bounds are those of k1, which is minus the log ratio, so they are the "
+    "reciprocals of these, as far as decimals can say so";
+inline constexpr std::string_view kAllRowsThere =
+    "it divides by all rows, empty ones included";
+
+}  // namespace counterweight::kernels::methods
+
+#endif  // COUNTERWEIGHT_KERNELS_METHODS_BUILDING_BLOCKS_H_
