@@ -18,8 +18,8 @@ struct TensorView {
 };
 
 // The input tensors, also the index into Batch::tensors.
-enum class InputRole : uint8_t { kRollout, kOld, kCurrent, kAdvantages };
-inline constexpr int kNumInputRoles = 4;
+enum class InputRole : uint8_t { kRollout, kOld, kCurrent, kAdvantages, kRef };
+inline constexpr int kNumInputRoles = 5;
 
 // Row i is positions [offsets[i], offsets[i + 1]). A padded [B, T] batch has
 // offsets i * T.
@@ -31,6 +31,10 @@ struct Batch {
   TensorView tensors[kNumInputRoles];
   // [num_positions]; any non-zero byte counts as 1.
   const uint8_t* response_mask = nullptr;
+  // [num_sequences] group of each row, in [0, num_groups), or -1: the row has
+  // no part in the loss. Null unless LossReduction reads groups.
+  const int32_t* groups = nullptr;
+  int64_t num_groups = 0;
 
   const TensorView& tensor(InputRole role) const {
     return tensors[static_cast<int>(role)];
@@ -49,6 +53,10 @@ struct Outputs {
   uint16_t* token_reasons = nullptr;
   // [num_sequences] the OR of the sequence's token reasons.
   uint16_t* sequence_reasons = nullptr;
+  // [num_positions] d loss / d current_log_probs; exactly 0 where response_mask
+  // is 0, and where keep_mask is, unless a KL penalty over the original tokens
+  // or a mean over them (LossSpec::over) reaches the token.
+  float* gradient = nullptr;
 };
 
 }  // namespace counterweight::kernels

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "kernels/loss_metrics.h"
+
 namespace counterweight::kernels {
 namespace {
 
@@ -142,6 +144,7 @@ std::map<std::string, double> Metrics(
   for (int r = 0; r < spec.num_rules; ++r) {
     AddRule(rule_names[static_cast<size_t>(r)], sums.rules[r], sums, &metrics);
   }
+  AddLossMetrics(spec, sums, &metrics);
   return metrics;
 }
 

@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "kernels/loss_spec.h"
+
 namespace counterweight::kernels {
 
 inline constexpr double kUnbounded = std::numeric_limits<double>::infinity();
@@ -16,10 +18,6 @@ inline constexpr double kUnbounded = std::numeric_limits<double>::infinity();
 // tokens dropped because they were non-finite.
 inline constexpr int kMaxRules = 15;
 inline constexpr uint16_t kReasonNonFinite = uint16_t{1} << 15;
-
-// Log ratio = numerator - denominator.
-enum class RatioSource : uint8_t { kOldRollout, kCurrentRollout, kCurrentOld };
-inline constexpr int kNumRatioSources = 3;
 
 // kToken: l_t; kSequence: sum of l; kGeometric: mean of l; kPrefix: mean of l
 // over the tokens 0..t.
@@ -61,8 +59,13 @@ struct WeightSpec {
   // kPrefix) or sequences (kSequence, kGeometric) that count in response_mask.
   // A mean <= 1e-8 leaves the weights as they are.
   bool normalize = false;
+  // Normalize by this mean instead of the batch's own, > 0: the mean over all
+  // data-parallel ranks. 0: the batch's own.
+  double given_mean = 0.0;
   // The aggregate sees the mask that the first after_rule rules left.
   int32_t after_rule = 0;
+
+  bool operator==(const WeightSpec&) const = default;
 };
 
 // Keeps a token where lower <= statistic <= upper or the condition is false.
@@ -80,6 +83,8 @@ struct RejectionRule {
   // (the log of the user's ratio bounds, taken once, in double).
   double lower = -kUnbounded;
   double upper = kUnbounded;
+
+  bool operator==(const RejectionRule&) const = default;
 };
 
 struct CorrectionSpec {
@@ -93,6 +98,10 @@ struct CorrectionSpec {
   // Also compare probabilities exp(log_prob): DriftSums::probability. Costs two
   // exponentials per token.
   bool probability_metrics = false;
+  // The policy loss; surrogate kNone: none.
+  LossSpec loss;
+
+  bool operator==(const CorrectionSpec&) const = default;
 };
 
 // One thing wrong with a spec. `field` is a path such as "rules[2].upper".

@@ -8,6 +8,7 @@
 
 #include <cstdint>
 
+#include "kernels/loss_sums.h"
 #include "kernels/spec.h"
 
 namespace counterweight::kernels {
@@ -20,11 +21,6 @@ inline constexpr double kSafetyClamp = 20.0;
 inline constexpr int kNumHistogramEdges = 10;
 inline constexpr float kHistogramEdges[kNumHistogramEdges] = {
     -1.0f, -0.3f, -0.1f, -0.03f, -0.01f, 0.01f, 0.03f, 0.1f, 0.3f, 1.0f};
-
-struct Extrema {
-  double min;
-  double max;
-};
 
 // exp(log_prob) of numerator p and denominator q of the drift source.
 struct ProbabilitySums {
@@ -77,6 +73,9 @@ struct WeightSums {
   int64_t tokens_high;  // raw > upper
   int64_t tokens_low;   // raw < lower, or 1 / upper where lower is absent
   int64_t tokens_outside;  // raw outside [lower, upper] of the spec
+  // TOKEN with after_rule > 0, else 0: tokens that the first after_rule rules
+  // left, and those of them with raw > upper.
+  int64_t after_rule_tokens, after_rule_tokens_high;
   int64_t sequences_high;  // rows of V whose mean raw weight is > upper
   int64_t sequences_low;
   int64_t sequences_log_high;  // SEQUENCE, GEOMETRIC: rows of V whose log ratio
@@ -128,6 +127,7 @@ struct BatchSums {
   DriftSums drift;
   WeightSums weight;
   RuleSums rules[kMaxRules];
+  LossSums loss;
 };
 
 }  // namespace counterweight::kernels

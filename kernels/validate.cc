@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "kernels/spec.h"
+#include "kernels/validate_loss.h"
 
 namespace counterweight::kernels {
 namespace {
@@ -51,6 +52,12 @@ void CheckWeight(const CorrectionSpec& spec,
   const bool has_interval = weight.lower > 0.0 || weight.upper < kUnbounded;
   check.Require(weight.bound != Bound::kNone || !has_interval, "bound",
                 "NONE takes no interval; use TRUNCATE or MASK with one");
+  check.Require(weight.given_mean >= 0.0 && weight.given_mean < kUnbounded,
+                "given_mean", "must be a finite mean > 0, or 0 for none");
+  check.Require(weight.source != RatioSource::kCurrentSelf &&
+                    weight.source != RatioSource::kRefCurrent,
+                "ratio_source",
+                "must be OLD_ROLLOUT, CURRENT_ROLLOUT or CURRENT_OLD");
   check.Require(weight.after_rule >= 0 && weight.after_rule <= spec.num_rules,
                 "after_rule", "must be in [0, number of rules]");
   check.AppendTo(violations);
@@ -89,6 +96,7 @@ std::vector<SpecViolation> Validate(const CorrectionSpec& spec) {
   }
   CheckWeight(spec, &violations);
   for (int r = 0; r < spec.num_rules; ++r) CheckRule(spec, r, &violations);
+  ValidateLoss(spec, &violations);
   return violations;
 }
 

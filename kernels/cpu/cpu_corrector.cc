@@ -9,6 +9,8 @@
 #include "kernels/cpu/thread_pool.h"
 #include "kernels/float_modes.h"
 #include "kernels/walk/batch_sums.h"
+#include "kernels/walk/loss_batch.h"
+#include "kernels/walk/row_record.h"
 
 namespace counterweight::kernels {
 namespace {
@@ -49,16 +51,18 @@ class CpuCorrector final : public Corrector {
     // The plan and the last fold are computed on this thread.
     const DefaultFloatModes modes;
     const Plan plan = MakePlan(spec);
-    const Job job{&plan, &batch, &outputs};
-    RowRecord total{};
-    if (batch.num_sequences == 0) {
-      kernels_.settle_row(plan, nullptr, 0, nullptr, LocalScratch(), &total);
-    } else {
-      total = WalkRows(job);
+    LossBatch loss;
+    if (plan.loss.active) {
+      AheadOfLoss ahead(this, plan, batch);
+      PrepareLoss(plan, batch, &ahead, &loss);
     }
+    const Job job{&plan, &batch, &outputs, &loss.context, false, nullptr};
+    const RowRecord total = WalkBatch(job);
     CorrectResult result = MakeResult(plan, batch, total);
+    result.sums.loss.count = loss.count;
+    // A loss has taken normalized weights, and they were written as such.
     if (result.status == CorrectStatus::kOk && outputs.weights != nullptr &&
-        result.sums.weight.normalizer != 1.0) {
+        !plan.loss.active && result.sums.weight.normalizer != 1.0) {
       Normalize(result.sums.weight.normalizer, batch, outputs.weights);
     }
     return result;
@@ -69,6 +73,35 @@ class CpuCorrector final : public Corrector {
   }
 
  private:
+  // The walks that a loss needs first.
+  class AheadOfLoss final : public LossBackend {
+   public:
+    AheadOfLoss(CpuCorrector* corrector, const Plan& plan, const Batch& batch)
+        : corrector_(corrector), plan_(plan), batch_(batch) {}
+
+    bool Statistics(const LossContext& context, double* row_tokens,
+                    RowRecord* total) override {
+      const Outputs none;
+      *total = corrector_->WalkBatch(
+          {&plan_, &batch_, &none, &context, true, row_tokens});
+      return true;
+    }
+
+    bool SelectionKeys(const LossContext& context, float* keys) override {
+      const Outputs none;
+      LossContext with_keys = context;
+      with_keys.selection_keys = keys;
+      corrector_->WalkBatch(
+          {&plan_, &batch_, &none, &with_keys, false, nullptr});
+      return true;
+    }
+
+   private:
+    CpuCorrector* const corrector_;
+    const Plan& plan_;
+    const Batch& batch_;
+  };
+
   // One scratch a thread and instruction set, for the thread's lifetime: it is
   // too large for the stack and too often needed for the heap.
   void* LocalScratch() const {
@@ -79,6 +112,13 @@ class CpuCorrector final : public Corrector {
       owner = &kernels_;
     }
     return scratch.get();
+  }
+
+  RowRecord WalkBatch(const Job& job) {
+    if (job.batch->num_sequences > 0) return WalkRows(job);
+    RowRecord nothing{};
+    clear(*job.plan, nothing);
+    return nothing;
   }
 
   RowRecord WalkRows(const Job& job) {
@@ -130,22 +170,33 @@ class CpuCorrector final : public Corrector {
     const auto bases_of = [&](int64_t i) {
       return bases.data() + i * plan.num_prefixes;
     };
-    RowState state{0, 0.0f};
+    RowState state = kernels_.initial_state(job, index);
     for (int pass = 0; pass < plan.passes; ++pass) {
       pool_.Run(segments, [&](int64_t i) {
         kernels_.walk_statistics(job, row.span(i), state, bases_of(i),
                                  LocalScratch(),
                                  &records[static_cast<size_t>(i)]);
       });
-      state = kernels_.settle_row(plan, records.data(), segments, bases.data(),
-                                  LocalScratch(),
+      state = kernels_.settle_row(job, index, records.data(), segments,
+                                  bases.data(), LocalScratch(),
                                   pass + 1 == plan.passes ? out : nullptr);
     }
+    if (job.statistics_only) return;
+    std::vector<LossRecord> losses(
+        plan.loss.active ? static_cast<size_t>(segments) : 0);
     std::vector<uint32_t> reasons(static_cast<size_t>(segments));
-    pool_.Run(segments, [&](int64_t i) {
-      reasons[static_cast<size_t>(i)] = kernels_.walk_outputs(
-          job, row.span(i), state, bases_of(i), LocalScratch());
-    });
+    const auto walk = [&](bool loss_only) {
+      pool_.Run(segments, [&](int64_t i) {
+        const auto at = static_cast<size_t>(i);
+        reasons[at] = kernels_.walk_outputs(
+            job, row.span(i), state, bases_of(i), loss_only, LocalScratch(),
+            losses.empty() ? nullptr : &losses[at]);
+      });
+      if (losses.empty()) return;
+      kernels_.settle_loss(job, losses.data(), segments, &state, out);
+    };
+    if (plan.loss.active && plan.loss.hands_back) walk(true);
+    walk(false);
     if (job.outputs->sequence_reasons == nullptr) return;
     uint32_t all = 0;
     for (const uint32_t segment : reasons) all |= segment;

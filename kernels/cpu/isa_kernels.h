@@ -21,6 +21,12 @@ struct Job {
   const Plan* plan;
   const Batch* batch;
   const Outputs* outputs;
+  // Read if the plan has a loss.
+  const LossContext* loss;
+  // No outputs and no loss pass.
+  bool statistics_only;
+  // [num_sequences] tokens of each row in response_mask; null: not wanted.
+  double* row_tokens;
 };
 
 // Segment `index` of a row, [begin, end) in the batch.
@@ -47,17 +53,27 @@ struct IsaKernels {
                           RowState state, const PrefixBase* bases,
                           void* scratch, SegmentRecord* out);
 
-  // After a pass over a long row: its decisions, and where each segment's
+  // The state of row `row` before its first pass.
+  RowState (*initial_state)(const Job& job, int64_t row);
+
+  // After a pass over long row `row`: its decisions, and where each segment's
   // prefixes start. records and bases: [segments], [segments][num_prefixes]. If
   // `out` is not null it becomes the row's record.
-  RowState (*settle_row)(const Plan& plan, const SegmentRecord* records,
-                         int64_t segments, PrefixBase* bases, void* scratch,
-                         RowRecord* out);
+  RowState (*settle_row)(const Job& job, int64_t row,
+                         const SegmentRecord* records, int64_t segments,
+                         PrefixBase* bases, void* scratch, RowRecord* out);
 
-  // Outputs of one segment of a long row; returns the OR of its reasons.
+  // Outputs of one segment of a long row, and its loss into *loss; returns the
+  // OR of its reasons. loss_only writes nothing.
   uint32_t (*walk_outputs)(const Job& job, const SegmentSpan& span,
-                           RowState state, const PrefixBase* bases,
-                           void* scratch);
+                           const RowState& state, const PrefixBase* bases,
+                           bool loss_only, void* scratch, LossRecord* loss);
+
+  // After a loss pass over a row: what it hands back to its tokens goes to
+  // *state, its sums to *out, which settle_row has filled. Folds records
+  // [segments] in place.
+  void (*settle_loss)(const Job& job, LossRecord* records, int64_t segments,
+                      RowState* state, RowRecord* out);
 
   // Folds rows' records pairwise by index into *out; count >= 1.
   void (*fold_rows)(const Plan& plan, const RowRecord* records, int64_t count,

@@ -18,6 +18,7 @@ struct Scratch {
   TileState<CpuLanes> tile;
   Accumulators<CpuLanes> sums;
   SegmentRecord segments[kMaxShortRowSegments];
+  LossRecord losses[kMaxShortRowSegments];
   PrefixBase bases[kMaxShortRowSegments][kMaxPrefixes];
   // 64 levels would do for any row; rows have fewer than 2^40 segments.
   PairwiseFold<SegmentRecord, 40> segment_fold;
@@ -29,35 +30,45 @@ void walk_statistics(const Job& job, const SegmentSpan& span, RowState state,
                      SegmentRecord* out) {
   auto& s = *static_cast<Scratch*>(scratch);
   s.sums.clear(*job.plan);
-  const SegmentTask task{span.begin, span.end, state, bases};
+  const SegmentTask task{span.begin, span.end, state, bases, job.loss};
   walk_segment<CpuLanes, true, false>(*job.plan, *job.batch, task, Outputs{},
                                       s.tile, s.sums);
   s.sums.fold_lanes(*job.plan, *out);
 }
 
-uint32_t walk_outputs(const Job& job, const SegmentSpan& span, RowState state,
-                      const PrefixBase* bases, void* scratch) {
+uint32_t walk_outputs(const Job& job, const SegmentSpan& span,
+                      const RowState& state, const PrefixBase* bases,
+                      bool loss_only, void* scratch, LossRecord* loss) {
   auto& s = *static_cast<Scratch*>(scratch);
-  const SegmentTask task{span.begin, span.end, state, bases};
-  walk_segment<CpuLanes, false, true>(*job.plan, *job.batch, task, *job.outputs,
+  const bool has_loss = job.plan->loss.active;
+  if (has_loss) s.sums.clear_loss();
+  const SegmentTask task{span.begin, span.end, state, bases, job.loss};
+  walk_segment<CpuLanes, false, true>(*job.plan, *job.batch, task,
+                                      loss_only ? Outputs{} : *job.outputs,
                                       s.tile, s.sums);
+  if (has_loss) s.sums.fold_loss_lanes(*loss);
   return CpuLanes::fold_or(s.sums.reasons);
 }
 
-uint32_t walk_both(const Job& job, const SegmentSpan& span, void* scratch,
-                   SegmentRecord* out) {
+uint32_t walk_both(const Job& job, const SegmentSpan& span,
+                   const RowState& state, void* scratch, SegmentRecord* out) {
   auto& s = *static_cast<Scratch*>(scratch);
   s.sums.clear(*job.plan);
-  const SegmentTask task{span.begin, span.end, RowState{}, nullptr};
+  const SegmentTask task{span.begin, span.end, state, nullptr, job.loss};
   walk_segment<CpuLanes, true, true>(*job.plan, *job.batch, task, *job.outputs,
                                      s.tile, s.sums);
   s.sums.fold_lanes(*job.plan, *out);
   return CpuLanes::fold_or(s.sums.reasons);
 }
 
-RowState settle_row(const Plan& plan, const SegmentRecord* records,
+RowState initial_state(const Job& job, int64_t row) {
+  return {0, 0.0f, initial_loss(job.plan->loss, *job.loss, row)};
+}
+
+RowState settle_row(const Job& job, int64_t index, const SegmentRecord* records,
                     int64_t segments, PrefixBase* bases, void* scratch,
                     RowRecord* out) {
+  const Plan& plan = *job.plan;
   auto& s = *static_cast<Scratch*>(scratch);
   find_bases(plan, records, segments, bases);
   s.segment_fold.reset();
@@ -70,69 +81,137 @@ RowState settle_row(const Plan& plan, const SegmentRecord* records,
     s.segment_fold.push(plan);
   }
   SegmentRecord& row = s.segment_fold.finish(plan);
-  const RowState state = decide_row(plan, row);
+  const RowState state = decide_row(plan, *job.loss, index, row);
+  if (job.row_tokens != nullptr) {
+    job.row_tokens[index] = row.sums[kColumnTokens];
+  }
   if (out != nullptr) make_row_record(plan, row, state, *out);
   return state;
 }
 
-bool wants_tokens(const Outputs& outputs) {
-  return outputs.weights != nullptr || outputs.keep_mask != nullptr ||
-         outputs.token_reasons != nullptr ||
+void settle_loss(const Job& job, LossRecord* records, int64_t segments,
+                 RowState* state, RowRecord* out) {
+  const LossPlan& loss = job.plan->loss;
+  LossRecord nothing;
+  clear_loss(nothing);
+  LossRecord& row = segments > 0 ? records[0] : nothing;
+  fold_loss_segments(records, segments);
+  take_statistics(*out, row);
+  if (loss.hands_back) {
+    state->loss.hand_back = hand_back(loss, row, state->loss);
+  }
+  add_loss(loss, out->token_sums[kColumnTokens], state->loss, row, *out);
+}
+
+bool wants_tokens(const Job& job) {
+  const Outputs& outputs = *job.outputs;
+  return job.plan->loss.active || outputs.weights != nullptr ||
+         outputs.keep_mask != nullptr || outputs.token_reasons != nullptr ||
          outputs.sequence_reasons != nullptr;
 }
 
-void walk_short_row(const Job& job, int64_t row, Scratch& s, RowRecord* out) {
-  const Plan& plan = *job.plan;
-  const int64_t begin = job.batch->offsets[row];
-  const int64_t end = job.batch->offsets[row + 1];
-  const int64_t segments = SegmentsOf(end - begin);
-  const auto span = [&](int64_t i) {
-    const int64_t from = begin + i * kSegmentPositions;
+// One row of few enough segments, by one thread.
+class ShortRow {
+ public:
+  ShortRow(const Job& job, int64_t row, Scratch* scratch)
+      : job_(job),
+        plan_(*job.plan),
+        row_(row),
+        begin_(job.batch->offsets[row]),
+        end_(job.batch->offsets[row + 1]),
+        segments_(SegmentsOf(end_ - begin_)),
+        s_(*scratch) {}
+
+  void walk(RowRecord* out) {
+    const int passes =
+        segments_ > 1 ? plan_.passes : plan_.single_segment_passes;
+    // One pass is enough unless there are row weights or, which is rare, a
+    // sequence rule turns out to fire.
+    const bool guesses = passes == 1 && plan_.num_prefixes == 0 &&
+                         !plan_.loss.by_row && !job_.statistics_only &&
+                         !IsSequenceLevel(plan_.weight.spec.level);
+    uint32_t reasons = 0;
+    if (guesses) {
+      reasons = guess(out);
+    } else {
+      RowState state = decide(passes, out);
+      if (job_.statistics_only) return;
+      if (wants_tokens(job_)) reasons = write(&state, bases_of(0), out);
+    }
+    if (job_.outputs->sequence_reasons != nullptr) {
+      job_.outputs->sequence_reasons[row_] = static_cast<uint16_t>(reasons);
+    }
+  }
+
+ private:
+  SegmentSpan span(int64_t i) const {
+    const int64_t from = begin_ + i * kSegmentPositions;
     const int64_t to = from + kSegmentPositions;
-    return SegmentSpan{from, to < end ? to : end};
-  };
-  PrefixBase* bases = &s.bases[0][0];
-  const auto bases_of = [&](int64_t i) {
-    return bases + i * plan.num_prefixes;
-  };
-  uint32_t reasons = 0;
-  const int passes = segments > 1 ? plan.passes : plan.single_segment_passes;
-  // One pass is enough unless there are row weights or, which is rare, a
-  // sequence rule turns out to fire.
-  const bool guesses = passes == 1 && plan.num_prefixes == 0 &&
-                       !IsSequenceLevel(plan.weight.spec.level);
-  if (guesses) {
-    for (int64_t i = 0; i < segments; ++i) {
-      reasons |= walk_both(job, span(i), &s, &s.segments[i]);
+    return {from, to < end_ ? to : end_};
+  }
+
+  PrefixBase* bases_of(int64_t i) {
+    return &s_.bases[0][0] + i * plan_.num_prefixes;
+  }
+
+  uint32_t guess(RowRecord* out) {
+    uint32_t reasons = 0;
+    const RowState unfired = initial_state(job_, row_);
+    for (int64_t i = 0; i < segments_; ++i) {
+      reasons |= walk_both(job_, span(i), unfired, &s_, &s_.segments[i]);
     }
-    const RowState state =
-        settle_row(plan, s.segments, segments, bases, &s, out);
-    if (state.fired != 0) {
-      reasons = 0;
-      for (int64_t i = 0; i < segments; ++i) {
-        reasons |= walk_outputs(job, span(i), state, nullptr, &s);
-      }
+    RowState state =
+        settle_row(job_, row_, s_.segments, segments_, bases_of(0), &s_, out);
+    return state.fired == 0 ? reasons : write(&state, nullptr, out);
+  }
+
+  RowState decide(int passes, RowRecord* out) {
+    for (int64_t i = 0; i < segments_ * plan_.num_prefixes; ++i) {
+      bases_of(0)[i] = PrefixBase{0.0, 0.0};
     }
-  } else {
-    for (int64_t i = 0; i < segments * plan.num_prefixes; ++i) {
-      bases[i] = PrefixBase{0.0, 0.0};
-    }
-    RowState state{0, 0.0f};
+    RowState state = initial_state(job_, row_);
     for (int pass = 0; pass < passes; ++pass) {
-      for (int64_t i = 0; i < segments; ++i) {
-        walk_statistics(job, span(i), state, bases_of(i), &s, &s.segments[i]);
+      for (int64_t i = 0; i < segments_; ++i) {
+        walk_statistics(job_, span(i), state, bases_of(i), &s_,
+                        &s_.segments[i]);
       }
-      state = settle_row(plan, s.segments, segments, bases, &s,
+      state = settle_row(job_, row_, s_.segments, segments_, bases_of(0), &s_,
                          pass + 1 == passes ? out : nullptr);
     }
-    for (int64_t i = 0; wants_tokens(*job.outputs) && i < segments; ++i) {
-      reasons |= walk_outputs(job, span(i), state, bases_of(i), &s);
+    return state;
+  }
+
+  uint32_t write(RowState* state, const PrefixBase* bases, RowRecord* out) {
+    const bool has_loss = plan_.loss.active;
+    if (has_loss && plan_.loss.hands_back) {
+      walk_all(*state, bases, true);
+      settle_loss(job_, s_.losses, segments_, state, out);
     }
+    const uint32_t reasons = walk_all(*state, bases, false);
+    if (has_loss) settle_loss(job_, s_.losses, segments_, state, out);
+    return reasons;
   }
-  if (job.outputs->sequence_reasons != nullptr) {
-    job.outputs->sequence_reasons[row] = static_cast<uint16_t>(reasons);
+
+  uint32_t walk_all(const RowState& state, const PrefixBase* bases,
+                    bool loss_only) {
+    uint32_t reasons = 0;
+    for (int64_t i = 0; i < segments_; ++i) {
+      const PrefixBase* own =
+          bases == nullptr ? nullptr : bases + i * plan_.num_prefixes;
+      reasons |= walk_outputs(job_, span(i), state, own, loss_only, &s_,
+                              &s_.losses[i]);
+    }
+    return reasons;
   }
-}
+
+  const Job& job_;
+  const Plan& plan_;
+  const int64_t row_;
+  const int64_t begin_;
+  const int64_t end_;
+  const int64_t segments_;
+  Scratch& s_;
+};
 
 void walk_rows(const Job& job, int64_t first, int64_t last, void* scratch,
                const RowRecord* const* long_rows, RowRecord* out) {
@@ -144,7 +223,7 @@ void walk_rows(const Job& job, int64_t first, int64_t last, void* scratch,
     if (done != nullptr) {
       s.row_fold.next() = *done;
     } else {
-      walk_short_row(job, row, s, &s.row_fold.next());
+      ShortRow(job, row, &s).walk(&s.row_fold.next());
     }
     s.row_fold.push(*job.plan);
   }
@@ -170,8 +249,9 @@ void divide(float* weights, int64_t count, double divisor) {
 }
 
 constexpr IsaKernels MakeKernels(const char* name) {
-  return {name,       sizeof(Scratch), walk_rows, walk_statistics,
-          settle_row, walk_outputs,    fold_rows, divide};
+  return {name,          sizeof(Scratch), walk_rows,    walk_statistics,
+          initial_state, settle_row,      walk_outputs, settle_loss,
+          fold_rows,     divide};
 }
 
 }  // namespace

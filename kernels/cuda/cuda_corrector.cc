@@ -5,23 +5,16 @@
 #include <memory>
 #include <string>
 #include <utility>
-#include <vector>
 
 #include "kernels/corrector.h"
-#include "kernels/cuda/device_buffer.h"
-#include "kernels/cuda/launch.h"
+#include "kernels/cuda/batch_on_device.h"
 #include "kernels/float_modes.h"
 #include "kernels/walk/batch_sums.h"
+#include "kernels/walk/loss_batch.h"
 #include "kernels/walk/row_record.h"
 
 namespace counterweight::kernels {
 namespace {
-
-#define COUNTERWEIGHT_CUDA_TRY(call)                        \
-  do {                                                      \
-    const cudaError_t error_of_call = (call);               \
-    if (error_of_call != cudaSuccess) return error_of_call; \
-  } while (false)
 
 // A stream for the length of one request.
 class Stream {
@@ -72,55 +65,6 @@ class Stopwatch {
   cudaEvent_t stop_ = nullptr;
 };
 
-// Everything of one request that lies on the device.
-struct DeviceMemory {
-  DeviceBuffer<char> inputs[kNumInputRoles];
-  DeviceBuffer<uint8_t> mask;
-  DeviceBuffer<float> weights;
-  DeviceBuffer<uint8_t> keep_mask;
-  DeviceBuffer<uint16_t> token_reasons;
-  DeviceBuffer<uint16_t> sequence_reasons;
-  DeviceBuffer<DeviceSegment> segments;
-  DeviceBuffer<int64_t> row_segments;
-  DeviceBuffer<SegmentRecord> records;
-  DeviceBuffer<PrefixBase> bases;
-  DeviceBuffer<RowState> states;
-  DeviceBuffer<RowRecord> rows;
-  DeviceBuffer<uint32_t> reasons;
-};
-
-struct Segments {
-  std::vector<DeviceSegment> segments;
-  std::vector<int64_t> row_segments;  // [num_sequences + 1]
-  bool any_row_has_several = false;
-};
-
-Segments CutRows(const Batch& batch) {
-  Segments cut;
-  for (int64_t row = 0; row < batch.num_sequences; ++row) {
-    cut.row_segments.push_back(static_cast<int64_t>(cut.segments.size()));
-    const int64_t end = batch.offsets[row + 1];
-    int64_t begin = batch.offsets[row];
-    cut.any_row_has_several =
-        cut.any_row_has_several || end - begin > kSegmentPositions;
-    do {
-      const int64_t next =
-          begin + kSegmentPositions < end ? begin + kSegmentPositions : end;
-      cut.segments.push_back({begin, next, row});
-      begin = next;
-    } while (begin < end);
-  }
-  cut.row_segments.push_back(static_cast<int64_t>(cut.segments.size()));
-  return cut;
-}
-
-template <class T>
-cudaError_t AllocateAndUpload(DeviceBuffer<T>* buffer, const T* from,
-                              int64_t size, cudaStream_t stream) {
-  COUNTERWEIGHT_CUDA_TRY(buffer->Allocate(size, stream));
-  return buffer->Upload(from);
-}
-
 class CudaCorrector final : public Corrector {
  public:
   CudaCorrector(int device, DeviceInfo info)
@@ -144,155 +88,34 @@ class CudaCorrector final : public Corrector {
  private:
   cudaError_t Run(const Plan& plan, const Batch& batch, const Outputs& outputs,
                   CorrectResult* result) {
+    LossBatch loss;
     if (batch.num_sequences == 0) {
+      if (plan.loss.active) PrepareLoss(plan, batch, nullptr, &loss);
       RowRecord nothing{};
       clear(plan, nothing);
       *result = MakeResult(plan, batch, nothing);
+      result->sums.loss.count = loss.count;
       return cudaSuccess;
     }
     COUNTERWEIGHT_CUDA_TRY(cudaSetDevice(device_));
     Stream stream;
     COUNTERWEIGHT_CUDA_TRY(stream.Create());
-    DeviceMemory memory;
-    const Segments cut = CutRows(batch);
-    DeviceJob job{};
-    COUNTERWEIGHT_CUDA_TRY(Upload(plan, batch, stream.get(), &memory, &job));
-    COUNTERWEIGHT_CUDA_TRY(
-        AllocateOutputs(batch, outputs, stream.get(), &memory, &job));
-    COUNTERWEIGHT_CUDA_TRY(
-        AllocateSums(plan, batch, cut, stream.get(), &memory, &job));
+    BatchOnDevice on_device(plan, batch, stream.get());
+    COUNTERWEIGHT_CUDA_TRY(on_device.Upload(outputs));
     Stopwatch stopwatch;
     COUNTERWEIGHT_CUDA_TRY(stopwatch.Start(stream.get()));
-    COUNTERWEIGHT_CUDA_TRY(
-        Walk(plan, cut.any_row_has_several, job, stream.get()));
-    COUNTERWEIGHT_CUDA_TRY(stopwatch.Stop(stream.get()));
+    if (plan.loss.active && !PrepareLoss(plan, batch, &on_device, &loss)) {
+      return on_device.error();
+    }
     RowRecord total;
-    COUNTERWEIGHT_CUDA_TRY(cudaMemcpyAsync(
-        &total, job.rows, sizeof(total), cudaMemcpyDeviceToHost, stream.get()));
+    COUNTERWEIGHT_CUDA_TRY(on_device.Walk(loss.context, &total));
+    COUNTERWEIGHT_CUDA_TRY(stopwatch.Stop(stream.get()));
     COUNTERWEIGHT_CUDA_TRY(cudaStreamSynchronize(stream.get()));
     *result = MakeResult(plan, batch, total);
+    result->sums.loss.count = loss.count;
     COUNTERWEIGHT_CUDA_TRY(stopwatch.Seconds(&result->device_seconds));
     if (result->status != CorrectStatus::kOk) return cudaSuccess;
-    return Download(batch, outputs, result->sums.weight.normalizer, memory, job,
-                    stream.get());
-  }
-
-  static cudaError_t Upload(const Plan& plan, const Batch& batch,
-                            cudaStream_t stream, DeviceMemory* memory,
-                            DeviceJob* job) {
-    const int64_t positions = batch.offsets[batch.num_sequences];
-    job->batch = batch;
-    for (int r = 0; r < kNumInputRoles; ++r) {
-      if ((plan.inputs >> r & 1u) == 0) continue;
-      const TensorView& tensor = batch.tensors[r];
-      COUNTERWEIGHT_CUDA_TRY(AllocateAndUpload(
-          &memory->inputs[r], static_cast<const char*>(tensor.data),
-          positions * SizeOf(tensor.dtype), stream));
-      job->batch.tensors[r].data = memory->inputs[r].data();
-    }
-    COUNTERWEIGHT_CUDA_TRY(AllocateAndUpload(&memory->mask, batch.response_mask,
-                                             positions, stream));
-    job->batch.response_mask = memory->mask.data();
-    return cudaSuccess;
-  }
-
-  static cudaError_t AllocateOutputs(const Batch& batch, const Outputs& outputs,
-                                     cudaStream_t stream, DeviceMemory* memory,
-                                     DeviceJob* job) {
-    const int64_t positions = batch.offsets[batch.num_sequences];
-    if (outputs.weights != nullptr) {
-      COUNTERWEIGHT_CUDA_TRY(memory->weights.Allocate(positions, stream));
-    }
-    if (outputs.keep_mask != nullptr) {
-      COUNTERWEIGHT_CUDA_TRY(memory->keep_mask.Allocate(positions, stream));
-    }
-    if (outputs.token_reasons != nullptr) {
-      COUNTERWEIGHT_CUDA_TRY(memory->token_reasons.Allocate(positions, stream));
-    }
-    if (outputs.sequence_reasons != nullptr) {
-      COUNTERWEIGHT_CUDA_TRY(
-          memory->sequence_reasons.Allocate(batch.num_sequences, stream));
-    }
-    COUNTERWEIGHT_CUDA_TRY(
-        memory->reasons.Allocate(batch.num_sequences, stream));
-    COUNTERWEIGHT_CUDA_TRY(memory->reasons.Clear());
-    job->outputs.weights = memory->weights.data();
-    job->outputs.keep_mask = memory->keep_mask.data();
-    job->outputs.token_reasons = memory->token_reasons.data();
-    job->reasons = memory->reasons.data();
-    return cudaSuccess;
-  }
-
-  static cudaError_t AllocateSums(const Plan& plan, const Batch& batch,
-                                  const Segments& cut, cudaStream_t stream,
-                                  DeviceMemory* memory, DeviceJob* job) {
-    const auto segments = static_cast<int64_t>(cut.segments.size());
-    COUNTERWEIGHT_CUDA_TRY(AllocateAndUpload(
-        &memory->segments, cut.segments.data(), segments, stream));
-    COUNTERWEIGHT_CUDA_TRY(AllocateAndUpload(&memory->row_segments,
-                                             cut.row_segments.data(),
-                                             batch.num_sequences + 1, stream));
-    COUNTERWEIGHT_CUDA_TRY(memory->records.Allocate(segments, stream));
-    COUNTERWEIGHT_CUDA_TRY(
-        memory->bases.Allocate(segments * plan.num_prefixes, stream));
-    COUNTERWEIGHT_CUDA_TRY(memory->bases.Clear());
-    COUNTERWEIGHT_CUDA_TRY(
-        memory->states.Allocate(batch.num_sequences, stream));
-    COUNTERWEIGHT_CUDA_TRY(memory->states.Clear());
-    COUNTERWEIGHT_CUDA_TRY(memory->rows.Allocate(batch.num_sequences, stream));
-    job->num_segments = segments;
-    job->segments = memory->segments.data();
-    job->row_segments = memory->row_segments.data();
-    job->records = memory->records.data();
-    job->bases = memory->bases.data();
-    job->states = memory->states.data();
-    job->rows = memory->rows.data();
-    return cudaSuccess;
-  }
-
-  // Rows of one segment repeat passes that they do not need: the same state
-  // comes out again.
-  static cudaError_t Walk(const Plan& plan, bool several, const DeviceJob& job,
-                          cudaStream_t stream) {
-    if (plan.streams) {
-      COUNTERWEIGHT_CUDA_TRY(LaunchBoth(plan, job, stream));
-      COUNTERWEIGHT_CUDA_TRY(LaunchSettle(plan, job, stream));
-    } else {
-      const int passes = several ? plan.passes : plan.single_segment_passes;
-      for (int pass = 0; pass < passes; ++pass) {
-        COUNTERWEIGHT_CUDA_TRY(LaunchStatistics(plan, job, stream));
-        COUNTERWEIGHT_CUDA_TRY(LaunchSettle(plan, job, stream));
-      }
-      COUNTERWEIGHT_CUDA_TRY(LaunchOutputs(plan, job, stream));
-    }
-    return LaunchFoldRows(plan, job, stream);
-  }
-
-  static cudaError_t Download(const Batch& batch, const Outputs& outputs,
-                              double normalizer, const DeviceMemory& memory,
-                              const DeviceJob& job, cudaStream_t stream) {
-    if (outputs.weights != nullptr) {
-      if (normalizer != 1.0) {
-        COUNTERWEIGHT_CUDA_TRY(LaunchDivide(
-            job.outputs.weights, memory.weights.size(), normalizer, stream));
-      }
-      COUNTERWEIGHT_CUDA_TRY(memory.weights.Download(outputs.weights));
-    }
-    if (outputs.keep_mask != nullptr) {
-      COUNTERWEIGHT_CUDA_TRY(memory.keep_mask.Download(outputs.keep_mask));
-    }
-    if (outputs.token_reasons != nullptr) {
-      COUNTERWEIGHT_CUDA_TRY(
-          memory.token_reasons.Download(outputs.token_reasons));
-    }
-    if (outputs.sequence_reasons != nullptr) {
-      COUNTERWEIGHT_CUDA_TRY(LaunchNarrow(job.reasons, batch.num_sequences,
-                                          memory.sequence_reasons.data(),
-                                          stream));
-      COUNTERWEIGHT_CUDA_TRY(
-          memory.sequence_reasons.Download(outputs.sequence_reasons));
-    }
-    return cudaStreamSynchronize(stream);
+    return on_device.Download(outputs, result->sums.weight.normalizer);
   }
 
   int device_;

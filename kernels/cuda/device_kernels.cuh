@@ -28,19 +28,29 @@ __global__ void __launch_bounds__(kThreads)
   TileState<WarpLanes> tile;
   Accumulators<WarpLanes> sums;
   if (kStats) sums.clear(plan);
-  const SegmentTask task{
-      segment.begin, segment.end,
-      kStats && kOutput ? RowState{0, 0.0f} : job.states[segment.row],
-      job.bases + index * plan.num_prefixes};
+  if (!kStats && plan.loss.active) sums.clear_loss();
+  const SegmentTask task{segment.begin, segment.end, job.states[segment.row],
+                         job.bases + index * plan.num_prefixes, &job.loss};
   walk_segment<WarpLanes, kStats, kOutput>(plan, job.batch, task, job.outputs,
                                            tile, sums);
   if (kStats) sums.fold_lanes(plan, job.records[index]);
+  if (!kStats && plan.loss.active) {
+    sums.fold_loss_lanes(job.records[index].loss);
+  }
   if (kOutput) {
     const uint32_t reasons = WarpLanes::fold_or(sums.reasons);
     if (WarpLanes::writes() && reasons != 0) {
       atomicOr(&job.reasons[segment.row], reasons);
     }
   }
+}
+
+__global__ void initial_states_kernel(const __grid_constant__ Plan plan,
+                                      const __grid_constant__ DeviceJob job) {
+  const int64_t row =
+      static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+  if (row >= job.batch.num_sequences) return;
+  job.states[row] = {0, 0.0f, initial_loss(plan.loss, job.loss, row)};
 }
 
 __global__ void settle_kernel(const __grid_constant__ Plan plan,
@@ -57,9 +67,36 @@ __global__ void settle_kernel(const __grid_constant__ Plan plan,
       fold(plan, records[i], records[i + stride]);
     }
   }
-  const RowState state = decide_row(plan, records[0]);
+  const RowState state = decide_row(plan, job.loss, row, records[0]);
   job.states[row] = state;
+  if (job.row_tokens != nullptr) {
+    job.row_tokens[row] = records[0].sums[kColumnTokens];
+  }
   make_row_record(plan, records[0], state, job.rows[row]);
+}
+
+__global__ void settle_loss_kernel(const __grid_constant__ Plan plan,
+                                   const __grid_constant__ DeviceJob job) {
+  const int64_t row =
+      static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+  if (row >= job.batch.num_sequences) return;
+  const int64_t first = job.row_segments[row];
+  const int64_t count = job.row_segments[row + 1] - first;
+  SegmentRecord* records = job.records + first;
+  for (int64_t stride = 1; stride < count; stride *= 2) {
+    for (int64_t i = 0; i + stride < count; i += 2 * stride) {
+      fold_loss(records[i].loss, records[i + stride].loss, kNumLossStatistics,
+                kNumLossColumns);
+    }
+  }
+  RowRecord& out = job.rows[row];
+  LossRecord& loss = records[0].loss;
+  take_statistics(out, loss);
+  LossRow& state = job.states[row].loss;
+  if (plan.loss.hands_back) {
+    state.hand_back = hand_back(plan.loss, loss, state);
+  }
+  add_loss(plan.loss, out.token_sums[kColumnTokens], state, loss, out);
 }
 
 __global__ void fold_rows_kernel(const __grid_constant__ Plan plan,

@@ -31,6 +31,20 @@ cudaError_t LaunchOutputs(const Plan& plan, const DeviceJob& job,
   return LaunchWalk<false, true>(plan, job, stream);
 }
 
+cudaError_t LaunchInitialStates(const Plan& plan, const DeviceJob& job,
+                                cudaStream_t stream) {
+  initial_states_kernel<<<Blocks(job.batch.num_sequences, kThreads), kThreads,
+                          0, stream>>>(plan, job);
+  return cudaGetLastError();
+}
+
+cudaError_t LaunchSettleLoss(const Plan& plan, const DeviceJob& job,
+                             cudaStream_t stream) {
+  settle_loss_kernel<<<Blocks(job.batch.num_sequences, kThreads), kThreads, 0,
+                       stream>>>(plan, job);
+  return cudaGetLastError();
+}
+
 cudaError_t LaunchSettle(const Plan& plan, const DeviceJob& job,
                          cudaStream_t stream) {
   settle_kernel<<<Blocks(job.batch.num_sequences, kThreads), kThreads, 0,

@@ -34,7 +34,13 @@ struct DeviceJob {
   RowState* states;               // [num_sequences]
   RowRecord* rows;                // [num_sequences]
   uint32_t* reasons;              // [num_sequences], zero before the walk
+  LossContext loss;               // device pointers
+  double* row_tokens;             // [num_sequences], or null: not wanted
 };
+
+// States before the first pass.
+cudaError_t LaunchInitialStates(const Plan& plan, const DeviceJob& job,
+                                cudaStream_t stream);
 
 // Statistics of every segment, under the states and bases known so far.
 cudaError_t LaunchStatistics(const Plan& plan, const DeviceJob& job,
@@ -48,9 +54,14 @@ cudaError_t LaunchBoth(const Plan& plan, const DeviceJob& job,
 cudaError_t LaunchSettle(const Plan& plan, const DeviceJob& job,
                          cudaStream_t stream);
 
-// Outputs of every segment; ORs reasons into job.reasons.
+// Outputs and loss of every segment; ORs reasons into job.reasons.
 cudaError_t LaunchOutputs(const Plan& plan, const DeviceJob& job,
                           cudaStream_t stream);
+
+// After a loss pass: what rows hand back to their tokens, and their sums.
+// REQUIRES: plan.loss.active, LaunchSettle before it.
+cudaError_t LaunchSettleLoss(const Plan& plan, const DeviceJob& job,
+                             cudaStream_t stream);
 
 // Folds job.rows pairwise by index, in place, into job.rows[0].
 cudaError_t LaunchFoldRows(const Plan& plan, const DeviceJob& job,

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 namespace counterweight::kernels {
 namespace {
@@ -83,6 +84,11 @@ WeightSums MakeWeight(const Plan& plan, const RowRecord& total) {
   weight.tokens_outside =
       weight.tokens_high +
       (plan.weight.spec.lower > 0.0 ? weight.tokens_low : 0);
+  if (plan.weight.spec.level == Level::kToken &&
+      plan.weight.spec.after_rule > 0) {
+    weight.after_rule_tokens = Count(tokens[kColumnWeightSeen]);
+    weight.after_rule_tokens_high = Count(tokens[kColumnWeightSeenHigh]);
+  }
   weight.sequences_high = Count(rows[kRowWeightHigh]);
   weight.sequences_low = Count(rows[kRowWeightLow]);
   weight.sequences_log_high = Count(rows[kRowWeightLogHigh]);
@@ -122,11 +128,75 @@ RuleSums MakeRule(const Plan& plan, int r, const RowRecord& total) {
   return rule;
 }
 
+// x86 and CUDA make NaNs of different bits; what is infinite cancels to one.
+double Canonical(double x) {
+  return x == x ? x : std::numeric_limits<double>::quiet_NaN();
+}
+
+LossSums MakeLoss(const Plan& plan, const RowRecord& total) {
+  const double* tokens = total.loss_sums;
+  const double* rows = total.row_loss_sums;
+  const auto range = [&](RowLossExtremum e) {
+    return Extrema{total.row_loss_low[e], total.row_loss_high[e]};
+  };
+  LossSums loss{};
+  if (!plan.loss.active) {
+    constexpr double kInfinity = std::numeric_limits<double>::infinity();
+    const Extrema nothing{kInfinity, -kInfinity};
+    loss.ratio_range = nothing;
+    loss.row_high_range = nothing;
+    loss.row_low_range = nothing;
+    loss.padding_ratio_range = nothing;
+    return loss;
+  }
+  loss.ratio_range = range(kRowLossExtremumRatio);
+  loss.row_high_range = range(kRowLossExtremumHigh);
+  loss.row_low_range = range(kRowLossExtremumLow);
+  loss.padding_ratio_range = range(kRowLossExtremumPaddingRatio);
+  loss.policy = Canonical(rows[kRowLossPolicy]);
+  loss.kl_penalty = Canonical(rows[kRowLossKlPenalty]);
+  loss.total = loss.policy;
+  if (plan.loss.has_kl) {
+    loss.total += plan.loss.spec.kl.coefficient * loss.kl_penalty;
+  }
+  loss.total = Canonical(loss.total);
+  loss.kl = Canonical(tokens[kLossKl]);
+  loss.kl_tokens = Count(tokens[kLossKlTokens]);
+  loss.ref_log_ratio = Canonical(tokens[kLossRefLogRatio]);
+  loss.padding_kl = Canonical(tokens[kLossPaddingKl]);
+  loss.padding_high = Count(tokens[kLossPaddingHigh]);
+  loss.padding_low = Count(tokens[kLossPaddingLow]);
+  loss.log_ratio = Canonical(tokens[kLossLogRatio]);
+  loss.log_ratio_kept = Canonical(tokens[kLossLogRatioKept]);
+  loss.abs_log_ratio_kept = Canonical(tokens[kLossAbsKept]);
+  loss.safe_log_ratio_kept = Canonical(tokens[kLossSafeKept]);
+  loss.ratio = Canonical(tokens[kLossRatio]);
+  loss.clipped_ratio = Canonical(tokens[kLossClippedRatio]);
+  loss.clipped = Count(tokens[kLossClipped]);
+  loss.clipped_kept = Count(tokens[kLossClippedKept]);
+  loss.high = Count(tokens[kLossHigh]);
+  loss.low = Count(tokens[kLossLow]);
+  loss.high_kept = Count(tokens[kLossHighKept]);
+  loss.low_kept = Count(tokens[kLossLowKept]);
+  loss.capped_kept = Count(tokens[kLossCappedKept]);
+  loss.clipped_zero_kept = Count(tokens[kLossClippedZeroKept]);
+  loss.row_high = rows[kRowLossHigh];
+  loss.row_low = rows[kRowLossLow];
+  loss.mixed_rows = Count(rows[kRowLossMixed]);
+  loss.phi = rows[kRowLossPhi];
+  loss.gradient_squared = Canonical(tokens[kLossGradientSquared]);
+  loss.slope = Canonical(tokens[kLossSlope]);
+  loss.slope_clipped = Canonical(tokens[kLossSlopeClipped]);
+  loss.slope_rejected = Canonical(tokens[kLossSlopeRejected]);
+  return loss;
+}
+
 }  // namespace
 
 double Normalizer(const Plan& plan, const RowRecord& total) {
   const WeightSpec& spec = plan.weight.spec;
   if (!spec.normalize) return 1.0;
+  if (spec.given_mean > 0.0) return spec.given_mean;
   const bool by_row = IsSequenceLevel(spec.level);
   const double count =
       by_row ? total.row_sums[kRowNonempty] : total.token_sums[kColumnTokens];
@@ -160,6 +230,7 @@ BatchSums MakeBatchSums(const Plan& plan, const Batch& batch,
   for (int r = 0; r < plan.spec.num_rules; ++r) {
     sums.rules[r] = MakeRule(plan, r, total);
   }
+  sums.loss = MakeLoss(plan, total);
   return sums;
 }
 
@@ -168,13 +239,14 @@ CorrectResult MakeResult(const Plan& plan, const Batch& batch,
   CorrectResult result;
   if (plan.spec.non_finite == NonFinitePolicy::kReject &&
       total.first_bad != kNoBadToken) {
-    const int64_t position = total.first_bad / 8;
+    const int64_t position = total.first_bad / kBadTokenCodes;
     const int64_t* row =
         std::upper_bound(batch.offsets, batch.offsets + batch.num_sequences + 1,
                          position) -
         1;
     result.status = CorrectStatus::kNonFinite;
-    result.non_finite.role = static_cast<InputRole>(total.first_bad % 8 / 2);
+    result.non_finite.role =
+        static_cast<InputRole>(total.first_bad % kBadTokenCodes / 2);
     result.non_finite.input = total.first_bad % 2 == 0;
     result.non_finite.sequence = row - batch.offsets;
     result.non_finite.token = position - *row;

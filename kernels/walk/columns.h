@@ -5,6 +5,7 @@
 
 #include "kernels/spec.h"
 #include "kernels/sums.h"
+#include "kernels/walk/loss_columns.h"
 
 namespace counterweight::kernels {
 
@@ -39,6 +40,7 @@ enum TokenColumn : int {
   kColumnWeightLow,
   kColumnWeightAggregate,  // f64: clamped l under the weight's mask
   kColumnWeightSeen,       // tokens of that mask
+  kColumnWeightSeenHigh,   // of them raw > upper; TOKEN
   kColumnRules,            // kNumRuleColumns for each rule
 };
 
@@ -60,9 +62,14 @@ enum RuleColumn : int {
 inline constexpr int kMaxTokenColumns =
     kColumnRules + kNumRuleColumns * kMaxRules;
 
+// LossColumn c is column kColumnLoss + c.
+inline constexpr int kColumnLoss = kMaxTokenColumns;
+inline constexpr int kNumColumns = kColumnLoss + kNumLossColumns;
+
 // Columns of counts stay float32 within a segment, where a lane sees at most
 // 128 tokens: nothing is rounded, and a quarter of the work is left.
 constexpr bool IsCount(int column) {
+  if (column >= kColumnLoss) return IsLossCount(column - kColumnLoss);
   if (column >= kColumnRules) {
     const int c = (column - kColumnRules) % kNumRuleColumns;
     return c >= kRuleSeen && c <= kRuleFired;
@@ -74,6 +81,7 @@ constexpr bool IsCount(int column) {
     case kColumnWeightHigh:
     case kColumnWeightLow:
     case kColumnWeightSeen:
+    case kColumnWeightSeenHigh:
       return true;
     default:
       return column >= kColumnHistogram && column < kColumnAbsDifference;
@@ -93,6 +101,8 @@ enum TokenExtremum : int {
   kExtremumRules,   // one for each rule
 };
 inline constexpr int kMaxTokenExtrema = kExtremumRules + kMaxRules;
+inline constexpr int kExtremumLoss = kMaxTokenExtrema;
+inline constexpr int kNumExtrema = kExtremumLoss + kNumLossExtrema;
 
 // Sums over rows.
 enum RowColumn : int {

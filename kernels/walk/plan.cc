@@ -25,6 +25,10 @@ uint32_t InputsOf(RatioSource source) {
       return Bit(InputRole::kCurrent) | Bit(InputRole::kRollout);
     case RatioSource::kCurrentOld:
       return Bit(InputRole::kCurrent) | Bit(InputRole::kOld);
+    case RatioSource::kCurrentSelf:
+      return Bit(InputRole::kCurrent);
+    case RatioSource::kRefCurrent:
+      return Bit(InputRole::kRef) | Bit(InputRole::kCurrent);
   }
   return 0;
 }
@@ -101,6 +105,22 @@ void CountPasses(const CorrectionSpec& spec, bool one_segment,
   *passes = 1 + std::max(all, start);
 }
 
+void AddLoss(Plan* plan) {
+  LossPlan& loss = plan->loss;
+  loss = MakeLossPlan(plan->spec);
+  if (!loss.active) return;
+  plan->sources |= Bit(loss.spec.metrics_source);
+  if (loss.has_ratio) plan->sources |= Bit(loss.spec.source);
+  if (loss.has_ratio && loss.spec.level == LossLevel::kToken) {
+    plan->exp_sources |= Bit(loss.spec.source);
+  }
+  if (!loss.has_kl) return;
+  plan->sources |= Bit(RatioSource::kRefCurrent);
+  if (loss.spec.kl.estimator == KlEstimator::kK3) {
+    plan->exp_sources |= Bit(RatioSource::kRefCurrent);
+  }
+}
+
 }  // namespace
 
 Plan MakePlan(const CorrectionSpec& spec) {
@@ -154,8 +174,9 @@ Plan MakePlan(const CorrectionSpec& spec) {
       plan.exp_sources |= Bit(spec.weight.source);
     }
   }
-  needs_row =
-      needs_row || weight.prefix >= 0 || IsSequenceLevel(spec.weight.level);
+  AddLoss(&plan);
+  needs_row = needs_row || weight.prefix >= 0 || plan.loss.by_row ||
+              IsSequenceLevel(spec.weight.level);
   plan.streams = !needs_row;
   CountPasses(spec, false, &plan.passes);
   CountPasses(spec, true, &plan.single_segment_passes);
@@ -174,6 +195,13 @@ uint32_t RequiredTensors(const CorrectionSpec& spec) {
     if (spec.rules[r].condition == Condition::kNegativeAdvantage) {
       inputs |= Bit(InputRole::kAdvantages);
     }
+  }
+  const LossSpec& loss = spec.loss;
+  if (loss.surrogate == Surrogate::kNone) return inputs;
+  inputs |= Bit(InputRole::kAdvantages) | InputsOf(loss.metrics_source);
+  if (HasRatio(loss.surrogate)) inputs |= InputsOf(loss.source);
+  if (loss.kl.estimator != KlEstimator::kNone) {
+    inputs |= InputsOf(RatioSource::kRefCurrent);
   }
   return inputs;
 }

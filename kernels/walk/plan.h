@@ -8,6 +8,7 @@
 #include "kernels/batch.h"
 #include "kernels/spec.h"
 #include "kernels/walk/columns.h"
+#include "kernels/walk/loss_plan.h"
 
 namespace counterweight::kernels {
 
@@ -62,6 +63,7 @@ struct Plan {
   CorrectionSpec spec;
   WeightPlan weight;
   RulePlan rules[kMaxRules];
+  LossPlan loss;
   ClampTerms safety;                          // kSafetyClamp
   float histogram_edges[kNumHistogramEdges];  // kHistogramEdges
   // Bit s: RatioSource s is read. Bit r: InputRole r is read.
@@ -75,7 +77,8 @@ struct Plan {
   // segment need at most single_segment_passes.
   int32_t passes;
   int32_t single_segment_passes;
-  // Outputs depend on no sum: one pass can write them.
+  // Outputs, the loss's included, depend on no sum of their row: one pass can
+  // write them.
   bool streams;
   int32_t token_columns;
   int32_t token_extrema;

@@ -75,16 +75,30 @@ struct RatioPhase {
         const int code = first_bad_role(plan, s, k, i);
         if (code < 0) continue;
         const int64_t position = s.position + k * kLanes + Lanes::lane(i);
-        const int64_t key = position * 8 + code;
+        const int64_t key = position * kBadTokenCodes + code;
         acc.first_bad = key < acc.first_bad ? key : acc.first_bad;
         count.at[i] += 1.0;
-        for (int r = 0; r < kNumInputRoles; ++r) s.input[r].at[k][i] = 0.0f;
+        neutralize(plan, s, k, i);
         if (plan.spec.non_finite == NonFinitePolicy::kDrop) {
           s.mask.at[k][i] = 0.0f;
           s.reasons.at[k][i] |= kReasonNonFinite;
         }
       }
     }
+  }
+
+  // Log-probs become 0, and so every log ratio. The advantage stays where it
+  // means something: it and the log-prob that a gradient would go to are
+  // finite.
+  COUNTERWEIGHT_HD static void neutralize(const Plan& plan, State& s, int k,
+                                          int i) {
+    constexpr int kCurrent = static_cast<int>(InputRole::kCurrent);
+    constexpr int kAdvantages = static_cast<int>(InputRole::kAdvantages);
+    const bool keeps =
+        plan.loss.active && is_finite(s.input[kCurrent].at[k][i]);
+    const float advantage = keeps ? s.input[kAdvantages].at[k][i] : 0.0f;
+    for (int r = 0; r < kNumInputRoles; ++r) s.input[r].at[k][i] = 0.0f;
+    s.input[kAdvantages].at[k][i] = is_finite(advantage) ? advantage : 0.0f;
   }
 
   // role * 2 + (0: the input itself, 1: a difference of finite inputs), or -1.

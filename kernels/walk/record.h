@@ -11,22 +11,49 @@
 
 namespace counterweight::kernels {
 
+// Sums of the loss over a segment or a row.
+struct LossRecord {
+  double sums[kNumLossColumns];
+  float low[kNumLossExtrema];
+  float high[kNumLossExtrema];
+};
+
 // Token columns and extrema of a segment or a row.
 struct SegmentRecord {
   double sums[kMaxTokenColumns];
   float low[kMaxTokenExtrema];
   float high[kMaxTokenExtrema];
-  // Least (position in the batch * 8 + role * 2 + (input ? 0 : 1)) of a
-  // non-finite number; kNoBadToken if there is none.
+  // Least (position in the batch * kBadTokenCodes + role * 2 + (input ? 0 : 1))
+  // of a non-finite number; kNoBadToken if there is none.
   int64_t first_bad;
+  LossRecord loss;
 };
 
 inline constexpr int64_t kNoBadToken = INT64_MAX;
+inline constexpr int64_t kBadTokenCodes = 16;
+
+// What the loss's tokens take from their row.
+struct LossRow {
+  // Of both reductions.
+  double factor;
+  double kl_factor;
+  // prescales_advantages: what advantages are multiplied by, else 1.
+  double advantage_scale;
+  // d loss / d l of each token of LossSpec::over, from the whole row.
+  double hand_back;
+  // Levels other than kToken: r, r - 1, and dr / dS.
+  float ratio, excess, slope;
+  // GEO_MEAN: V. VESPO: phi where A >= 0, where A < 0.
+  float value[2];
+  // counts_padding: the row's padding adds to the policy's part.
+  bool padding_counts;
+};
 
 // What a row's sums decide.
 struct RowState {
   uint32_t fired;  // sequence rules whose statistic is outside
   float weight;    // sequence levels: the bounded weight
+  LossRow loss;
 };
 
 // Where a PREFIX statistic of a segment starts: what earlier segments of the
@@ -45,9 +72,32 @@ struct RowRecord {
   double row_low[kMaxRowExtrema];
   double row_high[kMaxRowExtrema];
   int64_t first_bad;
+  double loss_sums[kNumLossColumns];
+  double row_loss_sums[kNumRowLossColumns];
+  double row_loss_low[kNumRowLossExtrema];
+  double row_loss_high[kNumRowLossExtrema];
 };
 
 inline namespace COUNTERWEIGHT_ISA {
+
+COUNTERWEIGHT_HD void clear_loss(LossRecord& record) {
+  for (int c = 0; c < kNumLossColumns; ++c) record.sums[c] = 0.0;
+  for (int e = 0; e < kNumLossExtrema; ++e) {
+    record.low[e] = __builtin_inff();
+    record.high[e] = -__builtin_inff();
+  }
+}
+
+// Columns [begin, end): of the statistics pass, or of the loss pass.
+COUNTERWEIGHT_HD void fold_loss(LossRecord& a, const LossRecord& b, int begin,
+                                int end) {
+  for (int c = begin; c < end; ++c) a.sums[c] += b.sums[c];
+  if (end != kNumLossColumns) return;
+  for (int e = 0; e < kNumLossExtrema; ++e) {
+    a.low[e] = b.low[e] < a.low[e] ? b.low[e] : a.low[e];
+    a.high[e] = b.high[e] > a.high[e] ? b.high[e] : a.high[e];
+  }
+}
 
 // A segment without tokens.
 COUNTERWEIGHT_HD void clear(const Plan& plan, SegmentRecord& record) {
@@ -57,6 +107,7 @@ COUNTERWEIGHT_HD void clear(const Plan& plan, SegmentRecord& record) {
     record.high[e] = -__builtin_inff();
   }
   record.first_bad = kNoBadToken;
+  if (plan.loss.active) clear_loss(record.loss);
 }
 
 // a = a + b, a the segment before b.
@@ -68,6 +119,7 @@ COUNTERWEIGHT_HD void fold(const Plan& plan, SegmentRecord& a,
     a.high[e] = b.high[e] > a.high[e] ? b.high[e] : a.high[e];
   }
   a.first_bad = b.first_bad < a.first_bad ? b.first_bad : a.first_bad;
+  if (plan.loss.active) fold_loss(a.loss, b.loss, 0, kNumLossColumns);
 }
 
 // a = a + b, a the rows before b.
@@ -88,6 +140,19 @@ COUNTERWEIGHT_HD void fold(const Plan& plan, RowRecord& a, const RowRecord& b) {
         b.row_high[e] > a.row_high[e] ? b.row_high[e] : a.row_high[e];
   }
   a.first_bad = b.first_bad < a.first_bad ? b.first_bad : a.first_bad;
+  if (!plan.loss.active) return;
+  for (int c = 0; c < kNumLossColumns; ++c) a.loss_sums[c] += b.loss_sums[c];
+  for (int c = 0; c < kNumRowLossColumns; ++c) {
+    a.row_loss_sums[c] += b.row_loss_sums[c];
+  }
+  for (int e = 0; e < kNumRowLossExtrema; ++e) {
+    a.row_loss_low[e] = b.row_loss_low[e] < a.row_loss_low[e]
+                            ? b.row_loss_low[e]
+                            : a.row_loss_low[e];
+    a.row_loss_high[e] = b.row_loss_high[e] > a.row_loss_high[e]
+                             ? b.row_loss_high[e]
+                             : a.row_loss_high[e];
+  }
 }
 
 }  // namespace COUNTERWEIGHT_ISA

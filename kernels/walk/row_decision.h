@@ -4,6 +4,7 @@
 #define COUNTERWEIGHT_KERNELS_WALK_ROW_DECISION_H_
 
 #include "kernels/math/exp.h"
+#include "kernels/walk/loss_row.h"
 #include "kernels/walk/plan.h"
 #include "kernels/walk/record.h"
 
@@ -98,11 +99,14 @@ COUNTERWEIGHT_HD RowWeight row_weight(const WeightPlan& plan,
   return weight;
 }
 
-// Decides the row and settles its columns: rules after one that emptied the row
-// saw nothing, and neither did a weight that waits for it.
-COUNTERWEIGHT_HD RowState decide_row(const Plan& plan, SegmentRecord& row) {
+// Decides the row, the batch's `index`-th, and settles its columns: rules after
+// one that emptied the row saw nothing, and neither did a weight that waits for
+// it.
+COUNTERWEIGHT_HD RowState decide_row(const Plan& plan,
+                                     const LossContext& context, int64_t index,
+                                     SegmentRecord& row) {
   const bool sequential = plan.spec.evaluation == Evaluation::kSequential;
-  RowState state{0, 0.0f};
+  RowState state{};
   bool emptied = false;
   for (int r = 0; r < plan.spec.num_rules; ++r) {
     const RulePlan& rule = plan.rules[r];
@@ -123,12 +127,19 @@ COUNTERWEIGHT_HD RowState decide_row(const Plan& plan, SegmentRecord& row) {
     if (r < plan.weight.spec.after_rule && emptied) {
       row.sums[kColumnWeightAggregate] = 0.0;
       row.sums[kColumnWeightSeen] = 0.0;
+      row.sums[kColumnWeightSeenHigh] = 0.0;
     }
   }
   if (emptied) row.sums[kColumnKept] = 0.0;
   if (IsSequenceLevel(plan.weight.spec.level)) {
     state.weight = static_cast<float>(row_weight(plan.weight, row).weight);
   }
+  if (emptied && plan.loss.spec.over == TokenSet::kKept) {
+    for (int c = 0; c < kNumLossStatistics; ++c) row.loss.sums[c] = 0.0;
+  }
+  const RowCounts counts{row.sums[kColumnTokens], row.sums[kColumnKept]};
+  state.loss =
+      decide_loss(plan, context, index, counts, state.weight, row.loss);
   return state;
 }
 

@@ -23,6 +23,7 @@ COUNTERWEIGHT_HD void clear(const Plan& plan, RowRecord& record) {
     record.row_high[e] = -kInfinity;
   }
   record.first_bad = kNoBadToken;
+  if (plan.loss.active) clear_loss(record);
 }
 
 COUNTERWEIGHT_HD void extend(RowRecord& record, RowExtremum e, double x) {
@@ -132,7 +133,7 @@ COUNTERWEIGHT_HD void add_rule(const Plan& plan, int r, const RowState& state,
   }
 }
 
-// REQUIRES: decide_row(plan, row) gave `state`. Changes `row`, which is not
+// REQUIRES: decide_row() of the row gave `state`. Changes `row`, which is not
 // needed after.
 COUNTERWEIGHT_HD void make_row_record(const Plan& plan, SegmentRecord& row,
                                       const RowState& state, RowRecord& out) {
@@ -156,6 +157,7 @@ COUNTERWEIGHT_HD void make_row_record(const Plan& plan, SegmentRecord& row,
     out.token_low[e] = static_cast<double>(row.low[e]);
     out.token_high[e] = static_cast<double>(row.high[e]);
   }
+  if (plan.loss.active) add_loss(plan.loss, n, state.loss, row.loss, out);
 }
 
 }  // namespace COUNTERWEIGHT_ISA

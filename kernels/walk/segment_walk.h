@@ -3,6 +3,8 @@
 #define COUNTERWEIGHT_KERNELS_WALK_SEGMENT_WALK_H_
 
 #include "kernels/walk/drift_phase.h"
+#include "kernels/walk/loss_phase.h"
+#include "kernels/walk/loss_statistics.h"
 #include "kernels/walk/ratio_phase.h"
 #include "kernels/walk/rule_phase.h"
 #include "kernels/walk/tile_state.h"
@@ -18,10 +20,45 @@ struct SegmentTask {
   RowState row;
   // [plan.num_prefixes], or null: nothing came before.
   const PrefixBase* bases;
+  // Read if the plan has a loss.
+  const LossContext* loss;
 };
 
-// kStats: fills `acc`, which the caller has cleared. kOutput: writes `outputs`
-// and leaves the segment's reasons in acc.reasons. Both at once where outputs
+template <class Lanes>
+COUNTERWEIGHT_HD void scale_advantages(double scale, TileState<Lanes>& s) {
+  constexpr int kAdvantages = static_cast<int>(InputRole::kAdvantages);
+  for_each_position<Lanes::kWidth>(s.steps, [&](int k, int i) {
+    float& a = s.input[kAdvantages].at[k][i];
+    a = static_cast<float>(static_cast<double>(a) * scale);
+  });
+}
+
+// Into s.weight what Outputs::weights promises. Without a loss the division by
+// the normalizer comes when the batch is over.
+template <class Lanes>
+COUNTERWEIGHT_HD void finish_weights(const Plan& plan, const SegmentTask& task,
+                                     TileState<Lanes>& s) {
+  constexpr int kWidth = Lanes::kWidth;
+  const Level level = plan.weight.spec.level;
+  const bool by_token = level == Level::kToken || level == Level::kPrefix;
+  const float row_weight = IsSequenceLevel(level) ? task.row.weight : 1.0f;
+  for_each_position<kWidth>(s.steps, [&](int k, int i) {
+    const float own = s.weight.at[k][i];
+    const float w = by_token ? own : row_weight;
+    const float masked = s.mask.at[k][i] != 0.0f ? w : 0.0f;
+    s.weight.at[k][i] = s.zeroed.at[k][i] != 0.0f ? 0.0f : masked;
+  });
+  if (!plan.loss.active || task.loss->normalizer == 1.0) return;
+  const double normalizer = task.loss->normalizer;
+  for_each_position<kWidth>(s.steps, [&](int k, int i) {
+    float& w = s.weight.at[k][i];
+    w = static_cast<float>(static_cast<double>(w) / normalizer);
+  });
+}
+
+// kStats: fills `acc`, which the caller has cleared. kOutput: writes `outputs`,
+// leaves the segment's reasons in acc.reasons, and adds the loss to `acc`,
+// whose columns of the loss the caller has cleared. Both at once where outputs
 // depend on no sum (plan.streams), or as a guess that no sequence rule fires.
 template <class Lanes, bool kStats, bool kOutput>
 COUNTERWEIGHT_HD void walk_segment(const Plan& plan, const Batch& batch,
@@ -48,6 +85,9 @@ COUNTERWEIGHT_HD void walk_segment(const Plan& plan, const Batch& batch,
                                 [&](int k, int i) { s.reasons.at[k][i] = 0; });
     }
     RatioPhase<Lanes>::run(plan, batch, s, acc);
+    if (plan.loss.spec.prescales_advantages) {
+      scale_advantages(task.row.loss.advantage_scale, s);
+    }
     if (kStats) DriftPhase<Lanes>::run(plan, s, acc);
     for (int r = 0; r < plan.spec.num_rules; ++r) {
       if (r == plan.weight.spec.after_rule) Weights::aggregate(plan, s, acc);
@@ -58,18 +98,19 @@ COUNTERWEIGHT_HD void walk_segment(const Plan& plan, const Batch& batch,
       Weights::aggregate(plan, s, acc);
     }
     Weights::finish(plan, s, acc);
+    if (kStats && plan.loss.active) {
+      LossStatistics<Lanes>::run(plan, *task.loss, s, acc);
+    }
     if (!kOutput) continue;
+    if (outputs.weights != nullptr || plan.loss.weighs_tokens) {
+      finish_weights(plan, task, s);
+    }
     if (outputs.weights != nullptr) {
-      const Level level = plan.weight.spec.level;
-      const bool by_token = level == Level::kToken || level == Level::kPrefix;
-      const float row_weight = IsSequenceLevel(level) ? task.row.weight : 1.0f;
-      for_each_position<kWidth>(s.steps, [&](int k, int i) {
-        const float own = s.weight.at[k][i];
-        const float w = by_token ? own : row_weight;
-        const float masked = s.mask.at[k][i] != 0.0f ? w : 0.0f;
-        s.weight.at[k][i] = s.zeroed.at[k][i] != 0.0f ? 0.0f : masked;
-      });
       Lanes::store(s.weight, begin, s.count, outputs.weights);
+    }
+    if (plan.loss.active) {
+      LossPhase<Lanes>::run(plan, batch, *task.loss, task.row, s, acc,
+                            outputs.gradient);
     }
     if (outputs.keep_mask != nullptr) {
       Lanes::store(s.left, begin, s.count, outputs.keep_mask);

@@ -114,6 +114,14 @@ COUNTERWEIGHT_HD void for_each_position(int steps, F f) {
   }
 }
 
+// f(step, group of lanes) for every register of the tile.
+template <int W, class F>
+COUNTERWEIGHT_HD void for_each_group(int steps, F f) {
+  for (int k = 0; k < steps; ++k) {
+    for (int g = 0; g < W / kVecLanes; ++g) f(k, g);
+  }
+}
+
 template <int W, class F>
 COUNTERWEIGHT_HD void for_each_lane(F f) {
   COUNTERWEIGHT_IVDEP

@@ -45,6 +45,23 @@ struct TileState {
   Values low;
   Values fired;
   BitTile<kWidth> reasons;
+  // Of the loss: r, r - 1 and dr / dl; w V and its slopes by the token's
+  // log-prob and by the row's log ratio, and the former without clipping; the
+  // KL's k and its slopes; flags, `high` and `low` above among them.
+  Values ratio;
+  Values excess;
+  Values ratio_slope;
+  Values loss_value;
+  Values loss_slope;
+  Values loss_sequence_slope;
+  Values full_slope;
+  Values kl_value;
+  Values kl_slope;
+  Values kl_sequence_slope;
+  Values clipped;
+  Values capped;
+  Values beyond_zero;
+  Values selected;
 };
 
 template <class Lanes>
@@ -52,30 +69,28 @@ struct Accumulators {
   static constexpr int kWidth = Lanes::kWidth;
 
   // By column: counts of those that IsCount(), sums of the others.
-  LaneValues<kWidth, double> sums[kMaxTokenColumns];
-  LaneValues<kWidth, float> counts[kMaxTokenColumns];
-  LaneValues<kWidth, float> low[kMaxTokenExtrema];
-  LaneValues<kWidth, float> high[kMaxTokenExtrema];
+  LaneValues<kWidth, double> sums[kNumColumns];
+  LaneValues<kWidth, float> counts[kNumColumns];
+  LaneValues<kWidth, float> low[kNumExtrema];
+  LaneValues<kWidth, float> high[kNumExtrema];
   LaneValues<kWidth, uint32_t> reasons;
   int64_t first_bad;
   // By prefix index: sum and count over the row so far.
   PrefixBase carry[kMaxPrefixes];
 
   COUNTERWEIGHT_HD void clear(const Plan& plan) {
-    for (int c = 0; c < plan.token_columns; ++c) {
-      if (IsCount(c)) {
-        for_each_lane<kWidth>([&](int i) { counts[c].at[i] = 0.0f; });
-      } else {
-        for_each_lane<kWidth>([&](int i) { sums[c].at[i] = 0.0; });
-      }
-    }
-    for (int e = 0; e < plan.token_extrema; ++e) {
-      for_each_lane<kWidth>([&](int i) {
-        low[e].at[i] = __builtin_inff();
-        high[e].at[i] = -__builtin_inff();
-      });
-    }
+    clear_columns(0, plan.token_columns);
+    clear_extrema(0, plan.token_extrema);
     first_bad = kNoBadToken;
+    if (!plan.loss.active) return;
+    clear_columns(kColumnLoss, kColumnLoss + kNumLossStatistics);
+    clear_loss();
+  }
+
+  // What the loss pass adds to.
+  COUNTERWEIGHT_HD void clear_loss() {
+    clear_columns(kColumnLoss + kNumLossStatistics, kNumColumns);
+    clear_extrema(kExtremumLoss, kNumExtrema);
   }
 
   // Adds a tile to N columns: f(step, group, block) adds the values of a group
@@ -164,36 +179,85 @@ struct Accumulators {
   }
 
   COUNTERWEIGHT_HD void fold_lanes(const Plan& plan, SegmentRecord& record) {
+    fold_columns(0, plan.token_columns, record.sums);
+    fold_extrema(0, plan.token_extrema, record.low, record.high);
+    const int64_t bad = Lanes::fold_min(first_bad);
+    if (Lanes::writes()) record.first_bad = bad;
+    if (!plan.loss.active) return;
+    fold_columns(kColumnLoss, kColumnLoss + kNumLossStatistics,
+                 record.loss.sums);
+    fold_loss_lanes(record.loss);
+  }
+
+  // What the loss pass added up.
+  COUNTERWEIGHT_HD void fold_loss_lanes(LossRecord& record) {
+    fold_columns(kColumnLoss + kNumLossStatistics, kNumColumns,
+                 record.sums + kNumLossStatistics);
+    fold_extrema(kExtremumLoss, kNumExtrema, record.low, record.high);
+  }
+
+ private:
+  COUNTERWEIGHT_HD void clear_columns(int begin, int end) {
+    for (int c = begin; c < end; ++c) {
+      if (IsCount(c)) {
+        for_each_lane<kWidth>([&](int i) { counts[c].at[i] = 0.0f; });
+      } else {
+        for_each_lane<kWidth>([&](int i) { sums[c].at[i] = 0.0; });
+      }
+    }
+  }
+
+  COUNTERWEIGHT_HD void clear_extrema(int begin, int end) {
+    for (int e = begin; e < end; ++e) {
+      for_each_lane<kWidth>([&](int i) {
+        low[e].at[i] = __builtin_inff();
+        high[e].at[i] = -__builtin_inff();
+      });
+    }
+  }
+
+  // Columns [begin, end) to out[0 .. end - begin).
+  COUNTERWEIGHT_HD void fold_columns(int begin, int end, double* out) {
     const bool writes = Lanes::writes();
-    for (int c = 0; c < plan.token_columns; ++c) {
+    for (int c = begin; c < end; ++c) {
       if (IsCount(c)) {
         for_each_lane<kWidth>([&](int i) {
           sums[c].at[i] = static_cast<double>(counts[c].at[i]);
         });
       }
       const double sum = Lanes::fold_sum(sums[c]);
-      if (writes) record.sums[c] = sum;
+      if (writes) out[c - begin] = sum;
     }
-    for (int e = 0; e < plan.token_extrema; ++e) {
+  }
+
+  COUNTERWEIGHT_HD void fold_extrema(int begin, int end, float* least_out,
+                                     float* most_out) {
+    const bool writes = Lanes::writes();
+    for (int e = begin; e < end; ++e) {
       const float least = Lanes::fold_min(low[e]);
       const float most = Lanes::fold_max(high[e]);
       if (writes) {
-        record.low[e] = least;
-        record.high[e] = most;
+        least_out[e - begin] = least;
+        most_out[e - begin] = most;
       }
     }
-    const int64_t bad = Lanes::fold_min(first_bad);
-    if (writes) record.first_bad = bad;
   }
 };
 
 // Numerator and denominator of a ratio source.
 COUNTERWEIGHT_HD int numerator(RatioSource source) {
+  if (source == RatioSource::kRefCurrent) {
+    return static_cast<int>(InputRole::kRef);
+  }
   return static_cast<int>(source == RatioSource::kOldRollout
                               ? InputRole::kOld
                               : InputRole::kCurrent);
 }
 COUNTERWEIGHT_HD int denominator(RatioSource source) {
+  if (source == RatioSource::kCurrentSelf ||
+      source == RatioSource::kRefCurrent) {
+    return static_cast<int>(InputRole::kCurrent);
+  }
   return static_cast<int>(source == RatioSource::kCurrentOld
                               ? InputRole::kOld
                               : InputRole::kRollout);

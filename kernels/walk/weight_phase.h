@@ -36,6 +36,10 @@ struct WeightPhase {
   COUNTERWEIGHT_HD static void aggregate(const Plan& plan, State& s, Acc& acc) {
     const WeightPlan& weight = plan.weight;
     if (weight.prefix >= 0) prefix_weights(weight, s, acc);
+    if (kStats && weight.spec.level == Level::kToken &&
+        weight.spec.after_rule > 0) {
+      count_seen(weight, s, acc);
+    }
     const bool sums = IsSequenceLevel(weight.spec.level) || weight.prefix >= 0;
     if (!kStats || !sums) return;
     acc.add_exact(kColumnWeightAggregate, s.steps,
@@ -74,6 +78,24 @@ struct WeightPhase {
   }
 
  private:
+  COUNTERWEIGHT_HD static void count_seen(const WeightPlan& weight,
+                                          const State& s, Acc& acc) {
+    const int source = static_cast<int>(weight.spec.source);
+    const Tile<kWidth>& l = s.log_ratio[source];
+    const Tile<kWidth>& exp = s.exp[source];
+    const int columns[] = {kColumnWeightSeen, kColumnWeightSeenHigh};
+    acc.count(columns, s.steps,
+              [&](int k, int g, Vec(&block)[2]) COUNTERWEIGHT_INLINE_LAMBDA {
+                const Vec m = s.left.vec(k, g);
+                const Vec own = exp.vec(k, g);
+                const Vec raw = l.vec(k, g) > weight.clamp.clamp
+                                    ? splat(weight.clamp.exp_high)
+                                    : own;
+                block[0] += m;
+                block[1] += raw > weight.upper ? m : Vec{};
+              });
+  }
+
   COUNTERWEIGHT_HD static WideVec exact(const WeightPlan& weight,
                                         const State& s, int k, int h) {
     return exact_log_ratio(s, weight.spec.source, weight.spec.token_clamp, k,

@@ -1,0 +1,162 @@
+#include "kernels/walk/loss_batch.h"
+
+#include <algorithm>
+
+#include "kernels/walk/batch_sums.h"
+#include "kernels/walk/loss_row.h"
+#include "kernels/walk/selection.h"
+
+namespace counterweight::kernels {
+namespace {
+
+// What reductions count.
+struct Counts {
+  std::vector<double> row_tokens;  // [num_sequences]
+  double tokens = 0.0;
+  double nonempty_rows = 0.0;
+  double kept_tokens = 0.0;
+  double kept_rows = 0.0;
+};
+
+void AddUp(Counts* counts) {
+  for (const double tokens : counts->row_tokens) {
+    counts->tokens += tokens;
+    counts->nonempty_rows += tokens > 0.0 ? 1.0 : 0.0;
+  }
+}
+
+int64_t CountTokens(const uint8_t* mask, int64_t size) {
+  int64_t count = 0;
+  for (int64_t i = 0; i < size; ++i) count += mask[i] != 0 ? 1 : 0;
+  return count;
+}
+
+Counts CountMask(const Batch& batch) {
+  Counts counts;
+  counts.row_tokens.reserve(static_cast<size_t>(batch.num_sequences));
+  for (int64_t i = 0; i < batch.num_sequences; ++i) {
+    const int64_t begin = batch.offsets[i];
+    counts.row_tokens.push_back(static_cast<double>(CountTokens(
+        batch.response_mask + begin, batch.offsets[i + 1] - begin)));
+  }
+  AddUp(&counts);
+  return counts;
+}
+
+double CountOf(BatchCount kind, const Batch& batch, const Counts& counts) {
+  switch (kind) {
+    case BatchCount::kOne:
+      return 1.0;
+    case BatchCount::kTokens:
+      return counts.tokens;
+    case BatchCount::kKeptTokens:
+      return counts.kept_tokens;
+    case BatchCount::kRows:
+      return static_cast<double>(batch.num_sequences);
+    case BatchCount::kNonemptyRows:
+      return counts.nonempty_rows;
+    case BatchCount::kKeptRows:
+      return counts.kept_rows;
+    case BatchCount::kGroups:
+      return static_cast<double>(batch.num_groups);
+  }
+  return 1.0;
+}
+
+double FactorOf(const LossReduction& reduction, double count) {
+  return count > 0.0 ? reduction.scale / count : 0.0;
+}
+
+// Where tokens need their factor before their row was walked.
+std::vector<double> RowFactors(const LossSpec& loss, const Batch& batch,
+                               const Counts& counts, double factor) {
+  const bool by_group = loss.reduction.row == RowCount::kGroupTokens;
+  if (!by_group && !loss.prescales_advantages) return {};
+  const auto rows = static_cast<size_t>(batch.num_sequences);
+  std::vector<double> group_tokens(static_cast<size_t>(batch.num_groups), 0.0);
+  for (size_t i = 0; by_group && i < rows; ++i) {
+    if (batch.groups[i] >= 0) {
+      group_tokens[static_cast<size_t>(batch.groups[i])] +=
+          counts.row_tokens[i];
+    }
+  }
+  std::vector<double> factors(rows, 0.0);
+  for (size_t i = 0; i < rows; ++i) {
+    if (!by_group) {
+      factors[i] = row_factor(loss.reduction, factor,
+                              {counts.row_tokens[i], counts.row_tokens[i]});
+    } else if (batch.groups[i] >= 0) {
+      const double tokens = group_tokens[static_cast<size_t>(batch.groups[i])];
+      factors[i] = factor / std::max(tokens, 1.0);
+    }
+  }
+  return factors;
+}
+
+void SetFactors(const Plan& plan, const Batch& batch, const Counts& counts,
+                LossBatch* out) {
+  const LossSpec& loss = plan.loss.spec;
+  const double count = CountOf(loss.reduction.count, batch, counts);
+  const double kl_count = CountOf(loss.kl.reduction.count, batch, counts);
+  out->count = plan.loss.has_kl && kl_count == 0.0 ? 0.0 : count;
+  out->context.factor = FactorOf(loss.reduction, count);
+  out->context.kl_factor = FactorOf(loss.kl.reduction, kl_count);
+  out->row_factors = RowFactors(loss, batch, counts, out->context.factor);
+  out->context.row_factors =
+      out->row_factors.empty() ? nullptr : out->row_factors.data();
+}
+
+double Mean(const RowRecord& total, LossColumn column) {
+  const double tokens = total.loss_sums[kLossSeen];
+  return tokens > 0.0 ? total.loss_sums[column] / tokens : 0.0;
+}
+
+bool Select(const Plan& plan, const Batch& batch, const RowRecord& total,
+            LossBackend* backend, LossBatch* out) {
+  out->context.advantage_mean = Mean(total, kLossAdvantage);
+  out->context.log_prob_mean = Mean(total, kLossLogProb);
+  std::vector<float> keys(
+      static_cast<size_t>(batch.offsets[batch.num_sequences]));
+  if (!backend->SelectionKeys(out->context, keys.data())) return false;
+  out->selected =
+      SelectTokens(plan.loss.spec, batch, keys,
+                   static_cast<int64_t>(total.loss_sums[kLossSeen]));
+  out->context.selected = out->selected.data();
+  return true;
+}
+
+}  // namespace
+
+bool PrepareLoss(const Plan& plan, const Batch& batch, LossBackend* backend,
+                 LossBatch* out) {
+  if (plan.weight.spec.given_mean > 0.0) {
+    out->context.normalizer = plan.weight.spec.given_mean;
+  }
+  if (batch.num_sequences == 0) {
+    SetFactors(plan, batch, Counts{}, out);
+    return true;
+  }
+  Counts counts;
+  RowRecord total;
+  if (plan.spec.non_finite == NonFinitePolicy::kDrop) {
+    counts.row_tokens.resize(static_cast<size_t>(batch.num_sequences));
+    if (!backend->Statistics(out->context, counts.row_tokens.data(), &total)) {
+      return false;
+    }
+    AddUp(&counts);
+  } else {
+    counts = CountMask(batch);
+  }
+  SetFactors(plan, batch, counts, out);
+  if (!plan.loss.by_batch) return true;
+  if (!backend->Statistics(out->context, counts.row_tokens.data(), &total)) {
+    return false;
+  }
+  counts.kept_tokens = total.token_sums[kColumnKept];
+  counts.kept_rows = total.row_sums[kRowKept];
+  SetFactors(plan, batch, counts, out);
+  out->context.normalizer = Normalizer(plan, total);
+  return !plan.loss.selects || Select(plan, batch, total, backend, out);
+}
+
+}  // namespace counterweight::kernels

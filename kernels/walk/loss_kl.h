@@ -1,0 +1,88 @@
+// The KL penalty of a tile: s.kl_value, s.kl_slope, s.kl_sequence_slope.
+#ifndef COUNTERWEIGHT_KERNELS_WALK_LOSS_KL_H_
+#define COUNTERWEIGHT_KERNELS_WALK_LOSS_KL_H_
+
+#include "kernels/walk/tile_state.h"
+
+namespace counterweight::kernels {
+inline namespace COUNTERWEIGHT_ISA {
+
+template <class Lanes>
+struct LossKl {
+  static constexpr int kWidth = Lanes::kWidth;
+  using State = TileState<Lanes>;
+
+  // k of d = current - ref; the tile of the source holds -d.
+  COUNTERWEIGHT_HD static void run(const LossPlan& loss, State& s) {
+    constexpr int kSource = static_cast<int>(RatioSource::kRefCurrent);
+    const KlSpec& kl = loss.spec.kl;
+    const IntervalTerms c = loss.kl_clamp;
+    const Tile<kWidth>& over = kl.over == TokenSet::kKept ? s.left : s.mask;
+    const bool by_row = loss.spec.level == LossLevel::kSequence;
+    for_each_group<kWidth>(s.steps, [&](int k,
+                                        int g) COUNTERWEIGHT_INLINE_LAMBDA {
+      const Vec zero{};
+      const Vec raw = s.log_ratio[kSource].vec(k, g);
+      const auto high = raw > c.upper;
+      const auto low = raw < c.lower;
+      const Vec capped = high ? splat(c.upper) : raw;
+      const Vec x = low ? splat(c.lower) : capped;
+      Vec value = zero;
+      Vec slope = zero;
+      switch (kl.estimator) {
+        case KlEstimator::kNone:
+          break;
+        case KlEstimator::kK1:
+          value = -x;
+          slope = splat(1.0f);
+          break;
+        case KlEstimator::kK2:
+          value = 0.5f * (x * x);
+          slope = -x;
+          break;
+        case KlEstimator::kK3: {
+          const Vec own = high ? splat(c.k3_upper) : s.k3[kSource].vec(k, g);
+          value = low ? splat(c.k3_lower) : own;
+          slope = -s.expm1[kSource].vec(k, g);
+          break;
+        }
+        case KlEstimator::kAbs: {
+          const Vec one = splat(1.0f);
+          const Vec negative_or_zero = x > 0.0f ? -one : zero;
+          value = absolute(x);
+          slope = x < 0.0f ? one : negative_or_zero;
+          break;
+        }
+      }
+      slope = high ? zero : slope;
+      slope = low ? zero : slope;
+      const Vec most = splat(static_cast<float>(kl.value_clamp));
+      const auto above = value > most;
+      const auto below = value < -most;
+      value = above ? most : value;
+      value = below ? -most : value;
+      slope = above ? zero : slope;
+      slope = below ? zero : slope;
+      if (kl.straight_through) slope = -raw;
+      Vec shared = zero;
+      if (kl.importance_weighted) {
+        const Vec r = s.ratio.vec(k, g);
+        const Vec dr = s.ratio_slope.vec(k, g);
+        const Vec through_ratio = value != 0.0f ? value * dr : zero;
+        slope = slope != 0.0f ? slope * r : zero;
+        slope = by_row ? slope : slope + through_ratio;
+        shared = by_row ? through_ratio : zero;
+        value = value != 0.0f ? value * r : zero;
+      }
+      const auto counts = over.vec(k, g) != 0.0f;
+      s.kl_value.set(k, g, counts ? value : zero);
+      s.kl_slope.set(k, g, counts ? slope : zero);
+      s.kl_sequence_slope.set(k, g, counts ? shared : zero);
+    });
+  }
+};
+
+}  // namespace COUNTERWEIGHT_ISA
+}  // namespace counterweight::kernels
+
+#endif  // COUNTERWEIGHT_KERNELS_WALK_LOSS_KL_H_

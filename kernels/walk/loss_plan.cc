@@ -1,0 +1,94 @@
+#include "kernels/walk/loss_plan.h"
+
+#include "kernels/math/exp.h"
+
+namespace counterweight::kernels {
+namespace {
+
+// VESPO's bounds of log weights and of its log ratio (see LossSpec).
+constexpr double kVespoFloor = 1e-8;
+constexpr double kVespoCeiling = 20.0;
+
+IntervalTerms MakeInterval(double lower, double upper) {
+  IntervalTerms terms{};
+  terms.lower = static_cast<float>(lower);
+  terms.upper = static_cast<float>(upper);
+  const ExpTerms low = exp_terms(terms.lower);
+  const ExpTerms high = exp_terms(terms.upper);
+  terms.exp_lower = low.exp;
+  terms.exp_upper = high.exp;
+  terms.expm1_lower = low.expm1;
+  terms.expm1_upper = high.expm1;
+  terms.k3_lower = low.k3;
+  terms.k3_upper = high.k3;
+  return terms;
+}
+
+bool ReadsRow(const LossReduction& reduction) {
+  return reduction.row == RowCount::kTokens ||
+         reduction.row == RowCount::kKeptTokens ||
+         reduction.row == RowCount::kPerToken;
+}
+
+bool ReadsKept(const LossReduction& reduction) {
+  return reduction.count == BatchCount::kKeptTokens ||
+         reduction.count == BatchCount::kKeptRows;
+}
+
+// The surrogate's derivative by r, which a row's mean shares out.
+bool HasRatioSlope(Surrogate surrogate) {
+  return surrogate == Surrogate::kPpoClip || surrogate == Surrogate::kSapo ||
+         surrogate == Surrogate::kImportanceSampling;
+}
+
+// The weight of a log ratio of 0.
+double WeightOfOne(const WeightSpec& weight) {
+  if (weight.level == Level::kNone) return 1.0;
+  const double above = weight.bound == Bound::kMask ? 0.0 : weight.upper;
+  const double below = weight.bound == Bound::kMask ? 0.0 : weight.lower;
+  if (1.0 > weight.upper) return above;
+  return 1.0 < weight.lower ? below : 1.0;
+}
+
+}  // namespace
+
+LossPlan MakeLossPlan(const CorrectionSpec& spec) {
+  LossPlan plan{};
+  const LossSpec& loss = spec.loss;
+  plan.spec = loss;
+  plan.active = loss.surrogate != Surrogate::kNone;
+  if (!plan.active) return plan;
+  const bool per_row = loss.surrogate == Surrogate::kGeoMean ||
+                       loss.surrogate == Surrogate::kVespo;
+  plan.has_kl = loss.kl.estimator != KlEstimator::kNone;
+  plan.reads_padding = loss.measures_padding || loss.counts_padding;
+  plan.has_ratio = HasRatio(loss.surrogate);
+  plan.weighs_tokens =
+      loss.applies_weight && spec.weight.level != Level::kNone && !per_row;
+  plan.selects = loss.surrogate == Surrogate::kKlCov ||
+                 loss.surrogate == Surrogate::kClipCov;
+  plan.hands_back = loss.level == LossLevel::kSequence &&
+                    (HasRatioSlope(loss.surrogate) ||
+                     (plan.has_kl && loss.kl.importance_weighted));
+  plan.by_row = per_row || loss.level != LossLevel::kToken ||
+                loss.counts_padding || ReadsRow(loss.reduction) ||
+                (plan.has_kl && ReadsRow(loss.kl.reduction));
+  const bool drops = spec.non_finite == NonFinitePolicy::kDrop;
+  plan.by_batch = plan.selects || drops || ReadsKept(loss.reduction) ||
+                  (plan.has_kl && ReadsKept(loss.kl.reduction)) ||
+                  (spec.weight.normalize && spec.weight.given_mean == 0.0);
+  plan.clamp = MakeInterval(loss.log_ratio_lower, loss.log_ratio_upper);
+  // The tile holds ref - current, minus what the penalty clamps.
+  plan.kl_clamp = MakeInterval(-loss.kl.token_clamp, loss.kl.token_clamp);
+  plan.ratio_low = static_cast<float>(1.0 - loss.clip_low);
+  plan.ratio_high = static_cast<float>(1.0 + loss.clip_high);
+  const double padding_weight = WeightOfOne(spec.weight);
+  plan.padding_weight = static_cast<float>(padding_weight);
+  const double floored =
+      padding_weight > kVespoFloor ? padding_weight : kVespoFloor;
+  const double log = log64(floored);
+  plan.padding_log_weight = log < kVespoCeiling ? log : kVespoCeiling;
+  return plan;
+}
+
+}  // namespace counterweight::kernels

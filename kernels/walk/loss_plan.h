@@ -1,0 +1,73 @@
+// A loss made ready for the walk, and what it knows of the whole batch. PODs,
+// passed to devices by value.
+#ifndef COUNTERWEIGHT_KERNELS_WALK_LOSS_PLAN_H_
+#define COUNTERWEIGHT_KERNELS_WALK_LOSS_PLAN_H_
+
+#include <cstdint>
+
+#include "kernels/spec.h"
+
+namespace counterweight::kernels {
+
+// exp, expm1 and k3 at both ends of an interval of log ratios.
+struct IntervalTerms {
+  float lower, upper;
+  float exp_lower, exp_upper;
+  float expm1_lower, expm1_upper;
+  float k3_lower, k3_upper;
+};
+
+struct LossPlan {
+  LossSpec spec;
+  bool active;
+  // The ratio r is read, and so exp of the source is.
+  bool has_ratio;
+  // V is multiplied by the weight at each token.
+  bool weighs_tokens;
+  // Tokens need sums of their row first, factors included.
+  bool by_row;
+  // A row's tokens share the gradient that the loss pass summed.
+  bool hands_back;
+  // Tokens need sums of the whole batch first.
+  bool by_batch;
+  // Tokens are chosen from the whole batch (KL_COV, CLIP_COV).
+  bool selects;
+  bool has_kl;
+  bool reads_padding;
+  IntervalTerms clamp;  // of the log ratio
+  IntervalTerms kl_clamp;
+  float ratio_low, ratio_high;
+  // bound(1), the weight of padding, and its clamped logarithm (VESPO).
+  float padding_weight;
+  double padding_log_weight;
+};
+
+// What the walk of a loss knows of the whole batch.
+struct LossContext {
+  // scale / count of both reductions.
+  double factor;
+  double kl_factor;
+  // What weights are divided by, 1 if they are not.
+  double normalizer;
+  double advantage_mean;
+  double log_prob_mean;
+  // [num_sequences] factor_i where tokens need it before their row was walked:
+  // groups, scaled advantages. Null: the reduction's own formula.
+  const double* row_factors;
+  // [num_positions] 1 = selected. Null: none.
+  const uint8_t* selected;
+  // [num_positions] if not null, the walk writes selection keys here and
+  // nothing else: KL_COV the covariance, -infinity for tokens that cannot be
+  // selected; CLIP_COV 1 for candidates, else 0.
+  float* selection_keys;
+};
+
+constexpr LossContext kNoLossContext = {0.0, 0.0,     1.0,     0.0,
+                                        0.0, nullptr, nullptr, nullptr};
+
+// REQUIRES: Validate(spec) is empty.
+LossPlan MakeLossPlan(const CorrectionSpec& spec);
+
+}  // namespace counterweight::kernels
+
+#endif  // COUNTERWEIGHT_KERNELS_WALK_LOSS_PLAN_H_

@@ -1,0 +1,145 @@
+// What a tile's losses add to the columns of the loss pass.
+#ifndef COUNTERWEIGHT_KERNELS_WALK_LOSS_SUMS_PHASE_H_
+#define COUNTERWEIGHT_KERNELS_WALK_LOSS_SUMS_PHASE_H_
+
+#include "kernels/walk/surrogates.h"
+#include "kernels/walk/tile_state.h"
+
+namespace counterweight::kernels {
+inline namespace COUNTERWEIGHT_ISA {
+
+template <class Lanes>
+struct LossSumsPhase {
+  static constexpr int kWidth = Lanes::kWidth;
+  using State = TileState<Lanes>;
+  using Acc = Accumulators<Lanes>;
+  static constexpr int kBase = kColumnLoss;
+
+  COUNTERWEIGHT_HD static void run(const LossPlan& loss, const State& s,
+                                   Acc& acc) {
+    add_values(loss, s, acc);
+    add_log_ratios(loss, s, acc);
+    add_slopes(s, acc);
+    add_ratios(loss, s, acc);
+    count_flags(s, acc);
+    acc.extend(kExtremumLoss + kLossExtremumRatio, s.steps, s.ratio, s.mask);
+    acc.extend(kExtremumLoss + kLossExtremumAdvantage, s.steps,
+               s.input[static_cast<int>(InputRole::kAdvantages)], s.mask);
+    if (loss.has_kl) add_kl(loss, s, acc);
+  }
+
+ private:
+  COUNTERWEIGHT_HD static void add_tile(int column, const State& s,
+                                        const Tile<kWidth>& x, Acc& acc) {
+    acc.add_exact(kBase + column, s.steps,
+                  [&](int k, int h)
+                      COUNTERWEIGHT_INLINE_LAMBDA { return x.wide(k, h); });
+  }
+
+  COUNTERWEIGHT_HD static void add_values(const LossPlan& loss, const State& s,
+                                          Acc& acc) {
+    add_tile(kLossValue, s, s.loss_value, acc);
+    if (loss.hands_back) {
+      add_tile(kLossSequenceSlope, s, s.loss_sequence_slope, acc);
+    }
+  }
+
+  // Masked tokens have l = 0; dropped ones are left out of the kept sums.
+  COUNTERWEIGHT_HD static void add_log_ratios(const LossPlan& loss,
+                                              const State& s, Acc& acc) {
+    const RatioSource source = loss.spec.metrics_source;
+    const auto exact = [&](int k, int h) COUNTERWEIGHT_INLINE_LAMBDA {
+      return exact_log_ratio(s, source, kUnbounded, k, h);
+    };
+    acc.add_exact(kBase + kLossLogRatio, s.steps, exact);
+    acc.add_exact(kBase + kLossLogRatioKept, s.steps,
+                  [&](int k, int h) COUNTERWEIGHT_INLINE_LAMBDA {
+                    return s.left.wide(k, h) != 0.0 ? exact(k, h) : WideVec{};
+                  });
+    const Tile<kWidth>& l = s.log_ratio[static_cast<int>(source)];
+    const Vec clamp = splat(static_cast<float>(kSafetyClamp));
+    const int columns[] = {kBase + kLossAbsKept, kBase + kLossSafeKept};
+    acc.add(columns, s.steps,
+            [&](int k, int g, Vec(&block)[2]) COUNTERWEIGHT_INLINE_LAMBDA {
+              const Vec x = s.left.vec(k, g) != 0.0f ? l.vec(k, g) : Vec{};
+              const Vec capped = x > clamp ? clamp : x;
+              block[0] += absolute(x);
+              block[1] += capped < -clamp ? -clamp : capped;
+            });
+  }
+
+  COUNTERWEIGHT_HD static void add_slopes(const State& s, Acc& acc) {
+    const int columns[] = {kBase + kLossSlope, kBase + kLossSlopeClipped,
+                           kBase + kLossSlopeRejected};
+    acc.add(columns, s.steps,
+            [&](int k, int g, Vec(&block)[3]) COUNTERWEIGHT_INLINE_LAMBDA {
+              const Vec full = s.full_slope.vec(k, g);
+              const auto kept = s.left.vec(k, g) != 0.0f;
+              const Vec applied = absolute(s.loss_slope.vec(k, g) +
+                                           s.loss_sequence_slope.vec(k, g));
+              const Vec lost = full > applied ? full - applied : Vec{};
+              block[0] += full;
+              block[1] += kept ? lost : Vec{};
+              block[2] += kept ? Vec{} : full;
+            });
+  }
+
+  COUNTERWEIGHT_HD static void add_ratios(const LossPlan& loss, const State& s,
+                                          Acc& acc) {
+    const int columns[] = {kBase + kLossRatio, kBase + kLossClippedRatio};
+    acc.add(columns, s.steps,
+            [&](int k, int g, Vec(&block)[2]) COUNTERWEIGHT_INLINE_LAMBDA {
+              const Vec r = s.ratio.vec(k, g);
+              const auto counts = s.mask.vec(k, g) != 0.0f;
+              block[0] += counts ? r : Vec{};
+              block[1] += counts ? clip(loss, r) : Vec{};
+            });
+  }
+
+  COUNTERWEIGHT_HD static void count_flags(const State& s, Acc& acc) {
+    const int seen[] = {kBase + kLossClipped, kBase + kLossHigh,
+                        kBase + kLossLow};
+    acc.count(seen, s.steps,
+              [&](int k, int g, Vec(&block)[3]) COUNTERWEIGHT_INLINE_LAMBDA {
+                const Vec m = s.mask.vec(k, g);
+                block[0] += s.clipped.vec(k, g) * m;
+                block[1] += s.high.vec(k, g) * m;
+                block[2] += s.low.vec(k, g) * m;
+              });
+    const int kept[] = {kBase + kLossClippedKept, kBase + kLossHighKept,
+                        kBase + kLossLowKept, kBase + kLossCappedKept,
+                        kBase + kLossClippedZeroKept};
+    acc.count(kept, s.steps,
+              [&](int k, int g, Vec(&block)[5]) COUNTERWEIGHT_INLINE_LAMBDA {
+                const Vec m = s.left.vec(k, g);
+                block[0] += s.clipped.vec(k, g) * m;
+                block[1] += s.high.vec(k, g) * m;
+                block[2] += s.low.vec(k, g) * m;
+                block[3] += s.capped.vec(k, g) * m;
+                block[4] += s.beyond_zero.vec(k, g) * m;
+              });
+  }
+
+  COUNTERWEIGHT_HD static void add_kl(const LossPlan& loss, const State& s,
+                                      Acc& acc) {
+    const Tile<kWidth>& over =
+        loss.spec.kl.over == TokenSet::kKept ? s.left : s.mask;
+    add_tile(kLossKl, s, s.kl_value, acc);
+    if (loss.hands_back) {
+      add_tile(kLossKlSequenceSlope, s, s.kl_sequence_slope, acc);
+    }
+    acc.add_exact(kBase + kLossRefLogRatio, s.steps,
+                  [&](int k, int h) COUNTERWEIGHT_INLINE_LAMBDA {
+                    return -exact_log_ratio(s, RatioSource::kRefCurrent,
+                                            kUnbounded, k, h);
+                  });
+    acc.count_each(kBase + kLossKlTokens, s.steps,
+                   [&](int k, int g)
+                       COUNTERWEIGHT_INLINE_LAMBDA { return over.vec(k, g); });
+  }
+};
+
+}  // namespace COUNTERWEIGHT_ISA
+}  // namespace counterweight::kernels
+
+#endif  // COUNTERWEIGHT_KERNELS_WALK_LOSS_SUMS_PHASE_H_
