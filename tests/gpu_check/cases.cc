@@ -1,8 +1,10 @@
 #include "tests/gpu_check/cases.h"
 
+#include <algorithm>
 #include <string>
 
 #include "kernels/methods.h"
+#include "tests/testing/loss_specs.h"
 #include "tests/testing/random_rows.h"
 #include "tests/testing/specs.h"
 
@@ -11,6 +13,7 @@ namespace {
 
 constexpr int64_t kMaxTokensOfRandomSpecs = 200'000;
 constexpr int kRandomSpecs = 24;
+constexpr int kRandomLosses = 48;
 
 }  // namespace
 
@@ -39,10 +42,12 @@ std::vector<CheckCase> CheckCases(const std::vector<int64_t>& lengths,
   const double spreads[] = {1e-4, 0.02, 0.3, 2.0};
   const double spread = spreads[round % 4];
   const Layout layout{.dtype = static_cast<DType>(round % 3)};
-  RowShape shape{.spread = spread};
-  const OwnedBatch clean(RandomRows(random, lengths, shape), layout);
+  RowShape shape{.spread = spread, .highest = -1e-3, .one_advantage = 0.3};
+  OwnedBatch clean(RandomRows(random, lengths, shape), layout);
+  SetRandomGroups(random, clean);
   shape.non_finite = 0.01;
-  const OwnedBatch spoilt(RandomRows(random, lengths, shape), layout);
+  OwnedBatch spoilt(RandomRows(random, lengths, shape), layout);
+  SetRandomGroups(random, spoilt);
   std::vector<CheckCase> cases;
   for (const Method& method : Methods()) {
     std::vector<SpecViolation> violations;
@@ -52,12 +57,25 @@ std::vector<CheckCase> CheckCases(const std::vector<int64_t>& lengths,
     spec.probability_metrics = true;
     cases.push_back({std::string(method.name) + "+", spec, clean});
   }
+  for (Surrogate surrogate : Surrogates()) {
+    const CorrectionSpec spec = WithLoss(BusyLoss(surrogate, spread));
+    cases.push_back({Describe(spec.loss), spec, clean});
+  }
   if (clean.num_positions() > kMaxTokensOfRandomSpecs) return cases;
   for (int i = 0; i < kRandomSpecs; ++i) {
     CorrectionSpec spec = RandomSpec(random, spread);
     spec.non_finite =
         i % 2 == 0 ? NonFinitePolicy::kDrop : NonFinitePolicy::kNeutralize;
     cases.push_back({ToString(spec), spec, spoilt});
+  }
+  const int64_t longest =
+      lengths.empty() ? 0 : *std::max_element(lengths.begin(), lengths.end());
+  for (int i = 0; i < kRandomLosses; ++i) {
+    CorrectionSpec spec = RandomLossSpec(random, spread, longest);
+    spec.non_finite =
+        i % 2 == 0 ? NonFinitePolicy::kDrop : NonFinitePolicy::kNeutralize;
+    cases.push_back(
+        {ToString(spec) + "; " + Describe(spec.loss), spec, spoilt});
   }
   return cases;
 }

@@ -1,5 +1,5 @@
-// What gpu_check runs: every method and many random specs, over shapes that hit
-// every edge of the walk.
+// What gpu_check runs: every method, every surrogate and many random specs with
+// and without a loss, over shapes that hit every edge of the walk.
 #ifndef COUNTERWEIGHT_TESTS_GPU_CHECK_CASES_H_
 #define COUNTERWEIGHT_TESTS_GPU_CHECK_CASES_H_
 

@@ -59,6 +59,9 @@ std::string FirstDifference(const Corrected& expected,
     found = Differ("sequence_reasons", expected.sequence_reasons,
                    actual.sequence_reasons);
   }
+  if (found.empty()) {
+    found = Differ("gradient", expected.gradient, actual.gradient);
+  }
   return found.empty() ? DifferInSums(expected.sums(), actual.sums()) : found;
 }
 

@@ -66,7 +66,8 @@ int64_t BytesPerToken(const CorrectionSpec& spec) {
     bytes += (RequiredTensors(spec) >> r & 1u) != 0 ? 4 : 0;
   }
   const int64_t weight = spec.weight.level == Level::kNone ? 0 : 4;
-  return bytes + weight + 1;
+  const int64_t gradient = spec.loss.surrogate == Surrogate::kNone ? 0 : 4;
+  return bytes + weight + gradient + 1;
 }
 
 void Time(Corrector& candidate) {
@@ -81,6 +82,7 @@ void Time(Corrector& candidate) {
   const std::vector<Row> rows(kTokens / kLength, one[0]);
   const OwnedBatch batch(rows);
   std::vector<float> weights(kTokens);
+  std::vector<float> gradient(kTokens);
   std::vector<uint8_t> keep(kTokens);
   for (const Method& method : Methods()) {
     std::vector<SpecViolation> violations;
@@ -88,6 +90,8 @@ void Time(Corrector& candidate) {
     Outputs outputs;
     outputs.weights =
         spec.weight.level == Level::kNone ? nullptr : weights.data();
+    outputs.gradient =
+        spec.loss.surrogate == Surrogate::kNone ? nullptr : gradient.data();
     outputs.keep_mask = keep.data();
     double best = kUnbounded;
     constexpr int kRepetitions = 5;

@@ -4,9 +4,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cctype>
 #include <cmath>
-#include <limits>
 #include <set>
+#include <string_view>
 
 namespace counterweight::kernels {
 namespace {
@@ -28,14 +29,70 @@ TEST(MethodsTable, EveryRowIsValidAndDescribed) {
     EXPECT_THAT(violations, IsEmpty());
     for (const SpecViolation& violation : Validate(spec))
       ADD_FAILURE() << violation.field << " " << violation.reason;
-    EXPECT_FALSE(method.summary.empty());
+    EXPECT_TRUE(method.summary.ends_with("."));
+    EXPECT_TRUE(method.when_to_use.ends_with("."));
+    EXPECT_FALSE(method.formula.empty());
     EXPECT_FALSE(method.reference.empty());
     EXPECT_FALSE(method.origin.empty());
-    for (const MethodParameter& parameter : method.parameters) {
-      EXPECT_TRUE(parameter.unit == "ratio" || parameter.unit == "nats")
-          << parameter.name;
+    for (const MethodParameter& parameter : method.parameters)
       EXPECT_FALSE(parameter.description.empty()) << parameter.name;
+  }
+}
+
+TEST(MethodsTable, UnitsAreThoseOfTheReference) {
+  const std::set<std::string_view> units = {"",
+                                            "ratio",
+                                            "nats",
+                                            "probability",
+                                            "fraction",
+                                            "advantage * nat",
+                                            "advantage / nat",
+                                            "advantage / nat^2"};
+  for (const Method& method : Methods()) {
+    for (const MethodParameter& parameter : method.parameters)
+      EXPECT_TRUE(units.contains(parameter.unit))
+          << method.name << " " << parameter.name;
+  }
+}
+
+// As a whole word: "upper" is not in "keep_upper".
+bool Mentions(std::string_view text, std::string_view word) {
+  const auto is_letter = [&](size_t at) {
+    return at < text.size() && (std::isalnum(text[at]) || text[at] == '_');
+  };
+  for (size_t at = text.find(word); at != std::string_view::npos;
+       at = text.find(word, at + 1)) {
+    if (!is_letter(at - 1) && !is_letter(at + word.size())) return true;
+  }
+  return false;
+}
+
+TEST(MethodsTable, FormulasNameEveryParameterAndTheRatio) {
+  for (const Method& method : Methods()) {
+    SCOPED_TRACE(method.name);
+    for (const MethodParameter& parameter : method.parameters)
+      EXPECT_TRUE(Mentions(method.formula, parameter.name)) << parameter.name;
+    std::vector<SpecViolation> none;
+    const CorrectionSpec spec = MakeSpec(method, {}, &none);
+    const std::string_view ratio =
+        spec.drift_source == RatioSource::kOldRollout ? "old - rollout"
+        : spec.drift_source == RatioSource::kCurrentRollout
+            ? "current - rollout"
+            : "current - old";
+    EXPECT_TRUE(Mentions(method.formula, ratio)) << method.formula;
+  }
+}
+
+TEST(MethodsTable, EquivalentsAreOnePerSystemAndTheOwnAmongThem) {
+  for (const Method& method : Methods()) {
+    SCOPED_TRACE(method.name);
+    std::set<std::string_view> systems;
+    for (const Equivalent& equivalent : method.equivalents) {
+      EXPECT_TRUE(systems.insert(equivalent.system).second)
+          << equivalent.system;
+      EXPECT_TRUE(equivalent.block.starts_with("{"));
     }
+    EXPECT_TRUE(systems.contains(method.origin));
   }
 }
 
@@ -59,11 +116,53 @@ TEST(MethodsTable, FindMethodFindsEveryRowAndNothingElse) {
 
 TEST(MethodsTable, HoldsThePresetsOfTheField) {
   int verl = 0;
-  for (const Method& method : Methods()) verl += method.origin == "verl";
+  for (const Method& method : Methods()) {
+    std::vector<SpecViolation> none;
+    const CorrectionSpec spec = MakeSpec(method, {}, &none);
+    if (spec.loss.surrogate == Surrogate::kNone)
+      verl += method.origin == "verl";
+  }
   EXPECT_EQ(verl, 19);
   for (const char* name : {"token_tis", "seq_mis", "geo_rs_token_tis", "icepop",
                            "opsm", "reinforce_pro"})
     Find(name);
+}
+
+TEST(MethodsTable, HoldsEveryLoss) {
+  for (const char* name :
+       {"ppo_clip", "ppo_two_sided", "gspo", "gspo_token", "cispo", "sapo",
+        "reinforce", "gpg", "dro", "dppo_tv", "dppo_kl", "geo_mean", "luspo",
+        "vespo", "rollout_is", "kl_cov", "clip_cov", "cross_entropy",
+        "importance_sampling"}) {
+    std::vector<SpecViolation> none;
+    EXPECT_NE(MakeSpec(Find(name), {}, &none).loss.surrogate, Surrogate::kNone)
+        << name;
+  }
+  std::set<Surrogate> surrogates;
+  for (const Method& method : Methods()) {
+    std::vector<SpecViolation> none;
+    surrogates.insert(MakeSpec(method, {}, &none).loss.surrogate);
+  }
+  EXPECT_THAT(surrogates,
+              SizeIs(static_cast<size_t>(Surrogate::kImportanceSampling) + 1));
+}
+
+TEST(MethodsTable, LossesAreAveragedAsTheirPapersDo) {
+  const auto reduction = [](std::string_view name) {
+    std::vector<SpecViolation> none;
+    return MakeSpec(Find(name), {}, &none).loss.reduction;
+  };
+  const LossReduction tokens = {BatchCount::kTokens, RowCount::kOne};
+  const LossReduction row_means = {BatchCount::kNonemptyRows,
+                                   RowCount::kTokens};
+  const LossReduction row_sums = {BatchCount::kNonemptyRows, RowCount::kOne};
+  const LossReduction sum = {BatchCount::kOne, RowCount::kOne};
+  for (const char* name : {"ppo_clip", "dapo", "cispo", "dro", "vespo", "gpg"})
+    EXPECT_EQ(reduction(name), tokens) << name;
+  for (const char* name : {"grpo", "gspo", "gspo_token", "geo_mean", "sapo"})
+    EXPECT_EQ(reduction(name), row_means) << name;
+  EXPECT_EQ(reduction("luspo"), row_sums);
+  EXPECT_EQ(reduction("cross_entropy"), sum);
 }
 
 TEST(MethodsTable, EveryParameterReachesTheSpec) {
@@ -76,8 +175,11 @@ TEST(MethodsTable, EveryParameterReachesTheSpec) {
       const CorrectionSpec spec =
           MakeSpec(method, {{std::string(parameter.name), other}}, &violations);
       EXPECT_THAT(violations, IsEmpty());
-      EXPECT_NE(ToString(spec), ToString(MakeSpec(method, {}, &violations)))
+      EXPECT_FALSE(spec == MakeSpec(method, {}, &violations))
           << method.name << " " << parameter.name;
+      for (const SpecViolation& violation : Validate(spec))
+        ADD_FAILURE() << method.name << " " << parameter.name << ": "
+                      << violation.field << " " << violation.reason;
     }
   }
 }

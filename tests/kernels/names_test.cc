@@ -21,7 +21,8 @@ void ExpectDistinctNames(Enum last) {
 }
 
 TEST(Names, AreDistinct) {
-  ExpectDistinctNames(RatioSource::kCurrentOld);
+  ExpectDistinctNames(RatioSource::kRefCurrent);
+  ExpectDistinctNames(Surrogate::kImportanceSampling);
   ExpectDistinctNames(Level::kPrefix);
   ExpectDistinctNames(Bound::kMask);
   ExpectDistinctNames(Estimator::kK3);

@@ -15,7 +15,8 @@ uint32_t Roles(std::initializer_list<InputRole> roles) {
 
 constexpr InputRole kRollout = InputRole::kRollout, kOld = InputRole::kOld,
                     kCurrent = InputRole::kCurrent,
-                    kAdvantages = InputRole::kAdvantages;
+                    kAdvantages = InputRole::kAdvantages,
+                    kRef = InputRole::kRef;
 
 TEST(RequiredTensors, OfTheDriftSourceAlone) {
   CorrectionSpec spec;
@@ -42,6 +43,27 @@ TEST(RequiredTensors, OfTheRulesThatCount) {
             Roles({kOld, kRollout, kCurrent, kAdvantages}));
   spec.num_rules = 1;
   EXPECT_EQ(RequiredTensors(spec), Roles({kOld, kRollout}));
+}
+
+TEST(RequiredTensors, OfTheLoss) {
+  CorrectionSpec spec;
+  spec.drift_source = RatioSource::kCurrentSelf;
+  EXPECT_EQ(RequiredTensors(spec), Roles({kCurrent}));
+  spec.loss.surrogate = Surrogate::kReinforce;
+  spec.loss.metrics_source = RatioSource::kCurrentSelf;
+  EXPECT_EQ(RequiredTensors(spec), Roles({kCurrent, kAdvantages}))
+      << "REINFORCE knows no ratio";
+  spec.loss.surrogate = Surrogate::kPpoClip;
+  EXPECT_EQ(RequiredTensors(spec), Roles({kCurrent, kAdvantages, kOld}));
+  spec.loss.source = RatioSource::kCurrentRollout;
+  EXPECT_EQ(RequiredTensors(spec), Roles({kCurrent, kAdvantages, kRollout}));
+  spec.loss.source = RatioSource::kCurrentSelf;
+  EXPECT_EQ(RequiredTensors(spec), Roles({kCurrent, kAdvantages}));
+  spec.loss.metrics_source = RatioSource::kCurrentRollout;
+  EXPECT_EQ(RequiredTensors(spec), Roles({kCurrent, kAdvantages, kRollout}));
+  spec.loss.kl.estimator = KlEstimator::kK1;
+  EXPECT_EQ(RequiredTensors(spec),
+            Roles({kCurrent, kAdvantages, kRollout, kRef}));
 }
 
 }  // namespace

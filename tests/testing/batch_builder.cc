@@ -81,6 +81,8 @@ Batch OwnedBatch::view() const {
   batch.num_sequences = static_cast<int64_t>(offsets_.size()) - 1;
   batch.offsets = offsets_.data();
   batch.response_mask = mask_.data();
+  batch.groups = groups_.empty() ? nullptr : groups_.data();
+  batch.num_groups = num_groups_;
   for (int role = 0; role < kNumInputRoles; ++role) {
     batch.tensors[role].dtype = layout_.dtype;
     if (sent_[role])

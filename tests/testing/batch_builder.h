@@ -6,6 +6,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "kernels/batch.h"
@@ -48,6 +49,12 @@ class OwnedBatch {
  public:
   explicit OwnedBatch(const std::vector<Row>& rows, Layout layout = {});
 
+  // groups: [num_sequences], in [-1, num_groups).
+  void SetGroups(std::vector<int32_t> groups, int64_t num_groups) {
+    groups_ = std::move(groups);
+    num_groups_ = num_groups;
+  }
+
   Batch view() const;
   int64_t num_positions() const { return offsets_.back(); }
   int64_t num_sequences() const { return view().num_sequences; }
@@ -58,6 +65,8 @@ class OwnedBatch {
   std::array<std::vector<std::byte>, kNumInputRoles> tensors_;
   std::array<bool, kNumInputRoles> sent_{};
   std::vector<uint8_t> mask_;
+  std::vector<int32_t> groups_;
+  int64_t num_groups_ = 0;
 };
 
 }  // namespace counterweight::kernels

@@ -80,6 +80,7 @@ AssertionResult SameOutputs(const Corrected& a, const Corrected& b) {
   if (same)
     same =
         SameBytes("sequence_reasons", a.sequence_reasons, b.sequence_reasons);
+  if (same) same = SameBytes("gradient", a.gradient, b.gradient);
   return same;
 }
 
@@ -122,6 +123,12 @@ AssertionResult MatchesReference(const CorrectionSpec& spec,
     if (!Near(corrected.weights[i], expected,
               kFloat32Tolerance * expected + kFloat32Min))
       return Differ(At("weights", i), corrected.weights[i], expected);
+  }
+  for (size_t i = 0; i < reference.gradient.size(); ++i) {
+    const double expected = reference.gradient[i];
+    if (!Near(corrected.gradient[i], expected,
+              kFloat32Tolerance * reference.gradient_size[i] + kFloat32Min))
+      return Differ(At("gradient", i), corrected.gradient[i], expected);
   }
   const std::vector<SumsField> actual =
       Fields(corrected.sums(), spec.num_rules);

@@ -31,15 +31,25 @@ double Random::Normal() {
 Row RandomRow(Random& random, int64_t length, const RowShape& shape) {
   Row row;
   const double drift = -shape.spread * shape.spread / 2;
+  const auto push = [&](InputRole role, double x) {
+    row[role].push_back(static_cast<float>(x));
+    return x;
+  };
+  // A log-prob of a policy that drifted from one that gave `from`.
+  const auto drifted = [&](InputRole role, double from) {
+    const double x = from + drift + shape.spread * random.Normal();
+    return push(role, x > shape.highest ? 2 * shape.highest - x : x);
+  };
+  const bool one_advantage = random.Chance(shape.one_advantage);
+  const double advantage = random.Chance(0.1) ? 0.0 : random.Normal();
   for (int64_t t = 0; t < length; ++t) {
     row.mask.push_back(random.Chance(shape.masked) ? 0 : 1);
-    const double rollout = random.Uniform(-4.0, -0.01);
-    const double old = rollout + drift + shape.spread * random.Normal();
-    const double current = old + drift + shape.spread * random.Normal();
-    row[InputRole::kRollout].push_back(static_cast<float>(rollout));
-    row[InputRole::kOld].push_back(static_cast<float>(old));
-    row[InputRole::kCurrent].push_back(static_cast<float>(current));
-    row[InputRole::kAdvantages].push_back(static_cast<float>(random.Normal()));
+    const double rollout =
+        push(InputRole::kRollout, random.Uniform(-4.0, -0.01));
+    const double old = drifted(InputRole::kOld, rollout);
+    const double current = drifted(InputRole::kCurrent, old);
+    drifted(InputRole::kRef, current);
+    push(InputRole::kAdvantages, one_advantage ? advantage : random.Normal());
     for (std::vector<float>& values : row.values) {
       if (!random.Chance(shape.non_finite)) continue;
       constexpr float kBad[] = {kNaN, kInfinity, -kInfinity};

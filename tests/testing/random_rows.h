@@ -3,6 +3,7 @@
 #define COUNTERWEIGHT_TESTS_TESTING_RANDOM_ROWS_H_
 
 #include <cstdint>
+#include <limits>
 #include <random>
 #include <vector>
 
@@ -31,9 +32,14 @@ struct RowShape {
   double spread = 0.1;
   double masked = 0.2;      // chance that a token does not count
   double non_finite = 0.0;  // chance that a value is NaN or infinite
+  // Log-probs above this are mirrored there. Probabilities above 1 matter to
+  // DPPO.
+  double highest = std::numeric_limits<double>::infinity();
+  // Chance that all of a row's advantages are one number, as GRPO's are.
+  double one_advantage = 0.0;
 };
 
-// All four roles.
+// All roles.
 Row RandomRow(Random& random, int64_t length, const RowShape& shape = {});
 std::vector<Row> RandomRows(Random& random, const std::vector<int64_t>& lengths,
                             const RowShape& shape = {});

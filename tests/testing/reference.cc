@@ -1,5 +1,8 @@
 #include "tests/testing/reference.h"
 
+#include <utility>
+
+#include "tests/testing/reference_loss.h"
 #include "tests/testing/reference_rules.h"
 #include "tests/testing/reference_sums.h"
 #include "tests/testing/reference_weights.h"
@@ -48,10 +51,23 @@ void AppendSums(const CorrectionSpec& spec, const RowResult& row,
                    {value.drift.probability, magnitude.drift.probability});
   if (spec.weight.level != Level::kNone)
     AddWeights(spec.weight, row.row, row.weights,
+               row.verdict.left_after[spec.weight.after_rule],
                {value.weight, magnitude.weight}, margin);
   for (int r = 0; r < spec.num_rules; ++r)
     AddRule(spec.rules[r], row.verdict.rules[r],
             {value.rules[r], magnitude.rules[r]});
+}
+
+void AppendLoss(const CorrectionSpec& spec, const Batch& batch,
+                const CorrectedRows& corrected, ReferenceResult& result,
+                Margin& margin) {
+  if (spec.loss.surrogate == Surrogate::kNone) return;
+  ReferenceLoss loss = LossOf(spec, batch, corrected, margin);
+  result.sums.loss = loss.sums;
+  result.magnitudes.loss = loss.magnitudes;
+  result.gradient = std::move(loss.gradient);
+  result.gradient_size = std::move(loss.gradient_size);
+  result.loss_rows = std::move(loss.rows);
 }
 
 }  // namespace
@@ -59,11 +75,12 @@ void AppendSums(const CorrectionSpec& spec, const RowResult& row,
 ReferenceResult Reference(const CorrectionSpec& spec, const Batch& batch) {
   ReferenceResult result;
   result.sums = EmptySums();
-  const ReferenceInputs inputs = ReadInputs(spec, batch);
+  ReferenceInputs inputs = ReadInputs(spec, batch);
   if (spec.non_finite == NonFinitePolicy::kReject && inputs.first_non_finite) {
     result.refused = inputs.first_non_finite;
     return result;
   }
+  PrescaleAdvantages(spec.loss, batch, inputs.rows);
   Margin margin;
   std::vector<RowVerdict> verdicts;
   std::vector<RowWeights> weights;
@@ -75,13 +92,17 @@ ReferenceResult Reference(const CorrectionSpec& spec, const Batch& batch) {
   const double normalizer =
       Normalizer(spec.weight, inputs.rows, weights, margin);
   result.sums.weight.normalizer = normalizer;
+  std::vector<std::vector<double>> final_weights;
   for (size_t i = 0; i < inputs.rows.size(); ++i) {
-    const std::vector<double> final_weights =
-        FinalWeights(spec, inputs.rows[i], verdicts[i], weights[i], normalizer);
-    const RowResult row{inputs.rows[i], verdicts[i], weights[i], final_weights};
+    final_weights.push_back(FinalWeights(spec, inputs.rows[i], verdicts[i],
+                                         weights[i], normalizer));
+    const RowResult row{inputs.rows[i], verdicts[i], weights[i],
+                        final_weights[i]};
     AppendOutputs(row, result);
     AppendSums(spec, row, result, margin);
   }
+  AppendLoss(spec, batch, {inputs.rows, verdicts, final_weights}, result,
+             margin);
   result.margin = margin.smallest();
   return result;
 }

@@ -12,6 +12,7 @@
 #include "kernels/spec.h"
 #include "kernels/sums.h"
 #include "tests/testing/reference_inputs.h"
+#include "tests/testing/reference_row_loss.h"
 
 namespace counterweight::kernels {
 
@@ -25,6 +26,11 @@ struct ReferenceResult {
   std::vector<uint16_t> token_reasons;
   // [num_sequences]
   std::vector<uint16_t> sequence_reasons;
+  // [num_positions], and the sums of the absolute values of each gradient's
+  // terms; empty if the spec has no loss.
+  std::vector<double> gradient, gradient_size;
+  // [num_sequences] what the loss saw of each row; likewise.
+  std::vector<ReferenceLossRow> loss_rows;
 
   BatchSums sums{};
   // For each sum the sum of its addends' absolute values.

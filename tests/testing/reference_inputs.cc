@@ -3,7 +3,6 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
-#include <set>
 
 namespace counterweight::kernels {
 namespace {
@@ -39,6 +38,14 @@ Reads WhatIsRead(const CorrectionSpec& spec) {
     if (spec.rules[r].condition == Condition::kNegativeAdvantage)
       reads.roles.insert(InputRole::kAdvantages);
   }
+  const LossSpec& loss = spec.loss;
+  if (loss.surrogate != Surrogate::kNone) {
+    reads.roles.merge(RolesOfLoss(loss));
+    reads.sources.insert(loss.metrics_source);
+    if (HasRatio(loss.surrogate)) reads.sources.insert(loss.source);
+    if (loss.kl.estimator != KlEstimator::kNone)
+      reads.sources.insert(RatioSource::kRefCurrent);
+  }
   for (RatioSource source : reads.sources) {
     reads.roles.insert(RolesOf(source).numerator);
     reads.roles.insert(RolesOf(source).denominator);
@@ -63,6 +70,17 @@ std::optional<ReferenceNonFinite> NonFiniteAt(const Reads& reads,
   return ReferenceNonFinite{*numerators.begin(), 0, t, false};
 }
 
+// What a neutralised token keeps of its advantage: all of it for a loss, if the
+// log-prob that the gradient goes to is a number.
+double NeutralAdvantage(const CorrectionSpec& spec, const ReferenceRow& row,
+                        int64_t t) {
+  const double advantage = row.Value(InputRole::kAdvantages, t);
+  const bool keeps = spec.loss.surrogate != Surrogate::kNone &&
+                     std::isfinite(advantage) &&
+                     std::isfinite(row.Value(InputRole::kCurrent, t));
+  return keeps ? advantage : 0.0;
+}
+
 }  // namespace
 
 SourceRoles RolesOf(RatioSource source) {
@@ -73,8 +91,19 @@ SourceRoles RolesOf(RatioSource source) {
       return {InputRole::kCurrent, InputRole::kRollout};
     case RatioSource::kCurrentOld:
       return {InputRole::kCurrent, InputRole::kOld};
+    case RatioSource::kCurrentSelf:
+      return {InputRole::kCurrent, InputRole::kCurrent};
+    case RatioSource::kRefCurrent:
+      return {InputRole::kRef, InputRole::kCurrent};
   }
   return {};
+}
+
+std::set<InputRole> RolesOfLoss(const LossSpec& loss) {
+  std::set<InputRole> roles = {InputRole::kCurrent, InputRole::kAdvantages};
+  if (HasRatio(loss.surrogate)) roles.insert(RolesOf(loss.source).denominator);
+  if (loss.kl.estimator != KlEstimator::kNone) roles.insert(InputRole::kRef);
+  return roles;
 }
 
 double ReferenceRow::LogRatio(RatioSource source, int64_t t) const {
@@ -116,7 +145,9 @@ ReferenceInputs ReadInputs(const CorrectionSpec& spec, const Batch& batch) {
       if (!bad) continue;
       bad->sequence = i;
       if (!inputs.first_non_finite) inputs.first_non_finite = bad;
+      const double advantage = NeutralAdvantage(spec, row, t);
       for (std::vector<double>& values : row.values) values[t] = 0.0;
+      row.values[static_cast<int>(InputRole::kAdvantages)][t] = advantage;
       const bool drop = spec.non_finite == NonFinitePolicy::kDrop;
       (drop ? row.dropped : row.neutralized)[t] = 1;
       row.counts[t] = !drop;

@@ -5,6 +5,7 @@
 #include <array>
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <vector>
 
 #include "kernels/batch.h"
@@ -21,15 +22,20 @@ struct SourceRoles {
 
 SourceRoles RolesOf(RatioSource source);
 
+// What a loss reads of a token.
+std::set<InputRole> RolesOfLoss(const LossSpec& loss);
+
 // One sequence. Vectors are [length].
 struct ReferenceRow {
   int64_t begin = 0;  // its first position in the batch
+  // What prescales_advantages multiplied its advantages by, masked ones too.
+  double advantage_scale = 1.0;
   // response_mask, without the tokens that policy DROP took.
   Mask counts;
   // Tokens that policy DROP took, tokens that policy NEUTRALIZE changed.
   Mask dropped, neutralized;
-  // By role; 0 where the token does not count, was neutralised, or the spec
-  // does not read the role.
+  // By role; 0 where the token does not count, was neutralised (but see
+  // NeutralAdvantage), or the spec does not read the role.
   std::array<std::vector<double>, kNumInputRoles> values;
 
   int64_t size() const { return static_cast<int64_t>(counts.size()); }

@@ -1,6 +1,9 @@
 #include "tests/testing/reference_sums.h"
 
 #include <algorithm>
+#include <cmath>
+
+#include "tests/testing/reference_loss_sums.h"
 
 namespace counterweight::kernels {
 namespace {
@@ -35,6 +38,7 @@ BatchSums EmptySums() {
   sums.weight.sequence_range = kNothing;
   sums.weight.normalizer = 1.0;
   for (RuleSums& rule : sums.rules) rule.range = rule.row_range = kNothing;
+  sums.loss = EmptyLossSums();
   return sums;
 }
 
@@ -113,8 +117,8 @@ void AddProbability(RatioSource source, const ReferenceRow& row,
 }
 
 void AddWeights(const WeightSpec& spec, const ReferenceRow& row,
-                const RowWeights& weights, Adder<WeightSums> sums,
-                Margin& margin) {
+                const RowWeights& weights, const Mask& left,
+                Adder<WeightSums> sums, Margin& margin) {
   const double low = spec.lower > 0 ? spec.lower : 1 / spec.upper;
   double row_log_ratio = 0.0, raw_sum = 0.0, sum = 0.0, distance = 0.0;
   int64_t n = 0;
@@ -128,6 +132,10 @@ void AddWeights(const WeightSpec& spec, const ReferenceRow& row,
     sums.Extend(&WeightSums::range, w);
     const bool high = margin.Above(raw, spec.upper);
     sums.value.tokens_high += high;
+    if (spec.level == Level::kToken && spec.after_rule > 0 && left[t]) {
+      sums.value.after_rule_tokens += 1;
+      sums.value.after_rule_tokens_high += high;
+    }
     sums.value.tokens_low += margin.Below(raw, low);
     sums.value.tokens_outside += high || margin.Below(raw, spec.lower);
     row_log_ratio = weights.log_ratio[t];

@@ -2,10 +2,11 @@
 #ifndef COUNTERWEIGHT_TESTS_TESTING_REFERENCE_SUMS_H_
 #define COUNTERWEIGHT_TESTS_TESTING_REFERENCE_SUMS_H_
 
-#include <cmath>
+#include <vector>
 
 #include "kernels/spec.h"
 #include "kernels/sums.h"
+#include "tests/testing/reference_adder.h"
 #include "tests/testing/reference_inputs.h"
 #include "tests/testing/reference_rules.h"
 #include "tests/testing/reference_weights.h"
@@ -14,25 +15,6 @@ namespace counterweight::kernels {
 
 // All sums 0, all extrema those of nothing.
 BatchSums EmptySums();
-
-// A struct of sums and, beside it, the sums of the addends' absolute values.
-template <class Sums>
-struct Adder {
-  Sums& value;
-  Sums& magnitude;
-
-  void Add(double Sums::*field, double x) { Add(field, x, std::fabs(x)); }
-  // For an addend that is itself a sum of that size, less what cancelled.
-  void Add(double Sums::*field, double x, double size) {
-    value.*field += x;
-    magnitude.*field += size;
-  }
-  void Extend(Extrema Sums::*field, double x) {
-    Extrema& range = value.*field;
-    range.min = x < range.min ? x : range.min;
-    range.max = x > range.max ? x : range.max;
-  }
-};
 
 struct RowResult {
   const ReferenceRow& row;
@@ -46,9 +28,10 @@ void AddDrift(const CorrectionSpec& spec, const ReferenceRow& row,
               Adder<DriftSums> drift, Margin& margin);
 void AddProbability(RatioSource source, const ReferenceRow& row,
                     Adder<ProbabilitySums> sums);
+// `left`: what the first after_rule rules left.
 void AddWeights(const WeightSpec& spec, const ReferenceRow& row,
-                const RowWeights& weights, Adder<WeightSums> sums,
-                Margin& margin);
+                const RowWeights& weights, const Mask& left,
+                Adder<WeightSums> sums, Margin& margin);
 void AddRule(const RejectionRule& rule, const RuleOutcome& outcome,
              Adder<RuleSums> sums);
 

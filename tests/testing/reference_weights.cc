@@ -71,6 +71,7 @@ double Normalizer(const WeightSpec& weight,
                   const std::vector<ReferenceRow>& rows,
                   const std::vector<RowWeights>& weights, Margin& margin) {
   if (weight.level == Level::kNone || !weight.normalize) return 1.0;
+  if (weight.given_mean > 0) return weight.given_mean;
   double sum = 0.0;
   int64_t count = 0;
   for (size_t i = 0; i < rows.size(); ++i) {

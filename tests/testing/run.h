@@ -16,6 +16,7 @@ struct Corrected {
   std::vector<float> weights;
   std::vector<uint8_t> keep_mask;
   std::vector<uint16_t> token_reasons;
+  std::vector<float> gradient;
   // [num_sequences]
   std::vector<uint16_t> sequence_reasons;
 

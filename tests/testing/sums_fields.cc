@@ -89,6 +89,8 @@ void List(Lister list, const WeightSums& s) {
   list.Sum("sequence_excess_squared", s.sequence_excess_squared);
   list.Range("sequence_range", s.sequence_range);
   list.Append("normalizer", Fold::kNone, s.normalizer);
+  list.Count("after_rule_tokens", s.after_rule_tokens);
+  list.Count("after_rule_tokens_high", s.after_rule_tokens_high);
 }
 
 void List(Lister list, const RuleSums& s) {
@@ -107,6 +109,45 @@ void List(Lister list, const RuleSums& s) {
   list.Range("row_range", s.row_range);
   list.Count("dropped_tokens", s.dropped_tokens);
   list.Count("dropped_sequences", s.dropped_sequences);
+}
+
+void List(Lister list, const LossSums& s) {
+  list.Sum("total", s.total);
+  list.Sum("policy", s.policy);
+  list.Sum("kl_penalty", s.kl_penalty);
+  list.Append("count", Fold::kNone, s.count);
+  list.Sum("kl", s.kl);
+  list.Count("kl_tokens", s.kl_tokens);
+  list.Sum("ref_log_ratio", s.ref_log_ratio);
+  list.Sum("padding_kl", s.padding_kl);
+  list.Count("padding_high", s.padding_high);
+  list.Count("padding_low", s.padding_low);
+  list.Range("padding_ratio_range", s.padding_ratio_range);
+  list.Sum("log_ratio", s.log_ratio);
+  list.Sum("log_ratio_kept", s.log_ratio_kept);
+  list.Sum("abs_log_ratio_kept", s.abs_log_ratio_kept);
+  list.Sum("safe_log_ratio_kept", s.safe_log_ratio_kept);
+  list.Sum("ratio", s.ratio);
+  list.Sum("clipped_ratio", s.clipped_ratio);
+  list.Range("ratio_range", s.ratio_range);
+  list.Count("clipped", s.clipped);
+  list.Count("clipped_kept", s.clipped_kept);
+  list.Count("high", s.high);
+  list.Count("low", s.low);
+  list.Count("high_kept", s.high_kept);
+  list.Count("low_kept", s.low_kept);
+  list.Count("capped_kept", s.capped_kept);
+  list.Count("clipped_zero_kept", s.clipped_zero_kept);
+  list.Sum("row_high", s.row_high);
+  list.Sum("row_low", s.row_low);
+  list.Range("row_high_range", s.row_high_range);
+  list.Range("row_low_range", s.row_low_range);
+  list.Count("mixed_rows", s.mixed_rows);
+  list.Sum("phi", s.phi);
+  list.Sum("gradient_squared", s.gradient_squared);
+  list.Sum("slope", s.slope);
+  list.Sum("slope_clipped", s.slope_clipped);
+  list.Sum("slope_rejected", s.slope_rejected);
 }
 
 void List(Lister list, const BatchSums& s) {
@@ -129,6 +170,7 @@ std::vector<SumsField> Fields(const BatchSums& sums, int num_rules) {
   List(Lister(fields, "drift."), sums.drift);
   List(Lister(fields, "drift.probability."), sums.drift.probability);
   List(Lister(fields, "weight."), sums.weight);
+  List(Lister(fields, "loss."), sums.loss);
   for (int r = 0; r < num_rules; ++r)
     List(Lister(fields, At("rules", r) + "."), sums.rules[r]);
   return fields;

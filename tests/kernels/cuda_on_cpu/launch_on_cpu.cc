@@ -38,6 +38,18 @@ cudaError_t LaunchOutputs(const Plan& plan, const DeviceJob& job,
   return LaunchWalk<false, true>(plan, job);
 }
 
+cudaError_t LaunchInitialStates(const Plan& plan, const DeviceJob& job,
+                                cudaStream_t) {
+  return Launch(Blocks(job.batch.num_sequences, kThreads),
+                [&] { initial_states_kernel(plan, job); });
+}
+
+cudaError_t LaunchSettleLoss(const Plan& plan, const DeviceJob& job,
+                             cudaStream_t) {
+  return Launch(Blocks(job.batch.num_sequences, kThreads),
+                [&] { settle_loss_kernel(plan, job); });
+}
+
 cudaError_t LaunchSettle(const Plan& plan, const DeviceJob& job, cudaStream_t) {
   return Launch(Blocks(job.batch.num_sequences, kThreads),
                 [&] { settle_kernel(plan, job); });

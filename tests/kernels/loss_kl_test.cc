@@ -1,0 +1,157 @@
+// KL penalties by hand.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <vector>
+
+#include "tests/testing/backends.h"
+#include "tests/testing/loss_specs.h"
+#include "tests/testing/specs.h"
+
+namespace counterweight::kernels {
+namespace {
+
+constexpr double kD = 0.5;  // current - ref
+
+class LossKl : public EveryBackend {
+ protected:
+  // One token whose surrogate is 0 (no advantage), its ratio exp(`l`).
+  Corrected Penalize(const KlSpec& kl, double d, double l = 0.0) {
+    Row row = PolicyRow({static_cast<float>(l)}, {0});
+    row[InputRole::kRef] = {static_cast<float>(l - d)};
+    LossSpec loss = {.surrogate = Surrogate::kImportanceSampling};
+    loss.reduction = kPlainSum;
+    loss.kl = kl;
+    loss.kl.reduction = kPlainSum;
+    return Correct(WithLoss(loss), OwnedBatch({row}));
+  }
+
+  void ExpectPenalty(KlSpec kl, double d, double k, double slope) {
+    kl.coefficient = 0.25;
+    const Corrected corrected = Penalize(kl, d);
+    const LossSums& sums = corrected.sums().loss;
+    EXPECT_NEAR(sums.kl_penalty, k, 1e-6);
+    EXPECT_NEAR(sums.kl, k, 1e-6);
+    EXPECT_EQ(sums.kl_tokens, 1);
+    EXPECT_NEAR(sums.total, k / 4, 1e-6);
+    EXPECT_EQ(sums.policy, 0);
+    EXPECT_NEAR(sums.ref_log_ratio, d, 1e-6);
+    EXPECT_NEAR(corrected.gradient[0], slope / 4, 1e-6);
+  }
+};
+
+const double kK3 = std::exp(-kD) - 1 + kD;
+
+TEST_P(LossKl, Estimators) {
+  ExpectPenalty({.estimator = KlEstimator::kK1}, kD, kD, 1);
+  ExpectPenalty({.estimator = KlEstimator::kK1}, -kD, -kD, 1);
+  ExpectPenalty({.estimator = KlEstimator::kK2}, kD, 0.125, kD);
+  ExpectPenalty({.estimator = KlEstimator::kK2}, -kD, 0.125, -kD);
+  ExpectPenalty({.estimator = KlEstimator::kK3}, kD, kK3, 1 - std::exp(-kD));
+  ExpectPenalty({.estimator = KlEstimator::kK3}, -kD, std::exp(kD) - 1 - kD,
+                1 - std::exp(kD));
+  ExpectPenalty({.estimator = KlEstimator::kAbs}, kD, kD, 1);
+  ExpectPenalty({.estimator = KlEstimator::kAbs}, -kD, kD, -1);
+  ExpectPenalty({.estimator = KlEstimator::kAbs}, 0, 0, 0);
+}
+
+TEST_P(LossKl, TheTokenClampStopsValueAndGradient) {
+  for (KlEstimator estimator : {KlEstimator::kK1, KlEstimator::kK2,
+                                KlEstimator::kK3, KlEstimator::kAbs}) {
+    const double k = estimator == KlEstimator::kK2   ? 0.03125
+                     : estimator == KlEstimator::kK3 ? std::exp(-0.25) - 0.75
+                                                     : 0.25;
+    ExpectPenalty({.estimator = estimator, .token_clamp = 0.25}, kD, k, 0);
+  }
+  // On the clamp it moves.
+  ExpectPenalty({.estimator = KlEstimator::kK2, .token_clamp = kD}, -kD, 0.125,
+                -kD);
+}
+
+TEST_P(LossKl, TheValueClampStopsValueAndGradient) {
+  ExpectPenalty({.estimator = KlEstimator::kK3, .value_clamp = 0.1}, kD, 0.1,
+                0);
+  ExpectPenalty({.estimator = KlEstimator::kK3, .value_clamp = 0.11}, kD, kK3,
+                1 - std::exp(-kD));
+  ExpectPenalty({.estimator = KlEstimator::kK1, .value_clamp = 0.25}, -kD,
+                -0.25, 0);
+}
+
+// verl's "k3+": the gradient of k2 whatever the value, clamps or not.
+TEST_P(LossKl, StraightThroughHasTheGradientOfK2) {
+  for (double clamp : {0.01, 10.0})
+    ExpectPenalty({.estimator = KlEstimator::kK3,
+                   .token_clamp = 10,
+                   .value_clamp = clamp,
+                   .straight_through = true},
+                  kD, std::min(kK3, clamp), kD);
+  ExpectPenalty({.estimator = KlEstimator::kK1, .straight_through = true}, -kD,
+                -kD, -kD);
+}
+
+// k r: its derivative is (k' + k) r.
+TEST_P(LossKl, ImportanceWeightedMovesThroughTheRatio) {
+  const double r = std::exp(0.2);
+  const Corrected corrected = Penalize({.estimator = KlEstimator::kK3,
+                                        .coefficient = 2,
+                                        .importance_weighted = true},
+                                       kD, 0.2);
+  EXPECT_NEAR(corrected.sums().loss.kl, kK3 * r, 1e-6);
+  EXPECT_NEAR(corrected.sums().loss.total, 2 * kK3 * r, 1e-6);
+  EXPECT_NEAR(corrected.gradient[0], 2 * (1 - std::exp(-kD) + kK3) * r, 1e-6);
+}
+
+// Two tokens, log ratios 0.1 and 0.3: r = exp(0.2) for both.
+TEST_P(LossKl, ImportanceWeightedByARowSharesItsGradient) {
+  Row row = PolicyRow({0.1f, 0.3f}, {0, 0});
+  row[InputRole::kRef] = {-0.4f, 0.3f};  // d = 0.5, 0
+  LossSpec loss = {.surrogate = Surrogate::kPpoClip,
+                   .level = LossLevel::kSequence};
+  loss.reduction = loss.kl.reduction = kPlainSum;
+  loss.kl.estimator = KlEstimator::kK3;
+  loss.kl.coefficient = 2;
+  loss.kl.importance_weighted = true;
+  const Corrected corrected = Correct(WithLoss(loss), OwnedBatch({row}));
+  const double r = std::exp(0.2), shared = kK3 * r / 2;
+  EXPECT_NEAR(corrected.gradient[0], 2 * ((1 - std::exp(-kD)) * r + shared),
+              1e-6);
+  EXPECT_NEAR(corrected.gradient[1], 2 * shared, 1e-6);
+}
+
+// Token 1 is dropped, and has a weight that the penalty does not know.
+TEST_P(LossKl, GoesOverKeptOrOriginalTokensWithoutWeights) {
+  Row row = PolicyRow({0.1f, 0.9f}, {1, 1});
+  row[InputRole::kRollout] = {-1.0f, -1.0f};
+  row[InputRole::kRef] = {0.0f, 0.5f};  // d = 0.1, 0.4
+  CorrectionSpec spec =
+      WithWeightAndRules({.level = Level::kToken},
+                         {{.source = RatioSource::kCurrentOld, .upper = 0.5}});
+  spec.loss = {.surrogate = Surrogate::kReinforce};
+  spec.loss.reduction = kPlainSum;
+  spec.loss.kl = {.estimator = KlEstimator::kK2, .coefficient = 1};
+  spec.loss.kl.reduction = {.count = BatchCount::kTokens};
+  const double e = std::exp(1.0);
+  Corrected corrected = Correct(spec, OwnedBatch({row}));
+  EXPECT_EQ(corrected.sums().loss.kl_tokens, 1);
+  EXPECT_NEAR(corrected.sums().loss.kl_penalty, 0.005 / 2, 1e-7);
+  EXPECT_NEAR(corrected.gradient[0], -e + 0.1 / 2, 1e-6);
+  EXPECT_EQ(corrected.gradient[1], 0);
+  spec.loss.kl.over = TokenSet::kOriginal;
+  corrected = Correct(spec, OwnedBatch({row}));
+  EXPECT_EQ(corrected.sums().loss.kl_tokens, 2);
+  EXPECT_NEAR(corrected.sums().loss.kl_penalty, (0.005 + 0.08) / 2, 1e-7);
+  EXPECT_NEAR(corrected.gradient[1], 0.4 / 2, 1e-6);
+}
+
+TEST_P(LossKl, ACoefficientOfZeroMeasuresAlone) {
+  const Corrected corrected =
+      Penalize({.estimator = KlEstimator::kK1, .coefficient = 0}, kD);
+  EXPECT_NEAR(corrected.sums().loss.kl, kD, 1e-6);
+  EXPECT_EQ(corrected.sums().loss.total, 0);
+  EXPECT_EQ(corrected.gradient[0], 0);
+}
+
+COUNTERWEIGHT_ON_EVERY_BACKEND(LossKl);
+
+}  // namespace
+}  // namespace counterweight::kernels

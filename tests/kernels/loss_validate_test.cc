@@ -1,0 +1,217 @@
+// Validate names the field of everything that is illegal in a loss.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <limits>
+
+#include "tests/testing/loss_specs.h"
+#include "tests/testing/specs.h"
+
+namespace counterweight::kernels {
+namespace {
+
+using ::testing::Contains;
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+
+constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
+
+std::vector<std::string> FieldsOf(const CorrectionSpec& spec) {
+  std::vector<std::string> fields;
+  for (const SpecViolation& violation : Validate(spec)) {
+    EXPECT_FALSE(violation.reason.empty()) << violation.field;
+    fields.push_back(violation.field);
+  }
+  return fields;
+}
+
+std::vector<std::string> FieldsOf(const LossSpec& loss) {
+  return FieldsOf(WithLoss(loss));
+}
+
+LossSpec Of(Surrogate surrogate) { return BusyLoss(surrogate, 0.2); }
+
+TEST(ValidateLoss, AcceptsEveryBusyAndRandomLoss) {
+  for (Surrogate surrogate : Surrogates())
+    EXPECT_THAT(FieldsOf(Of(surrogate)), IsEmpty()) << Name(surrogate);
+  Random random(1);
+  for (int i = 0; i < 1000; ++i) {
+    const LossSpec loss = RandomLoss(random, 0.1, 100);
+    EXPECT_THAT(FieldsOf(loss), IsEmpty()) << Describe(loss);
+  }
+}
+
+TEST(ValidateLoss, ReadsNothingWithoutASurrogate) {
+  LossSpec loss;
+  loss.clip_low = kNaN;
+  loss.kl.coefficient = -1;
+  EXPECT_THAT(FieldsOf(loss), IsEmpty());
+}
+
+TEST(ValidateLoss, BoundsAreDistances) {
+  for (double bad : {-0.1, kNaN}) {
+    LossSpec loss = Of(Surrogate::kPpoClip);
+    loss.clip_low = bad;
+    EXPECT_THAT(FieldsOf(loss), ElementsAre("policy_loss.clip_low"));
+    loss = Of(Surrogate::kPpoClip);
+    loss.clip_high = bad;
+    EXPECT_THAT(FieldsOf(loss), ElementsAre("policy_loss.clip_high"));
+    loss = Of(Surrogate::kPpoClip);
+    loss.ratio_cap = bad;
+    EXPECT_THAT(FieldsOf(loss), ElementsAre("policy_loss.ratio_cap"));
+    loss = Of(Surrogate::kPpoClip);
+    loss.dual_clip = bad;
+    EXPECT_THAT(FieldsOf(loss), ElementsAre("policy_loss.dual_clip"));
+  }
+  LossSpec loss = Of(Surrogate::kPpoClip);
+  loss.dual_clip = 1;
+  EXPECT_THAT(FieldsOf(loss), ElementsAre("policy_loss.dual_clip"));
+  loss = Of(Surrogate::kCispo);
+  loss.clip_high = -0.8;
+  EXPECT_THAT(FieldsOf(loss), IsEmpty()) << "CISPO's cap may be below 1";
+  loss.clip_high = -1.1;
+  EXPECT_THAT(FieldsOf(loss), ElementsAre("policy_loss.clip_high"));
+}
+
+TEST(ValidateLoss, ShapesOfSurrogates) {
+  for (double bad : {0.0, -1.0, kNaN, kUnbounded}) {
+    LossSpec loss = Of(Surrogate::kSapo);
+    loss.tau_positive = loss.tau_negative = bad;
+    EXPECT_THAT(FieldsOf(loss), ElementsAre("policy_loss.tau_positive",
+                                            "policy_loss.tau_negative"));
+    loss = Of(Surrogate::kDro);
+    loss.beta = bad;
+    EXPECT_THAT(FieldsOf(loss), ElementsAre("policy_loss.beta"));
+  }
+  for (double bad : {kNaN, kUnbounded}) {
+    LossSpec loss = Of(Surrogate::kVespo);
+    loss.k_positive = loss.lambda_negative = bad;
+    EXPECT_THAT(FieldsOf(loss), ElementsAre("policy_loss.k_positive",
+                                            "policy_loss.lambda_negative"));
+  }
+  for (double bad : {0.0, -0.1, 1.1, kNaN}) {
+    LossSpec loss = Of(Surrogate::kKlCov);
+    loss.covariance_fraction = bad;
+    EXPECT_THAT(FieldsOf(loss), ElementsAre("policy_loss.covariance_fraction"));
+  }
+  LossSpec loss = Of(Surrogate::kClipCov);
+  loss.covariance_lower = loss.covariance_upper + 1;
+  EXPECT_THAT(FieldsOf(loss), ElementsAre("policy_loss.covariance_lower"));
+}
+
+TEST(ValidateLoss, ClampsAreForRatios) {
+  for (Surrogate surrogate : Surrogates()) {
+    LossSpec loss = Of(surrogate);
+    loss.log_ratio_upper = 20;
+    const bool reads_l =
+        surrogate == Surrogate::kDro || surrogate == Surrogate::kGeoMean ||
+        surrogate == Surrogate::kVespo || surrogate == Surrogate::kKlCov;
+    EXPECT_EQ(FieldsOf(loss).empty(), !reads_l) << Name(surrogate);
+  }
+  LossSpec loss = Of(Surrogate::kPpoClip);
+  loss.log_ratio_lower = loss.log_ratio_upper = 0;
+  EXPECT_THAT(FieldsOf(loss), ElementsAre("policy_loss.log_ratio_clamp"));
+}
+
+TEST(ValidateLoss, LevelsAreForRatiosOfWholeSequences) {
+  for (Surrogate surrogate : Surrogates()) {
+    LossSpec loss = Of(surrogate);
+    loss.level = LossLevel::kSequence;
+    const bool has_levels = surrogate == Surrogate::kPpoClip ||
+                            surrogate == Surrogate::kCispo ||
+                            surrogate == Surrogate::kSapo ||
+                            surrogate == Surrogate::kImportanceSampling;
+    EXPECT_EQ(FieldsOf(loss).empty(), has_levels) << Name(surrogate);
+  }
+}
+
+TEST(ValidateLoss, RatiosAreThoseOfTheCurrentPolicy) {
+  for (RatioSource bad : {RatioSource::kOldRollout, RatioSource::kRefCurrent}) {
+    LossSpec loss = Of(Surrogate::kPpoClip);
+    loss.source = bad;
+    EXPECT_THAT(FieldsOf(loss), ElementsAre("policy_loss.ratio_source"));
+    loss = Of(Surrogate::kPpoClip);
+    loss.metrics_source = bad;
+    EXPECT_THAT(FieldsOf(loss), ElementsAre("policy_loss.metrics_source"));
+  }
+}
+
+TEST(ValidateLoss, WhatARowIsMeantOver) {
+  LossSpec loss = Of(Surrogate::kVespo);
+  loss.over = TokenSet::kKept;
+  EXPECT_FALSE(FieldsOf(loss).empty());
+  loss = Of(Surrogate::kGeoMean);
+  loss.over = TokenSet::kOriginal;
+  EXPECT_FALSE(FieldsOf(loss).empty());
+}
+
+TEST(ValidateLoss, PrescaledAdvantagesKnowNoKeptTokens) {
+  for (BatchCount count : {BatchCount::kKeptTokens, BatchCount::kKeptRows}) {
+    LossSpec loss = Of(Surrogate::kPpoClip);
+    loss.prescales_advantages = true;
+    loss.reduction.count = count;
+    EXPECT_FALSE(FieldsOf(loss).empty());
+  }
+  LossSpec loss = Of(Surrogate::kPpoClip);
+  loss.prescales_advantages = true;
+  loss.reduction.row = RowCount::kKeptTokens;
+  EXPECT_FALSE(FieldsOf(loss).empty());
+}
+
+TEST(ValidateLoss, Penalties) {
+  LossSpec loss = Of(Surrogate::kPpoClip);
+  for (double bad : {0.0, -1.0, kNaN}) {
+    loss.kl = {
+        .estimator = KlEstimator::kK3, .token_clamp = bad, .value_clamp = bad};
+    EXPECT_THAT(FieldsOf(loss), ElementsAre("kl_penalty.token_clamp",
+                                            "kl_penalty.value_clamp"));
+  }
+  for (double bad : {-1.0, kNaN, kUnbounded}) {
+    loss.kl = {.estimator = KlEstimator::kK3, .coefficient = bad};
+    EXPECT_THAT(FieldsOf(loss), ElementsAre("kl_penalty.coefficient"));
+  }
+  loss.kl = {.estimator = KlEstimator::kK3,
+             .straight_through = true,
+             .importance_weighted = true};
+  EXPECT_THAT(FieldsOf(loss), ElementsAre("kl_penalty.importance_weighted"));
+  for (Surrogate surrogate :
+       {Surrogate::kReinforce, Surrogate::kCrossEntropy, Surrogate::kGeoMean}) {
+    loss = Of(surrogate);
+    loss.kl = {.estimator = KlEstimator::kK3, .importance_weighted = true};
+    EXPECT_THAT(FieldsOf(loss), ElementsAre("kl_penalty.importance_weighted"));
+  }
+}
+
+// What a weight corrects, the surrogate's own ratio must not correct again.
+TEST(ValidateLoss, DoubleCorrectionIsRefusedUnlessAskedFor) {
+  constexpr char kField[] = "policy_loss.allow_double_correction";
+  CorrectionSpec spec =
+      WithWeight({.level = Level::kToken, .source = RatioSource::kOldRollout});
+  spec.loss = Of(Surrogate::kPpoClip);
+  EXPECT_THAT(FieldsOf(spec), IsEmpty()) << "decoupled: old/rollout, then PPO";
+  spec.loss.source = RatioSource::kCurrentRollout;
+  EXPECT_THAT(FieldsOf(spec), Contains(kField));
+  spec.loss.allow_double_correction = true;
+  EXPECT_THAT(FieldsOf(spec), IsEmpty());
+  spec.loss = Of(Surrogate::kPpoClip);
+  spec.weight.source = RatioSource::kCurrentRollout;
+  EXPECT_THAT(FieldsOf(spec), Contains(kField));
+  spec.loss.applies_weight = false;
+  EXPECT_THAT(FieldsOf(spec), IsEmpty());
+  spec.loss = Of(Surrogate::kReinforce);
+  EXPECT_THAT(FieldsOf(spec), IsEmpty()) << "REINFORCE corrects nothing";
+}
+
+TEST(ValidateLoss, EveryViolationAtOnce) {
+  LossSpec loss = Of(Surrogate::kPpoClip);
+  loss.clip_low = -1;
+  loss.dual_clip = 0;
+  loss.reduction.scale = -1;
+  loss.kl = {.estimator = KlEstimator::kK1, .coefficient = -1};
+  EXPECT_THAT(FieldsOf(loss),
+              ElementsAre("policy_loss.clip_low", "policy_loss.dual_clip",
+                          "policy_loss.norm_length", "kl_penalty.coefficient"));
+}
+
+}  // namespace
+}  // namespace counterweight::kernels

@@ -1,0 +1,252 @@
+#include "tests/testing/loss_specs.h"
+
+#include <sstream>
+#include <utility>
+
+#include "tests/testing/specs.h"
+
+namespace counterweight::kernels {
+namespace {
+
+template <class Enum>
+Enum Any(Random& random, Enum last) {
+  return static_cast<Enum>(random.Integer(0, static_cast<int64_t>(last)));
+}
+
+bool HasLevels(Surrogate surrogate) {
+  return surrogate == Surrogate::kPpoClip || surrogate == Surrogate::kCispo ||
+         surrogate == Surrogate::kSapo ||
+         surrogate == Surrogate::kImportanceSampling;
+}
+
+// The nearest loss without the combinations that Validate() refuses.
+LossSpec Legal(LossSpec loss) {
+  const Surrogate surrogate = loss.surrogate;
+  const bool reads_l =
+      surrogate == Surrogate::kDro || surrogate == Surrogate::kGeoMean ||
+      surrogate == Surrogate::kVespo || surrogate == Surrogate::kKlCov;
+  if (reads_l) {
+    loss.log_ratio_lower = -LossSpec::kNoBound;
+    loss.log_ratio_upper = LossSpec::kNoBound;
+  }
+  if (surrogate == Surrogate::kVespo) loss.over = TokenSet::kOriginal;
+  if (surrogate == Surrogate::kGeoMean) loss.over = TokenSet::kKept;
+  if (surrogate != Surrogate::kPpoClip) loss.counts_padding = false;
+  if (loss.prescales_advantages) {
+    // Rules read the scaled advantages: what they keep cannot scale them.
+    loss.reduction.count = BatchCount::kTokens;
+    if (loss.reduction.row == RowCount::kKeptTokens)
+      loss.reduction.row = RowCount::kTokens;
+  }
+  KlSpec& kl = loss.kl;
+  if (kl.straight_through || !HasRatio(surrogate) ||
+      surrogate == Surrogate::kGeoMean)
+    kl.importance_weighted = false;
+  if (kl.reduction.row == RowCount::kGroupTokens)
+    kl.reduction.row = RowCount::kTokens;
+  if (kl.estimator != KlEstimator::kNone &&
+      (loss.counts_padding || loss.measures_padding)) {
+    kl.estimator = KlEstimator::kK3;
+    kl.token_clamp = kl.value_clamp = LossSpec::kNoBound;
+  }
+  return loss;
+}
+
+RatioSource RandomSource(Random& random) {
+  if (random.Chance(0.1)) return RatioSource::kCurrentSelf;
+  return random.Chance(0.5) ? RatioSource::kCurrentRollout
+                            : RatioSource::kCurrentOld;
+}
+
+LossReduction RandomReduction(Random& random) {
+  LossReduction reduction;
+  reduction.count = Any(random, BatchCount::kGroups);
+  reduction.row = Any(random, RowCount::kPerToken);
+  reduction.scale = random.Uniform(0.2, 3);
+  return reduction;
+}
+
+KlSpec RandomKl(Random& random, double spread) {
+  KlSpec kl;
+  kl.estimator = Any(random, KlEstimator::kAbs);
+  if (kl.estimator == KlEstimator::kNone) return kl;
+  kl.coefficient = random.Chance(0.1) ? 0.0 : random.Uniform(0.01, 2);
+  if (random.Chance(0.3)) kl.token_clamp = spread * random.Uniform(0.5, 3);
+  const bool square =
+      kl.estimator == KlEstimator::kK2 || kl.estimator == KlEstimator::kK3;
+  if (random.Chance(0.3))
+    kl.value_clamp =
+        (square ? spread * spread / 2 : spread) * random.Uniform(0.5, 3);
+  kl.straight_through = random.Chance(0.3);
+  kl.importance_weighted = random.Chance(0.3);
+  kl.over = Any(random, TokenSet::kKept);
+  kl.reduction = RandomReduction(random);
+  return kl;
+}
+
+// Shapes of the surrogates that have some.
+void Reshape(Random& random, LossSpec& loss) {
+  loss.tau_positive = random.Uniform(0.3, 3);
+  loss.tau_negative = random.Uniform(0.3, 3);
+  loss.k_positive = random.Uniform(0.5, 3);
+  loss.lambda_positive = random.Uniform(0.5, 3);
+  loss.k_negative = random.Uniform(0.5, 3);
+  loss.lambda_negative = random.Chance(0.1) ? 0.0 : random.Uniform(0.5, 3);
+  loss.covariance_fraction = random.Uniform(0.01, 0.5);
+  loss.seed = static_cast<uint64_t>(random.Integer(0, int64_t{1} << 62));
+}
+
+}  // namespace
+
+CorrectionSpec WithLoss(const LossSpec& loss) {
+  CorrectionSpec spec;
+  spec.drift_source = RatioSource::kCurrentOld;
+  spec.loss = loss;
+  return spec;
+}
+
+Row PolicyRow(const std::vector<float>& current,
+              const std::vector<float>& advantages) {
+  Row row = RowOf(std::vector<float>(current.size(), 0.0f));
+  row[InputRole::kCurrent] = current;
+  row[InputRole::kAdvantages] = advantages;
+  return row;
+}
+
+std::vector<Surrogate> Surrogates() {
+  std::vector<Surrogate> all;
+  for (int s = 1; s <= static_cast<int>(Surrogate::kImportanceSampling); ++s)
+    all.push_back(static_cast<Surrogate>(s));
+  return all;
+}
+
+LossSpec BusyLoss(Surrogate surrogate, double spread) {
+  LossSpec loss;
+  loss.surrogate = surrogate;
+  double clip = spread;
+  switch (surrogate) {
+    case Surrogate::kPpoClip:
+      loss.dual_clip = 1 + 1.5 * spread;
+      loss.ratio_cap = 1 + 2 * spread;
+      break;
+    case Surrogate::kDppoTv:
+      clip = 0.1 * spread;
+      loss.log_prob_form = true;
+      loss.ratio_cap = 1 + 0.5 * spread;
+      break;
+    case Surrogate::kDppoKl:
+      clip = 0.03 * spread * spread;
+      break;
+    case Surrogate::kDro:
+      loss.beta = 0.7;
+      break;
+    case Surrogate::kKlCov:
+    case Surrogate::kClipCov:
+      loss.covariance_fraction = 0.1;
+      loss.covariance_lower = 0.1;
+      loss.covariance_upper = 2;
+      break;
+    case Surrogate::kNone:
+    case Surrogate::kCispo:
+    case Surrogate::kRolloutIs:
+    case Surrogate::kGeoMean:
+      break;
+    case Surrogate::kVespo:
+      loss.over = TokenSet::kOriginal;
+      return loss;
+    case Surrogate::kSapo:
+    case Surrogate::kReinforce:
+    case Surrogate::kCrossEntropy:
+    case Surrogate::kImportanceSampling:
+      return loss;
+  }
+  if (surrogate == Surrogate::kDro || surrogate == Surrogate::kKlCov)
+    return loss;
+  loss.clip_low = 0.8 * clip;
+  loss.clip_high = clip;
+  return loss;
+}
+
+LossSpec RandomLoss(Random& random, double spread, int64_t longest) {
+  const auto surrogate = Any(random, Surrogate::kImportanceSampling);
+  if (surrogate == Surrogate::kNone) return {};
+  const bool of_rows = HasLevels(surrogate) && random.Chance(0.5);
+  // Means of rows are smaller than what they are of.
+  const double size = of_rows ? 0.3 * spread : spread;
+  LossSpec loss = BusyLoss(surrogate, size * random.Uniform(0.5, 2));
+  if (of_rows)
+    loss.level =
+        random.Chance(0.5) ? LossLevel::kSequence : LossLevel::kSequenceToken;
+  loss.source = RandomSource(random);
+  loss.metrics_source = RandomSource(random);
+  if (random.Chance(0.3)) loss.log_ratio_lower = -size * random.Uniform(0.5, 3);
+  if (random.Chance(0.3)) loss.log_ratio_upper = size * random.Uniform(0.5, 3);
+  if (random.Chance(0.5)) loss.dual_clip = LossSpec::kNoBound;
+  if (random.Chance(0.3)) loss.ratio_cap = LossSpec::kNoBound;
+  if (random.Chance(0.3)) loss.clip_low = LossSpec::kNoBound;
+  if (random.Chance(0.3)) loss.clip_high = LossSpec::kNoBound;
+  Reshape(random, loss);
+  loss.over = Any(random, TokenSet::kKept);
+  loss.reduction = RandomReduction(random);
+  loss.prescales_advantages = random.Chance(0.2);
+  if (random.Chance(0.5)) loss.padded_length = longest + 5;
+  loss.counts_padding = loss.padded_length > 0 && random.Chance(0.3);
+  loss.measures_padding = random.Chance(0.2);
+  loss.kl = RandomKl(random, spread);
+  loss.applies_weight = random.Chance(0.8);
+  loss.allow_double_correction = true;
+  return Legal(loss);
+}
+
+CorrectionSpec RandomLossSpec(Random& random, double spread, int64_t longest) {
+  for (;;) {
+    CorrectionSpec spec = RandomSpec(random, spread);
+    if (random.Chance(0.5)) spec.num_rules = spec.weight.after_rule = 0;
+    if (random.Chance(0.5)) spec.weight = {};
+    spec.loss = RandomLoss(random, spread, longest);
+    if (spec.loss.counts_padding) {
+      // Padding has the row's weight as it was before both.
+      spec.weight.normalize = false;
+      for (RejectionRule& rule : spec.rules) rule.effect = Effect::kDrop;
+    }
+    if (Validate(spec).empty()) return spec;
+  }
+}
+
+std::string Describe(const LossSpec& loss) {
+  if (loss.surrogate == Surrogate::kNone) return "no loss";
+  std::ostringstream text;
+  text << Name(loss.surrogate) << ", level " << static_cast<int>(loss.level)
+       << " of " << Name(loss.source) << " in [" << loss.log_ratio_lower << ", "
+       << loss.log_ratio_upper << "], clip " << loss.clip_low << " "
+       << loss.clip_high << ", dual " << loss.dual_clip << ", cap "
+       << loss.ratio_cap << (loss.log_prob_form ? ", log-prob form" : "")
+       << ", covariance " << loss.covariance_fraction << " in ["
+       << loss.covariance_lower << ", " << loss.covariance_upper << "], over "
+       << static_cast<int>(loss.over) << ", reduction "
+       << static_cast<int>(loss.reduction.count) << " "
+       << static_cast<int>(loss.reduction.row)
+       << (loss.prescales_advantages ? ", prescaled" : "")
+       << (loss.applies_weight ? "" : ", without weight") << ", padded to "
+       << loss.padded_length << (loss.counts_padding ? ", counted" : "")
+       << (loss.measures_padding ? ", measured" : "");
+  const KlSpec& kl = loss.kl;
+  if (kl.estimator == KlEstimator::kNone) return text.str();
+  text << "; kl " << static_cast<int>(kl.estimator) << " x " << kl.coefficient
+       << ", clamps " << kl.token_clamp << " " << kl.value_clamp
+       << (kl.straight_through ? ", straight through" : "")
+       << (kl.importance_weighted ? ", weighted" : "") << ", over "
+       << static_cast<int>(kl.over) << ", reduction "
+       << static_cast<int>(kl.reduction.count) << " "
+       << static_cast<int>(kl.reduction.row);
+  return text.str();
+}
+
+void SetRandomGroups(Random& random, OwnedBatch& batch) {
+  std::vector<int32_t> groups;
+  for (int64_t i = 0; i < batch.num_sequences(); ++i)
+    groups.push_back(static_cast<int32_t>(random.Integer(-1, 2)));
+  batch.SetGroups(std::move(groups), 3);
+}
+
+}  // namespace counterweight::kernels

@@ -1,0 +1,47 @@
+// Losses in one line.
+#ifndef COUNTERWEIGHT_TESTS_TESTING_LOSS_SPECS_H_
+#define COUNTERWEIGHT_TESTS_TESTING_LOSS_SPECS_H_
+
+#include <string>
+#include <vector>
+
+#include "kernels/spec.h"
+#include "tests/testing/batch_builder.h"
+#include "tests/testing/random_rows.h"
+
+namespace counterweight::kernels {
+
+// A spec of nothing but a loss; drift is that of current against old.
+CorrectionSpec WithLoss(const LossSpec& loss);
+
+// One row whose old and rollout log-probs are 0, so that each log ratio of
+// current is its log-prob; every token counts.
+Row PolicyRow(const std::vector<float>& current,
+              const std::vector<float>& advantages);
+
+// Factors of 1: the loss is a plain sum.
+inline constexpr LossReduction kPlainSum = {.count = BatchCount::kOne};
+
+// Every surrogate there is.
+std::vector<Surrogate> Surrogates();
+
+// A loss of that kind whose bounds do something where log ratios have that
+// spread: clips, caps, dual clip, a selection.
+LossSpec BusyLoss(Surrogate surrogate, double spread);
+
+// The same with a random level, source, reduction, clamps, KL penalty...;
+// padded_length is at least `longest`, or 0.
+LossSpec RandomLoss(Random& random, double spread, int64_t longest);
+
+// RandomSpec() with a RandomLoss(). Valid.
+CorrectionSpec RandomLossSpec(Random& random, double spread, int64_t longest);
+
+// One line for the message of a failure.
+std::string Describe(const LossSpec& loss);
+
+// Random groups, some rows in none.
+void SetRandomGroups(Random& random, OwnedBatch& batch);
+
+}  // namespace counterweight::kernels
+
+#endif  // COUNTERWEIGHT_TESTS_TESTING_LOSS_SPECS_H_
