@@ -43,6 +43,26 @@ size_t EditDistance(std::string_view a, std::string_view b) {
   return row[b.size()];
 }
 
+bool Contains(const NumberRange& range, double number) {
+  return (range.above ? number > range.lowest : number >= range.lowest) &&
+         number <= range.highest &&
+         (!range.whole || number == std::floor(number));
+}
+
+// "a whole number >= 1", "a number > 0 and <= 1".
+std::string ToWords(const NumberRange& range) {
+  std::string words = range.whole ? "a whole number" : "a number";
+  const bool has_lowest = range.lowest != -NumberRange::kInfinity;
+  if (has_lowest) {
+    words += Concat(range.above ? " > " : " >= ", FormatNumber(range.lowest));
+  }
+  if (range.highest != NumberRange::kInfinity) {
+    words +=
+        Concat(has_lowest ? " and <= " : " <= ", FormatNumber(range.highest));
+  }
+  return words;
+}
+
 }  // namespace
 
 std::string Quote(std::string_view text) {
@@ -139,6 +159,64 @@ bool BlockReader::ReadBool(std::string_view key, bool missing) const {
   Violate(key, Concat(key, " must be a boolean (true or false), got ",
                       Describe(value), "."));
   return missing;
+}
+
+double BlockReader::ReadNumber(std::string_view key, double missing,
+                               const NumberRange& range) const {
+  const Value* value = Find(key);
+  if (value == nullptr) return missing;
+  if (value->kind_case() == Value::kNumberValue &&
+      Contains(range, value->number_value())) {
+    return value->number_value();
+  }
+  Violate(key, Concat(key, " must be ", ToWords(range), ", got ",
+                      Describe(*value), "."));
+  return missing;
+}
+
+std::optional<double> BlockReader::ReadOptionalNumber(
+    std::string_view key, const NumberRange& range) const {
+  if (IsNull(key)) return std::nullopt;
+  const double number =
+      ReadNumber(key, std::numeric_limits<double>::quiet_NaN(), range);
+  if (std::isnan(number)) return std::nullopt;
+  return number;
+}
+
+int64_t BlockReader::ReadCount(std::string_view key, int64_t missing) const {
+  constexpr NumberRange kCounts{
+      .lowest = 1.0, .highest = 9007199254740992.0, .whole = true};
+  return static_cast<int64_t>(
+      ReadNumber(key, static_cast<double>(missing), kCounts));
+}
+
+std::string BlockReader::ReadString(std::string_view key,
+                                    std::string_view missing) const {
+  const Value* value = Find(key);
+  if (value == nullptr) return std::string(missing);
+  if (value->kind_case() == Value::kStringValue) return value->string_value();
+  Violate(key, Concat(key, " must be a string, got ", Describe(*value), "."));
+  return std::string(missing);
+}
+
+std::optional<size_t> BlockReader::ReadName(
+    std::string_view key, std::string_view missing,
+    std::span<const std::string_view> names, std::string_view hint) const {
+  const Value* value = Find(key);
+  // A value that is no string has an empty one, which is nobody's name.
+  const std::string_view name =
+      value == nullptr ? missing : std::string_view(value->string_value());
+  const auto found = std::find(names.begin(), names.end(), name);
+  if (found != names.end()) {
+    return static_cast<size_t>(found - names.begin());
+  }
+  const std::string_view nearest = NearestName(name, names);
+  Violate(key,
+          Concat("Unknown ", key, ": ", Describe(*value), ". ",
+                 nearest.empty() ? std::string()
+                                 : Concat("Did you mean '", nearest, "'? "),
+                 "Must be one of ", JoinNames(names), ".", hint));
+  return std::nullopt;
 }
 
 const Struct* BlockReader::ReadStruct(std::string_view key) const {

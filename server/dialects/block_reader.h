@@ -2,8 +2,12 @@
 #ifndef COUNTERWEIGHT_SERVER_DIALECTS_BLOCK_READER_H_
 #define COUNTERWEIGHT_SERVER_DIALECTS_BLOCK_READER_H_
 
+#include <cstddef>
+#include <cstdint>
 #include <functional>
+#include <limits>
 #include <map>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -43,6 +47,21 @@ std::string JoinNames(std::span<const std::string_view> names);
 std::string_view NearestName(std::string_view name,
                              std::span<const std::string_view> names);
 
+// The numbers that a field takes; NaN is never one.
+struct NumberRange {
+  static constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+  double lowest = -kInfinity;
+  // > lowest instead of >= lowest.
+  bool above = false;
+  double highest = kInfinity;  // inclusive
+  bool whole = false;
+};
+
+inline constexpr NumberRange kAnyNumber{};
+inline constexpr NumberRange kPositive{.lowest = 0.0, .above = true};
+inline constexpr NumberRange kNonNegative{.lowest = 0.0};
+
 // One struct of a block. Wrong things go to *violations, with their path; every
 // read then returns its default, so that reading goes on and finds the rest.
 class BlockReader {
@@ -68,6 +87,30 @@ class BlockReader {
   // Absent or null: `missing`. Anything but a bool is a violation: in Python
   // the string "false" is true, and who wrote it meant something else.
   bool ReadBool(std::string_view key, bool missing) const;
+
+  // Absent: `missing`. Null, and anything else that is no number of `range`, is
+  // a violation; in Python, too, None is no number.
+  double ReadNumber(std::string_view key, double missing,
+                    const NumberRange& range = kAnyNumber) const;
+
+  // Absent or null: nullopt. Otherwise as ReadNumber.
+  std::optional<double> ReadOptionalNumber(
+      std::string_view key, const NumberRange& range = kAnyNumber) const;
+
+  // A whole number in [1, 2^53]; otherwise as ReadNumber.
+  int64_t ReadCount(std::string_view key, int64_t missing) const;
+
+  // Absent: `missing`. Null, and anything else that is no string, is a
+  // violation.
+  std::string ReadString(std::string_view key, std::string_view missing) const;
+
+  // The index in `names` of the string at `key`; of `missing`, which must be
+  // one of them, where `key` is absent. Nothing, and a violation that lists the
+  // names and the nearest one, where it is none of them. `hint`: a sentence to
+  // end that violation with.
+  std::optional<size_t> ReadName(std::string_view key, std::string_view missing,
+                                 std::span<const std::string_view> names,
+                                 std::string_view hint = {}) const;
 
   // Null where `key` is absent, null, or not a struct; the last is a violation.
   const google::protobuf::Struct* ReadStruct(std::string_view key) const;

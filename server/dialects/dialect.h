@@ -26,9 +26,15 @@ struct RequestFacts {
   bool has_rollout_log_probs = false;
   bool has_old_log_probs = false;
   bool has_current_log_probs = false;
+  bool has_ref_log_probs = false;
   bool has_advantages = false;
-  // GRADIENT was asked for.
-  bool wants_gradient = false;
+  // CorrectRequest.group_ids was sent.
+  bool has_group_ids = false;
+  // The loss or GRADIENT was asked for; without, a translation leaves
+  // spec.loss alone.
+  bool wants_loss = false;
+  // CorrectRequest.seed.
+  uint64_t seed = 0;
   int64_t num_sequences = 0;
   // Width of the padded batch, see PackedLayout.padded_length.
   int64_t padded_length = 0;
@@ -44,6 +50,13 @@ struct Translation {
   Violations violations;
   // Names of the rules, parallel to spec.rules.
   std::vector<std::string> rule_names;
+  // Batch::groups, [num_sequences], and their number; empty: no groups.
+  std::vector<int32_t> groups;
+  int64_t num_groups = 0;
+  // Take groups from CorrectRequest.group_ids instead.
+  bool uses_group_ids = false;
+  // The answer's loss is NaN where LossSums::count is 0, as that system's.
+  bool empty_loss_is_nan = false;
   // Reads the finished sums into that system's metrics, or appends to
   // `violations` what can be seen only then; the request then fails.
   std::function<void(const kernels::BatchSums& sums, MetricMap* metrics,

@@ -2,6 +2,9 @@
 #include <iterator>
 
 #include "server/dialects/dialect.h"
+#include "server/dialects/openrlhf.h"
+#include "server/dialects/skyrl.h"
+#include "server/dialects/trl.h"
 #include "server/dialects/verl.h"
 
 namespace counterweight::server {
@@ -9,6 +12,9 @@ namespace {
 
 constexpr Dialect kDialects[] = {
     {"verl", TranslateVerl},
+    {"trl", TranslateTrl},
+    {"skyrl", TranslateSkyrl},
+    {"openrlhf", TranslateOpenrlhf},
 };
 
 }  // namespace

@@ -1,20 +1,19 @@
 #include "server/dialects/verl.h"
 
-#include <algorithm>
-#include <charconv>
-#include <cmath>
-#include <cstddef>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
-#include "kernels/log_ratio.h"
 #include "server/dialects/block_reader.h"
+#include "server/dialects/request_tensors.h"
 #include "server/dialects/verl_layout.h"
+#include "server/dialects/verl_loss.h"
+#include "server/dialects/verl_loss_metrics.h"
 #include "server/dialects/verl_metrics.h"
 #include "server/dialects/verl_presets.h"
+#include "server/dialects/verl_rules.h"
 #include "server/dialects/verl_thresholds.h"
 
 namespace counterweight::server {
@@ -24,78 +23,70 @@ using google::protobuf::Struct;
 using google::protobuf::Value;
 using kernels::Bound;
 using kernels::CorrectionSpec;
-using kernels::Estimator;
 using kernels::kSafetyClamp;
 using kernels::kUnbounded;
 using kernels::Level;
+using kernels::LossSpec;
 using kernels::RatioSource;
-using kernels::RejectionRule;
 using kernels::WeightSpec;
 
-// More unknown options than these are not listed one by one.
-constexpr size_t kMaxListedOptions = 16;
-
-// What the options of before verl's pull request 4544 are called now.
-struct FormerOption {
-  std::string_view name;
-  std::string_view now;
-};
-
-constexpr FormerOption kFormerOptions[] = {
-    {"token", "token_k1"},
-    {"sequence", "seq_sum_k1"},
-    {"geometric", "seq_mean_k1"},
-};
-
-std::string Advice(std::string_view option) {
-  for (const FormerOption& former : kFormerOptions) {
-    if (former.name == option) {
-      return Concat(" What was '", former.name, "' is '", former.now, "' now.");
-    }
-  }
-  return {};
-}
-
-void RequireTensor(bool present, std::string_view role, std::string_view name,
-                   std::string_view reason, Violations* violations) {
-  if (present) return;
-  violations->push_back({Concat("tensors[", role, "]"),
-                         Concat(name, " is required: ", reason, ".")});
-}
-
-// bypass_mode decides which ratio everything is about.
-RatioSource ReadMode(const BlockReader& reader, const RequestFacts& facts,
-                     Violations* violations) {
-  constexpr std::string_view kCurrentRollout =
-      "bypass_mode true corrects current_log_probs - rollout_log_probs";
-  constexpr std::string_view kOldRollout =
-      "bypass_mode false corrects old_log_probs - rollout_log_probs";
+// Nothing, and a violation, where bypass_mode is no bool: which fields and
+// tensors matter is only known where the mode is.
+std::optional<VerlMode> ReadMode(const BlockReader& reader) {
   const bool bypass = reader.ReadBool("bypass_mode", false);
-  // Which tensors a mode needs is only known where the mode is.
   if (!reader.IsNull("bypass_mode") &&
       !reader.Find("bypass_mode")->has_bool_value()) {
-    return RatioSource::kOldRollout;
+    return std::nullopt;
   }
-  const std::string_view reason = bypass ? kCurrentRollout : kOldRollout;
-  RequireTensor(facts.has_rollout_log_probs, "ROLLOUT_LOG_PROBS",
-                "rollout_log_probs", reason, violations);
-  if (!bypass) {
-    RequireTensor(facts.has_old_log_probs, "OLD_LOG_PROBS", "old_log_probs",
-                  reason, violations);
-    return RatioSource::kOldRollout;
-  }
-  RequireTensor(facts.has_current_log_probs, "CURRENT_LOG_PROBS",
-                "current_log_probs", reason, violations);
+  if (!bypass) return VerlMode::kDecoupled;
   // Read only in this mode, as in verl.
-  const Value* loss_type = reader.Find("loss_type");
-  if (loss_type != nullptr && loss_type->string_value() != "ppo_clip" &&
-      loss_type->string_value() != "reinforce") {
+  const Value* value = reader.Find("loss_type");
+  const std::string_view loss_type =
+      value == nullptr ? "ppo_clip" : std::string_view(value->string_value());
+  if (loss_type == "reinforce") return VerlMode::kBypassReinforce;
+  if (loss_type != "ppo_clip") {
     reader.Violate("loss_type",
                    Concat("Invalid loss_type: must be 'reinforce' or "
                           "'ppo_clip', got ",
-                          Describe(*loss_type), "."));
+                          Describe(*value), "."));
   }
-  return RatioSource::kCurrentRollout;
+  return VerlMode::kBypassPpoClip;
+}
+
+// `corrects`: rollout log-probs are compared with the trainer's.
+void RequireTensors(VerlMode mode, bool corrects, const LossSpec& loss,
+                    const RequestFacts& facts, Violations* violations) {
+  const bool bypass = mode != VerlMode::kDecoupled;
+  const auto require = [&](bool present, std::string_view name,
+                           std::string_view reason) {
+    RequireTensor(present, name, reason, violations);
+  };
+  if (corrects) {
+    const std::string_view reason =
+        bypass ? "bypass_mode true corrects current_log_probs - "
+                 "rollout_log_probs"
+               : "bypass_mode false corrects old_log_probs - "
+                 "rollout_log_probs";
+    require(facts.has_rollout_log_probs, "rollout_log_probs", reason);
+    if (bypass) {
+      require(facts.has_current_log_probs, "current_log_probs", reason);
+    } else {
+      require(facts.has_old_log_probs, "old_log_probs", reason);
+    }
+  }
+  if (!facts.wants_loss) return;
+  require(facts.has_current_log_probs, "current_log_probs",
+          "the policy loss is a function of them");
+  require(facts.has_advantages, "advantages",
+          "the policy loss is made of them");
+  if (!bypass) {
+    require(facts.has_old_log_probs, "old_log_probs",
+            "the policy loss compares current_log_probs with them");
+  }
+  if (loss.kl.estimator != kernels::KlEstimator::kNone) {
+    require(facts.has_ref_log_probs, "ref_log_probs",
+            "use_kl_loss penalizes current_log_probs - ref_log_probs");
+  }
 }
 
 Level ReadLevel(const BlockReader& reader) {
@@ -149,153 +140,94 @@ WeightSpec ReadWeight(const BlockReader& reader, RatioSource source,
   return weight;
 }
 
-// The options of rollout_rs, each once; null where there is none of that name.
-std::vector<const RsOption*> ReadOptions(const BlockReader& reader) {
-  const Value& value = *reader.Find("rollout_rs");
-  if (value.kind_case() != Value::kStringValue) {
-    reader.Violate("rollout_rs",
-                   Concat("rollout_rs must be a non-empty string (comma "
-                          "separated for multiple options), got ",
-                          Describe(value), "."));
-    return {};
-  }
-  if (value.string_value().size() > kMaxListBytes) {
-    reader.Violate("rollout_rs",
-                   Concat("rollout_rs is longer than ",
-                          std::to_string(kMaxListBytes), " bytes."));
-    return {};
-  }
-  std::vector<std::string_view> names;
-  for (const std::string_view name : SplitList(value.string_value())) {
-    if (std::find(names.begin(), names.end(), name) == names.end()) {
-      names.push_back(name);
-    }
-  }
-  std::vector<std::string_view> valid;
-  for (const RsOption& option : RsOptions()) valid.push_back(option.name);
-  if (names.empty()) {
-    reader.Violate("rollout_rs",
-                   Concat("rollout_rs must contain at least one valid "
-                          "option, of ",
-                          JoinNames(valid), "."));
-  }
-  std::vector<const RsOption*> options;
-  size_t unknown = 0;
-  for (const std::string_view name : names) {
-    options.push_back(FindRsOption(name));
-    if (options.back() != nullptr || ++unknown > kMaxListedOptions) continue;
-    reader.Violate("rollout_rs", Concat("Invalid rollout_rs option: ",
-                                        Quote(name), ". Must be one of ",
-                                        JoinNames(valid), ".", Advice(name)));
-  }
-  return options;
-}
+// What the answer's metrics are made from.
+struct Report {
+  CorrectionSpec spec;
+  std::vector<std::string> rule_names;
+  // Of rollout_is_threshold, for violations.
+  std::string threshold_path;
+  // Rollout log-probs are compared with the trainer's: drift has metrics.
+  bool compares;
+  // So do the weights.
+  bool measures_weights;
+  VerlLossMetrics loss;
+};
 
-// One rule that keeps what verl's option keeps. k1 is minus the log ratio and
-// verl compares it with the logs of the bounds, so that "lo_hi" keeps ratios in
-// [1/hi, 1/lo].
-RejectionRule MakeRule(const RsOption& option, const RsThreshold& threshold,
-                       RatioSource source) {
-  RejectionRule rule;
-  rule.source = source;
-  rule.estimator = option.estimator;
-  rule.aggregation = option.aggregation;
-  rule.token_clamp = kSafetyClamp;
-  if (option.estimator == Estimator::kRatio) {
-    // Subtracted from zero, so that a bound of 1 does not become -0.
-    rule.lower = 0.0 - kernels::LogRatio(threshold.upper);
-    rule.upper = 0.0 - kernels::LogRatio(threshold.lower);
-  } else {
-    // k2 and k3 are never negative; a rule needs an end, and "inf" is none.
-    rule.lower = threshold.upper == kUnbounded ? 0.0 : -kUnbounded;
-    rule.upper = threshold.upper;
-  }
-  return rule;
-}
-
-std::string SixDigits(double number) {
-  char buffer[32];
-  const auto [end, error] = std::to_chars(
-      buffer, buffer + sizeof(buffer), number, std::chars_format::general, 6);
-  return std::string(buffer, end);
-}
-
-// Says so where k1's direction makes a difference that a user would not expect.
-void WarnOfDirection(const BlockReader& reader, const RsOption& option,
-                     const RsThreshold& threshold, Translation* translation) {
-  constexpr double kNearlyReciprocal = 1e-3;
-  if (option.estimator != Estimator::kRatio ||
-      std::abs(std::log(threshold.lower) + std::log(threshold.upper)) <=
-          kNearlyReciprocal) {
+void AddMetrics(const Report& report, const kernels::BatchSums& sums,
+                MetricMap* metrics, Violations* violations) {
+  const CorrectionSpec& spec = report.spec;
+  if (report.compares && sums.nonempty_sequences == 0) {
+    violations->push_back(
+        {"tensors[RESPONSE_MASK]",
+         "response_mask must contain at least one valid token (1)."});
     return;
   }
-  translation->warnings.push_back(
-      Concat(reader.Path("rollout_rs_threshold"),
-             ": verl bounds k1, which is minus the "
-             "log ratio, so option '",
-             option.name, "' with bounds ", FormatNumber(threshold.lower),
-             " and ", FormatNumber(threshold.upper), " keeps ratios from ",
-             SixDigits(1.0 / threshold.upper), " to ",
-             SixDigits(1.0 / threshold.lower), "."));
-}
-
-void ReadRules(const BlockReader& reader, RatioSource source,
-               Translation* translation) {
-  if (reader.IsNull("rollout_rs")) return;
-  const std::vector<const RsOption*> options = ReadOptions(reader);
-  const Value* value = reader.Find("rollout_rs_threshold");
-  std::vector<std::string> problems;
-  const std::vector<RsThreshold> thresholds =
-      ParseRsThresholds(value == nullptr ? Value::default_instance() : *value,
-                        options, &problems);
-  for (std::string& problem : problems) {
-    // With no option there is nothing that thresholds could match.
-    if (options.empty()) break;
-    reader.Violate("rollout_rs_threshold", std::move(problem));
-  }
-  if (!translation->violations.empty()) return;
-  CorrectionSpec& spec = translation->spec;
-  for (size_t i = 0; i < options.size(); ++i) {
-    spec.rules[spec.num_rules++] = MakeRule(*options[i], thresholds[i], source);
-    translation->rule_names.emplace_back(options[i]->name);
-    WarnOfDirection(reader, *options[i], thresholds[i], translation);
-  }
-}
-
-// All of the configuration's fields.
-void ReadConfig(const BlockReader& reader, const RequestFacts& facts,
-                Translation* translation) {
-  const RatioSource source = ReadMode(reader, facts, &translation->violations);
-  translation->spec.drift_source = source;
-  translation->spec.weight = ReadWeight(reader, source, translation);
-  translation->has_weights = translation->spec.weight.level != Level::kNone;
-  ReadRules(reader, source, translation);
-  // verl reports them wherever it has both log-probs.
-  translation->spec.probability_metrics = true;
-  translation->report = [spec = translation->spec,
-                         names = translation->rule_names,
-                         threshold_path = reader.Path("rollout_is_threshold")](
-                            const kernels::BatchSums& sums, MetricMap* metrics,
-                            Violations* violations) {
-    if (sums.nonempty_sequences == 0) {
+  if (report.measures_weights && spec.weight.level != Level::kNone) {
+    if (sums.weight.range.max == 0.0) {
       violations->push_back(
-          {"tensors[RESPONSE_MASK]",
-           "response_mask must contain at least one valid token (1)."});
-      return;
-    }
-    const bool has_weights = spec.weight.level != Level::kNone;
-    if (has_weights && sums.weight.range.max == 0.0) {
-      violations->push_back(
-          {threshold_path,
+          {report.threshold_path,
            "Every importance weight is 0: rollout_is_threshold leaves no "
            "ratio of this batch inside its bounds, and verl divides by "
            "zero."});
       return;
     }
-    if (has_weights) AddVerlWeightMetrics(spec.weight, sums, metrics);
-    AddVerlRuleMetrics(spec, names, sums, metrics);
+    AddVerlWeightMetrics(spec.weight, sums, metrics);
+  }
+  AddVerlRuleMetrics(spec, report.rule_names, sums, metrics);
+  if (report.compares) {
     AddVerlDriftMetrics(sums, metrics);
     AddVerlProbabilityMetrics(sums, metrics);
+  }
+  if (spec.loss.surrogate != kernels::Surrogate::kNone) {
+    AddVerlLossMetrics(report.loss, spec.loss, sums, metrics);
+  }
+}
+
+// The configuration's fields and those of the loss. `reader` reads the
+// correction of `layout`, or what its preset stands for.
+void ReadConfig(const BlockReader& reader, const VerlLayout& layout,
+                bool ignore, const RequestFacts& facts,
+                Translation* translation) {
+  CorrectionSpec& spec = translation->spec;
+  const std::optional<VerlMode> mode = ReadMode(reader);
+  // A loss alone needs no rollout log-probs; verl leaves the correction out
+  // where it has none.
+  const bool corrects = facts.has_rollout_log_probs || !facts.wants_loss ||
+                        mode != VerlMode::kDecoupled ||
+                        !reader.IsNull("rollout_is") ||
+                        !reader.IsNull("rollout_rs");
+  VerlLoss loss;
+  if (mode) {
+    if (facts.wants_loss || layout.has_loss) {
+      loss = ReadVerlLoss(layout, *mode, ignore, facts, translation);
+    }
+    RequireTensors(*mode, corrects, loss.spec, facts, &translation->violations);
+  }
+  if (facts.wants_loss) spec.loss = loss.spec;
+  translation->empty_loss_is_nan = true;
+
+  const RatioSource source = mode == VerlMode::kDecoupled
+                                 ? RatioSource::kOldRollout
+                                 : RatioSource::kCurrentRollout;
+  spec.drift_source = corrects ? source : RatioSource::kCurrentOld;
+  // verl reports them wherever it has both log-probs.
+  spec.probability_metrics = corrects;
+  spec.weight = ReadWeight(reader, source, translation);
+  translation->has_weights = spec.weight.level != Level::kNone;
+  if (loss.corrects) {
+    ReadVerlRules(reader, source, translation);
+  } else if (!reader.IsNull("rollout_rs")) {
+    translation->warnings.push_back(
+        Concat(reader.Path("rollout_rs"),
+               " is not read: loss_mode 'reinforce' rejects nothing."));
+  }
+  translation->report = [report =
+                             Report{spec, translation->rule_names,
+                                    reader.Path("rollout_is_threshold"),
+                                    corrects, loss.corrects, loss.metrics}](
+                            const kernels::BatchSums& sums, MetricMap* metrics,
+                            Violations* violations) {
+    AddMetrics(report, sums, metrics, violations);
   };
 }
 
@@ -304,26 +236,20 @@ void ReadConfig(const BlockReader& reader, const RequestFacts& facts,
 Translation TranslateVerl(const Struct& block, bool ignore_unknown_fields,
                           const RequestFacts& facts) {
   Translation translation;
-  const VerlLayout layout =
-      LocateVerlConfig(block, facts.wants_gradient, &translation.violations);
-  const BlockReader reader(*layout.config, layout.path,
+  const VerlLayout layout = LocateVerlConfig(block, &translation.violations);
+  const BlockReader reader(*layout.correction.fields, layout.correction.path,
                            &translation.violations);
-  if (!reader.IsNull(kVerlPolicyLoss)) {
-    reader.Violate(kVerlPolicyLoss,
-                   "This server computes no policy losses yet; without "
-                   "policy_loss it answers weights, keep mask and metrics.");
-  }
   if (reader.IsNull(kVerlPreset)) {
     CheckVerlFields(reader, ignore_unknown_fields, &translation.warnings);
-    ReadConfig(reader, facts, &translation);
+    ReadConfig(reader, layout, ignore_unknown_fields, facts, &translation);
     return translation;
   }
   const std::optional<ExpandedPreset> preset =
       ExpandVerlPreset(reader, ignore_unknown_fields, &translation.warnings);
   if (!preset) return translation;
-  const BlockReader config(preset->config, layout.path, &translation.violations,
-                           preset->argument_of);
-  ReadConfig(config, facts, &translation);
+  const BlockReader config(preset->config, layout.correction.path,
+                           &translation.violations, preset->argument_of);
+  ReadConfig(config, layout, ignore_unknown_fields, facts, &translation);
   return translation;
 }
 

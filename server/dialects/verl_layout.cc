@@ -21,6 +21,20 @@ constexpr std::string_view kFields[] = {"rollout_is",
                                         kVerlPreset,
                                         kVerlPolicyLoss};
 
+// ActorConfig, as far as losses read it, and PolicyLossConfig.
+constexpr std::string_view kLossFields[] = {
+    "loss_mode",      "loss_agg_mode",     "clip_ratio",
+    "clip_ratio_low", "clip_ratio_high",   "clip_ratio_c",
+    "tau_pos",        "tau_neg",           "clip_cov_ratio",
+    "clip_cov_lb",    "clip_cov_ub",       "kl_cov_ratio",
+    "ppo_kl_coef",    "dro_beta",          "loss_scale_factor",
+    "use_kl_loss",    "kl_loss_coef",      "kl_loss_type",
+    "entropy_coeff",  "global_batch_info",
+};
+
+constexpr std::string_view kCountFields[] = {"dp_size", "batch_num_tokens",
+                                             "global_batch_size"};
+
 // What became of a field that older configurations still have.
 struct FormerField {
   std::string_view name;
@@ -46,53 +60,85 @@ std::string Advice(std::string_view name) {
   return std::string(row == std::end(kFormerFields) ? "" : row->advice);
 }
 
-VerlLayout LocateInTree(const BlockReader& root, bool wants_gradient,
-                        Violations* violations) {
+// `key` of `parent`, a struct.
+VerlNode Descend(const VerlNode& parent, std::string_view key,
+                 Violations* violations) {
+  const BlockReader reader(*parent.fields, parent.path, violations);
+  VerlNode node;
+  node.path = reader.Path(key);
+  if (const Struct* fields = reader.ReadStruct(key)) node.fields = fields;
+  return node;
+}
+
+VerlLayout LocateInTree(const VerlNode& root, Violations* violations) {
+  const BlockReader reader(*root.fields, root.path, violations);
   for (const std::string_view field : kFields) {
-    if (root.Find(field) == nullptr) continue;
-    root.Violate(
+    if (reader.Find(field) == nullptr) continue;
+    reader.Violate(
         field, Concat(field, " belongs into ",
                       field == kVerlPolicyLoss ? "actor_rollout_ref.actor"
                                                : "algorithm.rollout_correction",
                       " where the block is verl's own tree."));
   }
-  VerlLayout layout{&Struct::default_instance(),
-                    Concat(kRoot, ".algorithm.rollout_correction")};
-  if (const Struct* algorithm = root.ReadStruct("algorithm")) {
-    const BlockReader reader(*algorithm, root.Path("algorithm"), violations);
-    if (const Struct* config = reader.ReadStruct("rollout_correction")) {
-      layout.config = config;
-    }
-  }
-  if (const Struct* worker = root.ReadStruct("actor_rollout_ref")) {
-    const BlockReader reader(*worker, root.Path("actor_rollout_ref"),
-                             violations);
-    // Every full configuration has an actor, so its presence asks for nothing.
-    if (reader.ReadStruct("actor") != nullptr && wants_gradient) {
-      reader.Violate("actor",
-                     "This server computes no policy losses yet; leave "
-                     "GRADIENT out of the outputs to get weights, keep mask "
-                     "and metrics.");
-    }
-  }
+  VerlLayout layout;
+  layout.is_tree = true;
+  layout.correction = Descend(Descend(root, "algorithm", violations),
+                              "rollout_correction", violations);
+  layout.actor = Descend(Descend(root, "actor_rollout_ref", violations),
+                         "actor", violations);
+  layout.policy_loss = Descend(layout.actor, kVerlPolicyLoss, violations);
   return layout;
 }
 
 }  // namespace
 
-VerlLayout LocateVerlConfig(const Struct& block, bool wants_gradient,
-                            Violations* violations) {
-  const BlockReader root(block, std::string(kRoot), violations);
-  if (root.Find("algorithm") != nullptr ||
-      root.Find("actor_rollout_ref") != nullptr) {
-    return LocateInTree(root, wants_gradient, violations);
+VerlLayout LocateVerlConfig(const Struct& block, Violations* violations) {
+  const VerlNode root{&block, std::string(kRoot)};
+  const BlockReader reader(block, root.path, violations);
+  if (reader.Find("algorithm") != nullptr ||
+      reader.Find("actor_rollout_ref") != nullptr) {
+    return LocateInTree(root, violations);
   }
-  return {&block, std::string(kRoot)};
+  VerlLayout layout;
+  layout.correction = root;
+  layout.actor = Descend(root, kVerlPolicyLoss, violations);
+  layout.policy_loss = layout.actor;
+  layout.has_loss = !reader.IsNull(kVerlPolicyLoss);
+  return layout;
 }
 
 void CheckVerlFields(const BlockReader& reader, bool ignore,
                      std::vector<std::string>* warnings) {
   reader.CheckKeys(kFields, ignore, Advice, warnings);
+}
+
+void CheckVerlLossFields(const BlockReader& reader, bool ignore,
+                         std::vector<std::string>* warnings) {
+  reader.CheckKeys(
+      kLossFields, ignore,
+      [](std::string_view name) {
+        const bool belongs_above =
+            std::find(std::begin(kFields), std::end(kFields), name) !=
+                std::end(kFields) ||
+            name == "rollout_correction";
+        return std::string(belongs_above
+                               ? "rollout correction stands at the "
+                                 "top of the block, beside policy_loss"
+                               : "");
+      },
+      warnings);
+}
+
+void CheckVerlCountFields(const BlockReader& reader, bool ignore,
+                          std::vector<std::string>* warnings) {
+  reader.CheckKeys(
+      kCountFields, ignore,
+      [](std::string_view name) {
+        return std::string(name == "loss_scale_factor"
+                               ? "it belongs beside global_batch_info"
+                               : "");
+      },
+      warnings);
 }
 
 }  // namespace counterweight::server

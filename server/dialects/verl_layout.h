@@ -1,5 +1,5 @@
-// Where a verl block keeps the fields of RolloutCorrectionConfig, and which
-// fields those are.
+// Where a verl block keeps the fields of RolloutCorrectionConfig and of the
+// policy loss, and which fields those are.
 #ifndef COUNTERWEIGHT_SERVER_DIALECTS_VERL_LAYOUT_H_
 #define COUNTERWEIGHT_SERVER_DIALECTS_VERL_LAYOUT_H_
 
@@ -17,23 +17,44 @@ namespace counterweight::server {
 inline constexpr std::string_view kVerlPreset = "preset";
 inline constexpr std::string_view kVerlPolicyLoss = "policy_loss";
 
-struct VerlLayout {
-  // In the block, or empty where verl's tree has no such node.
-  const google::protobuf::Struct* config;
-  // "method.dialect.block" or a node below it.
+// A struct of the block, empty where the block has none, and its path.
+struct VerlNode {
+  const google::protobuf::Struct* fields =
+      &google::protobuf::Struct::default_instance();
   std::string path;
 };
 
-// Fields at the top of `block`, or, where one of verl's own top-level nodes is
-// there, its tree: algorithm.rollout_correction, all other keys left alone. A
-// tree's actor is a loss asked for where `wants_gradient`, and refused then.
+// The three may be one and the same; `policy_loss` is then `actor`.
+struct VerlLayout {
+  VerlNode correction;   // RolloutCorrectionConfig
+  VerlNode actor;        // ActorConfig, as far as losses read it
+  VerlNode policy_loss;  // PolicyLossConfig
+  // The block speaks of a loss, whether or not one is asked for.
+  bool has_loss = false;
+  // verl's own tree, where other keys than ours are left alone. Every full
+  // configuration has an actor, so its presence says nothing of a loss.
+  bool is_tree = false;
+};
+
+// Fields at the top of `block` and in its policy_loss, or, where one of verl's
+// own top-level nodes is there, its tree: algorithm.rollout_correction,
+// actor_rollout_ref.actor and the policy_loss in it.
 VerlLayout LocateVerlConfig(const google::protobuf::Struct& block,
-                            bool wants_gradient, Violations* violations);
+                            Violations* violations);
 
 // Refuses or, if `ignore`, warns of keys that are neither a field nor one of
 // those above.
 void CheckVerlFields(const BlockReader& reader, bool ignore,
                      std::vector<std::string>* warnings);
+
+// The same of a policy_loss outside verl's tree, where it holds the fields of
+// ActorConfig as well.
+void CheckVerlLossFields(const BlockReader& reader, bool ignore,
+                         std::vector<std::string>* warnings);
+
+// The same of ActorConfig's global_batch_info.
+void CheckVerlCountFields(const BlockReader& reader, bool ignore,
+                          std::vector<std::string>* warnings);
 
 }  // namespace counterweight::server
 
