@@ -3,12 +3,16 @@
 #include <algorithm>
 #include <cctype>
 #include <limits>
+#include <map>
 #include <string>
 #include <utility>
 
 #include "kernels/methods.h"
 #include "kernels/metrics.h"
+#include "server/codec_loss.h"
 #include "server/codec_method.h"
+#include "server/codec_outputs.h"
+#include "server/codec_reduction.h"
 #include "server/codec_tensors.h"
 
 namespace counterweight::server {
@@ -54,8 +58,6 @@ void RefuseUnused(const v1::CorrectRequest& request, Violations* violations) {
     violations->push_back(
         {field, "is not used by this server yet; leave it out"});
   };
-  refuse(request.has_global_counts(), "global_counts");
-  refuse(request.group_ids_size() > 0, "group_ids");
   refuse(request.trajectory_ids_size() > 0, "trajectory_ids");
   refuse(request.version_spans_size() > 0, "version_spans");
 }
@@ -85,8 +87,8 @@ void SetNativeReport(DecodedRequest* decoded) {
   };
 }
 
-void DecodePreset(const v1::Preset& preset, DecodedRequest* decoded,
-                  Violations* violations) {
+void DecodePreset(const v1::Preset& preset, const LossFacts& facts,
+                  DecodedRequest* decoded, Violations* violations) {
   const kernels::Method* method = kernels::FindMethod(preset.name());
   if (method == nullptr) {
     violations->push_back(
@@ -100,9 +102,20 @@ void DecodePreset(const v1::Preset& preset, DecodedRequest* decoded,
                                                 preset.parameters().end());
   std::vector<kernels::SpecViolation> found;
   decoded->spec = kernels::MakeSpec(*method, overrides, &found);
-  if (found.empty()) {
+  decoded->spec.loss.seed = facts.seed;
+  const size_t before = violations->size();
+  DecodeLoss(preset.has_policy_loss() ? &preset.policy_loss() : nullptr,
+             preset.has_kl_penalty() ? &preset.kl_penalty() : nullptr, facts,
+             "method.preset.", &decoded->spec, violations);
+  if (found.empty() && violations->size() == before) {
     for (kernels::SpecViolation& violation : kernels::Validate(decoded->spec)) {
-      found.push_back({"parameters", violation.field + " " + violation.reason});
+      const bool of_loss = violation.field.find('.') != std::string::npos &&
+                           violation.field.rfind("weight.", 0) != 0 &&
+                           violation.field.rfind("rules[", 0) != 0;
+      found.push_back(of_loss ? violation
+                              : kernels::SpecViolation{
+                                    "parameters",
+                                    violation.field + " " + violation.reason});
     }
   }
   for (const kernels::SpecViolation& violation : found) {
@@ -132,10 +145,52 @@ void DecodeDialect(const v1::Dialect& block, const RequestFacts& facts,
                      translation.violations.end());
   if (!translation.violations.empty()) return;
   decoded->spec = translation.spec;
+  decoded->groups = std::move(translation.groups);
+  decoded->batch.num_groups = translation.num_groups;
+  decoded->uses_group_ids = translation.uses_group_ids;
+  decoded->empty_loss_is_nan = translation.empty_loss_is_nan;
   decoded->rule_names = std::move(translation.rule_names);
   decoded->warnings = std::move(translation.warnings);
   decoded->report = std::move(translation.report);
   decoded->method_name = block.system();
+}
+
+PresentLogProbs PresentIn(const TensorSet& tensors) {
+  return {tensors.has(v1::TENSOR_ROLE_ROLLOUT_LOG_PROBS),
+          tensors.has(v1::TENSOR_ROLE_OLD_LOG_PROBS),
+          tensors.has(v1::TENSOR_ROLE_CURRENT_LOG_PROBS)};
+}
+
+bool AsksFor(const v1::CorrectRequest& request, v1::TensorRole role) {
+  return std::find(request.outputs().begin(), request.outputs().end(), role) !=
+         request.outputs().end();
+}
+
+bool ReadsGlobalCounts(const v1::CorrectRequest& request) {
+  const v1::Method& method = request.method();
+  const v1::PolicyLoss& loss = method.has_preset()
+                                   ? method.preset().policy_loss()
+                                   : method.config().policy_loss();
+  return request.global_counts().has_weight_sum() ||
+         loss.denominator() == v1::LOSS_DENOMINATOR_GLOBAL;
+}
+
+RequestFacts FactsOf(const v1::CorrectRequest& request,
+                     const TensorSet& tensors, const LayoutInfo& layout) {
+  const PresentLogProbs present = PresentIn(tensors);
+  RequestFacts facts;
+  facts.has_rollout_log_probs = present.rollout;
+  facts.has_old_log_probs = present.old;
+  facts.has_current_log_probs = present.current;
+  facts.has_ref_log_probs = tensors.has(v1::TENSOR_ROLE_REF_LOG_PROBS);
+  facts.has_advantages = tensors.has(v1::TENSOR_ROLE_ADVANTAGES);
+  facts.has_group_ids = request.group_ids_size() > 0;
+  facts.wants_loss =
+      request.compute_loss() || AsksFor(request, v1::TENSOR_ROLE_GRADIENT);
+  facts.seed = request.seed();
+  facts.num_sequences = layout.num_sequences;
+  facts.padded_length = layout.padded_length;
+  return facts;
 }
 
 // True if decoded->spec is valid.
@@ -144,36 +199,22 @@ bool DecodeMethod(const v1::CorrectRequest& request, const TensorSet& tensors,
                   Violations* violations) {
   const size_t before = violations->size();
   const v1::Method& method = request.method();
+  const LossFacts facts{
+      PresentIn(tensors), layout.padded_length, request.seed(),
+      request.has_global_counts() ? &request.global_counts() : nullptr};
   switch (method.method_case()) {
     case v1::Method::kPreset:
-      DecodePreset(method.preset(), decoded, violations);
+      DecodePreset(method.preset(), facts, decoded, violations);
       break;
-    case v1::Method::kConfig: {
-      const PresentLogProbs present{
-          tensors.has(v1::TENSOR_ROLE_ROLLOUT_LOG_PROBS),
-          tensors.has(v1::TENSOR_ROLE_OLD_LOG_PROBS),
-          tensors.has(v1::TENSOR_ROLE_CURRENT_LOG_PROBS)};
-      decoded->spec = DecodeConfig(method.config(), present, "method.config.",
+    case v1::Method::kConfig:
+      decoded->spec = DecodeConfig(method.config(), facts, "method.config.",
                                    &decoded->rule_names, violations);
       decoded->method_name = "config";
       break;
-    }
-    case v1::Method::kDialect: {
-      RequestFacts facts;
-      facts.has_rollout_log_probs =
-          tensors.has(v1::TENSOR_ROLE_ROLLOUT_LOG_PROBS);
-      facts.has_old_log_probs = tensors.has(v1::TENSOR_ROLE_OLD_LOG_PROBS);
-      facts.has_current_log_probs =
-          tensors.has(v1::TENSOR_ROLE_CURRENT_LOG_PROBS);
-      facts.has_advantages = tensors.has(v1::TENSOR_ROLE_ADVANTAGES);
-      facts.wants_gradient =
-          std::find(request.outputs().begin(), request.outputs().end(),
-                    v1::TENSOR_ROLE_GRADIENT) != request.outputs().end();
-      facts.num_sequences = layout.num_sequences;
-      facts.padded_length = layout.padded_length;
-      DecodeDialect(method.dialect(), facts, decoded, violations);
+    case v1::Method::kDialect:
+      DecodeDialect(method.dialect(), FactsOf(request, tensors, layout),
+                    decoded, violations);
       break;
-    }
     case v1::Method::METHOD_NOT_SET:
       violations->push_back(
           {"method", "is required: a preset, a config or a dialect"});
@@ -181,48 +222,38 @@ bool DecodeMethod(const v1::CorrectRequest& request, const TensorSet& tensors,
   return violations->size() == before;
 }
 
-void DecodeOutputs(const v1::CorrectRequest& request, bool has_method,
-                   DecodedRequest* decoded, Violations* violations) {
-  const bool has_weights = decoded->spec.weight.level != kernels::Level::kNone;
-  for (int i = 0; i < request.outputs_size(); ++i) {
-    const auto role = static_cast<v1::TensorRole>(request.outputs(i));
-    const std::string field = "outputs[" + std::to_string(i) + "]";
-    if (std::find(decoded->outputs.begin(), decoded->outputs.end(), role) !=
-        decoded->outputs.end()) {
-      violations->push_back({field, "is asked for twice"});
-      continue;
+// Rows by group, in the order in which groups first appear.
+void DecodeGroups(const v1::CorrectRequest& request, const LayoutInfo& layout,
+                  bool has_method, DecodedRequest* decoded,
+                  Violations* violations) {
+  if (request.group_ids_size() == 0 && !decoded->uses_group_ids) return;
+  if (request.group_ids_size() != layout.num_sequences) {
+    violations->push_back({"group_ids", "must have one entry per sequence"});
+  } else if (has_method && !decoded->uses_group_ids) {
+    violations->push_back(
+        {"group_ids", "is not read by this method; leave it out"});
+  } else {
+    std::map<int64_t, int32_t> index;
+    for (const int64_t id : request.group_ids()) {
+      const auto next = static_cast<int32_t>(index.size());
+      decoded->groups.push_back(index.try_emplace(id, next).first->second);
     }
-    switch (static_cast<int>(role)) {
-      case v1::TENSOR_ROLE_WEIGHTS:
-        if (has_method && !has_weights) {
-          violations->push_back(
-              {field,
-               "WEIGHTS were asked for, but the method has no "
-               "importance weight"});
-        }
-        break;
-      case v1::TENSOR_ROLE_KEEP_MASK:
-      case v1::TENSOR_ROLE_TOKEN_REASONS:
-      case v1::TENSOR_ROLE_SEQUENCE_REASONS:
-        break;
-      case v1::TENSOR_ROLE_GRADIENT:
-        violations->push_back(
-            {field,
-             "this server computes no policy losses yet, so there is "
-             "no GRADIENT"});
-        break;
-      default:
-        violations->push_back(
-            {field,
-             "is not an output: WEIGHTS, KEEP_MASK, TOKEN_REASONS or "
-             "SEQUENCE_REASONS"});
-    }
-    decoded->outputs.push_back(role);
+    decoded->batch.num_groups = static_cast<int64_t>(index.size());
   }
-  if (request.outputs_size() == 0) {
-    if (has_weights) decoded->outputs.push_back(v1::TENSOR_ROLE_WEIGHTS);
-    decoded->outputs.push_back(v1::TENSOR_ROLE_KEEP_MASK);
+}
+
+// Peers whose losses include the padding can only be followed where it is sent.
+void CheckPadding(const DecodedRequest& decoded, const LayoutInfo& layout,
+                  Violations* violations) {
+  const kernels::LossSpec& loss = decoded.spec.loss;
+  if (!loss.counts_padding) return;
+  if (layout.num_positions == layout.num_sequences * layout.padded_length) {
+    return;
   }
+  violations->push_back(
+      {"layout.packed",
+       "this block's answer includes the padding of a padded batch; send the "
+       "batch padded"});
 }
 
 }  // namespace
@@ -239,6 +270,14 @@ Violations Decode(const v1::CorrectRequest& request,
   DecodeTensors(request, has_layout ? &layout : nullptr, &tensors, &violations);
   const bool has_method =
       DecodeMethod(request, tensors, layout, decoded, &violations);
+  DecodeGlobalWeights(request, &decoded->spec, &violations);
+  if (request.has_global_counts() && !ReadsGlobalCounts(request)) {
+    decoded->warnings.emplace_back(
+        "global_counts was sent, but this method does not read it");
+  }
+  if (has_layout) {
+    DecodeGroups(request, layout, has_method, decoded, &violations);
+  }
   DecodeOutputs(request, has_method, decoded, &violations);
   decoded->spec.non_finite = DecodePolicy(request, &violations);
   if (has_method) {
@@ -246,43 +285,18 @@ Violations Decode(const v1::CorrectRequest& request,
     RequireTensors(inputs, tensors, &violations);
     WarnOfUnread(inputs, tensors, &decoded->warnings);
     if (!decoded->report) SetNativeReport(decoded);
+    CheckPadding(*decoded, layout, &violations);
   }
   if (!violations.empty()) return violations;
   decoded->num_positions = layout.num_positions;
+  const int64_t num_groups = decoded->batch.num_groups;
   decoded->batch = tensors.batch;
+  decoded->batch.groups =
+      decoded->groups.empty() ? nullptr : decoded->groups.data();
+  decoded->batch.num_groups = num_groups;
   decoded->batch.num_sequences = layout.num_sequences;
   decoded->batch.offsets = decoded->offsets.data();
   return violations;
-}
-
-kernels::Outputs AllocateOutputs(const DecodedRequest& decoded,
-                                 v1::CorrectResponse* response) {
-  kernels::Outputs outputs;
-  const auto positions = static_cast<size_t>(decoded.num_positions);
-  const auto sequences = static_cast<size_t>(decoded.batch.num_sequences);
-  for (const v1::TensorRole role : decoded.outputs) {
-    v1::Tensor* tensor = response->add_tensors();
-    tensor->set_role(role);
-    std::string* data = tensor->mutable_data();
-    if (role == v1::TENSOR_ROLE_WEIGHTS) {
-      tensor->set_dtype(v1::D_TYPE_F32);
-      data->resize(positions * sizeof(float));
-      outputs.weights = reinterpret_cast<float*>(data->data());
-    } else if (role == v1::TENSOR_ROLE_KEEP_MASK) {
-      tensor->set_dtype(v1::D_TYPE_U8);
-      data->resize(positions);
-      outputs.keep_mask = reinterpret_cast<uint8_t*>(data->data());
-    } else if (role == v1::TENSOR_ROLE_TOKEN_REASONS) {
-      tensor->set_dtype(v1::D_TYPE_U16);
-      data->resize(positions * sizeof(uint16_t));
-      outputs.token_reasons = reinterpret_cast<uint16_t*>(data->data());
-    } else if (role == v1::TENSOR_ROLE_SEQUENCE_REASONS) {
-      tensor->set_dtype(v1::D_TYPE_U16);
-      data->resize(sequences * sizeof(uint16_t));
-      outputs.sequence_reasons = reinterpret_cast<uint16_t*>(data->data());
-    }
-  }
-  return outputs;
 }
 
 Violations Encode(const DecodedRequest& decoded, const kernels::BatchSums& sums,
@@ -292,6 +306,11 @@ Violations Encode(const DecodedRequest& decoded, const kernels::BatchSums& sums,
   decoded.report(sums, &metrics, &violations);
   if (!violations.empty()) return violations;
   response->mutable_metrics()->insert(metrics.begin(), metrics.end());
+  if (decoded.spec.loss.surrogate != kernels::Surrogate::kNone) {
+    const bool is_nan = decoded.empty_loss_is_nan && !(sums.loss.count > 0.0);
+    response->set_loss(is_nan ? std::numeric_limits<double>::quiet_NaN()
+                              : sums.loss.total);
+  }
   for (int r = 0; r < decoded.spec.num_rules; ++r) {
     v1::RuleSummary* rule = response->add_rules();
     rule->set_name(decoded.rule_names[static_cast<size_t>(r)]);
@@ -303,27 +322,6 @@ Violations Encode(const DecodedRequest& decoded, const kernels::BatchSums& sums,
   response->mutable_warnings()->Add(decoded.warnings.begin(),
                                     decoded.warnings.end());
   return violations;
-}
-
-void EncodeMethods(v1::ListMethodsResponse* response) {
-  for (const kernels::Method& method : kernels::Methods()) {
-    v1::MethodInfo* info = response->add_methods();
-    info->set_name(std::string(method.name));
-    info->set_origin(std::string(method.origin));
-    info->set_origin_name(std::string(method.origin_name));
-    info->set_summary(std::string(method.summary));
-    info->set_reference(std::string(method.reference));
-    std::vector<kernels::SpecViolation> violations;
-    EncodeConfig(kernels::MakeSpec(method, {}, &violations),
-                 info->mutable_config());
-    for (const kernels::MethodParameter& parameter : method.parameters) {
-      v1::ParameterInfo* entry = info->add_parameters();
-      entry->set_name(std::string(parameter.name));
-      entry->set_unit(std::string(parameter.unit));
-      entry->set_default_value(parameter.default_value);
-      entry->set_description(std::string(parameter.description));
-    }
-  }
 }
 
 }  // namespace counterweight::server

@@ -28,6 +28,7 @@ struct DecodedRequest {
   kernels::CorrectionSpec spec;
   kernels::Batch batch;
   std::vector<int64_t> offsets;  // owned: Batch::offsets
+  std::vector<int32_t> groups;   // owned: Batch::groups
   // Roles to return, in order.
   std::vector<v1::TensorRole> outputs;
   std::vector<std::string> rule_names;
@@ -38,6 +39,10 @@ struct DecodedRequest {
   // "token_tis", "config", "verl": for the log line.
   std::string method_name;
   int64_t num_positions = 0;
+  // The answer's loss is NaN where there is nothing to average.
+  bool empty_loss_is_nan = false;
+  // Groups are those of CorrectRequest.group_ids.
+  bool uses_group_ids = false;
 };
 
 // All violations at once, or an empty list and a complete *decoded.

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "kernels/log_ratio.h"
+#include "server/codec_loss.h"
 
 namespace counterweight::server {
 namespace {
@@ -299,11 +300,11 @@ void EncodeRule(const kernels::RejectionRule& spec, v1::RejectionRule* rule) {
 }  // namespace
 
 kernels::CorrectionSpec DecodeConfig(const v1::CorrectionConfig& config,
-                                     const PresentLogProbs& present,
+                                     const LossFacts& facts,
                                      const std::string& prefix,
                                      std::vector<std::string>* rule_names,
                                      Violations* violations) {
-  ConfigDecoder decoder(present, prefix, violations);
+  ConfigDecoder decoder(facts.present, prefix, violations);
   kernels::CorrectionSpec spec;
   spec.drift_source = decoder.DriftSource(config.drift_source());
   if (config.rules_size() > kernels::kMaxRules) {
@@ -331,12 +332,9 @@ kernels::CorrectionSpec DecodeConfig(const v1::CorrectionConfig& config,
   if (config.has_importance_weight()) {
     decoder.Weight(config.importance_weight(), &spec.weight);
   }
-  if (config.has_policy_loss()) {
-    decoder.Fail("policy_loss", "this server computes no policy losses yet");
-  }
-  if (config.has_kl_penalty()) {
-    decoder.Fail("kl_penalty", "this server computes no policy losses yet");
-  }
+  DecodeLoss(config.has_policy_loss() ? &config.policy_loss() : nullptr,
+             config.has_kl_penalty() ? &config.kl_penalty() : nullptr, facts,
+             prefix, &spec, violations);
   for (const kernels::SpecViolation& violation : kernels::Validate(spec)) {
     std::string field = violation.field;
     if (field.rfind("weight.", 0) == 0) field.insert(0, "importance_");
@@ -355,6 +353,7 @@ void EncodeConfig(const kernels::CorrectionSpec& spec,
   for (int r = 0; r < spec.num_rules; ++r) {
     EncodeRule(spec.rules[r], config->add_rules());
   }
+  EncodeLoss(spec, config);
   if (spec.weight.level == kernels::Level::kNone) return;
   v1::ImportanceWeight* weight = config->mutable_importance_weight();
   weight->set_ratio_source(Encode(spec.weight.source));

@@ -2,9 +2,11 @@
 #ifndef COUNTERWEIGHT_SERVER_CODEC_METHOD_H_
 #define COUNTERWEIGHT_SERVER_CODEC_METHOD_H_
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
+#include "counterweight/v1/correction_service.pb.h"
 #include "counterweight/v1/method.pb.h"
 #include "kernels/spec.h"
 #include "server/violation.h"
@@ -18,10 +20,19 @@ struct PresentLogProbs {
   bool current = false;
 };
 
+// What a loss takes from the request beside its own fields.
+struct LossFacts {
+  PresentLogProbs present;
+  int64_t padded_length = 0;
+  uint64_t seed = 0;
+  // Null: not sent.
+  const v1::GlobalCounts* global_counts = nullptr;
+};
+
 // A spelled-out method in kernel types. Violations get field paths below
 // `prefix`, e.g. "method.config.".
 kernels::CorrectionSpec DecodeConfig(const v1::CorrectionConfig& config,
-                                     const PresentLogProbs& present,
+                                     const LossFacts& facts,
                                      const std::string& prefix,
                                      std::vector<std::string>* rule_names,
                                      Violations* violations);

@@ -119,6 +119,8 @@ int KernelSlot(v1::TensorRole role) {
       return static_cast<int>(kernels::InputRole::kCurrent);
     case v1::TENSOR_ROLE_ADVANTAGES:
       return static_cast<int>(kernels::InputRole::kAdvantages);
+    case v1::TENSOR_ROLE_REF_LOG_PROBS:
+      return static_cast<int>(kernels::InputRole::kRef);
     default:
       return -1;
   }
@@ -134,6 +136,8 @@ v1::TensorRole RoleOf(kernels::InputRole role) {
       return v1::TENSOR_ROLE_CURRENT_LOG_PROBS;
     case kernels::InputRole::kAdvantages:
       return v1::TENSOR_ROLE_ADVANTAGES;
+    case kernels::InputRole::kRef:
+      return v1::TENSOR_ROLE_REF_LOG_PROBS;
   }
   return v1::TENSOR_ROLE_UNSPECIFIED;
 }
@@ -194,7 +198,6 @@ class TensorDecoder {
       return true;
     }
     switch (static_cast<int>(role)) {
-      case v1::TENSOR_ROLE_REF_LOG_PROBS:
       case v1::TENSOR_ROLE_ENTROPIES:
       case v1::TENSOR_ROLE_REWARDS:
       case v1::TENSOR_ROLE_TEACHER_LOG_PROBS:

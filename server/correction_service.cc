@@ -91,6 +91,7 @@ grpc::ServerUnaryReactor* CorrectionService::GetServerInfo(
   for (const Dialect& dialect : Dialects()) {
     message.add_dialects(std::string(dialect.system));
   }
+  message.add_features("loss");
   return Answer("GetServerInfo", message, context, response);
 }
 

@@ -1,0 +1,18 @@
+// Which tensors a request wants back. Part of the codec.
+#ifndef COUNTERWEIGHT_SERVER_CODEC_OUTPUTS_H_
+#define COUNTERWEIGHT_SERVER_CODEC_OUTPUTS_H_
+
+#include "counterweight/v1/correction_service.pb.h"
+#include "server/codec.h"
+#include "server/violation.h"
+
+namespace counterweight::server {
+
+// Fills decoded->outputs. has_method: decoded->spec is valid, so that outputs
+// which it does not have can be refused.
+void DecodeOutputs(const v1::CorrectRequest& request, bool has_method,
+                   DecodedRequest* decoded, Violations* violations);
+
+}  // namespace counterweight::server
+
+#endif  // COUNTERWEIGHT_SERVER_CODEC_OUTPUTS_H_
