@@ -17,6 +17,7 @@ using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::UnorderedElementsAre;
 
 std::string Bytes(const std::vector<float>& values) {
   std::string bytes(values.size() * sizeof(float), '\0');
@@ -134,7 +135,8 @@ TEST(Codec, LayoutsAreBounded) {
 
 TEST(Codec, WhatIsNotHonouredYetIsRefusedByName) {
   v1::CorrectRequest request = ValidRequest();
-  request.mutable_global_counts()->set_num_tokens(4);
+  request.mutable_global_counts()->set_num_tokens(0);
+  request.add_group_ids(1);
   request.add_group_ids(1);
   request.add_trajectory_ids(1);
   request.add_version_spans();
@@ -142,9 +144,10 @@ TEST(Codec, WhatIsNotHonouredYetIsRefusedByName) {
   request.mutable_tensors(0)->mutable_shared_memory();
   Add(v1::TENSOR_ROLE_ENTROPIES, v1::D_TYPE_F32, Bytes({0, 0, 0, 0}), &request);
   EXPECT_THAT(Fields(request),
-              ElementsAre("global_counts", "group_ids", "trajectory_ids",
-                          "version_spans", "tensors[0].shared_memory",
-                          "tensors[3].role", "outputs[0]"));
+              UnorderedElementsAre("global_counts.num_tokens", "group_ids",
+                                   "trajectory_ids", "version_spans",
+                                   "tensors[0].shared_memory",
+                                   "tensors[3].role", "outputs[0]"));
 }
 
 TEST(Codec, OutputsAreOutputsAskedForOnce) {

@@ -7,7 +7,7 @@
 
 #include <cstdint>
 #include <cstring>
-#include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -38,12 +38,16 @@ v1::CorrectRequest RequestOf(const Golden& golden) {
   add(v1::TENSOR_ROLE_ROLLOUT_LOG_PROBS, golden.rollout_log_probs);
   add(v1::TENSOR_ROLE_OLD_LOG_PROBS, golden.old_log_probs);
   add(v1::TENSOR_ROLE_CURRENT_LOG_PROBS, golden.current_log_probs);
+  add(v1::TENSOR_ROLE_REF_LOG_PROBS, golden.ref_log_probs);
   add(v1::TENSOR_ROLE_ADVANTAGES, golden.advantages);
   AddTensor(v1::TENSOR_ROLE_RESPONSE_MASK, v1::D_TYPE_U8, golden.response_mask,
             &request);
   v1::Dialect& dialect = *request.mutable_method()->mutable_dialect();
   dialect.set_system(golden.dialect);
   *dialect.mutable_block() = golden.block;
+  request.add_outputs(v1::TENSOR_ROLE_KEEP_MASK);
+  if (golden.weights) request.add_outputs(v1::TENSOR_ROLE_WEIGHTS);
+  if (AsksForLoss(golden)) request.add_outputs(v1::TENSOR_ROLE_GRADIENT);
   return request;
 }
 
@@ -72,20 +76,37 @@ Answer Correct(const v1::CorrectRequest& request) {
   return answer;
 }
 
-// Null if the response has no such tensor.
-const v1::Tensor* FindTensor(const v1::CorrectResponse& response,
-                             v1::TensorRole role) {
+// A tensor of the response, or nothing.
+template <typename T>
+std::optional<std::vector<T>> FindTensor(const v1::CorrectResponse& response,
+                                         v1::TensorRole role, v1::DType dtype) {
   for (const v1::Tensor& tensor : response.tensors()) {
-    if (tensor.role() == role) return &tensor;
+    if (tensor.role() != role) continue;
+    EXPECT_EQ(tensor.dtype(), dtype);
+    std::vector<T> values(tensor.data().size() / sizeof(T));
+    std::memcpy(values.data(), tensor.data().data(), values.size() * sizeof(T));
+    return values;
   }
-  return nullptr;
+  return std::nullopt;
 }
 
-template <typename T>
-std::vector<T> Values(const v1::Tensor& tensor) {
-  std::vector<T> values(tensor.data().size() / sizeof(T));
-  std::memcpy(values.data(), tensor.data().data(), values.size() * sizeof(T));
-  return values;
+GoldenTensor<double> FindFloats(const v1::CorrectResponse& response,
+                                v1::TensorRole role) {
+  const auto floats = FindTensor<float>(response, role, v1::D_TYPE_F32);
+  if (!floats) return std::nullopt;
+  return std::vector<double>(floats->begin(), floats->end());
+}
+
+GoldenAnswer ToGoldenAnswer(const v1::CorrectResponse& response) {
+  GoldenAnswer answer;
+  answer.weights = FindFloats(response, v1::TENSOR_ROLE_WEIGHTS);
+  answer.keep_mask =
+      FindTensor<uint8_t>(response, v1::TENSOR_ROLE_KEEP_MASK, v1::D_TYPE_U8)
+          .value_or(std::vector<uint8_t>());
+  if (response.has_loss()) answer.loss = response.loss();
+  answer.gradient = FindFloats(response, v1::TENSOR_ROLE_GRADIENT);
+  answer.metrics = {response.metrics().begin(), response.metrics().end()};
+  return answer;
 }
 
 class GoldenTest : public testing::TestWithParam<Golden> {};
@@ -95,7 +116,8 @@ TEST_P(GoldenTest, MatchesOriginal) {
   const Answer answer = Correct(RequestOf(golden));
   if (golden.error) {
     EXPECT_TRUE(Blames(answer.violations, golden))
-        << *golden.error << "\nblames " << BlamedField(golden);
+        << *golden.error << "\nblames "
+        << testing::PrintToString(golden.blamed);
     for (const Violation& violation : answer.violations) {
       EXPECT_FALSE(violation.description.empty()) << violation.field;
     }
@@ -106,31 +128,23 @@ TEST_P(GoldenTest, MatchesOriginal) {
   }
   ASSERT_TRUE(answer.violations.empty());
 
-  const v1::Tensor* mask =
-      FindTensor(answer.response, v1::TENSOR_ROLE_KEEP_MASK);
-  ASSERT_NE(mask, nullptr);
-  ASSERT_EQ(mask->data().size(), golden.response_mask.size());
-  std::vector<double> weights;
-  const v1::Tensor* tensor =
-      FindTensor(answer.response, v1::TENSOR_ROLE_WEIGHTS);
-  if (tensor != nullptr) {
-    EXPECT_EQ(tensor->dtype(), v1::D_TYPE_F32);
-    const std::vector<float> floats = Values<float>(*tensor);
-    ASSERT_EQ(floats.size(), golden.response_mask.size());
-    weights.assign(floats.begin(), floats.end());
-  }
-  const MetricMap metrics(answer.response.metrics().begin(),
-                          answer.response.metrics().end());
-  EXPECT_THAT(Differences(golden, tensor == nullptr ? nullptr : &weights,
-                          Values<uint8_t>(*mask), metrics),
-              testing::IsEmpty());
+  const GoldenAnswer ours = ToGoldenAnswer(answer.response);
+  ASSERT_EQ(ours.keep_mask.size(), golden.response_mask.size());
+  EXPECT_THAT(Differences(golden, ours), testing::IsEmpty());
 }
 
+std::string NameOf(const testing::TestParamInfo<Golden>& parameter) {
+  return parameter.param.name;
+}
+
+INSTANTIATE_TEST_SUITE_P(Openrlhf, GoldenTest,
+                         testing::ValuesIn(ReadGoldens("openrlhf")), NameOf);
+INSTANTIATE_TEST_SUITE_P(Skyrl, GoldenTest,
+                         testing::ValuesIn(ReadGoldens("skyrl")), NameOf);
+INSTANTIATE_TEST_SUITE_P(Trl, GoldenTest, testing::ValuesIn(ReadGoldens("trl")),
+                         NameOf);
 INSTANTIATE_TEST_SUITE_P(Verl, GoldenTest,
-                         testing::ValuesIn(ReadGoldens("verl")),
-                         [](const testing::TestParamInfo<Golden>& parameter) {
-                           return parameter.param.name;
-                         });
+                         testing::ValuesIn(ReadGoldens("verl")), NameOf);
 
 }  // namespace
 }  // namespace counterweight::server

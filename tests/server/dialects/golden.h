@@ -4,7 +4,6 @@
 #define COUNTERWEIGHT_TESTS_SERVER_DIALECTS_GOLDEN_H_
 
 #include <cstdint>
-#include <map>
 #include <optional>
 #include <ostream>
 #include <string>
@@ -29,14 +28,30 @@ struct Golden {
   GoldenTensor<float> rollout_log_probs;
   GoldenTensor<float> old_log_probs;
   GoldenTensor<float> current_log_probs;
+  GoldenTensor<float> ref_log_probs;
   GoldenTensor<float> advantages;
   std::vector<uint8_t> response_mask;
 
-  // What the original answered, or the message of the error that it raised.
+  // What the original answered, or the message of the error that it raised, or
+  // why we refuse what it answers.
   GoldenTensor<double> weights;
   GoldenTensor<uint8_t> mask;
-  std::map<std::string, double> metrics;
+  std::optional<double> loss;
+  GoldenTensor<double> gradient;
+  MetricMap metrics;
   std::optional<std::string> error;
+  // Where there is an error: the fields and inputs that it is about, one of
+  // which a violation must blame: "rollout_rs_threshold", "old_log_probs".
+  std::vector<std::string> blamed;
+};
+
+// What we answered, as far as it was asked for.
+struct GoldenAnswer {
+  GoldenTensor<double> weights;
+  std::vector<uint8_t> keep_mask;
+  std::optional<double> loss;
+  GoldenTensor<double> gradient;
+  MetricMap metrics;
 };
 
 // GoogleTest prints parameters with this.
@@ -46,21 +61,19 @@ std::ostream& operator<<(std::ostream& out, const Golden& golden);
 // a file is not a golden.
 std::vector<Golden> ReadGoldens(const std::string& dialect);
 
+// True if the request asks for loss and gradient: where the file has a loss,
+// and where the original met its error on the way to one.
+bool AsksForLoss(const Golden& golden);
+
 // What the request tells the dialect.
 RequestFacts FactsOf(const Golden& golden);
 
-// The field that a golden's error is about, or, for an input that is missing or
-// empty, its name: "rollout_rs_threshold", "old_log_probs".
-std::string BlamedField(const Golden& golden);
-
 // Sentences about every difference that is larger than the goldens' tolerances.
-// `weights` is [num_positions], or null where the answer has none.
 std::vector<std::string> Differences(const Golden& golden,
-                                     const std::vector<double>* weights,
-                                     const std::vector<uint8_t>& keep_mask,
-                                     const MetricMap& metrics);
+                                     const GoldenAnswer& answer);
 
-// True if one of `violations` blames the field that the golden's error blames.
+// True if the path of one of `violations` names a field that the golden's error
+// is about.
 bool Blames(const Violations& violations, const Golden& golden);
 
 }  // namespace counterweight::server

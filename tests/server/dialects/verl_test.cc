@@ -212,14 +212,6 @@ TEST(VerlTest, UnknownFieldsCanBeIgnored) {
   EXPECT_THAT(t.warnings, ElementsAre(HasSubstr("rollout_iss")));
 }
 
-TEST(VerlTest, PolicyLossIsRefusedByName) {
-  EXPECT_THAT(
-      Fields(
-          Translate(R"({"policy_loss": {"loss_mode": "vanilla"}})").violations),
-      ElementsAre("method.dialect.block.policy_loss"));
-  EXPECT_THAT(Translate(R"({"policy_loss": null})").violations, IsEmpty());
-}
-
 TEST(VerlTest, ReadsTheOriginalsTree) {
   const std::string tree = R"({
       "data": {"train_batch_size": 64},
@@ -229,11 +221,6 @@ TEST(VerlTest, ReadsTheOriginalsTree) {
   const Translation t = Translate(tree);
   EXPECT_THAT(t.violations, IsEmpty());
   EXPECT_EQ(t.spec.weight.upper, 3.0);
-
-  RequestFacts facts = AllLogProbs();
-  facts.wants_gradient = true;
-  EXPECT_THAT(Fields(Translate(tree, facts).violations),
-              ElementsAre("method.dialect.block.actor_rollout_ref.actor"));
 }
 
 TEST(VerlTest, NamesFieldsOfTheTreeByTheirPath) {

@@ -1,0 +1,105 @@
+// The goldens through the float64 reference of tests/testing instead of
+// kernels/: what differs here is the translation or the metrics, what differs
+// only in tests/server/golden_test.cc is kernels/ or the codec.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <limits>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "server/dialects/dialect.h"
+#include "tests/server/dialects/golden.h"
+#include "tests/testing/batch_builder.h"
+#include "tests/testing/reference.h"
+
+namespace counterweight::server {
+namespace {
+
+using kernels::InputRole;
+
+class GoldenReferenceTest : public testing::TestWithParam<Golden> {};
+
+std::vector<float> RowValues(const GoldenTensor<float>& tensor, int64_t row,
+                             int64_t length) {
+  if (!tensor) return {};
+  const auto begin = tensor->begin() + row * length;
+  return {begin, begin + length};
+}
+
+std::vector<kernels::Row> RowsOf(const Golden& golden) {
+  std::vector<kernels::Row> rows(static_cast<size_t>(golden.num_sequences));
+  for (int64_t i = 0; i < golden.num_sequences; ++i) {
+    kernels::Row& row = rows[static_cast<size_t>(i)];
+    const auto begin = golden.response_mask.begin() + i * golden.length;
+    row.mask = {begin, begin + golden.length};
+    const auto fill = [&](InputRole role, const GoldenTensor<float>& tensor) {
+      row[role] = RowValues(tensor, i, golden.length);
+    };
+    fill(InputRole::kRollout, golden.rollout_log_probs);
+    fill(InputRole::kOld, golden.old_log_probs);
+    fill(InputRole::kCurrent, golden.current_log_probs);
+    fill(InputRole::kRef, golden.ref_log_probs);
+    fill(InputRole::kAdvantages, golden.advantages);
+  }
+  return rows;
+}
+
+// Violations that are seen only now go to *translation.
+GoldenAnswer Compute(const Golden& golden, Translation* translation) {
+  kernels::OwnedBatch batch(RowsOf(golden));
+  if (!translation->groups.empty()) {
+    batch.SetGroups(translation->groups, translation->num_groups);
+  }
+  kernels::ReferenceResult result =
+      kernels::Reference(translation->spec, batch.view());
+  GoldenAnswer answer;
+  translation->report(result.sums, &answer.metrics, &translation->violations);
+  answer.keep_mask = std::move(result.keep_mask);
+  if (translation->has_weights) answer.weights = std::move(result.weights);
+  if (AsksForLoss(golden)) {
+    const kernels::LossSums& loss = result.sums.loss;
+    answer.loss = translation->empty_loss_is_nan && loss.count == 0.0
+                      ? std::numeric_limits<double>::quiet_NaN()
+                      : loss.total;
+    answer.gradient = std::move(result.gradient);
+  }
+  return answer;
+}
+
+TEST_P(GoldenReferenceTest, MatchesOriginal) {
+  const Golden& golden = GetParam();
+  const Dialect* dialect = FindDialect(golden.dialect);
+  ASSERT_NE(dialect, nullptr);
+  Translation translation =
+      dialect->translate(golden.block, false, FactsOf(golden));
+  GoldenAnswer answer;
+  if (translation.violations.empty()) answer = Compute(golden, &translation);
+  if (golden.error) {
+    EXPECT_TRUE(Blames(translation.violations, golden))
+        << *golden.error << "\nblames " << testing::PrintToString(golden.blamed)
+        << "; found " << translation.violations.size() << " violations";
+    return;
+  }
+  for (const Violation& violation : translation.violations) {
+    ADD_FAILURE() << violation.field << ": " << violation.description;
+  }
+  EXPECT_THAT(Differences(golden, answer), testing::IsEmpty());
+}
+
+std::string NameOf(const testing::TestParamInfo<Golden>& parameter) {
+  return parameter.param.name;
+}
+
+INSTANTIATE_TEST_SUITE_P(Openrlhf, GoldenReferenceTest,
+                         testing::ValuesIn(ReadGoldens("openrlhf")), NameOf);
+INSTANTIATE_TEST_SUITE_P(Skyrl, GoldenReferenceTest,
+                         testing::ValuesIn(ReadGoldens("skyrl")), NameOf);
+INSTANTIATE_TEST_SUITE_P(Trl, GoldenReferenceTest,
+                         testing::ValuesIn(ReadGoldens("trl")), NameOf);
+INSTANTIATE_TEST_SUITE_P(Verl, GoldenReferenceTest,
+                         testing::ValuesIn(ReadGoldens("verl")), NameOf);
+
+}  // namespace
+}  // namespace counterweight::server
