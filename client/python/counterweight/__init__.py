@@ -1,4 +1,4 @@
-"""Client of Counterweight: importance weights, keep masks and drift metrics for LLM RL batches.
+"""Client of Counterweight: off-policy corrections and policy losses for LLM RL batches.
 
     import counterweight as cw
 
@@ -11,33 +11,39 @@
         )
     result.weights, result.keep_mask, result.metrics
 
-Everything public is importable from here; modules are not.
+Everything public is importable from here, but for ``counterweight.aio``, the client for asyncio,
+and what needs torch: ``counterweight.torch`` makes the policy loss an autograd node, and
+``counterweight.compat`` has other systems' own functions.
 """
 
 from counterweight._version import __version__
-from counterweight.client import Client, TlsConfig
-from counterweight.config import (
+from counterweight.channel import TlsConfig
+from counterweight.choices import (
     Aggregation,
     Bound,
-    CorrectionConfig,
-    Dialect,
     Estimator,
-    ImportanceWeight,
     KlEstimator,
-    KlPenalty,
     Level,
     LossAggregation,
     LossDenominator,
-    Method,
     NonFinitePolicy,
-    PolicyLoss,
-    Preset,
     RatioSource,
-    RejectionRule,
     RuleCondition,
     RuleEffect,
     RuleEvaluation,
     Surrogate,
+)
+from counterweight.client import Client
+from counterweight.config import (
+    CorrectionConfig,
+    Dialect,
+    GlobalCounts,
+    ImportanceWeight,
+    KlPenalty,
+    Method,
+    PolicyLoss,
+    Preset,
+    RejectionRule,
 )
 from counterweight.errors import (
     CounterweightError,
@@ -49,6 +55,7 @@ from counterweight.errors import (
 )
 from counterweight.info import Device, Limits, MethodInfo, ParameterInfo, ServerInfo
 from counterweight.result import Result, RuleSummary, Timing
+from counterweight.retry import RetryPolicy
 
 __all__ = [
     "Aggregation",
@@ -60,6 +67,7 @@ __all__ = [
     "Device",
     "Dialect",
     "Estimator",
+    "GlobalCounts",
     "ImportanceWeight",
     "InvalidRequestError",
     "KlEstimator",
@@ -78,6 +86,7 @@ __all__ = [
     "RatioSource",
     "RejectionRule",
     "Result",
+    "RetryPolicy",
     "RuleCondition",
     "RuleEffect",
     "RuleEvaluation",

@@ -2,44 +2,21 @@
 
 from __future__ import annotations
 
-import uuid
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+import threading
+from collections.abc import Callable
+from concurrent import futures
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import grpc
-from google.protobuf.message import DecodeError
 
-from counterweight import convert, tensors, wire
-from counterweight._gen.counterweight.v1 import correction_service_pb2 as service_pb2
-from counterweight._gen.counterweight.v1 import tensor_pb2
-from counterweight._version import __version__
-from counterweight.config import Method, NonFinitePolicy
-from counterweight.errors import CounterweightError, Violation, from_rpc_error, refuse
-from counterweight.info import MethodInfo, ServerInfo
-from counterweight.result import Result, RuleSummary, Timing
-from counterweight.tensors import ArrayT
+from counterweight import calls
+from counterweight.channel import SERVICE, TlsConfig, connect
+from counterweight.errors import client_closed, from_rpc_error
+from counterweight.retry import DEFAULT, Retry, RetryPolicy
+from counterweight.signatures import answers, answers_later
 
 T = TypeVar("T")
-
-_SERVICE = "/counterweight.v1.CorrectionService/"
-_UNLIMITED = -1  # grpc's word for it; the server's own limits are the ones that hold
-
-
-@dataclass(frozen=True)
-class TlsConfig:
-    """How to speak TLS; all in PEM.
-
-    Attributes:
-        root_certificates: Authorities to trust. None: the system's, as grpc finds them.
-        private_key: The client's key, if the server wants one.
-        certificate_chain: The client's certificate, if the server wants one.
-    """
-
-    root_certificates: bytes | None = None
-    private_key: bytes | None = None
-    certificate_chain: bytes | None = None
 
 
 class Client:
@@ -55,41 +32,35 @@ class Client:
         *,
         timeout: float | None = 60.0,
         tls: TlsConfig | grpc.ChannelCredentials | None = None,
+        retry: RetryPolicy | Literal[False] = DEFAULT,
+        max_in_flight: int = 4,
     ) -> None:
         """Prepares a connection.
 
         Args:
             target: "host:port" or "unix:/path/to/socket".
-            timeout: Seconds that each call may take, connecting included; None: no limit.
+            timeout: Seconds that each call may take, connecting and retries included; None: no
+                limit.
             tls: None: plaintext, for loopback and Unix sockets.
+            retry: How often a call that the server did not admit is tried again, always with the
+                same request_id. False: never.
+            max_in_flight: Batches that ``submit`` keeps in flight at once, each with a copy of its
+                arrays; >= 1.
         """
-        options = [
-            ("grpc.max_receive_message_length", _UNLIMITED),
-            ("grpc.max_send_message_length", _UNLIMITED),
-            ("grpc.primary_user_agent", f"counterweight-python/{__version__}"),
-        ]
-        if tls is None:
-            self._channel = grpc.insecure_channel(target, options)
-        else:
-            if isinstance(tls, TlsConfig):
-                tls = grpc.ssl_channel_credentials(
-                    tls.root_certificates, tls.private_key, tls.certificate_chain
-                )
-            self._channel = grpc.secure_channel(target, tls, options)
+        if max_in_flight < 1:
+            raise ValueError(f"max_in_flight must be at least 1; got {max_in_flight}")
+        self._retry = Retry(retry)
         self._timeout = timeout
-        self._closed = False
+        self._closed = threading.Event()
+        self._channel = connect(grpc, target, tls)
         # Bytes in, bytes out: see wire.py.
-        self._correct = self._channel.unary_unary(_SERVICE + "Correct")
-        self._list_methods = self._channel.unary_unary(
-            _SERVICE + "ListMethods",
-            request_serializer=service_pb2.ListMethodsRequest.SerializeToString,
-            response_deserializer=service_pb2.ListMethodsResponse.FromString,
-        )
-        self._get_server_info = self._channel.unary_unary(
-            _SERVICE + "GetServerInfo",
-            request_serializer=service_pb2.GetServerInfoRequest.SerializeToString,
-            response_deserializer=service_pb2.GetServerInfoResponse.FromString,
-        )
+        self._rpcs: dict[str, Callable[..., bytes]] = {
+            rpc: self._channel.unary_unary(SERVICE + rpc) for rpc in calls.RPCS
+        }
+        self._slots = threading.BoundedSemaphore(max_in_flight)
+        self._workers = futures.ThreadPoolExecutor(max_in_flight, "counterweight")
+        self._in_flight: set[futures.Future[Any]] = set()
+        self._lock = threading.Lock()
 
     def __enter__(self) -> Client:
         return self
@@ -103,193 +74,75 @@ class Client:
         self.close()
 
     def close(self) -> None:
-        """Closes the connection; calls in flight fail with code CANCELLED. Idempotent."""
-        self._closed = True
+        """Closes the connection. Idempotent.
+
+        Calls in flight, submitted ones included, fail with code CANCELLED, and so does every later
+        call. When it returns, all futures are done.
+        """
+        with self._lock:
+            self._closed.set()
+            pending = list(self._in_flight)
         self._channel.close()
+        futures.wait(pending)
+        self._workers.shutdown(wait=False)
 
-    def correct(
-        self,
-        *,
-        response_mask: ArrayT,
-        method: Method,
-        rollout_log_probs: ArrayT | None = None,
-        old_log_probs: ArrayT | None = None,
-        current_log_probs: ArrayT | None = None,
-        ref_log_probs: ArrayT | None = None,
-        advantages: ArrayT | None = None,
-        sequence_lengths: Iterable[int] | None = None,
-        padded_length: int | None = None,
-        outputs: Iterable[str] | None = None,
-        run: str | None = None,
-        replica: str | None = None,
-        policy_version: int | None = None,
-        request_id: str | None = None,
-        non_finite: NonFinitePolicy | str = NonFinitePolicy.REJECT,
-        seed: int | None = None,
-        group_ids: Iterable[int] | None = None,
-        timeout: float | None = None,
-    ) -> Result[ArrayT]:
-        """Corrects one batch.
+    @answers(calls.correct)
+    def correct(self, **arguments: Any) -> Any:
+        """Asks for one batch and waits for the answer."""
+        return self._run(calls.correct(**arguments))
 
-        Arrays are numpy arrays or torch tensors (CPU or CUDA, one device), all of one kind and
-        shape: padded [B, T], or packed [sum of sequence_lengths]. Log-probs and advantages are
-        float32, float16, bfloat16 (torch), or float64, which is sent as float32. Contiguous arrays
-        of a dtype that the wire carries are read where they lie; others are converted first, and
-        CUDA tensors copied to the host. Which log-probs are needed follows from the method; at
-        least two.
+    @answers_later(calls.correct)
+    def submit(self, **arguments: Any) -> futures.Future[Any]:
+        """``correct`` in the background: a future of its Result.
 
-        Args:
-            response_mask: Boolean, integer or floating, each 0 or 1; 1 = the token counts.
-            method: A preset's name, Preset, CorrectionConfig or Dialect.
-            rollout_log_probs: log mu of the policy that sampled, as the inference engine reported
-                it; nats.
-            old_log_probs: log pi_old, the trainer's recomputation at the start of the step; nats.
-            current_log_probs: log pi_theta at this gradient step; nats.
-            ref_log_probs: log pi_ref, for a KL penalty; nats.
-            advantages: Advantage of each token, already broadcast.
-            sequence_lengths: Positions of each sequence, for packed arrays.
-            padded_length: Width that a packed batch would have if padded, read only where a peer's
-                formula needs it. None: the longest sequence.
-            outputs: Some of "weights", "keep_mask", "token_reasons", "sequence_reasons",
-                "gradient". None: the keep mask, and the weights if the method has them.
-            run: Training run, [A-Za-z0-9_.-]{1,64}; a label of the drift metrics in Prometheus.
-            replica: Data-parallel replica or worker, [A-Za-z0-9_.-]{1,64}; for the server's log.
-            policy_version: Version of the policy being trained, >= 0; for the server's log.
-            request_id: Name of this request, at most 128 bytes of printable ASCII. Drift metrics
-                are published once per request_id, so retry with the same one. None: a new one,
-                which results and errors carry.
-            non_finite: What to do about a NaN or infinity where response_mask is 1.
-            seed: Seed of random choices. None: 0.
-            group_ids: Group (prompt) of each sequence, [B] integers. No method uses it yet, and
-                the server refuses it by name.
-            timeout: Seconds; None: the client's.
-
-        Raises:
-            TypeError: An argument is of a wrong type; the message names it.
-            ValueError: A choice that does not exist.
-            InvalidRequestError: The request is wrong; ``violations`` lists every wrong field.
-            OverloadedError: The server has no room, or the request exceeds its limits.
-            UnavailableError: No server answers, or it is draining.
-            DeadlineError: The timeout passed.
-            CounterweightError: Anything else; see its ``code``.
+        Blocks while ``max_in_flight`` batches are in flight. The arrays are read before it returns
+        and may be reused then; those in ``out`` may be when the future is done. All errors are in
+        the future, wrong arguments included. A future cannot be cancelled once it runs; ``close``
+        ends all of them.
         """
-        request_id = uuid.uuid4().hex if request_id is None else request_id
-        batch = tensors.read_batch(
-            {
-                "rollout_log_probs": rollout_log_probs,
-                "old_log_probs": old_log_probs,
-                "current_log_probs": current_log_probs,
-                "ref_log_probs": ref_log_probs,
-                "advantages": advantages,
-            },
-            response_mask,
-            sequence_lengths,
-            padded_length,
-        )
-        head = service_pb2.CorrectRequest(
-            request_id=request_id,
-            layout=batch.layout,
-            method=convert.method_to_proto(method),
-            outputs=[] if outputs is None else _output_roles(outputs),
-            non_finite_policy=convert.enum_to_proto(
-                "non_finite", non_finite, tensor_pb2.NonFinitePolicy.DESCRIPTOR
-            ),
-            seed=seed,
-            group_ids=[] if group_ids is None else tensors.int_list("group_ids", group_ids),
-        )
-        if run is not None:
-            head.labels.run = run
-        if replica is not None:
-            head.labels.replica = replica
-        if policy_version is not None:
-            head.labels.policy_version = policy_version
-        answer = self._call(
-            self._correct, wire.encode_request(head, batch.tensors), timeout, request_id
-        )
+        self._slots.acquire()
         try:
-            return _to_result(answer, batch)
-        except (ValueError, DecodeError) as error:
-            raise CounterweightError(
-                f"cannot read the server's answer: {error}",
-                code=grpc.StatusCode.INTERNAL,
-                request_id=request_id,
-            ) from error
+            call = calls.correct(**arguments)
+            with self._lock:
+                if self._closed.is_set():
+                    raise client_closed(call.request_id)
+                future = self._workers.submit(self._run, call)
+                self._in_flight.add(future)
+        except Exception as error:
+            self._slots.release()
+            future = futures.Future()
+            future.set_exception(error)
+            return future
+        future.add_done_callback(self._landed)
+        return future
 
-    def list_methods(self, *, timeout: float | None = None) -> list[MethodInfo]:
-        """Every named method, in the table's order.
+    @answers(calls.list_methods)
+    def list_methods(self, **arguments: Any) -> Any:
+        """Asks for the methods table."""
+        return self._run(calls.list_methods(**arguments))
 
-        Args:
-            timeout: Seconds; None: the client's.
-        """
-        answer = self._call(self._list_methods, service_pb2.ListMethodsRequest(), timeout)
-        return [convert.from_proto(method, MethodInfo) for method in answer.methods]
+    @answers(calls.server_info)
+    def server_info(self, **arguments: Any) -> Any:
+        """Asks the server about itself."""
+        return self._run(calls.server_info(**arguments))
 
-    def server_info(self, *, timeout: float | None = None) -> ServerInfo:
-        """The server's identity and limits.
+    def _landed(self, future: futures.Future[Any]) -> None:
+        with self._lock:
+            self._in_flight.discard(future)
+        self._slots.release()
 
-        Args:
-            timeout: Seconds; None: the client's.
-        """
-        answer = self._call(self._get_server_info, service_pb2.GetServerInfoRequest(), timeout)
-        return convert.from_proto(answer, ServerInfo)
-
-    def _call(
-        self,
-        method: Callable[..., Any],
-        request: Any,
-        timeout: float | None,
-        request_id: str | None = None,
-    ) -> Any:
-        try:
-            return method(request, timeout=self._timeout if timeout is None else timeout)
-        except grpc.RpcError as error:
-            raise from_rpc_error(error, request_id, closed=self._closed) from error
-
-
-_OUTPUTS = {
-    tensors.role_name(role): role
-    for role in (
-        tensor_pb2.TENSOR_ROLE_WEIGHTS,
-        tensor_pb2.TENSOR_ROLE_KEEP_MASK,
-        tensor_pb2.TENSOR_ROLE_TOKEN_REASONS,
-        tensor_pb2.TENSOR_ROLE_SEQUENCE_REASONS,
-        tensor_pb2.TENSOR_ROLE_GRADIENT,
-    )
-}
-
-
-def _output_roles(outputs: Iterable[str]) -> list[tensor_pb2.TensorRole]:
-    if isinstance(outputs, str):
-        raise TypeError(f"outputs must be a sequence of names, such as ({outputs!r},)")
-    names = list(outputs)
-    violations = [
-        Violation(f"outputs[{i}]", f"must be one of {', '.join(_OUTPUTS)}; got {name!r}")
-        for i, name in enumerate(names)
-        if name not in _OUTPUTS
-    ]
-    if not names:
-        violations.append(Violation("outputs", "must name at least one; None asks for the default"))
-    if violations:
-        raise refuse(violations)
-    return [_OUTPUTS[name] for name in names]
-
-
-def _to_result(answer: bytes, batch: tensors.Batch[ArrayT]) -> Result[ArrayT]:
-    response, received = wire.decode_response(answer)
-    arrays = {tensors.role_name(tensor.role): batch.restore(tensor) for tensor in received}
-    return Result(
-        weights=arrays.get("weights"),
-        keep_mask=arrays.get("keep_mask"),
-        token_reasons=arrays.get("token_reasons"),
-        sequence_reasons=arrays.get("sequence_reasons"),
-        loss=response.loss if response.HasField("loss") else None,
-        gradient=arrays.get("gradient"),
-        metrics=dict(sorted(response.metrics.items())),
-        rules=tuple(convert.from_proto(rule, RuleSummary) for rule in response.rules),
-        non_finite_tokens=response.non_finite_tokens,
-        warnings=tuple(response.warnings),
-        request_id=response.request_id,
-        numerics_version=response.numerics_version,
-        backend=response.backend,
-        timing=convert.from_proto(response.timing, Timing),
-    )
+    def _run(self, call: calls.Call[T]) -> T:
+        attempts = self._retry.begin(self._timeout if call.timeout is None else call.timeout)
+        while True:
+            try:
+                return call.read(self._rpcs[call.rpc](call.request, timeout=attempts.remaining()))
+            except grpc.RpcError as error:
+                failure = from_rpc_error(error, call.request_id, closed=self._closed.is_set())
+                pause = attempts.pause(failure)
+                if pause is None or self._closed.wait(pause):
+                    raise failure from error
+            except ValueError as error:
+                # grpc's word for a channel that was closed before the call.
+                if not self._closed.is_set():
+                    raise
+                raise client_closed(call.request_id) from error

@@ -1,187 +1,31 @@
 """Methods: a preset's name, every choice spelled out, or another system's own block.
 
-The dataclasses mirror the messages of proto/counterweight/v1/method.proto field by field; None
-means "absent", and what absence means stands beside each field. Ratios are plain numbers, log
-ratios and the estimators K2 and K3 are in nats. Intervals are inclusive at both ends. The server
-checks values, and its InvalidRequestError names every wrong one.
+The dataclasses mirror the messages of proto/counterweight/v1 field by field; None means "absent",
+and what absence means stands beside each field. Ratios are plain numbers, log ratios and the
+estimators K2 and K3 are in nats. Intervals are inclusive at both ends. The server checks values,
+and its InvalidRequestError names every wrong one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import Enum
 from typing import Any, TypeAlias
 
-
-class _Choice(str, Enum):
-    """A choice that equals its lower-case name."""
-
-    def __str__(self) -> str:
-        return str(self.value)
-
-
-class RatioSource(_Choice):
-    """Which log-probs make the log ratio, numerator first."""
-
-    OLD_ROLLOUT = "old_rollout"
-    """old - rollout: engine mismatch and staleness (decoupled)."""
-    CURRENT_ROLLOUT = "current_rollout"
-    """current - rollout: the same and the update (bypass)."""
-    CURRENT_OLD = "current_old"
-    """current - old: the update (PPO)."""
-
-
-class Level(_Choice):
-    """Over which tokens log ratios are aggregated."""
-
-    TOKEN = "token"
-    """Each token's own."""
-    SEQUENCE = "sequence"
-    """Sum over the sequence: product of ratios."""
-    GEOMETRIC = "geometric"
-    """Mean over the sequence: geometric mean of ratios."""
-    PREFIX = "prefix"
-    """Mean over the tokens up to and with this one."""
-
-
-class Bound(_Choice):
-    """What happens to a weight outside the interval; equality keeps."""
-
-    NONE = "none"
-    """Nothing; no interval may be given."""
-    TRUNCATE = "truncate"
-    """The nearest end (TIS)."""
-    MASK = "mask"
-    """Weight 0; keep mask and denominators stay (IcePop, MIS)."""
-
-
-class Estimator(_Choice):
-    """A token's contribution to a statistic; l the log ratio."""
-
-    RATIO = "ratio"
-    """l, the interval given as ratios."""
-    K2 = "k2"
-    """l^2 / 2, nats."""
-    K3 = "k3"
-    """exp(l) - 1 - l, nats."""
-
-
-class Aggregation(_Choice):
-    """How a rule's statistic is made of its tokens' contributions."""
-
-    TOKEN = "token"
-    """Each token by itself."""
-    SUM = "sum"
-    """Sum over the sequence."""
-    MEAN = "mean"
-    """Mean over the sequence."""
-    MAX = "max"
-    """Largest of the sequence, 0 for an empty one."""
-    ALL = "all"
-    """The sequence is kept if every token is inside."""
-    PREFIX_MEAN = "prefix_mean"
-    """Mean over the tokens up to and with this one."""
-
-
-class RuleEvaluation(_Choice):
-    """Which mask the rules see."""
-
-    PARALLEL = "parallel"
-    """Every rule sees response_mask."""
-    SEQUENTIAL = "sequential"
-    """Each rule sees what the earlier ones left."""
-
-
-class RuleCondition(_Choice):
-    """Where a rule applies."""
-
-    ALWAYS = "always"
-    """Everywhere."""
-    NEGATIVE_ADVANTAGE = "negative_advantage"
-    """Only at tokens whose advantage is < 0 (OPSM); needs advantages."""
-
-
-class RuleEffect(_Choice):
-    """What a rule does to a token that it does not keep."""
-
-    DROP = "drop"
-    """keep_mask 0."""
-    ZERO_WEIGHT = "zero_weight"
-    """Weight 0; keep mask and denominators stay. Needs an importance weight."""
-
-
-class Surrogate(_Choice):
-    """The pointwise policy objective; formulas and papers: kernels/README.md."""
-
-    PPO_CLIP = "ppo_clip"
-    GSPO = "gspo"
-    GSPO_TOKEN = "gspo_token"
-    CISPO = "cispo"
-    SAPO = "sapo"
-    REINFORCE = "reinforce"
-    GPG = "gpg"
-    DRO = "dro"
-    DPPO_TV = "dppo_tv"
-    DPPO_KL = "dppo_kl"
-    GEO_MEAN = "geo_mean"
-    LUSPO = "luspo"
-    VESPO = "vespo"
-    ROLLOUT_IS = "rollout_is"
-    KL_COV = "kl_cov"
-    CLIP_COV = "clip_cov"
-    CROSS_ENTROPY = "cross_entropy"
-    IMPORTANCE_SAMPLING = "importance_sampling"
-
-
-class LossAggregation(_Choice):
-    """How token losses become one number."""
-
-    TOKEN_MEAN = "token_mean"
-    """Sum over tokens / number of tokens."""
-    TOKEN_SUM = "token_sum"
-    """Sum over tokens."""
-    SEQ_MEAN_TOKEN_SUM = "seq_mean_token_sum"
-    """Row sums, averaged over rows."""
-    SEQ_MEAN_TOKEN_MEAN = "seq_mean_token_mean"
-    """Row means, averaged over rows."""
-    SEQ_MEAN_TOKEN_SUM_NORM = "seq_mean_token_sum_norm"
-    """Row sums / norm_length, averaged over rows."""
-
-
-class LossDenominator(_Choice):
-    """Which count a mean divides by."""
-
-    ORIGINAL = "original"
-    """Tokens (sequences) of response_mask."""
-    KEPT = "kept"
-    """Tokens (sequences) that the rules kept."""
-    GLOBAL = "global"
-    """Counts over all ranks, given by the caller."""
-
-
-class KlEstimator(_Choice):
-    """Estimator of a KL penalty; l = current - ref."""
-
-    K1 = "k1"
-    """l."""
-    K2 = "k2"
-    """l^2 / 2."""
-    K3 = "k3"
-    """exp(-l) - 1 + l."""
-    ABS = "abs"
-    """|l|."""
-
-
-class NonFinitePolicy(_Choice):
-    """What to do about a non-finite log-prob, log ratio or advantage where response_mask is 1."""
-
-    REJECT = "reject"
-    """InvalidRequestError naming tensor, sequence and token of the first one."""
-    DROP = "drop"
-    """The token is treated as if response_mask were 0; it is counted."""
-    NEUTRALIZE = "neutralize"
-    """The token's log ratio is 0 (ratio 1); it is counted."""
+from counterweight.choices import (
+    Aggregation,
+    Bound,
+    Estimator,
+    KlEstimator,
+    Level,
+    LossAggregation,
+    LossDenominator,
+    RatioSource,
+    RuleCondition,
+    RuleEffect,
+    RuleEvaluation,
+    Surrogate,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -254,7 +98,7 @@ class PolicyLoss:
         denominator: What sums are divided by.
         ratio_source: Ratio of the surrogate. None: CURRENT_OLD, or CURRENT_ROLLOUT when there are
             no old log-probs.
-        clip_low: 1 - clip_low bounds the ratio from below; >= 0.
+        clip_low: 1 - clip_low bounds the ratio from below; >= 0. Surrogates that clip need both.
         clip_high: 1 + clip_high bounds the ratio from above; >= 0.
         dual_clip: The loss is at most -A * dual_clip where the advantage A < 0; > 1. None: none.
         ratio_cap: The unclipped ratio is at most this; > 0. None: none.
@@ -308,7 +152,8 @@ class KlPenalty:
         estimator: The function k.
         coefficient: >= 0.
         token_clamp: Clamp of l before the formula; nats, > 0. None: none.
-        value_clamp: Clamp of the value after the formula; nats, > 0. None: none.
+        value_clamp: Clamp of the value after the formula, gradient 0 outside; nats, > 0. None:
+            none.
         straight_through: The value of the estimator with the gradient of K2.
         importance_weighted: Multiply by the policy ratio, gradient through it included.
     """
@@ -345,21 +190,36 @@ class CorrectionConfig:
 
 @dataclass(frozen=True, init=False)
 class Preset:
-    """A named method with, where wanted, other numbers than its defaults.
+    """A named method with, where wanted, other numbers than its defaults, and a loss.
 
     ``Preset("token_tis", upper=3.0)``; names, units, ranges and defaults: ``Client.list_methods``.
 
     Attributes:
         name: A name of the methods table.
         parameters: Values of the method's parameters; absent ones take their default.
+        policy_loss: A loss to compute with the method's weights and rules. None: the method's own,
+            if it has one.
+        kl_penalty: A KL penalty inside the loss. None: none.
     """
 
     name: str
     parameters: Mapping[str, float]
+    policy_loss: PolicyLoss | None
+    kl_penalty: KlPenalty | None
 
-    def __init__(self, name: str, /, **parameters: float) -> None:
+    def __init__(
+        self,
+        name: str,
+        /,
+        *,
+        policy_loss: PolicyLoss | None = None,
+        kl_penalty: KlPenalty | None = None,
+        **parameters: float,
+    ) -> None:
         object.__setattr__(self, "name", name)
         object.__setattr__(self, "parameters", parameters)
+        object.__setattr__(self, "policy_loss", policy_loss)
+        object.__setattr__(self, "kl_penalty", kl_penalty)
 
 
 @dataclass(frozen=True)
@@ -369,7 +229,7 @@ class Dialect:
     ``Dialect("verl", {"rollout_is": "token", "rollout_is_threshold": 2.0})``
 
     Attributes:
-        system: "verl"; see ``ServerInfo.dialects``.
+        system: "verl", "trl", "skyrl" or "openrlhf"; see ``ServerInfo.dialects``.
         block: The block: mappings (OmegaConf's too), lists, strings, numbers, booleans, None.
         ignore_unknown_fields: False: an unknown key is an InvalidRequestError naming it and the
             nearest known one. True: unknown keys are ignored, and listed in ``Result.warnings``.
@@ -382,3 +242,30 @@ class Dialect:
 
 Method: TypeAlias = str | Preset | CorrectionConfig | Dialect
 """What ``method=`` takes; a string is the name of a preset."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class GlobalCounts:
+    """Sums over all ranks that share one optimizer step; None means "this request's own".
+
+    For losses whose denominator is GLOBAL and for weights that are normalized.
+
+    Attributes:
+        num_tokens: Tokens with response_mask 1, >= 1. TOKEN_MEAN divides by it, and the
+            normalization of TOKEN and PREFIX weights.
+        num_sequences: Sequences with at least one such token, >= 1. SEQ_MEAN_* divide by it, and
+            the normalization of SEQUENCE and GEOMETRIC weights.
+        num_kept_tokens: Tokens that the rules kept, >= 1. Where it is given TOKEN_MEAN divides by
+            it instead of num_tokens.
+        num_ranks: Data-parallel ranks, >= 1: loss and gradient are multiplied by it, for trainers
+            whose all-reduce averages. None: 1, ranks add up to the whole batch's.
+        weight_sum: Sum over all ranks of the bounded importance weights (SEQUENCE, GEOMETRIC: one
+            per sequence), > 0; normalized weights are divided by weight_sum / num_tokens
+            (num_sequences).
+    """
+
+    num_tokens: int | None = None
+    num_sequences: int | None = None
+    num_kept_tokens: int | None = None
+    num_ranks: int | None = None
+    weight_sum: float | None = None

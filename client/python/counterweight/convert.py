@@ -11,7 +11,7 @@ import numpy as np
 from google.protobuf import struct_pb2
 from google.protobuf.message import Message
 
-from counterweight import config, info, result
+from counterweight import choices, config, info, result
 from counterweight._gen.counterweight.v1 import method_pb2
 
 T = TypeVar("T")
@@ -21,6 +21,7 @@ _DATACLASSES: dict[str, type[Any]] = {
     cls.__name__: cls
     for cls in (
         config.CorrectionConfig,
+        config.GlobalCounts,
         config.ImportanceWeight,
         config.KlPenalty,
         config.PolicyLoss,
@@ -34,22 +35,22 @@ _DATACLASSES: dict[str, type[Any]] = {
     )
 }
 _DATACLASSES["GetServerInfoResponse"] = info.ServerInfo
-_ENUMS: dict[str, type[config._Choice]] = {
+_ENUMS: dict[str, type[choices.Choice]] = {
     cls.__name__: cls
     for cls in (
-        config.Aggregation,
-        config.Bound,
-        config.Estimator,
-        config.KlEstimator,
-        config.Level,
-        config.LossAggregation,
-        config.LossDenominator,
-        config.NonFinitePolicy,
-        config.RatioSource,
-        config.RuleCondition,
-        config.RuleEffect,
-        config.RuleEvaluation,
-        config.Surrogate,
+        choices.Aggregation,
+        choices.Bound,
+        choices.Estimator,
+        choices.KlEstimator,
+        choices.Level,
+        choices.LossAggregation,
+        choices.LossDenominator,
+        choices.NonFinitePolicy,
+        choices.RatioSource,
+        choices.RuleCondition,
+        choices.RuleEffect,
+        choices.RuleEvaluation,
+        choices.Surrogate,
     )
 }
 
@@ -68,6 +69,8 @@ def method_to_proto(method: config.Method) -> method_pb2.Method:
         message.preset.name = method.name
         for name, value in method.parameters.items():
             message.preset.parameters[name] = _number(f"Preset parameter {name}", value)
+        for name in ("policy_loss", "kl_penalty"):
+            _fill_field("preset", name, getattr(method, name), message.preset)
     elif isinstance(method, config.CorrectionConfig):
         message.config.SetInParent()
         _fill("config", method, message.config)
@@ -94,6 +97,16 @@ def enum_to_proto(path: str, value: str, descriptor: Any) -> Any:
     return number.number
 
 
+def to_proto(path: str, source: Any, message: Message) -> None:
+    """Fills ``message`` from the dataclass that mirrors it; None leaves a field absent.
+
+    Raises:
+        TypeError: It, or a value inside, is of a wrong type.
+        ValueError: A choice that does not exist, or a number that the field cannot hold.
+    """
+    _fill(path, _checked(path, source, _DATACLASSES[message.DESCRIPTOR.name]), message)
+
+
 def from_proto(message: Message, cls: type[T]) -> T:
     """The dataclass that mirrors ``message``; absent fields become None."""
     return cls(**{f.name: _value(message, f.name) for f in fields(cls)})  # type: ignore[arg-type]
@@ -110,13 +123,15 @@ def _value(message: Message, name: str) -> Any:
         return from_proto(value, _DATACLASSES[value.DESCRIPTOR.name])
     if isinstance(value, (str, int, float)):
         return value
+    if isinstance(value, Mapping):
+        return dict(value)
     return tuple(
         from_proto(v, _DATACLASSES[v.DESCRIPTOR.name]) if isinstance(v, Message) else v
         for v in value
     )
 
 
-def _choice(descriptor: Any, number: int) -> config._Choice | str | None:
+def _choice(descriptor: Any, number: int) -> choices.Choice | str | None:
     """None for UNSPECIFIED; a newer server's choice that this client does not know, as text."""
     if number == 0:
         return None
@@ -132,25 +147,31 @@ def _prefix(descriptor: Any) -> str:
 
 def _fill(path: str, source: Any, message: Message) -> None:
     for f in fields(source):
-        value = getattr(source, f.name)
-        field_path = f"{path}.{f.name}"
-        descriptor = message.DESCRIPTOR.fields_by_name[f.name]
-        if value is None:
-            continue
-        if descriptor.enum_type is not None:
-            setattr(message, f.name, enum_to_proto(field_path, value, descriptor.enum_type))
-        elif descriptor.message_type is not None:
-            cls = _DATACLASSES[descriptor.message_type.name]
-            target = getattr(message, f.name)
-            if isinstance(target, Message):
-                target.SetInParent()
-                _fill(field_path, _checked(field_path, value, cls), target)
-            else:
-                for i, item in enumerate(value):
-                    item_path = f"{field_path}[{i}]"
-                    _fill(item_path, _checked(item_path, item, cls), target.add())
+        _fill_field(path, f.name, getattr(source, f.name), message)
+
+
+def _fill_field(parent: str, name: str, value: Any, message: Message) -> None:
+    path = f"{parent}.{name}"
+    descriptor = message.DESCRIPTOR.fields_by_name[name]
+    if value is None:
+        return
+    if descriptor.enum_type is not None:
+        setattr(message, name, enum_to_proto(path, value, descriptor.enum_type))
+    elif descriptor.message_type is not None:
+        cls = _DATACLASSES[descriptor.message_type.name]
+        target = getattr(message, name)
+        if isinstance(target, Message):
+            target.SetInParent()
+            _fill(path, _checked(path, value, cls), target)
         else:
-            setattr(message, f.name, value)
+            for i, item in enumerate(value):
+                item_path = f"{path}[{i}]"
+                _fill(item_path, _checked(item_path, item, cls), target.add())
+    else:
+        try:
+            setattr(message, name, value)
+        except (TypeError, ValueError) as error:
+            raise type(error)(f"{path} cannot be {value!r}: {error}") from error
 
 
 def _checked(path: str, value: Any, cls: type[Any]) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -76,7 +77,8 @@ class OverloadedError(CounterweightError):
 
     Attributes:
         retry_after: Seconds to wait before retrying, or None if the server named none; a request
-            beyond a limit has none, because waiting does not help it.
+            beyond a limit has none, because waiting does not help it. Infinite: the server asks
+            not to retry.
     """
 
     def __init__(
@@ -98,7 +100,8 @@ class UnavailableError(CounterweightError):
     and that they have not looked at.
 
     Attributes:
-        retry_after: Seconds to wait before retrying, or None if the server named none.
+        retry_after: Seconds to wait before retrying, or None if the server named none. Infinite:
+            the server asks not to retry.
     """
 
     def __init__(
@@ -131,8 +134,11 @@ def from_rpc_error(
     """The typed form of what grpc raised; ``closed`` if the client was closed meanwhile."""
     code = error.code()
     message = error.details() or code.name
-    metadata = dict(error.trailing_metadata() or ())
+    # By the pairs: grpc.aio's metadata have keys() too, which dict() cannot use.
+    metadata = dict(iter(error.trailing_metadata() or ()))
     violations, retry_after = _read_details(metadata.get("grpc-status-details-bin", b""))
+    if "grpc-retry-pushback-ms" in metadata:
+        retry_after = max(retry_after or 0.0, _read_pushback(metadata["grpc-retry-pushback-ms"]))
     if code is grpc.StatusCode.INVALID_ARGUMENT:
         return InvalidRequestError(message, violations=violations, request_id=request_id)
     if code is grpc.StatusCode.RESOURCE_EXHAUSTED:
@@ -143,6 +149,19 @@ def from_rpc_error(
     if code is grpc.StatusCode.DEADLINE_EXCEEDED:
         return DeadlineError(message, code=code, request_id=request_id)
     return CounterweightError(message, code=code, request_id=request_id)
+
+
+def client_closed(request_id: str | None) -> CounterweightError:
+    """What a call on a closed client fails with, as one that was in flight when it closed."""
+    return CounterweightError(
+        "the client is closed", code=grpc.StatusCode.CANCELLED, request_id=request_id
+    )
+
+
+def _read_pushback(text: str | bytes) -> float:
+    """Seconds; gRPC's retry design has it that anything but a number >= 0 forbids retries."""
+    digits = text.decode("ascii", "replace") if isinstance(text, bytes) else text
+    return int(digits) / 1000 if digits.isascii() and digits.isdigit() else math.inf
 
 
 # Field numbers of google/rpc/status.proto and google/rpc/error_details.proto.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from counterweight.config import CorrectionConfig
@@ -13,7 +14,8 @@ class ParameterInfo:
 
     Attributes:
         name: Keyword of ``Preset``.
-        unit: "ratio" or "nats".
+        unit: "ratio", "nats", "probability", "fraction", or one made of "advantage" and "nat";
+            empty for a pure number.
         default_value: Value when absent.
         description: Meaning, range included.
     """
@@ -36,6 +38,11 @@ class MethodInfo:
         reference: Paper or document that defines it.
         config: The method spelled out, with default parameters.
         parameters: What ``Preset`` may set.
+        formula: What it computes, in the symbols of kernels/METHODS.md.
+        when_to_use: When to use it, one sentence.
+        equivalents: The same method, with default parameters, in other systems' blocks: the
+            system, and its block as JSON for ``Dialect``. Those that differ somewhere are in
+            kernels/METHODS.md only.
     """
 
     name: str
@@ -45,6 +52,9 @@ class MethodInfo:
     reference: str
     config: CorrectionConfig
     parameters: tuple[ParameterInfo, ...]
+    formula: str
+    when_to_use: str
+    equivalents: Mapping[str, str]
 
 
 @dataclass(frozen=True)

@@ -45,8 +45,8 @@ class Result(Generic[ArrayT]):
     """One corrected batch.
 
     Arrays are of the kind that came in (numpy arrays, or torch tensors on the same device), have
-    the shape that came in, are writable and belong to the caller. One that was not asked for, or
-    that the method does not have, is None.
+    the shape that came in, are writable and belong to the caller; those named in ``out`` are the
+    ones that came in there. One that was not asked for, or that the method does not have, is None.
 
     Attributes:
         weights: float32, the shape of response_mask. Importance weight of each token; exactly 0
@@ -56,8 +56,10 @@ class Result(Generic[ArrayT]):
             or zeroed its weight; bit 15 = dropped because it was non-finite. uint16 in numpy; int32
             in torch, whose uint16 knows no bit operations.
         sequence_reasons: [B], dtype of token_reasons. The OR of the sequence's token reasons.
-        loss: Policy loss, in the unit of advantages; None unless the method has a loss.
-        gradient: float32, the shape of response_mask. d loss / d current_log_probs.
+        loss: Policy loss, in the unit of advantages; None unless the method has a loss. NaN where
+            a dialect's system says NaN.
+        gradient: float32, the shape of response_mask. d loss / d current_log_probs, in the unit of
+            advantages; exactly 0 where response_mask is 0.
         metrics: Metrics by name; a dialect's under that system's own names. May hold NaN where a
             mean has no term.
         rules: One summary per rejection rule, in the order of the configuration.

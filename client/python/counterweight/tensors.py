@@ -24,11 +24,17 @@ ArrayT = TypeVar("ArrayT", "npt.NDArray[Any]", "torch.Tensor")
 """numpy arrays or torch tensors; one call's are all of one kind."""
 
 _MASK = "response_mask"
+_ADVANTAGES = "advantages"
 _ROLE_PREFIX = "TENSOR_ROLE_"
-_NUMPY_DTYPES: dict[int, np.dtype[Any]] = {
-    tensor_pb2.D_TYPE_F32: np.dtype("<f4"),
-    tensor_pb2.D_TYPE_U8: np.dtype("u1"),
-    tensor_pb2.D_TYPE_U16: np.dtype("<u2"),
+_REAL = (tensor_pb2.D_TYPE_F32, np.dtype("<f4"))
+_REASONS = (tensor_pb2.D_TYPE_U16, np.dtype("<u2"))
+# What each output is on the wire, and in numpy.
+_OUTPUT_DTYPES: dict[str, tuple[int, np.dtype[Any]]] = {
+    "weights": _REAL,
+    "gradient": _REAL,
+    "keep_mask": (tensor_pb2.D_TYPE_U8, np.dtype("u1")),
+    "token_reasons": _REASONS,
+    "sequence_reasons": _REASONS,
 }
 
 
@@ -49,22 +55,42 @@ class Batch(Generic[ArrayT]):
     response_mask: ArrayT
     num_sequences: int
 
-    def restore(self, tensor: wire.WireTensor) -> Any:
-        """An output in the caller's kind and shape, in memory of its own.
+    def output_shape(self, name: str) -> tuple[int, ...]:
+        """The shape of the output of that name."""
+        if name == "sequence_reasons":
+            return (self.num_sequences,)
+        return tuple(self.response_mask.shape)
+
+    def output_dtype(self, name: str) -> Any:
+        """The dtype of the output of that name, numpy's or torch's."""
+        mask: Any = self.response_mask
+        if name == "keep_mask":
+            return mask.dtype
+        dtype = _OUTPUT_DTYPES[name][1].newbyteorder("=")
+        if not is_torch(mask):
+            return dtype
+        torch = sys.modules["torch"]
+        # torch's uint16 has no bit operations.
+        return torch.int32 if dtype == np.uint16 else torch.float32
+
+    def restore(self, tensor: wire.WireTensor, destination: Any = None) -> Any:
+        """An output in the caller's kind and shape, in memory of its own, or in ``destination``.
 
         Raises:
             ValueError: The tensor is not of the shape or dtype that its role says.
         """
-        per_sequence = tensor.role == tensor_pb2.TENSOR_ROLE_SEQUENCE_REASONS
-        shape = (self.num_sequences,) if per_sequence else tuple(self.response_mask.shape)
-        if tensor.dtype not in _NUMPY_DTYPES:
-            raise ValueError(f"unexpected dtype {tensor.dtype}")
-        flat = np.frombuffer(tensor.data, _NUMPY_DTYPES[tensor.dtype])
+        name = role_name(tensor.role)
+        wire_dtype, dtype = _OUTPUT_DTYPES.get(name, (None, np.dtype("u1")))
+        if tensor.dtype != wire_dtype:
+            raise ValueError(f"unexpected output {name} of dtype {tensor.dtype}")
+        received = np.frombuffer(tensor.data, dtype).reshape(self.output_shape(name))
         mask: Any = self.response_mask
-        dtype = mask.dtype if tensor.role == tensor_pb2.TENSOR_ROLE_KEEP_MASK else None
-        if _is_torch(mask):
-            return _to_torch(flat.reshape(shape), mask, dtype)
-        return flat.reshape(shape).astype(dtype or flat.dtype.newbyteorder("="))
+        if is_torch(mask):
+            return _to_torch(received, mask, self.output_dtype(name), destination)
+        if destination is None:
+            return received.astype(self.output_dtype(name))
+        np.copyto(destination, received, casting="unsafe")
+        return destination
 
 
 def read_batch(
@@ -76,7 +102,8 @@ def read_batch(
     """Checks what the wire cannot express and converts.
 
     Args:
-        inputs: Log-probs and advantages by argument name; None is left out.
+        inputs: Log-probs and advantages by argument name; None is left out. Advantages may be one
+            per sequence, [B] or [B, 1].
         response_mask: The mask.
         sequence_lengths: Ints; their presence means the packed layout.
         padded_length: See ``Client.correct``.
@@ -89,18 +116,22 @@ def read_batch(
     given = {name: array for name, array in inputs.items() if array is not None}
     arrays: dict[str, Any] = {**given, _MASK: response_mask}
     _check_kinds(arrays)
-    violations = _shape_violations(arrays, packed=sequence_lengths is not None)
-    if padded_length is not None and sequence_lengths is None:
+    lengths = None
+    if sequence_lengths is not None:
+        lengths = int_list("sequence_lengths", sequence_lengths)
+    if _ADVANTAGES in arrays:
+        arrays[_ADVANTAGES] = _per_token(arrays[_ADVANTAGES], arrays[_MASK], lengths)
+    violations = _shape_violations(arrays, packed=lengths is not None)
+    if padded_length is not None and lengths is None:
         violations.append(Violation("padded_length", "is only for the packed layout"))
     if violations:
         raise refuse(violations)
     layout = tensor_pb2.Layout()
-    if sequence_lengths is None:
+    if lengths is None:
         num_sequences = int(response_mask.shape[0])
         layout.padded.num_sequences = num_sequences
         layout.padded.length = int(response_mask.shape[1])
     else:
-        lengths = int_list("sequence_lengths", sequence_lengths)
         num_sequences = len(lengths)
         layout.packed.sequence_lengths.extend(lengths)
         layout.packed.SetInParent()
@@ -135,21 +166,22 @@ def _is_int(value: Any) -> bool:
     return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
 
 
-def _is_torch(array: Any) -> bool:
+def is_torch(array: Any) -> bool:
+    """Whether it is a torch tensor."""
     module = sys.modules.get("torch")
     return module is not None and isinstance(array, module.Tensor)
 
 
 def _check_kinds(arrays: Mapping[str, Any]) -> None:
-    mask_is_torch = _is_torch(arrays[_MASK])
+    mask_is_torch = is_torch(arrays[_MASK])
     # The mask first: the others are compared with it.
     for name in [_MASK, *arrays]:
         array = arrays[name]
-        if not _is_torch(array) and not isinstance(array, np.ndarray):
+        if not is_torch(array) and not isinstance(array, np.ndarray):
             raise TypeError(
                 f"{name} must be a numpy array or a torch tensor, not {type(array).__name__}"
             )
-        if _is_torch(array) != mask_is_torch:
+        if is_torch(array) != mask_is_torch:
             kinds = ("a numpy array", "a torch tensor")
             raise TypeError(
                 f"{name} is {kinds[not mask_is_torch]} but {_MASK} is {kinds[mask_is_torch]}; "
@@ -160,6 +192,27 @@ def _check_kinds(arrays: Mapping[str, Any]) -> None:
                 f"{name} is on {array.device} but {_MASK} is on {arrays[_MASK].device}; "
                 "pass tensors of one device"
             )
+
+
+def _per_token(advantages: Any, mask: Any, lengths: list[int] | None) -> Any:
+    """Advantages of one per sequence, [B] or [B, 1], for every token; others as they are."""
+    shape = tuple(advantages.shape)
+    rows = len(lengths) if lengths is not None else mask.shape[0] if mask.ndim == 2 else -1
+    if shape == tuple(mask.shape) or shape not in ((rows,), (rows, 1)):
+        return advantages
+    if lengths is None:
+        # A view; it is copied once, with everything else that is sent.
+        column = advantages.reshape(rows, 1)
+        if is_torch(advantages):
+            return column.expand(tuple(mask.shape))
+        return np.broadcast_to(column, mask.shape)
+    if min(lengths, default=0) < 0:  # the server's to refuse
+        return advantages
+    if is_torch(advantages):
+        torch = sys.modules["torch"]
+        repeats = torch.tensor(lengths, dtype=torch.int64, device=advantages.device)
+        return torch.repeat_interleave(advantages.reshape(rows), repeats)
+    return np.repeat(advantages.reshape(rows), lengths)
 
 
 def _shape_violations(arrays: Mapping[str, Any], *, packed: bool) -> list[Violation]:
@@ -183,7 +236,7 @@ def _shape_violations(arrays: Mapping[str, Any], *, packed: bool) -> list[Violat
 
 def _to_wire(name: str, array: Any) -> wire.WireTensor:
     role = tensor_pb2.TensorRole.Value(_ROLE_PREFIX + name.upper())
-    if _is_torch(array):
+    if is_torch(array):
         dtype, flat = _torch_mask(array) if name == _MASK else _torch_real(name, array)
     else:
         dtype, flat = _numpy_mask(array) if name == _MASK else _numpy_real(name, array)
@@ -251,9 +304,19 @@ def _torch_bytes(tensor: torch.Tensor) -> npt.NDArray[np.uint8]:
     return array
 
 
-def _to_torch(array: npt.NDArray[Any], mask: torch.Tensor, dtype: torch.dtype | None) -> Any:
+def _to_torch(
+    array: npt.NDArray[Any], mask: torch.Tensor, dtype: torch.dtype, destination: Any
+) -> Any:
     torch = sys.modules["torch"]
-    # torch's uint16 has no bit operations.
-    owned = array.astype(np.int32) if array.dtype == np.uint16 else array.copy()
-    tensor = torch.from_numpy(owned).to(mask.device)
-    return tensor if dtype is None else tensor.to(dtype)
+    if destination is None:
+        # torch knows no read-only memory, and its uint16 no conversions.
+        owned = array.astype(np.int32) if array.dtype == np.uint16 else array.copy()
+        return torch.from_numpy(owned).to(mask.device, dtype)
+    in_numpy_too = (torch.float32, torch.int32, torch.bool, torch.uint8, torch.int64)
+    if destination.device.type == "cpu" and dtype in in_numpy_too:
+        np.copyto(destination.numpy(), array, casting="unsafe")
+        # What numpy writes, autograd does not see: an in-place operation on none of the elements
+        # tells it, so that a backward that needs what was here before is an error.
+        destination.view(-1)[:0].zero_()
+        return destination
+    return destination.copy_(_to_torch(array, mask, dtype, None))

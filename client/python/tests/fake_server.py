@@ -1,4 +1,4 @@
-"""A server in this process that says what a test tells it to."""
+"""A server in this process that says what a test tells it to, and handlers for it."""
 
 from __future__ import annotations
 
@@ -8,6 +8,10 @@ from concurrent import futures
 from typing import Any
 
 import grpc
+
+# The widely installed package, beside our client in one process: the two must not clash, and what
+# it writes is what a server sends.
+from google.rpc import error_details_pb2, status_pb2
 
 from counterweight._gen.counterweight.v1 import correction_service_pb2 as service_pb2
 from counterweight._gen.counterweight.v1 import correction_service_pb2_grpc as service_grpc
@@ -53,3 +57,77 @@ class FakeServer(service_grpc.CorrectionServiceServicer):
 
     def GetServerInfo(self, request: Any, context: Any) -> Any:  # noqa: N802
         return self.info
+
+
+def failing(
+    code: grpc.StatusCode, message: str, *details: Any, metadata: tuple[tuple[str, Any], ...] = ()
+) -> Callable[..., Any]:
+    """Every request is answered so."""
+    status = status_pb2.Status(code=code.value[0], message=message)
+    for detail in details:
+        status.details.add().Pack(detail)
+
+    def handler(request: Any, context: Any) -> Any:
+        if details:
+            trailer = ("grpc-status-details-bin", status.SerializeToString())
+            context.set_trailing_metadata((trailer, *metadata))
+        else:
+            context.set_trailing_metadata(metadata)
+        context.abort(code, message)
+
+    return handler
+
+
+def retry_info(milliseconds: int) -> error_details_pb2.RetryInfo:
+    info = error_details_pb2.RetryInfo()
+    info.retry_delay.FromMilliseconds(milliseconds)
+    return info
+
+
+def in_turn(*handlers: Handler) -> Handler:
+    """The first request meets the first handler, and so on; the last one stays."""
+    left = list(handlers)
+    lock = threading.Lock()
+
+    def handler(request: Any, context: Any) -> Any:
+        with lock:
+            chosen = left.pop(0) if len(left) > 1 else left[0]
+        return chosen(request, context)
+
+    return handler
+
+
+class Held:
+    """A handler that keeps every request until ``release``, or until its caller has gone.
+
+    Each request counts one in ``arrived`` and, when it ends either way, one in ``ended``.
+    """
+
+    def __init__(self) -> None:
+        self.arrived = threading.Semaphore(0)
+        self.ended = threading.Semaphore(0)
+        self._released = False
+        self._waiting: list[threading.Event] = []
+        self._lock = threading.Lock()
+
+    def release(self) -> None:
+        with self._lock:
+            self._released = True
+            for event in self._waiting:
+                event.set()
+
+    def __call__(self, request: Any, context: Any) -> Any:
+        over = threading.Event()
+
+        def end() -> None:
+            over.set()
+            self.ended.release()
+
+        with self._lock:
+            self._waiting.append(over)
+            if self._released:
+                over.set()
+        context.add_callback(end)
+        self.arrived.release()
+        over.wait(30)
+        return service_pb2.CorrectResponse(request_id=request.request_id)

@@ -43,6 +43,7 @@ def test_padded_request(server: FakeServer, client: cw.Client) -> None:
         request_id="mine",
         non_finite="drop",
         seed=0,
+        global_counts=cw.GlobalCounts(num_tokens=100, num_ranks=4, weight_sum=90.5),
         group_ids=np.array([5, -6]),
     )
     (request,) = server.requests
@@ -56,6 +57,7 @@ def test_padded_request(server: FakeServer, client: cw.Client) -> None:
         outputs=["TENSOR_ROLE_KEEP_MASK", "TENSOR_ROLE_SEQUENCE_REASONS"],
         non_finite_policy="NON_FINITE_POLICY_DROP",
         seed=0,
+        global_counts=service_pb2.GlobalCounts(num_tokens=100, num_ranks=4, weight_sum=90.5),
         group_ids=[5, -6],
     )
     for role, array in [
@@ -78,6 +80,8 @@ def test_defaults_are_absent(server: FakeServer, client: cw.Client) -> None:
     first, second = server.requests
     assert not first.HasField("labels")
     assert not first.HasField("seed")
+    assert not first.HasField("global_counts")
+    assert not first.compute_loss
     assert list(first.outputs) == []
     assert first.non_finite_policy == tensor_pb2.NON_FINITE_POLICY_REJECT
     # A fresh request_id each time, so that nothing is taken for a retry.
@@ -277,10 +281,109 @@ def test_masks_that_a_byte_would_hide_are_refused(client: cw.Client, bad: float)
     assert caught.value.violations == [cw.Violation("response_mask", "must hold only 0 and 1")]
 
 
+CONFIG = cw.CorrectionConfig()
+
+
+@pytest.mark.parametrize(
+    ("method", "inputs", "outputs", "roles", "compute_loss"),
+    [
+        # By default the server decides which tensors, and whether a config or preset has a loss.
+        ("token_tis", ("current_log_probs", "advantages"), None, [], False),
+        (CONFIG, ("current_log_probs", "advantages"), None, [], False),
+        # A dialect's loss is asked for where there is what every loss needs.
+        (cw.Dialect("verl"), ("current_log_probs", "advantages"), None, [], True),
+        (cw.Dialect("verl"), ("current_log_probs",), None, [], False),
+        (cw.Dialect("verl"), ("advantages",), None, [], False),
+        # What is named is asked for, and nothing else.
+        (cw.Dialect("verl"), ("current_log_probs", "advantages"), ["weights"], ["WEIGHTS"], False),
+        (cw.Dialect("verl"), (), ["gradient", "loss"], ["GRADIENT"], True),
+        (cw.Dialect("verl"), (), ["loss"], ["KEEP_MASK"], True),
+        (CONFIG, (), ["loss", "weights"], ["WEIGHTS"], True),
+    ],
+)
+def test_what_is_asked_for(
+    server: FakeServer,
+    client: cw.Client,
+    method: cw.Method,
+    inputs: tuple[str, ...],
+    outputs: list[str] | None,
+    roles: list[str],
+    compute_loss: bool,
+) -> None:
+    correct(client, method=method, outputs=outputs, **dict.fromkeys(inputs, OLD))
+    (request,) = server.requests
+    names = [tensor_pb2.TensorRole.Name(role) for role in request.outputs]
+    assert names == [f"TENSOR_ROLE_{role}" for role in roles]
+    assert request.compute_loss is compute_loss
+
+
+def test_loss_and_gradient(server: FakeServer, client: cw.Client) -> None:
+    gradient = WEIGHTS * 2
+
+    def with_loss(request: Request, context: Any) -> Response:
+        response = answer(request, context)
+        response.loss = -0.125
+        response.tensors.add(
+            role="TENSOR_ROLE_GRADIENT", dtype="D_TYPE_F32", data=gradient.tobytes()
+        )
+        return response
+
+    server.handler = with_loss
+    result = correct(client, method=cw.Dialect("verl"), current_log_probs=OLD, advantages=OLD)
+    assert result.loss == -0.125
+    np.testing.assert_array_equal(result.gradient, gradient)
+    np.testing.assert_array_equal(result.weights, WEIGHTS)
+    # A keep mask that was sent in place of no tensor at all is not handed on.
+    alone = correct(client, method=cw.Dialect("verl"), outputs=("loss",))
+    assert alone.loss == -0.125
+    assert alone.keep_mask is None
+
+
+@pytest.mark.parametrize("shape", [(2,), (2, 1)])
+def test_advantages_of_one_per_sequence(
+    server: FakeServer, client: cw.Client, shape: tuple[int, ...]
+) -> None:
+    per_row = np.array([1.5, -2.0], np.float32).reshape(shape)
+    correct(client, advantages=per_row)
+    flat = {"rollout_log_probs": ROLLOUT, "old_log_probs": OLD, "response_mask": MASK}
+    correct(
+        client,
+        advantages=per_row,
+        sequence_lengths=[4, 2],
+        **{name: array.reshape(-1) for name, array in flat.items()},
+    )
+    padded, packed = (
+        np.frombuffer(sent(request, tensor_pb2.TENSOR_ROLE_ADVANTAGES).data, "<f4")
+        for request in server.requests
+    )
+    np.testing.assert_array_equal(padded, [1.5, 1.5, 1.5, -2, -2, -2])
+    np.testing.assert_array_equal(packed, [1.5, 1.5, 1.5, 1.5, -2, -2])
+
+
+@pytest.mark.parametrize("shape", [(3,), (1, 2), (3, 1), ()])
+def test_advantages_of_other_shapes_are_refused(client: cw.Client, shape: tuple[int, ...]) -> None:
+    with pytest.raises(cw.InvalidRequestError) as caught:
+        correct(client, advantages=np.zeros(shape, np.float32))
+    assert [v.field for v in caught.value.violations] == ["advantages"]
+
+
+@pytest.mark.parametrize(
+    ("counts", "message"),
+    [
+        ({"num_tokens": 3}, "global_counts must be a GlobalCounts, not dict"),
+        (cw.GlobalCounts(num_tokens=1.5), r"global_counts\.num_tokens cannot be 1\.5"),  # type: ignore[arg-type]
+    ],
+)
+def test_global_counts_of_wrong_types(client: cw.Client, counts: Any, message: str) -> None:
+    with pytest.raises(TypeError, match=message):
+        correct(client, global_counts=counts)
+
+
 def test_unknown_outputs(client: cw.Client) -> None:
     with pytest.raises(cw.InvalidRequestError) as caught:
         correct(client, outputs=("weights", "mask"))
     assert caught.value.violations[0].field == "outputs[1]"
+    assert "sequence_reasons, gradient, loss" in caught.value.violations[0].description
     with pytest.raises(cw.InvalidRequestError):
         correct(client, outputs=())
     with pytest.raises(ValueError, match="non_finite must be one of reject, drop, neutralize"):
@@ -306,6 +409,9 @@ def test_list_methods(server: FakeServer, client: cw.Client) -> None:
                 parameters=[
                     method_pb2.ParameterInfo(name="upper", unit="ratio", default_value=2.0)
                 ],
+                formula="w = min(r, upper)",
+                when_to_use="Always.",
+                equivalents={"verl": '{"rollout_is": "token"}'},
             )
         ]
     )
@@ -325,6 +431,9 @@ def test_list_methods(server: FakeServer, client: cw.Client) -> None:
                 )
             ),
             parameters=(cw.ParameterInfo("upper", "ratio", 2.0, ""),),
+            formula="w = min(r, upper)",
+            when_to_use="Always.",
+            equivalents={"verl": '{"rollout_is": "token"}'},
         )
     ]
 

@@ -107,6 +107,9 @@ def test_wrong_types_name_the_field() -> None:
         convert.method_to_proto(cw.CorrectionConfig(rules=[FULL.importance_weight]))  # type: ignore[list-item]
     with pytest.raises(TypeError, match="method must be"):
         convert.method_to_proto({"rollout_is": "token"})  # type: ignore[arg-type]
+    penalty = cw.KlPenalty(estimator=cw.KlEstimator.K1, coefficient="big")  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"config\.kl_penalty\.coefficient cannot be 'big'"):
+        convert.method_to_proto(cw.CorrectionConfig(kl_penalty=penalty))
     with pytest.raises(TypeError, match="Preset parameter upper must be a number, not str"):
         convert.method_to_proto(cw.Preset("token_tis", upper="3"))  # type: ignore[arg-type]
 
@@ -117,6 +120,30 @@ def test_presets() -> None:
     assert preset == cw.Preset("token_tis", upper=3.0, name=1)
     message = convert.method_to_proto(preset).preset
     assert dict(message.parameters) == {"upper": 3.0, "name": 1.0}
+
+
+def test_presets_with_a_loss() -> None:
+    preset = cw.Preset(
+        "token_tis", upper=3.0, policy_loss=FULL.policy_loss, kl_penalty=FULL.kl_penalty
+    )
+    assert preset != cw.Preset("token_tis", upper=3.0)
+    message = convert.method_to_proto(preset).preset
+    assert dict(message.parameters) == {"upper": 3.0}
+    assert convert.from_proto(message.policy_loss, cw.PolicyLoss) == FULL.policy_loss
+    assert convert.from_proto(message.kl_penalty, cw.KlPenalty) == FULL.kl_penalty
+    with pytest.raises(TypeError, match=r"preset\.kl_penalty must be a KlPenalty, not float"):
+        convert.method_to_proto(cw.Preset("token_tis", kl_penalty=0.1))  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"preset\.policy_loss\.surrogate must be one of ppo_clip"):
+        convert.method_to_proto(
+            cw.Preset(
+                "token_tis",
+                policy_loss=cw.PolicyLoss(
+                    surrogate="ppo",  # type: ignore[arg-type]
+                    aggregation=cw.LossAggregation.TOKEN_MEAN,
+                    denominator=cw.LossDenominator.KEPT,
+                ),
+            )
+        )
 
 
 def test_dialect_block_keeps_types() -> None:

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
+import math
 import pickle
 import threading
-from collections.abc import Callable
 from typing import Any
 
 import grpc
 import numpy as np
 import pytest
-from fake_server import FakeServer
-
-# The widely installed package, beside our client in one process: the two must not clash, and what
-# it writes is what a server sends.
-from google.rpc import error_details_pb2, status_pb2
+from fake_server import FakeServer, failing, retry_info
+from google.rpc import error_details_pb2
 
 import counterweight as cw
 from counterweight._gen.counterweight.v1 import correction_service_pb2 as service_pb2
@@ -31,24 +28,6 @@ def correct(client: cw.Client, **kwargs: Any) -> cw.Result[Any]:
         method="token_tis",
         **kwargs,
     )
-
-
-def failing(
-    code: grpc.StatusCode, message: str, *details: Any, metadata: tuple[tuple[str, Any], ...] = ()
-) -> Callable[..., Any]:
-    status = status_pb2.Status(code=code.value[0], message=message)
-    for detail in details:
-        status.details.add().Pack(detail)
-
-    def handler(request: Any, context: Any) -> Any:
-        if details:
-            trailer = ("grpc-status-details-bin", status.SerializeToString())
-            context.set_trailing_metadata((trailer, *metadata))
-        else:
-            context.set_trailing_metadata(metadata)
-        context.abort(code, message)
-
-    return handler
 
 
 def test_invalid_argument_lists_violations(server: FakeServer, client: cw.Client) -> None:
@@ -88,20 +67,35 @@ def test_violations_already_in_the_message_are_not_repeated() -> None:
         (grpc.StatusCode.UNAVAILABLE, cw.UnavailableError),
     ],
 )
-def test_retry_hint(
-    server: FakeServer, client: cw.Client, code: grpc.StatusCode, cls: type[Any]
-) -> None:
-    info = error_details_pb2.RetryInfo()
-    info.retry_delay.FromMilliseconds(1250)
-    server.handler = failing(code, "later", info)
-    with pytest.raises(cls) as caught:
+def test_retry_hint(server: FakeServer, code: grpc.StatusCode, cls: type[Any]) -> None:
+    with cw.Client(server.target, retry=False) as client:
+        server.handler = failing(code, "later", retry_info(1250))
+        with pytest.raises(cls) as caught:
+            correct(client)
+        assert caught.value.retry_after == 1.25
+        server.handler = failing(code, "never")
+        with pytest.raises(cls, match="never") as caught:
+            correct(client)
+        assert caught.value.retry_after is None
+        assert caught.value.code is code
+
+
+@pytest.mark.parametrize(
+    ("pushback", "seconds"), [("1250", 1.25), ("0", 0), ("-1", math.inf), ("soon", math.inf)]
+)
+def test_retry_pushback(server: FakeServer, pushback: str, seconds: float) -> None:
+    """gRPC's trailer: anything but a number >= 0 forbids retries."""
+    server.handler = failing(
+        grpc.StatusCode.RESOURCE_EXHAUSTED,
+        "full",
+        metadata=(("grpc-retry-pushback-ms", pushback),),
+    )
+    with (
+        cw.Client(server.target, retry=False) as client,
+        pytest.raises(cw.OverloadedError) as caught,
+    ):
         correct(client)
-    assert caught.value.retry_after == 1.25
-    server.handler = failing(code, "never")
-    with pytest.raises(cls, match="never") as caught:
-        correct(client)
-    assert caught.value.retry_after is None
-    assert caught.value.code is code
+    assert caught.value.retry_after == seconds
 
 
 def test_other_codes_keep_their_code(server: FakeServer, client: cw.Client) -> None:
@@ -182,16 +176,30 @@ def test_nobody_listens(tmp_path: Any) -> None:
         client.server_info()
 
 
-def test_unreadable_answer_is_an_error(server: FakeServer, client: cw.Client) -> None:
-    def short(request: Any, context: Any) -> Any:
+@pytest.mark.parametrize(
+    ("role", "dtype", "data"),
+    [
+        ("WEIGHTS", "F32", b"123"),
+        ("WEIGHTS", "F32", b"1234"),
+        ("WEIGHTS", "U8", b"12"),
+        ("KEEP_MASK", "F32", b"12345678"),
+        ("ADVANTAGES", "F32", b"12345678"),
+    ],
+    ids=["bytes", "shape", "weights' dtype", "mask's dtype", "an input"],
+)
+def test_unreadable_answer_is_an_error(
+    server: FakeServer, client: cw.Client, role: str, dtype: str, data: bytes
+) -> None:
+    def wrong(request: Any, context: Any) -> Any:
         response = service_pb2.CorrectResponse()
-        response.tensors.add(role="TENSOR_ROLE_WEIGHTS", dtype="D_TYPE_F32", data=b"123")
+        response.tensors.add(role=f"TENSOR_ROLE_{role}", dtype=f"D_TYPE_{dtype}", data=data)
         return response
 
-    server.handler = short
+    server.handler = wrong
     with pytest.raises(cw.CounterweightError, match="cannot read the server's answer") as caught:
         correct(client)
     assert caught.value.code is grpc.StatusCode.INTERNAL
+    assert caught.value.request_id
 
 
 @pytest.mark.parametrize(

@@ -103,6 +103,25 @@ def test_views_and_packed(server: FakeServer, client: cw.Client) -> None:
     assert list(packed.layout.packed.sequence_lengths) == [4, 2]
 
 
+@pytest.mark.parametrize("device", DEVICES)
+def test_advantages_of_one_per_sequence(server: FakeServer, client: cw.Client, device: str) -> None:
+    per_row = torch.tensor([1.5, -2.0], dtype=torch.bfloat16, device=device)
+    correct(client, device, advantages=per_row)
+    correct(client, device, advantages=per_row[:, None])
+    correct(
+        client,
+        device,
+        rollout_log_probs=torch.from_numpy(ROLLOUT).flatten().to(device),
+        old_log_probs=torch.from_numpy(OLD).flatten().to(device),
+        response_mask=torch.from_numpy(MASK).flatten().to(device),
+        advantages=per_row,
+        sequence_lengths=torch.tensor([3, 3]),
+    )
+    expected = per_row.cpu().repeat_interleave(3).view(torch.uint8).numpy().tobytes()
+    for request in server.requests:
+        assert sent(request, tensor_pb2.TENSOR_ROLE_ADVANTAGES).data == expected
+
+
 def test_contiguous_tensors_are_not_copied_before_the_join() -> None:
     from counterweight import tensors
 
@@ -136,3 +155,82 @@ def test_wrong_masks_are_refused(client: cw.Client) -> None:
         correct(client, response_mask=torch.from_numpy(MASK).to(torch.complex64))
     with pytest.raises(TypeError, match="old_log_probs must be float32, bfloat16"):
         correct(client, old_log_probs=torch.from_numpy(MASK))
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("dtype", ["bool", "uint8", "int64", "float32", "float16", "bfloat16"])
+def test_results_are_written_in_place(
+    server: FakeServer, client: cw.Client, device: str, dtype: str
+) -> None:
+    server.handler = answer
+    mask = torch.from_numpy(MASK).to(device, getattr(torch, dtype))
+    out = {
+        "weights": torch.full(SHAPE, 7.0, device=device),
+        "keep_mask": torch.ones_like(mask),
+        "token_reasons": torch.full(SHAPE, 7, dtype=torch.int32, device=device),
+        "sequence_reasons": torch.full((2,), 7, dtype=torch.int32, device=device),
+    }
+    result = correct(client, device, response_mask=mask, outputs=tuple(out), out=out)
+    for name, expected in [
+        ("weights", WEIGHTS),
+        ("keep_mask", MASK),
+        ("token_reasons", REASONS),
+        ("sequence_reasons", np.array([1, 0x8002])),
+    ]:
+        assert getattr(result, name) is out[name]
+        np.testing.assert_array_equal(out[name].cpu().to(torch.float64).numpy(), expected)
+
+
+@pytest.mark.parametrize(
+    ("tensor", "problem"),
+    [
+        (lambda: torch.zeros(3, 2), r"must have shape (2, 3); it has (3, 2)"),
+        (
+            lambda: torch.zeros(SHAPE, dtype=torch.float64),
+            "must have dtype torch.float32; it has torch.float64",
+        ),
+        (lambda: torch.zeros(3, 2).T, "must be contiguous"),
+        (lambda: torch.zeros(SHAPE).to_sparse(), "must be contiguous"),
+        (lambda: torch.zeros(1, 3).expand(SHAPE), "must be contiguous"),
+        (
+            lambda: torch.empty(SHAPE, device="meta"),
+            "must be on cpu, as response_mask is; it is on meta",
+        ),
+        (
+            lambda: torch.zeros(SHAPE, requires_grad=True),
+            "must be writable: it must not require a gradient",
+        ),
+        (
+            torch.inference_mode()(lambda: torch.zeros(SHAPE)),
+            "must be writable: it was made in torch's inference mode",
+        ),
+        (
+            lambda: np.zeros(SHAPE, np.float32),
+            "must be a torch tensor, as response_mask is; it is a ndarray",
+        ),
+    ],
+)
+def test_what_cannot_take_the_answer_is_refused_before_it_is_sent(
+    server: FakeServer, client: cw.Client, tensor: Any, problem: str
+) -> None:
+    with pytest.raises(cw.InvalidRequestError) as caught:
+        correct(client, out={"weights": tensor()})
+    assert caught.value.violations == [cw.Violation("out['weights']", problem)]
+    assert server.requests == []
+
+
+def test_two_outputs_in_one_place(client: cw.Client) -> None:
+    flat = torch.zeros(9)
+    with pytest.raises(cw.InvalidRequestError, match="shares memory with out"):
+        correct(client, out={"weights": flat[:6].view(SHAPE), "gradient": flat[3:].view(SHAPE)})
+
+
+def test_autograd_sees_what_is_written(server: FakeServer, client: cw.Client) -> None:
+    """A backward pass that needs what was there before is an error, not a wrong gradient."""
+    server.handler = answer
+    weights = torch.ones(SHAPE)
+    scale = torch.tensor(2.0, requires_grad=True)
+    loss = (scale * weights).sum()
+    correct(client, out={"weights": weights})
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        loss.backward()

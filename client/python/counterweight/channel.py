@@ -1,0 +1,45 @@
+"""How both clients connect."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import grpc
+
+from counterweight._version import __version__
+
+SERVICE = "/counterweight.v1.CorrectionService/"
+
+_UNLIMITED = -1  # grpc's word for it; the server's own limits are the ones that hold
+_OPTIONS = [
+    ("grpc.max_receive_message_length", _UNLIMITED),
+    ("grpc.max_send_message_length", _UNLIMITED),
+    ("grpc.primary_user_agent", f"counterweight-python/{__version__}"),
+]
+
+
+@dataclass(frozen=True)
+class TlsConfig:
+    """How to speak TLS; all in PEM.
+
+    Attributes:
+        root_certificates: Authorities to trust. None: the system's, as grpc finds them.
+        private_key: The client's key, if the server wants one.
+        certificate_chain: The client's certificate, if the server wants one.
+    """
+
+    root_certificates: bytes | None = None
+    private_key: bytes | None = None
+    certificate_chain: bytes | None = None
+
+
+def connect(library: Any, target: str, tls: TlsConfig | grpc.ChannelCredentials | None) -> Any:
+    """A channel of ``library``, grpc or grpc.aio; nothing is sent yet."""
+    if tls is None:
+        return library.insecure_channel(target, _OPTIONS)
+    if isinstance(tls, TlsConfig):
+        tls = grpc.ssl_channel_credentials(
+            tls.root_certificates, tls.private_key, tls.certificate_chain
+        )
+    return library.secure_channel(target, tls, _OPTIONS)

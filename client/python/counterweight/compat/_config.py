@@ -1,0 +1,53 @@
+"""Reading the originals' configuration objects, whatever they are made of."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+
+def to_block(config: Any) -> dict[str, Any]:
+    """A mapping, OmegaConf node, dataclass or plain object as a block for ``Dialect``.
+
+    Raises:
+        TypeError: It is something else.
+    """
+    fields = _items(config).items()
+    # The private fields of verl's dataclasses are Hydra's business.
+    return {name: _plain(value) for name, value in fields if not str(name).startswith("_")}
+
+
+def get(config: Any, name: str, default: Any = None) -> Any:
+    """A field of such an object; ``default`` if there is none."""
+    if isinstance(config, Mapping):
+        return config.get(name, default)
+    return getattr(config, name, default)
+
+
+def given(config: Any, names: Iterable[str]) -> dict[str, Any]:
+    """The fields that are there: one that is None says something else than an absent one."""
+    absent = object()
+    values = {name: get(config, name, absent) for name in names}
+    return {name: value for name, value in values.items() if value is not absent}
+
+
+def _items(config: Any) -> Mapping[str, Any]:
+    if isinstance(config, Mapping):
+        return config
+    if dataclasses.is_dataclass(config) and not isinstance(config, type):
+        return {f.name: getattr(config, f.name) for f in dataclasses.fields(config)}
+    if not hasattr(config, "__dict__"):
+        raise TypeError(f"cannot read a configuration out of a {type(config).__name__}")
+    attributes: dict[str, Any] = vars(config)
+    return attributes
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, (str, bool, int, float, type(None))):
+        return value
+    if hasattr(value, "item"):  # a count that is still a tensor or a numpy scalar
+        return value.item()
+    if isinstance(value, Sequence):
+        return [_plain(item) for item in value]
+    return to_block(value)

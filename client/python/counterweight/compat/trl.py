@@ -1,0 +1,112 @@
+"""TRL's GRPOTrainer: its importance-sampling ratio and its off-policy mask.
+
+    from counterweight.compat import trl
+
+    GRPOTrainer.get_off_policy_mask = staticmethod(trl.get_off_policy_mask)
+
+TRL computes the ratio in the middle of ``_generate_and_score_completions``; the function here is
+named after the variable that it fills. As of huggingface/trl @f2cd5771. Numbers, metric names and
+quirks are those of the dialect ``trl``; server/dialects/README.md lists them.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from counterweight.compat import _service
+
+
+def vllm_importance_sampling_ratio(
+    old_per_token_logps: torch.Tensor,
+    sampling_per_token_logps: torch.Tensor,
+    mask: torch.Tensor,
+    *,
+    vllm_importance_sampling_mode: str = "sequence_mask",
+    vllm_importance_sampling_clip_max: float | None = 3.0,
+    vllm_importance_sampling_clip_min: float | None = None,
+) -> tuple[torch.Tensor, dict[str, float]]:
+    """The ratio that multiplies the loss, and the ``sampling/*`` metrics.
+
+    Args:
+        old_per_token_logps: [B, T] nats, of the training policy.
+        sampling_per_token_logps: [B, T] nats, as vLLM reported them.
+        mask: [B, T], each 0 or 1: completion_mask, times tool_mask where there are tools.
+        vllm_importance_sampling_mode: token_truncate, token_mask, sequence_truncate, sequence_mask
+            or sequence_geometric_mean_mask, a GRPOConfig's field like the next two.
+        vllm_importance_sampling_clip_max: Upper bound, a ratio; None: none.
+        vllm_importance_sampling_clip_min: Lower bound, a ratio; None: none.
+
+    Returns:
+        [B, T] for token modes, [B, 1] for sequence modes, in old_per_token_logps' dtype. 1 where
+        the mask is 0 and in rows without a completion token (TRL: 1 after the bounds, the same
+        unless they exclude 1).
+
+    Raises:
+        InvalidRequestError: As the package says.
+    """
+    result = _service.correct(
+        "trl",
+        {
+            "vllm_importance_sampling_mode": vllm_importance_sampling_mode,
+            "vllm_importance_sampling_clip_max": vllm_importance_sampling_clip_max,
+            "vllm_importance_sampling_clip_min": vllm_importance_sampling_clip_min,
+        },
+        old_log_probs=old_per_token_logps,
+        rollout_log_probs=sampling_per_token_logps,
+        response_mask=mask,
+        outputs=("weights",),
+    )
+    assert result.weights is not None  # asked for
+    ratio = result.weights.to(old_per_token_logps.dtype).masked_fill(mask == 0, 1)
+    if vllm_importance_sampling_mode.startswith("sequence"):
+        ratio = _of_row(ratio, mask)
+    return ratio, result.metrics
+
+
+def get_off_policy_mask(
+    advantages: torch.Tensor,
+    per_token_logps: torch.Tensor,
+    sampling_per_token_logps: torch.Tensor,
+    mask: torch.Tensor,
+    off_policy_threshold: float,
+) -> torch.Tensor:
+    """OPSM: drops rows of negative advantage that have drifted further than the threshold.
+
+    Args:
+        advantages: [B, 1], or [B, T] for a decision per token.
+        per_token_logps: [B, T] nats, of the policy being trained; read as constants.
+        sampling_per_token_logps: [B, T] nats, of the policy that sampled (TRL passes the old ones
+            where it has none).
+        mask: [B, T], each 0 or 1.
+        off_policy_threshold: Mean log ratio above which a row has drifted; nats.
+
+    Returns:
+        The shape of advantages, the dtype of mask: 1 = keep. 1 where there is nothing to keep:
+        rows without a token, and positions whose mask is 0.
+
+    Raises:
+        InvalidRequestError: As the package says.
+    """
+    result = _service.correct(
+        "trl",
+        {
+            "vllm_importance_sampling_correction": False,
+            "off_policy_mask_threshold": off_policy_threshold,
+        },
+        advantages=advantages,
+        current_log_probs=per_token_logps,
+        rollout_log_probs=sampling_per_token_logps,
+        response_mask=mask,
+        outputs=("keep_mask",),
+    )
+    assert result.keep_mask is not None  # asked for
+    keep = result.keep_mask.masked_fill(mask == 0, 1)
+    return keep if advantages.shape == mask.shape else _of_row(keep, mask)
+
+
+def _of_row(values: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    """[B, 1]: what all tokens of a row have in common, taken from the first that counts."""
+    if mask.shape[1] == 0:
+        return values.new_ones((mask.shape[0], 1))
+    first = mask.to(torch.uint8).argmax(dim=1, keepdim=True)
+    return values.gather(1, first)

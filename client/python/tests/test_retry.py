@@ -1,0 +1,197 @@
+"""What is tried again, when, and with what."""
+
+from __future__ import annotations
+
+import math
+import threading
+from typing import Any
+
+import grpc
+import pytest
+from fake_server import FakeServer, failing, in_turn, retry_info
+from sample import MASK, OLD, ROLLOUT, answer
+
+import counterweight as cw
+from counterweight.retry import Attempts, Retry
+
+OVERLOADED = cw.OverloadedError("full", retry_after=0.25)
+FULL = failing(grpc.StatusCode.RESOURCE_EXHAUSTED, "full", retry_info(1))
+DRAINING = failing(grpc.StatusCode.UNAVAILABLE, "draining", retry_info(1))
+
+
+class Clock:
+    """Seconds that pass when a test says so."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def begin(policy: cw.RetryPolicy, timeout: float | None = None) -> tuple[Attempts, Clock]:
+    clock = Clock()
+    return Retry(policy).begin(timeout, clock), clock
+
+
+def correct(client: cw.Client, **arguments: Any) -> cw.Result[Any]:
+    return client.correct(
+        rollout_log_probs=ROLLOUT,
+        old_log_probs=OLD,
+        response_mask=MASK,
+        method="token_tis",
+        **arguments,
+    )
+
+
+def test_pauses_double_from_what_the_server_asked_for() -> None:
+    attempts, _ = begin(cw.RetryPolicy(attempts=5, seed=1))
+    pauses = [attempts.pause(OVERLOADED) for _ in range(5)]
+    assert pauses[4] is None
+    for pause, least in zip(pauses, (0.25, 0.5, 1.0, 2.0), strict=False):
+        assert pause is not None
+        assert least <= pause <= 1.25 * least
+
+
+def test_no_pause_is_shorter_than_the_server_asked_for() -> None:
+    attempts, _ = begin(cw.RetryPolicy(attempts=9, seed=1))
+    pauses = [attempts.pause(cw.OverloadedError("", retry_after=7.0)) for _ in range(8)]
+    assert all(pause is not None and 7.0 <= pause <= 8.75 for pause in pauses)
+
+
+def test_the_random_part_follows_from_the_seed() -> None:
+    def pauses(seed: int) -> list[float | None]:
+        attempts, _ = begin(cw.RetryPolicy(seed=seed))
+        return [attempts.pause(OVERLOADED) for _ in range(4)]
+
+    assert pauses(3) == pauses(3)
+    assert pauses(3) != pauses(4)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        cw.OverloadedError("beyond a limit"),
+        cw.OverloadedError("told not to", retry_after=math.inf),
+        cw.UnavailableError("told not to", retry_after=math.inf),
+        cw.UnavailableError("in a shutdown", code=grpc.StatusCode.CANCELLED),
+        cw.InvalidRequestError("wrong"),
+        cw.DeadlineError("late", code=grpc.StatusCode.DEADLINE_EXCEEDED),
+        cw.CounterweightError("broken", code=grpc.StatusCode.INTERNAL),
+        cw.CounterweightError("closed", code=grpc.StatusCode.CANCELLED),
+    ],
+    ids=lambda error: f"{error.code.name} {error}",
+)
+def test_what_is_not_tried_again(error: cw.CounterweightError) -> None:
+    attempts, _ = begin(cw.RetryPolicy())
+    assert attempts.pause(error) is None
+
+
+def test_nobody_there_is_tried_again() -> None:
+    attempts, _ = begin(cw.RetryPolicy(seed=1))
+    pause = attempts.pause(cw.UnavailableError("nobody listens"))
+    assert pause is not None
+    assert 0.1 <= pause <= 0.125
+
+
+@pytest.mark.parametrize(
+    ("policy", "timeout"),
+    [(cw.RetryPolicy(seed=1), 10.0), (cw.RetryPolicy(seed=1, max_seconds=10.0), None)],
+    ids=["timeout", "max_seconds"],
+)
+def test_a_pause_beyond_the_end_is_not_begun(policy: cw.RetryPolicy, timeout: float | None) -> None:
+    attempts, clock = begin(policy, timeout)
+    assert attempts.remaining() == timeout
+    clock.now += 9.5
+    assert attempts.remaining() == (None if timeout is None else 0.5)
+    assert attempts.pause(OVERLOADED) is not None
+    clock.now += 0.25
+    assert attempts.pause(OVERLOADED) is None
+
+
+@pytest.mark.parametrize("wrong", [{"attempts": 0}, {"max_seconds": -1.0}])
+def test_policies_out_of_range(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=f"{next(iter(wrong))} must be at least"):
+        cw.RetryPolicy(**wrong)
+    with pytest.raises(TypeError, match="retry must be a RetryPolicy or False, not True"):
+        cw.Client("localhost:1", retry=True)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("refusal", [FULL, DRAINING], ids=["full", "draining"])
+def test_a_refused_request_is_sent_again_as_it_was(
+    server: FakeServer, client: cw.Client, refusal: Any
+) -> None:
+    server.handler = in_turn(refusal, refusal, answer)
+    result = correct(client)
+    first, *others = server.requests
+    assert len(others) == 2
+    assert all(other == first for other in others)
+    # One request_id, so that the server counts the batch once.
+    assert result.request_id == first.request_id != ""
+
+
+def test_attempts_end(server: FakeServer) -> None:
+    server.handler = FULL
+    policy = cw.RetryPolicy(attempts=3, seed=1)
+    with cw.Client(server.target, retry=policy) as client:
+        with pytest.raises(cw.OverloadedError) as caught:
+            correct(client)
+        assert len(server.requests) == 3
+        assert caught.value.retry_after == 0.001
+        assert caught.value.request_id == server.requests[0].request_id
+
+
+def test_a_pause_beyond_the_timeout_is_the_servers_error_at_once(
+    server: FakeServer, client: cw.Client
+) -> None:
+    server.handler = failing(grpc.StatusCode.RESOURCE_EXHAUSTED, "full", retry_info(3_600_000))
+    with pytest.raises(cw.OverloadedError) as caught:
+        correct(client)
+    assert caught.value.retry_after == 3600
+    assert len(server.requests) == 1
+
+
+def test_retry_false_is_one_attempt(server: FakeServer) -> None:
+    server.handler = in_turn(FULL, answer)
+    with (
+        cw.Client(server.target, retry=False) as client,
+        pytest.raises(cw.OverloadedError),
+    ):
+        correct(client)
+    assert len(server.requests) == 1
+
+
+def test_attempts_share_the_timeout(server: FakeServer, client: cw.Client) -> None:
+    left: list[float] = []
+
+    def note(request: Any, context: Any) -> Any:
+        left.append(context.time_remaining())
+        return answer(request, context)
+
+    refuse = failing(grpc.StatusCode.RESOURCE_EXHAUSTED, "full", retry_info(500))
+    server.handler = in_turn(refuse, note)
+    correct(client, timeout=10)
+    # 10 s less a pause of at least 0.5 s, and what the wire's rounding of deadlines adds.
+    assert left[0] < 9.75
+
+
+def test_closing_ends_a_pause(server: FakeServer) -> None:
+    refused = threading.Event()
+
+    def refuse(request: Any, context: Any) -> Any:
+        refused.set()
+        return failing(grpc.StatusCode.RESOURCE_EXHAUSTED, "full", retry_info(3_600_000))(
+            request, context
+        )
+
+    server.handler = refuse
+    client = cw.Client(server.target, timeout=None)
+    future = client.submit(
+        rollout_log_probs=ROLLOUT, old_log_probs=OLD, response_mask=MASK, method="token_tis"
+    )
+    assert refused.wait(30)
+    client.close()
+    # Whichever came first: the refusal, or the end of the call.
+    error = future.exception()
+    assert isinstance(error, cw.CounterweightError)
+    assert len(server.requests) == 1
