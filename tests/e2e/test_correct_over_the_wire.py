@@ -166,6 +166,8 @@ def test_every_preset_is_its_config(client: cw.Client) -> None:
         for other in (by_config, by_parameters):
             assert same_bytes(by_name.weights, other.weights), method.name
             assert same_bytes(by_name.keep_mask, other.keep_mask), method.name
+            assert same_bytes(by_name.gradient, other.gradient), method.name
+            assert by_name.loss == other.loss, method.name
             assert by_name.rules == other.rules, method.name
 
 
