@@ -36,6 +36,7 @@ const Samples& OnePeriod() {
       add(InputRole::kOld, old);
       add(InputRole::kCurrent, old + kSpread * normal(engine));
       add(InputRole::kAdvantages, normal(engine));
+      add(InputRole::kRef, old + kSpread * normal(engine));
       samples->mask.push_back(counts(engine) ? 1 : 0);
     }
     return samples;
@@ -72,6 +73,9 @@ BenchBatch::BenchBatch(const CorrectionSpec& spec, int64_t num_tokens,
   if (spec.weight.level != Level::kNone) {
     weights_.resize(static_cast<size_t>(num_positions()));
   }
+  if (spec.loss.surrogate != Surrogate::kNone) {
+    gradient_.resize(static_cast<size_t>(num_positions()));
+  }
   keep_mask_.resize(static_cast<size_t>(num_positions()));
 }
 
@@ -90,6 +94,7 @@ Batch BenchBatch::view() const {
 Outputs BenchBatch::outputs() {
   Outputs outputs;
   if (!weights_.empty()) outputs.weights = weights_.data();
+  if (!gradient_.empty()) outputs.gradient = gradient_.data();
   outputs.keep_mask = keep_mask_.data();
   return outputs;
 }
@@ -100,6 +105,7 @@ int64_t BenchBatch::bytes_per_token() const {
     if (!tensor.empty()) bytes += sizeof(tensor[0]);
   }
   if (!weights_.empty()) bytes += sizeof(weights_[0]);
+  if (!gradient_.empty()) bytes += sizeof(gradient_[0]);
   return bytes;
 }
 

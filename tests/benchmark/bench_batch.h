@@ -32,6 +32,7 @@ class BenchBatch {
   std::array<std::vector<float>, kNumInputRoles> tensors_;
   std::vector<uint8_t> mask_;
   std::vector<float> weights_;
+  std::vector<float> gradient_;
   std::vector<uint8_t> keep_mask_;
 };
 

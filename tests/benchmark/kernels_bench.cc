@@ -65,10 +65,11 @@ std::vector<Subject> Subjects() {
       {"token_tis+3_rules+probabilities", Headline()}};
   subjects.back().spec.probability_metrics = true;
   // One of each kind of work: no weight, each level, each bound, sequence
-  // rules, advantages, prefixes.
+  // rules, advantages, prefixes; losses by token, with weights, by row.
   for (const char* name :
        {"none", "token_tis", "seq_tis", "icepop", "seq_mis", "geo_rs_token_tis",
-        "k3_rs_token_tis", "opsm", "reinforce_pro"}) {
+        "k3_rs_token_tis", "opsm", "reinforce_pro", "ppo_clip",
+        "token_tis_ppo_clip", "sapo", "gspo"}) {
     std::vector<SpecViolation> violations;
     subjects.push_back({name, MakeSpec(*FindMethod(name), {}, &violations)});
   }
