@@ -80,7 +80,7 @@ double TokensOf(const std::vector<Row>& rows) {
 
 // Rows dealt out to ranks, each of which corrects its own.
 TEST_P(LossRegrouping, DataParallelRanksSumToTheWholeBatch) {
-  const std::vector<Row> rows = RowsOfAllSizes(1, 60);
+  const std::vector<Row> rows = RowsOfAllSizes(1, 21);
   const OwnedBatch whole(rows);
   for (const CorrectionSpec& spec :
        Specs(TokensOf(rows), static_cast<double>(rows.size()))) {
@@ -113,10 +113,10 @@ TEST_P(LossRegrouping, DataParallelRanksSumToTheWholeBatch) {
 }
 
 TEST_P(LossRegrouping, PermutedRowsKeepTheirGradients) {
-  const std::vector<Row> rows = RowsOfAllSizes(2, 40);
+  const std::vector<Row> rows = RowsOfAllSizes(2, 16);
   std::vector<Row> reversed(rows.rbegin(), rows.rend());
   const OwnedBatch a(rows), b(reversed);
-  for (const CorrectionSpec& spec : Specs(1e3, 40)) {
+  for (const CorrectionSpec& spec : Specs(1e3, 16)) {
     SCOPED_TRACE(Describe(spec.loss));
     const Corrected x = Correct(spec, a), y = Correct(spec, b);
     for (size_t i = 0; i < rows.size(); ++i) {
@@ -131,12 +131,12 @@ TEST_P(LossRegrouping, PermutedRowsKeepTheirGradients) {
 }
 
 TEST_P(LossRegrouping, PaddedIsPacked) {
-  const std::vector<Row> rows = RowsOfAllSizes(3, 20);
+  const std::vector<Row> rows = RowsOfAllSizes(3, 8);
   const OwnedBatch packed(rows);
   for (int64_t padded_length : {9000, 9216}) {
     const OwnedBatch padded(rows,
                             {.padded_length = padded_length, .padding = NAN});
-    for (const CorrectionSpec& spec : Specs(1e3, 20)) {
+    for (const CorrectionSpec& spec : Specs(1e3, 8)) {
       SCOPED_TRACE(Describe(spec.loss));
       const Corrected a = Correct(spec, packed), b = Correct(spec, padded);
       EXPECT_TRUE(SameSums(a.sums(), b.sums(), "positions"));
