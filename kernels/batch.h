@@ -31,8 +31,9 @@ struct Batch {
   TensorView tensors[kNumInputRoles];
   // [num_positions]; any non-zero byte counts as 1.
   const uint8_t* response_mask = nullptr;
-  // [num_sequences] group of each row, in [0, num_groups), or -1: the row has
-  // no part in the loss. Null unless LossReduction reads groups.
+  // [num_sequences] group of each row, in [0, num_groups), or -1: the row
+  // has no part in a reduction by groups. Null unless LossReduction reads
+  // groups.
   const int32_t* groups = nullptr;
   int64_t num_groups = 0;
 

@@ -26,7 +26,8 @@ struct LossSums {
   int64_t kl_tokens;
   double ref_log_ratio;  // sum over m of current - ref
   // Only with measures_padding or counts_padding, over masked positions of the
-  // rows as sent: sum of k; positions that would be high or low.
+  // rows as sent: sum of k; for PPO_CLIP and CISPO positions that would be high
+  // or low, and their r.
   double padding_kl;
   int64_t padding_high, padding_low;
   Extrema padding_ratio_range;

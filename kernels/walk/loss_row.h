@@ -1,5 +1,5 @@
 // What a row's sums decide for the loss of its tokens, and what the loss adds
-// up to when the row is over. Formulas: README.md, "Losses".
+// up to when the row is over. Formulas: README.md, "Policy losses".
 #ifndef COUNTERWEIGHT_KERNELS_WALK_LOSS_ROW_H_
 #define COUNTERWEIGHT_KERNELS_WALK_LOSS_ROW_H_
 
