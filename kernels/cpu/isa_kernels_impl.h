@@ -95,7 +95,8 @@ void settle_loss(const Job& job, LossRecord* records, int64_t segments,
   LossRecord nothing;
   clear_loss(nothing);
   LossRecord& row = segments > 0 ? records[0] : nothing;
-  fold_loss_segments(records, segments);
+  fold_loss_segments(segments,
+                     [&](int64_t i) -> LossRecord& { return records[i]; });
   take_statistics(*out, row);
   if (loss.hands_back) {
     state->loss.hand_back = hand_back(loss, row, state->loss);

@@ -83,12 +83,8 @@ __global__ void settle_loss_kernel(const __grid_constant__ Plan plan,
   const int64_t first = job.row_segments[row];
   const int64_t count = job.row_segments[row + 1] - first;
   SegmentRecord* records = job.records + first;
-  for (int64_t stride = 1; stride < count; stride *= 2) {
-    for (int64_t i = 0; i + stride < count; i += 2 * stride) {
-      fold_loss(records[i].loss, records[i + stride].loss, kNumLossStatistics,
-                kNumLossColumns);
-    }
-  }
+  fold_loss_segments(count,
+                     [&](int64_t i) -> LossRecord& { return records[i].loss; });
   RowRecord& out = job.rows[row];
   LossRecord& loss = records[0].loss;
   take_statistics(out, loss);

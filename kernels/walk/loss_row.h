@@ -160,12 +160,12 @@ COUNTERWEIGHT_HD double hand_back(const LossPlan& loss, const LossRecord& row,
 }
 
 // Folds the loss pass's columns of a row's segments into the first's, pairwise
-// by index.
-COUNTERWEIGHT_HD void fold_loss_segments(LossRecord* records, int64_t count) {
+// by index; at(i) is segment i's record.
+template <class At>
+COUNTERWEIGHT_HD void fold_loss_segments(int64_t count, At at) {
   for (int64_t stride = 1; stride < count; stride *= 2) {
     for (int64_t i = 0; i + stride < count; i += 2 * stride) {
-      fold_loss(records[i], records[i + stride], kNumLossStatistics,
-                kNumLossColumns);
+      fold_loss(at(i), at(i + stride), kNumLossStatistics, kNumLossColumns);
     }
   }
 }

@@ -207,6 +207,44 @@ TEST(CodecLoss, APresetTakesALoss) {
               -(1.0 + 2.0 * 0.36787944 + 4.0 * 0.13533528) / 3.0, 1e-6);
 }
 
+// Ratios 2, 1/2, 2 with advantages 1, -1, -1: the first two are clipped, one on
+// each side, and the third alone has a gradient, 2 / 3.
+TEST(CodecLoss, MetricsTellWhatClippingTook) {
+  v1::CorrectRequest request = RequestWith(PpoClip());
+  const float log2 = 0.69314718f;
+  const std::vector<float> old = {-2, -2, -2, 0};
+  const std::vector<float> current = {-2 + log2, -2 - log2, -2 + log2, 0};
+  const std::vector<float> advantages = {1, -1, -1, 0};
+  const auto replace = [&](int tensor, const std::vector<float>& values) {
+    request.mutable_tensors(tensor)->set_data(values.data(),
+                                              values.size() * sizeof(float));
+  };
+  replace(1, old);
+  replace(2, current);
+  replace(3, advantages);
+  const Answer answer = Correct(request);
+  ASSERT_THAT(answer.violations, IsEmpty());
+  const auto metric = [&](const char* name) {
+    return answer.response.metrics().at(std::string("loss/") + name);
+  };
+  EXPECT_NEAR(answer.response.loss(), (-1.2 + 0.8 + 2.0) / 3.0, 1e-6);
+  EXPECT_NEAR(metric("policy"), answer.response.loss(), 1e-12);
+  EXPECT_DOUBLE_EQ(metric("count"), 3.0);
+  EXPECT_DOUBLE_EQ(metric("clip_fraction"), 2.0 / 3.0);
+  EXPECT_DOUBLE_EQ(metric("clip_high_fraction"), 1.0 / 3.0);
+  EXPECT_DOUBLE_EQ(metric("clip_low_fraction"), 1.0 / 3.0);
+  EXPECT_DOUBLE_EQ(metric("clip_region_fraction"), 2.0 / 3.0);
+  EXPECT_DOUBLE_EQ(metric("dual_clip_fraction"), 0.0);
+  EXPECT_NEAR(metric("ppo_kl"), -0.69314718 / 3.0, 1e-6);
+  EXPECT_NEAR(metric("ratio_mean"), 1.5, 1e-6);
+  EXPECT_NEAR(metric("ratio_min"), 0.5, 1e-6);
+  EXPECT_NEAR(metric("ratio_max"), 2.0, 1e-6);
+  EXPECT_NEAR(metric("gradient_norm"), 2.0 / 3.0, 1e-6);
+  // Of 2 + 1/2 + 2.
+  EXPECT_NEAR(metric("gradient_clipped_share"), 2.5 / 4.5, 1e-6);
+  EXPECT_DOUBLE_EQ(metric("gradient_rejected_share"), 0.0);
+}
+
 TEST(CodecLoss, AGradientWithoutALossIsRefused) {
   v1::CorrectRequest request = RequestWith(PpoClip());
   request.mutable_method()->mutable_config()->clear_policy_loss();
