@@ -2,7 +2,9 @@
 #ifndef COUNTERWEIGHT_KERNELS_CORRECTOR_H_
 #define COUNTERWEIGHT_KERNELS_CORRECTOR_H_
 
+#include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -30,6 +32,7 @@ enum class CorrectStatus : uint8_t {
   kOk,
   kNonFinite,    // policy REJECT; see CorrectResult::non_finite
   kDeviceError,  // see CorrectResult::device_error
+  kStopped,      // whoever began the run asked for it
 };
 
 struct CorrectResult {
@@ -54,6 +57,23 @@ struct BackendInfo {
   std::vector<DeviceInfo> devices;
 };
 
+// Asked between blocks of rows, by any thread: true ends the run with kStopped.
+using StopRequest = std::function<bool()>;
+
+// One correction of a batch whose rows arrive one after the other. The answer's
+// bits are Corrector::Correct's. Used by one thread at a time.
+class CorrectRun {
+ public:
+  virtual ~CorrectRun() = default;
+
+  // Rows [0, rows) of every tensor have arrived, and if `has_mask` all of
+  // response_mask. Computes what can be computed by now. May be left out.
+  virtual void Advance(int64_t rows, bool has_mask) = 0;
+
+  // Computes the rest. REQUIRES: everything has arrived; called once.
+  virtual CorrectResult Finish() = 0;
+};
+
 // Thread-safe; concurrent calls share the backend's threads or devices.
 class Corrector {
  public:
@@ -63,6 +83,22 @@ class Corrector {
   // names is present. Outputs are unspecified unless the status is kOk.
   virtual CorrectResult Correct(const CorrectionSpec& spec, const Batch& batch,
                                 const Outputs& outputs) = 0;
+
+  // The same, for a batch that arrives. What the views point to must outlive
+  // the run; `stop` may be empty.
+  virtual std::unique_ptr<CorrectRun> Begin(const CorrectionSpec& spec,
+                                            const Batch& batch,
+                                            const Outputs& outputs,
+                                            StopRequest stop);
+
+  // Bytes of host memory that a correction takes beside the batch and the
+  // outputs; reads the batch's shape alone.
+  virtual int64_t ScratchBytes(const CorrectionSpec& spec,
+                               const Batch& batch) const;
+
+  // Host memory from which transfers are fast, or null: use any.
+  virtual void* AllocateHost(size_t bytes);
+  virtual void FreeHost(void* memory);
 
   virtual BackendInfo Info() const = 0;
 };

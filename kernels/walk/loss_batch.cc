@@ -127,6 +127,15 @@ bool Select(const Plan& plan, const Batch& batch, const RowRecord& total,
 
 }  // namespace
 
+int64_t LossScratchBytes(const Plan& plan, const Batch& batch) {
+  if (!plan.loss.active) return 0;
+  // Tokens and factor of each row, tokens of each group.
+  const auto number = static_cast<int64_t>(sizeof(double));
+  const int64_t counts = (2 * batch.num_sequences + batch.num_groups) * number;
+  if (!plan.loss.selects) return counts;
+  return counts + SelectionScratchBytes(batch.offsets[batch.num_sequences]);
+}
+
 bool PrepareLoss(const Plan& plan, const Batch& batch, LossBackend* backend,
                  LossBatch* out) {
   if (plan.weight.spec.given_mean > 0.0) {

@@ -18,11 +18,11 @@ class LossBackend {
   virtual ~LossBackend() = default;
 
   // Statistics alone, folded over the batch; row_tokens [num_sequences] is what
-  // each row counts in response_mask. False: the device failed.
+  // each row counts in response_mask. False: there is no answer.
   virtual bool Statistics(const LossContext& context, double* row_tokens,
                           RowRecord* total) = 0;
 
-  // [num_positions] LossContext::selection_keys. False: the device failed.
+  // [num_positions] LossContext::selection_keys. False: there is no answer.
   virtual bool SelectionKeys(const LossContext& context, float* keys) = 0;
 };
 
@@ -35,7 +35,10 @@ struct LossBatch {
   std::vector<uint8_t> selected;
 };
 
-// REQUIRES: plan.loss.active. False: the device failed.
+// Bytes that PrepareLoss allocates at most.
+int64_t LossScratchBytes(const Plan& plan, const Batch& batch);
+
+// REQUIRES: plan.loss.active. False: a walk gave no answer.
 bool PrepareLoss(const Plan& plan, const Batch& batch, LossBackend* backend,
                  LossBatch* out);
 

@@ -17,6 +17,7 @@ std::vector<Candidate> CandidatesOf(const LossSpec& loss, const Batch& batch,
                                     const std::vector<float>& keys) {
   const bool random = loss.surrogate == Surrogate::kClipCov;
   std::vector<Candidate> candidates;
+  candidates.reserve(keys.size());  // growing would take twice as much
   for (int64_t row = 0; row < batch.num_sequences; ++row) {
     const int64_t begin = batch.offsets[row];
     for (int64_t i = begin; i < batch.offsets[row + 1]; ++i) {
@@ -79,6 +80,11 @@ std::vector<uint8_t> SelectTokens(const LossSpec& loss, const Batch& batch,
         1;
   }
   return selected;
+}
+
+int64_t SelectionScratchBytes(int64_t positions) {
+  return positions * static_cast<int64_t>(sizeof(float) + sizeof(Candidate) +
+                                          sizeof(uint8_t));
 }
 
 }  // namespace counterweight::kernels

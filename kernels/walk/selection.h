@@ -23,6 +23,10 @@ std::vector<uint8_t> SelectTokens(const LossSpec& loss, const Batch& batch,
                                   const std::vector<float>& keys,
                                   int64_t tokens);
 
+// Bytes that a selection among so many positions allocates at most, its keys
+// included.
+int64_t SelectionScratchBytes(int64_t positions);
+
 }  // namespace counterweight::kernels
 
 #endif  // COUNTERWEIGHT_KERNELS_WALK_SELECTION_H_

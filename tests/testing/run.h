@@ -28,6 +28,13 @@ struct Corrected {
 Corrected RunCorrector(Corrector& corrector, const CorrectionSpec& spec,
                        const OwnedBatch& batch);
 
+// The same, of a batch that arrives: `arrivals`, ascending numbers of rows, are
+// told to the run one after the other, the mask as complete from the start if
+// `mask_first`. Bytes of rows that have not arrived are wrong until they do.
+Corrected RunArriving(Corrector& corrector, const CorrectionSpec& spec,
+                      const OwnedBatch& batch,
+                      const std::vector<int64_t>& arrivals, bool mask_first);
+
 // The outputs of row i alone, of its first `length` positions.
 Corrected RowOutputs(const Corrected& corrected, const OwnedBatch& batch,
                      int64_t i, int64_t length);

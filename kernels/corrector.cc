@@ -1,0 +1,56 @@
+#include "kernels/corrector.h"
+
+#include <utility>
+
+#include "kernels/walk/loss_batch.h"
+#include "kernels/walk/plan.h"
+
+namespace counterweight::kernels {
+namespace {
+
+// For backends that begin when everything is there.
+class WholeRun final : public CorrectRun {
+ public:
+  WholeRun(Corrector* corrector, const CorrectionSpec& spec, const Batch& batch,
+           const Outputs& outputs, StopRequest stop)
+      : corrector_(corrector),
+        spec_(spec),
+        batch_(batch),
+        outputs_(outputs),
+        stop_(std::move(stop)) {}
+
+  void Advance(int64_t /*rows*/, bool /*has_mask*/) override {}
+
+  CorrectResult Finish() override {
+    if (stop_ && stop_()) return {.status = CorrectStatus::kStopped};
+    return corrector_->Correct(spec_, batch_, outputs_);
+  }
+
+ private:
+  Corrector* const corrector_;
+  const CorrectionSpec spec_;
+  const Batch batch_;
+  const Outputs outputs_;
+  const StopRequest stop_;
+};
+
+}  // namespace
+
+std::unique_ptr<CorrectRun> Corrector::Begin(const CorrectionSpec& spec,
+                                             const Batch& batch,
+                                             const Outputs& outputs,
+                                             StopRequest stop) {
+  return std::make_unique<WholeRun>(this, spec, batch, outputs,
+                                    std::move(stop));
+}
+
+int64_t Corrector::ScratchBytes(const CorrectionSpec& spec,
+                                const Batch& batch) const {
+  return LossScratchBytes(MakePlan(spec), batch);
+}
+
+void* Corrector::AllocateHost(size_t /*bytes*/) { return nullptr; }
+
+void Corrector::FreeHost(void* /*memory*/) {}
+
+}  // namespace counterweight::kernels

@@ -1,0 +1,208 @@
+#include "kernels/cpu/batch_walk.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <memory>
+
+#include "kernels/walk/row_record.h"
+
+namespace counterweight::kernels {
+namespace {
+
+// Bounds the memory of partial sums: 2.6 KB a group.
+constexpr int64_t kMaxGroups = 4096;
+
+struct AlignedFree {
+  void operator()(void* p) const { std::free(p); }
+};
+using ScratchPtr = std::unique_ptr<void, AlignedFree>;
+
+ScratchPtr AllocateScratch(const IsaKernels& kernels) {
+  constexpr size_t kAlignment = 64;
+  const size_t bytes =
+      (kernels.scratch_bytes + kAlignment - 1) / kAlignment * kAlignment;
+  return ScratchPtr(std::aligned_alloc(kAlignment, bytes));
+}
+
+struct Row {
+  int64_t begin;
+  int64_t end;
+  int64_t segments() const { return SegmentsOf(end - begin); }
+  bool is_long() const { return segments() > kMaxShortRowSegments; }
+  SegmentSpan span(int64_t i) const {
+    return {begin + i * kSegmentPositions,
+            std::min(end, begin + (i + 1) * kSegmentPositions)};
+  }
+};
+
+Row RowOf(const Batch& batch, int64_t i) {
+  return {batch.offsets[i], batch.offsets[i + 1]};
+}
+
+// What a walk allocates, in elements.
+struct Sizes {
+  int64_t group = 1;
+  int64_t groups = 0;
+  int64_t long_rows = 0;
+  int64_t segments = 0;  // of the longest
+};
+
+Sizes SizesOf(const Batch& batch) {
+  Sizes sizes;
+  const int64_t rows = batch.num_sequences;
+  while (rows > sizes.group * kMaxGroups) sizes.group *= 2;
+  sizes.groups = (rows + sizes.group - 1) / sizes.group;
+  for (int64_t i = 0; i < rows; ++i) {
+    const Row row = RowOf(batch, i);
+    if (!row.is_long()) continue;
+    ++sizes.long_rows;
+    sizes.segments = std::max(sizes.segments, row.segments());
+  }
+  return sizes;
+}
+
+}  // namespace
+
+BatchWalk::BatchWalk(const IsaKernels& kernels, ThreadPool* pool,
+                     const Plan& plan, const Batch& batch,
+                     const StopRequest& stop)
+    : kernels_(kernels), pool_(pool), plan_(plan), batch_(batch), stop_(stop) {
+  const Sizes sizes = SizesOf(batch);
+  group_ = sizes.group;
+  records_.resize(static_cast<size_t>(sizes.groups));
+  if (sizes.long_rows == 0) return;
+  const auto segments = static_cast<size_t>(sizes.segments);
+  long_records_.resize(static_cast<size_t>(sizes.long_rows));
+  long_rows_.resize(static_cast<size_t>(batch.num_sequences), nullptr);
+  size_t next = 0;
+  for (int64_t i = 0; i < batch.num_sequences; ++i) {
+    if (!RowOf(batch, i).is_long()) continue;
+    long_rows_[static_cast<size_t>(i)] = &long_records_[next++];
+  }
+  segments_.resize(segments);
+  losses_.resize(plan.loss.active ? segments : 0);
+  bases_.resize(segments * static_cast<size_t>(plan.num_prefixes));
+  reasons_.resize(segments);
+}
+
+int64_t BatchWalk::ScratchBytes(const Plan& plan, const Batch& batch) {
+  const Sizes sizes = SizesOf(batch);
+  const auto bytes = [](int64_t count, size_t size) {
+    return count * static_cast<int64_t>(size);
+  };
+  int64_t sum = bytes(sizes.groups, sizeof(RowRecord));
+  if (sizes.long_rows == 0) return sum;
+  sum += bytes(sizes.long_rows, sizeof(RowRecord));
+  sum += bytes(batch.num_sequences, sizeof(const RowRecord*));
+  sum += bytes(sizes.segments, sizeof(SegmentRecord) + sizeof(uint32_t) +
+                                   (plan.loss.active ? sizeof(LossRecord) : 0));
+  return sum + bytes(sizes.segments * plan.num_prefixes, sizeof(PrefixBase));
+}
+
+void* BatchWalk::LocalScratch(const IsaKernels& kernels) {
+  // One a thread and instruction set, for the thread's lifetime: it is too
+  // large for the stack and too often needed for the heap.
+  thread_local const IsaKernels* owner = nullptr;
+  thread_local ScratchPtr scratch;
+  if (owner != &kernels) {
+    scratch = AllocateScratch(kernels);
+    owner = &kernels;
+  }
+  return scratch.get();
+}
+
+template <class Task>
+void BatchWalk::Run(int64_t count, const Task& task) {
+  pool_->Run(count, [&](int64_t i) {
+    if (stopped_.load(std::memory_order_relaxed)) return;
+    if (stop_ && stop_()) {
+      stopped_.store(true, std::memory_order_relaxed);
+    } else {
+      task(i);
+    }
+  });
+}
+
+void BatchWalk::Advance(const Job& job, int64_t rows) {
+  const bool is_all = rows == batch_.num_sequences;
+  const int64_t groups = is_all ? GroupsOf(rows) : rows / group_;
+  if (groups <= next_group_) return;
+  const int64_t first = next_group_;
+  next_group_ = groups;
+  WalkLongRows(job, first * group_,
+               std::min(groups * group_, batch_.num_sequences));
+  Run(groups - first, [&](int64_t i) {
+    const int64_t begin = (first + i) * group_;
+    const int64_t end = std::min(batch_.num_sequences, begin + group_);
+    kernels_.walk_rows(job, begin, end, LocalScratch(kernels_),
+                       long_rows_.empty() ? nullptr : &long_rows_[begin],
+                       &records_[static_cast<size_t>(first + i)]);
+  });
+}
+
+bool BatchWalk::Finish(const Job& job, RowRecord* total) {
+  Advance(job, batch_.num_sequences);
+  next_group_ = 0;
+  if (stopped_) return false;
+  if (records_.empty()) {
+    clear(plan_, *total);
+  } else {
+    kernels_.fold_rows(plan_, records_.data(),
+                       static_cast<int64_t>(records_.size()),
+                       LocalScratch(kernels_), total);
+  }
+  return true;
+}
+
+void BatchWalk::WalkLongRows(const Job& job, int64_t first, int64_t last) {
+  if (long_rows_.empty()) return;
+  for (int64_t i = first; i < last && !stopped_; ++i) {
+    const RowRecord* record = long_rows_[static_cast<size_t>(i)];
+    if (record == nullptr) continue;
+    WalkLongRow(
+        job, i,
+        &long_records_[static_cast<size_t>(record - long_records_.data())]);
+  }
+}
+
+void BatchWalk::WalkLongRow(const Job& job, int64_t index, RowRecord* out) {
+  const Row row = RowOf(batch_, index);
+  const int64_t segments = row.segments();
+  const auto bases_of = [&](int64_t i) {
+    return bases_.data() + i * plan_.num_prefixes;
+  };
+  std::fill(bases_.begin(), bases_.end(), PrefixBase{0.0, 0.0});
+  RowState state = kernels_.initial_state(job, index);
+  for (int pass = 0; pass < plan_.passes; ++pass) {
+    Run(segments, [&](int64_t i) {
+      kernels_.walk_statistics(job, row.span(i), state, bases_of(i),
+                               LocalScratch(kernels_),
+                               &segments_[static_cast<size_t>(i)]);
+    });
+    if (stopped_) return;
+    state = kernels_.settle_row(job, index, segments_.data(), segments,
+                                bases_.data(), LocalScratch(kernels_),
+                                pass + 1 == plan_.passes ? out : nullptr);
+  }
+  if (job.statistics_only) return;
+  const auto walk = [&](bool loss_only) {
+    Run(segments, [&](int64_t i) {
+      const auto at = static_cast<size_t>(i);
+      reasons_[at] = kernels_.walk_outputs(
+          job, row.span(i), state, bases_of(i), loss_only,
+          LocalScratch(kernels_), losses_.empty() ? nullptr : &losses_[at]);
+    });
+    if (losses_.empty() || stopped_) return;
+    kernels_.settle_loss(job, losses_.data(), segments, &state, out);
+  };
+  if (plan_.loss.active && plan_.loss.hands_back) walk(true);
+  walk(false);
+  if (job.outputs->sequence_reasons == nullptr || stopped_) return;
+  uint32_t all = 0;
+  for (int64_t i = 0; i < segments; ++i) {
+    all |= reasons_[static_cast<size_t>(i)];
+  }
+  job.outputs->sequence_reasons[index] = static_cast<uint16_t>(all);
+}
+
+}  // namespace counterweight::kernels

@@ -1,0 +1,69 @@
+// One walk over a batch by the threads of a pool, as far as its rows have
+// arrived.
+#ifndef COUNTERWEIGHT_KERNELS_CPU_BATCH_WALK_H_
+#define COUNTERWEIGHT_KERNELS_CPU_BATCH_WALK_H_
+
+#include <atomic>
+#include <cstdint>
+#include <vector>
+
+#include "kernels/corrector.h"
+#include "kernels/cpu/isa_kernels.h"
+#include "kernels/cpu/thread_pool.h"
+
+namespace counterweight::kernels {
+
+// Rows are walked in groups whose size depends on their number alone, and a
+// group when all its rows are there, so that arrival changes no bit. Used by
+// one thread at a time.
+class BatchWalk {
+ public:
+  // Allocates all that its walks need. What the views point to must outlive it.
+  BatchWalk(const IsaKernels& kernels, ThreadPool* pool, const Plan& plan,
+            const Batch& batch, const StopRequest& stop);
+
+  // Bytes that the constructor allocates.
+  static int64_t ScratchBytes(const Plan& plan, const Batch& batch);
+
+  // Walks the groups of rows [0, rows) that were not walked yet. `job` is the
+  // same at each call of one walk.
+  void Advance(const Job& job, int64_t rows);
+
+  // Walks the rest and folds all rows into *total; the next Advance begins a
+  // new walk. False: the walk was stopped.
+  bool Finish(const Job& job, RowRecord* total);
+
+  // The calling thread's scratch for `kernels`.
+  static void* LocalScratch(const IsaKernels& kernels);
+
+ private:
+  // Runs tasks until one finds that nobody wants them any more.
+  template <class Task>
+  void Run(int64_t count, const Task& task);
+
+  void WalkLongRows(const Job& job, int64_t first, int64_t last);
+  void WalkLongRow(const Job& job, int64_t index, RowRecord* out);
+  int64_t GroupsOf(int64_t rows) const { return (rows + group_ - 1) / group_; }
+
+  const IsaKernels& kernels_;
+  ThreadPool* const pool_;
+  const Plan& plan_;
+  const Batch& batch_;
+  const StopRequest& stop_;
+  std::atomic<bool> stopped_ = false;
+  int64_t group_ = 1;       // rows of a group
+  int64_t next_group_ = 0;  // first that was not walked
+  std::vector<RowRecord> records_;
+  // Of rows that are cut up: their records, [num_sequences] pointers to them
+  // (null: a short row) and one row's segments; empty if there is none.
+  std::vector<RowRecord> long_records_;
+  std::vector<const RowRecord*> long_rows_;
+  std::vector<SegmentRecord> segments_;
+  std::vector<LossRecord> losses_;
+  std::vector<PrefixBase> bases_;
+  std::vector<uint32_t> reasons_;
+};
+
+}  // namespace counterweight::kernels
+
+#endif  // COUNTERWEIGHT_KERNELS_CPU_BATCH_WALK_H_
