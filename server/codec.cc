@@ -259,7 +259,8 @@ void CheckPadding(const DecodedRequest& decoded, const LayoutInfo& layout,
 }  // namespace
 
 Violations Decode(const v1::CorrectRequest& request,
-                  const RequestLimits& limits, DecodedRequest* decoded) {
+                  const RequestLimits& limits, const PayloadSource& source,
+                  DecodedRequest* decoded) {
   Violations violations;
   CheckLabels(request, &violations);
   LayoutInfo layout;
@@ -267,7 +268,8 @@ Violations Decode(const v1::CorrectRequest& request,
                                        &decoded->offsets, &layout, &violations);
   RefuseUnused(request, &violations);
   TensorSet tensors;
-  DecodeTensors(request, has_layout ? &layout : nullptr, &tensors, &violations);
+  DecodeTensors(request, has_layout ? &layout : nullptr, source, &tensors,
+                decoded, &violations);
   const bool has_method =
       DecodeMethod(request, tensors, layout, decoded, &violations);
   DecodeGlobalWeights(request, &decoded->spec, &violations);
@@ -279,6 +281,9 @@ Violations Decode(const v1::CorrectRequest& request,
     DecodeGroups(request, layout, has_method, decoded, &violations);
   }
   DecodeOutputs(request, has_method, decoded, &violations);
+  decoded->num_positions = layout.num_positions;
+  decoded->batch.num_sequences = layout.num_sequences;
+  DecodeDestinations(request, source, has_layout, decoded, &violations);
   decoded->spec.non_finite = DecodePolicy(request, &violations);
   if (has_method) {
     const uint32_t inputs = kernels::RequiredTensors(decoded->spec);
@@ -288,7 +293,6 @@ Violations Decode(const v1::CorrectRequest& request,
     CheckPadding(*decoded, layout, &violations);
   }
   if (!violations.empty()) return violations;
-  decoded->num_positions = layout.num_positions;
   const int64_t num_groups = decoded->batch.num_groups;
   decoded->batch = tensors.batch;
   decoded->batch.groups =

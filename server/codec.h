@@ -2,8 +2,11 @@
 #ifndef COUNTERWEIGHT_SERVER_CODEC_H_
 #define COUNTERWEIGHT_SERVER_CODEC_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -12,6 +15,8 @@
 #include "kernels/corrector.h"
 #include "kernels/spec.h"
 #include "server/dialects/dialect.h"
+#include "server/shared_memory/region.h"
+#include "server/stream_batch.h"
 #include "server/violation.h"
 
 namespace counterweight::server {
@@ -22,15 +27,43 @@ struct RequestLimits {
   int64_t max_sequences = int64_t{1} << 20;
 };
 
+// How a request's tensors come.
+struct PayloadSource {
+  // In chunks, later: the tensors carry no data. PlaceInputs gives them memory.
+  bool is_stream = false;
+  // Where ranges of shared memory are found; null: there is none.
+  const Regions* regions = nullptr;
+};
+
+// One tensor of a request, in its order.
+struct InputTensor {
+  v1::TensorRole role = v1::TENSOR_ROLE_UNSPECIFIED;
+  int64_t bytes = 0;
+  int64_t element_size = 1;
+};
+
+// Shared memory that an output is written to.
+struct OutputDestination {
+  v1::SharedMemoryRange range;
+  std::byte* data = nullptr;
+};
+
 // A valid request in kernel types. Views point into the CorrectRequest that it
-// was decoded from, which must outlive it.
+// was decoded from, which must outlive it, or into `regions`.
 struct DecodedRequest {
   kernels::CorrectionSpec spec;
   kernels::Batch batch;
   std::vector<int64_t> offsets;  // owned: Batch::offsets
   std::vector<int32_t> groups;   // owned: Batch::groups
+  std::vector<InputTensor> inputs;
+  // Keeps what views and destinations point to.
+  std::vector<std::shared_ptr<const Region>> regions;
+  // response_mask lies in shared memory, unchecked; see CopyMask.
+  bool has_shared_mask = false;
   // Roles to return, in order.
   std::vector<v1::TensorRole> outputs;
+  // By role; those that are not here are sent.
+  std::map<v1::TensorRole, OutputDestination> destinations;
   std::vector<std::string> rule_names;
   std::vector<std::string> warnings;
   // Makes the answer's metrics; may find violations. See Translation::report.
@@ -45,13 +78,37 @@ struct DecodedRequest {
   bool uses_group_ids = false;
 };
 
-// All violations at once, or an empty list and a complete *decoded.
+// All violations at once, or an empty list and a complete *decoded, but for a
+// stream's inputs and a shared mask.
 Violations Decode(const v1::CorrectRequest& request,
-                  const RequestLimits& limits, DecodedRequest* decoded);
+                  const RequestLimits& limits, const PayloadSource& source,
+                  DecodedRequest* decoded);
 
-// Sizes the response's tensors for `decoded` and returns pointers into them.
+// Bytes that PlaceInputs and outputs that are sent take, each aligned to 64.
+int64_t InputBytes(const DecodedRequest& decoded);
+int64_t OutputBytes(const DecodedRequest& decoded);
+
+// Gives a stream's inputs their places in `memory`, InputBytes() bytes aligned
+// to 64, one behind the other.
+std::vector<StreamTensor> PlaceInputs(std::byte* memory,
+                                      DecodedRequest* decoded);
+
+// Copies a shared mask to `memory`, num_positions bytes, and checks the copy:
+// its client may change it at any time. REQUIRES: decoded->has_shared_mask.
+Violations CopyMask(std::byte* memory, DecodedRequest* decoded);
+
+// Gives memory to an output that is sent; aligned to its elements.
+using OutputPlace =
+    std::function<std::byte*(v1::Tensor* tensor, int64_t bytes)>;
+
+// Adds the response's tensors and returns where their numbers go: to their
+// destination, else to where `place` says.
 kernels::Outputs AllocateOutputs(const DecodedRequest& decoded,
+                                 const OutputPlace& place,
                                  v1::CorrectResponse* response);
+
+// An OutputPlace inside the tensor itself.
+std::byte* PlaceInMessage(v1::Tensor* tensor, int64_t bytes);
 
 // Writes what is not a tensor. Returns violations that `report` found; the
 // response is then not to be sent.

@@ -3,7 +3,50 @@
 #include <algorithm>
 #include <string>
 
+#include "server/codec_memory.h"
+#include "server/codec_tensors.h"
+
 namespace counterweight::server {
+namespace {
+
+struct OutputType {
+  v1::DType dtype;
+  bool is_per_sequence;
+};
+
+// REQUIRES: an output's role.
+OutputType TypeOf(v1::TensorRole role) {
+  switch (static_cast<int>(role)) {
+    case v1::TENSOR_ROLE_KEEP_MASK:
+      return {v1::D_TYPE_U8, false};
+    case v1::TENSOR_ROLE_TOKEN_REASONS:
+      return {v1::D_TYPE_U16, false};
+    case v1::TENSOR_ROLE_SEQUENCE_REASONS:
+      return {v1::D_TYPE_U16, true};
+    default:
+      return {v1::D_TYPE_F32, false};
+  }
+}
+
+int64_t BytesOf(v1::TensorRole role, const DecodedRequest& decoded) {
+  const OutputType type = TypeOf(role);
+  const int64_t count = type.is_per_sequence ? decoded.batch.num_sequences
+                                             : decoded.num_positions;
+  return count * ElementSize(type.dtype);
+}
+
+// True if [data, data + bytes) shares bytes with a destination.
+bool Overlaps(const std::byte* data, int64_t bytes,
+              const DecodedRequest& decoded) {
+  return std::any_of(decoded.destinations.begin(), decoded.destinations.end(),
+                     [&](const auto& entry) {
+                       const std::byte* const other = entry.second.data;
+                       return data < other + BytesOf(entry.first, decoded) &&
+                              other < data + bytes;
+                     });
+}
+
+}  // namespace
 
 void DecodeOutputs(const v1::CorrectRequest& request, bool has_method,
                    DecodedRequest* decoded, Violations* violations) {
@@ -52,38 +95,96 @@ void DecodeOutputs(const v1::CorrectRequest& request, bool has_method,
   }
 }
 
+void DecodeDestinations(const v1::CorrectRequest& request,
+                        const PayloadSource& source, bool has_layout,
+                        DecodedRequest* decoded, Violations* violations) {
+  for (int i = 0; i < request.destinations_size(); ++i) {
+    const v1::Tensor& tensor = request.destinations(i);
+    const std::string at = "destinations[" + std::to_string(i) + "]";
+    const v1::TensorRole role = tensor.role();
+    if (std::find(decoded->outputs.begin(), decoded->outputs.end(), role) ==
+        decoded->outputs.end()) {
+      violations->push_back({at + ".role", "is not among the outputs"});
+      continue;
+    }
+    const OutputType type = TypeOf(role);
+    if (decoded->destinations.contains(role)) {
+      violations->push_back({at + ".role", "was sent twice"});
+    } else if (source.is_stream) {
+      violations->push_back({at, "is for Correct; a stream sends its outputs"});
+    } else if (tensor.dtype() != type.dtype) {
+      violations->push_back({at + ".dtype", "must be the output's, " +
+                                                v1::DType_Name(type.dtype)});
+    } else if (!tensor.data().empty()) {
+      violations->push_back({at + ".data", "must be empty"});
+    } else if (has_layout) {
+      const RangeNeed need{RegionAccess::kWrite, BytesOf(role, *decoded),
+                           ElementSize(type.dtype)};
+      std::byte* const data =
+          FindRange(tensor.shared_memory(), need, source.regions,
+                    at + ".shared_memory", decoded, violations);
+      if (data == nullptr) continue;
+      if (Overlaps(data, need.bytes, *decoded)) {
+        violations->push_back(
+            {at + ".shared_memory", "shares bytes with another destination"});
+      }
+      decoded->destinations[role] = {tensor.shared_memory(), data};
+    }
+  }
+}
+
+int64_t OutputBytes(const DecodedRequest& decoded) {
+  int64_t bytes = 0;
+  for (const v1::TensorRole role : decoded.outputs) {
+    if (decoded.destinations.contains(role)) continue;
+    bytes += Aligned(BytesOf(role, decoded));
+  }
+  return bytes;
+}
+
 kernels::Outputs AllocateOutputs(const DecodedRequest& decoded,
+                                 const OutputPlace& place,
                                  v1::CorrectResponse* response) {
   kernels::Outputs outputs;
-  const auto positions = static_cast<size_t>(decoded.num_positions);
-  const auto sequences = static_cast<size_t>(decoded.batch.num_sequences);
   for (const v1::TensorRole role : decoded.outputs) {
-    v1::Tensor* tensor = response->add_tensors();
+    v1::Tensor* const tensor = response->add_tensors();
     tensor->set_role(role);
-    std::string* data = tensor->mutable_data();
-    if (role == v1::TENSOR_ROLE_WEIGHTS) {
-      tensor->set_dtype(v1::D_TYPE_F32);
-      data->resize(positions * sizeof(float));
-      outputs.weights = reinterpret_cast<float*>(data->data());
-    } else if (role == v1::TENSOR_ROLE_KEEP_MASK) {
-      tensor->set_dtype(v1::D_TYPE_U8);
-      data->resize(positions);
-      outputs.keep_mask = reinterpret_cast<uint8_t*>(data->data());
-    } else if (role == v1::TENSOR_ROLE_TOKEN_REASONS) {
-      tensor->set_dtype(v1::D_TYPE_U16);
-      data->resize(positions * sizeof(uint16_t));
-      outputs.token_reasons = reinterpret_cast<uint16_t*>(data->data());
-    } else if (role == v1::TENSOR_ROLE_SEQUENCE_REASONS) {
-      tensor->set_dtype(v1::D_TYPE_U16);
-      data->resize(sequences * sizeof(uint16_t));
-      outputs.sequence_reasons = reinterpret_cast<uint16_t*>(data->data());
-    } else if (role == v1::TENSOR_ROLE_GRADIENT) {
-      tensor->set_dtype(v1::D_TYPE_F32);
-      data->resize(positions * sizeof(float));
-      outputs.gradient = reinterpret_cast<float*>(data->data());
+    tensor->set_dtype(TypeOf(role).dtype);
+    std::byte* data = nullptr;
+    const auto destination = decoded.destinations.find(role);
+    if (destination != decoded.destinations.end()) {
+      *tensor->mutable_shared_memory() = destination->second.range;
+      data = destination->second.data;
+    } else {
+      data = place(tensor, BytesOf(role, decoded));
+    }
+    switch (static_cast<int>(role)) {
+      case v1::TENSOR_ROLE_WEIGHTS:
+        outputs.weights = reinterpret_cast<float*>(data);
+        break;
+      case v1::TENSOR_ROLE_KEEP_MASK:
+        outputs.keep_mask = reinterpret_cast<uint8_t*>(data);
+        break;
+      case v1::TENSOR_ROLE_TOKEN_REASONS:
+        outputs.token_reasons = reinterpret_cast<uint16_t*>(data);
+        break;
+      case v1::TENSOR_ROLE_SEQUENCE_REASONS:
+        outputs.sequence_reasons = reinterpret_cast<uint16_t*>(data);
+        break;
+      case v1::TENSOR_ROLE_GRADIENT:
+        outputs.gradient = reinterpret_cast<float*>(data);
+        break;
+      default:
+        break;
     }
   }
   return outputs;
+}
+
+std::byte* PlaceInMessage(v1::Tensor* tensor, int64_t bytes) {
+  std::string* const data = tensor->mutable_data();
+  data->resize(static_cast<size_t>(bytes));
+  return reinterpret_cast<std::byte*>(data->data());
 }
 
 }  // namespace counterweight::server

@@ -13,6 +13,12 @@ namespace counterweight::server {
 void DecodeOutputs(const v1::CorrectRequest& request, bool has_method,
                    DecodedRequest* decoded, Violations* violations);
 
+// Fills decoded->destinations. Reads decoded's outputs, num_positions and
+// num_sequences.
+void DecodeDestinations(const v1::CorrectRequest& request,
+                        const PayloadSource& source, bool has_layout,
+                        DecodedRequest* decoded, Violations* violations);
+
 }  // namespace counterweight::server
 
 #endif  // COUNTERWEIGHT_SERVER_CODEC_OUTPUTS_H_

@@ -5,6 +5,8 @@
 #include <cstring>
 #include <string>
 
+#include "server/codec_memory.h"
+
 namespace counterweight::server {
 namespace {
 
@@ -69,34 +71,6 @@ void DecodePacked(const v1::PackedLayout& packed, const RequestLimits& limits,
            packed.has_padded_length() ? packed.padded_length() : longest};
 }
 
-// Lower-case name of a role, as in the Python client: "rollout_log_probs".
-std::string RoleName(v1::TensorRole role) {
-  constexpr size_t kPrefix = sizeof("TENSOR_ROLE_") - 1;
-  std::string name = v1::TensorRole_Name(role);
-  if (name.size() <= kPrefix) return "role " + std::to_string(role);
-  name = name.substr(kPrefix);
-  std::transform(name.begin(), name.end(), name.begin(), [](unsigned char c) {
-    return static_cast<char>(std::tolower(c));
-  });
-  return name;
-}
-
-int64_t ElementSize(v1::DType dtype) {
-  switch (static_cast<int>(dtype)) {
-    case v1::D_TYPE_F32:
-    case v1::D_TYPE_I32:
-      return 4;
-    case v1::D_TYPE_BF16:
-    case v1::D_TYPE_F16:
-    case v1::D_TYPE_U16:
-      return 2;
-    case v1::D_TYPE_U8:
-      return 1;
-    default:
-      return 0;
-  }
-}
-
 bool IsReal(v1::DType dtype) {
   return dtype == v1::D_TYPE_F32 || dtype == v1::D_TYPE_BF16 ||
          dtype == v1::D_TYPE_F16;
@@ -142,29 +116,26 @@ v1::TensorRole RoleOf(kernels::InputRole role) {
   return v1::TENSOR_ROLE_UNSPECIFIED;
 }
 
-// Index of the first byte above 1, or -1. Eight at a time: masks are as long as
-// the batch.
-int64_t FirstNonBoolean(const std::string& mask) {
-  constexpr uint64_t kAllowed = 0x0101010101010101u;
-  size_t i = 0;
-  for (; i + sizeof(uint64_t) <= mask.size(); i += sizeof(uint64_t)) {
-    uint64_t word = 0;
-    std::memcpy(&word, mask.data() + i, sizeof(word));
-    if ((word & ~kAllowed) != 0) break;
+// Where the kernels read a role.
+void SetInput(v1::TensorRole role, const void* data, kernels::DType dtype,
+              kernels::Batch* batch) {
+  if (role == v1::TENSOR_ROLE_RESPONSE_MASK) {
+    batch->response_mask = static_cast<const uint8_t*>(data);
+  } else {
+    batch->tensors[KernelSlot(role)] = {data, dtype};
   }
-  for (; i < mask.size(); ++i) {
-    if (static_cast<unsigned char>(mask[i]) > 1) {
-      return static_cast<int64_t>(i);
-    }
-  }
-  return -1;
 }
 
 class TensorDecoder {
  public:
-  TensorDecoder(const LayoutInfo* layout, TensorSet* tensors,
+  TensorDecoder(const LayoutInfo* layout, const PayloadSource& source,
+                TensorSet* tensors, DecodedRequest* decoded,
                 Violations* violations)
-      : layout_(layout), tensors_(tensors), violations_(violations) {}
+      : layout_(layout),
+        source_(source),
+        tensors_(tensors),
+        decoded_(decoded),
+        violations_(violations) {}
 
   void Decode(const v1::Tensor& tensor, int index) {
     at_ = "tensors[" + std::to_string(index) + "]";
@@ -175,17 +146,21 @@ class TensorDecoder {
       return;
     }
     tensors_->roles |= uint32_t{1} << role;
-    if (tensor.has_shared_memory()) {
-      Fail(".shared_memory", "this server has no shared memory yet");
-      return;
+    if (!CheckDType(tensor) || layout_ == nullptr) return;
+    const int64_t element = ElementSize(tensor.dtype());
+    const InputTensor input{role, layout_->num_positions * element, element};
+    decoded_->inputs.push_back(input);
+    const void* data = nullptr;
+    if (source_.is_stream) {
+      CheckHasNoData(tensor);
+    } else if (tensor.has_shared_memory()) {
+      data = Share(tensor, input);
+      decoded_->has_shared_mask |= role == v1::TENSOR_ROLE_RESPONSE_MASK;
+    } else if (CheckSize(tensor, input.bytes)) {
+      data = tensor.data().data();
+      if (role == v1::TENSOR_ROLE_RESPONSE_MASK) CheckMask(tensor);
     }
-    if (!CheckDType(tensor) || !CheckSize(tensor)) return;
-    if (role == v1::TENSOR_ROLE_RESPONSE_MASK) {
-      SetMask(tensor);
-    } else if (KernelSlot(role) >= 0) {
-      tensors_->batch.tensors[KernelSlot(role)] = {tensor.data().data(),
-                                                   ToKernel(tensor.dtype())};
-    }
+    SetInput(input.role, data, ToKernel(tensor.dtype()), &tensors_->batch);
   }
 
  private:
@@ -223,9 +198,28 @@ class TensorDecoder {
     return false;
   }
 
-  bool CheckSize(const v1::Tensor& tensor) {
-    if (layout_ == nullptr) return false;
-    const int64_t bytes = layout_->num_positions * ElementSize(tensor.dtype());
+  void CheckHasNoData(const v1::Tensor& tensor) {
+    if (!tensor.data().empty()) {
+      Fail(".data", "must be empty in a stream's header; chunks carry it");
+    }
+    if (tensor.has_shared_memory()) {
+      Fail(".shared_memory",
+           "is for Correct; a stream's chunks carry the bytes");
+    }
+  }
+
+  const void* Share(const v1::Tensor& tensor, const InputTensor& input) {
+    if (!tensor.data().empty()) {
+      Fail(".data", "must be empty where shared_memory is set");
+      return nullptr;
+    }
+    return FindRange(tensor.shared_memory(),
+                     {RegionAccess::kRead, input.bytes, input.element_size},
+                     source_.regions, at_ + ".shared_memory", decoded_,
+                     violations_);
+  }
+
+  bool CheckSize(const v1::Tensor& tensor, int64_t bytes) {
     if (static_cast<int64_t>(tensor.data().size()) == bytes) return true;
     Fail(".data", RoleName(tensor.role()) + " has " +
                       std::to_string(tensor.data().size()) +
@@ -235,27 +229,70 @@ class TensorDecoder {
     return false;
   }
 
-  void SetMask(const v1::Tensor& tensor) {
-    const int64_t bad = FirstNonBoolean(tensor.data());
-    if (bad >= 0) {
-      const auto value =
-          static_cast<unsigned char>(tensor.data()[static_cast<size_t>(bad)]);
-      Fail(".data", "response_mask must hold 0 and 1 only, but position " +
-                        std::to_string(bad) + " holds " +
-                        std::to_string(value));
-      return;
-    }
-    tensors_->batch.response_mask =
-        reinterpret_cast<const uint8_t*>(tensor.data().data());
+  void CheckMask(const v1::Tensor& tensor) {
+    const auto* mask = reinterpret_cast<const uint8_t*>(tensor.data().data());
+    const int64_t bad = FirstNonBoolean({mask, tensor.data().size()});
+    if (bad < 0) return;
+    violations_->push_back(NonBoolean(at_ + ".data", bad, mask[bad]));
   }
 
   const LayoutInfo* layout_;
+  const PayloadSource& source_;
   TensorSet* tensors_;
+  DecodedRequest* decoded_;
   Violations* violations_;
   std::string at_;
 };
 
 }  // namespace
+
+std::string RoleName(v1::TensorRole role) {
+  constexpr size_t kPrefix = sizeof("TENSOR_ROLE_") - 1;
+  std::string name = v1::TensorRole_Name(role);
+  if (name.size() <= kPrefix) return "role " + std::to_string(role);
+  name = name.substr(kPrefix);
+  std::transform(name.begin(), name.end(), name.begin(), [](unsigned char c) {
+    return static_cast<char>(std::tolower(c));
+  });
+  return name;
+}
+
+int64_t ElementSize(v1::DType dtype) {
+  switch (static_cast<int>(dtype)) {
+    case v1::D_TYPE_F32:
+    case v1::D_TYPE_I32:
+      return 4;
+    case v1::D_TYPE_BF16:
+    case v1::D_TYPE_F16:
+    case v1::D_TYPE_U16:
+      return 2;
+    case v1::D_TYPE_U8:
+      return 1;
+    default:
+      return 0;
+  }
+}
+
+// Eight at a time: masks are as long as the batch.
+int64_t FirstNonBoolean(std::span<const uint8_t> mask) {
+  constexpr uint64_t kAllowed = 0x0101010101010101u;
+  size_t i = 0;
+  for (; i + sizeof(uint64_t) <= mask.size(); i += sizeof(uint64_t)) {
+    uint64_t word = 0;
+    std::memcpy(&word, mask.data() + i, sizeof(word));
+    if ((word & ~kAllowed) != 0) break;
+  }
+  for (; i < mask.size(); ++i) {
+    if (mask[i] > 1) return static_cast<int64_t>(i);
+  }
+  return -1;
+}
+
+Violation NonBoolean(const std::string& field, int64_t position, int value) {
+  return {field, "response_mask must hold 0 and 1 only, but position " +
+                     std::to_string(position) + " holds " +
+                     std::to_string(value)};
+}
 
 bool DecodeLayout(const v1::Layout& layout, const RequestLimits& limits,
                   std::vector<int64_t>* offsets, LayoutInfo* info,
@@ -275,8 +312,9 @@ bool DecodeLayout(const v1::Layout& layout, const RequestLimits& limits,
 }
 
 void DecodeTensors(const v1::CorrectRequest& request, const LayoutInfo* layout,
-                   TensorSet* tensors, Violations* violations) {
-  TensorDecoder decoder(layout, tensors, violations);
+                   const PayloadSource& source, TensorSet* tensors,
+                   DecodedRequest* decoded, Violations* violations) {
+  TensorDecoder decoder(layout, source, tensors, decoded, violations);
   for (int i = 0; i < request.tensors_size(); ++i) {
     decoder.Decode(request.tensors(i), i);
   }
@@ -284,6 +322,40 @@ void DecodeTensors(const v1::CorrectRequest& request, const LayoutInfo* layout,
     violations->push_back({"tensors[RESPONSE_MASK]",
                            "response_mask is required with every method"});
   }
+}
+
+std::vector<StreamTensor> PlaceInputs(std::byte* memory,
+                                      DecodedRequest* decoded) {
+  std::vector<StreamTensor> tensors;
+  for (const InputTensor& input : decoded->inputs) {
+    const bool is_mask = input.role == v1::TENSOR_ROLE_RESPONSE_MASK;
+    tensors.push_back({memory, input.bytes, input.element_size, is_mask});
+    const kernels::DType dtype =
+        is_mask ? kernels::DType::kF32
+                : decoded->batch.tensors[KernelSlot(input.role)].dtype;
+    SetInput(input.role, memory, dtype, &decoded->batch);
+    memory += Aligned(input.bytes);
+  }
+  return tensors;
+}
+
+int64_t InputBytes(const DecodedRequest& decoded) {
+  int64_t bytes = 0;
+  for (const InputTensor& input : decoded.inputs) bytes += Aligned(input.bytes);
+  return bytes;
+}
+
+Violations CopyMask(std::byte* memory, DecodedRequest* decoded) {
+  const auto size = static_cast<size_t>(decoded->num_positions);
+  std::memcpy(memory, decoded->batch.response_mask, size);
+  const auto* mask = reinterpret_cast<const uint8_t*>(memory);
+  decoded->batch.response_mask = mask;
+  const int64_t bad = FirstNonBoolean({mask, size});
+  if (bad < 0) return {};
+  size_t index = 0;
+  while (decoded->inputs[index].role != v1::TENSOR_ROLE_RESPONSE_MASK) ++index;
+  return {NonBoolean("tensors[" + std::to_string(index) + "].data", bad,
+                     mask[bad])};
 }
 
 void RequireTensors(uint32_t inputs, const TensorSet& tensors,

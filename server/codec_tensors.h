@@ -3,6 +3,7 @@
 #define COUNTERWEIGHT_SERVER_CODEC_TENSORS_H_
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -33,9 +34,23 @@ struct TensorSet {
   bool has(v1::TensorRole role) const { return (roles >> role & 1u) != 0; }
 };
 
-// `layout` may be null: sizes are then not checked.
+// Fills *tensors and decoded's inputs, regions and has_shared_mask. `layout`
+// may be null: sizes are then not checked.
 void DecodeTensors(const v1::CorrectRequest& request, const LayoutInfo* layout,
-                   TensorSet* tensors, Violations* violations);
+                   const PayloadSource& source, TensorSet* tensors,
+                   DecodedRequest* decoded, Violations* violations);
+
+// Lower-case name of a role, as in the Python client: "rollout_log_probs".
+std::string RoleName(v1::TensorRole role);
+
+// Bytes of an element; 0 for unknown types.
+int64_t ElementSize(v1::DType dtype);
+
+// Index of the first byte above 1, or -1.
+int64_t FirstNonBoolean(std::span<const uint8_t> mask);
+
+// That response_mask holds `value` at `position`.
+Violation NonBoolean(const std::string& field, int64_t position, int value);
 
 // A violation for each tensor that `inputs` (bits kernels::InputRole) names and
 // the request lacks.

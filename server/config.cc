@@ -9,6 +9,9 @@
 namespace counterweight::server {
 namespace {
 
+// Less is no time for anybody.
+constexpr double kMinStreamTimeout = 0.01;
+
 std::string NotLocal(std::string_view flag, const ListenAddress& address) {
   return fmt::format(
       "--{}={} can be reached from other machines, and this server neither "
@@ -35,11 +38,25 @@ std::string Validate(const Config& config) {
     return fmt::format("--max_runs_per_client={} is larger than --max_runs={}",
                        config.max_runs_per_client, config.max_runs);
   }
-  if (config.max_bytes_in_flight < config.max_message_bytes) {
+  // As received and as parsed.
+  if (config.max_bytes_in_flight < 2 * config.max_message_bytes) {
     return fmt::format(
-        "--max_bytes_in_flight={} is smaller than --max_message_bytes={}: the "
-        "largest message could never be admitted",
+        "--max_bytes_in_flight={} is smaller than twice "
+        "--max_message_bytes={}: the largest message could never be admitted",
         config.max_bytes_in_flight, config.max_message_bytes);
+  }
+  if (config.stream_timeout_s < kMinStreamTimeout) {
+    return fmt::format("--stream_timeout={} is less than {} seconds",
+                       config.stream_timeout_s, kMinStreamTimeout);
+  }
+  if (!config.shared_memory_socket.empty()) {
+    ListenAddress address;
+    std::string error;
+    if (!ParseListenAddress("unix:" + config.shared_memory_socket, &address,
+                            &error)) {
+      return fmt::format("--shared_memory_socket={}: {}",
+                         config.shared_memory_socket, error);
+    }
   }
   return "";
 }

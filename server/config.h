@@ -29,6 +29,13 @@ struct Config {
   int64_t max_sequences = int64_t{1} << 20;
   int64_t max_requests_in_flight = 64;
   int64_t max_bytes_in_flight = int64_t{2} << 30;
+  int64_t max_queued_requests = 256;
+  double max_queue_seconds = 10.0;
+  double stream_timeout_s = 10.0;
+  int64_t min_stream_bytes_per_second = int64_t{1} << 20;
+
+  std::string shared_memory_socket;  // empty: no shared memory
+  int64_t max_shared_memory_bytes = int64_t{1} << 30;
 
   int64_t max_runs = 256;
   int64_t max_runs_per_client = 64;

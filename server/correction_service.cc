@@ -5,6 +5,7 @@
 
 #include "server/codec.h"
 #include "server/correct_call.h"
+#include "server/correct_stream.h"
 #include "server/dialects/dialect.h"
 #include "server/payload.h"
 #include "server/peer.h"
@@ -14,15 +15,6 @@
 
 namespace counterweight::server {
 namespace {
-
-// Ends a stream before its first message.
-class RefusedStream final
-    : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer> {
- public:
-  explicit RefusedStream(const grpc::Status& status) { Finish(status); }
-  // The last call that gRPC makes; it leaves deletion to the reactor.
-  void OnDone() override { delete this; }
-};
 
 uint64_t RandomPrefix() {
   std::random_device device;
@@ -48,12 +40,19 @@ grpc::ServerUnaryReactor* CorrectionService::Correct(
 
 grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>*
 CorrectionService::CorrectStream(grpc::CallbackServerContext* context) {
-  const grpc::Status status(
-      grpc::StatusCode::UNIMPLEMENTED,
-      "this server does not implement CorrectStream yet; send the batch with "
-      "Correct, in parts if it is larger than Limits.max_message_bytes");
-  Record("CorrectStream", status, 0, *context);
-  return new RefusedStream(status);
+  // Streams before their admission take little memory each, but have no other
+  // bound.
+  const Config& config = service_.config;
+  const int64_t most =
+      config.max_requests_in_flight + config.max_queued_requests;
+  const int64_t open = ++open_streams_;
+  std::shared_ptr<void> place(this, [this](void*) { --open_streams_; });
+  if (open > most) {
+    return server::CorrectStream::Refuse(&service_, context, MakeRequestId(),
+                                         Admission::Verdict::kFull);
+  }
+  return server::CorrectStream::Start(&service_, context, MakeRequestId(),
+                                      std::move(place));
 }
 
 grpc::ServerUnaryReactor* CorrectionService::ListMethods(
@@ -88,10 +87,22 @@ grpc::ServerUnaryReactor* CorrectionService::GetServerInfo(
   limits->set_max_tokens(config.max_tokens);
   limits->set_max_sequences(config.max_sequences);
   limits->set_max_rules(kernels::kMaxRules);
+  limits->set_max_chunk_bytes(static_cast<uint64_t>(kMaxChunkBytes));
+  limits->set_max_bytes_in_flight(
+      static_cast<uint64_t>(config.max_bytes_in_flight));
   for (const Dialect& dialect : Dialects()) {
     message.add_dialects(std::string(dialect.system));
   }
   message.add_features("loss");
+  message.add_features("stream");
+  // A path is for those who could open it.
+  if (service_.regions != nullptr &&
+      ParsePeer(context->peer()).transport == "unix") {
+    message.add_features("shared_memory");
+    message.set_shared_memory_socket(service_.shared_memory_socket);
+    limits->set_max_shared_memory_bytes(
+        static_cast<uint64_t>(config.max_shared_memory_bytes));
+  }
   return Answer("GetServerInfo", message, context, response);
 }
 

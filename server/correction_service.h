@@ -52,6 +52,7 @@ class CorrectionService final : public RawService {
   const ServiceContext service_;
   const uint64_t id_prefix_;
   std::atomic<uint64_t> next_id_{0};
+  std::atomic<int64_t> open_streams_{0};
 };
 
 }  // namespace counterweight::server

@@ -10,13 +10,14 @@ Executor::Executor(int num_threads) {
     threads_.emplace_back([this] { Work(); });
 }
 
-Executor::~Executor() {
+void Executor::Stop() {
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     stopping_ = true;
   }
   changed_.notify_all();
   for (std::thread& thread : threads_) thread.join();
+  threads_.clear();
 }
 
 void Executor::Submit(std::function<void()> task) {

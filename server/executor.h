@@ -16,13 +16,15 @@ namespace counterweight::server {
 class Executor {
  public:
   explicit Executor(int num_threads);
-  // Runs what was submitted to its end.
-  ~Executor();
+  ~Executor() { Stop(); }
 
   Executor(const Executor&) = delete;
   Executor& operator=(const Executor&) = delete;
 
-  // REQUIRES: not after the destructor has begun.
+  // Runs what was submitted to its end. Idempotent.
+  void Stop();
+
+  // REQUIRES: not after Stop has begun.
   void Submit(std::function<void()> task);
 
  private:

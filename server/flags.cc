@@ -134,6 +134,15 @@ std::string SetLogLevel(std::string_view value, Config* config) {
 
 std::string GetLogLevel(const Config& config) { return config.log_level; }
 
+std::string SetSharedMemorySocket(std::string_view value, Config* config) {
+  config->shared_memory_socket = std::string(value);
+  return "";
+}
+
+std::string GetSharedMemorySocket(const Config& config) {
+  return config.shared_memory_socket;
+}
+
 constexpr Flag kFlags[] = {
     {"listen",
      "Where to serve gRPC: host:port, [ipv6]:port or unix:path (created with "
@@ -165,16 +174,41 @@ constexpr Flag kFlags[] = {
     {"max_sequences", "Most sequences of one request, at least 1.",
      SetInteger<&Config::max_sequences, 1, int64_t{1} << 40>,
      GetInteger<&Config::max_sequences>},
-    {"max_requests_in_flight",
-     "Most Correct requests at a time, queued ones included; more are answered "
-     "RESOURCE_EXHAUSTED with a retry hint.",
+    {"max_requests_in_flight", "Most batches at a time; more wait.",
      SetInteger<&Config::max_requests_in_flight, 1, 1 << 20>,
      GetInteger<&Config::max_requests_in_flight>},
     {"max_bytes_in_flight",
-     "Most bytes of requests at a time, as received; more are answered "
-     "RESOURCE_EXHAUSTED with a retry hint. At least max_message_bytes.",
+     "Most bytes of input, scratch, output and shared memory at a time; more "
+     "wait. At least twice max_message_bytes.",
      SetInteger<&Config::max_bytes_in_flight, 1024, int64_t{1} << 50>,
      GetInteger<&Config::max_bytes_in_flight>},
+    {"max_queued_requests",
+     "Most batches that wait, 0 to 1048576; more are answered "
+     "RESOURCE_EXHAUSTED with a retry hint.",
+     SetInteger<&Config::max_queued_requests, 0, 1 << 20>,
+     GetInteger<&Config::max_queued_requests>},
+    {"max_queue_seconds",
+     "Longest that a batch waits; then it is answered RESOURCE_EXHAUSTED with "
+     "a retry hint.",
+     SetSeconds<&Config::max_queue_seconds>,
+     GetSeconds<&Config::max_queue_seconds>},
+    {"stream_timeout",
+     "Seconds after which a stream that stalls is ended; see "
+     "min_stream_bytes_per_second. At least 0.01.",
+     SetSeconds<&Config::stream_timeout_s>,
+     GetSeconds<&Config::stream_timeout_s>},
+    {"min_stream_bytes_per_second",
+     "Least that a stream has to move over stream_timeout, 1 to 1073741824.",
+     SetInteger<&Config::min_stream_bytes_per_second, 1, 1 << 30>,
+     GetInteger<&Config::min_stream_bytes_per_second>},
+    {"shared_memory_socket",
+     "Path of a Unix socket (created with mode 0600) where clients of this "
+     "machine and user share memory; empty turns it off.",
+     SetSharedMemorySocket, GetSharedMemorySocket},
+    {"max_shared_memory_bytes",
+     "Most bytes that one connection shares, at least 4096.",
+     SetInteger<&Config::max_shared_memory_bytes, 4096, int64_t{1} << 50>,
+     GetInteger<&Config::max_shared_memory_bytes>},
     {"max_runs",
      "Most values of the label run in the drift metrics; the idlest leaves.",
      SetInteger<&Config::max_runs, 1, 1 << 20>, GetInteger<&Config::max_runs>},

@@ -78,7 +78,30 @@ class ProcessMetrics final : public prometheus::Collectable {
   }
 };
 
+class SampledMetrics final : public prometheus::Collectable {
+ public:
+  explicit SampledMetrics(std::vector<Sampled> samples)
+      : samples_(std::move(samples)) {}
+
+  std::vector<prometheus::MetricFamily> Collect() const override {
+    std::vector<prometheus::MetricFamily> families;
+    for (const Sampled& each : samples_) {
+      families.push_back(
+          OneSample(each.name, each.help, each.type, each.read()));
+    }
+    return families;
+  }
+
+ private:
+  const std::vector<Sampled> samples_;
+};
+
 }  // namespace
+
+std::shared_ptr<prometheus::Collectable> MakeSampledMetrics(
+    std::vector<Sampled> samples) {
+  return std::make_shared<SampledMetrics>(std::move(samples));
+}
 
 const std::vector<double>& LogRatioBuckets() {
   static const std::vector<double> buckets = [] {
@@ -97,14 +120,16 @@ ServingMetrics::ServingMetrics(Registry* registry)
                         "Requests answered, by method and gRPC code.")),
       request_seconds(
           Histograms(registry, "counterweight_request_seconds",
-                     "Time of a Correct request, from its last byte received "
-                     "to its answer handed to the transport.")
+                     "Time of a batch, from its message or header received to "
+                     "its answer handed to the transport.")
               .Add({}, SecondsBuckets())),
       stage_seconds(Histograms(registry, "counterweight_request_stage_seconds",
-                               "Time of a Correct request in each stage.")),
+                               "Time of a batch in each stage.")),
       decode_seconds(
           stage_seconds.Add({{"stage", "decode"}}, SecondsBuckets())),
       queue_seconds(stage_seconds.Add({{"stage", "queue"}}, SecondsBuckets())),
+      receive_seconds(
+          stage_seconds.Add({{"stage", "receive"}}, SecondsBuckets())),
       compute_seconds(
           stage_seconds.Add({{"stage", "compute"}}, SecondsBuckets())),
       encode_seconds(

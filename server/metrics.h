@@ -3,6 +3,7 @@
 #ifndef COUNTERWEIGHT_SERVER_METRICS_H_
 #define COUNTERWEIGHT_SERVER_METRICS_H_
 
+#include <functional>
 #include <memory>
 #include <string_view>
 #include <vector>
@@ -13,6 +14,7 @@
 #include "prometheus/family.h"
 #include "prometheus/gauge.h"
 #include "prometheus/histogram.h"
+#include "prometheus/metric_type.h"
 #include "prometheus/registry.h"
 
 namespace counterweight::server {
@@ -36,6 +38,7 @@ struct ServingMetrics {
   Family<Histogram>& stage_seconds;
   Histogram& decode_seconds;
   Histogram& queue_seconds;
+  Histogram& receive_seconds;
   Histogram& compute_seconds;
   Histogram& encode_seconds;
   Counter& request_bytes;
@@ -91,6 +94,16 @@ struct DriftMetrics {
 
 // Bucket borders of log ratios: kernels::kHistogramEdges.
 const std::vector<double>& LogRatioBuckets();
+
+// A number that is read at each scrape.
+struct Sampled {
+  const char* name;
+  const char* help;
+  prometheus::MetricType type;
+  std::function<double()> read;
+};
+std::shared_ptr<prometheus::Collectable> MakeSampledMetrics(
+    std::vector<Sampled> samples);
 
 // The process' memory, CPU time, open files and start time, read at each
 // scrape.

@@ -2,10 +2,15 @@
 #ifndef COUNTERWEIGHT_SERVER_PAYLOAD_H_
 #define COUNTERWEIGHT_SERVER_PAYLOAD_H_
 
+#include <cstddef>
 #include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
 
 #include "google/protobuf/message_lite.h"
 #include "grpcpp/support/byte_buffer.h"
+#include "grpcpp/support/slice.h"
 #include "grpcpp/support/status.h"
 
 namespace counterweight::server {
@@ -17,6 +22,27 @@ namespace counterweight::server {
 // everything.
 grpc::Status ParsePayload(int64_t max_bytes, grpc::ByteBuffer* payload,
                           google::protobuf::MessageLite* message);
+
+// The most bytes that *payload may have after decompression, as far as can be
+// told without it; max_bytes at most if it is compressed.
+int64_t InflatedBound(int64_t max_bytes, const grpc::ByteBuffer& payload);
+
+// A payload's bytes in one piece after the other, inflated if it was compressed
+// to at most max_bytes (RESOURCE_EXHAUSTED above).
+class PayloadPieces {
+ public:
+  grpc::Status Open(int64_t max_bytes, grpc::ByteBuffer* payload);
+
+  std::span<const std::span<const uint8_t>> pieces() const { return pieces_; }
+  size_t size() const { return size_; }
+  void Clear();
+
+ private:
+  std::vector<grpc::Slice> slices_;
+  std::string inflated_;
+  std::vector<std::span<const uint8_t>> pieces_;
+  size_t size_ = 0;
+};
 
 // Writes `message` into *payload.
 grpc::Status SerializePayload(const google::protobuf::MessageLite& message,

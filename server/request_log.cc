@@ -60,6 +60,7 @@ void RequestLog::Request(const RequestRecord& record) {
       .Add("response_bytes", record.response_bytes)
       .Add("decode_seconds", record.decode_seconds)
       .Add("queue_seconds", record.queue_seconds)
+      .Add("receive_seconds", record.receive_seconds)
       .Add("compute_seconds", record.compute_seconds)
       .Add("encode_seconds", record.encode_seconds)
       .Add("violations", record.violations);

@@ -31,6 +31,7 @@ struct RequestRecord {
   int64_t violations = 0;
   double decode_seconds = 0;
   double queue_seconds = 0;
+  double receive_seconds = 0;
   double compute_seconds = 0;
   double encode_seconds = 0;
 };

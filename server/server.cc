@@ -27,8 +27,11 @@ std::unique_ptr<Server> Server::Start(
     std::shared_ptr<spdlog::logger> logger, std::string* error) {
   std::unique_ptr<Server> server(
       new Server(config, std::move(corrector), std::move(logger)));
-  // Metrics first: who is ready is also observed.
-  if (!server->StartMetrics(error) || !server->StartGrpc(error)) return nullptr;
+  // Metrics before gRPC: who is ready is also observed.
+  if (!server->StartSharedMemory(error) || !server->StartMetrics(error) ||
+      !server->StartGrpc(error)) {
+    return nullptr;
+  }
   server->SetServing(true);
   return server;
 }
@@ -43,17 +46,11 @@ Server::Server(const Config& config,
       process_metrics_(MakeProcessMetrics()),
       metrics_(registry_.get()),
       drift_({config.max_runs, config.max_runs_per_client}, registry_.get()),
-      admission_(config.max_requests_in_flight, config.max_bytes_in_flight),
-      executor_(NumThreads(config)),
-      service_({.config = config,
-                .corrector = corrector_.get(),
-                .backend = corrector_->Info(),
-                .admission = &admission_,
-                .executor = &executor_,
-                .metrics = &metrics_,
-                .drift = &drift_,
-                .log = &log_,
-                .on_device_error = [this] { SetServing(false); }}) {
+      admission_({.max_requests = config.max_requests_in_flight,
+                  .max_bytes = config.max_bytes_in_flight,
+                  .max_queued = config.max_queued_requests}),
+      staging_(corrector_.get()),
+      executor_(NumThreads(config)) {
   metrics_.SetBuildInfo(corrector_->Info());
 }
 
@@ -66,6 +63,8 @@ Server::~Server() {
   }
   grpc_->Shutdown();
   grpc_->Wait();
+  // Tasks of streams that ended before their admission.
+  executor_.Stop();
 }
 
 bool Server::StartMetrics(std::string* error) {
@@ -82,12 +81,66 @@ bool Server::StartMetrics(std::string* error) {
   }
   exposer_->RegisterCollectable(registry_);
   exposer_->RegisterCollectable(process_metrics_);
+  sampled_metrics_ = MakeSampledMetrics(Samples());
+  exposer_->RegisterCollectable(sampled_metrics_);
   address.port = static_cast<uint16_t>(exposer_->GetListeningPorts().front());
   metrics_address_ = address.ToString();
   return true;
 }
 
+std::vector<Sampled> Server::Samples() const {
+  using enum prometheus::MetricType;
+  const auto number = [](auto read) {
+    return [read] { return static_cast<double>(read()); };
+  };
+  std::vector<Sampled> samples = {
+      {"counterweight_requests_queued", "Batches that wait for admission.",
+       Gauge, number([this] { return admission_.requests_queued(); })},
+      {"counterweight_admitted_bytes",
+       "Bytes of input, scratch, output and shared memory admitted.", Gauge,
+       number([this] { return admission_.bytes_in_flight(); })},
+      {"counterweight_admitted_bytes_limit", "The most of them.", Gauge,
+       number([this] { return config_.max_bytes_in_flight; })},
+      {"counterweight_staging_used_bytes", "Staging memory in use.", Gauge,
+       number([this] { return staging_.used_bytes(); })},
+      {"counterweight_staging_free_bytes", "Staging memory kept for reuse.",
+       Gauge, number([this] { return staging_.free_bytes(); })}};
+  if (config_.shared_memory_socket.empty()) return samples;
+  samples.insert(
+      samples.end(),
+      {{"counterweight_shared_memory_regions", "Regions that clients share.",
+        Gauge, number([this] { return shared_memory_->regions(); })},
+       {"counterweight_shared_memory_bytes", "Their bytes.", Gauge,
+        number([this] { return shared_memory_->bytes(); })},
+       {"counterweight_shared_memory_errors_total",
+        "Connections and registrations refused, and failed accepts.", Counter,
+        number([this] { return shared_memory_->errors(); })}});
+  return samples;
+}
+
+bool Server::StartSharedMemory(std::string* error) {
+  if (config_.shared_memory_socket.empty()) return true;
+  shared_memory_ = SharedMemoryListener::Start(
+      {.path = config_.shared_memory_socket,
+       .max_bytes = config_.max_shared_memory_bytes},
+      &admission_, &log_, error);
+  return shared_memory_ != nullptr;
+}
+
 bool Server::StartGrpc(std::string* error) {
+  service_ = std::make_unique<CorrectionService>(
+      ServiceContext{.config = config_,
+                     .corrector = corrector_.get(),
+                     .backend = corrector_->Info(),
+                     .admission = &admission_,
+                     .executor = &executor_,
+                     .metrics = &metrics_,
+                     .drift = &drift_,
+                     .log = &log_,
+                     .staging = &staging_,
+                     .regions = shared_memory_.get(),
+                     .shared_memory_socket = config_.shared_memory_socket,
+                     .on_device_error = [this] { SetServing(false); }});
   grpc::EnableDefaultHealthCheckService(true);
   grpc::reflection::InitProtoReflectionServerBuilderPlugin();
   grpc::ServerBuilder builder;
@@ -97,11 +150,13 @@ bool Server::StartGrpc(std::string* error) {
   // Otherwise a second server on the same port takes half of the connections
   // instead of failing.
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
-  builder.RegisterService(&service_);
+  builder.RegisterService(service_.get());
   std::vector<int> ports(config_.listen.size());
   for (size_t i = 0; i < ports.size(); ++i) {
     const ListenAddress& address = config_.listen[i];
-    if (address.IsUnix() && !CheckSocketPath(address.path, error)) return false;
+    if (address.IsUnix() &&
+        !CheckSocketPath("--listen=unix:", address.path, error))
+      return false;
     builder.AddListeningPort(address.ToString(),
                              grpc::InsecureServerCredentials(), &ports[i]);
   }
@@ -139,6 +194,7 @@ void Server::UnlinkSockets() const {
   for (const ListenAddress& address : config_.listen) {
     if (address.IsUnix()) unlink(address.path.c_str());
   }
+  if (shared_memory_ != nullptr) shared_memory_->UnlinkSocket();
 }
 
 void Server::SetServing(bool serving) {

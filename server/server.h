@@ -18,6 +18,8 @@
 #include "server/executor.h"
 #include "server/metrics.h"
 #include "server/request_log.h"
+#include "server/shared_memory/listener.h"
+#include "server/staging_pool.h"
 
 namespace counterweight::server {
 
@@ -47,6 +49,8 @@ class Server {
   // Waits for the requests in flight; false if they take longer.
   bool WaitUntilIdle(std::chrono::nanoseconds timeout);
   int64_t requests_in_flight() const { return admission_.requests_in_flight(); }
+  int64_t requests_queued() const { return admission_.requests_queued(); }
+  int64_t bytes_in_flight() const { return admission_.bytes_in_flight(); }
 
   // Removes the Unix sockets' files: for an exit without destruction.
   void UnlinkSockets() const;
@@ -56,6 +60,8 @@ class Server {
          std::shared_ptr<spdlog::logger> logger);
 
   bool StartMetrics(std::string* error);
+  std::vector<Sampled> Samples() const;
+  bool StartSharedMemory(std::string* error);
   bool StartGrpc(std::string* error);
   void SetServing(bool serving);
 
@@ -68,9 +74,12 @@ class Server {
   ServingMetrics metrics_;
   DriftSeries drift_;
   Admission admission_;
+  StagingPool staging_;
+  std::unique_ptr<SharedMemoryListener> shared_memory_;  // null: none
   Executor executor_;
-  CorrectionService service_;
+  std::unique_ptr<CorrectionService> service_;
   std::unique_ptr<grpc::Server> grpc_;
+  std::shared_ptr<prometheus::Collectable> sampled_metrics_;
   std::unique_ptr<prometheus::Exposer> exposer_;
   std::vector<std::string> addresses_;
   std::string metrics_address_;

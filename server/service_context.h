@@ -3,6 +3,7 @@
 #define COUNTERWEIGHT_SERVER_SERVICE_CONTEXT_H_
 
 #include <functional>
+#include <string>
 
 #include "kernels/corrector.h"
 #include "server/admission.h"
@@ -11,6 +12,8 @@
 #include "server/executor.h"
 #include "server/metrics.h"
 #include "server/request_log.h"
+#include "server/shared_memory/region.h"
+#include "server/staging_pool.h"
 
 namespace counterweight::server {
 
@@ -24,6 +27,11 @@ struct ServiceContext {
   ServingMetrics* metrics;
   DriftSeries* drift;
   RequestLog* log;
+  StagingPool* staging;
+  // Null: this server shares no memory.
+  const Regions* regions;
+  // Where clients register it; empty if they cannot.
+  std::string shared_memory_socket;
   // Called when a device failed, from any thread, perhaps often.
   std::function<void()> on_device_error;
 };

@@ -90,6 +90,20 @@ grpc::Status TryAgain(grpc::StatusCode code, std::string_view message,
   return WithDetail(code, std::string(message), retry);
 }
 
+void AddPushback(const grpc::Status& status,
+                 grpc::CallbackServerContext* context) {
+  google::rpc::Status details;
+  google::rpc::RetryInfo retry;
+  if (!details.ParseFromString(status.error_details()) ||
+      details.details_size() == 0 || !details.details(0).UnpackTo(&retry)) {
+    return;
+  }
+  const auto& delay = retry.retry_delay();
+  const int64_t milliseconds = delay.seconds() * 1000 + delay.nanos() / 1000000;
+  context->AddTrailingMetadata("grpc-retry-pushback-ms",
+                               std::to_string(milliseconds));
+}
+
 std::string_view CodeName(grpc::StatusCode code) {
   switch (code) {
     case grpc::StatusCode::OK:

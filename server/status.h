@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <string_view>
 
+#include "grpcpp/server_context.h"
 #include "grpcpp/support/status.h"
 #include "server/violation.h"
 
@@ -27,6 +28,11 @@ grpc::Status InvalidArgument(const Violations& violations);
 // google.rpc.RetryInfo of `retry_after_s` seconds.
 grpc::Status TryAgain(grpc::StatusCode code, std::string_view message,
                       double retry_after_s);
+
+// Adds the delay of TryAgain's status, if `status` is one, to the trailers as
+// gRPC's own retry policies read it (grpc-retry-pushback-ms, proposal A6).
+void AddPushback(const grpc::Status& status,
+                 grpc::CallbackServerContext* context);
 
 // "OK", "INVALID_ARGUMENT", ...
 std::string_view CodeName(grpc::StatusCode code);

@@ -14,17 +14,18 @@
 namespace counterweight::server {
 namespace {
 
-// True if a process accepts connections on the socket.
+// True if a process accepts connections on the socket, of whatever type.
 bool IsServed(const std::string& path) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   path.copy(address.sun_path, sizeof(address.sun_path) - 1);
   const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
   if (fd < 0) return false;
-  const bool connected =
-      connect(fd, reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0;
+  const bool refused = connect(fd, reinterpret_cast<sockaddr*>(&address),
+                               sizeof(address)) != 0 &&
+                       errno == ECONNREFUSED;
   close(fd);
-  return connected;
+  return !refused;
 }
 
 std::string FolderOf(const std::string& path) {
@@ -42,7 +43,8 @@ PrivateFiles::PrivateFiles() : before_(umask(0177)) {}
 
 PrivateFiles::~PrivateFiles() { umask(before_); }
 
-bool CheckSocketPath(const std::string& path, std::string* error) {
+bool CheckSocketPath(std::string_view flag, const std::string& path,
+                     std::string* error) {
   std::string_view problem;
   struct stat found {};
   if (lstat(path.c_str(), &found) == 0) {
@@ -55,7 +57,7 @@ bool CheckSocketPath(const std::string& path, std::string* error) {
     problem = "its folder is not there or not writable";
   }
   if (problem.empty()) return true;
-  *error = fmt::format("cannot listen on --listen=unix:{}: {}", path, problem);
+  *error = fmt::format("cannot listen on {}{}: {}", flag, path, problem);
   return false;
 }
 

@@ -5,6 +5,7 @@
 #include <sys/types.h>
 
 #include <string>
+#include <string_view>
 
 namespace counterweight::server {
 
@@ -22,8 +23,10 @@ class PrivateFiles {
 };
 
 // True if a socket may be bound at `path`: nothing is there, or a socket that
-// nobody listens on, which gRPC replaces. Otherwise *error is a sentence.
-bool CheckSocketPath(const std::string& path, std::string* error);
+// nobody listens on, which is to be replaced. Otherwise *error is a sentence
+// that names the path behind `flag`, "--listen=unix:".
+bool CheckSocketPath(std::string_view flag, const std::string& path,
+                     std::string* error);
 
 }  // namespace counterweight::server
 

@@ -160,7 +160,7 @@ def test_an_output_that_the_method_does_not_have(client: cw.Client) -> None:
 
 def test_a_full_server_is_asked_again(start_server: Callable[..., ServerProcess]) -> None:
     """More callers than places: everybody is served in the end, and each batch counts once."""
-    server = start_server("--max_requests_in_flight=1")
+    server = start_server("--max_requests_in_flight=1", "--max_queued_requests=0")
     batch = padded_batch(16, 1024, seed=7)
     patient = cw.RetryPolicy(attempts=1000, seed=0)
 

@@ -84,10 +84,11 @@ Answer Correct(const v1::CorrectRequest& request) {
       *kernels::MakeCpuCorrector(1).release();
   Answer answer;
   DecodedRequest decoded;
-  answer.violations = Decode(request, {}, &decoded);
+  answer.violations = Decode(request, {}, {}, &decoded);
   answer.warnings = decoded.warnings;
   if (!answer.violations.empty()) return answer;
-  const kernels::Outputs outputs = AllocateOutputs(decoded, &answer.response);
+  const kernels::Outputs outputs =
+      AllocateOutputs(decoded, PlaceInMessage, &answer.response);
   const kernels::CorrectResult result =
       corrector.Correct(decoded.spec, decoded.batch, outputs);
   EXPECT_EQ(result.status, kernels::CorrectStatus::kOk);

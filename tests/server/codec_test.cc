@@ -52,7 +52,7 @@ std::vector<std::string> Fields(const v1::CorrectRequest& request,
                                 const RequestLimits& limits = {}) {
   DecodedRequest decoded;
   std::vector<std::string> fields;
-  for (const Violation& violation : Decode(request, limits, &decoded)) {
+  for (const Violation& violation : Decode(request, limits, {}, &decoded)) {
     fields.push_back(violation.field);
     EXPECT_FALSE(violation.description.empty());
   }
@@ -62,9 +62,10 @@ std::vector<std::string> Fields(const v1::CorrectRequest& request,
 TEST(Codec, AValidRequestBecomesABatchAndAnAnswer) {
   const v1::CorrectRequest request = ValidRequest();
   DecodedRequest decoded;
-  ASSERT_THAT(Decode(request, {}, &decoded), IsEmpty());
+  ASSERT_THAT(Decode(request, {}, {}, &decoded), IsEmpty());
   v1::CorrectResponse response;
-  const kernels::Outputs outputs = AllocateOutputs(decoded, &response);
+  const kernels::Outputs outputs =
+      AllocateOutputs(decoded, PlaceInMessage, &response);
   const auto corrector = kernels::MakeCpuCorrector(1);
   const kernels::CorrectResult result =
       corrector->Correct(decoded.spec, decoded.batch, outputs);
@@ -96,7 +97,7 @@ TEST(Codec, SizesMustFitTheLayout) {
   v1::CorrectRequest request = ValidRequest();
   request.mutable_tensors(1)->mutable_data()->pop_back();
   DecodedRequest decoded;
-  const Violations violations = Decode(request, {}, &decoded);
+  const Violations violations = Decode(request, {}, {}, &decoded);
   ASSERT_EQ(violations.size(), 1u);
   EXPECT_EQ(violations[0].field, "tensors[1].data");
   EXPECT_THAT(violations[0].description, HasSubstr("15 bytes"));
@@ -178,7 +179,7 @@ TEST(Codec, ATensorThatIsNotReadIsMentioned) {
   Add(v1::TENSOR_ROLE_CURRENT_LOG_PROBS, v1::D_TYPE_F32, Bytes({0, 0, 0, 0}),
       &request);
   DecodedRequest decoded;
-  ASSERT_THAT(Decode(request, {}, &decoded), IsEmpty());
+  ASSERT_THAT(Decode(request, {}, {}, &decoded), IsEmpty());
   EXPECT_THAT(decoded.warnings,
               ElementsAre(HasSubstr("current_log_probs was sent")));
 }

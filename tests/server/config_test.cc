@@ -35,10 +35,23 @@ TEST(Config, PrometheusCannotScrapeASocket) {
 
 TEST(Config, TheLargestMessageFits) {
   Config config;
-  config.max_bytes_in_flight = config.max_message_bytes - 1;
+  config.max_bytes_in_flight = 2 * config.max_message_bytes - 1;
   EXPECT_NE(Validate(config).find("--max_bytes_in_flight"), std::string::npos);
-  config.max_bytes_in_flight = config.max_message_bytes;
+  config.max_bytes_in_flight = 2 * config.max_message_bytes;
   EXPECT_EQ(Validate(config), "");
+}
+
+TEST(Config, AStreamHasSomeTime) {
+  Config config;
+  config.stream_timeout_s = 0;
+  EXPECT_NE(Validate(config).find("--stream_timeout=0"), std::string::npos);
+}
+
+TEST(Config, ASocketsPathFits) {
+  Config config;
+  config.shared_memory_socket = std::string(200, 'x');
+  EXPECT_NE(Validate(config).find("--shared_memory_socket="),
+            std::string::npos);
 }
 
 TEST(Config, OneClientsRunsFitIntoAll) {

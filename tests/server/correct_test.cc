@@ -88,6 +88,7 @@ TEST(Correct, ADeviceErrorIsInternalAndEndsReadiness) {
 TEST(Correct, RefusesWhatIsTooMuchAtATimeWithAHint) {
   Config config = TestConfig();
   config.max_requests_in_flight = 1;
+  config.max_queued_requests = 0;
   RunningServer running(config);
   running.backend().Close();
   auto first = std::async(std::launch::async,

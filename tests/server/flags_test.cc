@@ -27,12 +27,26 @@ TEST(Flags, ListenCollects) {
 }
 
 TEST(Flags, SetEveryField) {
-  const CommandLine line = ParseFlags(
-      {"--metrics_listen=", "--allow_insecure", "--backend=cpu", "--threads=3",
-       "--max_message_bytes=2048", "--max_tokens=5", "--max_sequences=6",
-       "--max_requests_in_flight=7", "--max_bytes_in_flight=4096",
-       "--max_runs=9", "--max_runs_per_client=8", "--drain_delay=0.5",
-       "--drain_timeout=1.5", "--log_level=error"});
+  const CommandLine line = ParseFlags({"--metrics_listen=",
+                                       "--allow_insecure",
+                                       "--backend=cpu",
+                                       "--threads=3",
+                                       "--max_message_bytes=2048",
+                                       "--max_tokens=5",
+                                       "--max_sequences=6",
+                                       "--max_requests_in_flight=7",
+                                       "--max_bytes_in_flight=4096",
+                                       "--max_queued_requests=10",
+                                       "--max_queue_seconds=11",
+                                       "--stream_timeout=12",
+                                       "--min_stream_bytes_per_second=13",
+                                       "--shared_memory_socket=/run/shm.sock",
+                                       "--max_shared_memory_bytes=8192",
+                                       "--max_runs=9",
+                                       "--max_runs_per_client=8",
+                                       "--drain_delay=0.5",
+                                       "--drain_timeout=1.5",
+                                       "--log_level=error"});
   EXPECT_EQ(line.error, "");
   const Config& config = line.config;
   EXPECT_FALSE(config.metrics_listen.has_value());
@@ -44,6 +58,12 @@ TEST(Flags, SetEveryField) {
   EXPECT_EQ(config.max_sequences, 6);
   EXPECT_EQ(config.max_requests_in_flight, 7);
   EXPECT_EQ(config.max_bytes_in_flight, 4096);
+  EXPECT_EQ(config.max_queued_requests, 10);
+  EXPECT_EQ(config.max_queue_seconds, 11);
+  EXPECT_EQ(config.stream_timeout_s, 12);
+  EXPECT_EQ(config.min_stream_bytes_per_second, 13);
+  EXPECT_EQ(config.shared_memory_socket, "/run/shm.sock");
+  EXPECT_EQ(config.max_shared_memory_bytes, 8192);
   EXPECT_EQ(config.max_runs, 9);
   EXPECT_EQ(config.max_runs_per_client, 8);
   EXPECT_EQ(config.drain_delay_s, 0.5);
@@ -90,11 +110,27 @@ TEST(Flags, HelpWinsOverValidation) {
 TEST(Flags, HelpAndLogHaveEveryFlag) {
   const std::string help = FlagsHelp();
   const std::string json = ToJson(Config{});
-  for (const char* name :
-       {"listen", "metrics_listen", "allow_insecure", "backend", "threads",
-        "max_message_bytes", "max_tokens", "max_sequences",
-        "max_requests_in_flight", "max_bytes_in_flight", "max_runs",
-        "max_runs_per_client", "drain_delay", "drain_timeout", "log_level"}) {
+  for (const char* name : {"listen",
+                           "metrics_listen",
+                           "allow_insecure",
+                           "backend",
+                           "threads",
+                           "max_message_bytes",
+                           "max_tokens",
+                           "max_sequences",
+                           "max_requests_in_flight",
+                           "max_bytes_in_flight",
+                           "max_queued_requests",
+                           "max_queue_seconds",
+                           "stream_timeout",
+                           "min_stream_bytes_per_second",
+                           "shared_memory_socket",
+                           "max_shared_memory_bytes",
+                           "max_runs",
+                           "max_runs_per_client",
+                           "drain_delay",
+                           "drain_timeout",
+                           "log_level"}) {
     EXPECT_NE(help.find(std::string("--") + name + " (default: "),
               std::string::npos)
         << name;

@@ -111,9 +111,10 @@ v1::CorrectResponse Correct(const v1::CorrectRequest& request) {
       *kernels::MakeCpuCorrector(2).release();
   DecodedRequest decoded;
   v1::CorrectResponse response;
-  Violations violations = Decode(request, RequestLimits(), &decoded);
+  Violations violations = Decode(request, RequestLimits(), {}, &decoded);
   if (violations.empty()) {
-    const kernels::Outputs outputs = AllocateOutputs(decoded, &response);
+    const kernels::Outputs outputs =
+        AllocateOutputs(decoded, PlaceInMessage, &response);
     const kernels::CorrectResult result =
         corrector.Correct(decoded.spec, decoded.batch, outputs);
     EXPECT_EQ(result.status, kernels::CorrectStatus::kOk);

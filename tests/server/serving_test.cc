@@ -46,18 +46,6 @@ TEST(Serving, ListMethodsHasEveryNameOnce) {
   EXPECT_EQ(names.count("token_tis"), 1U);
 }
 
-TEST(Serving, CorrectStreamSaysThatItIsNotThereYet) {
-  RunningServer running;
-  auto stub = v1::CorrectionService::NewStub(running.channel());
-  grpc::ClientContext context;
-  auto stream = stub->CorrectStream(&context);
-  v1::CorrectStreamResponse response;
-  EXPECT_FALSE(stream->Read(&response));
-  const grpc::Status status = stream->Finish();
-  EXPECT_EQ(status.error_code(), grpc::StatusCode::UNIMPLEMENTED);
-  EXPECT_NE(status.error_message().find("Correct"), std::string::npos);
-}
-
 TEST(Serving, ReflectionListsTheService) {
   RunningServer running;
   grpc::ClientContext context;

@@ -8,7 +8,7 @@ from typing import ClassVar as _ClassVar, Iterable as _Iterable, Mapping as _Map
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class CorrectRequest(_message.Message):
-    __slots__ = ("request_id", "labels", "layout", "tensors", "method", "outputs", "non_finite_policy", "seed", "global_counts", "group_ids", "trajectory_ids", "version_spans", "compute_loss")
+    __slots__ = ("request_id", "labels", "layout", "tensors", "method", "outputs", "non_finite_policy", "seed", "global_counts", "group_ids", "trajectory_ids", "version_spans", "compute_loss", "destinations")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     LABELS_FIELD_NUMBER: _ClassVar[int]
     LAYOUT_FIELD_NUMBER: _ClassVar[int]
@@ -22,6 +22,7 @@ class CorrectRequest(_message.Message):
     TRAJECTORY_IDS_FIELD_NUMBER: _ClassVar[int]
     VERSION_SPANS_FIELD_NUMBER: _ClassVar[int]
     COMPUTE_LOSS_FIELD_NUMBER: _ClassVar[int]
+    DESTINATIONS_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     labels: Labels
     layout: _tensor_pb2.Layout
@@ -35,7 +36,8 @@ class CorrectRequest(_message.Message):
     trajectory_ids: _containers.RepeatedScalarFieldContainer[int]
     version_spans: _containers.RepeatedCompositeFieldContainer[VersionSpan]
     compute_loss: bool
-    def __init__(self, request_id: _Optional[str] = ..., labels: _Optional[_Union[Labels, _Mapping]] = ..., layout: _Optional[_Union[_tensor_pb2.Layout, _Mapping]] = ..., tensors: _Optional[_Iterable[_Union[_tensor_pb2.Tensor, _Mapping]]] = ..., method: _Optional[_Union[_method_pb2.Method, _Mapping]] = ..., outputs: _Optional[_Iterable[_Union[_tensor_pb2.TensorRole, str]]] = ..., non_finite_policy: _Optional[_Union[_tensor_pb2.NonFinitePolicy, str]] = ..., seed: _Optional[int] = ..., global_counts: _Optional[_Union[GlobalCounts, _Mapping]] = ..., group_ids: _Optional[_Iterable[int]] = ..., trajectory_ids: _Optional[_Iterable[int]] = ..., version_spans: _Optional[_Iterable[_Union[VersionSpan, _Mapping]]] = ..., compute_loss: bool = ...) -> None: ...
+    destinations: _containers.RepeatedCompositeFieldContainer[_tensor_pb2.Tensor]
+    def __init__(self, request_id: _Optional[str] = ..., labels: _Optional[_Union[Labels, _Mapping]] = ..., layout: _Optional[_Union[_tensor_pb2.Layout, _Mapping]] = ..., tensors: _Optional[_Iterable[_Union[_tensor_pb2.Tensor, _Mapping]]] = ..., method: _Optional[_Union[_method_pb2.Method, _Mapping]] = ..., outputs: _Optional[_Iterable[_Union[_tensor_pb2.TensorRole, str]]] = ..., non_finite_policy: _Optional[_Union[_tensor_pb2.NonFinitePolicy, str]] = ..., seed: _Optional[int] = ..., global_counts: _Optional[_Union[GlobalCounts, _Mapping]] = ..., group_ids: _Optional[_Iterable[int]] = ..., trajectory_ids: _Optional[_Iterable[int]] = ..., version_spans: _Optional[_Iterable[_Union[VersionSpan, _Mapping]]] = ..., compute_loss: bool = ..., destinations: _Optional[_Iterable[_Union[_tensor_pb2.Tensor, _Mapping]]] = ...) -> None: ...
 
 class CorrectResponse(_message.Message):
     __slots__ = ("request_id", "tensors", "loss", "metrics", "rules", "non_finite_tokens", "numerics_version", "backend", "timing", "warnings")
@@ -79,16 +81,18 @@ class RuleSummary(_message.Message):
     def __init__(self, name: _Optional[str] = ..., dropped_tokens: _Optional[int] = ..., dropped_sequences: _Optional[int] = ...) -> None: ...
 
 class Timing(_message.Message):
-    __slots__ = ("decode_seconds", "queue_seconds", "compute_seconds", "encode_seconds")
+    __slots__ = ("decode_seconds", "queue_seconds", "compute_seconds", "encode_seconds", "receive_seconds")
     DECODE_SECONDS_FIELD_NUMBER: _ClassVar[int]
     QUEUE_SECONDS_FIELD_NUMBER: _ClassVar[int]
     COMPUTE_SECONDS_FIELD_NUMBER: _ClassVar[int]
     ENCODE_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    RECEIVE_SECONDS_FIELD_NUMBER: _ClassVar[int]
     decode_seconds: float
     queue_seconds: float
     compute_seconds: float
     encode_seconds: float
-    def __init__(self, decode_seconds: _Optional[float] = ..., queue_seconds: _Optional[float] = ..., compute_seconds: _Optional[float] = ..., encode_seconds: _Optional[float] = ...) -> None: ...
+    receive_seconds: float
+    def __init__(self, decode_seconds: _Optional[float] = ..., queue_seconds: _Optional[float] = ..., compute_seconds: _Optional[float] = ..., encode_seconds: _Optional[float] = ..., receive_seconds: _Optional[float] = ...) -> None: ...
 
 class Labels(_message.Message):
     __slots__ = ("run", "replica", "policy_version")
@@ -189,7 +193,7 @@ class GetServerInfoRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class GetServerInfoResponse(_message.Message):
-    __slots__ = ("version", "revision", "numerics_version", "backend", "instruction_set", "threads", "devices", "limits", "dialects", "features")
+    __slots__ = ("version", "revision", "numerics_version", "backend", "instruction_set", "threads", "devices", "limits", "dialects", "features", "shared_memory_socket")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     REVISION_FIELD_NUMBER: _ClassVar[int]
     NUMERICS_VERSION_FIELD_NUMBER: _ClassVar[int]
@@ -200,6 +204,7 @@ class GetServerInfoResponse(_message.Message):
     LIMITS_FIELD_NUMBER: _ClassVar[int]
     DIALECTS_FIELD_NUMBER: _ClassVar[int]
     FEATURES_FIELD_NUMBER: _ClassVar[int]
+    SHARED_MEMORY_SOCKET_FIELD_NUMBER: _ClassVar[int]
     version: str
     revision: str
     numerics_version: int
@@ -210,7 +215,8 @@ class GetServerInfoResponse(_message.Message):
     limits: Limits
     dialects: _containers.RepeatedScalarFieldContainer[str]
     features: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, version: _Optional[str] = ..., revision: _Optional[str] = ..., numerics_version: _Optional[int] = ..., backend: _Optional[str] = ..., instruction_set: _Optional[str] = ..., threads: _Optional[int] = ..., devices: _Optional[_Iterable[_Union[Device, _Mapping]]] = ..., limits: _Optional[_Union[Limits, _Mapping]] = ..., dialects: _Optional[_Iterable[str]] = ..., features: _Optional[_Iterable[str]] = ...) -> None: ...
+    shared_memory_socket: str
+    def __init__(self, version: _Optional[str] = ..., revision: _Optional[str] = ..., numerics_version: _Optional[int] = ..., backend: _Optional[str] = ..., instruction_set: _Optional[str] = ..., threads: _Optional[int] = ..., devices: _Optional[_Iterable[_Union[Device, _Mapping]]] = ..., limits: _Optional[_Union[Limits, _Mapping]] = ..., dialects: _Optional[_Iterable[str]] = ..., features: _Optional[_Iterable[str]] = ..., shared_memory_socket: _Optional[str] = ...) -> None: ...
 
 class Device(_message.Message):
     __slots__ = ("index", "name", "memory_bytes")
@@ -223,13 +229,19 @@ class Device(_message.Message):
     def __init__(self, index: _Optional[int] = ..., name: _Optional[str] = ..., memory_bytes: _Optional[int] = ...) -> None: ...
 
 class Limits(_message.Message):
-    __slots__ = ("max_message_bytes", "max_tokens", "max_sequences", "max_rules")
+    __slots__ = ("max_message_bytes", "max_tokens", "max_sequences", "max_rules", "max_chunk_bytes", "max_bytes_in_flight", "max_shared_memory_bytes")
     MAX_MESSAGE_BYTES_FIELD_NUMBER: _ClassVar[int]
     MAX_TOKENS_FIELD_NUMBER: _ClassVar[int]
     MAX_SEQUENCES_FIELD_NUMBER: _ClassVar[int]
     MAX_RULES_FIELD_NUMBER: _ClassVar[int]
+    MAX_CHUNK_BYTES_FIELD_NUMBER: _ClassVar[int]
+    MAX_BYTES_IN_FLIGHT_FIELD_NUMBER: _ClassVar[int]
+    MAX_SHARED_MEMORY_BYTES_FIELD_NUMBER: _ClassVar[int]
     max_message_bytes: int
     max_tokens: int
     max_sequences: int
     max_rules: int
-    def __init__(self, max_message_bytes: _Optional[int] = ..., max_tokens: _Optional[int] = ..., max_sequences: _Optional[int] = ..., max_rules: _Optional[int] = ...) -> None: ...
+    max_chunk_bytes: int
+    max_bytes_in_flight: int
+    max_shared_memory_bytes: int
+    def __init__(self, max_message_bytes: _Optional[int] = ..., max_tokens: _Optional[int] = ..., max_sequences: _Optional[int] = ..., max_rules: _Optional[int] = ..., max_chunk_bytes: _Optional[int] = ..., max_bytes_in_flight: _Optional[int] = ..., max_shared_memory_bytes: _Optional[int] = ...) -> None: ...

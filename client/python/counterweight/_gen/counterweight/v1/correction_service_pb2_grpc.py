@@ -76,8 +76,11 @@ class CorrectionServiceServicer(object):
 
     def CorrectStream(self, request_iterator, context):
         """Corrects one batch of any size. Up: one header, then chunks. Down: one
-        admission, one result, then chunks, then one summary. A server that does
-        not implement it yet answers UNIMPLEMENTED.
+        admission, one result, then chunks, then one summary. Everything that the
+        header can be refused for is refused before the admission; nothing but the
+        admission goes down before the last byte came up and the batch is known to
+        be valid. The client may close its side after its last chunk or later; what
+        comes after the last byte is not read.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

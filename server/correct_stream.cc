@@ -1,0 +1,447 @@
+#include "server/correct_stream.h"
+
+#include <algorithm>
+#include <chrono>
+#include <iterator>
+#include <span>
+#include <utility>
+
+#include "grpcpp/support/slice.h"
+#include "server/codec_memory.h"
+#include "server/frame.h"
+#include "server/status.h"
+
+namespace counterweight::server {
+namespace {
+
+// A header has no payload: a few bytes a sequence and the method.
+constexpr int64_t kMaxHeaderBytes = int64_t{4} << 20;
+constexpr int64_t kMaxHeaderBytesPerSequence = 32;
+
+// What a slice of staging memory keeps while gRPC has it.
+struct Hold {
+  std::shared_ptr<Share> share;
+  std::shared_ptr<std::byte> memory;
+};
+
+}  // namespace
+
+CorrectStream::CorrectStream(const ServiceContext* service,
+                             grpc::CallbackServerContext* context,
+                             std::string request_id,
+                             std::shared_ptr<void> place)
+    : place_(std::move(place)),
+      service_(*service),
+      context_(context),
+      correction_(service, "CorrectStream", context, std::move(request_id)) {}
+
+CorrectStream::~CorrectStream() { correction_.Record(end_); }
+
+CorrectStream* CorrectStream::Start(const ServiceContext* service,
+                                    grpc::CallbackServerContext* context,
+                                    std::string request_id,
+                                    std::shared_ptr<void> place) {
+  const std::shared_ptr<CorrectStream> stream(new CorrectStream(
+      service, context, std::move(request_id), std::move(place)));
+  stream->self_ = stream;
+  const std::lock_guard<std::mutex> lock(stream->mutex_);
+  stream->ArmTimer();
+  stream->StartRead(&stream->incoming_);
+  return stream.get();
+}
+
+CorrectStream* CorrectStream::Refuse(const ServiceContext* service,
+                                     grpc::CallbackServerContext* context,
+                                     std::string request_id,
+                                     Admission::Verdict verdict) {
+  const std::shared_ptr<CorrectStream> stream(
+      new CorrectStream(service, context, std::move(request_id), nullptr));
+  stream->self_ = stream;
+  const std::lock_guard<std::mutex> lock(stream->mutex_);
+  stream->End(stream->correction_.Refuse(verdict));
+  return stream.get();
+}
+
+// ---- gRPC's callbacks -------------------------------------------------------
+
+void CorrectStream::OnReadDone(bool ok) {
+  // gRPC may be done with the stream before this returns.
+  const std::shared_ptr<CorrectStream> self = shared_from_this();
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    // What a client that left did not send is OnCancel's.
+    if (state_ == State::kEnded || (!ok && context_->IsCancelled())) return;
+    if (state_ == State::kHeader) {
+      if (ok) {
+        state_ = State::kEntering;
+        service_.executor->Submit([self] { self->Enter(); });
+      } else {
+        End(correction_.InvalidArgument(
+            {{"header", "the stream ended before its header"}}));
+      }
+      return;
+    }
+    if (!ok) {
+      End(correction_.InvalidArgument({batch_.Missing()}));
+      return;
+    }
+  }
+  // Without the mutex: no second read begins before this one's bytes are
+  // copied.
+  TakeChunk();
+}
+
+void CorrectStream::TakeChunk() {
+  const grpc::Status status = correction_.Guard([this] { return ReadChunk(); });
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (state_ == State::kEnded) return;
+  if (!status.ok()) return End(status);
+  moved_bytes_ = batch_.received_bytes();
+  arrived_rows_ = batch_.rows();
+  has_mask_ = batch_.has_mask();
+  if (batch_.IsWhole()) {
+    BeginComputing();
+  } else {
+    StartRead(&incoming_);
+  }
+  BeginWork();
+}
+
+grpc::Status CorrectStream::ReadChunk() {
+  grpc::Status status =
+      frame_.Open(kMaxChunkBytes + kMaxChunkFraming, &incoming_);
+  if (!status.ok()) return status;
+  Frame frame;
+  const std::string wrong = ReadFrame(frame_.pieces(), &frame);
+  if (!wrong.empty()) return correction_.InvalidArgument({{"frame", wrong}});
+  if (frame.kind != Frame::Kind::kChunk) {
+    return correction_.InvalidArgument(
+        {{"frame", "only the first frame is a header"}});
+  }
+  const Violations violations = batch_.Take(frame_.pieces(), frame);
+  frame_.Clear();
+  return violations.empty() ? grpc::Status::OK
+                            : correction_.InvalidArgument(violations);
+}
+
+void CorrectStream::OnWriteDone(bool ok) {
+  const std::shared_ptr<CorrectStream> self = shared_from_this();
+  const std::lock_guard<std::mutex> lock(mutex_);
+  is_writing_ = false;
+  if (state_ == State::kEnded) return Finish(end_);
+  if (!ok) return End({grpc::StatusCode::CANCELLED, "the client left"});
+  if (state_ == State::kSending) SendNext();
+}
+
+void CorrectStream::OnCancel() {
+  const std::shared_ptr<CorrectStream> self = shared_from_this();
+  bool waits = false;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (state_ == State::kEnded) return;
+    waits = has_entered_;
+    grpc::Status status = correction_.StillWanted();
+    if (status.ok()) {
+      status = {grpc::StatusCode::CANCELLED, "the client cancelled the stream"};
+    }
+    End(status);
+  }
+  if (waits) entry_.Abandon();
+}
+
+void CorrectStream::OnDone() {
+  // Destroyed after the lock.
+  std::unique_ptr<grpc::Alarm> timer;
+  std::shared_ptr<CorrectStream> self;
+  const std::lock_guard<std::mutex> lock(mutex_);
+  timer = std::move(timer_);
+  self = std::move(self_);
+}
+
+// ---- The executor's tasks ---------------------------------------------------
+
+void CorrectStream::Enter() {
+  const grpc::Status status =
+      correction_.Guard([this] { return ReadHeader(); });
+  correction_.record().decode_seconds = correction_.Lap();
+  if (!status.ok()) return EndFromTask(status);
+  const Entry::Request request{.client = correction_.queue_client(),
+                               .bytes = NeededBytes()};
+  entry_.Begin(&service_, request,
+               [self = shared_from_this()](Admission::Verdict verdict,
+                                           std::shared_ptr<Share> share) {
+                 self->Decided(verdict, std::move(share));
+               });
+  bool is_late = false;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    has_entered_ = true;
+    is_late = state_ == State::kEnded;
+  }
+  if (is_late) entry_.Abandon();
+}
+
+grpc::Status CorrectStream::ReadHeader() {
+  grpc::Status status =
+      frame_.Open(kMaxHeaderBytes + kMaxHeaderBytesPerSequence *
+                                        service_.config.max_sequences,
+                  &incoming_);
+  if (!status.ok()) return status;
+  header_bytes_ = static_cast<int64_t>(frame_.size());
+  Frame frame;
+  std::string wrong = ReadFrame(frame_.pieces(), &frame);
+  if (wrong.empty() && frame.kind != Frame::Kind::kHeader) {
+    wrong = "the first frame must be the header";
+  }
+  if (!wrong.empty()) return correction_.InvalidArgument({{"frame", wrong}});
+  std::string header(frame.payload.size, '\0');
+  CopyRange(frame_.pieces(), frame.payload, header.data());
+  frame_.Clear();
+  if (!correction_.request().ParseFromString(header)) {
+    return correction_.InvalidArgument(
+        {{"header", "is not a CorrectRequest: its bytes do not parse"}});
+  }
+  return correction_.Decode({.is_stream = true});
+}
+
+int64_t CorrectStream::NeededBytes() const {
+  const DecodedRequest& decoded = correction_.decoded();
+  return header_bytes_ + InputBytes(decoded) + OutputBytes(decoded) +
+         service_.corrector->ScratchBytes(decoded.spec, decoded.batch);
+}
+
+void CorrectStream::Decided(Admission::Verdict verdict,
+                            std::shared_ptr<Share> share) {
+  if (share == nullptr) return EndFromTask(correction_.Refuse(verdict));
+  share_ = std::move(share);
+  const grpc::Status status = correction_.Guard([this] { return Prepare(); });
+  correction_.record().queue_seconds = correction_.Lap();
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (state_ == State::kEnded) return;
+  if (!status.ok()) return End(status);
+  state_ = State::kReceiving;
+  SendAdmission();
+  if (batch_.IsWhole()) {
+    BeginComputing();
+    BeginWork();
+  } else {
+    StartRead(&incoming_);
+  }
+}
+
+grpc::Status CorrectStream::Prepare() {
+  DecodedRequest& decoded = correction_.decoded();
+  const int64_t input_bytes = InputBytes(decoded);
+  memory_ = service_.staging->Take(input_bytes + OutputBytes(decoded));
+  if (memory_ == nullptr) return correction_.NoMemory();
+  batch_ = StreamBatch(PlaceInputs(memory_.get(), &decoded), decoded.offsets);
+  std::byte* next = memory_.get() + input_bytes;
+  const kernels::Outputs outputs = AllocateOutputs(
+      decoded,
+      [&](v1::Tensor*, int64_t bytes) {
+        outputs_.push_back({next, bytes});
+        return std::exchange(next, next + Aligned(bytes));
+      },
+      &correction_.response());
+  run_ = service_.corrector->Begin(decoded.spec, decoded.batch, outputs,
+                                   [this] { return has_ended_.load(); });
+  return grpc::Status::OK;
+}
+
+void CorrectStream::Work() {
+  for (;;) {
+    int64_t rows = 0;
+    bool has_mask = false;
+    {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      const bool has_news =
+          arrived_rows_ != advanced_rows_ || has_mask_ != advanced_mask_;
+      if (state_ != State::kComputing &&
+          (state_ != State::kReceiving || !has_news)) {
+        is_working_ = false;
+        return;
+      }
+      if (state_ == State::kComputing) break;
+      rows = advanced_rows_ = arrived_rows_;
+      has_mask = advanced_mask_ = has_mask_;
+    }
+    const grpc::Status status = correction_.Guard([&] {
+      run_->Advance(rows, has_mask);
+      return grpc::Status::OK;
+    });
+    if (!status.ok()) return EndFromTask(status);
+  }
+  const grpc::Status status =
+      correction_.Guard([this] { return FinishComputing(); });
+  const std::lock_guard<std::mutex> lock(mutex_);
+  is_working_ = false;
+  if (state_ == State::kEnded) return;
+  if (!status.ok()) return End(status);
+  state_ = State::kSending;
+  if (!is_writing_) SendNext();
+}
+
+grpc::Status CorrectStream::FinishComputing() {
+  const kernels::CorrectResult result = run_->Finish();
+  RequestRecord& record = correction_.record();
+  record.compute_seconds = correction_.Lap();
+  // The stream has ended; nobody reads this.
+  if (result.status == kernels::CorrectStatus::kStopped) {
+    return grpc::Status::CANCELLED;
+  }
+  grpc::Status status = correction_.Judge(result);
+  if (!status.ok()) return status;
+  sums_ = result.sums;
+  status = correction_.Encode(sums_);
+  record.encode_seconds = correction_.Lap();
+  return status;
+}
+
+// ---- Under the mutex --------------------------------------------------------
+
+void CorrectStream::BeginComputing() {
+  state_ = State::kComputing;
+  correction_.record().receive_seconds = correction_.Lap();
+  correction_.record().request_bytes = header_bytes_ + batch_.received_bytes();
+}
+
+void CorrectStream::BeginWork() {
+  if (is_working_) return;
+  is_working_ = true;
+  service_.executor->Submit([self = shared_from_this()] { self->Work(); });
+}
+
+void CorrectStream::SendAdmission() {
+  v1::CorrectStreamResponse frame;
+  frame.mutable_admission()->set_reserved_bytes(
+      static_cast<uint64_t>(share_->bytes()));
+  frame.mutable_admission()->set_chunk_bytes(
+      static_cast<uint32_t>(kChunkBytes));
+  Send(frame);
+}
+
+void CorrectStream::SendNext() {
+  if (!is_result_sent_) {
+    is_result_sent_ = true;
+    v1::CorrectStreamResponse frame;
+    frame.mutable_result()->Swap(&correction_.response());
+    return Send(frame);
+  }
+  while (next_output_ < outputs_.size() &&
+         next_offset_ == outputs_[next_output_].bytes) {
+    ++next_output_;
+    next_offset_ = 0;
+  }
+  if (next_output_ < outputs_.size()) return SendChunk();
+  if (is_summary_sent_) {
+    correction_.Publish(sums_);
+    return End(grpc::Status::OK);
+  }
+  is_summary_sent_ = true;
+  const RequestRecord& record = correction_.record();
+  v1::CorrectStreamResponse frame;
+  v1::StreamSummary* const summary = frame.mutable_summary();
+  summary->set_received_bytes(static_cast<uint64_t>(batch_.received_bytes()));
+  summary->set_sent_bytes(static_cast<uint64_t>(sent_bytes_));
+  v1::Timing* const timing = summary->mutable_timing();
+  timing->set_decode_seconds(record.decode_seconds);
+  timing->set_queue_seconds(record.queue_seconds);
+  timing->set_receive_seconds(record.receive_seconds);
+  timing->set_compute_seconds(record.compute_seconds);
+  timing->set_encode_seconds(record.encode_seconds);
+  Send(frame);
+}
+
+void CorrectStream::SendChunk() {
+  const Output& output = outputs_[next_output_];
+  const int64_t size = std::min(kChunkBytes, output.bytes - next_offset_);
+  const std::string head =
+      ChunkHead(static_cast<uint32_t>(next_output_),
+                static_cast<uint64_t>(next_offset_), static_cast<size_t>(size));
+  // gRPC reads staging memory itself, perhaps after the stream has ended.
+  auto* const hold = new Hold{share_, memory_};
+  const grpc::Slice slices[] = {
+      grpc::Slice(head),
+      grpc::Slice(
+          const_cast<std::byte*>(output.data + next_offset_),
+          static_cast<size_t>(size),
+          [](void* held) { delete static_cast<Hold*>(held); }, hold)};
+  next_offset_ += size;
+  sent_bytes_ += size;
+  outgoing_ = grpc::ByteBuffer(slices, std::size(slices));
+  Write();
+}
+
+void CorrectStream::Send(const v1::CorrectStreamResponse& frame) {
+  outgoing_.Clear();
+  const grpc::Status status = SerializePayload(frame, &outgoing_);
+  if (!status.ok()) return End(status);
+  Write();
+}
+
+void CorrectStream::Write() {
+  correction_.record().response_bytes +=
+      static_cast<int64_t>(outgoing_.Length());
+  moved_bytes_ = batch_.received_bytes() + sent_bytes_;
+  is_writing_ = true;
+  StartWrite(&outgoing_);
+}
+
+void CorrectStream::End(const grpc::Status& status) {
+  state_ = State::kEnded;
+  has_ended_ = true;
+  end_ = status;
+  AddPushback(status, context_);
+  // Otherwise the write's end tells.
+  if (!is_writing_) Finish(status);
+}
+
+void CorrectStream::EndFromTask(const grpc::Status& status) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (state_ != State::kEnded) End(status);
+}
+
+// ---- Time -------------------------------------------------------------------
+
+void CorrectStream::ArmTimer() {
+  timer_ = std::make_unique<grpc::Alarm>();
+  const std::chrono::duration<double> window(service_.config.stream_timeout_s);
+  timer_->Set(std::chrono::system_clock::now() +
+                  std::chrono::duration_cast<std::chrono::nanoseconds>(window),
+              [self = shared_from_this()](bool is_due) {
+                if (is_due) self->OnTimer();
+              });
+}
+
+void CorrectStream::OnTimer() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (timer_ == nullptr) return;  // gRPC is done with the stream
+  const Config& config = service_.config;
+  const double least = static_cast<double>(config.min_stream_bytes_per_second) *
+                       config.stream_timeout_s;
+  const bool is_slow =
+      state_ == std::exchange(state_before_, state_) &&
+      static_cast<double>(moved_bytes_ - moved_before_) < least;
+  moved_before_ = moved_bytes_;
+  switch (state_) {
+    case State::kHeader:
+    case State::kReceiving:
+      if (is_slow) {
+        End({grpc::StatusCode::DEADLINE_EXCEEDED,
+             "the stream moved less than --min_stream_bytes_per_second over "
+             "--stream_timeout"});
+      }
+      break;
+    case State::kSending:
+    case State::kEnded:
+      // Whoever does not read cannot be told either.
+      if (is_slow) context_->TryCancel();
+      break;
+    case State::kEntering:
+    case State::kComputing:
+      break;  // our time, not the client's
+  }
+  ArmTimer();
+}
+
+}  // namespace counterweight::server

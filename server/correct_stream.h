@@ -1,0 +1,153 @@
+// One CorrectStream call.
+#ifndef COUNTERWEIGHT_SERVER_CORRECT_STREAM_H_
+#define COUNTERWEIGHT_SERVER_CORRECT_STREAM_H_
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "grpcpp/alarm.h"
+#include "grpcpp/support/byte_buffer.h"
+#include "grpcpp/support/server_callback.h"
+#include "kernels/corrector.h"
+#include "server/correction.h"
+#include "server/entry.h"
+#include "server/payload.h"
+#include "server/stream_batch.h"
+
+namespace counterweight::server {
+
+// Of one chunk, upward, and what frames have around it.
+inline constexpr int64_t kMaxChunkBytes = int64_t{16} << 20;
+inline constexpr int64_t kMaxChunkFraming = 64;
+// Of one chunk, downward: the fastest, and with its frame below the 4 MiB that
+// gRPC's clients accept unless told otherwise.
+inline constexpr int64_t kChunkBytes = int64_t{2} << 20;
+
+// Header, admission, chunks into staging memory, computing as rows arrive,
+// result, chunks out of staging memory, summary.
+//
+// gRPC's threads copy chunks and start writes; everything else runs on the
+// executor, one task of a stream at a time. mutex_ guards what both touch. The
+// context may be used under the mutex until the stream has ended (state_ is
+// kEnded), as gRPC may free it soon after.
+class CorrectStream final
+    : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>,
+      public std::enable_shared_from_this<CorrectStream> {
+ public:
+  // The stream owns itself until gRPC is done with it; it keeps `place` as
+  // long.
+  static CorrectStream* Start(const ServiceContext* service,
+                              grpc::CallbackServerContext* context,
+                              std::string request_id,
+                              std::shared_ptr<void> place);
+  // Ends the stream before its first frame.
+  static CorrectStream* Refuse(const ServiceContext* service,
+                               grpc::CallbackServerContext* context,
+                               std::string request_id,
+                               Admission::Verdict verdict);
+  ~CorrectStream() override;
+
+  void OnReadDone(bool ok) override;
+  void OnWriteDone(bool ok) override;
+  void OnCancel() override;
+  void OnDone() override;
+
+ private:
+  enum class State : uint8_t {
+    kHeader,     // waits for the header
+    kEntering,   // decodes it; waits for admission
+    kReceiving,  // takes chunks
+    kComputing,
+    kSending,
+    kEnded,
+  };
+  struct Output {
+    const std::byte* data;
+    int64_t bytes;
+  };
+
+  CorrectStream(const ServiceContext* service,
+                grpc::CallbackServerContext* context, std::string request_id,
+                std::shared_ptr<void> place);
+
+  // The executor's tasks.
+  void Enter();
+  void Decided(Admission::Verdict verdict, std::shared_ptr<Share> share);
+  void Work();
+
+  grpc::Status ReadHeader();
+  int64_t NeededBytes() const;
+  // Memory and the run.
+  grpc::Status Prepare();
+  grpc::Status FinishComputing();
+  void EndFromTask(const grpc::Status& status);
+
+  // The reading callback's.
+  void TakeChunk();
+  grpc::Status ReadChunk();
+
+  // REQUIRES, all of these: mutex_ is held and the stream has not ended.
+  void BeginComputing();
+  void BeginWork();
+  void SendAdmission();
+  void SendNext();
+  void SendChunk();
+  void Send(const v1::CorrectStreamResponse& frame);
+  void Write();
+  void End(const grpc::Status& status);
+  // Looks every --stream_timeout whether the stream moved.
+  void ArmTimer();
+
+  void OnTimer();
+
+  const std::shared_ptr<void> place_;
+  const ServiceContext& service_;
+  grpc::CallbackServerContext* const context_;
+  std::shared_ptr<CorrectStream> self_;  // until OnDone
+  std::atomic<bool> has_ended_ = false;  // state_ is kEnded, without the mutex
+
+  std::mutex mutex_;
+  State state_ = State::kHeader;
+  bool has_entered_ = false;  // entry_ may be abandoned
+  bool is_working_ = false;   // Work runs or waits for a thread
+  bool is_writing_ = false;
+  grpc::Status end_;
+  int64_t arrived_rows_ = 0;
+  int64_t advanced_rows_ = 0;
+  bool has_mask_ = false;
+  bool advanced_mask_ = false;
+  grpc::ByteBuffer outgoing_;
+  size_t next_output_ = 0;
+  int64_t next_offset_ = 0;
+  int64_t sent_bytes_ = 0;
+  bool is_result_sent_ = false;
+  bool is_summary_sent_ = false;
+  std::unique_ptr<grpc::Alarm> timer_;  // null once gRPC is done
+  int64_t moved_bytes_ = 0;             // up and down
+  int64_t moved_before_ = 0;
+  State state_before_ = State::kHeader;
+
+  // The rest belongs to one thread after the other: to the task that enters, to
+  // the reading callback while the stream receives, to Work, to the writing
+  // callback.
+  Correction correction_;
+  Entry entry_;
+  grpc::ByteBuffer incoming_;
+  PayloadPieces frame_;
+  int64_t header_bytes_ = 0;
+  std::shared_ptr<Share> share_;
+  std::shared_ptr<std::byte> memory_;
+  StreamBatch batch_;
+  std::vector<Output> outputs_;
+  std::unique_ptr<kernels::CorrectRun> run_;
+  kernels::BatchSums sums_{};
+};
+
+}  // namespace counterweight::server
+
+#endif  // COUNTERWEIGHT_SERVER_CORRECT_STREAM_H_

@@ -1,0 +1,203 @@
+#include "server/correction.h"
+
+#include <algorithm>
+#include <new>
+#include <utility>
+
+#include "server/peer.h"
+#include "server/status.h"
+#include "spdlog/fmt/fmt.h"
+
+namespace counterweight::server {
+namespace {
+
+// What a refused client waits: about one batch's time, so that a retry finds a
+// free place; while draining, the time for another server to be found.
+constexpr double kRetryWhenFullSeconds = 0.25;
+constexpr double kRetryWhenDrainingSeconds = 1.0;
+
+// Names are kept while they wait.
+constexpr size_t kMaxClientBytes = 64;
+
+}  // namespace
+
+Correction::Correction(const ServiceContext* service, std::string_view rpc,
+                       grpc::CallbackServerContext* context,
+                       std::string request_id)
+    : service_(*service), context_(context) {
+  Peer peer = ParsePeer(context->peer());
+  client_ = std::move(peer.client);
+  queue_client_ = client_;
+  const auto name = context->client_metadata().find(kClientKey);
+  if (name != context->client_metadata().end()) {
+    queue_client_ += '/';
+    queue_client_.append(name->second.data(),
+                         std::min(name->second.size(), kMaxClientBytes));
+  }
+  record_.rpc = rpc;
+  record_.peer = peer.transport;
+  record_.request_id = std::move(request_id);
+}
+
+const Regions* Correction::regions() const {
+  return record_.peer == "tcp" ? nullptr : service_.regions;
+}
+
+grpc::Status Correction::Decode(const PayloadSource& source) {
+  const Config& config = service_.config;
+  if (!request_.request_id().empty()) {
+    record_.request_id = request_.request_id();
+  }
+  record_.run = request_.labels().run();
+  record_.replica = request_.labels().replica();
+  const Violations violations = server::Decode(
+      request_, {config.max_tokens, config.max_sequences}, source, &decoded_);
+  if (!violations.empty()) return InvalidArgument(violations);
+  record_.method = decoded_.method_name;
+  record_.sequences = decoded_.batch.num_sequences;
+  return grpc::Status::OK;
+}
+
+grpc::Status Correction::Judge(const kernels::CorrectResult& result) {
+  switch (result.status) {
+    case kernels::CorrectStatus::kOk:
+      record_.tokens = result.sums.tokens;
+      return grpc::Status::OK;
+    case kernels::CorrectStatus::kNonFinite:
+      service_.metrics->non_finite_rejections.Increment();
+      return InvalidArgument({ToViolation(result.non_finite)});
+    case kernels::CorrectStatus::kStopped:
+      return StillWanted();
+    case kernels::CorrectStatus::kDeviceError:
+      break;
+  }
+  service_.on_device_error();
+  return InternalError("device_error", result.device_error);
+}
+
+grpc::Status Correction::Encode(const kernels::BatchSums& sums) {
+  const Clock::time_point start = Clock::now();
+  const Violations violations = server::Encode(decoded_, sums, &response_);
+  if (!violations.empty()) return InvalidArgument(violations);
+  response_.set_request_id(record_.request_id);
+  response_.set_numerics_version(kernels::kNumericsVersion);
+  response_.set_backend(service_.backend.name);
+  v1::Timing* const timing = response_.mutable_timing();
+  timing->set_decode_seconds(record_.decode_seconds);
+  timing->set_queue_seconds(record_.queue_seconds);
+  timing->set_receive_seconds(record_.receive_seconds);
+  timing->set_compute_seconds(record_.compute_seconds);
+  // All but the serialization, which cannot tell its own time.
+  timing->set_encode_seconds(
+      std::chrono::duration<double>(Clock::now() - start).count());
+  return grpc::Status::OK;
+}
+
+void Correction::Publish(const kernels::BatchSums& sums) {
+  ServingMetrics& metrics = *service_.metrics;
+  metrics.decode_seconds.Observe(record_.decode_seconds);
+  metrics.queue_seconds.Observe(record_.queue_seconds);
+  if (record_.rpc == "CorrectStream") {
+    metrics.receive_seconds.Observe(record_.receive_seconds);
+  }
+  metrics.compute_seconds.Observe(record_.compute_seconds);
+  metrics.encode_seconds.Observe(record_.encode_seconds);
+  metrics.request_seconds.Observe(
+      record_.decode_seconds + record_.queue_seconds + record_.receive_seconds +
+      record_.compute_seconds + record_.encode_seconds);
+  metrics.tokens.Increment(static_cast<double>(sums.tokens));
+  metrics.sequences.Increment(static_cast<double>(sums.num_sequences));
+  metrics.response_bytes.Increment(static_cast<double>(record_.response_bytes));
+  service_.drift->Publish(
+      {.client = client_,
+       .run = record_.run,
+       .request_id = request_.request_id(),
+       .has_weight = decoded_.spec.weight.level != kernels::Level::kNone,
+       .rule_names = &decoded_.rule_names,
+       .sums = &sums});
+}
+
+void Correction::Record(const grpc::Status& status) {
+  record_.code = status.error_code();
+  record_.message = status.error_message();
+  service_.metrics->request_bytes.Increment(
+      static_cast<double>(record_.request_bytes));
+  service_.metrics->CountRequest(record_.rpc, CodeName(record_.code));
+  service_.log->Request(record_);
+}
+
+grpc::Status Correction::StillWanted() const {
+  if (context_->deadline() <= std::chrono::system_clock::now()) {
+    return {grpc::StatusCode::DEADLINE_EXCEEDED,
+            "the deadline passed before the batch was corrected"};
+  }
+  if (context_->IsCancelled()) {
+    return {grpc::StatusCode::CANCELLED, "the client cancelled the request"};
+  }
+  return grpc::Status::OK;
+}
+
+grpc::Status Correction::InvalidArgument(const Violations& violations) {
+  record_.violations = static_cast<int64_t>(violations.size());
+  return server::InvalidArgument(violations);
+}
+
+grpc::Status Correction::Refuse(Admission::Verdict verdict) {
+  switch (verdict) {
+    case Admission::Verdict::kAdmitted:
+      break;
+    case Admission::Verdict::kFull:
+      return TryAgain(grpc::StatusCode::RESOURCE_EXHAUSTED,
+                      "the server has as many requests in flight as it "
+                      "may; try again",
+                      kRetryWhenFullSeconds);
+    case Admission::Verdict::kTooLarge:
+      return {grpc::StatusCode::RESOURCE_EXHAUSTED,
+              fmt::format("the batch needs more than the {} bytes of input, "
+                          "scratch and output that this server has for all; "
+                          "send it in smaller batches",
+                          service_.config.max_bytes_in_flight)};
+    case Admission::Verdict::kClosed:
+      return TryAgain(grpc::StatusCode::UNAVAILABLE,
+                      "the server is shutting down; try again elsewhere",
+                      kRetryWhenDrainingSeconds);
+  }
+  return grpc::Status::OK;
+}
+
+grpc::Status Correction::NoMemory() {
+  return TryAgain(grpc::StatusCode::RESOURCE_EXHAUSTED,
+                  "the server has no memory for this request; try again, "
+                  "or send a smaller batch",
+                  kRetryWhenDrainingSeconds);
+}
+
+grpc::Status Correction::Guard(const std::function<grpc::Status()>& work) {
+  try {
+    return work();
+  } catch (const std::bad_alloc&) {
+    return NoMemory();
+  } catch (const std::exception& error) {
+    return InternalError("exception", error.what());
+  }
+}
+
+double Correction::Lap() {
+  const Clock::time_point now = Clock::now();
+  const std::chrono::duration<double> seconds =
+      now - std::exchange(lap_start_, now);
+  return seconds.count();
+}
+
+grpc::Status Correction::InternalError(std::string_view event,
+                                       std::string_view what) {
+  JsonObject fields;
+  fields.Add("request_id", record_.request_id).Add("what", what);
+  service_.log->Event(spdlog::level::err, event, fields);
+  // The cause may hold paths and addresses, so it stays in the log.
+  return {grpc::StatusCode::INTERNAL,
+          "internal error; the server's log has it under request_id " +
+              record_.request_id};
+}
+
+}  // namespace counterweight::server

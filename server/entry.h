@@ -1,0 +1,62 @@
+// A request's way through admission.
+#ifndef COUNTERWEIGHT_SERVER_ENTRY_H_
+#define COUNTERWEIGHT_SERVER_ENTRY_H_
+
+#include <cstdint>
+#include <functional>
+#include <string>
+
+#include "grpcpp/alarm.h"
+#include "server/admission.h"
+#include "server/service_context.h"
+
+namespace counterweight::server {
+
+// What an admitted request holds, in admission and in the gauges.
+class Share {
+ public:
+  Share(const ServiceContext* service, Admission::Ticket ticket, int64_t bytes);
+  ~Share();
+  Share(const Share&) = delete;
+  Share& operator=(const Share&) = delete;
+
+  // More of admission's bytes; OK or why not.
+  Admission::Verdict Grow(int64_t bytes);
+  int64_t bytes() const { return bytes_; }
+
+ private:
+  const ServiceContext& service_;
+  Admission::Ticket ticket_;
+  Admission::Ticket more_;
+  int64_t bytes_;
+};
+
+// Asks admission, and does not wait longer than --max_queue_seconds.
+class Entry {
+ public:
+  struct Request {
+    std::string client;
+    int64_t bytes = 0;
+    int64_t held_bytes = 0;
+  };
+  // `share` is null unless the verdict is kAdmitted.
+  using Decided =
+      std::function<void(Admission::Verdict, std::shared_ptr<Share> share)>;
+
+  // Calls `decided` once: on the executor if the request is admitted, in
+  // whichever thread refused it if not.
+  void Begin(const ServiceContext* service, const Request& request,
+             Decided decided);
+
+  // Refuses the request if it still waits. REQUIRES: after Begin.
+  void Abandon();
+
+ private:
+  const ServiceContext* service_ = nullptr;
+  uint64_t id_ = 0;
+  grpc::Alarm timer_;
+};
+
+}  // namespace counterweight::server
+
+#endif  // COUNTERWEIGHT_SERVER_ENTRY_H_

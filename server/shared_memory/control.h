@@ -1,0 +1,54 @@
+// The packets of the shared-memory socket as proto/README.md gives them, from
+// bytes and to bytes.
+#ifndef COUNTERWEIGHT_SERVER_SHARED_MEMORY_CONTROL_H_
+#define COUNTERWEIGHT_SERVER_SHARED_MEMORY_CONTROL_H_
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include "grpcpp/support/status_code_enum.h"
+#include "server/shared_memory/region.h"
+
+namespace counterweight::server {
+
+// A request has this size, and so has an answer that is no refusal.
+inline constexpr size_t kControlPacketBytes = 40;
+
+using RegionHandle = std::array<uint8_t, 16>;
+
+struct ControlRequest {
+  enum class Operation : uint32_t { kRegister = 1, kRelease = 2 };
+  Operation operation = Operation::kRegister;
+  // kRegister. `size` is as sent, in bytes: nobody checked it.
+  RegionAccess access = RegionAccess::kRead;
+  uint64_t size = 0;
+  // kRelease.
+  RegionHandle handle = {};
+};
+
+// Reads one request. Returns what is wrong, as a sentence: another size, words
+// that are no operation or access, or bytes that are to be 0 and are not. Total
+// for every packet.
+std::string ParseControlRequest(std::span<const uint8_t> packet,
+                                ControlRequest* request);
+
+// Why a client does not get what it asked for. The message is for the client:
+// no path, address or number of another's.
+struct Refusal {
+  grpc::StatusCode code = grpc::StatusCode::OK;
+  std::string message;
+};
+
+// The answer to a register; to a release with a handle of zeros.
+std::string SerializeAnswer(const RegionHandle& handle);
+
+// Of the message the first 200 bytes. REQUIRES: the code is not OK and the
+// message is ASCII.
+std::string SerializeAnswer(const Refusal& refusal);
+
+}  // namespace counterweight::server
+
+#endif  // COUNTERWEIGHT_SERVER_SHARED_MEMORY_CONTROL_H_

@@ -1,0 +1,106 @@
+// The shared-memory socket: where clients register memory.
+#ifndef COUNTERWEIGHT_SERVER_SHARED_MEMORY_LISTENER_H_
+#define COUNTERWEIGHT_SERVER_SHARED_MEMORY_LISTENER_H_
+
+#include <sys/types.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <vector>
+
+#include "server/admission.h"
+#include "server/request_log.h"
+#include "server/shared_memory/connection.h"
+#include "server/shared_memory/file_descriptor.h"
+#include "server/shared_memory/packet_socket.h"
+#include "server/shared_memory/region.h"
+#include "server/shared_memory/registry.h"
+
+namespace counterweight::server {
+
+// Listens from Start to destruction, on one thread for all connections, and
+// finds what their clients registered. Thread-safe.
+class SharedMemoryListener final : public Regions {
+ public:
+  struct Options {
+    std::string path;              // of the socket; 1 to 107 bytes
+    int64_t max_bytes = 0;         // >= 0, of one connection's regions together
+    int64_t max_regions = 256;     // >= 0, of one connection
+    int64_t max_connections = 64;  // >= 0
+    // Who is at the other end; tests are somebody else.
+    std::function<std::optional<uid_t>(int socket)> peer_user_id = PeerUserId;
+  };
+
+  // Null, with *error a sentence that names the path, if the socket cannot be
+  // made. *log and *admission outlive the listener; *admission also outlives
+  // every region that was found. At start only, see PrivateFiles.
+  static std::unique_ptr<SharedMemoryListener> Start(const Options& options,
+                                                     Admission* admission,
+                                                     RequestLog* log,
+                                                     std::string* error);
+
+  // Ends all connections and removes the socket's file. Regions that were found
+  // stay until they are let go.
+  ~SharedMemoryListener() override;
+
+  std::shared_ptr<const Region> Find(std::string_view handle) const override {
+    return registry_.Find(handle);
+  }
+
+  // Removes the socket's file, if it is still ours: for an exit without
+  // destruction.
+  void UnlinkSocket() const;
+
+  // Mappings that exist, and their bytes.
+  int64_t regions() const { return context_.counts->regions; }
+  int64_t bytes() const { return context_.counts->bytes; }
+  // Refused connections and requests, and failed accepts, since Start.
+  int64_t errors() const { return errors_; }
+
+ private:
+  // The identity of a file, whatever its name.
+  struct FileId {
+    dev_t device = 0;
+    ino_t inode = 0;
+    bool operator==(const FileId&) const = default;
+  };
+
+  SharedMemoryListener(const Options& options, Admission* admission,
+                       RequestLog* log);
+
+  void Run();
+  // Waits, then takes one packet of each connection that has one, and one new
+  // connection. False when it is time to end.
+  bool Serve();
+  void Accept();
+  void ReportFailedAccept(int cause);
+  // Why the peer may not connect.
+  Refusal ConnectionProblem(int socket) const;
+  static FileId IdOf(const std::string& path);
+
+  const Options options_;
+  std::atomic<int64_t> errors_ = 0;
+  RegionRegistry registry_;
+  const ConnectionContext context_;
+  FileDescriptor listening_;
+  FileDescriptor stop_;  // an eventfd, readable when it is time to end
+  FileId file_;
+
+  // Of thread_ alone.
+  std::vector<std::unique_ptr<Connection>> connections_;
+  // Set since accepts fail: when to try again.
+  std::optional<std::chrono::steady_clock::time_point> accept_again_;
+
+  std::thread thread_;
+};
+
+}  // namespace counterweight::server
+
+#endif  // COUNTERWEIGHT_SERVER_SHARED_MEMORY_LISTENER_H_

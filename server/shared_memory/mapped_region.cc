@@ -1,0 +1,109 @@
+#include "server/shared_memory/mapped_region.h"
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <limits>
+#include <system_error>
+#include <utility>
+
+#include "server/shared_memory/memfd.h"
+#include "spdlog/fmt/fmt.h"
+
+namespace counterweight::server {
+namespace {
+
+class MappedRegion final : public Region {
+ public:
+  MappedRegion(Admission::Ticket ticket, std::shared_ptr<RegionCounts> counts,
+               void* data, int64_t size, RegionAccess access)
+      : ticket_(std::move(ticket)),
+        counts_(std::move(counts)),
+        data_(static_cast<std::byte*>(data)),
+        size_(size),
+        access_(access) {
+    counts_->regions += 1;
+    counts_->bytes += size_;
+  }
+  MappedRegion(const MappedRegion&) = delete;
+  MappedRegion& operator=(const MappedRegion&) = delete;
+  ~MappedRegion() override {
+    munmap(data_, static_cast<size_t>(size_));
+    counts_->regions -= 1;
+    counts_->bytes -= size_;
+  }
+
+  std::byte* data() const override { return data_; }
+  int64_t size() const override { return size_; }
+  RegionAccess access() const override { return access_; }
+
+ private:
+  // Given back after the memory is unmapped, not before.
+  const Admission::Ticket ticket_;
+  const std::shared_ptr<RegionCounts> counts_;
+  std::byte* const data_;
+  const int64_t size_;
+  const RegionAccess access_;
+};
+
+// What a region may come to cost: whole pages.
+int64_t BytesOfPages(int64_t size) {
+  static const int64_t page = sysconf(_SC_PAGESIZE);
+  if (size > std::numeric_limits<int64_t>::max() - page) {
+    return std::numeric_limits<int64_t>::max();
+  }
+  return (size + page - 1) / page * page;
+}
+
+Refusal Reserve(int64_t bytes, Admission* admission,
+                Admission::Ticket* ticket) {
+  switch (admission->Reserve(bytes, ticket)) {
+    case Admission::Verdict::kAdmitted:
+      return {};
+    case Admission::Verdict::kFull:
+      return {grpc::StatusCode::RESOURCE_EXHAUSTED,
+              "the server has not that much memory left at the moment"};
+    case Admission::Verdict::kTooLarge:
+      return {grpc::StatusCode::RESOURCE_EXHAUSTED,
+              "the server never takes that much memory"};
+    case Admission::Verdict::kClosed:
+      break;
+  }
+  return {grpc::StatusCode::UNAVAILABLE, "the server is shutting down"};
+}
+
+}  // namespace
+
+std::shared_ptr<const Region> MapRegion(
+    const FileDescriptor& memfd, uint64_t size, RegionAccess access,
+    Admission* admission, const std::shared_ptr<RegionCounts>& counts,
+    Refusal* refusal) {
+  const std::string problem =
+      MemfdProblem(ReadMemfdFacts(memfd.get()), size, access);
+  if (!problem.empty()) {
+    *refusal = {grpc::StatusCode::INVALID_ARGUMENT, problem};
+    return nullptr;
+  }
+  const auto bytes = static_cast<int64_t>(size);  // a file has no more
+  Admission::Ticket ticket;
+  *refusal = Reserve(BytesOfPages(bytes), admission, &ticket);
+  if (refusal->code != grpc::StatusCode::OK) return nullptr;
+
+  const int protection =
+      access == RegionAccess::kWrite ? PROT_READ | PROT_WRITE : PROT_READ;
+  void* const data =
+      mmap(nullptr, size, protection, MAP_SHARED, memfd.get(), 0);
+  if (data == MAP_FAILED) {
+    const int cause = errno;
+    *refusal = {cause == ENOMEM ? grpc::StatusCode::RESOURCE_EXHAUSTED
+                                : grpc::StatusCode::INVALID_ARGUMENT,
+                fmt::format("the memfd cannot be mapped: {}",
+                            std::generic_category().message(cause))};
+    return nullptr;
+  }
+  return std::make_shared<const MappedRegion>(std::move(ticket), counts, data,
+                                              bytes, access);
+}
+
+}  // namespace counterweight::server

@@ -1,0 +1,33 @@
+// From a client's descriptor to a region.
+#ifndef COUNTERWEIGHT_SERVER_SHARED_MEMORY_MAPPED_REGION_H_
+#define COUNTERWEIGHT_SERVER_SHARED_MEMORY_MAPPED_REGION_H_
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+
+#include "server/admission.h"
+#include "server/shared_memory/control.h"
+#include "server/shared_memory/file_descriptor.h"
+#include "server/shared_memory/region.h"
+
+namespace counterweight::server {
+
+// Of all mappings that exist, those that only a request still holds included.
+struct RegionCounts {
+  std::atomic<int64_t> regions = 0;
+  std::atomic<int64_t> bytes = 0;
+};
+
+// Checks and maps a client's memfd of `size` bytes. The region's pages are
+// reserved in *admission, which must outlive the region. Null with *refusal
+// otherwise: INVALID_ARGUMENT, RESOURCE_EXHAUSTED or, if admission is closed,
+// UNAVAILABLE.
+std::shared_ptr<const Region> MapRegion(
+    const FileDescriptor& memfd, uint64_t size, RegionAccess access,
+    Admission* admission, const std::shared_ptr<RegionCounts>& counts,
+    Refusal* refusal);
+
+}  // namespace counterweight::server
+
+#endif  // COUNTERWEIGHT_SERVER_SHARED_MEMORY_MAPPED_REGION_H_

@@ -1,0 +1,50 @@
+// Packets and descriptors over a Unix socket. Nothing here blocks.
+#ifndef COUNTERWEIGHT_SERVER_SHARED_MEMORY_PACKET_SOCKET_H_
+#define COUNTERWEIGHT_SERVER_SHARED_MEMORY_PACKET_SOCKET_H_
+
+#include <sys/types.h>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "server/shared_memory/control.h"
+#include "server/shared_memory/file_descriptor.h"
+
+namespace counterweight::server {
+
+struct Packet {
+  std::span<const uint8_t> bytes() const { return {buffer.data(), size}; }
+
+  // One byte more than a request, so that a longer packet is seen to be longer.
+  std::array<uint8_t, kControlPacketBytes + 1> buffer = {};
+  size_t size = 0;
+  // The kernel pads room for one descriptor to room for two.
+  std::array<FileDescriptor, 2> descriptors;
+  size_t num_descriptors = 0;
+  // There were more, or this process can have no more.
+  bool lost_descriptors = false;
+};
+
+enum class Received : uint8_t { kPacket, kNothing, kEnd };
+
+// kEnd: the peer left, or sent an empty packet, which looks the same.
+Received ReceivePacket(int socket, Packet* packet);
+
+// False if the peer left, or does not read what it is sent.
+bool SendPacket(int socket, std::string_view packet);
+
+// Who connected, as the kernel noted it then; none if it does not say.
+std::optional<uid_t> PeerUserId(int socket);
+
+// Listens at `path`, where nothing may be, for this process's user alone. None
+// with *error, a sentence's end, otherwise. At start only, see PrivateFiles.
+FileDescriptor ListenForPackets(const std::string& path, std::string* error);
+
+}  // namespace counterweight::server
+
+#endif  // COUNTERWEIGHT_SERVER_SHARED_MEMORY_PACKET_SOCKET_H_

@@ -1,0 +1,43 @@
+// Handles of regions.
+#ifndef COUNTERWEIGHT_SERVER_SHARED_MEMORY_REGISTRY_H_
+#define COUNTERWEIGHT_SERVER_SHARED_MEMORY_REGISTRY_H_
+
+#include <cstddef>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string_view>
+#include <unordered_map>
+
+#include "server/shared_memory/control.h"
+#include "server/shared_memory/region.h"
+
+namespace counterweight::server {
+
+// The regions of all connections. Thread-safe.
+class RegionRegistry final : public Regions {
+ public:
+  // Under a fresh handle that nobody can guess; none if the kernel has no
+  // random numbers.
+  std::optional<RegionHandle> Add(std::shared_ptr<const Region> region);
+
+  // Ignores handles that are not there.
+  void Remove(const RegionHandle& handle);
+
+  std::shared_ptr<const Region> Find(std::string_view handle) const override;
+
+ private:
+  // Handles are random: any of their bytes are a hash, whose time to compute
+  // and to compare tells nothing about other handles.
+  struct Hash {
+    size_t operator()(const RegionHandle& handle) const;
+  };
+
+  mutable std::mutex mutex_;  // guards regions_
+  std::unordered_map<RegionHandle, std::shared_ptr<const Region>, Hash>
+      regions_;
+};
+
+}  // namespace counterweight::server
+
+#endif  // COUNTERWEIGHT_SERVER_SHARED_MEMORY_REGISTRY_H_

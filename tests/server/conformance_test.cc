@@ -1,0 +1,178 @@
+// The goldens through every transport, chunk size and number of threads: the
+// bytes, or the violations, of one unary call.
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "google/protobuf/util/field_comparator.h"
+#include "google/protobuf/util/message_differencer.h"
+#include "kernels/corrector.h"
+#include "tests/server/dialects/golden.h"
+#include "tests/server/dialects/golden_request.h"
+#include "tests/server/running_server.h"
+#include "tests/server/shared_memory/shared_memory_client.h"
+#include "tests/server/stream_call.h"
+#include "tests/server/temporary_folder.h"
+
+namespace counterweight::server {
+namespace {
+
+constexpr int64_t kRegionBytes = int64_t{1} << 20;
+
+struct Answer {
+  grpc::Status status;
+  v1::CorrectResponse response;
+};
+
+// A server behind Unix sockets, and a client that shares memory with it.
+class Endpoint {
+ public:
+  explicit Endpoint(int threads)
+      : running_(ConfigOf(threads), kernels::MakeCpuCorrector(threads)),
+        client_(folder_.File("shm.sock")),
+        inputs_(kRegionBytes),
+        outputs_(kRegionBytes),
+        input_handle_(
+            client_.Register(inputs_.memfd(), kRegionBytes, RegionAccess::kRead)
+                .handle),
+        output_handle_(
+            client_
+                .Register(outputs_.memfd(), kRegionBytes, RegionAccess::kWrite)
+                .handle) {}
+
+  Answer Unary(const v1::CorrectRequest& request) {
+    Answer answer;
+    answer.status = running_.Correct(request, &answer.response);
+    return answer;
+  }
+
+  Answer Streamed(const v1::CorrectRequest& request, size_t chunk_bytes) {
+    Answer answer;
+    answer.status =
+        Stream(running_.channel(), request, chunk_bytes, &answer.response);
+    return answer;
+  }
+
+  // All tensors in shared memory, at offsets of every alignment that the
+  // elements allow, and every output in place.
+  Answer Shared(v1::CorrectRequest request) {
+    int64_t next = 0;
+    for (v1::Tensor& tensor : *request.mutable_tensors()) {
+      const std::string data = tensor.data();
+      tensor.clear_data();
+      std::memcpy(inputs_.data() + next, data.data(), data.size());
+      SetRange(input_handle_, next, data.size(), &tensor);
+      next += static_cast<int64_t>(data.size() + 7) / 4 * 4;
+    }
+    const int64_t positions = request.layout().padded().num_sequences() *
+                              request.layout().padded().length();
+    next = 0;
+    for (const int role : request.outputs()) {
+      const bool is_mask = role == v1::TENSOR_ROLE_KEEP_MASK;
+      const int64_t size = is_mask ? positions : positions * 4;
+      v1::Tensor* const destination = request.add_destinations();
+      destination->set_role(static_cast<v1::TensorRole>(role));
+      destination->set_dtype(is_mask ? v1::D_TYPE_U8 : v1::D_TYPE_F32);
+      SetRange(output_handle_, next, static_cast<size_t>(size), destination);
+      next += (size + 7) / 4 * 4;
+    }
+    std::memset(outputs_.data(), 0xa5, kRegionBytes);
+    Answer answer = Unary(request);
+    // As a message has them, to compare.
+    for (v1::Tensor& tensor : *answer.response.mutable_tensors()) {
+      EXPECT_TRUE(tensor.data().empty());
+      const v1::SharedMemoryRange& range = tensor.shared_memory();
+      EXPECT_EQ(range.handle(), output_handle_);
+      tensor.set_data(outputs_.data() + range.offset(), range.length());
+      tensor.clear_shared_memory();
+    }
+    return answer;
+  }
+
+ private:
+  Config ConfigOf(int threads) const {
+    Config config = TestConfig();
+    config.listen = {{.host = "", .port = 0, .path = folder_.File("cw.sock")}};
+    config.shared_memory_socket = folder_.File("shm.sock");
+    config.threads = threads;
+    return config;
+  }
+
+  static void SetRange(const std::string& handle, int64_t offset, size_t length,
+                       v1::Tensor* tensor) {
+    tensor->mutable_shared_memory()->set_handle(handle);
+    tensor->mutable_shared_memory()->set_offset(static_cast<uint64_t>(offset));
+    tensor->mutable_shared_memory()->set_length(length);
+  }
+
+  const TemporaryFolder folder_;
+  RunningServer running_;
+  SharedMemoryClient client_;
+  ClientMemory inputs_;
+  ClientMemory outputs_;
+  const std::string input_handle_;
+  const std::string output_handle_;
+};
+
+std::vector<Endpoint*> Endpoints() {
+  // For the program's lifetime: hundreds of cases share them.
+  static std::vector<std::unique_ptr<Endpoint>> endpoints = [] {
+    std::vector<std::unique_ptr<Endpoint>> made;
+    for (const int threads : {1, 2, 7}) {
+      made.push_back(std::make_unique<Endpoint>(threads));
+    }
+    return made;
+  }();
+  std::vector<Endpoint*> pointers;
+  for (const auto& endpoint : endpoints) pointers.push_back(endpoint.get());
+  return pointers;
+}
+
+void ExpectSame(const Answer& expected, Answer answer) {
+  EXPECT_EQ(answer.status.error_code(), expected.status.error_code());
+  EXPECT_EQ(answer.status.error_message(), expected.status.error_message());
+  answer.response.clear_timing();
+  // Metrics of nothing are NaN.
+  google::protobuf::util::DefaultFieldComparator numbers;
+  numbers.set_treat_nan_as_equal(true);
+  google::protobuf::util::MessageDifferencer differencer;
+  differencer.set_field_comparator(&numbers);
+  EXPECT_TRUE(differencer.Compare(answer.response, expected.response));
+}
+
+class ConformanceTest : public testing::TestWithParam<Golden> {};
+
+TEST_P(ConformanceTest, EveryWayGivesTheSameBytes) {
+  v1::CorrectRequest request = RequestOf(GetParam());
+  request.set_request_id("conformance");
+  Answer expected = Endpoints().front()->Unary(request);
+  expected.response.clear_timing();
+  for (Endpoint* endpoint : Endpoints()) {
+    ExpectSame(expected, endpoint->Unary(request));
+    ExpectSame(expected, endpoint->Shared(request));
+    for (const size_t chunk_bytes : {size_t{63}, size_t{16} << 20}) {
+      SCOPED_TRACE(chunk_bytes);
+      ExpectSame(expected, endpoint->Streamed(request, chunk_bytes));
+    }
+  }
+  ExpectSame(expected, Endpoints().back()->Streamed(request, 1));
+}
+
+std::string NameOf(const testing::TestParamInfo<Golden>& parameter) {
+  return parameter.param.name;
+}
+
+INSTANTIATE_TEST_SUITE_P(Openrlhf, ConformanceTest,
+                         testing::ValuesIn(ReadGoldens("openrlhf")), NameOf);
+INSTANTIATE_TEST_SUITE_P(Skyrl, ConformanceTest,
+                         testing::ValuesIn(ReadGoldens("skyrl")), NameOf);
+INSTANTIATE_TEST_SUITE_P(Trl, ConformanceTest,
+                         testing::ValuesIn(ReadGoldens("trl")), NameOf);
+INSTANTIATE_TEST_SUITE_P(Verl, ConformanceTest,
+                         testing::ValuesIn(ReadGoldens("verl")), NameOf);
+
+}  // namespace
+}  // namespace counterweight::server

@@ -1,0 +1,67 @@
+// A shared-memory listener in this process, and what it leaves behind.
+#ifndef COUNTERWEIGHT_TESTS_SERVER_SHARED_MEMORY_RUNNING_LISTENER_H_
+#define COUNTERWEIGHT_TESTS_SERVER_SHARED_MEMORY_RUNNING_LISTENER_H_
+
+#include <cstdint>
+#include <memory>
+#include <sstream>
+#include <string>
+
+#include "server/admission.h"
+#include "server/request_log.h"
+#include "server/shared_memory/listener.h"
+#include "tests/server/shared_memory/shared_memory_client.h"
+#include "tests/server/temporary_folder.h"
+
+namespace counterweight::server {
+
+inline constexpr int64_t kMebibyte = int64_t{1} << 20;
+
+// The limits of a listener that tests start from.
+SharedMemoryListener::Options TestOptions();
+
+// Throws if the listener cannot start.
+class RunningListener {
+ public:
+  // `options.path` is chosen here.
+  explicit RunningListener(
+      SharedMemoryListener::Options options = TestOptions(),
+      int64_t max_bytes_in_flight = 64 * kMebibyte);
+
+  SharedMemoryListener& listener() { return *listener_; }
+  Admission& admission() { return admission_; }
+  const std::string& path() const { return path_; }
+  const TemporaryFolder& folder() const { return folder_; }
+
+  // Returns when everything is gone that belonged to connections which were
+  // closed before: the server sees ends before what is newer.
+  void Settle() { SharedMemoryClient(path_).Finish(); }
+
+  // Ends the listener, before its admission.
+  void Stop() { listener_.reset(); }
+
+  // All log lines. REQUIRES: nothing writes any, as after Settle.
+  std::string Log() const { return log_text_.str(); }
+
+ private:
+  const TemporaryFolder folder_;
+  const std::string path_ = folder_.File("memory.sock");
+  std::ostringstream log_text_;
+  RequestLog log_;
+  Admission admission_;
+  std::unique_ptr<SharedMemoryListener> listener_;
+};
+
+// Descriptors that this process has.
+int CountDescriptors();
+
+// Lines of /proc/self/maps that name files of MakeMemfd.
+int CountMemfdMappings();
+
+// "r--s" and the like, of the mapping that begins at `data`; empty if there is
+// none.
+std::string PermissionsOf(const void* data);
+
+}  // namespace counterweight::server
+
+#endif  // COUNTERWEIGHT_TESTS_SERVER_SHARED_MEMORY_RUNNING_LISTENER_H_

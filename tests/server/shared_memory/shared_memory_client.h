@@ -1,0 +1,90 @@
+// The client's end of shared memory, written from proto/README.md alone.
+#ifndef COUNTERWEIGHT_TESTS_SERVER_SHARED_MEMORY_SHARED_MEMORY_CLIENT_H_
+#define COUNTERWEIGHT_TESTS_SERVER_SHARED_MEMORY_SHARED_MEMORY_CLIENT_H_
+
+#include <fcntl.h>
+#include <sys/mman.h>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "server/shared_memory/file_descriptor.h"
+#include "server/shared_memory/region.h"
+
+namespace counterweight::server {
+
+inline constexpr int kAllSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
+
+// The name that mappings of MakeMemfd's files have in /proc/self/maps.
+inline constexpr const char* kMemfdName = "counterweight-test";
+
+enum class Pages : uint8_t { kAll, kNone };
+
+// A memfd of `size` bytes, its pages full of zeros or missing. Throws if the
+// kernel refuses.
+FileDescriptor MakeMemfd(int64_t size, int seals = kAllSeals,
+                         Pages pages = Pages::kAll,
+                         unsigned flags = MFD_CLOEXEC | MFD_ALLOW_SEALING);
+
+// Memory as a client that wants to share it has it: zeros, mapped, sealed.
+class ClientMemory {
+ public:
+  explicit ClientMemory(int64_t size);
+  ClientMemory(const ClientMemory&) = delete;
+  ClientMemory& operator=(const ClientMemory&) = delete;
+  ~ClientMemory();
+
+  int memfd() const { return memfd_.get(); }
+  uint8_t* data() const { return data_; }
+  int64_t size() const { return size_; }
+
+ private:
+  const int64_t size_;
+  const FileDescriptor memfd_;
+  uint8_t* const data_;
+};
+
+struct SharedMemoryAnswer {
+  uint32_t code = 0;
+  std::string handle;  // 16 bytes
+  std::string message;
+};
+
+// The bytes of requests. A handle has 16 bytes.
+std::string RegisterPacket(uint64_t size, RegionAccess access);
+std::string ReleasePacket(std::string_view handle);
+
+// One connection to a server's shared-memory socket.
+class SharedMemoryClient {
+ public:
+  static FileDescriptor NewSocket();
+
+  // Throws if nobody listens at `path`.
+  explicit SharedMemoryClient(const std::string& path,
+                              FileDescriptor socket = NewSocket());
+
+  // Send and Receive in one; throw if the server ended the connection.
+  SharedMemoryAnswer Register(int memfd, uint64_t size, RegionAccess access);
+  SharedMemoryAnswer Release(std::string_view handle);
+
+  // False if the server has ended the connection.
+  bool Send(std::string_view packet, const std::vector<int>& descriptors = {});
+  // None if the server has ended the connection; throws if the answer does not
+  // have the form that proto/README.md gives it.
+  std::optional<SharedMemoryAnswer> Receive();
+
+  // Says goodbye and waits until the server has let go of everything.
+  void Finish();
+
+ private:
+  SharedMemoryAnswer MustReceive();
+
+  FileDescriptor socket_;
+};
+
+}  // namespace counterweight::server
+
+#endif  // COUNTERWEIGHT_TESTS_SERVER_SHARED_MEMORY_SHARED_MEMORY_CLIENT_H_

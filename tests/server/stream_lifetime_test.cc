@@ -1,0 +1,202 @@
+// CorrectStream: whatever clients do, streams end and leave nothing behind.
+#include <chrono>
+#include <future>
+#include <memory>
+#include <random>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/server/running_server.h"
+#include "tests/server/stream_call.h"
+
+namespace counterweight::server {
+namespace {
+
+using ::testing::HasSubstr;
+
+// 4 Mi positions: answers of 20 MiB, more than a connection holds unread.
+v1::CorrectRequest LargeRequest() {
+  v1::CorrectRequest request = SmallRequest();
+  request.mutable_layout()->mutable_padded()->set_length(2 << 20);
+  for (v1::Tensor& tensor : *request.mutable_tensors()) {
+    const size_t size = tensor.dtype() == v1::D_TYPE_U8 ? 1 : 4;
+    tensor.set_data(std::string((size_t{4} << 20) * size, '\0'));
+  }
+  return request;
+}
+
+void ExpectIdle(RunningServer& running) {
+  EXPECT_TRUE(running.server().WaitUntilIdle(std::chrono::minutes(1)));
+  EXPECT_EQ(running.server().requests_in_flight(), 0);
+  EXPECT_EQ(running.server().bytes_in_flight(), 0);
+}
+
+TEST(StreamLifetime, AStreamWaitsForRoom) {
+  Config config = TestConfig();
+  config.max_requests_in_flight = 1;
+  RunningServer running(config);
+  running.backend().Close();
+  v1::CorrectResponse first_answer;
+  auto first = std::async(std::launch::async, [&] {
+    return Stream(running.channel(), SmallRequest(), 0, &first_answer);
+  });
+  running.backend().WaitForCalls(1);
+  StreamCall second(running.channel());
+  second.SendHeader(SmallRequest());
+  running.backend().Open();
+  EXPECT_TRUE(first.get().ok());
+  EXPECT_TRUE(second.IsAdmitted());
+  second.SendTensors(SmallRequest());
+  EXPECT_EQ(second.ReadAnswer().tensors_size(), 2);
+  EXPECT_TRUE(second.Finish().ok());
+  ExpectIdle(running);
+}
+
+TEST(StreamLifetime, WaitingEndsWithAHint) {
+  Config config = TestConfig();
+  config.max_requests_in_flight = 1;
+  config.max_queue_seconds = 0.02;
+  RunningServer running(config);
+  StreamCall first(running.channel());
+  first.SendHeader(SmallRequest());
+  ASSERT_TRUE(first.IsAdmitted());
+  StreamCall second(running.channel());
+  second.SendHeader(SmallRequest());
+  const grpc::Status status = second.Finish();
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+  EXPECT_GT(DetailOf<google::rpc::RetryInfo>(status).retry_delay().nanos(), 0);
+  EXPECT_EQ(second.context().GetServerTrailingMetadata().count(
+                "grpc-retry-pushback-ms"),
+            1U);
+}
+
+// Before their header they take little, but a client may open any number.
+TEST(StreamLifetime, OpenStreamsAreBounded) {
+  Config config = TestConfig();
+  config.max_requests_in_flight = 1;
+  config.max_queued_requests = 1;
+  RunningServer running(config);
+  StreamCall admitted(running.channel());
+  admitted.SendHeader(SmallRequest());
+  ASSERT_TRUE(admitted.IsAdmitted());
+  StreamCall waiting(running.channel());
+  waiting.SendHeader(SmallRequest());
+  while (running.server().requests_queued() == 0) std::this_thread::yield();
+  StreamCall silent(running.channel());
+  EXPECT_EQ(silent.Finish().error_code(),
+            grpc::StatusCode::RESOURCE_EXHAUSTED);
+}
+
+TEST(StreamLifetime, SilentStreamsTimeOut) {
+  Config config = TestConfig();
+  config.stream_timeout_s = 0.02;
+  RunningServer running(config);
+  for (const bool has_header : {false, true}) {
+    StreamCall call(running.channel());
+    if (has_header) {
+      call.SendHeader(SmallRequest());
+      EXPECT_TRUE(call.IsAdmitted());
+    }
+    const grpc::Status status = call.Finish();
+    EXPECT_EQ(status.error_code(), grpc::StatusCode::DEADLINE_EXCEEDED);
+    EXPECT_THAT(status.error_message(), HasSubstr("--stream_timeout"));
+  }
+  ExpectIdle(running);
+}
+
+TEST(StreamLifetime, ReadersThatStallAreCutOff) {
+  Config config = TestConfig();
+  config.stream_timeout_s = 0.2;
+  RunningServer running(config);
+  const v1::CorrectRequest request = LargeRequest();
+  StreamCall call(running.channel());
+  call.SendHeader(request);
+  ASSERT_TRUE(call.IsAdmitted());
+  call.SendTensors(request, 2 << 20);
+  // Nothing is read until the server has given up.
+  ExpectIdle(running);
+  EXPECT_EQ(call.Finish().error_code(), grpc::StatusCode::CANCELLED);
+}
+
+TEST(StreamLifetime, DeadlinesHoldInEveryState) {
+  RunningServer running;
+  running.backend().Close();
+  for (const int steps : {0, 1, 2}) {
+    StreamCall call(running.channel());
+    call.context().set_deadline(std::chrono::system_clock::now() +
+                                std::chrono::milliseconds(50));
+    if (steps > 0) call.SendHeader(SmallRequest());
+    if (steps > 1 && call.IsAdmitted()) call.SendTensors(SmallRequest());
+    EXPECT_EQ(call.Finish().error_code(), grpc::StatusCode::DEADLINE_EXCEEDED)
+        << steps;
+  }
+  running.backend().Open();
+  ExpectIdle(running);
+}
+
+TEST(StreamLifetime, AnAdmittedStreamOutlivesTheRefusalOfNewOnes) {
+  RunningServer running;
+  const v1::CorrectRequest request = SmallRequest();
+  StreamCall admitted(running.channel());
+  admitted.SendHeader(request);
+  ASSERT_TRUE(admitted.IsAdmitted());
+  running.server().RefuseNewWork();
+  StreamCall late(running.channel());
+  late.SendHeader(request);
+  EXPECT_EQ(late.Finish().error_code(), grpc::StatusCode::UNAVAILABLE);
+  admitted.SendTensors(request);
+  EXPECT_EQ(admitted.ReadAnswer().tensors_size(), 2);
+  EXPECT_TRUE(admitted.Finish().ok());
+  ExpectIdle(running);
+}
+
+// Clients that leave after any number of steps, several at a time, with
+// backends that answer at once or when the client is gone.
+TEST(StreamLifetime, AThousandCancelledStreamsLeaveNothing) {
+  RunningServer running;
+  const v1::CorrectRequest request = SmallRequest();
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 4; ++t) {
+    threads.emplace_back([&, t] {
+      std::mt19937 random(static_cast<uint32_t>(t));
+      for (int i = 0; i < 250; ++i) {
+        StreamCall call(running.channel());
+        const uint32_t steps = random() % 7;
+        if (steps > 0) call.SendHeader(request);
+        if (steps > 1) call.IsAdmitted();
+        if (steps > 2) call.SendChunk(0, 0, request.tensors(0).data());
+        if (steps > 3) call.SendChunk(1, 0, request.tensors(1).data());
+        if (steps > 4) call.SendChunk(2, 0, request.tensors(2).data());
+        v1::CorrectStreamResponse frame;
+        if (steps > 5) call.Read(&frame);
+        // Its destructor cancels.
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  ExpectIdle(running);
+  v1::CorrectResponse response;
+  EXPECT_TRUE(Stream(running.channel(), request, 0, &response).ok());
+}
+
+TEST(StreamLifetime, ClientsThatLeaveWhileComputingLeaveNothing) {
+  RunningServer running;
+  for (int i = 0; i < 20; ++i) {
+    running.backend().Close();
+    {
+      StreamCall call(running.channel());
+      call.SendHeader(SmallRequest());
+      ASSERT_TRUE(call.IsAdmitted());
+      call.SendTensors(SmallRequest());
+      running.backend().WaitForCalls(1);
+    }
+    running.backend().Open();
+    ExpectIdle(running);
+  }
+}
+
+}  // namespace
+}  // namespace counterweight::server
