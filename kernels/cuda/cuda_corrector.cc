@@ -2,6 +2,7 @@
 // Overlapping the three is a later concern; here results must be right.
 #include <cuda_runtime_api.h>
 
+#include <cstddef>
 #include <memory>
 #include <string>
 #include <utility>
@@ -84,6 +85,20 @@ class CudaCorrector final : public Corrector {
   }
 
   BackendInfo Info() const override { return {"cuda", "", 0, {info_}}; }
+
+  // Pinned: transfers from and to other memory go through a buffer of the
+  // driver's.
+  void* AllocateHost(size_t bytes) override {
+    void* memory = nullptr;
+    if (cudaSetDevice(device_) != cudaSuccess ||
+        cudaHostAlloc(&memory, bytes, cudaHostAllocPortable) != cudaSuccess) {
+      cudaGetLastError();  // it is no error of whoever asks next
+      return nullptr;
+    }
+    return memory;
+  }
+
+  void FreeHost(void* memory) override { cudaFreeHost(memory); }
 
  private:
   cudaError_t Run(const Plan& plan, const Batch& batch, const Outputs& outputs,

@@ -1,0 +1,97 @@
+"""A thousand clients killed at random points leave nothing behind."""
+
+from __future__ import annotations
+
+import pathlib
+import random
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+
+import counterweight as cw
+import pytest
+from batches import padded_batch
+from server_process import DEADLINE_SECONDS, ServerProcess, binary
+
+CLIENTS = 1000
+AT_ONCE = 8
+# Enough of them that the server has every buffer that it will keep.
+FIRST = 100
+# Of malloc, which keeps what it had; the payloads are of 5 MB each.
+SLACK_BYTES = 64 << 20
+STATE = (
+    "counterweight_requests_in_flight",
+    "counterweight_requests_queued",
+    "counterweight_admitted_bytes",
+    "counterweight_staging_used_bytes",
+    "counterweight_staging_free_bytes",
+    "counterweight_shared_memory_regions",
+    "counterweight_shared_memory_bytes",
+)
+
+
+@pytest.fixture
+def server(start_server: Callable[..., ServerProcess]) -> Iterator[ServerProcess]:
+    # A socket's path has at most 107 bytes, and pytest's folders are deep.
+    with tempfile.TemporaryDirectory(prefix="cw") as folder:
+        yield start_server(
+            f"--shared_memory_socket={folder}/memory",
+            "--log_level=warning",
+            listen=f"unix:{folder}/server",
+        )
+
+
+def open_files(server: ServerProcess) -> int:
+    return len(list(pathlib.Path(f"/proc/{server.process.pid}/fd").iterdir()))
+
+
+def idle(server: ServerProcess) -> dict[str, float]:
+    """The server's state once nothing of any client is left, or what is left at the deadline."""
+    end = time.monotonic() + DEADLINE_SECONDS
+    while True:
+        state = {name: server.metric(name) for name in STATE}
+        if not any(state.values()) or time.monotonic() > end:
+            return state
+
+
+def kill_clients(server: ServerProcess, count: int, chance: random.Random) -> None:
+    """Each is killed somewhere between its start and its third batch or so."""
+    bench = binary().parent / "counterweight-bench"
+    started = 0
+    running: list[tuple[float, subprocess.Popen[bytes]]] = []
+    while started < count or running:
+        while started < count and len(running) < AT_ONCE:
+            flags = ("--sequences=256", "--length=1024", "--warmup=0", "--duration=600")
+            ways = (("--transport=stream",), ("--transport=shared_memory", "--allocate"))
+            process = subprocess.Popen(
+                [str(bench), f"--target={server.address}", *ways[started % 2], *flags],
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+            )
+            running.append((time.monotonic() + chance.uniform(0, 0.15), process))
+            started += 1
+        running.sort(key=lambda entry: entry[0])
+        end, process = running.pop(0)
+        try:
+            process.wait(max(0.0, end - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+@pytest.mark.timeout(600)
+def test_a_thousand_killed_clients_leave_nothing(server: ServerProcess) -> None:
+    chance = random.Random(1)
+    kill_clients(server, FIRST, chance)
+    assert not any(idle(server).values()), idle(server)
+    files, memory = open_files(server), server.metric("process_resident_memory_bytes")
+    answered = server.metric('counterweight_requests_total{code="OK",method="CorrectStream"}')
+    assert answered > 0, "they were killed before any had begun"
+    kill_clients(server, CLIENTS - FIRST, chance)
+    assert not any(idle(server).values()), idle(server)
+    assert open_files(server) <= files
+    assert server.metric("process_resident_memory_bytes") <= memory + SLACK_BYTES
+    assert server.metric('counterweight_requests_total{code="CANCELLED",method="CorrectStream"}')
+    with cw.Client(server.address) as client:
+        assert client.correct(method="token_tis", **padded_batch()).metrics
