@@ -36,7 +36,8 @@ bool IsCompressed(const grpc::ByteBuffer& payload) {
 grpc::Status TooLarge(int64_t max_bytes) {
   return {grpc::StatusCode::RESOURCE_EXHAUSTED,
           fmt::format("the message has more than {} bytes after decompression, "
-                      "the limit of this server; send less in one message",
+                      "the limit of this server; send the batch by "
+                      "CorrectStream, or in smaller ones",
                       max_bytes)};
 }
 
@@ -46,11 +47,7 @@ grpc::Status ParseStream(int64_t max_bytes, ZeroCopyInputStream* stream,
   LimitingInputStream limited(stream, max_bytes + 1);
   const bool parsed = message->ParseFromZeroCopyStream(&limited);
   if (limited.ByteCount() > max_bytes) {
-    return {
-        grpc::StatusCode::RESOURCE_EXHAUSTED,
-        fmt::format("the request has more than {} bytes after decompression, "
-                    "the limit of this server; send it in smaller batches",
-                    max_bytes)};
+    return TooLarge(max_bytes);
   }
   if (!parsed) {
     return {grpc::StatusCode::INVALID_ARGUMENT,
@@ -66,6 +63,9 @@ grpc::Status ParsePayload(int64_t max_bytes, grpc::ByteBuffer* payload,
                           google::protobuf::MessageLite* message) {
   // An empty message may come as no bytes at all.
   if (!payload->Valid() || payload->Length() == 0) return grpc::Status::OK;
+  if (static_cast<int64_t>(payload->Length()) > max_bytes) {
+    return TooLarge(max_bytes);
+  }
   grpc::Status status;
   {
     PayloadReader reader(payload);

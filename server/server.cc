@@ -10,6 +10,7 @@
 #include "grpcpp/health_check_service_interface.h"
 #include "grpcpp/security/server_credentials.h"
 #include "grpcpp/server_builder.h"
+#include "server/correct_stream.h"
 #include "server/unix_socket.h"
 #include "spdlog/fmt/fmt.h"
 
@@ -144,7 +145,10 @@ bool Server::StartGrpc(std::string* error) {
   grpc::EnableDefaultHealthCheckService(true);
   grpc::reflection::InitProtoReflectionServerBuilderPlugin();
   grpc::ServerBuilder builder;
-  builder.SetMaxReceiveMessageSize(static_cast<int>(config_.max_message_bytes));
+  // Of all RPCs: Correct's own limit may be less than a stream's chunk, and is
+  // looked at when its message is parsed.
+  builder.SetMaxReceiveMessageSize(static_cast<int>(
+      std::max(config_.max_message_bytes, kMaxChunkBytes + kMaxChunkFraming)));
   // Compressed messages reach the service as they came; see ParsePayload.
   builder.AddChannelArgument(GRPC_ARG_ENABLE_PER_MESSAGE_DECOMPRESSION, 0);
   // Otherwise a second server on the same port takes half of the connections

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import contextlib
 import pathlib
+import tempfile
 from collections.abc import Callable, Iterator
 
 import counterweight as cw
@@ -54,3 +55,17 @@ def server(start_server: Callable[..., ServerProcess]) -> ServerProcess:
 def client(server: ServerProcess) -> Iterator[cw.Client]:
     with cw.Client(server.address) as connected:
         yield connected
+
+
+@pytest.fixture(scope="session")
+def folder() -> Iterator[pathlib.Path]:
+    # Paths of sockets are short.
+    with tempfile.TemporaryDirectory() as name:
+        yield pathlib.Path(name)
+
+
+@pytest.fixture(scope="session")
+def sharing(start_server: Callable[..., ServerProcess], folder: pathlib.Path) -> ServerProcess:
+    return start_server(
+        f"--shared_memory_socket={folder}/memory", listen=f"unix:{folder}/counterweight"
+    )

@@ -8,22 +8,19 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
-import grpc
-from google.protobuf.message import DecodeError
-
-from counterweight import convert, tensors, wire
+from counterweight import convert, tensors
 from counterweight._gen.counterweight.v1 import correction_service_pb2 as service_pb2
 from counterweight._gen.counterweight.v1 import tensor_pb2
 from counterweight.choices import NonFinitePolicy
 from counterweight.config import GlobalCounts, Method
+from counterweight.correction import Correction, Progress, reading
 from counterweight.destinations import check_destinations
-from counterweight.errors import CounterweightError
 from counterweight.info import MethodInfo, ServerInfo
-from counterweight.outputs import read_answer, read_outputs
+from counterweight.kinds import ArrayT
+from counterweight.outputs import read_outputs
 from counterweight.result import Result
-from counterweight.tensors import ArrayT
 
 T = TypeVar("T")
 
@@ -36,10 +33,12 @@ class Call(Generic[T]):
 
     Attributes:
         rpc: One of ``RPCS``.
-        request: The message's bytes; nothing of the caller's memory is read any more.
+        request: The message's bytes; empty if there is a correction.
         decode: The answer's bytes to what the caller gets; ValueError or DecodeError if it cannot.
         timeout: Seconds; None: the client's.
         request_id: The request's, if it has one.
+        correction: A batch, which may go in other ways than as one message too; its arrays are read
+            whenever it is sent.
     """
 
     rpc: str
@@ -47,6 +46,7 @@ class Call(Generic[T]):
     decode: Callable[[bytes], T]
     timeout: float | None = None
     request_id: str | None = None
+    correction: Correction[Any] | None = None
 
     def read(self, answer: bytes) -> T:
         """What the caller gets.
@@ -54,14 +54,8 @@ class Call(Generic[T]):
         Raises:
             CounterweightError: The answer cannot be read.
         """
-        try:
+        with reading(self.request_id):
             return self.decode(answer)
-        except (ValueError, DecodeError) as error:
-            raise CounterweightError(
-                f"cannot read the server's answer: {error}",
-                code=grpc.StatusCode.INTERNAL,
-                request_id=self.request_id,
-            ) from error
 
 
 def correct(
@@ -85,16 +79,18 @@ def correct(
     global_counts: GlobalCounts | None = None,
     group_ids: Iterable[int] | None = None,
     out: Mapping[str, ArrayT] | None = None,
+    progress: Progress | None = None,
     timeout: float | None = None,
 ) -> Call[Result[ArrayT]]:
     """Corrects one batch; computes its policy loss and gradient if the method has a loss.
 
     Arrays are numpy arrays or torch tensors (CPU or CUDA, one device), all of one kind and
-    shape: padded [B, T], or packed [sum of sequence_lengths]. Log-probs and advantages are
-    float32, float16, bfloat16 (torch), or float64, which is sent as float32. Contiguous arrays
-    of a dtype that the wire carries are read where they lie; others are converted first, and
-    CUDA tensors copied to the host. Which inputs are needed follows from the method; at least
-    two log-probs.
+    shape: padded [B, T], or packed [sum of sequence_lengths]. What has ``__dlpack__`` and lies in
+    host memory, or the buffer protocol, is taken for a numpy array, and so are the results.
+    Log-probs and advantages are float32, float16, bfloat16 (torch), or float64, which is sent as
+    float32. Contiguous arrays of a dtype that the wire carries are read where they lie; others are
+    converted first, and CUDA tensors copied to the host through pinned memory. Which inputs are
+    needed follows from the method; at least two log-probs.
 
     Args:
         response_mask: Boolean, integer or floating, each 0 or 1; 1 = the token counts.
@@ -128,6 +124,10 @@ def correct(
         out: Where to write, by the output's name: arrays of the kind, shape, dtype and device that
             the output has in Result, contiguous and writable. They are the Result's arrays then;
             after an error their content is undefined. What is asked for does not change.
+        progress: Called with (bytes sent, bytes in all) of the tensors: with 0 before the first,
+            with all when the answer is there; again from 0 if the batch is sent again. Streams call
+            it after every chunk too, from another thread (asyncio: in the loop), never two at a
+            time. What it raises cancels the call and is raised by it.
         timeout: Seconds, retries included; None: the client's.
 
     Raises:
@@ -177,14 +177,11 @@ def correct(
         head.labels.replica = replica
     if policy_version is not None:
         head.labels.policy_version = policy_version
+    if progress is not None and not callable(progress):
+        raise TypeError(f"progress must be callable, not {type(progress).__name__}")
     destinations = check_destinations(out or {}, batch, wanted)
-    return Call(
-        "Correct",
-        wire.encode_request(head, batch.tensors),
-        lambda answer: read_answer(answer, batch, wanted, destinations),
-        timeout,
-        request_id,
-    )
+    correction = Correction(head, batch, wanted, destinations, progress)
+    return Call("Correct", b"", correction.read, timeout, request_id, correction)
 
 
 def list_methods(*, timeout: float | None = None) -> Call[list[MethodInfo]]:

@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 
 from counterweight.errors import Violation, refuse
+from counterweight.kinds import ArrayT, addresses, is_torch
 from counterweight.outputs import ARRAYS, Wanted
-from counterweight.tensors import ArrayT, Batch, is_torch
+from counterweight.tensors import Batch
 
 
 def check_destinations(
@@ -82,16 +83,9 @@ def _torch_problems(array: Any, batch: Batch[Any]) -> list[str]:
 def _overlaps(out: Mapping[str, Any]) -> list[Violation]:
     violations = []
     last_name, last_end = "", 0
-    for begin, end, name in sorted((*_addresses(array), name) for name, array in out.items()):
+    for begin, end, name in sorted((*addresses(array), name) for name, array in out.items()):
         if begin < last_end and begin < end:
             violations.append(Violation(f"out[{name!r}]", f"shares memory with out[{last_name!r}]"))
         if end > last_end:
             last_name, last_end = name, end
     return violations
-
-
-def _addresses(array: Any) -> tuple[int, int]:
-    """Of the first byte and behind the last one; the array is contiguous."""
-    if is_torch(array):
-        return array.data_ptr(), array.data_ptr() + array.numel() * array.element_size()
-    return array.ctypes.data, array.ctypes.data + array.nbytes

@@ -81,12 +81,19 @@ class Limits:
         max_tokens: Positions of one request, masked ones included.
         max_sequences: Sequences of one request.
         max_rules: Rejection rules of one configuration.
+        max_chunk_bytes: Bytes of one chunk of a stream.
+        max_bytes_in_flight: Bytes of input, scratch and output that all requests may have at once,
+            and so also one alone.
+        max_shared_memory_bytes: Bytes of the memory that one client may share; 0: none.
     """
 
     max_message_bytes: int
     max_tokens: int
     max_sequences: int
     max_rules: int
+    max_chunk_bytes: int
+    max_bytes_in_flight: int
+    max_shared_memory_bytes: int
 
 
 @dataclass(frozen=True)
@@ -104,6 +111,8 @@ class ServerInfo:
         limits: What a request may ask for.
         dialects: Systems that ``Dialect`` may name.
         features: Optional parts of the contract that this server honours.
+        shared_memory_socket: Path of the socket that takes shared memory; told over Unix sockets
+            only. Empty: none.
     """
 
     version: str
@@ -116,3 +125,4 @@ class ServerInfo:
     limits: Limits
     dialects: tuple[str, ...]
     features: tuple[str, ...]
+    shared_memory_socket: str

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Generic
 
-from counterweight.tensors import ArrayT
+from counterweight.kinds import ArrayT
 
 
 @dataclass(frozen=True)
@@ -29,15 +29,18 @@ class Timing:
 
     Attributes:
         decode_seconds: Reading and checking the request.
-        queue_seconds: Waiting for a worker.
+        queue_seconds: Waiting for room and for a worker.
         compute_seconds: Computing, transfers to a device included.
         encode_seconds: Writing the response.
+        receive_seconds: Of streams, from the admission to the last byte, with what was computed
+            meanwhile; 0 otherwise.
     """
 
     decode_seconds: float
     queue_seconds: float
     compute_seconds: float
     encode_seconds: float
+    receive_seconds: float = 0.0
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,7 @@ class RetryPolicy:
     """How often and how long a refused call is tried again.
 
     Tried again is what the server did not admit: RESOURCE_EXHAUSTED with a delay, and UNAVAILABLE.
+    A stream is told that it is admitted, and is not tried again from then on.
     The pause is what the server asks for, or 0.1 s; it doubles with every attempt up to 5 s and has
     up to a quarter of itself on top, at random. A pause that would end after the timeout or
     ``max_seconds`` is not begun: the error is raised at once.
@@ -77,17 +78,22 @@ class Attempts:
         self._clock = clock
         self._begin = clock()
         self._failed = 0
+        self._admitted = False
 
     def remaining(self) -> float | None:
         """Seconds that the next attempt may take; None: any."""
         return None if self._timeout is None else self._timeout - self._elapsed()
+
+    def admitted(self) -> None:
+        """The server has begun: whatever happens now, there is no next attempt."""
+        self._admitted = True
 
     def pause(self, error: CounterweightError) -> float | None:
         """Seconds to wait before the next attempt; None: there is none, raise ``error``."""
         self._failed += 1
         policy = self._retry.policy
         asked = _pause_asked_for(error)
-        if asked is None or self._failed >= policy.attempts:
+        if asked is None or self._admitted or self._failed >= policy.attempts:
             return None
         grown = min(asked * 2 ** (self._failed - 1), _LONGEST_PAUSE_SECONDS)
         pause = max(asked, grown) * (1 + _JITTER * self._retry.random.random())

@@ -15,10 +15,11 @@ package would add one more pin for trainers to fight with.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
-from counterweight._gen.counterweight.v1 import correction_service_pb2 as service_pb2
+from counterweight._gen.counterweight.v1 import correction_service_pb2 as pb
 from counterweight._gen.counterweight.v1 import tensor_pb2
 
 # Wire types, https://protobuf.dev/programming-guides/encoding/#structure
@@ -27,42 +28,61 @@ _VARINT, _FIXED64, _LENGTH_DELIMITED, _FIXED32 = 0, 1, 2, 5
 
 @dataclass(frozen=True)
 class WireTensor:
-    """A tensor as the wire has it: role and dtype as proto numbers, contiguous bytes."""
+    """A tensor as the wire has it.
+
+    Attributes:
+        role: The proto's number.
+        dtype: The proto's number.
+        data: Contiguous bytes.
+        owned: They are ours alone; else they may be the caller's array.
+    """
 
     role: int
     dtype: int
     data: memoryview
+    owned: bool = False
+
+    def head(self) -> tensor_pb2.Tensor:
+        """The message without the bytes."""
+        return tensor_pb2.Tensor(
+            role=tensor_pb2.TensorRole.Name(self.role), dtype=tensor_pb2.DType.Name(self.dtype)
+        )
 
 
-def encode_request(head: service_pb2.CorrectRequest, tensors: Iterable[WireTensor]) -> bytes:
+def encode_request(head: pb.CorrectRequest, tensors: Iterable[WireTensor]) -> bytes:
     """Serializes ``head`` with ``tensors`` appended to its own; copies each tensor once."""
     parts: list[bytes | memoryview] = [head.SerializeToString()]
     for tensor in tensors:
-        fixed = tensor_pb2.Tensor(
-            role=tensor_pb2.TensorRole.Name(tensor.role),
-            dtype=tensor_pb2.DType.Name(tensor.dtype),
-        ).SerializeToString()
-        body = fixed + _prefix(tensor_pb2.Tensor.DATA_FIELD_NUMBER, tensor.data.nbytes)
+        fixed = tensor.head().SerializeToString()
+        body = fixed + prefix(tensor_pb2.Tensor.DATA_FIELD_NUMBER, tensor.data.nbytes)
         length = len(body) + tensor.data.nbytes
-        parts += [_prefix(service_pb2.CorrectRequest.TENSORS_FIELD_NUMBER, length), body]
+        parts += [prefix(pb.CorrectRequest.TENSORS_FIELD_NUMBER, length), body]
         parts.append(tensor.data)
     return b"".join(parts)
 
 
-def decode_response(data: bytes) -> tuple[service_pb2.CorrectResponse, list[WireTensor]]:
+@dataclass(frozen=True)
+class AnswerTensor:
+    """A tensor of an answer: the message without its data, and the data."""
+
+    head: tensor_pb2.Tensor
+    data: memoryview
+
+
+def decode_response(data: bytes | memoryview) -> tuple[pb.CorrectResponse, list[AnswerTensor]]:
     """Parses a CorrectResponse; the tensors are views into ``data`` and left out of the message.
 
     Raises:
         ValueError: The bytes are no CorrectResponse.
+        DecodeError: The same, in the words of protobuf.
     """
-    rest, bodies = split(memoryview(data), service_pb2.CorrectResponse.TENSORS_FIELD_NUMBER)
+    rest, bodies = split(memoryview(data), pb.CorrectResponse.TENSORS_FIELD_NUMBER)
     tensors = []
     for body in bodies:
         fixed, payloads = split(body, tensor_pb2.Tensor.DATA_FIELD_NUMBER)
-        tensor = tensor_pb2.Tensor.FromString(fixed)
         payload = payloads[-1] if payloads else memoryview(b"")
-        tensors.append(WireTensor(tensor.role, tensor.dtype, payload))
-    return service_pb2.CorrectResponse.FromString(rest), tensors
+        tensors.append(AnswerTensor(tensor_pb2.Tensor.FromString(fixed), payload))
+    return pb.CorrectResponse.FromString(rest), tensors
 
 
 def split(message: memoryview, field: int) -> tuple[bytes, list[memoryview]]:
@@ -73,29 +93,57 @@ def split(message: memoryview, field: int) -> tuple[bytes, list[memoryview]]:
     """
     rest: list[memoryview] = []
     payloads: list[memoryview] = []
-    position = 0
-    while position < len(message):
-        start = position
-        tag, position = _read_varint(message, position)
-        wire_type = tag & 7
+    for found in fields(message):
+        if found.tag == field << 3 | _LENGTH_DELIMITED:
+            payloads.append(message[found.payload : found.end])
+        else:
+            rest.append(message[found.begin : found.end])
+    return b"".join(rest), payloads
+
+
+class Field(NamedTuple):
+    """One field of a message: its tag and where it lies.
+
+    Attributes:
+        tag: Field number << 3 | wire type.
+        value: A varint's value; 0 for other wire types.
+        begin: The tag's first byte.
+        payload: The first byte of a length-delimited field's payload.
+        end: Behind the last byte.
+    """
+
+    tag: int
+    value: int
+    begin: int
+    payload: int
+    end: int
+
+
+def fields(message: memoryview) -> Iterator[Field]:
+    """The fields of a message, as they come.
+
+    Raises:
+        ValueError: The bytes are no protobuf message.
+    """
+    end = 0
+    while end < len(message):
+        begin, value = end, 0
+        tag, end = _read_varint(message, end)
+        wire_type, payload = tag & 7, end
         if wire_type == _VARINT:
-            _, position = _read_varint(message, position)
+            value, end = _read_varint(message, end)
         elif wire_type == _FIXED64:
-            position += 8
+            end += 8
         elif wire_type == _FIXED32:
-            position += 4
+            end += 4
         elif wire_type == _LENGTH_DELIMITED:
-            length, position = _read_varint(message, position)
-            position += length
+            length, payload = _read_varint(message, end)
+            end = payload + length
         else:
             raise ValueError(f"unknown protobuf wire type {wire_type}")
-        if position > len(message):
+        if end > len(message):
             raise ValueError("truncated protobuf message")
-        if tag == field << 3 | _LENGTH_DELIMITED:
-            payloads.append(message[position - length : position])
-        else:
-            rest.append(message[start:position])
-    return b"".join(rest), payloads
+        yield Field(tag, value, begin, payload, end)
 
 
 def last_string(message: memoryview, field: int) -> str:
@@ -104,11 +152,13 @@ def last_string(message: memoryview, field: int) -> str:
     return str(payloads[-1], "utf-8", "replace") if payloads else ""
 
 
-def _prefix(field: int, length: int) -> bytes:
-    return _varint(field << 3 | _LENGTH_DELIMITED) + _varint(length)
+def prefix(field: int, length: int) -> bytes:
+    """What precedes the ``length`` bytes of a length-delimited field."""
+    return varint(field << 3 | _LENGTH_DELIMITED) + varint(length)
 
 
-def _varint(value: int) -> bytes:
+def varint(value: int) -> bytes:
+    """A number >= 0."""
     out = bytearray()
     while value >= 0x80:
         out.append(value & 0x7F | 0x80)

@@ -1,11 +1,18 @@
 from __future__ import annotations
 
+import asyncio
+import pathlib
+import tempfile
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
+from fake_memory import Sharing, sharing_server
 from fake_server import FakeServer
+from sample import BATCH, Correct, answer
 
 import counterweight as cw
+import counterweight.aio
 
 
 @pytest.fixture
@@ -16,6 +23,55 @@ def server() -> Iterator[FakeServer]:
 
 
 @pytest.fixture
+def streaming(server: FakeServer) -> FakeServer:
+    """The server, with streams."""
+    server.info.features.append("stream")
+    return server
+
+
+@pytest.fixture
 def client(server: FakeServer) -> Iterator[cw.Client]:
     with cw.Client(server.target, timeout=30) as connected:
         yield connected
+
+
+@pytest.fixture
+def sharing() -> Iterator[Sharing]:
+    with tempfile.TemporaryDirectory() as folder:
+        server, memory = sharing_server(pathlib.Path(folder))
+        server.handler = memory.serve(answer)
+        yield server, memory
+        server.stop()
+        memory.stop()
+
+
+@pytest.fixture
+def sharer(sharing: Sharing) -> Iterator[cw.Client]:
+    """A client that shares memory with the server."""
+    with cw.Client(sharing[0].target, timeout=30, transport="shared_memory") as connected:
+        yield connected
+
+
+@pytest.fixture(params=["sync", "aio"])
+def correct(request: pytest.FixtureRequest, server: FakeServer) -> Correct:
+    """One batch by stream, with either client."""
+
+    def sync(arguments: dict[str, Any], **client: Any) -> cw.Result[Any]:
+        with cw.Client(server.target, transport="stream", **client) as connected:
+            return connected.correct(**arguments)
+
+    def aio(arguments: dict[str, Any], **client: Any) -> cw.Result[Any]:
+        async def main() -> cw.Result[Any]:
+            async with counterweight.aio.Client(
+                server.target, transport="stream", **client
+            ) as connected:
+                return await connected.correct(**arguments)
+
+        return asyncio.run(asyncio.wait_for(main(), 60))
+
+    use = sync if request.param == "sync" else aio
+
+    def call(client: dict[str, Any] | None = None, **changes: Any) -> cw.Result[Any]:
+        return use({**BATCH, **changes}, **{"timeout": 30, **(client or {})})
+
+    return call

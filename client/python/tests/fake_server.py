@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent import futures
 from typing import Any
 
@@ -23,10 +23,16 @@ class FakeServer(service_grpc.CorrectionServiceServicer):
     """Answers Correct with ``handler`` and the rest with ``methods`` and ``info``.
 
     Requests are parsed by the generated code, so that what the client frames by hand is checked
-    against the contract.
+    against the contract. A stream is put together and answered by ``handler`` too; ``stream`` may
+    do all of it instead, ``admit`` refuse it before the payload.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, listen: str = "127.0.0.1:0") -> None:
+        self.headers: list[service_pb2.CorrectRequest] = []
+        self.chunks: list[tuple[int, int, int]] = []  # tensor, offset, size, as they came
+        self.stream: Callable[[Iterator[Any], grpc.ServicerContext], Iterator[Any]] | None = None
+        self.admit: Callable[[service_pb2.CorrectRequest, grpc.ServicerContext], Any] = nothing
+        self.down_chunk_bytes = 1 << 20
         self.requests: list[service_pb2.CorrectRequest] = []
         self.metadata: list[dict[str, Any]] = []
         self.handler: Handler = lambda request, _: service_pb2.CorrectResponse(
@@ -34,13 +40,16 @@ class FakeServer(service_grpc.CorrectionServiceServicer):
         )
         self.methods = service_pb2.ListMethodsResponse()
         self.info = service_pb2.GetServerInfoResponse()
+        self.inform: Callable[[Any, grpc.ServicerContext], Any] = lambda *_: self.info
+        self.infos = 0
         self._lock = threading.Lock()
         self._server = grpc.server(
             futures.ThreadPoolExecutor(max_workers=4),
             options=[("grpc.max_receive_message_length", -1)],
         )
         service_grpc.add_CorrectionServiceServicer_to_server(self, self._server)
-        self.target = f"127.0.0.1:{self._server.add_insecure_port('127.0.0.1:0')}"
+        port = self._server.add_insecure_port(listen)
+        self.target = listen if listen.startswith("unix:") else f"127.0.0.1:{port}"
         self._server.start()
 
     def stop(self) -> None:
@@ -52,11 +61,76 @@ class FakeServer(service_grpc.CorrectionServiceServicer):
             self.metadata.append(dict(context.invocation_metadata()))
         return self.handler(request, context)
 
+    def CorrectStream(self, requests: Any, context: Any) -> Any:  # noqa: N802
+        if self.stream is not None:
+            yield from self.stream(requests, context)
+            return
+        header = next(requests).header
+        with self._lock:
+            self.headers.append(header)
+        self.admit(header, context)
+        yield admission()
+        request = self.assemble(header, requests)
+        response = self.Correct(request, context)
+        yield from stream_answer(response, self.down_chunk_bytes)
+
+    def assemble(
+        self, header: service_pb2.CorrectRequest, requests: Iterator[Any]
+    ) -> service_pb2.CorrectRequest:
+        """The request with its tensors' data; chunks must continue their tensors."""
+        data = [bytearray() for _ in header.tensors]
+        for message in requests:
+            chunk = message.chunk
+            assert message.WhichOneof("frame") == "chunk"
+            assert chunk.offset == len(data[chunk.tensor])
+            data[chunk.tensor] += chunk.data
+            self.chunks.append((chunk.tensor, chunk.offset, len(chunk.data)))
+        request = service_pb2.CorrectRequest()
+        request.CopyFrom(header)
+        for tensor, received in zip(request.tensors, data, strict=True):
+            tensor.data = bytes(received)
+        return request
+
     def ListMethods(self, request: Any, context: Any) -> Any:  # noqa: N802
         return self.methods
 
     def GetServerInfo(self, request: Any, context: Any) -> Any:  # noqa: N802
-        return self.info
+        with self._lock:
+            self.infos += 1
+        return self.inform(request, context)
+
+
+def nothing(*_: Any) -> None:
+    """Does nothing."""
+
+
+def admission() -> service_pb2.CorrectStreamResponse:
+    return service_pb2.CorrectStreamResponse(admission=service_pb2.Admission(chunk_bytes=2 << 20))
+
+
+def chunk(tensor: int, offset: int, data: bytes) -> service_pb2.CorrectStreamResponse:
+    return service_pb2.CorrectStreamResponse(
+        chunk=service_pb2.Chunk(tensor=tensor, offset=offset, data=data)
+    )
+
+
+def stream_answer(
+    response: service_pb2.CorrectResponse, chunk_bytes: int
+) -> Iterator[service_pb2.CorrectStreamResponse]:
+    """What a server sends after the last chunk came."""
+    result = service_pb2.CorrectResponse()
+    result.CopyFrom(response)
+    for tensor in result.tensors:
+        tensor.ClearField("data")
+    yield service_pb2.CorrectStreamResponse(result=result)
+    sent = 0
+    for index, tensor in enumerate(response.tensors):
+        for offset in range(0, len(tensor.data), chunk_bytes):
+            yield chunk(index, offset, tensor.data[offset : offset + chunk_bytes])
+        sent += len(tensor.data)
+    yield service_pb2.CorrectStreamResponse(
+        summary=service_pb2.StreamSummary(sent_bytes=sent, timing=response.timing)
+    )
 
 
 def failing(
@@ -76,6 +150,14 @@ def failing(
         context.abort(code, message)
 
     return handler
+
+
+def bad_request(*fields: str) -> Callable[..., Any]:
+    """Every request is answered with these violations."""
+    detail = error_details_pb2.BadRequest()
+    for field in fields:
+        detail.field_violations.add(field=field, description="is wrong")
+    return failing(grpc.StatusCode.INVALID_ARGUMENT, "; ".join(fields), detail)
 
 
 def retry_info(milliseconds: int) -> error_details_pb2.RetryInfo:

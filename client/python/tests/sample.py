@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
+import counterweight as cw
 from counterweight._gen.counterweight.v1 import correction_service_pb2 as service_pb2
 from counterweight._gen.counterweight.v1 import tensor_pb2
 
@@ -16,6 +18,21 @@ MASK = np.array([[1, 1, 0], [1, 0, 0]], np.uint8)
 WEIGHTS = np.array([[1, 2, 0], [0.5, 0, 0]], "<f4")
 REASONS = np.array([[0, 1, 0], [0x8002, 0, 0]], "<u2")
 
+BATCH: dict[str, Any] = {
+    "rollout_log_probs": ROLLOUT,
+    "old_log_probs": OLD,
+    "response_mask": MASK,
+    "method": "token_tis",
+}
+ALL = ("weights", "keep_mask", "token_reasons", "sequence_reasons")
+OUTPUTS = {
+    "weights": WEIGHTS,
+    "keep_mask": MASK,
+    "token_reasons": REASONS,
+    "sequence_reasons": np.array([1, 0x8002], np.uint16),
+}
+
+Correct = Callable[..., cw.Result[Any]]
 Request = service_pb2.CorrectRequest
 Response = service_pb2.CorrectResponse
 
@@ -46,3 +63,8 @@ def answer(request: Request, context: Any) -> Response:
 def sent(request: Request, role: int) -> tensor_pb2.Tensor:
     (tensor,) = [t for t in request.tensors if t.role == role]
     return tensor
+
+
+def assert_is_the_answer(result: cw.Result[Any]) -> None:
+    for name, expected in OUTPUTS.items():
+        np.testing.assert_array_equal(getattr(result, name), expected)

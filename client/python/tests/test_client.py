@@ -222,7 +222,8 @@ def test_contiguous_arrays_are_not_copied_before_the_join() -> None:
     [
         (
             {"old_log_probs": [[1.0]]},
-            "old_log_probs must be a numpy array or a torch tensor, not list",
+            "old_log_probs must be a numpy array or a torch tensor, or have the buffer protocol or "
+            "__dlpack__, not list",
         ),
         ({"response_mask": None}, "response_mask must be .* not NoneType"),
         ({"old_log_probs": MASK}, "old_log_probs must be float32, .* not uint8"),
@@ -450,7 +451,7 @@ def test_server_info(server: FakeServer, client: cw.Client) -> None:
     info = client.server_info()
     assert info.backend == "cuda"
     assert info.devices == (cw.Device(1, "H200", 1 << 37),)
-    assert info.limits == cw.Limits(0, 64, 0, 0)
+    assert info.limits == cw.Limits(0, 64, 0, 0, 0, 0, 0)
     assert info.dialects == ("verl",)
     assert info.features == ()
 

@@ -41,7 +41,7 @@ def test_response_decodes(length: int) -> None:
     response.tensors.add(role="TENSOR_ROLE_WEIGHTS", dtype="D_TYPE_F32", data=data)
     response.tensors.add(role="TENSOR_ROLE_KEEP_MASK", dtype="D_TYPE_U8", data=b"\x01")
     rest, tensors = wire.decode_response(response.SerializeToString())
-    assert [(t.role, t.dtype, bytes(t.data)) for t in tensors] == [
+    assert [(t.head.role, t.head.dtype, bytes(t.data)) for t in tensors] == [
         (tensor_pb2.TENSOR_ROLE_WEIGHTS, tensor_pb2.D_TYPE_F32, data),
         (tensor_pb2.TENSOR_ROLE_KEEP_MASK, tensor_pb2.D_TYPE_U8, b"\x01"),
     ]

@@ -1,0 +1,68 @@
+"""Batches that outlive the call that brought them: ``Client.submit``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from counterweight.correction import Correction
+from counterweight.kinds import addresses
+from counterweight.shared_memory.pool import Pool, UnusableError
+from counterweight.shared_memory.region import Access, Region
+from counterweight.wire import WireTensor
+
+
+def detached(
+    correction: Correction[Any], pool: Pool | None
+) -> tuple[Correction[Any], Callable[[], None]]:
+    """The same batch without the caller's arrays, and what gives its memory back.
+
+    What lies in ``pool`` stays there: moving no bytes is what it is there for. Copies go there too,
+    so that they are the only ones; without a pool, to ordinary memory.
+    """
+    copied = [t for t in correction.batch.tensors if not (t.owned or _is_shared(t, pool))]
+    sizes = [tensor.data.nbytes for tensor in copied]
+    region = _region(pool, sum(_aligned(size) for size in sizes))
+    if region is not None:
+        memory = region.bytes(0, region.size)
+    else:
+        memory = np.empty(sum(_aligned(size) for size in sizes), np.uint8).data
+    places, offset = {}, 0
+    for tensor, size in zip(copied, sizes, strict=True):
+        places[id(tensor)] = memory[offset : offset + size]
+        # numpy copies without the interpreter's lock.
+        np.copyto(np.frombuffer(places[id(tensor)], np.uint8), np.frombuffer(tensor.data, np.uint8))
+        offset += _aligned(size)
+    tensors = [
+        replace(tensor, data=places.get(id(tensor), tensor.data), owned=True)
+        for tensor in correction.batch.tensors
+    ]
+
+    def release() -> None:
+        if pool is not None and region is not None:
+            pool.give_back(region)
+
+    return replace(correction, batch=replace(correction.batch, tensors=tensors)), release
+
+
+def _aligned(size: int) -> int:
+    return -(-size // 64) * 64
+
+
+def _is_shared(tensor: WireTensor, pool: Pool | None) -> bool:
+    if pool is None:
+        return False
+    begin, end = addresses(tensor.data)
+    return begin < end and pool.find(begin, end - begin, Access.READ) is not None
+
+
+def _region(pool: Pool | None, num_bytes: int) -> Region | None:
+    if pool is None or num_bytes == 0:
+        return None
+    try:
+        return pool.take(Access.READ, num_bytes)
+    except UnusableError:
+        return None

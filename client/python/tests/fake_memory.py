@@ -1,0 +1,208 @@
+"""The server's end of shared memory, and Correct over it, as proto/README.md has them."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import gc
+import mmap
+import os
+import pathlib
+import re
+import select
+import socket
+import struct
+import threading
+import time
+from typing import Any
+
+from fake_server import FakeServer, Handler, bad_request
+
+from counterweight._gen.counterweight.v1 import correction_service_pb2 as service_pb2
+
+PACKET = struct.Struct("<4sIIIQ16s")
+REGISTER, RELEASE = 1, 2
+READ, WRITE = 1, 2
+
+
+class FakeMemory:
+    """Takes regions at ``path``; ``refuse`` is a gRPC status code to answer registrations with.
+
+    Attributes:
+        regions: What is lent now: access and mapping by handle.
+        packets: Every packet that came.
+        connections: How many there were.
+    """
+
+    def __init__(self, path: pathlib.Path) -> None:
+        self.path = str(path)
+        self.regions: dict[bytes, tuple[int, mmap.mmap]] = {}
+        self.packets: list[tuple[int, ...]] = []
+        self.connections = 0
+        self.refuse = 0
+        self.silent = False
+        self._listening = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._listening.bind(self.path)
+        self._listening.listen()
+        self._open: dict[int, tuple[socket.socket, set[bytes]]] = {}
+        self._wake, self._woken = os.pipe()
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+
+    def stop(self) -> None:
+        os.write(self._woken, b"x")
+        self._thread.join()
+        for fd in list(self._open):
+            self._end(fd)
+        self._listening.close()
+        os.close(self._wake)
+        os.close(self._woken)
+
+    def disconnect(self) -> None:
+        """As a server that was restarted: nothing is known any more."""
+        for connection, _ in list(self._open.values()):
+            connection.shutdown(socket.SHUT_RDWR)
+
+    def forget(self) -> None:
+        """Loses the regions, but not the connections."""
+        self.regions.clear()
+
+    def _run(self) -> None:
+        while True:
+            ready = select.select([self._wake, self._listening, *self._open], [], [])[0]
+            if self._wake in ready:
+                return
+            for fd in ready:
+                if fd is self._listening:
+                    connection, _ = self._listening.accept()
+                    self.connections += 1
+                    self._open[connection.fileno()] = (connection, set())
+                else:
+                    try:
+                        self._take(fd)
+                    except OSError:  # the client left without reading its answers
+                        self._end(fd)
+
+    def _take(self, fd: int) -> None:
+        connection, handles = self._open[fd]
+        data, fds, _, _ = socket.recv_fds(connection, 64, 4)
+        if not data:
+            self._end(fd)
+            return
+        magic, operation, access, zero, size, handle = PACKET.unpack(data)
+        assert (magic, zero) == (b"CWM1", 0)
+        self.packets.append((operation, access, size))
+        if self.silent:
+            for memfd in fds:
+                os.close(memfd)
+            return
+        if operation == RELEASE:
+            assert not fds
+            assert (access, size) == (0, 0)
+            handles.discard(handle)
+            code = 0 if self.regions.pop(handle, None) else 5
+            connection.send(
+                PACKET.pack(b"CWM1", code, 0, 0, 0, b"") + b"no such region" * (code > 0)
+            )
+            return
+        (memfd,) = fds
+        if self.refuse:
+            os.close(memfd)
+            connection.send(PACKET.pack(b"CWM1", self.refuse, 0, 0, 0, b"") + b"I will not")
+            return
+        assert handle == bytes(16)
+        seals = fcntl.fcntl(memfd, fcntl.F_GET_SEALS)
+        assert seals == fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
+        status = os.fstat(memfd)
+        assert status.st_size == size
+        assert status.st_blocks * 512 >= size  # its pages are there
+        prot = mmap.PROT_READ | (mmap.PROT_WRITE if access == WRITE else 0)
+        handle = os.urandom(16)
+        self.regions[handle] = (access, mmap.mmap(memfd, size, prot=prot))
+        os.close(memfd)
+        handles.add(handle)
+        connection.send(PACKET.pack(b"CWM1", 0, 0, 0, 0, handle))
+
+    def _end(self, fd: int) -> None:
+        connection, handles = self._open.pop(fd)
+        connection.close()
+        for handle in handles:
+            self.regions.pop(handle, None)
+
+    def serve(self, handler: Handler) -> Handler:
+        """Fills in the inputs from memory, and writes the outputs there."""
+
+        def served(request: Any, context: Any) -> Any:
+            wrong = [
+                f"tensors[{i}].shared_memory.handle"
+                for i, tensor in enumerate(request.tensors)
+                if tensor.HasField("shared_memory")
+                and tensor.shared_memory.handle not in self.regions
+            ]
+            if wrong:
+                bad_request(*wrong)(request, context)
+            for tensor in request.tensors:
+                if tensor.HasField("shared_memory"):
+                    tensor.data = bytes(self._range(tensor.shared_memory, READ))
+            response = service_pb2.CorrectResponse()
+            response.CopyFrom(handler(request, context))
+            answered = {tensor.role: tensor for tensor in response.tensors}
+            wrong = [
+                f"destinations[{i}].role"
+                for i, destination in enumerate(request.destinations)
+                if destination.role not in answered
+            ]
+            if wrong:
+                bad_request(*wrong)(request, context)
+            for destination in request.destinations:
+                tensor = answered[destination.role]
+                assert tensor.dtype == destination.dtype
+                assert len(tensor.data) == destination.shared_memory.length
+                self._range(destination.shared_memory, WRITE)[:] = tensor.data
+                tensor.ClearField("data")
+                tensor.shared_memory.CopyFrom(destination.shared_memory)
+            return response
+
+        return served
+
+    def _range(self, shared: Any, access: int) -> memoryview:
+        lent, mapping = self.regions[shared.handle]
+        assert lent == access
+        assert shared.offset + shared.length <= len(mapping)
+        return memoryview(mapping)[shared.offset : shared.offset + shared.length]
+
+
+Sharing = tuple[FakeServer, FakeMemory]
+
+
+def sharing_server(folder: pathlib.Path) -> Sharing:
+    """A server over a Unix socket that offers shared memory, and streams."""
+    server = FakeServer(f"unix:{folder}/s")
+    memory = FakeMemory(folder / "m")
+    server.info.features.extend(["stream", "shared_memory"])
+    server.info.shared_memory_socket = memory.path
+    return server, memory
+
+
+def held() -> int:
+    """Mappings of memory that can be shared, in this process: ours and the fake server's."""
+    return len(re.findall("memfd:counterweight", pathlib.Path("/proc/self/maps").read_text()))
+
+
+def reach(mappings: int) -> None:
+    """Waits until so many are left; the server takes note of an end in its own time."""
+    gc.collect()
+    end = time.monotonic() + 30
+    while held() != mappings:
+        assert time.monotonic() < end, f"{held()} mappings instead of {mappings}"
+    if mappings == 0:
+        assert descriptors() == 0
+
+
+def descriptors() -> int:
+    """Those of such memory."""
+    count = 0
+    for name in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(OSError):  # the one of the listing itself
+            count += "memfd:counterweight" in os.readlink(f"/proc/self/fd/{name}")
+    return count

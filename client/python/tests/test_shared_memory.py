@@ -1,0 +1,313 @@
+"""Batches whose bytes stay where they are."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import grpc
+import numpy as np
+import pytest
+from fake_memory import REGISTER, Sharing, reach
+from fake_server import Held, bad_request, failing
+from sample import (
+    ALL,
+    BATCH,
+    MASK,
+    OLD,
+    SHAPE,
+    WEIGHTS,
+    Response,
+    answer,
+    assert_is_the_answer,
+    sent,
+)
+
+import counterweight as cw
+import counterweight.aio
+from counterweight._gen.counterweight.v1 import tensor_pb2
+from counterweight.shared_memory.region import SUPPORTED, Access
+
+pytestmark = pytest.mark.skipif(not SUPPORTED, reason="memory is shared on Linux only")
+
+
+def test_inputs_and_outputs_are_copied(sharing: Sharing, sharer: cw.Client) -> None:
+    server, memory = sharing
+    for _ in range(3):
+        assert_is_the_answer(sharer.correct(**BATCH, outputs=ALL))
+    for request in server.requests:
+        assert sent(request, tensor_pb2.TENSOR_ROLE_OLD_LOG_PROBS).data == OLD.tobytes()
+        assert sent(request, tensor_pb2.TENSOR_ROLE_RESPONSE_MASK).data == MASK.tobytes()
+        assert [tensor_pb2.TensorRole.Name(d.role) for d in request.destinations] == [
+            f"TENSOR_ROLE_{name.upper()}" for name in ALL
+        ]
+    # One region of each kind, lent once, for all calls.
+    assert [(operation, access) for operation, access, _ in memory.packets] == [
+        (REGISTER, Access.READ),
+        (REGISTER, Access.WRITE),
+    ]
+
+
+def test_no_byte_travels(sharing: Sharing, sharer: cw.Client) -> None:
+    server, _ = sharing
+    sizes: list[int] = []
+    inner = server.handler
+
+    def measure(request: Any, context: Any) -> Any:
+        sizes.append(max(len(tensor.data) for tensor in request.tensors))
+        return inner(request, context)
+
+    server.handler = measure
+    sharer.correct(**BATCH)
+    assert sizes == [0]
+
+
+def test_results_are_the_callers(sharer: cw.Client) -> None:
+    first = sharer.correct(**BATCH, outputs=ALL)
+    first.weights[...] = 9
+    assert_is_the_answer(sharer.correct(**BATCH, outputs=ALL))
+    assert (first.weights == 9).all()
+
+
+def test_outputs_that_are_not_there_are_learned(sharing: Sharing, sharer: cw.Client) -> None:
+    """By default only the server knows what a method answers."""
+    server, memory = sharing
+
+    def mask_only(request: Any, context: Any) -> Response:
+        response = answer(request, context)
+        return Response(request_id=request.request_id, tensors=[response.tensors[1]])
+
+    server.handler = memory.serve(mask_only)
+    for _ in range(3):
+        result = sharer.correct(**BATCH)
+        np.testing.assert_array_equal(result.keep_mask, MASK)
+        assert result.weights is None
+    assert [len(request.destinations) for request in server.requests] == [2, 1, 1, 1]
+    # Another method is another story.
+    sharer.correct(**{**BATCH, "method": "seq_mis"})
+    assert [len(request.destinations) for request in server.requests[4:]] == [2, 1]
+    with pytest.raises(cw.InvalidRequestError, match=r"out\['weights'\]: the method has no such"):
+        sharer.correct(**BATCH, out={"weights": np.zeros(SHAPE, np.float32)})
+
+
+def test_outputs_that_were_not_expected_come_along(sharing: Sharing, sharer: cw.Client) -> None:
+    server, memory = sharing
+
+    def with_gradient(request: Any, context: Any) -> Response:
+        response = answer(request, context)
+        response.tensors.add(
+            role="TENSOR_ROLE_GRADIENT", dtype="D_TYPE_F32", data=WEIGHTS.tobytes()
+        )
+        return response
+
+    server.handler = memory.serve(with_gradient)
+    for _ in range(2):
+        np.testing.assert_array_equal(sharer.correct(**BATCH).gradient, WEIGHTS)
+    assert [len(request.destinations) for request in server.requests] == [2, 5]
+
+
+def test_empty_batches(sharing: Sharing, sharer: cw.Client) -> None:
+    server, memory = sharing
+    server.handler = memory.serve(
+        lambda *_: Response(tensors=[{"role": "TENSOR_ROLE_KEEP_MASK", "dtype": "D_TYPE_U8"}])
+    )
+    empty = sharer.empty((0, 3))
+    result = sharer.correct(
+        rollout_log_probs=empty, old_log_probs=empty, response_mask=empty, method="token_tis"
+    )
+    assert result.keep_mask.shape == (0, 3)
+    assert memory.packets == []
+
+
+@pytest.mark.parametrize("loss", ["disconnect", "forget"])
+def test_a_server_that_lost_its_regions_gets_them_again(
+    sharing: Sharing, sharer: cw.Client, loss: str
+) -> None:
+    _, memory = sharing
+    array = sharer.empty(SHAPE)
+    array[...] = OLD
+    batch = {**BATCH, "old_log_probs": array, "outputs": ALL}
+    for _ in range(3):
+        assert_is_the_answer(sharer.correct(**batch))
+        getattr(memory, loss)()
+    assert_is_the_answer(sharer.correct(**batch))
+    assert memory.connections == 4
+    assert len(memory.regions) == 3
+
+
+@pytest.mark.parametrize(
+    "refusal",
+    [
+        bad_request("tensors[0].shared_memory.handle"),
+        failing(grpc.StatusCode.FAILED_PRECONDITION, "no such memory"),
+    ],
+    ids=["invalid", "precondition"],
+)
+def test_a_server_that_never_knows_its_regions_gets_chunks(sharing: Sharing, refusal: Any) -> None:
+    server, memory = sharing
+
+    def only_streams(request: Any, context: Any) -> Any:
+        if request.tensors[0].HasField("shared_memory"):
+            return refusal(request, context)
+        return answer(request, context)
+
+    server.handler = only_streams
+    with cw.Client(server.target, timeout=30) as client:
+        large = {name: np.tile(BATCH[name], (1, 200_000)) for name in list(BATCH)[:3]}
+        with pytest.raises(cw.CounterweightError, match="cannot read"):  # the sample is smaller
+            client.correct(method="token_tis", **large)
+        assert len(server.headers) == 1
+        assert memory.connections == 2
+    with (
+        cw.Client(server.target, transport="shared_memory") as client,
+        pytest.raises(cw.CounterweightError, match="does not know memory") as caught,
+    ):
+        client.correct(**BATCH)
+    assert caught.value.code is grpc.StatusCode.FAILED_PRECONDITION
+
+
+def test_violations_are_those_of_the_request(sharing: Sharing, sharer: cw.Client) -> None:
+    """None of them is about destinations, which the caller knows nothing of."""
+    server, _ = sharing
+
+    def refuse(request: Any, context: Any) -> Any:
+        fields = [f"destinations[{i}].role" for i in range(len(request.destinations))]
+        return bad_request("labels.run", *fields)(request, context)
+
+    server.handler = refuse
+    with pytest.raises(cw.InvalidRequestError) as caught:
+        sharer.correct(**BATCH)
+    assert [violation.field for violation in caught.value.violations] == ["labels.run"]
+
+
+def test_memory_that_the_server_refuses(sharing: Sharing) -> None:
+    server, memory = sharing
+    memory.refuse = grpc.StatusCode.RESOURCE_EXHAUSTED.value[0]
+    with (
+        cw.Client(server.target, transport="shared_memory") as client,
+        pytest.raises(cw.CounterweightError, match="RESOURCE_EXHAUSTED: I will not"),
+    ):
+        client.correct(**BATCH)
+    assert server.requests == []
+
+
+def test_an_answer_in_memory_that_was_not_given(sharing: Sharing, sharer: cw.Client) -> None:
+    server, _ = sharing
+
+    def elsewhere(request: Any, context: Any) -> Any:
+        response = answer(request, context)
+        response.tensors[0].ClearField("data")
+        response.tensors[0].shared_memory.length = 24
+        return response
+
+    server.handler = elsewhere
+    with pytest.raises(cw.CounterweightError, match="weights is in memory that it was not given"):
+        sharer.correct(**BATCH)
+
+
+def test_nobody_at_the_socket(sharing: Sharing) -> None:
+    """Chunks instead, and the socket is not tried again."""
+    server, memory = sharing
+    server.info.shared_memory_socket = memory.path + "x"
+    server.handler = failing(grpc.StatusCode.INTERNAL, "far enough")
+    large = {name: np.tile(BATCH[name], (1, 200_000)) for name in list(BATCH)[:3]}
+    with cw.Client(server.target) as client:
+        for _ in range(2):
+            with pytest.raises(cw.CounterweightError, match="far enough"):
+                client.correct(method="token_tis", **large)
+    assert len(server.headers) == 2
+    with (
+        cw.Client(server.target, transport="shared_memory") as client,
+        pytest.raises(cw.CounterweightError, match="cannot connect"),
+    ):
+        client.correct(**BATCH)
+
+
+def test_asyncio(sharing: Sharing) -> None:
+    server, memory = sharing
+
+    async def main() -> None:
+        async with counterweight.aio.Client(server.target, transport="shared_memory") as aio:
+            array = await aio.empty(SHAPE)
+            array[...] = OLD
+            batch = {**BATCH, "old_log_probs": array, "outputs": ALL}
+            for result in await asyncio.gather(*(aio.correct(**batch) for _ in range(8))):
+                assert_is_the_answer(result)
+            memory.forget()
+            assert_is_the_answer(await aio.correct(**batch))
+
+    asyncio.run(asyncio.wait_for(main(), 60))
+    reach(0)
+
+
+def test_cancelled_tasks_give_their_memory_back(sharing: Sharing) -> None:
+    server, memory = sharing
+    hold = Held()
+    server.handler = hold
+
+    async def main() -> None:
+        async with counterweight.aio.Client(server.target, transport="shared_memory") as aio:
+            call = asyncio.create_task(aio.correct(**BATCH))
+            assert await asyncio.to_thread(hold.arrived.acquire, timeout=30)
+            call.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await call
+            server.handler = memory.serve(answer)
+            await aio.correct(**BATCH)
+            assert len(memory.regions) == 2  # the same ones
+
+    asyncio.run(asyncio.wait_for(main(), 60))
+    reach(0)
+
+
+def test_submitted_batches(sharing: Sharing) -> None:
+    """Ordinary arrays may be reused at once."""
+    server, memory = sharing
+
+    def echo(request: Any, context: Any) -> Response:
+        data = sent(request, tensor_pb2.TENSOR_ROLE_OLD_LOG_PROBS).data
+        return Response(
+            tensors=[tensor_pb2.Tensor(role="TENSOR_ROLE_WEIGHTS", dtype="D_TYPE_F32", data=data)]
+        )
+
+    server.handler = memory.serve(echo)
+    with cw.Client(server.target, transport="shared_memory", max_in_flight=4) as client:
+        reused, futures = np.zeros(SHAPE, np.float32), []
+        for number in range(20):
+            reused.fill(number)
+            futures.append(client.submit(**{**BATCH, "old_log_probs": reused}))
+        for number, future in enumerate(futures):
+            assert (future.result(30).weights == number).all()
+        assert len(memory.regions) <= 8
+
+
+def test_closing_ends_what_is_in_flight(sharing: Sharing) -> None:
+    server, _ = sharing
+    hold = Held()
+    server.handler = hold
+    client = cw.Client(server.target, transport="shared_memory")
+    futures = [client.submit(**BATCH) for _ in range(3)]
+    for _ in futures:
+        assert hold.arrived.acquire(timeout=30)
+    client.close()
+    for future in futures:
+        error = future.exception(0)
+        assert isinstance(error, cw.CounterweightError)
+        assert error.code is grpc.StatusCode.CANCELLED
+    reach(0)
+    with pytest.raises(cw.CounterweightError, match="the client is closed"):
+        client.correct(**BATCH)
+    assert client.empty(3).shape == (3,)
+    reach(0)
+
+
+def test_a_closed_client_says_so(sharing: Sharing) -> None:
+    client = cw.Client(sharing[0].target, transport="shared_memory")
+    client.correct(**BATCH)
+    client.close()
+    with pytest.raises(cw.CounterweightError, match="the client is closed") as caught:
+        client.correct(**BATCH)
+    assert caught.value.code is grpc.StatusCode.CANCELLED
+    array = client.empty(3)
+    assert array.base is None
+    reach(0)
