@@ -1,0 +1,15 @@
+// counterweight-bench: loads a server with batches and measures it.
+#include <optional>
+
+#include "client/cpp/bench/echo_server.h"
+#include "client/cpp/bench/run.h"
+#include "client/cpp/bench/settings.h"
+
+int main(int argc, char** argv) {
+  counterweight::bench::Settings settings;
+  const std::optional<int> exit_code =
+      counterweight::bench::ParseCommandLine(argc, argv, &settings);
+  if (exit_code) return *exit_code;
+  return settings.serve_echo ? counterweight::bench::ServeEcho(settings.target)
+                             : counterweight::bench::Run(settings);
+}

@@ -1,0 +1,70 @@
+// One batch: views of the caller's memory.
+#ifndef COUNTERWEIGHT_CLIENT_CPP_REQUEST_H_
+#define COUNTERWEIGHT_CLIENT_CPP_REQUEST_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "counterweight/v1/correction_service.pb.h"
+
+namespace counterweight::client {
+
+// An input, read where it lies: little-endian elements, C-contiguous, in the
+// request's layout: [num_sequences, length] or packed [sum of lengths].
+struct Input {
+  // What the numbers are; at most one input per role.
+  v1::TensorRole role = v1::TENSOR_ROLE_UNSPECIFIED;
+  // Log-probs (nats) and advantages: F32, BF16, F16. Masks: U8, each 0 or 1.
+  v1::DType dtype = v1::D_TYPE_UNSPECIFIED;
+  const void* data = nullptr;
+  // Positions times the element's bytes.
+  size_t bytes = 0;
+};
+
+// An input of float32, one number per position.
+inline Input Float32(v1::TensorRole role, std::span<const float> values) {
+  return {role, v1::D_TYPE_F32, values.data(), values.size_bytes()};
+}
+
+// The response mask, one byte per position, 1 = the token counts.
+inline Input ResponseMask(std::span<const uint8_t> mask) {
+  return {v1::TENSOR_ROLE_RESPONSE_MASK, v1::D_TYPE_U8, mask.data(),
+          mask.size_bytes()};
+}
+
+// An output to return: WEIGHTS and GRADIENT (F32), KEEP_MASK (U8),
+// TOKEN_REASONS (U16), all one per position; SEQUENCE_REASONS (U16), one per
+// sequence.
+struct Output {
+  v1::TensorRole role = v1::TENSOR_ROLE_UNSPECIFIED;
+  // Where to write it, in the layout of the inputs. Null: into memory of the
+  // Response.
+  void* data = nullptr;
+  // Elements times the element's bytes; 0 where data is null.
+  size_t bytes = 0;
+};
+
+// What Client::Correct takes. All memory that it refers to belongs to the
+// caller, and must stay as it is until Correct returns. Outputs may overlap
+// neither each other nor inputs.
+struct Request {
+  // The contract's message with everything but tensors, outputs and
+  // destinations, which must be empty: layout and method are required,
+  // request_id is made if it is absent.
+  v1::CorrectRequest header;
+  std::vector<Input> inputs;
+  // Empty: the server's choice, see v1::CorrectRequest.outputs.
+  std::vector<Output> outputs;
+};
+
+// Every row has `length` positions.
+void SetPadded(int64_t num_sequences, int64_t length, Request* request);
+
+// Rows one after the other, without padding.
+void SetPacked(std::span<const int64_t> sequence_lengths, Request* request);
+
+}  // namespace counterweight::client
+
+#endif  // COUNTERWEIGHT_CLIENT_CPP_REQUEST_H_

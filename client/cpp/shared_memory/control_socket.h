@@ -1,0 +1,40 @@
+// The server's second socket, over which memory is registered.
+#ifndef COUNTERWEIGHT_CLIENT_CPP_SHARED_MEMORY_CONTROL_SOCKET_H_
+#define COUNTERWEIGHT_CLIENT_CPP_SHARED_MEMORY_CONTROL_SOCKET_H_
+
+#include <string>
+
+#include "client/cpp/shared_memory/region.h"
+#include "client/cpp/status.h"
+
+namespace counterweight::client {
+
+// One connection; what it registered lives as long as it is open. Packets are
+// described in proto/README.md. Not thread-safe. Waits at most 10 seconds for a
+// packet; after kUnavailable the connection is of no use any more.
+class ControlSocket {
+ public:
+  ControlSocket() = default;
+  ~ControlSocket();
+  ControlSocket(const ControlSocket&) = delete;
+  ControlSocket& operator=(const ControlSocket&) = delete;
+
+  // kUnavailable if nobody listens there.
+  Status Connect(const std::string& path);
+  // True if the server has not closed it.
+  bool IsOpen() const;
+  // The region's handle, 16 bytes; or the server's refusal.
+  Status Register(const Region& region, std::string* handle);
+  Status Release(const std::string& handle);
+
+ private:
+  struct Packet;
+  // Sends a packet, with `descriptor` unless negative, and reads the answer.
+  Status Exchange(const Packet& packet, int descriptor, std::string* handle);
+
+  int socket_ = -1;
+};
+
+}  // namespace counterweight::client
+
+#endif  // COUNTERWEIGHT_CLIENT_CPP_SHARED_MEMORY_CONTROL_SOCKET_H_

@@ -1,0 +1,158 @@
+#include "client/cpp/shared_memory/shared_memory_call.h"
+
+#include <cstring>
+#include <utility>
+
+#include "client/cpp/transport/answer.h"
+#include "client/cpp/transport/unary_call.h"
+
+namespace counterweight::client {
+namespace {
+
+// A cache line, and a multiple of every element.
+constexpr size_t kAlignment = 64;
+
+size_t Aligned(size_t bytes) {
+  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
+}
+
+// True if the server is certain to have finished with the regions.
+bool IsServersLastWord(StatusCode code) {
+  return code == StatusCode::kOk || code == StatusCode::kInvalidArgument ||
+         code == StatusCode::kResourceExhausted;
+}
+
+}  // namespace
+
+Status SharedMemoryCall::FindPlaces(const std::vector<Tensor>& tensors,
+                                    Access access,
+                                    std::shared_ptr<Region>* pooled,
+                                    std::vector<Place>* places) {
+  size_t pooled_bytes = 0;
+  for (const Tensor& tensor : tensors) {
+    Place& place = places->emplace_back();
+    place.bytes = tensor.bytes;
+    if (tensor.bytes == 0) continue;
+    place.region = registry_.Find(tensor.data, tensor.bytes, access);
+    if (place.region != nullptr) {
+      place.offset = static_cast<size_t>(
+          static_cast<const std::byte*>(tensor.data) - place.region->data());
+      if (place.offset % ElementBytes(tensor.dtype) == 0) continue;
+      place.region.reset();
+    }
+    place.offset = pooled_bytes;
+    pooled_bytes += Aligned(tensor.bytes);
+  }
+  if (pooled_bytes == 0) return {};
+  Status status = registry_.Acquire(pooled_bytes, access, pooled);
+  for (Place& place : *places) {
+    if (place.bytes > 0 && place.region == nullptr) place.region = *pooled;
+  }
+  return status;
+}
+
+Status SharedMemoryCall::RegisterPlaces(const std::string& path,
+                                        std::vector<Place>* places) {
+  for (Place& place : *places) {
+    if (place.bytes == 0) continue;
+    std::string handle;
+    Status status = registry_.Register(path, *place.region, &handle);
+    if (!status.ok()) return status;
+    place.range.set_handle(handle);
+    place.range.set_offset(place.offset);
+    place.range.set_length(place.bytes);
+  }
+  return {};
+}
+
+Status SharedMemoryCall::Share(const std::string& path) {
+  std::vector<Tensor> inputs;
+  for (const Input& input : request_.inputs) {
+    inputs.push_back({input.data, input.bytes, input.dtype});
+  }
+  std::vector<Tensor> outputs;
+  for (const Output& output : request_.outputs) {
+    outputs.push_back({output.data, OutputBytes(output.role, request_),
+                       OutputDType(output.role)});
+  }
+  Status status = FindPlaces(inputs, Access::kInput, &pooled_inputs_, &inputs_);
+  if (status.ok()) {
+    status = FindPlaces(outputs, Access::kOutput, &pooled_outputs_, &outputs_);
+  }
+  if (status.ok()) status = RegisterPlaces(path, &inputs_);
+  if (status.ok()) status = RegisterPlaces(path, &outputs_);
+  for (size_t i = 0; i < inputs.size() && status.ok(); ++i) {
+    const Place& place = inputs_[i];
+    if (place.region == nullptr || place.region != pooled_inputs_) continue;
+    std::memcpy(place.data(), inputs[i].data, place.bytes);
+  }
+  return status;
+}
+
+v1::CorrectRequest SharedMemoryCall::Message() const {
+  v1::CorrectRequest message = request_.header;
+  for (size_t i = 0; i < inputs_.size(); ++i) {
+    v1::Tensor* const tensor = message.add_tensors();
+    tensor->set_role(request_.inputs[i].role);
+    tensor->set_dtype(request_.inputs[i].dtype);
+    if (inputs_[i].bytes > 0) {
+      *tensor->mutable_shared_memory() = inputs_[i].range;
+    }
+  }
+  for (size_t i = 0; i < outputs_.size(); ++i) {
+    if (outputs_[i].bytes == 0) continue;
+    const v1::TensorRole role = request_.outputs[i].role;
+    v1::Tensor* const tensor = message.add_destinations();
+    tensor->set_role(role);
+    tensor->set_dtype(OutputDType(role));
+    *tensor->mutable_shared_memory() = outputs_[i].range;
+  }
+  return message;
+}
+
+Status SharedMemoryCall::TakeOutputs(Response* response) const {
+  for (size_t i = 0; i < outputs_.size(); ++i) {
+    const Place& place = outputs_[i];
+    if (place.bytes == 0) continue;
+    v1::Tensor* const tensor =
+        response->message.mutable_tensors(static_cast<int>(i));
+    const v1::SharedMemoryRange& range = tensor->shared_memory();
+    if (range.handle() != place.range.handle() ||
+        range.offset() != place.range.offset() ||
+        range.length() != place.range.length()) {
+      return BrokenAnswer("tensors[" + std::to_string(i) +
+                          "] is not where it was to be");
+    }
+    tensor->clear_shared_memory();
+    std::byte* const to = response->outputs[i].data;
+    if (to != place.data()) std::memcpy(to, place.data(), place.bytes);
+  }
+  return {};
+}
+
+Outcome SharedMemoryCall::Run(const Endpoint& endpoint, Attempt* attempt,
+                              Response* response) {
+  const std::string bytes = Message().SerializeAsString();
+  const grpc::Slice slice(bytes.data(), bytes.size());
+  grpc::ByteBuffer answer;
+  Outcome outcome = CallUnary(endpoint, "Correct", grpc::ByteBuffer(&slice, 1),
+                              attempt, &answer);
+  const bool finished = IsServersLastWord(outcome.status.code);
+  if (outcome.status.ok()) {
+    outcome.status = ReadUnaryAnswer(request_, answer, response);
+  }
+  if (outcome.status.ok()) outcome.status = TakeOutputs(response);
+  if (finished) {
+    if (pooled_inputs_) registry_.Recycle(std::move(pooled_inputs_));
+    if (pooled_outputs_) registry_.Recycle(std::move(pooled_outputs_));
+  }
+  if (outcome.status.code == StatusCode::kInvalidArgument &&
+      !registry_.IsConnected()) {
+    // Its regions went with the connection, and so does its complaint.
+    outcome.status = {.code = StatusCode::kUnavailable,
+                      .message = "shared memory: the connection broke"};
+  }
+  return outcome;
+}
+
+}  // namespace counterweight::client

@@ -1,0 +1,66 @@
+// Correct with its tensors in shared memory.
+#ifndef COUNTERWEIGHT_CLIENT_CPP_SHARED_MEMORY_SHARED_MEMORY_CALL_H_
+#define COUNTERWEIGHT_CLIENT_CPP_SHARED_MEMORY_SHARED_MEMORY_CALL_H_
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "client/cpp/response.h"
+#include "client/cpp/shared_memory/registry.h"
+#include "client/cpp/transport/attempt.h"
+#include "client/cpp/transport/prepared_request.h"
+
+namespace counterweight::client {
+
+// One attempt. Tensors that lie in regions of Registry::Allocate stay there,
+// the others are copied into and out of regions of the pool. Outputs that the
+// request does not name come within the answer's message.
+class SharedMemoryCall {
+ public:
+  SharedMemoryCall(Registry* registry, const PreparedRequest& request)
+      : registry_(*registry), request_(request) {}
+
+  // Copies the inputs and has the server, which listens at `path`, map all
+  // regions. Nothing of the batch was sent if this fails.
+  Status Share(const std::string& path);
+
+  // REQUIRES: Share succeeded. Once.
+  Outcome Run(const Endpoint& endpoint, Attempt* attempt, Response* response);
+
+ private:
+  // A tensor's bytes in a region.
+  struct Place {
+    std::shared_ptr<Region> region;
+    size_t offset = 0;
+    size_t bytes = 0;
+    v1::SharedMemoryRange range;
+
+    std::byte* data() const { return region->data() + offset; }
+  };
+
+  // Finds a place for each tensor: its own, or one in `*pooled`.
+  struct Tensor {
+    const void* data;
+    size_t bytes;
+    v1::DType dtype;
+  };
+  Status FindPlaces(const std::vector<Tensor>& tensors, Access access,
+                    std::shared_ptr<Region>* pooled,
+                    std::vector<Place>* places);
+  Status RegisterPlaces(const std::string& path, std::vector<Place>* places);
+  v1::CorrectRequest Message() const;
+  // Moves outputs from the pool to where they belong.
+  Status TakeOutputs(Response* response) const;
+
+  Registry& registry_;
+  const PreparedRequest& request_;
+  std::shared_ptr<Region> pooled_inputs_;
+  std::shared_ptr<Region> pooled_outputs_;
+  std::vector<Place> inputs_;
+  std::vector<Place> outputs_;
+};
+
+}  // namespace counterweight::client
+
+#endif  // COUNTERWEIGHT_CLIENT_CPP_SHARED_MEMORY_SHARED_MEMORY_CALL_H_

@@ -1,0 +1,82 @@
+#include "client/cpp/transport/attempt.h"
+
+#include <algorithm>
+#include <charconv>
+#include <optional>
+
+#include "google/rpc/error_details.pb.h"
+#include "google/rpc/status.pb.h"
+
+namespace counterweight::client {
+namespace {
+
+using std::chrono::milliseconds;
+
+// The server's wish for the next attempt, https://github.com/grpc/proposal
+// A6: milliseconds, or, if negative, none.
+std::optional<int64_t> Pushback(const grpc::ClientContext& context) {
+  const auto& trailers = context.GetServerTrailingMetadata();
+  const auto found = trailers.find("grpc-retry-pushback-ms");
+  if (found == trailers.end()) return std::nullopt;
+  const grpc::string_ref text = found->second;
+  int64_t value = -1;
+  const auto parsed =
+      std::from_chars(text.data(), text.data() + text.size(), value);
+  // What cannot be read forbids, as A6 has it.
+  if (parsed.ec != std::errc() || parsed.ptr != text.data() + text.size()) {
+    return -1;
+  }
+  return value;
+}
+
+void ReadDetails(const std::string& bytes, Status* status) {
+  google::rpc::Status details;
+  if (!details.ParseFromString(bytes)) return;
+  for (const google::protobuf::Any& any : details.details()) {
+    google::rpc::BadRequest bad_request;
+    google::rpc::RetryInfo retry;
+    if (any.UnpackTo(&bad_request)) {
+      for (const auto& violation : bad_request.field_violations()) {
+        status->violations.push_back(
+            {violation.field(), violation.description()});
+      }
+    } else if (any.UnpackTo(&retry)) {
+      const auto& delay = retry.retry_delay();
+      status->retry_after =
+          milliseconds(delay.seconds() * 1000 + delay.nanos() / 1000000);
+    }
+  }
+}
+
+// gRPC counts deadlines by the wall clock.
+std::chrono::system_clock::time_point WallClock(
+    std::chrono::steady_clock::time_point deadline) {
+  return std::chrono::system_clock::now() +
+         std::chrono::duration_cast<std::chrono::system_clock::duration>(
+             deadline - std::chrono::steady_clock::now());
+}
+
+}  // namespace
+
+Attempt::Attempt(std::chrono::steady_clock::time_point deadline,
+                 const std::stop_token& stop)
+    : deadline_(deadline), on_stop_(stop, [this] { context_.TryCancel(); }) {
+  context_.set_deadline(WallClock(deadline));
+}
+
+Outcome Attempt::End(const grpc::Status& status) const {
+  Outcome outcome;
+  outcome.status.code = static_cast<StatusCode>(status.error_code());
+  if (status.ok()) return outcome;
+  outcome.status.message = status.error_message();
+  ReadDetails(status.error_details(), &outcome.status);
+  const std::optional<int64_t> pushback = Pushback(context_);
+  outcome.retry_forbidden = pushback && *pushback < 0;
+  if (outcome.retry_forbidden) outcome.status.retry_after.reset();
+  if (pushback && *pushback >= 0 && !outcome.status.retry_after) {
+    outcome.status.retry_after = milliseconds(*pushback);
+  }
+  return outcome;
+}
+
+}  // namespace counterweight::client

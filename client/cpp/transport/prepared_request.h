@@ -1,0 +1,50 @@
+// A request that was found consistent, and its sizes.
+#ifndef COUNTERWEIGHT_CLIENT_CPP_TRANSPORT_PREPARED_REQUEST_H_
+#define COUNTERWEIGHT_CLIENT_CPP_TRANSPORT_PREPARED_REQUEST_H_
+
+#include <cstddef>
+#include <cstdint>
+
+#include "client/cpp/request.h"
+#include "client/cpp/status.h"
+#include "client/cpp/transport/chunk_order.h"
+#include "counterweight/v1/correction_service.pb.h"
+
+namespace counterweight::client {
+
+struct PreparedRequest {
+  // Request.header with outputs and a request_id; no tensors yet.
+  v1::CorrectRequest header;
+  std::span<const Input> inputs;
+  std::span<const Output> outputs;
+  // Positions and rows of the layout.
+  uint64_t num_positions = 0;
+  uint64_t num_sequences = 0;
+  // Of all inputs.
+  uint64_t input_bytes = 0;
+
+  // How the inputs are chunked, in their order.
+  std::vector<ChunkedTensor> Chunked() const;
+};
+
+// Checks what the library itself relies on: the sizes of tensors, and that the
+// header leaves to us what is ours. All else is the server's to check.
+// `prepared` refers to `request`.
+Status Prepare(const Request& request, PreparedRequest* prepared);
+
+// Bytes of one element; 0 for types that this library does not know.
+size_t ElementBytes(v1::DType dtype);
+// Reads num_positions and num_sequences of a layout, at most 2^48 positions.
+// False if it has none that make sense.
+bool ReadLayout(const v1::Layout& layout, PreparedRequest* request);
+// Bytes of a tensor in the layout.
+uint64_t TensorBytes(v1::TensorRole role, v1::DType dtype,
+                     const PreparedRequest& request);
+// Bytes of an output in the layout; 0 if the role is no output.
+uint64_t OutputBytes(v1::TensorRole role, const PreparedRequest& request);
+// The element type of an output; UNSPECIFIED if the role is none.
+v1::DType OutputDType(v1::TensorRole role);
+
+}  // namespace counterweight::client
+
+#endif  // COUNTERWEIGHT_CLIENT_CPP_TRANSPORT_PREPARED_REQUEST_H_

@@ -1,0 +1,180 @@
+#include "client/cpp/transport/stream_call.h"
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "client/cpp/transport/answer.h"
+#include "client/cpp/transport/message.h"
+#include "client/cpp/transport/stream_frame.h"
+#include "client/cpp/transport/wire_format.h"
+#include "grpcpp/impl/rpc_method.h"
+#include "grpcpp/support/sync_stream.h"
+
+namespace counterweight::client {
+namespace {
+
+using grpc::ByteBuffer;
+using ReaderWriter = grpc::ClientReaderWriter<ByteBuffer, ByteBuffer>;
+
+// A server that names no chunk size.
+constexpr size_t kDefaultChunkBytes = size_t{2} << 20;
+
+// One stream, from the header to the status. Methods return false when the
+// stream has ended or `broken_` says why it must.
+class Stream {
+ public:
+  Stream(const PreparedRequest& request, Attempt* attempt, ReaderWriter* stream,
+         Response* response)
+      : request_(request),
+        attempt_(attempt),
+        stream_(stream),
+        response_(response) {}
+
+  Outcome Run(size_t chunk_bytes) {
+    const bool complete = SendHeader() && ReadAdmission(&chunk_bytes) &&
+                          SendChunks(chunk_bytes) && ReadResult() &&
+                          ReadChunks();
+    // A server that goes on talking must not keep us.
+    if (!complete && !broken_.ok()) attempt_->context()->TryCancel();
+    ByteBuffer extra;
+    if (complete && stream_->Read(&extra)) {
+      broken_ = BrokenAnswer("it goes on after the summary");
+      attempt_->context()->TryCancel();
+    }
+    Outcome outcome = attempt_->End(stream_->Finish());
+    outcome.admitted = admitted_;
+    if (!broken_.ok()) {
+      outcome.status = broken_;
+    } else if (outcome.status.ok() && !complete) {
+      outcome.status = BrokenAnswer("it ends early");
+    }
+    return outcome;
+  }
+
+ private:
+  bool SendHeader() {
+    v1::CorrectRequest header = request_.header;
+    for (const Input& input : request_.inputs) {
+      v1::Tensor* const tensor = header.add_tensors();
+      tensor->set_role(input.role);
+      tensor->set_dtype(input.dtype);
+    }
+    const std::string message = header.SerializeAsString();
+    std::string frame;
+    AppendHead(kStreamRequestHeader, message.size(), &frame);
+    frame += message;
+    const grpc::Slice slice(frame.data(), frame.size());
+    return stream_->Write(ByteBuffer(&slice, 1));
+  }
+
+  bool ReadAdmission(size_t* chunk_bytes) {
+    if (!ReadFrame(kStreamResponseAdmission, "the admission")) return false;
+    admitted_ = true;
+    v1::Admission admission;
+    if (!Parse(&admission)) return false;
+    if (*chunk_bytes == 0) *chunk_bytes = admission.chunk_bytes();
+    if (*chunk_bytes == 0) *chunk_bytes = kDefaultChunkBytes;
+    return true;
+  }
+
+  bool SendChunks(size_t chunk_bytes) {
+    ChunkOrder order(request_.Chunked(), chunk_bytes);
+    ChunkRange range;
+    while (order.Next(&range)) {
+      const std::string head = ChunkHead(kStreamRequestChunk, range.tensor,
+                                         range.offset, range.size);
+      const auto* const data =
+          static_cast<const std::byte*>(request_.inputs[range.tensor].data);
+      const grpc::Slice slices[] = {
+          grpc::Slice(head.data(), head.size()),
+          attempt_->Lend(data + range.offset, range.size)};
+      if (!stream_->Write(ByteBuffer(slices, 2))) return false;
+    }
+    return stream_->WritesDone();
+  }
+
+  bool ReadResult() {
+    if (!ReadFrame(kStreamResponseResult, "the result") ||
+        !Parse(&response_->message)) {
+      return false;
+    }
+    broken_ = PlaceOutputs(request_, response_);
+    return broken_.ok();
+  }
+
+  // All chunks and the summary.
+  bool ReadChunks() {
+    for (uint32_t i = 0; i < response_->outputs.size(); ++i) {
+      const OutputTensor& output = response_->outputs[i];
+      for (size_t received = 0; received < output.bytes;) {
+        if (!ReadFrame(kStreamResponseChunk, "a chunk")) return false;
+        WireReader& data = frame_.payload;
+        const size_t size = data.left();
+        if (frame_.tensor != i || frame_.offset != received || size == 0 ||
+            size > output.bytes - received ||
+            !data.Copy(size, output.data + received)) {
+          broken_ = BrokenAnswer("a chunk does not continue its tensor");
+          return false;
+        }
+        received += size;
+      }
+    }
+    v1::StreamSummary summary;
+    if (!ReadFrame(kStreamResponseSummary, "the summary") || !Parse(&summary)) {
+      return false;
+    }
+    // Later than the result's, and so complete.
+    if (summary.has_timing()) {
+      *response_->message.mutable_timing() = summary.timing();
+    }
+    return true;
+  }
+
+  // Reads the next frame, which must be this one.
+  bool ReadFrame(uint32_t field, const char* what) {
+    message_.reset();
+    ByteBuffer buffer;
+    if (!stream_->Read(&buffer)) return false;
+    message_.emplace(buffer);
+    if (!ReadStreamFrame(message_->reader(), kStreamResponseChunk, &frame_) ||
+        frame_.field != field) {
+      broken_ = BrokenAnswer(std::string(what) + " was to come");
+      return false;
+    }
+    return true;
+  }
+
+  bool Parse(google::protobuf::MessageLite* message) {
+    if (message->ParseFromString(frame_.payload.Rest())) return true;
+    broken_ = BrokenAnswer("its bytes do not parse");
+    return false;
+  }
+
+  const PreparedRequest& request_;
+  Attempt* const attempt_;
+  ReaderWriter* const stream_;
+  Response* const response_;
+  // What frame_ refers to.
+  std::optional<Message> message_;
+  StreamFrame frame_;
+  bool admitted_ = false;
+  Status broken_;
+};
+
+}  // namespace
+
+Outcome CorrectStream(const Endpoint& endpoint, const PreparedRequest& request,
+                      size_t chunk_bytes, Attempt* attempt,
+                      Response* response) {
+  const std::string path = "/" + endpoint.service + "/CorrectStream";
+  const grpc::internal::RpcMethod rpc(
+      path.c_str(), grpc::internal::RpcMethod::BIDI_STREAMING);
+  const std::unique_ptr<ReaderWriter> stream(
+      grpc::internal::ClientReaderWriterFactory<ByteBuffer, ByteBuffer>::Create(
+          endpoint.channel.get(), rpc, attempt->context()));
+  return Stream(request, attempt, stream.get(), response).Run(chunk_bytes);
+}
+
+}  // namespace counterweight::client

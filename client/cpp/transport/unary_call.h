@@ -1,0 +1,34 @@
+// One message up, one down.
+#ifndef COUNTERWEIGHT_CLIENT_CPP_TRANSPORT_UNARY_CALL_H_
+#define COUNTERWEIGHT_CLIENT_CPP_TRANSPORT_UNARY_CALL_H_
+
+#include "client/cpp/response.h"
+#include "client/cpp/transport/attempt.h"
+#include "client/cpp/transport/prepared_request.h"
+#include "google/protobuf/message_lite.h"
+#include "grpcpp/support/byte_buffer.h"
+
+namespace counterweight::client {
+
+// Any unary method of the service.
+Outcome CallUnary(const Endpoint& endpoint, const char* method,
+                  const grpc::ByteBuffer& request, Attempt* attempt,
+                  grpc::ByteBuffer* answer);
+// The same with messages.
+Outcome CallUnary(const Endpoint& endpoint, const char* method,
+                  const google::protobuf::MessageLite& request,
+                  Attempt* attempt, google::protobuf::MessageLite* answer);
+
+// Correct, the tensors within the message.
+Outcome CorrectUnary(const Endpoint& endpoint, const PreparedRequest& request,
+                     Attempt* attempt, Response* response);
+
+// Reads the answer of Correct: response->message without the data of its
+// tensors, and the outputs' bytes, at their places, for the tensors that have
+// data.
+Status ReadUnaryAnswer(const PreparedRequest& request,
+                       const grpc::ByteBuffer& answer, Response* response);
+
+}  // namespace counterweight::client
+
+#endif  // COUNTERWEIGHT_CLIENT_CPP_TRANSPORT_UNARY_CALL_H_

@@ -1,0 +1,90 @@
+#include "tests/client_cpp/cut_connection.h"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <stdexcept>
+
+namespace counterweight::client {
+namespace {
+
+sockaddr_in Loopback(int port) {
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(static_cast<uint16_t>(port));
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  return address;
+}
+
+// Passes at most `bytes` bytes on, then ends both connections.
+void Pass(int from, int to, size_t bytes) {
+  char buffer[16384];
+  while (bytes > 0) {
+    const ssize_t count =
+        recv(from, buffer, std::min(bytes, sizeof(buffer)), 0);
+    if (count <= 0) break;
+    for (ssize_t sent = 0; sent < count;) {
+      const ssize_t step = send(
+          to, buffer + sent, static_cast<size_t>(count - sent), MSG_NOSIGNAL);
+      if (step <= 0) break;
+      sent += step;
+    }
+    bytes -= static_cast<size_t>(count);
+  }
+  shutdown(from, SHUT_RDWR);
+  shutdown(to, SHUT_RDWR);
+}
+
+}  // namespace
+
+CutConnection::CutConnection(const std::string& server, size_t bytes_up,
+                             size_t bytes_down)
+    : server_(server) {
+  listener_ = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in address = Loopback(0);
+  socklen_t size = sizeof(address);
+  if (bind(listener_, reinterpret_cast<sockaddr*>(&address), size) != 0 ||
+      listen(listener_, 8) != 0 ||
+      getsockname(listener_, reinterpret_cast<sockaddr*>(&address), &size) !=
+          0) {
+    throw std::runtime_error("cannot listen");
+  }
+  target_ = "127.0.0.1:" + std::to_string(ntohs(address.sin_port));
+  acceptor_ = std::jthread([=, this] { Accept(bytes_up, bytes_down); });
+}
+
+CutConnection::~CutConnection() {
+  shutdown(listener_, SHUT_RDWR);
+  acceptor_.join();
+  for (const int fd : sockets_) shutdown(fd, SHUT_RDWR);
+  passers_.clear();
+  for (const int fd : sockets_) close(fd);
+  close(listener_);
+}
+
+void CutConnection::Accept(size_t bytes_up, size_t bytes_down) {
+  const sockaddr_in address =
+      Loopback(std::stoi(server_.substr(server_.rfind(':') + 1)));
+  for (;;) {
+    const int client = accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC);
+    if (client < 0) return;
+    const int up = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    sockets_.push_back(client);
+    sockets_.push_back(up);
+    if (connect(up, reinterpret_cast<const sockaddr*>(&address),
+                sizeof(address)) != 0) {
+      shutdown(client, SHUT_RDWR);
+      continue;
+    }
+    passers_.emplace_back([=] { Pass(client, up, bytes_up); });
+    passers_.emplace_back([=] { Pass(up, client, bytes_down); });
+    bytes_up = SIZE_MAX;
+    bytes_down = SIZE_MAX;
+  }
+}
+
+}  // namespace counterweight::client

@@ -1,0 +1,243 @@
+// Every way in which a call fails, and what the caller is told.
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <future>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "client/cpp/client.h"
+#include "google/rpc/error_details.pb.h"
+#include "tests/client_cpp/fake_service.h"
+#include "tests/client_cpp/test_batch.h"
+
+namespace counterweight::client {
+namespace {
+
+using std::chrono::milliseconds;
+
+Options Once() {
+  Options options;
+  options.max_attempts = 1;
+  return options;
+}
+
+google::rpc::RetryInfo RetryAfter(milliseconds delay) {
+  google::rpc::RetryInfo retry;
+  retry.mutable_retry_delay()->set_seconds(delay.count() / 1000);
+  retry.mutable_retry_delay()->set_nanos(
+      static_cast<int32_t>(delay.count() % 1000 * 1000000));
+  return retry;
+}
+
+// An answer of the contract's defaults for TestBatch::Weights.
+grpc::Status AnswerZeros(const v1::CorrectRequest& request,
+                         v1::CorrectResponse* response) {
+  response->set_request_id(request.request_id());
+  v1::Tensor* const tensor = response->add_tensors();
+  tensor->set_role(v1::TENSOR_ROLE_KEEP_MASK);
+  tensor->set_dtype(v1::D_TYPE_U8);
+  tensor->set_data(std::string(request.tensors(2).data().size(), '\0'));
+  return grpc::Status::OK;
+}
+
+// Both ways of sending; each must fail in the same way.
+class Errors : public testing::TestWithParam<Transport> {
+ protected:
+  Errors() : batch_(2, 5) {
+    service_.on_correct = [this](grpc::ServerContext* context, const auto&,
+                                 auto*) { return answer(context); };
+    service_.on_stream = [this](grpc::ServerContext* context,
+                                FakeService::Stream* stream) {
+      v1::CorrectStreamRequest header;
+      stream->Read(&header);
+      return answer(context);
+    };
+  }
+
+  Status Send(Options options = Once(), CallOptions call_options = {}) {
+    options.transport = GetParam();
+    Client client(service_.target(), options);
+    return client.Correct(batch_.Weights(), &response_, call_options);
+  }
+
+  std::function<grpc::Status(grpc::ServerContext*)> answer;
+  const TestBatch batch_;
+  Response response_;
+  FakeService service_;
+};
+
+TEST_P(Errors, ListsEveryViolation) {
+  answer = [](grpc::ServerContext*) {
+    google::rpc::BadRequest bad_request;
+    for (const char* field : {"method.preset.name", "tensors[1].dtype"}) {
+      auto* const violation = bad_request.add_field_violations();
+      violation->set_field(field);
+      violation->set_description("is wrong");
+    }
+    return StatusWith(grpc::StatusCode::INVALID_ARGUMENT, "two violations",
+                      bad_request);
+  };
+  const Status status = Send();
+  EXPECT_EQ(status.code, StatusCode::kInvalidArgument);
+  EXPECT_EQ(status.message, "two violations");
+  ASSERT_EQ(status.violations.size(), 2U);
+  EXPECT_EQ(status.violations[0].field, "method.preset.name");
+  EXPECT_EQ(status.violations[1].field, "tensors[1].dtype");
+  EXPECT_EQ(status.violations[1].description, "is wrong");
+  EXPECT_EQ(status.ToString(),
+            "INVALID_ARGUMENT: two violations\n"
+            "  method.preset.name: is wrong\n"
+            "  tensors[1].dtype: is wrong");
+  EXPECT_FALSE(status.retry_after);
+  EXPECT_EQ(status.request_id, "weights");
+}
+
+TEST_P(Errors, TellsWhenToTryAgain) {
+  answer = [](grpc::ServerContext*) {
+    return StatusWith(grpc::StatusCode::RESOURCE_EXHAUSTED, "no room",
+                      RetryAfter(milliseconds(1250)));
+  };
+  const Status status = Send();
+  EXPECT_EQ(status.code, StatusCode::kResourceExhausted);
+  EXPECT_EQ(status.retry_after, milliseconds(1250));
+  EXPECT_EQ(service_.calls(), 1);
+}
+
+TEST_P(Errors, ReadsThePushbackOfTheTrailers) {
+  answer = [](grpc::ServerContext* context) {
+    context->AddTrailingMetadata("grpc-retry-pushback-ms", "750");
+    return grpc::Status(grpc::StatusCode::RESOURCE_EXHAUSTED, "no room");
+  };
+  EXPECT_EQ(Send().retry_after, milliseconds(750));
+}
+
+TEST_P(Errors, TriesAgainWhatWasNotAdmitted) {
+  answer = [](grpc::ServerContext*) {
+    return StatusWith(grpc::StatusCode::UNAVAILABLE, "draining",
+                      RetryAfter(milliseconds(1)));
+  };
+  Options options;
+  options.max_attempts = 4;
+  EXPECT_EQ(Send(options).code, StatusCode::kUnavailable);
+  EXPECT_EQ(service_.calls(), 4);
+  EXPECT_EQ(response_.attempts, 4);
+}
+
+TEST_P(Errors, ObeysANegativePushback) {
+  answer = [](grpc::ServerContext* context) {
+    context->AddTrailingMetadata("grpc-retry-pushback-ms", "-1");
+    return grpc::Status(grpc::StatusCode::UNAVAILABLE, "go away");
+  };
+  EXPECT_EQ(Send(Options()).code, StatusCode::kUnavailable);
+  EXPECT_EQ(service_.calls(), 1);
+}
+
+TEST_P(Errors, TriesNothingElseAgain) {
+  for (const grpc::StatusCode code :
+       {grpc::StatusCode::INTERNAL, grpc::StatusCode::RESOURCE_EXHAUSTED,
+        grpc::StatusCode::UNIMPLEMENTED, grpc::StatusCode::ABORTED}) {
+    const int before = service_.calls();
+    answer = [code](grpc::ServerContext*) { return grpc::Status(code, "no"); };
+    EXPECT_EQ(Send(Options()).code, static_cast<StatusCode>(code));
+    EXPECT_EQ(service_.calls(), before + 1);
+  }
+}
+
+TEST_P(Errors, TheTimeoutEndsTheCall) {
+  answer = [](grpc::ServerContext* context) {
+    WaitForCancellation(context);
+    return grpc::Status::OK;
+  };
+  const Status status = Send(Options(), {.timeout = milliseconds(50)});
+  EXPECT_EQ(status.code, StatusCode::kDeadlineExceeded);
+  EXPECT_EQ(response_.attempts, 1);
+}
+
+TEST_P(Errors, ATimeoutOfNothingIsRefused) {
+  const Status status = Send(Options(), {.timeout = milliseconds(0)});
+  ASSERT_EQ(status.violations.size(), 1U);
+  EXPECT_EQ(status.violations[0].field, "call_options.timeout");
+  EXPECT_EQ(service_.calls(), 0);
+}
+
+TEST_P(Errors, AStopEndsTheCallOnBothSides) {
+  std::stop_source stop;
+  std::promise<void> began;
+  answer = [&](grpc::ServerContext* context) {
+    began.set_value();
+    WaitForCancellation(context);
+    return grpc::Status::OK;
+  };
+  std::jthread stopper([&] {
+    began.get_future().wait();
+    stop.request_stop();
+  });
+  const Status status = Send(Options(), {.stop = stop.get_token()});
+  EXPECT_EQ(status.code, StatusCode::kCancelled);
+  EXPECT_EQ(service_.calls(), 1);
+}
+
+TEST_P(Errors, AStopBeforehandSendsNothing) {
+  std::stop_source stop;
+  stop.request_stop();
+  EXPECT_EQ(Send(Options(), {.stop = stop.get_token()}).code,
+            StatusCode::kCancelled);
+  EXPECT_EQ(service_.calls(), 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(Transports, Errors,
+                         testing::Values(Transport::kUnary, Transport::kStream),
+                         [](const auto& param) {
+                           return std::string(ToString(param.param));
+                         });
+
+TEST(Retries, KeepTheRequestIdThatTheLibraryMade) {
+  FakeService service;
+  std::vector<std::string> ids;
+  service.on_correct = [&](grpc::ServerContext*,
+                           const v1::CorrectRequest& request,
+                           v1::CorrectResponse* response) {
+    ids.push_back(request.request_id());
+    if (ids.size() < 3) {
+      return StatusWith(grpc::StatusCode::RESOURCE_EXHAUSTED, "no room",
+                        RetryAfter(milliseconds(0)));
+    }
+    return AnswerZeros(request, response);
+  };
+  const TestBatch batch(2, 5);
+  Request request = batch.Weights();
+  request.header.clear_request_id();
+  Client client(service.target());
+  Response response;
+  const Status status = client.Correct(request, &response);
+  ASSERT_TRUE(status.ok()) << status.ToString();
+  EXPECT_EQ(response.attempts, 3);
+  ASSERT_EQ(ids.size(), 3U);
+  EXPECT_EQ(ids[0].size(), 32U);
+  EXPECT_EQ(ids[1], ids[0]);
+  EXPECT_EQ(ids[2], ids[0]);
+  EXPECT_EQ(status.request_id, ids[0]);
+}
+
+TEST(UnaryAnswer, MustHaveTheLayoutsBytes) {
+  FakeService service;
+  service.on_correct = [](grpc::ServerContext*,
+                          const v1::CorrectRequest& request,
+                          v1::CorrectResponse* response) {
+    AnswerZeros(request, response);
+    response->mutable_tensors(0)->mutable_data()->pop_back();
+    return grpc::Status::OK;
+  };
+  const TestBatch batch(2, 5);
+  Client client(service.target());
+  Response response;
+  const Status status = client.Correct(batch.Weights(), &response);
+  EXPECT_EQ(status.code, StatusCode::kInternal);
+  EXPECT_NE(status.message.find("tensors[0] has 9 bytes"), std::string::npos)
+      << status.message;
+}
+
+}  // namespace
+}  // namespace counterweight::client
