@@ -1,0 +1,162 @@
+// The frame parser against protobuf's own.
+//
+// Input: a count, as many sizes of pieces (repeated over and over), a message.
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "counterweight/v1/correction_service.pb.h"
+#include "google/protobuf/empty.pb.h"
+#include "google/protobuf/unknown_field_set.h"
+#include "server/frame.h"
+#include "tests/fuzz/input.h"
+
+namespace counterweight::fuzz {
+namespace {
+
+using google::protobuf::UnknownField;
+using google::protobuf::UnknownFieldSet;
+
+// A message cut into pieces. Each has memory of its own, so that a sanitizer
+// sees a read across an end.
+class CutMessage {
+ public:
+  CutMessage(const std::string& bytes, const std::string& sizes) {
+    size_t begin = 0;
+    for (size_t i = 0; begin < bytes.size() && i < kMaxPieces; ++i) {
+      const size_t size = sizes.empty()
+                              ? bytes.size()
+                              : static_cast<uint8_t>(sizes[i % sizes.size()]);
+      begin += Add(bytes.substr(begin, size));
+    }
+    if (begin < bytes.size()) Add(bytes.substr(begin));
+  }
+
+  server::Pieces pieces() const { return pieces_; }
+
+ private:
+  static constexpr size_t kMaxPieces = 4096;
+
+  size_t Add(const std::string& bytes) {
+    memory_.push_back(std::make_unique<uint8_t[]>(bytes.size()));
+    std::copy(bytes.begin(), bytes.end(), memory_.back().get());
+    pieces_.emplace_back(memory_.back().get(), bytes.size());
+    return bytes.size();
+  }
+
+  std::vector<std::unique_ptr<uint8_t[]>> memory_;
+  std::vector<std::span<const uint8_t>> pieces_;
+};
+
+bool HoldsGroup(const UnknownFieldSet& fields) {
+  for (int i = 0; i < fields.field_count(); ++i) {
+    if (fields.field(i).type() == UnknownField::TYPE_GROUP) return true;
+  }
+  return false;
+}
+
+// A message as protobuf reads it, field by field: Empty keeps those that it
+// does not know.
+struct Fields {
+  explicit Fields(const std::string& bytes)
+      : parses(message.ParseFromString(bytes)),
+        plain(parses && message.SerializeAsString() == bytes &&
+              !HoldsGroup(set())) {}
+
+  const UnknownFieldSet& set() const {
+    return google::protobuf::Empty::GetReflection()->GetUnknownFields(message);
+  }
+
+  google::protobuf::Empty message;
+  const bool parses;
+  // Of proto3, and every number in the fewest bytes.
+  const bool plain;
+};
+
+// What ReadFrame should say.
+struct Expected {
+  bool accepted = false;
+  // Refusing is a fault: not only numbers with leading zeros, or groups, which
+  // proto3 has not, stand against it.
+  bool plain = false;
+  bool is_chunk = false;
+  std::string header;
+  v1::Chunk chunk;
+};
+
+Expected Parse(const std::string& bytes) {
+  const Fields frame(bytes);
+  Expected expected;
+  expected.accepted = frame.parses;
+  expected.plain = frame.plain;
+  int frames = 0;
+  for (int i = 0; i < frame.set().field_count(); ++i) {
+    const UnknownField& field = frame.set().field(i);
+    const bool is_chunk = field.number() == 2;
+    if (field.type() != UnknownField::TYPE_LENGTH_DELIMITED ||
+        (field.number() != 1 && !is_chunk)) {
+      continue;
+    }
+    ++frames;
+    expected.is_chunk = is_chunk;
+    if (!is_chunk) {
+      expected.header = field.length_delimited();
+      continue;
+    }
+    if (!expected.chunk.ParseFromString(field.length_delimited())) {
+      expected.accepted = false;
+    }
+    expected.plain = expected.plain && Fields(field.length_delimited()).plain;
+  }
+  expected.accepted = expected.accepted && frames == 1;
+  return expected;
+}
+
+void CheckFrame(const std::string& bytes, const std::string& sizes) {
+  const CutMessage message(bytes, sizes);
+  const Expected expected = Parse(bytes);
+  server::Frame frame;
+  const std::string error = server::ReadFrame(message.pieces(), &frame);
+  if (!error.empty()) {
+    Expect(!expected.accepted || !expected.plain,
+           "what protobuf accepts is a frame", error);
+    return;
+  }
+  Expect(expected.accepted, "what is a frame parses with protobuf");
+  Expect((frame.kind == server::Frame::Kind::kChunk) == expected.is_chunk,
+         "a frame's kind is protobuf's");
+  const std::string& payload =
+      expected.is_chunk ? expected.chunk.data() : expected.header;
+  Expect(frame.payload.size == payload.size() &&
+             frame.payload.begin <= bytes.size() &&
+             frame.payload.size <= bytes.size() - frame.payload.begin,
+         "a payload lies in its message and has protobuf's size");
+  const auto copy = std::make_unique<char[]>(payload.size());
+  server::CopyRange(message.pieces(), frame.payload, copy.get());
+  Expect(std::string(copy.get(), payload.size()) == payload,
+         "a payload has protobuf's bytes");
+  if (!expected.is_chunk) return;
+  Expect(frame.tensor == expected.chunk.tensor() &&
+             frame.offset == expected.chunk.offset(),
+         "tensor and offset are protobuf's");
+  v1::CorrectStreamResponse response;
+  Expect(response.ParseFromString(
+             server::ChunkHead(frame.tensor, frame.offset, payload.size()) +
+             payload) &&
+             response.has_chunk() &&
+             response.chunk().tensor() == frame.tensor &&
+             response.chunk().offset() == frame.offset &&
+             response.chunk().data() == payload,
+         "head and data are the response's chunk");
+}
+
+}  // namespace
+}  // namespace counterweight::fuzz
+
+int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  counterweight::fuzz::Input input(data, size);
+  const std::string sizes = input.TakeBytes(input.TakeByte() % 8);
+  counterweight::fuzz::CheckFrame(input.TakeRest(), sizes);
+  return 0;
+}

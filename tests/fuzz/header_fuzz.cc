@@ -1,0 +1,140 @@
+// Headers and whole requests through the codec, the kernels and back.
+//
+// Input: a byte of Options, a CorrectRequest.
+#include <algorithm>
+#include <cstdint>
+#include <memory>
+#include <string_view>
+#include <vector>
+
+#include "counterweight/v1/correction_service.pb.h"
+#include "server/codec.h"
+#include "server/codec_memory.h"
+#include "tests/fuzz/header_options.h"
+#include "tests/fuzz/input.h"
+#include "tests/fuzz/laws.h"
+
+namespace counterweight::fuzz {
+namespace {
+
+// Small ones, so that limits are met and an input takes no time.
+constexpr server::RequestLimits kLimits{.max_tokens = 4096,
+                                        .max_sequences = 256};
+
+// Of all bytes: 1 in a mask, a number like a log-prob's elsewhere.
+constexpr auto kMaskByte = std::byte{0x01};
+constexpr auto kNumberByte = std::byte{0xbd};
+
+// Memory of the size asked for and no byte more, as a sanitizer sees it.
+class Memory {
+ public:
+  explicit Memory(int64_t size)
+      : bytes_(static_cast<std::byte*>(
+            ::operator new(static_cast<size_t>(size), kAlignment))) {
+    std::fill_n(bytes_, size, kNumberByte);
+  }
+  Memory(const Memory&) = delete;
+  Memory& operator=(const Memory&) = delete;
+  ~Memory() { ::operator delete(bytes_, kAlignment); }
+
+  std::byte* data() const { return bytes_; }
+
+ private:
+  static constexpr std::align_val_t kAlignment{64};
+
+  std::byte* const bytes_;
+};
+
+class FakeRegion final : public server::Region {
+ public:
+  explicit FakeRegion(server::RegionAccess access) : access_(access) {
+    std::fill_n(memory_.data(), kSize, kMaskByte);
+  }
+
+  std::byte* data() const override { return memory_.data(); }
+  int64_t size() const override { return kSize; }
+  server::RegionAccess access() const override { return access_; }
+
+ private:
+  static constexpr int64_t kSize = 4096;
+
+  const Memory memory_{kSize};
+  const server::RegionAccess access_;
+};
+
+// Two regions: "r" to read and "w" to write.
+class FakeRegions final : public server::Regions {
+ public:
+  std::shared_ptr<const server::Region> Find(
+      std::string_view handle) const override {
+    if (handle == "r") return read_;
+    return handle == "w" ? write_ : nullptr;
+  }
+
+ private:
+  const std::shared_ptr<const server::Region> read_ =
+      std::make_shared<FakeRegion>(server::RegionAccess::kRead);
+  const std::shared_ptr<const server::Region> write_ =
+      std::make_shared<FakeRegion>(server::RegionAccess::kWrite);
+};
+
+void ExpectSizes(const v1::CorrectRequest& request, HeaderOptions options,
+                 const server::DecodedRequest& decoded) {
+  Expect(
+      decoded.num_positions >= 0 && decoded.num_positions <= kLimits.max_tokens,
+      "accepted requests keep the limits");
+  Expect(static_cast<size_t>(request.tensors_size()) == decoded.inputs.size(),
+         "every tensor is an input");
+  for (int i = 0; i < request.tensors_size(); ++i) {
+    const server::InputTensor& input = decoded.inputs[static_cast<size_t>(i)];
+    Expect(input.bytes == decoded.num_positions * input.element_size,
+           "an input has a number for each position");
+    const v1::Tensor& tensor = request.tensors(i);
+    if (options.is_stream || tensor.has_shared_memory()) continue;
+    Expect(static_cast<int64_t>(tensor.data().size()) == input.bytes,
+           "a tensor that is sent has all of its bytes, and no more");
+  }
+}
+
+void CheckRequest(const v1::CorrectRequest& request, HeaderOptions options) {
+  const FakeRegions regions;
+  server::DecodedRequest decoded;
+  const server::Violations violations =
+      server::Decode(request, kLimits,
+                     {.is_stream = options.is_stream,
+                      .regions = options.has_regions ? &regions : nullptr},
+                     &decoded);
+  ExpectReadable(violations);
+  if (!violations.empty()) return;
+  ExpectValid(decoded.spec);
+  ExpectSizes(request, options, decoded);
+  const Memory inputs(server::InputBytes(decoded));
+  if (options.is_stream) {
+    for (const server::StreamTensor& tensor :
+         server::PlaceInputs(inputs.data(), &decoded)) {
+      std::fill_n(tensor.data, tensor.bytes,
+                  tensor.is_mask ? kMaskByte : kNumberByte);
+    }
+  }
+  const Memory mask(decoded.num_positions);
+  if (decoded.has_shared_mask) {
+    const server::Violations found = server::CopyMask(mask.data(), &decoded);
+    ExpectReadable(found);
+    if (!found.empty()) return;
+  }
+  v1::CorrectResponse response;
+  ExpectComputes(decoded, &response);
+}
+
+}  // namespace
+}  // namespace counterweight::fuzz
+
+int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  counterweight::fuzz::SilenceProtobuf();
+  if (size == 0) return 0;
+  counterweight::v1::CorrectRequest request;
+  if (!request.ParseFromArray(data + 1, static_cast<int>(size - 1))) return 0;
+  counterweight::fuzz::CheckRequest(
+      request, counterweight::fuzz::HeaderOptions(data[0]));
+  return 0;
+}

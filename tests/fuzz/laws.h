@@ -1,0 +1,28 @@
+// Laws that several targets hold the server to.
+#ifndef COUNTERWEIGHT_TESTS_FUZZ_LAWS_H_
+#define COUNTERWEIGHT_TESTS_FUZZ_LAWS_H_
+
+#include "counterweight/v1/correction_service.pb.h"
+#include "server/codec.h"
+#include "server/violation.h"
+
+namespace counterweight::fuzz {
+
+// Each names a field and a reason, and together they become a status that a
+// client can read. Nothing is expected of an empty list.
+void ExpectReadable(const server::Violations& violations);
+
+// A spec is one that kernels take.
+void ExpectValid(const kernels::CorrectionSpec& spec);
+
+// Computes on one thread, writes outputs into *response, and expects numbers
+// or a readable refusal. `decoded` has all of its inputs.
+void ExpectComputes(const server::DecodedRequest& decoded,
+                    v1::CorrectResponse* response);
+
+// Protobuf has a line for every string that is not UTF-8: they go nowhere.
+void SilenceProtobuf();
+
+}  // namespace counterweight::fuzz
+
+#endif  // COUNTERWEIGHT_TESTS_FUZZ_LAWS_H_

@@ -1,0 +1,248 @@
+"""Writes the seeds of the fuzz targets: corpus/TARGET/seed_*, and words.dict.
+
+Usage: .venv/bin/python tests/fuzz/make_corpus.py
+
+Other files of the corpus stay: they are inputs that once broke something.
+"""
+
+import json
+import re
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from counterweight._gen.counterweight.v1 import correction_service_pb2 as service
+from counterweight._gen.counterweight.v1 import method_pb2 as method
+from counterweight._gen.counterweight.v1 import tensor_pb2 as tensor
+from google.protobuf import json_format
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
+# The order of server/dialects/dialects.cc.
+DIALECTS = ("verl", "trl", "skyrl", "openrlhf")
+ALL_TENSORS = 0x5F  # dialect_fuzz.cc: everything present but group ids, and a loss wanted
+NUMBERS = (-1.0, -0.5, -2.25, -0.75, -1.5, -3.0)
+INPUTS = (
+    tensor.TENSOR_ROLE_ROLLOUT_LOG_PROBS,
+    tensor.TENSOR_ROLE_OLD_LOG_PROBS,
+    tensor.TENSOR_ROLE_CURRENT_LOG_PROBS,
+    tensor.TENSOR_ROLE_REF_LOG_PROBS,
+    tensor.TENSOR_ROLE_ADVANTAGES,
+)
+
+
+def write(target: str, name: str, data: bytes) -> None:
+    """Adds one seed."""
+    folder = HERE / "corpus" / target
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / f"seed_{name}").write_bytes(data)
+
+
+def presets() -> list[str]:
+    """Names of all methods, as `make docs` wrote them down."""
+    text = (ROOT / "kernels" / "METHODS.md").read_text()
+    return re.findall(r"^\| \[`(\w+)`\]\(#", text, re.MULTILINE)
+
+
+def blocks() -> Iterator[tuple[str, dict[str, Any]]]:
+    """Blocks of the goldens, those only that bring a key or a word of their own."""
+    seen: set[tuple[str, ...]] = set()
+    for path in sorted((ROOT / "tests" / "golden").glob("*/*.json")):
+        golden = json.loads(path.read_text())
+        facts = {(golden["dialect"], *fact) for fact in describe(golden["params"])}
+        if not facts <= seen:
+            seen |= facts
+            yield golden["dialect"], golden["params"]
+
+
+def describe(value: Any, path: str = "") -> Iterator[tuple[str, str]]:
+    """Each key with its value; of numbers, and of text with digits, only the type."""
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            yield from describe(inner, f"{path}.{key}")
+    elif isinstance(value, list):
+        yield path, "list"
+        for inner in value:
+            yield from describe(inner, f"{path}[]")
+    elif isinstance(value, int | float) and not isinstance(value, bool):
+        yield path, "number"
+    elif isinstance(value, str) and re.search(r"\d.*\d|\s", value):
+        yield path, "text"
+    else:
+        yield path, repr(value)
+
+
+def request(*, is_stream: bool = False) -> service.CorrectRequest:
+    """A batch of two rows of three, without a method."""
+    made = service.CorrectRequest(request_id="seed")
+    made.layout.padded.num_sequences = 2
+    made.layout.padded.length = 3
+    for shift, role in enumerate(INPUTS):
+        numbers = [number - shift / 8 for number in NUMBERS]
+        data = struct.pack("<6f", *numbers)
+        made.tensors.add(role=role, dtype=tensor.D_TYPE_F32, data=b"" if is_stream else data)
+    mask = b"" if is_stream else bytes((1, 1, 0, 1, 1, 1))
+    made.tensors.add(role=tensor.TENSOR_ROLE_RESPONSE_MASK, dtype=tensor.D_TYPE_U8, data=mask)
+    return made
+
+
+def configuration() -> method.CorrectionConfig:
+    """A configuration that uses every message there is."""
+    config = method.CorrectionConfig(rule_evaluation=method.RULE_EVALUATION_SEQUENTIAL)
+    config.importance_weight.ratio_source = method.RATIO_SOURCE_OLD_ROLLOUT
+    config.importance_weight.level = method.LEVEL_TOKEN
+    config.importance_weight.bound = method.BOUND_TRUNCATE
+    config.importance_weight.upper = 2.0
+    rule = config.rules.add(name="rule", ratio_source=method.RATIO_SOURCE_OLD_ROLLOUT)
+    rule.estimator = method.ESTIMATOR_K3
+    rule.aggregation = method.AGGREGATION_MEAN
+    rule.upper = 0.5
+    rule.condition = method.RULE_CONDITION_ALWAYS
+    rule.effect = method.RULE_EFFECT_DROP
+    loss = config.policy_loss
+    loss.surrogate = method.SURROGATE_PPO_CLIP
+    loss.ratio_source = method.RATIO_SOURCE_CURRENT_OLD
+    loss.aggregation = method.LOSS_AGGREGATION_TOKEN_MEAN
+    loss.denominator = method.LOSS_DENOMINATOR_GLOBAL
+    loss.clip_low, loss.clip_high = 0.2, 0.28
+    config.kl_penalty.estimator = method.KL_ESTIMATOR_K3
+    config.kl_penalty.coefficient = 0.01
+    return config
+
+
+def write_headers() -> None:
+    """Seeds of `header`: every preset, a configuration, some blocks, shared memory."""
+
+    def add(name: str, options: int, made: service.CorrectRequest) -> None:
+        write("header", name, bytes((options,)) + made.SerializeToString())
+
+    for index, preset in enumerate(presets()):
+        made = request(is_stream=index % 4 == 1)
+        made.method.preset.name = preset
+        add(f"preset_{preset}", int(index % 4 == 1), made)
+    made = request()
+    made.method.config.CopyFrom(configuration())
+    made.global_counts.num_tokens = 9
+    made.global_counts.num_sequences = 4
+    made.outputs.extend((tensor.TENSOR_ROLE_TOKEN_REASONS, tensor.TENSOR_ROLE_GRADIENT))
+    made.labels.run = "run"
+    made.non_finite_policy = tensor.NON_FINITE_POLICY_DROP
+    add("config", 0, made)
+    for index, (system, block) in enumerate(blocks()):
+        if index % 6 == 0:
+            made = request()
+            made.method.dialect.system = system
+            json_format.ParseDict(block, made.method.dialect.block)
+            made.compute_loss = True
+            made.group_ids.extend((7, 7) if system == "skyrl" else ())
+            add(f"dialect_{index:03}", 0, made)
+    made = request(is_stream=True)
+    made.method.preset.name = "token_tis"
+    made.layout.packed.sequence_lengths.extend((0, 5, 1))
+    for index, each in enumerate(made.tensors):
+        each.shared_memory.handle = b"r"
+        each.shared_memory.offset = index * 64
+        each.shared_memory.length = 6 if each.dtype == tensor.D_TYPE_U8 else 24
+    weights = made.destinations.add(role=tensor.TENSOR_ROLE_WEIGHTS, dtype=tensor.D_TYPE_F32)
+    weights.shared_memory.handle = b"w"
+    weights.shared_memory.length = 24
+    add("shared_memory", 2, made)
+
+
+def write_dialects() -> None:
+    """Seeds of `dialect`: blocks as JSON, some of them as bytes."""
+    for index, (system, block) in enumerate(blocks()):
+        is_json = index % 8 != 0
+        head = bytes((DIALECTS.index(system), ALL_TENSORS, int(is_json), 3, 7))
+        if is_json:
+            body = json.dumps(block).encode()
+        else:
+            body = json_format.ParseDict(block, method.Dialect().block).SerializeToString()
+        write("dialect", f"{index:03}_{system}", head + body)
+
+
+def write_frames() -> None:
+    """Seeds of `frame`: whole ones and some that are hardly any."""
+    header = service.CorrectStreamRequest(header=request(is_stream=True)).SerializeToString()
+    chunk = service.CorrectStreamRequest(
+        chunk=service.Chunk(tensor=3, offset=1 << 40, data=b"0123456789")
+    ).SerializeToString()
+    for name, sizes, message in (
+        ("header", b"", header),
+        ("chunk", b"", chunk),
+        ("chunk_in_pieces", b"\x01\x00\x03", chunk),
+        ("two", b"\x05", header + chunk),
+        ("unknown_fields", b"\x02", b"\x80\x01\x05\x1d1234\x19" + b"12345678" + chunk),
+        ("data_twice", b"", b"\x12\x08\x1a\x01a\x1a\x03bcd"),
+        ("tag_of_six_bytes", b"", b"\x92\x80\x80\x80\x80\x00\x00"),
+        ("length_of_six_bytes", b"", b"\x12\x80\x80\x80\x80\x80\x00"),
+        ("group", b"", b"\x12\x02\x0b\x0c"),
+        ("number_of_ten_bytes", b"", b"\x12\x0b\x08" + b"\x80" * 9 + b"\x7f"),
+        ("many_chunks", b"\x01", b"\x12\x00" * 400),
+    ):
+        write("frame", name, bytes((len(sizes),)) + sizes + message)
+
+
+def write_scripts() -> None:
+    """Seeds of the targets whose input is a list of choices."""
+    packet = struct.pack("<4sIIIQ16x", b"CWM1", 1, 2, 0, 4096)
+    write("shared_memory_control", "register", b"\x00" + packet)
+    write("shared_memory_control", "release", b"\x00CWM1\x02" + bytes(19) + bytes(range(16)))
+    # Register for reading and for writing, release one, send bytes, leave.
+    register = bytes((7, 5, 2, 0)), bytes((7, 5, 1, 1))
+    write("shared_memory_control", "client", b"\x01" + b"".join(register) + b"\x01\x01\x00\x0aCWM1")
+    write("shared_memory_control", "hang_up", b"\x01" + register[0] + b"\x03\x02")
+    # Too many, a sparse one, one without seals, several descriptors.
+    write("shared_memory_control", "limits", b"\x01" + register[0] * 5)
+    write(
+        "shared_memory_control",
+        "sparse",
+        b"\x01" + bytes((7, 2, 2, 0, 7, 3, 2, 0, 0, 7, 5, 2, 241)),
+    )
+    rows = bytes((3, 4, 0, 5))
+    tensors = bytes((2, 2, 3, 1))
+    chunks = b"".join(bytes((0x2F, each)) + b"\x01" * 10 for each in (0, 1, 2, 0, 1, 0, 0))
+    write("stream_batch", "in_turn", rows + tensors + chunks)
+    write("stream_batch", "wrong_mask", rows + tensors + bytes((0x21, 1)) + b"\x02" * 10)
+    for index in range(16):
+        layout = bytes((4, 0, 3, 0, 7, 2)) if index % 2 else bytes((4, 1, 6))
+        head = bytes((index,)) + layout + bytes((index % 4,))
+        write("stream_call", f"whole_{index:02}", head + bytes((index % 2, 3, 13 + index)))
+    head = bytes((0, 4, 1, 6, 1))
+    in_turn = b"".join(bytes((16 * each + 5, 40)) for each in (4, 0, 1, 2, 3, 0, 1, 2, 3))
+    write("stream_call", "in_turn", head + b"\x00" + in_turn)
+    write("stream_call", "nan", bytes((0, 4, 1, 6, 0x1D, 0, 3, 200)))
+    write("stream_call", "cancel", head + b"\x05" + in_turn[:6])
+    write("stream_call", "cancel_at_result", head + b"\x03\x01\x03\xff")
+    write("stream_call", "bytes", head + b"\x01\x00\x03\x12\x01\x08")
+    write("stream_call", "wrong", head + b"\x00\x02\x00\x01")
+    write("stream_call", "no_header", head + b"\x04\x05\x04")
+
+
+def write_words() -> None:
+    """A dictionary of the words that methods, presets and blocks are made of."""
+    words = set(presets()) | set(DIALECTS)
+    methods = "".join(path.read_text() for path in (ROOT / "kernels" / "methods").glob("*.cc"))
+    words |= set(re.findall(r'"([a-z_0-9]+)"', methods))
+    for _, block in blocks():
+        for path, value in describe(block):
+            words |= {part for part in re.split(r"[.\[\]]+", path) if part}
+            words |= {value.strip("'")} if value.startswith("'") else set()
+    plain = (word for word in sorted(words) if re.fullmatch(r"[A-Za-z_][\w-]*", word))
+    (HERE / "words.dict").write_text("".join(f'"{word}"\n' for word in plain))
+
+
+def main() -> None:
+    """Replaces all seeds."""
+    for old in (HERE / "corpus").glob("*/seed_*"):
+        old.unlink()
+    write_headers()
+    write_dialects()
+    write_frames()
+    write_scripts()
+    write_words()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,42 @@
+// A client of CorrectStream that need not keep to the protocol.
+#ifndef COUNTERWEIGHT_TESTS_FUZZ_STREAM_CLIENT_H_
+#define COUNTERWEIGHT_TESTS_FUZZ_STREAM_CLIENT_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "counterweight/v1/correction_service.pb.h"
+#include "grpcpp/channel.h"
+#include "grpcpp/support/status.h"
+
+namespace counterweight::fuzz {
+
+// What a client does, whatever the server answers meanwhile.
+struct StreamPlan {
+  // How the sending side ends.
+  enum class End : uint8_t { kHalfClose, kStayOpen, kCancel };
+
+  // Messages up, in order.
+  std::vector<std::string> messages;
+  End end = End::kHalfClose;
+  // Cancels when so many messages have come; 0: never.
+  size_t cancel_at_read = 0;
+};
+
+// What came of it.
+struct StreamAnswer {
+  grpc::Status status;
+  std::vector<v1::CorrectStreamResponse> messages;
+};
+
+// Runs one call to its end. REQUIRES: the server ends a call of a plan that
+// stays open by itself.
+StreamAnswer RunStream(const std::shared_ptr<grpc::Channel>& channel,
+                       const StreamPlan& plan);
+
+}  // namespace counterweight::fuzz
+
+#endif  // COUNTERWEIGHT_TESTS_FUZZ_STREAM_CLIENT_H_

@@ -1,0 +1,86 @@
+#include "tests/fuzz/stream_server.h"
+
+#include <unistd.h>
+
+#include <chrono>
+#include <string>
+#include <thread>
+
+#include "grpc/support/log.h"
+#include "grpcpp/create_channel.h"
+#include "grpcpp/security/credentials.h"
+#include "grpcpp/security/server_credentials.h"
+#include "grpcpp/server_builder.h"
+#include "spdlog/sinks/null_sink.h"
+#include "tests/fuzz/input.h"
+
+namespace counterweight::fuzz {
+namespace {
+
+server::Config MakeConfig() {
+  server::Config config;
+  config.max_tokens = 2048;
+  config.max_sequences = 64;
+  config.max_bytes_in_flight = int64_t{1} << 20;
+  config.max_message_bytes = int64_t{1} << 20;
+  config.max_runs = 4;
+  return config;
+}
+
+}  // namespace
+
+StreamServer::StreamServer()
+    : corrector_(kernels::MakeCpuCorrector(1, kernels::CpuIsa::kGeneric)),
+      log_(std::make_shared<spdlog::logger>(
+          "fuzz", std::make_shared<spdlog::sinks::null_sink_mt>())),
+      metrics_(&registry_),
+      drift_({.max_runs = 4, .max_runs_per_client = 4}, &registry_),
+      admission_({.max_requests = 4,
+                  .max_bytes = MakeConfig().max_bytes_in_flight,
+                  .max_queued = 4}),
+      staging_(corrector_.get()),
+      executor_(2),
+      service_({.config = MakeConfig(),
+                .corrector = corrector_.get(),
+                .backend = corrector_->Info(),
+                .admission = &admission_,
+                .executor = &executor_,
+                .metrics = &metrics_,
+                .drift = &drift_,
+                .log = &log_,
+                .staging = &staging_,
+                .regions = nullptr,
+                .shared_memory_socket = "",
+                .on_device_error = [] {}}) {
+  // A call's end is what we look at, not gRPC's lines about it.
+  gpr_set_log_function([](gpr_log_func_args*) {});
+  grpc::ServerBuilder builder;
+  builder.RegisterService(&service_);
+  builder.AddChannelArgument(GRPC_ARG_ENABLE_PER_MESSAGE_DECOMPRESSION, 0);
+  // Not an in-process channel: gRPC 1.51's keeps the memory of every call that
+  // its server ends first.
+  const std::string address =
+      "unix-abstract:counterweight-fuzz-" + std::to_string(getpid());
+  builder.AddListeningPort(address, grpc::InsecureServerCredentials());
+  grpc_ = builder.BuildAndStart();
+  Expect(grpc_ != nullptr, "a server starts");
+  channel_ = grpc::CreateChannel(address, grpc::InsecureChannelCredentials());
+}
+
+bool StreamServer::IsIdle() const {
+  return admission_.requests_in_flight() == 0 &&
+         admission_.requests_queued() == 0 &&
+         admission_.bytes_in_flight() == 0 && staging_.used_bytes() == 0;
+}
+
+void StreamServer::ExpectIdle() {
+  // A client may see its call's end before the server's threads let go.
+  const auto deadline =
+      std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  while (!IsIdle() && std::chrono::steady_clock::now() < deadline) {
+    std::this_thread::yield();
+  }
+  Expect(IsIdle(), "nothing is in flight after a call");
+}
+
+}  // namespace counterweight::fuzz

@@ -1,0 +1,46 @@
+// The server's calls in this process, over a socket without a file.
+#ifndef COUNTERWEIGHT_TESTS_FUZZ_STREAM_SERVER_H_
+#define COUNTERWEIGHT_TESTS_FUZZ_STREAM_SERVER_H_
+
+#include <memory>
+
+#include "grpcpp/channel.h"
+#include "grpcpp/server.h"
+#include "kernels/corrector.h"
+#include "prometheus/registry.h"
+#include "server/correction_service.h"
+#include "server/staging_pool.h"
+
+namespace counterweight::fuzz {
+
+// Serves until the process ends.
+class StreamServer {
+ public:
+  StreamServer();
+  StreamServer(const StreamServer&) = delete;
+  StreamServer& operator=(const StreamServer&) = delete;
+
+  const std::shared_ptr<grpc::Channel>& channel() const { return channel_; }
+
+  // Expects that soon nothing of what calls took is held any more.
+  void ExpectIdle();
+
+ private:
+  bool IsIdle() const;
+
+  const std::unique_ptr<kernels::Corrector> corrector_;
+  server::RequestLog log_;
+  prometheus::Registry registry_;
+  server::ServingMetrics metrics_;
+  server::DriftSeries drift_;
+  server::Admission admission_;
+  server::StagingPool staging_;
+  server::Executor executor_;
+  server::CorrectionService service_;
+  std::unique_ptr<grpc::Server> grpc_;
+  std::shared_ptr<grpc::Channel> channel_;
+};
+
+}  // namespace counterweight::fuzz
+
+#endif  // COUNTERWEIGHT_TESTS_FUZZ_STREAM_SERVER_H_
