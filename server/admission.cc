@@ -159,7 +159,7 @@ bool Admission::NextDecision(Decision* decision) {
 
 void Admission::Remove(
     std::map<std::string, std::deque<Waiter>>::iterator client,
-    std::deque<Waiter>::iterator waiter) {
+    const std::deque<Waiter>::iterator& waiter) {
   --queued_;
   held_bytes_ -= waiter->held_bytes;
   client->second.erase(waiter);

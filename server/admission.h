@@ -95,7 +95,7 @@ class Admission {
   // Takes the next waiter out, if there is room for it.
   bool NextDecision(Decision* decision);
   void Remove(std::map<std::string, std::deque<Waiter>>::iterator client,
-              std::deque<Waiter>::iterator waiter);
+              const std::deque<Waiter>::iterator& waiter);
 
   const Limits limits_;
   mutable std::mutex mutex_;  // guards all below

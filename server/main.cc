@@ -20,6 +20,7 @@
 #include "server/backend.h"
 #include "server/flags.h"
 #include "server/grpc_log.h"
+#include "server/protobuf_log.h"
 #include "server/request_log.h"
 #include "server/server.h"
 #include "server/version.h"
@@ -83,6 +84,7 @@ int Serve(const Config& config) {
   // Never deleted: gRPC logs to the process' very end.
   RequestLog& log = *new RequestLog(logger);
   LogGrpcTo(&log);
+  LogProtobufTo(&log);
 
   std::string error;
   std::unique_ptr<kernels::Corrector> corrector = MakeCorrector(config, &error);

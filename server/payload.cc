@@ -94,7 +94,7 @@ grpc::Status PayloadPieces::Open(int64_t max_bytes, grpc::ByteBuffer* payload) {
   Clear();
   if (!payload->Valid()) return grpc::Status::OK;
   if (!IsCompressed(*payload)) {
-    const grpc::Status status = payload->Dump(&slices_);
+    grpc::Status status = payload->Dump(&slices_);
     if (!status.ok()) return status;
     for (const grpc::Slice& slice : slices_) {
       pieces_.emplace_back(slice.begin(), slice.size());

@@ -93,7 +93,7 @@ int64_t BatchWalk::ScratchBytes(const Plan& plan, const Batch& batch) {
   int64_t sum = bytes(sizes.groups, sizeof(RowRecord));
   if (sizes.long_rows == 0) return sum;
   sum += bytes(sizes.long_rows, sizeof(RowRecord));
-  sum += bytes(batch.num_sequences, sizeof(const RowRecord*));
+  sum += bytes(batch.num_sequences, sizeof(uintptr_t));
   sum += bytes(sizes.segments, sizeof(SegmentRecord) + sizeof(uint32_t) +
                                    (plan.loss.active ? sizeof(LossRecord) : 0));
   return sum + bytes(sizes.segments * plan.num_prefixes, sizeof(PrefixBase));

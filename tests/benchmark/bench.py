@@ -25,6 +25,7 @@ os.environ["no_proxy"] = "127.0.0.1,localhost"
 
 try:
     import e2e
+    import load
     import tables
 except ModuleNotFoundError as error:
     sys.exit(
@@ -33,7 +34,7 @@ except ModuleNotFoundError as error:
 
 # Tokens of the batches whose sequences have different lengths, as in kernels_bench.cc.
 TOKENS = 1_000_000
-PROGRAMS = ("counterweight-server", "benchmark/kernels_bench", "benchmark/echo_server")
+PROGRAMS = ("counterweight-server", "benchmark/kernels_bench", "counterweight-bench")
 README_MARKS = ("<!-- tables of bench.py -->", "<!-- end of tables -->")
 
 Json = dict[str, Any]
@@ -151,7 +152,9 @@ def measure(build: pathlib.Path) -> Json:
     else:
         say("the same work in eager torch (half a minute)")
     torch = run_torch(python) if python else None
-    say("Correct and an echo over a Unix socket")
+    say("Correct and an echo over a Unix socket, shared memory (a minute)")
+    wire = e2e.measure(build)
+    say("sizes, clients and memory under load (two minutes)")
     return {
         "date": datetime.date.today().isoformat(),
         "commit": commit(),
@@ -160,7 +163,8 @@ def measure(build: pathlib.Path) -> Json:
         "memcpy_GB_per_s": kernels[0]["memcpy_GB_per_s"],
         "kernels": kernels,
         "torch": torch,
-        "wire": e2e.measure(build),
+        "wire": wire,
+        "load": load.measure(build),
     }
 
 

@@ -1,5 +1,5 @@
-"""Times of Correct as a trainer sees them: the Python client over a Unix socket, beside an echo
-of the same bytes by a gRPC server that does nothing."""
+"""Times of Correct as a trainer sees them: the Python client over a Unix socket, each transport
+beside an echo: the same client code against counterweight-bench's server that computes nothing."""
 
 from __future__ import annotations
 
@@ -12,36 +12,52 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
+from unittest import mock
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests/e2e"))
 
 import counterweight as cw  # noqa: E402
-import grpc  # noqa: E402
+import counterweight.client  # noqa: E402
 import numpy as np  # noqa: E402
+from counterweight.offers import Offers, Transport  # noqa: E402
 from headline import VERL_BLOCK  # noqa: E402
 from server_process import ServerProcess  # noqa: E402
 
-# Sequences, length, calls.
-SHAPES = ((64, 512, 300), (1024, 1024, 15), (8192, 1024, 7))
-UNLIMITED = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]
+# Sequences, length, calls, transport.
+SHAPES: tuple[tuple[int, int, int, Transport], ...] = (
+    (64, 512, 300, "unary"),
+    (1024, 1024, 15, "stream"),
+    (8192, 1024, 9, "stream"),
+)
+# The last of them by shared memory too.
+SHARED_CALLS = 15
 # Two float32 log-probs and a mask there, weights and the keep mask back.
 REQUEST_BYTES, ANSWER_BYTES = 9, 5
+OUTPUTS = ("weights", "keep_mask")
 
 Json = dict[str, Any]
 
 
 @contextlib.contextmanager
-def echo_server(binary: pathlib.Path, address: str) -> Iterator[grpc.Channel]:
+def echo_client(bench: pathlib.Path, address: str, transport: Transport) -> Iterator[cw.Client]:
+    """A client whose server answers with as many bytes as the real one would."""
     process = subprocess.Popen(
-        [str(binary), address], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        [str(bench), "--serve_echo", f"--target={address}"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
     )
     assert process.stdin is not None and process.stdout is not None
     try:
-        if process.stdout.readline() != "listening\n":
-            raise RuntimeError(f"{binary} did not start")
-        with grpc.insecure_channel(address, UNLIMITED) as channel:
-            yield channel
+        if "listening" not in process.stdout.readline():
+            raise RuntimeError(f"{bench} --serve_echo did not start")
+        with (
+            mock.patch.object(counterweight.client, "SERVICE", "/counterweight.bench.v1.Echo/"),
+            cw.Client(address, transport=transport) as client,
+        ):
+            client._router.offers = Offers(stream=True)  # it cannot be asked
+            yield client
     finally:
         process.stdin.close()
         process.wait()
@@ -66,33 +82,93 @@ def seconds(call: Callable[[], object]) -> float:
     return time.perf_counter() - start
 
 
+def in_turn(calls: dict[str, Callable[[], object]], repetitions: int) -> dict[str, list[float]]:
+    """Seconds of each call, in turn, so that a noisy neighbour disturbs all."""
+    for call in calls.values():
+        call()
+    times: dict[str, list[float]] = {name: [] for name in calls}
+    for _ in range(repetitions):
+        for name, call in calls.items():
+            times[name].append(seconds(call))
+    return times
+
+
 def time_shape(
-    client: cw.Client, echo: grpc.Channel, method: cw.Method, shape: tuple[int, int, int]
+    address: str,
+    bench: pathlib.Path,
+    folder: str,
+    shape: tuple[int, int, int, Transport],
 ) -> Json:
-    sequences, length, calls = shape
+    sequences, length, calls, transport = shape
     tokens = sequences * length
     batch = random_batch(sequences, length)
-    message = bytes(REQUEST_BYTES * tokens)
-    answer = echo.unary_unary(f"/echo/{ANSWER_BYTES * tokens}")
-    client.correct(**batch, method=method)
-    answer(message)
-    ours, echoes = [], []
-    # In turn, so that a noisy neighbour disturbs both.
-    for _ in range(calls):
-        ours.append(seconds(lambda: client.correct(**batch, method=method)))
-        echoes.append(seconds(lambda: answer(message)))
+    method = cw.Dialect("verl", VERL_BLOCK)
+    with (
+        cw.Client(address, transport=transport) as client,
+        echo_client(bench, f"unix:{folder}/echo", transport) as echo,
+    ):
+        times = in_turn(
+            {
+                "correct": lambda: client.correct(**batch, method=method, outputs=OUTPUTS),
+                "echo": lambda: echo.correct(**batch, method=method, outputs=OUTPUTS),
+            },
+            calls,
+        )
     moved = (REQUEST_BYTES + ANSWER_BYTES) * tokens
     return {
         "sequences": sequences,
         "length": length,
         "tokens": tokens,
+        "transport": transport,
         "bytes": moved,
-        "correct_min_seconds": min(ours),
-        "correct_p50_seconds": statistics.median(ours),
-        "echo_min_seconds": min(echoes),
-        "echo_p50_seconds": statistics.median(echoes),
-        "correct_GB_per_s": 1e-9 * moved / min(ours),
-        "echo_GB_per_s": 1e-9 * moved / min(echoes),
+        **{
+            f"{name}_{what}_seconds": value
+            for name in times
+            for what, value in (
+                ("min", min(times[name])),
+                ("p50", statistics.median(times[name])),
+            )
+        },
+        "correct_GB_per_s": 1e-9 * moved / min(times["correct"]),
+        "echo_GB_per_s": 1e-9 * moved / min(times["echo"]),
+    }
+
+
+def time_shared(address: str, method: cw.Method, name: str) -> Json:
+    """Shared memory against the stream, for arrays that are shared already and for others."""
+    sequences, length = SHAPES[-1][:2]
+    batch = random_batch(sequences, length)
+    with (
+        cw.Client(address, transport="stream") as streamed,
+        cw.Client(address, transport="shared_memory") as shared,
+    ):
+        lasting = {key: shared.empty(array.shape, array.dtype) for key, array in batch.items()}
+        for key, array in batch.items():
+            lasting[key][...] = array
+        out = {
+            "weights": shared.empty((sequences, length), np.float32, access="output"),
+            "keep_mask": shared.empty((sequences, length), np.uint8, access="output"),
+        }
+        own = {key: np.empty_like(array) for key, array in out.items()}
+        asked = {"method": method, "outputs": OUTPUTS}
+        times = in_turn(
+            {
+                "stream": lambda: streamed.correct(**batch, **asked, out=own),
+                "shared_memory": lambda: shared.correct(**batch, **asked, out=own),
+                "allocated": lambda: shared.correct(**lasting, **asked, out=out),
+            },
+            SHARED_CALLS,
+        )
+        result = streamed.correct(**batch, **asked)
+        same = all(
+            np.array_equal(out[key], getattr(result, key), equal_nan=True) for key in OUTPUTS
+        )
+    if not same:
+        raise RuntimeError("shared memory and the stream gave different bytes")
+    return {
+        "method": name,
+        "tokens": sequences * length,
+        **{f"{key}_seconds": min(values) for key, values in times.items()},
     }
 
 
@@ -122,18 +198,22 @@ def largest_difference(client: cw.Client) -> Json | None:
 
 
 def measure(build: pathlib.Path) -> Json:
-    """All shapes."""
+    """All shapes and transports."""
     with tempfile.TemporaryDirectory() as folder:
-        server = ServerProcess(listen=f"unix:{folder}/server")
+        server = ServerProcess(
+            f"--shared_memory_socket={folder}/memory", listen=f"unix:{folder}/server"
+        )
+        bench = build / "counterweight-bench"
         try:
-            with (
-                cw.Client(server.address) as client,
-                echo_server(build / "benchmark/echo_server", f"unix:{folder}/echo") as echo,
-            ):
-                method = cw.Dialect("verl", VERL_BLOCK)
-                return {
-                    "agreement": largest_difference(client),
-                    "rows": [time_shape(client, echo, method, shape) for shape in SHAPES],
-                }
+            with cw.Client(server.address) as client:
+                agreement = largest_difference(client)
+            return {
+                "agreement": agreement,
+                "rows": [time_shape(server.address, bench, folder, shape) for shape in SHAPES],
+                "shared": [
+                    time_shared(server.address, cw.Dialect("verl", VERL_BLOCK), "verl, 3 rules"),
+                    time_shared(server.address, cw.Preset("token_tis"), "token_tis"),
+                ],
+            }
         finally:
             server.stop()

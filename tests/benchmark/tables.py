@@ -16,6 +16,9 @@ ECHO_TARGETS = {2: 0.75, 8: 0.85}
 IN_PROCESS_TARGET = 8.0
 SMALL_BATCH_TARGET = 3.0
 SCALING_TARGET = 1.2
+# Against the stream: arrays in shared memory from the start, and others.
+SHARED_TARGETS = {"allocated": 4.0, "shared_memory": 1.8}
+SHARING_TARGET = 0.85
 
 Json = dict[str, Any]
 
@@ -103,11 +106,12 @@ def scaling_table(results: Json) -> str:
 
 
 def wire_table(results: Json) -> str:
-    header = ["Correct over a Unix socket", "tokens", "p50 ms", "echo p50 ms"]
+    header = ["Correct over a Unix socket", "transport", "tokens", "p50 ms", "echo p50 ms"]
     header += ["GB/s", "echo GB/s", "echo / Correct"]
     cells = [
         [
             f"{row['sequences']:,} x {row['length']:,}",
+            row["transport"],
             f"{row['tokens']:,}",
             f"{1e3 * row['correct_p50_seconds']:.2f}",
             f"{1e3 * row['echo_p50_seconds']:.2f}",
@@ -118,6 +122,110 @@ def wire_table(results: Json) -> str:
         for row in results["wire"]["rows"]
     ]
     return table(header, cells)
+
+
+def shared_table(results: Json) -> str:
+    header = ["method, least ms", "stream", "shared memory", "ratio", "client.empty()", "ratio"]
+    cells = []
+    for row in results["wire"]["shared"]:
+        stream, shared, allocated = (
+            row[f"{name}_seconds"] for name in ("stream", "shared_memory", "allocated")
+        )
+        cells.append(
+            [
+                f"{row['method']}, {row['tokens']:,} tokens",
+                f"{1e3 * stream:.1f}",
+                f"{1e3 * shared:.1f}",
+                f"{stream / shared:.1f} x",
+                f"{1e3 * allocated:.1f}",
+                f"{stream / allocated:.1f} x",
+            ]
+        )
+    return table(header, cells)
+
+
+def load_tables(results: Json) -> list[str]:
+    load = results["load"]
+    memory = load["memory"]
+    best = max(row["tokens_per_second"] for row in load["sharing"])
+    mib = 2.0**20
+    return [
+        table(
+            ["stream, C++ client, p50", *[f"{row['tokens']:,} tokens" for row in load["sizes"]]],
+            [["ns per token", *[f"{row['ns_per_token']:.2f}" for row in load["sizes"]]]],
+        ),
+        table(
+            ["clients at once, 512 x 1,024", *[str(row["clients"]) for row in load["sharing"]]],
+            [
+                [
+                    "million tokens per second",
+                    *[f"{1e-6 * row['tokens_per_second']:.0f}" for row in load["sharing"]],
+                ],
+                [
+                    "of the best",
+                    *[f"{row['tokens_per_second'] / best:.2f}" for row in load["sharing"]],
+                ],
+            ],
+        ),
+        f"Memory: {memory['requests']} batches of 1,024 x 4,096 by {memory['clients']} clients, "
+        f"{memory['bytes_in_flight'] / mib:.0f} MiB in flight: peak "
+        f"{memory['peak_bytes'] / mib:.0f} MiB.",
+    ]
+
+
+def load_targets(results: Json) -> list[list[str]]:
+    load = results["load"]
+    memory = load["memory"]
+    costs = [row["ns_per_token"] for row in load["sizes"]]
+    spread = max(costs) / min(costs)
+    rates = {row["clients"]: row["tokens_per_second"] for row in load["sharing"]}
+    cores = results["machine"]["cores"]
+    shared = min(rate for clients, rate in rates.items() if clients >= cores)
+    share = shared / max(rates.values())
+    mib = 2.0**20
+    return [
+        [
+            "server memory under 4 clients, MiB (1.3 x the bytes in flight + 200)",
+            f"<= {memory['allowed_bytes'] / mib:.0f}",
+            f"{memory['peak_bytes'] / mib:.0f}",
+            verdict(memory["peak_bytes"] <= memory["allowed_bytes"]),
+        ],
+        [
+            "its peak in the second half of the run / in the first",
+            "flat",
+            f"{memory['growth']:.2f}",
+            verdict(memory["growth"] <= 1.05),
+        ],
+        [
+            "stream, cost per token from 1e5 to 1e8 tokens, dearest / cheapest",
+            f"<= {SCALING_TARGET}",
+            f"{spread:.2f}",
+            verdict(spread <= SCALING_TARGET),
+        ],
+        [
+            f"{cores} clients and more, throughput / the best",
+            f">= {SHARING_TARGET}",
+            f"{share:.2f}",
+            verdict(share >= SHARING_TARGET),
+        ],
+    ]
+
+
+def shared_targets(results: Json) -> list[list[str]]:
+    cells = []
+    for row in results["wire"]["shared"]:
+        for name, least in SHARED_TARGETS.items():
+            ratio = row["stream_seconds"] / row[f"{name}_seconds"]
+            arrays = "client.empty()" if name == "allocated" else "any arrays"
+            cells.append(
+                [
+                    f"shared memory, {row['method']}, {arrays}, against the stream",
+                    f">= {least} x",
+                    f"{ratio:.1f} x",
+                    verdict(ratio >= least),
+                ]
+            )
+    return cells
 
 
 def verdict(met: bool) -> str:
@@ -227,7 +335,10 @@ def markdown(results: Json) -> str:
         "### Targets",
         table(
             ["what", "target", "measured", "verdict"],
-            kernel_targets(results) + wire_targets(results),
+            kernel_targets(results)
+            + wire_targets(results)
+            + shared_targets(results)
+            + load_targets(results),
         ),
     ]
     for isa in instruction_sets(results):
@@ -238,4 +349,6 @@ def markdown(results: Json) -> str:
     else:
         parts += ["Skipped: no `.venv-torch`; `.ci/setup torch` makes it (5 GB)."]
     parts += [agreement_line(results), "### Over the wire", wire_table(results)]
+    parts += ["### Shared memory", shared_table(results)]
+    parts += ["### Under load", *load_tables(results)]
     return "\n\n".join(parts) + "\n"

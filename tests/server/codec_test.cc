@@ -142,6 +142,7 @@ TEST(Codec, WhatIsNotHonouredYetIsRefusedByName) {
   request.add_trajectory_ids(1);
   request.add_version_spans();
   request.add_outputs(v1::TENSOR_ROLE_GRADIENT);
+  request.mutable_tensors(0)->clear_data();
   request.mutable_tensors(0)->mutable_shared_memory();
   Add(v1::TENSOR_ROLE_ENTROPIES, v1::D_TYPE_F32, Bytes({0, 0, 0, 0}), &request);
   EXPECT_THAT(Fields(request),

@@ -86,8 +86,7 @@ TEST(StreamLifetime, OpenStreamsAreBounded) {
   waiting.SendHeader(SmallRequest());
   while (running.server().requests_queued() == 0) std::this_thread::yield();
   StreamCall silent(running.channel());
-  EXPECT_EQ(silent.Finish().error_code(),
-            grpc::StatusCode::RESOURCE_EXHAUSTED);
+  EXPECT_EQ(silent.Finish().error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
 }
 
 TEST(StreamLifetime, SilentStreamsTimeOut) {

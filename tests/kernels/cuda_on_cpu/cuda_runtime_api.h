@@ -65,6 +65,18 @@ inline cudaError_t cudaFreeAsync(void* memory, cudaStream_t) {
   std::free(memory);
   return cudaSuccess;
 }
+inline constexpr unsigned cudaHostAllocPortable = 1;
+
+inline cudaError_t cudaHostAlloc(void** memory, size_t size, unsigned) {
+  *memory = std::malloc(size);
+  return *memory != nullptr ? cudaSuccess : cudaErrorMemoryAllocation;
+}
+
+inline cudaError_t cudaFreeHost(void* memory) {
+  std::free(memory);
+  return cudaSuccess;
+}
+
 inline cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t size,
                                    cudaMemcpyKind, cudaStream_t) {
   std::memcpy(to, from, size);
