@@ -102,6 +102,8 @@ def time_shape(
     sequences, length, calls, transport = shape
     tokens = sequences * length
     batch = random_batch(sequences, length)
+    # The echo sends back what it got, and a keep mask must be one.
+    zeros = {name: np.full_like(array, 0) for name, array in batch.items()}
     method = cw.Dialect("verl", VERL_BLOCK)
     with (
         cw.Client(address, transport=transport) as client,
@@ -110,7 +112,7 @@ def time_shape(
         times = in_turn(
             {
                 "correct": lambda: client.correct(**batch, method=method, outputs=OUTPUTS),
-                "echo": lambda: echo.correct(**batch, method=method, outputs=OUTPUTS),
+                "echo": lambda: echo.correct(**zeros, method=method, outputs=OUTPUTS),
             },
             calls,
         )
