@@ -46,6 +46,10 @@ def open_files(server: ServerProcess) -> int:
     return len(list(pathlib.Path(f"/proc/{server.process.pid}/fd").iterdir()))
 
 
+def threads(server: ServerProcess) -> int:
+    return len(list(pathlib.Path(f"/proc/{server.process.pid}/task").iterdir()))
+
+
 def idle(server: ServerProcess) -> dict[str, float]:
     """The server's state once nothing of any client is left, or what is left at the deadline."""
     end = time.monotonic() + DEADLINE_SECONDS
@@ -85,12 +89,17 @@ def test_a_thousand_killed_clients_leave_nothing(server: ServerProcess) -> None:
     chance = random.Random(1)
     kill_clients(server, FIRST, chance)
     assert not any(idle(server).values()), idle(server)
-    files, memory = open_files(server), server.metric("process_resident_memory_bytes")
+    tasks, files, memory = (
+        threads(server),
+        open_files(server),
+        server.metric("process_resident_memory_bytes"),
+    )
     answered = server.metric('counterweight_requests_total{code="OK",method="CorrectStream"}')
     assert answered > 0, "they were killed before any had begun"
     kill_clients(server, CLIENTS - FIRST, chance)
     assert not any(idle(server).values()), idle(server)
     assert open_files(server) <= files
+    assert threads(server) <= tasks
     assert server.metric("process_resident_memory_bytes") <= memory + SLACK_BYTES
     assert server.metric('counterweight_requests_total{code="CANCELLED",method="CorrectStream"}')
     with cw.Client(server.address) as client:

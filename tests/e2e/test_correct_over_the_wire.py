@@ -14,6 +14,7 @@ from counterweight._gen.counterweight.v1 import correction_service_pb2 as servic
 from counterweight._gen.counterweight.v1 import (
     correction_service_pb2_grpc as service_grpc,
 )
+from generated_stream import read_stream, stream_frames
 from server_process import ServerProcess
 
 ALL = ("weights", "keep_mask", "token_reasons", "sequence_reasons")
@@ -253,6 +254,8 @@ def test_generated_stubs_get_the_same_answer(server: ServerProcess, client: cw.C
     with grpc.insecure_channel(server.address) as channel:
         stub = service_grpc.CorrectionServiceStub(channel)
         response = stub.Correct(request, timeout=60)
+        frames = iter(stream_frames(batch, chunk_bytes=1001))
+        streamed, outputs = read_stream(stub.CorrectStream(frames, timeout=60))
     result = client.correct(method="token_tis", **batch)
     assert [t.data for t in response.tensors] == [
         result.weights.tobytes(),
@@ -260,6 +263,8 @@ def test_generated_stubs_get_the_same_answer(server: ServerProcess, client: cw.C
     ]
     assert dict(response.metrics) == result.metrics
     assert response.request_id
+    assert outputs == [t.data for t in response.tensors]
+    assert dict(streamed.metrics) == result.metrics
 
 
 def test_server_info(client: cw.Client) -> None:

@@ -8,14 +8,13 @@ import stat
 import tempfile
 import threading
 from collections.abc import Callable
-from typing import Any
 
 import counterweight as cw
 import grpc
 import pytest
 from batches import padded_batch
-from counterweight._gen.counterweight.v1 import correction_service_pb2 as service_pb2
 from counterweight._gen.counterweight.v1 import correction_service_pb2_grpc as service_grpc
+from generated_stream import stream_frames
 from server_process import DEADLINE_SECONDS, ServerProcess
 
 # grpc.health.v1.HealthCheckResponse with its field 1 (status) set.
@@ -132,19 +131,3 @@ def test_draining_loses_no_admitted_stream(start_server: StartServer) -> None:
     assert server.wait() == 0
     assert [end for end in ends if end[0] and end[1] is not None] == []
     assert sum(code is None for _, code in ends) >= 4
-
-
-def stream_frames(batch: dict[str, Any]) -> list[service_pb2.CorrectStreamRequest]:
-    """The header and a chunk for each tensor, by generated code."""
-    header = service_pb2.CorrectRequest()
-    header.layout.padded.num_sequences, header.layout.padded.length = batch["response_mask"].shape
-    header.method.preset.name = "token_tis"
-    frames = [service_pb2.CorrectStreamRequest(header=header)]
-    for i, (name, array) in enumerate(batch.items()):
-        frames[0].header.tensors.add(
-            role=f"TENSOR_ROLE_{name.upper()}",
-            dtype="D_TYPE_U8" if name == "response_mask" else "D_TYPE_F32",
-        )
-        chunk = service_pb2.Chunk(tensor=i, data=array.tobytes())
-        frames.append(service_pb2.CorrectStreamRequest(chunk=chunk))
-    return frames

@@ -1,6 +1,7 @@
 #include "tests/server/fake_corrector.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace counterweight::server {
 
@@ -23,6 +24,17 @@ void FakeBackend::WaitForCalls(int count) {
 void FakeBackend::SetResult(const kernels::CorrectResult& result) {
   const std::lock_guard<std::mutex> lock(mutex_);
   result_ = result;
+}
+
+void FakeBackend::WaitForRows(int64_t rows) {
+  std::unique_lock<std::mutex> lock(mutex_);
+  changed_.wait(lock, [&] { return rows_ >= rows; });
+}
+
+void FakeBackend::Arrive(int64_t rows) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  rows_ = rows;
+  changed_.notify_all();
 }
 
 kernels::CorrectResult FakeBackend::Enter(const kernels::Batch& batch) {
@@ -53,6 +65,34 @@ kernels::CorrectResult FakeCorrector::Correct(
     std::fill_n(outputs.keep_mask, size, uint8_t{1});
   }
   return result;
+}
+
+namespace {
+
+// The whole run of the base class, and a word about each arrival.
+class FakeRun final : public kernels::CorrectRun {
+ public:
+  FakeRun(FakeBackend* backend, std::unique_ptr<kernels::CorrectRun> whole)
+      : backend_(backend), whole_(std::move(whole)) {}
+
+  void Advance(int64_t rows, bool /*has_mask*/) override {
+    backend_->Arrive(rows);
+  }
+  kernels::CorrectResult Finish() override { return whole_->Finish(); }
+
+ private:
+  FakeBackend* const backend_;
+  const std::unique_ptr<kernels::CorrectRun> whole_;
+};
+
+}  // namespace
+
+std::unique_ptr<kernels::CorrectRun> FakeCorrector::Begin(
+    const kernels::CorrectionSpec& spec, const kernels::Batch& batch,
+    const kernels::Outputs& outputs, kernels::StopRequest stop) {
+  return std::make_unique<FakeRun>(
+      backend_.get(),
+      kernels::Corrector::Begin(spec, batch, outputs, std::move(stop)));
 }
 
 kernels::BackendInfo FakeCorrector::Info() const {

@@ -21,7 +21,11 @@ class FakeBackend {
   // What later calls answer.
   void SetResult(const kernels::CorrectResult& result);
 
+  // Waits until a run was told that so many rows have arrived.
+  void WaitForRows(int64_t rows);
+
   // Called by the backend.
+  void Arrive(int64_t rows);
   kernels::CorrectResult Enter(const kernels::Batch& batch);
 
  private:
@@ -29,6 +33,7 @@ class FakeBackend {
   std::condition_variable changed_;
   bool open_ = true;
   int inside_ = 0;
+  int64_t rows_ = 0;
   kernels::CorrectResult result_;
 };
 
@@ -41,6 +46,9 @@ class FakeCorrector final : public kernels::Corrector {
   kernels::CorrectResult Correct(const kernels::CorrectionSpec& spec,
                                  const kernels::Batch& batch,
                                  const kernels::Outputs& outputs) override;
+  std::unique_ptr<kernels::CorrectRun> Begin(
+      const kernels::CorrectionSpec& spec, const kernels::Batch& batch,
+      const kernels::Outputs& outputs, kernels::StopRequest stop) override;
   kernels::BackendInfo Info() const override;
 
  private:

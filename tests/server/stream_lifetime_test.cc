@@ -55,6 +55,22 @@ TEST(StreamLifetime, AStreamWaitsForRoom) {
   ExpectIdle(running);
 }
 
+TEST(StreamLifetime, RowsAreComputedWhileOthersArrive) {
+  RunningServer running;
+  const v1::CorrectRequest request = SmallRequest();
+  StreamCall call(running.channel());
+  call.SendHeader(request);
+  ASSERT_TRUE(call.IsAdmitted());
+  call.SendChunk(2, 0, request.tensors(2).data());
+  call.SendChunk(0, 0, request.tensors(0).data());
+  call.SendChunk(1, 0, request.tensors(1).data().substr(0, 23));
+  // Of two rows the second lacks a byte.
+  running.backend().WaitForRows(1);
+  call.SendChunk(1, 23, request.tensors(1).data().substr(23));
+  EXPECT_EQ(call.ReadAnswer().tensors_size(), 2);
+  EXPECT_TRUE(call.Finish().ok());
+}
+
 TEST(StreamLifetime, WaitingEndsWithAHint) {
   Config config = TestConfig();
   config.max_requests_in_flight = 1;

@@ -1,0 +1,229 @@
+// Correct with tensors in shared memory: what ranges may name, and what clients
+// may do to the bytes meanwhile. Answers are in conformance_test.cc.
+#include <atomic>
+#include <cstdint>
+#include <cstring>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "grpcpp/create_channel.h"
+#include "grpcpp/security/credentials.h"
+#include "gtest/gtest.h"
+#include "tests/server/running_server.h"
+#include "tests/server/shared_memory/shared_memory_client.h"
+#include "tests/server/temporary_folder.h"
+
+namespace counterweight::server {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+
+constexpr int64_t kBytes = 4096;
+
+class SharedCorrect : public ::testing::Test {
+ protected:
+  SharedCorrect()
+      : running_(ConfigOf(), kernels::MakeCpuCorrector(2)),
+        client_(folder_.File("shm.sock")),
+        inputs_(kBytes),
+        outputs_(kBytes),
+        input_handle_(Register(inputs_, RegionAccess::kRead)),
+        output_handle_(Register(outputs_, RegionAccess::kWrite)) {}
+
+  Config ConfigOf() const {
+    Config config = TestConfig();
+    config.listen = {{.host = "", .port = 0, .path = folder_.File("cw.sock")},
+                     {.host = "127.0.0.1", .port = 0, .path = ""}};
+    config.shared_memory_socket = folder_.File("shm.sock");
+    return config;
+  }
+
+  std::string Register(const ClientMemory& memory, RegionAccess access) {
+    return client_
+        .Register(memory.memfd(), static_cast<uint64_t>(memory.size()), access)
+        .handle;
+  }
+
+  static void SetRange(const std::string& handle, uint64_t offset,
+                       uint64_t length, v1::Tensor* tensor) {
+    tensor->clear_data();
+    tensor->mutable_shared_memory()->set_handle(handle);
+    tensor->mutable_shared_memory()->set_offset(offset);
+    tensor->mutable_shared_memory()->set_length(length);
+  }
+
+  // SmallRequest() with everything in shared memory.
+  v1::CorrectRequest Request() {
+    v1::CorrectRequest request = SmallRequest();
+    uint64_t next = 0;
+    for (v1::Tensor& tensor : *request.mutable_tensors()) {
+      const std::string data = tensor.data();
+      std::memcpy(inputs_.data() + next, data.data(), data.size());
+      SetRange(input_handle_, next, data.size(), &tensor);
+      next += 64;
+    }
+    v1::Tensor* const weights = request.add_destinations();
+    weights->set_role(v1::TENSOR_ROLE_WEIGHTS);
+    weights->set_dtype(v1::D_TYPE_F32);
+    SetRange(output_handle_, 0, 24, weights);
+    v1::Tensor* const keep_mask = request.add_destinations();
+    keep_mask->set_role(v1::TENSOR_ROLE_KEEP_MASK);
+    keep_mask->set_dtype(v1::D_TYPE_U8);
+    SetRange(output_handle_, 64, 6, keep_mask);
+    return request;
+  }
+
+  // Fields that are wrong; empty if the request is answered.
+  std::vector<std::string> Fields(const v1::CorrectRequest& request) {
+    const grpc::Status status = running_.Correct(request);
+    std::vector<std::string> fields;
+    if (status.ok()) return fields;
+    const auto bad_request = DetailOf<google::rpc::BadRequest>(status);
+    for (const auto& violation : bad_request.field_violations()) {
+      fields.push_back(violation.field());
+    }
+    return fields;
+  }
+
+  const TemporaryFolder folder_;
+  RunningServer running_;
+  SharedMemoryClient client_;
+  ClientMemory inputs_;
+  ClientMemory outputs_;
+  const std::string input_handle_;
+  const std::string output_handle_;
+};
+
+TEST_F(SharedCorrect, RangesAreInsideTheirRegion) {
+  EXPECT_THAT(Fields(Request()), IsEmpty());
+  constexpr uint64_t kMax = UINT64_MAX;
+  const std::pair<uint64_t, uint64_t> wrong[] = {{kBytes, 24},
+                                                 {kBytes - 20, 24},
+                                                 {kMax - 23, 24},
+                                                 {kMax - 3, 24},
+                                                 {uint64_t{1} << 63, 24}};
+  for (const auto& [offset, length] : wrong) {
+    v1::CorrectRequest request = Request();
+    request.mutable_tensors(0)->mutable_shared_memory()->set_offset(offset);
+    request.mutable_tensors(0)->mutable_shared_memory()->set_length(length);
+    EXPECT_THAT(Fields(request), ElementsAre("tensors[0].shared_memory.offset"))
+        << offset;
+    request = Request();
+    request.mutable_destinations(0)->mutable_shared_memory()->set_offset(
+        offset);
+    EXPECT_THAT(Fields(request),
+                ElementsAre("destinations[0].shared_memory.offset"))
+        << offset;
+  }
+  v1::CorrectRequest request = Request();
+  request.mutable_tensors(0)->mutable_shared_memory()->set_offset(kBytes - 24);
+  EXPECT_THAT(Fields(request), IsEmpty()) << "the last bytes are inside";
+}
+
+TEST_F(SharedCorrect, RangesFitTheirTensors) {
+  v1::CorrectRequest request = Request();
+  request.mutable_tensors(1)->mutable_shared_memory()->set_length(20);
+  request.mutable_tensors(0)->mutable_shared_memory()->set_offset(2);
+  request.mutable_destinations(0)->mutable_shared_memory()->set_length(
+      UINT64_MAX);
+  EXPECT_THAT(Fields(request),
+              ElementsAre("tensors[0].shared_memory.offset",
+                          "tensors[1].shared_memory.length",
+                          "destinations[0].shared_memory.length",
+                          "destinations[0].shared_memory.offset"));
+}
+
+TEST_F(SharedCorrect, RegionsAreForOneUse) {
+  v1::CorrectRequest request = Request();
+  request.mutable_tensors(0)->mutable_shared_memory()->set_handle(
+      output_handle_);
+  request.mutable_destinations(0)->mutable_shared_memory()->set_handle(
+      input_handle_);
+  EXPECT_THAT(Fields(request),
+              ElementsAre("tensors[0].shared_memory.handle",
+                          "destinations[0].shared_memory.handle"));
+}
+
+TEST_F(SharedCorrect, HandlesAreUnknownOnceReleasedOrNeverMade) {
+  v1::CorrectRequest request = Request();
+  for (const std::string& handle :
+       {std::string(), std::string(16, '\0'), std::string(15, 'x'),
+        std::string(1000, 'x')}) {
+    request.mutable_tensors(0)->mutable_shared_memory()->set_handle(handle);
+    EXPECT_THAT(Fields(request),
+                ElementsAre("tensors[0].shared_memory.handle"));
+  }
+  request = Request();
+  client_.Release(input_handle_);
+  EXPECT_EQ(Fields(request).size(), 3U);
+}
+
+TEST_F(SharedCorrect, DestinationsAreOutputsAndDoNotOverlap) {
+  v1::CorrectRequest request = Request();
+  request.mutable_destinations(1)->mutable_shared_memory()->set_offset(23);
+  EXPECT_THAT(Fields(request), ElementsAre("destinations[1].shared_memory"));
+  request = Request();
+  request.mutable_destinations(0)->set_dtype(v1::D_TYPE_BF16);
+  request.mutable_destinations(1)->set_role(v1::TENSOR_ROLE_GRADIENT);
+  EXPECT_THAT(Fields(request),
+              ElementsAre("destinations[0].dtype", "destinations[1].role"));
+  request = Request();
+  *request.add_destinations() = request.destinations(0);
+  EXPECT_THAT(Fields(request), ElementsAre("destinations[2].role"));
+}
+
+TEST_F(SharedCorrect, IsForCallersOnThisMachine) {
+  const auto stub = v1::CorrectionService::NewStub(
+      grpc::CreateChannel(running_.server().addresses().back(),
+                          grpc::InsecureChannelCredentials()));
+  grpc::ClientContext context;
+  v1::CorrectResponse response;
+  const grpc::Status status = stub->Correct(&context, Request(), &response);
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  grpc::ClientContext info_context;
+  v1::GetServerInfoResponse info;
+  ASSERT_TRUE(stub->GetServerInfo(&info_context, {}, &info).ok());
+  EXPECT_THAT(info.shared_memory_socket(), IsEmpty());
+}
+
+TEST_F(SharedCorrect, MasksAreCheckedToo) {
+  const v1::CorrectRequest request = Request();
+  inputs_.data()[128 + 3] = 2;
+  EXPECT_THAT(Fields(request), ElementsAre("tensors[2].data"));
+}
+
+// Any bytes, at any time: the client gets numbers or violations, everybody else
+// is served.
+TEST_F(SharedCorrect, AClientThatScribblesHarmsItselfAlone) {
+  const v1::CorrectRequest request = Request();
+  std::atomic<bool> done = false;
+  std::thread scribbler([&] {
+    for (uint32_t x = 1; !done; x = x * 1664525 + 1013904223) {
+      inputs_.data()[x >> 8 & 127] = static_cast<uint8_t>(x >> 24);
+      inputs_.data()[128 + (x >> 3 & 7)] = static_cast<uint8_t>(x >> 30);
+    }
+  });
+  for (int i = 0; i < 500; ++i) {
+    const grpc::Status status = running_.Correct(request);
+    EXPECT_TRUE(status.ok() ||
+                status.error_code() == grpc::StatusCode::INVALID_ARGUMENT)
+        << status.error_message();
+  }
+  done = true;
+  scribbler.join();
+  EXPECT_TRUE(running_.Correct(SmallRequest()).ok());
+}
+
+// Its requests may still run; its memory stays until they are answered.
+TEST_F(SharedCorrect, AConnectionsEndForgetsItsHandles) {
+  const v1::CorrectRequest request = Request();
+  client_.Finish();
+  EXPECT_EQ(Fields(request).size(), 5U);
+  EXPECT_EQ(running_.server().bytes_in_flight(), 0);
+}
+
+}  // namespace
+}  // namespace counterweight::server
