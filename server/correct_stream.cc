@@ -2,11 +2,8 @@
 
 #include <algorithm>
 #include <chrono>
-#include <iterator>
-#include <span>
 #include <utility>
 
-#include "grpcpp/support/slice.h"
 #include "server/codec_memory.h"
 #include "server/frame.h"
 #include "server/status.h"
@@ -18,7 +15,7 @@ namespace {
 constexpr int64_t kMaxHeaderBytes = int64_t{4} << 20;
 constexpr int64_t kMaxHeaderBytesPerSequence = 32;
 
-// What a slice of staging memory keeps while gRPC has it.
+// What slices of staging memory keep while gRPC has them.
 struct Hold {
   std::shared_ptr<Share> share;
   std::shared_ptr<std::byte> memory;
@@ -239,7 +236,7 @@ grpc::Status CorrectStream::Prepare() {
   const kernels::Outputs outputs = AllocateOutputs(
       decoded,
       [&](v1::Tensor*, int64_t bytes) {
-        outputs_.push_back({next, bytes});
+        answer_.AddOutput(next, bytes);
         return std::exchange(next, next + Aligned(bytes));
       },
       &correction_.response());
@@ -294,7 +291,13 @@ grpc::Status CorrectStream::FinishComputing() {
   sums_ = result.sums;
   status = correction_.Encode(sums_);
   record.encode_seconds = correction_.Lap();
-  return status;
+  if (!status.ok()) return status;
+  v1::StreamSummary summary;
+  summary.set_received_bytes(static_cast<uint64_t>(batch_.received_bytes()));
+  *summary.mutable_timing() = correction_.response().timing();
+  answer_.Begin(std::make_shared<Hold>(Hold{share_, memory_}),
+                &correction_.response(), summary);
+  return grpc::Status::OK;
 }
 
 // ---- Under the mutex --------------------------------------------------------
@@ -317,72 +320,25 @@ void CorrectStream::SendAdmission() {
       static_cast<uint64_t>(share_->bytes()));
   frame.mutable_admission()->set_chunk_bytes(
       static_cast<uint32_t>(kChunkBytes));
-  Send(frame);
-}
-
-void CorrectStream::SendNext() {
-  if (!is_result_sent_) {
-    is_result_sent_ = true;
-    v1::CorrectStreamResponse frame;
-    frame.mutable_result()->Swap(&correction_.response());
-    return Send(frame);
-  }
-  while (next_output_ < outputs_.size() &&
-         next_offset_ == outputs_[next_output_].bytes) {
-    ++next_output_;
-    next_offset_ = 0;
-  }
-  if (next_output_ < outputs_.size()) return SendChunk();
-  if (is_summary_sent_) {
-    correction_.Publish(sums_);
-    return End(grpc::Status::OK);
-  }
-  is_summary_sent_ = true;
-  const RequestRecord& record = correction_.record();
-  v1::CorrectStreamResponse frame;
-  v1::StreamSummary* const summary = frame.mutable_summary();
-  summary->set_received_bytes(static_cast<uint64_t>(batch_.received_bytes()));
-  summary->set_sent_bytes(static_cast<uint64_t>(sent_bytes_));
-  v1::Timing* const timing = summary->mutable_timing();
-  timing->set_decode_seconds(record.decode_seconds);
-  timing->set_queue_seconds(record.queue_seconds);
-  timing->set_receive_seconds(record.receive_seconds);
-  timing->set_compute_seconds(record.compute_seconds);
-  timing->set_encode_seconds(record.encode_seconds);
-  Send(frame);
-}
-
-void CorrectStream::SendChunk() {
-  const Output& output = outputs_[next_output_];
-  const int64_t size = std::min(kChunkBytes, output.bytes - next_offset_);
-  const std::string head =
-      ChunkHead(static_cast<uint32_t>(next_output_),
-                static_cast<uint64_t>(next_offset_), static_cast<size_t>(size));
-  // gRPC reads staging memory itself, perhaps after the stream has ended.
-  auto* const hold = new Hold{share_, memory_};
-  const grpc::Slice slices[] = {
-      grpc::Slice(head),
-      grpc::Slice(
-          const_cast<std::byte*>(output.data + next_offset_),
-          static_cast<size_t>(size),
-          [](void* held) { delete static_cast<Hold*>(held); }, hold)};
-  next_offset_ += size;
-  sent_bytes_ += size;
-  outgoing_ = grpc::ByteBuffer(slices, std::size(slices));
-  Write();
-}
-
-void CorrectStream::Send(const v1::CorrectStreamResponse& frame) {
   outgoing_.Clear();
   const grpc::Status status = SerializePayload(frame, &outgoing_);
   if (!status.ok()) return End(status);
   Write();
 }
 
+void CorrectStream::SendNext() {
+  bool is_over = false;
+  const grpc::Status status = answer_.Next(&outgoing_, &is_over);
+  if (!status.ok()) return End(status);
+  if (!is_over) return Write();
+  correction_.Publish(sums_);
+  End(grpc::Status::OK);
+}
+
 void CorrectStream::Write() {
   correction_.record().response_bytes +=
       static_cast<int64_t>(outgoing_.Length());
-  moved_bytes_ = batch_.received_bytes() + sent_bytes_;
+  moved_bytes_ = batch_.received_bytes() + answer_.sent_bytes();
   is_writing_ = true;
   StartWrite(&outgoing_);
 }

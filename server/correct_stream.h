@@ -8,7 +8,6 @@
 #include <memory>
 #include <mutex>
 #include <string>
-#include <vector>
 
 #include "grpcpp/alarm.h"
 #include "grpcpp/support/byte_buffer.h"
@@ -17,6 +16,7 @@
 #include "server/correction.h"
 #include "server/entry.h"
 #include "server/payload.h"
+#include "server/stream_answer.h"
 #include "server/stream_batch.h"
 
 namespace counterweight::server {
@@ -24,10 +24,6 @@ namespace counterweight::server {
 // Of one chunk, upward, and what frames have around it.
 inline constexpr int64_t kMaxChunkBytes = int64_t{16} << 20;
 inline constexpr int64_t kMaxChunkFraming = 64;
-// Of one chunk, downward: the fastest, and with its frame below the 4 MiB that
-// gRPC's clients accept unless told otherwise.
-inline constexpr int64_t kChunkBytes = int64_t{2} << 20;
-
 // Header, admission, chunks into staging memory, computing as rows arrive,
 // result, chunks out of staging memory, summary.
 //
@@ -66,11 +62,6 @@ class CorrectStream final
     kSending,
     kEnded,
   };
-  struct Output {
-    const std::byte* data;
-    int64_t bytes;
-  };
-
   CorrectStream(const ServiceContext* service,
                 grpc::CallbackServerContext* context, std::string request_id,
                 std::shared_ptr<void> place);
@@ -96,8 +87,6 @@ class CorrectStream final
   void BeginWork();
   void SendAdmission();
   void SendNext();
-  void SendChunk();
-  void Send(const v1::CorrectStreamResponse& frame);
   void Write();
   void End(const grpc::Status& status);
   // Looks every --stream_timeout whether the stream moved.
@@ -122,11 +111,7 @@ class CorrectStream final
   bool has_mask_ = false;
   bool advanced_mask_ = false;
   grpc::ByteBuffer outgoing_;
-  size_t next_output_ = 0;
-  int64_t next_offset_ = 0;
-  int64_t sent_bytes_ = 0;
-  bool is_result_sent_ = false;
-  bool is_summary_sent_ = false;
+  StreamAnswer answer_;
   std::unique_ptr<grpc::Alarm> timer_;  // null once gRPC is done
   int64_t moved_bytes_ = 0;             // up and down
   int64_t moved_before_ = 0;
@@ -143,7 +128,6 @@ class CorrectStream final
   std::shared_ptr<Share> share_;
   std::shared_ptr<std::byte> memory_;
   StreamBatch batch_;
-  std::vector<Output> outputs_;
   std::unique_ptr<kernels::CorrectRun> run_;
   kernels::BatchSums sums_{};
 };
