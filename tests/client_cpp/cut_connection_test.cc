@@ -55,7 +55,9 @@ TEST_F(Cut, BeforeTheAdmissionIsTriedAgain) {
   // Less than a header: HTTP/2's own preface and settings.
   const Status status = Send(Transport::kStream, 60, SIZE_MAX);
   ASSERT_TRUE(status.ok()) << status.ToString();
-  EXPECT_EQ(response_.attempts, 2);
+  // Where the connection breaks before gRPC counts it as made, gRPC waits a
+  // second before the next, and attempts meanwhile fail at once.
+  EXPECT_GE(response_.attempts, 2);
 }
 
 TEST_F(Cut, OfAUnaryCallIsTriedAgainWithTheSameId) {
