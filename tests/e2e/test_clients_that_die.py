@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pathlib
 import random
 import subprocess
@@ -99,7 +100,8 @@ def test_a_thousand_killed_clients_leave_nothing(server: ServerProcess) -> None:
     kill_clients(server, CLIENTS - FIRST, chance)
     assert not any(idle(server).values()), idle(server)
     assert open_files(server) <= files
-    assert threads(server) <= tasks
+    # gRPC's two executors make up to two threads a core each as they need them.
+    assert threads(server) <= tasks + 4 * (os.cpu_count() or 1)
     assert server.metric("process_resident_memory_bytes") <= memory + SLACK_BYTES
     assert server.metric('counterweight_requests_total{code="CANCELLED",method="CorrectStream"}')
     with cw.Client(server.address) as client:
