@@ -22,6 +22,11 @@ struct Decisions {
   std::vector<Verdict> verdicts;
   std::vector<Admission::Ticket> tickets;
 
+  // One by one: each lets others in.
+  ~Decisions() {
+    while (!tickets.empty()) EndOne();
+  }
+
   Admission::Decide For(const std::string& name) {
     return [this, name](Verdict verdict, Admission::Ticket ticket) {
       verdicts.push_back(verdict);
