@@ -10,67 +10,6 @@
 namespace counterweight::server {
 namespace {
 
-void DecodePadded(const v1::PaddedLayout& padded, const RequestLimits& limits,
-                  std::vector<int64_t>* offsets, LayoutInfo* info,
-                  Violations* violations) {
-  const int64_t rows = padded.num_sequences();
-  const int64_t length = padded.length();
-  if (rows < 0 || rows > limits.max_sequences) {
-    violations->push_back(
-        {"layout.padded.num_sequences",
-         "must be in [0, " + std::to_string(limits.max_sequences) + "]"});
-    return;
-  }
-  // Division, because the product may overflow.
-  if (length < 0 || (rows > 0 && length > limits.max_tokens / rows)) {
-    violations->push_back({"layout.padded.length",
-                           "must be >= 0, and num_sequences * length at most " +
-                               std::to_string(limits.max_tokens)});
-    return;
-  }
-  offsets->resize(static_cast<size_t>(rows) + 1);
-  for (int64_t i = 0; i <= rows; ++i) {
-    (*offsets)[static_cast<size_t>(i)] = i * length;
-  }
-  *info = {rows, rows * length, length};
-}
-
-void DecodePacked(const v1::PackedLayout& packed, const RequestLimits& limits,
-                  std::vector<int64_t>* offsets, LayoutInfo* info,
-                  Violations* violations) {
-  const int64_t rows = packed.sequence_lengths_size();
-  if (rows > limits.max_sequences) {
-    violations->push_back({"layout.packed.sequence_lengths",
-                           "has " + std::to_string(rows) +
-                               " entries; at most " +
-                               std::to_string(limits.max_sequences)});
-    return;
-  }
-  offsets->reserve(static_cast<size_t>(rows) + 1);
-  offsets->push_back(0);
-  int64_t longest = 0;
-  for (int i = 0; i < packed.sequence_lengths_size(); ++i) {
-    const int64_t length = packed.sequence_lengths(i);
-    if (length < 0 || length > limits.max_tokens - offsets->back()) {
-      violations->push_back(
-          {"layout.packed.sequence_lengths[" + std::to_string(i) + "]",
-           "must be >= 0, and the sum at most " +
-               std::to_string(limits.max_tokens)});
-      return;
-    }
-    longest = std::max(longest, length);
-    offsets->push_back(offsets->back() + length);
-  }
-  if (packed.has_padded_length() && packed.padded_length() < longest) {
-    violations->push_back(
-        {"layout.packed.padded_length",
-         "must be at least the longest sequence, " + std::to_string(longest)});
-    return;
-  }
-  *info = {rows, offsets->back(),
-           packed.has_padded_length() ? packed.padded_length() : longest};
-}
-
 bool IsReal(v1::DType dtype) {
   return dtype == v1::D_TYPE_F32 || dtype == v1::D_TYPE_BF16 ||
          dtype == v1::D_TYPE_F16;
@@ -292,23 +231,6 @@ Violation NonBoolean(const std::string& field, int64_t position, int value) {
   return {field, "response_mask must hold 0 and 1 only, but position " +
                      std::to_string(position) + " holds " +
                      std::to_string(value)};
-}
-
-bool DecodeLayout(const v1::Layout& layout, const RequestLimits& limits,
-                  std::vector<int64_t>* offsets, LayoutInfo* info,
-                  Violations* violations) {
-  const size_t before = violations->size();
-  switch (layout.layout_case()) {
-    case v1::Layout::kPadded:
-      DecodePadded(layout.padded(), limits, offsets, info, violations);
-      break;
-    case v1::Layout::kPacked:
-      DecodePacked(layout.packed(), limits, offsets, info, violations);
-      break;
-    case v1::Layout::LAYOUT_NOT_SET:
-      violations->push_back({"layout", "is required: padded or packed"});
-  }
-  return violations->size() == before;
 }
 
 void DecodeTensors(const v1::CorrectRequest& request, const LayoutInfo* layout,

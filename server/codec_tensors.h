@@ -1,4 +1,4 @@
-// Layout and tensors between proto and kernel types. Part of the codec.
+// Tensors between proto and kernel types. Part of the codec.
 #ifndef COUNTERWEIGHT_SERVER_CODEC_TENSORS_H_
 #define COUNTERWEIGHT_SERVER_CODEC_TENSORS_H_
 
@@ -11,20 +11,10 @@
 #include "counterweight/v1/tensor.pb.h"
 #include "kernels/batch.h"
 #include "server/codec.h"
+#include "server/codec_layout.h"
 #include "server/violation.h"
 
 namespace counterweight::server {
-
-struct LayoutInfo {
-  int64_t num_sequences = 0;
-  int64_t num_positions = 0;
-  int64_t padded_length = 0;
-};
-
-// True if the layout is valid; *offsets then has [num_sequences + 1] entries.
-bool DecodeLayout(const v1::Layout& layout, const RequestLimits& limits,
-                  std::vector<int64_t>* offsets, LayoutInfo* info,
-                  Violations* violations);
 
 // The tensors of a request: views for the kernels, and which roles were sent.
 struct TensorSet {

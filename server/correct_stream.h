@@ -24,6 +24,7 @@ namespace counterweight::server {
 // Of one chunk, upward, and what frames have around it.
 inline constexpr int64_t kMaxChunkBytes = int64_t{16} << 20;
 inline constexpr int64_t kMaxChunkFraming = 64;
+
 // Header, admission, chunks into staging memory, computing as rows arrive,
 // result, chunks out of staging memory, summary.
 //
