@@ -28,18 +28,18 @@ void StreamCall::SendHeader(const v1::CorrectRequest& request) {
   Send(frame);
 }
 
-void StreamCall::SendChunk(uint32_t tensor, uint64_t offset,
+bool StreamCall::SendChunk(uint32_t tensor, uint64_t offset,
                            const std::string& data) {
   v1::CorrectStreamRequest frame;
   frame.mutable_chunk()->set_tensor(tensor);
   frame.mutable_chunk()->set_offset(offset);
   frame.mutable_chunk()->set_data(data);
-  Send(frame);
+  return Send(frame);
 }
 
-void StreamCall::Send(const v1::CorrectStreamRequest& frame) {
+bool StreamCall::Send(const v1::CorrectStreamRequest& frame) {
   Begin();
-  stream_->Write(frame);
+  return stream_->Write(frame);
 }
 
 void StreamCall::SendTensors(const v1::CorrectRequest& request,

@@ -22,8 +22,9 @@ class StreamCall {
 
   // Begins with `request`, its tensors' data left out.
   void SendHeader(const v1::CorrectRequest& request);
-  void SendChunk(uint32_t tensor, uint64_t offset, const std::string& data);
-  void Send(const v1::CorrectStreamRequest& frame);
+  // False, as Send: the stream has ended.
+  bool SendChunk(uint32_t tensor, uint64_t offset, const std::string& data);
+  bool Send(const v1::CorrectStreamRequest& frame);
   // All tensors of `request`, the mask first, then blocks of `chunk_bytes`
   // (0: whole tensors) of the others in turn.
   void SendTensors(const v1::CorrectRequest& request, size_t chunk_bytes = 0);

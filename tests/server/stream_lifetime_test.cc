@@ -122,6 +122,22 @@ TEST(StreamLifetime, SilentStreamsTimeOut) {
   ExpectIdle(running);
 }
 
+// Never silent, and for ever if nobody counted.
+TEST(StreamLifetime, SlowSendersTimeOut) {
+  Config config = TestConfig();
+  config.stream_timeout_s = 0.05;
+  config.min_stream_bytes_per_second = int64_t{1} << 30;
+  RunningServer running(config);
+  StreamCall call(running.channel());
+  call.SendHeader(LargeRequest());
+  ASSERT_TRUE(call.IsAdmitted());
+  uint64_t sent = 0;
+  while (sent < 16 << 20 && call.SendChunk(0, sent, "x")) ++sent;
+  EXPECT_LT(sent, 16U << 20) << "the tensor was whole before";
+  EXPECT_EQ(call.Finish().error_code(), grpc::StatusCode::DEADLINE_EXCEEDED);
+  ExpectIdle(running);
+}
+
 TEST(StreamLifetime, ReadersThatStallAreCutOff) {
   Config config = TestConfig();
   config.stream_timeout_s = 0.2;
