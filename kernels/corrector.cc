@@ -53,4 +53,19 @@ void* Corrector::AllocateHost(size_t /*bytes*/) { return nullptr; }
 
 void Corrector::FreeHost(void* /*memory*/) {}
 
+void* Corrector::OpenDeviceMemory(const IpcHandle& /*handle*/,
+                                  const DeviceUuid& /*uuid*/,
+                                  int64_t* /*bytes*/, std::string* error) {
+  *error = "the server computes on no device";
+  return nullptr;
+}
+
+void Corrector::CloseDeviceMemory(void* /*memory*/) {}
+
+bool Corrector::CopyFromDevice(void* /*to*/, const void* /*from*/,
+                               size_t /*bytes*/, std::string* error) {
+  *error = "the server computes on no device";
+  return false;
+}
+
 }  // namespace counterweight::kernels

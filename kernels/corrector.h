@@ -2,6 +2,7 @@
 #ifndef COUNTERWEIGHT_KERNELS_CORRECTOR_H_
 #define COUNTERWEIGHT_KERNELS_CORRECTOR_H_
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -32,6 +33,7 @@ enum class CorrectStatus : uint8_t {
   kOk,
   kNonFinite,    // policy REJECT; see CorrectResult::non_finite
   kDeviceError,  // see CorrectResult::device_error
+  kDeviceFull,   // the batch needs more device memory than there is
   kStopped,      // whoever began the run asked for it
 };
 
@@ -44,10 +46,17 @@ struct CorrectResult {
   BatchSums sums{};
 };
 
+// The same in every process, unlike an index.
+using DeviceUuid = std::array<uint8_t, 16>;
+
+// CUDA's name of an allocation, for other processes of the machine.
+using IpcHandle = std::array<uint8_t, 64>;
+
 struct DeviceInfo {
   int index;
   std::string name;
   uint64_t memory_bytes;
+  DeviceUuid uuid{};
 };
 
 struct BackendInfo {
@@ -99,6 +108,20 @@ class Corrector {
   // Host memory from which transfers are fast, or null: use any.
   virtual void* AllocateHost(size_t bytes);
   virtual void FreeHost(void* memory);
+
+  // Device memory of another process of this machine: the whole allocation that
+  // `handle` names, on the device `uuid`, its size into *bytes. Tensors of a
+  // batch, not its mask, and outputs may lie there. Null with *error, a
+  // sentence, if there is no such memory.
+  virtual void* OpenDeviceMemory(const IpcHandle& handle,
+                                 const DeviceUuid& uuid, int64_t* bytes,
+                                 std::string* error);
+  // REQUIRES: no run reads or writes `memory` any more.
+  virtual void CloseDeviceMemory(void* memory);
+  // Copies to host memory from what OpenDeviceMemory gave. False with *error, a
+  // sentence, if the device failed.
+  virtual bool CopyFromDevice(void* to, const void* from, size_t bytes,
+                              std::string* error);
 
   virtual BackendInfo Info() const = 0;
 };

@@ -68,6 +68,10 @@ grpc::Status Correction::Judge(const kernels::CorrectResult& result) {
       return InvalidArgument({ToViolation(result.non_finite)});
     case kernels::CorrectStatus::kStopped:
       return StillWanted();
+    case kernels::CorrectStatus::kDeviceFull:
+      return TryAgain(grpc::StatusCode::RESOURCE_EXHAUSTED,
+                      "the device has too little memory for this batch now",
+                      /*retry_after_s=*/1.0);
     case kernels::CorrectStatus::kDeviceError:
       break;
   }
