@@ -41,12 +41,12 @@ uint32_t walk_outputs(const Job& job, const SegmentSpan& span,
                       bool loss_only, void* scratch, LossRecord* loss) {
   auto& s = *static_cast<Scratch*>(scratch);
   const bool has_loss = job.plan->loss.active;
-  if (has_loss) s.sums.clear_loss();
+  if (has_loss) s.sums.columns.clear_loss();
   const SegmentTask task{span.begin, span.end, state, bases, job.loss};
   walk_segment<CpuLanes, false, true>(*job.plan, *job.batch, task,
                                       loss_only ? Outputs{} : *job.outputs,
                                       s.tile, s.sums);
-  if (has_loss) s.sums.fold_loss_lanes(*loss);
+  if (has_loss) s.sums.columns.fold_loss(*loss);
   return CpuLanes::fold_or(s.sums.reasons);
 }
 
