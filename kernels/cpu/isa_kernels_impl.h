@@ -126,11 +126,8 @@ class ShortRow {
   void walk(RowRecord* out) {
     const int passes =
         segments_ > 1 ? plan_.passes : plan_.single_segment_passes;
-    // One pass is enough unless there are row weights or, which is rare, a
-    // sequence rule turns out to fire.
-    const bool guesses = passes == 1 && plan_.num_prefixes == 0 &&
-                         !plan_.loss.by_row && !job_.statistics_only &&
-                         !IsSequenceLevel(plan_.weight.spec.level);
+    const bool guesses =
+        (plan_.streams || plan_.guesses) && !job_.statistics_only;
     uint32_t reasons = 0;
     if (guesses) {
       reasons = guess(out);

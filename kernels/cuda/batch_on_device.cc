@@ -137,11 +137,19 @@ cudaError_t BatchOnDevice::LaunchDecisions() {
 
 cudaError_t BatchOnDevice::Walk(const LossContext& context, RowRecord* total) {
   COUNTERWEIGHT_CUDA_TRY(SetContext(context));
-  if (plan_.streams) {
+  if (plan_.streams || plan_.guesses) {
     COUNTERWEIGHT_CUDA_TRY(bases_.Clear());
     COUNTERWEIGHT_CUDA_TRY(LaunchInitialStates(plan_, job_, stream_));
     COUNTERWEIGHT_CUDA_TRY(LaunchBoth(plan_, job_, stream_));
     COUNTERWEIGHT_CUDA_TRY(LaunchSettle(plan_, job_, stream_));
+    if (plan_.guesses) {
+      DeviceJob wrong = job_;
+      wrong.fired_rows_only = true;
+      COUNTERWEIGHT_CUDA_TRY(LaunchOutputs(plan_, wrong, stream_));
+      if (plan_.loss.active) {
+        COUNTERWEIGHT_CUDA_TRY(LaunchSettleLoss(plan_, wrong, stream_));
+      }
+    }
   } else {
     COUNTERWEIGHT_CUDA_TRY(LaunchDecisions());
     if (plan_.loss.hands_back) {

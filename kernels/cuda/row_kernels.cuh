@@ -35,6 +35,7 @@ __global__ void settle_kernel(const __grid_constant__ Plan plan,
   }
   const RowState state = decide_row(plan, job.loss, row, records[0]);
   job.states[row] = state;
+  if (plan.guesses && state.fired != 0) job.reasons[row] = 0;
   if (job.row_tokens != nullptr) {
     job.row_tokens[row] = records[0].sums[kColumnTokens];
   }
@@ -46,15 +47,16 @@ __global__ void settle_loss_kernel(const __grid_constant__ Plan plan,
   const int64_t row =
       static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
   if (row >= job.batch.num_sequences) return;
+  if (job.fired_rows_only && job.states[row].fired == 0) return;
   const int64_t first = job.row_segments[row];
   const int64_t count = job.row_segments[row + 1] - first;
   SegmentRecord* records = job.records + first;
   fold_loss_segments(count,
                      [&](int64_t i) -> LossRecord& { return records[i].loss; });
+  LossRow& state = job.states[row].loss;
   RowRecord& out = job.rows[row];
   LossRecord& loss = records[0].loss;
   take_statistics(out, loss);
-  LossRow& state = job.states[row].loss;
   if (plan.loss.hands_back) {
     state.hand_back = hand_back(plan.loss, loss, state);
   }

@@ -32,12 +32,14 @@ __global__ void __launch_bounds__(kThreads, MinBlocks(kShapeIndex))
   const int64_t index = static_cast<int64_t>(blockIdx.x) * kWarps + warp;
   if (index >= job.num_segments) return;
   const DeviceSegment segment = job.segments[index];
+  const RowState state = job.states[segment.row];
+  if (!kStats && job.fired_rows_only && state.fired == 0) return;
   const bool has_loss = Lanes::may(kFeatureLoss) && plan.loss.active;
   TileState<Lanes> tile;
   Accumulators<Lanes> sums;
   sums.columns.init(&layout, SharedMemory(warp * layout.bytes), Lanes::lane());
   if (kStats || has_loss) sums.clear(plan);
-  const SegmentTask task{segment.begin, segment.end, job.states[segment.row],
+  const SegmentTask task{segment.begin, segment.end, state,
                          job.bases + index * plan.num_prefixes, &job.loss};
   walk_segment<Lanes, kStats, kOutput>(plan, job.batch, task, job.outputs, tile,
                                        sums);
