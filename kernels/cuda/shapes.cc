@@ -6,6 +6,7 @@ namespace {
 bool Fits(const Plan& plan, const Shape& shape) {
   const uint32_t features = FeaturesOf(plan);
   if ((features & ~shape.features) != 0) return false;
+  if (plan.spec.num_rules > kMaxShapeRules) return false;
   if (SourceOf(plan, SourceUse::kDrift) != shape.drift) return false;
   const bool corrects =
       plan.weight.spec.level != Level::kNone || plan.spec.num_rules > 0;

@@ -42,6 +42,9 @@ inline constexpr Shape kShapes[] = {
 inline constexpr int kNumShapes = sizeof(kShapes) / sizeof(kShapes[0]);
 inline constexpr int kAnyPlan = -1;
 
+// Plans with more rules have no shape.
+inline constexpr int kMaxShapeRules = 3;
+
 // Blocks that a multiprocessor is to hold at once, which bounds registers: more
 // than these spill what the walk needs in each step.
 constexpr int MinBlocks(int shape) {

@@ -27,7 +27,7 @@ __global__ void __launch_bounds__(kThreads, MinBlocks(kShapeIndex))
     walk_kernel(const __grid_constant__ Plan plan,
                 const __grid_constant__ DeviceJob job,
                 const __grid_constant__ ColumnLayout layout) {
-  using Lanes = WarpLanes<kShapeIndex>;
+  using Lanes = WarpLanes<kShapeIndex, kStats, kOutput>;
   const int warp = static_cast<int>(threadIdx.x) / kLanes;
   const int64_t index = static_cast<int64_t>(blockIdx.x) * kWarps + warp;
   if (index >= job.num_segments) return;

@@ -54,6 +54,10 @@ class WarpColumns {
   }
   __device__ void clear(const Plan&) { clear(); }
 
+  // Nothing waits elsewhere.
+  __device__ void end_block() {}
+  __device__ void end_segment() {}
+
   // As LaneColumns::fold, of statistics and, in a walk that has it, the loss.
   __device__ void fold(const Plan& plan, SegmentRecord& record) {
     for (int c = lane_; c < plan.token_columns; c += kLanes) {
@@ -72,6 +76,11 @@ class WarpColumns {
   __device__ void fold_loss(LossRecord& record) {
     clear_untouched_loss(kNumLossStatistics, record);
     fold_touched(nullptr, nullptr, nullptr, record);
+  }
+
+ protected:
+  __device__ bool touches(int column) const {
+    return layout_->offset[column] != 0;
   }
 
  private:

@@ -6,6 +6,7 @@
 
 #include "kernels/batch.h"
 #include "kernels/cuda/shapes.h"
+#include "kernels/cuda/step_columns.cuh"
 #include "kernels/cuda/warp_columns.cuh"
 #include "kernels/math/bits.h"
 #include "kernels/walk/tile_state.h"
@@ -13,10 +14,10 @@
 namespace counterweight::kernels {
 inline namespace COUNTERWEIGHT_ISA {
 
-// Every step, known when the walk is compiled.
-struct AllSteps {
-  COUNTERWEIGHT_HD constexpr operator int() const { return kSteps; }
-  COUNTERWEIGHT_HD AllSteps& operator=(int /*steps*/) { return *this; }
+// Known when the walk is compiled.
+struct OneStep {
+  COUNTERWEIGHT_HD constexpr operator int() const { return 1; }
+  COUNTERWEIGHT_HD OneStep& operator=(int /*steps*/) { return *this; }
 };
 struct AnySteps {
   int steps;
@@ -29,23 +30,57 @@ struct AnySteps {
 
 template <bool fixed>
 struct StepsOf {
-  using Type = AllSteps;
+  using Type = OneStep;
 };
 template <>
 struct StepsOf<false> {
   using Type = AnySteps;
 };
 
+// A block, read before its first step is looked at.
+struct BlockAhead {
+  float mask[kSteps];
+  float input[kNumInputRoles][kSteps];
+};
+struct NothingAhead {};
+
+template <bool fixed>
+struct AheadOf {
+  using Type = BlockAhead;
+};
+template <>
+struct AheadOf<false> {
+  using Type = NothingAhead;
+};
+
+template <bool fixed, int kShapeIndex, bool kStats, bool kOutput>
+struct ColumnsOf {
+  using Type = StepColumns<kShapeIndex, kStats, kOutput>;
+};
+template <int kShapeIndex, bool kStats, bool kOutput>
+struct ColumnsOf<false, kShapeIndex, kStats, kOutput> {
+  using Type = WarpColumns;
+};
+
 // The same members as CpuLanes. Every thread of the warp takes every call.
-// kShapeIndex: of kShapes, or kAnyPlan.
-template <int kShapeIndex>
+// A walk for plans of one shape looks at one step at a time, so that a token's
+// numbers stay in registers from its load to its store, and reads a block ahead
+// of it. A walk for any plan has tiles as the CPU has, in local memory.
+//
+// kShapeIndex: of kShapes, or kAnyPlan. The same members as CpuLanes. Every
+// thread of the warp takes every call.
+template <int kShapeIndex, bool kStats, bool kOutput>
 struct WarpLanes {
   static constexpr bool kFixed = kShapeIndex != kAnyPlan;
   static constexpr Shape kShape = kShapes[kFixed ? kShapeIndex : 0];
   static constexpr int kWidth = 1;
+  static constexpr int kTileSteps = kFixed ? 1 : kSteps;
   static constexpr unsigned kAll = 0xffffffffu;
+  using WarpTile = Tile<kWidth, kTileSteps>;
   using Steps = typename StepsOf<kFixed>::Type;
-  using Columns = WarpColumns;
+  using Columns =
+      typename ColumnsOf<kFixed, kShapeIndex, kStats, kOutput>::Type;
+  using Ahead = typename AheadOf<kFixed>::Type;
 
   static constexpr COUNTERWEIGHT_HD RatioSource source(SourceUse use,
                                                        RatioSource of_plan) {
@@ -79,21 +114,33 @@ struct WarpLanes {
   }
 
   // By value: what has two addresses is in no register.
-  static __device__ Tile<1> choose(bool first, const Tile<1>& a,
-                                   const Tile<1>& b) {
-    Tile<1> chosen;
+  static __device__ WarpTile choose(bool first, const WarpTile& a,
+                                    const WarpTile& b) {
+    WarpTile chosen;
     COUNTERWEIGHT_UNROLL
-    for (int k = 0; k < kSteps; ++k) {
+    for (int k = 0; k < kTileSteps; ++k) {
       chosen.at[k][0] = first ? a.at[k][0] : b.at[k][0];
     }
     return chosen;
+  }
+
+  template <class F>
+  static __device__ void for_each_rule(int rules, F f) {
+    if constexpr (kFixed) {
+      COUNTERWEIGHT_UNROLL
+      for (int r = 0; r < kMaxShapeRules; ++r) {
+        if (r < rules) f(r);
+      }
+    } else {
+      for (int r = 0; r < rules; ++r) f(r);
+    }
   }
 
   static __device__ int lane(int = 0) {
     return static_cast<int>(threadIdx.x) % kLanes;
   }
   static __device__ bool writes() { return lane() == 0; }
-  static __device__ int steps(int) { return kSteps; }
+  static __device__ int steps(int) { return kTileSteps; }
 
   static __device__ int64_t fold_min(int64_t x) {
     for (int half = kLanes / 2; half > 0; half /= 2) {
@@ -119,31 +166,58 @@ struct WarpLanes {
     return __shfl_sync(kAll, x.at[0], kLanes - 1);
   }
 
-  // Beyond `count` the mask is 0. Device buffers are aligned, whatever the
-  // caller's were.
-  static __device__ void load(const TensorView& tensor, int64_t position,
-                              int /*count*/, const Tile<1>& mask,
-                              Tile<1>& out) {
-    switch (tensor.dtype) {
-      case DType::kF32:
-        return load_as(static_cast<const float*>(tensor.data) + position, mask,
-                       out, [](float x) { return x; });
-      case DType::kBF16:
-        return load_as(static_cast<const uint16_t*>(tensor.data) + position,
-                       mask, out, [](uint16_t x) { return from_bf16(x); });
-      case DType::kF16:
-        return load_as(static_cast<const uint16_t*>(tensor.data) + position,
-                       mask, out, [](uint16_t x) { return from_f16(x); });
+  static __device__ void read_ahead(const Plan& plan, const Batch& batch,
+                                    int64_t position, int count, Ahead& ahead) {
+    if constexpr (kFixed) {
+      COUNTERWEIGHT_UNROLL
+      for (int k = 0; k < kSteps; ++k) {
+        ahead.mask[k] = mask_at(batch.response_mask, position, k, count);
+      }
+      COUNTERWEIGHT_UNROLL
+      for (int r = 0; r < kNumInputRoles; ++r) {
+        if ((inputs(plan.inputs) >> r & 1u) == 0) continue;
+        read<kSteps>(
+            batch.tensors[r], position,
+            [&](int k) { return ahead.mask[k] != 0.0f; }, ahead.input[r]);
+      }
     }
   }
 
-  static __device__ void load_mask(const uint8_t* mask, int64_t position,
-                                   int count, Tile<1>& out) {
-    const uint8_t* const own = mask + position + lane();
+  static __device__ void load(const Batch& batch, int role, int part,
+                              const Ahead& ahead, int64_t position, int count,
+                              const WarpTile& mask, WarpTile& out) {
+    if constexpr (kFixed) {
+      out.at[0][0] = ahead.input[role][part];
+    } else {
+      load(batch.tensors[role], position, count, mask, out);
+    }
+  }
+  static __device__ void load_mask(const Batch& batch, int part,
+                                   const Ahead& ahead, int64_t position,
+                                   int count, WarpTile& out) {
+    if constexpr (kFixed) {
+      out.at[0][0] = ahead.mask[part];
+    } else {
+      load_mask(batch.response_mask, position, count, out);
+    }
+  }
+
+  // Beyond `count` the mask is 0.
+  static __device__ void load(const TensorView& tensor, int64_t position,
+                              int /*count*/, const WarpTile& mask,
+                              WarpTile& out) {
+    float values[kTileSteps] = {};
+    read<kTileSteps>(
+        tensor, position, [&](int k) { return mask.at[k][0] != 0.0f; }, values);
     COUNTERWEIGHT_UNROLL
-    for (int k = 0; k < kSteps; ++k) {
-      const bool inside = lane() < count - k * kLanes;
-      out.at[k][0] = inside && own[k * kLanes] != 0 ? 1.0f : 0.0f;
+    for (int k = 0; k < kTileSteps; ++k) out.at[k][0] = values[k];
+  }
+
+  static __device__ void load_mask(const uint8_t* mask, int64_t position,
+                                   int count, WarpTile& out) {
+    COUNTERWEIGHT_UNROLL
+    for (int k = 0; k < kTileSteps; ++k) {
+      out.at[k][0] = mask_at(mask, position, k, count);
     }
   }
 
@@ -152,7 +226,7 @@ struct WarpLanes {
                                To* out) {
     To* const own = out + position + lane();
     COUNTERWEIGHT_UNROLL
-    for (int k = 0; k < kSteps; ++k) {
+    for (int k = 0; k < kTileSteps; ++k) {
       const bool inside = lane() < count - k * kLanes;
       if (inside) own[k * kLanes] = narrow<To>(tile.at[k][0]);
     }
@@ -162,6 +236,13 @@ struct WarpLanes {
   template <class E>
   static constexpr COUNTERWEIGHT_HD uint32_t bit(E of) {
     return 1u << static_cast<uint32_t>(of);
+  }
+
+  static __device__ float mask_at(const uint8_t* mask, int64_t position, int k,
+                                  int count) {
+    const uint8_t* const own = mask + position + lane();
+    const bool inside = lane() < count - k * kLanes;
+    return inside && own[k * kLanes] != 0 ? 1.0f : 0.0f;
   }
 
   // Masks are 0 or 1; a comparison costs less than a conversion.
@@ -175,14 +256,32 @@ struct WarpLanes {
     return static_cast<To>(x);
   }
 
-  template <class T, class F>
-  static __device__ void load_as(const T* from, const Tile<1>& mask,
-                                 Tile<1>& out, F widen) {
-    const T* const own = from + lane();
+  // out[k] = this lane's element of step k where reads(k), else 0. Device
+  // buffers are aligned, whatever the caller's were.
+  template <int kCount, class Reads>
+  static __device__ void read(const TensorView& tensor, int64_t position,
+                              Reads reads, float* out) {
+    const int64_t own = position + lane();
+    switch (tensor.dtype) {
+      case DType::kF32:
+        return read_as<kCount>(static_cast<const float*>(tensor.data) + own,
+                               reads, out, [](float x) { return x; });
+      case DType::kBF16:
+        return read_as<kCount>(static_cast<const uint16_t*>(tensor.data) + own,
+                               reads, out,
+                               [](uint16_t x) { return from_bf16(x); });
+      case DType::kF16:
+        return read_as<kCount>(static_cast<const uint16_t*>(tensor.data) + own,
+                               reads, out,
+                               [](uint16_t x) { return from_f16(x); });
+    }
+  }
+  template <int kCount, class T, class Reads, class F>
+  static __device__ void read_as(const T* from, Reads reads, float* out,
+                                 F widen) {
     COUNTERWEIGHT_UNROLL
-    for (int k = 0; k < kSteps; ++k) {
-      const bool reads = mask.at[k][0] != 0.0f;
-      out.at[k][0] = reads ? widen(own[k * kLanes]) : 0.0f;
+    for (int k = 0; k < kCount; ++k) {
+      out[k] = reads(k) ? widen(from[k * kLanes]) : 0.0f;
     }
   }
 };

@@ -15,7 +15,11 @@ inline namespace COUNTERWEIGHT_ISA {
 
 struct CpuLanes {
   static constexpr int kWidth = kLanes;
+  static constexpr int kTileSteps = kSteps;
+  using CpuTile = Tile<kWidth, kTileSteps>;
   using Steps = int;
+  // What was read ahead of the tiles of a block: nothing.
+  struct Ahead {};
   using Columns = LaneColumns<CpuLanes>;
 
   // Any plan: what a phase reads and does follows from the plan alone.
@@ -30,9 +34,14 @@ struct CpuLanes {
   // True on the one thread that holds folded results.
   static bool writes() { return true; }
 
-  static const Tile<kWidth>& choose(bool first, const Tile<kWidth>& a,
-                                    const Tile<kWidth>& b) {
+  static const CpuTile& choose(bool first, const CpuTile& a, const CpuTile& b) {
     return first ? a : b;
+  }
+
+  // f(rule) for each of `rules`.
+  template <class F>
+  static COUNTERWEIGHT_HD void for_each_rule(int rules, F f) {
+    for (int r = 0; r < rules; ++r) f(r);
   }
 
   // Steps to walk for `count` positions.
@@ -98,7 +107,7 @@ struct CpuLanes {
   // Reads positions [position, position + count) of a tensor where mask is not
   // 0, and 0 elsewhere: what is masked is not seen.
   static void load(const TensorView& tensor, int64_t position, int count,
-                   const Tile<kWidth>& mask, Tile<kWidth>& out) {
+                   const CpuTile& mask, CpuTile& out) {
     const int64_t size = SizeOf(tensor.dtype);
     const char* source =
         static_cast<const char*>(tensor.data) + position * size;
@@ -131,9 +140,23 @@ struct CpuLanes {
     }
   }
 
+  static void read_ahead(const Plan& /*plan*/, const Batch& /*batch*/,
+                         int64_t /*position*/, int /*count*/,
+                         Ahead& /*ahead*/) {}
+  static void load(const Batch& batch, int role, int /*part*/,
+                   const Ahead& /*ahead*/, int64_t position, int count,
+                   const CpuTile& mask, CpuTile& out) {
+    load(batch.tensors[role], position, count, mask, out);
+  }
+  static void load_mask(const Batch& batch, int /*part*/,
+                        const Ahead& /*ahead*/, int64_t position, int count,
+                        CpuTile& out) {
+    load_mask(batch.response_mask, position, count, out);
+  }
+
   // 1 where the byte is not 0.
   static void load_mask(const uint8_t* mask, int64_t position, int count,
-                        Tile<kWidth>& out) {
+                        CpuTile& out) {
     const uint8_t* source = mask + position;
     alignas(64) uint8_t padded[kTilePositions];
     const int whole = steps(count) * kLanes;

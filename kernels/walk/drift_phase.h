@@ -16,15 +16,15 @@ struct DriftPhase {
 
   COUNTERWEIGHT_HD static void run(const Plan& plan, const State& s, Acc& acc) {
     const RatioSource source = source_of(plan);
-    const Tile<kWidth>& num = s.input[numerator(source)];
-    const Tile<kWidth>& den = s.input[denominator(source)];
+    const TileOf<Lanes>& num = s.input[numerator(source)];
+    const TileOf<Lanes>& den = s.input[denominator(source)];
     add_token_sums(plan, s, den, acc);
     // The sum on which whole sequences hang takes each addend exactly.
     acc.add_exact(kColumnLogRatio, s.steps,
                   [&](int k, int h) COUNTERWEIGHT_INLINE_LAMBDA {
                     return num.wide(k, h) - den.wide(k, h);
                   });
-    const Tile<kWidth>& l = s.log_ratio[static_cast<int>(source)];
+    const TileOf<Lanes>& l = s.log_ratio[static_cast<int>(source)];
     acc.extend(kExtremumLogRatio, s.steps, l, s.mask);
     add_histogram<0>(plan, s, l, acc);
     add_histogram<kNumHistogramEdges / 2>(plan, s, l, acc);
@@ -39,12 +39,12 @@ struct DriftPhase {
   }
 
   COUNTERWEIGHT_HD static void add_token_sums(const Plan& plan, const State& s,
-                                              const Tile<kWidth>& den,
+                                              const TileOf<Lanes>& den,
                                               Acc& acc) {
     const int source = static_cast<int>(source_of(plan));
-    const Tile<kWidth>& log_ratio = s.log_ratio[source];
-    const Tile<kWidth>& expm1 = s.expm1[source];
-    const Tile<kWidth>& k3s = s.k3[source];
+    const TileOf<Lanes>& log_ratio = s.log_ratio[source];
+    const TileOf<Lanes>& expm1 = s.expm1[source];
+    const TileOf<Lanes>& k3s = s.k3[source];
     const ClampTerms safety = plan.safety;
     const int columns[] = {kColumnDenominator, kColumnAbs,
                            kColumnK2,          kColumnK3,
@@ -73,7 +73,7 @@ struct DriftPhase {
   // Half of the edges at a time: all would not fit into 16 vector registers.
   template <int kFirst>
   COUNTERWEIGHT_HD static void add_histogram(const Plan& plan, const State& s,
-                                             const Tile<kWidth>& l, Acc& acc) {
+                                             const TileOf<Lanes>& l, Acc& acc) {
     constexpr int kHalf = kNumHistogramEdges / 2;
     int columns[kHalf];
     float edges[kHalf];
@@ -98,15 +98,15 @@ struct DriftPhase {
   // p - q = q u where u = p / q - 1 is small: no cancellation.
   COUNTERWEIGHT_HD static void add_probabilities(const Plan& plan,
                                                  const State& s,
-                                                 const Tile<kWidth>& num,
-                                                 const Tile<kWidth>& den,
+                                                 const TileOf<Lanes>& num,
+                                                 const TileOf<Lanes>& den,
                                                  Acc& acc) {
     const int source = static_cast<int>(source_of(plan));
-    const Tile<kWidth>& log_ratio = s.log_ratio[source];
-    const Tile<kWidth>& expm1 = s.expm1[source];
-    Tile<kWidth> difference;
-    Tile<kWidth> p_of;
-    Tile<kWidth> q_of;
+    const TileOf<Lanes>& log_ratio = s.log_ratio[source];
+    const TileOf<Lanes>& expm1 = s.expm1[source];
+    TileOf<Lanes> difference;
+    TileOf<Lanes> p_of;
+    TileOf<Lanes> q_of;
     for_each_position<kWidth>(s.steps, [&](int k, int i) {
       const float m = s.mask.at[k][i];
       const float p = exp_terms(num.at[k][i]).exp * m;

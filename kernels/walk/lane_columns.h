@@ -23,6 +23,10 @@ class LaneColumns {
   COUNTERWEIGHT_HD Values<float>& low(int extremum) { return low_[extremum]; }
   COUNTERWEIGHT_HD Values<float>& high(int extremum) { return high_[extremum]; }
 
+  // After each block, and after the last one: nothing waits elsewhere.
+  COUNTERWEIGHT_HD void end_block() {}
+  COUNTERWEIGHT_HD void end_segment() {}
+
   void clear(const Plan& plan) {
     clear_columns(0, plan.token_columns);
     clear_extrema(0, plan.token_extrema);

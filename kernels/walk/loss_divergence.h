@@ -19,8 +19,8 @@ struct Divergence {
     const bool total_variation = loss.spec.surrogate == Surrogate::kDppoTv;
     const RatioSource source =
         Lanes::source(SourceUse::kLoss, loss.spec.source);
-    const Tile<kWidth>& num = s.input[numerator(source)];
-    const Tile<kWidth>& den = s.input[denominator(source)];
+    const TileOf<Lanes>& num = s.input[numerator(source)];
+    const TileOf<Lanes>& den = s.input[denominator(source)];
     COUNTERWEIGHT_UNROLL
     for (int k = 0; k < s.steps; ++k) {
       for (int i = 0; i < kWidth; ++i) {

@@ -21,7 +21,7 @@ struct LossPadding {
   COUNTERWEIGHT_HD static void run(const Plan& plan, const Batch& batch,
                                    const RowState& row, State& s, Acc& acc) {
     const LossPlan& loss = plan.loss;
-    Tile<kWidth>& padding = s.selected;
+    TileOf<Lanes>& padding = s.selected;
     Lanes::load_mask(batch.response_mask, s.position, s.count, padding);
     for_each_position<kWidth>(s.steps, [&](int k, int i) {
       const bool inside = k * kLanes + Lanes::lane(i) < s.count;
@@ -45,8 +45,8 @@ struct LossPadding {
       const float a = select(is_finite(x), x, 0.0f);
       s.estimate.at[k][i] = static_cast<float>(static_cast<double>(a) * scale);
     });
-    const Tile<kWidth>& advantages = s.estimate;
-    const Tile<kWidth>& current = s.statistic;
+    const TileOf<Lanes>& advantages = s.estimate;
+    const TileOf<Lanes>& current = s.statistic;
     if (loss.has_ratio && loss.spec.level == LossLevel::kToken) {
       set_ratios(loss, s);
     }
@@ -97,21 +97,21 @@ struct LossPadding {
 
  private:
   COUNTERWEIGHT_HD static void add(int column, const State& s,
-                                   const Tile<kWidth>& x, Acc& acc) {
+                                   const TileOf<Lanes>& x, Acc& acc) {
     acc.add_exact(kBase + column, s.steps,
                   [&](int k, int h)
                       COUNTERWEIGHT_INLINE_LAMBDA { return x.wide(k, h); });
   }
 
   COUNTERWEIGHT_HD static void load(const Batch& batch, InputRole role,
-                                    const State& s, Tile<kWidth>& out) {
+                                    const State& s, TileOf<Lanes>& out) {
     Lanes::load(batch.tensors[static_cast<int>(role)], s.position, s.count,
                 s.selected, out);
   }
 
   // A position whose log-prob is not finite is no padding either.
   COUNTERWEIGHT_HD static void drop_non_finite(State& s,
-                                               const Tile<kWidth>& log_probs) {
+                                               const TileOf<Lanes>& log_probs) {
     for_each_position<kWidth>(s.steps, [&](int k, int i) {
       float& padding = s.selected.at[k][i];
       padding = select(is_finite(log_probs.at[k][i]), padding, 0.0f);
@@ -130,8 +130,8 @@ struct LossPadding {
 
   COUNTERWEIGHT_HD static void add_kl(const LossPlan& loss, State& s,
                                       Acc& acc) {
-    const Tile<kWidth>& current = s.statistic;
-    Tile<kWidth>& ref = s.capped;
+    const TileOf<Lanes>& current = s.statistic;
+    TileOf<Lanes>& ref = s.capped;
     const bool weighted = loss.spec.kl.importance_weighted;
     for_each_position<kWidth>(s.steps, [&](int k, int i) {
       const float k3 = exp_terms(ref.at[k][i] - current.at[k][i]).k3;

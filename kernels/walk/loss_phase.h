@@ -83,9 +83,9 @@ struct LossPhase {
       return;
     }
     const int source = static_cast<int>(source_of(loss));
-    const Tile<kWidth>& log_ratio = s.log_ratio[source];
-    const Tile<kWidth>& exp = s.exp[source];
-    const Tile<kWidth>& expm1 = s.expm1[source];
+    const TileOf<Lanes>& log_ratio = s.log_ratio[source];
+    const TileOf<Lanes>& exp = s.exp[source];
+    const TileOf<Lanes>& expm1 = s.expm1[source];
     const IntervalTerms c = loss.clamp;
     for_each_group<kWidth>(
         s.steps, [&](int k, int g) COUNTERWEIGHT_INLINE_LAMBDA {
@@ -103,9 +103,9 @@ struct LossPhase {
 
   COUNTERWEIGHT_HD static void apply_surrogate(const LossPlan& loss,
                                                const LossRow& row, State& s) {
-    const Tile<kWidth>& advantages = s.input[kAdvantages];
-    const Tile<kWidth>& log_probs = s.input[kCurrent];
-    const Tile<kWidth>& log_ratios =
+    const TileOf<Lanes>& advantages = s.input[kAdvantages];
+    const TileOf<Lanes>& log_probs = s.input[kCurrent];
+    const TileOf<Lanes>& log_ratios =
         s.log_ratio[static_cast<int>(source_of(loss))];
     const auto each = [&](auto surrogate) COUNTERWEIGHT_INLINE_LAMBDA {
       for_each_group<kWidth>(
@@ -244,7 +244,7 @@ struct LossPhase {
   COUNTERWEIGHT_HD static void make_gradient(const LossPlan& loss,
                                              const LossRow& row, State& s,
                                              Acc& acc) {
-    const Tile<kWidth>& over =
+    const TileOf<Lanes>& over =
         Lanes::choose(loss.spec.over == TokenSet::kKept, s.left, s.mask);
     const double factor = row.factor;
     const double kl_factor = loss.spec.kl.coefficient * row.kl_factor;

@@ -21,7 +21,7 @@ struct LossStatistics {
                                    State& s, Acc& acc) {
     const LossPlan& loss = plan.loss;
     if (!loss.by_row && !loss.selects) return;
-    const Tile<kWidth>& over =
+    const TileOf<Lanes>& over =
         Lanes::choose(loss.spec.over == TokenSet::kKept, s.left, s.mask);
     acc.count_each(kColumnLoss + kLossSeen, s.steps,
                    [&](int k, int g)
@@ -36,8 +36,8 @@ struct LossStatistics {
 
  private:
   COUNTERWEIGHT_HD static void add_input(int column, const State& s,
-                                         const Tile<kWidth>& input,
-                                         const Tile<kWidth>& over, Acc& acc) {
+                                         const TileOf<Lanes>& input,
+                                         const TileOf<Lanes>& over, Acc& acc) {
     acc.add_exact(kColumnLoss + column, s.steps,
                   [&](int k, int h) COUNTERWEIGHT_INLINE_LAMBDA {
                     return over.wide(k, h) != 0.0 ? input.wide(k, h)
@@ -49,7 +49,7 @@ struct LossStatistics {
   // pulls it to.
   COUNTERWEIGHT_HD static void add_aggregate(const LossPlan& loss,
                                              const State& s,
-                                             const Tile<kWidth>& over,
+                                             const TileOf<Lanes>& over,
                                              Acc& acc) {
     const Surrogate surrogate = loss.spec.surrogate;
     const bool geo_mean = surrogate == Surrogate::kGeoMean;
@@ -60,7 +60,7 @@ struct LossStatistics {
     const double clamp = vespo ? kSafetyClamp : kUnbounded;
     const WideVec lowest = splat_wide(-loss.spec.clip_low);
     const WideVec highest = splat_wide(loss.spec.clip_high);
-    const Tile<kWidth>& advantages = s.input[kAdvantages];
+    const TileOf<Lanes>& advantages = s.input[kAdvantages];
     acc.add_exact(kColumnLoss + kLossAggregate, s.steps,
                   [&](int k, int h) COUNTERWEIGHT_INLINE_LAMBDA {
                     const WideVec l = exact_log_ratio(s, source, clamp, k, h);
@@ -82,7 +82,7 @@ struct LossStatistics {
   COUNTERWEIGHT_HD static void add_log_weights(const Plan& plan,
                                                const LossContext& context,
                                                State& s,
-                                               const Tile<kWidth>& over,
+                                               const TileOf<Lanes>& over,
                                                Acc& acc) {
     const Surrogate surrogate = plan.loss.spec.surrogate;
     const bool vespo = surrogate == Surrogate::kVespo;

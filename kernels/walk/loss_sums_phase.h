@@ -30,7 +30,7 @@ struct LossSumsPhase {
 
  private:
   COUNTERWEIGHT_HD static void add_tile(int column, const State& s,
-                                        const Tile<kWidth>& x, Acc& acc) {
+                                        const TileOf<Lanes>& x, Acc& acc) {
     acc.add_exact(kBase + column, s.steps,
                   [&](int k, int h)
                       COUNTERWEIGHT_INLINE_LAMBDA { return x.wide(k, h); });
@@ -57,7 +57,7 @@ struct LossSumsPhase {
                   [&](int k, int h) COUNTERWEIGHT_INLINE_LAMBDA {
                     return s.left.wide(k, h) != 0.0 ? exact(k, h) : WideVec{};
                   });
-    const Tile<kWidth>& l = s.log_ratio[static_cast<int>(source)];
+    const TileOf<Lanes>& l = s.log_ratio[static_cast<int>(source)];
     const Vec clamp = splat(static_cast<float>(kSafetyClamp));
     const int columns[] = {kBase + kLossAbsKept, kBase + kLossSafeKept};
     acc.add(columns, s.steps,
@@ -123,7 +123,7 @@ struct LossSumsPhase {
 
   COUNTERWEIGHT_HD static void add_kl(const LossPlan& loss, const State& s,
                                       Acc& acc) {
-    const Tile<kWidth>& over =
+    const TileOf<Lanes>& over =
         Lanes::choose(loss.spec.kl.over == TokenSet::kKept, s.left, s.mask);
     add_tile(kLossKl, s, s.kl_value, acc);
     if (loss.hands_back) {

@@ -14,8 +14,7 @@ inline namespace COUNTERWEIGHT_ISA {
 template <class Lanes, class Addend, class F>
 COUNTERWEIGHT_HD void for_each_prefix_mean(int steps, PrefixBase& carry,
                                            Addend addend,
-                                           const Tile<Lanes::kWidth>& seen,
-                                           F f) {
+                                           const TileOf<Lanes>& seen, F f) {
   constexpr int kWidth = Lanes::kWidth;
   COUNTERWEIGHT_UNROLL
   for (int k = 0; k < steps; ++k) {

@@ -15,13 +15,16 @@ struct RatioPhase {
   static constexpr int kWidth = Lanes::kWidth;
   using State = TileState<Lanes>;
 
+  // `part`: which tile of its block.
   COUNTERWEIGHT_HD static void run(const Plan& plan, const Batch& batch,
-                                   State& s, Accumulators<Lanes>& acc) {
-    Lanes::load_mask(batch.response_mask, s.position, s.count, s.mask);
+                                   int part, State& s,
+                                   Accumulators<Lanes>& acc) {
+    Lanes::load_mask(batch, part, s.ahead, s.position, s.count, s.mask);
     COUNTERWEIGHT_UNROLL
     for (int r = 0; r < kNumInputRoles; ++r) {
       if ((Lanes::inputs(plan.inputs) >> r & 1u) == 0) continue;
-      Lanes::load(batch.tensors[r], s.position, s.count, s.mask, s.input[r]);
+      Lanes::load(batch, r, part, s.ahead, s.position, s.count, s.mask,
+                  s.input[r]);
     }
     if (subtract(plan, s)) {
       repair(plan, s, acc);
@@ -51,8 +54,8 @@ struct RatioPhase {
     for (int r = 0; r < kNumRatioSources; ++r) {
       if ((Lanes::sources(plan.sources) >> r & 1u) == 0) continue;
       const auto source = static_cast<RatioSource>(r);
-      const Tile<kWidth>& num = s.input[numerator(source)];
-      const Tile<kWidth>& den = s.input[denominator(source)];
+      const TileOf<Lanes>& num = s.input[numerator(source)];
+      const TileOf<Lanes>& den = s.input[denominator(source)];
       for_each_position<kWidth>(s.steps, [&](int k, int i) {
         const float l = num.at[k][i] - den.at[k][i];
         s.log_ratio[r].at[k][i] = l;
@@ -61,7 +64,8 @@ struct RatioPhase {
     }
     if (Lanes::inputs(plan.inputs) >> static_cast<int>(InputRole::kAdvantages) &
         1u) {
-      const Tile<kWidth>& a = s.input[static_cast<int>(InputRole::kAdvantages)];
+      const TileOf<Lanes>& a =
+          s.input[static_cast<int>(InputRole::kAdvantages)];
       for_each_position<kWidth>(s.steps, [&](int k, int i) {
         bad.at[i] =
             __builtin_fabsf(a.at[k][i]) <= __FLT_MAX__ ? bad.at[i] : 1.0f;

@@ -22,7 +22,7 @@ struct RulePhase {
                                    bool explains, State& s, Acc& acc) {
     const RulePlan& rule = plan.rules[r];
     const bool sequential = plan.spec.evaluation == Evaluation::kSequential;
-    const Tile<kWidth>& seen = Lanes::choose(sequential, s.left, s.mask);
+    const TileOf<Lanes>& seen = Lanes::choose(sequential, s.left, s.mask);
     if (rule.is_sequence) {
       if (kStats) {
         evaluate(rule, s);
@@ -79,7 +79,7 @@ struct RulePhase {
   // The estimator of each token, from the clamped log ratio.
   COUNTERWEIGHT_HD static void evaluate(const RulePlan& rule, State& s) {
     const int source = static_cast<int>(source_of(rule));
-    const Tile<kWidth>& log_ratio = s.log_ratio[source];
+    const TileOf<Lanes>& log_ratio = s.log_ratio[source];
     const ClampTerms c = rule.clamp;
     switch (rule.rule.estimator) {
       case Estimator::kRatio:
@@ -97,7 +97,7 @@ struct RulePhase {
         });
         break;
       case Estimator::kK3: {
-        const Tile<kWidth>& k3s = s.k3[source];
+        const TileOf<Lanes>& k3s = s.k3[source];
         for_each_position<kWidth>(s.steps, [&](int k, int i) {
           const float l = log_ratio.at[k][i];
           float k3 = k3s.at[k][i];
@@ -122,7 +122,7 @@ struct RulePhase {
   // The estimator in float64: RATIO as the exact difference, which is what its
   // sums hang on; K2 and K3 as computed.
   COUNTERWEIGHT_HD static WideVec exact(const RulePlan& rule, const State& s,
-                                        const Tile<kWidth>& computed, int k,
+                                        const TileOf<Lanes>& computed, int k,
                                         int h) {
     if (rule.rule.estimator != Estimator::kRatio) return computed.wide(k, h);
     return exact_log_ratio(s, source_of(rule), rule.rule.token_clamp, k, h);
@@ -130,7 +130,7 @@ struct RulePhase {
 
   // Replaces the estimator by its running mean; compares in float64.
   COUNTERWEIGHT_HD static void outside_prefix(const RulePlan& rule, State& s,
-                                              const Tile<kWidth>& seen,
+                                              const TileOf<Lanes>& seen,
                                               PrefixBase& carry) {
     const double lower = rule.rule.lower;
     const double upper = rule.rule.upper;
@@ -151,7 +151,7 @@ struct RulePhase {
   // What the row's later segments start from.
   COUNTERWEIGHT_HD static void add_prefix_aggregate(const RulePlan& rule, int r,
                                                     const State& s,
-                                                    const Tile<kWidth>& seen,
+                                                    const TileOf<Lanes>& seen,
                                                     Acc& acc) {
     add_seen(rule, RuleColumnIndex(r, kRuleAggregate), s, s.estimate, seen,
              acc);
@@ -159,8 +159,8 @@ struct RulePhase {
 
   COUNTERWEIGHT_HD static void add_seen(const RulePlan& rule, int column,
                                         const State& s,
-                                        const Tile<kWidth>& computed,
-                                        const Tile<kWidth>& seen, Acc& acc) {
+                                        const TileOf<Lanes>& computed,
+                                        const TileOf<Lanes>& seen, Acc& acc) {
     acc.add_exact(column, s.steps,
                   [&](int k, int h) COUNTERWEIGHT_INLINE_LAMBDA {
                     const WideVec x = exact(rule, s, computed, k, h);
@@ -170,14 +170,15 @@ struct RulePhase {
 
   static constexpr int kAdvantages = static_cast<int>(InputRole::kAdvantages);
 
-  COUNTERWEIGHT_HD static void fire_tokens(State& s, const Tile<kWidth>& seen) {
+  COUNTERWEIGHT_HD static void fire_tokens(State& s,
+                                           const TileOf<Lanes>& seen) {
     for_each_position<kWidth>(s.steps, [&](int k, int i) {
       const float outside = s.high.at[k][i] + s.low.at[k][i];
       s.fired.at[k][i] = outside * seen.at[k][i];
     });
   }
 
-  COUNTERWEIGHT_HD static void fire_row(State& s, const Tile<kWidth>& seen) {
+  COUNTERWEIGHT_HD static void fire_row(State& s, const TileOf<Lanes>& seen) {
     for_each_position<kWidth>(
         s.steps, [&](int k, int i) { s.fired.at[k][i] = seen.at[k][i]; });
   }
@@ -193,7 +194,7 @@ struct RulePhase {
 
   COUNTERWEIGHT_HD static void add_token_sums(const RulePlan& rule, int r,
                                               const State& s,
-                                              const Tile<kWidth>& seen,
+                                              const TileOf<Lanes>& seen,
                                               bool sequential, Acc& acc) {
     const Vec lowest = splat(static_cast<float>(rule.clamped_lower));
     const Vec highest = splat(static_cast<float>(rule.clamped_upper));
@@ -230,7 +231,7 @@ struct RulePhase {
 
   COUNTERWEIGHT_HD static void add_sequence_sums(const RulePlan& rule, int r,
                                                  const State& s,
-                                                 const Tile<kWidth>& seen,
+                                                 const TileOf<Lanes>& seen,
                                                  bool sequential, Acc& acc) {
     if (sequential) {
       const int columns[] = {RuleColumnIndex(r, kRuleSeen),
@@ -241,7 +242,7 @@ struct RulePhase {
                   block[1] += rule.is_conditional ? Vec{} : seen.vec(k, g);
                 });
     }
-    const Tile<kWidth>& advantages = s.input[kAdvantages];
+    const TileOf<Lanes>& advantages = s.input[kAdvantages];
     if (rule.is_conditional) {
       acc.count_each(RuleColumnIndex(r, kRuleFired), s.steps,
                      [&](int k, int g) COUNTERWEIGHT_INLINE_LAMBDA {
@@ -279,8 +280,8 @@ struct RulePhase {
   COUNTERWEIGHT_HD static void apply(const RulePlan& rule, int r, bool explains,
                                      State& s) {
     const bool drops = rule.rule.effect == Effect::kDrop;
-    Tile<kWidth>& left = s.left;
-    Tile<kWidth>& zeroed = s.zeroed;
+    TileOf<Lanes>& left = s.left;
+    TileOf<Lanes>& zeroed = s.zeroed;
     if (drops) {
       for_each_position<kWidth>(s.steps, [&](int k, int i) {
         const float before = left.at[k][i];

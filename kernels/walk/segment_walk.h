@@ -57,6 +57,61 @@ COUNTERWEIGHT_HD void finish_weights(const Plan& plan, const SegmentTask& task,
   });
 }
 
+// One tile, of s.count > 0 positions from s.position, the `part`-th of its
+// block.
+template <class Lanes, bool kStats, bool kOutput>
+COUNTERWEIGHT_HD void walk_tile(const Plan& plan, const Batch& batch,
+                                const SegmentTask& task, const Outputs& outputs,
+                                int part, TileState<Lanes>& s,
+                                Accumulators<Lanes>& acc) {
+  constexpr int kWidth = Lanes::kWidth;
+  using Weights = WeightPhase<Lanes, kStats>;
+  const bool has_loss = Lanes::may(kFeatureLoss) && plan.loss.active;
+  const bool explains = kOutput && (outputs.token_reasons != nullptr ||
+                                    outputs.sequence_reasons != nullptr);
+  if (explains) {
+    for_each_position<kWidth>(s.steps,
+                              [&](int k, int i) { s.reasons.at[k][i] = 0; });
+  }
+  RatioPhase<Lanes>::run(plan, batch, part, s, acc);
+  if (Lanes::may(kFeatureRowAdvantages) &&
+      plan.loss.spec.prescales_advantages) {
+    scale_advantages(task.row.loss.advantage_scale, s);
+  }
+  if (kStats) DriftPhase<Lanes>::run(plan, s, acc);
+  const int rules = Lanes::may(kFeatureRules) ? plan.spec.num_rules : 0;
+  Lanes::for_each_rule(rules, [&](int r) COUNTERWEIGHT_INLINE_LAMBDA {
+    if (r == plan.weight.spec.after_rule) Weights::aggregate(plan, s, acc);
+    RulePhase<Lanes, kStats, kOutput>::run(plan, r, task.row.fired, explains, s,
+                                           acc);
+  });
+  if (rules == plan.weight.spec.after_rule) Weights::aggregate(plan, s, acc);
+  Weights::finish(plan, s, acc);
+  if (kStats && has_loss && Lanes::may(kFeatureRowLoss)) {
+    LossStatistics<Lanes>::run(plan, *task.loss, s, acc);
+  }
+  if (!kOutput) return;
+  if (outputs.weights != nullptr || (has_loss && plan.loss.weighs_tokens)) {
+    finish_weights(plan, task, s);
+  }
+  if (outputs.weights != nullptr) {
+    Lanes::store(s.weight, s.position, s.count, outputs.weights);
+  }
+  if (has_loss) {
+    LossPhase<Lanes>::run(plan, batch, *task.loss, task.row, s, acc,
+                          outputs.gradient);
+  }
+  if (outputs.keep_mask != nullptr) {
+    Lanes::store(s.left, s.position, s.count, outputs.keep_mask);
+  }
+  if (!explains) return;
+  for_each_position<kWidth>(
+      s.steps, [&](int k, int i) { acc.reasons.at[i] |= s.reasons.at[k][i]; });
+  if (outputs.token_reasons != nullptr) {
+    Lanes::store(s.reasons, s.position, s.count, outputs.token_reasons);
+  }
+}
+
 // kStats: fills `acc`, which the caller has cleared. kOutput: writes `outputs`,
 // leaves the segment's reasons in acc.reasons, and adds the loss to `acc`,
 // whose columns of the loss the caller has cleared. Both at once where outputs
@@ -66,68 +121,31 @@ COUNTERWEIGHT_HD void walk_segment(const Plan& plan, const Batch& batch,
                                    const SegmentTask& task,
                                    const Outputs& outputs, TileState<Lanes>& s,
                                    Accumulators<Lanes>& acc) {
-  constexpr int kWidth = Lanes::kWidth;
-  using Weights = WeightPhase<Lanes, kStats>;
-  const bool has_loss = Lanes::may(kFeatureLoss) && plan.loss.active;
-  const int rules = Lanes::may(kFeatureRules) ? plan.spec.num_rules : 0;
-  const bool explains = kOutput && (outputs.token_reasons != nullptr ||
-                                    outputs.sequence_reasons != nullptr);
+  constexpr int kPositions = Lanes::kTileSteps * kLanes;
   const int prefixes = Lanes::may(kFeaturePrefixes) ? plan.num_prefixes : 0;
   for (int p = 0; p < prefixes; ++p) {
     acc.carry[p] = task.bases != nullptr ? task.bases[p] : PrefixBase{0.0, 0.0};
   }
   if (kOutput) {
-    for_each_lane<kWidth>([&](int i) { acc.reasons.at[i] = 0; });
+    for_each_lane<Lanes::kWidth>([&](int i) { acc.reasons.at[i] = 0; });
   }
   for (int64_t begin = task.begin; begin < task.end; begin += kTilePositions) {
-    s.position = begin;
-    s.count = static_cast<int>(
+    const int count = static_cast<int>(
         task.end - begin < kTilePositions ? task.end - begin : kTilePositions);
-    s.steps = Lanes::steps(s.count);
-    if (explains) {
-      for_each_position<kWidth>(s.steps,
-                                [&](int k, int i) { s.reasons.at[k][i] = 0; });
+    Lanes::read_ahead(plan, batch, begin, count, s.ahead);
+    COUNTERWEIGHT_UNROLL
+    for (int part = 0; part < kTilePositions / kPositions; ++part) {
+      const int left = count - part * kPositions;
+      if (left <= 0) break;
+      s.position = begin + part * kPositions;
+      s.count = left < kPositions ? left : kPositions;
+      s.steps = Lanes::steps(s.count);
+      walk_tile<Lanes, kStats, kOutput>(plan, batch, task, outputs, part, s,
+                                        acc);
     }
-    RatioPhase<Lanes>::run(plan, batch, s, acc);
-    if (Lanes::may(kFeatureRowAdvantages) &&
-        plan.loss.spec.prescales_advantages) {
-      scale_advantages(task.row.loss.advantage_scale, s);
-    }
-    if (kStats) DriftPhase<Lanes>::run(plan, s, acc);
-    for (int r = 0; r < rules; ++r) {
-      if (r == plan.weight.spec.after_rule) Weights::aggregate(plan, s, acc);
-      RulePhase<Lanes, kStats, kOutput>::run(plan, r, task.row.fired, explains,
-                                             s, acc);
-    }
-    if (rules == plan.weight.spec.after_rule) {
-      Weights::aggregate(plan, s, acc);
-    }
-    Weights::finish(plan, s, acc);
-    if (kStats && has_loss && Lanes::may(kFeatureRowLoss)) {
-      LossStatistics<Lanes>::run(plan, *task.loss, s, acc);
-    }
-    if (!kOutput) continue;
-    if (outputs.weights != nullptr || (has_loss && plan.loss.weighs_tokens)) {
-      finish_weights(plan, task, s);
-    }
-    if (outputs.weights != nullptr) {
-      Lanes::store(s.weight, begin, s.count, outputs.weights);
-    }
-    if (has_loss) {
-      LossPhase<Lanes>::run(plan, batch, *task.loss, task.row, s, acc,
-                            outputs.gradient);
-    }
-    if (outputs.keep_mask != nullptr) {
-      Lanes::store(s.left, begin, s.count, outputs.keep_mask);
-    }
-    if (!explains) continue;
-    for_each_position<kWidth>(s.steps, [&](int k, int i) {
-      acc.reasons.at[i] |= s.reasons.at[k][i];
-    });
-    if (outputs.token_reasons != nullptr) {
-      Lanes::store(s.reasons, begin, s.count, outputs.token_reasons);
-    }
+    acc.columns.end_block();
   }
+  acc.columns.end_segment();
   RulePhase<Lanes, kStats, kOutput>::finish(plan, acc);
 }
 

@@ -18,7 +18,7 @@ struct SelectionKeys {
   // See LossContext::selection_keys.
   COUNTERWEIGHT_HD static void run(const LossPlan& loss,
                                    const LossContext& context, State& s) {
-    const Tile<kWidth>& over =
+    const TileOf<Lanes>& over =
         Lanes::choose(loss.spec.over == TokenSet::kKept, s.left, s.mask);
     const bool candidates = loss.spec.surrogate == Surrogate::kClipCov;
     const double lowest = loss.spec.covariance_lower;

@@ -50,8 +50,9 @@ inline constexpr int kWideLanes = sizeof(WideVec) / sizeof(double);
 #undef COUNTERWEIGHT_VECTOR_BYTES
 #endif
 
-COUNTERWEIGHT_HD Vec splat(float x) { return Vec{} + x; }
-COUNTERWEIGHT_HD WideVec splat_wide(double x) { return WideVec{} + x; }
+// x - 0 is x whatever its sign, so that nothing is left to compute.
+COUNTERWEIGHT_HD Vec splat(float x) { return x - Vec{}; }
+COUNTERWEIGHT_HD WideVec splat_wide(double x) { return x - WideVec{}; }
 // Of -0 as good as of 0: it is only added and compared.
 #ifdef __CUDACC__
 COUNTERWEIGHT_HD Vec absolute(Vec x) { return __builtin_fabsf(x); }
@@ -71,10 +72,10 @@ COUNTERWEIGHT_HD void store(V v, void* to) {
   __builtin_memcpy(to, &v, sizeof(v));
 }
 
-// W = lanes that one thread holds.
-template <int W>
+// W = lanes that one thread holds, S = steps that are looked at together.
+template <int W, int S>
 struct COUNTERWEIGHT_ALIGNED Tile {
-  float at[kSteps][W];
+  float at[S][W];
 #ifndef COUNTERWEIGHT_ONE_LANE
   // Tiles of 1 KB in a row would share cache sets and low address bits.
   float padding[16];
@@ -98,10 +99,15 @@ struct COUNTERWEIGHT_ALIGNED Tile {
   }
 };
 
-template <int W>
+template <int W, int S>
 struct COUNTERWEIGHT_ALIGNED BitTile {
-  uint32_t at[kSteps][W];
+  uint32_t at[S][W];
 };
+
+template <class Lanes>
+using TileOf = Tile<Lanes::kWidth, Lanes::kTileSteps>;
+template <class Lanes>
+using BitTileOf = BitTile<Lanes::kWidth, Lanes::kTileSteps>;
 
 // One value per lane.
 template <int W, class T>

@@ -18,7 +18,10 @@ inline namespace COUNTERWEIGHT_ISA {
 template <class Lanes>
 struct TileState {
   static constexpr int kWidth = Lanes::kWidth;
-  using Values = Tile<kWidth>;
+  using Values = TileOf<Lanes>;
+
+  // Of the block whose tiles come.
+  typename Lanes::Ahead ahead;
 
   int64_t position;  // of the tile's first token, in the batch
   int count;         // positions
@@ -45,7 +48,7 @@ struct TileState {
   Values high;
   Values low;
   Values fired;
-  BitTile<kWidth> reasons;
+  BitTileOf<Lanes> reasons;
   // Of the loss: r, r - 1 and dr / dl; w V and its slopes by the token's
   // log-prob and by the row's log ratio, and the former without clipping; the
   // KL's k and its slopes; flags, `high` and `low` above among them.
@@ -86,23 +89,20 @@ struct Accumulators {
     if (Lanes::writes()) record.first_bad = bad;
   }
 
+  // Lanes that look at one step at a time keep what they add to in registers
+  // until the block is over.
+  static constexpr bool kWholeBlocks = Lanes::kTileSteps == kSteps;
+
   // Adds a tile to N columns: f(step, group, block) adds the values of a group
   // of lanes, 0 where they do not count, to block[0 .. N). Each lane's steps
-  // are added in float32, in order, from +0, before they meet the column.
+  // of a block are added in float32, in order, from +0, before they meet the
+  // column.
   template <int N, class F>
   COUNTERWEIGHT_HD void add(const int (&into)[N], int steps, F f) {
-    LaneValues<kWidth, float> blocks[N];
-    for (int g = 0; g < kWidth / kVecLanes; ++g) {
-      Vec block[N] = {};
-      COUNTERWEIGHT_UNROLL
-      for (int k = 0; k < steps; ++k) f(k, g, block);
-      for (int c = 0; c < N; ++c) store(block[c], &blocks[c].at[g * kVecLanes]);
-    }
-    for (int c = 0; c < N; ++c) {
-      LaneValues<kWidth, double>& sum = columns.sum(into[c]);
-      for_each_lane<kWidth>([&](int i) COUNTERWEIGHT_INLINE_LAMBDA {
-        sum.at[i] += static_cast<double>(blocks[c].at[i]);
-      });
+    if constexpr (kWholeBlocks) {
+      add_block(into, steps, f);
+    } else {
+      add_step(into, f);
     }
   }
 
@@ -119,16 +119,10 @@ struct Accumulators {
   // lane.
   template <int N, class F>
   COUNTERWEIGHT_HD void count(const int (&into)[N], int steps, F f) {
-    for (int g = 0; g < kWidth / kVecLanes; ++g) {
-      Vec block[N];
-      for (int c = 0; c < N; ++c) {
-        block[c] = load<Vec>(&columns.count(into[c]).at[g * kVecLanes]);
-      }
-      COUNTERWEIGHT_UNROLL
-      for (int k = 0; k < steps; ++k) f(k, g, block);
-      for (int c = 0; c < N; ++c) {
-        store(block[c], &columns.count(into[c]).at[g * kVecLanes]);
-      }
+    if constexpr (kWholeBlocks) {
+      count_block(into, steps, f);
+    } else {
+      add_step(into, f);
     }
   }
 
@@ -143,18 +137,22 @@ struct Accumulators {
   // Every addend x(step, half group) in float64 by itself.
   template <class F>
   COUNTERWEIGHT_HD void add_exact(int column, int steps, F x) {
-    for (int h = 0; h < kWidth / kWideLanes; ++h) {
-      double* const lanes = &columns.sum(column).at[h * kWideLanes];
-      WideVec sum = load<WideVec>(lanes);
-      COUNTERWEIGHT_UNROLL
-      for (int k = 0; k < steps; ++k) sum += x(k, h);
-      store(sum, lanes);
+    if constexpr (!kWholeBlocks) {
+      columns.exact(column) += x(0, 0);
+    } else {
+      for (int h = 0; h < kWidth / kWideLanes; ++h) {
+        double* const lanes = &columns.sum(column).at[h * kWideLanes];
+        WideVec sum = load<WideVec>(lanes);
+        COUNTERWEIGHT_UNROLL
+        for (int k = 0; k < steps; ++k) sum += x(k, h);
+        store(sum, lanes);
+      }
     }
   }
 
   // Extrema of x where `seen` is not 0.
-  COUNTERWEIGHT_HD void extend(int extremum, int steps, const Tile<kWidth>& x,
-                               const Tile<kWidth>& seen) {
+  COUNTERWEIGHT_HD void extend(int extremum, int steps, const TileOf<Lanes>& x,
+                               const TileOf<Lanes>& seen) {
     const Vec infinity = splat(__builtin_inff());
     for (int g = 0; g < kWidth / kVecLanes; ++g) {
       float* const least = &columns.low(extremum).at[g * kVecLanes];
@@ -172,6 +170,49 @@ struct Accumulators {
       }
       store(lowest, least);
       store(highest, most);
+    }
+  }
+
+ private:
+  template <int N, class F>
+  COUNTERWEIGHT_HD void add_step(const int (&into)[N], F f) {
+    Vec block[N];
+    COUNTERWEIGHT_UNROLL
+    for (int c = 0; c < N; ++c) block[c] = columns.block(into[c]);
+    f(0, 0, block);
+    COUNTERWEIGHT_UNROLL
+    for (int c = 0; c < N; ++c) columns.block(into[c]) = block[c];
+  }
+
+  template <int N, class F>
+  COUNTERWEIGHT_HD void add_block(const int (&into)[N], int steps, F f) {
+    LaneValues<kWidth, float> blocks[N];
+    for (int g = 0; g < kWidth / kVecLanes; ++g) {
+      Vec block[N] = {};
+      COUNTERWEIGHT_UNROLL
+      for (int k = 0; k < steps; ++k) f(k, g, block);
+      for (int c = 0; c < N; ++c) store(block[c], &blocks[c].at[g * kVecLanes]);
+    }
+    for (int c = 0; c < N; ++c) {
+      LaneValues<kWidth, double>& sum = columns.sum(into[c]);
+      for_each_lane<kWidth>([&](int i) COUNTERWEIGHT_INLINE_LAMBDA {
+        sum.at[i] += static_cast<double>(blocks[c].at[i]);
+      });
+    }
+  }
+
+  template <int N, class F>
+  COUNTERWEIGHT_HD void count_block(const int (&into)[N], int steps, F f) {
+    for (int g = 0; g < kWidth / kVecLanes; ++g) {
+      Vec block[N];
+      for (int c = 0; c < N; ++c) {
+        block[c] = load<Vec>(&columns.count(into[c]).at[g * kVecLanes]);
+      }
+      COUNTERWEIGHT_UNROLL
+      for (int k = 0; k < steps; ++k) f(k, g, block);
+      for (int c = 0; c < N; ++c) {
+        store(block[c], &columns.count(into[c]).at[g * kVecLanes]);
+      }
     }
   }
 };

@@ -59,7 +59,7 @@ struct WeightPhase {
     const WeightPlan& weight = plan.weight;
     if (weight.spec.level == Level::kToken) {
       const int source = static_cast<int>(source_of(weight));
-      const Tile<kWidth>& l = s.log_ratio[source];
+      const TileOf<Lanes>& l = s.log_ratio[source];
       bound_and_add(weight, s, acc, l, s.exp[source], s.expm1[source],
                     weight.clamp);
     }
@@ -86,8 +86,8 @@ struct WeightPhase {
   COUNTERWEIGHT_HD static void count_seen(const WeightPlan& weight,
                                           const State& s, Acc& acc) {
     const int source = static_cast<int>(source_of(weight));
-    const Tile<kWidth>& l = s.log_ratio[source];
-    const Tile<kWidth>& exp = s.exp[source];
+    const TileOf<Lanes>& l = s.log_ratio[source];
+    const TileOf<Lanes>& exp = s.exp[source];
     const int columns[] = {kColumnWeightSeen, kColumnWeightSeenHigh};
     acc.count(columns, s.steps,
               [&](int k, int g, Vec(&block)[2]) COUNTERWEIGHT_INLINE_LAMBDA {
@@ -116,8 +116,8 @@ struct WeightPhase {
         [&](int k, int i, double mean) COUNTERWEIGHT_INLINE_LAMBDA {
           s.statistic.at[k][i] = static_cast<float>(mean);
         });
-    Tile<kWidth>& exp = s.high;
-    Tile<kWidth>& expm1 = s.low;
+    TileOf<Lanes>& exp = s.high;
+    TileOf<Lanes>& expm1 = s.low;
     for_each_position<kWidth>(s.steps, [&](int k, int i) {
       const ExpTerms terms = exp_terms(s.statistic.at[k][i]);
       exp.at[k][i] = terms.exp;
@@ -129,9 +129,9 @@ struct WeightPhase {
 
   // exp and expm1 of the logarithm l, which `c` clamps.
   COUNTERWEIGHT_HD static void bound_and_add(const WeightPlan& weight, State& s,
-                                             Acc& acc, const Tile<kWidth>& l,
-                                             const Tile<kWidth>& exp,
-                                             const Tile<kWidth>& expm1,
+                                             Acc& acc, const TileOf<Lanes>& l,
+                                             const TileOf<Lanes>& exp,
+                                             const TileOf<Lanes>& expm1,
                                              const ClampTerms& c) {
     const auto raw_of = [&](int k, int g) COUNTERWEIGHT_INLINE_LAMBDA {
       const Vec log = l.vec(k, g);

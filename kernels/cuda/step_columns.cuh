@@ -1,0 +1,117 @@
+// Columns of a walk that looks at one step at a time: a block is added up in
+// registers and meets the columns in shared memory when it is over.
+#ifndef COUNTERWEIGHT_KERNELS_CUDA_STEP_COLUMNS_CUH_
+#define COUNTERWEIGHT_KERNELS_CUDA_STEP_COLUMNS_CUH_
+
+#include "kernels/cuda/shapes.h"
+#include "kernels/cuda/warp_columns.cuh"
+
+namespace counterweight::kernels {
+inline namespace COUNTERWEIGHT_ISA {
+
+// As LaneColumns. Columns are compile-time constants wherever they are named,
+// or no register could hold them.
+template <int kShapeIndex, bool kStats, bool kOutput>
+class StepColumns : public WarpColumns {
+ public:
+  __device__ float& block(int column) { return blocks_[column]; }
+  __device__ double& exact(int column) { return exact_[column]; }
+  __device__ Value<float>& low(int extremum) { return low_[extremum]; }
+  __device__ Value<float>& high(int extremum) { return high_[extremum]; }
+
+  __device__ void clear(const Plan&) {
+    WarpColumns::clear();
+    COUNTERWEIGHT_UNROLL
+    for (int c = 0; c < kNumColumns; ++c) {
+      if (adds_blocks(c)) blocks_[c] = 0.0f;
+      if (adds_exactly(c)) exact_[c] = 0.0;
+    }
+    COUNTERWEIGHT_UNROLL
+    for (int e = 0; e < kNumExtrema; ++e) {
+      if (!extends(e)) continue;
+      low_[e].at[0] = __builtin_inff();
+      high_[e].at[0] = -__builtin_inff();
+    }
+  }
+
+  __device__ void end_block() {
+    COUNTERWEIGHT_UNROLL
+    for (int c = 0; c < kNumColumns; ++c) {
+      if (!adds_blocks(c)) continue;
+      if (IsCount(c)) {
+        count(c).at[0] += blocks_[c];
+      } else {
+        sum(c).at[0] += static_cast<double>(blocks_[c]);
+      }
+      blocks_[c] = 0.0f;
+    }
+  }
+
+  // A rule's sum takes blocks or each addend by itself; the other is 0.
+  __device__ void end_segment() {
+    COUNTERWEIGHT_UNROLL
+    for (int c = 0; c < kNumColumns; ++c) {
+      if (adds_exactly(c)) sum(c).at[0] += exact_[c];
+    }
+    COUNTERWEIGHT_UNROLL
+    for (int e = 0; e < kNumExtrema; ++e) {
+      if (!extends(e)) continue;
+      WarpColumns::low(e) = low_[e];
+      WarpColumns::high(e) = high_[e];
+    }
+  }
+
+ private:
+  static constexpr uint32_t kFeatures = kShapes[kShapeIndex].features;
+  static constexpr bool kLoss = kOutput && (kFeatures & kFeatureLoss) != 0;
+  static constexpr bool kRules = kStats && (kFeatures & kFeatureRules) != 0;
+  static constexpr int kRulesEnd = RuleColumnIndex(kMaxShapeRules, kRuleSum);
+
+  // Of the columns that shapes have at all.
+  static constexpr __device__ bool adds_blocks(int c) {
+    if (c >= kColumnLoss) {
+      const int l = c - kColumnLoss;
+      return kLoss && l >= kLossAbsKept && l != kLossKlTokens &&
+             l < kLossPaddingHigh;
+    }
+    if (c >= kColumnRules) {
+      const int of_rule = (c - kColumnRules) % kNumRuleColumns;
+      return kRules && c < kRulesEnd && of_rule != kRuleAggregate;
+    }
+    const bool probability = c >= kColumnAbsDifference && c < kColumnNonFinite;
+    return kStats && !probability && !adds_exactly(c) && c != kColumnNonFinite;
+  }
+
+  static constexpr __device__ bool adds_exactly(int c) {
+    if (c >= kColumnLoss) {
+      const int l = c - kColumnLoss;
+      return kLoss && (l == kLossValue || l == kLossLogRatio ||
+                       l == kLossLogRatioKept || l == kLossGradientSquared);
+    }
+    if (c >= kColumnRules) {
+      const int of_rule = (c - kColumnRules) % kNumRuleColumns;
+      return kRules && c < kRulesEnd && of_rule == kRuleSum;
+    }
+    return kStats && (c == kColumnLogRatio || c == kColumnWeightAggregate);
+  }
+
+  static constexpr __device__ bool extends(int e) {
+    if (e >= kExtremumLoss) {
+      return kLoss && e != kExtremumLoss + kLossExtremumPaddingRatio;
+    }
+    if (e >= kExtremumRules) {
+      return kRules && e < kExtremumRules + kMaxShapeRules;
+    }
+    return kStats && e != kExtremumDifference;
+  }
+
+  float blocks_[kNumColumns];
+  double exact_[kNumColumns];
+  Value<float> low_[kNumExtrema];
+  Value<float> high_[kNumExtrema];
+};
+
+}  // namespace COUNTERWEIGHT_ISA
+}  // namespace counterweight::kernels
+
+#endif  // COUNTERWEIGHT_KERNELS_CUDA_STEP_COLUMNS_CUH_
