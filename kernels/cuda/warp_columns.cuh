@@ -156,21 +156,19 @@ class WarpColumns {
     }
   };
 
-  static constexpr int kLevels = 5;
-  static_assert(1 << kLevels == kLanes);
-
   template <class T, class F>
   __device__ static T folded(const T* lanes, F f) {
     T values[kLanes];
     COUNTERWEIGHT_UNROLL
     for (int i = 0; i < kLanes; ++i) values[i] = lanes[i];
-    COUNTERWEIGHT_UNROLL
-    for (int level = 1; level <= kLevels; ++level) {
-      const int half = kLanes >> level;
-      COUNTERWEIGHT_UNROLL
-      for (int i = 0; i < half; ++i) values[i] = f(values[i], values[i + half]);
-    }
+    fold_halves<kLanes / 2>(values, f);
     return values[0];
+  }
+  template <int kHalf, class T, class F>
+  __device__ static void fold_halves(T (&values)[kLanes], F f) {
+    COUNTERWEIGHT_UNROLL
+    for (int i = 0; i < kHalf; ++i) values[i] = f(values[i], values[i + kHalf]);
+    if constexpr (kHalf > 1) fold_halves<kHalf / 2>(values, f);
   }
 
   const ColumnLayout* layout_;

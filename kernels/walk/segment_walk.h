@@ -145,6 +145,7 @@ COUNTERWEIGHT_HD void walk_segment(const Plan& plan, const Batch& batch,
     }
     acc.columns.end_block();
   }
+  WeightPhase<Lanes, kStats>::finish_segment(plan, acc);
   acc.columns.end_segment();
   RulePhase<Lanes, kStats, kOutput>::finish(plan, acc);
 }

@@ -153,7 +153,7 @@ struct Accumulators {
   // Extrema of x where `seen` is not 0.
   COUNTERWEIGHT_HD void extend(int extremum, int steps, const TileOf<Lanes>& x,
                                const TileOf<Lanes>& seen) {
-    const Vec infinity = splat(__builtin_inff());
+    [[maybe_unused]] const Vec infinity = splat(__builtin_inff());
     for (int g = 0; g < kWidth / kVecLanes; ++g) {
       float* const least = &columns.low(extremum).at[g * kVecLanes];
       float* const most = &columns.high(extremum).at[g * kVecLanes];
@@ -161,12 +161,20 @@ struct Accumulators {
       Vec highest = load<Vec>(most);
       COUNTERWEIGHT_UNROLL
       for (int k = 0; k < steps; ++k) {
-        const Vec value = x.vec(k, g);
+        // -0 becomes 0, so that which of the two comes first is no matter.
+        const Vec value = x.vec(k, g) + Vec{};
         const auto takes = seen.vec(k, g) != 0.0f;
+#ifdef __CUDACC__
+        // These pass over NaN, as the comparisons below do.
+        const Vec taken = takes ? value : __builtin_nanf("");
+        lowest = __builtin_fminf(lowest, taken);
+        highest = __builtin_fmaxf(highest, taken);
+#else
         const Vec below = takes ? value : infinity;
         const Vec above = takes ? value : -infinity;
         lowest = below < lowest ? below : lowest;
         highest = above > highest ? above : highest;
+#endif
       }
       store(lowest, least);
       store(highest, most);

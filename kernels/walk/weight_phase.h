@@ -62,6 +62,9 @@ struct WeightPhase {
       const TileOf<Lanes>& l = s.log_ratio[source];
       bound_and_add(weight, s, acc, l, s.exp[source], s.expm1[source],
                     weight.clamp);
+      if (kStats && !is_of_drift(plan)) {
+        acc.extend(kExtremumRawLog, s.steps, l, s.mask);
+      }
     }
     if (!kStats) return;
     const bool by_token = weight.spec.level == Level::kToken ||
@@ -78,7 +81,21 @@ struct WeightPhase {
               });
   }
 
+  // Once per segment.
+  COUNTERWEIGHT_HD static void finish_segment(const Plan& plan, Acc& acc) {
+    if (!kStats || !is_of_drift(plan)) return;
+    acc.columns.low(kExtremumRawLog) = acc.columns.low(kExtremumLogRatio);
+    acc.columns.high(kExtremumRawLog) = acc.columns.high(kExtremumLogRatio);
+  }
+
  private:
+  // The weight's log ratios are those that the drift has extrema of.
+  COUNTERWEIGHT_HD static bool is_of_drift(const Plan& plan) {
+    return plan.weight.spec.level == Level::kToken &&
+           source_of(plan.weight) ==
+               Lanes::source(SourceUse::kDrift, plan.spec.drift_source);
+  }
+
   COUNTERWEIGHT_HD static RatioSource source_of(const WeightPlan& weight) {
     return Lanes::source(SourceUse::kCorrection, weight.spec.source);
   }
@@ -125,6 +142,7 @@ struct WeightPhase {
     });
     bound_and_add(weight, s, acc, s.statistic, exp, expm1,
                   weight.aggregate_clamp);
+    if (kStats) acc.extend(kExtremumRawLog, s.steps, s.statistic, s.mask);
   }
 
   // exp and expm1 of the logarithm l, which `c` clamps.
@@ -179,7 +197,6 @@ struct WeightPhase {
                 block[1] += raw < weight.low_threshold ? m : Vec{};
               });
     acc.extend(kExtremumWeight, s.steps, s.weight, s.mask);
-    acc.extend(kExtremumRawLog, s.steps, l, s.mask);
   }
 };
 
