@@ -193,17 +193,6 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t size,
   return runtime.Call("cudaMemcpyAsync", true, [&] {
     const Allocation* target = runtime.memory.Find(to, size);
     const Allocation* source = runtime.memory.Find(from, size);
-    if ((target == nullptr) != (source == nullptr) &&
-        MayCopy(target, source, kind)) {
-      // The driver stages pageable memory, and may wait for it.
-      const cudaError_t error =
-          runtime.Enqueue(stream, {nullptr, 0, [to, from, size] {
-                                     std::memcpy(to, from, size);
-                                     return cudaSuccess;
-                                   }});
-      if (error != cudaSuccess) return error;
-      return runtime.RunUntil(stream, [&] { return stream->queue.empty(); });
-    }
     if (target == nullptr || source == nullptr ||
         !MayCopy(target, source, kind)) {
       Complain("an asynchronous copy of memory that is not known, or pageable");

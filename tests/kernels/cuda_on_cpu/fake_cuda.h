@@ -36,7 +36,8 @@ namespace counterweight::fake_cuda {
 // mixed) and the order.
 void SetSeed(uint64_t seed);
 
-// Forgets errors, planned failures and counts of calls; frees nothing.
+// Forgets errors, planned failures and counts of calls. After an error that
+// stays, the devices are as new: streams, events and pooled memory are gone.
 void ForgetErrors();
 
 // The n-th call from now (1 is the next) of `api`, or of any call that can fail

@@ -75,11 +75,11 @@ void SetSeed(uint64_t seed) {
 void ForgetErrors() {
   Runtime& runtime = Runtime::Get();
   const std::lock_guard lock(runtime.mutex);
+  if (runtime.sticky != cudaSuccess) runtime.Revive();
   runtime.planned.clear();
   runtime.calls.clear();
   runtime.operations_run = 0;
   runtime.failing_operation = 0;
-  runtime.sticky = cudaSuccess;
   runtime.memory.peak = 0;
   LastError() = cudaSuccess;
 }

@@ -153,6 +153,19 @@ cudaError_t Runtime::RunUntil(cudaStream_t stream,
   return sticky;
 }
 
+void Runtime::Revive() {
+  sticky = cudaSuccess;
+  for (const auto& stream : streams) stream->alive = false;
+  for (const auto& event : events) event->alive = false;
+  std::vector<void*> pooled;
+  for (const auto& [address, allocation] : memory.allocations()) {
+    if (allocation.kind == MemoryKind::kPooled) {
+      pooled.push_back(reinterpret_cast<void*>(address));
+    }
+  }
+  for (void* allocation : pooled) memory.Free(allocation);
+}
+
 cudaError_t Runtime::RunAll() {
   while (sticky == cudaSuccess) {
     CUstream_st* stream = AnyThatCanRun();

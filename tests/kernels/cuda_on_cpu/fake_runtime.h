@@ -68,6 +68,8 @@ class Runtime {
   // Runs what `done` needs, and what else the temper fancies.
   cudaError_t RunUntil(cudaStream_t stream, const std::function<bool()>& done);
   cudaError_t RunAll();
+  // After a sticky error, what a new process would find.
+  void Revive();
 
   std::mutex mutex;
   Memory memory;
