@@ -44,7 +44,10 @@ cudaError_t BounceRing::MakeRoom(bool waits, bool* ready) {
       const cudaError_t error = waits ? cudaEventSynchronize(slot.passed)
                                       : cudaEventQuery(slot.passed);
       *ready = error != cudaErrorNotReady;
-      if (!*ready) return cudaSuccess;
+      if (!*ready) {
+        cudaGetLastError();  // or the next launch would report it
+        return cudaSuccess;
+      }
       COUNTERWEIGHT_CUDA_TRY(error);
       Empty(&slot);
     }

@@ -146,7 +146,11 @@ bool CudaRun::Retire(int slot, bool waits) {
   const Pipe::Slot& events = pipe_->slots[slot];
   const cudaError_t error =
       waits ? cudaEventSynchronize(events.done) : cudaEventQuery(events.done);
-  if (error == cudaErrorNotReady || !Check(error, kComputing)) return false;
+  if (error == cudaErrorNotReady) {
+    cudaGetLastError();  // or the next launch would report it
+    return false;
+  }
+  if (!Check(error, kComputing)) return false;
   slots_[slot].busy = false;
   if (!slots_[slot].timed) return true;
   float milliseconds = 0.0f;

@@ -75,7 +75,7 @@ bool IsDeviceMemory(const void* memory, size_t size) {
 
 cudaError_t Launch(cudaStream_t stream, std::function<bool()> run) {
   Runtime& runtime = Runtime::Get();
-  return runtime.Call("launch", true, [&] {
+  const cudaError_t error = runtime.Call("launch", true, [&] {
     if (!runtime.Owns(stream) || stream->device != CurrentDevice()) {
       return cudaErrorInvalidResourceHandle;
     }
@@ -87,6 +87,9 @@ cudaError_t Launch(cudaStream_t stream, std::function<bool()> run) {
                    return cudaErrorIllegalAddress;
                  }});
   });
+  if (error != cudaSuccess) return error;
+  // As launchers do: what failed before and was not asked for comes up here.
+  return cudaGetLastError();
 }
 
 }  // namespace counterweight::fake_cuda

@@ -92,7 +92,7 @@ cudaError_t Runtime::Call(const char* api, bool can_fail,
   if (sticky != cudaSuccess) {
     for (const auto& stream : streams) stream->queue.clear();
   }
-  if (error != cudaSuccess && error != cudaErrorNotReady) LastError() = error;
+  if (error != cudaSuccess) LastError() = error;
   return error;
 }
 

@@ -194,6 +194,28 @@ TEST_F(Pipeline, CopiesNothingThatIsOnTheDevice) {
   EXPECT_LT(down, 4000u);
 }
 
+// Rows that are there are computed and answered before the others come.
+TEST_F(Pipeline, ComputesWhatHasArrived) {
+  const int64_t rows = 10;
+  std::vector<float> log_ratios(300, 0.1f);
+  const OwnedBatch batch(std::vector<Row>(rows, RowOf(log_ratios)));
+  auto* weights = static_cast<float*>(cuda_->AllocateHost(
+      static_cast<size_t>(batch.num_positions()) * sizeof(float)));
+  Outputs outputs;
+  outputs.weights = weights;
+  const CorrectionSpec spec = WithWeight(
+      {.level = Level::kToken, .bound = Bound::kTruncate, .upper = 1.05});
+  const std::unique_ptr<CorrectRun> run =
+      cuda_->Begin(spec, batch.view(), outputs, nullptr);
+  for (int64_t arrived = 1; arrived <= rows; ++arrived) {
+    weights[300 * arrived - 1] = 0.0f;
+    run->Advance(arrived, true);
+    EXPECT_EQ(weights[300 * arrived - 1], 1.05f);
+  }
+  EXPECT_EQ(run->Finish().status, CorrectStatus::kOk);
+  cuda_->FreeHost(weights);
+}
+
 TEST_F(Pipeline, StopsBetweenBlocks) {
   Random random(8);
   const OwnedBatch batch = RandomBatch(random);
