@@ -41,12 +41,12 @@ uint32_t walk_outputs(const Job& job, const SegmentSpan& span,
                       bool loss_only, void* scratch, LossRecord* loss) {
   auto& s = *static_cast<Scratch*>(scratch);
   const bool has_loss = job.plan->loss.active;
-  if (has_loss) s.sums.clear_loss();
+  if (has_loss) s.sums.columns.clear_loss();
   const SegmentTask task{span.begin, span.end, state, bases, job.loss};
   walk_segment<CpuLanes, false, true>(*job.plan, *job.batch, task,
                                       loss_only ? Outputs{} : *job.outputs,
                                       s.tile, s.sums);
-  if (has_loss) s.sums.fold_loss_lanes(*loss);
+  if (has_loss) s.sums.columns.fold_loss(*loss);
   return CpuLanes::fold_or(s.sums.reasons);
 }
 
@@ -126,11 +126,8 @@ class ShortRow {
   void walk(RowRecord* out) {
     const int passes =
         segments_ > 1 ? plan_.passes : plan_.single_segment_passes;
-    // One pass is enough unless there are row weights or, which is rare, a
-    // sequence rule turns out to fire.
-    const bool guesses = passes == 1 && plan_.num_prefixes == 0 &&
-                         !plan_.loss.by_row && !job_.statistics_only &&
-                         !IsSequenceLevel(plan_.weight.spec.level);
+    const bool guesses =
+        (plan_.streams || plan_.guesses) && !job_.statistics_only;
     uint32_t reasons = 0;
     if (guesses) {
       reasons = guess(out);

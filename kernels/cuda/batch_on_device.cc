@@ -23,11 +23,10 @@ bool WeightsWait(const Plan& plan, const Outputs& outputs) {
 }  // namespace
 
 BatchOnDevice::BatchOnDevice(const Plan& plan, const Batch& batch,
-                             const Outputs& outputs, int64_t block_positions)
+                             const Outputs& outputs)
     : plan_(plan),
       batch_(batch),
       outputs_(outputs),
-      blocks_(CutIntoBlocks(batch, block_positions)),
       positions_(batch.offsets[batch.num_sequences]),
       weights_wait_(WeightsWait(plan, outputs)) {}
 
@@ -45,30 +44,50 @@ cudaError_t BatchOnDevice::PlaceOutput(T* output, int64_t count, int device,
   return cudaSuccess;
 }
 
-cudaError_t BatchOnDevice::Place(int device, DeviceMemory* memory) {
-  const int64_t rows = batch_.num_sequences;
+cudaError_t BatchOnDevice::PlaceInputs(int device, DeviceMemory* memory) {
+  if (positions_ == 0) return cudaSuccess;
   for (int r = 0; r < kNumInputRoles; ++r) {
-    if ((plan_.inputs >> r & 1u) == 0 || positions_ == 0) continue;
+    if ((plan_.inputs >> r & 1u) == 0) continue;
     const TensorView& tensor = batch_.tensors[r];
     COUNTERWEIGHT_CUDA_TRY(FindPlacement(tensor.data, device, &placements_[r]));
     if (placements_[r] == Placement::kHere) continue;
     memory->Want(&inputs_[r], positions_ * SizeOf(tensor.dtype));
   }
-  if (positions_ > 0) {
-    COUNTERWEIGHT_CUDA_TRY(
-        FindPlacement(batch_.response_mask, device, &mask_placement_));
-    memory->Want(&mask_, positions_);
-  }
+  COUNTERWEIGHT_CUDA_TRY(
+      FindPlacement(batch_.response_mask, device, &mask_placement_));
+  memory->Want(&mask_, positions_);
+  return cudaSuccess;
+}
+
+cudaError_t BatchOnDevice::PlaceOutputs(int device, DeviceMemory* memory) {
   COUNTERWEIGHT_CUDA_TRY(
       PlaceOutput(outputs_.weights, positions_, device, memory, &weights_));
   COUNTERWEIGHT_CUDA_TRY(
       PlaceOutput(outputs_.keep_mask, positions_, device, memory, &keep_mask_));
   COUNTERWEIGHT_CUDA_TRY(PlaceOutput(outputs_.token_reasons, positions_, device,
                                      memory, &token_reasons_));
-  COUNTERWEIGHT_CUDA_TRY(PlaceOutput(outputs_.sequence_reasons, rows, device,
-                                     memory, &sequence_reasons_));
-  COUNTERWEIGHT_CUDA_TRY(
-      PlaceOutput(outputs_.gradient, positions_, device, memory, &gradient_));
+  COUNTERWEIGHT_CUDA_TRY(PlaceOutput(outputs_.sequence_reasons,
+                                     batch_.num_sequences, device, memory,
+                                     &sequence_reasons_));
+  return PlaceOutput(outputs_.gradient, positions_, device, memory, &gradient_);
+}
+
+bool BatchOnDevice::IsResident() const {
+  for (int r = 0; r < kNumInputRoles; ++r) {
+    const bool is_read = (plan_.inputs >> r & 1u) != 0;
+    if (is_read && placements_[r] != Placement::kHere) return false;
+  }
+  return weights_.host == nullptr && keep_mask_.host == nullptr &&
+         token_reasons_.host == nullptr && gradient_.host == nullptr;
+}
+
+cudaError_t BatchOnDevice::Place(int device, const CudaOptions& options,
+                                 DeviceMemory* memory) {
+  COUNTERWEIGHT_CUDA_TRY(PlaceInputs(device, memory));
+  COUNTERWEIGHT_CUDA_TRY(PlaceOutputs(device, memory));
+  blocks_ = CutIntoBlocks(batch_, IsResident() ? options.resident_positions
+                                               : options.block_positions);
+  const int64_t rows = batch_.num_sequences;
   const auto segments = static_cast<int64_t>(blocks_.segments.size());
   memory->Want(&segments_, segments);
   memory->Want(&row_segments_,
@@ -196,10 +215,18 @@ cudaError_t BatchOnDevice::LaunchMain(const DeviceJob& job, const Block& block,
   COUNTERWEIGHT_CUDA_TRY(cudaMemsetAsync(
       job.reasons, 0, static_cast<size_t>(block.rows()) * sizeof(uint32_t),
       stream));
-  if (plan_.streams) {
+  if (plan_.streams || plan_.guesses) {
     COUNTERWEIGHT_CUDA_TRY(LaunchInitialStates(plan_, job, stream));
     COUNTERWEIGHT_CUDA_TRY(LaunchBoth(plan_, job, stream));
     COUNTERWEIGHT_CUDA_TRY(LaunchSettle(plan_, job, stream));
+    if (plan_.guesses) {
+      DeviceJob wrong = job;
+      wrong.fired_rows_only = true;
+      COUNTERWEIGHT_CUDA_TRY(LaunchOutputs(plan_, wrong, stream));
+      if (plan_.loss.active) {
+        COUNTERWEIGHT_CUDA_TRY(LaunchSettleLoss(plan_, wrong, stream));
+      }
+    }
   } else {
     COUNTERWEIGHT_CUDA_TRY(
         LaunchDecisions(job, block.any_row_has_several, stream));

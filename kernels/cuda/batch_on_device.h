@@ -10,6 +10,7 @@
 
 #include "kernels/batch.h"
 #include "kernels/cuda/batch_blocks.h"
+#include "kernels/cuda/cuda_corrector.h"
 #include "kernels/cuda/device_memory.h"
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/placement.h"
@@ -36,12 +37,13 @@ enum class Walk : uint8_t {
 // Plan, batch, and what the outputs point to outlive it.
 class BatchOnDevice {
  public:
-  BatchOnDevice(const Plan& plan, const Batch& batch, const Outputs& outputs,
-                int64_t block_positions);
+  // REQUIRES: the batch has rows.
+  BatchOnDevice(const Plan& plan, const Batch& batch, const Outputs& outputs);
 
-  // Finds what lies on the device already and wants memory for the rest.
-  // REQUIRES: the device is current; called once.
-  cudaError_t Place(int device, DeviceMemory* memory);
+  // Finds what lies on the device already, wants memory for the rest, and cuts
+  // blocks. REQUIRES: the device is current; called once, before the others.
+  cudaError_t Place(int device, const CudaOptions& options,
+                    DeviceMemory* memory);
 
   const std::vector<Block>& blocks() const { return blocks_.blocks; }
 
@@ -80,6 +82,10 @@ class BatchOnDevice {
     Placement placement = Placement::kHere;
   };
 
+  cudaError_t PlaceInputs(int device, DeviceMemory* memory);
+  cudaError_t PlaceOutputs(int device, DeviceMemory* memory);
+  // Nothing of the tensors or the outputs of tokens crosses the bus.
+  bool IsResident() const;
   template <class T>
   cudaError_t PlaceOutput(T* output, int64_t count, int device,
                           DeviceMemory* memory, Output<T>* place);
@@ -96,7 +102,7 @@ class BatchOnDevice {
   const Plan& plan_;
   const Batch& batch_;
   const Outputs outputs_;
-  const BatchBlocks blocks_;
+  BatchBlocks blocks_;
   const int64_t positions_;
   const bool weights_wait_;
   LossContext context_ = kNoLossContext;  // device pointers

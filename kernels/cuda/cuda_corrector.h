@@ -16,6 +16,9 @@ struct CudaOptions {
   // a longer row is a block by itself. 2^22 positions of three tensors and a
   // mask are 52 MiB: 1 ms on a PCIe 5 bus, against 0.1 ms of launches.
   int64_t block_positions = int64_t{1} << 22;
+  // The same where nothing but the mask crosses the bus: 2^26 positions are
+  // less than 1 ms of the device's memory.
+  int64_t resident_positions = int64_t{1} << 26;
   // Bytes of a pinned buffer that pageable memory goes through; a run has
   // kBounceSlots of them for each direction.
   int64_t bounce_bytes = int64_t{4} << 20;

@@ -28,8 +28,7 @@ CudaRun::CudaRun(SharedDevice* device, const CorrectionSpec& spec,
       plan_(MakePlan(spec)),
       batch_(batch),
       stop_(std::move(stop)),
-      on_device_(plan_, batch_, outputs, device->options.block_positions),
-      num_blocks_(on_device_.blocks().size()) {}
+      on_device_(plan_, batch_, outputs) {}
 
 CudaRun::~CudaRun() { End(); }
 
@@ -48,8 +47,9 @@ bool CudaRun::MustStop() {
 // Everything that the run will ever hold, at once.
 bool CudaRun::Start(bool waits) {
   if (started_) return true;
-  if (!placed_ && !Check(on_device_.Place(device_.index, &memory_),
-                         "looking for the tensors")) {
+  if (!placed_ &&
+      !Check(on_device_.Place(device_.index, device_.options, &memory_),
+             "looking for the tensors")) {
     return false;
   }
   placed_ = true;
@@ -79,7 +79,7 @@ bool CudaRun::Start(bool waits) {
 }
 
 void CudaRun::Advance(int64_t rows, bool has_mask) {
-  if (failure_.error != cudaSuccess || stopped_ || num_blocks_ == 0) return;
+  if (failure_.error != cudaSuccess || stopped_ || is_empty()) return;
   const DefaultFloatModes modes;
   if (!Check(cudaSetDevice(device_.index), "choosing the device") ||
       MustStop() || !Start(false)) {
@@ -95,7 +95,7 @@ void CudaRun::Advance(int64_t rows, bool has_mask) {
   const size_t& next = computes ? main_.launched : uploading_;
   const Walk walk = computes ? Walk::kMain : Walk::kUpload;
   if (computes && next == 0) main_.first_step = steps_;
-  while (next < num_blocks_ && blocks[next].last_row <= rows) {
+  while (next < blocks.size() && blocks[next].last_row <= rows) {
     if (MustStop() || !Step(walk, next, false)) return;
     if (computes) ++main_.launched;
   }
@@ -227,15 +227,16 @@ bool CudaRun::Fetch(Walk walk, size_t index, int64_t step) {
 
 // While a block is computed, this thread fetches the one before it.
 bool CudaRun::WalkBlocks(Walk walk, Progress* progress) {
+  const size_t num_blocks = on_device_.blocks().size();
   if (progress->launched == 0) progress->first_step = steps_;
-  while (progress->fetched < num_blocks_) {
+  while (progress->fetched < num_blocks) {
     if (MustStop()) return false;
-    if (progress->launched < num_blocks_) {
+    if (progress->launched < num_blocks) {
       if (!Step(walk, progress->launched, true)) return false;
       ++progress->launched;
     }
     const size_t ready =
-        progress->launched < num_blocks_ ? progress->launched - 1 : num_blocks_;
+        progress->launched < num_blocks ? progress->launched - 1 : num_blocks;
     for (; progress->fetched < ready; ++progress->fetched) {
       const auto index = static_cast<int64_t>(progress->fetched);
       if (!Fetch(walk, progress->fetched, progress->first_step + index)) {
@@ -314,7 +315,7 @@ CorrectResult CudaRun::Finish() {
   // The plan and what losses count are computed on this thread.
   const DefaultFloatModes modes;
   CorrectResult result;
-  if (num_blocks_ == 0) {
+  if (is_empty()) {
     if (stop_ && stop_()) return {.status = CorrectStatus::kStopped};
     if (plan_.loss.active) PrepareLoss(plan_, batch_, nullptr, &loss_);
     RowRecord nothing{};

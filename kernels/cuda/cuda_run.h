@@ -56,6 +56,7 @@ class CudaRun final : public CorrectRun, private LossBackend {
   bool Prepare();
   bool Work(CorrectResult* result);
   bool MustStop();
+  bool is_empty() const { return batch_.num_sequences == 0; }
   bool Check(cudaError_t error, const char* doing);
 
   bool Upload(size_t block, bool waits);
@@ -82,7 +83,6 @@ class CudaRun final : public CorrectRun, private LossBackend {
   const Batch batch_;
   const StopRequest stop_;
   BatchOnDevice on_device_;
-  const size_t num_blocks_;
   DeviceMemory memory_;
   std::unique_ptr<Pipe> pipe_;
   int64_t reserved_ = -1;  // -1: no share yet

@@ -3,11 +3,13 @@ set(counterweight_cuda_host_sources
     batch_blocks.cc
     batch_on_device.cc
     bounce_ring.cc
+    column_layout.cc
     cuda_corrector.cc
     cuda_run.cc
     device_memory.cc
     device_share.cc
     ipc_memory.cc
     pipe.cc
-    placement.cc)
+    placement.cc
+    shapes.cc)
 list(TRANSFORM counterweight_cuda_host_sources PREPEND ${CMAKE_CURRENT_LIST_DIR}/)

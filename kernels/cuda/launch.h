@@ -36,6 +36,9 @@ struct DeviceJob {
   uint32_t* reasons;              // [num_sequences], zero before the walk
   LossContext loss;               // device pointers
   double* row_tokens;             // [num_sequences], or null: not wanted
+  // LaunchOutputs and LaunchSettleLoss: leave rows alone where no sequence rule
+  // fired.
+  bool fired_rows_only;
 };
 
 // States before the first pass.
@@ -46,11 +49,13 @@ cudaError_t LaunchInitialStates(const Plan& plan, const DeviceJob& job,
 cudaError_t LaunchStatistics(const Plan& plan, const DeviceJob& job,
                              cudaStream_t stream);
 
-// Statistics and outputs at once. REQUIRES: plan.streams.
+// Statistics and outputs at once, these as if no sequence rule fired. REQUIRES:
+// plan.streams or plan.guesses.
 cudaError_t LaunchBoth(const Plan& plan, const DeviceJob& job,
                        cudaStream_t stream);
 
-// Bases, folds segments in place, states, and the rows' records.
+// Bases, folds segments in place, states, and the rows' records. Where a guess
+// was wrong reasons begin anew.
 cudaError_t LaunchSettle(const Plan& plan, const DeviceJob& job,
                          cudaStream_t stream);
 

@@ -6,6 +6,8 @@
 
 #include "kernels/batch.h"
 #include "kernels/math/bits.h"
+#include "kernels/walk/features.h"
+#include "kernels/walk/lane_columns.h"
 #include "kernels/walk/tile.h"
 
 namespace counterweight::kernels {
@@ -13,9 +15,25 @@ inline namespace COUNTERWEIGHT_ISA {
 
 struct CpuLanes {
   static constexpr int kWidth = kLanes;
+  using Steps = int;
+  using Columns = LaneColumns<CpuLanes>;
+
+  // Any plan: what a phase reads and does follows from the plan alone.
+  static constexpr RatioSource source(SourceUse /*use*/, RatioSource of_plan) {
+    return of_plan;
+  }
+  static constexpr uint32_t inputs(uint32_t of_plan) { return of_plan; }
+  static constexpr uint32_t sources(uint32_t of_plan) { return of_plan; }
+  static constexpr bool may(Feature /*feature*/) { return true; }
+
   static int lane(int i) { return i; }
   // True on the one thread that holds folded results.
   static bool writes() { return true; }
+
+  static const Tile<kWidth>& choose(bool first, const Tile<kWidth>& a,
+                                    const Tile<kWidth>& b) {
+    return first ? a : b;
+  }
 
   // Steps to walk for `count` positions.
   static int steps(int count) {

@@ -15,7 +15,7 @@ struct DriftPhase {
   using Acc = Accumulators<Lanes>;
 
   COUNTERWEIGHT_HD static void run(const Plan& plan, const State& s, Acc& acc) {
-    const RatioSource source = plan.spec.drift_source;
+    const RatioSource source = source_of(plan);
     const Tile<kWidth>& num = s.input[numerator(source)];
     const Tile<kWidth>& den = s.input[denominator(source)];
     add_token_sums(plan, s, den, acc);
@@ -28,15 +28,20 @@ struct DriftPhase {
     acc.extend(kExtremumLogRatio, s.steps, l, s.mask);
     add_histogram<0>(plan, s, l, acc);
     add_histogram<kNumHistogramEdges / 2>(plan, s, l, acc);
-    if (plan.spec.probability_metrics)
+    if (Lanes::may(kFeatureProbabilities) && plan.spec.probability_metrics) {
       add_probabilities(plan, s, num, den, acc);
+    }
   }
 
  private:
+  COUNTERWEIGHT_HD static RatioSource source_of(const Plan& plan) {
+    return Lanes::source(SourceUse::kDrift, plan.spec.drift_source);
+  }
+
   COUNTERWEIGHT_HD static void add_token_sums(const Plan& plan, const State& s,
                                               const Tile<kWidth>& den,
                                               Acc& acc) {
-    const int source = static_cast<int>(plan.spec.drift_source);
+    const int source = static_cast<int>(source_of(plan));
     const Tile<kWidth>& log_ratio = s.log_ratio[source];
     const Tile<kWidth>& expm1 = s.expm1[source];
     const Tile<kWidth>& k3s = s.k3[source];
@@ -76,13 +81,16 @@ struct DriftPhase {
       columns[e] = kColumnHistogram + kFirst + e;
       edges[e] = plan.histogram_edges[kFirst + e];
     }
+    const Vec one = splat(1.0f);
+    const Vec infinity = splat(__builtin_inff());
     acc.count(columns, s.steps,
               [&](int k, int g, Vec(&block)[kHalf])
                   COUNTERWEIGHT_INLINE_LAMBDA {
-                    const Vec m = s.mask.vec(k, g);
-                    const Vec x = l.vec(k, g);
+                    // Masked tokens are below no edge.
+                    const auto counts = s.mask.vec(k, g) != 0.0f;
+                    const Vec x = counts ? l.vec(k, g) : infinity;
                     for (int e = 0; e < kHalf; ++e) {
-                      block[e] += x <= edges[e] ? m : Vec{};
+                      block[e] += x <= edges[e] ? one : Vec{};
                     }
                   });
   }
@@ -93,7 +101,7 @@ struct DriftPhase {
                                                  const Tile<kWidth>& num,
                                                  const Tile<kWidth>& den,
                                                  Acc& acc) {
-    const int source = static_cast<int>(plan.spec.drift_source);
+    const int source = static_cast<int>(source_of(plan));
     const Tile<kWidth>& log_ratio = s.log_ratio[source];
     const Tile<kWidth>& expm1 = s.expm1[source];
     Tile<kWidth> difference;

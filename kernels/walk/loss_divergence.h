@@ -17,9 +17,11 @@ struct Divergence {
 
   COUNTERWEIGHT_HD static void run(const LossPlan& loss, State& s) {
     const bool total_variation = loss.spec.surrogate == Surrogate::kDppoTv;
-    const RatioSource source = loss.spec.source;
+    const RatioSource source =
+        Lanes::source(SourceUse::kLoss, loss.spec.source);
     const Tile<kWidth>& num = s.input[numerator(source)];
     const Tile<kWidth>& den = s.input[denominator(source)];
+    COUNTERWEIGHT_UNROLL
     for (int k = 0; k < s.steps; ++k) {
       for (int i = 0; i < kWidth; ++i) {
         const double lp = static_cast<double>(num.at[k][i]);

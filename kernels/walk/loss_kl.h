@@ -17,7 +17,8 @@ struct LossKl {
     constexpr int kSource = static_cast<int>(RatioSource::kRefCurrent);
     const KlSpec& kl = loss.spec.kl;
     const IntervalTerms c = loss.kl_clamp;
-    const Tile<kWidth>& over = kl.over == TokenSet::kKept ? s.left : s.mask;
+    const Tile<kWidth>& over =
+        Lanes::choose(kl.over == TokenSet::kKept, s.left, s.mask);
     const bool by_row = loss.spec.level == LossLevel::kSequence;
     for_each_group<kWidth>(s.steps, [&](int k,
                                         int g) COUNTERWEIGHT_INLINE_LAMBDA {

@@ -58,6 +58,7 @@ struct LossPadding {
                                  : loss.padding_weight;
     const float weight = loss.weighs_tokens ? own_weight : 1.0f;
     const float weight_of_row = row.loss.padding_counts ? weight : 0.0f;
+    COUNTERWEIGHT_UNROLL
     for (int k = 0; k < s.steps; ++k) {
       for (int g = 0; g < kWidth / kVecLanes; ++g) {
         const Vec a = advantages.vec(k, g);

@@ -33,21 +33,22 @@ struct LossPhase {
                                    float* gradient) {
     const LossPlan& loss = plan.loss;
     set_ratios(loss, row.loss, s);
-    if (context.selected != nullptr) {
+    if (Lanes::may(kFeatureSelection) && context.selected != nullptr) {
       Lanes::load_mask(context.selected, s.position, s.count, s.selected);
     }
-    if (loss.spec.surrogate == Surrogate::kDppoTv ||
-        loss.spec.surrogate == Surrogate::kDppoKl) {
+    const Surrogate surrogate = surrogate_of(loss);
+    if (surrogate == Surrogate::kDppoTv || surrogate == Surrogate::kDppoKl) {
       Divergence<Lanes>::run(loss, s);
     }
-    if (context.selection_keys != nullptr) {
+    if (Lanes::may(kFeatureSelection) && context.selection_keys != nullptr) {
       SelectionKeys<Lanes>::run(loss, context, s);
       return;
     }
     apply_surrogate(loss, row.loss, s);
-    if (loss.has_kl) LossKl<Lanes>::run(loss, s);
+    const bool has_kl = Lanes::may(kFeatureKl) && loss.has_kl;
+    if (has_kl) LossKl<Lanes>::run(loss, s);
     LossSumsPhase<Lanes>::run(loss, s, acc);
-    if (loss.reads_padding) {
+    if (Lanes::may(kFeaturePadding) && loss.reads_padding) {
       LossPadding<Lanes>::run(plan, batch, row, s, acc);
     }
     make_gradient(loss, row.loss, s, acc);
@@ -57,12 +58,22 @@ struct LossPhase {
   }
 
  private:
+  COUNTERWEIGHT_HD static RatioSource source_of(const LossPlan& loss) {
+    return Lanes::source(SourceUse::kLoss, loss.spec.source);
+  }
+  COUNTERWEIGHT_HD static Surrogate surrogate_of(const LossPlan& loss) {
+    return Lanes::may(kFeatureSurrogates) ? loss.spec.surrogate
+                                          : Surrogate::kPpoClip;
+  }
+
   // r, r - 1 and dr / dl (kSequence: dr / dS), clamped.
   COUNTERWEIGHT_HD static void set_ratios(const LossPlan& loss,
                                           const LossRow& row, State& s) {
-    if (!loss.has_ratio || loss.spec.level != LossLevel::kToken ||
-        loss.spec.surrogate == Surrogate::kGeoMean) {
-      const bool none = !loss.has_ratio;
+    const bool none = !loss.has_ratio;
+    const bool others =
+        Lanes::may(kFeatureSurrogates) || Lanes::may(kFeatureRowLoss);
+    if (others && (none || loss.spec.level != LossLevel::kToken ||
+                   surrogate_of(loss) == Surrogate::kGeoMean)) {
       for_each_group<kWidth>(
           s.steps, [&](int k, int g) COUNTERWEIGHT_INLINE_LAMBDA {
             s.ratio.set(k, g, splat(row.ratio));
@@ -71,7 +82,7 @@ struct LossPhase {
           });
       return;
     }
-    const int source = static_cast<int>(loss.spec.source);
+    const int source = static_cast<int>(source_of(loss));
     const Tile<kWidth>& log_ratio = s.log_ratio[source];
     const Tile<kWidth>& exp = s.exp[source];
     const Tile<kWidth>& expm1 = s.expm1[source];
@@ -95,7 +106,7 @@ struct LossPhase {
     const Tile<kWidth>& advantages = s.input[kAdvantages];
     const Tile<kWidth>& log_probs = s.input[kCurrent];
     const Tile<kWidth>& log_ratios =
-        s.log_ratio[static_cast<int>(loss.spec.source)];
+        s.log_ratio[static_cast<int>(source_of(loss))];
     const auto each = [&](auto surrogate) COUNTERWEIGHT_INLINE_LAMBDA {
       for_each_group<kWidth>(
           s.steps, [&](int k, int g) COUNTERWEIGHT_INLINE_LAMBDA {
@@ -111,7 +122,7 @@ struct LossPhase {
     const auto r = [&](int k, int g) COUNTERWEIGHT_INLINE_LAMBDA {
       return s.ratio.vec(k, g);
     };
-    switch (loss.spec.surrogate) {
+    switch (surrogate_of(loss)) {
       case Surrogate::kNone:
         break;
       case Surrogate::kPpoClip:
@@ -208,7 +219,8 @@ struct LossPhase {
       return slope != 0.0f ? slope * dr : zero;
     };
     const Vec through_ratio = chained(v.ratio_slope);
-    const bool by_row = loss.spec.level == LossLevel::kSequence;
+    const bool by_row =
+        Lanes::may(kFeatureRowLoss) && loss.spec.level == LossLevel::kSequence;
     const Vec own = by_row ? v.slope : v.slope + through_ratio;
     const Vec shared = by_row ? through_ratio : zero;
     const Vec full = v.full_slope + chained(v.full_ratio_slope);
@@ -233,12 +245,12 @@ struct LossPhase {
                                              const LossRow& row, State& s,
                                              Acc& acc) {
     const Tile<kWidth>& over =
-        loss.spec.over == TokenSet::kKept ? s.left : s.mask;
+        Lanes::choose(loss.spec.over == TokenSet::kKept, s.left, s.mask);
     const double factor = row.factor;
     const double kl_factor = loss.spec.kl.coefficient * row.kl_factor;
     const double shared = row.hand_back;
-    const bool has_kl = loss.has_kl;
-    const bool hands_back = loss.hands_back;
+    const bool has_kl = Lanes::may(kFeatureKl) && loss.has_kl;
+    const bool hands_back = Lanes::may(kFeatureRowLoss) && loss.hands_back;
     for_each_position<kWidth>(s.steps, [&](int k, int i) {
       double g = factor * static_cast<double>(s.loss_slope.at[k][i]);
       if (has_kl) g += kl_factor * static_cast<double>(s.kl_slope.at[k][i]);

@@ -22,7 +22,7 @@ struct LossStatistics {
     const LossPlan& loss = plan.loss;
     if (!loss.by_row && !loss.selects) return;
     const Tile<kWidth>& over =
-        loss.spec.over == TokenSet::kKept ? s.left : s.mask;
+        Lanes::choose(loss.spec.over == TokenSet::kKept, s.left, s.mask);
     acc.count_each(kColumnLoss + kLossSeen, s.steps,
                    [&](int k, int g)
                        COUNTERWEIGHT_INLINE_LAMBDA { return over.vec(k, g); });
@@ -55,24 +55,26 @@ struct LossStatistics {
     const bool geo_mean = surrogate == Surrogate::kGeoMean;
     const bool vespo = surrogate == Surrogate::kVespo;
     if (!geo_mean && !vespo && loss.spec.level == LossLevel::kToken) return;
+    const RatioSource source =
+        Lanes::source(SourceUse::kLoss, loss.spec.source);
     const double clamp = vespo ? kSafetyClamp : kUnbounded;
     const WideVec lowest = splat_wide(-loss.spec.clip_low);
     const WideVec highest = splat_wide(loss.spec.clip_high);
     const Tile<kWidth>& advantages = s.input[kAdvantages];
-    acc.add_exact(
-        kColumnLoss + kLossAggregate, s.steps,
-        [&](int k, int h) COUNTERWEIGHT_INLINE_LAMBDA {
-          const WideVec l = exact_log_ratio(s, loss.spec.source, clamp, k, h);
-          WideVec x = l;
-          if (geo_mean) {
-            const WideVec a = advantages.wide(k, h);
-            const WideVec capped = l > highest ? highest : l;
-            const WideVec raised = l < lowest ? lowest : l;
-            const WideVec raised_or_zero = a < 0.0 ? raised : WideVec{};
-            x = a > 0.0 ? capped : raised_or_zero;
-          }
-          return over.wide(k, h) != 0.0 ? x : WideVec{};
-        });
+    acc.add_exact(kColumnLoss + kLossAggregate, s.steps,
+                  [&](int k, int h) COUNTERWEIGHT_INLINE_LAMBDA {
+                    const WideVec l = exact_log_ratio(s, source, clamp, k, h);
+                    WideVec x = l;
+                    if (geo_mean) {
+                      const WideVec a = advantages.wide(k, h);
+                      const WideVec capped = l > highest ? highest : l;
+                      const WideVec raised = l < lowest ? lowest : l;
+                      const WideVec raised_or_zero =
+                          a < 0.0 ? raised : WideVec{};
+                      x = a > 0.0 ? capped : raised_or_zero;
+                    }
+                    return over.wide(k, h) != 0.0 ? x : WideVec{};
+                  });
   }
 
   // Logarithms of the weights as they are returned: VESPO within [log 1e-8,
@@ -87,7 +89,9 @@ struct LossStatistics {
     const Level level = plan.weight.spec.level;
     if (!vespo && surrogate != Surrogate::kGeoMean) return;
     if (level != Level::kToken && level != Level::kPrefix) return;
-    LaneValues<kWidth, double>& sum = acc.sums[kColumnLoss + kLossLogWeight];
+    LaneValues<kWidth, double>& sum =
+        acc.columns.sum(kColumnLoss + kLossLogWeight);
+    COUNTERWEIGHT_UNROLL
     for (int k = 0; k < s.steps; ++k) {
       for (int i = 0; i < kWidth; ++i) {
         if (over.at[k][i] == 0.0f) continue;

@@ -25,7 +25,7 @@ struct LossSumsPhase {
     acc.extend(kExtremumLoss + kLossExtremumRatio, s.steps, s.ratio, s.mask);
     acc.extend(kExtremumLoss + kLossExtremumAdvantage, s.steps,
                s.input[static_cast<int>(InputRole::kAdvantages)], s.mask);
-    if (loss.has_kl) add_kl(loss, s, acc);
+    if (Lanes::may(kFeatureKl) && loss.has_kl) add_kl(loss, s, acc);
   }
 
  private:
@@ -39,7 +39,7 @@ struct LossSumsPhase {
   COUNTERWEIGHT_HD static void add_values(const LossPlan& loss, const State& s,
                                           Acc& acc) {
     add_tile(kLossValue, s, s.loss_value, acc);
-    if (loss.hands_back) {
+    if (Lanes::may(kFeatureRowLoss) && loss.hands_back) {
       add_tile(kLossSequenceSlope, s, s.loss_sequence_slope, acc);
     }
   }
@@ -47,7 +47,8 @@ struct LossSumsPhase {
   // Masked tokens have l = 0; dropped ones are left out of the kept sums.
   COUNTERWEIGHT_HD static void add_log_ratios(const LossPlan& loss,
                                               const State& s, Acc& acc) {
-    const RatioSource source = loss.spec.metrics_source;
+    const RatioSource source =
+        Lanes::source(SourceUse::kLossMetrics, loss.spec.metrics_source);
     const auto exact = [&](int k, int h) COUNTERWEIGHT_INLINE_LAMBDA {
       return exact_log_ratio(s, source, kUnbounded, k, h);
     };
@@ -123,7 +124,7 @@ struct LossSumsPhase {
   COUNTERWEIGHT_HD static void add_kl(const LossPlan& loss, const State& s,
                                       Acc& acc) {
     const Tile<kWidth>& over =
-        loss.spec.kl.over == TokenSet::kKept ? s.left : s.mask;
+        Lanes::choose(loss.spec.kl.over == TokenSet::kKept, s.left, s.mask);
     add_tile(kLossKl, s, s.kl_value, acc);
     if (loss.hands_back) {
       add_tile(kLossKlSequenceSlope, s, s.kl_sequence_slope, acc);

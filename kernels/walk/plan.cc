@@ -180,6 +180,8 @@ Plan MakePlan(const CorrectionSpec& spec) {
   plan.streams = !needs_row;
   CountPasses(spec, false, &plan.passes);
   CountPasses(spec, true, &plan.single_segment_passes);
+  plan.guesses = !plan.streams && plan.passes == 1 && plan.num_prefixes == 0 &&
+                 !plan.loss.by_row && !IsSequenceLevel(spec.weight.level);
   plan.token_columns = kColumnRules + kNumRuleColumns * spec.num_rules;
   plan.token_extrema = kExtremumRules + spec.num_rules;
   plan.row_columns = kRowRules + kNumRowRuleColumns * spec.num_rules;

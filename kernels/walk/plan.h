@@ -80,6 +80,10 @@ struct Plan {
   // Outputs, the loss's included, depend on no sum of their row: one pass can
   // write them.
   bool streams;
+  // Outputs depend on sequence rules that drop whole rows alone: one pass
+  // writes them as if none fired, which is the common case, and rows where one
+  // did are written again.
+  bool guesses;
   int32_t token_columns;
   int32_t token_extrema;
   int32_t row_columns;

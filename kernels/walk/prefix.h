@@ -17,6 +17,7 @@ COUNTERWEIGHT_HD void for_each_prefix_mean(int steps, PrefixBase& carry,
                                            const Tile<Lanes::kWidth>& seen,
                                            F f) {
   constexpr int kWidth = Lanes::kWidth;
+  COUNTERWEIGHT_UNROLL
   for (int k = 0; k < steps; ++k) {
     LaneValues<kWidth, double> sum;
     LaneValues<kWidth, double> count;

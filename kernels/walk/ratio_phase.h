@@ -18,16 +18,18 @@ struct RatioPhase {
   COUNTERWEIGHT_HD static void run(const Plan& plan, const Batch& batch,
                                    State& s, Accumulators<Lanes>& acc) {
     Lanes::load_mask(batch.response_mask, s.position, s.count, s.mask);
+    COUNTERWEIGHT_UNROLL
     for (int r = 0; r < kNumInputRoles; ++r) {
-      if ((plan.inputs >> r & 1u) == 0) continue;
+      if ((Lanes::inputs(plan.inputs) >> r & 1u) == 0) continue;
       Lanes::load(batch.tensors[r], s.position, s.count, s.mask, s.input[r]);
     }
     if (subtract(plan, s)) {
       repair(plan, s, acc);
       subtract(plan, s);
     }
+    COUNTERWEIGHT_UNROLL
     for (int r = 0; r < kNumRatioSources; ++r) {
-      if ((plan.exp_sources >> r & 1u) == 0) continue;
+      if ((Lanes::sources(plan.exp_sources) >> r & 1u) == 0) continue;
       for_each_position<kWidth>(s.steps, [&](int k, int i) {
         const ExpTerms terms = exp_terms(s.log_ratio[r].at[k][i]);
         s.exp[r].at[k][i] = terms.exp;
@@ -45,21 +47,24 @@ struct RatioPhase {
   // Log ratios of every source; true if any token is non-finite.
   COUNTERWEIGHT_HD static bool subtract(const Plan& plan, State& s) {
     LaneValues<kWidth, float> bad{};
+    COUNTERWEIGHT_UNROLL
     for (int r = 0; r < kNumRatioSources; ++r) {
-      if ((plan.sources >> r & 1u) == 0) continue;
+      if ((Lanes::sources(plan.sources) >> r & 1u) == 0) continue;
       const auto source = static_cast<RatioSource>(r);
       const Tile<kWidth>& num = s.input[numerator(source)];
       const Tile<kWidth>& den = s.input[denominator(source)];
       for_each_position<kWidth>(s.steps, [&](int k, int i) {
         const float l = num.at[k][i] - den.at[k][i];
         s.log_ratio[r].at[k][i] = l;
-        bad.at[i] += __builtin_fabsf(l) <= __FLT_MAX__ ? 0.0f : 1.0f;
+        bad.at[i] = __builtin_fabsf(l) <= __FLT_MAX__ ? bad.at[i] : 1.0f;
       });
     }
-    if (plan.inputs >> static_cast<int>(InputRole::kAdvantages) & 1u) {
+    if (Lanes::inputs(plan.inputs) >> static_cast<int>(InputRole::kAdvantages) &
+        1u) {
       const Tile<kWidth>& a = s.input[static_cast<int>(InputRole::kAdvantages)];
       for_each_position<kWidth>(s.steps, [&](int k, int i) {
-        bad.at[i] += __builtin_fabsf(a.at[k][i]) <= __FLT_MAX__ ? 0.0f : 1.0f;
+        bad.at[i] =
+            __builtin_fabsf(a.at[k][i]) <= __FLT_MAX__ ? bad.at[i] : 1.0f;
       });
     }
     return Lanes::any(bad);
@@ -69,7 +74,8 @@ struct RatioPhase {
   // REJECT neutralizes: its results are thrown away, but must be computable.
   COUNTERWEIGHT_HD static void repair(const Plan& plan, State& s,
                                       Accumulators<Lanes>& acc) {
-    LaneValues<kWidth, double>& count = acc.sums[kColumnNonFinite];
+    LaneValues<kWidth, double>& count = acc.columns.sum(kColumnNonFinite);
+    COUNTERWEIGHT_UNROLL
     for (int k = 0; k < s.steps; ++k) {
       for (int i = 0; i < kWidth; ++i) {
         const int code = first_bad_role(plan, s, k, i);
@@ -97,6 +103,7 @@ struct RatioPhase {
     const bool keeps =
         plan.loss.active && is_finite(s.input[kCurrent].at[k][i]);
     const float advantage = keeps ? s.input[kAdvantages].at[k][i] : 0.0f;
+    COUNTERWEIGHT_UNROLL
     for (int r = 0; r < kNumInputRoles; ++r) s.input[r].at[k][i] = 0.0f;
     s.input[kAdvantages].at[k][i] = is_finite(advantage) ? advantage : 0.0f;
   }
@@ -104,13 +111,16 @@ struct RatioPhase {
   // role * 2 + (0: the input itself, 1: a difference of finite inputs), or -1.
   COUNTERWEIGHT_HD static int first_bad_role(const Plan& plan, const State& s,
                                              int k, int i) {
+    COUNTERWEIGHT_UNROLL
     for (int r = 0; r < kNumInputRoles; ++r) {
-      if ((plan.inputs >> r & 1u) != 0 && !is_finite(s.input[r].at[k][i])) {
+      if ((Lanes::inputs(plan.inputs) >> r & 1u) != 0 &&
+          !is_finite(s.input[r].at[k][i])) {
         return r * 2;
       }
     }
+    COUNTERWEIGHT_UNROLL
     for (int r = 0; r < kNumRatioSources; ++r) {
-      if ((plan.sources >> r & 1u) != 0 &&
+      if ((Lanes::sources(plan.sources) >> r & 1u) != 0 &&
           !is_finite(s.log_ratio[r].at[k][i])) {
         return numerator(static_cast<RatioSource>(r)) * 2 + 1;
       }

@@ -22,7 +22,7 @@ struct RulePhase {
                                    bool explains, State& s, Acc& acc) {
     const RulePlan& rule = plan.rules[r];
     const bool sequential = plan.spec.evaluation == Evaluation::kSequential;
-    const Tile<kWidth>& seen = sequential ? s.left : s.mask;
+    const Tile<kWidth>& seen = Lanes::choose(sequential, s.left, s.mask);
     if (rule.is_sequence) {
       if (kStats) {
         evaluate(rule, s);
@@ -31,7 +31,7 @@ struct RulePhase {
       const bool applies = kOutput || rule.hits_in_statistics;
       if (!applies || (row_fired >> r & 1u) == 0) return;
       fire_row(s, seen);
-    } else if (rule.prefix >= 0) {
+    } else if (Lanes::may(kFeaturePrefixes) && rule.prefix >= 0) {
       evaluate(rule, s);
       outside_prefix(rule, s, seen, acc.carry[rule.prefix]);
       if (kStats) {
@@ -58,21 +58,27 @@ struct RulePhase {
   // Once per segment: a rule that saw the mask of all saw what was counted
   // already.
   COUNTERWEIGHT_HD static void finish(const Plan& plan, Acc& acc) {
-    if constexpr (!kStats) return;
+    if constexpr (!kStats || !Lanes::may(kFeatureRules)) return;
     if (plan.spec.evaluation == Evaluation::kSequential) return;
     for (int r = 0; r < plan.spec.num_rules; ++r) {
       const RulePlan& rule = plan.rules[r];
-      acc.counts[RuleColumnIndex(r, kRuleSeen)] = acc.counts[kColumnTokens];
+      acc.columns.count(RuleColumnIndex(r, kRuleSeen)) =
+          acc.columns.count(kColumnTokens);
       if (rule.is_sequence && !rule.is_conditional) {
-        acc.counts[RuleColumnIndex(r, kRuleFired)] = acc.counts[kColumnTokens];
+        acc.columns.count(RuleColumnIndex(r, kRuleFired)) =
+            acc.columns.count(kColumnTokens);
       }
     }
   }
 
  private:
+  COUNTERWEIGHT_HD static RatioSource source_of(const RulePlan& rule) {
+    return Lanes::source(SourceUse::kCorrection, rule.rule.source);
+  }
+
   // The estimator of each token, from the clamped log ratio.
   COUNTERWEIGHT_HD static void evaluate(const RulePlan& rule, State& s) {
-    const int source = static_cast<int>(rule.rule.source);
+    const int source = static_cast<int>(source_of(rule));
     const Tile<kWidth>& log_ratio = s.log_ratio[source];
     const ClampTerms c = rule.clamp;
     switch (rule.rule.estimator) {
@@ -119,7 +125,7 @@ struct RulePhase {
                                         const Tile<kWidth>& computed, int k,
                                         int h) {
     if (rule.rule.estimator != Estimator::kRatio) return computed.wide(k, h);
-    return exact_log_ratio(s, rule.rule.source, rule.rule.token_clamp, k, h);
+    return exact_log_ratio(s, source_of(rule), rule.rule.token_clamp, k, h);
   }
 
   // Replaces the estimator by its running mean; compares in float64.

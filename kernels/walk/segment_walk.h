@@ -48,7 +48,8 @@ COUNTERWEIGHT_HD void finish_weights(const Plan& plan, const SegmentTask& task,
     const float masked = s.mask.at[k][i] != 0.0f ? w : 0.0f;
     s.weight.at[k][i] = s.zeroed.at[k][i] != 0.0f ? 0.0f : masked;
   });
-  if (!plan.loss.active || task.loss->normalizer == 1.0) return;
+  if (!Lanes::may(kFeatureLoss) || !plan.loss.active) return;
+  if (task.loss->normalizer == 1.0) return;
   const double normalizer = task.loss->normalizer;
   for_each_position<kWidth>(s.steps, [&](int k, int i) {
     float& w = s.weight.at[k][i];
@@ -67,9 +68,12 @@ COUNTERWEIGHT_HD void walk_segment(const Plan& plan, const Batch& batch,
                                    Accumulators<Lanes>& acc) {
   constexpr int kWidth = Lanes::kWidth;
   using Weights = WeightPhase<Lanes, kStats>;
+  const bool has_loss = Lanes::may(kFeatureLoss) && plan.loss.active;
+  const int rules = Lanes::may(kFeatureRules) ? plan.spec.num_rules : 0;
   const bool explains = kOutput && (outputs.token_reasons != nullptr ||
                                     outputs.sequence_reasons != nullptr);
-  for (int p = 0; p < plan.num_prefixes; ++p) {
+  const int prefixes = Lanes::may(kFeaturePrefixes) ? plan.num_prefixes : 0;
+  for (int p = 0; p < prefixes; ++p) {
     acc.carry[p] = task.bases != nullptr ? task.bases[p] : PrefixBase{0.0, 0.0};
   }
   if (kOutput) {
@@ -85,30 +89,31 @@ COUNTERWEIGHT_HD void walk_segment(const Plan& plan, const Batch& batch,
                                 [&](int k, int i) { s.reasons.at[k][i] = 0; });
     }
     RatioPhase<Lanes>::run(plan, batch, s, acc);
-    if (plan.loss.spec.prescales_advantages) {
+    if (Lanes::may(kFeatureRowAdvantages) &&
+        plan.loss.spec.prescales_advantages) {
       scale_advantages(task.row.loss.advantage_scale, s);
     }
     if (kStats) DriftPhase<Lanes>::run(plan, s, acc);
-    for (int r = 0; r < plan.spec.num_rules; ++r) {
+    for (int r = 0; r < rules; ++r) {
       if (r == plan.weight.spec.after_rule) Weights::aggregate(plan, s, acc);
       RulePhase<Lanes, kStats, kOutput>::run(plan, r, task.row.fired, explains,
                                              s, acc);
     }
-    if (plan.spec.num_rules == plan.weight.spec.after_rule) {
+    if (rules == plan.weight.spec.after_rule) {
       Weights::aggregate(plan, s, acc);
     }
     Weights::finish(plan, s, acc);
-    if (kStats && plan.loss.active) {
+    if (kStats && has_loss && Lanes::may(kFeatureRowLoss)) {
       LossStatistics<Lanes>::run(plan, *task.loss, s, acc);
     }
     if (!kOutput) continue;
-    if (outputs.weights != nullptr || plan.loss.weighs_tokens) {
+    if (outputs.weights != nullptr || (has_loss && plan.loss.weighs_tokens)) {
       finish_weights(plan, task, s);
     }
     if (outputs.weights != nullptr) {
       Lanes::store(s.weight, begin, s.count, outputs.weights);
     }
-    if (plan.loss.active) {
+    if (has_loss) {
       LossPhase<Lanes>::run(plan, batch, *task.loss, task.row, s, acc,
                             outputs.gradient);
     }

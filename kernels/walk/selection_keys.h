@@ -19,10 +19,11 @@ struct SelectionKeys {
   COUNTERWEIGHT_HD static void run(const LossPlan& loss,
                                    const LossContext& context, State& s) {
     const Tile<kWidth>& over =
-        loss.spec.over == TokenSet::kKept ? s.left : s.mask;
+        Lanes::choose(loss.spec.over == TokenSet::kKept, s.left, s.mask);
     const bool candidates = loss.spec.surrogate == Surrogate::kClipCov;
     const double lowest = loss.spec.covariance_lower;
     const double highest = loss.spec.covariance_upper;
+    COUNTERWEIGHT_UNROLL
     for (int k = 0; k < s.steps; ++k) {
       for (int i = 0; i < kWidth; ++i) {
         const double a = static_cast<double>(s.input[kAdvantages].at[k][i]);

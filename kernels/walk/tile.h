@@ -26,11 +26,14 @@ inline constexpr int kFewSteps = 4;
 #define COUNTERWEIGHT_ONE_LANE
 #endif
 #ifdef COUNTERWEIGHT_ONE_LANE
+// Values of one lane live in registers.
+#define COUNTERWEIGHT_ALIGNED
 using Vec = float;
 using WideVec = double;
 inline constexpr int kVecLanes = 1;
 inline constexpr int kWideLanes = 1;
 #else
+#define COUNTERWEIGHT_ALIGNED alignas(64)
 #if defined(__AVX512F__)
 #define COUNTERWEIGHT_VECTOR_BYTES 64
 #elif defined(__AVX2__)
@@ -49,7 +52,12 @@ inline constexpr int kWideLanes = sizeof(WideVec) / sizeof(double);
 
 COUNTERWEIGHT_HD Vec splat(float x) { return Vec{} + x; }
 COUNTERWEIGHT_HD WideVec splat_wide(double x) { return WideVec{} + x; }
+// Of -0 as good as of 0: it is only added and compared.
+#ifdef __CUDACC__
+COUNTERWEIGHT_HD Vec absolute(Vec x) { return __builtin_fabsf(x); }
+#else
 COUNTERWEIGHT_HD Vec absolute(Vec x) { return x < 0.0f ? -x : x; }
+#endif
 
 template <class V>
 COUNTERWEIGHT_HD V load(const void* from) {
@@ -65,7 +73,7 @@ COUNTERWEIGHT_HD void store(V v, void* to) {
 
 // W = lanes that one thread holds.
 template <int W>
-struct alignas(64) Tile {
+struct COUNTERWEIGHT_ALIGNED Tile {
   float at[kSteps][W];
 #ifndef COUNTERWEIGHT_ONE_LANE
   // Tiles of 1 KB in a row would share cache sets and low address bits.
@@ -91,13 +99,13 @@ struct alignas(64) Tile {
 };
 
 template <int W>
-struct alignas(64) BitTile {
+struct COUNTERWEIGHT_ALIGNED BitTile {
   uint32_t at[kSteps][W];
 };
 
 // One value per lane.
 template <int W, class T>
-struct alignas(64) LaneValues {
+struct COUNTERWEIGHT_ALIGNED LaneValues {
   T at[W];
 };
 
@@ -105,9 +113,7 @@ struct alignas(64) LaneValues {
 // dependencies and no early exit.
 template <int W, class F>
 COUNTERWEIGHT_HD void for_each_position(int steps, F f) {
-#ifdef __CUDACC__
-#pragma unroll
-#endif
+  COUNTERWEIGHT_UNROLL
   for (int k = 0; k < steps; ++k) {
     COUNTERWEIGHT_IVDEP
     for (int i = 0; i < W; ++i) f(k, i);
@@ -117,6 +123,7 @@ COUNTERWEIGHT_HD void for_each_position(int steps, F f) {
 // f(step, group of lanes) for every register of the tile.
 template <int W, class F>
 COUNTERWEIGHT_HD void for_each_group(int steps, F f) {
+  COUNTERWEIGHT_UNROLL
   for (int k = 0; k < steps; ++k) {
     for (int g = 0; g < W / kVecLanes; ++g) f(k, g);
   }

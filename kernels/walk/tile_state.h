@@ -7,6 +7,7 @@
 
 #include "kernels/batch.h"
 #include "kernels/math/bits.h"
+#include "kernels/walk/features.h"
 #include "kernels/walk/plan.h"
 #include "kernels/walk/record.h"
 #include "kernels/walk/tile.h"
@@ -21,7 +22,7 @@ struct TileState {
 
   int64_t position;  // of the tile's first token, in the batch
   int count;         // positions
-  int steps;
+  typename Lanes::Steps steps;
   // Inputs by role, 0 where mask is 0.
   Values input[kNumInputRoles];
   // Masks hold 0 or 1. mask: response_mask less dropped non-finite tokens;
@@ -68,44 +69,37 @@ template <class Lanes>
 struct Accumulators {
   static constexpr int kWidth = Lanes::kWidth;
 
-  // By column: counts of those that IsCount(), sums of the others.
-  LaneValues<kWidth, double> sums[kNumColumns];
-  LaneValues<kWidth, float> counts[kNumColumns];
-  LaneValues<kWidth, float> low[kNumExtrema];
-  LaneValues<kWidth, float> high[kNumExtrema];
+  typename Lanes::Columns columns;
   LaneValues<kWidth, uint32_t> reasons;
   int64_t first_bad;
   // By prefix index: sum and count over the row so far.
-  PrefixBase carry[kMaxPrefixes];
+  PrefixBase carry[Lanes::may(kFeaturePrefixes) ? kMaxPrefixes : 1];
 
   COUNTERWEIGHT_HD void clear(const Plan& plan) {
-    clear_columns(0, plan.token_columns);
-    clear_extrema(0, plan.token_extrema);
+    columns.clear(plan);
     first_bad = kNoBadToken;
-    if (!plan.loss.active) return;
-    clear_columns(kColumnLoss, kColumnLoss + kNumLossStatistics);
-    clear_loss();
   }
 
-  // What the loss pass adds to.
-  COUNTERWEIGHT_HD void clear_loss() {
-    clear_columns(kColumnLoss + kNumLossStatistics, kNumColumns);
-    clear_extrema(kExtremumLoss, kNumExtrema);
+  COUNTERWEIGHT_HD void fold_lanes(const Plan& plan, SegmentRecord& record) {
+    columns.fold(plan, record);
+    const int64_t bad = Lanes::fold_min(first_bad);
+    if (Lanes::writes()) record.first_bad = bad;
   }
 
   // Adds a tile to N columns: f(step, group, block) adds the values of a group
   // of lanes, 0 where they do not count, to block[0 .. N). Each lane's steps
   // are added in float32, in order, from +0, before they meet the column.
   template <int N, class F>
-  COUNTERWEIGHT_HD void add(const int (&columns)[N], int steps, F f) {
+  COUNTERWEIGHT_HD void add(const int (&into)[N], int steps, F f) {
     LaneValues<kWidth, float> blocks[N];
     for (int g = 0; g < kWidth / kVecLanes; ++g) {
       Vec block[N] = {};
+      COUNTERWEIGHT_UNROLL
       for (int k = 0; k < steps; ++k) f(k, g, block);
       for (int c = 0; c < N; ++c) store(block[c], &blocks[c].at[g * kVecLanes]);
     }
     for (int c = 0; c < N; ++c) {
-      LaneValues<kWidth, double>& sum = sums[columns[c]];
+      LaneValues<kWidth, double>& sum = columns.sum(into[c]);
       for_each_lane<kWidth>([&](int i) COUNTERWEIGHT_INLINE_LAMBDA {
         sum.at[i] += static_cast<double>(blocks[c].at[i]);
       });
@@ -115,8 +109,8 @@ struct Accumulators {
   // The same for one column; x(step, group) is the value.
   template <class F>
   COUNTERWEIGHT_HD void add_each(int column, int steps, F x) {
-    const int columns[] = {column};
-    add(columns, steps,
+    const int into[] = {column};
+    add(into, steps,
         [&](int k, int g, Vec(&block)[1])
             COUNTERWEIGHT_INLINE_LAMBDA { block[0] += x(k, g); });
   }
@@ -124,23 +118,24 @@ struct Accumulators {
   // Adds to N columns of counts: f(step, group, block) adds 0 or 1 for each
   // lane.
   template <int N, class F>
-  COUNTERWEIGHT_HD void count(const int (&columns)[N], int steps, F f) {
+  COUNTERWEIGHT_HD void count(const int (&into)[N], int steps, F f) {
     for (int g = 0; g < kWidth / kVecLanes; ++g) {
       Vec block[N];
       for (int c = 0; c < N; ++c) {
-        block[c] = load<Vec>(&counts[columns[c]].at[g * kVecLanes]);
+        block[c] = load<Vec>(&columns.count(into[c]).at[g * kVecLanes]);
       }
+      COUNTERWEIGHT_UNROLL
       for (int k = 0; k < steps; ++k) f(k, g, block);
       for (int c = 0; c < N; ++c) {
-        store(block[c], &counts[columns[c]].at[g * kVecLanes]);
+        store(block[c], &columns.count(into[c]).at[g * kVecLanes]);
       }
     }
   }
 
   template <class F>
   COUNTERWEIGHT_HD void count_each(int column, int steps, F x) {
-    const int columns[] = {column};
-    count(columns, steps,
+    const int into[] = {column};
+    count(into, steps,
           [&](int k, int g, Vec(&block)[1])
               COUNTERWEIGHT_INLINE_LAMBDA { block[0] += x(k, g); });
   }
@@ -149,8 +144,9 @@ struct Accumulators {
   template <class F>
   COUNTERWEIGHT_HD void add_exact(int column, int steps, F x) {
     for (int h = 0; h < kWidth / kWideLanes; ++h) {
-      double* const lanes = &sums[column].at[h * kWideLanes];
+      double* const lanes = &columns.sum(column).at[h * kWideLanes];
       WideVec sum = load<WideVec>(lanes);
+      COUNTERWEIGHT_UNROLL
       for (int k = 0; k < steps; ++k) sum += x(k, h);
       store(sum, lanes);
     }
@@ -161,10 +157,11 @@ struct Accumulators {
                                const Tile<kWidth>& seen) {
     const Vec infinity = splat(__builtin_inff());
     for (int g = 0; g < kWidth / kVecLanes; ++g) {
-      float* const least = &low[extremum].at[g * kVecLanes];
-      float* const most = &high[extremum].at[g * kVecLanes];
+      float* const least = &columns.low(extremum).at[g * kVecLanes];
+      float* const most = &columns.high(extremum).at[g * kVecLanes];
       Vec lowest = load<Vec>(least);
       Vec highest = load<Vec>(most);
+      COUNTERWEIGHT_UNROLL
       for (int k = 0; k < steps; ++k) {
         const Vec value = x.vec(k, g);
         const auto takes = seen.vec(k, g) != 0.0f;
@@ -177,75 +174,10 @@ struct Accumulators {
       store(highest, most);
     }
   }
-
-  COUNTERWEIGHT_HD void fold_lanes(const Plan& plan, SegmentRecord& record) {
-    fold_columns(0, plan.token_columns, record.sums);
-    fold_extrema(0, plan.token_extrema, record.low, record.high);
-    const int64_t bad = Lanes::fold_min(first_bad);
-    if (Lanes::writes()) record.first_bad = bad;
-    if (!plan.loss.active) return;
-    fold_columns(kColumnLoss, kColumnLoss + kNumLossStatistics,
-                 record.loss.sums);
-    fold_loss_lanes(record.loss);
-  }
-
-  // What the loss pass added up.
-  COUNTERWEIGHT_HD void fold_loss_lanes(LossRecord& record) {
-    fold_columns(kColumnLoss + kNumLossStatistics, kNumColumns,
-                 record.sums + kNumLossStatistics);
-    fold_extrema(kExtremumLoss, kNumExtrema, record.low, record.high);
-  }
-
- private:
-  COUNTERWEIGHT_HD void clear_columns(int begin, int end) {
-    for (int c = begin; c < end; ++c) {
-      if (IsCount(c)) {
-        for_each_lane<kWidth>([&](int i) { counts[c].at[i] = 0.0f; });
-      } else {
-        for_each_lane<kWidth>([&](int i) { sums[c].at[i] = 0.0; });
-      }
-    }
-  }
-
-  COUNTERWEIGHT_HD void clear_extrema(int begin, int end) {
-    for (int e = begin; e < end; ++e) {
-      for_each_lane<kWidth>([&](int i) {
-        low[e].at[i] = __builtin_inff();
-        high[e].at[i] = -__builtin_inff();
-      });
-    }
-  }
-
-  // Columns [begin, end) to out[0 .. end - begin).
-  COUNTERWEIGHT_HD void fold_columns(int begin, int end, double* out) {
-    const bool writes = Lanes::writes();
-    for (int c = begin; c < end; ++c) {
-      if (IsCount(c)) {
-        for_each_lane<kWidth>([&](int i) {
-          sums[c].at[i] = static_cast<double>(counts[c].at[i]);
-        });
-      }
-      const double sum = Lanes::fold_sum(sums[c]);
-      if (writes) out[c - begin] = sum;
-    }
-  }
-
-  COUNTERWEIGHT_HD void fold_extrema(int begin, int end, float* least_out,
-                                     float* most_out) {
-    const bool writes = Lanes::writes();
-    for (int e = begin; e < end; ++e) {
-      const float least = Lanes::fold_min(low[e]);
-      const float most = Lanes::fold_max(high[e]);
-      if (writes) {
-        least_out[e - begin] = least;
-        most_out[e - begin] = most;
-      }
-    }
-  }
 };
 
 // Numerator and denominator of a ratio source.
-COUNTERWEIGHT_HD int numerator(RatioSource source) {
+constexpr COUNTERWEIGHT_HD int numerator(RatioSource source) {
   if (source == RatioSource::kRefCurrent) {
     return static_cast<int>(InputRole::kRef);
   }
@@ -253,7 +185,7 @@ COUNTERWEIGHT_HD int numerator(RatioSource source) {
                               ? InputRole::kOld
                               : InputRole::kCurrent);
 }
-COUNTERWEIGHT_HD int denominator(RatioSource source) {
+constexpr COUNTERWEIGHT_HD int denominator(RatioSource source) {
   if (source == RatioSource::kCurrentSelf ||
       source == RatioSource::kRefCurrent) {
     return static_cast<int>(InputRole::kCurrent);

@@ -35,12 +35,13 @@ struct WeightPhase {
   // What the aggregate sees: called when the first after_rule rules have run.
   COUNTERWEIGHT_HD static void aggregate(const Plan& plan, State& s, Acc& acc) {
     const WeightPlan& weight = plan.weight;
-    if (weight.prefix >= 0) prefix_weights(weight, s, acc);
+    const bool prefix = Lanes::may(kFeaturePrefixes) && weight.prefix >= 0;
+    if (prefix) prefix_weights(weight, s, acc);
     if (kStats && weight.spec.level == Level::kToken &&
         weight.spec.after_rule > 0) {
       count_seen(weight, s, acc);
     }
-    const bool sums = IsSequenceLevel(weight.spec.level) || weight.prefix >= 0;
+    const bool sums = IsSequenceLevel(weight.spec.level) || prefix;
     if (!kStats || !sums) return;
     acc.add_exact(kColumnWeightAggregate, s.steps,
                   [&](int k, int h) COUNTERWEIGHT_INLINE_LAMBDA {
@@ -57,7 +58,7 @@ struct WeightPhase {
   COUNTERWEIGHT_HD static void finish(const Plan& plan, State& s, Acc& acc) {
     const WeightPlan& weight = plan.weight;
     if (weight.spec.level == Level::kToken) {
-      const int source = static_cast<int>(weight.spec.source);
+      const int source = static_cast<int>(source_of(weight));
       const Tile<kWidth>& l = s.log_ratio[source];
       bound_and_add(weight, s, acc, l, s.exp[source], s.expm1[source],
                     weight.clamp);
@@ -78,9 +79,13 @@ struct WeightPhase {
   }
 
  private:
+  COUNTERWEIGHT_HD static RatioSource source_of(const WeightPlan& weight) {
+    return Lanes::source(SourceUse::kCorrection, weight.spec.source);
+  }
+
   COUNTERWEIGHT_HD static void count_seen(const WeightPlan& weight,
                                           const State& s, Acc& acc) {
-    const int source = static_cast<int>(weight.spec.source);
+    const int source = static_cast<int>(source_of(weight));
     const Tile<kWidth>& l = s.log_ratio[source];
     const Tile<kWidth>& exp = s.exp[source];
     const int columns[] = {kColumnWeightSeen, kColumnWeightSeenHigh};
@@ -98,8 +103,7 @@ struct WeightPhase {
 
   COUNTERWEIGHT_HD static WideVec exact(const WeightPlan& weight,
                                         const State& s, int k, int h) {
-    return exact_log_ratio(s, weight.spec.source, weight.spec.token_clamp, k,
-                           h);
+    return exact_log_ratio(s, source_of(weight), weight.spec.token_clamp, k, h);
   }
 
   COUNTERWEIGHT_HD static void prefix_weights(const WeightPlan& weight,
@@ -139,6 +143,7 @@ struct WeightPhase {
                        low ? splat(c.expm1_low) : excess};
     };
     if (!kStats) {
+      COUNTERWEIGHT_UNROLL
       for (int k = 0; k < s.steps; ++k) {
         for (int g = 0; g < kWidth / kVecLanes; ++g) {
           const Vec w = bounded(weight, raw_of(k, g)).weight;

@@ -12,7 +12,7 @@
 #define __device__
 #define __global__
 #define __grid_constant__
-#define __launch_bounds__(threads)
+#define __launch_bounds__(...)
 
 #define CUDART_VERSION 13000
 

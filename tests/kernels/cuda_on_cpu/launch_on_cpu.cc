@@ -2,10 +2,17 @@
 // the fake runtime, and only on memory that is a device's.
 #include <cuda_runtime_api.h>
 
+#include <cstdint>
+#include <cstring>
+#include <tuple>
+#include <vector>
+
 #include "tests/kernels/cuda_on_cpu/fake_cuda.h"
 #include "tests/kernels/cuda_on_cpu/warp.h"
 //
-#include "kernels/cuda/device_kernels.cuh"
+#include "kernels/cuda/column_layout.h"
+#include "kernels/cuda/grid.h"
+#include "kernels/cuda/launch.h"
 
 namespace counterweight::kernels {
 namespace {
@@ -57,38 +64,53 @@ bool MayTouchTokens(const Plan& plan, const DeviceJob& job) {
          MayTouch(job.loss.selection_keys, begin, end);
 }
 
-template <class Kernel>
-void Run(unsigned blocks, const Kernel& kernel) {
-  for (unsigned block = 0; block < blocks; ++block) {
-    RunBlock(block, kThreads, kernel);
-  }
+// What a kernel is given, by the kinds of kernels there are.
+bool MayTouchAll(const Plan& plan, const DeviceJob& job) {
+  return MayTouchRows(job) && MayTouchSegments(plan, job);
+}
+bool MayTouchAll(const Plan& plan, const DeviceJob& job,
+                 const ColumnLayout& /*layout*/) {
+  return MayTouchAll(plan, job) && MayTouchTokens(plan, job);
+}
+bool MayTouchAll(const Plan& /*plan*/, const RowRecord* rows, int64_t count,
+                 int64_t /*stride*/) {
+  return MayTouch(rows, 0, count);
+}
+bool MayTouchAll(const uint32_t* reasons, int64_t count, const uint16_t* out) {
+  return MayTouch(reasons, 0, count) && MayTouch(out, 0, count);
+}
+bool MayTouchAll(const float* weights, int64_t count, double /*divisor*/) {
+  return MayTouch(weights, 0, count);
 }
 
-template <bool kStats, bool kOutput>
-cudaError_t LaunchWalk(const Plan& plan, const DeviceJob& job,
-                       cudaStream_t stream) {
-  return fake_cuda::Launch(stream, [plan, job] {
-    if (!MayTouchRows(job) || !MayTouchSegments(plan, job) ||
-        !MayTouchTokens(plan, job)) {
+template <class... Parameters, class... Arguments>
+cudaError_t Launch(void (*kernel)(Parameters...), int64_t blocks, int shared,
+                   cudaStream_t stream, const Arguments&... arguments) {
+  return fake_cuda::Launch(stream, [=, given = std::tuple<Arguments...>(
+                                           arguments...)] {
+    if (!std::apply([](const auto&... a) { return MayTouchAll(a...); },
+                    given)) {
       return false;
     }
-    Run(Blocks(job.num_segments, kWarps),
-        [&] { walk_kernel<kStats, kOutput>(plan, job); });
-    return true;
-  });
-}
-
-template <class Kernel>
-cudaError_t LaunchOnRows(const Plan& plan, const DeviceJob& job,
-                         cudaStream_t stream, Kernel kernel) {
-  return fake_cuda::Launch(stream, [plan, job, kernel] {
-    if (!MayTouchRows(job) || !MayTouchSegments(plan, job)) return false;
-    Run(Blocks(job.batch.num_sequences, kThreads), [&] { kernel(plan, job); });
+    std::vector<double> memory(static_cast<size_t>(shared) / sizeof(double));
+    dynamic_shared_memory = memory.data();
+    for (int64_t block = 0; block < blocks; ++block) {
+      // Of the block before, if anybody reads what it has not written.
+      std::memset(memory.data(), 0xa5, memory.size() * sizeof(double));
+      RunBlock(static_cast<unsigned>(block), kThreads,
+               [&] { std::apply(kernel, given); });
+    }
     return true;
   });
 }
 
 }  // namespace
+}  // namespace counterweight::kernels
+
+#include "kernels/cuda/launch_rows.cuh"
+#include "kernels/cuda/launch_walk.cuh"
+
+namespace counterweight::kernels {
 
 cudaError_t LaunchStatistics(const Plan& plan, const DeviceJob& job,
                              cudaStream_t stream) {
@@ -103,54 +125,6 @@ cudaError_t LaunchBoth(const Plan& plan, const DeviceJob& job,
 cudaError_t LaunchOutputs(const Plan& plan, const DeviceJob& job,
                           cudaStream_t stream) {
   return LaunchWalk<false, true>(plan, job, stream);
-}
-
-cudaError_t LaunchInitialStates(const Plan& plan, const DeviceJob& job,
-                                cudaStream_t stream) {
-  return LaunchOnRows(plan, job, stream, initial_states_kernel);
-}
-
-cudaError_t LaunchSettleLoss(const Plan& plan, const DeviceJob& job,
-                             cudaStream_t stream) {
-  return LaunchOnRows(plan, job, stream, settle_loss_kernel);
-}
-
-cudaError_t LaunchSettle(const Plan& plan, const DeviceJob& job,
-                         cudaStream_t stream) {
-  return LaunchOnRows(plan, job, stream, settle_kernel);
-}
-
-cudaError_t LaunchFoldRows(const Plan& plan, const DeviceJob& job,
-                           cudaStream_t stream) {
-  return fake_cuda::Launch(stream, [plan, job] {
-    const int64_t count = job.batch.num_sequences;
-    if (!MayTouch(job.rows, 0, count)) return false;
-    for (int64_t stride = 1; stride < count; stride *= 2) {
-      const int64_t pairs = (count + 2 * stride - 1) / (2 * stride);
-      Run(Blocks(pairs, kThreads),
-          [&] { fold_rows_kernel(plan, job.rows, count, stride); });
-    }
-    return true;
-  });
-}
-
-cudaError_t LaunchNarrow(const uint32_t* reasons, int64_t count, uint16_t* out,
-                         cudaStream_t stream) {
-  return fake_cuda::Launch(stream, [=] {
-    if (!MayTouch(reasons, 0, count) || !MayTouch(out, 0, count)) return false;
-    Run(Blocks(count, kThreads), [&] { narrow_kernel(reasons, count, out); });
-    return true;
-  });
-}
-
-cudaError_t LaunchDivide(float* weights, int64_t count, double divisor,
-                         cudaStream_t stream) {
-  return fake_cuda::Launch(stream, [=] {
-    if (!MayTouch(weights, 0, count)) return false;
-    Run(Blocks(count, kThreads),
-        [&] { divide_kernel(weights, count, divisor); });
-    return true;
-  });
 }
 
 }  // namespace counterweight::kernels

@@ -21,8 +21,8 @@ enum class Where : uint8_t {
 
 // Blocks of a few rows, buffers of a few hundred tokens: what takes gigabytes
 // in production happens in kilobytes.
-inline constexpr CudaOptions kSmallOptions = {.block_positions = 300,
-                                              .bounce_bytes = 1024};
+inline constexpr CudaOptions kSmallOptions = {
+    .block_positions = 300, .resident_positions = 900, .bounce_bytes = 1024};
 
 // Fails the program if there is none.
 std::unique_ptr<Corrector> MakeFakeCuda(const CudaOptions& options,

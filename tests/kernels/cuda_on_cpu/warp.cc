@@ -9,6 +9,7 @@
 thread_local Index3 threadIdx{};
 thread_local Index3 blockIdx{};
 thread_local Index3 blockDim{};
+thread_local double* dynamic_shared_memory = nullptr;
 
 namespace counterweight::kernels {
 namespace {
@@ -95,6 +96,8 @@ void RunBlock(unsigned block, unsigned threads,
     RunWarp(first, kernel);
   }
 }
+
+void SyncWarp() { WaitForAll(); }
 
 uint64_t Exchange(uint64_t value, int from) {
   warp->slots[warp->running] = value;

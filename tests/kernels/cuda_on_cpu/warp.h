@@ -14,12 +14,17 @@ struct Index3 {
 extern thread_local Index3 threadIdx;
 extern thread_local Index3 blockIdx;
 extern thread_local Index3 blockDim;
+// Of the block that runs now.
+extern thread_local double* dynamic_shared_memory;
 
 namespace counterweight::kernels {
 
 // Runs `kernel` as block `block` of `threads` threads, a multiple of 32.
 void RunBlock(unsigned block, unsigned threads,
               const std::function<void()>& kernel);
+
+// Returns when every lane has called it.
+void SyncWarp();
 
 // Every lane gives its value and gets that of lane `from`.
 uint64_t Exchange(uint64_t value, int from);
@@ -36,6 +41,8 @@ T ShuffleFrom(T value, int lane) {
 }
 
 inline int ThisLane() { return static_cast<int>(threadIdx.x % 32); }
+
+inline void __syncwarp() { counterweight::kernels::SyncWarp(); }
 
 template <class T>
 T __shfl_sync(unsigned, T value, int lane) {

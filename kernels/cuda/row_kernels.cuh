@@ -1,49 +1,15 @@
-// The device kernels: the walk of kernels/walk with a warp for each segment.
-// Apart from the launches, so that tests run these very functions without a
-// device.
-#ifndef COUNTERWEIGHT_KERNELS_CUDA_DEVICE_KERNELS_CUH_
-#define COUNTERWEIGHT_KERNELS_CUDA_DEVICE_KERNELS_CUH_
+// What is done with rows and with results, a thread for each.
+#ifndef COUNTERWEIGHT_KERNELS_CUDA_ROW_KERNELS_CUH_
+#define COUNTERWEIGHT_KERNELS_CUDA_ROW_KERNELS_CUH_
 
+#include "kernels/cuda/grid.h"
 #include "kernels/cuda/launch.h"
-#include "kernels/cuda/warp_lanes.cuh"
 #include "kernels/walk/prefix_bases.h"
 #include "kernels/walk/row_record.h"
-#include "kernels/walk/segment_walk.h"
 
 namespace counterweight::kernels {
 inline namespace COUNTERWEIGHT_ISA {
 namespace {
-
-constexpr int kThreads = 128;
-constexpr int kWarps = kThreads / kLanes;
-
-template <bool kStats, bool kOutput>
-__global__ void __launch_bounds__(kThreads)
-    walk_kernel(const __grid_constant__ Plan plan,
-                const __grid_constant__ DeviceJob job) {
-  const int64_t index =
-      static_cast<int64_t>(blockIdx.x) * kWarps + threadIdx.x / kLanes;
-  if (index >= job.num_segments) return;
-  const DeviceSegment segment = job.segments[index];
-  TileState<WarpLanes> tile;
-  Accumulators<WarpLanes> sums;
-  if (kStats) sums.clear(plan);
-  if (!kStats && plan.loss.active) sums.clear_loss();
-  const SegmentTask task{segment.begin, segment.end, job.states[segment.row],
-                         job.bases + index * plan.num_prefixes, &job.loss};
-  walk_segment<WarpLanes, kStats, kOutput>(plan, job.batch, task, job.outputs,
-                                           tile, sums);
-  if (kStats) sums.fold_lanes(plan, job.records[index]);
-  if (!kStats && plan.loss.active) {
-    sums.fold_loss_lanes(job.records[index].loss);
-  }
-  if (kOutput) {
-    const uint32_t reasons = WarpLanes::fold_or(sums.reasons);
-    if (WarpLanes::writes() && reasons != 0) {
-      atomicOr(&job.reasons[segment.row], reasons);
-    }
-  }
-}
 
 __global__ void initial_states_kernel(const __grid_constant__ Plan plan,
                                       const __grid_constant__ DeviceJob job) {
@@ -69,6 +35,7 @@ __global__ void settle_kernel(const __grid_constant__ Plan plan,
   }
   const RowState state = decide_row(plan, job.loss, row, records[0]);
   job.states[row] = state;
+  if (plan.guesses && state.fired != 0) job.reasons[row] = 0;
   if (job.row_tokens != nullptr) {
     job.row_tokens[row] = records[0].sums[kColumnTokens];
   }
@@ -80,15 +47,16 @@ __global__ void settle_loss_kernel(const __grid_constant__ Plan plan,
   const int64_t row =
       static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
   if (row >= job.batch.num_sequences) return;
+  if (job.fired_rows_only && job.states[row].fired == 0) return;
   const int64_t first = job.row_segments[row];
   const int64_t count = job.row_segments[row + 1] - first;
   SegmentRecord* records = job.records + first;
   fold_loss_segments(count,
                      [&](int64_t i) -> LossRecord& { return records[i].loss; });
+  LossRow& state = job.states[row].loss;
   RowRecord& out = job.rows[row];
   LossRecord& loss = records[0].loss;
   take_statistics(out, loss);
-  LossRow& state = job.states[row].loss;
   if (plan.loss.hands_back) {
     state.hand_back = hand_back(plan.loss, loss, state);
   }
@@ -117,12 +85,8 @@ __global__ void divide_kernel(float* weights, int64_t count, double divisor) {
   }
 }
 
-unsigned Blocks(int64_t items, int64_t per_block) {
-  return static_cast<unsigned>((items + per_block - 1) / per_block);
-}
-
 }  // namespace
 }  // namespace COUNTERWEIGHT_ISA
 }  // namespace counterweight::kernels
 
-#endif  // COUNTERWEIGHT_KERNELS_CUDA_DEVICE_KERNELS_CUH_
+#endif  // COUNTERWEIGHT_KERNELS_CUDA_ROW_KERNELS_CUH_

@@ -1,0 +1,11 @@
+#include "kernels/cuda/launch_on_device.cuh"
+#include "kernels/cuda/launch_walk.cuh"
+
+namespace counterweight::kernels {
+
+cudaError_t LaunchBoth(const Plan& plan, const DeviceJob& job,
+                       cudaStream_t stream) {
+  return LaunchWalk<true, true>(plan, job, stream);
+}
+
+}  // namespace counterweight::kernels

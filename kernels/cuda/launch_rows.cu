@@ -1,0 +1,3 @@
+#include "kernels/cuda/launch_on_device.cuh"
+//
+#include "kernels/cuda/launch_rows.cuh"

@@ -1,0 +1,63 @@
+// The walk of kernels/walk with a warp for each segment. Apart from its launch,
+// so that tests run this very function without a device.
+#ifndef COUNTERWEIGHT_KERNELS_CUDA_WALK_KERNEL_CUH_
+#define COUNTERWEIGHT_KERNELS_CUDA_WALK_KERNEL_CUH_
+
+#include "kernels/cuda/grid.h"
+#include "kernels/cuda/launch.h"
+#include "kernels/cuda/warp_lanes.cuh"
+#include "kernels/walk/segment_walk.h"
+
+namespace counterweight::kernels {
+inline namespace COUNTERWEIGHT_ISA {
+namespace {
+
+#ifdef __CUDACC__
+extern __shared__ double dynamic_shared_memory[];
+#endif
+
+// `offset` in bytes, a multiple of 8.
+__device__ double* SharedMemory(int offset) {
+  return dynamic_shared_memory + offset / static_cast<int>(sizeof(double));
+}
+
+// Dynamic shared memory: layout.bytes for each warp.
+template <bool kStats, bool kOutput, int kShapeIndex>
+__global__ void __launch_bounds__(kThreads, MinBlocks(kShapeIndex))
+    walk_kernel(const __grid_constant__ Plan plan,
+                const __grid_constant__ DeviceJob job,
+                const __grid_constant__ ColumnLayout layout) {
+  using Lanes = WarpLanes<kShapeIndex>;
+  const int warp = static_cast<int>(threadIdx.x) / kLanes;
+  const int64_t index = static_cast<int64_t>(blockIdx.x) * kWarps + warp;
+  if (index >= job.num_segments) return;
+  const DeviceSegment segment = job.segments[index];
+  const RowState state = job.states[segment.row];
+  if (!kStats && job.fired_rows_only && state.fired == 0) return;
+  const bool has_loss = Lanes::may(kFeatureLoss) && plan.loss.active;
+  TileState<Lanes> tile;
+  Accumulators<Lanes> sums;
+  sums.columns.init(&layout, SharedMemory(warp * layout.bytes), Lanes::lane());
+  if (kStats || has_loss) sums.clear(plan);
+  const SegmentTask task{segment.begin, segment.end, state,
+                         job.bases + index * plan.num_prefixes, &job.loss};
+  walk_segment<Lanes, kStats, kOutput>(plan, job.batch, task, job.outputs, tile,
+                                       sums);
+  if (kStats) {
+    sums.fold_lanes(plan, job.records[index]);
+  } else if (has_loss) {
+    sums.columns.fold_loss(job.records[index].loss);
+  }
+  if (kOutput) {
+    const uint32_t reasons = Lanes::fold_or(sums.reasons);
+    if (Lanes::writes() && reasons != 0) {
+      atomicOr(&job.reasons[segment.row], reasons);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace COUNTERWEIGHT_ISA
+}  // namespace counterweight::kernels
+
+#endif  // COUNTERWEIGHT_KERNELS_CUDA_WALK_KERNEL_CUH_

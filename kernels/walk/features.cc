@@ -1,0 +1,66 @@
+#include "kernels/walk/features.h"
+
+#include <vector>
+
+namespace counterweight::kernels {
+namespace {
+
+std::vector<RatioSource> CorrectionSources(const Plan& plan) {
+  std::vector<RatioSource> sources;
+  if (plan.weight.spec.level != Level::kNone) {
+    sources.push_back(plan.weight.spec.source);
+  }
+  for (int r = 0; r < plan.spec.num_rules; ++r) {
+    sources.push_back(plan.rules[r].rule.source);
+  }
+  return sources;
+}
+
+uint32_t LossFeatures(const LossPlan& loss) {
+  if (!loss.active) return 0;
+  uint32_t features = kFeatureLoss;
+  if (loss.spec.surrogate != Surrogate::kPpoClip) {
+    features |= kFeatureSurrogates;
+  }
+  if (loss.by_row || loss.hands_back || loss.spec.level != LossLevel::kToken) {
+    features |= kFeatureRowLoss;
+  }
+  if (loss.has_kl) features |= kFeatureKl;
+  if (loss.reads_padding) features |= kFeaturePadding;
+  if (loss.selects) features |= kFeatureSelection;
+  if (loss.spec.prescales_advantages) features |= kFeatureRowAdvantages;
+  return features;
+}
+
+}  // namespace
+
+uint32_t FeaturesOf(const Plan& plan) {
+  uint32_t features = LossFeatures(plan.loss);
+  if (plan.spec.num_rules > 0) features |= kFeatureRules;
+  if (plan.num_prefixes > 0) features |= kFeaturePrefixes;
+  if (plan.spec.probability_metrics) features |= kFeatureProbabilities;
+  const std::vector<RatioSource> sources = CorrectionSources(plan);
+  for (const RatioSource source : sources) {
+    if (source != sources[0]) features |= kFeatureMixedSources;
+  }
+  return features;
+}
+
+RatioSource SourceOf(const Plan& plan, SourceUse use) {
+  const RatioSource drift = plan.spec.drift_source;
+  switch (use) {
+    case SourceUse::kDrift:
+      return drift;
+    case SourceUse::kCorrection: {
+      const std::vector<RatioSource> sources = CorrectionSources(plan);
+      return sources.empty() ? drift : sources[0];
+    }
+    case SourceUse::kLoss:
+      return plan.loss.has_ratio ? plan.loss.spec.source : drift;
+    case SourceUse::kLossMetrics:
+      return plan.loss.active ? plan.loss.spec.metrics_source : drift;
+  }
+  return drift;
+}
+
+}  // namespace counterweight::kernels

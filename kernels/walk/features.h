@@ -1,0 +1,43 @@
+// What a plan asks of a walk. A walk that is compiled for plans of one kind
+// alone has its tiles in registers and no code for the rest.
+#ifndef COUNTERWEIGHT_KERNELS_WALK_FEATURES_H_
+#define COUNTERWEIGHT_KERNELS_WALK_FEATURES_H_
+
+#include <cstdint>
+
+#include "kernels/walk/plan.h"
+
+namespace counterweight::kernels {
+
+enum Feature : uint32_t {
+  kFeatureRules = 1u << 0,
+  kFeaturePrefixes = 1u << 1,  // running means
+  kFeatureProbabilities = 1u << 2,
+  kFeatureLoss = 1u << 3,
+  kFeatureSurrogates = 1u << 4,     // others than PPO_CLIP
+  kFeatureRowLoss = 1u << 5,        // losses that need sums of their row
+  kFeatureKl = 1u << 6,             // the penalty
+  kFeaturePadding = 1u << 7,        // masked positions are read
+  kFeatureSelection = 1u << 8,      // KL_COV, CLIP_COV
+  kFeatureRowAdvantages = 1u << 9,  // prescales_advantages
+  kFeatureMixedSources = 1u << 10,  // weight and rules of several ratios
+};
+
+// Who reads a ratio.
+enum class SourceUse : uint8_t {
+  kDrift,
+  kCorrection,  // the weight and all rules
+  kLoss,
+  kLossMetrics,
+};
+
+// The Features of `plan`.
+uint32_t FeaturesOf(const Plan& plan);
+
+// The source of `use`; the drift's where nothing uses one. REQUIRES: `plan` is
+// without kFeatureMixedSources if `use` is kCorrection.
+RatioSource SourceOf(const Plan& plan, SourceUse use);
+
+}  // namespace counterweight::kernels
+
+#endif  // COUNTERWEIGHT_KERNELS_WALK_FEATURES_H_
