@@ -37,7 +37,6 @@ enum class Walk : uint8_t {
 // Plan, batch, and what the outputs point to outlive it.
 class BatchOnDevice {
  public:
-  // REQUIRES: the batch has rows.
   BatchOnDevice(const Plan& plan, const Batch& batch, const Outputs& outputs);
 
   // Finds what lies on the device already, wants memory for the rest, and cuts
