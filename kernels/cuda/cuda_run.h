@@ -62,9 +62,9 @@ class CudaRun final : public CorrectRun, private LossBackend {
   bool Upload(size_t block, bool waits);
   bool UploadContext(const LossContext& context);
   // Puts a block of a walk into the streams.
-  bool Step(Walk walk, size_t block, bool waits);
+  bool Step(Walk walk, size_t index, bool waits);
   // Fetches pageable outputs of a block that Step was called for.
-  bool Fetch(Walk walk, size_t block, int64_t step);
+  bool Fetch(Walk walk, size_t index, int64_t step);
   bool WalkBlocks(Walk walk, Progress* progress);
   bool FetchFold(RowRecord* total, double* row_tokens);
   // Waits for the slot's block. REQUIRES: it has one.
