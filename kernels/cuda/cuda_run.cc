@@ -1,0 +1,187 @@
+#include "kernels/cuda/cuda_run.h"
+
+#include <string>
+#include <utility>
+
+#include "kernels/float_modes.h"
+#include "kernels/walk/batch_sums.h"
+#include "kernels/walk/row_record.h"
+
+namespace counterweight::kernels {
+namespace {
+
+constexpr char kAllocating[] = "allocating device memory";
+
+}  // namespace
+
+CudaRun::CudaRun(SharedDevice* device, const CorrectionSpec& spec,
+                 const Batch& batch, const Outputs& outputs, StopRequest stop)
+    : device_(*device),
+      plan_(MakePlan(spec)),
+      batch_(batch),
+      stop_(std::move(stop)),
+      on_device_(plan_, batch_, outputs) {}
+
+CudaRun::~CudaRun() { End(); }
+
+bool CudaRun::Check(cudaError_t error, const char* doing) {
+  if (error == cudaSuccess) return true;
+  failure_ = {error, doing};
+  cudaGetLastError();  // it is no error of whoever asks next
+  return false;
+}
+
+bool CudaRun::MustStop() {
+  stopped_ = stopped_ || (stop_ && stop_());
+  return stopped_;
+}
+
+// Everything that the run will ever hold, at once.
+bool CudaRun::Start(bool waits) {
+  if (started_) return true;
+  if (!placed_ &&
+      !Check(on_device_.Place(device_.index, device_.options, &memory_),
+             "looking for the tensors")) {
+    return false;
+  }
+  placed_ = true;
+  const int64_t bytes = memory_.bytes();
+  if (!waits && !device_.share.TryTake(bytes)) return false;
+  if (waits) {
+    if (bytes > device_.share.capacity()) {
+      failure_ = {cudaErrorMemoryAllocation, kAllocating};
+      return false;
+    }
+    stopped_ = !device_.share.Take(bytes, stop_);
+    if (stopped_) return false;
+  }
+  reserved_ = bytes;
+  pipe_ = device_.share.TakePipe();
+  if (pipe_ == nullptr) {
+    pipe_ = std::make_unique<Pipe>(device_.options.bounce_bytes);
+    if (!Check(pipe_->Create(), "creating streams")) return false;
+  }
+  // The upload stream may write only what the compute stream has allocated.
+  cudaEvent_t allocated = pipe_->slots[0].computed;
+  started_ =
+      Check(memory_.Allocate(pipe_->compute), kAllocating) &&
+      Check(cudaEventRecord(allocated, pipe_->compute), kAllocating) &&
+      Check(cudaStreamWaitEvent(pipe_->upload, allocated, 0), kAllocating);
+  return started_;
+}
+
+void CudaRun::Advance(int64_t rows, bool has_mask) {
+  if (failure_.error != cudaSuccess || stopped_ || is_empty()) return;
+  const DefaultFloatModes modes;
+  if (!Check(cudaSetDevice(device_.index), "choosing the device") ||
+      MustStop() || !Start(false)) {
+    return;
+  }
+  // As on the CPU: the mask tells a loss what it counts, unless tokens are
+  // dropped or other sums of the batch enter. Until then blocks go up only.
+  const bool mask_tells =
+      plan_.spec.non_finite != NonFinitePolicy::kDrop && !plan_.loss.by_batch;
+  const bool computes =
+      !plan_.loss.active || (mask_tells && has_mask && Prepare());
+  const std::vector<Block>& blocks = on_device_.blocks();
+  const size_t& next = computes ? main_.launched : uploading_;
+  const Walk walk = computes ? Walk::kMain : Walk::kUpload;
+  if (computes && next == 0) main_.first_step = steps_;
+  while (next < blocks.size() && blocks[next].last_row <= rows) {
+    if (MustStop() || !Step(walk, next, false)) return;
+    if (computes) ++main_.launched;
+  }
+}
+
+bool CudaRun::Statistics(const LossContext& context, double* row_tokens,
+                         RowRecord* total) {
+  Progress progress;
+  return UploadContext(context) && WalkBlocks(Walk::kStatistics, &progress) &&
+         FetchFold(total, row_tokens);
+}
+
+bool CudaRun::SelectionKeys(const LossContext& context, float* keys) {
+  Progress progress;
+  keys_ = keys;
+  return UploadContext(context) && WalkBlocks(Walk::kSelectionKeys, &progress);
+}
+
+bool CudaRun::Prepare() {
+  if (prepared_) return true;
+  prepared_ =
+      PrepareLoss(plan_, batch_, this, &loss_) && UploadContext(loss_.context);
+  return prepared_;
+}
+
+bool CudaRun::Work(CorrectResult* result) {
+  if (failure_.error != cudaSuccess || MustStop() ||
+      !Check(cudaSetDevice(device_.index), "choosing the device") ||
+      !Start(true) || (plan_.loss.active && !Prepare())) {
+    return false;
+  }
+  RowRecord total;
+  if (!WalkBlocks(Walk::kMain, &main_) || !FetchFold(&total, nullptr)) {
+    return false;
+  }
+  *result = MakeResult(plan_, batch_, total);
+  if (on_device_.weights_wait() && result->status == CorrectStatus::kOk) {
+    divisor_ = result->sums.weight.normalizer;
+    Progress progress;
+    if (!WalkBlocks(Walk::kDivide, &progress)) return false;
+  }
+  return RetireAll();
+}
+
+CorrectResult CudaRun::Finish() {
+  // The plan and what losses count are computed on this thread.
+  const DefaultFloatModes modes;
+  CorrectResult result;
+  if (is_empty()) {
+    if (stop_ && stop_()) return {.status = CorrectStatus::kStopped};
+    if (plan_.loss.active) PrepareLoss(plan_, batch_, nullptr, &loss_);
+    RowRecord nothing{};
+    clear(plan_, nothing);
+    result = MakeResult(plan_, batch_, nothing);
+  } else {
+    finished_ = Work(&result);
+    End();
+    if (!finished_) return Unfinished();
+  }
+  result.sums.loss.count = loss_.count;
+  result.device_seconds = device_seconds_;
+  return result;
+}
+
+CorrectResult CudaRun::Unfinished() const {
+  CorrectResult result;
+  if (failure_.error == cudaSuccess) {
+    result.status = CorrectStatus::kStopped;
+    return result;
+  }
+  result.status = failure_.error == cudaErrorMemoryAllocation
+                      ? CorrectStatus::kDeviceFull
+                      : CorrectStatus::kDeviceError;
+  result.device_error =
+      std::string(failure_.doing) + ": " + cudaGetErrorString(failure_.error);
+  return result;
+}
+
+void CudaRun::End() {
+  if (reserved_ < 0) return;
+  cudaSetDevice(device_.index);
+  if (pipe_ != nullptr) {
+    const bool is_quiet = pipe_->Quiesce();
+    memory_.Free(pipe_->compute);
+    // Memory is in the device's pool again before another run counts on it.
+    if (is_quiet) cudaStreamSynchronize(pipe_->compute);
+    cudaGetLastError();  // it is no error of whoever asks next
+    if (is_quiet && failure_.error == cudaSuccess) {
+      device_.share.KeepPipe(std::move(pipe_));
+    }
+    pipe_.reset();
+  }
+  device_.share.GiveBack(reserved_);
+  reserved_ = -1;
+}
+
+}  // namespace counterweight::kernels
