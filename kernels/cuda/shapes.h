@@ -35,9 +35,17 @@ inline constexpr Shape kShapes[] = {
     // PPO with decoupled weights and rules.
     {RatioSource::kOldRollout, RatioSource::kOldRollout,
      RatioSource::kCurrentOld, kFeatureLoss | kFeatureRules},
-    // PPO in bypass mode.
+    // PPO and REINFORCE in bypass mode.
     {RatioSource::kCurrentRollout, RatioSource::kCurrentRollout,
-     RatioSource::kCurrentRollout, kFeatureLoss | kFeatureRules},
+     RatioSource::kCurrentRollout,
+     kFeatureLoss | kFeatureRules | kFeatureReinforce},
+    // GRPO and GSPO, with a KL penalty or without, on their own.
+    {RatioSource::kCurrentOld, RatioSource::kCurrentOld,
+     RatioSource::kCurrentOld, kFeatureLoss | kFeatureRowLoss | kFeatureKl},
+    // The same with decoupled weights and rules.
+    {RatioSource::kOldRollout, RatioSource::kOldRollout,
+     RatioSource::kCurrentOld,
+     kFeatureLoss | kFeatureRules | kFeatureRowLoss | kFeatureKl},
 };
 inline constexpr int kNumShapes = sizeof(kShapes) / sizeof(kShapes[0]);
 inline constexpr int kAnyPlan = -1;

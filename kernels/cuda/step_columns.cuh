@@ -63,16 +63,21 @@ class StepColumns : public WarpColumns {
 
  private:
   static constexpr uint32_t kFeatures = kShapes[kShapeIndex].features;
-  static constexpr bool kLoss = kOutput && (kFeatures & kFeatureLoss) != 0;
-  static constexpr bool kRules = kStats && (kFeatures & kFeatureRules) != 0;
+  static constexpr bool has(Feature feature) {
+    return (kFeatures & feature) != 0;
+  }
+  static constexpr bool kLoss = kOutput && has(kFeatureLoss);
+  static constexpr bool kLossOfRows = kStats && has(kFeatureRowLoss);
+  static constexpr bool kRules = kStats && has(kFeatureRules);
   static constexpr int kRulesEnd = RuleColumnIndex(kMaxShapeRules, kRuleSum);
 
   // Of the columns that shapes have at all.
   static constexpr __device__ bool adds_blocks(int c) {
     if (c >= kColumnLoss) {
       const int l = c - kColumnLoss;
-      return kLoss && l >= kLossAbsKept && l != kLossKlTokens &&
-             l < kLossPaddingHigh;
+      if (l == kLossSeen) return kLossOfRows;
+      if (l == kLossKlTokens) return kLoss && has(kFeatureKl);
+      return kLoss && l >= kLossAbsKept && l < kLossPaddingHigh;
     }
     if (c >= kColumnRules) {
       const int of_rule = (c - kColumnRules) % kNumRuleColumns;
@@ -83,16 +88,33 @@ class StepColumns : public WarpColumns {
   }
 
   static constexpr __device__ bool adds_exactly(int c) {
-    if (c >= kColumnLoss) {
-      const int l = c - kColumnLoss;
-      return kLoss && (l == kLossValue || l == kLossLogRatio ||
-                       l == kLossLogRatioKept || l == kLossGradientSquared);
-    }
+    if (c >= kColumnLoss) return adds_loss_exactly(c - kColumnLoss);
     if (c >= kColumnRules) {
       const int of_rule = (c - kColumnRules) % kNumRuleColumns;
       return kRules && c < kRulesEnd && of_rule == kRuleSum;
     }
     return kStats && (c == kColumnLogRatio || c == kColumnWeightAggregate);
+  }
+
+  static constexpr __device__ bool adds_loss_exactly(int l) {
+    switch (l) {
+      case kLossAggregate:
+        return kLossOfRows;
+      case kLossValue:
+      case kLossLogRatio:
+      case kLossLogRatioKept:
+      case kLossGradientSquared:
+        return kLoss;
+      case kLossSequenceSlope:
+        return kLoss && has(kFeatureRowLoss);
+      case kLossKl:
+      case kLossRefLogRatio:
+        return kLoss && has(kFeatureKl);
+      case kLossKlSequenceSlope:
+        return kLoss && has(kFeatureKl) && has(kFeatureRowLoss);
+      default:
+        return false;
+    }
   }
 
   static constexpr __device__ bool extends(int e) {

@@ -19,7 +19,10 @@ std::vector<RatioSource> CorrectionSources(const Plan& plan) {
 uint32_t LossFeatures(const LossPlan& loss) {
   if (!loss.active) return 0;
   uint32_t features = kFeatureLoss;
-  if (loss.spec.surrogate != Surrogate::kPpoClip) {
+  const Surrogate surrogate = loss.spec.surrogate;
+  if (!loss.has_ratio) {
+    features |= kFeatureReinforce;
+  } else if (surrogate != Surrogate::kPpoClip) {
     features |= kFeatureSurrogates;
   }
   if (loss.by_row || loss.hands_back || loss.spec.level != LossLevel::kToken) {

@@ -14,13 +14,14 @@ enum Feature : uint32_t {
   kFeaturePrefixes = 1u << 1,  // running means
   kFeatureProbabilities = 1u << 2,
   kFeatureLoss = 1u << 3,
-  kFeatureSurrogates = 1u << 4,     // others than PPO_CLIP
+  kFeatureSurrogates = 1u << 4,     // others than PPO_CLIP and the next
   kFeatureRowLoss = 1u << 5,        // losses that need sums of their row
   kFeatureKl = 1u << 6,             // the penalty
   kFeaturePadding = 1u << 7,        // masked positions are read
   kFeatureSelection = 1u << 8,      // KL_COV, CLIP_COV
   kFeatureRowAdvantages = 1u << 9,  // prescales_advantages
   kFeatureMixedSources = 1u << 10,  // weight and rules of several ratios
+  kFeatureReinforce = 1u << 11,     // surrogates without a ratio
 };
 
 // Who reads a ratio.

@@ -62,16 +62,22 @@ struct LossPhase {
     return Lanes::source(SourceUse::kLoss, loss.spec.source);
   }
   COUNTERWEIGHT_HD static Surrogate surrogate_of(const LossPlan& loss) {
-    return Lanes::may(kFeatureSurrogates) ? loss.spec.surrogate
-                                          : Surrogate::kPpoClip;
+    const Surrogate surrogate = loss.spec.surrogate;
+    if (Lanes::may(kFeatureSurrogates)) return surrogate;
+    if (Lanes::may(kFeatureReinforce) && !loss.has_ratio) {
+      return surrogate == Surrogate::kReinforce ? Surrogate::kReinforce
+                                                : Surrogate::kCrossEntropy;
+    }
+    return Surrogate::kPpoClip;
   }
 
   // r, r - 1 and dr / dl (kSequence: dr / dS), clamped.
   COUNTERWEIGHT_HD static void set_ratios(const LossPlan& loss,
                                           const LossRow& row, State& s) {
     const bool none = !loss.has_ratio;
-    const bool others =
-        Lanes::may(kFeatureSurrogates) || Lanes::may(kFeatureRowLoss);
+    const bool others = Lanes::may(kFeatureSurrogates) ||
+                        Lanes::may(kFeatureReinforce) ||
+                        Lanes::may(kFeatureRowLoss);
     if (others && (none || loss.spec.level != LossLevel::kToken ||
                    surrogate_of(loss) == Surrogate::kGeoMean)) {
       for_each_group<kWidth>(

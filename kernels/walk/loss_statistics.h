@@ -27,10 +27,13 @@ struct LossStatistics {
                    [&](int k, int g)
                        COUNTERWEIGHT_INLINE_LAMBDA { return over.vec(k, g); });
     add_aggregate(loss, s, over, acc);
-    if (loss.spec.surrogate == Surrogate::kGeoMean || loss.selects) {
+    const bool selects = Lanes::may(kFeatureSelection) && loss.selects;
+    const bool geo_mean = Lanes::may(kFeatureSurrogates) &&
+                          loss.spec.surrogate == Surrogate::kGeoMean;
+    if (geo_mean || selects) {
       add_input(kLossAdvantage, s, s.input[kAdvantages], over, acc);
     }
-    if (loss.selects) add_input(kLossLogProb, s, s.input[kCurrent], over, acc);
+    if (selects) add_input(kLossLogProb, s, s.input[kCurrent], over, acc);
     add_log_weights(plan, context, s, over, acc);
   }
 
@@ -52,8 +55,9 @@ struct LossStatistics {
                                              const TileOf<Lanes>& over,
                                              Acc& acc) {
     const Surrogate surrogate = loss.spec.surrogate;
-    const bool geo_mean = surrogate == Surrogate::kGeoMean;
-    const bool vespo = surrogate == Surrogate::kVespo;
+    const bool others = Lanes::may(kFeatureSurrogates);
+    const bool geo_mean = others && surrogate == Surrogate::kGeoMean;
+    const bool vespo = others && surrogate == Surrogate::kVespo;
     if (!geo_mean && !vespo && loss.spec.level == LossLevel::kToken) return;
     const RatioSource source =
         Lanes::source(SourceUse::kLoss, loss.spec.source);
@@ -87,6 +91,7 @@ struct LossStatistics {
     const Surrogate surrogate = plan.loss.spec.surrogate;
     const bool vespo = surrogate == Surrogate::kVespo;
     const Level level = plan.weight.spec.level;
+    if (!Lanes::may(kFeatureSurrogates)) return;
     if (!vespo && surrogate != Surrogate::kGeoMean) return;
     if (level != Level::kToken && level != Level::kPrefix) return;
     LaneValues<kWidth, double>& sum =
