@@ -46,9 +46,8 @@ UNITS = {
 ALU = 64
 UNIT_OF = {name: unit for unit, (_, names) in UNITS.items() for name in names.split()}
 # Taken by the multiprocessor's uniform path or by none of the units.
-FREE = set(
-    "BRA BSSY BSYNC BREAK CALL RET EXIT NOP WARPSYNC ULDC UMOV UIADD3 USHF ULEA ULOP3 USEL".split()
-)
+UNCOUNTED = "BRA BSSY BSYNC BREAK CALL RET EXIT NOP WARPSYNC ULDC UMOV UIADD3 USHF ULEA ULOP3 USEL"
+FREE = frozenset(UNCOUNTED.split())
 WHOLE_TILE_PER_THREAD = 8
 
 

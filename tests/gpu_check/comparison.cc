@@ -70,8 +70,9 @@ void Comparison::Run(CheckSize size, int sample) {
 void Comparison::RunConcurrently(int threads, int sample) {
   const std::vector<int64_t> lengths = {4095, 0, 4097, 8193, 1, 20'000};
   std::vector<CheckCase> cases;
+  int index = 0;
   for (const CheckCase& c : CheckCases(lengths, 1)) {
-    if (cases.size() % static_cast<size_t>(sample) == 0) cases.push_back(c);
+    if (++index % sample == 0) cases.push_back(c);
   }
   std::vector<Corrected> expected;
   for (const CheckCase& c : cases) expected.push_back(RunWhole(reference_, c));

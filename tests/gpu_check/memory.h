@@ -5,6 +5,8 @@
 #include <cstddef>
 #include <memory>
 
+#include "kernels/corrector.h"
+
 namespace counterweight::kernels {
 
 class Memory {
@@ -19,6 +21,13 @@ class Memory {
 };
 
 std::unique_ptr<Memory> MakeHostMemory();
+
+// The host's, from which transfers are fast: Corrector::AllocateHost. Has
+// nothing to give where that has nothing. The corrector outlives it.
+std::unique_ptr<Memory> MakePinnedMemory(Corrector& corrector);
+
+// That, or the host's any where it has nothing.
+std::unique_ptr<Memory> MakeFastestHostMemory(Corrector& corrector);
 
 // Of device 0. Null in builds without CUDA.
 std::unique_ptr<Memory> MakeDeviceMemory();
