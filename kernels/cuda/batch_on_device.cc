@@ -1,230 +1,273 @@
 #include "kernels/cuda/batch_on_device.h"
 
+#include "kernels/cuda/cuda_try.h"
+
 namespace counterweight::kernels {
 namespace {
 
+// Elements [first, last) of both arrays.
 template <class T>
-cudaError_t AllocateAndUpload(DeviceBuffer<T>* buffer, const T* from,
-                              int64_t size, cudaStream_t stream) {
-  COUNTERWEIGHT_CUDA_TRY(buffer->Allocate(size, stream));
-  return buffer->Upload(from);
+Transfer Copy(T* to, const T* from, int64_t first, int64_t last,
+              Placement placement) {
+  return {reinterpret_cast<char*>(to + first),
+          reinterpret_cast<const char*>(from + first),
+          static_cast<size_t>(last - first) * sizeof(T), placement};
+}
+
+bool WeightsWait(const Plan& plan, const Outputs& outputs) {
+  // A loss has taken normalized weights, and they are written as such.
+  return outputs.weights != nullptr && !plan.loss.active &&
+         plan.weight.spec.normalize;
 }
 
 }  // namespace
 
 BatchOnDevice::BatchOnDevice(const Plan& plan, const Batch& batch,
-                             cudaStream_t stream)
+                             const Outputs& outputs, int64_t block_positions)
     : plan_(plan),
       batch_(batch),
-      stream_(stream),
-      positions_(batch.offsets[batch.num_sequences]) {
-  for (int64_t row = 0; row < batch.num_sequences; ++row) {
-    first_cuts_.push_back(static_cast<int64_t>(cuts_.size()));
-    const int64_t end = batch.offsets[row + 1];
-    int64_t begin = batch.offsets[row];
-    any_row_has_several_ =
-        any_row_has_several_ || end - begin > kSegmentPositions;
-    do {
-      const int64_t next =
-          begin + kSegmentPositions < end ? begin + kSegmentPositions : end;
-      cuts_.push_back({begin, next, row});
-      begin = next;
-    } while (begin < end);
+      outputs_(outputs),
+      blocks_(CutIntoBlocks(batch, block_positions)),
+      positions_(batch.offsets[batch.num_sequences]),
+      weights_wait_(WeightsWait(plan, outputs)) {}
+
+template <class T>
+cudaError_t BatchOnDevice::PlaceOutput(T* output, int64_t count, int device,
+                                       DeviceMemory* memory, Output<T>* place) {
+  if (output == nullptr || count == 0) return cudaSuccess;
+  COUNTERWEIGHT_CUDA_TRY(FindPlacement(output, device, &place->placement));
+  if (place->placement == Placement::kHere) {
+    place->device = output;
+  } else {
+    place->host = output;
+    memory->Want(&place->allocated, count);
   }
-  first_cuts_.push_back(static_cast<int64_t>(cuts_.size()));
+  return cudaSuccess;
 }
 
-cudaError_t BatchOnDevice::Upload(const Outputs& outputs) {
-  job_.batch = batch_;
-  COUNTERWEIGHT_CUDA_TRY(UploadInputs());
-  COUNTERWEIGHT_CUDA_TRY(AllocateOutputs(outputs));
-  return AllocateSums();
-}
-
-cudaError_t BatchOnDevice::UploadInputs() {
+cudaError_t BatchOnDevice::Place(int device, DeviceMemory* memory) {
+  const int64_t rows = batch_.num_sequences;
   for (int r = 0; r < kNumInputRoles; ++r) {
-    if ((plan_.inputs >> r & 1u) == 0) continue;
+    if ((plan_.inputs >> r & 1u) == 0 || positions_ == 0) continue;
     const TensorView& tensor = batch_.tensors[r];
+    COUNTERWEIGHT_CUDA_TRY(FindPlacement(tensor.data, device, &placements_[r]));
+    if (placements_[r] == Placement::kHere) continue;
+    memory->Want(&inputs_[r], positions_ * SizeOf(tensor.dtype));
+  }
+  if (positions_ > 0) {
     COUNTERWEIGHT_CUDA_TRY(
-        AllocateAndUpload(&inputs_[r], static_cast<const char*>(tensor.data),
-                          positions_ * SizeOf(tensor.dtype), stream_));
-    job_.batch.tensors[r].data = inputs_[r].data();
+        FindPlacement(batch_.response_mask, device, &mask_placement_));
+    memory->Want(&mask_, positions_);
   }
   COUNTERWEIGHT_CUDA_TRY(
-      AllocateAndUpload(&mask_, batch_.response_mask, positions_, stream_));
-  job_.batch.response_mask = mask_.data();
+      PlaceOutput(outputs_.weights, positions_, device, memory, &weights_));
+  COUNTERWEIGHT_CUDA_TRY(
+      PlaceOutput(outputs_.keep_mask, positions_, device, memory, &keep_mask_));
+  COUNTERWEIGHT_CUDA_TRY(PlaceOutput(outputs_.token_reasons, positions_, device,
+                                     memory, &token_reasons_));
+  COUNTERWEIGHT_CUDA_TRY(PlaceOutput(outputs_.sequence_reasons, rows, device,
+                                     memory, &sequence_reasons_));
+  COUNTERWEIGHT_CUDA_TRY(
+      PlaceOutput(outputs_.gradient, positions_, device, memory, &gradient_));
+  const auto segments = static_cast<int64_t>(blocks_.segments.size());
+  memory->Want(&segments_, segments);
+  memory->Want(&row_segments_,
+               static_cast<int64_t>(blocks_.row_segments.size()));
+  memory->Want(&records_, segments);
+  memory->Want(&bases_, segments * plan_.num_prefixes);
+  memory->Want(&states_, rows);
+  memory->Want(&rows_, rows);
+  memory->Want(&reasons_, rows);
+  if (!plan_.loss.active) return cudaSuccess;
+  memory->Want(&row_factors_, rows);
+  if (plan_.loss.by_batch) memory->Want(&row_tokens_, rows);
+  if (!plan_.loss.selects) return cudaSuccess;
+  memory->Want(&selected_, positions_);
+  memory->Want(&keys_, positions_);
   return cudaSuccess;
 }
 
-cudaError_t BatchOnDevice::AllocateOutputs(const Outputs& outputs) {
-  if (outputs.weights != nullptr) {
-    COUNTERWEIGHT_CUDA_TRY(weights_.Allocate(positions_, stream_));
+std::vector<Transfer> BatchOnDevice::Uploads(const Block& block) const {
+  std::vector<Transfer> uploads;
+  for (int r = 0; r < kNumInputRoles; ++r) {
+    if (inputs_[r] == nullptr) continue;
+    const TensorView& tensor = batch_.tensors[r];
+    const int64_t size = SizeOf(tensor.dtype);
+    uploads.push_back(Copy(inputs_[r], static_cast<const char*>(tensor.data),
+                           block.begin * size, block.end * size,
+                           placements_[r]));
   }
-  if (outputs.keep_mask != nullptr) {
-    COUNTERWEIGHT_CUDA_TRY(keep_mask_.Allocate(positions_, stream_));
+  if (mask_ != nullptr) {
+    uploads.push_back(Copy(mask_, batch_.response_mask, block.begin, block.end,
+                           mask_placement_));
   }
-  if (outputs.token_reasons != nullptr) {
-    COUNTERWEIGHT_CUDA_TRY(token_reasons_.Allocate(positions_, stream_));
-  }
-  if (outputs.sequence_reasons != nullptr) {
-    COUNTERWEIGHT_CUDA_TRY(
-        sequence_reasons_.Allocate(batch_.num_sequences, stream_));
-  }
-  if (outputs.gradient != nullptr) {
-    COUNTERWEIGHT_CUDA_TRY(gradient_.Allocate(positions_, stream_));
-  }
-  COUNTERWEIGHT_CUDA_TRY(reasons_.Allocate(batch_.num_sequences, stream_));
-  COUNTERWEIGHT_CUDA_TRY(reasons_.Clear());
-  job_.outputs.weights = weights_.data();
-  job_.outputs.keep_mask = keep_mask_.data();
-  job_.outputs.token_reasons = token_reasons_.data();
-  job_.outputs.gradient = gradient_.data();
-  job_.reasons = reasons_.data();
-  return cudaSuccess;
+  uploads.push_back(
+      Copy(segments_, blocks_.segments.data(), block.first_segment,
+           block.first_segment + block.num_segments, Placement::kPageable));
+  uploads.push_back(
+      Copy(row_segments_, blocks_.row_segments.data(), block.row_segments,
+           block.row_segments + block.rows() + 1, Placement::kPageable));
+  return uploads;
 }
 
-cudaError_t BatchOnDevice::AllocateSums() {
-  const auto segments = static_cast<int64_t>(cuts_.size());
-  COUNTERWEIGHT_CUDA_TRY(
-      AllocateAndUpload(&segments_, cuts_.data(), segments, stream_));
-  COUNTERWEIGHT_CUDA_TRY(AllocateAndUpload(&row_segments_, first_cuts_.data(),
-                                           batch_.num_sequences + 1, stream_));
-  COUNTERWEIGHT_CUDA_TRY(records_.Allocate(segments, stream_));
-  COUNTERWEIGHT_CUDA_TRY(
-      bases_.Allocate(segments * plan_.num_prefixes, stream_));
-  COUNTERWEIGHT_CUDA_TRY(states_.Allocate(batch_.num_sequences, stream_));
-  COUNTERWEIGHT_CUDA_TRY(rows_.Allocate(batch_.num_sequences, stream_));
-  job_.num_segments = segments;
-  job_.segments = segments_.data();
-  job_.row_segments = row_segments_.data();
-  job_.records = records_.data();
-  job_.bases = bases_.data();
-  job_.states = states_.data();
-  job_.rows = rows_.data();
-  return cudaSuccess;
+std::vector<Transfer> BatchOnDevice::Downloads(const Block& block, Walk walk,
+                                               float* keys) const {
+  std::vector<Transfer> downloads;
+  const auto add = [&](const auto& output, int64_t first, int64_t last) {
+    if (output.host == nullptr || first == last) return;
+    downloads.push_back(
+        Copy(output.host, output.allocated, first, last, output.placement));
+  };
+  if (walk == Walk::kSelectionKeys && block.begin < block.end) {
+    downloads.push_back(
+        Copy(keys, keys_, block.begin, block.end, Placement::kPageable));
+  }
+  if (walk == Walk::kMain) {
+    if (!weights_wait_) add(weights_, block.begin, block.end);
+    add(keep_mask_, block.begin, block.end);
+    add(token_reasons_, block.begin, block.end);
+    add(gradient_, block.begin, block.end);
+    add(sequence_reasons_, block.first_row, block.last_row);
+  }
+  if (walk == Walk::kDivide) add(weights_, block.begin, block.end);
+  return downloads;
 }
 
-cudaError_t BatchOnDevice::SetContext(const LossContext& context) {
-  job_.loss = context;
+std::vector<Transfer> BatchOnDevice::SetContext(const LossContext& context) {
+  context_ = context;
+  std::vector<Transfer> uploads;
   if (context.row_factors != nullptr) {
-    row_factors_ = {};
-    COUNTERWEIGHT_CUDA_TRY(AllocateAndUpload(&row_factors_, context.row_factors,
-                                             batch_.num_sequences, stream_));
-    job_.loss.row_factors = row_factors_.data();
+    uploads.push_back(Copy(row_factors_, context.row_factors, 0,
+                           batch_.num_sequences, Placement::kPageable));
+    context_.row_factors = row_factors_;
   }
   if (context.selected != nullptr) {
-    selected_ = {};
-    COUNTERWEIGHT_CUDA_TRY(
-        AllocateAndUpload(&selected_, context.selected, positions_, stream_));
-    job_.loss.selected = selected_.data();
+    uploads.push_back(
+        Copy(selected_, context.selected, 0, positions_, Placement::kPageable));
+    context_.selected = selected_;
   }
-  return cudaSuccess;
+  return uploads;
+}
+
+DeviceJob BatchOnDevice::JobFor(const Block& block) const {
+  DeviceJob job{};
+  job.batch = batch_;
+  job.batch.num_sequences = block.rows();
+  job.batch.offsets = nullptr;
+  job.batch.groups = nullptr;
+  for (int r = 0; r < kNumInputRoles; ++r) {
+    if (inputs_[r] != nullptr) job.batch.tensors[r].data = inputs_[r];
+  }
+  job.batch.response_mask = mask_;
+  job.outputs.weights = Where(weights_);
+  job.outputs.keep_mask = Where(keep_mask_);
+  job.outputs.token_reasons = Where(token_reasons_);
+  job.outputs.gradient = Where(gradient_);
+  job.num_segments = block.num_segments;
+  job.segments = segments_ + block.first_segment;
+  job.row_segments = row_segments_ + block.row_segments;
+  job.records = records_ + block.first_segment;
+  if (bases_ != nullptr) {
+    job.bases = bases_ + block.first_segment * plan_.num_prefixes;
+  }
+  job.states = states_ + block.first_row;
+  job.rows = rows_ + block.first_row;
+  job.reasons = reasons_ + block.first_row;
+  job.loss = context_;
+  if (job.loss.row_factors != nullptr) job.loss.row_factors += block.first_row;
+  return job;
 }
 
 // Rows of one segment repeat passes that they do not need: the same state comes
 // out again.
-cudaError_t BatchOnDevice::LaunchDecisions() {
-  COUNTERWEIGHT_CUDA_TRY(bases_.Clear());
-  COUNTERWEIGHT_CUDA_TRY(LaunchInitialStates(plan_, job_, stream_));
-  const int passes =
-      any_row_has_several_ ? plan_.passes : plan_.single_segment_passes;
+cudaError_t BatchOnDevice::LaunchDecisions(const DeviceJob& job, bool several,
+                                           cudaStream_t stream) const {
+  COUNTERWEIGHT_CUDA_TRY(LaunchInitialStates(plan_, job, stream));
+  const int passes = several ? plan_.passes : plan_.single_segment_passes;
   for (int pass = 0; pass < passes; ++pass) {
-    COUNTERWEIGHT_CUDA_TRY(LaunchStatistics(plan_, job_, stream_));
-    COUNTERWEIGHT_CUDA_TRY(LaunchSettle(plan_, job_, stream_));
+    COUNTERWEIGHT_CUDA_TRY(LaunchStatistics(plan_, job, stream));
+    COUNTERWEIGHT_CUDA_TRY(LaunchSettle(plan_, job, stream));
   }
   return cudaSuccess;
 }
 
-cudaError_t BatchOnDevice::Walk(const LossContext& context, RowRecord* total) {
-  COUNTERWEIGHT_CUDA_TRY(SetContext(context));
+cudaError_t BatchOnDevice::LaunchMain(const DeviceJob& job, const Block& block,
+                                      cudaStream_t stream) const {
+  COUNTERWEIGHT_CUDA_TRY(cudaMemsetAsync(
+      job.reasons, 0, static_cast<size_t>(block.rows()) * sizeof(uint32_t),
+      stream));
   if (plan_.streams) {
-    COUNTERWEIGHT_CUDA_TRY(bases_.Clear());
-    COUNTERWEIGHT_CUDA_TRY(LaunchInitialStates(plan_, job_, stream_));
-    COUNTERWEIGHT_CUDA_TRY(LaunchBoth(plan_, job_, stream_));
-    COUNTERWEIGHT_CUDA_TRY(LaunchSettle(plan_, job_, stream_));
+    COUNTERWEIGHT_CUDA_TRY(LaunchInitialStates(plan_, job, stream));
+    COUNTERWEIGHT_CUDA_TRY(LaunchBoth(plan_, job, stream));
+    COUNTERWEIGHT_CUDA_TRY(LaunchSettle(plan_, job, stream));
   } else {
-    COUNTERWEIGHT_CUDA_TRY(LaunchDecisions());
-    if (plan_.loss.hands_back) {
-      DeviceJob loss_only = job_;
-      loss_only.outputs = Outputs{};
-      COUNTERWEIGHT_CUDA_TRY(LaunchOutputs(plan_, loss_only, stream_));
-      COUNTERWEIGHT_CUDA_TRY(LaunchSettleLoss(plan_, job_, stream_));
-    }
-    COUNTERWEIGHT_CUDA_TRY(LaunchOutputs(plan_, job_, stream_));
-    if (plan_.loss.active) {
-      COUNTERWEIGHT_CUDA_TRY(LaunchSettleLoss(plan_, job_, stream_));
-    }
-  }
-  COUNTERWEIGHT_CUDA_TRY(LaunchFoldRows(plan_, job_, stream_));
-  return cudaMemcpyAsync(total, job_.rows, sizeof(*total),
-                         cudaMemcpyDeviceToHost, stream_);
-}
-
-bool BatchOnDevice::Statistics(const LossContext& context, double* row_tokens,
-                               RowRecord* total) {
-  error_ = RunStatistics(context, row_tokens, total);
-  return error_ == cudaSuccess;
-}
-
-bool BatchOnDevice::SelectionKeys(const LossContext& context, float* keys) {
-  error_ = RunSelectionKeys(context, keys);
-  return error_ == cudaSuccess;
-}
-
-cudaError_t BatchOnDevice::RunStatistics(const LossContext& context,
-                                         double* row_tokens, RowRecord* total) {
-  COUNTERWEIGHT_CUDA_TRY(SetContext(context));
-  DeviceBuffer<double> tokens;
-  COUNTERWEIGHT_CUDA_TRY(tokens.Allocate(batch_.num_sequences, stream_));
-  job_.row_tokens = tokens.data();
-  COUNTERWEIGHT_CUDA_TRY(LaunchDecisions());
-  job_.row_tokens = nullptr;
-  COUNTERWEIGHT_CUDA_TRY(LaunchFoldRows(plan_, job_, stream_));
-  COUNTERWEIGHT_CUDA_TRY(tokens.Download(row_tokens));
-  COUNTERWEIGHT_CUDA_TRY(cudaMemcpyAsync(total, job_.rows, sizeof(*total),
-                                         cudaMemcpyDeviceToHost, stream_));
-  return cudaStreamSynchronize(stream_);
-}
-
-cudaError_t BatchOnDevice::RunSelectionKeys(const LossContext& context,
-                                            float* keys) {
-  COUNTERWEIGHT_CUDA_TRY(SetContext(context));
-  DeviceBuffer<float> on_device;
-  COUNTERWEIGHT_CUDA_TRY(on_device.Allocate(positions_, stream_));
-  COUNTERWEIGHT_CUDA_TRY(LaunchDecisions());
-  DeviceJob job = job_;
-  job.outputs = Outputs{};
-  job.loss.selection_keys = on_device.data();
-  COUNTERWEIGHT_CUDA_TRY(LaunchOutputs(plan_, job, stream_));
-  COUNTERWEIGHT_CUDA_TRY(on_device.Download(keys));
-  return cudaStreamSynchronize(stream_);
-}
-
-cudaError_t BatchOnDevice::Download(const Outputs& outputs, double normalizer) {
-  if (outputs.weights != nullptr) {
-    // A loss has taken normalized weights, and they were written as such.
-    if (normalizer != 1.0 && !plan_.loss.active) {
-      COUNTERWEIGHT_CUDA_TRY(
-          LaunchDivide(job_.outputs.weights, positions_, normalizer, stream_));
-    }
-    COUNTERWEIGHT_CUDA_TRY(weights_.Download(outputs.weights));
-  }
-  if (outputs.keep_mask != nullptr) {
-    COUNTERWEIGHT_CUDA_TRY(keep_mask_.Download(outputs.keep_mask));
-  }
-  if (outputs.token_reasons != nullptr) {
-    COUNTERWEIGHT_CUDA_TRY(token_reasons_.Download(outputs.token_reasons));
-  }
-  if (outputs.gradient != nullptr) {
-    COUNTERWEIGHT_CUDA_TRY(gradient_.Download(outputs.gradient));
-  }
-  if (outputs.sequence_reasons != nullptr) {
-    COUNTERWEIGHT_CUDA_TRY(LaunchNarrow(job_.reasons, batch_.num_sequences,
-                                        sequence_reasons_.data(), stream_));
     COUNTERWEIGHT_CUDA_TRY(
-        sequence_reasons_.Download(outputs.sequence_reasons));
+        LaunchDecisions(job, block.any_row_has_several, stream));
+    if (plan_.loss.hands_back) {
+      DeviceJob loss_only = job;
+      loss_only.outputs = Outputs{};
+      COUNTERWEIGHT_CUDA_TRY(LaunchOutputs(plan_, loss_only, stream));
+      COUNTERWEIGHT_CUDA_TRY(LaunchSettleLoss(plan_, job, stream));
+    }
+    COUNTERWEIGHT_CUDA_TRY(LaunchOutputs(plan_, job, stream));
+    if (plan_.loss.active) {
+      COUNTERWEIGHT_CUDA_TRY(LaunchSettleLoss(plan_, job, stream));
+    }
   }
-  return cudaStreamSynchronize(stream_);
+  if (outputs_.sequence_reasons == nullptr) return cudaSuccess;
+  return LaunchNarrow(job.reasons, block.rows(),
+                      Where(sequence_reasons_) + block.first_row, stream);
+}
+
+cudaError_t BatchOnDevice::Launch(Walk walk, const Block& block, double divisor,
+                                  cudaStream_t stream) {
+  DeviceJob job = JobFor(block);
+  if (bases_ != nullptr && walk != Walk::kDivide) {
+    COUNTERWEIGHT_CUDA_TRY(cudaMemsetAsync(
+        job.bases, 0,
+        static_cast<size_t>(block.num_segments * plan_.num_prefixes) *
+            sizeof(PrefixBase),
+        stream));
+  }
+  switch (walk) {
+    case Walk::kUpload:
+      break;
+    case Walk::kStatistics:
+      if (row_tokens_ != nullptr)
+        job.row_tokens = row_tokens_ + block.first_row;
+      return LaunchDecisions(job, block.any_row_has_several, stream);
+    case Walk::kSelectionKeys:
+      COUNTERWEIGHT_CUDA_TRY(
+          LaunchDecisions(job, block.any_row_has_several, stream));
+      job.outputs = Outputs{};
+      job.loss.selection_keys = keys_;
+      return LaunchOutputs(plan_, job, stream);
+    case Walk::kMain:
+      return LaunchMain(job, block, stream);
+    case Walk::kDivide:
+      if (divisor == 1.0 || block.begin == block.end) break;
+      return LaunchDivide(job.outputs.weights + block.begin,
+                          block.end - block.begin, divisor, stream);
+  }
+  return cudaSuccess;
+}
+
+cudaError_t BatchOnDevice::LaunchFold(cudaStream_t stream) const {
+  DeviceJob job{};
+  job.batch.num_sequences = batch_.num_sequences;
+  job.rows = rows_;
+  return LaunchFoldRows(plan_, job, stream);
+}
+
+std::vector<Transfer> BatchOnDevice::Results(RowRecord* total,
+                                             double* row_tokens) const {
+  std::vector<Transfer> results = {
+      Copy(total, rows_, 0, 1, Placement::kPageable)};
+  if (row_tokens != nullptr) {
+    results.push_back(Copy(row_tokens, row_tokens_, 0, batch_.num_sequences,
+                           Placement::kPageable));
+  }
+  return results;
 }
 
 }  // namespace counterweight::kernels

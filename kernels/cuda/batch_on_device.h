@@ -1,4 +1,5 @@
-// One request on a device: its tensors, its sums, and the walks over them.
+// One batch on a device: where its arrays are there, what has to be copied, and
+// the kernels of each walk.
 #ifndef COUNTERWEIGHT_KERNELS_CUDA_BATCH_ON_DEVICE_H_
 #define COUNTERWEIGHT_KERNELS_CUDA_BATCH_ON_DEVICE_H_
 
@@ -8,76 +9,119 @@
 #include <vector>
 
 #include "kernels/batch.h"
-#include "kernels/cuda/device_buffer.h"
+#include "kernels/cuda/batch_blocks.h"
+#include "kernels/cuda/device_memory.h"
 #include "kernels/cuda/launch.h"
-#include "kernels/walk/loss_batch.h"
-
-#define COUNTERWEIGHT_CUDA_TRY(call)                        \
-  do {                                                      \
-    const cudaError_t error_of_call = (call);               \
-    if (error_of_call != cudaSuccess) return error_of_call; \
-  } while (false)
+#include "kernels/cuda/placement.h"
+#include "kernels/walk/plan.h"
 
 namespace counterweight::kernels {
 
-// REQUIRES: the batch has rows. Plan, batch and stream outlive it.
-class BatchOnDevice final : public LossBackend {
+// A copy between the device and memory that lies at `placement`.
+struct Transfer {
+  char* to;
+  const char* from;
+  size_t bytes;
+  Placement placement;
+};
+
+enum class Walk : uint8_t {
+  kUpload,         // none
+  kStatistics,     // of the whole batch, ahead of a loss
+  kSelectionKeys,  // likewise
+  kMain,           // outputs and sums
+  kDivide,         // weights by their mean, after kMain
+};
+
+// Plan, batch, and what the outputs point to outlive it.
+class BatchOnDevice {
  public:
-  BatchOnDevice(const Plan& plan, const Batch& batch, cudaStream_t stream);
+  BatchOnDevice(const Plan& plan, const Batch& batch, const Outputs& outputs,
+                int64_t block_positions);
 
-  cudaError_t Upload(const Outputs& outputs);
+  // Finds what lies on the device already and wants memory for the rest.
+  // REQUIRES: the device is current; called once.
+  cudaError_t Place(int device, DeviceMemory* memory);
 
-  // The walk that writes outputs; the fold of all rows goes to *total, which is
-  // there when the stream has been waited for.
-  cudaError_t Walk(const LossContext& context, RowRecord* total);
+  const std::vector<Block>& blocks() const { return blocks_.blocks; }
 
-  // Waits.
-  cudaError_t Download(const Outputs& outputs, double normalizer);
+  // What the block's walks read.
+  std::vector<Transfer> Uploads(const Block& block) const;
+  // What a walk over the block wrote and the caller gets; `keys` of
+  // kSelectionKeys is host memory [num_positions].
+  std::vector<Transfer> Downloads(const Block& block, Walk walk,
+                                  float* keys) const;
 
-  // LossBackend; error() tells what failed.
-  bool Statistics(const LossContext& context, double* row_tokens,
-                  RowRecord* total) override;
-  bool SelectionKeys(const LossContext& context, float* keys) override;
-  cudaError_t error() const { return error_; }
+  // Where the arrays of a context with host pointers go. The walks that follow
+  // are under that context.
+  std::vector<Transfer> SetContext(const LossContext& context);
+
+  // Puts the walk over a block into the stream. REQUIRES: its bytes are there
+  // when the stream comes to it. divisor: of kDivide.
+  cudaError_t Launch(Walk walk, const Block& block, double divisor,
+                     cudaStream_t stream);
+  // Folds the rows of a walk over all blocks.
+  cudaError_t LaunchFold(cudaStream_t stream) const;
+  // The fold of LaunchFold to *total; of kStatistics row_tokens
+  // [num_sequences], which may be null.
+  std::vector<Transfer> Results(RowRecord* total, double* row_tokens) const;
+
+  // The weights are final only after kDivide, or as kMain wrote them if their
+  // mean is 1.
+  bool weights_wait() const { return weights_wait_; }
 
  private:
-  cudaError_t UploadInputs();
-  cudaError_t AllocateOutputs(const Outputs& outputs);
-  cudaError_t AllocateSums();
-  // Puts a context with host pointers into job_, its arrays onto the device.
-  cudaError_t SetContext(const LossContext& context);
-  // Every pass over statistics.
-  cudaError_t LaunchDecisions();
-  cudaError_t RunStatistics(const LossContext& context, double* row_tokens,
-                            RowRecord* total);
-  cudaError_t RunSelectionKeys(const LossContext& context, float* keys);
+  // Device memory for an output, or the output itself where it lies there.
+  template <class T>
+  struct Output {
+    T* host = nullptr;  // null: nothing to copy
+    T* device = nullptr;
+    T* allocated = nullptr;
+    Placement placement = Placement::kHere;
+  };
+
+  template <class T>
+  cudaError_t PlaceOutput(T* output, int64_t count, int device,
+                          DeviceMemory* memory, Output<T>* place);
+  template <class T>
+  static T* Where(const Output<T>& output) {
+    return output.device != nullptr ? output.device : output.allocated;
+  }
+  DeviceJob JobFor(const Block& block) const;
+  cudaError_t LaunchDecisions(const DeviceJob& job, bool several,
+                              cudaStream_t stream) const;
+  cudaError_t LaunchMain(const DeviceJob& job, const Block& block,
+                         cudaStream_t stream) const;
 
   const Plan& plan_;
   const Batch& batch_;
-  const cudaStream_t stream_;
+  const Outputs outputs_;
+  const BatchBlocks blocks_;
   const int64_t positions_;
-  std::vector<DeviceSegment> cuts_;
-  std::vector<int64_t> first_cuts_;  // [num_sequences + 1]
-  bool any_row_has_several_ = false;
-  cudaError_t error_ = cudaSuccess;
-  DeviceJob job_{};
+  const bool weights_wait_;
+  LossContext context_ = kNoLossContext;  // device pointers
 
-  DeviceBuffer<char> inputs_[kNumInputRoles];
-  DeviceBuffer<uint8_t> mask_;
-  DeviceBuffer<float> weights_;
-  DeviceBuffer<uint8_t> keep_mask_;
-  DeviceBuffer<uint16_t> token_reasons_;
-  DeviceBuffer<uint16_t> sequence_reasons_;
-  DeviceBuffer<float> gradient_;
-  DeviceBuffer<DeviceSegment> segments_;
-  DeviceBuffer<int64_t> row_segments_;
-  DeviceBuffer<SegmentRecord> records_;
-  DeviceBuffer<PrefixBase> bases_;
-  DeviceBuffer<RowState> states_;
-  DeviceBuffer<RowRecord> rows_;
-  DeviceBuffer<uint32_t> reasons_;
-  DeviceBuffer<double> row_factors_;
-  DeviceBuffer<uint8_t> selected_;
+  // Null where the tensor is not read or lies on the device.
+  char* inputs_[kNumInputRoles] = {};
+  Placement placements_[kNumInputRoles] = {};
+  Placement mask_placement_ = Placement::kPageable;
+  uint8_t* mask_ = nullptr;
+  Output<float> weights_;
+  Output<uint8_t> keep_mask_;
+  Output<uint16_t> token_reasons_;
+  Output<uint16_t> sequence_reasons_;
+  Output<float> gradient_;
+  DeviceSegment* segments_ = nullptr;
+  int64_t* row_segments_ = nullptr;
+  SegmentRecord* records_ = nullptr;
+  PrefixBase* bases_ = nullptr;
+  RowState* states_ = nullptr;
+  RowRecord* rows_ = nullptr;
+  uint32_t* reasons_ = nullptr;
+  double* row_factors_ = nullptr;
+  double* row_tokens_ = nullptr;
+  uint8_t* selected_ = nullptr;
+  float* keys_ = nullptr;
 };
 
 }  // namespace counterweight::kernels

@@ -1,96 +1,57 @@
-// The CUDA backend: uploads a batch, walks it, downloads the answer.
-// Overlapping the three is a later concern; here results must be right.
+#include "kernels/cuda/cuda_corrector.h"
+
 #include <cuda_runtime_api.h>
 
+#include <algorithm>
 #include <cstddef>
-#include <memory>
-#include <string>
+#include <cstring>
 #include <utility>
 
-#include "kernels/corrector.h"
-#include "kernels/cuda/batch_on_device.h"
+#include "kernels/cuda/batch_blocks.h"
+#include "kernels/cuda/cuda_run.h"
+#include "kernels/cuda/cuda_try.h"
+#include "kernels/cuda/ipc_memory.h"
 #include "kernels/float_modes.h"
-#include "kernels/walk/batch_sums.h"
 #include "kernels/walk/loss_batch.h"
-#include "kernels/walk/row_record.h"
 
 namespace counterweight::kernels {
 namespace {
 
-// A stream for the length of one request.
-class Stream {
- public:
-  Stream() = default;
-  Stream(const Stream&) = delete;
-  Stream& operator=(const Stream&) = delete;
-  ~Stream() {
-    if (stream_ != nullptr) cudaStreamDestroy(stream_);
-  }
-  cudaError_t Create() {
-    return cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking);
-  }
-  cudaStream_t get() const { return stream_; }
-
- private:
-  cudaStream_t stream_ = nullptr;
-};
-
-// Measures what a stream does between two points.
-class Stopwatch {
- public:
-  Stopwatch() = default;
-  Stopwatch(const Stopwatch&) = delete;
-  Stopwatch& operator=(const Stopwatch&) = delete;
-  ~Stopwatch() {
-    if (start_ != nullptr) cudaEventDestroy(start_);
-    if (stop_ != nullptr) cudaEventDestroy(stop_);
-  }
-  cudaError_t Start(cudaStream_t stream) {
-    COUNTERWEIGHT_CUDA_TRY(cudaEventCreate(&start_));
-    COUNTERWEIGHT_CUDA_TRY(cudaEventCreate(&stop_));
-    return cudaEventRecord(start_, stream);
-  }
-  cudaError_t Stop(cudaStream_t stream) {
-    return cudaEventRecord(stop_, stream);
-  }
-  // REQUIRES: the stream has passed Stop().
-  cudaError_t Seconds(double* seconds) const {
-    float milliseconds = 0.0f;
-    COUNTERWEIGHT_CUDA_TRY(cudaEventElapsedTime(&milliseconds, start_, stop_));
-    *seconds = static_cast<double>(milliseconds) * 1e-3;
-    return cudaSuccess;
-  }
-
- private:
-  cudaEvent_t start_ = nullptr;
-  cudaEvent_t stop_ = nullptr;
-};
-
 class CudaCorrector final : public Corrector {
  public:
-  CudaCorrector(int device, DeviceInfo info)
-      : device_(device), info_(std::move(info)) {}
+  CudaCorrector(int device, const CudaOptions& options, DeviceInfo info)
+      : device_{device,
+                options,
+                {options.memory_bytes, options.concurrent_runs}},
+        info_(std::move(info)) {}
 
   CorrectResult Correct(const CorrectionSpec& spec, const Batch& batch,
                         const Outputs& outputs) override {
     const DefaultFloatModes modes;
-    const Plan plan = MakePlan(spec);
-    CorrectResult result;
-    const cudaError_t error = Run(plan, batch, outputs, &result);
-    if (error != cudaSuccess) {
-      result.status = CorrectStatus::kDeviceError;
-      result.device_error = cudaGetErrorString(error);
-    }
-    return result;
+    return CudaRun(&device_, spec, batch, outputs, nullptr).Finish();
+  }
+
+  std::unique_ptr<CorrectRun> Begin(const CorrectionSpec& spec,
+                                    const Batch& batch, const Outputs& outputs,
+                                    StopRequest stop) override {
+    // The plan is computed on this thread.
+    const DefaultFloatModes modes;
+    return std::make_unique<CudaRun>(&device_, spec, batch, outputs,
+                                     std::move(stop));
+  }
+
+  int64_t ScratchBytes(const CorrectionSpec& spec,
+                       const Batch& batch) const override {
+    return Corrector::ScratchBytes(spec, batch) +
+           BlocksBytes(batch, device_.options.block_positions);
   }
 
   BackendInfo Info() const override { return {"cuda", "", 0, {info_}}; }
 
-  // Pinned: transfers from and to other memory go through a buffer of the
-  // driver's.
+  // Pinned: other memory goes through a buffer.
   void* AllocateHost(size_t bytes) override {
     void* memory = nullptr;
-    if (cudaSetDevice(device_) != cudaSuccess ||
+    if (cudaSetDevice(device_.index) != cudaSuccess ||
         cudaHostAlloc(&memory, bytes, cudaHostAllocPortable) != cudaSuccess) {
       cudaGetLastError();  // it is no error of whoever asks next
       return nullptr;
@@ -98,65 +59,103 @@ class CudaCorrector final : public Corrector {
     return memory;
   }
 
-  void FreeHost(void* memory) override { cudaFreeHost(memory); }
-
- private:
-  cudaError_t Run(const Plan& plan, const Batch& batch, const Outputs& outputs,
-                  CorrectResult* result) {
-    LossBatch loss;
-    if (batch.num_sequences == 0) {
-      if (plan.loss.active) PrepareLoss(plan, batch, nullptr, &loss);
-      RowRecord nothing{};
-      clear(plan, nothing);
-      *result = MakeResult(plan, batch, nothing);
-      result->sums.loss.count = loss.count;
-      return cudaSuccess;
-    }
-    COUNTERWEIGHT_CUDA_TRY(cudaSetDevice(device_));
-    Stream stream;
-    COUNTERWEIGHT_CUDA_TRY(stream.Create());
-    BatchOnDevice on_device(plan, batch, stream.get());
-    COUNTERWEIGHT_CUDA_TRY(on_device.Upload(outputs));
-    Stopwatch stopwatch;
-    COUNTERWEIGHT_CUDA_TRY(stopwatch.Start(stream.get()));
-    if (plan.loss.active && !PrepareLoss(plan, batch, &on_device, &loss)) {
-      return on_device.error();
-    }
-    RowRecord total;
-    COUNTERWEIGHT_CUDA_TRY(on_device.Walk(loss.context, &total));
-    COUNTERWEIGHT_CUDA_TRY(stopwatch.Stop(stream.get()));
-    COUNTERWEIGHT_CUDA_TRY(cudaStreamSynchronize(stream.get()));
-    *result = MakeResult(plan, batch, total);
-    result->sums.loss.count = loss.count;
-    COUNTERWEIGHT_CUDA_TRY(stopwatch.Seconds(&result->device_seconds));
-    if (result->status != CorrectStatus::kOk) return cudaSuccess;
-    return on_device.Download(outputs, result->sums.weight.normalizer);
+  void FreeHost(void* memory) override {
+    cudaSetDevice(device_.index);
+    cudaFreeHost(memory);
+    cudaGetLastError();
   }
 
-  int device_;
-  DeviceInfo info_;
+  void* OpenDeviceMemory(const IpcHandle& handle, const DeviceUuid& uuid,
+                         int64_t* bytes, std::string* error) override {
+    if (uuid != info_.uuid) {
+      *error = "the server does not compute on that device";
+      return nullptr;
+    }
+    if (!IsCurrent(error)) return nullptr;
+    return OpenIpcMemory(handle, device_.index, bytes, error);
+  }
+
+  void CloseDeviceMemory(void* memory) override {
+    cudaSetDevice(device_.index);
+    cudaIpcCloseMemHandle(memory);
+    cudaGetLastError();
+  }
+
+  bool CopyFromDevice(void* to, const void* from, size_t bytes,
+                      std::string* error) override {
+    if (!IsCurrent(error)) return false;
+    const cudaError_t status =
+        cudaMemcpy(to, from, bytes, cudaMemcpyDeviceToHost);
+    if (status == cudaSuccess) return true;
+    cudaGetLastError();
+    *error = std::string("copying from device memory: ") +
+             cudaGetErrorString(status);
+    return false;
+  }
+
+ private:
+  // Makes the device the calling thread's.
+  bool IsCurrent(std::string* error) const {
+    const cudaError_t status = cudaSetDevice(device_.index);
+    if (status == cudaSuccess) return true;
+    cudaGetLastError();
+    *error = std::string("choosing the device: ") + cudaGetErrorString(status);
+    return false;
+  }
+
+  SharedDevice device_;
+  const DeviceInfo info_;
 };
+
+// What is freed stays in the pool: the next batch takes it from there.
+cudaError_t KeepFreedMemory(int device) {
+  cudaMemPool_t pool = nullptr;
+  COUNTERWEIGHT_CUDA_TRY(cudaDeviceGetDefaultMemPool(&pool, device));
+  uint64_t threshold = UINT64_MAX;
+  return cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReleaseThreshold,
+                                 &threshold);
+}
+
+cudaError_t Begin(int device, cudaDeviceProp* properties,
+                  CudaOptions* options) {
+  COUNTERWEIGHT_CUDA_TRY(cudaSetDevice(device));
+  COUNTERWEIGHT_CUDA_TRY(cudaGetDeviceProperties(properties, device));
+  COUNTERWEIGHT_CUDA_TRY(KeepFreedMemory(device));
+  if (options->memory_bytes > 0) return cudaSuccess;
+  size_t free = 0;
+  size_t total = 0;
+  COUNTERWEIGHT_CUDA_TRY(cudaMemGetInfo(&free, &total));
+  options->memory_bytes = static_cast<int64_t>(free / 10 * 9);
+  return cudaSuccess;
+}
 
 }  // namespace
 
-std::unique_ptr<Corrector> MakeCudaCorrector(int device, std::string* error) {
+std::unique_ptr<Corrector> MakeCudaCorrector(int device,
+                                             const CudaOptions& options,
+                                             std::string* error) {
   int count = 0;
   cudaError_t status = cudaGetDeviceCount(&count);
-  if (status == cudaSuccess && device >= count) {
+  if (status == cudaSuccess && (device < 0 || device >= count)) {
     *error = "there is no CUDA device " + std::to_string(device);
     return nullptr;
   }
   cudaDeviceProp properties{};
-  if (status == cudaSuccess) {
-    status = cudaGetDeviceProperties(&properties, device);
-  }
+  CudaOptions chosen = options;
+  if (status == cudaSuccess) status = Begin(device, &properties, &chosen);
   if (status != cudaSuccess) {
+    cudaGetLastError();
     *error = std::string("no CUDA device can be used: ") +
              cudaGetErrorString(status);
     return nullptr;
   }
-  return std::make_unique<CudaCorrector>(
-      device, DeviceInfo{device, properties.name, properties.totalGlobalMem});
+  DeviceInfo info{device, properties.name, properties.totalGlobalMem};
+  std::memcpy(info.uuid.data(), properties.uuid.bytes, info.uuid.size());
+  return std::make_unique<CudaCorrector>(device, chosen, std::move(info));
+}
+
+std::unique_ptr<Corrector> MakeCudaCorrector(int device, std::string* error) {
+  return MakeCudaCorrector(device, CudaOptions{}, error);
 }
 
 }  // namespace counterweight::kernels

@@ -168,7 +168,8 @@ class Report:
         text = table(
             ["memory", "up, GB/s", "down, GB/s", "both at once, GB/s"],
             [
-                [f["memory"]] + [f"{f[key] * 1e-9:.1f}" for key in ("up", "down", "both")]
+                [f["memory"]]
+                + [f"{f[key] * 1e-9:.1f}" if f[key] else "-" for key in ("up", "down", "both")]
                 for f in links
             ],
         )

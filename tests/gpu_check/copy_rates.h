@@ -17,7 +17,8 @@ Timing TimeDeviceCopy(int64_t bytes);
 struct LinkRates {
   double up = 0.0;
   double down = 0.0;
-  // Of both directions together, as many bytes each way at once.
+  // Of both directions together, as many bytes each way at once; 0 if the
+  // memory is not pinned.
   double both = 0.0;
 };
 

@@ -97,17 +97,24 @@ LinkRates MeasureLink(int64_t bytes, bool pinned) {
   if (!buffers.ok() || from.data() == nullptr || to.data() == nullptr) {
     return {};
   }
+  // Such as malloc gives goes through the driver's own buffers, one copy at a
+  // time.
+  const auto copy = [&](void* to_here, const void* from_there,
+                        cudaMemcpyKind kind, cudaStream_t stream) {
+    return pinned ? cudaMemcpyAsync(to_here, from_there, size, kind, stream)
+                  : cudaMemcpy(to_here, from_there, size, kind);
+  };
   const auto rate = [&](bool up, bool down) {
     const Timing timing = Repeat([&] {
       const double start = Now();
       cudaError_t error = cudaSuccess;
       if (up) {
-        error = cudaMemcpyAsync(buffers.device[0], from.data(), size,
-                                cudaMemcpyHostToDevice, buffers.streams[0]);
+        error = copy(buffers.device[0], from.data(), cudaMemcpyHostToDevice,
+                     buffers.streams[0]);
       }
       if (down && error == cudaSuccess) {
-        error = cudaMemcpyAsync(to.data(), buffers.device[1], size,
-                                cudaMemcpyDeviceToHost, buffers.streams[1]);
+        error = copy(to.data(), buffers.device[1], cudaMemcpyDeviceToHost,
+                     buffers.streams[1]);
       }
       for (cudaStream_t stream : buffers.streams) {
         if (error == cudaSuccess) error = cudaStreamSynchronize(stream);
@@ -118,7 +125,8 @@ LinkRates MeasureLink(int64_t bytes, bool pinned) {
         static_cast<double>(bytes) * ((up ? 1 : 0) + (down ? 1 : 0));
     return timing.repetitions == 0 ? 0.0 : moved / timing.best;
   };
-  return {rate(true, false), rate(false, true), rate(true, true)};
+  return {rate(true, false), rate(false, true),
+          pinned ? rate(true, true) : 0.0};
 }
 
 }  // namespace counterweight::kernels

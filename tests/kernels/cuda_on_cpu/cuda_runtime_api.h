@@ -1,10 +1,11 @@
-// The part of the CUDA runtime that kernels/cuda uses, with this process as the
-// device: memory is memory, streams are in order because everything happens at
-// once. Found instead of the real header by tests that run the CUDA backend on
-// a CPU.
+// The part of the CUDA runtime that kernels/cuda and its callers use, with this
+// process as the devices: fake_cuda.h says how it behaves. Found instead of the
+// real header by tests that run the CUDA backend on a CPU; names, values and
+// signatures are CUDA's.
 #ifndef COUNTERWEIGHT_TESTS_KERNELS_CUDA_ON_CPU_CUDA_RUNTIME_API_H_
 #define COUNTERWEIGHT_TESTS_KERNELS_CUDA_ON_CPU_CUDA_RUNTIME_API_H_
 
+#include <cstddef>
 #include <cstdlib>
 #include <cstring>
 
@@ -13,79 +14,135 @@
 #define __grid_constant__
 #define __launch_bounds__(threads)
 
-enum cudaError_t { cudaSuccess, cudaErrorMemoryAllocation };
-enum cudaMemcpyKind { cudaMemcpyHostToDevice, cudaMemcpyDeviceToHost };
-enum { cudaStreamNonBlocking };
-using cudaStream_t = struct Stream*;
-using cudaEvent_t = struct Event*;
+#define CUDART_VERSION 13000
 
-struct cudaDeviceProp {
-  char name[32];
-  size_t totalGlobalMem;
+enum cudaError_t {
+  cudaSuccess = 0,
+  cudaErrorInvalidValue = 1,
+  cudaErrorMemoryAllocation = 2,
+  cudaErrorInitializationError = 3,
+  cudaErrorNoDevice = 100,
+  cudaErrorInvalidDevice = 101,
+  cudaErrorDeviceUninitialized = 201,
+  cudaErrorMapBufferObjectFailed = 205,
+  cudaErrorECCUncorrectable = 214,
+  cudaErrorInvalidResourceHandle = 400,
+  cudaErrorSymbolNotFound = 500,
+  cudaErrorNotReady = 600,
+  cudaErrorIllegalAddress = 700,
+  cudaErrorLaunchFailure = 719,
+  cudaErrorUnknown = 999
 };
 
-inline const char* cudaGetErrorString(cudaError_t) { return "out of memory"; }
-inline cudaError_t cudaGetLastError() { return cudaSuccess; }
-inline cudaError_t cudaSetDevice(int) { return cudaSuccess; }
-inline cudaError_t cudaGetDeviceCount(int* count) {
-  *count = 1;
-  return cudaSuccess;
-}
-inline cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int) {
-  std::strcpy(properties->name, "this CPU");
-  properties->totalGlobalMem = 0;
-  return cudaSuccess;
-}
+enum cudaMemcpyKind {
+  cudaMemcpyHostToHost = 0,
+  cudaMemcpyHostToDevice = 1,
+  cudaMemcpyDeviceToHost = 2,
+  cudaMemcpyDeviceToDevice = 3,
+  cudaMemcpyDefault = 4
+};
+enum cudaMemoryType {
+  cudaMemoryTypeUnregistered = 0,
+  cudaMemoryTypeHost = 1,
+  cudaMemoryTypeDevice = 2,
+  cudaMemoryTypeManaged = 3
+};
+enum cudaMemPoolAttr { cudaMemPoolAttrReleaseThreshold = 4 };
+enum cudaDriverEntryPointQueryResult {
+  cudaDriverEntryPointSuccess = 0,
+  cudaDriverEntryPointSymbolNotFound = 1
+};
 
-inline cudaError_t cudaStreamCreateWithFlags(cudaStream_t*, int) {
-  return cudaSuccess;
-}
-inline cudaError_t cudaStreamDestroy(cudaStream_t) { return cudaSuccess; }
-inline cudaError_t cudaStreamSynchronize(cudaStream_t) { return cudaSuccess; }
+inline constexpr unsigned cudaStreamNonBlocking = 0x1;
+inline constexpr unsigned cudaEventDefault = 0x0;
+inline constexpr unsigned cudaEventBlockingSync = 0x1;
+inline constexpr unsigned cudaEventDisableTiming = 0x2;
+inline constexpr unsigned cudaHostAllocPortable = 0x1;
+inline constexpr unsigned cudaIpcMemLazyEnablePeerAccess = 0x1;
+inline constexpr unsigned long long cudaEnableDefault = 0x0;
 
-inline cudaError_t cudaEventCreate(cudaEvent_t*) { return cudaSuccess; }
-inline cudaError_t cudaEventDestroy(cudaEvent_t) { return cudaSuccess; }
-inline cudaError_t cudaEventRecord(cudaEvent_t, cudaStream_t) {
-  return cudaSuccess;
-}
-inline cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t,
-                                        cudaEvent_t) {
-  *milliseconds = 0.0f;
-  return cudaSuccess;
-}
+using cudaStream_t = struct CUstream_st*;
+using cudaEvent_t = struct CUevent_st*;
+using cudaMemPool_t = struct CUmemPoolHandle_st*;
 
-// Fresh device memory holds anything: fill it with what no test expects.
-inline cudaError_t cudaMallocAsync(void** memory, size_t size, cudaStream_t) {
-  *memory = std::malloc(size);
-  if (*memory == nullptr) return cudaErrorMemoryAllocation;
-  std::memset(*memory, 0xa5, size);
-  return cudaSuccess;
-}
-inline cudaError_t cudaFreeAsync(void* memory, cudaStream_t) {
-  std::free(memory);
-  return cudaSuccess;
-}
-inline constexpr unsigned cudaHostAllocPortable = 1;
+struct cudaUUID_t {
+  char bytes[16];
+};
+struct cudaDeviceProp {
+  char name[256];
+  cudaUUID_t uuid;
+  size_t totalGlobalMem;
+  int major;
+  int minor;
+  int multiProcessorCount;
+};
+struct cudaPointerAttributes {
+  cudaMemoryType type;
+  int device;
+  void* devicePointer;
+  void* hostPointer;
+};
+struct cudaIpcMemHandle_t {
+  char reserved[64];
+};
 
-inline cudaError_t cudaHostAlloc(void** memory, size_t size, unsigned) {
-  *memory = std::malloc(size);
-  return *memory != nullptr ? cudaSuccess : cudaErrorMemoryAllocation;
-}
+extern "C" {
 
-inline cudaError_t cudaFreeHost(void* memory) {
-  std::free(memory);
-  return cudaSuccess;
-}
+const char* cudaGetErrorName(cudaError_t error);
+const char* cudaGetErrorString(cudaError_t error);
+cudaError_t cudaGetLastError();
+cudaError_t cudaPeekAtLastError();
 
-inline cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t size,
-                                   cudaMemcpyKind, cudaStream_t) {
-  std::memcpy(to, from, size);
-  return cudaSuccess;
-}
-inline cudaError_t cudaMemsetAsync(void* memory, int value, size_t size,
-                                   cudaStream_t) {
-  std::memset(memory, value, size);
-  return cudaSuccess;
-}
+cudaError_t cudaGetDeviceCount(int* count);
+cudaError_t cudaSetDevice(int device);
+cudaError_t cudaGetDevice(int* device);
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device);
+cudaError_t cudaMemGetInfo(size_t* free, size_t* total);
+cudaError_t cudaDeviceSynchronize();
+
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags);
+cudaError_t cudaStreamDestroy(cudaStream_t stream);
+cudaError_t cudaStreamSynchronize(cudaStream_t stream);
+cudaError_t cudaStreamQuery(cudaStream_t stream);
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event,
+                                unsigned flags = 0);
+
+cudaError_t cudaEventCreate(cudaEvent_t* event);
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags);
+cudaError_t cudaEventDestroy(cudaEvent_t event);
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream);
+cudaError_t cudaEventQuery(cudaEvent_t event);
+cudaError_t cudaEventSynchronize(cudaEvent_t event);
+cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t start,
+                                 cudaEvent_t end);
+
+cudaError_t cudaMalloc(void** memory, size_t size);
+cudaError_t cudaFree(void* memory);
+cudaError_t cudaMallocAsync(void** memory, size_t size, cudaStream_t stream);
+cudaError_t cudaFreeAsync(void* memory, cudaStream_t stream);
+cudaError_t cudaHostAlloc(void** memory, size_t size, unsigned flags);
+cudaError_t cudaFreeHost(void* memory);
+cudaError_t cudaMemcpy(void* to, const void* from, size_t size,
+                       cudaMemcpyKind kind);
+cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t size,
+                            cudaMemcpyKind kind, cudaStream_t stream);
+cudaError_t cudaMemsetAsync(void* memory, int value, size_t size,
+                            cudaStream_t stream);
+cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes,
+                                     const void* memory);
+cudaError_t cudaDeviceGetDefaultMemPool(cudaMemPool_t* pool, int device);
+cudaError_t cudaMemPoolSetAttribute(cudaMemPool_t pool,
+                                    cudaMemPoolAttr attribute, void* value);
+
+cudaError_t cudaIpcGetMemHandle(cudaIpcMemHandle_t* handle, void* memory);
+cudaError_t cudaIpcOpenMemHandle(void** memory, cudaIpcMemHandle_t handle,
+                                 unsigned flags);
+cudaError_t cudaIpcCloseMemHandle(void* memory);
+
+cudaError_t cudaGetDriverEntryPointByVersion(
+    const char* symbol, void** function, unsigned version,
+    unsigned long long flags, cudaDriverEntryPointQueryResult* result);
+
+}  // extern "C"
 
 #endif  // COUNTERWEIGHT_TESTS_KERNELS_CUDA_ON_CPU_CUDA_RUNTIME_API_H_

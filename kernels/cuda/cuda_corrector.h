@@ -1,0 +1,35 @@
+// The CUDA backend with its settings; callers take MakeCudaCorrector of
+// corrector.h, tests this one.
+#ifndef COUNTERWEIGHT_KERNELS_CUDA_CUDA_CORRECTOR_H_
+#define COUNTERWEIGHT_KERNELS_CUDA_CUDA_CORRECTOR_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "kernels/corrector.h"
+
+namespace counterweight::kernels {
+
+struct CudaOptions {
+  // Rows go over the bus and are computed in blocks of about so many positions;
+  // a longer row is a block by itself. 2^22 positions of three tensors and a
+  // mask are 52 MiB: 1 ms on a PCIe 5 bus, against 0.1 ms of launches.
+  int64_t block_positions = int64_t{1} << 22;
+  // Bytes of a pinned buffer that pageable memory goes through; a run has
+  // kBounceSlots of them for each direction.
+  int64_t bounce_bytes = int64_t{4} << 20;
+  // Device memory for batches; 0: 90 % of what is free when the backend starts.
+  int64_t memory_bytes = 0;
+  // Runs that share the device at a time; more wait for their turn.
+  int concurrent_runs = 8;
+};
+
+// Null, and *error a sentence, if there is no such device.
+std::unique_ptr<Corrector> MakeCudaCorrector(int device,
+                                             const CudaOptions& options,
+                                             std::string* error);
+
+}  // namespace counterweight::kernels
+
+#endif  // COUNTERWEIGHT_KERNELS_CUDA_CUDA_CORRECTOR_H_

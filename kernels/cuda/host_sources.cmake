@@ -1,0 +1,13 @@
+# The backend's host code, for the real runtime and for the fake one of tests/kernels/cuda_on_cpu.
+set(counterweight_cuda_host_sources
+    batch_blocks.cc
+    batch_on_device.cc
+    bounce_ring.cc
+    cuda_corrector.cc
+    cuda_run.cc
+    device_memory.cc
+    device_share.cc
+    ipc_memory.cc
+    pipe.cc
+    placement.cc)
+list(TRANSFORM counterweight_cuda_host_sources PREPEND ${CMAKE_CURRENT_LIST_DIR}/)

@@ -1,0 +1,22 @@
+// Where memory lies, which decides how its bytes reach the device.
+#ifndef COUNTERWEIGHT_KERNELS_CUDA_PLACEMENT_H_
+#define COUNTERWEIGHT_KERNELS_CUDA_PLACEMENT_H_
+
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+
+namespace counterweight::kernels {
+
+enum class Placement : uint8_t {
+  kHere,       // on the device: kernels take it where it is
+  kReachable,  // pinned, or on a device: the device copies by itself
+  kPageable,   // any other: goes through pinned memory
+};
+
+// Of memory of this process, or opened by it.
+cudaError_t FindPlacement(const void* memory, int device, Placement* placement);
+
+}  // namespace counterweight::kernels
+
+#endif  // COUNTERWEIGHT_KERNELS_CUDA_PLACEMENT_H_

@@ -1,0 +1,256 @@
+// Memory and copies of the fake runtime.
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+
+#include "tests/kernels/cuda_on_cpu/fake_runtime.h"
+
+namespace counterweight::fake_cuda {
+namespace {
+
+bool IsDevice(const Allocation* allocation) {
+  return allocation != nullptr && allocation->kind != MemoryKind::kPinned;
+}
+
+bool Complain(const char* what) {
+  std::fprintf(stderr, "fake cuda: %s\n", what);
+  return false;
+}
+
+// Whether a copy of that kind may touch both.
+bool MayCopy(const Allocation* to, const Allocation* from,
+             cudaMemcpyKind kind) {
+  switch (kind) {
+    case cudaMemcpyHostToHost:
+      return !IsDevice(to) && !IsDevice(from);
+    case cudaMemcpyHostToDevice:
+      return IsDevice(to) && !IsDevice(from);
+    case cudaMemcpyDeviceToHost:
+      return !IsDevice(to) && IsDevice(from);
+    case cudaMemcpyDeviceToDevice:
+      return IsDevice(to) && IsDevice(from);
+    case cudaMemcpyDefault:
+      return true;
+  }
+  return false;
+}
+
+Traffic TrafficOf(const Allocation* to, const Allocation* from) {
+  if (IsDevice(to)) {
+    return IsDevice(from) ? Traffic::kOnDevice : Traffic::kToDevice;
+  }
+  return Traffic::kToHost;
+}
+
+void Trace(Runtime& runtime, const TracedOperation& operation) {
+  if (runtime.trace) runtime.trace->push_back(operation);
+}
+
+cudaError_t CopyNow(Runtime& runtime, cudaStream_t stream, void* to,
+                    const void* from, size_t size) {
+  const Allocation* target = runtime.memory.Find(to, size);
+  const Allocation* source = runtime.memory.Find(from, size);
+  if (target == nullptr || source == nullptr) {
+    Complain("a copy ran on memory that is freed");
+    return cudaErrorIllegalAddress;
+  }
+  Trace(runtime, {stream, TrafficOf(target, source), size, from});
+  std::memcpy(to, from, size);
+  return cudaSuccess;
+}
+
+cudaError_t Poison(Runtime& runtime, void* memory, size_t size) {
+  if (runtime.memory.Find(memory, size) == nullptr) {
+    return cudaErrorIllegalAddress;
+  }
+  std::memset(memory, 0xa5, size);
+  return cudaSuccess;
+}
+
+}  // namespace
+
+bool IsDeviceMemory(const void* memory, size_t size) {
+  return size == 0 || IsDevice(Runtime::Get().memory.Find(memory, size));
+}
+
+cudaError_t Launch(cudaStream_t stream, std::function<bool()> run) {
+  Runtime& runtime = Runtime::Get();
+  return runtime.Call("launch", true, [&] {
+    if (!runtime.Owns(stream) || stream->device != CurrentDevice()) {
+      return cudaErrorInvalidResourceHandle;
+    }
+    return runtime.Enqueue(
+        stream, {nullptr, 0, [&runtime, stream, run = std::move(run)] {
+                   Trace(runtime, {stream, Traffic::kKernel, 0, nullptr});
+                   if (run()) return cudaSuccess;
+                   Complain("a kernel was given memory that it may not touch");
+                   return cudaErrorIllegalAddress;
+                 }});
+  });
+}
+
+}  // namespace counterweight::fake_cuda
+
+using namespace counterweight::fake_cuda;  // NOLINT: the names of one file
+
+extern "C" {
+
+cudaError_t cudaMalloc(void** memory, size_t size) {
+  Runtime& runtime = Runtime::Get();
+  return runtime.Call("cudaMalloc", true, [&] {
+    *memory = runtime.memory.AllocateShared(CurrentDevice(), size);
+    return *memory == nullptr ? cudaErrorMemoryAllocation : cudaSuccess;
+  });
+}
+
+cudaError_t cudaFree(void* memory) {
+  Runtime& runtime = Runtime::Get();
+  return runtime.Call("cudaFree", false, [&] {
+    if (memory == nullptr) return cudaSuccess;
+    const Allocation* allocation = runtime.memory.At(memory);
+    if (!IsDevice(allocation) || allocation->kind == MemoryKind::kOpened) {
+      return cudaErrorInvalidValue;
+    }
+    const cudaError_t error = runtime.RunAll();
+    if (error == cudaSuccess) runtime.memory.Free(memory);
+    return error;
+  });
+}
+
+cudaError_t cudaMallocAsync(void** memory, size_t size, cudaStream_t stream) {
+  Runtime& runtime = Runtime::Get();
+  return runtime.Call("cudaMallocAsync", true, [&] {
+    if (!runtime.Owns(stream)) return cudaErrorInvalidResourceHandle;
+    void* allocated = runtime.memory.AllocatePooled(stream->device, size);
+    if (allocated == nullptr) {
+      // Frees that are queued would make room, as the pool of a device knows.
+      const cudaError_t error = runtime.RunAll();
+      if (error != cudaSuccess) return error;
+      allocated = runtime.memory.AllocatePooled(stream->device, size);
+    }
+    if (allocated == nullptr) return cudaErrorMemoryAllocation;
+    *memory = allocated;
+    return runtime.Enqueue(stream, {nullptr, 0, [&runtime, allocated, size] {
+                                      return Poison(runtime, allocated, size);
+                                    }});
+  });
+}
+
+cudaError_t cudaFreeAsync(void* memory, cudaStream_t stream) {
+  Runtime& runtime = Runtime::Get();
+  return runtime.Call("cudaFreeAsync", false, [&] {
+    Allocation* allocation = runtime.memory.At(memory);
+    if (allocation == nullptr || allocation->kind != MemoryKind::kPooled ||
+        allocation->freed) {
+      return cudaErrorInvalidValue;
+    }
+    allocation->freed = true;
+    return runtime.Enqueue(stream, {nullptr, 0, [&runtime, memory] {
+                                      runtime.memory.Free(memory);
+                                      return cudaSuccess;
+                                    }});
+  });
+}
+
+cudaError_t cudaHostAlloc(void** memory, size_t size, unsigned) {
+  Runtime& runtime = Runtime::Get();
+  return runtime.Call("cudaHostAlloc", true, [&] {
+    *memory = runtime.memory.AllocatePinned(size);
+    return *memory == nullptr ? cudaErrorMemoryAllocation : cudaSuccess;
+  });
+}
+
+cudaError_t cudaFreeHost(void* memory) {
+  Runtime& runtime = Runtime::Get();
+  return runtime.Call("cudaFreeHost", false, [&] {
+    if (memory == nullptr) return cudaSuccess;
+    const Allocation* allocation = runtime.memory.At(memory);
+    if (allocation == nullptr || allocation->kind != MemoryKind::kPinned) {
+      return cudaErrorInvalidValue;
+    }
+    runtime.memory.Free(memory);
+    return cudaSuccess;
+  });
+}
+
+cudaError_t cudaMemcpy(void* to, const void* from, size_t size,
+                       cudaMemcpyKind kind) {
+  Runtime& runtime = Runtime::Get();
+  return runtime.Call("cudaMemcpy", true, [&] {
+    if (!MayCopy(runtime.memory.Find(to, size), runtime.memory.Find(from, size),
+                 kind)) {
+      return cudaErrorInvalidValue;
+    }
+    const DeviceAccess access(&runtime.memory);
+    std::memcpy(to, from, size);
+    return cudaSuccess;
+  });
+}
+
+cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t size,
+                            cudaMemcpyKind kind, cudaStream_t stream) {
+  Runtime& runtime = Runtime::Get();
+  return runtime.Call("cudaMemcpyAsync", true, [&] {
+    const Allocation* target = runtime.memory.Find(to, size);
+    const Allocation* source = runtime.memory.Find(from, size);
+    if (target == nullptr || source == nullptr ||
+        !MayCopy(target, source, kind)) {
+      Complain("an asynchronous copy of memory that is not known, or pageable");
+      return cudaErrorInvalidValue;
+    }
+    return runtime.Enqueue(stream,
+                           {nullptr, 0, [&runtime, stream, to, from, size] {
+                              return CopyNow(runtime, stream, to, from, size);
+                            }});
+  });
+}
+
+cudaError_t cudaMemsetAsync(void* memory, int value, size_t size,
+                            cudaStream_t stream) {
+  Runtime& runtime = Runtime::Get();
+  return runtime.Call("cudaMemsetAsync", true, [&] {
+    if (!IsDeviceMemory(memory, size)) return cudaErrorInvalidValue;
+    return runtime.Enqueue(stream, {nullptr, 0, [memory, value, size] {
+                                      if (!IsDeviceMemory(memory, size)) {
+                                        return cudaErrorIllegalAddress;
+                                      }
+                                      std::memset(memory, value, size);
+                                      return cudaSuccess;
+                                    }});
+  });
+}
+
+cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes,
+                                     const void* memory) {
+  Runtime& runtime = Runtime::Get();
+  return runtime.Call("cudaPointerGetAttributes", true, [&] {
+    const Allocation* allocation = runtime.memory.Find(memory, 1);
+    *attributes = {};
+    attributes->device = -1;
+    if (allocation == nullptr) return cudaSuccess;
+    const bool is_device = allocation->kind != MemoryKind::kPinned;
+    attributes->type = is_device ? cudaMemoryTypeDevice : cudaMemoryTypeHost;
+    attributes->device = allocation->device;
+    attributes->devicePointer = const_cast<void*>(memory);
+    if (!is_device) attributes->hostPointer = const_cast<void*>(memory);
+    return cudaSuccess;
+  });
+}
+
+cudaError_t cudaDeviceGetDefaultMemPool(cudaMemPool_t* pool, int device) {
+  Runtime& runtime = Runtime::Get();
+  return runtime.Call("cudaDeviceGetDefaultMemPool", true, [&] {
+    if (device < 0 || device >= runtime.num_devices()) {
+      return cudaErrorInvalidDevice;
+    }
+    *pool = nullptr;  // there is one, and it has nothing to set
+    return cudaSuccess;
+  });
+}
+
+cudaError_t cudaMemPoolSetAttribute(cudaMemPool_t, cudaMemPoolAttr, void*) {
+  return Runtime::Get().Call("cudaMemPoolSetAttribute", true,
+                             [] { return cudaSuccess; });
+}
+
+}  // extern "C"

@@ -1,0 +1,97 @@
+// What tests say to and ask of the fake CUDA runtime behind
+// cuda_runtime_api.h. Everything is thread-safe.
+//
+// Streams are queues. What is put into one runs later, on whichever thread
+// makes a call: at the latest when something waits for it, else at a moment and
+// in an order between streams that the seed decides. Order within a stream and
+// events are kept, and nothing else, so that a wait that the caller forgot
+// shows as wrong bytes.
+//
+// Memory is known by its range. Device memory cannot be touched by the host
+// (it faults); asynchronous copies take device and pinned memory only. Memory
+// is filled with rubbish when it is allocated and when it is freed, in the
+// order of its stream. An operation that touches memory of the wrong kind, or
+// freed memory, fails as kernels on a device do: every later call fails.
+//
+// Memory of cudaMalloc can be opened in other processes by its IPC handle, as
+// long as this process lives.
+//
+// Environment, read once: COUNTERWEIGHT_FAKE_CUDA_DEVICES (default 1),
+// COUNTERWEIGHT_FAKE_CUDA_MEMORY (bytes of each device, default 2^32),
+// COUNTERWEIGHT_FAKE_CUDA_SEED (default 0).
+#ifndef COUNTERWEIGHT_TESTS_KERNELS_CUDA_ON_CPU_FAKE_CUDA_H_
+#define COUNTERWEIGHT_TESTS_KERNELS_CUDA_ON_CPU_FAKE_CUDA_H_
+
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+namespace counterweight::fake_cuda {
+
+// Seed 0 runs everything at once; any other picks a temper (eager, lazy,
+// mixed) and the order.
+void SetSeed(uint64_t seed);
+
+// Forgets errors, planned failures and counts of calls. After an error that
+// stays, the devices are as new: streams, events and pooled memory are gone.
+void ForgetErrors();
+
+// The n-th call from now (1 is the next) of `api`, or of any call that can fail
+// if `api` is empty, fails with `error`. Calls that free, destroy or report are
+// not counted: they fail only where every call does. Kernel launches are the
+// api "launch". `sticky`: so does every later call, and what is queued is lost.
+void FailCall(const std::string& api, int64_t n, cudaError_t error,
+              bool sticky = false);
+
+// The n-th operation that any stream runs from now on fails, for good: calls
+// that come after fail with `error`.
+void FailOperation(int64_t n, cudaError_t error);
+
+// Since ForgetErrors: calls that FailCall counts, by name.
+std::map<std::string, int64_t> Calls();
+int64_t OperationsRun();
+
+// What is alive.
+struct Census {
+  int64_t device_allocations = 0;
+  int64_t device_bytes = 0;
+  int64_t pinned_allocations = 0;
+  int64_t streams = 0;
+  int64_t events = 0;
+  int64_t ipc_mappings = 0;
+  int64_t queued_operations = 0;
+
+  bool operator==(const Census&) const = default;
+};
+Census Alive();
+
+// The most bytes of device memory in use at one time since ForgetErrors, all
+// devices together.
+int64_t PeakDeviceBytes();
+
+// [memory, memory + size) is device memory of one allocation, or size is 0.
+// REQUIRES: called by what Launch() runs.
+bool IsDeviceMemory(const void* memory, size_t size);
+
+// Puts a kernel into the stream. `run` returns false if it may not touch what
+// it was given.
+cudaError_t Launch(cudaStream_t stream, std::function<bool()> run);
+
+// What streams ran between StartTrace and StopTrace, in that order.
+enum class Traffic : uint8_t { kToDevice, kToHost, kOnDevice, kKernel };
+struct TracedOperation {
+  cudaStream_t stream;
+  Traffic traffic;
+  size_t bytes;  // of copies
+  const void* from;
+};
+void StartTrace();
+std::vector<TracedOperation> StopTrace();
+
+}  // namespace counterweight::fake_cuda
+
+#endif  // COUNTERWEIGHT_TESTS_KERNELS_CUDA_ON_CPU_FAKE_CUDA_H_

@@ -1,0 +1,97 @@
+// The fake devices' memory, and host memory that they know.
+#ifndef COUNTERWEIGHT_TESTS_KERNELS_CUDA_ON_CPU_FAKE_MEMORY_H_
+#define COUNTERWEIGHT_TESTS_KERNELS_CUDA_ON_CPU_FAKE_MEMORY_H_
+
+#include <cuda_runtime_api.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <vector>
+
+namespace counterweight::fake_cuda {
+
+enum class MemoryKind : uint8_t {
+  kPooled,  // of a device, by cudaMallocAsync
+  kShared,  // of a device, by cudaMalloc: other processes can open it
+  kOpened,  // of a device, another process's
+  kPinned,  // of the host
+};
+
+struct Allocation {
+  MemoryKind kind;
+  int device;
+  size_t size;
+  int file = -1;       // kShared, kOpened
+  int opened = 0;      // kOpened: times
+  uint64_t id = 0;     // kShared, kOpened: of the file
+  bool freed = false;  // kPooled: its stream will, and it must not be again
+};
+
+// Guarded by the runtime's lock.
+class Memory {
+ public:
+  Memory(int devices, size_t bytes_each);
+
+  size_t num_devices() const { return arenas_.size(); }
+  size_t bytes_each() const { return bytes_each_; }
+  size_t used(int device) const;
+
+  // Null: there is not enough.
+  void* AllocatePooled(int device, size_t size);
+  void* AllocateShared(int device, size_t size);
+  void* AllocatePinned(size_t size);
+  // REQUIRES: memory begins an allocation of this process. Fills it with
+  // rubbish first.
+  void Free(void* memory);
+
+  // Null: not memory that the devices know, or not all of one allocation.
+  const Allocation* Find(const void* memory, size_t size) const;
+  // The allocation that begins there; null: none does.
+  Allocation* At(void* memory);
+  // The beginning of the allocation around `memory`.
+  const void* BaseOf(const void* memory) const;
+
+  cudaError_t Export(void* memory, cudaIpcMemHandle_t* handle);
+  cudaError_t Open(const cudaIpcMemHandle_t& handle, void** memory);
+  cudaError_t Close(void* memory);
+
+  // Device memory can be touched between these; they nest.
+  void Unlock();
+  void Lock();
+
+  const std::map<uintptr_t, Allocation>& allocations() const {
+    return allocations_;
+  }
+  int64_t peak = 0;
+
+ private:
+  struct Arena {
+    char* begin;
+    size_t touched = 0;  // bytes from begin that were ever allocated
+  };
+
+  void Protect(int protection);
+  void Add(void* memory, const Allocation& allocation);
+
+  size_t bytes_each_;
+  std::vector<Arena> arenas_;
+  std::map<uintptr_t, Allocation> allocations_;
+  int unlocked_ = 0;  // times
+};
+
+// While it lives, device memory can be touched.
+class DeviceAccess {
+ public:
+  explicit DeviceAccess(Memory* memory) : memory_(memory) { memory->Unlock(); }
+  ~DeviceAccess() { memory_->Lock(); }
+  DeviceAccess(const DeviceAccess&) = delete;
+  DeviceAccess& operator=(const DeviceAccess&) = delete;
+
+ private:
+  Memory* const memory_;
+};
+
+}  // namespace counterweight::fake_cuda
+
+#endif  // COUNTERWEIGHT_TESTS_KERNELS_CUDA_ON_CPU_FAKE_MEMORY_H_

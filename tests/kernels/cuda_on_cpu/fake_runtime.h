@@ -1,0 +1,121 @@
+// The state behind cuda_runtime_api.h. One lock guards all of it; kernels run
+// under it.
+#ifndef COUNTERWEIGHT_TESTS_KERNELS_CUDA_ON_CPU_FAKE_RUNTIME_H_
+#define COUNTERWEIGHT_TESTS_KERNELS_CUDA_ON_CPU_FAKE_RUNTIME_H_
+
+#include <cuda_runtime_api.h>
+
+#include <chrono>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "tests/kernels/cuda_on_cpu/fake_cuda.h"
+#include "tests/kernels/cuda_on_cpu/fake_memory.h"
+
+// CUDA's names. Never freed, so that a handle that outlives its object is seen.
+struct CUevent_st {
+  int device;
+  bool timed;
+  bool alive = true;
+  uint64_t recorded = 0;  // number of the last record that was put in
+  uint64_t passed = 0;    // of the last record that ran
+  std::chrono::steady_clock::time_point time{};
+  struct CUstream_st* stream = nullptr;  // of the last record
+};
+
+namespace counterweight::fake_cuda {
+
+struct Operation {
+  // Runs only when `awaits` has passed its record number `record`.
+  CUevent_st* awaits = nullptr;
+  uint64_t record = 0;
+  // What it does when it runs; empty: nothing.
+  std::function<cudaError_t()> run;
+};
+
+}  // namespace counterweight::fake_cuda
+
+struct CUstream_st {
+  int device;
+  bool alive = true;
+  std::deque<counterweight::fake_cuda::Operation> queue;
+};
+
+namespace counterweight::fake_cuda {
+
+class Runtime {
+ public:
+  static Runtime& Get();
+
+  // Runs `body` as the call `api` under the lock, unless it is to fail. A call
+  // that cannot fail by itself is not counted.
+  cudaError_t Call(const char* api, bool can_fail,
+                   const std::function<cudaError_t()>& body);
+
+  // The rest: under the lock.
+  int num_devices() const { return static_cast<int>(memory.num_devices()); }
+  bool Owns(cudaStream_t stream) const;
+  bool Owns(cudaEvent_t event) const;
+  cudaError_t Enqueue(cudaStream_t stream, Operation operation);
+  // Runs what `done` needs, and what else the temper fancies.
+  cudaError_t RunUntil(cudaStream_t stream, const std::function<bool()>& done);
+  cudaError_t RunAll();
+  // After a sticky error, what a new process would find.
+  void Revive();
+
+  std::mutex mutex;
+  Memory memory;
+  std::vector<std::unique_ptr<CUstream_st>> streams;
+  std::vector<std::unique_ptr<CUevent_st>> events;
+
+  struct PlannedFailure {
+    std::string api;
+    int64_t calls_left;
+    cudaError_t error;
+    bool sticky;
+  };
+  std::vector<PlannedFailure> planned;
+  std::map<std::string, int64_t> calls;
+  int64_t operations_run = 0;
+  int64_t failing_operation = 0;  // 0: none
+  cudaError_t operation_error = cudaSuccess;
+  cudaError_t sticky = cudaSuccess;
+  std::optional<std::vector<TracedOperation>> trace;
+
+  void SetSeed(uint64_t seed);
+
+ private:
+  Runtime();
+  bool Chance(double probability);
+  bool CanRun(const CUstream_st& stream) const;
+  // Null if no stream can.
+  CUstream_st* AnyThatCanRun();
+  // `stream`, or the one that it waits for.
+  CUstream_st* Needed(CUstream_st* stream);
+  void RunOne(CUstream_st* stream);
+  void RunSome();
+  // The error of the call, if it is to fail.
+  cudaError_t PlannedError(const char* api);
+
+  std::mt19937_64 random_;
+  bool touched_ = false;  // device memory is unlocked until the call ends
+  bool at_once_ = true;
+  double eagerness_ = 1.0;    // of running something at a call
+  double distraction_ = 0.0;  // of running something else than what is needed
+};
+
+// The error of the last call of this thread that failed.
+cudaError_t& LastError();
+int& CurrentDevice();
+
+}  // namespace counterweight::fake_cuda
+
+#endif  // COUNTERWEIGHT_TESTS_KERNELS_CUDA_ON_CPU_FAKE_RUNTIME_H_

@@ -1,0 +1,199 @@
+// Several runs on one device: their blocks take turns, memory is promised
+// before it is used, and what can never fit is refused.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <latch>
+#include <map>
+#include <memory>
+#include <set>
+#include <thread>
+#include <vector>
+
+#include "kernels/cuda/device_share.h"
+#include "tests/gpu_check/compare.h"
+#include "tests/kernels/cuda_on_cpu/fake_cuda.h"
+#include "tests/kernels/cuda_on_cpu/placed_run.h"
+#include "tests/testing/loss_specs.h"
+#include "tests/testing/random_rows.h"
+#include "tests/testing/specs.h"
+
+namespace counterweight::kernels {
+namespace {
+
+class Sharing : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    fake_cuda::ForgetErrors();
+    fake_cuda::SetSeed(1);
+  }
+
+  static OwnedBatch BatchOf(uint64_t seed) {
+    Random random(seed);
+    return OwnedBatch(
+        RandomRows(random, {300, 20, 310, 0, 500, 300, 320}, {.spread = 0.2}));
+  }
+
+  // Without a loss and outputs of one.
+  Corrected Expected(const OwnedBatch& batch) {
+    Corrected expected = RunCorrector(*cpu_, BusySpec(), batch);
+    expected.gradient.clear();
+    return expected;
+  }
+
+  // What a run of that batch reserves.
+  static int64_t BytesOf(const OwnedBatch& batch) {
+    const std::unique_ptr<Corrector> cuda = MakeFakeCuda(kSmallOptions);
+    fake_cuda::ForgetErrors();
+    RunPlaced(*cuda, BusySpec(), batch, {});
+    return fake_cuda::PeakDeviceBytes();
+  }
+
+  const std::unique_ptr<Corrector> cpu_ = MakeCpuCorrector(1);
+};
+
+TEST_F(Sharing, ByThreadsGivesEachItsOwnBytes) {
+  const std::unique_ptr<Corrector> cuda = MakeFakeCuda(kSmallOptions);
+  for (uint64_t seed = 1; seed <= 4; ++seed) {
+    fake_cuda::SetSeed(seed);
+    std::vector<std::thread> threads;
+    for (uint64_t i = 0; i < 6; ++i) {
+      threads.emplace_back([&, i] {
+        const OwnedBatch batch = BatchOf(100 * seed + i);
+        PlacedRun how{static_cast<Where>(i % 3), static_cast<Where>(i % 2)};
+        if (i % 3 != 2) how.arrivals = {1, 3, 6};
+        EXPECT_EQ(FirstDifference(Expected(batch),
+                                  RunPlaced(*cuda, BusySpec(), batch, how)),
+                  "");
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+  }
+  EXPECT_EQ(fake_cuda::Alive().device_allocations, 0);
+}
+
+// As many runs as fit hold memory at a time; the others wait and are right.
+TEST_F(Sharing, NeverUsesMoreMemoryThanThereIs) {
+  const int64_t bytes = BytesOf(BatchOf(1));
+  CudaOptions options = kSmallOptions;
+  options.memory_bytes = 2 * bytes + bytes / 2;
+  const std::unique_ptr<Corrector> cuda = MakeFakeCuda(options);
+  fake_cuda::ForgetErrors();
+  std::vector<std::thread> threads;
+  for (uint64_t i = 0; i < 8; ++i) {
+    threads.emplace_back([&, i] {
+      const OwnedBatch batch = BatchOf(i);
+      EXPECT_EQ(FirstDifference(Expected(batch),
+                                RunPlaced(*cuda, BusySpec(), batch, {})),
+                "");
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_LE(fake_cuda::PeakDeviceBytes(), options.memory_bytes);
+}
+
+TEST_F(Sharing, RefusesWhatCanNeverFit) {
+  const OwnedBatch batch = BatchOf(1);
+  CudaOptions options = kSmallOptions;
+  options.memory_bytes = BytesOf(batch) - 1;
+  const std::unique_ptr<Corrector> cuda = MakeFakeCuda(options);
+  const Corrected refused =
+      RunPlaced(*cuda, BusySpec(), batch, {.arrivals = {3}});
+  EXPECT_EQ(refused.result.status, CorrectStatus::kDeviceFull);
+  EXPECT_EQ(refused.result.device_error,
+            "allocating device memory: out of memory");
+  const OwnedBatch small(std::vector<Row>{RowOf({0.5f, -0.5f})});
+  EXPECT_EQ(RunPlaced(*cuda, WithRules({}), small, {}).result.status,
+            CorrectStatus::kOk);
+}
+
+// Streams run in the order of the calls; two runs of one thread advance in
+// turn. No run may have more than kBlocksInFlight blocks ahead of the other.
+TEST_F(Sharing, LetsBlocksOfRunsTakeTurns) {
+  fake_cuda::SetSeed(1);  // nothing runs before it must
+  CudaOptions options = kSmallOptions;
+  options.block_positions = 1;
+  const std::unique_ptr<Corrector> cuda = MakeFakeCuda(options);
+  Random random(3);
+  const OwnedBatch batch(
+      RandomRows(random, std::vector<int64_t>(40, 100), {.spread = 0.2}));
+  fake_cuda::StartTrace();
+  const std::unique_ptr<CorrectRun> first =
+      cuda->Begin(BusySpec(), batch.view(), Outputs{}, nullptr);
+  const std::unique_ptr<CorrectRun> second =
+      cuda->Begin(BusySpec(), batch.view(), Outputs{}, nullptr);
+  first->Advance(40, true);
+  second->Advance(40, true);
+  // What is queued is bounded by blocks, not by the batch.
+  const int64_t queued = fake_cuda::Alive().queued_operations;
+  EXPECT_GT(queued, 0);
+  EXPECT_LT(queued, 2 * 60);
+  EXPECT_EQ(second->Finish().status, CorrectStatus::kOk);
+  EXPECT_EQ(first->Finish().status, CorrectStatus::kOk);
+  fake_cuda::StopTrace();
+}
+
+TEST_F(Sharing, OfDevicesIsByDevice) {
+  int count = 0;
+  ASSERT_EQ(cudaGetDeviceCount(&count), cudaSuccess);
+  if (count < 2) GTEST_SKIP() << "one device";
+  const std::unique_ptr<Corrector> zero = MakeFakeCuda(kSmallOptions, 0);
+  const std::unique_ptr<Corrector> one = MakeFakeCuda(kSmallOptions, 1);
+  EXPECT_NE(zero->Info().devices[0].uuid, one->Info().devices[0].uuid);
+  const OwnedBatch batch = BatchOf(1);
+  // From one thread in turn: each call chooses its device.
+  for (Corrector* cuda : {zero.get(), one.get(), zero.get()}) {
+    for (const Where where : {Where::kPinned, Where::kDevice}) {
+      EXPECT_EQ(
+          FirstDifference(Expected(batch),
+                          RunPlaced(*cuda, BusySpec(), batch, {where, where})),
+          "");
+    }
+  }
+}
+
+TEST(DeviceShare, IsTakenInTheOrderOfAsking) {
+  DeviceShare share(100, 8);
+  ASSERT_TRUE(share.Take(60, nullptr));
+  std::vector<int> order;
+  std::mutex mutex;
+  std::atomic<int> waiting = 0;
+  const auto ask = [&](int name, int64_t bytes) {
+    // Whoever waits is asked whether it still wants to: then it is in line.
+    bool counted = false;
+    const bool taken = share.Take(bytes, [&] {
+      if (!counted) ++waiting;
+      counted = true;
+      return false;
+    });
+    const std::lock_guard lock(mutex);
+    EXPECT_TRUE(taken);
+    order.push_back(name);
+  };
+  std::thread large([&] { ask(1, 80); });
+  while (waiting < 1) std::this_thread::yield();
+  // It would fit now, but not before the large one.
+  std::thread small([&] { ask(2, 10); });
+  while (waiting < 2) std::this_thread::yield();
+  EXPECT_FALSE(share.TryTake(1));
+  EXPECT_TRUE(order.empty());
+  share.GiveBack(60);
+  large.join();
+  small.join();
+  share.GiveBack(80);
+  share.GiveBack(10);
+  EXPECT_EQ(order.size(), 2u);
+  EXPECT_TRUE(share.TryTake(50));
+  EXPECT_FALSE(share.TryTake(1));
+}
+
+TEST(DeviceShare, IsNotWaitedForByWhoHasGone) {
+  DeviceShare share(100, 1);
+  ASSERT_TRUE(share.Take(1, nullptr));
+  EXPECT_FALSE(share.Take(1, [] { return true; }));
+  share.GiveBack(1);
+  EXPECT_TRUE(share.Take(100, [] { return true; }));
+}
+
+}  // namespace
+}  // namespace counterweight::kernels
