@@ -143,6 +143,7 @@ class Report:
                     str(line["length"]),
                     f"{line['best'] * 1e3:.3f}",
                     f"{line['median'] * 1e3:.3f}",
+                    f"{line['call'] * 1e3:.3f}",
                     f"{line['median'] / line['tokens'] * 1e9:.4f}",
                     f"{rate * 1e-9:.0f}",
                     "-" if share is None else f"{share:.1%}",
@@ -150,7 +151,16 @@ class Report:
                     self.torch_cell(line, "compiled"),
                 ]
             )
-        head = ["work", "tokens", "length", "best, ms", "median, ms", "ns/token", "GB/s"]
+        head = [
+            "work",
+            "tokens",
+            "length",
+            "best, ms",
+            "median, ms",
+            "call, ms",
+            "ns/token",
+            "GB/s",
+        ]
         text = table([*head, "of copy", "eager torch", "torch.compile"], rows)
         if name != "methods":
             return text
