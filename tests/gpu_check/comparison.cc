@@ -54,12 +54,12 @@ void Comparison::Run(CheckSize size, int sample) {
   uint64_t index = 0;
   for (const std::vector<int64_t>& lengths : CheckShapes(size)) {
     for (uint64_t round = 0; round < kRoundsOfDTypes; ++round) {
+      uint64_t of_round = 0;
       for (const CheckCase& c : CheckCases(lengths, round)) {
-        if (++index % static_cast<uint64_t>(sample) != 0) continue;
-        if (c.batch->num_positions() > kMaxPositionsOfAll &&
-            index / static_cast<uint64_t>(sample) % kRoundsOfDTypes != round) {
-          continue;
-        }
+        const bool large = c.batch->num_positions() > kMaxPositionsOfAll;
+        const bool has_turn = !large || of_round % kRoundsOfDTypes == round;
+        ++of_round;
+        if (!has_turn || ++index % static_cast<uint64_t>(sample) != 0) continue;
         Compare(c, Describe(lengths, round), index);
       }
     }
