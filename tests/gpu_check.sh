@@ -1,24 +1,255 @@
 #!/usr/bin/env bash
-# Proves the CUDA backend on this machine: builds the kernels, compares their bytes with the CPU backend's on random
-# batches of every method, and times them against the device's measured copy bandwidth.
+# Proves the CUDA backend on this machine and writes one page about it: builds the kernels, compares their bytes with
+# the CPU backend's, runs NVIDIA's sanitizers, times kernels and requests against what the device and its link can do
+# and against torch, asks a server with each backend the same questions, and profiles. tests/gpu_check/README.md tells
+# what each part proves.
 #
-# Needs CMake, a C++20 compiler, the CUDA toolkit (nvcc on PATH, or CUDACXX) and a GPU; nothing else. Arguments go to
-# the check: --quick leaves out the largest batches and the timing. GPU_CHECK_BUILD names the build folder.
-set -euo pipefail
-cd "$(dirname "$0")/.."
+#   tests/gpu_check.sh [--parts=build,bytes,...] [--deadline=SECONDS] [--report=FILE] [--prebuilt=FOLDER]
+#                      [--commit=HASH] [--candidate=cuda|generic]
+#
+# Needs CMake, a C++20 compiler, the CUDA toolkit (nvcc on PATH, or CUDACXX) and a GPU. Torch, compute-sanitizer, ncu,
+# cuobjdump and a bundled server (.ci/bundle, carried in build/bundle) add their parts; without one its part is skipped,
+# which is said. Results stay in build/gpu-check/results, so that several calls with some of the parts add up to one
+# report. --candidate=generic tries the script itself on a machine without a GPU, with small batches.
+#
+# Exit status: 0 all parts passed, 1 some failed, 2 wrong usage, 3 none failed but some were skipped.
+set -uo pipefail
+script=$(readlink -f "$0")
+cd "$(dirname "$script")/.."
+
+parts=build,bytes,kernels,requests,torch,sanitizer,ncu,server,sass,report
+deadline=0
+export REPORT=build/gpu-check/report.md PREBUILT='' COMMIT='' CANDIDATE=cuda PART=''
+usage() { sed -n '2,/^set -/{/^#/s/^# \{0,1\}//p}' "$script"; }
+for argument in "$@"; do
+  value=${argument#*=}
+  case $argument in
+    --parts=*) parts=$value ;;
+    --deadline=*) deadline=$value ;;
+    --report=*) REPORT=$value ;;
+    --prebuilt=*) PREBUILT=$value ;;
+    --commit=*) COMMIT=$value ;;
+    --candidate=*) CANDIDATE=$value ;;
+    --part=*) PART=$value ;;  # how the script calls itself
+    --help) usage; exit ;;
+    *) echo "gpu_check: unknown argument '$argument'" >&2; usage >&2; exit 2 ;;
+  esac
+done
+
 build=${GPU_CHECK_BUILD:-build/gpu-check}
-if ! command -v "${CUDACXX:-nvcc}" >/dev/null; then
-  echo "gpu_check: no CUDA compiler; put nvcc on PATH or name it in CUDACXX" >&2
-  exit 2
+results=$build/results
+programs=$build/gpu_check
+# Not a bundle's scripts: profilers and disassemblers want the programs, which need no library of it.
+if [[ $PREBUILT ]]; then programs=$PREBUILT/bin; fi
+python=${PYTHON:-python3}
+bundle=build/bundle
+skipped=77 # an exit status of parts, as automake has it
+mkdir -p "$results"
+
+# Seconds after which a part is ended.
+limit() {
+  case $1 in
+    bytes) echo 420 ;;
+    build | torch | sanitizer | server) echo 300 ;;
+    kernels | ncu) echo 240 ;;
+    *) echo 150 ;;
+  esac
+}
+skip() { echo "skipped: $*"; exit $skipped; }
+needs() { command -v "$1" >/dev/null || skip "no $1 on PATH"; }
+# Sizes of a machine with a GPU, and of a try without one.
+sized() { if [[ $CANDIDATE == cuda ]]; then echo "$1"; else echo "$2"; fi; }
+
+part_build() {
+  [[ ! $PREBUILT ]] || { echo "prebuilt programs in $PREBUILT"; return; }
+  local options=(-DCOUNTERWEIGHT_CUDA=OFF -DCOUNTERWEIGHT_BUILD_TESTS=ON) architecture=90
+  if [[ $CANDIDATE == cuda ]]; then
+    if ! command -v "${CUDACXX:-nvcc}" >/dev/null; then
+      echo "no CUDA compiler; put nvcc on PATH or name it in CUDACXX"
+      return 1
+    fi
+    # Without a driver there is no native architecture to ask for.
+    if [[ -e /dev/nvidiactl ]]; then architecture=native; fi
+    options=(-DCOUNTERWEIGHT_CUDA=ON -DCOUNTERWEIGHT_BUILD_TESTS=OFF
+      "-DCMAKE_CUDA_ARCHITECTURES=${CUDA_ARCHITECTURES:-$architecture}")
+  fi
+  cmake -S . -B "$build" -DCMAKE_BUILD_TYPE=Release -DCOUNTERWEIGHT_BUILD_SERVER=OFF \
+    -DCMAKE_EXPORT_COMPILE_COMMANDS=ON "${options[@]}" >"$results/cmake.txt" 2>&1 || { cat "$results/cmake.txt"; return 1; }
+  cmake --build "$build" --target gpu_check gpu_bench --parallel "$(nproc)"
+}
+
+part_bytes() {
+  "$programs/gpu_check" "--candidate=$CANDIDATE" "$(sized --threads=8 --edges)"
+}
+
+part_sanitizer() {
+  needs compute-sanitizer
+  local tool pids=() found=() at=0
+  # memcheck sees every seventh case, the slower others every thirteenth; primes, so that each turn of cases.cc is met.
+  local tools=(memcheck racecheck initcheck synccheck) samples=(7 13 13 13)
+  for tool in "${tools[@]}"; do
+    compute-sanitizer --tool "$tool" --error-exitcode 9 --print-limit 20 "$programs/gpu_check" "--candidate=$CANDIDATE" --edges \
+      "--sample=${samples[$at]}" --threads=2 >"$results/sanitizer_$tool.txt" 2>&1 &
+    pids+=($!)
+    at=$((at + 1))
+  done
+  for at in "${!tools[@]}"; do
+    if wait "${pids[$at]}"; then
+      echo "${tools[$at]}: clean; $(tail -n 1 "$results/sanitizer_${tools[$at]}.txt")"
+    else
+      found+=("${tools[$at]}")
+      echo "${tools[$at]}: FAILED; the end of its output:"
+      tail -n 15 "$results/sanitizer_${tools[$at]}.txt"
+    fi
+  done
+  echo "${#tools[@]} tools ran; not clean: ${found[*]:-none}"
+  ((${#found[@]} == 0))
+}
+
+part_kernels() {
+  local size status=0
+  size=(--tokens="$(sized $((1 << 26)) $((1 << 17)))" --most="$(sized $((1 << 28)) $((1 << 17)))")
+  # Files are replaced when they are whole, or as whole as they get.
+  "$programs/gpu_bench" copies "--candidate=$CANDIDATE" "${size[@]}" >"$results/copies.jsonl" || status=1
+  "$programs/gpu_bench" kernels "--candidate=$CANDIDATE" "${size[@]}" >"$results/kernels.jsonl" || status=1
+  echo "$(wc -l <"$results/kernels.jsonl") rows"
+  return $status
+}
+
+part_requests() {
+  "$programs/gpu_bench" requests "--candidate=$CANDIDATE" --tokens="$(sized $((1 << 26)) $((1 << 17)))" \
+    >"$results/requests.jsonl" || return 1
+  echo "$(wc -l <"$results/requests.jsonl") rows"
+}
+
+part_torch() {
+  "$python" -c 'import torch' 2>/dev/null || skip "$python has no torch"
+  "$python" tests/benchmark/gpu_torch.py --device="$(sized cuda cpu)" --tokens="$(sized $((1 << 26)) $((1 << 17)))" \
+    --most="$(sized $((1 << 28)) $((1 << 17)))" --budget="$(sized 240 30)" >"$results/torch.jsonl" || return 1
+  echo "$(wc -l <"$results/torch.jsonl") rows"
+}
+
+part_ncu() {
+  needs ncu
+  local work section sections=() status=0
+  for section in SpeedOfLight MemoryWorkloadAnalysis Occupancy LaunchStats WarpStateStats SchedulerStats InstructionStats; do
+    sections+=(--section "$section")
+  done
+  for work in token_tis ppo_clip token_tis+3_rules; do
+    # Clocks stay as they are: machines are shared.
+    ncu --clock-control none --csv --page raw --print-units base "${sections[@]}" \
+      --metrics gpu__time_duration.sum,dram__bytes_read.sum,dram__bytes_write.sum,smsp__inst_executed.sum \
+      --kernel-name regex:walk --launch-count 6 \
+      "$programs/gpu_bench" profile "--candidate=$CANDIDATE" "--work=$work" --tokens="$(sized $((1 << 24)) $((1 << 17)))" >"$results/ncu_$work.csv" 2>"$results/ncu.txt" &&
+      grep -q '^"ID"' "$results/ncu_$work.csv" || {
+      status=1
+      tail -n 5 "$results/ncu_$work.csv" "$results/ncu.txt"
+      rm -f "$results/ncu_$work.csv"
+    }
+  done
+  echo "$(find "$results" -name 'ncu_*.csv' | wc -l) works profiled"
+  return $status
+}
+
+part_server() {
+  local server=$PWD/$bundle/counterweight-server status=0 backend test
+  backend=$(sized cuda cpu)
+  [[ -x $server ]] || skip "no $server; .ci/bundle makes it, on a machine with gRPC"
+  "$server" --version || return 1
+  "$python" -c 'import grpc, numpy, google.protobuf' || skip "$python has no grpcio, numpy or protobuf"
+  export PYTHONPATH=$PWD/client/python${PYTHONPATH:+:$PYTHONPATH}
+  if [[ $backend == cuda ]]; then
+    for test in 'compare_backends.py --large' compare_cuda_tensors.py; do
+      # shellcheck disable=SC2086  # a script and its flags
+      COUNTERWEIGHT_SERVER=$server "$python" tests/e2e/$test || status=1
+    done
+  fi
+  # Other systems' answers, from the same backend.
+  printf '#!/bin/sh\nexec "%s" "$@" --backend=%s\n' "$server" "$backend" >"$results/server"
+  chmod +x "$results/server"
+  if "$python" -c 'import pytest, pytest_timeout'; then
+    COUNTERWEIGHT_SERVER=$(readlink -f "$results/server") "$python" -m pytest -q -p no:cacheprovider --maxfail=5 \
+      tests/e2e/test_golden_over_the_wire.py || status=1
+  else
+    echo "goldens were not asked for: $python has no pytest with pytest-timeout"
+    status=1
+  fi
+  if ((status)); then
+    echo "some of the server's checks failed; see above"
+  else
+    echo "the goldens pass with --backend=$backend$(sized '; it answers as the CPU does, CUDA tensors too' '')"
+  fi
+  return $status
+}
+
+part_sass() {
+  [[ ${CUOBJDUMP:-} ]] || needs cuobjdump
+  "$python" tests/benchmark/sass.py --object "$programs/gpu_bench" >"$results/sass.md" || return 1
+  echo "$(grep -c walk "$results/sass.md") kernels"
+}
+
+part_report() {
+  "$python" tests/benchmark/gpu_table.py "--results=$results" "--report=$REPORT"
+}
+
+if [[ $PART ]]; then
+  "part_$PART"
+  exit
 fi
-mkdir -p "$build"
-# Without a driver there is no native architecture to ask for; the check then builds for sm_90 and says it has no GPU.
-architecture=90
-[ -e /dev/nvidiactl ] && architecture=native
-echo "gpu_check: building into $build"
-cmake -S . -B "$build" -DCMAKE_BUILD_TYPE=Release -DCOUNTERWEIGHT_CUDA=ON -DCOUNTERWEIGHT_BUILD_SERVER=OFF \
-  -DCOUNTERWEIGHT_BUILD_TESTS=OFF -DCMAKE_CUDA_ARCHITECTURES="${CUDA_ARCHITECTURES:-$architecture}" >"$build.log" 2>&1 ||
-  { cat "$build.log" >&2; echo "gpu_check: CMake failed" >&2; exit 2; }
-cmake --build "$build" --target gpu_check --parallel "$(nproc)"
-echo "gpu_check: commit $(git rev-parse --short HEAD 2>/dev/null || echo unknown), $(date -u +%Y-%m-%d)"
-exec "$build/tests/gpu_check/gpu_check" "$@"
+
+wanted=(${parts//,/ })
+for part in "${wanted[@]}"; do
+  declare -F "part_$part" >/dev/null || { echo "gpu_check: no part is called '$part'" >&2; usage >&2; exit 2; }
+done
+
+smi() { nvidia-smi --query-gpu="$1" --format=csv,noheader 2>/dev/null | head -n 1; }
+: "${COMMIT:=$(git describe --always --dirty=+ --abbrev=12 2>/dev/null || cat "$bundle/COMMIT" 2>/dev/null || echo unknown)}"
+device=$(smi name)
+driver=$(smi driver_version)
+printf '{"date": "%s", "device": "%s", "driver": "driver %s", "commit": "commit %s"}\n' "$(date -u +%F)" \
+  "${device:-no GPU}" "${driver:-none}" "$COMMIT" >"$results/about.json"
+echo "gpu_check: ${device:-no GPU}, driver ${driver:-none}, commit $COMMIT"
+
+note() { # PART VERDICT SECONDS: replaces what an earlier call said about it
+  local last
+  last=$(grep -v '^$' "$results/$1.log" 2>/dev/null | tail -n 1 | tr '\t|' ' /' | cut -c1-120)
+  touch "$results/parts.tsv"
+  grep -v "^$1	" "$results/parts.tsv" >"$results/parts.new"
+  printf '%s\t%s\t%s\t%s\n' "$1" "$2" "$3" "$last" >>"$results/parts.new"
+  mv "$results/parts.new" "$results/parts.tsv"
+}
+
+failed=() left_out=()
+for part in "${wanted[@]}"; do
+  seconds=$(limit "$part")
+  # The report is what everything is for: it has a minute, whatever the time.
+  left=$((deadline - SECONDS))
+  if ((deadline && left < seconds)); then seconds=$left; fi
+  if [[ $part == report ]]; then seconds=60; fi
+  echo
+  echo "=== $part ($SECONDS s so far, at most $seconds s for this)"
+  if ((seconds <= 0)); then
+    echo "skipped: no time left" | tee "$results/$part.log"
+    left_out+=("$part")
+    note "$part" skipped 0
+    continue
+  fi
+  start=$SECONDS
+  timeout --kill-after=10 "$seconds" "$BASH" "$script" --part="$part" "--report=$REPORT" "--prebuilt=$PREBUILT" \
+    "--candidate=$CANDIDATE" 2>&1 | tee "$results/$part.log"
+  status=${PIPESTATUS[0]}
+  verdict=passed
+  case $status in
+    0) ;;
+    "$skipped") verdict=skipped; left_out+=("$part") ;;
+    124 | 137) verdict='out of time'; failed+=("$part") ;;
+    *) verdict=FAILED; failed+=("$part") ;;
+  esac
+  [[ $part == report ]] || note "$part" "$verdict" $((SECONDS - start))
+  echo "--- $part: $verdict, $((SECONDS - start)) s"
+done
+
+echo
+echo "gpu_check: $SECONDS s; failed: ${failed[*]:-none}; skipped: ${left_out[*]:-none}; report: $REPORT"
+if ((${#failed[@]})); then exit 1; fi
+if ((${#left_out[@]})); then exit 3; fi

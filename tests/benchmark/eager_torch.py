@@ -24,6 +24,9 @@ REPETITIONS = 5
 
 Metrics = dict[str, float]
 
+# Of each metric's tensor. gpu_torch.py leaves them on the device.
+number: Callable[[Tensor], float] = float
+
 
 def masked_sum(x: Tensor, mask: Tensor, dim: int | None = None) -> Tensor:
     return (torch.where(mask != 0, x, 0.0) * mask).sum(dim)
@@ -35,11 +38,11 @@ def masked_mean(x: Tensor, mask: Tensor, dim: int | None = None) -> Tensor:
 
 def masked_std(x: Tensor, mask: Tensor) -> float:
     mean = masked_mean(x, mask)
-    return float((masked_mean(x * x, mask) - mean * mean).clamp(min=0).sqrt())
+    return number((masked_mean(x * x, mask) - mean * mean).clamp(min=0).sqrt())
 
 
 def row_std(x: Tensor) -> float:
-    return float(x.std()) if x.numel() > 1 else 0.0
+    return number(x.std()) if x.numel() > 1 else 0.0
 
 
 def correct(old: Tensor, rollout: Tensor, mask: Tensor) -> tuple[Tensor, Tensor, Metrics]:
@@ -61,20 +64,20 @@ def importance_weights(log_ratio: Tensor, mask: Tensor) -> tuple[Tensor, Metrics
     rows = masked_mean(weights, mask, -1)
     raw_rows = masked_mean(raw, mask, -1)
     return weights, {
-        "rollout_is_mean": float(masked_mean(weights, mask)),
-        "rollout_is_max": float(weights[valid].max()),
-        "rollout_is_min": float(weights[valid].min()),
-        "rollout_is_ratio_fraction_high": float(masked_mean((raw > UPPER).float(), mask)),
-        "rollout_is_ratio_fraction_low": float(masked_mean((raw < 1 / UPPER).float(), mask)),
+        "rollout_is_mean": number(masked_mean(weights, mask)),
+        "rollout_is_max": number(weights[valid].max()),
+        "rollout_is_min": number(weights[valid].min()),
+        "rollout_is_ratio_fraction_high": number(masked_mean((raw > UPPER).float(), mask)),
+        "rollout_is_ratio_fraction_low": number(masked_mean((raw < 1 / UPPER).float(), mask)),
         "rollout_is_std": masked_std(clamped, mask),
-        "rollout_is_eff_sample_size": 1 / float(masked_mean(relative * relative, mask)),
-        "rollout_is_seq_mean": float(rows.mean()),
+        "rollout_is_eff_sample_size": 1 / number(masked_mean(relative * relative, mask)),
+        "rollout_is_seq_mean": number(rows.mean()),
         "rollout_is_seq_std": row_std(rows),
-        "rollout_is_seq_max": float(rows.max()),
-        "rollout_is_seq_min": float(rows.min()),
-        "rollout_is_seq_max_deviation": float((rows - 1).abs().max()),
-        "rollout_is_seq_fraction_high": float((raw_rows > UPPER).float().mean()),
-        "rollout_is_seq_fraction_low": float((raw_rows < 1 / UPPER).float().mean()),
+        "rollout_is_seq_max": number(rows.max()),
+        "rollout_is_seq_min": number(rows.min()),
+        "rollout_is_seq_max_deviation": number((rows - 1).abs().max()),
+        "rollout_is_seq_fraction_high": number((raw_rows > UPPER).float().mean()),
+        "rollout_is_seq_fraction_low": number((raw_rows < 1 / UPPER).float().mean()),
     }
 
 
@@ -123,9 +126,9 @@ def reject(log_ratio: Tensor, mask: Tensor) -> tuple[Tensor, Metrics]:
         metrics.update(rule_metrics(rule, per_token, by_row, keep, mask))
     keep_mask = mask * keep_all
     dropped = 1 - keep_all
-    metrics["rollout_rs_masked_fraction"] = float(masked_mean(dropped, mask))
+    metrics["rollout_rs_masked_fraction"] = number(masked_mean(dropped, mask))
     touched = ((dropped * mask).sum(-1) > 0).float()
-    metrics["rollout_rs_seq_masked_fraction"] = float(touched.mean())
+    metrics["rollout_rs_seq_masked_fraction"] = number(touched.mean())
     return keep_mask, metrics
 
 
@@ -138,24 +141,24 @@ def rule_metrics(rule: Rule, x: Tensor, by_row: bool, keep: Tensor, mask: Tensor
     touched = (((1 - keep) * mask).sum(-1) > 0)[valid.any(-1)]
     values = rows if by_row else x[valid]
     found = {
-        "mean": float(masked_mean(x, mask)),
-        "max": float(values.max()),
-        "min": float(values.min()),
-        "fraction_high": float(row_high if by_row else masked_mean(high.float(), mask)),
+        "mean": number(masked_mean(x, mask)),
+        "max": number(values.max()),
+        "min": number(values.min()),
+        "fraction_high": number(row_high if by_row else masked_mean(high.float(), mask)),
         "fraction_low": 0.0,
         "std": masked_std(x.clamp(rule.lower, rule.upper), mask),
-        "seq_mean": float(rows.mean()),
+        "seq_mean": number(rows.mean()),
         "seq_std": row_std(rows),
-        "seq_max": float(rows.max()),
-        "seq_min": float(rows.min()),
-        "seq_max_deviation": float(rows.abs().max()),
-        "seq_fraction_high": float(row_high),
-        "masked_fraction": float(masked_mean(1 - keep, mask)),
-        "seq_masked_fraction": float(touched.float().mean()),
+        "seq_max": number(rows.max()),
+        "seq_min": number(rows.min()),
+        "seq_max_deviation": number(rows.abs().max()),
+        "seq_fraction_high": number(row_high),
+        "masked_fraction": number(masked_mean(1 - keep, mask)),
+        "seq_masked_fraction": number(touched.float().mean()),
     }
     if two_sided:
-        found["fraction_low"] = float(row_low if by_row else masked_mean(low.float(), mask))
-        found["seq_fraction_low"] = float(row_low)
+        found["fraction_low"] = number(row_low if by_row else masked_mean(low.float(), mask))
+        found["seq_fraction_low"] = number(row_low)
     return {f"rollout_rs_{rule.name}_{name}": value for name, value in found.items()}
 
 
@@ -166,19 +169,19 @@ def off_policy(old: Tensor, rollout: Tensor, mask: Tensor) -> Metrics:
     ratio = torch.exp(log_ratio.clamp(-CLAMP, CLAMP))
     product = torch.exp(masked_sum(log_ratio, mask, -1).clamp(-CLAMP, CLAMP))
     return {
-        "training_ppl": float(torch.exp(-old_rows).mean()),
-        "training_log_ppl": float((-old_rows).mean()),
-        "kl": float(masked_mean(rollout - old, mask)),
-        "k3_kl": float(masked_mean(torch.exp(log_ratio) - log_ratio - 1, mask)),
-        "rollout_ppl": float(torch.exp(-rollout_rows).mean()),
-        "rollout_log_ppl": float((-rollout_rows).mean()),
-        "log_ppl_diff": float(difference.mean()),
-        "log_ppl_abs_diff": float(difference.abs().mean()),
-        "log_ppl_diff_max": float(difference.max()),
-        "log_ppl_diff_min": float(difference.min()),
-        "ppl_ratio": float(torch.exp(difference).mean()),
-        "chi2_token": float(masked_mean(ratio.square(), mask)) - 1,
-        "chi2_seq": float(product.square().mean()) - 1,
+        "training_ppl": number(torch.exp(-old_rows).mean()),
+        "training_log_ppl": number((-old_rows).mean()),
+        "kl": number(masked_mean(rollout - old, mask)),
+        "k3_kl": number(masked_mean(torch.exp(log_ratio) - log_ratio - 1, mask)),
+        "rollout_ppl": number(torch.exp(-rollout_rows).mean()),
+        "rollout_log_ppl": number((-rollout_rows).mean()),
+        "log_ppl_diff": number(difference.mean()),
+        "log_ppl_abs_diff": number(difference.abs().mean()),
+        "log_ppl_diff_max": number(difference.max()),
+        "log_ppl_diff_min": number(difference.min()),
+        "ppl_ratio": number(torch.exp(difference).mean()),
+        "chi2_token": number(masked_mean(ratio.square(), mask)) - 1,
+        "chi2_seq": number(product.square().mean()) - 1,
     }
 
 

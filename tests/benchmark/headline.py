@@ -1,7 +1,7 @@
 """The work that the design's targets are about, as verl's block: token weights truncated at 2, and
 rules on each token's ratio, on a sequence's mean ratio and on its largest k3.
 
-kernels_bench.cc has the same numbers.
+headline_spec.cc has the same numbers.
 """
 
 from __future__ import annotations

@@ -11,10 +11,10 @@
 #include <vector>
 
 #include "kernels/corrector.h"
-#include "kernels/log_ratio.h"
 #include "kernels/methods.h"
 #include "kernels/metrics.h"
 #include "tests/benchmark/bench_batch.h"
+#include "tests/benchmark/headline_spec.h"
 #include "tests/benchmark/memcpy_bandwidth.h"
 
 namespace counterweight::kernels {
@@ -34,35 +34,10 @@ struct InstructionSet {
   CpuIsa isa;
 };
 
-RejectionRule Rule(Estimator estimator, Aggregation aggregation, double lower,
-                   double upper) {
-  RejectionRule rule;
-  rule.estimator = estimator;
-  rule.aggregation = aggregation;
-  rule.token_clamp = 20.0;
-  rule.lower = lower;
-  rule.upper = upper;
-  return rule;
-}
-
-// The work that design targets are about: token TIS, a rule on each token's
-// ratio, one on the sequence's mean ratio and one on its largest k3.
-// eager_torch has the same bounds.
-CorrectionSpec Headline() {
-  CorrectionSpec spec = FindMethod("token_tis")->make(std::vector<double>{2.0});
-  spec.rules[0] = Rule(Estimator::kRatio, Aggregation::kToken, LogRatio(0.5),
-                       LogRatio(2.0));
-  spec.rules[1] = Rule(Estimator::kRatio, Aggregation::kMean, LogRatio(0.98),
-                       LogRatio(1 / 0.98));
-  spec.rules[2] = Rule(Estimator::kK3, Aggregation::kMax, -kUnbounded, 0.5);
-  spec.num_rules = 3;
-  return spec;
-}
-
 std::vector<Subject> Subjects() {
   std::vector<Subject> subjects = {
-      {"token_tis+3_rules", Headline()},
-      {"token_tis+3_rules+probabilities", Headline()}};
+      {"token_tis+3_rules", HeadlineSpec()},
+      {"token_tis+3_rules+probabilities", HeadlineSpec()}};
   subjects.back().spec.probability_metrics = true;
   // One of each kind of work: no weight, each level, each bound, sequence
   // rules, advantages, prefixes; losses by token, with weights, by row.

@@ -1,9 +1,12 @@
 #include "tests/gpu_check/cases.h"
 
 #include <algorithm>
+#include <limits>
 #include <string>
+#include <utility>
 
 #include "kernels/methods.h"
+#include "tests/gpu_check/systematic_specs.h"
 #include "tests/testing/loss_specs.h"
 #include "tests/testing/random_rows.h"
 #include "tests/testing/specs.h"
@@ -14,6 +17,99 @@ namespace {
 constexpr int64_t kMaxTokensOfRandomSpecs = 200'000;
 constexpr int kRandomSpecs = 24;
 constexpr int kRandomLosses = 48;
+
+using SharedBatch = std::shared_ptr<const OwnedBatch>;
+
+// Nothing of what stands at masked positions may be seen.
+void SpoilMasked(std::vector<Row>& rows) {
+  constexpr float kBad[] = {std::numeric_limits<float>::quiet_NaN(),
+                            std::numeric_limits<float>::infinity(),
+                            -std::numeric_limits<float>::infinity()};
+  for (Row& row : rows) {
+    for (std::vector<float>& values : row.values) {
+      for (size_t i = 0; i < values.size(); ++i) {
+        if (row.mask[i] == 0) values[i] = kBad[i % 3];
+      }
+    }
+  }
+}
+
+struct Batches {
+  SharedBatch clean;
+  SharedBatch masked;  // NaN and infinities at masked positions
+  SharedBatch spoilt;  // and at counted ones
+};
+
+Batches MakeBatches(const std::vector<int64_t>& lengths, uint64_t round,
+                    double spread, Random& random) {
+  const Layout layout{.dtype = static_cast<DType>(round % kRoundsOfDTypes),
+                      .misalignment = static_cast<int>(round % 2)};
+  RowShape shape{.spread = spread, .highest = -1e-3, .one_advantage = 0.3};
+  const auto make = [&](bool spoil_masked) {
+    std::vector<Row> rows = RandomRows(random, lengths, shape);
+    if (spoil_masked) SpoilMasked(rows);
+    auto batch = std::make_shared<OwnedBatch>(rows, layout);
+    SetRandomGroups(random, *batch);
+    return batch;
+  };
+  Batches batches;
+  batches.clean = make(false);
+  batches.masked = make(true);
+  shape.non_finite = 0.01;
+  batches.spoilt = make(false);
+  return batches;
+}
+
+void AddMethods(const Batches& batches, std::vector<CheckCase>* cases) {
+  for (const Method& method : Methods()) {
+    const std::string name(method.name);
+    std::vector<SpecViolation> violations;
+    CorrectionSpec spec = MakeSpec(method, {}, &violations);
+    cases->push_back({name, spec, batches.masked});
+    cases->push_back(
+        {name + ", usual outputs", spec, batches.clean, WantedOutputs::kUsual});
+    // REJECT: what it reports is an answer too.
+    cases->push_back({name + ", rejected", spec, batches.spoilt});
+    spec.weight.normalize = spec.weight.level != Level::kNone;
+    spec.probability_metrics = true;
+    cases->push_back({name + "+", spec, batches.clean});
+  }
+}
+
+void AddSystematic(const Batches& batches, double spread,
+                   std::vector<CheckCase>* cases) {
+  const auto add = [&](std::vector<NamedSpec> specs) {
+    for (NamedSpec& s : specs) {
+      // Each selection of outputs has its turn beside all of them.
+      constexpr WantedOutputs kTurns[] = {
+          WantedOutputs::kAll, WantedOutputs::kUsual, WantedOutputs::kSums,
+          WantedOutputs::kGradient};
+      cases->push_back({std::move(s.name), s.spec, batches.masked,
+                        kTurns[cases->size() % std::size(kTurns)]});
+    }
+  };
+  add(EveryStatistic(spread));
+  add(EveryWeight(spread));
+  add(EverySurrogate(spread));
+}
+
+void AddRandom(const Batches& batches, double spread, int64_t longest,
+               Random& random, std::vector<CheckCase>* cases) {
+  const auto policy = [](int i) {
+    return i % 2 == 0 ? NonFinitePolicy::kDrop : NonFinitePolicy::kNeutralize;
+  };
+  for (int i = 0; i < kRandomSpecs; ++i) {
+    CorrectionSpec spec = RandomSpec(random, spread);
+    spec.non_finite = policy(i);
+    cases->push_back({ToString(spec), spec, batches.spoilt});
+  }
+  for (int i = 0; i < kRandomLosses; ++i) {
+    CorrectionSpec spec = RandomLossSpec(random, spread, longest);
+    spec.non_finite = policy(i);
+    cases->push_back(
+        {ToString(spec) + "; " + Describe(spec.loss), spec, batches.spoilt});
+  }
+}
 
 }  // namespace
 
@@ -39,44 +135,16 @@ std::vector<CheckCase> CheckCases(const std::vector<int64_t>& lengths,
                                   uint64_t round) {
   Random random(round * 1000 + lengths.size());
   // From healthy to collapsed runs.
-  const double spreads[] = {1e-4, 0.02, 0.3, 2.0};
-  const double spread = spreads[round % 4];
-  const Layout layout{.dtype = static_cast<DType>(round % 3)};
-  RowShape shape{.spread = spread, .highest = -1e-3, .one_advantage = 0.3};
-  OwnedBatch clean(RandomRows(random, lengths, shape), layout);
-  SetRandomGroups(random, clean);
-  shape.non_finite = 0.01;
-  OwnedBatch spoilt(RandomRows(random, lengths, shape), layout);
-  SetRandomGroups(random, spoilt);
+  constexpr double kSpreads[] = {0.02, 0.3, 1e-4, 2.0};
+  const double spread = kSpreads[(round + lengths.size()) % 4];
+  const Batches batches = MakeBatches(lengths, round, spread, random);
   std::vector<CheckCase> cases;
-  for (const Method& method : Methods()) {
-    std::vector<SpecViolation> violations;
-    CorrectionSpec spec = MakeSpec(method, {}, &violations);
-    cases.push_back({std::string(method.name), spec, clean});
-    spec.weight.normalize = spec.weight.level != Level::kNone;
-    spec.probability_metrics = true;
-    cases.push_back({std::string(method.name) + "+", spec, clean});
-  }
-  for (Surrogate surrogate : Surrogates()) {
-    const CorrectionSpec spec = WithLoss(BusyLoss(surrogate, spread));
-    cases.push_back({Describe(spec.loss), spec, clean});
-  }
-  if (clean.num_positions() > kMaxTokensOfRandomSpecs) return cases;
-  for (int i = 0; i < kRandomSpecs; ++i) {
-    CorrectionSpec spec = RandomSpec(random, spread);
-    spec.non_finite =
-        i % 2 == 0 ? NonFinitePolicy::kDrop : NonFinitePolicy::kNeutralize;
-    cases.push_back({ToString(spec), spec, spoilt});
-  }
+  AddMethods(batches, &cases);
+  AddSystematic(batches, spread, &cases);
+  if (batches.clean->num_positions() > kMaxTokensOfRandomSpecs) return cases;
   const int64_t longest =
       lengths.empty() ? 0 : *std::max_element(lengths.begin(), lengths.end());
-  for (int i = 0; i < kRandomLosses; ++i) {
-    CorrectionSpec spec = RandomLossSpec(random, spread, longest);
-    spec.non_finite =
-        i % 2 == 0 ? NonFinitePolicy::kDrop : NonFinitePolicy::kNeutralize;
-    cases.push_back(
-        {ToString(spec) + "; " + Describe(spec.loss), spec, spoilt});
-  }
+  AddRandom(batches, spread, longest, random, &cases);
   return cases;
 }
 

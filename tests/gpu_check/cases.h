@@ -1,9 +1,10 @@
-// What gpu_check runs: every method, every surrogate and many random specs with
-// and without a loss, over shapes that hit every edge of the walk.
+// What gpu_check compares: every method, every value of every axis of one, and
+// many random specs, over shapes that hit every edge of the walk.
 #ifndef COUNTERWEIGHT_TESTS_GPU_CHECK_CASES_H_
 #define COUNTERWEIGHT_TESTS_GPU_CHECK_CASES_H_
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -12,21 +13,35 @@
 
 namespace counterweight::kernels {
 
+// What a caller asks for: kernels may differ by it.
+enum class WantedOutputs : uint8_t {
+  kAll,
+  kUsual,     // no reasons
+  kGradient,  // and the sums
+  kSums,
+};
+
 struct CheckCase {
   std::string name;
   CorrectionSpec spec;
-  OwnedBatch batch;
+  std::shared_ptr<const OwnedBatch> batch;
+  WantedOutputs wanted = WantedOutputs::kAll;
 };
 
 // kEdges: tile and segment edges only. kQuick: also long and many rows. kFull:
-// also the largest.
+// also a row of a million tokens and a hundred thousand rows.
 enum class CheckSize : uint8_t { kEdges, kQuick, kFull };
 
 // Lengths of the rows of each shape: one token to a million, empty rows, many
 // rows.
 std::vector<std::vector<int64_t>> CheckShapes(CheckSize size);
 
-// All specs of round `round` for one shape; fixed seeds.
+// Rounds of CheckCases() after which every dtype has had its turn.
+inline constexpr uint64_t kRoundsOfDTypes = 3;
+
+// All cases of one shape in round `round`, whose dtype is the round's; fixed
+// seeds. Masked positions hold NaN and infinities in most, counted ones in
+// some, under every policy.
 std::vector<CheckCase> CheckCases(const std::vector<int64_t>& lengths,
                                   uint64_t round);
 

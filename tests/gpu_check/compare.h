@@ -8,8 +8,8 @@
 
 namespace counterweight::kernels {
 
-// Empty if every output and every sum has the same bytes; else the first
-// difference, in words.
+// Empty if every output and every sum has the same bytes, or if both refused
+// the batch for the same number; else the first difference, in words.
 std::string FirstDifference(const Corrected& expected, const Corrected& actual);
 
 }  // namespace counterweight::kernels

@@ -1,0 +1,263 @@
+"""Makes one page of what tests/gpu_check.sh measured.
+
+    tests/benchmark/gpu_table.py --results=build/gpu-check/results --report=FILE [--update-readme]
+
+The folder has about.json, JSON lines (*.jsonl) of gpu_bench and gpu_torch.py, parts.tsv (part,
+verdict, seconds, last line), and what ncu and sass.py printed. What is missing is said to be.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import pathlib
+from typing import Any
+
+import gpu_profile
+
+Json = dict[str, Any]
+README = pathlib.Path(__file__).resolve().parent / "README.md"
+MARKS = ("<!-- GPU: output of tests/gpu_check.sh -->", "<!-- end of GPU -->")
+# Shares of the copy bandwidth, and of the link's rate.
+TARGETS = {"token_tis": 0.85, "ppo_clip": 0.85, "token_tis+3_rules": 0.60}
+LINK_TARGET = 0.80
+MISSING = "Not measured in this run."
+
+
+def table(head: list[str], rows: list[list[str]]) -> str:
+    if not rows:
+        return MISSING
+    lines = ["| " + " | ".join(head) + " |", "|---" * len(head) + "|"]
+    return "\n".join(lines + ["| " + " | ".join(row) + " |" for row in rows])
+
+
+def read_lines(folder: pathlib.Path) -> list[Json]:
+    found: list[Json] = []
+    for path in sorted(folder.glob("*.jsonl")):
+        for line in path.read_text().splitlines():
+            # A part that was cut off leaves half a line behind.
+            try:
+                found.append(json.loads(line))
+            except json.JSONDecodeError:
+                continue
+    return found
+
+
+class Report:
+    def __init__(self, folder: pathlib.Path) -> None:
+        self.folder = folder
+        self.lines = read_lines(folder)
+        about = folder / "about.json"
+        self.about: Json = json.loads(about.read_text()) if about.exists() else {}
+        copies = self.part("copy")
+        self.copy = copies[0]["best"] if copies else None
+
+    def part(self, name: str, **fields: Any) -> list[Json]:
+        return [
+            line
+            for line in self.lines
+            if line["part"] == name and all(line.get(k) == v for k, v in fields.items())
+        ]
+
+    def markdown(self) -> str:
+        about = self.about
+        first = ", ".join(
+            str(about.get(key, "unknown")) for key in ("date", "device", "driver", "commit")
+        )
+        parts = [f"{first}. {self.first_numbers()}"]
+        parts += ["### What was checked", self.verdicts()]
+        parts += ["### Targets of the kernels", self.targets()]
+        for name, title in (
+            ("lengths", "By length of the rows"),
+            ("sizes", "By size of the batch"),
+            ("methods", "Every method"),
+        ):
+            parts += [f"### {title}", self.kernels(name)]
+        parts += ["### From and to the host's memory", self.requests()]
+        parts += ["### Requests side by side", self.together()]
+        parts += ["### Profile", gpu_profile.markdown(self.folder)]
+        code = self.folder / "sass.md"
+        parts += ["### Instructions", code.read_text().strip() if code.exists() else MISSING]
+        return "\n\n".join(parts) + "\n"
+
+    def first_numbers(self) -> str:
+        if self.copy is None:
+            return "The device's copy bandwidth was not measured."
+        return (
+            f"The device copies its own memory at {self.copy * 1e-9:.0f} GB/s, reading and writing "
+            f"counted; `token_tis` must move {self.bytes_of('token_tis')} bytes a token, `ppo_clip` "
+            f"with gradient {self.bytes_of('ppo_clip')}."
+        )
+
+    def bytes_of(self, work: str) -> str:
+        found = self.part("kernel", work=work)
+        return str(found[0]["bytes_per_token"]) if found else "?"
+
+    def verdicts(self) -> str:
+        path = self.folder / "parts.tsv"
+        rows = [line.split("\t") for line in path.read_text().splitlines()] if path.exists() else []
+        return table(["part", "verdict", "seconds", "last line"], rows)
+
+    def share(self, line: Json) -> float | None:
+        if not self.copy:
+            return None
+        moved: float = line["bytes_per_token"] * line["tokens"]
+        return moved / line["median"] / self.copy
+
+    def targets(self) -> str:
+        rows = []
+        for work, target in TARGETS.items():
+            for line in self.part("kernel", table="methods", work=work):
+                share = self.share(line)
+                if share is None:
+                    continue
+                verdict = "met" if share >= target else "missed"
+                rows.append([f"`{work}`", f">= {target:.0%}", f"{share:.1%}", verdict])
+        return table(["work", "target, of the copy bandwidth", "measured", "verdict"], rows)
+
+    def torch_cell(self, line: Json, variant: str) -> str:
+        """torch's time over ours for the same work and shape."""
+        same = self.part(
+            "torch",
+            table=line["table"],
+            work=line["work"],
+            variant=variant,
+            tokens=line["tokens"],
+            length=line["length"],
+        )
+        if not same:
+            return "-"
+        if "error" in same[0]:
+            return same[0]["error"].replace("|", "/")[:60]
+        return f"{same[0]['median'] * 1e3:.3f} ms, {same[0]['median'] / line['median']:.1f} x"
+
+    def kernels(self, name: str) -> str:
+        rows = []
+        for line in self.part("kernel", table=name):
+            rate = line["bytes_per_token"] * line["tokens"] / line["median"]
+            share = self.share(line)
+            rows.append(
+                [
+                    f"`{line['work']}`",
+                    f"{line['tokens'] / 2**20:g} Mi",
+                    str(line["length"]),
+                    f"{line['best'] * 1e3:.3f}",
+                    f"{line['median'] * 1e3:.3f}",
+                    f"{line['call'] * 1e3:.3f}",
+                    f"{line['median'] / line['tokens'] * 1e9:.4f}",
+                    f"{rate * 1e-9:.0f}",
+                    "-" if share is None else f"{share:.1%}",
+                    self.torch_cell(line, "eager"),
+                    self.torch_cell(line, "compiled"),
+                ]
+            )
+        head = [
+            "work",
+            "tokens",
+            "length",
+            "best, ms",
+            "median, ms",
+            "call, ms",
+            "ns/token",
+            "GB/s",
+        ]
+        text = table([*head, "of copy", "eager torch", "torch.compile"], rows)
+        if name != "methods":
+            return text
+        least = self.part("torch", work="token_tis, no metrics", table="methods")
+        for line in least:
+            if "median" in line:
+                text += (
+                    f"\n\nWeights and keep mask alone, without any metric, take torch "
+                    f"({line['variant']}) {line['median'] * 1e3:.3f} ms."
+                )
+        return text
+
+    def requests(self) -> str:
+        links = self.part("link")
+        text = table(
+            ["memory", "up, GB/s", "down, GB/s", "both at once, GB/s"],
+            [
+                [f["memory"]]
+                + [f"{f[key] * 1e-9:.1f}" if f[key] else "-" for key in ("up", "down", "both")]
+                for f in links
+            ],
+        )
+        pinned = next((f for f in links if f["memory"] == "pinned" and f["both"]), None)
+        rows = []
+        for line in self.part("request"):
+            cells = [
+                f"`{line['work']}`",
+                line["memory"],
+                f"{line['tokens'] / 2**20:g} Mi",
+                f"{line['up_bytes'] / 2**20:.0f} + {line['down_bytes'] / 2**20:.0f} MiB",
+                f"{line['median'] * 1e3:.2f}",
+                f"{(line['up_bytes'] + line['down_bytes']) / line['median'] * 1e-9:.1f}",
+            ]
+            if pinned:
+                share = self.floor(line, pinned) / line["median"]
+                cells += [f"{share:.1%}"]
+                judged = "met" if share >= LINK_TARGET else "missed"
+                cells += [judged if line["memory"] == "pinned" else "no target"]
+            else:
+                cells += ["-", "-"]
+            rows.append(cells)
+        head = ["work", "memory", "tokens", "up + down", "median, ms", "GB/s"]
+        head += ["of the link", f"target {LINK_TARGET:.0%}"]
+        return (
+            f"{text}\n\n{table(head, rows)}\n\n`of the link`: the time that the bytes must take, "
+            "over the time taken. They must take what the busier direction takes alone, or both "
+            "together at the rate of both at once, whichever is longer; rates of pinned memory."
+        )
+
+    @staticmethod
+    def floor(line: Json, link: Json) -> float:
+        up, down = line["up_bytes"], line["down_bytes"]
+        least: float = max(up / link["up"], down / link["down"], (up + down) / link["both"])
+        return least
+
+    def together(self) -> str:
+        rows = []
+        for line in self.part("together"):
+            serial = line["alone"] * line["threads"]
+            rows.append(
+                [
+                    f"{line['threads']} requests at once, {line['tokens'] / 2**20:g} Mi tokens each",
+                    f"{line['together'] * 1e3:.2f} ms for all; one after the other "
+                    f"{serial * 1e3:.2f} ms, {serial / line['together']:.2f} x",
+                ]
+            )
+        for line in self.part("fairness"):
+            rows.append(
+                [
+                    f"{line['small_tokens']} tokens, p50, beside {line['large_tokens'] / 2**20:g} "
+                    f"Mi that never pause ({line['large_alone'] * 1e3:.1f} ms each)",
+                    f"{line['small_beside'] * 1e3:.2f} ms; alone {line['small_alone'] * 1e3:.2f} "
+                    f"ms, {line['small_beside'] / line['small_alone']:.1f} x",
+                ]
+            )
+        return table(["what", "measured"], rows)
+
+
+def update_readme(markdown: str) -> None:
+    before, rest = README.read_text().split(MARKS[0], 1)
+    after = rest.split(MARKS[1], 1)[1]
+    README.write_text(f"{before}{MARKS[0]}\n\n{markdown}\n{MARKS[1]}{after}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--results", type=pathlib.Path, required=True)
+    parser.add_argument("--report", type=pathlib.Path, required=True)
+    parser.add_argument("--update-readme", action="store_true", help="tests/benchmark/README.md")
+    arguments = parser.parse_args()
+    markdown = Report(arguments.results).markdown()
+    arguments.report.parent.mkdir(parents=True, exist_ok=True)
+    arguments.report.write_text(markdown)
+    print(markdown)
+    if arguments.update_readme:
+        update_readme(markdown)
+
+
+if __name__ == "__main__":
+    main()
