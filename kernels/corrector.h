@@ -43,6 +43,8 @@ struct CorrectResult {
   std::string device_error;
   // Seconds that the device computed, transfers not counted; 0 on the CPU.
   double device_seconds = 0.0;
+  // DeviceInfo::index of the device that computed; -1: told by nobody.
+  int device = -1;
   BatchSums sums{};
 };
 

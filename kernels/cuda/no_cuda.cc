@@ -3,8 +3,14 @@
 #include <string>
 
 #include "kernels/corrector.h"
+#include "kernels/devices.h"
 
 namespace counterweight::kernels {
+
+int NumCudaDevices(std::string* error) {
+  *error = "this build has no CUDA backend";
+  return 0;
+}
 
 std::unique_ptr<Corrector> MakeCudaCorrector(int /*device*/,
                                              std::string* error) {

@@ -1,0 +1,22 @@
+#include <cuda_runtime_api.h>
+
+#include <string>
+
+#include "kernels/devices.h"
+
+namespace counterweight::kernels {
+
+int NumCudaDevices(std::string* error) {
+  int count = 0;
+  const cudaError_t status = cudaGetDeviceCount(&count);
+  if (status != cudaSuccess) {
+    cudaGetLastError();  // it is no error of whoever asks next
+    *error = std::string("no CUDA device can be used: ") +
+             cudaGetErrorString(status);
+    return 0;
+  }
+  if (count == 0) *error = "this machine has no CUDA device";
+  return count;
+}
+
+}  // namespace counterweight::kernels
