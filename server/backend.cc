@@ -1,41 +1,83 @@
 #include "server/backend.h"
 
+#include <numeric>
+#include <utility>
+#include <vector>
+
+#include "kernels/devices.h"
+#include "server/json.h"
+#include "spdlog/fmt/fmt.h"
+
 namespace counterweight::server {
 namespace {
 
-std::unique_ptr<kernels::Corrector> MakeCpu(const Config& config,
-                                            std::string* error) {
+BackendChoice MakeCpu(const Config& config) {
   auto corrector = kernels::MakeCpuCorrector(NumThreads(config));
   if (corrector == nullptr) {
-    *error =
-        "--backend=cpu: this machine lacks the instruction set that this "
-        "build needs";
+    return {nullptr,
+            "--backend=cpu: this machine lacks the instruction set that this "
+            "build needs"};
   }
-  return corrector;
+  return {std::move(corrector), ""};
 }
 
-std::unique_ptr<kernels::Corrector> MakeCuda(std::string* error) {
-  std::string reason;
-  auto corrector = kernels::MakeCudaCorrector(/*device=*/0, &reason);
-  if (corrector == nullptr) *error = "--backend=cuda: " + reason;
-  return corrector;
+// Null, and *reason a sentence, if one of them cannot be used.
+std::unique_ptr<kernels::Corrector> MakeCuda(const DeviceChoice& choice,
+                                             std::string* reason) {
+  const int count = kernels::NumCudaDevices(reason);
+  if (count == 0) return nullptr;
+  std::vector<int> indices = choice.indices;
+  if (choice.all) {
+    indices.resize(static_cast<size_t>(count));
+    std::iota(indices.begin(), indices.end(), 0);
+  }
+  std::vector<std::unique_ptr<kernels::Corrector>> devices;
+  for (const int index : indices) {
+    if (index >= count) {
+      *reason = fmt::format(
+          "there is no device {}; CUDA shows this process {}, counted from 0",
+          index, count);
+      return nullptr;
+    }
+    devices.push_back(kernels::MakeCudaCorrector(index, reason));
+    if (devices.back() == nullptr) return nullptr;
+  }
+  return kernels::MakeDevicesCorrector(std::move(devices));
 }
 
 }  // namespace
 
-std::unique_ptr<kernels::Corrector> MakeCorrector(const Config& config,
-                                                  std::string* error) {
-  switch (config.backend) {
-    case Backend::kCpu:
-      return MakeCpu(config, error);
-    case Backend::kCuda:
-      return MakeCuda(error);
-    case Backend::kAuto:
-      break;
+BackendChoice MakeCorrector(const Config& config) {
+  if (config.backend == Backend::kCpu) return MakeCpu(config);
+  std::string reason;
+  auto corrector = MakeCuda(config.devices, &reason);
+  if (corrector != nullptr) return {std::move(corrector), ""};
+  if (config.devices.is_given) {
+    return {nullptr,
+            fmt::format("--devices={}: {}", ToString(config.devices), reason)};
   }
-  std::string no_cuda;
-  if (auto corrector = MakeCuda(&no_cuda)) return corrector;
-  return MakeCpu(config, error);
+  if (config.backend == Backend::kCuda) {
+    return {nullptr, "--backend=cuda: " + reason};
+  }
+  BackendChoice cpu = MakeCpu(config);
+  if (cpu.corrector != nullptr) cpu.reason = std::move(reason);
+  return cpu;
+}
+
+std::string ToJson(const kernels::BackendInfo& backend) {
+  std::string devices;
+  for (const kernels::DeviceInfo& device : backend.devices) {
+    JsonObject json;
+    json.Add("index", int64_t{device.index})
+        .Add("name", device.name)
+        .Add("memory_bytes", static_cast<int64_t>(device.memory_bytes));
+    devices.append(devices.empty() ? "" : ",").append(json.Finish());
+  }
+  JsonObject json;
+  json.Add("name", backend.name)
+      .Add("instruction_set", backend.instruction_set)
+      .AddRaw("devices", "[" + devices + "]");
+  return json.Finish();
 }
 
 }  // namespace counterweight::server

@@ -10,10 +10,20 @@
 
 namespace counterweight::server {
 
-// The backend that config.backend names; kAuto falls back to the CPU. Null, and
-// *error a sentence, if it does not work here.
-std::unique_ptr<kernels::Corrector> MakeCorrector(const Config& config,
-                                                  std::string* error);
+struct BackendChoice {
+  // Null if what config.backend and config.devices name does not work here.
+  std::unique_ptr<kernels::Corrector> corrector;
+  // Why it is null, a sentence that names the flag; with the CPU that kAuto
+  // took, why not CUDA. Else empty.
+  std::string reason;
+};
+
+// kAuto takes CUDA if it works, else the CPU; but CUDA alone if the command
+// line names devices.
+BackendChoice MakeCorrector(const Config& config);
+
+// The backend's name and devices, as a JSON object for the log.
+std::string ToJson(const kernels::BackendInfo& backend);
 
 }  // namespace counterweight::server
 

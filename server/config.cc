@@ -22,6 +22,10 @@ std::string NotLocal(std::string_view flag, const ListenAddress& address) {
 
 }  // namespace
 
+std::string ToString(const DeviceChoice& choice) {
+  return choice.all ? "all" : fmt::format("{}", fmt::join(choice.indices, ","));
+}
+
 std::string Validate(const Config& config) {
   if (!config.allow_insecure) {
     for (const ListenAddress& address : config.listen) {
@@ -33,6 +37,10 @@ std::string Validate(const Config& config) {
   }
   if (config.metrics_listen && config.metrics_listen->IsUnix()) {
     return "--metrics_listen must be host:port: Prometheus scrapes over TCP";
+  }
+  if (config.devices.is_given && config.backend == Backend::kCpu) {
+    return fmt::format("--devices={} and --backend=cpu contradict each other",
+                       ToString(config.devices));
   }
   if (config.max_runs_per_client > config.max_runs) {
     return fmt::format("--max_runs_per_client={} is larger than --max_runs={}",

@@ -13,6 +13,17 @@ namespace counterweight::server {
 
 enum class Backend : uint8_t { kAuto, kCpu, kCuda };
 
+// Which CUDA devices compute.
+struct DeviceChoice {
+  bool is_given = false;  // by the flag
+  bool all = false;
+  // Unless all: as CUDA counts, each once.
+  std::vector<int> indices = {0};
+};
+
+// As the flag takes it: "all", "0,2".
+std::string ToString(const DeviceChoice& choice);
+
 // Everything a server can be told; server/flags.cc documents each field.
 struct Config {
   std::vector<ListenAddress> listen = {
@@ -22,6 +33,7 @@ struct Config {
   bool allow_insecure = false;
 
   Backend backend = Backend::kAuto;
+  DeviceChoice devices;
   int64_t threads = 0;  // 0: as many as the hardware has
 
   int64_t max_message_bytes = int64_t{256} << 20;

@@ -15,6 +15,8 @@ namespace {
 // free place; while draining, the time for another server to be found.
 constexpr double kRetryWhenFullSeconds = 0.25;
 constexpr double kRetryWhenDrainingSeconds = 1.0;
+// Whoever shares the device with us holds its memory for a training step.
+constexpr double kRetryWhenDeviceFullSeconds = 1.0;
 
 // Names are kept while they wait.
 constexpr size_t kMaxClientBytes = 64;
@@ -59,6 +61,7 @@ grpc::Status Correction::Decode(const PayloadSource& source) {
 }
 
 grpc::Status Correction::Judge(const kernels::CorrectResult& result) {
+  service_.metrics->CountDevice(result);
   switch (result.status) {
     case kernels::CorrectStatus::kOk:
       record_.tokens = result.sums.tokens;
@@ -70,13 +73,16 @@ grpc::Status Correction::Judge(const kernels::CorrectResult& result) {
       return StillWanted();
     case kernels::CorrectStatus::kDeviceFull:
       return TryAgain(grpc::StatusCode::RESOURCE_EXHAUSTED,
-                      "the device has too little memory for this batch now",
-                      /*retry_after_s=*/1.0);
+                      "the device has no memory for this batch; try again, or "
+                      "send a smaller batch",
+                      kRetryWhenDeviceFullSeconds);
     case kernels::CorrectStatus::kDeviceError:
       break;
   }
   service_.on_device_error();
-  return InternalError("device_error", result.device_error);
+  return InternalError(
+      "device_error",
+      fmt::format("device {}: {}", result.device, result.device_error));
 }
 
 grpc::Status Correction::Encode(const kernels::BatchSums& sums) {

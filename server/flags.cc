@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <iterator>
 #include <limits>
+#include <utility>
 
 #include "server/json.h"
 #include "spdlog/fmt/fmt.h"
@@ -121,6 +122,29 @@ std::string GetBackend(const Config& config) {
   return std::string(kBackendNames[static_cast<int>(config.backend)]);
 }
 
+std::string SetDevices(std::string_view value, Config* config) {
+  DeviceChoice choice{.is_given = true, .all = value == "all", .indices = {}};
+  for (size_t begin = 0; !choice.all && begin <= value.size();) {
+    const size_t comma = std::min(value.find(',', begin), value.size());
+    int index = 0;
+    if (!Parse(value.substr(begin, comma - begin), &index) || index < 0) {
+      return "must be all, or numbers of devices from 0 on, such as 0,2";
+    }
+    if (std::find(choice.indices.begin(), choice.indices.end(), index) !=
+        choice.indices.end()) {
+      return fmt::format("names device {} twice", index);
+    }
+    choice.indices.push_back(index);
+    begin = comma + 1;
+  }
+  config->devices = std::move(choice);
+  return "";
+}
+
+std::string GetDevices(const Config& config) {
+  return ToString(config.devices);
+}
+
 std::string SetLogLevel(std::string_view value, Config* config) {
   constexpr std::string_view kLevels[] = {"debug", "info", "warning", "error",
                                           "off"};
@@ -160,6 +184,10 @@ constexpr Flag kFlags[] = {
     {"backend",
      "Where to compute: cpu, cuda, or auto (cuda if it works, else cpu).",
      SetBackend, GetBackend},
+    {"devices",
+     "CUDA devices that compute: numbers, separated by commas, as CUDA counts "
+     "(see CUDA_VISIBLE_DEVICES), or all. Given, auto never takes the CPU.",
+     SetDevices, GetDevices},
     {"threads",
      "Threads that compute, 0 to 4096; 0 takes as many as the hardware has.",
      SetInteger<&Config::threads, 0, 4096>, GetInteger<&Config::threads>},

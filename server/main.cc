@@ -87,10 +87,15 @@ int Serve(const Config& config) {
   LogProtobufTo(&log);
 
   std::string error;
-  std::unique_ptr<kernels::Corrector> corrector = MakeCorrector(config, &error);
+  BackendChoice backend = MakeCorrector(config);
+  std::string backend_json;
   std::unique_ptr<Server> server;
-  if (corrector != nullptr) {
-    server = Server::Start(config, std::move(corrector), logger, &error);
+  if (backend.corrector != nullptr) {
+    backend_json = ToJson(backend.corrector->Info());
+    server =
+        Server::Start(config, std::move(backend.corrector), logger, &error);
+  } else {
+    error = backend.reason;
   }
   if (server == nullptr) {
     std::cerr << "counterweight-server: " << error << "\n";
@@ -99,7 +104,9 @@ int Serve(const Config& config) {
   JsonObject fields;
   fields.Add("version", Version())
       .Add("revision", Revision())
+      .AddRaw("backend", backend_json)
       .AddRaw("config", ToJson(config));
+  if (!backend.reason.empty()) fields.Add("no_cuda", backend.reason);
   log.Event(spdlog::level::info, "started", fields);
   // For scripts, which wait for these lines.
   for (const std::string& address : server->addresses()) {

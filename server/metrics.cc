@@ -43,6 +43,11 @@ Gauge& OneGauge(Registry* registry, const char* name, const char* help) {
   return Gauges(registry, name, help).Add({});
 }
 
+// The index; empty if nobody told it.
+prometheus::Labels DeviceLabel(int index) {
+  return {{"device", index < 0 ? "" : std::to_string(index)}};
+}
+
 prometheus::MetricFamily OneSample(const char* name, const char* help,
                                    prometheus::MetricType type, double value) {
   prometheus::ClientMetric metric;
@@ -147,6 +152,11 @@ ServingMetrics::ServingMetrics(Registry* registry)
       non_finite_rejections(OneCounter(
           registry, "counterweight_non_finite_rejections_total",
           "Requests refused because a number in them is not finite.")),
+      device_seconds(
+          Counters(registry, "counterweight_device_seconds_total",
+                   "Seconds that devices computed, transfers not counted.")),
+      device_errors(Counters(registry, "counterweight_device_errors_total",
+                             "Batches that failed because a device did.")),
       requests_in_flight(OneGauge(registry, "counterweight_requests_in_flight",
                                   "Correct requests admitted, not answered.")),
       bytes_in_flight(OneGauge(registry, "counterweight_bytes_in_flight",
@@ -162,13 +172,27 @@ void ServingMetrics::CountRequest(std::string_view method,
       .Increment();
 }
 
-void ServingMetrics::SetBuildInfo(const kernels::BackendInfo& backend) {
+void ServingMetrics::SetBackend(const kernels::BackendInfo& backend) {
+  for (const kernels::DeviceInfo& device : backend.devices) {
+    device_seconds.Add(DeviceLabel(device.index));
+    device_errors.Add(DeviceLabel(device.index));
+  }
   build_info
       .Add({{"version", Version()},
             {"revision", Revision()},
             {"backend", backend.name},
             {"instruction_set", backend.instruction_set}})
       .Set(1);
+}
+
+void ServingMetrics::CountDevice(const kernels::CorrectResult& result) {
+  const prometheus::Labels label = DeviceLabel(result.device);
+  if (result.device_seconds > 0) {
+    device_seconds.Add(label).Increment(result.device_seconds);
+  }
+  if (result.status == kernels::CorrectStatus::kDeviceError) {
+    device_errors.Add(label).Increment();
+  }
 }
 
 // "corrected" families are over all runs, "drift" ones have the label run: one

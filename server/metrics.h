@@ -31,7 +31,10 @@ struct ServingMetrics {
 
   // `method` is the RPC's name, `code` a gRPC code's.
   void CountRequest(std::string_view method, std::string_view code);
-  void SetBuildInfo(const kernels::BackendInfo& backend);
+  // The build's info, and the devices' series at 0.
+  void SetBackend(const kernels::BackendInfo& backend);
+  // What a batch cost a device, and whether the device failed.
+  void CountDevice(const kernels::CorrectResult& result);
 
   Family<Counter>& requests;
   Histogram& request_seconds;
@@ -46,6 +49,8 @@ struct ServingMetrics {
   Counter& tokens;
   Counter& sequences;
   Counter& non_finite_rejections;
+  Family<Counter>& device_seconds;
+  Family<Counter>& device_errors;
   Gauge& requests_in_flight;
   Gauge& bytes_in_flight;
   Gauge& ready;

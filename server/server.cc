@@ -52,7 +52,7 @@ Server::Server(const Config& config,
                   .max_queued = config.max_queued_requests}),
       staging_(corrector_.get()),
       executor_(NumThreads(config)) {
-  metrics_.SetBuildInfo(corrector_->Info());
+  metrics_.SetBackend(corrector_->Info());
 }
 
 Server::~Server() {
@@ -202,6 +202,9 @@ void Server::UnlinkSockets() const {
 }
 
 void Server::SetServing(bool serving) {
+  const std::lock_guard<std::mutex> lock(serving_mutex_);
+  if (serving && has_stopped_serving_) return;
+  has_stopped_serving_ = !serving;
   metrics_.ready.Set(serving ? 1 : 0);
   for (const char* name : kHealthNames) {
     grpc_->GetHealthCheckService()->SetServingStatus(name, serving);

@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -63,6 +64,7 @@ class Server {
   std::vector<Sampled> Samples() const;
   bool StartSharedMemory(std::string* error);
   bool StartGrpc(std::string* error);
+  // Health and the gauge; once not serving, for good.
   void SetServing(bool serving);
 
   const Config config_;
@@ -79,6 +81,8 @@ class Server {
   Executor executor_;
   std::unique_ptr<CorrectionService> service_;
   std::unique_ptr<grpc::Server> grpc_;
+  std::mutex serving_mutex_;  // a device may fail before we announce ourselves
+  bool has_stopped_serving_ = false;
   std::shared_ptr<prometheus::Collectable> sampled_metrics_;
   std::unique_ptr<prometheus::Exposer> exposer_;
   std::vector<std::string> addresses_;

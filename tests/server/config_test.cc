@@ -41,6 +41,16 @@ TEST(Config, TheLargestMessageFits) {
   EXPECT_EQ(Validate(config), "");
 }
 
+TEST(Config, TheCpuHasNoDevices) {
+  Config config;
+  config.backend = Backend::kCpu;
+  EXPECT_EQ(Validate(config), "");
+  config.devices = {.is_given = true, .all = false, .indices = {1}};
+  EXPECT_NE(Validate(config).find("--devices=1"), std::string::npos);
+  config.backend = Backend::kAuto;
+  EXPECT_EQ(Validate(config), "");
+}
+
 TEST(Config, AStreamHasSomeTime) {
   Config config;
   config.stream_timeout_s = 0;

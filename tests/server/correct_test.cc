@@ -70,21 +70,6 @@ TEST(Correct, NamesARefusedNonFiniteNumber) {
   EXPECT_NE(status.error_message().find("token 1"), std::string::npos);
 }
 
-TEST(Correct, ADeviceErrorIsInternalAndEndsReadiness) {
-  RunningServer running;
-  EXPECT_EQ(running.Health(""), 1);
-  kernels::CorrectResult failure;
-  failure.status = kernels::CorrectStatus::kDeviceError;
-  failure.device_error = "/dev/nvidia0 fell off the bus";
-  running.backend().SetResult(failure);
-  const grpc::Status status = running.Correct(SmallRequest("lost"));
-  EXPECT_EQ(status.error_code(), grpc::StatusCode::INTERNAL);
-  EXPECT_EQ(status.error_message().find("/dev"), std::string::npos);
-  EXPECT_NE(status.error_message().find("lost"), std::string::npos);
-  EXPECT_EQ(running.Health(""), 2);
-  EXPECT_NE(running.Log().find("fell off the bus"), std::string::npos);
-}
-
 TEST(Correct, RefusesWhatIsTooMuchAtATimeWithAHint) {
   Config config = TestConfig();
   config.max_requests_in_flight = 1;

@@ -39,12 +39,12 @@ void FakeBackend::Arrive(int64_t rows) {
 
 kernels::CorrectResult FakeBackend::Enter(const kernels::Batch& batch) {
   std::unique_lock<std::mutex> lock(mutex_);
+  kernels::CorrectResult result = result_;
   ++inside_;
   changed_.notify_all();
   changed_.wait(lock, [&] { return open_; });
   --inside_;
   changed_.notify_all();
-  kernels::CorrectResult result = result_;
   result.sums.num_sequences = batch.num_sequences;
   result.sums.nonempty_sequences = batch.num_sequences;
   result.sums.positions = batch.offsets[batch.num_sequences];

@@ -29,7 +29,8 @@ TEST(Flags, ListenCollects) {
 TEST(Flags, SetEveryField) {
   const CommandLine line = ParseFlags({"--metrics_listen=",
                                        "--allow_insecure",
-                                       "--backend=cpu",
+                                       "--backend=cuda",
+                                       "--devices=2,0",
                                        "--threads=3",
                                        "--max_message_bytes=2048",
                                        "--max_tokens=5",
@@ -51,7 +52,9 @@ TEST(Flags, SetEveryField) {
   const Config& config = line.config;
   EXPECT_FALSE(config.metrics_listen.has_value());
   EXPECT_TRUE(config.allow_insecure);
-  EXPECT_EQ(config.backend, Backend::kCpu);
+  EXPECT_EQ(config.backend, Backend::kCuda);
+  EXPECT_TRUE(config.devices.is_given);
+  EXPECT_EQ(config.devices.indices, (std::vector<int>{2, 0}));
   EXPECT_EQ(config.threads, 3);
   EXPECT_EQ(config.max_message_bytes, 2048);
   EXPECT_EQ(config.max_tokens, 5);
@@ -86,6 +89,13 @@ TEST(Flags, ErrorsNameTheFlag) {
       {"--drain_delay=nan", "--drain_delay"},
       {"--drain_timeout=inf", "--drain_timeout"},
       {"--backend=gpu", "--backend=gpu"},
+      {"--devices=", "--devices="},
+      {"--devices=0,", "--devices=0,"},
+      {"--devices=-1", "--devices=-1"},
+      {"--devices=0,all", "--devices=0,all"},
+      {"--devices=gpu", "--devices=gpu"},
+      {"--devices=0,1,0", "--devices=0,1,0: names device 0 twice"},
+      {"--devices=99999999999", "--devices=99999999999"},
       {"--log_level=loud", "--log_level=loud"},
       {"--allow_insecure=perhaps", "--allow_insecure"},
       {"--listen=", "--listen"},
@@ -98,6 +108,21 @@ TEST(Flags, ErrorsNameTheFlag) {
     EXPECT_NE(error.find(named), std::string::npos)
         << argument << " -> " << error;
   }
+}
+
+TEST(Flags, DevicesAreTheFirstOrThoseNamedOrAll) {
+  const DeviceChoice first = ParseFlags({}).config.devices;
+  EXPECT_FALSE(first.is_given);
+  EXPECT_EQ(ToString(first), "0");
+  const DeviceChoice all = ParseFlags({"--devices=all"}).config.devices;
+  EXPECT_TRUE(all.is_given);
+  EXPECT_TRUE(all.all);
+  EXPECT_EQ(ToString(all), "all");
+  // The last of several counts.
+  const DeviceChoice last =
+      ParseFlags({"--devices=all", "--devices=3"}).config.devices;
+  EXPECT_FALSE(last.all);
+  EXPECT_EQ(ToString(last), "3");
 }
 
 TEST(Flags, HelpWinsOverValidation) {
@@ -114,6 +139,7 @@ TEST(Flags, HelpAndLogHaveEveryFlag) {
                            "metrics_listen",
                            "allow_insecure",
                            "backend",
+                           "devices",
                            "threads",
                            "max_message_bytes",
                            "max_tokens",

@@ -13,10 +13,11 @@ namespace {
 TEST(Metrics, NamesFollowPrometheusConventions) {
   prometheus::Registry registry;
   ServingMetrics serving(&registry);
-  serving.SetBuildInfo({.name = "cpu",
-                        .instruction_set = "x86-64-v3",
-                        .threads = 1,
-                        .devices = {}});
+  serving.SetBackend(
+      {.name = "cuda",
+       .instruction_set = "",
+       .threads = 1,
+       .devices = {{.index = 0, .name = "", .memory_bytes = 1}}});
   serving.CountRequest("Correct", "OK");
   const DriftMetrics drift(&registry);
   std::set<std::string> names;

@@ -155,18 +155,6 @@ TEST(StreamErrors, WhatIsRefusedWhileComputingSendsNoResult) {
   EXPECT_THAT(FieldsOf(call.Finish()), ElementsAre("tensors[OLD_LOG_PROBS]"));
 }
 
-TEST(StreamErrors, ADeviceErrorEndsReadiness) {
-  RunningServer running;
-  kernels::CorrectResult failure;
-  failure.status = kernels::CorrectStatus::kDeviceError;
-  running.backend().SetResult(failure);
-  v1::CorrectResponse response;
-  EXPECT_EQ(
-      Stream(running.channel(), SmallRequest(), 0, &response).error_code(),
-      grpc::StatusCode::INTERNAL);
-  EXPECT_EQ(running.Health(""), 2);
-}
-
 TEST(StreamErrors, MoreThanTheBudgetIsNotWorthARetry) {
   Config config = TestConfig();
   config.max_message_bytes = 1024;
