@@ -4,6 +4,7 @@ import contextlib
 import pathlib
 import tempfile
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import counterweight as cw
 import pytest
@@ -38,7 +39,7 @@ def start_server() -> Iterator[Callable[..., ServerProcess]]:
         )
     with contextlib.ExitStack() as stack:
 
-        def start(*flags: str, **kwargs: str) -> ServerProcess:
+        def start(*flags: str, **kwargs: Any) -> ServerProcess:
             server = ServerProcess(*flags, **kwargs)
             stack.callback(server.stop)
             return server

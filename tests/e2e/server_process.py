@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pathlib
 import signal
 import subprocess
 import tempfile
 import urllib.request
+from collections.abc import Mapping
+from typing import Any
 
 REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
 LISTENING = "counterweight-server listening on "
@@ -28,12 +31,19 @@ class ServerProcess:
     come up.
     """
 
-    def __init__(self, *flags: str, listen: str = "127.0.0.1:0") -> None:
+    def __init__(
+        self,
+        *flags: str,
+        listen: str = "127.0.0.1:0",
+        program: pathlib.Path | None = None,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        """Starts ``program``, the server if None, with ``environment`` added to ours."""
         # Closed by stop.
         self.log = tempfile.TemporaryFile(mode="w+")  # noqa: SIM115
         self.process = subprocess.Popen(
             [
-                str(binary()),
+                str(program or binary()),
                 f"--listen={listen}",
                 "--metrics_listen=127.0.0.1:0",
                 "--drain_delay=0",
@@ -42,6 +52,7 @@ class ServerProcess:
             stdout=subprocess.PIPE,
             stderr=self.log,
             text=True,
+            env={**os.environ, **(environment or {})},
         )
         self.address = ""
         self.metrics_url = ""
@@ -57,6 +68,13 @@ class ServerProcess:
         tail = self.log.read()[-2000:]
         self.stop()
         raise RuntimeError(f"the server did not start:\n{tail}")
+
+    def log_lines(self) -> list[dict[str, Any]]:
+        """What it has logged so far."""
+        # Reading at the file's own position would move the server's.
+        file = self.log.fileno()
+        text = os.pread(file, os.fstat(file).st_size, 0)
+        return [json.loads(line) for line in text.splitlines()]
 
     def scrape(self) -> str:
         """The metrics page."""

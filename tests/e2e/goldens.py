@@ -1,0 +1,59 @@
+"""The files of tests/golden, read as their README says."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import counterweight as cw
+import numpy as np
+from server_process import REPOSITORY
+
+FOLDER = REPOSITORY / "tests/golden"
+# Of each system, as many files as there are: none is left out.
+COUNTS = {"openrlhf": 108, "skyrl": 178, "trl": 175, "verl": 326}
+
+GOLDENS: dict[str, dict[str, Any]] = {
+    f"{system}/{path.stem}": json.loads(path.read_text())
+    for system in COUNTS
+    for path in sorted((FOLDER / system).glob("*.json"))
+}
+BLAMED_FIELDS: dict[str, list[str]] = json.loads((FOLDER / "blamed_fields.json").read_text())
+# What the original answers and we refuse.
+REFUSED: dict[str, dict[str, Any]] = json.loads((FOLDER / "refused.json").read_text())
+for name, refusal in REFUSED.items():
+    GOLDENS[name]["expect"] = {"error": {"message": refusal["reason"]}}
+    BLAMED_FIELDS[name] = refusal["blamed"]
+
+
+def array(rows: list[list[Any]]) -> np.ndarray:
+    # float() reads "NaN", "Infinity" and "-Infinity" too.
+    shape = (len(rows), len(rows[0]) if rows else 0)
+    return np.array([float(x) for row in rows for x in row]).reshape(shape)
+
+
+def asks_for_loss(golden: dict[str, Any]) -> bool:
+    """The file has a loss, or the original met its error on the way to one."""
+    expect, inputs = golden["expect"], golden["inputs"]
+    if "error" in expect:
+        return "current_log_probs" in inputs or "advantages" in inputs
+    return "loss" in expect
+
+
+def arguments(golden: dict[str, Any]) -> dict[str, Any]:
+    """What the file asks, as Client.correct takes it."""
+    asked: dict[str, Any] = {
+        name: array(rows).astype(np.float32) for name, rows in golden["inputs"].items()
+    }
+    asked["response_mask"] = asked["response_mask"].astype(np.uint8)
+    asked["method"] = cw.Dialect(golden["dialect"], golden["params"])
+    asked["outputs"] = ["keep_mask"]
+    if "weights" in golden["expect"]:
+        asked["outputs"].append("weights")
+    if asks_for_loss(golden):
+        asked["outputs"].append("gradient")
+    return asked
+
+
+def correct(client: cw.Client, golden: dict[str, Any]) -> cw.Result[Any]:
+    return client.correct(**arguments(golden))
