@@ -26,6 +26,17 @@ _EXPORTED = struct.Struct("<16siiQQi4x")
 _MAGIC = b"fake cuda ipc 1\0"
 
 
+def allocate(size: int) -> tuple[Any, cuda.Allocation, int]:
+    """A buffer of zeros, its name, and the descriptor that keeps the name valid."""
+    size = -(-max(size, 1) // mmap.PAGESIZE) * mmap.PAGESIZE
+    fd = os.memfd_create("fake_cuda", os.MFD_CLOEXEC)
+    os.ftruncate(fd, size)
+    memory = (ctypes.c_char * size).from_buffer(mmap.mmap(fd, size))
+    handle = _EXPORTED.pack(_MAGIC, os.getpid(), fd, os.fstat(fd).st_ino, size, 0)
+    address = ctypes.addressof(memory)
+    return memory, cuda.Allocation(address, size, handle.ljust(64, b"\0"), UUID), fd
+
+
 def open_handle(handle: bytes) -> mmap.mmap:
     """The memory that a handle names, as a server sees it.
 
@@ -72,17 +83,12 @@ class FakeCuda:
         return tensor.copy_(source)
 
     def allocate(self, size: int) -> Any:
-        """uint8 [size] on the device."""
+        """uint8 [size, rounded up to pages] on the device."""
         import torch
 
-        size = -(-max(size, 1) // mmap.PAGESIZE) * mmap.PAGESIZE
-        fd = os.memfd_create("fake_cuda", os.MFD_CLOEXEC)
-        os.ftruncate(fd, size)
-        memory = (ctypes.c_char * size).from_buffer(mmap.mmap(fd, size))
-        address = ctypes.addressof(memory)
-        handle = _EXPORTED.pack(_MAGIC, os.getpid(), fd, os.fstat(fd).st_ino, size, 0)
-        self._allocations[address] = cuda.Allocation(address, size, handle.ljust(64, b"\0"), UUID)
-        weakref.finalize(memory, self._free, address, fd).atexit = False
+        memory, allocation, fd = allocate(size)
+        self._allocations[allocation.address] = allocation
+        weakref.finalize(memory, self._free, allocation.address, fd).atexit = False
         return torch.from_numpy(np.frombuffer(memory, np.uint8))
 
     def alive(self) -> int:
