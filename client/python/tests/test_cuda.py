@@ -348,3 +348,13 @@ def test_nothing_is_left(computing: Sharing, device: FakeCuda) -> None:
     while memory.regions:
         assert time.monotonic() < end
         time.sleep(0.001)
+
+
+@pytest.mark.filterwarnings("error")
+def test_nobody_at_the_socket(computing: Sharing, sharer: cw.Client, device: FakeCuda) -> None:
+    """No word about copies: there is no other shared memory either."""
+    server, memory = computing
+    server.info.shared_memory_socket = memory.path + "x"
+    with pytest.raises(cw.CounterweightError, match="cannot connect"):
+        sharer.correct(**on(device))
+    assert server.requests == []

@@ -211,6 +211,8 @@ class Exchange:
         try:
             region, offset = self._pool.lend(flat, access)
         except (NotExportableError, UnusableError) as why:
+            if isinstance(why, UnusableError) and why.lasting:
+                raise  # nor is there any other shared memory
             self._pool.warn_of_copies(str(why))
             return None
         self._lent.append(region)

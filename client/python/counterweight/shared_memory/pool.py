@@ -33,7 +33,7 @@ class UnusableError(Exception):
     """A batch cannot go by shared memory, but may go in other ways.
 
     Attributes:
-        lasting: Nobody listens at the socket, so that the next one cannot either.
+        lasting: Nobody listens at the socket, or the client is closed: the next one cannot either.
     """
 
     def __init__(self, message: str, *, lasting: bool = False) -> None:
@@ -241,7 +241,7 @@ class Pool:
                 f"{num_bytes} bytes are more than the server maps, {self._max_bytes}"
             )
         if self._closed:
-            raise UnusableError("the client is closed")
+            raise UnusableError("the client is closed", lasting=True)
         try:
             region = Region(access, num_bytes)
         except OSError as error:
@@ -293,7 +293,7 @@ class Pool:
         again = True
         while True:
             if self._closed:
-                raise UnusableError("the client is closed")
+                raise UnusableError("the client is closed", lasting=True)
             control = self._connect()
             try:
                 return control.register(region)
