@@ -221,8 +221,8 @@ class DevicesCorrector final : public Corrector {
   std::optional<size_t> Owner(const Batch& batch,
                               const Outputs& outputs) const {
     std::vector<const void*> memory = {
-        batch.response_mask,   outputs.weights,          outputs.keep_mask,
-        outputs.token_reasons, outputs.sequence_reasons, outputs.gradient};
+        outputs.weights, outputs.keep_mask, outputs.token_reasons,
+        outputs.sequence_reasons, outputs.gradient};
     for (const TensorView& tensor : batch.tensors) {
       memory.push_back(tensor.data);
     }

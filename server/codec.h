@@ -7,6 +7,8 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -58,8 +60,14 @@ struct DecodedRequest {
   std::vector<InputTensor> inputs;
   // Keeps what views and destinations point to.
   std::vector<std::shared_ptr<const Region>> regions;
-  // response_mask lies in shared memory, unchecked; see CopyMask.
+  // Ranges of them that are read.
+  std::vector<std::span<const std::byte>> shared_inputs;
+  // Where regions on a device are; none if there are none.
+  std::optional<kernels::DeviceUuid> device;
+  // response_mask lies in shared memory, unchecked; see TakeMask.
   bool has_shared_mask = false;
+  // It lies there on a device.
+  bool has_device_mask = false;
   // Roles to return, in order.
   std::vector<v1::TensorRole> outputs;
   // By role; those that are not here are sent.
@@ -93,9 +101,10 @@ int64_t OutputBytes(const DecodedRequest& decoded);
 std::vector<StreamTensor> PlaceInputs(std::byte* memory,
                                       DecodedRequest* decoded);
 
-// Copies a shared mask to `memory`, num_positions bytes, and checks the copy:
-// its client may change it at any time. REQUIRES: decoded->has_shared_mask.
-Violations CopyMask(std::byte* memory, DecodedRequest* decoded);
+// Takes a copy of a shared mask, num_positions bytes on the host, and checks
+// the copy: its client may change the mask at any time. REQUIRES:
+// decoded->has_shared_mask; `copy` outlives *decoded.
+Violations TakeMask(const std::byte* copy, DecodedRequest* decoded);
 
 // Gives memory to an output that is sent; aligned to its elements.
 using OutputPlace =

@@ -7,21 +7,21 @@
 
 namespace counterweight::server {
 
-std::byte* FindRange(const v1::SharedMemoryRange& range, const RangeNeed& need,
-                     const Regions* regions, const std::string& field,
-                     DecodedRequest* decoded, Violations* violations) {
+SharedRange FindRange(const v1::SharedMemoryRange& range, const RangeNeed& need,
+                      const Regions* regions, const std::string& field,
+                      DecodedRequest* decoded, Violations* violations) {
   if (regions == nullptr) {
     violations->push_back(
         {field,
          "there is no shared memory on this connection: the server must be "
          "started with --shared_memory_socket and called over a Unix socket"});
-    return nullptr;
+    return {};
   }
   std::shared_ptr<const Region> region = regions->Find(range.handle());
   if (region == nullptr) {
     violations->push_back(
         {field + ".handle", "no open connection registered such a region"});
-    return nullptr;
+    return {};
   }
   const size_t before = violations->size();
   if (region->access() != need.access) {
@@ -49,10 +49,19 @@ std::byte* FindRange(const v1::SharedMemoryRange& range, const RangeNeed& need,
                      "{} bytes",
                      range.offset(), range.length(), region->size())});
   }
-  if (violations->size() > before) return nullptr;
+  const bool is_on_device = region->device().has_value();
+  if (is_on_device &&
+      decoded->device.value_or(*region->device()) != *region->device()) {
+    violations->push_back(
+        {field + ".handle",
+         "is of a region on another device than the tensors before; a batch "
+         "is computed on one"});
+  }
+  if (violations->size() > before) return {};
   std::byte* const data = region->data() + range.offset();
+  if (is_on_device) decoded->device = region->device();
   decoded->regions.push_back(std::move(region));
-  return data;
+  return {data, is_on_device};
 }
 
 }  // namespace counterweight::server

@@ -26,11 +26,18 @@ struct RangeNeed {
   int64_t element_size;
 };
 
-// The range's first byte, its region kept by *decoded; or null, and violations
-// below `field` ("tensors[0].shared_memory"). regions may be null.
-std::byte* FindRange(const v1::SharedMemoryRange& range, const RangeNeed& need,
-                     const Regions* regions, const std::string& field,
-                     DecodedRequest* decoded, Violations* violations);
+// What a range of shared memory is.
+struct SharedRange {
+  std::byte* data = nullptr;  // the first byte
+  bool is_on_device = false;  // not to be touched by the host
+};
+
+// The range, its region kept by *decoded; or null, and violations below `field`
+// ("tensors[0].shared_memory"). Tensors on two devices are one: a batch is
+// computed on one of them. regions may be null.
+SharedRange FindRange(const v1::SharedMemoryRange& range, const RangeNeed& need,
+                      const Regions* regions, const std::string& field,
+                      DecodedRequest* decoded, Violations* violations);
 
 }  // namespace counterweight::server
 

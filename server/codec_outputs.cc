@@ -35,15 +35,25 @@ int64_t BytesOf(v1::TensorRole role, const DecodedRequest& decoded) {
   return count * ElementSize(type.dtype);
 }
 
-// True if [data, data + bytes) shares bytes with a destination.
-bool Overlaps(const std::byte* data, int64_t bytes,
-              const DecodedRequest& decoded) {
-  return std::any_of(decoded.destinations.begin(), decoded.destinations.end(),
-                     [&](const auto& entry) {
-                       const std::byte* const other = entry.second.data;
-                       return data < other + BytesOf(entry.first, decoded) &&
-                              other < data + bytes;
-                     });
+// What [data, data + bytes) shares bytes with, as a sentence; empty: nothing.
+std::string Overlap(const std::byte* data, int64_t bytes,
+                    const DecodedRequest& decoded) {
+  const auto shares = [&](const std::byte* other, int64_t other_bytes) {
+    return data < other + other_bytes && other < data + bytes;
+  };
+  for (const auto& [role, destination] : decoded.destinations) {
+    if (shares(destination.data, BytesOf(role, decoded))) {
+      return "shares bytes with another destination";
+    }
+  }
+  // The same device memory may be registered for both.
+  for (const auto& input : decoded.shared_inputs) {
+    if (shares(input.data(), static_cast<int64_t>(input.size()))) {
+      return "shares bytes with an input, which may be read again after it was "
+             "written";
+    }
+  }
+  return "";
 }
 
 }  // namespace
@@ -122,11 +132,12 @@ void DecodeDestinations(const v1::CorrectRequest& request,
                            ElementSize(type.dtype)};
       std::byte* const data =
           FindRange(tensor.shared_memory(), need, source.regions,
-                    at + ".shared_memory", decoded, violations);
+                    at + ".shared_memory", decoded, violations)
+              .data;
       if (data == nullptr) continue;
-      if (Overlaps(data, need.bytes, *decoded)) {
-        violations->push_back(
-            {at + ".shared_memory", "shares bytes with another destination"});
+      const std::string overlap = Overlap(data, need.bytes, *decoded);
+      if (!overlap.empty()) {
+        violations->push_back({at + ".shared_memory", overlap});
       }
       decoded->destinations[role] = {tensor.shared_memory(), data};
     }

@@ -93,8 +93,14 @@ class TensorDecoder {
     if (source_.is_stream) {
       CheckHasNoData(tensor);
     } else if (tensor.has_shared_memory()) {
-      data = Share(tensor, input);
-      decoded_->has_shared_mask |= role == v1::TENSOR_ROLE_RESPONSE_MASK;
+      const SharedRange range = Share(tensor, input);
+      data = range.data;
+      decoded_->shared_inputs.emplace_back(range.data,
+                                           data == nullptr ? 0 : input.bytes);
+      if (role == v1::TENSOR_ROLE_RESPONSE_MASK) {
+        decoded_->has_shared_mask = true;
+        decoded_->has_device_mask = range.is_on_device;
+      }
     } else if (CheckSize(tensor, input.bytes)) {
       data = tensor.data().data();
       if (role == v1::TENSOR_ROLE_RESPONSE_MASK) CheckMask(tensor);
@@ -147,10 +153,10 @@ class TensorDecoder {
     }
   }
 
-  const void* Share(const v1::Tensor& tensor, const InputTensor& input) {
+  SharedRange Share(const v1::Tensor& tensor, const InputTensor& input) {
     if (!tensor.data().empty()) {
       Fail(".data", "must be empty where shared_memory is set");
-      return nullptr;
+      return {};
     }
     return FindRange(tensor.shared_memory(),
                      {RegionAccess::kRead, input.bytes, input.element_size},
@@ -267,10 +273,9 @@ int64_t InputBytes(const DecodedRequest& decoded) {
   return bytes;
 }
 
-Violations CopyMask(std::byte* memory, DecodedRequest* decoded) {
+Violations TakeMask(const std::byte* copy, DecodedRequest* decoded) {
   const auto size = static_cast<size_t>(decoded->num_positions);
-  std::memcpy(memory, decoded->batch.response_mask, size);
-  const auto* mask = reinterpret_cast<const uint8_t*>(memory);
+  const auto* mask = reinterpret_cast<const uint8_t*>(copy);
   decoded->batch.response_mask = mask;
   const int64_t bad = FirstNonBoolean({mask, size});
   if (bad < 0) return {};

@@ -1,6 +1,7 @@
 #include "server/correct_call.h"
 
 #include <algorithm>
+#include <cstring>
 #include <utility>
 
 #include "server/payload.h"
@@ -98,13 +99,36 @@ grpc::Status CorrectCall::DecodeRequest() {
   if (!status.ok()) return status;
   status = ReserveRest();
   if (!status.ok()) return status;
+  return correction_.decoded().has_shared_mask ? CopyMask() : grpc::Status::OK;
+}
+
+grpc::Status CorrectCall::CopyMask() {
   DecodedRequest& decoded = correction_.decoded();
-  if (!decoded.has_shared_mask) return grpc::Status::OK;
+  const auto size = static_cast<size_t>(decoded.num_positions);
   mask_ = service_.staging->Take(decoded.num_positions);
   if (mask_ == nullptr) return correction_.NoMemory();
-  const Violations violations = CopyMask(mask_.get(), &decoded);
+  if (!decoded.has_device_mask) {
+    std::memcpy(mask_.get(), decoded.batch.response_mask, size);
+  } else {
+    kernels::CorrectResult failure{.status =
+                                       kernels::CorrectStatus::kDeviceError};
+    if (!service_.corrector->CopyFromDevice(mask_.get(),
+                                            decoded.batch.response_mask, size,
+                                            &failure.device_error)) {
+      failure.device = IndexOf(*decoded.device);
+      return correction_.Judge(failure);
+    }
+  }
+  const Violations violations = TakeMask(mask_.get(), &decoded);
   return violations.empty() ? grpc::Status::OK
                             : correction_.InvalidArgument(violations);
+}
+
+int CorrectCall::IndexOf(const kernels::DeviceUuid& uuid) const {
+  for (const kernels::DeviceInfo& device : service_.backend.devices) {
+    if (device.uuid == uuid) return device.index;
+  }
+  return -1;
 }
 
 grpc::Status CorrectCall::ReserveRest() {

@@ -42,6 +42,10 @@ class CorrectCall : public std::enable_shared_from_this<CorrectCall> {
   grpc::Status DecodeRequest();
   // Room for what only the decoded request tells.
   grpc::Status ReserveRest();
+  // Of a mask in shared memory, and checks the copy.
+  grpc::Status CopyMask();
+  // A device's, as the driver counts; -1 if the server does not use it.
+  int IndexOf(const kernels::DeviceUuid& uuid) const;
   grpc::Status Compute(kernels::CorrectResult* result);
   grpc::Status EncodeResponse(const kernels::BatchSums& sums);
   // Logs, counts and sends. The reactor may be gone afterwards.

@@ -80,6 +80,7 @@ grpc::ServerUnaryReactor* CorrectionService::GetServerInfo(
     added->set_index(static_cast<uint32_t>(device.index));
     added->set_name(device.name);
     added->set_memory_bytes(device.memory_bytes);
+    added->set_uuid(device.uuid.data(), device.uuid.size());
   }
   v1::Limits* const limits = message.mutable_limits();
   limits->set_max_message_bytes(
@@ -99,6 +100,7 @@ grpc::ServerUnaryReactor* CorrectionService::GetServerInfo(
   if (service_.regions != nullptr &&
       ParsePeer(context->peer()).transport == "unix") {
     message.add_features("shared_memory");
+    if (!backend.devices.empty()) message.add_features("cuda_ipc");
     message.set_shared_memory_socket(service_.shared_memory_socket);
     limits->set_max_shared_memory_bytes(
         static_cast<uint64_t>(config.max_shared_memory_bytes));

@@ -111,8 +111,10 @@ std::vector<Sampled> Server::Samples() const {
       samples.end(),
       {{"counterweight_shared_memory_regions", "Regions that clients share.",
         Gauge, number([this] { return shared_memory_->regions(); })},
-       {"counterweight_shared_memory_bytes", "Their bytes.", Gauge,
+       {"counterweight_shared_memory_bytes", "Their bytes on the host.", Gauge,
         number([this] { return shared_memory_->bytes(); })},
+       {"counterweight_shared_memory_device_bytes", "Their bytes on devices.",
+        Gauge, number([this] { return shared_memory_->device_bytes(); })},
        {"counterweight_shared_memory_errors_total",
         "Connections and registrations refused, and failed accepts.", Counter,
         number([this] { return shared_memory_->errors(); })}});
@@ -121,10 +123,11 @@ std::vector<Sampled> Server::Samples() const {
 
 bool Server::StartSharedMemory(std::string* error) {
   if (config_.shared_memory_socket.empty()) return true;
-  shared_memory_ = SharedMemoryListener::Start(
-      {.path = config_.shared_memory_socket,
-       .max_bytes = config_.max_shared_memory_bytes},
-      &admission_, &log_, error);
+  shared_memory_ =
+      SharedMemoryListener::Start({.path = config_.shared_memory_socket,
+                                   .max_bytes = config_.max_shared_memory_bytes,
+                                   .backend = corrector_.get()},
+                                  &admission_, &log_, error);
   return shared_memory_ != nullptr;
 }
 

@@ -1,9 +1,11 @@
 #include "server/shared_memory/connection.h"
 
+#include <algorithm>
 #include <optional>
 #include <string>
 #include <utility>
 
+#include "server/shared_memory/device_region.h"
 #include "spdlog/fmt/fmt.h"
 
 namespace counterweight::server {
@@ -16,10 +18,12 @@ Connection::Connection(FileDescriptor socket, const ConnectionContext& context)
 }
 
 Connection::~Connection() {
-  for (const auto& [handle, size] : sizes_) context_.registry->Remove(handle);
+  for (const auto& [handle, owned] : regions_) {
+    context_.registry->Remove(handle);
+  }
   context_.log->Event(spdlog::level::debug, "shared_memory_disconnected",
                       JsonObject()
-                          .Add("regions", static_cast<int64_t>(sizes_.size()))
+                          .Add("regions", static_cast<int64_t>(regions_.size()))
                           .Add("bytes", bytes_));
 }
 
@@ -40,16 +44,24 @@ bool Connection::TakePacket() {
 Connection::Reply Connection::Handle(Packet packet) {
   ControlRequest request;
   std::string problem = ParseControlRequest(packet.bytes(), &request);
-  const bool registers =
+  const bool has_memfd =
       request.operation == ControlRequest::Operation::kRegister;
-  if (problem.empty() && !registers && packet.num_descriptors > 0) {
-    problem = "a release brings no descriptor";
+  if (problem.empty() && !has_memfd &&
+      (packet.num_descriptors > 0 || packet.lost_descriptors)) {
+    problem = "a register of a memfd alone brings a descriptor";
   }
   if (!problem.empty()) {
     return Refused({StatusCode::INVALID_ARGUMENT, problem}, /*ends=*/true);
   }
-  return registers ? Register(request, std::move(packet))
-                   : Release(request.handle);
+  switch (request.operation) {
+    case ControlRequest::Operation::kRegister:
+      return Register(request, std::move(packet));
+    case ControlRequest::Operation::kRegisterDevice:
+      return RegisterDevice(request);
+    case ControlRequest::Operation::kRelease:
+      break;
+  }
+  return Release(request.handle);
 }
 
 Connection::Reply Connection::Refused(const Refusal& refusal, bool ends) {
@@ -78,41 +90,77 @@ Connection::Reply Connection::Register(const ControlRequest& request,
   if (region == nullptr) return Refused(refusal);
 
   const int64_t size = region->size();
+  return Add(std::move(region), size);
+}
+
+Connection::Reply Connection::RegisterDevice(const ControlRequest& request) {
+  Refusal refusal = LimitProblem(/*host_bytes=*/0);
+  if (refusal.code != StatusCode::OK) return Refused(refusal);
+  std::shared_ptr<const Region> region =
+      OpenDeviceRegion(request, context_.backend, context_.counts, &refusal);
+  if (region == nullptr) return Refused(refusal);
+  return Add(std::move(region), /*host_bytes=*/0);
+}
+
+Connection::Reply Connection::Add(std::shared_ptr<const Region> region,
+                                  int64_t host_bytes) {
+  Owned owned{host_bytes, region};
   const std::optional<RegionHandle> handle =
       context_.registry->Add(std::move(region));
   if (!handle) {
     return Refused({StatusCode::INTERNAL, "the server has no random numbers"});
   }
-  sizes_.emplace(*handle, size);
-  bytes_ += size;
+  regions_.emplace(*handle, std::move(owned));
+  bytes_ += host_bytes;
   return {SerializeAnswer(*handle)};
 }
 
 Connection::Reply Connection::Release(const RegionHandle& handle) {
-  const auto found = sizes_.find(handle);
-  if (found == sizes_.end()) {
+  std::weak_ptr<const Region> region;
+  if (const auto found = regions_.find(handle); found != regions_.end()) {
+    const auto held = found->second.region.lock();
+    if (held != nullptr && held->device()) region = held;
+    bytes_ -= found->second.host_bytes;
+    regions_.erase(found);
+    context_.registry->Remove(handle);
+  } else if (const auto again = released_.find(handle);
+             again != released_.end()) {
+    region = again->second;
+  } else {
     // Whether another connection has it is nobody's business.
     return Refused({StatusCode::NOT_FOUND,
                     "this connection has no region with this handle"});
   }
-  context_.registry->Remove(handle);
-  bytes_ -= found->second;
-  sizes_.erase(found);
-  return {SerializeAnswer(RegionHandle{})};
+  const bool in_use = !region.expired();
+  if (in_use) {
+    released_.insert_or_assign(handle, std::move(region));
+  } else {
+    released_.erase(handle);
+  }
+  // Those whose clients never asked again.
+  if (static_cast<int64_t>(released_.size()) > context_.max_regions) {
+    std::erase_if(released_,
+                  [](const auto& entry) { return entry.second.expired(); });
+  }
+  return {SerializeReleased(in_use)};
 }
 
-Refusal Connection::LimitProblem(uint64_t size) const {
-  if (static_cast<int64_t>(sizes_.size()) >= context_.max_regions) {
+Refusal Connection::LimitProblem(uint64_t host_bytes) const {
+  // Device memory that only requests hold counts too: no budget bounds it.
+  const auto held =
+      std::count_if(released_.begin(), released_.end(),
+                    [](const auto& entry) { return !entry.second.expired(); });
+  if (static_cast<int64_t>(regions_.size()) + held >= context_.max_regions) {
     return {StatusCode::RESOURCE_EXHAUSTED,
             fmt::format("this connection has {} regions already, the most that "
                         "one may have",
                         context_.max_regions)};
   }
-  if (size > static_cast<uint64_t>(context_.max_bytes - bytes_)) {
+  if (host_bytes > static_cast<uint64_t>(context_.max_bytes - bytes_)) {
     return {StatusCode::RESOURCE_EXHAUSTED,
             fmt::format("with {} bytes more than the {} that it has, this "
                         "connection would share more than {}",
-                        size, bytes_, context_.max_bytes)};
+                        host_bytes, bytes_, context_.max_bytes)};
   }
   return {};
 }

@@ -9,6 +9,7 @@
 #include <memory>
 #include <string>
 
+#include "kernels/corrector.h"
 #include "server/admission.h"
 #include "server/request_log.h"
 #include "server/shared_memory/control.h"
@@ -21,8 +22,10 @@ namespace counterweight::server {
 
 // What all connections share; the pointers outlive them.
 struct ConnectionContext {
-  int64_t max_bytes = 0;    // of one connection's regions
+  int64_t max_bytes = 0;    // of one connection's regions on the host
   int64_t max_regions = 0;  // of one connection
+  // Opens device memory; null: there is none.
+  kernels::Corrector* backend = nullptr;
   RegionRegistry* registry = nullptr;
   Admission* admission = nullptr;
   RequestLog* log = nullptr;
@@ -56,15 +59,25 @@ class Connection {
   Reply Handle(Packet packet);
   Reply Refused(const Refusal& refusal, bool ends = false);
   Reply Register(const ControlRequest& request, Packet packet);
+  Reply RegisterDevice(const ControlRequest& request);
+  // Gives the region a handle; it takes `host_bytes` of max_bytes.
+  Reply Add(std::shared_ptr<const Region> region, int64_t host_bytes);
   Reply Release(const RegionHandle& handle);
-  Refusal LimitProblem(uint64_t size) const;
+  // Why a region with so many bytes on the host cannot be had.
+  Refusal LimitProblem(uint64_t host_bytes) const;
+
+  struct Owned {
+    int64_t host_bytes;
+    std::weak_ptr<const Region> region;
+  };
 
   // Closed last: a client that sees the end finds everything gone.
   const FileDescriptor socket_;
   const ConnectionContext& context_;
-  std::map<RegionHandle, int64_t>
-      sizes_;          // bytes, of this connection's regions
-  int64_t bytes_ = 0;  // their sum
+  std::map<RegionHandle, Owned> regions_;  // of this connection
+  int64_t bytes_ = 0;                      // of these on the host
+  // Regions on devices that were released and that requests use still.
+  std::map<RegionHandle, std::weak_ptr<const Region>> released_;
   bool warned_ = false;
 };
 

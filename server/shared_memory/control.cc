@@ -16,6 +16,8 @@ constexpr size_t kAccess = 8;
 constexpr size_t kReserved = 12;
 constexpr size_t kSize = 16;
 constexpr size_t kHandle = 24;
+constexpr size_t kDevice = kControlPacketBytes;
+constexpr size_t kAllocation = kDevice + sizeof(kernels::DeviceUuid);
 
 template <typename Word>
 Word LittleEndian(std::span<const uint8_t> packet, size_t begin) {
@@ -31,6 +33,14 @@ bool AreZero(std::span<const uint8_t> bytes) {
                      [](uint8_t byte) { return byte == 0; });
 }
 
+template <typename Bytes>
+Bytes BytesAt(std::span<const uint8_t> packet, size_t begin) {
+  Bytes bytes;
+  std::copy_n(packet.begin() + begin, bytes.size(), bytes.begin());
+  return bytes;
+}
+
+// What both kinds of register begin with.
 std::string ParseRegister(std::span<const uint8_t> packet,
                           ControlRequest* request) {
   const auto access = LittleEndian<uint32_t>(packet, kAccess);
@@ -39,14 +49,19 @@ std::string ParseRegister(std::span<const uint8_t> packet,
     return fmt::format("bytes 8-11 are {}; access is 1 (read) or 2 (write)",
                        access);
   }
-  if (!AreZero(packet.subspan(kHandle))) {
+  if (!AreZero(packet.subspan(kHandle, kControlPacketBytes - kHandle))) {
     return "bytes 24-39 of a register are not 0";
   }
-  request->operation = ControlRequest::Operation::kRegister;
   request->access = static_cast<RegionAccess>(access);
   request->size = LittleEndian<uint64_t>(packet, kSize);
-  request->handle = {};
   return "";
+}
+
+std::string ParseRegisterDevice(std::span<const uint8_t> packet,
+                                ControlRequest* request) {
+  request->device = BytesAt<kernels::DeviceUuid>(packet, kDevice);
+  request->allocation = BytesAt<kernels::IpcHandle>(packet, kAllocation);
+  return ParseRegister(packet, request);
 }
 
 std::string ParseRelease(std::span<const uint8_t> packet,
@@ -54,9 +69,7 @@ std::string ParseRelease(std::span<const uint8_t> packet,
   if (!AreZero(packet.subspan(kAccess, kHandle - kAccess))) {
     return "bytes 8-23 of a release are not 0";
   }
-  *request = ControlRequest{.operation = ControlRequest::Operation::kRelease};
-  const auto handle = packet.subspan(kHandle);
-  std::copy(handle.begin(), handle.end(), request->handle.begin());
+  request->handle = BytesAt<RegionHandle>(packet, kHandle);
   return "";
 }
 
@@ -72,9 +85,8 @@ std::string AnswerHead(grpc::StatusCode code) {
 
 std::string ParseControlRequest(std::span<const uint8_t> packet,
                                 ControlRequest* request) {
-  if (packet.size() != kControlPacketBytes) {
-    return fmt::format("a request has {} bytes, no more and no less",
-                       kControlPacketBytes);
+  if (packet.size() < kControlPacketBytes) {
+    return fmt::format("a request has at least {} bytes", kControlPacketBytes);
   }
   if (!std::equal(kMagic.begin(), kMagic.end(), packet.begin())) {
     return "a request begins with CWM1";
@@ -82,21 +94,38 @@ std::string ParseControlRequest(std::span<const uint8_t> packet,
   if (!AreZero(packet.subspan(kReserved, kSize - kReserved))) {
     return "bytes 12-15 are not 0";
   }
+  using Operation = ControlRequest::Operation;
   const auto operation = LittleEndian<uint32_t>(packet, kOperation);
-  switch (static_cast<ControlRequest::Operation>(operation)) {
-    case ControlRequest::Operation::kRegister:
+  *request = {.operation = static_cast<Operation>(operation)};
+  const size_t bytes = request->operation == Operation::kRegisterDevice
+                           ? kDevicePacketBytes
+                           : kControlPacketBytes;
+  if (packet.size() != bytes) {
+    return fmt::format("this request has {} bytes, no more and no less", bytes);
+  }
+  switch (request->operation) {
+    case Operation::kRegister:
       return ParseRegister(packet, request);
-    case ControlRequest::Operation::kRelease:
+    case Operation::kRelease:
       return ParseRelease(packet, request);
+    case Operation::kRegisterDevice:
+      return ParseRegisterDevice(packet, request);
   }
   return fmt::format(
-      "bytes 4-7 are {}; the operation is 1 (register) or 2 (release)",
+      "bytes 4-7 are {}; the operation is 1 (register), 2 (release) or 3 "
+      "(register device memory)",
       operation);
 }
 
 std::string SerializeAnswer(const RegionHandle& handle) {
   std::string packet = AnswerHead(grpc::StatusCode::OK);
   std::copy(handle.begin(), handle.end(), packet.begin() + kHandle);
+  return packet;
+}
+
+std::string SerializeReleased(bool in_use) {
+  std::string packet = AnswerHead(grpc::StatusCode::OK);
+  packet[kSize] = in_use ? '\1' : '\0';
   return packet;
 }
 

@@ -15,6 +15,7 @@
 #include <thread>
 #include <vector>
 
+#include "kernels/corrector.h"
 #include "server/admission.h"
 #include "server/request_log.h"
 #include "server/shared_memory/connection.h"
@@ -30,10 +31,14 @@ namespace counterweight::server {
 class SharedMemoryListener final : public Regions {
  public:
   struct Options {
-    std::string path;              // of the socket; 1 to 107 bytes
-    int64_t max_bytes = 0;         // >= 0, of one connection's regions together
+    std::string path;  // of the socket; 1 to 107 bytes
+    // >= 0, of one connection's regions on the host together.
+    int64_t max_bytes = 0;
     int64_t max_regions = 256;     // >= 0, of one connection
     int64_t max_connections = 64;  // >= 0
+    // Opens memory on devices, and outlives the listener and every region;
+    // null: there is none.
+    kernels::Corrector* backend = nullptr;
     // Who is at the other end; tests are somebody else.
     std::function<std::optional<uid_t>(int socket)> peer_user_id = PeerUserId;
   };
@@ -58,9 +63,10 @@ class SharedMemoryListener final : public Regions {
   // destruction.
   void UnlinkSocket() const;
 
-  // Mappings that exist, and their bytes.
+  // Regions that exist, and their bytes on the host and on devices.
   int64_t regions() const { return context_.counts->regions; }
   int64_t bytes() const { return context_.counts->bytes; }
+  int64_t device_bytes() const { return context_.counts->device_bytes; }
   // Refused connections and requests, and failed accepts, since Start.
   int64_t errors() const { return errors_; }
 

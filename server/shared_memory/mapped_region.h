@@ -13,10 +13,11 @@
 
 namespace counterweight::server {
 
-// Of all mappings that exist, those that only a request still holds included.
+// Of all regions that exist, those that only a request still holds included.
 struct RegionCounts {
   std::atomic<int64_t> regions = 0;
-  std::atomic<int64_t> bytes = 0;
+  std::atomic<int64_t> bytes = 0;         // on the host
+  std::atomic<int64_t> device_bytes = 0;  // on devices
 };
 
 // Checks and maps a client's memfd of `size` bytes. The region's pages are

@@ -20,8 +20,9 @@ namespace counterweight::server {
 struct Packet {
   std::span<const uint8_t> bytes() const { return {buffer.data(), size}; }
 
-  // One byte more than a request, so that a longer packet is seen to be longer.
-  std::array<uint8_t, kControlPacketBytes + 1> buffer = {};
+  // One byte more than the longest request, so that a longer packet is seen to
+  // be longer.
+  std::array<uint8_t, kDevicePacketBytes + 1> buffer = {};
   size_t size = 0;
   // The kernel pads room for one descriptor to room for two.
   std::array<FileDescriptor, 2> descriptors;

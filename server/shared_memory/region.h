@@ -5,24 +5,31 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string_view>
+
+#include "kernels/corrector.h"
 
 namespace counterweight::server {
 
 // What the server does with a region: inputs are read, outputs written.
 enum class RegionAccess : uint32_t { kRead = 1, kWrite = 2 };
 
-// One mapping of a client's memfd, unmapped when the last owner lets go. The
-// client may change the bytes at any time: whoever checks a value must check a
-// copy of it.
+// One mapping of a client's memfd, or of its memory on a device; ended when the
+// last owner lets go. The client may change the bytes at any time: whoever
+// checks a value must check a copy of it.
 class Region {
  public:
   virtual ~Region() = default;
 
-  // The first byte, aligned to a page. Not writable unless access is kWrite.
+  // The first byte, aligned to 256. Not to be written unless access is kWrite.
+  // Where device() is set, an address for the backend alone: the host can
+  // neither read nor write there.
   virtual std::byte* data() const = 0;
   virtual int64_t size() const = 0;
   virtual RegionAccess access() const = 0;
+  // Where the memory is; none: on the host.
+  virtual std::optional<kernels::DeviceUuid> device() const { return {}; }
 };
 
 // True if bytes [offset, offset + length) are inside a region of `size` bytes;

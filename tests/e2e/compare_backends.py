@@ -63,11 +63,17 @@ def batch_cases(large: bool) -> Iterator[Case]:
         if rows == 0:
             batch = {role: array[:0] for role, array in batch.items()}
         yield name, {"method": LOSS, "outputs": (*ARRAYS, "loss"), **batch}
-        yield f"{name} as halves", {
-            "method": LOSS,
-            "outputs": (*ARRAYS, "loss"),
-            **{r: a.astype(np.float16) if a.dtype == np.float32 else a for r, a in batch.items()},
-        }
+        yield (
+            f"{name} as halves",
+            {
+                "method": LOSS,
+                "outputs": (*ARRAYS, "loss"),
+                **{
+                    r: a.astype(np.float16) if a.dtype == np.float32 else a
+                    for r, a in batch.items()
+                },
+            },
+        )
 
 
 def same_for_all(response: service_pb2.CorrectResponse) -> bytes:

@@ -2,13 +2,17 @@ from __future__ import annotations
 
 import contextlib
 import pathlib
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import counterweight as cw
 import pytest
-from server_process import ServerProcess, binary
+from server_process import REPOSITORY, ServerProcess, binary
+
+# The stand-in for devices is the client's own tests' too.
+sys.path.append(str(REPOSITORY / "client/python/tests"))
 
 # For one test with everything that it starts; a hang ends here instead of in CI's limit.
 TIMEOUT_SECONDS = 180

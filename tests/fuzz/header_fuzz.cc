@@ -3,6 +3,7 @@
 // Input: a byte of Options, a CorrectRequest.
 #include <algorithm>
 #include <cstdint>
+#include <cstring>
 #include <memory>
 #include <string_view>
 #include <vector>
@@ -118,7 +119,9 @@ void CheckRequest(const v1::CorrectRequest& request, HeaderOptions options) {
   }
   const Memory mask(decoded.num_positions);
   if (decoded.has_shared_mask) {
-    const server::Violations found = server::CopyMask(mask.data(), &decoded);
+    std::memcpy(mask.data(), decoded.batch.response_mask,
+                static_cast<size_t>(decoded.num_positions));
+    const server::Violations found = server::TakeMask(mask.data(), &decoded);
     ExpectReadable(found);
     if (!found.empty()) return;
   }

@@ -200,6 +200,11 @@ def write_scripts() -> None:
         "sparse",
         b"\x01" + bytes((7, 2, 2, 0, 7, 3, 2, 0, 0, 7, 5, 2, 241)),
     )
+    packet = struct.pack("<4sIIIQ16x", b"CWM1", 3, 1, 0, 4096) + bytes(range(80))
+    write("shared_memory_control", "register_device", b"\x00" + packet)
+    # Memory of a device: some of it, more than there is, of nobody; and a release.
+    lent = bytes((4, 1, 0, 8)), bytes((4, 0, 48, 1)), bytes((4, 201, 0, 8, 5))
+    write("shared_memory_control", "device", b"\x01" + b"".join(lent) + b"\x01\x01\x00")
     rows = bytes((3, 4, 0, 5))
     tensors = bytes((2, 2, 3, 1))
     chunks = b"".join(bytes((0x2F, each)) + b"\x01" * 10 for each in (0, 1, 2, 0, 1, 0, 0))

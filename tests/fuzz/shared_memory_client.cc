@@ -24,6 +24,8 @@ constexpr int64_t kAdmittedBytes = 12 * kPage;
 // Of one connection: within what is admitted, and beyond it.
 constexpr int64_t kFewBytes = 8 * kPage;
 constexpr int64_t kManyBytes = 16 * kPage;
+// Of the memory that the device has.
+constexpr int64_t kDeviceBytes = 3 * kPage;
 constexpr size_t kMaxAnswerBytes = server::kControlPacketBytes + 200;
 
 template <typename T>
@@ -68,30 +70,39 @@ SharedFile MakeFile(Input* input) {
 }  // namespace
 
 std::string PacketOf(const ControlRequest& request) {
+  using Operation = ControlRequest::Operation;
   std::string packet(server::kControlPacketBytes, '\0');
   packet.replace(0, 4, "CWM1");
   Put(request.operation, 4, &packet);
-  if (request.operation == ControlRequest::Operation::kRegister) {
-    Put(request.access, 8, &packet);
-    Put(request.size, 16, &packet);
-  } else {
+  if (request.operation == Operation::kRelease) {
     Put(request.handle, 24, &packet);
+    return packet;
+  }
+  Put(request.access, 8, &packet);
+  Put(request.size, 16, &packet);
+  if (request.operation == Operation::kRegisterDevice) {
+    packet.append(request.device.begin(), request.device.end())
+        .append(request.allocation.begin(), request.allocation.end());
   }
   return packet;
 }
 
 SharedMemory::SharedMemory(bool has_many_bytes)
-    : admission(
+    : on_device(server::kFirstDevice, kDeviceBytes),
+      admission(
           {.max_requests = 1, .max_bytes = kAdmittedBytes, .max_queued = 0}),
       log(std::make_shared<spdlog::logger>(
           "fuzz", std::make_shared<spdlog::sinks::null_sink_mt>())),
       context{.max_bytes = has_many_bytes ? kManyBytes : kFewBytes,
               .max_regions = kMaxRegions,
+              .backend = &devices,
               .registry = &registry,
               .admission = &admission,
               .log = &log,
               .counts = std::make_shared<server::RegionCounts>(),
-              .errors = &errors} {}
+              .errors = &errors} {
+  devices.Lend(on_device);
+}
 
 SharedMemoryClient::SharedMemoryClient(SharedMemory* shared) : shared_(shared) {
   std::array<int, 2> sockets{};
@@ -116,6 +127,8 @@ bool SharedMemoryClient::Step(Input* input) {
     case 3:
       Expect(connection_->TakePacket(), "a connection waits for its peer");
       return true;
+    case 4:
+      return RegisterDevice(input);
     default:
       return Register(input);
   }
@@ -123,17 +136,23 @@ bool SharedMemoryClient::Step(Input* input) {
 
 void SharedMemoryClient::Check() const {
   int64_t bytes = 0;
+  int64_t device_regions = 0;
+  int64_t device_bytes = 0;
   for (const auto& [handle, size] : regions_) {
-    bytes += size;
     const auto region = shared_->registry.Find(Text(handle));
     Expect(region != nullptr && region->size() == size,
            "a registered region is found");
+    (region->device() ? device_bytes : bytes) += size;
+    device_regions += region->device() ? 1 : 0;
   }
   Expect(static_cast<int64_t>(regions_.size()) <= kMaxRegions &&
              bytes <= shared_->context.max_bytes,
          "a connection keeps its limits");
   Expect(shared_->context.counts->bytes == bytes,
          "memory is mapped for regions only");
+  Expect(shared_->devices.open() == device_regions &&
+             shared_->context.counts->device_bytes == device_bytes,
+         "a device's memory is open for regions only");
 }
 
 void SharedMemoryClient::Close() {
@@ -144,6 +163,8 @@ void SharedMemoryClient::Close() {
   }
   Expect(shared_->context.counts->regions == 0 &&
              shared_->context.counts->bytes == 0 &&
+             shared_->context.counts->device_bytes == 0 &&
+             shared_->devices.open() == 0 &&
              shared_->admission.bytes_in_flight() == 0,
          "nothing stays behind");
 }
@@ -170,11 +191,44 @@ bool SharedMemoryClient::Register(Input* input) {
   return true;
 }
 
+bool SharedMemoryClient::RegisterDevice(Input* input) {
+  const uint8_t choice = input->TakeByte();
+  ControlRequest request{
+      .operation = ControlRequest::Operation::kRegisterDevice,
+      .access = (choice & 1) != 0 ? server::RegionAccess::kWrite
+                                  : server::RegionAccess::kRead,
+      .size = input->TakeBelow(kDeviceBytes + 2),
+      .device = shared_->on_device.device(),
+      .allocation = shared_->on_device.handle()};
+  if (choice >= 250) request.size = input->TakeBelow(UINT64_MAX);
+  const bool is_known = choice < 200 || choice >= 250;
+  if (!is_known) {
+    const uint8_t at = input->TakeByte();
+    (choice % 2 == 0 ? request.device.at(at % request.device.size())
+                     : request.allocation.at(at % 64)) ^= 1;
+  }
+  const std::vector<int> descriptors(choice % 64 == 63 ? 1 : 0, own_.get());
+  Answer answer;
+  const bool is_open = Exchange(PacketOf(request), descriptors, &answer);
+  Expect(is_open == descriptors.empty(),
+         "a register of device memory brings no descriptor");
+  Expect(answer.is_ok == (is_open && is_known && request.size > 0 &&
+                          request.size <= static_cast<uint64_t>(kDeviceBytes) &&
+                          static_cast<int64_t>(regions_.size()) < kMaxRegions),
+         "memory that was lent is opened, as far as it goes");
+  if (!answer.is_ok) return is_open;
+  Expect(regions_.emplace(answer.handle, static_cast<int64_t>(request.size))
+             .second,
+         "no two regions have one handle");
+  return true;
+}
+
 bool SharedMemoryClient::IsWelcome(const SharedFile& file,
                                    const ControlRequest& request) const {
   int64_t bytes = 0;
   int64_t pages = 0;
   for (const auto& [handle, size] : regions_) {
+    if (shared_->registry.Find(Text(handle))->device()) continue;
     bytes += size;
     pages += PagesOf(size);
   }
@@ -221,7 +275,7 @@ bool SharedMemoryClient::Release(Input* input) {
 
 bool SharedMemoryClient::SendAnything(Input* input) {
   const std::vector<int> descriptors(input->TakeBelow(3), own_.get());
-  std::string packet = input->TakeBytes(1 + input->TakeBelow(64));
+  std::string packet = input->TakeBytes(1 + input->TakeBelow(160));
   // An empty packet is what a closed socket looks like.
   if (packet.empty()) packet = "C";
   Answer answer;

@@ -13,6 +13,7 @@
 #include "server/shared_memory/connection.h"
 #include "server/shared_memory/control.h"
 #include "tests/fuzz/input.h"
+#include "tests/server/fake_devices.h"
 
 namespace counterweight::fuzz {
 
@@ -24,6 +25,8 @@ struct SharedMemory {
   // has_many_bytes: a connection may have more than admission takes.
   explicit SharedMemory(bool has_many_bytes);
 
+  server::FakeAllocation on_device;
+  server::FakeDevices devices;
   std::atomic<int64_t> errors = 0;
   server::Admission admission;
   server::RequestLog log;
@@ -63,6 +66,7 @@ class SharedMemoryClient {
   };
 
   bool Register(Input* input);
+  bool RegisterDevice(Input* input);
   bool IsWelcome(const SharedFile& file,
                  const server::ControlRequest& request) const;
   void ExpectMapped(const Answer& answer, server::RegionAccess access) const;

@@ -46,6 +46,7 @@ from counterweight.config import (
     RejectionRule,
 )
 from counterweight.errors import (
+    CopyWarning,
     CounterweightError,
     DeadlineError,
     InvalidRequestError,
@@ -61,6 +62,7 @@ __all__ = [
     "Aggregation",
     "Bound",
     "Client",
+    "CopyWarning",
     "CorrectionConfig",
     "CounterweightError",
     "DeadlineError",

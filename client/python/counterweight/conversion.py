@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from counterweight import wire
+from counterweight import cuda, wire
 from counterweight._gen.counterweight.v1 import tensor_pb2
 from counterweight.errors import Violation, refuse
 from counterweight.kinds import is_torch
@@ -21,7 +22,38 @@ MASK = "response_mask"
 ROLE_PREFIX = "TENSOR_ROLE_"
 
 
-def to_wire(name: str, array: Any, transfers: Transfers) -> wire.WireTensor:
+@dataclass(frozen=True)
+class DeviceTensor:
+    """A tensor as the wire would have it, in a CUDA device's memory.
+
+    Attributes:
+        role: The proto's number.
+        dtype: The proto's number.
+        flat: Its bytes, uint8 [num_bytes].
+        owned: They are ours alone; else they may be the caller's tensor.
+    """
+
+    role: int
+    dtype: int
+    flat: torch.Tensor
+    owned: bool = False
+
+    @property
+    def num_bytes(self) -> int:
+        """The tensor's size on the wire."""
+        return int(self.flat.numel())
+
+    def head(self) -> tensor_pb2.Tensor:
+        """The message without the bytes."""
+        return wire.WireTensor(self.role, self.dtype, memoryview(b"")).head()
+
+    def to_host(self, transfers: Transfers) -> wire.WireTensor:
+        """A copy on the host; its bytes are there after ``transfers.wait()``."""
+        array = transfers.to_host(self.flat).numpy()
+        return wire.WireTensor(self.role, self.dtype, array.data, owned=True)
+
+
+def to_wire(name: str, array: Any, transfers: Transfers) -> wire.WireTensor | DeviceTensor:
     """The tensor of that name; its bytes are there after ``transfers.wait()``.
 
     Raises:
@@ -32,7 +64,11 @@ def to_wire(name: str, array: Any, transfers: Transfers) -> wire.WireTensor:
     if is_torch(array):
         read = _torch_mask if name == MASK else _torch_real
         dtype, tensor = read(name, array)
-        flat = _torch_bytes(tensor, transfers)
+        bytes_of = _torch_bytes(tensor)
+        if cuda.is_on_device(array):
+            owned = bytes_of.data_ptr() != array.data_ptr()
+            return DeviceTensor(role, dtype, bytes_of, owned)
+        flat = transfers.to_host(bytes_of).numpy()
         owned = flat.ctypes.data != array.data_ptr()
     else:
         dtype, flat = (_numpy_mask if name == MASK else _numpy_real)(name, array)
@@ -93,9 +129,7 @@ def _torch_mask(name: str, tensor: torch.Tensor) -> tuple[int, torch.Tensor]:
     return tensor_pb2.D_TYPE_U8, tensor
 
 
-def _torch_bytes(tensor: torch.Tensor, transfers: Transfers) -> npt.NDArray[np.uint8]:
-    """The tensor's bytes in host memory; its own if it is contiguous and there already."""
+def _torch_bytes(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor's bytes where they are; its own if it is contiguous."""
     torch = sys.modules["torch"]
-    flat = tensor.detach().contiguous().reshape(-1).view(torch.uint8)
-    array: npt.NDArray[np.uint8] = transfers.to_host(flat).numpy()
-    return array
+    return tensor.detach().contiguous().reshape(-1).view(torch.uint8)

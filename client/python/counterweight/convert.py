@@ -121,7 +121,7 @@ def _value(message: Message, name: str) -> Any:
         return _choice(descriptor.enum_type, value)
     if isinstance(value, Message):
         return from_proto(value, _DATACLASSES[value.DESCRIPTOR.name])
-    if isinstance(value, (str, int, float)):
+    if isinstance(value, (str, bytes, int, float)):
         return value
     if isinstance(value, Mapping):
         return dict(value)

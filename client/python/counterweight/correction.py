@@ -45,7 +45,7 @@ class Correction(Generic[ArrayT]):
     @property
     def num_bytes(self) -> int:
         """Of all tensors that are sent."""
-        return sum(tensor.data.nbytes for tensor in self.batch.tensors)
+        return sum(tensor.num_bytes for tensor in self.batch.inputs)
 
     def message(self) -> bytes:
         """The request as one message; copies the tensors."""
@@ -55,7 +55,7 @@ class Correction(Generic[ArrayT]):
         """The request, its tensors without data."""
         request = pb.CorrectRequest()
         request.CopyFrom(self.head)
-        request.tensors.extend(tensor.head() for tensor in self.batch.tensors)
+        request.tensors.extend(tensor.head() for tensor in self.batch.inputs)
         return request
 
     def report(self, num_bytes: int) -> None:

@@ -27,6 +27,10 @@ class Violation:
     description: str
 
 
+class CopyWarning(UserWarning):
+    """CUDA tensors are copied through the host although the server computes on their device."""
+
+
 class CounterweightError(Exception):
     """A call failed. The base of all errors of this package, and the error of other codes.
 

@@ -65,11 +65,13 @@ class Device:
         index: As the driver counts.
         name: As the driver tells.
         memory_bytes: Memory, bytes.
+        uuid: 16 bytes, the same for every process; empty: the server does not tell.
     """
 
     index: int
     name: str
     memory_bytes: int
+    uuid: bytes = b""
 
 
 @dataclass(frozen=True)

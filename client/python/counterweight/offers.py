@@ -33,12 +33,14 @@ class Offers:
         max_chunk_bytes: Bytes of a chunk; 0: not known.
         socket: Path of the socket for shared memory; empty: none.
         max_shared_bytes: Bytes that one client may share.
+        devices: UUIDs of the devices whose memory may be shared.
     """
 
     stream: bool = False
     max_chunk_bytes: int = 0
     socket: str = ""
     max_shared_bytes: int = 0
+    devices: frozenset[bytes] = frozenset()
 
     @staticmethod
     def read(answer: bytes) -> Offers:
@@ -50,6 +52,9 @@ class Offers:
             info.limits.max_chunk_bytes,
             info.shared_memory_socket if shares else "",
             info.limits.max_shared_memory_bytes,
+            frozenset(
+                device.uuid for device in info.devices if shares and "cuda_ipc" in info.features
+            ),
         )
 
 
@@ -142,9 +147,9 @@ class Router:
         offers = self.offers or Offers()
         with self._lock:
             if self._pool is None:
-                self._pool = Pool(offers.socket, offers.max_shared_bytes)
+                self._pool = Pool(offers.socket, offers.max_shared_bytes, offers.devices)
             elif offers.socket:
-                self._pool.move_to(offers.socket, offers.max_shared_bytes)
+                self._pool.move_to(offers.socket, offers.max_shared_bytes, offers.devices)
             if self._closed:
                 self._pool.close()
             return self._pool

@@ -8,10 +8,12 @@ from typing import Any
 
 import numpy as np
 
+from counterweight.conversion import DeviceTensor
 from counterweight.correction import Correction
 from counterweight.kinds import addresses
 from counterweight.shared_memory.pool import Pool, UnusableError
 from counterweight.shared_memory.region import Access, Region
+from counterweight.tensors import Batch
 from counterweight.wire import WireTensor
 
 
@@ -21,9 +23,15 @@ def detached(
     """The same batch without the caller's arrays, and what gives its memory back.
 
     What lies in ``pool`` stays there: moving no bytes is what it is there for. Copies go there too,
-    so that they are the only ones; without a pool, to ordinary memory.
+    so that they are the only ones; without a pool, to ordinary memory. CUDA tensors are copied on
+    their device if the server can read them there.
     """
-    copied = [t for t in correction.batch.tensors if not (t.owned or _is_shared(t, pool))]
+    correction = replace(correction, batch=_settled(correction.batch, pool))
+    copied = [
+        tensor
+        for tensor in correction.batch.inputs
+        if isinstance(tensor, WireTensor) and not (tensor.owned or _is_shared(tensor, pool))
+    ]
     sizes = [tensor.data.nbytes for tensor in copied]
     region = _region(pool, sum(_aligned(size) for size in sizes))
     if region is not None:
@@ -38,14 +46,33 @@ def detached(
         offset += _aligned(size)
     tensors = [
         replace(tensor, data=places.get(id(tensor), tensor.data), owned=True)
-        for tensor in correction.batch.tensors
+        if isinstance(tensor, WireTensor)
+        else tensor
+        for tensor in correction.batch.inputs
     ]
 
     def release() -> None:
         if pool is not None and region is not None:
             pool.give_back(region)
 
-    return replace(correction, batch=replace(correction.batch, tensors=tensors)), release
+    return replace(correction, batch=replace(correction.batch, inputs=tensors)), release
+
+
+def _settled(batch: Batch[Any], pool: Pool | None) -> Batch[Any]:
+    """The same batch, its CUDA tensors copied: on their device, or else to the host."""
+    if batch.stream is None:
+        return batch
+    if pool is None or not pool.devices:
+        return replace(batch, inputs=list(batch.tensors))
+    with batch.on_stream():
+        inputs = [
+            replace(tensor, flat=tensor.flat.clone(), owned=True)
+            if isinstance(tensor, DeviceTensor) and not tensor.owned
+            else tensor
+            for tensor in batch.inputs
+        ]
+    batch.stream.synchronize()
+    return replace(batch, inputs=inputs)
 
 
 def _aligned(size: int) -> int:

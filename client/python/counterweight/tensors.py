@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Generic
 
 import numpy as np
 
-from counterweight import wire
+from counterweight import cuda, wire
 from counterweight._gen.counterweight.v1 import tensor_pb2
-from counterweight.conversion import MASK, ROLE_PREFIX, to_wire
+from counterweight.conversion import MASK, ROLE_PREFIX, DeviceTensor, to_wire
 from counterweight.errors import Violation, refuse
 from counterweight.kinds import ArrayT, adopt, check_kinds, is_torch
 from counterweight.pinned import Transfers
@@ -35,16 +37,39 @@ class Batch(Generic[ArrayT]):
 
     Attributes:
         layout: The wire's layout.
-        tensors: In the order of the arguments. Views of the caller's memory where it is
-            contiguous and of a dtype that the wire carries, else converted copies.
+        inputs: In the order of the arguments. Views of the caller's memory where it is
+            contiguous and of a dtype that the wire carries, else converted copies; CUDA tensors
+            are on their device.
         response_mask: The caller's mask, whose kind, shape, dtype and device the outputs take.
         num_sequences: Rows.
+        stream: With CUDA tensors, the stream that the caller was on; nothing that the inputs come
+            of is left to be done there. Else None.
     """
 
     layout: tensor_pb2.Layout
-    tensors: list[wire.WireTensor]
+    inputs: list[wire.WireTensor | DeviceTensor]
     response_mask: ArrayT
     num_sequences: int
+    stream: Any = None
+
+    @cached_property
+    def tensors(self) -> list[wire.WireTensor]:
+        """The inputs on the host; those on a device are copied there the first time."""
+        return self.on_host(range(len(self.inputs)))
+
+    def on_host(self, indices: Iterable[int]) -> list[wire.WireTensor]:
+        """Some of the inputs on the host."""
+        chosen = [self.inputs[i] for i in indices]
+        with self.on_stream():
+            transfers = Transfers()
+            tensors = [t.to_host(transfers) if isinstance(t, DeviceTensor) else t for t in chosen]
+            if self.stream is not None:
+                transfers.wait()
+        return tensors
+
+    def on_stream(self) -> AbstractContextManager[None]:
+        """What is done with CUDA tensors inside, is done where the caller would do it."""
+        return nullcontext() if self.stream is None else cuda.on_stream(self.stream)
 
     def output_shape(self, name: str) -> tuple[int, ...]:
         """The shape of the output of that name."""
@@ -117,11 +142,17 @@ def read_batch(
     transfers = Transfers()
     tensors = [to_wire(name, array, transfers) for name, array in arrays.items()]
     transfers.wait()
+    stream = None
+    if cuda.is_on_device(response_mask):
+        # Whoever reads them, another thread or process, knows nothing of this thread's stream.
+        stream = cuda.current_stream(response_mask)
+        stream.synchronize()
     return Batch(
         layout=layout,
-        tensors=tensors,
+        inputs=tensors,
         response_mask=response_mask,
         num_sequences=num_sequences,
+        stream=stream,
     )
 
 

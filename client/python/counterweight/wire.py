@@ -42,6 +42,11 @@ class WireTensor:
     data: memoryview
     owned: bool = False
 
+    @property
+    def num_bytes(self) -> int:
+        """The tensor's size on the wire."""
+        return self.data.nbytes
+
     def head(self) -> tensor_pb2.Tensor:
         """The message without the bytes."""
         return tensor_pb2.Tensor(

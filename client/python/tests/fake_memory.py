@@ -16,12 +16,13 @@ import threading
 import time
 from typing import Any
 
+from fake_cuda import UUID, open_handle
 from fake_server import FakeServer, Handler, bad_request
 
 from counterweight._gen.counterweight.v1 import correction_service_pb2 as service_pb2
 
 PACKET = struct.Struct("<4sIIIQ16s")
-REGISTER, RELEASE = 1, 2
+REGISTER, RELEASE, REGISTER_DEVICE = 1, 2, 3
 READ, WRITE = 1, 2
 
 
@@ -31,6 +32,7 @@ class FakeMemory:
     Attributes:
         regions: What is lent now: access and mapping by handle.
         packets: Every packet that came.
+        busy: Whether requests use released memory of devices still.
         connections: How many there were.
     """
 
@@ -41,6 +43,8 @@ class FakeMemory:
         self.connections = 0
         self.refuse = 0
         self.silent = False
+        self.busy = False
+        self._released: set[bytes] = set()
         self._listening = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._listening.bind(self.path)
         self._listening.listen()
@@ -85,11 +89,11 @@ class FakeMemory:
 
     def _take(self, fd: int) -> None:
         connection, handles = self._open[fd]
-        data, fds, _, _ = socket.recv_fds(connection, 64, 4)
+        data, fds, _, _ = socket.recv_fds(connection, 128, 4)
         if not data:
             self._end(fd)
             return
-        magic, operation, access, zero, size, handle = PACKET.unpack(data)
+        magic, operation, access, zero, size, handle = PACKET.unpack(data[: PACKET.size])
         assert (magic, zero) == (b"CWM1", 0)
         self.packets.append((operation, access, size))
         if self.silent:
@@ -100,10 +104,17 @@ class FakeMemory:
             assert not fds
             assert (access, size) == (0, 0)
             handles.discard(handle)
-            code = 0 if self.regions.pop(handle, None) else 5
+            found = self.regions.pop(handle, None)
+            code = 0 if found or handle in self._released else 5
+            in_use = self.busy and (found is None or found[0] == WRITE)
+            self._released = self._released | {handle} if in_use else self._released - {handle}
             connection.send(
-                PACKET.pack(b"CWM1", code, 0, 0, 0, b"") + b"no such region" * (code > 0)
+                PACKET.pack(b"CWM1", code, 0, 0, in_use, b"") + b"no such region" * (code > 0)
             )
+            return
+        if operation == REGISTER_DEVICE:
+            assert not fds
+            self._open_device(connection, handles, access, size, data[PACKET.size :])
             return
         (memfd,) = fds
         if self.refuse:
@@ -120,6 +131,21 @@ class FakeMemory:
         handle = os.urandom(16)
         self.regions[handle] = (access, mmap.mmap(memfd, size, prot=prot))
         os.close(memfd)
+        handles.add(handle)
+        connection.send(PACKET.pack(b"CWM1", 0, 0, 0, 0, handle))
+
+    def _open_device(
+        self, connection: socket.socket, handles: set[bytes], access: int, size: int, name: bytes
+    ) -> None:
+        assert len(name) == 16 + 64
+        if self.refuse or name[:16] != UUID:
+            refusal = PACKET.pack(b"CWM1", self.refuse or 3, 0, 0, 0, b"")
+            connection.send(refusal + b"I will not")
+            return
+        mapping = open_handle(name[16:])
+        assert len(mapping) == size
+        handle = os.urandom(16)
+        self.regions[handle] = (access, mapping)
         handles.add(handle)
         connection.send(PACKET.pack(b"CWM1", 0, 0, 0, 0, handle))
 

@@ -444,13 +444,13 @@ def test_server_info(server: FakeServer, client: cw.Client) -> None:
         version="0.1.0",
         backend="cuda",
         threads=2,
-        devices=[service_pb2.Device(index=1, name="H200", memory_bytes=1 << 37)],
+        devices=[service_pb2.Device(index=1, name="H200", memory_bytes=1 << 37, uuid=b"u" * 16)],
         limits=service_pb2.Limits(max_tokens=64),
         dialects=["verl"],
     )
     info = client.server_info()
     assert info.backend == "cuda"
-    assert info.devices == (cw.Device(1, "H200", 1 << 37),)
+    assert info.devices == (cw.Device(1, "H200", 1 << 37, b"u" * 16),)
     assert info.limits == cw.Limits(0, 64, 0, 0, 0, 0, 0)
     assert info.dialects == ("verl",)
     assert info.features == ()

@@ -11,6 +11,7 @@
 namespace counterweight::server {
 namespace {
 
+using std::string_literals::operator""s;
 using std::string_view_literals::operator""sv;
 
 std::string Parse(std::string_view packet, ControlRequest* request) {
@@ -31,6 +32,26 @@ std::string With(std::string packet, size_t index, char byte) {
 }
 
 constexpr std::string_view kHandle = "0123456789abcdef";
+
+std::string Valid(int kind, uint64_t size) {
+  if (kind % 3 == 0) return RegisterPacket(size, RegionAccess::kRead);
+  if (kind % 3 == 1) return ReleasePacket(kHandle);
+  return DevicePacket(size, RegionAccess::kWrite, {1, 2, 3}, {4, 5, 6});
+}
+
+std::string PacketOf(const ControlRequest& request) {
+  switch (request.operation) {
+    case ControlRequest::Operation::kRegister:
+      return RegisterPacket(request.size, request.access);
+    case ControlRequest::Operation::kRegisterDevice:
+      return DevicePacket(request.size, request.access, request.device,
+                          request.allocation);
+    case ControlRequest::Operation::kRelease:
+      break;
+  }
+  return ReleasePacket(
+      std::string(request.handle.begin(), request.handle.end()));
+}
 
 TEST(Control, ARegisterIsReadFromItsBytes) {
   ControlRequest request;
@@ -54,6 +75,25 @@ TEST(Control, AReleaseIsReadFromItsBytes) {
   EXPECT_EQ(std::string(request.handle.begin(), request.handle.end()), kHandle);
 }
 
+TEST(Control, ARegisterOfDeviceMemoryIsReadFromItsBytes) {
+  ControlRequest request;
+  const std::string allocation = std::string(62, 'h') + "\0\xff"s;
+  ASSERT_EQ(Parse("CWM1\x03\0\0\0\x01\0\0\0\0\0\0\0"
+                  "\x08\x07\x06\x05\x04\x03\x02\x81"
+                  "\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0"
+                  "fedcba9876543210"s +
+                      allocation,
+                  &request),
+            "");
+  EXPECT_EQ(request.operation, ControlRequest::Operation::kRegisterDevice);
+  EXPECT_EQ(request.access, RegionAccess::kRead);
+  EXPECT_EQ(request.size, 0x8102030405060708U);
+  EXPECT_EQ(std::string(request.device.begin(), request.device.end()),
+            "fedcba9876543210");
+  EXPECT_EQ(std::string(request.allocation.begin(), request.allocation.end()),
+            allocation);
+}
+
 TEST(Control, WhatIsNotOfTheFormIsNamed) {
   const std::string registers = RegisterPacket(4096, RegionAccess::kRead);
   const std::string releases = ReleasePacket(kHandle);
@@ -65,7 +105,12 @@ TEST(Control, WhatIsNotOfTheFormIsNamed) {
   EXPECT_NE(Problem(With(registers, 3, '2')).find("CWM1"), std::string::npos);
   EXPECT_NE(Problem(With(registers, 4, 0)).find("operation"),
             std::string::npos);
-  EXPECT_NE(Problem(With(registers, 4, 3)).find("operation"),
+  EXPECT_NE(Problem(With(registers, 4, 4)).find("operation"),
+            std::string::npos);
+  // Of another operation's size.
+  EXPECT_NE(Problem(With(registers, 4, 3)).find("120 bytes"),
+            std::string::npos);
+  EXPECT_NE(Problem(registers + std::string(80, '\0')).find("40 bytes"),
             std::string::npos);
   EXPECT_NE(Problem(With(registers, 7, 1)).find("operation"),
             std::string::npos);
@@ -82,20 +127,15 @@ TEST(Control, EveryPacketIsRefusedOrIsWhatItSays) {
   int accepted = 0;
   for (int round = 0; round < 200000; ++round) {
     // Mutations of valid packets reach deeper than noise.
-    std::string packet = round % 2 == 0
-                             ? RegisterPacket(random(), RegionAccess::kRead)
-                             : ReleasePacket(kHandle);
+    std::string packet = Valid(round, random());
     for (auto left = random() % 3; left > 0; --left) {
       packet.at(random() % packet.size()) = static_cast<char>(random());
     }
-    packet.resize(random() % 4 == 0 ? random() % 64 : packet.size());
+    packet.resize(random() % 4 == 0 ? random() % 140 : packet.size());
     ControlRequest request;
     if (!Parse(packet, &request).empty()) continue;
     ++accepted;
-    EXPECT_EQ(packet, request.operation == ControlRequest::Operation::kRegister
-                          ? RegisterPacket(request.size, request.access)
-                          : ReleasePacket(std::string(request.handle.begin(),
-                                                      request.handle.end())));
+    EXPECT_EQ(packet, PacketOf(request));
   }
   EXPECT_GT(accepted, 1000);
 }
@@ -106,6 +146,12 @@ TEST(Control, AnAnswerCarriesTheHandle) {
   EXPECT_EQ(SerializeAnswer(handle),
             "CWM1\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0"
             "0123456789abcdef"sv);
+}
+
+TEST(Control, AnAnswerToAReleaseSaysWhetherTheMemoryIsUsed) {
+  const std::string unused = "CWM1" + std::string(36, '\0');
+  EXPECT_EQ(SerializeReleased(false), unused);
+  EXPECT_EQ(SerializeReleased(true), With(unused, 16, 1));
 }
 
 TEST(Control, ARefusalCarriesCodeAndSentence) {

@@ -49,13 +49,30 @@ ClientMemory::ClientMemory(int64_t size)
 
 ClientMemory::~ClientMemory() { munmap(data_, size_); }
 
-std::string RegisterPacket(uint64_t size, RegionAccess access) {
+namespace {
+
+std::string RegisterHead(uint32_t operation, uint64_t size,
+                         RegionAccess access) {
   std::string packet = "CWM1";
-  AppendLittleEndian(1, 4, &packet);
+  AppendLittleEndian(operation, 4, &packet);
   AppendLittleEndian(static_cast<uint32_t>(access), 4, &packet);
   AppendLittleEndian(0, 4, &packet);
   AppendLittleEndian(size, 8, &packet);
   return packet + std::string(16, '\0');
+}
+
+}  // namespace
+
+std::string RegisterPacket(uint64_t size, RegionAccess access) {
+  return RegisterHead(1, size, access);
+}
+
+std::string DevicePacket(uint64_t size, RegionAccess access,
+                         const kernels::DeviceUuid& device,
+                         const kernels::IpcHandle& allocation) {
+  return RegisterHead(3, size, access)
+      .append(device.begin(), device.end())
+      .append(allocation.begin(), allocation.end());
 }
 
 std::string ReleasePacket(std::string_view handle) {
@@ -89,7 +106,11 @@ SharedMemoryAnswer SharedMemoryClient::Register(int memfd, uint64_t size,
 }
 
 SharedMemoryAnswer SharedMemoryClient::Release(std::string_view handle) {
-  Send(ReleasePacket(handle));
+  return Ask(ReleasePacket(handle));
+}
+
+SharedMemoryAnswer SharedMemoryClient::Ask(std::string_view packet) {
+  Send(packet);
   return MustReceive();
 }
 
@@ -126,13 +147,16 @@ std::optional<SharedMemoryAnswer> SharedMemoryClient::Receive() {
   SharedMemoryAnswer answer;
   if (packet.size() >= 40) {
     std::memcpy(&answer.code, packet.data() + 4, 4);
+    answer.in_use = packet[16] == 1;
     answer.handle = packet.substr(24, 16);
     answer.message = packet.substr(40);
   }
   const bool refused = answer.code != 0;
   const std::string zeros(16, '\0');
   if (!packet.starts_with("CWM1") || packet.size() < 40 ||
-      packet.substr(8, 16) != zeros || refused == answer.message.empty() ||
+      packet.substr(8, 8) != zeros.substr(8) || packet[16] < 0 ||
+      packet[16] > 1 || packet.substr(17, 7) != zeros.substr(9) ||
+      refused == answer.message.empty() ||
       (refused && answer.handle != zeros) || answer.message.size() > 200) {
     throw std::runtime_error("malformed answer: " + std::string(packet));
   }

@@ -11,6 +11,7 @@
 #include <string_view>
 #include <vector>
 
+#include "kernels/corrector.h"
 #include "server/shared_memory/file_descriptor.h"
 #include "server/shared_memory/region.h"
 
@@ -49,12 +50,16 @@ class ClientMemory {
 
 struct SharedMemoryAnswer {
   uint32_t code = 0;
+  bool in_use = false;
   std::string handle;  // 16 bytes
   std::string message;
 };
 
 // The bytes of requests. A handle has 16 bytes.
 std::string RegisterPacket(uint64_t size, RegionAccess access);
+std::string DevicePacket(uint64_t size, RegionAccess access,
+                         const kernels::DeviceUuid& device,
+                         const kernels::IpcHandle& allocation);
 std::string ReleasePacket(std::string_view handle);
 
 // One connection to a server's shared-memory socket.
@@ -69,6 +74,7 @@ class SharedMemoryClient {
   // Send and Receive in one; throw if the server ended the connection.
   SharedMemoryAnswer Register(int memfd, uint64_t size, RegionAccess access);
   SharedMemoryAnswer Release(std::string_view handle);
+  SharedMemoryAnswer Ask(std::string_view packet);
 
   // False if the server has ended the connection.
   bool Send(std::string_view packet, const std::vector<int>& descriptors = {});

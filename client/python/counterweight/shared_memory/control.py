@@ -8,11 +8,12 @@ import time
 
 import grpc
 
+from counterweight.shared_memory.device_region import DeviceRegion
 from counterweight.shared_memory.region import Region
 
 _PACKET = struct.Struct("<4sIIIQ16s")
 _MAGIC = b"CWM1"
-_REGISTER, _RELEASE = 1, 2
+_REGISTER, _RELEASE, _REGISTER_DEVICE = 1, 2, 3
 _MOST_ANSWER_BYTES = 512  # more than an answer can have
 # A server answers at once unless it is stuck; only then is this reached.
 _SECONDS = 10.0
@@ -57,27 +58,30 @@ class Control:
             return False
         return True
 
-    def register(self, region: Region) -> bytes:
+    def register(self, region: Region | DeviceRegion) -> bytes:
         """Lends a region; returns its handle.
 
         Raises:
             RefusedError: The server does not want it; the connection is as good as before.
             OSError: The connection is lost.
         """
+        if isinstance(region, DeviceRegion):
+            packet = _PACKET.pack(_MAGIC, _REGISTER_DEVICE, region.access, 0, region.size, b"")
+            packet += region.allocation.device + region.allocation.handle
+            return self._exchange(packet, [])[1]
         packet = _PACKET.pack(_MAGIC, _REGISTER, region.access, 0, region.size, b"")
-        self._drain()
-        end = time.monotonic() + _SECONDS
-        self._socket.settimeout(_SECONDS)
-        socket.send_fds(self._socket, [packet], [region.fd])
-        while True:
-            self._socket.settimeout(max(end - time.monotonic(), 0.001))
-            code, handle, message = self._receive()
-            if self._unread == 0:
-                break
-            self._unread -= 1
-        if code != 0:
-            raise RefusedError(_CODES.get(code, grpc.StatusCode.UNKNOWN), message)
-        return handle
+        return self._exchange(packet, [region.fd])[1]
+
+    def uses(self, handle: bytes) -> bool:
+        """Takes a device's region back; whether requests use it still. To be asked again if so.
+
+        Raises:
+            OSError: The connection is lost.
+        """
+        try:
+            return self._exchange(_PACKET.pack(_MAGIC, _RELEASE, 0, 0, 0, handle), [])[0] != 0
+        except RefusedError:  # it is not known any more
+            return False
 
     def release(self, handle: bytes) -> None:
         """Takes a region back; waits only for room in the socket.
@@ -108,18 +112,34 @@ class Control:
         self._socket.settimeout(0)
         while True:
             try:
-                _, _, message = self._receive()
+                *_, message = self._receive()
             except BlockingIOError:
                 return
             self._unread -= 1
             if self._unread < 0:  # nothing was asked: it has no place for this connection
                 raise ConnectionRefusedError(message or "the server ends the connection")
 
-    def _receive(self) -> tuple[int, bytes, str]:
+    def _exchange(self, packet: bytes, fds: list[int]) -> tuple[int, bytes]:
+        """The number and the handle that are answered."""
+        self._drain()
+        end = time.monotonic() + _SECONDS
+        self._socket.settimeout(_SECONDS)
+        socket.send_fds(self._socket, [packet], fds)
+        while True:
+            self._socket.settimeout(max(end - time.monotonic(), 0.001))
+            code, number, handle, message = self._receive()
+            if self._unread == 0:
+                break
+            self._unread -= 1
+        if code != 0:
+            raise RefusedError(_CODES.get(code, grpc.StatusCode.UNKNOWN), message)
+        return number, handle
+
+    def _receive(self) -> tuple[int, int, bytes, str]:
         answer = self._socket.recv(_MOST_ANSWER_BYTES)
         if not answer:
             raise ConnectionResetError("the server closed the connection")
         if len(answer) < _PACKET.size or answer[:4] != _MAGIC:
             raise ConnectionError("the server sent something else than an answer")
-        _, code, _, _, _, handle = _PACKET.unpack(answer[: _PACKET.size])
-        return code, handle, str(answer[_PACKET.size :], "utf-8", "replace")
+        _, code, _, _, number, handle = _PACKET.unpack(answer[: _PACKET.size])
+        return code, number, handle, str(answer[_PACKET.size :], "utf-8", "replace")

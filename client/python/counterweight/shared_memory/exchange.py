@@ -10,16 +10,20 @@ import grpc
 import numpy as np
 
 from counterweight._gen.counterweight.v1 import tensor_pb2
-from counterweight.conversion import ROLE_PREFIX
+from counterweight.conversion import ROLE_PREFIX, DeviceTensor
 from counterweight.correction import Answer, Correction, reading
+from counterweight.cuda import NotExportableError
 from counterweight.errors import CounterweightError, InvalidRequestError
 from counterweight.kinds import addresses
 from counterweight.landings import Landing
+from counterweight.landings_on_device import DeviceLanding
 from counterweight.pinned import Transfers
 from counterweight.result import Result
-from counterweight.shared_memory.pool import Pool, UnusableError
+from counterweight.shared_memory.device_region import DeviceRegion
+from counterweight.shared_memory.pool import AnyRegion, Pool, UnusableError
 from counterweight.shared_memory.region import Access, Region
 from counterweight.tensors import OUTPUT_DTYPES
+from counterweight.wire import WireTensor
 
 _ALIGNMENT = 64  # of what is put into regions, bytes
 _ELEMENT_BYTES: dict[int, int] = {
@@ -30,17 +34,24 @@ _ELEMENT_BYTES: dict[int, int] = {
     tensor_pb2.D_TYPE_U16: 2,
 }
 _DESTINATION = re.compile(r"destinations\[(\w+)\]")
+# After these the server has done with a request, or has not begun; others may be made by this end.
+_ANSWERS = (
+    grpc.StatusCode.INVALID_ARGUMENT,
+    grpc.StatusCode.FAILED_PRECONDITION,
+    grpc.StatusCode.RESOURCE_EXHAUSTED,
+)
 
 
 @dataclass(frozen=True)
 class _Place:
     """A range of a region."""
 
-    region: Region
+    region: AnyRegion
     offset: int
     length: int
 
     def bytes(self) -> memoryview:
+        assert isinstance(self.region, Region)
         return self.region.bytes(self.offset, self.length)
 
     def describe(self, pool: Pool) -> tensor_pb2.SharedMemoryRange:
@@ -52,7 +63,8 @@ class _Place:
 class Exchange:
     """One batch. Inputs that do not lie in shared memory are copied there, outputs from there.
 
-    ``close`` it in the end, whatever happened.
+    CUDA tensors stay where they are if the server computes on their device. ``close`` it in the
+    end, whatever happened.
     """
 
     def __init__(self, pool: Pool, correction: Correction[Any]) -> None:
@@ -64,9 +76,12 @@ class Exchange:
         self._pool = pool
         self._correction = correction
         self._taken: list[Region] = []
+        self._lent: list[DeviceRegion] = []
+        self._waits = False  # for an answer: the server may be writing
         self._inputs: list[_Place | None] = []
         self._outputs: dict[str, _Place] = {}
         self._in_place: dict[str, Landing] = {}
+        self._on_device: list[DeviceLanding] = []
         self._asked: list[str] = []  # the outputs with a destination, in the message's order
         self._sent: dict[str, tensor_pb2.SharedMemoryRange] = {}
         self._renewed = False
@@ -79,6 +94,9 @@ class Exchange:
         try:
             self._place_inputs()
             self._place_outputs()
+            if self._on_device:
+                # Fresh tensors of torch may be what unfinished work used.
+                correction.batch.stream.synchronize()
         except BaseException:
             self.close()
             raise
@@ -101,6 +119,7 @@ class Exchange:
                 dtype=tensor_pb2.DType.Name(OUTPUT_DTYPES[name][0]),
                 shared_memory=shared,
             )
+        self._waits = True
         return request.SerializeToString()
 
     def read(self, message: bytes) -> Result[Any]:
@@ -109,6 +128,7 @@ class Exchange:
         Raises:
             CounterweightError: The answer cannot be read.
         """
+        self._waits = False
         with reading(self._correction.head.request_id):
             answer = Answer(self._correction, message, self._in_place)
             for landing, tensor in zip(answer.landings, answer.tensors, strict=True):
@@ -130,6 +150,7 @@ class Exchange:
         Raises:
             UnusableError: It does not like our memory, registered anew or not.
         """
+        self._waits = failure.code not in _ANSWERS
         fields = []
         if isinstance(failure, InvalidRequestError):
             fields = [violation.field for violation in failure.violations]
@@ -151,9 +172,18 @@ class Exchange:
         return len(self._outputs) < len(self._asked)
 
     def close(self) -> None:
-        """Gives the regions back."""
+        """Gives the regions back; without an answer, the server may still write to some of them."""
         while self._taken:
-            self._pool.give_back(self._taken.pop())
+            region = self._taken.pop()
+            if self._waits and region.access is Access.WRITE:
+                self._pool.discard(region)
+            else:
+                self._pool.give_back(region)
+        if self._waits:
+            written = {region for region in self._lent if region.access is Access.WRITE}
+            self._pool.keep(written, [landing.target for landing in self._on_device])
+        self._pool.let_go(self._lent)
+        self._lent = []
 
     def _take(self, access: Access, sizes: list[int]) -> list[_Place]:
         """Places of these sizes in one region."""
@@ -168,6 +198,26 @@ class Exchange:
         self._pool.handle(region)  # what is refused need not be filled
         return [_Place(region, o, size) for o, size in zip(offsets, sizes, strict=True)]
 
+    def _find_input(self, tensor: WireTensor | DeviceTensor) -> _Place | None:
+        if tensor.num_bytes == 0:
+            return None
+        if isinstance(tensor, DeviceTensor):
+            return self._lend(tensor.flat, Access.READ)
+        return self._find(tensor.data, tensor.dtype, Access.READ)
+
+    def _lend(self, flat: Any, access: Access) -> _Place | None:
+        if not self._pool.devices:
+            return None
+        try:
+            region, offset = self._pool.lend(flat, access)
+        except (NotExportableError, UnusableError) as why:
+            if isinstance(why, UnusableError) and why.lasting:
+                raise  # nor is there any other shared memory
+            self._pool.warn_of_copies(str(why))
+            return None
+        self._lent.append(region)
+        return _Place(region, offset, flat.numel())
+
     def _find(self, data: memoryview, dtype: int, access: Access) -> _Place | None:
         begin, end = addresses(data)
         found = self._pool.find(begin, end - begin, access)
@@ -176,16 +226,14 @@ class Exchange:
         return _Place(found[0], found[1], end - begin)
 
     def _place_inputs(self) -> None:
-        tensors = self._correction.batch.tensors
-        self._inputs = [
-            self._find(t.data, t.dtype, Access.READ) if t.data.nbytes else None for t in tensors
-        ]
-        missing = [i for i, t in enumerate(tensors) if t.data.nbytes and self._inputs[i] is None]
-        places = self._take(Access.READ, [tensors[i].data.nbytes for i in missing])
-        for i, place in zip(missing, places, strict=True):
+        batch = self._correction.batch
+        self._inputs = [self._find_input(tensor) for tensor in batch.inputs]
+        missing = [i for i, t in enumerate(batch.inputs) if t.num_bytes and self._inputs[i] is None]
+        places = self._take(Access.READ, [batch.inputs[i].num_bytes for i in missing])
+        for i, place, tensor in zip(missing, places, batch.on_host(missing), strict=True):
             # numpy copies without the interpreter's lock.
             to = np.frombuffer(place.bytes(), np.uint8)
-            np.copyto(to, np.frombuffer(tensors[i].data, np.uint8))
+            np.copyto(to, np.frombuffer(tensor.data, np.uint8))
             self._inputs[i] = place
 
     def _place_outputs(self) -> None:
@@ -197,8 +245,10 @@ class Exchange:
             if size == 0:
                 continue
             sizes[name] = size
-            if name in correction.destinations:
-                destination = correction.destinations[name]
+            destination = correction.destinations.get(name)
+            if self._place_on_device(name, destination):
+                continue
+            if destination is not None:
                 landing = Landing(name, correction.batch, destination, Transfers())
                 if landing.memory is not None:
                     place = self._find(landing.memory, dtype, Access.WRITE)
@@ -208,6 +258,19 @@ class Exchange:
         missing = [name for name in sizes if name not in self._outputs]
         places = self._take(Access.WRITE, [sizes[name] for name in missing])
         self._outputs.update(zip(missing, places, strict=True))
+
+    def _place_on_device(self, name: str, destination: Any) -> bool:
+        batch = self._correction.batch
+        if batch.stream is None or not self._pool.devices:
+            return False
+        landing = DeviceLanding(name, batch, destination)
+        place = self._lend(landing.target, Access.WRITE)
+        if place is None:
+            return False
+        self._outputs[name] = place
+        self._in_place[name] = landing
+        self._on_device.append(landing)
+        return True
 
     def _expected_outputs(self) -> tuple[str, ...]:
         """What the answer will have, or a guess, which ``mends`` corrects."""

@@ -219,14 +219,16 @@ class GetServerInfoResponse(_message.Message):
     def __init__(self, version: _Optional[str] = ..., revision: _Optional[str] = ..., numerics_version: _Optional[int] = ..., backend: _Optional[str] = ..., instruction_set: _Optional[str] = ..., threads: _Optional[int] = ..., devices: _Optional[_Iterable[_Union[Device, _Mapping]]] = ..., limits: _Optional[_Union[Limits, _Mapping]] = ..., dialects: _Optional[_Iterable[str]] = ..., features: _Optional[_Iterable[str]] = ..., shared_memory_socket: _Optional[str] = ...) -> None: ...
 
 class Device(_message.Message):
-    __slots__ = ("index", "name", "memory_bytes")
+    __slots__ = ("index", "name", "memory_bytes", "uuid")
     INDEX_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     MEMORY_BYTES_FIELD_NUMBER: _ClassVar[int]
+    UUID_FIELD_NUMBER: _ClassVar[int]
     index: int
     name: str
     memory_bytes: int
-    def __init__(self, index: _Optional[int] = ..., name: _Optional[str] = ..., memory_bytes: _Optional[int] = ...) -> None: ...
+    uuid: bytes
+    def __init__(self, index: _Optional[int] = ..., name: _Optional[str] = ..., memory_bytes: _Optional[int] = ..., uuid: _Optional[bytes] = ...) -> None: ...
 
 class Limits(_message.Message):
     __slots__ = ("max_message_bytes", "max_tokens", "max_sequences", "max_rules", "max_chunk_bytes", "max_bytes_in_flight", "max_shared_memory_bytes")

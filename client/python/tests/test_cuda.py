@@ -1,0 +1,360 @@
+"""CUDA tensors that stay where they are, on a device that is made up."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import time
+import warnings
+from typing import Any
+
+import grpc
+import numpy as np
+import pytest
+from fake_cuda import UUID, FakeCuda
+from fake_memory import READ, REGISTER, REGISTER_DEVICE, RELEASE, WRITE, Sharing
+from fake_server import Held, bad_request, failing
+from sample import (
+    ALL,
+    BATCH,
+    MASK,
+    OLD,
+    ROLLOUT,
+    SHAPE,
+    WEIGHTS,
+    answer,
+    assert_is_the_answer,
+    sent,
+)
+
+import counterweight as cw
+import counterweight.aio
+from counterweight._gen.counterweight.v1 import tensor_pb2
+from counterweight.shared_memory import lost
+from counterweight.shared_memory.region import SUPPORTED
+
+torch = pytest.importorskip("torch", reason="needs torch: .ci/setup torch, or make test TORCH=1")
+pytestmark = pytest.mark.skipif(not SUPPORTED, reason="memory is shared on Linux only")
+
+
+@pytest.fixture
+def device(monkeypatch: pytest.MonkeyPatch) -> FakeCuda:
+    return FakeCuda(monkeypatch)
+
+
+@pytest.fixture
+def computing(sharing: Sharing) -> Sharing:
+    """A server that computes on the device."""
+    server, _ = sharing
+    server.info.features.append("cuda_ipc")
+    server.info.devices.add(index=0, name="fake", uuid=UUID)
+    return sharing
+
+
+def on(device: FakeCuda, **changed: Any) -> dict[str, Any]:
+    """The sample's batch, on the device."""
+    batch: dict[str, Any] = {**BATCH, **changed}
+    return {n: device.put(a) if hasattr(a, "shape") else a for n, a in batch.items()}
+
+
+def kinds(packets: list[tuple[int, ...]]) -> list[tuple[int, int]]:
+    return [(operation, access) for operation, access, _ in packets]
+
+
+def numpy_of(result: cw.Result[Any]) -> cw.Result[Any]:
+    for name in ALL:
+        assert isinstance(getattr(result, name), torch.Tensor)
+    return result
+
+
+@pytest.mark.filterwarnings("error")
+def test_no_byte_travels(computing: Sharing, sharer: cw.Client, device: FakeCuda) -> None:
+    server, memory = computing
+    sizes: list[int] = []
+    inner = server.handler
+
+    def measure(request: Any, context: Any) -> Any:
+        sizes.append(max(len(tensor.data) for tensor in request.tensors))
+        return inner(request, context)
+
+    server.handler = measure
+    result = sharer.correct(**on(device), outputs=ALL)
+    assert_is_the_answer(numpy_of(result))
+    assert sizes == [0]
+    for role, array in (
+        (tensor_pb2.TENSOR_ROLE_ROLLOUT_LOG_PROBS, ROLLOUT),
+        (tensor_pb2.TENSOR_ROLE_OLD_LOG_PROBS, OLD),
+        (tensor_pb2.TENSOR_ROLE_RESPONSE_MASK, MASK),
+    ):
+        assert sent(server.requests[0], role).data == array.tobytes()
+    # Nothing was copied to memory of the host.
+    assert not any(operation == REGISTER for operation, _ in kinds(memory.packets))
+    assert all(device.is_on_device(getattr(result, name)) for name in ("weights", "keep_mask"))
+
+
+def test_dtypes_and_layouts_are_converted_on_the_device(
+    computing: Sharing, sharer: cw.Client, device: FakeCuda
+) -> None:
+    """Here torch converts to memory of its own on the host, so that this tensor is copied."""
+    server, _ = computing
+    mask, old = device.put(MASK.astype(bool)), device.put(OLD.T.copy()).T
+    batch = {**on(device), "response_mask": mask, "old_log_probs": old}
+    with pytest.warns(cw.CopyWarning):
+        result = sharer.correct(**batch, outputs=ALL)
+    assert result.keep_mask.dtype == torch.bool
+    assert result.token_reasons.dtype == torch.int32
+    assert_is_the_answer(result)
+    assert sent(server.requests[0], tensor_pb2.TENSOR_ROLE_OLD_LOG_PROBS).data == OLD.tobytes()
+    long = sharer.correct(**{**on(device), "response_mask": device.put(MASK.astype(np.int64))})
+    assert long.keep_mask.dtype == torch.int64
+    np.testing.assert_array_equal(long.keep_mask, MASK)
+
+
+def test_the_stream_is_waited_for_before_anything_is_sent(
+    computing: Sharing, sharer: cw.Client, device: FakeCuda
+) -> None:
+    server, memory = computing
+    waits: list[int] = []
+    inner = memory.serve(answer)
+
+    def note(request: Any, context: Any) -> Any:
+        waits.append(device.waits)
+        return inner(request, context)
+
+    server.handler = note
+    sharer.correct(**on(device))
+    # For the inputs, and for what was done before with the memory of the outputs.
+    assert waits == [2]
+
+
+def test_allocations_are_opened_once_and_as_long_as_their_tensors_live(
+    computing: Sharing, sharer: cw.Client, device: FakeCuda
+) -> None:
+    _, memory = computing
+    batch = on(device)
+    out = {"weights": device.put(WEIGHTS), "keep_mask": device.put(MASK)}
+    for _ in range(3):
+        assert sharer.correct(**batch, outputs=tuple(out), out=out).weights is out["weights"]
+    assert kinds(memory.packets) == [(REGISTER_DEVICE, READ)] * 3 + [(REGISTER_DEVICE, WRITE)] * 2
+    part = batch["old_log_probs"][0]
+    batch.clear()
+    out.clear()
+    gc.collect()
+    sharer.correct(**BATCH)  # the answers to releases are read by and by
+    released = [packet for packet in memory.packets if packet[0] == RELEASE]
+    assert len(released) == 4
+    assert len([1 for access, _ in memory.regions.values() if access == READ]) == 2
+    del part
+
+
+def test_parts_of_one_allocation_are_one_region(
+    computing: Sharing, sharer: cw.Client, device: FakeCuda
+) -> None:
+    _, memory = computing
+    size = ROLLOUT.nbytes
+    block = device.allocate(4096)
+    parts = [block[i * 64 : i * 64 + size].view(torch.float32).reshape(SHAPE) for i in (0, 1)]
+    for part, array in zip(parts, (ROLLOUT, OLD), strict=True):
+        part.copy_(torch.from_numpy(array))
+    batch = {**on(device), "rollout_log_probs": parts[0], "old_log_probs": parts[1]}
+    assert_is_the_answer(sharer.correct(**batch, outputs=ALL))
+    assert kinds(memory.packets).count((REGISTER_DEVICE, READ)) == 2
+
+
+def test_an_input_may_be_an_output(computing: Sharing, sharer: cw.Client, device: FakeCuda) -> None:
+    server, memory = computing
+    batch = on(device)
+    old = batch["old_log_probs"]
+    result = sharer.correct(**batch, out={"weights": old})
+    assert result.weights is old
+    np.testing.assert_array_equal(old, WEIGHTS)
+    # The server was not told to write over what it reads.
+    (request,) = server.requests
+    read = {tensor.shared_memory.handle for tensor in request.tensors}
+    for destination in request.destinations:
+        handle = destination.shared_memory.handle
+        assert memory.regions.get(handle, (WRITE, None))[0] == WRITE
+        assert handle not in read
+
+
+def test_autograd_sees_what_is_written(
+    computing: Sharing, sharer: cw.Client, device: FakeCuda
+) -> None:
+    out = device.put(WEIGHTS)
+    before = out._version
+    sharer.correct(**on(device), out={"weights": out})
+    assert out._version > before
+
+
+def test_memory_without_a_handle_is_copied(
+    computing: Sharing, sharer: cw.Client, device: FakeCuda
+) -> None:
+    _, memory = computing
+    device.exportable = False
+    with pytest.warns(cw.CopyWarning, match="memory without a handle") as warned:
+        assert_is_the_answer(sharer.correct(**on(device), outputs=ALL))
+    assert len(warned) == 1
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert_is_the_answer(sharer.correct(**on(device), outputs=ALL))
+    assert set(kinds(memory.packets)) == {(REGISTER, READ), (REGISTER, WRITE)}
+
+
+def test_memory_that_the_server_cannot_open_is_copied(
+    computing: Sharing, sharer: cw.Client, device: FakeCuda, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As from another PID namespace; it is tried once."""
+    _, memory = computing
+    monkeypatch.setattr("fake_memory.UUID", b"x" * 16)
+    with pytest.warns(cw.CopyWarning, match="I will not") as warned:
+        assert_is_the_answer(sharer.correct(**on(device), outputs=ALL))
+    assert len(warned) == 1
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert_is_the_answer(sharer.correct(**on(device), outputs=ALL))
+    assert [operation for operation, _ in kinds(memory.packets)].count(REGISTER_DEVICE) == 1
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("offer", ["no devices", "another device", "no feature"])
+def test_a_server_that_does_not_compute_there_gets_copies(
+    sharing: Sharing, sharer: cw.Client, device: FakeCuda, offer: str
+) -> None:
+    server, memory = sharing
+    if offer != "no devices":
+        server.info.devices.add(uuid=UUID if offer == "no feature" else b"another device's")
+    if offer == "another device":
+        server.info.features.append("cuda_ipc")
+        with pytest.warns(cw.CopyWarning, match="does not compute on the tensor's device"):
+            sharer.correct(**on(device))
+    assert_is_the_answer(sharer.correct(**on(device), outputs=ALL))
+    assert not any(operation == REGISTER_DEVICE for operation, _ in kinds(memory.packets))
+
+
+@pytest.mark.parametrize("transport", ["unary", "stream"])
+def test_other_ways_copy_to_the_host(computing: Sharing, device: FakeCuda, transport: Any) -> None:
+    server, memory = computing
+    with cw.Client(server.target, transport=transport) as client:
+        assert_is_the_answer(client.correct(**on(device), outputs=ALL))
+    assert memory.packets == []
+
+
+def test_a_server_that_was_restarted(
+    computing: Sharing, sharer: cw.Client, device: FakeCuda
+) -> None:
+    _, memory = computing
+    batch = on(device)
+    for disturb in (memory.forget, memory.disconnect, lambda: None):
+        assert_is_the_answer(sharer.correct(**batch, outputs=ALL))
+        disturb()
+
+
+def test_submitted_batches_are_copied_on_the_device(
+    computing: Sharing, sharer: cw.Client, device: FakeCuda, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server, memory = computing
+    # Its memory is the fake device's, as a real clone's is the real one's.
+    monkeypatch.setattr(torch.Tensor, "clone", lambda tensor: device.put(tensor))
+    sharer.correct(**BATCH)  # asks what the server offers
+    memory.packets.clear()
+    held, inner = Held(), memory.serve(answer)
+    server.handler = lambda request, context: (held(request, context), inner(request, context))[1]
+    batch = on(device)
+    future = sharer.submit(**batch, outputs=ALL)
+    for tensor in list(batch.values())[:3]:
+        tensor.zero_()
+    held.release()
+    assert_is_the_answer(future.result(30))
+    assert sent(server.requests[-1], tensor_pb2.TENSOR_ROLE_OLD_LOG_PROBS).data == OLD.tobytes()
+    assert not any(operation == REGISTER for operation, _ in kinds(memory.packets))
+
+
+def test_asyncio(computing: Sharing, device: FakeCuda) -> None:
+    server, memory = computing
+
+    async def run() -> None:
+        async with counterweight.aio.Client(
+            server.target, transport="shared_memory", timeout=30
+        ) as client:
+            batches = [client.correct(**on(device), outputs=ALL) for _ in range(4)]
+            for result in await asyncio.gather(*batches):
+                assert_is_the_answer(result)
+
+    asyncio.run(run())
+    assert not any(operation == REGISTER for operation, _ in kinds(memory.packets))
+
+
+def test_outputs_are_kept_until_the_server_is_done(computing: Sharing, device: FakeCuda) -> None:
+    """torch would give their memory to others, and the server would write there."""
+    server, memory = computing
+    memory.busy = True
+    server.handler = failing(grpc.StatusCode.DEADLINE_EXCEEDED, "given up")
+    with cw.Client(server.target, transport="shared_memory", timeout=30) as client:
+        batch = on(device)
+        with pytest.raises(cw.DeadlineError):
+            client.correct(**batch, outputs=("weights",))
+        batch.clear()
+        gc.collect()
+        assert device.alive() == 1
+        memory.busy = False
+        server.handler = memory.serve(answer)
+        client.correct(**BATCH)
+        gc.collect()
+        assert device.alive() == 0
+
+
+def test_outputs_of_refused_requests_are_not_kept(
+    computing: Sharing, sharer: cw.Client, device: FakeCuda
+) -> None:
+    server, memory = computing
+    memory.busy = True
+    server.handler = bad_request("labels.run")
+    with pytest.raises(cw.InvalidRequestError):
+        sharer.correct(**on(device))
+    gc.collect()
+    assert device.alive() == 0
+
+
+def test_memory_of_a_server_that_never_ends_is_lost(
+    computing: Sharing, device: FakeCuda, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server, memory = computing
+    monkeypatch.setattr(lost, "_SECONDS", 0.05)
+    given_up: list[object] = []
+    monkeypatch.setattr(lost, "_given_up", given_up)
+    memory.busy = True
+    server.handler = failing(grpc.StatusCode.DEADLINE_EXCEEDED, "given up")
+    with (
+        cw.Client(server.target, transport="shared_memory", timeout=30) as client,
+        pytest.raises(cw.DeadlineError),
+    ):
+        client.correct(**on(device), outputs=("weights",))
+    assert len(given_up) == 1
+    gc.collect()
+    assert device.alive() == 1
+    given_up.clear()
+    gc.collect()
+    assert device.alive() == 0
+
+
+def test_nothing_is_left(computing: Sharing, device: FakeCuda) -> None:
+    server, memory = computing
+    with cw.Client(server.target, transport="shared_memory", timeout=30) as client:
+        for _ in range(20):
+            assert_is_the_answer(client.correct(**on(device), outputs=ALL))
+    gc.collect()
+    assert device.alive() == 0
+    end = time.monotonic() + 30
+    while memory.regions:
+        assert time.monotonic() < end
+        time.sleep(0.001)
+
+
+@pytest.mark.filterwarnings("error")
+def test_nobody_at_the_socket(computing: Sharing, sharer: cw.Client, device: FakeCuda) -> None:
+    """No word about copies: there is no other shared memory either."""
+    server, memory = computing
+    server.info.shared_memory_socket = memory.path + "x"
+    with pytest.raises(cw.CounterweightError, match="cannot connect"):
+        sharer.correct(**on(device))
+    assert server.requests == []

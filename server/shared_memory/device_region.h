@@ -1,0 +1,24 @@
+// From the name of a client's device memory to a region.
+#ifndef COUNTERWEIGHT_SERVER_SHARED_MEMORY_DEVICE_REGION_H_
+#define COUNTERWEIGHT_SERVER_SHARED_MEMORY_DEVICE_REGION_H_
+
+#include <memory>
+
+#include "kernels/corrector.h"
+#include "server/shared_memory/control.h"
+#include "server/shared_memory/mapped_region.h"
+#include "server/shared_memory/region.h"
+
+namespace counterweight::server {
+
+// Opens the first `request.size` bytes of an allocation of another process.
+// *backend, which may be null, must outlive the region. Null with *refusal
+// otherwise: FAILED_PRECONDITION if the backend computes on no device,
+// INVALID_ARGUMENT for all that is wrong with the request; nothing stays open.
+std::shared_ptr<const Region> OpenDeviceRegion(
+    const ControlRequest& request, kernels::Corrector* backend,
+    const std::shared_ptr<RegionCounts>& counts, Refusal* refusal);
+
+}  // namespace counterweight::server
+
+#endif  // COUNTERWEIGHT_SERVER_SHARED_MEMORY_DEVICE_REGION_H_

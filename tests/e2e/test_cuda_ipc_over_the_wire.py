@@ -1,0 +1,164 @@
+"""Tensors in device memory that a server opens by CUDA IPC, on the fake CUDA runtime."""
+
+from __future__ import annotations
+
+import gc
+import os
+import pathlib
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import counterweight as cw
+import numpy as np
+import pytest
+from batches import padded_batch
+from fake_cuda import FakeCuda
+from server_process import DEADLINE_SECONDS, REPOSITORY, ServerProcess, binary
+from transports import LOSS, SMALL, assert_same
+
+BATCHES = {**SMALL, "segments": padded_batch(7, 9000, seed=9)}
+CLIENTS = 100
+
+
+@pytest.fixture(scope="module")
+def computing(start_server: Callable[..., ServerProcess], folder: pathlib.Path) -> ServerProcess:
+    """A server on the fake CUDA runtime that shares memory."""
+    program = binary().parent / "counterweight-server-on-fake-cuda"
+    if not program.exists():
+        pytest.skip(f"{program} is not built: with sanitizers it cannot be")
+    return start_server(
+        f"--shared_memory_socket={folder}/cuda_memory",
+        "--backend=cuda",
+        listen=f"unix:{folder}/cuda",
+        program=program,
+    )
+
+
+@pytest.fixture
+def device(monkeypatch: pytest.MonkeyPatch) -> FakeCuda:
+    pytest.importorskip("torch", reason="needs torch: .ci/setup torch, or make test TORCH=1")
+    return FakeCuda(monkeypatch)
+
+
+def on(device: FakeCuda, batch: dict[str, Any]) -> dict[str, Any]:
+    """The batch's tensors on the device; its lengths as they are."""
+    return {
+        name: device.put(value) if "length" not in name else value for name, value in batch.items()
+    }
+
+
+def bytes_sent(server: ServerProcess) -> float:
+    names = ("request", "response")
+    return sum(server.metric(f"counterweight_{name}_bytes_total") for name in names)
+
+
+def descriptors(server: ServerProcess) -> int:
+    """Memory of the fake runtime that the server has open."""
+    folder = pathlib.Path(f"/proc/{server.process.pid}/fd")
+    return sum("fake_cuda" in os.readlink(path) for path in folder.iterdir())
+
+
+def reach(value: Callable[[], float], goal: float) -> None:
+    """Waits; what ends a connection comes after what closes it."""
+    end = time.monotonic() + DEADLINE_SECONDS
+    while value() != goal:
+        assert time.monotonic() < end, f"{value()} instead of {goal}"
+
+
+def nothing_is_left(server: ServerProcess) -> None:
+    for name in ("regions", "bytes", "device_bytes"):
+        reach(lambda name=name: server.metric(f"counterweight_shared_memory_{name}"), 0)
+    reach(lambda: server.metric("counterweight_requests_in_flight"), 0)
+    reach(lambda: server.metric("counterweight_admitted_bytes"), 0)
+    assert descriptors(server) == 0
+
+
+@pytest.mark.filterwarnings("error::counterweight.CopyWarning")
+@pytest.mark.parametrize("name", [name for name in BATCHES if name != "none"])
+def test_the_answer_is_the_cpu_servers(
+    computing: ServerProcess, server: ServerProcess, device: FakeCuda, name: str
+) -> None:
+    batch = BATCHES[name]
+    outputs = ("weights", "keep_mask", "token_reasons", "sequence_reasons", "gradient")
+    with cw.Client(server.address) as client:
+        expected = client.correct(method=LOSS, outputs=outputs, **batch)
+    with cw.Client(computing.address, transport="shared_memory") as client:
+        info = client.server_info()
+        assert "cuda_ipc" in info.features
+        before = bytes_sent(computing)
+        result = client.correct(method=LOSS, outputs=outputs, **on(device, batch))
+        assert bytes_sent(computing) - before < 10_000
+        assert computing.metric("counterweight_shared_memory_bytes") == 0
+        assert result.backend == "cuda"
+        assert device.is_on_device(result.weights)
+    arrays = {
+        output: getattr(result, output).numpy().astype(getattr(expected, output).dtype)
+        for output in outputs
+    }
+    assert_same(replace(result, backend="cpu", **arrays), expected)
+
+
+def test_regions_last_as_long_as_their_tensors(computing: ServerProcess, device: FakeCuda) -> None:
+    batch = on(device, BATCHES["padded"])
+    with cw.Client(computing.address, transport="shared_memory") as client:
+        for _ in range(3):
+            result = client.correct(method=LOSS, **batch)
+        # Five inputs, each in an allocation of its own, and the last three outputs.
+        reach(lambda: computing.metric("counterweight_shared_memory_regions"), 5 + 3)
+        del result
+        batch.pop("advantages")
+        gc.collect()
+        client.correct(method="token_tis", **SMALL["padded"])
+        reach(lambda: descriptors(computing), 4)
+    nothing_is_left(computing)
+
+
+def test_memory_that_is_wrong_is_refused_and_the_batch_goes_another_way(
+    computing: ServerProcess, device: FakeCuda, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    batch = on(device, BATCHES["padded"])
+    with cw.Client(computing.address, transport="shared_memory") as client:
+        expected = client.correct(method=LOSS, **batch)
+    from counterweight import cuda
+
+    inner = cuda.allocation_of
+    changes: list[dict[str, Any]] = [
+        {"size": 1 << 40},
+        {"handle": bytes(64)},
+    ]
+    for change in changes:
+        monkeypatch.setattr(cuda, "allocation_of", lambda t, c=change: inner(t)._replace(**c))
+        with (
+            cw.Client(computing.address, transport="shared_memory") as client,
+            pytest.warns(cw.CopyWarning),
+        ):
+            result = client.correct(method=LOSS, **batch)
+        assert_same(result, expected)
+    nothing_is_left(computing)
+
+
+def test_clients_that_are_killed_leave_nothing(
+    computing: ServerProcess, folder: pathlib.Path
+) -> None:
+    path = [REPOSITORY / "client/python", REPOSITORY / "client/python/tests"]
+    ended = subprocess.run(
+        [
+            sys.executable,
+            str(pathlib.Path(__file__).with_name("device_clients.py")),
+            computing.address,
+            f"{folder}/cuda_memory",
+            str(CLIENTS),
+        ],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(map(str, path))},
+        stdout=subprocess.PIPE,
+        timeout=DEADLINE_SECONDS * 2,
+        check=True,
+    )
+    assert int(ended.stdout) == CLIENTS
+    nothing_is_left(computing)
+    with cw.Client(computing.address) as client:
+        assert np.isfinite(client.correct(method=LOSS, **BATCHES["padded"]).loss or 0.0)

@@ -1,0 +1,178 @@
+"""The server on a CUDA runtime that this machine's CPU plays: what clients, probes and Prometheus
+see of --backend=cuda, without a GPU."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable
+from typing import Any
+
+import compare_backends
+import counterweight as cw
+import grpc
+import numpy as np
+import pytest
+from batches import padded_batch
+from goldens import COUNTS
+from server_process import DEADLINE_SECONDS, ServerProcess, binary
+from transports import ARRAYS, LOSS, assert_same
+
+FAKE = binary().with_name("counterweight-server-on-fake-cuda")
+pytestmark = pytest.mark.skipif(not FAKE.exists(), reason=f"{FAKE.name} is not built")
+
+# grpc.health.v1.HealthCheckResponse with its field 1 (status) set.
+SERVING, NOT_SERVING = b"\x08\x01", b"\x08\x02"
+StartFake = Callable[..., ServerProcess]
+
+
+@pytest.fixture(scope="module")
+def start_fake(start_server: Callable[..., ServerProcess]) -> StartFake:
+    """Starts it with flags, and with the fake's settings by their lower-case names."""
+
+    def start(*flags: str, **settings: object) -> ServerProcess:
+        environment = {
+            f"COUNTERWEIGHT_FAKE_CUDA_{name.upper()}": str(value)
+            for name, value in settings.items()
+        }
+        return start_server(*flags, program=FAKE, environment=environment)
+
+    return start
+
+
+@pytest.fixture(scope="module")
+def comparison(start_fake: StartFake) -> compare_backends.Comparison:
+    cuda = start_fake("--backend=cuda", "--devices=all", devices=2)
+    return compare_backends.Comparison(cuda, start_fake("--backend=cpu"))
+
+
+@pytest.mark.parametrize("system", COUNTS)
+def test_goldens_have_the_cpus_bytes(comparison: compare_backends.Comparison, system: str) -> None:
+    before = comparison.answered + comparison.refused
+    comparison.run(compare_backends.golden_cases(system))
+    assert comparison.differences == []
+    assert comparison.answered + comparison.refused == before + COUNTS[system]
+
+
+def test_methods_have_the_cpus_bytes(comparison: compare_backends.Comparison) -> None:
+    before = comparison.answered
+    methods = comparison.methods()
+    comparison.run(compare_backends.method_cases(methods))
+    assert comparison.differences == []
+    assert comparison.answered == before + len(methods)
+
+
+def test_chunks_have_the_cpus_bytes(comparison: compare_backends.Comparison) -> None:
+    comparison.run(compare_backends.batch_cases(large=False), chunks=True)
+    assert comparison.differences == []
+
+
+def test_the_first_device_alone_is_the_default(start_fake: StartFake) -> None:
+    server = start_fake(devices=3)
+    with cw.Client(server.address) as client:
+        info = client.server_info()
+        assert info.backend == "cuda"
+        assert [device.index for device in info.devices] == [0]
+        assert client.correct(method="token_tis", **padded_batch()).backend == "cuda"
+    started = next(line for line in server.log_lines() if line["event"] == "started")
+    assert started["backend"]["name"] == "cuda"
+    assert [device["index"] for device in started["backend"]["devices"]] == [0]
+
+
+@pytest.mark.parametrize(("flag", "indices"), [("all", [0, 1, 2]), ("2,0", [2, 0])])
+def test_devices_by_the_flag(start_fake: StartFake, flag: str, indices: list[int]) -> None:
+    server = start_fake(f"--devices={flag}", devices=3)
+    with cw.Client(server.address) as client:
+        devices = client.server_info().devices
+        assert [device.index for device in devices] == indices
+        assert all(device.name and device.memory_bytes > 0 for device in devices)
+    for index in indices:
+        assert server.metric(f'counterweight_device_errors_total{{device="{index}"}}') == 0
+        assert server.metric(f'counterweight_device_seconds_total{{device="{index}"}}') == 0
+
+
+@pytest.mark.parametrize(
+    ("flags", "devices", "words"),
+    [
+        (["--devices=2"], 2, ["--devices=2", "no device 2"]),
+        (["--devices=all"], 0, ["--devices=all"]),
+        (["--backend=cuda"], 0, ["--backend=cuda"]),
+    ],
+)
+def test_devices_that_are_not_there(flags: list[str], devices: int, words: list[str]) -> None:
+    ended = subprocess.run(
+        [FAKE, "--listen=127.0.0.1:0", "--metrics_listen=", *flags],
+        env={"COUNTERWEIGHT_FAKE_CUDA_DEVICES": str(devices)},
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_SECONDS,
+    )
+    assert ended.returncode == 1
+    assert all(word in ended.stderr for word in words), ended.stderr
+
+
+def test_auto_without_devices_says_why(start_fake: StartFake) -> None:
+    server = start_fake(devices=0)
+    with cw.Client(server.address) as client:
+        assert client.server_info().backend == "cpu"
+    started = next(line for line in server.log_lines() if line["event"] == "started")
+    assert started["backend"]["name"] == "cpu"
+    assert started["no_cuda"]
+
+
+def test_concurrent_batches_share_the_devices(start_fake: StartFake) -> None:
+    """Whichever device computes, the answer is the same; each has work."""
+    server = start_fake("--devices=all", "--threads=4", devices=2)
+    batches = [padded_batch(4, 200, seed=seed) for seed in range(6)]
+    asked: dict[str, Any] = {"method": LOSS, "outputs": (*ARRAYS, "loss")}
+    with cw.Client(server.address, max_in_flight=6) as client:
+        alone = [client.correct(**asked, **batch) for batch in batches]
+        pending = [client.submit(**asked, **batch) for batch in batches]
+        for future, expected in zip(pending, alone, strict=True):
+            assert_same(future.result(DEADLINE_SECONDS), expected)
+    assert server.metric('counterweight_device_seconds_total{device="0"}') > 0
+
+
+def test_a_full_device_is_worth_a_retry(start_fake: StartFake) -> None:
+    server = start_fake(memory=1 << 20)
+    with cw.Client(server.address, retry=False) as client:
+        with pytest.raises(cw.OverloadedError, match="smaller batch") as caught:
+            client.correct(method="token_tis", **padded_batch(8, 1 << 15))
+        assert caught.value.retry_after == 1.0
+        # It is full, not broken.
+        assert client.correct(method="token_tis", **padded_batch()).metrics
+    assert server.metric("counterweight_ready") == 1
+    assert server.metric('counterweight_device_errors_total{device="0"}') == 0
+
+
+@pytest.mark.parametrize("transport", ["unary", "stream"])
+def test_a_device_error_is_seen_by_everyone(start_fake: StartFake, transport: str) -> None:
+    server = start_fake("--devices=all", devices=2, fail_operation=60)
+    batch = padded_batch()
+    with (
+        cw.Client(server.address, transport=transport) as client,
+        grpc.insecure_channel(server.address) as channel,
+    ):
+        health = channel.unary_stream("/grpc.health.v1.Health/Watch")(b"", timeout=DEADLINE_SECONDS)
+        assert next(health) == SERVING
+        expected = client.correct(method="token_tis", **batch).weights
+        with pytest.raises(cw.CounterweightError) as caught:
+            for _ in range(60):
+                result = client.correct(method="token_tis", **batch)
+                # Until it fails it is right.
+                np.testing.assert_array_equal(result.weights, expected)
+        assert caught.value.code is grpc.StatusCode.INTERNAL
+        assert "CUDA" not in str(caught.value)
+        assert "illegal" not in str(caught.value)
+        assert caught.value.request_id in str(caught.value)
+        assert next(health) == NOT_SERVING
+        health.cancel()
+        assert client.server_info().backend == "cuda"
+    assert server.metric("counterweight_ready") == 0
+    errors = [server.metric(f'counterweight_device_errors_total{{device="{i}"}}') for i in range(2)]
+    assert errors == [1, 0]
+    (logged,) = [line for line in server.log_lines() if line["event"] == "device_error"]
+    assert logged["level"] == "error"
+    assert logged["request_id"] == caught.value.request_id
+    assert "device 0: an illegal memory access" in logged["what"]
+    server.terminate()
+    assert server.wait() == 0

@@ -1,0 +1,122 @@
+#include "tests/server/fake_devices.h"
+
+#include <sys/mman.h>
+
+#include <cstring>
+#include <stdexcept>
+
+namespace counterweight::server {
+namespace {
+
+void* Map(int64_t size, int protection) {
+  void* const data = mmap(nullptr, static_cast<size_t>(size), protection,
+                          MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (data == MAP_FAILED) throw std::runtime_error("no memory for a device");
+  return data;
+}
+
+std::atomic<uint64_t> next_handle = 1;
+
+}  // namespace
+
+FakeAllocation::FakeAllocation(kernels::DeviceUuid device, int64_t size)
+    : device_(device),
+      size_(size),
+      data_(static_cast<uint8_t*>(Map(size, PROT_READ | PROT_WRITE))) {
+  const uint64_t number = next_handle++;
+  std::memcpy(handle_.data(), &number, sizeof(number));
+}
+
+FakeAllocation::~FakeAllocation() { munmap(data_, static_cast<size_t>(size_)); }
+
+void FakeDevices::Lend(const FakeAllocation& allocation) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  lent_[allocation.handle()] = &allocation;
+}
+
+template <typename T>
+T* FakeDevices::Behind(T* address) const {
+  const auto* const byte = reinterpret_cast<const std::byte*>(address);
+  const std::lock_guard<std::mutex> lock(mutex_);
+  auto window = windows_.upper_bound(byte);
+  if (byte == nullptr || window == windows_.begin()) return address;
+  --window;
+  const auto& [begin, found] = *window;
+  if (byte - begin >= found.allocation->size()) return address;
+  return reinterpret_cast<T*>(found.allocation->data() + (byte - begin));
+}
+
+kernels::CorrectResult FakeDevices::Correct(const kernels::CorrectionSpec& spec,
+                                            const kernels::Batch& batch,
+                                            const kernels::Outputs& outputs) {
+  if (pause_) pause_();
+  kernels::Batch on_host = batch;
+  for (kernels::TensorView& tensor : on_host.tensors) {
+    tensor.data = Behind(static_cast<const std::byte*>(tensor.data));
+  }
+  // The interface says that the mask is on the host, so it is not translated.
+  return cpu_->Correct(spec, on_host,
+                       {.weights = Behind(outputs.weights),
+                        .keep_mask = Behind(outputs.keep_mask),
+                        .token_reasons = Behind(outputs.token_reasons),
+                        .sequence_reasons = Behind(outputs.sequence_reasons),
+                        .gradient = Behind(outputs.gradient)});
+}
+
+void* FakeDevices::OpenDeviceMemory(const kernels::IpcHandle& handle,
+                                    const kernels::DeviceUuid& uuid,
+                                    int64_t* bytes, std::string* error) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  const auto found = lent_.find(handle);
+  if (uuid != kFirstDevice && uuid != kSecondDevice) {
+    *error = "the server does not use the device with this UUID";
+    return nullptr;
+  }
+  if (found == lent_.end() || found->second->device() != uuid) {
+    *error = "no process of this machine has lent such memory";
+    return nullptr;
+  }
+  *bytes = found->second->size();
+  ++open_;
+  // Opened again, memory has the address that it has.
+  for (auto& [begin, window] : windows_) {
+    if (window.allocation != found->second) continue;
+    ++window.times;
+    return const_cast<std::byte*>(begin);
+  }
+  void* const memory = Map(*bytes, PROT_NONE);
+  windows_[static_cast<const std::byte*>(memory)] = {found->second, 1};
+  return memory;
+}
+
+void FakeDevices::CloseDeviceMemory(void* memory) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  const auto found = windows_.find(static_cast<const std::byte*>(memory));
+  if (found == windows_.end())
+    throw std::logic_error("closed what is not open");
+  --open_;
+  if (--found->second.times > 0) return;
+  munmap(memory, static_cast<size_t>(found->second.allocation->size()));
+  windows_.erase(found);
+}
+
+bool FakeDevices::CopyFromDevice(void* to, const void* from, size_t bytes,
+                                 std::string* error) {
+  if (copies_fail_) {
+    *error = "the device is gone";
+    return false;
+  }
+  std::memcpy(to, Behind(static_cast<const std::byte*>(from)), bytes);
+  return true;
+}
+
+kernels::BackendInfo FakeDevices::Info() const {
+  const kernels::DeviceInfo first{0, "fake", 1, kFirstDevice};
+  const kernels::DeviceInfo second{1, "fake", 1, kSecondDevice};
+  return {.name = "cuda",
+          .instruction_set = "fake",
+          .threads = 2,
+          .devices = {first, second}};
+}
+
+}  // namespace counterweight::server

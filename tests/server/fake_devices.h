@@ -1,0 +1,88 @@
+// A machine with two devices whose memory other processes may open, as CUDA
+// lets them, and a backend that computes there.
+#ifndef COUNTERWEIGHT_TESTS_SERVER_FAKE_DEVICES_H_
+#define COUNTERWEIGHT_TESTS_SERVER_FAKE_DEVICES_H_
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include "kernels/corrector.h"
+
+namespace counterweight::server {
+
+inline constexpr kernels::DeviceUuid kFirstDevice = {'f', 'i', 'r', 's', 't'};
+inline constexpr kernels::DeviceUuid kSecondDevice = {'s', 'e', 'c', 'n', 'd'};
+
+// One allocation of a client, zeros.
+class FakeAllocation {
+ public:
+  FakeAllocation(kernels::DeviceUuid device, int64_t size);
+  FakeAllocation(const FakeAllocation&) = delete;
+  FakeAllocation& operator=(const FakeAllocation&) = delete;
+  ~FakeAllocation();
+
+  uint8_t* data() const { return data_; }
+  int64_t size() const { return size_; }
+  const kernels::DeviceUuid& device() const { return device_; }
+  const kernels::IpcHandle& handle() const { return handle_; }
+
+ private:
+  const kernels::DeviceUuid device_;
+  const int64_t size_;
+  uint8_t* const data_;
+  kernels::IpcHandle handle_{};
+};
+
+// The backend. What it opens is mapped without any access, so that whoever
+// reads or writes a device's memory on the host crashes. Thread-safe.
+class FakeDevices final : public kernels::Corrector {
+ public:
+  // Lends an allocation, which must outlive this.
+  void Lend(const FakeAllocation& allocation);
+
+  // Allocations that are open, each as often as it was opened.
+  int64_t open() const { return open_; }
+  // Later copies to the host fail.
+  void BreakCopies() { copies_fail_ = true; }
+  // Called in every correction before it begins.
+  void SetPause(std::function<void()> pause) { pause_ = std::move(pause); }
+
+  kernels::CorrectResult Correct(const kernels::CorrectionSpec& spec,
+                                 const kernels::Batch& batch,
+                                 const kernels::Outputs& outputs) override;
+  void* OpenDeviceMemory(const kernels::IpcHandle& handle,
+                         const kernels::DeviceUuid& uuid, int64_t* bytes,
+                         std::string* error) override;
+  void CloseDeviceMemory(void* memory) override;
+  bool CopyFromDevice(void* to, const void* from, size_t bytes,
+                      std::string* error) override;
+  kernels::BackendInfo Info() const override;
+
+ private:
+  struct Window {
+    const FakeAllocation* allocation = nullptr;
+    int64_t times = 0;
+  };
+
+  // What lies behind an address inside a window; others as they are.
+  template <typename T>
+  T* Behind(T* address) const;
+
+  const std::unique_ptr<kernels::Corrector> cpu_ = kernels::MakeCpuCorrector(2);
+  mutable std::mutex mutex_;  // guards lent_ and windows_
+  std::map<kernels::IpcHandle, const FakeAllocation*> lent_;
+  std::map<const std::byte*, Window> windows_;  // by first byte
+  std::atomic<int64_t> open_ = 0;
+  std::atomic<bool> copies_fail_ = false;
+  std::function<void()> pause_;
+};
+
+}  // namespace counterweight::server
+
+#endif  // COUNTERWEIGHT_TESTS_SERVER_FAKE_DEVICES_H_

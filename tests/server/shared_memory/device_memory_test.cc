@@ -1,0 +1,195 @@
+// Device memory by handle: what is opened, what is refused, and that nothing
+// stays open.
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "grpcpp/support/status_code_enum.h"
+#include "gtest/gtest.h"
+#include "server/shared_memory/listener.h"
+#include "tests/server/fake_devices.h"
+#include "tests/server/shared_memory/running_listener.h"
+#include "tests/server/shared_memory/shared_memory_client.h"
+
+namespace counterweight::server {
+namespace {
+
+using grpc::StatusCode;
+using testing::HasSubstr;
+
+constexpr int64_t kSize = 8192;
+
+class DeviceMemory : public ::testing::Test {
+ protected:
+  DeviceMemory() { devices_.Lend(allocation_); }
+
+  SharedMemoryListener::Options WithDevices() {
+    SharedMemoryListener::Options options = TestOptions();
+    options.backend = &devices_;
+    return options;
+  }
+
+  std::string Packet(uint64_t size = kSize,
+                     RegionAccess access = RegionAccess::kRead) const {
+    return DevicePacket(size, access, allocation_.device(),
+                        allocation_.handle());
+  }
+
+  const FakeAllocation allocation_{kFirstDevice, kSize};
+  FakeDevices devices_;
+  RunningListener running_{WithDevices()};
+  SharedMemoryClient client_{running_.path()};
+};
+
+TEST_F(DeviceMemory, IsARegionOnItsDevice) {
+  const auto answer = client_.Ask(Packet(kSize - 1, RegionAccess::kWrite));
+  ASSERT_EQ(answer.code, StatusCode::OK) << answer.message;
+  const auto region = running_.listener().Find(answer.handle);
+  ASSERT_NE(region, nullptr);
+  EXPECT_EQ(region->size(), kSize - 1);
+  EXPECT_EQ(region->access(), RegionAccess::kWrite);
+  EXPECT_EQ(region->device(), kFirstDevice);
+  EXPECT_EQ(devices_.open(), 1);
+}
+
+TEST_F(DeviceMemory, IsNotHostMemory) {
+  client_.Ask(Packet());
+  EXPECT_EQ(running_.listener().regions(), 1);
+  EXPECT_EQ(running_.listener().device_bytes(), kSize);
+  EXPECT_EQ(running_.listener().bytes(), 0);
+  EXPECT_EQ(running_.admission().bytes_in_flight(), 0);
+}
+
+TEST_F(DeviceMemory, EndsWithItsRelease) {
+  const auto answer = client_.Ask(Packet());
+  EXPECT_EQ(client_.Release(answer.handle).code, StatusCode::OK);
+  EXPECT_EQ(running_.listener().Find(answer.handle), nullptr);
+  EXPECT_EQ(devices_.open(), 0);
+  EXPECT_EQ(running_.listener().device_bytes(), 0);
+  EXPECT_EQ(client_.Release(answer.handle).code, StatusCode::NOT_FOUND);
+}
+
+TEST_F(DeviceMemory, EndsWithItsConnection) {
+  client_.Ask(Packet());
+  client_.Ask(Packet());
+  EXPECT_EQ(devices_.open(), 2);
+  client_.Finish();
+  running_.Settle();
+  EXPECT_EQ(devices_.open(), 0);
+}
+
+TEST_F(DeviceMemory, StaysOpenWhileARequestUsesIt) {
+  const std::string handle = client_.Ask(Packet()).handle;
+  auto held = running_.listener().Find(handle);
+  client_.Finish();
+  running_.Stop();
+  EXPECT_EQ(devices_.open(), 1);
+  held.reset();
+  EXPECT_EQ(devices_.open(), 0);
+}
+
+TEST_F(DeviceMemory, AReleaseTellsWhetherRequestsUseItStill) {
+  const std::string handle = client_.Ask(Packet()).handle;
+  auto held = running_.listener().Find(handle);
+  EXPECT_TRUE(client_.Release(handle).in_use);
+  EXPECT_EQ(running_.listener().Find(handle), nullptr);
+  EXPECT_TRUE(client_.Release(handle).in_use);
+  held.reset();
+  const auto last = client_.Release(handle);
+  EXPECT_EQ(last.code, StatusCode::OK);
+  EXPECT_FALSE(last.in_use);
+  EXPECT_EQ(client_.Release(handle).code, StatusCode::NOT_FOUND);
+}
+
+TEST_F(DeviceMemory, AMemfdsReleaseTellsNothing) {
+  const FileDescriptor memfd = MakeMemfd(kSize);
+  const auto answer = client_.Register(memfd.get(), kSize, RegionAccess::kRead);
+  const auto held = running_.listener().Find(answer.handle);
+  EXPECT_FALSE(client_.Release(answer.handle).in_use);
+}
+
+TEST_F(DeviceMemory, MoreThanTheAllocationIsRefusedAndClosed) {
+  for (const uint64_t size : {uint64_t{kSize} + 1, uint64_t{1} << 63,
+                              UINT64_MAX, UINT64_MAX - kSize + 1}) {
+    const auto answer = client_.Ask(Packet(size));
+    EXPECT_EQ(answer.code, StatusCode::INVALID_ARGUMENT);
+    EXPECT_THAT(answer.message, HasSubstr("the allocation has 8192 bytes"));
+    EXPECT_EQ(devices_.open(), 0);
+  }
+  EXPECT_THAT(client_.Ask(Packet(0)).message, HasSubstr("size is 0"));
+  EXPECT_EQ(running_.listener().regions(), 0);
+  EXPECT_EQ(client_.Ask(Packet()).code, StatusCode::OK)
+      << "a refusal leaves the connection as it was";
+}
+
+TEST_F(DeviceMemory, WhatNobodyLentIsRefused) {
+  kernels::IpcHandle unknown = allocation_.handle();
+  unknown[63] ^= 1;
+  const std::string packets[] = {
+      DevicePacket(kSize, RegionAccess::kRead, kFirstDevice, unknown),
+      DevicePacket(kSize, RegionAccess::kRead, kSecondDevice,
+                   allocation_.handle()),
+      DevicePacket(kSize, RegionAccess::kRead, {}, allocation_.handle())};
+  for (const std::string& packet : packets) {
+    const auto answer = client_.Ask(packet);
+    EXPECT_EQ(answer.code, StatusCode::INVALID_ARGUMENT);
+    EXPECT_FALSE(answer.message.empty());
+  }
+  EXPECT_EQ(running_.listener().errors(), 3);
+  EXPECT_EQ(devices_.open(), 0);
+}
+
+TEST_F(DeviceMemory, ADescriptorEndsTheConnection) {
+  client_.Ask(Packet());
+  const FileDescriptor memfd = MakeMemfd(kSize);
+  const int before = CountDescriptors();
+  client_.Send(Packet(), {memfd.get()});
+  EXPECT_EQ(client_.Receive()->code, StatusCode::INVALID_ARGUMENT);
+  EXPECT_EQ(client_.Receive(), std::nullopt);
+  running_.Settle();
+  EXPECT_EQ(devices_.open(), 0);
+  EXPECT_EQ(CountDescriptors(), before - 1);  // the server's end
+}
+
+TEST_F(DeviceMemory, RegionsAreLimitedByNumberNotByBytes) {
+  const FakeAllocation large(kSecondDevice, 32 * kMebibyte);
+  devices_.Lend(large);
+  const std::string packet = DevicePacket(32 * kMebibyte, RegionAccess::kRead,
+                                          kSecondDevice, large.handle());
+  const int64_t most = TestOptions().max_regions;
+  std::vector<std::string> handles;
+  for (int64_t i = 0; i < most; ++i) {
+    const auto answer = client_.Ask(packet);
+    ASSERT_EQ(answer.code, StatusCode::OK) << answer.message;
+    handles.push_back(answer.handle);
+  }
+  EXPECT_EQ(client_.Ask(packet).code, StatusCode::RESOURCE_EXHAUSTED);
+  // Released memory that a request holds still counts.
+  const auto held = running_.listener().Find(handles[0]);
+  EXPECT_TRUE(client_.Release(handles[0]).in_use);
+  EXPECT_EQ(client_.Ask(packet).code, StatusCode::RESOURCE_EXHAUSTED);
+  EXPECT_FALSE(client_.Release(handles[1]).in_use);
+  EXPECT_EQ(client_.Ask(packet).code, StatusCode::OK);
+  EXPECT_EQ(devices_.open(), most);
+}
+
+TEST_F(DeviceMemory, IsNothingToAServerWithoutDevices) {
+  const auto cpu = kernels::MakeCpuCorrector(1);
+  for (kernels::Corrector* backend :
+       {static_cast<kernels::Corrector*>(nullptr), cpu.get()}) {
+    SharedMemoryListener::Options options = TestOptions();
+    options.backend = backend;
+    RunningListener running(options);
+    SharedMemoryClient client(running.path());
+    const auto answer = client.Ask(Packet());
+    EXPECT_EQ(answer.code, StatusCode::FAILED_PRECONDITION);
+    EXPECT_THAT(answer.message, HasSubstr("no device"));
+    const FileDescriptor memfd = MakeMemfd(kSize);
+    EXPECT_EQ(client.Register(memfd.get(), kSize, RegionAccess::kRead).code,
+              StatusCode::OK);
+  }
+}
+
+}  // namespace
+}  // namespace counterweight::server
