@@ -6,6 +6,7 @@ set(counterweight_cuda_host_sources
     column_layout.cc
     cuda_corrector.cc
     cuda_run.cc
+    device_count.cc
     device_memory.cc
     device_share.cc
     ipc_memory.cc
