@@ -7,6 +7,7 @@ set(counterweight_cuda_host_sources
     cuda_corrector.cc
     cuda_run.cc
     cuda_run_walks.cc
+    device_count.cc
     device_memory.cc
     device_share.cc
     ipc_memory.cc

@@ -10,6 +10,7 @@ protobuf. Exit codes: 0 all equal, 1 something differs, 2 nothing could be compa
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -35,6 +36,7 @@ from transports import ARRAYS, LOSS
 Case = tuple[str, dict[str, Any]]
 # Bytes, or what an error says.
 Answer = bytes | tuple[str, ...]
+REFUSED = grpc.StatusCode.INVALID_ARGUMENT.name
 DETAILS = "grpc-status-details-bin"
 
 
@@ -76,14 +78,16 @@ def batch_cases(large: bool) -> Iterator[Case]:
         )
 
 
-def same_for_all(response: service_pb2.CorrectResponse) -> bytes:
+def same_for_all(response: service_pb2.CorrectResponse, backend: str) -> bytes:
     """The answer without what tells backends apart."""
+    if response.backend != backend:
+        raise ValueError(f"asked {backend} and {response.backend} answered")
     response.ClearField("timing")
     response.ClearField("backend")
     return response.SerializeToString(deterministic=True)
 
 
-def ask_by_message(address: str) -> Callable[[dict[str, Any]], Answer]:
+def ask_by_message(address: str, backend: str) -> Callable[[dict[str, Any]], Answer]:
     channel = connect(grpc, address, None)
     rpc = channel.unary_unary(SERVICE + "Correct")
 
@@ -95,16 +99,21 @@ def ask_by_message(address: str) -> Callable[[dict[str, Any]], Answer]:
         except grpc.RpcError as error:
             trailers = dict(error.trailing_metadata() or ())
             return error.code().name, error.details() or "", repr(trailers.get(DETAILS))
-        return same_for_all(service_pb2.CorrectResponse.FromString(answer))
+        return same_for_all(service_pb2.CorrectResponse.FromString(answer), backend)
 
     return ask
 
 
-def ask_in_chunks(address: str) -> Callable[[dict[str, Any]], Answer]:
+def ask_in_chunks(address: str, backend: str) -> Callable[[dict[str, Any]], Answer]:
     client = cw.Client(address, transport="stream", timeout=DEADLINE_SECONDS)
 
     def ask(asked: dict[str, Any]) -> Answer:
-        result = client.correct(request_id="compared", **asked)
+        try:
+            result = client.correct(request_id="compared", **asked)
+        except cw.CounterweightError as error:
+            return error.code.name, str(error)
+        if result.backend != backend:
+            raise ValueError(f"asked {backend} and {result.backend} answered")
         parts = [f"{name}={getattr(result, name)!r}" for name in ("loss", "metrics", "rules")]
         arrays = (getattr(result, name) for name in ARRAYS)
         return b"|".join(
@@ -117,7 +126,8 @@ def ask_in_chunks(address: str) -> Callable[[dict[str, Any]], Answer]:
 def first_difference(ours: Answer, theirs: Answer) -> str:
     if not (isinstance(ours, bytes) and isinstance(theirs, bytes)):
         return f"cuda {describe(ours)}, cpu {describe(theirs)}"
-    at = next((i for i, (a, b) in enumerate(zip(ours, theirs, strict=False)) if a != b), -1)
+    shared = min(len(ours), len(theirs))
+    at = next((i for i in range(shared) if ours[i] != theirs[i]), shared)
     return f"byte {at} of {len(ours)} and {len(theirs)}"
 
 
@@ -139,10 +149,12 @@ class Comparison:
 
     def run(self, cases: Iterable[Case], *, chunks: bool = False) -> None:
         how = ask_in_chunks if chunks else ask_by_message
-        ask_cuda, ask_cpu = how(self.cuda.address), how(self.cpu.address)
+        ask_cuda, ask_cpu = how(self.cuda.address, "cuda"), how(self.cpu.address, "cpu")
         for name, asked in cases:
             ours, theirs = ask_cuda(asked), ask_cpu(asked)
-            if ours != theirs:
+            # A server that cannot answer has not refused.
+            failed = isinstance(ours, tuple) and ours[0] != REFUSED
+            if ours != theirs or failed:
                 self.differences.append(f"{name}: {first_difference(ours, theirs)}")
             elif isinstance(ours, bytes):
                 self.answered += 1
@@ -153,14 +165,16 @@ class Comparison:
 def main(arguments: list[str]) -> int:
     large = "--large" in arguments
     flags = [argument for argument in arguments if argument != "--large"]
-    try:
-        cuda = ServerProcess("--backend=cuda", *flags)
-    except (OSError, RuntimeError) as error:
-        print(f"compare_backends: {binary()}: {error}", file=sys.stderr)
-        return 2
-    cpu = ServerProcess("--backend=cpu")
     start = time.monotonic()
-    try:
+    with contextlib.ExitStack() as stack:
+        try:
+            cuda = ServerProcess("--backend=cuda", *flags)
+            stack.callback(cuda.stop)
+            cpu = ServerProcess("--backend=cpu")
+            stack.callback(cpu.stop)
+        except (OSError, RuntimeError) as error:
+            print(f"compare_backends: {binary()}: {error}", file=sys.stderr)
+            return 2
         comparison = Comparison(cuda, cpu)
         with cw.Client(cuda.address) as client:
             devices = ", ".join(device.name for device in client.server_info().devices)
@@ -168,9 +182,6 @@ def main(arguments: list[str]) -> int:
             comparison.run(golden_cases(system))
         comparison.run(method_cases(comparison.methods()))
         comparison.run(batch_cases(large), chunks=True)
-    finally:
-        cuda.stop()
-        cpu.stop()
     for difference in comparison.differences:
         print(f"compare_backends: differs: {difference}")
     print(
