@@ -1,0 +1,86 @@
+// Which plans have walks of their own, and what a walk has in shared memory.
+#include "kernels/cuda/shapes.h"
+
+#include <gtest/gtest.h>
+
+#include <set>
+#include <string>
+#include <vector>
+
+#include "kernels/cuda/column_layout.h"
+#include "kernels/cuda/grid.h"
+#include "kernels/methods.h"
+#include "tests/testing/loss_specs.h"
+
+namespace counterweight::kernels {
+namespace {
+
+Plan PlanOf(const Method& method) {
+  std::vector<SpecViolation> violations;
+  return MakePlan(MakeSpec(method, {}, &violations));
+}
+
+TEST(Shapes, TheMethodsThatGoTheLongWayAreKnown) {
+  std::set<std::string> without;
+  for (const Method& method : Methods()) {
+    if (ShapeOf(PlanOf(method)) == kAnyPlan) {
+      without.insert(std::string(method.name));
+    }
+  }
+  EXPECT_EQ(without, (std::set<std::string>{
+                         "cispo", "clip_cov", "dppo_kl", "dppo_tv", "dro",
+                         "geo_mean", "gpg", "importance_sampling", "kl_cov",
+                         "reinforce_pro", "rollout_is", "sapo", "vespo"}));
+}
+
+TEST(Shapes, LeanPlansGetLeanWalks) {
+  const Method* tis = nullptr;
+  for (const Method& method : Methods()) {
+    if (method.name == "token_tis") tis = &method;
+  }
+  ASSERT_NE(tis, nullptr);
+  std::vector<SpecViolation> violations;
+  CorrectionSpec spec = MakeSpec(*tis, {}, &violations);
+  EXPECT_EQ(kShapes[ShapeOf(MakePlan(spec))].features, 0U);
+  spec.num_rules = 1;
+  EXPECT_EQ(kShapes[ShapeOf(MakePlan(spec))].features, kFeatureRules);
+  spec.num_rules = kMaxShapeRules;
+  EXPECT_NE(ShapeOf(MakePlan(spec)), kAnyPlan);
+  spec.num_rules = kMaxShapeRules + 1;
+  EXPECT_EQ(ShapeOf(MakePlan(spec)), kAnyPlan);
+  spec.num_rules = 1;
+  spec.rules[0].source = RatioSource::kCurrentOld;
+  EXPECT_EQ(ShapeOf(MakePlan(spec)), kAnyPlan);
+}
+
+TEST(ColumnLayout, EachColumnHasAPlaceOfItsOwn) {
+  for (const Method& method : Methods()) {
+    const ColumnLayout layout = MakeColumnLayout(PlanOf(method), true, true);
+    std::set<int> sums;
+    std::set<int> counts;
+    for (int c = 0; c < kNumColumns; ++c) {
+      if (layout.offset[c] == 0) continue;
+      EXPECT_EQ(layout.offset[c] % kColumnStride, 0);
+      EXPECT_TRUE((IsCount(c) ? counts : sums).insert(layout.offset[c]).second)
+          << method.name << ", column " << c;
+    }
+    EXPECT_EQ(static_cast<int>(sums.size()), layout.num_sums);
+    EXPECT_EQ(static_cast<int>(counts.size()), layout.num_counts);
+  }
+}
+
+TEST(ColumnLayout, TheLargestPlanFitsIntoAMultiprocessor) {
+  CorrectionSpec spec = WithLoss(BusyLoss(Surrogate::kPpoClip, 0.1));
+  spec.num_rules = kMaxRules;
+  for (RejectionRule& rule : spec.rules) {
+    rule.aggregation = Aggregation::kPrefixMean;
+  }
+  spec.weight.level = Level::kPrefix;
+  spec.probability_metrics = true;
+  const ColumnLayout layout = MakeColumnLayout(MakePlan(spec), true, true);
+  // What a block may have on compute capability 9.0.
+  EXPECT_LE(layout.bytes * kWarps, 227 << 10);
+}
+
+}  // namespace
+}  // namespace counterweight::kernels
