@@ -11,6 +11,7 @@
 #include "kernels/cuda/cuda_run.h"
 #include "kernels/cuda/cuda_try.h"
 #include "kernels/cuda/ipc_memory.h"
+#include "kernels/cuda/launch.h"
 #include "kernels/float_modes.h"
 #include "kernels/walk/loss_batch.h"
 
@@ -143,6 +144,7 @@ std::unique_ptr<Corrector> MakeCudaCorrector(int device,
   cudaDeviceProp properties{};
   CudaOptions chosen = options;
   if (status == cudaSuccess) status = Begin(device, &properties, &chosen);
+  if (status == cudaSuccess) status = CheckKernels();
   if (status != cudaSuccess) {
     cudaGetLastError();
     *error = std::string("no CUDA device can be used: ") +

@@ -41,6 +41,9 @@ struct DeviceJob {
   bool fired_rows_only;
 };
 
+// An error if this program has no code for the current device.
+cudaError_t CheckKernels();
+
 // States before the first pass.
 cudaError_t LaunchInitialStates(const Plan& plan, const DeviceJob& job,
                                 cudaStream_t stream);

@@ -25,6 +25,7 @@ enum cudaError_t {
   cudaErrorInvalidDevice = 101,
   cudaErrorDeviceUninitialized = 201,
   cudaErrorMapBufferObjectFailed = 205,
+  cudaErrorNoKernelImageForDevice = 209,
   cudaErrorECCUncorrectable = 214,
   cudaErrorInvalidResourceHandle = 400,
   cudaErrorSymbolNotFound = 500,
@@ -98,6 +99,13 @@ cudaError_t cudaSetDevice(int device);
 cudaError_t cudaGetDevice(int* device);
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device);
 cudaError_t cudaMemGetInfo(size_t* free, size_t* total);
+
+struct cudaFuncAttributes {
+  int maxThreadsPerBlock;
+};
+// Any function: what runs here has code for every device.
+cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes,
+                                  const void* function);
 cudaError_t cudaDeviceSynchronize();
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags);

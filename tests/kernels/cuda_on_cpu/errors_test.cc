@@ -152,7 +152,7 @@ TEST_F(Errors, OfADeviceThatIsLost) {
 }
 
 TEST_F(Errors, OfTheBackendItself) {
-  for (int64_t n = 1; n <= 6; ++n) {
+  for (int64_t n = 1; n <= 7; ++n) {
     fake_cuda::ForgetErrors();
     fake_cuda::FailCall("", n, cudaErrorUnknown);
     std::string error;
@@ -163,6 +163,13 @@ TEST_F(Errors, OfTheBackendItself) {
   std::string error;
   EXPECT_EQ(MakeCudaCorrector(2, CudaOptions{}, &error), nullptr);
   EXPECT_EQ(error, "there is no CUDA device 2");
+  // A device that is older than all that the program was compiled for.
+  fake_cuda::FailCall("cudaFuncGetAttributes", 1,
+                      cudaErrorNoKernelImageForDevice);
+  EXPECT_EQ(MakeCudaCorrector(0, CudaOptions{}, &error), nullptr);
+  EXPECT_EQ(error,
+            "no CUDA device can be used: no kernel image is available for "
+            "execution on the device");
 }
 
 TEST_F(Errors, PinnedMemoryThatIsNotThere) {

@@ -112,6 +112,11 @@ cudaError_t Launch(void (*kernel)(Parameters...), int64_t blocks, int shared,
 
 namespace counterweight::kernels {
 
+cudaError_t CheckKernels() {
+  cudaFuncAttributes attributes{};
+  return cudaFuncGetAttributes(&attributes, nullptr);
+}
+
 cudaError_t LaunchStatistics(const Plan& plan, const DeviceJob& job,
                              cudaStream_t stream) {
   return LaunchWalk<true, false>(plan, job, stream);
