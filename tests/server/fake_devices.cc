@@ -85,7 +85,7 @@ void* FakeDevices::OpenDeviceMemory(const kernels::IpcHandle& handle,
     return const_cast<std::byte*>(begin);
   }
   void* const memory = Map(*bytes, PROT_NONE);
-  windows_[static_cast<const std::byte*>(memory)] = {found->second, 1};
+  windows_[static_cast<const std::byte*>(memory)] = {found->second, *bytes, 1};
   return memory;
 }
 
@@ -96,7 +96,7 @@ void FakeDevices::CloseDeviceMemory(void* memory) {
     throw std::logic_error("closed what is not open");
   --open_;
   if (--found->second.times > 0) return;
-  munmap(memory, static_cast<size_t>(found->second.allocation->size()));
+  munmap(memory, static_cast<size_t>(found->second.size));
   windows_.erase(found);
 }
 

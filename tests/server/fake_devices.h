@@ -43,7 +43,7 @@ class FakeAllocation {
 // reads or writes a device's memory on the host crashes. Thread-safe.
 class FakeDevices final : public kernels::Corrector {
  public:
-  // Lends an allocation, which must outlive this.
+  // Lends an allocation, which must outlive every request that names it.
   void Lend(const FakeAllocation& allocation);
 
   // Allocations that are open, each as often as it was opened.
@@ -67,6 +67,7 @@ class FakeDevices final : public kernels::Corrector {
  private:
   struct Window {
     const FakeAllocation* allocation = nullptr;
+    int64_t size = 0;  // the allocation may be gone when its window closes
     int64_t times = 0;
   };
 
