@@ -19,8 +19,8 @@ class StepColumns : public WarpColumns {
   __device__ Value<float>& low(int extremum) { return low_[extremum]; }
   __device__ Value<float>& high(int extremum) { return high_[extremum]; }
 
-  __device__ void clear(const Plan&) {
-    WarpColumns::clear();
+  __device__ void clear(const Plan& plan) {
+    WarpColumns::clear(plan);
     COUNTERWEIGHT_UNROLL
     for (int c = 0; c < kNumColumns; ++c) {
       if (adds_blocks(c)) blocks_[c] = 0.0f;

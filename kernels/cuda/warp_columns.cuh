@@ -40,7 +40,7 @@ class WarpColumns {
   }
 
   // All that this walk touches.
-  __device__ void clear() {
+  __device__ void clear(const Plan& /*plan*/) {
     for (int i = 0; i <= layout_->num_sums; ++i) {
       sums_[i * kColumnStride + lane_] = 0.0;
     }
@@ -52,7 +52,6 @@ class WarpColumns {
       high_[i * kColumnStride + lane_] = -__builtin_inff();
     }
   }
-  __device__ void clear(const Plan&) { clear(); }
 
   // Nothing waits elsewhere.
   __device__ void end_block() {}
@@ -76,11 +75,6 @@ class WarpColumns {
   __device__ void fold_loss(LossRecord& record) {
     clear_untouched_loss(kNumLossStatistics, record);
     fold_touched(nullptr, nullptr, nullptr, record);
-  }
-
- protected:
-  __device__ bool touches(int column) const {
-    return layout_->offset[column] != 0;
   }
 
  private:

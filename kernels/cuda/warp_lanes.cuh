@@ -3,6 +3,7 @@
 #define COUNTERWEIGHT_KERNELS_CUDA_WARP_LANES_CUH_
 
 #include <cstdint>
+#include <type_traits>
 
 #include "kernels/batch.h"
 #include "kernels/cuda/shapes.h"
@@ -19,23 +20,6 @@ struct OneStep {
   COUNTERWEIGHT_HD constexpr operator int() const { return 1; }
   COUNTERWEIGHT_HD OneStep& operator=(int /*steps*/) { return *this; }
 };
-struct AnySteps {
-  int steps;
-  COUNTERWEIGHT_HD operator int() const { return steps; }
-  COUNTERWEIGHT_HD AnySteps& operator=(int to) {
-    steps = to;
-    return *this;
-  }
-};
-
-template <bool fixed>
-struct StepsOf {
-  using Type = OneStep;
-};
-template <>
-struct StepsOf<false> {
-  using Type = AnySteps;
-};
 
 // A block, read before its first step is looked at.
 struct BlockAhead {
@@ -44,25 +28,6 @@ struct BlockAhead {
 };
 struct NothingAhead {};
 
-template <bool fixed>
-struct AheadOf {
-  using Type = BlockAhead;
-};
-template <>
-struct AheadOf<false> {
-  using Type = NothingAhead;
-};
-
-template <bool fixed, int kShapeIndex, bool kStats, bool kOutput>
-struct ColumnsOf {
-  using Type = StepColumns<kShapeIndex, kStats, kOutput>;
-};
-template <int kShapeIndex, bool kStats, bool kOutput>
-struct ColumnsOf<false, kShapeIndex, kStats, kOutput> {
-  using Type = WarpColumns;
-};
-
-// The same members as CpuLanes. Every thread of the warp takes every call.
 // A walk for plans of one shape looks at one step at a time, so that a token's
 // numbers stay in registers from its load to its store, and reads a block ahead
 // of it. A walk for any plan has tiles as the CPU has, in local memory.
@@ -77,10 +42,11 @@ struct WarpLanes {
   static constexpr int kTileSteps = kFixed ? 1 : kSteps;
   static constexpr unsigned kAll = 0xffffffffu;
   using WarpTile = Tile<kWidth, kTileSteps>;
-  using Steps = typename StepsOf<kFixed>::Type;
+  using Steps = std::conditional_t<kFixed, OneStep, int>;
   using Columns =
-      typename ColumnsOf<kFixed, kShapeIndex, kStats, kOutput>::Type;
-  using Ahead = typename AheadOf<kFixed>::Type;
+      std::conditional_t<kFixed, StepColumns<kShapeIndex, kStats, kOutput>,
+                         WarpColumns>;
+  using Ahead = std::conditional_t<kFixed, BlockAhead, NothingAhead>;
 
   static constexpr COUNTERWEIGHT_HD RatioSource source(SourceUse use,
                                                        RatioSource of_plan) {

@@ -37,7 +37,7 @@ COUNTERWEIGHT_HD double double_of(uint64_t bits) {
 // threads jumps between ternaries and the loop around them stays scalar; bit
 // masks cannot be threaded.
 COUNTERWEIGHT_HD float select(bool c, float a, float b) {
-#ifdef __CUDACC__
+#ifdef COUNTERWEIGHT_ONE_LANE
   return c ? a : b;
 #else
   const uint32_t mask = 0u - static_cast<uint32_t>(c);

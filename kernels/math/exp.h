@@ -30,7 +30,7 @@ COUNTERWEIGHT_HD ExpTerms exp_terms(float l) {
   // Below exp is 0 and above it is infinite.
   constexpr float kLowest = -104.0f;
   constexpr float kHighest = 89.0f;
-#ifdef __CUDACC__
+#ifdef COUNTERWEIGHT_ONE_LANE
   // One instruction each, and the same results.
   const float c = __builtin_fminf(__builtin_fmaxf(l, kLowest), kHighest);
 #else

@@ -12,6 +12,8 @@
 #endif
 
 #ifdef __CUDACC__
+// What is written for one lane at a time; tests define it to run that on a CPU.
+#define COUNTERWEIGHT_ONE_LANE
 #define COUNTERWEIGHT_HD __host__ __device__ __forceinline__
 #define COUNTERWEIGHT_INLINE_LAMBDA
 #define COUNTERWEIGHT_IVDEP

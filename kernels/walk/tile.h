@@ -22,9 +22,6 @@ inline constexpr int kFewSteps = 4;
 // loops over lanes, but not ones with a loop over steps inside. On the GPU a
 // thread is one lane and a register a number; COUNTERWEIGHT_ONE_LANE makes it
 // so where the GPU's code is tested on a CPU.
-#ifdef __CUDACC__
-#define COUNTERWEIGHT_ONE_LANE
-#endif
 #ifdef COUNTERWEIGHT_ONE_LANE
 // Values of one lane live in registers.
 #define COUNTERWEIGHT_ALIGNED
@@ -54,7 +51,7 @@ inline constexpr int kWideLanes = sizeof(WideVec) / sizeof(double);
 COUNTERWEIGHT_HD Vec splat(float x) { return x - Vec{}; }
 COUNTERWEIGHT_HD WideVec splat_wide(double x) { return x - WideVec{}; }
 // Of -0 as good as of 0: it is only added and compared.
-#ifdef __CUDACC__
+#ifdef COUNTERWEIGHT_ONE_LANE
 COUNTERWEIGHT_HD Vec absolute(Vec x) { return __builtin_fabsf(x); }
 #else
 COUNTERWEIGHT_HD Vec absolute(Vec x) { return x < 0.0f ? -x : x; }

@@ -164,7 +164,7 @@ struct Accumulators {
         // -0 becomes 0, so that which of the two comes first is no matter.
         const Vec value = x.vec(k, g) + Vec{};
         const auto takes = seen.vec(k, g) != 0.0f;
-#ifdef __CUDACC__
+#ifdef COUNTERWEIGHT_ONE_LANE
         // These pass over NaN, as the comparisons below do.
         const Vec taken = takes ? value : __builtin_nanf("");
         lowest = __builtin_fminf(lowest, taken);

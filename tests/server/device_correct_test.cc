@@ -13,6 +13,7 @@
 #include "tests/server/fake_devices.h"
 #include "tests/server/running_server.h"
 #include "tests/server/shared_memory/shared_memory_client.h"
+#include "tests/server/shared_requests.h"
 #include "tests/server/temporary_folder.h"
 
 namespace counterweight::server {
@@ -50,36 +51,8 @@ class DeviceCorrect : public ::testing::Test {
         .handle;
   }
 
-  static void SetRange(const std::string& handle, uint64_t offset,
-                       uint64_t length, v1::Tensor* tensor) {
-    tensor->clear_data();
-    tensor->mutable_shared_memory()->set_handle(handle);
-    tensor->mutable_shared_memory()->set_offset(offset);
-    tensor->mutable_shared_memory()->set_length(length);
-  }
-
-  // SmallRequest() with everything on the device. Tensor i is at 64 i, weights
-  // are at 0, the keep mask is at 64.
   v1::CorrectRequest Request() {
-    v1::CorrectRequest request = SmallRequest();
-    uint64_t next = 0;
-    for (v1::Tensor& tensor : *request.mutable_tensors()) {
-      const std::string data = tensor.data();
-      std::memcpy(inputs_.data() + next, data.data(), data.size());
-      SetRange(input_handle_, next, data.size(), &tensor);
-      next += 64;
-    }
-    AddDestination(v1::TENSOR_ROLE_WEIGHTS, v1::D_TYPE_F32, 0, 24, &request);
-    AddDestination(v1::TENSOR_ROLE_KEEP_MASK, v1::D_TYPE_U8, 64, 6, &request);
-    return request;
-  }
-
-  void AddDestination(v1::TensorRole role, v1::DType dtype, uint64_t offset,
-                      uint64_t length, v1::CorrectRequest* request) const {
-    v1::Tensor* const tensor = request->add_destinations();
-    tensor->set_role(role);
-    tensor->set_dtype(dtype);
-    SetRange(output_handle_, offset, length, tensor);
+    return SharedRequest(input_handle_, inputs_.data(), output_handle_);
   }
 
   std::string Outputs() const {
@@ -96,14 +69,7 @@ class DeviceCorrect : public ::testing::Test {
 
   // Fields that are wrong; empty if the request is answered.
   std::vector<std::string> Fields(const v1::CorrectRequest& request) {
-    const grpc::Status status = running_.Correct(request);
-    std::vector<std::string> fields;
-    if (status.ok()) return fields;
-    const auto bad_request = DetailOf<google::rpc::BadRequest>(status);
-    for (const auto& violation : bad_request.field_violations()) {
-      fields.push_back(violation.field());
-    }
-    return fields;
+    return WrongFields(request, &running_);
   }
 
   std::vector<std::string> Features(const std::string& address) {
@@ -230,9 +196,9 @@ TEST_F(DeviceCorrect, ABrokenDeviceIsNotTheClientsFault) {
 TEST_F(DeviceCorrect, MemoryOutlivesItsConnectionUntilTheAnswer) {
   std::promise<void> entered;
   std::promise<void> leave;
-  devices_->SetPause([&] {
+  devices_->PauseNext([&entered, left = leave.get_future().share()] {
     entered.set_value();
-    leave.get_future().wait();
+    left.wait();
   });
   const v1::CorrectRequest request = Request();
   auto answered =
@@ -243,7 +209,6 @@ TEST_F(DeviceCorrect, MemoryOutlivesItsConnectionUntilTheAnswer) {
   EXPECT_EQ(devices_->open(), 2);
   leave.set_value();
   EXPECT_EQ(answered.get(), grpc::StatusCode::OK);
-  devices_->SetPause({});
   EXPECT_EQ(Outputs(), Expected());
   EXPECT_TRUE(running_.server().WaitUntilIdle(std::chrono::minutes(1)));
 }

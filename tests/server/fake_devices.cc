@@ -4,6 +4,7 @@
 
 #include <cstring>
 #include <stdexcept>
+#include <utility>
 
 namespace counterweight::server {
 namespace {
@@ -46,10 +47,20 @@ T* FakeDevices::Behind(T* address) const {
   return reinterpret_cast<T*>(found.allocation->data() + (byte - begin));
 }
 
+void FakeDevices::PauseNext(std::function<void()> pause) {
+  const std::lock_guard lock(mutex_);
+  pause_ = std::move(pause);
+}
+
+std::function<void()> FakeDevices::TakePause() {
+  const std::lock_guard lock(mutex_);
+  return std::exchange(pause_, {});
+}
+
 kernels::CorrectResult FakeDevices::Correct(const kernels::CorrectionSpec& spec,
                                             const kernels::Batch& batch,
                                             const kernels::Outputs& outputs) {
-  if (pause_) pause_();
+  if (const auto pause = TakePause()) pause();
   kernels::Batch on_host = batch;
   for (kernels::TensorView& tensor : on_host.tensors) {
     tensor.data = Behind(static_cast<const std::byte*>(tensor.data));

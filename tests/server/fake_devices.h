@@ -50,8 +50,8 @@ class FakeDevices final : public kernels::Corrector {
   int64_t open() const { return open_; }
   // Later copies to the host fail.
   void BreakCopies() { copies_fail_ = true; }
-  // Called in every correction before it begins.
-  void SetPause(std::function<void()> pause) { pause_ = std::move(pause); }
+  // Called once, before the next correction begins.
+  void PauseNext(std::function<void()> pause);
 
   kernels::CorrectResult Correct(const kernels::CorrectionSpec& spec,
                                  const kernels::Batch& batch,
@@ -71,12 +71,14 @@ class FakeDevices final : public kernels::Corrector {
     int64_t times = 0;
   };
 
+  std::function<void()> TakePause();
+
   // What lies behind an address inside a window; others as they are.
   template <typename T>
   T* Behind(T* address) const;
 
   const std::unique_ptr<kernels::Corrector> cpu_ = kernels::MakeCpuCorrector(2);
-  mutable std::mutex mutex_;  // guards lent_ and windows_
+  mutable std::mutex mutex_;  // guards lent_, windows_ and pause_
   std::map<kernels::IpcHandle, const FakeAllocation*> lent_;
   std::map<const std::byte*, Window> windows_;  // by first byte
   std::atomic<int64_t> open_ = 0;

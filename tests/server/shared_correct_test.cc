@@ -13,6 +13,7 @@
 #include "gtest/gtest.h"
 #include "tests/server/running_server.h"
 #include "tests/server/shared_memory/shared_memory_client.h"
+#include "tests/server/shared_requests.h"
 #include "tests/server/temporary_folder.h"
 
 namespace counterweight::server {
@@ -47,45 +48,13 @@ class SharedCorrect : public ::testing::Test {
         .handle;
   }
 
-  static void SetRange(const std::string& handle, uint64_t offset,
-                       uint64_t length, v1::Tensor* tensor) {
-    tensor->clear_data();
-    tensor->mutable_shared_memory()->set_handle(handle);
-    tensor->mutable_shared_memory()->set_offset(offset);
-    tensor->mutable_shared_memory()->set_length(length);
-  }
-
-  // SmallRequest() with everything in shared memory.
   v1::CorrectRequest Request() {
-    v1::CorrectRequest request = SmallRequest();
-    uint64_t next = 0;
-    for (v1::Tensor& tensor : *request.mutable_tensors()) {
-      const std::string data = tensor.data();
-      std::memcpy(inputs_.data() + next, data.data(), data.size());
-      SetRange(input_handle_, next, data.size(), &tensor);
-      next += 64;
-    }
-    v1::Tensor* const weights = request.add_destinations();
-    weights->set_role(v1::TENSOR_ROLE_WEIGHTS);
-    weights->set_dtype(v1::D_TYPE_F32);
-    SetRange(output_handle_, 0, 24, weights);
-    v1::Tensor* const keep_mask = request.add_destinations();
-    keep_mask->set_role(v1::TENSOR_ROLE_KEEP_MASK);
-    keep_mask->set_dtype(v1::D_TYPE_U8);
-    SetRange(output_handle_, 64, 6, keep_mask);
-    return request;
+    return SharedRequest(input_handle_, inputs_.data(), output_handle_);
   }
 
   // Fields that are wrong; empty if the request is answered.
   std::vector<std::string> Fields(const v1::CorrectRequest& request) {
-    const grpc::Status status = running_.Correct(request);
-    std::vector<std::string> fields;
-    if (status.ok()) return fields;
-    const auto bad_request = DetailOf<google::rpc::BadRequest>(status);
-    for (const auto& violation : bad_request.field_violations()) {
-      fields.push_back(violation.field());
-    }
-    return fields;
+    return WrongFields(request, &running_);
   }
 
   const TemporaryFolder folder_;

@@ -133,6 +133,19 @@ def stream_answer(
     )
 
 
+def watch_payloads(server: FakeServer) -> list[int]:
+    """The largest tensor's bytes in the message, of each later unary request."""
+    sizes: list[int] = []
+    inner = server.handler
+
+    def measure(request: Any, context: Any) -> Any:
+        sizes.append(max(len(tensor.data) for tensor in request.tensors))
+        return inner(request, context)
+
+    server.handler = measure
+    return sizes
+
+
 def failing(
     code: grpc.StatusCode, message: str, *details: Any, metadata: tuple[tuple[str, Any], ...] = ()
 ) -> Callable[..., Any]:

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from fake_cuda import UUID, FakeCuda
 from fake_memory import READ, REGISTER, REGISTER_DEVICE, RELEASE, WRITE, Sharing
-from fake_server import Held, bad_request, failing
+from fake_server import Held, bad_request, failing, watch_payloads
 from sample import (
     ALL,
     BATCH,
@@ -70,14 +70,7 @@ def numpy_of(result: cw.Result[Any]) -> cw.Result[Any]:
 @pytest.mark.filterwarnings("error")
 def test_no_byte_travels(computing: Sharing, sharer: cw.Client, device: FakeCuda) -> None:
     server, memory = computing
-    sizes: list[int] = []
-    inner = server.handler
-
-    def measure(request: Any, context: Any) -> Any:
-        sizes.append(max(len(tensor.data) for tensor in request.tensors))
-        return inner(request, context)
-
-    server.handler = measure
+    sizes = watch_payloads(server)
     result = sharer.correct(**on(device), outputs=ALL)
     assert_is_the_answer(numpy_of(result))
     assert sizes == [0]

@@ -9,7 +9,7 @@ import grpc
 import numpy as np
 import pytest
 from fake_memory import REGISTER, Sharing, reach
-from fake_server import Held, bad_request, failing
+from fake_server import Held, bad_request, failing, watch_payloads
 from sample import (
     ALL,
     BATCH,
@@ -50,14 +50,7 @@ def test_inputs_and_outputs_are_copied(sharing: Sharing, sharer: cw.Client) -> N
 
 def test_no_byte_travels(sharing: Sharing, sharer: cw.Client) -> None:
     server, _ = sharing
-    sizes: list[int] = []
-    inner = server.handler
-
-    def measure(request: Any, context: Any) -> Any:
-        sizes.append(max(len(tensor.data) for tensor in request.tensors))
-        return inner(request, context)
-
-    server.handler = measure
+    sizes = watch_payloads(server)
     sharer.correct(**BATCH)
     assert sizes == [0]
 
