@@ -25,8 +25,9 @@ template <bool kStats, bool kOutput>
 cudaError_t LaunchWalk(const Plan& plan, const DeviceJob& job,
                        cudaStream_t stream) {
   const ColumnLayout layout = MakeColumnLayout(plan, kStats, kOutput);
-  const WalkKernel kernel = KernelOf<kStats, kOutput>(
-      ShapeOf(plan), std::make_integer_sequence<int, kNumShapes>());
+  const WalkKernel kernel =
+      KernelOf<kStats, kOutput>(ShapeOf(plan, job.outputs),
+                                std::make_integer_sequence<int, kNumShapes>());
   return Launch(kernel, Blocks(job.num_segments, kWarps), layout.bytes * kWarps,
                 stream, plan, job, layout);
 }

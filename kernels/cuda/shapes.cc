@@ -3,9 +3,9 @@
 namespace counterweight::kernels {
 namespace {
 
-bool Fits(const Plan& plan, const Shape& shape) {
-  const uint32_t features = FeaturesOf(plan);
+bool Fits(const Plan& plan, uint32_t features, const Shape& shape) {
   if ((features & ~shape.features) != 0) return false;
+  if ((shape.always & ~features) != 0) return false;
   if (plan.spec.num_rules > kMaxShapeRules) return false;
   if (SourceOf(plan, SourceUse::kDrift) != shape.drift) return false;
   const bool corrects =
@@ -20,9 +20,13 @@ bool Fits(const Plan& plan, const Shape& shape) {
 
 }  // namespace
 
-int ShapeOf(const Plan& plan) {
+int ShapeOf(const Plan& plan, const Outputs& outputs) {
+  uint32_t features = FeaturesOf(plan);
+  if (outputs.token_reasons != nullptr || outputs.sequence_reasons != nullptr) {
+    features |= kFeatureReasons;
+  }
   for (int i = 0; i < kNumShapes; ++i) {
-    if (Fits(plan, kShapes[i])) return i;
+    if (Fits(plan, features, kShapes[i])) return i;
   }
   return kAnyPlan;
 }

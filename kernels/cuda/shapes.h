@@ -6,6 +6,7 @@
 
 #include <cstdint>
 
+#include "kernels/batch.h"
 #include "kernels/walk/features.h"
 
 namespace counterweight::kernels {
@@ -14,38 +15,56 @@ struct Shape {
   RatioSource drift;
   RatioSource correction;
   RatioSource loss;  // and its metrics'
-  // What a plan may ask for, Features.
+  // Features that a plan may have and those that it must have.
   uint32_t features;
+  uint32_t always;
 };
+
+// All that weights and rules of one ratio can be, but for running means; with
+// reasons, which cost little more.
+inline constexpr uint32_t kAnyWeights =
+    kFeatureTokenWeights | kFeatureRowWeights | kFeatureVanishing |
+    kFeatureOwnRatio | kFeatureLateWeights | kFeatureReasons;
+inline constexpr uint32_t kAnyRules =
+    kFeatureRules | kFeatureZeroing | kFeatureSequential | kFeatureConditions;
+inline constexpr uint32_t kCorrections = kAnyWeights | kAnyRules;
 
 // The first that fits is taken: the leanest come first.
 inline constexpr Shape kShapes[] = {
-    // Weights alone: TIS, MIS, IcePop.
+    // Truncated weights of the drift's ratio: TIS.
     {RatioSource::kOldRollout, RatioSource::kOldRollout,
-     RatioSource::kOldRollout, 0},
+     RatioSource::kOldRollout, kFeatureTokenWeights, kFeatureTokenWeights},
+    // The same with rules.
+    {RatioSource::kOldRollout, RatioSource::kOldRollout,
+     RatioSource::kOldRollout, kFeatureTokenWeights | kFeatureRules,
+     kFeatureTokenWeights | kFeatureRules},
+    // Weights alone: MIS, IcePop.
+    {RatioSource::kOldRollout, RatioSource::kOldRollout,
+     RatioSource::kOldRollout, kAnyWeights, 0},
     // With rules: decoupled corrections.
     {RatioSource::kOldRollout, RatioSource::kOldRollout,
-     RatioSource::kOldRollout, kFeatureRules},
+     RatioSource::kOldRollout, kCorrections, 0},
     // The same in bypass mode.
     {RatioSource::kCurrentRollout, RatioSource::kCurrentRollout,
-     RatioSource::kCurrentRollout, kFeatureRules},
+     RatioSource::kCurrentRollout, kCorrections, 0},
     // PPO on its own.
     {RatioSource::kCurrentOld, RatioSource::kCurrentOld,
-     RatioSource::kCurrentOld, kFeatureLoss},
+     RatioSource::kCurrentOld, kFeatureLoss, kFeatureLoss},
     // PPO with decoupled weights and rules.
     {RatioSource::kOldRollout, RatioSource::kOldRollout,
-     RatioSource::kCurrentOld, kFeatureLoss | kFeatureRules},
+     RatioSource::kCurrentOld, kFeatureLoss | kCorrections, kFeatureLoss},
     // PPO and REINFORCE in bypass mode.
     {RatioSource::kCurrentRollout, RatioSource::kCurrentRollout,
      RatioSource::kCurrentRollout,
-     kFeatureLoss | kFeatureRules | kFeatureReinforce},
+     kFeatureLoss | kCorrections | kFeatureReinforce, kFeatureLoss},
     // GRPO and GSPO, with a KL penalty or without, on their own.
     {RatioSource::kCurrentOld, RatioSource::kCurrentOld,
-     RatioSource::kCurrentOld, kFeatureLoss | kFeatureRowLoss | kFeatureKl},
+     RatioSource::kCurrentOld,
+     kFeatureLoss | kFeatureRowLoss | kFeatureKl | kFeatureReasons, 0},
     // The same with decoupled weights and rules.
     {RatioSource::kOldRollout, RatioSource::kOldRollout,
      RatioSource::kCurrentOld,
-     kFeatureLoss | kFeatureRules | kFeatureRowLoss | kFeatureKl},
+     kFeatureLoss | kCorrections | kFeatureRowLoss | kFeatureKl, 0},
 };
 inline constexpr int kNumShapes = sizeof(kShapes) / sizeof(kShapes[0]);
 inline constexpr int kAnyPlan = -1;
@@ -57,11 +76,12 @@ inline constexpr int kMaxShapeRules = 3;
 // than these spill what the walk needs in each step.
 constexpr int MinBlocks(int shape) {
   if (shape == kAnyPlan) return 4;
-  return kShapes[shape].features == 0 ? 4 : 3;
+  constexpr uint32_t kHeavy = kFeatureRules | kFeatureLoss;
+  return (kShapes[shape].features & kHeavy) == 0 ? 4 : 3;
 }
 
-// Index of the shape of `plan`, or kAnyPlan.
-int ShapeOf(const Plan& plan);
+// Index of the shape of `plan` where these outputs are wanted, or kAnyPlan.
+int ShapeOf(const Plan& plan, const Outputs& outputs);
 
 }  // namespace counterweight::kernels
 

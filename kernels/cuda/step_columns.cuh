@@ -1,5 +1,6 @@
 // Columns of a walk that looks at one step at a time: a block is added up in
-// registers and meets the columns in shared memory when it is over.
+// registers and meets the columns in shared memory when it is over; counts,
+// which are exact, when the segment is.
 #ifndef COUNTERWEIGHT_KERNELS_CUDA_STEP_COLUMNS_CUH_
 #define COUNTERWEIGHT_KERNELS_CUDA_STEP_COLUMNS_CUH_
 
@@ -23,7 +24,7 @@ class StepColumns : public WarpColumns {
     WarpColumns::clear(plan);
     COUNTERWEIGHT_UNROLL
     for (int c = 0; c < kNumColumns; ++c) {
-      if (adds_blocks(c)) blocks_[c] = 0.0f;
+      if (adds_blocks(c)) blocks_[c] = kNothing;
       if (adds_exactly(c)) exact_[c] = 0.0;
     }
     COUNTERWEIGHT_UNROLL
@@ -37,13 +38,9 @@ class StepColumns : public WarpColumns {
   __device__ void end_block() {
     COUNTERWEIGHT_UNROLL
     for (int c = 0; c < kNumColumns; ++c) {
-      if (!adds_blocks(c)) continue;
-      if (IsCount(c)) {
-        count(c).at[0] += blocks_[c];
-      } else {
-        sum(c).at[0] += static_cast<double>(blocks_[c]);
-      }
-      blocks_[c] = 0.0f;
+      if (!adds_blocks(c) || IsCount(c)) continue;
+      sum(c).at[0] += static_cast<double>(blocks_[c]);
+      blocks_[c] = kNothing;
     }
   }
 
@@ -52,6 +49,7 @@ class StepColumns : public WarpColumns {
     COUNTERWEIGHT_UNROLL
     for (int c = 0; c < kNumColumns; ++c) {
       if (adds_exactly(c)) sum(c).at[0] += exact_[c];
+      if (adds_blocks(c) && IsCount(c)) count(c).at[0] += blocks_[c];
     }
     COUNTERWEIGHT_UNROLL
     for (int e = 0; e < kNumExtrema; ++e) {
@@ -62,10 +60,14 @@ class StepColumns : public WarpColumns {
   }
 
  private:
+  // -0 + x is x for every x, so that the first addend of a block needs no
+  // addition; the sum that it becomes starts from 0.
+  static constexpr float kNothing = -0.0f;
   static constexpr uint32_t kFeatures = kShapes[kShapeIndex].features;
   static constexpr bool has(Feature feature) {
     return (kFeatures & feature) != 0;
   }
+  static constexpr bool kTokenWeights = has(kFeatureTokenWeights);
   static constexpr bool kLoss = kOutput && has(kFeatureLoss);
   static constexpr bool kLossOfRows = kStats && has(kFeatureRowLoss);
   static constexpr bool kRules = kStats && has(kFeatureRules);
@@ -84,7 +86,26 @@ class StepColumns : public WarpColumns {
       return kRules && c < kRulesEnd && of_rule != kRuleAggregate;
     }
     const bool probability = c >= kColumnAbsDifference && c < kColumnNonFinite;
-    return kStats && !probability && !adds_exactly(c) && c != kColumnNonFinite;
+    return kStats && !probability && !adds_exactly(c) &&
+           c != kColumnNonFinite && adds_weight(c);
+  }
+
+  // False for columns of weights and rules that a shape is without, or that
+  // are copies of others.
+  static constexpr __device__ bool adds_weight(int c) {
+    switch (c) {
+      case kColumnKept:
+        return has(kFeatureRules);
+      case kColumnZeroWeight:
+        return has(kFeatureVanishing) || has(kFeatureZeroing);
+      case kColumnRawExcess:
+        return has(kFeatureOwnRatio);
+      case kColumnWeightSeen:
+      case kColumnWeightSeenHigh:
+        return has(kFeatureRowWeights) || has(kFeatureLateWeights);
+      default:
+        return c < kColumnWeight || kTokenWeights;
+    }
   }
 
   static constexpr __device__ bool adds_exactly(int c) {
@@ -93,7 +114,8 @@ class StepColumns : public WarpColumns {
       const int of_rule = (c - kColumnRules) % kNumRuleColumns;
       return kRules && c < kRulesEnd && of_rule == kRuleSum;
     }
-    return kStats && (c == kColumnLogRatio || c == kColumnWeightAggregate);
+    if (c == kColumnWeightAggregate) return kStats && has(kFeatureRowWeights);
+    return kStats && c == kColumnLogRatio;
   }
 
   static constexpr __device__ bool adds_loss_exactly(int l) {
@@ -124,7 +146,8 @@ class StepColumns : public WarpColumns {
     if (e >= kExtremumRules) {
       return kRules && e < kExtremumRules + kMaxShapeRules;
     }
-    return kStats && e != kExtremumDifference;
+    if (e == kExtremumDifference) return false;
+    return kStats && (e == kExtremumLogRatio || kTokenWeights);
   }
 
   float blocks_[kNumColumns];

@@ -56,6 +56,7 @@ class WarpColumns {
   // Nothing waits elsewhere.
   __device__ void end_block() {}
   __device__ void end_segment() {}
+  __device__ WarpColumns& settled() { return *this; }
 
   // As LaneColumns::fold, of statistics and, in a walk that has it, the loss.
   __device__ void fold(const Plan& plan, SegmentRecord& record) {
@@ -114,8 +115,11 @@ class WarpColumns {
       const int e = layout_->extrema[i];
       const bool of_loss = e >= kExtremumLoss;
       const int index = of_loss ? e - kExtremumLoss : e;
-      (of_loss ? loss.low : low)[index] = folded(low_ + column(i), Least());
-      (of_loss ? loss.high : high)[index] = folded(high_ + column(i), Most());
+      // -0 becomes 0, so that which of the two came first is no matter.
+      (of_loss ? loss.low : low)[index] =
+          folded(low_ + column(i), Least()) + 0.0f;
+      (of_loss ? loss.high : high)[index] =
+          folded(high_ + column(i), Most()) + 0.0f;
     }
     __syncwarp();
   }

@@ -57,26 +57,27 @@ struct WarpLanes {
   static constexpr COUNTERWEIGHT_HD bool may(Feature feature) {
     return !kFixed || (kShape.features & feature) != 0;
   }
+  static constexpr COUNTERWEIGHT_HD bool must(Feature feature) {
+    return kFixed && (kShape.always & feature) != 0;
+  }
+  // Every plan reads the drift's.
   static constexpr COUNTERWEIGHT_HD uint32_t sources(uint32_t of_plan) {
     if (!kFixed) return of_plan;
     const uint32_t loss = may(kFeatureLoss) ? bit(kShape.loss) : 0;
     const uint32_t kl = may(kFeatureKl) ? bit(RatioSource::kRefCurrent) : 0;
-    return of_plan & (bit(kShape.drift) | bit(kShape.correction) | loss | kl);
+    return (of_plan & (bit(kShape.correction) | loss | kl)) | bit(kShape.drift);
   }
   // Advantages are the loss's and conditional rules'.
   static constexpr COUNTERWEIGHT_HD uint32_t inputs(uint32_t of_plan) {
     if (!kFixed) return of_plan;
-    uint32_t inputs = 0;
-    for (int r = 0; r < kNumRatioSources; ++r) {
-      if ((sources(~0u) >> r & 1u) == 0) continue;
-      const auto source = static_cast<RatioSource>(r);
-      inputs |= 1u << numerator(source) | 1u << denominator(source);
-    }
-    if (may(kFeatureLoss)) inputs |= bit(InputRole::kCurrent);
-    if (may(kFeatureLoss) || may(kFeatureRules)) {
-      inputs |= bit(InputRole::kAdvantages);
-    }
-    return of_plan & inputs;
+    const uint32_t of_loss =
+        bit(InputRole::kCurrent) | bit(InputRole::kAdvantages);
+    uint32_t inputs = inputs_of(sources(~0u));
+    if (may(kFeatureLoss)) inputs |= of_loss;
+    if (may(kFeatureConditions)) inputs |= bit(InputRole::kAdvantages);
+    const uint32_t always =
+        inputs_of(sources(0)) | (must(kFeatureLoss) ? of_loss : 0u);
+    return (of_plan & inputs) | always;
   }
 
   // By value: what has two addresses is in no register.
@@ -104,6 +105,9 @@ struct WarpLanes {
 
   static __device__ int lane(int = 0) {
     return static_cast<int>(threadIdx.x) % kLanes;
+  }
+  static __device__ int count(int left) {
+    return left < kTileSteps * kLanes ? left : kTileSteps * kLanes;
   }
   static __device__ bool writes() { return lane() == 0; }
   static __device__ int steps(int) { return kTileSteps; }
@@ -199,6 +203,16 @@ struct WarpLanes {
   }
 
  private:
+  static constexpr COUNTERWEIGHT_HD uint32_t inputs_of(uint32_t sources) {
+    uint32_t inputs = 0;
+    for (int r = 0; r < kNumRatioSources; ++r) {
+      if ((sources >> r & 1u) == 0) continue;
+      const auto source = static_cast<RatioSource>(r);
+      inputs |= 1u << numerator(source) | 1u << denominator(source);
+    }
+    return inputs;
+  }
+
   template <class E>
   static constexpr COUNTERWEIGHT_HD uint32_t bit(E of) {
     return 1u << static_cast<uint32_t>(of);

@@ -34,7 +34,7 @@ DriftSums MakeDrift(const Plan& plan, const RowRecord& total) {
   DriftSums drift{};
   drift.log_ratio = tokens[kColumnLogRatio];
   drift.abs_log_ratio = tokens[kColumnAbs];
-  drift.k2 = tokens[kColumnK2];
+  drift.k2 = 0.5 * tokens[kColumnSquared];
   drift.k3 = tokens[kColumnK3];
   drift.excess = tokens[kColumnExcess];
   drift.excess_squared = tokens[kColumnExcessSquared];

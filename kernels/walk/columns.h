@@ -16,7 +16,7 @@ enum TokenColumn : int {
   kColumnLogRatio,     // f64: l
   kColumnDenominator,  // denominator log-prob
   kColumnAbs,          // |l|
-  kColumnK2,
+  kColumnSquared,      // l^2, twice k2
   kColumnK3,
   kColumnExcess,         // u of the clamped l
   kColumnExcessSquared,  // u^2

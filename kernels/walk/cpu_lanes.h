@@ -28,7 +28,11 @@ struct CpuLanes {
   }
   static constexpr uint32_t inputs(uint32_t of_plan) { return of_plan; }
   static constexpr uint32_t sources(uint32_t of_plan) { return of_plan; }
+  static int count(int left) {
+    return left < kTilePositions ? left : kTilePositions;
+  }
   static constexpr bool may(Feature /*feature*/) { return true; }
+  static constexpr bool must(Feature /*feature*/) { return false; }
 
   static int lane(int i) { return i; }
   // True on the one thread that holds folded results.

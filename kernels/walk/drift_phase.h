@@ -47,19 +47,17 @@ struct DriftPhase {
     const TileOf<Lanes>& k3s = s.k3[source];
     const ClampTerms safety = plan.safety;
     const int columns[] = {kColumnDenominator, kColumnAbs,
-                           kColumnK2,          kColumnK3,
+                           kColumnSquared,     kColumnK3,
                            kColumnExcess,      kColumnExcessSquared};
-    const Vec clamp = splat(safety.clamp);
     const Vec highest = splat(safety.expm1_high);
     const Vec lowest = splat(safety.expm1_low);
     acc.add(columns, s.steps,
             [&](int k, int g, Vec(&block)[6]) COUNTERWEIGHT_INLINE_LAMBDA {
               const Vec l = log_ratio.vec(k, g);
-              const Vec capped = l > clamp ? highest : expm1.vec(k, g);
-              const Vec u = l < -clamp ? lowest : capped;
+              const Vec u = clip(expm1.vec(k, g), lowest, highest);
               block[0] += den.vec(k, g);
               block[1] += absolute(l);
-              block[2] += 0.5f * (l * l);
+              block[2] += l * l;
               block[3] += k3s.vec(k, g);
               block[4] += u;
               block[5] += u * u;
@@ -82,13 +80,13 @@ struct DriftPhase {
       edges[e] = plan.histogram_edges[kFirst + e];
     }
     const Vec one = splat(1.0f);
-    const Vec infinity = splat(__builtin_inff());
+    const Vec none = splat(__builtin_nanf(""));
     acc.count(columns, s.steps,
               [&](int k, int g, Vec(&block)[kHalf])
                   COUNTERWEIGHT_INLINE_LAMBDA {
                     // Masked tokens are below no edge.
                     const auto counts = s.mask.vec(k, g) != 0.0f;
-                    const Vec x = counts ? l.vec(k, g) : infinity;
+                    const Vec x = counts ? l.vec(k, g) : none;
                     for (int e = 0; e < kHalf; ++e) {
                       block[e] += x <= edges[e] ? one : Vec{};
                     }

@@ -35,11 +35,41 @@ uint32_t LossFeatures(const LossPlan& loss) {
   return features;
 }
 
+uint32_t WeightFeatures(const WeightPlan& weight) {
+  uint32_t features = 0;
+  const Level level = weight.spec.level;
+  if (level == Level::kNone) return 0;
+  if (IsSequenceLevel(level)) features |= kFeatureRowWeights;
+  if (level == Level::kToken) {
+    features |= kFeatureTokenWeights;
+    if (!weight.is_drift) features |= kFeatureOwnRatio;
+  }
+  if (!IsSequenceLevel(level) && weight.can_vanish) {
+    features |= kFeatureVanishing;
+  }
+  if (weight.spec.after_rule > 0) features |= kFeatureLateWeights;
+  return features;
+}
+
+uint32_t RuleFeatures(const Plan& plan) {
+  if (plan.spec.num_rules == 0) return 0;
+  uint32_t features = kFeatureRules;
+  if (plan.spec.evaluation == Evaluation::kSequential) {
+    features |= kFeatureSequential;
+  }
+  for (int r = 0; r < plan.spec.num_rules; ++r) {
+    const RulePlan& rule = plan.rules[r];
+    if (rule.rule.effect == Effect::kZeroWeight) features |= kFeatureZeroing;
+    if (rule.is_conditional) features |= kFeatureConditions;
+  }
+  return features;
+}
+
 }  // namespace
 
 uint32_t FeaturesOf(const Plan& plan) {
-  uint32_t features = LossFeatures(plan.loss);
-  if (plan.spec.num_rules > 0) features |= kFeatureRules;
+  uint32_t features = LossFeatures(plan.loss) | WeightFeatures(plan.weight) |
+                      RuleFeatures(plan);
   if (plan.num_prefixes > 0) features |= kFeaturePrefixes;
   if (plan.spec.probability_metrics) features |= kFeatureProbabilities;
   const std::vector<RatioSource> sources = CorrectionSources(plan);

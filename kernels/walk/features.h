@@ -22,6 +22,15 @@ enum Feature : uint32_t {
   kFeatureRowAdvantages = 1u << 9,  // prescales_advantages
   kFeatureMixedSources = 1u << 10,  // weight and rules of several ratios
   kFeatureReinforce = 1u << 11,     // surrogates without a ratio
+  kFeatureTokenWeights = 1u << 12,
+  kFeatureRowWeights = 1u << 13,
+  kFeatureVanishing = 1u << 14,    // weights by token that can be 0
+  kFeatureOwnRatio = 1u << 15,     // WeightPlan::is_drift is false
+  kFeatureLateWeights = 1u << 16,  // that wait for rules
+  kFeatureZeroing = 1u << 17,      // rules that zero weights
+  kFeatureSequential = 1u << 18,   // rules that see what others left
+  kFeatureConditions = 1u << 19,   // rules for some advantages
+  kFeatureReasons = 1u << 20,      // outputs, not the plan, ask for reasons
 };
 
 // Who reads a ratio.
@@ -32,7 +41,7 @@ enum class SourceUse : uint8_t {
   kLossMetrics,
 };
 
-// The Features of `plan`.
+// The Features of `plan`, of which kFeatureReasons is none.
 uint32_t FeaturesOf(const Plan& plan);
 
 // The source of `use`; the drift's where nothing uses one. REQUIRES: `plan` is

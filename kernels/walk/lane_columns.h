@@ -26,6 +26,8 @@ class LaneColumns {
   // After each block, and after the last one: nothing waits elsewhere.
   COUNTERWEIGHT_HD void end_block() {}
   COUNTERWEIGHT_HD void end_segment() {}
+  // The columns of a segment that is over.
+  COUNTERWEIGHT_HD LaneColumns& settled() { return *this; }
 
   void clear(const Plan& plan) {
     clear_columns(0, plan.token_columns);
@@ -89,8 +91,9 @@ class LaneColumns {
 
   void fold_extrema(int begin, int end, float* least, float* most) {
     for (int e = begin; e < end; ++e) {
-      least[e - begin] = Lanes::fold_min(low_[e]);
-      most[e - begin] = Lanes::fold_max(high_[e]);
+      // -0 becomes 0, so that which of the two came first is no matter.
+      least[e - begin] = Lanes::fold_min(low_[e]) + 0.0f;
+      most[e - begin] = Lanes::fold_max(high_[e]) + 0.0f;
     }
   }
 

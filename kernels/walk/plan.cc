@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <limits>
 
 #include "kernels/corrector.h"
 #include "kernels/math/exp.h"
@@ -43,9 +44,44 @@ ClampTerms MakeClamp(double clamp) {
   terms.expm1_low = low.expm1;
   terms.expm1_high = high.expm1;
   terms.k2 = 0.5f * (terms.clamp * terms.clamp);
-  terms.k3_low = low.k3;
-  terms.k3_high = high.k3;
+  // Both are infinite at infinity, where e^l - 1 - l is not a number.
+  const bool bounded = terms.clamp <= std::numeric_limits<float>::max();
+  terms.k3_low = bounded ? low.k3 : terms.k2;
+  terms.k3_high = bounded ? high.k3 : terms.k2;
   return terms;
+}
+
+// What e^l is compared with instead of the clamped ratio.
+float HighAbove(const ClampTerms& clamp, float bound) {
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  if (clamp.exp_low > bound) return -kInfinity;
+  return clamp.exp_high > bound ? bound : kInfinity;
+}
+
+float LowFrom(const ClampTerms& clamp, float bound) {
+  if (clamp.exp_high < bound) return std::numeric_limits<float>::quiet_NaN();
+  return clamp.exp_low < bound ? bound
+                               : -std::numeric_limits<float>::infinity();
+}
+
+void SetBounds(WeightPlan* plan) {
+  const WeightSpec& spec = plan->spec;
+  const ClampTerms& clamp = plan->clamp;
+  const auto lower = static_cast<float>(spec.lower);
+  const auto upper = static_cast<float>(spec.upper);
+  plan->high_above = HighAbove(clamp, upper);
+  plan->low_from = LowFrom(clamp, lower);
+  plan->counts_low_from =
+      LowFrom(clamp, static_cast<float>(plan->low_threshold64));
+  plan->masks = spec.bound == Bound::kMask;
+  const auto end = [&](float exp, float expm1, float* weight, float* excess) {
+    const bool bounded = !plan->masks && (exp > upper || exp < lower);
+    *weight = bounded ? std::clamp(exp, lower, upper) : exp;
+    *excess = bounded ? *weight - 1.0f : expm1;
+  };
+  end(clamp.exp_low, clamp.expm1_low, &plan->least, &plan->least_excess);
+  end(clamp.exp_high, clamp.expm1_high, &plan->most, &plan->most_excess);
+  plan->can_vanish = plan->masks || plan->least == 0.0f;
 }
 
 // The statistic's own range stands in for an absent end, so that the clamped
@@ -150,19 +186,23 @@ Plan MakePlan(const CorrectionSpec& spec) {
     if (rule.rule.estimator == Estimator::kK3) {
       plan.exp_sources |= Bit(rule.rule.source);
     }
+    plan.zeroes = plan.zeroes || rule.rule.effect == Effect::kZeroWeight;
     needs_row = needs_row || rule.is_sequence || rule.prefix >= 0;
   }
   WeightPlan& weight = plan.weight;
   weight.spec = spec.weight;
   if (spec.weight.level == Level::kNone) weight.spec.after_rule = 0;
+  const double aggregate_clamp = spec.weight.aggregate_clamp;
   weight.clamp =
-      MakeClamp(std::min(spec.weight.token_clamp, spec.weight.aggregate_clamp));
-  weight.aggregate_clamp = MakeClamp(spec.weight.aggregate_clamp);
-  weight.lower = static_cast<float>(spec.weight.lower);
-  weight.upper = static_cast<float>(spec.weight.upper);
+      MakeClamp(spec.weight.level == Level::kPrefix
+                    ? aggregate_clamp
+                    : std::min(spec.weight.token_clamp, aggregate_clamp));
   weight.low_threshold64 =
       spec.weight.lower > 0.0 ? spec.weight.lower : 1.0 / spec.weight.upper;
-  weight.low_threshold = static_cast<float>(weight.low_threshold64);
+  SetBounds(&weight);
+  weight.is_drift = spec.weight.level == Level::kToken &&
+                    spec.weight.source == spec.drift_source &&
+                    weight.clamp.clamp == plan.safety.clamp;
   weight.lower_log = log64(spec.weight.lower);
   weight.upper_log = log64(spec.weight.upper);
   weight.low_threshold_log = log64(weight.low_threshold64);

@@ -50,10 +50,23 @@ struct RulePlan {
 
 struct WeightPlan {
   WeightSpec spec;
-  ClampTerms clamp;            // the tighter of both clamps; for kToken
-  ClampTerms aggregate_clamp;  // for kPrefix
-  float lower, upper;          // ratios
-  float low_threshold;         // lower, or 1 / upper where lower is absent
+  // Of a token's logarithm: kPrefix, the aggregate's; else the tighter of both.
+  ClampTerms clamp;
+  // Ends of a weight and of its distance from 1: the clamp's or, where the
+  // bounds truncate, theirs.
+  float least, most;
+  float least_excess, most_excess;
+  // Bounds set weights to 0.
+  bool masks;
+  // By e^l, whatever the clamp: the ratio is above the upper bound if it is
+  // > high_above, and below the lower one unless it is >= low_from.
+  float high_above, low_from;
+  // As low_from, of the statistics' lower threshold.
+  float counts_low_from;
+  // A weight can be 0 without any rule.
+  bool can_vanish;
+  // The clamped ratio is the drift's.
+  bool is_drift;
   double lower_log, upper_log, low_threshold_log;
   double low_threshold64;
   int32_t prefix;  // kPrefix: index among the plan's prefixes, else -1
@@ -73,6 +86,8 @@ struct Plan {
   uint32_t exp_sources;
   // Prefix means, numbered in the order of evaluation.
   int32_t num_prefixes;
+  // Some rule has the effect kZeroWeight.
+  bool zeroes;
   // Passes over a row's statistics until every decision is known; rows of one
   // segment need at most single_segment_passes.
   int32_t passes;

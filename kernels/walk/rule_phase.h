@@ -21,7 +21,8 @@ struct RulePhase {
   COUNTERWEIGHT_HD static void run(const Plan& plan, int r, uint32_t row_fired,
                                    bool explains, State& s, Acc& acc) {
     const RulePlan& rule = plan.rules[r];
-    const bool sequential = plan.spec.evaluation == Evaluation::kSequential;
+    const bool sequential = Lanes::may(kFeatureSequential) &&
+                            plan.spec.evaluation == Evaluation::kSequential;
     const TileOf<Lanes>& seen = Lanes::choose(sequential, s.left, s.mask);
     if (rule.is_sequence) {
       if (kStats) {
@@ -57,16 +58,17 @@ struct RulePhase {
 
   // Once per segment: a rule that saw the mask of all saw what was counted
   // already.
-  COUNTERWEIGHT_HD static void finish(const Plan& plan, Acc& acc) {
+  template <class Columns>
+  COUNTERWEIGHT_HD static void finish(const Plan& plan, Columns& columns) {
     if constexpr (!kStats || !Lanes::may(kFeatureRules)) return;
     if (plan.spec.evaluation == Evaluation::kSequential) return;
     for (int r = 0; r < plan.spec.num_rules; ++r) {
       const RulePlan& rule = plan.rules[r];
-      acc.columns.count(RuleColumnIndex(r, kRuleSeen)) =
-          acc.columns.count(kColumnTokens);
+      columns.count(RuleColumnIndex(r, kRuleSeen)) =
+          columns.count(kColumnTokens);
       if (rule.is_sequence && !rule.is_conditional) {
-        acc.columns.count(RuleColumnIndex(r, kRuleFired)) =
-            acc.columns.count(kColumnTokens);
+        columns.count(RuleColumnIndex(r, kRuleFired)) =
+            columns.count(kColumnTokens);
       }
     }
   }
@@ -74,6 +76,10 @@ struct RulePhase {
  private:
   COUNTERWEIGHT_HD static RatioSource source_of(const RulePlan& rule) {
     return Lanes::source(SourceUse::kCorrection, rule.rule.source);
+  }
+
+  COUNTERWEIGHT_HD static bool is_conditional(const RulePlan& rule) {
+    return Lanes::may(kFeatureConditions) && rule.is_conditional;
   }
 
   // The estimator of each token, from the clamped log ratio.
@@ -93,16 +99,16 @@ struct RulePhase {
         for_each_position<kWidth>(s.steps, [&](int k, int i) {
           const float l = log_ratio.at[k][i];
           const float k2 = 0.5f * (l * l);
-          s.statistic.at[k][i] = __builtin_fabsf(l) > c.clamp ? c.k2 : k2;
+          s.statistic.at[k][i] = k2 < c.k2 ? k2 : c.k2;
         });
         break;
       case Estimator::kK3: {
         const TileOf<Lanes>& k3s = s.k3[source];
         for_each_position<kWidth>(s.steps, [&](int k, int i) {
           const float l = log_ratio.at[k][i];
-          float k3 = k3s.at[k][i];
-          k3 = l > c.clamp ? c.k3_high : k3;
-          s.statistic.at[k][i] = l < -c.clamp ? c.k3_low : k3;
+          const float k3 = k3s.at[k][i];
+          const float end = l > 0.0f ? c.k3_high : c.k3_low;
+          s.statistic.at[k][i] = k3 < end ? k3 : end;
         });
         break;
       }
@@ -185,7 +191,7 @@ struct RulePhase {
 
   COUNTERWEIGHT_HD static void keep_where_condition_holds(const RulePlan& rule,
                                                           State& s) {
-    if (!rule.is_conditional) return;
+    if (!is_conditional(rule)) return;
     for_each_position<kWidth>(s.steps, [&](int k, int i) {
       const float fired = s.fired.at[k][i];
       s.fired.at[k][i] = s.input[kAdvantages].at[k][i] < 0.0f ? fired : 0.0f;
@@ -243,7 +249,7 @@ struct RulePhase {
                 });
     }
     const TileOf<Lanes>& advantages = s.input[kAdvantages];
-    if (rule.is_conditional) {
+    if (is_conditional(rule)) {
       acc.count_each(RuleColumnIndex(r, kRuleFired), s.steps,
                      [&](int k, int g) COUNTERWEIGHT_INLINE_LAMBDA {
                        return advantages.vec(k, g) < 0.0f ? seen.vec(k, g)
@@ -279,7 +285,8 @@ struct RulePhase {
 
   COUNTERWEIGHT_HD static void apply(const RulePlan& rule, int r, bool explains,
                                      State& s) {
-    const bool drops = rule.rule.effect == Effect::kDrop;
+    const bool drops =
+        !Lanes::may(kFeatureZeroing) || rule.rule.effect == Effect::kDrop;
     TileOf<Lanes>& left = s.left;
     TileOf<Lanes>& zeroed = s.zeroed;
     if (drops) {

@@ -40,14 +40,22 @@ COUNTERWEIGHT_HD void finish_weights(const Plan& plan, const SegmentTask& task,
                                      TileState<Lanes>& s) {
   constexpr int kWidth = Lanes::kWidth;
   const Level level = plan.weight.spec.level;
-  const bool by_token = level == Level::kToken || level == Level::kPrefix;
-  const float row_weight = IsSequenceLevel(level) ? task.row.weight : 1.0f;
-  for_each_position<kWidth>(s.steps, [&](int k, int i) {
-    const float own = s.weight.at[k][i];
-    const float w = by_token ? own : row_weight;
-    const float masked = s.mask.at[k][i] != 0.0f ? w : 0.0f;
-    s.weight.at[k][i] = s.zeroed.at[k][i] != 0.0f ? 0.0f : masked;
-  });
+  const bool by_token = Lanes::must(kFeatureTokenWeights) ||
+                        level == Level::kToken || level == Level::kPrefix;
+  if (!by_token) {
+    const bool by_row =
+        Lanes::may(kFeatureRowWeights) && IsSequenceLevel(level);
+    const float w = by_row ? task.row.weight : 1.0f;
+    for_each_position<kWidth>(s.steps, [&](int k, int i) {
+      s.weight.at[k][i] = s.mask.at[k][i] != 0.0f ? w : 0.0f;
+    });
+  }
+  if (Lanes::may(kFeatureZeroing) && plan.zeroes) {
+    for_each_position<kWidth>(s.steps, [&](int k, int i) {
+      const float w = s.weight.at[k][i];
+      s.weight.at[k][i] = s.zeroed.at[k][i] != 0.0f ? 0.0f : w;
+    });
+  }
   if (!Lanes::may(kFeatureLoss) || !plan.loss.active) return;
   if (task.loss->normalizer == 1.0) return;
   const double normalizer = task.loss->normalizer;
@@ -67,8 +75,9 @@ COUNTERWEIGHT_HD void walk_tile(const Plan& plan, const Batch& batch,
   constexpr int kWidth = Lanes::kWidth;
   using Weights = WeightPhase<Lanes, kStats>;
   const bool has_loss = Lanes::may(kFeatureLoss) && plan.loss.active;
-  const bool explains = kOutput && (outputs.token_reasons != nullptr ||
-                                    outputs.sequence_reasons != nullptr);
+  const bool explains =
+      kOutput && Lanes::may(kFeatureReasons) &&
+      (outputs.token_reasons != nullptr || outputs.sequence_reasons != nullptr);
   if (explains) {
     for_each_position<kWidth>(s.steps,
                               [&](int k, int i) { s.reasons.at[k][i] = 0; });
@@ -138,16 +147,16 @@ COUNTERWEIGHT_HD void walk_segment(const Plan& plan, const Batch& batch,
       const int left = count - part * kPositions;
       if (left <= 0) break;
       s.position = begin + part * kPositions;
-      s.count = left < kPositions ? left : kPositions;
+      s.count = Lanes::count(left);
       s.steps = Lanes::steps(s.count);
       walk_tile<Lanes, kStats, kOutput>(plan, batch, task, outputs, part, s,
                                         acc);
     }
     acc.columns.end_block();
   }
-  WeightPhase<Lanes, kStats>::finish_segment(plan, acc);
   acc.columns.end_segment();
-  RulePhase<Lanes, kStats, kOutput>::finish(plan, acc);
+  WeightPhase<Lanes, kStats>::finish_segment(plan, acc.columns.settled());
+  RulePhase<Lanes, kStats, kOutput>::finish(plan, acc.columns.settled());
 }
 
 }  // namespace COUNTERWEIGHT_ISA

@@ -27,10 +27,7 @@ struct SurrogateVec {
 };
 
 COUNTERWEIGHT_HD Vec clip(const LossPlan& loss, Vec r) {
-  const Vec low = splat(loss.ratio_low);
-  const Vec high = splat(loss.ratio_high);
-  const Vec capped = r > high ? high : r;
-  return capped < low ? low : capped;
+  return clip(r, splat(loss.ratio_low), splat(loss.ratio_high));
 }
 
 // -A x; 0 where A is, whatever x: a token without advantage costs nothing, also

@@ -39,6 +39,7 @@ inline constexpr int kWideLanes = 1;
 #define COUNTERWEIGHT_VECTOR_BYTES 16
 #endif
 typedef float Vec __attribute__((vector_size(COUNTERWEIGHT_VECTOR_BYTES)));
+typedef int32_t IntVec __attribute__((vector_size(COUNTERWEIGHT_VECTOR_BYTES)));
 typedef double WideVec __attribute__((vector_size(COUNTERWEIGHT_VECTOR_BYTES)));
 typedef float HalfVec
     __attribute__((vector_size(COUNTERWEIGHT_VECTOR_BYTES / 2)));
@@ -50,12 +51,24 @@ inline constexpr int kWideLanes = sizeof(WideVec) / sizeof(double);
 // x - 0 is x whatever its sign, so that nothing is left to compute.
 COUNTERWEIGHT_HD Vec splat(float x) { return x - Vec{}; }
 COUNTERWEIGHT_HD WideVec splat_wide(double x) { return x - WideVec{}; }
-// Of -0 as good as of 0: it is only added and compared.
+
+// least and most: which zero they give of two that differ in sign is open, and
+// so it may only be added, compared or multiplied.
 #ifdef COUNTERWEIGHT_ONE_LANE
 COUNTERWEIGHT_HD Vec absolute(Vec x) { return __builtin_fabsf(x); }
+COUNTERWEIGHT_HD Vec least(Vec a, Vec b) { return __builtin_fminf(a, b); }
+COUNTERWEIGHT_HD Vec most(Vec a, Vec b) { return __builtin_fmaxf(a, b); }
 #else
-COUNTERWEIGHT_HD Vec absolute(Vec x) { return x < 0.0f ? -x : x; }
+COUNTERWEIGHT_HD Vec absolute(Vec x) {
+  return reinterpret_cast<Vec>(reinterpret_cast<IntVec>(x) & 0x7fffffff);
+}
+// b where a is NaN.
+COUNTERWEIGHT_HD Vec least(Vec a, Vec b) { return a < b ? a : b; }
+COUNTERWEIGHT_HD Vec most(Vec a, Vec b) { return a > b ? a : b; }
 #endif
+COUNTERWEIGHT_HD Vec clip(Vec x, Vec low, Vec high) {
+  return most(least(x, high), low);
+}
 
 template <class V>
 COUNTERWEIGHT_HD V load(const void* from) {

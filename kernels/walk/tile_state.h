@@ -150,34 +150,23 @@ struct Accumulators {
     }
   }
 
-  // Extrema of x where `seen` is not 0.
+  // Extrema of x where `seen` is not 0. Zeros get their sign when columns fold.
   COUNTERWEIGHT_HD void extend(int extremum, int steps, const TileOf<Lanes>& x,
                                const TileOf<Lanes>& seen) {
-    [[maybe_unused]] const Vec infinity = splat(__builtin_inff());
+    const Vec none = splat(__builtin_nanf(""));
     for (int g = 0; g < kWidth / kVecLanes; ++g) {
-      float* const least = &columns.low(extremum).at[g * kVecLanes];
-      float* const most = &columns.high(extremum).at[g * kVecLanes];
-      Vec lowest = load<Vec>(least);
-      Vec highest = load<Vec>(most);
+      float* const low = &columns.low(extremum).at[g * kVecLanes];
+      float* const high = &columns.high(extremum).at[g * kVecLanes];
+      Vec lowest = load<Vec>(low);
+      Vec highest = load<Vec>(high);
       COUNTERWEIGHT_UNROLL
       for (int k = 0; k < steps; ++k) {
-        // -0 becomes 0, so that which of the two comes first is no matter.
-        const Vec value = x.vec(k, g) + Vec{};
-        const auto takes = seen.vec(k, g) != 0.0f;
-#ifdef COUNTERWEIGHT_ONE_LANE
-        // These pass over NaN, as the comparisons below do.
-        const Vec taken = takes ? value : __builtin_nanf("");
-        lowest = __builtin_fminf(lowest, taken);
-        highest = __builtin_fmaxf(highest, taken);
-#else
-        const Vec below = takes ? value : infinity;
-        const Vec above = takes ? value : -infinity;
-        lowest = below < lowest ? below : lowest;
-        highest = above > highest ? above : highest;
-#endif
+        const Vec taken = seen.vec(k, g) != 0.0f ? x.vec(k, g) : none;
+        lowest = least(taken, lowest);
+        highest = most(taken, highest);
       }
-      store(lowest, least);
-      store(highest, most);
+      store(lowest, low);
+      store(highest, high);
     }
   }
 

@@ -2,6 +2,8 @@
 #ifndef COUNTERWEIGHT_KERNELS_WALK_WEIGHT_PHASE_H_
 #define COUNTERWEIGHT_KERNELS_WALK_WEIGHT_PHASE_H_
 
+#include <type_traits>
+
 #include "kernels/math/exp.h"
 #include "kernels/walk/prefix.h"
 #include "kernels/walk/tile_state.h"
@@ -15,15 +17,25 @@ struct WeightVec {
   Vec excess;
 };
 
-COUNTERWEIGHT_HD WeightVec bounded(const WeightPlan& plan, WeightVec raw) {
-  const bool masks = plan.spec.bound == Bound::kMask;
-  const float above = masks ? 0.0f : plan.upper;
-  const float below = masks ? 0.0f : plan.lower;
-  const auto high = raw.weight > plan.upper;
-  const auto low = raw.weight < plan.lower;
-  const Vec weight = high ? splat(above) : raw.weight;
-  const Vec excess = high ? splat(above - 1.0f) : raw.excess;
-  return {low ? splat(below) : weight, low ? splat(below - 1.0f) : excess};
+COUNTERWEIGHT_HD Vec count_high(const WeightPlan& plan, Vec exp, Vec seen) {
+  return (exp > plan.high_above ? splat(1.0f) : Vec{}) * seen;
+}
+
+// masks: plan.masks, as a type where it is known.
+template <class Bool>
+COUNTERWEIGHT_HD WeightVec bounded(const WeightPlan& plan, Bool masks, Vec exp,
+                                   Vec expm1) {
+  WeightVec v = {
+      clip(exp, splat(plan.least), splat(plan.most)),
+      clip(expm1, splat(plan.least_excess), splat(plan.most_excess))};
+  if (!masks) return v;
+  const auto high = exp > plan.high_above;
+  const auto inside = exp >= plan.low_from;
+  const Vec zero{};
+  const Vec gone = splat(-1.0f);
+  v.weight = high ? zero : v.weight;
+  v.excess = high ? gone : v.excess;
+  return {inside ? v.weight : zero, inside ? v.excess : gone};
 }
 
 template <class Lanes, bool kStats>
@@ -37,11 +49,13 @@ struct WeightPhase {
     const WeightPlan& weight = plan.weight;
     const bool prefix = Lanes::may(kFeaturePrefixes) && weight.prefix >= 0;
     if (prefix) prefix_weights(weight, s, acc);
-    if (kStats && weight.spec.level == Level::kToken &&
+    if (kStats && Lanes::may(kFeatureLateWeights) && by_token(weight) &&
         weight.spec.after_rule > 0) {
       count_seen(weight, s, acc);
     }
-    const bool sums = IsSequenceLevel(weight.spec.level) || prefix;
+    const bool by_row =
+        Lanes::may(kFeatureRowWeights) && IsSequenceLevel(weight.spec.level);
+    const bool sums = by_row || prefix;
     if (!kStats || !sums) return;
     acc.add_exact(kColumnWeightAggregate, s.steps,
                   [&](int k, int h) COUNTERWEIGHT_INLINE_LAMBDA {
@@ -57,43 +71,59 @@ struct WeightPhase {
   // After all rules.
   COUNTERWEIGHT_HD static void finish(const Plan& plan, State& s, Acc& acc) {
     const WeightPlan& weight = plan.weight;
-    if (weight.spec.level == Level::kToken) {
+    if (by_token(weight)) {
       const int source = static_cast<int>(source_of(weight));
-      const TileOf<Lanes>& l = s.log_ratio[source];
-      bound_and_add(weight, s, acc, l, s.exp[source], s.expm1[source],
-                    weight.clamp);
+      bound_and_add(weight, s, acc, s.exp[source], s.expm1[source]);
       if (kStats && !is_of_drift(plan)) {
-        acc.extend(kExtremumRawLog, s.steps, l, s.mask);
+        acc.extend(kExtremumRawLog, s.steps, s.log_ratio[source], s.mask);
       }
     }
     if (!kStats) return;
-    const bool by_token = weight.spec.level == Level::kToken ||
-                          weight.spec.level == Level::kPrefix;
-    const int columns[] = {kColumnKept, kColumnZeroWeight};
-    acc.count(columns, s.steps,
-              [&](int k, int g, Vec(&block)[2]) COUNTERWEIGHT_INLINE_LAMBDA {
-                const Vec m = s.mask.vec(k, g);
-                const Vec hit = s.zeroed.vec(k, g) != 0.0f ? m : Vec{};
-                block[0] += s.left.vec(k, g);
-                // Without weights by token the tile of weights holds nothing.
-                block[1] +=
-                    by_token ? (s.weight.vec(k, g) == 0.0f ? m : hit) : hit;
-              });
+    if (has_rules(plan)) {
+      acc.count_each(kColumnKept, s.steps,
+                     [&](int k, int g) COUNTERWEIGHT_INLINE_LAMBDA {
+                       return s.left.vec(k, g);
+                     });
+    }
+    count_zero_weights(plan, s, acc);
   }
 
-  // Once per segment.
-  COUNTERWEIGHT_HD static void finish_segment(const Plan& plan, Acc& acc) {
-    if (!kStats || !is_of_drift(plan)) return;
-    acc.columns.low(kExtremumRawLog) = acc.columns.low(kExtremumLogRatio);
-    acc.columns.high(kExtremumRawLog) = acc.columns.high(kExtremumLogRatio);
+  // Once per segment: what was counted already.
+  template <class Columns>
+  COUNTERWEIGHT_HD static void finish_segment(const Plan& plan,
+                                              Columns& columns) {
+    if (!kStats) return;
+    if (!has_rules(plan)) {
+      columns.count(kColumnKept) = columns.count(kColumnTokens);
+    }
+    if (by_token(plan.weight) && !has_own_ratio(plan.weight)) {
+      columns.sum(kColumnRawExcess) = columns.sum(kColumnExcess);
+    }
+    if (!is_of_drift(plan)) return;
+    columns.low(kExtremumRawLog) = columns.low(kExtremumLogRatio);
+    columns.high(kExtremumRawLog) = columns.high(kExtremumLogRatio);
   }
 
  private:
   // The weight's log ratios are those that the drift has extrema of.
   COUNTERWEIGHT_HD static bool is_of_drift(const Plan& plan) {
-    return plan.weight.spec.level == Level::kToken &&
+    return by_token(plan.weight) &&
            source_of(plan.weight) ==
                Lanes::source(SourceUse::kDrift, plan.spec.drift_source);
+  }
+
+  COUNTERWEIGHT_HD static bool by_token(const WeightPlan& weight) {
+    return Lanes::must(kFeatureTokenWeights) ||
+           (Lanes::may(kFeatureTokenWeights) &&
+            weight.spec.level == Level::kToken);
+  }
+
+  COUNTERWEIGHT_HD static bool has_own_ratio(const WeightPlan& weight) {
+    return Lanes::may(kFeatureOwnRatio) && !weight.is_drift;
+  }
+
+  COUNTERWEIGHT_HD static bool has_rules(const Plan& plan) {
+    return Lanes::may(kFeatureRules) && plan.spec.num_rules > 0;
   }
 
   COUNTERWEIGHT_HD static RatioSource source_of(const WeightPlan& weight) {
@@ -103,19 +133,33 @@ struct WeightPhase {
   COUNTERWEIGHT_HD static void count_seen(const WeightPlan& weight,
                                           const State& s, Acc& acc) {
     const int source = static_cast<int>(source_of(weight));
-    const TileOf<Lanes>& l = s.log_ratio[source];
     const TileOf<Lanes>& exp = s.exp[source];
     const int columns[] = {kColumnWeightSeen, kColumnWeightSeenHigh};
     acc.count(columns, s.steps,
               [&](int k, int g, Vec(&block)[2]) COUNTERWEIGHT_INLINE_LAMBDA {
                 const Vec m = s.left.vec(k, g);
-                const Vec own = exp.vec(k, g);
-                const Vec raw = l.vec(k, g) > weight.clamp.clamp
-                                    ? splat(weight.clamp.exp_high)
-                                    : own;
                 block[0] += m;
-                block[1] += raw > weight.upper ? m : Vec{};
+                block[1] += count_high(weight, exp.vec(k, g), m);
               });
+  }
+
+  // Weights by token that are 0, and tokens that a rule zeroed.
+  COUNTERWEIGHT_HD static void count_zero_weights(const Plan& plan,
+                                                  const State& s, Acc& acc) {
+    const WeightPlan& weight = plan.weight;
+    const bool vanishes =
+        Lanes::may(kFeatureVanishing) && weight.can_vanish &&
+        (by_token(weight) || weight.spec.level == Level::kPrefix);
+    const bool zeroes = Lanes::may(kFeatureZeroing) && plan.zeroes;
+    if (!vanishes && !zeroes) return;
+    acc.count_each(kColumnZeroWeight, s.steps,
+                   [&](int k, int g) COUNTERWEIGHT_INLINE_LAMBDA {
+                     const Vec m = s.mask.vec(k, g);
+                     const Vec hit = s.zeroed.vec(k, g) != 0.0f ? m : Vec{};
+                     // Without weights by token their tile holds nothing.
+                     return vanishes ? (s.weight.vec(k, g) == 0.0f ? m : hit)
+                                     : hit;
+                   });
   }
 
   COUNTERWEIGHT_HD static WideVec exact(const WeightPlan& weight,
@@ -140,61 +184,73 @@ struct WeightPhase {
       exp.at[k][i] = terms.exp;
       expm1.at[k][i] = terms.expm1;
     });
-    bound_and_add(weight, s, acc, s.statistic, exp, expm1,
-                  weight.aggregate_clamp);
+    bound_and_add(weight, s, acc, exp, expm1);
     if (kStats) acc.extend(kExtremumRawLog, s.steps, s.statistic, s.mask);
   }
 
-  // exp and expm1 of the logarithm l, which `c` clamps.
+  // exp and expm1 of the logarithm of the weight, without its clamp.
   COUNTERWEIGHT_HD static void bound_and_add(const WeightPlan& weight, State& s,
-                                             Acc& acc, const TileOf<Lanes>& l,
-                                             const TileOf<Lanes>& exp,
-                                             const TileOf<Lanes>& expm1,
-                                             const ClampTerms& c) {
-    const auto raw_of = [&](int k, int g) COUNTERWEIGHT_INLINE_LAMBDA {
-      const Vec log = l.vec(k, g);
-      const auto high = log > c.clamp;
-      const auto low = log < -c.clamp;
-      const Vec raw = high ? splat(c.exp_high) : exp.vec(k, g);
-      const Vec excess = high ? splat(c.expm1_high) : expm1.vec(k, g);
-      return WeightVec{low ? splat(c.exp_low) : raw,
-                       low ? splat(c.expm1_low) : excess};
+                                             Acc& acc, const TileOf<Lanes>& exp,
+                                             const TileOf<Lanes>& expm1) {
+    if constexpr (!Lanes::may(kFeatureVanishing)) {
+      bound_and_add_as(std::false_type(), weight, s, acc, exp, expm1);
+    } else if constexpr (kWidth == 1) {
+      bound_and_add_as(weight.masks, weight, s, acc, exp, expm1);
+    } else if (weight.masks) {
+      bound_and_add_as(std::true_type(), weight, s, acc, exp, expm1);
+    } else {
+      bound_and_add_as(std::false_type(), weight, s, acc, exp, expm1);
+    }
+  }
+
+  template <class Bool>
+  COUNTERWEIGHT_HD static void bound_and_add_as(Bool masks,
+                                                const WeightPlan& weight,
+                                                State& s, Acc& acc,
+                                                const TileOf<Lanes>& exp,
+                                                const TileOf<Lanes>& expm1) {
+    // Masked tokens have finite weights, as their logarithm is 0.
+    const auto value = [&](int k, int g) COUNTERWEIGHT_INLINE_LAMBDA {
+      const Vec m = s.mask.vec(k, g);
+      const WeightVec v =
+          bounded(weight, masks, exp.vec(k, g), expm1.vec(k, g));
+      return WeightVec{v.weight * m, v.excess * m};
     };
     if (!kStats) {
-      COUNTERWEIGHT_UNROLL
-      for (int k = 0; k < s.steps; ++k) {
-        for (int g = 0; g < kWidth / kVecLanes; ++g) {
-          const Vec w = bounded(weight, raw_of(k, g)).weight;
-          s.weight.set(k, g, s.mask.vec(k, g) != 0.0f ? w : Vec{});
-        }
-      }
+      for_each_group<kWidth>(s.steps,
+                             [&](int k, int g) COUNTERWEIGHT_INLINE_LAMBDA {
+                               s.weight.set(k, g, value(k, g).weight);
+                             });
       return;
     }
     const int columns[] = {kColumnWeight, kColumnWeightSquared,
-                           kColumnWeightExcess, kColumnWeightExcessSquared,
-                           kColumnRawExcess};
+                           kColumnWeightExcess, kColumnWeightExcessSquared};
     acc.add(columns, s.steps,
-            [&](int k, int g, Vec(&block)[5]) COUNTERWEIGHT_INLINE_LAMBDA {
-              const Vec m = s.mask.vec(k, g);
-              const auto counts = m != 0.0f;
-              const WeightVec raw = raw_of(k, g);
-              const WeightVec all = bounded(weight, raw);
-              const Vec w = counts ? all.weight : Vec{};
-              const Vec v = counts ? all.excess : Vec{};
-              s.weight.set(k, g, w);
-              block[0] += w;
-              block[1] += w * w;
-              block[2] += v;
-              block[3] += v * v;
-              block[4] += counts ? raw.excess : Vec{};
+            [&](int k, int g, Vec(&block)[4]) COUNTERWEIGHT_INLINE_LAMBDA {
+              const WeightVec v = value(k, g);
+              s.weight.set(k, g, v.weight);
+              block[0] += v.weight;
+              block[1] += v.weight * v.weight;
+              block[2] += v.excess;
+              block[3] += v.excess * v.excess;
             });
+    if (has_own_ratio(weight)) {
+      const Vec lowest = splat(weight.clamp.expm1_low);
+      const Vec highest = splat(weight.clamp.expm1_high);
+      acc.add_each(kColumnRawExcess, s.steps,
+                   [&](int k, int g) COUNTERWEIGHT_INLINE_LAMBDA {
+                     return clip(expm1.vec(k, g), lowest, highest) *
+                            s.mask.vec(k, g);
+                   });
+    }
     const int counts[] = {kColumnWeightHigh, kColumnWeightLow};
     acc.count(counts, s.steps,
               [&](int k, int g, Vec(&block)[2]) COUNTERWEIGHT_INLINE_LAMBDA {
                 const Vec m = s.mask.vec(k, g);
-                const Vec raw = raw_of(k, g).weight;
-                block[0] += raw > weight.upper ? m : Vec{};
-                block[1] += raw < weight.low_threshold ? m : Vec{};
+                const Vec own = exp.vec(k, g);
+                block[0] += count_high(weight, own, m);
+                block[1] +=
+                    (own >= weight.counts_low_from ? Vec{} : splat(1.0f)) * m;
               });
     acc.extend(kExtremumWeight, s.steps, s.weight, s.mask);
   }

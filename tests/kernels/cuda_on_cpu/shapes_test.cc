@@ -23,7 +23,7 @@ Plan PlanOf(const Method& method) {
 TEST(Shapes, TheMethodsThatGoTheLongWayAreKnown) {
   std::set<std::string> without;
   for (const Method& method : Methods()) {
-    if (ShapeOf(PlanOf(method)) == kAnyPlan) {
+    if (ShapeOf(PlanOf(method), {}) == kAnyPlan) {
       without.insert(std::string(method.name));
     }
   }
@@ -33,24 +33,46 @@ TEST(Shapes, TheMethodsThatGoTheLongWayAreKnown) {
                          "reinforce_pro", "rollout_is", "sapo", "vespo"}));
 }
 
-TEST(Shapes, LeanPlansGetLeanWalks) {
-  const Method* tis = nullptr;
-  for (const Method& method : Methods()) {
-    if (method.name == "token_tis") tis = &method;
-  }
-  ASSERT_NE(tis, nullptr);
+CorrectionSpec TruncatedWeights() {
   std::vector<SpecViolation> violations;
-  CorrectionSpec spec = MakeSpec(*tis, {}, &violations);
-  EXPECT_EQ(kShapes[ShapeOf(MakePlan(spec))].features, 0U);
+  return MakeSpec(*FindMethod("token_tis"), {}, &violations);
+}
+
+// Of the walk that writes all outputs.
+uint32_t WalkOf(const CorrectionSpec& spec) {
+  return kShapes[ShapeOf(MakePlan(spec), {})].features;
+}
+
+TEST(Shapes, LeanPlansGetLeanWalks) {
+  CorrectionSpec spec = TruncatedWeights();
+  EXPECT_EQ(WalkOf(spec), kFeatureTokenWeights);
   spec.num_rules = 1;
-  EXPECT_EQ(kShapes[ShapeOf(MakePlan(spec))].features, kFeatureRules);
+  EXPECT_EQ(WalkOf(spec), kFeatureTokenWeights | kFeatureRules);
   spec.num_rules = kMaxShapeRules;
-  EXPECT_NE(ShapeOf(MakePlan(spec)), kAnyPlan);
+  EXPECT_EQ(WalkOf(spec), kFeatureTokenWeights | kFeatureRules);
   spec.num_rules = kMaxShapeRules + 1;
-  EXPECT_EQ(ShapeOf(MakePlan(spec)), kAnyPlan);
+  EXPECT_EQ(ShapeOf(MakePlan(spec), {}), kAnyPlan);
   spec.num_rules = 1;
   spec.rules[0].source = RatioSource::kCurrentOld;
-  EXPECT_EQ(ShapeOf(MakePlan(spec)), kAnyPlan);
+  EXPECT_EQ(ShapeOf(MakePlan(spec), {}), kAnyPlan);
+}
+
+TEST(Shapes, WhatALeanWalkIsWithoutGoesToAnother) {
+  CorrectionSpec masking = TruncatedWeights();
+  masking.weight.bound = Bound::kMask;
+  EXPECT_EQ(WalkOf(masking), kAnyWeights);
+  CorrectionSpec unclamped = TruncatedWeights();
+  unclamped.weight.token_clamp = kUnbounded;
+  EXPECT_EQ(WalkOf(unclamped), kAnyWeights);
+  CorrectionSpec zeroing = TruncatedWeights();
+  zeroing.num_rules = 1;
+  zeroing.rules[0].effect = Effect::kZeroWeight;
+  EXPECT_EQ(WalkOf(zeroing), kCorrections);
+  std::vector<uint16_t> reasons(1);
+  Outputs outputs;
+  outputs.token_reasons = reasons.data();
+  EXPECT_EQ(kShapes[ShapeOf(MakePlan(TruncatedWeights()), outputs)].features,
+            kAnyWeights);
 }
 
 TEST(ColumnLayout, EachColumnHasAPlaceOfItsOwn) {
