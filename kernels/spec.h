@@ -100,6 +100,10 @@ struct CorrectionSpec {
   bool probability_metrics = false;
   // The policy loss; surrogate kNone: none.
   LossSpec loss;
+  // False: outputs and the loss alone are wanted. Of BatchSums only the counts
+  // of tokens, sequences and non-finite tokens and the loss itself hold then;
+  // outputs have the same bits.
+  bool metrics = true;
 
   bool operator==(const CorrectionSpec&) const = default;
 };

@@ -135,7 +135,7 @@ part_ncu() {
   for section in SpeedOfLight MemoryWorkloadAnalysis Occupancy LaunchStats WarpStateStats SchedulerStats InstructionStats; do
     sections+=(--section "$section")
   done
-  for work in token_tis ppo_clip token_tis+3_rules; do
+  for work in token_tis "token_tis, no metrics" ppo_clip "ppo_clip, no metrics" token_tis+3_rules; do
     # Clocks stay as they are: machines are shared.
     ncu --clock-control none --csv --page raw --print-units base "${sections[@]}" \
       --metrics gpu__time_duration.sum,dram__bytes_read.sum,dram__bytes_write.sum,smsp__inst_executed.sum \

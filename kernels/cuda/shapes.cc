@@ -10,7 +10,7 @@ bool Fits(const Plan& plan, uint32_t features, const Shape& shape) {
   if (SourceOf(plan, SourceUse::kDrift) != shape.drift) return false;
   const bool corrects =
       plan.weight.spec.level != Level::kNone || plan.spec.num_rules > 0;
-  if (corrects && SourceOf(plan, SourceUse::kCorrection) != shape.correction) {
+  if (corrects && SourceOf(plan, SourceUse::kCorrection) != shape.drift) {
     return false;
   }
   if (!plan.loss.active) return true;

@@ -12,59 +12,62 @@
 namespace counterweight::kernels {
 
 struct Shape {
-  RatioSource drift;
-  RatioSource correction;
-  RatioSource loss;  // and its metrics'
+  RatioSource drift;  // of weights and rules too
+  RatioSource loss;   // of its metrics too
   // Features that a plan may have and those that it must have.
   uint32_t features;
   uint32_t always;
 };
 
 // All that weights and rules of one ratio can be, but for running means; with
-// reasons, which cost little more.
-inline constexpr uint32_t kAnyWeights =
-    kFeatureTokenWeights | kFeatureRowWeights | kFeatureVanishing |
-    kFeatureOwnRatio | kFeatureLateWeights | kFeatureReasons;
+// metrics and reasons or without.
+inline constexpr uint32_t kAnyWeights = kFeatureMetrics | kFeatureTokenWeights |
+                                        kFeatureRowWeights | kFeatureVanishing |
+                                        kFeatureOwnRatio | kFeatureLateWeights |
+                                        kFeatureReasons;
 inline constexpr uint32_t kAnyRules =
     kFeatureRules | kFeatureZeroing | kFeatureSequential | kFeatureConditions;
 inline constexpr uint32_t kCorrections = kAnyWeights | kAnyRules;
+inline constexpr uint32_t kTruncated = kFeatureTokenWeights | kFeatureMetrics;
+inline constexpr uint32_t kRowLoss =
+    kFeatureLoss | kFeatureRowLoss | kFeatureKl;
 
 // The first that fits is taken: the leanest come first.
 inline constexpr Shape kShapes[] = {
-    // Truncated weights of the drift's ratio: TIS.
+    // Truncated weights of the drift's ratio, without metrics: TIS.
+    {RatioSource::kOldRollout, RatioSource::kOldRollout, kFeatureTokenWeights,
+     kFeatureTokenWeights},
+    // With metrics.
+    {RatioSource::kOldRollout, RatioSource::kOldRollout, kTruncated,
+     kTruncated},
+    // With metrics and rules.
     {RatioSource::kOldRollout, RatioSource::kOldRollout,
-     RatioSource::kOldRollout, kFeatureTokenWeights, kFeatureTokenWeights},
-    // The same with rules.
-    {RatioSource::kOldRollout, RatioSource::kOldRollout,
-     RatioSource::kOldRollout, kFeatureTokenWeights | kFeatureRules,
-     kFeatureTokenWeights | kFeatureRules},
+     kTruncated | kFeatureRules, kTruncated | kFeatureRules},
     // Weights alone: MIS, IcePop.
-    {RatioSource::kOldRollout, RatioSource::kOldRollout,
-     RatioSource::kOldRollout, kAnyWeights, 0},
+    {RatioSource::kOldRollout, RatioSource::kOldRollout, kAnyWeights, 0},
     // With rules: decoupled corrections.
-    {RatioSource::kOldRollout, RatioSource::kOldRollout,
-     RatioSource::kOldRollout, kCorrections, 0},
+    {RatioSource::kOldRollout, RatioSource::kOldRollout, kCorrections, 0},
     // The same in bypass mode.
-    {RatioSource::kCurrentRollout, RatioSource::kCurrentRollout,
-     RatioSource::kCurrentRollout, kCorrections, 0},
-    // PPO on its own.
+    {RatioSource::kCurrentRollout, RatioSource::kCurrentRollout, kCorrections,
+     0},
+    // PPO on its own, without metrics.
+    {RatioSource::kCurrentOld, RatioSource::kCurrentOld, kFeatureLoss,
+     kFeatureLoss},
+    // With metrics.
     {RatioSource::kCurrentOld, RatioSource::kCurrentOld,
-     RatioSource::kCurrentOld, kFeatureLoss, kFeatureLoss},
+     kFeatureLoss | kFeatureMetrics, kFeatureLoss | kFeatureMetrics},
     // PPO with decoupled weights and rules.
-    {RatioSource::kOldRollout, RatioSource::kOldRollout,
-     RatioSource::kCurrentOld, kFeatureLoss | kCorrections, kFeatureLoss},
+    {RatioSource::kOldRollout, RatioSource::kCurrentOld,
+     kFeatureLoss | kCorrections, kFeatureLoss},
     // PPO and REINFORCE in bypass mode.
     {RatioSource::kCurrentRollout, RatioSource::kCurrentRollout,
-     RatioSource::kCurrentRollout,
      kFeatureLoss | kCorrections | kFeatureReinforce, kFeatureLoss},
     // GRPO and GSPO, with a KL penalty or without, on their own.
     {RatioSource::kCurrentOld, RatioSource::kCurrentOld,
-     RatioSource::kCurrentOld,
-     kFeatureLoss | kFeatureRowLoss | kFeatureKl | kFeatureReasons, 0},
+     kRowLoss | kFeatureMetrics | kFeatureReasons, 0},
     // The same with decoupled weights and rules.
-    {RatioSource::kOldRollout, RatioSource::kOldRollout,
-     RatioSource::kCurrentOld,
-     kFeatureLoss | kCorrections | kFeatureRowLoss | kFeatureKl, 0},
+    {RatioSource::kOldRollout, RatioSource::kCurrentOld,
+     kRowLoss | kCorrections, 0},
 };
 inline constexpr int kNumShapes = sizeof(kShapes) / sizeof(kShapes[0]);
 inline constexpr int kAnyPlan = -1;

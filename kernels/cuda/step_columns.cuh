@@ -69,6 +69,8 @@ class StepColumns : public WarpColumns {
   }
   static constexpr bool kTokenWeights = has(kFeatureTokenWeights);
   static constexpr bool kLoss = kOutput && has(kFeatureLoss);
+  static constexpr bool kMetrics = has(kFeatureMetrics);
+  static constexpr bool kLossMetrics = kLoss && kMetrics;
   static constexpr bool kLossOfRows = kStats && has(kFeatureRowLoss);
   static constexpr bool kRules = kStats && has(kFeatureRules);
   static constexpr int kRulesEnd = RuleColumnIndex(kMaxShapeRules, kRuleSum);
@@ -78,20 +80,21 @@ class StepColumns : public WarpColumns {
     if (c >= kColumnLoss) {
       const int l = c - kColumnLoss;
       if (l == kLossSeen) return kLossOfRows;
-      if (l == kLossKlTokens) return kLoss && has(kFeatureKl);
-      return kLoss && l >= kLossAbsKept && l < kLossPaddingHigh;
+      if (l == kLossKlTokens) return kLossMetrics && has(kFeatureKl);
+      return kLossMetrics && l >= kLossAbsKept && l < kLossPaddingHigh;
     }
     if (c >= kColumnRules) {
       const int of_rule = (c - kColumnRules) % kNumRuleColumns;
       return kRules && c < kRulesEnd && of_rule != kRuleAggregate;
     }
+    if (c == kColumnTokens) return kStats;
     const bool probability = c >= kColumnAbsDifference && c < kColumnNonFinite;
     return kStats && !probability && !adds_exactly(c) &&
            c != kColumnNonFinite && adds_weight(c);
   }
 
-  // False for columns of weights and rules that a shape is without, or that
-  // are copies of others.
+  // False for columns of metrics, weights and rules that a shape is without, or
+  // that are copies of others.
   static constexpr __device__ bool adds_weight(int c) {
     switch (c) {
       case kColumnKept:
@@ -104,7 +107,7 @@ class StepColumns : public WarpColumns {
       case kColumnWeightSeenHigh:
         return has(kFeatureRowWeights) || has(kFeatureLateWeights);
       default:
-        return c < kColumnWeight || kTokenWeights;
+        return kMetrics && (c < kColumnWeight || kTokenWeights);
     }
   }
 
@@ -115,7 +118,7 @@ class StepColumns : public WarpColumns {
       return kRules && c < kRulesEnd && of_rule == kRuleSum;
     }
     if (c == kColumnWeightAggregate) return kStats && has(kFeatureRowWeights);
-    return kStats && c == kColumnLogRatio;
+    return kStats && kMetrics && c == kColumnLogRatio;
   }
 
   static constexpr __device__ bool adds_loss_exactly(int l) {
@@ -123,10 +126,11 @@ class StepColumns : public WarpColumns {
       case kLossAggregate:
         return kLossOfRows;
       case kLossValue:
+        return kLoss;
       case kLossLogRatio:
       case kLossLogRatioKept:
       case kLossGradientSquared:
-        return kLoss;
+        return kLossMetrics;
       case kLossSequenceSlope:
         return kLoss && has(kFeatureRowLoss);
       case kLossKl:
@@ -141,17 +145,17 @@ class StepColumns : public WarpColumns {
 
   static constexpr __device__ bool extends(int e) {
     if (e >= kExtremumLoss) {
-      return kLoss && e != kExtremumLoss + kLossExtremumPaddingRatio;
+      return kLossMetrics && e != kExtremumLoss + kLossExtremumPaddingRatio;
     }
     if (e >= kExtremumRules) {
       return kRules && e < kExtremumRules + kMaxShapeRules;
     }
     if (e == kExtremumDifference) return false;
-    return kStats && (e == kExtremumLogRatio || kTokenWeights);
+    return kStats && kMetrics && (e == kExtremumLogRatio || kTokenWeights);
   }
 
-  float blocks_[kNumColumns];
-  double exact_[kNumColumns];
+  float blocks_[kNumColumns] = {};
+  double exact_[kNumColumns] = {};
   Value<float> low_[kNumExtrema];
   Value<float> high_[kNumExtrema];
 };

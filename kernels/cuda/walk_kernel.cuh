@@ -38,7 +38,7 @@ __global__ void __launch_bounds__(kThreads, MinBlocks(kShapeIndex))
   TileState<Lanes> tile;
   Accumulators<Lanes> sums;
   sums.columns.init(&layout, SharedMemory(warp * layout.bytes), Lanes::lane());
-  if (kStats || has_loss) sums.clear(plan);
+  sums.clear(plan);
   const SegmentTask task{segment.begin, segment.end, state,
                          job.bases + index * plan.num_prefixes, &job.loss};
   walk_segment<Lanes, kStats, kOutput>(plan, job.batch, task, job.outputs, tile,

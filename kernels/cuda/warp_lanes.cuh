@@ -51,8 +51,9 @@ struct WarpLanes {
   static constexpr COUNTERWEIGHT_HD RatioSource source(SourceUse use,
                                                        RatioSource of_plan) {
     if (!kFixed) return of_plan;
-    if (use == SourceUse::kDrift) return kShape.drift;
-    return use == SourceUse::kCorrection ? kShape.correction : kShape.loss;
+    const bool of_loss =
+        use == SourceUse::kLoss || use == SourceUse::kLossMetrics;
+    return of_loss ? kShape.loss : kShape.drift;
   }
   static constexpr COUNTERWEIGHT_HD bool may(Feature feature) {
     return !kFixed || (kShape.features & feature) != 0;
@@ -65,7 +66,7 @@ struct WarpLanes {
     if (!kFixed) return of_plan;
     const uint32_t loss = may(kFeatureLoss) ? bit(kShape.loss) : 0;
     const uint32_t kl = may(kFeatureKl) ? bit(RatioSource::kRefCurrent) : 0;
-    return (of_plan & (bit(kShape.correction) | loss | kl)) | bit(kShape.drift);
+    return (of_plan & (loss | kl)) | bit(kShape.drift);
   }
   // Advantages are the loss's and conditional rules'.
   static constexpr COUNTERWEIGHT_HD uint32_t inputs(uint32_t of_plan) {

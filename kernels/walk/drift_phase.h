@@ -14,7 +14,13 @@ struct DriftPhase {
   using State = TileState<Lanes>;
   using Acc = Accumulators<Lanes>;
 
+  // The tokens alone where metrics are not wanted.
   COUNTERWEIGHT_HD static void run(const Plan& plan, const State& s, Acc& acc) {
+    acc.count_each(kColumnTokens, s.steps,
+                   [&](int k, int g) COUNTERWEIGHT_INLINE_LAMBDA {
+                     return s.mask.vec(k, g);
+                   });
+    if (!measures<Lanes>(plan)) return;
     const RatioSource source = source_of(plan);
     const TileOf<Lanes>& num = s.input[numerator(source)];
     const TileOf<Lanes>& den = s.input[denominator(source)];
@@ -62,10 +68,6 @@ struct DriftPhase {
               block[4] += u;
               block[5] += u * u;
             });
-    acc.count_each(kColumnTokens, s.steps,
-                   [&](int k, int g) COUNTERWEIGHT_INLINE_LAMBDA {
-                     return s.mask.vec(k, g);
-                   });
   }
 
   // Half of the edges at a time: all would not fit into 16 vector registers.

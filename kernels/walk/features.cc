@@ -71,7 +71,10 @@ uint32_t FeaturesOf(const Plan& plan) {
   uint32_t features = LossFeatures(plan.loss) | WeightFeatures(plan.weight) |
                       RuleFeatures(plan);
   if (plan.num_prefixes > 0) features |= kFeaturePrefixes;
-  if (plan.spec.probability_metrics) features |= kFeatureProbabilities;
+  if (plan.measures) {
+    features |= kFeatureMetrics;
+    if (plan.spec.probability_metrics) features |= kFeatureProbabilities;
+  }
   const std::vector<RatioSource> sources = CorrectionSources(plan);
   for (const RatioSource source : sources) {
     if (source != sources[0]) features |= kFeatureMixedSources;

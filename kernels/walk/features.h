@@ -30,7 +30,8 @@ enum Feature : uint32_t {
   kFeatureZeroing = 1u << 17,      // rules that zero weights
   kFeatureSequential = 1u << 18,   // rules that see what others left
   kFeatureConditions = 1u << 19,   // rules for some advantages
-  kFeatureReasons = 1u << 20,      // outputs, not the plan, ask for reasons
+  kFeatureMetrics = 1u << 20,      // Plan::measures
+  kFeatureReasons = 1u << 21,      // outputs, not the plan, ask for reasons
 };
 
 // Who reads a ratio.

@@ -47,11 +47,18 @@ struct LossPhase {
     apply_surrogate(loss, row.loss, s);
     const bool has_kl = Lanes::may(kFeatureKl) && loss.has_kl;
     if (has_kl) LossKl<Lanes>::run(loss, s);
-    LossSumsPhase<Lanes>::run(loss, s, acc);
+    LossSumsPhase<Lanes>::run(plan, s, acc);
     if (Lanes::may(kFeaturePadding) && loss.reads_padding) {
       LossPadding<Lanes>::run(plan, batch, row, s, acc);
     }
-    make_gradient(loss, row.loss, s, acc);
+    make_gradient(loss, row.loss, s);
+    if (measures<Lanes>(plan)) {
+      acc.add_exact(kColumnLoss + kLossGradientSquared, s.steps,
+                    [&](int k, int h) COUNTERWEIGHT_INLINE_LAMBDA {
+                      const WideVec g = s.loss_slope.wide(k, h);
+                      return g * g;
+                    });
+    }
     if (gradient != nullptr) {
       Lanes::store(s.loss_slope, s.position, s.count, gradient);
     }
@@ -248,8 +255,7 @@ struct LossPhase {
   // Into s.loss_slope: float32(factor slope + kl slope + handed back), added in
   // this order in float64.
   COUNTERWEIGHT_HD static void make_gradient(const LossPlan& loss,
-                                             const LossRow& row, State& s,
-                                             Acc& acc) {
+                                             const LossRow& row, State& s) {
     const TileOf<Lanes>& over =
         Lanes::choose(loss.spec.over == TokenSet::kKept, s.left, s.mask);
     const double factor = row.factor;
@@ -265,11 +271,6 @@ struct LossPhase {
       const float canonical = select(narrow == narrow, narrow, kCanonicalNaN);
       s.loss_slope.at[k][i] = select(s.mask.at[k][i] != 0.0f, canonical, 0.0f);
     });
-    acc.add_exact(kColumnLoss + kLossGradientSquared, s.steps,
-                  [&](int k, int h) COUNTERWEIGHT_INLINE_LAMBDA {
-                    const WideVec g = s.loss_slope.wide(k, h);
-                    return g * g;
-                  });
   }
 };
 

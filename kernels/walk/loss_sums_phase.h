@@ -15,9 +15,13 @@ struct LossSumsPhase {
   using Acc = Accumulators<Lanes>;
   static constexpr int kBase = kColumnLoss;
 
-  COUNTERWEIGHT_HD static void run(const LossPlan& loss, const State& s,
-                                   Acc& acc) {
+  // The loss alone where metrics are not wanted.
+  COUNTERWEIGHT_HD static void run(const Plan& plan, const State& s, Acc& acc) {
+    const LossPlan& loss = plan.loss;
+    const bool has_kl = Lanes::may(kFeatureKl) && loss.has_kl;
     add_values(loss, s, acc);
+    if (has_kl) add_kl_values(loss, s, acc);
+    if (!measures<Lanes>(plan)) return;
     add_log_ratios(loss, s, acc);
     add_slopes(s, acc);
     add_ratios(loss, s, acc);
@@ -25,7 +29,7 @@ struct LossSumsPhase {
     acc.extend(kExtremumLoss + kLossExtremumRatio, s.steps, s.ratio, s.mask);
     acc.extend(kExtremumLoss + kLossExtremumAdvantage, s.steps,
                s.input[static_cast<int>(InputRole::kAdvantages)], s.mask);
-    if (Lanes::may(kFeatureKl) && loss.has_kl) add_kl(loss, s, acc);
+    if (has_kl) add_kl(loss, s, acc);
   }
 
  private:
@@ -121,14 +125,18 @@ struct LossSumsPhase {
               });
   }
 
-  COUNTERWEIGHT_HD static void add_kl(const LossPlan& loss, const State& s,
-                                      Acc& acc) {
-    const TileOf<Lanes>& over =
-        Lanes::choose(loss.spec.kl.over == TokenSet::kKept, s.left, s.mask);
+  COUNTERWEIGHT_HD static void add_kl_values(const LossPlan& loss,
+                                             const State& s, Acc& acc) {
     add_tile(kLossKl, s, s.kl_value, acc);
     if (loss.hands_back) {
       add_tile(kLossKlSequenceSlope, s, s.kl_sequence_slope, acc);
     }
+  }
+
+  COUNTERWEIGHT_HD static void add_kl(const LossPlan& loss, const State& s,
+                                      Acc& acc) {
+    const TileOf<Lanes>& over =
+        Lanes::choose(loss.spec.kl.over == TokenSet::kKept, s.left, s.mask);
     acc.add_exact(kBase + kLossRefLogRatio, s.steps,
                   [&](int k, int h) COUNTERWEIGHT_INLINE_LAMBDA {
                     return -exact_log_ratio(s, RatioSource::kRefCurrent,

@@ -215,6 +215,9 @@ Plan MakePlan(const CorrectionSpec& spec) {
     }
   }
   AddLoss(&plan);
+  const bool needs_mean =
+      spec.weight.normalize && spec.weight.given_mean <= 0.0;
+  plan.measures = spec.metrics || needs_mean;
   needs_row = needs_row || weight.prefix >= 0 || plan.loss.by_row ||
               IsSequenceLevel(spec.weight.level);
   plan.streams = !needs_row;

@@ -86,6 +86,8 @@ struct Plan {
   uint32_t exp_sources;
   // Prefix means, numbered in the order of evaluation.
   int32_t num_prefixes;
+  // Metrics are wanted, or an output depends on a mean over the batch.
+  bool measures;
   // Some rule has the effect kZeroWeight.
   bool zeroes;
   // Passes over a row's statistics until every decision is known; rows of one

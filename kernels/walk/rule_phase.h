@@ -24,6 +24,8 @@ struct RulePhase {
     const bool sequential = Lanes::may(kFeatureSequential) &&
                             plan.spec.evaluation == Evaluation::kSequential;
     const TileOf<Lanes>& seen = Lanes::choose(sequential, s.left, s.mask);
+    // No decision hangs on what token rules add.
+    const bool adds = kStats && measures<Lanes>(plan);
     if (rule.is_sequence) {
       if (kStats) {
         evaluate(rule, s);
@@ -37,17 +39,17 @@ struct RulePhase {
       outside_prefix(rule, s, seen, acc.carry[rule.prefix]);
       if (kStats) {
         add_prefix_aggregate(rule, r, s, seen, acc);
-        add_token_sums(rule, r, s, seen, sequential, acc);
       }
+      if (adds) add_token_sums(rule, r, s, seen, sequential, acc);
       fire_tokens(s, seen);
     } else {
       evaluate(rule, s);
       outside_token(rule, s);
-      if (kStats) add_token_sums(rule, r, s, seen, sequential, acc);
+      if (adds) add_token_sums(rule, r, s, seen, sequential, acc);
       fire_tokens(s, seen);
     }
     keep_where_condition_holds(rule, s);
-    if (kStats && !rule.is_sequence) {
+    if (adds && !rule.is_sequence) {
       acc.count_each(RuleColumnIndex(r, kRuleFired), s.steps,
                      [&](int k, int g) COUNTERWEIGHT_INLINE_LAMBDA {
                        return s.fired.vec(k, g);

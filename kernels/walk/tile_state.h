@@ -214,6 +214,13 @@ struct Accumulators {
   }
 };
 
+// Sums that no output depends on are wanted.
+template <class Lanes>
+COUNTERWEIGHT_HD bool measures(const Plan& plan) {
+  return Lanes::must(kFeatureMetrics) ||
+         (Lanes::may(kFeatureMetrics) && plan.measures);
+}
+
 // Numerator and denominator of a ratio source.
 constexpr COUNTERWEIGHT_HD int numerator(RatioSource source) {
   if (source == RatioSource::kRefCurrent) {

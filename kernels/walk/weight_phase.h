@@ -48,9 +48,9 @@ struct WeightPhase {
   COUNTERWEIGHT_HD static void aggregate(const Plan& plan, State& s, Acc& acc) {
     const WeightPlan& weight = plan.weight;
     const bool prefix = Lanes::may(kFeaturePrefixes) && weight.prefix >= 0;
-    if (prefix) prefix_weights(weight, s, acc);
-    if (kStats && Lanes::may(kFeatureLateWeights) && by_token(weight) &&
-        weight.spec.after_rule > 0) {
+    if (prefix) prefix_weights(plan, s, acc);
+    if (kStats && measures<Lanes>(plan) && Lanes::may(kFeatureLateWeights) &&
+        by_token(weight) && weight.spec.after_rule > 0) {
       count_seen(weight, s, acc);
     }
     const bool by_row =
@@ -73,8 +73,8 @@ struct WeightPhase {
     const WeightPlan& weight = plan.weight;
     if (by_token(weight)) {
       const int source = static_cast<int>(source_of(weight));
-      bound_and_add(weight, s, acc, s.exp[source], s.expm1[source]);
-      if (kStats && !is_of_drift(plan)) {
+      bound_and_add(plan, s, acc, s.exp[source], s.expm1[source]);
+      if (kStats && measures<Lanes>(plan) && !is_of_drift(plan)) {
         acc.extend(kExtremumRawLog, s.steps, s.log_ratio[source], s.mask);
       }
     }
@@ -85,7 +85,7 @@ struct WeightPhase {
                        return s.left.vec(k, g);
                      });
     }
-    count_zero_weights(plan, s, acc);
+    if (measures<Lanes>(plan)) count_zero_weights(plan, s, acc);
   }
 
   // Once per segment: what was counted already.
@@ -167,8 +167,9 @@ struct WeightPhase {
     return exact_log_ratio(s, source_of(weight), weight.spec.token_clamp, k, h);
   }
 
-  COUNTERWEIGHT_HD static void prefix_weights(const WeightPlan& weight,
-                                              State& s, Acc& acc) {
+  COUNTERWEIGHT_HD static void prefix_weights(const Plan& plan, State& s,
+                                              Acc& acc) {
+    const WeightPlan& weight = plan.weight;
     for_each_prefix_mean<Lanes>(
         s.steps, acc.carry[weight.prefix],
         [&](int k, int h)
@@ -184,27 +185,32 @@ struct WeightPhase {
       exp.at[k][i] = terms.exp;
       expm1.at[k][i] = terms.expm1;
     });
-    bound_and_add(weight, s, acc, exp, expm1);
-    if (kStats) acc.extend(kExtremumRawLog, s.steps, s.statistic, s.mask);
+    bound_and_add(plan, s, acc, exp, expm1);
+    if (kStats && measures<Lanes>(plan))
+      acc.extend(kExtremumRawLog, s.steps, s.statistic, s.mask);
   }
 
   // exp and expm1 of the logarithm of the weight, without its clamp.
-  COUNTERWEIGHT_HD static void bound_and_add(const WeightPlan& weight, State& s,
+  COUNTERWEIGHT_HD static void bound_and_add(const Plan& plan, State& s,
                                              Acc& acc, const TileOf<Lanes>& exp,
                                              const TileOf<Lanes>& expm1) {
+    const bool adds = kStats && measures<Lanes>(plan);
     if constexpr (!Lanes::may(kFeatureVanishing)) {
-      bound_and_add_as(std::false_type(), weight, s, acc, exp, expm1);
+      bound_and_add_as(std::false_type(), adds, plan.weight, s, acc, exp,
+                       expm1);
     } else if constexpr (kWidth == 1) {
-      bound_and_add_as(weight.masks, weight, s, acc, exp, expm1);
-    } else if (weight.masks) {
-      bound_and_add_as(std::true_type(), weight, s, acc, exp, expm1);
+      bound_and_add_as(plan.weight.masks, adds, plan.weight, s, acc, exp,
+                       expm1);
+    } else if (plan.weight.masks) {
+      bound_and_add_as(std::true_type(), adds, plan.weight, s, acc, exp, expm1);
     } else {
-      bound_and_add_as(std::false_type(), weight, s, acc, exp, expm1);
+      bound_and_add_as(std::false_type(), adds, plan.weight, s, acc, exp,
+                       expm1);
     }
   }
 
   template <class Bool>
-  COUNTERWEIGHT_HD static void bound_and_add_as(Bool masks,
+  COUNTERWEIGHT_HD static void bound_and_add_as(Bool masks, bool adds,
                                                 const WeightPlan& weight,
                                                 State& s, Acc& acc,
                                                 const TileOf<Lanes>& exp,
@@ -216,7 +222,7 @@ struct WeightPhase {
           bounded(weight, masks, exp.vec(k, g), expm1.vec(k, g));
       return WeightVec{v.weight * m, v.excess * m};
     };
-    if (!kStats) {
+    if (!adds) {
       for_each_group<kWidth>(s.steps,
                              [&](int k, int g) COUNTERWEIGHT_INLINE_LAMBDA {
                                s.weight.set(k, g, value(k, g).weight);

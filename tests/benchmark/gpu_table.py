@@ -19,7 +19,14 @@ Json = dict[str, Any]
 README = pathlib.Path(__file__).resolve().parent / "README.md"
 MARKS = ("<!-- GPU: output of tests/gpu_check.sh -->", "<!-- end of GPU -->")
 # Shares of the copy bandwidth, and of the link's rate.
-TARGETS = {"token_tis": 0.85, "ppo_clip": 0.85, "token_tis+3_rules": 0.60}
+# Of the copy bandwidth; with all metrics 60 %.
+TARGETS = {
+    "token_tis, no metrics": 0.85,
+    "ppo_clip, no metrics": 0.85,
+    "token_tis": 0.60,
+    "ppo_clip": 0.60,
+    "token_tis+3_rules": 0.60,
+}
 LINK_TARGET = 0.80
 MISSING = "Not measured in this run."
 
@@ -161,17 +168,7 @@ class Report:
             "ns/token",
             "GB/s",
         ]
-        text = table([*head, "of copy", "eager torch", "torch.compile"], rows)
-        if name != "methods":
-            return text
-        least = self.part("torch", work="token_tis, no metrics", table="methods")
-        for line in least:
-            if "median" in line:
-                text += (
-                    f"\n\nWeights and keep mask alone, without any metric, take torch "
-                    f"({line['variant']}) {line['median'] * 1e3:.3f} ms."
-                )
-        return text
+        return table([*head, "of copy", "eager torch", "torch.compile"], rows)
 
     def requests(self) -> str:
         links = self.part("link")

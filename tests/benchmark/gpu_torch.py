@@ -52,8 +52,9 @@ def three_rules(b: Batch) -> Any:
     return weights, keep.to(torch.uint8), metrics
 
 
-def ppo_loss(current: Tensor, old: Tensor, advantages: Tensor, mask: Tensor) -> Any:
-    """verl's compute_policy_loss with its metrics."""
+def ppo_terms(
+    current: Tensor, old: Tensor, advantages: Tensor, mask: Tensor
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     log_ratio = (current - old).clamp(-eager_torch.CLAMP, eager_torch.CLAMP)
     ratio = torch.exp(log_ratio)
     plain = -advantages * ratio
@@ -61,6 +62,16 @@ def ppo_loss(current: Tensor, old: Tensor, advantages: Tensor, mask: Tensor) -> 
     worse = torch.maximum(plain, clipped)
     bounded = torch.minimum(-advantages * DUAL_CLIP, worse)
     loss = masked_mean(torch.where(advantages < 0, bounded, worse), mask)
+    return loss, log_ratio, plain, clipped, worse
+
+
+def ppo_loss_alone(current: Tensor, old: Tensor, advantages: Tensor, mask: Tensor) -> Any:
+    return ppo_terms(current, old, advantages, mask)[0], {}
+
+
+def ppo_loss(current: Tensor, old: Tensor, advantages: Tensor, mask: Tensor) -> Any:
+    """verl's compute_policy_loss with its metrics."""
+    loss, log_ratio, plain, clipped, worse = ppo_terms(current, old, advantages, mask)
     metrics: Metrics = {
         "ppo_kl": eager_torch.number(masked_mean(-log_ratio, mask)),
         "pg_clipfrac": eager_torch.number(masked_mean((clipped > plain).float(), mask)),
@@ -88,6 +99,7 @@ def works(compiled: bool) -> Iterator[tuple[str, Callable[[Batch], Any]]]:
     yield "ppo_clip", with_gradient(made(ppo_loss))
     yield "token_tis+3_rules", made(three_rules)
     yield "token_tis, no metrics", made(weights_alone)
+    yield "ppo_clip, no metrics", with_gradient(made(ppo_loss_alone))
 
 
 def random_batch(device: str, tokens: int, length: int) -> Batch:

@@ -73,6 +73,11 @@ void AddMethods(const Batches& batches, std::vector<CheckCase>* cases) {
     spec.weight.normalize = spec.weight.level != Level::kNone;
     spec.probability_metrics = true;
     cases->push_back({name + "+", spec, batches.clean});
+    spec = MakeSpec(method, {}, &violations);
+    spec.metrics = false;
+    cases->push_back({name + ", no metrics", spec, batches.masked});
+    cases->push_back({name + ", no metrics, usual outputs", spec, batches.clean,
+                      WantedOutputs::kUsual});
   }
 }
 
@@ -101,11 +106,13 @@ void AddRandom(const Batches& batches, double spread, int64_t longest,
   for (int i = 0; i < kRandomSpecs; ++i) {
     CorrectionSpec spec = RandomSpec(random, spread);
     spec.non_finite = policy(i);
+    spec.metrics = i % 4 != 3;
     cases->push_back({ToString(spec), spec, batches.spoilt});
   }
   for (int i = 0; i < kRandomLosses; ++i) {
     CorrectionSpec spec = RandomLossSpec(random, spread, longest);
     spec.non_finite = policy(i);
+    spec.metrics = i % 4 != 3;
     cases->push_back(
         {ToString(spec) + "; " + Describe(spec.loss), spec, batches.spoilt});
   }

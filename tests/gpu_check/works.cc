@@ -12,6 +12,12 @@ Work OfMethod(const Method& method) {
   return {std::string(method.name), MakeSpec(method, {}, &violations)};
 }
 
+Work WithoutMetrics(Work work) {
+  work.name += ", no metrics";
+  work.spec.metrics = false;
+  return work;
+}
+
 bool IsTarget(std::string_view name) {
   return name == "token_tis" || name == "ppo_clip";
 }
@@ -27,8 +33,12 @@ int64_t Work::input_bytes() const {
 }
 
 std::vector<Work> TargetWorks() {
-  return {OfMethod(*FindMethod("token_tis")),
-          OfMethod(*FindMethod("ppo_clip")),
+  const Work weights = OfMethod(*FindMethod("token_tis"));
+  const Work loss = OfMethod(*FindMethod("ppo_clip"));
+  return {weights,
+          WithoutMetrics(weights),
+          loss,
+          WithoutMetrics(loss),
           {"token_tis+3_rules", HeadlineSpec()}};
 }
 

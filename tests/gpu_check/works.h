@@ -25,7 +25,8 @@ struct Work {
   int64_t bytes() const { return input_bytes() + output_bytes(); }
 };
 
-// Those of the targets: token_tis, ppo_clip, token_tis+3_rules.
+// Those of the targets: token_tis and ppo_clip, with metrics and without
+// ("token_tis, no metrics"), token_tis+3_rules.
 std::vector<Work> TargetWorks();
 
 // Every other method of the table, with default parameters.

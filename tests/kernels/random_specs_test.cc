@@ -1,9 +1,13 @@
 // Thousands of random batches under random specs, against the reference.
 #include <gtest/gtest.h>
 
+#include <bit>
+
 #include "tests/testing/backends.h"
 #include "tests/testing/loss_specs.h"
+#include "tests/testing/matchers.h"
 #include "tests/testing/reference_check.h"
+#include "tests/testing/run.h"
 #include "tests/testing/specs.h"
 
 namespace counterweight::kernels {
@@ -43,6 +47,42 @@ TEST_P(RandomSpecs, MatchTheReferenceOnEveryBackend) { CheckThousand(false); }
 
 TEST_P(RandomSpecs, WithALossMatchTheReferenceOnEveryBackend) {
   CheckThousand(true);
+}
+
+// What a caller gets who does not want metrics.
+void ExpectSameWithoutMetrics(const Corrected& with, const Corrected& without) {
+  EXPECT_EQ(with.result.status, without.result.status);
+  if (with.result.status != CorrectStatus::kOk) return;
+  EXPECT_TRUE(SameOutputs(with, without));
+  const BatchSums& a = with.sums();
+  const BatchSums& b = without.sums();
+  EXPECT_EQ(a.num_sequences, b.num_sequences);
+  EXPECT_EQ(a.tokens, b.tokens);
+  EXPECT_EQ(a.nonempty_sequences, b.nonempty_sequences);
+  EXPECT_EQ(a.kept_tokens, b.kept_tokens);
+  EXPECT_EQ(a.kept_sequences, b.kept_sequences);
+  EXPECT_EQ(a.non_finite_tokens, b.non_finite_tokens);
+  EXPECT_EQ(std::bit_cast<uint64_t>(a.loss.policy),
+            std::bit_cast<uint64_t>(b.loss.policy));
+  EXPECT_EQ(std::bit_cast<uint64_t>(a.loss.kl_penalty),
+            std::bit_cast<uint64_t>(b.loss.kl_penalty));
+}
+
+TEST_P(RandomSpecs, GiveTheSameWithoutMetrics) {
+  const std::vector<Corrector*> correctors = AvailableCorrectors();
+  if (correctors.empty()) GTEST_SKIP() << "no backend here";
+  for (int i = 0; i < 500; ++i) {
+    const auto seed = static_cast<uint64_t>(GetParam() * 500 + i);
+    const ReferenceCase c = RandomCase(seed, i % 2 == 0);
+    const OwnedBatch batch = BatchOf(c);
+    CorrectionSpec without = c.spec;
+    without.metrics = false;
+    for (Corrector* corrector : correctors) {
+      ExpectSameWithoutMetrics(RunCorrector(*corrector, c.spec, batch),
+                               RunCorrector(*corrector, without, batch));
+    }
+    if (HasFailure()) FAIL() << Describe(seed, c);
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Thousands, RandomSpecs, ::testing::Range(0, 4));

@@ -16,13 +16,6 @@ namespace {
 // A decision closer than this to its bound may rightly differ from float64.
 constexpr double kMargin = 1e-5;
 
-OwnedBatch BatchOf(const ReferenceCase& c) {
-  OwnedBatch batch(c.rows, c.layout);
-  Random random(c.groups);
-  SetRandomGroups(random, batch);
-  return batch;
-}
-
 void ExpectRefused(const CorrectResult& result,
                    const ReferenceNonFinite& expected) {
   ASSERT_EQ(result.status, CorrectStatus::kNonFinite);
@@ -33,6 +26,13 @@ void ExpectRefused(const CorrectResult& result,
 }
 
 }  // namespace
+
+OwnedBatch BatchOf(const ReferenceCase& c) {
+  OwnedBatch batch(c.rows, c.layout);
+  Random random(c.groups);
+  SetRandomGroups(random, batch);
+  return batch;
+}
 
 Verdict CheckAgainstReference(const ReferenceCase& c,
                               const std::vector<Corrector*>& correctors) {

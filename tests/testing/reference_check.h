@@ -26,6 +26,9 @@ struct ReferenceCase {
 // padded_length.
 void RandomizeRows(Random& random, double spread, ReferenceCase& c);
 
+// The case's rows, and its groups.
+OwnedBatch BatchOf(const ReferenceCase& c);
+
 // For the message of a failure.
 std::string Describe(uint64_t seed, const ReferenceCase& c);
 

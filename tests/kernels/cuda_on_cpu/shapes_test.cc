@@ -45,11 +45,14 @@ uint32_t WalkOf(const CorrectionSpec& spec) {
 
 TEST(Shapes, LeanPlansGetLeanWalks) {
   CorrectionSpec spec = TruncatedWeights();
+  EXPECT_EQ(WalkOf(spec), kTruncated);
+  spec.metrics = false;
   EXPECT_EQ(WalkOf(spec), kFeatureTokenWeights);
+  spec.metrics = true;
   spec.num_rules = 1;
-  EXPECT_EQ(WalkOf(spec), kFeatureTokenWeights | kFeatureRules);
+  EXPECT_EQ(WalkOf(spec), kTruncated | kFeatureRules);
   spec.num_rules = kMaxShapeRules;
-  EXPECT_EQ(WalkOf(spec), kFeatureTokenWeights | kFeatureRules);
+  EXPECT_EQ(WalkOf(spec), kTruncated | kFeatureRules);
   spec.num_rules = kMaxShapeRules + 1;
   EXPECT_EQ(ShapeOf(MakePlan(spec), {}), kAnyPlan);
   spec.num_rules = 1;
