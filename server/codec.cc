@@ -152,6 +152,7 @@ void DecodeDialect(const v1::Dialect& block, const RequestFacts& facts,
   decoded->rule_names = std::move(translation.rule_names);
   decoded->warnings = std::move(translation.warnings);
   decoded->report = std::move(translation.report);
+  decoded->report_judges = translation.report_judges;
   decoded->method_name = block.system();
 }
 
@@ -242,6 +243,16 @@ void DecodeGroups(const v1::CorrectRequest& request, const LayoutInfo& layout,
   }
 }
 
+void EncodeRules(const DecodedRequest& decoded, const kernels::BatchSums& sums,
+                 v1::CorrectResponse* response) {
+  for (int r = 0; r < decoded.spec.num_rules; ++r) {
+    v1::RuleSummary* rule = response->add_rules();
+    rule->set_name(decoded.rule_names[static_cast<size_t>(r)]);
+    rule->set_dropped_tokens(sums.rules[r].dropped_tokens);
+    rule->set_dropped_sequences(sums.rules[r].dropped_sequences);
+  }
+}
+
 // Peers whose losses include the padding can only be followed where it is sent.
 void CheckPadding(const DecodedRequest& decoded, const LayoutInfo& layout,
                   Violations* violations) {
@@ -285,6 +296,8 @@ Violations Decode(const v1::CorrectRequest& request,
   decoded->batch.num_sequences = layout.num_sequences;
   DecodeDestinations(request, source, has_layout, decoded, &violations);
   decoded->spec.non_finite = DecodePolicy(request, &violations);
+  decoded->omits_metrics = request.omit_metrics();
+  decoded->spec.metrics = !decoded->omits_metrics || decoded->report_judges;
   if (has_method) {
     const uint32_t inputs = kernels::RequiredTensors(decoded->spec);
     RequireTensors(inputs, tensors, &violations);
@@ -309,17 +322,14 @@ Violations Encode(const DecodedRequest& decoded, const kernels::BatchSums& sums,
   MetricMap metrics;
   decoded.report(sums, &metrics, &violations);
   if (!violations.empty()) return violations;
-  response->mutable_metrics()->insert(metrics.begin(), metrics.end());
   if (decoded.spec.loss.surrogate != kernels::Surrogate::kNone) {
     const bool is_nan = decoded.empty_loss_is_nan && !(sums.loss.count > 0.0);
     response->set_loss(is_nan ? std::numeric_limits<double>::quiet_NaN()
                               : sums.loss.total);
   }
-  for (int r = 0; r < decoded.spec.num_rules; ++r) {
-    v1::RuleSummary* rule = response->add_rules();
-    rule->set_name(decoded.rule_names[static_cast<size_t>(r)]);
-    rule->set_dropped_tokens(sums.rules[r].dropped_tokens);
-    rule->set_dropped_sequences(sums.rules[r].dropped_sequences);
+  if (!decoded.omits_metrics) {
+    response->mutable_metrics()->insert(metrics.begin(), metrics.end());
+    EncodeRules(decoded, sums, response);
   }
   response->set_non_finite_tokens(sums.non_finite_tokens);
   response->set_numerics_version(kernels::kNumericsVersion);

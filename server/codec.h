@@ -77,6 +77,10 @@ struct DecodedRequest {
   // Makes the answer's metrics; may find violations. See Translation::report.
   std::function<void(const kernels::BatchSums&, MetricMap*, Violations*)>
       report;
+  // The answer has neither metrics nor rules.
+  bool omits_metrics = false;
+  // The method needs its sums all the same, to know whether it can answer.
+  bool report_judges = false;
   // "token_tis", "config", "verl": for the log line.
   std::string method_name;
   int64_t num_positions = 0;

@@ -118,6 +118,7 @@ void Correction::Publish(const kernels::BatchSums& sums) {
   metrics.tokens.Increment(static_cast<double>(sums.tokens));
   metrics.sequences.Increment(static_cast<double>(sums.num_sequences));
   metrics.response_bytes.Increment(static_cast<double>(record_.response_bytes));
+  if (decoded_.omits_metrics) return;
   service_.drift->Publish(
       {.client = client_,
        .run = record_.run,

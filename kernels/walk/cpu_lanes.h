@@ -54,32 +54,14 @@ struct CpuLanes {
   }
 
   // Lanes fold by halving.
-  static double fold_sum(LaneValues<kWidth, double>& x) {
-    for (int half = kLanes / 2; half > 0; half /= 2) {
-      COUNTERWEIGHT_IVDEP
-      for (int i = 0; i < half; ++i) x.at[i] += x.at[i + half];
-    }
-    return x.at[0];
+  static double fold_sum(const LaneValues<kWidth, double>& x) {
+    return fold<WideVec>(x.at, [](auto a, auto b) { return a + b; });
   }
-  static float fold_min(LaneValues<kWidth, float>& x) {
-    for (int half = kLanes / 2; half > 0; half /= 2) {
-      COUNTERWEIGHT_IVDEP
-      for (int i = 0; i < half; ++i) {
-        const float other = x.at[i + half];
-        x.at[i] = other < x.at[i] ? other : x.at[i];
-      }
-    }
-    return x.at[0];
+  static float fold_min(const LaneValues<kWidth, float>& x) {
+    return fold<Vec>(x.at, [](auto a, auto b) { return b < a ? b : a; });
   }
-  static float fold_max(LaneValues<kWidth, float>& x) {
-    for (int half = kLanes / 2; half > 0; half /= 2) {
-      COUNTERWEIGHT_IVDEP
-      for (int i = 0; i < half; ++i) {
-        const float other = x.at[i + half];
-        x.at[i] = other > x.at[i] ? other : x.at[i];
-      }
-    }
-    return x.at[0];
+  static float fold_max(const LaneValues<kWidth, float>& x) {
+    return fold<Vec>(x.at, [](auto a, auto b) { return b > a ? b : a; });
   }
   static int64_t fold_min(int64_t x) { return x; }
   static uint32_t fold_or(const LaneValues<kWidth, uint32_t>& x) {
@@ -183,6 +165,30 @@ struct CpuLanes {
   }
 
  private:
+  // Whole registers first, then the lanes of the last one.
+  template <class V, class T, class F>
+  COUNTERWEIGHT_HD static T fold(const T (&lanes)[kLanes], F f) {
+    constexpr int kRegisters = kLanes * sizeof(T) / sizeof(V);
+    constexpr int kRest = kLanes / kRegisters;
+    V registers[kRegisters];
+    for (int i = 0; i < kRegisters; ++i) {
+      registers[i] = counterweight::kernels::load<V>(&lanes[i * kRest]);
+    }
+    halve<kRegisters / 2>(registers, f);
+    T rest[kRest];
+    counterweight::kernels::store(registers[0], rest);
+    halve<kRest / 2>(rest, f);
+    return rest[0];
+  }
+  template <int kHalf, class T, class F>
+  COUNTERWEIGHT_HD static void halve(T* values, F f) {
+    if constexpr (kHalf > 0) {
+      for (int i = 0; i < kHalf; ++i)
+        values[i] = f(values[i], values[i + kHalf]);
+      halve<kHalf / 2>(values, f);
+    }
+  }
+
   // Tensors come with any alignment.
   template <class T>
   static T element(const char* source, int i) {

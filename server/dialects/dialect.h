@@ -62,6 +62,8 @@ struct Translation {
   std::function<void(const kernels::BatchSums& sums, MetricMap* metrics,
                      Violations* violations)>
       report;
+  // `report` may fail a request by more than counts of tokens and sequences.
+  bool report_judges = false;
 };
 
 // One system. Field paths of violations start with "method.dialect.block.".

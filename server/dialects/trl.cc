@@ -136,15 +136,17 @@ void AddOffPolicyMask(const BlockReader& reader, double threshold,
 
 void SetReport(const TrlLoss& loss, const RequestFacts& facts,
                Translation* translation) {
+  const bool by_row =
+      loss.type == TrlLossType::kVespo || loss.type == TrlLossType::kLuspo;
+  translation->report_judges = facts.wants_loss && by_row;
   translation->report = [weight = translation->spec.weight, loss,
                          wants_loss = facts.wants_loss,
+                         judges = translation->report_judges,
                          padded_length = facts.padded_length](
                             const kernels::BatchSums& sums, MetricMap* metrics,
                             Violations* violations) {
     // VESPO has one phi per row, LUSPO advantages of padding.
-    if (wants_loss && sums.loss.mixed_rows > 0 &&
-        (loss.type == TrlLossType::kVespo ||
-         loss.type == TrlLossType::kLuspo)) {
+    if (judges && sums.loss.mixed_rows > 0) {
       violations->push_back(
           {"tensors[ADVANTAGES]",
            Concat("loss_type '", Name(loss.type),

@@ -221,6 +221,9 @@ void ReadConfig(const BlockReader& reader, const VerlLayout& layout,
         Concat(reader.Path("rollout_rs"),
                " is not read: loss_mode 'reinforce' rejects nothing."));
   }
+  // See AddMetrics: weights that are all 0.
+  translation->report_judges =
+      corrects && spec.weight.bound == kernels::Bound::kMask;
   translation->report = [report =
                              Report{spec, translation->rule_names,
                                     reader.Path("rollout_is_threshold"),

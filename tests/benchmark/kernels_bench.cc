@@ -39,6 +39,8 @@ std::vector<Subject> Subjects() {
       {"token_tis+3_rules", HeadlineSpec()},
       {"token_tis+3_rules+probabilities", HeadlineSpec()}};
   subjects.back().spec.probability_metrics = true;
+  subjects.push_back({"token_tis+3_rules, no metrics", HeadlineSpec()});
+  subjects.back().spec.metrics = false;
   // One of each kind of work: no weight, each level, each bound, sequence
   // rules, advantages, prefixes; losses by token, with weights, by row.
   for (const char* name :

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import threading
 from typing import Any
 
@@ -16,6 +17,7 @@ from counterweight._gen.counterweight.v1 import (
 )
 from generated_stream import read_stream, stream_frames
 from server_process import ServerProcess
+from transports import ARRAYS, LOSS, assert_same
 
 ALL = ("weights", "keep_mask", "token_reasons", "sequence_reasons")
 # Weights at every level and rules at every level.
@@ -109,6 +111,26 @@ def test_rules_say_what_they_dropped(client: cw.Client) -> None:
     np.testing.assert_array_equal(result.token_reasons, [[0, 0, 0], [1, 1, 1]])
     np.testing.assert_array_equal(result.sequence_reasons, [0, 1])
     assert result.rules == (cw.RuleSummary("veto", 3, 1),)
+
+
+@pytest.mark.parametrize("transport", ["unary", "stream", "shared_memory"])
+def test_without_metrics_the_rest_is_the_same(sharing: ServerProcess, transport: str) -> None:
+    batch = padded_batch(40, 900)
+    label = f"quiet-{transport}"
+    published = f'counterweight_drift_batches_total{{run="{label}"}}'
+    with cw.Client(sharing.address, transport=transport) as client:
+
+        def run(**options: Any) -> cw.Result[Any]:
+            return client.correct(method=LOSS, outputs=(*ARRAYS, "loss"), **options, **batch)
+
+        expected = run()
+        result = run(metrics=False, run=label)
+        assert published not in sharing.scrape()
+        run(run=label)
+        assert sharing.metric(published) >= 1
+    assert expected.metrics
+    assert expected.rules
+    assert_same(result, dataclasses.replace(expected, metrics={}, rules=()))
 
 
 @pytest.mark.parametrize("method", METHODS, ids=["tis", "mis", "geo", "verl", "config"])

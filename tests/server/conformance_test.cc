@@ -161,6 +161,18 @@ TEST_P(ConformanceTest, EveryWayGivesTheSameBytes) {
   ExpectSame(expected, Endpoints().back()->Streamed(request, 1));
 }
 
+TEST_P(ConformanceTest, WithoutMetricsTheRestIsTheSame) {
+  v1::CorrectRequest request = RequestOf(GetParam());
+  request.set_request_id("conformance");
+  Answer expected = Endpoints().front()->Unary(request);
+  expected.response.clear_timing();
+  expected.response.clear_metrics();
+  expected.response.clear_rules();
+  request.set_omit_metrics(true);
+  ExpectSame(expected, Endpoints().front()->Unary(request));
+  ExpectSame(expected, Endpoints().back()->Streamed(request, 63));
+}
+
 std::string NameOf(const testing::TestParamInfo<Golden>& parameter) {
   return parameter.param.name;
 }

@@ -114,6 +114,7 @@ Status Batch::Make(const Settings& settings, client::Client* client) {
   }
   *request_.header.mutable_method() = settings.method;
   request_.header.set_compute_loss(settings.loss);
+  request_.header.set_omit_metrics(!settings.metrics);
   const Values values =
       Draw(random, lengths, settings.packed ? -1 : settings.length);
   num_positions_ = static_cast<int64_t>(values.mask.size());

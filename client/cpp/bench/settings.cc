@@ -123,6 +123,8 @@ void AddMethodFlags(CLI::App* app, Settings* settings, MethodFlags* flags) {
   app->add_flag("--loss,!--no_loss", settings->loss,
                 "Send current log-probs and advantages, and have loss and "
                 "gradient computed (a preset without a loss gets PPO's clip)");
+  app->add_flag("--metrics,!--no_metrics", settings->metrics,
+                "Have metrics computed and returned");
   app->add_option_function<std::vector<std::string>>(
          "--outputs",
          [settings](const std::vector<std::string>& names) {

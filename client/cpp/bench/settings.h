@@ -39,6 +39,8 @@ struct Settings {
   v1::Method method;
   // Send current log-probs and advantages, and have loss and gradient computed.
   bool loss = false;
+  // Have metrics computed and returned.
+  bool metrics = true;
   // Named ones only.
   std::vector<v1::TensorRole> outputs;
 

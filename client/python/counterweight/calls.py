@@ -78,6 +78,7 @@ def correct(
     seed: int | None = None,
     global_counts: GlobalCounts | None = None,
     group_ids: Iterable[int] | None = None,
+    metrics: bool = True,
     out: Mapping[str, ArrayT] | None = None,
     progress: Progress | None = None,
     timeout: float | None = None,
@@ -121,6 +122,9 @@ def correct(
             GLOBAL and for weights that are normalized.
         group_ids: Group (prompt) of each sequence, [B] integers; for losses that average
             within groups (skyrl's prompt_mean), refused by name elsewhere.
+        metrics: False leaves ``metrics`` and ``rules`` of the result empty and publishes no drift
+            of this batch; arrays, loss and errors are the same, and come sooner. For batches whose
+            drift is known already, such as later epochs over the same rollouts.
         out: Where to write, by the output's name: arrays of the kind, shape, dtype and device that
             the output has in Result, contiguous and writable. They are the Result's arrays then;
             after an error their content is undefined. What is asked for does not change.
@@ -167,6 +171,7 @@ def correct(
             "non_finite", non_finite, tensor_pb2.NonFinitePolicy.DESCRIPTOR
         ),
         seed=seed,
+        omit_metrics=not metrics,
         group_ids=[] if group_ids is None else tensors.int_list("group_ids", group_ids),
     )
     if global_counts is not None:

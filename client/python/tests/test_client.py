@@ -45,6 +45,7 @@ def test_padded_request(server: FakeServer, client: cw.Client) -> None:
         seed=0,
         global_counts=cw.GlobalCounts(num_tokens=100, num_ranks=4, weight_sum=90.5),
         group_ids=np.array([5, -6]),
+        metrics=False,
     )
     (request,) = server.requests
     expected = Request(
@@ -59,6 +60,7 @@ def test_padded_request(server: FakeServer, client: cw.Client) -> None:
         seed=0,
         global_counts=service_pb2.GlobalCounts(num_tokens=100, num_ranks=4, weight_sum=90.5),
         group_ids=[5, -6],
+        omit_metrics=True,
     )
     for role, array in [
         ("ROLLOUT_LOG_PROBS", ROLLOUT),
@@ -82,6 +84,7 @@ def test_defaults_are_absent(server: FakeServer, client: cw.Client) -> None:
     assert not first.HasField("seed")
     assert not first.HasField("global_counts")
     assert not first.compute_loss
+    assert not first.omit_metrics
     assert list(first.outputs) == []
     assert first.non_finite_policy == tensor_pb2.NON_FINITE_POLICY_REJECT
     # A fresh request_id each time, so that nothing is taken for a retry.

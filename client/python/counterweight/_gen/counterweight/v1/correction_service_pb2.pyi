@@ -8,7 +8,7 @@ from typing import ClassVar as _ClassVar, Iterable as _Iterable, Mapping as _Map
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class CorrectRequest(_message.Message):
-    __slots__ = ("request_id", "labels", "layout", "tensors", "method", "outputs", "non_finite_policy", "seed", "global_counts", "group_ids", "trajectory_ids", "version_spans", "compute_loss", "destinations")
+    __slots__ = ("request_id", "labels", "layout", "tensors", "method", "outputs", "non_finite_policy", "seed", "global_counts", "group_ids", "trajectory_ids", "version_spans", "compute_loss", "destinations", "omit_metrics")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     LABELS_FIELD_NUMBER: _ClassVar[int]
     LAYOUT_FIELD_NUMBER: _ClassVar[int]
@@ -23,6 +23,7 @@ class CorrectRequest(_message.Message):
     VERSION_SPANS_FIELD_NUMBER: _ClassVar[int]
     COMPUTE_LOSS_FIELD_NUMBER: _ClassVar[int]
     DESTINATIONS_FIELD_NUMBER: _ClassVar[int]
+    OMIT_METRICS_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     labels: Labels
     layout: _tensor_pb2.Layout
@@ -37,7 +38,8 @@ class CorrectRequest(_message.Message):
     version_spans: _containers.RepeatedCompositeFieldContainer[VersionSpan]
     compute_loss: bool
     destinations: _containers.RepeatedCompositeFieldContainer[_tensor_pb2.Tensor]
-    def __init__(self, request_id: _Optional[str] = ..., labels: _Optional[_Union[Labels, _Mapping]] = ..., layout: _Optional[_Union[_tensor_pb2.Layout, _Mapping]] = ..., tensors: _Optional[_Iterable[_Union[_tensor_pb2.Tensor, _Mapping]]] = ..., method: _Optional[_Union[_method_pb2.Method, _Mapping]] = ..., outputs: _Optional[_Iterable[_Union[_tensor_pb2.TensorRole, str]]] = ..., non_finite_policy: _Optional[_Union[_tensor_pb2.NonFinitePolicy, str]] = ..., seed: _Optional[int] = ..., global_counts: _Optional[_Union[GlobalCounts, _Mapping]] = ..., group_ids: _Optional[_Iterable[int]] = ..., trajectory_ids: _Optional[_Iterable[int]] = ..., version_spans: _Optional[_Iterable[_Union[VersionSpan, _Mapping]]] = ..., compute_loss: bool = ..., destinations: _Optional[_Iterable[_Union[_tensor_pb2.Tensor, _Mapping]]] = ...) -> None: ...
+    omit_metrics: bool
+    def __init__(self, request_id: _Optional[str] = ..., labels: _Optional[_Union[Labels, _Mapping]] = ..., layout: _Optional[_Union[_tensor_pb2.Layout, _Mapping]] = ..., tensors: _Optional[_Iterable[_Union[_tensor_pb2.Tensor, _Mapping]]] = ..., method: _Optional[_Union[_method_pb2.Method, _Mapping]] = ..., outputs: _Optional[_Iterable[_Union[_tensor_pb2.TensorRole, str]]] = ..., non_finite_policy: _Optional[_Union[_tensor_pb2.NonFinitePolicy, str]] = ..., seed: _Optional[int] = ..., global_counts: _Optional[_Union[GlobalCounts, _Mapping]] = ..., group_ids: _Optional[_Iterable[int]] = ..., trajectory_ids: _Optional[_Iterable[int]] = ..., version_spans: _Optional[_Iterable[_Union[VersionSpan, _Mapping]]] = ..., compute_loss: bool = ..., destinations: _Optional[_Iterable[_Union[_tensor_pb2.Tensor, _Mapping]]] = ..., omit_metrics: bool = ...) -> None: ...
 
 class CorrectResponse(_message.Message):
     __slots__ = ("request_id", "tensors", "loss", "metrics", "rules", "non_finite_tokens", "numerics_version", "backend", "timing", "warnings")
