@@ -1,4 +1,4 @@
-// Columns of a walk that looks at one step at a time: a block is added up in
+// Columns of a walk that looks at few steps at a time: a block is added up in
 // registers and meets the columns in shared memory when it is over; counts,
 // which are exact, when the segment is.
 #ifndef COUNTERWEIGHT_KERNELS_CUDA_STEP_COLUMNS_CUH_

@@ -16,9 +16,10 @@ namespace counterweight::kernels {
 inline namespace COUNTERWEIGHT_ISA {
 
 // Known when the walk is compiled.
-struct OneStep {
-  COUNTERWEIGHT_HD constexpr operator int() const { return 1; }
-  COUNTERWEIGHT_HD OneStep& operator=(int /*steps*/) { return *this; }
+template <int kCount>
+struct FixedSteps {
+  COUNTERWEIGHT_HD constexpr operator int() const { return kCount; }
+  COUNTERWEIGHT_HD FixedSteps& operator=(int /*steps*/) { return *this; }
 };
 
 // A block, read before its first step is looked at.
@@ -28,7 +29,7 @@ struct BlockAhead {
 };
 struct NothingAhead {};
 
-// A walk for plans of one shape looks at one step at a time, so that a token's
+// A walk for plans of one shape looks at few steps at a time, so that a token's
 // numbers stay in registers from its load to its store, and reads a block ahead
 // of it. A walk for any plan has tiles as the CPU has, in local memory.
 //
@@ -39,10 +40,11 @@ struct WarpLanes {
   static constexpr bool kFixed = kShapeIndex != kAnyPlan;
   static constexpr Shape kShape = kShapes[kFixed ? kShapeIndex : 0];
   static constexpr int kWidth = 1;
-  static constexpr int kTileSteps = kFixed ? 1 : kSteps;
+  static constexpr int kTileSteps =
+      kFixed ? StepsTogether(kFixed ? kShapeIndex : 0) : kSteps;
   static constexpr unsigned kAll = 0xffffffffu;
   using WarpTile = Tile<kWidth, kTileSteps>;
-  using Steps = std::conditional_t<kFixed, OneStep, int>;
+  using Steps = std::conditional_t<kFixed, FixedSteps<kTileSteps>, int>;
   using Columns =
       std::conditional_t<kFixed, StepColumns<kShapeIndex, kStats, kOutput>,
                          WarpColumns>;
@@ -158,7 +160,10 @@ struct WarpLanes {
                               const Ahead& ahead, int64_t position, int count,
                               const WarpTile& mask, WarpTile& out) {
     if constexpr (kFixed) {
-      out.at[0][0] = ahead.input[role][part];
+      COUNTERWEIGHT_UNROLL
+      for (int k = 0; k < kTileSteps; ++k) {
+        out.at[k][0] = ahead.input[role][part * kTileSteps + k];
+      }
     } else {
       load(batch.tensors[role], position, count, mask, out);
     }
@@ -167,7 +172,10 @@ struct WarpLanes {
                                    const Ahead& ahead, int64_t position,
                                    int count, WarpTile& out) {
     if constexpr (kFixed) {
-      out.at[0][0] = ahead.mask[part];
+      COUNTERWEIGHT_UNROLL
+      for (int k = 0; k < kTileSteps; ++k) {
+        out.at[k][0] = ahead.mask[part * kTileSteps + k];
+      }
     } else {
       load_mask(batch.response_mask, position, count, out);
     }

@@ -89,7 +89,7 @@ struct Accumulators {
     if (Lanes::writes()) record.first_bad = bad;
   }
 
-  // Lanes that look at one step at a time keep what they add to in registers
+  // Lanes that look at few steps at a time keep what they add to in registers
   // until the block is over.
   static constexpr bool kWholeBlocks = Lanes::kTileSteps == kSteps;
 
@@ -102,7 +102,7 @@ struct Accumulators {
     if constexpr (kWholeBlocks) {
       add_block(into, steps, f);
     } else {
-      add_step(into, f);
+      add_steps(into, steps, f);
     }
   }
 
@@ -122,7 +122,7 @@ struct Accumulators {
     if constexpr (kWholeBlocks) {
       count_block(into, steps, f);
     } else {
-      add_step(into, f);
+      add_steps(into, steps, f);
     }
   }
 
@@ -138,7 +138,8 @@ struct Accumulators {
   template <class F>
   COUNTERWEIGHT_HD void add_exact(int column, int steps, F x) {
     if constexpr (!kWholeBlocks) {
-      columns.exact(column) += x(0, 0);
+      COUNTERWEIGHT_UNROLL
+      for (int k = 0; k < steps; ++k) columns.exact(column) += x(k, 0);
     } else {
       for (int h = 0; h < kWidth / kWideLanes; ++h) {
         double* const lanes = &columns.sum(column).at[h * kWideLanes];
@@ -172,11 +173,12 @@ struct Accumulators {
 
  private:
   template <int N, class F>
-  COUNTERWEIGHT_HD void add_step(const int (&into)[N], F f) {
+  COUNTERWEIGHT_HD void add_steps(const int (&into)[N], int steps, F f) {
     Vec block[N];
     COUNTERWEIGHT_UNROLL
     for (int c = 0; c < N; ++c) block[c] = columns.block(into[c]);
-    f(0, 0, block);
+    COUNTERWEIGHT_UNROLL
+    for (int k = 0; k < steps; ++k) f(k, 0, block);
     COUNTERWEIGHT_UNROLL
     for (int c = 0; c < N; ++c) columns.block(into[c]) = block[c];
   }
