@@ -195,13 +195,11 @@ struct WeightPhase {
                                              Acc& acc, const TileOf<Lanes>& exp,
                                              const TileOf<Lanes>& expm1) {
     const bool adds = kStats && measures<Lanes>(plan);
-    if constexpr (!Lanes::may(kFeatureVanishing)) {
-      bound_and_add_as(std::false_type(), adds, plan.weight, s, acc, exp,
-                       expm1);
-    } else if constexpr (kWidth == 1) {
+    constexpr bool kVanishing = Lanes::may(kFeatureVanishing);
+    if constexpr (kVanishing && kWidth == 1) {
       bound_and_add_as(plan.weight.masks, adds, plan.weight, s, acc, exp,
                        expm1);
-    } else if (plan.weight.masks) {
+    } else if (kVanishing && plan.weight.masks) {
       bound_and_add_as(std::true_type(), adds, plan.weight, s, acc, exp, expm1);
     } else {
       bound_and_add_as(std::false_type(), adds, plan.weight, s, acc, exp,
