@@ -86,12 +86,10 @@ constexpr int MinBlocks(int shape) {
 // Steps that a walk looks at together: one, as registers are short. Walks with
 // rules have enough for more, and ask each question about a rule that much less
 // often.
-constexpr int StepsTogether(int shape) {
-  const uint32_t features = kShapes[shape].features;
-  if ((features & kFeatureRules) == 0 || (features & kFeatureLoss) != 0) {
-    return 1;
-  }
-  return (features & kFeatureZeroing) == 0 ? 4 : 2;
+constexpr int StepsTogether(const Shape& shape) {
+  const bool has_rules = (shape.features & kFeatureRules) != 0;
+  if (!has_rules || (shape.features & kFeatureLoss) != 0) return 1;
+  return (shape.always & kFeatureRules) != 0 ? 4 : 2;
 }
 
 // Index of the shape of `plan` where these outputs are wanted, or kAnyPlan.

@@ -90,12 +90,12 @@ class StepColumns : public WarpColumns {
     if (c == kColumnTokens) return kStats;
     const bool probability = c >= kColumnAbsDifference && c < kColumnNonFinite;
     return kStats && !probability && !adds_exactly(c) &&
-           c != kColumnNonFinite && adds_weight(c);
+           c != kColumnNonFinite && is_wanted(c);
   }
 
-  // False for columns of metrics, weights and rules that a shape is without, or
-  // that are copies of others.
-  static constexpr __device__ bool adds_weight(int c) {
+  // Of drift and weights: false for columns that a shape is without, and for
+  // copies of others.
+  static constexpr __device__ bool is_wanted(int c) {
     switch (c) {
       case kColumnKept:
         return has(kFeatureRules);

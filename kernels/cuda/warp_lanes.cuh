@@ -40,8 +40,7 @@ struct WarpLanes {
   static constexpr bool kFixed = kShapeIndex != kAnyPlan;
   static constexpr Shape kShape = kShapes[kFixed ? kShapeIndex : 0];
   static constexpr int kWidth = 1;
-  static constexpr int kTileSteps =
-      kFixed ? StepsTogether(kFixed ? kShapeIndex : 0) : kSteps;
+  static constexpr int kTileSteps = kFixed ? StepsTogether(kShape) : kSteps;
   static constexpr unsigned kAll = 0xffffffffu;
   using WarpTile = Tile<kWidth, kTileSteps>;
   using Steps = std::conditional_t<kFixed, FixedSteps<kTileSteps>, int>;
@@ -108,9 +107,6 @@ struct WarpLanes {
 
   static __device__ int lane(int = 0) {
     return static_cast<int>(threadIdx.x) % kLanes;
-  }
-  static __device__ int count(int left) {
-    return left < kTileSteps * kLanes ? left : kTileSteps * kLanes;
   }
   static __device__ bool writes() { return lane() == 0; }
   static __device__ int steps(int) { return kTileSteps; }

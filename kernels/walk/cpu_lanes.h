@@ -28,9 +28,6 @@ struct CpuLanes {
   }
   static constexpr uint32_t inputs(uint32_t of_plan) { return of_plan; }
   static constexpr uint32_t sources(uint32_t of_plan) { return of_plan; }
-  static int count(int left) {
-    return left < kTilePositions ? left : kTilePositions;
-  }
   static constexpr bool may(Feature /*feature*/) { return true; }
   static constexpr bool must(Feature /*feature*/) { return false; }
 
@@ -183,8 +180,9 @@ struct CpuLanes {
   template <int kHalf, class T, class F>
   COUNTERWEIGHT_HD static void halve(T* values, F f) {
     if constexpr (kHalf > 0) {
-      for (int i = 0; i < kHalf; ++i)
+      for (int i = 0; i < kHalf; ++i) {
         values[i] = f(values[i], values[i + kHalf]);
+      }
       halve<kHalf / 2>(values, f);
     }
   }

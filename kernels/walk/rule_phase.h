@@ -37,9 +37,7 @@ struct RulePhase {
     } else if (Lanes::may(kFeaturePrefixes) && rule.prefix >= 0) {
       evaluate(rule, s);
       outside_prefix(rule, s, seen, acc.carry[rule.prefix]);
-      if (kStats) {
-        add_prefix_aggregate(rule, r, s, seen, acc);
-      }
+      if (kStats) add_prefix_aggregate(rule, r, s, seen, acc);
       if (adds) add_token_sums(rule, r, s, seen, sequential, acc);
       fire_tokens(s, seen);
     } else {

@@ -147,7 +147,7 @@ COUNTERWEIGHT_HD void walk_segment(const Plan& plan, const Batch& batch,
       const int left = count - part * kPositions;
       if (left <= 0) break;
       s.position = begin + part * kPositions;
-      s.count = Lanes::count(left);
+      s.count = left < kPositions ? left : kPositions;
       s.steps = Lanes::steps(s.count);
       walk_tile<Lanes, kStats, kOutput>(plan, batch, task, outputs, part, s,
                                         acc);

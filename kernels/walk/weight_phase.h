@@ -186,8 +186,9 @@ struct WeightPhase {
       expm1.at[k][i] = terms.expm1;
     });
     bound_and_add(plan, s, acc, exp, expm1);
-    if (kStats && measures<Lanes>(plan))
+    if (kStats && measures<Lanes>(plan)) {
       acc.extend(kExtremumRawLog, s.steps, s.statistic, s.mask);
+    }
   }
 
   // exp and expm1 of the logarithm of the weight, without its clamp.

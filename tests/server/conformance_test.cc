@@ -14,6 +14,7 @@
 #include "tests/server/dialects/golden_request.h"
 #include "tests/server/running_server.h"
 #include "tests/server/shared_memory/shared_memory_client.h"
+#include "tests/server/shared_requests.h"
 #include "tests/server/stream_call.h"
 #include "tests/server/temporary_folder.h"
 
@@ -59,24 +60,24 @@ class Endpoint {
   // All tensors in shared memory, at offsets of every alignment that the
   // elements allow, and every output in place.
   Answer Shared(v1::CorrectRequest request) {
-    int64_t next = 0;
+    uint64_t next = 0;
     for (v1::Tensor& tensor : *request.mutable_tensors()) {
       const std::string data = tensor.data();
-      tensor.clear_data();
       std::memcpy(inputs_.data() + next, data.data(), data.size());
       SetRange(input_handle_, next, data.size(), &tensor);
-      next += static_cast<int64_t>(data.size() + 7) / 4 * 4;
+      next += (data.size() + 7) / 4 * 4;
     }
     const int64_t positions = request.layout().padded().num_sequences() *
                               request.layout().padded().length();
     next = 0;
     for (const int role : request.outputs()) {
       const bool is_mask = role == v1::TENSOR_ROLE_KEEP_MASK;
-      const int64_t size = is_mask ? positions : positions * 4;
+      const auto size =
+          static_cast<uint64_t>(is_mask ? positions : positions * 4);
       v1::Tensor* const destination = request.add_destinations();
       destination->set_role(static_cast<v1::TensorRole>(role));
       destination->set_dtype(is_mask ? v1::D_TYPE_U8 : v1::D_TYPE_F32);
-      SetRange(output_handle_, next, static_cast<size_t>(size), destination);
+      SetRange(output_handle_, next, size, destination);
       next += (size + 7) / 4 * 4;
     }
     std::memset(outputs_.data(), 0xa5, kRegionBytes);
@@ -99,13 +100,6 @@ class Endpoint {
     config.shared_memory_socket = folder_.File("shm.sock");
     config.threads = threads;
     return config;
-  }
-
-  static void SetRange(const std::string& handle, int64_t offset, size_t length,
-                       v1::Tensor* tensor) {
-    tensor->mutable_shared_memory()->set_handle(handle);
-    tensor->mutable_shared_memory()->set_offset(static_cast<uint64_t>(offset));
-    tensor->mutable_shared_memory()->set_length(length);
   }
 
   const TemporaryFolder folder_;

@@ -161,6 +161,8 @@ def correct(
         sequence_lengths,
         padded_length,
     )
+    if not isinstance(metrics, bool):
+        raise TypeError(f"metrics must be a bool, not {type(metrics).__name__}")
     head = service_pb2.CorrectRequest(
         request_id=request_id,
         layout=batch.layout,

@@ -92,6 +92,11 @@ def test_defaults_are_absent(server: FakeServer, client: cw.Client) -> None:
     assert first.request_id != second.request_id
 
 
+def test_metrics_are_wanted_or_not(client: cw.Client) -> None:
+    with pytest.raises(TypeError, match="metrics must be a bool, not str"):
+        correct(client, metrics="none")
+
+
 def test_packed_request(server: FakeServer, client: cw.Client) -> None:
     server.handler = answer
     result = correct(
