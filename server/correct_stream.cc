@@ -50,9 +50,10 @@ CorrectStream* CorrectStream::Start(const ServiceContext* service,
 CorrectStream* CorrectStream::Refuse(const ServiceContext* service,
                                      grpc::CallbackServerContext* context,
                                      std::string request_id,
+                                     std::shared_ptr<void> use,
                                      Admission::Verdict verdict) {
-  const std::shared_ptr<CorrectStream> stream(
-      new CorrectStream(service, context, std::move(request_id), nullptr));
+  const std::shared_ptr<CorrectStream> stream(new CorrectStream(
+      service, context, std::move(request_id), std::move(use)));
   stream->self_ = stream;
   const std::lock_guard<std::mutex> lock(stream->mutex_);
   stream->End(stream->correction_.Refuse(verdict));

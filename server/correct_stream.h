@@ -36,8 +36,8 @@ class CorrectStream final
     : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>,
       public std::enable_shared_from_this<CorrectStream> {
  public:
-  // The stream owns itself until gRPC is done with it; it keeps `place` as
-  // long.
+  // The stream owns itself until gRPC is done with it and with its timer; it
+  // keeps `place` (or `use`) as long.
   static CorrectStream* Start(const ServiceContext* service,
                               grpc::CallbackServerContext* context,
                               std::string request_id,
@@ -46,6 +46,7 @@ class CorrectStream final
   static CorrectStream* Refuse(const ServiceContext* service,
                                grpc::CallbackServerContext* context,
                                std::string request_id,
+                               std::shared_ptr<void> use,
                                Admission::Verdict verdict);
   ~CorrectStream() override;
 

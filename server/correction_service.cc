@@ -46,10 +46,11 @@ CorrectionService::CorrectStream(grpc::CallbackServerContext* context) {
   const int64_t most =
       config.max_requests_in_flight + config.max_queued_requests;
   const int64_t open = ++open_streams_;
-  std::shared_ptr<void> place(this, [this](void*) { --open_streams_; });
+  const std::shared_ptr<void> use = service_.uses->Use();
+  std::shared_ptr<void> place(this, [this, use](void*) { --open_streams_; });
   if (open > most) {
     return server::CorrectStream::Refuse(&service_, context, MakeRequestId(),
-                                         Admission::Verdict::kFull);
+                                         use, Admission::Verdict::kFull);
   }
   return server::CorrectStream::Start(&service_, context, MakeRequestId(),
                                       std::move(place));

@@ -47,8 +47,8 @@ void Entry::Begin(const ServiceContext* service, const Request& request,
       std::chrono::duration<double>(service->config.max_queue_seconds);
   timer_.Set(std::chrono::system_clock::now() +
                  std::chrono::duration_cast<std::chrono::nanoseconds>(wait),
-             [admission = service->admission, id = id_](bool is_due) {
-               // Otherwise the request is gone, and the server may be too.
+             [admission = service->admission, id = id_,
+              use = service->uses->Use()](bool is_due) {
                if (is_due) admission->Abandon(id);
              });
 }

@@ -66,6 +66,7 @@ Server::~Server() {
   grpc_->Wait();
   // Tasks of streams that ended before their admission.
   executor_.Stop();
+  uses_.WaitUntilUnused();
 }
 
 bool Server::StartMetrics(std::string* error) {
@@ -142,6 +143,7 @@ bool Server::StartGrpc(std::string* error) {
                      .drift = &drift_,
                      .log = &log_,
                      .staging = &staging_,
+                     .uses = &uses_,
                      .regions = shared_memory_.get(),
                      .shared_memory_socket = config_.shared_memory_socket,
                      .on_device_error = [this] { SetServing(false); }});

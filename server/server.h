@@ -21,6 +21,7 @@
 #include "server/request_log.h"
 #include "server/shared_memory/listener.h"
 #include "server/staging_pool.h"
+#include "server/use_count.h"
 
 namespace counterweight::server {
 
@@ -77,6 +78,7 @@ class Server {
   DriftSeries drift_;
   Admission admission_;
   StagingPool staging_;
+  UseCount uses_;
   std::unique_ptr<SharedMemoryListener> shared_memory_;  // null: none
   Executor executor_;
   std::unique_ptr<CorrectionService> service_;

@@ -14,6 +14,7 @@
 #include "server/request_log.h"
 #include "server/shared_memory/region.h"
 #include "server/staging_pool.h"
+#include "server/use_count.h"
 
 namespace counterweight::server {
 
@@ -28,6 +29,8 @@ struct ServiceContext {
   DriftSeries* drift;
   RequestLog* log;
   StagingPool* staging;
+  // For what outlives its call: all of this is kept until it is unused.
+  UseCount* uses;
   // Null: this server shares no memory.
   const Regions* regions;
   // Where clients register it; empty if they cannot.

@@ -118,7 +118,7 @@ TEST(Correct, DoesNotComputeForAClientThatLeft) {
   EXPECT_FALSE(running.server().WaitUntilIdle(std::chrono::milliseconds(500)));
   running.backend().Open();
   EXPECT_TRUE(first.get().ok());
-  const std::string log = running.Log();
+  const std::string log = running.Stop();
   const size_t success = log.find(R"("code":"OK")");
   EXPECT_NE(success, std::string::npos);
   EXPECT_EQ(log.find(R"("code":"OK")", success + 1), std::string::npos) << log;

@@ -73,7 +73,7 @@ TEST_P(DeviceErrors, AFailureIsInternalAndTellsTheLogAlone) {
   EXPECT_THAT(status.error_message(), Not(HasSubstr("/dev")));
   EXPECT_THAT(status.error_message(), Not(HasSubstr("illegal")));
   EXPECT_EQ(status.error_details(), "");
-  const std::string log = running_.Log();
+  const std::string log = running_.Stop();
   EXPECT_THAT(log, HasSubstr(R"("event":"device_error")"));
   EXPECT_THAT(log, HasSubstr("device 0: an illegal memory access"));
   EXPECT_THAT(log, HasSubstr(R"("level":"error")"));

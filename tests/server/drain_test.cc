@@ -1,8 +1,13 @@
+#include <algorithm>
 #include <chrono>
 #include <future>
+#include <memory>
+#include <string>
+#include <vector>
 
 #include "gtest/gtest.h"
 #include "tests/server/running_server.h"
+#include "tests/server/stream_call.h"
 
 namespace counterweight::server {
 namespace {
@@ -57,6 +62,25 @@ TEST(Drain, DestructionWaitsForWorkInFlight) {
   EXPECT_TRUE(in_flight.get().ok());
   destroyed.get();
   running.reset();
+}
+
+// gRPC lets go of a stream's timer some time after it is done with the stream.
+TEST(Drain, EveryStreamIsLoggedBeforeDestructionEnds) {
+  constexpr int kStreams = 64;
+  for (int round = 0; round < 100; ++round) {
+    RunningServer running;
+    std::vector<std::unique_ptr<StreamCall>> calls;
+    for (int i = 0; i < kStreams; ++i) {
+      calls.push_back(std::make_unique<StreamCall>(running.channel()));
+      calls.back()->SendChunk(0, 0, "no header");
+    }
+    for (const auto& call : calls) {
+      EXPECT_EQ(call->Finish().error_code(),
+                grpc::StatusCode::INVALID_ARGUMENT);
+    }
+    const std::string log = running.Stop();
+    EXPECT_EQ(std::count(log.begin(), log.end(), '\n'), kStreams);
+  }
 }
 
 }  // namespace

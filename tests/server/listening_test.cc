@@ -55,7 +55,7 @@ TEST(Listening, AUnixSocketIsForItsOwnerAlone) {
     ASSERT_EQ(stat(path.c_str(), &found), 0);
     EXPECT_EQ(found.st_mode & 0777U, 0600U);
     EXPECT_TRUE(running.Correct(SmallRequest()).ok());
-    EXPECT_NE(running.Log().find(R"("peer":"unix")"), std::string::npos);
+    EXPECT_NE(running.Stop().find(R"("peer":"unix")"), std::string::npos);
   }
   EXPECT_FALSE(std::filesystem::exists(path));
 }

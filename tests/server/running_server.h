@@ -43,8 +43,8 @@ class RunningServer {
   int Health(const std::string& service);
   // What GET /metrics answers, headers included.
   std::string Scrape();
-  // All log lines, after Correct requests in flight have written theirs.
-  std::string Log();
+  // Stops the server for good, and returns all that it logged.
+  std::string Stop();
 
  private:
   const std::shared_ptr<FakeBackend> backend_ = std::make_shared<FakeBackend>();

@@ -76,7 +76,7 @@ TEST(Serving, LogsOneLinePerRequest) {
   v1::CorrectRequest request = SmallRequest("the-id", "the-run");
   request.mutable_labels()->set_replica("r0");
   ASSERT_TRUE(running.Correct(request).ok());
-  const std::string log = running.Log();
+  const std::string log = running.Stop();
   EXPECT_EQ(std::count(log.begin(), log.end(), '\n'), 1) << log;
   for (const char* field :
        {R"("request_id":"the-id")", R"("run":"the-run")", R"("replica":"r0")",
