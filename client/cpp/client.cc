@@ -68,7 +68,7 @@ class Client::Implementation {
       status = Try(
           call_options,
           [&](Attempt* attempt) {
-            return CorrectOnce(prepared, call_options, attempt, response);
+            return CorrectAndTell(prepared, call_options, attempt, response);
           },
           &response->attempts);
     }
@@ -118,6 +118,18 @@ class Client::Implementation {
         attempts);
   }
 
+  Outcome CorrectAndTell(const PreparedRequest& request,
+                         const CallOptions& call_options, Attempt* attempt,
+                         Response* response) {
+    const Progress& progress = call_options.progress;
+    if (progress != nullptr) progress(0, request.input_bytes);
+    Outcome outcome = CorrectOnce(request, call_options, attempt, response);
+    if (progress != nullptr && outcome.status.ok()) {
+      progress(request.input_bytes, request.input_bytes);
+    }
+    return outcome;
+  }
+
   Outcome CorrectOnce(const PreparedRequest& request,
                       const CallOptions& call_options, Attempt* attempt,
                       Response* response) {
@@ -136,7 +148,7 @@ class Client::Implementation {
     return transport == Transport::kUnary
                ? CorrectUnary(endpoint_, request, attempt, response)
                : CorrectStream(endpoint_, request, options_.chunk_bytes,
-                               attempt, response);
+                               call_options.progress, attempt, response);
   }
 
   Transport Choose(const PreparedRequest& request) const {

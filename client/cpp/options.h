@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <cstddef>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <stop_token>
@@ -64,6 +65,12 @@ struct Options {
   std::string service = "counterweight.v1.CorrectionService";
 };
 
+// Told (bytes sent, bytes in all) of the inputs, in the thread of the call: 0
+// before the first, all when the answer is there; again from 0 if the batch is
+// sent again. Streams tell it after every chunk too. Must not throw; to end the
+// call, request a stop.
+using Progress = std::function<void(size_t sent_bytes, size_t all_bytes)>;
+
 // What one call does differently.
 struct CallOptions {
   // Absent: the client's.
@@ -73,6 +80,8 @@ struct CallOptions {
   // A stop request ends the call, or the pause before its next attempt, with
   // kCancelled.
   std::stop_token stop;
+  // Null: nobody asks. Correct alone tells it.
+  Progress progress;
 };
 
 // kInvalidArgument naming every option out of its range.

@@ -3,6 +3,7 @@
 
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "client/cpp/client.h"
@@ -101,6 +102,51 @@ TEST_F(Transports, OutputsGoWhereTheRequestSays) {
     ASSERT_NE(output, nullptr);
     EXPECT_EQ(output->As<float>().data(), weights.data());
     ExpectSame(response, Want(request));
+  }
+}
+
+TEST_F(Transports, ProgressIsToldFromNothingToAll) {
+  const TestBatch batch(3, 1000);
+  constexpr size_t kAll = 3 * 1000 * (4 + 4 + 1);
+  using Told = std::vector<std::pair<size_t, size_t>>;
+  const auto told_by = [&](Transport transport, size_t chunk_bytes) {
+    Told told;
+    Client client(target_, With(transport, chunk_bytes));
+    Response response;
+    const Status status = client.Correct(
+        batch.Weights(), &response, {.progress = [&](size_t sent, size_t all) {
+          told.push_back({sent, all});
+        }});
+    EXPECT_TRUE(status.ok()) << status.ToString();
+    return told;
+  };
+  EXPECT_EQ(told_by(Transport::kUnary, 0), (Told{{0, kAll}, {kAll, kAll}}));
+  const Told told = told_by(Transport::kStream, 1000);
+  // 27 chunks at least: none holds bytes of two tensors.
+  EXPECT_GE(told.size(), 28U);
+  EXPECT_EQ(told.front(), std::make_pair(size_t{0}, kAll));
+  EXPECT_EQ(told.back(), std::make_pair(kAll, kAll));
+  for (size_t i = 1; i < told.size(); ++i) {
+    EXPECT_GT(told[i].first, told[i - 1].first);
+    EXPECT_LE(told[i].first - told[i - 1].first, 1000U);
+  }
+}
+
+TEST_F(Transports, ProgressEndsWhereTheCallFails) {
+  const TestBatch batch(3, 1000);
+  Request request = batch.Weights();
+  *request.header.mutable_method() = Preset("token_tis", {{"uper", 2}});
+  for (const Transport transport : {Transport::kUnary, Transport::kStream}) {
+    std::vector<size_t> told;
+    Client client(target_, With(transport));
+    Response response;
+    EXPECT_FALSE(
+        client
+            .Correct(request, &response,
+                     {.progress = [&](size_t sent,
+                                      size_t) { told.push_back(sent); }})
+            .ok());
+    EXPECT_EQ(told, std::vector<size_t>{0});
   }
 }
 

@@ -25,9 +25,10 @@ constexpr size_t kDefaultChunkBytes = size_t{2} << 20;
 // stream has ended or `broken_` says why it must.
 class Stream {
  public:
-  Stream(const PreparedRequest& request, Attempt* attempt, ReaderWriter* stream,
-         Response* response)
+  Stream(const PreparedRequest& request, const Progress& progress,
+         Attempt* attempt, ReaderWriter* stream, Response* response)
       : request_(request),
+        progress_(progress),
         attempt_(attempt),
         stream_(stream),
         response_(response) {}
@@ -82,6 +83,7 @@ class Stream {
   bool SendChunks(size_t chunk_bytes) {
     ChunkOrder order(request_.Chunked(), chunk_bytes);
     ChunkRange range;
+    size_t sent = 0;
     while (order.Next(&range)) {
       const std::string head = ChunkHead(kStreamRequestChunk, range.tensor,
                                          range.offset, range.size);
@@ -91,6 +93,10 @@ class Stream {
           grpc::Slice(head.data(), head.size()),
           attempt_->Lend(data + range.offset, range.size)};
       if (!stream_->Write(ByteBuffer(slices, 2))) return false;
+      sent += range.size;
+      if (progress_ != nullptr && sent < request_.input_bytes) {
+        progress_(sent, request_.input_bytes);
+      }
     }
     return stream_->WritesDone();
   }
@@ -153,6 +159,7 @@ class Stream {
   }
 
   const PreparedRequest& request_;
+  const Progress& progress_;
   Attempt* const attempt_;
   ReaderWriter* const stream_;
   Response* const response_;
@@ -166,15 +173,16 @@ class Stream {
 }  // namespace
 
 Outcome CorrectStream(const Endpoint& endpoint, const PreparedRequest& request,
-                      size_t chunk_bytes, Attempt* attempt,
-                      Response* response) {
+                      size_t chunk_bytes, const Progress& progress,
+                      Attempt* attempt, Response* response) {
   const std::string path = "/" + endpoint.service + "/CorrectStream";
   const grpc::internal::RpcMethod rpc(
       path.c_str(), grpc::internal::RpcMethod::BIDI_STREAMING);
   const std::unique_ptr<ReaderWriter> stream(
       grpc::internal::ClientReaderWriterFactory<ByteBuffer, ByteBuffer>::Create(
           endpoint.channel.get(), rpc, attempt->context()));
-  return Stream(request, attempt, stream.get(), response).Run(chunk_bytes);
+  return Stream(request, progress, attempt, stream.get(), response)
+      .Run(chunk_bytes);
 }
 
 }  // namespace counterweight::client

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 
+#include "client/cpp/options.h"
 #include "client/cpp/response.h"
 #include "client/cpp/transport/attempt.h"
 #include "client/cpp/transport/prepared_request.h"
@@ -11,9 +12,11 @@
 namespace counterweight::client {
 
 // Waits for the admission before any payload. `chunk_bytes` of data at most in
-// a chunk; 0: as many as the server prefers.
+// a chunk; 0: as many as the server prefers. Tells `progress`, unless null, of
+// every chunk but the last, whose end is the answer.
 Outcome CorrectStream(const Endpoint& endpoint, const PreparedRequest& request,
-                      size_t chunk_bytes, Attempt* attempt, Response* response);
+                      size_t chunk_bytes, const Progress& progress,
+                      Attempt* attempt, Response* response);
 
 }  // namespace counterweight::client
 
