@@ -49,6 +49,7 @@ StreamServer::StreamServer()
                 .drift = &drift_,
                 .log = &log_,
                 .staging = &staging_,
+                .uses = &uses_,
                 .regions = nullptr,
                 .shared_memory_socket = "",
                 .on_device_error = [] {}}) {

@@ -10,6 +10,7 @@
 #include "prometheus/registry.h"
 #include "server/correction_service.h"
 #include "server/staging_pool.h"
+#include "server/use_count.h"
 
 namespace counterweight::fuzz {
 
@@ -35,6 +36,7 @@ class StreamServer {
   server::DriftSeries drift_;
   server::Admission admission_;
   server::StagingPool staging_;
+  server::UseCount uses_;
   server::Executor executor_;
   server::CorrectionService service_;
   std::unique_ptr<grpc::Server> grpc_;
