@@ -1,5 +1,6 @@
 // Every illegal value and combination of a spec, in one place.
 #include <cmath>
+#include <limits>
 #include <string>
 #include <utility>
 #include <vector>
@@ -29,6 +30,7 @@ class Checker {
   std::vector<SpecViolation> violations_;
 };
 
+constexpr double kMaxFloat = std::numeric_limits<float>::max();
 constexpr char kClampReason[] = "must be > 0 nats, or absent for no clamp";
 
 void CheckWeight(const CorrectionSpec& spec,
@@ -45,6 +47,9 @@ void CheckWeight(const CorrectionSpec& spec,
   check.Require(weight.aggregate_clamp > 0.0, "aggregate_clamp", kClampReason);
   check.Require(weight.lower >= 0.0 && weight.lower < kUnbounded, "lower",
                 "must be a finite ratio >= 0");
+  // Infinite weights are not even 0 where they are masked.
+  check.Require(weight.bound != Bound::kTruncate || !(weight.lower > kMaxFloat),
+                "lower", "must be within float32's range to truncate");
   check.Require(weight.upper > 0.0, "upper", "must be a ratio > 0");
   check.Require(std::isnan(weight.lower) || std::isnan(weight.upper) ||
                     weight.lower <= weight.upper,

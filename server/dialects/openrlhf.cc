@@ -1,6 +1,7 @@
 #include "server/dialects/openrlhf.h"
 
 #include <algorithm>
+#include <limits>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -99,7 +100,8 @@ OpenrlhfInterval ReadThreshold(const BlockReader& reader) {
   if (reader.Find(kThreshold) == nullptr) return kDefault;
   const auto threshold = ReadOpenrlhfPair(reader, kThreshold);
   if (!threshold) return kDefault;
-  if (!(threshold->high > 0.0) || threshold->low > threshold->high) {
+  if (!(threshold->high > 0.0) || threshold->low > threshold->high ||
+      threshold->low > std::numeric_limits<float>::max()) {
     reader.Violate(kThreshold,
                    Concat(kThreshold, " [", FormatNumber(threshold->low), ", ",
                           FormatNumber(threshold->high),

@@ -1,6 +1,7 @@
 #include "server/dialects/trl_correction.h"
 
 #include <algorithm>
+#include <limits>
 #include <span>
 
 namespace counterweight::server {
@@ -82,10 +83,10 @@ kernels::WeightSpec MakeWeight(const BlockReader& reader, const Mode& mode,
         Concat(clips.max_key, " must be > 0, got ", FormatNumber(*clips.max),
                ": every weight would be 0 or negative."));
   }
-  if (clips.min == kUnbounded) {
+  if (clips.min && *clips.min > std::numeric_limits<float>::max()) {
     reader.Violate(kClipMin, Concat(kClipMin,
-                                    " must be finite: every weight "
-                                    "would be 0 or infinite."));
+                                    " must be within float32's range: every "
+                                    "weight would be 0 or infinite."));
   }
   kernels::WeightSpec weight;
   weight.level = mode.level;

@@ -75,6 +75,12 @@ TEST(Validate, WeightIntervalsAreOrderedRatios) {
   EXPECT_THAT(FieldsOf(WithWeight(weight)), ElementsAre("weight.lower"));
   weight.lower = kNaN;
   EXPECT_THAT(FieldsOf(WithWeight(weight)), ElementsAre("weight.lower"));
+  // A weight of that size is infinite, and not 0 where it is masked.
+  weight.lower = 1e308;
+  weight.upper = kUnbounded;
+  EXPECT_THAT(FieldsOf(WithWeight(weight)), ElementsAre("weight.lower"));
+  weight.lower = std::numeric_limits<float>::max();
+  EXPECT_THAT(FieldsOf(WithWeight(weight)), IsEmpty());
   weight = kTokenWeight;
   weight.upper = kNaN;
   EXPECT_THAT(FieldsOf(WithWeight(weight)), ElementsAre("weight.upper"));

@@ -176,11 +176,13 @@ TEST(TrlTest, BoundsThatSpoilEveryWeightAreRefusedWhereUsed) {
   }
   google::protobuf::Struct block;
   auto& fields = *block.mutable_fields();
-  fields["vllm_importance_sampling_clip_min"] = Number(kUnbounded);
   fields["vllm_importance_sampling_clip_max"].set_null_value(
       google::protobuf::NULL_VALUE);
-  EXPECT_THAT(Fields(TranslateTrl(block, false, AllTensors())),
-              ElementsAre("vllm_importance_sampling_clip_min"));
+  for (const double clip_min : {kUnbounded, 1e308}) {
+    fields["vllm_importance_sampling_clip_min"] = Number(clip_min);
+    EXPECT_THAT(Fields(TranslateTrl(block, false, AllTensors())),
+                ElementsAre("vllm_importance_sampling_clip_min"));
+  }
 }
 
 TEST(TrlTest, UnknownModeMattersOnlyWhereUsed) {
