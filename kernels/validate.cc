@@ -45,11 +45,14 @@ void CheckWeight(const CorrectionSpec& spec,
   }
   check.Require(weight.token_clamp > 0.0, "token_clamp", kClampReason);
   check.Require(weight.aggregate_clamp > 0.0, "aggregate_clamp", kClampReason);
-  check.Require(weight.lower >= 0.0 && weight.lower < kUnbounded, "lower",
-                "must be a finite ratio >= 0");
   // Infinite weights are not even 0 where they are masked.
-  check.Require(weight.bound != Bound::kTruncate || !(weight.lower > kMaxFloat),
-                "lower", "must be within float32's range to truncate");
+  if (weight.bound == Bound::kTruncate) {
+    check.Require(weight.lower >= 0.0 && weight.lower <= kMaxFloat, "lower",
+                  "must be a ratio >= 0 within float32's range to truncate");
+  } else {
+    check.Require(weight.lower >= 0.0 && weight.lower < kUnbounded, "lower",
+                  "must be a finite ratio >= 0");
+  }
   check.Require(weight.upper > 0.0, "upper", "must be a ratio > 0");
   check.Require(std::isnan(weight.lower) || std::isnan(weight.upper) ||
                     weight.lower <= weight.upper,

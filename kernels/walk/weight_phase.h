@@ -181,7 +181,9 @@ struct WeightPhase {
     TileOf<Lanes>& exp = s.high;
     TileOf<Lanes>& expm1 = s.low;
     for_each_position<kWidth>(s.steps, [&](int k, int i) {
-      const ExpTerms terms = exp_terms(s.statistic.at[k][i]);
+      // Only the mean of what came before would be at a masked token.
+      const float own = s.mask.at[k][i] != 0.0f ? s.statistic.at[k][i] : 0.0f;
+      const ExpTerms terms = exp_terms(own);
       exp.at[k][i] = terms.exp;
       expm1.at[k][i] = terms.expm1;
     });

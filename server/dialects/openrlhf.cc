@@ -105,8 +105,8 @@ OpenrlhfInterval ReadThreshold(const BlockReader& reader) {
     reader.Violate(kThreshold,
                    Concat(kThreshold, " [", FormatNumber(threshold->low), ", ",
                           FormatNumber(threshold->high),
-                          "] must be [low, high] with low <= high and high > "
-                          "0: no ratio is inside."));
+                          "] must be [low, high] with low <= high, low within "
+                          "float32's range and high > 0: no ratio is inside."));
     return kDefault;
   }
   return *threshold;

@@ -46,6 +46,23 @@ TEST_P(Clamps, UnclampedWeightsAreTheRatioOrInfinite) {
   EXPECT_EQ(corrected.weights[5], 0.0f);
 }
 
+// The running mean is infinite as a ratio at the masked token too.
+TEST_P(Clamps, MaskedTokensWeighNothingNextToInfiniteWeights) {
+  for (Level level :
+       {Level::kToken, Level::kSequence, Level::kGeometric, Level::kPrefix}) {
+    Row row = RowOf({200, 200, 200});
+    row.mask[1] = 0;
+    const Corrected corrected =
+        Correct(WithWeight({.level = level}), OwnedBatch({row}));
+    const float kInfinity = std::numeric_limits<float>::infinity();
+    EXPECT_EQ(corrected.weights, std::vector<float>({kInfinity, 0, kInfinity}))
+        << Name(level);
+    // Rows weigh in float64.
+    EXPECT_GT(corrected.sums().weight.weight, std::numeric_limits<float>::max())
+        << Name(level);
+  }
+}
+
 TEST_P(Clamps, BoundsHoldForAnyLogRatio) {
   for (float l : kFar) {
     for (Level level :

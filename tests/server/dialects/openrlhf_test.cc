@@ -200,6 +200,9 @@ INSTANTIATE_TEST_SUITE_P(
                     "vllm_is_truncated_threshold": [-1, 0]})",
                 "vllm_is_truncated_threshold"},
         Refusal{R"({"enable_vllm_is_correction": true,
+                    "vllm_is_truncated_threshold": [1e308, 1.1e308]})",
+                "vllm_is_truncated_threshold"},
+        Refusal{R"({"enable_vllm_is_correction": true,
                     "vllm_is_truncated_threshold": [0.5, "5"]})",
                 "vllm_is_truncated_threshold"}));
 
