@@ -46,43 +46,50 @@ class LayoutBuilder {
   ColumnLayout layout_{};
 };
 
-void AddWeight(const WeightPlan& weight, LayoutBuilder& layout) {
+bool IsByToken(const WeightPlan& weight) {
   const Level level = weight.spec.level;
-  const bool by_token = level == Level::kToken || level == Level::kPrefix;
-  if (by_token) {
-    layout.Columns({kColumnWeight, kColumnWeightSquared, kColumnWeightExcess,
-                    kColumnWeightExcessSquared, kColumnRawExcess,
-                    kColumnWeightHigh, kColumnWeightLow});
-    layout.Extremum(kExtremumWeight);
-    layout.Extremum(kExtremumRawLog);
-  }
-  if (IsSequenceLevel(level) || weight.prefix >= 0) {
+  return level == Level::kToken || level == Level::kPrefix;
+}
+
+void AddWeightByToken(const WeightPlan& weight, LayoutBuilder& layout) {
+  if (!IsByToken(weight)) return;
+  layout.Columns({kColumnWeight, kColumnWeightSquared, kColumnWeightExcess,
+                  kColumnWeightExcessSquared, kColumnRawExcess,
+                  kColumnWeightHigh, kColumnWeightLow});
+  layout.Extremum(kExtremumWeight);
+  layout.Extremum(kExtremumRawLog);
+}
+
+void AddWeightAggregate(const WeightPlan& weight, LayoutBuilder& layout) {
+  if (IsSequenceLevel(weight.spec.level) || weight.prefix >= 0) {
     layout.Columns({kColumnWeightAggregate, kColumnWeightSeen});
-  } else if (by_token && weight.spec.after_rule > 0) {
+  } else if (IsByToken(weight) && weight.spec.after_rule > 0) {
     layout.Columns({kColumnWeightSeen, kColumnWeightSeenHigh});
   }
 }
 
 void AddRule(const RulePlan& rule, int r, LayoutBuilder& layout) {
   const auto column = [&](RuleColumn c) { return RuleColumnIndex(r, c); };
-  layout.Columns({column(kRuleSum), column(kRuleSeen), column(kRuleHigh),
-                  column(kRuleLow), column(kRuleFired)});
-  if (!rule.is_sequence) {
-    layout.Columns({column(kRuleClamped), column(kRuleClampedSquared)});
-  }
+  layout.Columns({column(kRuleSeen), column(kRuleHigh), column(kRuleLow),
+                  column(kRuleFired)});
   if (rule.prefix >= 0) layout.Columns({column(kRuleAggregate)});
   layout.Extremum(kExtremumRules + r);
 }
 
 void AddStatistics(const Plan& plan, LayoutBuilder& layout) {
   layout.Columns(kColumnTokens, kColumnAbsDifference);
+  AddWeightByToken(plan.weight, layout);
+  for (int r = 0; r < plan.spec.num_rules; ++r) {
+    const int first = RuleColumnIndex(r, kRuleSum);
+    layout.Columns(first, first + kNumRuleSums);
+  }
+  AddWeightAggregate(plan.weight, layout);
   layout.Columns({kColumnNonFinite, kColumnKept, kColumnZeroWeight});
   layout.Extremum(kExtremumLogRatio);
   if (plan.spec.probability_metrics) {
     layout.Columns(kColumnAbsDifference, kColumnNonFinite);
     layout.Extremum(kExtremumDifference);
   }
-  AddWeight(plan.weight, layout);
   for (int r = 0; r < plan.spec.num_rules; ++r) {
     AddRule(plan.rules[r], r, layout);
   }

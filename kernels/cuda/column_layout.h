@@ -14,6 +14,10 @@ namespace counterweight::kernels {
 // fold one column each meet different banks.
 inline constexpr int kColumnStride = 33;
 
+// The first columns of a rule: its sum, that of its clamped statistic and of
+// the square. All rules have the place, token rules the use.
+inline constexpr int kNumRuleSums = kRuleClampedSquared + 1;
+
 // A warp has doubles for its sums, then floats for its counts, its minima and
 // its maxima. The first column of each kind takes what nobody asks for.
 struct ColumnLayout {
@@ -32,6 +36,37 @@ struct ColumnLayout {
   // Of one warp.
   int32_t bytes;
 };
+
+// Walks with statistics touch the drift's columns first, then those of weights
+// by token, then sums of rules, so that compiled code knows where these lie:
+// the offset, or 0 of other columns.
+constexpr int KnownOffset(int column, bool weights_by_token) {
+  constexpr int kDriftSums = kColumnExcessSquared - kColumnLogRatio + 1;
+  constexpr int kWeightSums = kColumnRawExcess - kColumnWeight + 1;
+  constexpr int kDriftCounts = 1 + kNumHistogramEdges;
+  constexpr int kCounts[] = {kColumnWeightHigh, kColumnWeightLow};
+  if (column >= kColumnLogRatio && column <= kColumnExcessSquared) {
+    return (column - kColumnLogRatio + 1) * kColumnStride;
+  }
+  if (column == kColumnTokens) return kColumnStride;
+  if (column >= kColumnHistogram && column < kColumnAbsDifference) {
+    return (column - kColumnHistogram + 2) * kColumnStride;
+  }
+  if (!weights_by_token) return 0;
+  if (column >= kColumnWeight && column <= kColumnRawExcess) {
+    return (kDriftSums + column - kColumnWeight + 1) * kColumnStride;
+  }
+  if (column >= kColumnRules && column < kMaxTokenColumns) {
+    const int rule = (column - kColumnRules) / kNumRuleColumns;
+    const int of_rule = (column - kColumnRules) % kNumRuleColumns;
+    const int before = kDriftSums + kWeightSums + rule * kNumRuleSums;
+    return of_rule < kNumRuleSums ? (before + of_rule + 1) * kColumnStride : 0;
+  }
+  for (int i = 0; i < 2; ++i) {
+    if (column == kCounts[i]) return (kDriftCounts + i + 1) * kColumnStride;
+  }
+  return 0;
+}
 
 // For a walk that collects statistics, writes outputs, or both.
 ColumnLayout MakeColumnLayout(const Plan& plan, bool stats, bool output);

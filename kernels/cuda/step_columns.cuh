@@ -17,6 +17,14 @@ class StepColumns : public WarpColumns {
  public:
   __device__ float& block(int column) { return blocks_[column]; }
   __device__ double& exact(int column) { return exact_[column]; }
+  __device__ Value<double>& sum(int column) {
+    const int known = known_offset(column);
+    return known != 0 ? sum_at(known) : WarpColumns::sum(column);
+  }
+  __device__ Value<float>& count(int column) {
+    const int known = known_offset(column);
+    return known != 0 ? count_at(known) : WarpColumns::count(column);
+  }
   __device__ Value<float>& low(int extremum) { return low_[extremum]; }
   __device__ Value<float>& high(int extremum) { return high_[extremum]; }
 
@@ -74,6 +82,12 @@ class StepColumns : public WarpColumns {
   static constexpr bool kLossOfRows = kStats && has(kFeatureRowLoss);
   static constexpr bool kRules = kStats && has(kFeatureRules);
   static constexpr int kRulesEnd = RuleColumnIndex(kMaxShapeRules, kRuleSum);
+
+  static constexpr __device__ int known_offset(int column) {
+    constexpr uint32_t kAlways = kShapes[kShapeIndex].always;
+    return kStats ? KnownOffset(column, (kAlways & kFeatureTokenWeights) != 0)
+                  : 0;
+  }
 
   // Of the columns that shapes have at all.
   static constexpr __device__ bool adds_blocks(int c) {

@@ -78,6 +78,15 @@ class WarpColumns {
     fold_touched(nullptr, nullptr, nullptr, record);
   }
 
+ protected:
+  // Where KnownOffset knows a column to lie.
+  __device__ Value<double>& sum_at(int offset) {
+    return at<double>(sums_, offset);
+  }
+  __device__ Value<float>& count_at(int offset) {
+    return at<float>(counts_, offset);
+  }
+
  private:
   template <class T>
   __device__ Value<T>& at(T* columns, int offset) {

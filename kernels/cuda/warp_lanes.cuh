@@ -22,10 +22,18 @@ struct FixedSteps {
   COUNTERWEIGHT_HD FixedSteps& operator=(int /*steps*/) { return *this; }
 };
 
-// A block, read before its first step is looked at.
+// A block, read before its first step is looked at: this thread's lane.
 struct BlockAhead {
-  float mask[kSteps];
-  float input[kNumInputRoles][kSteps];
+  int64_t own;       // position of this lane's first element, in the batch
+  int left;          // positions of the block from there on
+  uint32_t dropped;  // bit k: step k was non-finite and is taken out
+  Tile<1, kSteps> mask;
+  Tile<1, kSteps> input[kNumInputRoles];
+
+  __device__ void drop(int k, int i) {
+    mask.at[k][i] = 0.0f;
+    dropped |= 1u << k;
+  }
 };
 struct NothingAhead {};
 
@@ -47,6 +55,7 @@ struct WarpLanes {
   using Columns =
       std::conditional_t<kFixed, StepColumns<kShapeIndex, kStats, kOutput>,
                          WarpColumns>;
+  static constexpr bool kReadsAhead = kFixed;
   using Ahead = std::conditional_t<kFixed, BlockAhead, NothingAhead>;
 
   static constexpr COUNTERWEIGHT_HD RatioSource source(SourceUse use,
@@ -98,7 +107,8 @@ struct WarpLanes {
     if constexpr (kFixed) {
       COUNTERWEIGHT_UNROLL
       for (int r = 0; r < kMaxShapeRules; ++r) {
-        if (r < rules) f(r);
+        if (r >= rules) return;
+        f(r);
       }
     } else {
       for (int r = 0; r < rules; ++r) f(r);
@@ -137,43 +147,39 @@ struct WarpLanes {
 
   static __device__ void read_ahead(const Plan& plan, const Batch& batch,
                                     int64_t position, int count, Ahead& ahead) {
-    if constexpr (kFixed) {
-      COUNTERWEIGHT_UNROLL
-      for (int k = 0; k < kSteps; ++k) {
-        ahead.mask[k] = mask_at(batch.response_mask, position, k, count);
-      }
+    ahead.own = position + lane();
+    ahead.left = count - lane();
+    ahead.dropped = 0;
+    read_mask(batch.response_mask, ahead.own, ahead.left, ahead.mask);
+    COUNTERWEIGHT_UNROLL
+    for (int r = 0; r < kNumInputRoles; ++r) {
+      if ((inputs(plan.inputs) >> r & 1u) == 0) continue;
+      read(batch.tensors[r], ahead.own, ahead.mask, ahead.input[r]);
+    }
+  }
+
+  // The tile's part of what was read ahead.
+  template <class State>
+  static __device__ void take(const Plan& plan, State& s) {
+    COUNTERWEIGHT_UNROLL
+    for (int k = 0; k < kTileSteps; ++k) {
+      const int ahead = s.part * kTileSteps + k;
+      s.mask.at[k][0] = s.ahead.mask.at[ahead][0];
       COUNTERWEIGHT_UNROLL
       for (int r = 0; r < kNumInputRoles; ++r) {
         if ((inputs(plan.inputs) >> r & 1u) == 0) continue;
-        read<kSteps>(
-            batch.tensors[r], position,
-            [&](int k) { return ahead.mask[k] != 0.0f; }, ahead.input[r]);
+        s.input[r].at[k][0] = s.ahead.input[r].at[ahead][0];
       }
     }
   }
 
-  static __device__ void load(const Batch& batch, int role, int part,
-                              const Ahead& ahead, int64_t position, int count,
-                              const WarpTile& mask, WarpTile& out) {
+  template <class State>
+  static __device__ uint32_t reasons_ahead(const State& s, int step) {
     if constexpr (kFixed) {
-      COUNTERWEIGHT_UNROLL
-      for (int k = 0; k < kTileSteps; ++k) {
-        out.at[k][0] = ahead.input[role][part * kTileSteps + k];
-      }
+      const uint32_t dropped = s.ahead.dropped >> (s.part * kTileSteps + step);
+      return (dropped & 1u) != 0 ? kReasonNonFinite : 0u;
     } else {
-      load(batch.tensors[role], position, count, mask, out);
-    }
-  }
-  static __device__ void load_mask(const Batch& batch, int part,
-                                   const Ahead& ahead, int64_t position,
-                                   int count, WarpTile& out) {
-    if constexpr (kFixed) {
-      COUNTERWEIGHT_UNROLL
-      for (int k = 0; k < kTileSteps; ++k) {
-        out.at[k][0] = ahead.mask[part * kTileSteps + k];
-      }
-    } else {
-      load_mask(batch.response_mask, position, count, out);
+      return 0;
     }
   }
 
@@ -181,29 +187,21 @@ struct WarpLanes {
   static __device__ void load(const TensorView& tensor, int64_t position,
                               int /*count*/, const WarpTile& mask,
                               WarpTile& out) {
-    float values[kTileSteps] = {};
-    read<kTileSteps>(
-        tensor, position, [&](int k) { return mask.at[k][0] != 0.0f; }, values);
-    COUNTERWEIGHT_UNROLL
-    for (int k = 0; k < kTileSteps; ++k) out.at[k][0] = values[k];
+    read(tensor, position + lane(), mask, out);
   }
-
   static __device__ void load_mask(const uint8_t* mask, int64_t position,
                                    int count, WarpTile& out) {
-    COUNTERWEIGHT_UNROLL
-    for (int k = 0; k < kTileSteps; ++k) {
-      out.at[k][0] = mask_at(mask, position, k, count);
-    }
+    read_mask(mask, position + lane(), count - lane(), out);
   }
 
-  template <class From, class To>
-  static __device__ void store(const From& tile, int64_t position, int count,
-                               To* out) {
-    To* const own = out + position + lane();
-    COUNTERWEIGHT_UNROLL
-    for (int k = 0; k < kTileSteps; ++k) {
-      const bool inside = lane() < count - k * kLanes;
-      if (inside) own[k * kLanes] = narrow<To>(tile.at[k][0]);
+  // Into `out` of the batch the positions of the tile that s is about.
+  template <class From, class State, class To>
+  static __device__ void store(const From& tile, const State& s, To* out) {
+    if constexpr (kFixed) {
+      write<kTileSteps>(tile, s.part * kTileSteps, s.ahead.left,
+                        out + s.ahead.own);
+    } else {
+      write<kTileSteps>(tile, 0, s.count - lane(), out + s.position + lane());
     }
   }
 
@@ -223,11 +221,28 @@ struct WarpLanes {
     return 1u << static_cast<uint32_t>(of);
   }
 
-  static __device__ float mask_at(const uint8_t* mask, int64_t position, int k,
-                                  int count) {
-    const uint8_t* const own = mask + position + lane();
-    const bool inside = lane() < count - k * kLanes;
-    return inside && own[k * kLanes] != 0 ? 1.0f : 0.0f;
+  // left: positions from this lane's first on.
+  template <int kCount>
+  static __device__ void read_mask(const uint8_t* mask, int64_t own, int left,
+                                   Tile<1, kCount>& out) {
+    COUNTERWEIGHT_UNROLL
+    for (int k = 0; k < kCount; ++k) {
+      const bool set = k * kLanes < left && mask[own + k * kLanes] != 0;
+      out.at[k][0] = set ? 1.0f : 0.0f;
+    }
+  }
+
+  template <int kCount, class From, class To>
+  static __device__ void write(const From& tile, int first, int left, To* own) {
+#ifdef __CUDA_ARCH__
+    // Or the address is made again for each step, behind its condition.
+    if constexpr (kCount > 1) asm volatile("" : "+l"(own));
+#endif
+    COUNTERWEIGHT_UNROLL
+    for (int k = 0; k < kCount; ++k) {
+      const int at = (first + k) * kLanes;
+      if (at < left) own[at] = narrow<To>(tile.at[k][0]);
+    }
   }
 
   // Masks are 0 or 1; a comparison costs less than a conversion.
@@ -241,32 +256,30 @@ struct WarpLanes {
     return static_cast<To>(x);
   }
 
-  // out[k] = this lane's element of step k where reads(k), else 0. Device
-  // buffers are aligned, whatever the caller's were.
-  template <int kCount, class Reads>
-  static __device__ void read(const TensorView& tensor, int64_t position,
-                              Reads reads, float* out) {
-    const int64_t own = position + lane();
+  // This lane's elements where mask is not 0, else 0. Device buffers are
+  // aligned, whatever the caller's were.
+  template <int kCount>
+  static __device__ void read(const TensorView& tensor, int64_t own,
+                              const Tile<1, kCount>& mask,
+                              Tile<1, kCount>& out) {
     switch (tensor.dtype) {
       case DType::kF32:
-        return read_as<kCount>(static_cast<const float*>(tensor.data) + own,
-                               reads, out, [](float x) { return x; });
+        return read_as(static_cast<const float*>(tensor.data) + own, mask, out,
+                       [](float x) { return x; });
       case DType::kBF16:
-        return read_as<kCount>(static_cast<const uint16_t*>(tensor.data) + own,
-                               reads, out,
-                               [](uint16_t x) { return from_bf16(x); });
+        return read_as(static_cast<const uint16_t*>(tensor.data) + own, mask,
+                       out, [](uint16_t x) { return from_bf16(x); });
       case DType::kF16:
-        return read_as<kCount>(static_cast<const uint16_t*>(tensor.data) + own,
-                               reads, out,
-                               [](uint16_t x) { return from_f16(x); });
+        return read_as(static_cast<const uint16_t*>(tensor.data) + own, mask,
+                       out, [](uint16_t x) { return from_f16(x); });
     }
   }
-  template <int kCount, class T, class Reads, class F>
-  static __device__ void read_as(const T* from, Reads reads, float* out,
-                                 F widen) {
+  template <int kCount, class T, class F>
+  static __device__ void read_as(const T* from, const Tile<1, kCount>& mask,
+                                 Tile<1, kCount>& out, F widen) {
     COUNTERWEIGHT_UNROLL
     for (int k = 0; k < kCount; ++k) {
-      out[k] = reads(k) ? widen(from[k * kLanes]) : 0.0f;
+      out.at[k][0] = mask.at[k][0] != 0.0f ? widen(from[k * kLanes]) : 0.0f;
     }
   }
 };

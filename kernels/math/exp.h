@@ -26,7 +26,9 @@ COUNTERWEIGHT_HD ExpTerms exp_terms(float l) {
   constexpr float kLog2E = 0x1.715476p+0f;
   constexpr float kLn2High = 0x1.62e4p-1f;  // 15 bits: n * kLn2High is exact
   constexpr float kLn2Low = 0x1.7f7d1cp-20f;
-  constexpr float kShift = 0x1.8p23f;  // adding it rounds to an integer
+  // Adding it rounds to an integer n. The bits of the sum end in those of
+  // n + 254, twice the exponent's bias.
+  constexpr float kShift = 0x1.8p23f + 254.0f;
   // Below exp is 0 and above it is infinite.
   constexpr float kLowest = -104.0f;
   constexpr float kHighest = 89.0f;
@@ -39,8 +41,6 @@ COUNTERWEIGHT_HD ExpTerms exp_terms(float l) {
 #endif
   const float shifted = __builtin_fmaf(c, kLog2E, kShift);
   const float n = shifted - kShift;
-  const int32_t exponent =
-      static_cast<int32_t>(bits_of(shifted) - bits_of(kShift));
   const float r = __builtin_fmaf(n, -kLn2Low, __builtin_fmaf(n, -kLn2High, c));
   float q = 0x1.a05312p-13f;
   q = __builtin_fmaf(q, r, 0x1.6d2dcep-10f);
@@ -50,13 +50,14 @@ COUNTERWEIGHT_HD ExpTerms exp_terms(float l) {
   q = __builtin_fmaf(q, r, 0.5f);
   const float r2 = r * r;
   const float p = __builtin_fmaf(r2, q, r);
-  // 2^n in two factors: n reaches 128 and -150, which no one float holds.
-  const int32_t half = exponent >> 1;
-  const float scale1 = float_of(static_cast<uint32_t>(half + 127) << 23);
-  const float scale2 =
-      float_of(static_cast<uint32_t>(exponent - half + 127) << 23);
+  // 2^n in two factors: n reaches 128 and -150, which no one float holds. What
+  // stands above n + 254 leaves at the top.
+  const uint32_t bits = bits_of(shifted);
+  const uint32_t half = bits >> 1;
+  const float scale1 = float_of(half << 23);
+  const float scale2 = float_of((bits - half) << 23);
   const float exp = __builtin_fmaf(p, scale1, scale1) * scale2;
-  const bool near = exponent == 0;
+  const bool near = n == 0.0f;
   const float expm1 = near ? p : exp - 1.0f;
   const float k3 = near ? r2 * q : expm1 - l;
   return {exp, expm1, k3};

@@ -20,6 +20,8 @@
 // A tile that is indexed by a loop's counter lives in registers only if the
 // loop is gone.
 #define COUNTERWEIGHT_UNROLL _Pragma("unroll")
+// Of what happens rarely the code should be short.
+#define COUNTERWEIGHT_NO_UNROLL _Pragma("unroll 1")
 #else
 #define COUNTERWEIGHT_HD inline __attribute__((always_inline))
 // A lambda that is not inlined keeps the loop around it scalar.
@@ -27,6 +29,7 @@
 // Lanes never alias each other; without the pragma g++ 12 takes 9 ns a token.
 #define COUNTERWEIGHT_IVDEP _Pragma("GCC ivdep")
 #define COUNTERWEIGHT_UNROLL
+#define COUNTERWEIGHT_NO_UNROLL
 #endif
 
 #endif  // COUNTERWEIGHT_KERNELS_MATH_HOST_DEVICE_H_

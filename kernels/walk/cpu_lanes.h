@@ -18,7 +18,8 @@ struct CpuLanes {
   static constexpr int kTileSteps = kSteps;
   using CpuTile = Tile<kWidth, kTileSteps>;
   using Steps = int;
-  // What was read ahead of the tiles of a block: nothing.
+  // A tile is a block.
+  static constexpr bool kReadsAhead = false;
   struct Ahead {};
   using Columns = LaneColumns<CpuLanes>;
 
@@ -123,18 +124,9 @@ struct CpuLanes {
     }
   }
 
-  static void read_ahead(const Plan& /*plan*/, const Batch& /*batch*/,
-                         int64_t /*position*/, int /*count*/,
-                         Ahead& /*ahead*/) {}
-  static void load(const Batch& batch, int role, int /*part*/,
-                   const Ahead& /*ahead*/, int64_t position, int count,
-                   const CpuTile& mask, CpuTile& out) {
-    load(batch.tensors[role], position, count, mask, out);
-  }
-  static void load_mask(const Batch& batch, int /*part*/,
-                        const Ahead& /*ahead*/, int64_t position, int count,
-                        CpuTile& out) {
-    load_mask(batch.response_mask, position, count, out);
+  template <class State>
+  static uint32_t reasons_ahead(const State& /*s*/, int /*step*/) {
+    return 0;
   }
 
   // 1 where the byte is not 0.
@@ -153,10 +145,12 @@ struct CpuLanes {
     });
   }
 
-  template <class From, class To>
-  static void store(const From& tile, int64_t position, int count, To* out) {
+  // Into `out` of the batch the positions of the tile that s is about.
+  template <class From, class State, class To>
+  static void store(const From& tile, const State& s, To* out) {
     const auto* from = &tile.at[0][0];
-    To* to = out + position;
+    To* to = out + s.position;
+    const int count = s.count;
     COUNTERWEIGHT_IVDEP
     for (int i = 0; i < count; ++i) to[i] = static_cast<To>(from[i]);
   }

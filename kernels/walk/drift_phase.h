@@ -32,14 +32,38 @@ struct DriftPhase {
                   });
     const TileOf<Lanes>& l = s.log_ratio[static_cast<int>(source)];
     acc.extend(kExtremumLogRatio, s.steps, l, s.mask);
-    add_histogram<0>(plan, s, l, acc);
-    add_histogram<kNumHistogramEdges / 2>(plan, s, l, acc);
+    add_histogram(plan, s, l, acc);
     if (Lanes::may(kFeatureProbabilities) && plan.spec.probability_metrics) {
       add_probabilities(plan, s, num, den, acc);
     }
   }
 
+  // Once per segment: what the histogram's columns promise.
+  template <class Columns>
+  COUNTERWEIGHT_HD static void finish(const Plan& plan, Columns& columns) {
+    if (!measures<Lanes>(plan)) return;
+    for (int e = 0; e < kEdgePairs; ++e) {
+      const auto& tokens = columns.count(kColumnTokens);
+      auto& below = columns.count(kColumnHistogram + kEdgePairs - 1 - e);
+      auto& within = columns.count(right(e));
+      for_each_lane<kWidth>([&](int i) COUNTERWEIGHT_INLINE_LAMBDA {
+        const float both = within.at[i];
+        const auto left = static_cast<float>(static_cast<int>(both / kLeft));
+        below.at[i] = left;
+        within.at[i] = tokens.at[i] - (both - left * kLeft);
+      });
+    }
+  }
+
  private:
+  static constexpr int kEdgePairs = kNumHistogramEdges / 2;
+  // More than a lane's tokens of a segment, so that both counts fit one column.
+  static constexpr float kLeft = 256.0f;
+
+  static constexpr COUNTERWEIGHT_HD int right(int pair) {
+    return kColumnHistogram + kEdgePairs + pair;
+  }
+
   COUNTERWEIGHT_HD static RatioSource source_of(const Plan& plan) {
     return Lanes::source(SourceUse::kDrift, plan.spec.drift_source);
   }
@@ -70,27 +94,27 @@ struct DriftPhase {
             });
   }
 
-  // Half of the edges at a time: all would not fit into 16 vector registers.
-  template <int kFirst>
+  // Edges come in pairs -e, e. The column of e adds 1 for l > e and kLeft for
+  // l <= -e, until the segment is over. Masked tokens, of which l is 0, add
+  // nothing.
   COUNTERWEIGHT_HD static void add_histogram(const Plan& plan, const State& s,
                                              const TileOf<Lanes>& l, Acc& acc) {
-    constexpr int kHalf = kNumHistogramEdges / 2;
-    int columns[kHalf];
-    float edges[kHalf];
-    for (int e = 0; e < kHalf; ++e) {
-      columns[e] = kColumnHistogram + kFirst + e;
-      edges[e] = plan.histogram_edges[kFirst + e];
+    int columns[kEdgePairs];
+    float edges[kEdgePairs];
+    for (int e = 0; e < kEdgePairs; ++e) {
+      columns[e] = right(e);
+      edges[e] = plan.histogram_edges[kEdgePairs + e];
     }
     const Vec one = splat(1.0f);
-    const Vec none = splat(__builtin_nanf(""));
+    const Vec left = splat(kLeft);
     acc.count(columns, s.steps,
-              [&](int k, int g, Vec(&block)[kHalf])
+              [&](int k, int g, Vec(&block)[kEdgePairs])
                   COUNTERWEIGHT_INLINE_LAMBDA {
-                    // Masked tokens are below no edge.
-                    const auto counts = s.mask.vec(k, g) != 0.0f;
-                    const Vec x = counts ? l.vec(k, g) : none;
-                    for (int e = 0; e < kHalf; ++e) {
-                      block[e] += x <= edges[e] ? one : Vec{};
+                    const Vec x = l.vec(k, g);
+                    const Vec far = reach(x);
+                    const Vec side = x < 0.0f ? left : one;
+                    for (int e = 0; e < kEdgePairs; ++e) {
+                      count_where(far > edges[e], side, block[e]);
                     }
                   });
   }

@@ -60,7 +60,7 @@ struct LossPhase {
                     });
     }
     if (gradient != nullptr) {
-      Lanes::store(s.loss_slope, s.position, s.count, gradient);
+      Lanes::store(s.loss_slope, s, gradient);
     }
   }
 

@@ -177,6 +177,9 @@ Plan MakePlan(const CorrectionSpec& spec) {
     rule.upper = static_cast<float>(rule.rule.upper);
     SetClampedInterval(&rule);
     rule.is_sequence = IsSequenceRule(rule.rule.aggregation);
+    rule.sums = rule.rule.aggregation == Aggregation::kSum ||
+                rule.rule.aggregation == Aggregation::kMean;
+    rule.sums_ratios = rule.sums && rule.rule.estimator == Estimator::kRatio;
     rule.is_conditional = rule.rule.condition != Condition::kAlways;
     rule.hits_in_statistics = HitsInStatistics(spec, r);
     rule.prefix = rule.rule.aggregation == Aggregation::kPrefixMean

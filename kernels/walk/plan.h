@@ -40,6 +40,9 @@ struct RulePlan {
   double clamped_lower, clamped_upper;
   bool is_sequence;
   bool is_conditional;
+  // Aggregations SUM and MEAN; of them RATIO adds up exact log ratios.
+  bool sums;
+  bool sums_ratios;
   // Sequence rules: statistics need to know which tokens of a row it hits,
   // which takes one more pass over the row. For the others decide_row() settles
   // the columns when the row is over.

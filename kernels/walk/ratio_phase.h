@@ -15,20 +15,27 @@ struct RatioPhase {
   static constexpr int kWidth = Lanes::kWidth;
   using State = TileState<Lanes>;
 
-  // `part`: which tile of its block.
   COUNTERWEIGHT_HD static void run(const Plan& plan, const Batch& batch,
-                                   int part, State& s,
-                                   Accumulators<Lanes>& acc) {
-    Lanes::load_mask(batch, part, s.ahead, s.position, s.count, s.mask);
-    COUNTERWEIGHT_UNROLL
-    for (int r = 0; r < kNumInputRoles; ++r) {
-      if ((Lanes::inputs(plan.inputs) >> r & 1u) == 0) continue;
-      Lanes::load(batch, r, part, s.ahead, s.position, s.count, s.mask,
-                  s.input[r]);
-    }
-    if (subtract(plan, s)) {
-      repair(plan, s, acc);
-      subtract(plan, s);
+                                   State& s, Accumulators<Lanes>& acc) {
+    if constexpr (Lanes::kReadsAhead) {
+      Lanes::take(plan, s);
+      set_log_ratios(plan, s);
+    } else {
+      Lanes::load_mask(batch.response_mask, s.position, s.count, s.mask);
+      COUNTERWEIGHT_UNROLL
+      for (int r = 0; r < kNumInputRoles; ++r) {
+        if ((Lanes::inputs(plan.inputs) >> r & 1u) == 0) continue;
+        Lanes::load(batch.tensors[r], s.position, s.count, s.mask, s.input[r]);
+      }
+      const bool bad = any_bad(plan, s, s.steps,
+                               [&](int r, int k, int i, float num, float den)
+                                   COUNTERWEIGHT_INLINE_LAMBDA {
+                                     return s.log_ratio[r].at[k][i] = num - den;
+                                   });
+      if (bad) {
+        repair(plan, s, s.steps, s.position, acc);
+        set_log_ratios(plan, s);
+      }
     }
     COUNTERWEIGHT_UNROLL
     for (int r = 0; r < kNumRatioSources; ++r) {
@@ -46,27 +53,69 @@ struct RatioPhase {
     });
   }
 
+  // Of a block that was read ahead, from `position`: asked once, not for each
+  // of its tiles.
+  template <class Ahead>
+  COUNTERWEIGHT_HD static void admit(const Plan& plan, int64_t position,
+                                     Ahead& block, Accumulators<Lanes>& acc) {
+    // Not less than |num - den|. The difference itself would be kept for the
+    // tiles, in registers that they have other uses for.
+    const bool may_be_bad = any_bad(
+        plan, block, kSteps,
+        [](int, int, int, float num, float den) COUNTERWEIGHT_INLINE_LAMBDA {
+          return __builtin_fabsf(num) + __builtin_fabsf(den);
+        });
+    if (!may_be_bad) return;
+    // A copy in memory is indexed there; the block stays in registers.
+    Ahead copy = block;
+    repair(plan, copy, kSteps, position, acc);
+    block = copy;
+  }
+
  private:
-  // Log ratios of every source; true if any token is non-finite.
-  COUNTERWEIGHT_HD static bool subtract(const Plan& plan, State& s) {
-    LaneValues<kWidth, float> bad{};
+  // f(source, step, lane, numerator, denominator) for every log ratio. Block: a
+  // tile's state or a block read ahead.
+  template <class Block, class F>
+  COUNTERWEIGHT_HD static void for_each_ratio(const Plan& plan,
+                                              const Block& block, int steps,
+                                              F f) {
     COUNTERWEIGHT_UNROLL
     for (int r = 0; r < kNumRatioSources; ++r) {
       if ((Lanes::sources(plan.sources) >> r & 1u) == 0) continue;
       const auto source = static_cast<RatioSource>(r);
-      const TileOf<Lanes>& num = s.input[numerator(source)];
-      const TileOf<Lanes>& den = s.input[denominator(source)];
-      for_each_position<kWidth>(s.steps, [&](int k, int i) {
-        const float l = num.at[k][i] - den.at[k][i];
-        s.log_ratio[r].at[k][i] = l;
-        bad.at[i] = __builtin_fabsf(l) <= __FLT_MAX__ ? bad.at[i] : 1.0f;
-      });
+      const auto& num = block.input[numerator(source)];
+      const auto& den = block.input[denominator(source)];
+      for_each_position<kWidth>(steps,
+                                [&](int k, int i) COUNTERWEIGHT_INLINE_LAMBDA {
+                                  f(r, k, i, num.at[k][i], den.at[k][i]);
+                                });
     }
+  }
+
+  COUNTERWEIGHT_HD static void set_log_ratios(const Plan& plan, State& s) {
+    for_each_ratio(plan, s, s.steps,
+                   [&](int r, int k, int i, float num, float den)
+                       COUNTERWEIGHT_INLINE_LAMBDA {
+                         s.log_ratio[r].at[k][i] = num - den;
+                       });
+  }
+
+  // True if f of any log ratio, or any advantage, is non-finite.
+  template <class Block, class F>
+  COUNTERWEIGHT_HD static bool any_bad(const Plan& plan, const Block& block,
+                                       int steps, F f) {
+    LaneValues<kWidth, float> bad{};
+    for_each_ratio(
+        plan, block, steps,
+        [&](int r, int k, int i, float num, float den)
+            COUNTERWEIGHT_INLINE_LAMBDA {
+              const float x = f(r, k, i, num, den);
+              bad.at[i] = __builtin_fabsf(x) <= __FLT_MAX__ ? bad.at[i] : 1.0f;
+            });
     if (Lanes::inputs(plan.inputs) >> static_cast<int>(InputRole::kAdvantages) &
         1u) {
-      const TileOf<Lanes>& a =
-          s.input[static_cast<int>(InputRole::kAdvantages)];
-      for_each_position<kWidth>(s.steps, [&](int k, int i) {
+      const auto& a = block.input[static_cast<int>(InputRole::kAdvantages)];
+      for_each_position<kWidth>(steps, [&](int k, int i) {
         bad.at[i] =
             __builtin_fabsf(a.at[k][i]) <= __FLT_MAX__ ? bad.at[i] : 1.0f;
       });
@@ -74,25 +123,23 @@ struct RatioPhase {
     return Lanes::any(bad);
   }
 
-  // Notes the tile's non-finite tokens and takes them out as the policy says.
-  // REJECT neutralizes: its results are thrown away, but must be computable.
-  COUNTERWEIGHT_HD static void repair(const Plan& plan, State& s,
-                                      Accumulators<Lanes>& acc) {
+  // Notes the non-finite tokens and takes them out as the policy says. REJECT
+  // neutralizes: its results are thrown away, but must be computable.
+  template <class Block>
+  COUNTERWEIGHT_HD static void repair(const Plan& plan, Block& block, int steps,
+                                      int64_t first, Accumulators<Lanes>& acc) {
     LaneValues<kWidth, double>& count = acc.columns.sum(kColumnNonFinite);
-    COUNTERWEIGHT_UNROLL
-    for (int k = 0; k < s.steps; ++k) {
+    COUNTERWEIGHT_NO_UNROLL
+    for (int k = 0; k < steps; ++k) {
       for (int i = 0; i < kWidth; ++i) {
-        const int code = first_bad_role(plan, s, k, i);
+        const int code = first_bad_role(plan, block, k, i);
         if (code < 0) continue;
-        const int64_t position = s.position + k * kLanes + Lanes::lane(i);
+        const int64_t position = first + k * kLanes + Lanes::lane(i);
         const int64_t key = position * kBadTokenCodes + code;
         acc.first_bad = key < acc.first_bad ? key : acc.first_bad;
         count.at[i] += 1.0;
-        neutralize(plan, s, k, i);
-        if (plan.spec.non_finite == NonFinitePolicy::kDrop) {
-          s.mask.at[k][i] = 0.0f;
-          s.reasons.at[k][i] |= kReasonNonFinite;
-        }
+        neutralize(plan, block, k, i);
+        if (plan.spec.non_finite == NonFinitePolicy::kDrop) block.drop(k, i);
       }
     }
   }
@@ -100,34 +147,37 @@ struct RatioPhase {
   // Log-probs become 0, and so every log ratio. The advantage stays where it
   // means something: it and the log-prob that a gradient would go to are
   // finite.
-  COUNTERWEIGHT_HD static void neutralize(const Plan& plan, State& s, int k,
+  template <class Block>
+  COUNTERWEIGHT_HD static void neutralize(const Plan& plan, Block& block, int k,
                                           int i) {
     constexpr int kCurrent = static_cast<int>(InputRole::kCurrent);
     constexpr int kAdvantages = static_cast<int>(InputRole::kAdvantages);
     const bool keeps =
-        plan.loss.active && is_finite(s.input[kCurrent].at[k][i]);
-    const float advantage = keeps ? s.input[kAdvantages].at[k][i] : 0.0f;
+        plan.loss.active && is_finite(block.input[kCurrent].at[k][i]);
+    const float advantage = keeps ? block.input[kAdvantages].at[k][i] : 0.0f;
     COUNTERWEIGHT_UNROLL
-    for (int r = 0; r < kNumInputRoles; ++r) s.input[r].at[k][i] = 0.0f;
-    s.input[kAdvantages].at[k][i] = is_finite(advantage) ? advantage : 0.0f;
+    for (int r = 0; r < kNumInputRoles; ++r) block.input[r].at[k][i] = 0.0f;
+    block.input[kAdvantages].at[k][i] = is_finite(advantage) ? advantage : 0.0f;
   }
 
   // role * 2 + (0: the input itself, 1: a difference of finite inputs), or -1.
-  COUNTERWEIGHT_HD static int first_bad_role(const Plan& plan, const State& s,
-                                             int k, int i) {
+  template <class Block>
+  COUNTERWEIGHT_HD static int first_bad_role(const Plan& plan,
+                                             const Block& block, int k, int i) {
     COUNTERWEIGHT_UNROLL
     for (int r = 0; r < kNumInputRoles; ++r) {
       if ((Lanes::inputs(plan.inputs) >> r & 1u) != 0 &&
-          !is_finite(s.input[r].at[k][i])) {
+          !is_finite(block.input[r].at[k][i])) {
         return r * 2;
       }
     }
     COUNTERWEIGHT_UNROLL
     for (int r = 0; r < kNumRatioSources; ++r) {
-      if ((Lanes::sources(plan.sources) >> r & 1u) != 0 &&
-          !is_finite(s.log_ratio[r].at[k][i])) {
-        return numerator(static_cast<RatioSource>(r)) * 2 + 1;
-      }
+      if ((Lanes::sources(plan.sources) >> r & 1u) == 0) continue;
+      const auto source = static_cast<RatioSource>(r);
+      const float l = block.input[numerator(source)].at[k][i] -
+                      block.input[denominator(source)].at[k][i];
+      if (!is_finite(l)) return numerator(source) * 2 + 1;
     }
     return -1;
   }

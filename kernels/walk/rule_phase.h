@@ -28,7 +28,6 @@ struct RulePhase {
     const bool adds = kStats && measures<Lanes>(plan);
     if (rule.is_sequence) {
       if (kStats) {
-        evaluate(rule, s);
         add_sequence_sums(rule, r, s, seen, sequential, acc);
       }
       const bool applies = kOutput || rule.hits_in_statistics;
@@ -37,17 +36,26 @@ struct RulePhase {
     } else if (Lanes::may(kFeaturePrefixes) && rule.prefix >= 0) {
       evaluate(rule, s);
       outside_prefix(rule, s, seen, acc.carry[rule.prefix]);
-      if (kStats) add_prefix_aggregate(rule, r, s, seen, acc);
-      if (adds) add_token_sums(rule, r, s, seen, sequential, acc);
-      fire_tokens(s, seen);
+      if (kStats) add_prefix_aggregate(rule, r, s, seen, sequential, acc);
+      if (adds) {
+        add_token_sums(plan, r, s, seen, sequential, acc);
+        count_marked(r, s, seen, acc);
+      }
+      fire_marked(s, seen);
     } else {
       evaluate(rule, s);
-      outside_token(rule, s);
-      if (adds) add_token_sums(rule, r, s, seen, sequential, acc);
-      fire_tokens(s, seen);
+      if (adds) {
+        add_token_sums(plan, r, s, seen, sequential, acc);
+        count_outside(rule, r, s, seen, acc);
+      }
+      if (drops(rule) && !is_conditional(rule) && !explains) {
+        drop_outside(rule, s);
+        return;
+      }
+      fire_outside(rule, s, seen);
     }
     keep_where_condition_holds(rule, s);
-    if (adds && !rule.is_sequence) {
+    if (adds && !rule.is_sequence && is_conditional(rule)) {
       acc.count_each(RuleColumnIndex(r, kRuleFired), s.steps,
                      [&](int k, int g) COUNTERWEIGHT_INLINE_LAMBDA {
                        return s.fired.vec(k, g);
@@ -56,14 +64,39 @@ struct RulePhase {
     apply(rule, r, explains, s);
   }
 
-  // Once per segment: a rule that saw the mask of all saw what was counted
-  // already.
+  // Once per segment: what was found already. A rule that saw the mask of all
+  // saw those tokens; one without a condition fired on all that were outside.
   template <class Columns>
   COUNTERWEIGHT_HD static void finish(const Plan& plan, Columns& columns) {
-    if constexpr (!kStats || !Lanes::may(kFeatureRules)) return;
-    if (plan.spec.evaluation == Evaluation::kSequential) return;
-    for (int r = 0; r < plan.spec.num_rules; ++r) {
+    const bool has_rules = kStats && Lanes::may(kFeatureRules);
+    const int rules = has_rules ? plan.spec.num_rules : 0;
+    for (int r = 0; r < rules; ++r) {
       const RulePlan& rule = plan.rules[r];
+      if (!rule.is_sequence && !rule.is_conditional && measures<Lanes>(plan)) {
+        const auto& high = columns.count(RuleColumnIndex(r, kRuleHigh));
+        const auto& low = columns.count(RuleColumnIndex(r, kRuleLow));
+        auto& fired = columns.count(RuleColumnIndex(r, kRuleFired));
+        for_each_lane<kWidth>([&](int i) COUNTERWEIGHT_INLINE_LAMBDA {
+          fired.at[i] = high.at[i] + low.at[i];
+        });
+      }
+      const bool sequential = plan.spec.evaluation == Evaluation::kSequential;
+      if (measures<Lanes>(plan) && extends_drift(plan, rule, sequential)) {
+        const float end = rule.clamp.clamp;
+        auto& low = columns.low(kExtremumRules + r);
+        auto& high = columns.high(kExtremumRules + r);
+        const auto& lowest = columns.low(kExtremumLogRatio);
+        const auto& highest = columns.high(kExtremumLogRatio);
+        for_each_lane<kWidth>([&](int i) COUNTERWEIGHT_INLINE_LAMBDA {
+          const float l = lowest.at[i];
+          const float h = highest.at[i];
+          // A lane without tokens stays without.
+          const bool seen = l <= h;
+          low.at[i] = seen ? clamped(l, end) : l;
+          high.at[i] = seen ? clamped(h, end) : h;
+        });
+      }
+      if (sequential) continue;
       columns.count(RuleColumnIndex(r, kRuleSeen)) =
           columns.count(kColumnTokens);
       if (rule.is_sequence && !rule.is_conditional) {
@@ -82,47 +115,61 @@ struct RulePhase {
     return Lanes::may(kFeatureConditions) && rule.is_conditional;
   }
 
+  COUNTERWEIGHT_HD static bool drops(const RulePlan& rule) {
+    return !Lanes::may(kFeatureZeroing) || rule.rule.effect == Effect::kDrop;
+  }
+
+  COUNTERWEIGHT_HD static float clamped(float x, float end) {
+    const float capped = x < end ? x : end;
+    return capped > -end ? capped : -end;
+  }
+
+  // The statistic is the drift's log ratio, clamped, over the same tokens, and
+  // so its extrema are theirs, clamped.
+  COUNTERWEIGHT_HD static bool extends_drift(const Plan& plan,
+                                             const RulePlan& rule,
+                                             bool sequential) {
+    return rule.rule.aggregation == Aggregation::kToken && !sequential &&
+           rule.rule.estimator == Estimator::kRatio &&
+           source_of(rule) ==
+               Lanes::source(SourceUse::kDrift, plan.spec.drift_source);
+  }
+
   // The estimator of each token, from the clamped log ratio.
   COUNTERWEIGHT_HD static void evaluate(const RulePlan& rule, State& s) {
     const int source = static_cast<int>(source_of(rule));
     const TileOf<Lanes>& log_ratio = s.log_ratio[source];
     const ClampTerms c = rule.clamp;
     switch (rule.rule.estimator) {
-      case Estimator::kRatio:
-        for_each_position<kWidth>(s.steps, [&](int k, int i) {
-          float l = log_ratio.at[k][i];
-          l = l > c.clamp ? c.clamp : l;
-          s.statistic.at[k][i] = l < -c.clamp ? -c.clamp : l;
-        });
+      case Estimator::kRatio: {
+        const Vec end = splat(c.clamp);
+        for_each_group<kWidth>(
+            s.steps, [&](int k, int g) COUNTERWEIGHT_INLINE_LAMBDA {
+              s.statistic.set(k, g, clip(log_ratio.vec(k, g), -end, end));
+            });
         break;
-      case Estimator::kK2:
-        for_each_position<kWidth>(s.steps, [&](int k, int i) {
-          const float l = log_ratio.at[k][i];
-          const float k2 = 0.5f * (l * l);
-          s.statistic.at[k][i] = k2 < c.k2 ? k2 : c.k2;
-        });
+      }
+      case Estimator::kK2: {
+        const Vec end = splat(c.k2);
+        for_each_group<kWidth>(
+            s.steps, [&](int k, int g) COUNTERWEIGHT_INLINE_LAMBDA {
+              const Vec l = log_ratio.vec(k, g);
+              s.statistic.set(k, g, least(splat(0.5f) * (l * l), end));
+            });
         break;
+      }
       case Estimator::kK3: {
         const TileOf<Lanes>& k3s = s.k3[source];
-        for_each_position<kWidth>(s.steps, [&](int k, int i) {
-          const float l = log_ratio.at[k][i];
-          const float k3 = k3s.at[k][i];
-          const float end = l > 0.0f ? c.k3_high : c.k3_low;
-          s.statistic.at[k][i] = k3 < end ? k3 : end;
-        });
+        const Vec high = splat(c.k3_high);
+        const Vec low = splat(c.k3_low);
+        for_each_group<kWidth>(
+            s.steps, [&](int k, int g) COUNTERWEIGHT_INLINE_LAMBDA {
+              const Vec end = log_ratio.vec(k, g) > 0.0f ? high : low;
+              s.statistic.set(k, g, least(k3s.vec(k, g), end));
+            });
         break;
       }
     }
-  }
-
-  COUNTERWEIGHT_HD static void outside_token(const RulePlan& rule, State& s) {
-    const float lower = rule.lower;
-    const float upper = rule.upper;
-    for_each_position<kWidth>(s.steps, [&](int k, int i) {
-      const float x = s.statistic.at[k][i];
-      s.high.at[k][i] = x > upper ? 1.0f : 0.0f;
-      s.low.at[k][i] = x < lower ? 1.0f : 0.0f;
-    });
   }
 
   // The estimator in float64: RATIO as the exact difference, which is what its
@@ -158,25 +205,54 @@ struct RulePhase {
   COUNTERWEIGHT_HD static void add_prefix_aggregate(const RulePlan& rule, int r,
                                                     const State& s,
                                                     const TileOf<Lanes>& seen,
-                                                    Acc& acc) {
-    add_seen(rule, RuleColumnIndex(r, kRuleAggregate), s, s.estimate, seen,
-             acc);
-  }
-
-  COUNTERWEIGHT_HD static void add_seen(const RulePlan& rule, int column,
-                                        const State& s,
-                                        const TileOf<Lanes>& computed,
-                                        const TileOf<Lanes>& seen, Acc& acc) {
+                                                    bool sequential, Acc& acc) {
+    const int column = RuleColumnIndex(r, kRuleAggregate);
+    if (rule.rule.estimator == Estimator::kRatio) {
+      add_ratios(rule, column, s, seen, sequential, acc);
+      return;
+    }
     acc.add_exact(column, s.steps,
                   [&](int k, int h) COUNTERWEIGHT_INLINE_LAMBDA {
-                    const WideVec x = exact(rule, s, computed, k, h);
+                    const WideVec x = s.estimate.wide(k, h);
                     return seen.wide(k, h) != 0.0 ? x : WideVec{};
                   });
   }
 
+  COUNTERWEIGHT_HD static void add_ratios(const RulePlan& rule, int column,
+                                          const State& s,
+                                          const TileOf<Lanes>& seen,
+                                          bool sequential, Acc& acc) {
+    add_exact_log_ratios(s, source_of(rule), rule.rule.token_clamp, seen,
+                         !sequential, column, acc);
+  }
+
   static constexpr int kAdvantages = static_cast<int>(InputRole::kAdvantages);
 
-  COUNTERWEIGHT_HD static void fire_tokens(State& s,
+  COUNTERWEIGHT_HD static void fire_outside(const RulePlan& rule, State& s,
+                                            const TileOf<Lanes>& seen) {
+    const float lower = rule.lower;
+    const float upper = rule.upper;
+    for_each_position<kWidth>(s.steps, [&](int k, int i) {
+      const float x = s.statistic.at[k][i];
+      const float high = x > upper ? 1.0f : 0.0f;
+      const float outside = x < lower ? 1.0f : high;
+      s.fired.at[k][i] = outside * seen.at[k][i];
+    });
+  }
+
+  // fire_outside and apply in one. What the rule does not see is left by none.
+  COUNTERWEIGHT_HD static void drop_outside(const RulePlan& rule, State& s) {
+    const float lower = rule.lower;
+    const float upper = rule.upper;
+    for_each_position<kWidth>(s.steps, [&](int k, int i) {
+      const float x = s.statistic.at[k][i];
+      const float left = x > upper ? 0.0f : s.left.at[k][i];
+      s.left.at[k][i] = x < lower ? 0.0f : left;
+    });
+  }
+
+  // What outside_prefix found.
+  COUNTERWEIGHT_HD static void fire_marked(State& s,
                                            const TileOf<Lanes>& seen) {
     for_each_position<kWidth>(s.steps, [&](int k, int i) {
       const float outside = s.high.at[k][i] + s.low.at[k][i];
@@ -198,10 +274,11 @@ struct RulePhase {
     });
   }
 
-  COUNTERWEIGHT_HD static void add_token_sums(const RulePlan& rule, int r,
+  COUNTERWEIGHT_HD static void add_token_sums(const Plan& plan, int r,
                                               const State& s,
                                               const TileOf<Lanes>& seen,
                                               bool sequential, Acc& acc) {
+    const RulePlan& rule = plan.rules[r];
     const Vec lowest = splat(static_cast<float>(rule.clamped_lower));
     const Vec highest = splat(static_cast<float>(rule.clamped_upper));
     const int columns[] = {RuleColumnIndex(r, kRuleSum),
@@ -209,34 +286,25 @@ struct RulePhase {
                            RuleColumnIndex(r, kRuleClampedSquared)};
     acc.add(columns, s.steps,
             [&](int k, int g, Vec(&block)[3]) COUNTERWEIGHT_INLINE_LAMBDA {
-              const Vec m = seen.vec(k, g);
-              const Vec x = m != 0.0f ? s.statistic.vec(k, g) : Vec{};
-              const Vec capped = x > highest ? highest : x;
-              const Vec clamped = capped < lowest ? lowest : capped;
-              const Vec y = m != 0.0f ? clamped : Vec{};
-              block[0] += x;
-              block[1] += y;
-              block[2] += y * y;
+              const auto counts = seen.vec(k, g) != 0.0f;
+              const Vec x = s.statistic.vec(k, g);
+              const Vec y = clip(x, lowest, highest);
+              add_where(counts, x, block[0]);
+              add_where(counts, y, block[1]);
+              add_where(counts, y * y, block[2]);
             });
-    const int counts[] = {RuleColumnIndex(r, kRuleHigh),
-                          RuleColumnIndex(r, kRuleLow)};
-    acc.count(counts, s.steps,
-              [&](int k, int g, Vec(&block)[2]) COUNTERWEIGHT_INLINE_LAMBDA {
-                const Vec m = seen.vec(k, g);
-                block[0] += s.high.vec(k, g) * m;
-                block[1] += s.low.vec(k, g) * m;
-              });
     if (sequential) {
       acc.count_each(RuleColumnIndex(r, kRuleSeen), s.steps,
                      [&](int k, int g) COUNTERWEIGHT_INLINE_LAMBDA {
                        return seen.vec(k, g);
                      });
     }
+    if (extends_drift(plan, rule, sequential)) return;
     acc.extend(kExtremumRules + r, s.steps, s.statistic, seen);
   }
 
   COUNTERWEIGHT_HD static void add_sequence_sums(const RulePlan& rule, int r,
-                                                 const State& s,
+                                                 State& s,
                                                  const TileOf<Lanes>& seen,
                                                  bool sequential, Acc& acc) {
     if (sequential) {
@@ -257,39 +325,57 @@ struct RulePhase {
                      });
     }
     const int sum_column = RuleColumnIndex(r, kRuleSum);
-    const bool sums = rule.rule.aggregation == Aggregation::kSum ||
-                      rule.rule.aggregation == Aggregation::kMean;
-    if (sums && rule.rule.estimator == Estimator::kRatio) {
-      add_seen(rule, sum_column, s, s.statistic, seen, acc);
-    } else {
-      acc.add_each(
-          sum_column, s.steps, [&](int k, int g) COUNTERWEIGHT_INLINE_LAMBDA {
-            return seen.vec(k, g) != 0.0f ? s.statistic.vec(k, g) : Vec{};
-          });
+    if (rule.sums_ratios) {
+      add_ratios(rule, sum_column, s, seen, sequential, acc);
+      return;
     }
-    if (!sums) {
-      acc.extend(kExtremumRules + r, s.steps, s.statistic, seen);
-    }
+    evaluate(rule, s);
+    const int columns[] = {sum_column};
+    acc.add(columns, s.steps,
+            [&](int k, int g, Vec(&block)[1]) COUNTERWEIGHT_INLINE_LAMBDA {
+              add_where(seen.vec(k, g) != 0.0f, s.statistic.vec(k, g),
+                        block[0]);
+            });
+    if (rule.sums) return;
+    acc.extend(kExtremumRules + r, s.steps, s.statistic, seen);
     if (rule.rule.aggregation == Aggregation::kAll) {
-      const int columns[] = {RuleColumnIndex(r, kRuleHigh),
-                             RuleColumnIndex(r, kRuleLow)};
-      acc.count(columns, s.steps,
-                [&](int k, int g, Vec(&block)[2]) COUNTERWEIGHT_INLINE_LAMBDA {
-                  const Vec x = s.statistic.vec(k, g);
-                  const Vec m = seen.vec(k, g);
-                  block[0] += x > rule.upper ? m : Vec{};
-                  block[1] += x < rule.lower ? m : Vec{};
-                });
+      count_outside(rule, r, s, seen, acc);
     }
+  }
+
+  COUNTERWEIGHT_HD static void count_outside(const RulePlan& rule, int r,
+                                             const State& s,
+                                             const TileOf<Lanes>& seen,
+                                             Acc& acc) {
+    const int columns[] = {RuleColumnIndex(r, kRuleHigh),
+                           RuleColumnIndex(r, kRuleLow)};
+    acc.count(columns, s.steps,
+              [&](int k, int g, Vec(&block)[2]) COUNTERWEIGHT_INLINE_LAMBDA {
+                const Vec x = s.statistic.vec(k, g);
+                const Vec m = seen.vec(k, g);
+                count_where(x > rule.upper, m, block[0]);
+                count_where(x < rule.lower, m, block[1]);
+              });
+  }
+
+  COUNTERWEIGHT_HD static void count_marked(int r, const State& s,
+                                            const TileOf<Lanes>& seen,
+                                            Acc& acc) {
+    const int columns[] = {RuleColumnIndex(r, kRuleHigh),
+                           RuleColumnIndex(r, kRuleLow)};
+    acc.count(columns, s.steps,
+              [&](int k, int g, Vec(&block)[2]) COUNTERWEIGHT_INLINE_LAMBDA {
+                const Vec m = seen.vec(k, g);
+                block[0] += s.high.vec(k, g) * m;
+                block[1] += s.low.vec(k, g) * m;
+              });
   }
 
   COUNTERWEIGHT_HD static void apply(const RulePlan& rule, int r, bool explains,
                                      State& s) {
-    const bool drops =
-        !Lanes::may(kFeatureZeroing) || rule.rule.effect == Effect::kDrop;
     TileOf<Lanes>& left = s.left;
     TileOf<Lanes>& zeroed = s.zeroed;
-    if (drops) {
+    if (drops(rule)) {
       for_each_position<kWidth>(s.steps, [&](int k, int i) {
         const float before = left.at[k][i];
         left.at[k][i] = s.fired.at[k][i] != 0.0f ? 0.0f : before;

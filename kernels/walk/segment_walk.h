@@ -65,13 +65,11 @@ COUNTERWEIGHT_HD void finish_weights(const Plan& plan, const SegmentTask& task,
   });
 }
 
-// One tile, of s.count > 0 positions from s.position, the `part`-th of its
-// block.
+// One tile, of s.count positions from s.position.
 template <class Lanes, bool kStats, bool kOutput>
 COUNTERWEIGHT_HD void walk_tile(const Plan& plan, const Batch& batch,
                                 const SegmentTask& task, const Outputs& outputs,
-                                int part, TileState<Lanes>& s,
-                                Accumulators<Lanes>& acc) {
+                                TileState<Lanes>& s, Accumulators<Lanes>& acc) {
   constexpr int kWidth = Lanes::kWidth;
   using Weights = WeightPhase<Lanes, kStats>;
   const bool has_loss = Lanes::may(kFeatureLoss) && plan.loss.active;
@@ -79,15 +77,17 @@ COUNTERWEIGHT_HD void walk_tile(const Plan& plan, const Batch& batch,
       kOutput && Lanes::may(kFeatureReasons) &&
       (outputs.token_reasons != nullptr || outputs.sequence_reasons != nullptr);
   if (explains) {
-    for_each_position<kWidth>(s.steps,
-                              [&](int k, int i) { s.reasons.at[k][i] = 0; });
+    for_each_position<kWidth>(s.steps, [&](int k, int i) {
+      s.reasons.at[k][i] = Lanes::reasons_ahead(s, k);
+    });
   }
-  RatioPhase<Lanes>::run(plan, batch, part, s, acc);
+  RatioPhase<Lanes>::run(plan, batch, s, acc);
   if (Lanes::may(kFeatureRowAdvantages) &&
       plan.loss.spec.prescales_advantages) {
     scale_advantages(task.row.loss.advantage_scale, s);
   }
   if (kStats) DriftPhase<Lanes>::run(plan, s, acc);
+  Weights::by_tokens(plan, s, acc);
   const int rules = Lanes::may(kFeatureRules) ? plan.spec.num_rules : 0;
   Lanes::for_each_rule(rules, [&](int r) COUNTERWEIGHT_INLINE_LAMBDA {
     if (r == plan.weight.spec.after_rule) Weights::aggregate(plan, s, acc);
@@ -104,20 +104,20 @@ COUNTERWEIGHT_HD void walk_tile(const Plan& plan, const Batch& batch,
     finish_weights(plan, task, s);
   }
   if (outputs.weights != nullptr) {
-    Lanes::store(s.weight, s.position, s.count, outputs.weights);
+    Lanes::store(s.weight, s, outputs.weights);
   }
   if (has_loss) {
     LossPhase<Lanes>::run(plan, batch, *task.loss, task.row, s, acc,
                           outputs.gradient);
   }
   if (outputs.keep_mask != nullptr) {
-    Lanes::store(s.left, s.position, s.count, outputs.keep_mask);
+    Lanes::store(s.left, s, outputs.keep_mask);
   }
   if (!explains) return;
   for_each_position<kWidth>(
       s.steps, [&](int k, int i) { acc.reasons.at[i] |= s.reasons.at[k][i]; });
   if (outputs.token_reasons != nullptr) {
-    Lanes::store(s.reasons, s.position, s.count, outputs.token_reasons);
+    Lanes::store(s.reasons, s, outputs.token_reasons);
   }
 }
 
@@ -131,6 +131,7 @@ COUNTERWEIGHT_HD void walk_segment(const Plan& plan, const Batch& batch,
                                    const Outputs& outputs, TileState<Lanes>& s,
                                    Accumulators<Lanes>& acc) {
   constexpr int kPositions = Lanes::kTileSteps * kLanes;
+  constexpr int kAskedPositions = 2 * kLanes;
   const int prefixes = Lanes::may(kFeaturePrefixes) ? plan.num_prefixes : 0;
   for (int p = 0; p < prefixes; ++p) {
     acc.carry[p] = task.bases != nullptr ? task.bases[p] : PrefixBase{0.0, 0.0};
@@ -141,20 +142,26 @@ COUNTERWEIGHT_HD void walk_segment(const Plan& plan, const Batch& batch,
   for (int64_t begin = task.begin; begin < task.end; begin += kTilePositions) {
     const int count = static_cast<int>(
         task.end - begin < kTilePositions ? task.end - begin : kTilePositions);
-    Lanes::read_ahead(plan, batch, begin, count, s.ahead);
+    if constexpr (Lanes::kReadsAhead) {
+      Lanes::read_ahead(plan, batch, begin, count, s.ahead);
+      RatioPhase<Lanes>::admit(plan, begin, s.ahead, acc);
+    }
     COUNTERWEIGHT_UNROLL
     for (int part = 0; part < kTilePositions / kPositions; ++part) {
       const int left = count - part * kPositions;
-      if (left <= 0) break;
+      // An empty tile costs less than asking before each.
+      const bool asks = part * kPositions % kAskedPositions == 0;
+      if (asks && left <= 0) break;
+      s.part = part;
       s.position = begin + part * kPositions;
       s.count = left < kPositions ? left : kPositions;
       s.steps = Lanes::steps(s.count);
-      walk_tile<Lanes, kStats, kOutput>(plan, batch, task, outputs, part, s,
-                                        acc);
+      walk_tile<Lanes, kStats, kOutput>(plan, batch, task, outputs, s, acc);
     }
     acc.columns.end_block();
   }
   acc.columns.end_segment();
+  if (kStats) DriftPhase<Lanes>::finish(plan, acc.columns.settled());
   WeightPhase<Lanes, kStats>::finish_segment(plan, acc.columns.settled());
   RulePhase<Lanes, kStats, kOutput>::finish(plan, acc.columns.settled());
 }

@@ -45,7 +45,7 @@ struct SelectionKeys {
         s.estimate.at[k][i] = key;
       }
     }
-    Lanes::store(s.estimate, s.position, s.count, context.selection_keys);
+    Lanes::store(s.estimate, s, context.selection_keys);
   }
 };
 

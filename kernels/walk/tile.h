@@ -6,6 +6,7 @@
 
 #include <cstdint>
 
+#include "kernels/math/bits.h"
 #include "kernels/math/host_device.h"
 
 namespace counterweight::kernels {
@@ -68,6 +69,57 @@ COUNTERWEIGHT_HD Vec most(Vec a, Vec b) { return a > b ? a : b; }
 #endif
 COUNTERWEIGHT_HD Vec clip(Vec x, Vec low, Vec high) {
   return most(least(x, high), low);
+}
+
+// |x|, and of a negative x the next larger number: for e > 0, reach(x) > e asks
+// whether x > e or x <= -e. x is not NaN.
+#ifdef COUNTERWEIGHT_ONE_LANE
+COUNTERWEIGHT_HD Vec reach(Vec x) {
+  const uint32_t bits = bits_of(x);
+  return float_of((bits & 0x7fffffffu) + (bits >> 31));
+}
+#else
+COUNTERWEIGHT_HD Vec reach(Vec x) {
+  const IntVec bits = reinterpret_cast<IntVec>(x);
+  return reinterpret_cast<Vec>((bits & 0x7fffffff) - (bits >> 31));
+}
+#endif
+
+// Each as if x were 0, or NaN for extrema, where `counts` is false, in the way
+// that costs least. No sum is -0.
+template <class Bool>
+COUNTERWEIGHT_HD void add_where(Bool counts, Vec x, Vec& sum) {
+#if defined(COUNTERWEIGHT_ONE_LANE)
+  if (counts) sum += x;
+#elif defined(__AVX512F__)
+  sum = counts ? sum + x : sum;
+#else
+  sum += counts ? x : Vec{};
+#endif
+}
+
+// Whole numbers, of which products and sums are exact.
+template <class Bool>
+COUNTERWEIGHT_HD void count_where(Bool counts, Vec x, Vec& sum) {
+#ifdef COUNTERWEIGHT_ONE_LANE
+  sum = __builtin_fmaf(counts ? 1.0f : 0.0f, x, sum);
+#else
+  add_where(counts, x, sum);
+#endif
+}
+
+template <class Bool>
+COUNTERWEIGHT_HD void extend_where(Bool counts, Vec x, Vec& low, Vec& high) {
+#if defined(COUNTERWEIGHT_ONE_LANE)
+  if (counts) {
+    low = least(x, low);
+    high = most(x, high);
+  }
+#else
+  const Vec taken = counts ? x : splat(__builtin_nanf(""));
+  low = least(taken, low);
+  high = most(taken, high);
+#endif
 }
 
 template <class V>

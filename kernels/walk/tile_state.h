@@ -23,6 +23,7 @@ struct TileState {
   // Of the block whose tiles come.
   typename Lanes::Ahead ahead;
 
+  int part;          // which tile of its block
   int64_t position;  // of the tile's first token, in the batch
   int count;         // positions
   typename Lanes::Steps steps;
@@ -66,6 +67,12 @@ struct TileState {
   Values capped;
   Values beyond_zero;
   Values selected;
+
+  // Takes a non-finite token out.
+  COUNTERWEIGHT_HD void drop(int k, int i) {
+    mask.at[k][i] = 0.0f;
+    reasons.at[k][i] |= kReasonNonFinite;
+  }
 };
 
 template <class Lanes>
@@ -154,7 +161,6 @@ struct Accumulators {
   // Extrema of x where `seen` is not 0. Zeros get their sign when columns fold.
   COUNTERWEIGHT_HD void extend(int extremum, int steps, const TileOf<Lanes>& x,
                                const TileOf<Lanes>& seen) {
-    const Vec none = splat(__builtin_nanf(""));
     for (int g = 0; g < kWidth / kVecLanes; ++g) {
       float* const low = &columns.low(extremum).at[g * kVecLanes];
       float* const high = &columns.high(extremum).at[g * kVecLanes];
@@ -162,9 +168,7 @@ struct Accumulators {
       Vec highest = load<Vec>(high);
       COUNTERWEIGHT_UNROLL
       for (int k = 0; k < steps; ++k) {
-        const Vec taken = seen.vec(k, g) != 0.0f ? x.vec(k, g) : none;
-        lowest = least(taken, lowest);
-        highest = most(taken, highest);
+        extend_where(seen.vec(k, g) != 0.0f, x.vec(k, g), lowest, highest);
       }
       store(lowest, low);
       store(highest, high);
@@ -253,6 +257,36 @@ COUNTERWEIGHT_HD WideVec exact_log_ratio(const TileState<Lanes>& s,
   const WideVec c = splat_wide(clamp);
   const WideVec capped = l > c ? c : l;
   return capped < -c ? -c : capped;
+}
+
+// Adds the same to a column, of tokens that `seen` has; of all if it is the
+// mask, as masked log ratios are 0.
+template <class Lanes>
+COUNTERWEIGHT_HD void add_exact_log_ratios(const TileState<Lanes>& s,
+                                           RatioSource source, double clamp,
+                                           const TileOf<Lanes>& seen,
+                                           bool is_mask, int column,
+                                           Accumulators<Lanes>& acc) {
+  constexpr int kWidth = Lanes::kWidth;
+  const TileOf<Lanes>& l = s.log_ratio[static_cast<int>(source)];
+  const float edge = static_cast<float>(clamp);
+  LaneValues<kWidth, float> beyond{};
+  for_each_position<kWidth>(s.steps, [&](int k, int i) {
+    beyond.at[i] = __builtin_fabsf(l.at[k][i]) < edge ? beyond.at[i] : 1.0f;
+  });
+  // Rounding keeps order: no difference of this tile reaches the clamp either.
+  if (is_mask && !Lanes::any(beyond)) {
+    acc.add_exact(column, s.steps,
+                  [&](int k, int h) COUNTERWEIGHT_INLINE_LAMBDA {
+                    return s.input[numerator(source)].wide(k, h) -
+                           s.input[denominator(source)].wide(k, h);
+                  });
+    return;
+  }
+  acc.add_exact(column, s.steps, [&](int k, int h) COUNTERWEIGHT_INLINE_LAMBDA {
+    const WideVec x = exact_log_ratio(s, source, clamp, k, h);
+    return seen.wide(k, h) != 0.0 ? x : WideVec{};
+  });
 }
 
 }  // namespace COUNTERWEIGHT_ISA

@@ -17,10 +17,6 @@ struct WeightVec {
   Vec excess;
 };
 
-COUNTERWEIGHT_HD Vec count_high(const WeightPlan& plan, Vec exp, Vec seen) {
-  return (exp > plan.high_above ? splat(1.0f) : Vec{}) * seen;
-}
-
 // masks: plan.masks, as a type where it is known.
 template <class Bool>
 COUNTERWEIGHT_HD WeightVec bounded(const WeightPlan& plan, Bool masks, Vec exp,
@@ -57,27 +53,29 @@ struct WeightPhase {
         Lanes::may(kFeatureRowWeights) && IsSequenceLevel(weight.spec.level);
     const bool sums = by_row || prefix;
     if (!kStats || !sums) return;
-    acc.add_exact(kColumnWeightAggregate, s.steps,
-                  [&](int k, int h) COUNTERWEIGHT_INLINE_LAMBDA {
-                    const WideVec l = exact(weight, s, k, h);
-                    return s.left.wide(k, h) != 0.0 ? l : WideVec{};
-                  });
+    const bool sees_all = weight.spec.after_rule == 0;
+    add_exact_log_ratios(s, source_of(weight), weight.spec.token_clamp, s.left,
+                         sees_all, kColumnWeightAggregate, acc);
     acc.count_each(kColumnWeightSeen, s.steps,
                    [&](int k, int g) COUNTERWEIGHT_INLINE_LAMBDA {
                      return s.left.vec(k, g);
                    });
   }
 
+  // Weights by token, which no rule has a say in: before the rules, as what
+  // they are made of is at hand then.
+  COUNTERWEIGHT_HD static void by_tokens(const Plan& plan, State& s, Acc& acc) {
+    const WeightPlan& weight = plan.weight;
+    if (!by_token(weight)) return;
+    const int source = static_cast<int>(source_of(weight));
+    bound_and_add(plan, s, acc, s.exp[source], s.expm1[source]);
+    if (kStats && measures<Lanes>(plan) && !is_of_drift(plan)) {
+      acc.extend(kExtremumRawLog, s.steps, s.log_ratio[source], s.mask);
+    }
+  }
+
   // After all rules.
   COUNTERWEIGHT_HD static void finish(const Plan& plan, State& s, Acc& acc) {
-    const WeightPlan& weight = plan.weight;
-    if (by_token(weight)) {
-      const int source = static_cast<int>(source_of(weight));
-      bound_and_add(plan, s, acc, s.exp[source], s.expm1[source]);
-      if (kStats && measures<Lanes>(plan) && !is_of_drift(plan)) {
-        acc.extend(kExtremumRawLog, s.steps, s.log_ratio[source], s.mask);
-      }
-    }
     if (!kStats) return;
     if (has_rules(plan)) {
       acc.count_each(kColumnKept, s.steps,
@@ -139,7 +137,7 @@ struct WeightPhase {
               [&](int k, int g, Vec(&block)[2]) COUNTERWEIGHT_INLINE_LAMBDA {
                 const Vec m = s.left.vec(k, g);
                 block[0] += m;
-                block[1] += count_high(weight, exp.vec(k, g), m);
+                count_where(exp.vec(k, g) > weight.high_above, m, block[1]);
               });
   }
 
@@ -221,7 +219,7 @@ struct WeightPhase {
       const Vec m = s.mask.vec(k, g);
       const WeightVec v =
           bounded(weight, masks, exp.vec(k, g), expm1.vec(k, g));
-      return WeightVec{v.weight * m, v.excess * m};
+      return WeightVec{v.weight * m, v.excess};
     };
     if (!adds) {
       for_each_group<kWidth>(s.steps,
@@ -235,11 +233,12 @@ struct WeightPhase {
     acc.add(columns, s.steps,
             [&](int k, int g, Vec(&block)[4]) COUNTERWEIGHT_INLINE_LAMBDA {
               const WeightVec v = value(k, g);
+              const auto counts = s.mask.vec(k, g) != 0.0f;
               s.weight.set(k, g, v.weight);
               block[0] += v.weight;
               block[1] += v.weight * v.weight;
-              block[2] += v.excess;
-              block[3] += v.excess * v.excess;
+              add_where(counts, v.excess, block[2]);
+              add_where(counts, v.excess * v.excess, block[3]);
             });
     if (has_own_ratio(weight)) {
       const Vec lowest = splat(weight.clamp.expm1_low);
@@ -255,9 +254,8 @@ struct WeightPhase {
               [&](int k, int g, Vec(&block)[2]) COUNTERWEIGHT_INLINE_LAMBDA {
                 const Vec m = s.mask.vec(k, g);
                 const Vec own = exp.vec(k, g);
-                block[0] += count_high(weight, own, m);
-                block[1] +=
-                    (own >= weight.counts_low_from ? Vec{} : splat(1.0f)) * m;
+                count_where(own > weight.high_above, m, block[0]);
+                count_where(!(own >= weight.counts_low_from), m, block[1]);
               });
     acc.extend(kExtremumWeight, s.steps, s.weight, s.mask);
   }

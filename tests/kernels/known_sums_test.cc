@@ -1,6 +1,7 @@
 // BatchSums worked out by hand.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "tests/testing/backends.h"
@@ -74,6 +75,31 @@ TEST_P(KnownSums, HistogramEdgesBelongToTheBucketBelow) {
   for (int b = 0; b <= kNumHistogramEdges; ++b) {
     EXPECT_EQ(drift.histogram[b], 1) << b;
     EXPECT_EQ(drift.sequence_histogram[b], 1) << b;
+  }
+}
+
+// Rows of several segments, so that lanes count as many tokens as they ever do.
+TEST_P(KnownSums, TheHistogramCountsBothSidesOfManyTokens) {
+  constexpr int kTokens = 10000;
+  const float below_edge = std::nextafter(-0.03f, -1.0f);
+  const float above_edge = std::nextafter(-0.03f, 0.0f);
+  const float kinds[] = {-2.0f, 2.0f, below_edge, above_edge, -0.0f, 99.0f};
+  std::vector<Row> rows;
+  for (const float l : kinds) {
+    rows.push_back(RowOf(std::vector<float>(kTokens, l)));
+  }
+  rows[5].mask.assign(kTokens, 0);
+  rows.push_back(RowOf({}));
+  for (int t = 0; t < kTokens; ++t) {
+    rows[6].mask.push_back(t % 3 != 0);
+    rows[6][InputRole::kRollout].push_back(0.0f);
+    rows[6][InputRole::kOld].push_back(t % 3 == 1 ? -0.2f : 0.2f);
+  }
+  const DriftSums drift = Correct({}, OwnedBatch(rows)).sums().drift;
+  const int64_t expected[] = {kTokens, 0, 3333, kTokens, kTokens, kTokens,
+                              0,       0, 3333, 0,       kTokens};
+  for (int b = 0; b <= kNumHistogramEdges; ++b) {
+    EXPECT_EQ(drift.histogram[b], expected[b]) << b;
   }
 }
 
@@ -165,6 +191,40 @@ TEST_P(KnownSums, TokenRule) {
   EXPECT_EQ(sums.row_range.max, 1.25);
   EXPECT_EQ(sums.dropped_tokens, 3);
   EXPECT_EQ(sums.dropped_sequences, 2);
+}
+
+TEST_P(KnownSums, TokenRulesOfRatiosRangeOverClampedOnes) {
+  Row row = RowOf({1, -3, 99});
+  row.mask[2] = 0;
+  RejectionRule rule;
+  rule.token_clamp = 2;
+  RejectionRule early;
+  early.lower = -2.5;
+  for (const Evaluation evaluation :
+       {Evaluation::kParallel, Evaluation::kSequential}) {
+    CorrectionSpec spec = WithRules({early, rule});
+    spec.evaluation = evaluation;
+    const bool sequential = evaluation == Evaluation::kSequential;
+    const BatchSums sums = Correct(spec, OwnedBatch({row, RowOf({})})).sums();
+    EXPECT_EQ(sums.rules[0].range.min, -3);
+    EXPECT_EQ(sums.rules[0].range.max, 1);
+    EXPECT_EQ(sums.rules[1].range.min, sequential ? 1 : -2);
+    EXPECT_EQ(sums.rules[1].range.max, 1);
+  }
+}
+
+// 0.1 lies between two float32 numbers, and so does the log ratio.
+TEST_P(KnownSums, ExactLogRatiosStopAtTheClampItself) {
+  Row row = RowOf({0.1f});
+  row[InputRole::kRollout] = {1e-9f};
+  const double l = static_cast<double>(0.1f) - static_cast<double>(1e-9f);
+  for (const double clamp : {0.1, 0.0999999, 0.2}) {
+    const RejectionRule rule{.aggregation = Aggregation::kMean,
+                             .token_clamp = clamp};
+    const BatchSums sums = Correct(WithRules({rule}), OwnedBatch({row})).sums();
+    EXPECT_GT(l, 0.1);
+    EXPECT_EQ(sums.rules[0].row_sum, std::min(l, clamp)) << clamp;
+  }
 }
 
 TEST_P(KnownSums, SequenceRule) {

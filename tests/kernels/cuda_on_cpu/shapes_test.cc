@@ -94,6 +94,22 @@ TEST(ColumnLayout, EachColumnHasAPlaceOfItsOwn) {
   }
 }
 
+TEST(ColumnLayout, ColumnsLieWhereCompiledCodeExpectsThem) {
+  int known_columns = 0;
+  for (const Method& method : Methods()) {
+    const Plan plan = PlanOf(method);
+    const bool by_token = plan.weight.spec.level == Level::kToken;
+    const ColumnLayout layout = MakeColumnLayout(plan, true, true);
+    for (int c = 0; c < kNumColumns; ++c) {
+      const int known = KnownOffset(c, by_token);
+      if (known == 0 || layout.offset[c] == 0) continue;
+      EXPECT_EQ(layout.offset[c], known) << method.name << ", column " << c;
+      ++known_columns;
+    }
+  }
+  EXPECT_GT(known_columns, 18 * static_cast<int>(Methods().size()));
+}
+
 TEST(ColumnLayout, TheLargestPlanFitsIntoAMultiprocessor) {
   CorrectionSpec spec = WithLoss(BusyLoss(Surrogate::kPpoClip, 0.1));
   spec.num_rules = kMaxRules;
