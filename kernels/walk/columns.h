@@ -20,7 +20,9 @@ enum TokenColumn : int {
   kColumnK3,
   kColumnExcess,         // u of the clamped l
   kColumnExcessSquared,  // u^2
-  kColumnHistogram,      // kNumHistogramEdges columns: l <= edge
+  // kNumHistogramEdges columns: l <= edge. While a segment is walked the upper
+  // half holds something else, see DriftPhase.
+  kColumnHistogram,
   kColumnAbsDifference = kColumnHistogram + kNumHistogramEdges,
   kColumnSquaredDifference,
   kColumnP,
