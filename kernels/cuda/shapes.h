@@ -31,6 +31,8 @@ inline constexpr uint32_t kCorrections = kAnyWeights | kAnyRules;
 inline constexpr uint32_t kTruncated = kFeatureTokenWeights | kFeatureMetrics;
 inline constexpr uint32_t kRowLoss =
     kFeatureLoss | kFeatureRowLoss | kFeatureKl;
+inline constexpr uint32_t kAnyLoss =
+    kRowLoss | kFeatureSurrogates | kFeatureReinforce;
 
 // The first that fits is taken: the leanest come first.
 inline constexpr Shape kShapes[] = {
@@ -56,6 +58,9 @@ inline constexpr Shape kShapes[] = {
     // With metrics.
     {RatioSource::kCurrentOld, RatioSource::kCurrentOld,
      kFeatureLoss | kFeatureMetrics, kFeatureLoss | kFeatureMetrics},
+    // PPO with decoupled truncated weights.
+    {RatioSource::kOldRollout, RatioSource::kCurrentOld,
+     kTruncated | kFeatureLoss, kFeatureTokenWeights | kFeatureLoss},
     // PPO with decoupled weights and rules.
     {RatioSource::kOldRollout, RatioSource::kCurrentOld,
      kFeatureLoss | kCorrections, kFeatureLoss},
@@ -68,6 +73,15 @@ inline constexpr Shape kShapes[] = {
     // The same with decoupled weights and rules.
     {RatioSource::kOldRollout, RatioSource::kCurrentOld,
      kRowLoss | kCorrections, 0},
+    // Any surrogate on its own.
+    {RatioSource::kCurrentOld, RatioSource::kCurrentOld,
+     kAnyLoss | kFeatureMetrics | kFeatureReasons, kFeatureLoss},
+    // With decoupled weights and rules.
+    {RatioSource::kOldRollout, RatioSource::kCurrentOld,
+     kAnyLoss | kCorrections, kFeatureLoss},
+    // In bypass mode.
+    {RatioSource::kCurrentRollout, RatioSource::kCurrentRollout,
+     kAnyLoss | kCorrections, kFeatureLoss},
 };
 inline constexpr int kNumShapes = sizeof(kShapes) / sizeof(kShapes[0]);
 inline constexpr int kAnyPlan = -1;

@@ -139,6 +139,8 @@ class StepColumns : public WarpColumns {
     switch (l) {
       case kLossAggregate:
         return kLossOfRows;
+      case kLossAdvantage:
+        return kLossOfRows && has(kFeatureSurrogates);
       case kLossValue:
         return kLoss;
       case kLossLogRatio:

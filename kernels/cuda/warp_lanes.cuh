@@ -194,9 +194,11 @@ struct WarpLanes {
     read_mask(mask, position + lane(), count - lane(), out);
   }
 
-  // Into `out` of the batch the positions of the tile that s is about.
+  // Into `out` of the batch the positions of the tile that s is about; nothing
+  // where it is null.
   template <class From, class State, class To>
   static __device__ void store(const From& tile, const State& s, To* out) {
+    if (out == nullptr) return;
     if constexpr (kFixed) {
       write<kTileSteps>(tile, s.part * kTileSteps, s.ahead.left,
                         out + s.ahead.own);

@@ -145,9 +145,11 @@ struct CpuLanes {
     });
   }
 
-  // Into `out` of the batch the positions of the tile that s is about.
+  // Into `out` of the batch the positions of the tile that s is about; nothing
+  // where it is null.
   template <class From, class State, class To>
   static void store(const From& tile, const State& s, To* out) {
+    if (out == nullptr) return;
     const auto* from = &tile.at[0][0];
     To* to = out + s.position;
     const int count = s.count;

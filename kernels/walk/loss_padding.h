@@ -68,10 +68,10 @@ struct LossPadding {
         if (cispo_loss) v = cispo(loss, a, current.vec(k, g), r);
         const Vec m = padding.vec(k, g);
         const Vec w = m != 0.0f ? splat(weight_of_row) : Vec{};
-        const Vec slope = v.ratio_slope * s.ratio_slope.vec(k, g);
+        const auto slopes = (v.full_ratio_slope != 0.0f) & (v.stopped == 0.0f);
+        const Vec slope = v.full_ratio_slope * s.ratio_slope.vec(k, g);
         s.full_slope.set(k, g, w != 0.0f ? v.value * w : Vec{});
-        s.loss_sequence_slope.set(k, g,
-                                  v.ratio_slope != 0.0f ? slope * w : Vec{});
+        s.loss_sequence_slope.set(k, g, slopes ? slope * w : Vec{});
         s.high.set(k, g, v.high * m);
         s.low.set(k, g, v.low * m);
       }

@@ -59,9 +59,7 @@ struct LossPhase {
                       return g * g;
                     });
     }
-    if (gradient != nullptr) {
-      Lanes::store(s.loss_slope, s, gradient);
-    }
+    Lanes::store(s.loss_slope, s, gradient);
   }
 
  private:
@@ -100,18 +98,17 @@ struct LossPhase {
     const TileOf<Lanes>& exp = s.exp[source];
     const TileOf<Lanes>& expm1 = s.expm1[source];
     const IntervalTerms c = loss.clamp;
-    for_each_group<kWidth>(
-        s.steps, [&](int k, int g) COUNTERWEIGHT_INLINE_LAMBDA {
-          const Vec l = log_ratio.vec(k, g);
-          const auto high = l > c.upper;
-          const auto low = l < c.lower;
-          const Vec r = high ? splat(c.exp_upper) : exp.vec(k, g);
-          const Vec u = high ? splat(c.expm1_upper) : expm1.vec(k, g);
-          const Vec inside = high ? Vec{} : r;
-          s.ratio.set(k, g, low ? splat(c.exp_lower) : r);
-          s.excess.set(k, g, low ? splat(c.expm1_lower) : u);
-          s.ratio_slope.set(k, g, low ? Vec{} : inside);
-        });
+    for_each_group<kWidth>(s.steps, [&](int k,
+                                        int g) COUNTERWEIGHT_INLINE_LAMBDA {
+      const Vec l = log_ratio.vec(k, g);
+      const auto outside = (l > c.upper) | (l < c.lower);
+      const Vec r = clip(exp.vec(k, g), splat(c.exp_lower), splat(c.exp_upper));
+      s.ratio.set(k, g, r);
+      s.excess.set(
+          k, g,
+          clip(expm1.vec(k, g), splat(c.expm1_lower), splat(c.expm1_upper)));
+      s.ratio_slope.set(k, g, outside ? Vec{} : r);
+    });
   }
 
   COUNTERWEIGHT_HD static void apply_surrogate(const LossPlan& loss,
@@ -226,25 +223,24 @@ struct LossPhase {
   COUNTERWEIGHT_HD static void emit(const LossPlan& loss, const SurrogateVec& v,
                                     int k, int g, State& s) {
     const Vec zero{};
-    const Vec w = loss.weighs_tokens ? s.weight.vec(k, g) : splat(1.0f);
+    const Vec w = may_weigh<Lanes>() && loss.weighs_tokens ? s.weight.vec(k, g)
+                                                           : splat(1.0f);
     const Vec dr = s.ratio_slope.vec(k, g);
-    const auto chained = [&](Vec slope) COUNTERWEIGHT_INLINE_LAMBDA {
-      return slope != 0.0f ? slope * dr : zero;
-    };
-    const Vec through_ratio = chained(v.ratio_slope);
+    const Vec full_through_ratio =
+        v.full_ratio_slope != 0.0f ? v.full_ratio_slope * dr : zero;
+    const Vec through_ratio = v.stopped != 0.0f ? zero : full_through_ratio;
     const bool by_row =
         Lanes::may(kFeatureRowLoss) && loss.spec.level == LossLevel::kSequence;
     const Vec own = by_row ? v.slope : v.slope + through_ratio;
     const Vec shared = by_row ? through_ratio : zero;
-    const Vec full = v.full_slope + chained(v.full_ratio_slope);
-    const Vec kept_weight = s.left.vec(k, g) != 0.0f ? w : zero;
-    const Vec seen_weight = s.mask.vec(k, g) != 0.0f ? w : zero;
-    s.loss_value.set(k, g, kept_weight != 0.0f ? kept_weight * v.value : zero);
-    s.loss_slope.set(k, g, kept_weight != 0.0f ? kept_weight * own : zero);
-    s.loss_sequence_slope.set(
-        k, g, kept_weight != 0.0f ? kept_weight * shared : zero);
-    s.full_slope.set(k, g,
-                     seen_weight != 0.0f ? absolute(seen_weight * full) : zero);
+    const Vec full = v.full_slope + full_through_ratio;
+    const auto weighs = w != 0.0f;
+    const auto kept = (s.left.vec(k, g) != 0.0f) & weighs;
+    const auto seen = (s.mask.vec(k, g) != 0.0f) & weighs;
+    s.loss_value.set(k, g, kept ? w * v.value : zero);
+    s.loss_slope.set(k, g, kept ? w * own : zero);
+    s.loss_sequence_slope.set(k, g, kept ? w * shared : zero);
+    s.full_slope.set(k, g, seen ? absolute(w * full) : zero);
     s.clipped.set(k, g, v.clipped);
     s.high.set(k, g, v.high);
     s.low.set(k, g, v.low);

@@ -82,6 +82,8 @@ LossPlan MakeLossPlan(const CorrectionSpec& spec) {
   plan.kl_clamp = MakeInterval(-loss.kl.token_clamp, loss.kl.token_clamp);
   plan.ratio_low = static_cast<float>(1.0 - loss.clip_low);
   plan.ratio_high = static_cast<float>(1.0 + loss.clip_high);
+  plan.ratio_cap = static_cast<float>(loss.ratio_cap);
+  plan.dual_clip = static_cast<float>(loss.dual_clip);
   const double padding_weight = WeightOfOne(spec.weight);
   plan.padding_weight = static_cast<float>(padding_weight);
   const double floored =

@@ -36,7 +36,10 @@ struct LossPlan {
   bool reads_padding;
   IntervalTerms clamp;  // of the log ratio
   IntervalTerms kl_clamp;
+  // Of the spec, in float32.
   float ratio_low, ratio_high;
+  float ratio_cap;
+  float dual_clip;
   // bound(1), the weight of padding, and its clamped logarithm (VESPO).
   float padding_weight;
   double padding_log_weight;

@@ -22,17 +22,34 @@ struct LossSumsPhase {
     add_values(loss, s, acc);
     if (has_kl) add_kl_values(loss, s, acc);
     if (!measures<Lanes>(plan)) return;
-    add_log_ratios(loss, s, acc);
-    add_slopes(s, acc);
+    add_log_ratios(plan, s, acc);
+    add_slopes(plan, s, acc);
     add_ratios(loss, s, acc);
-    count_flags(s, acc);
+    count_flags(plan, s, acc);
     acc.extend(kExtremumLoss + kLossExtremumRatio, s.steps, s.ratio, s.mask);
     acc.extend(kExtremumLoss + kLossExtremumAdvantage, s.steps,
                s.input[static_cast<int>(InputRole::kAdvantages)], s.mask);
     if (has_kl) add_kl(loss, s, acc);
   }
 
+  // Once per segment: what is kept where no rule drops anything.
+  template <class Columns>
+  COUNTERWEIGHT_HD static void finish(const Plan& plan, Columns& columns) {
+    if (!measures<Lanes>(plan) || has_rules(plan)) return;
+    constexpr int kCopies[][2] = {{kLossClipped, kLossClippedKept},
+                                  {kLossHigh, kLossHighKept},
+                                  {kLossLow, kLossLowKept}};
+    for (const auto& [seen, kept] : kCopies) {
+      columns.count(kBase + kept) = columns.count(kBase + seen);
+    }
+    columns.sum(kBase + kLossLogRatioKept) = columns.sum(kBase + kLossLogRatio);
+  }
+
  private:
+  COUNTERWEIGHT_HD static bool has_rules(const Plan& plan) {
+    return Lanes::may(kFeatureRules) && plan.spec.num_rules > 0;
+  }
+
   COUNTERWEIGHT_HD static void add_tile(int column, const State& s,
                                         const TileOf<Lanes>& x, Acc& acc) {
     acc.add_exact(kBase + column, s.steps,
@@ -49,41 +66,57 @@ struct LossSumsPhase {
   }
 
   // Masked tokens have l = 0; dropped ones are left out of the kept sums.
-  COUNTERWEIGHT_HD static void add_log_ratios(const LossPlan& loss,
-                                              const State& s, Acc& acc) {
+  COUNTERWEIGHT_HD static void add_log_ratios(const Plan& plan, const State& s,
+                                              Acc& acc) {
+    const LossPlan& loss = plan.loss;
     const RatioSource source =
         Lanes::source(SourceUse::kLossMetrics, loss.spec.metrics_source);
     const auto exact = [&](int k, int h) COUNTERWEIGHT_INLINE_LAMBDA {
       return exact_log_ratio(s, source, kUnbounded, k, h);
     };
     acc.add_exact(kBase + kLossLogRatio, s.steps, exact);
-    acc.add_exact(kBase + kLossLogRatioKept, s.steps,
-                  [&](int k, int h) COUNTERWEIGHT_INLINE_LAMBDA {
-                    return s.left.wide(k, h) != 0.0 ? exact(k, h) : WideVec{};
-                  });
+    const bool drops = has_rules(plan);
+    if (drops) {
+      acc.add_exact(kBase + kLossLogRatioKept, s.steps,
+                    [&](int k, int h) COUNTERWEIGHT_INLINE_LAMBDA {
+                      return s.left.wide(k, h) != 0.0 ? exact(k, h) : WideVec{};
+                    });
+    }
     const TileOf<Lanes>& l = s.log_ratio[static_cast<int>(source)];
     const Vec clamp = splat(static_cast<float>(kSafetyClamp));
     const int columns[] = {kBase + kLossAbsKept, kBase + kLossSafeKept};
     acc.add(columns, s.steps,
             [&](int k, int g, Vec(&block)[2]) COUNTERWEIGHT_INLINE_LAMBDA {
-              const Vec x = s.left.vec(k, g) != 0.0f ? l.vec(k, g) : Vec{};
-              const Vec capped = x > clamp ? clamp : x;
+              const Vec all = l.vec(k, g);
+              const Vec kept = s.left.vec(k, g) != 0.0f ? all : Vec{};
+              const Vec x = drops ? kept : all;
               block[0] += absolute(x);
-              block[1] += capped < -clamp ? -clamp : capped;
+              block[1] += clip(x, -clamp, clamp);
             });
   }
 
-  COUNTERWEIGHT_HD static void add_slopes(const State& s, Acc& acc) {
+  COUNTERWEIGHT_HD static void add_slopes(const Plan& plan, const State& s,
+                                          Acc& acc) {
+    const bool drops = has_rules(plan);
     const int columns[] = {kBase + kLossSlope, kBase + kLossSlopeClipped,
                            kBase + kLossSlopeRejected};
     acc.add(columns, s.steps,
             [&](int k, int g, Vec(&block)[3]) COUNTERWEIGHT_INLINE_LAMBDA {
               const Vec full = s.full_slope.vec(k, g);
               const auto kept = s.left.vec(k, g) != 0.0f;
-              const Vec applied = absolute(s.loss_slope.vec(k, g) +
-                                           s.loss_sequence_slope.vec(k, g));
-              const Vec lost = full > applied ? full - applied : Vec{};
+              const Vec own = s.loss_slope.vec(k, g);
+              const Vec applied =
+                  absolute(Lanes::may(kFeatureRowLoss)
+                               ? own + s.loss_sequence_slope.vec(k, g)
+                               : own);
+              // 0 where both are infinite.
+              const Vec lost = most(full - applied, Vec{});
               block[0] += full;
+              if (!drops) {
+                // Masked tokens have slopes of 0.
+                block[1] += lost;
+                return;
+              }
               block[1] += kept ? lost : Vec{};
               block[2] += kept ? Vec{} : full;
             });
@@ -96,32 +129,40 @@ struct LossSumsPhase {
             [&](int k, int g, Vec(&block)[2]) COUNTERWEIGHT_INLINE_LAMBDA {
               const Vec r = s.ratio.vec(k, g);
               const auto counts = s.mask.vec(k, g) != 0.0f;
-              block[0] += counts ? r : Vec{};
-              block[1] += counts ? clip(loss, r) : Vec{};
+              add_where(counts, r, block[0]);
+              add_where(counts, clip(loss, r), block[1]);
             });
   }
 
-  COUNTERWEIGHT_HD static void count_flags(const State& s, Acc& acc) {
+  COUNTERWEIGHT_HD static void count_flags(const Plan& plan, const State& s,
+                                           Acc& acc) {
     const int seen[] = {kBase + kLossClipped, kBase + kLossHigh,
                         kBase + kLossLow};
-    acc.count(seen, s.steps,
-              [&](int k, int g, Vec(&block)[3]) COUNTERWEIGHT_INLINE_LAMBDA {
-                const Vec m = s.mask.vec(k, g);
-                block[0] += s.clipped.vec(k, g) * m;
-                block[1] += s.high.vec(k, g) * m;
-                block[2] += s.low.vec(k, g) * m;
-              });
-    const int kept[] = {kBase + kLossClippedKept, kBase + kLossHighKept,
-                        kBase + kLossLowKept, kBase + kLossCappedKept,
-                        kBase + kLossClippedZeroKept};
+    count_sides(seen, s, s.mask, acc);
+    const int kept[] = {kBase + kLossCappedKept, kBase + kLossClippedZeroKept};
     acc.count(kept, s.steps,
-              [&](int k, int g, Vec(&block)[5]) COUNTERWEIGHT_INLINE_LAMBDA {
+              [&](int k, int g, Vec(&block)[2]) COUNTERWEIGHT_INLINE_LAMBDA {
                 const Vec m = s.left.vec(k, g);
-                block[0] += s.clipped.vec(k, g) * m;
-                block[1] += s.high.vec(k, g) * m;
-                block[2] += s.low.vec(k, g) * m;
-                block[3] += s.capped.vec(k, g) * m;
-                block[4] += s.beyond_zero.vec(k, g) * m;
+                count_flag(s.capped.vec(k, g), m, block[0]);
+                if (!Lanes::may(kFeatureSurrogates)) return;
+                count_flag(s.beyond_zero.vec(k, g), m, block[1]);
+              });
+    if (!has_rules(plan)) return;
+    const int sides[] = {kBase + kLossClippedKept, kBase + kLossHighKept,
+                         kBase + kLossLowKept};
+    count_sides(sides, s, s.left, acc);
+  }
+
+  COUNTERWEIGHT_HD static void count_sides(const int (&columns)[3],
+                                           const State& s,
+                                           const TileOf<Lanes>& counts,
+                                           Acc& acc) {
+    acc.count(columns, s.steps,
+              [&](int k, int g, Vec(&block)[3]) COUNTERWEIGHT_INLINE_LAMBDA {
+                const Vec m = counts.vec(k, g);
+                count_flag(s.clipped.vec(k, g), m, block[0]);
+                count_flag(s.high.vec(k, g), m, block[1]);
+                count_flag(s.low.vec(k, g), m, block[2]);
               });
   }
 

@@ -41,7 +41,8 @@ COUNTERWEIGHT_HD void finish_weights(const Plan& plan, const SegmentTask& task,
   constexpr int kWidth = Lanes::kWidth;
   const Level level = plan.weight.spec.level;
   const bool by_token = Lanes::must(kFeatureTokenWeights) ||
-                        level == Level::kToken || level == Level::kPrefix;
+                        (may_weigh<Lanes>() &&
+                         (level == Level::kToken || level == Level::kPrefix));
   if (!by_token) {
     const bool by_row =
         Lanes::may(kFeatureRowWeights) && IsSequenceLevel(level);
@@ -57,6 +58,7 @@ COUNTERWEIGHT_HD void finish_weights(const Plan& plan, const SegmentTask& task,
     });
   }
   if (!Lanes::may(kFeatureLoss) || !plan.loss.active) return;
+  if (!may_weigh<Lanes>()) return;
   if (task.loss->normalizer == 1.0) return;
   const double normalizer = task.loss->normalizer;
   for_each_position<kWidth>(s.steps, [&](int k, int i) {
@@ -100,25 +102,21 @@ COUNTERWEIGHT_HD void walk_tile(const Plan& plan, const Batch& batch,
     LossStatistics<Lanes>::run(plan, *task.loss, s, acc);
   }
   if (!kOutput) return;
-  if (outputs.weights != nullptr || (has_loss && plan.loss.weighs_tokens)) {
+  const bool loss_weighs =
+      may_weigh<Lanes>() && has_loss && plan.loss.weighs_tokens;
+  if (outputs.weights != nullptr || loss_weighs) {
     finish_weights(plan, task, s);
   }
-  if (outputs.weights != nullptr) {
-    Lanes::store(s.weight, s, outputs.weights);
-  }
+  Lanes::store(s.weight, s, outputs.weights);
   if (has_loss) {
     LossPhase<Lanes>::run(plan, batch, *task.loss, task.row, s, acc,
                           outputs.gradient);
   }
-  if (outputs.keep_mask != nullptr) {
-    Lanes::store(s.left, s, outputs.keep_mask);
-  }
+  Lanes::store(s.left, s, outputs.keep_mask);
   if (!explains) return;
   for_each_position<kWidth>(
       s.steps, [&](int k, int i) { acc.reasons.at[i] |= s.reasons.at[k][i]; });
-  if (outputs.token_reasons != nullptr) {
-    Lanes::store(s.reasons, s, outputs.token_reasons);
-  }
+  Lanes::store(s.reasons, s, outputs.token_reasons);
 }
 
 // kStats: fills `acc`, which the caller has cleared. kOutput: writes `outputs`,
@@ -164,6 +162,9 @@ COUNTERWEIGHT_HD void walk_segment(const Plan& plan, const Batch& batch,
   if (kStats) DriftPhase<Lanes>::finish(plan, acc.columns.settled());
   WeightPhase<Lanes, kStats>::finish_segment(plan, acc.columns.settled());
   RulePhase<Lanes, kStats, kOutput>::finish(plan, acc.columns.settled());
+  if (kOutput && Lanes::may(kFeatureLoss) && plan.loss.active) {
+    LossSumsPhase<Lanes>::finish(plan, acc.columns.settled());
+  }
 }
 
 }  // namespace COUNTERWEIGHT_ISA

@@ -14,11 +14,11 @@ inline namespace COUNTERWEIGHT_ISA {
 // All 0 unless set. Flags are 0 or 1, as in LossSums.
 struct SurrogateVec {
   Vec value;
-  Vec slope;        // dV / dlp with r held fixed
-  Vec ratio_slope;  // dV / dr
-  // Both without clipping.
-  Vec full_slope;
+  Vec slope;       // dV / dlp with r held fixed
+  Vec full_slope;  // without clipping
+  // dV / dr without clipping, and where clipping leaves 0 of it.
   Vec full_ratio_slope;
+  Vec stopped;
   Vec clipped;
   Vec high;
   Vec low;
@@ -40,32 +40,30 @@ COUNTERWEIGHT_HD Vec cost(Vec a, Vec x) { return a != 0.0f ? -a * x : Vec{}; }
 COUNTERWEIGHT_HD SurrogateVec ppo_clip(const LossPlan& loss, Vec a, Vec r) {
   const Vec zero{};
   const Vec one = splat(1.0f);
-  const Vec cap = splat(static_cast<float>(loss.spec.ratio_cap));
-  const auto over = r > cap;
-  const Vec c1 = over ? cap : r;
-  const Vec unclipped = cost(a, c1);
-  const Vec clipped = cost(a, clip(loss, r));
+  // Without advantage nothing counts, also where the ratio overflows.
+  const Vec ratio = a != 0.0f ? r : one;
+  const Vec cap = splat(loss.ratio_cap);
+  const auto over = ratio > cap;
+  const Vec c1 = over ? cap : ratio;
+  const Vec unclipped = -a * c1;
+  const Vec clipped = -a * clip(loss, ratio);
   const auto takes_clipped = clipped > unclipped;
   const Vec value = takes_clipped ? clipped : unclipped;
-  const Vec slope = over ? zero : -a;
+  const Vec ceiling = -a * loss.dual_clip;
+  const auto negative = a < 0.0f;
+  const auto capped = negative & (value > ceiling);
   // A cap below `high` makes clip(r) the larger branch where it is r itself.
-  const auto above = r > loss.ratio_high;
-  const auto below = r < loss.ratio_low;
-  const Vec inside_slope = above ? zero : -a;
-  const Vec clipped_slope = below ? zero : inside_slope;
-  const Vec ceiling = -a * static_cast<float>(loss.spec.dual_clip);
-  const Vec negative = a < 0.0f ? one : zero;
-  const Vec capped = value > ceiling ? negative : zero;
+  const auto outside = (ratio > loss.ratio_high) | (ratio < loss.ratio_low);
+  const auto stopped =
+      capped | (takes_clipped & outside) | (over & !takes_clipped);
   SurrogateVec out{};
-  out.value = capped != 0.0f ? ceiling : value;
-  const Vec kept_slope = takes_clipped ? clipped_slope : slope;
-  out.ratio_slope = capped != 0.0f ? zero : kept_slope;
+  out.value = capped ? ceiling : value;
   out.full_ratio_slope = -a;
+  out.stopped = stopped ? one : zero;
   out.clipped = takes_clipped ? one : zero;
-  const Vec positive = a > 0.0f ? one : zero;
-  out.high = c1 > loss.ratio_high ? positive : zero;
-  out.low = c1 < loss.ratio_low ? negative : zero;
-  out.capped = capped;
+  out.high = (a > 0.0f) & (c1 > loss.ratio_high) ? one : zero;
+  out.low = negative & (c1 < loss.ratio_low) ? one : zero;
+  out.capped = capped ? one : zero;
   return out;
 }
 
@@ -109,8 +107,7 @@ COUNTERWEIGHT_HD SurrogateVec sapo(const LossPlan& loss, Vec a, Vec excess,
   const Vec gate = excess < 0.0f ? smaller : larger;
   SurrogateVec out{};
   out.value = -a * (gate * scale);
-  out.ratio_slope = -a * (4.0f * (larger * smaller));
-  out.full_ratio_slope = out.ratio_slope;
+  out.full_ratio_slope = -a * (4.0f * (larger * smaller));
   return out;
 }
 
@@ -134,7 +131,6 @@ COUNTERWEIGHT_HD SurrogateVec cross_entropy(Vec lp) {
 COUNTERWEIGHT_HD SurrogateVec importance_sampling(Vec a, Vec r) {
   SurrogateVec out{};
   out.value = cost(a, r);
-  out.ratio_slope = -a;
   out.full_ratio_slope = -a;
   return out;
 }
@@ -155,7 +151,7 @@ COUNTERWEIGHT_HD SurrogateVec dppo(const LossPlan& loss, Vec a, Vec lp, Vec r,
                                    Vec outside) {
   const Vec zero{};
   const Vec one = splat(1.0f);
-  const Vec cap = splat(static_cast<float>(loss.spec.ratio_cap));
+  const Vec cap = splat(loss.ratio_cap);
   const Vec high = outside > 0.0f ? one : zero;
   const Vec low = outside < 0.0f ? one : zero;
   SurrogateVec out{};
@@ -173,8 +169,8 @@ COUNTERWEIGHT_HD SurrogateVec dppo(const LossPlan& loss, Vec a, Vec lp, Vec r,
     out.full_slope = cost(a, r);
   } else {
     out.value = out.clipped != 0.0f ? zero : scaled;
-    out.ratio_slope = out.clipped != 0.0f ? zero : -a;
     out.full_ratio_slope = -a;
+    out.stopped = out.clipped;
   }
   return out;
 }
@@ -208,7 +204,6 @@ COUNTERWEIGHT_HD SurrogateVec kl_cov(const LossPlan& loss, Vec a, Vec l, Vec r,
   const Vec below_or_zero = l < 0.0f ? -weight : zero;
   SurrogateVec out{};
   out.value = weight * absolute(l) + cost(a, r);
-  out.ratio_slope = -a;
   out.slope = l > 0.0f ? weight : below_or_zero;
   out.full_ratio_slope = -a;
   out.full_slope = out.slope;
@@ -221,7 +216,7 @@ COUNTERWEIGHT_HD SurrogateVec clip_cov(const LossPlan& loss, Vec a, Vec r,
   const Vec zero{};
   SurrogateVec out = ppo_clip(loss, a, r);
   out.value = selected != 0.0f ? zero : out.value;
-  out.ratio_slope = selected != 0.0f ? zero : out.ratio_slope;
+  out.stopped = selected != 0.0f ? splat(1.0f) : out.stopped;
   out.clipped = selected;
   return out;
 }

@@ -108,6 +108,15 @@ COUNTERWEIGHT_HD void count_where(Bool counts, Vec x, Vec& sum) {
 #endif
 }
 
+// `flag` is 0 or 1 in each lane.
+COUNTERWEIGHT_HD void count_flag(Vec flag, Vec x, Vec& sum) {
+#ifdef COUNTERWEIGHT_ONE_LANE
+  if (flag != 0.0f) sum += x;
+#else
+  sum += flag * x;
+#endif
+}
+
 template <class Bool>
 COUNTERWEIGHT_HD void extend_where(Bool counts, Vec x, Vec& low, Vec& high) {
 #if defined(COUNTERWEIGHT_ONE_LANE)

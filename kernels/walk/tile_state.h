@@ -227,6 +227,13 @@ COUNTERWEIGHT_HD bool measures(const Plan& plan) {
          (Lanes::may(kFeatureMetrics) && plan.measures);
 }
 
+// Weights of a level other than kNone.
+template <class Lanes>
+constexpr COUNTERWEIGHT_HD bool may_weigh() {
+  return Lanes::may(kFeatureTokenWeights) || Lanes::may(kFeatureRowWeights) ||
+         Lanes::may(kFeaturePrefixes);
+}
+
 // Numerator and denominator of a ratio source.
 constexpr COUNTERWEIGHT_HD int numerator(RatioSource source) {
   if (source == RatioSource::kRefCurrent) {

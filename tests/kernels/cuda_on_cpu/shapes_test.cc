@@ -27,10 +27,8 @@ TEST(Shapes, TheMethodsThatGoTheLongWayAreKnown) {
       without.insert(std::string(method.name));
     }
   }
-  EXPECT_EQ(without, (std::set<std::string>{
-                         "cispo", "clip_cov", "dppo_kl", "dppo_tv", "dro",
-                         "geo_mean", "gpg", "importance_sampling", "kl_cov",
-                         "reinforce_pro", "rollout_is", "sapo", "vespo"}));
+  EXPECT_EQ(without,
+            (std::set<std::string>{"clip_cov", "kl_cov", "reinforce_pro"}));
 }
 
 CorrectionSpec TruncatedWeights() {
@@ -58,6 +56,20 @@ TEST(Shapes, LeanPlansGetLeanWalks) {
   spec.num_rules = 1;
   spec.rules[0].source = RatioSource::kCurrentOld;
   EXPECT_EQ(ShapeOf(MakePlan(spec), {}), kAnyPlan);
+}
+
+TEST(Shapes, TruncatedWeightsOfPpoGetALeanWalk) {
+  std::vector<SpecViolation> violations;
+  CorrectionSpec spec =
+      MakeSpec(*FindMethod("token_tis_ppo_clip"), {}, &violations);
+  constexpr uint32_t kLean = kTruncated | kFeatureLoss;
+  EXPECT_EQ(WalkOf(spec), kLean);
+  spec.metrics = false;
+  EXPECT_EQ(WalkOf(spec), kLean);
+  spec.weight.bound = Bound::kMask;
+  EXPECT_EQ(WalkOf(spec), kFeatureLoss | kCorrections);
+  spec.loss.surrogate = Surrogate::kCispo;
+  EXPECT_EQ(WalkOf(spec), kAnyLoss | kCorrections);
 }
 
 TEST(Shapes, WhatALeanWalkIsWithoutGoesToAnother) {
