@@ -61,8 +61,8 @@ COUNTERWEIGHT_HD SurrogateVec ppo_clip(const LossPlan& loss, Vec a, Vec r) {
   out.full_ratio_slope = -a;
   out.stopped = stopped ? one : zero;
   out.clipped = takes_clipped ? one : zero;
-  out.high = (a > 0.0f) & (c1 > loss.ratio_high) ? one : zero;
-  out.low = negative & (c1 < loss.ratio_low) ? one : zero;
+  out.high = ((a > 0.0f) & (c1 > loss.ratio_high)) ? one : zero;
+  out.low = (negative & (c1 < loss.ratio_low)) ? one : zero;
   out.capped = capped ? one : zero;
   return out;
 }
