@@ -35,7 +35,7 @@ struct LossSumsPhase {
   // Once per segment: what is kept where no rule drops anything.
   template <class Columns>
   COUNTERWEIGHT_HD static void finish(const Plan& plan, Columns& columns) {
-    if (!measures<Lanes>(plan) || has_rules(plan)) return;
+    if (!measures<Lanes>(plan) || has_rules<Lanes>(plan)) return;
     constexpr int kCopies[][2] = {{kLossClipped, kLossClippedKept},
                                   {kLossHigh, kLossHighKept},
                                   {kLossLow, kLossLowKept}};
@@ -46,10 +46,6 @@ struct LossSumsPhase {
   }
 
  private:
-  COUNTERWEIGHT_HD static bool has_rules(const Plan& plan) {
-    return Lanes::may(kFeatureRules) && plan.spec.num_rules > 0;
-  }
-
   COUNTERWEIGHT_HD static void add_tile(int column, const State& s,
                                         const TileOf<Lanes>& x, Acc& acc) {
     acc.add_exact(kBase + column, s.steps,
@@ -75,7 +71,7 @@ struct LossSumsPhase {
       return exact_log_ratio(s, source, kUnbounded, k, h);
     };
     acc.add_exact(kBase + kLossLogRatio, s.steps, exact);
-    const bool drops = has_rules(plan);
+    const bool drops = has_rules<Lanes>(plan);
     if (drops) {
       acc.add_exact(kBase + kLossLogRatioKept, s.steps,
                     [&](int k, int h) COUNTERWEIGHT_INLINE_LAMBDA {
@@ -97,7 +93,7 @@ struct LossSumsPhase {
 
   COUNTERWEIGHT_HD static void add_slopes(const Plan& plan, const State& s,
                                           Acc& acc) {
-    const bool drops = has_rules(plan);
+    const bool drops = has_rules<Lanes>(plan);
     const int columns[] = {kBase + kLossSlope, kBase + kLossSlopeClipped,
                            kBase + kLossSlopeRejected};
     acc.add(columns, s.steps,
@@ -147,7 +143,7 @@ struct LossSumsPhase {
                 if (!Lanes::may(kFeatureSurrogates)) return;
                 count_flag(s.beyond_zero.vec(k, g), m, block[1]);
               });
-    if (!has_rules(plan)) return;
+    if (!has_rules<Lanes>(plan)) return;
     const int sides[] = {kBase + kLossClippedKept, kBase + kLossHighKept,
                          kBase + kLossLowKept};
     count_sides(sides, s, s.left, acc);

@@ -68,8 +68,8 @@ struct RulePhase {
   // saw those tokens; one without a condition fired on all that were outside.
   template <class Columns>
   COUNTERWEIGHT_HD static void finish(const Plan& plan, Columns& columns) {
-    const bool has_rules = kStats && Lanes::may(kFeatureRules);
-    const int rules = has_rules ? plan.spec.num_rules : 0;
+    const bool any = kStats && Lanes::may(kFeatureRules);
+    const int rules = any ? plan.spec.num_rules : 0;
     for (int r = 0; r < rules; ++r) {
       const RulePlan& rule = plan.rules[r];
       if (!rule.is_sequence && !rule.is_conditional && measures<Lanes>(plan)) {

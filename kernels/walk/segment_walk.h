@@ -57,8 +57,8 @@ COUNTERWEIGHT_HD void finish_weights(const Plan& plan, const SegmentTask& task,
       s.weight.at[k][i] = s.zeroed.at[k][i] != 0.0f ? 0.0f : w;
     });
   }
-  if (!Lanes::may(kFeatureLoss) || !plan.loss.active) return;
-  if (!may_weigh<Lanes>()) return;
+  if (!Lanes::may(kFeatureLoss) || !may_weigh<Lanes>()) return;
+  if (!plan.loss.active) return;
   if (task.loss->normalizer == 1.0) return;
   const double normalizer = task.loss->normalizer;
   for_each_position<kWidth>(s.steps, [&](int k, int i) {

@@ -227,6 +227,11 @@ COUNTERWEIGHT_HD bool measures(const Plan& plan) {
          (Lanes::may(kFeatureMetrics) && plan.measures);
 }
 
+template <class Lanes>
+COUNTERWEIGHT_HD bool has_rules(const Plan& plan) {
+  return Lanes::may(kFeatureRules) && plan.spec.num_rules > 0;
+}
+
 // Weights of a level other than kNone.
 template <class Lanes>
 constexpr COUNTERWEIGHT_HD bool may_weigh() {

@@ -77,7 +77,7 @@ struct WeightPhase {
   // After all rules.
   COUNTERWEIGHT_HD static void finish(const Plan& plan, State& s, Acc& acc) {
     if (!kStats) return;
-    if (has_rules(plan)) {
+    if (has_rules<Lanes>(plan)) {
       acc.count_each(kColumnKept, s.steps,
                      [&](int k, int g) COUNTERWEIGHT_INLINE_LAMBDA {
                        return s.left.vec(k, g);
@@ -91,7 +91,7 @@ struct WeightPhase {
   COUNTERWEIGHT_HD static void finish_segment(const Plan& plan,
                                               Columns& columns) {
     if (!kStats) return;
-    if (!has_rules(plan)) {
+    if (!has_rules<Lanes>(plan)) {
       columns.count(kColumnKept) = columns.count(kColumnTokens);
     }
     if (by_token(plan.weight) && !has_own_ratio(plan.weight)) {
@@ -118,10 +118,6 @@ struct WeightPhase {
 
   COUNTERWEIGHT_HD static bool has_own_ratio(const WeightPlan& weight) {
     return Lanes::may(kFeatureOwnRatio) && !weight.is_drift;
-  }
-
-  COUNTERWEIGHT_HD static bool has_rules(const Plan& plan) {
-    return Lanes::may(kFeatureRules) && plan.spec.num_rules > 0;
   }
 
   COUNTERWEIGHT_HD static RatioSource source_of(const WeightPlan& weight) {
