@@ -4,12 +4,12 @@
 # and against torch, asks a server with each backend the same questions, and profiles. tests/gpu_check/README.md tells
 # what each part proves.
 #
-#   tests/gpu_check.sh [--parts=build,bytes,...] [--deadline=SECONDS] [--report=FILE] [--prebuilt=FOLDER]
+#   tests/gpu_check.sh [--parts=build,bytes,...] [--deadline=SECONDS] [--report=FILE] [--prebuilt=FOLDER or .tar.gz]
 #                      [--commit=HASH] [--candidate=cuda|generic]
 #
 # Needs CMake, a C++20 compiler, the CUDA toolkit (nvcc on PATH, or CUDACXX) and a GPU. Torch, compute-sanitizer, ncu,
-# cuobjdump and a bundled server (.ci/bundle, carried in build/bundle) add their parts; without one its part is skipped,
-# which is said. Results stay in build/gpu-check/results, so that several calls with some of the parts add up to one
+# cuobjdump and a bundled server (.ci/bundle; --prebuilt, or build/bundle) add their parts; without one its part is
+# skipped, which is said. Results stay in build/gpu-check/results, so that several calls with some of the parts add up to one
 # report. --candidate=generic tries the script itself on a machine without a GPU, with small batches.
 #
 # Exit status: 0 all parts passed, 1 some failed, 2 wrong usage, 3 none failed but some were skipped.
@@ -39,12 +39,17 @@ done
 build=${GPU_CHECK_BUILD:-build/gpu-check}
 results=$build/results
 programs=$build/gpu_check
+mkdir -p "$results"
+if [[ -f $PREBUILT ]]; then
+  rm -rf "$build/bundle"
+  tar -C "$build" -xzf "$PREBUILT" bundle || { echo "gpu_check: $PREBUILT is no archive of .ci/bundle" >&2; exit 2; }
+  PREBUILT=$build/bundle
+fi
 # Not a bundle's scripts: profilers and disassemblers want the programs, which need no library of it.
 if [[ $PREBUILT ]]; then programs=$PREBUILT/bin; fi
 python=${PYTHON:-python3}
-bundle=build/bundle
+bundle=$(readlink -m "${PREBUILT:-build/bundle}")
 skipped=77 # an exit status of parts, as automake has it
-mkdir -p "$results"
 
 # Seconds after which a part is ended.
 limit() {
@@ -152,7 +157,7 @@ part_ncu() {
 }
 
 part_server() {
-  local server=$PWD/$bundle/counterweight-server status=0 backend test
+  local server=$bundle/counterweight-server status=0 backend test
   backend=$(sized cuda cpu)
   [[ -x $server ]] || skip "no $server; .ci/bundle makes it, on a machine with gRPC"
   "$server" --version || return 1

@@ -1,0 +1,60 @@
+"""tests/gpu_check.sh with programs that were built elsewhere."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import tarfile
+from pathlib import Path
+
+SCRIPT = Path(__file__).parents[1] / "gpu_check.sh"
+
+
+def run_parts(folder: Path, prebuilt: Path, parts: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [SCRIPT, f"--prebuilt={prebuilt}", f"--parts={parts}", "--candidate=generic"],
+        env={**os.environ, "GPU_CHECK_BUILD": str(folder / "build")},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def packed_programs(folder: Path, **programs: str) -> Path:
+    """What .ci/bundle writes, with shell scripts for programs."""
+    bundle = folder / "bundle"
+    (bundle / "bin").mkdir(parents=True)
+    for name, body in programs.items():
+        program = bundle / "bin" / name
+        program.write_text(f"#!/bin/sh\n{body}\n")
+        program.chmod(0o755)
+    archive = folder / "bundle.tar.gz"
+    with tarfile.open(archive, "w:gz") as tar:
+        tar.add(bundle, "bundle")
+    return archive
+
+
+def test_programs_out_of_a_packed_bundle(tmp_path: Path) -> None:
+    archive = packed_programs(tmp_path, gpu_check="echo compared 3, 0 differ")
+    done = run_parts(tmp_path, archive, "build,bytes")
+    assert done.returncode == 0, done.stdout + done.stderr
+    parts = (tmp_path / "build" / "results" / "parts.tsv").read_text().splitlines()
+    assert [line.split("\t")[1] for line in parts] == ["passed", "passed"]
+    assert parts[1].endswith("compared 3, 0 differ")
+
+
+def test_a_part_that_fails_or_misses_its_program_fails_the_command(tmp_path: Path) -> None:
+    archive = packed_programs(tmp_path, gpu_check="echo differs; exit 1")
+    done = run_parts(tmp_path, archive, "bytes,requests,server")
+    assert done.returncode == 1
+    assert "failed: bytes requests; skipped: server" in done.stdout
+
+
+def test_a_torn_bundle_is_refused_before_any_part(tmp_path: Path) -> None:
+    archive = packed_programs(tmp_path, gpu_check="exit 0")
+    archive.write_bytes(archive.read_bytes()[:40])
+    done = run_parts(tmp_path, archive, "bytes")
+    assert done.returncode == 2
+    assert "bundle.tar.gz is no archive of .ci/bundle" in done.stderr
+    assert "===" not in done.stdout
