@@ -170,9 +170,11 @@ def test_a_full_server_is_asked_again(start_server: Callable[..., ServerProcess]
                 *(aio.correct(method=LOSS, outputs=ALL, run="full", **batch) for _ in range(8))
             )
 
-    first, *others = asyncio.run(asyncio.wait_for(use(), DEADLINE_SECONDS))
-    for other in others:
-        assert_same(other, first)
     refused = 'counterweight_requests_total{code="RESOURCE_EXHAUSTED",method="Correct"}'
-    assert server.metric(refused) > 0
-    assert server.metric('counterweight_drift_batches_total{run="full"}') == 8
+    served = 0
+    while not server.count(refused):  # On a busy machine they may come one after the other.
+        first, *others = asyncio.run(asyncio.wait_for(use(), DEADLINE_SECONDS))
+        for other in others:
+            assert_same(other, first)
+        served += 8
+    assert server.metric('counterweight_drift_batches_total{run="full"}') == served
