@@ -9,8 +9,8 @@
 #
 # Needs CMake, a C++20 compiler, the CUDA toolkit (nvcc on PATH, or CUDACXX) and a GPU. Torch, compute-sanitizer, ncu,
 # cuobjdump and a bundled server (.ci/bundle; --prebuilt, or build/bundle) add their parts; without one its part is
-# skipped, which is said. Results stay in build/gpu-check/results, so that several calls with some of the parts add up to one
-# report. --candidate=generic tries the script itself on a machine without a GPU, with small batches.
+# skipped, which is said. Results stay in build/gpu-check/results, so that several calls with some of the parts add up
+# to one report. --candidate=generic tries the script itself on a machine without a GPU, with small batches.
 #
 # Exit status: 0 all parts passed, 1 some failed, 2 wrong usage, 3 none failed but some were skipped.
 set -uo pipefail

@@ -3,30 +3,29 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
-import threading
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 from fake_server import FakeServer
-from sample import MASK, OLD, REASONS, ROLLOUT, SHAPE, WEIGHTS, Request, Response, answer, sent
+from sample import (
+    MASK,
+    OLD,
+    REASONS,
+    ROLLOUT,
+    SHAPE,
+    WEIGHTS,
+    Request,
+    Response,
+    answer,
+    correct,
+    sent,
+)
 
 import counterweight as cw
 from counterweight._gen.counterweight.v1 import correction_service_pb2 as service_pb2
 from counterweight._gen.counterweight.v1 import method_pb2, tensor_pb2
-
-
-def correct(client: cw.Client, **kwargs: Any) -> cw.Result[Any]:
-    arguments: dict[str, Any] = {
-        "rollout_log_probs": ROLLOUT,
-        "old_log_probs": OLD,
-        "response_mask": MASK,
-        "method": "token_tis",
-    }
-    return client.correct(**{**arguments, **kwargs})
 
 
 def test_padded_request(server: FakeServer, client: cw.Client) -> None:
@@ -225,71 +224,6 @@ def test_contiguous_arrays_are_not_copied_before_the_join() -> None:
         assert np.shares_memory(np.frombuffer(tensor.data, np.uint8), array)
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (
-            {"old_log_probs": [[1.0]]},
-            "old_log_probs must be a numpy array or a torch tensor, or have the buffer protocol or "
-            "__dlpack__, not list",
-        ),
-        ({"response_mask": None}, "response_mask must be .* not NoneType"),
-        ({"old_log_probs": MASK}, "old_log_probs must be float32, .* not uint8"),
-        ({"old_log_probs": OLD.astype(complex)}, "old_log_probs must be .* not complex128"),
-        ({"response_mask": MASK.astype(str)}, "response_mask must be boolean, .* not <U3"),
-        ({"group_ids": [1.5, 2]}, "group_ids must be"),
-        ({"sequence_lengths": ["3"]}, None),
-        ({"outputs": "weights"}, "outputs must be a sequence"),
-        ({"method": None}, "method must be"),
-    ],
-)
-def test_type_errors_name_the_argument(
-    client: cw.Client, change: dict[str, Any], message: str | None
-) -> None:
-    if "sequence_lengths" in change:
-        flat = {"rollout_log_probs": ROLLOUT[0], "old_log_probs": OLD[0], "response_mask": MASK[0]}
-        change = {**change, **flat}
-        message = "sequence_lengths must be"
-    with pytest.raises(TypeError, match=message):
-        correct(client, **change)
-
-
-def test_shapes_are_all_reported(server: FakeServer, client: cw.Client) -> None:
-    with pytest.raises(cw.InvalidRequestError) as caught:
-        correct(
-            client,
-            rollout_log_probs=ROLLOUT[:1],
-            old_log_probs=OLD[0],
-            padded_length=3,
-        )
-    assert [v.field for v in caught.value.violations] == [
-        "old_log_probs",
-        "rollout_log_probs",
-        "padded_length",
-    ]
-    assert "(1, 3), but response_mask has (2, 3)" in str(caught.value)
-    assert server.requests == []
-
-
-def test_packed_arrays_must_be_flat(client: cw.Client) -> None:
-    with pytest.raises(cw.InvalidRequestError) as caught:
-        correct(client, sequence_lengths=[3, 3])
-    assert [v.field for v in caught.value.violations] == [
-        "rollout_log_probs",
-        "old_log_probs",
-        "response_mask",
-    ]
-
-
-@pytest.mark.parametrize("bad", [2, -1, 256, 0.5, float("nan")])
-def test_masks_that_a_byte_would_hide_are_refused(client: cw.Client, bad: float) -> None:
-    mask = MASK.astype(np.float64 if isinstance(bad, float) else np.int64)
-    mask[0, 0] = bad
-    with pytest.raises(cw.InvalidRequestError) as caught:
-        correct(client, response_mask=mask)
-    assert caught.value.violations == [cw.Violation("response_mask", "must hold only 0 and 1")]
-
-
 CONFIG = cw.CorrectionConfig()
 
 
@@ -367,151 +301,3 @@ def test_advantages_of_one_per_sequence(
     )
     np.testing.assert_array_equal(padded, [1.5, 1.5, 1.5, -2, -2, -2])
     np.testing.assert_array_equal(packed, [1.5, 1.5, 1.5, 1.5, -2, -2])
-
-
-@pytest.mark.parametrize("shape", [(3,), (1, 2), (3, 1), ()])
-def test_advantages_of_other_shapes_are_refused(client: cw.Client, shape: tuple[int, ...]) -> None:
-    with pytest.raises(cw.InvalidRequestError) as caught:
-        correct(client, advantages=np.zeros(shape, np.float32))
-    assert [v.field for v in caught.value.violations] == ["advantages"]
-
-
-@pytest.mark.parametrize(
-    ("counts", "message"),
-    [
-        ({"num_tokens": 3}, "global_counts must be a GlobalCounts, not dict"),
-        (cw.GlobalCounts(num_tokens=1.5), r"global_counts\.num_tokens cannot be 1\.5"),  # type: ignore[arg-type]
-    ],
-)
-def test_global_counts_of_wrong_types(client: cw.Client, counts: Any, message: str) -> None:
-    with pytest.raises(TypeError, match=message):
-        correct(client, global_counts=counts)
-
-
-def test_unknown_outputs(client: cw.Client) -> None:
-    with pytest.raises(cw.InvalidRequestError) as caught:
-        correct(client, outputs=("weights", "mask"))
-    assert caught.value.violations[0].field == "outputs[1]"
-    assert "sequence_reasons, gradient, loss" in caught.value.violations[0].description
-    with pytest.raises(cw.InvalidRequestError):
-        correct(client, outputs=())
-    with pytest.raises(ValueError, match="non_finite must be one of reject, drop, neutralize"):
-        correct(client, non_finite="ignore")
-
-
-def test_list_methods(server: FakeServer, client: cw.Client) -> None:
-    config = method_pb2.CorrectionConfig(
-        importance_weight=method_pb2.ImportanceWeight(
-            ratio_source="RATIO_SOURCE_OLD_ROLLOUT",
-            level="LEVEL_TOKEN",
-            bound="BOUND_TRUNCATE",
-            upper=2.0,
-        )
-    )
-    server.methods = service_pb2.ListMethodsResponse(
-        methods=[
-            method_pb2.MethodInfo(
-                name="token_tis",
-                origin="counterweight",
-                summary="Truncated.",
-                config=config,
-                parameters=[
-                    method_pb2.ParameterInfo(name="upper", unit="ratio", default_value=2.0)
-                ],
-                formula="w = min(r, upper)",
-                when_to_use="Always.",
-                equivalents={"verl": '{"rollout_is": "token"}'},
-            )
-        ]
-    )
-    assert client.list_methods() == [
-        cw.MethodInfo(
-            name="token_tis",
-            origin="counterweight",
-            origin_name="",
-            summary="Truncated.",
-            reference="",
-            config=cw.CorrectionConfig(
-                importance_weight=cw.ImportanceWeight(
-                    ratio_source=cw.RatioSource.OLD_ROLLOUT,
-                    level=cw.Level.TOKEN,
-                    bound=cw.Bound.TRUNCATE,
-                    upper=2.0,
-                )
-            ),
-            parameters=(cw.ParameterInfo("upper", "ratio", 2.0, ""),),
-            formula="w = min(r, upper)",
-            when_to_use="Always.",
-            equivalents={"verl": '{"rollout_is": "token"}'},
-        )
-    ]
-
-
-def test_server_info(server: FakeServer, client: cw.Client) -> None:
-    server.info = service_pb2.GetServerInfoResponse(
-        version="0.1.0",
-        backend="cuda",
-        threads=2,
-        devices=[service_pb2.Device(index=1, name="H200", memory_bytes=1 << 37, uuid=b"u" * 16)],
-        limits=service_pb2.Limits(max_tokens=64),
-        dialects=["verl"],
-    )
-    info = client.server_info()
-    assert info.backend == "cuda"
-    assert info.devices == (cw.Device(1, "H200", 1 << 37, b"u" * 16),)
-    assert info.limits == cw.Limits(0, 64, 0, 0, 0, 0, 0)
-    assert info.dialects == ("verl",)
-    assert info.features == ()
-
-
-def test_threads_share_a_client(server: FakeServer, client: cw.Client) -> None:
-    def echo(request: Request, context: Any) -> Response:
-        data = sent(request, tensor_pb2.TENSOR_ROLE_OLD_LOG_PROBS).data
-        return Response(
-            tensors=[tensor_pb2.Tensor(role="TENSOR_ROLE_WEIGHTS", dtype="D_TYPE_F32", data=data)]
-        )
-
-    server.handler = echo
-    wrong: list[int] = []
-
-    def work(number: int) -> None:
-        array = np.full(SHAPE, number, np.float32)
-        for _ in range(10):
-            if not np.array_equal(correct(client, old_log_probs=array).weights, array):
-                wrong.append(number)
-
-    threads = [threading.Thread(target=work, args=(n,)) for n in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert wrong == []
-
-
-def test_large_messages_pass(server: FakeServer, client: cw.Client) -> None:
-    # Beyond grpc's own default limit of 4 MiB, both ways.
-    array = np.zeros((2, 1 << 20), np.float32)
-    server.handler = lambda request, _: Response(
-        tensors=[
-            tensor_pb2.Tensor(
-                role="TENSOR_ROLE_WEIGHTS",
-                dtype="D_TYPE_F32",
-                data=sent(request, tensor_pb2.TENSOR_ROLE_OLD_LOG_PROBS).data,
-            )
-        ]
-    )
-    result = correct(
-        client, rollout_log_probs=array, old_log_probs=array, response_mask=array.astype(bool)
-    )
-    assert result.weights.shape == array.shape
-
-
-def test_closing_twice_is_fine(server: FakeServer) -> None:
-    client = cw.Client(server.target)
-    client.close()
-    client.close()
-
-
-def test_torch_is_not_imported() -> None:
-    code = "import sys, counterweight; sys.exit('torch' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -8,21 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 from fake_server import FakeServer
-from sample import MASK, OLD, REASONS, ROLLOUT, SHAPE, WEIGHTS, answer
+from sample import MASK, OLD, REASONS, SHAPE, WEIGHTS, answer, correct
 
 import counterweight as cw
 
 ALL = ("weights", "keep_mask", "token_reasons", "sequence_reasons")
-
-
-def correct(client: cw.Client, **arguments: Any) -> cw.Result[Any]:
-    batch: dict[str, Any] = {
-        "rollout_log_probs": ROLLOUT,
-        "old_log_probs": OLD,
-        "response_mask": MASK,
-        "method": "token_tis",
-    }
-    return client.correct(**{**batch, **arguments})
 
 
 def refused(client: cw.Client, **arguments: Any) -> dict[str, str]:

@@ -9,7 +9,7 @@ from typing import Any
 import grpc
 import pytest
 from fake_server import FakeServer, failing, in_turn, retry_info
-from sample import MASK, OLD, ROLLOUT, answer
+from sample import MASK, OLD, ROLLOUT, answer, correct
 
 import counterweight as cw
 from counterweight.retry import Attempts, Retry
@@ -32,16 +32,6 @@ class Clock:
 def begin(policy: cw.RetryPolicy, timeout: float | None = None) -> tuple[Attempts, Clock]:
     clock = Clock()
     return Retry(policy).begin(timeout, clock), clock
-
-
-def correct(client: cw.Client, **arguments: Any) -> cw.Result[Any]:
-    return client.correct(
-        rollout_log_probs=ROLLOUT,
-        old_log_probs=OLD,
-        response_mask=MASK,
-        method="token_tis",
-        **arguments,
-    )
 
 
 def test_pauses_double_from_what_the_server_asked_for() -> None:
