@@ -141,8 +141,7 @@ void DecodeDialect(const v1::Dialect& block, const RequestFacts& facts,
   }
   Translation translation =
       dialect->translate(block.block(), block.ignore_unknown_fields(), facts);
-  violations->insert(violations->end(), translation.violations.begin(),
-                     translation.violations.end());
+  violations->Append(translation.violations);
   if (!translation.violations.empty()) return;
   decoded->spec = translation.spec;
   decoded->groups = std::move(translation.groups);
@@ -258,6 +257,7 @@ void CheckPadding(const DecodedRequest& decoded, const LayoutInfo& layout,
                   Violations* violations) {
   const kernels::LossSpec& loss = decoded.spec.loss;
   if (!loss.counts_padding) return;
+  // DecodeLayout keeps the product in range.
   if (layout.num_positions == layout.num_sequences * layout.padded_length) {
     return;
   }
@@ -278,9 +278,14 @@ Violations Decode(const v1::CorrectRequest& request,
   const bool has_layout = DecodeLayout(request.layout(), limits,
                                        &decoded->offsets, &layout, &violations);
   RefuseUnused(request, &violations);
+  const auto is_wanted = [&] {
+    return !source.is_wanted || source.is_wanted();
+  };
+  if (!is_wanted()) return violations;
   TensorSet tensors;
   DecodeTensors(request, has_layout ? &layout : nullptr, source, &tensors,
                 decoded, &violations);
+  if (!is_wanted()) return violations;
   const bool has_method =
       DecodeMethod(request, tensors, layout, decoded, &violations);
   DecodeGlobalWeights(request, &decoded->spec, &violations);
@@ -288,6 +293,7 @@ Violations Decode(const v1::CorrectRequest& request,
     decoded->warnings.emplace_back(
         "global_counts was sent, but this method does not read it");
   }
+  if (!is_wanted()) return violations;
   if (has_layout) {
     DecodeGroups(request, layout, has_method, decoded, &violations);
   }

@@ -35,6 +35,8 @@ struct PayloadSource {
   bool is_stream = false;
   // Where ranges of shared memory are found; null: there is none.
   const Regions* regions = nullptr;
+  // Asked between steps; false ends the decoding early. Empty: always wanted.
+  std::function<bool()> is_wanted;
 };
 
 // One tensor of a request, in its order.
@@ -91,7 +93,8 @@ struct DecodedRequest {
 };
 
 // All violations at once, or an empty list and a complete *decoded, but for a
-// stream's inputs and a shared mask.
+// stream's inputs and a shared mask. If source.is_wanted says no, what is
+// returned and *decoded mean nothing.
 Violations Decode(const v1::CorrectRequest& request,
                   const RequestLimits& limits, const PayloadSource& source,
                   DecodedRequest* decoded);

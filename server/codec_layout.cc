@@ -6,6 +6,9 @@
 namespace counterweight::server {
 namespace {
 
+// Of a padded batch that is described, not sent: exact as a double.
+constexpr int64_t kMaxPaddedPositions = int64_t{1} << 53;
+
 void DecodePadded(const v1::PaddedLayout& padded, const RequestLimits& limits,
                   std::vector<int64_t>* offsets, LayoutInfo* info,
                   Violations* violations) {
@@ -57,10 +60,21 @@ void DecodePacked(const v1::PackedLayout& packed, const RequestLimits& limits,
     longest = std::max(longest, length);
     offsets->push_back(offsets->back() + length);
   }
-  if (packed.has_padded_length() && packed.padded_length() < longest) {
+  if (packed.has_padded_length() &&
+      (packed.padded_length() < longest ||
+       packed.padded_length() > limits.max_tokens)) {
     violations->push_back(
         {"layout.packed.padded_length",
-         "must be at least the longest sequence, " + std::to_string(longest)});
+         "must be in [" + std::to_string(longest) + ", " +
+             std::to_string(limits.max_tokens) +
+             "], from the longest sequence to the most positions"});
+    return;
+  }
+  if (packed.padded_length() > kMaxPaddedPositions / std::max<int64_t>(rows, 1)) {
+    violations->push_back(
+        {"layout.packed.padded_length",
+         "times the number of sequences must be at most " +
+             std::to_string(kMaxPaddedPositions)});
     return;
   }
   *info = {rows, offsets->back(),

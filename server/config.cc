@@ -3,14 +3,15 @@
 #include <algorithm>
 #include <string_view>
 #include <thread>
+#include <utility>
 
 #include "spdlog/fmt/fmt.h"
 
 namespace counterweight::server {
 namespace {
 
-// Less is no time for anybody.
-constexpr double kMinStreamTimeout = 0.01;
+// Seconds; a request needs some time even on loopback.
+constexpr double kMinTimeout = 0.01;
 
 std::string NotLocal(std::string_view flag, const ListenAddress& address) {
   return fmt::format(
@@ -53,9 +54,13 @@ std::string Validate(const Config& config) {
         "--max_message_bytes={}: the largest message could never be admitted",
         config.max_bytes_in_flight, config.max_message_bytes);
   }
-  if (config.stream_timeout_s < kMinStreamTimeout) {
-    return fmt::format("--stream_timeout={} is less than {} seconds",
-                       config.stream_timeout_s, kMinStreamTimeout);
+  for (const auto& [flag, seconds] :
+       {std::pair("stream_timeout", config.stream_timeout_s),
+        std::pair("unary_timeout", config.unary_timeout_s)}) {
+    if (seconds < kMinTimeout) {
+      return fmt::format("--{}={} is less than {} seconds", flag, seconds,
+                         kMinTimeout);
+    }
   }
   if (!config.shared_memory_socket.empty()) {
     ListenAddress address;

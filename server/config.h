@@ -39,11 +39,14 @@ struct Config {
   int64_t max_message_bytes = int64_t{256} << 20;
   int64_t max_tokens = int64_t{64} << 20;
   int64_t max_sequences = int64_t{1} << 20;
+  int64_t max_connections = 4096;
+  double max_connection_age_s = 3600.0;
   int64_t max_requests_in_flight = 64;
   int64_t max_bytes_in_flight = int64_t{2} << 30;
   int64_t max_queued_requests = 256;
   double max_queue_seconds = 10.0;
   double stream_timeout_s = 10.0;
+  double unary_timeout_s = 20.0;
   int64_t min_stream_bytes_per_second = int64_t{1} << 20;
 
   std::string shared_memory_socket;  // empty: no shared memory

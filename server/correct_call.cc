@@ -10,41 +10,36 @@
 namespace counterweight::server {
 
 CorrectCall::CorrectCall(const ServiceContext* service,
-                         grpc::CallbackServerContext* context,
-                         grpc::ServerUnaryReactor* reactor,
-                         grpc::ByteBuffer* request_bytes,
-                         grpc::ByteBuffer* response_bytes,
+                         std::shared_ptr<UnaryCall> call,
                          std::string request_id)
     : service_(*service),
-      context_(context),
-      reactor_(reactor),
-      request_bytes_(request_bytes),
-      response_bytes_(response_bytes),
-      correction_(service, "Correct", context, std::move(request_id)) {
+      call_(std::move(call)),
+      correction_(service, "Correct", call_->context(), std::move(request_id)) {
   correction_.record().request_bytes =
-      static_cast<int64_t>(request_bytes->Length());
+      static_cast<int64_t>(call_->request()->Length());
 }
 
 void CorrectCall::Start(const ServiceContext* service,
-                        grpc::CallbackServerContext* context,
-                        grpc::ServerUnaryReactor* reactor,
-                        grpc::ByteBuffer* request_bytes,
-                        grpc::ByteBuffer* response_bytes,
+                        std::shared_ptr<UnaryCall> call,
                         std::string request_id) {
-  const std::shared_ptr<CorrectCall> call(
-      new CorrectCall(service, context, reactor, request_bytes, response_bytes,
-                      std::move(request_id)));
-  const int64_t held = call->correction_.record().request_bytes;
+  const std::shared_ptr<CorrectCall> correct(
+      new CorrectCall(service, std::move(call), std::move(request_id)));
+  // A client that leaves gives up its place in the queue.
+  correct->call_->OnLeave([weak = std::weak_ptr<CorrectCall>(correct)] {
+    if (const auto self = weak.lock()) self->entry_.Abandon();
+  });
+  const int64_t held = correct->correction_.record().request_bytes;
   // The bytes as received, and the message that they become.
   const int64_t bytes =
-      held + InflatedBound(service->config.max_message_bytes, *request_bytes);
-  call->entry_.Begin(
+      held + InflatedBound(service->config.max_message_bytes,
+                           *correct->call_->request());
+  correct->entry_.Begin(
       service,
-      {.client = call->correction_.queue_client(),
+      {.client = correct->correction_.queue_client(),
        .bytes = bytes,
        .held_bytes = held},
-      [call](Admission::Verdict verdict, std::shared_ptr<Share> share) {
-        call->Decided(verdict, std::move(share));
+      [correct](Admission::Verdict verdict, std::shared_ptr<Share> share) {
+        correct->Decided(verdict, std::move(share));
       });
 }
 
@@ -92,8 +87,11 @@ grpc::Status CorrectCall::Run() {
 }
 
 grpc::Status CorrectCall::DecodeRequest() {
-  grpc::Status status = ParsePayload(service_.config.max_message_bytes,
-                                     request_bytes_, &correction_.request());
+  grpc::Status status = ParsePayload(
+      service_.config.max_message_bytes, call_->request(),
+      [this](auto* input) {
+        return correction_.Parse(input, /*has_data=*/true);
+      });
   if (!status.ok()) return status;
   status = correction_.Decode({.regions = correction_.regions()});
   if (!status.ok()) return status;
@@ -137,8 +135,10 @@ grpc::Status CorrectCall::ReserveRest() {
   int64_t bytes = 2 * OutputBytes(decoded) +
                   service_.corrector->ScratchBytes(decoded.spec, decoded.batch);
   if (decoded.has_shared_mask) bytes += decoded.num_positions;
-  // The bytes as received are free by now.
-  bytes -= correction_.record().request_bytes;
+  bytes += correction_.ObjectBytes();
+  // Admitted so far: the bytes as received, which are free by now, and the
+  // bound of the parsed message, which the objects hold.
+  bytes -= share_->bytes();
   return bytes <= 0 ? grpc::Status::OK
                     : correction_.Refuse(share_->Grow(bytes));
 }
@@ -157,18 +157,17 @@ grpc::Status CorrectCall::Compute(kernels::CorrectResult* result) {
 grpc::Status CorrectCall::EncodeResponse(const kernels::BatchSums& sums) {
   grpc::Status status = correction_.Encode(sums);
   if (!status.ok()) return status;
-  status = SerializePayload(correction_.response(), response_bytes_);
+  status = SerializePayload(correction_.response(), &response_bytes_);
   correction_.record().response_bytes =
-      static_cast<int64_t>(response_bytes_->Length());
+      static_cast<int64_t>(response_bytes_.Length());
   return status;
 }
 
 void CorrectCall::Finish(const grpc::Status& status) {
   correction_.Record(status);
-  AddPushback(status, context_);
-  // The answer says that there is room again.
-  share_.reset();
-  reactor_->Finish(status);
+  // gRPC has its own copy of the answer by now.
+  correction_.Clear();
+  call_->Finish(status, std::move(response_bytes_), std::move(share_));
 }
 
 }  // namespace counterweight::server

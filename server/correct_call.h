@@ -6,12 +6,11 @@
 #include <memory>
 #include <string>
 
-#include "grpcpp/server_context.h"
 #include "grpcpp/support/byte_buffer.h"
-#include "grpcpp/support/server_callback.h"
 #include "server/correction.h"
 #include "server/entry.h"
 #include "server/service_context.h"
+#include "server/unary_call.h"
 
 namespace counterweight::server {
 
@@ -19,19 +18,12 @@ namespace counterweight::server {
 // and answer.
 class CorrectCall : public std::enable_shared_from_this<CorrectCall> {
  public:
-  // Runs the call to its end, most of it on the executor, and finishes
-  // *reactor. gRPC keeps the two buffers and *context alive until then.
+  // Runs a call whose message has come to its end, most of it on the executor.
   static void Start(const ServiceContext* service,
-                    grpc::CallbackServerContext* context,
-                    grpc::ServerUnaryReactor* reactor,
-                    grpc::ByteBuffer* request_bytes,
-                    grpc::ByteBuffer* response_bytes, std::string request_id);
+                    std::shared_ptr<UnaryCall> call, std::string request_id);
 
  private:
-  CorrectCall(const ServiceContext* service,
-              grpc::CallbackServerContext* context,
-              grpc::ServerUnaryReactor* reactor,
-              grpc::ByteBuffer* request_bytes, grpc::ByteBuffer* response_bytes,
+  CorrectCall(const ServiceContext* service, std::shared_ptr<UnaryCall> call,
               std::string request_id);
 
   void Decided(Admission::Verdict verdict, std::shared_ptr<Share> share);
@@ -48,18 +40,16 @@ class CorrectCall : public std::enable_shared_from_this<CorrectCall> {
   int IndexOf(const kernels::DeviceUuid& uuid) const;
   grpc::Status Compute(kernels::CorrectResult* result);
   grpc::Status EncodeResponse(const kernels::BatchSums& sums);
-  // Logs, counts and sends. The reactor may be gone afterwards.
+  // Logs, counts and sends.
   void Finish(const grpc::Status& status);
 
   const ServiceContext& service_;
-  grpc::CallbackServerContext* const context_;
-  grpc::ServerUnaryReactor* const reactor_;
-  grpc::ByteBuffer* const request_bytes_;
-  grpc::ByteBuffer* const response_bytes_;
+  const std::shared_ptr<UnaryCall> call_;
   Correction correction_;
   Entry entry_;
   std::shared_ptr<Share> share_;
   std::shared_ptr<std::byte> mask_;  // a copy of a shared one
+  grpc::ByteBuffer response_bytes_;
 };
 
 }  // namespace counterweight::server

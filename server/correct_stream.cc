@@ -4,16 +4,29 @@
 #include <chrono>
 #include <utility>
 
+#include "google/protobuf/io/zero_copy_stream_impl_lite.h"
 #include "server/codec_memory.h"
 #include "server/frame.h"
+#include "server/request_scan.h"
 #include "server/status.h"
+#include "server/wire.h"
 
 namespace counterweight::server {
+
+using std::chrono::steady_clock;
+
 namespace {
 
-// A header has no payload: a few bytes a sequence and the method.
-constexpr int64_t kMaxHeaderBytes = int64_t{4} << 20;
-constexpr int64_t kMaxHeaderBytesPerSequence = 32;
+// A header has no payload: the structure, and of each sequence at most its
+// length and its group id, each with a tag.
+constexpr int64_t kMaxHeaderBytesPerSequence = 2 * (1 + wire::kMaxVarintBytes);
+
+// A stream is to move all that it reserved in this time.
+constexpr double kLongestTransferSeconds = 60.0;
+// Silence that is forgiven after the admission while others wait: a round trip
+// and the client's first chunk.
+constexpr double kGraceSeconds = 0.25;
+constexpr double kRetryAfterGivingWaySeconds = 1.0;
 
 // What slices of staging memory keep while gRPC has them.
 struct Hold {
@@ -25,11 +38,12 @@ struct Hold {
 
 CorrectStream::CorrectStream(const ServiceContext* service,
                              grpc::CallbackServerContext* context,
-                             std::string request_id,
-                             std::shared_ptr<void> place)
-    : place_(std::move(place)),
+                             std::string request_id, std::shared_ptr<void> use)
+    : use_(std::move(use)),
       service_(*service),
       context_(context),
+      state_since_(steady_clock::now()),
+      window_since_(state_since_),
       correction_(service, "CorrectStream", context, std::move(request_id)) {}
 
 CorrectStream::~CorrectStream() { correction_.Record(end_); }
@@ -37,26 +51,24 @@ CorrectStream::~CorrectStream() { correction_.Record(end_); }
 CorrectStream* CorrectStream::Start(const ServiceContext* service,
                                     grpc::CallbackServerContext* context,
                                     std::string request_id,
-                                    std::shared_ptr<void> place) {
-  const std::shared_ptr<CorrectStream> stream(new CorrectStream(
-      service, context, std::move(request_id), std::move(place)));
-  stream->self_ = stream;
-  const std::lock_guard<std::mutex> lock(stream->mutex_);
-  stream->ArmTimer();
-  stream->StartRead(&stream->incoming_);
-  return stream.get();
-}
-
-CorrectStream* CorrectStream::Refuse(const ServiceContext* service,
-                                     grpc::CallbackServerContext* context,
-                                     std::string request_id,
-                                     std::shared_ptr<void> use,
-                                     Admission::Verdict verdict) {
+                                    std::shared_ptr<void> use) {
   const std::shared_ptr<CorrectStream> stream(new CorrectStream(
       service, context, std::move(request_id), std::move(use)));
   stream->self_ = stream;
+  std::shared_ptr<void> place = service->arrivals->Enter(
+      stream->correction_.queue_client().peer,
+      [weak = std::weak_ptr<CorrectStream>(stream)] {
+        if (const auto self = weak.lock()) self->GiveWay();
+      });
   const std::lock_guard<std::mutex> lock(stream->mutex_);
-  stream->End(stream->correction_.Refuse(verdict));
+  stream->watch_ = service->clock->Watch(stream);
+  if (stream->state_ == State::kEnded) return stream.get();  // gave way
+  if (place == nullptr) {
+    stream->End(ServerIsFull());
+  } else {
+    stream->place_ = std::move(place);
+    stream->StartRead(&stream->incoming_);
+  }
   return stream.get();
 }
 
@@ -65,6 +77,7 @@ CorrectStream* CorrectStream::Refuse(const ServiceContext* service,
 void CorrectStream::OnReadDone(bool ok) {
   // gRPC may be done with the stream before this returns.
   const std::shared_ptr<CorrectStream> self = shared_from_this();
+  std::shared_ptr<void> place;  // given back after the lock
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     // What a client that left did not send is OnCancel's.
@@ -72,7 +85,9 @@ void CorrectStream::OnReadDone(bool ok) {
     if (state_ == State::kHeader) {
       if (ok) {
         state_ = State::kEntering;
-        service_.executor->Submit([self] { self->Enter(); });
+        place = std::move(place_);
+        service_.executor->Submit(correction_.queue_client().peer,
+                                  [self] { self->Enter(); });
       } else {
         End(correction_.InvalidArgument(
             {{"header", "the stream ended before its header"}}));
@@ -133,26 +148,26 @@ void CorrectStream::OnWriteDone(bool ok) {
 
 void CorrectStream::OnCancel() {
   const std::shared_ptr<CorrectStream> self = shared_from_this();
-  bool waits = false;
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     if (state_ == State::kEnded) return;
-    waits = has_entered_;
     grpc::Status status = correction_.StillWanted();
     if (status.ok()) {
       status = {grpc::StatusCode::CANCELLED, "the client cancelled the stream"};
     }
     End(status);
   }
-  if (waits) entry_.Abandon();
+  entry_.Abandon();
 }
 
 void CorrectStream::OnDone() {
   // Destroyed after the lock.
-  std::unique_ptr<grpc::Alarm> timer;
   std::shared_ptr<CorrectStream> self;
+  std::shared_ptr<void> place;
+  std::shared_ptr<void> watch;
   const std::lock_guard<std::mutex> lock(mutex_);
-  timer = std::move(timer_);
+  place = std::move(place_);
+  watch = std::move(watch_);
   self = std::move(self_);
 }
 
@@ -163,25 +178,21 @@ void CorrectStream::Enter() {
       correction_.Guard([this] { return ReadHeader(); });
   correction_.record().decode_seconds = correction_.Lap();
   if (!status.ok()) return EndFromTask(status);
+  // A client that left while the header was read needs no turn.
+  if (has_ended_) return;
   const Entry::Request request{.client = correction_.queue_client(),
-                               .bytes = NeededBytes()};
+                               .bytes = NeededBytes(),
+                               .held_bytes = correction_.ObjectBytes()};
   entry_.Begin(&service_, request,
                [self = shared_from_this()](Admission::Verdict verdict,
                                            std::shared_ptr<Share> share) {
                  self->Decided(verdict, std::move(share));
                });
-  bool is_late = false;
-  {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    has_entered_ = true;
-    is_late = state_ == State::kEnded;
-  }
-  if (is_late) entry_.Abandon();
 }
 
 grpc::Status CorrectStream::ReadHeader() {
   grpc::Status status =
-      frame_.Open(kMaxHeaderBytes + kMaxHeaderBytesPerSequence *
+      frame_.Open(kMaxStructureBytes + kMaxHeaderBytesPerSequence *
                                         service_.config.max_sequences,
                   &incoming_);
   if (!status.ok()) return status;
@@ -195,16 +206,16 @@ grpc::Status CorrectStream::ReadHeader() {
   std::string header(frame.payload.size, '\0');
   CopyRange(frame_.pieces(), frame.payload, header.data());
   frame_.Clear();
-  if (!correction_.request().ParseFromString(header)) {
-    return correction_.InvalidArgument(
-        {{"header", "is not a CorrectRequest: its bytes do not parse"}});
-  }
-  return correction_.Decode({.is_stream = true});
+  google::protobuf::io::ArrayInputStream input(
+      header.data(), static_cast<int>(header.size()));
+  status = correction_.Parse(&input, /*has_data=*/false);
+  return status.ok() ? correction_.Decode({.is_stream = true}) : status;
 }
 
 int64_t CorrectStream::NeededBytes() const {
   const DecodedRequest& decoded = correction_.decoded();
-  return header_bytes_ + InputBytes(decoded) + OutputBytes(decoded) +
+  return correction_.ObjectBytes() + InputBytes(decoded) +
+         OutputBytes(decoded) +
          service_.corrector->ScratchBytes(decoded.spec, decoded.batch);
 }
 
@@ -218,6 +229,7 @@ void CorrectStream::Decided(Admission::Verdict verdict,
   if (state_ == State::kEnded) return;
   if (!status.ok()) return End(status);
   state_ = State::kReceiving;
+  reserved_bytes_ = share_->bytes();
   SendAdmission();
   if (batch_.IsWhole()) {
     BeginComputing();
@@ -312,7 +324,8 @@ void CorrectStream::BeginComputing() {
 void CorrectStream::BeginWork() {
   if (is_working_) return;
   is_working_ = true;
-  service_.executor->Submit([self = shared_from_this()] { self->Work(); });
+  service_.executor->Submit(correction_.queue_client().peer,
+                            [self = shared_from_this()] { self->Work(); });
 }
 
 void CorrectStream::SendAdmission() {
@@ -360,45 +373,59 @@ void CorrectStream::EndFromTask(const grpc::Status& status) {
 
 // ---- Time -------------------------------------------------------------------
 
-void CorrectStream::ArmTimer() {
-  timer_ = std::make_unique<grpc::Alarm>();
-  const std::chrono::duration<double> window(service_.config.stream_timeout_s);
-  timer_->Set(std::chrono::system_clock::now() +
-                  std::chrono::duration_cast<std::chrono::nanoseconds>(window),
-              [self = shared_from_this()](bool is_due) {
-                if (is_due) self->OnTimer();
-              });
+void CorrectStream::GiveWay() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (state_ == State::kHeader) End(ServerIsFull());
 }
 
-void CorrectStream::OnTimer() {
+double CorrectStream::OwedBytes(double seconds) const {
+  double rate = static_cast<double>(service_.config.min_stream_bytes_per_second);
+  rate = std::max(
+      rate, static_cast<double>(reserved_bytes_) / kLongestTransferSeconds);
+  return rate * seconds;
+}
+
+void CorrectStream::OnTick(steady_clock::time_point now) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  if (timer_ == nullptr) return;  // gRPC is done with the stream
-  const Config& config = service_.config;
-  const double least = static_cast<double>(config.min_stream_bytes_per_second) *
-                       config.stream_timeout_s;
-  const bool is_slow =
-      state_ == std::exchange(state_before_, state_) &&
-      static_cast<double>(moved_bytes_ - moved_before_) < least;
-  moved_before_ = moved_bytes_;
-  switch (state_) {
-    case State::kHeader:
-    case State::kReceiving:
-      if (is_slow) {
-        End({grpc::StatusCode::DEADLINE_EXCEEDED,
-             "the stream moved less than --min_stream_bytes_per_second over "
-             "--stream_timeout"});
-      }
-      break;
-    case State::kSending:
-    case State::kEnded:
-      // Whoever does not read cannot be told either.
-      if (is_slow) context_->TryCancel();
-      break;
-    case State::kEntering:
-    case State::kComputing:
-      break;  // our time, not the client's
+  if (watch_ == nullptr) return;  // gRPC is done with the stream
+  if (std::exchange(timed_state_, state_) != state_) {
+    state_since_ = window_since_ = now;
+    state_moved_ = window_moved_ = moved_bytes_;
+    return;
   }
-  ArmTimer();
+  // Time in the queue and while computing is ours, not the client's.
+  if (state_ == State::kEntering || state_ == State::kComputing) return;
+  const auto seconds_since = [now](steady_clock::time_point then) {
+    return std::chrono::duration<double>(now - then).count();
+  };
+  const double window = seconds_since(window_since_);
+  bool is_slow = false;
+  if (window >= service_.config.stream_timeout_s) {
+    is_slow = static_cast<double>(moved_bytes_ - window_moved_) <
+              OwedBytes(window);
+    window_since_ = now;
+    window_moved_ = moved_bytes_;
+  }
+  if (state_ == State::kSending || state_ == State::kEnded) {
+    // A client that does not read cannot be told either.
+    if (is_slow) context_->TryCancel();
+    return;
+  }
+  if (is_slow) {
+    return End({grpc::StatusCode::DEADLINE_EXCEEDED,
+                "the stream moved less than --min_stream_bytes_per_second, or "
+                "than a sixtieth of its reserved bytes per second, over "
+                "--stream_timeout"});
+  }
+  const double age = seconds_since(state_since_);
+  if (state_ == State::kReceiving && age >= kGraceSeconds &&
+      static_cast<double>(moved_bytes_ - state_moved_) < OwedBytes(age) &&
+      service_.admission->IsCrowdingOut(correction_.queue_client().peer)) {
+    End(TryAgain(grpc::StatusCode::RESOURCE_EXHAUSTED,
+                 "the stream moved less than it owes while others waited for "
+                 "the memory that it reserved; try again",
+                 kRetryAfterGivingWaySeconds));
+  }
 }
 
 }  // namespace counterweight::server

@@ -3,16 +3,17 @@
 #define COUNTERWEIGHT_SERVER_CORRECT_STREAM_H_
 
 #include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <mutex>
 #include <string>
 
-#include "grpcpp/alarm.h"
 #include "grpcpp/support/byte_buffer.h"
 #include "grpcpp/support/server_callback.h"
 #include "kernels/corrector.h"
+#include "server/call_clock.h"
 #include "server/correction.h"
 #include "server/entry.h"
 #include "server/payload.h"
@@ -34,26 +35,21 @@ inline constexpr int64_t kMaxChunkFraming = 64;
 // kEnded), as gRPC may free it soon after.
 class CorrectStream final
     : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>,
+      public TimedCall,
       public std::enable_shared_from_this<CorrectStream> {
  public:
-  // The stream owns itself until gRPC is done with it and with its timer; it
-  // keeps `place` (or `use`) as long.
+  // The stream owns itself until gRPC is done with it; it keeps `use` as long.
   static CorrectStream* Start(const ServiceContext* service,
                               grpc::CallbackServerContext* context,
                               std::string request_id,
-                              std::shared_ptr<void> place);
-  // Ends the stream before its first frame.
-  static CorrectStream* Refuse(const ServiceContext* service,
-                               grpc::CallbackServerContext* context,
-                               std::string request_id,
-                               std::shared_ptr<void> use,
-                               Admission::Verdict verdict);
+                              std::shared_ptr<void> use);
   ~CorrectStream() override;
 
   void OnReadDone(bool ok) override;
   void OnWriteDone(bool ok) override;
   void OnCancel() override;
   void OnDone() override;
+  void OnTick(std::chrono::steady_clock::time_point now) override;
 
  private:
   enum class State : uint8_t {
@@ -66,7 +62,7 @@ class CorrectStream final
   };
   CorrectStream(const ServiceContext* service,
                 grpc::CallbackServerContext* context, std::string request_id,
-                std::shared_ptr<void> place);
+                std::shared_ptr<void> use);
 
   // The executor's tasks.
   void Enter();
@@ -91,12 +87,13 @@ class CorrectStream final
   void SendNext();
   void Write();
   void End(const grpc::Status& status);
-  // Looks every --stream_timeout whether the stream moved.
-  void ArmTimer();
+  // Frees the place among arrivals, and ends the stream where the peer has too
+  // many silent ones.
+  void GiveWay();
+  // Bytes that the stream owes for `seconds` of its own time.
+  double OwedBytes(double seconds) const;
 
-  void OnTimer();
-
-  const std::shared_ptr<void> place_;
+  const std::shared_ptr<void> use_;
   const ServiceContext& service_;
   grpc::CallbackServerContext* const context_;
   std::shared_ptr<CorrectStream> self_;  // until OnDone
@@ -104,7 +101,6 @@ class CorrectStream final
 
   std::mutex mutex_;
   State state_ = State::kHeader;
-  bool has_entered_ = false;  // entry_ may be abandoned
   bool is_working_ = false;   // Work runs or waits for a thread
   bool is_writing_ = false;
   grpc::Status end_;
@@ -114,10 +110,17 @@ class CorrectStream final
   bool advanced_mask_ = false;
   grpc::ByteBuffer outgoing_;
   StreamAnswer answer_;
-  std::unique_ptr<grpc::Alarm> timer_;  // null once gRPC is done
-  int64_t moved_bytes_ = 0;             // up and down
-  int64_t moved_before_ = 0;
-  State state_before_ = State::kHeader;
+  std::shared_ptr<void> place_;  // among arrivals, until the header came
+  std::shared_ptr<void> watch_;  // null once gRPC is done with the context
+  int64_t moved_bytes_ = 0;      // up and down
+  int64_t reserved_bytes_ = 0;   // 0 before the admission
+  // When the state began, and the bytes that had moved by then.
+  std::chrono::steady_clock::time_point state_since_;
+  int64_t state_moved_ = 0;
+  State timed_state_ = State::kHeader;
+  // The same of the window over which stalls are judged.
+  std::chrono::steady_clock::time_point window_since_;
+  int64_t window_moved_ = 0;
 
   // The rest belongs to one thread after the other: to the task that enters, to
   // the reading callback while the stream receives, to Work, to the writing

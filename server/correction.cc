@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "server/peer.h"
+#include "server/request_scan.h"
 #include "server/status.h"
 #include "spdlog/fmt/fmt.h"
 
@@ -23,18 +24,23 @@ constexpr size_t kMaxClientBytes = 64;
 
 }  // namespace
 
+grpc::Status ServerIsFull() {
+  return TryAgain(grpc::StatusCode::RESOURCE_EXHAUSTED,
+                  "the server has as many requests in flight as it may; try "
+                  "again",
+                  kRetryWhenFullSeconds);
+}
+
 Correction::Correction(const ServiceContext* service, std::string_view rpc,
                        grpc::CallbackServerContext* context,
                        std::string request_id)
     : service_(*service), context_(context) {
   Peer peer = ParsePeer(context->peer());
-  client_ = std::move(peer.client);
-  queue_client_ = client_;
+  queue_client_.peer = std::move(peer.client);
   const auto name = context->client_metadata().find(kClientKey);
   if (name != context->client_metadata().end()) {
-    queue_client_ += '/';
-    queue_client_.append(name->second.data(),
-                         std::min(name->second.size(), kMaxClientBytes));
+    queue_client_.name.assign(name->second.data(),
+                              std::min(name->second.size(), kMaxClientBytes));
   }
   record_.rpc = rpc;
   record_.peer = peer.transport;
@@ -45,15 +51,37 @@ const Regions* Correction::regions() const {
   return record_.peer == "tcp" ? nullptr : service_.regions;
 }
 
-grpc::Status Correction::Decode(const PayloadSource& source) {
+grpc::Status Correction::Parse(
+    google::protobuf::io::ZeroCopyInputStream* input, bool has_data) {
+  RequestScan scan(service_.config.max_sequences, has_data);
+  ScannedStream scanned(input, &scan);
+  const bool parsed = request_.ParseFromZeroCopyStream(&scanned);
+  if (scan.violation()) return InvalidArgument({*scan.violation()});
+  if (!parsed) {
+    return {grpc::StatusCode::INVALID_ARGUMENT,
+            fmt::format("the request is not a {}: its bytes do not parse",
+                        request_.GetTypeName())};
+  }
+  // They would be kept while the request waits.
+  request_.DiscardUnknownFields();
+  return grpc::Status::OK;
+}
+
+grpc::Status Correction::Decode(PayloadSource source) {
   const Config& config = service_.config;
   if (!request_.request_id().empty()) {
     record_.request_id = request_.request_id();
   }
   record_.run = request_.labels().run();
   record_.replica = request_.labels().replica();
+  grpc::Status wanted;
+  source.is_wanted = [&] {
+    if (wanted.ok()) wanted = StillWanted();
+    return wanted.ok();
+  };
   const Violations violations = server::Decode(
       request_, {config.max_tokens, config.max_sequences}, source, &decoded_);
+  if (!wanted.ok()) return wanted;
   if (!violations.empty()) return InvalidArgument(violations);
   record_.method = decoded_.method_name;
   record_.sequences = decoded_.batch.num_sequences;
@@ -69,8 +97,11 @@ grpc::Status Correction::Judge(const kernels::CorrectResult& result) {
     case kernels::CorrectStatus::kNonFinite:
       service_.metrics->non_finite_rejections.Increment();
       return InvalidArgument({ToViolation(result.non_finite)});
-    case kernels::CorrectStatus::kStopped:
-      return StillWanted();
+    case kernels::CorrectStatus::kStopped: {
+      grpc::Status status = StillWanted();
+      // The clock may have been set back since the run asked.
+      return status.ok() ? grpc::Status::CANCELLED : status;
+    }
     case kernels::CorrectStatus::kDeviceFull:
       return TryAgain(grpc::StatusCode::RESOURCE_EXHAUSTED,
                       "the device has no memory for this batch; try again, or "
@@ -120,7 +151,7 @@ void Correction::Publish(const kernels::BatchSums& sums) {
   metrics.response_bytes.Increment(static_cast<double>(record_.response_bytes));
   if (decoded_.omits_metrics) return;
   service_.drift->Publish(
-      {.client = client_,
+      {.client = queue_client_.peer,
        .run = record_.run,
        .request_id = request_.request_id(),
        .has_weight = decoded_.spec.weight.level != kernels::Level::kNone,
@@ -158,10 +189,7 @@ grpc::Status Correction::Refuse(Admission::Verdict verdict) {
     case Admission::Verdict::kAdmitted:
       break;
     case Admission::Verdict::kFull:
-      return TryAgain(grpc::StatusCode::RESOURCE_EXHAUSTED,
-                      "the server has as many requests in flight as it "
-                      "may; try again",
-                      kRetryWhenFullSeconds);
+      return ServerIsFull();
     case Admission::Verdict::kTooLarge:
       return {grpc::StatusCode::RESOURCE_EXHAUSTED,
               fmt::format("the batch needs more than the {} bytes of input, "
@@ -191,6 +219,18 @@ grpc::Status Correction::Guard(const std::function<grpc::Status()>& work) {
   } catch (const std::exception& error) {
     return InternalError("exception", error.what());
   }
+}
+
+int64_t Correction::ObjectBytes() const {
+  return static_cast<int64_t>(request_.SpaceUsedLong() +
+                              decoded_.offsets.capacity() * sizeof(int64_t) +
+                              decoded_.groups.capacity() * sizeof(int32_t));
+}
+
+void Correction::Clear() {
+  request_ = v1::CorrectRequest();
+  decoded_ = DecodedRequest();
+  response_ = v1::CorrectResponse();
 }
 
 double Correction::Lap() {

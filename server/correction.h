@@ -8,6 +8,7 @@
 #include <string>
 #include <string_view>
 
+#include "google/protobuf/io/zero_copy_stream.h"
 #include "grpcpp/server_context.h"
 #include "server/codec.h"
 #include "server/request_log.h"
@@ -32,14 +33,23 @@ class Correction {
   v1::CorrectResponse& response() { return response_; }
   RequestRecord& record() { return record_; }
   const ServiceContext& service() const { return service_; }
-  // Whose turn it is in the queue: the peer, and what it calls itself in the
-  // metadata kClientKey, since a machine's trainers are one peer.
-  const std::string& queue_client() const { return queue_client_; }
+  // Whose share and turn it is: the peer, and what the client calls itself in
+  // the metadata kClientKey, since a machine's trainers are one peer.
+  const Client& queue_client() const { return queue_client_; }
   // Shared memory is for callers on this machine.
   const Regions* regions() const;
 
-  // From request() to decoded().
-  grpc::Status Decode(const PayloadSource& source);
+  // From serialized bytes to request(). `has_data`: tensors bring their data.
+  // Stops before protobuf builds more objects than a request can use.
+  grpc::Status Parse(google::protobuf::io::ZeroCopyInputStream* input,
+                     bool has_data);
+  // From request() to decoded(). Stops early if the call is no longer wanted.
+  grpc::Status Decode(PayloadSource source);
+  // Memory of request() and decoded(), in bytes: what they take beside the
+  // outputs and the scratch.
+  int64_t ObjectBytes() const;
+  // Frees request(), decoded() and response(). After Record.
+  void Clear();
   // What the kernels' answer means for the client. A run is stopped only when
   // nobody wants it any more.
   grpc::Status Judge(const kernels::CorrectResult& result);
@@ -70,13 +80,15 @@ class Correction {
   const ServiceContext& service_;
   grpc::CallbackServerContext* const context_;
   Clock::time_point lap_start_ = Clock::now();
-  std::string client_;  // whom drift is counted by
-  std::string queue_client_;
+  Client queue_client_;  // its peer is what drift is counted by
   v1::CorrectRequest request_;
   DecodedRequest decoded_;
   v1::CorrectResponse response_;
   RequestRecord record_;
 };
+
+// What a client is told that finds no place.
+grpc::Status ServerIsFull();
 
 }  // namespace counterweight::server
 

@@ -3,6 +3,9 @@
 #include <random>
 #include <utility>
 
+// Not for its service: it includes the handlers' header, whose path differs
+// between versions of gRPC.
+#include "counterweight/v1/correction_service.grpc.pb.h"
 #include "server/codec.h"
 #include "server/correct_call.h"
 #include "server/correct_stream.h"
@@ -24,52 +27,71 @@ uint64_t RandomPrefix() {
 }  // namespace
 
 CorrectionService::CorrectionService(ServiceContext context)
-    : service_(std::move(context)), id_prefix_(RandomPrefix()) {}
-
-grpc::ServerUnaryReactor* CorrectionService::Correct(
-    grpc::CallbackServerContext* context, const grpc::ByteBuffer* request,
-    grpc::ByteBuffer* response) {
-  grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
-  // gRPC made the buffer for this call alone and shows it as const; we free it
-  // as soon as it is parsed.
-  auto* const request_bytes = const_cast<grpc::ByteBuffer*>(request);
-  CorrectCall::Start(&service_, context, reactor, request_bytes, response,
-                     MakeRequestId());
-  return reactor;
+    : service_(std::move(context)), id_prefix_(RandomPrefix()) {
+  Add("/counterweight.v1.CorrectionService/Correct",
+      Unary("Correct", [this](std::shared_ptr<UnaryCall> call) {
+        CorrectCall::Start(&service_, std::move(call), MakeRequestId());
+      }));
+  Add("/counterweight.v1.CorrectionService/CorrectStream",
+      [this](grpc::CallbackServerContext* call) { return CorrectStream(call); });
+  Add("/counterweight.v1.CorrectionService/ListMethods",
+      Unary("ListMethods", [](const grpc::CallbackServerContext&) {
+        auto message = std::make_unique<v1::ListMethodsResponse>();
+        EncodeMethods(message.get());
+        return message;
+      }));
+  Add("/counterweight.v1.CorrectionService/GetServerInfo",
+      Unary("GetServerInfo", [this](const grpc::CallbackServerContext& call) {
+        return ServerInfo(call);
+      }));
 }
 
-grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>*
-CorrectionService::CorrectStream(grpc::CallbackServerContext* context) {
-  // Streams before their admission take little memory each, but have no other
-  // bound.
-  const Config& config = service_.config;
-  const int64_t most =
-      config.max_requests_in_flight + config.max_queued_requests;
-  const int64_t open = ++open_streams_;
-  const std::shared_ptr<void> use = service_.uses->Use();
-  std::shared_ptr<void> place(this, [this, use](void*) { --open_streams_; });
-  if (open > most) {
-    return server::CorrectStream::Refuse(&service_, context, MakeRequestId(),
-                                         use, Admission::Verdict::kFull);
-  }
+void CorrectionService::Add(const char* path, Begin begin) {
+  AddMethod(new grpc::internal::RpcServiceMethod(
+      path, grpc::internal::RpcMethod::BIDI_STREAMING, nullptr));
+  MarkMethodRawCallback(
+      num_methods_++,
+      new grpc::internal::CallbackBidiHandler<grpc::ByteBuffer,
+                                              grpc::ByteBuffer>(
+          std::move(begin)));
+}
+
+CorrectionService::Begin CorrectionService::Unary(
+    std::string_view rpc, UnaryCall::OnRequest on_request) {
+  return [this, rpc, on_request = std::move(on_request)](
+             grpc::CallbackServerContext* context) {
+    return UnaryCall::Start(&service_, context, service_.uses->Use(),
+                            on_request,
+                            [this, rpc, context](const grpc::Status& status) {
+                              Record(rpc, status, 0, *context);
+                            });
+  };
+}
+
+CorrectionService::Begin CorrectionService::Unary(std::string_view rpc,
+                                                  Answer answer) {
+  return Unary(rpc, [this, rpc, answer = std::move(answer)](
+                        const std::shared_ptr<UnaryCall>& call) {
+    grpc::ByteBuffer response;
+    const grpc::Status status =
+        SerializePayload(*answer(*call->context()), &response);
+    Record(rpc, status, response.Length(), *call->context());
+    call->Finish(status, std::move(response), nullptr);
+  });
+}
+
+RawReactor* CorrectionService::CorrectStream(
+    grpc::CallbackServerContext* context) {
   return server::CorrectStream::Start(&service_, context, MakeRequestId(),
-                                      std::move(place));
+                                      service_.uses->Use());
 }
 
-grpc::ServerUnaryReactor* CorrectionService::ListMethods(
-    grpc::CallbackServerContext* context, const grpc::ByteBuffer* /*request*/,
-    grpc::ByteBuffer* response) {
-  v1::ListMethodsResponse message;
-  EncodeMethods(&message);
-  return Answer("ListMethods", message, context, response);
-}
-
-grpc::ServerUnaryReactor* CorrectionService::GetServerInfo(
-    grpc::CallbackServerContext* context, const grpc::ByteBuffer* /*request*/,
-    grpc::ByteBuffer* response) {
+std::unique_ptr<google::protobuf::MessageLite> CorrectionService::ServerInfo(
+    const grpc::CallbackServerContext& context) const {
   const kernels::BackendInfo& backend = service_.backend;
   const Config& config = service_.config;
-  v1::GetServerInfoResponse message;
+  auto info = std::make_unique<v1::GetServerInfoResponse>();
+  v1::GetServerInfoResponse& message = *info;
   message.set_version(Version());
   message.set_revision(Revision());
   message.set_numerics_version(kernels::kNumericsVersion);
@@ -99,24 +121,14 @@ grpc::ServerUnaryReactor* CorrectionService::GetServerInfo(
   message.add_features("stream");
   // A path is for those who could open it.
   if (service_.regions != nullptr &&
-      ParsePeer(context->peer()).transport == "unix") {
+      ParsePeer(context.peer()).transport == "unix") {
     message.add_features("shared_memory");
     if (!backend.devices.empty()) message.add_features("cuda_ipc");
     message.set_shared_memory_socket(service_.shared_memory_socket);
     limits->set_max_shared_memory_bytes(
         static_cast<uint64_t>(config.max_shared_memory_bytes));
   }
-  return Answer("GetServerInfo", message, context, response);
-}
-
-grpc::ServerUnaryReactor* CorrectionService::Answer(
-    std::string_view rpc, const google::protobuf::MessageLite& message,
-    grpc::CallbackServerContext* context, grpc::ByteBuffer* response) {
-  const grpc::Status status = SerializePayload(message, response);
-  Record(rpc, status, response->Length(), *context);
-  grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
-  reactor->Finish(status);
-  return reactor;
+  return info;
 }
 
 void CorrectionService::Record(std::string_view rpc, const grpc::Status& status,

@@ -4,45 +4,42 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
+#include <memory>
 #include <string>
 #include <string_view>
 
-#include "counterweight/v1/correction_service.grpc.pb.h"
+#include "google/protobuf/message_lite.h"
+#include "grpcpp/impl/service_type.h"
+#include "grpcpp/support/server_callback.h"
 #include "server/service_context.h"
+#include "server/unary_call.h"
 
 namespace counterweight::server {
 
-// Every method gets and gives bytes: that lets us admit a request before it is
+// Every method is registered as a stream of bytes, the unary ones too: that
+// lets us put a clock on a request before it has come, admit it before it is
 // parsed, parse it off gRPC's threads, and bound what compressed bytes inflate
-// to. On the wire nothing differs.
-using RawService = v1::CorrectionService::WithRawCallbackMethod_Correct<
-    v1::CorrectionService::WithRawCallbackMethod_CorrectStream<
-        v1::CorrectionService::WithRawCallbackMethod_ListMethods<
-            v1::CorrectionService::WithRawCallbackMethod_GetServerInfo<
-                v1::CorrectionService::Service>>>>;
-
-// Thread-safe. Must outlive the grpc::Server that it is registered with.
-class CorrectionService final : public RawService {
+// to. On the wire nothing differs. Thread-safe; must outlive the grpc::Server
+// that it is registered with.
+class CorrectionService final : public grpc::Service {
  public:
   explicit CorrectionService(ServiceContext context);
 
-  grpc::ServerUnaryReactor* Correct(grpc::CallbackServerContext* context,
-                                    const grpc::ByteBuffer* request,
-                                    grpc::ByteBuffer* response) override;
-  grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* CorrectStream(
-      grpc::CallbackServerContext* context) override;
-  grpc::ServerUnaryReactor* ListMethods(grpc::CallbackServerContext* context,
-                                        const grpc::ByteBuffer* request,
-                                        grpc::ByteBuffer* response) override;
-  grpc::ServerUnaryReactor* GetServerInfo(grpc::CallbackServerContext* context,
-                                          const grpc::ByteBuffer* request,
-                                          grpc::ByteBuffer* response) override;
-
  private:
-  grpc::ServerUnaryReactor* Answer(std::string_view rpc,
-                                   const google::protobuf::MessageLite& message,
-                                   grpc::CallbackServerContext* context,
-                                   grpc::ByteBuffer* response);
+  using Begin = std::function<RawReactor*(grpc::CallbackServerContext*)>;
+  // What a unary method without work answers.
+  using Answer = std::function<std::unique_ptr<google::protobuf::MessageLite>(
+      const grpc::CallbackServerContext&)>;
+
+  // `path` outlives this.
+  void Add(const char* path, Begin begin);
+  Begin Unary(std::string_view rpc, UnaryCall::OnRequest on_request);
+  Begin Unary(std::string_view rpc, Answer answer);
+
+  RawReactor* CorrectStream(grpc::CallbackServerContext* context);
+  std::unique_ptr<google::protobuf::MessageLite> ServerInfo(
+      const grpc::CallbackServerContext& context) const;
   // Counts and logs an answer that took no work.
   void Record(std::string_view rpc, const grpc::Status& status,
               size_t response_bytes,
@@ -52,7 +49,7 @@ class CorrectionService final : public RawService {
   const ServiceContext service_;
   const uint64_t id_prefix_;
   std::atomic<uint64_t> next_id_{0};
-  std::atomic<int64_t> open_streams_{0};
+  int num_methods_ = 0;
 };
 
 }  // namespace counterweight::server

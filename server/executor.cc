@@ -20,10 +20,10 @@ void Executor::Stop() {
   threads_.clear();
 }
 
-void Executor::Submit(std::function<void()> task) {
+void Executor::Submit(const std::string& peer, std::function<void()> task) {
   {
     const std::lock_guard<std::mutex> lock(mutex_);
-    tasks_.push_back(std::move(task));
+    tasks_[peer].push_back(std::move(task));
   }
   changed_.notify_one();
 }
@@ -35,11 +35,20 @@ void Executor::Work() {
       std::unique_lock<std::mutex> lock(mutex_);
       changed_.wait(lock, [this] { return stopping_ || !tasks_.empty(); });
       if (tasks_.empty()) return;
-      task = std::move(tasks_.front());
-      tasks_.pop_front();
+      task = Next();
     }
     task();
   }
+}
+
+std::function<void()> Executor::Next() {
+  auto queue = tasks_.upper_bound(last_peer_);
+  if (queue == tasks_.end()) queue = tasks_.begin();
+  std::function<void()> task = std::move(queue->second.front());
+  queue->second.pop_front();
+  last_peer_ = queue->first;
+  if (queue->second.empty()) tasks_.erase(queue);
+  return task;
 }
 
 }  // namespace counterweight::server

@@ -5,14 +5,17 @@
 #include <condition_variable>
 #include <deque>
 #include <functional>
+#include <map>
 #include <mutex>
+#include <string>
 #include <thread>
 #include <vector>
 
 namespace counterweight::server {
 
-// Runs tasks on a fixed number of threads, first come, first served. The queue
-// has no bound of its own: Admission bounds it. Thread-safe.
+// Runs tasks on a fixed number of threads. Peers take turns, task by task; the
+// tasks of one peer are begun in the order in which they came. The queue has no
+// bound of its own: Admission and Arrivals bound it. Thread-safe.
 class Executor {
  public:
   explicit Executor(int num_threads);
@@ -25,14 +28,17 @@ class Executor {
   void Stop();
 
   // REQUIRES: not after Stop has begun.
-  void Submit(std::function<void()> task);
+  void Submit(const std::string& peer, std::function<void()> task);
 
  private:
   void Work();
+  // The task whose turn it is. REQUIRES: mutex_ is held and there is one.
+  std::function<void()> Next();
 
-  std::mutex mutex_;  // guards the next three
+  std::mutex mutex_;  // guards the next four
   std::condition_variable changed_;
-  std::deque<std::function<void()>> tasks_;
+  std::map<std::string, std::deque<std::function<void()>>> tasks_;  // by peer
+  std::string last_peer_;  // whose turn it was
   bool stopping_ = false;
   std::vector<std::thread> threads_;
 };

@@ -65,6 +65,15 @@ std::string GetSeconds(const Config& config) {
   return fmt::format("{}", config.*field);
 }
 
+std::string SetConnectionAge(std::string_view value, Config* config) {
+  std::string error =
+      SetSeconds<&Config::max_connection_age_s>(value, config);
+  if (error.empty() && config->max_connection_age_s < 1) {
+    error = "must be at least 1";
+  }
+  return error;
+}
+
 std::string SetListen(std::string_view value, Config* config) {
   for (size_t begin = 0; begin <= value.size();) {
     const size_t comma = std::min(value.find(',', begin), value.size());
@@ -202,6 +211,16 @@ constexpr Flag kFlags[] = {
     {"max_sequences", "Most sequences of one request, at least 1.",
      SetInteger<&Config::max_sequences, 1, int64_t{1} << 40>,
      GetInteger<&Config::max_sequences>},
+    {"max_connections",
+     "Most gRPC connections, 1 to 1048576, as far as the limit of open files "
+     "allows two files for each; the newest of the peer that has most gives "
+     "way.",
+     SetInteger<&Config::max_connections, 1, 1 << 20>,
+     GetInteger<&Config::max_connections>},
+    {"max_connection_age",
+     "Seconds after which a connection is asked to close, and clients open "
+     "another; calls in flight have ten minutes more. At least 1.",
+     SetConnectionAge, GetSeconds<&Config::max_connection_age_s>},
     {"max_requests_in_flight", "Most batches at a time; more wait.",
      SetInteger<&Config::max_requests_in_flight, 1, 1 << 20>,
      GetInteger<&Config::max_requests_in_flight>},
@@ -225,8 +244,14 @@ constexpr Flag kFlags[] = {
      "min_stream_bytes_per_second. At least 0.01.",
      SetSeconds<&Config::stream_timeout_s>,
      GetSeconds<&Config::stream_timeout_s>},
+    {"unary_timeout",
+     "Seconds that a unary request has to arrive whole, and that its client "
+     "has to take the answer. At least 0.01.",
+     SetSeconds<&Config::unary_timeout_s>,
+     GetSeconds<&Config::unary_timeout_s>},
     {"min_stream_bytes_per_second",
-     "Least that a stream has to move over stream_timeout, 1 to 1073741824.",
+     "Least that a stream has to move over stream_timeout, 1 to 1073741824; a "
+     "sixtieth of what it reserved, if that is more.",
      SetInteger<&Config::min_stream_bytes_per_second, 1, 1 << 30>,
      GetInteger<&Config::min_stream_bytes_per_second>},
     {"shared_memory_socket",

@@ -3,18 +3,19 @@
 #include <algorithm>
 #include <cstring>
 
+#include "server/wire.h"
+
 namespace counterweight::server {
 namespace {
 
-// https://protobuf.dev/programming-guides/encoding/
-constexpr uint32_t kVarint = 0;
-constexpr uint32_t kFixed64 = 1;
-constexpr uint32_t kLengthDelimited = 2;
-constexpr uint32_t kFixed32 = 5;
-constexpr uint32_t kWireTypeBits = 3;
-// What protobuf reads of a tag or a length, and of any other number.
-constexpr uint32_t kMaxTagBytes = 5;
-constexpr uint32_t kMaxVarintBytes = 10;
+using wire::kFixed32;
+using wire::kFixed64;
+using wire::kLengthDelimited;
+using wire::kMaxTagBytes;
+using wire::kMaxVarintBytes;
+using wire::kTypeBits;
+using wire::kVarint;
+
 constexpr uint32_t kHeaderField = 1;
 constexpr uint32_t kChunkField = 2;
 constexpr uint32_t kTensorField = 1;
@@ -66,8 +67,8 @@ class Cursor {
   bool ReadTag(uint32_t* field, uint32_t* type) {
     uint64_t tag = 0;
     if (!ReadVarint(kMaxTagBytes, &tag) || tag > UINT32_MAX) return false;
-    *field = static_cast<uint32_t>(tag) >> kWireTypeBits;
-    *type = static_cast<uint32_t>(tag) & ((1u << kWireTypeBits) - 1);
+    *field = static_cast<uint32_t>(tag) >> kTypeBits;
+    *type = static_cast<uint32_t>(tag) & ((1u << kTypeBits) - 1);
     return *field != 0;
   }
 
@@ -135,7 +136,7 @@ void AppendVarint(uint64_t value, std::string* out) {
 }
 
 void AppendTag(uint32_t field, uint32_t type, std::string* out) {
-  AppendVarint(field << kWireTypeBits | type, out);
+  AppendVarint(field << kTypeBits | type, out);
 }
 
 }  // namespace

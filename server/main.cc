@@ -1,19 +1,23 @@
 // counterweight-server: flags, signals, start and stop. Exit codes: 0 stopped
-// by a signal, 1 cannot start, 2 wrong command line.
+// by a signal, 1 cannot start or lost a listener, 2 wrong command line.
 #include <pthread.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <chrono>
 #include <cmath>
 #include <cstdlib>
 #include <iostream>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <vector>
 
 #include "kernels/corrector.h"
@@ -30,8 +34,10 @@ namespace {
 
 using std::chrono::steady_clock;
 
-// How soon an idle server is noticed while draining.
-constexpr double kDrainPollSeconds = 0.05;
+// Beyond --drain_delay and --drain_timeout: closing what is left takes a second.
+constexpr double kExitGraceSeconds = 1.5;
+// The log's last lines have so long before the process ends without them.
+constexpr std::chrono::milliseconds kLastWords{300};
 
 // SIGTERM and SIGINT are taken with sigwait instead of handlers, so that all of
 // gRPC may be used in answer to them. Blocked before any thread starts: threads
@@ -62,23 +68,79 @@ bool WaitForSignal(const sigset_t& signals, double seconds) {
   }
 }
 
-// True if all requests were finished; false if the time was up or a second
-// signal came.
-bool Drain(const Config& config, const sigset_t& signals, Server* server) {
-  server->AnnounceDrain();
-  if (WaitForSignal(signals, config.drain_delay_s)) return false;
-  server->RefuseNewWork();
-  const auto end = steady_clock::now() +
-                   std::chrono::duration<double>(config.drain_timeout_s);
-  while (!server->WaitUntilIdle(std::chrono::nanoseconds(0))) {
-    if (steady_clock::now() >= end) return false;
-    if (WaitForSignal(signals, kDrainPollSeconds)) return false;
+// A connection takes two descriptors, and many systems give a process 1024
+// unless it asks for the rest of what it may have.
+void RaiseFileLimit() {
+  rlimit files{};
+  if (getrlimit(RLIMIT_NOFILE, &files) != 0) return;
+  files.rlim_cur = files.rlim_max;
+  setrlimit(RLIMIT_NOFILE, &files);
+}
+
+// Ends the process at a second signal, or when stopping takes too long: clients,
+// the log's reader or a library may keep any orderly end from coming.
+class Watchdog {
+ public:
+  // `seconds` from now. *server is used until Release.
+  Watchdog(const sigset_t& signals, double seconds, Server* server,
+           RequestLog* log)
+      : server_(server), log_(log) {
+    std::thread([this, signals, seconds] {
+      WaitForSignal(signals, seconds);
+      EndProcess();
+    }).detach();
   }
-  return true;
+
+  // From now on the server removes its own sockets.
+  void Release() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    server_ = nullptr;
+  }
+
+  // Without destruction: kernels cannot be interrupted.
+  [[noreturn]] void EndProcess() {
+    std::thread([] {
+      std::this_thread::sleep_for(kLastWords);
+      std::_Exit(0);
+    }).detach();
+    {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      if (server_ != nullptr) {
+        server_->UnlinkSockets();
+        LogStopped(server_->requests_in_flight(), log_);
+      }
+    }
+    std::_Exit(0);
+  }
+
+  static void LogStopped(int64_t unfinished_requests, RequestLog* log) {
+    JsonObject end;
+    end.Add("unfinished_requests", unfinished_requests);
+    log->Event(spdlog::level::info, "stopped", end);
+    log->Flush();
+  }
+
+ private:
+  std::mutex mutex_;  // guards server_
+  Server* server_;
+  RequestLog* const log_;
+};
+
+// True if all requests were finished.
+bool Drain(const Config& config, Server* server) {
+  const auto nanoseconds = [](double seconds) {
+    return std::chrono::duration_cast<std::chrono::nanoseconds>(
+        std::chrono::duration<double>(seconds));
+  };
+  server->AnnounceDrain();
+  std::this_thread::sleep_for(nanoseconds(config.drain_delay_s));
+  server->RefuseNewWork();
+  return server->WaitUntilIdle(nanoseconds(config.drain_timeout_s));
 }
 
 int Serve(const Config& config) {
   const sigset_t signals = BlockStopSignals();
+  RaiseFileLimit();
   const std::shared_ptr<spdlog::logger> logger =
       MakeStderrLogger(config.log_level);
   // Never deleted: gRPC logs to the process' very end.
@@ -90,10 +152,14 @@ int Serve(const Config& config) {
   BackendChoice backend = MakeCorrector(config);
   std::string backend_json;
   std::unique_ptr<Server> server;
+  std::atomic<bool> has_failed = false;
   if (backend.corrector != nullptr) {
     backend_json = ToJson(backend.corrector->Info());
     server =
-        Server::Start(config, std::move(backend.corrector), logger, &error);
+        Server::Start(config, std::move(backend.corrector), logger, &error, [&] {
+          has_failed = true;
+          kill(getpid(), SIGTERM);
+        });
   } else {
     error = backend.reason;
   }
@@ -120,18 +186,17 @@ int Serve(const Config& config) {
 
   int signal_number = 0;
   sigwait(&signals, &signal_number);
+  // Never deleted: its thread runs to the process' end.
+  auto& watchdog = *new Watchdog(
+      signals,
+      config.drain_delay_s + config.drain_timeout_s + kExitGraceSeconds,
+      server.get(), &log);
   log.Event(spdlog::level::info, "draining");
-  const bool drained = Drain(config, signals, server.get());
-  JsonObject end;
-  end.Add("unfinished_requests", server->requests_in_flight());
-  log.Event(spdlog::level::info, "stopped", end);
-  if (!drained) {
-    // Kernels cannot be interrupted, and nobody wants to wait any longer.
-    server->UnlinkSockets();
-    logger->flush();
-    std::_Exit(0);
-  }
-  return 0;
+  if (!Drain(config, server.get())) watchdog.EndProcess();
+  Watchdog::LogStopped(0, &log);
+  watchdog.Release();
+  server.reset();
+  return has_failed ? 1 : 0;
 }
 
 int Main(const std::vector<std::string_view>& arguments) {

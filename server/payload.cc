@@ -41,26 +41,20 @@ grpc::Status TooLarge(int64_t max_bytes) {
                       max_bytes)};
 }
 
+using Parse = std::function<grpc::Status(ZeroCopyInputStream*)>;
+
 grpc::Status ParseStream(int64_t max_bytes, ZeroCopyInputStream* stream,
-                         google::protobuf::MessageLite* message) {
+                         const Parse& parse) {
   // One byte more than allowed, to tell "too large" from "just fits".
   LimitingInputStream limited(stream, max_bytes + 1);
-  const bool parsed = message->ParseFromZeroCopyStream(&limited);
-  if (limited.ByteCount() > max_bytes) {
-    return TooLarge(max_bytes);
-  }
-  if (!parsed) {
-    return {grpc::StatusCode::INVALID_ARGUMENT,
-            fmt::format("the request is not a {}: its bytes do not parse",
-                        message->GetTypeName())};
-  }
-  return grpc::Status::OK;
+  grpc::Status status = parse(&limited);
+  return limited.ByteCount() > max_bytes ? TooLarge(max_bytes) : status;
 }
 
 }  // namespace
 
 grpc::Status ParsePayload(int64_t max_bytes, grpc::ByteBuffer* payload,
-                          google::protobuf::MessageLite* message) {
+                          const Parse& parse) {
   // An empty message may come as no bytes at all.
   if (!payload->Valid() || payload->Length() == 0) return grpc::Status::OK;
   if (static_cast<int64_t>(payload->Length()) > max_bytes) {
@@ -71,11 +65,11 @@ grpc::Status ParsePayload(int64_t max_bytes, grpc::ByteBuffer* payload,
     PayloadReader reader(payload);
     if (!reader.status().ok()) return reader.status();
     if (reader.compression() == GRPC_COMPRESS_NONE) {
-      status = ParseStream(max_bytes, &reader, message);
+      status = ParseStream(max_bytes, &reader, parse);
     } else {
       // AUTO reads both formats that gRPC knows, gzip and zlib ("deflate").
       GzipInputStream inflated(&reader, GzipInputStream::AUTO);
-      status = ParseStream(max_bytes, &inflated, message);
+      status = ParseStream(max_bytes, &inflated, parse);
     }
   }
   payload->Clear();

@@ -4,10 +4,12 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "google/protobuf/io/zero_copy_stream.h"
 #include "google/protobuf/message_lite.h"
 #include "grpcpp/support/byte_buffer.h"
 #include "grpcpp/support/slice.h"
@@ -15,13 +17,15 @@
 
 namespace counterweight::server {
 
-// Reads `message` out of *payload, which may be compressed with gzip or
-// deflate, and frees *payload. Decompresses while parsing, so that what a small
-// payload inflates to is never in memory as a whole: above max_bytes it stops
-// with RESOURCE_EXHAUSTED. gRPC 1.51 checks the same limit after inflating
-// everything.
-grpc::Status ParsePayload(int64_t max_bytes, grpc::ByteBuffer* payload,
-                          google::protobuf::MessageLite* message);
+// Calls `parse` with the bytes of *payload, which may be compressed with gzip
+// or deflate, then frees *payload. Inflates while `parse` reads, so that what a
+// small payload inflates to is never in memory as a whole: above max_bytes it
+// ends the input and returns RESOURCE_EXHAUSTED. gRPC 1.51 checks the same limit
+// after inflating everything.
+grpc::Status ParsePayload(
+    int64_t max_bytes, grpc::ByteBuffer* payload,
+    const std::function<
+        grpc::Status(google::protobuf::io::ZeroCopyInputStream*)>& parse);
 
 // The most bytes that *payload may have after decompression, as far as can be
 // told without it; max_bytes at most if it is compressed.

@@ -50,6 +50,9 @@ class RequestLog {
   void Event(spdlog::level::level_enum level, std::string_view event,
              const JsonObject& fields = {});
 
+  // Writes out what was logged so far.
+  void Flush() { logger_->flush(); }
+
  private:
   const std::shared_ptr<spdlog::logger> logger_;
 };

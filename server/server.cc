@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <exception>
+#include <thread>
 #include <utility>
 
 #include "grpcpp/ext/proto_server_reflection_plugin.h"
@@ -17,20 +18,55 @@
 namespace counterweight::server {
 namespace {
 
+constexpr std::chrono::seconds kCloseTimeout{1};
+constexpr std::chrono::milliseconds kTrimPeriod{5000};
+
+// HTTP/2 streams of one connection; clients queue what is more. Without it a
+// connection may open a hundred thousand calls, each with memory in gRPC.
+constexpr int kMaxConcurrentStreams = 100;
+// For TCP connections that never speak HTTP/2.
+constexpr std::chrono::milliseconds kHandshakeTimeout{10000};
+// Calls in flight on a connection that has reached its age.
+constexpr std::chrono::minutes kConnectionGrace{10};
+// Of reflection, gRPC's only synchronous service here: a thread a stream.
+constexpr int kMaxSynchronousThreads = 32;
+
+// Messages that gRPC assembles and answers that it sends; they come beside
+// max_bytes_in_flight, as they are admitted only when whole. At least one of
+// the largest message.
+size_t TransportBytes(const Config& config) {
+  constexpr int64_t kBase = int64_t{448} << 20;
+  return static_cast<size_t>(
+      std::max(kBase + config.max_bytes_in_flight * 3 / 10,
+               kBase + config.max_message_bytes));
+}
+
 // "" is the server as a whole, what probes ask for.
 constexpr const char* kHealthNames[] = {"",
                                         "counterweight.v1.CorrectionService"};
+
+// How often open calls are looked at: often enough for their timeouts, and for
+// others to wait little for what a stalled one holds.
+std::chrono::nanoseconds TickPeriod(const Config& config) {
+  constexpr double kMostSeconds = 0.1;
+  const double seconds =
+      std::min({kMostSeconds, config.stream_timeout_s / 4,
+                config.unary_timeout_s / 4});
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(
+      std::chrono::duration<double>(seconds));
+}
 
 }  // namespace
 
 std::unique_ptr<Server> Server::Start(
     const Config& config, std::unique_ptr<kernels::Corrector> corrector,
-    std::shared_ptr<spdlog::logger> logger, std::string* error) {
+    std::shared_ptr<spdlog::logger> logger, std::string* error,
+    std::function<void()> on_failure) {
   std::unique_ptr<Server> server(
       new Server(config, std::move(corrector), std::move(logger)));
-  // Metrics before gRPC: who is ready is also observed.
-  if (!server->StartSharedMemory(error) || !server->StartMetrics(error) ||
-      !server->StartGrpc(error)) {
+  if (!server->StartSharedMemory(error) || !server->Listen(error) ||
+      !server->StartMetrics(error) ||
+      !server->StartGrpc(error, std::move(on_failure))) {
     return nullptr;
   }
   server->SetServing(true);
@@ -50,23 +86,36 @@ Server::Server(const Config& config,
       admission_({.max_requests = config.max_requests_in_flight,
                   .max_bytes = config.max_bytes_in_flight,
                   .max_queued = config.max_queued_requests}),
+      arrivals_(config.max_requests_in_flight + config.max_queued_requests),
+      clock_(TickPeriod(config)),
       staging_(corrector_.get()),
-      executor_(NumThreads(config)) {
+      executor_(NumThreads(config)),
+      trimmer_([this] { return admission_.requests_in_flight() == 0; },
+               kTrimPeriod) {
   metrics_.SetBackend(corrector_->Info());
 }
 
 Server::~Server() {
+  trimmer_.Stop();
+  if (shared_memory_ != nullptr) shared_memory_->UnlinkSocket();
   if (grpc_ == nullptr) return;
   AnnounceDrain();
   RefuseNewWork();
   // Work is not interrupted, so this ends.
   while (!WaitUntilIdle(std::chrono::hours(1))) {
   }
-  grpc_->Shutdown();
+  acceptor_->Stop();
+  // Its threads take up to two seconds to notice; gRPC may take one meanwhile.
+  std::thread closing_metrics([this] { exposer_.reset(); });
+  // Cancels what is left: watches of health, reflection, requests that do not
+  // arrive.
+  grpc_->Shutdown(std::chrono::system_clock::now() + kCloseTimeout);
   grpc_->Wait();
+  clock_.Stop();
   // Tasks of streams that ended before their admission.
   executor_.Stop();
   uses_.WaitUntilUnused();
+  closing_metrics.join();
 }
 
 bool Server::StartMetrics(std::string* error) {
@@ -103,6 +152,17 @@ std::vector<Sampled> Server::Samples() const {
        number([this] { return admission_.bytes_in_flight(); })},
       {"counterweight_admitted_bytes_limit", "The most of them.", Gauge,
        number([this] { return config_.max_bytes_in_flight; })},
+      {"counterweight_waiting_bytes",
+       "Bytes that requests hold while they wait for admission.", Gauge,
+       number([this] { return admission_.held_bytes(); })},
+      {"counterweight_arriving_requests",
+       "Calls whose request has not come whole.", Gauge,
+       number([this] { return arrivals_.calls(); })},
+      {"counterweight_connections", "Open gRPC connections.", Gauge,
+       number([this] { return acceptor_->connections(); })},
+      {"counterweight_connections_refused_total",
+       "Connections refused because there were too many, and failed accepts.",
+       Counter, number([this] { return acceptor_->refused(); })},
       {"counterweight_staging_used_bytes", "Staging memory in use.", Gauge,
        number([this] { return staging_.used_bytes(); })},
       {"counterweight_staging_free_bytes", "Staging memory kept for reuse.",
@@ -114,6 +174,10 @@ std::vector<Sampled> Server::Samples() const {
         Gauge, number([this] { return shared_memory_->regions(); })},
        {"counterweight_shared_memory_bytes", "Their bytes on the host.", Gauge,
         number([this] { return shared_memory_->bytes(); })},
+       {"counterweight_shared_memory_admitted_bytes",
+        "Bytes of the admitted bytes that shared memory takes, at most half of "
+        "the limit.",
+        Gauge, number([this] { return admission_.lent_bytes(); })},
        {"counterweight_shared_memory_device_bytes", "Their bytes on devices.",
         Gauge, number([this] { return shared_memory_->device_bytes(); })},
        {"counterweight_shared_memory_errors_total",
@@ -132,12 +196,21 @@ bool Server::StartSharedMemory(std::string* error) {
   return shared_memory_ != nullptr;
 }
 
-bool Server::StartGrpc(std::string* error) {
+bool Server::Listen(std::string* error) {
+  acceptor_ = Acceptor::Bind({.listen = config_.listen,
+                              .max_connections = config_.max_connections},
+                             &log_, error);
+  return acceptor_ != nullptr;
+}
+
+bool Server::StartGrpc(std::string* error, std::function<void()> on_failure) {
   service_ = std::make_unique<CorrectionService>(
       ServiceContext{.config = config_,
                      .corrector = corrector_.get(),
                      .backend = corrector_->Info(),
                      .admission = &admission_,
+                     .arrivals = &arrivals_,
+                     .clock = &clock_,
                      .executor = &executor_,
                      .metrics = &metrics_,
                      .drift = &drift_,
@@ -154,40 +227,49 @@ bool Server::StartGrpc(std::string* error) {
   // looked at when its message is parsed.
   builder.SetMaxReceiveMessageSize(static_cast<int>(
       std::max(config_.max_message_bytes, kMaxChunkBytes + kMaxChunkFraming)));
-  // Compressed messages reach the service as they came; see ParsePayload.
+  // Compressed messages reach the service as they came; see payload.h.
   builder.AddChannelArgument(GRPC_ARG_ENABLE_PER_MESSAGE_DECOMPRESSION, 0);
-  // Otherwise a second server on the same port takes half of the connections
-  // instead of failing.
-  builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
+  builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS,
+                             kMaxConcurrentStreams);
+  builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS,
+                             static_cast<int>(kHandshakeTimeout.count()));
+  // The only clock that gRPC has for messages of its own services, such as
+  // health, that never end.
+  builder.AddChannelArgument(
+      GRPC_ARG_MAX_CONNECTION_AGE_MS,
+      static_cast<int>(config_.max_connection_age_s * 1000));
+  builder.AddChannelArgument(
+      GRPC_ARG_MAX_CONNECTION_AGE_GRACE_MS,
+      static_cast<int>(
+          std::chrono::milliseconds(kConnectionGrace).count()));
+  grpc::ResourceQuota quota("server");
+  quota.Resize(TransportBytes(config_));
+  quota.SetMaxThreads(kMaxSynchronousThreads);
+  builder.SetResourceQuota(quota);
+  // One each, whatever the machine: they take threads of the quota.
+  builder.SetSyncServerOption(grpc::ServerBuilder::NUM_CQS, 1);
   builder.RegisterService(service_.get());
-  std::vector<int> ports(config_.listen.size());
-  for (size_t i = 0; i < ports.size(); ++i) {
-    const ListenAddress& address = config_.listen[i];
-    if (address.IsUnix() &&
-        !CheckSocketPath("--listen=unix:", address.path, error))
-      return false;
-    builder.AddListeningPort(address.ToString(),
-                             grpc::InsecureServerCredentials(), &ports[i]);
-  }
-  {
-    // Nobody else may connect between bind and chmod.
-    const PrivateFiles private_files;
-    grpc_ = builder.BuildAndStart();
-  }
+  connections_ = builder.experimental().AddExternalConnectionAcceptor(
+      grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD,
+      grpc::InsecureServerCredentials());
+  grpc_ = builder.BuildAndStart();
   if (grpc_ == nullptr) {
-    const auto failed = std::find(ports.begin(), ports.end(), 0);
-    const size_t i = failed == ports.end() ? 0 : failed - ports.begin();
-    *error = fmt::format(
-        "cannot listen on --listen={}: the port is taken, or the address is "
-        "not ours",
-        config_.listen[i].ToString());
+    *error = "gRPC cannot start; the log has its reason";
     return false;
   }
-  for (size_t i = 0; i < ports.size(); ++i) {
-    ListenAddress address = config_.listen[i];
-    if (!address.IsUnix()) address.port = static_cast<uint16_t>(ports[i]);
-    addresses_.push_back(address.ToString());
-  }
+  acceptor_->Start(
+      [this](int listener, int fd) {
+        grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters
+            connection;
+        connection.listener_fd = listener;
+        connection.fd = fd;
+        connections_->HandleNewConnection(&connection);
+      },
+      [this, on_failure = std::move(on_failure)] {
+        log_.Event(spdlog::level::err, "listener_lost");
+        SetServing(false);
+        on_failure();
+      });
   return true;
 }
 
@@ -200,9 +282,7 @@ bool Server::WaitUntilIdle(std::chrono::nanoseconds timeout) {
 }
 
 void Server::UnlinkSockets() const {
-  for (const ListenAddress& address : config_.listen) {
-    if (address.IsUnix()) unlink(address.path.c_str());
-  }
+  acceptor_->UnlinkSockets();
   if (shared_memory_ != nullptr) shared_memory_->UnlinkSocket();
 }
 

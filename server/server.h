@@ -3,20 +3,26 @@
 #define COUNTERWEIGHT_SERVER_SERVER_H_
 
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
 #include <vector>
 
 #include "grpcpp/server.h"
+#include "grpcpp/server_builder.h"
 #include "kernels/corrector.h"
 #include "prometheus/exposer.h"
 #include "prometheus/registry.h"
+#include "server/acceptor.h"
 #include "server/admission.h"
+#include "server/arrivals.h"
+#include "server/call_clock.h"
 #include "server/config.h"
 #include "server/correction_service.h"
 #include "server/drift_series.h"
 #include "server/executor.h"
+#include "server/heap_trimmer.h"
 #include "server/metrics.h"
 #include "server/request_log.h"
 #include "server/shared_memory/listener.h"
@@ -31,16 +37,22 @@ namespace counterweight::server {
 class Server {
  public:
   // Null, and *error a sentence that names the address, if an address cannot be
-  // bound. REQUIRES: Validate(config) is empty.
+  // bound. `on_failure` is called, from any thread, when the server has lost a
+  // listener and is to be replaced; it is NOT_SERVING then.
+  // REQUIRES: Validate(config) is empty.
   static std::unique_ptr<Server> Start(
       const Config& config, std::unique_ptr<kernels::Corrector> corrector,
-      std::shared_ptr<spdlog::logger> logger, std::string* error);
+      std::shared_ptr<spdlog::logger> logger, std::string* error,
+      std::function<void()> on_failure = [] {});
 
-  // Refuses new work, finishes what is in flight, then closes.
+  // Refuses new work, finishes what is in flight, then closes; calls that have
+  // not been admitted by then have a second.
   ~Server();
 
   // As clients write them, with the ports that were chosen.
-  const std::vector<std::string>& addresses() const { return addresses_; }
+  const std::vector<std::string>& addresses() const {
+    return acceptor_->addresses();
+  }
   // "127.0.0.1:9464"; empty if metrics are off.
   const std::string& metrics_address() const { return metrics_address_; }
 
@@ -61,10 +73,12 @@ class Server {
   Server(const Config& config, std::unique_ptr<kernels::Corrector> corrector,
          std::shared_ptr<spdlog::logger> logger);
 
+  // Before the metrics, which show connections.
+  bool Listen(std::string* error);
   bool StartMetrics(std::string* error);
   std::vector<Sampled> Samples() const;
   bool StartSharedMemory(std::string* error);
-  bool StartGrpc(std::string* error);
+  bool StartGrpc(std::string* error, std::function<void()> on_failure);
   // Health and the gauge; once not serving, for good.
   void SetServing(bool serving);
 
@@ -77,17 +91,21 @@ class Server {
   ServingMetrics metrics_;
   DriftSeries drift_;
   Admission admission_;
+  Arrivals arrivals_;
+  CallClock clock_;
   StagingPool staging_;
   UseCount uses_;
   std::unique_ptr<SharedMemoryListener> shared_memory_;  // null: none
   Executor executor_;
   std::unique_ptr<CorrectionService> service_;
   std::unique_ptr<grpc::Server> grpc_;
+  std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> connections_;
+  std::unique_ptr<Acceptor> acceptor_;
   std::mutex serving_mutex_;  // a device may fail before we announce ourselves
   bool has_stopped_serving_ = false;
+  HeapTrimmer trimmer_;
   std::shared_ptr<prometheus::Collectable> sampled_metrics_;
   std::unique_ptr<prometheus::Exposer> exposer_;
-  std::vector<std::string> addresses_;
   std::string metrics_address_;
 };
 

@@ -7,6 +7,8 @@
 
 #include "kernels/corrector.h"
 #include "server/admission.h"
+#include "server/arrivals.h"
+#include "server/call_clock.h"
 #include "server/config.h"
 #include "server/drift_series.h"
 #include "server/executor.h"
@@ -24,6 +26,8 @@ struct ServiceContext {
   kernels::Corrector* corrector;
   kernels::BackendInfo backend;  // corrector's
   Admission* admission;
+  Arrivals* arrivals;
+  CallClock* clock;
   Executor* executor;
   ServingMetrics* metrics;
   DriftSeries* drift;

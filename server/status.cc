@@ -68,7 +68,8 @@ grpc::Status InvalidArgument(const Violations& violations) {
     auto* added = bad_request.add_field_violations();
     added->set_field(field);
     added->set_description(description);
-    if (bad_request.field_violations_size() > kMaxReportedViolations ||
+    if (bad_request.field_violations_size() >
+            static_cast<int>(kMaxReportedViolations) ||
         bad_request.ByteSizeLong() > kMaxBadRequestBytes) {
       bad_request.mutable_field_violations()->RemoveLast();
       break;

@@ -11,8 +11,6 @@
 
 namespace counterweight::server {
 
-inline constexpr int kMaxReportedViolations = 16;
-
 // Bytes of grpc-status-details-bin before base64. Clients refuse trailers above
 // 8192 bytes, name, message and base64 included: 4 / 3 * 5000 + 1000 bytes of
 // message leave 500 for the rest.

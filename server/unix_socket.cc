@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <cstddef>
 #include <string_view>
+#include <utility>
 
 #include "spdlog/fmt/fmt.h"
 
@@ -42,6 +43,19 @@ bool IsWritable(const std::string& folder) {
 PrivateFiles::PrivateFiles() : before_(umask(0177)) {}
 
 PrivateFiles::~PrivateFiles() { umask(before_); }
+
+SocketFile::SocketFile(std::string path)
+    : path_(std::move(path)), id_(IdOf(path_)) {}
+
+void SocketFile::Unlink() const {
+  if (IdOf(path_) == id_) unlink(path_.c_str());
+}
+
+SocketFile::Id SocketFile::IdOf(const std::string& path) {
+  struct stat found {};
+  if (lstat(path.c_str(), &found) != 0) return {};
+  return {found.st_dev, found.st_ino};
+}
 
 bool CheckSocketPath(std::string_view flag, const std::string& path,
                      std::string* error) {

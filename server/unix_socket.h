@@ -28,6 +28,28 @@ class PrivateFiles {
 bool CheckSocketPath(std::string_view flag, const std::string& path,
                      std::string* error);
 
+// The file of a socket that this process has bound at `path`.
+class SocketFile {
+ public:
+  explicit SocketFile(std::string path);
+
+  // Removes the file if it is still the same one: an operator may have removed
+  // it, and another server may have made its own.
+  void Unlink() const;
+
+ private:
+  // The identity of a file, whatever its name.
+  struct Id {
+    dev_t device = 0;
+    ino_t inode = 0;
+    bool operator==(const Id&) const = default;
+  };
+  static Id IdOf(const std::string& path);
+
+  std::string path_;
+  Id id_;
+};
+
 }  // namespace counterweight::server
 
 #endif  // COUNTERWEIGHT_SERVER_UNIX_SOCKET_H_

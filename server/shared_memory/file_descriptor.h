@@ -24,6 +24,9 @@ class FileDescriptor {
     if (fd_ >= 0) close(fd_);
   }
 
+  // Gives up the descriptor without closing it.
+  int Release() { return std::exchange(fd_, -1); }
+
   // Negative: none.
   int get() const { return fd_; }
   bool is_open() const { return fd_ >= 0; }

@@ -56,17 +56,19 @@ int64_t BytesOfPages(int64_t size) {
   return (size + page - 1) / page * page;
 }
 
-Refusal Reserve(int64_t bytes, Admission* admission,
+Refusal Borrow(int64_t bytes, Admission* admission,
                 Admission::Ticket* ticket) {
-  switch (admission->Reserve(bytes, ticket)) {
+  switch (admission->Lend(bytes, ticket)) {
     case Admission::Verdict::kAdmitted:
       return {};
     case Admission::Verdict::kFull:
       return {grpc::StatusCode::RESOURCE_EXHAUSTED,
-              "the server has not that much memory left at the moment"};
+              "shared memory may take half of --max_bytes_in_flight, and has "
+              "not that much left; release other regions, or raise the flag"};
     case Admission::Verdict::kTooLarge:
       return {grpc::StatusCode::RESOURCE_EXHAUSTED,
-              "the server never takes that much memory"};
+              "the region has more than half of --max_bytes_in_flight, the "
+              "most that shared memory may take"};
     case Admission::Verdict::kClosed:
       break;
   }
@@ -87,7 +89,7 @@ std::shared_ptr<const Region> MapRegion(
   }
   const auto bytes = static_cast<int64_t>(size);  // a file has no more
   Admission::Ticket ticket;
-  *refusal = Reserve(BytesOfPages(bytes), admission, &ticket);
+  *refusal = Borrow(BytesOfPages(bytes), admission, &ticket);
   if (refusal->code != grpc::StatusCode::OK) return nullptr;
 
   const int protection =

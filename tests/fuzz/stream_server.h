@@ -35,6 +35,8 @@ class StreamServer {
   server::ServingMetrics metrics_;
   server::DriftSeries drift_;
   server::Admission admission_;
+  server::Arrivals arrivals_;
+  server::CallClock clock_;
   server::StagingPool staging_;
   server::UseCount uses_;
   server::Executor executor_;

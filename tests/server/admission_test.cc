@@ -45,6 +45,10 @@ struct Decisions {
   }
 };
 
+Client Peer(const std::string& peer, const std::string& name = "") {
+  return {peer, name};
+}
+
 constexpr Admission::Limits kLimits = {
     .max_requests = 2, .max_bytes = 1000, .max_queued = 4};
 
@@ -52,7 +56,7 @@ TEST(Admission, LimitsRequests) {
   Admission admission(kLimits);
   Decisions decisions;
   for (const char* name : {"a", "b", "c"}) {
-    admission.Admit("client", 1, 0, decisions.For(name));
+    admission.Admit(Peer("client"), 1, 0, decisions.For(name));
   }
   EXPECT_THAT(decisions.admitted, ElementsAre("a", "b"));
   EXPECT_EQ(admission.requests_queued(), 1);
@@ -64,19 +68,19 @@ TEST(Admission, LimitsRequests) {
 TEST(Admission, LimitsBytesInclusively) {
   Admission admission(kLimits);
   Decisions decisions;
-  admission.Admit("client", 600, 0, decisions.For("600"));
-  admission.Admit("client", 401, 0, decisions.For("401"));
+  admission.Admit(Peer("client"), 600, 0, decisions.For("600"));
+  admission.Admit(Peer("client"), 401, 0, decisions.For("401"));
   EXPECT_THAT(decisions.admitted, ElementsAre("600"));
   decisions.EndOne();
   EXPECT_THAT(decisions.admitted, ElementsAre("600", "401"));
-  admission.Admit("client", 599, 0, decisions.For("599"));
+  admission.Admit(Peer("client"), 599, 0, decisions.For("599"));
   EXPECT_EQ(admission.bytes_in_flight(), 1000);
 }
 
 TEST(Admission, WhatNeverFitsIsRefusedAtOnce) {
   Admission admission(kLimits);
   Decisions decisions;
-  admission.Admit("client", 1001, 0, decisions.For("large"));
+  admission.Admit(Peer("client"), 1001, 0, decisions.For("large"));
   EXPECT_THAT(decisions.verdicts, ElementsAre(Verdict::kTooLarge));
 }
 
@@ -84,33 +88,46 @@ TEST(Admission, TheQueueIsBounded) {
   Admission admission(kLimits);
   Decisions decisions;
   for (int i = 0; i < 7; ++i) {
-    admission.Admit("client", 1, 0, decisions.For(std::to_string(i)));
+    admission.Admit(Peer("client"), 1, 0, decisions.For(std::to_string(i)));
   }
   EXPECT_THAT(decisions.refused, ElementsAre("6"));
   EXPECT_EQ(decisions.verdicts.back(), Verdict::kFull);
 }
 
-// Requests that came with their bytes fill memory while they wait.
+// Requests that came with their bytes fill memory while they wait: a quarter of
+// the budget, beside it.
 TEST(Admission, BytesThatWaitAreBounded) {
   Admission admission(kLimits);
   Decisions decisions;
-  admission.Admit("client", 1000, 1000, decisions.For("runs"));
-  admission.Admit("client", 900, 900, decisions.For("waits"));
-  admission.Admit("client", 900, 101, decisions.For("no room to wait"));
-  admission.Admit("client", 900, 100, decisions.For("waits too"));
+  admission.Admit(Peer("client"), 1000, 1000, decisions.For("runs"));
+  admission.Admit(Peer("client"), 300, 200, decisions.For("waits"));
+  admission.Admit(Peer("client"), 300, 51, decisions.For("no room to wait"));
+  admission.Admit(Peer("client"), 300, 50, decisions.For("waits too"));
   EXPECT_THAT(decisions.refused, ElementsAre("no room to wait"));
   EXPECT_EQ(admission.requests_queued(), 2);
+  EXPECT_EQ(admission.held_bytes(), 250);
+  // What left the queue, admitted or abandoned, counts no more.
+  decisions.EndOne();
+  EXPECT_THAT(decisions.admitted, ElementsAre("runs", "waits", "waits too"));
+  EXPECT_EQ(admission.held_bytes(), 0);
+  const uint64_t id =
+      admission.Admit(Peer("client"), 900, 250, decisions.For("leaves"));
+  EXPECT_EQ(admission.held_bytes(), 250);
+  admission.Abandon(id);
+  EXPECT_EQ(admission.held_bytes(), 0);
+  admission.Admit(Peer("client"), 900, 250, decisions.For("waits now"));
+  EXPECT_EQ(admission.requests_queued(), 1);
 }
 
 TEST(Admission, ClientsTakeTurns) {
   Admission admission({.max_requests = 1, .max_bytes = 1000, .max_queued = 9});
   Decisions decisions;
-  admission.Admit("greedy", 1, 0, decisions.For("greedy 0"));
+  admission.Admit(Peer("greedy"), 1, 0, decisions.For("greedy 0"));
   for (const char* name : {"greedy 1", "greedy 2", "greedy 3"}) {
-    admission.Admit("greedy", 1, 0, decisions.For(name));
+    admission.Admit(Peer("greedy"), 1, 0, decisions.For(name));
   }
-  admission.Admit("modest", 1, 0, decisions.For("modest 1"));
-  admission.Admit("other", 1, 0, decisions.For("other 1"));
+  admission.Admit(Peer("modest"), 1, 0, decisions.For("modest 1"));
+  admission.Admit(Peer("other"), 1, 0, decisions.For("other 1"));
   while (!decisions.tickets.empty()) decisions.EndOne();
   EXPECT_THAT(decisions.admitted,
               ElementsAre("greedy 0", "greedy 1", "modest 1", "other 1",
@@ -120,9 +137,9 @@ TEST(Admission, ClientsTakeTurns) {
 TEST(Admission, SmallRequestsDoNotOvertakeALargeOne) {
   Admission admission({.max_requests = 9, .max_bytes = 1000, .max_queued = 9});
   Decisions decisions;
-  admission.Admit("a", 600, 0, decisions.For("first"));
-  admission.Admit("b", 900, 0, decisions.For("large"));
-  admission.Admit("c", 100, 0, decisions.For("small"));
+  admission.Admit(Peer("a"), 600, 0, decisions.For("first"));
+  admission.Admit(Peer("b"), 900, 0, decisions.For("large"));
+  admission.Admit(Peer("c"), 100, 0, decisions.For("small"));
   EXPECT_THAT(decisions.admitted, ElementsAre("first"));
   decisions.EndOne();
   EXPECT_THAT(decisions.admitted, ElementsAre("first", "large", "small"));
@@ -131,9 +148,9 @@ TEST(Admission, SmallRequestsDoNotOvertakeALargeOne) {
 TEST(Admission, AnAbandonedRequestIsRefusedAndLetsOthersPass) {
   Admission admission({.max_requests = 9, .max_bytes = 1000, .max_queued = 9});
   Decisions decisions;
-  admission.Admit("a", 600, 0, decisions.For("first"));
-  const uint64_t id = admission.Admit("b", 900, 0, decisions.For("large"));
-  admission.Admit("c", 100, 0, decisions.For("small"));
+  admission.Admit(Peer("a"), 600, 0, decisions.For("first"));
+  const uint64_t id = admission.Admit(Peer("b"), 900, 0, decisions.For("large"));
+  admission.Admit(Peer("c"), 100, 0, decisions.For("small"));
   admission.Abandon(id);
   EXPECT_THAT(decisions.refused, ElementsAre("large"));
   EXPECT_THAT(decisions.admitted, ElementsAre("first", "small"));
@@ -144,7 +161,7 @@ TEST(Admission, AnAbandonedRequestIsRefusedAndLetsOthersPass) {
 TEST(Admission, AMovedTicketCountsOnce) {
   Admission admission(kLimits);
   Decisions decisions;
-  admission.Admit("client", 600, 0, decisions.For("a"));
+  admission.Admit(Peer("client"), 600, 0, decisions.For("a"));
   {
     const Admission::Ticket moved = std::move(decisions.tickets.front());
     decisions.tickets.clear();
@@ -153,31 +170,176 @@ TEST(Admission, AMovedTicketCountsOnce) {
   EXPECT_EQ(admission.requests_in_flight(), 0);
 }
 
-TEST(Admission, AReservationIsNoRequest) {
-  Admission admission(kLimits);
-  Admission::Ticket ticket;
-  EXPECT_EQ(admission.Reserve(1001, &ticket), Verdict::kTooLarge);
-  ASSERT_EQ(admission.Reserve(900, &ticket), Verdict::kAdmitted);
-  EXPECT_EQ(admission.bytes_in_flight(), 900);
-  EXPECT_EQ(admission.requests_in_flight(), 0);
-  Admission::Ticket more;
-  EXPECT_EQ(admission.Reserve(101, &more), Verdict::kFull);
-  // Whoever waits comes in when it ends.
+TEST(Admission, NamesOfOnePeerTakeTurnsWithinItsTurn) {
+  Admission admission({.max_requests = 1, .max_bytes = 1000, .max_queued = 9});
   Decisions decisions;
-  admission.Admit("client", 200, 0, decisions.For("a"));
-  EXPECT_THAT(decisions.admitted, IsEmpty());
-  ticket = Admission::Ticket();
-  EXPECT_THAT(decisions.admitted, ElementsAre("a"));
+  admission.Admit(Peer("node", "a"), 1, 0, decisions.For("a0"));
+  for (const char* what : {"a1", "a2"}) {
+    admission.Admit(Peer("node", "a"), 1, 0, decisions.For(what));
+  }
+  admission.Admit(Peer("node", "b"), 1, 0, decisions.For("b1"));
+  admission.Admit(Peer("other"), 1, 0, decisions.For("other"));
+  while (!decisions.tickets.empty()) decisions.EndOne();
+  EXPECT_THAT(decisions.admitted,
+              ElementsAre("a0", "a1", "other", "b1", "a2"));
+}
+
+TEST(Admission, NoPeerIsGivenMoreThanHalfWhileOthersWait) {
+  Admission admission({.max_requests = 4, .max_bytes = 1000, .max_queued = 9});
+  Decisions decisions;
+  for (const char* peer : {"z", "z", "a", "a", "a", "b", "b"}) {
+    admission.Admit(Peer(peer), 1, 0, decisions.For(peer));
+  }
+  EXPECT_THAT(decisions.admitted, ElementsAre("z", "z", "a", "a"));
+  decisions.EndOne();
+  decisions.EndOne();
+  // It is a's turn, but a has two of four places.
+  EXPECT_THAT(decisions.admitted, ElementsAre("z", "z", "a", "a", "b", "b"));
+  decisions.EndOne();
+  EXPECT_THAT(decisions.admitted,
+              ElementsAre("z", "z", "a", "a", "b", "b", "a"));
+}
+
+TEST(Admission, BytesAreSharedAsRequestsAre) {
+  Admission admission({.max_requests = 9, .max_bytes = 1000, .max_queued = 9});
+  Decisions decisions;
+  admission.Admit(Peer("z"), 600, 0, decisions.For("z"));
+  admission.Admit(Peer("a"), 400, 0, decisions.For("a0"));
+  admission.Admit(Peer("a"), 200, 0, decisions.For("a1"));
+  admission.Admit(Peer("b"), 600, 0, decisions.For("b"));
+  decisions.EndOne();
+  // It is a's turn, but 600 of 1000 would be more than half.
+  EXPECT_THAT(decisions.admitted, ElementsAre("z", "a0", "b"));
+}
+
+// Where no other peer waits, all of it is one peer's.
+TEST(Admission, TheOnlyPeerThatWaitsMayHaveMoreThanHalf) {
+  Admission admission({.max_requests = 2, .max_bytes = 1000, .max_queued = 9});
+  Decisions decisions;
+  for (const char* peer : {"z", "a", "a"}) {
+    admission.Admit(Peer(peer), 1, 0, decisions.For(peer));
+  }
+  decisions.EndOne();
+  EXPECT_THAT(decisions.admitted, ElementsAre("z", "a", "a"));
+}
+
+TEST(Admission, AFullQueueShedsTheNewestOfThePeerThatWaitsMost) {
+  Admission admission({.max_requests = 1, .max_bytes = 1000, .max_queued = 4});
+  Decisions decisions;
+  for (const char* what : {"runs", "g1", "g2", "g3", "g4"}) {
+    admission.Admit(Peer("greedy", what), 1, 0, decisions.For(what));
+  }
+  admission.Admit(Peer("greedy"), 1, 0, decisions.For("g5"));
+  EXPECT_THAT(decisions.refused, ElementsAre("g5"));
+  admission.Admit(Peer("modest"), 1, 0, decisions.For("m1"));
+  admission.Admit(Peer("modest"), 1, 0, decisions.For("m2"));
+  EXPECT_THAT(decisions.refused, ElementsAre("g5", "g4", "g3"));
+  // Both have two; the newcomer is the one too many.
+  admission.Admit(Peer("modest"), 1, 0, decisions.For("m3"));
+  EXPECT_THAT(decisions.refused, ElementsAre("g5", "g4", "g3", "m3"));
+  EXPECT_EQ(admission.requests_queued(), 4);
+}
+
+TEST(Admission, HeldBytesAreShedAsPlacesAre) {
+  Admission admission({.max_requests = 1, .max_bytes = 1000, .max_queued = 9});
+  Decisions decisions;
+  for (const char* what : {"runs", "g1", "g2"}) {
+    admission.Admit(Peer("greedy"), 100, 100, decisions.For(what));
+  }
+  admission.Admit(Peer("modest"), 100, 60, decisions.For("m1"));
+  EXPECT_THAT(decisions.refused, ElementsAre("g2"));
+  // Two of them would have to leave; then modest would be the larger one.
+  admission.Admit(Peer("modest"), 100, 100, decisions.For("m2"));
+  EXPECT_THAT(decisions.refused, ElementsAre("g2", "m2"));
+  EXPECT_EQ(admission.held_bytes(), 160);
+}
+
+TEST(Admission, APeerCrowdsOutWhereOthersWaitForItsPart) {
+  Admission admission({.max_requests = 4, .max_bytes = 1000, .max_queued = 9});
+  Decisions decisions;
+  for (const char* what : {"a0", "a1", "a2"}) {
+    admission.Admit(Peer("a"), 100, 0, decisions.For(what));
+  }
+  EXPECT_FALSE(admission.IsCrowdingOut("a")) << "no peer waits";
+  admission.Admit(Peer("a"), 800, 0, decisions.For("a3"));
+  EXPECT_FALSE(admission.IsCrowdingOut("a")) << "it waits for itself";
+  const uint64_t id = admission.Admit(Peer("b"), 800, 0, decisions.For("b"));
+  EXPECT_TRUE(admission.IsCrowdingOut("a")) << "three of four places";
+  EXPECT_FALSE(admission.IsCrowdingOut("b")) << "has nothing";
+  decisions.EndOne();
+  EXPECT_FALSE(admission.IsCrowdingOut("a")) << "two of four, 200 of 1000";
+  admission.Abandon(id);
+}
+
+TEST(Admission, AnAdmittedRequestGrowsAlsoWhileDraining) {
+  Admission admission(kLimits);
+  Decisions decisions;
+  admission.Admit(Peer("client"), 400, 0, decisions.For("a"));
+  Admission::Ticket& ticket = decisions.tickets.front();
+  EXPECT_EQ(admission.Grow(601, &ticket), Verdict::kTooLarge);
+  admission.Admit(Peer("client"), 100, 0, decisions.For("b"));
+  EXPECT_EQ(admission.Grow(501, &decisions.tickets.front()), Verdict::kFull);
+  admission.Close();
+  EXPECT_EQ(admission.Grow(500, &decisions.tickets.front()),
+            Verdict::kAdmitted);
+  EXPECT_EQ(admission.bytes_in_flight(), 1000);
+  decisions.EndOne();
+  EXPECT_EQ(admission.bytes_in_flight(), 100);
+}
+
+// Its place is free; its bytes are not until the client has read them.
+TEST(Admission, AnAnswerHoldsItsBytesAndNoPlace) {
+  Admission admission({.max_requests = 1, .max_bytes = 1000, .max_queued = 9});
+  Decisions decisions;
+  admission.Admit(Peer("client"), 900, 0, decisions.For("a"));
+  admission.Admit(Peer("client"), 600, 0, decisions.For("b"));
+  Admission::Ticket answer = std::move(decisions.tickets.front());
+  decisions.tickets.clear();
+  admission.BeginAnswer(500, &answer);
+  EXPECT_EQ(admission.bytes_in_flight(), 500);
+  EXPECT_EQ(admission.requests_in_flight(), 1);
+  EXPECT_FALSE(admission.WaitUntilIdle(std::chrono::nanoseconds(0)));
+  EXPECT_THAT(decisions.admitted, ElementsAre("a")) << "600 do not fit";
+  admission.Admit(Peer("other"), 500, 0, decisions.For("c"));
+  EXPECT_THAT(decisions.admitted, ElementsAre("a", "c"));
+  answer = Admission::Ticket();
+  decisions.EndOne();
+  EXPECT_THAT(decisions.admitted, ElementsAre("a", "c", "b"));
+  decisions.EndOne();
+  EXPECT_TRUE(admission.WaitUntilIdle(std::chrono::nanoseconds(0)));
+  EXPECT_EQ(admission.bytes_in_flight(), 0);
+}
+
+TEST(Admission, LentBytesAreNoRequestAndHalfOfAllAtMost) {
+  Admission admission(kLimits);
+  Admission::Ticket first;
+  Admission::Ticket second;
+  EXPECT_EQ(admission.Lend(501, &first), Verdict::kTooLarge);
+  ASSERT_EQ(admission.Lend(400, &first), Verdict::kAdmitted);
+  EXPECT_EQ(admission.Lend(101, &second), Verdict::kFull);
+  ASSERT_EQ(admission.Lend(100, &second), Verdict::kAdmitted);
+  EXPECT_EQ(admission.lent_bytes(), 500);
+  EXPECT_EQ(admission.bytes_in_flight(), 500);
+  EXPECT_EQ(admission.requests_in_flight(), 0);
+  // The other half is there for requests; what needs more waits.
+  Decisions decisions;
+  admission.Admit(Peer("client"), 500, 0, decisions.For("half"));
+  admission.Admit(Peer("client"), 600, 0, decisions.For("more"));
+  EXPECT_THAT(decisions.admitted, ElementsAre("half"));
+  decisions.EndOne();
+  first = Admission::Ticket();
+  EXPECT_EQ(admission.lent_bytes(), 100);
+  EXPECT_THAT(decisions.admitted, ElementsAre("half", "more"));
 }
 
 TEST(Admission, NothingComesInAfterClose) {
   Admission admission({.max_requests = 1, .max_bytes = 1000, .max_queued = 9});
   Decisions decisions;
-  admission.Admit("client", 1, 0, decisions.For("runs"));
-  admission.Admit("client", 1, 0, decisions.For("waits"));
+  admission.Admit(Peer("client"), 1, 0, decisions.For("runs"));
+  admission.Admit(Peer("client"), 1, 0, decisions.For("waits"));
   admission.Close();
   EXPECT_THAT(decisions.refused, ElementsAre("waits"));
-  admission.Admit("client", 1, 0, decisions.For("late"));
+  admission.Admit(Peer("client"), 1, 0, decisions.For("late"));
   EXPECT_THAT(
       decisions.verdicts,
       ElementsAre(Verdict::kAdmitted, Verdict::kClosed, Verdict::kClosed));

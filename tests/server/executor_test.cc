@@ -2,17 +2,22 @@
 
 #include <atomic>
 #include <future>
+#include <string>
+#include <vector>
 
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
 namespace counterweight::server {
 namespace {
 
+using ::testing::ElementsAre;
+
 TEST(Executor, FinishesWhatWasSubmitted) {
   std::atomic<int> done{0};
   {
     Executor executor(3);
-    for (int i = 0; i < 100; ++i) executor.Submit([&] { ++done; });
+    for (int i = 0; i < 100; ++i) executor.Submit("peer", [&] { ++done; });
   }
   EXPECT_EQ(done, 100);
 }
@@ -22,14 +27,32 @@ TEST(Executor, RunsTasksSideBySide) {
   std::promise<void> second;
   Executor executor(2);
   // Each waits for the other: one thread would hang.
-  executor.Submit([&] {
+  executor.Submit("peer", [&] {
     first.set_value();
     second.get_future().wait();
   });
-  executor.Submit([&] {
+  executor.Submit("peer", [&] {
     first.get_future().wait();
     second.set_value();
   });
+}
+
+// However many tasks one peer has, another's is next.
+TEST(Executor, PeersTakeTurns) {
+  std::promise<void> begin;
+  std::vector<std::string> order;  // of the one thread
+  {
+    Executor executor(1);
+    executor.Submit("greedy", [&] { begin.get_future().wait(); });
+    for (int i = 0; i < 3; ++i) {
+      executor.Submit("greedy", [&, i] {
+        order.push_back("greedy " + std::to_string(i));
+      });
+    }
+    executor.Submit("modest", [&] { order.push_back("modest"); });
+    begin.set_value();
+  }
+  EXPECT_THAT(order, ElementsAre("modest", "greedy 0", "greedy 1", "greedy 2"));
 }
 
 }  // namespace

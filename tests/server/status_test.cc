@@ -1,5 +1,6 @@
 #include "server/status.h"
 
+#include <iterator>
 #include <string>
 
 #include "google/rpc/error_details.pb.h"
@@ -38,11 +39,27 @@ TEST(InvalidArgument, OneViolationNeedsNoCount) {
             "layout: is required");
 }
 
+Violations Repeated(int count, const Violation& violation) {
+  Violations violations;
+  for (int i = 0; i < count; ++i) violations.push_back(violation);
+  return violations;
+}
+
+TEST(Violations, AppendedOnesCountThoughTheyAreNotKept) {
+  Violations violations = Repeated(10, {"first", "is wrong"});
+  violations.Append(Repeated(30, {"second", "is wrong"}));
+  EXPECT_EQ(violations.size(), 40U);
+  EXPECT_EQ(std::distance(violations.begin(), violations.end()), 17);
+  EXPECT_EQ(violations[16].field, "second");
+}
+
 TEST(InvalidArgument, StopsAtSixteen) {
-  const Violations violations(40, {"field", "is wrong"});
+  const Violations violations = Repeated(40, {"field", "is wrong"});
+  // However many there are, memory holds a few.
+  EXPECT_EQ(std::distance(violations.begin(), violations.end()), 17);
   const grpc::Status status = InvalidArgument(violations);
   EXPECT_EQ(BadRequestOf(status).field_violations_size(),
-            kMaxReportedViolations);
+            static_cast<int>(kMaxReportedViolations));
   EXPECT_EQ(status.error_message().find("40 violations"), 0U);
 }
 
@@ -50,7 +67,7 @@ TEST(InvalidArgument, FitsIntoTrailersWhateverIsInside) {
   // Three bytes each, and percent-encoded nine.
   std::string euros;
   for (int i = 0; i < 5000; ++i) euros += "\xE2\x82\xAC";
-  const Violations violations(20, {euros, euros});
+  const Violations violations = Repeated(20, {euros, euros});
   const grpc::Status status = InvalidArgument(violations);
   EXPECT_LE(status.error_details().size(), kMaxDetailsBytes);
   EXPECT_LE(status.error_message().size(), kMaxMessageBytes);

@@ -1,0 +1,51 @@
+// Calls whose request has not come yet.
+#ifndef COUNTERWEIGHT_SERVER_ARRIVALS_H_
+#define COUNTERWEIGHT_SERVER_ARRIVALS_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+
+namespace counterweight::server {
+
+// Bounds the calls that have begun and are in no queue yet: a client may open
+// any number and send nothing. Where there is no place left, the newest call of
+// the peer that has most gives way, so that silence keeps others out at no
+// price. Thread-safe.
+class Arrivals {
+ public:
+  explicit Arrivals(int64_t max_calls) : max_calls_(max_calls) {}
+  Arrivals(const Arrivals&) = delete;
+  Arrivals& operator=(const Arrivals&) = delete;
+
+  // A call's place, until the result is destroyed. Null if the peer has as many
+  // as any other and no place is left. `give_way` is called once at most, from
+  // any thread, never under a lock of this; the call is to end then. The result
+  // may outlive this.
+  std::shared_ptr<void> Enter(const std::string& peer,
+                              std::function<void()> give_way);
+
+  int64_t calls() const;
+
+ private:
+  // A peer's calls, the newest last.
+  using Calls = std::map<uint64_t, std::function<void()>>;
+  struct State {
+    std::mutex mutex;  // guards the rest
+    std::map<std::string, Calls> peers;  // none empty
+    int64_t calls = 0;
+    uint64_t next_id = 1;
+  };
+  static void Leave(State* state, const std::string& peer, uint64_t id);
+
+  const int64_t max_calls_;
+  const std::shared_ptr<State> state_ = std::make_shared<State>();
+};
+
+}  // namespace counterweight::server
+
+#endif  // COUNTERWEIGHT_SERVER_ARRIVALS_H_

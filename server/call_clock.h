@@ -1,0 +1,62 @@
+// The clock that all open calls share.
+#ifndef COUNTERWEIGHT_SERVER_CALL_CLOCK_H_
+#define COUNTERWEIGHT_SERVER_CALL_CLOCK_H_
+
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <thread>
+
+namespace counterweight::server {
+
+// A call that owes progress.
+class TimedCall {
+ public:
+  virtual ~TimedCall() = default;
+
+  // Looks whether the call moves, and ends it if not. Called every period, from
+  // the clock's thread; must not block.
+  virtual void OnTick(std::chrono::steady_clock::time_point now) = 0;
+};
+
+// Ticks for every call from Watch to its destruction, on one thread of its own.
+// Thread-safe.
+class CallClock {
+ public:
+  explicit CallClock(std::chrono::nanoseconds period);
+  ~CallClock() { Stop(); }
+  CallClock(const CallClock&) = delete;
+  CallClock& operator=(const CallClock&) = delete;
+
+  // Ticks until the call is destroyed or the result is.
+  [[nodiscard]] std::shared_ptr<void> Watch(std::weak_ptr<TimedCall> call);
+
+  // Ends the ticks. Idempotent.
+  void Stop();
+
+ private:
+  using Calls = std::map<uint64_t, std::weak_ptr<TimedCall>>;
+
+  // What a Watch removes itself from, even after the clock is gone.
+  struct Watched {
+    std::mutex mutex;  // guards the rest
+    Calls calls;
+    uint64_t next_id = 1;
+  };
+
+  void Run();
+
+  const std::chrono::nanoseconds period_;
+  const std::shared_ptr<Watched> watched_ = std::make_shared<Watched>();
+  std::mutex mutex_;  // guards stopping_
+  std::condition_variable stop_;
+  bool stopping_ = false;
+  std::thread thread_;
+};
+
+}  // namespace counterweight::server
+
+#endif  // COUNTERWEIGHT_SERVER_CALL_CLOCK_H_

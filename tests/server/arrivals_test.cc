@@ -1,0 +1,68 @@
+#include "server/arrivals.h"
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace counterweight::server {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+
+struct Calls {
+  Arrivals arrivals{3};
+  std::vector<std::shared_ptr<void>> places;
+  std::vector<std::string> gave_way;
+
+  // Whether the call got a place.
+  bool Enter(const std::string& peer, const std::string& name) {
+    places.push_back(
+        arrivals.Enter(peer, [this, name] { gave_way.push_back(name); }));
+    return places.back() != nullptr;
+  }
+};
+
+TEST(Arrivals, PlacesAreGivenBack) {
+  Calls calls;
+  EXPECT_TRUE(calls.Enter("a", "a1"));
+  EXPECT_TRUE(calls.Enter("a", "a2"));
+  EXPECT_TRUE(calls.Enter("a", "a3"));
+  EXPECT_FALSE(calls.Enter("a", "a4"));
+  calls.places.erase(calls.places.begin());
+  EXPECT_EQ(calls.arrivals.calls(), 2);
+  EXPECT_TRUE(calls.Enter("a", "a5"));
+  calls.places.clear();
+  EXPECT_EQ(calls.arrivals.calls(), 0);
+  EXPECT_THAT(calls.gave_way, IsEmpty());
+}
+
+TEST(Arrivals, TheNewestOfThePeerWithMostGivesWay) {
+  Calls calls;
+  for (const char* name : {"a1", "a2", "a3"}) calls.Enter("a", name);
+  EXPECT_TRUE(calls.Enter("b", "b1"));
+  EXPECT_THAT(calls.gave_way, ElementsAre("a3"));
+  // Two and one: b would have as many as a.
+  EXPECT_FALSE(calls.Enter("b", "b2"));
+  EXPECT_TRUE(calls.Enter("c", "c1"));
+  EXPECT_THAT(calls.gave_way, ElementsAre("a3", "a2"));
+  EXPECT_EQ(calls.arrivals.calls(), 3);
+  // A place that was taken away is not given back twice.
+  calls.places.clear();
+  EXPECT_EQ(calls.arrivals.calls(), 0);
+}
+
+TEST(Arrivals, PlacesOutliveIt) {
+  std::shared_ptr<void> place;
+  {
+    Arrivals arrivals(1);
+    place = arrivals.Enter("a", [] {});
+  }
+  place.reset();
+}
+
+}  // namespace
+}  // namespace counterweight::server
