@@ -26,6 +26,8 @@ constexpr double kLongestTransferSeconds = 60.0;
 // Silence that is forgiven after the admission while others wait: a round trip
 // and the client's first chunk.
 constexpr double kGraceSeconds = 0.25;
+// The same towards requests of its own peer.
+constexpr double kSilenceSeconds = 1.0;
 constexpr double kRetryAfterGivingWaySeconds = 1.0;
 
 // What slices of staging memory keep while gRPC has them.
@@ -56,7 +58,7 @@ CorrectStream* CorrectStream::Start(const ServiceContext* service,
       service, context, std::move(request_id), std::move(use)));
   stream->self_ = stream;
   std::shared_ptr<void> place = service->arrivals->Enter(
-      stream->correction_.queue_client().peer,
+      stream->correction_.queue_client().peer, stream->state_since_,
       [weak = std::weak_ptr<CorrectStream>(stream)] {
         if (const auto self = weak.lock()) self->GiveWay();
       });
@@ -390,7 +392,7 @@ void CorrectStream::OnTick(steady_clock::time_point now) {
   if (watch_ == nullptr) return;  // gRPC is done with the stream
   if (std::exchange(timed_state_, state_) != state_) {
     state_since_ = window_since_ = now;
-    state_moved_ = window_moved_ = moved_bytes_;
+    window_moved_ = moved_bytes_;
     return;
   }
   // Time in the queue and while computing is ours, not the client's.
@@ -417,10 +419,16 @@ void CorrectStream::OnTick(steady_clock::time_point now) {
                 "than a sixtieth of its reserved bytes per second, over "
                 "--stream_timeout"});
   }
+  if (state_ != State::kReceiving) return;
   const double age = seconds_since(state_since_);
-  if (state_ == State::kReceiving && age >= kGraceSeconds &&
-      static_cast<double>(moved_bytes_ - state_moved_) < OwedBytes(age) &&
-      service_.admission->IsCrowdingOut(correction_.queue_client().peer)) {
+  const Admission& admission = *service_.admission;
+  const bool owes_others =
+      age >= kGraceSeconds &&
+      static_cast<double>(moved_bytes_) < OwedBytes(age) &&
+      admission.IsCrowdingOut(correction_.queue_client().peer);
+  const bool is_silent = age >= kSilenceSeconds && moved_bytes_ == 0 &&
+                         admission.requests_queued() > 0;
+  if (owes_others || is_silent) {
     End(TryAgain(grpc::StatusCode::RESOURCE_EXHAUSTED,
                  "the stream moved less than it owes while others waited for "
                  "the memory that it reserved; try again",

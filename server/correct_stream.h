@@ -114,11 +114,11 @@ class CorrectStream final
   std::shared_ptr<void> watch_;  // null once gRPC is done with the context
   int64_t moved_bytes_ = 0;      // up and down
   int64_t reserved_bytes_ = 0;   // 0 before the admission
-  // When the state began, and the bytes that had moved by then.
+  // When a tick first saw the state that it is in.
   std::chrono::steady_clock::time_point state_since_;
-  int64_t state_moved_ = 0;
   State timed_state_ = State::kHeader;
-  // The same of the window over which stalls are judged.
+  // When the window over which stalls are judged began, and the bytes that had
+  // moved by then.
   std::chrono::steady_clock::time_point window_since_;
   int64_t window_moved_ = 0;
 

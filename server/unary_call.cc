@@ -31,7 +31,7 @@ UnaryCall* UnaryCall::Start(const ServiceContext* service,
                     std::move(on_end)));
   call->self_ = call;
   std::shared_ptr<void> place = service->arrivals->Enter(
-      ParsePeer(context->peer()).client,
+      ParsePeer(context->peer()).client, call->since_,
       [weak = std::weak_ptr<UnaryCall>(call)] {
         if (const auto self = weak.lock()) self->EndEarly(ServerIsFull());
       });

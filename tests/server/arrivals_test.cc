@@ -17,11 +17,12 @@ struct Calls {
   Arrivals arrivals{3};
   std::vector<std::shared_ptr<void>> places;
   std::vector<std::string> gave_way;
+  Arrivals::Time now;
 
   // Whether the call got a place.
   bool Enter(const std::string& peer, const std::string& name) {
     places.push_back(
-        arrivals.Enter(peer, [this, name] { gave_way.push_back(name); }));
+        arrivals.Enter(peer, now, [this, name] { gave_way.push_back(name); }));
     return places.back() != nullptr;
   }
 };
@@ -55,11 +56,23 @@ TEST(Arrivals, TheNewestOfThePeerWithMostGivesWay) {
   EXPECT_EQ(calls.arrivals.calls(), 0);
 }
 
+TEST(Arrivals, SilenceGivesWayToItsOwnPeer) {
+  Calls calls;
+  EXPECT_TRUE(calls.Enter("a", "a1"));
+  calls.now += Arrivals::kSilence / 2;
+  for (const char* name : {"a2", "a3"}) EXPECT_TRUE(calls.Enter("a", name));
+  EXPECT_FALSE(calls.Enter("a", "a4"));
+  calls.now += Arrivals::kSilence / 2;
+  EXPECT_TRUE(calls.Enter("a", "a5"));
+  EXPECT_THAT(calls.gave_way, ElementsAre("a1"));
+  EXPECT_FALSE(calls.Enter("a", "a6")) << "a2 may still speak";
+}
+
 TEST(Arrivals, PlacesOutliveIt) {
   std::shared_ptr<void> place;
   {
     Arrivals arrivals(1);
-    place = arrivals.Enter("a", [] {});
+    place = arrivals.Enter("a", {}, [] {});
   }
   place.reset();
 }

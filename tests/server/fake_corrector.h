@@ -16,6 +16,8 @@ class FakeBackend {
   // Every later Correct waits in the backend until Open.
   void Close();
   void Open();
+  // Lets `count` of those that wait, or come later, pass.
+  void LetPass(int count);
   // Waits until `count` calls are inside.
   void WaitForCalls(int count);
   // What later calls answer.
@@ -32,6 +34,7 @@ class FakeBackend {
   std::mutex mutex_;
   std::condition_variable changed_;
   bool open_ = true;
+  int passes_ = 0;
   int inside_ = 0;
   int64_t rows_ = 0;
   kernels::CorrectResult result_;

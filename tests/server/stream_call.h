@@ -20,6 +20,8 @@ class StreamCall {
 
   grpc::ClientContext& context() { return context_; }
 
+  // Begins without a frame.
+  void Open() { Begin(); }
   // Begins with `request`, its tensors' data left out.
   void SendHeader(const v1::CorrectRequest& request);
   // False, as Send: the stream has ended.

@@ -1,0 +1,158 @@
+// What one peer holds or keeps waiting does not keep another one out. TCP and
+// the Unix socket are two peers.
+#include <chrono>
+#include <future>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "grpcpp/create_channel.h"
+#include "grpcpp/security/credentials.h"
+#include "gtest/gtest.h"
+#include "tests/server/raw_unary.h"
+#include "tests/server/running_server.h"
+#include "tests/server/stream_call.h"
+#include "tests/server/temporary_folder.h"
+
+namespace counterweight::server {
+namespace {
+
+// A server on both, with an own channel for the second peer.
+struct TwoPeers {
+  explicit TwoPeers(Config config = TestConfig())
+      : running(Listening(std::move(config), folder.path() + "/s")),
+        unix_channel(grpc::CreateChannel("unix:" + folder.path() + "/s",
+                                         grpc::InsecureChannelCredentials())) {}
+
+  static Config Listening(Config config, const std::string& path) {
+    config.listen.push_back({.host = "", .port = 0, .path = path});
+    return config;
+  }
+
+  TemporaryFolder folder;
+  RunningServer running;
+  std::shared_ptr<grpc::Channel> unix_channel;
+};
+
+std::vector<std::unique_ptr<StreamCall>> SilentStreams(TwoPeers& peers,
+                                                       int count) {
+  std::vector<std::unique_ptr<StreamCall>> calls;
+  for (int i = 0; i < count; ++i) {
+    calls.push_back(std::make_unique<StreamCall>(peers.running.channel()));
+    calls.back()->Open();
+  }
+  return calls;
+}
+
+TEST(FairShares, SilentCallsGiveWayToAnotherPeer) {
+  Config config = TestConfig();
+  config.max_requests_in_flight = 2;
+  config.max_queued_requests = 2;
+  TwoPeers peers(config);
+  auto silent = SilentStreams(peers, 4);
+  // The headers of a call that sends nothing reach the server when they do.
+  StreamCall other(peers.unix_channel);
+  other.SendHeader(SmallRequest());
+  EXPECT_TRUE(other.IsAdmitted());
+  v1::CorrectResponse answer;
+  EXPECT_TRUE(Stream(peers.unix_channel, SmallRequest(), 0, &answer).ok());
+}
+
+// Long before --stream_timeout, which is 10 s here.
+TEST(FairShares, StalledStreamsGiveWayToAnotherPeer) {
+  Config config = TestConfig();
+  config.max_requests_in_flight = 4;
+  config.max_queue_seconds = 5;
+  TwoPeers peers(config);
+  std::vector<std::unique_ptr<StreamCall>> stalled;
+  for (int i = 0; i < 4; ++i) {
+    stalled.push_back(std::make_unique<StreamCall>(peers.running.channel()));
+    stalled.back()->SendHeader(SmallRequest());
+    ASSERT_TRUE(stalled.back()->IsAdmitted());
+  }
+  v1::CorrectResponse answer;
+  EXPECT_TRUE(Stream(peers.unix_channel, SmallRequest(), 0, &answer).ok());
+  int gave_way = 0;
+  for (const auto& call : stalled) {
+    gave_way += static_cast<int>(call->Finish().error_code() ==
+                                 grpc::StatusCode::RESOURCE_EXHAUSTED);
+  }
+  EXPECT_GE(gave_way, 1);
+}
+
+// No other peer waits, so only a stream that sent nothing at all gives way.
+TEST(FairShares, SlowStreamsKeepTheirPlacesFromTheirOwnPeer) {
+  Config config = TestConfig();
+  config.max_requests_in_flight = 2;
+  config.max_queue_seconds = 2;
+  TwoPeers peers(config);
+  std::vector<std::unique_ptr<StreamCall>> stalled;
+  for (int i = 0; i < 2; ++i) {
+    stalled.push_back(std::make_unique<StreamCall>(peers.running.channel()));
+    stalled.back()->SendHeader(SmallRequest());
+    ASSERT_TRUE(stalled.back()->IsAdmitted());
+    stalled.back()->SendChunk(2, 0, SmallRequest().tensors(2).data());
+  }
+  EXPECT_EQ(peers.running.Correct(SmallRequest()).error_code(),
+            grpc::StatusCode::RESOURCE_EXHAUSTED);
+  for (const uint32_t tensor : {0U, 1U}) {
+    stalled.front()->SendChunk(
+        tensor, 0, SmallRequest().tensors(static_cast<int>(tensor)).data());
+  }
+  EXPECT_EQ(stalled.front()->ReadAnswer().tensors_size(), 2);
+}
+
+// A sixtieth of what it reserved per second: here 20 kB of 1.2 MB, over windows
+// of half a second, though --min_stream_bytes_per_second is 1.
+TEST(FairShares, AStreamOwesProgressInProportionToWhatItReserved) {
+  Config config = TestConfig();
+  config.stream_timeout_s = 0.5;
+  config.min_stream_bytes_per_second = 1;
+  TwoPeers peers(config);
+  v1::CorrectRequest request = SmallRequest();
+  request.mutable_layout()->mutable_padded()->set_length(43000);
+  StreamCall slow(peers.running.channel());
+  slow.SendHeader(request);
+  ASSERT_TRUE(slow.IsAdmitted());
+  uint64_t sent = 0;
+  const auto end = std::chrono::steady_clock::now() + std::chrono::minutes(1);
+  // As fast as frames of one byte go through: a few kB per second at most where
+  // each waits for a millisecond.
+  while (std::chrono::steady_clock::now() < end &&
+         slow.SendChunk(0, sent, "x")) {
+    ++sent;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  EXPECT_EQ(slow.Finish().error_code(), grpc::StatusCode::DEADLINE_EXCEEDED);
+}
+
+// Tasks of one peer do not fill the workers: ten slow batches came first.
+TEST(FairShares, WorkersTakeTurnsBetweenPeers) {
+  Config config = TestConfig();
+  config.threads = 1;
+  TwoPeers peers(config);
+  peers.running.backend().Close();
+  std::vector<std::future<grpc::Status>> greedy;
+  for (int i = 0; i < 10; ++i) {
+    greedy.push_back(std::async(std::launch::async, [&] {
+      return peers.running.Correct(SmallRequest());
+    }));
+  }
+  while (peers.running.server().requests_in_flight() < 10) {
+    std::this_thread::yield();
+  }
+  RawUnary modest(peers.unix_channel);
+  ASSERT_TRUE(modest.Send(SmallRequest().SerializeAsString()));
+  while (peers.running.server().requests_in_flight() < 11) {
+    std::this_thread::yield();
+  }
+  // The one that computes, and then the other peer's.
+  peers.running.backend().LetPass(2);
+  EXPECT_TRUE(modest.Finish().ok());
+  peers.running.backend().Open();
+  for (auto& each : greedy) EXPECT_TRUE(each.get().ok());
+}
+
+}  // namespace
+}  // namespace counterweight::server
