@@ -5,6 +5,7 @@
 #include <thread>
 
 #include "spdlog/fmt/fmt.h"
+#include "spdlog/fmt/ranges.h"
 
 namespace counterweight::server {
 namespace {
