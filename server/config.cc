@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "spdlog/fmt/fmt.h"
+#include "spdlog/fmt/ranges.h"
 
 namespace counterweight::server {
 namespace {

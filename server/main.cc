@@ -23,8 +23,7 @@
 #include "kernels/corrector.h"
 #include "server/backend.h"
 #include "server/flags.h"
-#include "server/grpc_log.h"
-#include "server/protobuf_log.h"
+#include "server/library_log.h"
 #include "server/request_log.h"
 #include "server/server.h"
 #include "server/version.h"
@@ -145,8 +144,7 @@ int Serve(const Config& config) {
       MakeStderrLogger(config.log_level);
   // Never deleted: gRPC logs to the process' very end.
   RequestLog& log = *new RequestLog(logger);
-  LogGrpcTo(&log);
-  LogProtobufTo(&log);
+  LogLibrariesTo(&log);
 
   std::string error;
   BackendChoice backend = MakeCorrector(config);

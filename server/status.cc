@@ -49,7 +49,8 @@ grpc::Status WithDetail(grpc::StatusCode code, const std::string& message,
   // A copy of grpc-message: some clients (Python's grpcio-status) refuse
   // details whose message differs.
   status.set_message(message);
-  status.add_details()->PackFrom(detail);
+  // False only for what exceeds 2 GiB.
+  static_cast<void>(status.add_details()->PackFrom(detail));
   return grpc::Status(code, message, status.SerializeAsString());
 }
 

@@ -23,7 +23,7 @@ Status Dialect(std::string_view system, std::string_view block_json,
       std::string(block_json), dialect->mutable_block());
   if (parsed.ok()) return {};
   // Behind the first line protobuf draws an arrow under the text.
-  const std::string why = parsed.message().ToString();
+  const std::string why(parsed.message());
   return InvalidArgument(
       {{"method.dialect.block",
         "is not a JSON object: " + why.substr(0, why.find('\n'))}});

@@ -46,7 +46,7 @@ grpc::Status StatusWith(grpc::StatusCode code, const std::string& message,
   google::rpc::Status status;
   status.set_code(code);
   status.set_message(message);
-  status.add_details()->PackFrom(detail);
+  static_cast<void>(status.add_details()->PackFrom(detail));
   return {code, message, status.SerializeAsString()};
 }
 

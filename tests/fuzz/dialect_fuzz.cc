@@ -74,7 +74,7 @@ void CheckBlock(Input input) {
 }  // namespace counterweight::fuzz
 
 int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  counterweight::fuzz::SilenceProtobuf();
+  counterweight::fuzz::SilenceLibraries();
   counterweight::fuzz::CheckBlock(counterweight::fuzz::Input(data, size));
   return 0;
 }

@@ -100,14 +100,14 @@ Expected Parse(const std::string& bytes) {
     }
     ++frames;
     expected.is_chunk = is_chunk;
+    // Protobuf's own type is a string or a view of one.
+    const std::string payload(field.length_delimited());
     if (!is_chunk) {
-      expected.header = field.length_delimited();
+      expected.header = payload;
       continue;
     }
-    if (!expected.chunk.ParseFromString(field.length_delimited())) {
-      expected.accepted = false;
-    }
-    expected.plain = expected.plain && Fields(field.length_delimited()).plain;
+    if (!expected.chunk.ParseFromString(payload)) expected.accepted = false;
+    expected.plain = expected.plain && Fields(payload).plain;
   }
   expected.accepted = expected.accepted && frames == 1;
   return expected;

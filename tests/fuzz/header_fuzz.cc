@@ -133,7 +133,7 @@ void CheckRequest(const v1::CorrectRequest& request, HeaderOptions options) {
 }  // namespace counterweight::fuzz
 
 int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  counterweight::fuzz::SilenceProtobuf();
+  counterweight::fuzz::SilenceLibraries();
   if (size == 0) return 0;
   counterweight::v1::CorrectRequest request;
   if (!request.ParseFromArray(data + 1, static_cast<int>(size - 1))) return 0;

@@ -7,7 +7,7 @@
 #include "google/rpc/error_details.pb.h"
 #include "google/rpc/status.pb.h"
 #include "kernels/corrector.h"
-#include "server/protobuf_log.h"
+#include "server/library_log.h"
 #include "server/status.h"
 #include "spdlog/sinks/null_sink.h"
 #include "tests/fuzz/input.h"
@@ -110,11 +110,11 @@ void ExpectComputes(const server::DecodedRequest& decoded,
          "an answer has a summary of every rule");
 }
 
-void SilenceProtobuf() {
+void SilenceLibraries() {
   static server::RequestLog& log =
       *new server::RequestLog(std::make_shared<spdlog::logger>(
           "fuzz", std::make_shared<spdlog::sinks::null_sink_mt>()));
-  server::LogProtobufTo(&log);
+  server::LogLibrariesTo(&log);
 }
 
 }  // namespace counterweight::fuzz

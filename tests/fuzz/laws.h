@@ -20,8 +20,9 @@ void ExpectValid(const kernels::CorrectionSpec& spec);
 void ExpectComputes(const server::DecodedRequest& decoded,
                     v1::CorrectResponse* response);
 
-// Protobuf has a line for every string that is not UTF-8: they go nowhere.
-void SilenceProtobuf();
+// Drops what gRPC and protobuf log; protobuf has a message for every string
+// that is not UTF-8.
+void SilenceLibraries();
 
 }  // namespace counterweight::fuzz
 

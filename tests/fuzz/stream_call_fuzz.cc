@@ -169,7 +169,7 @@ std::string Bytes(const google::protobuf::Message& message) {
   google::protobuf::io::StringOutputStream stream(&bytes);
   google::protobuf::io::CodedOutputStream coded(&stream);
   coded.SetSerializationDeterministic(true);
-  message.SerializeToCodedStream(&coded);
+  Expect(message.SerializeToCodedStream(&coded), "a message has all fields");
   coded.Trim();
   return bytes;
 }

@@ -6,13 +6,13 @@
 #include <string>
 #include <thread>
 
-#include "grpc/support/log.h"
 #include "grpcpp/create_channel.h"
 #include "grpcpp/security/credentials.h"
 #include "grpcpp/security/server_credentials.h"
 #include "grpcpp/server_builder.h"
 #include "spdlog/sinks/null_sink.h"
 #include "tests/fuzz/input.h"
+#include "tests/fuzz/laws.h"
 
 namespace counterweight::fuzz {
 namespace {
@@ -58,7 +58,7 @@ StreamServer::StreamServer()
                 .shared_memory_socket = "",
                 .on_device_error = [] {}}) {
   // A call's end is what we look at, not gRPC's lines about it.
-  gpr_set_log_function([](gpr_log_func_args*) {});
+  SilenceLibraries();
   grpc::ServerBuilder builder;
   builder.RegisterService(&service_);
   builder.AddChannelArgument(GRPC_ARG_ENABLE_PER_MESSAGE_DECOMPRESSION, 0);

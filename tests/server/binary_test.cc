@@ -1,16 +1,25 @@
 // The program itself: exit codes, what it prints, signals.
 #include <signal.h>
 
+#include <sstream>
 #include <string>
+#include <vector>
 
 #include "counterweight/v1/correction_service.grpc.pb.h"
+#include "gmock/gmock.h"
 #include "grpcpp/create_channel.h"
+#include "grpcpp/impl/client_unary_call.h"
 #include "grpcpp/security/credentials.h"
 #include "gtest/gtest.h"
+#include "nlohmann/json.hpp"
 #include "tests/server/child_process.h"
 
 namespace counterweight::server {
 namespace {
+
+using ::testing::Contains;
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
 
 constexpr const char* kListening = "counterweight-server listening on ";
 
@@ -29,6 +38,48 @@ grpc::Status GetServerInfo(const std::string& address) {
   return stub->GetServerInfo(&context, {}, &response);
 }
 
+// A Correct whose request_id is one byte that is not UTF-8. Not by the stub,
+// because protobuf would complain in this process too.
+grpc::Status SendInvalidUtf8(const std::string& address) {
+  const auto channel =
+      grpc::CreateChannel(address, grpc::InsecureChannelCredentials());
+  const grpc::internal::RpcMethod method(
+      "/counterweight.v1.CorrectionService/Correct",
+      grpc::internal::RpcMethod::NORMAL_RPC);
+  grpc::ClientContext context;
+  context.set_wait_for_ready(true);
+  const grpc::Slice bytes(std::string("\x0a\x01\xff"));
+  grpc::ByteBuffer response;
+  return grpc::internal::BlockingUnaryCall(
+      channel.get(), method, &context, grpc::ByteBuffer(&bytes, 1), &response);
+}
+
+// The lines on stderr of a server with this --log_level that was sent invalid
+// UTF-8.
+std::vector<std::string> LogOfInvalidUtf8(const std::string& level) {
+  ChildProcess server({"--listen=127.0.0.1:0", "--metrics_listen=",
+                       "--drain_delay=0", "--log_level=" + level});
+  EXPECT_EQ(SendInvalidUtf8(After(kListening, server.ReadLine())).error_code(),
+            grpc::StatusCode::INVALID_ARGUMENT);
+  server.Signal(SIGTERM);
+  EXPECT_EQ(server.Wait(), 0);
+  std::istringstream log(server.StandardError());
+  std::vector<std::string> lines;
+  for (std::string line; std::getline(log, line);) lines.push_back(line);
+  return lines;
+}
+
+// The "event" of each line; fails the test where one is not a JSON object.
+std::vector<std::string> EventsOf(const std::vector<std::string>& lines) {
+  std::vector<std::string> events;
+  for (const std::string& line : lines) {
+    const auto json = nlohmann::json::parse(line, nullptr, false);
+    EXPECT_TRUE(json.is_object()) << line;
+    events.push_back(json.is_object() ? json.value("event", "") : line);
+  }
+  return events;
+}
+
 TEST(Binary, PrintsWhereItListensAndStopsOnSigterm) {
   ChildProcess server({"--listen=127.0.0.1:0", "--metrics_listen=127.0.0.1:0",
                        "--drain_delay=0"});
@@ -42,6 +93,17 @@ TEST(Binary, PrintsWhereItListensAndStopsOnSigterm) {
   EXPECT_NE(log.find(R"("event":"started")"), std::string::npos) << log;
   EXPECT_NE(log.find(R"("max_tokens":")"), std::string::npos) << log;
   EXPECT_NE(log.find(R"("event":"stopped")"), std::string::npos) << log;
+}
+
+TEST(Binary, TheLogIsJsonWhateverClientsSend) {
+  EXPECT_THAT(EventsOf(LogOfInvalidUtf8("info")),
+              ElementsAre("started", "request", "draining", "stopped"));
+  // That protobuf does complain; gRPC may have lines of its own.
+  EXPECT_THAT(EventsOf(LogOfInvalidUtf8("debug")), Contains("protobuf"));
+}
+
+TEST(Binary, ALogThatIsOffIsEmpty) {
+  EXPECT_THAT(LogOfInvalidUtf8("off"), IsEmpty());
 }
 
 TEST(Binary, KeepsServingDuringTheDrainDelay) {

@@ -78,7 +78,6 @@ TEST(StreamErrors, TheFirstFrameIsTheHeader) {
 TEST(StreamErrors, NothingAtAllIsNoHeader) {
   RunningServer running;
   StreamCall call(running.channel());
-  v1::CorrectStreamResponse frame;
   call.SendHeader(SmallRequest());
   ASSERT_TRUE(call.IsAdmitted());
   call.CloseWriting();
