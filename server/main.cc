@@ -104,10 +104,12 @@ class Watchdog {
     }).detach();
     {
       const std::lock_guard<std::mutex> lock(mutex_);
+      int64_t unfinished_requests = 0;
       if (server_ != nullptr) {
         server_->UnlinkSockets();
-        LogStopped(server_->requests_in_flight(), log_);
+        unfinished_requests = server_->requests_in_flight();
       }
+      LogStopped(unfinished_requests, log_);
     }
     std::_Exit(0);
   }
@@ -191,9 +193,9 @@ int Serve(const Config& config) {
       server.get(), &log);
   log.Event(spdlog::level::info, "draining");
   if (!Drain(config, server.get())) watchdog.EndProcess();
-  Watchdog::LogStopped(0, &log);
   watchdog.Release();
   server.reset();
+  Watchdog::LogStopped(0, &log);
   return has_failed ? 1 : 0;
 }
 

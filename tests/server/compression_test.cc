@@ -1,7 +1,12 @@
 // Compressed requests count as what they inflate to.
 #include "grpc/compression.h"
 
+#include <chrono>
+#include <functional>
+#include <future>
 #include <string>
+#include <thread>
+#include <vector>
 
 #include "gtest/gtest.h"
 #include "server/payload.h"
@@ -53,6 +58,36 @@ TEST(Compression, ABombIsRefusedWithoutBeingInflated) {
   EXPECT_NE(status.error_message().find("1048576"), std::string::npos)
       << status.error_message();
   EXPECT_TRUE(running.Correct(SmallRequest()).ok()) << "still serves";
+}
+
+// Before it is parsed, as that is when it takes the memory.
+TEST(Compression, ACompressedMessageIsAdmittedAsWhatItMayInflateTo) {
+  Config config = TestConfig();
+  config.max_bytes_in_flight = int64_t{28} << 20;
+  RunningServer running(config);
+  running.backend().Close();
+  v1::CorrectRequest request = SmallRequest();
+  request.mutable_layout()->mutable_padded()->set_length(1 << 19);
+  for (v1::Tensor& tensor : *request.mutable_tensors()) {
+    const size_t size = tensor.dtype() == v1::D_TYPE_U8 ? 1 : 4;
+    tensor.set_data(std::string((size_t{1} << 20) * size, '\0'));
+  }
+  // 9 MiB of zeros, and an answer of 5: two do not fit.
+  std::vector<std::future<grpc::Status>> calls;
+  for (int i = 0; i < 2; ++i) {
+    calls.push_back(std::async(std::launch::async, [&] {
+      return CorrectCompressed(&running, request, GRPC_COMPRESS_GZIP);
+    }));
+    if (i == 0) running.backend().WaitForCalls(1);
+  }
+  while (running.server().requests_queued() == 0 &&
+         calls[1].wait_for(std::chrono::seconds(0)) !=
+             std::future_status::ready) {
+    std::this_thread::yield();
+  }
+  EXPECT_EQ(running.server().requests_queued(), 1);
+  running.backend().Open();
+  for (auto& call : calls) EXPECT_TRUE(call.get().ok());
 }
 
 TEST(Compression, ALargeMessageIsRefused) {

@@ -94,6 +94,7 @@ TEST(StreamLifetime, OpenStreamsAreBounded) {
   Config config = TestConfig();
   config.max_requests_in_flight = 1;
   config.max_queued_requests = 1;
+  config.stream_timeout_s = 2;
   RunningServer running(config);
   std::vector<std::unique_ptr<StreamCall>> silent;
   for (int i = 0; i < 20; ++i) {
@@ -107,6 +108,55 @@ TEST(StreamLifetime, OpenStreamsAreBounded) {
                                 grpc::StatusCode::RESOURCE_EXHAUSTED);
   }
   EXPECT_EQ(refused, 18);
+}
+
+// With room for one that waits, the next one waits as soon as it has left.
+TEST(StreamLifetime, AStreamThatLeavesTheQueueMakesRoomThere) {
+  Config config = TestConfig();
+  config.max_requests_in_flight = 1;
+  config.max_queued_requests = 1;
+  RunningServer running(config);
+  running.backend().Close();
+  v1::CorrectResponse answer;
+  auto first = std::async(std::launch::async, [&] {
+    return Stream(running.channel(), SmallRequest(), 0, &answer);
+  });
+  running.backend().WaitForCalls(1);
+  for (int i = 0; i < 5; ++i) {
+    StreamCall waits(running.channel());
+    waits.SendHeader(SmallRequest());
+    while (running.server().requests_queued() == 0) std::this_thread::yield();
+    waits.context().TryCancel();
+    EXPECT_EQ(waits.Finish().error_code(), grpc::StatusCode::CANCELLED);
+    while (running.server().requests_queued() > 0) std::this_thread::yield();
+  }
+  running.backend().Open();
+  EXPECT_TRUE(first.get().ok());
+}
+
+// Input and output, all of it before the first byte comes.
+TEST(StreamLifetime, ABatchReservesItsOutputsToo) {
+  v1::CorrectRequest request = LargeRequest();
+  constexpr int64_t kPositions = int64_t{4} << 20;
+  constexpr int64_t kBytes = kPositions * (4 + 4 + 1 + 4 + 1);
+  int64_t reserved = 0;
+  {
+    RunningServer running;
+    StreamCall call(running.channel());
+    call.SendHeader(request);
+    ASSERT_TRUE(call.IsAdmitted());
+    reserved = running.server().bytes_in_flight();
+    EXPECT_GE(reserved, kBytes);
+    EXPECT_LT(reserved, kBytes + kBytes / 100);
+  }
+  for (const int64_t less : {0, 1}) {
+    Config config = TestConfig();
+    config.max_bytes_in_flight = reserved - less;
+    RunningServer running(config);
+    StreamCall call(running.channel());
+    call.SendHeader(request);
+    EXPECT_EQ(call.IsAdmitted(), less == 0);
+  }
 }
 
 TEST(StreamLifetime, SilentStreamsTimeOut) {

@@ -1,0 +1,294 @@
+"""What a client can do without being a client: none of it costs the server, or others, much."""
+
+from __future__ import annotations
+
+import pathlib
+import queue
+import resource
+import signal
+import socket
+import struct
+import time
+from collections.abc import Callable, Iterator
+
+import counterweight as cw
+import grpc
+import pytest
+from batches import padded_batch
+from server_process import DEADLINE_SECONDS, ServerProcess
+
+StartServer = Callable[..., ServerProcess]
+
+pytestmark = pytest.mark.server_only
+
+SERVICE = "/counterweight.v1.CorrectionService/"
+MIB = 1 << 20
+
+
+def memory(server: ServerProcess, what: str) -> float:
+    """``VmRSS``, resident now, or ``VmHWM``, the peak; in MiB."""
+    status = pathlib.Path(f"/proc/{server.process.pid}/status").read_text()
+    line = next(line for line in status.splitlines() if line.startswith(what))
+    return int(line.split()[1]) / 1024
+
+
+def until(condition: Callable[[], bool]) -> bool:
+    """Whether it comes true before the deadline."""
+    end = time.monotonic() + DEADLINE_SECONDS
+    while not (true := condition()) and time.monotonic() < end:
+        time.sleep(0.02)
+    return true
+
+
+def field(number: int, payload: bytes) -> bytes:
+    """A length-delimited protobuf field."""
+    return varint(number << 3 | 2) + varint(len(payload)) + payload
+
+
+def varint(value: int) -> bytes:
+    out = b""
+    while value >= 0x80:
+        out += bytes([value & 0x7F | 0x80])
+        value >>= 7
+    return out + bytes([value])
+
+
+def is_served(server: ServerProcess) -> bool:
+    with cw.Client(server.address) as client:
+        return bool(client.correct(method="token_tis", **padded_batch()).metrics)
+
+
+def call(channel: grpc.Channel, method: str, payload: bytes, gzip: bool = False) -> grpc.RpcError:
+    """The error that a unary call ends with."""
+    with pytest.raises(grpc.RpcError) as raised:
+        channel.unary_unary(SERVICE + method)(
+            payload,
+            timeout=DEADLINE_SECONDS,
+            compression=grpc.Compression.Gzip if gzip else None,
+        )
+    return raised.value
+
+
+# Repeated empty messages and the like, of 8 MiB: objects of up to 160 bytes for 2 on the wire.
+REPEATED = {
+    "tensors": b"\x22\x00" * (4 * MIB),
+    "destinations": b"\x72\x00" * (4 * MIB),
+    "version_spans": b"\x62\x00" * (4 * MIB),
+    "outputs": field(6, b"".join(varint(i + 100) for i in range(MIB))),
+    "method": field(5, field(2, b"\x12\x00" * (4 * MIB))),  # rules
+    "unknown fields": b"\xa0\x06\x00" * (3 * MIB),
+    "group_ids": field(10, b"\x01" * (8 * MIB)),
+}
+
+
+@pytest.mark.parametrize("what", REPEATED)
+@pytest.mark.parametrize("how", ["unary", "gzip", "header"])
+def test_what_repeats_is_bounded_before_it_becomes_objects(
+    start_server: StartServer, what: str, how: str
+) -> None:
+    server = start_server()
+    assert is_served(server)
+    start = memory(server, "VmHWM")
+    with grpc.insecure_channel(server.address) as channel:
+        if how == "header":
+            stream = channel.stream_stream(SERVICE + "CorrectStream")
+            with pytest.raises(grpc.RpcError) as raised:
+                list(stream(iter([field(1, REPEATED[what])]), timeout=DEADLINE_SECONDS))
+            error = raised.value
+        else:
+            error = call(channel, "Correct", REPEATED[what], gzip=how == "gzip")
+    assert error.code() == grpc.StatusCode.INVALID_ARGUMENT
+    assert error.details().startswith(what)
+    # The message itself, as gRPC and we have it, and the 20 MiB of objects that are allowed.
+    assert memory(server, "VmHWM") - start < 64
+    assert is_served(server)
+    server.stop()
+
+
+def test_a_compressed_chunk_is_not_inflated_beyond_its_limit(start_server: StartServer) -> None:
+    server = start_server()
+    assert is_served(server)
+    start = memory(server, "VmHWM")
+    bomb = field(2, field(3, bytes(512 * MIB)))
+    with grpc.insecure_channel(
+        server.address, options=[("grpc.max_send_message_length", -1)]
+    ) as channel:
+        stream = channel.stream_stream(SERVICE + "CorrectStream")
+        with pytest.raises(grpc.RpcError) as raised:
+            list(stream(iter([bomb]), timeout=DEADLINE_SECONDS, compression=grpc.Compression.Gzip))
+    assert raised.value.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
+    assert memory(server, "VmHWM") - start < 128
+    assert is_served(server)
+    server.stop()
+
+
+class RawConnection:
+    """HTTP/2 by hand, as far as a client goes that means no good."""
+
+    def __init__(self, address: str) -> None:
+        host, _, port = address.rpartition(":")
+        self.socket = socket.create_connection((host, int(port)), timeout=DEADLINE_SECONDS)
+        self.socket.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + self.frame(4, 0, 0, b""))
+
+    @staticmethod
+    def frame(kind: int, flags: int, stream: int, payload: bytes) -> bytes:
+        head = struct.pack(">I", len(payload))[1:] + bytes([kind, flags])
+        return head + struct.pack(">I", stream) + payload
+
+    def begin(self, method: str, message_bytes: int, sent_bytes: int) -> None:
+        """A call whose message stops after the first bytes."""
+
+        def literal(name: str, value: str) -> bytes:
+            return (
+                b"\x00" + bytes([len(name)]) + name.encode() + bytes([len(value)]) + value.encode()
+            )
+
+        headers = b"".join(
+            literal(*pair)
+            for pair in (
+                (":method", "POST"),
+                (":scheme", "http"),
+                (":path", method),
+                (":authority", "localhost"),
+                ("content-type", "application/grpc"),
+                ("te", "trailers"),
+            )
+        )
+        self.socket.sendall(self.frame(1, 4, 1, headers))
+        data = b"\x00" + struct.pack(">I", message_bytes) + bytes(sent_bytes)
+        self.socket.sendall(self.frame(0, 0, 1, data))
+
+
+def test_an_upload_that_stalls_is_ended(start_server: StartServer) -> None:
+    server = start_server("--unary_timeout=1")
+    connection = RawConnection(server.address)
+    connection.begin(SERVICE + "Correct", 250 * MIB, 10000)
+    assert until(lambda: server.metric("counterweight_arriving_requests") == 1)
+    assert until(lambda: server.metric("counterweight_arriving_requests") == 0)
+    late = 'counterweight_requests_total{code="DEADLINE_EXCEEDED",method="Correct"}'
+    assert until(lambda: server.count(late) == 1)
+    assert is_served(server)
+    connection.socket.close()
+    server.stop()
+
+
+def test_freed_memory_goes_back_to_the_system(start_server: StartServer) -> None:
+    server = start_server()
+    assert is_served(server)
+    start = memory(server, "VmRSS")
+    batch = padded_batch(1000, 4000)
+    # A message that gRPC assembles of many small pieces, by a client without streams.
+    with cw.Client(server.address, transport="unary") as client:
+        for _ in range(4):
+            client.correct(method="token_tis", **batch)
+    assert memory(server, "VmHWM") - start > 100
+    assert until(lambda: memory(server, "VmRSS") - start < 100)
+    server.stop()
+
+
+def watch(channel: grpc.Channel, server: ServerProcess) -> object:
+    health = channel.unary_stream("/grpc.health.v1.Health/Watch")(b"", timeout=DEADLINE_SECONDS)
+    next(health)
+    return health
+
+
+def reflection(channel: grpc.Channel, server: ServerProcess) -> object:
+    requests: queue.Queue[bytes] = queue.Queue()
+    requests.put(b"\x3a\x00")  # list_services
+    answers = channel.stream_stream(
+        "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"
+    )(iter(requests.get, None), timeout=DEADLINE_SECONDS)
+    next(answers)
+    return answers, requests
+
+
+def silent_stream(channel: grpc.Channel, server: ServerProcess) -> object:
+    requests: queue.Queue[bytes] = queue.Queue()
+    stream = channel.stream_stream(SERVICE + "CorrectStream")(iter(requests.get, None))
+    assert until(lambda: server.metric("counterweight_arriving_requests") == 1)
+    return stream, requests
+
+
+def stalled_upload(channel: grpc.Channel, server: ServerProcess) -> object:
+    connection = RawConnection(server.address)
+    connection.begin(SERVICE + "Correct", MIB, 1000)
+    assert until(lambda: server.metric("counterweight_arriving_requests") == 1)
+    return connection
+
+
+def stalled_health_check(channel: grpc.Channel, server: ServerProcess) -> object:
+    connection = RawConnection(server.address)
+    connection.begin("/grpc.health.v1.Health/Check", MIB, 1000)
+    return connection
+
+
+def silent_connection(channel: grpc.Channel, server: ServerProcess) -> object:
+    host, _, port = server.address.rpartition(":")
+    return socket.create_connection((host, int(port)))
+
+
+@pytest.mark.parametrize(
+    "leave_open",
+    [watch, reflection, silent_stream, stalled_upload, stalled_health_check, silent_connection],
+)
+def test_sigterm_ends_the_server_whatever_is_open(
+    start_server: StartServer, leave_open: Callable[[grpc.Channel, ServerProcess], object]
+) -> None:
+    server = start_server("--drain_timeout=1")
+    with grpc.insecure_channel(server.address) as channel:
+        kept = leave_open(channel, server)
+        server.terminate()
+        assert server.wait() == 0
+        del kept
+    assert server.log_lines()[-1]["event"] == "stopped"
+
+
+def test_a_second_signal_means_now(start_server: StartServer, tmp_path: pathlib.Path) -> None:
+    path = tmp_path / "s"
+    server = start_server("--drain_delay=600", "--drain_timeout=600", listen=f"unix:{path}")
+    server.terminate()
+    assert until(lambda: server.log_lines()[-1]["event"] == "draining")
+    server.process.send_signal(signal.SIGINT)
+    assert server.wait() == 0
+    assert not path.exists()
+    assert server.log_lines()[-1]["event"] == "stopped"
+
+
+def sockets(address: str, count: int) -> Iterator[socket.socket]:
+    host, _, port = address.rpartition(":")
+    for _ in range(count):
+        yield socket.create_connection((host, int(port)))
+
+
+def test_a_full_descriptor_table_does_not_end_the_listener(start_server: StartServer) -> None:
+    server = start_server()
+    limit = int(server.metric("process_open_fds")) + 40
+    resource.prlimit(server.process.pid, resource.RLIMIT_NOFILE, (limit, limit))
+    connections = list(sockets(server.address, 2 * limit))
+    lost = "counterweight_connections_refused_total"
+    events = [line["event"] for line in server.log_lines()]
+    assert until(lambda: "accept_failed" in [line["event"] for line in server.log_lines()]), events
+    for connection in connections:
+        connection.close()
+    assert is_served(server)
+    assert server.metric(lost) > 0
+    assert server.metric("counterweight_ready") == 1
+    server.stop()
+
+
+def test_the_peer_with_most_connections_gives_way(start_server: StartServer) -> None:
+    server = start_server("--max_connections=20")
+    connections = list(sockets(server.address, 19))
+    assert until(lambda: server.metric("counterweight_connections") == 19)
+    connections += list(sockets(server.address, 5))
+    assert until(lambda: server.metric("counterweight_connections_refused_total") == 4)
+    # Another address of this machine is another peer.
+    host, _, port = server.address.rpartition(":")
+    other = socket.create_connection((host, int(port)), source_address=("127.0.0.2", 0))
+    assert until(lambda: server.metric("counterweight_connections") == 20)
+    assert other.send(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n") > 0
+    for connection in connections:
+        connection.close()
+    assert until(lambda: server.metric("counterweight_connections") == 1)
+    assert is_served(server)
+    server.stop()

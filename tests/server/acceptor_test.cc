@@ -1,0 +1,197 @@
+#include "server/acceptor.h"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <filesystem>
+#include <future>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "server/connection_table.h"
+#include "spdlog/sinks/null_sink.h"
+#include "tests/server/temporary_folder.h"
+
+namespace counterweight::server {
+namespace {
+
+RequestLog* NullLog() {
+  static auto* const log = new RequestLog(std::make_shared<spdlog::logger>(
+      "test", std::make_shared<spdlog::sinks::null_sink_mt>()));
+  return log;
+}
+
+ListenAddress Tcp(const std::string& host) {
+  return {.host = host, .port = 0, .path = ""};
+}
+
+FileDescriptor Connect(const std::string& address) {
+  sockaddr_in to{};
+  to.sin_family = AF_INET;
+  to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  to.sin_port = htons(static_cast<uint16_t>(
+      std::stoi(address.substr(address.rfind(':') + 1))));
+  FileDescriptor fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  EXPECT_EQ(connect(fd.get(), reinterpret_cast<sockaddr*>(&to), sizeof(to)), 0);
+  return fd;
+}
+
+// Takes connections as gRPC does.
+class Accepted {
+ public:
+  Acceptor::Handle Handle() {
+    return [this](int listener, int fd) {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      listener_ = listener;
+      connections_.emplace_back(fd);
+    };
+  }
+  size_t count() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return connections_.size();
+  }
+  int listener() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return listener_;
+  }
+
+ private:
+  std::mutex mutex_;
+  int listener_ = -1;
+  std::vector<FileDescriptor> connections_;
+};
+
+template <typename Condition>
+bool Until(Condition condition) {
+  const auto end = std::chrono::steady_clock::now() + std::chrono::minutes(1);
+  while (!condition() && std::chrono::steady_clock::now() < end) {
+    std::this_thread::yield();
+  }
+  return condition();
+}
+
+TEST(Acceptor, PassesConnectionsOnAndCountsThem) {
+  std::string error;
+  const auto acceptor = Acceptor::Bind(
+      {.listen = {Tcp("127.0.0.1"), Tcp("localhost")}, .max_connections = 9},
+      NullLog(), &error);
+  ASSERT_NE(acceptor, nullptr) << error;
+  Accepted accepted;
+  acceptor->Start(accepted.Handle(), [] {});
+  std::vector<FileDescriptor> clients;
+  for (const std::string& address : acceptor->addresses()) {
+    EXPECT_EQ(address.find(":0"), std::string::npos) << address;
+    clients.push_back(Connect(address));
+  }
+  EXPECT_TRUE(Until([&] { return accepted.count() == 2; }));
+  EXPECT_EQ(acceptor->connections(), 2);
+  clients.pop_back();
+  EXPECT_TRUE(Until([&] { return acceptor->connections() == 1; }));
+}
+
+TEST(Acceptor, SaysWhichAddressCannotBeHad) {
+  std::string error;
+  EXPECT_EQ(Acceptor::Bind({.listen = {Tcp("192.0.2.1")}, .max_connections = 9},
+                           NullLog(), &error),
+            nullptr);
+  EXPECT_NE(error.find("--listen=192.0.2.1:0"), std::string::npos) << error;
+}
+
+// What gRPC 1.51 does not survive, and what it does not tell.
+TEST(Acceptor, ALostListenerIsTold) {
+  std::string error;
+  const auto acceptor = Acceptor::Bind(
+      {.listen = {Tcp("127.0.0.1")}, .max_connections = 9}, NullLog(), &error);
+  Accepted accepted;
+  std::promise<void> lost;
+  acceptor->Start(accepted.Handle(), [&] { lost.set_value(); });
+  const FileDescriptor client = Connect(acceptor->addresses().front());
+  ASSERT_TRUE(Until([&] { return accepted.count() == 1; }));
+  // The next accept fails with EINVAL.
+  shutdown(accepted.listener(), SHUT_RDWR);
+  EXPECT_EQ(lost.get_future().wait_for(std::chrono::minutes(1)),
+            std::future_status::ready);
+}
+
+TEST(Acceptor, StopsWhileConnectionsStay) {
+  std::string error;
+  const auto acceptor = Acceptor::Bind(
+      {.listen = {Tcp("127.0.0.1")}, .max_connections = 9}, NullLog(), &error);
+  Accepted accepted;
+  acceptor->Start(accepted.Handle(), [] {});
+  const FileDescriptor client = Connect(acceptor->addresses().front());
+  ASSERT_TRUE(Until([&] { return accepted.count() == 1; }));
+  acceptor->Stop();
+  EXPECT_EQ(send(client.get(), "x", 1, MSG_NOSIGNAL), 1);
+}
+
+TEST(Acceptor, RemovesItsSocketsAndNoOthers) {
+  const TemporaryFolder folder;
+  const std::string path = folder.File("s");
+  std::string error;
+  const Acceptor::Options options{
+      .listen = {{.host = "", .port = 0, .path = path}}, .max_connections = 9};
+  auto first = Acceptor::Bind(options, NullLog(), &error);
+  ASSERT_NE(first, nullptr) << error;
+  std::filesystem::remove(path);
+  const auto second = Acceptor::Bind(options, NullLog(), &error);
+  ASSERT_NE(second, nullptr) << error;
+  first.reset();
+  EXPECT_TRUE(std::filesystem::exists(path)) << "it is the second one's";
+  second->Stop();
+  EXPECT_FALSE(std::filesystem::exists(path));
+}
+
+// A pair of connected sockets; the table watches the first.
+struct Pair {
+  Pair() {
+    int fds[2] = {-1, -1};
+    EXPECT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds), 0);
+    ours = FileDescriptor(fds[0]);
+    theirs = FileDescriptor(fds[1]);
+  }
+  // The other side sees the end.
+  bool IsShutDown() const {
+    char byte = 0;
+    return recv(theirs.get(), &byte, 1, MSG_DONTWAIT) == 0;
+  }
+  FileDescriptor ours;
+  FileDescriptor theirs;
+};
+
+TEST(ConnectionTable, TheNewestOfThePeerWithMostGivesWay) {
+  ConnectionTable table(3);
+  std::vector<Pair> pairs(5);
+  for (size_t i = 0; i < 3; ++i) {
+    EXPECT_TRUE(table.Add(pairs[i].ours.get(), "a"));
+  }
+  EXPECT_FALSE(table.Add(pairs[3].ours.get(), "a")) << "a has most";
+  EXPECT_TRUE(table.Add(pairs[3].ours.get(), "b"));
+  EXPECT_EQ(table.size(), 3);
+  EXPECT_TRUE(pairs[2].IsShutDown());
+  EXPECT_FALSE(pairs[1].IsShutDown());
+  EXPECT_FALSE(table.Add(pairs[4].ours.get(), "b")) << "b would have as many";
+}
+
+TEST(ConnectionTable, ForgetsWhatEndsOnEitherSide) {
+  ConnectionTable table(9);
+  std::vector<Pair> pairs(3);
+  for (const Pair& pair : pairs) table.Add(pair.ours.get(), "a");
+  table.Clean();
+  EXPECT_EQ(table.size(), 3);
+  { const FileDescriptor closed = std::move(pairs[0].theirs); }
+  // As gRPC ends a connection: before it closes its descriptor.
+  shutdown(pairs[1].ours.get(), SHUT_RDWR);
+  table.Clean();
+  EXPECT_EQ(table.size(), 1);
+}
+
+}  // namespace
+}  // namespace counterweight::server

@@ -1,0 +1,62 @@
+#include "server/heap_trimmer.h"
+
+#include <malloc.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "gtest/gtest.h"
+
+namespace counterweight::server {
+namespace {
+
+int64_t ResidentBytes() {
+  std::ifstream status("/proc/self/status");
+  for (std::string word; status >> word;) {
+    int64_t kilobytes = 0;
+    if (word == "VmRSS:" && status >> kilobytes) return kilobytes << 10;
+  }
+  return 0;
+}
+
+// Blocks too small for mappings of their own, freed but for the last: glibc
+// cannot shrink its heap then.
+TEST(HeapTrimmer, GivesBackWhatLiesBetweenBlocksOnceItIsIdle) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || \
+    !defined(__GLIBC__)
+  GTEST_SKIP() << "not glibc's heap";
+#else
+  constexpr int64_t kBytes = int64_t{256} << 20;
+  constexpr int64_t kBlock = int64_t{64} << 10;
+  std::vector<void*> blocks;
+  for (int64_t bytes = 0; bytes < kBytes; bytes += kBlock) {
+    blocks.push_back(std::malloc(kBlock));
+    std::memset(blocks.back(), 1, kBlock);
+  }
+  void* const last = blocks.back();
+  blocks.pop_back();
+  const int64_t peak = ResidentBytes();
+  for (void* block : blocks) std::free(block);
+  ASSERT_GT(ResidentBytes(), peak - kBytes / 4);
+  std::atomic<bool> is_idle = false;
+  HeapTrimmer trimmer([&] { return is_idle.load(); },
+                      std::chrono::milliseconds(1));
+  is_idle = true;
+  const auto end = std::chrono::steady_clock::now() + std::chrono::minutes(1);
+  while (ResidentBytes() > peak - kBytes * 3 / 4 &&
+         std::chrono::steady_clock::now() < end) {
+    std::this_thread::yield();
+  }
+  EXPECT_LE(ResidentBytes(), peak - kBytes * 3 / 4);
+  std::free(last);
+#endif
+}
+
+}  // namespace
+}  // namespace counterweight::server
