@@ -171,7 +171,7 @@ class TestPool:
 
 
 class SlowMemory:
-    """Takes one connection, and answers as if to a release again and again, but never in haste."""
+    """Takes one connection, reads all that comes, and answers one packet after each pause."""
 
     def __init__(self, folder: pathlib.Path, pause_seconds: float) -> None:
         self.path = str(folder / "slow")
@@ -193,6 +193,9 @@ class SlowMemory:
         connection, _ = self._listening.accept()
         with connection, contextlib.suppress(BrokenPipeError):
             while not self._over.wait(self._pause_seconds):
+                with contextlib.suppress(BlockingIOError):
+                    while connection.recv(128, socket.MSG_DONTWAIT):
+                        pass
                 connection.send(PACKET.pack(b"CWM1", 0, 0, 0, 0, b""))
                 self.answered += 1
 
