@@ -173,10 +173,10 @@ class Client:
             A numpy array or torch tensor of undefined content.
         """
         pool = None
-        if self._router.may_share() and not self._closed.is_set():
+        if self._router.may_share():
             if self._router.offers is None:
-                # Without a server now, the array will do for a later one. A channel that another
-                # thread closes meanwhile is a ValueError.
+                # Without a server now, the array will do for a later one. ValueError is grpc's word
+                # for a closed channel; a closed router then makes no shared memory.
                 with suppress(grpc.RpcError, ValueError):
                     self._ask(self._timeout)
             pool = self._router.pool_for_arrays()

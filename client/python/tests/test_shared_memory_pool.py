@@ -107,22 +107,23 @@ class TestPool:
     def test_moving_to_another_server(self, sharing: Sharing, tmp_path: pathlib.Path) -> None:
         """Handles are those of one server; those of another would be unknown, or wrong."""
         _, first = sharing
-        second = FakeMemory(tmp_path / "second")
-        pool = Pool(first.path, 0)
-        region = pool.take(Access.READ, 10)
-        handle = pool.handle(region)
-        pool.move_to(first.path, 0)
-        assert pool.handle(region) == handle
-        pool.move_to(second.path, 0)
-        moved = pool.handle(region)
-        assert moved != handle
-        assert set(second.regions) == {moved}
-        reach(2)  # ours, and the second server's
-        assert not first.regions
-        pool.give_back(region)
-        pool.close()
-        reach(0)
-        second.stop()
+        with contextlib.ExitStack() as ends:
+            second = FakeMemory(tmp_path / "second")
+            ends.callback(second.stop)
+            pool = Pool(first.path, 0)
+            region = pool.take(Access.READ, 10)
+            handle = pool.handle(region)
+            pool.move_to(first.path, 0)
+            assert pool.handle(region) == handle
+            pool.move_to(second.path, 0)
+            moved = pool.handle(region)
+            assert moved != handle
+            assert set(second.regions) == {moved}
+            reach(2)  # ours, and the second server's
+            assert not first.regions
+            pool.give_back(region)
+            pool.close()
+            reach(0)
 
     def test_a_closed_router_makes_nothing(self, sharing: Sharing) -> None:
         """Whether it had a pool before or not."""
@@ -221,17 +222,18 @@ class TestControl:
         self, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr("counterweight.shared_memory.control._SECONDS", 0.5)
-        memory = SlowMemory(tmp_path, 0.1)
-        control, region = Control(memory.path), Region(Access.READ, 10)
-        releases = 100
-        for _ in range(releases):
-            control.release(bytes(16))
-        with pytest.raises(TimeoutError):
-            control.register(region)
-        assert memory.answered < releases  # the register's turn never came
-        control.close()
-        memory.stop()
-        region.close()
+        with contextlib.ExitStack() as ends:
+            memory = SlowMemory(tmp_path, 0.1)
+            ends.callback(memory.stop)
+            control, region = Control(memory.path), Region(Access.READ, 10)
+            ends.callback(control.close)
+            ends.callback(region.close)
+            releases = 100
+            for _ in range(releases):
+                control.release(bytes(16))
+            with pytest.raises(TimeoutError):
+                control.register(region)
+            assert memory.answered < releases  # the register's turn never came
 
     def test_a_server_that_says_nothing(
         self, sharing: Sharing, monkeypatch: pytest.MonkeyPatch
