@@ -124,6 +124,11 @@ class Client::Implementation {
     const Progress& progress = call_options.progress;
     if (progress != nullptr) progress(0, request.input_bytes);
     Outcome outcome = CorrectOnce(request, call_options, attempt, response);
+    // Memory that is kept for later batches is in the server's budget: the next
+    // attempt, of this client or another, may find room without it.
+    if (outcome.status.code == StatusCode::kResourceExhausted) {
+      registry_->Trim();
+    }
     if (progress != nullptr && outcome.status.ok()) {
       progress(request.input_bytes, request.input_bytes);
     }

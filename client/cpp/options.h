@@ -56,7 +56,8 @@ struct Options {
   size_t stream_from_bytes = size_t{2} << 20;
   // Bytes of shared memory that are kept for inputs and outputs that do not lie
   // in it themselves (see Client::Allocate); what a batch needs beyond is
-  // released after it.
+  // released after it, and all of it when the server answers
+  // RESOURCE_EXHAUSTED.
   size_t shared_memory_pool_bytes = size_t{1} << 30;
   // Null: neither encrypted nor authenticated.
   std::shared_ptr<grpc::ChannelCredentials> credentials;

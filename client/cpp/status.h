@@ -51,8 +51,8 @@ struct [[nodiscard]] Status {
   std::string message;
   // kInvalidArgument: every field that is wrong, at most 16.
   std::vector<FieldViolation> violations;
-  // How long the server asks to wait before the next attempt. Absent: it named
-  // no time, and waiting does not help.
+  // How long the server asks to wait before the next attempt, from 0 to ten
+  // years. Absent: it named no time, and waiting does not help.
   std::optional<std::chrono::milliseconds> retry_after;
   // The request_id of the call, also when the library made it; the server's
   // log has it. Pass it again when repeating the call yourself, so that drift

@@ -20,13 +20,56 @@ sockaddr_in Loopback(int port) {
   return address;
 }
 
+// Finds a client's first call in what it sends, RFC 9113: a preface, then
+// frames that begin with their payload's length and their type.
+class FirstCall {
+ public:
+  // How many of the next `count` bytes come before the call's HEADERS frame;
+  // less than `count` only if it begins in them. Of its head, up to 3 bytes may
+  // have counted before.
+  size_t BytesBefore(const char* data, size_t count) {
+    for (size_t i = 0; i < count;) {
+      if (skip_ > 0) {
+        const size_t step = std::min(skip_, count - i);
+        skip_ -= step;
+        i += step;
+        continue;
+      }
+      head_.push_back(static_cast<uint8_t>(data[i++]));
+      if (head_.size() == kTypeEnd && head_.back() == kHeaders) {
+        return i - std::min(i, kTypeEnd);
+      }
+      if (head_.size() < kHeadBytes) continue;
+      skip_ = size_t{head_[0]} << 16 | size_t{head_[1]} << 8 | head_[2];
+      head_.clear();
+    }
+    return count;
+  }
+
+ private:
+  static constexpr size_t kPrefaceBytes = 24;
+  static constexpr size_t kHeadBytes = 9;
+  static constexpr size_t kTypeEnd = 4;
+  static constexpr uint8_t kHeaders = 1;
+
+  size_t skip_ = kPrefaceBytes;
+  std::vector<uint8_t> head_;
+};
+
 // Passes at most `bytes` bytes on, then ends both connections.
 void Pass(int from, int to, size_t bytes) {
+  const bool until_call = bytes == CutConnection::kUntilTheFirstCall;
+  FirstCall call;
   char buffer[16384];
   while (bytes > 0) {
-    const ssize_t count =
-        recv(from, buffer, std::min(bytes, sizeof(buffer)), 0);
+    ssize_t count = recv(from, buffer, std::min(bytes, sizeof(buffer)), 0);
     if (count <= 0) break;
+    if (until_call) {
+      const auto all = static_cast<size_t>(count);
+      const size_t before = call.BytesBefore(buffer, all);
+      count = static_cast<ssize_t>(before);
+      if (before < all) bytes = before;
+    }
     for (ssize_t sent = 0; sent < count;) {
       const ssize_t step = send(
           to, buffer + sent, static_cast<size_t>(count - sent), MSG_NOSIGNAL);

@@ -3,6 +3,7 @@
 #define COUNTERWEIGHT_TESTS_CLIENT_CPP_CUT_CONNECTION_H_
 
 #include <cstddef>
+#include <cstdint>
 #include <string>
 #include <thread>
 #include <vector>
@@ -14,6 +15,10 @@ namespace counterweight::client {
 // are not.
 class CutConnection {
  public:
+  // For `bytes_up`: the connection is made, and is cut when the client has sent
+  // a part of its first call's header; the server has not seen that call.
+  static constexpr size_t kUntilTheFirstCall = SIZE_MAX - 1;
+
   // `server` is "127.0.0.1:port".
   CutConnection(const std::string& server, size_t bytes_up, size_t bytes_down);
   ~CutConnection();

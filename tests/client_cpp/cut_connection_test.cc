@@ -51,12 +51,22 @@ TEST_F(Cut, InTheAnswerIsTheCallsEnd) {
   }
 }
 
+// A cut after the connection was made and before a call was placed on it would
+// not be an attempt's end: gRPC places the call on the next connection. So the
+// cut must hit the call's own bytes, or come before the server's first.
 TEST_F(Cut, BeforeTheAdmissionIsTriedAgain) {
-  // Less than a header: HTTP/2's own preface and settings.
-  const Status status = Send(Transport::kStream, 60, SIZE_MAX);
+  const Status status =
+      Send(Transport::kStream, CutConnection::kUntilTheFirstCall, SIZE_MAX);
   ASSERT_TRUE(status.ok()) << status.ToString();
-  // Where the connection breaks before gRPC counts it as made, gRPC waits a
-  // second before the next, and attempts meanwhile fail at once.
+  EXPECT_EQ(response_.attempts, 2);
+}
+
+TEST_F(Cut, BeforeTheConnectionIsMadeIsTriedAgain) {
+  // HTTP/2's settings of the server do not come.
+  const Status status = Send(Transport::kStream, SIZE_MAX, 0);
+  ASSERT_TRUE(status.ok()) << status.ToString();
+  // gRPC waits a second before it connects again, and attempts meanwhile fail
+  // at once.
   EXPECT_GE(response_.attempts, 2);
 }
 

@@ -5,6 +5,7 @@
 #include <future>
 #include <string>
 #include <thread>
+#include <tuple>
 #include <vector>
 
 #include "client/cpp/client.h"
@@ -134,6 +135,47 @@ TEST_P(Errors, ObeysANegativePushback) {
   EXPECT_EQ(service_.calls(), 1);
 }
 
+TEST_P(Errors, APushbackOfNothingIsTriedAgainAtOnce) {
+  answer = [](grpc::ServerContext* context) {
+    context->AddTrailingMetadata("grpc-retry-pushback-ms", "0");
+    return grpc::Status(grpc::StatusCode::RESOURCE_EXHAUSTED, "no room");
+  };
+  Options options;
+  options.max_attempts = 4;
+  EXPECT_EQ(Send(options).retry_after, milliseconds(0));
+  EXPECT_EQ(service_.calls(), 4);
+}
+
+TEST_P(Errors, DelaysThatNoClockCanCount) {
+  constexpr milliseconds kTenYears = std::chrono::hours(10 * 365 * 24);
+  for (const auto& [seconds, nanos, low, high] :
+       {std::tuple{INT64_MIN, INT32_MIN, milliseconds(0), milliseconds(0)},
+        {int64_t{-1}, 0, milliseconds(0), milliseconds(0)},
+        {INT64_MAX, INT32_MAX, kTenYears - milliseconds(1000), kTenYears}}) {
+    answer = [seconds, nanos](grpc::ServerContext*) {
+      google::rpc::RetryInfo retry;
+      retry.mutable_retry_delay()->set_seconds(seconds);
+      retry.mutable_retry_delay()->set_nanos(nanos);
+      return StatusWith(grpc::StatusCode::RESOURCE_EXHAUSTED, "no room", retry);
+    };
+    Options options;
+    options.max_attempts = 2;
+    const Status status = Send(options);
+    ASSERT_TRUE(status.retry_after);
+    EXPECT_GE(*status.retry_after, low);
+    EXPECT_LE(*status.retry_after, high);
+    // Waited for, or longer than the timeout.
+    EXPECT_EQ(response_.attempts, seconds < 0 ? 2 : 1);
+  }
+  answer = [](grpc::ServerContext* context) {
+    context->AddTrailingMetadata("grpc-retry-pushback-ms",
+                                 std::to_string(INT64_MAX));
+    return grpc::Status(grpc::StatusCode::UNAVAILABLE, "go away");
+  };
+  EXPECT_EQ(Send(Options()).retry_after, kTenYears);
+  EXPECT_EQ(response_.attempts, 1);
+}
+
 TEST_P(Errors, TriesNothingElseAgain) {
   for (const grpc::StatusCode code :
        {grpc::StatusCode::INTERNAL, grpc::StatusCode::RESOURCE_EXHAUSTED,
@@ -222,21 +264,29 @@ TEST(Retries, KeepTheRequestIdThatTheLibraryMade) {
 }
 
 TEST(UnaryAnswer, MustHaveTheLayoutsBytes) {
-  FakeService service;
-  service.on_correct = [](grpc::ServerContext*,
-                          const v1::CorrectRequest& request,
-                          v1::CorrectResponse* response) {
-    AnswerZeros(request, response);
-    response->mutable_tensors(0)->mutable_data()->pop_back();
-    return grpc::Status::OK;
-  };
-  const TestBatch batch(2, 5);
-  Client client(service.target());
-  Response response;
-  const Status status = client.Correct(batch.Weights(), &response);
-  EXPECT_EQ(status.code, StatusCode::kInternal);
-  EXPECT_NE(status.message.find("tensors[0] has 9 bytes"), std::string::npos)
-      << status.message;
+  // Of ten positions.
+  for (const size_t bytes : {0, 9, 10, 11, 1000}) {
+    FakeService service;
+    service.on_correct = [bytes](grpc::ServerContext*,
+                                 const v1::CorrectRequest& request,
+                                 v1::CorrectResponse* response) {
+      AnswerZeros(request, response);
+      response->mutable_tensors(0)->mutable_data()->resize(bytes);
+      return grpc::Status::OK;
+    };
+    const TestBatch batch(2, 5);
+    Client client(service.target());
+    Response response;
+    const Status status = client.Correct(batch.Weights(), &response);
+    if (bytes == 10) {
+      EXPECT_TRUE(status.ok()) << status.ToString();
+      continue;
+    }
+    EXPECT_EQ(status.code, StatusCode::kInternal);
+    const std::string what =
+        "tensors[0] has " + std::to_string(bytes) + " bytes";
+    EXPECT_NE(status.message.find(what), std::string::npos) << status.message;
+  }
 }
 
 }  // namespace

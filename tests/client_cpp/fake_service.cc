@@ -41,6 +41,14 @@ grpc::Status FakeService::CorrectStream(grpc::ServerContext* context,
   return answer(context, stream);
 }
 
+grpc::Status FakeService::GetServerInfo(
+    grpc::ServerContext* /*context*/,
+    const v1::GetServerInfoRequest* /*request*/,
+    v1::GetServerInfoResponse* response) {
+  *response = info;
+  return grpc::Status::OK;
+}
+
 grpc::Status StatusWith(grpc::StatusCode code, const std::string& message,
                         const google::protobuf::Message& detail) {
   google::rpc::Status status;

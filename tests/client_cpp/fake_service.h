@@ -30,6 +30,7 @@ class FakeService final : public v1::CorrectionService::Service {
                              v1::CorrectResponse*)>
       on_correct;
   std::function<grpc::Status(grpc::ServerContext*, Stream*)> on_stream;
+  v1::GetServerInfoResponse info;
 
  private:
   grpc::Status Correct(grpc::ServerContext* context,
@@ -37,6 +38,9 @@ class FakeService final : public v1::CorrectionService::Service {
                        v1::CorrectResponse* response) override;
   grpc::Status CorrectStream(grpc::ServerContext* context,
                              Stream* stream) override;
+  grpc::Status GetServerInfo(grpc::ServerContext* context,
+                             const v1::GetServerInfoRequest* request,
+                             v1::GetServerInfoResponse* response) override;
 
   std::atomic<int> calls_{0};
   std::string target_;

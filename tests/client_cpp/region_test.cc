@@ -2,10 +2,15 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstdint>
+#include <filesystem>
+#include <string>
+#include <system_error>
 
 #include "client/cpp/client.h"
 
@@ -39,6 +44,32 @@ TEST(Region, ContainsWhatLiesInIt) {
   EXPECT_FALSE(region->Contains(begin + 1, size));
   EXPECT_FALSE(region->Contains(begin - 1, 1));
   EXPECT_FALSE(region->Contains(begin + 1, SIZE_MAX));
+}
+
+// Descriptors of shared memory in this process.
+int Descriptors() {
+  int count = 0;
+  for (const auto& entry :
+       std::filesystem::directory_iterator("/proc/self/fd")) {
+    std::error_code gone;  // the one of the listing itself
+    const std::string target =
+        std::filesystem::read_symlink(entry, gone).string();
+    if (target.find("memfd:counterweight") != std::string::npos) ++count;
+  }
+  return count;
+}
+
+TEST(Region, GivesItsDescriptorAndItsAddressesBack) {
+  ASSERT_EQ(Descriptors(), 0);
+  std::shared_ptr<Region> region;
+  ASSERT_TRUE(Region::Create(5000, Access::kInput, &region).ok());
+  EXPECT_EQ(Descriptors(), 1);
+  std::byte* const data = region->data();
+  const size_t size = region->size();
+  region.reset();
+  EXPECT_EQ(Descriptors(), 0);
+  EXPECT_EQ(msync(data, size, MS_ASYNC), -1);
+  EXPECT_EQ(errno, ENOMEM);
 }
 
 TEST(Region, BeyondTheMachinesMemoryIsAnError) {

@@ -63,14 +63,22 @@ TEST(Request, LeavesTensorsAndOutputsToTheLibrary) {
 TEST(Request, RefusesLayoutsWithoutASize) {
   const TestBatch batch(2, 5);
   constexpr int64_t kHuge = std::numeric_limits<int64_t>::max();
+  constexpr int64_t kMost = int64_t{1} << 48;
   for (const auto& [rows, length] :
-       std::vector<std::pair<int64_t, int64_t>>{{-1, 5}, {2, -5}, {kHuge, 2}}) {
+       std::vector<std::pair<int64_t, int64_t>>{{-1, 5},
+                                                {2, -5},
+                                                {kHuge, 2},
+                                                // As int64_t the product is 0.
+                                                {kMost >> 8, kMost >> 8},
+                                                {kMost + 1, 1},
+                                                {1, kMost + 1}}) {
     Request request = batch.Weights();
     SetPadded(rows, length, &request);
     EXPECT_EQ(Fields(Send(request)), Names{"header.layout"});
   }
   for (const std::vector<int64_t>& lengths :
-       {std::vector<int64_t>{3, -1}, std::vector<int64_t>{kHuge, kHuge}}) {
+       {std::vector<int64_t>{3, -1}, std::vector<int64_t>{kHuge, kHuge},
+        std::vector<int64_t>{kMost, 1}}) {
     Request request = batch.Weights();
     SetPacked(lengths, &request);
     EXPECT_EQ(Fields(Send(request)), Names{"header.layout"});
@@ -78,6 +86,18 @@ TEST(Request, RefusesLayoutsWithoutASize) {
   Request request = batch.Weights();
   request.header.clear_layout();
   EXPECT_EQ(Fields(Send(request)), Names{"header.layout"});
+}
+
+TEST(Request, TheLargestLayoutsAreJudgedByTheirTensors) {
+  const TestBatch batch(2, 5);
+  constexpr int64_t kMost = int64_t{1} << 48;
+  const Names wrong_tensors = {"inputs[0].bytes", "inputs[1].bytes",
+                               "inputs[2].bytes"};
+  Request request = batch.Weights();
+  SetPadded(kMost >> 8, int64_t{1} << 8, &request);
+  EXPECT_EQ(Fields(Send(request)), wrong_tensors);
+  SetPacked(std::vector<int64_t>{kMost - 1, 1, 0}, &request);
+  EXPECT_EQ(Fields(Send(request)), wrong_tensors);
 }
 
 TEST(Request, WrongOptionsAreTheFirstCallsError) {

@@ -73,6 +73,35 @@ TEST(Retry, BeginsNoPauseThatWouldPassTheDeadline) {
   EXPECT_EQ(attempts, 1);
 }
 
+// How many of 200 refused attempts begin a pause of an hour that `left` is
+// enough for. None of them waits.
+int PausesBegun(milliseconds left) {
+  int begun = 0;
+  for (int i = 0; i < 200; ++i) {
+    std::stop_source stop;
+    int attempts = 0;
+    const Status status = Retry(
+        2, steady_clock::now() + left, stop.get_token(),
+        [&] {
+          stop.request_stop();
+          return Refused(StatusCode::kResourceExhausted, hours(1));
+        },
+        &attempts);
+    if (status.code == StatusCode::kCancelled) ++begun;
+  }
+  return begun;
+}
+
+TEST(Retry, APauseHasUpToAQuarterOnTopAtRandom) {
+  constexpr milliseconds kHour = hours(1);
+  EXPECT_EQ(PausesBegun(kHour), 0);
+  EXPECT_EQ(PausesBegun(kHour + kHour / 4 + std::chrono::minutes(1)), 200);
+  // All or none is as likely as 200 throws of a coin on the same side.
+  const int begun = PausesBegun(kHour + kHour / 8);
+  EXPECT_GT(begun, 0);
+  EXPECT_LT(begun, 200);
+}
+
 TEST(Retry, AStopEndsThePause) {
   std::stop_source stop;
   int attempts = 0;

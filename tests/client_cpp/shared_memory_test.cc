@@ -144,6 +144,26 @@ TEST_F(SharedMemory, WhatTheServerDoesNotTakeGoesByStream) {
   EXPECT_EQ(refused.code, StatusCode::kResourceExhausted) << refused.ToString();
 }
 
+TEST_F(SharedMemory, KeptRegionsMakeRoomForOthers) {
+  Client client(target_, Shared());
+  const TestBatch batch(750, 4000);
+  Request request = batch.Weights();
+  request.outputs = {{.role = v1::TENSOR_ROLE_WEIGHTS},
+                     {.role = v1::TENSOR_ROLE_KEEP_MASK}};
+  // 27 MB of inputs and 15 MB of outputs leave 32 MiB and 16 MiB with the
+  // server, of 64 MiB that a connection may share.
+  Response first;
+  ASSERT_TRUE(client.Correct(request, &first).ok());
+  SharedBuffer buffer;
+  const Request moved = Moved(request, &client, &buffer);
+  Response second;
+  const Status status = client.Correct(moved, &second);
+  ASSERT_TRUE(status.ok()) << status.ToString();
+  EXPECT_EQ(second.transport, Transport::kSharedMemory);
+  EXPECT_TRUE(Bytes(second, v1::TENSOR_ROLE_WEIGHTS) ==
+              Bytes(first, v1::TENSOR_ROLE_WEIGHTS));
+}
+
 TEST_F(SharedMemory, SurvivesTheServersRestart) {
   Client client(target_, Shared());
   const TestBatch batch(7, 301);

@@ -82,6 +82,14 @@ void Registry::Recycle(std::shared_ptr<Region> region) {
   if (bytes <= pool_bytes_) idle_.push_back(std::move(region));
 }
 
+bool Registry::Trim() {
+  // They go outside the lock.
+  std::vector<std::shared_ptr<Region>> dropped;
+  const std::lock_guard lock(mutex_);
+  dropped.swap(idle_);
+  return !dropped.empty();
+}
+
 Status Registry::Register(const std::string& path, const Region& region,
                           std::string* handle) {
   const std::lock_guard lock(mutex_);

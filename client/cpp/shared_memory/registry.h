@@ -34,6 +34,9 @@ class Registry : public std::enable_shared_from_this<Registry> {
   // Gives it back for the next batch. Not called for a region that the server
   // may still use: it goes then.
   void Recycle(std::shared_ptr<Region> region);
+  // Ends all idle regions: the server counts them among what clients share, and
+  // may have room without them. False if there was none.
+  bool Trim();
 
   // The region's handle, 16 bytes, registered over the socket at `path` if it
   // is not yet. kUnavailable if nobody listens there; else the server's

@@ -57,6 +57,9 @@ Status SharedMemoryCall::RegisterPlaces(const std::string& path,
     if (place.bytes == 0) continue;
     std::string handle;
     Status status = registry_.Register(path, *place.region, &handle);
+    if (status.code == StatusCode::kResourceExhausted && registry_.Trim()) {
+      status = registry_.Register(path, *place.region, &handle);
+    }
     if (!status.ok()) return status;
     place.range.set_handle(handle);
     place.range.set_offset(place.offset);

@@ -12,6 +12,10 @@ namespace {
 
 using std::chrono::milliseconds;
 
+// Longer than any deadline. Numbers up to here can be doubled, and counted in
+// nanoseconds.
+constexpr int64_t kLongestDelaySeconds = int64_t{10} * 365 * 24 * 3600;
+
 // The server's wish for the next attempt, https://github.com/grpc/proposal
 // A6: milliseconds, or, if negative, none.
 std::optional<int64_t> Pushback(const grpc::ClientContext& context) {
@@ -26,7 +30,7 @@ std::optional<int64_t> Pushback(const grpc::ClientContext& context) {
   if (parsed.ec != std::errc() || parsed.ptr != text.data() + text.size()) {
     return -1;
   }
-  return value;
+  return std::min(value, kLongestDelaySeconds * 1000);
 }
 
 void ReadDetails(const std::string& bytes, Status* status) {
@@ -42,8 +46,11 @@ void ReadDetails(const std::string& bytes, Status* status) {
       }
     } else if (any.UnpackTo(&retry)) {
       const auto& delay = retry.retry_delay();
-      status->retry_after =
-          milliseconds(delay.seconds() * 1000 + delay.nanos() / 1000000);
+      // The message may hold any numbers.
+      const int64_t seconds =
+          std::clamp<int64_t>(delay.seconds(), 0, kLongestDelaySeconds - 1);
+      const int64_t nanos = std::clamp(delay.nanos(), 0, 999999999);
+      status->retry_after = milliseconds(seconds * 1000 + nanos / 1000000);
     }
   }
 }

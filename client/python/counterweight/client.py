@@ -175,8 +175,9 @@ class Client:
         pool = None
         if self._router.may_share():
             if self._router.offers is None:
-                # If nobody is there yet, the array will do for whoever comes.
-                with suppress(grpc.RpcError):
+                # Without a server now, the array will do for a later one. ValueError is grpc's word
+                # for a closed channel; a closed router then makes no shared memory.
+                with suppress(grpc.RpcError, ValueError):
                     self._ask(self._timeout)
             pool = self._router.pool_for_arrays()
         return empty(pool, shape, dtype, access)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -38,7 +39,8 @@ def detached(
         memory = region.bytes(0, region.size)
     else:
         memory = np.empty(sum(_aligned(size) for size in sizes), np.uint8).data
-    places, offset = {}, 0
+    places: dict[int, memoryview] = {}
+    offset = 0
     for tensor, size in zip(copied, sizes, strict=True):
         places[id(tensor)] = memory[offset : offset + size]
         # numpy copies without the interpreter's lock.
@@ -52,6 +54,11 @@ def detached(
     ]
 
     def release() -> None:
+        # An error that is kept has a traceback that refers to the batch; the copies end all the
+        # same. Where something still looks at one, it ends with that.
+        for place in places.values():
+            with suppress(BufferError):
+                place.release()
         if pool is not None and region is not None:
             pool.give_back(region)
 

@@ -63,6 +63,21 @@ def test_shapes_are_all_reported(server: FakeServer, client: cw.Client) -> None:
     assert server.requests == []
 
 
+def test_negative_lengths_cannot_spread_advantages(server: FakeServer, client: cw.Client) -> None:
+    """Advantages of one per sequence: a refusal as of other shapes, not an error of numpy."""
+    with pytest.raises(cw.InvalidRequestError) as caught:
+        correct(
+            client,
+            rollout_log_probs=ROLLOUT[0],
+            old_log_probs=OLD[0],
+            response_mask=MASK[0],
+            advantages=np.ones(2, np.float32),
+            sequence_lengths=[-1, 4],
+        )
+    assert [v.field for v in caught.value.violations] == ["advantages"]
+    assert server.requests == []
+
+
 def test_packed_arrays_must_be_flat(client: cw.Client) -> None:
     with pytest.raises(cw.InvalidRequestError) as caught:
         correct(client, sequence_lengths=[3, 3])

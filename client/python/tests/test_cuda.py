@@ -6,6 +6,7 @@ import asyncio
 import gc
 import time
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import grpc
@@ -13,7 +14,7 @@ import numpy as np
 import pytest
 from fake_cuda import UUID, FakeCuda
 from fake_memory import READ, REGISTER, REGISTER_DEVICE, RELEASE, WRITE, Sharing
-from fake_server import Held, bad_request, failing, watch_payloads
+from fake_server import Held, bad_request, failing, in_turn, watch_payloads
 from sample import (
     ALL,
     BATCH,
@@ -294,6 +295,36 @@ def test_outputs_are_kept_until_the_server_is_done(computing: Sharing, device: F
         client.correct(**BATCH)
         gc.collect()
         assert device.alive() == 0
+
+
+def test_an_overloaded_server_gets_back_what_no_call_uses(
+    computing: Sharing, sharer: cw.Client, device: FakeCuda
+) -> None:
+    """Another call's memory stays lent: else its outputs could not be kept if it is given up."""
+    server, memory = computing
+    held, inner = Held(), memory.serve(answer)
+    full = failing(grpc.StatusCode.RESOURCE_EXHAUSTED, "full")
+    server.handler = in_turn(
+        inner, lambda request, context: (held(request, context), inner(request, context))[1], full
+    )
+    idle, used, refused = on(device), on(device), on(device)
+    sharer.correct(**idle, outputs=ALL)
+    gc.collect()
+    with ThreadPoolExecutor() as threads:
+        call = threads.submit(sharer.correct, **used, outputs=ALL)
+        assert held.arrived.acquire(timeout=30)
+        with pytest.raises(cw.OverloadedError):
+            sharer.correct(**refused, outputs=ALL)
+        held.release()
+        assert_is_the_answer(call.result(30))
+    server.handler = inner
+    sharer.correct(**BATCH)  # what was released is gone when memory is taken after it
+    of_idle, of_used, of_refused, _ = (
+        {tensor.shared_memory.handle for tensor in request.tensors} for request in server.requests
+    )
+    assert len(of_used) == 3
+    assert of_used <= set(memory.regions)
+    assert (of_idle | of_refused).isdisjoint(memory.regions)
 
 
 def test_outputs_of_refused_requests_are_not_kept(

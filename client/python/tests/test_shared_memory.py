@@ -9,7 +9,7 @@ import grpc
 import numpy as np
 import pytest
 from fake_memory import REGISTER, Sharing, reach
-from fake_server import Held, bad_request, failing, watch_payloads
+from fake_server import Held, bad_request, failing, retry_info, watch_payloads
 from sample import (
     ALL,
     BATCH,
@@ -17,6 +17,7 @@ from sample import (
     OLD,
     SHAPE,
     WEIGHTS,
+    Request,
     Response,
     answer,
     assert_is_the_answer,
@@ -46,6 +47,11 @@ def test_inputs_and_outputs_are_copied(sharing: Sharing, sharer: cw.Client) -> N
         (REGISTER, Access.READ),
         (REGISTER, Access.WRITE),
     ]
+
+
+def destinations(request: Request) -> set[bytes]:
+    """The regions that the server is to write to."""
+    return {destination.shared_memory.handle for destination in request.destinations}
 
 
 def test_no_byte_travels(sharing: Sharing, sharer: cw.Client) -> None:
@@ -247,10 +253,105 @@ def test_cancelled_tasks_give_their_memory_back(sharing: Sharing) -> None:
                 await call
             server.handler = memory.serve(answer)
             await aio.correct(**BATCH)
-            assert len(memory.regions) == 2  # the same ones
+            assert len(memory.regions) == 2
+            given_up, later = server.requests
+            assert destinations(given_up).isdisjoint(destinations(later))
 
     asyncio.run(asyncio.wait_for(main(), 60))
     reach(0)
+
+
+@pytest.mark.parametrize(
+    "ending",
+    [
+        "deadline",
+        grpc.StatusCode.UNAVAILABLE,
+        grpc.StatusCode.INTERNAL,
+        grpc.StatusCode.DEADLINE_EXCEEDED,
+        grpc.StatusCode.CANCELLED,
+    ],
+    ids=str,
+)
+def test_outputs_of_a_call_without_the_servers_answer_are_not_used_again(
+    sharing: Sharing, ending: Any
+) -> None:
+    """The server may write there later, in the midst of another batch's outputs."""
+    server, memory = sharing
+    held = Held()
+    server.handler = held if ending == "deadline" else failing(ending, "who knows")
+    with cw.Client(server.target, transport="shared_memory", retry=False) as client:
+        with pytest.raises(cw.CounterweightError):
+            client.correct(**BATCH, timeout=0.5 if ending == "deadline" else 30)
+        server.handler = memory.serve(answer)
+        for _ in range(2):
+            assert_is_the_answer(client.correct(**BATCH, outputs=ALL))
+        given_up, second, third = server.requests
+        assert len(destinations(given_up)) == len(destinations(second)) == 1
+        assert destinations(given_up).isdisjoint(destinations(second))
+        assert destinations(second) == destinations(third)
+        assert destinations(given_up).isdisjoint(memory.regions)
+    reach(0)
+
+
+def test_outputs_of_a_refused_call_are_used_again(sharing: Sharing, sharer: cw.Client) -> None:
+    server, memory = sharing
+    server.handler = bad_request("labels.run")
+    with pytest.raises(cw.InvalidRequestError):
+        sharer.correct(**BATCH)
+    server.handler = memory.serve(answer)
+    sharer.correct(**BATCH)
+    refused, later = server.requests
+    assert destinations(refused) == destinations(later) <= set(memory.regions)
+
+
+@pytest.mark.parametrize("asynchronous", [False, True], ids=["sync", "aio"])
+def test_an_overloaded_server_gets_kept_regions_back(sharing: Sharing, asynchronous: bool) -> None:
+    """It counts what is kept for later calls; keeping it could keep the next attempt out."""
+    server, memory = sharing
+    known: list[set[bytes]] = []
+    serve = memory.serve(answer)
+
+    def overloaded_at_second(request: Any, context: Any) -> Any:
+        known.append(set(memory.regions))
+        if len(known) == 2:
+            failing(grpc.StatusCode.RESOURCE_EXHAUSTED, "full", retry_info(1))(request, context)
+        return serve(request, context)
+
+    server.handler = overloaded_at_second
+    chosen: dict[str, Any] = {"transport": "shared_memory", "timeout": 30}
+
+    async def use() -> None:
+        async with counterweight.aio.Client(server.target, **chosen) as aio:
+            for _ in range(2):
+                assert_is_the_answer(await aio.correct(**BATCH, outputs=ALL))
+
+    if asynchronous:
+        asyncio.run(use())
+    else:
+        with cw.Client(server.target, **chosen) as client:
+            for _ in range(2):
+                assert_is_the_answer(client.correct(**BATCH, outputs=ALL))
+    first, refused, retried = known
+    assert len(first) == len(retried) == 2
+    assert first == refused
+    assert first.isdisjoint(retried)
+
+
+def test_a_batch_too_large_to_share_does_not_end_sharing(sharing: Sharing) -> None:
+    server, memory = sharing
+    server.handler = memory.serve(lambda request, _: Response(request_id=request.request_id))
+    small, large = (
+        {name: np.tile(BATCH[name], (1, times)) for name in list(BATCH)[:3]}
+        for times in (60_000, 120_000)
+    )
+    server.info.limits.max_shared_memory_bytes = 5 << 20
+    with cw.Client(server.target) as client:
+        for batch in (small, large, small):
+            client.correct(method="token_tis", **batch)
+    assert len(server.headers) == 1  # the large one came in chunks
+    assert memory.connections == 1
+    chunked = [not request.tensors[0].HasField("shared_memory") for request in server.requests]
+    assert (chunked[0], chunked[-1], chunked.count(True)) == (False, False, 1)
 
 
 def test_submitted_batches(sharing: Sharing) -> None:
@@ -274,11 +375,18 @@ def test_submitted_batches(sharing: Sharing) -> None:
         assert len(memory.regions) <= 8
 
 
-def test_closing_ends_what_is_in_flight(sharing: Sharing) -> None:
+@pytest.mark.parametrize("asked", [False, True], ids=["at first", "later"])
+def test_closing_ends_what_is_in_flight(sharing: Sharing, asked: bool) -> None:
+    """All memory is given back, although the errors are kept.
+
+    Copies that ``submit`` makes before the server's offers are known are not in shared memory.
+    """
     server, _ = sharing
+    client = cw.Client(server.target, transport="shared_memory")
+    if asked:
+        client.correct(**BATCH)
     hold = Held()
     server.handler = hold
-    client = cw.Client(server.target, transport="shared_memory")
     futures = [client.submit(**BATCH) for _ in range(3)]
     for _ in futures:
         assert hold.arrived.acquire(timeout=30)
@@ -304,3 +412,13 @@ def test_a_closed_client_says_so(sharing: Sharing) -> None:
     array = client.empty(3)
     assert array.base is None
     reach(0)
+
+
+def test_a_client_that_was_closed_before_its_first_call(sharing: Sharing) -> None:
+    server, memory = sharing
+    client = cw.Client(server.target, transport="shared_memory")
+    client.close()
+    assert client.empty(3).base is None
+    with pytest.raises(cw.CounterweightError, match="the client is closed"):
+        client.correct(**BATCH)
+    assert (server.infos, memory.connections) == (0, 0)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import gc
+import mmap
 from typing import Any
 
 import numpy as np
 import pytest
-from fake_memory import REGISTER, RELEASE, Sharing, held, reach
+from fake_memory import REGISTER, RELEASE, Sharing, descriptors, held, reach
 from fake_server import FakeServer
 from sample import (
     ALL,
@@ -17,6 +18,7 @@ from sample import (
     OUTPUTS,
     ROLLOUT,
     SHAPE,
+    Response,
     assert_is_the_answer,
     sent,
 )
@@ -90,6 +92,29 @@ def test_what_cannot_be_read_in_place_is_copied(sharing: Sharing, sharer: cw.Cli
         assert sent(server.requests[0], role).data == array.tobytes()
 
 
+def test_an_array_that_fills_its_region_is_read_in_place(
+    sharing: Sharing, sharer: cw.Client
+) -> None:
+    server, memory = sharing
+    server.handler = memory.serve(lambda request, _: Response(request_id=request.request_id))
+    length = 3 * mmap.PAGESIZE // 4
+    whole = sharer.empty((1, length))
+    whole[...] = -1
+    sharer.correct(
+        rollout_log_probs=whole,
+        old_log_probs=whole,
+        response_mask=np.ones((1, length), np.uint8),
+        method="token_tis",
+    )
+    for role in (
+        tensor_pb2.TENSOR_ROLE_ROLLOUT_LOG_PROBS,
+        tensor_pb2.TENSOR_ROLE_OLD_LOG_PROBS,
+    ):
+        shared = sent(server.requests[-1], role).shared_memory
+        assert (shared.offset, shared.length) == (0, whole.nbytes)
+        assert len(memory.regions[shared.handle][1]) == whole.nbytes
+
+
 def test_memory_is_given_back_with_its_last_view(sharing: Sharing, sharer: cw.Client) -> None:
     _, memory = sharing
     array = sharer.empty(SHAPE)
@@ -111,6 +136,9 @@ def test_memory_is_given_back_with_its_last_view(sharing: Sharing, sharer: cw.Cl
 def test_arrays_outlive_their_client(sharing: Sharing) -> None:
     with cw.Client(sharing[0].target) as client:
         array = client.empty(SHAPE)
+        assert descriptors() == 2
+    # One is Python's own, of the mapping: ours has no use without a client.
+    assert descriptors() == 1
     array[...] = 3
     assert (array == 3).all()
     del array

@@ -2,12 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
+import mmap
+import pathlib
+import socket
 import threading
 
 import grpc
 import pytest
-from fake_memory import REGISTER, RELEASE, Sharing, held, reach
+from fake_memory import (
+    PACKET,
+    REGISTER,
+    RELEASE,
+    FakeMemory,
+    Sharing,
+    held,
+    reach,
+)
 
+from counterweight.offers import Offers, Router
 from counterweight.shared_memory.control import Control, RefusedError
 from counterweight.shared_memory.pool import Pool, UnusableError
 from counterweight.shared_memory.region import SUPPORTED, Access, Region
@@ -61,6 +75,72 @@ class TestPool:
             pool.take(Access.READ, 100_001)
         pool.close()
 
+    def test_what_lies_in_a_region(self, sharing: Sharing) -> None:
+        pool = Pool(sharing[1].path, 0)
+        buffer = pool.make_buffer(Access.READ, mmap.PAGESIZE)
+        begin = ctypes.addressof(buffer)
+        for offset, size, inside in (
+            (0, mmap.PAGESIZE, True),
+            (1, mmap.PAGESIZE - 1, True),
+            (mmap.PAGESIZE, 0, True),
+            (0, mmap.PAGESIZE + 1, False),
+            (1, mmap.PAGESIZE, False),
+            (-1, 1, False),
+        ):
+            found = pool.find(begin + offset, size, Access.READ)
+            assert (found is not None and found[1] == offset) == inside
+            assert pool.find(begin + offset, size, Access.WRITE) is None
+        del buffer
+        pool.close()
+        reach(0)
+
+    def test_what_a_call_holds_ends_after_the_pool(self, sharing: Sharing) -> None:
+        pool = Pool(sharing[1].path, 0)
+        given_back, discarded = pool.take(Access.READ, 10), pool.take(Access.WRITE, 10)
+        for region in (given_back, discarded):
+            pool.handle(region)
+        pool.close()
+        pool.give_back(given_back)
+        pool.discard(discarded)
+        reach(0)  # mappings and descriptors
+
+    def test_moving_to_another_server(self, sharing: Sharing, tmp_path: pathlib.Path) -> None:
+        """Handles are those of one server; those of another would be unknown, or wrong."""
+        _, first = sharing
+        with contextlib.ExitStack() as ends:
+            second = FakeMemory(tmp_path / "second")
+            ends.callback(second.stop)
+            pool = Pool(first.path, 0)
+            region = pool.take(Access.READ, 10)
+            handle = pool.handle(region)
+            pool.move_to(first.path, 0)
+            assert pool.handle(region) == handle
+            pool.move_to(second.path, 0)
+            moved = pool.handle(region)
+            assert moved != handle
+            assert set(second.regions) == {moved}
+            reach(2)  # ours, and the second server's
+            assert not first.regions
+            pool.give_back(region)
+            pool.close()
+            reach(0)
+
+    def test_a_closed_router_makes_nothing(self, sharing: Sharing) -> None:
+        """Whether it had a pool before or not."""
+        _, memory = sharing
+        for used in (False, True):
+            router = Router(sharing[0].target, "shared_memory", 1)
+            router.offers = Offers(socket=memory.path)
+            if used:
+                router.pool()
+            router.close()
+            pool = router.pool()
+            with pytest.raises(UnusableError, match="the client is closed") as caught:
+                pool.take(Access.READ, 10)
+            assert caught.value.lasting
+            assert held() == 0
+        assert memory.connections == 0
+
     def test_threads(self, sharing: Sharing) -> None:
         pool = Pool(sharing[1].path, 0)
         in_use: set[Region] = set()
@@ -91,6 +171,36 @@ class TestPool:
         reach(0)
 
 
+class SlowMemory:
+    """Takes one connection, reads all that comes, and answers one packet after each pause."""
+
+    def __init__(self, folder: pathlib.Path, pause_seconds: float) -> None:
+        self.path = str(folder / "slow")
+        self.answered = 0
+        self._pause_seconds = pause_seconds
+        self._over = threading.Event()
+        self._listening = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._listening.bind(self.path)
+        self._listening.listen()
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._over.set()
+        self._thread.join()
+        self._listening.close()
+
+    def _run(self) -> None:
+        connection, _ = self._listening.accept()
+        with connection, contextlib.suppress(BrokenPipeError):
+            while not self._over.wait(self._pause_seconds):
+                with contextlib.suppress(BlockingIOError):
+                    while connection.recv(128, socket.MSG_DONTWAIT):
+                        pass
+                connection.send(PACKET.pack(b"CWM1", 0, 0, 0, 0, b""))
+                self.answered += 1
+
+
 class TestControl:
     def test_refusals_leave_the_connection(self, sharing: Sharing) -> None:
         _, memory = sharing
@@ -107,6 +217,23 @@ class TestControl:
         assert memory.connections == 1
         control.close()
         region.close()
+
+    def test_slow_answers_to_releases_are_within_the_same_patience(
+        self, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("counterweight.shared_memory.control._SECONDS", 0.5)
+        with contextlib.ExitStack() as ends:
+            memory = SlowMemory(tmp_path, 0.1)
+            ends.callback(memory.stop)
+            control, region = Control(memory.path), Region(Access.READ, 10)
+            ends.callback(control.close)
+            ends.callback(region.close)
+            releases = 100
+            for _ in range(releases):
+                control.release(bytes(16))
+            with pytest.raises(TimeoutError):
+                control.register(region)
+            assert memory.answered < releases  # the register's turn never came
 
     def test_a_server_that_says_nothing(
         self, sharing: Sharing, monkeypatch: pytest.MonkeyPatch

@@ -254,6 +254,25 @@ def test_a_server_that_does_not_read(streaming: FakeServer, correct: Correct) ->
         correct(timeout=1, **large(20_000_000))
 
 
+def test_an_answer_that_cannot_be_read_ends_the_stream(streaming: FakeServer) -> None:
+    """At once, although the error keeps the call's objects alive and the client stays open."""
+    over = threading.Event()
+
+    def babble(requests: Iterator[Any], context: Any) -> Iterator[Any]:
+        context.add_callback(over.set)
+        yield admission()
+        yield admission()
+        over.wait(120)
+
+    streaming.stream = babble
+    # The timeout would end it too, but only long after we gave up waiting.
+    with cw.Client(streaming.target, transport="stream", timeout=600) as client:
+        with pytest.raises(cw.CounterweightError, match="a second admission") as caught:
+            client.correct(**BATCH)
+        assert over.wait(30)
+        assert caught.value.__traceback__ is not None
+
+
 @pytest.mark.parametrize("stage", ["admission", "chunks", "answer"])
 def test_closing_ends_a_stream(streaming: FakeServer, stage: str) -> None:
     reached, over = threading.Event(), threading.Event()

@@ -49,6 +49,15 @@ def test_response_decodes(length: int) -> None:
     assert rest == response
 
 
+def test_the_last_of_two_data_fields_counts() -> None:
+    """As protobuf has it for every field that is not repeated."""
+    body = b"".join(wire.prefix(tensor_pb2.Tensor.DATA_FIELD_NUMBER, 2) + d for d in (b"ab", b"cd"))
+    framed = wire.prefix(service_pb2.CorrectResponse.TENSORS_FIELD_NUMBER, len(body)) + body
+    assert service_pb2.CorrectResponse.FromString(framed).tensors[0].data == b"cd"
+    _, (tensor,) = wire.decode_response(framed)
+    assert bytes(tensor.data) == b"cd"
+
+
 def test_split_skips_every_wire_type() -> None:
     # Fields 1 (varint), 2 (fixed64), 3 (fixed32), 4 (bytes), then 5 (bytes) twice.
     others = b"\x08\x96\x01" + b"\x11" + b"\0" * 8 + b"\x1d" + b"\0" * 4 + b"\x22\x01a"

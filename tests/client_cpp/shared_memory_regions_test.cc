@@ -1,0 +1,194 @@
+// Which regions a batch's tensors go to: memory is lent to a real server, while
+// the calls are answered by the test.
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <functional>
+#include <set>
+#include <stop_token>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "client/cpp/client.h"
+#include "google/rpc/error_details.pb.h"
+#include "kernels/corrector.h"
+#include "tests/client_cpp/fake_service.h"
+#include "tests/client_cpp/test_batch.h"
+#include "tests/server/running_server.h"
+#include "tests/server/temporary_folder.h"
+
+namespace counterweight::client {
+namespace {
+
+using Handles = std::set<std::string>;
+
+// Says that the outputs are where they were to be.
+grpc::Status AnswerInPlace(const v1::CorrectRequest& request,
+                           v1::CorrectResponse* response) {
+  *response->mutable_tensors() = request.destinations();
+  return grpc::Status::OK;
+}
+
+class Regions : public testing::Test {
+ protected:
+  Regions() : batch_(2, 5) {
+    Lend("memory.sock");
+    service_.on_correct = [this](grpc::ServerContext* context,
+                                 const v1::CorrectRequest& request,
+                                 v1::CorrectResponse* response) {
+      Handles& outputs = outputs_.emplace_back();
+      for (const v1::Tensor& tensor : request.destinations()) {
+        outputs.insert(tensor.shared_memory().handle());
+      }
+      return answer_(context, request, response);
+    };
+    options_.transport = Transport::kSharedMemory;
+    options_.max_attempts = 1;
+  }
+
+  // Takes memory at a socket of that name, and no longer at the last one.
+  void Lend(const std::string& name) {
+    memory_.reset();
+    server::Config config = server::TestConfig();
+    config.shared_memory_socket = folder_.File(name);
+    memory_ = std::make_unique<server::RunningServer>(
+        config, kernels::MakeCpuCorrector(1));
+    service_.info.set_shared_memory_socket(config.shared_memory_socket);
+  }
+
+  Request Weights() const {
+    Request request = batch_.Weights();
+    request.outputs = {{.role = v1::TENSOR_ROLE_WEIGHTS},
+                       {.role = v1::TENSOR_ROLE_KEEP_MASK}};
+    return request;
+  }
+
+  void ExpectOk(Client* client) {
+    answer_ = [](grpc::ServerContext*, const auto& request, auto* response) {
+      return AnswerInPlace(request, response);
+    };
+    const Status status = client->Correct(Weights(), &response_);
+    EXPECT_TRUE(status.ok()) << status.ToString();
+  }
+
+  // One call that ends with `code`, between others that end well.
+  void Fail(StatusCode code, const CallOptions& call_options = {}) {
+    Client client(service_.target(), options_);
+    const auto failing = answer_;
+    ExpectOk(&client);
+    answer_ = failing;
+    EXPECT_EQ(client.Correct(Weights(), &response_, call_options).code, code);
+    ExpectOk(&client);
+    ASSERT_EQ(outputs_.size(), 3U);
+    ASSERT_EQ(outputs_[0].size(), 1U);
+    EXPECT_EQ(outputs_[1], outputs_[0]);
+  }
+
+  const server::TemporaryFolder folder_;
+  std::unique_ptr<server::RunningServer> memory_;
+  const TestBatch batch_;
+  Options options_;
+  Response response_;
+  std::function<grpc::Status(grpc::ServerContext*, const v1::CorrectRequest&,
+                             v1::CorrectResponse*)>
+      answer_;
+  // The regions to write to, of each call.
+  std::vector<Handles> outputs_;
+  FakeService service_;
+};
+
+TEST_F(Regions, AreNotUsedAgainWhereTheServerMayStillWrite) {
+  answer_ = [](grpc::ServerContext* context, const auto&, auto*) {
+    WaitForCancellation(context);
+    return grpc::Status::OK;
+  };
+  Fail(StatusCode::kDeadlineExceeded,
+       {.timeout = std::chrono::milliseconds(300)});
+  EXPECT_NE(outputs_[2], outputs_[1]);
+}
+
+TEST_F(Regions, AreNotUsedAgainAfterAStop) {
+  std::stop_source stop;
+  answer_ = [&stop](grpc::ServerContext* context, const auto&, auto*) {
+    stop.request_stop();
+    WaitForCancellation(context);
+    return grpc::Status::OK;
+  };
+  Fail(StatusCode::kCancelled, {.stop = stop.get_token()});
+  EXPECT_NE(outputs_[2], outputs_[1]);
+}
+
+TEST_F(Regions, AreNotUsedAgainAfterErrorsThatEitherEndMakes) {
+  for (const grpc::StatusCode code :
+       {grpc::StatusCode::UNAVAILABLE, grpc::StatusCode::INTERNAL,
+        grpc::StatusCode::CANCELLED, grpc::StatusCode::DEADLINE_EXCEEDED,
+        grpc::StatusCode::UNKNOWN}) {
+    outputs_.clear();
+    answer_ = [code](grpc::ServerContext*, const auto&, auto*) {
+      return grpc::Status(code, "perhaps not the server's word");
+    };
+    Fail(static_cast<StatusCode>(code));
+    EXPECT_NE(outputs_[2], outputs_[1]) << code;
+  }
+}
+
+TEST_F(Regions, AreUsedAgainAfterARefusal) {
+  answer_ = [](grpc::ServerContext*, const auto&, auto*) {
+    return grpc::Status(grpc::StatusCode::INVALID_ARGUMENT, "wrong");
+  };
+  Fail(StatusCode::kInvalidArgument);
+  EXPECT_EQ(outputs_[2], outputs_[1]);
+}
+
+TEST_F(Regions, AreGivenBackToAServerWithoutRoom) {
+  options_.max_attempts = 2;
+  Client client(service_.target(), options_);
+  ExpectOk(&client);
+  int left = 1;
+  answer_ = [&left](grpc::ServerContext*, const auto& request, auto* response) {
+    if (left-- == 0) return AnswerInPlace(request, response);
+    google::rpc::RetryInfo retry;
+    retry.mutable_retry_delay()->set_nanos(1000000);
+    return StatusWith(grpc::StatusCode::RESOURCE_EXHAUSTED, "no room", retry);
+  };
+  EXPECT_TRUE(client.Correct(Weights(), &response_).ok());
+  ASSERT_EQ(outputs_.size(), 3U);
+  EXPECT_EQ(outputs_[1], outputs_[0]);
+  EXPECT_NE(outputs_[2], outputs_[1]);
+}
+
+TEST_F(Regions, AreWhereTheAnswerMustBe) {
+  Client client(service_.target(), options_);
+  for (const auto& move :
+       std::vector<std::function<void(v1::SharedMemoryRange*)>>{
+           [](auto* range) { range->set_handle(std::string(16, 'x')); },
+           [](auto* range) { range->set_offset(range->offset() + 64); },
+           [](auto* range) { range->set_length(range->length() - 1); }}) {
+    answer_ = [&move](grpc::ServerContext*, const auto& request,
+                      auto* response) {
+      const grpc::Status status = AnswerInPlace(request, response);
+      move(response->mutable_tensors(1)->mutable_shared_memory());
+      return status;
+    };
+    const Status status = client.Correct(Weights(), &response_);
+    EXPECT_EQ(status.code, StatusCode::kInternal);
+    EXPECT_NE(status.message.find("tensors[1] is not where it was to be"),
+              std::string::npos)
+        << status.ToString();
+  }
+}
+
+TEST_F(Regions, GoToTheSocketThatTheNextServerNames) {
+  options_.max_attempts = 5;
+  Client client(service_.target(), options_);
+  ExpectOk(&client);
+  EXPECT_EQ(response_.attempts, 1);
+  Lend("elsewhere.sock");
+  ExpectOk(&client);
+  EXPECT_EQ(response_.attempts, 2);
+  EXPECT_NE(outputs_[1], outputs_[0]);
+}
+
+}  // namespace
+}  // namespace counterweight::client
