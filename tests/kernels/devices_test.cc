@@ -4,6 +4,7 @@
 
 #include <array>
 #include <atomic>
+#include <cstddef>
 #include <cstring>
 #include <memory>
 #include <string>
@@ -282,6 +283,11 @@ TEST_F(DevicesTest, EachInputAndOutputAloneChoosesItsDevice) {
       Correct({.sequence_reasons = static_cast<uint16_t*>(memory)}).device, 4);
   EXPECT_EQ(Correct({.gradient = static_cast<float*>(memory)}).device, 4);
   EXPECT_EQ(Correct().device, 0);
+  // Right behind it; this method does not read it.
+  Batch behind = small_.view();
+  behind.tensors[static_cast<int>(InputRole::kRef)].data =
+      static_cast<std::byte*>(memory) + bytes;
+  EXPECT_EQ(devices_->Correct(spec_, behind, {}).device, 0);
   devices_->CloseDeviceMemory(memory);
 }
 

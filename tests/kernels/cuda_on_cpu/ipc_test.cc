@@ -183,6 +183,16 @@ TEST_F(Ipc, RefusesMemoryOfAnotherDevice) {
   cuda_->CloseDeviceMemory(memory);
 }
 
+// From whatever thread, and whatever that did before.
+TEST_F(Ipc, ClosesMemoryOnItsDevice) {
+  Client client(100);
+  void* memory = Open(client.handle());
+  ASSERT_NE(memory, nullptr) << error_;
+  ASSERT_EQ(cudaSetDevice(1), cudaSuccess);
+  cuda_->CloseDeviceMemory(memory);
+  EXPECT_EQ(fake_cuda::Alive().ipc_mappings, 0);
+}
+
 TEST_F(Ipc, ClosesWhatItCannotUse) {
   Client client(100);
   for (const char* api :
