@@ -294,10 +294,6 @@ void RequireTensors(uint32_t inputs, const TensorSet& tensors,
     std::string name = v1::TensorRole_Name(role);
     const std::string field =
         "tensors[" + name.substr(sizeof("TENSOR_ROLE_") - 1) + "]";
-    const bool reported = std::any_of(
-        violations->begin(), violations->end(),
-        [&](const Violation& violation) { return violation.field == field; });
-    if (reported) continue;
     violations->push_back(
         {field, RoleName(role) + " is required by this method"});
   }

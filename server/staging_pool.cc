@@ -71,14 +71,19 @@ std::shared_ptr<std::byte> StagingPool::Take(int64_t bytes) {
       free_.erase(best);
     }
     used_bytes_ += block.data != nullptr ? block.bytes : wanted;
-    peak_ = std::max(peak_, used_bytes_);
+    if (block.data != nullptr) peak_ = std::max(peak_, used_bytes_);
     TakeSurplus(&surplus);
   }
   for (const Block& each : surplus) Free(each);
-  if (block.data == nullptr && !Allocate(wanted, &block)) {
+  if (block.data == nullptr) {
+    const bool allocated = Allocate(wanted, &block);
     const std::lock_guard<std::mutex> lock(mutex_);
-    used_bytes_ -= wanted;
-    return nullptr;
+    if (!allocated) {
+      used_bytes_ -= wanted;
+      return nullptr;
+    }
+    // Not before: a request that fails is no reason to keep more.
+    peak_ = std::max(peak_, used_bytes_);
   }
   return {block.data, [this, block](std::byte*) { GiveBack(block); }};
 }

@@ -21,7 +21,8 @@ class ThreadPool {
   ThreadPool& operator=(const ThreadPool&) = delete;
 
   // Runs task(0) ... task(count - 1) in any order and returns when all are
-  // done. Each runs with default floating-point modes. Tasks must not throw.
+  // done. On the calling thread they run with its floating-point modes, on
+  // others with the default ones. Tasks must not throw.
   void Run(int64_t count, const std::function<void(int64_t)>& task);
 
   int threads() const { return static_cast<int>(workers_.size()) + 1; }

@@ -4,6 +4,7 @@
 
 #include <array>
 #include <atomic>
+#include <cstddef>
 #include <cstring>
 #include <memory>
 #include <string>
@@ -152,6 +153,27 @@ TEST_F(DevicesTest, WhoIsDoneHasNoWork) {
   EXPECT_EQ(Correct().device, 0);
 }
 
+// Its work counts while it is there, and nothing is left of it afterwards.
+TEST_F(DevicesTest, ABatchThatFollowsItsMemoryIsWork) {
+  int64_t bytes = 0;
+  std::string error;
+  void* const memory =
+      devices_->OpenDeviceMemory({}, FakeDevice::UuidOf(0), &bytes, &error);
+  Outputs outputs;
+  outputs.weights = static_cast<float*>(memory);
+  auto follows = devices_->Begin(spec_, small_.view(), outputs, nullptr);
+  EXPECT_EQ(DeviceOf(Begin(1).get()), 2) << "the first has work";
+  EXPECT_EQ(DeviceOf(follows.get()), 0);
+  follows.reset();
+  const auto a = Begin(1);  // all are idle, and equal
+  const auto b = Begin(1);
+  const auto c = Begin(1);
+  EXPECT_EQ(DeviceOf(a.get()), 0);
+  EXPECT_EQ(DeviceOf(b.get()), 2);
+  EXPECT_EQ(DeviceOf(c.get()), 4);
+  devices_->CloseDeviceMemory(memory);
+}
+
 TEST_F(DevicesTest, AFullDevicePassesTheBatchOn) {
   seen_[0].status = seen_[1].status = CorrectStatus::kDeviceFull;
   std::array<float, 2> weights{};
@@ -241,6 +263,32 @@ TEST_F(DevicesTest, ABatchGoesToItsMemory) {
   EXPECT_EQ(seen_[0].corrections + seen_[1].corrections, 0);
   devices_->CloseDeviceMemory(memory);
   EXPECT_EQ(devices_->Correct(spec_, batch, {}).device, 0);
+}
+
+TEST_F(DevicesTest, EachInputAndOutputAloneChoosesItsDevice) {
+  int64_t bytes = 0;
+  std::string error;
+  void* const memory =
+      devices_->OpenDeviceMemory({}, FakeDevice::UuidOf(4), &bytes, &error);
+  for (int role = 0; role < kNumInputRoles; ++role) {
+    Batch batch = small_.view();
+    batch.tensors[role].data = memory;
+    EXPECT_EQ(devices_->Correct(spec_, batch, {}).device, 4) << role;
+  }
+  EXPECT_EQ(Correct({.weights = static_cast<float*>(memory)}).device, 4);
+  EXPECT_EQ(Correct({.keep_mask = static_cast<uint8_t*>(memory)}).device, 4);
+  EXPECT_EQ(Correct({.token_reasons = static_cast<uint16_t*>(memory)}).device,
+            4);
+  EXPECT_EQ(
+      Correct({.sequence_reasons = static_cast<uint16_t*>(memory)}).device, 4);
+  EXPECT_EQ(Correct({.gradient = static_cast<float*>(memory)}).device, 4);
+  EXPECT_EQ(Correct().device, 0);
+  // Right behind it; this method does not read it.
+  Batch behind = small_.view();
+  behind.tensors[static_cast<int>(InputRole::kRef)].data =
+      static_cast<std::byte*>(memory) + bytes;
+  EXPECT_EQ(devices_->Correct(spec_, behind, {}).device, 0);
+  devices_->CloseDeviceMemory(memory);
 }
 
 TEST_F(DevicesTest, HostMemoryIsTheFirstsAndScratchTheMost) {

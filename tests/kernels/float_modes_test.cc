@@ -35,11 +35,18 @@ TEST(FloatModes, OfTheCallerChangeNoByte) {
     _mm_setcsr(before | mode);
     const Corrected actual = RunCorrector(*corrector, spec, batch);
     const unsigned after = _mm_getcsr();
+    // Its threads inherit the modes.
+    const auto made_here = MakeCpuCorrector(2);
     _mm_setcsr(before);
+    const Corrected inherited = RunCorrector(*made_here, spec, batch);
     EXPECT_EQ(after & mode, mode) << "the caller's modes are the caller's";
     EXPECT_EQ(actual.weights, expected.weights);
     EXPECT_EQ(0,
               std::memcmp(&actual.sums(), &expected.sums(), sizeof(BatchSums)))
+        << mode;
+    EXPECT_EQ(inherited.weights, expected.weights);
+    EXPECT_EQ(
+        0, std::memcmp(&inherited.sums(), &expected.sums(), sizeof(BatchSums)))
         << mode;
   }
 }

@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
+#include <cstddef>
 #include <cstring>
 #include <limits>
 #include <string>
@@ -94,13 +96,45 @@ TEST(Codec, MissingLogProbsAreNamed) {
 }
 
 TEST(Codec, SizesMustFitTheLayout) {
+  // One byte less and one more, of each tensor.
+  for (int i = 0; i < 3; ++i) {
+    for (const int change : {-1, 1}) {
+      v1::CorrectRequest request = ValidRequest();
+      std::string* const data = request.mutable_tensors(i)->mutable_data();
+      const size_t size = data->size() + static_cast<size_t>(change);
+      data->resize(size, '\0');
+      DecodedRequest decoded;
+      const Violations violations = Decode(request, {}, {}, &decoded);
+      ASSERT_EQ(violations.size(), 1u) << i << ", " << size;
+      EXPECT_EQ(violations[0].field, "tensors[" + std::to_string(i) + "].data");
+      EXPECT_THAT(violations[0].description,
+                  HasSubstr("has " + std::to_string(size) + " bytes"));
+    }
+  }
+}
+
+TEST(Codec, AStreamsInputsAreAlignedAndDisjoint) {
   v1::CorrectRequest request = ValidRequest();
-  request.mutable_tensors(1)->mutable_data()->pop_back();
+  for (v1::Tensor& tensor : *request.mutable_tensors()) tensor.clear_data();
   DecodedRequest decoded;
-  const Violations violations = Decode(request, {}, {}, &decoded);
-  ASSERT_EQ(violations.size(), 1u);
-  EXPECT_EQ(violations[0].field, "tensors[1].data");
-  EXPECT_THAT(violations[0].description, HasSubstr("15 bytes"));
+  ASSERT_THAT(Decode(request, {}, {.is_stream = true}, &decoded), IsEmpty());
+  EXPECT_EQ(InputBytes(decoded), 3 * 64);
+  alignas(64) std::array<std::byte, 3 * 64> memory{};
+  const std::vector<StreamTensor> tensors =
+      PlaceInputs(memory.data(), &decoded);
+  ASSERT_EQ(tensors.size(), 3u);
+  for (size_t i = 0; i < 3; ++i) {
+    EXPECT_EQ(tensors[i].data, memory.data() + 64 * i);
+    EXPECT_EQ(tensors[i].bytes, i < 2 ? 16 : 4);
+    EXPECT_EQ(tensors[i].is_mask, i == 2);
+  }
+  const auto read = [&](kernels::InputRole role) {
+    return decoded.batch.tensors[static_cast<int>(role)].data;
+  };
+  EXPECT_EQ(read(kernels::InputRole::kRollout), tensors[0].data);
+  EXPECT_EQ(read(kernels::InputRole::kOld), tensors[1].data);
+  EXPECT_EQ(static_cast<const void*>(decoded.batch.response_mask),
+            tensors[2].data);
 }
 
 TEST(Codec, MasksHoldOnlyZeroAndOne) {

@@ -183,6 +183,12 @@ TEST_F(DeviceCorrect, OutputsAreNotWrittenOverInputs) {
   }
   SetRange(writes, 24, 24, request.mutable_destinations(0));
   EXPECT_THAT(Fields(request), IsEmpty());
+  // The keep mask on the last byte of the first tensor, and right behind it.
+  request = Request();
+  SetRange(writes, 23, 6, request.mutable_destinations(1));
+  EXPECT_THAT(Fields(request), ElementsAre("destinations[1].shared_memory"));
+  SetRange(writes, 24, 6, request.mutable_destinations(1));
+  EXPECT_THAT(Fields(request), IsEmpty());
 }
 
 TEST_F(DeviceCorrect, ABrokenDeviceIsNotTheClientsFault) {

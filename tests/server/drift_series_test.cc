@@ -79,6 +79,20 @@ class DriftSeriesTest : public testing::Test {
     return count;
   }
 
+  // Of all runs, by the label rule.
+  std::map<std::string, double> DroppedTokens() {
+    std::map<std::string, double> dropped;
+    for (const auto& family : registry_.Collect()) {
+      if (family.name != "counterweight_drift_dropped_tokens_total") continue;
+      for (const auto& metric : family.metric) {
+        for (const auto& label : metric.label) {
+          if (label.name == "rule") dropped[label.value] = metric.counter.value;
+        }
+      }
+    }
+    return dropped;
+  }
+
   prometheus::Registry registry_;
   std::vector<std::string> rule_names_;
   DriftSeries series_{{.max_runs = 3, .max_runs_per_client = 2}, &registry_};
@@ -187,25 +201,25 @@ TEST_F(DriftSeriesTest, DroppedByRule) {
   sums.rules[1].dropped_sequences = 1;
   Publish(sums, "r");
   Publish(sums, "r");
-  std::map<std::string, double> dropped;
-  for (const auto& family : registry_.Collect()) {
-    if (family.name != "counterweight_drift_dropped_tokens_total") continue;
-    for (const auto& metric : family.metric) {
-      for (const auto& label : metric.label) {
-        if (label.name == "rule") dropped[label.value] = metric.counter.value;
-      }
-    }
-  }
-  EXPECT_EQ(dropped,
+  EXPECT_EQ(DroppedTokens(),
             (std::map<std::string, double>{{"mean_k3", 0}, {"veto", 4}}));
 }
 
 TEST_F(DriftSeriesTest, InventedRuleNamesAreBounded) {
+  BatchSums sums = TwoTokens();
+  sums.rules[0].dropped_tokens = 1;
   for (int i = 0; i < 1000; ++i) {
     rule_names_ = {"rule_" + std::to_string(i)};
-    Publish(TwoTokens(), "r");
+    Publish(sums, "r");
   }
-  EXPECT_LT(NumRunSeries(), 100U);
+  // The first keep their series.
+  rule_names_ = {"rule_0"};
+  Publish(sums, "r");
+  std::map<std::string, double> expected = {{"other", 968}};
+  for (int i = 0; i < 32; ++i) {
+    expected["rule_" + std::to_string(i)] = i == 0 ? 2 : 1;
+  }
+  EXPECT_EQ(DroppedTokens(), expected);
 }
 
 TEST_F(DriftSeriesTest, ARequestIdCountsOncePerClientAndRun) {

@@ -1,7 +1,14 @@
 #include "server/staging_pool.h"
 
+#include <sys/mman.h>
+
+#include <atomic>
+#include <cerrno>
 #include <chrono>
+#include <cstdlib>
 #include <cstring>
+#include <future>
+#include <memory>
 #include <thread>
 #include <vector>
 
@@ -12,6 +19,42 @@ namespace counterweight::server {
 namespace {
 
 constexpr int64_t kMiB = int64_t{1} << 20;
+
+// A backend with memory of its own: says when some is wanted, gives it when a
+// test lets it, and counts what the test's own thread frees.
+class TestMemory final : public kernels::Corrector {
+ public:
+  kernels::CorrectResult Correct(const kernels::CorrectionSpec& /*spec*/,
+                                 const kernels::Batch& /*batch*/,
+                                 const kernels::Outputs& /*outputs*/) override {
+    return {};
+  }
+  kernels::BackendInfo Info() const override { return {}; }
+  void* AllocateHost(size_t bytes) override {
+    if (slow_) {
+      wanted_.set_value();
+      given_.get_future().wait();
+    }
+    return std::aligned_alloc(64, bytes);
+  }
+  void FreeHost(void* memory) override {
+    if (std::this_thread::get_id() == owner_) ++freed_here_;
+    std::free(memory);
+  }
+
+  // Of the next allocation.
+  void WaitUntilWanted() { wanted_.get_future().wait(); }
+  void Give() { given_.set_value(); }
+  void BeSlow() { slow_ = true; }
+  int freed_here() const { return freed_here_; }
+
+ private:
+  const std::thread::id owner_ = std::this_thread::get_id();
+  int freed_here_ = 0;  // of that thread alone
+  std::atomic<bool> slow_ = false;
+  std::promise<void> wanted_;
+  std::promise<void> given_;
+};
 
 class StagingPoolTest : public ::testing::Test {
  protected:
@@ -43,6 +86,75 @@ TEST_F(StagingPoolTest, KeepsNoMoreThanWasUsedAtATime) {
   }
   const std::shared_ptr<std::byte> large = pool.Take(60 * kMiB);
   EXPECT_LE(pool.used_bytes() + pool.free_bytes(), 64 * kMiB);
+}
+
+// A request that fails is no use of memory: nothing is kept on its account.
+TEST_F(StagingPoolTest, KeepsNoMoreAfterAFailure) {
+  StagingPool pool(&backend_);
+  EXPECT_EQ(pool.Take(int64_t{1} << 60), nullptr);
+  for (int64_t size = 1; size <= 64; ++size) {
+    pool.Take(size * kMiB);
+    EXPECT_LE(pool.free_bytes(), 64 * kMiB);
+  }
+}
+
+// A block comes back while the memory for another is still on its way: the two
+// were never in use together, so the pool keeps one of them.
+TEST_F(StagingPoolTest, KeepsNoBlockThatAnotherReplaces) {
+  TestMemory memory;
+  StagingPool pool(&memory);
+  std::shared_ptr<std::byte> first = pool.Take(kMiB);
+  memory.BeSlow();
+  std::thread other([&] { EXPECT_NE(pool.Take(kMiB), nullptr); });
+  memory.WaitUntilWanted();
+  first.reset();
+  EXPECT_EQ(pool.free_bytes(), 0);
+  memory.Give();
+  other.join();
+  EXPECT_EQ(pool.free_bytes(), kMiB);
+}
+
+// Of two blocks that were in use together, one stays: the other leaves without
+// another Take.
+TEST_F(StagingPoolTest, GivesBackWhatIsMoreThanTheUse) {
+  StagingPool pool(&backend_, std::chrono::milliseconds(1));
+  const std::shared_ptr<std::byte> kept = pool.Take(10 * kMiB);
+  pool.Take(64 * kMiB).reset();
+  const auto end = std::chrono::steady_clock::now() + std::chrono::minutes(1);
+  while (pool.free_bytes() > 0 && std::chrono::steady_clock::now() < end) {
+    std::this_thread::yield();
+  }
+  EXPECT_EQ(pool.free_bytes(), 0);
+  EXPECT_EQ(pool.used_bytes(), 10 * kMiB);
+}
+
+// A block that was in use for many windows was in use lately: the
+// thread that gives it back does not free it.
+TEST_F(StagingPoolTest, LongUseCountsToItsEnd) {
+  TestMemory memory;
+  StagingPool pool(&memory, std::chrono::milliseconds(1));
+  std::shared_ptr<std::byte> block = pool.Take(10 * kMiB);
+  pool.Take(kMiB).reset();
+  // It leaves in the second window, when the two are no longer the peak.
+  const auto end = std::chrono::steady_clock::now() + std::chrono::minutes(1);
+  while (pool.free_bytes() > 0 && std::chrono::steady_clock::now() < end) {
+    std::this_thread::yield();
+  }
+  ASSERT_EQ(pool.free_bytes(), 0);
+  block.reset();
+  EXPECT_EQ(memory.freed_here(), 0);
+}
+
+// Large pages are aligned by mapping more and giving the ends back.
+TEST_F(StagingPoolTest, MapsNothingBehindALargeBlock) {
+  StagingPool pool(&backend_);
+  for (const int64_t size : {2 * kMiB, 10 * kMiB}) {
+    const std::shared_ptr<std::byte> block = pool.Take(size);
+    EXPECT_EQ(reinterpret_cast<uintptr_t>(block.get()) % (2 * kMiB), 0U);
+    unsigned char is_there = 0;
+    EXPECT_EQ(mincore(block.get() + size, 1, &is_there), -1);
+    EXPECT_EQ(errno, ENOMEM);
+  }
 }
 
 TEST_F(StagingPoolTest, GivesBackWhatNobodyUses) {

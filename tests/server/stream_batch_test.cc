@@ -22,12 +22,17 @@ class StreamBatchTest : public ::testing::Test {
 
   // The field of what is wrong; empty if nothing is.
   std::string Take(uint32_t tensor, uint64_t offset, const std::string& data) {
+    const Violations violations = Violated(tensor, offset, data);
+    return violations.empty() ? "" : violations.front().field;
+  }
+
+  Violations Violated(uint32_t tensor, uint64_t offset,
+                      const std::string& data) {
     const std::span<const uint8_t> piece(
         reinterpret_cast<const uint8_t*>(data.data()), data.size());
     const std::span<const uint8_t> pieces[] = {piece};
     const Frame frame{Frame::Kind::kChunk, {0, data.size()}, tensor, offset};
-    const Violations violations = batch_.Take(pieces, frame);
-    return violations.empty() ? "" : violations.front().field;
+    return batch_.Take(pieces, frame);
   }
 
   const std::vector<int64_t> offsets_ = {0, 2, 5};
@@ -68,7 +73,11 @@ TEST_F(StreamBatchTest, AChunkContinuesItsTensor) {
 
 TEST_F(StreamBatchTest, AMaskHoldsZeroAndOne) {
   EXPECT_EQ(Take(1, 0, std::string("\1", 1)), "");
-  EXPECT_EQ(Take(1, 1, std::string("\0\2", 2)), "tensors[1].data");
+  const Violations violations = Violated(1, 1, std::string("\0\2", 2));
+  ASSERT_EQ(violations.size(), 1U);
+  EXPECT_EQ(violations[0].field, "tensors[1].data");
+  // Counted from the beginning of the mask, not of the chunk.
+  EXPECT_THAT(violations[0].description, HasSubstr("position 2 holds 2"));
 }
 
 TEST_F(StreamBatchTest, NamesWhatIsMissing) {

@@ -10,8 +10,10 @@
 // Memory is known by its range. Device memory cannot be touched by the host
 // (it faults); asynchronous copies take device and pinned memory only. Memory
 // is filled with rubbish when it is allocated and when it is freed, in the
-// order of its stream. An operation that touches memory of the wrong kind, or
-// freed memory, fails as kernels on a device do: every later call fails.
+// order of its stream. An operation that touches memory of the wrong kind or
+// freed memory, or a kernel that is given numbers at addresses that are not
+// multiples of their size, fails as kernels on a device do: every later call
+// fails.
 //
 // Memory of cudaMalloc can be opened in other processes by its IPC handle, as
 // long as this process lives.

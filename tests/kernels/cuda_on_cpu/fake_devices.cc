@@ -255,7 +255,7 @@ cudaError_t cudaIpcOpenMemHandle(void** memory, cudaIpcMemHandle_t handle,
   Runtime& runtime = Runtime::Get();
   return runtime.Call("cudaIpcOpenMemHandle", true, [&] {
     if (flags != cudaIpcMemLazyEnablePeerAccess) return cudaErrorInvalidValue;
-    return runtime.memory.Open(handle, memory);
+    return runtime.memory.Open(handle, CurrentDevice(), memory);
   });
 }
 
@@ -263,7 +263,8 @@ cudaError_t cudaIpcCloseMemHandle(void* memory) {
   Runtime& runtime = Runtime::Get();
   return runtime.Call("cudaIpcCloseMemHandle", false, [&] {
     const cudaError_t error = runtime.RunAll();
-    return error == cudaSuccess ? runtime.memory.Close(memory) : error;
+    return error == cudaSuccess ? runtime.memory.Close(memory, CurrentDevice())
+                                : error;
   });
 }
 

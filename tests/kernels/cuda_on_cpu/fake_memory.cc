@@ -118,7 +118,7 @@ void* Memory::AllocateShared(int device, size_t size) {
   }
   std::memset(memory, kFresh, size);
   if (unlocked_ == 0) mprotect(memory, mapped, PROT_NONE);
-  Add(memory, {MemoryKind::kShared, device, size, file, 0, IdOf(file)});
+  Add(memory, {MemoryKind::kShared, device, size, file, 0, -1, IdOf(file)});
   return memory;
 }
 
@@ -179,7 +179,8 @@ cudaError_t Memory::Export(void* memory, cudaIpcMemHandle_t* handle) {
   return cudaSuccess;
 }
 
-cudaError_t Memory::Open(const cudaIpcMemHandle_t& handle, void** memory) {
+cudaError_t Memory::Open(const cudaIpcMemHandle_t& handle, int current,
+                         void** memory) {
   Exported exported{};
   std::memcpy(&exported, &handle, sizeof(exported));
   if (std::memcmp(exported.magic, kMagic, sizeof(kMagic)) != 0 ||
@@ -190,7 +191,7 @@ cudaError_t Memory::Open(const cudaIpcMemHandle_t& handle, void** memory) {
   if (exported.process == getpid()) return cudaErrorDeviceUninitialized;
   for (auto& [address, allocation] : allocations_) {
     if (allocation.kind != MemoryKind::kOpened ||
-        allocation.id != exported.id) {
+        allocation.id != exported.id || allocation.opener != current) {
       continue;
     }
     ++allocation.opened;
@@ -212,14 +213,15 @@ cudaError_t Memory::Open(const cudaIpcMemHandle_t& handle, void** memory) {
     return cudaErrorMapBufferObjectFailed;
   }
   Add(mapped, {MemoryKind::kOpened, exported.device, exported.size, file, 1,
-               exported.id});
+               current, exported.id});
   *memory = mapped;
   return cudaSuccess;
 }
 
-cudaError_t Memory::Close(void* memory) {
+cudaError_t Memory::Close(void* memory, int current) {
   Allocation* allocation = At(memory);
-  if (allocation == nullptr || allocation->kind != MemoryKind::kOpened) {
+  if (allocation == nullptr || allocation->kind != MemoryKind::kOpened ||
+      allocation->opener != current) {
     return cudaErrorInvalidValue;
   }
   if (--allocation->opened > 0) return cudaSuccess;

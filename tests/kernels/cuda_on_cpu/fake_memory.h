@@ -24,6 +24,7 @@ struct Allocation {
   size_t size;
   int file = -1;       // kShared, kOpened
   int opened = 0;      // kOpened: times
+  int opener = -1;     // kOpened: the device that was current
   uint64_t id = 0;     // kShared, kOpened: of the file
   bool freed = false;  // kPooled: its stream will, and it must not be again
 };
@@ -53,8 +54,11 @@ class Memory {
   const void* BaseOf(const void* memory) const;
 
   cudaError_t Export(void* memory, cudaIpcMemHandle_t* handle);
-  cudaError_t Open(const cudaIpcMemHandle_t& handle, void** memory);
-  cudaError_t Close(void* memory);
+  // A mapping is that of the device that is `current` when it is opened, and
+  // must be when it is closed.
+  cudaError_t Open(const cudaIpcMemHandle_t& handle, int current,
+                   void** memory);
+  cudaError_t Close(void* memory, int current);
 
   // Device memory can be touched between these; they nest.
   void Unlock();

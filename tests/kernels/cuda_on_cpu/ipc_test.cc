@@ -166,6 +166,33 @@ TEST_F(Ipc, RefusesWhatIsNoMemoryOfAnotherProcess) {
   cudaFree(own);
 }
 
+// A client that gives its memory the uuid of another device: kernels would read
+// it over the bus, or not at all.
+TEST_F(Ipc, RefusesMemoryOfAnotherDevice) {
+  Client client(100);  // of device 0
+  const std::unique_ptr<Corrector> second = MakeFakeCuda(kSmallOptions, 1);
+  EXPECT_EQ(
+      second->OpenDeviceMemory(client.handle(), second->Info().devices[0].uuid,
+                               &bytes_, &error_),
+      nullptr);
+  EXPECT_EQ(error_, "the memory lies on another device than its uuid says");
+  EXPECT_EQ(fake_cuda::Alive().ipc_mappings, 0);
+  EXPECT_EQ(cudaPeekAtLastError(), cudaSuccess);
+  void* memory = Open(client.handle());
+  EXPECT_NE(memory, nullptr) << error_;
+  cuda_->CloseDeviceMemory(memory);
+}
+
+// From whatever thread, and whatever that did before.
+TEST_F(Ipc, ClosesMemoryOnItsDevice) {
+  Client client(100);
+  void* memory = Open(client.handle());
+  ASSERT_NE(memory, nullptr) << error_;
+  ASSERT_EQ(cudaSetDevice(1), cudaSuccess);
+  cuda_->CloseDeviceMemory(memory);
+  EXPECT_EQ(fake_cuda::Alive().ipc_mappings, 0);
+}
+
 TEST_F(Ipc, ClosesWhatItCannotUse) {
   Client client(100);
   for (const char* api :

@@ -2,6 +2,7 @@
 // the fake runtime, and only on memory that is a device's.
 #include <cuda_runtime_api.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <tuple>
@@ -19,12 +20,19 @@ namespace {
 
 using fake_cuda::IsDeviceMemory;
 
-// [count] elements from `array`, or null.
+// A device has no access to a number whose address is not a multiple of its
+// size.
+bool IsAligned(const void* memory, size_t size) {
+  return reinterpret_cast<uintptr_t>(memory) % size == 0;
+}
+
+// Elements [first, last) of `array`, or null.
 template <class T>
 bool MayTouch(const T* array, int64_t first, int64_t last) {
   return array == nullptr ||
-         IsDeviceMemory(array + first,
-                        static_cast<size_t>(last - first) * sizeof(T));
+         (IsAligned(array, alignof(T)) &&
+          IsDeviceMemory(array + first,
+                         static_cast<size_t>(last - first) * sizeof(T)));
 }
 
 bool MayTouchRows(const DeviceJob& job) {
@@ -50,6 +58,7 @@ bool MayTouchTokens(const Plan& plan, const DeviceJob& job) {
     const TensorView& tensor = job.batch.tensors[r];
     const int64_t size = SizeOf(tensor.dtype);
     if (tensor.data == nullptr ||
+        !IsAligned(tensor.data, static_cast<size_t>(size)) ||
         !MayTouch(static_cast<const char*>(tensor.data), begin * size,
                   end * size)) {
       return false;

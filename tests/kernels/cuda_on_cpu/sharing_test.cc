@@ -186,6 +186,28 @@ TEST(DeviceShare, IsTakenInTheOrderOfAsking) {
   EXPECT_FALSE(share.TryTake(1));
 }
 
+// Each of them would fit, and together they would keep a large run waiting
+// until no more come.
+TEST(DeviceShare, IsNotTakenEarlyWhileARunWaits) {
+  DeviceShare share(100, 8);
+  ASSERT_TRUE(share.Take(30, nullptr));
+  ASSERT_TRUE(share.TryTake(1));
+  share.GiveBack(1);
+  std::atomic<bool> waits = false;
+  std::thread large([&] {
+    EXPECT_TRUE(share.Take(80, [&] {
+      waits = true;
+      return false;
+    }));
+  });
+  while (!waits) std::this_thread::yield();
+  EXPECT_FALSE(share.TryTake(1));
+  share.GiveBack(30);
+  large.join();
+  share.GiveBack(80);
+  EXPECT_TRUE(share.TryTake(1));
+}
+
 TEST(DeviceShare, IsNotWaitedForByWhoHasGone) {
   DeviceShare share(100, 1);
   ASSERT_TRUE(share.Take(1, nullptr));

@@ -90,6 +90,20 @@ TEST(Memfd, ItsPagesExist) {
   EXPECT_THAT(Problem(one_hole, 8 * kSize), HasSubstr("holes"));
 }
 
+// Of two pages the first, in blocks of 512 bytes: the last byte is in a hole.
+TEST(Memfd, ItsLastPageExists) {
+  MemfdFacts facts = GoodFacts();
+  facts.size = 4097;
+  facts.blocks = 8;
+  EXPECT_THAT(MemfdProblem(facts, 4097, RegionAccess::kRead),
+              HasSubstr("holes"));
+  facts.blocks = 16;
+  EXPECT_EQ(MemfdProblem(facts, 4097, RegionAccess::kRead), "");
+  facts.size = 4096;
+  facts.blocks = 8;
+  EXPECT_EQ(MemfdProblem(facts, 4096, RegionAccess::kRead), "");
+}
+
 TEST(Memfd, HugePagesAreRefused) {
   MemfdFacts facts = GoodFacts();
   facts.file_system = HUGETLBFS_MAGIC;

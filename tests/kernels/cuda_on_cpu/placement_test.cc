@@ -1,0 +1,84 @@
+// Where memory lies, as kernels and copies take it.
+#include "kernels/cuda/placement.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "tests/kernels/cuda_on_cpu/fake_cuda.h"
+#include "tests/kernels/cuda_on_cpu/placed_run.h"
+#include "tests/testing/specs.h"
+
+namespace counterweight::kernels {
+namespace {
+
+using ::testing::UnorderedElementsAre;
+
+class PlacementTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    fake_cuda::ForgetErrors();
+    fake_cuda::SetSeed(0);
+    ASSERT_EQ(cudaSetDevice(0), cudaSuccess);
+    void* memory = nullptr;
+    ASSERT_EQ(cudaMalloc(&memory, kBytes), cudaSuccess);
+    on_device_ = static_cast<char*>(memory);
+  }
+  void TearDown() override { cudaFree(on_device_); }
+
+  static Placement Find(const void* memory, int device = 0) {
+    Placement placement{};
+    EXPECT_EQ(FindPlacement(memory, device, &placement), cudaSuccess);
+    return placement;
+  }
+
+  static constexpr size_t kBytes = 64;
+  char* on_device_ = nullptr;
+};
+
+TEST_F(PlacementTest, IsWhoseMemoryItIs) {
+  EXPECT_EQ(Find(on_device_), Placement::kHere);
+  EXPECT_EQ(Find(on_device_ + kBytes - 16), Placement::kHere);
+  EXPECT_EQ(Find(on_device_, 1), Placement::kReachable);
+  void* pinned = nullptr;
+  ASSERT_EQ(cudaHostAlloc(&pinned, 1, cudaHostAllocPortable), cudaSuccess);
+  EXPECT_EQ(Find(pinned), Placement::kReachable);
+  cudaFreeHost(pinned);
+  const std::array<char, 16> pageable{};
+  EXPECT_EQ(Find(pageable.data()), Placement::kPageable);
+}
+
+// What kernels read in place is aligned as what they allocate: a misaligned
+// access ends the context, for every client. The rest is copied.
+TEST_F(PlacementTest, IsReachableWhereItIsNotAligned) {
+  for (size_t offset = 1; offset < 16; ++offset) {
+    EXPECT_EQ(Find(on_device_ + offset), Placement::kReachable) << offset;
+  }
+  EXPECT_EQ(Find(on_device_ + 16), Placement::kHere);
+}
+
+TEST_F(PlacementTest, WhatIsNotAlignedIsCopiedOnTheDevice) {
+  const auto cuda = MakeFakeCuda(kSmallOptions);
+  const OwnedBatch batch(std::vector<Row>{RowOf({0.5f, -0.5f})});
+  const CorrectionSpec spec = WithRules({});
+  fake_cuda::StartTrace();
+  const Corrected actual = RunPlaced(
+      *cuda, spec, batch, {Where::kDeviceUnaligned, Where::kDeviceUnaligned});
+  std::vector<size_t> copied;
+  for (const fake_cuda::TracedOperation& operation : fake_cuda::StopTrace()) {
+    if (operation.traffic != fake_cuda::Traffic::kOnDevice) continue;
+    copied.push_back(operation.bytes);
+  }
+  EXPECT_EQ(actual.result.status, CorrectStatus::kOk)
+      << actual.result.device_error;
+  EXPECT_EQ(actual.keep_mask, std::vector<uint8_t>({1, 1}));
+  // Two tensors; weights, keep mask and reasons of tokens and of the sequence.
+  EXPECT_THAT(copied, UnorderedElementsAre(8, 8, 8, 2, 4, 2));
+}
+
+}  // namespace
+}  // namespace counterweight::kernels

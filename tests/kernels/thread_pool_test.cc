@@ -1,0 +1,125 @@
+#include "kernels/cpu/thread_pool.h"
+
+#include <gtest/gtest.h>
+
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <future>
+#include <mutex>
+#include <string>
+#include <thread>
+
+#if defined(__x86_64__)
+#include <xmmintrin.h>
+#endif
+
+namespace counterweight::kernels {
+namespace {
+
+// Long enough for a machine that does much else.
+constexpr auto kPatience = std::chrono::minutes(1);
+
+// Where threads meet.
+class Meeting {
+ public:
+  explicit Meeting(int expected) : expected_(expected) {}
+
+  // Waits for the others; false: they did not come.
+  bool Join() {
+    std::unique_lock<std::mutex> lock(mutex_);
+    ++here_;
+    changed_.notify_all();
+    return changed_.wait_for(lock, kPatience,
+                             [this] { return here_ >= expected_; });
+  }
+
+ private:
+  const int expected_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  int here_ = 0;
+};
+
+TEST(ThreadPool, RunsEachIndexOnce) {
+  ThreadPool pool(3);
+  EXPECT_EQ(pool.threads(), 3);
+  for (const int64_t count : {0, 1, 2, 1000}) {
+    std::array<std::atomic<int>, 1000> times{};
+    pool.Run(count, [&](int64_t i) { ++times.at(static_cast<size_t>(i)); });
+    for (size_t i = 0; i < times.size(); ++i) {
+      EXPECT_EQ(times[i], static_cast<int64_t>(i) < count ? 1 : 0) << i;
+    }
+  }
+}
+
+TEST(ThreadPool, AllThreadsWorkOnOneJob) {
+  constexpr int kThreads = 4;
+  ThreadPool pool(kThreads);
+  Meeting meeting(kThreads);
+  std::atomic<int> met = 0;
+  pool.Run(kThreads, [&](int64_t) { met += meeting.Join() ? 1 : 0; });
+  EXPECT_EQ(met, kThreads);
+}
+
+// One worker and two jobs, each of which keeps its own thread busy: the worker
+// takes from them in turn, so that no job waits for the end of another.
+TEST(ThreadPool, JobsShareTheWorkers) {
+  ThreadPool pool(2);
+  std::promise<void> worker_has_first;
+  std::promise<void> second_began;
+  std::promise<void> enough;
+  const std::shared_future<void> release = enough.get_future().share();
+  std::string served;  // by the worker
+  const auto run = [&](char name) {
+    const std::thread::id owner = std::this_thread::get_id();
+    bool began = false;
+    pool.Run(8, [&, name, owner](int64_t) {
+      if (std::this_thread::get_id() == owner) {
+        if (name == 'b' && !began) second_began.set_value();
+        began = true;
+        release.wait();
+        return;
+      }
+      if (served.empty()) {
+        worker_has_first.set_value();
+        second_began.get_future().wait();
+      }
+      served += name;
+      if (served.size() == 6) enough.set_value();
+    });
+  };
+  std::thread first([&] { run('a'); });
+  worker_has_first.get_future().wait();
+  run('b');
+  first.join();
+  // The second job came when the worker had its first index of the first.
+  EXPECT_EQ(served.substr(0, 6), "aababa");
+}
+
+#if defined(__x86_64__)
+// A thread inherits the modes of the one that starts it.
+TEST(ThreadPool, WorkersHaveDefaultFloatModes) {
+  constexpr unsigned kFlushDenormals = 0x8040;  // FTZ and DAZ
+  constexpr unsigned kRoundDown = 0x2000;
+  constexpr unsigned kModes = 0xffc0;  // without sticky flags
+  constexpr unsigned kDefault = 0x1f80;
+  const unsigned before = _mm_getcsr();
+  _mm_setcsr(before | kFlushDenormals | kRoundDown);
+  ThreadPool pool(2);
+  _mm_setcsr(before);
+  Meeting meeting(2);
+  std::array<unsigned, 2> modes{};
+  pool.Run(2, [&](int64_t i) {
+    EXPECT_TRUE(meeting.Join());
+    modes.at(static_cast<size_t>(i)) = _mm_getcsr() & kModes;
+  });
+  EXPECT_EQ(modes[0], kDefault);
+  EXPECT_EQ(modes[1], kDefault);
+}
+#endif
+
+}  // namespace
+}  // namespace counterweight::kernels
