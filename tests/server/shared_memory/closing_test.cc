@@ -65,6 +65,8 @@ class Lingering {
   int get() const { return near_.get(); }
   // Our reference to it goes: at once, if another is left.
   void LetGo() { near_ = FileDescriptor(); }
+  // The wait of any close() is over.
+  void End() { far_ = FileDescriptor(); }
 
  private:
   FileDescriptor near_;
@@ -170,16 +172,31 @@ TEST_F(Closing, OfARegistersDescriptor) {
 }
 
 TEST_F(Closing, OfADescriptorInsideADescriptor) {
-  const FileDescriptor outer = SocketWith(NewLingering());
   SharedMemoryClient client(running_.path());
+  constexpr int kPackets = 5;
   WhileTheServerWaits([&] {
-    client.Send(kRegister, {outer.get()});
-    const FileDescriptor closed = std::move(const_cast<FileDescriptor&>(outer));
+    for (int i = 0; i < kPackets; ++i) {
+      const FileDescriptor outer = SocketWith(NewLingering());
+      client.Send(kRegister, {outer.get()});
+    }
   });
   EXPECT_EQ(client.Receive().value().code, grpc::StatusCode::INVALID_ARGUMENT);
-  // It is not read while its file is being closed, but its end is seen.
-  client.Send(ReleasePacket(std::string(16, 'x')));
-  ExpectOthersServedAndAnEnd();
+  // A connection has one thread: the other packets wait for it, though each of
+  // these is a turn in which one could be read.
+  const FileDescriptor memfd = MakeMemfd(kSize);
+  SharedMemoryClient other(running_.path());
+  for (int i = 0; i < kPackets; ++i) {
+    EXPECT_EQ(other.Register(memfd.get(), kSize, RegionAccess::kRead).code,
+              grpc::StatusCode::OK);
+    EXPECT_EQ(running_.listener().errors(), 1);
+  }
+  // One after the other they are read when they can be closed.
+  for (const auto& lingering : lingering_) lingering->End();
+  for (int i = 1; i < kPackets; ++i) {
+    EXPECT_EQ(client.Receive().value().code,
+              grpc::StatusCode::INVALID_ARGUMENT);
+  }
+  EXPECT_EQ(running_.listener().errors(), kPackets);
 }
 
 TEST_F(Closing, OfOneDescriptorTooMany) {
@@ -216,15 +233,28 @@ TEST_F(Closing, OfADescriptorThatARefusedConnectionSent) {
 }
 
 TEST_F(Closing, OfADescriptorThatWaitsAtTheEnd) {
-  Lingering* const lingering = NewLingering();
-  SharedMemoryClient client(running_.path());
-  WhileTheServerWaits([&] {
-    // Behind a connection that is not accepted any more.
-    SharedMemoryClient late(running_.path());
-    late.Send(kRegister, {lingering->get()});
-    lingering->LetGo();
-  });
-  ExpectAnEnd();
+  auto options = Options();
+  options.max_connections = 0;
+  auto running = std::make_unique<RunningListener>(options);
+  Lingering first;
+  Lingering second;
+  gate_.Close();
+  SharedMemoryClient refused(running->path());
+  gate_.WaitForArrival();
+  refused.Send(kRegister, {first.get()});
+  first.LetGo();
+  gate_.Open();
+  EXPECT_EQ(refused.Receive().value().code,
+            grpc::StatusCode::RESOURCE_EXHAUSTED);
+  // While its socket is being closed no other connection is accepted.
+  SharedMemoryClient waits(running->path());
+  waits.Send(kRegister, {second.get()});
+  second.LetGo();
+  auto stopped = std::async(std::launch::async, [&] { running->Stop(); });
+  EXPECT_EQ(stopped.wait_for(kSoon), std::future_status::ready);
+  first.End();
+  second.End();
+  stopped.wait();
 }
 
 // While one file is being closed, its connection's end frees its regions.
