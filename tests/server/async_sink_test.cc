@@ -15,6 +15,7 @@
 #include "gtest/gtest.h"
 #include "server/request_log.h"
 #include "server/shared_memory/file_descriptor.h"
+#include "spdlog/fmt/fmt.h"
 #include "spdlog/logger.h"
 
 namespace counterweight::server {
@@ -100,7 +101,7 @@ TEST(AsyncSink, AFlushAndTheEndTakeAboutASecondWhereNothingIsRead) {
     EXPECT_GE(steady_clock::now() - begin, AsyncSink::kFlushTime);
     logger->info("last");
   }
-  // Twice, and much for a busy machine; the pipe would block for ever.
+  // Twice, and much for a busy machine; a blocked write has no end.
   EXPECT_LT(steady_clock::now() - begin, 10 * AsyncSink::kFlushTime);
   // The thread that stayed behind still writes, as long as there is a process.
   EXPECT_EQ(pipe.ReadLines("last").size(), 101U);

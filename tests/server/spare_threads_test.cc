@@ -28,7 +28,7 @@ TEST(SpareThreads, AFewThereAre) {
 
 // In a child, of a user that has no other process: the limit is the user's.
 TEST(SpareThreads, AreCountedTogether) {
-  if (geteuid() != 0) GTEST_SKIP() << "only root can become somebody else";
+  if (geteuid() != 0) GTEST_SKIP() << "only root can become another user";
   const auto has = [](int count) {
     const pid_t child = fork();
     if (child == 0) {
