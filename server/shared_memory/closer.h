@@ -1,4 +1,4 @@
-// Closes descriptors of files that strangers made.
+// Closes descriptors of files that clients made.
 #ifndef COUNTERWEIGHT_SERVER_SHARED_MEMORY_CLOSER_H_
 #define COUNTERWEIGHT_SERVER_SHARED_MEMORY_CLOSER_H_
 

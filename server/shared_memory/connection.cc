@@ -27,8 +27,8 @@ Connection::~Connection() {
                           .Add("regions", static_cast<int64_t>(regions_.size()))
                           .Add("bytes", bytes_));
   // What it sent and we did not receive is closed with it.
-  strange_.push_back(std::move(socket_));
-  context_.closer->Close(std::move(strange_));
+  other_files_.push_back(std::move(socket_));
+  context_.closer->Close(std::move(other_files_));
 }
 
 bool Connection::TakePacket() {
@@ -40,7 +40,7 @@ bool Connection::TakePacket() {
   if (received == Received::kPacket) reply = Handle(packet);
   for (FileDescriptor& descriptor : packet.descriptors) {
     if (!CanHaveSeals(descriptor.get())) {
-      strange_.push_back(std::move(descriptor));
+      other_files_.push_back(std::move(descriptor));
     }
   }
   // The others before the answer is sent.
@@ -49,8 +49,8 @@ bool Connection::TakePacket() {
       reply.ends) {
     return false;
   }
-  if (!strange_.empty()) {
-    closing_ = context_.closer->Close(std::exchange(strange_, {}));
+  if (!other_files_.empty()) {
+    closing_ = context_.closer->Close(std::exchange(other_files_, {}));
   }
   return true;
 }

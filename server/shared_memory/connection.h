@@ -98,7 +98,7 @@ class Connection {
   std::chrono::steady_clock::time_point last_used_;
   // Files that it sent and that are no memory: not closed yet, and being closed
   // (null: none).
-  std::vector<FileDescriptor> strange_;
+  std::vector<FileDescriptor> other_files_;
   Closer::Done closing_;
 };
 

@@ -1,10 +1,12 @@
 #include "server/request_log.h"
 
 #include <climits>
+#include <mutex>
 #include <sstream>
 #include <string>
 
 #include "gtest/gtest.h"
+#include "spdlog/sinks/base_sink.h"
 #include "spdlog/sinks/ostream_sink.h"
 
 namespace counterweight::server {
@@ -43,6 +45,23 @@ TEST(RequestLog, ALineOfARequestFitsIntoAPipeAtOnce) {
   EXPECT_LE(line.size(), static_cast<size_t>(PIPE_BUF));
   // Half of what plain text may have, but not nothing.
   EXPECT_GT(line.size(), 1500U);
+}
+
+TEST(RequestLog, AFlushAtEndIsOneAtTheEnd) {
+  class CountingSink final : public spdlog::sinks::base_sink<std::mutex> {
+   public:
+    int flushes = 0;
+
+   private:
+    void sink_it_(const spdlog::details::log_msg& /*line*/) override {}
+    void flush_() override { flushes += 1; }
+  };
+  const auto sink = std::make_shared<CountingSink>();
+  {
+    const FlushAtEnd flush(std::make_shared<spdlog::logger>("test", sink));
+    EXPECT_EQ(sink->flushes, 0);
+  }
+  EXPECT_EQ(sink->flushes, 1);
 }
 
 TEST(RequestLog, OnlyItsOwnLoggersDropLines) {
