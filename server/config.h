@@ -31,6 +31,7 @@ struct Config {
   std::optional<ListenAddress> metrics_listen =
       ListenAddress{.host = "127.0.0.1", .port = 9464, .path = ""};
   bool allow_insecure = false;
+  bool reflection = true;
 
   Backend backend = Backend::kAuto;
   DeviceChoice devices;
@@ -61,7 +62,7 @@ struct Config {
 };
 
 // What is wrong with values that are valid one by one, as a sentence that names
-// the flags; empty if nothing is. Asks the resolver for names.
+// the flags; empty if nothing is.
 std::string Validate(const Config& config);
 
 // config.threads, or the hardware's number; at least 1.

@@ -107,14 +107,16 @@ std::string GetMetricsListen(const Config& config) {
   return config.metrics_listen ? config.metrics_listen->ToString() : "";
 }
 
-std::string SetAllowInsecure(std::string_view value, Config* config) {
+template <bool Config::*field>
+std::string SetBool(std::string_view value, Config* config) {
   if (value != "true" && value != "false") return "must be true or false";
-  config->allow_insecure = value == "true";
+  config->*field = value == "true";
   return "";
 }
 
-std::string GetAllowInsecure(const Config& config) {
-  return config.allow_insecure ? "true" : "false";
+template <bool Config::*field>
+std::string GetBool(const Config& config) {
+  return config.*field ? "true" : "false";
 }
 
 constexpr std::string_view kBackendNames[] = {"auto", "cpu", "cuda"};
@@ -178,18 +180,25 @@ std::string GetSharedMemorySocket(const Config& config) {
 
 constexpr Flag kFlags[] = {
     {"listen",
-     "Where to serve gRPC: host:port, [ipv6]:port or unix:path (created with "
-     "mode 0600). Repeat it, or separate with commas. Port 0 takes a free port "
-     "and prints it.",
+     "Where to serve gRPC: ipv4:port, [ipv6]:port, localhost:port (which is "
+     "127.0.0.1) or unix:path (created with mode 0600). Repeat it, or separate "
+     "with commas. Port 0 takes a free port and prints it.",
      SetListen, GetListen},
     {"metrics_listen",
-     "Where to serve Prometheus' /metrics: host:port. Port 0 takes a free port "
-     "and prints it; empty turns it off.",
+     "Where to serve Prometheus' /metrics: ipv4:port, [ipv6]:port or "
+     "localhost:port. Port 0 takes a free port and prints it; empty turns it "
+     "off.",
      SetMetricsListen, GetMetricsListen},
     {"allow_insecure",
      "Also listen on addresses that other machines reach, without encryption "
      "and without authentication.",
-     SetAllowInsecure, GetAllowInsecure, /*is_bool=*/true},
+     SetBool<&Config::allow_insecure>, GetBool<&Config::allow_insecure>,
+     /*is_bool=*/true},
+    {"reflection",
+     "Serve gRPC's reflection, which tells grpcurl and the like the contract. "
+     "It takes a thread for each open stream.",
+     SetBool<&Config::reflection>, GetBool<&Config::reflection>,
+     /*is_bool=*/true},
     {"backend",
      "Where to compute: cpu, cuda, or auto (cuda if it works, else cpu).",
      SetBackend, GetBackend},

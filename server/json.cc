@@ -34,6 +34,29 @@ size_t Utf8Length(std::string_view text) {
   return 0;
 }
 
+// The code point of a well-formed sequence.
+uint32_t CodePoint(std::string_view sequence) {
+  const auto first = static_cast<unsigned char>(sequence.front());
+  // The first byte of n > 1 has n ones and a zero before its bits.
+  uint32_t code =
+      sequence.size() == 1 ? first : first & (0x7FU >> sequence.size());
+  for (const char c : sequence.substr(1)) {
+    code = code << 6U | (static_cast<unsigned char>(c) & 0x3FU);
+  }
+  return code;
+}
+
+// Characters that end a line for some reader, control a terminal, change the
+// direction of the text around them, or cannot be seen.
+bool IsEscaped(uint32_t code) {
+  const auto in = [code](uint32_t low, uint32_t high) {
+    return code >= low && code <= high;
+  };
+  return code < 0x20 || in(0x7F, 0x9F) || code == 0x061C ||
+         in(0x200E, 0x200F) || in(0x2028, 0x202E) || in(0x2066, 0x2069) ||
+         code == 0xFEFF;
+}
+
 }  // namespace
 
 void AppendJsonString(std::string_view text, std::string* json) {
@@ -46,8 +69,9 @@ void AppendJsonString(std::string_view text, std::string* json) {
     } else if (c == '"' || c == '\\') {
       json->push_back('\\');
       json->push_back(c);
-    } else if (static_cast<unsigned char>(c) < 0x20 || c == 0x7F) {
-      json->append(fmt::format("\\u{:04x}", static_cast<unsigned>(c)));
+    } else if (const uint32_t code = CodePoint(text.substr(0, length));
+               IsEscaped(code)) {
+      json->append(fmt::format("\\u{:04x}", code));
     } else {
       json->append(text.substr(0, length));
     }

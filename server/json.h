@@ -8,9 +8,10 @@
 
 namespace counterweight::server {
 
-// Appends `text` as a JSON string, quotes included. Control characters are
-// escaped; bytes that are not UTF-8 become U+FFFD, so that one odd request
-// cannot make a log line unreadable.
+// Appends `text` as a JSON string, quotes included. Escaped are controls (C0,
+// DEL, C1), line and paragraph separators, marks that change the direction of
+// text, and U+FEFF; bytes that are not UTF-8 become U+FFFD. So no request can
+// split a log line, or make a terminal show another one.
 void AppendJsonString(std::string_view text, std::string* json);
 
 // Builds an object field by field, in the order of the calls.

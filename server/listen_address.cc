@@ -1,13 +1,13 @@
 #include "server/listen_address.h"
 
-#include <netdb.h>
+#include <arpa/inet.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 
 #include <charconv>
 #include <cstddef>
-#include <cstring>
+#include <utility>
 
 #include "spdlog/fmt/fmt.h"
 
@@ -16,20 +16,6 @@ namespace {
 
 // The path, with its terminating zero, must fit into sockaddr_un.
 constexpr size_t kMaxSocketPath = sizeof(sockaddr_un::sun_path) - 1;
-
-bool IsLoopback(const sockaddr& address) {
-  if (address.sa_family == AF_INET) {
-    sockaddr_in v4;
-    std::memcpy(&v4, &address, sizeof(v4));
-    return (ntohl(v4.sin_addr.s_addr) >> 24) == 127;
-  }
-  if (address.sa_family == AF_INET6) {
-    sockaddr_in6 v6;
-    std::memcpy(&v6, &address, sizeof(v6));
-    return IN6_IS_ADDR_LOOPBACK(&v6.sin6_addr);
-  }
-  return false;
-}
 
 bool ParsePort(std::string_view text, uint16_t* port) {
   const char* const end = text.data() + text.size();
@@ -68,42 +54,39 @@ bool ParseListenAddress(std::string_view text, ListenAddress* address,
   if (colon == std::string_view::npos ||
       !ParsePort(text.substr(colon + 1), &port)) {
     *error = fmt::format(
-        "'{}' is not an address; write host:port with a port of 0 to 65535, "
-        "[ipv6]:port or unix:path",
+        "'{}' is not an address; write ipv4:port with a port of 0 to 65535, "
+        "[ipv6]:port, localhost:port or unix:path",
         text);
     return false;
   }
-  std::string_view host = text.substr(0, colon);
+  std::string host(text.substr(0, colon));
+  // A name would be asked for twice, by us and by the library that binds, and
+  // answered differently; this one has the same address everywhere.
+  if (host == "localhost") host = "127.0.0.1";
   const bool bracketed = host.starts_with('[') && host.ends_with(']');
   if (bracketed) host = host.substr(1, host.size() - 2);
-  const bool is_ipv6 = host.find(':') != std::string_view::npos;
-  // Characters that would mean something else to the libraries that bind.
-  if (host.empty() || is_ipv6 != bracketed ||
-      host.find_first_of("[]/,@ ") != std::string_view::npos) {
+  in_addr v4;
+  in6_addr v6;
+  if (bracketed ? inet_pton(AF_INET6, host.c_str(), &v6) != 1
+                : inet_pton(AF_INET, host.c_str(), &v4) != 1) {
     *error = fmt::format(
-        "'{}' has no valid host before its port; an IPv6 address stands in "
-        "brackets",
+        "'{}' has no valid host before its port; write an IPv4 address, an "
+        "IPv6 address in brackets, or localhost: other names are not resolved",
         text);
     return false;
   }
-  *address = ListenAddress{.host = std::string(host), .port = port, .path = ""};
+  *address = ListenAddress{.host = std::move(host), .port = port, .path = ""};
   return true;
 }
 
 bool IsLocal(const ListenAddress& address) {
   if (address.IsUnix()) return true;
-  addrinfo hints{};
-  hints.ai_socktype = SOCK_STREAM;
-  addrinfo* found = nullptr;
-  if (getaddrinfo(address.host.c_str(), nullptr, &hints, &found) != 0) {
-    return false;
+  if (in_addr v4; inet_pton(AF_INET, address.host.c_str(), &v4) == 1) {
+    return (ntohl(v4.s_addr) >> 24U) == IN_LOOPBACKNET;
   }
-  bool local = found != nullptr;
-  for (const addrinfo* a = found; a != nullptr; a = a->ai_next) {
-    local = local && IsLoopback(*a->ai_addr);
-  }
-  freeaddrinfo(found);
-  return local;
+  in6_addr v6;
+  return inet_pton(AF_INET6, address.host.c_str(), &v6) == 1 &&
+         IN6_IS_ADDR_LOOPBACK(&v6);
 }
 
 }  // namespace counterweight::server

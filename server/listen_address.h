@@ -10,7 +10,9 @@ namespace counterweight::server {
 
 // A TCP address or the path of a Unix socket.
 struct ListenAddress {
-  std::string host;   // without brackets; empty for a Unix socket
+  // An IPv4 address, or an IPv6 address without brackets; empty for a Unix
+  // socket.
+  std::string host;
   uint16_t port = 0;  // 0: the system chooses
   std::string path;   // empty for TCP
 
@@ -19,14 +21,14 @@ struct ListenAddress {
   std::string ToString() const;
 };
 
-// Reads "host:port", "[ipv6]:port" or "unix:path". On failure returns false and
-// sets *error to a sentence that names `text`.
+// Reads "127.0.0.1:port", "[::1]:port" or "unix:path"; "localhost" is
+// 127.0.0.1. Other names, and short forms such as "127.1", are refused. On
+// failure returns false and sets *error to a sentence that names `text`.
 bool ParseListenAddress(std::string_view text, ListenAddress* address,
                         std::string* error);
 
-// True if only this machine can reach the address: a Unix socket, or a host all
-// of whose addresses are loopback. A host that does not resolve is not. Asks
-// the resolver for names.
+// True if only this machine can reach the address: a Unix socket or a loopback
+// address. What is no address is not.
 bool IsLocal(const ListenAddress& address);
 
 }  // namespace counterweight::server

@@ -26,6 +26,7 @@
 #include "server/library_log.h"
 #include "server/request_log.h"
 #include "server/server.h"
+#include "server/spare_threads.h"
 #include "server/version.h"
 
 namespace counterweight::server {
@@ -142,8 +143,17 @@ bool Drain(const Config& config, Server* server) {
 int Serve(const Config& config) {
   const sigset_t signals = BlockStopSignals();
   RaiseFileLimit();
+  if (!HasSpareThreads(NumThreadsAtStart(config))) {
+    std::cerr << "counterweight-server: cannot start "
+              << NumThreadsAtStart(config)
+              << " threads: the system allows fewer (ulimit -u, or pids.max of "
+                 "the container); see --threads\n";
+    return 1;
+  }
   const std::shared_ptr<spdlog::logger> logger =
       MakeStderrLogger(config.log_level);
+  // What the server logs while it goes is written too.
+  const FlushAtEnd flush(logger);
   // Never deleted: gRPC logs to the process' very end.
   RequestLog& log = *new RequestLog(logger);
   LogLibrariesTo(&log);
@@ -164,6 +174,7 @@ int Serve(const Config& config) {
     error = backend.reason;
   }
   if (server == nullptr) {
+    logger->flush();
     std::cerr << "counterweight-server: " << error << "\n";
     return 1;
   }

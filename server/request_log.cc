@@ -1,18 +1,25 @@
 #include "server/request_log.h"
 
+#include <unistd.h>
+
 #include <chrono>
 
+#include "server/async_sink.h"
 #include "server/status.h"
 #include "spdlog/fmt/chrono.h"
 #include "spdlog/fmt/fmt.h"
-#include "spdlog/sinks/stdout_sinks.h"
 
 namespace counterweight::server {
 namespace {
 
-// Strings of a request that was refused may have any length.
+// Strings of a request that was refused may have any length. Escaped they have
+// at most twice these bytes, so that a line has less than PIPE_BUF, which a
+// pipe takes as a whole or not at all.
 constexpr size_t kMaxLoggedBytes = 128;
 constexpr size_t kMaxLoggedMessageBytes = 1024;
+
+// Lines that may wait for stderr: half a second of the highest rates.
+constexpr size_t kMaxWaitingLines = 4096;
 
 // "2026-01-31T12:00:00.123456Z".
 std::string Now() {
@@ -36,7 +43,14 @@ JsonObject Begin(spdlog::level::level_enum level, std::string_view event) {
 
 std::string_view Cut(std::string_view text,
                      size_t max_bytes = kMaxLoggedBytes) {
-  return text.substr(0, max_bytes);
+  text = text.substr(0, max_bytes);
+  const auto escaped = [&text] {
+    std::string json;
+    AppendJsonString(text, &json);
+    return json.size();
+  };
+  while (escaped() > 2 * max_bytes) text.remove_suffix(text.size() / 4 + 1);
+  return text;
 }
 
 }  // namespace
@@ -79,10 +93,19 @@ void RequestLog::Event(spdlog::level::level_enum level, std::string_view event,
   logger_->log(level, spdlog::string_view_t(json.Finish()));
 }
 
+int64_t RequestLog::lines_dropped() const {
+  int64_t dropped = 0;
+  for (const spdlog::sink_ptr& sink : logger_->sinks()) {
+    const auto* const lines = dynamic_cast<const AsyncSink*>(sink.get());
+    if (lines != nullptr) dropped += lines->lines_dropped();
+  }
+  return dropped;
+}
+
 std::shared_ptr<spdlog::logger> MakeStderrLogger(const std::string& level) {
   auto logger = std::make_shared<spdlog::logger>(
-      "counterweight", std::make_shared<spdlog::sinks::stderr_sink_mt>());
-  logger->set_pattern("%v");
+      "counterweight",
+      std::make_shared<AsyncSink>(STDERR_FILENO, kMaxWaitingLines));
   logger->set_level(spdlog::level::from_str(level));
   return logger;
 }

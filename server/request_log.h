@@ -6,6 +6,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "grpcpp/support/status.h"
 #include "server/json.h"
@@ -52,14 +53,30 @@ class RequestLog {
 
   // Writes out what was logged so far.
   void Flush() { logger_->flush(); }
+  // Lines that MakeStderrLogger's logger dropped; 0 for any other logger.
+  int64_t lines_dropped() const;
 
  private:
   const std::shared_ptr<spdlog::logger> logger_;
 };
 
 // Writes bare lines to stderr from `level` on: "debug", "info", "warning",
-// "error" or "off".
+// "error" or "off". Never waits for stderr but in flush(), which takes a second
+// at most and is due before the process ends; see AsyncSink.
 std::shared_ptr<spdlog::logger> MakeStderrLogger(const std::string& level);
+
+// Flushes a logger at the end of its scope.
+class FlushAtEnd {
+ public:
+  explicit FlushAtEnd(std::shared_ptr<spdlog::logger> logger)
+      : logger_(std::move(logger)) {}
+  FlushAtEnd(const FlushAtEnd&) = delete;
+  FlushAtEnd& operator=(const FlushAtEnd&) = delete;
+  ~FlushAtEnd() { logger_->flush(); }
+
+ private:
+  const std::shared_ptr<spdlog::logger> logger_;
+};
 
 }  // namespace counterweight::server
 

@@ -7,11 +7,12 @@
 #include <thread>
 #include <utility>
 
-#include "grpcpp/ext/proto_server_reflection_plugin.h"
 #include "grpcpp/health_check_service_interface.h"
 #include "grpcpp/security/server_credentials.h"
 #include "grpcpp/server_builder.h"
 #include "server/correct_stream.h"
+#include "server/metrics_server.h"
+#include "server/reflection.h"
 #include "server/unix_socket.h"
 #include "spdlog/fmt/fmt.h"
 
@@ -122,7 +123,8 @@ bool Server::StartMetrics(std::string* error) {
   if (!config_.metrics_listen) return true;
   ListenAddress address = *config_.metrics_listen;
   try {
-    exposer_ = std::make_unique<prometheus::Exposer>(address.ToString());
+    exposer_ = std::make_unique<prometheus::Exposer>(
+        MetricsServerOptions(address.ToString()));
   } catch (const std::exception&) {
     *error = fmt::format(
         "cannot listen on --metrics_listen={}: the port is taken, or the "
@@ -166,7 +168,10 @@ std::vector<Sampled> Server::Samples() const {
       {"counterweight_staging_used_bytes", "Staging memory in use.", Gauge,
        number([this] { return staging_.used_bytes(); })},
       {"counterweight_staging_free_bytes", "Staging memory kept for reuse.",
-       Gauge, number([this] { return staging_.free_bytes(); })}};
+       Gauge, number([this] { return staging_.free_bytes(); })},
+      {"counterweight_log_lines_dropped_total",
+       "Log lines that were not written: stderr was not read, or failed.",
+       Counter, number([this] { return log_.lines_dropped(); })}};
   if (config_.shared_memory_socket.empty()) return samples;
   samples.insert(
       samples.end(),
@@ -221,8 +226,8 @@ bool Server::StartGrpc(std::string* error, std::function<void()> on_failure) {
                      .shared_memory_socket = config_.shared_memory_socket,
                      .on_device_error = [this] { SetServing(false); }});
   grpc::EnableDefaultHealthCheckService(true);
-  grpc::reflection::InitProtoReflectionServerBuilderPlugin();
   grpc::ServerBuilder builder;
+  SetReflection(config_.reflection, &builder);
   // Of all RPCs: Correct's own limit may be less than a stream's chunk, and is
   // looked at when its message is parsed.
   builder.SetMaxReceiveMessageSize(static_cast<int>(

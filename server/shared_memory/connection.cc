@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "server/shared_memory/device_region.h"
+#include "server/shared_memory/memfd.h"
 #include "spdlog/fmt/fmt.h"
 
 namespace counterweight::server {
@@ -13,7 +14,7 @@ namespace counterweight::server {
 using grpc::StatusCode;
 
 Connection::Connection(FileDescriptor socket, const ConnectionContext& context)
-    : socket_(std::move(socket)), context_(context) {
+    : socket_(std::move(socket)), context_(context), last_used_(context.now()) {
   context_.log->Event(spdlog::level::debug, "shared_memory_connected");
 }
 
@@ -25,29 +26,52 @@ Connection::~Connection() {
                       JsonObject()
                           .Add("regions", static_cast<int64_t>(regions_.size()))
                           .Add("bytes", bytes_));
+  // What it sent and we did not receive is closed with it.
+  other_files_.push_back(std::move(socket_));
+  context_.closer->Close(std::move(other_files_));
 }
 
 bool Connection::TakePacket() {
   Packet packet;
-  switch (ReceivePacket(socket_.get(), &packet)) {
-    case Received::kNothing:
-      return true;
-    case Received::kEnd:
-      return false;
-    case Received::kPacket:
-      break;
+  const Received received = ReceivePacket(socket_.get(), &packet);
+  if (received == Received::kNothing) return true;
+  last_used_ = context_.now();
+  Reply reply{.packet = "", .ends = true};
+  if (received == Received::kPacket) reply = Handle(packet);
+  for (FileDescriptor& descriptor : packet.descriptors) {
+    if (!CanHaveSeals(descriptor.get())) {
+      other_files_.push_back(std::move(descriptor));
+    }
   }
-  const Reply reply = Handle(std::move(packet));
-  return SendPacket(socket_.get(), reply.packet) && !reply.ends;
+  // The others before the answer is sent.
+  packet.descriptors.clear();
+  if (received == Received::kEnd || !SendPacket(socket_.get(), reply.packet) ||
+      reply.ends) {
+    return false;
+  }
+  if (!other_files_.empty()) {
+    closing_ = context_.closer->Close(std::exchange(other_files_, {}));
+  }
+  return true;
 }
 
-Connection::Reply Connection::Handle(Packet packet) {
+bool Connection::IsIdle() const {
+  return regions_.empty() && HeldAfterRelease() == 0;
+}
+
+int64_t Connection::HeldAfterRelease() const {
+  return std::count_if(
+      released_.begin(), released_.end(),
+      [](const auto& entry) { return !entry.second.expired(); });
+}
+
+Connection::Reply Connection::Handle(const Packet& packet) {
   ControlRequest request;
   std::string problem = ParseControlRequest(packet.bytes(), &request);
   const bool has_memfd =
       request.operation == ControlRequest::Operation::kRegister;
   if (problem.empty() && !has_memfd &&
-      (packet.num_descriptors > 0 || packet.lost_descriptors)) {
+      (!packet.descriptors.empty() || packet.lost_descriptors)) {
     problem = "a register of a memfd alone brings a descriptor";
   }
   if (!problem.empty()) {
@@ -55,7 +79,7 @@ Connection::Reply Connection::Handle(Packet packet) {
   }
   switch (request.operation) {
     case ControlRequest::Operation::kRegister:
-      return Register(request, std::move(packet));
+      return Register(request, packet);
     case ControlRequest::Operation::kRegisterDevice:
       return RegisterDevice(request);
     case ControlRequest::Operation::kRelease:
@@ -65,19 +89,16 @@ Connection::Reply Connection::Handle(Packet packet) {
 }
 
 Connection::Reply Connection::Refused(const Refusal& refusal, bool ends) {
-  // One warning for each connection, or a client could flood the log.
-  const auto level = warned_ ? spdlog::level::debug : spdlog::level::warn;
-  warned_ = true;
-  return {Refuse(refusal, level, context_), ends};
+  return {Refuse(refusal, context_), ends};
 }
 
 Connection::Reply Connection::Register(const ControlRequest& request,
-                                       Packet packet) {
-  if (packet.num_descriptors == 0 && packet.lost_descriptors) {
+                                       const Packet& packet) {
+  if (packet.descriptors.empty() && packet.lost_descriptors) {
     return Refused({StatusCode::RESOURCE_EXHAUSTED,
                     "the server has no file descriptor left"});
   }
-  if (packet.num_descriptors != 1 || packet.lost_descriptors) {
+  if (packet.descriptors.size() != 1 || packet.lost_descriptors) {
     return Refused({StatusCode::INVALID_ARGUMENT,
                     "a register brings one descriptor, no more and no less"},
                    /*ends=*/true);
@@ -147,10 +168,8 @@ Connection::Reply Connection::Release(const RegionHandle& handle) {
 
 Refusal Connection::LimitProblem(uint64_t host_bytes) const {
   // Device memory that only requests hold counts too: no budget bounds it.
-  const auto held =
-      std::count_if(released_.begin(), released_.end(),
-                    [](const auto& entry) { return !entry.second.expired(); });
-  if (static_cast<int64_t>(regions_.size()) + held >= context_.max_regions) {
+  if (static_cast<int64_t>(regions_.size()) + HeldAfterRelease() >=
+      context_.max_regions) {
     return {StatusCode::RESOURCE_EXHAUSTED,
             fmt::format("this connection has {} regions already, the most that "
                         "one may have",
@@ -165,13 +184,17 @@ Refusal Connection::LimitProblem(uint64_t host_bytes) const {
   return {};
 }
 
-std::string Refuse(const Refusal& refusal, spdlog::level::level_enum level,
-                   const ConnectionContext& context) {
+std::string Refuse(const Refusal& refusal, const ConnectionContext& context) {
   *context.errors += 1;
-  context.log->Event(level, "shared_memory_refused",
-                     JsonObject()
-                         .Add("code", static_cast<int64_t>(refusal.code))
-                         .Add("message", refusal.message));
+  JsonObject fields;
+  fields.Add("code", static_cast<int64_t>(refusal.code))
+      .Add("message", refusal.message);
+  // However many clients connect, however often: they must not flood the log.
+  const std::optional<int64_t> held_back =
+      context.warnings->Take(context.now());
+  if (held_back.value_or(0) > 0) fields.Add("warnings_held_back", *held_back);
+  context.log->Event(held_back ? spdlog::level::warn : spdlog::level::debug,
+                     "shared_memory_refused", fields);
   return SerializeAnswer(refusal);
 }
 

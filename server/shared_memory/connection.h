@@ -3,20 +3,25 @@
 #define COUNTERWEIGHT_SERVER_SHARED_MEMORY_CONNECTION_H_
 
 #include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "kernels/corrector.h"
 #include "server/admission.h"
 #include "server/request_log.h"
+#include "server/shared_memory/closer.h"
 #include "server/shared_memory/control.h"
 #include "server/shared_memory/file_descriptor.h"
 #include "server/shared_memory/mapped_region.h"
 #include "server/shared_memory/packet_socket.h"
 #include "server/shared_memory/registry.h"
+#include "server/shared_memory/warning_limit.h"
 
 namespace counterweight::server {
 
@@ -31,6 +36,9 @@ struct ConnectionContext {
   RequestLog* log = nullptr;
   std::shared_ptr<RegionCounts> counts;
   std::atomic<int64_t>* errors = nullptr;
+  WarningLimit* warnings = nullptr;  // of refusals
+  Closer* closer = nullptr;
+  std::function<std::chrono::steady_clock::time_point()> now;
 };
 
 // Owns the handles that it gave out: they end with it. For one thread.
@@ -48,6 +56,14 @@ class Connection {
   // over: the peer left, broke the protocol or does not read its answers.
   bool TakePacket();
 
+  // True while a file is being closed that it sent; it is not read meanwhile,
+  // so that it can have one thread for that and no more.
+  bool IsClosing() const { return closing_ != nullptr && !*closing_; }
+  // True if it has no region that it or a request could use.
+  bool IsIdle() const;
+  // When it connected, or sent its last packet.
+  std::chrono::steady_clock::time_point last_used() const { return last_used_; }
+
  private:
   // What to answer, and whether the connection ends with it.
   struct Reply {
@@ -55,14 +71,15 @@ class Connection {
     bool ends = false;
   };
 
-  // Takes the packet's descriptors: they are closed before the answer is sent.
-  Reply Handle(Packet packet);
+  Reply Handle(const Packet& packet);
   Reply Refused(const Refusal& refusal, bool ends = false);
-  Reply Register(const ControlRequest& request, Packet packet);
+  Reply Register(const ControlRequest& request, const Packet& packet);
   Reply RegisterDevice(const ControlRequest& request);
   // Gives the region a handle; it takes `host_bytes` of max_bytes.
   Reply Add(std::shared_ptr<const Region> region, int64_t host_bytes);
   Reply Release(const RegionHandle& handle);
+  // Regions on devices that were released and that requests use still.
+  int64_t HeldAfterRelease() const;
   // Why a region with so many bytes on the host cannot be had.
   Refusal LimitProblem(uint64_t host_bytes) const;
 
@@ -72,18 +89,22 @@ class Connection {
   };
 
   // Closed last: a client that sees the end finds everything gone.
-  const FileDescriptor socket_;
+  FileDescriptor socket_;
   const ConnectionContext& context_;
   std::map<RegionHandle, Owned> regions_;  // of this connection
   int64_t bytes_ = 0;                      // of these on the host
-  // Regions on devices that were released and that requests use still.
+  // Regions on devices that were released; expired once no request uses them.
   std::map<RegionHandle, std::weak_ptr<const Region>> released_;
-  bool warned_ = false;
+  std::chrono::steady_clock::time_point last_used_;
+  // Files that it sent and that are no memory: not closed yet, and being closed
+  // (null: none).
+  std::vector<FileDescriptor> other_files_;
+  Closer::Done closing_;
 };
 
-// Counts and logs a refusal; returns the answer that says so.
-std::string Refuse(const Refusal& refusal, spdlog::level::level_enum level,
-                   const ConnectionContext& context);
+// Counts a refusal and logs it, as a warning if the limit lets it through;
+// returns the answer that says so.
+std::string Refuse(const Refusal& refusal, const ConnectionContext& context);
 
 }  // namespace counterweight::server
 

@@ -32,8 +32,9 @@ constexpr std::string_view kFlag = "--shared_memory_socket=";
 // connections: whoever closes one connection and opens the next has then been
 // seen to close when the next is seen.
 constexpr size_t kStop = 0;
-constexpr size_t kListening = 1;
-constexpr size_t kConnections = 2;
+constexpr size_t kClosed = 1;
+constexpr size_t kListening = 2;
+constexpr size_t kConnections = 3;
 
 }  // namespace
 
@@ -50,7 +51,7 @@ std::unique_ptr<SharedMemoryListener> SharedMemoryListener::Start(
   if (cause.empty()) {
     listener->file_ = IdOf(options.path);
     listener->stop_ = FileDescriptor(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-    if (!listener->stop_.is_open()) {
+    if (!listener->stop_.is_open() || !listener->closer_.changed().is_open()) {
       cause = std::generic_category().message(errno);
     }
   }
@@ -74,7 +75,10 @@ SharedMemoryListener::SharedMemoryListener(const Options& options,
                .admission = admission,
                .log = log,
                .counts = std::make_shared<RegionCounts>(),
-               .errors = &errors_} {}
+               .errors = &errors_,
+               .warnings = &warnings_,
+               .closer = &closer_,
+               .now = options.now} {}
 
 SharedMemoryListener::~SharedMemoryListener() {
   if (thread_.joinable()) {
@@ -83,6 +87,10 @@ SharedMemoryListener::~SharedMemoryListener() {
   }
   connections_.clear();
   UnlinkSocket();
+  // With the connections that were not accepted.
+  std::vector<FileDescriptor> listening;
+  listening.push_back(std::move(listening_));
+  closer_.Close(std::move(listening));
 }
 
 void SharedMemoryListener::UnlinkSocket() const {
@@ -105,27 +113,77 @@ void SharedMemoryListener::Run() {
 }
 
 bool SharedMemoryListener::Serve() {
-  const bool paused = accept_again_ && steady_clock::now() < *accept_again_;
   std::vector<pollfd> polls = {
       {stop_.get(), POLLIN, 0},
-      {paused ? -1 : listening_.get(), POLLIN, 0},
+      {closer_.changed().get(), POLLIN, 0},
+      {CanAccept() ? listening_.get() : -1, POLLIN, 0},
   };
   for (const auto& connection : connections_) {
-    polls.push_back({connection->socket(), POLLIN, 0});
+    // Without POLLIN its end is still seen.
+    const short events = connection->IsClosing() ? 0 : POLLIN;
+    polls.push_back({connection->socket(), events, 0});
   }
-  const int timeout = paused ? static_cast<int>(kAcceptPause.count()) : -1;
-  if (poll(polls.data(), polls.size(), timeout) < 0) {
+  if (poll(polls.data(), polls.size(), Timeout()) < 0) {
     // Without memory for poll there is nothing better to do than to wait.
     if (errno != EINTR) std::this_thread::sleep_for(kAcceptPause);
     return true;
   }
   if (polls[kStop].revents != 0) return false;
+  if (eventfd_t ended = 0; polls[kClosed].revents != 0) {
+    eventfd_read(closer_.changed().get(), &ended);
+  }
   for (size_t i = 0; i < connections_.size(); ++i) {
     if (polls[kConnections + i].revents == 0) continue;
-    if (!connections_[i]->TakePacket()) connections_[i].reset();
+    std::unique_ptr<Connection>& connection = connections_[i];
+    if (connection->IsClosing() || !connection->TakePacket()) {
+      connection.reset();
+    }
   }
   std::erase(connections_, nullptr);
+  EndIdle();
   if (polls[kListening].revents != 0) Accept();
+  return true;
+}
+
+bool SharedMemoryListener::CanAccept() const {
+  // A connection that is ended while its files do not close leaves a thread;
+  // so many of them, and as many connections, are all that there can be.
+  return (!accept_again_ || options_.now() >= *accept_again_) &&
+         closer_.count() <= options_.max_connections;
+}
+
+int SharedMemoryListener::Timeout() const {
+  const auto now = options_.now();
+  std::optional<steady_clock::time_point> wake;
+  if (accept_again_ && now < *accept_again_) wake = *accept_again_;
+  for (const auto& connection : connections_) {
+    if (!connection->IsIdle()) continue;
+    const auto end = connection->last_used() + options_.idle_limit;
+    wake = std::min(wake.value_or(end), end);
+  }
+  if (!wake) return -1;
+  return static_cast<int>(
+      std::max(std::chrono::ceil<milliseconds>(*wake - now), milliseconds(0))
+          .count());
+}
+
+void SharedMemoryListener::EndIdle() {
+  const auto before = options_.now() - options_.idle_limit;
+  std::erase_if(connections_, [&](const auto& connection) {
+    return connection->IsIdle() && connection->last_used() <= before;
+  });
+}
+
+bool SharedMemoryListener::EndIdlest() {
+  auto idlest = connections_.end();
+  for (auto i = connections_.begin(); i != connections_.end(); ++i) {
+    if ((*i)->IsIdle() && (idlest == connections_.end() ||
+                           (*i)->last_used() < (*idlest)->last_used())) {
+      idlest = i;
+    }
+  }
+  if (idlest == connections_.end()) return false;
+  connections_.erase(idlest);
   return true;
 }
 
@@ -139,9 +197,15 @@ void SharedMemoryListener::Accept() {
     return;
   }
   accept_again_.reset();
-  const Refusal refusal = ConnectionProblem(socket.get());
+  Refusal refusal = ConnectionProblem(socket.get());
+  if (refusal.code == grpc::StatusCode::RESOURCE_EXHAUSTED && EndIdlest()) {
+    refusal = {};
+  }
   if (refusal.code != grpc::StatusCode::OK) {
-    SendPacket(socket.get(), Refuse(refusal, spdlog::level::warn, context_));
+    SendPacket(socket.get(), Refuse(refusal, context_));
+    std::vector<FileDescriptor> refused;
+    refused.push_back(std::move(socket));
+    closer_.Close(std::move(refused));
     return;
   }
   connections_.push_back(
@@ -156,7 +220,7 @@ void SharedMemoryListener::ReportFailedAccept(int cause) {
         spdlog::level::warn, "shared_memory_accept_failed",
         JsonObject().Add("error", std::generic_category().message(cause)));
   }
-  accept_again_ = steady_clock::now() + kAcceptPause;
+  accept_again_ = options_.now() + kAcceptPause;
 }
 
 Refusal SharedMemoryListener::ConnectionProblem(int socket) const {
@@ -166,7 +230,7 @@ Refusal SharedMemoryListener::ConnectionProblem(int socket) const {
   }
   if (static_cast<int64_t>(connections_.size()) >= options_.max_connections) {
     return {grpc::StatusCode::RESOURCE_EXHAUSTED,
-            fmt::format("the server has {} shared-memory connections already, "
+            fmt::format("the server has {} shared-memory connections in use, "
                         "the most that it takes",
                         options_.max_connections)};
   }

@@ -36,11 +36,16 @@ class SharedMemoryListener final : public Regions {
     int64_t max_bytes = 0;
     int64_t max_regions = 256;     // >= 0, of one connection
     int64_t max_connections = 64;  // >= 0
+    // A connection without regions that sends nothing for so long is ended.
+    std::chrono::milliseconds idle_limit{30'000};
     // Opens memory on devices, and outlives the listener and every region;
     // null: there is none.
     kernels::Corrector* backend = nullptr;
     // Who is at the other end; tests are somebody else.
     std::function<std::optional<uid_t>(int socket)> peer_user_id = PeerUserId;
+    // Tests stop it.
+    std::function<std::chrono::steady_clock::time_point()> now =
+        std::chrono::steady_clock::now;
   };
 
   // Null, with *error a sentence that names the path, if the socket cannot be
@@ -87,6 +92,15 @@ class SharedMemoryListener final : public Regions {
   bool Serve();
   void Accept();
   void ReportFailedAccept(int cause);
+  // False while accepts fail, or too much waits to be closed.
+  bool CanAccept() const;
+  // How long to wait for anything to happen, in ms as poll takes them.
+  int Timeout() const;
+  // Ends what was idle for too long.
+  void EndIdle();
+  // Takes the place of the connection that is idle for longest. False if none
+  // is.
+  bool EndIdlest();
   // Why the peer may not connect.
   Refusal ConnectionProblem(int socket) const;
   static FileId IdOf(const std::string& path);
@@ -94,6 +108,8 @@ class SharedMemoryListener final : public Regions {
   const Options options_;
   std::atomic<int64_t> errors_ = 0;
   RegionRegistry registry_;
+  Closer closer_;
+  WarningLimit warnings_;  // of thread_ alone
   const ConnectionContext context_;
   FileDescriptor listening_;
   FileDescriptor stop_;  // an eventfd, readable when it is time to end

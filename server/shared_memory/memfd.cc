@@ -39,6 +39,8 @@ std::string AccessProblem(const MemfdFacts& facts, RegionAccess access) {
 
 }  // namespace
 
+bool CanHaveSeals(int fd) { return fcntl(fd, F_GET_SEALS) >= 0; }
+
 MemfdFacts ReadMemfdFacts(int fd) {
   MemfdFacts facts;
   struct statfs file_system {};

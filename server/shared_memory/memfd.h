@@ -22,7 +22,10 @@ struct MemfdFacts {
   int64_t blocks = 0;  // of 512 bytes, that exist
 };
 
-// Never asks a file system of the client's making, which need not answer.
+// True for memory of the kernel's own, and for nothing else. Neither this nor
+// ReadMemfdFacts asks a file system of the client's making, which need not
+// answer.
+bool CanHaveSeals(int fd);
 MemfdFacts ReadMemfdFacts(int fd);
 
 // Why a file cannot be a region of `size` bytes, as a sentence; empty if it

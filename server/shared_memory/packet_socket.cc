@@ -12,6 +12,11 @@
 namespace counterweight::server {
 namespace {
 
+// The most that Linux sends with one packet (SCM_MAX_FD). There is room for all
+// of them: the kernel closes what finds none, on our thread, which would wait
+// for it.
+constexpr size_t kMaxDescriptors = 253;
+
 // Owns every descriptor that the kernel has put into `message`.
 void TakeDescriptors(msghdr* message, Packet* packet) {
   for (cmsghdr* header = CMSG_FIRSTHDR(message); header != nullptr;
@@ -23,9 +28,7 @@ void TakeDescriptors(msghdr* message, Packet* packet) {
     for (size_t i = 0; i < count; ++i) {
       int fd;
       std::memcpy(&fd, CMSG_DATA(header) + i * sizeof(int), sizeof(int));
-      FileDescriptor descriptor(fd);
-      if (packet->num_descriptors == packet->descriptors.size()) continue;
-      packet->descriptors[packet->num_descriptors++] = std::move(descriptor);
+      packet->descriptors.emplace_back(fd);
     }
   }
 }
@@ -35,7 +38,9 @@ void TakeDescriptors(msghdr* message, Packet* packet) {
 Received ReceivePacket(int socket, Packet* packet) {
   *packet = Packet();
   iovec buffer{packet->buffer.data(), packet->buffer.size()};
-  alignas(cmsghdr) std::array<std::byte, CMSG_SPACE(sizeof(int))> control{};
+  alignas(cmsghdr)
+      std::array<std::byte, CMSG_SPACE(kMaxDescriptors * sizeof(int))>
+          control{};
   msghdr message{};
   message.msg_iov = &buffer;
   message.msg_iovlen = 1;

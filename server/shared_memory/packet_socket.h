@@ -11,6 +11,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "server/shared_memory/control.h"
 #include "server/shared_memory/file_descriptor.h"
@@ -24,10 +25,8 @@ struct Packet {
   // be longer.
   std::array<uint8_t, kDevicePacketBytes + 1> buffer = {};
   size_t size = 0;
-  // The kernel pads room for one descriptor to room for two.
-  std::array<FileDescriptor, 2> descriptors;
-  size_t num_descriptors = 0;
-  // There were more, or this process can have no more.
+  std::vector<FileDescriptor> descriptors;
+  // There were more, but this process can have no more.
   bool lost_descriptors = false;
 };
 

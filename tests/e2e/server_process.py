@@ -28,7 +28,7 @@ class ServerProcess:
     """`address` is what a client dials, `metrics_url` what Prometheus scrapes.
 
     The server's log goes to a file whose end is shown if the server does not
-    come up.
+    come up, or to the descriptor ``stderr``.
     """
 
     def __init__(
@@ -37,6 +37,7 @@ class ServerProcess:
         listen: str = "127.0.0.1:0",
         program: pathlib.Path | None = None,
         environment: Mapping[str, str] | None = None,
+        stderr: int | None = None,
     ) -> None:
         """Starts ``program``, the server if None, with ``environment`` added to ours."""
         # Closed by stop.
@@ -50,7 +51,7 @@ class ServerProcess:
                 *flags,
             ],
             stdout=subprocess.PIPE,
-            stderr=self.log,
+            stderr=self.log if stderr is None else stderr,
             text=True,
             env={**os.environ, **(environment or {})},
         )

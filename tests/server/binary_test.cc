@@ -131,7 +131,13 @@ TEST(Binary, ATakenPortIsExitCodeOne) {
   const std::string address = After(kListening, first.ReadLine());
   ChildProcess second({"--listen=" + address, "--metrics_listen="});
   EXPECT_EQ(second.Wait(), 1);
-  EXPECT_NE(second.StandardError().find(address), std::string::npos);
+  // The log's lines, then the sentence.
+  const std::string text = second.StandardError();
+  const size_t sentence = text.find("counterweight-server: ");
+  ASSERT_NE(sentence, std::string::npos) << text;
+  EXPECT_NE(text.find(address, sentence), std::string::npos) << text;
+  EXPECT_EQ(text.find('\n', sentence), text.size() - 1) << text;
+  EXPECT_TRUE(sentence == 0 || text[sentence - 1] == '\n') << text;
 }
 
 TEST(Binary, HelpAndVersionGoToStdout) {

@@ -14,6 +14,7 @@ TEST(Flags, NothingIsTheDefaults) {
   EXPECT_EQ(line.config.listen[0].ToString(), "127.0.0.1:50051");
   ASSERT_TRUE(line.config.metrics_listen.has_value());
   EXPECT_EQ(line.config.metrics_listen->ToString(), "127.0.0.1:9464");
+  EXPECT_TRUE(line.config.reflection);
 }
 
 TEST(Flags, ListenCollects) {
@@ -29,6 +30,7 @@ TEST(Flags, ListenCollects) {
 TEST(Flags, SetEveryField) {
   const CommandLine line = ParseFlags({"--metrics_listen=",
                                        "--allow_insecure",
+                                       "--reflection=false",
                                        "--backend=cuda",
                                        "--devices=2,0",
                                        "--threads=3",
@@ -52,6 +54,7 @@ TEST(Flags, SetEveryField) {
   const Config& config = line.config;
   EXPECT_FALSE(config.metrics_listen.has_value());
   EXPECT_TRUE(config.allow_insecure);
+  EXPECT_FALSE(config.reflection);
   EXPECT_EQ(config.backend, Backend::kCuda);
   EXPECT_TRUE(config.devices.is_given);
   EXPECT_EQ(config.devices.indices, (std::vector<int>{2, 0}));
@@ -98,10 +101,13 @@ TEST(Flags, ErrorsNameTheFlag) {
       {"--devices=99999999999", "--devices=99999999999"},
       {"--log_level=loud", "--log_level=loud"},
       {"--allow_insecure=perhaps", "--allow_insecure"},
+      {"--reflection=off", "--reflection=off: must be true or false"},
       {"--listen=", "--listen"},
       {"--listen=127.0.0.1:1,", "--listen"},
       {"--listen=0.0.0.0:1", "--listen=0.0.0.0:1"},
       {"--metrics_listen=9464", "--metrics_listen=9464"},
+      {"--listen=example.com:1", "--listen=example.com:1"},
+      {"--metrics_listen=127.1:1", "--metrics_listen=127.1:1"},
   };
   for (const auto& [argument, named] : cases) {
     const std::string error = ParseFlags({argument}).error;
@@ -138,6 +144,7 @@ TEST(Flags, HelpAndLogHaveEveryFlag) {
   for (const char* name : {"listen",
                            "metrics_listen",
                            "allow_insecure",
+                           "reflection",
                            "backend",
                            "devices",
                            "threads",

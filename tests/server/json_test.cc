@@ -31,6 +31,27 @@ TEST(Json, KeepsUtf8AndReplacesWhatIsNot) {
   EXPECT_EQ(Quoted("\xF4\x90\x80\x80"), R"("\ufffd\ufffd\ufffd\ufffd")");
 }
 
+TEST(Json, EscapesWhatSplitsLinesOrFoolsTerminals) {
+  EXPECT_EQ(Quoted("a\x7F"), R"("a\u007f")");
+  EXPECT_EQ(Quoted("\u0080\u0085\u009b31m\u009F"),
+            R"("\u0080\u0085\u009b31m\u009f")");
+  EXPECT_EQ(Quoted("\u2028\u2029"), R"("\u2028\u2029")");
+  EXPECT_EQ(Quoted("\u202A\u202B\u202C\u202D\u202Etxt.exe"),
+            R"("\u202a\u202b\u202c\u202d\u202etxt.exe")");
+  EXPECT_EQ(Quoted("\u2066\u2067\u2068\u2069"),
+            R"("\u2066\u2067\u2068\u2069")");
+  EXPECT_EQ(Quoted("\u200E\u200F\u061C\uFEFF"),
+            R"("\u200e\u200f\u061c\ufeff")");
+}
+
+TEST(Json, KeepsTheirNeighbours) {
+  for (const char* text :
+       {"~", "\u00A0", "\u061B", "\u061D", "\u200D", "\u2010", "\u2027",
+        "\u202F", "\u2065", "\u206A", "\uFEFE", "\uFF00", "\U0001F028"}) {
+    EXPECT_EQ(Quoted(text), "\"" + std::string(text) + "\"");
+  }
+}
+
 TEST(Json, BuildsObjects) {
   JsonObject tail;
   tail.Add("inner", true);

@@ -9,12 +9,36 @@ namespace {
 
 TEST(ListenAddress, PrintsWhatItReads) {
   for (const char* text :
-       {"127.0.0.1:50051", "localhost:0", "[::1]:65535", "0.0.0.0:1",
-        "unix:/run/cw.sock", "unix:relative.sock"}) {
+       {"127.0.0.1:50051", "[::1]:65535", "0.0.0.0:1", "[::]:2",
+        "[::ffff:10.0.0.1]:3", "unix:/run/cw.sock", "unix:relative.sock"}) {
     ListenAddress address;
     std::string error;
     EXPECT_TRUE(ParseListenAddress(text, &address, &error)) << error;
     EXPECT_EQ(address.ToString(), text);
+  }
+}
+
+TEST(ListenAddress, LocalhostIsOneAddress) {
+  ListenAddress address;
+  std::string error;
+  ASSERT_TRUE(ParseListenAddress("localhost:0", &address, &error)) << error;
+  EXPECT_EQ(address.ToString(), "127.0.0.1:0");
+  EXPECT_TRUE(IsLocal(address));
+}
+
+// They are judged once and bound later: a resolver could answer differently.
+TEST(ListenAddress, RefusesNamesAndShortForms) {
+  for (const std::string text :
+       {"example.com:1", "Localhost:1", "localhost.:1", "[localhost]:1",
+        "ip6-localhost:1", "0:1", "0x0:1", "0x7f000001:1", "127.1:1",
+        "2130706433:1", "127.0.0.01:1", "0177.0.0.1:1", "127.0.0.1.:1",
+        " 127.0.0.1:1", "[127.0.0.1]:1", "[fe80::1%lo]:1", "[1]:1"}) {
+    ListenAddress address;
+    std::string error;
+    EXPECT_FALSE(ParseListenAddress(text, &address, &error)) << text;
+    EXPECT_NE(error.find("'" + text + "' has no valid host"), std::string::npos)
+        << error;
+    EXPECT_EQ(address.ToString(), ":0") << "left alone";
   }
 }
 

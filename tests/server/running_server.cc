@@ -90,25 +90,33 @@ int RunningServer::Health(const std::string& service) {
   return status.ok() ? response.value() : -1;
 }
 
-std::string RunningServer::Scrape() {
+FileDescriptor RunningServer::ConnectToMetrics() {
   const std::string& address = server_->metrics_address();
   sockaddr_in to{};
   to.sin_family = AF_INET;
   to.sin_port = htons(
       static_cast<uint16_t>(std::stoi(address.substr(address.rfind(':') + 1))));
   to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  const int fd = socket(AF_INET, SOCK_STREAM, 0);
+  FileDescriptor connection(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  if (connect(connection.get(), reinterpret_cast<sockaddr*>(&to), sizeof(to)) !=
+      0) {
+    throw std::runtime_error("cannot connect to " + address);
+  }
+  return connection;
+}
+
+std::string RunningServer::Scrape() {
+  const FileDescriptor connection = ConnectToMetrics();
   const std::string request =
       "GET /metrics HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n";
   std::string answer;
-  if (connect(fd, reinterpret_cast<sockaddr*>(&to), sizeof(to)) == 0 &&
-      write(fd, request.data(), request.size()) > 0) {
+  if (write(connection.get(), request.data(), request.size()) > 0) {
     char buffer[4096];
-    for (ssize_t n = 0; (n = read(fd, buffer, sizeof(buffer))) > 0;) {
+    for (ssize_t n = 0;
+         (n = read(connection.get(), buffer, sizeof(buffer))) > 0;) {
       answer.append(buffer, static_cast<size_t>(n));
     }
   }
-  close(fd);
   return answer;
 }
 

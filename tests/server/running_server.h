@@ -11,6 +11,7 @@
 #include "google/rpc/status.pb.h"
 #include "grpcpp/channel.h"
 #include "server/server.h"
+#include "server/shared_memory/file_descriptor.h"
 #include "tests/server/fake_corrector.h"
 
 namespace counterweight::server {
@@ -41,6 +42,8 @@ class RunningServer {
   // grpc.health.v1.ServingStatus of `service`: 1 SERVING, 2 NOT_SERVING; -1 if
   // health does not know it.
   int Health(const std::string& service);
+  // A fresh connection to the metrics' address.
+  FileDescriptor ConnectToMetrics();
   // What GET /metrics answers, headers included.
   std::string Scrape();
   // Stops the server for good, and returns all that it logged.

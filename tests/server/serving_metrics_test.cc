@@ -1,9 +1,15 @@
 // What Prometheus sees of a running server.
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
 #include <future>
 #include <string>
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "server/shared_memory/file_descriptor.h"
 #include "tests/server/running_server.h"
 
 namespace counterweight::server {
@@ -94,6 +100,62 @@ TEST(ServingMetrics, ReadyTurnsWithHealth) {
   RunningServer running(WithMetrics());
   running.server().AnnounceDrain();
   EXPECT_TRUE(Has(running.Scrape(), "counterweight_ready 0"));
+}
+
+// Connections to the metrics port that never finish their request.
+class HalfRequests {
+ public:
+  HalfRequests(RunningServer& running, int count) {
+    const std::string request = "GET /metrics HTTP/1.1\r\n";
+    for (int i = 0; i < count; ++i) {
+      connections_.push_back(running.ConnectToMetrics());
+      EXPECT_EQ(send(connections_.back().get(), request.data(), request.size(),
+                     MSG_NOSIGNAL),
+                static_cast<ssize_t>(request.size()));
+    }
+  }
+
+  // True if the server has given up none of them.
+  bool AllWait() const {
+    char byte = 0;
+    return std::all_of(connections_.begin(), connections_.end(),
+                       [&](const FileDescriptor& connection) {
+                         return recv(connection.get(), &byte, 1, MSG_DONTWAIT) <
+                                    0 &&
+                                errno == EAGAIN;
+                       });
+  }
+
+ private:
+  std::vector<FileDescriptor> connections_;
+};
+
+TEST(ServingMetrics, UnfinishedRequestsDelayNoScrape) {
+  RunningServer running(WithMetrics());
+  for (int count = 2; count <= 7; ++count) {
+    // On a machine that stands still for seconds they are given up before.
+    bool at_once = false;
+    for (int attempt = 0; attempt < 5 && !at_once; ++attempt) {
+      const HalfRequests unfinished(running, count);
+      EXPECT_TRUE(Has(running.Scrape(), "counterweight_ready 1"));
+      at_once = unfinished.AllWait();
+    }
+    EXPECT_TRUE(at_once) << count;
+  }
+}
+
+TEST(ServingMetrics, AnyNumberOfThemIsGivenUpSoon) {
+  RunningServer running(WithMetrics());
+  const auto begin = std::chrono::steady_clock::now();
+  const HalfRequests unfinished(running, 16);
+  EXPECT_TRUE(Has(running.Scrape(), "counterweight_ready 1"));
+  // Two turns of 2 s; the library's own limit is 30 s for one.
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(20));
+}
+
+TEST(ServingMetrics, LinesThatTheLogDroppedAreCounted) {
+  RunningServer running(WithMetrics());
+  EXPECT_TRUE(Has(running.Scrape(), "counterweight_log_lines_dropped_total 0"));
 }
 
 }  // namespace

@@ -5,7 +5,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
+#include <chrono>
 #include <memory>
 #include <optional>
 #include <string>
@@ -136,9 +138,12 @@ TEST(HostileClient, WhoSaysNothingKeepsNobodyWaiting) {
 
 TEST(HostileClient, ConnectionsAreBounded) {
   RunningListener running;
+  const FileDescriptor memfd = MakeMemfd(kSize);
   std::vector<std::unique_ptr<SharedMemoryClient>> clients;
   for (int i = 0; i < 4; ++i) {
     clients.push_back(std::make_unique<SharedMemoryClient>(running.path()));
+    // Without a region it would give way.
+    clients.back()->Register(memfd.get(), kSize, RegionAccess::kRead);
   }
   for (int i = 0; i < 3; ++i) {
     SharedMemoryClient refused(running.path());
@@ -150,9 +155,8 @@ TEST(HostileClient, ConnectionsAreBounded) {
   // Who leaves makes room for who comes next.
   clients.pop_back();
   SharedMemoryClient next(running.path());
-  EXPECT_EQ(
-      next.Register(MakeMemfd(kSize).get(), kSize, RegionAccess::kRead).code,
-      grpc::StatusCode::OK);
+  EXPECT_EQ(next.Register(memfd.get(), kSize, RegionAccess::kRead).code,
+            grpc::StatusCode::OK);
 }
 
 TEST(HostileClient, AnotherUserIsRefused) {
@@ -244,15 +248,35 @@ TEST(HostileClient, WithoutDescriptorsTheServerWaitsForBetterTimes) {
   EXPECT_EQ(CountOf("shared_memory_accept_failed", running.Log()), 2);
 }
 
+// One line a second over all connections, and how many it stands for.
 TEST(HostileClient, RefusalsDoNotFloodTheLog) {
-  RunningListener running;
-  for (int connection = 0; connection < 2; ++connection) {
-    SharedMemoryClient client(running.path());
-    for (int i = 0; i < 100; ++i) client.Release(std::string(16, 'x'));
-  }
-  running.Settle();
-  EXPECT_EQ(running.listener().errors(), 200);
+  std::atomic<int64_t> milliseconds = 0;
+  auto options = TestOptions();
+  options.now = [&milliseconds] {
+    return std::chrono::steady_clock::time_point(
+        std::chrono::milliseconds(milliseconds));
+  };
+  RunningListener running(options);
+  const auto refuse = [&running] {
+    for (int connection = 0; connection < 20; ++connection) {
+      SharedMemoryClient client(running.path());
+      for (int i = 0; i < 10; ++i) client.Release(std::string(16, 'x'));
+    }
+    running.Settle();
+  };
+  refuse();
+  milliseconds = 999;
+  refuse();
+  EXPECT_EQ(CountOf("\"level\":\"warning\"", running.Log()), 1);
+  EXPECT_EQ(CountOf("warnings_held_back", running.Log()), 0);
+  milliseconds = 1000;
+  refuse();
+  EXPECT_EQ(running.listener().errors(), 600);
   EXPECT_EQ(CountOf("\"level\":\"warning\"", running.Log()), 2);
+  EXPECT_EQ(CountOf("\"warnings_held_back\":399}", running.Log()), 1);
+  milliseconds = 2000;
+  refuse();
+  EXPECT_EQ(CountOf("\"warnings_held_back\":199}", running.Log()), 1);
 }
 
 TEST(HostileClient, TheLogTellsWhatIsRefusedAndNoPath) {

@@ -85,6 +85,9 @@ std::string ReleasePacket(std::string_view handle) {
 FileDescriptor SharedMemoryClient::NewSocket() {
   FileDescriptor fresh(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
   Check(fresh.is_open(), "socket");
+  // Only a server that is stuck does not answer for so long.
+  const timeval patience{.tv_sec = 60, .tv_usec = 0};
+  setsockopt(fresh.get(), SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
   return fresh;
 }
 

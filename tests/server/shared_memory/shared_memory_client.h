@@ -9,6 +9,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "kernels/corrector.h"
@@ -67,6 +68,9 @@ class SharedMemoryClient {
  public:
   static FileDescriptor NewSocket();
 
+  // Over a socket that is connected already.
+  explicit SharedMemoryClient(FileDescriptor socket)
+      : socket_(std::move(socket)) {}
   // Throws if nobody listens at `path`.
   explicit SharedMemoryClient(const std::string& path,
                               FileDescriptor socket = NewSocket());
@@ -79,7 +83,7 @@ class SharedMemoryClient {
   // False if the server has ended the connection.
   bool Send(std::string_view packet, const std::vector<int>& descriptors = {});
   // None if the server has ended the connection; throws if the answer does not
-  // have the form that proto/README.md gives it.
+  // have the form that proto/README.md gives it, or does not come.
   std::optional<SharedMemoryAnswer> Receive();
 
   // Says goodbye and waits until the server has let go of everything.

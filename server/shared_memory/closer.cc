@@ -1,0 +1,74 @@
+#include "server/shared_memory/closer.h"
+
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+
+#include <condition_variable>
+#include <mutex>
+#include <system_error>
+#include <thread>
+#include <utility>
+
+namespace counterweight::server {
+
+// The threads' too, which may outlive the Closer.
+struct Closer::State {
+  const FileDescriptor changed{eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)};
+  std::mutex mutex;  // guards the next two
+  std::condition_variable ended;
+  int64_t count = 0;
+};
+
+namespace {
+
+void CloseAll(std::vector<FileDescriptor>* descriptors) {
+  for (FileDescriptor& descriptor : *descriptors) {
+    // Its data, if it is a socket, are sent without us.
+    const linger none{};
+    setsockopt(descriptor.get(), SOL_SOCKET, SO_LINGER, &none, sizeof(none));
+    const FileDescriptor closed = std::move(descriptor);
+  }
+}
+
+}  // namespace
+
+Closer::Closer() : state_(std::make_shared<State>()) {}
+
+Closer::~Closer() {
+  std::unique_lock<std::mutex> lock(state_->mutex);
+  state_->ended.wait_for(lock, kPatience, [&] { return state_->count == 0; });
+}
+
+Closer::Done Closer::Close(std::vector<FileDescriptor> descriptors) {
+  const auto done = std::make_shared<std::atomic<bool>>(false);
+  // Shared, because a thread that cannot start must not take them with it.
+  const auto left =
+      std::make_shared<std::vector<FileDescriptor>>(std::move(descriptors));
+  {
+    const std::lock_guard<std::mutex> lock(state_->mutex);
+    state_->count += 1;
+  }
+  const auto close = [state = state_, done, left] {
+    CloseAll(left.get());
+    *done = true;
+    const std::lock_guard<std::mutex> lock(state->mutex);
+    state->count -= 1;
+    state->ended.notify_all();
+    eventfd_write(state->changed.get(), 1);
+  };
+  try {
+    std::thread(close).detach();
+  } catch (const std::system_error&) {
+    close();
+  }
+  return done;
+}
+
+int64_t Closer::count() const {
+  const std::lock_guard<std::mutex> lock(state_->mutex);
+  return state_->count;
+}
+
+const FileDescriptor& Closer::changed() const { return state_->changed; }
+
+}  // namespace counterweight::server

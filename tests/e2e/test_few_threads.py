@@ -1,0 +1,49 @@
+"""A server that may have too few threads says so."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import resource
+import subprocess
+import tempfile
+
+import pytest
+from server_process import DEADLINE_SECONDS, binary
+
+# The limit counts a user's threads, so root becomes one that has no others.
+USER = 54321
+
+
+@pytest.mark.parametrize("limit", [1, 4, 8, 12, 16, 20])
+def test_too_few_threads_are_exit_code_one(limit: int) -> None:
+    is_root = os.geteuid() == 0
+    if not is_root and limit > 1:
+        pytest.skip("only root can become a user without other processes")
+
+    def restrict() -> None:
+        resource.setrlimit(resource.RLIMIT_NPROC, (limit, limit))
+
+    with tempfile.TemporaryDirectory(prefix="cw") as folder:
+        pathlib.Path(folder).chmod(0o777)
+        done = subprocess.run(
+            [
+                str(binary()),
+                "--listen=127.0.0.1:0",
+                "--metrics_listen=127.0.0.1:0",
+                f"--shared_memory_socket={folder}/memory",
+            ],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=DEADLINE_SECONDS,
+            preexec_fn=restrict,
+            user=USER if is_root else None,
+        )
+    if "Permission denied" in done.stderr:
+        pytest.skip("another user cannot run the server here")
+    assert done.returncode == 1, done.stderr
+    assert done.stdout == ""
+    assert done.stderr.count("\n") == 1
+    assert done.stderr.startswith("counterweight-server: cannot start ")
+    assert "--threads" in done.stderr

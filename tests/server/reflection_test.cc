@@ -1,0 +1,46 @@
+// gRPC's reflection, on and off.
+#include <string>
+
+#include "google/protobuf/empty.pb.h"
+#include "google/protobuf/wrappers.pb.h"
+#include "grpcpp/client_context.h"
+#include "grpcpp/impl/codegen/client_unary_call.h"
+#include "gtest/gtest.h"
+#include "tests/server/running_server.h"
+
+namespace counterweight::server {
+namespace {
+
+// How the server ends a reflection stream that asks with an empty message.
+grpc::Status Reflect(const Config& config) {
+  RunningServer running(config);
+  google::protobuf::Empty request;
+  google::protobuf::BytesValue response;
+  grpc::ClientContext context;
+  const grpc::internal::RpcMethod method(
+      "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo",
+      grpc::internal::RpcMethod::NORMAL_RPC);
+  return grpc::internal::BlockingUnaryCall(running.channel().get(), method,
+                                           &context, request, &response);
+}
+
+TEST(Reflection, IsServedUnlessTurnedOff) {
+  Config config = TestConfig();
+  EXPECT_TRUE(Reflect(config).ok());
+  config.reflection = false;
+  EXPECT_EQ(Reflect(config).error_code(), grpc::StatusCode::UNIMPLEMENTED);
+  // The one does not change the other.
+  config.reflection = true;
+  EXPECT_TRUE(Reflect(config).ok());
+}
+
+TEST(Reflection, HealthDoesNotGoWithIt) {
+  Config config = TestConfig();
+  config.reflection = false;
+  RunningServer running(config);
+  EXPECT_EQ(running.Health(""), 1);
+  EXPECT_TRUE(running.Correct(SmallRequest()).ok());
+}
+
+}  // namespace
+}  // namespace counterweight::server

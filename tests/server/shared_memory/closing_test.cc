@@ -1,0 +1,341 @@
+// Files whose close() does not return while their other end wants so.
+#include <netinet/in.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+
+#include <atomic>
+#include <chrono>
+#include <functional>
+#include <future>
+#include <memory>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "grpcpp/support/status_code_enum.h"
+#include "gtest/gtest.h"
+#include "server/shared_memory/closer.h"
+#include "server/shared_memory/listener.h"
+#include "tests/server/shared_memory/running_listener.h"
+#include "tests/server/shared_memory/shared_memory_client.h"
+
+namespace counterweight::server {
+namespace {
+
+using std::chrono::seconds;
+using std::chrono::steady_clock;
+
+constexpr int64_t kSize = 8192;
+// Far above what everything else here takes.
+constexpr int kLingerSeconds = 120;
+constexpr seconds kSoon{20};
+
+// A TCP connection with data that its other end does not read: who closes it
+// last waits until they are sent, or this object goes.
+class Lingering {
+ public:
+  Lingering() {
+    FileDescriptor listening(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    const int little = 4096;
+    setsockopt(listening.get(), SOL_SOCKET, SO_RCVBUF, &little, sizeof(little));
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    auto* const any = reinterpret_cast<sockaddr*>(&address);
+    socklen_t size = sizeof(address);
+    near_ = FileDescriptor(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    if (bind(listening.get(), any, size) != 0 ||
+        listen(listening.get(), 1) != 0 ||
+        getsockname(listening.get(), any, &size) != 0 ||
+        connect(near_.get(), any, size) != 0) {
+      throw std::runtime_error("no TCP connection");
+    }
+    far_ = FileDescriptor(accept(listening.get(), nullptr, nullptr));
+    const std::string data(65536, 'z');
+    while (send(near_.get(), data.data(), data.size(), MSG_DONTWAIT) > 0) {
+    }
+    const linger long_time{.l_onoff = 1, .l_linger = kLingerSeconds};
+    setsockopt(near_.get(), SOL_SOCKET, SO_LINGER, &long_time,
+               sizeof(long_time));
+  }
+
+  int get() const { return near_.get(); }
+  // Our reference to it goes: at once, if another is left.
+  void LetGo() { near_ = FileDescriptor(); }
+  // The wait of any close() is over.
+  void End() { far_ = FileDescriptor(); }
+
+ private:
+  FileDescriptor near_;
+  FileDescriptor far_;
+};
+
+// A socket whose close() closes a Lingering that was sent over it.
+FileDescriptor SocketWith(Lingering* lingering) {
+  int ends[2] = {-1, -1};
+  EXPECT_EQ(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends), 0);
+  SharedMemoryClient sender((FileDescriptor(ends[0])));
+  sender.Send("x", {lingering->get()});
+  lingering->LetGo();
+  return FileDescriptor(ends[1]);
+}
+
+// Holds the server's thread where it asks who connects.
+class Gate {
+ public:
+  // Until Open, the thread that asks waits.
+  void Close() { open_ = false; }
+  void Open() {
+    open_ = true;
+    open_.notify_all();
+  }
+  void Pass() {
+    arrived_ = true;
+    arrived_.notify_all();
+    open_.wait(false);
+    arrived_ = false;
+  }
+  void WaitForArrival() { arrived_.wait(false); }
+
+ private:
+  std::atomic<bool> open_ = true;
+  std::atomic<bool> arrived_ = false;
+};
+
+class Closing : public ::testing::Test {
+ protected:
+  SharedMemoryListener::Options Options() {
+    SharedMemoryListener::Options options = TestOptions();
+    options.peer_user_id = [this](int) {
+      gate_.Pass();
+      return user_.load();
+    };
+    return options;
+  }
+
+  // The server's thread waits while `action` runs.
+  void WhileTheServerWaits(const std::function<void()>& action) {
+    gate_.Close();
+    holding_ = std::make_unique<SharedMemoryClient>(running_.path());
+    gate_.WaitForArrival();
+    action();
+    gate_.Open();
+  }
+
+  // Another client is served, and the end is not waited for.
+  void ExpectOthersServedAndAnEnd() {
+    const FileDescriptor memfd = MakeMemfd(kSize);
+    SharedMemoryClient other(running_.path());
+    const auto begin = steady_clock::now();
+    EXPECT_EQ(other.Register(memfd.get(), kSize, RegionAccess::kRead).code,
+              grpc::StatusCode::OK);
+    ExpectAnEnd();
+    EXPECT_LT(steady_clock::now() - begin, kSoon);
+  }
+
+  void ExpectAnEnd() {
+    auto stopped = std::async(std::launch::async, [this] { running_.Stop(); });
+    EXPECT_EQ(stopped.wait_for(kSoon), std::future_status::ready);
+    // So that a failed test ends too.
+    lingering_.clear();
+    stopped.wait();
+  }
+
+  Lingering* NewLingering() {
+    return lingering_.emplace_back(std::make_unique<Lingering>()).get();
+  }
+
+  std::vector<std::unique_ptr<Lingering>> lingering_;
+  Gate gate_;
+  std::atomic<uid_t> user_ = geteuid();
+  RunningListener running_{Options()};
+  std::unique_ptr<SharedMemoryClient> holding_;
+};
+
+const std::string kRegister = RegisterPacket(kSize, RegionAccess::kRead);
+
+TEST_F(Closing, OfARegistersDescriptor) {
+  Lingering* const lingering = NewLingering();
+  SharedMemoryClient client(running_.path());
+  WhileTheServerWaits([&] {
+    client.Send(kRegister, {lingering->get()});
+    lingering->LetGo();
+  });
+  EXPECT_EQ(client.Receive().value().code, grpc::StatusCode::INVALID_ARGUMENT);
+  // The connection goes on.
+  EXPECT_EQ(client.Release(std::string(16, 'x')).code,
+            grpc::StatusCode::NOT_FOUND);
+  ExpectOthersServedAndAnEnd();
+}
+
+TEST_F(Closing, OfADescriptorInsideADescriptor) {
+  SharedMemoryClient client(running_.path());
+  constexpr int kPackets = 5;
+  WhileTheServerWaits([&] {
+    for (int i = 0; i < kPackets; ++i) {
+      const FileDescriptor outer = SocketWith(NewLingering());
+      client.Send(kRegister, {outer.get()});
+    }
+  });
+  EXPECT_EQ(client.Receive().value().code, grpc::StatusCode::INVALID_ARGUMENT);
+  // A connection has one thread: the other packets wait for it, though each of
+  // these is a turn in which one could be read.
+  const FileDescriptor memfd = MakeMemfd(kSize);
+  SharedMemoryClient other(running_.path());
+  for (int i = 0; i < kPackets; ++i) {
+    EXPECT_EQ(other.Register(memfd.get(), kSize, RegionAccess::kRead).code,
+              grpc::StatusCode::OK);
+    EXPECT_EQ(running_.listener().errors(), 1);
+  }
+  // One after the other they are read when they can be closed.
+  for (const auto& lingering : lingering_) lingering->End();
+  for (int i = 1; i < kPackets; ++i) {
+    EXPECT_EQ(client.Receive().value().code,
+              grpc::StatusCode::INVALID_ARGUMENT);
+  }
+  EXPECT_EQ(running_.listener().errors(), kPackets);
+}
+
+TEST_F(Closing, OfOneDescriptorTooMany) {
+  Lingering* const lingering = NewLingering();
+  const FileDescriptor memfd = MakeMemfd(kSize);
+  SharedMemoryClient client(running_.path());
+  WhileTheServerWaits([&] {
+    client.Send(kRegister, {memfd.get(), memfd.get(), lingering->get()});
+    lingering->LetGo();
+  });
+  ExpectOthersServedAndAnEnd();
+}
+
+TEST_F(Closing, OfADescriptorThatIsNotReceived) {
+  Lingering* const lingering = NewLingering();
+  SharedMemoryClient client(running_.path());
+  WhileTheServerWaits([&] {
+    client.Send("no request");
+    client.Send(kRegister, {lingering->get()});
+    lingering->LetGo();
+  });
+  ExpectOthersServedAndAnEnd();
+}
+
+TEST_F(Closing, OfADescriptorThatARefusedConnectionSent) {
+  Lingering* const lingering = NewLingering();
+  user_ = geteuid() + 1;
+  WhileTheServerWaits([&] {
+    holding_->Send(kRegister, {lingering->get()});
+    lingering->LetGo();
+    user_ = geteuid();
+  });
+  ExpectOthersServedAndAnEnd();
+}
+
+TEST_F(Closing, OfADescriptorThatWaitsAtTheEnd) {
+  auto options = Options();
+  options.max_connections = 0;
+  auto running = std::make_unique<RunningListener>(options);
+  Lingering first;
+  Lingering second;
+  gate_.Close();
+  SharedMemoryClient refused(running->path());
+  gate_.WaitForArrival();
+  refused.Send(kRegister, {first.get()});
+  first.LetGo();
+  gate_.Open();
+  EXPECT_EQ(refused.Receive().value().code,
+            grpc::StatusCode::RESOURCE_EXHAUSTED);
+  // While its socket is being closed no other connection is accepted.
+  SharedMemoryClient waits(running->path());
+  waits.Send(kRegister, {second.get()});
+  second.LetGo();
+  auto stopped = std::async(std::launch::async, [&] { running->Stop(); });
+  EXPECT_EQ(stopped.wait_for(kSoon), std::future_status::ready);
+  first.End();
+  second.End();
+  stopped.wait();
+}
+
+// While one file is being closed, its connection's end frees its regions.
+TEST_F(Closing, KeepsNoRegionOfAClientThatLeft) {
+  FileDescriptor outer = SocketWith(NewLingering());
+  auto client = std::make_unique<SharedMemoryClient>(running_.path());
+  const FileDescriptor memfd = MakeMemfd(kSize);
+  ASSERT_EQ(client->Register(memfd.get(), kSize, RegionAccess::kRead).code,
+            grpc::StatusCode::OK);
+  WhileTheServerWaits([&] {
+    client->Send(kRegister, {outer.get()});
+    outer = FileDescriptor();
+  });
+  EXPECT_EQ(client->Receive().value().code, grpc::StatusCode::INVALID_ARGUMENT);
+  client.reset();
+  running_.Settle();
+  EXPECT_EQ(running_.listener().regions(), 0);
+  ExpectAnEnd();
+}
+
+// 4 connections, and 5 threads that close what ended ones sent.
+TEST_F(Closing, HasSoManyThreadsAndNoMore) {
+  SharedMemoryClient early(running_.path());
+  ASSERT_EQ(
+      early.Register(MakeMemfd(kSize).get(), kSize, RegionAccess::kRead).code,
+      grpc::StatusCode::OK);
+  std::vector<std::unique_ptr<SharedMemoryClient>> refused;
+  user_ = geteuid() + 1;
+  WhileTheServerWaits([&] {
+    for (int i = 0; i < 8; ++i) {
+      Lingering* const lingering = NewLingering();
+      refused.push_back(std::make_unique<SharedMemoryClient>(running_.path()));
+      refused.back()->Send(kRegister, {lingering->get()});
+      lingering->LetGo();
+    }
+  });
+  // `holding_` is the ninth, and its socket has nothing that waits.
+  while (running_.listener().errors() < 6) std::this_thread::yield();
+  // Each packet is a turn in which the server could accept one more.
+  for (int i = 1; i <= 10; ++i) {
+    early.Release(std::string(16, 'x'));
+    EXPECT_EQ(running_.listener().errors(), 6 + i);
+  }
+  lingering_.clear();
+  while (running_.listener().errors() < 9 + 10) std::this_thread::yield();
+}
+
+TEST(Closer, LeavesToItsThreadWhatTakesTooLong) {
+  auto lingering = std::make_unique<Lingering>();
+  std::vector<FileDescriptor> descriptors;
+  descriptors.push_back(SocketWith(lingering.get()));
+  const auto begin = steady_clock::now();
+  Closer::Done done;
+  {
+    Closer closer;
+    done = closer.Close(std::move(descriptors));
+    EXPECT_EQ(closer.count(), 1);
+  }
+  EXPECT_GE(steady_clock::now() - begin, Closer::kPatience);
+  EXPECT_LT(steady_clock::now() - begin, kSoon);
+  EXPECT_FALSE(*done);
+  lingering.reset();
+  while (!*done) std::this_thread::yield();
+}
+
+TEST(Closer, TellsWhenItIsDone) {
+  Closer closer;
+  const int before = CountDescriptors();
+  std::vector<FileDescriptor> descriptors;
+  descriptors.push_back(MakeMemfd(kSize));
+  descriptors.push_back(SharedMemoryClient::NewSocket());
+  const Closer::Done done = closer.Close(std::move(descriptors));
+  while (!*done) std::this_thread::yield();
+  EXPECT_EQ(CountDescriptors(), before);
+  eventfd_t ended = 0;
+  while (closer.count() > 0) std::this_thread::yield();
+  while (eventfd_read(closer.changed().get(), &ended) != 0) {
+    std::this_thread::yield();
+  }
+  EXPECT_EQ(ended, 1U);
+}
+
+}  // namespace
+}  // namespace counterweight::server
