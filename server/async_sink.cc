@@ -9,6 +9,7 @@
 #include <mutex>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "spdlog/async_logger.h"
 #include "spdlog/details/thread_pool.h"
@@ -83,6 +84,20 @@ class AsyncSink::Writer final : public spdlog::sinks::sink {
   int64_t lost_ = 0;  // of these, not written
 };
 
+namespace {
+
+// Keeps a pool for good: its destructor would wait for a thread that waits for
+// the descriptor.
+void LeaveBehind(std::shared_ptr<spdlog::details::thread_pool> pool) {
+  static std::mutex mutex;
+  static auto* const pools =
+      new std::vector<std::shared_ptr<spdlog::details::thread_pool>>();
+  const std::lock_guard<std::mutex> lock(mutex);
+  pools->push_back(std::move(pool));
+}
+
+}  // namespace
+
 AsyncSink::AsyncSink(int fd, size_t capacity)
     : writer_(std::make_shared<Writer>(fd)),
       pool_(std::make_shared<spdlog::details::thread_pool>(capacity, 1)),
@@ -93,10 +108,7 @@ AsyncSink::AsyncSink(int fd, size_t capacity)
 
 AsyncSink::~AsyncSink() {
   if (Drain()) return;
-  // Its destructor would wait for a thread that waits for the descriptor. Both
-  // are left to the process' end.
-  static_cast<void>(
-      new std::shared_ptr<spdlog::details::thread_pool>(std::move(pool_)));
+  LeaveBehind(std::move(pool_));
 }
 
 void AsyncSink::log(const spdlog::details::log_msg& line) {

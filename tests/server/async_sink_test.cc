@@ -131,6 +131,7 @@ TEST(AsyncSink, LinesOfSeveralThreadsStayWholeAndInTheirOrder) {
   std::vector<std::string> lines;
   std::thread reader([&] { lines = pipe.ReadLines("last"); });
   std::vector<std::thread> writers;
+  writers.reserve(4);
   for (int writer = 0; writer < 4; ++writer) {
     writers.emplace_back([&, writer] {
       for (int i = 0; i < 200; ++i) {

@@ -107,6 +107,7 @@ class HalfRequests {
  public:
   HalfRequests(RunningServer& running, int count) {
     const std::string request = "GET /metrics HTTP/1.1\r\n";
+    connections_.reserve(static_cast<size_t>(count));
     for (int i = 0; i < count; ++i) {
       connections_.push_back(running.ConnectToMetrics());
       EXPECT_EQ(send(connections_.back().get(), request.data(), request.size(),

@@ -77,7 +77,7 @@ TEST(Lifetime, TheEndOfTheListenerEndsEverything) {
     EXPECT_EQ(running.admission().bytes_in_flight(), 0);
     EXPECT_NE(access(running.path().c_str(), F_OK), 0);
   }
-  EXPECT_EQ(CountDescriptors(), before);
+  EXPECT_EQ(WaitForDescriptors(before), before);
   EXPECT_EQ(CountMemfdMappings(), 0);
 }
 
@@ -112,7 +112,7 @@ TEST(Lifetime, AThousandClientsThatAreKilledLeaveNothing) {
     ASSERT_TRUE(WIFSIGNALED(status)) << WEXITSTATUS(status);
   }
   running.Settle();
-  EXPECT_EQ(CountDescriptors(), descriptors);
+  EXPECT_EQ(WaitForDescriptors(descriptors), descriptors);
   EXPECT_EQ(CountMemfdMappings(), 0);
   EXPECT_EQ(running.listener().regions(), 0);
   EXPECT_EQ(running.listener().bytes(), 0);

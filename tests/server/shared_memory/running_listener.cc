@@ -1,9 +1,11 @@
 #include "tests/server/shared_memory/running_listener.h"
 
+#include <chrono>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <stdexcept>
+#include <thread>
 #include <utility>
 
 #include "spdlog/fmt/fmt.h"
@@ -44,6 +46,14 @@ RunningListener::RunningListener(SharedMemoryListener::Options options,
 int CountDescriptors() {
   const std::filesystem::directory_iterator descriptors("/proc/self/fd");
   return static_cast<int>(std::distance(begin(descriptors), end(descriptors)));
+}
+
+int WaitForDescriptors(int count) {
+  const auto end = std::chrono::steady_clock::now() + std::chrono::minutes(1);
+  while (CountDescriptors() > count && std::chrono::steady_clock::now() < end) {
+    std::this_thread::yield();
+  }
+  return CountDescriptors();
 }
 
 int CountMemfdMappings() {

@@ -55,6 +55,10 @@ class RunningListener {
 // Descriptors that this process has.
 int CountDescriptors();
 
+// Waits until it has no more than `count`, which a thread may still be closing
+// (see Closer); returns how many it has then, or after a minute.
+int WaitForDescriptors(int count);
+
 // Lines of /proc/self/maps that name files of MakeMemfd.
 int CountMemfdMappings();
 
