@@ -93,7 +93,8 @@ grpc::Status CorrectCall::DecodeRequest() {
         return correction_.Parse(input, /*has_data=*/true);
       });
   if (!status.ok()) return status;
-  status = correction_.Decode({.regions = correction_.regions()});
+  status = correction_.Decode({.regions = correction_.regions()},
+                              [this] { return correction_.StillWanted(); });
   if (!status.ok()) return status;
   status = ReserveRest();
   if (!status.ok()) return status;

@@ -211,7 +211,11 @@ grpc::Status CorrectStream::ReadHeader() {
   google::protobuf::io::ArrayInputStream input(
       header.data(), static_cast<int>(header.size()));
   status = correction_.Parse(&input, /*has_data=*/false);
-  return status.ok() ? correction_.Decode({.is_stream = true}) : status;
+  if (!status.ok()) return status;
+  // Not StillWanted: the context is gone when the stream has ended.
+  return correction_.Decode({.is_stream = true}, [this] {
+    return has_ended_ ? grpc::Status::CANCELLED : grpc::Status::OK;
+  });
 }
 
 int64_t CorrectStream::NeededBytes() const {

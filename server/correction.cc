@@ -67,21 +67,22 @@ grpc::Status Correction::Parse(
   return grpc::Status::OK;
 }
 
-grpc::Status Correction::Decode(PayloadSource source) {
+grpc::Status Correction::Decode(PayloadSource source,
+                                const std::function<grpc::Status()>& wanted) {
   const Config& config = service_.config;
   if (!request_.request_id().empty()) {
     record_.request_id = request_.request_id();
   }
   record_.run = request_.labels().run();
   record_.replica = request_.labels().replica();
-  grpc::Status wanted;
+  grpc::Status status;
   source.is_wanted = [&] {
-    if (wanted.ok()) wanted = StillWanted();
-    return wanted.ok();
+    if (status.ok()) status = wanted();
+    return status.ok();
   };
   const Violations violations = server::Decode(
       request_, {config.max_tokens, config.max_sequences}, source, &decoded_);
-  if (!wanted.ok()) return wanted;
+  if (!status.ok()) return status;
   if (!violations.empty()) return InvalidArgument(violations);
   record_.method = decoded_.method_name;
   record_.sequences = decoded_.batch.num_sequences;

@@ -43,8 +43,10 @@ class Correction {
   // Stops before protobuf builds more objects than a request can use.
   grpc::Status Parse(google::protobuf::io::ZeroCopyInputStream* input,
                      bool has_data);
-  // From request() to decoded(). Stops early if the call is no longer wanted.
-  grpc::Status Decode(PayloadSource source);
+  // From request() to decoded(). Asks `wanted` between steps, and stops with
+  // its status if that is not OK.
+  grpc::Status Decode(PayloadSource source,
+                      const std::function<grpc::Status()>& wanted);
   // Memory of request() and decoded(), in bytes: what they take beside the
   // outputs and the scratch.
   int64_t ObjectBytes() const;

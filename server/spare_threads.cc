@@ -14,7 +14,9 @@
 namespace counterweight::server {
 namespace {
 
-constexpr int kLogThreads = 1;
+// The log's, the acceptor's, the call clock's, the heap trimmer's and the staging
+// pool's.
+constexpr int kServerThreads = 5;
 
 // As counted with gRPC 1.51, and some more for those that it starts under load.
 int NumGrpcThreads() {
@@ -26,7 +28,7 @@ int NumGrpcThreads() {
 
 int NumThreadsAtStart(const Config& config) {
   // Workers, and the kernels' threads, of which a worker is one.
-  int count = 2 * NumThreads(config) - 1 + kLogThreads + NumGrpcThreads();
+  int count = 2 * NumThreads(config) - 1 + kServerThreads + NumGrpcThreads();
   if (config.metrics_listen) count += kMetricsServerThreads;
   if (!config.shared_memory_socket.empty()) count += 1;
   return count;

@@ -65,6 +65,8 @@ void UnaryCall::Finish(const grpc::Status& status, grpc::ByteBuffer response,
   // Destroyed after the lock, and not before gRPC is called.
   const std::shared_ptr<UnaryCall> self = shared_from_this();
   std::function<void()> on_leave;
+  // A client that knows its error finds room.
+  if (!status.ok()) share.reset();
   const std::lock_guard<std::mutex> lock(mutex_);
   on_leave.swap(on_leave_);
   state_ = State::kEnded;

@@ -38,7 +38,8 @@ struct ConnectionContext {
   std::atomic<int64_t>* errors = nullptr;
   WarningLimit* warnings = nullptr;  // of refusals
   Closer* closer = nullptr;
-  std::function<std::chrono::steady_clock::time_point()> now;
+  std::function<std::chrono::steady_clock::time_point()> now =
+      std::chrono::steady_clock::now;
 };
 
 // Owns the handles that it gave out: they end with it. For one thread.

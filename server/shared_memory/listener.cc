@@ -3,7 +3,6 @@
 #include <poll.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -49,7 +48,7 @@ std::unique_ptr<SharedMemoryListener> SharedMemoryListener::Start(
   std::string cause;
   listener->listening_ = ListenForPackets(options.path, &cause);
   if (cause.empty()) {
-    listener->file_ = IdOf(options.path);
+    listener->file_.emplace(options.path);
     listener->stop_ = FileDescriptor(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
     if (!listener->stop_.is_open() || !listener->closer_.changed().is_open()) {
       cause = std::generic_category().message(errno);
@@ -94,17 +93,7 @@ SharedMemoryListener::~SharedMemoryListener() {
 }
 
 void SharedMemoryListener::UnlinkSocket() const {
-  // Somebody may have removed the file, and another server made its own.
-  if (listening_.is_open() && IdOf(options_.path) == file_) {
-    unlink(options_.path.c_str());
-  }
-}
-
-SharedMemoryListener::FileId SharedMemoryListener::IdOf(
-    const std::string& path) {
-  struct stat found {};
-  if (lstat(path.c_str(), &found) != 0) return {};
-  return {found.st_dev, found.st_ino};
+  if (file_) file_->Unlink();
 }
 
 void SharedMemoryListener::Run() {

@@ -23,6 +23,7 @@
 #include "server/shared_memory/packet_socket.h"
 #include "server/shared_memory/region.h"
 #include "server/shared_memory/registry.h"
+#include "server/unix_socket.h"
 
 namespace counterweight::server {
 
@@ -76,13 +77,6 @@ class SharedMemoryListener final : public Regions {
   int64_t errors() const { return errors_; }
 
  private:
-  // The identity of a file, whatever its name.
-  struct FileId {
-    dev_t device = 0;
-    ino_t inode = 0;
-    bool operator==(const FileId&) const = default;
-  };
-
   SharedMemoryListener(const Options& options, Admission* admission,
                        RequestLog* log);
 
@@ -103,7 +97,6 @@ class SharedMemoryListener final : public Regions {
   bool EndIdlest();
   // Why the peer may not connect.
   Refusal ConnectionProblem(int socket) const;
-  static FileId IdOf(const std::string& path);
 
   const Options options_;
   std::atomic<int64_t> errors_ = 0;
@@ -113,7 +106,7 @@ class SharedMemoryListener final : public Regions {
   const ConnectionContext context_;
   FileDescriptor listening_;
   FileDescriptor stop_;  // an eventfd, readable when it is time to end
-  FileId file_;
+  std::optional<SocketFile> file_;
 
   // Of thread_ alone.
   std::vector<std::unique_ptr<Connection>> connections_;

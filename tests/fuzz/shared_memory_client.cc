@@ -90,7 +90,8 @@ std::string PacketOf(const ControlRequest& request) {
 SharedMemory::SharedMemory(bool has_many_bytes)
     : on_device(server::kFirstDevice, kDeviceBytes),
       admission(
-          {.max_requests = 1, .max_bytes = kAdmittedBytes, .max_queued = 0}),
+          // Half of them may be lent.
+          {.max_requests = 1, .max_bytes = 2 * kAdmittedBytes, .max_queued = 0}),
       log(std::make_shared<spdlog::logger>(
           "fuzz", std::make_shared<spdlog::sinks::null_sink_mt>())),
       context{.max_bytes = has_many_bytes ? kManyBytes : kFewBytes,
@@ -100,7 +101,9 @@ SharedMemory::SharedMemory(bool has_many_bytes)
               .admission = &admission,
               .log = &log,
               .counts = std::make_shared<server::RegionCounts>(),
-              .errors = &errors} {
+              .errors = &errors,
+              .warnings = &warnings,
+              .closer = &closer} {
   devices.Lend(on_device);
 }
 

@@ -31,6 +31,8 @@ struct SharedMemory {
   server::Admission admission;
   server::RequestLog log;
   server::RegionRegistry registry;
+  server::WarningLimit warnings;
+  server::Closer closer;
   server::ConnectionContext context;
 };
 

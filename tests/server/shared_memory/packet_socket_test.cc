@@ -49,7 +49,7 @@ TEST(PacketSocket, ReceivesPacketsOneByOne) {
   EXPECT_EQ(packet.size, 3U);
   EXPECT_EQ(ReceivePacket(server.get(), &packet), Received::kPacket);
   EXPECT_EQ(packet.size, 6U);
-  EXPECT_EQ(packet.num_descriptors, 0U);
+  EXPECT_EQ(packet.descriptors.size(), 0U);
 }
 
 // A program that the server's process starts has no client's memory: its
@@ -60,7 +60,7 @@ TEST(PacketSocket, DescriptorsStayInThisProcess) {
   SendDescriptor(client.get(), "x", memfd.get());
   Packet packet;
   ASSERT_EQ(ReceivePacket(server.get(), &packet), Received::kPacket);
-  ASSERT_EQ(packet.num_descriptors, 1U);
+  ASSERT_EQ(packet.descriptors.size(), 1U);
   EXPECT_FALSE(packet.lost_descriptors);
   const int flags = fcntl(packet.descriptors[0].get(), F_GETFD);
   ASSERT_GE(flags, 0);
