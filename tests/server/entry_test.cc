@@ -1,0 +1,97 @@
+#include "server/entry.h"
+
+#include <chrono>
+#include <memory>
+#include <optional>
+
+#include "gtest/gtest.h"
+#include "prometheus/registry.h"
+#include "tests/server/fake_corrector.h"
+
+namespace counterweight::server {
+namespace {
+
+using Verdict = Admission::Verdict;
+
+// What an entry uses of a server that has room for one request.
+class EntryTest : public ::testing::Test {
+ protected:
+  EntryTest() {
+    service_.config.max_queue_seconds = 3600;
+    service_.admission = &admission_;
+    service_.executor = &executor_;
+    service_.metrics = &metrics_;
+    service_.uses = &uses_;
+  }
+  ~EntryTest() override {
+    executor_.Stop();
+    uses_.WaitUntilUnused();
+  }
+
+  Entry::Decided Into(std::optional<Verdict>* verdict) {
+    return [verdict](Verdict decided, const std::shared_ptr<Share>&) {
+      *verdict = decided;
+    };
+  }
+
+  prometheus::Registry registry_;
+  ServingMetrics metrics_{&registry_};
+  Admission admission_{
+      {.max_requests = 1, .max_bytes = 100, .max_queued = 2}};
+  UseCount uses_;
+  Executor executor_{1};
+  ServiceContext service_{};
+};
+
+TEST_F(EntryTest, OneThatWaitsLeavesWhenItIsAbandoned) {
+  Admission::Ticket running;
+  admission_.Admit({}, 1, 0, [&](Verdict, Admission::Ticket ticket) {
+    running = std::move(ticket);
+  });
+  std::optional<Verdict> verdict;
+  Entry entry;
+  entry.Begin(&service_, {.client = {}, .bytes = 1}, Into(&verdict));
+  EXPECT_EQ(admission_.requests_queued(), 1);
+  EXPECT_FALSE(verdict);
+  entry.Abandon();
+  EXPECT_EQ(verdict, Verdict::kFull);
+  EXPECT_EQ(admission_.requests_queued(), 0);
+}
+
+// A client may leave while its request is on its way to the queue.
+TEST_F(EntryTest, OneThatIsAbandonedBeforeItBeginsDoesNotWait) {
+  Admission::Ticket running;
+  admission_.Admit({}, 1, 0, [&](Verdict, Admission::Ticket ticket) {
+    running = std::move(ticket);
+  });
+  std::optional<Verdict> verdict;
+  Entry entry;
+  entry.Abandon();
+  entry.Begin(&service_, {.client = {}, .bytes = 1}, Into(&verdict));
+  EXPECT_EQ(verdict, Verdict::kFull);
+  EXPECT_EQ(admission_.requests_queued(), 0);
+}
+
+TEST_F(EntryTest, AShareShowsInTheGaugesWhatItHolds) {
+  {
+    Admission::Ticket ticket;
+    admission_.Admit({}, 40, 0, [&](Verdict, Admission::Ticket admitted) {
+      ticket = std::move(admitted);
+    });
+    Share share(&service_, std::move(ticket));
+    EXPECT_EQ(metrics_.requests_in_flight.Value(), 1);
+    EXPECT_EQ(metrics_.bytes_in_flight.Value(), 40);
+    EXPECT_EQ(share.Grow(61), Verdict::kTooLarge);
+    EXPECT_EQ(share.Grow(60), Verdict::kAdmitted);
+    EXPECT_EQ(metrics_.bytes_in_flight.Value(), 100);
+    share.BeginAnswer(30);
+    EXPECT_EQ(metrics_.bytes_in_flight.Value(), 30);
+    EXPECT_EQ(admission_.bytes_in_flight(), 30);
+  }
+  EXPECT_EQ(metrics_.requests_in_flight.Value(), 0);
+  EXPECT_EQ(metrics_.bytes_in_flight.Value(), 0);
+  EXPECT_EQ(admission_.bytes_in_flight(), 0);
+}
+
+}  // namespace
+}  // namespace counterweight::server
