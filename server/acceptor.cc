@@ -44,8 +44,7 @@ int64_t MaxConnections(int64_t wanted) {
     return wanted;
   }
   const auto available = static_cast<int64_t>(files.rlim_cur);
-  const int64_t room =
-      std::max(available - kReservedFiles, available / 2) / 2;
+  const int64_t room = std::max(available - kReservedFiles, available / 2) / 2;
   return std::clamp<int64_t>(room, 1, wanted);
 }
 
@@ -102,8 +101,8 @@ std::string BindTcp(const ListenAddress& address, FileDescriptor* listening,
   }
   const std::unique_ptr<addrinfo, void (*)(addrinfo*)> owner(found,
                                                              freeaddrinfo);
-  *listening = FileDescriptor(socket(
-      found->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  *listening = FileDescriptor(
+      socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!listening->is_open()) return ErrorText(errno);
   const int on = 1;
   const int off = 0;

@@ -286,7 +286,7 @@ bool Admission::MakeQueueRoom(const std::string& peer, int64_t held_bytes,
       1 + (own == waiting_.end() ? 0 : own->second.requests);
   const int64_t own_held =
       held_bytes + (own == waiting_.end() ? 0 : own->second.held_bytes);
-  const auto most = [&](int64_t Queue::* what) {
+  const auto most = [&](int64_t Queue::*what) {
     return std::max_element(waiting_.begin(), waiting_.end(),
                             [what](const auto& a, const auto& b) {
                               return a.second.*what < b.second.*what;

@@ -31,17 +31,18 @@ std::shared_ptr<void> Arrivals::Enter(const std::string& peer, Time now,
 std::function<void()> Arrivals::Displace(State* state, const std::string& peer,
                                          Time now) {
   auto& peers = state->peers;
-  const auto most = std::max_element(
-      peers.begin(), peers.end(), [](const auto& a, const auto& b) {
-        return a.second.size() < b.second.size();
-      });
+  const auto most = std::max_element(peers.begin(), peers.end(),
+                                     [](const auto& a, const auto& b) {
+                                       return a.second.size() < b.second.size();
+                                     });
   if (most == peers.end()) return nullptr;
   const auto own = peers.find(peer);
   const size_t own_calls = own == peers.end() ? 0 : own->second.size();
   Calls::iterator call;
   if (most->second.size() > own_calls + 1) {
     call = std::prev(most->second.end());
-  } else if (own_calls > 0 && now - own->second.begin()->second.since >= kSilence) {
+  } else if (own_calls > 0 &&
+             now - own->second.begin()->second.since >= kSilence) {
     call = own->second.begin();
   } else {
     return nullptr;

@@ -26,10 +26,10 @@ class Arrivals {
   Arrivals(const Arrivals&) = delete;
   Arrivals& operator=(const Arrivals&) = delete;
 
-  // A place for a call that begins at `now`, until the result is destroyed. Null
-  // if no place is left and no call gives way. `give_way` is called once at most, from
-  // any thread, never under a lock of this; the call is to end then. The result
-  // may outlive this.
+  // A place for a call that begins at `now`, until the result is destroyed.
+  // Null if no place is left and no call gives way. `give_way` is called once
+  // at most, from any thread, never under a lock of this; the call is to end
+  // then. The result may outlive this.
   std::shared_ptr<void> Enter(const std::string& peer, Time now,
                               std::function<void()> give_way);
 
@@ -43,7 +43,7 @@ class Arrivals {
   };
   using Calls = std::map<uint64_t, Call>;
   struct State {
-    std::mutex mutex;  // guards the rest
+    std::mutex mutex;                    // guards the rest
     std::map<std::string, Calls> peers;  // none empty
     int64_t calls = 0;
     uint64_t next_id = 1;

@@ -70,11 +70,11 @@ void DecodePacked(const v1::PackedLayout& packed, const RequestLimits& limits,
              "], from the longest sequence to the most positions"});
     return;
   }
-  if (packed.padded_length() > kMaxPaddedPositions / std::max<int64_t>(rows, 1)) {
-    violations->push_back(
-        {"layout.packed.padded_length",
-         "times the number of sequences must be at most " +
-             std::to_string(kMaxPaddedPositions)});
+  if (packed.padded_length() >
+      kMaxPaddedPositions / std::max<int64_t>(rows, 1)) {
+    violations->push_back({"layout.packed.padded_length",
+                           "times the number of sequences must be at most " +
+                               std::to_string(kMaxPaddedPositions)});
     return;
   }
   *info = {rows, offsets->back(),

@@ -43,10 +43,10 @@ void ConnectionTable::Clean() {
 bool ConnectionTable::MakeRoom(const std::string& peer) {
   const auto own = peers_.find(peer);
   const size_t own_size = own == peers_.end() ? 0 : own->second.size();
-  const auto most = std::max_element(
-      peers_.begin(), peers_.end(), [](const auto& a, const auto& b) {
-        return a.second.size() < b.second.size();
-      });
+  const auto most = std::max_element(peers_.begin(), peers_.end(),
+                                     [](const auto& a, const auto& b) {
+                                       return a.second.size() < b.second.size();
+                                     });
   if (most == peers_.end() || most->second.size() <= own_size + 1) return false;
   const auto [id, socket] = *std::prev(most->second.end());
   // The owner of the descriptor is told so, and closes it.

@@ -30,9 +30,8 @@ void CorrectCall::Start(const ServiceContext* service,
   });
   const int64_t held = correct->correction_.record().request_bytes;
   // The bytes as received, and the message that they become.
-  const int64_t bytes =
-      held + InflatedBound(service->config.max_message_bytes,
-                           *correct->call_->request());
+  const int64_t bytes = held + InflatedBound(service->config.max_message_bytes,
+                                             *correct->call_->request());
   correct->entry_.Begin(
       service,
       {.client = correct->correction_.queue_client(),
@@ -49,47 +48,62 @@ void CorrectCall::Decided(Admission::Verdict verdict,
   if (share_ == nullptr) {
     Finish(correction_.Refuse(verdict));
   } else {
-    RunAndFinish();
+    Run();
   }
 }
 
-void CorrectCall::RunAndFinish() {
-  const grpc::Status status = correction_.Guard([this] { return Run(); });
-  mask_.reset();
-  Finish(status);
+void CorrectCall::Run() {
+  const std::string& peer = correction_.queue_client().peer;
+  for (;;) {
+    const grpc::Status status =
+        correction_.Guard([this] { return RunStage(); });
+    if (!status.ok() || stage_ == Stage::kDone) {
+      mask_.reset();
+      return Finish(status);
+    }
+    if (service_.executor->IsWantedByOthers(peer)) {
+      service_.executor->Submit(peer,
+                                [self = shared_from_this()] { self->Run(); });
+      return;
+    }
+  }
 }
 
-grpc::Status CorrectCall::Run() {
+grpc::Status CorrectCall::RunStage() {
   RequestRecord& record = correction_.record();
-  record.queue_seconds = correction_.Lap();
+  record.queue_seconds += correction_.Lap();
+  // Before the last stage too: an answer that is not read is no success, and
+  // its retry is to count.
   if (grpc::Status status = correction_.StillWanted(); !status.ok()) {
     return status;
   }
-  grpc::Status decoded = DecodeRequest();
-  record.decode_seconds = correction_.Lap();
-  if (!decoded.ok()) return decoded;
-  if (grpc::Status status = correction_.StillWanted(); !status.ok()) {
-    return status;
+  grpc::Status status;
+  switch (stage_) {
+    case Stage::kDecode:
+      status = DecodeRequest();
+      record.decode_seconds = correction_.Lap();
+      stage_ = Stage::kCompute;
+      break;
+    case Stage::kCompute:
+      status = Compute();
+      record.compute_seconds = correction_.Lap();
+      stage_ = Stage::kEncode;
+      break;
+    case Stage::kEncode:
+      status = EncodeResponse();
+      record.encode_seconds = correction_.Lap();
+      stage_ = Stage::kDone;
+      if (status.ok()) correction_.Publish(result_.sums);
+      break;
+    case Stage::kDone:
+      break;
   }
-  kernels::CorrectResult result;
-  grpc::Status computed = Compute(&result);
-  record.compute_seconds = correction_.Lap();
-  if (!computed.ok()) return computed;
-  // An answer that nobody reads is not a success: its retry is to count.
-  if (grpc::Status status = correction_.StillWanted(); !status.ok()) {
-    return status;
-  }
-  grpc::Status encoded = EncodeResponse(result.sums);
-  record.encode_seconds = correction_.Lap();
-  if (!encoded.ok()) return encoded;
-  correction_.Publish(result.sums);
-  return grpc::Status::OK;
+  return status;
 }
 
 grpc::Status CorrectCall::DecodeRequest() {
   grpc::Status status = ParsePayload(
-      service_.config.max_message_bytes, call_->request(),
-      [this](auto* input) {
+      service_.config.max_message_bytes, call_->request(), [this](auto* input) {
         return correction_.Parse(input, /*has_data=*/true);
       });
   if (!status.ok()) return status;
@@ -144,19 +158,19 @@ grpc::Status CorrectCall::ReserveRest() {
                     : correction_.Refuse(share_->Grow(bytes));
 }
 
-grpc::Status CorrectCall::Compute(kernels::CorrectResult* result) {
+grpc::Status CorrectCall::Compute() {
   const DecodedRequest& decoded = correction_.decoded();
   const kernels::Outputs outputs =
       AllocateOutputs(decoded, PlaceInMessage, &correction_.response());
-  *result = service_.corrector
+  result_ = service_.corrector
                 ->Begin(decoded.spec, decoded.batch, outputs,
                         [this] { return !correction_.StillWanted().ok(); })
                 ->Finish();
-  return correction_.Judge(*result);
+  return correction_.Judge(result_);
 }
 
-grpc::Status CorrectCall::EncodeResponse(const kernels::BatchSums& sums) {
-  grpc::Status status = correction_.Encode(sums);
+grpc::Status CorrectCall::EncodeResponse() {
+  grpc::Status status = correction_.Encode(result_.sums);
   if (!status.ok()) return status;
   status = SerializePayload(correction_.response(), &response_bytes_);
   correction_.record().response_bytes =

@@ -3,6 +3,7 @@
 #define COUNTERWEIGHT_SERVER_CORRECT_CALL_H_
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <string>
 
@@ -23,14 +24,16 @@ class CorrectCall : public std::enable_shared_from_this<CorrectCall> {
                     std::shared_ptr<UnaryCall> call, std::string request_id);
 
  private:
+  enum class Stage : uint8_t { kDecode, kCompute, kEncode, kDone };
+
   CorrectCall(const ServiceContext* service, std::shared_ptr<UnaryCall> call,
               std::string request_id);
 
   void Decided(Admission::Verdict verdict, std::shared_ptr<Share> share);
-  // On the executor. The stages are methods of their own; each returns early
-  // with what the client is told.
-  void RunAndFinish();
-  grpc::Status Run();
+  // On the executor: stage by stage, and between two of them tasks of other
+  // peers have their turn. A stage returns early with what the client is told.
+  void Run();
+  grpc::Status RunStage();
   grpc::Status DecodeRequest();
   // Room for what only the decoded request tells.
   grpc::Status ReserveRest();
@@ -38,8 +41,8 @@ class CorrectCall : public std::enable_shared_from_this<CorrectCall> {
   grpc::Status CopyMask();
   // A device's, as the driver counts; -1 if the server does not use it.
   int IndexOf(const kernels::DeviceUuid& uuid) const;
-  grpc::Status Compute(kernels::CorrectResult* result);
-  grpc::Status EncodeResponse(const kernels::BatchSums& sums);
+  grpc::Status Compute();
+  grpc::Status EncodeResponse();
   // Logs, counts and sends.
   void Finish(const grpc::Status& status);
 
@@ -48,7 +51,9 @@ class CorrectCall : public std::enable_shared_from_this<CorrectCall> {
   Correction correction_;
   Entry entry_;
   std::shared_ptr<Share> share_;
+  Stage stage_ = Stage::kDecode;
   std::shared_ptr<std::byte> mask_;  // a copy of a shared one
+  kernels::CorrectResult result_;
   grpc::ByteBuffer response_bytes_;
 };
 

@@ -195,7 +195,7 @@ void CorrectStream::Enter() {
 grpc::Status CorrectStream::ReadHeader() {
   grpc::Status status =
       frame_.Open(kMaxStructureBytes + kMaxHeaderBytesPerSequence *
-                                        service_.config.max_sequences,
+                                           service_.config.max_sequences,
                   &incoming_);
   if (!status.ok()) return status;
   header_bytes_ = static_cast<int64_t>(frame_.size());
@@ -208,8 +208,8 @@ grpc::Status CorrectStream::ReadHeader() {
   std::string header(frame.payload.size, '\0');
   CopyRange(frame_.pieces(), frame.payload, header.data());
   frame_.Clear();
-  google::protobuf::io::ArrayInputStream input(
-      header.data(), static_cast<int>(header.size()));
+  google::protobuf::io::ArrayInputStream input(header.data(),
+                                               static_cast<int>(header.size()));
   status = correction_.Parse(&input, /*has_data=*/false);
   if (!status.ok()) return status;
   // Not StillWanted: the context is gone when the stream has ended.
@@ -385,7 +385,8 @@ void CorrectStream::GiveWay() {
 }
 
 double CorrectStream::OwedBytes(double seconds) const {
-  double rate = static_cast<double>(service_.config.min_stream_bytes_per_second);
+  double rate =
+      static_cast<double>(service_.config.min_stream_bytes_per_second);
   rate = std::max(
       rate, static_cast<double>(reserved_bytes_) / kLongestTransferSeconds);
   return rate * seconds;
@@ -407,8 +408,8 @@ void CorrectStream::OnTick(steady_clock::time_point now) {
   const double window = seconds_since(window_since_);
   bool is_slow = false;
   if (window >= service_.config.stream_timeout_s) {
-    is_slow = static_cast<double>(moved_bytes_ - window_moved_) <
-              OwedBytes(window);
+    is_slow =
+        static_cast<double>(moved_bytes_ - window_moved_) < OwedBytes(window);
     window_since_ = now;
     window_moved_ = moved_bytes_;
   }

@@ -101,7 +101,7 @@ class CorrectStream final
 
   std::mutex mutex_;
   State state_ = State::kHeader;
-  bool is_working_ = false;   // Work runs or waits for a thread
+  bool is_working_ = false;  // Work runs or waits for a thread
   bool is_writing_ = false;
   grpc::Status end_;
   int64_t arrived_rows_ = 0;

@@ -51,8 +51,8 @@ const Regions* Correction::regions() const {
   return record_.peer == "tcp" ? nullptr : service_.regions;
 }
 
-grpc::Status Correction::Parse(
-    google::protobuf::io::ZeroCopyInputStream* input, bool has_data) {
+grpc::Status Correction::Parse(google::protobuf::io::ZeroCopyInputStream* input,
+                               bool has_data) {
   RequestScan scan(service_.config.max_sequences, has_data);
   ScannedStream scanned(input, &scan);
   const bool parsed = request_.ParseFromZeroCopyStream(&scanned);

@@ -33,7 +33,9 @@ CorrectionService::CorrectionService(ServiceContext context)
         CorrectCall::Start(&service_, std::move(call), MakeRequestId());
       }));
   Add("/counterweight.v1.CorrectionService/CorrectStream",
-      [this](grpc::CallbackServerContext* call) { return CorrectStream(call); });
+      [this](grpc::CallbackServerContext* call) {
+        return CorrectStream(call);
+      });
   Add("/counterweight.v1.CorrectionService/ListMethods",
       Unary("ListMethods", [](const grpc::CallbackServerContext&) {
         auto message = std::make_unique<v1::ListMethodsResponse>();
@@ -50,10 +52,9 @@ void CorrectionService::Add(const char* path, Begin begin) {
   AddMethod(new grpc::internal::RpcServiceMethod(
       path, grpc::internal::RpcMethod::BIDI_STREAMING, nullptr));
   MarkMethodRawCallback(
-      num_methods_++,
-      new grpc::internal::CallbackBidiHandler<grpc::ByteBuffer,
-                                              grpc::ByteBuffer>(
-          std::move(begin)));
+      num_methods_++, new grpc::internal::CallbackBidiHandler<grpc::ByteBuffer,
+                                                              grpc::ByteBuffer>(
+                          std::move(begin)));
 }
 
 CorrectionService::Begin CorrectionService::Unary(

@@ -45,8 +45,8 @@ void Entry::Begin(const ServiceContext* service, const Request& request,
           decided(Admission::Verdict::kAdmitted, std::move(share));
         });
   };
-  const uint64_t id = service->admission->Admit(
-      request.client, request.bytes, request.held_bytes, decide);
+  const uint64_t id = service->admission->Admit(request.client, request.bytes,
+                                                request.held_bytes, decide);
   if (id == 0) return;
   const auto wait =
       std::chrono::duration<double>(service->config.max_queue_seconds);

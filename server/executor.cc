@@ -24,8 +24,19 @@ void Executor::Submit(const std::string& peer, std::function<void()> task) {
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     tasks_[peer].push_back(std::move(task));
+    ++waiting_;
   }
   changed_.notify_one();
+}
+
+bool Executor::IsWantedByOthers(const std::string& peer) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return tasks_.size() > (tasks_.contains(peer) ? 1U : 0U);
+}
+
+int64_t Executor::waiting() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return waiting_;
 }
 
 void Executor::Work() {
@@ -46,6 +57,7 @@ std::function<void()> Executor::Next() {
   if (queue == tasks_.end()) queue = tasks_.begin();
   std::function<void()> task = std::move(queue->second.front());
   queue->second.pop_front();
+  --waiting_;
   last_peer_ = queue->first;
   if (queue->second.empty()) tasks_.erase(queue);
   return task;

@@ -3,6 +3,7 @@
 #define COUNTERWEIGHT_SERVER_EXECUTOR_H_
 
 #include <condition_variable>
+#include <cstdint>
 #include <deque>
 #include <functional>
 #include <map>
@@ -27,6 +28,13 @@ class Executor {
   // Runs what was submitted to its end. Idempotent.
   void Stop();
 
+  // True if a task of another peer waits: a long task may end and submit its
+  // rest.
+  bool IsWantedByOthers(const std::string& peer);
+
+  // Tasks that wait for a thread.
+  int64_t waiting() const;
+
   // REQUIRES: not after Stop has begun.
   void Submit(const std::string& peer, std::function<void()> task);
 
@@ -35,10 +43,11 @@ class Executor {
   // The task whose turn it is. REQUIRES: mutex_ is held and there is one.
   std::function<void()> Next();
 
-  std::mutex mutex_;  // guards the next four
+  mutable std::mutex mutex_;  // guards the next five
   std::condition_variable changed_;
   std::map<std::string, std::deque<std::function<void()>>> tasks_;  // by peer
   std::string last_peer_;  // whose turn it was
+  int64_t waiting_ = 0;
   bool stopping_ = false;
   std::vector<std::thread> threads_;
 };

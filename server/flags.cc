@@ -66,8 +66,7 @@ std::string GetSeconds(const Config& config) {
 }
 
 std::string SetConnectionAge(std::string_view value, Config* config) {
-  std::string error =
-      SetSeconds<&Config::max_connection_age_s>(value, config);
+  std::string error = SetSeconds<&Config::max_connection_age_s>(value, config);
   if (error.empty() && config->max_connection_age_s < 1) {
     error = "must be at least 1";
   }

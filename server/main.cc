@@ -34,7 +34,8 @@ namespace {
 
 using std::chrono::steady_clock;
 
-// Beyond --drain_delay and --drain_timeout: closing what is left takes a second.
+// Beyond --drain_delay and --drain_timeout: closing what is left takes a
+// second.
 constexpr double kExitGraceSeconds = 1.5;
 // The log's last lines have so long before the process ends without them.
 constexpr std::chrono::milliseconds kLastWords{300};
@@ -77,8 +78,8 @@ void RaiseFileLimit() {
   setrlimit(RLIMIT_NOFILE, &files);
 }
 
-// Ends the process at a second signal, or when stopping takes too long: clients,
-// the log's reader or a library may keep any orderly end from coming.
+// Ends the process at a second signal, or when stopping takes too long:
+// clients, the log's reader or a library may keep any orderly end from coming.
 class Watchdog {
  public:
   // `seconds` from now. *server is used until Release.
@@ -165,11 +166,11 @@ int Serve(const Config& config) {
   std::atomic<bool> has_failed = false;
   if (backend.corrector != nullptr) {
     backend_json = ToJson(backend.corrector->Info());
-    server =
-        Server::Start(config, std::move(backend.corrector), logger, &error, [&] {
-          has_failed = true;
-          kill(getpid(), SIGTERM);
-        });
+    server = Server::Start(config, std::move(backend.corrector), logger, &error,
+                           [&] {
+                             has_failed = true;
+                             kill(getpid(), SIGTERM);
+                           });
   } else {
     error = backend.reason;
   }

@@ -14,9 +14,8 @@ namespace {
 constexpr uint64_t kMaxPayloadBytes = INT32_MAX;  // protobuf's own limit
 
 std::string NameOf(uint32_t field) {
-  const auto* descriptor =
-      v1::CorrectRequest::descriptor()->FindFieldByNumber(
-          static_cast<int>(field));
+  const auto* descriptor = v1::CorrectRequest::descriptor()->FindFieldByNumber(
+      static_cast<int>(field));
   return descriptor == nullptr ? "unknown fields" : descriptor->name();
 }
 
@@ -68,8 +67,7 @@ bool RequestScan::TakeByte(uint8_t byte) {
 bool RequestScan::BeginField(uint64_t tag) {
   if (tag > UINT32_MAX || tag >> wire::kTypeBits == 0) return Malformed();
   field_ = static_cast<uint32_t>(tag) >> wire::kTypeBits;
-  const auto type =
-      static_cast<uint32_t>(tag) & ((1U << wire::kTypeBits) - 1);
+  const auto type = static_cast<uint32_t>(tag) & ((1U << wire::kTypeBits) - 1);
   if (level() == Level::kRequest) top_field_ = field_;
   counted_ = Counted::kNone;
   switch (type) {
@@ -110,8 +108,7 @@ RequestScan::Counted RequestScan::CountedAs(uint32_t field) const {
 }
 
 bool RequestScan::BeginPayload(uint64_t size) {
-  if (size > kMaxPayloadBytes ||
-      size > messages_[depth_ - 1].end - position_) {
+  if (size > kMaxPayloadBytes || size > messages_[depth_ - 1].end - position_) {
     return Malformed();
   }
   const auto enter = [&](Level inner) {
@@ -128,8 +125,7 @@ bool RequestScan::BeginPayload(uint64_t size) {
         return CountEntries(Counted::kTensors, 1) && enter(Level::kTensor);
       }
       if (field_ == v1::CorrectRequest::kDestinationsFieldNumber) {
-        return CountEntries(Counted::kDestinations, 1) &&
-               enter(Level::kTensor);
+        return CountEntries(Counted::kDestinations, 1) && enter(Level::kTensor);
       }
       if (field_ == v1::CorrectRequest::kLayoutFieldNumber) {
         return enter(Level::kLayout);

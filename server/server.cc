@@ -50,9 +50,8 @@ constexpr const char* kHealthNames[] = {"",
 // others to wait little for what a stalled one holds.
 std::chrono::nanoseconds TickPeriod(const Config& config) {
   constexpr double kMostSeconds = 0.1;
-  const double seconds =
-      std::min({kMostSeconds, config.stream_timeout_s / 4,
-                config.unary_timeout_s / 4});
+  const double seconds = std::min(
+      {kMostSeconds, config.stream_timeout_s / 4, config.unary_timeout_s / 4});
   return std::chrono::duration_cast<std::chrono::nanoseconds>(
       std::chrono::duration<double>(seconds));
 }
@@ -160,6 +159,8 @@ std::vector<Sampled> Server::Samples() const {
       {"counterweight_arriving_requests",
        "Calls whose request has not come whole.", Gauge,
        number([this] { return arrivals_.calls(); })},
+      {"counterweight_tasks_waiting", "Tasks that wait for a worker.", Gauge,
+       number([this] { return executor_.waiting(); })},
       {"counterweight_connections", "Open gRPC connections.", Gauge,
        number([this] { return acceptor_->connections(); })},
       {"counterweight_connections_refused_total",
@@ -202,9 +203,9 @@ bool Server::StartSharedMemory(std::string* error) {
 }
 
 bool Server::Listen(std::string* error) {
-  acceptor_ = Acceptor::Bind({.listen = config_.listen,
-                              .max_connections = config_.max_connections},
-                             &log_, error);
+  acceptor_ = Acceptor::Bind(
+      {.listen = config_.listen, .max_connections = config_.max_connections},
+      &log_, error);
   return acceptor_ != nullptr;
 }
 
@@ -245,8 +246,7 @@ bool Server::StartGrpc(std::string* error, std::function<void()> on_failure) {
       static_cast<int>(config_.max_connection_age_s * 1000));
   builder.AddChannelArgument(
       GRPC_ARG_MAX_CONNECTION_AGE_GRACE_MS,
-      static_cast<int>(
-          std::chrono::milliseconds(kConnectionGrace).count()));
+      static_cast<int>(std::chrono::milliseconds(kConnectionGrace).count()));
   grpc::ResourceQuota quota("server");
   quota.Resize(TransportBytes(config_));
   quota.SetMaxThreads(kMaxSynchronousThreads);

@@ -14,8 +14,8 @@
 namespace counterweight::server {
 namespace {
 
-// The log's, the acceptor's, the call clock's, the heap trimmer's and the staging
-// pool's.
+// The log's, the acceptor's, the call clock's, the heap trimmer's and the
+// staging pool's.
 constexpr int kServerThreads = 5;
 
 // As counted with gRPC 1.51, and some more for those that it starts under load.

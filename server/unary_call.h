@@ -16,8 +16,7 @@
 
 namespace counterweight::server {
 
-using RawReactor =
-    grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>;
+using RawReactor = grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>;
 
 // Serves a unary method as a stream of one message each way, which is the same
 // on the wire. gRPC's own unary handler is told of a call when its message has

@@ -149,7 +149,8 @@ TEST(Admission, AnAbandonedRequestIsRefusedAndLetsOthersPass) {
   Admission admission({.max_requests = 9, .max_bytes = 1000, .max_queued = 9});
   Decisions decisions;
   admission.Admit(Peer("a"), 600, 0, decisions.For("first"));
-  const uint64_t id = admission.Admit(Peer("b"), 900, 0, decisions.For("large"));
+  const uint64_t id =
+      admission.Admit(Peer("b"), 900, 0, decisions.For("large"));
   admission.Admit(Peer("c"), 100, 0, decisions.For("small"));
   admission.Abandon(id);
   EXPECT_THAT(decisions.refused, ElementsAre("large"));
@@ -180,8 +181,7 @@ TEST(Admission, NamesOfOnePeerTakeTurnsWithinItsTurn) {
   admission.Admit(Peer("node", "b"), 1, 0, decisions.For("b1"));
   admission.Admit(Peer("other"), 1, 0, decisions.For("other"));
   while (!decisions.tickets.empty()) decisions.EndOne();
-  EXPECT_THAT(decisions.admitted,
-              ElementsAre("a0", "a1", "other", "b1", "a2"));
+  EXPECT_THAT(decisions.admitted, ElementsAre("a0", "a1", "other", "b1", "a2"));
 }
 
 TEST(Admission, NoPeerIsGivenMoreThanHalfWhileOthersWait) {

@@ -36,8 +36,7 @@ class EntryTest : public ::testing::Test {
 
   prometheus::Registry registry_;
   ServingMetrics metrics_{&registry_};
-  Admission admission_{
-      {.max_requests = 1, .max_bytes = 100, .max_queued = 2}};
+  Admission admission_{{.max_requests = 1, .max_bytes = 100, .max_queued = 2}};
   UseCount uses_;
   Executor executor_{1};
   ServiceContext service_{};

@@ -45,14 +45,26 @@ TEST(Executor, PeersTakeTurns) {
     Executor executor(1);
     executor.Submit("greedy", [&] { begin.get_future().wait(); });
     for (int i = 0; i < 3; ++i) {
-      executor.Submit("greedy", [&, i] {
-        order.push_back("greedy " + std::to_string(i));
-      });
+      executor.Submit(
+          "greedy", [&, i] { order.push_back("greedy " + std::to_string(i)); });
     }
     executor.Submit("modest", [&] { order.push_back("modest"); });
     begin.set_value();
   }
   EXPECT_THAT(order, ElementsAre("modest", "greedy 0", "greedy 1", "greedy 2"));
+}
+
+TEST(Executor, TellsWhetherOthersWait) {
+  std::promise<void> begin;
+  Executor executor(1);
+  EXPECT_FALSE(executor.IsWantedByOthers("a"));
+  executor.Submit("a", [&] { begin.get_future().wait(); });
+  executor.Submit("a", [] {});
+  EXPECT_FALSE(executor.IsWantedByOthers("a"));
+  EXPECT_TRUE(executor.IsWantedByOthers("b"));
+  executor.Submit("b", [] {});
+  EXPECT_TRUE(executor.IsWantedByOthers("a"));
+  begin.set_value();
 }
 
 }  // namespace

@@ -149,5 +149,30 @@ TEST(FairShares, WorkersTakeTurnsBetweenPeers) {
   for (auto& each : greedy) EXPECT_TRUE(each.get().ok());
 }
 
+// One worker: what another peer sent while a batch was computed is looked at
+// before that batch's answer is encoded.
+TEST(FairShares, OthersHaveTheirTurnBetweenTheStagesOfABatch) {
+  Config config = TestConfig();
+  config.threads = 1;
+  config.metrics_listen = {.host = "127.0.0.1", .port = 0, .path = ""};
+  TwoPeers peers(config);
+  FakeBackend& backend = peers.running.backend();
+  backend.Close();
+  auto first = std::async(std::launch::async, [&] {
+    return peers.running.Correct(SmallRequest());
+  });
+  backend.WaitForCalls(1);
+  RawUnary other(peers.unix_channel);
+  ASSERT_TRUE(other.Send(v1::CorrectRequest().SerializeAsString()));
+  while (peers.running.Scrape().find("\ncounterweight_tasks_waiting 1\n") ==
+         std::string::npos) {
+  }
+  backend.Open();
+  EXPECT_TRUE(first.get().ok());
+  EXPECT_EQ(other.Finish().error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  const std::string log = peers.running.Stop();
+  EXPECT_LT(log.find("INVALID_ARGUMENT"), log.find(R"("code":"OK")"));
+}
+
 }  // namespace
 }  // namespace counterweight::server

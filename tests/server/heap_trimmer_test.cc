@@ -28,7 +28,7 @@ int64_t ResidentBytes() {
 // Blocks too small for mappings of their own, freed but for the last: glibc
 // cannot shrink its heap then.
 TEST(HeapTrimmer, GivesBackWhatLiesBetweenBlocksOnceItIsIdle) {
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || \
+#if defined(__SANITIZE_ADDRESS__) || defined(_GLIBCXX_TSAN) || \
     !defined(__GLIBC__)
   GTEST_SKIP() << "not glibc's heap";
 #else

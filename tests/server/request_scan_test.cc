@@ -40,7 +40,7 @@ std::string Scan(const v1::CorrectRequest& request, bool has_data = true) {
 v1::CorrectRequest Largest() {
   v1::CorrectRequest request;
   for (int i = 0; i < kMaxRequestTensors; ++i) {
-    request.add_tensors()->set_data(std::string(1 << 20, '\xff'));
+    request.add_tensors()->set_data(std::string(1 << 12, '\xff'));
     request.add_destinations()->mutable_shared_memory()->set_handle("handle");
     request.add_outputs(v1::TENSOR_ROLE_WEIGHTS);
   }
@@ -128,9 +128,9 @@ TEST(RequestScan, PartsOfOneFieldAddUp) {
 
 TEST(RequestScan, WhatIsNoMessageIsRefusedWithoutAField) {
   for (const std::string& bytes :
-       {std::string(11, '\xff'),         // no tag
-        std::string("\x23\x24"),         // a group
-        std::string("\x00\x00", 2),      // field 0
+       {std::string(11, '\xff'),          // no tag
+        std::string("\x23\x24"),          // a group
+        std::string("\x00\x00", 2),       // field 0
         std::string("\x1a\x02\x0a\x05"),  // longer than the message around it
         std::string("\x22\xff\xff\xff\xff\x0f")}) {
     EXPECT_EQ(Scan(bytes), "?") << testing::PrintToString(bytes);
@@ -162,8 +162,8 @@ TEST(ScannedStream, ParsesWhatPassesAndEndsWhereItIsRefused) {
 }
 
 TEST(ScannedStream, SkippedBytesAreScanned) {
-  const std::string bytes = Largest().SerializeAsString() + "\x22" +
-                            std::string(1, '\0');
+  const std::string bytes =
+      Largest().SerializeAsString() + "\x22" + std::string(1, '\0');
   google::protobuf::io::ArrayInputStream input(
       bytes.data(), static_cast<int>(bytes.size()), /*block_size=*/1000);
   RequestScan scan(kMaxSequences, /*has_data=*/true);

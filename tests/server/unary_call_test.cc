@@ -92,8 +92,8 @@ TEST(UnaryCall, GaugesReturnToZero) {
   for (const char* gauge :
        {"requests_in_flight", "bytes_in_flight", "requests_queued",
         "admitted_bytes", "waiting_bytes", "arriving_requests"}) {
-    EXPECT_THAT(page, HasSubstr(std::string("\ncounterweight_") + gauge +
-                                " 0\n"));
+    EXPECT_THAT(page,
+                HasSubstr(std::string("\ncounterweight_") + gauge + " 0\n"));
   }
 }
 
