@@ -42,7 +42,7 @@ uint64_t Admission::Admit(const Client& client, int64_t bytes,
       id = next_id_++;
       Queue& queue = waiting_[client.peer];
       queue.by_name[client.name].push_back(
-          {id, bytes, held_bytes, std::move(decide)});
+          {id, bytes, held_bytes, std::exchange(decide, nullptr)});
       ++queue.requests;
       queue.held_bytes += held_bytes;
       ++queued_;
@@ -50,7 +50,7 @@ uint64_t Admission::Admit(const Client& client, int64_t bytes,
     }
   }
   for (const Decide& each : refused) each(Verdict::kFull, Ticket());
-  if (id == 0) {
+  if (decide) {
     decide(verdict, std::move(ticket));
     return 0;
   }
@@ -318,7 +318,7 @@ Admission::Decide Admission::RemoveNewest(Queues::iterator queue) {
 Admission::Waiter Admission::Remove(
     Queues::iterator queue,
     std::map<std::string, std::deque<Waiter>>::iterator name,
-    std::deque<Waiter>::iterator waiter) {
+    const std::deque<Waiter>::iterator& waiter) {
   Waiter removed = std::move(*waiter);
   --queued_;
   held_bytes_ -= removed.held_bytes;

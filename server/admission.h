@@ -159,7 +159,7 @@ class Admission {
   Decide RemoveNewest(Queues::iterator queue);
   Waiter Remove(Queues::iterator queue,
                 std::map<std::string, std::deque<Waiter>>::iterator name,
-                std::deque<Waiter>::iterator waiter);
+                const std::deque<Waiter>::iterator& waiter);
 
   const Limits limits_;
   mutable std::mutex mutex_;  // guards all below

@@ -180,7 +180,7 @@ grpc::Status CorrectCall::EncodeResponse() {
 
 void CorrectCall::Finish(const grpc::Status& status) {
   correction_.Record(status);
-  call_->Finish(status, std::move(response_bytes_), std::move(share_));
+  call_->Finish(status, &response_bytes_, std::move(share_));
   // gRPC has its own copy of the answer, and freeing megabytes takes a while
   // that the client need not wait for.
   correction_.Clear();

@@ -77,7 +77,7 @@ CorrectionService::Begin CorrectionService::Unary(std::string_view rpc,
     const grpc::Status status =
         SerializePayload(*answer(*call->context()), &response);
     Record(rpc, status, response.Length(), *call->context());
-    call->Finish(status, std::move(response), nullptr);
+    call->Finish(status, &response, nullptr);
   });
 }
 

@@ -61,7 +61,7 @@ void UnaryCall::OnLeave(std::function<void()> on_leave) {
   on_leave();
 }
 
-void UnaryCall::Finish(const grpc::Status& status, grpc::ByteBuffer response,
+void UnaryCall::Finish(const grpc::Status& status, grpc::ByteBuffer* response,
                        std::shared_ptr<Share> share) {
   // Destroyed after the lock, and not before gRPC is called.
   const std::shared_ptr<UnaryCall> self = shared_from_this();
@@ -80,9 +80,9 @@ void UnaryCall::Finish(const grpc::Status& status, grpc::ByteBuffer response,
   }
   share_ = std::move(share);
   if (share_ != nullptr) {
-    share_->BeginAnswer(static_cast<int64_t>(response.Length()));
+    share_->BeginAnswer(static_cast<int64_t>(response->Length()));
   }
-  response_ = std::move(response);
+  response_.Swap(response);
   StartWriteAndFinish(&response_, grpc::WriteOptions(), status);
 }
 

@@ -47,10 +47,10 @@ class UnaryCall final : public RawReactor,
   // was set before. Called at once if it has left.
   void OnLeave(std::function<void()> on_leave);
 
-  // Sends `response` if the status is OK, and ends the call. Keeps `share`, as
-  // the answer's, until gRPC has let go of the answer. REQUIRES: called once,
-  // after on_request.
-  void Finish(const grpc::Status& status, grpc::ByteBuffer response,
+  // Sends what *response holds, and takes it, if the status is OK, and ends the
+  // call. Keeps `share`, as the answer's, until gRPC has let go of the answer.
+  // REQUIRES: called once, after on_request.
+  void Finish(const grpc::Status& status, grpc::ByteBuffer* response,
               std::shared_ptr<Share> share);
 
   void OnReadDone(bool ok) override;

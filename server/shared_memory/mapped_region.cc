@@ -56,8 +56,7 @@ int64_t BytesOfPages(int64_t size) {
   return (size + page - 1) / page * page;
 }
 
-Refusal Borrow(int64_t bytes, Admission* admission,
-                Admission::Ticket* ticket) {
+Refusal Borrow(int64_t bytes, Admission* admission, Admission::Ticket* ticket) {
   switch (admission->Lend(bytes, ticket)) {
     case Admission::Verdict::kAdmitted:
       return {};

@@ -91,7 +91,9 @@ SharedMemory::SharedMemory(bool has_many_bytes)
     : on_device(server::kFirstDevice, kDeviceBytes),
       admission(
           // Half of them may be lent.
-          {.max_requests = 1, .max_bytes = 2 * kAdmittedBytes, .max_queued = 0}),
+          {.max_requests = 1,
+           .max_bytes = 2 * kAdmittedBytes,
+           .max_queued = 0}),
       log(std::make_shared<spdlog::logger>(
           "fuzz", std::make_shared<spdlog::sinks::null_sink_mt>())),
       context{.max_bytes = has_many_bytes ? kManyBytes : kFewBytes,
