@@ -97,13 +97,13 @@ Server::Server(const Config& config,
 
 Server::~Server() {
   trimmer_.Stop();
-  if (shared_memory_ != nullptr) shared_memory_->UnlinkSocket();
   if (grpc_ == nullptr) return;
   AnnounceDrain();
   RefuseNewWork();
   // Work is not interrupted, so this ends.
   while (!WaitUntilIdle(std::chrono::hours(1))) {
   }
+  if (shared_memory_ != nullptr) shared_memory_->UnlinkSocket();
   acceptor_->Stop();
   // Its threads take up to two seconds to notice; gRPC may take one meanwhile.
   std::thread closing_metrics([this] { exposer_.reset(); });
