@@ -28,6 +28,20 @@ Metrics = dict[str, float]
 number: Callable[[Tensor], float] = float
 
 
+# Selections as verl writes them. Their shapes depend on the data, which torch.compile cannot follow;
+# compiled_torch.py replaces them by others that give the same where each row has a token.
+def largest(x: Tensor, valid: Tensor) -> Tensor:
+    return x[valid].max()
+
+
+def smallest(x: Tensor, valid: Tensor) -> Tensor:
+    return x[valid].min()
+
+
+def rows_with_tokens(x: Tensor, valid: Tensor) -> Tensor:
+    return x[valid.any(-1)]
+
+
 def masked_sum(x: Tensor, mask: Tensor, dim: int | None = None) -> Tensor:
     return (torch.where(mask != 0, x, 0.0) * mask).sum(dim)
 
@@ -65,8 +79,8 @@ def importance_weights(log_ratio: Tensor, mask: Tensor) -> tuple[Tensor, Metrics
     raw_rows = masked_mean(raw, mask, -1)
     return weights, {
         "rollout_is_mean": number(masked_mean(weights, mask)),
-        "rollout_is_max": number(weights[valid].max()),
-        "rollout_is_min": number(weights[valid].min()),
+        "rollout_is_max": number(largest(weights, valid)),
+        "rollout_is_min": number(smallest(weights, valid)),
         "rollout_is_ratio_fraction_high": number(masked_mean((raw > UPPER).float(), mask)),
         "rollout_is_ratio_fraction_low": number(masked_mean((raw < 1 / UPPER).float(), mask)),
         "rollout_is_std": masked_std(clamped, mask),
@@ -135,15 +149,14 @@ def reject(log_ratio: Tensor, mask: Tensor) -> tuple[Tensor, Metrics]:
 def rule_metrics(rule: Rule, x: Tensor, by_row: bool, keep: Tensor, mask: Tensor) -> Metrics:
     two_sided = rule.name.endswith("k1")
     valid = mask.bool()
-    rows = masked_mean(x, mask, -1)[valid.any(-1)]
+    rows = rows_with_tokens(masked_mean(x, mask, -1), valid)
     high, low = x > rule.upper, x < rule.lower
     row_high, row_low = (rows > rule.upper).float().mean(), (rows < rule.lower).float().mean()
-    touched = (((1 - keep) * mask).sum(-1) > 0)[valid.any(-1)]
-    values = rows if by_row else x[valid]
+    touched = rows_with_tokens(((1 - keep) * mask).sum(-1) > 0, valid)
     found = {
         "mean": number(masked_mean(x, mask)),
-        "max": number(values.max()),
-        "min": number(values.min()),
+        "max": number(rows.max() if by_row else largest(x, valid)),
+        "min": number(rows.min() if by_row else smallest(x, valid)),
         "fraction_high": number(row_high if by_row else masked_mean(high.float(), mask)),
         "fraction_low": 0.0,
         "std": masked_std(x.clamp(rule.lower, rule.upper), mask),
@@ -194,14 +207,16 @@ def random_batch(num_tokens: int, length: int) -> tuple[Tensor, Tensor, Tensor]:
     return old, rollout, (torch.rand(shape) < 0.9).float()
 
 
-def time_shape(num_tokens: int, length: int, threads: int) -> dict[str, float]:
+def time_shape(
+    num_tokens: int, length: int, threads: int, work: Callable[..., object] = correct
+) -> dict[str, float]:
     torch.set_num_threads(threads)
     batch = random_batch(num_tokens, length)
     cpu, wall = [], []
-    correct(*batch)
+    work(*batch)
     for _ in range(REPETITIONS):
         cpu_start, wall_start = time.process_time(), time.perf_counter()
-        correct(*batch)
+        work(*batch)
         cpu.append(time.process_time() - cpu_start)
         wall.append(time.perf_counter() - wall_start)
     tokens = batch[0].numel()

@@ -75,17 +75,22 @@ def length_table(results: Json, isa: str) -> str:
 
 def torch_table(results: Json) -> str:
     sets = instruction_sets(results)
-    header = [f"{HEADLINE}, ns per token", "eager torch"]
-    header += [cell for isa in sets for cell in (isa, f"torch / {isa}")]
+    header = [f"{HEADLINE}, ns per token", "eager torch", "compiled torch"]
+    header += [cell for isa in sets for cell in (isa, f"eager / {isa}", f"compiled / {isa}")]
+    compiled = {
+        row["length"]: row["cpu_ns_per_token"] for row in results["torch"].get("compiled", [])
+    }
     cells = []
     for eager in torch_rows(results, tokens=results["tokens"]):
         ns = eager["cpu_ns_per_token"]
-        row = [f"T = {eager['length']:,}", f"{ns:.1f}"]
+        fast = compiled.get(eager["length"])
+        row = [f"T = {eager['length']:,}", f"{ns:.1f}", f"{fast:.1f}" if fast else "-"]
         for isa in sets:
             ours = kernel(
                 results, method=HEADLINE, isa=isa, tokens=eager["tokens"], length=eager["length"]
             )[0]["ns_per_token"]
-            row += [f"{ours:.2f}", f"{ns / ours:.1f} x"]
+            ratio = f"{fast / ours:.1f} x" if fast else "-"
+            row += [f"{ours:.2f}", f"{ns / ours:.1f} x", ratio]
         cells.append(row)
     return table(header, cells)
 
@@ -343,7 +348,7 @@ def markdown(results: Json) -> str:
     ]
     for isa in instruction_sets(results):
         parts += [f"### Kernels, {isa}", length_table(results, isa)]
-    parts += ["### Size of the batch", scaling_table(results), "### Eager torch"]
+    parts += ["### Size of the batch", scaling_table(results), "### Torch"]
     if results["torch"]:
         parts += [torch_table(results)]
     else:
