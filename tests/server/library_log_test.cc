@@ -33,8 +33,11 @@ class LibraryLog {
     auto logger = std::make_shared<spdlog::logger>("test", sink_);
     logger->set_pattern("%v");
     logger->set_level(spdlog::level::debug);
-    // Never deleted: gRPC logs to the process' very end.
-    LogLibrariesTo(new RequestLog(logger));
+    // Never deleted: gRPC logs to the process' very end. Reachable, so that it
+    // is no leak.
+    static auto* const logs = new std::vector<std::unique_ptr<RequestLog>>;
+    logs->push_back(std::make_unique<RequestLog>(logger));
+    LogLibrariesTo(logs->back().get());
   }
 
   std::vector<std::string> Lines() { return sink_->last_formatted(); }
