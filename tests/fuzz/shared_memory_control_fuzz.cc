@@ -4,8 +4,10 @@
 // Input: 0 and a packet, or another byte and the client's steps.
 #include <dirent.h>
 
+#include <chrono>
 #include <cstdint>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "server/shared_memory/control.h"
@@ -38,6 +40,12 @@ void RunClient(bool has_many_bytes, Input* input) {
     SharedMemoryClient client(&shared);
     while (input->remaining() > 0 && client.Step(input)) client.Check();
     client.Close();
+  }
+  // Threads that close what a client sent end a moment later.
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  while (CountDescriptors() != descriptors_before &&
+         std::chrono::steady_clock::now() < end) {
+    std::this_thread::yield();
   }
   Expect(CountDescriptors() == descriptors_before, "no descriptor is leaked");
 }

@@ -261,6 +261,9 @@ TEST(Admission, APeerCrowdsOutWhereOthersWaitForItsPart) {
     admission.Admit(Peer("a"), 100, 0, decisions.For(what));
   }
   EXPECT_FALSE(admission.IsCrowdingOut("a")) << "no peer waits";
+  admission.Admit(Peer("c"), 1, 0, decisions.For("c"));
+  EXPECT_FALSE(admission.IsCrowdingOut("a")) << "the other one has its place";
+  decisions.tickets.pop_back();
   admission.Admit(Peer("a"), 800, 0, decisions.For("a3"));
   EXPECT_FALSE(admission.IsCrowdingOut("a")) << "it waits for itself";
   const uint64_t id = admission.Admit(Peer("b"), 800, 0, decisions.For("b"));

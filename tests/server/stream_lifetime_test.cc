@@ -159,6 +159,18 @@ TEST(StreamLifetime, ABatchReservesItsOutputsToo) {
   }
 }
 
+// Its place there is for calls whose header has not come.
+TEST(StreamLifetime, AStreamWithAHeaderIsNoArrivalAnyMore) {
+  Config config = TestConfig();
+  config.metrics_listen = {.host = "127.0.0.1", .port = 0, .path = ""};
+  RunningServer running(config);
+  StreamCall call(running.channel());
+  call.SendHeader(SmallRequest());
+  ASSERT_TRUE(call.IsAdmitted());
+  EXPECT_THAT(running.Scrape(),
+              HasSubstr("\ncounterweight_arriving_requests 0\n"));
+}
+
 TEST(StreamLifetime, SilentStreamsTimeOut) {
   Config config = TestConfig();
   config.stream_timeout_s = 0.5;
