@@ -30,6 +30,9 @@ TEST(ServingMetrics, AScrapeShowsServingAndDrift) {
   ASSERT_TRUE(running.Correct(SmallRequest("a", "run-1")).ok());
   ASSERT_TRUE(running.Correct(SmallRequest("b")).ok());
   EXPECT_FALSE(running.Correct({}).ok());
+  // An answer is in flight until gRPC has let go of it, which may be after the
+  // client has read it.
+  ASSERT_TRUE(running.server().WaitUntilIdle(std::chrono::minutes(1)));
   const std::string text = running.Scrape();
   EXPECT_TRUE(Has(
       text, R"(counterweight_requests_total{code="OK",method="Correct"} 2)"));
