@@ -6,7 +6,7 @@
 namespace counterweight::server {
 
 CallClock::CallClock(std::chrono::nanoseconds period)
-    : period_(period), thread_([this] { Run(); }) {}
+    : ticker_(period, [this] { Tick(); }) {}
 
 std::shared_ptr<void> CallClock::Watch(std::weak_ptr<TimedCall> call) {
   const std::lock_guard<std::mutex> lock(watched_->mutex);
@@ -18,33 +18,17 @@ std::shared_ptr<void> CallClock::Watch(std::weak_ptr<TimedCall> call) {
           }};
 }
 
-void CallClock::Stop() {
+void CallClock::Tick() {
+  std::vector<std::weak_ptr<TimedCall>> calls;
   {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    stopping_ = true;
+    const std::lock_guard<std::mutex> guard(watched_->mutex);
+    calls.reserve(watched_->calls.size());
+    for (const auto& [id, call] : watched_->calls) calls.push_back(call);
   }
-  stop_.notify_all();
-  if (thread_.joinable()) thread_.join();
-}
-
-void CallClock::Run() {
-  std::unique_lock<std::mutex> lock(mutex_);
-  while (!stop_.wait_for(lock, period_, [this] { return stopping_; })) {
-    lock.unlock();
-    std::vector<std::weak_ptr<TimedCall>> calls;
-    {
-      const std::lock_guard<std::mutex> guard(watched_->mutex);
-      calls.reserve(watched_->calls.size());
-      for (const auto& [id, call] : watched_->calls) calls.push_back(call);
-    }
-    // Without the mutex: a call that ends destroys its Watch.
-    const auto now = std::chrono::steady_clock::now();
-    for (const auto& each : calls) {
-      if (const std::shared_ptr<TimedCall> call = each.lock()) {
-        call->OnTick(now);
-      }
-    }
-    lock.lock();
+  // Without the mutex: a call that ends destroys its Watch.
+  const auto now = std::chrono::steady_clock::now();
+  for (const auto& each : calls) {
+    if (const std::shared_ptr<TimedCall> call = each.lock()) call->OnTick(now);
   }
 }
 

@@ -3,12 +3,12 @@
 #define COUNTERWEIGHT_SERVER_CALL_CLOCK_H_
 
 #include <chrono>
-#include <condition_variable>
 #include <cstdint>
 #include <map>
 #include <memory>
 #include <mutex>
-#include <thread>
+
+#include "server/ticker.h"
 
 namespace counterweight::server {
 
@@ -27,15 +27,12 @@ class TimedCall {
 class CallClock {
  public:
   explicit CallClock(std::chrono::nanoseconds period);
-  ~CallClock() { Stop(); }
-  CallClock(const CallClock&) = delete;
-  CallClock& operator=(const CallClock&) = delete;
 
   // Ticks until the call is destroyed or the result is.
   [[nodiscard]] std::shared_ptr<void> Watch(std::weak_ptr<TimedCall> call);
 
   // Ends the ticks. Idempotent.
-  void Stop();
+  void Stop() { ticker_.Stop(); }
 
  private:
   using Calls = std::map<uint64_t, std::weak_ptr<TimedCall>>;
@@ -47,14 +44,10 @@ class CallClock {
     uint64_t next_id = 1;
   };
 
-  void Run();
+  void Tick();
 
-  const std::chrono::nanoseconds period_;
   const std::shared_ptr<Watched> watched_ = std::make_shared<Watched>();
-  std::mutex mutex_;  // guards stopping_
-  std::condition_variable stop_;
-  bool stopping_ = false;
-  std::thread thread_;
+  Ticker ticker_;
 };
 
 }  // namespace counterweight::server

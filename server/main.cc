@@ -82,10 +82,10 @@ void RaiseFileLimit() {
 // clients, the log's reader or a library may keep any orderly end from coming.
 class Watchdog {
  public:
-  // `seconds` from now. *server is used until Release.
-  Watchdog(const sigset_t& signals, double seconds, Server* server,
-           RequestLog* log)
-      : server_(server), log_(log) {
+  // `seconds` from now, with `exit_code`. *server is used until Release.
+  Watchdog(const sigset_t& signals, double seconds, int exit_code,
+           Server* server, RequestLog* log)
+      : exit_code_(exit_code), server_(server), log_(log) {
     std::thread([this, signals, seconds] {
       WaitForSignal(signals, seconds);
       EndProcess();
@@ -100,9 +100,9 @@ class Watchdog {
 
   // Without destruction: kernels cannot be interrupted.
   [[noreturn]] void EndProcess() {
-    std::thread([] {
+    std::thread([this] {
       std::this_thread::sleep_for(kLastWords);
-      std::_Exit(0);
+      std::_Exit(exit_code_);
     }).detach();
     {
       const std::lock_guard<std::mutex> lock(mutex_);
@@ -113,7 +113,7 @@ class Watchdog {
       }
       LogStopped(unfinished_requests, log_);
     }
-    std::_Exit(0);
+    std::_Exit(exit_code_);
   }
 
   static void LogStopped(int64_t unfinished_requests, RequestLog* log) {
@@ -124,6 +124,7 @@ class Watchdog {
   }
 
  private:
+  const int exit_code_;
   std::mutex mutex_;  // guards server_
   Server* server_;
   RequestLog* const log_;
@@ -162,8 +163,8 @@ int Serve(const Config& config) {
   std::string error;
   BackendChoice backend = MakeCorrector(config);
   std::string backend_json;
-  std::unique_ptr<Server> server;
   std::atomic<bool> has_failed = false;
+  std::unique_ptr<Server> server;
   if (backend.corrector != nullptr) {
     backend_json = ToJson(backend.corrector->Info());
     server = Server::Start(config, std::move(backend.corrector), logger, &error,
@@ -198,17 +199,18 @@ int Serve(const Config& config) {
 
   int signal_number = 0;
   sigwait(&signals, &signal_number);
+  const int exit_code = has_failed ? 1 : 0;
   // Never deleted: its thread runs to the process' end.
   auto& watchdog = *new Watchdog(
       signals,
       config.drain_delay_s + config.drain_timeout_s + kExitGraceSeconds,
-      server.get(), &log);
+      exit_code, server.get(), &log);
   log.Event(spdlog::level::info, "draining");
   if (!Drain(config, server.get())) watchdog.EndProcess();
   watchdog.Release();
   server.reset();
   Watchdog::LogStopped(0, &log);
-  return has_failed ? 1 : 0;
+  return exit_code;
 }
 
 int Main(const std::vector<std::string_view>& arguments) {

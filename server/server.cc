@@ -1,7 +1,5 @@
 #include "server/server.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <exception>
 #include <thread>
@@ -11,9 +9,9 @@
 #include "grpcpp/security/server_credentials.h"
 #include "grpcpp/server_builder.h"
 #include "server/correct_stream.h"
+#include "server/heap.h"
 #include "server/metrics_server.h"
 #include "server/reflection.h"
-#include "server/unix_socket.h"
 #include "spdlog/fmt/fmt.h"
 
 namespace counterweight::server {
@@ -33,8 +31,8 @@ constexpr std::chrono::minutes kConnectionGrace{10};
 constexpr int kMaxSynchronousThreads = 32;
 
 // Messages that gRPC assembles and answers that it sends; they come beside
-// max_bytes_in_flight, as they are admitted only when whole. At least one of
-// the largest message.
+// max_bytes_in_flight, as they are admitted only when whole. The largest
+// message fits, however small the budget.
 size_t TransportBytes(const Config& config) {
   constexpr int64_t kBase = int64_t{448} << 20;
   return static_cast<size_t>(
@@ -90,8 +88,9 @@ Server::Server(const Config& config,
       clock_(TickPeriod(config)),
       staging_(corrector_.get()),
       executor_(NumThreads(config)),
-      trimmer_([this] { return admission_.requests_in_flight() == 0; },
-               kTrimPeriod) {
+      trimmer_(kTrimPeriod, [this] {
+        if (admission_.requests_in_flight() == 0) TrimHeap();
+      }) {
   metrics_.SetBackend(corrector_->Info());
 }
 

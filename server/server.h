@@ -22,11 +22,11 @@
 #include "server/correction_service.h"
 #include "server/drift_series.h"
 #include "server/executor.h"
-#include "server/heap_trimmer.h"
 #include "server/metrics.h"
 #include "server/request_log.h"
 #include "server/shared_memory/listener.h"
 #include "server/staging_pool.h"
+#include "server/ticker.h"
 #include "server/use_count.h"
 
 namespace counterweight::server {
@@ -103,7 +103,7 @@ class Server {
   std::unique_ptr<Acceptor> acceptor_;
   std::mutex serving_mutex_;  // a device may fail before we announce ourselves
   bool has_stopped_serving_ = false;
-  HeapTrimmer trimmer_;
+  Ticker trimmer_;
   std::shared_ptr<prometheus::Collectable> sampled_metrics_;
   std::unique_ptr<prometheus::Exposer> exposer_;
   std::string metrics_address_;

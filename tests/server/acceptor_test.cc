@@ -8,6 +8,7 @@
 #include <chrono>
 #include <filesystem>
 #include <future>
+#include <iterator>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -178,6 +179,22 @@ TEST(ConnectionTable, TheNewestOfThePeerWithMostGivesWay) {
   EXPECT_TRUE(pairs[2].IsShutDown());
   EXPECT_FALSE(pairs[1].IsShutDown());
   EXPECT_FALSE(table.Add(pairs[4].ours.get(), "b")) << "b would have as many";
+}
+
+int64_t OpenDescriptors() {
+  const std::filesystem::directory_iterator all("/proc/self/fd");
+  return std::distance(begin(all), end(all));
+}
+
+TEST(ConnectionTable, ClosesItsDuplicates) {
+  ConnectionTable table(9);
+  Pair pair;
+  const int64_t before = OpenDescriptors();
+  table.Add(pair.ours.get(), "a");
+  EXPECT_EQ(OpenDescriptors(), before + 1);
+  shutdown(pair.ours.get(), SHUT_RDWR);
+  table.Clean();
+  EXPECT_EQ(OpenDescriptors(), before);
 }
 
 TEST(ConnectionTable, ForgetsWhatEndsOnEitherSide) {

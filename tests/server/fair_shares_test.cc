@@ -80,6 +80,33 @@ TEST(FairShares, StalledStreamsGiveWayToAnotherPeer) {
   EXPECT_GE(gave_way, 1);
 }
 
+// They sent at once what they owe for seconds; the other peer has to wait.
+TEST(FairShares, StreamsThatMoveKeepTheirPlacesFromOthers) {
+  Config config = TestConfig();
+  config.max_requests_in_flight = 2;
+  config.max_queue_seconds = 2;
+  config.min_stream_bytes_per_second = 1;
+  TwoPeers peers(config);
+  v1::CorrectRequest request = SmallRequest();
+  request.mutable_layout()->mutable_padded()->set_length(1000);
+  const std::string bytes(8000, '\0');  // of 17000 bytes in all
+  std::vector<std::unique_ptr<StreamCall>> moving;
+  for (int i = 0; i < 2; ++i) {
+    moving.push_back(std::make_unique<StreamCall>(peers.running.channel()));
+    moving.back()->SendHeader(request);
+    ASSERT_TRUE(moving.back()->IsAdmitted());
+    moving.back()->SendChunk(0, 0, bytes);
+  }
+  v1::CorrectResponse answer;
+  EXPECT_EQ(Stream(peers.unix_channel, SmallRequest(), 0, &answer).error_code(),
+            grpc::StatusCode::RESOURCE_EXHAUSTED);
+  for (const auto& call : moving) {
+    call->SendChunk(1, 0, bytes);
+    call->SendChunk(2, 0, std::string(2000, '\1'));
+    EXPECT_EQ(call->ReadAnswer().tensors_size(), 2);
+  }
+}
+
 // No other peer waits, so only a stream that sent nothing at all gives way.
 TEST(FairShares, SlowStreamsKeepTheirPlacesFromTheirOwnPeer) {
   Config config = TestConfig();

@@ -161,6 +161,21 @@ TEST(ScannedStream, ParsesWhatPassesAndEndsWhereItIsRefused) {
   EXPECT_LE(parsed.tensors_size(), 64);
 }
 
+TEST(ScannedStream, BytesThatComeAgainCountOnce) {
+  std::string tensors;
+  for (int i = 0; i < kMaxRequestTensors; ++i) tensors += {'\x22', '\0'};
+  google::protobuf::io::ArrayInputStream input(
+      tensors.data(), static_cast<int>(tensors.size()));
+  RequestScan scan(kMaxSequences, /*has_data=*/true);
+  ScannedStream scanned(&input, &scan);
+  const void* data = nullptr;
+  int size = 0;
+  ASSERT_TRUE(scanned.Next(&data, &size));
+  scanned.BackUp(size / 2);
+  EXPECT_TRUE(scanned.Next(&data, &size)) << scan.violation()->field;
+  EXPECT_EQ(size, static_cast<int>(tensors.size()) / 2);
+}
+
 TEST(ScannedStream, SkippedBytesAreScanned) {
   const std::string bytes =
       Largest().SerializeAsString() + "\x22" + std::string(1, '\0');

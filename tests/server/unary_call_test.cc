@@ -91,7 +91,8 @@ TEST(UnaryCall, GaugesReturnToZero) {
   const std::string page = running.Scrape();
   for (const char* gauge :
        {"requests_in_flight", "bytes_in_flight", "requests_queued",
-        "admitted_bytes", "waiting_bytes", "arriving_requests"}) {
+        "admitted_bytes", "waiting_bytes", "arriving_requests",
+        "tasks_waiting"}) {
     EXPECT_THAT(page,
                 HasSubstr(std::string("\ncounterweight_") + gauge + " 0\n"));
   }

@@ -1,14 +1,11 @@
-#include "server/heap_trimmer.h"
+#include "server/heap.h"
 
 #include <malloc.h>
 
-#include <atomic>
-#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "gtest/gtest.h"
@@ -27,7 +24,7 @@ int64_t ResidentBytes() {
 
 // Blocks too small for mappings of their own, freed but for the last: glibc
 // cannot shrink its heap then.
-TEST(HeapTrimmer, GivesBackWhatLiesBetweenBlocksOnceItIsIdle) {
+TEST(TrimHeap, GivesBackWhatLiesBetweenBlocks) {
 #if defined(__SANITIZE_ADDRESS__) || defined(_GLIBCXX_TSAN) || \
     !defined(__GLIBC__)
   GTEST_SKIP() << "not glibc's heap";
@@ -44,15 +41,7 @@ TEST(HeapTrimmer, GivesBackWhatLiesBetweenBlocksOnceItIsIdle) {
   const int64_t peak = ResidentBytes();
   for (void* block : blocks) std::free(block);
   ASSERT_GT(ResidentBytes(), peak - kBytes / 4);
-  std::atomic<bool> is_idle = false;
-  HeapTrimmer trimmer([&] { return is_idle.load(); },
-                      std::chrono::milliseconds(1));
-  is_idle = true;
-  const auto end = std::chrono::steady_clock::now() + std::chrono::minutes(1);
-  while (ResidentBytes() > peak - kBytes * 3 / 4 &&
-         std::chrono::steady_clock::now() < end) {
-    std::this_thread::yield();
-  }
+  TrimHeap();
   EXPECT_LE(ResidentBytes(), peak - kBytes * 3 / 4);
   std::free(last);
 #endif
