@@ -7,6 +7,7 @@
 #include "tests/testing/loss_specs.h"
 #include "tests/testing/matchers.h"
 #include "tests/testing/random_rows.h"
+#include "tests/testing/sanitized.h"
 #include "tests/testing/specs.h"
 
 namespace counterweight::kernels {
@@ -36,7 +37,7 @@ class Arrival : public EveryBackend {
 
 TEST_P(Arrival, OfRandomSpecs) {
   Random random(1);
-  for (int i = 0; i < 100; ++i) {
+  for (int i = 0; i < SanitizedSample(100); ++i) {
     const CorrectionSpec spec = RandomSpec(random, 0.2);
     ExpectSameBytes(
         spec,
@@ -48,7 +49,7 @@ TEST_P(Arrival, OfRandomSpecs) {
 
 TEST_P(Arrival, OfRandomLosses) {
   Random random(2);
-  for (int i = 0; i < 100; ++i) {
+  for (int i = 0; i < SanitizedSample(100); ++i) {
     const CorrectionSpec spec = RandomLossSpec(random, 0.2, 5000);
     OwnedBatch batch(
         RandomRows(random, {40, 0, 5000, 1, 300, 77, 12, 90}, {.spread = 0.2}));

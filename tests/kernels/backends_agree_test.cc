@@ -7,6 +7,7 @@
 #include "tests/testing/backends.h"
 #include "tests/testing/matchers.h"
 #include "tests/testing/random_rows.h"
+#include "tests/testing/sanitized.h"
 #include "tests/testing/specs.h"
 
 namespace counterweight::kernels {
@@ -54,7 +55,7 @@ TEST_P(BackendsAgree, OnManyShortRows) {
 
 TEST_P(BackendsAgree, OnRandomSpecs) {
   Random random(4);
-  for (int i = 0; i < 200; ++i) {
+  for (int i = 0; i < SanitizedSample(200); ++i) {
     const double spread = random.Chance(0.5) ? 0.01 : 1.0;
     CorrectionSpec spec = RandomSpec(random, spread);
     spec.non_finite = NonFinitePolicy::kNeutralize;

@@ -6,6 +6,7 @@
 #include "tests/testing/loss_specs.h"
 #include "tests/testing/matchers.h"
 #include "tests/testing/reference.h"
+#include "tests/testing/sanitized.h"
 #include "tests/testing/specs.h"
 
 namespace counterweight::kernels {
@@ -59,6 +60,8 @@ TEST_P(LossBackends, AgreeOnEverySurrogateAndLength) {
 TEST_P(LossBackends, AgreeOnEverySpread) {
   Random random(2);
   for (double spread : {1e-6, 1e-3, 0.5, 3.0, 30.0}) {
+    // The others are other numbers in the same places.
+    if (kSanitized && spread < 30.0) continue;
     const OwnedBatch batch(
         RandomRows(random, {700, 5000, 3, 90}, {.spread = spread}));
     for (const CorrectionSpec& spec : SpecsOf(spread))

@@ -8,6 +8,7 @@
 #include "tests/testing/matchers.h"
 #include "tests/testing/reference_check.h"
 #include "tests/testing/run.h"
+#include "tests/testing/sanitized.h"
 #include "tests/testing/specs.h"
 
 namespace counterweight::kernels {
@@ -29,7 +30,7 @@ ReferenceCase RandomCase(uint64_t seed, bool with_loss) {
 class RandomSpecs : public ::testing::TestWithParam<int> {
  protected:
   void CheckThousand(bool with_loss) {
-    constexpr int kCases = 1000;
+    constexpr int kCases = SanitizedSample(1000);
     const std::vector<Corrector*> correctors = AvailableCorrectors();
     if (correctors.empty()) GTEST_SKIP() << "no backend here";
     int compared = 0;
@@ -71,8 +72,9 @@ void ExpectSameWithoutMetrics(const Corrected& with, const Corrected& without) {
 TEST_P(RandomSpecs, GiveTheSameWithoutMetrics) {
   const std::vector<Corrector*> correctors = AvailableCorrectors();
   if (correctors.empty()) GTEST_SKIP() << "no backend here";
-  for (int i = 0; i < 500; ++i) {
-    const auto seed = static_cast<uint64_t>(GetParam() * 500 + i);
+  constexpr int kCases = SanitizedSample(500);
+  for (int i = 0; i < kCases; ++i) {
+    const auto seed = static_cast<uint64_t>(GetParam() * kCases + i);
     const ReferenceCase c = RandomCase(seed, i % 2 == 0);
     const OwnedBatch batch = BatchOf(c);
     CorrectionSpec without = c.spec;
