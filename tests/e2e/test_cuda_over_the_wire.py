@@ -18,7 +18,10 @@ from server_process import DEADLINE_SECONDS, ServerProcess, binary
 from transports import ARRAYS, LOSS, assert_same
 
 FAKE = binary().with_name("counterweight-server-on-fake-cuda")
-pytestmark = pytest.mark.skipif(not FAKE.exists(), reason=f"{FAKE.name} is not built")
+pytestmark = [
+    pytest.mark.server_only,
+    pytest.mark.skipif(not FAKE.exists(), reason=f"{FAKE.name} is not built"),
+]
 
 # grpc.health.v1.HealthCheckResponse with its field 1 (status) set.
 SERVING, NOT_SERVING = b"\x08\x01", b"\x08\x02"

@@ -11,6 +11,8 @@ import tempfile
 import pytest
 from server_process import DEADLINE_SECONDS, binary
 
+pytestmark = pytest.mark.server_only
+
 # The limit counts a user's threads, so root becomes one that has no others.
 USER = 54321
 

@@ -17,6 +17,8 @@ from counterweight._gen.counterweight.v1 import correction_service_pb2_grpc as s
 from generated_stream import stream_frames
 from server_process import DEADLINE_SECONDS, ServerProcess
 
+pytestmark = pytest.mark.server_only
+
 # grpc.health.v1.HealthCheckResponse with its field 1 (status) set.
 SERVING, NOT_SERVING = b"\x08\x01", b"\x08\x02"
 

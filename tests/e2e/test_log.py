@@ -13,6 +13,8 @@ import pytest
 from batches import padded_batch
 from server_process import DEADLINE_SECONDS, ServerProcess
 
+pytestmark = pytest.mark.server_only
+
 StartServer = Callable[..., ServerProcess]
 
 DROPPED = "counterweight_log_lines_dropped_total"

@@ -21,6 +21,8 @@ import pytest
 from batches import padded_batch
 from server_process import DEADLINE_SECONDS, REPOSITORY, ServerProcess
 
+pytestmark = pytest.mark.server_only
+
 METHOD = cw.Dialect(
     "verl",
     {
