@@ -84,9 +84,9 @@ class RequestScan {
   uint64_t position_ = 0;
   uint64_t varint_ = 0;
   uint32_t varint_bytes_ = 0;
-  uint32_t field_ = 0;          // of the innermost message
-  uint32_t top_field_ = 0;      // of the request
-  uint64_t payload_bytes_ = 0;  // left to skip or to count
+  uint32_t field_ = 0;                // of the innermost message
+  uint32_t top_field_ = 0;            // of the request
+  uint64_t payload_bytes_ = 0;        // left to skip or to count
   Counted counted_ = Counted::kNone;  // entries of the current field
   int64_t structure_bytes_ = 0;
   std::array<int64_t, static_cast<size_t>(Counted::kNumCounted)> counts_{};
