@@ -172,13 +172,13 @@ std::string NameOf(const testing::TestParamInfo<Golden>& parameter) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Openrlhf, ConformanceTest,
-                         testing::ValuesIn(ReadGoldens("openrlhf")), NameOf);
+                         testing::ValuesIn(SampleGoldens("openrlhf")), NameOf);
 INSTANTIATE_TEST_SUITE_P(Skyrl, ConformanceTest,
-                         testing::ValuesIn(ReadGoldens("skyrl")), NameOf);
+                         testing::ValuesIn(SampleGoldens("skyrl")), NameOf);
 INSTANTIATE_TEST_SUITE_P(Trl, ConformanceTest,
-                         testing::ValuesIn(ReadGoldens("trl")), NameOf);
+                         testing::ValuesIn(SampleGoldens("trl")), NameOf);
 INSTANTIATE_TEST_SUITE_P(Verl, ConformanceTest,
-                         testing::ValuesIn(ReadGoldens("verl")), NameOf);
+                         testing::ValuesIn(SampleGoldens("verl")), NameOf);
 
 }  // namespace
 }  // namespace counterweight::server
