@@ -16,7 +16,9 @@ constexpr uint64_t kMaxPayloadBytes = INT32_MAX;  // protobuf's own limit
 std::string NameOf(uint32_t field) {
   const auto* descriptor = v1::CorrectRequest::descriptor()->FindFieldByNumber(
       static_cast<int>(field));
-  return descriptor == nullptr ? "unknown fields" : descriptor->name();
+  // Newer versions of protobuf return a view.
+  return descriptor == nullptr ? "unknown fields"
+                               : std::string(descriptor->name());
 }
 
 }  // namespace

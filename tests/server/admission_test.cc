@@ -240,6 +240,17 @@ TEST(Admission, AFullQueueShedsTheNewestOfThePeerThatWaitsMost) {
   EXPECT_EQ(admission.requests_queued(), 4);
 }
 
+TEST(Admission, WhoWouldHaveAsManyShedsNoOther) {
+  Admission admission({.max_requests = 1, .max_bytes = 1000, .max_queued = 3});
+  Decisions decisions;
+  for (const char* what : {"runs", "g1", "g2"}) {
+    admission.Admit(Peer("greedy"), 1, 0, decisions.For(what));
+  }
+  admission.Admit(Peer("modest"), 1, 0, decisions.For("m1"));
+  admission.Admit(Peer("modest"), 1, 0, decisions.For("m2"));
+  EXPECT_THAT(decisions.refused, ElementsAre("m2"));
+}
+
 TEST(Admission, HeldBytesAreShedAsPlacesAre) {
   Admission admission({.max_requests = 1, .max_bytes = 1000, .max_queued = 9});
   Decisions decisions;
@@ -313,6 +324,29 @@ TEST(Admission, AnAnswerHoldsItsBytesAndNoPlace) {
   EXPECT_EQ(admission.bytes_in_flight(), 0);
 }
 
+// The request's bytes are free when its answer begins, not when that was read.
+TEST(Admission, AnAnswerThatIsSmallerLetsOthersIn) {
+  Admission admission({.max_requests = 9, .max_bytes = 1000, .max_queued = 9});
+  Decisions decisions;
+  admission.Admit(Peer("client"), 900, 0, decisions.For("a"));
+  admission.Admit(Peer("client"), 400, 0, decisions.For("b"));
+  EXPECT_THAT(decisions.admitted, ElementsAre("a"));
+  Admission::Ticket answer = std::move(decisions.tickets.front());
+  decisions.tickets.clear();
+  admission.BeginAnswer(500, &answer);
+  EXPECT_THAT(decisions.admitted, ElementsAre("a", "b"));
+}
+
+TEST(Admission, NothingIsLentThatRequestsHave) {
+  Admission admission(kLimits);
+  Decisions decisions;
+  admission.Admit(Peer("client"), 700, 0, decisions.For("a"));
+  Admission::Ticket lent;
+  EXPECT_EQ(admission.Lend(301, &lent), Verdict::kFull);
+  EXPECT_EQ(admission.Lend(300, &lent), Verdict::kAdmitted);
+  EXPECT_EQ(admission.bytes_in_flight(), 1000);
+}
+
 TEST(Admission, LentBytesAreNoRequestAndHalfOfAllAtMost) {
   Admission admission(kLimits);
   Admission::Ticket first;
@@ -339,8 +373,10 @@ TEST(Admission, NothingComesInAfterClose) {
   Admission admission({.max_requests = 1, .max_bytes = 1000, .max_queued = 9});
   Decisions decisions;
   admission.Admit(Peer("client"), 1, 0, decisions.For("runs"));
-  admission.Admit(Peer("client"), 1, 0, decisions.For("waits"));
+  admission.Admit(Peer("client"), 1, 7, decisions.For("waits"));
+  EXPECT_EQ(admission.held_bytes(), 7);
   admission.Close();
+  EXPECT_EQ(admission.held_bytes(), 0);
   EXPECT_THAT(decisions.refused, ElementsAre("waits"));
   admission.Admit(Peer("client"), 1, 0, decisions.For("late"));
   EXPECT_THAT(
