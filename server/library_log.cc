@@ -56,7 +56,10 @@ class LibrarySink : public absl::LogSink {
     const std::string_view message = entry.text_message();
     if (entry.log_severity() == absl::LogSeverity::kFatal) {
       // Abseil sends it twice, the second time with the stack, and aborts.
-      if (entry.stacktrace().empty()) Log(spdlog::level::err, "abort", message);
+      if (!entry.stacktrace().empty()) return;
+      Log(spdlog::level::err, "abort", message);
+      // No destructor runs that would wait for the log's thread.
+      library_log.load()->Flush();
     } else if (file.find("google/protobuf/") != file.npos) {
       LogProtobuf(message);
     } else {

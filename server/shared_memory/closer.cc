@@ -21,11 +21,19 @@ struct Closer::State {
 
 namespace {
 
+constexpr int kMostUnread = 16;
+
 void CloseAll(std::vector<FileDescriptor>* descriptors) {
   for (FileDescriptor& descriptor : *descriptors) {
     // Its data, if it is a socket, are sent without us.
     const linger none{};
     setsockopt(descriptor.get(), SOL_SOCKET, SO_LINGER, &none, sizeof(none));
+    // A peer whose packets were not read would see a reset instead of what it
+    // was told last. It may send more than we wait for.
+    for (int i = 0; i < kMostUnread; ++i) {
+      char packet = 0;
+      if (recv(descriptor.get(), &packet, 1, MSG_DONTWAIT) <= 0) break;
+    }
     const FileDescriptor closed = std::move(descriptor);
   }
 }
