@@ -98,6 +98,10 @@ struct KlSpec {
   double value_clamp = std::numeric_limits<double>::infinity();
   // Value of the estimator, gradient of k2 (without clamps).
   bool straight_through = false;
+  // With straight_through, times min(exp(current - old), this), a constant to
+  // the gradient: the gradient of the KL divergence from tokens that old
+  // sampled. > 0; 0: without that factor.
+  double gradient_ratio_cap = 0.0;
   // k r, the gradient through the surrogate's r included.
   bool importance_weighted = false;
   TokenSet over = TokenSet::kKept;

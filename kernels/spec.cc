@@ -126,6 +126,10 @@ const char* Name(Estimator estimator) {
       return "k2";
     case Estimator::kK3:
       return "k3";
+    case Estimator::kBinaryKl:
+      return "binary_kl";
+    case Estimator::kTotalVariation:
+      return "total_variation";
   }
   return "";
 }

@@ -26,8 +26,18 @@ enum class Level : uint8_t { kNone, kToken, kSequence, kGeometric, kPrefix };
 // kTruncate clamps into the interval, kMask zeroes outside; equality keeps.
 enum class Bound : uint8_t { kNone, kTruncate, kMask };
 
-// l, l^2 / 2, exp(l) - 1 - l.
-enum class Estimator : uint8_t { kRatio, kK2, kK3 };
+// kRatio: l; kK2: l^2 / 2; kK3: exp(l) - 1 - l. With p and q the exponentials
+// of the ratio's denominator and numerator, within kLeastProbability of 0 and
+// 1, kBinaryKl: p log(p / q) + (1 - p) log((1 - p) / (1 - q)), nats;
+// kTotalVariation: |p - q|.
+enum class Estimator : uint8_t { kRatio, kK2, kK3, kBinaryKl, kTotalVariation };
+inline constexpr double kLeastProbability = 1e-6;
+
+// True for those of two probabilities, not of their log ratio.
+constexpr bool IsDivergence(Estimator estimator) {
+  return estimator == Estimator::kBinaryKl ||
+         estimator == Estimator::kTotalVariation;
+}
 
 // kAll: every token of the sequence inside the interval.
 enum class Aggregation : uint8_t {
@@ -76,7 +86,7 @@ struct RejectionRule {
   Aggregation aggregation = Aggregation::kToken;
   Condition condition = Condition::kAlways;
   Effect effect = Effect::kDrop;
-  // Symmetric clamp of l before the estimator, nats, > 0.
+  // Symmetric clamp of l before the estimator, nats, > 0; not for divergences.
   double token_clamp = kUnbounded;
   // Symmetric clamp of the aggregated statistic; kRatio only.
   double aggregate_clamp = kUnbounded;
@@ -94,6 +104,10 @@ struct CorrectionSpec {
   RejectionRule rules[kMaxRules];
   Evaluation evaluation = Evaluation::kParallel;
   NonFinitePolicy non_finite = NonFinitePolicy::kReject;
+  // With kReject: a NaN of the rollout log-probs is no error but a number that
+  // the sampler did not tell, and every log ratio to it is 0. Counted in
+  // BatchSums::non_finite_tokens. (TRL since 1.11.0: grpo_trainer.py.)
+  bool unknown_rollout = false;
   // The ratio whose drift the metrics describe.
   RatioSource drift_source = RatioSource::kOldRollout;
   // Also compare probabilities exp(log_prob): DriftSums::probability. Costs two

@@ -123,7 +123,7 @@ struct BatchSums {
   // Rows of V that lost at least one token to a rule's DROP.
   int64_t touched_sequences;
   int64_t zero_weight_tokens;  // in m with a final weight of exactly 0
-  int64_t non_finite_tokens;   // by policy DROP or NEUTRALIZE
+  int64_t non_finite_tokens;   // by policy DROP or NEUTRALIZE, or unknown
   DriftSums drift;
   WeightSums weight;
   RuleSums rules[kMaxRules];

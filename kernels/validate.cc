@@ -76,6 +76,9 @@ void CheckRule(const CorrectionSpec& spec, int r,
   const RejectionRule& rule = spec.rules[r];
   Checker check("rules[" + std::to_string(r) + "].");
   check.Require(rule.token_clamp > 0.0, "token_clamp", kClampReason);
+  check.Require(!IsDivergence(rule.estimator) || rule.token_clamp == kUnbounded,
+                "token_clamp",
+                "is for log ratios, not for BINARY_KL, TOTAL_VARIATION");
   check.Require(rule.aggregate_clamp > 0.0, "aggregate_clamp", kClampReason);
   const bool sums = rule.aggregation == Aggregation::kSum ||
                     rule.aggregation == Aggregation::kMean;

@@ -175,6 +175,11 @@ class LossChecker {
     Require(!kl.importance_weighted || !kl.straight_through,
             "kl_penalty.importance_weighted",
             "and straight_through exclude each other");
+    Require(kl.gradient_ratio_cap >= 0.0 &&
+                std::isfinite(kl.gradient_ratio_cap) &&
+                (kl.gradient_ratio_cap == 0.0 || kl.straight_through),
+            "kl_penalty.gradient_ratio_cap",
+            "must be a finite number > 0 beside straight_through, or 0");
     CheckReduction(kl.reduction, "kl_penalty.");
   }
 

@@ -126,7 +126,7 @@ void DecodePreset(const v1::Preset& preset, const LossFacts& facts,
   decoded->method_name = preset.name();
 }
 
-void DecodeDialect(const v1::Dialect& block, const RequestFacts& facts,
+void DecodeDialect(const v1::Dialect& block, RequestFacts facts,
                    DecodedRequest* decoded, Violations* violations) {
   const Dialect* dialect = FindDialect(block.system());
   if (dialect == nullptr) {
@@ -139,6 +139,11 @@ void DecodeDialect(const v1::Dialect& block, const RequestFacts& facts,
          "is not a dialect of this server, which speaks: " + known});
     return;
   }
+  std::vector<std::string> warnings;
+  const size_t before = violations->size();
+  facts.asked = ReadRelease(dialect->system, dialect->releases, block.release(),
+                            &warnings, violations);
+  if (violations->size() > before) return;
   Translation translation =
       dialect->translate(block.block(), block.ignore_unknown_fields(), facts);
   violations->Append(translation.violations);
@@ -149,7 +154,10 @@ void DecodeDialect(const v1::Dialect& block, const RequestFacts& facts,
   decoded->uses_group_ids = translation.uses_group_ids;
   decoded->empty_loss_is_nan = translation.empty_loss_is_nan;
   decoded->rule_names = std::move(translation.rule_names);
-  decoded->warnings = std::move(translation.warnings);
+  decoded->warnings = std::move(warnings);
+  decoded->warnings.insert(decoded->warnings.end(),
+                           translation.warnings.begin(),
+                           translation.warnings.end());
   decoded->report = std::move(translation.report);
   decoded->report_judges = translation.report_judges;
   decoded->method_name = block.system();

@@ -150,9 +150,16 @@ class ConfigDecoder {
       case v1::ESTIMATOR_K3:
         spec->estimator = kernels::Estimator::kK3;
         break;
+      case v1::ESTIMATOR_BINARY_KL:
+        spec->estimator = kernels::Estimator::kBinaryKl;
+        break;
+      case v1::ESTIMATOR_TOTAL_VARIATION:
+        spec->estimator = kernels::Estimator::kTotalVariation;
+        break;
       case v1::ESTIMATOR_UNSPECIFIED:
       default:
-        Fail(at + "estimator", "is required: RATIO, K2 or K3");
+        Fail(at + "estimator",
+             "is required: RATIO, K2, K3, BINARY_KL or TOTAL_VARIATION");
     }
     spec->aggregation = RuleAggregation(rule.aggregation(), at);
     switch (static_cast<int>(rule.condition())) {

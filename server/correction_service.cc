@@ -117,6 +117,13 @@ std::unique_ptr<google::protobuf::MessageLite> CorrectionService::ServerInfo(
       static_cast<uint64_t>(config.max_bytes_in_flight));
   for (const Dialect& dialect : Dialects()) {
     message.add_dialects(std::string(dialect.system));
+    v1::DialectReleases* const releases = message.add_dialect_releases();
+    releases->set_system(std::string(dialect.system));
+    for (const DatedRelease& each : dialect.releases) {
+      v1::Release* const release = releases->add_releases();
+      release->set_version(ToString(each.release));
+      release->set_change(std::string(each.change));
+    }
   }
   message.add_features("loss");
   message.add_features("stream");

@@ -14,9 +14,10 @@ v1::Method Preset(std::string_view name,
 }
 
 Status Dialect(std::string_view system, std::string_view block_json,
-               v1::Method* method) {
+               v1::Method* method, std::string_view release) {
   v1::Dialect* const dialect = method->mutable_dialect();
   dialect->set_system(std::string(system));
+  dialect->set_release(std::string(release));
   dialect->clear_block();
   if (block_json.empty()) return {};
   const auto parsed = google::protobuf::util::JsonStringToMessage(

@@ -18,10 +18,11 @@ v1::Method Preset(std::string_view name,
 
 // Another system's own configuration block ("verl", "trl", "skyrl",
 // "openrlhf"), as a JSON object; empty text: the system's defaults.
-// kInvalidArgument if it is not a JSON object; what the block says is the
-// server's to check.
+// `release`: whose numbers are wanted, "0.9.1"; empty: the newest that the
+// server knows (v1::Dialect.release). kInvalidArgument if the block is not a
+// JSON object; what it says is the server's to check.
 Status Dialect(std::string_view system, std::string_view block_json,
-               v1::Method* method);
+               v1::Method* method, std::string_view release = "");
 
 }  // namespace counterweight::client
 

@@ -29,6 +29,7 @@ uint32_t LossFeatures(const LossPlan& loss) {
     features |= kFeatureRowLoss;
   }
   if (loss.has_kl) features |= kFeatureKl;
+  if (loss.has_kl_ratio) features |= kFeatureKlRatio;
   if (loss.reads_padding) features |= kFeaturePadding;
   if (loss.selects) features |= kFeatureSelection;
   if (loss.spec.prescales_advantages) features |= kFeatureRowAdvantages;
@@ -61,6 +62,7 @@ uint32_t RuleFeatures(const Plan& plan) {
     const RulePlan& rule = plan.rules[r];
     if (rule.rule.effect == Effect::kZeroWeight) features |= kFeatureZeroing;
     if (rule.is_conditional) features |= kFeatureConditions;
+    if (IsDivergence(rule.rule.estimator)) features |= kFeatureDivergences;
   }
   return features;
 }
@@ -71,6 +73,7 @@ uint32_t FeaturesOf(const Plan& plan) {
   uint32_t features = LossFeatures(plan.loss) | WeightFeatures(plan.weight) |
                       RuleFeatures(plan);
   if (plan.num_prefixes > 0) features |= kFeaturePrefixes;
+  if (plan.spec.unknown_rollout) features |= kFeatureUnknown;
   if (plan.measures) {
     features |= kFeatureMetrics;
     if (plan.spec.probability_metrics) features |= kFeatureProbabilities;

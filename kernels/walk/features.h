@@ -32,6 +32,9 @@ enum Feature : uint32_t {
   kFeatureConditions = 1u << 19,   // rules for some advantages
   kFeatureMetrics = 1u << 20,      // Plan::measures
   kFeatureReasons = 1u << 21,      // outputs, not the plan, ask for reasons
+  kFeatureDivergences = 1u << 22,  // rules of two probabilities
+  kFeatureKlRatio = 1u << 23,      // KlSpec::gradient_ratio_cap
+  kFeatureUnknown = 1u << 24,      // CorrectionSpec::unknown_rollout
 };
 
 // Who reads a ratio.

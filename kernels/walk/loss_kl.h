@@ -65,6 +65,13 @@ struct LossKl {
       slope = above ? zero : slope;
       slope = below ? zero : slope;
       if (kl.straight_through) slope = -raw;
+      if constexpr (Lanes::may(kFeatureKlRatio)) {
+        if (loss.has_kl_ratio) {
+          const Vec ratio =
+              s.exp[static_cast<int>(RatioSource::kCurrentOld)].vec(k, g);
+          slope *= least(ratio, splat(loss.kl_ratio_cap));
+        }
+      }
       Vec shared = zero;
       if (kl.importance_weighted) {
         const Vec r = s.ratio.vec(k, g);

@@ -61,6 +61,8 @@ LossPlan MakeLossPlan(const CorrectionSpec& spec) {
   const bool per_row = loss.surrogate == Surrogate::kGeoMean ||
                        loss.surrogate == Surrogate::kVespo;
   plan.has_kl = loss.kl.estimator != KlEstimator::kNone;
+  plan.has_kl_ratio = plan.has_kl && loss.kl.gradient_ratio_cap > 0.0;
+  plan.kl_ratio_cap = static_cast<float>(loss.kl.gradient_ratio_cap);
   plan.reads_padding = loss.measures_padding || loss.counts_padding;
   plan.has_ratio = HasRatio(loss.surrogate);
   plan.weighs_tokens =

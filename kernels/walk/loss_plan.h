@@ -33,6 +33,9 @@ struct LossPlan {
   // Tokens are chosen from the whole batch (KL_COV, CLIP_COV).
   bool selects;
   bool has_kl;
+  // KlSpec::gradient_ratio_cap, in float32, and whether there is one.
+  bool has_kl_ratio;
+  float kl_ratio_cap;
   bool reads_padding;
   IntervalTerms clamp;  // of the log ratio
   IntervalTerms kl_clamp;

@@ -155,6 +155,10 @@ void AddLoss(Plan* plan) {
   if (loss.spec.kl.estimator == KlEstimator::kK3) {
     plan->exp_sources |= Bit(RatioSource::kRefCurrent);
   }
+  if (loss.has_kl_ratio) {
+    plan->sources |= Bit(RatioSource::kCurrentOld);
+    plan->exp_sources |= Bit(RatioSource::kCurrentOld);
+  }
 }
 
 }  // namespace
@@ -162,6 +166,8 @@ void AddLoss(Plan* plan) {
 Plan MakePlan(const CorrectionSpec& spec) {
   Plan plan{};
   plan.spec = spec;
+  plan.spec.unknown_rollout =
+      spec.unknown_rollout && spec.non_finite == NonFinitePolicy::kReject;
   plan.safety = MakeClamp(kSafetyClamp);
   std::copy(std::begin(kHistogramEdges), std::end(kHistogramEdges),
             plan.histogram_edges);
@@ -250,6 +256,9 @@ uint32_t RequiredTensors(const CorrectionSpec& spec) {
   if (HasRatio(loss.surrogate)) inputs |= InputsOf(loss.source);
   if (loss.kl.estimator != KlEstimator::kNone) {
     inputs |= InputsOf(RatioSource::kRefCurrent);
+    if (loss.kl.gradient_ratio_cap > 0.0) {
+      inputs |= InputsOf(RatioSource::kCurrentOld);
+    }
   }
   return inputs;
 }

@@ -32,6 +32,7 @@ struct RatioPhase {
                                    COUNTERWEIGHT_INLINE_LAMBDA {
                                      return s.log_ratio[r].at[k][i] = num - den;
                                    });
+      s.has_unknown = false;
       if (bad) {
         repair(plan, s, s.steps, s.position, acc);
         set_log_ratios(plan, s);
@@ -73,6 +74,37 @@ struct RatioPhase {
   }
 
  private:
+  // Only plans of walks that read no block ahead have unknown tokens.
+  template <class Block>
+  static constexpr bool kMayBeUnknown = Lanes::may(kFeatureUnknown) &&
+                                        requires(Block block) {
+    block.unknown;
+  };
+
+  // Marks the tokens without a rollout log-prob, which get the drift's
+  // numerator for one: what describes the drift finds none there.
+  COUNTERWEIGHT_HD static void settle_unknown(
+      const Plan& plan, State& s, int steps,
+      LaneValues<kWidth, double>& count) {
+    constexpr int kRollout = static_cast<int>(InputRole::kRollout);
+    const TileOf<Lanes>& known = s.input[numerator(
+        Lanes::source(SourceUse::kDrift, plan.spec.drift_source))];
+    TileOf<Lanes>& rollout = s.input[kRollout];
+    s.has_unknown = true;
+    COUNTERWEIGHT_NO_UNROLL
+    for (int k = 0; k < steps; ++k) {
+      for (int i = 0; i < kWidth; ++i) {
+        const float x = rollout.at[k][i];
+        const bool is_unknown = !(x == x);
+        const float other = known.at[k][i];
+        s.unknown.at[k][i] = is_unknown ? 1.0f : 0.0f;
+        if (!is_unknown) continue;
+        rollout.at[k][i] = is_finite(other) ? other : 0.0f;
+        count.at[i] += 1.0;
+      }
+    }
+  }
+
   // f(source, step, lane, numerator, denominator) for every log ratio. Block: a
   // tile's state or a block read ahead.
   template <class Block, class F>
@@ -98,6 +130,14 @@ struct RatioPhase {
                        COUNTERWEIGHT_INLINE_LAMBDA {
                          s.log_ratio[r].at[k][i] = num - den;
                        });
+    for (int r = 0; r < kNumRatioSources; ++r) {
+      if ((Lanes::sources(plan.sources) >> r & 1u) == 0) continue;
+      if (!may_be_unknown(s, static_cast<RatioSource>(r))) continue;
+      for_each_position<kWidth>(s.steps, [&](int k, int i) {
+        const float l = s.log_ratio[r].at[k][i];
+        s.log_ratio[r].at[k][i] = s.unknown.at[k][i] != 0.0f ? 0.0f : l;
+      });
+    }
   }
 
   // True if f of any log ratio, or any advantage, is non-finite.
@@ -129,6 +169,9 @@ struct RatioPhase {
   COUNTERWEIGHT_HD static void repair(const Plan& plan, Block& block, int steps,
                                       int64_t first, Accumulators<Lanes>& acc) {
     LaneValues<kWidth, double>& count = acc.columns.sum(kColumnNonFinite);
+    if constexpr (kMayBeUnknown<Block>) {
+      if (plan.spec.unknown_rollout) settle_unknown(plan, block, steps, count);
+    }
     COUNTERWEIGHT_NO_UNROLL
     for (int k = 0; k < steps; ++k) {
       for (int i = 0; i < kWidth; ++i) {

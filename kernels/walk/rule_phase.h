@@ -4,6 +4,7 @@
 #define COUNTERWEIGHT_KERNELS_WALK_RULE_PHASE_H_
 
 #include "kernels/walk/prefix.h"
+#include "kernels/walk/rule_divergence.h"
 #include "kernels/walk/tile_state.h"
 
 namespace counterweight::kernels {
@@ -135,7 +136,7 @@ struct RulePhase {
                Lanes::source(SourceUse::kDrift, plan.spec.drift_source);
   }
 
-  // The estimator of each token, from the clamped log ratio.
+  // The estimator of each token.
   COUNTERWEIGHT_HD static void evaluate(const RulePlan& rule, State& s) {
     const int source = static_cast<int>(source_of(rule));
     const TileOf<Lanes>& log_ratio = s.log_ratio[source];
@@ -169,11 +170,19 @@ struct RulePhase {
             });
         break;
       }
+      case Estimator::kBinaryKl:
+      case Estimator::kTotalVariation:
+        if constexpr (Lanes::may(kFeatureDivergences)) {
+          RuleDivergence<Lanes>::run(
+              source_of(rule),
+              rule.rule.estimator == Estimator::kTotalVariation, s);
+        }
+        break;
     }
   }
 
   // The estimator in float64: RATIO as the exact difference, which is what its
-  // sums hang on; K2 and K3 as computed.
+  // sums hang on; others as computed.
   COUNTERWEIGHT_HD static WideVec exact(const RulePlan& rule, const State& s,
                                         const TileOf<Lanes>& computed, int k,
                                         int h) {

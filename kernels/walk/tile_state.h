@@ -35,6 +35,10 @@ struct TileState {
   Values mask;
   Values left;
   Values zeroed;
+  // Tokens whose rollout log-prob is unknown (CorrectionSpec::unknown_rollout),
+  // if the tile has any. Their input is the drift's numerator.
+  bool has_unknown;
+  Values unknown;
   // By ratio source.
   Values log_ratio[kNumRatioSources];
   Values exp[kNumRatioSources];
@@ -258,14 +262,25 @@ constexpr COUNTERWEIGHT_HD int denominator(RatioSource source) {
                               : InputRole::kRollout);
 }
 
+// True if some log ratios of the tile are 0 whatever its inputs are.
+template <class Lanes>
+COUNTERWEIGHT_HD bool may_be_unknown(const TileState<Lanes>& s,
+                                     RatioSource source) {
+  return Lanes::may(kFeatureUnknown) && s.has_unknown &&
+         denominator(source) == static_cast<int>(InputRole::kRollout);
+}
+
 // Log ratios of a half group in float64, clamped: the exact differences, on
 // which sums over rows hang.
 template <class Lanes>
 COUNTERWEIGHT_HD WideVec exact_log_ratio(const TileState<Lanes>& s,
                                          RatioSource source, double clamp,
                                          int k, int h) {
-  const WideVec l = s.input[numerator(source)].wide(k, h) -
-                    s.input[denominator(source)].wide(k, h);
+  WideVec l = s.input[numerator(source)].wide(k, h) -
+              s.input[denominator(source)].wide(k, h);
+  if (may_be_unknown(s, source)) {
+    l = s.unknown.wide(k, h) != 0.0 ? WideVec{} : l;
+  }
   const WideVec c = splat_wide(clamp);
   const WideVec capped = l > c ? c : l;
   return capped < -c ? -c : capped;
@@ -287,7 +302,7 @@ COUNTERWEIGHT_HD void add_exact_log_ratios(const TileState<Lanes>& s,
     beyond.at[i] = __builtin_fabsf(l.at[k][i]) < edge ? beyond.at[i] : 1.0f;
   });
   // Rounding keeps order: no difference of this tile reaches the clamp either.
-  if (is_mask && !Lanes::any(beyond)) {
+  if (is_mask && !Lanes::any(beyond) && !may_be_unknown(s, source)) {
     acc.add_exact(column, s.steps,
                   [&](int k, int h) COUNTERWEIGHT_INLINE_LAMBDA {
                     return s.input[numerator(source)].wide(k, h) -

@@ -14,6 +14,7 @@
 #include "google/protobuf/struct.pb.h"
 #include "kernels/spec.h"
 #include "kernels/sums.h"
+#include "server/dialects/release.h"
 #include "server/violation.h"
 
 namespace counterweight::server {
@@ -38,6 +39,13 @@ struct RequestFacts {
   int64_t num_sequences = 0;
   // Width of the padded batch, see PackedLayout.padded_length.
   int64_t padded_length = 0;
+  // method.dialect.release.
+  AskedRelease asked;
+
+  // True if the release that counts is `release` or newer.
+  bool IsSince(const Release& release) const {
+    return asked.release >= release;
+  }
 };
 
 // A block in our words. If `violations` is not empty nothing else is valid.
@@ -69,6 +77,9 @@ struct Translation {
 // One system. Field paths of violations start with "method.dialect.block.".
 struct Dialect {
   std::string_view system;  // "verl"
+  // Those at which answers changed, ascending. The first is the oldest that is
+  // understood, the last the newest that was read.
+  std::span<const DatedRelease> releases;
   Translation (*translate)(const google::protobuf::Struct& block,
                            bool ignore_unknown_fields,
                            const RequestFacts& facts);

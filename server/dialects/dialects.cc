@@ -3,6 +3,7 @@
 
 #include "server/dialects/dialect.h"
 #include "server/dialects/openrlhf.h"
+#include "server/dialects/releases.h"
 #include "server/dialects/skyrl.h"
 #include "server/dialects/trl.h"
 #include "server/dialects/verl.h"
@@ -11,10 +12,10 @@ namespace counterweight::server {
 namespace {
 
 constexpr Dialect kDialects[] = {
-    {"verl", TranslateVerl},
-    {"trl", TranslateTrl},
-    {"skyrl", TranslateSkyrl},
-    {"openrlhf", TranslateOpenrlhf},
+    {"verl", kVerlReleases, TranslateVerl},
+    {"trl", kTrlReleases, TranslateTrl},
+    {"skyrl", kSkyrlReleases, TranslateSkyrl},
+    {"openrlhf", kOpenrlhfReleases, TranslateOpenrlhf},
 };
 
 }  // namespace

@@ -1,42 +1,30 @@
 #include "server/dialects/openrlhf.h"
 
-#include <algorithm>
-#include <limits>
-#include <optional>
+#include <iterator>
 #include <string>
 #include <string_view>
+#include <vector>
 
-#include "kernels/log_ratio.h"
 #include "server/dialects/block_reader.h"
+#include "server/dialects/openrlhf_correction.h"
 #include "server/dialects/openrlhf_loss.h"
 #include "server/dialects/openrlhf_metrics.h"
+#include "server/dialects/releases.h"
 #include "server/dialects/request_tensors.h"
 
 namespace counterweight::server {
 namespace {
 
 using google::protobuf::Struct;
-using kernels::Aggregation;
-using kernels::Bound;
-using kernels::CorrectionSpec;
-using kernels::kUnbounded;
-using kernels::Level;
-using kernels::WeightSpec;
-
-constexpr std::string_view kCorrectionType = "vllm_is_correction_type";
-constexpr std::string_view kThreshold = "vllm_is_truncated_threshold";
 
 // PolicyLoss's arguments, those of its call, and of algo.kl and the actor what
-// the actor's loss reads.
+// the actor's loss reads; those of the correction are beside them.
 constexpr std::string_view kFields[] = {
-    "batch_num_tokens",  "dp_size",
-    "dual_clip",         "enable_vllm_is_correction",
-    "entropy_loss_coef", "eps_clip",
-    "eps_clip_low_high", "global_batch_size",
-    "init_kl_coef",      "kl_estimator",
-    "policy_loss_type",  "token_level_loss",
-    "use_kl_loss",       kCorrectionType,
-    kThreshold};
+    "batch_num_tokens",  "dp_size",          "dual_clip",
+    "entropy_loss_coef", "eps_clip",         "eps_clip_low_high",
+    "global_batch_size", "init_kl_coef",     "kl_estimator",
+    "policy_loss_type",  "token_level_loss", "unbiased_gradient",
+    "use_kl_loss"};
 
 // What a field of the command line or of the class is called here.
 struct OtherName {
@@ -48,32 +36,56 @@ constexpr OtherName kOtherNames[] = {
     {"clip_eps_high", "eps_clip_low_high"},
     {"clip_eps_low", "eps_clip_low_high"},
     {"entropy_coef", "entropy_loss_coef"},
+};
+constexpr OtherName kOldOtherNames[] = {
     {"is_correction_enable", "enable_vllm_is_correction"},
-    {"is_correction_threshold", kThreshold},
-    {"is_correction_type", kCorrectionType},
+    {"is_correction_threshold", "vllm_is_truncated_threshold"},
+    {"is_correction_type", "vllm_is_correction_type"},
 };
 
-std::string Hint(std::string_view key) {
+std::string Hint(std::string_view key, const RequestFacts& facts) {
   for (const OtherName& other : kOtherNames) {
     if (other.name == key) return Concat("here it is '", other.field, "'");
+  }
+  const bool by_level = facts.IsSince(kOpenrlhfCorrectionByLevel);
+  for (const OtherName& other : kOldOtherNames) {
+    if (other.name != key) continue;
+    return by_level ? Concat("releases before ",
+                             ToString(kOpenrlhfCorrectionByLevel),
+                             " have it; since, 'is_correction_level' and "
+                             "'is_correction_mode' say it")
+                    : Concat("here it is '", other.field, "'");
   }
   return {};
 }
 
-// vllm_is_correction_type.
-struct Correction {
-  std::string_view name;
-  // The threshold bounds the token's weight, or if kNone the rule's ratio.
-  Bound bound;
-  Aggregation aggregation;
-};
-
-constexpr Correction kCorrections[] = {
-    {"tis", Bound::kTruncate, Aggregation::kToken},
-    {"icepop", Bound::kMask, Aggregation::kToken},
-    {"seq-mask-tis", Bound::kNone, Aggregation::kMean},
-    {"reinforce_pro", Bound::kNone, Aggregation::kPrefixMean},
-};
+// Whether or not unknown fields are ignored: these are known, and mean
+// something.
+void RefuseFieldsOfOthers(const BlockReader& reader,
+                          const RequestFacts& facts) {
+  const bool by_level = facts.IsSince(kOpenrlhfCorrectionByLevel);
+  for (const std::string_view field : OpenrlhfFieldsOfOthers(facts)) {
+    if (reader.Find(field) == nullptr) continue;
+    reader.Violate(
+        field, Concat(field,
+                      by_level ? " is a field of OpenRLHF before "
+                               : " is a field of OpenRLHF since ",
+                      ToString(kOpenrlhfCorrectionByLevel), ", and ",
+                      ToString(facts.asked.release), " is asked for",
+                      facts.asked.is_named ? "" : " where no release is named",
+                      ": name the release whose block this is, e.g. \"",
+                      ToString(by_level ? kOpenrlhfUnbiasedKl
+                                        : kOpenrlhfCorrectionByLevel),
+                      "\", or use its fields."));
+  }
+  if (reader.Find("unbiased_gradient") != nullptr &&
+      !facts.IsSince(kOpenrlhfUnbiasedKl)) {
+    reader.Violate("unbiased_gradient",
+                   Concat("unbiased_gradient is a field of OpenRLHF since ",
+                          ToString(kOpenrlhfUnbiasedKl), ", and ",
+                          ToString(facts.asked.release), " is asked for."));
+  }
+}
 
 void RefuseEntropyLoss(const BlockReader& reader) {
   constexpr std::string_view kCoefficient = "entropy_loss_coef";
@@ -84,65 +96,12 @@ void RefuseEntropyLoss(const BlockReader& reader) {
                  "sampled tokens do not give them.");
 }
 
-// Checked where nothing is corrected too, as PolicyLoss does. Null if it is
-// none.
-const Correction* ReadCorrection(const BlockReader& reader) {
-  std::vector<std::string_view> names;
-  for (const Correction& correction : kCorrections) {
-    names.push_back(correction.name);
-  }
-  const auto index = reader.ReadName(kCorrectionType, names[0], names);
-  return index ? &kCorrections[*index] : nullptr;
-}
-
-OpenrlhfInterval ReadThreshold(const BlockReader& reader) {
-  constexpr OpenrlhfInterval kDefault = {0.5, 5.0};
-  if (reader.Find(kThreshold) == nullptr) return kDefault;
-  const auto threshold = ReadOpenrlhfPair(reader, kThreshold);
-  if (!threshold) return kDefault;
-  if (!(threshold->high > 0.0) || threshold->low > threshold->high ||
-      threshold->low > std::numeric_limits<float>::max()) {
-    reader.Violate(kThreshold,
-                   Concat(kThreshold, " [", FormatNumber(threshold->low), ", ",
-                          FormatNumber(threshold->high),
-                          "] must be [low, high] with low <= high, low within "
-                          "float32's range and high > 0: no ratio is inside."));
-    return kDefault;
-  }
-  return *threshold;
-}
-
-// Neither weights nor ratios are clamped.
-void ApplyCorrection(const Correction& correction,
-                     const OpenrlhfInterval& threshold,
-                     Translation* translation) {
-  CorrectionSpec& spec = translation->spec;
-  WeightSpec& weight = spec.weight;
-  weight.level = Level::kToken;
-  translation->has_weights = true;
-  const double low = std::max(threshold.low, 0.0);
-  if (low == 0.0 && threshold.high == kUnbounded) return;
-  if (correction.bound != Bound::kNone) {
-    weight.bound = correction.bound;
-    weight.lower = low;
-    weight.upper = threshold.high;
-    return;
-  }
-  kernels::RejectionRule& rule = spec.rules[spec.num_rules++];
-  rule.aggregation = correction.aggregation;
-  rule.effect = kernels::Effect::kZeroWeight;
-  rule.lower = kernels::LogRatio(low);
-  rule.upper = kernels::LogRatio(threshold.high);
-  translation->rule_names.emplace_back(correction.name);
-}
-
 OpenrlhfPolicy ReadPolicy(const BlockReader& reader) {
   constexpr std::string_view kLossTypes[] = {"ppo", "gspo"};
   OpenrlhfPolicy policy;
   const auto type =
       reader.ReadName("policy_loss_type", kLossTypes[0], kLossTypes);
   policy.is_gspo = type && kLossTypes[*type] == "gspo";
-  policy.corrects = reader.ReadBool("enable_vllm_is_correction", false);
   return policy;
 }
 
@@ -153,30 +112,42 @@ Translation TranslateOpenrlhf(const Struct& block, bool ignore_unknown_fields,
   Translation translation;
   const BlockReader reader(block, "method.dialect.block",
                            &translation.violations);
-  reader.CheckKeys(kFields, ignore_unknown_fields, Hint, &translation.warnings);
+  std::vector<std::string_view> fields(std::begin(kFields), std::end(kFields));
+  for (const auto& more :
+       {OpenrlhfCorrectionFields(facts), OpenrlhfFieldsOfOthers(facts)}) {
+    fields.insert(fields.end(), more.begin(), more.end());
+  }
+  reader.CheckKeys(
+      fields, ignore_unknown_fields,
+      [&](std::string_view key) { return Hint(key, facts); },
+      &translation.warnings);
+  RefuseFieldsOfOthers(reader, facts);
   RefuseEntropyLoss(reader);
-  const OpenrlhfPolicy policy = ReadPolicy(reader);
-  const Correction* correction = ReadCorrection(reader);
-  if (policy.corrects && !policy.is_gspo) {
-    constexpr std::string_view kReason =
-        "enable_vllm_is_correction compares old_log_probs with "
-        "rollout_log_probs";
-    RequireTensor(facts.has_rollout_log_probs, "rollout_log_probs", kReason,
+  OpenrlhfPolicy policy = ReadPolicy(reader);
+  OpenrlhfCorrection correction = ReadOpenrlhfCorrection(reader, facts);
+  policy.corrects = correction.is_on;
+  policy.correction_field = correction.field;
+  const bool weighs = correction.is_on && !policy.is_gspo;
+  if (weighs) {
+    const std::string reason = Concat(
+        correction.field, " compares old_log_probs with rollout_log_probs");
+    RequireTensor(facts.has_rollout_log_probs, "rollout_log_probs", reason,
                   &translation.violations);
-    RequireTensor(facts.has_old_log_probs, "old_log_probs", kReason,
+    RequireTensor(facts.has_old_log_probs, "old_log_probs", reason,
                   &translation.violations);
-    const OpenrlhfInterval threshold = ReadThreshold(reader);
-    if (correction != nullptr) {
-      ApplyCorrection(*correction, threshold, &translation);
-    }
+    ReadOpenrlhfThreshold(reader, facts, &correction);
+    ApplyOpenrlhfCorrection(correction, &translation);
   }
   ReadOpenrlhfLoss(reader, policy, facts, &translation);
   translation.spec.drift_source = DriftSource(facts);
-  translation.report = [spec = translation.spec](const kernels::BatchSums& sums,
-                                                 MetricMap* metrics,
-                                                 Violations*) {
-    AddOpenrlhfMetrics(spec, sums, metrics);
-  };
+  const bool reports_filter =
+      weighs && facts.IsSince(kOpenrlhfCorrectionByLevel);
+  translation.report =
+      [spec = translation.spec, reports_filter, by_row = correction.by_row()](
+          const kernels::BatchSums& sums, MetricMap* metrics, Violations*) {
+        AddOpenrlhfMetrics(spec, sums, metrics);
+        if (reports_filter) AddOpenrlhfFilterRatio(spec, by_row, sums, metrics);
+      };
   return translation;
 }
 

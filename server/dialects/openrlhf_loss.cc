@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "kernels/loss_spec.h"
+#include "server/dialects/releases.h"
 #include "server/dialects/request_tensors.h"
 
 namespace counterweight::server {
@@ -79,6 +80,25 @@ void ReadClips(const BlockReader& reader, LossSpec* loss) {
   loss->clip_high = pair->high;
 }
 
+// loss_agg_mode, whose boolean form is PolicyLoss's token_level_loss.
+bool ReadTokenLevel(const BlockReader& reader, const RequestFacts& facts) {
+  constexpr std::string_view kKey = "loss_agg_mode";
+  constexpr std::string_view kModes[] = {"token-mean", "seq-mean-token-mean"};
+  constexpr std::string_view kFlag = "token_level_loss";
+  const bool flag = reader.ReadBool(kFlag, true);
+  if (!facts.IsSince(kOpenrlhfCorrectionByLevel) ||
+      reader.Find(kKey) == nullptr) {
+    return flag;
+  }
+  const auto mode = reader.ReadName(kKey, kModes[0], kModes);
+  const bool by_token = mode.value_or(0) == 0;
+  if (mode && !reader.IsNull(kFlag) && flag != by_token) {
+    reader.Violate(kKey, Concat(kKey, " '", kModes[*mode],
+                                "' and token_level_loss say two things."));
+  }
+  return by_token;
+}
+
 KlSpec ReadKl(const BlockReader& reader, const Counts& counts,
               const RequestFacts& facts, Violations* violations) {
   constexpr std::string_view kEstimators[] = {"k1", "k2", "k3"};
@@ -99,14 +119,24 @@ KlSpec ReadKl(const BlockReader& reader, const Counts& counts,
                  : estimator == "k2" ? KlEstimator::kK2
                                      : KlEstimator::kK3;
   kl.value_clamp = kClamp;
+  kl.straight_through = facts.IsSince(kOpenrlhfUnbiasedKl) &&
+                        reader.ReadBool("unbiased_gradient", false);
+  if (kl.straight_through) {
+    constexpr double kRatioCap = 10.0;
+    kl.gradient_ratio_cap = kRatioCap;
+    if (facts.wants_loss) {
+      RequireTensor(facts.has_old_log_probs, "old_log_probs",
+                    "unbiased_gradient weighs by current - old", violations);
+    }
+  }
   kl.over = TokenSet::kOriginal;
   // By tokens, whatever the policy loss is averaged by.
   kl.reduction = TokenReduction(counts);
   return kl;
 }
 
-void RequireTensors(const RequestFacts& facts, RatioSource source,
-                    Violations* violations) {
+void RequireTensors(const RequestFacts& facts, const OpenrlhfPolicy& policy,
+                    RatioSource source, Violations* violations) {
   constexpr std::string_view kReason = "the policy loss is computed from it";
   RequireTensor(facts.has_current_log_probs, "current_log_probs", kReason,
                 violations);
@@ -114,8 +144,9 @@ void RequireTensors(const RequestFacts& facts, RatioSource source,
   RequireTensor(facts.has_old_log_probs, "old_log_probs", kReason, violations);
   if (source == RatioSource::kCurrentRollout) {
     RequireTensor(facts.has_rollout_log_probs, "rollout_log_probs",
-                  "with enable_vllm_is_correction the ratio of "
-                  "policy_loss_type 'gspo' is current - rollout",
+                  Concat("with ", policy.correction_field,
+                         " the ratio of policy_loss_type 'gspo' is current - "
+                         "rollout"),
                   violations);
   }
 }
@@ -156,12 +187,12 @@ void ReadOpenrlhfLoss(const BlockReader& reader, const OpenrlhfPolicy& policy,
   }
   ReadClips(reader, &loss);
   const Counts counts = ReadCounts(reader);
-  const bool by_token = reader.ReadBool("token_level_loss", true);
+  const bool by_token = ReadTokenLevel(reader, facts);
   loss.reduction = by_token && !policy.is_gspo ? TokenReduction(counts)
                                                : SampleReduction(counts);
   loss.kl = ReadKl(reader, counts, facts, &translation->violations);
   if (!facts.wants_loss) return;
-  RequireTensors(facts, loss.source, &translation->violations);
+  RequireTensors(facts, policy, loss.source, &translation->violations);
   translation->empty_loss_is_nan = true;
   translation->spec.loss = loss;
 }

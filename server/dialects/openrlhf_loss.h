@@ -25,8 +25,9 @@ std::optional<OpenrlhfInterval> ReadOpenrlhfPair(const BlockReader& reader,
 // What of the block decides more than one thing.
 struct OpenrlhfPolicy {
   bool is_gspo = false;
-  // enable_vllm_is_correction.
+  // The correction is on, by that field.
   bool corrects = false;
+  std::string_view correction_field;
 };
 
 // Reads clips, aggregation and KL penalty. If the request wants a loss, the

@@ -34,4 +34,22 @@ void AddOpenrlhfMetrics(const kernels::CorrectionSpec& spec,
   (*metrics)["logprobs_diff"] = Mean(sums.loss.ref_log_ratio, tokens);
 }
 
+void AddOpenrlhfFilterRatio(const kernels::CorrectionSpec& spec, bool by_row,
+                            const kernels::BatchSums& sums,
+                            MetricMap* metrics) {
+  const bool has_rule = spec.num_rules > 0;
+  if (by_row) {
+    const int64_t empty = sums.num_sequences - sums.nonempty_sequences;
+    const int64_t outside = has_rule ? sums.rules[0].dropped_sequences : 0;
+    (*metrics)["is_filter_ratio"] =
+        Mean(static_cast<double>(outside + empty), sums.num_sequences);
+    return;
+  }
+  const bool is_bounded = spec.weight.bound != kernels::Bound::kNone;
+  const int64_t weights = is_bounded ? sums.weight.tokens_outside : 0;
+  const int64_t outside = has_rule ? sums.rules[0].dropped_tokens : weights;
+  (*metrics)["is_filter_ratio"] =
+      Mean(static_cast<double>(outside), sums.tokens);
+}
+
 }  // namespace counterweight::server

@@ -14,6 +14,12 @@ namespace counterweight::server {
 void AddOpenrlhfMetrics(const kernels::CorrectionSpec& spec,
                         const kernels::BatchSums& sums, MetricMap* metrics);
 
+// is_filter_ratio, since 0.11.2: the share of tokens whose statistic is outside
+// the threshold, or `by_row` of all rows, where empty ones count as outside.
+// REQUIRES: `spec` has a weight.
+void AddOpenrlhfFilterRatio(const kernels::CorrectionSpec& spec, bool by_row,
+                            const kernels::BatchSums& sums, MetricMap* metrics);
+
 }  // namespace counterweight::server
 
 #endif  // COUNTERWEIGHT_SERVER_DIALECTS_OPENRLHF_METRICS_H_

@@ -4,6 +4,7 @@
 #include <string_view>
 
 #include "server/dialects/block_reader.h"
+#include "server/dialects/releases.h"
 #include "server/dialects/request_tensors.h"
 #include "server/dialects/trl_correction.h"
 #include "server/dialects/trl_loss.h"
@@ -18,7 +19,8 @@ using kernels::RatioSource;
 
 // GRPOConfig's fields that decide an answer, and two counts of TRL's trainer,
 // num_items_in_batch and num_processes. Those from entropy_coef on are about
-// entropies and about which tensors there are.
+// entropies, about which tensors there are, and about where
+// steps_per_generation comes from.
 constexpr std::string_view kFields[] = {"beta",
                                         "delta",
                                         "epsilon",
@@ -52,6 +54,8 @@ constexpr std::string_view kFields[] = {"beta",
                                         "top_entropy_quantile",
                                         "use_adaptive_entropy",
                                         "num_iterations",
+                                        "generation_batch_size",
+                                        "per_device_train_batch_size",
                                         "steps_per_generation"};
 
 // No request carries entropies.
@@ -74,6 +78,17 @@ void RefuseEntropies(const BlockReader& reader) {
 void CheckLiger(const BlockReader& reader, const TrlCorrection& correction,
                 const RequestFacts& facts, std::vector<std::string>* warnings) {
   if (!reader.ReadBool("use_liger_kernel", false)) return;
+  if (facts.IsSince(kTrlOwnLossOnly)) {
+    if (!facts.asked.is_named) {
+      warnings->push_back(Concat(
+          reader.Path("use_liger_kernel"),
+          ": releases of TRL differ: ", "since ", ToString(kTrlOwnLossOnly),
+          " it changes no number, as here; before, Liger's loss had "
+          "metrics of its own and refused ",
+          kTrlOffPolicyMask, "."));
+    }
+    return;
+  }
   if (correction.off_policy_mask_threshold) {
     reader.Violate("use_liger_kernel",
                    Concat("Liger kernel does not support off-policy sequence "
@@ -137,7 +152,8 @@ void AddOffPolicyMask(const BlockReader& reader, double threshold,
 void SetReport(const TrlLoss& loss, const RequestFacts& facts,
                Translation* translation) {
   const bool by_row =
-      loss.type == TrlLossType::kVespo || loss.type == TrlLossType::kLuspo;
+      loss.type == TrlLossType::kVespo ||
+      (loss.type == TrlLossType::kLuspo && loss.luspo_counts_padding);
   translation->report_judges = facts.wants_loss && by_row;
   translation->report = [weight = translation->spec.weight, loss,
                          wants_loss = facts.wants_loss,
@@ -186,6 +202,8 @@ Translation TranslateTrl(const Struct& block, bool ignore_unknown_fields,
 
   kernels::CorrectionSpec& spec = translation.spec;
   spec.drift_source = DriftSource(facts);
+  spec.unknown_rollout =
+      facts.has_rollout_log_probs && facts.IsSince(kTrlUnknownSampler);
   spec.weight = correction.weight;
   translation.has_weights = spec.weight.level != Level::kNone;
   if (translation.has_weights) spec.weight.source = spec.drift_source;

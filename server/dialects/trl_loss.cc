@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <string_view>
 
+#include "server/dialects/releases.h"
 #include "server/dialects/trl_correction.h"
 
 namespace counterweight::server {
@@ -49,7 +50,9 @@ constexpr NumberRange kFiniteNonNegative{.lowest = 0.0, .highest = kLargest};
 
 // Ranges are for what a loss reads: TRL itself computes with any numbers, also
 // where they turn the loss's sign.
-void ReadNumbers(const BlockReader& reader, bool wants_loss, TrlLoss* loss) {
+void ReadNumbers(const BlockReader& reader, const RequestFacts& facts,
+                 TrlLoss* loss) {
+  const bool wants_loss = facts.wants_loss;
   const auto read = [&](std::string_view key, bool used,
                         const NumberRange& range, double* number) {
     *number = reader.ReadNumber(key, *number,
@@ -68,8 +71,8 @@ void ReadNumbers(const BlockReader& reader, bool wants_loss, TrlLoss* loss) {
     read("delta", clips, kPositive, &loss->delta);
   }
   read("beta", true, kFiniteNonNegative, &loss->beta);
-  loss->use_bias_correction_kl =
-      reader.ReadBool("use_bias_correction_kl", false);
+  loss->use_bias_correction_kl = reader.ReadBool(
+      "use_bias_correction_kl", facts.IsSince(kTrlKlCorrectedByDefault));
   const bool is_sapo = loss->type == TrlLossType::kSapo;
   read("sapo_temperature_pos", is_sapo, kFinitePositive,
        &loss->sapo_temperature_pos);
@@ -80,6 +83,30 @@ void ReadNumbers(const BlockReader& reader, bool wants_loss, TrlLoss* loss) {
   read("vespo_lambda_pos", is_vespo, kFinite, &loss->vespo_lambda_pos);
   read("vespo_k_neg", is_vespo, kFinite, &loss->vespo_k_neg);
   read("vespo_lambda_neg", is_vespo, kFinite, &loss->vespo_lambda_neg);
+}
+
+// GRPOConfig's own order: the steps, else the generation batch over what all
+// processes take at once, else the accumulation.
+void ReadStepsPerGeneration(const BlockReader& reader, TrlLoss* loss) {
+  constexpr std::string_view kSteps = "steps_per_generation";
+  constexpr std::string_view kBatch = "generation_batch_size";
+  const int64_t per_device = reader.ReadCount("per_device_train_batch_size", 8);
+  loss->steps_per_generation = loss->gradient_accumulation_steps;
+  if (!reader.IsNull(kSteps)) {
+    loss->steps_per_generation = reader.ReadCount(kSteps, 1);
+  } else if (!reader.IsNull(kBatch)) {
+    const int64_t batch = reader.ReadCount(kBatch, per_device);
+    // Divided twice: the product of two counts may be too large.
+    const int64_t shares = batch / per_device;
+    if (batch % per_device != 0 || shares % loss->num_processes != 0) {
+      reader.Violate(kBatch,
+                     Concat(kBatch, " (", std::to_string(batch),
+                            ") must be divisible by the global batch size, "
+                            "per_device_train_batch_size * num_processes."));
+      return;
+    }
+    loss->steps_per_generation = shares / loss->num_processes;
+  }
 }
 
 void ReadCounts(const BlockReader& reader, TrlLoss* loss) {
@@ -93,6 +120,7 @@ void ReadCounts(const BlockReader& reader, TrlLoss* loss) {
   }
   read("gradient_accumulation_steps", &loss->gradient_accumulation_steps);
   read("num_processes", &loss->num_processes);
+  ReadStepsPerGeneration(reader, loss);
   loss->num_items_in_batch =
       reader.ReadOptionalNumber("num_items_in_batch", kFiniteNonNegative);
 }
@@ -113,7 +141,7 @@ void WarnOfLevel(const BlockReader& reader, const TrlLoss& loss,
                          "one ratio counts once per token; TRL expects "
                          "loss_type 'grpo' or 'luspo' there."));
     case TrlLossType::kLuspo:
-      if (loss.sequence_level) return;
+      if (loss.sequence_level || !loss.luspo_counts_padding) return;
       return warn(
           "loss_type 'luspo' is meant for 'sequence'; with 'token' it includes "
           "padding, as TRL does.");
@@ -132,6 +160,36 @@ void WarnOfLevel(const BlockReader& reader, const TrlLoss& loss,
 bool IsOnePerRow(const TrlLoss& loss, const kernels::WeightSpec& weight) {
   return loss.sequence_level && weight.level != Level::kToken &&
          loss.beta == 0.0;
+}
+
+void WarnOfReleases(const BlockReader& reader, const TrlLoss& loss,
+                    bool is_one_per_row, std::vector<std::string>* warnings) {
+  const auto warn = [&](std::string_view key, std::string_view difference) {
+    warnings->push_back(Concat(reader.Path(key),
+                               ": releases of TRL differ: since ",
+                               ToString(kTrlStepsPerGeneration), " ",
+                               difference, " Name the release to be sure."));
+  };
+  const bool divides_by_items = loss.type == TrlLossType::kDapo ||
+                                loss.type == TrlLossType::kCispo ||
+                                loss.type == TrlLossType::kVespo;
+  if (divides_by_items &&
+      loss.steps_per_generation != loss.gradient_accumulation_steps) {
+    warn("steps_per_generation",
+         "num_items_in_batch is multiplied by gradient_accumulation_steps / "
+         "steps_per_generation, as here; before, steps_per_generation was not "
+         "read.");
+  }
+  if (loss.type == TrlLossType::kLuspo && !is_one_per_row) {
+    warn("loss_type",
+         "'luspo' leaves masked positions out, as here; before, it counted "
+         "them.");
+  }
+  if (loss.beta != 0.0 && reader.Find("use_bias_correction_kl") == nullptr) {
+    warn("use_bias_correction_kl",
+         "it is true by default, as here; before, "
+         "false.");
+  }
 }
 
 void SetSurrogate(const TrlLoss& loss, LossSpec* spec) {
@@ -189,12 +247,18 @@ LossReduction MakeReduction(const TrlLoss& loss, bool counts_padding,
                      steps)};
     case TrlLossType::kDapo:
     case TrlLossType::kCispo:
-    case TrlLossType::kVespo:
+    case TrlLossType::kVespo: {
+      // The items are those of a generation, of which a step takes a part.
+      const double share =
+          facts.IsSince(kTrlStepsPerGeneration)
+              ? static_cast<double>(loss.steps_per_generation) / steps
+              : 1.0;
       if (!loss.num_items_in_batch) {
-        return {BatchCount::kTokens, RowCount::kOne, processes};
+        return {BatchCount::kTokens, RowCount::kOne, processes * share};
       }
       return {BatchCount::kOne, RowCount::kOne,
-              processes / std::max(*loss.num_items_in_batch, 1.0)};
+              processes * share / std::max(*loss.num_items_in_batch, 1.0)};
+    }
   }
   return {};
 }
@@ -218,7 +282,8 @@ TrlLoss ReadTrlLoss(const BlockReader& reader,
       reader.ReadName(
           kLevel, kLevels[0], kLevels,
           HintFor(reader, kLevel, "sequence_token", kGspoTokenHint)) == 1;
-  ReadNumbers(reader, facts.wants_loss, &loss);
+  loss.luspo_counts_padding = !facts.IsSince(kTrlLuspoByMask);
+  ReadNumbers(reader, facts, &loss);
   ReadCounts(reader, &loss);
   if (loss.type == TrlLossType::kVespo && weight.level != Level::kNone &&
       weight.level != Level::kToken) {
@@ -238,6 +303,9 @@ TrlLoss ReadTrlLoss(const BlockReader& reader,
         "only.");
   }
   WarnOfLevel(reader, loss, warnings);
+  if (!facts.asked.is_named) {
+    WarnOfReleases(reader, loss, IsOnePerRow(loss, weight), warnings);
+  }
   return loss;
 }
 
@@ -253,8 +321,8 @@ LossSpec MakeTrlLossSpec(const TrlLoss& loss, const kernels::WeightSpec& weight,
   spec.metrics_source = spec.source;
   spec.over = TokenSet::kOriginal;
   spec.padded_length = facts.padded_length;
-  spec.counts_padding =
-      loss.type == TrlLossType::kLuspo && !IsOnePerRow(loss, weight);
+  spec.counts_padding = loss.type == TrlLossType::kLuspo &&
+                        loss.luspo_counts_padding && !IsOnePerRow(loss, weight);
   // For metrics: a padded width of 1, whose rows all count, and the advantages
   // of empty rows.
   spec.measures_padding = facts.padded_length == 1 || is_vespo;

@@ -1,6 +1,7 @@
-// TRL's policy loss, as of huggingface/trl @f2cd5771: GRPOConfig's fields
-// (trl/trainer/grpo_config.py) and GRPOTrainer._compute_loss
-// (trl/trainer/grpo_trainer.py). README.md tells what was decided here.
+// TRL's policy loss, as of huggingface/trl @f2cd5771 and its releases up to
+// 1.16.0 (releases.h): GRPOConfig's fields (trl/trainer/grpo_config.py) and
+// GRPOTrainer._compute_loss (trl/trainer/grpo_trainer.py). README.md tells what
+// was decided here.
 #ifndef COUNTERWEIGHT_SERVER_DIALECTS_TRL_LOSS_H_
 #define COUNTERWEIGHT_SERVER_DIALECTS_TRL_LOSS_H_
 
@@ -41,7 +42,7 @@ struct TrlLoss {
   double epsilon_high = 0.2;  // >= 0; CISPO: the cap of the ratio itself
   double delta = std::numeric_limits<double>::infinity();  // > 0
   double beta = 0.0;                                       // >= 0, finite
-  bool use_bias_correction_kl = false;
+  bool use_bias_correction_kl = true;  // before 1.10.0: false
   // > 0, finite
   double sapo_temperature_pos = 1.0;
   double sapo_temperature_neg = 1.05;
@@ -53,9 +54,13 @@ struct TrlLoss {
   // >= 1
   int64_t max_completion_length = 512;
   int64_t gradient_accumulation_steps = 1;
+  // Micro-batches of a generation. Before 1.10.0 no loss reads it.
+  int64_t steps_per_generation = 1;
   int64_t num_processes = 1;
   // Tokens of the generation batch on all ranks, >= 0. Absent: this batch's.
   std::optional<double> num_items_in_batch;
+  // As before 1.10.0: luspo means over all positions of its rows.
+  bool luspo_counts_padding = false;
 
   // True for the losses that clip the ratio: grpo, bnpo, dr_grpo, dapo, luspo.
   bool clips_ratio() const { return type <= TrlLossType::kLuspo; }

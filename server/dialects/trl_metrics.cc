@@ -115,9 +115,11 @@ ClipShares MakeClipShares(const TrlLoss& loss, int64_t padded_length,
 void AddTrlSamplingMetrics(const WeightSpec& weight, const BatchSums& sums,
                            MetricMap* metrics) {
   const Extrema& drift = sums.drift.log_ratio_range;
-  const bool any_token = sums.tokens > 0;
+  // Tokens that the sampler told nothing of have no difference.
+  const int64_t known = sums.tokens - sums.non_finite_tokens;
+  const bool any_token = known > 0;
   (*metrics)["sampling/sampling_logp_difference/mean"] =
-      MeanOrZero(sums.drift.abs_log_ratio, sums.tokens);
+      MeanOrZero(sums.drift.abs_log_ratio, known);
   (*metrics)["sampling/sampling_logp_difference/max"] =
       any_token ? std::max(std::abs(drift.min), std::abs(drift.max)) : 0.0;
   const Values ratio = WeightValues(weight, sums);

@@ -8,6 +8,7 @@
 
 #include "kernels/sums.h"
 #include "server/dialects/block_reader.h"
+#include "server/dialects/releases.h"
 #include "server/dialects/verl_aggregation.h"
 
 namespace counterweight::server {
@@ -27,6 +28,7 @@ using kernels::TokenSet;
 enum class Aggregation : uint8_t {
   kLossAggMode,
   kSeqMeanTokenMean,  // whatever loss_agg_mode says
+  kGspo,              // that before 0.9.1, and loss_agg_mode since
   kMeanOverRows       // of one loss per row, empty rows and all
 };
 
@@ -52,7 +54,7 @@ constexpr LossMode kLossModes[] = {
     {"vanilla", Surrogate::kPpoClip, true, kLossAggMode, kClamped, kBoth},
     {"dppo_tv", Surrogate::kDppoTv, true, kLossAggMode, kClamped, kBoth},
     {"dppo_kl", Surrogate::kDppoKl, true, kLossAggMode, kClamped, kBoth},
-    {"gspo", Surrogate::kPpoClip, false, kSeqMeanTokenMean, kMean, kBoth},
+    {"gspo", Surrogate::kPpoClip, false, kGspo, kMean, kBoth},
     {"sapo", Surrogate::kSapo, true, kSeqMeanTokenMean, kClamped, kBoth},
     {"gpg", Surrogate::kReinforce, false, kLossAggMode, kNoKl, kNone},
     {"clip_cov", Surrogate::kClipCov, false, kLossAggMode, kMean, kUpperOnly},
@@ -264,16 +266,19 @@ void RefuseEntropyBonus(const BlockReader& actor) {
 
 // Reductions of the policy loss and of its KL penalty.
 void MakeReductions(const LossMode& mode, const VerlAggregation& aggregation,
-                    const BlockReader& global_batch_info, LossSpec* spec) {
+                    const BlockReader& global_batch_info,
+                    const RequestFacts& facts, LossSpec* spec) {
   if (!aggregation.mode) return;
+  const bool is_fixed =
+      mode.aggregation == kSeqMeanTokenMean ||
+      (mode.aggregation == kGspo && !facts.IsSince(kVerlGspoByLossAggMode));
   std::vector<VerlAggMode> used;
   if (mode.aggregation == kMeanOverRows) {
     spec->reduction = {kernels::BatchCount::kRows,
                        kernels::RowCount::kKeptTokens, 1.0};
   } else {
-    used.push_back(mode.aggregation == kSeqMeanTokenMean
-                       ? VerlAggMode::kSeqMeanTokenMean
-                       : *aggregation.mode);
+    used.push_back(is_fixed ? VerlAggMode::kSeqMeanTokenMean
+                            : *aggregation.mode);
     spec->reduction =
         MakeVerlReduction(aggregation, used.back(), TokenSet::kKept);
   }
@@ -284,6 +289,20 @@ void MakeReductions(const LossMode& mode, const VerlAggregation& aggregation,
         MakeVerlReduction(aggregation, used.back(), spec->kl.over);
   }
   RequireVerlCounts(aggregation, used, global_batch_info);
+}
+
+void WarnOfReleases(const LossMode& mode, const VerlAggregation& aggregation,
+                    const BlockReader& actor, const RequestFacts& facts,
+                    std::vector<std::string>* warnings) {
+  if (facts.asked.is_named || !facts.wants_loss || mode.aggregation != kGspo ||
+      aggregation.mode == VerlAggMode::kSeqMeanTokenMean) {
+    return;
+  }
+  warnings->push_back(Concat(
+      actor.Path("loss_agg_mode"), ": releases of verl differ: since ",
+      ToString(kVerlGspoByLossAggMode),
+      " loss_mode 'gspo' follows loss_agg_mode, as here; before, it was always "
+      "seq-mean-token-mean. Name the release to be sure."));
 }
 
 }  // namespace
@@ -320,7 +339,8 @@ VerlLoss ReadVerlLoss(const VerlLayout& layout, VerlMode mode, bool ignore,
   spec.over = TokenSet::kKept;
   // In bypass the mask after rejection never leaves the loss function.
   spec.kl.over = bypass ? TokenSet::kOriginal : TokenSet::kKept;
-  MakeReductions(*row, aggregation, global_batch_info, &spec);
+  MakeReductions(*row, aggregation, global_batch_info, facts, &spec);
+  WarnOfReleases(*row, aggregation, actor, facts, &translation->warnings);
   spec.seed = facts.seed;
   // The ratio of bypass_mode's ppo_clip has corrected the drift already.
   spec.applies_weight = !bypass || row == &kReinforceMode;

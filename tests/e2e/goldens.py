@@ -11,12 +11,22 @@ from server_process import REPOSITORY
 
 FOLDER = REPOSITORY / "tests/golden"
 # Of each system, as many files as there are: none is left out.
-COUNTS = {"openrlhf": 108, "skyrl": 178, "trl": 175, "verl": 326}
+COUNTS = {
+    "openrlhf": 108,
+    "skyrl": 178,
+    "trl": 175,
+    "verl": 326,
+    "dated/openrlhf": 111,
+    "dated/trl": 84,
+    "dated/verl": 68,
+}
+# The releases that equal the files without one.
+OLD_RELEASES = {"openrlhf": "0.11.0", "skyrl": "", "trl": "1.9.0", "verl": "0.9.0"}
 
 GOLDENS: dict[str, dict[str, Any]] = {
-    f"{system}/{path.stem}": json.loads(path.read_text())
-    for system in COUNTS
-    for path in sorted((FOLDER / system).glob("*.json"))
+    f"{folder.removeprefix('dated/')}/{path.stem}": json.loads(path.read_text())
+    for folder in COUNTS
+    for path in sorted((FOLDER / folder).glob("*.json"))
 }
 BLAMED_FIELDS: dict[str, list[str]] = json.loads((FOLDER / "blamed_fields.json").read_text())
 # What the original answers and we refuse.
@@ -40,13 +50,19 @@ def asks_for_loss(golden: dict[str, Any]) -> bool:
     return "loss" in expect
 
 
+def release_of(golden: dict[str, Any]) -> str:
+    """The release whose answer the file has: "0.9.1"."""
+    named: str = golden.get("release", OLD_RELEASES[golden["dialect"]])
+    return named.rpartition("=")[2]
+
+
 def arguments(golden: dict[str, Any]) -> dict[str, Any]:
     """What the file asks, as Client.correct takes it."""
     asked: dict[str, Any] = {
         name: array(rows).astype(np.float32) for name, rows in golden["inputs"].items()
     }
     asked["response_mask"] = asked["response_mask"].astype(np.uint8)
-    asked["method"] = cw.Dialect(golden["dialect"], golden["params"])
+    asked["method"] = cw.Dialect(golden["dialect"], golden["params"], release=release_of(golden))
     asked["outputs"] = ["keep_mask"]
     if "weights" in golden["expect"]:
         asked["outputs"].append("weights")

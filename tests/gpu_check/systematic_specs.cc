@@ -38,7 +38,9 @@ RejectionRule TypicalRule(Estimator estimator, Aggregation aggregation,
   rule.estimator = estimator;
   rule.aggregation = aggregation;
   // Other rules than those of row means are decided within the clamp.
-  rule.token_clamp = aggregation == Aggregation::kMean ? 4 * spread : 20.0;
+  if (!IsDivergence(estimator)) {
+    rule.token_clamp = aggregation == Aggregation::kMean ? 4 * spread : 20.0;
+  }
   rule.upper = TypicalBound(rule, spread);
   if (estimator == Estimator::kRatio) rule.lower = -rule.upper;
   return rule;
@@ -48,7 +50,7 @@ RejectionRule TypicalRule(Estimator estimator, Aggregation aggregation,
 
 std::vector<NamedSpec> EveryStatistic(double spread) {
   std::vector<NamedSpec> all;
-  for (const Estimator estimator : UpTo(Estimator::kK3)) {
+  for (const Estimator estimator : UpTo(Estimator::kTotalVariation)) {
     for (const Aggregation aggregation : UpTo(Aggregation::kPrefixMean)) {
       for (const Condition condition : UpTo(Condition::kNegativeAdvantage)) {
         for (const Effect effect : UpTo(Effect::kZeroWeight)) {

@@ -31,6 +31,9 @@ double At(Estimator estimator, bool one) {
       return one ? 0.5 : 2.0;
     case Estimator::kK3:
       return one ? 0.7182818284590452 : 1.1353352832366128;
+    case Estimator::kBinaryKl:
+    case Estimator::kTotalVariation:
+      break;  // not of l alone
   }
   return 0;
 }
@@ -82,6 +85,37 @@ TEST_P(KnownRules, EveryAggregationOfEveryEstimatorIsItsFormula) {
               Mask({1, 0, 0}));
     EXPECT_EQ(Keep(Around(e, Aggregation::kPrefixMean, (x + y) / 2), {row}),
               Mask({0, 0, 1}));
+  }
+}
+
+// p = exp(rollout) and q = exp(old): 1/2 and 1/4; 1/4 and 1/2; equal; both
+// below 1e-6, which they are raised to; p above 1 - 1e-6, q below 1e-6.
+TEST_P(KnownRules, DivergencesAreThoseOfTwoBoundedProbabilities) {
+  const float half = std::log(0.5f), quarter = std::log(0.25f);
+  Row row = RowOf({quarter, half, -1, -40, -20});
+  row[InputRole::kRollout] = {half, quarter, -1, -30, -1e-8f};
+  const double end = (1 - 2e-6) * std::log((1 - 1e-6) / 1e-6);
+  const std::vector<std::pair<Estimator, std::vector<double>>> cases = {
+      {Estimator::kBinaryKl, {0.14384103622, 0.13081203594, 0, 0, end}},
+      {Estimator::kTotalVariation, {0.25, 0.25, 0, 0, 1 - 2e-6}}};
+  for (const auto& [e, expected] : cases) {
+    SCOPED_TRACE(Name(e));
+    for (const double x : expected) {
+      Mask near;
+      for (const double y : expected) near.push_back(std::fabs(x - y) < 1e-6);
+      RejectionRule rule = Around(e, Aggregation::kToken, x);
+      rule.lower = x - 1e-6;
+      rule.upper = x + 1e-6;
+      EXPECT_EQ(Keep(rule, {row}), near) << x;
+    }
+    const double mean =
+        std::accumulate(expected.begin(), expected.end(), 0.0) / 5;
+    EXPECT_EQ(Keep(Around(e, Aggregation::kMean, mean), {row}),
+              Mask({1, 1, 1, 1, 1}));
+    EXPECT_EQ(Keep(Around(e, Aggregation::kMean, mean + 0.01), {row}),
+              Mask({0, 0, 0, 0, 0}));
+    EXPECT_EQ(Keep(Around(e, Aggregation::kMax, expected[4]), {row}),
+              Mask({1, 1, 1, 1, 1}));
   }
 }
 

@@ -89,6 +89,21 @@ TEST_P(LossKl, StraightThroughHasTheGradientOfK2) {
                 -kD, -kD);
 }
 
+// OpenRLHF's unbiased_gradient: min(exp(current - old), cap) d, not clamped.
+TEST_P(LossKl, OfTheDivergenceWeighsTheGradientByTheRatio) {
+  for (const double l : {0.2, -0.7, 3.0}) {
+    const Corrected corrected = Penalize({.estimator = KlEstimator::kK3,
+                                          .coefficient = 2,
+                                          .value_clamp = 0.01,
+                                          .straight_through = true,
+                                          .gradient_ratio_cap = 10},
+                                         kD, l);
+    const double ratio = std::min(std::exp(l), 10.0);
+    EXPECT_NEAR(corrected.sums().loss.kl, 0.01, 1e-6);
+    EXPECT_NEAR(corrected.gradient[0], 2 * ratio * kD, 1e-5) << l;
+  }
+}
+
 // k r: its derivative is (k' + k) r.
 TEST_P(LossKl, ImportanceWeightedMovesThroughTheRatio) {
   const double r = std::exp(0.2);

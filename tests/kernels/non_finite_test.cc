@@ -74,6 +74,42 @@ TEST_P(NonFiniteNumbers, RejectNamesTheNumeratorOfAnOverflow) {
   EXPECT_EQ(Correct(spec, OwnedBatch(rows)).result.status, CorrectStatus::kOk);
 }
 
+// Weights compare old with rollout, the rule current with rollout: neither
+// knows anything of tokens whose rollout log-prob is NaN, but counts them.
+TEST_P(NonFiniteNumbers, AnUnknownRolloutIsALogRatioOfZero) {
+  std::vector<Row> rows = CleanRows();
+  for (Row& row : rows) {
+    for (int64_t t = 0; t < row.size(); t += 3) {
+      row[InputRole::kRollout][static_cast<size_t>(t)] = kNaN;
+    }
+  }
+  CorrectionSpec spec = WithWeightAndRules(
+      {.level = Level::kToken, .bound = Bound::kTruncate, .upper = 1.01},
+      {{.source = RatioSource::kCurrentRollout,
+        .aggregation = Aggregation::kMean,
+        .lower = -0.001,
+        .upper = 0.001}});
+  spec.unknown_rollout = true;
+  const OwnedBatch batch(rows);
+  const Corrected corrected = Correct(spec, batch);
+  ASSERT_EQ(corrected.result.status, CorrectStatus::kOk);
+  EXPECT_EQ(corrected.sums().non_finite_tokens, 14 + 1667 + 100);
+  for (size_t t = 0; t < 40; t += 3) EXPECT_EQ(corrected.weights[t], 1.0f);
+  EXPECT_TRUE(MatchesReference(spec, corrected, Reference(spec, batch.view())));
+  // Other numbers and other policies are as they were.
+  std::vector<Row> bad = rows;
+  bad[0][InputRole::kRollout][1] = kInfinity;
+  ExpectRefused(spec, bad, {InputRole::kRollout, 0, 1, true});
+  bad = rows;
+  bad[2][InputRole::kOld][3] = kNaN;
+  ExpectRefused(spec, bad, {InputRole::kOld, 2, 3, true});
+  spec.non_finite = NonFinitePolicy::kDrop;
+  EXPECT_EQ(Correct(spec, batch).sums().tokens, 5340 - (14 + 1667 + 100));
+  spec.non_finite = NonFinitePolicy::kReject;
+  spec.unknown_rollout = false;
+  ExpectRefused(spec, rows, {InputRole::kRollout, 0, 0, true});
+}
+
 TEST_P(NonFiniteNumbers, AdvantagesCountOnlyWhereARuleReadsThem) {
   std::vector<Row> rows = CleanRows();
   rows[0][InputRole::kAdvantages][3] = kNaN;

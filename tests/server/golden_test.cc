@@ -106,6 +106,13 @@ std::string NameOf(const testing::TestParamInfo<Golden>& parameter) {
   return parameter.param.name;
 }
 
+INSTANTIATE_TEST_SUITE_P(DatedOpenrlhf, GoldenTest,
+                         testing::ValuesIn(ReadGoldens("dated/openrlhf")),
+                         NameOf);
+INSTANTIATE_TEST_SUITE_P(DatedTrl, GoldenTest,
+                         testing::ValuesIn(ReadGoldens("dated/trl")), NameOf);
+INSTANTIATE_TEST_SUITE_P(DatedVerl, GoldenTest,
+                         testing::ValuesIn(ReadGoldens("dated/verl")), NameOf);
 INSTANTIATE_TEST_SUITE_P(Openrlhf, GoldenTest,
                          testing::ValuesIn(ReadGoldens("openrlhf")), NameOf);
 INSTANTIATE_TEST_SUITE_P(Skyrl, GoldenTest,

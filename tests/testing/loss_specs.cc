@@ -79,6 +79,9 @@ KlSpec RandomKl(Random& random, double spread) {
         (square ? spread * spread / 2 : spread) * random.Uniform(0.5, 3);
   kl.straight_through = random.Chance(0.3);
   kl.importance_weighted = random.Chance(0.3);
+  if (kl.straight_through && random.Chance(0.5)) {
+    kl.gradient_ratio_cap = random.Uniform(0.8, 3);
+  }
   kl.over = Any(random, TokenSet::kKept);
   kl.reduction = RandomReduction(random);
   return kl;
@@ -235,6 +238,7 @@ std::string Describe(const LossSpec& loss) {
   text << "; kl " << static_cast<int>(kl.estimator) << " x " << kl.coefficient
        << ", clamps " << kl.token_clamp << " " << kl.value_clamp
        << (kl.straight_through ? ", straight through" : "")
+       << (kl.gradient_ratio_cap > 0.0 ? ", of the KL divergence" : "")
        << (kl.importance_weighted ? ", weighted" : "") << ", over "
        << static_cast<int>(kl.over) << ", reduction "
        << static_cast<int>(kl.reduction.count) << " "

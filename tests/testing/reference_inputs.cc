@@ -45,6 +45,8 @@ Reads WhatIsRead(const CorrectionSpec& spec) {
     if (HasRatio(loss.surrogate)) reads.sources.insert(loss.source);
     if (loss.kl.estimator != KlEstimator::kNone)
       reads.sources.insert(RatioSource::kRefCurrent);
+    if (loss.kl.gradient_ratio_cap > 0.0)
+      reads.sources.insert(RatioSource::kCurrentOld);
   }
   for (RatioSource source : reads.sources) {
     reads.roles.insert(RolesOf(source).numerator);
@@ -108,6 +110,8 @@ std::set<InputRole> RolesOfLoss(const LossSpec& loss) {
 
 double ReferenceRow::LogRatio(RatioSource source, int64_t t) const {
   const SourceRoles roles = RolesOf(source);
+  const bool is_unknown = !unknown.empty() && unknown[t];
+  if (is_unknown && roles.denominator == InputRole::kRollout) return 0.0;
   return Value(roles.numerator, t) - Value(roles.denominator, t);
 }
 
@@ -134,6 +138,7 @@ ReferenceInputs ReadInputs(const CorrectionSpec& spec, const Batch& batch) {
     row.counts.assign(length, 0);
     row.dropped.assign(length, 0);
     row.neutralized.assign(length, 0);
+    row.unknown.assign(length, 0);
     for (std::vector<double>& values : row.values) values.assign(length, 0.0);
     for (int64_t t = 0; t < length; ++t) {
       if (batch.response_mask[row.begin + t] == 0) continue;
@@ -141,6 +146,13 @@ ReferenceInputs ReadInputs(const CorrectionSpec& spec, const Batch& batch) {
       for (InputRole role : reads.roles)
         row.values[static_cast<int>(role)][t] =
             DecodeElement(batch.tensor(role), row.begin + t);
+      double& rollout = row.values[static_cast<int>(InputRole::kRollout)][t];
+      if (spec.unknown_rollout && std::isnan(rollout) &&
+          spec.non_finite == NonFinitePolicy::kReject) {
+        const double other = row.Value(RolesOf(spec.drift_source).numerator, t);
+        rollout = std::isfinite(other) ? other : 0.0;
+        row.unknown[t] = 1;
+      }
       std::optional<ReferenceNonFinite> bad = NonFiniteAt(reads, row, t);
       if (!bad) continue;
       bad->sequence = i;

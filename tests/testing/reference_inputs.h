@@ -34,6 +34,9 @@ struct ReferenceRow {
   Mask counts;
   // Tokens that policy DROP took, tokens that policy NEUTRALIZE changed.
   Mask dropped, neutralized;
+  // Tokens whose rollout log-prob is a NaN that the spec allows: its value here
+  // is the drift's numerator.
+  Mask unknown;
   // By role; 0 where the token does not count, was neutralised (but see
   // NeutralAdvantage), or the spec does not read the role.
   std::array<std::vector<double>, kNumInputRoles> values;

@@ -55,6 +55,12 @@ class RowReader {
       result.points.push_back(PointAt(loss_, row, t));
       result.ref_difference.push_back(
           -row.LogRatio(RatioSource::kRefCurrent, t));
+      const double cap = loss_.kl.gradient_ratio_cap;
+      result.kl_ratio.push_back(
+          cap > 0.0
+              ? std::min(std::exp(row.LogRatio(RatioSource::kCurrentOld, t)),
+                         cap)
+              : 1.0);
       result.metrics_log_ratio.push_back(row.LogRatio(loss_.metrics_source, t));
       result.weights.push_back(result.has_weight ? weights[t] : 1.0);
     }

@@ -164,7 +164,7 @@ void AddKl(const LossSpec& loss, const ReferenceLossRow& row,
     const double d = row.ref_difference[t];
     const double slope = KlSlope(loss.kl, d, margin);
     if (!loss.kl.importance_weighted) {
-      builder->Add(t, scale * slope);
+      builder->Add(t, scale * slope * row.kl_ratio[t]);
       continue;
     }
     const double r = RatioOf(loss, points[t]);

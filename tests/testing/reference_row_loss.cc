@@ -32,9 +32,9 @@ double Estimate(KlEstimator estimator, double d) {
 }
 
 // k of a token that moves from d = `fixed` to d = `live`.
-double LiveKl(const KlSpec& kl, double live, double fixed) {
+double LiveKl(const KlSpec& kl, double live, double fixed, double ratio) {
   if (!kl.straight_through) return KlOf(kl, live, 1.0);
-  return live * live / 2 - fixed * fixed / 2 + KlOf(kl, fixed, 1.0);
+  return ratio * (live * live / 2 - fixed * fixed / 2) + KlOf(kl, fixed, 1.0);
 }
 
 // GMPO, arXiv:2507.20673: l clipped on the side that the advantage pushes to.
@@ -180,7 +180,7 @@ RowLoss RowLossAt(const LossSpec& loss, const ReferenceLossRow& row,
     }
     if (row.kl_over[t]) {
       const double d = row.ref_difference[t];
-      const double k = LiveKl(loss.kl, d + shift[t], d);
+      const double k = LiveKl(loss.kl, d + shift[t], d, row.kl_ratio[t]);
       const double r =
           loss.kl.importance_weighted ? RatioOf(loss, live[t]) : 1.0;
       Add(k * r, &sums.kl, &sums.kl_size);

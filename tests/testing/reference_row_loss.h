@@ -29,6 +29,7 @@ struct ReferenceLossRow {
   // log_ratio: of LossSpec::source, not clamped.
   std::vector<LossPoint> points;
   std::vector<double> ref_difference;     // current - ref
+  std::vector<double> kl_ratio;           // of KlSpec::gradient_ratio_cap, or 1
   std::vector<double> metrics_log_ratio;  // of LossSpec::metrics_source
   // As the caller gets them; 1 where the loss does not apply them.
   std::vector<double> weights;

@@ -16,8 +16,22 @@ double Estimate(Estimator estimator, double l) {
       return l * l / 2;
     case Estimator::kK3:
       return std::expm1(l) - l;
+    case Estimator::kBinaryKl:
+    case Estimator::kTotalVariation:
+      break;
   }
   return 0.0;
+}
+
+double Probability(double log_prob) {
+  return std::clamp(std::exp(log_prob), 1e-6, 1.0 - 1e-6);
+}
+
+double Divergence(Estimator estimator, double numerator, double denominator) {
+  const double p = Probability(denominator);
+  const double q = Probability(numerator);
+  if (estimator == Estimator::kTotalVariation) return std::fabs(p - q);
+  return p * std::log(p / q) + (1 - p) * std::log((1 - p) / (1 - q));
 }
 
 // Statistics of single tokens, then of the row they belong to.
@@ -29,7 +43,12 @@ void FillStatistics(const RejectionRule& rule, const ReferenceRow& row,
   for (int64_t t = 0; t < row.size(); ++t) {
     if (!outcome.seen[t]) continue;
     const double l = Clamp(row.LogRatio(rule.source, t), rule.token_clamp);
-    const double statistic = Estimate(rule.estimator, l);
+    const SourceRoles roles = RolesOf(rule.source);
+    const double statistic =
+        IsDivergence(rule.estimator)
+            ? Divergence(rule.estimator, row.Value(roles.numerator, t),
+                         row.Value(roles.denominator, t))
+            : Estimate(rule.estimator, l);
     largest = count == 0 ? statistic : std::max(largest, statistic);
     sum += statistic;
     count += 1;

@@ -52,8 +52,9 @@ void AddCounts(const RowResult& result, BatchSums& sums) {
   sums.kept_tokens += kept;
   sums.kept_sequences += kept > 0;
   sums.touched_sequences += kept < tokens;
-  sums.non_finite_tokens +=
-      Count(result.row.dropped) + Count(result.row.neutralized);
+  sums.non_finite_tokens += Count(result.row.dropped) +
+                            Count(result.row.neutralized) +
+                            Count(result.row.unknown);
   for (int64_t t = 0; t < result.row.size(); ++t)
     sums.zero_weight_tokens +=
         result.row.counts[t] &&

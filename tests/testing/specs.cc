@@ -29,11 +29,13 @@ double TypicalSize(const RejectionRule& rule, double spread) {
 RejectionRule RandomRule(Random& random, double spread, bool has_weight) {
   RejectionRule rule;
   rule.source = Any(random, RatioSource::kCurrentOld);
-  rule.estimator = Any(random, Estimator::kK3);
+  rule.estimator = Any(random, Estimator::kTotalVariation);
   rule.aggregation = Any(random, Aggregation::kPrefixMean);
   rule.condition = Any(random, Condition::kNegativeAdvantage);
   if (has_weight) rule.effect = Any(random, Effect::kZeroWeight);
-  if (random.Chance(0.3)) rule.token_clamp = spread * random.Uniform(0.5, 3);
+  const bool clamps = random.Chance(0.3);
+  if (clamps && !IsDivergence(rule.estimator))
+    rule.token_clamp = spread * random.Uniform(0.5, 3);
   const bool ratio = rule.estimator == Estimator::kRatio;
   const bool aggregates = rule.aggregation == Aggregation::kSum ||
                           rule.aggregation == Aggregation::kMean;
@@ -134,6 +136,7 @@ CorrectionSpec RandomSpec(Random& random, double spread) {
   spec.evaluation = Any(random, Evaluation::kSequential);
   spec.drift_source = Any(random, RatioSource::kCurrentOld);
   spec.probability_metrics = random.Chance(0.3);
+  spec.unknown_rollout = random.Chance(0.3);
   return spec;
 }
 

@@ -54,7 +54,15 @@ from counterweight.errors import (
     UnavailableError,
     Violation,
 )
-from counterweight.info import Device, Limits, MethodInfo, ParameterInfo, ServerInfo
+from counterweight.info import (
+    Device,
+    DialectReleases,
+    Limits,
+    MethodInfo,
+    ParameterInfo,
+    Release,
+    ServerInfo,
+)
 from counterweight.result import Result, RuleSummary, Timing
 from counterweight.retry import RetryPolicy
 
@@ -68,6 +76,7 @@ __all__ = [
     "DeadlineError",
     "Device",
     "Dialect",
+    "DialectReleases",
     "Estimator",
     "GlobalCounts",
     "ImportanceWeight",
@@ -87,6 +96,7 @@ __all__ = [
     "Preset",
     "RatioSource",
     "RejectionRule",
+    "Release",
     "Result",
     "RetryPolicy",
     "RuleCondition",

@@ -56,6 +56,11 @@ class Estimator(Choice):
     """l^2 / 2, nats."""
     K3 = "k3"
     """exp(l) - 1 - l, nats."""
+    BINARY_KL = "binary_kl"
+    """p log(p / q) + (1 - p) log((1 - p) / (1 - q)), nats, of the probabilities p and q of the
+    ratio's denominator and numerator, each brought into [1e-6, 1 - 1e-6]."""
+    TOTAL_VARIATION = "total_variation"
+    """abs(p - q) of the same."""
 
 
 class Aggregation(Choice):

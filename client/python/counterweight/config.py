@@ -233,11 +233,15 @@ class Dialect:
         block: The block: mappings (OmegaConf's too), lists, strings, numbers, booleans, None.
         ignore_unknown_fields: False: an unknown key is an InvalidRequestError naming it and the
             nearest known one. True: unknown keys are ignored, and listed in ``Result.warnings``.
+        release: The system's release whose numbers are wanted, as its ``__version__`` has it:
+            "0.9.1". ``ServerInfo.releases`` has those that changed answers. Empty: the newest that
+            the server knows; ``Result.warnings`` say where an older one answers otherwise.
     """
 
     system: str
     block: Mapping[str, Any] = field(default_factory=dict)
     ignore_unknown_fields: bool = False
+    release: str = ""
 
 
 Method: TypeAlias = str | Preset | CorrectionConfig | Dialect

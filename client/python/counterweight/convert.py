@@ -27,9 +27,11 @@ _DATACLASSES: dict[str, type[Any]] = {
         config.PolicyLoss,
         config.RejectionRule,
         info.Device,
+        info.DialectReleases,
         info.Limits,
         info.MethodInfo,
         info.ParameterInfo,
+        info.Release,
         result.RuleSummary,
         result.Timing,
     )
@@ -77,6 +79,7 @@ def method_to_proto(method: config.Method) -> method_pb2.Method:
     elif isinstance(method, config.Dialect):
         message.dialect.system = method.system
         message.dialect.ignore_unknown_fields = method.ignore_unknown_fields
+        message.dialect.release = method.release
         message.dialect.block.SetInParent()
         _fill_struct("block", method.block, message.dialect.block)
     else:

@@ -99,6 +99,33 @@ class Limits:
 
 
 @dataclass(frozen=True)
+class Release:
+    """A release at which answers changed.
+
+    Attributes:
+        version: As ``Dialect.release`` takes it: "0.9.1".
+        change: What changed, in a clause; empty for the first.
+    """
+
+    version: str
+    change: str
+
+
+@dataclass(frozen=True)
+class DialectReleases:
+    """The releases of a system at which answers changed.
+
+    Attributes:
+        system: As in ``Dialect.system``.
+        releases: Ascending. The first is the oldest that is understood, the last the newest whose
+            answers were compared.
+    """
+
+    system: str
+    releases: tuple[Release, ...]
+
+
+@dataclass(frozen=True)
 class ServerInfo:
     """The server's identity and limits.
 
@@ -112,6 +139,7 @@ class ServerInfo:
         devices: Accelerators in use; empty for the CPU backend.
         limits: What a request may ask for.
         dialects: Systems that ``Dialect`` may name.
+        dialect_releases: Of the same systems, what ``Dialect.release`` may name.
         features: Optional parts of the contract that this server honours.
         shared_memory_socket: Path of the socket that takes shared memory; told over Unix sockets
             only. Empty: none.
@@ -126,5 +154,6 @@ class ServerInfo:
     devices: tuple[Device, ...]
     limits: Limits
     dialects: tuple[str, ...]
+    dialect_releases: tuple[DialectReleases, ...]
     features: tuple[str, ...]
     shared_memory_socket: str

@@ -77,10 +77,22 @@ const json& Refused() {
   return refused;
 }
 
+// Of the file, "verl==0.9.1", or the one that equals the files without.
+std::string ReleaseOf(const json& file, const std::string& dialect) {
+  if (const auto release = file.find("release"); release != file.end()) {
+    const auto text = release->get<std::string>();
+    return text.substr(text.rfind('=') + 1);
+  }
+  if (dialect == "verl") return "0.9.0";
+  if (dialect == "trl") return "1.9.0";
+  return dialect == "openrlhf" ? "0.11.0" : "";
+}
+
 Golden Parse(const json& file, const std::string& name) {
   Golden golden;
   golden.name = name;
   golden.dialect = file.at("dialect").get<std::string>();
+  golden.release = ReleaseOf(file, golden.dialect);
   const auto status = google::protobuf::util::JsonStringToMessage(
       file.at("params").dump(), &golden.block);
   if (!status.ok()) throw std::invalid_argument(status.ToString());
@@ -195,11 +207,11 @@ std::ostream& operator<<(std::ostream& out, const Golden& golden) {
   return out << golden.dialect << "/" << golden.name;
 }
 
-std::vector<Golden> ReadGoldens(const std::string& dialect) {
-  const std::filesystem::path folder =
-      std::filesystem::path(COUNTERWEIGHT_GOLDEN_DIR) / dialect;
+std::vector<Golden> ReadGoldens(const std::string& folder) {
+  const std::filesystem::path path =
+      std::filesystem::path(COUNTERWEIGHT_GOLDEN_DIR) / folder;
   std::vector<Golden> goldens;
-  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+  for (const auto& entry : std::filesystem::directory_iterator(path)) {
     if (entry.path().extension() != ".json") continue;
     try {
       goldens.push_back(Parse(ParseFile(entry.path()), entry.path().stem()));
@@ -237,6 +249,9 @@ RequestFacts FactsOf(const Golden& golden) {
   facts.wants_loss = AsksForLoss(golden);
   facts.num_sequences = golden.num_sequences;
   facts.padded_length = golden.length;
+  if (const auto release = ParseRelease(golden.release)) {
+    facts.asked = {.release = *release, .is_named = true};
+  }
   return facts;
 }
 

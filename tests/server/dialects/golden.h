@@ -21,6 +21,7 @@ using GoldenTensor = std::optional<std::vector<T>>;
 struct Golden {
   std::string name;     // "is_only_00"
   std::string dialect;  // "verl"
+  std::string release;  // "0.9.1"
   google::protobuf::Struct block;
 
   int64_t num_sequences = 0;
@@ -57,9 +58,9 @@ struct GoldenAnswer {
 // GoogleTest prints parameters with this.
 std::ostream& operator<<(std::ostream& out, const Golden& golden);
 
-// Every file of tests/golden/<dialect>, by name. Aborts the test program where
-// a file is not a golden.
-std::vector<Golden> ReadGoldens(const std::string& dialect);
+// Every file of tests/golden/<folder>, by name. Aborts the test program where a
+// file is not a golden.
+std::vector<Golden> ReadGoldens(const std::string& folder);
 
 // The same; under sanitizers, which look for other things than numbers, one
 // file of each eight.

@@ -92,6 +92,13 @@ std::string NameOf(const testing::TestParamInfo<Golden>& parameter) {
   return parameter.param.name;
 }
 
+INSTANTIATE_TEST_SUITE_P(DatedOpenrlhf, GoldenReferenceTest,
+                         testing::ValuesIn(ReadGoldens("dated/openrlhf")),
+                         NameOf);
+INSTANTIATE_TEST_SUITE_P(DatedTrl, GoldenReferenceTest,
+                         testing::ValuesIn(ReadGoldens("dated/trl")), NameOf);
+INSTANTIATE_TEST_SUITE_P(DatedVerl, GoldenReferenceTest,
+                         testing::ValuesIn(ReadGoldens("dated/verl")), NameOf);
 INSTANTIATE_TEST_SUITE_P(Openrlhf, GoldenReferenceTest,
                          testing::ValuesIn(ReadGoldens("openrlhf")), NameOf);
 INSTANTIATE_TEST_SUITE_P(Skyrl, GoldenReferenceTest,

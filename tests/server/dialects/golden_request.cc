@@ -34,6 +34,7 @@ v1::CorrectRequest RequestOf(const Golden& golden) {
   v1::Dialect& dialect = *request.mutable_method()->mutable_dialect();
   dialect.set_system(golden.dialect);
   *dialect.mutable_block() = golden.block;
+  dialect.set_release(golden.release);
   request.add_outputs(v1::TENSOR_ROLE_KEEP_MASK);
   if (golden.weights) request.add_outputs(v1::TENSOR_ROLE_WEIGHTS);
   if (AsksForLoss(golden)) request.add_outputs(v1::TENSOR_ROLE_GRADIENT);

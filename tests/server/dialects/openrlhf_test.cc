@@ -33,8 +33,14 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::UnorderedElementsAre;
 
+// The fields of enable_vllm_is_correction.
+RequestFacts Old(RequestFacts facts = AllTensors()) {
+  facts.asked = {.release = {0, 11, 0}, .is_named = true};
+  return facts;
+}
+
 Translation Translate(const std::string& json,
-                      const RequestFacts& facts = AllTensors()) {
+                      const RequestFacts& facts = Old()) {
   return TranslateOpenrlhf(Block(json), false, facts);
 }
 
@@ -72,7 +78,7 @@ TEST(OpenrlhfTest, WithoutLossOnlyTheCorrectionIsTranslated) {
   facts.has_old_log_probs = true;
   facts.has_rollout_log_probs = true;
   const Translation t = TranslateOpenrlhf(
-      Block(R"({"enable_vllm_is_correction": true})"), false, facts);
+      Block(R"({"enable_vllm_is_correction": true})"), false, Old(facts));
   EXPECT_THAT(Fields(t), IsEmpty());
   EXPECT_TRUE(t.has_weights);
   EXPECT_EQ(t.spec.loss.surrogate, Surrogate::kNone);
@@ -120,7 +126,7 @@ TEST(OpenrlhfTest, UnboundedThresholdBoundsNothing) {
     fields["vllm_is_correction_type"] = String(type);
     *fields["vllm_is_truncated_threshold"].mutable_list_value()->mutable_values(
         1) = Number(kUnbounded);
-    const Translation t = TranslateOpenrlhf(block, false, AllTensors());
+    const Translation t = TranslateOpenrlhf(block, false, Old());
     EXPECT_THAT(Fields(t), IsEmpty()) << type;
     EXPECT_EQ(t.spec.weight.bound, Bound::kNone) << type;
     EXPECT_EQ(t.spec.num_rules, 0) << type;
@@ -224,7 +230,7 @@ TEST(OpenrlhfTest, AllViolationsAtOnce) {
                     "enable_vllm_is_correction": true,
                     "vllm_is_correction_type": "mis", "use_kl_loss": true,
                     "vllm_is_truncated_threshold": 2})",
-                RequestFacts{.wants_loss = true});
+                Old({.wants_loss = true}));
   EXPECT_THAT(Fields(t),
               UnorderedElementsAre(
                   "policy_loss_type", "dual_clip", "vllm_is_correction_type",

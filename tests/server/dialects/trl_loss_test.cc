@@ -39,6 +39,7 @@ RequestFacts LossWanted() {
   facts.wants_loss = true;
   facts.num_sequences = 2;
   facts.padded_length = 8;
+  facts.asked = {.release = {1, 9, 0}, .is_named = true};
   return facts;
 }
 

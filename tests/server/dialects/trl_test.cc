@@ -31,6 +31,7 @@ RequestFacts AllTensors() {
   facts.has_advantages = true;
   facts.num_sequences = 2;
   facts.padded_length = 4;
+  facts.asked = {.release = {1, 9, 0}, .is_named = true};
   return facts;
 }
 

@@ -25,6 +25,7 @@ inline RequestFacts LossFacts() {
   facts.seed = 7;
   facts.num_sequences = 2;
   facts.padded_length = 4;
+  facts.asked = {.release = {0, 9, 0}, .is_named = true};
   return facts;
 }
 

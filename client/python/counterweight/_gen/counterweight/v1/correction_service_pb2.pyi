@@ -195,7 +195,7 @@ class GetServerInfoRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class GetServerInfoResponse(_message.Message):
-    __slots__ = ("version", "revision", "numerics_version", "backend", "instruction_set", "threads", "devices", "limits", "dialects", "features", "shared_memory_socket")
+    __slots__ = ("version", "revision", "numerics_version", "backend", "instruction_set", "threads", "devices", "limits", "dialects", "features", "shared_memory_socket", "dialect_releases")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     REVISION_FIELD_NUMBER: _ClassVar[int]
     NUMERICS_VERSION_FIELD_NUMBER: _ClassVar[int]
@@ -207,6 +207,7 @@ class GetServerInfoResponse(_message.Message):
     DIALECTS_FIELD_NUMBER: _ClassVar[int]
     FEATURES_FIELD_NUMBER: _ClassVar[int]
     SHARED_MEMORY_SOCKET_FIELD_NUMBER: _ClassVar[int]
+    DIALECT_RELEASES_FIELD_NUMBER: _ClassVar[int]
     version: str
     revision: str
     numerics_version: int
@@ -218,7 +219,24 @@ class GetServerInfoResponse(_message.Message):
     dialects: _containers.RepeatedScalarFieldContainer[str]
     features: _containers.RepeatedScalarFieldContainer[str]
     shared_memory_socket: str
-    def __init__(self, version: _Optional[str] = ..., revision: _Optional[str] = ..., numerics_version: _Optional[int] = ..., backend: _Optional[str] = ..., instruction_set: _Optional[str] = ..., threads: _Optional[int] = ..., devices: _Optional[_Iterable[_Union[Device, _Mapping]]] = ..., limits: _Optional[_Union[Limits, _Mapping]] = ..., dialects: _Optional[_Iterable[str]] = ..., features: _Optional[_Iterable[str]] = ..., shared_memory_socket: _Optional[str] = ...) -> None: ...
+    dialect_releases: _containers.RepeatedCompositeFieldContainer[DialectReleases]
+    def __init__(self, version: _Optional[str] = ..., revision: _Optional[str] = ..., numerics_version: _Optional[int] = ..., backend: _Optional[str] = ..., instruction_set: _Optional[str] = ..., threads: _Optional[int] = ..., devices: _Optional[_Iterable[_Union[Device, _Mapping]]] = ..., limits: _Optional[_Union[Limits, _Mapping]] = ..., dialects: _Optional[_Iterable[str]] = ..., features: _Optional[_Iterable[str]] = ..., shared_memory_socket: _Optional[str] = ..., dialect_releases: _Optional[_Iterable[_Union[DialectReleases, _Mapping]]] = ...) -> None: ...
+
+class DialectReleases(_message.Message):
+    __slots__ = ("system", "releases")
+    SYSTEM_FIELD_NUMBER: _ClassVar[int]
+    RELEASES_FIELD_NUMBER: _ClassVar[int]
+    system: str
+    releases: _containers.RepeatedCompositeFieldContainer[Release]
+    def __init__(self, system: _Optional[str] = ..., releases: _Optional[_Iterable[_Union[Release, _Mapping]]] = ...) -> None: ...
+
+class Release(_message.Message):
+    __slots__ = ("version", "change")
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    CHANGE_FIELD_NUMBER: _ClassVar[int]
+    version: str
+    change: str
+    def __init__(self, version: _Optional[str] = ..., change: _Optional[str] = ...) -> None: ...
 
 class Device(_message.Message):
     __slots__ = ("index", "name", "memory_bytes", "uuid")

@@ -35,6 +35,8 @@ class Estimator(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     ESTIMATOR_RATIO: _ClassVar[Estimator]
     ESTIMATOR_K2: _ClassVar[Estimator]
     ESTIMATOR_K3: _ClassVar[Estimator]
+    ESTIMATOR_BINARY_KL: _ClassVar[Estimator]
+    ESTIMATOR_TOTAL_VARIATION: _ClassVar[Estimator]
 
 class Aggregation(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -126,6 +128,8 @@ ESTIMATOR_UNSPECIFIED: Estimator
 ESTIMATOR_RATIO: Estimator
 ESTIMATOR_K2: Estimator
 ESTIMATOR_K3: Estimator
+ESTIMATOR_BINARY_KL: Estimator
+ESTIMATOR_TOTAL_VARIATION: Estimator
 AGGREGATION_UNSPECIFIED: Aggregation
 AGGREGATION_TOKEN: Aggregation
 AGGREGATION_SUM: Aggregation
@@ -207,14 +211,16 @@ class Preset(_message.Message):
     def __init__(self, name: _Optional[str] = ..., parameters: _Optional[_Mapping[str, float]] = ..., policy_loss: _Optional[_Union[PolicyLoss, _Mapping]] = ..., kl_penalty: _Optional[_Union[KlPenalty, _Mapping]] = ...) -> None: ...
 
 class Dialect(_message.Message):
-    __slots__ = ("system", "block", "ignore_unknown_fields")
+    __slots__ = ("system", "block", "ignore_unknown_fields", "release")
     SYSTEM_FIELD_NUMBER: _ClassVar[int]
     BLOCK_FIELD_NUMBER: _ClassVar[int]
     IGNORE_UNKNOWN_FIELDS_FIELD_NUMBER: _ClassVar[int]
+    RELEASE_FIELD_NUMBER: _ClassVar[int]
     system: str
     block: _struct_pb2.Struct
     ignore_unknown_fields: bool
-    def __init__(self, system: _Optional[str] = ..., block: _Optional[_Union[_struct_pb2.Struct, _Mapping]] = ..., ignore_unknown_fields: bool = ...) -> None: ...
+    release: str
+    def __init__(self, system: _Optional[str] = ..., block: _Optional[_Union[_struct_pb2.Struct, _Mapping]] = ..., ignore_unknown_fields: bool = ..., release: _Optional[str] = ...) -> None: ...
 
 class CorrectionConfig(_message.Message):
     __slots__ = ("importance_weight", "rules", "rule_evaluation", "drift_source", "policy_loss", "kl_penalty")
