@@ -17,7 +17,7 @@ import numpy as np
 from counterweight import calls
 from counterweight.channel import SERVICE, TlsConfig, connect, make_metadata
 from counterweight.correction import Correction
-from counterweight.errors import client_closed, from_rpc_error
+from counterweight.errors import InvalidRequestError, client_closed, from_rpc_error
 from counterweight.offers import DEFAULT_CHUNK_BYTES, Offers, Router, Transport
 from counterweight.result import Result
 from counterweight.retry import DEFAULT, Attempts, Retry, RetryPolicy
@@ -211,7 +211,7 @@ class Client:
                     raise failure from error
             except ValueError as error:
                 # grpc's word for a channel that was closed before the call.
-                if not self._closed.is_set():
+                if isinstance(error, InvalidRequestError) or not self._closed.is_set():
                     raise
                 raise client_closed(call.request_id) from error
 

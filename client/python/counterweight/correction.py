@@ -149,6 +149,8 @@ def reading(request_id: str | None) -> Iterator[None]:
     """What goes wrong while an answer is read, as an error of this package."""
     try:
         yield
+    except CounterweightError:
+        raise  # one of them is a ValueError
     except (ValueError, DecodeError) as error:
         raise CounterweightError(
             f"cannot read the server's answer: {error}",

@@ -52,8 +52,10 @@ class CounterweightError(Exception):
         self.request_id = request_id
 
 
-class InvalidRequestError(CounterweightError):
+class InvalidRequestError(CounterweightError, ValueError):
     """The request is wrong and will be wrong again: INVALID_ARGUMENT.
+
+    It is a ValueError too, so that code which expects one of a wrong setting catches it.
 
     Attributes:
         violations: Every field that is wrong (the server lists at most 16).

@@ -55,6 +55,13 @@ def test_invalid_argument_lists_violations(server: FakeServer, client: cw.Client
     ]
 
 
+def test_an_invalid_request_is_a_value_error() -> None:
+    error = cw.InvalidRequestError("bad", violations=[cw.Violation("a", "is wrong")])
+    assert isinstance(error, cw.CounterweightError)
+    assert isinstance(error, ValueError)
+    assert pickle.loads(pickle.dumps(error)).violations == error.violations
+
+
 def test_violations_already_in_the_message_are_not_repeated() -> None:
     error = cw.InvalidRequestError("bad: a: is wrong", violations=[cw.Violation("a", "is wrong")])
     assert str(error) == "bad: a: is wrong"
