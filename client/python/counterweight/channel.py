@@ -13,10 +13,20 @@ from counterweight._version import __version__
 SERVICE = "/counterweight.v1.CorrectionService/"
 
 _UNLIMITED = -1  # grpc's word for it; the server's own limits are the ones that hold
+# After a failure to connect, calls fail at once until the channel tries again. grpc's own pauses
+# grow to two minutes, and it looks a name up twice a minute at most: a server would be back for
+# long before a client noticed it.
+_RECONNECTION = [
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 1000),
+    ("grpc.min_reconnect_backoff_ms", 5000),  # what one attempt to connect may take
+    ("grpc.dns_min_time_between_resolutions_ms", 1000),
+]
 _OPTIONS = [
     ("grpc.max_receive_message_length", _UNLIMITED),
     ("grpc.max_send_message_length", _UNLIMITED),
     ("grpc.primary_user_agent", f"counterweight-python/{__version__}"),
+    *_RECONNECTION,
 ]
 
 

@@ -43,6 +43,13 @@ def test_pauses_double_from_what_the_server_asked_for() -> None:
         assert least <= pause <= 1.25 * least
 
 
+def test_pauses_stop_growing_and_attempts_need_not_end() -> None:
+    attempts, _ = begin(cw.RetryPolicy(attempts=None, max_pause=1.0, seed=1))
+    # 2**1024 is no float any more.
+    pauses = [attempts.pause(OVERLOADED) for _ in range(1100)]
+    assert all(pause is not None and 1.0 <= pause <= 1.25 for pause in pauses[2:])
+
+
 def test_no_pause_is_shorter_than_the_server_asked_for() -> None:
     attempts, _ = begin(cw.RetryPolicy(attempts=9, seed=1))
     pauses = [attempts.pause(cw.OverloadedError("", retry_after=7.0)) for _ in range(8)]
@@ -99,9 +106,30 @@ def test_a_pause_beyond_the_end_is_not_begun(policy: cw.RetryPolicy, timeout: fl
     assert attempts.pause(OVERLOADED) is None
 
 
-@pytest.mark.parametrize("wrong", [{"attempts": 0}, {"max_seconds": -1.0}])
+@pytest.mark.parametrize(
+    "error",
+    [
+        cw.UnavailableError("the connection broke"),
+        cw.UnavailableError("in a shutdown", code=grpc.StatusCode.CANCELLED),
+    ],
+    ids=lambda error: error.code.name,
+)
+def test_what_the_server_left_in_the_midst_is_tried_again_if_wished(
+    error: cw.CounterweightError,
+) -> None:
+    attempts, _ = begin(cw.RetryPolicy(interrupted=True, seed=1))
+    attempts.admitted()
+    pause = attempts.pause(error)
+    assert pause is not None
+    assert 0.1 <= pause <= 0.125
+    # close() of the client is no such thing.
+    closed = cw.CounterweightError("closed", code=grpc.StatusCode.CANCELLED)
+    assert attempts.pause(closed) is None
+
+
+@pytest.mark.parametrize("wrong", [{"attempts": 0}, {"max_seconds": -1.0}, {"max_pause": 0.0}])
 def test_policies_out_of_range(wrong: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match=f"{next(iter(wrong))} must be at least"):
+    with pytest.raises(ValueError, match=f"{next(iter(wrong))} must be (at least|above)"):
         cw.RetryPolicy(**wrong)
     with pytest.raises(TypeError, match="retry must be a RetryPolicy or False, not True"):
         cw.Client("localhost:1", retry=True)  # type: ignore[arg-type]

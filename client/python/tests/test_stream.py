@@ -198,6 +198,14 @@ def test_not_tried_again_after_admission(
     assert len(streaming.headers) == 1
 
 
+def test_tried_again_after_admission_if_wished(streaming: FakeServer, correct: Correct) -> None:
+    gone = failing(grpc.StatusCode.UNAVAILABLE, "late", retry_info(1))
+    streaming.handler = in_turn(gone, gone, answer)
+    result = correct({"retry": cw.RetryPolicy(seed=1, interrupted=True)})
+    assert [request.request_id for request in streaming.requests] == [result.request_id] * 3
+    assert all(request == streaming.requests[0] for request in streaming.requests)
+
+
 def test_progress(streaming: FakeServer, correct: Correct) -> None:
     streaming.handler = echo
     told: list[tuple[int, int]] = []
