@@ -7,12 +7,14 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from compat_service import METRICS, answers
 from fake_memory import Sharing, sharing_server
 from fake_server import FakeServer
 from sample import BATCH, Correct, answer
 
 import counterweight as cw
 import counterweight.aio
+from counterweight import compat
 
 
 @pytest.fixture
@@ -33,6 +35,15 @@ def streaming(server: FakeServer) -> FakeServer:
 def client(server: FakeServer) -> Iterator[cw.Client]:
     with cw.Client(server.target, timeout=30) as connected:
         yield connected
+
+
+@pytest.fixture
+def service(server: FakeServer, client: cw.Client) -> Iterator[FakeServer]:
+    """The server, where counterweight.compat asks."""
+    server.handler = answers(METRICS)
+    compat.use(client, run="my-run")
+    yield server
+    compat.use(None)
 
 
 @pytest.fixture

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import grpc
 
 from counterweight import cuda
+from counterweight.caller import stack_level
 from counterweight.errors import CopyWarning
 from counterweight.shared_memory.control import Control, RefusedError
 from counterweight.shared_memory.device_region import DeviceRegion
@@ -174,7 +175,8 @@ class Pool:
         with self._lock:
             warned, self._warned = self._warned, True
         if not warned:
-            warnings.warn(f"CUDA tensors are copied to the host: {why}", CopyWarning, stacklevel=2)
+            sentence = f"CUDA tensors are copied to the host: {why}"
+            warnings.warn(sentence, CopyWarning, stacklevel=stack_level())
 
     def keep(self, regions: Iterable[DeviceRegion], owners: object) -> None:
         """Keeps ``owners``, whose memory a call without an answer lent, while the server uses it.
