@@ -39,6 +39,28 @@ def service(client: cw.Client) -> Iterator[None]:
     compat.use(None)
 
 
+@pytest.mark.parametrize(
+    ("policy", "weights", "kept"), [("drop", [0, 1], [0, 1]), ("neutralize", [1, 1], [1, 1])]
+)
+def test_a_nan_follows_the_policy(
+    client: cw.Client, policy: str, weights: list[float], kept: list[int]
+) -> None:
+    old, mask = torch.full((1, 2), -1.0), torch.ones(1, 2)
+    arguments = (old, torch.tensor([[torch.nan, -1.0]]), mask)
+    with pytest.raises(cw.InvalidRequestError):
+        verl.compute_rollout_correction_and_rejection_mask(*arguments, "token")
+    compat.use(client, non_finite=policy)
+    holder, mask, _ = verl.compute_rollout_correction_and_rejection_mask(*arguments, "token")
+    assert holder.batch["rollout_is_weights"].tolist() == [weights]
+    assert mask.tolist() == [kept]
+    skyrl_weights, metrics, mask = skyrl.compute_off_policy_correction(
+        *arguments, {"tis_ratio_type": "token"}
+    )
+    assert skyrl_weights.tolist() == [weights]
+    assert mask.tolist() == [kept]
+    assert len(metrics) == 5
+
+
 def goldens(system: str, condition: Callable[[dict[str, Any]], bool]) -> list[str]:
     names = [n for n, g in GOLDENS.items() if n.startswith(f"{system}/") and condition(g)]
     assert names
@@ -200,6 +222,7 @@ def test_skyrl_correction(name: str) -> None:
     if "weights" in expect:
         check(loss, expect["weights"], inputs.mask, atol=1e-8)
     check_metrics(metrics, expect)
+    assert metrics.keys() == expect["metrics"].keys()
 
 
 def skyrl_scale(mask: torch.Tensor, reduction: str) -> torch.Tensor:
@@ -237,6 +260,38 @@ def test_skyrl_policy_loss(name: str) -> None:
     )
     check_loss((loss * mask).sum(), inputs, expect)
     check_metrics(metrics, expect, but=("clip_ratio",))
+    assert {"clip_ratio", *metrics} == expect["metrics"].keys()
+
+
+SKYRL_CONFIGS: dict[str, dict[str, Any]] = {
+    "token": {"tis_ratio_type": "token"},
+    "sequence": {"tis_ratio_type": "sequence"},
+    "geometric": {"sequence_mask_metric": "geometric"},
+    "product": {"sequence_mask_metric": "product"},
+    "outliers": {"outlier_token_is_threshold_high": 100.0},
+    "all": {
+        "tis_ratio_type": "sequence",
+        "sequence_mask_metric": "product",
+        "outlier_token_is_threshold_low": 1e-4,
+        "token_mask_is_threshold_low": 0.5,
+        "token_mask_is_threshold_high": 2.0,
+    },
+}
+
+
+@pytest.mark.parametrize("name", SKYRL_CONFIGS)
+def test_skyrl_metrics_of_a_fully_masked_batch(name: str) -> None:
+    """SkyRL has the same names then, in the same order: its ranks reduce them one by one."""
+    config = SKYRL_CONFIGS[name]
+    old, rollout = torch.full((2, 3), -1.0), torch.full((2, 3), -1.5)
+    arguments = (torch.ones(2, 3), old, rollout)
+    mask = torch.zeros(2, 3)
+    _, _, some = skyrl.apply_off_policy_correction(*arguments, torch.ones(2, 3), config)
+    _, kept, none = skyrl.apply_off_policy_correction(*arguments, mask, config)
+    assert list(none) == list(some)
+    # Every ratio counts times a mask of 0, and the ratio of an empty row is 1, within all bounds.
+    assert set(none.values()) == {0.0}
+    assert not kept.any()
 
 
 # TRL.

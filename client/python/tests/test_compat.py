@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import inspect
-import os
 import sys
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
+from compat_service import GRADIENT, KEEP, block, roles, tensors
 from fake_server import FakeServer
-from google.protobuf import json_format
 from sample import MASK, OLD, ROLLOUT, WEIGHTS, Request, Response, sent
 
 import counterweight as cw
@@ -21,97 +19,9 @@ from counterweight._gen.counterweight.v1 import tensor_pb2
 
 torch = pytest.importorskip("torch", reason="needs torch: .ci/setup torch, or make test TORCH=1")
 
-from counterweight import compat  # noqa: E402
-from counterweight.compat import openrlhf, skyrl, trl, verl  # noqa: E402
+from counterweight.compat import openrlhf, trl, verl  # noqa: E402
 
-GRADIENT = np.array([[0.5, -2.0, 0], [0.25, 0, 0]], "<f4")
-KEEP = np.array([[1, 0, 0], [1, 0, 0]], np.uint8)
-OUTPUTS = {
-    tensor_pb2.TENSOR_ROLE_WEIGHTS: ("D_TYPE_F32", WEIGHTS),
-    tensor_pb2.TENSOR_ROLE_KEEP_MASK: ("D_TYPE_U8", KEEP),
-    tensor_pb2.TENSOR_ROLE_GRADIENT: ("D_TYPE_F32", GRADIENT),
-}
-METRICS = {
-    "actor/ppo_kl": 0.5,
-    "rollout_corr/kl": 0.25,
-    "training/other": 1.0,
-    "ppo_clip_ratio": 0.125,
-    "ppo_kl": -0.5,
-}
-
-
-@pytest.fixture(autouse=True)
-def service(server: FakeServer, client: cw.Client) -> Iterator[FakeServer]:
-    """Answers what is asked for, METRICS, and a loss of 1.5."""
-
-    def handler(request: Request, _: Any) -> Response:
-        response = Response(metrics=METRICS)
-        weights_and_mask = list(OUTPUTS)[:2]
-        for role in request.outputs or weights_and_mask:
-            dtype, array = OUTPUTS[role]
-            name = tensor_pb2.TensorRole.Name(role)
-            response.tensors.add(role=name, dtype=dtype, data=array.tobytes())
-        if request.compute_loss:
-            response.loss = 1.5
-        return response
-
-    server.handler = handler
-    compat.use(client, run="my-run")
-    yield server
-    compat.use(None)
-
-
-def tensors(*arrays: np.ndarray) -> list[torch.Tensor]:
-    return [torch.from_numpy(array.copy()) for array in arrays]
-
-
-def block(request: Request) -> Any:
-    return json_format.MessageToDict(request.method.dialect.block)
-
-
-def roles(request: Request) -> set[str]:
-    return {
-        tensor_pb2.TensorRole.Name(t.role).removeprefix("TENSOR_ROLE_") for t in request.tensors
-    }
-
-
-# The client in use.
-
-
-def test_run_is_the_label(service: FakeServer) -> None:
-    verl.compute_rollout_correction_and_rejection_mask(*tensors(OLD, ROLLOUT, MASK))
-    assert service.requests[0].labels.run == "my-run"
-
-
-def test_without_a_client_the_environment_says_where(
-    service: FakeServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    compat.use(None)
-    monkeypatch.setenv("COUNTERWEIGHT_TARGET", service.target)
-    monkeypatch.setattr("counterweight.compat._service._default", None)
-    verl.compute_rollout_correction_and_rejection_mask(*tensors(OLD, ROLLOUT, MASK))
-    assert service.requests[0].labels.run == ""
-    made = compat.client()
-    assert compat.client() is made
-    # After fork() the channel is the parent's.
-    pid = os.getpid()
-    monkeypatch.setattr(os, "getpid", lambda: pid + 1)
-    assert compat.client() is not made
-    compat.client().close()
-    made.close()
-
-
-def test_the_servers_warnings_are_pythons(service: FakeServer) -> None:
-    inner = service.handler
-
-    def warned(request: Request, context: Any) -> Response:
-        response = inner(request, context)
-        response.warnings.append("beware of k1")
-        return response
-
-    service.handler = warned
-    with pytest.warns(UserWarning, match="beware of k1"):
-        verl.compute_rollout_correction_and_rejection_mask(*tensors(OLD, ROLLOUT, MASK))
+pytestmark = pytest.mark.usefixtures("service")
 
 
 # verl.
@@ -147,19 +57,37 @@ def test_verl_correction(service: FakeServer) -> None:
     assert metrics == {"rollout_corr/kl": 0.25}
 
 
-def test_verl_weights_have_verls_dtype() -> None:
-    old, rollout, mask = tensors(OLD, ROLLOUT, MASK)
-    for log_probs, given_mask, dtype in [
-        (torch.bfloat16, torch.int64, torch.bfloat16),
-        (torch.bfloat16, torch.float32, torch.float32),
-        (torch.float32, torch.bool, torch.float32),
-        (torch.float64, torch.float32, torch.float64),
-    ]:
-        weights, kept, _ = verl.compute_rollout_correction_and_rejection_mask(
-            old.to(log_probs), rollout.to(log_probs), mask.to(given_mask), "token"
-        )
-        assert weights.batch["rollout_is_weights"].dtype == dtype
-        assert kept.dtype == given_mask
+# Of old and rollout log-probs and the mask.
+DTYPES = [
+    (torch.bfloat16, torch.bfloat16, torch.int64),
+    (torch.bfloat16, torch.bfloat16, torch.float32),
+    (torch.bfloat16, torch.float32, torch.bool),
+    (torch.float32, torch.bfloat16, torch.int64),
+    (torch.float16, torch.bfloat16, torch.int64),
+    (torch.float32, torch.float32, torch.bool),
+    (torch.float64, torch.float64, torch.float32),
+]
+
+
+@pytest.mark.parametrize("dtypes", DTYPES, ids=str)
+def test_verl_weights_have_the_dtype_of_verls_formula(dtypes: tuple[Any, ...]) -> None:
+    old, rollout, mask = (
+        tensor.to(dtype) for tensor, dtype in zip(tensors(OLD, ROLLOUT, MASK), dtypes, strict=True)
+    )
+    holder, kept, _ = verl.compute_rollout_correction_and_rejection_mask(
+        old, rollout, mask, "token"
+    )
+    assert holder.batch["rollout_is_weights"].dtype == ((old - rollout).exp() * mask).dtype
+    assert kept.dtype == mask.dtype
+
+
+@pytest.mark.parametrize("dtypes", DTYPES, ids=str)
+def test_trl_ratio_has_the_dtype_of_trls_formula(dtypes: tuple[Any, ...]) -> None:
+    old, rollout, mask = (
+        tensor.to(dtype) for tensor, dtype in zip(tensors(OLD, ROLLOUT, MASK), dtypes, strict=True)
+    )
+    ratio, _ = trl.vllm_importance_sampling_ratio(old, rollout, mask)
+    assert ratio.dtype == ((old - rollout) * mask).exp().dtype
 
 
 class DataProto:
@@ -257,10 +185,17 @@ def test_verl_weights_that_cannot_travel_are_refused(service: FakeServer, name: 
     old, current, advantages, mask = tensors(OLD, OLD * 2, ROLLOUT, MASK)
     compute = verl.get_policy_loss_fn(name)
     with pytest.raises(cw.InvalidRequestError, match="not proportional") as caught:
-        compute(old, current, advantages, mask, rollout_is_weights=torch.from_numpy(WEIGHTS))
+        compute(
+            old,
+            current,
+            advantages,
+            mask,
+            config=ActorConfig(),
+            rollout_is_weights=torch.from_numpy(WEIGHTS),
+        )
     assert caught.value.violations[0].field == "rollout_is_weights"
     assert service.requests == []
-    compute(old, current, advantages, mask)
+    compute(old, current, advantages, mask, config=ActorConfig())
     assert block(service.requests[0])["policy_loss"]["loss_mode"] == name
 
 
@@ -288,15 +223,63 @@ def test_verl_bypass_mode(service: FakeServer) -> None:
         compute(rollout, current, advantages, mask, config=ActorConfig())
 
 
+def test_verl_bypass_mode_leaves_unset_fields_of_a_newer_verl_out(service: FakeServer) -> None:
+    rollout, current, advantages, mask = tensors(ROLLOUT, OLD, ROLLOUT, MASK)
+    correction = {"rollout_is": None, "loss_type": "ppo_clip", "next": None, "after": 0.5}
+    config = {"policy_loss": {"rollout_correction": correction}}
+    verl.compute_policy_loss_bypass_mode(rollout, current, advantages, mask, config=config)
+    sent_block = block(service.requests[0])
+    del sent_block["policy_loss"]
+    # The server refuses what it does not know: here it says something.
+    assert sent_block == {
+        "rollout_is": None,
+        "loss_type": "ppo_clip",
+        "after": 0.5,
+        "bypass_mode": True,
+    }
+
+
+@pytest.mark.parametrize("name", [*verl.POLICY_LOSS_REGISTRY, "reinforce"])
+def test_verl_losses_assert_what_verl_asserts(
+    service: FakeServer, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    compute = verl.POLICY_LOSS_REGISTRY.get(name, verl.compute_policy_loss_reinforce)
+    arguments = tensors(OLD, OLD * 2, ROLLOUT, MASK)
+    with pytest.raises(AssertionError, match="config must be an ActorConfig"):
+        compute(*arguments)
+
+    class AlgoConfig:
+        pass
+
+    module = ModuleType("verl.trainer.config")
+    module.AlgoConfig = AlgoConfig  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "verl.trainer.config", module)
+    with pytest.raises(AssertionError, match="not an AlgoConfig"):
+        compute(*arguments, config=AlgoConfig())
+    if name in ("clip_cov", "kl_cov", "dro"):
+        with pytest.raises(AssertionError, match=r"config\.policy_loss"):
+            compute(*arguments, config={"clip_ratio": 0.2})
+    assert service.requests == []
+
+
 def test_verl_reinforce(service: FakeServer) -> None:
     rollout, current, advantages, mask = tensors(ROLLOUT, OLD, ROLLOUT, MASK)
-    verl.compute_policy_loss_reinforce(rollout, current, advantages, mask)
+    verl.compute_policy_loss_reinforce(rollout, current, advantages, mask, config=ActorConfig())
     assert block(service.requests[0]) == {
         "bypass_mode": True,
         "policy_loss": {
             "loss_mode": "reinforce",
             "loss_agg_mode": "seq-mean-token-sum",
-            "global_batch_info": {},
+            "clip_ratio": 0.2,
+            "clip_ratio_low": None,
+            "clip_ratio_c": 3.0,
+            "loss_scale_factor": 12.0,
+            "kl_cov_ratio": 0.01,
+            "global_batch_info": {
+                "dp_size": 2.0,
+                "batch_num_tokens": 480.0,
+                "global_batch_size": None,
+            },
         },
     }
 
@@ -315,42 +298,6 @@ def test_verl_names() -> None:
             "config",
             "rollout_is_weights",
         ]
-
-
-# SkyRL.
-
-
-def test_skyrl_correction(service: FakeServer) -> None:
-    loss, old, rollout, mask = tensors(OLD * 5, OLD, ROLLOUT, MASK.astype(np.float32))
-    loss.requires_grad_()
-    config = SimpleNamespace(tis_ratio_type="token", token_tis_ratio_clip_high=2.0)
-    corrected, kept, metrics = skyrl.apply_off_policy_correction(loss, old, rollout, mask, config)
-    np.testing.assert_array_equal(corrected.detach().numpy(), OLD * 5 * WEIGHTS)
-    corrected.sum().backward()
-    np.testing.assert_array_equal(loss.grad.numpy(), WEIGHTS)
-    assert kept.dtype == torch.float32
-    np.testing.assert_array_equal(kept.numpy(), KEEP)
-    assert metrics == METRICS
-    assert block(service.requests[0]) == {
-        "off_policy_correction": {"tis_ratio_type": "token", "token_tis_ratio_clip_high": 2.0}
-    }
-
-
-def test_skyrl_without_rollout_or_weights(service: FakeServer) -> None:
-    loss, old, mask = tensors(OLD * 5, OLD, MASK)
-    assert skyrl.apply_off_policy_correction(loss, old, None, mask, {}) == (loss, mask, {})
-    assert service.requests == []
-    service.handler = lambda request, _: Response(
-        tensors=[
-            tensor_pb2.Tensor(role="TENSOR_ROLE_KEEP_MASK", dtype="D_TYPE_U8", data=KEEP.tobytes())
-        ]
-    )
-    same, kept, metrics = skyrl.apply_off_policy_correction(loss, old, old, mask, {})
-    assert same is loss
-    np.testing.assert_array_equal(kept.numpy(), KEEP)
-    assert metrics == {}
-    with pytest.raises(TypeError, match="cannot read a configuration out of a NoneType"):
-        skyrl.apply_off_policy_correction(loss, old, old, mask, None)
 
 
 # TRL.

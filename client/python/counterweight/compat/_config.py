@@ -3,19 +3,30 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 
-def to_block(config: Any) -> dict[str, Any]:
+def to_block(config: Any, known: Collection[str] | None = None) -> dict[str, Any]:
     """A mapping, OmegaConf node, dataclass or plain object as a block for ``Dialect``.
+
+    Args:
+        config: The object.
+        known: Fields that the dialect has. Others are left out where they are None: a peer's next
+            version has more fields, and one that is not set changes nothing. None: all are taken.
 
     Raises:
         TypeError: It is something else.
     """
-    fields = _items(config).items()
-    # The private fields of verl's dataclasses are Hydra's business.
-    return {name: _plain(value) for name, value in fields if not str(name).startswith("_")}
+    block = {}
+    for name, value in _items(config).items():
+        # The private fields of verl's dataclasses are Hydra's business.
+        if str(name).startswith("_"):
+            continue
+        if value is None and known is not None and name not in known:
+            continue
+        block[name] = _plain(value)
+    return block
 
 
 def get(config: Any, name: str, default: Any = None) -> Any:

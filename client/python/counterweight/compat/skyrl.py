@@ -3,41 +3,82 @@
     from counterweight.compat.skyrl import apply_off_policy_correction
 
 As of NovaSky-AI/SkyRL @a9564572. Numbers, metric names and quirks are those of the dialect
-``skyrl``; server/dialects/README.md lists them.
+``skyrl``; server/dialects/README.md lists them. ``off_policy_correction_enabled`` and the functions
+that these are made of are SkyRL's own, imported from there when they are asked for.
 """
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 
-from counterweight.compat import _config, _service
+from counterweight.caller import stack_level
+from counterweight.compat import _config, _peers, _service
+from counterweight.errors import Violation, refuse
+
+__getattr__ = _peers.getattr_from(
+    __name__,
+    {
+        "skyrl.backends.skyrl_train.utils.off_policy_correction_utils": (
+            "compute_outlier_token_mask",
+            "compute_sequence_mask",
+            "compute_tis_ratio",
+            "compute_token_mask",
+            "off_policy_correction_enabled",
+        )
+    },
+)
+
+_FIELDS = frozenset(
+    {
+        "geo_mask_high",
+        "geo_mask_low",
+        "outlier_token_is_threshold_high",
+        "outlier_token_is_threshold_low",
+        "product_mask_high",
+        "product_mask_low",
+        "sequence_mask_metric",
+        "sequence_tis_ratio_clip_high",
+        "tis_ratio_type",
+        "token_mask_is_threshold_high",
+        "token_mask_is_threshold_low",
+        "token_tis_ratio_clip_high",
+    }
+)
 
 
 def apply_off_policy_correction(
     loss: torch.Tensor,
-    old_log_probs: torch.Tensor,
+    old_log_probs: torch.Tensor | None,
     rollout_logprobs: torch.Tensor | None,
-    loss_mask: torch.Tensor,
+    loss_mask: torch.Tensor | None,
     off_policy_correction: Any,
-) -> tuple[torch.Tensor, torch.Tensor, dict[str, float]]:
+) -> tuple[torch.Tensor, torch.Tensor | None, dict[str, float]]:
     """Multiplies token losses by importance weights and takes rejected tokens out of their mask.
+
+    Where the configuration switches nothing on, or there are no rollout log-probs, loss and mask
+    come back as they are, nothing is sent, and the other arguments may be anything.
 
     Args:
         loss: [B, T], of each token, in any unit; its graph stays.
         old_log_probs: [B, T] nats, of the training policy.
         rollout_logprobs: [B, T] nats, of the policy that sampled. None: nothing happens.
-        loss_mask: [B, T], each 0 or 1.
-        off_policy_correction: An OffPolicyCorrectionConfig, or anything with its fields.
+        loss_mask: [B, T], each 0 or 1. Other weights of tokens, which SkyRL's Tinker backend may
+            have, pass only where nothing is switched on: SkyRL's ratios of sequences and its
+            ``is_ratio_*`` weigh tokens by them, the service does not.
+        off_policy_correction: An OffPolicyCorrectionConfig, or anything with its fields; an absent
+            one means that it is not set.
 
     Returns:
         The loss times the weights (0 where the mask is 0), as it came if there is no
-        ``tis_ratio_type``; the mask, in loss_mask's dtype; metrics by SkyRL's names, none if
-        nothing is switched on.
+        ``tis_ratio_type``; the mask, in loss_mask's dtype; SkyRL's metrics, whose names follow from
+        the configuration alone, in SkyRL's order.
 
     Raises:
-        InvalidRequestError: As the package says.
+        InvalidRequestError: A mask of other values, or as the package says.
     """
     if rollout_logprobs is None:
         return loss, loss_mask, {}
@@ -48,27 +89,90 @@ def apply_off_policy_correction(
 
 
 def compute_off_policy_correction(
-    old_log_probs: torch.Tensor,
-    rollout_logprobs: torch.Tensor,
-    loss_mask: torch.Tensor,
+    old_log_probs: torch.Tensor | None,
+    rollout_logprobs: torch.Tensor | None,
+    loss_mask: torch.Tensor | None,
     off_policy_correction: Any,
-) -> tuple[torch.Tensor | None, dict[str, float], torch.Tensor]:
+) -> tuple[torch.Tensor | None, dict[str, float], torch.Tensor | None]:
     """Weights, metrics and mask of ``apply_off_policy_correction``.
 
     Returns:
         The weights, [B, T] (SkyRL: [B, 1] at sequence level) in old_log_probs' dtype, or None;
-        metrics; the mask.
+        metrics; the mask. ``(None, {}, loss_mask)`` where nothing is switched on.
 
     Raises:
-        InvalidRequestError: As the package says.
+        InvalidRequestError: As ``apply_off_policy_correction`` says.
     """
+    block = _config.to_block(off_policy_correction, _FIELDS)
+    names = _metric_names(block)
+    if not names:
+        _warn_of_others(block)
+        return None, {}, loss_mask
+    _check_mask(loss_mask)
     result = _service.correct(
         "skyrl",
-        {"off_policy_correction": _config.to_block(off_policy_correction)},
+        {"off_policy_correction": block},
         old_log_probs=old_log_probs,
         rollout_log_probs=rollout_logprobs,
         response_mask=loss_mask,
     )
     assert result.keep_mask is not None  # a default output
-    weights = None if result.weights is None else result.weights.to(old_log_probs.dtype)
-    return weights, result.metrics, result.keep_mask
+    weights = None
+    if result.weights is not None:
+        assert old_log_probs is not None  # else the server had refused
+        weights = result.weights.to(old_log_probs.dtype)
+    # SkyRL reduces the dictionary over ranks value by value, in its order: all of them must have
+    # the same names, whatever their data.
+    return weights, {name: result.metrics[name] for name in names}, result.keep_mask
+
+
+def _metric_names(block: Mapping[str, Any]) -> list[str]:
+    """SkyRL's metrics in its order; none if the block switches nothing on."""
+
+    def is_set(name: str) -> bool:
+        return block.get(name) is not None
+
+    names = []
+    if is_set("outlier_token_is_threshold_low") or is_set("outlier_token_is_threshold_high"):
+        names += _shares("outlier_seq")
+    if is_set("token_mask_is_threshold_low") and is_set("token_mask_is_threshold_high"):
+        names.append("token_mask_ratio")
+    if is_set("tis_ratio_type"):
+        level = "token" if block["tis_ratio_type"] == "token" else "seq"
+        names.append(f"tis_{level}_clip_high_ratio")
+    if is_set("sequence_mask_metric"):
+        metric = "geo" if block["sequence_mask_metric"] == "geometric" else "product"
+        names += _shares(f"{metric}_sequence_mask")
+    ratio = [f"is_ratio_{statistic}" for statistic in ("mean", "std", "max", "min")]
+    return [*ratio, *names] if names else []
+
+
+def _shares(rule: str) -> list[str]:
+    return [f"{rule}_{share}_ratio" for share in ("masked", "over_high", "under_low")]
+
+
+def _warn_of_others(block: Mapping[str, Any]) -> None:
+    """Something may be switched on that only a newer SkyRL has."""
+    others = sorted(block.keys() - _FIELDS)
+    if others:
+        warnings.warn(
+            f"off_policy_correction has fields that counterweight.compat.skyrl does not know, and "
+            f"nothing that it knows is switched on; they do nothing: {', '.join(others)}",
+            stacklevel=stack_level(),
+        )
+
+
+def _check_mask(loss_mask: Any) -> None:
+    if not isinstance(loss_mask, torch.Tensor) or not loss_mask.is_floating_point():
+        return  # what else may be wrong, the client says
+    if not bool(((loss_mask == 0) | (loss_mask == 1)).all()):
+        raise refuse(
+            [
+                Violation(
+                    "loss_mask",
+                    "must hold only 0 and 1 where a correction is switched on: SkyRL's ratios of "
+                    "sequences and its is_ratio metrics weigh tokens by other values, which the "
+                    "service does not do",
+                )
+            ]
+        )

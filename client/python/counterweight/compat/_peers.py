@@ -1,0 +1,55 @@
+"""Names of the peers that stay the peers' own."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Mapping
+from types import ModuleType
+from typing import Any
+
+
+def getattr_from(module: str, names: Mapping[str, tuple[str, ...]]) -> Callable[[str], Any]:
+    """The ``__getattr__`` of a module that has other modules' names too.
+
+    Whoever replaces the module of an import line needs all names of the line. What this package
+    does not have is taken from the peer when it is asked for, so that the peer is imported by those
+    alone who use it.
+
+    Args:
+        module: The module's own name.
+        names: By module of the peer, the names that are its.
+    """
+    homes = {name: home for home, of_home in names.items() for name in of_home}
+
+    def getattr_of_module(name: str) -> Any:
+        if name not in homes:
+            raise AttributeError(f"module {module!r} has no attribute {name!r}")
+        try:
+            peer = load(homes[name])
+        except NotInstalledError as error:
+            raise NotInstalledError(f"{module}.{name}: {error}", name=error.name) from error
+        return getattr(peer, name)
+
+    return getattr_of_module
+
+
+class NotInstalledError(ImportError):
+    """The peer is not there at all."""
+
+
+def load(home: str) -> ModuleType:
+    """The module of a peer.
+
+    Raises:
+        NotInstalledError: The peer is not installed.
+        ImportError: It is, and its module cannot be imported.
+    """
+    try:
+        return importlib.import_module(home)
+    except ModuleNotFoundError as error:
+        peer = home.partition(".")[0]
+        if error.name != peer:
+            raise
+        raise NotInstalledError(
+            f"{home} is needed, and {peer} is not installed: pip install {peer}", name=peer
+        ) from error
