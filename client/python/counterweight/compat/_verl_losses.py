@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Mapping
 from typing import Any, Protocol
 
 import torch
 
-from counterweight.compat import _config, _service
+from counterweight.compat import _config, _peers, _service
 from counterweight.errors import Violation, refuse
 
+CORE_ALGOS = "verl.trainer.ppo.core_algos"
 CORRECTION_METRICS = "rollout_corr/"
 LOSS_METRICS = "actor/"
 
@@ -30,6 +33,18 @@ _POLICY_LOSS_FIELDS = (
     "ppo_kl_coef",
     "dro_beta",
 )
+# Of its RolloutCorrectionConfig.
+_CORRECTION_FIELDS = (
+    "rollout_is",
+    "rollout_is_threshold",
+    "rollout_is_batch_normalize",
+    "rollout_rs",
+    "rollout_rs_threshold",
+    "bypass_mode",
+    "loss_type",
+)
+# Those that do not go without config.policy_loss.
+_READ_POLICY_LOSS = frozenset({"clip_cov", "kl_cov", "dro"})
 # Multiplying the advantages by weights is multiplying these losses by them.
 _PROPORTIONAL_TO_ADVANTAGES = frozenset(
     {"vanilla", "dppo_tv", "dppo_kl", "gspo", "sapo", "gpg", "cispo", "reinforce"}
@@ -58,7 +73,7 @@ class PolicyLossFn(Protocol):
             response_mask: [B, T]; after rejection, where there is any.
             loss_agg_mode: verl's name of the aggregation.
             config: An ActorConfig, or anything with its fields, ``global_batch_info`` among them;
-                an absent field, and None, stand for verl's defaults.
+                an absent field stands for verl's default.
             rollout_is_weights: [B, T], from ``compute_rollout_correction_and_rejection_mask``;
                 read as constants. They travel multiplied into the advantages, so a token whose
                 weight is 0 counts as not clipped in pg_clipfrac. Losses that are not proportional
@@ -70,6 +85,8 @@ class PolicyLossFn(Protocol):
 
         Raises:
             InvalidRequestError: A wrong setting, or weights that this loss cannot take.
+            AssertionError: As in verl: there is no config, or it is an AlgoConfig, or has no
+                policy_loss although the loss is clip_cov, kl_cov or dro.
         """
 
 
@@ -86,6 +103,7 @@ def compute_policy_loss_reinforce(
 
     ``rollout_log_prob`` is only for the metric ``actor/ppo_kl``.
     """
+    _check("reinforce", config)
     loss, metrics = _service.policy_loss(
         "verl",
         {"bypass_mode": True, "policy_loss": _loss_block("reinforce", loss_agg_mode, config)},
@@ -114,13 +132,14 @@ def compute_policy_loss_bypass_mode(
     Raises:
         ValueError: There is no rollout_correction.
     """
+    _check("bypass_mode", config)
     correction = _config.get(_config.get(config, "policy_loss"), "rollout_correction")
     if correction is None:
         raise ValueError("loss_mode bypass_mode needs config.policy_loss.rollout_correction")
     loss, metrics = _service.policy_loss(
         "verl",
         {
-            **_config.to_block(correction),
+            **_config.to_block(correction, _CORRECTION_FIELDS),
             "bypass_mode": True,
             "policy_loss": _loss_block("bypass_mode", loss_agg_mode, config),
         },
@@ -133,16 +152,29 @@ def compute_policy_loss_bypass_mode(
 
 
 def get_policy_loss_fn(name: str) -> PolicyLossFn:
-    """The policy loss of that name.
+    """The policy loss of that name: one of this module's, else one that verl has.
+
+    The latter are those that were registered with verl's ``register_policy_loss``, and those of a
+    newer verl; they compute on their own, without the service.
 
     Raises:
         ValueError: There is none.
     """
-    if name not in POLICY_LOSS_REGISTRY:
-        raise ValueError(
-            f"Unsupported loss mode: {name}. Supported modes are: {list(POLICY_LOSS_REGISTRY)}"
-        )
-    return POLICY_LOSS_REGISTRY[name]
+    if name in POLICY_LOSS_REGISTRY:
+        return POLICY_LOSS_REGISTRY[name]
+    registered = _registered_with_verl()
+    if name in registered:
+        return registered[name]
+    modes = list(dict.fromkeys([*POLICY_LOSS_REGISTRY, *registered]))
+    raise ValueError(f"Unsupported loss mode: {name}. Supported modes are: {modes}")
+
+
+def _registered_with_verl() -> Mapping[str, PolicyLossFn]:
+    try:
+        registry: Mapping[str, PolicyLossFn] = _peers.load(CORE_ALGOS).POLICY_LOSS_REGISTRY
+    except _peers.NotInstalledError:
+        return {}
+    return registry
 
 
 def _policy_loss_fn(loss_mode: str) -> PolicyLossFn:
@@ -155,6 +187,7 @@ def _policy_loss_fn(loss_mode: str) -> PolicyLossFn:
         config: Any = None,
         rollout_is_weights: torch.Tensor | None = None,
     ) -> tuple[torch.Tensor, dict[str, Any]]:
+        _check(loss_mode, config)
         loss, metrics = _service.policy_loss(
             "verl",
             {"policy_loss": _loss_block(loss_mode, loss_agg_mode, config)},
@@ -197,6 +230,18 @@ POLICY_LOSS_REGISTRY: dict[str, PolicyLossFn] = {
     "cispo": compute_policy_loss_cispo,
     "bypass_mode": compute_policy_loss_bypass_mode,
 }
+
+
+def _check(loss_mode: str, config: Any) -> None:
+    """What verl asserts."""
+    if config is None:
+        raise AssertionError(f"config must be an ActorConfig for {loss_mode}, not None")
+    # Who made one has imported its module.
+    algo_config = getattr(sys.modules.get("verl.trainer.config"), "AlgoConfig", ())
+    if isinstance(config, algo_config):
+        raise AssertionError(f"config must be an ActorConfig for {loss_mode}, not an AlgoConfig")
+    if loss_mode in _READ_POLICY_LOSS and _config.get(config, "policy_loss") is None:
+        raise AssertionError(f"config.policy_loss must not be None for {loss_mode}")
 
 
 def _loss_block(loss_mode: str, loss_agg_mode: str, config: Any) -> dict[str, Any]:

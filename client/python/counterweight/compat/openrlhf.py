@@ -4,7 +4,8 @@
     from counterweight.compat.openrlhf import PolicyLoss
 
 As of OpenRLHF/OpenRLHF @3c3be623. Numbers and quirks are those of the dialect ``openrlhf``;
-server/dialects/README.md lists them.
+server/dialects/README.md lists them. The other names of ``openrlhf.models`` (``Actor``,
+``aggregate_loss``, ...) are OpenRLHF's own, imported from there when they are asked for.
 """
 
 from __future__ import annotations
@@ -14,8 +15,25 @@ from typing import Any
 
 import torch
 
-from counterweight.compat import _config, _service
+from counterweight.compat import _config, _peers, _service
 from counterweight.errors import Violation, refuse
+
+__getattr__ = _peers.getattr_from(
+    __name__,
+    {
+        "openrlhf.models": (
+            "Actor",
+            "DPOLoss",
+            "GPTLMLoss",
+            "LogExpLoss",
+            "PairWiseLoss",
+            "SFTLoss",
+            "ValueLoss",
+            "aggregate_loss",
+            "get_llm_for_sequence_regression",
+        )
+    },
+)
 
 CORRECTION_TYPES = ("tis", "icepop", "seq-mask-tis", "reinforce_pro")
 

@@ -37,9 +37,9 @@ def vllm_importance_sampling_ratio(
         vllm_importance_sampling_clip_min: Lower bound, a ratio; None: none.
 
     Returns:
-        [B, T] for token modes, [B, 1] for sequence modes, in old_per_token_logps' dtype. 1 where
-        the mask is 0 and in rows without a completion token (TRL: 1 after the bounds, the same
-        unless they exclude 1).
+        [B, T] for token modes, [B, 1] for sequence modes, in the dtype of
+        ``(old_per_token_logps - sampling_per_token_logps) * mask``. 1 where the mask is 0 and in
+        rows without a completion token (TRL: 1 after the bounds, the same unless they exclude 1).
 
     Raises:
         InvalidRequestError: As the package says.
@@ -57,7 +57,9 @@ def vllm_importance_sampling_ratio(
         outputs=("weights",),
     )
     assert result.weights is not None  # asked for
-    ratio = result.weights.to(old_per_token_logps.dtype).masked_fill(mask == 0, 1)
+    dtype = torch.promote_types(old_per_token_logps.dtype, sampling_per_token_logps.dtype)
+    dtype = torch.promote_types(dtype, mask.dtype)
+    ratio = result.weights.to(dtype).masked_fill(mask == 0, 1)
     if vllm_importance_sampling_mode.startswith("sequence"):
         ratio = _of_row(ratio, mask)
     return ratio, result.metrics

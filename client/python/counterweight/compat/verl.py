@@ -7,7 +7,8 @@
     from counterweight.compat.verl import get_policy_loss_fn
 
 As of verl-project/verl @1dda039b. Numbers, metric names and quirks are those of the dialect
-``verl``; server/dialects/README.md lists them.
+``verl``; server/dialects/README.md lists them. What else verl's trainers import from these modules
+(``agg_loss``, ``kl_penalty``, ...) is verl's own, imported from there when it is asked for.
 """
 
 from __future__ import annotations
@@ -18,8 +19,9 @@ from typing import Any
 
 import torch
 
-from counterweight.compat import _config, _service
+from counterweight.compat import _config, _peers, _service
 from counterweight.compat._verl_losses import (
+    CORE_ALGOS,
     CORRECTION_METRICS,
     POLICY_LOSS_REGISTRY,
     PolicyLossFn,
@@ -60,6 +62,28 @@ __all__ = [
     "compute_rollout_correction_and_rejection_mask",
     "get_policy_loss_fn",
 ]
+
+__getattr__ = _peers.getattr_from(
+    __name__,
+    {
+        CORE_ALGOS: (
+            "AdvantageEstimator",
+            "agg_loss",
+            "compute_entropy_loss",
+            "compute_value_loss",
+            "get_kl_controller",
+            "kl_penalty",
+            "register_policy_loss",
+        ),
+        "verl.trainer.ppo.rollout_corr_helper": (
+            "SUPPORTED_ROLLOUT_RS_OPTIONS",
+            "apply_bypass_mode",
+            "compute_is_metrics",
+            "compute_offpolicy_metrics",
+            "compute_rollout_corr_metrics_from_logprobs",
+        ),
+    },
+)
 
 
 @dataclass(frozen=True)
@@ -120,9 +144,9 @@ def compute_rollout_correction_and_rejection_mask(
     )
     holder = None
     if result.weights is not None:
-        dtype = old_log_prob.dtype
-        if response_mask.is_floating_point():
-            dtype = torch.promote_types(dtype, response_mask.dtype)
+        # Of (old - rollout).exp() * mask.
+        dtype = torch.promote_types(old_log_prob.dtype, rollout_log_prob.dtype)
+        dtype = torch.promote_types(dtype, response_mask.dtype)
         holder = _hold({"rollout_is_weights": result.weights.to(dtype)})
     assert result.keep_mask is not None  # a default output
     return holder, result.keep_mask, _service.metrics_of(result.metrics, CORRECTION_METRICS)
