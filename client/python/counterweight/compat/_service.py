@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from counterweight.caller import stack_level
 from counterweight.choices import NonFinitePolicy
 from counterweight.client import Client
-from counterweight.compat import _settings
+from counterweight.compat import _releases, _settings
 from counterweight.config import Dialect
 
 if TYPE_CHECKING:
@@ -102,11 +102,18 @@ def client() -> Client:
     return _current().client
 
 
-def correct(system: str, block: Mapping[str, Any], **arguments: Any) -> Result[torch.Tensor]:
-    """``Client.correct`` with a dialect; the server's warnings become Python's."""
+def correct(
+    system: str, block: Mapping[str, Any], *, release: str | None = None, **arguments: Any
+) -> Result[torch.Tensor]:
+    """``Client.correct`` with a dialect; the server's warnings become Python's.
+
+    ``release``: whose numbers; None: the installed peer's.
+    """
     session = _current()
+    if release is None:
+        release = _releases.release_of(system)
     result: Result[torch.Tensor] = session.client.correct(
-        method=Dialect(system, block),
+        method=Dialect(system, block, release=release),
         run=session.run,
         non_finite=session.non_finite,
         **arguments,
