@@ -5,15 +5,17 @@
 #include <limits>
 #include <map>
 #include <string>
+#include <string_view>
 #include <utility>
+#include <vector>
 
-#include "kernels/methods.h"
 #include "kernels/metrics.h"
-#include "server/codec_loss.h"
 #include "server/codec_method.h"
 #include "server/codec_outputs.h"
+#include "server/codec_preset.h"
 #include "server/codec_reduction.h"
 #include "server/codec_tensors.h"
+#include "server/names.h"
 
 namespace counterweight::server {
 namespace {
@@ -87,56 +89,17 @@ void SetNativeReport(DecodedRequest* decoded) {
   };
 }
 
-void DecodePreset(const v1::Preset& preset, const LossFacts& facts,
-                  DecodedRequest* decoded, Violations* violations) {
-  const kernels::Method* method = kernels::FindMethod(preset.name());
-  if (method == nullptr) {
-    violations->push_back(
-        {"method.preset.name", preset.name().empty()
-                                   ? "is required; ListMethods tells the names"
-                                   : "no method has this name; ListMethods "
-                                     "tells the names"});
-    return;
-  }
-  const std::map<std::string, double> overrides(preset.parameters().begin(),
-                                                preset.parameters().end());
-  std::vector<kernels::SpecViolation> found;
-  decoded->spec = kernels::MakeSpec(*method, overrides, &found);
-  decoded->spec.loss.seed = facts.seed;
-  const size_t before = violations->size();
-  DecodeLoss(preset.has_policy_loss() ? &preset.policy_loss() : nullptr,
-             preset.has_kl_penalty() ? &preset.kl_penalty() : nullptr, facts,
-             "method.preset.", &decoded->spec, violations);
-  if (found.empty() && violations->size() == before) {
-    for (kernels::SpecViolation& violation : kernels::Validate(decoded->spec)) {
-      const bool of_loss = violation.field.find('.') != std::string::npos &&
-                           violation.field.rfind("weight.", 0) != 0 &&
-                           violation.field.rfind("rules[", 0) != 0;
-      found.push_back(of_loss ? violation
-                              : kernels::SpecViolation{
-                                    "parameters",
-                                    violation.field + " " + violation.reason});
-    }
-  }
-  for (const kernels::SpecViolation& violation : found) {
-    violations->push_back(
-        {"method.preset." + violation.field, violation.reason});
-  }
-  decoded->rule_names = DefaultRuleNames(decoded->spec);
-  decoded->method_name = preset.name();
-}
-
 void DecodeDialect(const v1::Dialect& block, RequestFacts facts,
                    DecodedRequest* decoded, Violations* violations) {
   const Dialect* dialect = FindDialect(block.system());
   if (dialect == nullptr) {
-    std::string known;
-    for (const Dialect& each : Dialects()) {
-      known += (known.empty() ? "" : ", ") + std::string(each.system);
-    }
+    std::vector<std::string_view> known;
+    for (const Dialect& each : Dialects()) known.push_back(each.system);
     violations->push_back(
         {"method.dialect.system",
-         "is not a dialect of this server, which speaks: " + known});
+         Concat(Quote(block.system()), " is not a dialect of this server. ",
+                DidYouMean(block.system(), known), "It speaks ",
+                JoinNames(known), ".")});
     return;
   }
   std::vector<std::string> warnings;

@@ -12,36 +12,8 @@ namespace {
 using google::protobuf::Struct;
 using google::protobuf::Value;
 
-constexpr size_t kMaxQuotedBytes = 64;
 // Violations of one struct's unknown keys; the answer holds no more anyway.
 constexpr size_t kMaxUnknownKeys = 16;
-
-// At most kMaxQuotedBytes, never cutting a UTF-8 character in two: a message
-// field of type string must stay valid.
-std::string_view Shorten(std::string_view text) {
-  if (text.size() <= kMaxQuotedBytes) return text;
-  size_t end = kMaxQuotedBytes;
-  while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80) {
-    --end;
-  }
-  return text.substr(0, end);
-}
-
-// Levenshtein distance, one row of the table at a time.
-size_t EditDistance(std::string_view a, std::string_view b) {
-  std::vector<size_t> row(b.size() + 1);
-  for (size_t j = 0; j <= b.size(); ++j) row[j] = j;
-  for (size_t i = 1; i <= a.size(); ++i) {
-    size_t diagonal = row[0];
-    row[0] = i;
-    for (size_t j = 1; j <= b.size(); ++j) {
-      const size_t substitution = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
-      diagonal = row[j];
-      row[j] = std::min({substitution, row[j] + 1, row[j - 1] + 1});
-    }
-  }
-  return row[b.size()];
-}
 
 bool Contains(const NumberRange& range, double number) {
   return (range.above ? number > range.lowest : number >= range.lowest) &&
@@ -64,11 +36,6 @@ std::string ToWords(const NumberRange& range) {
 }
 
 }  // namespace
-
-std::string Quote(std::string_view text) {
-  const std::string_view shown = Shorten(text);
-  return Concat("'", shown, shown.size() < text.size() ? "...'" : "'");
-}
 
 std::string FormatNumber(double number) {
   if (std::isnan(number)) return "nan";
@@ -95,32 +62,6 @@ std::string Describe(const Value& value) {
       return "null";
   }
   return "null";
-}
-
-std::string JoinNames(std::span<const std::string_view> names) {
-  std::string joined;
-  for (const std::string_view name : names) {
-    if (!joined.empty()) joined += ", ";
-    joined += name;
-  }
-  return joined;
-}
-
-std::string_view NearestName(std::string_view name,
-                             std::span<const std::string_view> names) {
-  // Longer than any field; also bounds the table for hostile keys.
-  if (name.size() > kMaxQuotedBytes) return {};
-  std::string_view nearest;
-  size_t least = kMaxQuotedBytes;
-  for (const std::string_view candidate : names) {
-    const size_t distance = EditDistance(name, candidate);
-    const bool near = 3 * distance <= std::max(name.size(), candidate.size());
-    if (near && distance < least) {
-      least = distance;
-      nearest = candidate;
-    }
-  }
-  return nearest;
 }
 
 BlockReader::BlockReader(
@@ -210,12 +151,9 @@ std::optional<size_t> BlockReader::ReadName(
   if (found != names.end()) {
     return static_cast<size_t>(found - names.begin());
   }
-  const std::string_view nearest = NearestName(name, names);
-  Violate(key,
-          Concat("Unknown ", key, ": ", Describe(*value), ". ",
-                 nearest.empty() ? std::string()
-                                 : Concat("Did you mean '", nearest, "'? "),
-                 "Must be one of ", JoinNames(names), ".", hint));
+  Violate(key, Concat("Unknown ", key, ": ", Describe(*value), ". ",
+                      DidYouMean(name, names), "Must be one of ",
+                      JoinNames(names), ".", hint));
   return std::nullopt;
 }
 

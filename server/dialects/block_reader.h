@@ -14,22 +14,10 @@
 #include <vector>
 
 #include "google/protobuf/struct.pb.h"
+#include "server/names.h"
 #include "server/violation.h"
 
 namespace counterweight::server {
-
-// The parts one after the other; each is a string, a string_view or a literal.
-// (Debian's abseil has a string_view of its own, which std's does not become.)
-template <typename... Parts>
-std::string Concat(const Parts&... parts) {
-  std::string text;
-  (text.append(std::string_view(parts)), ...);
-  return text;
-}
-
-// `text` in single quotes, cut to 64 bytes at a character's edge: a client's
-// string may be as long as the message.
-std::string Quote(std::string_view text);
 
 // A number as Python and YAML write it, shortest form that reads back: "0.5",
 // "inf".
@@ -38,14 +26,6 @@ std::string FormatNumber(double number);
 // What a value is, for messages: "the number 2", "the string 'a'", "null",
 // "a list".
 std::string Describe(const google::protobuf::Value& value);
-
-// "a, b, c".
-std::string JoinNames(std::span<const std::string_view> names);
-
-// The entry of `names` with the smallest edit distance to `name`, or empty if
-// none is near enough to be what was meant: at most a third of the longer name.
-std::string_view NearestName(std::string_view name,
-                             std::span<const std::string_view> names);
 
 // The numbers that a field takes; NaN is never one.
 struct NumberRange {

@@ -154,12 +154,9 @@ const VerlPreset* FindPreset(const BlockReader& reader) {
       std::find_if(std::begin(kPresets), std::end(kPresets),
                    [&](const VerlPreset& row) { return row.name == name; });
   if (preset != std::end(kPresets)) return preset;
-  const std::string_view nearest = NearestName(name, names);
   reader.Violate(kVerlPreset, Concat("Unknown preset ", Quote(name), ". ",
-                                     nearest.empty() ? std::string()
-                                                     : Concat("Did you mean '",
-                                                              nearest, "'? "),
-                                     "Presets are ", JoinNames(names), "."));
+                                     DidYouMean(name, names), "Presets are ",
+                                     JoinNames(names), "."));
   return nullptr;
 }
 

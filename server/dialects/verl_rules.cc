@@ -82,9 +82,10 @@ std::vector<const RsOption*> ReadOptions(const BlockReader& reader) {
   for (const std::string_view name : names) {
     options.push_back(FindRsOption(name));
     if (options.back() != nullptr || ++unknown > kMaxListedOptions) continue;
-    reader.Violate("rollout_rs", Concat("Invalid rollout_rs option: ",
-                                        Quote(name), ". Must be one of ",
-                                        JoinNames(valid), ".", Advice(name)));
+    reader.Violate("rollout_rs",
+                   Concat("Invalid rollout_rs option: ", Quote(name), ". ",
+                          DidYouMean(name, valid), "Must be one of ",
+                          JoinNames(valid), ".", Advice(name)));
   }
   return options;
 }

@@ -209,6 +209,64 @@ TEST(Codec, PresetsAndTheirParametersAreChecked) {
   EXPECT_THAT(Fields(request), ElementsAre("method.preset.name"));
 }
 
+// The only violation's description.
+std::string Description(const v1::CorrectRequest& request) {
+  DecodedRequest decoded;
+  const Violations violations = Decode(request, {}, {}, &decoded);
+  EXPECT_EQ(violations.size(), 1u);
+  return violations.empty() ? "" : violations.front().description;
+}
+
+TEST(Codec, UnknownNamesOfMethodsAreToldTheNearest) {
+  v1::CorrectRequest request = ValidRequest();
+  v1::Preset* preset = request.mutable_method()->mutable_preset();
+  preset->set_name("token_tsi");
+  EXPECT_EQ(Description(request),
+            "No preset is called 'token_tsi'. Did you mean 'token_tis'? "
+            "ListMethods tells the names.");
+  preset->set_name("perfect");
+  EXPECT_EQ(Description(request),
+            "No preset is called 'perfect'. ListMethods tells the names.");
+  preset->set_name("token_tis");
+  (*preset->mutable_parameters())["uper"] = 3.0;
+  EXPECT_EQ(Description(request),
+            "token_tis has no such parameter. Did you mean 'upper'? It takes "
+            "upper.");
+  preset->set_name("none");
+  EXPECT_EQ(Description(request), "none has no such parameter. It takes none.");
+  v1::Dialect* dialect = request.mutable_method()->mutable_dialect();
+  dialect->set_system("vrel");
+  EXPECT_EQ(Description(request),
+            "'vrel' is not a dialect of this server. Did you mean 'verl'? It "
+            "speaks verl, trl, skyrl, openrlhf.");
+}
+
+TEST(Codec, LongNamesOfMethodsAreCutInMessages) {
+  v1::CorrectRequest request = ValidRequest();
+  const std::string giant(100000, 'x');
+  const std::string shown = "'" + std::string(64, 'x') + "...'";
+  request.mutable_method()->mutable_preset()->set_name(giant);
+  EXPECT_EQ(Description(request),
+            "No preset is called " + shown + ". ListMethods tells the names.");
+  request.mutable_method()->mutable_dialect()->set_system(giant);
+  EXPECT_EQ(Description(request), shown +
+                                      " is not a dialect of this server. It "
+                                      "speaks verl, trl, skyrl, openrlhf.");
+}
+
+TEST(Codec, ManyUnknownParametersAreCounted) {
+  v1::CorrectRequest request = ValidRequest();
+  auto& parameters =
+      *request.mutable_method()->mutable_preset()->mutable_parameters();
+  for (int i = 0; i < 1000; ++i) parameters["upper" + std::to_string(i)] = 1.0;
+  parameters["upper"] = 1.0;
+  DecodedRequest decoded;
+  const Violations violations = Decode(request, {}, {}, &decoded);
+  EXPECT_EQ(violations.size(), 1000u);
+  EXPECT_EQ(violations.front().field, "method.preset.parameters[upper0]");
+  EXPECT_THAT(violations.front().description, HasSubstr("mean 'upper'?"));
+}
+
 TEST(Codec, ATensorThatIsNotReadIsMentioned) {
   v1::CorrectRequest request = ValidRequest();
   Add(v1::TENSOR_ROLE_CURRENT_LOG_PROBS, v1::D_TYPE_F32, Bytes({0, 0, 0, 0}),

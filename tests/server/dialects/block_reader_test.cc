@@ -30,31 +30,12 @@ std::vector<std::string> Descriptions(const Violations& violations) {
   return descriptions;
 }
 
-TEST(QuoteTest, CutsLongTextAtACharactersEdge) {
-  EXPECT_EQ(Quote("abc"), "'abc'");
-  const std::string euros = "x€€€€€€€€€€€€€€€€€€€€€€€€€";  // 3 bytes each
-  const std::string quoted = Quote(euros);
-  EXPECT_EQ(quoted, "'" + euros.substr(0, 64) + "...'");
-  EXPECT_EQ(Quote("€" + euros), "'€" + euros.substr(0, 61) + "...'");
-}
-
 TEST(FormatNumberTest, WritesTheShortestFormThatReadsBack) {
   EXPECT_EQ(FormatNumber(2.0), "2");
   EXPECT_EQ(FormatNumber(0.1), "0.1");
   EXPECT_EQ(FormatNumber(-1e-5), "-1e-05");
   EXPECT_EQ(FormatNumber(std::numeric_limits<double>::infinity()), "inf");
   EXPECT_EQ(FormatNumber(-std::numeric_limits<double>::quiet_NaN()), "nan");
-}
-
-TEST(NearestNameTest, FindsMisspellings) {
-  EXPECT_EQ(NearestName("rollout_iss", kNames), "rollout_is");
-  EXPECT_EQ(NearestName("bypassmode", kNames), "bypass_mode");
-}
-
-TEST(NearestNameTest, IsEmptyWhereNothingIsNear) {
-  EXPECT_EQ(NearestName("threshold", kNames), "");
-  EXPECT_EQ(NearestName("", kNames), "");
-  EXPECT_EQ(NearestName(std::string(100000, 'r'), kNames), "");
 }
 
 TEST(BlockReaderTest, ReadsBools) {

@@ -296,6 +296,15 @@ TEST(VerlPresetsTest, StandForTheWholeBlock) {
               HasSubstr("takes the arguments threshold"));
 }
 
+TEST(VerlRulesTest, UnknownOptionsNameTheNearest) {
+  const Translation t = Translate(
+      R"({"rollout_rs": "seq_mena_k3", "rollout_rs_threshold": 0.01})");
+  ASSERT_FALSE(t.violations.empty());
+  EXPECT_EQ(t.violations[0].field, "method.dialect.block.rollout_rs");
+  EXPECT_THAT(t.violations[0].description,
+              HasSubstr("'seq_mena_k3'. Did you mean 'seq_mean_k3'? Must be"));
+}
+
 TEST(VerlPresetsTest, UnknownPresetsNameTheNearest) {
   const Translation t = Translate(R"({"preset": "decoupled_tokn_is"})");
   ASSERT_EQ(t.violations.size(), 1u);
