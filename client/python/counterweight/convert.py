@@ -13,6 +13,7 @@ from google.protobuf.message import Message
 
 from counterweight import choices, config, info, result
 from counterweight._gen.counterweight.v1 import method_pb2
+from counterweight.names import did_you_mean
 
 T = TypeVar("T")
 
@@ -96,7 +97,8 @@ def enum_to_proto(path: str, value: str, descriptor: Any) -> Any:
     number = descriptor.values_by_name.get(prefix + str(value).upper())
     if number is None or number.number == 0:
         choices = [v.name[len(prefix) :].lower() for v in descriptor.values[1:]]
-        raise ValueError(f"{path} must be one of {', '.join(choices)}; got {value!r}")
+        advice = did_you_mean(value, choices)
+        raise ValueError(f"{path} must be one of {', '.join(choices)}; got {value!r}{advice}")
     return number.number
 
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from counterweight.errors import Violation, refuse
 from counterweight.kinds import ArrayT, addresses, is_torch
+from counterweight.names import did_you_mean
 from counterweight.outputs import ARRAYS, Wanted
 from counterweight.tensors import Batch
 
@@ -39,7 +40,7 @@ def check_destinations(
 
 def _problems(name: str, array: Any, batch: Batch[Any], wanted: Wanted) -> list[str]:
     if name not in ARRAYS:
-        return [f"must be one of {', '.join(ARRAYS)}"]
+        return [f"must be one of {', '.join(ARRAYS)}{did_you_mean(name, ARRAYS)}"]
     if name not in wanted.arrays:
         return ["is not asked for; name it in outputs"]
     torch = is_torch(batch.response_mask)

@@ -11,6 +11,7 @@ import grpc
 
 from counterweight._gen.counterweight.v1 import correction_service_pb2 as pb
 from counterweight.errors import CounterweightError
+from counterweight.names import did_you_mean
 from counterweight.shared_memory.pool import Pool, UnusableError
 from counterweight.shared_memory.region import SUPPORTED
 
@@ -68,8 +69,11 @@ class Router:
             ValueError: There is no such transport, or a size out of its range.
         """
         if transport not in get_args(Transport):
-            choices = ", ".join(get_args(Transport))
-            raise ValueError(f"transport must be one of {choices}; got {transport!r}")
+            choices = get_args(Transport)
+            advice = did_you_mean(transport, choices)
+            raise ValueError(
+                f"transport must be one of {', '.join(choices)}; got {transport!r}{advice}"
+            )
         if not 1 <= chunk_bytes <= MAX_CHUNK_BYTES:
             raise ValueError(
                 f"chunk_bytes must be from 1 to {MAX_CHUNK_BYTES}; got {chunk_bytes!r}"

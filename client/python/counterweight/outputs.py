@@ -9,6 +9,7 @@ from counterweight import tensors
 from counterweight._gen.counterweight.v1 import tensor_pb2
 from counterweight.config import Dialect, Method
 from counterweight.errors import Violation, refuse
+from counterweight.names import did_you_mean
 
 _LOSS = "loss"
 _ROLES = {
@@ -71,10 +72,14 @@ def read_outputs(outputs: Iterable[str] | None, method: Method, *, has_loss_inpu
     if isinstance(outputs, str):
         raise TypeError(f"outputs must be a sequence of names, such as ({outputs!r},)")
     names = list(outputs)
+    known = [*_ROLES, _LOSS]
     violations = [
-        Violation(f"outputs[{i}]", f"must be one of {', '.join([*_ROLES, _LOSS])}; got {name!r}")
+        Violation(
+            f"outputs[{i}]",
+            f"must be one of {', '.join(known)}; got {name!r}{did_you_mean(name, known)}",
+        )
         for i, name in enumerate(names)
-        if name not in _ROLES and name != _LOSS
+        if name not in known
     ]
     if not names:
         violations.append(Violation("outputs", "must name at least one; None asks for the default"))

@@ -125,3 +125,36 @@ def test_unknown_outputs(client: cw.Client) -> None:
         correct(client, outputs=())
     with pytest.raises(ValueError, match="non_finite must be one of reject, drop, neutralize"):
         correct(client, non_finite="ignore")
+
+
+def test_unknown_names_are_told_the_nearest(client: cw.Client) -> None:
+    with pytest.raises(cw.InvalidRequestError) as caught:
+        correct(client, outputs=("weigths", "KEEP_MASK", "nothing", 3))
+    assert [v.description.partition("; got ")[2] for v in caught.value.violations] == [
+        "'weigths'; did you mean 'weights'?",
+        "'KEEP_MASK'; did you mean 'keep_mask'?",
+        "'nothing'",
+        "3",
+    ]
+    with pytest.raises(
+        cw.InvalidRequestError, match=r"out\['weigth'\].*; did you mean 'weights'\?"
+    ):
+        correct(client, out={"weigth": ROLLOUT})
+    with pytest.raises(ValueError, match=r"got 'dropp'; did you mean 'drop'\?"):
+        correct(client, non_finite="dropp")
+    loss = cw.PolicyLoss(
+        surrogate="ppo_clp",  # type: ignore[arg-type]
+        aggregation=cw.LossAggregation.TOKEN_MEAN,
+        denominator=cw.LossDenominator.KEPT,
+    )
+    with pytest.raises(ValueError, match=r"surrogate must .* 'ppo_clp'; did you mean 'ppo_clip'\?"):
+        correct(client, method=cw.CorrectionConfig(policy_loss=loss))
+    with pytest.raises(ValueError, match=r"got 'steam'; did you mean 'stream'\?"):
+        cw.Client("localhost:1", transport="steam")  # type: ignore[arg-type]
+
+
+def test_long_names_are_compared_with_nothing(client: cw.Client) -> None:
+    name = "weights" * 100_000
+    with pytest.raises(cw.InvalidRequestError) as caught:
+        correct(client, outputs=(name,))
+    assert "did you mean" not in caught.value.violations[0].description
