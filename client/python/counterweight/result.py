@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Generic
 
 from counterweight.kinds import ArrayT
+from counterweight.summary import summarize
 
 
 @dataclass(frozen=True)
@@ -89,3 +90,7 @@ class Result(Generic[ArrayT]):
     numerics_version: int
     backend: str
     timing: Timing
+
+    def __repr__(self) -> str:
+        """Some lines that fit a screen: shapes, loss, kept share, drift, rules, warnings."""
+        return summarize(self)
