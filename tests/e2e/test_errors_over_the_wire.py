@@ -12,9 +12,33 @@ import pytest
 from batches import padded_batch
 from server_process import ServerProcess
 
+LOSS = cw.PolicyLoss(
+    surrogate=cw.Surrogate.PPO_CLIP,
+    aggregation=cw.LossAggregation.TOKEN_MEAN,
+    denominator=cw.LossDenominator.KEPT,
+    clip_low=0.2,
+    clip_high=0.2,
+)
+
+
+def paths(error: cw.InvalidRequestError) -> list[str | None]:
+    """The server's names of what is wrong."""
+    return [violation.path for violation in error.violations]
+
 
 def fields(error: cw.InvalidRequestError) -> list[str]:
+    """The client's names of it."""
     return [violation.field for violation in error.violations]
+
+
+def violations(client: cw.Client, **arguments: Any) -> dict[str, str]:
+    """What is wrong with a request, by argument."""
+    with pytest.raises(cw.InvalidRequestError) as caught:
+        client.correct(**arguments)
+    found = {violation.field: violation.description for violation in caught.value.violations}
+    for field, description in found.items():
+        assert f"{field}: {description}" in str(caught.value)
+    return found
 
 
 def test_all_violations_at_once(client: cw.Client) -> None:
@@ -26,9 +50,12 @@ def test_all_violations_at_once(client: cw.Client) -> None:
             policy_version=-1,
             **padded_batch(),
         )
-    found = fields(caught.value)
-    assert {"method.preset.name", "labels.run", "group_ids"} <= set(found)
-    assert "ListMethods" in str(caught.value)
+    assert {"method.preset.name", "labels.run", "group_ids"} <= set(paths(caught.value))
+    assert {"method", "run", "policy_version", "group_ids"} == set(fields(caught.value))
+    lines = str(caught.value).splitlines()
+    assert lines[0] == "4 violations:"
+    assert lines[1:] == [f"  {v.field}: {v.description}" for v in caught.value.violations]
+    assert "client.list_methods()" in str(caught.value)
     assert caught.value.code is grpc.StatusCode.INVALID_ARGUMENT
 
 
@@ -72,8 +99,85 @@ def test_sequence_lengths_that_do_not_add_up(client: cw.Client) -> None:
 
 
 def test_unknown_parameter(client: cw.Client) -> None:
-    with pytest.raises(cw.InvalidRequestError, match="uper"):
-        client.correct(method=cw.Preset("token_tis", uper=2.0), **padded_batch())
+    found = violations(client, method=cw.Preset("token_tis", uper=2.0), **padded_batch())
+    assert found == {
+        "method.parameters[uper]": "token_tis has no such parameter. Did you mean 'upper'? It takes "
+        "upper."
+    }
+
+
+def test_unknown_presets(client: cw.Client) -> None:
+    batch = padded_batch()
+    nearest = "Did you mean 'token_tis'? client.list_methods() tells the names."
+    for name, advice in (
+        ("token_tsi", nearest),
+        ("Token_TIS", nearest),
+        ("perfect", "client.list_methods() tells the names."),
+        # What a caller wrote stays, with quotes in it too.
+        ("ListMethods", "client.list_methods() tells the names."),
+        ("a' ListMethods, DROP 'b", "client.list_methods() tells the names."),
+    ):
+        expected = {"method": f"No preset is called '{name}'. {advice}"}
+        assert violations(client, method=name, **batch) == expected
+    shown = "'" + "x" * 64 + "...'"
+    (text,) = violations(client, method="x" * 100_000, **batch).values()
+    assert text == f"No preset is called {shown}. client.list_methods() tells the names."
+
+
+def test_the_callers_words(client: cw.Client) -> None:
+    """Known sentences in the words of arguments; the server's are those of its protos."""
+    batch = padded_batch()
+    nan = {**batch, "old_log_probs": np.full_like(batch["old_log_probs"], np.nan)}
+    (text,) = violations(client, method="token_tis", **nan).values()
+    assert 'non_finite="drop" or "neutralize" accepts such tokens' in text
+
+    without = {key: value for key, value in batch.items() if key != "old_log_probs"}
+    found = violations(client, method="token_tis", **without)
+    assert found == {"old_log_probs": "old_log_probs is required by this method"}
+
+    mask = batch["response_mask"].copy()
+    mask[0, 1] = 2
+    found = violations(client, method="token_tis", **{**batch, "response_mask": mask})
+    assert list(found) == ["response_mask"]
+
+    found = violations(client, method="token_tis", outputs=("weights", "gradient"), **batch)
+    assert found == {"outputs['gradient']": "gradient was asked for, but the method has no loss"}
+
+    loss = cw.PolicyLoss(
+        surrogate=cw.Surrogate.LUSPO,
+        aggregation=cw.LossAggregation.TOKEN_MEAN,
+        denominator=cw.LossDenominator.GLOBAL,
+        clip_low=0.2,
+        clip_high=0.2,
+    )
+    found = violations(client, method=cw.CorrectionConfig(policy_loss=loss), **batch)
+    assert found == {
+        "method.policy_loss.aggregation": '"luspo" is "gspo" added up by "seq_mean_token_sum"',
+        "global_counts": 'is required by policy_loss.denominator="global"',
+    }
+
+
+def test_warnings_name_the_argument(client: cw.Client) -> None:
+    method = cw.Dialect("verl", {"DROP": 1}, ignore_unknown_fields=True)
+    result = client.correct(method=method, **padded_batch())
+    assert "Ignored the unknown field method.block.DROP." in result.warnings
+
+
+def test_results_fit_a_screen(client: cw.Client) -> None:
+    method = cw.Preset("token_tis", policy_loss=LOSS)
+    outputs = ("weights", "keep_mask", "token_reasons", "sequence_reasons", "gradient")
+    for result in (
+        client.correct(method=method, outputs=outputs, **padded_batch(16, 512)),
+        client.correct(method=method, metrics=False, outputs=("loss",), **padded_batch(16, 512)),
+        client.correct(method=cw.Dialect("verl", {"rollout_is": "token"}), **padded_batch()),
+    ):
+        lines = repr(result).splitlines()
+        assert len(lines) <= 12, lines
+        assert max(map(len, lines)) <= 100, lines
+        assert ("weights float32 [16, 512]" in lines[1]) == (
+            result.weights is not None and result.weights.shape == (16, 512)
+        )
+        assert any(line.startswith("  loss: ") for line in lines) == (result.loss is not None)
 
 
 @pytest.mark.parametrize(
@@ -122,17 +226,21 @@ def test_wrong_configs_name_the_field(
 ) -> None:
     with pytest.raises(cw.InvalidRequestError) as caught:
         client.correct(method=config, **padded_batch())
-    assert any(f.startswith(field) for f in fields(caught.value)), caught.value
+    assert any(path and path.startswith(field) for path in paths(caught.value)), caught.value
 
 
 def test_unknown_dialect_and_keys(client: cw.Client) -> None:
     batch = padded_batch()
     with pytest.raises(cw.InvalidRequestError) as caught:
         client.correct(method=cw.Dialect("verll", {}), **batch)
-    assert fields(caught.value) == ["method.dialect.system"]
+    assert paths(caught.value) == ["method.dialect.system"]
+    assert fields(caught.value) == ["method.system"]
+    assert "Did you mean 'verl'? It speaks verl, trl, skyrl, openrlhf." in str(caught.value)
     with pytest.raises(cw.InvalidRequestError, match="rollout_is") as caught:
         client.correct(method=cw.Dialect("verl", {"rollout_iss": "token"}), **batch)
-    assert fields(caught.value) == ["method.dialect.block.rollout_iss"]
+    assert paths(caught.value) == ["method.dialect.block.rollout_iss"]
+    assert fields(caught.value) == ["method.block.rollout_iss"]
+    assert "did you mean 'rollout_is'?" in str(caught.value)
     block = {"rollout_iss": "token", "rollout_is": "token"}
     result = client.correct(method=cw.Dialect("verl", block, ignore_unknown_fields=True), **batch)
     assert any("rollout_iss" in warning for warning in result.warnings)

@@ -57,6 +57,6 @@ def test_error(client: cw.Client, name: str) -> None:
         correct(client, GOLDENS[name])
     violations = caught.value.violations
     assert all(violation.description for violation in violations)
-    # Paths such as method.dialect.block.rollout_is and tensors[OLD_LOG_PROBS].
+    # Such as method.block.rollout_is and old_log_probs.
     named = {part for v in violations for part in re.findall(r"\w+", v.field.lower())}
     assert named & set(BLAMED_FIELDS[name]), f"{BLAMED_FIELDS[name]} not in {violations}"

@@ -118,7 +118,7 @@ class Client:
             try:
                 return await self._attempt(call, attempts)
             except grpc.RpcError as error:
-                failure = from_rpc_error(error, call.request_id, closed=self._closed.is_set())
+                failure = call.failure(error, closed=self._closed.is_set())
                 if self._router.other_way(failure):
                     continue
                 pause = attempts.pause(failure)

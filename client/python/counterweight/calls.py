@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
+import grpc
+
 from counterweight import convert, tensors
 from counterweight._gen.counterweight.v1 import correction_service_pb2 as service_pb2
 from counterweight._gen.counterweight.v1 import tensor_pb2
@@ -17,10 +19,12 @@ from counterweight.choices import NonFinitePolicy
 from counterweight.config import GlobalCounts, Method
 from counterweight.correction import Correction, Progress, reading
 from counterweight.destinations import check_destinations
+from counterweight.errors import CounterweightError, from_rpc_error
 from counterweight.info import MethodInfo, ServerInfo
 from counterweight.kinds import ArrayT
 from counterweight.outputs import read_outputs
 from counterweight.result import Result
+from counterweight.words import Sent
 
 T = TypeVar("T")
 
@@ -47,6 +51,11 @@ class Call(Generic[T]):
     timeout: float | None = None
     request_id: str | None = None
     correction: Correction[Any] | None = None
+
+    def failure(self, error: grpc.RpcError, *, closed: bool) -> CounterweightError:
+        """The typed form of what grpc raised; ``closed`` if the client was closed meanwhile."""
+        sent = Sent() if self.correction is None else self.correction.sent
+        return from_rpc_error(error, self.request_id, closed=closed, sent=sent)
 
     def read(self, answer: bytes) -> T:
         """What the caller gets.

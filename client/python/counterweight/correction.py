@@ -10,7 +10,7 @@ from typing import Any, Generic
 import grpc
 from google.protobuf.message import DecodeError
 
-from counterweight import convert, wire
+from counterweight import convert, wire, words
 from counterweight._gen.counterweight.v1 import correction_service_pb2 as pb
 from counterweight.errors import CounterweightError, Violation, refuse
 from counterweight.kinds import ArrayT
@@ -46,6 +46,12 @@ class Correction(Generic[ArrayT]):
     def num_bytes(self) -> int:
         """Of all tensors that are sent."""
         return sum(tensor.num_bytes for tensor in self.batch.inputs)
+
+    @property
+    def sent(self) -> words.Sent:
+        """What an error may name by its number in the request."""
+        tensors = tuple(role_name(tensor.role) for tensor in self.batch.inputs)
+        return words.Sent(tensors, self.wanted.role_names)
 
     def message(self) -> bytes:
         """The request as one message; copies the tensors."""
@@ -136,7 +142,7 @@ class Answer(Generic[ArrayT]):
             metrics=dict(sorted(response.metrics.items())),
             rules=tuple(convert.from_proto(rule, RuleSummary) for rule in response.rules),
             non_finite_tokens=response.non_finite_tokens,
-            warnings=tuple(response.warnings),
+            warnings=tuple(words.warning(text) for text in response.warnings),
             request_id=response.request_id,
             numerics_version=response.numerics_version,
             backend=response.backend,

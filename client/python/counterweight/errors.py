@@ -10,21 +10,24 @@ import grpc
 from google.protobuf import any_pb2, duration_pb2
 from google.protobuf.message import DecodeError
 
-from counterweight import wire
+from counterweight import wire, words
 
 
 @dataclass(frozen=True)
 class Violation:
-    """One field that is wrong.
+    """One argument that is wrong.
 
     Attributes:
-        field: Path in the request ("method.dialect.block.rollout_is_threshold"), or, where the
-            client itself refuses, the argument's name ("old_log_probs").
+        field: The argument, and what in it: "old_log_probs", "run", "method.policy_loss.clip_low",
+            "method.block.rollout_is_threshold".
         description: What is wrong and what would be right.
+        path: The server's name of the field, a path in the request as proto/README.md has them
+            ("method.dialect.block.rollout_is_threshold"). None where the client itself refuses.
     """
 
     field: str
     description: str
+    path: str | None = None
 
 
 class CopyWarning(UserWarning):
@@ -126,6 +129,9 @@ class DeadlineError(CounterweightError):
     """The answer did not come within the timeout: DEADLINE_EXCEEDED."""
 
 
+_NOTHING = words.Sent()
+
+
 def refuse(violations: Sequence[Violation], request_id: str | None = None) -> InvalidRequestError:
     """What the client raises for a request that the wire cannot express."""
     fields = ", ".join(v.field for v in violations)
@@ -135,26 +141,51 @@ def refuse(violations: Sequence[Violation], request_id: str | None = None) -> In
 
 
 def from_rpc_error(
-    error: grpc.RpcError, request_id: str | None = None, *, closed: bool = False
+    error: grpc.RpcError,
+    request_id: str | None = None,
+    *,
+    closed: bool = False,
+    sent: words.Sent = _NOTHING,
 ) -> CounterweightError:
-    """The typed form of what grpc raised; ``closed`` if the client was closed meanwhile."""
+    """The typed form of what grpc raised, in the words of the client's arguments.
+
+    Args:
+        error: What grpc raised.
+        request_id: The request's.
+        closed: The client was closed meanwhile.
+        sent: The request's tensors and outputs, which the server names by numbers.
+    """
     code = error.code()
     message = error.details() or code.name
     # By the pairs: grpc.aio's metadata have keys() too, which dict() cannot use.
     metadata = dict(iter(error.trailing_metadata() or ()))
-    violations, retry_after = _read_details(metadata.get("grpc-status-details-bin", b""))
+    fields, retry_after = _read_details(metadata.get("grpc-status-details-bin", b""))
     if "grpc-retry-pushback-ms" in metadata:
         retry_after = max(retry_after or 0.0, _read_pushback(metadata["grpc-retry-pushback-ms"]))
     if code is grpc.StatusCode.INVALID_ARGUMENT:
-        return InvalidRequestError(message, violations=violations, request_id=request_id)
+        return _invalid(message, fields, sent, request_id)
     if code is grpc.StatusCode.RESOURCE_EXHAUSTED:
+        message = words.refusal(message)
         return OverloadedError(message, retry_after=retry_after, request_id=request_id)
     cancelled_by_server = code is grpc.StatusCode.CANCELLED and not closed
     if code is grpc.StatusCode.UNAVAILABLE or cancelled_by_server:
         return UnavailableError(message, retry_after=retry_after, code=code, request_id=request_id)
     if code is grpc.StatusCode.DEADLINE_EXCEEDED:
-        return DeadlineError(message, code=code, request_id=request_id)
+        return DeadlineError(words.refusal(message), code=code, request_id=request_id)
     return CounterweightError(message, code=code, request_id=request_id)
+
+
+def _invalid(
+    message: str, fields: Sequence[tuple[str, str]], sent: words.Sent, request_id: str | None
+) -> InvalidRequestError:
+    violations = [
+        Violation(words.argument(path, sent), words.description(text, path), path)
+        for path, text in fields
+    ]
+    if fields:
+        told = [f"{v.field}: {v.description}" for v in violations]
+        message = words.headline(message, fields[0][0], told)
+    return InvalidRequestError(message, violations=violations, request_id=request_id)
 
 
 def client_closed(request_id: str | None) -> CounterweightError:
@@ -178,13 +209,13 @@ _FIELD_VIOLATION_DESCRIPTION = 2
 _RETRY_INFO_RETRY_DELAY = 1
 
 
-def _read_details(status: bytes) -> tuple[list[Violation], float | None]:
-    """BadRequest's violations and RetryInfo's delay in seconds, from a google.rpc.Status.
+def _read_details(status: bytes) -> tuple[list[tuple[str, str]], float | None]:
+    """BadRequest's fields with their descriptions, and RetryInfo's delay in seconds.
 
-    Details are a courtesy of the server: what cannot be read is left out, so that the status code
-    itself is never masked by a parsing error.
+    Both are from a google.rpc.Status. Details are a courtesy of the server: what cannot be read is
+    left out, so that the status code itself is never masked by a parsing error.
     """
-    violations: list[Violation] = []
+    fields: list[tuple[str, str]] = []
     retry_after = None
     try:
         for detail in wire.split(memoryview(status), _STATUS_DETAILS)[1]:
@@ -193,16 +224,13 @@ def _read_details(status: bytes) -> tuple[list[Violation], float | None]:
             name = packed.type_url.rpartition("/")[2]
             if name == "google.rpc.BadRequest":
                 for violation in wire.split(value, _BAD_REQUEST_FIELD_VIOLATIONS)[1]:
-                    violations.append(
-                        Violation(
-                            wire.last_string(violation, _FIELD_VIOLATION_FIELD),
-                            wire.last_string(violation, _FIELD_VIOLATION_DESCRIPTION),
-                        )
-                    )
+                    path = wire.last_string(violation, _FIELD_VIOLATION_FIELD)
+                    text = wire.last_string(violation, _FIELD_VIOLATION_DESCRIPTION)
+                    fields.append((path, text))
             elif name == "google.rpc.RetryInfo":
                 for delay in wire.split(value, _RETRY_INFO_RETRY_DELAY)[1]:
                     duration = duration_pb2.Duration.FromString(bytes(delay))
                     retry_after = duration.seconds + duration.nanos / 1e9
     except (ValueError, DecodeError):
         pass
-    return violations, retry_after
+    return fields, retry_after

@@ -43,15 +43,15 @@ def test_invalid_argument_lists_violations(server: FakeServer, client: cw.Client
     with pytest.raises(cw.InvalidRequestError) as caught:
         correct(client, request_id="mine")
     assert caught.value.violations == [
-        cw.Violation("method.preset.name", "is unknown; want token_tis"),
-        cw.Violation("tensors[0].data", "has 7 bytes, must have 8 µ"),
+        cw.Violation("method", "is unknown; want token_tis", "method.preset.name"),
+        cw.Violation("rollout_log_probs", "has 7 bytes, must have 8 µ", "tensors[0].data"),
     ]
     assert caught.value.code is grpc.StatusCode.INVALID_ARGUMENT
     assert caught.value.request_id == "mine"
     assert str(caught.value).splitlines() == [
         "2 invalid fields",
-        "  method.preset.name: is unknown; want token_tis",
-        "  tensors[0].data: has 7 bytes, must have 8 µ",
+        "  method: is unknown; want token_tis",
+        "  rollout_log_probs: has 7 bytes, must have 8 µ",
     ]
 
 
@@ -60,6 +60,45 @@ def test_an_invalid_request_is_a_value_error() -> None:
     assert isinstance(error, cw.CounterweightError)
     assert isinstance(error, ValueError)
     assert pickle.loads(pickle.dumps(error)).violations == error.violations
+
+
+@pytest.mark.parametrize(
+    ("fields", "message", "lines"),
+    [
+        (["labels.run"], "labels.run: is wrong", ["run: is wrong"]),
+        (
+            ["method.config.rules[0].µ", "group_ids"],
+            "18 violations: method.config.rules[0].??: is wrong; group_ids: is wr...",
+            ["18 violations:", "  method.rules[0].µ: is wrong", "  group_ids: is wrong"],
+        ),
+        # Another server's words stay.
+        (["seed"], "no: the seed", ["no: the seed", "  seed: is wrong"]),
+        ([""], "is wrong", ["is wrong", "  : is wrong"]),
+    ],
+)
+def test_violations_are_told_once(
+    server: FakeServer, client: cw.Client, fields: list[str], message: str, lines: list[str]
+) -> None:
+    bad = error_details_pb2.BadRequest()
+    for field in fields:
+        bad.field_violations.add(field=field, description="is wrong")
+    server.handler = failing(grpc.StatusCode.INVALID_ARGUMENT, message, bad)
+    with pytest.raises(cw.InvalidRequestError) as caught:
+        correct(client)
+    assert str(caught.value).splitlines() == lines
+    assert [violation.path for violation in caught.value.violations] == fields
+
+
+@pytest.mark.parametrize(
+    "code", [grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode.DEADLINE_EXCEEDED]
+)
+def test_refusals_name_the_transport(server: FakeServer, code: grpc.StatusCode) -> None:
+    server.handler = failing(code, "send the batch by CorrectStream, or in smaller ones")
+    with (
+        cw.Client(server.target, retry=False) as client,
+        pytest.raises(cw.CounterweightError, match='by transport="stream", or in smaller'),
+    ):
+        correct(client)
 
 
 def test_violations_already_in_the_message_are_not_repeated() -> None:
@@ -212,7 +251,7 @@ def test_unreadable_answer_is_an_error(
 @pytest.mark.parametrize(
     "error",
     [
-        cw.InvalidRequestError("a", violations=[cw.Violation("f", "d")], request_id="r"),
+        cw.InvalidRequestError("a", violations=[cw.Violation("f", "d", "p")], request_id="r"),
         cw.OverloadedError("b", retry_after=1.5),
         cw.UnavailableError("c", retry_after=2.5, request_id="r"),
         cw.DeadlineError("d", code=grpc.StatusCode.DEADLINE_EXCEEDED),

@@ -176,7 +176,7 @@ def test_violations_are_those_of_the_request(sharing: Sharing, sharer: cw.Client
     server.handler = refuse
     with pytest.raises(cw.InvalidRequestError) as caught:
         sharer.correct(**BATCH)
-    assert [violation.field for violation in caught.value.violations] == ["labels.run"]
+    assert [violation.field for violation in caught.value.violations] == ["run"]
 
 
 def test_memory_that_the_server_refuses(sharing: Sharing) -> None:

@@ -153,7 +153,7 @@ class Exchange:
         self._waits = failure.code not in _ANSWERS
         fields = []
         if isinstance(failure, InvalidRequestError):
-            fields = [violation.field for violation in failure.violations]
+            fields = [violation.path or "" for violation in failure.violations]
         elif failure.code is not grpc.StatusCode.FAILED_PRECONDITION:
             return False
         if not fields or any("shared_memory" in field for field in fields):
