@@ -50,9 +50,10 @@ format: ## Format C++, CUDA, Python and proto files in place
 	@.ci/setup lint
 	@.ci/lint --fix
 
-docs: ## Rewrite kernels/METHODS.md from the methods table
+docs: ## Rewrite kernels/METHODS.md from the methods table, and the client's table of the dialects' fields
 	@.ci/setup
 	@.ci/docs
+	@.ci/dialect_fields
 
 proto: ## Regenerate the Python client's protobuf code
 	@.ci/setup gen

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import counterweight as cw
@@ -10,6 +10,7 @@ import grpc
 import numpy as np
 import pytest
 from batches import padded_batch
+from counterweight.dialect_fields import FIELDS
 from server_process import ServerProcess
 
 LOSS = cw.PolicyLoss(
@@ -245,6 +246,23 @@ def test_unknown_dialect_and_keys(client: cw.Client) -> None:
     result = client.correct(method=cw.Dialect("verl", block, ignore_unknown_fields=True), **batch)
     assert any("rollout_iss" in warning for warning in result.warnings)
     assert result.weights is not None
+
+
+def nulls(table: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: inner and nulls(inner) for name, inner in table.items()}
+
+
+@pytest.mark.parametrize("system", FIELDS)
+def test_the_client_knows_no_field_that_the_server_does_not(client: cw.Client, system: str) -> None:
+    block = {**nulls(FIELDS[system]), "no_field": 0}
+    # verl's own tree excludes the fields beside it, and has a policy_loss in another place.
+    for name in ("algorithm", "actor_rollout_ref"):
+        block.pop(name, None)
+    block.get("policy_loss", {}).pop("policy_loss", None)
+    with pytest.raises(cw.InvalidRequestError) as caught:
+        client.correct(method=cw.Dialect(system, block), **padded_batch())
+    unknown = [v.field for v in caught.value.violations if "Unknown field" in v.description]
+    assert unknown == ["method.dialect.block.no_field"]
 
 
 def test_nothing_leaks_paths_or_addresses(client: cw.Client) -> None:

@@ -230,7 +230,10 @@ class Dialect:
 
     Attributes:
         system: "verl", "trl", "skyrl" or "openrlhf"; see ``ServerInfo.dialects``.
-        block: The block: mappings (OmegaConf's too), lists, strings, numbers, booleans, None.
+        block: A mapping of lists, strings, numbers, booleans, None and mappings (OmegaConf's too),
+            all of which is sent and checked; or the system's configuration object (a GRPOConfig, a
+            dataclass, a pydantic model, a structured OmegaConf node), of which only the fields that
+            the dialect knows are sent, and nothing else is read.
         ignore_unknown_fields: False: an unknown key is an InvalidRequestError naming it and the
             nearest known one. True: unknown keys are ignored, and listed in ``Result.warnings``.
         release: The system's release whose numbers are wanted, as its ``__version__`` has it:
@@ -239,7 +242,7 @@ class Dialect:
     """
 
     system: str
-    block: Mapping[str, Any] = field(default_factory=dict)
+    block: Any = field(default_factory=dict)
     ignore_unknown_fields: bool = False
     release: str = ""
 

@@ -11,7 +11,7 @@ import numpy as np
 from google.protobuf import struct_pb2
 from google.protobuf.message import Message
 
-from counterweight import choices, config, info, result
+from counterweight import blocks, choices, config, info, result
 from counterweight._gen.counterweight.v1 import method_pb2
 from counterweight.names import did_you_mean
 
@@ -82,7 +82,8 @@ def method_to_proto(method: config.Method) -> method_pb2.Method:
         message.dialect.ignore_unknown_fields = method.ignore_unknown_fields
         message.dialect.release = method.release
         message.dialect.block.SetInParent()
-        _fill_struct("block", method.block, message.dialect.block)
+        block = blocks.to_mapping(method.system, method.block)
+        _fill_struct("block", block, message.dialect.block)
     else:
         raise TypeError(
             "method must be a preset's name, Preset, CorrectionConfig or Dialect, "
