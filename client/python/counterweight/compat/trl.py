@@ -1,19 +1,49 @@
-"""TRL's GRPOTrainer: its importance-sampling ratio and its off-policy mask.
+"""TRL's GRPOTrainer: its loss, its importance-sampling ratio and its off-policy mask.
 
-    from counterweight.compat import trl
+    # from trl import GRPOTrainer
+    from counterweight.compat.trl import GRPOTrainer
 
-    GRPOTrainer.get_off_policy_mask = staticmethod(trl.get_off_policy_mask)
+That is TRL's own class with ``GRPOMixin`` before it; a subclass of one's own takes the mixin:
 
-TRL computes the ratio in the middle of ``_generate_and_score_completions``; the function here is
-named after the variable that it fills. As of huggingface/trl @f2cd5771. Numbers, metric names and
-quirks are those of the dialect ``trl``; server/dialects/README.md lists them.
+    class Trainer(GRPOMixin, GRPOTrainer): ...
+
+Its numbers are those of TRL 1.10 to 1.16. What it refuses when a trainer is made:
+``use_adaptive_entropy``; ``top_entropy_quantile`` < 1 with ``loss_type`` vespo;
+``use_liger_kernel`` where TRL (< 1.14) computes another loss with it; and what the server refuses.
+What differs:
+
+* The loss takes the importance-sampling ratio from the log-probs, not from
+  ``inputs["importance_sampling_ratio"]``, unless the inputs have the latter only.
+* With ``top_entropy_quantile`` < 1 ``clip_ratio/*`` counts tokens of low entropy as not clipped.
+
+The functions here are for trainers that compute their own loss. TRL computes the ratio in the
+middle of ``_generate_and_score_completions``; the function is named after the variable that it
+fills. As of huggingface/trl @f2cd5771. Numbers, metric names and quirks are those of the dialect
+``trl``; server/dialects/README.md lists them.
 """
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 
 from counterweight.compat import _service
+from counterweight.compat._trl_trainer import GRPOMixin
+
+__all__ = ["GRPOMixin", "get_off_policy_mask", "vllm_importance_sampling_ratio"]
+
+
+def __getattr__(name: str) -> Any:
+    # Made when it is asked for: nothing else here needs TRL.
+    if name != "GRPOTrainer":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from trl import GRPOTrainer
+
+    documentation = "TRL's GRPOTrainer with the loss of the service; see GRPOMixin."
+    namespace = {"__module__": __name__, "__doc__": documentation}
+    trainer = type(name, (GRPOMixin, GRPOTrainer), namespace)
+    return globals().setdefault(name, trainer)
 
 
 def vllm_importance_sampling_ratio(

@@ -1,0 +1,472 @@
+"""What GRPOMixin asks for in the place of GRPOTrainer's loss, and what it makes of the answer."""
+
+from __future__ import annotations
+
+import importlib
+import math
+import sys
+from collections import defaultdict
+from collections.abc import Iterator
+from importlib import metadata
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from fake_server import FakeServer, bad_request
+from google.protobuf import json_format
+from sample import MASK, OLD, ROLLOUT, Request, Response, sent
+
+import counterweight as cw
+from counterweight._gen.counterweight.v1 import tensor_pb2
+
+torch = pytest.importorskip("torch", reason="needs torch: .ci/setup torch, or make test TORCH=1")
+
+from counterweight import compat  # noqa: E402
+from counterweight.compat.trl import GRPOMixin  # noqa: E402
+
+GRADIENT = np.array([[0.5, -2.0, 0], [0.25, 0, 0]], "<f4")
+LOSS = 1.5
+ENTROPIES = np.array([[1, 2, 3], [5, 0, 0]], np.float32)
+METRICS = {
+    "kl": 0.25,
+    "clip_ratio/low_mean": 0.5,
+    "clip_ratio/high_mean": 0.0,
+    "clip_ratio/region_mean": 0.5,
+    "clip_ratio/low_min": 0.125,
+    "clip_ratio/high_max": 0.75,
+    "sampling/importance_sampling_ratio/mean": 9.0,  # TRL logs it
+}
+BLOCK = {
+    "loss_type": "grpo",
+    "importance_sampling_level": "token",
+    "beta": 0.0,
+    "epsilon": 0.2,
+    "epsilon_high": 0.3,
+    "delta": None,
+    "max_completion_length": 16,
+    "use_bias_correction_kl": True,
+    "off_policy_mask_threshold": None,
+    "use_vllm": True,
+    "vllm_importance_sampling_correction": True,
+    "vllm_importance_sampling_mode": "token_truncate",
+    "num_items_in_batch": 48.0,
+    "num_processes": 2.0,
+    "gradient_accumulation_steps": 4.0,
+}
+
+
+def grpo_config(**changes: Any) -> SimpleNamespace:
+    """Some of TRL's fields, with values that those of BLOCK come from."""
+    fields = {
+        "loss_type": "grpo",
+        "importance_sampling_level": "token",
+        "beta": 0.0,
+        "epsilon": 0.2,
+        "epsilon_high": None,
+        "delta": None,
+        "max_completion_length": 16,
+        "use_bias_correction_kl": True,
+        "use_liger_kernel": True,
+        "off_policy_mask_threshold": None,
+        "use_vllm": True,
+        "vllm_importance_sampling_correction": True,
+        "vllm_importance_sampling_mode": "token_truncate",
+        "vllm_importance_sampling_cap": 3.0,
+        "gradient_accumulation_steps": 8,
+        "steps_per_generation": 8,
+        "top_entropy_quantile": 1.0,
+        "entropy_coef": 0.0,
+        "use_adaptive_entropy": False,
+        "hub_token": "hf_secret",
+        "push_to_hub_token": "hf_secret",
+    }
+    return SimpleNamespace(**{**fields, **changes})
+
+
+class Accelerator:
+    """Two ranks: this one, and one with the sums and values of ``other``."""
+
+    num_processes = 2
+    sync_gradients = True
+
+    def __init__(self) -> None:
+        self.other: dict[str, Any] = {}
+
+    def reduce(self, tensor: Any, reduction: str) -> Any:
+        assert reduction == "sum"
+        return tensor + self.other.get("sums", 0)
+
+    def gather(self, tensor: Any) -> Any:
+        others = self.other.get("extrema") if tensor.dim() == 2 else None
+        return tensor if others is None else torch.cat([tensor, torch.tensor(others)])
+
+    gather_for_metrics = gather
+
+
+class GRPOTrainer:
+    """As much of TRL's as the mixin uses."""
+
+    aux_loss_enabled = False
+    router_aux_loss_coef = 0.5
+    current_gradient_accumulation_steps = 4  # of the last step of an epoch, say
+
+    def __init__(self, args: Any) -> None:
+        self.args = args
+        self.accelerator = Accelerator()
+        self.model = SimpleNamespace(training=True)
+        self._metrics: Any = {"train": defaultdict(list), "eval": defaultdict(list)}
+        own = "loss_type importance_sampling_level beta use_vllm top_entropy_quantile"
+        for name in f"{own} entropy_coef use_adaptive_entropy".split():
+            setattr(self, name, getattr(args, name))
+        self.epsilon_low, self.epsilon_high = args.epsilon, 0.3
+        self._entropy_bonus_enabled = self.entropy_coef != 0.0
+
+    def _compute_loss(self, model: Any, inputs: Any) -> Any:
+        raise AssertionError("TRL's own loss was computed")
+
+    def _get_per_token_logps_and_entropies(
+        self,
+        model: Any,
+        input_ids: Any,
+        attention_mask: Any,
+        logits_to_keep: int,
+        batch_size: int | None = None,
+        compute_entropy: bool = False,
+        compute_aux_loss: bool = False,
+        pixel_values: Any = None,
+    ) -> tuple[Any, Any, Any]:
+        assert input_ids.tolist() == [[1, 2, 3, 4], [1, 5, 6, 0]]
+        assert attention_mask.tolist() == [[1, 1, 1, 1], [0, 1, 1, 0]]
+        assert (logits_to_keep, compute_entropy) == (3, True)
+        assert pixel_values is None or pixel_values == "pixels"
+        self.images = pixel_values
+        return *model, torch.tensor(2.0) if compute_aux_loss else None
+
+    def get_high_entropy_mask(self, entropies: Any, mask: Any, threshold: float) -> Any:
+        return (entropies >= 2) & (mask > 0)
+
+
+GRPOTrainer.__module__ = "trl.trainer.grpo_trainer"
+
+
+class Trainer(GRPOMixin, GRPOTrainer):
+    pass
+
+
+@pytest.fixture(autouse=True)
+def service(
+    server: FakeServer, client: cw.Client, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[FakeServer]:
+    """Answers LOSS, GRADIENT and METRICS; the configuration of a new trainer with any gradient."""
+
+    def handler(request: Request, _: Any) -> Response:
+        response = Response(metrics={} if request.omit_metrics else METRICS, loss=LOSS)
+        if tensor_pb2.TENSOR_ROLE_GRADIENT in request.outputs:
+            response.tensors.add(
+                role="TENSOR_ROLE_GRADIENT", dtype="D_TYPE_F32", data=GRADIENT.tobytes()
+            )
+        return response
+
+    server.handler = handler
+    monkeypatch.setattr(metadata, "version", lambda name: {"trl": "1.16.0"}[name])
+    compat.use(client)
+    yield server
+    compat.use(None)
+
+
+def model() -> tuple[Any, Any]:
+    """The forward pass's log-probs and entropies."""
+    return torch.from_numpy(OLD * 2).requires_grad_(), torch.from_numpy(ENTROPIES).requires_grad_()
+
+
+def inputs(**changes: Any) -> dict[str, Any]:
+    batch = {
+        "prompt_ids": torch.tensor([[1], [1]]),
+        "prompt_mask": torch.tensor([[1], [0]]),
+        "completion_ids": torch.tensor([[2, 3, 4], [5, 6, 0]]),
+        "completion_mask": torch.tensor([[1, 1, 1], [1, 1, 0]]),
+        "tool_mask": torch.tensor([[1, 1, 0], [1, 0, 1]]),  # their product is MASK
+        "advantages": torch.tensor([1.0, -2.0]),
+        "num_items_in_batch": torch.tensor(48),
+        "old_per_token_logps": torch.from_numpy(OLD.copy()),
+        "sampling_per_token_logps": torch.from_numpy(ROLLOUT.copy()),
+        "importance_sampling_ratio": torch.ones(2, 3),
+        **changes,
+    }
+    return {name: value for name, value in batch.items() if value is not None}
+
+
+def block(request: Request) -> Any:
+    return json_format.MessageToDict(request.method.dialect.block)
+
+
+def roles(request: Request) -> set[str]:
+    return {
+        tensor_pb2.TensorRole.Name(t.role).removeprefix("TENSOR_ROLE_") for t in request.tensors
+    }
+
+
+def values(request: Request, name: str) -> Any:
+    data = sent(request, tensor_pb2.TensorRole.Value(f"TENSOR_ROLE_{name}")).data
+    return np.frombuffer(data, "<f4").reshape(-1).tolist()
+
+
+def test_the_loss_is_the_services(service: FakeServer) -> None:
+    trainer, (log_probs, entropies) = Trainer(grpo_config()), model()
+    loss = trainer._compute_loss((log_probs, entropies), inputs(pixel_values="pixels"))
+    loss.backward()
+    assert loss.item() == LOSS
+    assert trainer.images == "pixels"
+    np.testing.assert_array_equal(log_probs.grad.numpy(), GRADIENT)
+    assert entropies.grad is None
+    request = service.requests[-1]
+    assert request.method.dialect.system == "trl"
+    assert not request.method.dialect.ignore_unknown_fields
+    assert block(request) == BLOCK
+    assert sent(request, tensor_pb2.TENSOR_ROLE_OLD_LOG_PROBS).data == OLD.tobytes()
+    assert sent(request, tensor_pb2.TENSOR_ROLE_ROLLOUT_LOG_PROBS).data == ROLLOUT.tobytes()
+    assert sent(request, tensor_pb2.TENSOR_ROLE_RESPONSE_MASK).data == MASK.tobytes()
+    assert "REF_LOG_PROBS" not in roles(request)
+
+
+def test_secrets_do_not_travel(service: FakeServer) -> None:
+    Trainer(grpo_config())._compute_loss(model(), inputs())
+    assert len(service.requests) == 2
+    for request in service.requests:
+        assert b"hf_secret" not in request.SerializeToString()
+
+
+def test_the_trainers_own_attributes_stand_over_its_configuration(service: FakeServer) -> None:
+    trainer = Trainer(grpo_config())
+    trainer.beta, trainer.epsilon_low, trainer.use_vllm = 0.5, 0.1, False
+    trainer._compute_loss(model(), inputs(ref_per_token_logps=torch.from_numpy(OLD - 1)))
+    expected = {**BLOCK, "beta": 0.5, "epsilon": 0.1, "use_vllm": False}
+    assert block(service.requests[-1]) == expected
+    assert "REF_LOG_PROBS" in roles(service.requests[-1])
+
+
+def test_evaluation_accumulates_nothing_and_needs_no_gradient(service: FakeServer) -> None:
+    trainer = Trainer(grpo_config(loss_type="dapo"))
+    trainer.model.training = False
+    with torch.no_grad():
+        assert trainer._compute_loss(model(), inputs()).item() == LOSS
+    request = service.requests[-1]
+    assert block(request) == {**BLOCK, "loss_type": "dapo", "gradient_accumulation_steps": 1.0}
+    assert tensor_pb2.TENSOR_ROLE_GRADIENT not in request.outputs
+    assert trainer._metrics["eval"]["kl"]
+    assert not trainer._metrics["train"]
+
+
+# What the dialect's TRL @f2cd5771 did otherwise.
+
+
+@pytest.mark.parametrize("loss_type", ["dapo", "cispo", "vespo"])
+def test_items_are_those_of_all_steps_of_a_generation(loss_type: str) -> None:
+    (log_probs, entropies), trainer = model(), Trainer(grpo_config(loss_type=loss_type))
+    loss = trainer._compute_loss((log_probs, entropies), inputs())
+    loss.backward()
+    # 8 steps per generation, 4 per optimizer step.
+    assert loss.item() == 2 * LOSS
+    np.testing.assert_array_equal(log_probs.grad.numpy(), 2 * GRADIENT)
+
+
+def test_luspo_is_the_mean_over_rows_of_masked_sums(service: FakeServer) -> None:
+    loss = Trainer(grpo_config(loss_type="luspo"))._compute_loss(model(), inputs())
+    assert loss.item() == LOSS
+    expected = {**BLOCK, "loss_type": "dr_grpo", "max_completion_length": 1.0}
+    assert block(service.requests[-1]) == expected
+
+
+@pytest.mark.parametrize("has_old", [True, False])
+def test_a_sampled_log_prob_that_is_missing_makes_a_ratio_of_1(
+    service: FakeServer, has_old: bool
+) -> None:
+    sampling = torch.from_numpy(ROLLOUT.copy())
+    sampling[0, 1] = math.nan
+    changes = {} if has_old else {"old_per_token_logps": None}
+    trainer = Trainer(grpo_config())
+    trainer._compute_loss(model(), inputs(sampling_per_token_logps=sampling, **changes))
+    expected = ROLLOUT.copy()
+    expected[0, 1] = OLD[0, 1] if has_old else 2 * OLD[0, 1]
+    assert values(service.requests[-1], "ROLLOUT_LOG_PROBS") == expected.reshape(-1).tolist()
+
+
+# What is done around the service's loss.
+
+
+def test_weights_without_their_log_probs_travel_in_the_advantages(service: FakeServer) -> None:
+    trainer = Trainer(grpo_config())
+    ratio = torch.tensor([[0.5], [3.0]])
+    batch = inputs(sampling_per_token_logps=None, importance_sampling_ratio=ratio)
+    trainer._compute_loss(model(), batch)
+    request = service.requests[-1]
+    assert block(request) == {**BLOCK, "vllm_importance_sampling_correction": False}
+    assert "ROLLOUT_LOG_PROBS" not in roles(request)
+    assert values(request, "ADVANTAGES") == [0.5] * 3 + [-6.0] * 3
+    trainer.loss_type = "vespo"
+    with pytest.raises(ValueError, match="sampling_per_token_logps"):
+        trainer._compute_loss(model(), batch)
+
+
+def test_tokens_of_low_entropy_have_no_advantage(service: FakeServer) -> None:
+    trainer = Trainer(grpo_config(top_entropy_quantile=0.5))
+    trainer._compute_loss(model(), inputs())
+    assert values(service.requests[-1], "ADVANTAGES") == [0, 1, 0, -2, 0, 0]
+
+
+@pytest.mark.parametrize(
+    ("quantile", "entropy", "gradient"),
+    [
+        # Tokens of entropy 1, 2 and 5 count, or with a quantile 2 and 5.
+        (1.0, 8 / 3, [[1 / 3, 1 / 3, 0], [1 / 3, 0, 0]]),
+        (0.5, 7 / 2, [[0, 1 / 2, 0], [1 / 2, 0, 0]]),
+    ],
+)
+def test_entropy_bonus(quantile: float, entropy: float, gradient: list[list[float]]) -> None:
+    coefficient, steps = 0.25, 4
+    trainer = Trainer(grpo_config(entropy_coef=coefficient, top_entropy_quantile=quantile))
+    log_probs, entropies = model()
+    loss = trainer._compute_loss((log_probs, entropies), inputs())
+    loss.backward()
+    assert loss.item() == pytest.approx(LOSS - coefficient * entropy / steps)
+    np.testing.assert_array_equal(log_probs.grad.numpy(), GRADIENT)
+    expected = -coefficient / steps * np.array(gradient)
+    np.testing.assert_allclose(entropies.grad.numpy(), expected, rtol=1e-6)
+    log = trainer._metrics["train"]
+    assert log["policy_loss"] == [LOSS * steps]
+    assert log["entropy_coef"] == [coefficient]
+
+
+def test_auxiliary_loss() -> None:
+    trainer = Trainer(grpo_config())
+    trainer.aux_loss_enabled = True
+    assert trainer._compute_loss(model(), inputs()).item() == LOSS + 0.5 * 2.0 / 4
+    assert trainer._metrics["train"]["aux_loss"] == [2.0]
+
+
+# Metrics.
+
+
+def test_metrics_are_of_all_ranks() -> None:
+    trainer = Trainer(grpo_config())
+    # Entropy and the four means, as sums and counts: 3 tokens here, 1 there.
+    sums = [[1.0, 1.0, 1.0, 0.0, 1.0], [1.0] * 5]
+    trainer.accelerator.other = {"sums": torch.tensor(sums), "extrema": [[0.0, math.nan]]}
+    trainer._compute_loss(model(), inputs())
+    assert trainer._metrics["train"] == {
+        "entropy": [9 / 4],
+        "kl": [1.75 / 4],
+        "clip_ratio/low_mean": [2.5 / 4],
+        "clip_ratio/high_mean": [0.0],
+        "clip_ratio/region_mean": [2.5 / 4],
+        "clip_ratio/low_min": [0.0],
+        "clip_ratio/high_max": [0.75],
+    }
+
+
+def test_clip_ratios_of_the_level_sequence_are_means_over_rows() -> None:
+    trainer = Trainer(grpo_config(importance_sampling_level="sequence"))
+    trainer.accelerator.other = {"sums": torch.tensor([[0.0] * 5, [1.0] * 5])}
+    trainer._compute_loss(model(), inputs())
+    log = trainer._metrics["train"]
+    assert log["kl"] == [0.75 / 4]
+    assert log["clip_ratio/low_mean"] == [pytest.approx(1 / 3)]
+
+
+def test_without_any_extremum_it_is_not_a_number(service: FakeServer) -> None:
+    trainer, inner = Trainer(grpo_config()), service.handler
+
+    def handler(request: Request, context: Any) -> Response:
+        response = inner(request, context)
+        response.metrics["clip_ratio/low_min"] = response.metrics["clip_ratio/high_max"] = math.nan
+        return response
+
+    service.handler = handler
+    trainer._compute_loss(model(), inputs())
+    log = trainer._metrics["train"]
+    assert math.isnan(log["clip_ratio/low_min"][0])
+    assert math.isnan(log["clip_ratio/high_max"][0])
+
+
+# What is refused, and when.
+
+
+def test_a_configuration_is_tried_when_a_trainer_is_made(service: FakeServer) -> None:
+    Trainer(grpo_config(beta=0.5))
+    (request,) = service.requests
+    assert request.omit_metrics
+    assert request.compute_loss
+    assert block(request)["vllm_importance_sampling_mode"] == "token_truncate"
+    everything = ["OLD", "ROLLOUT", "REF", "CURRENT"]
+    log_probs = {f"{policy}_LOG_PROBS" for policy in everything}
+    assert roles(request) == {*log_probs, "ADVANTAGES", "RESPONSE_MASK"}
+    service.handler = bad_request("method.dialect.block.beta")
+    with pytest.raises(cw.InvalidRequestError) as caught:
+        Trainer(grpo_config(beta=-1.0))
+    assert caught.value.violations[0].field == "method.dialect.block.beta"
+
+
+@pytest.mark.parametrize(
+    ("changes", "field"),
+    [
+        ({"use_adaptive_entropy": True}, "use_adaptive_entropy"),
+        ({"loss_type": "vespo", "top_entropy_quantile": 0.2}, "top_entropy_quantile"),
+    ],
+)
+def test_what_no_gradient_of_log_probs_has(
+    service: FakeServer, changes: dict[str, Any], field: str
+) -> None:
+    with pytest.raises(cw.InvalidRequestError, match=field) as caught:
+        Trainer(grpo_config(**changes))
+    assert [v.field for v in caught.value.violations] == [field]
+    assert service.requests == []
+
+
+def test_ligers_loss(monkeypatch: pytest.MonkeyPatch) -> None:
+    # The trainer of TRL < 1.14 has the attribute; its compute_loss never asks for _compute_loss.
+    monkeypatch.setattr(GRPOTrainer, "use_liger_kernel", True, raising=False)
+    with pytest.raises(cw.InvalidRequestError, match="use_liger_kernel"):
+        Trainer(grpo_config())
+
+
+def test_an_older_release_has_another_loss(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metadata, "version", lambda _: "1.9.0")
+    with pytest.raises(ImportError, match=r"1\.10.*1\.9\.0"):
+        Trainer(grpo_config())
+    monkeypatch.setattr(metadata, "version", lambda _: "2.0.0.dev0")
+    Trainer(grpo_config())
+
+
+def test_a_loss_of_ones_own_is_not_replaced() -> None:
+    class GMPOTrainer(GRPOTrainer):
+        def _compute_loss(self, model: Any, inputs: Any) -> Any:
+            return 0
+
+    with pytest.raises(TypeError, match="GMPOTrainer has a loss of its own"):
+        type("Trainer", (GRPOMixin, GMPOTrainer), {})
+    # A subclass that goes on with the service's is fine, and so is a mixin of mixins.
+    type("Trainer", (Trainer,), {"_compute_loss": lambda *_: 0})
+    type("Mixin", (GRPOMixin,), {})
+
+
+def test_the_mixin_stands_first() -> None:
+    with pytest.raises(TypeError, match="must stand before GRPOTrainer"):
+        type("Trainer", (GRPOTrainer, GRPOMixin), {})
+
+
+# The ready-made trainer.
+
+
+def test_trainer_to_import(monkeypatch: pytest.MonkeyPatch) -> None:
+    trl = ModuleType("trl")
+    trl.GRPOTrainer = GRPOTrainer  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "trl", trl)
+    module = importlib.import_module("counterweight.compat.trl")
+    made = module.GRPOTrainer
+    monkeypatch.delattr(module, "GRPOTrainer")
+    assert issubclass(made, GRPOTrainer)
+    assert made.__mro__[1] is GRPOMixin
+    assert (made.__module__, made.__name__) == ("counterweight.compat.trl", "GRPOTrainer")
+    with pytest.raises(AttributeError, match="GRPOConfig"):
+        _ = module.GRPOConfig
