@@ -123,7 +123,7 @@ def as_of_f2cd5771(
     if block["loss_type"] in DIVIDED_BY_ITEMS:
         factor = steps / block["gradient_accumulation_steps"]
     # 1.10.0: luspo is the mean over rows of the masked sum, which is dr_grpo's for completions of
-    # at most one token.
+    # at most one token. (The server's warning about the level then speaks of dr_grpo.)
     if block["loss_type"] == "luspo":
         block.update(loss_type="dr_grpo", max_completion_length=1)
     # 1.11.0: a sampler's log-prob that is NaN makes a ratio of 1. (For off_policy_mask_threshold
