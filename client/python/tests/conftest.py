@@ -15,6 +15,15 @@ from sample import BATCH, Correct, answer
 import counterweight as cw
 import counterweight.aio
 from counterweight import compat
+from counterweight.compat import _releases
+
+
+@pytest.fixture(autouse=True)
+def forgotten_releases() -> Iterator[None]:
+    """Tests may pretend that another release of a peer is installed."""
+    _releases._installed.cache_clear()
+    yield
+    _releases._installed.cache_clear()
 
 
 @pytest.fixture

@@ -53,6 +53,7 @@ BLOCK = {
     "num_items_in_batch": 48.0,
     "num_processes": 2.0,
     "gradient_accumulation_steps": 4.0,
+    "steps_per_generation": 8.0,
 }
 
 
@@ -252,44 +253,24 @@ def test_evaluation_accumulates_nothing_and_needs_no_gradient(service: FakeServe
     with torch.no_grad():
         assert trainer._compute_loss(model(), inputs()).item() == LOSS
     request = service.requests[-1]
-    assert block(request) == {**BLOCK, "loss_type": "dapo", "gradient_accumulation_steps": 1.0}
+    steps = {"gradient_accumulation_steps": 1.0, "steps_per_generation": 1.0}
+    assert block(request) == {**BLOCK, "loss_type": "dapo", **steps}
     assert tensor_pb2.TENSOR_ROLE_GRADIENT not in request.outputs
     assert trainer._metrics["eval"]["kl"]
     assert not trainer._metrics["train"]
 
 
-# What the dialect's TRL @f2cd5771 did otherwise.
-
-
-@pytest.mark.parametrize("loss_type", ["dapo", "cispo", "vespo"])
-def test_items_are_those_of_all_steps_of_a_generation(loss_type: str) -> None:
-    (log_probs, entropies), trainer = model(), Trainer(grpo_config(loss_type=loss_type))
-    loss = trainer._compute_loss((log_probs, entropies), inputs())
-    loss.backward()
-    # 8 steps per generation, 4 per optimizer step.
-    assert loss.item() == 2 * LOSS
-    np.testing.assert_array_equal(log_probs.grad.numpy(), 2 * GRADIENT)
-
-
-def test_luspo_is_the_mean_over_rows_of_masked_sums(service: FakeServer) -> None:
-    loss = Trainer(grpo_config(loss_type="luspo"))._compute_loss(model(), inputs())
-    assert loss.item() == LOSS
-    expected = {**BLOCK, "loss_type": "dr_grpo", "max_completion_length": 1.0}
-    assert block(service.requests[-1]) == expected
-
-
-@pytest.mark.parametrize("has_old", [True, False])
-def test_a_sampled_log_prob_that_is_missing_makes_a_ratio_of_1(
-    service: FakeServer, has_old: bool
-) -> None:
+def test_the_answer_is_that_of_the_installed_release(service: FakeServer) -> None:
     sampling = torch.from_numpy(ROLLOUT.copy())
     sampling[0, 1] = math.nan
-    changes = {} if has_old else {"old_per_token_logps": None}
-    trainer = Trainer(grpo_config())
-    trainer._compute_loss(model(), inputs(sampling_per_token_logps=sampling, **changes))
-    expected = ROLLOUT.copy()
-    expected[0, 1] = OLD[0, 1] if has_old else 2 * OLD[0, 1]
-    assert values(service.requests[-1], "ROLLOUT_LOG_PROBS") == expected.reshape(-1).tolist()
+    loss = Trainer(grpo_config(loss_type="luspo"))._compute_loss(
+        model(), inputs(sampling_per_token_logps=sampling)
+    )
+    assert loss.item() == LOSS
+    request = service.requests[-1]
+    assert request.method.dialect.release == "1.16.0"
+    assert block(request) == {**BLOCK, "loss_type": "luspo"}
+    assert math.isnan(values(request, "ROLLOUT_LOG_PROBS")[1])
 
 
 # What is done around the service's loss.

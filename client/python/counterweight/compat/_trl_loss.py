@@ -24,6 +24,7 @@ ENTROPY_FIELDS = (
 # Since TRL 1.14 only the model's layers, before it another loss, which the trainer refuses.
 LIGER = "use_liger_kernel"
 
+# Losses that no step of an accumulation divides.
 DIVIDED_BY_ITEMS = ("cispo", "dapo", "vespo")
 
 
@@ -91,8 +92,7 @@ def policy_loss(
         "ref_log_probs": inputs["ref_per_token_logps"] if block["beta"] != 0.0 else None,
         "current_log_probs": per_token_logps,
     }
-    block, tensors, factor = as_of_f2cd5771(block, tensors)
-    loss, metrics = _service.policy_loss(
+    return _service.policy_loss(
         "trl",
         block,
         **tensors,
@@ -100,36 +100,3 @@ def policy_loss(
         response_mask=mask,
         **options,
     )
-    return loss if factor == 1.0 else loss * factor, metrics
-
-
-def as_of_f2cd5771(
-    block: dict[str, Any], tensors: dict[str, Any]
-) -> tuple[dict[str, Any], dict[str, Any], float]:
-    """The same loss of TRL >= 1.10 in the words of the older TRL that the dialect speaks.
-
-    TODO(release): this function goes, and the block gets the release, once the dialect has that
-    field.
-
-    Returns:
-        The block, the tensors, and the factor of the dialect's loss.
-    """
-    block, tensors = dict(block), dict(tensors)
-    # 1.10.0: num_items_in_batch spans steps_per_generation micro-batches, of which a step
-    # accumulates fewer or more. A factor of num_items_in_batch would not do: the dialect divides
-    # by 1 at least.
-    factor = 1.0
-    steps = block.pop("steps_per_generation")
-    if block["loss_type"] in DIVIDED_BY_ITEMS:
-        factor = steps / block["gradient_accumulation_steps"]
-    # 1.10.0: luspo is the mean over rows of the masked sum, which is dr_grpo's for completions of
-    # at most one token. (The server's warning about the level then speaks of dr_grpo.)
-    if block["loss_type"] == "luspo":
-        block.update(loss_type="dr_grpo", max_completion_length=1)
-    # 1.11.0: a sampler's log-prob that is NaN makes a ratio of 1. (For off_policy_mask_threshold
-    # TRL takes the current policy's there; this is the same where nothing was trained yet.)
-    sampling, old = tensors["rollout_log_probs"], tensors["old_log_probs"]
-    if sampling is not None:
-        stand_in = tensors["current_log_probs"].detach() if old is None else old
-        tensors["rollout_log_probs"] = torch.where(sampling.isnan(), stand_in, sampling)
-    return block, tensors, factor

@@ -3,8 +3,8 @@
     # from openrlhf.models import PolicyLoss
     from counterweight.compat.openrlhf import PolicyLoss
 
-As of OpenRLHF/OpenRLHF @3c3be623 (0.11.0) and of 0.11.2. Numbers and quirks are those of the dialect ``openrlhf``;
-server/dialects/README.md lists them. The other names of ``openrlhf.models`` (``Actor``,
+As of OpenRLHF/OpenRLHF @3c3be623 (0.11.0) and of 0.11.2. Numbers and quirks are those of the
+dialect ``openrlhf``; server/dialects/README.md lists them. The other names of ``openrlhf.models`` (``Actor``,
 ``aggregate_loss``, ...) are OpenRLHF's own, imported from there when they are asked for.
 """
 
@@ -48,7 +48,7 @@ class PolicyLoss(torch.nn.Module):
     """PPO or GSPO policy loss with OpenRLHF's corrections of the sampling policy.
 
     It takes the correction's arguments of OpenRLHF 0.11.2 (``is_correction_*``) and those before
-    (``*vllm_is_*``), not both at once, and answers as a release that has them: five values, or four.
+    (``*vllm_is_*``), not both at once, and answers as a release that has them: five values or four.
     Without any it answers as the installed OpenRLHF, or as the newest where none is.
     """
 

@@ -18,7 +18,7 @@ What differs:
 
 The functions here are for trainers that compute their own loss. TRL computes the ratio in the
 middle of ``_generate_and_score_completions``; the function is named after the variable that it
-fills. As of huggingface/trl @f2cd5771. Numbers, metric names and quirks are those of the dialect
+fills. Numbers, metric names and quirks are those of the dialect
 ``trl``; server/dialects/README.md lists them.
 """
 
