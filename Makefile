@@ -5,7 +5,7 @@ SERVER := build/release/counterweight-server
 export PATH := $(CURDIR)/.venv/bin:$(CURDIR)/.tools/prometheus:$(PATH)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test build serve bench fuzz lint format docs proto clean
+.PHONY: help demo test build serve bench peers fuzz lint format docs proto clean
 
 help: ## List the targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -37,6 +37,11 @@ bench: ## Time per token against memcpy and eager torch
 	@.ci/setup torch
 	@.ci/build release
 	@.venv-torch/bin/python tests/benchmark/bench.py --build build/release $(ARGS)
+
+peers: ## Compare counterweight.compat with other systems' own releases; ARGS="verl==0.9.1" for one
+	@.ci/setup peers
+	@.ci/build release counterweight-server
+	@.ci/peers $(ARGS)
 
 fuzz: ## Fuzz targets under sanitizers, 20 seconds each; ARGS=600 for the long run
 	@.ci/setup fuzz

@@ -1,0 +1,102 @@
+"""One server, and what each test says about its outcome, for the table of ``.ci/peers``.
+
+A test that passes found the peer's function and ours equal, or, if it called ``documented``, equal
+but for a difference that our pages state. A strict xfail is a difference that is a mistake.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[1] / "e2e"))
+
+import releases
+
+releases.activate_release()
+
+import counterweight as cw  # noqa: E402
+from counterweight import compat  # noqa: E402
+from server_process import ServerProcess  # noqa: E402
+
+RESULTS_VARIABLE = "COUNTERWEIGHT_PEER_RESULTS"
+_outcomes: list[dict[str, Any]] = []
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "compares(function): the peer's function that a test calls")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        marker = item.get_closest_marker("compares")
+        assert marker is not None, f"{item.nodeid} does not say what it compares"
+        item.user_properties.append(("function", marker.args[0]))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def service() -> Iterator[None]:
+    """compat asks a server of this session's own.
+
+    It is not told the peer's release: it is what a trainer has installed, as here.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        # Loopback is not for the developer's proxy.
+        patch.setenv("no_proxy", "*")
+        server = ServerProcess()
+        try:
+            with cw.Client(server.address) as client:
+                compat.use(client)
+                yield
+        finally:
+            compat.use(None)
+            server.stop()
+
+
+@pytest.fixture
+def documented(request: pytest.FixtureRequest) -> Callable[[str], None]:
+    """Says that what the test asserts next is a difference that our pages state."""
+
+    def say(difference: str) -> None:
+        request.node.user_properties.append(("documented", difference))
+
+    return say
+
+
+@pytest.fixture
+def mistake(request: pytest.FixtureRequest) -> Callable[..., None]:
+    """Says that what the test asserts next should be and is not yet; it fails when it passes.
+
+    The later in the test it is called, the less it hides.
+    """
+
+    def say(reason: str, raises: type[BaseException] = AssertionError) -> None:
+        request.applymarker(pytest.mark.xfail(strict=True, reason=reason, raises=raises))
+
+    return say
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    properties = dict(report.user_properties)
+    if report.when == "call" or report.failed:
+        known = hasattr(report, "wasxfail")
+        _outcomes.append(
+            {
+                "function": properties["function"],
+                "outcome": "known" if known and report.skipped else report.outcome,
+                "why": report.wasxfail if known else properties.get("documented"),
+            }
+        )
+
+
+def pytest_sessionfinish() -> None:
+    path = os.environ.get(RESULTS_VARIABLE)
+    if path:
+        results = {"peer": releases.PEER, "release": releases.RELEASE, "outcomes": _outcomes}
+        pathlib.Path(path).write_text(json.dumps(results))

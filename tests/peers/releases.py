@@ -1,0 +1,76 @@
+"""The peer's release that this process compares with: ``COUNTERWEIGHT_PEER=verl==0.9.1``.
+
+Two releases of one package cannot be imported side by side, so each has a process of its own, and
+a folder of its own in ``.venv-peers/releases``, which ``.ci/peers`` fills.
+"""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import sys
+
+import stand_ins
+
+REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
+VARIABLE = "COUNTERWEIGHT_PEER"
+
+# What the compared modules import and do not use.
+_ABSENT = {
+    "openrlhf": ("deepspeed",),
+    "skyrl": ("ray", "skyrl_gym", "jaxtyping", "loguru", "cloudpickle"),
+    "trl": ("requests", "urllib3"),
+    "verl": ("ray", "codetiming", "orjson"),
+}
+# OmegaConf's parser of interpolations, which no test has; its wheel does not exist.
+stand_ins.install("antlr4")
+
+# Packages whose heads import what is not installed.
+_HEADLESS = {
+    "openrlhf": ("openrlhf", "openrlhf.models"),
+    "skyrl": (
+        "skyrl",
+        "skyrl.backends",
+        "skyrl.backends.skyrl_train",
+        "skyrl.backends.skyrl_train.utils",
+        "skyrl.train",
+        "skyrl.train.config",
+    ),
+}
+
+PEER, _, RELEASE = os.environ.get(VARIABLE, "").partition("==")
+
+
+def is_at_least(release: str) -> bool:
+    """Whether the peer's release is this one or a later one."""
+    return _numbers(RELEASE) >= _numbers(release)
+
+
+def activate(peer: str, folder: pathlib.Path, *, headless: bool = True) -> None:
+    """Makes ``import peer`` find the copy in a folder, a release's or a checkout.
+
+    Args:
+        peer: Name of the package.
+        folder: What holds the package.
+        headless: Leave out heads of packages that import what is not installed.
+
+    Raises:
+        FileNotFoundError: The folder does not hold the peer.
+    """
+    if not (folder / peer).is_dir():
+        raise FileNotFoundError(f"{folder} has no {peer}; .ci/peers installs releases there")
+    sys.path.insert(0, str(folder))
+    stand_ins.install(*_ABSENT[peer])
+    for package in _HEADLESS.get(peer, ()) if headless else ():
+        stand_ins.skip_init(package, str(folder.joinpath(*package.split("."))))
+
+
+def activate_release() -> None:
+    """Makes ``import PEER`` find the release of the environment variable."""
+    if PEER not in _ABSENT or not RELEASE:
+        raise LookupError(f"{VARIABLE} must be PEER==RELEASE, as .ci/peers sets it")
+    activate(PEER, REPOSITORY / f".venv-peers/releases/{PEER}-{RELEASE}")
+
+
+def _numbers(release: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in release.split("."))

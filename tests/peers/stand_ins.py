@@ -1,0 +1,96 @@
+"""Stand-ins for packages that the peers import and that no compared function calls.
+
+A peer's module imports ray, deepspeed or vllm at its head, for workers and engines. The functions
+compared here are arithmetic on tensors, so an empty package of that name is enough.
+"""
+
+from __future__ import annotations
+
+import importlib.abc
+import importlib.machinery
+import sys
+import types
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+
+class _Forgiving(type):
+    """A class whose attributes, items and unions exist, whatever is asked for."""
+
+    def __getattr__(cls, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return StandIn
+
+    def __getitem__(cls, item: Any) -> Any:
+        return cls
+
+    def __or__(cls, other: Any) -> Any:
+        return cls
+
+    __ror__ = __or__
+
+
+class StandIn(metaclass=_Forgiving):
+    """What every name of such a package is: a base class, a decorator, a function, a constant."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        pass
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        # A decorator with arguments is called a second time, with what it decorates.
+        return args[0] if len(args) == 1 and callable(args[0]) else self
+
+    def __bool__(self) -> bool:
+        # "Is it initialized, is it available?" No.
+        return False
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return StandIn()
+
+
+class _Module(types.ModuleType):
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return StandIn
+
+
+class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    def __init__(self, packages: Iterable[str]) -> None:
+        self.packages = frozenset(packages)
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: types.ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        if fullname.partition(".")[0] not in self.packages:
+            return None
+        return importlib.machinery.ModuleSpec(fullname, self, is_package=True)
+
+    def create_module(self, spec: importlib.machinery.ModuleSpec) -> types.ModuleType:
+        return _Module(spec.name)
+
+    def exec_module(self, module: types.ModuleType) -> None:
+        module.__version__ = "0"  # type: ignore[attr-defined]
+
+
+def install(*packages: str) -> None:
+    """Lets ``import package`` and its submodules succeed where the package is not installed."""
+    # At the end of the path: a package that is installed is imported itself.
+    sys.meta_path.append(_Finder(packages))
+
+
+def skip_init(package: str, folder: str) -> None:
+    """Makes a package of a folder's modules without running its ``__init__``.
+
+    The heads of some peers' packages import models, engines and trainers, of which the compared
+    modules beside them use nothing.
+    """
+    module = types.ModuleType(package)
+    module.__path__ = [folder]
+    sys.modules[package] = module
+    parent, _, name = package.rpartition(".")
+    if parent:
+        setattr(sys.modules[parent], name, module)

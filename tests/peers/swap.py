@@ -1,0 +1,127 @@
+"""A pytest plugin that runs a peer's own tests with ``counterweight.compat`` in place of its code.
+
+``tests/peers/run_suite PEER CHECKOUT`` sets the environment and names the tests. After the tests
+are collected, every module of the checkout that holds one of the functions gets ours instead.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import os
+import pathlib
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[1] / "e2e"))
+
+import releases
+
+CHECKOUT = pathlib.Path(os.environ["COUNTERWEIGHT_PEER_CHECKOUT"]).resolve()
+
+releases.activate(releases.PEER, CHECKOUT, headless=False)
+
+import counterweight as cw  # noqa: E402
+from counterweight import compat  # noqa: E402
+from server_process import ServerProcess  # noqa: E402
+
+# The files that define what compat has, by peer.
+SOURCES = {
+    "openrlhf": ("openrlhf/models/loss.py",),
+    "skyrl": ("skyrl/backends/skyrl_train/utils/off_policy_correction_utils.py",),
+    "trl": ("trl/trainer/grpo_trainer.py",),
+    "verl": ("verl/trainer/ppo/rollout_corr_helper.py", "verl/trainer/ppo/core_algos.py"),
+}
+
+_running = ""
+_run: set[str] = set()
+_reached: set[str] = set()
+
+
+def pytest_runtest_logstart(nodeid: str) -> None:
+    global _running
+    _running = nodeid
+    _run.add(nodeid)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def counterweight_service() -> Iterator[None]:
+    """compat asks a server of this session's own."""
+    server = ServerProcess()
+    try:
+        with cw.Client(server.address) as client:
+            compat.use(client)
+            yield
+    finally:
+        compat.use(None)
+        server.stop()
+
+
+def pytest_collection_finish() -> None:
+    swapped = 0
+    for module in list(sys.modules.values()):
+        file = getattr(module, "__file__", None)
+        if file and CHECKOUT in pathlib.Path(file).resolve().parents:
+            swapped += _swap(vars(module))
+    assert swapped, f"no module of {CHECKOUT} holds what compat has"
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    terminalreporter.write_line(
+        f"counterweight.compat answered in {len(_reached)} of {len(_run)} tests"
+    )
+
+
+def _swap(names: dict[str, Any]) -> int:
+    swapped = 0
+    for name, value in list(names.items()):
+        if isinstance(value, dict) and name.isupper():
+            swapped += _swap(value)
+        elif inspect.isclass(value) and value.__name__ == "GRPOTrainer" and _is_peers(value):
+            mask = staticmethod(_counted(_ours()["get_off_policy_mask"]))
+            value.get_off_policy_mask = mask  # type: ignore[attr-defined]
+            swapped += 1
+        elif _is_peers(value) and value.__name__ in _ours():
+            names[name] = _ours()[value.__name__]
+            swapped += 1
+    return swapped
+
+
+def _is_peers(value: Any) -> bool:
+    if not (inspect.isfunction(value) or inspect.isclass(value)):
+        return False
+    try:
+        file = inspect.getsourcefile(inspect.unwrap(value))
+    except (OSError, TypeError):
+        return False
+    files = [CHECKOUT / source for source in SOURCES[releases.PEER]]
+    return file is not None and pathlib.Path(file).resolve() in files
+
+
+@functools.cache
+def _ours() -> dict[str, Any]:
+    import importlib
+
+    module = importlib.import_module(f"counterweight.compat.{releases.PEER}")
+    public = {name: value for name, value in vars(module).items() if not name.startswith("_")}
+    counted: dict[str, Any] = {
+        name: _counted(value)
+        for name, value in public.items()
+        if inspect.isfunction(value) and value.__module__.startswith("counterweight.compat")
+    }
+    if "PolicyLoss" in public:
+        forward = _counted(public["PolicyLoss"].forward)
+        counted["PolicyLoss"] = type("PolicyLoss", (public["PolicyLoss"],), {"forward": forward})
+    return counted
+
+
+def _counted(function: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        _reached.add(_running)
+        return function(*args, **kwargs)
+
+    return call
