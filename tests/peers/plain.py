@@ -10,5 +10,4 @@ import releases
 releases.activate(
     releases.PEER,
     pathlib.Path(os.environ["COUNTERWEIGHT_PEER_CHECKOUT"]).resolve(),
-    headless=False,
 )

@@ -18,25 +18,22 @@ VARIABLE = "COUNTERWEIGHT_PEER"
 # What the compared modules import and do not use.
 _ABSENT = {
     "openrlhf": ("deepspeed",),
-    "skyrl": ("ray", "skyrl_gym", "jaxtyping", "loguru", "cloudpickle"),
+    "skyrl": ("ray", "skyrl_gym", "jaxtyping", "loguru", "torchdata"),
     "trl": ("requests", "urllib3"),
     "verl": ("ray", "codetiming", "orjson"),
 }
-# OmegaConf's parser of interpolations, which no test has; its wheel does not exist.
-stand_ins.install("antlr4")
-
-# Packages whose heads import what is not installed.
+# Packages whose heads import engines that are not installed.
 _HEADLESS = {
     "openrlhf": ("openrlhf", "openrlhf.models"),
     "skyrl": (
         "skyrl",
         "skyrl.backends",
-        "skyrl.backends.skyrl_train",
         "skyrl.backends.skyrl_train.utils",
-        "skyrl.train",
-        "skyrl.train.config",
+        "skyrl.train.generators",
     ),
 }
+# OmegaConf's parser of interpolations, which no test has; it has no wheel.
+stand_ins.install("antlr4")
 
 PEER, _, RELEASE = os.environ.get(VARIABLE, "").partition("==")
 
@@ -46,13 +43,8 @@ def is_at_least(release: str) -> bool:
     return _numbers(RELEASE) >= _numbers(release)
 
 
-def activate(peer: str, folder: pathlib.Path, *, headless: bool = True) -> None:
+def activate(peer: str, folder: pathlib.Path) -> None:
     """Makes ``import peer`` find the copy in a folder, a release's or a checkout.
-
-    Args:
-        peer: Name of the package.
-        folder: What holds the package.
-        headless: Leave out heads of packages that import what is not installed.
 
     Raises:
         FileNotFoundError: The folder does not hold the peer.
@@ -61,7 +53,7 @@ def activate(peer: str, folder: pathlib.Path, *, headless: bool = True) -> None:
         raise FileNotFoundError(f"{folder} has no {peer}; .ci/peers installs releases there")
     sys.path.insert(0, str(folder))
     stand_ins.install(*_ABSENT[peer])
-    for package in _HEADLESS.get(peer, ()) if headless else ():
+    for package in _HEADLESS.get(peer, ()):
         stand_ins.skip_init(package, str(folder.joinpath(*package.split("."))))
 
 

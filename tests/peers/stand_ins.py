@@ -6,6 +6,7 @@ compared here are arithmetic on tensors, so an empty package of that name is eno
 
 from __future__ import annotations
 
+import importlib
 import importlib.abc
 import importlib.machinery
 import sys
@@ -93,4 +94,4 @@ def skip_init(package: str, folder: str) -> None:
     sys.modules[package] = module
     parent, _, name = package.rpartition(".")
     if parent:
-        setattr(sys.modules[parent], name, module)
+        setattr(importlib.import_module(parent), name, module)

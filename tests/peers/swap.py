@@ -22,7 +22,7 @@ import releases
 
 CHECKOUT = pathlib.Path(os.environ["COUNTERWEIGHT_PEER_CHECKOUT"]).resolve()
 
-releases.activate(releases.PEER, CHECKOUT, headless=False)
+releases.activate(releases.PEER, CHECKOUT)
 
 import counterweight as cw  # noqa: E402
 from counterweight import compat  # noqa: E402
@@ -78,7 +78,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 def _swap(names: dict[str, Any]) -> int:
     swapped = 0
     for name, value in list(names.items()):
-        if isinstance(value, dict) and name.isupper():
+        if isinstance(value, dict) and str(name).endswith("REGISTRY"):
             swapped += _swap(value)
         elif inspect.isclass(value) and value.__name__ == "GRPOTrainer" and _is_peers(value):
             mask = staticmethod(_counted(_ours()["get_off_policy_mask"]))
