@@ -6,7 +6,6 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any
 
-import counterweight as cw
 import pytest
 import random_batches
 import torch
@@ -41,8 +40,6 @@ FORMS: dict[str, Callable[..., Any]] = {
         dataclasses.asdict(OffPolicyCorrectionConfig(**fields))
     ),
 }
-KEYS = "metrics that SkyRL's function does not return"
-EARLY = "nothing is switched on, and still the server is asked"
 
 applies = pytest.mark.compares("apply_off_policy_correction")
 computes = pytest.mark.compares("compute_off_policy_correction")
@@ -65,7 +62,6 @@ def test_apply(
     mask: torch.dtype,
     form: str,
     documented: Callable[[str], None],
-    mistake: Callable[..., None],
 ) -> None:
     batch = random_batches.make(41, log_probs=log_probs, mask=mask, kept="empty_row")
     block = FORMS[form](**CONFIGS[config])
@@ -81,7 +77,6 @@ def test_apply(
     same_values(loss.detach(), exact[0].detach(), batch.mask, rounded=log_probs)
     assert loss.dtype == called[0].dtype
     same_numbers(metrics, called[2], exact[2])
-    mistake(KEYS)
     assert set(metrics) == set(called[2])
 
 
@@ -92,7 +87,6 @@ def test_compute(
     config: str,
     mask: torch.dtype,
     documented: Callable[[str], None],
-    mistake: Callable[..., None],
 ) -> None:
     batch = random_batches.make(42, mask=mask)
     wide = in_float64(batch)
@@ -109,7 +103,6 @@ def test_compute(
         same_values(weights, exact[0].expand(batch.old.shape), batch.mask)
         assert weights.dtype == called[0].dtype
     same_numbers(metrics, called[1], exact[1])
-    mistake(KEYS)
     assert set(metrics) == set(called[1])
 
 
@@ -126,32 +119,21 @@ def test_nothing_kept(config: str) -> None:
     same_metrics(metrics, called[2], called[2])
 
 
-# Arguments, and what asking the server about them raises.
-OFF: dict[str, tuple[Callable[[random_batches.Batch], Any], type[Exception]]] = {
-    "a batch": (lambda b: (b.advantages, b.old, b.rollout, b.mask), AssertionError),
-    "no old log-probs": (
-        lambda b: (b.advantages, None, b.rollout, b.mask),
-        cw.InvalidRequestError,
-    ),
-    "no mask": (lambda b: (b.advantages, b.old, b.rollout, None), TypeError),
-    "NaN": (
-        lambda b: (b.advantages, b.old, b.rollout * float("nan"), b.mask),
-        cw.InvalidRequestError,
-    ),
-    "weights for a mask": (
-        lambda b: (b.advantages, b.old, b.rollout, b.mask * 0.5),
-        cw.InvalidRequestError,
-    ),
+OFF: dict[str, Callable[[random_batches.Batch], Any]] = {
+    "a batch": lambda b: (b.advantages, b.old, b.rollout, b.mask),
+    "no old log-probs": lambda b: (b.advantages, None, b.rollout, b.mask),
+    "no mask": lambda b: (b.advantages, b.old, b.rollout, None),
+    "NaN": lambda b: (b.advantages, b.old, b.rollout * float("nan"), b.mask),
+    "weights for a mask": lambda b: (b.advantages, b.old, b.rollout, b.mask * 0.5),
 }
 
 
 @applies
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("given", OFF)
-def test_nothing_switched_on(given: str, form: str, mistake: Callable[..., None]) -> None:
+def test_nothing_switched_on(given: str, form: str) -> None:
     """Everything comes back as it went in, whatever it is."""
-    make, today = OFF[given]
-    arguments = make(random_batches.make(44))
+    arguments = OFF[given](random_batches.make(44))
 
     def passes_through(function: Callable[..., Any]) -> None:
         loss, mask, metrics = function(*arguments, FORMS[form]())
@@ -160,7 +142,6 @@ def test_nothing_switched_on(given: str, form: str, mistake: Callable[..., None]
         assert metrics == {}
 
     passes_through(original.apply_off_policy_correction)
-    mistake(EARLY, today)
     passes_through(ours.apply_off_policy_correction)
 
 
@@ -177,7 +158,7 @@ def test_no_rollout_log_probs() -> None:
 
 @applies
 @pytest.mark.parametrize("field", ["tis_ratio_type", "sequence_mask_metric"])
-def test_wrong_settings(field: str, mistake: Callable[..., None]) -> None:
+def test_wrong_settings(field: str) -> None:
     batch = random_batches.make(46)
     block = OffPolicyCorrectionConfig(**{field: "row"})
     with pytest.raises(ValueError):
@@ -185,7 +166,6 @@ def test_wrong_settings(field: str, mistake: Callable[..., None]) -> None:
     with pytest.raises(Exception) as refusal:
         apply(ours.apply_off_policy_correction, batch, block)
     is_refusal(refusal.value)
-    mistake("InvalidRequestError is no ValueError")
     assert isinstance(refusal.value, ValueError)
 
 

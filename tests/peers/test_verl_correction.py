@@ -84,9 +84,7 @@ def test_correction(config: str, log_probs: torch.dtype, mask: torch.dtype) -> N
 @pytest.mark.parametrize("mask", MASKS, ids=str)
 @pytest.mark.parametrize("wider", ["old", "rollout"])
 @pytest.mark.parametrize("level", ["token", "sequence"])
-def test_correction_of_two_dtypes(
-    level: str, wider: str, mask: torch.dtype, mistake: Callable[..., None]
-) -> None:
+def test_correction_of_two_dtypes(level: str, wider: str, mask: torch.dtype) -> None:
     narrow = random_batches.make(12, log_probs=torch.bfloat16, mask=mask)
     wide = random_batches.make(12, mask=mask)
     batch = random_batches.Batch(
@@ -97,8 +95,6 @@ def test_correction_of_two_dtypes(
         mask=wide.mask,
     )
     theirs, mine = compare(batch, rollout_is=level, rollout_is_threshold=2.0)
-    if wider == "rollout" and mask != torch.float32:
-        mistake("weights have old_log_prob's dtype, though verl's have the wider one")
     assert mine == theirs
 
 
@@ -158,9 +154,7 @@ WRONG: dict[str, dict[str, Any]] = {
 
 @corrects
 @pytest.mark.parametrize("wrong", [*WRONG, "nothing kept"])
-def test_wrong_settings(
-    wrong: str, documented: Callable[[str], None], mistake: Callable[..., None]
-) -> None:
+def test_wrong_settings(wrong: str, documented: Callable[[str], None]) -> None:
     batch = random_batches.make(14, kept="none" if wrong == "nothing kept" else "rows")
     settings = WRONG.get(wrong, {})
     with pytest.raises(Exception) as theirs:
@@ -169,7 +163,6 @@ def test_wrong_settings(
         correct(ours.compute_rollout_correction_and_rejection_mask, batch, **settings)
     is_refusal(refusal.value)
     if isinstance(theirs.value, ValueError):
-        mistake("InvalidRequestError is no ValueError")
         assert isinstance(refusal.value, ValueError)
     else:
         documented("a wrong setting is an InvalidRequestError whatever the original raises")

@@ -385,7 +385,7 @@ def test_a_configuration_is_tried_when_a_trainer_is_made(service: FakeServer) ->
     service.handler = bad_request("method.dialect.block.beta")
     with pytest.raises(cw.InvalidRequestError) as caught:
         Trainer(grpo_config(beta=-1.0))
-    assert caught.value.violations[0].field == "method.dialect.block.beta"
+    assert caught.value.violations[0].path == "method.dialect.block.beta"
 
 
 @pytest.mark.parametrize(
