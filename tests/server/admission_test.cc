@@ -285,6 +285,16 @@ TEST(Admission, APeerCrowdsOutWhereOthersWaitForItsPart) {
   admission.Abandon(id);
 }
 
+TEST(Admission, APeerCrowdsOutByItsBytesToo) {
+  Admission admission({.max_requests = 9, .max_bytes = 1000, .max_queued = 9});
+  Decisions decisions;
+  admission.Admit(Peer("a"), 500, 0, decisions.For("a0"));
+  admission.Admit(Peer("b"), 600, 0, decisions.For("b"));
+  EXPECT_FALSE(admission.IsCrowdingOut("a")) << "half";
+  admission.Grow(1, &decisions.tickets.front());
+  EXPECT_TRUE(admission.IsCrowdingOut("a")) << "501 of 1000";
+}
+
 TEST(Admission, AnAdmittedRequestGrowsAlsoWhileDraining) {
   Admission admission(kLimits);
   Decisions decisions;

@@ -124,6 +124,24 @@ TEST(Correct, DoesNotComputeForAClientThatLeft) {
   EXPECT_EQ(log.find(R"("code":"OK")", success + 1), std::string::npos) << log;
 }
 
+// An answer that is not read is no success: its retry is to count.
+TEST(Correct, AClientThatLeavesWhileItsBatchIsComputedIsNotAnswered) {
+  RunningServer running;
+  running.backend().Close();
+  grpc::ClientContext context;
+  v1::CorrectResponse response;
+  auto call = std::async(std::launch::async, [&] {
+    return running.Correct(SmallRequest(), &response, &context);
+  });
+  running.backend().WaitForCalls(1);
+  context.TryCancel();
+  EXPECT_EQ(call.get().error_code(), grpc::StatusCode::CANCELLED);
+  while (!running.backend().IsAskedToStop()) std::this_thread::yield();
+  running.backend().Open();
+  EXPECT_TRUE(running.server().WaitUntilIdle(std::chrono::minutes(1)));
+  EXPECT_EQ(running.Stop().find(R"("code":"OK")"), std::string::npos);
+}
+
 TEST(Correct, ServesManyClientsAtOnce) {
   RunningServer running(TestConfig(), kernels::MakeCpuCorrector(2));
   std::vector<std::thread> clients;

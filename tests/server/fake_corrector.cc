@@ -37,6 +37,16 @@ void FakeBackend::WaitForRows(int64_t rows) {
   changed_.wait(lock, [&] { return rows_ >= rows; });
 }
 
+bool FakeBackend::IsAskedToStop() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return stop_();
+}
+
+void FakeBackend::Begin(kernels::StopRequest stop) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  stop_ = std::move(stop);
+}
+
 void FakeBackend::Arrive(int64_t rows) {
   const std::lock_guard<std::mutex> lock(mutex_);
   rows_ = rows;
@@ -97,6 +107,7 @@ class FakeRun final : public kernels::CorrectRun {
 std::unique_ptr<kernels::CorrectRun> FakeCorrector::Begin(
     const kernels::CorrectionSpec& spec, const kernels::Batch& batch,
     const kernels::Outputs& outputs, kernels::StopRequest stop) {
+  backend_->Begin(stop);
   return std::make_unique<FakeRun>(
       backend_.get(),
       kernels::Corrector::Begin(spec, batch, outputs, std::move(stop)));

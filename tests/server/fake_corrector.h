@@ -26,7 +26,11 @@ class FakeBackend {
   // Waits until a run was told that so many rows have arrived.
   void WaitForRows(int64_t rows);
 
+  // What the run that began last would see if it asked. REQUIRES: it is inside.
+  bool IsAskedToStop();
+
   // Called by the backend.
+  void Begin(kernels::StopRequest stop);
   void Arrive(int64_t rows);
   kernels::CorrectResult Enter(const kernels::Batch& batch);
 
@@ -37,6 +41,7 @@ class FakeBackend {
   int passes_ = 0;
   int inside_ = 0;
   int64_t rows_ = 0;
+  kernels::StopRequest stop_;
   kernels::CorrectResult result_;
 };
 

@@ -113,6 +113,7 @@ TEST(StreamLifetime, OpenStreamsAreBounded) {
 // With room for one that waits, the next one waits as soon as it has left.
 TEST(StreamLifetime, AStreamThatLeavesTheQueueMakesRoomThere) {
   Config config = TestConfig();
+  config.max_queue_seconds = 3600;  // its own time is not what ends its wait
   config.max_requests_in_flight = 1;
   config.max_queued_requests = 1;
   RunningServer running(config);
@@ -277,6 +278,21 @@ TEST(StreamLifetime, AThousandCancelledStreamsLeaveNothing) {
   ExpectIdle(running);
   v1::CorrectResponse response;
   EXPECT_TRUE(Stream(running.channel(), request, 0, &response).ok());
+}
+
+TEST(StreamLifetime, ARunIsToldThatItsClientLeft) {
+  RunningServer running;
+  running.backend().Close();
+  StreamCall call(running.channel());
+  call.SendHeader(SmallRequest());
+  ASSERT_TRUE(call.IsAdmitted());
+  call.SendTensors(SmallRequest());
+  running.backend().WaitForCalls(1);
+  EXPECT_FALSE(running.backend().IsAskedToStop());
+  call.context().TryCancel();
+  while (!running.backend().IsAskedToStop()) std::this_thread::yield();
+  running.backend().Open();
+  ExpectIdle(running);
 }
 
 TEST(StreamLifetime, ClientsThatLeaveWhileComputingLeaveNothing) {

@@ -8,6 +8,7 @@ import threading
 from typing import Any
 
 import numpy as np
+import pytest
 from fake_server import FakeServer
 from sample import (
     SHAPE,
@@ -127,6 +128,20 @@ def test_large_messages_pass(server: FakeServer, client: cw.Client) -> None:
         client, rollout_log_probs=array, old_log_probs=array, response_mask=array.astype(bool)
     )
     assert result.weights.shape == array.shape
+
+
+@pytest.mark.parametrize("size", [-4, 4])
+@pytest.mark.parametrize("mask_dtype", ["bool", "int64"])
+def test_an_answer_of_another_size_is_refused(
+    server: FakeServer, client: cw.Client, mask_dtype: str, size: int
+) -> None:
+    count = int(np.prod(SHAPE))
+    mask = tensor_pb2.Tensor(
+        role="TENSOR_ROLE_KEEP_MASK", dtype="D_TYPE_U8", data=b"\1" * (count + size)
+    )
+    server.handler = lambda *_: Response(tensors=[mask])
+    with pytest.raises(cw.CounterweightError, match="bytes instead of"):
+        correct(client, response_mask=np.ones(SHAPE, mask_dtype), outputs=["keep_mask"])
 
 
 def test_closing_twice_is_fine(server: FakeServer) -> None:
