@@ -46,9 +46,9 @@ std::vector<Method> DecoupledLossRows() {
              R"("eps_clip_high": 0.2, "clip_ratio_c": 3.0, )"
              R"("loss_reduction": "token_mean"})"},
             {"openrlhf",
-             R"({"enable_vllm_is_correction": true, )"
-             R"("vllm_is_correction_type": "tis", )"
-             R"("vllm_is_truncated_threshold": [0.0, 2.0], )"
+             R"({"is_correction_level": "token", )"
+             R"("is_correction_mode": "clip", )"
+             R"("is_correction_threshold": [0.0, 2.0], )"
              R"("policy_loss_type": "ppo", "eps_clip_low_high": [0.2, 0.2], )"
              R"("dual_clip": 3.0, "token_level_loss": true})",
              {"the log ratios of its weights are not clamped at 20 nats"}}},

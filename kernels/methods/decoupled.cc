@@ -27,9 +27,9 @@ std::vector<Method> WeightRows() {
             {"skyrl", R"({"off_policy_correction": {"tis_ratio_type": "token",)"
                       R"( "token_tis_ratio_clip_high": 2.0}})"},
             {"openrlhf",
-             R"({"enable_vllm_is_correction": true, )"
-             R"("vllm_is_correction_type": "tis", )"
-             R"("vllm_is_truncated_threshold": [0.0, 2.0]})",
+             R"({"is_correction_level": "token", )"
+             R"("is_correction_mode": "clip", )"
+             R"("is_correction_threshold": [0.0, 2.0]})",
              {kUnclampedThere}}},
        .make = [](Values v) { return TokenTis(kDecoupled, v[0]); }},
       {.name = "seq_tis",
@@ -71,9 +71,9 @@ std::vector<Method> WeightRows() {
             {"trl", R"({"vllm_importance_sampling_mode": "token_mask", )"
                     R"("vllm_importance_sampling_clip_min": 0.5, )"
                     R"("vllm_importance_sampling_clip_max": 5.0})"},
-            {"openrlhf", R"({"enable_vllm_is_correction": true, )"
-                         R"("vllm_is_correction_type": "icepop", )"
-                         R"("vllm_is_truncated_threshold": [0.5, 5.0]})"}},
+            {"openrlhf", R"({"is_correction_level": "token", )"
+                         R"("is_correction_mode": "mask", )"
+                         R"("is_correction_threshold": [0.5, 5.0]})"}},
        .make = [](Values v) { return TokenIcepop(kDecoupled, v[0], v[1]); }},
       {.name = "none",
        .origin = "verl",

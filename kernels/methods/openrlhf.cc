@@ -1,11 +1,12 @@
-// OpenRLHF's vllm_is_correction_type. Exponents are not clamped.
+// OpenRLHF's corrections of rollout by old log-probs. Exponents are not
+// clamped.
 #include "kernels/methods/building_blocks.h"
 #include "kernels/methods/rows.h"
 
 namespace counterweight::kernels::methods {
 namespace {
 
-constexpr std::string_view kOpenrlhf = "OpenRLHF vllm_is_correction";
+constexpr std::string_view kOpenrlhf = "OpenRLHF is_correction";
 constexpr std::string_view kPro = "REINFORCE Pro, 2026";
 
 // Unbounded token weights, zeroed by a rule.
@@ -34,9 +35,9 @@ std::vector<Method> OpenrlhfRows() {
            {{"trl", R"({"vllm_importance_sampling_mode": "token_truncate", )"
                     R"("vllm_importance_sampling_clip_min": 0.5, )"
                     R"("vllm_importance_sampling_clip_max": 5.0})"},
-            {"openrlhf", R"({"enable_vllm_is_correction": true, )"
-                         R"("vllm_is_correction_type": "tis", )"
-                         R"("vllm_is_truncated_threshold": [0.5, 5.0]})"}},
+            {"openrlhf", R"({"is_correction_level": "token", )"
+                         R"("is_correction_mode": "clip", )"
+                         R"("is_correction_threshold": [0.5, 5.0]})"}},
        .make =
            [](Values v) {
              return Unclamped(Level::kToken, Bound::kTruncate, v[0], v[1]);
@@ -58,9 +59,9 @@ std::vector<Method> OpenrlhfRows() {
             {"trl", R"({"vllm_importance_sampling_mode": "token_mask", )"
                     R"("vllm_importance_sampling_clip_min": 0.5, )"
                     R"("vllm_importance_sampling_clip_max": 5.0})"},
-            {"openrlhf", R"({"enable_vllm_is_correction": true, )"
-                         R"("vllm_is_correction_type": "icepop", )"
-                         R"("vllm_is_truncated_threshold": [0.5, 5.0]})"}},
+            {"openrlhf", R"({"is_correction_level": "token", )"
+                         R"("is_correction_mode": "mask", )"
+                         R"("is_correction_threshold": [0.5, 5.0]})"}},
        .make =
            [](Values v) {
              return Unclamped(Level::kToken, Bound::kMask, v[0], v[1]);
@@ -77,9 +78,9 @@ std::vector<Method> OpenrlhfRows() {
        .reference = kOpenrlhf,
        .parameters = {KeepLower(0.5), KeepUpper(5.0)},
        .equivalents = {{"openrlhf",
-                        R"({"enable_vllm_is_correction": true, )"
-                        R"("vllm_is_correction_type": "seq-mask-tis", )"
-                        R"("vllm_is_truncated_threshold": [0.5, 5.0]})"}},
+                        R"({"is_correction_level": "seq", )"
+                        R"("is_correction_mode": "mask", )"
+                        R"("is_correction_threshold": [0.5, 5.0]})"}},
        .make =
            [](Values v) { return ZeroedBy(Aggregation::kMean, v[0], v[1]); }},
       {.name = "reinforce_pro",
@@ -94,10 +95,9 @@ std::vector<Method> OpenrlhfRows() {
                       "until the prefix has drifted.",
        .reference = kPro,
        .parameters = {KeepLower(0.5), KeepUpper(5.0)},
-       .equivalents = {{"openrlhf",
-                        R"({"enable_vllm_is_correction": true, )"
-                        R"("vllm_is_correction_type": "reinforce_pro", )"
-                        R"("vllm_is_truncated_threshold": [0.5, 5.0]})"}},
+       // A type of OpenRLHF's fork before is_correction_level: no block of a
+       // current release says it.
+       .equivalents = {},
        .make =
            [](Values v) {
              return ZeroedBy(Aggregation::kPrefixMean, v[0], v[1]);

@@ -43,6 +43,7 @@ std::vector<Method> GspoRows() {
        .equivalents =
            {{"verl",
              R"({"policy_loss": {"loss_mode": "gspo", )"
+             R"("loss_agg_mode": "seq-mean-token-mean", )"
              R"("clip_ratio_low": 0.0003, "clip_ratio_high": 0.0004}})",
              {kTokenGradientThere, kCappedThere}},
             {"trl",
@@ -77,6 +78,7 @@ std::vector<Method> GspoRows() {
        .equivalents =
            {{"verl",
              R"({"policy_loss": {"loss_mode": "gspo", )"
+             R"("loss_agg_mode": "seq-mean-token-mean", )"
              R"("clip_ratio_low": 0.0003, "clip_ratio_high": 0.0004}})",
              {kCappedThere}},
             {"skyrl",

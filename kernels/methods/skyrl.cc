@@ -37,9 +37,9 @@ std::vector<Method> SkyrlRows() {
             {"skyrl", R"({"off_policy_correction": {"tis_ratio_type": "token",)"
                       R"( "token_tis_ratio_clip_high": 2.0}})"},
             {"openrlhf",
-             R"({"enable_vllm_is_correction": true, )"
-             R"("vllm_is_correction_type": "tis", )"
-             R"("vllm_is_truncated_threshold": [0.0, 2.0]})",
+             R"({"is_correction_level": "token", )"
+             R"("is_correction_mode": "clip", )"
+             R"("is_correction_threshold": [0.0, 2.0]})",
              {kUnclampedThere}}},
        .make = [](Values v) { return TokenTis(kDecoupled, v[0]); }},
       {.name = "skyrl_sequence_tis",

@@ -44,9 +44,9 @@ std::vector<Method> TrlRows() {
              R"({"off_policy_correction": {"tis_ratio_type": "token", )"
              R"("token_tis_ratio_clip_high": 3.0}})",
              {kClampedThere}},
-            {"openrlhf", R"({"enable_vllm_is_correction": true, )"
-                         R"("vllm_is_correction_type": "tis", )"
-                         R"("vllm_is_truncated_threshold": [0.0, 3.0]})"}},
+            {"openrlhf", R"({"is_correction_level": "token", )"
+                         R"("is_correction_mode": "clip", )"
+                         R"("is_correction_threshold": [0.0, 3.0]})"}},
        .make =
            [](Values v) {
              return Unclamped(Level::kToken, Bound::kTruncate, v[0], v[1]);
@@ -64,9 +64,9 @@ std::vector<Method> TrlRows() {
                         R"({"vllm_importance_sampling_mode": "token_mask", )"
                         R"("vllm_importance_sampling_clip_max": 3.0})"},
                        {"openrlhf",
-                        R"({"enable_vllm_is_correction": true, )"
-                        R"("vllm_is_correction_type": "icepop", )"
-                        R"("vllm_is_truncated_threshold": [0.0, 3.0]})"}},
+                        R"({"is_correction_level": "token", )"
+                        R"("is_correction_mode": "mask", )"
+                        R"("is_correction_threshold": [0.0, 3.0]})"}},
        .make =
            [](Values v) {
              return Unclamped(Level::kToken, Bound::kMask, v[0], v[1]);
