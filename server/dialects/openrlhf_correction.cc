@@ -98,7 +98,7 @@ void ReadNewThreshold(const BlockReader& reader,
       std::all_of(ends.begin(), ends.end(), [](const Value& end) {
         return end.has_number_value() && !std::isnan(end.number_value());
       });
-  if (!are_numbers || ends.size() < 1 || ends.size() > 2) {
+  if (!are_numbers || ends.empty() || ends.size() > 2) {
     reader.Violate(kThreshold,
                    Concat(kThreshold,
                           " must be a list of one or two numbers, [high] or "
