@@ -29,7 +29,7 @@ from batches import packed, padded_batch
 from counterweight import calls
 from counterweight._gen.counterweight.v1 import correction_service_pb2 as service_pb2
 from counterweight.channel import SERVICE, connect
-from goldens import COUNTS, GOLDENS, arguments
+from goldens import GOLDENS, SYSTEMS, arguments
 from transports import ARRAYS, LOSS
 
 # A name, and what to ask, as Client.correct takes it.
@@ -178,7 +178,7 @@ def main(arguments: list[str]) -> int:
         comparison = Comparison(cuda, cpu)
         with cw.Client(cuda.address) as client:
             devices = ", ".join(device.name for device in client.server_info().devices)
-        for system in COUNTS:
+        for system in SYSTEMS:
             comparison.run(golden_cases(system))
         comparison.run(method_cases(comparison.methods()))
         comparison.run(batch_cases(large), chunks=True)

@@ -20,6 +20,11 @@ COUNTS = {
     "dated/trl": 84,
     "dated/verl": 68,
 }
+# Of each system, all of them.
+SYSTEMS = {
+    system: sum(n for folder, n in COUNTS.items() if folder.endswith(system))
+    for system in ("openrlhf", "skyrl", "trl", "verl")
+}
 # The releases that equal the files without one.
 OLD_RELEASES = {"openrlhf": "0.11.0", "skyrl": "", "trl": "1.9.0", "verl": "0.9.0"}
 

@@ -261,7 +261,7 @@ def test_the_client_knows_no_field_that_the_server_does_not(client: cw.Client, s
     block.get("policy_loss", {}).pop("policy_loss", None)
     with pytest.raises(cw.InvalidRequestError) as caught:
         client.correct(method=cw.Dialect(system, block), **padded_batch())
-    unknown = [v.field for v in caught.value.violations if "Unknown field" in v.description]
+    unknown = [v.path for v in caught.value.violations if "Unknown field" in v.description]
     assert unknown == ["method.dialect.block.no_field"]
 
 

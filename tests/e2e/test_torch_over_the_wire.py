@@ -8,6 +8,7 @@ import counterweight as cw
 import numpy as np
 import pytest
 from batches import packed, padded_batch
+from goldens import release_of
 from test_golden_over_the_wire import GOLDENS, array
 
 torch = pytest.importorskip("torch", reason="needs torch: .ci/setup torch, or make test TORCH=1")
@@ -79,7 +80,7 @@ def test_backward_is_the_originals_gradient(client: cw.Client, name: str) -> Non
     golden = GOLDENS[name]
     inputs = golden_tensors(golden)
     log_probs = inputs["current_log_probs"].requires_grad_()
-    method = cw.Dialect(golden["dialect"], golden["params"])
+    method = cw.Dialect(golden["dialect"], golden["params"], release=release_of(golden))
     loss = policy_loss(client, method=method, **inputs)
     np.testing.assert_allclose(loss.item(), float(golden["expect"]["loss"]), rtol=2e-5, atol=1e-7)
     loss.backward()
