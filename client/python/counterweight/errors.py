@@ -81,6 +81,10 @@ class InvalidRequestError(CounterweightError, ValueError):
         return "\n  ".join([message, *(line for line in lines if line not in message)])
 
 
+class InvalidTypeError(InvalidRequestError, TypeError):
+    """The same where the function that ``counterweight.compat`` stands in for has a TypeError."""
+
+
 class OverloadedError(CounterweightError):
     """The server has no room, or the request exceeds a limit: RESOURCE_EXHAUSTED.
 

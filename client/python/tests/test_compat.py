@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import pickle
 import sys
 from dataclasses import dataclass, field
 from types import ModuleType, SimpleNamespace
@@ -504,6 +505,17 @@ def test_openrlhf_checks_at_once_what_the_original_does() -> None:
         openrlhf.PolicyLoss(is_correction_level="sequence", is_correction_gating="kl")
     fields = [v.field for v in caught.value.violations]
     assert fields == ["is_correction_level", "is_correction_gating"]
+
+
+def test_a_boolean_threshold_is_verls_type_error(service: FakeServer) -> None:
+    old, rollout, mask = tensors(OLD, ROLLOUT, MASK)
+    call = verl.compute_rollout_correction_and_rejection_mask
+    with pytest.raises(TypeError, match="not a boolean") as caught:
+        call(old, rollout, mask, rollout_is="token", rollout_is_threshold=True)
+    assert isinstance(caught.value, cw.InvalidRequestError)
+    assert [v.field for v in caught.value.violations] == ["rollout_is_threshold"]
+    assert not service.requests
+    assert pickle.loads(pickle.dumps(caught.value)).violations == caught.value.violations
 
 
 def test_openrlhf_names() -> None:

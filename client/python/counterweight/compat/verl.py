@@ -40,6 +40,7 @@ from counterweight.compat._verl_losses import (
     compute_policy_loss_vanilla,
     get_policy_loss_fn,
 )
+from counterweight.errors import InvalidTypeError, Violation
 
 __all__ = [
     "POLICY_LOSS_REGISTRY",
@@ -127,8 +128,15 @@ def compute_rollout_correction_and_rejection_mask(
         ``rollout_corr/*``.
 
     Raises:
-        InvalidRequestError: As the package says.
+        InvalidRequestError: As the package says; a TypeError too where the threshold is a boolean.
     """
+    if rollout_is is not None and isinstance(rollout_is_threshold, bool):
+        problem = (
+            "rollout_is_threshold must be specified as a float or a string threshold "
+            f"specification, not a boolean; got {rollout_is_threshold}"
+        )
+        violation = Violation("rollout_is_threshold", problem)
+        raise InvalidTypeError("invalid request", violations=[violation])
     result = _service.correct(
         "verl",
         {
