@@ -26,6 +26,7 @@ releases.activate(releases.PEER, CHECKOUT)
 
 import counterweight as cw  # noqa: E402
 from counterweight import compat  # noqa: E402
+from counterweight.compat import _releases  # noqa: E402
 from server_process import ServerProcess  # noqa: E402
 
 # The files that define what compat has, by peer.
@@ -35,6 +36,19 @@ SOURCES = {
     "trl": ("trl/trainer/grpo_trainer.py",),
     "verl": ("verl/trainer/ppo/rollout_corr_helper.py", "verl/trainer/ppo/core_algos.py"),
 }
+
+# Where a checkout, which nothing installed, has its version.
+VERSION_FILES = ("version.txt", "VERSION", f"{releases.PEER}/version/version")
+
+
+def _release_of_checkout() -> str | None:
+    for name in VERSION_FILES:
+        if (CHECKOUT / name).is_file():
+            return (CHECKOUT / name).read_text().strip()
+    return None
+
+
+_releases._installed = lambda _: _release_of_checkout()
 
 _running = ""
 _run: set[str] = set()
