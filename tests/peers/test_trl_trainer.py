@@ -306,7 +306,7 @@ def test_log_probs_that_the_sampler_lacks(options: dict[str, Any]) -> None:
     ("options", "field"),
     [
         ({"use_adaptive_entropy": True, "entropy_coef": 0.01}, "use_adaptive_entropy"),
-        ({"delta": -1.0}, "method.dialect.block.delta"),
+        ({"delta": -1.0}, "method.block.delta"),
     ],
 )
 def test_what_is_refused_is_refused_at_once(options: dict[str, Any], field: str) -> None:
