@@ -23,19 +23,29 @@ namespace {
 
 constexpr int kMostUnread = 16;
 
-void CloseAll(std::vector<FileDescriptor>* descriptors) {
-  for (FileDescriptor& descriptor : *descriptors) {
-    // Its data, if it is a socket, are sent without us.
-    const linger none{};
-    setsockopt(descriptor.get(), SOL_SOCKET, SO_LINGER, &none, sizeof(none));
-    // A peer whose packets were not read would see a reset instead of what it
-    // was told last. It may send more than we wait for.
-    for (int i = 0; i < kMostUnread; ++i) {
-      char packet = 0;
-      if (recv(descriptor.get(), &packet, 1, MSG_DONTWAIT) <= 0) break;
-    }
-    const FileDescriptor closed = std::move(descriptor);
+struct Files {
+  std::vector<FileDescriptor> descriptors;
+  FileDescriptor connection;
+};
+
+void CloseNow(FileDescriptor descriptor) {
+  // Its data, if it is a socket, are sent without us.
+  const linger none{};
+  setsockopt(descriptor.get(), SOL_SOCKET, SO_LINGER, &none, sizeof(none));
+}
+
+void CloseAll(Files* files) {
+  for (FileDescriptor& descriptor : files->descriptors) {
+    CloseNow(std::move(descriptor));
   }
+  if (!files->connection.is_open()) return;
+  // A peer whose packets were not read would see a reset instead of what it
+  // was told last. It may send more than we wait for.
+  for (int i = 0; i < kMostUnread; ++i) {
+    char packet = 0;
+    if (recv(files->connection.get(), &packet, 1, MSG_DONTWAIT) <= 0) break;
+  }
+  CloseNow(std::move(files->connection));
 }
 
 }  // namespace
@@ -47,11 +57,12 @@ Closer::~Closer() {
   state_->ended.wait_for(lock, kPatience, [&] { return state_->count == 0; });
 }
 
-Closer::Done Closer::Close(std::vector<FileDescriptor> descriptors) {
+Closer::Done Closer::Close(std::vector<FileDescriptor> descriptors,
+                           FileDescriptor connection) {
   const auto done = std::make_shared<std::atomic<bool>>(false);
   // Shared, because a thread that cannot start must not take them with it.
-  const auto left =
-      std::make_shared<std::vector<FileDescriptor>>(std::move(descriptors));
+  const auto left = std::make_shared<Files>(
+      Files{std::move(descriptors), std::move(connection)});
   {
     const std::lock_guard<std::mutex> lock(state_->mutex);
     state_->count += 1;

@@ -29,8 +29,11 @@ class Closer {
   // Waits for what is being closed. What takes longer is left to its threads.
   ~Closer();
 
-  // Closes in this order on a new thread, or here if there can be none.
-  Done Close(std::vector<FileDescriptor> descriptors);
+  // Closes in this order on a new thread, or here if there can be none. Of
+  // `connection`, a socket of ours, what its peer sent is read first, so that
+  // the peer can read what it was told last.
+  Done Close(std::vector<FileDescriptor> descriptors,
+             FileDescriptor connection = FileDescriptor());
 
   // Calls of Close whose threads are not done.
   int64_t count() const;

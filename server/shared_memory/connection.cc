@@ -27,8 +27,7 @@ Connection::~Connection() {
                           .Add("regions", static_cast<int64_t>(regions_.size()))
                           .Add("bytes", bytes_));
   // What it sent and we did not receive is closed with it.
-  other_files_.push_back(std::move(socket_));
-  context_.closer->Close(std::move(other_files_));
+  context_.closer->Close(std::move(other_files_), std::move(socket_));
 }
 
 bool Connection::TakePacket() {

@@ -192,9 +192,7 @@ void SharedMemoryListener::Accept() {
   }
   if (refusal.code != grpc::StatusCode::OK) {
     SendPacket(socket.get(), Refuse(refusal, context_));
-    std::vector<FileDescriptor> refused;
-    refused.push_back(std::move(socket));
-    closer_.Close(std::move(refused));
+    closer_.Close({}, std::move(socket));
     return;
   }
   connections_.push_back(

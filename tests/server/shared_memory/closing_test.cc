@@ -257,6 +257,38 @@ TEST_F(Closing, OfADescriptorThatWaitsAtTheEnd) {
   stopped.wait();
 }
 
+// A peer with packets that nobody read would get a reset, not its answer.
+TEST_F(Closing, ARefusedConnectionHasItsAnswerWhateverItSent) {
+  auto options = Options();
+  options.max_connections = 0;
+  RunningListener running(options);
+  gate_.Close();
+  SharedMemoryClient refused(running.path());
+  gate_.WaitForArrival();
+  refused.Send(kRegister, {MakeMemfd(kSize).get()});
+  const int after = CountDescriptors() - 1;  // without the server's end
+  gate_.Open();
+  ASSERT_EQ(WaitForDescriptors(after), after);
+  EXPECT_EQ(refused.Receive().value().code,
+            grpc::StatusCode::RESOURCE_EXHAUSTED);
+}
+
+TEST_F(Closing, ReadsNothingFromAClientsSocket) {
+  int ends[2] = {-1, -1};
+  ASSERT_EQ(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends), 0);
+  const FileDescriptor mine(ends[0]);
+  const FileDescriptor sender(ends[1]);
+  ASSERT_EQ(send(sender.get(), "data", 4, 0), 4);
+  SharedMemoryClient client(running_.path());
+  client.Release(std::string(16, 'x'));
+  const int before = CountDescriptors();
+  client.Send(kRegister, {mine.get()});
+  EXPECT_EQ(client.Receive().value().code, grpc::StatusCode::INVALID_ARGUMENT);
+  ASSERT_EQ(WaitForDescriptors(before), before);
+  char data[8] = {};
+  EXPECT_EQ(recv(mine.get(), data, sizeof(data), MSG_DONTWAIT), 4);
+}
+
 // While one file is being closed, its connection's end frees its regions.
 TEST_F(Closing, KeepsNoRegionOfAClientThatLeft) {
   FileDescriptor outer = SocketWith(NewLingering());
