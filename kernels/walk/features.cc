@@ -16,6 +16,18 @@ std::vector<RatioSource> CorrectionSources(const Plan& plan) {
   return sources;
 }
 
+// True if not only the drift reads the rollout log-probs: its numerator, which
+// stands where one is unknown, is a number for the other ratios.
+bool MarksUnknown(const Plan& plan) {
+  if (!plan.spec.unknown_rollout) return false;
+  for (const RatioSource source :
+       {RatioSource::kOldRollout, RatioSource::kCurrentRollout}) {
+    const bool reads = (plan.sources >> static_cast<int>(source) & 1u) != 0;
+    if (reads && source != plan.spec.drift_source) return true;
+  }
+  return false;
+}
+
 uint32_t LossFeatures(const LossPlan& loss) {
   if (!loss.active) return 0;
   uint32_t features = kFeatureLoss;
@@ -73,7 +85,7 @@ uint32_t FeaturesOf(const Plan& plan) {
   uint32_t features = LossFeatures(plan.loss) | WeightFeatures(plan.weight) |
                       RuleFeatures(plan);
   if (plan.num_prefixes > 0) features |= kFeaturePrefixes;
-  if (plan.spec.unknown_rollout) features |= kFeatureUnknown;
+  if (MarksUnknown(plan)) features |= kFeatureUnknown;
   if (plan.measures) {
     features |= kFeatureMetrics;
     if (plan.spec.probability_metrics) features |= kFeatureProbabilities;

@@ -34,7 +34,9 @@ enum Feature : uint32_t {
   kFeatureReasons = 1u << 21,      // outputs, not the plan, ask for reasons
   kFeatureDivergences = 1u << 22,  // rules of two probabilities
   kFeatureKlRatio = 1u << 23,      // KlSpec::gradient_ratio_cap
-  kFeatureUnknown = 1u << 24,      // CorrectionSpec::unknown_rollout
+  // CorrectionSpec::unknown_rollout, and more than the drift reads the rollout
+  // log-probs.
+  kFeatureUnknown = 1u << 24,
 };
 
 // Who reads a ratio.

@@ -74,30 +74,28 @@ struct RatioPhase {
   }
 
  private:
-  // Only plans of walks that read no block ahead have unknown tokens.
+  // Gives the tokens without a rollout log-prob the drift's numerator for one,
+  // so that the drift is 0 there. Marks them for other ratios; no walk that
+  // reads blocks ahead has any (kFeatureUnknown).
   template <class Block>
-  static constexpr bool kMayBeUnknown = Lanes::may(kFeatureUnknown) &&
-                                        requires(Block block) {
-    block.unknown;
-  };
-
-  // Marks the tokens without a rollout log-prob, which get the drift's
-  // numerator for one: what describes the drift finds none there.
   COUNTERWEIGHT_HD static void settle_unknown(
-      const Plan& plan, State& s, int steps,
+      const Plan& plan, Block& block, int steps,
       LaneValues<kWidth, double>& count) {
+    constexpr bool kMarks = !Lanes::kReadsAhead;
     constexpr int kRollout = static_cast<int>(InputRole::kRollout);
-    const TileOf<Lanes>& known = s.input[numerator(
+    const auto& known = block.input[numerator(
         Lanes::source(SourceUse::kDrift, plan.spec.drift_source))];
-    TileOf<Lanes>& rollout = s.input[kRollout];
-    s.has_unknown = true;
+    auto& rollout = block.input[kRollout];
+    if constexpr (kMarks) block.has_unknown = true;
     COUNTERWEIGHT_NO_UNROLL
     for (int k = 0; k < steps; ++k) {
       for (int i = 0; i < kWidth; ++i) {
         const float x = rollout.at[k][i];
         const bool is_unknown = !(x == x);
         const float other = known.at[k][i];
-        s.unknown.at[k][i] = is_unknown ? 1.0f : 0.0f;
+        if constexpr (kMarks) {
+          block.unknown.at[k][i] = is_unknown ? 1.0f : 0.0f;
+        }
         if (!is_unknown) continue;
         rollout.at[k][i] = is_finite(other) ? other : 0.0f;
         count.at[i] += 1.0;
@@ -169,9 +167,7 @@ struct RatioPhase {
   COUNTERWEIGHT_HD static void repair(const Plan& plan, Block& block, int steps,
                                       int64_t first, Accumulators<Lanes>& acc) {
     LaneValues<kWidth, double>& count = acc.columns.sum(kColumnNonFinite);
-    if constexpr (kMayBeUnknown<Block>) {
-      if (plan.spec.unknown_rollout) settle_unknown(plan, block, steps, count);
-    }
+    if (plan.spec.unknown_rollout) settle_unknown(plan, block, steps, count);
     COUNTERWEIGHT_NO_UNROLL
     for (int k = 0; k < steps; ++k) {
       for (int i = 0; i < kWidth; ++i) {

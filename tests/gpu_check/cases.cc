@@ -34,10 +34,20 @@ void SpoilMasked(std::vector<Row>& rows) {
   }
 }
 
+// What no walk but one with CorrectionSpec::unknown_rollout takes.
+void HideRollout(Random& random, std::vector<Row>& rows) {
+  for (Row& row : rows) {
+    for (float& x : row[InputRole::kRollout]) {
+      if (random.Chance(0.1)) x = std::numeric_limits<float>::quiet_NaN();
+    }
+  }
+}
+
 struct Batches {
   SharedBatch clean;
-  SharedBatch masked;  // NaN and infinities at masked positions
-  SharedBatch spoilt;  // and at counted ones
+  SharedBatch masked;   // NaN and infinities at masked positions
+  SharedBatch spoilt;   // and at counted ones
+  SharedBatch unknown;  // NaN for a tenth of the rollout log-probs
 };
 
 Batches MakeBatches(const std::vector<int64_t>& lengths, uint64_t round,
@@ -45,18 +55,22 @@ Batches MakeBatches(const std::vector<int64_t>& lengths, uint64_t round,
   const Layout layout{.dtype = static_cast<DType>(round % kRoundsOfDTypes),
                       .misalignment = static_cast<int>(round % 2)};
   RowShape shape{.spread = spread, .highest = -1e-3, .one_advantage = 0.3};
-  const auto make = [&](bool spoil_masked) {
-    std::vector<Row> rows = RandomRows(random, lengths, shape);
-    if (spoil_masked) SpoilMasked(rows);
+  const auto share = [&](const std::vector<Row>& rows) {
     auto batch = std::make_shared<OwnedBatch>(rows, layout);
     SetRandomGroups(random, *batch);
     return batch;
   };
   Batches batches;
-  batches.clean = make(false);
-  batches.masked = make(true);
+  batches.clean = share(RandomRows(random, lengths, shape));
+  std::vector<Row> rows = RandomRows(random, lengths, shape);
+  SpoilMasked(rows);
+  batches.masked = share(rows);
   shape.non_finite = 0.01;
-  batches.spoilt = make(false);
+  batches.spoilt = share(RandomRows(random, lengths, shape));
+  shape.non_finite = 0;
+  rows = RandomRows(random, lengths, shape);
+  HideRollout(random, rows);
+  batches.unknown = share(rows);
   return batches;
 }
 
@@ -70,6 +84,9 @@ void AddMethods(const Batches& batches, std::vector<CheckCase>* cases) {
         {name + ", usual outputs", spec, batches.clean, WantedOutputs::kUsual});
     // REJECT: what it reports is an answer too.
     cases->push_back({name + ", rejected", spec, batches.spoilt});
+    spec.unknown_rollout = true;
+    cases->push_back({name + ", unknown tokens", spec, batches.unknown});
+    spec.unknown_rollout = false;
     spec.weight.normalize = spec.weight.level != Level::kNone;
     spec.probability_metrics = true;
     cases->push_back({name + "+", spec, batches.clean});

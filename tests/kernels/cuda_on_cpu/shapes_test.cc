@@ -90,6 +90,18 @@ TEST(Shapes, WhatALeanWalkIsWithoutGoesToAnother) {
             kAnyWeights);
 }
 
+// Every request of TRL's names them.
+TEST(Shapes, UnknownTokensCostNoWalkUnlessTwoRatiosReadThem) {
+  std::vector<SpecViolation> violations;
+  CorrectionSpec spec =
+      MakeSpec(*FindMethod("token_tis_ppo_clip"), {}, &violations);
+  spec.unknown_rollout = true;
+  EXPECT_EQ(WalkOf(spec), kTruncated | kFeatureLoss);
+  spec.num_rules = 1;
+  spec.rules[0].source = RatioSource::kCurrentRollout;
+  EXPECT_EQ(ShapeOf(MakePlan(spec), {}), kAnyPlan);
+}
+
 TEST(ColumnLayout, EachColumnHasAPlaceOfItsOwn) {
   for (const Method& method : Methods()) {
     const ColumnLayout layout = MakeColumnLayout(PlanOf(method), true, true);
