@@ -9,6 +9,9 @@ from typing import Any
 
 import counterweight as cw
 import pytest
+from counterweight import compat
+from counterweight.compat import _releases
+from goldens import GOLDENS, release_of
 from server_process import REPOSITORY, ServerProcess, binary
 
 # The stand-in for devices is the client's own tests' too.
@@ -74,3 +77,21 @@ def sharing(start_server: Callable[..., ServerProcess], folder: pathlib.Path) ->
     return start_server(
         f"--shared_memory_socket={folder}/memory", listen=f"unix:{folder}/counterweight"
     )
+
+
+@pytest.fixture
+def compat_client(client: cw.Client) -> Iterator[None]:
+    """The functions of ``counterweight.compat`` ask the server."""
+    compat.use(client)
+    yield
+    compat.use(None)
+
+
+@pytest.fixture
+def installed_release(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """That of the test's golden."""
+    callspec = getattr(request.node, "callspec", None)
+    name = callspec.params.get("name") if callspec else None
+    if name in GOLDENS:
+        installed = release_of(GOLDENS[name])
+        monkeypatch.setattr(_releases, "_installed", lambda _: installed or None)

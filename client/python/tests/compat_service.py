@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 from google.protobuf import json_format
-from sample import WEIGHTS, Request, Response
+from sample import MASK, OLD, ROLLOUT, WEIGHTS, Request, Response
 
 from counterweight._gen.counterweight.v1 import tensor_pb2
 
@@ -75,6 +75,24 @@ def answers(metrics: dict[str, float], *warnings: str) -> Callable[[Request, Any
 def tensors(*arrays: np.ndarray) -> list[Any]:
     torch = sys.modules["torch"]
     return [torch.from_numpy(array.copy()) for array in arrays]
+
+
+# Of old and rollout log-probs and the mask.
+DTYPES = [
+    ("bfloat16", "bfloat16", "int64"),
+    ("bfloat16", "bfloat16", "float32"),
+    ("bfloat16", "float32", "bool"),
+    ("float32", "bfloat16", "int64"),
+    ("float16", "bfloat16", "int64"),
+    ("float32", "float32", "bool"),
+    ("float64", "float64", "float32"),
+]
+
+
+def cast_to(dtypes: tuple[str, ...]) -> list[Any]:
+    torch = sys.modules["torch"]
+    sample = zip(tensors(OLD, ROLLOUT, MASK), dtypes, strict=True)
+    return [tensor.to(getattr(torch, dtype)) for tensor, dtype in sample]
 
 
 def block(request: Request) -> Any:

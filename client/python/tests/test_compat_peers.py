@@ -48,12 +48,12 @@ def absent(monkeypatch: pytest.MonkeyPatch) -> None:
         for name in [n for n in sys.modules if n.partition(".")[0] == peer]:
             monkeypatch.delitem(sys.modules, name)
 
-    class Nowhere:
+    class PeersAreNotInstalled:
         def find_spec(self, name: str, *_: Any) -> None:
             if name in ("verl", "skyrl", "openrlhf"):
                 raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 
-    monkeypatch.setattr(sys, "meta_path", [Nowhere(), *sys.meta_path])
+    monkeypatch.setattr(sys, "meta_path", [PeersAreNotInstalled(), *sys.meta_path])
 
 
 @pytest.mark.parametrize(("peer", "home", "name"), NAMES)

@@ -23,6 +23,7 @@ from counterweight._gen.counterweight.v1 import tensor_pb2
 torch = pytest.importorskip("torch", reason="needs torch: .ci/setup torch, or make test TORCH=1")
 
 from counterweight import compat  # noqa: E402
+from counterweight.compat import _releases  # noqa: E402
 from counterweight.compat.trl import GRPOMixin  # noqa: E402
 
 GRADIENT = np.array([[0.5, -2.0, 0], [0.25, 0, 0]], "<f4")
@@ -415,6 +416,7 @@ def test_an_older_release_has_another_loss(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(metadata, "version", lambda _: "1.9.0")
     with pytest.raises(ImportError, match=r"1\.10.*1\.9\.0"):
         Trainer(grpo_config())
+    _releases._installed.cache_clear()
     monkeypatch.setattr(metadata, "version", lambda _: "2.0.0.dev0")
     Trainer(grpo_config())
 

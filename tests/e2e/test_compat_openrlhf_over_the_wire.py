@@ -1,0 +1,82 @@
+"""OpenRLHF's own functions, called as its trainers call them, against its answers.
+
+Where a function is a part of a loss, the rest of that loss is written out here as the system has
+it, and compared with the system's own loss and gradient.
+"""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import counterweight as cw
+import pytest
+from compat_goldens import answers, check_loss, check_metrics, goldens, read
+from goldens import GOLDENS, release_of
+
+torch = pytest.importorskip("torch", reason="needs torch: .ci/setup torch, or make test TORCH=1")
+
+from counterweight.compat import openrlhf  # noqa: E402
+
+# The dialects have much to say about settings that goldens are made of.
+pytestmark = [
+    pytest.mark.usefixtures("compat_client", "installed_release"),
+    pytest.mark.filterwarnings("ignore:method.block"),
+]
+
+
+def openrlhf_loss(params: dict[str, Any], inputs: SimpleNamespace) -> tuple[Any, ...]:
+    call = ("dp_size", "batch_num_tokens", "global_batch_size")
+    settings = {name: value for name, value in params.items() if name not in call}
+    # OpenRLHF's own actor makes the class's argument of it.
+    mode = settings.pop("loss_agg_mode", None)
+    if mode is not None:
+        settings["token_level_loss"] = mode == "token-mean"
+    eps_clip = settings.pop("eps_clip", 0.2)
+    low, high = settings.pop("eps_clip_low_high", None) or (eps_clip, eps_clip)
+    if settings.get("enable_vllm_is_correction"):
+        # The default of OpenRLHF's command line, which its class does not have.
+        settings.setdefault("vllm_is_truncated_threshold", [0.5, 5.0])
+    module = openrlhf.PolicyLoss(clip_eps_low=low, clip_eps_high=high, **settings)
+    return module(
+        inputs.current,
+        inputs.old,
+        inputs.advantages,
+        action_mask=inputs.mask,
+        rollout_log_probs=inputs.rollout,
+        **{name: value for name, value in params.items() if name in call},
+    )
+
+
+def without_kl(golden: dict[str, Any]) -> bool:
+    # OpenRLHF adds the KL term outside of PolicyLoss.
+    of_kl = {"use_kl_loss", "kl_estimator", "init_kl_coef", "unbiased_gradient"}
+    return not of_kl & golden["params"].keys()
+
+
+@pytest.mark.parametrize("name", goldens("openrlhf", lambda g: answers(g) and without_kl(g)))
+def test_openrlhf_policy_loss(name: str) -> None:
+    golden = GOLDENS[name]
+    inputs, expect = read(golden), golden["expect"]
+    loss, *metrics = openrlhf_loss(golden["params"], inputs)
+    check_loss(loss, inputs, expect)
+    names = ["ppo_clip_ratio", "ppo_kl", "vllm_kl"]
+    if release_of(golden) == "0.11.2":
+        names.append("is_filter_ratio")
+    told = dict(zip(names, metrics, strict=True))
+    check_metrics({k: v.item() for k, v in told.items() if v is not None}, expect)
+
+
+def is_openrlhf_error(golden: dict[str, Any]) -> bool:
+    params = golden["params"]
+    # The command line's, of which the class knows nothing: None is its default here.
+    of_command_line = "loss_agg_mode" in params or params.get("is_correction_threshold", ()) is None
+    return not answers(golden) and without_kl(golden) and not of_command_line
+
+
+@pytest.mark.parametrize("name", goldens("openrlhf", is_openrlhf_error))
+def test_openrlhf_error(name: str) -> None:
+    golden = GOLDENS[name]
+    # A TypeError is of arguments that the class does not have, or not together.
+    with pytest.raises((cw.InvalidRequestError, TypeError)):
+        openrlhf_loss(golden["params"], read(golden))
