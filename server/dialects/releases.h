@@ -39,14 +39,13 @@ inline constexpr DatedRelease kTrlReleases[] = {
 // @3c3be623, which the older answers are of, equals 0.11.0.
 inline constexpr Release kOpenrlhfUnbiasedKl{0, 11, 1};
 inline constexpr Release kOpenrlhfCorrectionByLevel{0, 11, 2};
-inline constexpr Release kOpenrlhfBoundedK3{0, 11, 2};
 inline constexpr DatedRelease kOpenrlhfReleases[] = {
     {{0, 11, 0}, ""},
     {kOpenrlhfUnbiasedKl, "unbiased_gradient of the KL loss"},
     {kOpenrlhfCorrectionByLevel,
      "is_correction_level, is_correction_mode and is_correction_gating instead "
      "of enable_vllm_is_correction and vllm_is_*; loss_agg_mode; "
-     "is_filter_ratio; k3 bounds the log ratio at -10 before exp"},
+     "is_filter_ratio"},
 };
 
 // The answers are those of @a9564572; no release has been published since.

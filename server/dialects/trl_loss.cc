@@ -187,8 +187,7 @@ void WarnOfReleases(const BlockReader& reader, const TrlLoss& loss,
   }
   if (loss.beta != 0.0 && reader.Find("use_bias_correction_kl") == nullptr) {
     warn("use_bias_correction_kl",
-         "it is true by default, as here; before, "
-         "false.");
+         "it is true by default, as here; before, false.");
   }
 }
 

@@ -68,7 +68,8 @@ class Result(Generic[ArrayT]):
             mean has no term.
         rules: One summary per rejection rule, in the order of the configuration.
         non_finite_tokens: Positions with response_mask 1 that held a non-finite number and were
-            dropped or neutralized.
+            dropped or neutralized; with dialect "trl" also those whose rollout log-prob is NaN,
+            which TRL since 1.11 takes as unknown.
         warnings: Sentences that the caller should know and that are not errors.
         request_id: The request's id.
         numerics_version: Changes when any bit of any answer changes.

@@ -11,9 +11,9 @@ from typing import Any
 def getattr_from(module: str, names: Mapping[str, tuple[str, ...]]) -> Callable[[str], Any]:
     """The ``__getattr__`` of a module that has other modules' names too.
 
-    Whoever replaces the module of an import line needs all names of the line. What this package
-    does not have is taken from the peer when it is asked for, so that the peer is imported by those
-    alone who use it.
+    A trainer that changes the module name in an import statement imports all names of the statement
+    from the new module. A name that this package does not define is imported from the peer on first
+    use, so that a trainer that uses none of them does not need the peer.
 
     Args:
         module: The module's own name.

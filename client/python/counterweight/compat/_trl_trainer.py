@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import inspect
 import math
-import re
 from importlib import metadata
 from typing import Any
 
 import torch
 
-from counterweight.compat import _trl_loss
+from counterweight.compat import _releases, _trl_loss
 from counterweight.errors import Violation, refuse
 
 # Where the loss is that the mixin stands for.
 _TRL_MODULE = "trl.trainer.grpo_trainer"
-_OLDEST = (1, 10)
+_OLDEST = (1, 10, 0)
 
 # Metrics of one rank that become those of all by their counts, and by comparison.
 _MEANS = (
@@ -192,9 +191,8 @@ class GRPOMixin(_Trainer):
 
 
 def _check_release() -> None:
-    release = metadata.version("trl")
-    if tuple(int(part) for part in re.findall(r"\d+", release)[:2]) < _OLDEST:
-        oldest = ".".join(str(part) for part in _OLDEST)
+    if not _releases.is_since("trl", _OLDEST):
+        oldest, release = ".".join(map(str, _OLDEST)), metadata.version("trl")
         raise ImportError(f"GRPOMixin has the loss of TRL {oldest} and newer, not of {release}")
 
 

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 import torch
 
 from counterweight.compat import _config, _peers, _service
+from counterweight.dialect_fields import FIELDS
 from counterweight.errors import Violation, refuse
 
 CORE_ALGOS = "verl.trainer.ppo.core_algos"
@@ -32,16 +33,6 @@ _POLICY_LOSS_FIELDS = (
     "kl_cov_ratio",
     "ppo_kl_coef",
     "dro_beta",
-)
-# Of its RolloutCorrectionConfig.
-_CORRECTION_FIELDS = (
-    "rollout_is",
-    "rollout_is_threshold",
-    "rollout_is_batch_normalize",
-    "rollout_rs",
-    "rollout_rs_threshold",
-    "bypass_mode",
-    "loss_type",
 )
 # Those that do not go without config.policy_loss.
 _READ_POLICY_LOSS = frozenset({"clip_cov", "kl_cov", "dro"})
@@ -139,7 +130,7 @@ def compute_policy_loss_bypass_mode(
     loss, metrics = _service.policy_loss(
         "verl",
         {
-            **_config.to_block(correction, _CORRECTION_FIELDS),
+            **_config.to_block(correction, FIELDS["verl"]["algorithm"]["rollout_correction"]),
             "bypass_mode": True,
             "policy_loss": _loss_block("bypass_mode", loss_agg_mode, config),
         },

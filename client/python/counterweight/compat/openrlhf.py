@@ -38,7 +38,6 @@ __getattr__ = _peers.getattr_from(
 
 CORRECTION_TYPES = ("tis", "icepop", "seq-mask-tis", "reinforce_pro")
 
-
 _BY_LEVEL = (0, 11, 2)
 _LEVELS = ("off", "token", "seq")
 _MODES = ("mask", "clip")

@@ -17,6 +17,7 @@ import torch
 
 from counterweight.caller import stack_level
 from counterweight.compat import _config, _peers, _service
+from counterweight.dialect_fields import FIELDS
 from counterweight.errors import Violation, refuse
 
 __getattr__ = _peers.getattr_from(
@@ -32,22 +33,7 @@ __getattr__ = _peers.getattr_from(
     },
 )
 
-_FIELDS = frozenset(
-    {
-        "geo_mask_high",
-        "geo_mask_low",
-        "outlier_token_is_threshold_high",
-        "outlier_token_is_threshold_low",
-        "product_mask_high",
-        "product_mask_low",
-        "sequence_mask_metric",
-        "sequence_tis_ratio_clip_high",
-        "tis_ratio_type",
-        "token_mask_is_threshold_high",
-        "token_mask_is_threshold_low",
-        "token_tis_ratio_clip_high",
-    }
-)
+_FIELDS = FIELDS["skyrl"]["off_policy_correction"]
 
 
 def apply_off_policy_correction(
