@@ -152,7 +152,7 @@ TEST_P(Errors, DelaysThatNoClockCanCount) {
        {std::tuple{INT64_MIN, INT32_MIN, milliseconds(0), milliseconds(0)},
         {int64_t{-1}, 0, milliseconds(0), milliseconds(0)},
         {INT64_MAX, INT32_MAX, kTenYears - milliseconds(1000), kTenYears}}) {
-    answer = [seconds, nanos](grpc::ServerContext*) {
+    answer = [seconds = seconds, nanos = nanos](grpc::ServerContext*) {
       google::rpc::RetryInfo retry;
       retry.mutable_retry_delay()->set_seconds(seconds);
       retry.mutable_retry_delay()->set_nanos(nanos);

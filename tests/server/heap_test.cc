@@ -25,8 +25,7 @@ int64_t ResidentBytes() {
 // Blocks too small for mappings of their own, freed but for the last: glibc
 // cannot shrink its heap then.
 TEST(TrimHeap, GivesBackWhatLiesBetweenBlocks) {
-#if defined(__SANITIZE_ADDRESS__) || defined(_GLIBCXX_TSAN) || \
-    !defined(__GLIBC__)
+#if defined(COUNTERWEIGHT_SANITIZED) || !defined(__GLIBC__)
   GTEST_SKIP() << "not glibc's heap";
 #else
   constexpr int64_t kBytes = int64_t{256} << 20;
