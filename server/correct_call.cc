@@ -11,19 +11,19 @@ namespace counterweight::server {
 
 CorrectCall::CorrectCall(const ServiceContext* service,
                          std::shared_ptr<UnaryCall> call,
-                         std::string request_id)
+                         grpc::ByteBuffer* request, std::string request_id)
     : service_(*service),
       call_(std::move(call)),
       correction_(service, "Correct", call_->context(), std::move(request_id)) {
-  correction_.record().request_bytes =
-      static_cast<int64_t>(call_->request()->Length());
+  correction_.record().request_bytes = static_cast<int64_t>(request->Length());
+  request_.Swap(request);
 }
 
 void CorrectCall::Start(const ServiceContext* service,
                         std::shared_ptr<UnaryCall> call,
-                        std::string request_id) {
-  const std::shared_ptr<CorrectCall> correct(
-      new CorrectCall(service, std::move(call), std::move(request_id)));
+                        grpc::ByteBuffer* request, std::string request_id) {
+  const std::shared_ptr<CorrectCall> correct(new CorrectCall(
+      service, std::move(call), request, std::move(request_id)));
   // A client that leaves gives up its place in the queue.
   correct->call_->OnLeave([weak = std::weak_ptr<CorrectCall>(correct)] {
     if (const auto self = weak.lock()) self->entry_.Abandon();
@@ -31,7 +31,7 @@ void CorrectCall::Start(const ServiceContext* service,
   const int64_t held = correct->correction_.record().request_bytes;
   // The bytes as received, and the message that they become.
   const int64_t bytes = held + InflatedBound(service->config.max_message_bytes,
-                                             *correct->call_->request());
+                                             correct->request_);
   correct->entry_.Begin(
       service,
       {.client = correct->correction_.queue_client(),
@@ -103,7 +103,7 @@ grpc::Status CorrectCall::RunStage() {
 
 grpc::Status CorrectCall::DecodeRequest() {
   grpc::Status status = ParsePayload(
-      service_.config.max_message_bytes, call_->request(), [this](auto* input) {
+      service_.config.max_message_bytes, &request_, [this](auto* input) {
         return correction_.Parse(input, /*has_data=*/true);
       });
   if (!status.ok()) return status;

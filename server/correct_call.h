@@ -19,15 +19,17 @@ namespace counterweight::server {
 // and answer.
 class CorrectCall : public std::enable_shared_from_this<CorrectCall> {
  public:
-  // Runs a call whose message has come to its end, most of it on the executor.
+  // Runs a call whose message, *request, has come to its end, most of it on the
+  // executor. Takes *request.
   static void Start(const ServiceContext* service,
-                    std::shared_ptr<UnaryCall> call, std::string request_id);
+                    std::shared_ptr<UnaryCall> call, grpc::ByteBuffer* request,
+                    std::string request_id);
 
  private:
   enum class Stage : uint8_t { kDecode, kCompute, kEncode, kDone };
 
   CorrectCall(const ServiceContext* service, std::shared_ptr<UnaryCall> call,
-              std::string request_id);
+              grpc::ByteBuffer* request, std::string request_id);
 
   void Decided(Admission::Verdict verdict, std::shared_ptr<Share> share);
   // On the executor: stage by stage, and between two of them tasks of other
@@ -48,6 +50,7 @@ class CorrectCall : public std::enable_shared_from_this<CorrectCall> {
 
   const ServiceContext& service_;
   const std::shared_ptr<UnaryCall> call_;
+  grpc::ByteBuffer request_;  // until it is parsed
   Correction correction_;
   Entry entry_;
   std::shared_ptr<Share> share_;

@@ -29,9 +29,11 @@ uint64_t RandomPrefix() {
 CorrectionService::CorrectionService(ServiceContext context)
     : service_(std::move(context)), id_prefix_(RandomPrefix()) {
   Add("/counterweight.v1.CorrectionService/Correct",
-      Unary("Correct", [this](std::shared_ptr<UnaryCall> call) {
-        CorrectCall::Start(&service_, std::move(call), MakeRequestId());
-      }));
+      Unary("Correct",
+            [this](std::shared_ptr<UnaryCall> call, grpc::ByteBuffer* request) {
+              CorrectCall::Start(&service_, std::move(call), request,
+                                 MakeRequestId());
+            }));
   Add("/counterweight.v1.CorrectionService/CorrectStream",
       [this](grpc::CallbackServerContext* call) {
         return CorrectStream(call);
@@ -72,7 +74,8 @@ CorrectionService::Begin CorrectionService::Unary(
 CorrectionService::Begin CorrectionService::Unary(std::string_view rpc,
                                                   Answer answer) {
   return Unary(rpc, [this, rpc, answer = std::move(answer)](
-                        const std::shared_ptr<UnaryCall>& call) {
+                        const std::shared_ptr<UnaryCall>& call,
+                        grpc::ByteBuffer* /*request*/) {
     grpc::ByteBuffer response;
     const grpc::Status status =
         SerializePayload(*answer(*call->context()), &response);

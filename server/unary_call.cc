@@ -72,7 +72,6 @@ void UnaryCall::Finish(const grpc::Status& status, grpc::ByteBuffer* response,
   on_leave.swap(on_leave_);
   state_ = State::kEnded;
   since_ = steady_clock::now();
-  request_.Clear();
   if (!status.ok()) {
     AddPushback(status, context_);
     RawReactor::Finish(status);
@@ -115,7 +114,9 @@ void UnaryCall::OnReadDone(bool ok) {
     state_ = State::kWorking;
     place = std::move(place_);
   }
-  on_request_(self);
+  grpc::ByteBuffer request;
+  request.Swap(&request_);
+  on_request_(self, &request);
 }
 
 void UnaryCall::OnCancel() {

@@ -27,9 +27,11 @@ class UnaryCall final : public RawReactor,
                         public TimedCall,
                         public std::enable_shared_from_this<UnaryCall> {
  public:
-  // Called once the message has come, on a thread of gRPC's, which it must not
-  // block; it is to lead to Finish.
-  using OnRequest = std::function<void(std::shared_ptr<UnaryCall>)>;
+  // Called once the message, *request, has come, on a thread of gRPC's, which
+  // it must not block; it is to lead to Finish. What it does not take of
+  // *request is freed when it returns: the call keeps nothing of it.
+  using OnRequest = std::function<void(std::shared_ptr<UnaryCall>,
+                                       grpc::ByteBuffer* request)>;
   // Called once at most, if the call ends before `on_request` is called.
   using OnEnd = std::function<void(const grpc::Status&)>;
 
@@ -40,8 +42,6 @@ class UnaryCall final : public RawReactor,
                           OnEnd on_end);
 
   grpc::CallbackServerContext* context() { return context_; }
-  // The message. REQUIRES: from on_request on, before Finish.
-  grpc::ByteBuffer* request() { return &request_; }
 
   // Called when the client leaves while the call is worked on; replaces what
   // was set before. Called at once if it has left.
@@ -72,7 +72,7 @@ class UnaryCall final : public RawReactor,
   grpc::CallbackServerContext* const context_;
   const OnRequest on_request_;
   const OnEnd on_end_;
-  grpc::ByteBuffer request_;
+  grpc::ByteBuffer request_;  // until it has come
   grpc::ByteBuffer response_;
 
   std::mutex mutex_;  // guards all below

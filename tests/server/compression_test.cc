@@ -4,10 +4,16 @@
 #include <chrono>
 #include <functional>
 #include <future>
+#include <memory>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "counterweight/v1/correction_service.grpc.pb.h"
+#include "grpcpp/create_channel.h"
+#include "grpcpp/generic/async_generic_service.h"
+#include "grpcpp/server.h"
+#include "grpcpp/server_builder.h"
 #include "gtest/gtest.h"
 #include "server/payload.h"
 #include "tests/server/running_server.h"
@@ -112,6 +118,79 @@ TEST(ParsePayload, TheLimitIsInclusive) {
     const grpc::Status status = ParsePayload(limit, &payload, Into(&parsed));
     EXPECT_EQ(status.ok(), limit == size);
   }
+}
+
+// A server that keeps the message of each call as it came, compressed or not.
+class Keeper final : public grpc::CallbackGenericService {
+ public:
+  Keeper() {
+    grpc::ServerBuilder builder;
+    builder.AddChannelArgument(GRPC_ARG_ENABLE_PER_MESSAGE_DECOMPRESSION, 0);
+    builder.RegisterCallbackGenericService(this);
+    // A channel within the process does not compress.
+    builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(),
+                             &port_);
+    server_ = builder.BuildAndStart();
+  }
+
+  grpc::ServerGenericBidiReactor* CreateReactor(
+      grpc::GenericCallbackServerContext* /*context*/) override {
+    return new Reactor(&message_);
+  }
+
+  // What came of `request`.
+  grpc::ByteBuffer Take(const v1::CorrectRequest& request) {
+    grpc::ClientContext context;
+    context.set_compression_algorithm(GRPC_COMPRESS_GZIP);
+    v1::CorrectResponse response;
+    const auto channel =
+        grpc::CreateChannel("127.0.0.1:" + std::to_string(port_),
+                            grpc::InsecureChannelCredentials());
+    EXPECT_TRUE(v1::CorrectionService::NewStub(channel)
+                    ->Correct(&context, request, &response)
+                    .ok());
+    return message_;
+  }
+
+ private:
+  class Reactor final : public grpc::ServerGenericBidiReactor {
+   public:
+    explicit Reactor(grpc::ByteBuffer* message) : message_(message) {
+      StartRead(message_);
+    }
+    void OnReadDone(bool /*ok*/) override {
+      StartWriteAndFinish(&empty_, {}, grpc::Status::OK);
+    }
+    void OnDone() override { delete this; }
+
+   private:
+    grpc::ByteBuffer* const message_;
+    const grpc::Slice none_;
+    grpc::ByteBuffer empty_{&none_, 1};
+  };
+
+  grpc::ByteBuffer message_;
+  int port_ = 0;
+  std::unique_ptr<grpc::Server> server_;
+};
+
+// One byte above the limit tells that there are more; the rest stays
+// compressed.
+TEST(ParsePayload, InflatesNoMoreThanTheLimit) {
+  constexpr int64_t kLimit = 100'000;
+  v1::CorrectRequest request;
+  request.set_request_id(std::string(10 * kLimit, 'x'));
+  grpc::ByteBuffer payload = Keeper().Take(request);
+  ASSERT_LT(payload.Length(), kLimit);
+  int64_t read = 0;
+  const grpc::Status status =
+      ParsePayload(kLimit, &payload, [&read](auto* input) {
+        const void* data = nullptr;
+        for (int size = 0; input->Next(&data, &size);) read += size;
+        return grpc::Status::OK;
+      });
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+  EXPECT_EQ(read, kLimit + 1);
 }
 
 TEST(ParsePayload, WhatDoesNotParseIsAnInvalidArgument) {
