@@ -119,6 +119,22 @@ def test_nothing_kept(config: str) -> None:
     same_metrics(metrics, called[2], called[2])
 
 
+@applies
+@pytest.mark.parametrize("config", [config for config in CONFIGS if config != "off"])
+def test_a_mask_that_weighs_tokens(config: str, documented: Callable[[str], None]) -> None:
+    """SkyRL's Tinker backend has such masks."""
+    batch = random_batches.make(45, mask=torch.float32)
+    batch.mask.mul_(torch.rand(batch.mask.shape, generator=torch.Generator().manual_seed(45)))
+    block = OffPolicyCorrectionConfig(**CONFIGS[config])
+    called = apply(original.apply_off_policy_correction, batch, block)
+    with pytest.warns(UserWarning, match="SkyRL's own function"):
+        answer = apply(ours.apply_off_policy_correction, batch, block)
+    documented("a mask that weighs tokens is corrected by SkyRL's own function, with a warning")
+    assert torch.equal(answer[0], called[0])
+    assert torch.equal(answer[1], called[1])
+    assert answer[2] == called[2]
+
+
 OFF: dict[str, Callable[[random_batches.Batch], Any]] = {
     "a batch": lambda b: (b.advantages, b.old, b.rollout, b.mask),
     "no old log-probs": lambda b: (b.advantages, None, b.rollout, b.mask),

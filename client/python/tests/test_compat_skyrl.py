@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
+import sys
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -127,10 +128,51 @@ def test_metrics_are_skyrls_in_its_order(config: dict[str, Any], names: list[str
     assert list(metrics.items()) == [(name, SKYRL_METRICS[name]) for name in names]
 
 
-@pytest.mark.parametrize("value", [0.5, 2.0, -1.0, torch.nan])
-def test_a_mask_that_weighs_tokens_is_refused_by_its_own_name(
-    service: FakeServer, value: float
+HOME = "skyrl.backends.skyrl_train.utils.off_policy_correction_utils"
+
+
+def put_skyrl(monkeypatch: pytest.MonkeyPatch, compute: Any) -> None:
+    """A SkyRL that has this function for its own."""
+    skyrls = ModuleType(HOME)
+    skyrls.compute_off_policy_correction = compute
+    parts = HOME.split(".")
+    for end in range(1, len(parts)):
+        name = ".".join(parts[:end])
+        monkeypatch.setitem(sys.modules, name, ModuleType(name))
+    monkeypatch.setitem(sys.modules, HOME, skyrls)
+
+
+def test_a_mask_that_weighs_tokens_is_skyrls_own_matter(
+    service: FakeServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    loss, old, rollout, mask = tensors(OLD * 5, OLD, ROLLOUT, MASK.astype(np.float32) / 2)
+    asked = []
+
+    def compute(*arguments: Any) -> Any:
+        asked.append(arguments)
+        return torch.full_like(old, 3.0), {"is_ratio_mean": 0.25}, mask * 0
+
+    put_skyrl(monkeypatch, compute)
+    config = SimpleNamespace(tis_ratio_type="token", token_tis_ratio_clip_high=2.0)
+    with pytest.warns(UserWarning, match="SkyRL's own function corrects") as warned:
+        corrected, kept, metrics = skyrl.apply_off_policy_correction(
+            loss, old, rollout, mask, config
+        )
+    assert [w.filename for w in warned] == [__file__]
+    assert asked == [(old, rollout, mask, config)]
+    assert torch.equal(corrected, loss * 3)
+    assert not kept.any()
+    assert metrics == {"is_ratio_mean": 0.25}
+    assert service.requests == []
+
+
+@pytest.mark.parametrize("value", [0.5, 2.0, -1.0, torch.nan])
+@pytest.mark.parametrize("swapped", [False, True])
+def test_a_mask_that_weighs_tokens_is_refused_where_there_is_no_other_skyrl(
+    service: FakeServer, monkeypatch: pytest.MonkeyPatch, value: float, swapped: bool
+) -> None:
+    if swapped:
+        put_skyrl(monkeypatch, skyrl.compute_off_policy_correction)
     old, rollout, mask = tensors(OLD, ROLLOUT, MASK.astype(np.float32))
     mask[0, 1] = value
     with pytest.raises(cw.InvalidRequestError, match="weigh tokens") as caught:

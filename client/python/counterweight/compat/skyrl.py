@@ -9,6 +9,7 @@ that these are made of are SkyRL's own, imported from there when they are asked 
 
 from __future__ import annotations
 
+import contextlib
 import warnings
 from collections.abc import Mapping
 from typing import Any
@@ -20,10 +21,12 @@ from counterweight.compat import _config, _peers, _service
 from counterweight.dialect_fields import FIELDS
 from counterweight.errors import Violation, refuse
 
+_PEER = "skyrl.backends.skyrl_train.utils.off_policy_correction_utils"
+
 __getattr__ = _peers.getattr_from(
     __name__,
     {
-        "skyrl.backends.skyrl_train.utils.off_policy_correction_utils": (
+        _PEER: (
             "compute_outlier_token_mask",
             "compute_sequence_mask",
             "compute_tis_ratio",
@@ -52,9 +55,9 @@ def apply_off_policy_correction(
         loss: [B, T], of each token, in any unit; its graph stays.
         old_log_probs: [B, T] nats, of the training policy.
         rollout_logprobs: [B, T] nats, of the policy that sampled. None: nothing happens.
-        loss_mask: [B, T], each 0 or 1. Other weights of tokens, which SkyRL's Tinker backend may
-            have, pass only where nothing is switched on: SkyRL's ratios of sequences and its
-            ``is_ratio_*`` weigh tokens by them, the service does not.
+        loss_mask: [B, T], each 0 or 1. SkyRL's Tinker backend may have other weights of tokens, by
+            which SkyRL's ratios of sequences and its ``is_ratio_*`` weigh tokens. The service does
+            not: such a batch is corrected by SkyRL's own function, with a warning.
         off_policy_correction: An OffPolicyCorrectionConfig, or anything with its fields; an absent
             one means that it is not set.
 
@@ -64,7 +67,8 @@ def apply_off_policy_correction(
         the configuration alone, in SkyRL's order.
 
     Raises:
-        InvalidRequestError: A mask of other values, or as the package says.
+        InvalidRequestError: A mask of other values where SkyRL is not installed, or as the package
+            says.
     """
     if rollout_logprobs is None:
         return loss, loss_mask, {}
@@ -94,7 +98,8 @@ def compute_off_policy_correction(
     if not names:
         _warn_of_others(block)
         return None, {}, loss_mask
-    _check_mask(loss_mask)
+    if _weighs_tokens(loss_mask):
+        return _skyrls_own(old_log_probs, rollout_logprobs, loss_mask, off_policy_correction)
     result = _service.correct(
         "skyrl",
         {"off_policy_correction": block},
@@ -148,17 +153,31 @@ def _warn_of_others(block: Mapping[str, Any]) -> None:
         )
 
 
-def _check_mask(loss_mask: Any) -> None:
+def _weighs_tokens(loss_mask: Any) -> bool:
     if not isinstance(loss_mask, torch.Tensor) or not loss_mask.is_floating_point():
-        return  # what else may be wrong, the client says
-    if not bool(((loss_mask == 0) | (loss_mask == 1)).all()):
+        return False  # what may be wrong with it, the client says
+    return not bool(((loss_mask == 0) | (loss_mask == 1)).all())
+
+
+def _skyrls_own(*arguments: Any) -> tuple[torch.Tensor | None, dict[str, float], torch.Tensor]:
+    """SkyRL's answer. Refuses where there is no SkyRL, or ours has taken its function's place."""
+    function = None
+    with contextlib.suppress(_peers.NotInstalledError):
+        function = getattr(_peers.load(_PEER), "compute_off_policy_correction", None)
+    if function is None or function is compute_off_policy_correction:
         raise refuse(
             [
                 Violation(
                     "loss_mask",
-                    "must hold only 0 and 1 where a correction is switched on: SkyRL's ratios of "
-                    "sequences and its is_ratio metrics weigh tokens by other values, which the "
-                    "service does not do",
+                    "must hold only 0 and 1 where a correction is switched on: the service does "
+                    f"not weigh tokens by other values, and there is no {_PEER} to ask instead",
                 )
             ]
         )
+    warnings.warn(
+        "loss_mask holds other values than 0 and 1, by which the service does not weigh tokens: "
+        "SkyRL's own function corrects these batches, and they are not in the service's metrics",
+        stacklevel=stack_level(),
+    )
+    weights, metrics, mask = function(*arguments)
+    return weights, metrics, mask
