@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "kernels/devices.h"
-#include "server/json.h"
+#include "server/observe/json.h"
 #include "spdlog/fmt/fmt.h"
 
 namespace counterweight::server {

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "server/listen_address.h"
+#include "server/listen/listen_address.h"
 
 namespace counterweight::server {
 

@@ -8,7 +8,7 @@
 #include <limits>
 #include <utility>
 
-#include "server/json.h"
+#include "server/observe/json.h"
 #include "spdlog/fmt/fmt.h"
 
 namespace counterweight::server {

@@ -23,11 +23,11 @@
 #include "kernels/corrector.h"
 #include "server/backend.h"
 #include "server/flags.h"
-#include "server/library_log.h"
-#include "server/request_log.h"
+#include "server/observe/library_log.h"
+#include "server/observe/request_log.h"
+#include "server/observe/version.h"
 #include "server/server.h"
 #include "server/spare_threads.h"
-#include "server/version.h"
 
 namespace counterweight::server {
 namespace {

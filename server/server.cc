@@ -8,10 +8,10 @@
 #include "grpcpp/health_check_service_interface.h"
 #include "grpcpp/security/server_credentials.h"
 #include "grpcpp/server_builder.h"
-#include "server/correct_stream.h"
+#include "server/call/correct_stream.h"
 #include "server/heap.h"
-#include "server/metrics_server.h"
-#include "server/reflection.h"
+#include "server/listen/reflection.h"
+#include "server/observe/metrics_server.h"
 #include "spdlog/fmt/fmt.h"
 
 namespace counterweight::server {

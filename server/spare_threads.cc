@@ -9,7 +9,7 @@
 #include <thread>
 #include <vector>
 
-#include "server/metrics_server.h"
+#include "server/observe/metrics_server.h"
 
 namespace counterweight::server {
 namespace {

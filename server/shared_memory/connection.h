@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "kernels/corrector.h"
-#include "server/admission.h"
-#include "server/request_log.h"
+#include "server/call/admission.h"
+#include "server/observe/request_log.h"
 #include "server/shared_memory/closer.h"
 #include "server/shared_memory/control.h"
 #include "server/shared_memory/file_descriptor.h"

@@ -11,7 +11,7 @@
 
 #include "grpcpp/support/status_code_enum.h"
 #include "kernels/corrector.h"
-#include "server/shared_memory/region.h"
+#include "server/engine/region.h"
 
 namespace counterweight::server {
 

@@ -5,9 +5,9 @@
 #include <memory>
 
 #include "kernels/corrector.h"
+#include "server/engine/region.h"
 #include "server/shared_memory/control.h"
 #include "server/shared_memory/mapped_region.h"
-#include "server/shared_memory/region.h"
 
 namespace counterweight::server {
 

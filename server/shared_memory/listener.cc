@@ -11,7 +11,7 @@
 #include <system_error>
 #include <utility>
 
-#include "server/unix_socket.h"
+#include "server/listen/unix_socket.h"
 #include "spdlog/fmt/fmt.h"
 
 namespace counterweight::server {

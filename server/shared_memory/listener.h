@@ -16,14 +16,14 @@
 #include <vector>
 
 #include "kernels/corrector.h"
-#include "server/admission.h"
-#include "server/request_log.h"
+#include "server/call/admission.h"
+#include "server/engine/region.h"
+#include "server/listen/unix_socket.h"
+#include "server/observe/request_log.h"
 #include "server/shared_memory/connection.h"
 #include "server/shared_memory/file_descriptor.h"
 #include "server/shared_memory/packet_socket.h"
-#include "server/shared_memory/region.h"
 #include "server/shared_memory/registry.h"
-#include "server/unix_socket.h"
 
 namespace counterweight::server {
 

@@ -6,10 +6,10 @@
 #include <cstdint>
 #include <memory>
 
-#include "server/admission.h"
+#include "server/call/admission.h"
+#include "server/engine/region.h"
 #include "server/shared_memory/control.h"
 #include "server/shared_memory/file_descriptor.h"
-#include "server/shared_memory/region.h"
 
 namespace counterweight::server {
 

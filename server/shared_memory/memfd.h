@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <string>
 
-#include "server/shared_memory/region.h"
+#include "server/engine/region.h"
 
 namespace counterweight::server {
 

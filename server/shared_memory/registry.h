@@ -9,8 +9,8 @@
 #include <string_view>
 #include <unordered_map>
 
+#include "server/engine/region.h"
 #include "server/shared_memory/control.h"
-#include "server/shared_memory/region.h"
 
 namespace counterweight::server {
 

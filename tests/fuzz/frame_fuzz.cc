@@ -9,7 +9,7 @@
 #include "counterweight/v1/correction_service.pb.h"
 #include "google/protobuf/empty.pb.h"
 #include "google/protobuf/unknown_field_set.h"
-#include "server/frame.h"
+#include "server/engine/frame.h"
 #include "tests/fuzz/input.h"
 
 namespace counterweight::fuzz {

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "counterweight/v1/correction_service.pb.h"
-#include "server/codec.h"
-#include "server/codec_memory.h"
+#include "server/engine/codec.h"
+#include "server/engine/codec_memory.h"
 #include "tests/fuzz/header_options.h"
 #include "tests/fuzz/input.h"
 #include "tests/fuzz/laws.h"

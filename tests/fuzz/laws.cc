@@ -7,8 +7,8 @@
 #include "google/rpc/error_details.pb.h"
 #include "google/rpc/status.pb.h"
 #include "kernels/corrector.h"
-#include "server/library_log.h"
-#include "server/status.h"
+#include "server/call/status.h"
+#include "server/observe/library_log.h"
 #include "spdlog/sinks/null_sink.h"
 #include "tests/fuzz/input.h"
 

@@ -3,8 +3,8 @@
 #define COUNTERWEIGHT_TESTS_FUZZ_LAWS_H_
 
 #include "counterweight/v1/correction_service.pb.h"
-#include "server/codec.h"
-#include "server/violation.h"
+#include "server/engine/codec.h"
+#include "server/engine/violation.h"
 
 namespace counterweight::fuzz {
 

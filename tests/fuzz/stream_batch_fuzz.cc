@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "server/stream_batch.h"
+#include "server/engine/stream_batch.h"
 #include "tests/fuzz/input.h"
 #include "tests/fuzz/laws.h"
 

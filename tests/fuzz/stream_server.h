@@ -8,9 +8,9 @@
 #include "grpcpp/server.h"
 #include "kernels/corrector.h"
 #include "prometheus/registry.h"
-#include "server/correction_service.h"
-#include "server/staging_pool.h"
-#include "server/use_count.h"
+#include "server/call/correction_service.h"
+#include "server/call/staging_pool.h"
+#include "server/call/use_count.h"
 
 namespace counterweight::fuzz {
 

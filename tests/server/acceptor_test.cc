@@ -1,4 +1,4 @@
-#include "server/acceptor.h"
+#include "server/listen/acceptor.h"
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "gtest/gtest.h"
-#include "server/connection_table.h"
+#include "server/listen/connection_table.h"
 #include "spdlog/sinks/null_sink.h"
 #include "tests/server/temporary_folder.h"
 

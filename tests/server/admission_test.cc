@@ -1,4 +1,4 @@
-#include "server/admission.h"
+#include "server/call/admission.h"
 
 #include <chrono>
 #include <string>

@@ -1,4 +1,4 @@
-#include "server/arrivals.h"
+#include "server/call/arrivals.h"
 
 #include <memory>
 #include <string>

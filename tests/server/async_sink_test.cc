@@ -1,4 +1,4 @@
-#include "server/async_sink.h"
+#include "server/observe/async_sink.h"
 
 #include <fcntl.h>
 #include <signal.h>
@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "gtest/gtest.h"
-#include "server/request_log.h"
+#include "server/observe/request_log.h"
 #include "server/shared_memory/file_descriptor.h"
 #include "spdlog/fmt/fmt.h"
 #include "spdlog/logger.h"

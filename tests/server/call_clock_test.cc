@@ -1,4 +1,4 @@
-#include "server/call_clock.h"
+#include "server/call/call_clock.h"
 
 #include <chrono>
 #include <future>

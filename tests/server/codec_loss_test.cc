@@ -1,5 +1,5 @@
 // Policy losses spelled out on the wire.
-#include "server/codec_loss.h"
+#include "server/engine/codec_loss.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "kernels/corrector.h"
-#include "server/codec.h"
+#include "server/engine/codec.h"
 
 namespace counterweight::server {
 namespace {

@@ -1,4 +1,4 @@
-#include "server/codec_method.h"
+#include "server/engine/codec_method.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "server/codec.h"
+#include "server/engine/codec.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -15,7 +15,7 @@
 #include "grpcpp/server.h"
 #include "grpcpp/server_builder.h"
 #include "gtest/gtest.h"
-#include "server/payload.h"
+#include "server/call/payload.h"
 #include "tests/server/running_server.h"
 
 namespace counterweight::server {

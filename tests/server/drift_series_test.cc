@@ -1,4 +1,4 @@
-#include "server/drift_series.h"
+#include "server/observe/drift_series.h"
 
 #include <cmath>
 #include <limits>

@@ -1,4 +1,4 @@
-#include "server/entry.h"
+#include "server/call/entry.h"
 
 #include <chrono>
 #include <memory>

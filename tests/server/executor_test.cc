@@ -1,4 +1,4 @@
-#include "server/executor.h"
+#include "server/call/executor.h"
 
 #include <atomic>
 #include <future>

@@ -1,4 +1,4 @@
-#include "server/frame.h"
+#include "server/engine/frame.h"
 
 #include <string>
 #include <vector>

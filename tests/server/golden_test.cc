@@ -13,7 +13,7 @@
 
 #include "counterweight/v1/correction_service.pb.h"
 #include "kernels/corrector.h"
-#include "server/codec.h"
+#include "server/engine/codec.h"
 #include "tests/server/dialects/golden_request.h"
 
 namespace counterweight::server {

@@ -1,4 +1,4 @@
-#include "server/json.h"
+#include "server/observe/json.h"
 
 #include <limits>
 #include <string>

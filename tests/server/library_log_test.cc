@@ -1,4 +1,4 @@
-#include "server/library_log.h"
+#include "server/observe/library_log.h"
 
 #include <memory>
 #include <string>

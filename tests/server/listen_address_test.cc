@@ -1,4 +1,4 @@
-#include "server/listen_address.h"
+#include "server/listen/listen_address.h"
 
 #include <string>
 

@@ -15,7 +15,7 @@
 
 #include "kernels/corrector.h"
 #include "kernels/methods.h"
-#include "server/codec.h"
+#include "server/engine/codec.h"
 #include "tests/server/dialects/blocks.h"
 #include "tests/testing/random_rows.h"
 

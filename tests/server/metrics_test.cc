@@ -1,11 +1,11 @@
-#include "server/metrics.h"
+#include "server/observe/metrics.h"
 
 #include <regex>
 #include <set>
 #include <string>
 
 #include "gtest/gtest.h"
-#include "server/process_usage.h"
+#include "server/observe/process_usage.h"
 
 namespace counterweight::server {
 namespace {

@@ -1,4 +1,4 @@
-#include "server/names.h"
+#include "server/engine/names.h"
 
 #include <gtest/gtest.h>
 

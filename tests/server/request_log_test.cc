@@ -1,4 +1,4 @@
-#include "server/request_log.h"
+#include "server/observe/request_log.h"
 
 #include <climits>
 #include <mutex>

@@ -1,4 +1,4 @@
-#include "server/request_scan.h"
+#include "server/engine/request_scan.h"
 
 #include <string>
 

@@ -1,4 +1,4 @@
-#include "server/staging_pool.h"
+#include "server/call/staging_pool.h"
 
 #include <sys/mman.h>
 

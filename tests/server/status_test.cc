@@ -1,4 +1,4 @@
-#include "server/status.h"
+#include "server/call/status.h"
 
 #include <iterator>
 #include <string>

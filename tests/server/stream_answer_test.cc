@@ -1,4 +1,4 @@
-#include "server/stream_answer.h"
+#include "server/call/stream_answer.h"
 
 #include <cstddef>
 #include <memory>

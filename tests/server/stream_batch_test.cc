@@ -1,4 +1,4 @@
-#include "server/stream_batch.h"
+#include "server/engine/stream_batch.h"
 
 #include <array>
 #include <cstring>

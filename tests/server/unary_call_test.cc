@@ -1,5 +1,5 @@
 // Unary calls have a clock from their headers to the end of their answer.
-#include "server/unary_call.h"
+#include "server/call/unary_call.h"
 
 #include <chrono>
 #include <future>

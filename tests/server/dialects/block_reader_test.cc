@@ -1,4 +1,4 @@
-#include "server/dialects/block_reader.h"
+#include "server/engine/dialects/block_reader.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

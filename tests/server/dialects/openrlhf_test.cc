@@ -1,6 +1,6 @@
 // What of OpenRLHF's blocks the goldens do not reach, and how they map to
 // specs.
-#include "server/dialects/openrlhf.h"
+#include "server/engine/dialects/openrlhf.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -9,7 +9,7 @@
 #include <string>
 
 #include "kernels/log_ratio.h"
-#include "server/dialects/openrlhf_metrics.h"
+#include "server/engine/dialects/openrlhf_metrics.h"
 #include "tests/server/dialects/blocks.h"
 #include "tests/server/dialects/translations.h"
 

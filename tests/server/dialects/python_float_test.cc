@@ -1,4 +1,4 @@
-#include "server/dialects/python_float.h"
+#include "server/engine/dialects/python_float.h"
 
 #include <gtest/gtest.h>
 

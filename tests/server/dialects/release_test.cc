@@ -1,6 +1,6 @@
 // Which release a request asks for, and what a block's release changes beside
 // what the goldens show: refusals that name a release, and warnings.
-#include "server/dialects/release.h"
+#include "server/engine/dialects/release.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -8,9 +8,9 @@
 #include <string>
 #include <vector>
 
-#include "server/dialects/openrlhf.h"
-#include "server/dialects/trl.h"
-#include "server/dialects/verl.h"
+#include "server/engine/dialects/openrlhf.h"
+#include "server/engine/dialects/trl.h"
+#include "server/engine/dialects/verl.h"
 #include "tests/server/dialects/blocks.h"
 #include "tests/server/dialects/translations.h"
 

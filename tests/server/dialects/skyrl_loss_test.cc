@@ -1,12 +1,12 @@
 // How SkyRL's policy losses map to specs.
-#include "server/dialects/skyrl_loss.h"
+#include "server/engine/dialects/skyrl_loss.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <string>
 
-#include "server/dialects/skyrl.h"
+#include "server/engine/dialects/skyrl.h"
 #include "tests/server/dialects/blocks.h"
 #include "tests/server/dialects/translations.h"
 

@@ -1,5 +1,5 @@
 // The goldens cover the numbers; here is what they do not reach.
-#include "server/dialects/skyrl_metrics.h"
+#include "server/engine/dialects/skyrl_metrics.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "server/dialects/skyrl.h"
+#include "server/engine/dialects/skyrl.h"
 #include "tests/server/dialects/blocks.h"
 #include "tests/server/dialects/translations.h"
 #include "tests/testing/batch_builder.h"

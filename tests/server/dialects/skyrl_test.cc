@@ -1,5 +1,5 @@
 // What of SkyRL's blocks the goldens do not reach, and how they map to specs.
-#include "server/dialects/skyrl.h"
+#include "server/engine/dialects/skyrl.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "kernels/log_ratio.h"
-#include "server/dialects/block_reader.h"
+#include "server/engine/dialects/block_reader.h"
 #include "tests/server/dialects/blocks.h"
 #include "tests/server/dialects/translations.h"
 #include "tests/testing/batch_builder.h"

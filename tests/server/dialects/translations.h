@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "server/dialects/dialect.h"
+#include "server/engine/dialects/dialect.h"
 
 namespace counterweight::server {
 

@@ -1,4 +1,4 @@
-#include "server/dialects/trl_loss.h"
+#include "server/engine/dialects/trl_loss.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "server/dialects/trl.h"
+#include "server/engine/dialects/trl.h"
 #include "tests/server/dialects/blocks.h"
 
 namespace counterweight::server {

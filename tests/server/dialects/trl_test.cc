@@ -1,4 +1,4 @@
-#include "server/dialects/trl.h"
+#include "server/engine/dialects/trl.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

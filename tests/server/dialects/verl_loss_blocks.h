@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "server/dialects/verl.h"
+#include "server/engine/dialects/verl.h"
 #include "tests/server/dialects/blocks.h"
 
 namespace counterweight::server {

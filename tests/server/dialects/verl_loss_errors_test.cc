@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "server/dialects/verl_loss.h"
+#include "server/engine/dialects/verl_loss.h"
 #include "tests/server/dialects/verl_loss_blocks.h"
 
 namespace counterweight::server {

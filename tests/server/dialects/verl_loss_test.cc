@@ -1,5 +1,5 @@
 // Which loss a block means. The numbers are the goldens' matter.
-#include "server/dialects/verl_loss.h"
+#include "server/engine/dialects/verl_loss.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

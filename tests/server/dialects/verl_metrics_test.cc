@@ -1,5 +1,5 @@
 // The goldens cover the numbers; here is what they do not reach.
-#include "server/dialects/verl_metrics.h"
+#include "server/engine/dialects/verl_metrics.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

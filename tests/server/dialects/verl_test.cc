@@ -1,4 +1,4 @@
-#include "server/dialects/verl.h"
+#include "server/engine/dialects/verl.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -6,7 +6,7 @@
 #include <cmath>
 
 #include "kernels/log_ratio.h"
-#include "server/dialects/verl_presets.h"
+#include "server/engine/dialects/verl_presets.h"
 #include "tests/server/dialects/blocks.h"
 
 namespace counterweight::server {

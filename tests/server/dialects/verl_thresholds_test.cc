@@ -1,4 +1,4 @@
-#include "server/dialects/verl_thresholds.h"
+#include "server/engine/dialects/verl_thresholds.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "server/shared_memory/region.h"
+#include "server/engine/region.h"
 
 #include <limits>
 

@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "kernels/corrector.h"
+#include "server/engine/region.h"
 #include "server/shared_memory/file_descriptor.h"
-#include "server/shared_memory/region.h"
 
 namespace counterweight::server {
 

@@ -4,7 +4,7 @@
     from counterweight.compat.openrlhf import PolicyLoss
 
 As of OpenRLHF/OpenRLHF @3c3be623 (0.11.0) and of 0.11.2. Numbers and quirks are those of the
-dialect ``openrlhf``; server/dialects/README.md lists them. The other names of ``openrlhf.models``
+dialect ``openrlhf``; server/engine/dialects/README.md lists them. The other names of ``openrlhf.models``
 (``Actor``, ``aggregate_loss``, ...) are OpenRLHF's own, imported from there when they are asked
 for.
 """

@@ -3,7 +3,7 @@
     from counterweight.compat.skyrl import apply_off_policy_correction
 
 As of NovaSky-AI/SkyRL @a9564572. Numbers, metric names and quirks are those of the dialect
-``skyrl``; server/dialects/README.md lists them. ``off_policy_correction_enabled`` and the functions
+``skyrl``; server/engine/dialects/README.md lists them. ``off_policy_correction_enabled`` and the functions
 that these are made of are SkyRL's own, imported from there when they are asked for.
 """
 

@@ -19,7 +19,7 @@ What differs:
 The functions here are for trainers that compute their own loss. TRL computes the ratio in the
 middle of ``_generate_and_score_completions``; the function is named after the variable that it
 fills. Numbers, metric names and quirks are those of the dialect
-``trl``; server/dialects/README.md lists them.
+``trl``; server/engine/dialects/README.md lists them.
 """
 
 from __future__ import annotations

@@ -1,0 +1,182 @@
+// How much work is let in at a time, and which client is next.
+#ifndef COUNTERWEIGHT_SERVER_CALL_ADMISSION_H_
+#define COUNTERWEIGHT_SERVER_CALL_ADMISSION_H_
+
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace counterweight::server {
+
+// Whose share a request takes. `peer` is what the server knows of the client,
+// and shares are counted by it; `name` is the client's own word, by which
+// clients of one peer take turns.
+struct Client {
+  std::string peer;
+  std::string name;
+};
+
+// Counts requests and the bytes that they need (input, scratch and output
+// together). What would exceed the limits waits in a queue, in which peers take
+// turns, and is refused where the queue has no room either.
+//
+// While other peers wait, a peer is not given more than half of the requests or
+// of the bytes. A full queue makes room for a peer that waits less than another
+// one: the newest request of the peer that waits most is refused. Thread-safe.
+class Admission {
+ public:
+  enum class Verdict : uint8_t {
+    kAdmitted,
+    kFull,      // no room now
+    kTooLarge,  // never room: more than the limit of bytes
+    kClosed,
+  };
+
+  struct Limits {
+    int64_t max_requests = 0;
+    int64_t max_bytes = 0;
+    int64_t max_queued = 0;
+
+    // Bytes that requests have already while they wait; beside max_bytes, so
+    // that a full queue cannot keep a request from being admitted.
+    int64_t max_held_bytes() const { return max_bytes / 4; }
+    // Of max_bytes, those that Lend gives: the rest is for requests, however
+    // much memory clients share and leave idle.
+    int64_t max_lent_bytes() const { return max_bytes / 2; }
+  };
+
+  // Holds bytes, and a request's place; gives them back when destroyed.
+  class Ticket {
+   public:
+    Ticket() = default;
+    Ticket(Ticket&& other) noexcept;
+    Ticket& operator=(Ticket&& other) noexcept;
+    ~Ticket();
+
+    int64_t bytes() const { return bytes_; }
+
+   private:
+    friend class Admission;
+    enum class Kind : uint8_t { kWork, kAnswer, kLent };
+
+    Admission* admission_ = nullptr;
+    Kind kind_ = Kind::kWork;
+    std::string peer_;
+    int64_t bytes_ = 0;
+  };
+
+  // Told the verdict once, from any thread; `ticket` is empty unless it is
+  // kAdmitted.
+  using Decide = std::function<void(Verdict verdict, Ticket ticket)>;
+
+  explicit Admission(const Limits& limits) : limits_(limits) {}
+
+  // Decides now, or, if the request has to wait, later: when there is room, at
+  // Abandon, at Close, or when the queue gives its place to another peer.
+  // `held_bytes` the request has already while it waits. Returns what Abandon
+  // takes; 0 if it decided already. Tickets must not outlive this.
+  uint64_t Admit(const Client& client, int64_t bytes, int64_t held_bytes,
+                 Decide decide);
+
+  // Decides kFull for a request that still waits.
+  void Abandon(uint64_t id);
+
+  // More bytes for an admitted request, also after Close. Never waits.
+  Verdict Grow(int64_t bytes, Ticket* ticket);
+
+  // The request's work is done and its answer of `bytes` is being sent: gives
+  // back its place and all other bytes. It is in flight still.
+  void BeginAnswer(int64_t bytes, Ticket* ticket);
+
+  // Bytes that outlive requests, at most Limits::max_lent_bytes in all. Never
+  // waits; is no request in flight.
+  Verdict Lend(int64_t bytes, Ticket* ticket);
+
+  // True if another peer waits while this one has more than its part of the
+  // requests or of the bytes: one of as many equal parts as there are peers.
+  bool IsCrowdingOut(const std::string& peer) const;
+
+  // From now on nothing is admitted, and nothing waits.
+  void Close();
+
+  // Waits until nothing is in flight, answers included; false if that takes
+  // longer than `timeout`.
+  bool WaitUntilIdle(std::chrono::nanoseconds timeout);
+
+  // Requests that work or send their answers; those that wait.
+  int64_t requests_in_flight() const;
+  int64_t requests_queued() const;
+  // Of requests in flight and lent; the latter alone; of requests that wait.
+  int64_t bytes_in_flight() const;
+  int64_t lent_bytes() const;
+  int64_t held_bytes() const;
+
+ private:
+  struct Waiter {
+    uint64_t id;
+    int64_t bytes;
+    int64_t held_bytes;
+    Decide decide;
+  };
+  // The requests of one peer that wait.
+  struct Queue {
+    std::map<std::string, std::deque<Waiter>> by_name;  // none empty
+    std::string last_name;                              // whose turn it was
+    int64_t requests = 0;
+    int64_t held_bytes = 0;
+  };
+  // What one peer's requests in flight have.
+  struct Holding {
+    int64_t requests = 0;
+    int64_t bytes = 0;
+  };
+  using Queues = std::map<std::string, Queue>;
+  using Decision = std::pair<Decide, Ticket>;
+
+  bool HasRoom(int64_t requests, int64_t bytes) const;
+  // One request more of so many bytes would be more than half for the peer.
+  bool ExceedsHalf(const std::string& peer, int64_t bytes) const;
+  void Add(Ticket::Kind kind, const std::string& peer, int64_t bytes,
+           int64_t requests);
+  Ticket Take(Ticket::Kind kind, const std::string& peer, int64_t bytes);
+  // Undoes Take, then admits those who fit now.
+  void Release(const Ticket& ticket);
+  void AdmitWaiting();
+  // Takes the next waiter out, if there is room for it.
+  bool NextDecision(Decision* decision);
+  Queues::iterator NextQueue();
+  // Makes room in the queue for one more waiter of `peer` by refusing waiters
+  // of others. False if the newcomer is the one to refuse.
+  bool MakeQueueRoom(const std::string& peer, int64_t held_bytes,
+                     std::vector<Decide>* refused);
+  Decide RemoveNewest(Queues::iterator queue);
+  Waiter Remove(Queues::iterator queue,
+                std::map<std::string, std::deque<Waiter>>::iterator name,
+                const std::deque<Waiter>::iterator& waiter);
+
+  const Limits limits_;
+  mutable std::mutex mutex_;  // guards all below
+  std::condition_variable idle_;
+  bool closed_ = false;
+  int64_t requests_ = 0;
+  int64_t answers_ = 0;
+  int64_t bytes_ = 0;
+  int64_t lent_bytes_ = 0;
+  std::map<std::string, Holding> holdings_;  // by peer, none empty
+  Queues waiting_;                           // by peer, none empty
+  std::string last_peer_;                    // whose turn it was
+  uint64_t next_id_ = 1;
+  int64_t queued_ = 0;
+  int64_t held_bytes_ = 0;
+};
+
+}  // namespace counterweight::server
+
+#endif  // COUNTERWEIGHT_SERVER_CALL_ADMISSION_H_

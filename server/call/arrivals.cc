@@ -1,0 +1,69 @@
+#include "server/call/arrivals.h"
+
+#include <algorithm>
+#include <iterator>
+#include <utility>
+
+namespace counterweight::server {
+
+std::shared_ptr<void> Arrivals::Enter(const std::string& peer, Time now,
+                                      std::function<void()> give_way) {
+  std::function<void()> displaced;
+  std::shared_ptr<void> place;
+  {
+    const std::lock_guard<std::mutex> lock(state_->mutex);
+    if (state_->calls >= max_calls_) {
+      displaced = Displace(state_.get(), peer, now);
+      if (!displaced) return nullptr;
+    }
+    const uint64_t id = state_->next_id++;
+    state_->peers[peer].emplace(id, Call{now, std::move(give_way)});
+    ++state_->calls;
+    place = {state_.get(), [state = state_, peer, id](void*) {
+               const std::lock_guard<std::mutex> guard(state->mutex);
+               Leave(state.get(), peer, id);
+             }};
+  }
+  if (displaced) displaced();
+  return place;
+}
+
+std::function<void()> Arrivals::Displace(State* state, const std::string& peer,
+                                         Time now) {
+  auto& peers = state->peers;
+  const auto most = std::max_element(peers.begin(), peers.end(),
+                                     [](const auto& a, const auto& b) {
+                                       return a.second.size() < b.second.size();
+                                     });
+  if (most == peers.end()) return nullptr;
+  const auto own = peers.find(peer);
+  const size_t own_calls = own == peers.end() ? 0 : own->second.size();
+  Calls::iterator call;
+  if (most->second.size() > own_calls + 1) {
+    call = std::prev(most->second.end());
+  } else if (own_calls > 0 &&
+             now - own->second.begin()->second.since >= kSilence) {
+    call = own->second.begin();
+  } else {
+    return nullptr;
+  }
+  std::function<void()> give_way = std::move(call->second.give_way);
+  const bool is_own = most->second.size() <= own_calls + 1;
+  Leave(state, std::string(is_own ? peer : most->first), call->first);
+  return give_way;
+}
+
+int64_t Arrivals::calls() const {
+  const std::lock_guard<std::mutex> lock(state_->mutex);
+  return state_->calls;
+}
+
+void Arrivals::Leave(State* state, const std::string& peer, uint64_t id) {
+  const auto calls = state->peers.find(peer);
+  // It has given way already.
+  if (calls == state->peers.end() || calls->second.erase(id) == 0) return;
+  --state->calls;
+  if (calls->second.empty()) state->peers.erase(calls);
+}
+
+}  // namespace counterweight::server

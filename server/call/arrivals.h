@@ -1,0 +1,62 @@
+// Calls whose request has not come yet.
+#ifndef COUNTERWEIGHT_SERVER_CALL_ARRIVALS_H_
+#define COUNTERWEIGHT_SERVER_CALL_ARRIVALS_H_
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+
+namespace counterweight::server {
+
+// Bounds the calls that have begun and are in no queue yet: a client may open
+// any number and send nothing. Where there is no place left, a call of the peer
+// that has most gives way: to another peer its newest; to the same peer its
+// oldest, if that has been silent for kSilence. Thread-safe.
+class Arrivals {
+ public:
+  using Time = std::chrono::steady_clock::time_point;
+  static constexpr std::chrono::milliseconds kSilence{250};
+
+  explicit Arrivals(int64_t max_calls) : max_calls_(max_calls) {}
+  Arrivals(const Arrivals&) = delete;
+  Arrivals& operator=(const Arrivals&) = delete;
+
+  // A place for a call that begins at `now`, until the result is destroyed.
+  // Null if no place is left and no call gives way. `give_way` is called once
+  // at most, from any thread, never under a lock of this; the call is to end
+  // then. The result may outlive this.
+  std::shared_ptr<void> Enter(const std::string& peer, Time now,
+                              std::function<void()> give_way);
+
+  int64_t calls() const;
+
+ private:
+  // A peer's calls, the newest last.
+  struct Call {
+    Time since;
+    std::function<void()> give_way;
+  };
+  using Calls = std::map<uint64_t, Call>;
+  struct State {
+    std::mutex mutex;                    // guards the rest
+    std::map<std::string, Calls> peers;  // none empty
+    int64_t calls = 0;
+    uint64_t next_id = 1;
+  };
+  // Takes a call out for a newcomer; its give_way, or none.
+  static std::function<void()> Displace(State* state, const std::string& peer,
+                                        Time now);
+  static void Leave(State* state, const std::string& peer, uint64_t id);
+
+  const int64_t max_calls_;
+  const std::shared_ptr<State> state_ = std::make_shared<State>();
+};
+
+}  // namespace counterweight::server
+
+#endif  // COUNTERWEIGHT_SERVER_CALL_ARRIVALS_H_

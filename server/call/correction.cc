@@ -1,0 +1,255 @@
+#include "server/call/correction.h"
+
+#include <algorithm>
+#include <new>
+#include <utility>
+
+#include "server/call/peer.h"
+#include "server/call/status.h"
+#include "server/engine/request_scan.h"
+#include "spdlog/fmt/fmt.h"
+
+namespace counterweight::server {
+namespace {
+
+// What a refused client waits: about one batch's time, so that a retry finds a
+// free place; while draining, the time for another server to be found.
+constexpr double kRetryWhenFullSeconds = 0.25;
+constexpr double kRetryWhenDrainingSeconds = 1.0;
+// Whoever shares the device with us holds its memory for a training step.
+constexpr double kRetryWhenDeviceFullSeconds = 1.0;
+
+// Names are kept while they wait.
+constexpr size_t kMaxClientBytes = 64;
+
+}  // namespace
+
+grpc::Status ServerIsFull() {
+  return TryAgain(grpc::StatusCode::RESOURCE_EXHAUSTED,
+                  "the server has as many requests in flight as it may; try "
+                  "again",
+                  kRetryWhenFullSeconds);
+}
+
+Correction::Correction(const ServiceContext* service, std::string_view rpc,
+                       grpc::CallbackServerContext* context,
+                       std::string request_id)
+    : service_(*service), context_(context) {
+  Peer peer = ParsePeer(context->peer());
+  queue_client_.peer = std::move(peer.client);
+  const auto name = context->client_metadata().find(kClientKey);
+  if (name != context->client_metadata().end()) {
+    queue_client_.name.assign(name->second.data(),
+                              std::min(name->second.size(), kMaxClientBytes));
+  }
+  record_.rpc = rpc;
+  record_.peer = peer.transport;
+  record_.request_id = std::move(request_id);
+}
+
+const Regions* Correction::regions() const {
+  return record_.peer == "tcp" ? nullptr : service_.regions;
+}
+
+grpc::Status Correction::Parse(google::protobuf::io::ZeroCopyInputStream* input,
+                               bool has_data) {
+  RequestScan scan(service_.config.max_sequences, has_data);
+  ScannedStream scanned(input, &scan);
+  const bool parsed = request_.ParseFromZeroCopyStream(&scanned);
+  if (scan.violation()) return InvalidArgument({*scan.violation()});
+  if (!parsed) {
+    return {grpc::StatusCode::INVALID_ARGUMENT,
+            fmt::format("the request is not a {}: its bytes do not parse",
+                        request_.GetTypeName())};
+  }
+  // They would be kept while the request waits.
+  request_.DiscardUnknownFields();
+  return grpc::Status::OK;
+}
+
+grpc::Status Correction::Decode(PayloadSource source,
+                                const std::function<grpc::Status()>& wanted) {
+  const Config& config = service_.config;
+  if (!request_.request_id().empty()) {
+    record_.request_id = request_.request_id();
+  }
+  record_.run = request_.labels().run();
+  record_.replica = request_.labels().replica();
+  grpc::Status status;
+  source.is_wanted = [&] {
+    if (status.ok()) status = wanted();
+    return status.ok();
+  };
+  const Violations violations = server::Decode(
+      request_, {config.max_tokens, config.max_sequences}, source, &decoded_);
+  if (!status.ok()) return status;
+  if (!violations.empty()) return InvalidArgument(violations);
+  record_.method = decoded_.method_name;
+  record_.sequences = decoded_.batch.num_sequences;
+  return grpc::Status::OK;
+}
+
+grpc::Status Correction::Judge(const kernels::CorrectResult& result) {
+  service_.metrics->CountDevice(result);
+  switch (result.status) {
+    case kernels::CorrectStatus::kOk:
+      record_.tokens = result.sums.tokens;
+      return grpc::Status::OK;
+    case kernels::CorrectStatus::kNonFinite:
+      service_.metrics->non_finite_rejections.Increment();
+      return InvalidArgument({ToViolation(result.non_finite)});
+    case kernels::CorrectStatus::kStopped: {
+      grpc::Status status = StillWanted();
+      // The clock may have been set back since the run asked.
+      return status.ok() ? grpc::Status::CANCELLED : status;
+    }
+    case kernels::CorrectStatus::kDeviceFull:
+      return TryAgain(grpc::StatusCode::RESOURCE_EXHAUSTED,
+                      "the device has no memory for this batch; try again, or "
+                      "send a smaller batch",
+                      kRetryWhenDeviceFullSeconds);
+    case kernels::CorrectStatus::kDeviceError:
+      break;
+  }
+  service_.on_device_error();
+  return InternalError(
+      "device_error",
+      fmt::format("device {}: {}", result.device, result.device_error));
+}
+
+grpc::Status Correction::Encode(const kernels::BatchSums& sums) {
+  const Clock::time_point start = Clock::now();
+  const Violations violations = server::Encode(decoded_, sums, &response_);
+  if (!violations.empty()) return InvalidArgument(violations);
+  response_.set_request_id(record_.request_id);
+  response_.set_numerics_version(kernels::kNumericsVersion);
+  response_.set_backend(service_.backend.name);
+  v1::Timing* const timing = response_.mutable_timing();
+  timing->set_decode_seconds(record_.decode_seconds);
+  timing->set_queue_seconds(record_.queue_seconds);
+  timing->set_receive_seconds(record_.receive_seconds);
+  timing->set_compute_seconds(record_.compute_seconds);
+  // All but the serialization, which cannot tell its own time.
+  timing->set_encode_seconds(
+      std::chrono::duration<double>(Clock::now() - start).count());
+  return grpc::Status::OK;
+}
+
+void Correction::Publish(const kernels::BatchSums& sums) {
+  ServingMetrics& metrics = *service_.metrics;
+  metrics.decode_seconds.Observe(record_.decode_seconds);
+  metrics.queue_seconds.Observe(record_.queue_seconds);
+  if (record_.rpc == "CorrectStream") {
+    metrics.receive_seconds.Observe(record_.receive_seconds);
+  }
+  metrics.compute_seconds.Observe(record_.compute_seconds);
+  metrics.encode_seconds.Observe(record_.encode_seconds);
+  metrics.request_seconds.Observe(
+      record_.decode_seconds + record_.queue_seconds + record_.receive_seconds +
+      record_.compute_seconds + record_.encode_seconds);
+  metrics.tokens.Increment(static_cast<double>(sums.tokens));
+  metrics.sequences.Increment(static_cast<double>(sums.num_sequences));
+  metrics.response_bytes.Increment(static_cast<double>(record_.response_bytes));
+  if (decoded_.omits_metrics) return;
+  service_.drift->Publish(
+      {.client = queue_client_.peer,
+       .run = record_.run,
+       .request_id = request_.request_id(),
+       .has_weight = decoded_.spec.weight.level != kernels::Level::kNone,
+       .rule_names = &decoded_.rule_names,
+       .sums = &sums});
+}
+
+void Correction::Record(const grpc::Status& status) {
+  record_.code = status.error_code();
+  record_.message = status.error_message();
+  service_.metrics->request_bytes.Increment(
+      static_cast<double>(record_.request_bytes));
+  service_.metrics->CountRequest(record_.rpc, CodeName(record_.code));
+  service_.log->Request(record_);
+}
+
+grpc::Status Correction::StillWanted() const {
+  if (context_->deadline() <= std::chrono::system_clock::now()) {
+    return {grpc::StatusCode::DEADLINE_EXCEEDED,
+            "the deadline passed before the batch was corrected"};
+  }
+  if (context_->IsCancelled()) {
+    return {grpc::StatusCode::CANCELLED, "the client cancelled the request"};
+  }
+  return grpc::Status::OK;
+}
+
+grpc::Status Correction::InvalidArgument(const Violations& violations) {
+  record_.violations = static_cast<int64_t>(violations.size());
+  return server::InvalidArgument(violations);
+}
+
+grpc::Status Correction::Refuse(Admission::Verdict verdict) {
+  switch (verdict) {
+    case Admission::Verdict::kAdmitted:
+      break;
+    case Admission::Verdict::kFull:
+      return ServerIsFull();
+    case Admission::Verdict::kTooLarge:
+      return {grpc::StatusCode::RESOURCE_EXHAUSTED,
+              fmt::format("the batch needs more than the {} bytes of input, "
+                          "scratch and output that this server has for all; "
+                          "send it in smaller batches",
+                          service_.config.max_bytes_in_flight)};
+    case Admission::Verdict::kClosed:
+      return TryAgain(grpc::StatusCode::UNAVAILABLE,
+                      "the server is shutting down; try again elsewhere",
+                      kRetryWhenDrainingSeconds);
+  }
+  return grpc::Status::OK;
+}
+
+grpc::Status Correction::NoMemory() {
+  return TryAgain(grpc::StatusCode::RESOURCE_EXHAUSTED,
+                  "the server has no memory for this request; try again, "
+                  "or send a smaller batch",
+                  kRetryWhenDrainingSeconds);
+}
+
+grpc::Status Correction::Guard(const std::function<grpc::Status()>& work) {
+  try {
+    return work();
+  } catch (const std::bad_alloc&) {
+    return NoMemory();
+  } catch (const std::exception& error) {
+    return InternalError("exception", error.what());
+  }
+}
+
+int64_t Correction::ObjectBytes() const {
+  return static_cast<int64_t>(request_.SpaceUsedLong() +
+                              decoded_.offsets.capacity() * sizeof(int64_t) +
+                              decoded_.groups.capacity() * sizeof(int32_t));
+}
+
+void Correction::Clear() {
+  request_ = v1::CorrectRequest();
+  decoded_ = DecodedRequest();
+  response_ = v1::CorrectResponse();
+}
+
+double Correction::Lap() {
+  const Clock::time_point now = Clock::now();
+  const std::chrono::duration<double> seconds =
+      now - std::exchange(lap_start_, now);
+  return seconds.count();
+}
+
+grpc::Status Correction::InternalError(std::string_view event,
+                                       std::string_view what) {
+  JsonObject fields;
+  fields.Add("request_id", record_.request_id).Add("what", what);
+  service_.log->Event(spdlog::level::err, event, fields);
+  // The cause may hold paths and addresses, so it stays in the log.
+  return {grpc::StatusCode::INTERNAL,
+          "internal error; the server's log has it under request_id " +
+              record_.request_id};
+}
+
+}  // namespace counterweight::server

@@ -1,0 +1,162 @@
+#include "server/call/correction_service.h"
+
+#include <random>
+#include <utility>
+
+// Not for its service: it includes the handlers' header, whose path differs
+// between versions of gRPC.
+#include "counterweight/v1/correction_service.grpc.pb.h"
+#include "server/call/correct_call.h"
+#include "server/call/correct_stream.h"
+#include "server/call/payload.h"
+#include "server/call/peer.h"
+#include "server/call/status.h"
+#include "server/engine/codec.h"
+#include "server/engine/dialects/dialect.h"
+#include "server/observe/version.h"
+#include "spdlog/fmt/fmt.h"
+
+namespace counterweight::server {
+namespace {
+
+uint64_t RandomPrefix() {
+  std::random_device device;
+  return (uint64_t{device()} << 32) | device();
+}
+
+}  // namespace
+
+CorrectionService::CorrectionService(ServiceContext context)
+    : service_(std::move(context)), id_prefix_(RandomPrefix()) {
+  Add("/counterweight.v1.CorrectionService/Correct",
+      Unary("Correct",
+            [this](std::shared_ptr<UnaryCall> call, grpc::ByteBuffer* request) {
+              CorrectCall::Start(&service_, std::move(call), request,
+                                 MakeRequestId());
+            }));
+  Add("/counterweight.v1.CorrectionService/CorrectStream",
+      [this](grpc::CallbackServerContext* call) {
+        return CorrectStream(call);
+      });
+  Add("/counterweight.v1.CorrectionService/ListMethods",
+      Unary("ListMethods", [](const grpc::CallbackServerContext&) {
+        auto message = std::make_unique<v1::ListMethodsResponse>();
+        EncodeMethods(message.get());
+        return message;
+      }));
+  Add("/counterweight.v1.CorrectionService/GetServerInfo",
+      Unary("GetServerInfo", [this](const grpc::CallbackServerContext& call) {
+        return ServerInfo(call);
+      }));
+}
+
+void CorrectionService::Add(const char* path, Begin begin) {
+  AddMethod(new grpc::internal::RpcServiceMethod(
+      path, grpc::internal::RpcMethod::BIDI_STREAMING, nullptr));
+  MarkMethodRawCallback(
+      num_methods_++, new grpc::internal::CallbackBidiHandler<grpc::ByteBuffer,
+                                                              grpc::ByteBuffer>(
+                          std::move(begin)));
+}
+
+CorrectionService::Begin CorrectionService::Unary(
+    std::string_view rpc, UnaryCall::OnRequest on_request) {
+  return [this, rpc, on_request = std::move(on_request)](
+             grpc::CallbackServerContext* context) {
+    return UnaryCall::Start(&service_, context, service_.uses->Use(),
+                            on_request,
+                            [this, rpc, context](const grpc::Status& status) {
+                              Record(rpc, status, 0, *context);
+                            });
+  };
+}
+
+CorrectionService::Begin CorrectionService::Unary(std::string_view rpc,
+                                                  Answer answer) {
+  return Unary(rpc, [this, rpc, answer = std::move(answer)](
+                        const std::shared_ptr<UnaryCall>& call,
+                        grpc::ByteBuffer* /*request*/) {
+    grpc::ByteBuffer response;
+    const grpc::Status status =
+        SerializePayload(*answer(*call->context()), &response);
+    Record(rpc, status, response.Length(), *call->context());
+    call->Finish(status, &response, nullptr);
+  });
+}
+
+RawReactor* CorrectionService::CorrectStream(
+    grpc::CallbackServerContext* context) {
+  return server::CorrectStream::Start(&service_, context, MakeRequestId(),
+                                      service_.uses->Use());
+}
+
+std::unique_ptr<google::protobuf::MessageLite> CorrectionService::ServerInfo(
+    const grpc::CallbackServerContext& context) const {
+  const kernels::BackendInfo& backend = service_.backend;
+  const Config& config = service_.config;
+  auto info = std::make_unique<v1::GetServerInfoResponse>();
+  v1::GetServerInfoResponse& message = *info;
+  message.set_version(Version());
+  message.set_revision(Revision());
+  message.set_numerics_version(kernels::kNumericsVersion);
+  message.set_backend(backend.name);
+  message.set_instruction_set(backend.instruction_set);
+  message.set_threads(static_cast<uint32_t>(backend.threads));
+  for (const kernels::DeviceInfo& device : backend.devices) {
+    v1::Device* const added = message.add_devices();
+    added->set_index(static_cast<uint32_t>(device.index));
+    added->set_name(device.name);
+    added->set_memory_bytes(device.memory_bytes);
+    added->set_uuid(device.uuid.data(), device.uuid.size());
+  }
+  v1::Limits* const limits = message.mutable_limits();
+  limits->set_max_message_bytes(
+      static_cast<uint64_t>(config.max_message_bytes));
+  limits->set_max_tokens(config.max_tokens);
+  limits->set_max_sequences(config.max_sequences);
+  limits->set_max_rules(kernels::kMaxRules);
+  limits->set_max_chunk_bytes(static_cast<uint64_t>(kMaxChunkBytes));
+  limits->set_max_bytes_in_flight(
+      static_cast<uint64_t>(config.max_bytes_in_flight));
+  for (const Dialect& dialect : Dialects()) {
+    message.add_dialects(std::string(dialect.system));
+    v1::DialectReleases* const releases = message.add_dialect_releases();
+    releases->set_system(std::string(dialect.system));
+    for (const DatedRelease& each : dialect.releases) {
+      v1::Release* const release = releases->add_releases();
+      release->set_version(ToString(each.release));
+      release->set_change(std::string(each.change));
+    }
+  }
+  message.add_features("loss");
+  message.add_features("stream");
+  // A path is for those who could open it.
+  if (service_.regions != nullptr &&
+      ParsePeer(context.peer()).transport == "unix") {
+    message.add_features("shared_memory");
+    if (!backend.devices.empty()) message.add_features("cuda_ipc");
+    message.set_shared_memory_socket(service_.shared_memory_socket);
+    limits->set_max_shared_memory_bytes(
+        static_cast<uint64_t>(config.max_shared_memory_bytes));
+  }
+  return info;
+}
+
+void CorrectionService::Record(std::string_view rpc, const grpc::Status& status,
+                               size_t response_bytes,
+                               const grpc::CallbackServerContext& context) {
+  service_.metrics->CountRequest(rpc, CodeName(status.error_code()));
+  service_.log->Request(
+      {.rpc = rpc,
+       .request_id = MakeRequestId(),
+       .code = status.error_code(),
+       .message = status.error_message(),
+       .peer = ParsePeer(context.peer()).transport,
+       .response_bytes = static_cast<int64_t>(response_bytes)});
+}
+
+std::string CorrectionService::MakeRequestId() {
+  return fmt::format("{:016x}-{}", id_prefix_, ++next_id_);
+}
+
+}  // namespace counterweight::server

@@ -1,0 +1,57 @@
+// The RPCs of CorrectionService.
+#ifndef COUNTERWEIGHT_SERVER_CALL_CORRECTION_SERVICE_H_
+#define COUNTERWEIGHT_SERVER_CALL_CORRECTION_SERVICE_H_
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "google/protobuf/message_lite.h"
+#include "grpcpp/impl/service_type.h"
+#include "grpcpp/support/server_callback.h"
+#include "server/call/service_context.h"
+#include "server/call/unary_call.h"
+
+namespace counterweight::server {
+
+// Every method is registered as a stream of bytes, the unary ones too: that
+// lets us put a clock on a request before it has come, admit it before it is
+// parsed, parse it off gRPC's threads, and bound what compressed bytes inflate
+// to. On the wire nothing differs. Thread-safe; must outlive the grpc::Server
+// that it is registered with.
+class CorrectionService final : public grpc::Service {
+ public:
+  explicit CorrectionService(ServiceContext context);
+
+ private:
+  using Begin = std::function<RawReactor*(grpc::CallbackServerContext*)>;
+  // What a unary method without work answers.
+  using Answer = std::function<std::unique_ptr<google::protobuf::MessageLite>(
+      const grpc::CallbackServerContext&)>;
+
+  // `path` outlives this.
+  void Add(const char* path, Begin begin);
+  Begin Unary(std::string_view rpc, UnaryCall::OnRequest on_request);
+  Begin Unary(std::string_view rpc, Answer answer);
+
+  RawReactor* CorrectStream(grpc::CallbackServerContext* context);
+  std::unique_ptr<google::protobuf::MessageLite> ServerInfo(
+      const grpc::CallbackServerContext& context) const;
+  // Counts and logs an answer that took no work.
+  void Record(std::string_view rpc, const grpc::Status& status,
+              size_t response_bytes,
+              const grpc::CallbackServerContext& context);
+  std::string MakeRequestId();
+
+  const ServiceContext service_;
+  const uint64_t id_prefix_;
+  std::atomic<uint64_t> next_id_{0};
+  int num_methods_ = 0;
+};
+
+}  // namespace counterweight::server
+
+#endif  // COUNTERWEIGHT_SERVER_CALL_CORRECTION_SERVICE_H_

@@ -1,0 +1,79 @@
+#include "server/call/entry.h"
+
+#include <chrono>
+#include <utility>
+
+namespace counterweight::server {
+
+Share::Share(const ServiceContext* service, Admission::Ticket ticket)
+    : service_(*service), ticket_(std::move(ticket)) {
+  service_.metrics->requests_in_flight.Increment();
+  service_.metrics->bytes_in_flight.Increment(static_cast<double>(bytes()));
+}
+
+Share::~Share() {
+  service_.metrics->requests_in_flight.Decrement();
+  service_.metrics->bytes_in_flight.Decrement(static_cast<double>(bytes()));
+}
+
+Admission::Verdict Share::Grow(int64_t bytes) {
+  const Admission::Verdict verdict = service_.admission->Grow(bytes, &ticket_);
+  if (verdict == Admission::Verdict::kAdmitted) {
+    service_.metrics->bytes_in_flight.Increment(static_cast<double>(bytes));
+  }
+  return verdict;
+}
+
+void Share::BeginAnswer(int64_t bytes) {
+  service_.metrics->bytes_in_flight.Increment(
+      static_cast<double>(bytes - ticket_.bytes()));
+  service_.admission->BeginAnswer(bytes, &ticket_);
+}
+
+void Entry::Begin(const ServiceContext* service, const Request& request,
+                  Decided decided) {
+  const auto decide = [service, peer = request.client.peer,
+                       decided = std::move(decided)](Admission::Verdict verdict,
+                                                     Admission::Ticket ticket) {
+    if (verdict != Admission::Verdict::kAdmitted) {
+      decided(verdict, nullptr);
+      return;
+    }
+    auto share = std::make_shared<Share>(service, std::move(ticket));
+    service->executor->Submit(
+        peer, [decided, share = std::move(share)]() mutable {
+          decided(Admission::Verdict::kAdmitted, std::move(share));
+        });
+  };
+  const uint64_t id = service->admission->Admit(request.client, request.bytes,
+                                                request.held_bytes, decide);
+  if (id == 0) return;
+  const auto wait =
+      std::chrono::duration<double>(service->config.max_queue_seconds);
+  timer_.Set(std::chrono::system_clock::now() +
+                 std::chrono::duration_cast<std::chrono::nanoseconds>(wait),
+             [admission = service->admission, id,
+              use = service->uses->Use()](bool is_due) {
+               if (is_due) admission->Abandon(id);
+             });
+  bool is_abandoned = false;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    service_ = service;
+    id_ = id;
+    is_abandoned = is_abandoned_;
+  }
+  if (is_abandoned) service->admission->Abandon(id);
+}
+
+void Entry::Abandon() {
+  uint64_t id = 0;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    is_abandoned_ = true;
+    id = id_;
+  }
+  if (id != 0) service_->admission->Abandon(id);
+}
+
+}  // namespace counterweight::server

@@ -1,0 +1,67 @@
+// A request's way through admission.
+#ifndef COUNTERWEIGHT_SERVER_CALL_ENTRY_H_
+#define COUNTERWEIGHT_SERVER_CALL_ENTRY_H_
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+
+#include "grpcpp/alarm.h"
+#include "server/call/admission.h"
+#include "server/call/service_context.h"
+
+namespace counterweight::server {
+
+// What an admitted request holds, in admission and in the gauges. Used by one
+// thread at a time.
+class Share {
+ public:
+  Share(const ServiceContext* service, Admission::Ticket ticket);
+  ~Share();
+  Share(const Share&) = delete;
+  Share& operator=(const Share&) = delete;
+
+  // More of admission's bytes; OK or why not.
+  Admission::Verdict Grow(int64_t bytes);
+  // Keeps the bytes of an answer that is being sent, and gives back the rest.
+  void BeginAnswer(int64_t bytes);
+  int64_t bytes() const { return ticket_.bytes(); }
+
+ private:
+  const ServiceContext& service_;
+  Admission::Ticket ticket_;
+};
+
+// Asks admission, and does not wait longer than --max_queue_seconds.
+// Thread-safe.
+class Entry {
+ public:
+  struct Request {
+    Client client;
+    int64_t bytes = 0;
+    int64_t held_bytes = 0;
+  };
+  // `share` is null unless the verdict is kAdmitted.
+  using Decided =
+      std::function<void(Admission::Verdict, std::shared_ptr<Share> share)>;
+
+  // Calls `decided` once: on the executor if the request is admitted, in
+  // whichever thread refused it if not. REQUIRES: called once.
+  void Begin(const ServiceContext* service, const Request& request,
+             Decided decided);
+
+  // Refuses the request if it waits, or if Begin is yet to come.
+  void Abandon();
+
+ private:
+  std::mutex mutex_;  // guards the next three
+  const ServiceContext* service_ = nullptr;
+  uint64_t id_ = 0;
+  bool is_abandoned_ = false;
+  grpc::Alarm timer_;
+};
+
+}  // namespace counterweight::server
+
+#endif  // COUNTERWEIGHT_SERVER_CALL_ENTRY_H_

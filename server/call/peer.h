@@ -1,0 +1,23 @@
+// Who calls, as far as anybody may know.
+#ifndef COUNTERWEIGHT_SERVER_CALL_PEER_H_
+#define COUNTERWEIGHT_SERVER_CALL_PEER_H_
+
+#include <string>
+#include <string_view>
+
+namespace counterweight::server {
+
+struct Peer {
+  // "tcp", "unix" or "inproc": for the log.
+  std::string_view transport;
+  // What limits per client count by: the IP address without the port, or the
+  // transport. Never empty; never logged.
+  std::string client;
+};
+
+// Reads grpc::ServerContext::peer(), e.g. "ipv4:10.0.0.7:40312".
+Peer ParsePeer(std::string_view peer);
+
+}  // namespace counterweight::server
+
+#endif  // COUNTERWEIGHT_SERVER_CALL_PEER_H_

@@ -1,0 +1,48 @@
+// What all RPCs share.
+#ifndef COUNTERWEIGHT_SERVER_CALL_SERVICE_CONTEXT_H_
+#define COUNTERWEIGHT_SERVER_CALL_SERVICE_CONTEXT_H_
+
+#include <functional>
+#include <string>
+
+#include "kernels/corrector.h"
+#include "server/call/admission.h"
+#include "server/call/arrivals.h"
+#include "server/call/call_clock.h"
+#include "server/call/executor.h"
+#include "server/call/staging_pool.h"
+#include "server/call/use_count.h"
+#include "server/config.h"
+#include "server/engine/region.h"
+#include "server/observe/drift_series.h"
+#include "server/observe/metrics.h"
+#include "server/observe/request_log.h"
+
+namespace counterweight::server {
+
+// Pointers to parts that outlive every call; all parts are thread-safe.
+struct ServiceContext {
+  Config config;
+  kernels::Corrector* corrector;
+  kernels::BackendInfo backend;  // corrector's
+  Admission* admission;
+  Arrivals* arrivals;
+  CallClock* clock;
+  Executor* executor;
+  ServingMetrics* metrics;
+  DriftSeries* drift;
+  RequestLog* log;
+  StagingPool* staging;
+  // For what outlives its call: all of this is kept until it is unused.
+  UseCount* uses;
+  // Null: this server shares no memory.
+  const Regions* regions;
+  // Where clients register it; empty if they cannot.
+  std::string shared_memory_socket;
+  // Called when a device failed, from any thread, perhaps often.
+  std::function<void()> on_device_error;
+};
+
+}  // namespace counterweight::server
+
+#endif  // COUNTERWEIGHT_SERVER_CALL_SERVICE_CONTEXT_H_

@@ -1,0 +1,151 @@
+#include "server/call/status.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <string>
+
+#include "google/rpc/error_details.pb.h"
+#include "google/rpc/status.pb.h"
+
+namespace counterweight::server {
+namespace {
+
+// Of one violation: sixteen of the usual ones fit, one giant does not push out
+// the others.
+constexpr size_t kMaxFieldBytes = 128;
+constexpr size_t kMaxDescriptionBytes = 512;
+
+// What the message's copy, the Any and the Status around it leave.
+constexpr size_t kMaxBadRequestBytes =
+    kMaxDetailsBytes - kMaxMessageBytes - 100;
+
+// `text`, cut at a character's border and marked if it is longer than
+// max_bytes.
+std::string Shorten(std::string_view text, size_t max_bytes) {
+  constexpr std::string_view kMark = "...";
+  if (text.size() <= max_bytes) return std::string(text);
+  size_t end = max_bytes - kMark.size();
+  while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0U) == 0x80U) {
+    --end;
+  }
+  return std::string(text.substr(0, end)).append(kMark);
+}
+
+// grpc-message is percent-encoded on the wire, where other characters take
+// three times their bytes; the details have the text as it is.
+std::string ToAscii(std::string_view text) {
+  std::string ascii(text);
+  std::replace_if(
+      ascii.begin(), ascii.end(), [](char c) { return c < 0x20 || c > 0x7E; },
+      '?');
+  return ascii;
+}
+
+grpc::Status WithDetail(grpc::StatusCode code, const std::string& message,
+                        const google::protobuf::Message& detail) {
+  google::rpc::Status status;
+  status.set_code(code);
+  // A copy of grpc-message: some clients (Python's grpcio-status) refuse
+  // details whose message differs.
+  status.set_message(message);
+  // False only for what exceeds 2 GiB.
+  static_cast<void>(status.add_details()->PackFrom(detail));
+  return grpc::Status(code, message, status.SerializeAsString());
+}
+
+}  // namespace
+
+grpc::Status InvalidArgument(const Violations& violations) {
+  google::rpc::BadRequest bad_request;
+  std::string message;
+  if (violations.size() > 1) {
+    message = std::to_string(violations.size()) + " violations: ";
+  }
+  for (const Violation& violation : violations) {
+    const std::string field = Shorten(violation.field, kMaxFieldBytes);
+    const std::string description =
+        Shorten(violation.description, kMaxDescriptionBytes);
+    auto* added = bad_request.add_field_violations();
+    added->set_field(field);
+    added->set_description(description);
+    if (bad_request.field_violations_size() >
+            static_cast<int>(kMaxReportedViolations) ||
+        bad_request.ByteSizeLong() > kMaxBadRequestBytes) {
+      bad_request.mutable_field_violations()->RemoveLast();
+      break;
+    }
+    if (&violation != &violations.front()) message.append("; ");
+    message.append(field).append(": ").append(description);
+  }
+  return WithDetail(grpc::StatusCode::INVALID_ARGUMENT,
+                    Shorten(ToAscii(message), kMaxMessageBytes), bad_request);
+}
+
+grpc::Status TryAgain(grpc::StatusCode code, std::string_view message,
+                      double retry_after_s) {
+  google::rpc::RetryInfo retry;
+  const double whole = std::floor(retry_after_s);
+  retry.mutable_retry_delay()->set_seconds(static_cast<int64_t>(whole));
+  retry.mutable_retry_delay()->set_nanos(
+      static_cast<int32_t>((retry_after_s - whole) * 1e9));
+  return WithDetail(code, std::string(message), retry);
+}
+
+void AddPushback(const grpc::Status& status,
+                 grpc::CallbackServerContext* context) {
+  google::rpc::Status details;
+  google::rpc::RetryInfo retry;
+  if (!details.ParseFromString(status.error_details()) ||
+      details.details_size() == 0 || !details.details(0).UnpackTo(&retry)) {
+    return;
+  }
+  const auto& delay = retry.retry_delay();
+  const int64_t milliseconds = delay.seconds() * 1000 + delay.nanos() / 1000000;
+  context->AddTrailingMetadata("grpc-retry-pushback-ms",
+                               std::to_string(milliseconds));
+}
+
+std::string_view CodeName(grpc::StatusCode code) {
+  switch (code) {
+    case grpc::StatusCode::OK:
+      return "OK";
+    case grpc::StatusCode::CANCELLED:
+      return "CANCELLED";
+    case grpc::StatusCode::UNKNOWN:
+      return "UNKNOWN";
+    case grpc::StatusCode::INVALID_ARGUMENT:
+      return "INVALID_ARGUMENT";
+    case grpc::StatusCode::DEADLINE_EXCEEDED:
+      return "DEADLINE_EXCEEDED";
+    case grpc::StatusCode::NOT_FOUND:
+      return "NOT_FOUND";
+    case grpc::StatusCode::ALREADY_EXISTS:
+      return "ALREADY_EXISTS";
+    case grpc::StatusCode::PERMISSION_DENIED:
+      return "PERMISSION_DENIED";
+    case grpc::StatusCode::UNAUTHENTICATED:
+      return "UNAUTHENTICATED";
+    case grpc::StatusCode::RESOURCE_EXHAUSTED:
+      return "RESOURCE_EXHAUSTED";
+    case grpc::StatusCode::FAILED_PRECONDITION:
+      return "FAILED_PRECONDITION";
+    case grpc::StatusCode::ABORTED:
+      return "ABORTED";
+    case grpc::StatusCode::OUT_OF_RANGE:
+      return "OUT_OF_RANGE";
+    case grpc::StatusCode::UNIMPLEMENTED:
+      return "UNIMPLEMENTED";
+    case grpc::StatusCode::INTERNAL:
+      return "INTERNAL";
+    case grpc::StatusCode::UNAVAILABLE:
+      return "UNAVAILABLE";
+    case grpc::StatusCode::DATA_LOSS:
+      return "DATA_LOSS";
+    case grpc::StatusCode::DO_NOT_USE:
+      break;
+  }
+  return "UNKNOWN";
+}
+
+}  // namespace counterweight::server

@@ -1,0 +1,166 @@
+#include "server/call/unary_call.h"
+
+#include <utility>
+
+#include "server/call/arrivals.h"
+#include "server/call/correction.h"
+#include "server/call/peer.h"
+#include "server/call/status.h"
+
+namespace counterweight::server {
+
+using std::chrono::steady_clock;
+
+UnaryCall::UnaryCall(const ServiceContext* service,
+                     grpc::CallbackServerContext* context,
+                     std::shared_ptr<void> use, OnRequest on_request,
+                     OnEnd on_end)
+    : use_(std::move(use)),
+      service_(*service),
+      context_(context),
+      on_request_(std::move(on_request)),
+      on_end_(std::move(on_end)),
+      since_(steady_clock::now()) {}
+
+UnaryCall* UnaryCall::Start(const ServiceContext* service,
+                            grpc::CallbackServerContext* context,
+                            std::shared_ptr<void> use, OnRequest on_request,
+                            OnEnd on_end) {
+  const std::shared_ptr<UnaryCall> call(
+      new UnaryCall(service, context, std::move(use), std::move(on_request),
+                    std::move(on_end)));
+  call->self_ = call;
+  std::shared_ptr<void> place =
+      service->arrivals->Enter(ParsePeer(context->peer()).client, call->since_,
+                               [weak = std::weak_ptr<UnaryCall>(call)] {
+                                 if (const auto self = weak.lock())
+                                   self->EndEarly(ServerIsFull());
+                               });
+  if (place == nullptr) {
+    call->EndEarly(ServerIsFull());
+    return call.get();
+  }
+  const std::lock_guard<std::mutex> lock(call->mutex_);
+  call->watch_ = service->clock->Watch(call);
+  // It may have had to give way already.
+  if (call->state_ == State::kReceiving) {
+    call->place_ = std::move(place);
+    call->StartRead(&call->request_);
+  }
+  return call.get();
+}
+
+void UnaryCall::OnLeave(std::function<void()> on_leave) {
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (!has_left_) {
+      on_leave_ = std::move(on_leave);
+      return;
+    }
+  }
+  on_leave();
+}
+
+void UnaryCall::Finish(const grpc::Status& status, grpc::ByteBuffer* response,
+                       std::shared_ptr<Share> share) {
+  // Destroyed after the lock, and not before gRPC is called.
+  const std::shared_ptr<UnaryCall> self = shared_from_this();
+  std::function<void()> on_leave;
+  // A client that knows its error finds room.
+  if (!status.ok()) share.reset();
+  const std::lock_guard<std::mutex> lock(mutex_);
+  on_leave.swap(on_leave_);
+  state_ = State::kEnded;
+  since_ = steady_clock::now();
+  if (!status.ok()) {
+    AddPushback(status, context_);
+    RawReactor::Finish(status);
+    return;
+  }
+  share_ = std::move(share);
+  if (share_ != nullptr) {
+    share_->BeginAnswer(static_cast<int64_t>(response->Length()));
+  }
+  response_.Swap(response);
+  StartWriteAndFinish(&response_, grpc::WriteOptions(), status);
+}
+
+void UnaryCall::EndEarly(const grpc::Status& status) {
+  std::shared_ptr<void> place;
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (state_ != State::kReceiving) return;
+  state_ = State::kEnded;
+  since_ = steady_clock::now();
+  place = std::move(place_);
+  on_end_(status);
+  AddPushback(status, context_);
+  RawReactor::Finish(status);
+}
+
+void UnaryCall::OnReadDone(bool ok) {
+  const std::shared_ptr<UnaryCall> self = shared_from_this();
+  std::shared_ptr<void> place;
+  if (!ok) {
+    // What a client that left did not send is OnCancel's.
+    if (!context_->IsCancelled()) {
+      EndEarly({grpc::StatusCode::INVALID_ARGUMENT,
+                "the call ended without a message"});
+    }
+    return;
+  }
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (state_ != State::kReceiving) return;
+    state_ = State::kWorking;
+    place = std::move(place_);
+  }
+  grpc::ByteBuffer request;
+  request.Swap(&request_);
+  on_request_(self, &request);
+}
+
+void UnaryCall::OnCancel() {
+  const std::shared_ptr<UnaryCall> self = shared_from_this();
+  std::function<void()> on_leave;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    has_left_ = true;
+    on_leave = std::exchange(on_leave_, nullptr);
+  }
+  EndEarly({grpc::StatusCode::CANCELLED, "the client cancelled the request"});
+  if (on_leave) on_leave();
+}
+
+void UnaryCall::OnDone() {
+  // Destroyed after the lock.
+  std::shared_ptr<UnaryCall> self;
+  std::shared_ptr<Share> share;
+  std::shared_ptr<void> watch;
+  const std::lock_guard<std::mutex> lock(mutex_);
+  is_done_ = true;
+  self = std::move(self_);
+  share = std::move(share_);
+  watch = std::move(watch_);
+}
+
+void UnaryCall::OnTick(steady_clock::time_point now) {
+  bool is_late = false;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    const std::chrono::duration<double> elapsed = now - since_;
+    if (is_done_ || state_ == State::kWorking ||
+        elapsed.count() < service_.config.unary_timeout_s) {
+      return;
+    }
+    is_late = state_ == State::kReceiving;
+    // A client that does not read cannot be told either.
+    if (!is_late) context_->TryCancel();
+  }
+  if (is_late) {
+    EndEarly({grpc::StatusCode::DEADLINE_EXCEEDED,
+              "the request did not arrive whole within --unary_timeout; "
+              "CorrectStream takes as long as it makes progress"});
+  }
+}
+
+}  // namespace counterweight::server

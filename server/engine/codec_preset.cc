@@ -1,0 +1,90 @@
+#include "server/engine/codec_preset.h"
+
+#include <algorithm>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "kernels/methods.h"
+#include "server/engine/codec_loss.h"
+#include "server/engine/names.h"
+
+namespace counterweight::server {
+namespace {
+
+std::string UnknownPreset(const std::string& name) {
+  if (name.empty()) return "is required; ListMethods tells the names";
+  std::vector<std::string_view> names;
+  for (const kernels::Method& method : kernels::Methods()) {
+    names.push_back(method.name);
+  }
+  return Concat("No preset is called ", Quote(name), ". ",
+                DidYouMean(name, names), "ListMethods tells the names.");
+}
+
+// Removes the parameters that `method` does not have; each is a violation.
+void RefuseUnknownParameters(const kernels::Method& method,
+                             std::map<std::string, double>* parameters,
+                             Violations* violations) {
+  std::vector<std::string_view> names;
+  for (const kernels::MethodParameter& parameter : method.parameters) {
+    names.push_back(parameter.name);
+  }
+  const std::string all = names.empty()
+                              ? "It takes none."
+                              : Concat("It takes ", JoinNames(names), ".");
+  std::erase_if(*parameters, [&](const auto& parameter) {
+    const std::string& name = parameter.first;
+    if (std::find(names.begin(), names.end(), name) != names.end()) {
+      return false;
+    }
+    // Those that are only counted get no advice, which takes time.
+    const bool is_told = violations->size() < Violations::kMaxKept;
+    violations->push_back(
+        {"method.preset.parameters[" + name + "]",
+         Concat(method.name, " has no such parameter. ",
+                is_told ? DidYouMean(name, names) : std::string(), all)});
+    return true;
+  });
+}
+
+}  // namespace
+
+void DecodePreset(const v1::Preset& preset, const LossFacts& facts,
+                  DecodedRequest* decoded, Violations* violations) {
+  const kernels::Method* method = kernels::FindMethod(preset.name());
+  if (method == nullptr) {
+    violations->push_back({"method.preset.name", UnknownPreset(preset.name())});
+    return;
+  }
+  const size_t before = violations->size();
+  std::map<std::string, double> parameters(preset.parameters().begin(),
+                                           preset.parameters().end());
+  RefuseUnknownParameters(*method, &parameters, violations);
+  std::vector<kernels::SpecViolation> found;
+  decoded->spec = kernels::MakeSpec(*method, parameters, &found);
+  decoded->spec.loss.seed = facts.seed;
+  DecodeLoss(preset.has_policy_loss() ? &preset.policy_loss() : nullptr,
+             preset.has_kl_penalty() ? &preset.kl_penalty() : nullptr, facts,
+             "method.preset.", &decoded->spec, violations);
+  if (found.empty() && violations->size() == before) {
+    for (kernels::SpecViolation& violation : kernels::Validate(decoded->spec)) {
+      const bool of_loss = violation.field.find('.') != std::string::npos &&
+                           violation.field.rfind("weight.", 0) != 0 &&
+                           violation.field.rfind("rules[", 0) != 0;
+      found.push_back(of_loss ? violation
+                              : kernels::SpecViolation{
+                                    "parameters",
+                                    violation.field + " " + violation.reason});
+    }
+  }
+  for (const kernels::SpecViolation& violation : found) {
+    violations->push_back(
+        {"method.preset." + violation.field, violation.reason});
+  }
+  decoded->rule_names = DefaultRuleNames(decoded->spec);
+  decoded->method_name = preset.name();
+}
+
+}  // namespace counterweight::server

@@ -1,0 +1,32 @@
+#include <algorithm>
+#include <iterator>
+
+#include "server/engine/dialects/dialect.h"
+#include "server/engine/dialects/openrlhf.h"
+#include "server/engine/dialects/releases.h"
+#include "server/engine/dialects/skyrl.h"
+#include "server/engine/dialects/trl.h"
+#include "server/engine/dialects/verl.h"
+
+namespace counterweight::server {
+namespace {
+
+constexpr Dialect kDialects[] = {
+    {"verl", kVerlReleases, TranslateVerl},
+    {"trl", kTrlReleases, TranslateTrl},
+    {"skyrl", kSkyrlReleases, TranslateSkyrl},
+    {"openrlhf", kOpenrlhfReleases, TranslateOpenrlhf},
+};
+
+}  // namespace
+
+std::span<const Dialect> Dialects() { return kDialects; }
+
+const Dialect* FindDialect(std::string_view system) {
+  const auto* dialect =
+      std::find_if(std::begin(kDialects), std::end(kDialects),
+                   [&](const Dialect& row) { return row.system == system; });
+  return dialect == std::end(kDialects) ? nullptr : dialect;
+}
+
+}  // namespace counterweight::server

@@ -1,0 +1,41 @@
+// PolicyLoss's ratio, clips and aggregation, and the KL loss that OpenRLHF's
+// actor adds.
+#ifndef COUNTERWEIGHT_SERVER_ENGINE_DIALECTS_OPENRLHF_LOSS_H_
+#define COUNTERWEIGHT_SERVER_ENGINE_DIALECTS_OPENRLHF_LOSS_H_
+
+#include <optional>
+#include <string_view>
+
+#include "server/engine/dialects/block_reader.h"
+#include "server/engine/dialects/dialect.h"
+
+namespace counterweight::server {
+
+// A pair [low, high] as OpenRLHF writes it.
+struct OpenrlhfInterval {
+  double low;
+  double high;
+};
+
+// Nothing, and a violation, unless the field, which is there, is a list of two
+// numbers that are not NaN.
+std::optional<OpenrlhfInterval> ReadOpenrlhfPair(const BlockReader& reader,
+                                                 std::string_view key);
+
+// What of the block decides more than one thing.
+struct OpenrlhfPolicy {
+  bool is_gspo = false;
+  // The correction is on, by that field.
+  bool corrects = false;
+  std::string_view correction_field;
+};
+
+// Reads clips, aggregation and KL penalty. If the request wants a loss, the
+// tensors that it takes are required, and *translation gets it; otherwise only
+// wrong fields are reported.
+void ReadOpenrlhfLoss(const BlockReader& reader, const OpenrlhfPolicy& policy,
+                      const RequestFacts& facts, Translation* translation);
+
+}  // namespace counterweight::server
+
+#endif  // COUNTERWEIGHT_SERVER_ENGINE_DIALECTS_OPENRLHF_LOSS_H_

@@ -1,0 +1,25 @@
+// OpenRLHF's metrics, from the sums of a batch.
+#ifndef COUNTERWEIGHT_SERVER_ENGINE_DIALECTS_OPENRLHF_METRICS_H_
+#define COUNTERWEIGHT_SERVER_ENGINE_DIALECTS_OPENRLHF_METRICS_H_
+
+#include "kernels/spec.h"
+#include "kernels/sums.h"
+#include "server/engine/dialects/dialect.h"
+
+namespace counterweight::server {
+
+// vllm_kl where `spec` has a weight; ppo_clip_ratio and ppo_kl where it has a
+// loss; kl and logprobs_diff where that has a KL penalty. Means over no token
+// are NaN, as in OpenRLHF.
+void AddOpenrlhfMetrics(const kernels::CorrectionSpec& spec,
+                        const kernels::BatchSums& sums, MetricMap* metrics);
+
+// is_filter_ratio, since 0.11.2: the share of tokens whose statistic is outside
+// the threshold, or `by_row` of all rows, where empty ones count as outside.
+// REQUIRES: `spec` has a weight.
+void AddOpenrlhfFilterRatio(const kernels::CorrectionSpec& spec, bool by_row,
+                            const kernels::BatchSums& sums, MetricMap* metrics);
+
+}  // namespace counterweight::server
+
+#endif  // COUNTERWEIGHT_SERVER_ENGINE_DIALECTS_OPENRLHF_METRICS_H_

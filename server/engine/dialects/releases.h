@@ -1,0 +1,56 @@
+// What changed when: for each system the releases from which on some blocks
+// have other answers, and those changes by name. README.md has the formulas.
+#ifndef COUNTERWEIGHT_SERVER_ENGINE_DIALECTS_RELEASES_H_
+#define COUNTERWEIGHT_SERVER_ENGINE_DIALECTS_RELEASES_H_
+
+#include "server/engine/dialects/release.h"
+
+namespace counterweight::server {
+
+// @1dda039b, which the older answers are of, equals 0.9.0.
+inline constexpr Release kVerlGspoByLossAggMode{0, 9, 1};
+inline constexpr DatedRelease kVerlReleases[] = {
+    {{0, 9, 0}, ""},
+    {kVerlGspoByLossAggMode,
+     "loss_mode gspo aggregates by loss_agg_mode, no longer always by "
+     "seq-mean-token-mean"},
+};
+
+// @f2cd5771, which the older answers are of, is before 1.10.0.
+inline constexpr Release kTrlStepsPerGeneration{1, 10, 0};
+inline constexpr Release kTrlLuspoByMask{1, 10, 0};
+inline constexpr Release kTrlKlCorrectedByDefault{1, 10, 0};
+inline constexpr Release kTrlUnknownSampler{1, 11, 0};
+inline constexpr Release kTrlOwnLossOnly{1, 14, 0};
+inline constexpr DatedRelease kTrlReleases[] = {
+    {{1, 9, 0}, ""},
+    {kTrlStepsPerGeneration,
+     "dapo, cispo and vespo divide by gradient_accumulation_steps / "
+     "steps_per_generation too; luspo leaves masked positions out; "
+     "use_bias_correction_kl is true by default"},
+    {kTrlUnknownSampler,
+     "a NaN of rollout_log_probs is an unknown number, not an error"},
+    {kTrlOwnLossOnly,
+     "use_liger_kernel changes no number, and goes with "
+     "off_policy_mask_threshold"},
+    {{1, 16, 0}, "the same answers as 1.14.0"},
+};
+
+// @3c3be623, which the older answers are of, equals 0.11.0.
+inline constexpr Release kOpenrlhfUnbiasedKl{0, 11, 1};
+inline constexpr Release kOpenrlhfCorrectionByLevel{0, 11, 2};
+inline constexpr DatedRelease kOpenrlhfReleases[] = {
+    {{0, 11, 0}, ""},
+    {kOpenrlhfUnbiasedKl, "unbiased_gradient of the KL loss"},
+    {kOpenrlhfCorrectionByLevel,
+     "is_correction_level, is_correction_mode and is_correction_gating instead "
+     "of enable_vllm_is_correction and vllm_is_*; loss_agg_mode; "
+     "is_filter_ratio"},
+};
+
+// The answers are those of @a9564572; no release has been published since.
+inline constexpr DatedRelease kSkyrlReleases[] = {{{0, 3, 0}, ""}};
+
+}  // namespace counterweight::server
+
+#endif  // COUNTERWEIGHT_SERVER_ENGINE_DIALECTS_RELEASES_H_

@@ -1,0 +1,38 @@
+#include "server/engine/dialects/request_tensors.h"
+
+#include <algorithm>
+#include <string>
+
+#include "absl/strings/ascii.h"
+#include "server/engine/dialects/block_reader.h"
+
+namespace counterweight::server {
+
+using kernels::RatioSource;
+
+void RequireTensor(bool present, std::string_view name, std::string_view reason,
+                   Violations* violations) {
+  if (present) return;
+  std::string role(name);
+  absl::AsciiStrToUpper(&role);
+  const std::string field = Concat("tensors[", role, "]");
+  if (std::any_of(
+          violations->begin(), violations->end(),
+          [&](const Violation& other) { return other.field == field; })) {
+    return;
+  }
+  violations->push_back({field, Concat(name, " is required: ", reason, ".")});
+}
+
+RatioSource DriftSource(const RequestFacts& facts) {
+  if (facts.has_rollout_log_probs) {
+    return facts.has_old_log_probs || !facts.has_current_log_probs
+               ? RatioSource::kOldRollout
+               : RatioSource::kCurrentRollout;
+  }
+  if (!facts.has_current_log_probs) return RatioSource::kOldRollout;
+  return facts.has_old_log_probs ? RatioSource::kCurrentOld
+                                 : RatioSource::kCurrentSelf;
+}
+
+}  // namespace counterweight::server

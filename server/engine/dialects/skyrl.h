@@ -1,0 +1,21 @@
+// SkyRL's AlgorithmConfig and the algorithm behind it, as of
+// NovaSky-AI/SkyRL @a9564572: skyrl/train/config/config.py,
+// skyrl/backends/skyrl_train/utils/off_policy_correction_utils.py and
+// ppo_utils.py. README.md tells what is covered and what was decided where the
+// original leaves it open.
+#ifndef COUNTERWEIGHT_SERVER_ENGINE_DIALECTS_SKYRL_H_
+#define COUNTERWEIGHT_SERVER_ENGINE_DIALECTS_SKYRL_H_
+
+#include "google/protobuf/struct.pb.h"
+#include "server/engine/dialects/dialect.h"
+
+namespace counterweight::server {
+
+// See Dialect::translate.
+Translation TranslateSkyrl(const google::protobuf::Struct& block,
+                           bool ignore_unknown_fields,
+                           const RequestFacts& facts);
+
+}  // namespace counterweight::server
+
+#endif  // COUNTERWEIGHT_SERVER_ENGINE_DIALECTS_SKYRL_H_

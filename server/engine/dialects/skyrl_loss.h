@@ -1,0 +1,51 @@
+// policy_loss_type and use_kl_loss: the policy losses of SkyRL's ppo_utils.py.
+#ifndef COUNTERWEIGHT_SERVER_ENGINE_DIALECTS_SKYRL_LOSS_H_
+#define COUNTERWEIGHT_SERVER_ENGINE_DIALECTS_SKYRL_LOSS_H_
+
+#include <span>
+#include <string_view>
+
+#include "kernels/loss_spec.h"
+#include "server/engine/dialects/block_reader.h"
+#include "server/engine/dialects/dialect.h"
+#include "server/engine/dialects/skyrl_correction.h"
+
+namespace counterweight::server {
+
+// Where a loss's fields are.
+struct SkyrlLossBlock {
+  const BlockReader& shared;  // the whole block
+  const BlockReader& own;     // the struct named as the loss; it may be empty
+  const SkyrlCorrection& correction;
+  const RequestFacts& facts;
+  Translation* translation;
+};
+
+// A row of the table of policy losses.
+struct SkyrlLoss {
+  std::string_view name;  // "dual_clip"
+  kernels::Surrogate surrogate;
+  // The log ratio is clamped at 20 on both sides.
+  bool is_clamped;
+  // The loss applies off_policy_correction. Others do not look at it.
+  bool takes_correction;
+  // Keys of the struct that is named as the loss.
+  std::span<const std::string_view> fields;
+  // Reads the loss's own fields; null: it has none.
+  void (*read)(const SkyrlLossBlock& block, kernels::LossSpec* loss);
+};
+
+// Null and a violation if policy_loss_type names none.
+const SkyrlLoss* ReadSkyrlLossType(const BlockReader& reader);
+
+// Reads the fields of `loss`, its reduction and the KL penalty. If the request
+// wants a loss, the tensors that it takes are required, and *translation gets
+// it; otherwise only wrong fields are reported.
+void ReadSkyrlLoss(const BlockReader& reader, const SkyrlLoss& loss,
+                   const SkyrlCorrection& correction,
+                   bool ignore_unknown_fields, const RequestFacts& facts,
+                   Translation* translation);
+
+}  // namespace counterweight::server
+
+#endif  // COUNTERWEIGHT_SERVER_ENGINE_DIALECTS_SKYRL_LOSS_H_

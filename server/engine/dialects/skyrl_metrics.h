@@ -1,0 +1,33 @@
+// SkyRL's metrics, from the sums of a batch. Names are those of its loss
+// functions, without the prefix "policy/loss_metrics/" of its trackers.
+#ifndef COUNTERWEIGHT_SERVER_ENGINE_DIALECTS_SKYRL_METRICS_H_
+#define COUNTERWEIGHT_SERVER_ENGINE_DIALECTS_SKYRL_METRICS_H_
+
+#include <cstdint>
+
+#include "kernels/spec.h"
+#include "kernels/sums.h"
+#include "server/engine/dialects/dialect.h"
+
+namespace counterweight::server {
+
+// is_ratio_*, outlier_*, token_mask_ratio, tis_*, *_sequence_mask_*; nothing if
+// `spec` has neither rules nor a weight. `padded_length` is the width of the
+// batch, masked positions included.
+void AddSkyrlCorrectionMetrics(const kernels::CorrectionSpec& spec,
+                               int64_t padded_length,
+                               const kernels::BatchSums& sums,
+                               MetricMap* metrics);
+
+// clip_ratio or importance_ratio, cispo/*, policy_kl; nothing without a loss.
+void AddSkyrlLossMetrics(const kernels::LossSpec& loss,
+                         const kernels::BatchSums& sums, MetricMap* metrics);
+
+// policy/rollout_train_logprobs_abs_diff_*, of the trainer, where old and
+// rollout log-probs are compared and there is a token.
+void AddSkyrlDriftMetrics(const kernels::CorrectionSpec& spec,
+                          const kernels::BatchSums& sums, MetricMap* metrics);
+
+}  // namespace counterweight::server
+
+#endif  // COUNTERWEIGHT_SERVER_ENGINE_DIALECTS_SKYRL_METRICS_H_

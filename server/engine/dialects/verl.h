@@ -1,0 +1,21 @@
+// verl's RolloutCorrectionConfig and the algorithm behind it, as of
+// verl-project/verl @1dda039b: verl/trainer/config/algorithm.py and
+// compute_rollout_correction_and_rejection_mask of
+// verl/trainer/ppo/rollout_corr_helper.py. server/engine/dialects/README.md
+// tells what is covered and what was decided where the original leaves it open.
+#ifndef COUNTERWEIGHT_SERVER_ENGINE_DIALECTS_VERL_H_
+#define COUNTERWEIGHT_SERVER_ENGINE_DIALECTS_VERL_H_
+
+#include "google/protobuf/struct.pb.h"
+#include "server/engine/dialects/dialect.h"
+
+namespace counterweight::server {
+
+// See Dialect::translate.
+Translation TranslateVerl(const google::protobuf::Struct& block,
+                          bool ignore_unknown_fields,
+                          const RequestFacts& facts);
+
+}  // namespace counterweight::server
+
+#endif  // COUNTERWEIGHT_SERVER_ENGINE_DIALECTS_VERL_H_

@@ -1,0 +1,354 @@
+#include "server/engine/dialects/verl_loss.h"
+
+#include <algorithm>
+#include <iterator>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "kernels/sums.h"
+#include "server/engine/dialects/block_reader.h"
+#include "server/engine/dialects/releases.h"
+#include "server/engine/dialects/verl_aggregation.h"
+
+namespace counterweight::server {
+namespace {
+
+using google::protobuf::Struct;
+using kernels::KlEstimator;
+using kernels::KlSpec;
+using kernels::kSafetyClamp;
+using kernels::LossLevel;
+using kernels::LossSpec;
+using kernels::RatioSource;
+using kernels::Surrogate;
+using kernels::TokenSet;
+
+// How a loss adds up its tokens.
+enum class Aggregation : uint8_t {
+  kLossAggMode,
+  kSeqMeanTokenMean,  // whatever loss_agg_mode says
+  kGspo,              // that before 0.9.1, and loss_agg_mode since
+  kMeanOverRows       // of one loss per row, empty rows and all
+};
+
+// One function of POLICY_LOSS_REGISTRY.
+struct LossMode {
+  std::string_view name;
+  Surrogate surrogate;
+  // The log ratio is clamped at 20 before everything.
+  bool clamps;
+  Aggregation aggregation;
+  VerlPpoKl ppo_kl;
+  VerlClipFraction clip_fraction;
+};
+
+using enum Aggregation;
+using enum VerlClipFraction;
+constexpr auto kNoKl = VerlPpoKl::kNone;
+constexpr auto kMean = VerlPpoKl::kMean;
+constexpr auto kClamped = VerlPpoKl::kClampedMean;
+constexpr auto kAbsolute = VerlPpoKl::kAbsoluteMean;
+
+constexpr LossMode kLossModes[] = {
+    {"vanilla", Surrogate::kPpoClip, true, kLossAggMode, kClamped, kBoth},
+    {"dppo_tv", Surrogate::kDppoTv, true, kLossAggMode, kClamped, kBoth},
+    {"dppo_kl", Surrogate::kDppoKl, true, kLossAggMode, kClamped, kBoth},
+    {"gspo", Surrogate::kPpoClip, false, kGspo, kMean, kBoth},
+    {"sapo", Surrogate::kSapo, true, kSeqMeanTokenMean, kClamped, kBoth},
+    {"gpg", Surrogate::kReinforce, false, kLossAggMode, kNoKl, kNone},
+    {"clip_cov", Surrogate::kClipCov, false, kLossAggMode, kMean, kUpperOnly},
+    {"kl_cov", Surrogate::kKlCov, false, kLossAggMode, kAbsolute, kNone},
+    {"geo_mean", Surrogate::kGeoMean, false, kMeanOverRows, kMean, kBySign},
+    {"dro", Surrogate::kDro, false, kLossAggMode, kMean, kNone},
+    {"cispo", Surrogate::kCispo, true, kLossAggMode, kClamped, kBoth},
+};
+
+// compute_policy_loss_reinforce, which is not in the registry.
+constexpr std::string_view kReinforce = "reinforce";
+constexpr std::string_view kBypass = "bypass_mode";
+constexpr LossMode kReinforceMode = {
+    kReinforce, Surrogate::kReinforce, false, kLossAggMode, kMean, kNone};
+
+struct KlType {
+  std::string_view name;
+  KlEstimator estimator;
+};
+
+// kl_penalty_forward. A '+' behind the name takes the gradient of k2.
+constexpr KlType kKlTypes[] = {
+    {"kl", KlEstimator::kK1},   {"k1", KlEstimator::kK1},
+    {"abs", KlEstimator::kAbs}, {"mse", KlEstimator::kK2},
+    {"k2", KlEstimator::kK2},   {"low_var_kl", KlEstimator::kK3},
+    {"k3", KlEstimator::kK3},
+};
+
+// low_var_kl's clamp of its result.
+constexpr double kMaxLowVarKl = 10.0;
+
+constexpr NumberRange kFraction{.lowest = 0.0, .above = true, .highest = 1.0};
+// Factors, which must not overflow where kernels/ compute in float32.
+constexpr double kLargest = std::numeric_limits<float>::max();
+constexpr NumberRange kScale{.lowest = 0.0, .above = true, .highest = kLargest};
+constexpr NumberRange kCoefficient{.lowest = 0.0, .highest = kLargest};
+
+// The row of loss_mode, or null, and a violation.
+const LossMode* FindLossMode(const BlockReader& policy_loss, VerlMode mode) {
+  std::vector<std::string_view> names;
+  for (const LossMode& row : kLossModes) names.push_back(row.name);
+  names.push_back(kBypass);
+  names.push_back(kReinforce);
+  const auto index = policy_loss.ReadName(
+      "loss_mode", mode == VerlMode::kDecoupled ? "vanilla" : kBypass, names);
+  if (!index) return nullptr;
+  const std::string_view name = names[*index];
+  if (mode == VerlMode::kDecoupled) {
+    if (*index < std::size(kLossModes)) return &kLossModes[*index];
+    policy_loss.Violate("loss_mode", Concat("loss_mode '", name,
+                                            "' is a loss of bypass_mode: true, "
+                                            "which the block does not set."));
+    return nullptr;
+  }
+  if (name == kReinforce) return &kReinforceMode;
+  if (name == kBypass) {
+    return mode == VerlMode::kBypassReinforce ? &kReinforceMode
+                                              : &kLossModes[0];
+  }
+  policy_loss.Violate(
+      "loss_mode",
+      Concat("loss_mode '", name,
+             "' does not go with bypass_mode: true: one of verl's trainers "
+             "replaces it by 'bypass_mode', the other ignores the bypass. "
+             "Write 'bypass_mode', and the loss into loss_type."));
+  return nullptr;
+}
+
+// clip_ratio_low and clip_ratio_high, each 0.2 where absent; clip_ratio counts
+// only where one of them is null.
+void ReadClipRange(const BlockReader& actor, LossSpec* spec) {
+  constexpr double kClipRatio = 0.2;
+  const auto is_null = [&](std::string_view key) {
+    return actor.Find(key) != nullptr && actor.IsNull(key);
+  };
+  const double clip_ratio =
+      is_null("clip_ratio_low") || is_null("clip_ratio_high")
+          ? actor.ReadNumber("clip_ratio", kClipRatio, kNonNegative)
+          : kClipRatio;
+  const auto read = [&](std::string_view key) {
+    return is_null(key) ? clip_ratio
+                        : actor.ReadNumber(key, kClipRatio, kNonNegative);
+  };
+  spec->clip_low = read("clip_ratio_low");
+  spec->clip_high = read("clip_ratio_high");
+}
+
+void ReadSapo(const BlockReader& actor, LossSpec* spec) {
+  spec->tau_positive = actor.ReadNumber("tau_pos", 1.0, kScale);
+  spec->tau_negative = actor.ReadNumber("tau_neg", 1.05, kScale);
+}
+
+void ReadClipCov(const BlockReader& policy_loss, LossSpec* spec) {
+  // More than all candidates cannot be chosen.
+  spec->covariance_fraction =
+      std::min(policy_loss.ReadOptionalNumber("clip_cov_ratio", kPositive)
+                   .value_or(0.0002),
+               1.0);
+  spec->covariance_lower =
+      policy_loss.ReadOptionalNumber("clip_cov_lb").value_or(1.0);
+  // verl selects nothing where the bounds are the wrong way round.
+  spec->covariance_upper =
+      std::max(policy_loss.ReadOptionalNumber("clip_cov_ub").value_or(5.0),
+               spec->covariance_lower);
+}
+
+void ReadKlCov(const BlockReader& policy_loss, LossSpec* spec) {
+  spec->covariance_fraction =
+      policy_loss.ReadOptionalNumber("kl_cov_ratio", kFraction)
+          .value_or(0.0002);
+  // PolicyLossConfig's default is another than the function's own for None.
+  spec->covariance_kl_weight =
+      policy_loss.Find("ppo_kl_coef") == nullptr
+          ? 0.1
+          : policy_loss.ReadOptionalNumber("ppo_kl_coef", kCoefficient)
+                .value_or(1.0);
+}
+
+void ReadDro(const BlockReader& policy_loss, LossSpec* spec) {
+  if (policy_loss.IsNull("dro_beta")) {
+    policy_loss.Violate("dro_beta",
+                        "dro_beta must be a positive number for loss_mode "
+                        "'dro'; it has no default.");
+    return;
+  }
+  spec->beta = policy_loss.ReadNumber("dro_beta", 1.0, kScale);
+}
+
+// The fields that `mode` reads; verl checks no others.
+void ReadSurrogate(const LossMode& mode, const BlockReader& actor,
+                   const BlockReader& policy_loss, LossSpec* spec) {
+  constexpr double kClipRatioC = 3.0;
+  spec->surrogate = mode.surrogate;
+  if (mode.clamps) {
+    spec->log_ratio_lower = -kSafetyClamp;
+    spec->log_ratio_upper = kSafetyClamp;
+  }
+  switch (mode.surrogate) {
+    case Surrogate::kPpoClip:
+      ReadClipRange(actor, spec);
+      if (mode.aggregation == kLossAggMode) {
+        spec->dual_clip = actor.ReadNumber("clip_ratio_c", kClipRatioC,
+                                           {.lowest = 1.0, .above = true});
+      } else {
+        spec->level = LossLevel::kSequenceToken;
+        spec->log_ratio_upper = 10.0;
+      }
+      return;
+    case Surrogate::kDppoTv:
+    case Surrogate::kDppoKl:
+      ReadClipRange(actor, spec);
+      spec->ratio_cap =
+          actor.ReadNumber("clip_ratio_c", kClipRatioC, kPositive);
+      spec->log_prob_form = true;
+      return;
+    case Surrogate::kSapo:
+      return ReadSapo(actor, spec);
+    case Surrogate::kClipCov:
+      ReadClipRange(actor, spec);
+      return ReadClipCov(policy_loss, spec);
+    case Surrogate::kKlCov:
+      return ReadKlCov(policy_loss, spec);
+    case Surrogate::kDro:
+      return ReadDro(policy_loss, spec);
+    case Surrogate::kCispo:
+    case Surrogate::kGeoMean:
+      return ReadClipRange(actor, spec);
+    case Surrogate::kNone:
+    case Surrogate::kReinforce:
+    case Surrogate::kVespo:
+    case Surrogate::kRolloutIs:
+    case Surrogate::kCrossEntropy:
+    case Surrogate::kImportanceSampling:
+      return;
+  }
+}
+
+// The KL penalty without its reduction.
+KlSpec ReadKl(const BlockReader& actor) {
+  KlSpec kl;
+  if (!actor.ReadBool("use_kl_loss", false)) return kl;
+  kl.coefficient = actor.ReadNumber("kl_loss_coef", 0.001, kCoefficient);
+  std::vector<std::string> names;
+  for (const std::string_view suffix : {"", "+"}) {
+    for (const KlType& type : kKlTypes) {
+      names.push_back(Concat(type.name, suffix));
+    }
+  }
+  const std::vector<std::string_view> views(names.begin(), names.end());
+  const auto index = actor.ReadName("kl_loss_type", "low_var_kl", views);
+  if (!index) return kl;
+  kl.estimator = kKlTypes[*index % std::size(kKlTypes)].estimator;
+  kl.straight_through = *index >= std::size(kKlTypes);
+  if (kl.estimator == KlEstimator::kK3) {
+    kl.token_clamp = kSafetyClamp;
+    kl.value_clamp = kMaxLowVarKl;
+  }
+  return kl;
+}
+
+void RefuseEntropyBonus(const BlockReader& actor) {
+  if (actor.ReadNumber("entropy_coeff", 0.0) == 0.0) return;
+  actor.Violate("entropy_coeff",
+                "An entropy bonus cannot be computed here: its gradient is by "
+                "the logits, of which this service sees only the log-probs of "
+                "the tokens taken. Set it to 0 and add the bonus in the "
+                "trainer.");
+}
+
+// Reductions of the policy loss and of its KL penalty.
+void MakeReductions(const LossMode& mode, const VerlAggregation& aggregation,
+                    const BlockReader& global_batch_info,
+                    const RequestFacts& facts, LossSpec* spec) {
+  if (!aggregation.mode) return;
+  const bool is_fixed =
+      mode.aggregation == kSeqMeanTokenMean ||
+      (mode.aggregation == kGspo && !facts.IsSince(kVerlGspoByLossAggMode));
+  std::vector<VerlAggMode> used;
+  if (mode.aggregation == kMeanOverRows) {
+    spec->reduction = {kernels::BatchCount::kRows,
+                       kernels::RowCount::kKeptTokens, 1.0};
+  } else {
+    used.push_back(is_fixed ? VerlAggMode::kSeqMeanTokenMean
+                            : *aggregation.mode);
+    spec->reduction =
+        MakeVerlReduction(aggregation, used.back(), TokenSet::kKept);
+  }
+  // The penalty follows loss_agg_mode even where the loss does not.
+  if (spec->kl.estimator != KlEstimator::kNone) {
+    used.push_back(*aggregation.mode);
+    spec->kl.reduction =
+        MakeVerlReduction(aggregation, used.back(), spec->kl.over);
+  }
+  RequireVerlCounts(aggregation, used, global_batch_info);
+}
+
+void WarnOfReleases(const LossMode& mode, const VerlAggregation& aggregation,
+                    const BlockReader& actor, const RequestFacts& facts,
+                    std::vector<std::string>* warnings) {
+  if (facts.asked.is_named || !facts.wants_loss || mode.aggregation != kGspo ||
+      aggregation.mode == VerlAggMode::kSeqMeanTokenMean) {
+    return;
+  }
+  warnings->push_back(Concat(
+      actor.Path("loss_agg_mode"), ": releases of verl differ: since ",
+      ToString(kVerlGspoByLossAggMode),
+      " loss_mode 'gspo' follows loss_agg_mode, as here; before, it was always "
+      "seq-mean-token-mean. Name the release to be sure."));
+}
+
+}  // namespace
+
+VerlLoss ReadVerlLoss(const VerlLayout& layout, VerlMode mode, bool ignore,
+                      const RequestFacts& facts, Translation* translation) {
+  const BlockReader actor(*layout.actor.fields, layout.actor.path,
+                          &translation->violations);
+  const BlockReader policy_loss(*layout.policy_loss.fields,
+                                layout.policy_loss.path,
+                                &translation->violations);
+  if (!layout.is_tree) {
+    CheckVerlLossFields(policy_loss, ignore, &translation->warnings);
+  }
+  RefuseEntropyBonus(actor);
+  const Struct* counts = actor.ReadStruct("global_batch_info");
+  const BlockReader global_batch_info(
+      counts == nullptr ? Struct::default_instance() : *counts,
+      actor.Path("global_batch_info"), &translation->violations);
+  CheckVerlCountFields(global_batch_info, ignore, &translation->warnings);
+  const VerlAggregation aggregation =
+      ReadVerlAggregation(actor, global_batch_info, facts.padded_length);
+  VerlLoss loss;
+  LossSpec& spec = loss.spec;
+  spec.kl = ReadKl(actor);
+  const LossMode* row = FindLossMode(policy_loss, mode);
+  if (row == nullptr) return loss;
+
+  const bool bypass = mode != VerlMode::kDecoupled;
+  ReadSurrogate(*row, actor, policy_loss, &spec);
+  spec.source =
+      bypass ? RatioSource::kCurrentRollout : RatioSource::kCurrentOld;
+  spec.metrics_source = spec.source;
+  spec.over = TokenSet::kKept;
+  // In bypass the mask after rejection never leaves the loss function.
+  spec.kl.over = bypass ? TokenSet::kOriginal : TokenSet::kKept;
+  MakeReductions(*row, aggregation, global_batch_info, facts, &spec);
+  WarnOfReleases(*row, aggregation, actor, facts, &translation->warnings);
+  spec.seed = facts.seed;
+  // The ratio of bypass_mode's ppo_clip has corrected the drift already.
+  spec.applies_weight = !bypass || row == &kReinforceMode;
+  spec.allow_double_correction = true;
+  loss.metrics = {row->ppo_kl, row->clip_fraction};
+  loss.corrects = policy_loss.IsNull("loss_mode") ||
+                  policy_loss.Find("loss_mode")->string_value() != kReinforce;
+  return loss;
+}
+
+}  // namespace counterweight::server

@@ -1,0 +1,20 @@
+// verl's rollout_rs and rollout_rs_threshold as rejection rules.
+#ifndef COUNTERWEIGHT_SERVER_ENGINE_DIALECTS_VERL_RULES_H_
+#define COUNTERWEIGHT_SERVER_ENGINE_DIALECTS_VERL_RULES_H_
+
+#include "kernels/spec.h"
+#include "server/engine/dialects/block_reader.h"
+#include "server/engine/dialects/dialect.h"
+
+namespace counterweight::server {
+
+// Rules and their names into *translation, in the order of the options, or what
+// is wrong with them; nothing where rollout_rs is absent or null. `reader`
+// reads a RolloutCorrectionConfig, `source` is the ratio that the options are
+// about.
+void ReadVerlRules(const BlockReader& reader, kernels::RatioSource source,
+                   Translation* translation);
+
+}  // namespace counterweight::server
+
+#endif  // COUNTERWEIGHT_SERVER_ENGINE_DIALECTS_VERL_RULES_H_

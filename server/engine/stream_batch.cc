@@ -1,0 +1,80 @@
+#include "server/engine/stream_batch.h"
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "server/engine/codec_tensors.h"
+#include "spdlog/fmt/fmt.h"
+
+namespace counterweight::server {
+
+StreamBatch::StreamBatch(std::vector<StreamTensor> tensors,
+                         std::span<const int64_t> offsets)
+    : tensors_(std::move(tensors)),
+      received_(tensors_.size(), 0),
+      offsets_(offsets) {
+  for (const StreamTensor& tensor : tensors_) missing_bytes_ += tensor.bytes;
+}
+
+Violations StreamBatch::Take(Pieces message, const Frame& chunk) {
+  if (chunk.tensor >= tensors_.size()) {
+    return {{"chunk.tensor", fmt::format("is {}; the header has {} tensors",
+                                         chunk.tensor, tensors_.size())}};
+  }
+  const size_t at = chunk.tensor;
+  const StreamTensor& tensor = tensors_[at];
+  int64_t& received = received_[at];
+  if (chunk.offset != static_cast<uint64_t>(received)) {
+    return {{"chunk.offset",
+             fmt::format("is {}; {} bytes of tensors[{}] have come, and its "
+                         "chunks ascend without gaps",
+                         chunk.offset, received, at)}};
+  }
+  if (chunk.payload.size > static_cast<uint64_t>(tensor.bytes - received)) {
+    return {{"chunk.data",
+             fmt::format("has {} bytes; tensors[{}] lacks {} of its {}",
+                         chunk.payload.size, at, tensor.bytes - received,
+                         tensor.bytes)}};
+  }
+  const auto size = static_cast<int64_t>(chunk.payload.size);
+  std::byte* const to = tensor.data + received;
+  CopyRange(message, chunk.payload, to);
+  if (tensor.is_mask) {
+    const auto* mask = reinterpret_cast<const uint8_t*>(to);
+    const int64_t bad = FirstNonBoolean({mask, chunk.payload.size});
+    if (bad >= 0) {
+      return {NonBoolean(fmt::format("tensors[{}].data", at), received + bad,
+                         mask[bad])};
+    }
+  }
+  received += size;
+  received_bytes_ += size;
+  missing_bytes_ -= size;
+  int64_t positions = std::numeric_limits<int64_t>::max();
+  for (size_t i = 0; i < tensors_.size(); ++i) {
+    positions = std::min(positions, received_[i] / tensors_[i].element_size);
+  }
+  while (rows_ + 1 < static_cast<int64_t>(offsets_.size()) &&
+         offsets_[static_cast<size_t>(rows_) + 1] <= positions) {
+    ++rows_;
+  }
+  return {};
+}
+
+bool StreamBatch::has_mask() const {
+  for (size_t i = 0; i < tensors_.size(); ++i) {
+    if (tensors_[i].is_mask && received_[i] == tensors_[i].bytes) return true;
+  }
+  return false;
+}
+
+Violation StreamBatch::Missing() const {
+  size_t i = 0;
+  while (received_[i] == tensors_[i].bytes) ++i;
+  return {fmt::format("tensors[{}].data", i),
+          fmt::format("the stream ended after {} of {} bytes", received_[i],
+                      tensors_[i].bytes)};
+}
+
+}  // namespace counterweight::server

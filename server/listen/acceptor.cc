@@ -1,0 +1,268 @@
+#include "server/listen/acceptor.h"
+
+#include <arpa/inet.h>
+#include <netdb.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <system_error>
+#include <utility>
+
+#include "spdlog/fmt/fmt.h"
+
+namespace counterweight::server {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::steady_clock;
+
+// An accept that fails for want of descriptors or memory leaves its connection
+// in the queue, where it would wake us at once.
+constexpr milliseconds kAcceptPause{100};
+
+// Descriptors for logs, scrapes, shared memory and devices.
+constexpr int64_t kReservedFiles = 128;
+
+// Between two lines of the log.
+constexpr std::chrono::seconds kReportPause{10};
+
+// Before other connections are looked at.
+constexpr int kAcceptsInARow = 16;
+
+int64_t MaxConnections(int64_t wanted) {
+  rlimit files{};
+  if (getrlimit(RLIMIT_NOFILE, &files) != 0 ||
+      files.rlim_cur == RLIM_INFINITY) {
+    return wanted;
+  }
+  const auto available = static_cast<int64_t>(files.rlim_cur);
+  const int64_t room = std::max(available - kReservedFiles, available / 2) / 2;
+  return std::clamp<int64_t>(room, 1, wanted);
+}
+
+std::string ErrorText(int error) {
+  return std::generic_category().message(error);
+}
+
+// What connections are counted by: the IP address, or "unix".
+std::string PeerOf(const sockaddr_storage& address) {
+  std::array<char, INET6_ADDRSTRLEN> text{};
+  const void* ip = nullptr;
+  if (address.ss_family == AF_INET) {
+    ip = &reinterpret_cast<const sockaddr_in&>(address).sin_addr;
+  } else if (address.ss_family == AF_INET6) {
+    ip = &reinterpret_cast<const sockaddr_in6&>(address).sin6_addr;
+  } else {
+    return "unix";
+  }
+  inet_ntop(address.ss_family, ip, text.data(), text.size());
+  return text.data();
+}
+
+// Empty, or the end of a sentence about what failed.
+std::string BindUnix(const std::string& path, FileDescriptor* listening) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  path.copy(address.sun_path, sizeof(address.sun_path) - 1);
+  // What is there now is a socket without a server.
+  unlink(path.c_str());
+  *listening = FileDescriptor(
+      socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  // Other users may not connect between bind and chmod.
+  const PrivateFiles private_files;
+  if (!listening->is_open() ||
+      bind(listening->get(), reinterpret_cast<const sockaddr*>(&address),
+           sizeof(address)) != 0 ||
+      listen(listening->get(), SOMAXCONN) != 0) {
+    return ErrorText(errno);
+  }
+  return "";
+}
+
+std::string BindTcp(const ListenAddress& address, FileDescriptor* listening,
+                    uint16_t* port) {
+  addrinfo hints{};
+  hints.ai_flags = AI_NUMERICHOST | AI_PASSIVE;
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* found = nullptr;
+  const std::string host =
+      address.host == "localhost" ? "127.0.0.1" : address.host;
+  if (getaddrinfo(host.c_str(), std::to_string(address.port).c_str(), &hints,
+                  &found) != 0) {
+    return "the host is not an IP address";
+  }
+  const std::unique_ptr<addrinfo, void (*)(addrinfo*)> owner(found,
+                                                             freeaddrinfo);
+  *listening = FileDescriptor(
+      socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!listening->is_open()) return ErrorText(errno);
+  const int on = 1;
+  const int off = 0;
+  // A port in TIME_WAIT may be taken, one that is listened on may not.
+  setsockopt(listening->get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+  // Accepted sockets inherit it.
+  setsockopt(listening->get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+  if (found->ai_family == AF_INET6) {
+    setsockopt(listening->get(), IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof(off));
+  }
+  sockaddr_storage bound{};
+  socklen_t size = sizeof(bound);
+  if (bind(listening->get(), found->ai_addr, found->ai_addrlen) != 0 ||
+      listen(listening->get(), SOMAXCONN) != 0 ||
+      getsockname(listening->get(), reinterpret_cast<sockaddr*>(&bound),
+                  &size) != 0) {
+    return "the port is taken, or the address is not ours";
+  }
+  *port = ntohs(found->ai_family == AF_INET6
+                    ? reinterpret_cast<sockaddr_in6&>(bound).sin6_port
+                    : reinterpret_cast<sockaddr_in&>(bound).sin_port);
+  return "";
+}
+
+}  // namespace
+
+std::unique_ptr<Acceptor> Acceptor::Bind(const Options& options,
+                                         RequestLog* log, std::string* error) {
+  std::unique_ptr<Acceptor> acceptor(new Acceptor(options, log));
+  for (const ListenAddress& address : options.listen) {
+    if (!acceptor->Listen(address, error)) return nullptr;
+  }
+  if (!acceptor->stop_.is_open()) {
+    *error = "cannot listen: " + ErrorText(errno);
+    return nullptr;
+  }
+  return acceptor;
+}
+
+Acceptor::Acceptor(const Options& options, RequestLog* log)
+    : log_(log),
+      table_(MaxConnections(options.max_connections)),
+      stop_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
+
+Acceptor::~Acceptor() { Stop(); }
+
+bool Acceptor::Listen(const ListenAddress& address, std::string* error) {
+  Listener listener;
+  ListenAddress bound = address;
+  std::string cause;
+  if (address.IsUnix()) {
+    if (!CheckSocketPath("--listen=unix:", address.path, error)) return false;
+    cause = BindUnix(address.path, &listener.socket);
+    if (cause.empty()) listener.file.emplace(address.path);
+  } else {
+    cause = BindTcp(address, &listener.socket, &bound.port);
+  }
+  if (!cause.empty()) {
+    *error = fmt::format("cannot listen on --listen={}: {}", address.ToString(),
+                         cause);
+    return false;
+  }
+  listeners_.push_back(std::move(listener));
+  addresses_.push_back(bound.ToString());
+  return true;
+}
+
+void Acceptor::Start(Handle handle, std::function<void()> on_lost) {
+  handle_ = std::move(handle);
+  on_lost_ = std::move(on_lost);
+  thread_ = std::thread([this] { Run(); });
+}
+
+void Acceptor::Stop() {
+  if (thread_.joinable()) {
+    eventfd_write(stop_.get(), 1);
+    thread_.join();
+  }
+  UnlinkSockets();
+  listeners_.clear();
+}
+
+void Acceptor::UnlinkSockets() const {
+  for (const Listener& listener : listeners_) {
+    if (listener.file) listener.file->Unlink();
+  }
+}
+
+void Acceptor::Run() {
+  constexpr size_t kFirstListener = 2;
+  for (;;) {
+    const auto now = steady_clock::now();
+    const bool paused = now < accept_again_;
+    std::vector<pollfd> polls = {{stop_.get(), POLLIN, 0},
+                                 {table_.descriptor(), POLLIN, 0}};
+    for (const Listener& listener : listeners_) {
+      polls.push_back({paused ? -1 : listener.socket.get(), POLLIN, 0});
+    }
+    const int timeout = paused ? static_cast<int>(kAcceptPause.count()) : -1;
+    if (poll(polls.data(), polls.size(), timeout) < 0) {
+      // Without memory for poll there is nothing better to do than to wait.
+      if (errno != EINTR) std::this_thread::sleep_for(kAcceptPause);
+      continue;
+    }
+    if (polls[0].revents != 0) return;
+    // First: a peer that closes one connection and opens the next has one.
+    if (polls[1].revents != 0) table_.Clean();
+    for (size_t i = 0; i < listeners_.size(); ++i) {
+      if (polls[kFirstListener + i].revents == 0) continue;
+      if (!Accept(listeners_[i])) return on_lost_();
+    }
+  }
+}
+
+bool Acceptor::Accept(const Listener& listener) {
+  for (int i = 0; i < kAcceptsInARow; ++i) {
+    sockaddr_storage address{};
+    socklen_t size = sizeof(address);
+    const int fd =
+        accept4(listener.socket.get(), reinterpret_cast<sockaddr*>(&address),
+                &size, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    if (fd < 0) {
+      switch (errno) {
+        case EAGAIN:
+          return true;
+        case EBADF:
+        case EINVAL:
+        case ENOTSOCK:
+        case EOPNOTSUPP:
+          ReportFailure(ErrorText(errno));
+          return false;
+        case EMFILE:
+        case ENFILE:
+        case ENOBUFS:
+        case ENOMEM:
+          ReportFailure(ErrorText(errno));
+          accept_again_ = steady_clock::now() + kAcceptPause;
+          return true;
+        default:
+          continue;  // the connection failed before it was accepted
+      }
+    }
+    FileDescriptor connection(fd);
+    if (!table_.Add(fd, PeerOf(address))) {
+      ReportFailure("there are as many connections as may be");
+      continue;
+    }
+    handle_(listener.socket.get(), connection.Release());
+  }
+  return true;
+}
+
+void Acceptor::ReportFailure(const std::string& cause) {
+  refused_ += 1;
+  // A client decides how often this happens.
+  const auto now = steady_clock::now();
+  if (now < report_again_) return;
+  report_again_ = now + kReportPause;
+  log_->Event(spdlog::level::warn, "accept_failed",
+              JsonObject().Add("error", cause));
+}
+
+}  // namespace counterweight::server

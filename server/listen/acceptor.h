@@ -1,0 +1,99 @@
+// The listening sockets of gRPC, and the connections that come of them.
+#ifndef COUNTERWEIGHT_SERVER_LISTEN_ACCEPTOR_H_
+#define COUNTERWEIGHT_SERVER_LISTEN_ACCEPTOR_H_
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "server/listen/connection_table.h"
+#include "server/listen/listen_address.h"
+#include "server/listen/unix_socket.h"
+#include "server/observe/request_log.h"
+#include "server/shared_memory/file_descriptor.h"
+
+namespace counterweight::server {
+
+// Accepts connections on one thread and passes them on. gRPC 1.51 closes a
+// listener for good when one accept fails for want of descriptors
+// (CVE-2023-4785); this one waits and tries again, and keeps descriptors free
+// for the process's own files.
+class Acceptor {
+ public:
+  struct Options {
+    std::vector<ListenAddress> listen;
+    // Of all listeners together; fewer if the process may not open so many
+    // files, of which a connection takes two.
+    int64_t max_connections = 0;
+  };
+
+  // Takes the connected, non-blocking `fd`, and owns it.
+  using Handle = std::function<void(int listener, int fd)>;
+
+  // Binds and listens. Null, and *error a sentence that names the address, if
+  // that fails. *log outlives this.
+  static std::unique_ptr<Acceptor> Bind(const Options& options, RequestLog* log,
+                                        std::string* error);
+  ~Acceptor();
+  Acceptor(const Acceptor&) = delete;
+  Acceptor& operator=(const Acceptor&) = delete;
+
+  // Accepts from now on. `on_lost` is called, once, if a listener can accept no
+  // more. REQUIRES: called once.
+  void Start(Handle handle, std::function<void()> on_lost);
+
+  // Accepts no more and closes the listeners; connections stay. Idempotent.
+  void Stop();
+
+  // Removes the Unix sockets' files: for an exit without destruction.
+  void UnlinkSockets() const;
+
+  // As clients write them, with the ports that were chosen.
+  const std::vector<std::string>& addresses() const { return addresses_; }
+
+  // Open connections; those refused because there were too many, and failed
+  // accepts.
+  int64_t connections() const { return table_.size(); }
+  int64_t refused() const { return refused_; }
+
+ private:
+  struct Listener {
+    FileDescriptor socket;
+    std::optional<SocketFile> file;  // of a Unix socket
+  };
+
+  Acceptor(const Options& options, RequestLog* log);
+
+  bool Listen(const ListenAddress& address, std::string* error);
+  void Run();
+  // Takes what has come; false if the listener is lost.
+  bool Accept(const Listener& listener);
+  // Counts, and logs now and then.
+  void ReportFailure(const std::string& cause);
+
+  RequestLog* const log_;
+  ConnectionTable table_;
+  std::atomic<int64_t> refused_ = 0;
+  std::vector<Listener> listeners_;
+  std::vector<std::string> addresses_;
+  FileDescriptor stop_;  // an eventfd, readable when it is time to end
+
+  // Of thread_ alone.
+  Handle handle_;
+  std::function<void()> on_lost_;
+  std::chrono::steady_clock::time_point accept_again_;
+  std::chrono::steady_clock::time_point report_again_;
+
+  std::thread thread_;
+};
+
+}  // namespace counterweight::server
+
+#endif  // COUNTERWEIGHT_SERVER_LISTEN_ACCEPTOR_H_

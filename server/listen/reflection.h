@@ -1,0 +1,15 @@
+// gRPC's reflection service, which tools such as grpcurl ask for the contract.
+#ifndef COUNTERWEIGHT_SERVER_LISTEN_REFLECTION_H_
+#define COUNTERWEIGHT_SERVER_LISTEN_REFLECTION_H_
+
+#include "grpcpp/server_builder.h"
+
+namespace counterweight::server {
+
+// Whether the server that `builder` makes has the service. It is gRPC's own,
+// with a thread for each open stream.
+void SetReflection(bool enabled, grpc::ServerBuilder* builder);
+
+}  // namespace counterweight::server
+
+#endif  // COUNTERWEIGHT_SERVER_LISTEN_REFLECTION_H_

@@ -1,0 +1,77 @@
+#include "server/observe/drift_series.h"
+
+#include <algorithm>
+#include <tuple>
+#include <utility>
+
+#include "spdlog/fmt/fmt.h"
+
+namespace counterweight::server {
+
+DriftSeries::DriftSeries(const Limits& limits, prometheus::Registry* registry)
+    : limits_(limits), metrics_(registry), recent_ids_(kMaxRecentIds) {}
+
+void DriftSeries::Publish(const DriftReport& report) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (!report.request_id.empty()) {
+    // A newline is in none of the three.
+    std::string id =
+        fmt::format("{}\n{}\n{}", report.client, report.run, report.request_id);
+    if (!recent_ids_.Insert(std::move(id))) return;
+  }
+  PublishTotals(*report.sums);
+  Run& run = FindOrAdd(report.run, report.client);
+  run.last_published = ++num_published_;
+  run.series.Publish(*report.sums, report.has_weight, *report.rule_names);
+}
+
+DriftSeries::Run& DriftSeries::FindOrAdd(std::string_view name,
+                                         std::string_view client) {
+  if (const auto found = runs_.find(name); found != runs_.end()) {
+    return found->second;
+  }
+  if (!name.empty()) {
+    if (CountRuns(client) >= limits_.max_runs_per_client) RemoveIdlest(client);
+    if (CountRuns("") >= limits_.max_runs) RemoveIdlest("");
+    metrics_.runs.Set(static_cast<double>(CountRuns("") + 1));
+  }
+  const std::string key(name);
+  return runs_
+      .emplace(std::piecewise_construct, std::forward_as_tuple(key),
+               std::forward_as_tuple(&metrics_, key, client))
+      .first->second;
+}
+
+void DriftSeries::RemoveIdlest(std::string_view client) {
+  auto idlest = runs_.end();
+  for (auto run = runs_.begin(); run != runs_.end(); ++run) {
+    if (run->first.empty()) continue;
+    if (!client.empty() && run->second.client != client) continue;
+    if (idlest == runs_.end() ||
+        run->second.last_published < idlest->second.last_published) {
+      idlest = run;
+    }
+  }
+  if (idlest != runs_.end()) runs_.erase(idlest);
+}
+
+int64_t DriftSeries::CountRuns(std::string_view client) const {
+  return std::count_if(runs_.begin(), runs_.end(), [&](const auto& run) {
+    return !run.first.empty() &&
+           (client.empty() || run.second.client == client);
+  });
+}
+
+void DriftSeries::PublishTotals(const kernels::BatchSums& sums) {
+  metrics_.batches.Increment();
+  metrics_.tokens.Increment(static_cast<double>(sums.tokens));
+  metrics_.sequences.Increment(static_cast<double>(sums.num_sequences));
+  metrics_.kept_tokens.Increment(static_cast<double>(sums.kept_tokens));
+  metrics_.kept_sequences.Increment(static_cast<double>(sums.kept_sequences));
+  metrics_.non_finite_tokens.Increment(
+      static_cast<double>(sums.non_finite_tokens));
+  ObserveLogRatios(sums.drift, &metrics_.token_log_ratio,
+                   &metrics_.sequence_log_ratio);
+}
+
+}  // namespace counterweight::server

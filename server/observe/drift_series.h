@@ -1,0 +1,85 @@
+// Drift of the corrected batches as Prometheus series, by run.
+#ifndef COUNTERWEIGHT_SERVER_OBSERVE_DRIFT_SERIES_H_
+#define COUNTERWEIGHT_SERVER_OBSERVE_DRIFT_SERIES_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "kernels/sums.h"
+#include "server/observe/metrics.h"
+#include "server/observe/recent_ids.h"
+#include "server/observe/run_series.h"
+
+namespace counterweight::server {
+
+// A corrected batch, as far as its drift is published.
+struct DriftReport {
+  // Who sent it, e.g. an IP address; bounds are per client.
+  std::string_view client;
+  // Label; empty: unlabelled, published with an empty label run.
+  std::string_view run;
+  // As the caller gave it; empty: published in any case.
+  std::string_view request_id;
+  // The method has an importance weight.
+  bool has_weight = false;
+  // Parallel to sums.rules; as many as the method has rules.
+  const std::vector<std::string>* rule_names = nullptr;
+  const kernels::BatchSums* sums = nullptr;
+};
+
+// Keeps at most so many runs that Prometheus survives any client. Thread-safe.
+class DriftSeries {
+ public:
+  struct Limits {
+    int64_t max_runs;
+    int64_t max_runs_per_client;
+  };
+
+  // `registry` must outlive this.
+  DriftSeries(const Limits& limits, prometheus::Registry* registry);
+
+  // Publishes one successful batch, unless its client and run published the
+  // same request_id recently (of the last kMaxRecentIds). Gauges show the run's
+  // last batch that had tokens; counters and histograms add up. A run belongs
+  // to the client that brought it; a run too many removes the series of the
+  // idlest one, of this client or of all. The unlabelled run always stays and
+  // counts for nobody.
+  void Publish(const DriftReport& report);
+
+  static constexpr size_t kMaxRecentIds = 65536;
+
+ private:
+  struct Run {
+    Run(DriftMetrics* metrics, const std::string& name, std::string_view owner)
+        : client(owner), series(metrics, name) {}
+
+    const std::string client;
+    uint64_t last_published = 0;  // by the clock num_published_
+    RunSeries series;
+  };
+
+  // The rest needs the mutex.
+  Run& FindOrAdd(std::string_view name, std::string_view client);
+  // Removes the labelled run that was published longest ago; only one of
+  // `client` unless that is empty.
+  void RemoveIdlest(std::string_view client);
+  int64_t CountRuns(std::string_view client) const;
+  void PublishTotals(const kernels::BatchSums& sums);
+
+  const Limits limits_;
+  DriftMetrics metrics_;
+  std::mutex mutex_;  // guards all below
+  RecentIds recent_ids_;
+  uint64_t num_published_ = 0;
+  std::map<std::string, Run, std::less<>> runs_;
+};
+
+}  // namespace counterweight::server
+
+#endif  // COUNTERWEIGHT_SERVER_OBSERVE_DRIFT_SERIES_H_

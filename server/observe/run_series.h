@@ -1,0 +1,87 @@
+// The Prometheus series of one run.
+#ifndef COUNTERWEIGHT_SERVER_OBSERVE_RUN_SERIES_H_
+#define COUNTERWEIGHT_SERVER_OBSERVE_RUN_SERIES_H_
+
+#include <cstddef>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "kernels/metrics.h"
+#include "kernels/sums.h"
+#include "server/observe/metrics.h"
+
+namespace counterweight::server {
+
+// One time series, made at its first use and removed with this object, so that
+// what was never measured does not show as 0.
+template <typename T>
+class Series {
+ public:
+  Series(Family<T>& family, prometheus::Labels labels)
+      : family_(family), labels_(std::move(labels)) {}
+  ~Series() {
+    if (metric_ != nullptr) family_.Remove(metric_);
+  }
+  Series(const Series&) = delete;
+  Series& operator=(const Series&) = delete;
+
+  template <typename... Arguments>
+  T& Get(const Arguments&... arguments) {
+    if (metric_ == nullptr) metric_ = &family_.Add(labels_, arguments...);
+    return *metric_;
+  }
+
+ private:
+  Family<T>& family_;
+  const prometheus::Labels labels_;
+  T* metric_ = nullptr;
+};
+
+// All series with one value of the label run. Not thread-safe.
+class RunSeries {
+ public:
+  // Rule names that have series of their own; clients may invent names, and
+  // later ones are published as "other".
+  static constexpr size_t kMaxRuleNames = 32;
+
+  // `metrics` must outlive this.
+  RunSeries(DriftMetrics* metrics, const std::string& run);
+
+  // Counts one batch and shows its drift.
+  void Publish(const kernels::BatchSums& sums, bool has_weight,
+               const std::vector<std::string>& rule_names);
+
+ private:
+  struct Dropped {
+    Dropped(DriftMetrics* metrics, const prometheus::Labels& labels)
+        : tokens(metrics->run_dropped_tokens, labels),
+          sequences(metrics->run_dropped_sequences, labels) {}
+
+    Series<Counter> tokens;
+    Series<Counter> sequences;
+  };
+
+  void ShowDrift(const kernels::BatchSums& sums,
+                 const kernels::DriftSummary& summary);
+  void ShowWeights(const kernels::DriftSummary& summary);
+  Dropped& DroppedBy(const std::string& rule);
+
+  DriftMetrics* const metrics_;
+  const prometheus::Labels labels_;
+  Series<Counter> batches_, tokens_, sequences_, non_finite_tokens_;
+  Series<Histogram> token_log_ratio_, sequence_log_ratio_;
+  Series<Gauge> kl_, k3_, chi2_token_, chi2_sequence_, ppl_ratio_,
+      kept_token_ratio_, effective_sample_size_, weight_mean_, weight_max_,
+      clipped_high_, clipped_low_, outside_;
+  std::map<std::string, Dropped> dropped_;
+};
+
+// Adds the batch to the two histograms.
+void ObserveLogRatios(const kernels::DriftSums& drift, Histogram* tokens,
+                      Histogram* sequences);
+
+}  // namespace counterweight::server
+
+#endif  // COUNTERWEIGHT_SERVER_OBSERVE_RUN_SERIES_H_

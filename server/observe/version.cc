@@ -1,0 +1,10 @@
+// Alone in a file because the definitions change with every commit.
+#include "server/observe/version.h"
+
+namespace counterweight::server {
+
+const char* Version() { return COUNTERWEIGHT_VERSION; }
+
+const char* Revision() { return COUNTERWEIGHT_REVISION; }
+
+}  // namespace counterweight::server
