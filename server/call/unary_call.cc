@@ -116,6 +116,8 @@ void UnaryCall::OnReadDone(bool ok) {
   }
   grpc::ByteBuffer request;
   request.Swap(&request_);
+  // It has arrived; its answer may be out before on_request_ returns.
+  place.reset();
   on_request_(self, &request);
 }
 
