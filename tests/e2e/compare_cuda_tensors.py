@@ -25,10 +25,10 @@ from typing import Any
 from server_process import DEADLINE_SECONDS, REPOSITORY, ServerProcess, binary
 
 try:
-    import counterweight as cw
+    import counterweight_rl as cw
 except ImportError:
     sys.path.insert(0, str(REPOSITORY / "client/python"))
-    import counterweight as cw
+    import counterweight_rl as cw
 import numpy as np
 from batches import packed, padded_batch
 from transports import LOSS, assert_same

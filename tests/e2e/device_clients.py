@@ -16,11 +16,11 @@ import time
 import grpc
 import numpy as np
 from batches import padded_batch
-from counterweight._gen.counterweight.v1 import correction_service_pb2 as service_pb2
-from counterweight.channel import SERVICE
-from counterweight.shared_memory.control import Control
-from counterweight.shared_memory.device_region import DeviceRegion
-from counterweight.shared_memory.region import Access
+from counterweight_rl._gen.counterweight.v1 import correction_service_pb2 as service_pb2
+from counterweight_rl.channel import SERVICE
+from counterweight_rl.shared_memory.control import Control
+from counterweight_rl.shared_memory.device_region import DeviceRegion
+from counterweight_rl.shared_memory.region import Access
 from fake_cuda import allocate
 
 _AT_ONCE = 8

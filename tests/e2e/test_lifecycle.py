@@ -9,11 +9,11 @@ import tempfile
 import threading
 from collections.abc import Callable
 
-import counterweight as cw
+import counterweight_rl as cw
 import grpc
 import pytest
 from batches import padded_batch
-from counterweight._gen.counterweight.v1 import correction_service_pb2_grpc as service_grpc
+from counterweight_rl._gen.counterweight.v1 import correction_service_pb2_grpc as service_grpc
 from generated_stream import stream_frames
 from server_process import DEADLINE_SECONDS, ServerProcess
 

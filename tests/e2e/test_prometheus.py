@@ -16,7 +16,7 @@ import urllib.request
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import counterweight as cw
+import counterweight_rl as cw
 import pytest
 from batches import padded_batch
 from server_process import DEADLINE_SECONDS, REPOSITORY, ServerProcess

@@ -25,12 +25,12 @@ if tuple(map(int, metadata.version("trl").split(".")[:2])) < (1, 10):
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["TRL_EXPERIMENTAL_SILENCE"] = "1"
 
-import counterweight as cw  # noqa: E402
+import counterweight_rl as cw  # noqa: E402
 import torch  # noqa: E402
 import transformers  # noqa: E402
 import trl  # noqa: E402
-from counterweight import blocks, compat  # noqa: E402
-from counterweight.compat.trl import GRPOTrainer  # noqa: E402
+from counterweight_rl import blocks, compat  # noqa: E402
+from counterweight_rl.compat.trl import GRPOTrainer  # noqa: E402
 from datasets import Dataset  # noqa: E402
 from tokenizers import Tokenizer, models, pre_tokenizers  # noqa: E402
 

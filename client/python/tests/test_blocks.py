@@ -14,8 +14,8 @@ from fake_server import FakeServer
 from google.protobuf import json_format
 from sample import BATCH
 
-import counterweight as cw
-from counterweight import blocks
+import counterweight_rl as cw
+from counterweight_rl import blocks
 
 
 @dataclass

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 from google.protobuf import json_format
 
-import counterweight as cw
-from counterweight import convert
-from counterweight._gen.counterweight.v1 import correction_service_pb2 as service_pb2
-from counterweight._gen.counterweight.v1 import method_pb2, tensor_pb2
+import counterweight_rl as cw
+from counterweight_rl import convert
+from counterweight_rl._gen.counterweight.v1 import correction_service_pb2 as service_pb2
+from counterweight_rl._gen.counterweight.v1 import method_pb2, tensor_pb2
 
 FULL = cw.CorrectionConfig(
     importance_weight=cw.ImportanceWeight(

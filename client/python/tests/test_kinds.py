@@ -10,10 +10,10 @@ import pytest
 from fake_server import FakeServer
 from sample import MASK, OLD, ROLLOUT, SHAPE, WEIGHTS, answer, sent
 
-import counterweight as cw
-from counterweight import tensors
-from counterweight._gen.counterweight.v1 import tensor_pb2
-from counterweight.kinds import adopt
+import counterweight_rl as cw
+from counterweight_rl import tensors
+from counterweight_rl._gen.counterweight.v1 import tensor_pb2
+from counterweight_rl.kinds import adopt
 
 
 class Foreign:

@@ -13,9 +13,9 @@ import pytest
 from fake_server import FakeServer
 from sample import MASK, OLD, REASONS, ROLLOUT, SHAPE, WEIGHTS, answer, sent
 
-import counterweight as cw
-from counterweight import pinned
-from counterweight._gen.counterweight.v1 import tensor_pb2
+import counterweight_rl as cw
+from counterweight_rl import pinned
+from counterweight_rl._gen.counterweight.v1 import tensor_pb2
 
 torch = pytest.importorskip("torch", reason="needs torch: .ci/setup torch, or make test TORCH=1")
 
@@ -46,7 +46,7 @@ class Late(pinned.Transfers):
 def late(monkeypatch: pytest.MonkeyPatch) -> None:
     Late.waits = 0
     for module in ("tensors", "correction"):
-        monkeypatch.setattr(f"counterweight.{module}.Transfers", Late)
+        monkeypatch.setattr(f"counterweight_rl.{module}.Transfers", Late)
 
 
 @pytest.mark.parametrize("transport", ["unary", "stream"])

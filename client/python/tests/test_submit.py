@@ -11,8 +11,8 @@ import pytest
 from fake_server import FakeServer, Held, failing
 from sample import MASK, OLD, ROLLOUT, SHAPE, WEIGHTS, Request, Response, answer, sent
 
-import counterweight as cw
-from counterweight._gen.counterweight.v1 import tensor_pb2
+import counterweight_rl as cw
+from counterweight_rl._gen.counterweight.v1 import tensor_pb2
 
 BATCH: dict[str, Any] = {
     "rollout_log_probs": ROLLOUT,

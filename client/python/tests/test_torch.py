@@ -9,8 +9,8 @@ import pytest
 from fake_server import FakeServer
 from sample import MASK, OLD, REASONS, ROLLOUT, SHAPE, WEIGHTS, answer, sent
 
-import counterweight as cw
-from counterweight._gen.counterweight.v1 import tensor_pb2
+import counterweight_rl as cw
+from counterweight_rl._gen.counterweight.v1 import tensor_pb2
 
 torch = pytest.importorskip("torch", reason="needs torch: .ci/setup torch, or make test TORCH=1")
 
@@ -123,7 +123,7 @@ def test_advantages_of_one_per_sequence(server: FakeServer, client: cw.Client, d
 
 
 def test_contiguous_tensors_are_not_copied_before_the_join() -> None:
-    from counterweight import tensors
+    from counterweight_rl import tensors
 
     values = torch.from_numpy(ROLLOUT.copy()).to(torch.bfloat16)
     mask = torch.from_numpy(MASK.copy()).bool()

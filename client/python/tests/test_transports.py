@@ -11,11 +11,11 @@ import pytest
 from fake_server import FakeServer, failing, in_turn, retry_info
 from sample import MASK, OLD, ROLLOUT, Request, Response
 
-import counterweight as cw
-import counterweight.aio
-from counterweight._gen.counterweight.v1 import correction_service_pb2 as service_pb2
-from counterweight.offers import SMALL_BYTES, Offers, Router
-from counterweight.shared_memory.region import SUPPORTED
+import counterweight_rl as cw
+import counterweight_rl.aio
+from counterweight_rl._gen.counterweight.v1 import correction_service_pb2 as service_pb2
+from counterweight_rl.offers import SMALL_BYTES, Offers, Router
+from counterweight_rl.shared_memory.region import SUPPORTED
 
 SMALL: dict[str, Any] = {
     "rollout_log_probs": ROLLOUT,
@@ -72,7 +72,7 @@ def test_an_older_server_behind_the_same_address(streaming: FakeServer, asynchro
     streaming.admit = failing(grpc.StatusCode.UNIMPLEMENTED, "no streams here")
 
     async def use() -> None:
-        async with counterweight.aio.Client(streaming.target) as aio:
+        async with counterweight_rl.aio.Client(streaming.target) as aio:
             for _ in range(2):
                 await aio.correct(**LARGE)
 
@@ -134,7 +134,7 @@ def test_a_server_may_want_smaller_chunks(streaming: FakeServer) -> None:
     ],
 )
 def test_wrong_choices(arguments: dict[str, Any], message: str) -> None:
-    for client in (cw.Client, counterweight.aio.Client):
+    for client in (cw.Client, counterweight_rl.aio.Client):
         with pytest.raises(ValueError, match=message):
             client("localhost:1", **arguments)
 

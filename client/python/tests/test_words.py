@@ -7,9 +7,9 @@ import re
 
 import pytest
 
-from counterweight import calls, choices, words
-from counterweight._gen.counterweight.v1 import correction_service_pb2 as service_pb2
-from counterweight._gen.counterweight.v1 import tensor_pb2
+from counterweight_rl import calls, choices, words
+from counterweight_rl._gen.counterweight.v1 import correction_service_pb2 as service_pb2
+from counterweight_rl._gen.counterweight.v1 import tensor_pb2
 
 ARGUMENTS = inspect.signature(calls.correct).parameters
 SENT = words.Sent(("rollout_log_probs", "old_log_probs", "response_mask"), ("weights", "gradient"))

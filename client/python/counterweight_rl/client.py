@@ -1,0 +1,272 @@
+"""The client."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from concurrent import futures
+from contextlib import closing, suppress
+from dataclasses import replace
+from functools import partial
+from types import TracebackType
+from typing import Any, Literal, TypeVar
+
+import grpc
+import numpy as np
+
+from counterweight_rl import calls
+from counterweight_rl.channel import SERVICE, TlsConfig, connect, make_metadata
+from counterweight_rl.correction import Correction
+from counterweight_rl.errors import InvalidRequestError, client_closed, from_rpc_error
+from counterweight_rl.offers import DEFAULT_CHUNK_BYTES, Offers, Router, Transport
+from counterweight_rl.result import Result
+from counterweight_rl.retry import DEFAULT, Attempts, Retry, RetryPolicy
+from counterweight_rl.shared_memory.arrays import Use, empty
+from counterweight_rl.shared_memory.exchange import Exchange
+from counterweight_rl.shared_memory.pool import UnusableError
+from counterweight_rl.signatures import answers, answers_later
+from counterweight_rl.stream_call import correct_by_stream
+from counterweight_rl.submission import detached
+
+T = TypeVar("T")
+
+
+class Client:
+    """A connection to one Counterweight server.
+
+    Thread-safe: any number of threads may call at once and share the connection. Nothing is sent
+    before the first call. Not to be used across fork().
+    """
+
+    def __init__(
+        self,
+        target: str,
+        *,
+        timeout: float | None = 60.0,
+        tls: TlsConfig | grpc.ChannelCredentials | None = None,
+        retry: RetryPolicy | Literal[False] = DEFAULT,
+        max_in_flight: int = 4,
+        transport: Transport = "auto",
+        chunk_bytes: int = DEFAULT_CHUNK_BYTES,
+    ) -> None:
+        """Prepares a connection.
+
+        Args:
+            target: "host:port" or "unix:/path/to/socket".
+            timeout: Seconds that each call may take, connecting and retries included; None: no
+                limit.
+            tls: None: plaintext, for loopback and Unix sockets.
+            retry: How often a call that the server did not admit is tried again, always with the
+                same request_id. False: never.
+            max_in_flight: Batches that ``submit`` keeps in flight at once, each with a copy of its
+                arrays; >= 1.
+            transport: How batches travel. "unary": as one message, which the server bounds.
+                "stream": in chunks, any size. "shared_memory": not at all, on Linux, if target is
+                "unix:..." and the server offers it. "auto": small ones (below 2 MiB) as one
+                message, others by the fastest of the three that the server has. Results and errors
+                are the same.
+            chunk_bytes: Bytes of a stream's chunks, 1 to 16 MiB; less if the server wants less.
+
+        Raises:
+            ValueError: A number out of its range, or no such transport.
+        """
+        if max_in_flight < 1:
+            raise ValueError(f"max_in_flight must be at least 1; got {max_in_flight}")
+        self._router = Router(target, transport, chunk_bytes)
+        self._retry = Retry(retry)
+        self._timeout = timeout
+        self._closed = threading.Event()
+        self._channel = connect(grpc, target, tls)
+        metadata = make_metadata()
+        # Bytes in, bytes out: see wire.py.
+        self._rpcs: dict[str, Callable[..., bytes]] = {
+            rpc: partial(self._channel.unary_unary(SERVICE + rpc), metadata=metadata)
+            for rpc in calls.RPCS
+        }
+        self._stream = partial(
+            self._channel.stream_stream(SERVICE + "CorrectStream"), metadata=metadata
+        )
+        self._slots = threading.BoundedSemaphore(max_in_flight)
+        self._workers = futures.ThreadPoolExecutor(max_in_flight, "counterweight")
+        self._in_flight: set[futures.Future[Any]] = set()
+        self._lock = threading.Lock()
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc_value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Closes the connection. Idempotent.
+
+        Calls in flight, submitted ones included, fail with code CANCELLED, and so does every later
+        call. When it returns, all futures are done.
+        """
+        with self._lock:
+            self._closed.set()
+            pending = list(self._in_flight)
+        self._channel.close()
+        futures.wait(pending)
+        self._workers.shutdown(wait=False)
+        self._router.close()
+
+    @answers(calls.correct)
+    def correct(self, **arguments: Any) -> Any:
+        """Asks for one batch and waits for the answer."""
+        return self._run(calls.correct(**arguments))
+
+    @answers_later(calls.correct)
+    def submit(self, **arguments: Any) -> futures.Future[Any]:
+        """``correct`` in the background: a future of its Result.
+
+        Blocks while ``max_in_flight`` batches are in flight. The arrays are copied before it
+        returns and may be reused then, whatever the transport; those of ``empty`` are not copied,
+        and must not change before the future is done, nor may those in ``out``. All errors are in
+        the future, wrong arguments included. A future cannot be cancelled once it runs; ``close``
+        ends all of them.
+        """
+        self._slots.acquire()
+        release: Callable[[], None] = lambda: None  # noqa: E731
+        try:
+            call = calls.correct(**arguments)
+            assert call.correction is not None
+            pool = self._router.pool_of(call.correction.num_bytes)
+            correction, release = detached(call.correction, pool)
+            call = replace(call, decode=correction.read, correction=correction)
+            with self._lock:
+                if self._closed.is_set():
+                    raise client_closed(call.request_id)
+                future = self._workers.submit(self._run, call)
+                self._in_flight.add(future)
+        except Exception as error:
+            release()
+            self._slots.release()
+            future = futures.Future()
+            future.set_exception(error)
+            return future
+        future.add_done_callback(lambda _: release())
+        future.add_done_callback(self._landed)
+        return future
+
+    def empty(
+        self, shape: int | Sequence[int], dtype: Any = np.float32, access: Use = "input"
+    ) -> Any:
+        """An array that lives in memory which the server can map, so that its bytes need not move.
+
+        Batches whose inputs are such arrays (or contiguous parts of them), and answers that are
+        written into them by ``out``, are neither sent nor copied. The memory is given back when the
+        last view of it is gone, and may be used as any other until then. Where the server offers
+        no shared memory, or there is none left, it is an ordinary array.
+
+        Args:
+            shape: Sizes, >= 0.
+            dtype: numpy's or torch's; a torch.dtype makes it a torch tensor.
+            access: "input": the server reads it. "output": it writes it; for ``out``.
+
+        Returns:
+            A numpy array or torch tensor of undefined content.
+        """
+        pool = None
+        if self._router.may_share():
+            if self._router.offers is None:
+                # Without a server now, the array will do for a later one. ValueError is grpc's word
+                # for a closed channel; a closed router then makes no shared memory.
+                with suppress(grpc.RpcError, ValueError):
+                    self._ask(self._timeout)
+            pool = self._router.pool_for_arrays()
+        return empty(pool, shape, dtype, access)
+
+    @answers(calls.list_methods)
+    def list_methods(self, **arguments: Any) -> Any:
+        """Asks for the methods table."""
+        return self._run(calls.list_methods(**arguments))
+
+    @answers(calls.server_info)
+    def server_info(self, **arguments: Any) -> Any:
+        """Asks the server about itself."""
+        return self._run(calls.server_info(**arguments))
+
+    def _landed(self, future: futures.Future[Any]) -> None:
+        with self._lock:
+            self._in_flight.discard(future)
+        self._slots.release()
+
+    def _run(self, call: calls.Call[T]) -> T:
+        attempts = self._retry.begin(self._timeout if call.timeout is None else call.timeout)
+        while True:
+            try:
+                return self._attempt(call, attempts)
+            except grpc.RpcError as error:
+                failure = call.failure(error, closed=self._closed.is_set())
+                if self._router.other_way(failure):
+                    continue
+                pause = attempts.pause(failure)
+                if pause is None or self._closed.wait(pause):
+                    raise failure from error
+            except ValueError as error:
+                # grpc's word for a channel that was closed before the call.
+                if isinstance(error, InvalidRequestError) or not self._closed.is_set():
+                    raise
+                raise client_closed(call.request_id) from error
+
+    def _attempt(self, call: calls.Call[T], attempts: Attempts) -> T:
+        correction = call.correction
+        if correction is None:
+            return call.read(self._rpcs[call.rpc](call.request, timeout=attempts.remaining()))
+        num_bytes = correction.num_bytes
+        if self._router.asks(num_bytes):
+            self._ask(attempts.remaining())
+        way = self._router.choose(num_bytes)
+        result: Any
+        if way == "shared_memory":
+            try:
+                result = self._correct_by_shared_memory(correction, attempts)
+            except UnusableError as why:
+                if self._closed.is_set():
+                    raise client_closed(call.request_id) from why
+                way = self._router.without_shared_memory(why)
+        if way == "stream":
+            result = correct_by_stream(
+                self._stream,
+                correction,
+                self._router.chunk_bytes,
+                attempts.remaining(),
+                attempts.admitted,
+            )
+        elif way == "unary":
+            correction.report(0)
+            answer = self._rpcs["Correct"](correction.message(), timeout=attempts.remaining())
+            correction.report(num_bytes)
+            result = correction.read(answer)
+        return result  # type: ignore[no-any-return]
+
+    def _correct_by_shared_memory(
+        self, correction: Correction[Any], attempts: Attempts
+    ) -> Result[Any]:
+        with closing(Exchange(self._router.pool(), correction)) as exchange:
+            correction.report(0)
+            while True:
+                message = exchange.message()
+                try:
+                    answer = self._rpcs["Correct"](message, timeout=attempts.remaining())
+                    break
+                except grpc.RpcError as error:
+                    if not exchange.mends(from_rpc_error(error)):
+                        raise
+            correction.report(correction.num_bytes)
+            return exchange.read(answer)
+
+    def _ask(self, timeout: float | None) -> None:
+        """What the server offers."""
+        try:
+            self._router.offers = Offers.read(self._rpcs["GetServerInfo"](b"", timeout=timeout))
+        except grpc.RpcError as error:
+            if error.code() is not grpc.StatusCode.UNIMPLEMENTED:
+                raise
+            self._router.offers = Offers()
