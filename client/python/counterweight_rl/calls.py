@@ -92,66 +92,7 @@ def correct(
     progress: Progress | None = None,
     timeout: float | None = None,
 ) -> Call[Result[ArrayT]]:
-    """Corrects one batch; computes its policy loss and gradient if the method has a loss.
-
-    Arrays are numpy arrays or torch tensors (CPU or CUDA, one device), all of one kind and
-    shape: padded [B, T], or packed [sum of sequence_lengths]. What has ``__dlpack__`` and lies in
-    host memory, or the buffer protocol, is taken for a numpy array, and so are the results.
-    Log-probs and advantages are float32, float16, bfloat16 (torch), or float64, which is sent as
-    float32. Contiguous arrays of a dtype that the wire carries are read where they lie; others are
-    converted first, and CUDA tensors copied to the host through pinned memory. Which inputs are
-    needed follows from the method; at least two log-probs.
-
-    Args:
-        response_mask: Boolean, integer or floating, each 0 or 1; 1 = the token counts.
-        method: A preset's name, Preset, CorrectionConfig or Dialect.
-        rollout_log_probs: log mu of the policy that sampled, as the inference engine reported
-            it; nats.
-        old_log_probs: log pi_old, the trainer's recomputation at the start of the step; nats.
-        current_log_probs: log pi_theta at this gradient step; nats.
-        ref_log_probs: log pi_ref, for a KL penalty; nats.
-        advantages: Advantage of each token, or one per sequence, [B] or [B, 1], which every
-            token of the sequence gets; any unit. For losses, and rules that look at its sign.
-        sequence_lengths: Positions of each sequence, for packed arrays.
-        padded_length: Width that a packed batch would have if padded, read only where a peer's
-            formula needs it. None: the longest sequence.
-        outputs: Some of "weights", "keep_mask", "token_reasons", "sequence_reasons", "loss",
-            "gradient". None: the keep mask, the weights if the method has them, and loss and
-            gradient if it has a loss: a CorrectionConfig or preset with a policy loss; a
-            Dialect if current_log_probs and advantages are given.
-        run: Training run, [A-Za-z0-9_.-]{1,64}; a label of the drift metrics in Prometheus.
-        replica: Data-parallel replica or worker, [A-Za-z0-9_.-]{1,64}; for the server's log.
-        policy_version: Version of the policy being trained, >= 0; for the server's log.
-        request_id: Name of this request, at most 128 bytes of printable ASCII. Drift metrics
-            are published once per request_id, so retry with the same one. None: a new one,
-            which results and errors carry.
-        non_finite: What to do about a NaN or infinity where response_mask is 1.
-        seed: Seed of random choices (CLIP_COV). None: 0.
-        global_counts: Counts over all data-parallel ranks, for losses whose denominator is
-            GLOBAL and for weights that are normalized.
-        group_ids: Group (prompt) of each sequence, [B] integers; for losses that average
-            within groups (skyrl's prompt_mean), refused by name elsewhere.
-        metrics: False leaves ``metrics`` and ``rules`` of the result empty and publishes no drift
-            of this batch; arrays, loss and errors are the same, and come sooner. For batches whose
-            drift is known already, such as later epochs over the same rollouts.
-        out: Where to write, by the output's name: arrays of the kind, shape, dtype and device that
-            the output has in Result, contiguous and writable. They are the Result's arrays then;
-            after an error their content is undefined. What is asked for does not change.
-        progress: Called with (bytes sent, bytes in all) of the tensors: with 0 before the first,
-            with all when the answer is there; again from 0 if the batch is sent again. Streams call
-            it after every chunk too, from another thread (asyncio: in the loop), never two at a
-            time. What it raises cancels the call and is raised by it.
-        timeout: Seconds, retries included; None: the client's.
-
-    Raises:
-        TypeError: An argument is of a wrong type; the message names it.
-        ValueError: A choice that does not exist.
-        InvalidRequestError: The request is wrong; ``violations`` lists every wrong field.
-        OverloadedError: The server has no room, or the request exceeds its limits.
-        UnavailableError: No server answers, or it is draining.
-        DeadlineError: The timeout passed.
-        CounterweightError: Anything else; see its ``code``.
-    """
+    """``Client.correct``: its arguments, and those of its errors that say that one is wrong."""
     request_id = uuid.uuid4().hex if request_id is None else request_id
     wanted = read_outputs(
         outputs,
@@ -201,11 +142,7 @@ def correct(
 
 
 def list_methods(*, timeout: float | None = None) -> Call[list[MethodInfo]]:
-    """Every named method, in the table's order.
-
-    Args:
-        timeout: Seconds; None: the client's.
-    """
+    """``Client.list_methods``."""
 
     def decode(answer: bytes) -> list[MethodInfo]:
         methods = service_pb2.ListMethodsResponse.FromString(answer).methods
@@ -215,11 +152,7 @@ def list_methods(*, timeout: float | None = None) -> Call[list[MethodInfo]]:
 
 
 def server_info(*, timeout: float | None = None) -> Call[ServerInfo]:
-    """The server's identity and limits.
-
-    Args:
-        timeout: Seconds; None: the client's.
-    """
+    """``Client.server_info``."""
 
     def decode(answer: bytes) -> ServerInfo:
         info = service_pb2.GetServerInfoResponse.FromString(answer)

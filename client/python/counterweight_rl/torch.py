@@ -21,13 +21,16 @@ exist, and asking for it is a RuntimeError.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
 from torch.autograd.function import once_differentiable
 
+from counterweight_rl.choices import NonFinitePolicy
 from counterweight_rl.client import Client
-from counterweight_rl.config import Method
+from counterweight_rl.config import GlobalCounts, Method
+from counterweight_rl.correction import Progress
 from counterweight_rl.errors import Violation, refuse
 from counterweight_rl.result import Result
 
@@ -44,7 +47,20 @@ def policy_loss(
     rollout_log_probs: torch.Tensor | None = None,
     old_log_probs: torch.Tensor | None = None,
     ref_log_probs: torch.Tensor | None = None,
-    **options: Any,
+    sequence_lengths: Iterable[int] | None = None,
+    padded_length: int | None = None,
+    run: str | None = None,
+    replica: str | None = None,
+    policy_version: int | None = None,
+    request_id: str | None = None,
+    non_finite: NonFinitePolicy | str = NonFinitePolicy.REJECT,
+    seed: int | None = None,
+    global_counts: GlobalCounts | None = None,
+    group_ids: Iterable[int] | None = None,
+    metrics: bool = True,
+    out: Mapping[str, torch.Tensor] | None = None,
+    progress: Progress | None = None,
+    timeout: float | None = None,
 ) -> torch.Tensor:
     """The method's policy loss, whose backward is the gradient that the service computed.
 
@@ -60,8 +76,32 @@ def policy_loss(
         rollout_log_probs: log mu of the policy that sampled; nats. Needed or not by the method.
         old_log_probs: log pi_old, the anchor of the step; nats. Needed or not by the method.
         ref_log_probs: log pi_ref, for a KL penalty; nats.
-        **options: The other arguments of ``Client.correct``, but ``outputs``: sequence_lengths,
-            global_counts, group_ids, seed, run, request_id, non_finite, timeout, ...
+        sequence_lengths: Positions of each sequence, for packed arrays.
+        padded_length: Width that a packed batch would have if padded, read only where a peer's
+            formula needs it. None: the longest sequence.
+        run: Training run, [A-Za-z0-9_.-]{1,64}; a label of the drift metrics in Prometheus.
+        replica: Data-parallel replica or worker, [A-Za-z0-9_.-]{1,64}; for the server's log.
+        policy_version: Version of the policy being trained, >= 0; for the server's log.
+        request_id: Name of this request, at most 128 bytes of printable ASCII. Drift metrics
+            are published once per request_id, so retry with the same one. None: a new one,
+            which results and errors carry.
+        non_finite: What to do about a NaN or infinity where response_mask is 1.
+        seed: Seed of random choices (CLIP_COV). None: 0.
+        global_counts: Counts over all data-parallel ranks, for losses whose denominator is
+            GLOBAL and for weights that are normalized.
+        group_ids: Group (prompt) of each sequence, [B] integers; for losses that average
+            within groups (skyrl's prompt_mean), refused by name elsewhere.
+        metrics: False leaves ``metrics`` and ``rules`` of the result empty and publishes no drift
+            of this batch; arrays, loss and errors are the same, and come sooner. For batches whose
+            drift is known already, such as later epochs over the same rollouts.
+        out: Where to write, by the output's name: arrays of the kind, shape, dtype and device that
+            the output has in Result, contiguous and writable. They are the Result's arrays then;
+            after an error their content is undefined. What is asked for does not change.
+        progress: Called with (bytes sent, bytes in all) of the tensors: with 0 before the first,
+            with all when the answer is there; again from 0 if the batch is sent again. Streams call
+            it after every chunk too, from another thread (asyncio: in the loop), never two at a
+            time. What it raises cancels the call and is raised by it.
+        timeout: Seconds, retries included; None: the client's.
 
     Returns:
         A scalar on the device of current_log_probs; float32, or float64 if they are. Its gradient
@@ -80,7 +120,20 @@ def policy_loss(
         old_log_probs=old_log_probs,
         ref_log_probs=ref_log_probs,
         outputs=outputs_for(current_log_probs),
-        **options,
+        sequence_lengths=sequence_lengths,
+        padded_length=padded_length,
+        run=run,
+        replica=replica,
+        policy_version=policy_version,
+        request_id=request_id,
+        non_finite=non_finite,
+        seed=seed,
+        global_counts=global_counts,
+        group_ids=group_ids,
+        metrics=metrics,
+        out=out,
+        progress=progress,
+        timeout=timeout,
     )
     return attach(current_log_probs, result)
 
@@ -95,7 +148,20 @@ def policy_loss_with_result(
     rollout_log_probs: torch.Tensor | None = None,
     old_log_probs: torch.Tensor | None = None,
     ref_log_probs: torch.Tensor | None = None,
-    **options: Any,
+    sequence_lengths: Iterable[int] | None = None,
+    padded_length: int | None = None,
+    run: str | None = None,
+    replica: str | None = None,
+    policy_version: int | None = None,
+    request_id: str | None = None,
+    non_finite: NonFinitePolicy | str = NonFinitePolicy.REJECT,
+    seed: int | None = None,
+    global_counts: GlobalCounts | None = None,
+    group_ids: Iterable[int] | None = None,
+    metrics: bool = True,
+    out: Mapping[str, torch.Tensor] | None = None,
+    progress: Progress | None = None,
+    timeout: float | None = None,
 ) -> tuple[torch.Tensor, Result[torch.Tensor]]:
     """``policy_loss``, and the rest of the answer: metrics, weights, keep mask, warnings.
 
@@ -113,7 +179,20 @@ def policy_loss_with_result(
         old_log_probs=old_log_probs,
         ref_log_probs=ref_log_probs,
         outputs=None,
-        **options,
+        sequence_lengths=sequence_lengths,
+        padded_length=padded_length,
+        run=run,
+        replica=replica,
+        policy_version=policy_version,
+        request_id=request_id,
+        non_finite=non_finite,
+        seed=seed,
+        global_counts=global_counts,
+        group_ids=group_ids,
+        metrics=metrics,
+        out=out,
+        progress=progress,
+        timeout=timeout,
     )
     return attach(current_log_probs, result), result
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -53,18 +52,6 @@ def test_requests_and_results_are_the_same(server: FakeServer, client: cw.Client
     assert result.weights.flags.writeable
     for name in ("metrics", "rules", "warnings", "request_id", "timing", "loss"):
         assert getattr(result, name) == getattr(expected, name)
-
-
-def test_signatures_are_the_same() -> None:
-    sync, aio = cw.Client("localhost:1"), counterweight_rl.aio.Client("localhost:1")
-    for name in ("correct", "list_methods", "server_info"):
-        signature = inspect.signature(getattr(sync, name))
-        assert signature == inspect.signature(getattr(aio, name))
-        assert "timeout" in signature.parameters
-        assert "timeout: Seconds" in getattr(aio, name).__doc__
-    assert inspect.signature(sync.submit) == inspect.signature(sync.correct)
-    assert "response_mask" in inspect.signature(sync.correct).parameters
-    sync.close()
 
 
 def test_methods_and_info(server: FakeServer, client: cw.Client) -> None:

@@ -82,8 +82,6 @@ def test_errors_are_in_the_future(server: FakeServer, client: cw.Client) -> None
             client.submit(**{**BATCH, "old_log_probs": 3}).result(30)
         with pytest.raises(cw.InvalidRequestError, match="response_mask"):
             client.submit(**{**BATCH, "response_mask": MASK[0]}).result(30)
-        with pytest.raises(TypeError, match="methd"):
-            client.submit(**BATCH, methd="token_tis").result(30)
         with pytest.raises(cw.CounterweightError, match="no such feature"):
             client.submit(**BATCH).result(30)
 
