@@ -20,7 +20,7 @@ sys.path.insert(0, str(ROOT / "tests/e2e"))
 import counterweight_rl as cw  # noqa: E402
 import counterweight_rl.client  # noqa: E402
 import numpy as np  # noqa: E402
-from counterweight_rl.offers import Offers, Transport  # noqa: E402
+from counterweight_rl.transport.router import Capabilities, Transport  # noqa: E402
 from headline import VERL_BLOCK  # noqa: E402
 from server_process import ServerProcess  # noqa: E402
 
@@ -56,7 +56,7 @@ def echo_client(bench: pathlib.Path, address: str, transport: Transport) -> Iter
             mock.patch.object(counterweight_rl.client, "SERVICE", "/counterweight.bench.v1.Echo/"),
             cw.Client(address, transport=transport) as client,
         ):
-            client._router.offers = Offers(stream=True)  # it cannot be asked
+            client._router.capabilities = Capabilities(stream=True)  # it cannot be asked
             yield client
     finally:
         process.stdin.close()

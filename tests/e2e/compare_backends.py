@@ -28,7 +28,7 @@ import numpy as np
 from batches import packed, padded_batch
 from counterweight_rl import calls
 from counterweight_rl._gen.counterweight.v1 import correction_service_pb2 as service_pb2
-from counterweight_rl.channel import SERVICE, connect
+from counterweight_rl.transport.channel import SERVICE, connect
 from goldens import GOLDENS, SYSTEMS, arguments
 from transports import ARRAYS, LOSS
 

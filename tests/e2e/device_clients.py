@@ -17,10 +17,10 @@ import grpc
 import numpy as np
 from batches import padded_batch
 from counterweight_rl._gen.counterweight.v1 import correction_service_pb2 as service_pb2
-from counterweight_rl.channel import SERVICE
 from counterweight_rl.shared_memory.control import Control
 from counterweight_rl.shared_memory.device_region import DeviceRegion
 from counterweight_rl.shared_memory.region import Access
+from counterweight_rl.transport.channel import SERVICE
 from fake_cuda import allocate
 
 _AT_ONCE = 8

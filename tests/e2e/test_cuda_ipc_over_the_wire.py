@@ -123,7 +123,7 @@ def test_memory_that_is_wrong_is_refused_and_the_batch_goes_another_way(
     batch = on(device, BATCHES["padded"])
     with cw.Client(computing.address, transport="shared_memory") as client:
         expected = client.correct(method=LOSS, **batch)
-    from counterweight_rl import cuda
+    from counterweight_rl.arrays import cuda
 
     inner = cuda.allocation_of
     changes: list[dict[str, Any]] = [

@@ -12,7 +12,8 @@ import counterweight_rl as cw
 import numpy as np
 import pytest
 from batches import padded_batch
-from counterweight_rl import compat, retry
+from counterweight_rl import compat
+from counterweight_rl.transport import retry
 from server_process import DEADLINE_SECONDS, ServerProcess
 
 pytestmark = pytest.mark.server_only

@@ -17,7 +17,6 @@ and what needs torch: ``counterweight_rl.torch`` makes the policy loss an autogr
 """
 
 from counterweight_rl._version import __version__
-from counterweight_rl.channel import TlsConfig
 from counterweight_rl.choices import (
     Aggregation,
     Bound,
@@ -64,7 +63,8 @@ from counterweight_rl.info import (
     ServerInfo,
 )
 from counterweight_rl.result import Result, RuleSummary, Timing
-from counterweight_rl.retry import RetryPolicy
+from counterweight_rl.transport.channel import TlsConfig
+from counterweight_rl.transport.retry import RetryPolicy
 
 __all__ = [
     "Aggregation",

@@ -23,20 +23,20 @@ import grpc.aio
 import numpy as np
 
 from counterweight_rl import calls
-from counterweight_rl.channel import SERVICE, TlsConfig, connect, make_metadata
+from counterweight_rl.arrays.interop import ArrayT
 from counterweight_rl.choices import NonFinitePolicy
 from counterweight_rl.config import GlobalCounts, Method
 from counterweight_rl.correction import Correction, Progress
 from counterweight_rl.errors import client_closed, from_rpc_error
 from counterweight_rl.info import MethodInfo, ServerInfo
-from counterweight_rl.kinds import ArrayT
-from counterweight_rl.offers import DEFAULT_CHUNK_BYTES, Offers, Router, Transport
 from counterweight_rl.result import Result
-from counterweight_rl.retry import DEFAULT, Attempts, Retry, RetryPolicy
-from counterweight_rl.shared_memory.arrays import Use, empty
 from counterweight_rl.shared_memory.exchange import Exchange
 from counterweight_rl.shared_memory.pool import UnusableError
-from counterweight_rl.stream_call_aio import correct_by_stream
+from counterweight_rl.shared_memory.shared_arrays import Use, empty
+from counterweight_rl.transport.channel import SERVICE, TlsConfig, connect, make_metadata
+from counterweight_rl.transport.retry import DEFAULT, Attempts, Retry, RetryPolicy
+from counterweight_rl.transport.router import DEFAULT_CHUNK_BYTES, Capabilities, Router, Transport
+from counterweight_rl.transport.stream_aio import correct_by_stream
 
 __all__ = ["Client"]
 
@@ -228,7 +228,7 @@ class Client:
         """An array in memory that the server can map; see ``counterweight_rl.Client.empty``."""
         pool = None
         if self._router.may_share() and not self._closed.is_set():
-            if self._router.offers is None:
+            if self._router.capabilities is None:
                 with contextlib.suppress(grpc.RpcError):
                     await self._ask(self._timeout)
             pool = self._router.pool_for_arrays()
@@ -241,7 +241,7 @@ class Client:
                 return await self._attempt(call, attempts)
             except grpc.RpcError as error:
                 failure = call.failure(error, closed=self._closed.is_set())
-                if self._router.other_way(failure):
+                if self._router.falls_back(failure):
                     continue
                 pause = attempts.pause(failure)
                 if pause is None or await self._closes_within(pause):
@@ -315,11 +315,13 @@ class Client:
     async def _ask(self, timeout: float | None) -> None:
         """What the server offers."""
         try:
-            self._router.offers = Offers.read(await self._send("GetServerInfo", b"", timeout))
+            self._router.capabilities = Capabilities.read(
+                await self._send("GetServerInfo", b"", timeout)
+            )
         except grpc.RpcError as error:
             if error.code() is not grpc.StatusCode.UNIMPLEMENTED:
                 raise
-            self._router.offers = Offers()
+            self._router.capabilities = Capabilities()
 
     async def _send(self, rpc: str, message: bytes, timeout: float | None) -> bytes:
         call = self._connected().unary_unary(SERVICE + rpc)

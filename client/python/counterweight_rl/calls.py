@@ -12,19 +12,20 @@ from typing import Any, Generic, TypeVar
 
 import grpc
 
-from counterweight_rl import convert, tensors
+from counterweight_rl import messages
 from counterweight_rl._gen.counterweight.v1 import correction_service_pb2 as service_pb2
 from counterweight_rl._gen.counterweight.v1 import tensor_pb2
+from counterweight_rl.arrays.batch import int_list, read_batch
+from counterweight_rl.arrays.interop import ArrayT
+from counterweight_rl.arrays.out_argument import check_destinations
+from counterweight_rl.arrays.requested_outputs import read_outputs
 from counterweight_rl.choices import NonFinitePolicy
 from counterweight_rl.config import GlobalCounts, Method
 from counterweight_rl.correction import Correction, Progress, reading
-from counterweight_rl.destinations import check_destinations
 from counterweight_rl.errors import CounterweightError, from_rpc_error
 from counterweight_rl.info import MethodInfo, ServerInfo
-from counterweight_rl.kinds import ArrayT
-from counterweight_rl.outputs import read_outputs
 from counterweight_rl.result import Result
-from counterweight_rl.words import Sent
+from counterweight_rl.translation import Sent
 
 T = TypeVar("T")
 
@@ -94,12 +95,12 @@ def correct(
 ) -> Call[Result[ArrayT]]:
     """``Client.correct``: its arguments, and those of its errors that say that one is wrong."""
     request_id = uuid.uuid4().hex if request_id is None else request_id
-    wanted = read_outputs(
+    requested = read_outputs(
         outputs,
         method,
         has_loss_inputs=current_log_probs is not None and advantages is not None,
     )
-    batch = tensors.read_batch(
+    batch = read_batch(
         {
             "rollout_log_probs": rollout_log_probs,
             "old_log_probs": old_log_probs,
@@ -116,18 +117,18 @@ def correct(
     head = service_pb2.CorrectRequest(
         request_id=request_id,
         layout=batch.layout,
-        method=convert.method_to_proto(method),
-        outputs=wanted.roles,
-        compute_loss=wanted.compute_loss,
-        non_finite_policy=convert.enum_to_proto(
+        method=messages.method_to_proto(method),
+        outputs=requested.roles,
+        compute_loss=requested.compute_loss,
+        non_finite_policy=messages.enum_to_proto(
             "non_finite", non_finite, tensor_pb2.NonFinitePolicy.DESCRIPTOR
         ),
         seed=seed,
         omit_metrics=not metrics,
-        group_ids=[] if group_ids is None else tensors.int_list("group_ids", group_ids),
+        group_ids=[] if group_ids is None else int_list("group_ids", group_ids),
     )
     if global_counts is not None:
-        convert.to_proto("global_counts", global_counts, head.global_counts)
+        messages.to_proto("global_counts", global_counts, head.global_counts)
     if run is not None:
         head.labels.run = run
     if replica is not None:
@@ -136,8 +137,8 @@ def correct(
         head.labels.policy_version = policy_version
     if progress is not None and not callable(progress):
         raise TypeError(f"progress must be callable, not {type(progress).__name__}")
-    destinations = check_destinations(out or {}, batch, wanted)
-    correction = Correction(head, batch, wanted, destinations, progress)
+    destinations = check_destinations(out or {}, batch, requested)
+    correction = Correction(head, batch, requested, destinations, progress)
     return Call("Correct", b"", correction.read, timeout, request_id, correction)
 
 
@@ -146,7 +147,7 @@ def list_methods(*, timeout: float | None = None) -> Call[list[MethodInfo]]:
 
     def decode(answer: bytes) -> list[MethodInfo]:
         methods = service_pb2.ListMethodsResponse.FromString(answer).methods
-        return [convert.from_proto(method, MethodInfo) for method in methods]
+        return [messages.from_proto(method, MethodInfo) for method in methods]
 
     return Call("ListMethods", b"", decode, timeout)
 
@@ -156,6 +157,6 @@ def server_info(*, timeout: float | None = None) -> Call[ServerInfo]:
 
     def decode(answer: bytes) -> ServerInfo:
         info = service_pb2.GetServerInfoResponse.FromString(answer)
-        return convert.from_proto(info, ServerInfo)
+        return messages.from_proto(info, ServerInfo)
 
     return Call("GetServerInfo", b"", decode, timeout)

@@ -15,21 +15,21 @@ import grpc
 import numpy as np
 
 from counterweight_rl import calls
-from counterweight_rl.channel import SERVICE, TlsConfig, connect, make_metadata
+from counterweight_rl.arrays.interop import ArrayT
 from counterweight_rl.choices import NonFinitePolicy
 from counterweight_rl.config import GlobalCounts, Method
 from counterweight_rl.correction import Correction, Progress
 from counterweight_rl.errors import InvalidRequestError, client_closed, from_rpc_error
 from counterweight_rl.info import MethodInfo, ServerInfo
-from counterweight_rl.kinds import ArrayT
-from counterweight_rl.offers import DEFAULT_CHUNK_BYTES, Offers, Router, Transport
 from counterweight_rl.result import Result
-from counterweight_rl.retry import DEFAULT, Attempts, Retry, RetryPolicy
-from counterweight_rl.shared_memory.arrays import Use, empty
 from counterweight_rl.shared_memory.exchange import Exchange
 from counterweight_rl.shared_memory.pool import UnusableError
-from counterweight_rl.stream_call import correct_by_stream
-from counterweight_rl.submission import detached
+from counterweight_rl.shared_memory.shared_arrays import Use, empty
+from counterweight_rl.transport.channel import SERVICE, TlsConfig, connect, make_metadata
+from counterweight_rl.transport.retry import DEFAULT, Attempts, Retry, RetryPolicy
+from counterweight_rl.transport.router import DEFAULT_CHUNK_BYTES, Capabilities, Router, Transport
+from counterweight_rl.transport.snapshot import snapshot
+from counterweight_rl.transport.stream_sync import correct_by_stream
 
 T = TypeVar("T")
 
@@ -81,7 +81,7 @@ class Client:
         self._closed = threading.Event()
         self._channel = connect(grpc, target, tls)
         metadata = make_metadata()
-        # Bytes in, bytes out: see wire.py.
+        # Bytes in, bytes out: see transport/wire.py.
         self._rpcs: dict[str, Callable[..., bytes]] = {
             rpc: partial(self._channel.unary_unary(SERVICE + rpc), metadata=metadata)
             for rpc in calls.RPCS
@@ -294,7 +294,7 @@ class Client:
             )
             assert call.correction is not None
             pool = self._router.pool_of(call.correction.num_bytes)
-            correction, release = detached(call.correction, pool)
+            correction, release = snapshot(call.correction, pool)
             call = replace(call, decode=correction.read, correction=correction)
             with self._lock:
                 if self._closed.is_set():
@@ -308,7 +308,7 @@ class Client:
             failed.set_exception(error)
             return failed
         future.add_done_callback(lambda _: release())
-        future.add_done_callback(self._landed)
+        future.add_done_callback(self._finished)
         return future
 
     def empty(
@@ -331,7 +331,7 @@ class Client:
         """
         pool = None
         if self._router.may_share():
-            if self._router.offers is None:
+            if self._router.capabilities is None:
                 # Without a server now, the array will do for a later one. ValueError is grpc's word
                 # for a closed channel; a closed router then makes no shared memory.
                 with suppress(grpc.RpcError, ValueError):
@@ -361,7 +361,7 @@ class Client:
         """
         return self._run(calls.server_info(timeout=timeout))
 
-    def _landed(self, future: futures.Future[Any]) -> None:
+    def _finished(self, future: futures.Future[Any]) -> None:
         with self._lock:
             self._in_flight.discard(future)
         self._slots.release()
@@ -373,7 +373,7 @@ class Client:
                 return self._attempt(call, attempts)
             except grpc.RpcError as error:
                 failure = call.failure(error, closed=self._closed.is_set())
-                if self._router.other_way(failure):
+                if self._router.falls_back(failure):
                     continue
                 pause = attempts.pause(failure)
                 if pause is None or self._closed.wait(pause):
@@ -434,8 +434,10 @@ class Client:
     def _ask(self, timeout: float | None) -> None:
         """What the server offers."""
         try:
-            self._router.offers = Offers.read(self._rpcs["GetServerInfo"](b"", timeout=timeout))
+            self._router.capabilities = Capabilities.read(
+                self._rpcs["GetServerInfo"](b"", timeout=timeout)
+            )
         except grpc.RpcError as error:
             if error.code() is not grpc.StatusCode.UNIMPLEMENTED:
                 raise
-            self._router.offers = Offers()
+            self._router.capabilities = Capabilities()

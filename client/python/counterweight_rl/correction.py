@@ -10,15 +10,16 @@ from typing import Any, Generic
 import grpc
 from google.protobuf.message import DecodeError
 
-from counterweight_rl import convert, wire, words
+from counterweight_rl import messages, translation
 from counterweight_rl._gen.counterweight.v1 import correction_service_pb2 as pb
+from counterweight_rl.arrays.batch import Batch, role_name
+from counterweight_rl.arrays.interop import ArrayT
+from counterweight_rl.arrays.output_array import OutputArray, make_output_array
+from counterweight_rl.arrays.pinned import Transfers
+from counterweight_rl.arrays.requested_outputs import RequestedOutputs
 from counterweight_rl.errors import CounterweightError, Violation, refuse
-from counterweight_rl.kinds import ArrayT
-from counterweight_rl.landings import Landing, land
-from counterweight_rl.outputs import Wanted
-from counterweight_rl.pinned import Transfers
 from counterweight_rl.result import Result, RuleSummary, Timing
-from counterweight_rl.tensors import Batch, role_name
+from counterweight_rl.transport import wire
 
 Progress = Callable[[int, int], object]
 """Called with the bytes sent so far and the bytes in all."""
@@ -31,14 +32,14 @@ class Correction(Generic[ArrayT]):
     Attributes:
         head: The request without its tensors.
         batch: The tensors.
-        wanted: The outputs.
+        requested: The outputs.
         destinations: Arrays to write outputs into, by name.
         progress: Wants to know how much was sent.
     """
 
     head: pb.CorrectRequest
     batch: Batch[ArrayT]
-    wanted: Wanted
+    requested: RequestedOutputs
     destinations: Mapping[str, ArrayT]
     progress: Progress | None = None
 
@@ -48,10 +49,10 @@ class Correction(Generic[ArrayT]):
         return sum(tensor.num_bytes for tensor in self.batch.inputs)
 
     @property
-    def sent(self) -> words.Sent:
+    def sent(self) -> translation.Sent:
         """What an error may name by its number in the request."""
         tensors = tuple(role_name(tensor.role) for tensor in self.batch.inputs)
-        return words.Sent(tensors, self.wanted.role_names)
+        return translation.Sent(tensors, self.requested.role_names)
 
     def message(self) -> bytes:
         """The request as one message; copies the tensors."""
@@ -77,8 +78,8 @@ class Correction(Generic[ArrayT]):
         """
         with reading(self.head.request_id):
             answer = Answer(self, message)
-            for landing, tensor in zip(answer.landings, answer.tensors, strict=True):
-                landing.fill(tensor.data)
+            for output, tensor in zip(answer.outputs, answer.tensors, strict=True):
+                output.fill(tensor.data)
             return answer.result()
 
 
@@ -87,16 +88,16 @@ class Answer(Generic[ArrayT]):
 
     Attributes:
         tensors: As they came.
-        landings: Where each of them goes.
+        outputs: Where each of them goes.
     """
 
     def __init__(
         self,
         correction: Correction[ArrayT],
         message: bytes | memoryview,
-        prepared: Mapping[str, Landing] | None = None,
+        prepared: Mapping[str, OutputArray] | None = None,
     ) -> None:
-        """Reads a CorrectResponse; ``prepared`` are landings that exist already, by name.
+        """Reads a CorrectResponse; ``prepared`` are outputs that exist already, by name.
 
         Raises:
             InvalidRequestError: The method has no output for a destination.
@@ -104,7 +105,7 @@ class Answer(Generic[ArrayT]):
             DecodeError: It is no CorrectResponse.
         """
         self._response, self.tensors = wire.decode_response(message)
-        self._wanted = correction.wanted
+        self._requested = correction.requested
         names = [role_name(tensor.head.role) for tensor in self.tensors]
         if len(set(names)) < len(names):
             raise ValueError(f"an output came twice: {', '.join(names)}")
@@ -117,19 +118,19 @@ class Answer(Generic[ArrayT]):
             )
         self._transfers = Transfers()
         made = prepared or {}
-        self.landings: list[Landing] = [
+        self.outputs: list[OutputArray] = [
             made.get(name)
-            or land(
+            or make_output_array(
                 tensor.head, correction.batch, correction.destinations.get(name), self._transfers
             )
             for name, tensor in zip(names, self.tensors, strict=True)
         ]
 
     def result(self, timing: pb.Timing | None = None) -> Result[Any]:
-        """The Result, when all landings are filled; ``timing`` instead of the answer's own."""
+        """The Result, when all outputs are filled; ``timing`` instead of the answer's own."""
         self._transfers.wait()
-        arrays = {landing.name: landing.array for landing in self.landings}
-        if not self._wanted.keep_mask:
+        arrays = {output.name: output.array for output in self.outputs}
+        if not self._requested.keep_mask:
             arrays.pop("keep_mask", None)
         response = self._response
         return Result(
@@ -140,13 +141,13 @@ class Answer(Generic[ArrayT]):
             loss=response.loss if response.HasField("loss") else None,
             gradient=arrays.get("gradient"),
             metrics=dict(sorted(response.metrics.items())),
-            rules=tuple(convert.from_proto(rule, RuleSummary) for rule in response.rules),
+            rules=tuple(messages.from_proto(rule, RuleSummary) for rule in response.rules),
             non_finite_tokens=response.non_finite_tokens,
-            warnings=tuple(words.warning(text) for text in response.warnings),
+            warnings=tuple(translation.warning(text) for text in response.warnings),
             request_id=response.request_id,
             numerics_version=response.numerics_version,
             backend=response.backend,
-            timing=convert.from_proto(timing or response.timing, Timing),
+            timing=messages.from_proto(timing or response.timing, Timing),
         )
 
 

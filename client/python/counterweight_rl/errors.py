@@ -10,7 +10,8 @@ import grpc
 from google.protobuf import any_pb2, duration_pb2
 from google.protobuf.message import DecodeError
 
-from counterweight_rl import wire, words
+from counterweight_rl import translation
+from counterweight_rl.transport import wire
 
 
 @dataclass(frozen=True)
@@ -133,7 +134,7 @@ class DeadlineError(CounterweightError):
     """The answer did not come within the timeout: DEADLINE_EXCEEDED."""
 
 
-_NOTHING = words.Sent()
+_NOTHING = translation.Sent()
 
 
 def refuse(violations: Sequence[Violation], request_id: str | None = None) -> InvalidRequestError:
@@ -149,7 +150,7 @@ def from_rpc_error(
     request_id: str | None = None,
     *,
     closed: bool = False,
-    sent: words.Sent = _NOTHING,
+    sent: translation.Sent = _NOTHING,
 ) -> CounterweightError:
     """The typed form of what grpc raised, in the words of the client's arguments.
 
@@ -169,26 +170,26 @@ def from_rpc_error(
     if code is grpc.StatusCode.INVALID_ARGUMENT:
         return _invalid(message, fields, sent, request_id)
     if code is grpc.StatusCode.RESOURCE_EXHAUSTED:
-        message = words.refusal(message)
+        message = translation.refusal(message)
         return OverloadedError(message, retry_after=retry_after, request_id=request_id)
     cancelled_by_server = code is grpc.StatusCode.CANCELLED and not closed
     if code is grpc.StatusCode.UNAVAILABLE or cancelled_by_server:
         return UnavailableError(message, retry_after=retry_after, code=code, request_id=request_id)
     if code is grpc.StatusCode.DEADLINE_EXCEEDED:
-        return DeadlineError(words.refusal(message), code=code, request_id=request_id)
+        return DeadlineError(translation.refusal(message), code=code, request_id=request_id)
     return CounterweightError(message, code=code, request_id=request_id)
 
 
 def _invalid(
-    message: str, fields: Sequence[tuple[str, str]], sent: words.Sent, request_id: str | None
+    message: str, fields: Sequence[tuple[str, str]], sent: translation.Sent, request_id: str | None
 ) -> InvalidRequestError:
     violations = [
-        Violation(words.argument(path, sent), words.description(text, path), path)
+        Violation(translation.argument(path, sent), translation.description(text, path), path)
         for path, text in fields
     ]
     if fields:
         told = [f"{v.field}: {v.description}" for v in violations]
-        message = words.headline(message, fields[0][0], told)
+        message = translation.headline(message, fields[0][0], told)
     return InvalidRequestError(message, violations=violations, request_id=request_id)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Generic
 
-from counterweight_rl.kinds import ArrayT
+from counterweight_rl.arrays.interop import ArrayT
 from counterweight_rl.summary import summarize
 
 

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from counterweight_rl import cuda
+from counterweight_rl.arrays import cuda
 
 UUID = b"fake cuda devic\0"
 _EXPORTED = struct.Struct("<16siiQQi4x")
@@ -56,7 +56,7 @@ def open_handle(handle: bytes) -> mmap.mmap:
 
 
 class FakeCuda:
-    """A device, in the place of ``counterweight_rl.cuda``.
+    """A device, in the place of ``counterweight_rl.arrays.cuda``.
 
     Attributes:
         exportable: Whether the driver gives handles.

@@ -216,10 +216,10 @@ def test_empty_batches(server: FakeServer, client: cw.Client, shape: tuple[int, 
 
 
 def test_contiguous_arrays_are_not_copied_before_the_join() -> None:
-    from counterweight_rl import tensors
+    from counterweight_rl.arrays.batch import read_batch
 
     mask = MASK.astype(bool)
-    batch = tensors.read_batch({"rollout_log_probs": ROLLOUT}, mask, None, None)
+    batch = read_batch({"rollout_log_probs": ROLLOUT}, mask, None, None)
     for tensor, array in zip(batch.tensors, (ROLLOUT, mask), strict=True):
         assert np.shares_memory(np.frombuffer(tensor.data, np.uint8), array)
 

@@ -14,8 +14,8 @@ from fake_server import FakeServer
 from sample import MASK, OLD, REASONS, ROLLOUT, SHAPE, WEIGHTS, answer, sent
 
 import counterweight_rl as cw
-from counterweight_rl import pinned
 from counterweight_rl._gen.counterweight.v1 import tensor_pb2
+from counterweight_rl.arrays import pinned
 
 torch = pytest.importorskip("torch", reason="needs torch: .ci/setup torch, or make test TORCH=1")
 
@@ -45,7 +45,7 @@ class Late(pinned.Transfers):
 @pytest.fixture(autouse=True)
 def late(monkeypatch: pytest.MonkeyPatch) -> None:
     Late.waits = 0
-    for module in ("tensors", "correction"):
+    for module in ("arrays.batch", "correction"):
         monkeypatch.setattr(f"counterweight_rl.{module}.Transfers", Late)
 
 

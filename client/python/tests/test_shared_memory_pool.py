@@ -21,10 +21,10 @@ from fake_memory import (
     reach,
 )
 
-from counterweight_rl.offers import Offers, Router
 from counterweight_rl.shared_memory.control import Control, RefusedError
 from counterweight_rl.shared_memory.pool import Pool, UnusableError
 from counterweight_rl.shared_memory.region import SUPPORTED, Access, Region
+from counterweight_rl.transport.router import Capabilities, Router
 
 pytestmark = pytest.mark.skipif(not SUPPORTED, reason="memory is shared on Linux only")
 
@@ -130,7 +130,7 @@ class TestPool:
         _, memory = sharing
         for used in (False, True):
             router = Router(sharing[0].target, "shared_memory", 1)
-            router.offers = Offers(socket=memory.path)
+            router.capabilities = Capabilities(socket=memory.path)
             if used:
                 router.pool()
             router.close()

@@ -35,10 +35,11 @@ from sample import (
 
 import counterweight_rl as cw
 import counterweight_rl.aio
-from counterweight_rl import frames, tensors
 from counterweight_rl._gen.counterweight.v1 import correction_service_pb2 as service_pb2
 from counterweight_rl._gen.counterweight.v1 import tensor_pb2
-from counterweight_rl.streaming import Upload
+from counterweight_rl.arrays.batch import read_batch
+from counterweight_rl.transport import frames
+from counterweight_rl.transport.streaming import Upload
 
 CHUNK_BYTES = [1, 3, 4097, 2 << 20, 16 << 20]
 FULL = failing(grpc.StatusCode.RESOURCE_EXHAUSTED, "full", retry_info(1))
@@ -87,7 +88,7 @@ def test_chunks_of_any_size(
 
 
 def test_the_mask_comes_first_and_the_others_side_by_side(streaming: FakeServer) -> None:
-    batch = tensors.read_batch(
+    batch = read_batch(
         {"rollout_log_probs": large()["rollout_log_probs"], "advantages": np.ones(2, np.float16)},
         large()["response_mask"],
         None,

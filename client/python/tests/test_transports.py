@@ -14,8 +14,8 @@ from sample import MASK, OLD, ROLLOUT, Request, Response
 import counterweight_rl as cw
 import counterweight_rl.aio
 from counterweight_rl._gen.counterweight.v1 import correction_service_pb2 as service_pb2
-from counterweight_rl.offers import SMALL_BYTES, Offers, Router
 from counterweight_rl.shared_memory.region import SUPPORTED
+from counterweight_rl.transport.router import SMALL_BYTES, Capabilities, Router
 
 SMALL: dict[str, Any] = {
     "rollout_log_probs": ROLLOUT,
@@ -141,20 +141,20 @@ def test_wrong_choices(arguments: dict[str, Any], message: str) -> None:
 
 @pytest.mark.skipif(not SUPPORTED, reason="memory is shared on Linux only")
 @pytest.mark.parametrize(
-    ("target", "num_bytes", "offers", "way"),
+    ("target", "num_bytes", "capabilities", "way"),
     [
-        ("unix:/s", SMALL_BYTES, Offers(True, 0, "/m"), "shared_memory"),
-        ("unix:///s", SMALL_BYTES, Offers(False, 0, "/m"), "shared_memory"),
-        ("unix:/s", SMALL_BYTES - 1, Offers(True, 0, "/m"), "unary"),
-        ("unix:/s", SMALL_BYTES, Offers(True), "stream"),
-        ("unix:/s", SMALL_BYTES, Offers(), "unary"),
+        ("unix:/s", SMALL_BYTES, Capabilities(True, 0, "/m"), "shared_memory"),
+        ("unix:///s", SMALL_BYTES, Capabilities(False, 0, "/m"), "shared_memory"),
+        ("unix:/s", SMALL_BYTES - 1, Capabilities(True, 0, "/m"), "unary"),
+        ("unix:/s", SMALL_BYTES, Capabilities(True), "stream"),
+        ("unix:/s", SMALL_BYTES, Capabilities(), "unary"),
         # Another machine's path means nothing here.
-        ("host:1", SMALL_BYTES, Offers(True, 0, "/m"), "stream"),
+        ("host:1", SMALL_BYTES, Capabilities(True, 0, "/m"), "stream"),
     ],
 )
-def test_choices(target: str, num_bytes: int, offers: Offers, way: str) -> None:
+def test_choices(target: str, num_bytes: int, capabilities: Capabilities, way: str) -> None:
     router = Router(target, "auto", 1)
-    router.offers = offers
+    router.capabilities = capabilities
     assert router.choose(num_bytes) == way
 
 

@@ -7,7 +7,7 @@ import importlib.metadata
 import re
 import warnings
 
-from counterweight_rl.caller import stack_level
+from counterweight_rl.stack_level import stack_level
 
 # The first releases that the dialects understand. Older ones get these numbers, which are the
 # nearest that there are.

@@ -9,11 +9,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from counterweight_rl.caller import stack_level
 from counterweight_rl.choices import NonFinitePolicy
 from counterweight_rl.client import Client
 from counterweight_rl.compat import _releases, _settings
 from counterweight_rl.config import Dialect
+from counterweight_rl.stack_level import stack_level
 
 if TYPE_CHECKING:
     import torch

@@ -12,7 +12,7 @@ from typing import Any
 
 from counterweight_rl.choices import NonFinitePolicy
 from counterweight_rl.client import Client
-from counterweight_rl.retry import RetryPolicy
+from counterweight_rl.transport.retry import RetryPolicy
 
 VARIABLE_PREFIX = "COUNTERWEIGHT_"
 DEFAULT_TARGET = "localhost:50051"

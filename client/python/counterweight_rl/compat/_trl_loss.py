@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from counterweight_rl import blocks
+from counterweight_rl import dialect_blocks
 from counterweight_rl.compat import _service
 
 # TRL needs the model's distribution for these, and no loss of the service has it: the trainer does
@@ -36,7 +36,7 @@ def block_of(trainer: Any, num_items_in_batch: float, *, training: bool) -> dict
         num_items_in_batch: Tokens of the generation batch on all ranks.
         training: False: evaluation, which accumulates nothing.
     """
-    block = dict(blocks.to_mapping("trl", trainer.args))
+    block = dict(dialect_blocks.to_mapping("trl", trainer.args))
     for name in (*ENTROPY_FIELDS, LIGER, "vllm_importance_sampling_cap"):
         block.pop(name, None)
     block = {name: getattr(trainer, name, value) for name, value in block.items()}

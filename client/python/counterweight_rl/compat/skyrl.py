@@ -16,10 +16,10 @@ from typing import Any
 
 import torch
 
-from counterweight_rl.caller import stack_level
 from counterweight_rl.compat import _config, _peers, _service
 from counterweight_rl.dialect_fields import FIELDS
 from counterweight_rl.errors import Violation, refuse
+from counterweight_rl.stack_level import stack_level
 
 _PEER = "skyrl.backends.skyrl_train.utils.off_policy_correction_utils"
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from counterweight_rl.cuda import Allocation
+from counterweight_rl.arrays.cuda import Allocation
 from counterweight_rl.shared_memory.region import Access
 
 

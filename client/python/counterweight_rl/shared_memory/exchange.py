@@ -10,20 +10,20 @@ import grpc
 import numpy as np
 
 from counterweight_rl._gen.counterweight.v1 import tensor_pb2
-from counterweight_rl.conversion import ROLE_PREFIX, DeviceTensor
+from counterweight_rl.arrays.batch import OUTPUT_DTYPES
+from counterweight_rl.arrays.cuda import NotExportableError
+from counterweight_rl.arrays.device_output_array import DeviceOutputArray
+from counterweight_rl.arrays.encoding import ROLE_PREFIX, DeviceTensor
+from counterweight_rl.arrays.interop import addresses
+from counterweight_rl.arrays.output_array import OutputArray
+from counterweight_rl.arrays.pinned import Transfers
 from counterweight_rl.correction import Answer, Correction, reading
-from counterweight_rl.cuda import NotExportableError
 from counterweight_rl.errors import CounterweightError, InvalidRequestError
-from counterweight_rl.kinds import addresses
-from counterweight_rl.landings import Landing
-from counterweight_rl.landings_on_device import DeviceLanding
-from counterweight_rl.pinned import Transfers
 from counterweight_rl.result import Result
 from counterweight_rl.shared_memory.device_region import DeviceRegion
 from counterweight_rl.shared_memory.pool import AnyRegion, Pool, UnusableError
 from counterweight_rl.shared_memory.region import Access, Region
-from counterweight_rl.tensors import OUTPUT_DTYPES
-from counterweight_rl.wire import WireTensor
+from counterweight_rl.transport.wire import WireTensor
 
 _ALIGNMENT = 64  # of what is put into regions, bytes
 _ELEMENT_BYTES: dict[int, int] = {
@@ -80,15 +80,15 @@ class Exchange:
         self._waits = False  # for an answer: the server may be writing
         self._inputs: list[_Place | None] = []
         self._outputs: dict[str, _Place] = {}
-        self._in_place: dict[str, Landing] = {}
-        self._on_device: list[DeviceLanding] = []
+        self._in_place: dict[str, OutputArray] = {}
+        self._on_device: list[DeviceOutputArray] = []
         self._asked: list[str] = []  # the outputs with a destination, in the message's order
         self._sent: dict[str, tensor_pb2.SharedMemoryRange] = {}
         self._renewed = False
         self._key = b"".join(
             (
                 correction.head.method.SerializeToString(deterministic=True),
-                bytes([correction.wanted.compute_loss, *correction.wanted.roles]),
+                bytes([correction.requested.compute_loss, *correction.requested.roles]),
             )
         )
         try:
@@ -131,17 +131,17 @@ class Exchange:
         self._waits = False
         with reading(self._correction.head.request_id):
             answer = Answer(self._correction, message, self._in_place)
-            for landing, tensor in zip(answer.landings, answer.tensors, strict=True):
+            for output, tensor in zip(answer.outputs, answer.tensors, strict=True):
                 if not tensor.head.HasField("shared_memory"):
-                    landing.fill(tensor.data)
+                    output.fill(tensor.data)
                     continue
-                if tensor.head.shared_memory != self._sent.get(landing.name):
-                    raise ValueError(f"{landing.name} is in memory that it was not given")
-                if landing.name in self._in_place:
-                    landing.finish()
+                if tensor.head.shared_memory != self._sent.get(output.name):
+                    raise ValueError(f"{output.name} is in memory that it was not given")
+                if output.name in self._in_place:
+                    output.finish()
                 else:
-                    landing.fill(self._outputs[landing.name].bytes())
-            self._pool.remember(self._key, tuple(landing.name for landing in answer.landings))
+                    output.fill(self._outputs[output.name].bytes())
+            self._pool.remember(self._key, tuple(output.name for output in answer.outputs))
             return answer.result()
 
     def mends(self, failure: CounterweightError) -> bool:
@@ -181,7 +181,7 @@ class Exchange:
                 self._pool.give_back(region)
         if self._waits:
             written = {region for region in self._lent if region.access is Access.WRITE}
-            self._pool.keep(written, [landing.target for landing in self._on_device])
+            self._pool.keep(written, [output.target for output in self._on_device])
         self._pool.let_go(self._lent)
         self._lent = []
 
@@ -249,12 +249,12 @@ class Exchange:
             if self._place_on_device(name, destination):
                 continue
             if destination is not None:
-                landing = Landing(name, correction.batch, destination, Transfers())
-                if landing.memory is not None:
-                    place = self._find(landing.memory, dtype, Access.WRITE)
+                output = OutputArray(name, correction.batch, destination, Transfers())
+                if output.memory is not None:
+                    place = self._find(output.memory, dtype, Access.WRITE)
                     if place is not None:
                         self._outputs[name] = place
-                        self._in_place[name] = landing
+                        self._in_place[name] = output
         missing = [name for name in sizes if name not in self._outputs]
         places = self._take(Access.WRITE, [sizes[name] for name in missing])
         self._outputs.update(zip(missing, places, strict=True))
@@ -263,25 +263,25 @@ class Exchange:
         batch = self._correction.batch
         if batch.stream is None or not self._pool.devices:
             return False
-        landing = DeviceLanding(name, batch, destination)
-        place = self._lend(landing.target, Access.WRITE)
+        output = DeviceOutputArray(name, batch, destination)
+        place = self._lend(output.target, Access.WRITE)
         if place is None:
             return False
         self._outputs[name] = place
-        self._in_place[name] = landing
-        self._on_device.append(landing)
+        self._in_place[name] = output
+        self._on_device.append(output)
         return True
 
     def _expected_outputs(self) -> tuple[str, ...]:
         """What the answer will have, or a guess, which ``mends`` corrects."""
         correction = self._correction
-        if correction.wanted.roles:
-            return correction.wanted.role_names
+        if correction.requested.roles:
+            return correction.requested.role_names
         known = self._pool.known_outputs.get(self._key)
         if known is not None:
             return known
-        loss = correction.wanted.compute_loss or _has_loss(correction.head.method)
-        return tuple(n for n in correction.wanted.arrays if loss or n != "gradient")
+        loss = correction.requested.compute_loss or _has_loss(correction.head.method)
+        return tuple(n for n in correction.requested.arrays if loss or n != "gradient")
 
 
 def _has_loss(method: Any) -> bool:

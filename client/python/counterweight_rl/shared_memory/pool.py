@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 import grpc
 
-from counterweight_rl import cuda
-from counterweight_rl.caller import stack_level
+from counterweight_rl.arrays import cuda
 from counterweight_rl.errors import CopyWarning
 from counterweight_rl.shared_memory.control import Control, RefusedError
 from counterweight_rl.shared_memory.device_region import DeviceRegion
-from counterweight_rl.shared_memory.lost import Lost
+from counterweight_rl.shared_memory.quarantine import Quarantine
 from counterweight_rl.shared_memory.region import Access, Region
+from counterweight_rl.stack_level import stack_level
 
 if TYPE_CHECKING:
     import torch
@@ -61,7 +61,7 @@ class Pool:
         self._handles: dict[AnyRegion, bytes] = {}
         self._regions: set[Region] = set()
         self._lent: dict[tuple[Access, cuda.Allocation], DeviceRegion] = {}
-        self._lost = Lost()
+        self._quarantine = Quarantine()
         self._warned = False
         self._free: list[Region] = []  # the one that was used last is the last
         # Arrays die at any time, in the midst of our own work too; what was theirs waits here: a
@@ -188,9 +188,9 @@ class Pool:
             for region in regions:
                 handle = self._handles.pop(region, None)
                 if handle is not None and self._control is not None:
-                    self._lost.add(self._control, handle, owners)
+                    self._quarantine.add(self._control, handle, owners)
                 elif self._closed:
-                    self._lost.give_up(owners)
+                    self._quarantine.give_up(owners)
 
     def handle(self, region: AnyRegion) -> bytes:
         """What the server calls the region, which it gets to know if it does not.
@@ -202,7 +202,7 @@ class Pool:
             self._collect()
             if self._control is not None and not self._control.is_open():
                 self._disconnect()
-            self._lost.look()
+            self._quarantine.look()
             if region not in self._handles:
                 self._handles[region] = self._register(region)
             return self._handles[region]
@@ -325,7 +325,7 @@ class Pool:
         return self._control
 
     def _disconnect(self) -> None:
-        self._lost.wait()
+        self._quarantine.wait()
         self._handles.clear()
         if self._control is not None:
             self._control.close()

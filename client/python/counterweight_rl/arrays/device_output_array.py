@@ -5,15 +5,15 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from counterweight_rl import cuda
-from counterweight_rl.conversion import DeviceTensor
-from counterweight_rl.kinds import addresses
-from counterweight_rl.landings import Landing
-from counterweight_rl.pinned import Transfers
-from counterweight_rl.tensors import Batch
+from counterweight_rl.arrays import cuda
+from counterweight_rl.arrays.batch import Batch
+from counterweight_rl.arrays.encoding import DeviceTensor
+from counterweight_rl.arrays.interop import addresses
+from counterweight_rl.arrays.output_array import OutputArray
+from counterweight_rl.arrays.pinned import Transfers
 
 
-class DeviceLanding(Landing):
+class DeviceOutputArray(OutputArray):
     """One output. All that is done to its tensors is done on the batch's stream.
 
     Attributes:
@@ -71,7 +71,7 @@ class DeviceLanding(Landing):
         """
         with self._batch.on_stream():
             transfers = Transfers()
-            Landing(self.name, self._batch, self.array, transfers).fill(received)
+            OutputArray(self.name, self._batch, self.array, transfers).fill(received)
             transfers.wait()
 
     def _fits(self) -> bool:

@@ -7,12 +7,14 @@ import re
 
 import pytest
 
-from counterweight_rl import calls, choices, words
+from counterweight_rl import calls, choices, translation
 from counterweight_rl._gen.counterweight.v1 import correction_service_pb2 as service_pb2
 from counterweight_rl._gen.counterweight.v1 import tensor_pb2
 
 ARGUMENTS = inspect.signature(calls.correct).parameters
-SENT = words.Sent(("rollout_log_probs", "old_log_probs", "response_mask"), ("weights", "gradient"))
+SENT = translation.Sent(
+    ("rollout_log_probs", "old_log_probs", "response_mask"), ("weights", "gradient")
+)
 CHOICES = [
     member
     for enum in vars(choices).values()
@@ -58,7 +60,7 @@ def root(field: str) -> str:
     ],
 )
 def test_paths(path: str, field: str) -> None:
-    assert words.argument(path, SENT) == field
+    assert translation.argument(path, SENT) == field
 
 
 def test_every_field_of_the_request_is_an_argument() -> None:
@@ -75,10 +77,10 @@ def test_every_field_of_the_request_is_an_argument() -> None:
         if field.name in parts:
             paths = [f"{field.name}.{f.name}" for f in parts[field.name].DESCRIPTOR.fields]
         for path in paths:
-            assert root(words.argument(path, SENT)) in ARGUMENTS, path
+            assert root(translation.argument(path, SENT)) in ARGUMENTS, path
     for role in tensor_pb2.TensorRole.values()[1:6]:
         name = tensor_pb2.TensorRole.Name(role).removeprefix("TENSOR_ROLE_")
-        assert words.argument(f"tensors[{name}]", SENT) in ARGUMENTS
+        assert translation.argument(f"tensors[{name}]", SENT) in ARGUMENTS
 
 
 @pytest.mark.parametrize(
@@ -109,7 +111,7 @@ def test_every_field_of_the_request_is_an_argument() -> None:
     ],
 )
 def test_descriptions(text: str, translated: str) -> None:
-    assert words.description(text, "method").endswith(translated)
+    assert translation.description(text, "method").endswith(translated)
 
 
 @pytest.mark.parametrize(
@@ -127,24 +129,27 @@ def test_descriptions(text: str, translated: str) -> None:
 def test_what_callers_wrote_is_quoted_as_they_wrote_it(name: str) -> None:
     text = f"No preset is called '{name}'. ListMethods tells the names."
     expected = f"No preset is called '{name}'. client.list_methods() tells the names."
-    assert words.description(text, "method.preset.name") == expected
+    assert translation.description(text, "method.preset.name") == expected
 
 
 def test_other_systems_words_stay() -> None:
     text = "VESPO loss requires 'token', MASK as in ListMethods"
     translated = "VESPO loss requires 'token', MASK as in client.list_methods()"
-    assert words.description(text, "method.dialect.block.loss_type") == translated
+    assert translation.description(text, "method.dialect.block.loss_type") == translated
     warning = "Ignored the unknown field method.dialect.block.method.dialect.DROP."
-    assert words.warning(warning) == "Ignored the unknown field method.block.method.dialect.DROP."
+    assert (
+        translation.warning(warning)
+        == "Ignored the unknown field method.block.method.dialect.DROP."
+    )
 
 
 @pytest.mark.parametrize("member", CHOICES, ids=lambda member: f"{type(member).__name__}.{member}")
 def test_choices_are_written_as_they_are_passed(member: choices.Choice) -> None:
-    assert words.description(f"needs {member.name}", "method") == f'needs "{member.value}"'
+    assert translation.description(f"needs {member.name}", "method") == f'needs "{member.value}"'
 
 
 def test_every_rpc_has_a_word() -> None:
     service = service_pb2.DESCRIPTOR.services_by_name["CorrectionService"]
     for method in service.methods:
         if method.name != "Correct":
-            assert method.name not in words.refusal(f"see {method.name}.")
+            assert method.name not in translation.refusal(f"see {method.name}.")

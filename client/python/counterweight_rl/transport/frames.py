@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from counterweight_rl import wire
 from counterweight_rl._gen.counterweight.v1 import correction_service_pb2 as pb
+from counterweight_rl.transport import wire
 
 ADMISSION = pb.CorrectStreamResponse.ADMISSION_FIELD_NUMBER
 RESULT = pb.CorrectStreamResponse.RESULT_FIELD_NUMBER

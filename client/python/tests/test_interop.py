@@ -11,9 +11,9 @@ from fake_server import FakeServer
 from sample import MASK, OLD, ROLLOUT, SHAPE, WEIGHTS, answer, sent
 
 import counterweight_rl as cw
-from counterweight_rl import tensors
 from counterweight_rl._gen.counterweight.v1 import tensor_pb2
-from counterweight_rl.kinds import adopt
+from counterweight_rl.arrays.batch import read_batch
+from counterweight_rl.arrays.interop import adopt
 
 
 class Foreign:
@@ -71,7 +71,7 @@ def test_buffers(server: FakeServer, client: cw.Client) -> None:
 def test_they_are_not_copied() -> None:
     memory = array.array("f", [0.0] * 6)
     foreign = OLD.copy()
-    batch = tensors.read_batch(
+    batch = read_batch(
         {"rollout_log_probs": memory, "old_log_probs": Foreign(foreign.reshape(-1))},  # type: ignore[type-var]
         MASK.reshape(-1),
         [6],
@@ -100,7 +100,7 @@ def test_what_is_none(wrong: Any, message: str) -> None:
 def test_kinds_do_not_mix() -> None:
     torch = pytest.importorskip("torch", reason="needs torch")
     with pytest.raises(TypeError, match="old_log_probs is a numpy array but response_mask is a"):
-        tensors.read_batch(
+        read_batch(
             {"old_log_probs": array.array("f", [0.0])},  # type: ignore[type-var]
             torch.ones(1),
             [1],

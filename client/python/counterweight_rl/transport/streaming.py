@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, Generic
 
-from counterweight_rl import frames, wire
 from counterweight_rl._gen.counterweight.v1 import correction_service_pb2 as pb
 from counterweight_rl._gen.counterweight.v1 import tensor_pb2
+from counterweight_rl.arrays.interop import ArrayT
 from counterweight_rl.correction import Answer, Correction
-from counterweight_rl.kinds import ArrayT
 from counterweight_rl.result import Result
+from counterweight_rl.transport import frames, wire
 
 
 class Upload:
@@ -97,8 +97,8 @@ class Download(Generic[ArrayT]):
         """
         if self._answer is None or self._summary is None:
             raise ValueError("the stream ended before its summary came")
-        for landing in self._answer.landings:
-            landing.finish()
+        for output in self._answer.outputs:
+            output.finish()
         return self._answer.result(self._summary.timing)
 
     def _begin(self, payload: memoryview) -> None:
@@ -107,7 +107,7 @@ class Download(Generic[ArrayT]):
         self._answer = Answer(self._correction, payload)
         if any(tensor.data.nbytes for tensor in self._answer.tensors):
             raise ValueError("a tensor of the stream's result has data outside of chunks")
-        self._buffers = [landing.buffer() for landing in self._answer.landings]
+        self._buffers = [output.buffer() for output in self._answer.outputs]
         self._received = [0] * len(self._buffers)
 
     def _take_chunk(self, chunk: frames.Chunk) -> None:

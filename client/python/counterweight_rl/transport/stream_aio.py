@@ -10,10 +10,10 @@ from typing import Any
 import grpc
 import grpc.aio
 
-from counterweight_rl import frames
 from counterweight_rl.correction import Correction, reading
 from counterweight_rl.result import Result
-from counterweight_rl.streaming import Download, Upload
+from counterweight_rl.transport import frames
+from counterweight_rl.transport.streaming import Download, Upload
 
 # What grpc.aio says of a write that failed because the call is over, until its status has come.
 _NO_STATUS_YET = "Internal error from Core"
@@ -27,7 +27,7 @@ async def correct_by_stream(
     timeout: float | None,
     on_admission: Callable[[], None],
 ) -> Result[Any]:
-    """``stream_call.correct_by_stream`` for asyncio."""
+    """``stream_sync.correct_by_stream`` for asyncio."""
     rpc = start(timeout=timeout)
     outcome = _Outcome(rpc)
     messages = aiter(rpc)

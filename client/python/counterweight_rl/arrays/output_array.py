@@ -9,12 +9,12 @@ import numpy as np
 import numpy.typing as npt
 
 from counterweight_rl._gen.counterweight.v1 import tensor_pb2
-from counterweight_rl.kinds import is_torch
-from counterweight_rl.pinned import Transfers
-from counterweight_rl.tensors import OUTPUT_DTYPES, Batch, role_name
+from counterweight_rl.arrays.batch import OUTPUT_DTYPES, Batch, role_name
+from counterweight_rl.arrays.interop import is_torch
+from counterweight_rl.arrays.pinned import Transfers
 
 
-class Landing:
+class OutputArray:
     """One output: the array that it becomes, and how the wire's bytes get there.
 
     Either ``fill``, or write all of ``buffer`` and then ``finish``. With arrays on a device, the
@@ -136,10 +136,10 @@ class Landing:
             self.array.view(-1)[:0].zero_()
 
 
-def land(
+def make_output_array(
     head: tensor_pb2.Tensor, batch: Batch[Any], destination: Any, transfers: Transfers
-) -> Landing:
-    """The landing of an answer's tensor.
+) -> OutputArray:
+    """The array that an answer's tensor goes into.
 
     Raises:
         ValueError: No such output, or not of the dtype that its role says.
@@ -147,4 +147,4 @@ def land(
     name = role_name(head.role)
     if OUTPUT_DTYPES.get(name, (None,))[0] != head.dtype:
         raise ValueError(f"unexpected output {name} of dtype {head.dtype}")
-    return Landing(name, batch, destination, transfers)
+    return OutputArray(name, batch, destination, transfers)

@@ -9,16 +9,16 @@ from typing import Any
 
 import numpy as np
 
-from counterweight_rl.conversion import DeviceTensor
+from counterweight_rl.arrays.batch import Batch
+from counterweight_rl.arrays.encoding import DeviceTensor
+from counterweight_rl.arrays.interop import addresses
 from counterweight_rl.correction import Correction
-from counterweight_rl.kinds import addresses
 from counterweight_rl.shared_memory.pool import Pool, UnusableError
 from counterweight_rl.shared_memory.region import Access, Region
-from counterweight_rl.tensors import Batch
-from counterweight_rl.wire import WireTensor
+from counterweight_rl.transport.wire import WireTensor
 
 
-def detached(
+def snapshot(
     correction: Correction[Any], pool: Pool | None
 ) -> tuple[Correction[Any], Callable[[], None]]:
     """The same batch without the caller's arrays, and what gives its memory back.

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from counterweight_rl import tensors
 from counterweight_rl._gen.counterweight.v1 import tensor_pb2
+from counterweight_rl.arrays.batch import role_name
 from counterweight_rl.config import Dialect, Method
 from counterweight_rl.errors import Violation, refuse
-from counterweight_rl.names import did_you_mean
+from counterweight_rl.suggestions import did_you_mean
 
 _LOSS = "loss"
 _ROLES = {
-    tensors.role_name(role): role
+    role_name(role): role
     for role in (
         tensor_pb2.TENSOR_ROLE_WEIGHTS,
         tensor_pb2.TENSOR_ROLE_KEEP_MASK,
@@ -29,7 +29,7 @@ _DEFAULT_ARRAYS = ("weights", "keep_mask", "gradient")
 
 
 @dataclass(frozen=True)
-class Wanted:
+class RequestedOutputs:
     """What a request asks for.
 
     Attributes:
@@ -45,7 +45,7 @@ class Wanted:
     @property
     def role_names(self) -> tuple[str, ...]:
         """The names of ``roles``."""
-        return tuple(tensors.role_name(role) for role in self.roles)
+        return tuple(role_name(role) for role in self.roles)
 
     @property
     def arrays(self) -> tuple[str, ...]:
@@ -55,7 +55,9 @@ class Wanted:
         return self.role_names if self.keep_mask else ()
 
 
-def read_outputs(outputs: Iterable[str] | None, method: Method, *, has_loss_inputs: bool) -> Wanted:
+def read_outputs(
+    outputs: Iterable[str] | None, method: Method, *, has_loss_inputs: bool
+) -> RequestedOutputs:
     """Checks ``Client.correct``'s argument of that name.
 
     Args:
@@ -68,7 +70,7 @@ def read_outputs(outputs: Iterable[str] | None, method: Method, *, has_loss_inpu
         InvalidRequestError: There is no such output, or none at all.
     """
     if outputs is None:
-        return Wanted([], compute_loss=has_loss_inputs and isinstance(method, Dialect))
+        return RequestedOutputs([], compute_loss=has_loss_inputs and isinstance(method, Dialect))
     if isinstance(outputs, str):
         raise TypeError(f"outputs must be a sequence of names, such as ({outputs!r},)")
     names = list(outputs)
@@ -88,5 +90,7 @@ def read_outputs(outputs: Iterable[str] | None, method: Method, *, has_loss_inpu
     roles = [_ROLES[name] for name in names if name != _LOSS]
     if not roles:
         # No tensor at all would be the server's default, which is several; this is the smallest.
-        return Wanted([tensor_pb2.TENSOR_ROLE_KEEP_MASK], compute_loss=True, keep_mask=False)
-    return Wanted(roles, compute_loss=_LOSS in names)
+        return RequestedOutputs(
+            [tensor_pb2.TENSOR_ROLE_KEEP_MASK], compute_loss=True, keep_mask=False
+        )
+    return RequestedOutputs(roles, compute_loss=_LOSS in names)

@@ -11,9 +11,9 @@ import grpc
 
 from counterweight_rl._gen.counterweight.v1 import correction_service_pb2 as pb
 from counterweight_rl.errors import CounterweightError
-from counterweight_rl.names import did_you_mean
 from counterweight_rl.shared_memory.pool import Pool, UnusableError
 from counterweight_rl.shared_memory.region import SUPPORTED
+from counterweight_rl.suggestions import did_you_mean
 
 Transport = Literal["auto", "unary", "stream", "shared_memory"]
 
@@ -26,7 +26,7 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Offers:
+class Capabilities:
     """What a server can do beside ``Correct``.
 
     Attributes:
@@ -44,11 +44,11 @@ class Offers:
     devices: frozenset[bytes] = frozenset()
 
     @staticmethod
-    def read(answer: bytes) -> Offers:
+    def read(answer: bytes) -> Capabilities:
         """Of a GetServerInfoResponse; DecodeError if it is none."""
         info = pb.GetServerInfoResponse.FromString(answer)
         shares = "shared_memory" in info.features
-        return Offers(
+        return Capabilities(
             "stream" in info.features,
             info.limits.max_chunk_bytes,
             info.shared_memory_socket if shares else "",
@@ -82,7 +82,7 @@ class Router:
         self._chunk_bytes = chunk_bytes
         # A path names the same file for both ends on the same machine only.
         self._local = target.startswith("unix:") and SUPPORTED
-        self.offers: Offers | None = None
+        self.capabilities: Capabilities | None = None
         self._lock = threading.Lock()
         self._pool: Pool | None = None
         self._closed = False
@@ -93,7 +93,7 @@ class Router:
 
     def asks(self, num_bytes: int) -> bool:
         """Whether the server's offers are needed to choose, and not known."""
-        if self.offers is not None or self.transport == "unary":
+        if self.capabilities is not None or self.transport == "unary":
             return False
         return self.transport != "auto" or num_bytes >= SMALL_BYTES
 
@@ -103,10 +103,10 @@ class Router:
         Raises:
             CounterweightError: Shared memory was asked for and is not offered.
         """
-        offers = self.offers or Offers()
+        capabilities = self.capabilities or Capabilities()
         if self.transport == "unary" or (self.transport == "auto" and num_bytes < SMALL_BYTES):
             return "unary"
-        if self.may_share() and offers.socket:
+        if self.may_share() and capabilities.socket:
             return "shared_memory"
         if self.transport == "shared_memory":
             raise _not_shared(
@@ -114,7 +114,7 @@ class Router:
                 if self._local
                 else "it needs Linux and a target unix:..."
             )
-        return "stream" if self.transport == "stream" or offers.stream else "unary"
+        return "stream" if self.transport == "stream" or capabilities.stream else "unary"
 
     def without_shared_memory(self, why: UnusableError) -> Transport:
         """Which way a batch goes that cannot go by shared memory.
@@ -124,49 +124,53 @@ class Router:
         """
         if self.transport == "shared_memory":
             raise _not_shared(str(why)) from why
-        offers = self.offers or Offers()
+        capabilities = self.capabilities or Capabilities()
         if why.lasting:
-            self.offers = replace(offers, socket="")
-        way: Transport = "stream" if offers.stream else "unary"
+            self.capabilities = replace(capabilities, socket="")
+        way: Transport = "stream" if capabilities.stream else "unary"
         _log.debug("no shared memory, so %s: %s", way, why)
         return way
 
-    def other_way(self, failure: CounterweightError) -> bool:
+    def falls_back(self, failure: CounterweightError) -> bool:
         """Draws the conclusions of a failure; True: the call may go another way at once."""
         code = failure.code
         if code is grpc.StatusCode.RESOURCE_EXHAUSTED and self._pool is not None:
             self._pool.trim()  # what we keep for later calls, the server counts
         if code is grpc.StatusCode.UNAVAILABLE:
-            self.offers = None  # the next server may be another one
+            self.capabilities = None  # the next server may be another one
         if code is not grpc.StatusCode.UNIMPLEMENTED or self.transport != "auto":
             return False
-        if self.offers is None or not self.offers.stream:
+        if self.capabilities is None or not self.capabilities.stream:
             return False
         # Not the server that said so, but an older one behind the same address.
-        self.offers = replace(self.offers, stream=False)
+        self.capabilities = replace(self.capabilities, stream=False)
         return True
 
     def pool(self) -> Pool:
         """Shared memory with the socket that is offered."""
-        offers = self.offers or Offers()
+        capabilities = self.capabilities or Capabilities()
         with self._lock:
             if self._pool is None:
-                self._pool = Pool(offers.socket, offers.max_shared_bytes, offers.devices)
-            elif offers.socket:
-                self._pool.move_to(offers.socket, offers.max_shared_bytes, offers.devices)
+                self._pool = Pool(
+                    capabilities.socket, capabilities.max_shared_bytes, capabilities.devices
+                )
+            elif capabilities.socket:
+                self._pool.move_to(
+                    capabilities.socket, capabilities.max_shared_bytes, capabilities.devices
+                )
             if self._closed:
                 self._pool.close()
             return self._pool
 
     def pool_of(self, num_bytes: int) -> Pool | None:
         """Shared memory if a batch of that size goes there, as far as is known by now."""
-        if not self.may_share() or self.offers is None or not self.offers.socket:
+        if not self.may_share() or self.capabilities is None or not self.capabilities.socket:
             return None
         return self.pool() if self.choose(num_bytes) == "shared_memory" else None
 
     def pool_for_arrays(self) -> Pool | None:
         """Shared memory, unless the server has said that it has none."""
-        return self.pool() if self.offers is None or self.offers.socket else None
+        return self.pool() if self.capabilities is None or self.capabilities.socket else None
 
     def close(self) -> None:
         """Gives all shared memory back. Idempotent."""
@@ -178,7 +182,7 @@ class Router:
     @property
     def chunk_bytes(self) -> int:
         """Of the chunks to send."""
-        limit = self.offers.max_chunk_bytes if self.offers is not None else 0
+        limit = self.capabilities.max_chunk_bytes if self.capabilities is not None else 0
         return min(self._chunk_bytes, limit) if limit else self._chunk_bytes
 
 

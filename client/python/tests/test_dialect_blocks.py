@@ -15,7 +15,7 @@ from google.protobuf import json_format
 from sample import BATCH
 
 import counterweight_rl as cw
-from counterweight_rl import blocks
+from counterweight_rl import dialect_blocks
 
 
 @dataclass
@@ -39,12 +39,12 @@ SENT = {"loss_type": "grpo", "beta": 0.04, "epsilon_high": None, "num_items_in_b
 
 def test_a_written_block_is_sent_as_it_is() -> None:
     block = {"loss_type": "grpo", "los_type": "typo", "sampling": {"any": [1]}}
-    assert blocks.to_mapping("trl", block) == block
-    assert blocks.to_mapping("a dialect that the client does not know", block) == block
+    assert dialect_blocks.to_mapping("trl", block) == block
+    assert dialect_blocks.to_mapping("a dialect that the client does not know", block) == block
 
 
 def test_of_an_object_only_known_fields_are_read() -> None:
-    assert blocks.to_mapping("trl", GRPOConfig()) == SENT
+    assert dialect_blocks.to_mapping("trl", GRPOConfig()) == SENT
 
 
 def test_secrets_do_not_travel(server: FakeServer, client: cw.Client) -> None:
@@ -61,7 +61,7 @@ def test_an_object_may_have_its_fields_in_to_dict() -> None:
         def to_dict(self) -> dict[str, Any]:
             return {"beta": 0.5, "hub_token": "hf_secret"}
 
-    assert blocks.to_mapping("trl", Slotted()) == {"beta": 0.5}
+    assert dialect_blocks.to_mapping("trl", Slotted()) == {"beta": 0.5}
 
 
 def test_structs_of_objects() -> None:
@@ -73,13 +73,13 @@ def test_structs_of_objects() -> None:
         prompt_boundaries=[[0, 2], [2, 4]],
         logger="wandb",
     )
-    assert blocks.to_mapping("skyrl", config) == {
+    assert dialect_blocks.to_mapping("skyrl", config) == {
         "policy_loss_type": "sapo",
         "sapo": {"tau_pos": 2.0, "tau_neg": None},
         "off_policy_correction": config.off_policy_correction,
         "prompt_boundaries": [[0, 2], [2, 4]],
     }
-    assert blocks.to_mapping("skyrl", {"sapo": config.sapo, "other": 1}) == {
+    assert dialect_blocks.to_mapping("skyrl", {"sapo": config.sapo, "other": 1}) == {
         "sapo": {"tau_pos": 2.0, "tau_neg": None},
         "other": 1,
     }
@@ -104,7 +104,7 @@ def test_of_verls_own_tree_only_the_nodes_that_the_server_reads() -> None:
         "algorithm": {"rollout_correction": {"rollout_iss": "typo"}},
         "actor_rollout_ref": {"actor": {"clip_ratio": 0.2, "policy_loss": {"loss_mod": "typo"}}},
     }
-    assert blocks.to_mapping("verl", tree) == expected
+    assert dialect_blocks.to_mapping("verl", tree) == expected
 
 
 @pytest.fixture
@@ -133,10 +133,10 @@ def node(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 
 def test_an_omegaconf_node_is_an_object_if_a_class_is_behind_it(node: Any) -> None:
     fields = {"rollout_is": "token", "other": 1}
-    assert blocks.to_mapping("verl", node(fields)) == fields
-    assert blocks.to_mapping("verl", node(fields, GRPOConfig)) == {"rollout_is": "token"}
+    assert dialect_blocks.to_mapping("verl", node(fields)) == fields
+    assert dialect_blocks.to_mapping("verl", node(fields, GRPOConfig)) == {"rollout_is": "token"}
     with_target = {**fields, "_target_": "verl.trainer.config.RolloutCorrectionConfig"}
-    assert blocks.to_mapping("verl", node(with_target)) == {"rollout_is": "token"}
+    assert dialect_blocks.to_mapping("verl", node(with_target)) == {"rollout_is": "token"}
 
 
 @pytest.mark.parametrize(
@@ -156,4 +156,4 @@ def test_an_omegaconf_node_is_an_object_if_a_class_is_behind_it(node: Any) -> No
 )
 def test_other_objects_are_refused(system: str, config: Any, message: str) -> None:
     with pytest.raises(TypeError, match=message):
-        blocks.to_mapping(system, config)
+        dialect_blocks.to_mapping(system, config)

@@ -11,9 +11,9 @@ import numpy as np
 from google.protobuf import struct_pb2
 from google.protobuf.message import Message
 
-from counterweight_rl import blocks, choices, config, info, result
+from counterweight_rl import choices, config, dialect_blocks, info, result
 from counterweight_rl._gen.counterweight.v1 import method_pb2
-from counterweight_rl.names import did_you_mean
+from counterweight_rl.suggestions import did_you_mean
 
 T = TypeVar("T")
 
@@ -82,7 +82,7 @@ def method_to_proto(method: config.Method) -> method_pb2.Method:
         message.dialect.ignore_unknown_fields = method.ignore_unknown_fields
         message.dialect.release = method.release
         message.dialect.block.SetInParent()
-        block = blocks.to_mapping(method.system, method.block)
+        block = dialect_blocks.to_mapping(method.system, method.block)
         _fill_struct("block", block, message.dialect.block)
     else:
         raise TypeError(

@@ -8,15 +8,15 @@ from typing import Any
 
 import numpy as np
 
+from counterweight_rl.arrays.batch import Batch
+from counterweight_rl.arrays.interop import ArrayT, addresses, is_torch
+from counterweight_rl.arrays.requested_outputs import ARRAYS, RequestedOutputs
 from counterweight_rl.errors import Violation, refuse
-from counterweight_rl.kinds import ArrayT, addresses, is_torch
-from counterweight_rl.names import did_you_mean
-from counterweight_rl.outputs import ARRAYS, Wanted
-from counterweight_rl.tensors import Batch
+from counterweight_rl.suggestions import did_you_mean
 
 
 def check_destinations(
-    out: Mapping[str, ArrayT], batch: Batch[ArrayT], wanted: Wanted
+    out: Mapping[str, ArrayT], batch: Batch[ArrayT], requested: RequestedOutputs
 ) -> dict[str, ArrayT]:
     """Everything about ``out`` that would be wrong after the request was sent, before it is.
 
@@ -29,7 +29,7 @@ def check_destinations(
     violations = [
         Violation(f"out[{name!r}]", problem)
         for name, array in out.items()
-        for problem in _problems(name, array, batch, wanted)
+        for problem in _problems(name, array, batch, requested)
     ]
     if not violations:
         violations = _overlaps(out)
@@ -38,10 +38,10 @@ def check_destinations(
     return dict(out)
 
 
-def _problems(name: str, array: Any, batch: Batch[Any], wanted: Wanted) -> list[str]:
+def _problems(name: str, array: Any, batch: Batch[Any], requested: RequestedOutputs) -> list[str]:
     if name not in ARRAYS:
         return [f"must be one of {', '.join(ARRAYS)}{did_you_mean(name, ARRAYS)}"]
-    if name not in wanted.arrays:
+    if name not in requested.arrays:
         return ["is not asked for; name it in outputs"]
     torch = is_torch(batch.response_mask)
     if is_torch(array) != torch or not (torch or isinstance(array, np.ndarray)):

@@ -14,7 +14,7 @@ _given_up: list[object] = []
 """Of servers that did not answer: memory that is lost is better than memory that is overwritten."""
 
 
-class Lost:
+class Quarantine:
     """Keeps memory until the server says that no request uses it. Not thread-safe."""
 
     def __init__(self) -> None:

@@ -8,10 +8,10 @@ from typing import Any
 
 import grpc
 
-from counterweight_rl import frames
 from counterweight_rl.correction import Correction, reading
 from counterweight_rl.result import Result
-from counterweight_rl.streaming import Download, Upload
+from counterweight_rl.transport import frames
+from counterweight_rl.transport.streaming import Download, Upload
 
 
 def correct_by_stream(
