@@ -161,7 +161,7 @@ def check_destinations(servers: Servers) -> None:
 
 
 def check_given_up_calls(servers: Servers) -> None:
-    """What a server writes late is written to nobody else's memory."""
+    """What a server writes late is not written to another tensor's memory."""
     batch = on_device(padded_batch(256, 8192, seed=13))
     size = batch["response_mask"].numel()
     given_up = 0

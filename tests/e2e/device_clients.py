@@ -29,7 +29,7 @@ _OFFSET = 1 << 18  # between tensors
 
 
 def live(target: str, socket: str) -> None:
-    """Asks for batches for ever."""
+    """Asks for batches until it is killed."""
     batch = padded_batch(20, 200)
     memory, allocation, _ = allocate(6 * _OFFSET)
     control = Control(socket)

@@ -96,7 +96,7 @@ def test_draining_finishes_what_was_admitted(start_server: StartServer) -> None:
 
 
 def test_draining_loses_no_admitted_stream(start_server: StartServer) -> None:
-    """Whoever was told to send is answered; the others are told to go elsewhere."""
+    """Clients that were told to send are answered; the others are told to go elsewhere."""
     server = start_server()
     batch = padded_batch(64, 4096)
     frames = stream_frames(batch)

@@ -87,7 +87,7 @@ class Prometheus:
                 break
         else:
             raise RuntimeError("prometheus did not start")
-        # It stops if nobody reads its log.
+        # It stops if its log is not read.
         self._drain = threading.Thread(target=self.process.stderr.read, daemon=True)
         self._drain.start()
 

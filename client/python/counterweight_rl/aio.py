@@ -341,7 +341,7 @@ class Client:
 
 
 def _close_result(making: asyncio.Future[Exchange]) -> None:
-    """Gives back what is made for nobody."""
+    """Gives back the memory of an exchange whose call was cancelled."""
     if not making.cancelled() and making.exception() is None:
         making.result().close()
 

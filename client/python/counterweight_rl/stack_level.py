@@ -1,4 +1,4 @@
-"""Whose line a warning is about."""
+"""The line of the caller that a warning points at."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whom counterweight_rl.compat asks, and how long."""
+"""The server that counterweight_rl.compat asks, and for how long."""
 
 from __future__ import annotations
 

@@ -211,7 +211,7 @@ class TestControl:
         assert caught.value.code is grpc.StatusCode.RESOURCE_EXHAUSTED
         memory.refuse = 0
         handle = control.register(region)
-        for _ in range(300):  # nobody reads the answers
+        for _ in range(300):  # the answers are not read
             control.release(handle)
         assert control.register(region) != handle
         assert memory.connections == 1

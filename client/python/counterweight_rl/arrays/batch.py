@@ -145,7 +145,7 @@ def read_batch(
     transfers.wait()
     stream = None
     if cuda.is_on_device(response_mask):
-        # Whoever reads them, another thread or process, knows nothing of this thread's stream.
+        # Their reader, another thread or process, does not wait for this thread's stream.
         stream = cuda.current_stream(response_mask)
         stream.synchronize()
     return Batch(

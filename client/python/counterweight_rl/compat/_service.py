@@ -25,7 +25,7 @@ _OF_A_CLIENT = ("target", "timeout", "retry_seconds")
 
 @dataclass(frozen=True)
 class _Session:
-    """Whom to ask, and what to say with each batch."""
+    """The client to ask, and the options sent with each batch."""
 
     client: Client
     run: str | None

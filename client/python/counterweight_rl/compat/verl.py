@@ -195,7 +195,7 @@ def compute_rollout_correction_and_add_to_batch(
 
 
 def _hold(tensors: dict[str, torch.Tensor]) -> Any:
-    # Whoever needs verl's class, to unite it with a batch, has imported it.
+    # A caller that needs verl's class, to unite it with a batch, has imported it.
     protocol = sys.modules.get("verl.protocol")
     if protocol is None:
         return WeightsHolder(batch=tensors)

@@ -39,9 +39,9 @@ class Control:
         """Connects.
 
         Raises:
-            OSError: Nobody listens there.
+            OSError: No server listens there.
         """
-        self._unread = 0  # answers to releases, which nobody waits for
+        self._unread = 0  # answers to releases, which no call waits for
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
             self._socket.settimeout(_SECONDS)

@@ -27,5 +27,5 @@ class DeviceRegion:
         self.calls = 0
 
     def is_used(self) -> bool:
-        """Whether somebody may want it again."""
+        """Whether a call uses it, or a tensor that was lent from it lives."""
         return bool(self.storages) or self.calls > 0

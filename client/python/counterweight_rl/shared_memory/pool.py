@@ -34,7 +34,7 @@ class UnusableError(Exception):
     """A batch cannot go by shared memory, but may go in other ways.
 
     Attributes:
-        lasting: Nobody listens at the socket, or the client is closed: the next one cannot either.
+        lasting: No server is at the socket, or the client is closed: the next call fails too.
     """
 
     def __init__(self, message: str, *, lasting: bool = False) -> None:
@@ -254,7 +254,7 @@ class Pool:
 
     def _orphaned(self, region: AnyRegion, storage: int) -> None:
         self._orphans.append((region, storage))
-        # Again if somebody gave up the lock meanwhile without having seen this one.
+        # Again if another thread released the lock meanwhile without having seen this one.
         while self._orphans and self._lock.acquire(blocking=False):
             try:
                 self._collect()

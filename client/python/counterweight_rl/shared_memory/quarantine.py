@@ -6,7 +6,7 @@ import time
 
 from counterweight_rl.shared_memory.control import Control
 
-# What the server computes between two looks at whether somebody still waits; blocks of rows.
+# Far more than the server computes between two checks of whether a call was given up.
 _SECONDS = 10.0
 _PAUSE_SECONDS = 0.002
 
@@ -26,7 +26,7 @@ class Quarantine:
         self.look()
 
     def give_up(self, owners: object) -> None:
-        """Keeps memory for good: nobody can be asked about it any more."""
+        """Keeps memory for good: there is no server left to ask about it."""
         _given_up.append(owners)
 
     def look(self) -> None:

@@ -13,7 +13,7 @@ import grpc
 
 from counterweight_rl.errors import CounterweightError, OverloadedError, UnavailableError
 
-_FIRST_PAUSE_SECONDS = 0.1  # where the server names none: nobody listens, the connection broke
+_FIRST_PAUSE_SECONDS = 0.1  # where the server names none: no server listens, the connection broke
 _MOST_DOUBLINGS = 64  # from here on every pause is the longest; 2**1024 is no float
 _JITTER = 0.25  # of the pause, on top, so that refused clients do not come back all at once
 
