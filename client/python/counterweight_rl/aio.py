@@ -11,12 +11,9 @@ shared memory, a thread copies). The arrays of a call must not change before it 
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 from collections.abc import Iterable, Mapping, Sequence
-from functools import partial
 from types import TracebackType
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 import grpc
 import grpc.aio
@@ -26,21 +23,16 @@ from counterweight_rl import calls
 from counterweight_rl.arrays.interop import ArrayT
 from counterweight_rl.choices import NonFinitePolicy
 from counterweight_rl.config import GlobalCounts, Method
-from counterweight_rl.correction import Correction, Progress
-from counterweight_rl.errors import client_closed, from_rpc_error
+from counterweight_rl.correction import Progress
 from counterweight_rl.info import MethodInfo, ServerInfo
 from counterweight_rl.result import Result
-from counterweight_rl.shared_memory.exchange import Exchange
-from counterweight_rl.shared_memory.pool import UnusableError
 from counterweight_rl.shared_memory.shared_arrays import Use, empty
-from counterweight_rl.transport.channel import SERVICE, TlsConfig, connect, make_metadata
-from counterweight_rl.transport.retry import DEFAULT, Attempts, Retry, RetryPolicy
-from counterweight_rl.transport.router import DEFAULT_CHUNK_BYTES, Capabilities, Router, Transport
-from counterweight_rl.transport.stream_aio import correct_by_stream
+from counterweight_rl.transport.channel import TlsConfig
+from counterweight_rl.transport.connection_aio import Connection
+from counterweight_rl.transport.retry import DEFAULT, RetryPolicy
+from counterweight_rl.transport.router import DEFAULT_CHUNK_BYTES, Transport
 
 __all__ = ["Client"]
-
-T = TypeVar("T")
 
 
 class Client:
@@ -61,14 +53,7 @@ class Client:
         chunk_bytes: int = DEFAULT_CHUNK_BYTES,
     ) -> None:
         """Prepares a connection; the arguments are those of ``counterweight_rl.Client``."""
-        self._target = target
-        self._tls = tls
-        self._timeout = timeout
-        self._retry = Retry(retry)
-        self._router = Router(target, transport, chunk_bytes)
-        self._metadata = make_metadata()
-        self._channel: Any = None
-        self._closed = asyncio.Event()
+        self._connection = Connection(target, timeout, tls, retry, transport, chunk_bytes)
 
     async def __aenter__(self) -> Client:
         return self
@@ -83,10 +68,7 @@ class Client:
 
     async def close(self) -> None:
         """Closes the connection; calls in flight and later ones fail with code CANCELLED."""
-        self._closed.set()
-        if self._channel is not None:
-            await self._channel.close()
-        self._router.close()
+        await self._connection.close()
 
     async def correct(
         self,
@@ -198,7 +180,7 @@ class Client:
             progress=progress,
             timeout=timeout,
         )
-        return await self._run(call)
+        return await self._connection.run(call)
 
     async def list_methods(self, *, timeout: float | None = None) -> list[MethodInfo]:
         """Every named method, in the table's order.
@@ -209,7 +191,7 @@ class Client:
         Raises:
             CounterweightError: One of its kinds, as in ``correct``.
         """
-        return await self._run(calls.list_methods(timeout=timeout))
+        return await self._connection.run(calls.list_methods(timeout=timeout))
 
     async def server_info(self, *, timeout: float | None = None) -> ServerInfo:
         """The server's identity and limits.
@@ -220,132 +202,10 @@ class Client:
         Raises:
             CounterweightError: One of its kinds, as in ``correct``.
         """
-        return await self._run(calls.server_info(timeout=timeout))
+        return await self._connection.run(calls.server_info(timeout=timeout))
 
     async def empty(
         self, shape: int | Sequence[int], dtype: Any = np.float32, access: Use = "input"
     ) -> Any:
         """An array in memory that the server can map; see ``counterweight_rl.Client.empty``."""
-        pool = None
-        if self._router.may_share() and not self._closed.is_set():
-            if self._router.capabilities is None:
-                with contextlib.suppress(grpc.RpcError):
-                    await self._ask(self._timeout)
-            pool = self._router.pool_for_arrays()
-        return empty(pool, shape, dtype, access)
-
-    async def _run(self, call: calls.Call[T]) -> T:
-        attempts = self._retry.begin(self._timeout if call.timeout is None else call.timeout)
-        while not self._closed.is_set():
-            try:
-                return await self._attempt(call, attempts)
-            except grpc.RpcError as error:
-                failure = call.failure(error, closed=self._closed.is_set())
-                if self._router.falls_back(failure):
-                    continue
-                pause = attempts.pause(failure)
-                if pause is None or await self._closes_within(pause):
-                    raise failure from error
-            except asyncio.CancelledError:
-                # grpc says so of calls that close() ended, as asyncio does of this task's end.
-                if not self._closed.is_set() or _this_task_is_cancelled():
-                    raise
-        raise client_closed(call.request_id)
-
-    async def _attempt(self, call: calls.Call[T], attempts: Attempts) -> T:
-        correction = call.correction
-        if correction is None:
-            return call.read(await self._send(call.rpc, call.request, attempts.remaining()))
-        num_bytes = correction.num_bytes
-        if self._router.asks(num_bytes):
-            await self._ask(attempts.remaining())
-        way = self._router.choose(num_bytes)
-        result: Any
-        if way == "shared_memory":
-            try:
-                result = await self._correct_by_shared_memory(correction, attempts)
-            except UnusableError as why:
-                if self._closed.is_set():
-                    raise client_closed(call.request_id) from why
-                way = self._router.without_shared_memory(why)
-        if way == "stream":
-            result = await correct_by_stream(
-                partial(
-                    self._connected().stream_stream(SERVICE + "CorrectStream"),
-                    metadata=self._metadata,
-                ),
-                correction,
-                self._router.chunk_bytes,
-                attempts.remaining(),
-                attempts.admitted,
-            )
-        elif way == "unary":
-            correction.report(0)
-            answer = await self._send("Correct", correction.message(), attempts.remaining())
-            correction.report(num_bytes)
-            result = correction.read(answer)
-        return result  # type: ignore[no-any-return]
-
-    async def _correct_by_shared_memory(
-        self, correction: Correction[Any], attempts: Attempts
-    ) -> Result[Any]:
-        with contextlib.closing(await self._exchange(correction)) as exchange:
-            correction.report(0)
-            while True:
-                message = await asyncio.to_thread(exchange.message)
-                try:
-                    answer = await self._send("Correct", message, attempts.remaining())
-                    break
-                except grpc.RpcError as error:
-                    if not exchange.mends(from_rpc_error(error)):
-                        raise
-            correction.report(correction.num_bytes)
-            return exchange.read(answer)
-
-    async def _exchange(self, correction: Correction[Any]) -> Exchange:
-        """In a thread, since it makes memory, copies, and asks the server."""
-        pool = self._router.pool()
-        making = asyncio.ensure_future(asyncio.to_thread(Exchange, pool, correction))
-        try:
-            return await asyncio.shield(making)
-        except asyncio.CancelledError:
-            making.add_done_callback(_close_result)
-            raise
-
-    async def _ask(self, timeout: float | None) -> None:
-        """What the server offers."""
-        try:
-            self._router.capabilities = Capabilities.read(
-                await self._send("GetServerInfo", b"", timeout)
-            )
-        except grpc.RpcError as error:
-            if error.code() is not grpc.StatusCode.UNIMPLEMENTED:
-                raise
-            self._router.capabilities = Capabilities()
-
-    async def _send(self, rpc: str, message: bytes, timeout: float | None) -> bytes:
-        call = self._connected().unary_unary(SERVICE + rpc)
-        answer: bytes = await call(message, timeout=timeout, metadata=self._metadata)
-        return answer
-
-    def _connected(self) -> Any:
-        if self._channel is None:  # a channel belongs to the loop that it is made in
-            self._channel = connect(grpc.aio, self._target, self._tls)
-        return self._channel
-
-    async def _closes_within(self, seconds: float) -> bool:
-        try:
-            return await asyncio.wait_for(self._closed.wait(), seconds)
-        except asyncio.TimeoutError:  # the builtin one since Python 3.11
-            return False
-
-
-def _close_result(making: asyncio.Future[Exchange]) -> None:
-    """Gives back the memory of an exchange whose call was cancelled."""
-    if not making.cancelled() and making.exception() is None:
-        making.result().close()
-
-
-def _this_task_is_cancelled() -> bool:
-    """False before Python 3.11, which does not tell."""
-    return bool(getattr(asyncio.current_task(), "cancelling", int)())
+        return empty(await self._connection.pool_for_arrays(), shape, dtype, access)

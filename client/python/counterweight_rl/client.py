@@ -5,11 +5,9 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent import futures
-from contextlib import closing, suppress
 from dataclasses import replace
-from functools import partial
 from types import TracebackType
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 import grpc
 import numpy as np
@@ -18,20 +16,16 @@ from counterweight_rl import calls
 from counterweight_rl.arrays.interop import ArrayT
 from counterweight_rl.choices import NonFinitePolicy
 from counterweight_rl.config import GlobalCounts, Method
-from counterweight_rl.correction import Correction, Progress
-from counterweight_rl.errors import InvalidRequestError, client_closed, from_rpc_error
+from counterweight_rl.correction import Progress
+from counterweight_rl.errors import client_closed
 from counterweight_rl.info import MethodInfo, ServerInfo
 from counterweight_rl.result import Result
-from counterweight_rl.shared_memory.exchange import Exchange
-from counterweight_rl.shared_memory.pool import UnusableError
 from counterweight_rl.shared_memory.shared_arrays import Use, empty
-from counterweight_rl.transport.channel import SERVICE, TlsConfig, connect, make_metadata
-from counterweight_rl.transport.retry import DEFAULT, Attempts, Retry, RetryPolicy
-from counterweight_rl.transport.router import DEFAULT_CHUNK_BYTES, Capabilities, Router, Transport
+from counterweight_rl.transport.channel import TlsConfig
+from counterweight_rl.transport.connection_sync import Connection
+from counterweight_rl.transport.retry import DEFAULT, RetryPolicy
+from counterweight_rl.transport.router import DEFAULT_CHUNK_BYTES, Transport
 from counterweight_rl.transport.snapshot import snapshot
-from counterweight_rl.transport.stream_sync import correct_by_stream
-
-T = TypeVar("T")
 
 
 class Client:
@@ -75,20 +69,7 @@ class Client:
         """
         if max_in_flight < 1:
             raise ValueError(f"max_in_flight must be at least 1; got {max_in_flight}")
-        self._router = Router(target, transport, chunk_bytes)
-        self._retry = Retry(retry)
-        self._timeout = timeout
-        self._closed = threading.Event()
-        self._channel = connect(grpc, target, tls)
-        metadata = make_metadata()
-        # Bytes in, bytes out: see transport/wire.py.
-        self._rpcs: dict[str, Callable[..., bytes]] = {
-            rpc: partial(self._channel.unary_unary(SERVICE + rpc), metadata=metadata)
-            for rpc in calls.RPCS
-        }
-        self._stream = partial(
-            self._channel.stream_stream(SERVICE + "CorrectStream"), metadata=metadata
-        )
+        self._connection = Connection(target, timeout, tls, retry, transport, chunk_bytes)
         self._slots = threading.BoundedSemaphore(max_in_flight)
         self._workers = futures.ThreadPoolExecutor(max_in_flight, "counterweight")
         self._in_flight: set[futures.Future[Any]] = set()
@@ -112,12 +93,12 @@ class Client:
         call. When it returns, all futures are done.
         """
         with self._lock:
-            self._closed.set()
+            self._connection.closed.set()
             pending = list(self._in_flight)
-        self._channel.close()
+        self._connection.end_calls()
         futures.wait(pending)
         self._workers.shutdown(wait=False)
-        self._router.close()
+        self._connection.router.close()
 
     def correct(
         self,
@@ -229,7 +210,7 @@ class Client:
             progress=progress,
             timeout=timeout,
         )
-        return self._run(call)
+        return self._connection.run(call)
 
     def submit(
         self,
@@ -293,13 +274,13 @@ class Client:
                 timeout=timeout,
             )
             assert call.correction is not None
-            pool = self._router.pool_of(call.correction.num_bytes)
+            pool = self._connection.router.pool_of(call.correction.num_bytes)
             correction, release = snapshot(call.correction, pool)
             call = replace(call, decode=correction.read, correction=correction)
             with self._lock:
-                if self._closed.is_set():
+                if self._connection.closed.is_set():
                     raise client_closed(call.request_id)
-                future = self._workers.submit(self._run, call)
+                future = self._workers.submit(self._connection.run, call)
                 self._in_flight.add(future)
         except Exception as error:
             release()
@@ -329,15 +310,7 @@ class Client:
         Returns:
             A numpy array or torch tensor of undefined content.
         """
-        pool = None
-        if self._router.may_share():
-            if self._router.capabilities is None:
-                # Without a server now, the array will do for a later one. ValueError is grpc's word
-                # for a closed channel; a closed router then makes no shared memory.
-                with suppress(grpc.RpcError, ValueError):
-                    self._ask(self._timeout)
-            pool = self._router.pool_for_arrays()
-        return empty(pool, shape, dtype, access)
+        return empty(self._connection.pool_for_arrays(), shape, dtype, access)
 
     def list_methods(self, *, timeout: float | None = None) -> list[MethodInfo]:
         """Every named method, in the table's order.
@@ -348,7 +321,7 @@ class Client:
         Raises:
             CounterweightError: One of its kinds, as in ``correct``.
         """
-        return self._run(calls.list_methods(timeout=timeout))
+        return self._connection.run(calls.list_methods(timeout=timeout))
 
     def server_info(self, *, timeout: float | None = None) -> ServerInfo:
         """The server's identity and limits.
@@ -359,85 +332,9 @@ class Client:
         Raises:
             CounterweightError: One of its kinds, as in ``correct``.
         """
-        return self._run(calls.server_info(timeout=timeout))
+        return self._connection.run(calls.server_info(timeout=timeout))
 
     def _finished(self, future: futures.Future[Any]) -> None:
         with self._lock:
             self._in_flight.discard(future)
         self._slots.release()
-
-    def _run(self, call: calls.Call[T]) -> T:
-        attempts = self._retry.begin(self._timeout if call.timeout is None else call.timeout)
-        while True:
-            try:
-                return self._attempt(call, attempts)
-            except grpc.RpcError as error:
-                failure = call.failure(error, closed=self._closed.is_set())
-                if self._router.falls_back(failure):
-                    continue
-                pause = attempts.pause(failure)
-                if pause is None or self._closed.wait(pause):
-                    raise failure from error
-            except ValueError as error:
-                # grpc's word for a channel that was closed before the call.
-                if isinstance(error, InvalidRequestError) or not self._closed.is_set():
-                    raise
-                raise client_closed(call.request_id) from error
-
-    def _attempt(self, call: calls.Call[T], attempts: Attempts) -> T:
-        correction = call.correction
-        if correction is None:
-            return call.read(self._rpcs[call.rpc](call.request, timeout=attempts.remaining()))
-        num_bytes = correction.num_bytes
-        if self._router.asks(num_bytes):
-            self._ask(attempts.remaining())
-        way = self._router.choose(num_bytes)
-        result: Any
-        if way == "shared_memory":
-            try:
-                result = self._correct_by_shared_memory(correction, attempts)
-            except UnusableError as why:
-                if self._closed.is_set():
-                    raise client_closed(call.request_id) from why
-                way = self._router.without_shared_memory(why)
-        if way == "stream":
-            result = correct_by_stream(
-                self._stream,
-                correction,
-                self._router.chunk_bytes,
-                attempts.remaining(),
-                attempts.admitted,
-            )
-        elif way == "unary":
-            correction.report(0)
-            answer = self._rpcs["Correct"](correction.message(), timeout=attempts.remaining())
-            correction.report(num_bytes)
-            result = correction.read(answer)
-        return result  # type: ignore[no-any-return]
-
-    def _correct_by_shared_memory(
-        self, correction: Correction[Any], attempts: Attempts
-    ) -> Result[Any]:
-        with closing(Exchange(self._router.pool(), correction)) as exchange:
-            correction.report(0)
-            while True:
-                message = exchange.message()
-                try:
-                    answer = self._rpcs["Correct"](message, timeout=attempts.remaining())
-                    break
-                except grpc.RpcError as error:
-                    if not exchange.mends(from_rpc_error(error)):
-                        raise
-            correction.report(correction.num_bytes)
-            return exchange.read(answer)
-
-    def _ask(self, timeout: float | None) -> None:
-        """What the server offers."""
-        try:
-            self._router.capabilities = Capabilities.read(
-                self._rpcs["GetServerInfo"](b"", timeout=timeout)
-            )
-        except grpc.RpcError as error:
-            if error.code() is not grpc.StatusCode.UNIMPLEMENTED:
-                raise
-            self._router.capabilities = Capabilities()
