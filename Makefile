@@ -38,7 +38,7 @@ bench: ## Time per token against memcpy and eager torch
 	@.ci/build release
 	@.venv-torch/bin/python tests/benchmark/bench.py --build build/release $(ARGS)
 
-peers: ## Compare counterweight.compat with other systems' own releases; ARGS="verl==0.9.1" for one
+peers: ## Compare counterweight_rl.compat with other systems' own releases; ARGS="verl==0.9.1" for one
 	@.ci/setup peers
 	@.ci/build release counterweight-server
 	@.ci/peers $(ARGS)

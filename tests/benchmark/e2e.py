@@ -17,10 +17,10 @@ from unittest import mock
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests/e2e"))
 
-import counterweight as cw  # noqa: E402
-import counterweight.client  # noqa: E402
+import counterweight_rl as cw  # noqa: E402
 import numpy as np  # noqa: E402
-from counterweight.offers import Offers, Transport  # noqa: E402
+from counterweight_rl.transport import connection_sync  # noqa: E402
+from counterweight_rl.transport.router import Capabilities, Transport  # noqa: E402
 from headline import VERL_BLOCK  # noqa: E402
 from server_process import ServerProcess  # noqa: E402
 
@@ -53,10 +53,10 @@ def echo_client(bench: pathlib.Path, address: str, transport: Transport) -> Iter
         if "listening" not in process.stdout.readline():
             raise RuntimeError(f"{bench} --serve_echo did not start")
         with (
-            mock.patch.object(counterweight.client, "SERVICE", "/counterweight.bench.v1.Echo/"),
+            mock.patch.object(connection_sync, "SERVICE", "/counterweight.bench.v1.Echo/"),
             cw.Client(address, transport=transport) as client,
         ):
-            client._router.offers = Offers(stream=True)  # it cannot be asked
+            client._connection.router.capabilities = Capabilities(stream=True)  # it cannot be asked
             yield client
     finally:
         process.stdin.close()

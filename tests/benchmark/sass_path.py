@@ -5,7 +5,7 @@ both sides of every branch.
         --begin b20 --end 56f0 --taken ec0 1770 2090
 
 Follows the code from --begin to --end. Conditional branches are not taken but at the addresses
-that --taken names, which somebody has to choose by reading the code: for blocks of finite float32
+that --taken names, which a reader has to choose by reading the code: for blocks of finite float32
 numbers within all clamps those are the branches to float32's loads, past the repair of non-finite
 tokens and past what a plan does not have. --branches lists those on the way.
 """

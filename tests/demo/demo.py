@@ -18,7 +18,7 @@ os.environ["no_proxy"] = "127.0.0.1,localhost"
 
 try:
     import chart
-    import counterweight as cw
+    import counterweight_rl as cw
     from report import Outcome, Trial, drift_table, dropped_table, outcome
     from rollouts import Step, read_steps
     from server_process import ServerProcess

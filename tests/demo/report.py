@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import counterweight as cw
+import counterweight_rl as cw
 import numpy as np
 from rollouts import Step
 

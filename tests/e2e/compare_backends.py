@@ -19,16 +19,16 @@ from typing import Any
 from server_process import DEADLINE_SECONDS, REPOSITORY, ServerProcess, binary
 
 try:
-    import counterweight as cw
+    import counterweight_rl as cw
 except ImportError:
     sys.path.insert(0, str(REPOSITORY / "client/python"))
-    import counterweight as cw
+    import counterweight_rl as cw
 import grpc
 import numpy as np
 from batches import packed, padded_batch
-from counterweight import calls
-from counterweight._gen.counterweight.v1 import correction_service_pb2 as service_pb2
-from counterweight.channel import SERVICE, connect
+from counterweight_rl import calls
+from counterweight_rl._gen.counterweight.v1 import correction_service_pb2 as service_pb2
+from counterweight_rl.transport.channel import SERVICE, connect
 from goldens import GOLDENS, SYSTEMS, arguments
 from transports import ARRAYS, LOSS
 

@@ -25,10 +25,10 @@ from typing import Any
 from server_process import DEADLINE_SECONDS, REPOSITORY, ServerProcess, binary
 
 try:
-    import counterweight as cw
+    import counterweight_rl as cw
 except ImportError:
     sys.path.insert(0, str(REPOSITORY / "client/python"))
-    import counterweight as cw
+    import counterweight_rl as cw
 import numpy as np
 from batches import packed, padded_batch
 from transports import LOSS, assert_same
@@ -161,7 +161,7 @@ def check_destinations(servers: Servers) -> None:
 
 
 def check_given_up_calls(servers: Servers) -> None:
-    """What a server writes late is written to nobody else's memory."""
+    """What a server writes late is not written to another tensor's memory."""
     batch = on_device(padded_batch(256, 8192, seed=13))
     size = batch["response_mask"].numel()
     given_up = 0

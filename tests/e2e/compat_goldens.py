@@ -1,4 +1,4 @@
-"""The goldens as the arguments and answers of ``counterweight.compat``."""
+"""The goldens as the arguments and answers of ``counterweight_rl.compat``."""
 
 from __future__ import annotations
 

@@ -7,10 +7,10 @@ import tempfile
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import counterweight as cw
+import counterweight_rl as cw
 import pytest
-from counterweight import compat
-from counterweight.compat import _releases
+from counterweight_rl import compat
+from counterweight_rl.compat import _releases
 from goldens import GOLDENS, release_of
 from server_process import REPOSITORY, ServerProcess, binary
 
@@ -81,7 +81,7 @@ def sharing(start_server: Callable[..., ServerProcess], folder: pathlib.Path) ->
 
 @pytest.fixture
 def compat_client(client: cw.Client) -> Iterator[None]:
-    """The functions of ``counterweight.compat`` ask the server."""
+    """The functions of ``counterweight_rl.compat`` ask the server."""
     compat.use(client)
     yield
     compat.use(None)

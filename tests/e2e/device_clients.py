@@ -16,11 +16,11 @@ import time
 import grpc
 import numpy as np
 from batches import padded_batch
-from counterweight._gen.counterweight.v1 import correction_service_pb2 as service_pb2
-from counterweight.channel import SERVICE
-from counterweight.shared_memory.control import Control
-from counterweight.shared_memory.device_region import DeviceRegion
-from counterweight.shared_memory.region import Access
+from counterweight_rl._gen.counterweight.v1 import correction_service_pb2 as service_pb2
+from counterweight_rl.shared_memory.control import Control
+from counterweight_rl.shared_memory.device_region import DeviceRegion
+from counterweight_rl.shared_memory.region import Access
+from counterweight_rl.transport.channel import SERVICE
 from fake_cuda import allocate
 
 _AT_ONCE = 8
@@ -29,7 +29,7 @@ _OFFSET = 1 << 18  # between tensors
 
 
 def live(target: str, socket: str) -> None:
-    """Asks for batches for ever."""
+    """Asks for batches until it is killed."""
     batch = padded_batch(20, 200)
     memory, allocation, _ = allocate(6 * _OFFSET)
     control = Control(socket)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from counterweight._gen.counterweight.v1 import correction_service_pb2 as service_pb2
+from counterweight_rl._gen.counterweight.v1 import correction_service_pb2 as service_pb2
 
 
 def stream_frames(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import counterweight as cw
+import counterweight_rl as cw
 import numpy as np
 from server_process import REPOSITORY
 

@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-import counterweight as cw
-import counterweight.aio
+import counterweight_rl as cw
+import counterweight_rl.aio
 import numpy as np
 import pytest
 from batches import packed, padded_batch
@@ -36,12 +36,12 @@ BATCHES: list[dict[str, Any]] = [
 
 
 def run(
-    server: ServerProcess, use: Callable[[counterweight.aio.Client], Coroutine[Any, Any, Any]]
+    server: ServerProcess, use: Callable[[counterweight_rl.aio.Client], Coroutine[Any, Any, Any]]
 ) -> Any:
     """What ``use`` returns of a client in a loop of its own."""
 
     async def main() -> Any:
-        async with counterweight.aio.Client(server.address) as aio:
+        async with counterweight_rl.aio.Client(server.address) as aio:
             return await use(aio)
 
     return asyncio.run(asyncio.wait_for(main(), DEADLINE_SECONDS))
@@ -66,7 +66,7 @@ def test_results_are_those_of_the_synchronous_client(
 ) -> None:
     """All at once, and several times over one connection."""
 
-    async def use(aio: counterweight.aio.Client) -> list[cw.Result[Any]]:
+    async def use(aio: counterweight_rl.aio.Client) -> list[cw.Result[Any]]:
         return await asyncio.gather(
             *(aio.correct(method=LOSS, outputs=ALL, **batch) for batch in BATCHES * 4)
         )
@@ -78,7 +78,7 @@ def test_results_are_those_of_the_synchronous_client(
 
 
 def test_methods_and_info(server: ServerProcess, client: cw.Client) -> None:
-    async def use(aio: counterweight.aio.Client) -> tuple[Any, Any]:
+    async def use(aio: counterweight_rl.aio.Client) -> tuple[Any, Any]:
         return await aio.list_methods(), await aio.server_info()
 
     assert run(server, use) == (client.list_methods(), client.server_info())
@@ -89,7 +89,7 @@ def test_errors_are_those_of_the_synchronous_client(
 ) -> None:
     arguments = {**BATCHES[0], "method": "token_tiss", "run": "not a label", "request_id": "mine"}
 
-    async def use(aio: counterweight.aio.Client) -> cw.InvalidRequestError:
+    async def use(aio: counterweight_rl.aio.Client) -> cw.InvalidRequestError:
         with pytest.raises(cw.InvalidRequestError) as caught:
             await aio.correct(**arguments)
         return caught.value
@@ -105,7 +105,7 @@ def test_cancelled_calls_leave_the_others_alone(server: ServerProcess, client: c
     """A quarter ends when it has just begun, a quarter at any point of its way."""
     batch = padded_batch(16, 4096, seed=6)
 
-    async def use(aio: counterweight.aio.Client) -> list[Any]:
+    async def use(aio: counterweight_rl.aio.Client) -> list[Any]:
         calls = [
             asyncio.create_task(aio.correct(method=LOSS, outputs=ALL, **batch)) for _ in range(32)
         ]
@@ -165,7 +165,7 @@ def test_a_full_server_is_asked_again(start_server: Callable[..., ServerProcess]
     patient = cw.RetryPolicy(attempts=1000, seed=0)
 
     async def use() -> list[cw.Result[Any]]:
-        async with counterweight.aio.Client(server.address, retry=patient) as aio:
+        async with counterweight_rl.aio.Client(server.address, retry=patient) as aio:
             return await asyncio.gather(
                 *(aio.correct(method=LOSS, outputs=ALL, run="full", **batch) for _ in range(8))
             )

@@ -11,7 +11,7 @@ import struct
 import time
 from collections.abc import Callable, Iterator
 
-import counterweight as cw
+import counterweight_rl as cw
 import grpc
 import pytest
 from batches import padded_batch

@@ -9,14 +9,14 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-import counterweight as cw
+import counterweight_rl as cw
 import pytest
 from compat_goldens import answers, check_loss, check_metrics, goldens, read
 from goldens import GOLDENS, release_of
 
 torch = pytest.importorskip("torch", reason="needs torch: .ci/setup torch, or make test TORCH=1")
 
-from counterweight.compat import openrlhf  # noqa: E402
+from counterweight_rl.compat import openrlhf  # noqa: E402
 
 # The dialects have much to say about settings that goldens are made of.
 pytestmark = [

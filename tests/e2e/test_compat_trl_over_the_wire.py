@@ -16,7 +16,7 @@ from goldens import GOLDENS, array
 
 torch = pytest.importorskip("torch", reason="needs torch: .ci/setup torch, or make test TORCH=1")
 
-from counterweight.compat import trl  # noqa: E402
+from counterweight_rl.compat import trl  # noqa: E402
 
 # The dialects have much to say about settings that goldens are made of.
 pytestmark = [

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import counterweight as cw
+import counterweight_rl as cw
 import numpy as np
 import pytest
 from compat_goldens import answers, check, check_loss, check_metrics, goldens, read
@@ -16,8 +16,8 @@ from goldens import GOLDENS, array
 
 torch = pytest.importorskip("torch", reason="needs torch: .ci/setup torch, or make test TORCH=1")
 
-from counterweight import compat  # noqa: E402
-from counterweight.compat import skyrl, verl  # noqa: E402
+from counterweight_rl import compat  # noqa: E402
+from counterweight_rl.compat import skyrl, verl  # noqa: E402
 
 # The dialects have much to say about settings that goldens are made of.
 pytestmark = [

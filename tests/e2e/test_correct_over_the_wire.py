@@ -6,13 +6,13 @@ import dataclasses
 import threading
 from typing import Any
 
-import counterweight as cw
+import counterweight_rl as cw
 import grpc
 import numpy as np
 import pytest
 from batches import packed, padded_batch
-from counterweight._gen.counterweight.v1 import correction_service_pb2 as service_pb2
-from counterweight._gen.counterweight.v1 import (
+from counterweight_rl._gen.counterweight.v1 import correction_service_pb2 as service_pb2
+from counterweight_rl._gen.counterweight.v1 import (
     correction_service_pb2_grpc as service_grpc,
 )
 from generated_stream import read_stream, stream_frames

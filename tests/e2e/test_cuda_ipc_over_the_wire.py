@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-import counterweight as cw
+import counterweight_rl as cw
 import numpy as np
 import pytest
 from batches import padded_batch
@@ -77,7 +77,7 @@ def nothing_is_left(server: ServerProcess) -> None:
     assert descriptors(server) == 0
 
 
-@pytest.mark.filterwarnings("error::counterweight.CopyWarning")
+@pytest.mark.filterwarnings("error::counterweight_rl.CopyWarning")
 @pytest.mark.parametrize("name", [name for name in BATCHES if name != "none"])
 def test_the_answer_is_the_cpu_servers(
     computing: ServerProcess, server: ServerProcess, device: FakeCuda, name: str
@@ -123,7 +123,7 @@ def test_memory_that_is_wrong_is_refused_and_the_batch_goes_another_way(
     batch = on(device, BATCHES["padded"])
     with cw.Client(computing.address, transport="shared_memory") as client:
         expected = client.correct(method=LOSS, **batch)
-    from counterweight import cuda
+    from counterweight_rl.arrays import cuda
 
     inner = cuda.allocation_of
     changes: list[dict[str, Any]] = [

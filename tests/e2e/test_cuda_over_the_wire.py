@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import compare_backends
-import counterweight as cw
+import counterweight_rl as cw
 import grpc
 import numpy as np
 import pytest

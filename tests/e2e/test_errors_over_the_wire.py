@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import counterweight as cw
+import counterweight_rl as cw
 import grpc
 import numpy as np
 import pytest
 from batches import padded_batch
-from counterweight.dialect_fields import FIELDS
+from counterweight_rl.dialect_fields import FIELDS
 from server_process import ServerProcess
 
 LOSS = cw.PolicyLoss(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-import counterweight as cw
+import counterweight_rl as cw
 import numpy as np
 import pytest
 from goldens import BLAMED_FIELDS, COUNTS, FOLDER, GOLDENS, array, correct

@@ -9,11 +9,11 @@ import tempfile
 import threading
 from collections.abc import Callable
 
-import counterweight as cw
+import counterweight_rl as cw
 import grpc
 import pytest
 from batches import padded_batch
-from counterweight._gen.counterweight.v1 import correction_service_pb2_grpc as service_grpc
+from counterweight_rl._gen.counterweight.v1 import correction_service_pb2_grpc as service_grpc
 from generated_stream import stream_frames
 from server_process import DEADLINE_SECONDS, ServerProcess
 
@@ -96,7 +96,7 @@ def test_draining_finishes_what_was_admitted(start_server: StartServer) -> None:
 
 
 def test_draining_loses_no_admitted_stream(start_server: StartServer) -> None:
-    """Whoever was told to send is answered; the others are told to go elsewhere."""
+    """Clients that were told to send are answered; the others are told to go elsewhere."""
     server = start_server()
     batch = padded_batch(64, 4096)
     frames = stream_frames(batch)

@@ -8,7 +8,7 @@ import os
 import time
 from collections.abc import Callable, Iterator
 
-import counterweight as cw
+import counterweight_rl as cw
 import pytest
 from batches import padded_batch
 from server_process import DEADLINE_SECONDS, ServerProcess

@@ -5,7 +5,7 @@ The other systems' own are in tests/golden, with which test_golden_over_the_wire
 
 from __future__ import annotations
 
-import counterweight as cw
+import counterweight_rl as cw
 import numpy as np
 import pytest
 from batches import packed, padded_batch

@@ -16,7 +16,7 @@ import urllib.request
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import counterweight as cw
+import counterweight_rl as cw
 import pytest
 from batches import padded_batch
 from server_process import DEADLINE_SECONDS, REPOSITORY, ServerProcess
@@ -87,7 +87,7 @@ class Prometheus:
                 break
         else:
             raise RuntimeError("prometheus did not start")
-        # It stops if nobody reads its log.
+        # It stops if its log is not read.
         self._drain = threading.Thread(target=self.process.stderr.read, daemon=True)
         self._drain.start()
 

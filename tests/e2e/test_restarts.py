@@ -1,4 +1,4 @@
-"""A server that goes away and comes back at the same address while counterweight.compat asks."""
+"""A server that goes away and comes back at the same address while counterweight_rl.compat asks."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-import counterweight as cw
+import counterweight_rl as cw
 import numpy as np
 import pytest
 from batches import padded_batch
-from counterweight import compat, retry
+from counterweight_rl import compat
+from counterweight_rl.transport import retry
 from server_process import DEADLINE_SECONDS, ServerProcess
 
 pytestmark = pytest.mark.server_only

@@ -11,8 +11,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-import counterweight as cw
-import counterweight.aio
+import counterweight_rl as cw
+import counterweight_rl.aio
 import grpc
 import numpy as np
 import pytest

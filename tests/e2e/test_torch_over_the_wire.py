@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import counterweight as cw
+import counterweight_rl as cw
 import numpy as np
 import pytest
 from batches import packed, padded_batch
@@ -13,7 +13,7 @@ from test_golden_over_the_wire import GOLDENS, array
 
 torch = pytest.importorskip("torch", reason="needs torch: .ci/setup torch, or make test TORCH=1")
 
-from counterweight.torch import policy_loss, policy_loss_with_result  # noqa: E402
+from counterweight_rl.torch import policy_loss, policy_loss_with_result  # noqa: E402
 
 LOSSES = [name for name, golden in GOLDENS.items() if "loss" in golden["expect"]]
 

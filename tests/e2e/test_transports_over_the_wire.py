@@ -7,8 +7,8 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-import counterweight as cw
-import counterweight.aio
+import counterweight_rl as cw
+import counterweight_rl.aio
 import numpy as np
 import pytest
 from batches import packed, padded_batch
@@ -63,7 +63,7 @@ def test_answers_are_equal(
         assert all(getattr(result, output) is array for output, array in out.items())
 
     async def main() -> cw.Result[Any]:
-        async with counterweight.aio.Client(sharing.address, **way) as aio:
+        async with counterweight_rl.aio.Client(sharing.address, **way) as aio:
             return await aio.correct(**arguments)
 
     assert_same(asyncio.run(asyncio.wait_for(main(), DEADLINE_SECONDS)), expected[name])

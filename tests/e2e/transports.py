@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import counterweight as cw
+import counterweight_rl as cw
 import numpy as np
 from batches import packed, padded_batch
 

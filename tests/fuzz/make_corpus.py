@@ -12,9 +12,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from counterweight._gen.counterweight.v1 import correction_service_pb2 as service
-from counterweight._gen.counterweight.v1 import method_pb2 as method
-from counterweight._gen.counterweight.v1 import tensor_pb2 as tensor
+from counterweight_rl._gen.counterweight.v1 import correction_service_pb2 as service
+from counterweight_rl._gen.counterweight.v1 import method_pb2 as method
+from counterweight_rl._gen.counterweight.v1 import tensor_pb2 as tensor
 from google.protobuf import json_format
 
 HERE = Path(__file__).resolve().parent

@@ -12,7 +12,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-import counterweight as cw
+import counterweight_rl as cw
 import torch
 
 WEIGHT = {"rtol": 1e-5, "atol": 1e-8}

@@ -21,8 +21,8 @@ import releases
 
 releases.activate_release()
 
-import counterweight as cw  # noqa: E402
-from counterweight import compat  # noqa: E402
+import counterweight_rl as cw  # noqa: E402
+from counterweight_rl import compat  # noqa: E402
 from server_process import ServerProcess  # noqa: E402
 
 RESULTS_VARIABLE = "COUNTERWEIGHT_PEER_RESULTS"

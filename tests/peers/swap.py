@@ -1,4 +1,4 @@
-"""A pytest plugin that runs a peer's own tests with ``counterweight.compat`` in place of its code.
+"""A pytest plugin that runs a peer's own tests with ``counterweight_rl.compat`` in place of its code.
 
 ``tests/peers/run_suite PEER CHECKOUT`` sets the environment and names the tests. After the tests
 are collected, every module of the checkout that holds one of the functions gets ours instead.
@@ -24,9 +24,9 @@ CHECKOUT = pathlib.Path(os.environ["COUNTERWEIGHT_PEER_CHECKOUT"]).resolve()
 
 releases.activate(releases.PEER, CHECKOUT)
 
-import counterweight as cw  # noqa: E402
-from counterweight import compat  # noqa: E402
-from counterweight.compat import _releases  # noqa: E402
+import counterweight_rl as cw  # noqa: E402
+from counterweight_rl import compat  # noqa: E402
+from counterweight_rl.compat import _releases  # noqa: E402
 from server_process import ServerProcess  # noqa: E402
 
 # The files that define what compat has, by peer.
@@ -85,7 +85,7 @@ def pytest_collection_finish() -> None:
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     terminalreporter.write_line(
-        f"counterweight.compat answered in {len(_reached)} of {len(_run)} tests"
+        f"counterweight_rl.compat answered in {len(_reached)} of {len(_run)} tests"
     )
 
 
@@ -119,12 +119,12 @@ def _is_peers(value: Any) -> bool:
 def _ours() -> dict[str, Any]:
     import importlib
 
-    module = importlib.import_module(f"counterweight.compat.{releases.PEER}")
+    module = importlib.import_module(f"counterweight_rl.compat.{releases.PEER}")
     public = {name: value for name, value in vars(module).items() if not name.startswith("_")}
     counted: dict[str, Any] = {
         name: _counted(value)
         for name, value in public.items()
-        if inspect.isfunction(value) and value.__module__.startswith("counterweight.compat")
+        if inspect.isfunction(value) and value.__module__.startswith("counterweight_rl.compat")
     }
     if "PolicyLoss" in public:
         forward = _counted(public["PolicyLoss"].forward)

@@ -10,7 +10,7 @@ import random_batches
 import releases
 import torch
 from comparison import in_float64, is_refusal, same_gradient, same_loss
-from counterweight.compat.openrlhf import PolicyLoss as Ours
+from counterweight_rl.compat.openrlhf import PolicyLoss as Ours
 from openrlhf.models.loss import PolicyLoss as Original
 
 pytestmark = [

@@ -10,7 +10,7 @@ import pytest
 import random_batches
 import torch
 from comparison import in_float64, is_refusal, same_metrics, same_numbers, same_values
-from counterweight.compat import skyrl as ours
+from counterweight_rl.compat import skyrl as ours
 from omegaconf import OmegaConf
 from skyrl.backends.skyrl_train.utils import off_policy_correction_utils as original
 from skyrl.train.config.config import OffPolicyCorrectionConfig

@@ -11,7 +11,7 @@ import releases
 import torch
 import trl_inline
 from comparison import in_float64, is_refusal, same_metrics, same_values
-from counterweight.compat import trl as ours
+from counterweight_rl.compat import trl as ours
 from trl import GRPOTrainer
 
 pytestmark = pytest.mark.filterwarnings("ignore:method.dialect")

@@ -25,12 +25,12 @@ if tuple(map(int, metadata.version("trl").split(".")[:2])) < (1, 10):
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["TRL_EXPERIMENTAL_SILENCE"] = "1"
 
-import counterweight as cw  # noqa: E402
+import counterweight_rl as cw  # noqa: E402
 import torch  # noqa: E402
 import transformers  # noqa: E402
 import trl  # noqa: E402
-from counterweight import blocks, compat  # noqa: E402
-from counterweight.compat.trl import GRPOTrainer  # noqa: E402
+from counterweight_rl import compat, dialect_blocks  # noqa: E402
+from counterweight_rl.compat.trl import GRPOTrainer  # noqa: E402
 from datasets import Dataset  # noqa: E402
 from tokenizers import Tokenizer, models, pre_tokenizers  # noqa: E402
 
@@ -318,7 +318,7 @@ def test_what_is_refused_is_refused_at_once(options: dict[str, Any], field: str)
 def test_a_whole_grpo_config_is_a_block(tmp_path: pathlib.Path) -> None:
     options = {"hub_token": "hf_secret", "loss_type": "grpo", "vllm_server_host": "inside"}
     whole = config(str(tmp_path), {**options, "use_vllm": True})
-    block = blocks.to_mapping("trl", whole)
+    block = dialect_blocks.to_mapping("trl", whole)
     assert block["loss_type"] == "grpo"
     assert "hf_secret" not in block.values()
     assert not {"vllm_server_host", "output_dir", "learning_rate"} & set(block)

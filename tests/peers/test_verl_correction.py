@@ -9,7 +9,7 @@ import pytest
 import random_batches
 import torch
 from comparison import in_float64, is_refusal, same_metrics, same_values
-from counterweight.compat import verl as ours
+from counterweight_rl.compat import verl as ours
 from omegaconf import OmegaConf
 from verl import DataProto
 from verl.trainer.config.algorithm import RolloutCorrectionConfig

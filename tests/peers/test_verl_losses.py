@@ -9,7 +9,7 @@ import pytest
 import random_batches
 import torch
 from comparison import in_float64, is_refusal, same_gradient, same_loss, same_metrics
-from counterweight.compat import verl as ours
+from counterweight_rl.compat import verl as ours
 from omegaconf import OmegaConf
 from verl.trainer.config.algorithm import RolloutCorrectionConfig
 from verl.trainer.ppo import core_algos as original

@@ -1,4 +1,4 @@
-"""What the fake server answers the functions of ``counterweight.compat``."""
+"""What the fake server answers the functions of ``counterweight_rl.compat``."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 from google.protobuf import json_format
 from sample import MASK, OLD, ROLLOUT, WEIGHTS, Request, Response
 
-from counterweight._gen.counterweight.v1 import tensor_pb2
+from counterweight_rl._gen.counterweight.v1 import tensor_pb2
 
 GRADIENT = np.array([[0.5, -2.0, 0], [0.25, 0, 0]], "<f4")
 KEEP = np.array([[1, 0, 0], [1, 0, 0]], np.uint8)

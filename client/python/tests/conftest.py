@@ -12,10 +12,10 @@ from fake_memory import Sharing, sharing_server
 from fake_server import FakeServer
 from sample import BATCH, Correct, answer
 
-import counterweight as cw
-import counterweight.aio
-from counterweight import compat
-from counterweight.compat import _releases
+import counterweight_rl as cw
+import counterweight_rl.aio
+from counterweight_rl import compat
+from counterweight_rl.compat import _releases
 
 
 @pytest.fixture(autouse=True)
@@ -48,7 +48,7 @@ def client(server: FakeServer) -> Iterator[cw.Client]:
 
 @pytest.fixture
 def service(server: FakeServer, client: cw.Client) -> Iterator[FakeServer]:
-    """The server, where counterweight.compat asks."""
+    """The server, where counterweight_rl.compat asks."""
     server.handler = answers(METRICS)
     compat.use(client, run="my-run")
     yield server
@@ -82,7 +82,7 @@ def correct(request: pytest.FixtureRequest, server: FakeServer) -> Correct:
 
     def aio(arguments: dict[str, Any], **client: Any) -> cw.Result[Any]:
         async def main() -> cw.Result[Any]:
-            async with counterweight.aio.Client(
+            async with counterweight_rl.aio.Client(
                 server.target, transport="stream", **client
             ) as connected:
                 return await connected.correct(**arguments)

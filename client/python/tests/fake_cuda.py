@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from counterweight import cuda
+from counterweight_rl.arrays import cuda
 
 UUID = b"fake cuda devic\0"
 _EXPORTED = struct.Struct("<16siiQQi4x")
@@ -56,7 +56,7 @@ def open_handle(handle: bytes) -> mmap.mmap:
 
 
 class FakeCuda:
-    """A device, in the place of ``counterweight.cuda``.
+    """A device, in the place of ``counterweight_rl.arrays.cuda``.
 
     Attributes:
         exportable: Whether the driver gives handles.
@@ -95,7 +95,7 @@ class FakeCuda:
         """Allocations."""
         return len(self._allocations)
 
-    # What counterweight.cuda has.
+    # What counterweight_rl.cuda has.
 
     def is_on_device(self, array: Any) -> bool:
         return hasattr(array, "data_ptr") and self._find(array.data_ptr()) is not None

@@ -19,7 +19,7 @@ from typing import Any
 from fake_cuda import UUID, open_handle
 from fake_server import FakeServer, Handler, bad_request
 
-from counterweight._gen.counterweight.v1 import correction_service_pb2 as service_pb2
+from counterweight_rl._gen.counterweight.v1 import correction_service_pb2 as service_pb2
 
 PACKET = struct.Struct("<4sIIIQ16s")
 REGISTER, RELEASE, REGISTER_DEVICE = 1, 2, 3

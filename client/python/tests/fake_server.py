@@ -13,8 +13,8 @@ import grpc
 # it writes is what a server sends.
 from google.rpc import error_details_pb2, status_pb2
 
-from counterweight._gen.counterweight.v1 import correction_service_pb2 as service_pb2
-from counterweight._gen.counterweight.v1 import correction_service_pb2_grpc as service_grpc
+from counterweight_rl._gen.counterweight.v1 import correction_service_pb2 as service_pb2
+from counterweight_rl._gen.counterweight.v1 import correction_service_pb2_grpc as service_grpc
 
 Handler = Callable[[service_pb2.CorrectRequest, grpc.ServicerContext], service_pb2.CorrectResponse]
 

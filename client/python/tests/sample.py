@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-import counterweight as cw
-from counterweight._gen.counterweight.v1 import correction_service_pb2 as service_pb2
-from counterweight._gen.counterweight.v1 import tensor_pb2
+import counterweight_rl as cw
+from counterweight_rl._gen.counterweight.v1 import correction_service_pb2 as service_pb2
+from counterweight_rl._gen.counterweight.v1 import tensor_pb2
 
 SHAPE = (2, 3)
 ROLLOUT = np.array([[-1, -2, -3], [-4, -5, -6]], np.float32)

@@ -23,9 +23,9 @@ from sample import (
     sent,
 )
 
-import counterweight as cw
-from counterweight._gen.counterweight.v1 import correction_service_pb2 as service_pb2
-from counterweight._gen.counterweight.v1 import method_pb2, tensor_pb2
+import counterweight_rl as cw
+from counterweight_rl._gen.counterweight.v1 import correction_service_pb2 as service_pb2
+from counterweight_rl._gen.counterweight.v1 import method_pb2, tensor_pb2
 
 
 def test_padded_request(server: FakeServer, client: cw.Client) -> None:
@@ -216,10 +216,10 @@ def test_empty_batches(server: FakeServer, client: cw.Client, shape: tuple[int, 
 
 
 def test_contiguous_arrays_are_not_copied_before_the_join() -> None:
-    from counterweight import tensors
+    from counterweight_rl.arrays.batch import read_batch
 
     mask = MASK.astype(bool)
-    batch = tensors.read_batch({"rollout_log_probs": ROLLOUT}, mask, None, None)
+    batch = read_batch({"rollout_log_probs": ROLLOUT}, mask, None, None)
     for tensor, array in zip(batch.tensors, (ROLLOUT, mask), strict=True):
         assert np.shares_memory(np.frombuffer(tensor.data, np.uint8), array)
 

@@ -18,9 +18,9 @@ from sample import (
     sent,
 )
 
-import counterweight as cw
-from counterweight._gen.counterweight.v1 import correction_service_pb2 as service_pb2
-from counterweight._gen.counterweight.v1 import method_pb2, tensor_pb2
+import counterweight_rl as cw
+from counterweight_rl._gen.counterweight.v1 import correction_service_pb2 as service_pb2
+from counterweight_rl._gen.counterweight.v1 import method_pb2, tensor_pb2
 
 
 def test_list_methods(server: FakeServer, client: cw.Client) -> None:
@@ -151,5 +151,5 @@ def test_closing_twice_is_fine(server: FakeServer) -> None:
 
 
 def test_torch_is_not_imported() -> None:
-    code = "import sys, counterweight; sys.exit('torch' in sys.modules)"
+    code = "import sys, counterweight_rl; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

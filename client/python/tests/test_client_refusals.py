@@ -14,7 +14,7 @@ from sample import (
     correct,
 )
 
-import counterweight as cw
+import counterweight_rl as cw
 
 
 @pytest.mark.parametrize(

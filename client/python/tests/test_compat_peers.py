@@ -11,7 +11,7 @@ import pytest
 
 pytest.importorskip("torch", reason="needs torch: .ci/setup torch, or make test TORCH=1")
 
-from counterweight.compat import verl
+from counterweight_rl.compat import verl
 
 CORE_ALGOS = "verl.trainer.ppo.core_algos"
 SKYRL = "skyrl.backends.skyrl_train.utils.off_policy_correction_utils"
@@ -61,21 +61,21 @@ def test_names_are_the_peers_own(fake: Any, peer: str, home: str, name: str) -> 
     own = object()
     fake(home, **{name: own})
     namespace: dict[str, Any] = {}
-    exec(f"from counterweight.compat.{peer} import {name}", namespace)
+    exec(f"from counterweight_rl.compat.{peer} import {name}", namespace)
     assert namespace[name] is own
 
 
 @pytest.mark.usefixtures("absent")
 @pytest.mark.parametrize(("peer", "home", "name"), NAMES)
 def test_without_the_peer_the_error_says_what_to_install(peer: str, home: str, name: str) -> None:
-    module = importlib.import_module(f"counterweight.compat.{peer}")
+    module = importlib.import_module(f"counterweight_rl.compat.{peer}")
     with pytest.raises(ImportError, match=rf"^{module.__name__}\.{name}: .*pip install {peer}$"):
         getattr(module, name)
 
 
 @pytest.mark.parametrize("peer", ["verl", "skyrl", "openrlhf"])
 def test_other_names_do_not_exist(peer: str) -> None:
-    module = importlib.import_module(f"counterweight.compat.{peer}")
+    module = importlib.import_module(f"counterweight_rl.compat.{peer}")
     with pytest.raises(AttributeError, match=f"^module '{module.__name__}' has no attribute 'x'$"):
         _ = module.x
 

@@ -1,4 +1,4 @@
-"""Whom counterweight.compat asks, and how long."""
+"""The server that counterweight_rl.compat asks, and for how long."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from compat_service import METRICS, answers
 from fake_server import FakeServer, failing, in_turn, retry_info
 from sample import MASK, OLD, ROLLOUT
 
-import counterweight as cw
-from counterweight import compat
-from counterweight._gen.counterweight.v1 import tensor_pb2
-from counterweight.compat import _service, _settings
+import counterweight_rl as cw
+from counterweight_rl import compat
+from counterweight_rl._gen.counterweight.v1 import tensor_pb2
+from counterweight_rl.compat import _service, _settings
 
 NAMES = ("target", "run", "timeout", "retry_seconds", "non_finite")
 

@@ -12,12 +12,12 @@ from compat_service import KEEP, SKYRL_METRICS, answers, block, tensors
 from fake_server import FakeServer
 from sample import MASK, OLD, ROLLOUT, WEIGHTS, Response
 
-import counterweight as cw
-from counterweight._gen.counterweight.v1 import tensor_pb2
+import counterweight_rl as cw
+from counterweight_rl._gen.counterweight.v1 import tensor_pb2
 
 torch = pytest.importorskip("torch", reason="needs torch: .ci/setup torch, or make test TORCH=1")
 
-from counterweight.compat import skyrl  # noqa: E402
+from counterweight_rl.compat import skyrl  # noqa: E402
 
 RATIO = ["is_ratio_mean", "is_ratio_std", "is_ratio_max", "is_ratio_min"]
 TIS = ["tis_token_clip_high_ratio"]

@@ -10,11 +10,11 @@ from compat_service import DTYPES, block, cast_to, roles, tensors
 from fake_server import FakeServer
 from sample import MASK, OLD, ROLLOUT, Response
 
-from counterweight._gen.counterweight.v1 import tensor_pb2
+from counterweight_rl._gen.counterweight.v1 import tensor_pb2
 
 torch = pytest.importorskip("torch", reason="needs torch: .ci/setup torch, or make test TORCH=1")
 
-from counterweight.compat import trl  # noqa: E402
+from counterweight_rl.compat import trl  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("service")
 

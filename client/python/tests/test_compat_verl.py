@@ -15,12 +15,12 @@ from compat_service import DTYPES, GRADIENT, KEEP, block, cast_to, roles, tensor
 from fake_server import FakeServer
 from sample import MASK, OLD, ROLLOUT, WEIGHTS, sent
 
-import counterweight as cw
-from counterweight._gen.counterweight.v1 import tensor_pb2
+import counterweight_rl as cw
+from counterweight_rl._gen.counterweight.v1 import tensor_pb2
 
 torch = pytest.importorskip("torch", reason="needs torch: .ci/setup torch, or make test TORCH=1")
 
-from counterweight.compat import _releases, verl  # noqa: E402
+from counterweight_rl.compat import _releases, verl  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("service")
 

@@ -14,7 +14,7 @@ from sample import MASK, OLD, ROLLOUT
 
 torch = pytest.importorskip("torch", reason="needs torch: .ci/setup torch, or make test TORCH=1")
 
-from counterweight.compat import openrlhf, skyrl, trl, verl  # noqa: E402
+from counterweight_rl.compat import openrlhf, skyrl, trl, verl  # noqa: E402
 
 old, rollout, advantages, mask = tensors(OLD, ROLLOUT, ROLLOUT, MASK)
 config = {"policy_loss": {"rollout_correction": {"rollout_is": "token"}}}

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 from google.protobuf import json_format
 
-import counterweight as cw
-from counterweight import convert
-from counterweight._gen.counterweight.v1 import correction_service_pb2 as service_pb2
-from counterweight._gen.counterweight.v1 import method_pb2, tensor_pb2
+import counterweight_rl as cw
+from counterweight_rl import messages
+from counterweight_rl._gen.counterweight.v1 import correction_service_pb2 as service_pb2
+from counterweight_rl._gen.counterweight.v1 import method_pb2, tensor_pb2
 
 FULL = cw.CorrectionConfig(
     importance_weight=cw.ImportanceWeight(
@@ -58,13 +58,13 @@ FULL = cw.CorrectionConfig(
 )
 
 
-@pytest.mark.parametrize(("name", "cls"), sorted(convert._DATACLASSES.items()))
+@pytest.mark.parametrize(("name", "cls"), sorted(messages._DATACLASSES.items()))
 def test_dataclass_has_every_field(name: str, cls: type[Any]) -> None:
     message = getattr(method_pb2, name, None) or getattr(service_pb2, name)
     assert {f.name for f in dataclasses.fields(cls)} == set(message.DESCRIPTOR.fields_by_name)
 
 
-@pytest.mark.parametrize(("name", "cls"), sorted(convert._ENUMS.items()))
+@pytest.mark.parametrize(("name", "cls"), sorted(messages._ENUMS.items()))
 def test_enum_has_every_choice(name: str, cls: Any) -> None:
     descriptor = (getattr(method_pb2, name, None) or getattr(tensor_pb2, name)).DESCRIPTOR
     prefix = descriptor.values[0].name.removesuffix("UNSPECIFIED")
@@ -73,22 +73,22 @@ def test_enum_has_every_choice(name: str, cls: Any) -> None:
 
 
 def test_config_goes_there_and_back() -> None:
-    message = convert.method_to_proto(FULL).config
+    message = messages.method_to_proto(FULL).config
     assert message.importance_weight.HasField("after_rule")
     assert not message.rules[0].HasField("lower")
-    assert convert.from_proto(message, cw.CorrectionConfig) == FULL
-    assert convert.from_proto(method_pb2.CorrectionConfig(), cw.CorrectionConfig) == (
+    assert messages.from_proto(message, cw.CorrectionConfig) == FULL
+    assert messages.from_proto(method_pb2.CorrectionConfig(), cw.CorrectionConfig) == (
         cw.CorrectionConfig()
     )
 
 
 def test_empty_config_is_a_method() -> None:
-    assert convert.method_to_proto(cw.CorrectionConfig()).WhichOneof("method") == "config"
+    assert messages.method_to_proto(cw.CorrectionConfig()).WhichOneof("method") == "config"
 
 
 def test_choices_may_be_text() -> None:
     weight = cw.ImportanceWeight(ratio_source="old_rollout", level="token", bound="none")  # type: ignore[arg-type]
-    message = convert.method_to_proto(cw.CorrectionConfig(importance_weight=weight))
+    message = messages.method_to_proto(cw.CorrectionConfig(importance_weight=weight))
     assert message.config.importance_weight.level == method_pb2.LEVEL_TOKEN
     assert f"{cw.Level.TOKEN}" == "token"
 
@@ -99,26 +99,26 @@ def test_unknown_choice_names_field_and_choices(wrong: Any) -> None:
         ratio_source=cw.RatioSource.OLD_ROLLOUT, level=wrong, bound=cw.Bound.NONE
     )
     with pytest.raises(ValueError, match=r"config\.importance_weight\.level .*token, sequence"):
-        convert.method_to_proto(cw.CorrectionConfig(importance_weight=weight))
+        messages.method_to_proto(cw.CorrectionConfig(importance_weight=weight))
 
 
 def test_wrong_types_name_the_field() -> None:
     with pytest.raises(TypeError, match=r"config\.rules\[0\] must be a RejectionRule"):
-        convert.method_to_proto(cw.CorrectionConfig(rules=[FULL.importance_weight]))  # type: ignore[list-item]
+        messages.method_to_proto(cw.CorrectionConfig(rules=[FULL.importance_weight]))  # type: ignore[list-item]
     with pytest.raises(TypeError, match="method must be"):
-        convert.method_to_proto({"rollout_is": "token"})  # type: ignore[arg-type]
+        messages.method_to_proto({"rollout_is": "token"})  # type: ignore[arg-type]
     penalty = cw.KlPenalty(estimator=cw.KlEstimator.K1, coefficient="big")  # type: ignore[arg-type]
     with pytest.raises(TypeError, match=r"config\.kl_penalty\.coefficient cannot be 'big'"):
-        convert.method_to_proto(cw.CorrectionConfig(kl_penalty=penalty))
+        messages.method_to_proto(cw.CorrectionConfig(kl_penalty=penalty))
     with pytest.raises(TypeError, match="Preset parameter upper must be a number, not str"):
-        convert.method_to_proto(cw.Preset("token_tis", upper="3"))  # type: ignore[arg-type]
+        messages.method_to_proto(cw.Preset("token_tis", upper="3"))  # type: ignore[arg-type]
 
 
 def test_presets() -> None:
-    assert convert.method_to_proto("token_tis").preset == method_pb2.Preset(name="token_tis")
+    assert messages.method_to_proto("token_tis").preset == method_pb2.Preset(name="token_tis")
     preset = cw.Preset("token_tis", upper=np.float32(3), name=1)
     assert preset == cw.Preset("token_tis", upper=3.0, name=1)
-    message = convert.method_to_proto(preset).preset
+    message = messages.method_to_proto(preset).preset
     assert dict(message.parameters) == {"upper": 3.0, "name": 1.0}
 
 
@@ -127,14 +127,14 @@ def test_presets_with_a_loss() -> None:
         "token_tis", upper=3.0, policy_loss=FULL.policy_loss, kl_penalty=FULL.kl_penalty
     )
     assert preset != cw.Preset("token_tis", upper=3.0)
-    message = convert.method_to_proto(preset).preset
+    message = messages.method_to_proto(preset).preset
     assert dict(message.parameters) == {"upper": 3.0}
-    assert convert.from_proto(message.policy_loss, cw.PolicyLoss) == FULL.policy_loss
-    assert convert.from_proto(message.kl_penalty, cw.KlPenalty) == FULL.kl_penalty
+    assert messages.from_proto(message.policy_loss, cw.PolicyLoss) == FULL.policy_loss
+    assert messages.from_proto(message.kl_penalty, cw.KlPenalty) == FULL.kl_penalty
     with pytest.raises(TypeError, match=r"preset\.kl_penalty must be a KlPenalty, not float"):
-        convert.method_to_proto(cw.Preset("token_tis", kl_penalty=0.1))  # type: ignore[arg-type]
+        messages.method_to_proto(cw.Preset("token_tis", kl_penalty=0.1))  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=r"preset\.policy_loss\.surrogate must be one of ppo_clip"):
-        convert.method_to_proto(
+        messages.method_to_proto(
             cw.Preset(
                 "token_tis",
                 policy_loss=cw.PolicyLoss(
@@ -157,7 +157,9 @@ def test_dialect_block_keeps_types() -> None:
         listed=(1, "a", [None]),
         nested=MappingProxyType({"deep": {}}),
     )
-    message = convert.method_to_proto(cw.Dialect("verl", block, ignore_unknown_fields=True)).dialect
+    message = messages.method_to_proto(
+        cw.Dialect("verl", block, ignore_unknown_fields=True)
+    ).dialect
     assert message.system == "verl"
     assert message.ignore_unknown_fields
     assert json_format.MessageToDict(message.block) == {
@@ -170,7 +172,7 @@ def test_dialect_block_keeps_types() -> None:
         "listed": [1.0, "a", [None]],
         "nested": {"deep": {}},
     }
-    assert convert.method_to_proto(cw.Dialect("verl")).dialect.HasField("block")
+    assert messages.method_to_proto(cw.Dialect("verl")).dialect.HasField("block")
 
 
 @pytest.mark.parametrize(
@@ -184,4 +186,4 @@ def test_dialect_block_keeps_types() -> None:
 )
 def test_dialect_block_refuses_by_path(block: Any, message: str) -> None:
     with pytest.raises(TypeError, match=message):
-        convert.method_to_proto(cw.Dialect("verl", block))
+        messages.method_to_proto(cw.Dialect("verl", block))

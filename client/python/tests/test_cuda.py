@@ -28,11 +28,11 @@ from sample import (
     sent,
 )
 
-import counterweight as cw
-import counterweight.aio
-from counterweight._gen.counterweight.v1 import tensor_pb2
-from counterweight.shared_memory import lost
-from counterweight.shared_memory.region import SUPPORTED
+import counterweight_rl as cw
+import counterweight_rl.aio
+from counterweight_rl._gen.counterweight.v1 import tensor_pb2
+from counterweight_rl.shared_memory import quarantine
+from counterweight_rl.shared_memory.region import SUPPORTED
 
 torch = pytest.importorskip("torch", reason="needs torch: .ci/setup torch, or make test TORCH=1")
 pytestmark = pytest.mark.skipif(not SUPPORTED, reason="memory is shared on Linux only")
@@ -267,7 +267,7 @@ def test_asyncio(computing: Sharing, device: FakeCuda) -> None:
     server, memory = computing
 
     async def run() -> None:
-        async with counterweight.aio.Client(
+        async with counterweight_rl.aio.Client(
             server.target, transport="shared_memory", timeout=30
         ) as client:
             batches = [client.correct(**on(device), outputs=ALL) for _ in range(4)]
@@ -343,9 +343,9 @@ def test_memory_of_a_server_that_never_ends_is_lost(
     computing: Sharing, device: FakeCuda, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     server, memory = computing
-    monkeypatch.setattr(lost, "_SECONDS", 0.05)
+    monkeypatch.setattr(quarantine, "_SECONDS", 0.05)
     given_up: list[object] = []
-    monkeypatch.setattr(lost, "_given_up", given_up)
+    monkeypatch.setattr(quarantine, "_given_up", given_up)
     memory.busy = True
     server.handler = failing(grpc.StatusCode.DEADLINE_EXCEEDED, "given up")
     with (

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from counterweight import cuda
+from counterweight_rl.arrays import cuda
 
 BASE, SIZE = 0x7F00_0000_0000, 2 << 20
 HANDLE = bytes(range(64))

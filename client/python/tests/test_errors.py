@@ -13,8 +13,8 @@ import pytest
 from fake_server import FakeServer, failing, retry_info
 from google.rpc import error_details_pb2
 
-import counterweight as cw
-from counterweight._gen.counterweight.v1 import correction_service_pb2 as service_pb2
+import counterweight_rl as cw
+from counterweight_rl._gen.counterweight.v1 import correction_service_pb2 as service_pb2
 
 LOG_PROBS = np.full((1, 2), -1.0, np.float32)
 MASK = np.ones((1, 2), np.uint8)

@@ -10,7 +10,7 @@ import pytest
 from fake_server import FakeServer
 from sample import MASK, OLD, REASONS, SHAPE, WEIGHTS, answer, correct
 
-import counterweight as cw
+import counterweight_rl as cw
 
 ALL = ("weights", "keep_mask", "token_reasons", "sequence_reasons")
 

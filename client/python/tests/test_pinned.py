@@ -13,9 +13,9 @@ import pytest
 from fake_server import FakeServer
 from sample import MASK, OLD, REASONS, ROLLOUT, SHAPE, WEIGHTS, answer, sent
 
-import counterweight as cw
-from counterweight import pinned
-from counterweight._gen.counterweight.v1 import tensor_pb2
+import counterweight_rl as cw
+from counterweight_rl._gen.counterweight.v1 import tensor_pb2
+from counterweight_rl.arrays import pinned
 
 torch = pytest.importorskip("torch", reason="needs torch: .ci/setup torch, or make test TORCH=1")
 
@@ -45,8 +45,8 @@ class Late(pinned.Transfers):
 @pytest.fixture(autouse=True)
 def late(monkeypatch: pytest.MonkeyPatch) -> None:
     Late.waits = 0
-    for module in ("tensors", "correction"):
-        monkeypatch.setattr(f"counterweight.{module}.Transfers", Late)
+    for module in ("arrays.batch", "correction"):
+        monkeypatch.setattr(f"counterweight_rl.{module}.Transfers", Late)
 
 
 @pytest.mark.parametrize("transport", ["unary", "stream"])

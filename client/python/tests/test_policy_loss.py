@@ -9,12 +9,12 @@ import pytest
 from fake_server import FakeServer
 from sample import MASK, OLD, ROLLOUT, WEIGHTS, Request, Response, answer, sent
 
-import counterweight as cw
-from counterweight._gen.counterweight.v1 import tensor_pb2
+import counterweight_rl as cw
+from counterweight_rl._gen.counterweight.v1 import tensor_pb2
 
 torch = pytest.importorskip("torch", reason="needs torch: .ci/setup torch, or make test TORCH=1")
 
-from counterweight.torch import policy_loss, policy_loss_with_result  # noqa: E402
+from counterweight_rl.torch import policy_loss, policy_loss_with_result  # noqa: E402
 
 DEVICES = [
     "cpu",

@@ -11,8 +11,8 @@ import pytest
 from fake_server import FakeServer, failing, in_turn, retry_info
 from sample import MASK, OLD, ROLLOUT, answer, correct
 
-import counterweight as cw
-from counterweight.retry import Attempts, Retry
+import counterweight_rl as cw
+from counterweight_rl.transport.retry import Attempts, Retry
 
 OVERLOADED = cw.OverloadedError("full", retry_after=0.25)
 FULL = failing(grpc.StatusCode.RESOURCE_EXHAUSTED, "full", retry_info(1))

@@ -24,10 +24,10 @@ from sample import (
     sent,
 )
 
-import counterweight as cw
-import counterweight.aio
-from counterweight._gen.counterweight.v1 import tensor_pb2
-from counterweight.shared_memory.region import SUPPORTED, Access
+import counterweight_rl as cw
+import counterweight_rl.aio
+from counterweight_rl._gen.counterweight.v1 import tensor_pb2
+from counterweight_rl.shared_memory.region import SUPPORTED, Access
 
 pytestmark = pytest.mark.skipif(not SUPPORTED, reason="memory is shared on Linux only")
 
@@ -226,7 +226,7 @@ def test_asyncio(sharing: Sharing) -> None:
     server, memory = sharing
 
     async def main() -> None:
-        async with counterweight.aio.Client(server.target, transport="shared_memory") as aio:
+        async with counterweight_rl.aio.Client(server.target, transport="shared_memory") as aio:
             array = await aio.empty(SHAPE)
             array[...] = OLD
             batch = {**BATCH, "old_log_probs": array, "outputs": ALL}
@@ -245,7 +245,7 @@ def test_cancelled_tasks_give_their_memory_back(sharing: Sharing) -> None:
     server.handler = hold
 
     async def main() -> None:
-        async with counterweight.aio.Client(server.target, transport="shared_memory") as aio:
+        async with counterweight_rl.aio.Client(server.target, transport="shared_memory") as aio:
             call = asyncio.create_task(aio.correct(**BATCH))
             assert await asyncio.to_thread(hold.arrived.acquire, timeout=30)
             call.cancel()
@@ -321,7 +321,7 @@ def test_an_overloaded_server_gets_kept_regions_back(sharing: Sharing, asynchron
     chosen: dict[str, Any] = {"transport": "shared_memory", "timeout": 30}
 
     async def use() -> None:
-        async with counterweight.aio.Client(server.target, **chosen) as aio:
+        async with counterweight_rl.aio.Client(server.target, **chosen) as aio:
             for _ in range(2):
                 assert_is_the_answer(await aio.correct(**BATCH, outputs=ALL))
 

@@ -23,10 +23,10 @@ from sample import (
     sent,
 )
 
-import counterweight as cw
-import counterweight.aio
-from counterweight._gen.counterweight.v1 import tensor_pb2
-from counterweight.shared_memory.region import SUPPORTED, Access
+import counterweight_rl as cw
+import counterweight_rl.aio
+from counterweight_rl._gen.counterweight.v1 import tensor_pb2
+from counterweight_rl.shared_memory.region import SUPPORTED, Access
 
 pytestmark = pytest.mark.skipif(not SUPPORTED, reason="memory is shared on Linux only")
 

@@ -21,10 +21,10 @@ from fake_memory import (
     reach,
 )
 
-from counterweight.offers import Offers, Router
-from counterweight.shared_memory.control import Control, RefusedError
-from counterweight.shared_memory.pool import Pool, UnusableError
-from counterweight.shared_memory.region import SUPPORTED, Access, Region
+from counterweight_rl.shared_memory.control import Control, RefusedError
+from counterweight_rl.shared_memory.pool import Pool, UnusableError
+from counterweight_rl.shared_memory.region import SUPPORTED, Access, Region
+from counterweight_rl.transport.router import Capabilities, Router
 
 pytestmark = pytest.mark.skipif(not SUPPORTED, reason="memory is shared on Linux only")
 
@@ -45,7 +45,7 @@ class TestPool:
             pool.take(Access.READ, 3_000_000),
         ]
         assert first not in others
-        monkeypatch.setattr("counterweight.shared_memory.pool._MOST_FREE_BYTES", 3_500_000)
+        monkeypatch.setattr("counterweight_rl.shared_memory.pool._MOST_FREE_BYTES", 3_500_000)
         for region in others:
             pool.give_back(region)
         assert held() == 2  # the oldest are gone
@@ -130,7 +130,7 @@ class TestPool:
         _, memory = sharing
         for used in (False, True):
             router = Router(sharing[0].target, "shared_memory", 1)
-            router.offers = Offers(socket=memory.path)
+            router.capabilities = Capabilities(socket=memory.path)
             if used:
                 router.pool()
             router.close()
@@ -211,7 +211,7 @@ class TestControl:
         assert caught.value.code is grpc.StatusCode.RESOURCE_EXHAUSTED
         memory.refuse = 0
         handle = control.register(region)
-        for _ in range(300):  # nobody reads the answers
+        for _ in range(300):  # the answers are not read
             control.release(handle)
         assert control.register(region) != handle
         assert memory.connections == 1
@@ -221,7 +221,7 @@ class TestControl:
     def test_slow_answers_to_releases_are_within_the_same_patience(
         self, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("counterweight.shared_memory.control._SECONDS", 0.5)
+        monkeypatch.setattr("counterweight_rl.shared_memory.control._SECONDS", 0.5)
         with contextlib.ExitStack() as ends:
             memory = SlowMemory(tmp_path, 0.1)
             ends.callback(memory.stop)
@@ -239,7 +239,7 @@ class TestControl:
         self, sharing: Sharing, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         _, memory = sharing
-        monkeypatch.setattr("counterweight.shared_memory.control._SECONDS", 0.05)
+        monkeypatch.setattr("counterweight_rl.shared_memory.control._SECONDS", 0.05)
         memory.silent = True
         pool = Pool(memory.path, 0)
         with pytest.raises(UnusableError, match=r"the shared-memory socket: .*timed out"):

@@ -33,12 +33,13 @@ from sample import (
     sent,
 )
 
-import counterweight as cw
-import counterweight.aio
-from counterweight import frames, tensors
-from counterweight._gen.counterweight.v1 import correction_service_pb2 as service_pb2
-from counterweight._gen.counterweight.v1 import tensor_pb2
-from counterweight.streaming import Upload
+import counterweight_rl as cw
+import counterweight_rl.aio
+from counterweight_rl._gen.counterweight.v1 import correction_service_pb2 as service_pb2
+from counterweight_rl._gen.counterweight.v1 import tensor_pb2
+from counterweight_rl.arrays.batch import read_batch
+from counterweight_rl.transport import frames
+from counterweight_rl.transport.streaming import Upload
 
 CHUNK_BYTES = [1, 3, 4097, 2 << 20, 16 << 20]
 FULL = failing(grpc.StatusCode.RESOURCE_EXHAUSTED, "full", retry_info(1))
@@ -87,7 +88,7 @@ def test_chunks_of_any_size(
 
 
 def test_the_mask_comes_first_and_the_others_side_by_side(streaming: FakeServer) -> None:
-    batch = tensors.read_batch(
+    batch = read_batch(
         {"rollout_log_probs": large()["rollout_log_probs"], "advantages": np.ones(2, np.float16)},
         large()["response_mask"],
         None,
@@ -325,7 +326,7 @@ def test_cancelling_a_task_ends_its_stream(streaming: FakeServer, stage: str) ->
     streaming.stream = hold
 
     async def main() -> None:
-        async with counterweight.aio.Client(
+        async with counterweight_rl.aio.Client(
             streaming.target, transport="stream", timeout=None
         ) as aio:
             batch = BATCH | large(20_000_000 if stage == "chunks" else 3000)
@@ -361,7 +362,7 @@ def test_many_streams_at_once(streaming: FakeServer) -> None:
     batches = [large(3000 + 2 * i) for i in range(12)]
 
     async def main() -> list[cw.Result[Any]]:
-        async with counterweight.aio.Client(
+        async with counterweight_rl.aio.Client(
             streaming.target, transport="stream", chunk_bytes=999
         ) as aio:
             calls = (aio.correct(method="token_tis", **batch) for batch in batches)

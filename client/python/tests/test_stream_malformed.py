@@ -22,9 +22,9 @@ from sample import (
     answer,
 )
 
-import counterweight as cw
-import counterweight.aio
-from counterweight._gen.counterweight.v1 import correction_service_pb2 as service_pb2
+import counterweight_rl as cw
+import counterweight_rl.aio
+from counterweight_rl._gen.counterweight.v1 import correction_service_pb2 as service_pb2
 
 RESULT, *CHUNKS, SUMMARY = stream_answer(answer(Request(), None), 10)
 WRONG: dict[str, list[Any]] = {
@@ -99,7 +99,7 @@ def test_answers_that_are_no_message(data: bytes) -> None:
     server = Raw(admission().SerializeToString(), data)
 
     async def main() -> None:
-        async with counterweight.aio.Client(server.target, transport="stream") as aio:
+        async with counterweight_rl.aio.Client(server.target, transport="stream") as aio:
             await aio.correct(**BATCH)
 
     with (

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-import counterweight as cw
+import counterweight_rl as cw
 
 TIMING = cw.Timing(1 / 3, 1 / 3, 1 / 3, 1 / 3, 1 / 3)
 NOTHING: cw.Result[Any] = cw.Result(

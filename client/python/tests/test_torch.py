@@ -9,8 +9,8 @@ import pytest
 from fake_server import FakeServer
 from sample import MASK, OLD, REASONS, ROLLOUT, SHAPE, WEIGHTS, answer, sent
 
-import counterweight as cw
-from counterweight._gen.counterweight.v1 import tensor_pb2
+import counterweight_rl as cw
+from counterweight_rl._gen.counterweight.v1 import tensor_pb2
 
 torch = pytest.importorskip("torch", reason="needs torch: .ci/setup torch, or make test TORCH=1")
 
@@ -123,11 +123,11 @@ def test_advantages_of_one_per_sequence(server: FakeServer, client: cw.Client, d
 
 
 def test_contiguous_tensors_are_not_copied_before_the_join() -> None:
-    from counterweight import tensors
+    from counterweight_rl.arrays.batch import read_batch
 
     values = torch.from_numpy(ROLLOUT.copy()).to(torch.bfloat16)
     mask = torch.from_numpy(MASK.copy()).bool()
-    batch = tensors.read_batch({"rollout_log_probs": values}, mask, None, None)
+    batch = read_batch({"rollout_log_probs": values}, mask, None, None)
     pointers = [np.frombuffer(t.data, np.uint8).ctypes.data for t in batch.tensors]
     assert pointers == [values.data_ptr(), mask.data_ptr()]
 

@@ -11,11 +11,11 @@ import pytest
 from fake_server import FakeServer, failing, in_turn, retry_info
 from sample import MASK, OLD, ROLLOUT, Request, Response
 
-import counterweight as cw
-import counterweight.aio
-from counterweight._gen.counterweight.v1 import correction_service_pb2 as service_pb2
-from counterweight.offers import SMALL_BYTES, Offers, Router
-from counterweight.shared_memory.region import SUPPORTED
+import counterweight_rl as cw
+import counterweight_rl.aio
+from counterweight_rl._gen.counterweight.v1 import correction_service_pb2 as service_pb2
+from counterweight_rl.shared_memory.region import SUPPORTED
+from counterweight_rl.transport.router import SMALL_BYTES, Capabilities, Router
 
 SMALL: dict[str, Any] = {
     "rollout_log_probs": ROLLOUT,
@@ -72,7 +72,7 @@ def test_an_older_server_behind_the_same_address(streaming: FakeServer, asynchro
     streaming.admit = failing(grpc.StatusCode.UNIMPLEMENTED, "no streams here")
 
     async def use() -> None:
-        async with counterweight.aio.Client(streaming.target) as aio:
+        async with counterweight_rl.aio.Client(streaming.target) as aio:
             for _ in range(2):
                 await aio.correct(**LARGE)
 
@@ -134,27 +134,27 @@ def test_a_server_may_want_smaller_chunks(streaming: FakeServer) -> None:
     ],
 )
 def test_wrong_choices(arguments: dict[str, Any], message: str) -> None:
-    for client in (cw.Client, counterweight.aio.Client):
+    for client in (cw.Client, counterweight_rl.aio.Client):
         with pytest.raises(ValueError, match=message):
             client("localhost:1", **arguments)
 
 
 @pytest.mark.skipif(not SUPPORTED, reason="memory is shared on Linux only")
 @pytest.mark.parametrize(
-    ("target", "num_bytes", "offers", "way"),
+    ("target", "num_bytes", "capabilities", "way"),
     [
-        ("unix:/s", SMALL_BYTES, Offers(True, 0, "/m"), "shared_memory"),
-        ("unix:///s", SMALL_BYTES, Offers(False, 0, "/m"), "shared_memory"),
-        ("unix:/s", SMALL_BYTES - 1, Offers(True, 0, "/m"), "unary"),
-        ("unix:/s", SMALL_BYTES, Offers(True), "stream"),
-        ("unix:/s", SMALL_BYTES, Offers(), "unary"),
+        ("unix:/s", SMALL_BYTES, Capabilities(True, 0, "/m"), "shared_memory"),
+        ("unix:///s", SMALL_BYTES, Capabilities(False, 0, "/m"), "shared_memory"),
+        ("unix:/s", SMALL_BYTES - 1, Capabilities(True, 0, "/m"), "unary"),
+        ("unix:/s", SMALL_BYTES, Capabilities(True), "stream"),
+        ("unix:/s", SMALL_BYTES, Capabilities(), "unary"),
         # Another machine's path means nothing here.
-        ("host:1", SMALL_BYTES, Offers(True, 0, "/m"), "stream"),
+        ("host:1", SMALL_BYTES, Capabilities(True, 0, "/m"), "stream"),
     ],
 )
-def test_choices(target: str, num_bytes: int, offers: Offers, way: str) -> None:
+def test_choices(target: str, num_bytes: int, capabilities: Capabilities, way: str) -> None:
     router = Router(target, "auto", 1)
-    router.offers = offers
+    router.capabilities = capabilities
     assert router.choose(num_bytes) == way
 
 

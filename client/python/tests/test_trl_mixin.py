@@ -17,14 +17,14 @@ from fake_server import FakeServer, bad_request
 from google.protobuf import json_format
 from sample import MASK, OLD, ROLLOUT, Request, Response, sent
 
-import counterweight as cw
-from counterweight._gen.counterweight.v1 import tensor_pb2
+import counterweight_rl as cw
+from counterweight_rl._gen.counterweight.v1 import tensor_pb2
 
 torch = pytest.importorskip("torch", reason="needs torch: .ci/setup torch, or make test TORCH=1")
 
-from counterweight import compat  # noqa: E402
-from counterweight.compat import _releases  # noqa: E402
-from counterweight.compat.trl import GRPOMixin  # noqa: E402
+from counterweight_rl import compat  # noqa: E402
+from counterweight_rl.compat import _releases  # noqa: E402
+from counterweight_rl.compat.trl import GRPOMixin  # noqa: E402
 
 GRADIENT = np.array([[0.5, -2.0, 0], [0.25, 0, 0]], "<f4")
 LOSS = 1.5
@@ -445,11 +445,11 @@ def test_trainer_to_import(monkeypatch: pytest.MonkeyPatch) -> None:
     trl = ModuleType("trl")
     trl.GRPOTrainer = GRPOTrainer  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "trl", trl)
-    module = importlib.import_module("counterweight.compat.trl")
+    module = importlib.import_module("counterweight_rl.compat.trl")
     made = module.GRPOTrainer
     monkeypatch.delattr(module, "GRPOTrainer")
     assert issubclass(made, GRPOTrainer)
     assert made.__mro__[1] is GRPOMixin
-    assert (made.__module__, made.__name__) == ("counterweight.compat.trl", "GRPOTrainer")
+    assert (made.__module__, made.__name__) == ("counterweight_rl.compat.trl", "GRPOTrainer")
     with pytest.raises(AttributeError, match="GRPOConfig"):
         _ = module.GRPOConfig

@@ -1,0 +1,113 @@
+"""Client of Counterweight: off-policy corrections and policy losses for LLM RL batches.
+
+    import counterweight_rl as cw
+
+    with cw.Client("localhost:50051") as client:
+        result = client.correct(
+            rollout_log_probs=mu,      # [B, T] nats, numpy or torch
+            old_log_probs=old,         # [B, T] nats
+            response_mask=mask,        # [B, T] 1 = the token counts
+            method="token_tis",
+        )
+    result.weights, result.keep_mask, result.metrics
+
+Everything public is importable from here, but for ``counterweight_rl.aio``, the client for asyncio,
+and what needs torch: ``counterweight_rl.torch`` makes the policy loss an autograd node, and
+``counterweight_rl.compat`` has other systems' own functions.
+"""
+
+from counterweight_rl._version import __version__
+from counterweight_rl.choices import (
+    Aggregation,
+    Bound,
+    Estimator,
+    KlEstimator,
+    Level,
+    LossAggregation,
+    LossDenominator,
+    NonFinitePolicy,
+    RatioSource,
+    RuleCondition,
+    RuleEffect,
+    RuleEvaluation,
+    Surrogate,
+)
+from counterweight_rl.client import Client
+from counterweight_rl.config import (
+    CorrectionConfig,
+    Dialect,
+    GlobalCounts,
+    ImportanceWeight,
+    KlPenalty,
+    Method,
+    PolicyLoss,
+    Preset,
+    RejectionRule,
+)
+from counterweight_rl.errors import (
+    CopyWarning,
+    CounterweightError,
+    DeadlineError,
+    InvalidRequestError,
+    OverloadedError,
+    UnavailableError,
+    Violation,
+)
+from counterweight_rl.info import (
+    Device,
+    DialectReleases,
+    Limits,
+    MethodInfo,
+    ParameterInfo,
+    Release,
+    ServerInfo,
+)
+from counterweight_rl.result import Result, RuleSummary, Timing
+from counterweight_rl.transport.channel import TlsConfig
+from counterweight_rl.transport.retry import RetryPolicy
+
+__all__ = [
+    "Aggregation",
+    "Bound",
+    "Client",
+    "CopyWarning",
+    "CorrectionConfig",
+    "CounterweightError",
+    "DeadlineError",
+    "Device",
+    "Dialect",
+    "DialectReleases",
+    "Estimator",
+    "GlobalCounts",
+    "ImportanceWeight",
+    "InvalidRequestError",
+    "KlEstimator",
+    "KlPenalty",
+    "Level",
+    "Limits",
+    "LossAggregation",
+    "LossDenominator",
+    "Method",
+    "MethodInfo",
+    "NonFinitePolicy",
+    "OverloadedError",
+    "ParameterInfo",
+    "PolicyLoss",
+    "Preset",
+    "RatioSource",
+    "RejectionRule",
+    "Release",
+    "Result",
+    "RetryPolicy",
+    "RuleCondition",
+    "RuleEffect",
+    "RuleEvaluation",
+    "RuleSummary",
+    "ServerInfo",
+    "Surrogate",
+    "Timing",
+    "TlsConfig",
+    "UnavailableError",
+    "Violation",
+    "__version__",
+]

@@ -1,0 +1,226 @@
+"""One batch: its tensors as the wire has them, and what its answer must look like."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Generic
+
+import numpy as np
+
+from counterweight_rl._gen.counterweight.v1 import tensor_pb2
+from counterweight_rl.arrays import cuda
+from counterweight_rl.arrays.encoding import MASK, ROLE_PREFIX, DeviceTensor, to_wire
+from counterweight_rl.arrays.interop import ArrayT, adopt, check_kinds, is_torch
+from counterweight_rl.arrays.pinned import Transfers
+from counterweight_rl.errors import Violation, refuse
+from counterweight_rl.transport import wire
+
+_ADVANTAGES = "advantages"
+_REAL = (tensor_pb2.D_TYPE_F32, np.dtype("<f4"))
+_REASONS = (tensor_pb2.D_TYPE_U16, np.dtype("<u2"))
+OUTPUT_DTYPES: dict[str, tuple[int, np.dtype[Any]]] = {
+    "weights": _REAL,
+    "gradient": _REAL,
+    "keep_mask": (tensor_pb2.D_TYPE_U8, np.dtype("u1")),
+    "token_reasons": _REASONS,
+    "sequence_reasons": _REASONS,
+}
+"""What each output is on the wire, and in numpy."""
+
+
+@dataclass(frozen=True)
+class Batch(Generic[ArrayT]):
+    """One request's tensors, ready for the wire, and what is needed to shape the answer.
+
+    Attributes:
+        layout: The wire's layout.
+        inputs: In the order of the arguments. Views of the caller's memory where it is
+            contiguous and of a dtype that the wire carries, else converted copies; CUDA tensors
+            are on their device.
+        response_mask: The caller's mask, whose kind, shape, dtype and device the outputs take.
+        num_sequences: Rows.
+        stream: With CUDA tensors, the stream that the caller was on; nothing that the inputs come
+            of is left to be done there. Else None.
+    """
+
+    layout: tensor_pb2.Layout
+    inputs: list[wire.WireTensor | DeviceTensor]
+    response_mask: ArrayT
+    num_sequences: int
+    stream: Any = None
+
+    @cached_property
+    def tensors(self) -> list[wire.WireTensor]:
+        """The inputs on the host; those on a device are copied there the first time."""
+        return self.on_host(range(len(self.inputs)))
+
+    def on_host(self, indices: Iterable[int]) -> list[wire.WireTensor]:
+        """Some of the inputs on the host."""
+        chosen = [self.inputs[i] for i in indices]
+        with self.on_stream():
+            transfers = Transfers()
+            tensors = [t.to_host(transfers) if isinstance(t, DeviceTensor) else t for t in chosen]
+            if self.stream is not None:
+                transfers.wait()
+        return tensors
+
+    def on_stream(self) -> AbstractContextManager[None]:
+        """What is done with CUDA tensors inside, is done where the caller would do it."""
+        return nullcontext() if self.stream is None else cuda.on_stream(self.stream)
+
+    def output_shape(self, name: str) -> tuple[int, ...]:
+        """The shape of the output of that name."""
+        if name == "sequence_reasons":
+            return (self.num_sequences,)
+        return tuple(self.response_mask.shape)
+
+    def output_dtype(self, name: str) -> Any:
+        """The dtype of the output of that name, numpy's or torch's."""
+        mask: Any = self.response_mask
+        if name == "keep_mask":
+            return mask.dtype
+        dtype = OUTPUT_DTYPES[name][1].newbyteorder("=")
+        if not is_torch(mask):
+            return dtype
+        torch = sys.modules["torch"]
+        # torch's uint16 has no bit operations.
+        return torch.int32 if dtype == np.uint16 else torch.float32
+
+
+def read_batch(
+    inputs: Mapping[str, ArrayT | None],
+    response_mask: ArrayT,
+    sequence_lengths: Any,
+    padded_length: int | None,
+) -> Batch[ArrayT]:
+    """Checks what the wire cannot express and converts.
+
+    Args:
+        inputs: Log-probs and advantages by argument name; None is left out. Advantages may be one
+            per sequence, [B] or [B, 1].
+        response_mask: The mask.
+        sequence_lengths: Ints; their presence means the packed layout.
+        padded_length: See ``Client.correct``.
+
+    Raises:
+        TypeError: No array, mixed kinds or devices, or a dtype that the wire does not carry.
+        InvalidRequestError: Shapes that do not fit together.
+    """
+    # The mask first: the others are compared with it.
+    response_mask = adopt(MASK, response_mask)
+    arrays: dict[str, Any] = {
+        name: adopt(name, array) for name, array in inputs.items() if array is not None
+    }
+    arrays[MASK] = response_mask
+    check_kinds(arrays, MASK)
+    lengths = None
+    if sequence_lengths is not None:
+        lengths = int_list("sequence_lengths", sequence_lengths)
+    if _ADVANTAGES in arrays:
+        arrays[_ADVANTAGES] = _per_token(arrays[_ADVANTAGES], arrays[MASK], lengths)
+    violations = _shape_violations(arrays, packed=lengths is not None)
+    if not violations and lengths is not None:
+        violations = _length_violations(lengths, response_mask)
+    if padded_length is not None and lengths is None:
+        violations.append(Violation("padded_length", "is only for the packed layout"))
+    if violations:
+        raise refuse(violations)
+    layout = tensor_pb2.Layout()
+    if lengths is None:
+        num_sequences = int(response_mask.shape[0])
+        layout.padded.num_sequences = num_sequences
+        layout.padded.length = int(response_mask.shape[1])
+    else:
+        num_sequences = len(lengths)
+        layout.packed.sequence_lengths.extend(lengths)
+        layout.packed.SetInParent()
+        if padded_length is not None:
+            layout.packed.padded_length = padded_length
+    transfers = Transfers()
+    tensors = [to_wire(name, array, transfers) for name, array in arrays.items()]
+    transfers.wait()
+    stream = None
+    if cuda.is_on_device(response_mask):
+        # Their reader, another thread or process, does not wait for this thread's stream.
+        stream = cuda.current_stream(response_mask)
+        stream.synchronize()
+    return Batch(
+        layout=layout,
+        inputs=tensors,
+        response_mask=response_mask,
+        num_sequences=num_sequences,
+        stream=stream,
+    )
+
+
+def role_name(role: int) -> str:
+    """The role as an argument or output is called: "weights" for TENSOR_ROLE_WEIGHTS."""
+    return str(tensor_pb2.TensorRole.Name(role)).removeprefix(ROLE_PREFIX).lower()
+
+
+def int_list(name: str, values: Iterable[Any]) -> list[int]:
+    """Ints out of a sequence of ints, a numpy array or a torch tensor.
+
+    Raises:
+        TypeError: There is something else in it.
+    """
+    items = values.tolist() if hasattr(values, "tolist") else list(values)
+    if not isinstance(items, list) or not all(_is_int(item) for item in items):
+        raise TypeError(f"{name} must be a one-dimensional sequence of integers")
+    return [int(item) for item in items]
+
+
+def _is_int(value: Any) -> bool:
+    return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+
+
+def _per_token(advantages: Any, mask: Any, lengths: list[int] | None) -> Any:
+    """Advantages of one per sequence, [B] or [B, 1], for every token; others as they are."""
+    shape = tuple(advantages.shape)
+    rows = len(lengths) if lengths is not None else mask.shape[0] if mask.ndim == 2 else -1
+    if shape == tuple(mask.shape) or shape not in ((rows,), (rows, 1)):
+        return advantages
+    if lengths is None:
+        # A view; it is copied once, with everything else that is sent.
+        column = advantages.reshape(rows, 1)
+        if is_torch(advantages):
+            return column.expand(tuple(mask.shape))
+        return np.broadcast_to(column, mask.shape)
+    if min(lengths, default=0) < 0:  # the server's to refuse
+        return advantages
+    if is_torch(advantages):
+        torch = sys.modules["torch"]
+        repeats = torch.tensor(lengths, dtype=torch.int64, device=advantages.device)
+        return torch.repeat_interleave(advantages.reshape(rows), repeats)
+    return np.repeat(advantages.reshape(rows), lengths)
+
+
+def _length_violations(lengths: list[int], mask: Any) -> list[Violation]:
+    # Negative ones are the server's to refuse.
+    if sum(lengths) == mask.shape[0] or min(lengths, default=0) < 0:
+        return []
+    problem = f"sum to {sum(lengths)}, but {MASK} has {mask.shape[0]} positions"
+    return [Violation("sequence_lengths", problem)]
+
+
+def _shape_violations(arrays: Mapping[str, Any], *, packed: bool) -> list[Violation]:
+    if packed:
+        ndim, expected = 1, "must be 1-D [sum of sequence_lengths] when sequence_lengths is given"
+    else:
+        ndim, expected = 2, "must be 2-D [B, T] unless sequence_lengths is given"
+    violations = [
+        Violation(name, f"{expected}; its shape is {tuple(array.shape)}")
+        for name, array in arrays.items()
+        if array.ndim != ndim
+    ]
+    shape = tuple(arrays[MASK].shape)
+    violations += [
+        Violation(name, f"has shape {tuple(array.shape)}, but {MASK} has {shape}")
+        for name, array in arrays.items()
+        if array.ndim == ndim and len(shape) == ndim and tuple(array.shape) != shape
+    ]
+    return violations

@@ -1,0 +1,91 @@
+"""Outputs that the server writes where they stay, in a CUDA device's memory."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from counterweight_rl.arrays import cuda
+from counterweight_rl.arrays.batch import Batch
+from counterweight_rl.arrays.encoding import DeviceTensor
+from counterweight_rl.arrays.interop import addresses
+from counterweight_rl.arrays.output_array import OutputArray
+from counterweight_rl.arrays.pinned import Transfers
+
+
+class DeviceOutputArray(OutputArray):
+    """One output. All that is done to its tensors is done on the batch's stream.
+
+    Attributes:
+        target: Where the wire's bytes are written, uint8 [num_bytes] on the device: the array's own
+            memory if the wire's numbers are its numbers, and no input lies there.
+    """
+
+    def __init__(self, name: str, batch: Batch[Any], destination: Any) -> None:
+        """Makes the tensor unless it is there already."""
+        with batch.on_stream():
+            given = destination is not None
+            array = destination
+            if not given:
+                mask = batch.response_mask
+                array = cuda.empty(batch.output_shape(name), batch.output_dtype(name), mask)
+            super().__init__(name, batch, array, Transfers())
+            self._given = given
+            self._batch = batch
+            self._in_place = self._fits() and not _is_input(array, batch)
+            torch = sys.modules["torch"]
+            self.target: Any = (
+                array.detach().reshape(-1).view(torch.uint8)
+                if self._in_place
+                else cuda.empty((self.num_bytes,), torch.uint8, array)
+            )
+
+    def finish(self) -> None:
+        """Makes the array of what the server wrote to ``target``.
+
+        Raises:
+            ValueError: A byte of a mask is neither 0 nor 1.
+        """
+        torch = sys.modules["torch"]
+        with self._batch.on_stream():
+            if self.name == "keep_mask" and bool((self.target > 1).any()):
+                raise ValueError(f"{self.name} holds {int(self.target.max())}")
+            if self._in_place:
+                self._tell_autograd()
+                return
+            received = self.target
+            if self._wire_dtype.kind == "f":
+                received = received.view(torch.float32)
+            elif self._wire_dtype.itemsize == 2:
+                # torch's uint16 has no conversions.
+                received = received.view(torch.int16).to(torch.int32).bitwise_and_(0xFFFF)
+            # A tensor of inference mode may be written in it only.
+            with torch.inference_mode(self.array.is_inference()):
+                self.array.copy_(received.view(self.array.shape))
+
+    def fill(self, received: memoryview) -> None:
+        """Makes the array of the wire's bytes, which came in the answer.
+
+        Raises:
+            ValueError: They are more or fewer than the shape has, or no mask.
+        """
+        with self._batch.on_stream():
+            transfers = Transfers()
+            OutputArray(self.name, self._batch, self.array, transfers).fill(received)
+            transfers.wait()
+
+    def _fits(self) -> bool:
+        torch = sys.modules["torch"]
+        if self._wire_dtype.itemsize == 1:
+            return self.array.dtype in (torch.bool, torch.uint8)
+        return self._wire_dtype.kind == "f" and self.array.dtype == torch.float32
+
+
+def _is_input(array: Any, batch: Batch[Any]) -> bool:
+    """Whether an input lies there, which may be read again after it was written."""
+    begin, end = addresses(array)
+    others = [
+        addresses(tensor.flat if isinstance(tensor, DeviceTensor) else tensor.data)
+        for tensor in batch.inputs
+    ]
+    return any(begin < other_end and other_begin < end for other_begin, other_end in others)

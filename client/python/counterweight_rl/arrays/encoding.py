@@ -1,0 +1,136 @@
+"""Arrays of the caller as bytes of the wire: their own memory where it will do."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from counterweight_rl._gen.counterweight.v1 import tensor_pb2
+from counterweight_rl.arrays import cuda
+from counterweight_rl.arrays.interop import is_torch
+from counterweight_rl.arrays.pinned import Transfers
+from counterweight_rl.errors import Violation, refuse
+from counterweight_rl.transport import wire
+
+if TYPE_CHECKING:
+    import torch
+
+MASK = "response_mask"
+ROLE_PREFIX = "TENSOR_ROLE_"
+
+
+@dataclass(frozen=True)
+class DeviceTensor:
+    """A tensor as the wire would have it, in a CUDA device's memory.
+
+    Attributes:
+        role: The proto's number.
+        dtype: The proto's number.
+        flat: Its bytes, uint8 [num_bytes].
+        owned: They are ours alone; else they may be the caller's tensor.
+    """
+
+    role: int
+    dtype: int
+    flat: torch.Tensor
+    owned: bool = False
+
+    @property
+    def num_bytes(self) -> int:
+        """The tensor's size on the wire."""
+        return int(self.flat.numel())
+
+    def head(self) -> tensor_pb2.Tensor:
+        """The message without the bytes."""
+        return wire.WireTensor(self.role, self.dtype, memoryview(b"")).head()
+
+    def to_host(self, transfers: Transfers) -> wire.WireTensor:
+        """A copy on the host; its bytes are there after ``transfers.wait()``."""
+        array = transfers.to_host(self.flat).numpy()
+        return wire.WireTensor(self.role, self.dtype, array.data, owned=True)
+
+
+def to_wire(name: str, array: Any, transfers: Transfers) -> wire.WireTensor | DeviceTensor:
+    """The tensor of that name; its bytes are there after ``transfers.wait()``.
+
+    Raises:
+        TypeError: A dtype that the wire does not carry.
+        InvalidRequestError: A mask of other values than 0 and 1, of a dtype that is converted.
+    """
+    role = tensor_pb2.TensorRole.Value(ROLE_PREFIX + name.upper())
+    if is_torch(array):
+        read = _torch_mask if name == MASK else _torch_real
+        dtype, tensor = read(name, array)
+        bytes_of = _torch_bytes(tensor)
+        if cuda.is_on_device(array):
+            owned = bytes_of.data_ptr() != array.data_ptr()
+            return DeviceTensor(role, dtype, bytes_of, owned)
+        flat = transfers.to_host(bytes_of).numpy()
+        owned = flat.ctypes.data != array.data_ptr()
+    else:
+        dtype, flat = (_numpy_mask if name == MASK else _numpy_real)(name, array)
+        owned = not np.may_share_memory(flat, array)
+    return wire.WireTensor(role, dtype, flat.reshape(-1).view(np.uint8).data, owned)
+
+
+def _numpy_real(name: str, array: npt.NDArray[Any]) -> tuple[int, npt.NDArray[Any]]:
+    # By kind and size, because a dtype of the other byte order is not equal to np.float32.
+    if array.dtype.kind != "f" or array.dtype.itemsize not in (2, 4, 8):
+        raise TypeError(
+            f"{name} must be float32, float16 or float64 (sent as float32), not {array.dtype}"
+        )
+    if array.dtype.itemsize == 2:
+        return tensor_pb2.D_TYPE_F16, np.ascontiguousarray(array, "<f2")
+    # Beyond float32 is infinity, which is the non-finite policy's business, not a warning.
+    with np.errstate(over="ignore"):
+        return tensor_pb2.D_TYPE_F32, np.ascontiguousarray(array, "<f4")
+
+
+def _numpy_mask(name: str, array: npt.NDArray[Any]) -> tuple[int, npt.NDArray[Any]]:
+    if array.dtype == np.bool_ or array.dtype == np.uint8:
+        # The server checks that bytes are 0 or 1.
+        return tensor_pb2.D_TYPE_U8, np.ascontiguousarray(array).view(np.uint8)
+    if array.dtype.kind not in "iuf":
+        raise TypeError(f"{name} must be boolean, integer or floating, not {array.dtype}")
+    if not ((array == 0) | (array == 1)).all():
+        raise refuse([Violation(name, "must hold only 0 and 1")])
+    return tensor_pb2.D_TYPE_U8, np.ascontiguousarray(array, np.uint8)
+
+
+def _torch_real(name: str, tensor: torch.Tensor) -> tuple[int, torch.Tensor]:
+    torch = sys.modules["torch"]
+    dtypes = {
+        torch.float32: tensor_pb2.D_TYPE_F32,
+        torch.float64: tensor_pb2.D_TYPE_F32,
+        torch.float16: tensor_pb2.D_TYPE_F16,
+        torch.bfloat16: tensor_pb2.D_TYPE_BF16,
+    }
+    if tensor.dtype not in dtypes:
+        raise TypeError(
+            f"{name} must be float32, bfloat16, float16 or float64 (sent as float32), "
+            f"not {tensor.dtype}"
+        )
+    if tensor.dtype == torch.float64:
+        tensor = tensor.to(torch.float32)
+    return dtypes[tensor.dtype], tensor
+
+
+def _torch_mask(name: str, tensor: torch.Tensor) -> tuple[int, torch.Tensor]:
+    torch = sys.modules["torch"]
+    if tensor.is_complex():
+        raise TypeError(f"{name} must be boolean, integer or floating, not {tensor.dtype}")
+    if tensor.dtype not in (torch.bool, torch.uint8):
+        if not bool(((tensor == 0) | (tensor == 1)).all()):
+            raise refuse([Violation(name, "must hold only 0 and 1")])
+        tensor = tensor.to(torch.uint8)
+    return tensor_pb2.D_TYPE_U8, tensor
+
+
+def _torch_bytes(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor's bytes where they are; its own if it is contiguous."""
+    torch = sys.modules["torch"]
+    return tensor.detach().contiguous().reshape(-1).view(torch.uint8)

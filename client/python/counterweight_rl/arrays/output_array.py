@@ -1,0 +1,150 @@
+"""Outputs on their way into arrays of the caller's kind."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from counterweight_rl._gen.counterweight.v1 import tensor_pb2
+from counterweight_rl.arrays.batch import OUTPUT_DTYPES, Batch, role_name
+from counterweight_rl.arrays.interop import is_torch
+from counterweight_rl.arrays.pinned import Transfers
+
+
+class OutputArray:
+    """One output: the array that it becomes, and how the wire's bytes get there.
+
+    Either ``fill``, or write all of ``buffer`` and then ``finish``. With arrays on a device, the
+    numbers are there after ``transfers.wait()``.
+
+    Attributes:
+        name: Of the output, as in Result.
+        array: What the caller gets: a new array, or the one that the caller gave.
+        num_bytes: The output's size on the wire.
+        memory: The array's own bytes, if they are what the wire has: written there, they need no
+            conversion. Else None.
+    """
+
+    def __init__(
+        self, name: str, batch: Batch[Any], destination: Any, transfers: Transfers
+    ) -> None:
+        """Makes the array unless it is there already; the content stays as it is for now."""
+        self.name = name
+        self._wire_dtype = OUTPUT_DTYPES[name][1]
+        self._shape = batch.output_shape(name)
+        self._given = destination is not None
+        self._transfers = transfers
+        self._staging: npt.NDArray[np.uint8] | None = None
+        dtype = batch.output_dtype(name)
+        mask: Any = batch.response_mask
+        self._torch = is_torch(mask)
+        self.array: Any = destination
+        if not self._given and self._torch:
+            torch = sys.modules["torch"]
+            self.array = torch.empty(self._shape, dtype=dtype, device=mask.device)
+        elif not self._given:
+            self.array = np.empty(self._shape, dtype)
+        self.num_bytes = int(np.prod(self._shape)) * self._wire_dtype.itemsize
+        self.memory = self._own_bytes()
+
+    def buffer(self) -> memoryview:
+        """Where the wire's bytes go, ``num_bytes`` of them."""
+        if self.memory is not None:
+            return self.memory
+        if self._staging is None:
+            if self._torch and self.array.device.type != "cpu":
+                host = self._transfers.allocate(self.num_bytes, self.array.device)
+                self._staging = host.numpy()
+            else:
+                self._staging = np.empty(self.num_bytes, np.uint8)
+        return self._staging.data
+
+    def finish(self) -> None:
+        """Makes the array of what was written to ``buffer``.
+
+        Raises:
+            ValueError: A byte of a mask is neither 0 nor 1.
+        """
+        if self.memory is None:
+            self._convert(np.frombuffer(self.buffer(), self._wire_dtype).reshape(self._shape))
+            self._staging = None
+        else:
+            self._check_mask(np.frombuffer(self.memory, self._wire_dtype))
+            self._tell_autograd()
+
+    def fill(self, received: memoryview) -> None:
+        """Makes the array of the wire's bytes.
+
+        Raises:
+            ValueError: They are more or fewer than the shape has, or no mask.
+        """
+        if received.nbytes != self.num_bytes:
+            raise ValueError(f"{self.name} has {received.nbytes} bytes instead of {self.num_bytes}")
+        if self.memory is None and not (self._torch and self.array.device.type != "cpu"):
+            self._convert(np.frombuffer(received, self._wire_dtype).reshape(self._shape))
+            return
+        source = np.frombuffer(received, np.uint8)
+        np.copyto(np.frombuffer(self.buffer(), np.uint8), source)
+        self.finish()
+
+    def _own_bytes(self) -> memoryview | None:
+        if self._torch:
+            torch = sys.modules["torch"]
+            if self.array.device.type != "cpu":
+                return None
+            if self.array.dtype in (torch.bool, torch.uint8):
+                flat = self.array.reshape(-1).view(torch.uint8).numpy()
+            elif self.array.dtype == torch.float32:
+                flat = self.array.reshape(-1).numpy()
+            else:
+                return None
+        else:
+            flat = self.array.reshape(-1)
+            if flat.dtype == np.bool_:
+                flat = flat.view(np.uint8)
+        return flat.view(np.uint8).data if flat.dtype == self._wire_dtype else None
+
+    def _convert(self, received: npt.NDArray[Any]) -> None:
+        self._check_mask(received)
+        if not self._torch:
+            np.copyto(self.array, received, casting="unsafe")
+            return
+        torch = sys.modules["torch"]
+        # torch knows no read-only memory, and its uint16 no conversions.
+        if received.dtype == np.uint16:
+            received = received.astype(np.int32)
+        elif not received.flags.writeable:
+            received = received.copy()
+        # A tensor of inference mode may be written in it only, and this may be another thread.
+        with torch.inference_mode(self.array.is_inference()):
+            self._transfers.to_device(self.array, torch.from_numpy(received))
+
+    def _check_mask(self, received: npt.NDArray[Any]) -> None:
+        if self._wire_dtype == np.uint8 and received.size and received.max() > 1:
+            raise ValueError(f"{self.name} holds {received.max()}")
+
+    def _tell_autograd(self) -> None:
+        """What is not written by torch, autograd does not see.
+
+        An in-place operation on none of the elements tells it, so that a backward that needs what
+        was here before is an error.
+        """
+        if self._torch and self._given and not self.array.is_inference():
+            self.array.view(-1)[:0].zero_()
+
+
+def make_output_array(
+    head: tensor_pb2.Tensor, batch: Batch[Any], destination: Any, transfers: Transfers
+) -> OutputArray:
+    """The array that an answer's tensor goes into.
+
+    Raises:
+        ValueError: No such output, or not of the dtype that its role says.
+    """
+    name = role_name(head.role)
+    if OUTPUT_DTYPES.get(name, (None,))[0] != head.dtype:
+        raise ValueError(f"unexpected output {name} of dtype {head.dtype}")
+    return OutputArray(name, batch, destination, transfers)

@@ -1,0 +1,96 @@
+"""What is asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from counterweight_rl._gen.counterweight.v1 import tensor_pb2
+from counterweight_rl.arrays.batch import role_name
+from counterweight_rl.config import Dialect, Method
+from counterweight_rl.errors import Violation, refuse
+from counterweight_rl.suggestions import did_you_mean
+
+_LOSS = "loss"
+_ROLES = {
+    role_name(role): role
+    for role in (
+        tensor_pb2.TENSOR_ROLE_WEIGHTS,
+        tensor_pb2.TENSOR_ROLE_KEEP_MASK,
+        tensor_pb2.TENSOR_ROLE_TOKEN_REASONS,
+        tensor_pb2.TENSOR_ROLE_SEQUENCE_REASONS,
+        tensor_pb2.TENSOR_ROLE_GRADIENT,
+    )
+}
+ARRAYS = tuple(_ROLES)
+"""The names of the outputs that are arrays."""
+# What the server may answer if nothing is named; which of them follows from the method.
+_DEFAULT_ARRAYS = ("weights", "keep_mask", "gradient")
+
+
+@dataclass(frozen=True)
+class RequestedOutputs:
+    """What a request asks for.
+
+    Attributes:
+        roles: Tensors; empty: the server's default.
+        compute_loss: The loss, although its gradient is not asked for.
+        keep_mask: The caller wants the keep mask.
+    """
+
+    roles: Sequence[tensor_pb2.TensorRole]
+    compute_loss: bool
+    keep_mask: bool = True
+
+    @property
+    def role_names(self) -> tuple[str, ...]:
+        """The names of ``roles``."""
+        return tuple(role_name(role) for role in self.roles)
+
+    @property
+    def arrays(self) -> tuple[str, ...]:
+        """The names of the arrays that the Result may have."""
+        if not self.roles:
+            return _DEFAULT_ARRAYS
+        return self.role_names if self.keep_mask else ()
+
+
+def read_outputs(
+    outputs: Iterable[str] | None, method: Method, *, has_loss_inputs: bool
+) -> RequestedOutputs:
+    """Checks ``Client.correct``'s argument of that name.
+
+    Args:
+        outputs: Names; None: the default.
+        method: The method.
+        has_loss_inputs: Current log-probs and advantages are there.
+
+    Raises:
+        TypeError: It is a single string.
+        InvalidRequestError: There is no such output, or none at all.
+    """
+    if outputs is None:
+        return RequestedOutputs([], compute_loss=has_loss_inputs and isinstance(method, Dialect))
+    if isinstance(outputs, str):
+        raise TypeError(f"outputs must be a sequence of names, such as ({outputs!r},)")
+    names = list(outputs)
+    known = [*_ROLES, _LOSS]
+    violations = [
+        Violation(
+            f"outputs[{i}]",
+            f"must be one of {', '.join(known)}; got {name!r}{did_you_mean(name, known)}",
+        )
+        for i, name in enumerate(names)
+        if name not in known
+    ]
+    if not names:
+        violations.append(Violation("outputs", "must name at least one; None asks for the default"))
+    if violations:
+        raise refuse(violations)
+    roles = [_ROLES[name] for name in names if name != _LOSS]
+    if not roles:
+        # No tensor at all would be the server's default, which is several; this is the smallest.
+        return RequestedOutputs(
+            [tensor_pb2.TENSOR_ROLE_KEEP_MASK], compute_loss=True, keep_mask=False
+        )
+    return RequestedOutputs(roles, compute_loss=_LOSS in names)

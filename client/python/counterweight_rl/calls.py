@@ -1,0 +1,162 @@
+"""The calls that the service has: what is sent, and how the answer is read.
+
+The clients differ in how they wait; all else is here, once.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+import grpc
+
+from counterweight_rl import messages
+from counterweight_rl._gen.counterweight.v1 import correction_service_pb2 as service_pb2
+from counterweight_rl._gen.counterweight.v1 import tensor_pb2
+from counterweight_rl.arrays.batch import int_list, read_batch
+from counterweight_rl.arrays.interop import ArrayT
+from counterweight_rl.arrays.out_argument import check_destinations
+from counterweight_rl.arrays.requested_outputs import read_outputs
+from counterweight_rl.choices import NonFinitePolicy
+from counterweight_rl.config import GlobalCounts, Method
+from counterweight_rl.correction import Correction, Progress, reading
+from counterweight_rl.errors import CounterweightError, from_rpc_error
+from counterweight_rl.info import MethodInfo, ServerInfo
+from counterweight_rl.result import Result
+from counterweight_rl.translation import Sent
+
+T = TypeVar("T")
+
+RPCS = ("Correct", "ListMethods", "GetServerInfo")
+
+
+@dataclass(frozen=True)
+class Call(Generic[T]):
+    """One call, ready to be sent, more than once if need be.
+
+    Attributes:
+        rpc: One of ``RPCS``.
+        request: The message's bytes; empty if there is a correction.
+        decode: The answer's bytes to what the caller gets; ValueError or DecodeError if it cannot.
+        timeout: Seconds; None: the client's.
+        request_id: The request's, if it has one.
+        correction: A batch, which may go in other ways than as one message too; its arrays are read
+            whenever it is sent.
+    """
+
+    rpc: str
+    request: bytes
+    decode: Callable[[bytes], T]
+    timeout: float | None = None
+    request_id: str | None = None
+    correction: Correction[Any] | None = None
+
+    def failure(self, error: grpc.RpcError, *, closed: bool) -> CounterweightError:
+        """The typed form of what grpc raised; ``closed`` if the client was closed meanwhile."""
+        sent = Sent() if self.correction is None else self.correction.sent
+        return from_rpc_error(error, self.request_id, closed=closed, sent=sent)
+
+    def read(self, answer: bytes) -> T:
+        """What the caller gets.
+
+        Raises:
+            CounterweightError: The answer cannot be read.
+        """
+        with reading(self.request_id):
+            return self.decode(answer)
+
+
+def correct(
+    *,
+    response_mask: ArrayT,
+    method: Method,
+    rollout_log_probs: ArrayT | None = None,
+    old_log_probs: ArrayT | None = None,
+    current_log_probs: ArrayT | None = None,
+    ref_log_probs: ArrayT | None = None,
+    advantages: ArrayT | None = None,
+    sequence_lengths: Iterable[int] | None = None,
+    padded_length: int | None = None,
+    outputs: Iterable[str] | None = None,
+    run: str | None = None,
+    replica: str | None = None,
+    policy_version: int | None = None,
+    request_id: str | None = None,
+    non_finite: NonFinitePolicy | str = NonFinitePolicy.REJECT,
+    seed: int | None = None,
+    global_counts: GlobalCounts | None = None,
+    group_ids: Iterable[int] | None = None,
+    metrics: bool = True,
+    out: Mapping[str, ArrayT] | None = None,
+    progress: Progress | None = None,
+    timeout: float | None = None,
+) -> Call[Result[ArrayT]]:
+    """``Client.correct``: its arguments, and those of its errors that say that one is wrong."""
+    request_id = uuid.uuid4().hex if request_id is None else request_id
+    requested = read_outputs(
+        outputs,
+        method,
+        has_loss_inputs=current_log_probs is not None and advantages is not None,
+    )
+    batch = read_batch(
+        {
+            "rollout_log_probs": rollout_log_probs,
+            "old_log_probs": old_log_probs,
+            "current_log_probs": current_log_probs,
+            "ref_log_probs": ref_log_probs,
+            "advantages": advantages,
+        },
+        response_mask,
+        sequence_lengths,
+        padded_length,
+    )
+    if not isinstance(metrics, bool):
+        raise TypeError(f"metrics must be a bool, not {type(metrics).__name__}")
+    head = service_pb2.CorrectRequest(
+        request_id=request_id,
+        layout=batch.layout,
+        method=messages.method_to_proto(method),
+        outputs=requested.roles,
+        compute_loss=requested.compute_loss,
+        non_finite_policy=messages.enum_to_proto(
+            "non_finite", non_finite, tensor_pb2.NonFinitePolicy.DESCRIPTOR
+        ),
+        seed=seed,
+        omit_metrics=not metrics,
+        group_ids=[] if group_ids is None else int_list("group_ids", group_ids),
+    )
+    if global_counts is not None:
+        messages.to_proto("global_counts", global_counts, head.global_counts)
+    if run is not None:
+        head.labels.run = run
+    if replica is not None:
+        head.labels.replica = replica
+    if policy_version is not None:
+        head.labels.policy_version = policy_version
+    if progress is not None and not callable(progress):
+        raise TypeError(f"progress must be callable, not {type(progress).__name__}")
+    destinations = check_destinations(out or {}, batch, requested)
+    correction = Correction(head, batch, requested, destinations, progress)
+    return Call("Correct", b"", correction.read, timeout, request_id, correction)
+
+
+def list_methods(*, timeout: float | None = None) -> Call[list[MethodInfo]]:
+    """``Client.list_methods``."""
+
+    def decode(answer: bytes) -> list[MethodInfo]:
+        methods = service_pb2.ListMethodsResponse.FromString(answer).methods
+        return [messages.from_proto(method, MethodInfo) for method in methods]
+
+    return Call("ListMethods", b"", decode, timeout)
+
+
+def server_info(*, timeout: float | None = None) -> Call[ServerInfo]:
+    """``Client.server_info``."""
+
+    def decode(answer: bytes) -> ServerInfo:
+        info = service_pb2.GetServerInfoResponse.FromString(answer)
+        return messages.from_proto(info, ServerInfo)
+
+    return Call("GetServerInfo", b"", decode, timeout)

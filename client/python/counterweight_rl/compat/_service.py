@@ -1,0 +1,155 @@
+"""The client that the functions of this package ask."""
+
+from __future__ import annotations
+
+import os
+import threading
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from counterweight_rl.choices import NonFinitePolicy
+from counterweight_rl.client import Client
+from counterweight_rl.compat import _releases, _settings
+from counterweight_rl.config import Dialect
+from counterweight_rl.stack_level import stack_level
+
+if TYPE_CHECKING:
+    import torch
+
+    from counterweight_rl.result import Result
+
+_OF_A_CLIENT = ("target", "timeout", "retry_seconds")
+
+
+@dataclass(frozen=True)
+class _Session:
+    """The client to ask, and the options sent with each batch."""
+
+    client: Client
+    run: str | None
+    non_finite: NonFinitePolicy
+    # A client that was made here belongs to one process: a gRPC channel does not survive fork().
+    process: int | None
+
+
+_lock = threading.Lock()
+_chosen: Client | None = None
+_given: Mapping[str, Any] = {}
+_session: _Session | None = None  # made on demand
+
+
+def use(
+    client: Client | None = None,
+    *,
+    target: str | None = None,
+    run: str | None = None,
+    timeout: float | None = None,
+    retry_seconds: float | None = None,
+    non_finite: NonFinitePolicy | str | None = None,
+) -> None:
+    """Sets what ``counterweight_rl.compat`` asks and how, for the whole process.
+
+    Each argument overrides the environment variable of its name, such as ``COUNTERWEIGHT_RUN``; one
+    that is None leaves it to the variable, and to the default where that is absent or empty. A call
+    replaces all that earlier ones set, and forked processes inherit it.
+
+    Args:
+        client: The client to ask; the caller closes it, and target, timeout and retries are its
+            own. None: one is made of the other arguments, in each process.
+        target: "host:port" or "unix:/path/to/socket". Default: localhost:50051.
+        run: Training run, [A-Za-z0-9_.-]{1,64}; a label of the drift metrics in Prometheus.
+            Default: none.
+        timeout: Seconds that a call may take, retries included; > 0. Default: 60 more than
+            retry_seconds.
+        retry_seconds: Seconds, from its beginning, within which a call is tried again when the
+            server is away, restarts, or has no room; from 0, which is never, to timeout. Default:
+            60, or timeout if that is less.
+        non_finite: What to do about a NaN or infinity where the mask is 1: "reject", "drop" or
+            "neutralize", as in ``Client.correct``. Default: reject.
+
+    Raises:
+        ValueError: A value, of an argument or of a variable, that is out of its range; or what is
+            the client's own beside a client.
+        TypeError: An argument of a wrong type.
+    """
+    global _chosen, _given, _session
+    given = {
+        "target": target,
+        "run": run,
+        "timeout": timeout,
+        "retry_seconds": retry_seconds,
+        "non_finite": non_finite,
+    }
+    if client is not None:
+        beside = [name for name in _OF_A_CLIENT if given[name] is not None]
+        if beside:
+            raise ValueError(
+                f"{' and '.join(beside)} cannot be given with a client, which has its own"
+            )
+    _settings.read(given)
+    with _lock:
+        _chosen, _given, _session = client, given, None
+
+
+def client() -> Client:
+    """The client that ``counterweight_rl.compat`` asks.
+
+    Raises:
+        ValueError: An environment variable has a value out of its range.
+    """
+    return _current().client
+
+
+def correct(
+    system: str, block: Mapping[str, Any], *, release: str | None = None, **arguments: Any
+) -> Result[torch.Tensor]:
+    """``Client.correct`` with a dialect; the server's warnings become Python's.
+
+    ``release``: whose numbers; None: the installed peer's.
+    """
+    session = _current()
+    if release is None:
+        release = _releases.release_of(system)
+    result: Result[torch.Tensor] = session.client.correct(
+        method=Dialect(system, block, release=release),
+        run=session.run,
+        non_finite=session.non_finite,
+        **arguments,
+    )
+    for sentence in result.warnings:
+        warnings.warn(sentence, stacklevel=stack_level())
+    return result
+
+
+def policy_loss(
+    system: str, block: Mapping[str, Any], *, current_log_probs: torch.Tensor, **arguments: Any
+) -> tuple[torch.Tensor, dict[str, float]]:
+    """A dialect's policy loss as a node of autograd, and its metrics."""
+    from counterweight_rl.torch import attach, outputs_for
+
+    result = correct(
+        system,
+        block,
+        current_log_probs=current_log_probs,
+        outputs=outputs_for(current_log_probs),
+        **arguments,
+    )
+    return attach(current_log_probs, result), result.metrics
+
+
+def metrics_of(metrics: dict[str, float], *prefixes: str) -> dict[str, float]:
+    """Those whose names begin so."""
+    return {name: value for name, value in metrics.items() if name.startswith(prefixes)}
+
+
+def _current() -> _Session:
+    global _session
+    with _lock:
+        if _session is None or _session.process not in (None, os.getpid()):
+            settings = _settings.read(_given)
+            chosen = settings.connect() if _chosen is None else _chosen
+            process = os.getpid() if _chosen is None else None
+            _session = _Session(chosen, settings.run, settings.non_finite, process)
+        return _session

@@ -1,0 +1,120 @@
+"""Where ``counterweight_rl.compat`` asks and how long: what ``use`` got, else the environment."""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from numbers import Real
+from typing import Any
+
+from counterweight_rl.choices import NonFinitePolicy
+from counterweight_rl.client import Client
+from counterweight_rl.transport.retry import RetryPolicy
+
+VARIABLE_PREFIX = "COUNTERWEIGHT_"
+DEFAULT_TARGET = "localhost:50051"
+DEFAULT_RETRY_SECONDS = 60.0
+ANSWER_SECONDS = 60.0
+"""What a call may take beside its retries, unless a timeout is set."""
+
+_RUN = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+# A server that is back is found within this, and one that is away is asked this often.
+_MAX_PAUSE_SECONDS = 1.0
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What ``use`` documents, checked."""
+
+    target: str
+    run: str | None
+    timeout: float
+    retry_seconds: float
+    non_finite: NonFinitePolicy
+
+    def connect(self) -> Client:
+        """A client that asks so."""
+        policy = RetryPolicy(
+            attempts=None,
+            max_seconds=self.retry_seconds,
+            max_pause=_MAX_PAUSE_SECONDS,
+            interrupted=True,
+        )
+        return Client(self.target, timeout=self.timeout, retry=policy)
+
+
+def read(given: Mapping[str, Any]) -> Settings:
+    """The settings; a value that is None is that of its environment variable, else the default.
+
+    Raises:
+        ValueError: A value out of its range; the message begins with its argument or variable.
+        TypeError: An argument of a wrong type.
+    """
+    run_source, run = _find("run", given)
+    if run is not None and not _RUN.fullmatch(_text(run_source, run)):
+        raise ValueError(f"{run_source} must match {_RUN.pattern}; got {run!r}")
+    target_source, target = _find("target", given)
+    retry_source, retry = _find("retry_seconds", given)
+    timeout_source, timeout = _find("timeout", given)
+    if retry is not None:
+        retry = _seconds(retry_source, retry, "at least 0", lambda seconds: seconds >= 0)
+    if timeout is not None:
+        timeout = _seconds(timeout_source, timeout, "above 0", lambda seconds: seconds > 0)
+    if retry is not None and timeout is not None and retry > timeout:
+        raise ValueError(
+            f"{retry_source} must be at most {timeout_source}, which includes it; "
+            f"got {retry:g} and {timeout:g}"
+        )
+    if retry is None:
+        retry = DEFAULT_RETRY_SECONDS if timeout is None else min(DEFAULT_RETRY_SECONDS, timeout)
+    return Settings(
+        target=DEFAULT_TARGET if target is None else _text(target_source, target),
+        run=run,
+        timeout=retry + ANSWER_SECONDS if timeout is None else timeout,
+        retry_seconds=retry,
+        non_finite=_non_finite(*_find("non_finite", given)),
+    )
+
+
+def _find(name: str, given: Mapping[str, Any]) -> tuple[str, Any]:
+    """The value, or None, and what a message calls it."""
+    if given.get(name) is not None:
+        return name, given[name]
+    variable = VARIABLE_PREFIX + name.upper()
+    # Deployments write "" where they mean that a variable is not set.
+    return variable, os.environ.get(variable) or None
+
+
+def _text(source: str, value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"{source} must be a str, not {type(value).__name__}")
+    if not value:
+        raise ValueError(f"{source} must not be empty")
+    return value
+
+
+def _seconds(source: str, value: Any, bound: str, is_within: Callable[[float], bool]) -> float:
+    if isinstance(value, str):
+        try:
+            value = float(value)
+        except ValueError:
+            raise ValueError(f"{source} must be a number of seconds; got {value!r}") from None
+    if isinstance(value, bool) or not isinstance(value, Real):
+        raise TypeError(f"{source} must be a number of seconds, not {type(value).__name__}")
+    seconds = float(value)
+    if not (math.isfinite(seconds) and is_within(seconds)):
+        raise ValueError(f"{source} must be {bound} seconds and finite; got {seconds:g}")
+    return seconds
+
+
+def _non_finite(source: str, value: Any) -> NonFinitePolicy:
+    if value is None:
+        return NonFinitePolicy.REJECT
+    try:
+        return NonFinitePolicy(_text(source, value).lower())
+    except ValueError:
+        choices = ", ".join(NonFinitePolicy)
+        raise ValueError(f"{source} must be one of {choices}; got {str(value)!r}") from None

@@ -1,0 +1,183 @@
+"""SkyRL's functions: ``skyrl.backends.skyrl_train.utils.off_policy_correction_utils``.
+
+    from counterweight_rl.compat.skyrl import apply_off_policy_correction
+
+As of NovaSky-AI/SkyRL @a9564572. Numbers, metric names and quirks are those of the dialect
+``skyrl``; server/engine/dialects/README.md lists them. ``off_policy_correction_enabled`` and the functions
+that these are made of are SkyRL's own, imported from there when they are asked for.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import warnings
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from counterweight_rl.compat import _config, _peers, _service
+from counterweight_rl.dialect_fields import FIELDS
+from counterweight_rl.errors import Violation, refuse
+from counterweight_rl.stack_level import stack_level
+
+_PEER = "skyrl.backends.skyrl_train.utils.off_policy_correction_utils"
+
+__getattr__ = _peers.getattr_from(
+    __name__,
+    {
+        _PEER: (
+            "compute_outlier_token_mask",
+            "compute_sequence_mask",
+            "compute_tis_ratio",
+            "compute_token_mask",
+            "off_policy_correction_enabled",
+        )
+    },
+)
+
+_FIELDS = FIELDS["skyrl"]["off_policy_correction"]
+
+
+def apply_off_policy_correction(
+    loss: torch.Tensor,
+    old_log_probs: torch.Tensor | None,
+    rollout_logprobs: torch.Tensor | None,
+    loss_mask: torch.Tensor | None,
+    off_policy_correction: Any,
+) -> tuple[torch.Tensor, torch.Tensor | None, dict[str, float]]:
+    """Multiplies token losses by importance weights and takes rejected tokens out of their mask.
+
+    Where the configuration switches nothing on, or there are no rollout log-probs, loss and mask
+    come back as they are, nothing is sent, and the other arguments may be anything.
+
+    Args:
+        loss: [B, T], of each token, in any unit; its graph stays.
+        old_log_probs: [B, T] nats, of the training policy.
+        rollout_logprobs: [B, T] nats, of the policy that sampled. None: nothing happens.
+        loss_mask: [B, T], each 0 or 1. SkyRL's Tinker backend may have other weights of tokens, by
+            which SkyRL's ratios of sequences and its ``is_ratio_*`` weigh tokens. The service does
+            not: such a batch is corrected by SkyRL's own function, with a warning.
+        off_policy_correction: An OffPolicyCorrectionConfig, or anything with its fields; an absent
+            one means that it is not set.
+
+    Returns:
+        The loss times the weights (0 where the mask is 0), as it came if there is no
+        ``tis_ratio_type``; the mask, in loss_mask's dtype; SkyRL's metrics, whose names follow from
+        the configuration alone, in SkyRL's order.
+
+    Raises:
+        InvalidRequestError: A mask of other values where SkyRL is not installed, or as the package
+            says.
+    """
+    if rollout_logprobs is None:
+        return loss, loss_mask, {}
+    weights, metrics, loss_mask = compute_off_policy_correction(
+        old_log_probs, rollout_logprobs, loss_mask, off_policy_correction
+    )
+    return loss if weights is None else loss * weights, loss_mask, metrics
+
+
+def compute_off_policy_correction(
+    old_log_probs: torch.Tensor | None,
+    rollout_logprobs: torch.Tensor | None,
+    loss_mask: torch.Tensor | None,
+    off_policy_correction: Any,
+) -> tuple[torch.Tensor | None, dict[str, float], torch.Tensor | None]:
+    """Weights, metrics and mask of ``apply_off_policy_correction``.
+
+    Returns:
+        The weights, [B, T] (SkyRL: [B, 1] at sequence level) in old_log_probs' dtype, or None;
+        metrics; the mask. ``(None, {}, loss_mask)`` where nothing is switched on.
+
+    Raises:
+        InvalidRequestError: As ``apply_off_policy_correction`` says.
+    """
+    block = _config.to_block(off_policy_correction, _FIELDS)
+    names = _metric_names(block)
+    if not names:
+        _warn_of_others(block)
+        return None, {}, loss_mask
+    if _weighs_tokens(loss_mask):
+        return _skyrls_own(old_log_probs, rollout_logprobs, loss_mask, off_policy_correction)
+    result = _service.correct(
+        "skyrl",
+        {"off_policy_correction": block},
+        old_log_probs=old_log_probs,
+        rollout_log_probs=rollout_logprobs,
+        response_mask=loss_mask,
+    )
+    assert result.keep_mask is not None  # a default output
+    weights = None
+    if result.weights is not None:
+        assert old_log_probs is not None  # else the server had refused
+        weights = result.weights.to(old_log_probs.dtype)
+    # SkyRL reduces the dictionary over ranks value by value, in its order: all of them must have
+    # the same names, whatever their data.
+    return weights, {name: result.metrics[name] for name in names}, result.keep_mask
+
+
+def _metric_names(block: Mapping[str, Any]) -> list[str]:
+    """SkyRL's metrics in its order; none if the block switches nothing on."""
+
+    def is_set(name: str) -> bool:
+        return block.get(name) is not None
+
+    names = []
+    if is_set("outlier_token_is_threshold_low") or is_set("outlier_token_is_threshold_high"):
+        names += _shares("outlier_seq")
+    if is_set("token_mask_is_threshold_low") and is_set("token_mask_is_threshold_high"):
+        names.append("token_mask_ratio")
+    if is_set("tis_ratio_type"):
+        level = "token" if block["tis_ratio_type"] == "token" else "seq"
+        names.append(f"tis_{level}_clip_high_ratio")
+    if is_set("sequence_mask_metric"):
+        metric = "geo" if block["sequence_mask_metric"] == "geometric" else "product"
+        names += _shares(f"{metric}_sequence_mask")
+    ratio = [f"is_ratio_{statistic}" for statistic in ("mean", "std", "max", "min")]
+    return [*ratio, *names] if names else []
+
+
+def _shares(rule: str) -> list[str]:
+    return [f"{rule}_{share}_ratio" for share in ("masked", "over_high", "under_low")]
+
+
+def _warn_of_others(block: Mapping[str, Any]) -> None:
+    """Something may be switched on that only a newer SkyRL has."""
+    others = sorted(block.keys() - _FIELDS)
+    if others:
+        warnings.warn(
+            "off_policy_correction has fields that counterweight_rl.compat.skyrl does not know, "
+            f"and nothing that it knows is switched on; they do nothing: {', '.join(others)}",
+            stacklevel=stack_level(),
+        )
+
+
+def _weighs_tokens(loss_mask: Any) -> bool:
+    if not isinstance(loss_mask, torch.Tensor) or not loss_mask.is_floating_point():
+        return False  # what may be wrong with it, the client says
+    return not bool(((loss_mask == 0) | (loss_mask == 1)).all())
+
+
+def _skyrls_own(*arguments: Any) -> tuple[torch.Tensor | None, dict[str, float], torch.Tensor]:
+    """SkyRL's answer. Refuses where there is no SkyRL, or ours has taken its function's place."""
+    function = None
+    with contextlib.suppress(_peers.NotInstalledError):
+        function = getattr(_peers.load(_PEER), "compute_off_policy_correction", None)
+    if function is None or function is compute_off_policy_correction:
+        raise refuse(
+            [
+                Violation(
+                    "loss_mask",
+                    "must hold only 0 and 1 where a correction is switched on: the service does "
+                    f"not weigh tokens by other values, and there is no {_PEER} to ask instead",
+                )
+            ]
+        )
+    warnings.warn(
+        "loss_mask holds other values than 0 and 1, by which the service does not weigh tokens: "
+        "SkyRL's own function corrects these batches, and they are not in the service's metrics",
+        stacklevel=stack_level(),
+    )
+    weights, metrics, mask = function(*arguments)
+    return weights, metrics, mask

@@ -1,0 +1,144 @@
+"""TRL's GRPOTrainer: its loss, its importance-sampling ratio and its off-policy mask.
+
+    # from trl import GRPOTrainer
+    from counterweight_rl.compat.trl import GRPOTrainer
+
+That is TRL's own class with ``GRPOMixin`` before it; a subclass of one's own takes the mixin:
+
+    class Trainer(GRPOMixin, GRPOTrainer): ...
+
+Its numbers are those of TRL 1.10 to 1.16. What it refuses when a trainer is made:
+``use_adaptive_entropy``; ``top_entropy_quantile`` < 1 with ``loss_type`` vespo;
+``use_liger_kernel`` where TRL (< 1.14) computes another loss with it; and what the server refuses.
+What differs:
+
+* The loss takes the importance-sampling ratio from the log-probs, not from
+  ``inputs["importance_sampling_ratio"]``, unless the inputs have the latter only.
+* With ``top_entropy_quantile`` < 1 ``clip_ratio/*`` counts tokens of low entropy as not clipped.
+
+The functions here are for trainers that compute their own loss. TRL computes the ratio in the
+middle of ``_generate_and_score_completions``; the function is named after the variable that it
+fills. Numbers, metric names and quirks are those of the dialect
+``trl``; server/engine/dialects/README.md lists them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from counterweight_rl.compat import _service
+from counterweight_rl.compat._trl_trainer import GRPOMixin
+
+__all__ = ["GRPOMixin", "get_off_policy_mask", "vllm_importance_sampling_ratio"]
+
+
+def __getattr__(name: str) -> Any:
+    # Made when it is asked for: nothing else here needs TRL.
+    if name != "GRPOTrainer":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from trl import GRPOTrainer
+
+    documentation = "TRL's GRPOTrainer with the loss of the service; see GRPOMixin."
+    namespace = {"__module__": __name__, "__doc__": documentation}
+    trainer = type(name, (GRPOMixin, GRPOTrainer), namespace)
+    return globals().setdefault(name, trainer)
+
+
+def vllm_importance_sampling_ratio(
+    old_per_token_logps: torch.Tensor,
+    sampling_per_token_logps: torch.Tensor,
+    mask: torch.Tensor,
+    *,
+    vllm_importance_sampling_mode: str = "sequence_mask",
+    vllm_importance_sampling_clip_max: float | None = 3.0,
+    vllm_importance_sampling_clip_min: float | None = None,
+) -> tuple[torch.Tensor, dict[str, float]]:
+    """The ratio that multiplies the loss, and the ``sampling/*`` metrics.
+
+    Args:
+        old_per_token_logps: [B, T] nats, of the training policy.
+        sampling_per_token_logps: [B, T] nats, as vLLM reported them.
+        mask: [B, T], each 0 or 1: completion_mask, times tool_mask where there are tools.
+        vllm_importance_sampling_mode: token_truncate, token_mask, sequence_truncate, sequence_mask
+            or sequence_geometric_mean_mask, a GRPOConfig's field like the next two.
+        vllm_importance_sampling_clip_max: Upper bound, a ratio; None: none.
+        vllm_importance_sampling_clip_min: Lower bound, a ratio; None: none.
+
+    Returns:
+        [B, T] for token modes, [B, 1] for sequence modes, in the dtype of
+        ``(old_per_token_logps - sampling_per_token_logps) * mask``. 1 where the mask is 0 and in
+        rows without a completion token (TRL: 1 after the bounds, the same unless they exclude 1).
+
+    Raises:
+        InvalidRequestError: As the package says.
+    """
+    result = _service.correct(
+        "trl",
+        {
+            "vllm_importance_sampling_mode": vllm_importance_sampling_mode,
+            "vllm_importance_sampling_clip_max": vllm_importance_sampling_clip_max,
+            "vllm_importance_sampling_clip_min": vllm_importance_sampling_clip_min,
+        },
+        old_log_probs=old_per_token_logps,
+        rollout_log_probs=sampling_per_token_logps,
+        response_mask=mask,
+        outputs=("weights",),
+    )
+    assert result.weights is not None  # asked for
+    dtype = torch.promote_types(old_per_token_logps.dtype, sampling_per_token_logps.dtype)
+    dtype = torch.promote_types(dtype, mask.dtype)
+    ratio = result.weights.to(dtype).masked_fill(mask == 0, 1)
+    if vllm_importance_sampling_mode.startswith("sequence"):
+        ratio = _of_row(ratio, mask)
+    return ratio, result.metrics
+
+
+def get_off_policy_mask(
+    advantages: torch.Tensor,
+    per_token_logps: torch.Tensor,
+    sampling_per_token_logps: torch.Tensor,
+    mask: torch.Tensor,
+    off_policy_threshold: float,
+) -> torch.Tensor:
+    """OPSM: drops rows of negative advantage that have drifted further than the threshold.
+
+    Args:
+        advantages: [B, 1], or [B, T] for a decision per token.
+        per_token_logps: [B, T] nats, of the policy being trained; read as constants.
+        sampling_per_token_logps: [B, T] nats, of the policy that sampled (TRL passes the old ones
+            where it has none).
+        mask: [B, T], each 0 or 1.
+        off_policy_threshold: Mean log ratio above which a row has drifted; nats.
+
+    Returns:
+        The shape of advantages, the dtype of mask: 1 = keep. 1 where there is nothing to keep:
+        rows without a token, and positions whose mask is 0.
+
+    Raises:
+        InvalidRequestError: As the package says.
+    """
+    result = _service.correct(
+        "trl",
+        {
+            "vllm_importance_sampling_correction": False,
+            "off_policy_mask_threshold": off_policy_threshold,
+        },
+        advantages=advantages,
+        current_log_probs=per_token_logps,
+        rollout_log_probs=sampling_per_token_logps,
+        response_mask=mask,
+        outputs=("keep_mask",),
+    )
+    assert result.keep_mask is not None  # asked for
+    keep = result.keep_mask.masked_fill(mask == 0, 1)
+    return keep if advantages.shape == mask.shape else _of_row(keep, mask)
+
+
+def _of_row(values: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    """[B, 1]: what all tokens of a row have in common, taken from the first that counts."""
+    if mask.shape[1] == 0:
+        return values.new_ones((mask.shape[0], 1))
+    first = mask.to(torch.uint8).argmax(dim=1, keepdim=True)
+    return values.gather(1, first)

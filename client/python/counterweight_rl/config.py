@@ -1,0 +1,278 @@
+"""Methods: a preset's name, every choice spelled out, or another system's own block.
+
+The dataclasses mirror the messages of proto/counterweight/v1 field by field; None means "absent",
+and what absence means stands beside each field. Ratios are plain numbers, log ratios and the
+estimators K2 and K3 are in nats. Intervals are inclusive at both ends. The server checks values,
+and its InvalidRequestError names every wrong one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+from counterweight_rl.choices import (
+    Aggregation,
+    Bound,
+    Estimator,
+    KlEstimator,
+    Level,
+    LossAggregation,
+    LossDenominator,
+    RatioSource,
+    RuleCondition,
+    RuleEffect,
+    RuleEvaluation,
+    Surrogate,
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImportanceWeight:
+    """w = bound(exp(clamp(level(clamp(l_t))))), l_t the token's log ratio.
+
+    Attributes:
+        ratio_source: Numerator and denominator of the ratio.
+        level: Over which tokens log ratios are aggregated.
+        bound: What happens outside [lower, upper].
+        token_clamp: Each token's log ratio is clamped to [-token_clamp, token_clamp] before
+            aggregation; nats, > 0. None: not clamped.
+        aggregate_clamp: The aggregated log ratio is clamped likewise; nats, > 0. None: not clamped.
+        lower: Lower end of the interval, a ratio >= 0. None: none.
+        upper: Upper end, a ratio > 0 and >= lower. None: none. TRUNCATE and MASK need one end.
+        normalize: Divide bounded weights by their mean over the batch.
+        after_rule: The aggregate sees the mask that the first after_rule rules left. None: 0, the
+            original mask.
+    """
+
+    ratio_source: RatioSource
+    level: Level
+    bound: Bound
+    token_clamp: float | None = None
+    aggregate_clamp: float | None = None
+    lower: float | None = None
+    upper: float | None = None
+    normalize: bool = False
+    after_rule: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class RejectionRule:
+    """keep = lower <= aggregation(estimator(clamp(l_t))) <= upper, where the condition holds.
+
+    Attributes:
+        ratio_source: Numerator and denominator of the ratio.
+        estimator: A token's contribution.
+        aggregation: How contributions become the statistic.
+        lower: Lower end of the keep interval. RATIO: a ratio >= 0, compared in logs; K2 and K3:
+            nats. None: none.
+        upper: Upper end, >= lower. None: none. At least one end is required.
+        token_clamp: As in ImportanceWeight.
+        aggregate_clamp: As in ImportanceWeight, on the aggregated statistic; RATIO only.
+        condition: Where the rule applies. None: ALWAYS.
+        effect: What it does. None: DROP.
+        name: Name in metrics and summaries, [a-z0-9_]{1,64}. Empty: aggregation and estimator, as
+            in "mean_k3".
+    """
+
+    ratio_source: RatioSource
+    estimator: Estimator
+    aggregation: Aggregation
+    lower: float | None = None
+    upper: float | None = None
+    token_clamp: float | None = None
+    aggregate_clamp: float | None = None
+    condition: RuleCondition | None = None
+    effect: RuleEffect | None = None
+    name: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PolicyLoss:
+    """The policy loss and, when the gradient is asked for, d loss / d current_log_probs.
+
+    Attributes:
+        surrogate: The pointwise objective.
+        aggregation: How token losses become one number.
+        denominator: What sums are divided by.
+        ratio_source: Ratio of the surrogate. None: CURRENT_OLD, or CURRENT_ROLLOUT when there are
+            no old log-probs.
+        clip_low: 1 - clip_low bounds the ratio from below; >= 0. Surrogates that clip need both.
+        clip_high: 1 + clip_high bounds the ratio from above; >= 0.
+        dual_clip: The loss is at most -A * dual_clip where the advantage A < 0; > 1. None: none.
+        ratio_cap: The unclipped ratio is at most this; > 0. None: none.
+        log_ratio_clamp: Clamp of the policy log ratio before exp; nats, > 0. None: none.
+        tau_positive: SAPO temperature for A > 0; > 0.
+        tau_negative: SAPO temperature for A <= 0; > 0.
+        k_positive: VESPO shape for A >= 0.
+        lambda_positive: VESPO shape for A >= 0.
+        k_negative: VESPO shape for A < 0.
+        lambda_negative: VESPO shape for A < 0.
+        beta: DRO: weight of the quadratic term, > 0.
+        covariance_fraction: KL_COV and CLIP_COV: share of tokens selected, in (0, 1].
+        covariance_lower: CLIP_COV: candidates have a covariance above this.
+        covariance_upper: CLIP_COV: and below this.
+        covariance_kl_weight: KL_COV: weight of |log ratio| on the selected tokens, >= 0.
+        norm_length: SEQ_MEAN_TOKEN_SUM_NORM: divisor of each row's sum, > 0. None: the padded
+            width.
+        allow_double_correction: Apply the importance weight although the surrogate's own ratio
+            already corrects the same drift.
+    """
+
+    surrogate: Surrogate
+    aggregation: LossAggregation
+    denominator: LossDenominator
+    ratio_source: RatioSource | None = None
+    clip_low: float | None = None
+    clip_high: float | None = None
+    dual_clip: float | None = None
+    ratio_cap: float | None = None
+    log_ratio_clamp: float | None = None
+    tau_positive: float | None = None
+    tau_negative: float | None = None
+    k_positive: float | None = None
+    lambda_positive: float | None = None
+    k_negative: float | None = None
+    lambda_negative: float | None = None
+    beta: float | None = None
+    covariance_fraction: float | None = None
+    covariance_lower: float | None = None
+    covariance_upper: float | None = None
+    covariance_kl_weight: float | None = None
+    norm_length: float | None = None
+    allow_double_correction: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class KlPenalty:
+    """coefficient * aggregate(k(l)), l = current - ref; part of the policy loss.
+
+    Attributes:
+        estimator: The function k.
+        coefficient: >= 0.
+        token_clamp: Clamp of l before the formula; nats, > 0. None: none.
+        value_clamp: Clamp of the value after the formula, gradient 0 outside; nats, > 0. None:
+            none.
+        straight_through: The value of the estimator with the gradient of K2.
+        importance_weighted: Multiply by the policy ratio, gradient through it included.
+    """
+
+    estimator: KlEstimator
+    coefficient: float
+    token_clamp: float | None = None
+    value_clamp: float | None = None
+    straight_through: bool = False
+    importance_weighted: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class CorrectionConfig:
+    """A method spelled out. Everything absent: no weights, no rules, no loss, only drift metrics.
+
+    Attributes:
+        importance_weight: The importance weight. None: none.
+        rules: Rejection rules, all of which must keep a token.
+        rule_evaluation: Which mask a rule sees. None: PARALLEL.
+        drift_source: The ratio whose drift the metrics describe. None: OLD_ROLLOUT if both are
+            there, else CURRENT_ROLLOUT, else CURRENT_OLD.
+        policy_loss: The policy loss. None: none.
+        kl_penalty: A KL penalty inside the loss. None: none.
+    """
+
+    importance_weight: ImportanceWeight | None = None
+    rules: Sequence[RejectionRule] = ()
+    rule_evaluation: RuleEvaluation | None = None
+    drift_source: RatioSource | None = None
+    policy_loss: PolicyLoss | None = None
+    kl_penalty: KlPenalty | None = None
+
+
+@dataclass(frozen=True, init=False)
+class Preset:
+    """A named method with, where wanted, other numbers than its defaults, and a loss.
+
+    ``Preset("token_tis", upper=3.0)``; names, units, ranges and defaults: ``Client.list_methods``.
+
+    Attributes:
+        name: A name of the methods table.
+        parameters: Values of the method's parameters; absent ones take their default.
+        policy_loss: A loss to compute with the method's weights and rules. None: the method's own,
+            if it has one.
+        kl_penalty: A KL penalty inside the loss. None: none.
+    """
+
+    name: str
+    parameters: Mapping[str, float]
+    policy_loss: PolicyLoss | None
+    kl_penalty: KlPenalty | None
+
+    def __init__(
+        self,
+        name: str,
+        /,
+        *,
+        policy_loss: PolicyLoss | None = None,
+        kl_penalty: KlPenalty | None = None,
+        **parameters: float,
+    ) -> None:
+        object.__setattr__(self, "name", name)
+        object.__setattr__(self, "parameters", parameters)
+        object.__setattr__(self, "policy_loss", policy_loss)
+        object.__setattr__(self, "kl_penalty", kl_penalty)
+
+
+@dataclass(frozen=True)
+class Dialect:
+    """Another system's own configuration, as it stands in that user's YAML.
+
+    ``Dialect("verl", {"rollout_is": "token", "rollout_is_threshold": 2.0})``
+
+    Attributes:
+        system: "verl", "trl", "skyrl" or "openrlhf"; see ``ServerInfo.dialects``.
+        block: A mapping of lists, strings, numbers, booleans, None and mappings (OmegaConf's too),
+            all of which is sent and checked; or the system's configuration object (a GRPOConfig, a
+            dataclass, a pydantic model, a structured OmegaConf node), of which only the fields that
+            the dialect knows are sent, and nothing else is read.
+        ignore_unknown_fields: False: an unknown key is an InvalidRequestError naming it and the
+            nearest known one. True: unknown keys are ignored, and listed in ``Result.warnings``.
+        release: The system's release whose numbers are wanted, as its ``__version__`` has it:
+            "0.9.1". ``ServerInfo.releases`` has those that changed answers. Empty: the newest that
+            the server knows; ``Result.warnings`` say where an older one answers otherwise.
+    """
+
+    system: str
+    block: Any = field(default_factory=dict)
+    ignore_unknown_fields: bool = False
+    release: str = ""
+
+
+Method: TypeAlias = str | Preset | CorrectionConfig | Dialect
+"""What ``method=`` takes; a string is the name of a preset."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class GlobalCounts:
+    """Sums over all ranks that share one optimizer step; None means "this request's own".
+
+    For losses whose denominator is GLOBAL and for weights that are normalized.
+
+    Attributes:
+        num_tokens: Tokens with response_mask 1, >= 1. TOKEN_MEAN divides by it, and the
+            normalization of TOKEN and PREFIX weights.
+        num_sequences: Sequences with at least one such token, >= 1. SEQ_MEAN_* divide by it, and
+            the normalization of SEQUENCE and GEOMETRIC weights.
+        num_kept_tokens: Tokens that the rules kept, >= 1. Where it is given TOKEN_MEAN divides by
+            it instead of num_tokens.
+        num_ranks: Data-parallel ranks, >= 1: loss and gradient are multiplied by it, for trainers
+            whose all-reduce averages. None: 1, ranks add up to the whole batch's.
+        weight_sum: Sum over all ranks of the bounded importance weights (SEQUENCE, GEOMETRIC: one
+            per sequence), > 0; normalized weights are divided by weight_sum / num_tokens
+            (num_sequences).
+    """
+
+    num_tokens: int | None = None
+    num_sequences: int | None = None
+    num_kept_tokens: int | None = None
+    num_ranks: int | None = None
+    weight_sum: float | None = None

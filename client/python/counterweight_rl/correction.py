@@ -1,0 +1,166 @@
+"""One batch to correct, ready to go any way, and the arrays of its answer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Generic
+
+import grpc
+from google.protobuf.message import DecodeError
+
+from counterweight_rl import messages, translation
+from counterweight_rl._gen.counterweight.v1 import correction_service_pb2 as pb
+from counterweight_rl.arrays.batch import Batch, role_name
+from counterweight_rl.arrays.interop import ArrayT
+from counterweight_rl.arrays.output_array import OutputArray, make_output_array
+from counterweight_rl.arrays.pinned import Transfers
+from counterweight_rl.arrays.requested_outputs import RequestedOutputs
+from counterweight_rl.errors import CounterweightError, Violation, refuse
+from counterweight_rl.result import Result, RuleSummary, Timing
+from counterweight_rl.transport import wire
+
+Progress = Callable[[int, int], object]
+"""Called with the bytes sent so far and the bytes in all."""
+
+
+@dataclass(frozen=True)
+class Correction(Generic[ArrayT]):
+    """One batch and what to do with it.
+
+    Attributes:
+        head: The request without its tensors.
+        batch: The tensors.
+        requested: The outputs.
+        destinations: Arrays to write outputs into, by name.
+        progress: Wants to know how much was sent.
+    """
+
+    head: pb.CorrectRequest
+    batch: Batch[ArrayT]
+    requested: RequestedOutputs
+    destinations: Mapping[str, ArrayT]
+    progress: Progress | None = None
+
+    @property
+    def num_bytes(self) -> int:
+        """Of all tensors that are sent."""
+        return sum(tensor.num_bytes for tensor in self.batch.inputs)
+
+    @property
+    def sent(self) -> translation.Sent:
+        """What an error may name by its number in the request."""
+        tensors = tuple(role_name(tensor.role) for tensor in self.batch.inputs)
+        return translation.Sent(tensors, self.requested.role_names)
+
+    def message(self) -> bytes:
+        """The request as one message; copies the tensors."""
+        return wire.encode_request(self.head, self.batch.tensors)
+
+    def request(self) -> pb.CorrectRequest:
+        """The request, its tensors without data."""
+        request = pb.CorrectRequest()
+        request.CopyFrom(self.head)
+        request.tensors.extend(tensor.head() for tensor in self.batch.inputs)
+        return request
+
+    def report(self, num_bytes: int) -> None:
+        """Tells ``progress`` how much was sent."""
+        if self.progress is not None:
+            self.progress(num_bytes, self.num_bytes)
+
+    def read(self, message: bytes) -> Result[ArrayT]:
+        """The Result of an answer in one message.
+
+        Raises:
+            CounterweightError: The answer cannot be read.
+        """
+        with reading(self.head.request_id):
+            answer = Answer(self, message)
+            for output, tensor in zip(answer.outputs, answer.tensors, strict=True):
+                output.fill(tensor.data)
+            return answer.result()
+
+
+class Answer(Generic[ArrayT]):
+    """An answer whose arrays are still to be filled.
+
+    Attributes:
+        tensors: As they came.
+        outputs: Where each of them goes.
+    """
+
+    def __init__(
+        self,
+        correction: Correction[ArrayT],
+        message: bytes | memoryview,
+        prepared: Mapping[str, OutputArray] | None = None,
+    ) -> None:
+        """Reads a CorrectResponse; ``prepared`` are outputs that exist already, by name.
+
+        Raises:
+            InvalidRequestError: The method has no output for a destination.
+            ValueError: It does not fit the question.
+            DecodeError: It is no CorrectResponse.
+        """
+        self._response, self.tensors = wire.decode_response(message)
+        self._requested = correction.requested
+        names = [role_name(tensor.head.role) for tensor in self.tensors]
+        if len(set(names)) < len(names):
+            raise ValueError(f"an output came twice: {', '.join(names)}")
+        if missing := correction.destinations.keys() - set(names):
+            # Left as it is, it would be taken for an answer.
+            problem = "the method has no such output"
+            raise refuse(
+                [Violation(f"out[{name!r}]", problem) for name in sorted(missing)],
+                self._response.request_id,
+            )
+        self._transfers = Transfers()
+        made = prepared or {}
+        self.outputs: list[OutputArray] = [
+            made.get(name)
+            or make_output_array(
+                tensor.head, correction.batch, correction.destinations.get(name), self._transfers
+            )
+            for name, tensor in zip(names, self.tensors, strict=True)
+        ]
+
+    def result(self, timing: pb.Timing | None = None) -> Result[Any]:
+        """The Result, when all outputs are filled; ``timing`` instead of the answer's own."""
+        self._transfers.wait()
+        arrays = {output.name: output.array for output in self.outputs}
+        if not self._requested.keep_mask:
+            arrays.pop("keep_mask", None)
+        response = self._response
+        return Result(
+            weights=arrays.get("weights"),
+            keep_mask=arrays.get("keep_mask"),
+            token_reasons=arrays.get("token_reasons"),
+            sequence_reasons=arrays.get("sequence_reasons"),
+            loss=response.loss if response.HasField("loss") else None,
+            gradient=arrays.get("gradient"),
+            metrics=dict(sorted(response.metrics.items())),
+            rules=tuple(messages.from_proto(rule, RuleSummary) for rule in response.rules),
+            non_finite_tokens=response.non_finite_tokens,
+            warnings=tuple(translation.warning(text) for text in response.warnings),
+            request_id=response.request_id,
+            numerics_version=response.numerics_version,
+            backend=response.backend,
+            timing=messages.from_proto(timing or response.timing, Timing),
+        )
+
+
+@contextmanager
+def reading(request_id: str | None) -> Iterator[None]:
+    """What goes wrong while an answer is read, as an error of this package."""
+    try:
+        yield
+    except CounterweightError:
+        raise  # one of them is a ValueError
+    except (ValueError, DecodeError) as error:
+        raise CounterweightError(
+            f"cannot read the server's answer: {error}",
+            code=grpc.StatusCode.INTERNAL,
+            request_id=request_id,
+        ) from error

@@ -1,0 +1,89 @@
+"""Configurations as blocks of a ``Dialect``: which of their fields are sent.
+
+A block that was written down (a dict, a node of a YAML file) is sent as it is, so that the server
+can refuse a misspelt field. A configuration object of a trainer has many fields that are about
+something else, tokens and passwords among them; only those that the dialect knows are read.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from numbers import Real
+from typing import Any
+
+from counterweight_rl.dialect_fields import FIELDS
+
+# Nodes of verl's own tree, the configuration of the whole trainer. The server reads nothing in
+# them but the fields that FIELDS has, and does not complain about the others.
+_TREE = ("algorithm", "actor_rollout_ref", "actor")
+
+_ABSENT = object()
+
+
+def to_mapping(system: str, config: Any) -> Mapping[str, Any]:
+    """The block that ``config`` stands for.
+
+    Args:
+        system: The dialect.
+        config: A mapping, or a configuration object: anything with attributes, such as a dataclass
+            or a pydantic model, or with ``to_dict()``. OmegaConf's nodes are mappings, but objects
+            if a class is behind them (structured configs, and nodes with a ``_target_``).
+
+    Returns:
+        All fields of a mapping; those fields of an object that the dialect knows. The same holds
+        for structs in it.
+
+    Raises:
+        TypeError: It is something else, or an object without any field that the dialect knows.
+    """
+    fields = FIELDS.get(system, {})
+    is_tree = isinstance(config, Mapping) and any(
+        node in config for node in _TREE if node in fields
+    )
+    return _struct("block", config, fields, whole=_is_written(config) and not is_tree)
+
+
+def _is_written(config: Any) -> bool:
+    if not isinstance(config, Mapping):
+        return False
+    omegaconf = sys.modules.get("omegaconf")
+    if omegaconf is None or not isinstance(config, omegaconf.DictConfig):
+        return True
+    return omegaconf.OmegaConf.get_type(config) is dict and "_target_" not in config
+
+
+def _struct(path: str, config: Any, fields: Mapping[str, Any], *, whole: bool) -> dict[str, Any]:
+    """All fields of a mapping if ``whole``, else those of ``fields`` that are there."""
+    block = {}
+    for name in config if whole else fields:
+        value = config[name] if whole else _read(config, name)
+        inner = fields.get(name)
+        if inner is not None and not _is_value(value):
+            all_of_it = _is_written(value) and name not in _TREE
+            block[name] = _struct(f"{path}.{name}", value, inner, whole=all_of_it)
+        elif whole or (value is not _ABSENT and _is_value(value)):
+            block[name] = value
+    if not block and hasattr(config, "to_dict") and not isinstance(config, type):
+        block = _struct(path, dict(config.to_dict()), fields, whole=False)
+    if not block and not isinstance(config, Mapping):
+        raise TypeError(
+            f"{path} must be a mapping, not {type(config).__name__}, or an object with fields that "
+            "the dialect knows"
+        )
+    return block
+
+
+def _read(config: Any, name: str) -> Any:
+    if isinstance(config, Mapping):
+        return config.get(name, _ABSENT)
+    # A class has defaults, but it is not a configuration.
+    value: Any = _ABSENT if isinstance(config, type) else getattr(config, name, _ABSENT)
+    # A count may still be a tensor.
+    return value.item() if getattr(value, "ndim", None) == 0 else value
+
+
+def _is_value(value: Any) -> bool:
+    """False for a struct, whatever it is made of."""
+    is_list = isinstance(value, Sequence) and not isinstance(value, (bytes, bytearray))
+    return value is None or value is _ABSENT or is_list or isinstance(value, Real)

@@ -1,0 +1,241 @@
+"""What can go wrong, as exceptions; they survive pickling between a trainer's processes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import grpc
+from google.protobuf import any_pb2, duration_pb2
+from google.protobuf.message import DecodeError
+
+from counterweight_rl import translation
+from counterweight_rl.transport import wire
+
+
+@dataclass(frozen=True)
+class Violation:
+    """One argument that is wrong.
+
+    Attributes:
+        field: The argument, and what in it: "old_log_probs", "run", "method.policy_loss.clip_low",
+            "method.block.rollout_is_threshold".
+        description: What is wrong and what would be right.
+        path: The server's name of the field, a path in the request as proto/README.md has them
+            ("method.dialect.block.rollout_is_threshold"). None where the client itself refuses.
+    """
+
+    field: str
+    description: str
+    path: str | None = None
+
+
+class CopyWarning(UserWarning):
+    """CUDA tensors are copied through the host although the server computes on their device."""
+
+
+class CounterweightError(Exception):
+    """A call failed. The base of all errors of this package, and the error of other codes.
+
+    Attributes:
+        code: The gRPC status code.
+        request_id: The call's request_id, or None for calls without one. Pass it again when
+            retrying, so that drift metrics count the batch once.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        code: grpc.StatusCode = grpc.StatusCode.UNKNOWN,
+        request_id: str | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.code = code
+        self.request_id = request_id
+
+
+class InvalidRequestError(CounterweightError, ValueError):
+    """The request is wrong and will be wrong again: INVALID_ARGUMENT.
+
+    It is a ValueError too, so that code which expects one of a wrong setting catches it.
+
+    Attributes:
+        violations: Every field that is wrong (the server lists at most 16).
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        violations: Iterable[Violation] = (),
+        code: grpc.StatusCode = grpc.StatusCode.INVALID_ARGUMENT,
+        request_id: str | None = None,
+    ) -> None:
+        super().__init__(message, code=code, request_id=request_id)
+        self.violations: list[Violation] = list(violations)
+
+    def __str__(self) -> str:
+        message = super().__str__()
+        lines = [f"{v.field}: {v.description}" for v in self.violations]
+        return "\n  ".join([message, *(line for line in lines if line not in message)])
+
+
+class InvalidTypeError(InvalidRequestError, TypeError):
+    """The same, where the function that ``compat`` stands in for has a TypeError."""
+
+
+class OverloadedError(CounterweightError):
+    """The server has no room, or the request exceeds a limit: RESOURCE_EXHAUSTED.
+
+    Attributes:
+        retry_after: Seconds to wait before retrying, or None if the server named none; a request
+            beyond a limit has none, because waiting does not help it. Infinite: the server asks
+            not to retry.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        retry_after: float | None = None,
+        code: grpc.StatusCode = grpc.StatusCode.RESOURCE_EXHAUSTED,
+        request_id: str | None = None,
+    ) -> None:
+        super().__init__(message, code=code, request_id=request_id)
+        self.retry_after = retry_after
+
+
+class UnavailableError(CounterweightError):
+    """No server answers, or it is draining: UNAVAILABLE. Retrying, perhaps elsewhere, is safe.
+
+    ``code`` may be CANCELLED: gRPC servers end calls so that arrive in the moment of their shutdown
+    and that they have not looked at.
+
+    Attributes:
+        retry_after: Seconds to wait before retrying, or None if the server named none. Infinite:
+            the server asks not to retry.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        retry_after: float | None = None,
+        code: grpc.StatusCode = grpc.StatusCode.UNAVAILABLE,
+        request_id: str | None = None,
+    ) -> None:
+        super().__init__(message, code=code, request_id=request_id)
+        self.retry_after = retry_after
+
+
+class DeadlineError(CounterweightError):
+    """The answer did not come within the timeout: DEADLINE_EXCEEDED."""
+
+
+_NOTHING = translation.Sent()
+
+
+def refuse(violations: Sequence[Violation], request_id: str | None = None) -> InvalidRequestError:
+    """What the client raises for a request that the wire cannot express."""
+    fields = ", ".join(v.field for v in violations)
+    return InvalidRequestError(
+        f"invalid request: {fields}", violations=violations, request_id=request_id
+    )
+
+
+def from_rpc_error(
+    error: grpc.RpcError,
+    request_id: str | None = None,
+    *,
+    closed: bool = False,
+    sent: translation.Sent = _NOTHING,
+) -> CounterweightError:
+    """The typed form of what grpc raised, in the words of the client's arguments.
+
+    Args:
+        error: What grpc raised.
+        request_id: The request's.
+        closed: The client was closed meanwhile.
+        sent: The request's tensors and outputs, which the server names by numbers.
+    """
+    code = error.code()
+    message = error.details() or code.name
+    # By the pairs: grpc.aio's metadata have keys() too, which dict() cannot use.
+    metadata = dict(iter(error.trailing_metadata() or ()))
+    fields, retry_after = _read_details(metadata.get("grpc-status-details-bin", b""))
+    if "grpc-retry-pushback-ms" in metadata:
+        retry_after = max(retry_after or 0.0, _read_pushback(metadata["grpc-retry-pushback-ms"]))
+    if code is grpc.StatusCode.INVALID_ARGUMENT:
+        return _invalid(message, fields, sent, request_id)
+    if code is grpc.StatusCode.RESOURCE_EXHAUSTED:
+        message = translation.refusal(message)
+        return OverloadedError(message, retry_after=retry_after, request_id=request_id)
+    cancelled_by_server = code is grpc.StatusCode.CANCELLED and not closed
+    if code is grpc.StatusCode.UNAVAILABLE or cancelled_by_server:
+        return UnavailableError(message, retry_after=retry_after, code=code, request_id=request_id)
+    if code is grpc.StatusCode.DEADLINE_EXCEEDED:
+        return DeadlineError(translation.refusal(message), code=code, request_id=request_id)
+    return CounterweightError(message, code=code, request_id=request_id)
+
+
+def _invalid(
+    message: str, fields: Sequence[tuple[str, str]], sent: translation.Sent, request_id: str | None
+) -> InvalidRequestError:
+    violations = [
+        Violation(translation.argument(path, sent), translation.description(text, path), path)
+        for path, text in fields
+    ]
+    if fields:
+        told = [f"{v.field}: {v.description}" for v in violations]
+        message = translation.headline(message, fields[0][0], told)
+    return InvalidRequestError(message, violations=violations, request_id=request_id)
+
+
+def client_closed(request_id: str | None) -> CounterweightError:
+    """What a call on a closed client fails with, as one that was in flight when it closed."""
+    return CounterweightError(
+        "the client is closed", code=grpc.StatusCode.CANCELLED, request_id=request_id
+    )
+
+
+def _read_pushback(text: str | bytes) -> float:
+    """Seconds; gRPC's retry design has it that anything but a number >= 0 forbids retries."""
+    digits = text.decode("ascii", "replace") if isinstance(text, bytes) else text
+    return int(digits) / 1000 if digits.isascii() and digits.isdigit() else math.inf
+
+
+# Field numbers of google/rpc/status.proto and google/rpc/error_details.proto.
+_STATUS_DETAILS = 3
+_BAD_REQUEST_FIELD_VIOLATIONS = 1
+_FIELD_VIOLATION_FIELD = 1
+_FIELD_VIOLATION_DESCRIPTION = 2
+_RETRY_INFO_RETRY_DELAY = 1
+
+
+def _read_details(status: bytes) -> tuple[list[tuple[str, str]], float | None]:
+    """BadRequest's fields with their descriptions, and RetryInfo's delay in seconds.
+
+    Both are from a google.rpc.Status. Details are a courtesy of the server: what cannot be read is
+    left out, so that the status code itself is never masked by a parsing error.
+    """
+    fields: list[tuple[str, str]] = []
+    retry_after = None
+    try:
+        for detail in wire.split(memoryview(status), _STATUS_DETAILS)[1]:
+            packed = any_pb2.Any.FromString(bytes(detail))
+            value = memoryview(packed.value)
+            name = packed.type_url.rpartition("/")[2]
+            if name == "google.rpc.BadRequest":
+                for violation in wire.split(value, _BAD_REQUEST_FIELD_VIOLATIONS)[1]:
+                    path = wire.last_string(violation, _FIELD_VIOLATION_FIELD)
+                    text = wire.last_string(violation, _FIELD_VIOLATION_DESCRIPTION)
+                    fields.append((path, text))
+            elif name == "google.rpc.RetryInfo":
+                for delay in wire.split(value, _RETRY_INFO_RETRY_DELAY)[1]:
+                    duration = duration_pb2.Duration.FromString(bytes(delay))
+                    retry_after = duration.seconds + duration.nanos / 1e9
+    except (ValueError, DecodeError):
+        pass
+    return fields, retry_after

@@ -1,0 +1,221 @@
+"""Between the public dataclasses and the proto messages of the same field names."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from numbers import Real
+from typing import Any, TypeVar
+
+import numpy as np
+from google.protobuf import struct_pb2
+from google.protobuf.message import Message
+
+from counterweight_rl import choices, config, dialect_blocks, info, result
+from counterweight_rl._gen.counterweight.v1 import method_pb2
+from counterweight_rl.suggestions import did_you_mean
+
+T = TypeVar("T")
+
+# Dataclasses and enums by the name of their proto twin.
+_DATACLASSES: dict[str, type[Any]] = {
+    cls.__name__: cls
+    for cls in (
+        config.CorrectionConfig,
+        config.GlobalCounts,
+        config.ImportanceWeight,
+        config.KlPenalty,
+        config.PolicyLoss,
+        config.RejectionRule,
+        info.Device,
+        info.DialectReleases,
+        info.Limits,
+        info.MethodInfo,
+        info.ParameterInfo,
+        info.Release,
+        result.RuleSummary,
+        result.Timing,
+    )
+}
+_DATACLASSES["GetServerInfoResponse"] = info.ServerInfo
+_ENUMS: dict[str, type[choices.Choice]] = {
+    cls.__name__: cls
+    for cls in (
+        choices.Aggregation,
+        choices.Bound,
+        choices.Estimator,
+        choices.KlEstimator,
+        choices.Level,
+        choices.LossAggregation,
+        choices.LossDenominator,
+        choices.NonFinitePolicy,
+        choices.RatioSource,
+        choices.RuleCondition,
+        choices.RuleEffect,
+        choices.RuleEvaluation,
+        choices.Surrogate,
+    )
+}
+
+
+def method_to_proto(method: config.Method) -> method_pb2.Method:
+    """The wire's form of what ``method=`` takes.
+
+    Raises:
+        TypeError: It, or a value inside, is of a type that the wire cannot carry.
+        ValueError: A choice that does not exist.
+    """
+    message = method_pb2.Method()
+    if isinstance(method, str):
+        message.preset.name = method
+    elif isinstance(method, config.Preset):
+        message.preset.name = method.name
+        for name, value in method.parameters.items():
+            message.preset.parameters[name] = _number(f"Preset parameter {name}", value)
+        for name in ("policy_loss", "kl_penalty"):
+            _fill_field("preset", name, getattr(method, name), message.preset)
+    elif isinstance(method, config.CorrectionConfig):
+        message.config.SetInParent()
+        _fill("config", method, message.config)
+    elif isinstance(method, config.Dialect):
+        message.dialect.system = method.system
+        message.dialect.ignore_unknown_fields = method.ignore_unknown_fields
+        message.dialect.release = method.release
+        message.dialect.block.SetInParent()
+        block = dialect_blocks.to_mapping(method.system, method.block)
+        _fill_struct("block", block, message.dialect.block)
+    else:
+        raise TypeError(
+            "method must be a preset's name, Preset, CorrectionConfig or Dialect, "
+            f"not {type(method).__name__}"
+        )
+    return message
+
+
+def enum_to_proto(path: str, value: str, descriptor: Any) -> Any:
+    """The number of the choice ``value``, an enum's member or its text, by an EnumDescriptor."""
+    prefix = _prefix(descriptor)
+    number = descriptor.values_by_name.get(prefix + str(value).upper())
+    if number is None or number.number == 0:
+        choices = [v.name[len(prefix) :].lower() for v in descriptor.values[1:]]
+        advice = did_you_mean(value, choices)
+        raise ValueError(f"{path} must be one of {', '.join(choices)}; got {value!r}{advice}")
+    return number.number
+
+
+def to_proto(path: str, source: Any, message: Message) -> None:
+    """Fills ``message`` from the dataclass that mirrors it; None leaves a field absent.
+
+    Raises:
+        TypeError: It, or a value inside, is of a wrong type.
+        ValueError: A choice that does not exist, or a number that the field cannot hold.
+    """
+    _fill(path, _checked(path, source, _DATACLASSES[message.DESCRIPTOR.name]), message)
+
+
+def from_proto(message: Message, cls: type[T]) -> T:
+    """The dataclass that mirrors ``message``; absent fields become None."""
+    return cls(**{f.name: _value(message, f.name) for f in fields(cls)})  # type: ignore[arg-type]
+
+
+def _value(message: Message, name: str) -> Any:
+    descriptor = message.DESCRIPTOR.fields_by_name[name]
+    value = getattr(message, name)
+    if descriptor.has_presence and not message.HasField(name):
+        return None
+    if descriptor.enum_type is not None:
+        return _choice(descriptor.enum_type, value)
+    if isinstance(value, Message):
+        return from_proto(value, _DATACLASSES[value.DESCRIPTOR.name])
+    if isinstance(value, (str, bytes, int, float)):
+        return value
+    if isinstance(value, Mapping):
+        return dict(value)
+    return tuple(
+        from_proto(v, _DATACLASSES[v.DESCRIPTOR.name]) if isinstance(v, Message) else v
+        for v in value
+    )
+
+
+def _choice(descriptor: Any, number: int) -> choices.Choice | str | None:
+    """None for UNSPECIFIED; a newer server's choice that this client does not know, as text."""
+    if number == 0:
+        return None
+    if number not in descriptor.values_by_number:
+        return str(number)
+    text = descriptor.values_by_number[number].name[len(_prefix(descriptor)) :].lower()
+    return _ENUMS[descriptor.name](text)
+
+
+def _prefix(descriptor: Any) -> str:
+    return str(descriptor.values[0].name.removesuffix("UNSPECIFIED"))
+
+
+def _fill(path: str, source: Any, message: Message) -> None:
+    for f in fields(source):
+        _fill_field(path, f.name, getattr(source, f.name), message)
+
+
+def _fill_field(parent: str, name: str, value: Any, message: Message) -> None:
+    path = f"{parent}.{name}"
+    descriptor = message.DESCRIPTOR.fields_by_name[name]
+    if value is None:
+        return
+    if descriptor.enum_type is not None:
+        setattr(message, name, enum_to_proto(path, value, descriptor.enum_type))
+    elif descriptor.message_type is not None:
+        cls = _DATACLASSES[descriptor.message_type.name]
+        target = getattr(message, name)
+        if isinstance(target, Message):
+            target.SetInParent()
+            _fill(path, _checked(path, value, cls), target)
+        else:
+            for i, item in enumerate(value):
+                item_path = f"{path}[{i}]"
+                _fill(item_path, _checked(item_path, item, cls), target.add())
+    else:
+        try:
+            setattr(message, name, value)
+        except (TypeError, ValueError) as error:
+            raise type(error)(f"{path} cannot be {value!r}: {error}") from error
+
+
+def _checked(path: str, value: Any, cls: type[Any]) -> Any:
+    if not isinstance(value, cls):
+        raise TypeError(f"{path} must be a {cls.__name__}, not {type(value).__name__}")
+    return value
+
+
+def _number(path: str, value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, Real):
+        raise TypeError(f"{path} must be a number, not {type(value).__name__}")
+    return float(value)
+
+
+def _fill_struct(path: str, block: Any, message: struct_pb2.Struct) -> None:
+    if not isinstance(block, Mapping):
+        raise TypeError(f"{path} must be a mapping, not {type(block).__name__}")
+    for key, value in block.items():
+        if not isinstance(key, str):
+            raise TypeError(f"{path}: keys must be strings, not {type(key).__name__}")
+        _fill_value(f"{path}.{key}", value, message.fields[key])
+
+
+def _fill_value(path: str, value: Any, message: struct_pb2.Value) -> None:
+    if value is None:
+        message.null_value = struct_pb2.NULL_VALUE
+    elif isinstance(value, (bool, np.bool_)):
+        message.bool_value = bool(value)
+    elif isinstance(value, str):
+        message.string_value = str(value)
+    elif isinstance(value, Real):
+        message.number_value = float(value)
+    elif isinstance(value, Mapping):
+        message.struct_value.SetInParent()
+        _fill_struct(path, value, message.struct_value)
+    elif isinstance(value, Sequence) and not isinstance(value, (bytes, bytearray)):
+        message.list_value.SetInParent()
+        for i, item in enumerate(value):
+            _fill_value(f"{path}[{i}]", item, message.list_value.values.add())
+    else:
+        raise TypeError(f"{path}: a block cannot hold a {type(value).__name__}")

@@ -1,0 +1,145 @@
+"""The connection that lends regions to a server."""
+
+from __future__ import annotations
+
+import socket
+import struct
+import time
+
+import grpc
+
+from counterweight_rl.shared_memory.device_region import DeviceRegion
+from counterweight_rl.shared_memory.region import Region
+
+_PACKET = struct.Struct("<4sIIIQ16s")
+_MAGIC = b"CWM1"
+_REGISTER, _RELEASE, _REGISTER_DEVICE = 1, 2, 3
+_MOST_ANSWER_BYTES = 512  # more than an answer can have
+# A server answers at once unless it is stuck; only then is this reached.
+_SECONDS = 10.0
+_CODES = {code.value[0]: code for code in grpc.StatusCode}
+
+
+class RefusedError(Exception):
+    """The server does not take a region.
+
+    Attributes:
+        code: Why.
+    """
+
+    def __init__(self, code: grpc.StatusCode, message: str) -> None:
+        super().__init__(f"{code.name}: {message}")
+        self.code = code
+
+
+class Control:
+    """One connection; what was registered over it is gone when it is. Not thread-safe."""
+
+    def __init__(self, path: str) -> None:
+        """Connects.
+
+        Raises:
+            OSError: No server listens there.
+        """
+        self._unread = 0  # answers to releases, which no call waits for
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        try:
+            self._socket.settimeout(_SECONDS)
+            self._socket.connect(path)
+        except BaseException:
+            self._socket.close()
+            raise
+
+    def is_open(self) -> bool:
+        """Whether the server is still there, as far as is known without asking."""
+        try:
+            self._drain()
+        except OSError:
+            return False
+        return True
+
+    def register(self, region: Region | DeviceRegion) -> bytes:
+        """Lends a region; returns its handle.
+
+        Raises:
+            RefusedError: The server does not want it; the connection is as good as before.
+            OSError: The connection is lost.
+        """
+        if isinstance(region, DeviceRegion):
+            packet = _PACKET.pack(_MAGIC, _REGISTER_DEVICE, region.access, 0, region.size, b"")
+            packet += region.allocation.device + region.allocation.handle
+            return self._exchange(packet, [])[1]
+        packet = _PACKET.pack(_MAGIC, _REGISTER, region.access, 0, region.size, b"")
+        return self._exchange(packet, [region.fd])[1]
+
+    def uses(self, handle: bytes) -> bool:
+        """Takes a device's region back; whether requests use it still. To be asked again if so.
+
+        Raises:
+            OSError: The connection is lost.
+        """
+        try:
+            return self._exchange(_PACKET.pack(_MAGIC, _RELEASE, 0, 0, 0, handle), [])[0] != 0
+        except RefusedError:  # it is not known any more
+            return False
+
+    def release(self, handle: bytes) -> None:
+        """Takes a region back; waits only for room in the socket.
+
+        Raises:
+            OSError: The connection is lost.
+        """
+        packet = _PACKET.pack(_MAGIC, _RELEASE, 0, 0, 0, handle)
+        while True:
+            self._drain()
+            try:
+                self._socket.send(packet)
+                break
+            except BlockingIOError:
+                if self._unread == 0:
+                    raise
+                self._socket.settimeout(_SECONDS)
+                self._receive()
+                self._unread -= 1
+        self._unread += 1
+
+    def close(self) -> None:
+        """Ends the connection, and with it the life of all regions at the server."""
+        self._socket.close()
+
+    def _drain(self) -> None:
+        """Reads the answers to releases that have come, and notices the connection's end."""
+        self._socket.settimeout(0)
+        while True:
+            try:
+                *_, message = self._receive()
+            except BlockingIOError:
+                return
+            self._unread -= 1
+            if self._unread < 0:  # nothing was asked: it has no place for this connection
+                raise ConnectionRefusedError(message or "the server ends the connection")
+
+    def _exchange(self, packet: bytes, fds: list[int]) -> tuple[int, bytes]:
+        """The number and the handle that are answered."""
+        self._drain()
+        end = time.monotonic() + _SECONDS
+        self._socket.settimeout(_SECONDS)
+        socket.send_fds(self._socket, [packet], fds)
+        while True:
+            self._socket.settimeout(max(end - time.monotonic(), 0.001))
+            code, number, handle, message = self._receive()
+            if self._unread == 0:
+                break
+            self._unread -= 1
+        if code != 0:
+            raise RefusedError(_CODES.get(code, grpc.StatusCode.UNKNOWN), message)
+        return number, handle
+
+    def _receive(self) -> tuple[int, int, bytes, str]:
+        answer = self._socket.recv(_MOST_ANSWER_BYTES)
+        if not answer:
+            raise ConnectionResetError("the server closed the connection")
+        if len(answer) < _PACKET.size or answer[:4] != _MAGIC:
+            raise ConnectionError("the server sent something else than an answer")
+        _, code, _, _, number, handle = _PACKET.unpack(answer[: _PACKET.size])
+        return code, number, handle, str(answer[_PACKET.size :], "utf-8", "replace")

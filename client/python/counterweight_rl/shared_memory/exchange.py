@@ -1,0 +1,289 @@
+"""One batch by shared memory: ``Correct`` with ranges instead of bytes."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+import grpc
+import numpy as np
+
+from counterweight_rl._gen.counterweight.v1 import tensor_pb2
+from counterweight_rl.arrays.batch import OUTPUT_DTYPES
+from counterweight_rl.arrays.cuda import NotExportableError
+from counterweight_rl.arrays.device_output_array import DeviceOutputArray
+from counterweight_rl.arrays.encoding import ROLE_PREFIX, DeviceTensor
+from counterweight_rl.arrays.interop import addresses
+from counterweight_rl.arrays.output_array import OutputArray
+from counterweight_rl.arrays.pinned import Transfers
+from counterweight_rl.correction import Answer, Correction, reading
+from counterweight_rl.errors import CounterweightError, InvalidRequestError
+from counterweight_rl.result import Result
+from counterweight_rl.shared_memory.device_region import DeviceRegion
+from counterweight_rl.shared_memory.pool import AnyRegion, Pool, UnusableError
+from counterweight_rl.shared_memory.region import Access, Region
+from counterweight_rl.transport.wire import WireTensor
+
+_ALIGNMENT = 64  # of what is put into regions, bytes
+_ELEMENT_BYTES: dict[int, int] = {
+    tensor_pb2.D_TYPE_F32: 4,
+    tensor_pb2.D_TYPE_BF16: 2,
+    tensor_pb2.D_TYPE_F16: 2,
+    tensor_pb2.D_TYPE_U8: 1,
+    tensor_pb2.D_TYPE_U16: 2,
+}
+_DESTINATION = re.compile(r"destinations\[(\w+)\]")
+# After these the server has done with a request, or has not begun; others may be made by this end.
+_ANSWERS = (
+    grpc.StatusCode.INVALID_ARGUMENT,
+    grpc.StatusCode.FAILED_PRECONDITION,
+    grpc.StatusCode.RESOURCE_EXHAUSTED,
+)
+
+
+@dataclass(frozen=True)
+class _Place:
+    """A range of a region."""
+
+    region: AnyRegion
+    offset: int
+    length: int
+
+    def bytes(self) -> memoryview:
+        assert isinstance(self.region, Region)
+        return self.region.bytes(self.offset, self.length)
+
+    def describe(self, pool: Pool) -> tensor_pb2.SharedMemoryRange:
+        return tensor_pb2.SharedMemoryRange(
+            handle=pool.handle(self.region), offset=self.offset, length=self.length
+        )
+
+
+class Exchange:
+    """One batch. Inputs that do not lie in shared memory are copied there, outputs from there.
+
+    CUDA tensors stay where they are if the server computes on their device. ``close`` it in the
+    end, whatever happened.
+    """
+
+    def __init__(self, pool: Pool, correction: Correction[Any]) -> None:
+        """Copies what must be copied.
+
+        Raises:
+            UnusableError: The batch has to go in another way.
+        """
+        self._pool = pool
+        self._correction = correction
+        self._taken: list[Region] = []
+        self._lent: list[DeviceRegion] = []
+        self._waits = False  # for an answer: the server may be writing
+        self._inputs: list[_Place | None] = []
+        self._outputs: dict[str, _Place] = {}
+        self._in_place: dict[str, OutputArray] = {}
+        self._on_device: list[DeviceOutputArray] = []
+        self._asked: list[str] = []  # the outputs with a destination, in the message's order
+        self._sent: dict[str, tensor_pb2.SharedMemoryRange] = {}
+        self._renewed = False
+        self._key = b"".join(
+            (
+                correction.head.method.SerializeToString(deterministic=True),
+                bytes([correction.requested.compute_loss, *correction.requested.roles]),
+            )
+        )
+        try:
+            self._place_inputs()
+            self._place_outputs()
+            if self._on_device:
+                # Fresh tensors of torch may be what unfinished work used.
+                correction.batch.stream.synchronize()
+        except BaseException:
+            self.close()
+            raise
+
+    def message(self) -> bytes:
+        """The request, with handles that the server knows.
+
+        Raises:
+            UnusableError: The batch has to go in another way.
+        """
+        request = self._correction.request()
+        for tensor, place in zip(request.tensors, self._inputs, strict=True):
+            if place is not None:
+                tensor.shared_memory.CopyFrom(place.describe(self._pool))
+        self._asked = list(self._outputs)
+        self._sent = {n: place.describe(self._pool) for n, place in self._outputs.items()}
+        for name, shared in self._sent.items():
+            request.destinations.add(
+                role=ROLE_PREFIX + name.upper(),
+                dtype=tensor_pb2.DType.Name(OUTPUT_DTYPES[name][0]),
+                shared_memory=shared,
+            )
+        self._waits = True
+        return request.SerializeToString()
+
+    def read(self, message: bytes) -> Result[Any]:
+        """The Result.
+
+        Raises:
+            CounterweightError: The answer cannot be read.
+        """
+        self._waits = False
+        with reading(self._correction.head.request_id):
+            answer = Answer(self._correction, message, self._in_place)
+            for output, tensor in zip(answer.outputs, answer.tensors, strict=True):
+                if not tensor.head.HasField("shared_memory"):
+                    output.fill(tensor.data)
+                    continue
+                if tensor.head.shared_memory != self._sent.get(output.name):
+                    raise ValueError(f"{output.name} is in memory that it was not given")
+                if output.name in self._in_place:
+                    output.finish()
+                else:
+                    output.fill(self._outputs[output.name].bytes())
+            self._pool.remember(self._key, tuple(output.name for output in answer.outputs))
+            return answer.result()
+
+    def mends(self, failure: CounterweightError) -> bool:
+        """Whether the next ``message`` avoids what the server did not like about this one.
+
+        Raises:
+            UnusableError: It does not like our memory, registered anew or not.
+        """
+        self._waits = failure.code not in _ANSWERS
+        fields = []
+        if isinstance(failure, InvalidRequestError):
+            fields = [violation.path or "" for violation in failure.violations]
+        elif failure.code is not grpc.StatusCode.FAILED_PRECONDITION:
+            return False
+        if not fields or any("shared_memory" in field for field in fields):
+            if self._renewed:
+                raise UnusableError(f"the server does not know memory that it took: {failure}")
+            # It was restarted, or lost us.
+            self._renewed = True
+            self._pool.forget_handles()
+            return True
+        # Which outputs a method has by default, only the server knows.
+        named = [match[1] for field in fields if (match := _DESTINATION.match(field))]
+        for name in named:
+            index = int(name) if name.isdigit() else -1
+            name = self._asked[index] if 0 <= index < len(self._asked) else name.lower()
+            self._outputs.pop(name.removeprefix(ROLE_PREFIX.lower()), None)
+        return len(self._outputs) < len(self._asked)
+
+    def close(self) -> None:
+        """Gives the regions back; without an answer, the server may still write to some of them."""
+        while self._taken:
+            region = self._taken.pop()
+            if self._waits and region.access is Access.WRITE:
+                self._pool.discard(region)
+            else:
+                self._pool.give_back(region)
+        if self._waits:
+            written = {region for region in self._lent if region.access is Access.WRITE}
+            self._pool.keep(written, [output.target for output in self._on_device])
+        self._pool.let_go(self._lent)
+        self._lent = []
+
+    def _take(self, access: Access, sizes: list[int]) -> list[_Place]:
+        """Places of these sizes in one region."""
+        offsets, total = [], 0
+        for size in sizes:
+            offsets.append(total)
+            total += -(-size // _ALIGNMENT) * _ALIGNMENT
+        if not sizes:
+            return []
+        region = self._pool.take(access, total)
+        self._taken.append(region)
+        self._pool.handle(region)  # what is refused need not be filled
+        return [_Place(region, o, size) for o, size in zip(offsets, sizes, strict=True)]
+
+    def _find_input(self, tensor: WireTensor | DeviceTensor) -> _Place | None:
+        if tensor.num_bytes == 0:
+            return None
+        if isinstance(tensor, DeviceTensor):
+            return self._lend(tensor.flat, Access.READ)
+        return self._find(tensor.data, tensor.dtype, Access.READ)
+
+    def _lend(self, flat: Any, access: Access) -> _Place | None:
+        if not self._pool.devices:
+            return None
+        try:
+            region, offset = self._pool.lend(flat, access)
+        except (NotExportableError, UnusableError) as why:
+            if isinstance(why, UnusableError) and why.lasting:
+                raise  # nor is there any other shared memory
+            self._pool.warn_of_copies(str(why))
+            return None
+        self._lent.append(region)
+        return _Place(region, offset, flat.numel())
+
+    def _find(self, data: memoryview, dtype: int, access: Access) -> _Place | None:
+        begin, end = addresses(data)
+        found = self._pool.find(begin, end - begin, access)
+        if found is None or found[1] % _ELEMENT_BYTES[dtype]:
+            return None
+        return _Place(found[0], found[1], end - begin)
+
+    def _place_inputs(self) -> None:
+        batch = self._correction.batch
+        self._inputs = [self._find_input(tensor) for tensor in batch.inputs]
+        missing = [i for i, t in enumerate(batch.inputs) if t.num_bytes and self._inputs[i] is None]
+        places = self._take(Access.READ, [batch.inputs[i].num_bytes for i in missing])
+        for i, place, tensor in zip(missing, places, batch.on_host(missing), strict=True):
+            # numpy copies without the interpreter's lock.
+            to = np.frombuffer(place.bytes(), np.uint8)
+            np.copyto(to, np.frombuffer(tensor.data, np.uint8))
+            self._inputs[i] = place
+
+    def _place_outputs(self) -> None:
+        correction = self._correction
+        sizes: dict[str, int] = {}
+        for name in self._expected_outputs():
+            dtype, wire_dtype = OUTPUT_DTYPES[name]
+            size = int(np.prod(correction.batch.output_shape(name))) * wire_dtype.itemsize
+            if size == 0:
+                continue
+            sizes[name] = size
+            destination = correction.destinations.get(name)
+            if self._place_on_device(name, destination):
+                continue
+            if destination is not None:
+                output = OutputArray(name, correction.batch, destination, Transfers())
+                if output.memory is not None:
+                    place = self._find(output.memory, dtype, Access.WRITE)
+                    if place is not None:
+                        self._outputs[name] = place
+                        self._in_place[name] = output
+        missing = [name for name in sizes if name not in self._outputs]
+        places = self._take(Access.WRITE, [sizes[name] for name in missing])
+        self._outputs.update(zip(missing, places, strict=True))
+
+    def _place_on_device(self, name: str, destination: Any) -> bool:
+        batch = self._correction.batch
+        if batch.stream is None or not self._pool.devices:
+            return False
+        output = DeviceOutputArray(name, batch, destination)
+        place = self._lend(output.target, Access.WRITE)
+        if place is None:
+            return False
+        self._outputs[name] = place
+        self._in_place[name] = output
+        self._on_device.append(output)
+        return True
+
+    def _expected_outputs(self) -> tuple[str, ...]:
+        """What the answer will have, or a guess, which ``mends`` corrects."""
+        correction = self._correction
+        if correction.requested.roles:
+            return correction.requested.role_names
+        known = self._pool.known_outputs.get(self._key)
+        if known is not None:
+            return known
+        loss = correction.requested.compute_loss or _has_loss(correction.head.method)
+        return tuple(n for n in correction.requested.arrays if loss or n != "gradient")
+
+
+def _has_loss(method: Any) -> bool:
+    which = method.WhichOneof("method")
+    return which in ("config", "preset") and getattr(method, which).HasField("policy_loss")

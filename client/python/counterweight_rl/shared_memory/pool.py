@@ -1,0 +1,338 @@
+"""The regions of one client."""
+
+from __future__ import annotations
+
+import threading
+import warnings
+import weakref
+from collections import deque
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+import grpc
+
+from counterweight_rl.arrays import cuda
+from counterweight_rl.errors import CopyWarning
+from counterweight_rl.shared_memory.control import Control, RefusedError
+from counterweight_rl.shared_memory.device_region import DeviceRegion
+from counterweight_rl.shared_memory.quarantine import Quarantine
+from counterweight_rl.shared_memory.region import Access, Region
+from counterweight_rl.stack_level import stack_level
+
+if TYPE_CHECKING:
+    import torch
+
+AnyRegion = Region | DeviceRegion
+
+# Kept for later calls: first touch of memory takes several times as long as a copy.
+_MOST_FREE_BYTES = 512 << 20
+_GRAIN = 64 << 10
+_MOST_REMEMBERED = 256
+
+
+class UnusableError(Exception):
+    """A batch cannot go by shared memory, but may go in other ways.
+
+    Attributes:
+        lasting: No server is at the socket, or the client is closed: the next call fails too.
+    """
+
+    def __init__(self, message: str, *, lasting: bool = False) -> None:
+        super().__init__(message)
+        self.lasting = lasting
+
+
+class Pool:
+    """Regions that calls share, and those that live as arrays of the caller. Thread-safe.
+
+    Attributes:
+        devices: UUIDs of the devices whose memory the server opens, as far as is known.
+        known_outputs: What a method's answer had, by a key of the callers; remembered for them.
+    """
+
+    def __init__(self, path: str, max_bytes: int, devices: frozenset[bytes] = frozenset()) -> None:
+        """Connects when it is needed, to ``path``; makes no region above ``max_bytes``; 0: any."""
+        self.path = path
+        self.devices = self._offered = devices
+        self.known_outputs: dict[bytes, tuple[str, ...]] = {}
+        self._max_bytes = max_bytes
+        self._lock = threading.Lock()
+        self._control: Control | None = None
+        self._handles: dict[AnyRegion, bytes] = {}
+        self._regions: set[Region] = set()
+        self._lent: dict[tuple[Access, cuda.Allocation], DeviceRegion] = {}
+        self._quarantine = Quarantine()
+        self._warned = False
+        self._free: list[Region] = []  # the one that was used last is the last
+        # Arrays die at any time, in the midst of our own work too; what was theirs waits here: a
+        # region, or a device's with the storage that died.
+        self._orphans: deque[tuple[AnyRegion, int]] = deque()
+        self._closed = False
+
+    def move_to(self, path: str, max_bytes: int, devices: frozenset[bytes] = frozenset()) -> None:
+        """Goes on with another server, if it is another one."""
+        with self._lock:
+            if path != self.path:
+                self._disconnect()
+            if (path, devices) != (self.path, self._offered):
+                self.devices = self._offered = devices
+            self.path, self._max_bytes = path, max_bytes
+
+    def take(self, access: Access, num_bytes: int) -> Region:
+        """A region of at least that size, for one call, which gives it back.
+
+        Raises:
+            UnusableError: There is no memory.
+        """
+        with self._lock:
+            self._collect()
+            fitting = [
+                region
+                for region in self._free
+                if region.access == access and num_bytes <= region.size <= 2 * num_bytes + _GRAIN
+            ]
+            if fitting:
+                region = min(fitting, key=lambda region: region.size)
+                self._free.remove(region)
+                return region
+        return self._make(access, _rounded(num_bytes))
+
+    def give_back(self, region: Region) -> None:
+        """Keeps a region for later calls, or not."""
+        with self._lock:
+            self._free.append(region)
+            while self._closed or sum(r.size for r in self._free) > _MOST_FREE_BYTES:
+                self._drop(self._free.pop(0))
+                if not self._free:
+                    break
+
+    def discard(self, region: Region) -> None:
+        """Ends a region that a call took: the server may write there still."""
+        with self._lock:
+            self._drop(region)
+
+    def make_buffer(self, access: Access, num_bytes: int) -> Any:
+        """A buffer in a region of its own, which ends when nothing looks at the buffer any more.
+
+        Raises:
+            UnusableError: There is no memory.
+        """
+        region = self._make(access, num_bytes)
+        buffer = region.hand_over()
+        weakref.finalize(buffer, self._orphaned, region, 0).atexit = False
+        return buffer
+
+    def find(self, address: int, num_bytes: int, access: Access) -> tuple[Region, int] | None:
+        """The region with that access that has these bytes, and their offset in it."""
+        with self._lock:
+            self._collect()
+            for region in self._regions:
+                if region.access == access and region.contains(address, num_bytes):
+                    return region, address - region.address
+        return None
+
+    def lend(self, tensor: torch.Tensor, access: Access) -> tuple[DeviceRegion, int]:
+        """The device's region that a CUDA tensor is a part of, and the tensor's offset in it.
+
+        For one call, which lets it go. The server knows it as long as any tensor that was lent
+        from it lives.
+
+        Raises:
+            NotExportableError: The driver gives no handle for this memory.
+            UnusableError: The server does not open it, or is not there.
+        """
+        allocation = cuda.allocation_of(tensor)
+        if allocation.device not in self.devices:
+            raise UnusableError("the server does not compute on the tensor's device")
+        storage = tensor.untyped_storage()
+        with self._lock:
+            self._collect()
+            key = (access, allocation)
+            region = self._lent.setdefault(key, DeviceRegion(*key))
+            region.calls += 1
+            if id(storage) not in region.storages:
+                region.storages.add(id(storage))
+                died = weakref.finalize(storage, self._orphaned, region, id(storage))
+                died.atexit = False
+        try:
+            self.handle(region)
+        except UnusableError:
+            self.let_go([region])
+            raise
+        return region, tensor.data_ptr() - allocation.address
+
+    def let_go(self, regions: Iterable[DeviceRegion]) -> None:
+        """Ends a call's use of what was lent."""
+        with self._lock:
+            self._collect()
+            for region in regions:
+                region.calls -= 1
+                if not region.is_used():
+                    self._drop(region)
+
+    def warn_of_copies(self, why: str) -> None:
+        """Says, once, that CUDA tensors do not stay where they are."""
+        with self._lock:
+            warned, self._warned = self._warned, True
+        if not warned:
+            sentence = f"CUDA tensors are copied to the host: {why}"
+            warnings.warn(sentence, CopyWarning, stacklevel=stack_level())
+
+    def keep(self, regions: Iterable[DeviceRegion], owners: object) -> None:
+        """Keeps ``owners``, whose memory a call without an answer lent, while the server uses it.
+
+        It may write there for some time after the call was given up, and torch would give the
+        memory to other tensors.
+        """
+        with self._lock:
+            for region in regions:
+                handle = self._handles.pop(region, None)
+                if handle is not None and self._control is not None:
+                    self._quarantine.add(self._control, handle, owners)
+                elif self._closed:
+                    self._quarantine.give_up(owners)
+
+    def handle(self, region: AnyRegion) -> bytes:
+        """What the server calls the region, which it gets to know if it does not.
+
+        Raises:
+            UnusableError: It does not want it, or is not there.
+        """
+        with self._lock:
+            self._collect()
+            if self._control is not None and not self._control.is_open():
+                self._disconnect()
+            self._quarantine.look()
+            if region not in self._handles:
+                self._handles[region] = self._register(region)
+            return self._handles[region]
+
+    def forget_handles(self) -> None:
+        """Begins anew with the server: all regions that are used from now on are registered."""
+        with self._lock:
+            self._disconnect()
+
+    def trim(self) -> None:
+        """Gives back what no call uses."""
+        with self._lock:
+            self._collect()
+            self._drop_free()
+
+    def remember(self, key: bytes, outputs: tuple[str, ...]) -> None:
+        """For ``known_outputs``."""
+        if len(self.known_outputs) >= _MOST_REMEMBERED:
+            self.known_outputs.clear()
+        self.known_outputs[key] = outputs
+
+    def close(self) -> None:
+        """Gives everything back but the mappings that arrays still look at. Idempotent."""
+        with self._lock:
+            self._closed = True
+            self._collect()
+            self._disconnect()
+            for region in self._free:
+                self._regions.discard(region)
+                region.close()
+            self._free.clear()
+            for region in self._regions:
+                region.close_descriptor()
+
+    def _make(self, access: Access, num_bytes: int) -> Region:
+        if self._max_bytes and num_bytes > self._max_bytes:
+            raise UnusableError(
+                f"{num_bytes} bytes are more than the server maps, {self._max_bytes}"
+            )
+        if self._closed:
+            raise UnusableError("the client is closed", lasting=True)
+        try:
+            region = Region(access, num_bytes)
+        except OSError as error:
+            raise UnusableError(f"no memory to share: {error}") from error
+        with self._lock:
+            self._regions.add(region)
+        return region
+
+    def _orphaned(self, region: AnyRegion, storage: int) -> None:
+        self._orphans.append((region, storage))
+        # Again if another thread released the lock meanwhile without having seen this one.
+        while self._orphans and self._lock.acquire(blocking=False):
+            try:
+                self._collect()
+            finally:
+                self._lock.release()
+
+    # The lock is held in all that follows.
+
+    def _collect(self) -> None:
+        while self._orphans:
+            region, storage = self._orphans.popleft()
+            if isinstance(region, DeviceRegion):
+                region.storages.discard(storage)
+                if region.is_used():
+                    continue
+            self._drop(region)
+
+    def _drop(self, region: AnyRegion) -> None:
+        handle = self._handles.pop(region, None)
+        if handle is not None and self._control is not None:
+            try:
+                self._control.release(handle)
+            except OSError:
+                self._disconnect()
+        if isinstance(region, Region):
+            self._regions.discard(region)
+            region.close()
+        elif self._lent.get((region.access, region.allocation)) is region:
+            del self._lent[region.access, region.allocation]
+
+    def _drop_free(self) -> None:
+        while self._free:
+            self._drop(self._free.pop())
+        for region in [region for region in self._lent.values() if region.calls == 0]:
+            self._drop(region)
+
+    def _register(self, region: AnyRegion) -> bytes:
+        again = True
+        while True:
+            if self._closed:
+                raise UnusableError("the client is closed", lasting=True)
+            control = self._connect()
+            try:
+                return control.register(region)
+            except RefusedError as refused:
+                # There may be room without what is kept for later calls only.
+                full = refused.code is grpc.StatusCode.RESOURCE_EXHAUSTED
+                if isinstance(region, DeviceRegion) and not full:
+                    # That of no other allocation then either: see "CUDA" in the README.
+                    self.devices = frozenset()
+                if not (again and full and (self._free or self._lent)):
+                    raise UnusableError(f"the server refuses memory: {refused}") from refused
+                self._drop_free()
+            except OSError as error:
+                self._disconnect()
+                if not again:
+                    raise UnusableError(f"the shared-memory socket: {error}") from error
+            again = False
+
+    def _connect(self) -> Control:
+        if self._control is None:
+            try:
+                self._control = Control(self.path)
+            except OSError as error:
+                raise UnusableError(
+                    f"cannot connect to {self.path}: {error}", lasting=True
+                ) from error
+        return self._control
+
+    def _disconnect(self) -> None:
+        self._quarantine.wait()
+        self._handles.clear()
+        if self._control is not None:
+            self._control.close()
+            self._control = None
+
+
+def _rounded(num_bytes: int) -> int:
+    """Up to a size that other batches of about this one have too: at most an eighth more."""
+    step = max(_GRAIN, 1 << max(0, num_bytes.bit_length() - 4))
+    return -(-num_bytes // step) * step

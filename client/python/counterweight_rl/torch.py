@@ -1,0 +1,235 @@
+"""The policy loss as a node of torch's autograd.
+
+    from counterweight_rl.torch import policy_loss
+
+    loss = policy_loss(
+        client,
+        current_log_probs=log_probs,  # [B, T], requires grad
+        old_log_probs=old,
+        rollout_log_probs=mu,
+        response_mask=mask,
+        advantages=advantages,  # [B, T], [B] or [B, 1]
+        method=cw.Dialect("verl", {"rollout_is": "token", "rollout_is_threshold": 2.0}),
+    )
+    loss.backward()
+
+The service computes loss and gradient in one call, in the forward pass; backward multiplies the
+gradient that is already there by the upstream one. Gradient accumulation (``loss / steps``), loss
+scaling and sums with other losses therefore work as with any loss; a second derivative does not
+exist, and asking for it is a RuntimeError.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import torch
+from torch.autograd.function import once_differentiable
+
+from counterweight_rl.choices import NonFinitePolicy
+from counterweight_rl.client import Client
+from counterweight_rl.config import GlobalCounts, Method
+from counterweight_rl.correction import Progress
+from counterweight_rl.errors import Violation, refuse
+from counterweight_rl.result import Result
+
+__all__ = ["policy_loss", "policy_loss_with_result"]
+
+
+def policy_loss(
+    client: Client,
+    *,
+    current_log_probs: torch.Tensor,
+    response_mask: torch.Tensor,
+    advantages: torch.Tensor,
+    method: Method,
+    rollout_log_probs: torch.Tensor | None = None,
+    old_log_probs: torch.Tensor | None = None,
+    ref_log_probs: torch.Tensor | None = None,
+    sequence_lengths: Iterable[int] | None = None,
+    padded_length: int | None = None,
+    run: str | None = None,
+    replica: str | None = None,
+    policy_version: int | None = None,
+    request_id: str | None = None,
+    non_finite: NonFinitePolicy | str = NonFinitePolicy.REJECT,
+    seed: int | None = None,
+    global_counts: GlobalCounts | None = None,
+    group_ids: Iterable[int] | None = None,
+    metrics: bool = True,
+    out: Mapping[str, torch.Tensor] | None = None,
+    progress: Progress | None = None,
+    timeout: float | None = None,
+) -> torch.Tensor:
+    """The method's policy loss, whose backward is the gradient that the service computed.
+
+    Args:
+        client: Where to ask.
+        current_log_probs: log pi_theta at this gradient step, nats; padded [B, T] or, with
+            ``sequence_lengths``, packed [N]; float32, bfloat16, float16 or float64 (sent as
+            float32). The only input that gets a gradient.
+        response_mask: [B, T] or [N], each 0 or 1; 1 = the token counts. Other positions get
+            gradient 0, whatever they hold.
+        advantages: [B, T] or [N]; or one per sequence, [B] or [B, 1].
+        method: A Dialect, or a CorrectionConfig or preset that has a policy loss.
+        rollout_log_probs: log mu of the policy that sampled; nats. Needed or not by the method.
+        old_log_probs: log pi_old, the anchor of the step; nats. Needed or not by the method.
+        ref_log_probs: log pi_ref, for a KL penalty; nats.
+        sequence_lengths: Positions of each sequence, for packed arrays.
+        padded_length: Width that a packed batch would have if padded, read only where a peer's
+            formula needs it. None: the longest sequence.
+        run: Training run, [A-Za-z0-9_.-]{1,64}; a label of the drift metrics in Prometheus.
+        replica: Data-parallel replica or worker, [A-Za-z0-9_.-]{1,64}; for the server's log.
+        policy_version: Version of the policy being trained, >= 0; for the server's log.
+        request_id: Name of this request, at most 128 bytes of printable ASCII. Drift metrics
+            are published once per request_id, so retry with the same one. None: a new one,
+            which results and errors carry.
+        non_finite: What to do about a NaN or infinity where response_mask is 1.
+        seed: Seed of random choices (CLIP_COV). None: 0.
+        global_counts: Counts over all data-parallel ranks, for losses whose denominator is
+            GLOBAL and for weights that are normalized.
+        group_ids: Group (prompt) of each sequence, [B] integers; for losses that average
+            within groups (skyrl's prompt_mean), refused by name elsewhere.
+        metrics: False leaves ``metrics`` and ``rules`` of the result empty and publishes no drift
+            of this batch; arrays, loss and errors are the same, and come sooner. For batches whose
+            drift is known already, such as later epochs over the same rollouts.
+        out: Where to write, by the output's name: arrays of the kind, shape, dtype and device that
+            the output has in Result, contiguous and writable. They are the Result's arrays then;
+            after an error their content is undefined. What is asked for does not change.
+        progress: Called with (bytes sent, bytes in all) of the tensors: with 0 before the first,
+            with all when the answer is there; again from 0 if the batch is sent again. Streams call
+            it after every chunk too, from another thread (asyncio: in the loop), never two at a
+            time. What it raises cancels the call and is raised by it.
+        timeout: Seconds, retries included; None: the client's.
+
+    Returns:
+        A scalar on the device of current_log_probs; float32, or float64 if they are. Its gradient
+        has the dtype of current_log_probs.
+
+    Raises:
+        InvalidRequestError: The method has no policy loss, or what ``Client.correct`` raises it
+            for; its other errors likewise.
+    """
+    result = client.correct(
+        current_log_probs=current_log_probs,
+        response_mask=response_mask,
+        advantages=advantages,
+        method=method,
+        rollout_log_probs=rollout_log_probs,
+        old_log_probs=old_log_probs,
+        ref_log_probs=ref_log_probs,
+        outputs=outputs_for(current_log_probs),
+        sequence_lengths=sequence_lengths,
+        padded_length=padded_length,
+        run=run,
+        replica=replica,
+        policy_version=policy_version,
+        request_id=request_id,
+        non_finite=non_finite,
+        seed=seed,
+        global_counts=global_counts,
+        group_ids=group_ids,
+        metrics=metrics,
+        out=out,
+        progress=progress,
+        timeout=timeout,
+    )
+    return attach(current_log_probs, result)
+
+
+def policy_loss_with_result(
+    client: Client,
+    *,
+    current_log_probs: torch.Tensor,
+    response_mask: torch.Tensor,
+    advantages: torch.Tensor,
+    method: Method,
+    rollout_log_probs: torch.Tensor | None = None,
+    old_log_probs: torch.Tensor | None = None,
+    ref_log_probs: torch.Tensor | None = None,
+    sequence_lengths: Iterable[int] | None = None,
+    padded_length: int | None = None,
+    run: str | None = None,
+    replica: str | None = None,
+    policy_version: int | None = None,
+    request_id: str | None = None,
+    non_finite: NonFinitePolicy | str = NonFinitePolicy.REJECT,
+    seed: int | None = None,
+    global_counts: GlobalCounts | None = None,
+    group_ids: Iterable[int] | None = None,
+    metrics: bool = True,
+    out: Mapping[str, torch.Tensor] | None = None,
+    progress: Progress | None = None,
+    timeout: float | None = None,
+) -> tuple[torch.Tensor, Result[torch.Tensor]]:
+    """``policy_loss``, and the rest of the answer: metrics, weights, keep mask, warnings.
+
+    Takes and raises what ``policy_loss`` does.
+
+    Returns:
+        The loss, and the Result of ``Client.correct`` with its default outputs.
+    """
+    result = client.correct(
+        current_log_probs=current_log_probs,
+        response_mask=response_mask,
+        advantages=advantages,
+        method=method,
+        rollout_log_probs=rollout_log_probs,
+        old_log_probs=old_log_probs,
+        ref_log_probs=ref_log_probs,
+        outputs=None,
+        sequence_lengths=sequence_lengths,
+        padded_length=padded_length,
+        run=run,
+        replica=replica,
+        policy_version=policy_version,
+        request_id=request_id,
+        non_finite=non_finite,
+        seed=seed,
+        global_counts=global_counts,
+        group_ids=group_ids,
+        metrics=metrics,
+        out=out,
+        progress=progress,
+        timeout=timeout,
+    )
+    return attach(current_log_probs, result), result
+
+
+def outputs_for(current_log_probs: torch.Tensor) -> tuple[str, ...]:
+    """What a loss needs to be asked for: no gradient where autograd would drop it."""
+    wants_gradient = torch.is_grad_enabled() and current_log_probs.requires_grad
+    return ("loss", "gradient") if wants_gradient else ("loss",)
+
+
+def attach(current_log_probs: torch.Tensor, result: Result[torch.Tensor]) -> torch.Tensor:
+    """The answer's loss as a function of the log-probs.
+
+    Raises:
+        InvalidRequestError: It has none.
+    """
+    if result.loss is None:
+        raise refuse([Violation("method", "has no policy loss")], result.request_id)
+    loss: torch.Tensor = _PolicyLoss.apply(current_log_probs, result.loss, result.gradient)
+    return loss
+
+
+class _PolicyLoss(torch.autograd.Function):
+    """A number with a gradient that is known already."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, current_log_probs: torch.Tensor, loss: float, gradient: torch.Tensor | None
+    ) -> torch.Tensor:
+        ctx.save_for_backward(gradient)
+        ctx.dtype = current_log_probs.dtype
+        dtype = torch.promote_types(current_log_probs.dtype, torch.float32)
+        return torch.tensor(loss, dtype=dtype, device=current_log_probs.device)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, upstream: torch.Tensor) -> tuple[torch.Tensor, None, None]:
+        (gradient,) = ctx.saved_tensors
+        # In float32 first: a loss scale beyond float16 must not overflow before it is multiplied.
+        return (upstream * gradient).to(ctx.dtype), None, None

@@ -1,0 +1,143 @@
+"""What a server says about a request, in the words of this client's arguments.
+
+A server names what is wrong by the fields and enums of proto/counterweight/v1, and by RPCs. This is
+the one table that translates them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from counterweight_rl import choices
+from counterweight_rl._gen.counterweight.v1 import correction_service_pb2 as service_pb2
+from counterweight_rl._gen.counterweight.v1 import tensor_pb2
+
+_ROLE_PREFIX = "TENSOR_ROLE_"
+_DIALECT = "method.dialect."
+
+_ROLES = {
+    name.removeprefix(_ROLE_PREFIX): name.removeprefix(_ROLE_PREFIX).lower()
+    for name in tensor_pb2.TensorRole.keys()  # noqa: SIM118
+}
+# What paths of requests begin with, and the arguments that it is made of. The longest one that ends
+# where a name of the path ends is replaced.
+_PATHS = {
+    "method.preset.name": "method",
+    "method.preset": "method",
+    "method.config": "method",
+    "method.dialect": "method",
+    "layout.padded.num_sequences": "response_mask.shape[0]",
+    "layout.padded.length": "response_mask.shape[1]",
+    "layout.packed.sequence_lengths": "sequence_lengths",
+    "layout.packed.padded_length": "padded_length",
+    "layout.packed": "sequence_lengths",
+    "layout.padded": "response_mask",
+    "layout": "response_mask",
+    "non_finite_policy": "non_finite",
+    "omit_metrics": "metrics",
+    **{f"labels.{field.name}": field.name for field in service_pb2.Labels.DESCRIPTOR.fields},
+    **{f"tensors[{role}]": name for role, name in _ROLES.items()},
+}
+_RPCS = {
+    "ListMethods": "client.list_methods()",
+    "GetServerInfo": "client.server_info()",
+    "CorrectStream": 'transport="stream"',
+}
+_CHOICES = {
+    member.name: f'"{member.value}"'
+    for enum in vars(choices).values()
+    if isinstance(enum, type) and issubclass(enum, choices.Choice)
+    for member in enum
+}
+_PHRASES = {
+    "num_sequences * length": "shape[0] * shape[1]",
+    "non_finite_policy": "non_finite",
+}
+
+
+def _any_of(texts: Sequence[str]) -> str:
+    return "|".join(re.escape(text) for text in sorted(texts, key=len, reverse=True))
+
+
+_PATH = re.compile(rf"(?:{_any_of(list(_PATHS))})(?![A-Za-z0-9_])")
+_RPC = re.compile(rf"\b(?:{_any_of(list(_RPCS))})\b")
+_WORDS = {**_CHOICES, **_ROLES, **_PHRASES, **_RPCS}
+_WORD = re.compile(rf"(?<![\w.\[])(?:{_any_of(list(_WORDS))})(?!\w)")
+# An argument and its value: 'non_finite "drop"'.
+_SETTING = re.compile(r'\b(non_finite|denominator) (?=")')
+# From the first quoted name to the end of the last one: what callers wrote may have quotes in it.
+# A quotation mark inside of a word or behind it is an apostrophe.
+_QUOTED = re.compile(r"(?<!\w)'.*'(?!\w)", re.DOTALL)
+_NUMBERED = re.compile(r"(tensors|outputs)\[(\d+)\]")
+_COUNT = re.compile(r"(\d+ violations): ")
+
+
+@dataclass(frozen=True)
+class Sent:
+    """What a request has under the numbers by which paths name it.
+
+    Attributes:
+        tensors: The arguments that ``tensors`` were made of, in their order.
+        outputs: The names of ``outputs``, in their order.
+    """
+
+    tensors: Sequence[str] = ()
+    outputs: Sequence[str] = ()
+
+
+def argument(path: str, sent: Sent) -> str:
+    """The argument that a path of the request was made of, and what in it; else the path."""
+    numbered = _NUMBERED.match(path)
+    if numbered:
+        kind, index = numbered[1], int(numbered[2])
+        names = sent.tensors if kind == "tensors" else sent.outputs
+        if index >= len(names):
+            return path
+        return names[index] if kind == "tensors" else f"outputs[{names[index]!r}]"
+    found = _PATH.match(path)
+    return _PATHS[found[0]] + path[found.end() :] if found else path
+
+
+def description(text: str, path: str) -> str:
+    """What is wrong with the field of that path; what is in quotes stays as it is."""
+    # Another system's block has words of its own.
+    pattern = _RPC if path.startswith(_DIALECT) else _WORD
+    quoted = _QUOTED.search(text)
+    begin, end = quoted.span() if quoted else (len(text), len(text))
+
+    def translate(part: str) -> str:
+        part = pattern.sub(lambda word: _WORDS[word[0]], part.replace(_DIALECT, "method."))
+        return _SETTING.sub(r"\1=", part)
+
+    return translate(text[:begin]) + text[begin:end] + translate(text[end:])
+
+
+def warning(text: str) -> str:
+    """A sentence about a request that was answered; a path in it becomes the argument's."""
+    return text.replace(_DIALECT, "method.", 1)
+
+
+def refusal(text: str) -> str:
+    """A sentence about a request that had no room, or no time."""
+    return _RPC.sub(lambda word: _RPCS[word[0]], text)
+
+
+def headline(message: str, first_path: str, violations: Sequence[str]) -> str:
+    """The message of a request that is wrong, without what ``violations`` say themselves.
+
+    A server repeats the violations in its message: "2 violations: FIELD: TEXT; FIELD: TEXT".
+
+    Args:
+        message: The server's.
+        first_path: The first violation's path as the server wrote it.
+        violations: Argument and description of each, translated.
+    """
+    counted = _COUNT.match(message)
+    rest = message[counted.end() :] if counted else message
+    # Messages are ASCII; the details have the text as it is.
+    path = re.sub(rb"[^ -~]", b"?", first_path.encode()).decode()
+    if not path or not rest.startswith(path):
+        return message
+    return f"{counted[1]}:" if counted else violations[0]

@@ -1,0 +1,184 @@
+"""The server at the other end of an asyncio client: ``connection_sync``, awaited."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from functools import partial
+from typing import Any, Literal, TypeVar
+
+import grpc
+import grpc.aio
+
+from counterweight_rl import calls
+from counterweight_rl.correction import Correction
+from counterweight_rl.errors import client_closed, from_rpc_error
+from counterweight_rl.result import Result
+from counterweight_rl.shared_memory.exchange import Exchange
+from counterweight_rl.shared_memory.pool import Pool, UnusableError
+from counterweight_rl.transport.channel import SERVICE, TlsConfig, connect, make_metadata
+from counterweight_rl.transport.retry import Attempts, Retry, RetryPolicy
+from counterweight_rl.transport.router import Capabilities, Router, Transport
+from counterweight_rl.transport.stream_aio import correct_by_stream
+
+T = TypeVar("T")
+
+
+class Connection:
+    """One client's channel, and what is known of its server; for the tasks of one event loop."""
+
+    def __init__(
+        self,
+        target: str,
+        timeout: float | None,
+        tls: TlsConfig | grpc.ChannelCredentials | None,
+        retry: RetryPolicy | Literal[False],
+        transport: Transport,
+        chunk_bytes: int,
+    ) -> None:
+        """Takes what ``Client`` takes; nothing is sent yet."""
+        self._target = target
+        self._tls = tls
+        self._timeout = timeout
+        self._retry = Retry(retry)
+        self._router = Router(target, transport, chunk_bytes)
+        self._metadata = make_metadata()
+        self._channel: Any = None
+        self._closed = asyncio.Event()
+
+    async def close(self) -> None:
+        """Calls fail with code CANCELLED, those in flight and later ones. Idempotent."""
+        self._closed.set()
+        if self._channel is not None:
+            await self._channel.close()
+        self._router.close()
+
+    async def pool_for_arrays(self) -> Pool | None:
+        """Shared memory for arrays of the caller; None if there is none."""
+        if not self._router.may_share() or self._closed.is_set():
+            return None
+        if self._router.capabilities is None:
+            with contextlib.suppress(grpc.RpcError):
+                await self._ask(self._timeout)
+        return self._router.pool_for_arrays()
+
+    async def run(self, call: calls.Call[T]) -> T:
+        """Sends a call, again where that helps, and awaits the answer.
+
+        Raises:
+            CounterweightError: It failed; one of its kinds.
+        """
+        attempts = self._retry.begin(self._timeout if call.timeout is None else call.timeout)
+        while not self._closed.is_set():
+            try:
+                return await self._attempt(call, attempts)
+            except grpc.RpcError as error:
+                failure = call.failure(error, closed=self._closed.is_set())
+                if self._router.falls_back(failure):
+                    continue
+                pause = attempts.pause(failure)
+                if pause is None or await self._closes_within(pause):
+                    raise failure from error
+            except asyncio.CancelledError:
+                # grpc says so of calls that close() ended, as asyncio does of this task's end.
+                if not self._closed.is_set() or _this_task_is_cancelled():
+                    raise
+        raise client_closed(call.request_id)
+
+    async def _attempt(self, call: calls.Call[T], attempts: Attempts) -> T:
+        correction = call.correction
+        if correction is None:
+            return call.read(await self._send(call.rpc, call.request, attempts.remaining()))
+        num_bytes = correction.num_bytes
+        if self._router.asks(num_bytes):
+            await self._ask(attempts.remaining())
+        way = self._router.choose(num_bytes)
+        result: Any
+        if way == "shared_memory":
+            try:
+                result = await self._correct_by_shared_memory(correction, attempts)
+            except UnusableError as why:
+                if self._closed.is_set():
+                    raise client_closed(call.request_id) from why
+                way = self._router.without_shared_memory(why)
+        if way == "stream":
+            result = await correct_by_stream(
+                partial(
+                    self._connected().stream_stream(SERVICE + "CorrectStream"),
+                    metadata=self._metadata,
+                ),
+                correction,
+                self._router.chunk_bytes,
+                attempts.remaining(),
+                attempts.admitted,
+            )
+        elif way == "unary":
+            correction.report(0)
+            answer = await self._send("Correct", correction.message(), attempts.remaining())
+            correction.report(num_bytes)
+            result = correction.read(answer)
+        return result  # type: ignore[no-any-return]
+
+    async def _correct_by_shared_memory(
+        self, correction: Correction[Any], attempts: Attempts
+    ) -> Result[Any]:
+        with contextlib.closing(await self._exchange(correction)) as exchange:
+            correction.report(0)
+            while True:
+                message = await asyncio.to_thread(exchange.message)
+                try:
+                    answer = await self._send("Correct", message, attempts.remaining())
+                    break
+                except grpc.RpcError as error:
+                    if not exchange.mends(from_rpc_error(error)):
+                        raise
+            correction.report(correction.num_bytes)
+            return exchange.read(answer)
+
+    async def _exchange(self, correction: Correction[Any]) -> Exchange:
+        """In a thread, since it makes memory, copies, and asks the server."""
+        pool = self._router.pool()
+        making = asyncio.ensure_future(asyncio.to_thread(Exchange, pool, correction))
+        try:
+            return await asyncio.shield(making)
+        except asyncio.CancelledError:
+            making.add_done_callback(_close_result)
+            raise
+
+    async def _ask(self, timeout: float | None) -> None:
+        """What the server offers."""
+        try:
+            self._router.capabilities = Capabilities.read(
+                await self._send("GetServerInfo", b"", timeout)
+            )
+        except grpc.RpcError as error:
+            if error.code() is not grpc.StatusCode.UNIMPLEMENTED:
+                raise
+            self._router.capabilities = Capabilities()
+
+    async def _send(self, rpc: str, message: bytes, timeout: float | None) -> bytes:
+        call = self._connected().unary_unary(SERVICE + rpc)
+        answer: bytes = await call(message, timeout=timeout, metadata=self._metadata)
+        return answer
+
+    def _connected(self) -> Any:
+        if self._channel is None:  # a channel belongs to the loop that it is made in
+            self._channel = connect(grpc.aio, self._target, self._tls)
+        return self._channel
+
+    async def _closes_within(self, seconds: float) -> bool:
+        try:
+            return await asyncio.wait_for(self._closed.wait(), seconds)
+        except asyncio.TimeoutError:  # the builtin one since Python 3.11
+            return False
+
+
+def _close_result(making: asyncio.Future[Exchange]) -> None:
+    """Gives back the memory of an exchange whose call was cancelled."""
+    if not making.cancelled() and making.exception() is None:
+        making.result().close()
+
+
+def _this_task_is_cancelled() -> bool:
+    """False before Python 3.11, which does not tell."""
+    return bool(getattr(asyncio.current_task(), "cancelling", int)())

@@ -1,0 +1,155 @@
+"""The server at the other end of a blocking client: calls, tried again, by the fastest way."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from contextlib import closing, suppress
+from functools import partial
+from typing import Any, Literal, TypeVar
+
+import grpc
+
+from counterweight_rl import calls
+from counterweight_rl.correction import Correction
+from counterweight_rl.errors import InvalidRequestError, client_closed, from_rpc_error
+from counterweight_rl.result import Result
+from counterweight_rl.shared_memory.exchange import Exchange
+from counterweight_rl.shared_memory.pool import Pool, UnusableError
+from counterweight_rl.transport.channel import SERVICE, TlsConfig, connect, make_metadata
+from counterweight_rl.transport.retry import Attempts, Retry, RetryPolicy
+from counterweight_rl.transport.router import Capabilities, Router, Transport
+from counterweight_rl.transport.stream_sync import correct_by_stream
+
+T = TypeVar("T")
+
+
+class Connection:
+    """One client's channel, and what is known of its server. Thread-safe.
+
+    Attributes:
+        router: Chooses how a batch travels.
+        closed: Set once, when calls are to end and no others may begin.
+    """
+
+    def __init__(
+        self,
+        target: str,
+        timeout: float | None,
+        tls: TlsConfig | grpc.ChannelCredentials | None,
+        retry: RetryPolicy | Literal[False],
+        transport: Transport,
+        chunk_bytes: int,
+    ) -> None:
+        """Takes what ``Client`` takes; nothing is sent yet."""
+        self.router = Router(target, transport, chunk_bytes)
+        self.closed = threading.Event()
+        self._retry = Retry(retry)
+        self._timeout = timeout
+        self._channel = connect(grpc, target, tls)
+        metadata = make_metadata()
+        # Bytes in, bytes out: see transport/wire.py.
+        self._rpcs: dict[str, Callable[..., bytes]] = {
+            rpc: partial(self._channel.unary_unary(SERVICE + rpc), metadata=metadata)
+            for rpc in calls.RPCS
+        }
+        self._stream = partial(
+            self._channel.stream_stream(SERVICE + "CorrectStream"), metadata=metadata
+        )
+
+    def end_calls(self) -> None:
+        """Calls fail with code CANCELLED, those in flight and later ones. Idempotent."""
+        self.closed.set()
+        self._channel.close()
+
+    def pool_for_arrays(self) -> Pool | None:
+        """Shared memory for arrays of the caller; None if there is none."""
+        if not self.router.may_share():
+            return None
+        if self.router.capabilities is None:
+            # Without a server now, the array will do for a later one. ValueError is grpc's word
+            # for a closed channel; a closed router then makes no shared memory.
+            with suppress(grpc.RpcError, ValueError):
+                self._ask(self._timeout)
+        return self.router.pool_for_arrays()
+
+    def run(self, call: calls.Call[T]) -> T:
+        """Sends a call, again where that helps, and waits for the answer.
+
+        Raises:
+            CounterweightError: It failed; one of its kinds.
+        """
+        attempts = self._retry.begin(self._timeout if call.timeout is None else call.timeout)
+        while True:
+            try:
+                return self._attempt(call, attempts)
+            except grpc.RpcError as error:
+                failure = call.failure(error, closed=self.closed.is_set())
+                if self.router.falls_back(failure):
+                    continue
+                pause = attempts.pause(failure)
+                if pause is None or self.closed.wait(pause):
+                    raise failure from error
+            except ValueError as error:
+                # grpc's word for a channel that was closed before the call.
+                if isinstance(error, InvalidRequestError) or not self.closed.is_set():
+                    raise
+                raise client_closed(call.request_id) from error
+
+    def _attempt(self, call: calls.Call[T], attempts: Attempts) -> T:
+        correction = call.correction
+        if correction is None:
+            return call.read(self._rpcs[call.rpc](call.request, timeout=attempts.remaining()))
+        num_bytes = correction.num_bytes
+        if self.router.asks(num_bytes):
+            self._ask(attempts.remaining())
+        way = self.router.choose(num_bytes)
+        result: Any
+        if way == "shared_memory":
+            try:
+                result = self._correct_by_shared_memory(correction, attempts)
+            except UnusableError as why:
+                if self.closed.is_set():
+                    raise client_closed(call.request_id) from why
+                way = self.router.without_shared_memory(why)
+        if way == "stream":
+            result = correct_by_stream(
+                self._stream,
+                correction,
+                self.router.chunk_bytes,
+                attempts.remaining(),
+                attempts.admitted,
+            )
+        elif way == "unary":
+            correction.report(0)
+            answer = self._rpcs["Correct"](correction.message(), timeout=attempts.remaining())
+            correction.report(num_bytes)
+            result = correction.read(answer)
+        return result  # type: ignore[no-any-return]
+
+    def _correct_by_shared_memory(
+        self, correction: Correction[Any], attempts: Attempts
+    ) -> Result[Any]:
+        with closing(Exchange(self.router.pool(), correction)) as exchange:
+            correction.report(0)
+            while True:
+                message = exchange.message()
+                try:
+                    answer = self._rpcs["Correct"](message, timeout=attempts.remaining())
+                    break
+                except grpc.RpcError as error:
+                    if not exchange.mends(from_rpc_error(error)):
+                        raise
+            correction.report(correction.num_bytes)
+            return exchange.read(answer)
+
+    def _ask(self, timeout: float | None) -> None:
+        """What the server offers."""
+        try:
+            self.router.capabilities = Capabilities.read(
+                self._rpcs["GetServerInfo"](b"", timeout=timeout)
+            )
+        except grpc.RpcError as error:
+            if error.code() is not grpc.StatusCode.UNIMPLEMENTED:
+                raise
+            self.router.capabilities = Capabilities()

@@ -1,0 +1,80 @@
+"""The messages of ``CorrectStream``, framed and read by hand around the tensors' bytes."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from counterweight_rl._gen.counterweight.v1 import correction_service_pb2 as pb
+from counterweight_rl.transport import wire
+
+ADMISSION = pb.CorrectStreamResponse.ADMISSION_FIELD_NUMBER
+RESULT = pb.CorrectStreamResponse.RESULT_FIELD_NUMBER
+CHUNK = pb.CorrectStreamResponse.CHUNK_FIELD_NUMBER
+SUMMARY = pb.CorrectStreamResponse.SUMMARY_FIELD_NUMBER
+
+_LENGTH_DELIMITED = 2
+_VARINT = 0
+_TENSOR_TAG = pb.Chunk.TENSOR_FIELD_NUMBER << 3 | _VARINT
+_OFFSET_TAG = pb.Chunk.OFFSET_FIELD_NUMBER << 3 | _VARINT
+_DATA_TAG = pb.Chunk.DATA_FIELD_NUMBER << 3 | _LENGTH_DELIMITED
+
+
+class Chunk(NamedTuple):
+    """A run of bytes of the tensor of that index."""
+
+    tensor: int
+    offset: int
+    data: memoryview
+
+
+def header(request: pb.CorrectRequest) -> bytes:
+    """The first message up; the request's tensors are without data."""
+    return pb.CorrectStreamRequest(header=request).SerializeToString()
+
+
+def chunk(tensor: int, offset: int, data: memoryview) -> bytes:
+    """A later message up; copies ``data`` once."""
+    head = b"".join(
+        (
+            wire.varint(_TENSOR_TAG),
+            wire.varint(tensor),
+            wire.varint(_OFFSET_TAG),
+            wire.varint(offset),
+            wire.prefix(pb.Chunk.DATA_FIELD_NUMBER, data.nbytes),
+        )
+    )
+    frame = wire.prefix(pb.CorrectStreamRequest.CHUNK_FIELD_NUMBER, len(head) + data.nbytes)
+    return b"".join((frame, head, data))
+
+
+def read(message: bytes) -> tuple[int, memoryview]:
+    """Which frame of a CorrectStreamResponse it is, and its bytes; 0: one of a newer contract.
+
+    Raises:
+        ValueError: The bytes are no message.
+    """
+    view = memoryview(message)
+    kind, payload = 0, view[:0]
+    for field in wire.fields(view):
+        number, wire_type = field.tag >> 3, field.tag & 7
+        if wire_type == _LENGTH_DELIMITED and number in (ADMISSION, RESULT, CHUNK, SUMMARY):
+            # Of a oneof, the last counts.
+            kind, payload = number, view[field.payload : field.end]
+    return kind, payload
+
+
+def read_chunk(payload: memoryview) -> Chunk:
+    """The payload of a CHUNK.
+
+    Raises:
+        ValueError: The bytes are no message.
+    """
+    tensor, offset, data = 0, 0, payload[:0]
+    for field in wire.fields(payload):
+        if field.tag == _TENSOR_TAG:
+            tensor = field.value
+        elif field.tag == _OFFSET_TAG:
+            offset = field.value
+        elif field.tag == _DATA_TAG:
+            data = payload[field.payload : field.end]
+    return Chunk(tensor, offset, data)

@@ -1,0 +1,131 @@
+"""When a call that was not admitted is tried again."""
+
+from __future__ import annotations
+
+import math
+import random
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+import grpc
+
+from counterweight_rl.errors import CounterweightError, OverloadedError, UnavailableError
+
+_FIRST_PAUSE_SECONDS = 0.1  # where the server names none: no server listens, the connection broke
+_MOST_DOUBLINGS = 64  # from here on every pause is the longest; 2**1024 is no float
+_JITTER = 0.25  # of the pause, on top, so that refused clients do not come back all at once
+
+
+@dataclass(frozen=True)
+class RetryPolicy:
+    """How often and how long a refused call is tried again.
+
+    Tried again is what the server did not admit: RESOURCE_EXHAUSTED with a delay, and UNAVAILABLE.
+    A stream is told that it is admitted, and is not tried again from then on unless ``interrupted``
+    says so. The pause is what the server asks for, or 0.1 s; it doubles with every attempt up to
+    ``max_pause`` and has up to a quarter of itself on top, at random. A pause that would end after
+    the timeout or ``max_seconds`` is not begun: the error is raised at once.
+
+    Attributes:
+        attempts: Attempts in all, the first included; >= 1. None: any number.
+        max_seconds: No attempt begins later than this many seconds after the first; >= 0. None:
+            only the call's timeout bounds.
+        seed: Seed of the random part, for tests. None: one of the operating system.
+        max_pause: Longest pause in seconds, unless the server asks for a longer one; > 0.
+        interrupted: Whether a call is tried again that ended because the server went away after it
+            had admitted the call: UNAVAILABLE in an admitted stream, and the CANCELLED of a server
+            that shuts down. A correction has no effect but its metrics, so this is safe; a batch
+            that crashes the server would crash it again.
+
+    Raises:
+        ValueError: A number out of its range.
+    """
+
+    attempts: int | None = 5
+    max_seconds: float | None = None
+    seed: int | None = None
+    max_pause: float = 5.0
+    interrupted: bool = False
+
+    def __post_init__(self) -> None:
+        if self.attempts is not None and self.attempts < 1:
+            raise ValueError(f"attempts must be at least 1; got {self.attempts}")
+        if self.max_seconds is not None and not self.max_seconds >= 0:
+            raise ValueError(f"max_seconds must be at least 0; got {self.max_seconds}")
+        if not self.max_pause > 0:
+            raise ValueError(f"max_pause must be above 0; got {self.max_pause}")
+
+
+DEFAULT = RetryPolicy()
+
+
+class Retry:
+    """A policy with the random numbers of one client. Thread-safe."""
+
+    def __init__(self, policy: RetryPolicy | Literal[False]) -> None:
+        """Takes what ``Client(retry=...)`` takes: a policy, or False for a single attempt."""
+        if policy is False:
+            policy = RetryPolicy(attempts=1)
+        if not isinstance(policy, RetryPolicy):
+            raise TypeError(f"retry must be a RetryPolicy or False, not {policy!r}")
+        self.policy = policy
+        self.random = random.Random(policy.seed)
+
+    def begin(self, timeout: float | None, clock: Callable[[], float] = time.monotonic) -> Attempts:
+        """The attempts of one call, which may take ``timeout`` seconds in all; None: any."""
+        return Attempts(self, timeout, clock)
+
+
+class Attempts:
+    """The attempts of one call."""
+
+    def __init__(self, retry: Retry, timeout: float | None, clock: Callable[[], float]) -> None:
+        self._retry = retry
+        self._timeout = timeout
+        self._clock = clock
+        self._begin = clock()
+        self._failed = 0
+        self._admitted = False
+
+    def remaining(self) -> float | None:
+        """Seconds that the next attempt may take; None: any."""
+        return None if self._timeout is None else self._timeout - self._elapsed()
+
+    def admitted(self) -> None:
+        """The server has begun: whatever happens now, there is no next attempt."""
+        self._admitted = True
+
+    def pause(self, error: CounterweightError) -> float | None:
+        """Seconds to wait before the next attempt; None: there is none, raise ``error``."""
+        self._failed += 1
+        policy = self._retry.policy
+        asked = _pause_asked_for(error, policy.interrupted)
+        if asked is None or (self._admitted and not policy.interrupted):
+            return None
+        if policy.attempts is not None and self._failed >= policy.attempts:
+            return None
+        pause = max(asked, self._grown(asked)) * (1 + _JITTER * self._retry.random.random())
+        bounds = (self._timeout, policy.max_seconds)
+        end = min((bound for bound in bounds if bound is not None), default=math.inf)
+        return None if self._elapsed() + pause >= end else pause
+
+    def _grown(self, pause: float) -> float:
+        """The pause, doubled once for each earlier failure, at most ``max_pause``."""
+        doublings = min(self._failed - 1, _MOST_DOUBLINGS)
+        return min(math.ldexp(pause, doublings), self._retry.policy.max_pause)
+
+    def _elapsed(self) -> float:
+        return self._clock() - self._begin
+
+
+def _pause_asked_for(error: CounterweightError, interrupted: bool) -> float | None:
+    """None: trying again would not help, or the server may have admitted the call."""
+    if isinstance(error, OverloadedError):
+        return error.retry_after  # a request beyond a limit has none
+    if isinstance(error, UnavailableError) and (
+        interrupted or error.code is grpc.StatusCode.UNAVAILABLE
+    ):
+        return _FIRST_PAUSE_SECONDS if error.retry_after is None else error.retry_after
+    return None

@@ -1,0 +1,193 @@
+"""Which way a batch goes: what the caller chose, what the server offers, how large it is."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from dataclasses import dataclass, replace
+from typing import Literal, get_args
+
+import grpc
+
+from counterweight_rl._gen.counterweight.v1 import correction_service_pb2 as pb
+from counterweight_rl.errors import CounterweightError
+from counterweight_rl.shared_memory.pool import Pool, UnusableError
+from counterweight_rl.shared_memory.region import SUPPORTED
+from counterweight_rl.suggestions import did_you_mean
+
+Transport = Literal["auto", "unary", "stream", "shared_memory"]
+
+SMALL_BYTES = 2 << 20
+"""Batches whose tensors have fewer bytes go as one message."""
+DEFAULT_CHUNK_BYTES = 2 << 20
+MAX_CHUNK_BYTES = 16 << 20
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Capabilities:
+    """What a server can do beside ``Correct``.
+
+    Attributes:
+        stream: ``CorrectStream``.
+        max_chunk_bytes: Bytes of a chunk; 0: not known.
+        socket: Path of the socket for shared memory; empty: none.
+        max_shared_bytes: Bytes that one client may share.
+        devices: UUIDs of the devices whose memory may be shared.
+    """
+
+    stream: bool = False
+    max_chunk_bytes: int = 0
+    socket: str = ""
+    max_shared_bytes: int = 0
+    devices: frozenset[bytes] = frozenset()
+
+    @staticmethod
+    def read(answer: bytes) -> Capabilities:
+        """Of a GetServerInfoResponse; DecodeError if it is none."""
+        info = pb.GetServerInfoResponse.FromString(answer)
+        shares = "shared_memory" in info.features
+        return Capabilities(
+            "stream" in info.features,
+            info.limits.max_chunk_bytes,
+            info.shared_memory_socket if shares else "",
+            info.limits.max_shared_memory_bytes,
+            frozenset(
+                device.uuid for device in info.devices if shares and "cuda_ipc" in info.features
+            ),
+        )
+
+
+class Router:
+    """Chooses for one client; the server's offers are asked for once, when they first matter."""
+
+    def __init__(self, target: str, transport: Transport, chunk_bytes: int) -> None:
+        """Takes what ``Client`` takes.
+
+        Raises:
+            ValueError: There is no such transport, or a size out of its range.
+        """
+        if transport not in get_args(Transport):
+            choices = get_args(Transport)
+            advice = did_you_mean(transport, choices)
+            raise ValueError(
+                f"transport must be one of {', '.join(choices)}; got {transport!r}{advice}"
+            )
+        if not 1 <= chunk_bytes <= MAX_CHUNK_BYTES:
+            raise ValueError(
+                f"chunk_bytes must be from 1 to {MAX_CHUNK_BYTES}; got {chunk_bytes!r}"
+            )
+        self.transport = transport
+        self._chunk_bytes = chunk_bytes
+        # A path names the same file for both ends on the same machine only.
+        self._local = target.startswith("unix:") and SUPPORTED
+        self.capabilities: Capabilities | None = None
+        self._lock = threading.Lock()
+        self._pool: Pool | None = None
+        self._closed = False
+
+    def may_share(self) -> bool:
+        """Whether shared memory is possible at all, whatever the server says."""
+        return self._local and self.transport in ("auto", "shared_memory")
+
+    def asks(self, num_bytes: int) -> bool:
+        """Whether the server's offers are needed to choose, and not known."""
+        if self.capabilities is not None or self.transport == "unary":
+            return False
+        return self.transport != "auto" or num_bytes >= SMALL_BYTES
+
+    def choose(self, num_bytes: int) -> Transport:
+        """Which way a batch of so many bytes goes.
+
+        Raises:
+            CounterweightError: Shared memory was asked for and is not offered.
+        """
+        capabilities = self.capabilities or Capabilities()
+        if self.transport == "unary" or (self.transport == "auto" and num_bytes < SMALL_BYTES):
+            return "unary"
+        if self.may_share() and capabilities.socket:
+            return "shared_memory"
+        if self.transport == "shared_memory":
+            raise _not_shared(
+                "the server offers none over this connection"
+                if self._local
+                else "it needs Linux and a target unix:..."
+            )
+        return "stream" if self.transport == "stream" or capabilities.stream else "unary"
+
+    def without_shared_memory(self, why: UnusableError) -> Transport:
+        """Which way a batch goes that cannot go by shared memory.
+
+        Raises:
+            CounterweightError: Only that was asked for.
+        """
+        if self.transport == "shared_memory":
+            raise _not_shared(str(why)) from why
+        capabilities = self.capabilities or Capabilities()
+        if why.lasting:
+            self.capabilities = replace(capabilities, socket="")
+        way: Transport = "stream" if capabilities.stream else "unary"
+        _log.debug("no shared memory, so %s: %s", way, why)
+        return way
+
+    def falls_back(self, failure: CounterweightError) -> bool:
+        """Draws the conclusions of a failure; True: the call may go another way at once."""
+        code = failure.code
+        if code is grpc.StatusCode.RESOURCE_EXHAUSTED and self._pool is not None:
+            self._pool.trim()  # what we keep for later calls, the server counts
+        if code is grpc.StatusCode.UNAVAILABLE:
+            self.capabilities = None  # the next server may be another one
+        if code is not grpc.StatusCode.UNIMPLEMENTED or self.transport != "auto":
+            return False
+        if self.capabilities is None or not self.capabilities.stream:
+            return False
+        # Not the server that said so, but an older one behind the same address.
+        self.capabilities = replace(self.capabilities, stream=False)
+        return True
+
+    def pool(self) -> Pool:
+        """Shared memory with the socket that is offered."""
+        capabilities = self.capabilities or Capabilities()
+        with self._lock:
+            if self._pool is None:
+                self._pool = Pool(
+                    capabilities.socket, capabilities.max_shared_bytes, capabilities.devices
+                )
+            elif capabilities.socket:
+                self._pool.move_to(
+                    capabilities.socket, capabilities.max_shared_bytes, capabilities.devices
+                )
+            if self._closed:
+                self._pool.close()
+            return self._pool
+
+    def pool_of(self, num_bytes: int) -> Pool | None:
+        """Shared memory if a batch of that size goes there, as far as is known by now."""
+        if not self.may_share() or self.capabilities is None or not self.capabilities.socket:
+            return None
+        return self.pool() if self.choose(num_bytes) == "shared_memory" else None
+
+    def pool_for_arrays(self) -> Pool | None:
+        """Shared memory, unless the server has said that it has none."""
+        return self.pool() if self.capabilities is None or self.capabilities.socket else None
+
+    def close(self) -> None:
+        """Gives all shared memory back. Idempotent."""
+        with self._lock:
+            self._closed = True
+            if self._pool is not None:
+                self._pool.close()
+
+    @property
+    def chunk_bytes(self) -> int:
+        """Of the chunks to send."""
+        limit = self.capabilities.max_chunk_bytes if self.capabilities is not None else 0
+        return min(self._chunk_bytes, limit) if limit else self._chunk_bytes
+
+
+def _not_shared(why: str) -> CounterweightError:
+    return CounterweightError(
+        f"transport='shared_memory' is not possible: {why}",
+        code=grpc.StatusCode.FAILED_PRECONDITION,
+    )

@@ -1,0 +1,102 @@
+"""Batches that outlive the call that brought them: ``Client.submit``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from counterweight_rl.arrays.batch import Batch
+from counterweight_rl.arrays.encoding import DeviceTensor
+from counterweight_rl.arrays.interop import addresses
+from counterweight_rl.correction import Correction
+from counterweight_rl.shared_memory.pool import Pool, UnusableError
+from counterweight_rl.shared_memory.region import Access, Region
+from counterweight_rl.transport.wire import WireTensor
+
+
+def snapshot(
+    correction: Correction[Any], pool: Pool | None
+) -> tuple[Correction[Any], Callable[[], None]]:
+    """The same batch without the caller's arrays, and what gives its memory back.
+
+    What lies in ``pool`` stays there: moving no bytes is what it is there for. Copies go there too,
+    so that they are the only ones; without a pool, to ordinary memory. CUDA tensors are copied on
+    their device if the server can read them there.
+    """
+    correction = replace(correction, batch=_settled(correction.batch, pool))
+    copied = [
+        tensor
+        for tensor in correction.batch.inputs
+        if isinstance(tensor, WireTensor) and not (tensor.owned or _is_shared(tensor, pool))
+    ]
+    sizes = [tensor.data.nbytes for tensor in copied]
+    region = _region(pool, sum(_aligned(size) for size in sizes))
+    if region is not None:
+        memory = region.bytes(0, region.size)
+    else:
+        memory = np.empty(sum(_aligned(size) for size in sizes), np.uint8).data
+    places: dict[int, memoryview] = {}
+    offset = 0
+    for tensor, size in zip(copied, sizes, strict=True):
+        places[id(tensor)] = memory[offset : offset + size]
+        # numpy copies without the interpreter's lock.
+        np.copyto(np.frombuffer(places[id(tensor)], np.uint8), np.frombuffer(tensor.data, np.uint8))
+        offset += _aligned(size)
+    tensors = [
+        replace(tensor, data=places.get(id(tensor), tensor.data), owned=True)
+        if isinstance(tensor, WireTensor)
+        else tensor
+        for tensor in correction.batch.inputs
+    ]
+
+    def release() -> None:
+        # An error that is kept has a traceback that refers to the batch; the copies end all the
+        # same. Where something still looks at one, it ends with that.
+        for place in places.values():
+            with suppress(BufferError):
+                place.release()
+        if pool is not None and region is not None:
+            pool.give_back(region)
+
+    return replace(correction, batch=replace(correction.batch, inputs=tensors)), release
+
+
+def _settled(batch: Batch[Any], pool: Pool | None) -> Batch[Any]:
+    """The same batch, its CUDA tensors copied: on their device, or else to the host."""
+    if batch.stream is None:
+        return batch
+    if pool is None or not pool.devices:
+        return replace(batch, inputs=list(batch.tensors))
+    with batch.on_stream():
+        inputs = [
+            replace(tensor, flat=tensor.flat.clone(), owned=True)
+            if isinstance(tensor, DeviceTensor) and not tensor.owned
+            else tensor
+            for tensor in batch.inputs
+        ]
+    batch.stream.synchronize()
+    return replace(batch, inputs=inputs)
+
+
+def _aligned(size: int) -> int:
+    return -(-size // 64) * 64
+
+
+def _is_shared(tensor: WireTensor, pool: Pool | None) -> bool:
+    if pool is None:
+        return False
+    begin, end = addresses(tensor.data)
+    return begin < end and pool.find(begin, end - begin, Access.READ) is not None
+
+
+def _region(pool: Pool | None, num_bytes: int) -> Region | None:
+    if pool is None or num_bytes == 0:
+        return None
+    try:
+        return pool.take(Access.READ, num_bytes)
+    except UnusableError:
+        return None

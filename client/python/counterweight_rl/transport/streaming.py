@@ -1,0 +1,135 @@
+"""``CorrectStream``: what goes up, in which order, and what may come down.
+
+Nothing here waits: ``Upload`` makes messages, ``Download`` takes them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Generic
+
+from counterweight_rl._gen.counterweight.v1 import correction_service_pb2 as pb
+from counterweight_rl._gen.counterweight.v1 import tensor_pb2
+from counterweight_rl.arrays.interop import ArrayT
+from counterweight_rl.correction import Answer, Correction
+from counterweight_rl.result import Result
+from counterweight_rl.transport import frames, wire
+
+
+class Upload:
+    """The chunks of one batch.
+
+    The response mask goes first and whole, because losses divide by counts of it. The others go in
+    blocks of the same positions, one tensor after the other, so that the server can compute the
+    rows that are complete while later ones come.
+    """
+
+    def __init__(self, tensors: Sequence[wire.WireTensor], chunk_bytes: int) -> None:
+        """Chunks of at most ``chunk_bytes`` each; all tensors have one element per position."""
+        self._tensors = tensors
+        self._chunk_bytes = chunk_bytes
+
+    def messages(self) -> Iterator[tuple[bytes, int]]:
+        """Each chunk's message, and the bytes of tensors that are sent with it and before."""
+        sent = 0
+        for tensor, begin, end in self._chunks():
+            sent += end - begin
+            yield frames.chunk(tensor, begin, self._tensors[tensor].data[begin:end]), sent
+
+    def _chunks(self) -> Iterator[tuple[int, int, int]]:
+        sizes = [tensor.data.nbytes for tensor in self._tensors]
+        mask = [t.role for t in self._tensors].index(tensor_pb2.TENSOR_ROLE_RESPONSE_MASK)
+        num_positions = sizes[mask]
+        if num_positions == 0:
+            return
+        yield from self._split(mask, 0, num_positions)
+        others = [(i, size // num_positions) for i, size in enumerate(sizes) if i != mask]
+        step = max(1, self._chunk_bytes // max((width for _, width in others), default=1))
+        for first in range(0, num_positions, step):
+            last = min(first + step, num_positions)
+            for tensor, width in others:
+                yield from self._split(tensor, first * width, last * width)
+
+    def _split(self, tensor: int, begin: int, end: int) -> Iterator[tuple[int, int, int]]:
+        for offset in range(begin, end, self._chunk_bytes):
+            yield tensor, offset, min(offset + self._chunk_bytes, end)
+
+
+class Download(Generic[ArrayT]):
+    """The answer as it comes; each chunk's bytes are written where they stay."""
+
+    def __init__(self, correction: Correction[ArrayT]) -> None:
+        self._correction: Correction[Any] = correction
+        self._answer: Answer[ArrayT] | None = None
+        self._buffers: list[memoryview] = []
+        self._received: list[int] = []
+        self._summary: pb.StreamSummary | None = None
+        self.admitted = False
+        """The server has reserved memory, so that the tensors may come."""
+
+    def take(self, message: bytes) -> None:
+        """The next message.
+
+        Raises:
+            InvalidRequestError: The method has no output for a destination.
+            ValueError: It is none that may come now.
+            DecodeError: It is no message at all.
+        """
+        kind, payload = frames.read(message)
+        if self._summary is not None:
+            raise ValueError("something came after the stream's summary")
+        if kind == frames.ADMISSION:
+            if self.admitted:
+                raise ValueError("a second admission came")
+            self.admitted = True
+        elif kind == frames.RESULT:
+            self._begin(payload)
+        elif kind == frames.CHUNK:
+            self._take_chunk(frames.read_chunk(payload))
+        elif kind == frames.SUMMARY:
+            self._end(payload)
+
+    def result(self) -> Result[Any]:
+        """The Result, when the stream has ended with status OK.
+
+        Raises:
+            ValueError: Something is missing.
+        """
+        if self._answer is None or self._summary is None:
+            raise ValueError("the stream ended before its summary came")
+        for output in self._answer.outputs:
+            output.finish()
+        return self._answer.result(self._summary.timing)
+
+    def _begin(self, payload: memoryview) -> None:
+        if not self.admitted or self._answer is not None:
+            raise ValueError("a result came before the admission, or a second one")
+        self._answer = Answer(self._correction, payload)
+        if any(tensor.data.nbytes for tensor in self._answer.tensors):
+            raise ValueError("a tensor of the stream's result has data outside of chunks")
+        self._buffers = [output.buffer() for output in self._answer.outputs]
+        self._received = [0] * len(self._buffers)
+
+    def _take_chunk(self, chunk: frames.Chunk) -> None:
+        if chunk.tensor >= len(self._buffers):
+            raise ValueError(f"a chunk came for tensor {chunk.tensor}, which is not in the result")
+        buffer, received = self._buffers[chunk.tensor], self._received[chunk.tensor]
+        end = received + chunk.data.nbytes
+        if chunk.offset != received:
+            raise ValueError(
+                f"a chunk of tensor {chunk.tensor} begins at {chunk.offset} instead of {received}"
+            )
+        if end > buffer.nbytes:
+            raise ValueError(f"tensor {chunk.tensor} has more than its {buffer.nbytes} bytes")
+        buffer[received:end] = chunk.data
+        self._received[chunk.tensor] = end
+
+    def _end(self, payload: memoryview) -> None:
+        if self._answer is None:
+            raise ValueError("a summary came before the result")
+        for tensor, (buffer, received) in enumerate(
+            zip(self._buffers, self._received, strict=True)
+        ):
+            if received != buffer.nbytes:
+                raise ValueError(f"tensor {tensor} has {received} of its {buffer.nbytes} bytes")
+        self._summary = pb.StreamSummary.FromString(bytes(payload))

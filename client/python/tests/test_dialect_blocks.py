@@ -1,0 +1,159 @@
+"""Which fields of a configuration become a dialect's block."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from fake_server import FakeServer
+from google.protobuf import json_format
+from sample import BATCH
+
+import counterweight_rl as cw
+from counterweight_rl import dialect_blocks
+
+
+@dataclass
+class GRPOConfig:
+    """Some of TRL's fields; reading one that the dialect does not know is a failure."""
+
+    loss_type: str = "grpo"
+    beta: float = 0.04
+    epsilon_high: float | None = None
+    num_items_in_batch: Any = field(default_factory=lambda: np.array(64))
+    hub_token: str = "hf_secret"
+    push_to_hub_token: str = "hf_other_secret"
+
+    def __getattribute__(self, name: str) -> Any:
+        assert not name.endswith("_token")
+        return super().__getattribute__(name)
+
+
+SENT = {"loss_type": "grpo", "beta": 0.04, "epsilon_high": None, "num_items_in_batch": 64}
+
+
+def test_a_written_block_is_sent_as_it_is() -> None:
+    block = {"loss_type": "grpo", "los_type": "typo", "sampling": {"any": [1]}}
+    assert dialect_blocks.to_mapping("trl", block) == block
+    assert dialect_blocks.to_mapping("a dialect that the client does not know", block) == block
+
+
+def test_of_an_object_only_known_fields_are_read() -> None:
+    assert dialect_blocks.to_mapping("trl", GRPOConfig()) == SENT
+
+
+def test_secrets_do_not_travel(server: FakeServer, client: cw.Client) -> None:
+    client.correct(**{**BATCH, "method": cw.Dialect("trl", GRPOConfig())})
+    (request,) = server.requests
+    assert json_format.MessageToDict(request.method.dialect.block) == SENT
+    assert b"secret" not in request.SerializeToString()
+
+
+def test_an_object_may_have_its_fields_in_to_dict() -> None:
+    class Slotted:
+        __slots__ = ()
+
+        def to_dict(self) -> dict[str, Any]:
+            return {"beta": 0.5, "hub_token": "hf_secret"}
+
+    assert dialect_blocks.to_mapping("trl", Slotted()) == {"beta": 0.5}
+
+
+def test_structs_of_objects() -> None:
+    config = SimpleNamespace(
+        policy_loss_type="sapo",
+        sapo=SimpleNamespace(tau_pos=2.0, tau_neg=None, note="unknown"),
+        off_policy_correction={"tis_ratio_type": "token", "tis_ratio_typ": "typo"},
+        kl_ctrl=SimpleNamespace(type="fixed"),  # known, but never read
+        prompt_boundaries=[[0, 2], [2, 4]],
+        logger="wandb",
+    )
+    assert dialect_blocks.to_mapping("skyrl", config) == {
+        "policy_loss_type": "sapo",
+        "sapo": {"tau_pos": 2.0, "tau_neg": None},
+        "off_policy_correction": config.off_policy_correction,
+        "prompt_boundaries": [[0, 2], [2, 4]],
+    }
+    assert dialect_blocks.to_mapping("skyrl", {"sapo": config.sapo, "other": 1}) == {
+        "sapo": {"tau_pos": 2.0, "tau_neg": None},
+        "other": 1,
+    }
+
+
+def test_of_verls_own_tree_only_the_nodes_that_the_server_reads() -> None:
+    tree = {
+        "trainer": {"wandb_key": "secret"},
+        "rollout_is": "token",  # belongs below; the server says so
+        "algorithm": {"gamma": 1.0, "rollout_correction": {"rollout_iss": "typo"}},
+        "actor_rollout_ref": {
+            "model": {"path": "/home/me"},
+            "actor": {
+                "clip_ratio": 0.2,
+                "optim": {"lr": 1e-6},
+                "policy_loss": {"loss_mod": "typo"},
+            },
+        },
+    }
+    expected = {
+        "rollout_is": "token",
+        "algorithm": {"rollout_correction": {"rollout_iss": "typo"}},
+        "actor_rollout_ref": {"actor": {"clip_ratio": 0.2, "policy_loss": {"loss_mod": "typo"}}},
+    }
+    assert dialect_blocks.to_mapping("verl", tree) == expected
+
+
+@pytest.fixture
+def node(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """Makes OmegaConf nodes, as much of them as matters, with a class behind them."""
+    omegaconf = ModuleType("omegaconf")
+
+    class DictConfig(dict[str, Any]):
+        behind: type = dict
+
+    class OmegaConf:
+        @staticmethod
+        def get_type(config: DictConfig) -> type:
+            return config.behind
+
+    omegaconf.DictConfig, omegaconf.OmegaConf = DictConfig, OmegaConf  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "omegaconf", omegaconf)
+
+    def make(fields: dict[str, Any], behind: type = dict) -> DictConfig:
+        config = DictConfig(fields)
+        config.behind = behind
+        return config
+
+    return make
+
+
+def test_an_omegaconf_node_is_an_object_if_a_class_is_behind_it(node: Any) -> None:
+    fields = {"rollout_is": "token", "other": 1}
+    assert dialect_blocks.to_mapping("verl", node(fields)) == fields
+    assert dialect_blocks.to_mapping("verl", node(fields, GRPOConfig)) == {"rollout_is": "token"}
+    with_target = {**fields, "_target_": "verl.trainer.config.RolloutCorrectionConfig"}
+    assert dialect_blocks.to_mapping("verl", node(with_target)) == {"rollout_is": "token"}
+
+
+@pytest.mark.parametrize(
+    ("system", "config", "message"),
+    [
+        (
+            "trl",
+            SimpleNamespace(rollout_is="token"),
+            "block must be a mapping, not SimpleNamespace",
+        ),
+        ("openrlhf", GRPOConfig(), "block must be a mapping, not GRPOConfig"),
+        ("trl", GRPOConfig, "block must be a mapping, not type"),
+        ("trl", None, "block must be a mapping, not NoneType"),
+        ("none", GRPOConfig(), "block must be a mapping, not GRPOConfig"),
+        ("skyrl", {"sapo": GRPOConfig()}, r"block\.sapo must be a mapping, not GRPOConfig"),
+    ],
+)
+def test_other_objects_are_refused(system: str, config: Any, message: str) -> None:
+    with pytest.raises(TypeError, match=message):
+        dialect_blocks.to_mapping(system, config)
