@@ -4,9 +4,9 @@
     from counterweight_rl.compat.openrlhf import PolicyLoss
 
 As of OpenRLHF/OpenRLHF @3c3be623 (0.11.0) and of 0.11.2. Numbers and quirks are those of the
-dialect ``openrlhf``; server/engine/dialects/README.md lists them. The other names of ``openrlhf.models``
-(``Actor``, ``aggregate_loss``, ...) are OpenRLHF's own, imported from there when they are asked
-for.
+dialect ``openrlhf``; server/engine/dialects/README.md lists them. The other names of
+``openrlhf.models`` (``Actor``, ``aggregate_loss``, ...) are OpenRLHF's own, imported from there
+when they are asked for.
 """
 
 from __future__ import annotations

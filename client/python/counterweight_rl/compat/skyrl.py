@@ -3,8 +3,8 @@
     from counterweight_rl.compat.skyrl import apply_off_policy_correction
 
 As of NovaSky-AI/SkyRL @a9564572. Numbers, metric names and quirks are those of the dialect
-``skyrl``; server/engine/dialects/README.md lists them. ``off_policy_correction_enabled`` and the functions
-that these are made of are SkyRL's own, imported from there when they are asked for.
+``skyrl``; server/engine/dialects/README.md lists them. ``off_policy_correction_enabled`` and the
+functions that these are made of are SkyRL's own, imported from there when they are asked for.
 """
 
 from __future__ import annotations

@@ -7,8 +7,8 @@
     from counterweight_rl.compat.verl import get_policy_loss_fn
 
 As of verl-project/verl @1dda039b. Numbers, metric names and quirks are those of the dialect
-``verl``; server/engine/dialects/README.md lists them. What else verl's trainers import from these modules
-(``agg_loss``, ``kl_penalty``, ...) is verl's own, imported from there when it is asked for.
+``verl``; server/engine/dialects/README.md lists them. What else verl's trainers import from these
+modules (``agg_loss``, ``kl_penalty``, ...) is verl's own, imported from there when it is asked for.
 """
 
 from __future__ import annotations
