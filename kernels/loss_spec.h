@@ -1,6 +1,7 @@
 // A policy loss as data: which surrogate, of which ratio, added up how.
-// Formulas and papers stand in math/surrogates.h and README.md; the gradient is
-// always with respect to current_log_probs.
+// Formulas and papers stand in walk/surrogates.h and README.md; the gradient is
+// always with respect to current_log_probs. surrogate_info.h says what each
+// surrogate needs.
 //
 // For token t of row i: l = log ratio of `source`, clamped; r = exp(l); A the
 // advantage; w the importance weight, after rules and normalization (1 where
@@ -53,8 +54,7 @@ enum class Surrogate : uint8_t {
 // Whose ratio r is. kSequence: exp(mean of l over the row), the gradient going
 // through the mean to every token of it (GSPO). kSequenceToken: the same
 // number, each token receiving the gradient of its own r (GSPO-token).
-// Other levels than kToken are for kPpoClip, kCispo, kSapo and
-// kImportanceSampling.
+// Other levels than kToken are for surrogates with kTraitLevels.
 enum class LossLevel : uint8_t { kToken, kSequence, kSequenceToken };
 
 // Tokens of response_mask, or those that the rules kept.
@@ -172,14 +172,6 @@ struct LossSpec {
 
   bool operator==(const LossSpec&) const = default;
 };
-
-// True if V is a function of l or r.
-constexpr bool HasRatio(Surrogate surrogate) {
-  return surrogate != Surrogate::kNone && surrogate != Surrogate::kReinforce &&
-         surrogate != Surrogate::kCrossEntropy;
-}
-
-const char* Name(Surrogate surrogate);
 
 }  // namespace counterweight::kernels
 

@@ -54,42 +54,6 @@ const char* Name(RatioSource source) {
   return "";
 }
 
-const char* Name(Surrogate surrogate) {
-  switch (surrogate) {
-    case Surrogate::kNone:
-      return "none";
-    case Surrogate::kPpoClip:
-      return "ppo_clip";
-    case Surrogate::kCispo:
-      return "cispo";
-    case Surrogate::kSapo:
-      return "sapo";
-    case Surrogate::kReinforce:
-      return "reinforce";
-    case Surrogate::kDro:
-      return "dro";
-    case Surrogate::kDppoTv:
-      return "dppo_tv";
-    case Surrogate::kDppoKl:
-      return "dppo_kl";
-    case Surrogate::kGeoMean:
-      return "geo_mean";
-    case Surrogate::kVespo:
-      return "vespo";
-    case Surrogate::kRolloutIs:
-      return "rollout_is";
-    case Surrogate::kKlCov:
-      return "kl_cov";
-    case Surrogate::kClipCov:
-      return "clip_cov";
-    case Surrogate::kCrossEntropy:
-      return "cross_entropy";
-    case Surrogate::kImportanceSampling:
-      return "importance_sampling";
-  }
-  return "";
-}
-
 const char* Name(Level level) {
   switch (level) {
     case Level::kNone:

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "kernels/loss_spec.h"
+#include "kernels/surrogate_info.h"
 
 namespace counterweight::kernels {
 

@@ -26,18 +26,11 @@ class LossChecker {
   }
 
   bool Is(Surrogate surrogate) const { return loss_.surrogate == surrogate; }
-
-  bool IsDppo() const {
-    return Is(Surrogate::kDppoTv) || Is(Surrogate::kDppoKl);
-  }
-
-  bool Selects() const {
-    return Is(Surrogate::kKlCov) || Is(Surrogate::kClipCov);
-  }
+  bool Has(SurrogateTrait trait) const { return info_.Has(trait); }
 
   void CheckNumbers() {
     // CISPO's upper end may lie below 1: TRL's default cap is 0.2.
-    const double lowest = Is(Surrogate::kCispo) ? -1.0 : 0.0;
+    const double lowest = Has(kTraitLowCap) ? -1.0 : 0.0;
     Require(loss_.clip_low >= 0.0, "policy_loss.clip_low", "must be >= 0");
     Require(loss_.clip_high >= lowest, "policy_loss.clip_high", "must be >= 0");
     Require(loss_.dual_clip > 1.0, "policy_loss.dual_clip",
@@ -46,23 +39,23 @@ class LossChecker {
             "must be > 0, or absent for none");
     Require(loss_.log_ratio_lower < loss_.log_ratio_upper,
             "policy_loss.log_ratio_clamp", "must be > 0, or absent for none");
-    if (Is(Surrogate::kSapo)) {
+    if (info_.Reads(kNumbersTau)) {
       Require(IsPositive(loss_.tau_positive), "policy_loss.tau_positive",
               "must be a finite number > 0");
       Require(IsPositive(loss_.tau_negative), "policy_loss.tau_negative",
               "must be a finite number > 0");
     }
-    if (Is(Surrogate::kDro)) {
+    if (info_.Reads(kNumbersBeta)) {
       Require(IsPositive(loss_.beta), "policy_loss.beta",
               "DRO needs a finite beta > 0");
     }
-    if (Is(Surrogate::kVespo)) CheckVespo();
-    if (Selects()) CheckCovariance();
+    if (info_.Reads(kNumbersShape)) CheckShapeNumbers();
+    if (Has(kTraitSelection)) CheckCovariance();
   }
 
   static bool IsPositive(double x) { return x > 0.0 && std::isfinite(x); }
 
-  void CheckVespo() {
+  void CheckShapeNumbers() {
     const auto finite = [&](double x, const char* field) {
       Require(std::isfinite(x), field, "must be a finite number");
     };
@@ -85,15 +78,13 @@ class LossChecker {
   }
 
   void CheckShape() {
-    const bool reads_l = Is(Surrogate::kDro) || Is(Surrogate::kGeoMean) ||
-                         Is(Surrogate::kVespo) || Is(Surrogate::kKlCov);
-    Require(!reads_l || (std::isinf(loss_.log_ratio_lower) &&
-                         std::isinf(loss_.log_ratio_upper)),
+    Require(!Has(kTraitLogRatio) || (std::isinf(loss_.log_ratio_lower) &&
+                                     std::isinf(loss_.log_ratio_upper)),
             "policy_loss.log_ratio_clamp",
             "is not for a surrogate that reads the log ratio itself");
-    Require(!Is(Surrogate::kVespo) || loss_.over == TokenSet::kOriginal,
+    Require(!Has(kTraitOverOriginal) || loss_.over == TokenSet::kOriginal,
             "policy_loss.surrogate", "VESPO sums over the original tokens");
-    Require(!Is(Surrogate::kGeoMean) || loss_.over == TokenSet::kKept,
+    Require(!Has(kTraitOverKept) || loss_.over == TokenSet::kKept,
             "policy_loss.surrogate", "GEO_MEAN is a mean over the kept tokens");
     const LossReduction& reduction = loss_.reduction;
     const bool counts_kept = reduction.count == BatchCount::kKeptTokens ||
@@ -102,12 +93,8 @@ class LossChecker {
     Require(!loss_.prescales_advantages || !counts_kept,
             "policy_loss.prescales_advantages",
             "rules read the advantages, so what they keep cannot scale them");
-    const bool level_ok = loss_.level == LossLevel::kToken ||
-                          Is(Surrogate::kPpoClip) || Is(Surrogate::kCispo) ||
-                          Is(Surrogate::kSapo) ||
-                          Is(Surrogate::kImportanceSampling);
-    Require(level_ok, "policy_loss.surrogate",
-            "has no ratio of a whole sequence");
+    Require(loss_.level == LossLevel::kToken || Has(kTraitLevels),
+            "policy_loss.surrogate", "has no ratio of a whole sequence");
     Require(loss_.source == RatioSource::kCurrentRollout ||
                 loss_.source == RatioSource::kCurrentOld ||
                 loss_.source == RatioSource::kCurrentSelf,
@@ -118,7 +105,8 @@ class LossChecker {
                 loss_.metrics_source == RatioSource::kCurrentOld ||
                 loss_.metrics_source == RatioSource::kCurrentSelf,
             "policy_loss.metrics_source", "must be a ratio of current");
-    Require(!IsDppo() || loss_.log_prob_form || !std::isfinite(loss_.ratio_cap),
+    Require(!Has(kTraitDivergence) || loss_.log_prob_form ||
+                !std::isfinite(loss_.ratio_cap),
             "policy_loss.ratio_cap", "DPPO on the ratio itself takes no cap");
   }
 
@@ -147,7 +135,7 @@ class LossChecker {
               "GEO_MEAN with a weight per sequence takes no ZERO_WEIGHT rule");
     }
     if (loss_.allow_double_correction) return;
-    const bool has_ratio = HasRatio(loss_.surrogate) && !Is(Surrogate::kDro);
+    const bool has_ratio = Has(kTraitRatio) && !Has(kTraitNoCorrection);
     const bool apart = weight.source == RatioSource::kOldRollout &&
                        loss_.source != RatioSource::kCurrentRollout;
     Require(!has_ratio || apart, "policy_loss.allow_double_correction",
@@ -169,7 +157,7 @@ class LossChecker {
     Require(kl.reduction.row != RowCount::kGroupTokens, "kl_penalty.reduction",
             "has no groups");
     Require(!kl.importance_weighted ||
-                (HasRatio(loss_.surrogate) && !Is(Surrogate::kGeoMean)),
+                (Has(kTraitRatio) && !Is(Surrogate::kGeoMean)),
             "kl_penalty.importance_weighted",
             "needs a surrogate with a ratio of tokens");
     Require(!kl.importance_weighted || !kl.straight_through,
@@ -187,7 +175,7 @@ class LossChecker {
     Require(!loss_.counts_padding || !spec_.weight.normalize,
             "policy_loss.counts_padding",
             "goes with no normalization of weights");
-    Require(!loss_.counts_padding || Is(Surrogate::kPpoClip),
+    Require(!loss_.counts_padding || Has(kTraitPadding),
             "policy_loss.counts_padding", "is for PPO_CLIP only");
     const bool plain_k3 =
         loss_.kl.estimator == KlEstimator::kNone ||
@@ -199,6 +187,7 @@ class LossChecker {
 
   const CorrectionSpec& spec_;
   const LossSpec& loss_;
+  const SurrogateInfo info_ = InfoOf(loss_.surrogate);
   std::vector<SpecViolation>* const violations_;
 };
 

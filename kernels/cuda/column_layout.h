@@ -5,7 +5,7 @@
 
 #include <cstdint>
 
-#include "kernels/walk/columns.h"
+#include "kernels/walk/column_table.h"
 #include "kernels/walk/plan.h"
 
 namespace counterweight::kernels {
@@ -14,12 +14,9 @@ namespace counterweight::kernels {
 // fold one column each meet different banks.
 inline constexpr int kColumnStride = 33;
 
-// The first columns of a rule: its sum, that of its clamped statistic and of
-// the square. All rules have the place, token rules the use.
-inline constexpr int kNumRuleSums = kRuleClampedSquared + 1;
-
 // A warp has doubles for its sums, then floats for its counts, its minima and
-// its maxima. The first column of each kind takes what nobody asks for.
+// its maxima. Offset 0 of each kind is a write-only scratch column for what a
+// plan does not want.
 struct ColumnLayout {
   // Of a column that is no count in doubles, of a count in floats, from the
   // first column of its kind; 0: not touched.
@@ -37,35 +34,27 @@ struct ColumnLayout {
   int32_t bytes;
 };
 
-// Walks with statistics touch the drift's columns first, then those of weights
-// by token, then sums of rules, so that compiled code knows where these lie:
-// the offset, or 0 of other columns.
-constexpr int KnownOffset(int column, bool weights_by_token) {
-  constexpr int kDriftSums = kColumnExcessSquared - kColumnLogRatio + 1;
-  constexpr int kWeightSums = kColumnRawExcess - kColumnWeight + 1;
-  constexpr int kDriftCounts = 1 + kNumHistogramEdges;
-  constexpr int kCounts[] = {kColumnWeightHigh, kColumnWeightLow};
-  if (column >= kColumnLogRatio && column <= kColumnExcessSquared) {
-    return (column - kColumnLogRatio + 1) * kColumnStride;
+// The columns of the first parts lie where compiled code expects them: those
+// of the drift in every walk with statistics, then those of weights by token,
+// then sums of rules, if the plan has weights by token.
+struct KnownOffsets {
+  // Of a column; 0 where only the plan tells.
+  uint16_t offset[kNumColumns];
+};
+
+constexpr KnownOffsets MakeKnownOffsets(bool weights_by_token) {
+  KnownOffsets known{};
+  int num_sums = 0;
+  int num_counts = 0;
+  const Part last = weights_by_token ? Part::kRuleSums : Part::kDrift;
+  for (int part = 0; part <= static_cast<int>(last); ++part) {
+    for (int c = 0; c < kNumColumns; ++c) {
+      if (kColumnTable.columns[c].part != static_cast<Part>(part)) continue;
+      const int before = IsCount(c) ? num_counts++ : num_sums++;
+      known.offset[c] = static_cast<uint16_t>((before + 1) * kColumnStride);
+    }
   }
-  if (column == kColumnTokens) return kColumnStride;
-  if (column >= kColumnHistogram && column < kColumnAbsDifference) {
-    return (column - kColumnHistogram + 2) * kColumnStride;
-  }
-  if (!weights_by_token) return 0;
-  if (column >= kColumnWeight && column <= kColumnRawExcess) {
-    return (kDriftSums + column - kColumnWeight + 1) * kColumnStride;
-  }
-  if (column >= kColumnRules && column < kMaxTokenColumns) {
-    const int rule = (column - kColumnRules) / kNumRuleColumns;
-    const int of_rule = (column - kColumnRules) % kNumRuleColumns;
-    const int before = kDriftSums + kWeightSums + rule * kNumRuleSums;
-    return of_rule < kNumRuleSums ? (before + of_rule + 1) * kColumnStride : 0;
-  }
-  for (int i = 0; i < 2; ++i) {
-    if (column == kCounts[i]) return (kDriftCounts + i + 1) * kColumnStride;
-  }
-  return 0;
+  return known;
 }
 
 // For a walk that collects statistics, writes outputs, or both.

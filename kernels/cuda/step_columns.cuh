@@ -46,7 +46,7 @@ class StepColumns : public WarpColumns {
   __device__ void end_block() {
     COUNTERWEIGHT_UNROLL
     for (int c = 0; c < kNumColumns; ++c) {
-      if (!adds_blocks(c) || IsCount(c)) continue;
+      if (!adds_blocks(c) || is_count(c)) continue;
       sum(c).at[0] += static_cast<double>(blocks_[c]);
       blocks_[c] = kNothing;
     }
@@ -57,7 +57,7 @@ class StepColumns : public WarpColumns {
     COUNTERWEIGHT_UNROLL
     for (int c = 0; c < kNumColumns; ++c) {
       if (adds_exactly(c)) sum(c).at[0] += exact_[c];
-      if (adds_blocks(c) && IsCount(c)) count(c).at[0] += blocks_[c];
+      if (adds_blocks(c) && is_count(c)) count(c).at[0] += blocks_[c];
     }
     COUNTERWEIGHT_UNROLL
     for (int e = 0; e < kNumExtrema; ++e) {
@@ -72,102 +72,60 @@ class StepColumns : public WarpColumns {
   // addition; the sum that it becomes starts from 0.
   static constexpr float kNothing = -0.0f;
   static constexpr uint32_t kFeatures = kShapes[kShapeIndex].features;
-  static constexpr bool has(Feature feature) {
-    return (kFeatures & feature) != 0;
+  // What a shape adds up: local tables are constants for the compiler wherever
+  // an index is one.
+  struct Shaped {
+    bool blocks[kNumColumns];
+    bool exact[kNumColumns];
+    bool extrema[kNumExtrema];
+  };
+  // A part of the statistics or of the loss pass, of a rule that shapes have.
+  static constexpr bool walks(Part part, int rule) {
+    return (IsOfLossPass(part) ? kOutput : kStats) && rule < kMaxShapeRules;
   }
-  static constexpr bool kTokenWeights = has(kFeatureTokenWeights);
-  static constexpr bool kLoss = kOutput && has(kFeatureLoss);
-  static constexpr bool kMetrics = has(kFeatureMetrics);
-  static constexpr bool kLossMetrics = kLoss && kMetrics;
-  static constexpr bool kLossOfRows = kStats && has(kFeatureRowLoss);
-  static constexpr bool kRules = kStats && has(kFeatureRules);
-  static constexpr int kRulesEnd = RuleColumnIndex(kMaxShapeRules, kRuleSum);
+  static constexpr Shaped make_shaped() {
+    Shaped shaped{};
+    for (int c = 0; c < kNumColumns; ++c) {
+      const ColumnInfo& column = kColumnTable.columns[c];
+      const bool is_wanted = walks(column.part, RuleOfColumn(c)) &&
+                             (kFeatures & column.all) == column.all &&
+                             (column.any == 0 || (kFeatures & column.any) != 0);
+      const Adds adds = column.adds;
+      shaped.blocks[c] =
+          is_wanted && (adds == Adds::kCount || adds == Adds::kBlocks ||
+                        adds == Adds::kEither);
+      shaped.exact[c] =
+          is_wanted && (adds == Adds::kExact || adds == Adds::kEither);
+    }
+    for (int e = 0; e < kNumExtrema; ++e) {
+      const ExtremumInfo& extremum = kColumnTable.extrema[e];
+      shaped.extrema[e] = walks(extremum.part, RuleOfExtremum(e)) &&
+                          (kFeatures & extremum.all) == extremum.all;
+    }
+    return shaped;
+  }
 
   static constexpr __device__ int known_offset(int column) {
     constexpr uint32_t kAlways = kShapes[kShapeIndex].always;
-    return kStats ? KnownOffset(column, (kAlways & kFeatureTokenWeights) != 0)
-                  : 0;
+    constexpr KnownOffsets kKnown =
+        MakeKnownOffsets((kAlways & kFeatureTokenWeights) != 0);
+    return kStats ? kKnown.offset[column] : 0;
   }
-
-  // Of the columns that shapes have at all.
+  static constexpr __device__ bool is_count(int c) {
+    constexpr ColumnTable kTable = kColumnTable;
+    return kTable.columns[c].adds == Adds::kCount;
+  }
   static constexpr __device__ bool adds_blocks(int c) {
-    if (c >= kColumnLoss) {
-      const int l = c - kColumnLoss;
-      if (l == kLossSeen) return kLossOfRows;
-      if (l == kLossKlTokens) return kLossMetrics && has(kFeatureKl);
-      return kLossMetrics && l >= kLossAbsKept && l < kLossPaddingHigh;
-    }
-    if (c >= kColumnRules) {
-      const int of_rule = (c - kColumnRules) % kNumRuleColumns;
-      return kRules && c < kRulesEnd && of_rule != kRuleAggregate;
-    }
-    if (c == kColumnTokens) return kStats;
-    const bool probability = c >= kColumnAbsDifference && c < kColumnNonFinite;
-    return kStats && !probability && !adds_exactly(c) &&
-           c != kColumnNonFinite && is_wanted(c);
+    constexpr Shaped kShaped = make_shaped();
+    return kShaped.blocks[c];
   }
-
-  // Of drift and weights: false for columns that a shape is without, and for
-  // copies of others.
-  static constexpr __device__ bool is_wanted(int c) {
-    switch (c) {
-      case kColumnKept:
-        return has(kFeatureRules);
-      case kColumnZeroWeight:
-        return has(kFeatureVanishing) || has(kFeatureZeroing);
-      case kColumnRawExcess:
-        return has(kFeatureOwnRatio);
-      case kColumnWeightSeen:
-      case kColumnWeightSeenHigh:
-        return has(kFeatureRowWeights) || has(kFeatureLateWeights);
-      default:
-        return kMetrics && (c < kColumnWeight || kTokenWeights);
-    }
-  }
-
   static constexpr __device__ bool adds_exactly(int c) {
-    if (c >= kColumnLoss) return adds_loss_exactly(c - kColumnLoss);
-    if (c >= kColumnRules) {
-      const int of_rule = (c - kColumnRules) % kNumRuleColumns;
-      return kRules && c < kRulesEnd && of_rule == kRuleSum;
-    }
-    if (c == kColumnWeightAggregate) return kStats && has(kFeatureRowWeights);
-    return kStats && kMetrics && c == kColumnLogRatio;
+    constexpr Shaped kShaped = make_shaped();
+    return kShaped.exact[c];
   }
-
-  static constexpr __device__ bool adds_loss_exactly(int l) {
-    switch (l) {
-      case kLossAggregate:
-        return kLossOfRows;
-      case kLossAdvantage:
-        return kLossOfRows && has(kFeatureSurrogates);
-      case kLossValue:
-        return kLoss;
-      case kLossLogRatio:
-      case kLossLogRatioKept:
-      case kLossGradientSquared:
-        return kLossMetrics;
-      case kLossSequenceSlope:
-        return kLoss && has(kFeatureRowLoss);
-      case kLossKl:
-      case kLossRefLogRatio:
-        return kLoss && has(kFeatureKl);
-      case kLossKlSequenceSlope:
-        return kLoss && has(kFeatureKl) && has(kFeatureRowLoss);
-      default:
-        return false;
-    }
-  }
-
   static constexpr __device__ bool extends(int e) {
-    if (e >= kExtremumLoss) {
-      return kLossMetrics && e != kExtremumLoss + kLossExtremumPaddingRatio;
-    }
-    if (e >= kExtremumRules) {
-      return kRules && e < kExtremumRules + kMaxShapeRules;
-    }
-    if (e == kExtremumDifference) return false;
-    return kStats && kMetrics && (e == kExtremumLogRatio || kTokenWeights);
+    constexpr Shaped kShaped = make_shaped();
+    return kShaped.extrema[e];
   }
 
   float blocks_[kNumColumns] = {};

@@ -70,6 +70,7 @@ class WarpColumns {
       clear_untouched_loss(0, record.loss);
     }
     fold_touched(record.sums, record.low, record.high, record.loss);
+    check_scratch();
   }
 
   // Of the loss pass alone.
@@ -131,6 +132,17 @@ class WarpColumns {
           folded(high_ + column(i), Most()) + 0.0f;
     }
     __syncwarp();
+  }
+
+  // A walk with statistics adds only to columns that its plan has, so that
+  // nothing is lost in the scratch columns. A walk of the loss pass alone
+  // counts some statistics a second time there.
+  __device__ void check_scratch() const {
+#ifdef COUNTERWEIGHT_CHECK_COLUMNS
+    ExpectNothing(sums_[lane_] == 0.0 && counts_[lane_] == 0.0f &&
+                  low_[lane_] == __builtin_inff() &&
+                  high_[lane_] == -__builtin_inff());
+#endif
   }
 
   __device__ static int column(int touched) {

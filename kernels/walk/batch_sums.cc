@@ -2,12 +2,45 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <limits>
+
+#include "kernels/walk/column_table.h"
 
 namespace counterweight::kernels {
 namespace {
 
 int64_t Count(double sum) { return static_cast<int64_t>(sum); }
+
+// x86 and CUDA make NaNs of different bits; what is infinite cancels to one.
+double Canonical(double x) {
+  return x == x ? x : std::numeric_limits<double>::quiet_NaN();
+}
+
+// The fields that are columns themselves.
+void FillColumns(const Plan& plan, const RowRecord& total, BatchSums& sums) {
+  for (int c = 0; c < kNumColumns; ++c) {
+    const ColumnInfo& column = kColumnTable.columns[c];
+    const int rule = RuleOfColumn(c);
+    const bool is_loss = c >= kColumnLoss;
+    if (column.field == kNoField || rule >= plan.spec.num_rules ||
+        (is_loss && !plan.loss.active)) {
+      continue;
+    }
+    char* const field =
+        (rule < 0 ? reinterpret_cast<char*>(&sums)
+                  : reinterpret_cast<char*>(&sums.rules[rule])) +
+        column.field;
+    const double sum = is_loss ? Canonical(total.loss_sums[c - kColumnLoss])
+                               : total.token_sums[c];
+    if (column.adds == Adds::kCount) {
+      const int64_t count = Count(sum);
+      std::memcpy(field, &count, sizeof(count));
+    } else {
+      std::memcpy(field, &sum, sizeof(sum));
+    }
+  }
+}
 
 // Columns hold how many are at or below each edge.
 void FillHistogram(const double* at_or_below, double total,
@@ -28,16 +61,10 @@ Extrema RowRange(const RowRecord& total, int extremum) {
   return {total.row_low[extremum], total.row_high[extremum]};
 }
 
-DriftSums MakeDrift(const Plan& plan, const RowRecord& total) {
+void FillDrift(const Plan& plan, const RowRecord& total, DriftSums& drift) {
   const double* tokens = total.token_sums;
   const double* rows = total.row_sums;
-  DriftSums drift{};
-  drift.log_ratio = tokens[kColumnLogRatio];
-  drift.abs_log_ratio = tokens[kColumnAbs];
   drift.k2 = 0.5 * tokens[kColumnSquared];
-  drift.k3 = tokens[kColumnK3];
-  drift.excess = tokens[kColumnExcess];
-  drift.excess_squared = tokens[kColumnExcessSquared];
   drift.log_ratio_range = TokenRange(total, kExtremumLogRatio);
   FillHistogram(&tokens[kColumnHistogram], tokens[kColumnTokens],
                 drift.histogram);
@@ -55,32 +82,19 @@ DriftSums MakeDrift(const Plan& plan, const RowRecord& total) {
   FillHistogram(&rows[kRowHistogram], rows[kRowNonempty],
                 drift.sequence_histogram);
   if (plan.spec.probability_metrics) {
-    drift.probability = {tokens[kColumnAbsDifference],
-                         tokens[kColumnSquaredDifference],
-                         std::max(total.token_high[kExtremumDifference], 0.0),
-                         tokens[kColumnP],
-                         tokens[kColumnQ],
-                         tokens[kColumnPSquared],
-                         tokens[kColumnQSquared],
-                         tokens[kColumnPQ]};
+    drift.probability.max_difference =
+        std::max(total.token_high[kExtremumDifference], 0.0);
   }
-  return drift;
 }
 
-WeightSums MakeWeight(const Plan& plan, const RowRecord& total) {
+// REQUIRES: FillColumns().
+void FillWeight(const Plan& plan, const RowRecord& total, WeightSums& weight) {
   const double* tokens = total.token_sums;
   const double* rows = total.row_sums;
-  WeightSums weight{};
-  weight.weight = tokens[kColumnWeight];
-  weight.weight_squared = tokens[kColumnWeightSquared];
-  weight.excess = tokens[kColumnWeightExcess];
-  weight.excess_squared = tokens[kColumnWeightExcessSquared];
   weight.range = TokenRange(total, kExtremumWeight);
   weight.raw_log_range = IsSequenceLevel(plan.weight.spec.level)
                              ? RowRange(total, kRowExtremumRawLog)
                              : TokenRange(total, kExtremumRawLog);
-  weight.tokens_high = Count(tokens[kColumnWeightHigh]);
-  weight.tokens_low = Count(tokens[kColumnWeightLow]);
   weight.tokens_outside =
       weight.tokens_high +
       (plan.weight.spec.lower > 0.0 ? weight.tokens_low : 0);
@@ -97,26 +111,15 @@ WeightSums MakeWeight(const Plan& plan, const RowRecord& total) {
   weight.sequence_excess_squared = rows[kRowWeightExcessSquared];
   weight.sequence_range = RowRange(total, kRowExtremumWeight);
   weight.normalizer = Normalizer(plan, total);
-  return weight;
 }
 
-RuleSums MakeRule(const Plan& plan, int r, const RowRecord& total) {
-  const auto token = [&](RuleColumn c) {
-    return total.token_sums[RuleColumnIndex(r, c)];
-  };
+void FillRule(const Plan& plan, int r, const RowRecord& total, RuleSums& rule) {
   const auto row = [&](RowRuleColumn c) {
     return total.row_sums[RowRuleColumnIndex(r, c)];
   };
-  RuleSums rule{};
-  rule.seen_tokens = Count(token(kRuleSeen));
   rule.seen_sequences = Count(row(kRowRuleSeen));
-  rule.tokens_high = Count(token(kRuleHigh));
-  rule.tokens_low = Count(token(kRuleLow));
   rule.rows_high = Count(row(kRowRuleHigh));
   rule.rows_low = Count(row(kRowRuleLow));
-  rule.sum = token(kRuleSum);
-  rule.clamped = token(kRuleClamped);
-  rule.clamped_squared = token(kRuleClampedSquared);
   rule.row_range = RowRange(total, kRowExtremumRules + r);
   rule.range = plan.rules[r].is_sequence
                    ? rule.row_range
@@ -125,21 +128,13 @@ RuleSums MakeRule(const Plan& plan, int r, const RowRecord& total) {
   rule.row_squared = row(kRowRuleSquared);
   rule.dropped_tokens = Count(row(kRowRuleDroppedTokens));
   rule.dropped_sequences = Count(row(kRowRuleDroppedRows));
-  return rule;
 }
 
-// x86 and CUDA make NaNs of different bits; what is infinite cancels to one.
-double Canonical(double x) {
-  return x == x ? x : std::numeric_limits<double>::quiet_NaN();
-}
-
-LossSums MakeLoss(const Plan& plan, const RowRecord& total) {
-  const double* tokens = total.loss_sums;
+void FillLoss(const Plan& plan, const RowRecord& total, LossSums& loss) {
   const double* rows = total.row_loss_sums;
   const auto range = [&](RowLossExtremum e) {
     return Extrema{total.row_loss_low[e], total.row_loss_high[e]};
   };
-  LossSums loss{};
   if (!plan.loss.active) {
     constexpr double kInfinity = std::numeric_limits<double>::infinity();
     const Extrema nothing{kInfinity, -kInfinity};
@@ -147,7 +142,7 @@ LossSums MakeLoss(const Plan& plan, const RowRecord& total) {
     loss.row_high_range = nothing;
     loss.row_low_range = nothing;
     loss.padding_ratio_range = nothing;
-    return loss;
+    return;
   }
   loss.ratio_range = range(kRowLossExtremumRatio);
   loss.row_high_range = range(kRowLossExtremumHigh);
@@ -160,35 +155,10 @@ LossSums MakeLoss(const Plan& plan, const RowRecord& total) {
     loss.total += plan.loss.spec.kl.coefficient * loss.kl_penalty;
   }
   loss.total = Canonical(loss.total);
-  loss.kl = Canonical(tokens[kLossKl]);
-  loss.kl_tokens = Count(tokens[kLossKlTokens]);
-  loss.ref_log_ratio = Canonical(tokens[kLossRefLogRatio]);
-  loss.padding_kl = Canonical(tokens[kLossPaddingKl]);
-  loss.padding_high = Count(tokens[kLossPaddingHigh]);
-  loss.padding_low = Count(tokens[kLossPaddingLow]);
-  loss.log_ratio = Canonical(tokens[kLossLogRatio]);
-  loss.log_ratio_kept = Canonical(tokens[kLossLogRatioKept]);
-  loss.abs_log_ratio_kept = Canonical(tokens[kLossAbsKept]);
-  loss.safe_log_ratio_kept = Canonical(tokens[kLossSafeKept]);
-  loss.ratio = Canonical(tokens[kLossRatio]);
-  loss.clipped_ratio = Canonical(tokens[kLossClippedRatio]);
-  loss.clipped = Count(tokens[kLossClipped]);
-  loss.clipped_kept = Count(tokens[kLossClippedKept]);
-  loss.high = Count(tokens[kLossHigh]);
-  loss.low = Count(tokens[kLossLow]);
-  loss.high_kept = Count(tokens[kLossHighKept]);
-  loss.low_kept = Count(tokens[kLossLowKept]);
-  loss.capped_kept = Count(tokens[kLossCappedKept]);
-  loss.clipped_zero_kept = Count(tokens[kLossClippedZeroKept]);
   loss.row_high = rows[kRowLossHigh];
   loss.row_low = rows[kRowLossLow];
   loss.mixed_rows = Count(rows[kRowLossMixed]);
   loss.phi = rows[kRowLossPhi];
-  loss.gradient_squared = Canonical(tokens[kLossGradientSquared]);
-  loss.slope = Canonical(tokens[kLossSlope]);
-  loss.slope_clipped = Canonical(tokens[kLossSlopeClipped]);
-  loss.slope_rejected = Canonical(tokens[kLossSlopeRejected]);
-  return loss;
 }
 
 }  // namespace
@@ -219,18 +189,16 @@ BatchSums MakeBatchSums(const Plan& plan, const Batch& batch,
   sums.positions =
       batch.num_sequences > 0 ? batch.offsets[batch.num_sequences] : 0;
   sums.nonempty_sequences = Count(total.row_sums[kRowNonempty]);
-  sums.tokens = Count(total.token_sums[kColumnTokens]);
-  sums.kept_tokens = Count(total.token_sums[kColumnKept]);
   sums.kept_sequences = Count(total.row_sums[kRowKept]);
   sums.touched_sequences = Count(total.row_sums[kRowTouched]);
-  sums.zero_weight_tokens = Count(total.token_sums[kColumnZeroWeight]);
   sums.non_finite_tokens = Count(total.token_sums[kColumnNonFinite]);
-  sums.drift = MakeDrift(plan, total);
-  sums.weight = MakeWeight(plan, total);
+  FillColumns(plan, total, sums);
+  FillDrift(plan, total, sums.drift);
+  FillWeight(plan, total, sums.weight);
   for (int r = 0; r < plan.spec.num_rules; ++r) {
-    sums.rules[r] = MakeRule(plan, r, total);
+    FillRule(plan, r, total, sums.rules[r]);
   }
-  sums.loss = MakeLoss(plan, total);
+  FillLoss(plan, total, sums.loss);
   return sums;
 }
 

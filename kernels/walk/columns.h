@@ -1,5 +1,5 @@
 // Where each sum of a batch lives. A walk adds tokens into columns; segments,
-// then rows, fold column by column. Counts are columns too: they are exact.
+// then rows, fold column by column. column_table.h says what each one is.
 #ifndef COUNTERWEIGHT_KERNELS_WALK_COLUMNS_H_
 #define COUNTERWEIGHT_KERNELS_WALK_COLUMNS_H_
 
@@ -9,11 +9,10 @@
 
 namespace counterweight::kernels {
 
-// Sums over tokens. "f64" ones take each addend in float64, counts are exact
-// anyhow, all others add blocks of 8 in float32 first.
+// Sums over tokens.
 enum TokenColumn : int {
   kColumnTokens,       // 1
-  kColumnLogRatio,     // f64: l
+  kColumnLogRatio,     // l
   kColumnDenominator,  // denominator log-prob
   kColumnAbs,          // |l|
   kColumnSquared,      // l^2, twice k2
@@ -40,14 +39,14 @@ enum TokenColumn : int {
   kColumnRawExcess,  // u of the clamped l of the weight's source
   kColumnWeightHigh,
   kColumnWeightLow,
-  kColumnWeightAggregate,  // f64: clamped l under the weight's mask
+  kColumnWeightAggregate,  // clamped l under the weight's mask
   kColumnWeightSeen,       // tokens of that mask
   kColumnWeightSeenHigh,   // of them raw > upper; TOKEN
   kColumnRules,            // kNumRuleColumns for each rule
 };
 
 enum RuleColumn : int {
-  kRuleSum,      // x; f64 for RATIO with SUM or MEAN
+  kRuleSum,      // x; exact for RATIO with SUM or MEAN
   kRuleClamped,  // y
   kRuleClampedSquared,
   kRuleSeen,
@@ -56,7 +55,7 @@ enum RuleColumn : int {
   // Token rules: tokens it fired on. Sequence rules: seen tokens where the
   // condition holds.
   kRuleFired,
-  // PREFIX_MEAN: sum of the estimator, f64, from which later segments start.
+  // PREFIX_MEAN: sum of the estimator, from which later segments start.
   kRuleAggregate,
   kNumRuleColumns,
 };
@@ -67,28 +66,6 @@ inline constexpr int kMaxTokenColumns =
 // LossColumn c is column kColumnLoss + c.
 inline constexpr int kColumnLoss = kMaxTokenColumns;
 inline constexpr int kNumColumns = kColumnLoss + kNumLossColumns;
-
-// Columns of counts stay float32 within a segment, where a lane sees at most
-// 128 tokens: nothing is rounded, and a quarter of the work is left.
-constexpr bool IsCount(int column) {
-  if (column >= kColumnLoss) return IsLossCount(column - kColumnLoss);
-  if (column >= kColumnRules) {
-    const int c = (column - kColumnRules) % kNumRuleColumns;
-    return c >= kRuleSeen && c <= kRuleFired;
-  }
-  switch (column) {
-    case kColumnTokens:
-    case kColumnKept:
-    case kColumnZeroWeight:
-    case kColumnWeightHigh:
-    case kColumnWeightLow:
-    case kColumnWeightSeen:
-    case kColumnWeightSeenHigh:
-      return true;
-    default:
-      return column >= kColumnHistogram && column < kColumnAbsDifference;
-  }
-}
 
 constexpr int RuleColumnIndex(int rule, RuleColumn column) {
   return kColumnRules + rule * kNumRuleColumns + column;

@@ -3,6 +3,7 @@
 #ifndef COUNTERWEIGHT_KERNELS_WALK_LANE_COLUMNS_H_
 #define COUNTERWEIGHT_KERNELS_WALK_LANE_COLUMNS_H_
 
+#include "kernels/walk/column_table.h"
 #include "kernels/walk/record.h"
 #include "kernels/walk/tile.h"
 

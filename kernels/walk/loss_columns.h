@@ -5,27 +5,27 @@
 
 namespace counterweight::kernels {
 
-// Sums over tokens. "f64" ones take each addend in float64.
+// Sums over tokens.
 enum LossColumn : int {
   // Of the statistics pass, over LossSpec::over.
-  kLossAggregate,  // f64: l (VESPO, GEO_MEAN: clamped their way)
+  kLossAggregate,  // l (VESPO, GEO_MEAN: clamped their way)
   kLossSeen,       // count
-  kLossAdvantage,  // f64
-  kLossLogProb,    // f64: current log-prob
-  kLossLogWeight,  // f64: log of the weight (VESPO, GEO_MEAN)
+  kLossAdvantage,
+  kLossLogProb,    // current log-prob
+  kLossLogWeight,  // log of the weight (VESPO, GEO_MEAN)
   kNumLossStatistics,
   // Of the loss pass.
-  kLossValue = kNumLossStatistics,  // f64: w V over keep
-  kLossSequenceSlope,               // f64: w dV/dS over keep
-  kLossKl,                          // f64: k over its tokens
-  kLossKlSequenceSlope,             // f64
-  kLossPadding,                     // f64: w V over masked positions
-  kLossPaddingKl,                   // f64
-  kLossPaddingAdvantage,            // f64
-  kLossRefLogRatio,                 // f64: current - ref
-  kLossLogRatio,                    // f64: l of the metrics' source
-  kLossLogRatioKept,                // f64
-  kLossGradientSquared,             // f64
+  kLossValue = kNumLossStatistics,  // w V over keep
+  kLossSequenceSlope,               // w dV/dS over keep
+  kLossKl,                          // k over its tokens
+  kLossKlSequenceSlope,
+  kLossPadding,  // w V over masked positions
+  kLossPaddingKl,
+  kLossPaddingAdvantage,
+  kLossRefLogRatio,  // current - ref
+  kLossLogRatio,     // l of the metrics' source
+  kLossLogRatioKept,
+  kLossGradientSquared,
   kLossAbsKept,
   kLossSafeKept,
   kLossRatio,
@@ -33,7 +33,6 @@ enum LossColumn : int {
   kLossSlope,
   kLossSlopeClipped,
   kLossSlopeRejected,
-  // Counts.
   kLossKlTokens,
   kLossClipped,
   kLossClippedKept,
@@ -47,10 +46,6 @@ enum LossColumn : int {
   kLossPaddingLow,
   kNumLossColumns
 };
-
-constexpr bool IsLossCount(int column) {
-  return column == kLossSeen || column >= kLossKlTokens;
-}
 
 // Extrema over tokens of response_mask.
 enum LossExtremum : int {

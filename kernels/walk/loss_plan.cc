@@ -1,13 +1,10 @@
 #include "kernels/walk/loss_plan.h"
 
 #include "kernels/math/exp.h"
+#include "kernels/surrogate_info.h"
 
 namespace counterweight::kernels {
 namespace {
-
-// VESPO's bounds of log weights and of its log ratio (see LossSpec).
-constexpr double kVespoFloor = 1e-8;
-constexpr double kVespoCeiling = 20.0;
 
 IntervalTerms MakeInterval(double lower, double upper) {
   IntervalTerms terms{};
@@ -35,12 +32,6 @@ bool ReadsKept(const LossReduction& reduction) {
          reduction.count == BatchCount::kKeptRows;
 }
 
-// The surrogate's derivative by r, which a row's mean shares out.
-bool HasRatioSlope(Surrogate surrogate) {
-  return surrogate == Surrogate::kPpoClip || surrogate == Surrogate::kSapo ||
-         surrogate == Surrogate::kImportanceSampling;
-}
-
 // The weight of a log ratio of 0.
 double WeightOfOne(const WeightSpec& weight) {
   if (weight.level == Level::kNone) return 1.0;
@@ -58,19 +49,18 @@ LossPlan MakeLossPlan(const CorrectionSpec& spec) {
   plan.spec = loss;
   plan.active = loss.surrogate != Surrogate::kNone;
   if (!plan.active) return plan;
-  const bool per_row = loss.surrogate == Surrogate::kGeoMean ||
-                       loss.surrogate == Surrogate::kVespo;
+  const SurrogateInfo info = InfoOf(loss.surrogate);
+  const bool per_row = info.Has(kTraitRow);
   plan.has_kl = loss.kl.estimator != KlEstimator::kNone;
   plan.has_kl_ratio = plan.has_kl && loss.kl.gradient_ratio_cap > 0.0;
   plan.kl_ratio_cap = static_cast<float>(loss.kl.gradient_ratio_cap);
   plan.reads_padding = loss.measures_padding || loss.counts_padding;
-  plan.has_ratio = HasRatio(loss.surrogate);
+  plan.has_ratio = info.Has(kTraitRatio);
   plan.weighs_tokens =
       loss.applies_weight && spec.weight.level != Level::kNone && !per_row;
-  plan.selects = loss.surrogate == Surrogate::kKlCov ||
-                 loss.surrogate == Surrogate::kClipCov;
+  plan.selects = info.Has(kTraitSelection);
   plan.hands_back = loss.level == LossLevel::kSequence &&
-                    (HasRatioSlope(loss.surrogate) ||
+                    (info.Has(kTraitRatioSlope) ||
                      (plan.has_kl && loss.kl.importance_weighted));
   plan.by_row = per_row || loss.level != LossLevel::kToken ||
                 loss.counts_padding || ReadsRow(loss.reduction) ||
@@ -91,7 +81,7 @@ LossPlan MakeLossPlan(const CorrectionSpec& spec) {
   const double floored =
       padding_weight > kVespoFloor ? padding_weight : kVespoFloor;
   const double log = log64(floored);
-  plan.padding_log_weight = log < kVespoCeiling ? log : kVespoCeiling;
+  plan.padding_log_weight = log < kVespoLogCeiling ? log : kVespoLogCeiling;
   return plan;
 }
 

@@ -49,8 +49,6 @@ COUNTERWEIGHT_HD float vespo_phi(double q, double k, double lambda) {
 // Padding beyond the row's tokens adds the weight of a ratio of 1.
 COUNTERWEIGHT_HD void set_vespo(const LossPlan& loss, double tokens,
                                 const LossRecord& row, LossRow& out) {
-  constexpr double kLowest = -18.420680743952367;  // log 1e-8
-  constexpr double kHighest = 20.0;
   double q = row.sums[kLossAggregate];
   if (loss.spec.applies_weight) q += row.sums[kLossLogWeight];
   if (loss.spec.applies_weight && loss.spec.padded_length > 0) {
@@ -58,8 +56,8 @@ COUNTERWEIGHT_HD void set_vespo(const LossPlan& loss, double tokens,
         static_cast<double>(loss.spec.padded_length) - tokens;
     q += padding * loss.padding_log_weight;
   }
-  const double raised = q < kLowest ? kLowest : q;
-  const double c = raised > kHighest ? kHighest : raised;
+  const double raised = q < kVespoLogFloor ? kVespoLogFloor : q;
+  const double c = raised > kVespoLogCeiling ? kVespoLogCeiling : raised;
   const LossSpec& spec = loss.spec;
   out.value[0] = vespo_phi(c, spec.k_positive, spec.lambda_positive);
   out.value[1] = vespo_phi(c, spec.k_negative, spec.lambda_negative);

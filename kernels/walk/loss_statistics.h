@@ -61,7 +61,7 @@ struct LossStatistics {
     if (!geo_mean && !vespo && loss.spec.level == LossLevel::kToken) return;
     const RatioSource source =
         Lanes::source(SourceUse::kLoss, loss.spec.source);
-    const double clamp = vespo ? kSafetyClamp : kUnbounded;
+    const double clamp = vespo ? kVespoLogCeiling : kUnbounded;
     const WideVec lowest = splat_wide(-loss.spec.clip_low);
     const WideVec highest = splat_wide(loss.spec.clip_high);
     const TileOf<Lanes>& advantages = s.input[kAdvantages];
@@ -111,8 +111,8 @@ struct LossStatistics {
   }
 
   COUNTERWEIGHT_HD static double vespo_log(double w) {
-    const double log = log64(w > 1e-8 ? w : 1e-8);
-    return log < kSafetyClamp ? log : kSafetyClamp;
+    const double log = log64(w > kVespoFloor ? w : kVespoFloor);
+    return log < kVespoLogCeiling ? log : kVespoLogCeiling;
   }
 };
 

@@ -22,7 +22,7 @@ void ExpectDistinctNames(Enum last) {
 
 TEST(Names, AreDistinct) {
   ExpectDistinctNames(RatioSource::kRefCurrent);
-  ExpectDistinctNames(Surrogate::kImportanceSampling);
+  ExpectDistinctNames(static_cast<Surrogate>(kNumSurrogates - 1));
   ExpectDistinctNames(Level::kPrefix);
   ExpectDistinctNames(Bound::kMask);
   ExpectDistinctNames(Estimator::kK3);

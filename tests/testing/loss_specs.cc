@@ -13,25 +13,17 @@ Enum Any(Random& random, Enum last) {
   return static_cast<Enum>(random.Integer(0, static_cast<int64_t>(last)));
 }
 
-bool HasLevels(Surrogate surrogate) {
-  return surrogate == Surrogate::kPpoClip || surrogate == Surrogate::kCispo ||
-         surrogate == Surrogate::kSapo ||
-         surrogate == Surrogate::kImportanceSampling;
-}
-
 // The nearest loss without the combinations that Validate() refuses.
 LossSpec Legal(LossSpec loss) {
   const Surrogate surrogate = loss.surrogate;
-  const bool reads_l =
-      surrogate == Surrogate::kDro || surrogate == Surrogate::kGeoMean ||
-      surrogate == Surrogate::kVespo || surrogate == Surrogate::kKlCov;
-  if (reads_l) {
+  const SurrogateInfo info = InfoOf(surrogate);
+  if (info.Has(kTraitLogRatio)) {
     loss.log_ratio_lower = -LossSpec::kNoBound;
     loss.log_ratio_upper = LossSpec::kNoBound;
   }
-  if (surrogate == Surrogate::kVespo) loss.over = TokenSet::kOriginal;
-  if (surrogate == Surrogate::kGeoMean) loss.over = TokenSet::kKept;
-  if (surrogate != Surrogate::kPpoClip) loss.counts_padding = false;
+  if (info.Has(kTraitOverOriginal)) loss.over = TokenSet::kOriginal;
+  if (info.Has(kTraitOverKept)) loss.over = TokenSet::kKept;
+  if (!info.Has(kTraitPadding)) loss.counts_padding = false;
   if (loss.prescales_advantages) {
     // Rules read the scaled advantages: what they keep cannot scale them.
     loss.reduction.count = BatchCount::kTokens;
@@ -118,7 +110,7 @@ Row PolicyRow(const std::vector<float>& current,
 
 std::vector<Surrogate> Surrogates() {
   std::vector<Surrogate> all;
-  for (int s = 1; s <= static_cast<int>(Surrogate::kImportanceSampling); ++s)
+  for (int s = 1; s < kNumSurrogates; ++s)
     all.push_back(static_cast<Surrogate>(s));
   return all;
 }
@@ -171,9 +163,11 @@ LossSpec BusyLoss(Surrogate surrogate, double spread) {
 }
 
 LossSpec RandomLoss(Random& random, double spread, int64_t longest) {
-  const auto surrogate = Any(random, Surrogate::kImportanceSampling);
+  const auto surrogate =
+      Any(random, static_cast<Surrogate>(kNumSurrogates - 1));
   if (surrogate == Surrogate::kNone) return {};
-  const bool of_rows = HasLevels(surrogate) && random.Chance(0.5);
+  const bool of_rows =
+      InfoOf(surrogate).Has(kTraitLevels) && random.Chance(0.5);
   // Means of rows are smaller than what they are of.
   const double size = of_rows ? 0.3 * spread : spread;
   LossSpec loss = BusyLoss(surrogate, size * random.Uniform(0.5, 2));

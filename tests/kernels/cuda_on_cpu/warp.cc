@@ -3,6 +3,8 @@
 #include <setjmp.h>
 #include <ucontext.h>
 
+#include <cstdio>
+#include <cstdlib>
 #include <memory>
 #include <vector>
 
@@ -98,6 +100,15 @@ void RunBlock(unsigned block, unsigned threads,
 }
 
 void SyncWarp() { WaitForAll(); }
+
+void ExpectNothing(bool nothing) {
+  if (nothing) return;
+  std::fputs(
+      "a walk added to a column that the layout of its plan lacks: "
+      "kernels/walk/column_table.h has another part for it than its phase\n",
+      stderr);
+  std::abort();
+}
 
 uint64_t Exchange(uint64_t value, int from) {
   warp->slots[warp->running] = value;

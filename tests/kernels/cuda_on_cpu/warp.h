@@ -26,6 +26,10 @@ void RunBlock(unsigned block, unsigned threads,
 // Returns when every lane has called it.
 void SyncWarp();
 
+// Ends the process unless `nothing` was added to a warp's scratch columns,
+// which have the sums of columns without a place.
+void ExpectNothing(bool nothing);
+
 // Every lane gives its value and gets that of lane `from`.
 uint64_t Exchange(uint64_t value, int from);
 

@@ -1,0 +1,47 @@
+#include "kernels/walk/column_table.h"
+
+namespace counterweight::kernels {
+bool HasPart(const Plan& plan, Part part, int rule) {
+  if (rule >= plan.spec.num_rules) return false;
+  const WeightPlan& weight = plan.weight;
+  const LossPlan& loss = plan.loss;
+  const bool by_token =
+      weight.spec.level == Level::kToken || weight.spec.level == Level::kPrefix;
+  const bool aggregates =
+      IsSequenceLevel(weight.spec.level) || weight.prefix >= 0;
+  const bool waits = by_token && !aggregates && weight.spec.after_rule > 0;
+  switch (part) {
+    case Part::kDrift:
+    case Part::kDecisions:
+    case Part::kRuleSums:
+    case Part::kRules:
+      return true;
+    case Part::kTokenWeights:
+      return by_token;
+    case Part::kProbabilities:
+      return plan.spec.probability_metrics;
+    case Part::kWeightAggregate:
+      return aggregates;
+    case Part::kWeightSeen:
+      return aggregates || waits;
+    case Part::kWeightSeenHigh:
+      return waits;
+    case Part::kRulePrefix:
+      return plan.rules[rule].prefix >= 0;
+    case Part::kLossStatistics:
+      return loss.active && (loss.by_row || loss.selects);
+    case Part::kLoss:
+      return loss.active;
+    case Part::kLossSequenceSlope:
+      return loss.active && loss.hands_back;
+    case Part::kLossKl:
+      return loss.active && loss.has_kl;
+    case Part::kLossKlSequenceSlope:
+      return loss.active && loss.has_kl && loss.hands_back;
+    case Part::kLossPadding:
+      return loss.active && loss.reads_padding;
+  }
+  return false;
+}
+
+}  // namespace counterweight::kernels
