@@ -8,7 +8,7 @@
 #include <limits>
 #include <utility>
 
-#include "server/observe/json.h"
+#include "nlohmann/json.hpp"
 #include "spdlog/fmt/fmt.h"
 
 namespace counterweight::server {
@@ -354,10 +354,12 @@ std::string FlagsHelp() {
   return help + "\n  --help, --version\n";
 }
 
-std::string ToJson(const Config& config) {
-  JsonObject json;
-  for (const Flag& flag : kFlags) json.Add(flag.name, flag.get(config));
-  return json.Finish();
+nlohmann::ordered_json ToJson(const Config& config) {
+  nlohmann::ordered_json json;
+  for (const Flag& flag : kFlags) {
+    json[std::string(flag.name)] = flag.get(config);
+  }
+  return json;
 }
 
 }  // namespace counterweight::server
