@@ -12,6 +12,7 @@
 #include <chrono>
 #include <cmath>
 #include <cstdlib>
+#include <exception>
 #include <iostream>
 #include <memory>
 #include <mutex>
@@ -234,5 +235,10 @@ int Main(const std::vector<std::string_view>& arguments) {
 }  // namespace counterweight::server
 
 int main(int argc, char** argv) {
-  return counterweight::server::Main({argv + 1, argv + argc});
+  try {
+    return counterweight::server::Main({argv + 1, argv + argc});
+  } catch (const std::exception& error) {
+    std::cerr << "counterweight-server: " << error.what() << "\n";
+    return 1;
+  }
 }
