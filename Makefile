@@ -55,7 +55,7 @@ format: ## Format C++, CUDA, Python and proto files in place
 	@.ci/setup lint
 	@.ci/lint --fix
 
-docs: ## Rewrite kernels/METHODS.md from the methods table, and the client's table of the dialects' fields
+docs: ## Rewrite kernels/METHODS.md, the tables of metrics in server/README.md, and the client's table of the dialects' fields
 	@.ci/setup
 	@.ci/docs
 	@.ci/dialect_fields

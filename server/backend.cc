@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "kernels/devices.h"
-#include "server/observe/json.h"
+#include "nlohmann/json.hpp"
 #include "spdlog/fmt/fmt.h"
 
 namespace counterweight::server {
@@ -64,20 +64,16 @@ BackendChoice MakeCorrector(const Config& config) {
   return cpu;
 }
 
-std::string ToJson(const kernels::BackendInfo& backend) {
-  std::string devices;
+nlohmann::ordered_json ToJson(const kernels::BackendInfo& backend) {
+  auto devices = nlohmann::ordered_json::array();
   for (const kernels::DeviceInfo& device : backend.devices) {
-    JsonObject json;
-    json.Add("index", int64_t{device.index})
-        .Add("name", device.name)
-        .Add("memory_bytes", static_cast<int64_t>(device.memory_bytes));
-    devices.append(devices.empty() ? "" : ",").append(json.Finish());
+    devices.push_back({{"index", device.index},
+                       {"name", device.name},
+                       {"memory_bytes", device.memory_bytes}});
   }
-  JsonObject json;
-  json.Add("name", backend.name)
-      .Add("instruction_set", backend.instruction_set)
-      .AddRaw("devices", "[" + devices + "]");
-  return json.Finish();
+  return {{"name", backend.name},
+          {"instruction_set", backend.instruction_set},
+          {"devices", std::move(devices)}};
 }
 
 }  // namespace counterweight::server

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "kernels/corrector.h"
+#include "nlohmann/json_fwd.hpp"
 #include "server/config.h"
 
 namespace counterweight::server {
@@ -23,7 +24,7 @@ struct BackendChoice {
 BackendChoice MakeCorrector(const Config& config);
 
 // The backend's name and devices, as a JSON object for the log.
-std::string ToJson(const kernels::BackendInfo& backend);
+nlohmann::ordered_json ToJson(const kernels::BackendInfo& backend);
 
 }  // namespace counterweight::server
 

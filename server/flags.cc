@@ -8,7 +8,7 @@
 #include <limits>
 #include <utility>
 
-#include "server/observe/json.h"
+#include "nlohmann/json.hpp"
 #include "spdlog/fmt/fmt.h"
 
 namespace counterweight::server {
@@ -118,18 +118,23 @@ std::string GetBool(const Config& config) {
   return config.*field ? "true" : "false";
 }
 
-constexpr std::string_view kBackendNames[] = {"auto", "cpu", "cuda"};
+constexpr std::pair<std::string_view, Backend> kBackends[] = {
+    {"auto", Backend::kAuto}, {"cpu", Backend::kCpu}, {"cuda", Backend::kCuda}};
 
 std::string SetBackend(std::string_view value, Config* config) {
-  const auto* name =
-      std::find(std::begin(kBackendNames), std::end(kBackendNames), value);
-  if (name == std::end(kBackendNames)) return "must be auto, cpu or cuda";
-  config->backend = static_cast<Backend>(name - std::begin(kBackendNames));
-  return "";
+  for (const auto& [name, backend] : kBackends) {
+    if (name != value) continue;
+    config->backend = backend;
+    return "";
+  }
+  return "must be auto, cpu or cuda";
 }
 
 std::string GetBackend(const Config& config) {
-  return std::string(kBackendNames[static_cast<int>(config.backend)]);
+  const auto* const found = std::find_if(
+      std::begin(kBackends), std::end(kBackends),
+      [&](const auto& entry) { return entry.second == config.backend; });
+  return std::string(found->first);
 }
 
 std::string SetDevices(std::string_view value, Config* config) {
@@ -354,10 +359,12 @@ std::string FlagsHelp() {
   return help + "\n  --help, --version\n";
 }
 
-std::string ToJson(const Config& config) {
-  JsonObject json;
-  for (const Flag& flag : kFlags) json.Add(flag.name, flag.get(config));
-  return json.Finish();
+nlohmann::ordered_json ToJson(const Config& config) {
+  nlohmann::ordered_json json;
+  for (const Flag& flag : kFlags) {
+    json[std::string(flag.name)] = flag.get(config);
+  }
+  return json;
 }
 
 }  // namespace counterweight::server

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "nlohmann/json_fwd.hpp"
 #include "server/config.h"
 
 namespace counterweight::server {
@@ -29,7 +30,7 @@ CommandLine ParseFlags(const std::vector<std::string_view>& arguments);
 std::string FlagsHelp();
 
 // The config as a JSON object, keyed by flag name.
-std::string ToJson(const Config& config);
+nlohmann::ordered_json ToJson(const Config& config);
 
 }  // namespace counterweight::server
 

@@ -12,6 +12,7 @@
 #include <chrono>
 #include <cmath>
 #include <cstdlib>
+#include <exception>
 #include <iostream>
 #include <memory>
 #include <mutex>
@@ -21,6 +22,7 @@
 #include <vector>
 
 #include "kernels/corrector.h"
+#include "nlohmann/json.hpp"
 #include "server/backend.h"
 #include "server/flags.h"
 #include "server/observe/library_log.h"
@@ -117,9 +119,8 @@ class Watchdog {
   }
 
   static void LogStopped(int64_t unfinished_requests, RequestLog* log) {
-    JsonObject end;
-    end.Add("unfinished_requests", unfinished_requests);
-    log->Event(spdlog::level::info, "stopped", end);
+    log->Event(spdlog::level::info, "stopped",
+               {{"unfinished_requests", unfinished_requests}});
     log->Flush();
   }
 
@@ -162,7 +163,7 @@ int Serve(const Config& config) {
 
   std::string error;
   BackendChoice backend = MakeCorrector(config);
-  std::string backend_json;
+  nlohmann::ordered_json backend_json;
   std::atomic<bool> has_failed = false;
   std::unique_ptr<Server> server;
   if (backend.corrector != nullptr) {
@@ -180,12 +181,11 @@ int Serve(const Config& config) {
     std::cerr << "counterweight-server: " << error << "\n";
     return 1;
   }
-  JsonObject fields;
-  fields.Add("version", Version())
-      .Add("revision", Revision())
-      .AddRaw("backend", backend_json)
-      .AddRaw("config", ToJson(config));
-  if (!backend.reason.empty()) fields.Add("no_cuda", backend.reason);
+  nlohmann::ordered_json fields = {{"version", Version()},
+                                   {"revision", Revision()},
+                                   {"backend", backend_json},
+                                   {"config", ToJson(config)}};
+  if (!backend.reason.empty()) fields["no_cuda"] = backend.reason;
   log.Event(spdlog::level::info, "started", fields);
   // For scripts, which wait for these lines.
   for (const std::string& address : server->addresses()) {
@@ -235,5 +235,10 @@ int Main(const std::vector<std::string_view>& arguments) {
 }  // namespace counterweight::server
 
 int main(int argc, char** argv) {
-  return counterweight::server::Main({argv + 1, argv + argc});
+  try {
+    return counterweight::server::Main({argv + 1, argv + argc});
+  } catch (const std::exception& error) {
+    std::cerr << "counterweight-server: " << error.what() << "\n";
+    return 1;
+  }
 }

@@ -12,6 +12,7 @@
 #include "server/heap.h"
 #include "server/listen/reflection.h"
 #include "server/observe/metrics_server.h"
+#include "server/observe/serving_table.h"
 #include "spdlog/fmt/fmt.h"
 
 namespace counterweight::server {
@@ -43,6 +44,14 @@ size_t TransportBytes(const Config& config) {
 // "" is the server as a whole, what probes ask for.
 constexpr const char* kHealthNames[] = {"",
                                         "counterweight.v1.CorrectionService"};
+
+consteval const MetricRow& Sample(std::string_view name) {
+  return FindRow(kSampleTable, name);
+}
+
+consteval const MetricRow& SharedMemorySample(std::string_view name) {
+  return FindRow(kSharedMemoryTable, name);
+}
 
 // How often open calls are looked at: often enough for their timeouts, and for
 // others to wait little for what a stalled one holds.
@@ -140,53 +149,44 @@ bool Server::StartMetrics(std::string* error) {
 }
 
 std::vector<Sampled> Server::Samples() const {
-  using enum prometheus::MetricType;
   const auto number = [](auto read) {
     return [read] { return static_cast<double>(read()); };
   };
   std::vector<Sampled> samples = {
-      {"counterweight_requests_queued", "Batches that wait for admission.",
-       Gauge, number([this] { return admission_.requests_queued(); })},
-      {"counterweight_admitted_bytes",
-       "Bytes of input, scratch, output and shared memory admitted.", Gauge,
+      {Sample("counterweight_requests_queued"),
+       number([this] { return admission_.requests_queued(); })},
+      {Sample("counterweight_admitted_bytes"),
        number([this] { return admission_.bytes_in_flight(); })},
-      {"counterweight_admitted_bytes_limit", "The most of them.", Gauge,
+      {Sample("counterweight_admitted_bytes_limit"),
        number([this] { return config_.max_bytes_in_flight; })},
-      {"counterweight_waiting_bytes",
-       "Bytes that requests hold while they wait for admission.", Gauge,
+      {Sample("counterweight_waiting_bytes"),
        number([this] { return admission_.held_bytes(); })},
-      {"counterweight_arriving_requests",
-       "Calls whose request has not come whole.", Gauge,
+      {Sample("counterweight_arriving_requests"),
        number([this] { return arrivals_.calls(); })},
-      {"counterweight_tasks_waiting", "Tasks that wait for a worker.", Gauge,
+      {Sample("counterweight_tasks_waiting"),
        number([this] { return executor_.waiting(); })},
-      {"counterweight_connections", "Open gRPC connections.", Gauge,
+      {Sample("counterweight_connections"),
        number([this] { return acceptor_->connections(); })},
-      {"counterweight_connections_refused_total",
-       "Connections refused because there were too many, and failed accepts.",
-       Counter, number([this] { return acceptor_->refused(); })},
-      {"counterweight_staging_used_bytes", "Staging memory in use.", Gauge,
+      {Sample("counterweight_connections_refused_total"),
+       number([this] { return acceptor_->refused(); })},
+      {Sample("counterweight_staging_used_bytes"),
        number([this] { return staging_.used_bytes(); })},
-      {"counterweight_staging_free_bytes", "Staging memory kept for reuse.",
-       Gauge, number([this] { return staging_.free_bytes(); })},
-      {"counterweight_log_lines_dropped_total",
-       "Log lines that were not written: stderr was not read, or failed.",
-       Counter, number([this] { return log_.lines_dropped(); })}};
+      {Sample("counterweight_staging_free_bytes"),
+       number([this] { return staging_.free_bytes(); })},
+      {Sample("counterweight_log_lines_dropped_total"),
+       number([this] { return log_.lines_dropped(); })}};
   if (config_.shared_memory_socket.empty()) return samples;
   samples.insert(
       samples.end(),
-      {{"counterweight_shared_memory_regions", "Regions that clients share.",
-        Gauge, number([this] { return shared_memory_->regions(); })},
-       {"counterweight_shared_memory_bytes", "Their bytes on the host.", Gauge,
+      {{SharedMemorySample("counterweight_shared_memory_regions"),
+        number([this] { return shared_memory_->regions(); })},
+       {SharedMemorySample("counterweight_shared_memory_bytes"),
         number([this] { return shared_memory_->bytes(); })},
-       {"counterweight_shared_memory_admitted_bytes",
-        "Bytes of the admitted bytes that shared memory takes, at most half of "
-        "the limit.",
-        Gauge, number([this] { return admission_.lent_bytes(); })},
-       {"counterweight_shared_memory_device_bytes", "Their bytes on devices.",
-        Gauge, number([this] { return shared_memory_->device_bytes(); })},
-       {"counterweight_shared_memory_errors_total",
-        "Connections and registrations refused, and failed accepts.", Counter,
+       {SharedMemorySample("counterweight_shared_memory_admitted_bytes"),
+        number([this] { return admission_.lent_bytes(); })},
+       {SharedMemorySample("counterweight_shared_memory_device_bytes"),
+        number([this] { return shared_memory_->device_bytes(); })},
+       {SharedMemorySample("counterweight_shared_memory_errors_total"),
         number([this] { return shared_memory_->errors(); })}});
   return samples;
 }

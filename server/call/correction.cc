@@ -4,6 +4,7 @@
 #include <new>
 #include <utility>
 
+#include "nlohmann/json.hpp"
 #include "server/call/peer.h"
 #include "server/call/status.h"
 #include "server/engine/request_scan.h"
@@ -243,9 +244,8 @@ double Correction::Lap() {
 
 grpc::Status Correction::InternalError(std::string_view event,
                                        std::string_view what) {
-  JsonObject fields;
-  fields.Add("request_id", record_.request_id).Add("what", what);
-  service_.log->Event(spdlog::level::err, event, fields);
+  service_.log->Event(spdlog::level::err, event,
+                      {{"request_id", record_.request_id}, {"what", what}});
   // The cause may hold paths and addresses, so it stays in the log.
   return {grpc::StatusCode::INTERNAL,
           "internal error; the server's log has it under request_id " +

@@ -7,6 +7,7 @@
 
 #include "google/rpc/error_details.pb.h"
 #include "google/rpc/status.pb.h"
+#include "server/engine/names.h"
 
 namespace counterweight::server {
 namespace {
@@ -20,16 +21,11 @@ constexpr size_t kMaxDescriptionBytes = 512;
 constexpr size_t kMaxBadRequestBytes =
     kMaxDetailsBytes - kMaxMessageBytes - 100;
 
-// `text`, cut at a character's border and marked if it is longer than
-// max_bytes.
-std::string Shorten(std::string_view text, size_t max_bytes) {
+// `text`, marked where something was cut.
+std::string Abridge(std::string_view text, size_t max_bytes) {
   constexpr std::string_view kMark = "...";
   if (text.size() <= max_bytes) return std::string(text);
-  size_t end = max_bytes - kMark.size();
-  while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0U) == 0x80U) {
-    --end;
-  }
-  return std::string(text.substr(0, end)).append(kMark);
+  return Concat(Shorten(text, max_bytes - kMark.size()), kMark);
 }
 
 // grpc-message is percent-encoded on the wire, where other characters take
@@ -63,9 +59,9 @@ grpc::Status InvalidArgument(const Violations& violations) {
     message = std::to_string(violations.size()) + " violations: ";
   }
   for (const Violation& violation : violations) {
-    const std::string field = Shorten(violation.field, kMaxFieldBytes);
+    const std::string field = Abridge(violation.field, kMaxFieldBytes);
     const std::string description =
-        Shorten(violation.description, kMaxDescriptionBytes);
+        Abridge(violation.description, kMaxDescriptionBytes);
     auto* added = bad_request.add_field_violations();
     added->set_field(field);
     added->set_description(description);
@@ -79,7 +75,7 @@ grpc::Status InvalidArgument(const Violations& violations) {
     message.append(field).append(": ").append(description);
   }
   return WithDetail(grpc::StatusCode::INVALID_ARGUMENT,
-                    Shorten(ToAscii(message), kMaxMessageBytes), bad_request);
+                    Abridge(ToAscii(message), kMaxMessageBytes), bad_request);
 }
 
 grpc::Status TryAgain(grpc::StatusCode code, std::string_view message,

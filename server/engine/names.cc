@@ -15,9 +15,9 @@ bool Equal(char a, char b) { return ToLower(a) == ToLower(b); }
 
 }  // namespace
 
-std::string_view Shorten(std::string_view text) {
-  if (text.size() <= kMaxNameBytes) return text;
-  size_t end = kMaxNameBytes;
+std::string_view Shorten(std::string_view text, size_t max_bytes) {
+  if (text.size() <= max_bytes) return text;
+  size_t end = max_bytes;
   while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80) {
     --end;
   }

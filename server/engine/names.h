@@ -23,9 +23,10 @@ std::string Concat(const Parts&... parts) {
   return text;
 }
 
-// The first kMaxNameBytes of `text`, or fewer, so that no UTF-8 character is
-// cut in two: a message field of type string must stay valid.
-std::string_view Shorten(std::string_view text);
+// The first `max_bytes` of `text`, or fewer, so that no UTF-8 character is cut
+// in two: a message field of type string must stay valid.
+std::string_view Shorten(std::string_view text,
+                         size_t max_bytes = kMaxNameBytes);
 
 // Shorten(text) in single quotes, with "..." where something was cut.
 std::string Quote(std::string_view text);

@@ -16,6 +16,7 @@
 #include <system_error>
 #include <utility>
 
+#include "nlohmann/json.hpp"
 #include "spdlog/fmt/fmt.h"
 
 namespace counterweight::server {
@@ -261,8 +262,7 @@ void Acceptor::ReportFailure(const std::string& cause) {
   const auto now = steady_clock::now();
   if (now < report_again_) return;
   report_again_ = now + kReportPause;
-  log_->Event(spdlog::level::warn, "accept_failed",
-              JsonObject().Add("error", cause));
+  log_->Event(spdlog::level::warn, "accept_failed", {{"error", cause}});
 }
 
 }  // namespace counterweight::server

@@ -4,6 +4,7 @@
 #include <tuple>
 #include <utility>
 
+#include "server/observe/drift_table.h"
 #include "spdlog/fmt/fmt.h"
 
 namespace counterweight::server {
@@ -63,13 +64,9 @@ int64_t DriftSeries::CountRuns(std::string_view client) const {
 }
 
 void DriftSeries::PublishTotals(const kernels::BatchSums& sums) {
-  metrics_.batches.Increment();
-  metrics_.tokens.Increment(static_cast<double>(sums.tokens));
-  metrics_.sequences.Increment(static_cast<double>(sums.num_sequences));
-  metrics_.kept_tokens.Increment(static_cast<double>(sums.kept_tokens));
-  metrics_.kept_sequences.Increment(static_cast<double>(sums.kept_sequences));
-  metrics_.non_finite_tokens.Increment(
-      static_cast<double>(sums.non_finite_tokens));
+  for (size_t i = 0; i < metrics_.totals.size(); ++i) {
+    metrics_.totals[i]->Increment(Amount(kCorrectedCounters[i], sums));
+  }
   ObserveLogRatios(sums.drift, &metrics_.token_log_ratio,
                    &metrics_.sequence_log_ratio);
 }

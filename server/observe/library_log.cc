@@ -6,6 +6,7 @@
 
 #include "google/protobuf/stubs/common.h"
 #include "grpcpp/version_info.h"
+#include "nlohmann/json.hpp"
 
 // gRPC has logged through abseil since version 1.66, protobuf since version 22;
 // before, each had a log of its own and abseil had none.
@@ -34,9 +35,7 @@ std::atomic<RequestLog*> library_log{nullptr};
 
 void Log(spdlog::level::level_enum level, std::string_view event,
          std::string_view message) {
-  JsonObject fields;
-  fields.Add("what", message);
-  library_log.load()->Event(level, event, fields);
+  library_log.load()->Event(level, event, {{"what", message}});
 }
 
 void LogGrpc(bool is_error, std::string_view message) {

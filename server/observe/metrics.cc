@@ -5,7 +5,9 @@
 #include <utility>
 
 #include "kernels/sums.h"
+#include "server/observe/drift_table.h"
 #include "server/observe/process_usage.h"
+#include "server/observe/serving_table.h"
 #include "server/observe/version.h"
 
 namespace counterweight::server {
@@ -21,26 +23,37 @@ const std::vector<double>& SecondsBuckets() {
   return buckets;
 }
 
-Family<Counter>& Counters(Registry* registry, const char* name,
-                          const char* help) {
-  return prometheus::BuildCounter().Name(name).Help(help).Register(*registry);
+Family<Counter>& Counters(Registry* registry, const MetricRow& row) {
+  return prometheus::BuildCounter()
+      .Name(std::string(row.name))
+      .Help(std::string(row.help))
+      .Register(*registry);
 }
 
-Family<Gauge>& Gauges(Registry* registry, const char* name, const char* help) {
-  return prometheus::BuildGauge().Name(name).Help(help).Register(*registry);
+Family<Gauge>& Gauges(Registry* registry, const MetricRow& row) {
+  return prometheus::BuildGauge()
+      .Name(std::string(row.name))
+      .Help(std::string(row.help))
+      .Register(*registry);
 }
 
-Family<Histogram>& Histograms(Registry* registry, const char* name,
-                              const char* help) {
-  return prometheus::BuildHistogram().Name(name).Help(help).Register(*registry);
+Family<Histogram>& Histograms(Registry* registry, const MetricRow& row) {
+  return prometheus::BuildHistogram()
+      .Name(std::string(row.name))
+      .Help(std::string(row.help))
+      .Register(*registry);
 }
 
-Counter& OneCounter(Registry* registry, const char* name, const char* help) {
-  return Counters(registry, name, help).Add({});
+consteval const MetricRow& Serving(std::string_view name) {
+  return FindRow(kServingTable, name);
 }
 
-Gauge& OneGauge(Registry* registry, const char* name, const char* help) {
-  return Gauges(registry, name, help).Add({});
+consteval const MetricRow& Corrected(std::string_view name) {
+  return FindRow(kCorrectedTable, name);
+}
+
+consteval const MetricRow& OfRun(std::string_view name) {
+  return FindRow(kRunTable, name);
 }
 
 // The index; empty if nobody told it.
@@ -48,38 +61,28 @@ prometheus::Labels DeviceLabel(int index) {
   return {{"device", index < 0 ? "" : std::to_string(index)}};
 }
 
-prometheus::MetricFamily OneSample(const char* name, const char* help,
-                                   prometheus::MetricType type, double value) {
+prometheus::MetricFamily OneSample(const MetricRow& row, double value) {
   prometheus::ClientMetric metric;
-  if (type == prometheus::MetricType::Counter) {
+  if (row.type == prometheus::MetricType::Counter) {
     metric.counter.value = value;
   } else {
     metric.gauge.value = value;
   }
-  return {name, help, type, {std::move(metric)}};
+  return {std::string(row.name),
+          std::string(row.help),
+          row.type,
+          {std::move(metric)}};
 }
 
-// Prometheus' own client libraries define these names.
 class ProcessMetrics final : public prometheus::Collectable {
  public:
   std::vector<prometheus::MetricFamily> Collect() const override {
-    using enum prometheus::MetricType;
     const ProcessUsage usage = ReadProcessUsage();
-    return {
-        OneSample("process_resident_memory_bytes", "Resident memory.", Gauge,
-                  usage.resident_bytes),
-        OneSample("process_virtual_memory_bytes", "Virtual memory.", Gauge,
-                  usage.virtual_bytes),
-        OneSample("process_cpu_seconds_total", "User and system CPU time.",
-                  Counter, usage.cpu_seconds),
-        OneSample("process_open_fds", "Open file descriptors.", Gauge,
-                  usage.open_files),
-        OneSample("process_max_fds", "Most open file descriptors allowed.",
-                  Gauge, usage.max_open_files),
-        OneSample("process_start_time_seconds",
-                  "Start time, in seconds since the Unix epoch.", Gauge,
-                  usage.start_time_seconds),
-    };
+    std::vector<prometheus::MetricFamily> families;
+    for (const ProcessMetric& each : kProcessTable) {
+      families.push_back(OneSample(each.row, usage.*each.field));
+    }
+    return families;
   }
 };
 
@@ -91,8 +94,7 @@ class SampledMetrics final : public prometheus::Collectable {
   std::vector<prometheus::MetricFamily> Collect() const override {
     std::vector<prometheus::MetricFamily> families;
     for (const Sampled& each : samples_) {
-      families.push_back(
-          OneSample(each.name, each.help, each.type, each.read()));
+      families.push_back(OneSample(each.row, each.read()));
     }
     return families;
   }
@@ -121,15 +123,12 @@ const std::vector<double>& LogRatioBuckets() {
 }
 
 ServingMetrics::ServingMetrics(Registry* registry)
-    : requests(Counters(registry, "counterweight_requests_total",
-                        "Requests answered, by method and gRPC code.")),
+    : requests(Counters(registry, Serving("counterweight_requests_total"))),
       request_seconds(
-          Histograms(registry, "counterweight_request_seconds",
-                     "Time of a batch, from its message or header received to "
-                     "its answer handed to the transport.")
+          Histograms(registry, Serving("counterweight_request_seconds"))
               .Add({}, SecondsBuckets())),
-      stage_seconds(Histograms(registry, "counterweight_request_stage_seconds",
-                               "Time of a batch in each stage.")),
+      stage_seconds(
+          Histograms(registry, Serving("counterweight_request_stage_seconds"))),
       decode_seconds(
           stage_seconds.Add({{"stage", "decode"}}, SecondsBuckets())),
       queue_seconds(stage_seconds.Add({{"stage", "queue"}}, SecondsBuckets())),
@@ -139,32 +138,30 @@ ServingMetrics::ServingMetrics(Registry* registry)
           stage_seconds.Add({{"stage", "compute"}}, SecondsBuckets())),
       encode_seconds(
           stage_seconds.Add({{"stage", "encode"}}, SecondsBuckets())),
-      request_bytes(OneCounter(registry, "counterweight_request_bytes_total",
-                               "Bytes of Correct requests, as received.")),
-      response_bytes(OneCounter(registry, "counterweight_response_bytes_total",
-                                "Bytes of successful Correct responses.")),
-      tokens(OneCounter(registry, "counterweight_tokens_total",
-                        "Tokens that count, of successful requests; a retry "
-                        "counts again.")),
-      sequences(OneCounter(registry, "counterweight_sequences_total",
-                           "Sequences of successful requests; a retry counts "
-                           "again.")),
-      non_finite_rejections(OneCounter(
-          registry, "counterweight_non_finite_rejections_total",
-          "Requests refused because a number in them is not finite.")),
+      request_bytes(
+          Counters(registry, Serving("counterweight_request_bytes_total"))
+              .Add({})),
+      response_bytes(
+          Counters(registry, Serving("counterweight_response_bytes_total"))
+              .Add({})),
+      tokens(Counters(registry, Serving("counterweight_tokens_total")).Add({})),
+      sequences(
+          Counters(registry, Serving("counterweight_sequences_total")).Add({})),
+      non_finite_rejections(
+          Counters(registry,
+                   Serving("counterweight_non_finite_rejections_total"))
+              .Add({})),
       device_seconds(
-          Counters(registry, "counterweight_device_seconds_total",
-                   "Seconds that devices computed, transfers not counted.")),
-      device_errors(Counters(registry, "counterweight_device_errors_total",
-                             "Batches that failed because a device did.")),
-      requests_in_flight(OneGauge(registry, "counterweight_requests_in_flight",
-                                  "Correct requests admitted, not answered.")),
-      bytes_in_flight(OneGauge(registry, "counterweight_bytes_in_flight",
-                               "Bytes of the Correct requests in flight.")),
-      ready(OneGauge(registry, "counterweight_ready",
-                     "1 while health answers SERVING, else 0.")),
-      build_info(Gauges(registry, "counterweight_build_info",
-                        "Always 1; the labels say what runs.")) {}
+          Counters(registry, Serving("counterweight_device_seconds_total"))),
+      device_errors(
+          Counters(registry, Serving("counterweight_device_errors_total"))),
+      requests_in_flight(
+          Gauges(registry, Serving("counterweight_requests_in_flight"))
+              .Add({})),
+      bytes_in_flight(
+          Gauges(registry, Serving("counterweight_bytes_in_flight")).Add({})),
+      ready(Gauges(registry, Serving("counterweight_ready")).Add({})),
+      build_info(Gauges(registry, Serving("counterweight_build_info"))) {}
 
 void ServingMetrics::CountRequest(std::string_view method,
                                   std::string_view code) {
@@ -195,89 +192,35 @@ void ServingMetrics::CountDevice(const kernels::CorrectResult& result) {
   }
 }
 
-// "corrected" families are over all runs, "drift" ones have the label run: one
-// family with both would make every sum over it count twice.
 DriftMetrics::DriftMetrics(Registry* registry)
-    : batches(OneCounter(registry, "counterweight_corrected_batches_total",
-                         "Batches corrected, each request_id once.")),
-      tokens(OneCounter(registry, "counterweight_corrected_tokens_total",
-                        "Tokens that count, each request_id once.")),
-      sequences(OneCounter(registry, "counterweight_corrected_sequences_total",
-                           "Sequences, each request_id once.")),
-      kept_tokens(OneCounter(registry,
-                             "counterweight_corrected_kept_tokens_total",
-                             "Tokens in the keep mask.")),
-      kept_sequences(OneCounter(registry,
-                                "counterweight_corrected_kept_sequences_total",
-                                "Sequences with a token in the keep mask.")),
-      non_finite_tokens(OneCounter(
-          registry, "counterweight_corrected_non_finite_tokens_total",
-          "Tokens dropped or neutralized because they were not finite.")),
-      token_log_ratio(Histograms(registry,
-                                 "counterweight_corrected_token_log_ratio_nats",
-                                 "Log ratio of each token.")
-                          .Add({}, LogRatioBuckets())),
-      sequence_log_ratio(
+    : token_log_ratio(
           Histograms(registry,
-                     "counterweight_corrected_sequence_log_ratio_nats",
-                     "Mean log ratio of each sequence.")
+                     Corrected("counterweight_corrected_token_log_ratio_nats"))
               .Add({}, LogRatioBuckets())),
-      runs(OneGauge(registry, "counterweight_drift_runs",
-                    "Values of the label run that have series now.")),
-      kl(Gauges(registry, "counterweight_drift_kl_nats",
-                "KL divergence of the sampling policy from the other one, mean "
-                "of -l over the last batch's tokens; l is the log ratio.")),
-      k3(Gauges(registry, "counterweight_drift_k3_nats",
-                "The same by the estimator exp(l) - 1 - l, which is never "
-                "negative.")),
-      chi2_token(Gauges(registry, "counterweight_drift_chi2_token",
-                        "Mean of exp(2 l) - 1 over the last batch's tokens.")),
-      chi2_sequence(Gauges(registry, "counterweight_drift_chi2_sequence",
-                           "Mean of exp(2 sum l) - 1 over the last batch's "
-                           "sequences.")),
-      ppl_ratio(Gauges(registry, "counterweight_drift_ppl_ratio",
-                       "Mean over the last batch's sequences of the ratio of "
-                       "perplexities, exp(-mean l).")),
-      kept_token_ratio(Gauges(registry, "counterweight_drift_kept_token_ratio",
-                              "Share of the last batch's tokens kept.")),
-      effective_sample_size(Gauges(
-          registry, "counterweight_drift_effective_sample_size_ratio",
-          "(mean w)^2 / mean(w^2) of the last batch's importance weights.")),
-      weight_mean(Gauges(registry, "counterweight_drift_weight_mean",
-                         "Mean importance weight of the last batch.")),
-      weight_max(Gauges(registry, "counterweight_drift_weight_max",
-                        "Largest importance weight of the last batch.")),
-      clipped_high(Gauges(registry, "counterweight_drift_weight_high_ratio",
-                          "Share of the last batch's tokens whose weight was "
-                          "above the upper bound.")),
-      clipped_low(Gauges(registry, "counterweight_drift_weight_low_ratio",
-                         "Share of the last batch's tokens whose weight was "
-                         "below the lower bound, or below 1 / upper bound if "
-                         "there is no lower one.")),
-      outside(Gauges(registry, "counterweight_drift_weight_outside_ratio",
-                     "Share of the last batch's tokens whose weight the bound "
-                     "truncated or masked.")),
-      run_batches(Counters(registry, "counterweight_drift_batches_total",
-                           "Batches corrected, each request_id once.")),
-      run_tokens(Counters(registry, "counterweight_drift_tokens_total",
-                          "Tokens that count, each request_id once.")),
-      run_sequences(Counters(registry, "counterweight_drift_sequences_total",
-                             "Sequences, each request_id once.")),
-      run_non_finite_tokens(Counters(
-          registry, "counterweight_drift_non_finite_tokens_total",
-          "Tokens dropped or neutralized because they were not finite.")),
-      run_dropped_tokens(
-          Counters(registry, "counterweight_drift_dropped_tokens_total",
-                   "Tokens that a rule dropped or whose weight it zeroed.")),
-      run_dropped_sequences(
-          Counters(registry, "counterweight_drift_dropped_sequences_total",
-                   "Sequences with a token that a rule dropped or zeroed.")),
-      run_token_log_ratio(Histograms(registry,
-                                     "counterweight_drift_token_log_ratio_nats",
-                                     "Log ratio of each token.")),
-      run_sequence_log_ratio(
-          Histograms(registry, "counterweight_drift_sequence_log_ratio_nats",
-                     "Mean log ratio of each sequence.")) {}
+      sequence_log_ratio(
+          Histograms(
+              registry,
+              Corrected("counterweight_corrected_sequence_log_ratio_nats"))
+              .Add({}, LogRatioBuckets())),
+      runs(Gauges(registry, Corrected("counterweight_drift_runs")).Add({})),
+      run_dropped_tokens(Counters(
+          registry, OfRun("counterweight_drift_dropped_tokens_total"))),
+      run_dropped_sequences(Counters(
+          registry, OfRun("counterweight_drift_dropped_sequences_total"))),
+      run_token_log_ratio(Histograms(
+          registry, OfRun("counterweight_drift_token_log_ratio_nats"))),
+      run_sequence_log_ratio(Histograms(
+          registry, OfRun("counterweight_drift_sequence_log_ratio_nats"))) {
+  for (const BatchCounter& each : kCorrectedCounters) {
+    totals.push_back(&Counters(registry, each.row).Add({}));
+  }
+  for (const BatchCounter& each : kRunCounters) {
+    run_counters.push_back(&Counters(registry, each.row));
+  }
+  for (const DriftGauge& each : kDriftGauges) {
+    run_gauges.push_back(&Gauges(registry, each.row));
+  }
+}
 
 std::shared_ptr<prometheus::Collectable> MakeProcessMetrics() {
   return std::make_shared<ProcessMetrics>();

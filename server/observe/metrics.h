@@ -1,5 +1,5 @@
-// Every Prometheus metric of the server: names, labels, units and buckets are
-// in metrics.cc and nowhere else.
+// The server's Prometheus metrics: those of serving_table.h and drift_table.h,
+// which have every name and help text.
 #ifndef COUNTERWEIGHT_SERVER_OBSERVE_METRICS_H_
 #define COUNTERWEIGHT_SERVER_OBSERVE_METRICS_H_
 
@@ -14,8 +14,8 @@
 #include "prometheus/family.h"
 #include "prometheus/gauge.h"
 #include "prometheus/histogram.h"
-#include "prometheus/metric_type.h"
 #include "prometheus/registry.h"
+#include "server/observe/metric_row.h"
 
 namespace counterweight::server {
 
@@ -62,35 +62,14 @@ struct DriftMetrics {
   explicit DriftMetrics(prometheus::Registry* registry);
 
   // Over all runs, never reset.
-  Counter& batches;
-  Counter& tokens;
-  Counter& sequences;
-  Counter& kept_tokens;
-  Counter& kept_sequences;
-  Counter& non_finite_tokens;
+  std::vector<Counter*> totals;  // parallel to kCorrectedCounters
   Histogram& token_log_ratio;
   Histogram& sequence_log_ratio;
   Gauge& runs;
 
-  // By run: the last batch.
-  Family<Gauge>& kl;
-  Family<Gauge>& k3;
-  Family<Gauge>& chi2_token;
-  Family<Gauge>& chi2_sequence;
-  Family<Gauge>& ppl_ratio;
-  Family<Gauge>& kept_token_ratio;
-  Family<Gauge>& effective_sample_size;
-  Family<Gauge>& weight_mean;
-  Family<Gauge>& weight_max;
-  Family<Gauge>& clipped_high;
-  Family<Gauge>& clipped_low;
-  Family<Gauge>& outside;
-
-  // By run: all its batches. The dropped ones by run and rule.
-  Family<Counter>& run_batches;
-  Family<Counter>& run_tokens;
-  Family<Counter>& run_sequences;
-  Family<Counter>& run_non_finite_tokens;
+  // By run, and the dropped ones by rule.
+  std::vector<Family<Counter>*> run_counters;  // parallel to kRunCounters
+  std::vector<Family<Gauge>*> run_gauges;      // parallel to kDriftGauges
   Family<Counter>& run_dropped_tokens;
   Family<Counter>& run_dropped_sequences;
   Family<Histogram>& run_token_log_ratio;
@@ -102,9 +81,7 @@ const std::vector<double>& LogRatioBuckets();
 
 // A number that is read at each scrape.
 struct Sampled {
-  const char* name;
-  const char* help;
-  prometheus::MetricType type;
+  MetricRow row;
   std::function<double()> read;
 };
 std::shared_ptr<prometheus::Collectable> MakeSampledMetrics(

@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "grpcpp/support/status.h"
-#include "server/observe/json.h"
+#include "nlohmann/json_fwd.hpp"
 #include "spdlog/logger.h"
 
 namespace counterweight::server {
@@ -47,9 +47,10 @@ class RequestLog {
   // One line; level error for the server's own failures, info for all others.
   void Request(const RequestRecord& record);
 
-  // One line about anything else: "event", then the fields.
+  // One line about anything else: "event", then the fields, an object.
+  void Event(spdlog::level::level_enum level, std::string_view event);
   void Event(spdlog::level::level_enum level, std::string_view event,
-             const JsonObject& fields = {});
+             const nlohmann::ordered_json& fields);
 
   // Writes out what was logged so far.
   void Flush() { logger_->flush(); }

@@ -3,13 +3,14 @@
 #define COUNTERWEIGHT_SERVER_OBSERVE_RUN_SERIES_H_
 
 #include <cstddef>
+#include <deque>
 #include <map>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "kernels/metrics.h"
 #include "kernels/sums.h"
+#include "server/observe/drift_table.h"
 #include "server/observe/metrics.h"
 
 namespace counterweight::server {
@@ -63,20 +64,20 @@ class RunSeries {
     Series<Counter> sequences;
   };
 
-  void ShowDrift(const kernels::BatchSums& sums,
-                 const kernels::DriftSummary& summary);
-  void ShowWeights(const kernels::DriftSummary& summary);
+  void ShowDrift(const kernels::BatchSums& sums, bool has_weight);
   Dropped& DroppedBy(const std::string& rule);
 
   DriftMetrics* const metrics_;
   const prometheus::Labels labels_;
-  Series<Counter> batches_, tokens_, sequences_, non_finite_tokens_;
+  // A deque, as series cannot be moved.
+  std::deque<Series<Counter>> counters_;  // parallel to kRunCounters
+  std::deque<Series<Gauge>> gauges_;      // parallel to kDriftGauges
   Series<Histogram> token_log_ratio_, sequence_log_ratio_;
-  Series<Gauge> kl_, k3_, chi2_token_, chi2_sequence_, ppl_ratio_,
-      kept_token_ratio_, effective_sample_size_, weight_mean_, weight_max_,
-      clipped_high_, clipped_low_, outside_;
   std::map<std::string, Dropped> dropped_;
 };
+
+// What the batch adds to the counter.
+double Amount(const BatchCounter& counter, const kernels::BatchSums& sums);
 
 // Adds the batch to the two histograms.
 void ObserveLogRatios(const kernels::DriftSums& drift, Histogram* tokens,

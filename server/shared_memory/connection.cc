@@ -5,6 +5,7 @@
 #include <string>
 #include <utility>
 
+#include "nlohmann/json.hpp"
 #include "server/shared_memory/device_region.h"
 #include "server/shared_memory/memfd.h"
 #include "spdlog/fmt/fmt.h"
@@ -23,9 +24,7 @@ Connection::~Connection() {
     context_.registry->Remove(handle);
   }
   context_.log->Event(spdlog::level::debug, "shared_memory_disconnected",
-                      JsonObject()
-                          .Add("regions", static_cast<int64_t>(regions_.size()))
-                          .Add("bytes", bytes_));
+                      {{"regions", regions_.size()}, {"bytes", bytes_}});
   // What it sent and we did not receive is closed with it.
   context_.closer->Close(std::move(other_files_), std::move(socket_));
 }
@@ -185,13 +184,12 @@ Refusal Connection::LimitProblem(uint64_t host_bytes) const {
 
 std::string Refuse(const Refusal& refusal, const ConnectionContext& context) {
   *context.errors += 1;
-  JsonObject fields;
-  fields.Add("code", static_cast<int64_t>(refusal.code))
-      .Add("message", refusal.message);
+  nlohmann::ordered_json fields = {{"code", static_cast<int>(refusal.code)},
+                                   {"message", refusal.message}};
   // However many clients connect, however often: they must not flood the log.
   const std::optional<int64_t> held_back =
       context.warnings->Take(context.now());
-  if (held_back.value_or(0) > 0) fields.Add("warnings_held_back", *held_back);
+  if (held_back.value_or(0) > 0) fields["warnings_held_back"] = *held_back;
   context.log->Event(held_back ? spdlog::level::warn : spdlog::level::debug,
                      "shared_memory_refused", fields);
   return SerializeAnswer(refusal);

@@ -11,6 +11,7 @@
 #include <system_error>
 #include <utility>
 
+#include "nlohmann/json.hpp"
 #include "server/listen/unix_socket.h"
 #include "spdlog/fmt/fmt.h"
 
@@ -203,9 +204,8 @@ void SharedMemoryListener::ReportFailedAccept(int cause) {
   errors_ += 1;
   // One line, however long it lasts.
   if (!accept_again_) {
-    context_.log->Event(
-        spdlog::level::warn, "shared_memory_accept_failed",
-        JsonObject().Add("error", std::generic_category().message(cause)));
+    context_.log->Event(spdlog::level::warn, "shared_memory_accept_failed",
+                        {{"error", std::generic_category().message(cause)}});
   }
   accept_again_ = options_.now() + kAcceptPause;
 }

@@ -5,6 +5,7 @@
 
 #include "gtest/gtest.h"
 #include "kernels/devices.h"
+#include "nlohmann/json.hpp"
 
 namespace counterweight::server {
 namespace {
@@ -56,15 +57,17 @@ TEST_F(WithoutDevices, WhoNamesDevicesDoesNotGetTheCpu) {
 }
 
 TEST(BackendJson, ListsTheDevices) {
-  EXPECT_EQ(ToJson(kernels::BackendInfo{
-                .name = "cuda",
-                .instruction_set = "",
-                .threads = 0,
-                .devices = {{.index = 0, .name = "A", .memory_bytes = 7},
-                            {.index = 2, .name = "B", .memory_bytes = 8}}}),
-            R"({"name":"cuda","instruction_set":"","devices":[)"
-            R"({"index":0,"name":"A","memory_bytes":7},)"
-            R"({"index":2,"name":"B","memory_bytes":8}]})");
+  EXPECT_EQ(
+      ToJson(kernels::BackendInfo{
+                 .name = "cuda",
+                 .instruction_set = "",
+                 .threads = 0,
+                 .devices = {{.index = 0, .name = "A", .memory_bytes = 7},
+                             {.index = 2, .name = "B", .memory_bytes = 8}}})
+          .dump(),
+      R"({"name":"cuda","instruction_set":"","devices":[)"
+      R"({"index":0,"name":"A","memory_bytes":7},)"
+      R"({"index":2,"name":"B","memory_bytes":8}]})");
 }
 
 }  // namespace

@@ -1,11 +1,15 @@
 #include "server/observe/request_log.h"
 
 #include <climits>
+#include <limits>
 #include <mutex>
 #include <sstream>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "gtest/gtest.h"
+#include "nlohmann/json.hpp"
 #include "spdlog/sinks/base_sink.h"
 #include "spdlog/sinks/ostream_sink.h"
 
@@ -31,20 +35,97 @@ TEST(RequestLog, IsOneLineWhateverTheRequestSays) {
   const std::string line = Logged(record);
   EXPECT_EQ(line.find('\n'), line.size() - 1);
   EXPECT_LT(line.size(), 2000U);
-  EXPECT_NE(line.find(R"(a\u000ab {} %s \"quoted\")"), std::string::npos);
+  EXPECT_NE(line.find(R"(a\nb {} %s \"quoted\")"), std::string::npos);
+}
+
+// The run's field of a request's line, as it stands there.
+std::string LoggedRun(std::string_view run) {
+  RequestRecord record;
+  record.run = run;
+  const std::string line = Logged(record);
+  const size_t begin = line.find(R"("run":)") + 6;
+  return line.substr(begin, line.find(R"(,"replica":)") - begin);
+}
+
+TEST(RequestLog, EscapesWhatSplitsLinesOrFoolsTerminals) {
+  EXPECT_EQ(LoggedRun("plain ~"), R"("plain ~")");
+  EXPECT_EQ(LoggedRun("a\"b\\c"), R"("a\"b\\c")");
+  EXPECT_EQ(LoggedRun(std::string_view("\0\x01\x1B[31m\x7F", 8)),
+            R"("\u0000\u0001\u001b[31m\u007f")");
+  EXPECT_EQ(LoggedRun("\u0085\u009b31m"), R"("\u0085\u009b31m")");
+  EXPECT_EQ(LoggedRun("\u2028\u202Etxt.exe\u2066\u200E\uFEFF"),
+            R"("\u2028\u202etxt.exe\u2066\u200e\ufeff")");
+  EXPECT_EQ(LoggedRun("\u00E9 \U0001F600"), R"("\u00e9 \ud83d\ude00")");
+}
+
+TEST(RequestLog, ReplacesWhatIsNotUtf8) {
+  EXPECT_EQ(LoggedRun("\xFF"), R"("\ufffd")");
+  EXPECT_EQ(LoggedRun("\xC3"), R"("\ufffd")") << "cut off";
+  EXPECT_EQ(LoggedRun("\xC0\x80"), R"("\ufffd\ufffd")") << "overlong";
+  EXPECT_EQ(LoggedRun("\xED\xA0\x80"), R"("\ufffd\ufffd\ufffd")")
+      << "surrogate";
+  EXPECT_EQ(LoggedRun("\xF4\x90\x80\x80"), R"("\ufffd\ufffd\ufffd\ufffd")");
+}
+
+TEST(RequestLog, CutsBetweenCharacters) {
+  std::string run(127, 'x');
+  EXPECT_EQ(LoggedRun(run + "\u00E9"), "\"" + run + "\"");
+}
+
+TEST(RequestLog, HasItsFieldsInOrder) {
+  RequestRecord record;
+  record.decode_seconds = 0.25;
+  record.queue_seconds = std::numeric_limits<double>::quiet_NaN();
+  record.message = "told";
+  const auto line = nlohmann::ordered_json::parse(Logged(record));
+  std::vector<std::string> names;
+  for (const auto& [name, value] : line.items()) names.push_back(name);
+  EXPECT_EQ(names, (std::vector<std::string>{"time",
+                                             "level",
+                                             "event",
+                                             "rpc",
+                                             "request_id",
+                                             "run",
+                                             "replica",
+                                             "method",
+                                             "code",
+                                             "peer",
+                                             "tokens",
+                                             "sequences",
+                                             "request_bytes",
+                                             "response_bytes",
+                                             "decode_seconds",
+                                             "queue_seconds",
+                                             "receive_seconds",
+                                             "compute_seconds",
+                                             "encode_seconds",
+                                             "violations",
+                                             "message"}));
+  EXPECT_EQ(line["decode_seconds"], 0.25);
+  EXPECT_TRUE(line["queue_seconds"].is_null());
 }
 
 // A pipe takes so many bytes as a whole or not at all.
 TEST(RequestLog, ALineOfARequestFitsIntoAPipeAtOnce) {
   RequestRecord record;
-  for (std::string* text : {&record.request_id, &record.run, &record.replica,
-                            &record.method, &record.message}) {
-    *text = std::string(100000, '\x01');
+  for (double* seconds :
+       {&record.decode_seconds, &record.queue_seconds, &record.receive_seconds,
+        &record.compute_seconds, &record.encode_seconds}) {
+    *seconds = 1.0 / 81;
   }
-  const std::string line = Logged(record);
-  EXPECT_LE(line.size(), static_cast<size_t>(PIPE_BUF));
-  // Half of what plain text may have, but not nothing.
-  EXPECT_GT(line.size(), 1500U);
+  for (const char* character :
+       {"\x01", "\xFF", "\"", "x", "\u00E9", "\u20AC"}) {
+    std::string long_text;
+    while (long_text.size() < 100000) long_text += character;
+    for (std::string* text : {&record.request_id, &record.run, &record.replica,
+                              &record.method, &record.message}) {
+      *text = long_text;
+    }
+    const std::string line = Logged(record);
+    EXPECT_LE(line.size(), static_cast<size_t>(PIPE_BUF)) << character;
+    // Half of what plain text may have, but not nothing.
+    EXPECT_GT(line.size(), 1500U) << character;
+  }
 }
 
 TEST(RequestLog, AFlushAtEndIsOneAtTheEnd) {

@@ -5,12 +5,19 @@
 #include <cerrno>
 #include <chrono>
 #include <future>
+#include <map>
+#include <regex>
+#include <set>
+#include <sstream>
 #include <string>
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "server/observe/drift_table.h"
+#include "server/observe/serving_table.h"
 #include "server/shared_memory/file_descriptor.h"
 #include "tests/server/running_server.h"
+#include "tests/server/temporary_folder.h"
 
 namespace counterweight::server {
 namespace {
@@ -54,6 +61,82 @@ TEST(ServingMetrics, AScrapeShowsServingAndDrift) {
        R"(counterweight_request_stage_seconds_count{stage="compute"} 2)",
        R"(counterweight_drift_token_log_ratio_nats_bucket{run="run-1",le="0.3"})"}) {
     EXPECT_NE(text.find(std::string("\n") + name), std::string::npos) << name;
+  }
+}
+
+// A family of a scrape or of a table.
+struct Shown {
+  std::string help;
+  prometheus::MetricType type = prometheus::MetricType::Untyped;
+  std::set<std::string> labels;
+  bool operator==(const Shown&) const = default;
+};
+
+std::map<std::string, Shown> FamiliesOf(const std::string& page) {
+  std::map<std::string, Shown> families;
+  std::istringstream lines(page.substr(page.find("# HELP")));
+  std::string name;
+  for (std::string line; std::getline(lines, line);) {
+    std::smatch part;
+    if (std::regex_match(line, part, std::regex("# HELP (\\S+) (.*)"))) {
+      name = part[1];
+      families[name].help = part[2];
+    } else if (line.starts_with("# TYPE")) {
+      using enum prometheus::MetricType;
+      families[name].type = line.ends_with("counter") ? Counter
+                            : line.ends_with("gauge") ? Gauge
+                                                      : Histogram;
+    } else {
+      const std::regex label("([a-z_]+)=\"");
+      for (std::sregex_iterator each(line.begin(), line.end(), label), end;
+           each != end; ++each) {
+        if ((*each)[1] != "le") families[name].labels.insert((*each)[1]);
+      }
+    }
+  }
+  return families;
+}
+
+void Add(const MetricRow& row, std::map<std::string, Shown>* families) {
+  Shown shown{.help = std::string(row.help), .type = row.type, .labels = {}};
+  std::istringstream labels{std::string(row.labels)};
+  for (std::string label; std::getline(labels >> std::ws, label, ',');) {
+    shown.labels.insert(label);
+  }
+  EXPECT_TRUE(families->emplace(row.name, shown).second) << row.name;
+}
+
+// What README.md says about them is made of the tables.
+TEST(ServingMetrics, AScrapeShowsTheTables) {
+  const TemporaryFolder folder;
+  Config config = WithMetrics();
+  config.shared_memory_socket = folder.File("shm.sock");
+  RunningServer running(config);
+  // Has weights and a rule.
+  v1::CorrectRequest request = SmallRequest("a", "run-1");
+  request.mutable_method()->mutable_preset()->set_name("seq_mis");
+  ASSERT_TRUE(running.Correct(request).ok());
+
+  std::map<std::string, Shown> expected;
+  for (const MetricRow& row : kServingTable) Add(row, &expected);
+  for (const MetricRow& row : kSampleTable) Add(row, &expected);
+  for (const MetricRow& row : kSharedMemoryTable) Add(row, &expected);
+  for (const auto& each : kProcessTable) Add(each.row, &expected);
+  for (const auto& each : kCorrectedCounters) Add(each.row, &expected);
+  for (const MetricRow& row : kCorrectedTable) Add(row, &expected);
+  for (const auto& each : kRunCounters) Add(each.row, &expected);
+  for (const MetricRow& row : kRunTable) Add(row, &expected);
+  for (const auto& each : kDriftGauges) Add(each.row, &expected);
+  const std::map<std::string, Shown> shown = FamiliesOf(running.Scrape());
+  for (const auto& [name, family] : expected) {
+    const auto found = shown.find(name);
+    ASSERT_NE(found, shown.end()) << name;
+    EXPECT_EQ(found->second, family) << name;
+  }
+  for (const auto& [name, family] : shown) {
+    // The library counts its own scrapes.
+    EXPECT_TRUE(expected.contains(name) || name.starts_with("exposer_"))
+        << name;
   }
 }
 

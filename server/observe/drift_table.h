@@ -1,0 +1,157 @@
+// The metrics of what the corrected batches look like, each request_id once.
+// "corrected" families are over all runs, "drift" ones have the label run: one
+// family with both would make every sum over it count twice.
+#ifndef COUNTERWEIGHT_SERVER_OBSERVE_DRIFT_TABLE_H_
+#define COUNTERWEIGHT_SERVER_OBSERVE_DRIFT_TABLE_H_
+
+#include <cstdint>
+
+#include "kernels/metrics.h"
+#include "kernels/sums.h"
+#include "server/observe/metric_row.h"
+
+namespace counterweight::server {
+
+// A counter that each batch increases by one of its sums.
+struct BatchCounter {
+  MetricRow row;
+  int64_t kernels::BatchSums::*field;  // null: by 1
+};
+
+inline constexpr BatchCounter kCorrectedCounters[] = {
+    {CounterRow("counterweight_corrected_batches_total",
+                "Batches corrected in all runs."),
+     nullptr},
+    {CounterRow("counterweight_corrected_tokens_total",
+                "Tokens that count, of the corrected batches of all runs."),
+     &kernels::BatchSums::tokens},
+    {CounterRow("counterweight_corrected_sequences_total",
+                "Sequences of the corrected batches of all runs."),
+     &kernels::BatchSums::num_sequences},
+    {CounterRow("counterweight_corrected_kept_tokens_total",
+                "Tokens in the keep masks of all runs."),
+     &kernels::BatchSums::kept_tokens},
+    {CounterRow("counterweight_corrected_kept_sequences_total",
+                "Sequences of all runs with a token in the keep mask."),
+     &kernels::BatchSums::kept_sequences},
+    {CounterRow("counterweight_corrected_non_finite_tokens_total",
+                "Tokens of all runs that were dropped or neutralized because a "
+                "number was not finite."),
+     &kernels::BatchSums::non_finite_tokens},
+};
+
+inline constexpr MetricRow kCorrectedTable[] = {
+    HistogramRow("counterweight_corrected_token_log_ratio_nats",
+                 "Log ratio of each token, over all runs."),
+    HistogramRow("counterweight_corrected_sequence_log_ratio_nats",
+                 "Mean log ratio of each sequence, over all runs."),
+    GaugeRow("counterweight_drift_runs",
+             "Values of the label run that have series now."),
+};
+
+inline constexpr BatchCounter kRunCounters[] = {
+    {CounterRow("counterweight_drift_batches_total",
+                "Batches corrected in this run.", "run"),
+     nullptr},
+    {CounterRow("counterweight_drift_tokens_total",
+                "Tokens that count, of this run's corrected batches.", "run"),
+     &kernels::BatchSums::tokens},
+    {CounterRow("counterweight_drift_sequences_total",
+                "Sequences of this run's corrected batches.", "run"),
+     &kernels::BatchSums::num_sequences},
+    {CounterRow("counterweight_drift_non_finite_tokens_total",
+                "Tokens of this run that were dropped or neutralized because a "
+                "number was not finite.",
+                "run"),
+     &kernels::BatchSums::non_finite_tokens},
+};
+
+inline constexpr MetricRow kRunTable[] = {
+    CounterRow("counterweight_drift_dropped_tokens_total",
+               "Tokens that a rule dropped or whose weight it set to 0.",
+               "run, rule"),
+    CounterRow("counterweight_drift_dropped_sequences_total",
+               "Sequences with a token that a rule dropped or whose weight it "
+               "set to 0.",
+               "run, rule"),
+    HistogramRow("counterweight_drift_token_log_ratio_nats",
+                 "Log ratio of each token of this run.", "run"),
+    HistogramRow("counterweight_drift_sequence_log_ratio_nats",
+                 "Mean log ratio of each sequence of this run.", "run"),
+};
+
+// What the gauges of a run show of its last batch that had tokens.
+struct RunDrift : kernels::DriftSummary {
+  double kept_tokens;  // fraction in the keep mask
+  double outside;      // fraction with raw weight outside the bounds
+};
+
+struct DriftGauge {
+  MetricRow row;
+  double RunDrift::*field;
+  bool needs_weights = false;  // is of methods with an importance weight only
+};
+
+inline constexpr DriftGauge kDriftGauges[] = {
+    {GaugeRow("counterweight_drift_kl_nats",
+              "KL divergence of the sampling policy from the other policy: the "
+              "mean of -l over the last batch's tokens, where l is the log "
+              "ratio.",
+              "run"),
+     &RunDrift::kl},
+    {GaugeRow("counterweight_drift_k3_nats",
+              "KL divergence of the sampling policy from the other policy by "
+              "an estimator that is never negative: the mean of exp(l) - 1 - l "
+              "over the last batch's tokens.",
+              "run"),
+     &RunDrift::k3},
+    {GaugeRow("counterweight_drift_chi2_token",
+              "Chi-squared divergence by token: the mean of exp(2 l) - 1 over "
+              "the last batch's tokens.",
+              "run"),
+     &RunDrift::chi2_token},
+    {GaugeRow("counterweight_drift_chi2_sequence",
+              "Chi-squared divergence by sequence: the mean of exp(2 sum l) - "
+              "1 over the last batch's sequences.",
+              "run"),
+     &RunDrift::chi2_sequence},
+    {GaugeRow("counterweight_drift_ppl_ratio",
+              "Ratio of the perplexities under the two policies: the mean of "
+              "exp(-mean l) over the last batch's sequences.",
+              "run"),
+     &RunDrift::ppl_ratio},
+    {GaugeRow("counterweight_drift_kept_token_ratio",
+              "Share of the last batch's tokens in the keep mask.", "run"),
+     &RunDrift::kept_tokens},
+    {GaugeRow("counterweight_drift_effective_sample_size_ratio",
+              "Effective sample size of the last batch as a share of its "
+              "tokens: (mean w)^2 / mean(w^2) of the importance weights w.",
+              "run"),
+     &RunDrift::effective_sample_size, true},
+    {GaugeRow("counterweight_drift_weight_mean",
+              "Mean importance weight of the last batch.", "run"),
+     &RunDrift::weight_mean, true},
+    {GaugeRow("counterweight_drift_weight_max",
+              "Largest importance weight of the last batch.", "run"),
+     &RunDrift::weight_max, true},
+    {GaugeRow("counterweight_drift_weight_high_ratio",
+              "Share of the last batch's tokens whose weight was above the "
+              "upper bound.",
+              "run"),
+     &RunDrift::clipped_high, true},
+    {GaugeRow("counterweight_drift_weight_low_ratio",
+              "Share of the last batch's tokens whose weight was below the "
+              "lower bound, or below 1 / upper bound if there is no lower "
+              "bound.",
+              "run"),
+     &RunDrift::clipped_low, true},
+    {GaugeRow("counterweight_drift_weight_outside_ratio",
+              "Share of the last batch's tokens whose weight the bounds "
+              "truncated or masked.",
+              "run"),
+     &RunDrift::outside, true},
+};
+
+}  // namespace counterweight::server
+
+#endif  // COUNTERWEIGHT_SERVER_OBSERVE_DRIFT_TABLE_H_

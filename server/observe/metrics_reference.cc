@@ -1,0 +1,61 @@
+// Prints the tables of metrics in server/README.md. `make docs` runs it.
+#include <cstdio>
+#include <string>
+#include <string_view>
+
+#include "server/observe/drift_table.h"
+#include "server/observe/serving_table.h"
+
+namespace counterweight::server {
+namespace {
+
+std::string_view TypeName(prometheus::MetricType type) {
+  using enum prometheus::MetricType;
+  return type == Counter ? "counter" : type == Gauge ? "gauge" : "histogram";
+}
+
+const MetricRow& RowOf(const MetricRow& row) { return row; }
+template <typename T>
+const MetricRow& RowOf(const T& entry) {
+  return entry.row;
+}
+
+template <typename T>
+void PrintRows(const T& table) {
+  for (const auto& entry : table) {
+    const MetricRow& row = RowOf(entry);
+    std::string line = "| `";
+    line.append(row.name).append("` | ").append(TypeName(row.type));
+    line.append(" | ").append(row.labels);
+    line.append(" | ").append(row.help).append(" |\n");
+    std::fputs(line.c_str(), stdout);
+  }
+}
+
+template <typename... Tables>
+void PrintSection(const char* title, const Tables&... tables) {
+  std::printf(
+      "\n%s:\n\n| name | type | labels | meaning |\n|---|---|---|---|\n",
+      title);
+  (PrintRows(tables), ...);
+}
+
+void PrintTables() {
+  PrintSection("Serving", kServingTable, kSampleTable);
+  PrintSection("Serving, where `--shared_memory_socket` is set",
+               kSharedMemoryTable);
+  PrintSection("The process", kProcessTable);
+  PrintSection("Drift over all runs, each request_id once", kCorrectedCounters,
+               kCorrectedTable);
+  PrintSection("Drift by run, each request_id once", kDriftGauges, kRunCounters,
+               kRunTable);
+}
+
+}  // namespace
+}  // namespace counterweight::server
+
+int main() {
+  counterweight::server::PrintTables();
+  std::puts("");
+  return std::fflush(stdout) == 0 ? 0 : 1;
+}

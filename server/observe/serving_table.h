@@ -1,0 +1,127 @@
+// The metrics of how the server serves.
+#ifndef COUNTERWEIGHT_SERVER_OBSERVE_SERVING_TABLE_H_
+#define COUNTERWEIGHT_SERVER_OBSERVE_SERVING_TABLE_H_
+
+#include "server/observe/metric_row.h"
+#include "server/observe/process_usage.h"
+
+namespace counterweight::server {
+
+// Counted as it happens.
+inline constexpr MetricRow kServingTable[] = {
+    CounterRow("counterweight_requests_total",
+               "Requests answered, by method and gRPC code; requests that gRPC "
+               "itself refuses are not seen.",
+               "method, code"),
+    HistogramRow("counterweight_request_seconds",
+                 "Time of a successful batch, from its message or header "
+                 "received to its answer handed to the transport."),
+    HistogramRow("counterweight_request_stage_seconds",
+                 "Time of a successful batch in each stage: decode, queue, "
+                 "receive (streams only), compute and encode.",
+                 "stage"),
+    CounterRow("counterweight_request_bytes_total",
+               "Bytes of correction requests, as received."),
+    CounterRow("counterweight_response_bytes_total",
+               "Bytes of successful correction responses, as sent."),
+    CounterRow("counterweight_tokens_total",
+               "Tokens that count, of successful requests; a retry counts "
+               "again."),
+    CounterRow("counterweight_sequences_total",
+               "Sequences of successful requests; a retry counts again."),
+    CounterRow("counterweight_non_finite_rejections_total",
+               "Requests refused by the policy REJECT because a number in them "
+               "is not finite."),
+    CounterRow("counterweight_device_seconds_total",
+               "Seconds that kernels ran on a device, transfers not counted; "
+               "the rate is the load that this server puts on the device.",
+               "device"),
+    CounterRow("counterweight_device_errors_total",
+               "Batches that failed because the device did.", "device"),
+    GaugeRow("counterweight_requests_in_flight",
+             "Correction requests that are admitted and not answered."),
+    GaugeRow("counterweight_bytes_in_flight",
+             "Bytes that admission counts for the correction requests in "
+             "flight, without shared memory."),
+    GaugeRow("counterweight_ready",
+             "1 while health answers SERVING, otherwise 0."),
+    GaugeRow("counterweight_build_info", "Always 1; the labels say what runs.",
+             "version, revision, backend, instruction_set"),
+};
+
+// Read at each scrape.
+inline constexpr MetricRow kSampleTable[] = {
+    GaugeRow("counterweight_requests_queued",
+             "Batches that wait for admission."),
+    GaugeRow("counterweight_admitted_bytes",
+             "Bytes of input, scratch, output and shared memory that are "
+             "admitted; autoscale on their ratio to "
+             "counterweight_admitted_bytes_limit."),
+    GaugeRow("counterweight_admitted_bytes_limit",
+             "Largest number of bytes admitted at a time: the flag "
+             "--max_bytes_in_flight."),
+    GaugeRow("counterweight_waiting_bytes",
+             "Bytes that requests hold while they wait for admission; they are "
+             "not among the admitted bytes."),
+    GaugeRow("counterweight_arriving_requests",
+             "Calls whose request has not arrived completely."),
+    GaugeRow("counterweight_tasks_waiting",
+             "Parts of admitted batches that wait for a worker thread."),
+    GaugeRow("counterweight_connections", "Open gRPC connections."),
+    CounterRow("counterweight_connections_refused_total",
+               "gRPC connections refused because there were too many, and "
+               "accepts that failed."),
+    GaugeRow("counterweight_staging_used_bytes",
+             "Bytes of staging memory that hold the payload of streams."),
+    GaugeRow("counterweight_staging_free_bytes",
+             "Bytes of staging memory that are kept for reuse."),
+    CounterRow("counterweight_log_lines_dropped_total",
+               "Log lines that were not written because stderr was not read, "
+               "or failed."),
+};
+
+// Read at each scrape where --shared_memory_socket is set.
+inline constexpr MetricRow kSharedMemoryTable[] = {
+    GaugeRow("counterweight_shared_memory_regions",
+             "Memory regions that clients share."),
+    GaugeRow("counterweight_shared_memory_bytes",
+             "Bytes of host memory in the regions that clients share."),
+    GaugeRow("counterweight_shared_memory_admitted_bytes",
+             "Bytes of counterweight_admitted_bytes that shared memory takes, "
+             "at most half of the limit."),
+    GaugeRow("counterweight_shared_memory_device_bytes",
+             "Bytes of device memory in the regions that clients share."),
+    CounterRow("counterweight_shared_memory_errors_total",
+               "Connections and registrations of shared memory that were "
+               "refused, and accepts that failed."),
+};
+
+struct ProcessMetric {
+  MetricRow row;
+  double ProcessUsage::*field;
+};
+
+// Prometheus' own client libraries define these names.
+inline constexpr ProcessMetric kProcessTable[] = {
+    {GaugeRow("process_resident_memory_bytes",
+              "Bytes of resident memory of the process."),
+     &ProcessUsage::resident_bytes},
+    {GaugeRow("process_virtual_memory_bytes",
+              "Bytes of virtual memory of the process."),
+     &ProcessUsage::virtual_bytes},
+    {CounterRow("process_cpu_seconds_total",
+                "User and system CPU time of the process, in seconds."),
+     &ProcessUsage::cpu_seconds},
+    {GaugeRow("process_open_fds", "Open file descriptors of the process."),
+     &ProcessUsage::open_files},
+    {GaugeRow("process_max_fds",
+              "Largest number of file descriptors that the process may open."),
+     &ProcessUsage::max_open_files},
+    {GaugeRow("process_start_time_seconds",
+              "Start time of the process, in seconds since the Unix epoch."),
+     &ProcessUsage::start_time_seconds},
+};
+
+}  // namespace counterweight::server
+
+#endif  // COUNTERWEIGHT_SERVER_OBSERVE_SERVING_TABLE_H_
