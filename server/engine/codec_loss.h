@@ -18,9 +18,9 @@ void DecodeLoss(const v1::PolicyLoss* loss, const v1::KlPenalty* kl,
                 const LossFacts& facts, const std::string& prefix,
                 kernels::CorrectionSpec* spec, Violations* violations);
 
-// spec.loss of a row of the methods table, spelled out; nothing if it has none.
-void EncodeLoss(const kernels::CorrectionSpec& spec,
-                v1::CorrectionConfig* config);
+// As much of `loss` as the wire has words for. Adds nothing where there is
+// none.
+void EncodeLoss(const kernels::LossSpec& loss, v1::CorrectionConfig* config);
 
 }  // namespace counterweight::server
 

@@ -2,8 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
-#include <cstdlib>
 #include <limits>
 #include <string>
 #include <utility>
@@ -15,20 +13,6 @@ namespace counterweight::server {
 namespace {
 
 using kernels::kUnbounded;
-
-// A bound is a ratio on the wire and a logarithm in a rule: the shortest ratio
-// that has this logarithm.
-double ToRatio(double log) {
-  const double ratio = std::exp(log);
-  constexpr int kMaxDigits = 17;
-  for (int digits = 1; digits <= kMaxDigits; ++digits) {
-    char text[32];
-    std::snprintf(text, sizeof(text), "%.*g", digits, ratio);
-    const double candidate = std::strtod(text, nullptr);
-    if (kernels::LogRatio(candidate) == log) return candidate;
-  }
-  return ratio;
-}
 
 class ConfigDecoder {
  public:
@@ -270,40 +254,6 @@ void NameRules(const v1::CorrectionConfig& config, ConfigDecoder* decoder,
   }
 }
 
-template <class Message>
-void EncodeClamps(double token_clamp, double aggregate_clamp,
-                  Message* message) {
-  if (token_clamp < kUnbounded) message->set_token_clamp(token_clamp);
-  if (aggregate_clamp < kUnbounded) {
-    message->set_aggregate_clamp(aggregate_clamp);
-  }
-}
-
-v1::RatioSource Encode(kernels::RatioSource source) {
-  // The wire keeps 0 for UNSPECIFIED; both enums list the sources in one order.
-  return static_cast<v1::RatioSource>(static_cast<int>(source) + 1);
-}
-
-void EncodeRule(const kernels::RejectionRule& spec, v1::RejectionRule* rule) {
-  rule->set_ratio_source(Encode(spec.source));
-  rule->set_estimator(
-      static_cast<v1::Estimator>(static_cast<int>(spec.estimator) + 1));
-  rule->set_aggregation(
-      static_cast<v1::Aggregation>(static_cast<int>(spec.aggregation) + 1));
-  rule->set_condition(
-      static_cast<v1::RuleCondition>(static_cast<int>(spec.condition) + 1));
-  rule->set_effect(
-      static_cast<v1::RuleEffect>(static_cast<int>(spec.effect) + 1));
-  EncodeClamps(spec.token_clamp, spec.aggregate_clamp, rule);
-  const bool ratio = spec.estimator == kernels::Estimator::kRatio;
-  if (spec.lower > -kUnbounded) {
-    rule->set_lower(ratio ? ToRatio(spec.lower) : spec.lower);
-  }
-  if (spec.upper < kUnbounded) {
-    rule->set_upper(ratio ? ToRatio(spec.upper) : spec.upper);
-  }
-}
-
 }  // namespace
 
 kernels::CorrectionSpec DecodeConfig(const v1::CorrectionConfig& config,
@@ -350,31 +300,6 @@ kernels::CorrectionSpec DecodeConfig(const v1::CorrectionConfig& config,
   *rule_names = DefaultRuleNames(spec);
   NameRules(config, &decoder, rule_names);
   return spec;
-}
-
-void EncodeConfig(const kernels::CorrectionSpec& spec,
-                  v1::CorrectionConfig* config) {
-  config->set_drift_source(Encode(spec.drift_source));
-  config->set_rule_evaluation(
-      static_cast<v1::RuleEvaluation>(static_cast<int>(spec.evaluation) + 1));
-  for (int r = 0; r < spec.num_rules; ++r) {
-    EncodeRule(spec.rules[r], config->add_rules());
-  }
-  EncodeLoss(spec, config);
-  if (spec.weight.level == kernels::Level::kNone) return;
-  v1::ImportanceWeight* weight = config->mutable_importance_weight();
-  weight->set_ratio_source(Encode(spec.weight.source));
-  // kNone is 0 in both.
-  weight->set_level(static_cast<v1::Level>(spec.weight.level));
-  weight->set_bound(
-      static_cast<v1::Bound>(static_cast<int>(spec.weight.bound) + 1));
-  EncodeClamps(spec.weight.token_clamp, spec.weight.aggregate_clamp, weight);
-  if (spec.weight.lower > 0.0) weight->set_lower(spec.weight.lower);
-  if (spec.weight.upper < kUnbounded) weight->set_upper(spec.weight.upper);
-  weight->set_normalize(spec.weight.normalize);
-  if (spec.weight.after_rule > 0) {
-    weight->set_after_rule(static_cast<uint32_t>(spec.weight.after_rule));
-  }
 }
 
 std::vector<std::string> DefaultRuleNames(const kernels::CorrectionSpec& spec) {

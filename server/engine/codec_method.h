@@ -3,6 +3,7 @@
 #define COUNTERWEIGHT_SERVER_ENGINE_CODEC_METHOD_H_
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -37,9 +38,12 @@ kernels::CorrectionSpec DecodeConfig(const v1::CorrectionConfig& config,
                                      std::vector<std::string>* rule_names,
                                      Violations* violations);
 
-// The same spelled out in proto; DecodeConfig(EncodeConfig(x)) is x.
-void EncodeConfig(const kernels::CorrectionSpec& spec,
-                  v1::CorrectionConfig* config);
+// The same spelled out in proto: DecodeConfig(*EncodeConfig(x)) is x for a
+// request with x's seed and all log-probs. Nothing if the wire has no words for
+// some part of x, such as clamps that differ by sign. REQUIRES:
+// kernels::Validate(spec) is empty.
+std::optional<v1::CorrectionConfig> EncodeConfig(
+    const kernels::CorrectionSpec& spec);
 
 // Unique names of a spec's rules, "mean_k3", "mean_k3_2".
 std::vector<std::string> DefaultRuleNames(const kernels::CorrectionSpec& spec);

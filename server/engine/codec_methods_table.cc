@@ -1,5 +1,6 @@
 // The methods table in proto.
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "kernels/methods.h"
@@ -24,8 +25,10 @@ void EncodeMethods(v1::ListMethodsResponse* response) {
           std::string(equivalent.block);
     }
     std::vector<kernels::SpecViolation> violations;
-    EncodeConfig(kernels::MakeSpec(method, {}, &violations),
-                 info->mutable_config());
+    if (auto config =
+            EncodeConfig(kernels::MakeSpec(method, {}, &violations))) {
+      *info->mutable_config() = *std::move(config);
+    }
     for (const kernels::MethodParameter& parameter : method.parameters) {
       v1::ParameterInfo* entry = info->add_parameters();
       entry->set_name(std::string(parameter.name));

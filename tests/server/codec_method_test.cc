@@ -50,23 +50,23 @@ TEST(CodecMethod, EveryMethodSurvivesTheWireBitForBit) {
   for (const kernels::Method& method : kernels::Methods()) {
     std::vector<kernels::SpecViolation> none;
     const kernels::CorrectionSpec spec = kernels::MakeSpec(method, {}, &none);
-    v1::CorrectionConfig config;
-    EncodeConfig(spec, &config);
+    const auto config = EncodeConfig(spec);
+    ASSERT_TRUE(config) << method.name;
     Violations violations;
-    const kernels::CorrectionSpec back = Decode(config, &violations);
+    const kernels::CorrectionSpec back = Decode(*config, &violations);
     EXPECT_THAT(violations, IsEmpty()) << method.name;
     EXPECT_TRUE(back == spec) << method.name << "\n"
-                              << config.ShortDebugString();
+                              << config->ShortDebugString();
   }
 }
 
 TEST(CodecMethod, ShowsBoundsAsTheUserWroteThem) {
   std::vector<kernels::SpecViolation> none;
-  v1::CorrectionConfig config;
-  EncodeConfig(kernels::MakeSpec(*kernels::FindMethod("geo_rs"), {}, &none),
-               &config);
-  EXPECT_EQ(config.rules(0).lower(), 0.999);
-  EXPECT_EQ(config.rules(0).upper(), 1.001);
+  const auto config = EncodeConfig(
+      kernels::MakeSpec(*kernels::FindMethod("geo_rs"), {}, &none));
+  ASSERT_TRUE(config);
+  EXPECT_EQ(config->rules(0).lower(), 0.999);
+  EXPECT_EQ(config->rules(0).upper(), 1.001);
 }
 
 // A value that an enum gains and the codec forgets fails here by name.
@@ -75,9 +75,7 @@ TEST(CodecMethod, EveryEnumValueSurvivesTheWire) {
     Violations violations;
     const kernels::CorrectionSpec spec = Decode(config, &violations);
     EXPECT_THAT(violations, IsEmpty()) << config.ShortDebugString();
-    v1::CorrectionConfig back;
-    EncodeConfig(spec, &back);
-    return back;
+    return EncodeConfig(spec).value_or(v1::CorrectionConfig());
   };
   v1::CorrectionConfig config;
   *config.add_rules() = ValidRule();
