@@ -10,6 +10,8 @@
 #include <vector>
 
 #include "kernels/metrics.h"
+#include "server/engine/codec_enums.h"
+#include "server/engine/codec_fields.h"
 #include "server/engine/codec_method.h"
 #include "server/engine/codec_outputs.h"
 #include "server/engine/codec_preset.h"
@@ -62,23 +64,6 @@ void RefuseUnused(const v1::CorrectRequest& request, Violations* violations) {
   };
   refuse(request.trajectory_ids_size() > 0, "trajectory_ids");
   refuse(request.version_spans_size() > 0, "version_spans");
-}
-
-kernels::NonFinitePolicy DecodePolicy(const v1::CorrectRequest& request,
-                                      Violations* violations) {
-  switch (static_cast<int>(request.non_finite_policy())) {
-    case v1::NON_FINITE_POLICY_UNSPECIFIED:
-    case v1::NON_FINITE_POLICY_REJECT:
-      return kernels::NonFinitePolicy::kReject;
-    case v1::NON_FINITE_POLICY_DROP:
-      return kernels::NonFinitePolicy::kDrop;
-    case v1::NON_FINITE_POLICY_NEUTRALIZE:
-      return kernels::NonFinitePolicy::kNeutralize;
-    default:
-      violations->push_back(
-          {"non_finite_policy", "is unknown: REJECT, DROP or NEUTRALIZE"});
-      return kernels::NonFinitePolicy::kReject;
-  }
 }
 
 void SetNativeReport(DecodedRequest* decoded) {
@@ -272,7 +257,10 @@ Violations Decode(const v1::CorrectRequest& request,
   decoded->num_positions = layout.num_positions;
   decoded->batch.num_sequences = layout.num_sequences;
   DecodeDestinations(request, source, has_layout, decoded, &violations);
-  decoded->spec.non_finite = DecodePolicy(request, &violations);
+  decoded->spec.non_finite =
+      FieldReader("", &violations)
+          .Optional(kNonFinitePolicies, request.non_finite_policy(),
+                    "non_finite_policy");
   decoded->omits_metrics = request.omit_metrics();
   decoded->spec.metrics = !decoded->omits_metrics || decoded->report_judges;
   if (has_method) {

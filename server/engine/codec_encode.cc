@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "kernels/log_ratio.h"
+#include "server/engine/codec_enums.h"
 #include "server/engine/codec_loss.h"
 #include "server/engine/codec_method.h"
 #include "server/engine/codec_shortest.h"
@@ -27,21 +28,12 @@ void EncodeClamps(double token_clamp, double aggregate_clamp,
   }
 }
 
-v1::RatioSource Encode(kernels::RatioSource source) {
-  // The wire keeps 0 for UNSPECIFIED; both enums list the sources in one order.
-  return static_cast<v1::RatioSource>(static_cast<int>(source) + 1);
-}
-
 void EncodeRule(const kernels::RejectionRule& spec, v1::RejectionRule* rule) {
-  rule->set_ratio_source(Encode(spec.source));
-  rule->set_estimator(
-      static_cast<v1::Estimator>(static_cast<int>(spec.estimator) + 1));
-  rule->set_aggregation(
-      static_cast<v1::Aggregation>(static_cast<int>(spec.aggregation) + 1));
-  rule->set_condition(
-      static_cast<v1::RuleCondition>(static_cast<int>(spec.condition) + 1));
-  rule->set_effect(
-      static_cast<v1::RuleEffect>(static_cast<int>(spec.effect) + 1));
+  rule->set_ratio_source(ToWire(kRatioSources, spec.source));
+  rule->set_estimator(ToWire(kEstimators, spec.estimator));
+  rule->set_aggregation(ToWire(kAggregations, spec.aggregation));
+  rule->set_condition(ToWire(kConditions, spec.condition));
+  rule->set_effect(ToWire(kEffects, spec.effect));
   EncodeClamps(spec.token_clamp, spec.aggregate_clamp, rule);
   const bool ratio = spec.estimator == kernels::Estimator::kRatio;
   if (spec.lower > -kUnbounded) {
@@ -56,10 +48,9 @@ void EncodeRule(const kernels::RejectionRule& spec, v1::RejectionRule* rule) {
 
 void EncodeWeight(const kernels::WeightSpec& spec,
                   v1::ImportanceWeight* weight) {
-  weight->set_ratio_source(Encode(spec.source));
-  // kNone is 0 in both.
-  weight->set_level(static_cast<v1::Level>(spec.level));
-  weight->set_bound(static_cast<v1::Bound>(static_cast<int>(spec.bound) + 1));
+  weight->set_ratio_source(ToWire(kRatioSources, spec.source));
+  weight->set_level(ToWire(kLevels, spec.level));
+  weight->set_bound(ToWire(kBoundKinds, spec.bound));
   EncodeClamps(spec.token_clamp, spec.aggregate_clamp, weight);
   if (spec.lower > 0.0) weight->set_lower(spec.lower);
   if (spec.upper < kUnbounded) weight->set_upper(spec.upper);
@@ -90,9 +81,8 @@ bool DecodesTo(const kernels::CorrectionSpec& spec,
 std::optional<v1::CorrectionConfig> EncodeConfig(
     const kernels::CorrectionSpec& spec) {
   v1::CorrectionConfig config;
-  config.set_drift_source(Encode(spec.drift_source));
-  config.set_rule_evaluation(
-      static_cast<v1::RuleEvaluation>(static_cast<int>(spec.evaluation) + 1));
+  config.set_drift_source(ToWire(kRatioSources, spec.drift_source));
+  config.set_rule_evaluation(ToWire(kEvaluations, spec.evaluation));
   for (int r = 0; r < spec.num_rules; ++r) {
     EncodeRule(spec.rules[r], config.add_rules());
   }

@@ -1,43 +1,34 @@
 // Policy losses spelled out in proto.
 #include <cmath>
 
+#include "server/engine/codec_enums.h"
 #include "server/engine/codec_loss.h"
+#include "server/engine/codec_reduction.h"
 #include "server/engine/codec_shortest.h"
 #include "server/engine/codec_surrogates.h"
 
 namespace counterweight::server {
 namespace {
 
-using kernels::BatchCount;
 using kernels::KlEstimator;
 using kernels::KlSpec;
 using kernels::LossReduction;
 using kernels::LossSpec;
-using kernels::RatioSource;
-using kernels::RowCount;
 using kernels::Surrogate;
 
-v1::LossAggregation EncodeAggregation(const LossReduction& reduction) {
-  const bool tokens = reduction.count == BatchCount::kTokens ||
-                      reduction.count == BatchCount::kKeptTokens;
-  if (tokens) return v1::LOSS_AGGREGATION_TOKEN_MEAN;
-  if (reduction.row != RowCount::kOne) {
-    return v1::LOSS_AGGREGATION_SEQ_MEAN_TOKEN_MEAN;
-  }
-  if (reduction.count == BatchCount::kOne) {
-    return v1::LOSS_AGGREGATION_TOKEN_SUM;
-  }
-  return reduction.scale == 1.0 ? v1::LOSS_AGGREGATION_SEQ_MEAN_TOKEN_SUM
-                                : v1::LOSS_AGGREGATION_SEQ_MEAN_TOKEN_SUM_NORM;
-}
-
 void EncodeReduction(const LossReduction& reduction, v1::PolicyLoss* out) {
-  out->set_aggregation(EncodeAggregation(reduction));
-  const bool kept = reduction.count == BatchCount::kKeptTokens ||
-                    reduction.count == BatchCount::kKeptRows;
-  out->set_denominator(kept ? v1::LOSS_DENOMINATOR_KEPT
-                            : v1::LOSS_DENOMINATOR_ORIGINAL);
-  if (out->aggregation() == v1::LOSS_AGGREGATION_SEQ_MEAN_TOKEN_SUM_NORM) {
+  const auto is = [&](const ReductionCounts& counts) {
+    return counts.batch == reduction.count && counts.row == reduction.row;
+  };
+  const bool has_norm_length = reduction.scale != 1.0;
+  for (const AggregationRow& row : AggregationRows()) {
+    if (row.has_norm_length != has_norm_length) continue;
+    if (!is(row.original) && !is(row.kept)) continue;
+    out->set_aggregation(row.wire);
+    out->set_denominator(is(row.original) ? v1::LOSS_DENOMINATOR_ORIGINAL
+                                          : v1::LOSS_DENOMINATOR_KEPT);
+  }
+  if (has_norm_length) {
     const auto invert = [](double length) { return 1.0 / length; };
     out->set_norm_length(
         Shortest(invert(reduction.scale), reduction.scale, invert));
@@ -92,24 +83,8 @@ void EncodeBounds(const LossSpec& loss, v1::PolicyLoss* out) {
   }
 }
 
-v1::KlEstimator EncodeEstimator(KlEstimator estimator) {
-  switch (estimator) {
-    case KlEstimator::kNone:
-      break;
-    case KlEstimator::kK1:
-      return v1::KL_ESTIMATOR_K1;
-    case KlEstimator::kK2:
-      return v1::KL_ESTIMATOR_K2;
-    case KlEstimator::kK3:
-      return v1::KL_ESTIMATOR_K3;
-    case KlEstimator::kAbs:
-      return v1::KL_ESTIMATOR_ABS;
-  }
-  return v1::KL_ESTIMATOR_UNSPECIFIED;
-}
-
 void EncodeKl(const KlSpec& kl, v1::KlPenalty* out) {
-  out->set_estimator(EncodeEstimator(kl.estimator));
+  out->set_estimator(ToWire(kKlEstimators, kl.estimator));
   out->set_coefficient(kl.coefficient);
   if (std::isfinite(kl.token_clamp)) out->set_token_clamp(kl.token_clamp);
   if (std::isfinite(kl.value_clamp)) out->set_value_clamp(kl.value_clamp);
@@ -127,9 +102,7 @@ void EncodeLoss(const LossSpec& loss, v1::CorrectionConfig* config) {
     out->set_surrogate(row->wire);
     EncodeShape(loss, row->fields, out);
   }
-  out->set_ratio_source(loss.source == RatioSource::kCurrentRollout
-                            ? v1::RATIO_SOURCE_CURRENT_ROLLOUT
-                            : v1::RATIO_SOURCE_CURRENT_OLD);
+  out->set_ratio_source(ToWire(kRatioSources, loss.source));
   EncodeBounds(loss, out);
   out->set_allow_double_correction(loss.allow_double_correction);
   if (loss.kl.estimator != KlEstimator::kNone) {

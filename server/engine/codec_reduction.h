@@ -3,6 +3,8 @@
 #ifndef COUNTERWEIGHT_SERVER_ENGINE_CODEC_REDUCTION_H_
 #define COUNTERWEIGHT_SERVER_ENGINE_CODEC_REDUCTION_H_
 
+#include <cstdint>
+#include <span>
 #include <string>
 
 #include "counterweight/v1/correction_service.pb.h"
@@ -12,6 +14,26 @@
 #include "server/engine/violation.h"
 
 namespace counterweight::server {
+
+// Which number of all ranks a denominator of GLOBAL divides by.
+enum class GlobalCount : uint8_t { kNone, kTokens, kSequences };
+
+struct ReductionCounts {
+  kernels::BatchCount batch;
+  kernels::RowCount row;
+};
+
+// What a LossAggregation of the wire is in the kernels, by its denominator; one
+// of GLOBAL divides rows as ORIGINAL does.
+struct AggregationRow {
+  v1::LossAggregation wire;
+  ReductionCounts original;
+  ReductionCounts kept;
+  GlobalCount global;
+  bool has_norm_length = false;
+};
+
+std::span<const AggregationRow> AggregationRows();
 
 // Aggregation, denominator and norm_length. Violations get field paths below
 // `prefix`, or of global_counts.
