@@ -1,12 +1,10 @@
 // Methods spelled out in proto.
 #include <cmath>
-#include <string>
-#include <vector>
 
 #include "kernels/log_ratio.h"
+#include "server/engine/codec_config.h"
 #include "server/engine/codec_enums.h"
 #include "server/engine/codec_loss.h"
-#include "server/engine/codec_method.h"
 #include "server/engine/codec_shortest.h"
 
 namespace counterweight::server {
@@ -68,12 +66,13 @@ void EncodeWeight(const kernels::WeightSpec& spec,
 // to grow with the spec.
 bool DecodesTo(const kernels::CorrectionSpec& spec,
                const v1::CorrectionConfig& config) {
-  const LossFacts facts{.present = {true, true, true}, .seed = spec.loss.seed};
-  std::vector<std::string> names;
-  Violations violations;
-  const kernels::CorrectionSpec decoded =
-      DecodeConfig(config, facts, "", &names, &violations);
-  return violations.empty() && decoded == spec;
+  MethodFacts facts;
+  facts.request.has_rollout_log_probs = true;
+  facts.request.has_old_log_probs = true;
+  facts.request.has_current_log_probs = true;
+  facts.request.seed = spec.loss.seed;
+  const Result<kernels::CorrectionSpec> decoded = DecodeConfig(config, facts);
+  return decoded.ok() && decoded.value == spec;
 }
 
 }  // namespace

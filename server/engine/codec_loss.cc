@@ -16,8 +16,8 @@ using kernels::Surrogate;
 
 class LossDecoder {
  public:
-  LossDecoder(const LossFacts& facts, const std::string& prefix, LossSpec* spec,
-              Violations* violations)
+  LossDecoder(const MethodFacts& facts, const std::string& prefix,
+              LossSpec* spec, Violations* violations)
       : facts_(facts),
         prefix_(prefix),
         fields_(prefix, violations),
@@ -36,7 +36,7 @@ class LossDecoder {
     spec_ = LossSpec();
     spec_.surrogate = row->surrogate;
     spec_.level = row->level;
-    spec_.seed = facts_.seed;
+    spec_.seed = facts_.request.seed;
     spec_.allow_double_correction = loss.allow_double_correction();
     DecodeNumbers(loss, row->fields);
     DecodeSource(loss.ratio_source());
@@ -118,10 +118,11 @@ class LossDecoder {
   }
 
   void DecodeSource(v1::RatioSource source) {
-    const PresentLogProbs& present = facts_.present;
-    RatioSource chosen = present.old || !present.rollout
-                             ? RatioSource::kCurrentOld
-                             : RatioSource::kCurrentRollout;
+    const RequestFacts& present = facts_.request;
+    RatioSource chosen =
+        present.has_old_log_probs || !present.has_rollout_log_probs
+            ? RatioSource::kCurrentOld
+            : RatioSource::kCurrentRollout;
     if (source != v1::RATIO_SOURCE_UNSPECIFIED) {
       const auto said = FromWire(kRatioSources, source);
       if (said && *said != RatioSource::kOldRollout) {
@@ -134,8 +135,9 @@ class LossDecoder {
       }
     }
     spec_.source = chosen;
-    const bool there =
-        chosen == RatioSource::kCurrentOld ? present.old : present.rollout;
+    const bool there = chosen == RatioSource::kCurrentOld
+                           ? present.has_old_log_probs
+                           : present.has_rollout_log_probs;
     spec_.metrics_source = there || kernels::HasRatio(spec_.surrogate)
                                ? chosen
                                : RatioSource::kCurrentSelf;
@@ -159,7 +161,7 @@ class LossDecoder {
     }
   }
 
-  const LossFacts& facts_;
+  const MethodFacts& facts_;
   const std::string& prefix_;
   FieldReader fields_;
   LossSpec& spec_;
@@ -169,7 +171,7 @@ class LossDecoder {
 }  // namespace
 
 void DecodeLoss(const v1::PolicyLoss* loss, const v1::KlPenalty* kl,
-                const LossFacts& facts, const std::string& prefix,
+                const MethodFacts& facts, const std::string& prefix,
                 kernels::CorrectionSpec* spec, Violations* violations) {
   LossDecoder decoder(facts, prefix, &spec->loss, violations);
   if (loss != nullptr) decoder.Decode(*loss);

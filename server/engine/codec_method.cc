@@ -1,204 +1,82 @@
 #include "server/engine/codec_method.h"
 
-#include <algorithm>
-#include <limits>
-#include <string>
 #include <utility>
 
-#include "kernels/log_ratio.h"
-#include "server/engine/codec_enums.h"
-#include "server/engine/codec_fields.h"
-#include "server/engine/codec_loss.h"
+#include "server/engine/codec_config.h"
+#include "server/engine/codec_dialect.h"
+#include "server/engine/codec_preset.h"
+#include "server/engine/names.h"
 
 namespace counterweight::server {
 namespace {
 
-using kernels::kUnbounded;
-
-class ConfigDecoder {
- public:
-  ConfigDecoder(const PresentLogProbs& present, const std::string& prefix,
-                Violations* violations)
-      : present_(present), fields_(prefix, violations) {}
-
-  FieldReader& fields() { return fields_; }
-
-  kernels::RatioSource DriftSource(v1::RatioSource source) {
-    if (source != v1::RATIO_SOURCE_UNSPECIFIED) {
-      return Source(source, "drift_source");
-    }
-    if (present_.old && present_.rollout) {
-      return kernels::RatioSource::kOldRollout;
-    }
-    if (present_.current && present_.rollout) {
-      return kernels::RatioSource::kCurrentRollout;
-    }
-    return present_.current && present_.old ? kernels::RatioSource::kCurrentOld
-                                            : kernels::RatioSource::kOldRollout;
-  }
-
-  void Weight(const v1::ImportanceWeight& weight, kernels::WeightSpec* spec) {
-    const std::string at = "importance_weight.";
-    spec->source = Source(weight.ratio_source(), at + "ratio_source");
-    spec->level = fields_.Required(kLevels, weight.level(), at + "level",
-                                   kernels::Level::kToken);
-    // NONE would refuse the interval.
-    spec->bound = fields_.Required(kBoundKinds, weight.bound(), at + "bound",
-                                   kernels::Bound::kTruncate);
-    const bool needs_end = weight.bound() == v1::BOUND_TRUNCATE ||
-                           weight.bound() == v1::BOUND_MASK;
-    if (needs_end && !weight.has_lower() && !weight.has_upper()) {
-      fields_.Fail(
-          at + "upper",
-          "TRUNCATE and MASK need lower, upper or both; use NONE for no bound");
-    }
-    Clamps(weight, at, spec);
-    spec->lower =
-        fields_.Number(weight.has_lower(), weight.lower(), 0.0, at + "lower");
-    spec->upper = fields_.Number(weight.has_upper(), weight.upper(), kUnbounded,
-                                 at + "upper");
-    spec->normalize = weight.normalize();
-    spec->after_rule = static_cast<int32_t>(std::min<uint32_t>(
-        weight.after_rule(), std::numeric_limits<int32_t>::max()));
-  }
-
-  void Rule(const v1::RejectionRule& rule, const std::string& at,
-            kernels::RejectionRule* spec) {
-    spec->source = Source(rule.ratio_source(), at + "ratio_source");
-    spec->estimator =
-        fields_.Required(kEstimators, rule.estimator(), at + "estimator",
-                         kernels::Estimator::kRatio);
-    spec->aggregation =
-        fields_.Required(kAggregations, rule.aggregation(), at + "aggregation",
-                         kernels::Aggregation::kToken);
-    spec->condition =
-        fields_.Optional(kConditions, rule.condition(), at + "condition");
-    spec->effect = fields_.Optional(kEffects, rule.effect(), at + "effect");
-    Clamps(rule, at, spec);
-    RuleInterval(rule, at, spec);
-  }
-
- private:
-  kernels::RatioSource Source(v1::RatioSource source,
-                              const std::string& field) {
-    return fields_.Required(kRatioSources, source, field,
-                            kernels::RatioSource::kOldRollout);
-  }
-
-  template <class Message, class Spec>
-  void Clamps(const Message& message, const std::string& at, Spec* spec) {
-    spec->token_clamp =
-        fields_.Number(message.has_token_clamp(), message.token_clamp(),
-                       kUnbounded, at + "token_clamp");
-    spec->aggregate_clamp =
-        fields_.Number(message.has_aggregate_clamp(), message.aggregate_clamp(),
-                       kUnbounded, at + "aggregate_clamp");
-  }
-
-  void RuleInterval(const v1::RejectionRule& rule, const std::string& at,
-                    kernels::RejectionRule* spec) {
-    if (!rule.has_lower() && !rule.has_upper()) {
-      fields_.Fail(at + "upper", "a rule needs lower, upper or both");
-    }
-    double lower = fields_.Number(rule.has_lower(), rule.lower(), -kUnbounded,
-                                  at + "lower");
-    double upper = fields_.Number(rule.has_upper(), rule.upper(), kUnbounded,
-                                  at + "upper");
-    if (spec->estimator == kernels::Estimator::kRatio) {
-      if (rule.has_lower() && !(lower >= 0.0)) {
-        fields_.Fail(at + "lower", "must be a ratio >= 0");
-        lower = 0.0;
-      }
-      if (rule.has_upper() && !(upper > 0.0)) {
-        fields_.Fail(at + "upper", "must be a ratio > 0");
-        upper = kUnbounded;
-      }
-      lower = rule.has_lower() ? kernels::LogRatio(lower) : -kUnbounded;
-      upper = kernels::LogRatio(upper);
-    }
-    spec->lower = lower;
-    spec->upper = upper;
-  }
-
-  const PresentLogProbs& present_;
-  FieldReader fields_;
-};
-
-bool IsRuleName(const std::string& name) {
-  constexpr size_t kMaxLength = 64;
-  return !name.empty() && name.size() <= kMaxLength &&
-         std::all_of(name.begin(), name.end(), [](char c) {
-           return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '_';
-         });
+Result<Method> ReadConfig(const v1::CorrectionConfig& config,
+                          const MethodFacts& facts) {
+  Result<kernels::CorrectionSpec> spec = DecodeConfig(config, facts);
+  return {{.name = "config", .spec = spec.value}, std::move(spec.violations)};
 }
 
-void NameRules(const v1::CorrectionConfig& config, FieldReader* fields,
-               std::vector<std::string>* names) {
-  for (int r = 0; r < config.rules_size(); ++r) {
-    const std::string& name = config.rules(r).name();
-    if (name.empty()) continue;
-    const std::string field = "rules[" + std::to_string(r) + "].name";
-    if (!IsRuleName(name)) {
-      fields->Fail(field, "must match [a-z0-9_]{1,64}");
-    } else if (std::find(names->begin(), names->end(), name) != names->end()) {
-      fields->Fail(field, "is the name of another rule: " + name);
-    } else {
-      (*names)[static_cast<size_t>(r)] = name;
-    }
+Result<Method> Read(const v1::Method& method, const MethodFacts& facts,
+                    std::span<const Dialect> dialects) {
+  switch (method.method_case()) {
+    case v1::Method::kPreset:
+      return ReadPreset(method.preset(), facts);
+    case v1::Method::kConfig:
+      return ReadConfig(method.config(), facts);
+    case v1::Method::kDialect:
+      return ReadDialect(method.dialect(), facts.request, dialects);
+    case v1::Method::METHOD_NOT_SET:
+      break;
   }
+  return {{}, {{"method", "is required: a preset, a config or a dialect"}}};
+}
+
+// A field of a config has a path of its own. A preset's numbers are made of
+// its parameters and a dialect's of its block.
+Violation ToViolation(const kernels::SpecViolation& violation,
+                      v1::Method::MethodCase method) {
+  const auto is_of = [&](std::string_view part) {
+    return violation.field.rfind(part, 0) == 0;
+  };
+  switch (method) {
+    case v1::Method::kPreset:
+      if (is_of("policy_loss.") || is_of("kl_penalty.")) {
+        return {"method.preset." + violation.field, violation.reason};
+      }
+      return {"method.preset.parameters",
+              Concat(violation.field, " ", violation.reason)};
+    case v1::Method::kConfig:
+      return {Concat("method.config.", is_of("weight.") ? "importance_" : "",
+                     violation.field),
+              violation.reason};
+    case v1::Method::kDialect:
+    case v1::Method::METHOD_NOT_SET:
+      break;
+  }
+  return {"method.dialect.block",
+          Concat("asks for a method that cannot be computed: ", violation.field,
+                 " ", violation.reason)};
 }
 
 }  // namespace
 
-kernels::CorrectionSpec DecodeConfig(const v1::CorrectionConfig& config,
-                                     const LossFacts& facts,
-                                     const std::string& prefix,
-                                     std::vector<std::string>* rule_names,
-                                     Violations* violations) {
-  ConfigDecoder decoder(facts.present, prefix, violations);
-  kernels::CorrectionSpec spec;
-  spec.drift_source = decoder.DriftSource(config.drift_source());
-  if (config.rules_size() > kernels::kMaxRules) {
-    decoder.fields().Fail(
-        "rules", "has " + std::to_string(config.rules_size()) +
-                     " entries; at most " + std::to_string(kernels::kMaxRules));
-    return spec;
-  }
-  spec.num_rules = config.rules_size();
-  for (int r = 0; r < config.rules_size(); ++r) {
-    decoder.Rule(config.rules(r), "rules[" + std::to_string(r) + "].",
-                 &spec.rules[r]);
-  }
-  spec.evaluation = decoder.fields().Optional(
-      kEvaluations, config.rule_evaluation(), "rule_evaluation");
-  if (config.has_importance_weight()) {
-    decoder.Weight(config.importance_weight(), &spec.weight);
-  }
-  DecodeLoss(config.has_policy_loss() ? &config.policy_loss() : nullptr,
-             config.has_kl_penalty() ? &config.kl_penalty() : nullptr, facts,
-             prefix, &spec, violations);
-  for (const kernels::SpecViolation& violation : kernels::Validate(spec)) {
-    std::string field = violation.field;
-    if (field.rfind("weight.", 0) == 0) field.insert(0, "importance_");
-    decoder.fields().Fail(field, violation.reason);
-  }
-  *rule_names = DefaultRuleNames(spec);
-  NameRules(config, &decoder.fields(), rule_names);
-  return spec;
-}
-
-std::vector<std::string> DefaultRuleNames(const kernels::CorrectionSpec& spec) {
-  std::vector<std::string> names;
-  for (int r = 0; r < spec.num_rules; ++r) {
-    const std::string base = kernels::RuleName(spec.rules[r]);
-    std::string name = base;
-    for (int n = 2; std::find(names.begin(), names.end(), name) != names.end();
-         ++n) {
-      name = base + "_" + std::to_string(n);
+Result<Method> ReadMethod(const v1::Method& method, const MethodFacts& facts,
+                          std::span<const Dialect> dialects) {
+  Result<Method> result = Read(method, facts, dialects);
+  // A config's fields are wrong one by one. Of what wrong arguments make,
+  // nothing can be told.
+  if (method.has_config() || result.ok()) {
+    for (const auto& violation : kernels::Validate(result.value.spec)) {
+      result.violations.push_back(ToViolation(violation, method.method_case()));
     }
-    names.push_back(name);
   }
-  return names;
+  if (method.has_config()) {
+    Result<std::vector<std::string>> names =
+        ReadRuleNames(method.config(), result.value.spec);
+    result.value.rule_names = std::move(names.value);
+    result.violations.Append(names.violations);
+  }
+  return result;
 }
 
 }  // namespace counterweight::server

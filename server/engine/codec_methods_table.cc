@@ -5,7 +5,7 @@
 
 #include "kernels/methods.h"
 #include "server/engine/codec.h"
-#include "server/engine/codec_method.h"
+#include "server/engine/codec_config.h"
 
 namespace counterweight::server {
 

@@ -45,7 +45,7 @@ const AggregationRow* FindAggregation(v1::LossAggregation wire) {
 
 class ReductionDecoder {
  public:
-  ReductionDecoder(const LossFacts& facts, const std::string& prefix,
+  ReductionDecoder(const MethodFacts& facts, const std::string& prefix,
                    Violations* violations)
       : facts_(facts), fields_(prefix, violations), request_("", violations) {}
 
@@ -114,8 +114,8 @@ class ReductionDecoder {
 
   double NormLength(const v1::PolicyLoss& loss) {
     if (!loss.has_norm_length()) {
-      return facts_.padded_length > 0
-                 ? static_cast<double>(facts_.padded_length)
+      return facts_.request.padded_length > 0
+                 ? static_cast<double>(facts_.request.padded_length)
                  : 1.0;
     }
     if (loss.norm_length() > 0.0 && std::isfinite(loss.norm_length())) {
@@ -125,7 +125,7 @@ class ReductionDecoder {
     return 1.0;
   }
 
-  const LossFacts& facts_;
+  const MethodFacts& facts_;
   FieldReader fields_;
   FieldReader request_;
 };
@@ -155,7 +155,7 @@ void CheckGlobalCounts(const v1::GlobalCounts& counts, Violations* violations) {
 std::span<const AggregationRow> AggregationRows() { return kAggregationRows; }
 
 kernels::LossReduction DecodeReduction(const v1::PolicyLoss& loss,
-                                       const LossFacts& facts,
+                                       const MethodFacts& facts,
                                        const std::string& prefix,
                                        Violations* violations) {
   return ReductionDecoder(facts, prefix, violations).Decode(loss);

@@ -10,7 +10,7 @@
 #include "counterweight/v1/correction_service.pb.h"
 #include "counterweight/v1/method.pb.h"
 #include "kernels/spec.h"
-#include "server/engine/codec_method.h"
+#include "server/engine/codec_facts.h"
 #include "server/engine/violation.h"
 
 namespace counterweight::server {
@@ -38,7 +38,7 @@ std::span<const AggregationRow> AggregationRows();
 // Aggregation, denominator and norm_length. Violations get field paths below
 // `prefix`, or of global_counts.
 kernels::LossReduction DecodeReduction(const v1::PolicyLoss& loss,
-                                       const LossFacts& facts,
+                                       const MethodFacts& facts,
                                        const std::string& prefix,
                                        Violations* violations);
 

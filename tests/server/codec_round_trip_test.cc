@@ -4,13 +4,10 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <optional>
 #include <string>
-#include <utility>
-#include <vector>
 
 #include "kernels/log_ratio.h"
-#include "server/engine/codec_method.h"
+#include "server/engine/codec_config.h"
 #include "server/engine/codec_surrogates.h"
 #include "tests/testing/loss_specs.h"
 #include "tests/testing/specs.h"
@@ -32,15 +29,16 @@ using kernels::TokenSet;
 constexpr double kSpread = 0.3;
 
 CorrectionSpec Decode(const v1::CorrectionConfig& config, uint64_t seed) {
-  const LossFacts facts{.present = {true, true, true}, .seed = seed};
-  std::vector<std::string> names;
-  Violations violations;
-  const CorrectionSpec spec =
-      DecodeConfig(config, facts, "", &names, &violations);
-  for (const Violation& violation : violations) {
+  MethodFacts facts;
+  facts.request.has_rollout_log_probs = true;
+  facts.request.has_old_log_probs = true;
+  facts.request.has_current_log_probs = true;
+  facts.request.seed = seed;
+  const Result<CorrectionSpec> spec = DecodeConfig(config, facts);
+  for (const Violation& violation : spec.violations) {
     ADD_FAILURE() << violation.field << ": " << violation.description;
   }
-  return spec;
+  return spec.value;
 }
 
 // Reductions that need no counts of other ranks.
