@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "kernels/loss_spec.h"
+#include "kernels/spec_violation.h"
 
 namespace counterweight::kernels {
 
@@ -121,12 +122,6 @@ struct CorrectionSpec {
   bool metrics = true;
 
   bool operator==(const CorrectionSpec&) const = default;
-};
-
-// One thing wrong with a spec. `field` is a path such as "rules[2].upper".
-struct SpecViolation {
-  std::string field;
-  std::string reason;
 };
 
 // Every illegal value and combination of `spec`, empty if there is none.

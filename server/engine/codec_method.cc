@@ -5,7 +5,7 @@
 #include "server/engine/codec_config.h"
 #include "server/engine/codec_dialect.h"
 #include "server/engine/codec_preset.h"
-#include "server/engine/names.h"
+#include "server/engine/codec_spec_fields.h"
 
 namespace counterweight::server {
 namespace {
@@ -31,31 +31,18 @@ Result<Method> Read(const v1::Method& method, const MethodFacts& facts,
   return {{}, {{"method", "is required: a preset, a config or a dialect"}}};
 }
 
-// A field of a config has a path of its own. A preset's numbers are made of
-// its parameters and a dialect's of its block.
 Violation ToViolation(const kernels::SpecViolation& violation,
                       v1::Method::MethodCase method) {
-  const auto is_of = [&](std::string_view part) {
-    return violation.field.rfind(part, 0) == 0;
-  };
   switch (method) {
     case v1::Method::kPreset:
-      if (is_of("policy_loss.") || is_of("kl_penalty.")) {
-        return {"method.preset." + violation.field, violation.reason};
-      }
-      return {"method.preset.parameters",
-              Concat(violation.field, " ", violation.reason)};
+      return ToPresetViolation(violation);
     case v1::Method::kConfig:
-      return {Concat("method.config.", is_of("weight.") ? "importance_" : "",
-                     violation.field),
-              violation.reason};
+      return ToConfigViolation(violation);
     case v1::Method::kDialect:
     case v1::Method::METHOD_NOT_SET:
       break;
   }
-  return {"method.dialect.block",
-          Concat("asks for a method that cannot be computed: ", violation.field,
-                 " ", violation.reason)};
+  return ToDialectViolation(violation);
 }
 
 }  // namespace

@@ -24,7 +24,7 @@ void EncodeMethods(v1::ListMethodsResponse* response) {
       (*info->mutable_equivalents())[std::string(equivalent.system)] =
           std::string(equivalent.block);
     }
-    std::vector<kernels::SpecViolation> violations;
+    std::vector<kernels::ParameterViolation> violations;
     if (auto config =
             EncodeConfig(kernels::MakeSpec(method, {}, &violations))) {
       *info->mutable_config() = *std::move(config);

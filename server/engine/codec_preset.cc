@@ -62,16 +62,17 @@ Result<Method> ReadPreset(const v1::Preset& preset, const MethodFacts& facts) {
   std::map<std::string, double> parameters(preset.parameters().begin(),
                                            preset.parameters().end());
   RefuseUnknownParameters(*row, &parameters, &result.violations);
-  std::vector<kernels::SpecViolation> found;
+  std::vector<kernels::ParameterViolation> found;
   method.name = preset.name();
   method.spec = kernels::MakeSpec(*row, parameters, &found);
   method.spec.loss.seed = facts.request.seed;
   DecodeLoss(preset.has_policy_loss() ? &preset.policy_loss() : nullptr,
              preset.has_kl_penalty() ? &preset.kl_penalty() : nullptr, facts,
              "method.preset.", &method.spec, &result.violations);
-  for (const kernels::SpecViolation& violation : found) {
+  for (const kernels::ParameterViolation& violation : found) {
     result.violations.push_back(
-        {"method.preset." + violation.field, violation.reason});
+        {"method.preset.parameters[" + violation.parameter + "]",
+         violation.reason});
   }
   method.rule_names = DefaultRuleNames(method.spec);
   return result;

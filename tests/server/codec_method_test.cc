@@ -4,11 +4,13 @@
 #include <gtest/gtest.h>
 
 #include <limits>
+#include <sstream>
 #include <string>
 #include <vector>
 
 #include "kernels/methods.h"
 #include "server/engine/codec_config.h"
+#include "server/engine/codec_spec_fields.h"
 
 namespace counterweight::server {
 namespace {
@@ -52,7 +54,7 @@ v1::RejectionRule ValidRule() {
 
 TEST(CodecMethod, EveryMethodSurvivesTheWireBitForBit) {
   for (const kernels::Method& method : kernels::Methods()) {
-    std::vector<kernels::SpecViolation> none;
+    std::vector<kernels::ParameterViolation> none;
     const kernels::CorrectionSpec spec = kernels::MakeSpec(method, {}, &none);
     const auto config = EncodeConfig(spec);
     ASSERT_TRUE(config) << method.name;
@@ -64,7 +66,7 @@ TEST(CodecMethod, EveryMethodSurvivesTheWireBitForBit) {
 }
 
 TEST(CodecMethod, ShowsBoundsAsTheUserWroteThem) {
-  std::vector<kernels::SpecViolation> none;
+  std::vector<kernels::ParameterViolation> none;
   const auto config = EncodeConfig(
       kernels::MakeSpec(*kernels::FindMethod("geo_rs"), {}, &none));
   ASSERT_TRUE(config);
@@ -201,6 +203,26 @@ TEST(CodecMethod, DriftIsOfTheRatioThatCanBeFormed) {
   EXPECT_EQ(source(true, true), kernels::RatioSource::kOldRollout);
   EXPECT_EQ(source(true, false), kernels::RatioSource::kCurrentRollout);
   EXPECT_EQ(source(false, true), kernels::RatioSource::kCurrentOld);
+}
+
+// A field of the contract that is renamed, and its path forgotten, fails here.
+TEST(CodecMethod, EveryPathOfAConfigsViolationExists) {
+  for (int i = 0; i < kernels::kNumSpecFields; ++i) {
+    const Violation violation =
+        ToConfigViolation({static_cast<kernels::SpecField>(i), 0, "reason"});
+    std::istringstream path(violation.field);
+    const google::protobuf::Descriptor* message = v1::Method::descriptor();
+    std::string name;
+    std::getline(path, name, '.');
+    ASSERT_EQ(name, "method");
+    while (std::getline(path, name, '.')) {
+      ASSERT_NE(message, nullptr) << violation.field;
+      const auto* field =
+          message->FindFieldByName(name.substr(0, name.find('[')));
+      ASSERT_NE(field, nullptr) << violation.field;
+      message = field->message_type();
+    }
+  }
 }
 
 constexpr DatedRelease kReleases[] = {{{1, 0, 0}, ""}};
