@@ -27,7 +27,7 @@ const Method* FindMethod(std::string_view name) {
 
 CorrectionSpec MakeSpec(const Method& method,
                         const std::map<std::string, double>& overrides,
-                        std::vector<SpecViolation>* violations) {
+                        std::vector<ParameterViolation>* violations) {
   std::vector<double> values;
   for (const MethodParameter& parameter : method.parameters) {
     const auto found = overrides.find(std::string(parameter.name));
@@ -39,12 +39,11 @@ CorrectionSpec MakeSpec(const Method& method,
     for (const MethodParameter& parameter : method.parameters) {
       known = known || parameter.name == name;
     }
-    const std::string field = "parameters[" + name + "]";
     if (!known) {
       violations->push_back(
-          {field, std::string(method.name) + " has no such parameter"});
+          {name, std::string(method.name) + " has no such parameter"});
     } else if (std::isnan(value)) {
-      violations->push_back({field, "must not be NaN"});
+      violations->push_back({name, "must not be NaN"});
     }
   }
   return method.make(values);

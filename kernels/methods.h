@@ -52,11 +52,16 @@ const std::vector<Method>& Methods();
 // Null if there is none of that name.
 const Method* FindMethod(std::string_view name);
 
+struct ParameterViolation {
+  std::string parameter;
+  std::string reason;
+};
+
 // The row's spec with `overrides` by parameter name. Unknown names and NaN go
-// to *violations, field "parameters[name]".
+// to *violations.
 CorrectionSpec MakeSpec(const Method& method,
                         const std::map<std::string, double>& overrides,
-                        std::vector<SpecViolation>* violations);
+                        std::vector<ParameterViolation>* violations);
 
 }  // namespace counterweight::kernels
 

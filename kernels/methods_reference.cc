@@ -65,7 +65,7 @@ constexpr Section kSections[] = {
 };
 
 Group GroupOf(const Method& method) {
-  std::vector<SpecViolation> none;
+  std::vector<ParameterViolation> none;
   const CorrectionSpec spec = MakeSpec(method, {}, &none);
   if (spec.loss.surrogate != Surrogate::kNone) return Group::kLosses;
   for (int r = 0; r < spec.num_rules; ++r) {

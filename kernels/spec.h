@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "kernels/loss_spec.h"
+#include "kernels/spec_violation.h"
 #include "kernels/surrogate_info.h"
 
 namespace counterweight::kernels {
@@ -122,12 +123,6 @@ struct CorrectionSpec {
   bool metrics = true;
 
   bool operator==(const CorrectionSpec&) const = default;
-};
-
-// One thing wrong with a spec. `field` is a path such as "rules[2].upper".
-struct SpecViolation {
-  std::string field;
-  std::string reason;
 };
 
 // Every illegal value and combination of `spec`, empty if there is none.

@@ -2,7 +2,6 @@
 #include <cmath>
 #include <limits>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "kernels/spec.h"
@@ -13,21 +12,16 @@ namespace {
 
 class Checker {
  public:
-  explicit Checker(std::string prefix) : prefix_(std::move(prefix)) {}
+  Checker(int rule, std::vector<SpecViolation>* violations)
+      : rule_(rule), violations_(violations) {}
 
-  void Require(bool ok, const char* field, const char* reason) {
-    if (!ok) violations_.push_back({prefix_ + field, reason});
-  }
-
-  void AppendTo(std::vector<SpecViolation>* all) {
-    for (SpecViolation& violation : violations_) {
-      all->push_back(std::move(violation));
-    }
+  void Require(bool ok, SpecField field, const char* reason) {
+    if (!ok) violations_->push_back({field, rule_, reason});
   }
 
  private:
-  std::string prefix_;
-  std::vector<SpecViolation> violations_;
+  const int rule_;
+  std::vector<SpecViolation>* const violations_;
 };
 
 constexpr double kMaxFloat = std::numeric_limits<float>::max();
@@ -36,64 +30,72 @@ constexpr char kClampReason[] = "must be > 0 nats, or absent for no clamp";
 void CheckWeight(const CorrectionSpec& spec,
                  std::vector<SpecViolation>* violations) {
   const WeightSpec& weight = spec.weight;
-  Checker check("weight.");
+  Checker check(-1, violations);
   if (weight.level == Level::kNone) {
-    check.Require(!weight.normalize, "normalize",
+    check.Require(!weight.normalize, SpecField::kWeightNormalize,
                   "needs an importance weight to normalize");
-    check.AppendTo(violations);
     return;
   }
-  check.Require(weight.token_clamp > 0.0, "token_clamp", kClampReason);
-  check.Require(weight.aggregate_clamp > 0.0, "aggregate_clamp", kClampReason);
+  check.Require(weight.token_clamp > 0.0, SpecField::kWeightTokenClamp,
+                kClampReason);
+  check.Require(weight.aggregate_clamp > 0.0, SpecField::kWeightAggregateClamp,
+                kClampReason);
   // Infinite weights are not even 0 where they are masked.
   if (weight.bound == Bound::kTruncate) {
-    check.Require(weight.lower >= 0.0 && weight.lower <= kMaxFloat, "lower",
+    check.Require(weight.lower >= 0.0 && weight.lower <= kMaxFloat,
+                  SpecField::kWeightLower,
                   "must be a ratio >= 0 within float32's range to truncate");
   } else {
-    check.Require(weight.lower >= 0.0 && weight.lower < kUnbounded, "lower",
-                  "must be a finite ratio >= 0");
+    check.Require(weight.lower >= 0.0 && weight.lower < kUnbounded,
+                  SpecField::kWeightLower, "must be a finite ratio >= 0");
   }
-  check.Require(weight.upper > 0.0, "upper", "must be a ratio > 0");
+  check.Require(weight.upper > 0.0, SpecField::kWeightUpper,
+                "must be a ratio > 0");
   check.Require(std::isnan(weight.lower) || std::isnan(weight.upper) ||
                     weight.lower <= weight.upper,
-                "lower", "must be <= upper");
+                SpecField::kWeightLower, "must be <= upper");
   const bool has_interval = weight.lower > 0.0 || weight.upper < kUnbounded;
-  check.Require(weight.bound != Bound::kNone || !has_interval, "bound",
+  check.Require(weight.bound != Bound::kNone || !has_interval,
+                SpecField::kWeightBound,
                 "NONE takes no interval; use TRUNCATE or MASK with one");
   check.Require(weight.given_mean >= 0.0 && weight.given_mean < kUnbounded,
-                "given_mean", "must be a finite mean > 0, or 0 for none");
+                SpecField::kWeightGivenMean,
+                "must be a finite mean > 0, or 0 for none");
   check.Require(weight.source != RatioSource::kCurrentSelf &&
                     weight.source != RatioSource::kRefCurrent,
-                "ratio_source",
+                SpecField::kWeightSource,
                 "must be OLD_ROLLOUT, CURRENT_ROLLOUT or CURRENT_OLD");
   check.Require(weight.after_rule >= 0 && weight.after_rule <= spec.num_rules,
-                "after_rule", "must be in [0, number of rules]");
-  check.AppendTo(violations);
+                SpecField::kWeightAfterRule, "must be in [0, number of rules]");
 }
 
 void CheckRule(const CorrectionSpec& spec, int r,
                std::vector<SpecViolation>* violations) {
   const RejectionRule& rule = spec.rules[r];
-  Checker check("rules[" + std::to_string(r) + "].");
-  check.Require(rule.token_clamp > 0.0, "token_clamp", kClampReason);
+  Checker check(r, violations);
+  check.Require(rule.token_clamp > 0.0, SpecField::kRuleTokenClamp,
+                kClampReason);
   check.Require(!IsDivergence(rule.estimator) || rule.token_clamp == kUnbounded,
-                "token_clamp",
+                SpecField::kRuleTokenClamp,
                 "is for log ratios, not for BINARY_KL, TOTAL_VARIATION");
-  check.Require(rule.aggregate_clamp > 0.0, "aggregate_clamp", kClampReason);
+  check.Require(rule.aggregate_clamp > 0.0, SpecField::kRuleAggregateClamp,
+                kClampReason);
   const bool sums = rule.aggregation == Aggregation::kSum ||
                     rule.aggregation == Aggregation::kMean;
   check.Require(rule.aggregate_clamp == kUnbounded ||
                     (rule.estimator == Estimator::kRatio && sums),
-                "aggregate_clamp", "is for RATIO with SUM or MEAN only");
-  check.Require(!std::isnan(rule.lower), "lower", "must not be NaN");
-  check.Require(!std::isnan(rule.upper), "upper", "must not be NaN");
+                SpecField::kRuleAggregateClamp,
+                "is for RATIO with SUM or MEAN only");
+  check.Require(!std::isnan(rule.lower), SpecField::kRuleLower,
+                "must not be NaN");
+  check.Require(!std::isnan(rule.upper), SpecField::kRuleUpper,
+                "must not be NaN");
   check.Require(std::isnan(rule.lower) || std::isnan(rule.upper) ||
                     rule.lower <= rule.upper,
-                "lower", "must be <= upper");
+                SpecField::kRuleLower, "must be <= upper");
   check.Require(
       rule.effect != Effect::kZeroWeight || spec.weight.level != Level::kNone,
-      "effect", "ZERO_WEIGHT needs an importance weight");
-  check.AppendTo(violations);
+      SpecField::kRuleEffect, "ZERO_WEIGHT needs an importance weight");
 }
 
 }  // namespace
@@ -101,8 +103,8 @@ void CheckRule(const CorrectionSpec& spec, int r,
 std::vector<SpecViolation> Validate(const CorrectionSpec& spec) {
   std::vector<SpecViolation> violations;
   if (spec.num_rules < 0 || spec.num_rules > kMaxRules) {
-    violations.push_back(
-        {"rules", "must be at most " + std::to_string(kMaxRules)});
+    violations.push_back({SpecField::kNumRules, -1,
+                          "must be at most " + std::to_string(kMaxRules)});
     return violations;
   }
   CheckWeight(spec, &violations);

@@ -8,8 +8,7 @@
 
 namespace counterweight::kernels {
 
-// Appends every illegal value and combination of spec.loss, field names as on
-// the wire: "policy_loss.clip_low", "kl_penalty.coefficient".
+// Appends every illegal value and combination of spec.loss.
 void ValidateLoss(const CorrectionSpec& spec,
                   std::vector<SpecViolation>* violations);
 

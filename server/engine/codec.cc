@@ -5,17 +5,16 @@
 #include <limits>
 #include <map>
 #include <string>
-#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "kernels/metrics.h"
+#include "server/engine/codec_enums.h"
+#include "server/engine/codec_fields.h"
 #include "server/engine/codec_method.h"
 #include "server/engine/codec_outputs.h"
-#include "server/engine/codec_preset.h"
 #include "server/engine/codec_reduction.h"
 #include "server/engine/codec_tensors.h"
-#include "server/engine/names.h"
 
 namespace counterweight::server {
 namespace {
@@ -64,72 +63,12 @@ void RefuseUnused(const v1::CorrectRequest& request, Violations* violations) {
   refuse(request.version_spans_size() > 0, "version_spans");
 }
 
-kernels::NonFinitePolicy DecodePolicy(const v1::CorrectRequest& request,
-                                      Violations* violations) {
-  switch (static_cast<int>(request.non_finite_policy())) {
-    case v1::NON_FINITE_POLICY_UNSPECIFIED:
-    case v1::NON_FINITE_POLICY_REJECT:
-      return kernels::NonFinitePolicy::kReject;
-    case v1::NON_FINITE_POLICY_DROP:
-      return kernels::NonFinitePolicy::kDrop;
-    case v1::NON_FINITE_POLICY_NEUTRALIZE:
-      return kernels::NonFinitePolicy::kNeutralize;
-    default:
-      violations->push_back(
-          {"non_finite_policy", "is unknown: REJECT, DROP or NEUTRALIZE"});
-      return kernels::NonFinitePolicy::kReject;
-  }
-}
-
 void SetNativeReport(DecodedRequest* decoded) {
   decoded->report = [spec = decoded->spec, names = decoded->rule_names](
                         const kernels::BatchSums& sums, MetricMap* metrics,
                         Violations*) {
     *metrics = kernels::Metrics(spec, names, sums);
   };
-}
-
-void DecodeDialect(const v1::Dialect& block, RequestFacts facts,
-                   DecodedRequest* decoded, Violations* violations) {
-  const Dialect* dialect = FindDialect(block.system());
-  if (dialect == nullptr) {
-    std::vector<std::string_view> known;
-    for (const Dialect& each : Dialects()) known.push_back(each.system);
-    violations->push_back(
-        {"method.dialect.system",
-         Concat(Quote(block.system()), " is not a dialect of this server. ",
-                DidYouMean(block.system(), known), "It speaks ",
-                JoinNames(known), ".")});
-    return;
-  }
-  std::vector<std::string> warnings;
-  const size_t before = violations->size();
-  facts.asked = ReadRelease(dialect->system, dialect->releases, block.release(),
-                            &warnings, violations);
-  if (violations->size() > before) return;
-  Translation translation =
-      dialect->translate(block.block(), block.ignore_unknown_fields(), facts);
-  violations->Append(translation.violations);
-  if (!translation.violations.empty()) return;
-  decoded->spec = translation.spec;
-  decoded->groups = std::move(translation.groups);
-  decoded->batch.num_groups = translation.num_groups;
-  decoded->uses_group_ids = translation.uses_group_ids;
-  decoded->empty_loss_is_nan = translation.empty_loss_is_nan;
-  decoded->rule_names = std::move(translation.rule_names);
-  decoded->warnings = std::move(warnings);
-  decoded->warnings.insert(decoded->warnings.end(),
-                           translation.warnings.begin(),
-                           translation.warnings.end());
-  decoded->report = std::move(translation.report);
-  decoded->report_judges = translation.report_judges;
-  decoded->method_name = block.system();
-}
-
-PresentLogProbs PresentIn(const TensorSet& tensors) {
-  return {tensors.has(v1::TENSOR_ROLE_ROLLOUT_LOG_PROBS),
-          tensors.has(v1::TENSOR_ROLE_OLD_LOG_PROBS),
-          tensors.has(v1::TENSOR_ROLE_CURRENT_LOG_PROBS)};
 }
 
 bool AsksFor(const v1::CorrectRequest& request, v1::TensorRole role) {
@@ -146,21 +85,24 @@ bool ReadsGlobalCounts(const v1::CorrectRequest& request) {
          loss.denominator() == v1::LOSS_DENOMINATOR_GLOBAL;
 }
 
-RequestFacts FactsOf(const v1::CorrectRequest& request,
-                     const TensorSet& tensors, const LayoutInfo& layout) {
-  const PresentLogProbs present = PresentIn(tensors);
-  RequestFacts facts;
-  facts.has_rollout_log_probs = present.rollout;
-  facts.has_old_log_probs = present.old;
-  facts.has_current_log_probs = present.current;
-  facts.has_ref_log_probs = tensors.has(v1::TENSOR_ROLE_REF_LOG_PROBS);
-  facts.has_advantages = tensors.has(v1::TENSOR_ROLE_ADVANTAGES);
-  facts.has_group_ids = request.group_ids_size() > 0;
-  facts.wants_loss =
+MethodFacts FactsOf(const v1::CorrectRequest& request, const TensorSet& tensors,
+                    const LayoutInfo& layout) {
+  MethodFacts facts;
+  RequestFacts& of = facts.request;
+  of.has_rollout_log_probs = tensors.has(v1::TENSOR_ROLE_ROLLOUT_LOG_PROBS);
+  of.has_old_log_probs = tensors.has(v1::TENSOR_ROLE_OLD_LOG_PROBS);
+  of.has_current_log_probs = tensors.has(v1::TENSOR_ROLE_CURRENT_LOG_PROBS);
+  of.has_ref_log_probs = tensors.has(v1::TENSOR_ROLE_REF_LOG_PROBS);
+  of.has_advantages = tensors.has(v1::TENSOR_ROLE_ADVANTAGES);
+  of.has_group_ids = request.group_ids_size() > 0;
+  of.wants_loss =
       request.compute_loss() || AsksFor(request, v1::TENSOR_ROLE_GRADIENT);
-  facts.seed = request.seed();
-  facts.num_sequences = layout.num_sequences;
-  facts.padded_length = layout.padded_length;
+  of.seed = request.seed();
+  of.num_sequences = layout.num_sequences;
+  of.padded_length = layout.padded_length;
+  if (request.has_global_counts()) {
+    facts.global_counts = &request.global_counts();
+  }
   return facts;
 }
 
@@ -168,29 +110,21 @@ RequestFacts FactsOf(const v1::CorrectRequest& request,
 bool DecodeMethod(const v1::CorrectRequest& request, const TensorSet& tensors,
                   const LayoutInfo& layout, DecodedRequest* decoded,
                   Violations* violations) {
-  const size_t before = violations->size();
-  const v1::Method& method = request.method();
-  const LossFacts facts{
-      PresentIn(tensors), layout.padded_length, request.seed(),
-      request.has_global_counts() ? &request.global_counts() : nullptr};
-  switch (method.method_case()) {
-    case v1::Method::kPreset:
-      DecodePreset(method.preset(), facts, decoded, violations);
-      break;
-    case v1::Method::kConfig:
-      decoded->spec = DecodeConfig(method.config(), facts, "method.config.",
-                                   &decoded->rule_names, violations);
-      decoded->method_name = "config";
-      break;
-    case v1::Method::kDialect:
-      DecodeDialect(method.dialect(), FactsOf(request, tensors, layout),
-                    decoded, violations);
-      break;
-    case v1::Method::METHOD_NOT_SET:
-      violations->push_back(
-          {"method", "is required: a preset, a config or a dialect"});
-  }
-  return violations->size() == before;
+  Result<Method> result =
+      ReadMethod(request.method(), FactsOf(request, tensors, layout));
+  Method& method = result.value;
+  decoded->spec = method.spec;
+  decoded->groups = std::move(method.groups);
+  decoded->batch.num_groups = method.num_groups;
+  decoded->uses_group_ids = method.uses_group_ids;
+  decoded->empty_loss_is_nan = method.empty_loss_is_nan;
+  decoded->rule_names = std::move(method.rule_names);
+  decoded->warnings = std::move(method.warnings);
+  decoded->report = std::move(method.report);
+  decoded->report_judges = method.report_judges;
+  decoded->method_name = std::move(method.name);
+  violations->Append(result.violations);
+  return result.ok();
 }
 
 // Rows by group, in the order in which groups first appear.
@@ -272,7 +206,10 @@ Violations Decode(const v1::CorrectRequest& request,
   decoded->num_positions = layout.num_positions;
   decoded->batch.num_sequences = layout.num_sequences;
   DecodeDestinations(request, source, has_layout, decoded, &violations);
-  decoded->spec.non_finite = DecodePolicy(request, &violations);
+  decoded->spec.non_finite =
+      FieldReader("", &violations)
+          .Optional(kNonFinitePolicies, request.non_finite_policy(),
+                    "non_finite_policy");
   decoded->omits_metrics = request.omit_metrics();
   decoded->spec.metrics = !decoded->omits_metrics || decoded->report_judges;
   if (has_method) {

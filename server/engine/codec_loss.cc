@@ -1,9 +1,9 @@
 #include "server/engine/codec_loss.h"
 
-#include <cmath>
 #include <string>
-#include <utility>
 
+#include "server/engine/codec_enums.h"
+#include "server/engine/codec_fields.h"
 #include "server/engine/codec_reduction.h"
 #include "server/engine/codec_surrogates.h"
 
@@ -16,23 +16,27 @@ using kernels::Surrogate;
 
 class LossDecoder {
  public:
-  LossDecoder(const LossFacts& facts, std::string prefix, LossSpec* spec,
-              Violations* violations)
+  LossDecoder(const MethodFacts& facts, const std::string& prefix,
+              LossSpec* spec, Violations* violations)
       : facts_(facts),
-        prefix_(std::move(prefix)),
+        prefix_(prefix),
+        fields_(prefix, violations),
         spec_(*spec),
         violations_(violations) {}
+
+  FieldReader& fields() { return fields_; }
 
   void Decode(const v1::PolicyLoss& loss) {
     const SurrogateRow* row = FindSurrogate(loss.surrogate());
     if (row == nullptr) {
-      Fail("policy_loss.surrogate", "is required: PPO_CLIP, GSPO, CISPO, ...");
+      fields_.Fail("policy_loss.surrogate",
+                   "is required: PPO_CLIP, GSPO, CISPO, ...");
       return;
     }
     spec_ = LossSpec();
     spec_.surrogate = row->surrogate;
     spec_.level = row->level;
-    spec_.seed = facts_.seed;
+    spec_.seed = facts_.request.seed;
     spec_.allow_double_correction = loss.allow_double_correction();
     DecodeNumbers(loss, row->fields);
     DecodeSource(loss.ratio_source());
@@ -45,22 +49,9 @@ class LossDecoder {
 
   void Decode(const v1::KlPenalty& kl) {
     kernels::KlSpec& spec = spec_.kl;
-    switch (static_cast<int>(kl.estimator())) {
-      case v1::KL_ESTIMATOR_K1:
-        spec.estimator = kernels::KlEstimator::kK1;
-        break;
-      case v1::KL_ESTIMATOR_K2:
-        spec.estimator = kernels::KlEstimator::kK2;
-        break;
-      case v1::KL_ESTIMATOR_K3:
-        spec.estimator = kernels::KlEstimator::kK3;
-        break;
-      case v1::KL_ESTIMATOR_ABS:
-        spec.estimator = kernels::KlEstimator::kAbs;
-        break;
-      default:
-        Fail("kl_penalty.estimator", "is required: K1, K2, K3 or ABS");
-    }
+    spec.estimator =
+        fields_.Required(kKlEstimators, kl.estimator(), "kl_penalty.estimator",
+                         kernels::KlEstimator::kNone);
     spec.coefficient = kl.coefficient();
     if (kl.has_token_clamp()) spec.token_clamp = kl.token_clamp();
     if (kl.has_value_clamp()) spec.value_clamp = kl.value_clamp();
@@ -69,30 +60,24 @@ class LossDecoder {
     spec.reduction = spec_.reduction;
   }
 
-  void Fail(const std::string& field, std::string description) {
-    violations_->push_back({prefix_ + field, std::move(description)});
-  }
-
  private:
   // Takes a number that the surrogate reads, refuses one that it does not.
   void Take(bool has, double value, const char* field, bool reads, double* to) {
     if (!has) return;
     const std::string name = std::string("policy_loss.") + field;
-    if (!reads) {
-      Fail(name, "is not read by this surrogate; leave it out");
-    } else if (!std::isfinite(value)) {
-      Fail(name, "must be a finite number; leave it out for none");
+    if (reads) {
+      *to = fields_.Number(has, value, *to, name);
     } else {
-      *to = value;
+      fields_.Fail(name, "is not read by this surrogate; leave it out");
     }
   }
 
   void DecodeNumbers(const v1::PolicyLoss& loss, uint32_t fields) {
     const auto reads = [&](FieldGroup group) { return (fields & group) != 0; };
     if (reads(kClip) && (!loss.has_clip_low() || !loss.has_clip_high())) {
-      Fail(loss.has_clip_low() ? "policy_loss.clip_high"
-                               : "policy_loss.clip_low",
-           "this surrogate needs clip_low and clip_high");
+      fields_.Fail(loss.has_clip_low() ? "policy_loss.clip_high"
+                                       : "policy_loss.clip_low",
+                   "this surrogate needs clip_low and clip_high");
     }
     Take(loss.has_clip_low(), loss.clip_low(), "clip_low", reads(kClip),
          &spec_.clip_low);
@@ -133,27 +118,26 @@ class LossDecoder {
   }
 
   void DecodeSource(v1::RatioSource source) {
-    const PresentLogProbs& present = facts_.present;
-    RatioSource chosen = present.old || !present.rollout
-                             ? RatioSource::kCurrentOld
-                             : RatioSource::kCurrentRollout;
-    switch (static_cast<int>(source)) {
-      case v1::RATIO_SOURCE_UNSPECIFIED:
-        break;
-      case v1::RATIO_SOURCE_CURRENT_OLD:
-        chosen = RatioSource::kCurrentOld;
-        break;
-      case v1::RATIO_SOURCE_CURRENT_ROLLOUT:
-        chosen = RatioSource::kCurrentRollout;
-        break;
-      default:
-        Fail("policy_loss.ratio_source",
-             "must be CURRENT_OLD or CURRENT_ROLLOUT: the gradient is that of "
-             "current_log_probs");
+    const RequestFacts& present = facts_.request;
+    RatioSource chosen =
+        present.has_old_log_probs || !present.has_rollout_log_probs
+            ? RatioSource::kCurrentOld
+            : RatioSource::kCurrentRollout;
+    if (source != v1::RATIO_SOURCE_UNSPECIFIED) {
+      const auto said = FromWire(kRatioSources, source);
+      if (said && *said != RatioSource::kOldRollout) {
+        chosen = *said;
+      } else {
+        fields_.Fail(
+            "policy_loss.ratio_source",
+            "must be CURRENT_OLD or CURRENT_ROLLOUT: the gradient is that of "
+            "current_log_probs");
+      }
     }
     spec_.source = chosen;
-    const bool there =
-        chosen == RatioSource::kCurrentOld ? present.old : present.rollout;
+    const bool there = chosen == RatioSource::kCurrentOld
+                           ? present.has_old_log_probs
+                           : present.has_rollout_log_probs;
     spec_.metrics_source = there || kernels::HasRatio(spec_.surrogate)
                                ? chosen
                                : RatioSource::kCurrentSelf;
@@ -162,22 +146,24 @@ class LossDecoder {
   void CheckAggregation(const v1::PolicyLoss& loss) {
     if (loss.has_norm_length() &&
         loss.aggregation() != v1::LOSS_AGGREGATION_SEQ_MEAN_TOKEN_SUM_NORM) {
-      Fail("policy_loss.norm_length", "is for SEQ_MEAN_TOKEN_SUM_NORM only");
+      fields_.Fail("policy_loss.norm_length",
+                   "is for SEQ_MEAN_TOKEN_SUM_NORM only");
     }
     if (loss.surrogate() == v1::SURROGATE_LUSPO &&
         loss.aggregation() != v1::LOSS_AGGREGATION_SEQ_MEAN_TOKEN_SUM) {
-      Fail("policy_loss.aggregation",
-           "LUSPO is GSPO added up by SEQ_MEAN_TOKEN_SUM");
+      fields_.Fail("policy_loss.aggregation",
+                   "LUSPO is GSPO added up by SEQ_MEAN_TOKEN_SUM");
     }
     if (loss.surrogate() == v1::SURROGATE_GEO_MEAN &&
         loss.aggregation() != v1::LOSS_AGGREGATION_SEQ_MEAN_TOKEN_MEAN) {
-      Fail("policy_loss.aggregation",
-           "GEO_MEAN has one value per sequence: SEQ_MEAN_TOKEN_MEAN");
+      fields_.Fail("policy_loss.aggregation",
+                   "GEO_MEAN has one value per sequence: SEQ_MEAN_TOKEN_MEAN");
     }
   }
 
-  const LossFacts& facts_;
-  const std::string prefix_;
+  const MethodFacts& facts_;
+  const std::string& prefix_;
+  FieldReader fields_;
   LossSpec& spec_;
   Violations* const violations_;
 };
@@ -185,13 +171,14 @@ class LossDecoder {
 }  // namespace
 
 void DecodeLoss(const v1::PolicyLoss* loss, const v1::KlPenalty* kl,
-                const LossFacts& facts, const std::string& prefix,
+                const MethodFacts& facts, const std::string& prefix,
                 kernels::CorrectionSpec* spec, Violations* violations) {
   LossDecoder decoder(facts, prefix, &spec->loss, violations);
   if (loss != nullptr) decoder.Decode(*loss);
   if (kl == nullptr) return;
   if (spec->loss.surrogate == Surrogate::kNone) {
-    decoder.Fail("kl_penalty", "needs a policy_loss to be a penalty of");
+    decoder.fields().Fail("kl_penalty",
+                          "needs a policy_loss to be a penalty of");
     return;
   }
   decoder.Decode(*kl);

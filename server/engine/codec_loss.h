@@ -7,7 +7,7 @@
 #include "counterweight/v1/correction_service.pb.h"
 #include "counterweight/v1/method.pb.h"
 #include "kernels/spec.h"
-#include "server/engine/codec_method.h"
+#include "server/engine/codec_facts.h"
 #include "server/engine/violation.h"
 
 namespace counterweight::server {
@@ -15,12 +15,12 @@ namespace counterweight::server {
 // Fills spec->loss. Either message may be null: absent. Violations get field
 // paths below `prefix`: "method.config.policy_loss.clip_low".
 void DecodeLoss(const v1::PolicyLoss* loss, const v1::KlPenalty* kl,
-                const LossFacts& facts, const std::string& prefix,
+                const MethodFacts& facts, const std::string& prefix,
                 kernels::CorrectionSpec* spec, Violations* violations);
 
-// spec.loss of a row of the methods table, spelled out; nothing if it has none.
-void EncodeLoss(const kernels::CorrectionSpec& spec,
-                v1::CorrectionConfig* config);
+// As much of `loss` as the wire has words for. Adds nothing where there is
+// none.
+void EncodeLoss(const kernels::LossSpec& loss, v1::CorrectionConfig* config);
 
 }  // namespace counterweight::server
 

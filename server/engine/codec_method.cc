@@ -1,394 +1,69 @@
 #include "server/engine/codec_method.h"
 
-#include <algorithm>
-#include <cmath>
-#include <cstdio>
-#include <cstdlib>
-#include <limits>
-#include <string>
 #include <utility>
 
-#include "kernels/log_ratio.h"
-#include "server/engine/codec_loss.h"
+#include "server/engine/codec_config.h"
+#include "server/engine/codec_dialect.h"
+#include "server/engine/codec_preset.h"
+#include "server/engine/codec_spec_fields.h"
 
 namespace counterweight::server {
 namespace {
 
-using kernels::kUnbounded;
-
-// A bound is a ratio on the wire and a logarithm in a rule: the shortest ratio
-// that has this logarithm.
-double ToRatio(double log) {
-  const double ratio = std::exp(log);
-  constexpr int kMaxDigits = 17;
-  for (int digits = 1; digits <= kMaxDigits; ++digits) {
-    char text[32];
-    std::snprintf(text, sizeof(text), "%.*g", digits, ratio);
-    const double candidate = std::strtod(text, nullptr);
-    if (kernels::LogRatio(candidate) == log) return candidate;
-  }
-  return ratio;
+Result<Method> ReadConfig(const v1::CorrectionConfig& config,
+                          const MethodFacts& facts) {
+  Result<kernels::CorrectionSpec> spec = DecodeConfig(config, facts);
+  return {{.name = "config", .spec = spec.value}, std::move(spec.violations)};
 }
 
-class ConfigDecoder {
- public:
-  ConfigDecoder(const PresentLogProbs& present, std::string prefix,
-                Violations* violations)
-      : present_(present),
-        prefix_(std::move(prefix)),
-        violations_(violations) {}
-
-  void Fail(const std::string& field, std::string description) {
-    violations_->push_back({prefix_ + field, std::move(description)});
+Result<Method> Read(const v1::Method& method, const MethodFacts& facts,
+                    std::span<const Dialect> dialects) {
+  switch (method.method_case()) {
+    case v1::Method::kPreset:
+      return ReadPreset(method.preset(), facts);
+    case v1::Method::kConfig:
+      return ReadConfig(method.config(), facts);
+    case v1::Method::kDialect:
+      return ReadDialect(method.dialect(), facts.request, dialects);
+    case v1::Method::METHOD_NOT_SET:
+      break;
   }
-
-  kernels::RatioSource Source(v1::RatioSource source,
-                              const std::string& field) {
-    switch (static_cast<int>(source)) {
-      case v1::RATIO_SOURCE_OLD_ROLLOUT:
-        return kernels::RatioSource::kOldRollout;
-      case v1::RATIO_SOURCE_CURRENT_ROLLOUT:
-        return kernels::RatioSource::kCurrentRollout;
-      case v1::RATIO_SOURCE_CURRENT_OLD:
-        return kernels::RatioSource::kCurrentOld;
-      case v1::RATIO_SOURCE_UNSPECIFIED:
-      default:
-        Fail(field, "is required: OLD_ROLLOUT, CURRENT_ROLLOUT or CURRENT_OLD");
-        return kernels::RatioSource::kOldRollout;
-    }
-  }
-
-  kernels::RatioSource DriftSource(v1::RatioSource source) {
-    if (source != v1::RATIO_SOURCE_UNSPECIFIED) {
-      return Source(source, "drift_source");
-    }
-    if (present_.old && present_.rollout) {
-      return kernels::RatioSource::kOldRollout;
-    }
-    if (present_.current && present_.rollout) {
-      return kernels::RatioSource::kCurrentRollout;
-    }
-    return present_.current && present_.old ? kernels::RatioSource::kCurrentOld
-                                            : kernels::RatioSource::kOldRollout;
-  }
-
-  // An absent number, or one that is there and finite.
-  double Number(bool has, double value, double absent,
-                const std::string& field) {
-    if (!has) return absent;
-    if (std::isfinite(value)) return value;
-    Fail(field, "must be a finite number; leave it out for none");
-    return absent;
-  }
-
-  void Weight(const v1::ImportanceWeight& weight, kernels::WeightSpec* spec) {
-    const std::string at = "importance_weight.";
-    spec->source = Source(weight.ratio_source(), at + "ratio_source");
-    switch (static_cast<int>(weight.level())) {
-      case v1::LEVEL_TOKEN:
-        spec->level = kernels::Level::kToken;
-        break;
-      case v1::LEVEL_SEQUENCE:
-        spec->level = kernels::Level::kSequence;
-        break;
-      case v1::LEVEL_GEOMETRIC:
-        spec->level = kernels::Level::kGeometric;
-        break;
-      case v1::LEVEL_PREFIX:
-        spec->level = kernels::Level::kPrefix;
-        break;
-      case v1::LEVEL_UNSPECIFIED:
-      default:
-        Fail(at + "level", "is required: TOKEN, SEQUENCE, GEOMETRIC or PREFIX");
-        spec->level = kernels::Level::kToken;
-    }
-    switch (static_cast<int>(weight.bound())) {
-      case v1::BOUND_NONE:
-        spec->bound = kernels::Bound::kNone;
-        break;
-      case v1::BOUND_TRUNCATE:
-        spec->bound = kernels::Bound::kTruncate;
-        break;
-      case v1::BOUND_MASK:
-        spec->bound = kernels::Bound::kMask;
-        break;
-      case v1::BOUND_UNSPECIFIED:
-      default:
-        Fail(at + "bound", "is required: NONE, TRUNCATE or MASK");
-        spec->bound = kernels::Bound::kTruncate;
-    }
-    const bool needs_end = weight.bound() == v1::BOUND_TRUNCATE ||
-                           weight.bound() == v1::BOUND_MASK;
-    if (needs_end && !weight.has_lower() && !weight.has_upper()) {
-      Fail(
-          at + "upper",
-          "TRUNCATE and MASK need lower, upper or both; use NONE for no bound");
-    }
-    spec->token_clamp = Number(weight.has_token_clamp(), weight.token_clamp(),
-                               kUnbounded, at + "token_clamp");
-    spec->aggregate_clamp =
-        Number(weight.has_aggregate_clamp(), weight.aggregate_clamp(),
-               kUnbounded, at + "aggregate_clamp");
-    spec->lower = Number(weight.has_lower(), weight.lower(), 0.0, at + "lower");
-    spec->upper =
-        Number(weight.has_upper(), weight.upper(), kUnbounded, at + "upper");
-    spec->normalize = weight.normalize();
-    spec->after_rule = static_cast<int32_t>(std::min<uint32_t>(
-        weight.after_rule(), std::numeric_limits<int32_t>::max()));
-  }
-
-  void Rule(const v1::RejectionRule& rule, const std::string& at,
-            kernels::RejectionRule* spec) {
-    spec->source = Source(rule.ratio_source(), at + "ratio_source");
-    switch (static_cast<int>(rule.estimator())) {
-      case v1::ESTIMATOR_RATIO:
-        spec->estimator = kernels::Estimator::kRatio;
-        break;
-      case v1::ESTIMATOR_K2:
-        spec->estimator = kernels::Estimator::kK2;
-        break;
-      case v1::ESTIMATOR_K3:
-        spec->estimator = kernels::Estimator::kK3;
-        break;
-      case v1::ESTIMATOR_BINARY_KL:
-        spec->estimator = kernels::Estimator::kBinaryKl;
-        break;
-      case v1::ESTIMATOR_TOTAL_VARIATION:
-        spec->estimator = kernels::Estimator::kTotalVariation;
-        break;
-      case v1::ESTIMATOR_UNSPECIFIED:
-      default:
-        Fail(at + "estimator",
-             "is required: RATIO, K2, K3, BINARY_KL or TOTAL_VARIATION");
-    }
-    spec->aggregation = RuleAggregation(rule.aggregation(), at);
-    switch (static_cast<int>(rule.condition())) {
-      case v1::RULE_CONDITION_UNSPECIFIED:
-      case v1::RULE_CONDITION_ALWAYS:
-        spec->condition = kernels::Condition::kAlways;
-        break;
-      case v1::RULE_CONDITION_NEGATIVE_ADVANTAGE:
-        spec->condition = kernels::Condition::kNegativeAdvantage;
-        break;
-      default:
-        Fail(at + "condition", "is unknown: ALWAYS or NEGATIVE_ADVANTAGE");
-    }
-    switch (static_cast<int>(rule.effect())) {
-      case v1::RULE_EFFECT_UNSPECIFIED:
-      case v1::RULE_EFFECT_DROP:
-        spec->effect = kernels::Effect::kDrop;
-        break;
-      case v1::RULE_EFFECT_ZERO_WEIGHT:
-        spec->effect = kernels::Effect::kZeroWeight;
-        break;
-      default:
-        Fail(at + "effect", "is unknown: DROP or ZERO_WEIGHT");
-    }
-    spec->token_clamp = Number(rule.has_token_clamp(), rule.token_clamp(),
-                               kUnbounded, at + "token_clamp");
-    spec->aggregate_clamp =
-        Number(rule.has_aggregate_clamp(), rule.aggregate_clamp(), kUnbounded,
-               at + "aggregate_clamp");
-    RuleInterval(rule, at, spec);
-  }
-
- private:
-  kernels::Aggregation RuleAggregation(v1::Aggregation aggregation,
-                                       const std::string& at) {
-    switch (static_cast<int>(aggregation)) {
-      case v1::AGGREGATION_TOKEN:
-        return kernels::Aggregation::kToken;
-      case v1::AGGREGATION_SUM:
-        return kernels::Aggregation::kSum;
-      case v1::AGGREGATION_MEAN:
-        return kernels::Aggregation::kMean;
-      case v1::AGGREGATION_MAX:
-        return kernels::Aggregation::kMax;
-      case v1::AGGREGATION_ALL:
-        return kernels::Aggregation::kAll;
-      case v1::AGGREGATION_PREFIX_MEAN:
-        return kernels::Aggregation::kPrefixMean;
-      case v1::AGGREGATION_UNSPECIFIED:
-      default:
-        Fail(at + "aggregation",
-             "is required: TOKEN, SUM, MEAN, MAX, ALL or PREFIX_MEAN");
-        return kernels::Aggregation::kToken;
-    }
-  }
-
-  void RuleInterval(const v1::RejectionRule& rule, const std::string& at,
-                    kernels::RejectionRule* spec) {
-    if (!rule.has_lower() && !rule.has_upper()) {
-      Fail(at + "upper", "a rule needs lower, upper or both");
-    }
-    double lower =
-        Number(rule.has_lower(), rule.lower(), -kUnbounded, at + "lower");
-    double upper =
-        Number(rule.has_upper(), rule.upper(), kUnbounded, at + "upper");
-    if (spec->estimator == kernels::Estimator::kRatio) {
-      if (rule.has_lower() && !(lower >= 0.0)) {
-        Fail(at + "lower", "must be a ratio >= 0");
-        lower = 0.0;
-      }
-      if (rule.has_upper() && !(upper > 0.0)) {
-        Fail(at + "upper", "must be a ratio > 0");
-        upper = kUnbounded;
-      }
-      lower = rule.has_lower() ? kernels::LogRatio(lower) : -kUnbounded;
-      upper = kernels::LogRatio(upper);
-    }
-    spec->lower = lower;
-    spec->upper = upper;
-  }
-
-  const PresentLogProbs& present_;
-  std::string prefix_;
-  Violations* violations_;
-};
-
-bool IsRuleName(const std::string& name) {
-  constexpr size_t kMaxLength = 64;
-  return !name.empty() && name.size() <= kMaxLength &&
-         std::all_of(name.begin(), name.end(), [](char c) {
-           return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '_';
-         });
+  return {{}, {{"method", "is required: a preset, a config or a dialect"}}};
 }
 
-void NameRules(const v1::CorrectionConfig& config, ConfigDecoder* decoder,
-               std::vector<std::string>* names) {
-  for (int r = 0; r < config.rules_size(); ++r) {
-    const std::string& name = config.rules(r).name();
-    if (name.empty()) continue;
-    const std::string field = "rules[" + std::to_string(r) + "].name";
-    if (!IsRuleName(name)) {
-      decoder->Fail(field, "must match [a-z0-9_]{1,64}");
-    } else if (std::find(names->begin(), names->end(), name) != names->end()) {
-      decoder->Fail(field, "is the name of another rule: " + name);
-    } else {
-      (*names)[static_cast<size_t>(r)] = name;
-    }
+Violation ToViolation(const kernels::SpecViolation& violation,
+                      v1::Method::MethodCase method) {
+  switch (method) {
+    case v1::Method::kPreset:
+      return ToPresetViolation(violation);
+    case v1::Method::kConfig:
+      return ToConfigViolation(violation);
+    case v1::Method::kDialect:
+    case v1::Method::METHOD_NOT_SET:
+      break;
   }
-}
-
-template <class Message>
-void EncodeClamps(double token_clamp, double aggregate_clamp,
-                  Message* message) {
-  if (token_clamp < kUnbounded) message->set_token_clamp(token_clamp);
-  if (aggregate_clamp < kUnbounded) {
-    message->set_aggregate_clamp(aggregate_clamp);
-  }
-}
-
-v1::RatioSource Encode(kernels::RatioSource source) {
-  // The wire keeps 0 for UNSPECIFIED; both enums list the sources in one order.
-  return static_cast<v1::RatioSource>(static_cast<int>(source) + 1);
-}
-
-void EncodeRule(const kernels::RejectionRule& spec, v1::RejectionRule* rule) {
-  rule->set_ratio_source(Encode(spec.source));
-  rule->set_estimator(
-      static_cast<v1::Estimator>(static_cast<int>(spec.estimator) + 1));
-  rule->set_aggregation(
-      static_cast<v1::Aggregation>(static_cast<int>(spec.aggregation) + 1));
-  rule->set_condition(
-      static_cast<v1::RuleCondition>(static_cast<int>(spec.condition) + 1));
-  rule->set_effect(
-      static_cast<v1::RuleEffect>(static_cast<int>(spec.effect) + 1));
-  EncodeClamps(spec.token_clamp, spec.aggregate_clamp, rule);
-  const bool ratio = spec.estimator == kernels::Estimator::kRatio;
-  if (spec.lower > -kUnbounded) {
-    rule->set_lower(ratio ? ToRatio(spec.lower) : spec.lower);
-  }
-  if (spec.upper < kUnbounded) {
-    rule->set_upper(ratio ? ToRatio(spec.upper) : spec.upper);
-  }
+  return ToDialectViolation(violation);
 }
 
 }  // namespace
 
-kernels::CorrectionSpec DecodeConfig(const v1::CorrectionConfig& config,
-                                     const LossFacts& facts,
-                                     const std::string& prefix,
-                                     std::vector<std::string>* rule_names,
-                                     Violations* violations) {
-  ConfigDecoder decoder(facts.present, prefix, violations);
-  kernels::CorrectionSpec spec;
-  spec.drift_source = decoder.DriftSource(config.drift_source());
-  if (config.rules_size() > kernels::kMaxRules) {
-    decoder.Fail("rules", "has " + std::to_string(config.rules_size()) +
-                              " entries; at most " +
-                              std::to_string(kernels::kMaxRules));
-    return spec;
-  }
-  spec.num_rules = config.rules_size();
-  for (int r = 0; r < config.rules_size(); ++r) {
-    decoder.Rule(config.rules(r), "rules[" + std::to_string(r) + "].",
-                 &spec.rules[r]);
-  }
-  switch (static_cast<int>(config.rule_evaluation())) {
-    case v1::RULE_EVALUATION_UNSPECIFIED:
-    case v1::RULE_EVALUATION_PARALLEL:
-      spec.evaluation = kernels::Evaluation::kParallel;
-      break;
-    case v1::RULE_EVALUATION_SEQUENTIAL:
-      spec.evaluation = kernels::Evaluation::kSequential;
-      break;
-    default:
-      decoder.Fail("rule_evaluation", "is unknown: PARALLEL or SEQUENTIAL");
-  }
-  if (config.has_importance_weight()) {
-    decoder.Weight(config.importance_weight(), &spec.weight);
-  }
-  DecodeLoss(config.has_policy_loss() ? &config.policy_loss() : nullptr,
-             config.has_kl_penalty() ? &config.kl_penalty() : nullptr, facts,
-             prefix, &spec, violations);
-  for (const kernels::SpecViolation& violation : kernels::Validate(spec)) {
-    std::string field = violation.field;
-    if (field.rfind("weight.", 0) == 0) field.insert(0, "importance_");
-    decoder.Fail(field, violation.reason);
-  }
-  *rule_names = DefaultRuleNames(spec);
-  NameRules(config, &decoder, rule_names);
-  return spec;
-}
-
-void EncodeConfig(const kernels::CorrectionSpec& spec,
-                  v1::CorrectionConfig* config) {
-  config->set_drift_source(Encode(spec.drift_source));
-  config->set_rule_evaluation(
-      static_cast<v1::RuleEvaluation>(static_cast<int>(spec.evaluation) + 1));
-  for (int r = 0; r < spec.num_rules; ++r) {
-    EncodeRule(spec.rules[r], config->add_rules());
-  }
-  EncodeLoss(spec, config);
-  if (spec.weight.level == kernels::Level::kNone) return;
-  v1::ImportanceWeight* weight = config->mutable_importance_weight();
-  weight->set_ratio_source(Encode(spec.weight.source));
-  // kNone is 0 in both.
-  weight->set_level(static_cast<v1::Level>(spec.weight.level));
-  weight->set_bound(
-      static_cast<v1::Bound>(static_cast<int>(spec.weight.bound) + 1));
-  EncodeClamps(spec.weight.token_clamp, spec.weight.aggregate_clamp, weight);
-  if (spec.weight.lower > 0.0) weight->set_lower(spec.weight.lower);
-  if (spec.weight.upper < kUnbounded) weight->set_upper(spec.weight.upper);
-  weight->set_normalize(spec.weight.normalize);
-  if (spec.weight.after_rule > 0) {
-    weight->set_after_rule(static_cast<uint32_t>(spec.weight.after_rule));
-  }
-}
-
-std::vector<std::string> DefaultRuleNames(const kernels::CorrectionSpec& spec) {
-  std::vector<std::string> names;
-  for (int r = 0; r < spec.num_rules; ++r) {
-    const std::string base = kernels::RuleName(spec.rules[r]);
-    std::string name = base;
-    for (int n = 2; std::find(names.begin(), names.end(), name) != names.end();
-         ++n) {
-      name = base + "_" + std::to_string(n);
+Result<Method> ReadMethod(const v1::Method& method, const MethodFacts& facts,
+                          std::span<const Dialect> dialects) {
+  Result<Method> result = Read(method, facts, dialects);
+  // A config's fields are wrong one by one. Of what wrong arguments make,
+  // nothing can be told.
+  if (method.has_config() || result.ok()) {
+    for (const auto& violation : kernels::Validate(result.value.spec)) {
+      result.violations.push_back(ToViolation(violation, method.method_case()));
     }
-    names.push_back(name);
   }
-  return names;
+  if (method.has_config()) {
+    Result<std::vector<std::string>> names =
+        ReadRuleNames(method.config(), result.value.spec);
+    result.value.rule_names = std::move(names.value);
+    result.violations.Append(names.violations);
+  }
+  return result;
 }
 
 }  // namespace counterweight::server

@@ -1,48 +1,51 @@
-// Methods between proto and kernel types, both ways. Part of the codec.
+// What a request wants computed: a preset, a config or a dialect's block in
+// kernel types. Part of the codec.
 #ifndef COUNTERWEIGHT_SERVER_ENGINE_CODEC_METHOD_H_
 #define COUNTERWEIGHT_SERVER_ENGINE_CODEC_METHOD_H_
 
 #include <cstdint>
+#include <functional>
+#include <span>
 #include <string>
 #include <vector>
 
-#include "counterweight/v1/correction_service.pb.h"
 #include "counterweight/v1/method.pb.h"
 #include "kernels/spec.h"
-#include "server/engine/violation.h"
+#include "kernels/sums.h"
+#include "server/engine/codec_facts.h"
+#include "server/engine/dialects/dialect.h"
+#include "server/engine/result.h"
 
 namespace counterweight::server {
 
-// Log-probs that a request carries; decides what UNSPECIFIED sources mean.
-struct PresentLogProbs {
-  bool rollout = false;
-  bool old = false;
-  bool current = false;
+struct Method {
+  // "token_tis", "config", "verl": for the log line.
+  std::string name;
+  kernels::CorrectionSpec spec;
+  // Parallel to spec.rules.
+  std::vector<std::string> rule_names;
+  std::vector<std::string> warnings;
+  // Makes the answer's metrics; may find violations. Empty: the kernels' own
+  // metrics. See Translation::report.
+  std::function<void(const kernels::BatchSums&, MetricMap*, Violations*)>
+      report;
+  // The method needs its sums even if nobody wants metrics, to know whether it
+  // can answer.
+  bool report_judges = false;
+  // The answer's loss is NaN where there is nothing to average.
+  bool empty_loss_is_nan = false;
+  // Groups are those of CorrectRequest.group_ids.
+  bool uses_group_ids = false;
+  // See Translation::groups.
+  std::vector<int32_t> groups;
+  int64_t num_groups = 0;
 };
 
-// What a loss takes from the request beside its own fields.
-struct LossFacts {
-  PresentLogProbs present;
-  int64_t padded_length = 0;
-  uint64_t seed = 0;
-  // Null: not sent.
-  const v1::GlobalCounts* global_counts = nullptr;
-};
-
-// A spelled-out method in kernel types. Violations get field paths below
-// `prefix`, e.g. "method.config.".
-kernels::CorrectionSpec DecodeConfig(const v1::CorrectionConfig& config,
-                                     const LossFacts& facts,
-                                     const std::string& prefix,
-                                     std::vector<std::string>* rule_names,
-                                     Violations* violations);
-
-// The same spelled out in proto; DecodeConfig(EncodeConfig(x)) is x.
-void EncodeConfig(const kernels::CorrectionSpec& spec,
-                  v1::CorrectionConfig* config);
-
-// Unique names of a spec's rules, "mean_k3", "mean_k3_2".
-std::vector<std::string> DefaultRuleNames(const kernels::CorrectionSpec& spec);
+// REQUIRES of Corrector::Correct hold of the spec if there is no violation,
+// whoever wrote it: presets, configs and dialects all pass kernels::Validate
+// here.
+Result<Method> ReadMethod(const v1::Method& method, const MethodFacts& facts,
+                          std::span<const Dialect> dialects = Dialects());
 
 }  // namespace counterweight::server
 

@@ -1,10 +1,11 @@
 // The methods table in proto.
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "kernels/methods.h"
 #include "server/engine/codec.h"
-#include "server/engine/codec_method.h"
+#include "server/engine/codec_config.h"
 
 namespace counterweight::server {
 
@@ -23,9 +24,11 @@ void EncodeMethods(v1::ListMethodsResponse* response) {
       (*info->mutable_equivalents())[std::string(equivalent.system)] =
           std::string(equivalent.block);
     }
-    std::vector<kernels::SpecViolation> violations;
-    EncodeConfig(kernels::MakeSpec(method, {}, &violations),
-                 info->mutable_config());
+    std::vector<kernels::ParameterViolation> violations;
+    if (auto config =
+            EncodeConfig(kernels::MakeSpec(method, {}, &violations))) {
+      *info->mutable_config() = *std::move(config);
+    }
     for (const kernels::MethodParameter& parameter : method.parameters) {
       v1::ParameterInfo* entry = info->add_parameters();
       entry->set_name(std::string(parameter.name));

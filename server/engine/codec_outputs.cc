@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <string>
+#include <type_traits>
 
 #include "server/engine/codec_memory.h"
 #include "server/engine/codec_tensors.h"
@@ -9,30 +10,51 @@
 namespace counterweight::server {
 namespace {
 
-struct OutputType {
+// What an output of the wire is in the kernels.
+struct OutputKind {
+  v1::TensorRole role;
   v1::DType dtype;
   bool is_per_sequence;
+  void (*place)(std::byte* data, kernels::Outputs* outputs);
 };
 
-// REQUIRES: an output's role.
-OutputType TypeOf(v1::TensorRole role) {
-  switch (static_cast<int>(role)) {
-    case v1::TENSOR_ROLE_KEEP_MASK:
-      return {v1::D_TYPE_U8, false};
-    case v1::TENSOR_ROLE_TOKEN_REASONS:
-      return {v1::D_TYPE_U16, false};
-    case v1::TENSOR_ROLE_SEQUENCE_REASONS:
-      return {v1::D_TYPE_U16, true};
-    default:
-      return {v1::D_TYPE_F32, false};
+template <auto member>
+void Place(std::byte* data, kernels::Outputs* outputs) {
+  auto& place = outputs->*member;
+  place = reinterpret_cast<std::remove_reference_t<decltype(place)>>(data);
+}
+
+constexpr OutputKind kOutputKinds[] = {
+    {v1::TENSOR_ROLE_WEIGHTS, v1::D_TYPE_F32, false,
+     Place<&kernels::Outputs::weights>},
+    {v1::TENSOR_ROLE_KEEP_MASK, v1::D_TYPE_U8, false,
+     Place<&kernels::Outputs::keep_mask>},
+    {v1::TENSOR_ROLE_TOKEN_REASONS, v1::D_TYPE_U16, false,
+     Place<&kernels::Outputs::token_reasons>},
+    {v1::TENSOR_ROLE_SEQUENCE_REASONS, v1::D_TYPE_U16, true,
+     Place<&kernels::Outputs::sequence_reasons>},
+    {v1::TENSOR_ROLE_GRADIENT, v1::D_TYPE_F32, false,
+     Place<&kernels::Outputs::gradient>},
+};
+
+const OutputKind* FindOutput(v1::TensorRole role) {
+  for (const OutputKind& kind : kOutputKinds) {
+    if (kind.role == role) return &kind;
   }
+  return nullptr;
+}
+
+// Any kind does for a role that is no output: its request is refused.
+const OutputKind& KindOf(v1::TensorRole role) {
+  const OutputKind* const kind = FindOutput(role);
+  return kind == nullptr ? kOutputKinds[0] : *kind;
 }
 
 int64_t BytesOf(v1::TensorRole role, const DecodedRequest& decoded) {
-  const OutputType type = TypeOf(role);
-  const int64_t count = type.is_per_sequence ? decoded.batch.num_sequences
+  const OutputKind& kind = KindOf(role);
+  const int64_t count = kind.is_per_sequence ? decoded.batch.num_sequences
                                              : decoded.num_positions;
-  return count * ElementSize(type.dtype);
+  return count * ElementSize(kind.dtype);
 }
 
 // What [data, data + bytes) shares bytes with, as a sentence; empty: nothing.
@@ -71,30 +93,18 @@ void DecodeOutputs(const v1::CorrectRequest& request, bool has_method,
       violations->push_back({field, "is asked for twice"});
       continue;
     }
-    switch (static_cast<int>(role)) {
-      case v1::TENSOR_ROLE_WEIGHTS:
-        if (has_method && !has_weights) {
-          violations->push_back(
-              {field,
-               "WEIGHTS were asked for, but the method has no "
-               "importance weight"});
-        }
-        break;
-      case v1::TENSOR_ROLE_KEEP_MASK:
-      case v1::TENSOR_ROLE_TOKEN_REASONS:
-      case v1::TENSOR_ROLE_SEQUENCE_REASONS:
-        break;
-      case v1::TENSOR_ROLE_GRADIENT:
-        if (has_method && !has_loss) {
-          violations->push_back(
-              {field, "GRADIENT was asked for, but the method has no loss"});
-        }
-        break;
-      default:
-        violations->push_back(
-            {field,
-             "is not an output: WEIGHTS, KEEP_MASK, TOKEN_REASONS, "
-             "SEQUENCE_REASONS or GRADIENT"});
+    if (FindOutput(role) == nullptr) {
+      violations->push_back(
+          {field,
+           "is not an output: WEIGHTS, KEEP_MASK, TOKEN_REASONS, "
+           "SEQUENCE_REASONS or GRADIENT"});
+    } else if (role == v1::TENSOR_ROLE_WEIGHTS && has_method && !has_weights) {
+      violations->push_back({field,
+                             "WEIGHTS were asked for, but the method has no "
+                             "importance weight"});
+    } else if (role == v1::TENSOR_ROLE_GRADIENT && has_method && !has_loss) {
+      violations->push_back(
+          {field, "GRADIENT was asked for, but the method has no loss"});
     }
     decoded->outputs.push_back(role);
   }
@@ -117,19 +127,19 @@ void DecodeDestinations(const v1::CorrectRequest& request,
       violations->push_back({at + ".role", "is not among the outputs"});
       continue;
     }
-    const OutputType type = TypeOf(role);
+    const OutputKind& kind = KindOf(role);
     if (decoded->destinations.contains(role)) {
       violations->push_back({at + ".role", "was sent twice"});
     } else if (source.is_stream) {
       violations->push_back({at, "is for Correct; a stream sends its outputs"});
-    } else if (tensor.dtype() != type.dtype) {
+    } else if (tensor.dtype() != kind.dtype) {
       violations->push_back({at + ".dtype", "must be the output's, " +
-                                                v1::DType_Name(type.dtype)});
+                                                v1::DType_Name(kind.dtype)});
     } else if (!tensor.data().empty()) {
       violations->push_back({at + ".data", "must be empty"});
     } else if (has_layout) {
       const RangeNeed need{RegionAccess::kWrite, BytesOf(role, *decoded),
-                           ElementSize(type.dtype)};
+                           ElementSize(kind.dtype)};
       std::byte* const data =
           FindRange(tensor.shared_memory(), need, source.regions,
                     at + ".shared_memory", decoded, violations)
@@ -160,7 +170,7 @@ kernels::Outputs AllocateOutputs(const DecodedRequest& decoded,
   for (const v1::TensorRole role : decoded.outputs) {
     v1::Tensor* const tensor = response->add_tensors();
     tensor->set_role(role);
-    tensor->set_dtype(TypeOf(role).dtype);
+    tensor->set_dtype(KindOf(role).dtype);
     std::byte* data = nullptr;
     const auto destination = decoded.destinations.find(role);
     if (destination != decoded.destinations.end()) {
@@ -169,25 +179,7 @@ kernels::Outputs AllocateOutputs(const DecodedRequest& decoded,
     } else {
       data = place(tensor, BytesOf(role, decoded));
     }
-    switch (static_cast<int>(role)) {
-      case v1::TENSOR_ROLE_WEIGHTS:
-        outputs.weights = reinterpret_cast<float*>(data);
-        break;
-      case v1::TENSOR_ROLE_KEEP_MASK:
-        outputs.keep_mask = reinterpret_cast<uint8_t*>(data);
-        break;
-      case v1::TENSOR_ROLE_TOKEN_REASONS:
-        outputs.token_reasons = reinterpret_cast<uint16_t*>(data);
-        break;
-      case v1::TENSOR_ROLE_SEQUENCE_REASONS:
-        outputs.sequence_reasons = reinterpret_cast<uint16_t*>(data);
-        break;
-      case v1::TENSOR_ROLE_GRADIENT:
-        outputs.gradient = reinterpret_cast<float*>(data);
-        break;
-      default:
-        break;
-    }
+    KindOf(role).place(data, &outputs);
   }
   return outputs;
 }

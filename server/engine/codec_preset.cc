@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "kernels/methods.h"
+#include "server/engine/codec_config.h"
 #include "server/engine/codec_loss.h"
 #include "server/engine/names.h"
 
@@ -51,40 +52,30 @@ void RefuseUnknownParameters(const kernels::Method& method,
 
 }  // namespace
 
-void DecodePreset(const v1::Preset& preset, const LossFacts& facts,
-                  DecodedRequest* decoded, Violations* violations) {
-  const kernels::Method* method = kernels::FindMethod(preset.name());
-  if (method == nullptr) {
-    violations->push_back({"method.preset.name", UnknownPreset(preset.name())});
-    return;
+Result<Method> ReadPreset(const v1::Preset& preset, const MethodFacts& facts) {
+  const kernels::Method* row = kernels::FindMethod(preset.name());
+  if (row == nullptr) {
+    return {{}, {{"method.preset.name", UnknownPreset(preset.name())}}};
   }
-  const size_t before = violations->size();
+  Result<Method> result;
+  Method& method = result.value;
   std::map<std::string, double> parameters(preset.parameters().begin(),
                                            preset.parameters().end());
-  RefuseUnknownParameters(*method, &parameters, violations);
-  std::vector<kernels::SpecViolation> found;
-  decoded->spec = kernels::MakeSpec(*method, parameters, &found);
-  decoded->spec.loss.seed = facts.seed;
+  RefuseUnknownParameters(*row, &parameters, &result.violations);
+  std::vector<kernels::ParameterViolation> found;
+  method.name = preset.name();
+  method.spec = kernels::MakeSpec(*row, parameters, &found);
+  method.spec.loss.seed = facts.request.seed;
   DecodeLoss(preset.has_policy_loss() ? &preset.policy_loss() : nullptr,
              preset.has_kl_penalty() ? &preset.kl_penalty() : nullptr, facts,
-             "method.preset.", &decoded->spec, violations);
-  if (found.empty() && violations->size() == before) {
-    for (kernels::SpecViolation& violation : kernels::Validate(decoded->spec)) {
-      const bool of_loss = violation.field.find('.') != std::string::npos &&
-                           violation.field.rfind("weight.", 0) != 0 &&
-                           violation.field.rfind("rules[", 0) != 0;
-      found.push_back(of_loss ? violation
-                              : kernels::SpecViolation{
-                                    "parameters",
-                                    violation.field + " " + violation.reason});
-    }
+             "method.preset.", &method.spec, &result.violations);
+  for (const kernels::ParameterViolation& violation : found) {
+    result.violations.push_back(
+        {"method.preset.parameters[" + violation.parameter + "]",
+         violation.reason});
   }
-  for (const kernels::SpecViolation& violation : found) {
-    violations->push_back(
-        {"method.preset." + violation.field, violation.reason});
-  }
-  decoded->rule_names = DefaultRuleNames(decoded->spec);
-  decoded->method_name = preset.name();
+  method.rule_names = DefaultRuleNames(method.spec);
+  return result;
 }
 
 }  // namespace counterweight::server

@@ -3,16 +3,14 @@
 #define COUNTERWEIGHT_SERVER_ENGINE_CODEC_PRESET_H_
 
 #include "counterweight/v1/method.pb.h"
-#include "server/engine/codec.h"
 #include "server/engine/codec_method.h"
-#include "server/engine/violation.h"
+#include "server/engine/result.h"
 
 namespace counterweight::server {
 
-// Fills decoded's spec, rule_names and method_name. A name of a preset or of a
-// parameter that does not exist is a violation that tells the nearest one.
-void DecodePreset(const v1::Preset& preset, const LossFacts& facts,
-                  DecodedRequest* decoded, Violations* violations);
+// A name of a preset or of a parameter that does not exist is a violation that
+// tells the nearest one. kernels::Validate has not seen the spec.
+Result<Method> ReadPreset(const v1::Preset& preset, const MethodFacts& facts);
 
 }  // namespace counterweight::server
 

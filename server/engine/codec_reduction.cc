@@ -1,7 +1,9 @@
 #include "server/engine/codec_reduction.h"
 
 #include <cmath>
-#include <utility>
+#include <iterator>
+
+#include "server/engine/codec_fields.h"
 
 namespace counterweight::server {
 namespace {
@@ -9,114 +11,123 @@ namespace {
 using kernels::BatchCount;
 using kernels::RowCount;
 
+constexpr AggregationRow kAggregationRows[] = {
+    {v1::LOSS_AGGREGATION_TOKEN_MEAN,
+     {BatchCount::kTokens, RowCount::kOne},
+     {BatchCount::kKeptTokens, RowCount::kOne},
+     GlobalCount::kTokens},
+    {v1::LOSS_AGGREGATION_TOKEN_SUM,
+     {BatchCount::kOne, RowCount::kOne},
+     {BatchCount::kOne, RowCount::kOne},
+     GlobalCount::kNone},
+    {v1::LOSS_AGGREGATION_SEQ_MEAN_TOKEN_SUM,
+     {BatchCount::kNonemptyRows, RowCount::kOne},
+     {BatchCount::kKeptRows, RowCount::kOne},
+     GlobalCount::kSequences},
+    {v1::LOSS_AGGREGATION_SEQ_MEAN_TOKEN_MEAN,
+     {BatchCount::kNonemptyRows, RowCount::kTokens},
+     {BatchCount::kKeptRows, RowCount::kKeptTokens},
+     GlobalCount::kSequences},
+    {v1::LOSS_AGGREGATION_SEQ_MEAN_TOKEN_SUM_NORM,
+     {BatchCount::kNonemptyRows, RowCount::kOne},
+     {BatchCount::kKeptRows, RowCount::kOne},
+     GlobalCount::kSequences,
+     /*has_norm_length=*/true},
+};
+static_assert(std::size(kAggregationRows) + 1 == v1::LossAggregation_ARRAYSIZE);
+
+const AggregationRow* FindAggregation(v1::LossAggregation wire) {
+  for (const AggregationRow& row : kAggregationRows) {
+    if (row.wire == wire) return &row;
+  }
+  return nullptr;
+}
+
 class ReductionDecoder {
  public:
-  ReductionDecoder(const LossFacts& facts, std::string prefix,
+  ReductionDecoder(const MethodFacts& facts, const std::string& prefix,
                    Violations* violations)
-      : facts_(facts), prefix_(std::move(prefix)), violations_(violations) {}
+      : facts_(facts), fields_(prefix, violations), request_("", violations) {}
 
   kernels::LossReduction Decode(const v1::PolicyLoss& loss) {
-    kernels::LossReduction reduction;
     const bool kept = loss.denominator() == v1::LOSS_DENOMINATOR_KEPT;
     const bool global = loss.denominator() == v1::LOSS_DENOMINATOR_GLOBAL;
     const bool sum = loss.aggregation() == v1::LOSS_AGGREGATION_TOKEN_SUM;
     if (!kept && !global && !sum &&
         loss.denominator() != v1::LOSS_DENOMINATOR_ORIGINAL) {
-      Fail("policy_loss.denominator", "is required: ORIGINAL, KEPT or GLOBAL");
+      fields_.Fail("policy_loss.denominator",
+                   "is required: ORIGINAL, KEPT or GLOBAL");
       return {};
     }
     if (global && facts_.global_counts == nullptr) {
-      violations_->push_back(
-          {"global_counts", "is required by policy_loss.denominator GLOBAL"});
+      request_.Fail("global_counts",
+                    "is required by policy_loss.denominator GLOBAL");
       return {};
     }
-    const v1::GlobalCounts& counts =
-        global ? *facts_.global_counts : v1::GlobalCounts::default_instance();
-    double ranks = 1.0;
-    if (global && counts.has_num_ranks()) {
-      ranks = static_cast<double>(counts.num_ranks());
+    const AggregationRow* const row = FindAggregation(loss.aggregation());
+    if (row == nullptr) {
+      fields_.Fail("policy_loss.aggregation",
+                   "is required: TOKEN_MEAN, TOKEN_SUM, SEQ_MEAN_TOKEN_SUM, "
+                   "SEQ_MEAN_TOKEN_MEAN or SEQ_MEAN_TOKEN_SUM_NORM");
+      return {};
     }
-    const auto rows = [&] {
-      if (!global) {
-        reduction.count =
-            kept ? BatchCount::kKeptRows : BatchCount::kNonemptyRows;
-        return;
-      }
+    const ReductionCounts& counts = kept ? row->kept : row->original;
+    kernels::LossReduction reduction{counts.batch, counts.row};
+    if (global && facts_.global_counts->has_num_ranks()) {
+      reduction.scale = static_cast<double>(facts_.global_counts->num_ranks());
+    }
+    if (row->has_norm_length) reduction.scale /= NormLength(loss);
+    if (global) {
       reduction.count = BatchCount::kOne;
-      reduction.scale /= GlobalCount(counts.has_num_sequences(),
-                                     counts.num_sequences(), "num_sequences");
-    };
-    reduction.scale = ranks;
-    switch (static_cast<int>(loss.aggregation())) {
-      case v1::LOSS_AGGREGATION_TOKEN_MEAN:
-        reduction.count = kept ? BatchCount::kKeptTokens : BatchCount::kTokens;
-        if (global) {
-          reduction.count = BatchCount::kOne;
-          reduction.scale /= GlobalTokens(counts);
-        }
-        break;
-      case v1::LOSS_AGGREGATION_TOKEN_SUM:
-        reduction.count = BatchCount::kOne;
-        break;
-      case v1::LOSS_AGGREGATION_SEQ_MEAN_TOKEN_SUM:
-        rows();
-        break;
-      case v1::LOSS_AGGREGATION_SEQ_MEAN_TOKEN_MEAN:
-        rows();
-        reduction.row = kept ? RowCount::kKeptTokens : RowCount::kTokens;
-        break;
-      case v1::LOSS_AGGREGATION_SEQ_MEAN_TOKEN_SUM_NORM:
-        reduction.scale /= NormLength(loss);
-        rows();
-        break;
-      default:
-        Fail("policy_loss.aggregation",
-             "is required: TOKEN_MEAN, TOKEN_SUM, SEQ_MEAN_TOKEN_SUM, "
-             "SEQ_MEAN_TOKEN_MEAN or SEQ_MEAN_TOKEN_SUM_NORM");
-        return {};
+      reduction.scale /= CountOfAllRanks(row->global);
     }
     return reduction;
   }
 
  private:
-  void Fail(const std::string& field, std::string description) {
-    violations_->push_back({prefix_ + field, std::move(description)});
-  }
-
-  // A global count that the loss needs; 1 and a violation if it is absent.
-  double GlobalCount(bool has, int64_t count, const char* field) {
-    if (has && count >= 1) return static_cast<double>(count);
-    if (!has) {
-      violations_->push_back({std::string("global_counts.") + field,
-                              "is required by policy_loss.denominator GLOBAL"});
+  double CountOfAllRanks(GlobalCount which) {
+    const v1::GlobalCounts& counts = *facts_.global_counts;
+    switch (which) {
+      case GlobalCount::kNone:
+        break;
+      case GlobalCount::kTokens:
+        return counts.has_num_kept_tokens()
+                   ? Count(true, counts.num_kept_tokens(), "num_kept_tokens")
+                   : Count(counts.has_num_tokens(), counts.num_tokens(),
+                           "num_tokens");
+      case GlobalCount::kSequences:
+        return Count(counts.has_num_sequences(), counts.num_sequences(),
+                     "num_sequences");
     }
     return 1.0;
   }
 
-  double GlobalTokens(const v1::GlobalCounts& counts) {
-    if (counts.has_num_kept_tokens()) {
-      return GlobalCount(true, counts.num_kept_tokens(), "num_kept_tokens");
+  // A global count that the loss needs; 1 and a violation if it is absent.
+  double Count(bool has, int64_t count, const char* field) {
+    if (has && count >= 1) return static_cast<double>(count);
+    if (!has) {
+      request_.Fail(std::string("global_counts.") + field,
+                    "is required by policy_loss.denominator GLOBAL");
     }
-    return GlobalCount(counts.has_num_tokens(), counts.num_tokens(),
-                       "num_tokens");
+    return 1.0;
   }
 
   double NormLength(const v1::PolicyLoss& loss) {
     if (!loss.has_norm_length()) {
-      return facts_.padded_length > 0
-                 ? static_cast<double>(facts_.padded_length)
+      return facts_.request.padded_length > 0
+                 ? static_cast<double>(facts_.request.padded_length)
                  : 1.0;
     }
     if (loss.norm_length() > 0.0 && std::isfinite(loss.norm_length())) {
       return loss.norm_length();
     }
-    Fail("policy_loss.norm_length", "must be a finite length > 0");
+    fields_.Fail("policy_loss.norm_length", "must be a finite length > 0");
     return 1.0;
   }
 
-  const LossFacts& facts_;
-  const std::string prefix_;
-  Violations* const violations_;
+  const MethodFacts& facts_;
+  FieldReader fields_;
+  FieldReader request_;
 };
 
 // global_counts itself, whatever reads it.
@@ -141,8 +152,10 @@ void CheckGlobalCounts(const v1::GlobalCounts& counts, Violations* violations) {
 
 }  // namespace
 
+std::span<const AggregationRow> AggregationRows() { return kAggregationRows; }
+
 kernels::LossReduction DecodeReduction(const v1::PolicyLoss& loss,
-                                       const LossFacts& facts,
+                                       const MethodFacts& facts,
                                        const std::string& prefix,
                                        Violations* violations) {
   return ReductionDecoder(facts, prefix, violations).Decode(loss);

@@ -3,65 +3,45 @@
 #include <algorithm>
 #include <cctype>
 #include <cstring>
+#include <iterator>
 #include <string>
 
+#include "server/engine/codec_enums.h"
 #include "server/engine/codec_memory.h"
+#include "server/engine/names.h"
 
 namespace counterweight::server {
 namespace {
 
-bool IsReal(v1::DType dtype) {
-  return dtype == v1::D_TYPE_F32 || dtype == v1::D_TYPE_BF16 ||
-         dtype == v1::D_TYPE_F16;
+struct TypeSize {
+  v1::DType dtype;
+  int64_t bytes;
+};
+
+constexpr TypeSize kTypeSizes[] = {
+    {v1::D_TYPE_F32, 4}, {v1::D_TYPE_BF16, 2}, {v1::D_TYPE_F16, 2},
+    {v1::D_TYPE_U8, 1},  {v1::D_TYPE_U16, 2},  {v1::D_TYPE_I32, 4},
+};
+static_assert(std::size(kTypeSizes) + 1 == v1::DType_ARRAYSIZE);
+
+// Inputs of the contract that no method here reads.
+constexpr v1::TensorRole kUnusedRoles[] = {
+    v1::TENSOR_ROLE_ENTROPIES, v1::TENSOR_ROLE_REWARDS,
+    v1::TENSOR_ROLE_TEACHER_LOG_PROBS, v1::TENSOR_ROLE_POLICY_VERSIONS};
+
+// The input without its data, as violations name it.
+std::string FieldOf(kernels::InputRole role) {
+  return Concat("tensors[", NameOf(kInputRoles, role), "]");
 }
 
-kernels::DType ToKernel(v1::DType dtype) {
-  if (dtype == v1::D_TYPE_BF16) return kernels::DType::kBF16;
-  return dtype == v1::D_TYPE_F16 ? kernels::DType::kF16 : kernels::DType::kF32;
-}
-
-// The slot of a role in kernels::Batch::tensors; -1 for roles that no kernel
-// reads.
-int KernelSlot(v1::TensorRole role) {
-  switch (static_cast<int>(role)) {
-    case v1::TENSOR_ROLE_ROLLOUT_LOG_PROBS:
-      return static_cast<int>(kernels::InputRole::kRollout);
-    case v1::TENSOR_ROLE_OLD_LOG_PROBS:
-      return static_cast<int>(kernels::InputRole::kOld);
-    case v1::TENSOR_ROLE_CURRENT_LOG_PROBS:
-      return static_cast<int>(kernels::InputRole::kCurrent);
-    case v1::TENSOR_ROLE_ADVANTAGES:
-      return static_cast<int>(kernels::InputRole::kAdvantages);
-    case v1::TENSOR_ROLE_REF_LOG_PROBS:
-      return static_cast<int>(kernels::InputRole::kRef);
-    default:
-      return -1;
-  }
-}
-
-v1::TensorRole RoleOf(kernels::InputRole role) {
-  switch (role) {
-    case kernels::InputRole::kRollout:
-      return v1::TENSOR_ROLE_ROLLOUT_LOG_PROBS;
-    case kernels::InputRole::kOld:
-      return v1::TENSOR_ROLE_OLD_LOG_PROBS;
-    case kernels::InputRole::kCurrent:
-      return v1::TENSOR_ROLE_CURRENT_LOG_PROBS;
-    case kernels::InputRole::kAdvantages:
-      return v1::TENSOR_ROLE_ADVANTAGES;
-    case kernels::InputRole::kRef:
-      return v1::TENSOR_ROLE_REF_LOG_PROBS;
-  }
-  return v1::TENSOR_ROLE_UNSPECIFIED;
-}
-
-// Where the kernels read a role.
+// Where the kernels read a role. REQUIRES: they do.
 void SetInput(v1::TensorRole role, const void* data, kernels::DType dtype,
               kernels::Batch* batch) {
   if (role == v1::TENSOR_ROLE_RESPONSE_MASK) {
     batch->response_mask = static_cast<const uint8_t*>(data);
   } else {
-    batch->tensors[KernelSlot(role)] = {data, dtype};
+    const auto input = FromWire(kInputRoles, role);
+    batch->tensors[static_cast<int>(*input)] = {data, dtype};
   }
 }
 
@@ -105,7 +85,9 @@ class TensorDecoder {
       data = tensor.data().data();
       if (role == v1::TENSOR_ROLE_RESPONSE_MASK) CheckMask(tensor);
     }
-    SetInput(input.role, data, ToKernel(tensor.dtype()), &tensors_->batch);
+    SetInput(input.role, data,
+             FromWire(kInputTypes, tensor.dtype()).value_or(kernels::DType()),
+             &tensors_->batch);
   }
 
  private:
@@ -114,28 +96,24 @@ class TensorDecoder {
   }
 
   bool CheckRole(v1::TensorRole role) {
-    if (role == v1::TENSOR_ROLE_RESPONSE_MASK || KernelSlot(role) >= 0) {
+    if (role == v1::TENSOR_ROLE_RESPONSE_MASK || FromWire(kInputRoles, role)) {
       return true;
     }
-    switch (static_cast<int>(role)) {
-      case v1::TENSOR_ROLE_ENTROPIES:
-      case v1::TENSOR_ROLE_REWARDS:
-      case v1::TENSOR_ROLE_TEACHER_LOG_PROBS:
-      case v1::TENSOR_ROLE_POLICY_VERSIONS:
-        Fail(".role",
-             RoleName(role) + " is not used by this server yet; leave it out");
-        return false;
-      default:
-        Fail(".role",
-             "must be the role of an input, such as "
-             "ROLLOUT_LOG_PROBS or RESPONSE_MASK");
-        return false;
-    }
+    const bool is_unused =
+        std::find(std::begin(kUnusedRoles), std::end(kUnusedRoles), role) !=
+        std::end(kUnusedRoles);
+    Fail(".role",
+         is_unused
+             ? RoleName(role) + " is not used by this server yet; leave it out"
+             : "must be the role of an input, such as "
+               "ROLLOUT_LOG_PROBS or RESPONSE_MASK");
+    return false;
   }
 
   bool CheckDType(const v1::Tensor& tensor) {
     const bool mask = tensor.role() == v1::TENSOR_ROLE_RESPONSE_MASK;
-    if (mask ? tensor.dtype() == v1::D_TYPE_U8 : IsReal(tensor.dtype())) {
+    if (mask ? tensor.dtype() == v1::D_TYPE_U8
+             : FromWire(kInputTypes, tensor.dtype()).has_value()) {
       return true;
     }
     Fail(".dtype", RoleName(tensor.role()) +
@@ -203,19 +181,10 @@ std::string RoleName(v1::TensorRole role) {
 }
 
 int64_t ElementSize(v1::DType dtype) {
-  switch (static_cast<int>(dtype)) {
-    case v1::D_TYPE_F32:
-    case v1::D_TYPE_I32:
-      return 4;
-    case v1::D_TYPE_BF16:
-    case v1::D_TYPE_F16:
-    case v1::D_TYPE_U16:
-      return 2;
-    case v1::D_TYPE_U8:
-      return 1;
-    default:
-      return 0;
+  for (const TypeSize& type : kTypeSizes) {
+    if (type.dtype == dtype) return type.bytes;
   }
+  return 0;
 }
 
 // Eight at a time: masks are as long as the batch.
@@ -258,10 +227,10 @@ std::vector<StreamTensor> PlaceInputs(std::byte* memory,
   for (const InputTensor& input : decoded->inputs) {
     const bool is_mask = input.role == v1::TENSOR_ROLE_RESPONSE_MASK;
     tensors.push_back({memory, input.bytes, input.element_size, is_mask});
-    const kernels::DType dtype =
-        is_mask ? kernels::DType::kF32
-                : decoded->batch.tensors[KernelSlot(input.role)].dtype;
-    SetInput(input.role, memory, dtype, &decoded->batch);
+    const auto role = FromWire(kInputRoles, input.role);
+    SetInput(input.role, memory,
+             role ? decoded->batch.tensor(*role).dtype : kernels::DType(),
+             &decoded->batch);
     memory += Aligned(input.bytes);
   }
   return tensors;
@@ -289,20 +258,19 @@ void RequireTensors(uint32_t inputs, const TensorSet& tensors,
                     Violations* violations) {
   for (int r = 0; r < kernels::kNumInputRoles; ++r) {
     if ((inputs >> r & 1u) == 0) continue;
-    const v1::TensorRole role = RoleOf(static_cast<kernels::InputRole>(r));
+    const auto input = static_cast<kernels::InputRole>(r);
+    const v1::TensorRole role = ToWire(kInputRoles, input);
     if (tensors.has(role)) continue;
-    std::string name = v1::TensorRole_Name(role);
-    const std::string field =
-        "tensors[" + name.substr(sizeof("TENSOR_ROLE_") - 1) + "]";
     violations->push_back(
-        {field, RoleName(role) + " is required by this method"});
+        {FieldOf(input), RoleName(role) + " is required by this method"});
   }
 }
 
 void WarnOfUnread(uint32_t inputs, const TensorSet& tensors,
                   std::vector<std::string>* warnings) {
   for (int r = 0; r < kernels::kNumInputRoles; ++r) {
-    const v1::TensorRole role = RoleOf(static_cast<kernels::InputRole>(r));
+    const auto input = static_cast<kernels::InputRole>(r);
+    const v1::TensorRole role = ToWire(kInputRoles, input);
     if ((inputs >> r & 1u) != 0 || !tensors.has(role)) continue;
     warnings->push_back(RoleName(role) +
                         " was sent, but this method does not read it");
@@ -310,13 +278,11 @@ void WarnOfUnread(uint32_t inputs, const TensorSet& tensors,
 }
 
 Violation ToViolation(const kernels::NonFinite& non_finite) {
-  const v1::TensorRole role = RoleOf(non_finite.role);
+  const v1::TensorRole role = ToWire(kInputRoles, non_finite.role);
   const std::string where = "at sequence " +
                             std::to_string(non_finite.sequence) + ", token " +
                             std::to_string(non_finite.token);
-  std::string name = v1::TensorRole_Name(role);
-  const std::string field =
-      "tensors[" + name.substr(sizeof("TENSOR_ROLE_") - 1) + "]";
+  const std::string field = FieldOf(non_finite.role);
   if (non_finite.input) {
     return {field, RoleName(role) + " is NaN or infinite " + where +
                        ", where response_mask is 1; non_finite_policy DROP or "

@@ -47,7 +47,7 @@ std::vector<Subject> Subjects() {
        {"none", "token_tis", "seq_tis", "icepop", "seq_mis", "geo_rs_token_tis",
         "k3_rs_token_tis", "opsm", "reinforce_pro", "ppo_clip",
         "token_tis_ppo_clip", "sapo", "gspo"}) {
-    std::vector<SpecViolation> violations;
+    std::vector<ParameterViolation> violations;
     subjects.push_back({name, MakeSpec(*FindMethod(name), {}, &violations)});
   }
   return subjects;

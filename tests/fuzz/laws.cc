@@ -74,7 +74,7 @@ void ExpectValid(const kernels::CorrectionSpec& spec) {
   const auto violations = kernels::Validate(spec);
   if (violations.empty()) return;
   Expect(false, "an accepted method is one that kernels take",
-         violations.front().field + " " + violations.front().reason);
+         violations.front().reason);
 }
 
 void ExpectComputes(const server::DecodedRequest& decoded,

@@ -77,7 +77,7 @@ Batches MakeBatches(const std::vector<int64_t>& lengths, uint64_t round,
 void AddMethods(const Batches& batches, std::vector<CheckCase>* cases) {
   for (const Method& method : Methods()) {
     const std::string name(method.name);
-    std::vector<SpecViolation> violations;
+    std::vector<ParameterViolation> violations;
     CorrectionSpec spec = MakeSpec(method, {}, &violations);
     cases->push_back({name, spec, batches.masked});
     cases->push_back(

@@ -8,7 +8,7 @@ namespace counterweight::kernels {
 namespace {
 
 Work OfMethod(const Method& method) {
-  std::vector<SpecViolation> violations;
+  std::vector<ParameterViolation> violations;
   return {std::string(method.name), MakeSpec(method, {}, &violations)};
 }
 

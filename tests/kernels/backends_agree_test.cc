@@ -30,7 +30,7 @@ TEST_P(BackendsAgree, OnEveryMethodOfTheTable) {
       random, {1, 0, 33, 257, 1000, 4097, 13000, 2, 64}, {.spread = 0.2}));
   for (const Method& method : Methods()) {
     SCOPED_TRACE(method.name);
-    std::vector<SpecViolation> none;
+    std::vector<ParameterViolation> none;
     ExpectSameBytes(MakeSpec(method, {}, &none), batch);
   }
 }

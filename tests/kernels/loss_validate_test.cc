@@ -16,16 +16,16 @@ using ::testing::IsEmpty;
 
 constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 
-std::vector<std::string> FieldsOf(const CorrectionSpec& spec) {
-  std::vector<std::string> fields;
+std::vector<SpecField> FieldsOf(const CorrectionSpec& spec) {
+  std::vector<SpecField> fields;
   for (const SpecViolation& violation : Validate(spec)) {
-    EXPECT_FALSE(violation.reason.empty()) << violation.field;
+    EXPECT_FALSE(violation.reason.empty());
     fields.push_back(violation.field);
   }
   return fields;
 }
 
-std::vector<std::string> FieldsOf(const LossSpec& loss) {
+std::vector<SpecField> FieldsOf(const LossSpec& loss) {
   return FieldsOf(WithLoss(loss));
 }
 
@@ -52,51 +52,52 @@ TEST(ValidateLoss, BoundsAreDistances) {
   for (double bad : {-0.1, kNaN}) {
     LossSpec loss = Of(Surrogate::kPpoClip);
     loss.clip_low = bad;
-    EXPECT_THAT(FieldsOf(loss), ElementsAre("policy_loss.clip_low"));
+    EXPECT_THAT(FieldsOf(loss), ElementsAre(SpecField::kLossClipLow));
     loss = Of(Surrogate::kPpoClip);
     loss.clip_high = bad;
-    EXPECT_THAT(FieldsOf(loss), ElementsAre("policy_loss.clip_high"));
+    EXPECT_THAT(FieldsOf(loss), ElementsAre(SpecField::kLossClipHigh));
     loss = Of(Surrogate::kPpoClip);
     loss.ratio_cap = bad;
-    EXPECT_THAT(FieldsOf(loss), ElementsAre("policy_loss.ratio_cap"));
+    EXPECT_THAT(FieldsOf(loss), ElementsAre(SpecField::kLossRatioCap));
     loss = Of(Surrogate::kPpoClip);
     loss.dual_clip = bad;
-    EXPECT_THAT(FieldsOf(loss), ElementsAre("policy_loss.dual_clip"));
+    EXPECT_THAT(FieldsOf(loss), ElementsAre(SpecField::kLossDualClip));
   }
   LossSpec loss = Of(Surrogate::kPpoClip);
   loss.dual_clip = 1;
-  EXPECT_THAT(FieldsOf(loss), ElementsAre("policy_loss.dual_clip"));
+  EXPECT_THAT(FieldsOf(loss), ElementsAre(SpecField::kLossDualClip));
   loss = Of(Surrogate::kCispo);
   loss.clip_high = -0.8;
   EXPECT_THAT(FieldsOf(loss), IsEmpty()) << "CISPO's cap may be below 1";
   loss.clip_high = -1.1;
-  EXPECT_THAT(FieldsOf(loss), ElementsAre("policy_loss.clip_high"));
+  EXPECT_THAT(FieldsOf(loss), ElementsAre(SpecField::kLossClipHigh));
 }
 
 TEST(ValidateLoss, ShapesOfSurrogates) {
   for (double bad : {0.0, -1.0, kNaN, kUnbounded}) {
     LossSpec loss = Of(Surrogate::kSapo);
     loss.tau_positive = loss.tau_negative = bad;
-    EXPECT_THAT(FieldsOf(loss), ElementsAre("policy_loss.tau_positive",
-                                            "policy_loss.tau_negative"));
+    EXPECT_THAT(FieldsOf(loss), ElementsAre(SpecField::kLossTauPositive,
+                                            SpecField::kLossTauNegative));
     loss = Of(Surrogate::kDro);
     loss.beta = bad;
-    EXPECT_THAT(FieldsOf(loss), ElementsAre("policy_loss.beta"));
+    EXPECT_THAT(FieldsOf(loss), ElementsAre(SpecField::kLossBeta));
   }
   for (double bad : {kNaN, kUnbounded}) {
     LossSpec loss = Of(Surrogate::kVespo);
     loss.k_positive = loss.lambda_negative = bad;
-    EXPECT_THAT(FieldsOf(loss), ElementsAre("policy_loss.k_positive",
-                                            "policy_loss.lambda_negative"));
+    EXPECT_THAT(FieldsOf(loss), ElementsAre(SpecField::kLossKPositive,
+                                            SpecField::kLossLambdaNegative));
   }
   for (double bad : {0.0, -0.1, 1.1, kNaN}) {
     LossSpec loss = Of(Surrogate::kKlCov);
     loss.covariance_fraction = bad;
-    EXPECT_THAT(FieldsOf(loss), ElementsAre("policy_loss.covariance_fraction"));
+    EXPECT_THAT(FieldsOf(loss),
+                ElementsAre(SpecField::kLossCovarianceFraction));
   }
   LossSpec loss = Of(Surrogate::kClipCov);
   loss.covariance_lower = loss.covariance_upper + 1;
-  EXPECT_THAT(FieldsOf(loss), ElementsAre("policy_loss.covariance_lower"));
+  EXPECT_THAT(FieldsOf(loss), ElementsAre(SpecField::kLossCovarianceLower));
 }
 
 TEST(ValidateLoss, ClampsAreForRatios) {
@@ -110,7 +111,7 @@ TEST(ValidateLoss, ClampsAreForRatios) {
   }
   LossSpec loss = Of(Surrogate::kPpoClip);
   loss.log_ratio_lower = loss.log_ratio_upper = 0;
-  EXPECT_THAT(FieldsOf(loss), ElementsAre("policy_loss.log_ratio_clamp"));
+  EXPECT_THAT(FieldsOf(loss), ElementsAre(SpecField::kLossLogRatioClamp));
 }
 
 TEST(ValidateLoss, LevelsAreForRatiosOfWholeSequences) {
@@ -129,10 +130,10 @@ TEST(ValidateLoss, RatiosAreThoseOfTheCurrentPolicy) {
   for (RatioSource bad : {RatioSource::kOldRollout, RatioSource::kRefCurrent}) {
     LossSpec loss = Of(Surrogate::kPpoClip);
     loss.source = bad;
-    EXPECT_THAT(FieldsOf(loss), ElementsAre("policy_loss.ratio_source"));
+    EXPECT_THAT(FieldsOf(loss), ElementsAre(SpecField::kLossSource));
     loss = Of(Surrogate::kPpoClip);
     loss.metrics_source = bad;
-    EXPECT_THAT(FieldsOf(loss), ElementsAre("policy_loss.metrics_source"));
+    EXPECT_THAT(FieldsOf(loss), ElementsAre(SpecField::kLossMetricsSource));
   }
 }
 
@@ -163,28 +164,28 @@ TEST(ValidateLoss, Penalties) {
   for (double bad : {0.0, -1.0, kNaN}) {
     loss.kl = {
         .estimator = KlEstimator::kK3, .token_clamp = bad, .value_clamp = bad};
-    EXPECT_THAT(FieldsOf(loss), ElementsAre("kl_penalty.token_clamp",
-                                            "kl_penalty.value_clamp"));
+    EXPECT_THAT(FieldsOf(loss), ElementsAre(SpecField::kKlTokenClamp,
+                                            SpecField::kKlValueClamp));
   }
   for (double bad : {-1.0, kNaN, kUnbounded}) {
     loss.kl = {.estimator = KlEstimator::kK3, .coefficient = bad};
-    EXPECT_THAT(FieldsOf(loss), ElementsAre("kl_penalty.coefficient"));
+    EXPECT_THAT(FieldsOf(loss), ElementsAre(SpecField::kKlCoefficient));
   }
   loss.kl = {.estimator = KlEstimator::kK3,
              .straight_through = true,
              .importance_weighted = true};
-  EXPECT_THAT(FieldsOf(loss), ElementsAre("kl_penalty.importance_weighted"));
+  EXPECT_THAT(FieldsOf(loss), ElementsAre(SpecField::kKlImportanceWeighted));
   for (Surrogate surrogate :
        {Surrogate::kReinforce, Surrogate::kCrossEntropy, Surrogate::kGeoMean}) {
     loss = Of(surrogate);
     loss.kl = {.estimator = KlEstimator::kK3, .importance_weighted = true};
-    EXPECT_THAT(FieldsOf(loss), ElementsAre("kl_penalty.importance_weighted"));
+    EXPECT_THAT(FieldsOf(loss), ElementsAre(SpecField::kKlImportanceWeighted));
   }
 }
 
 // What a weight corrects, the surrogate's own ratio must not correct again.
 TEST(ValidateLoss, DoubleCorrectionIsRefusedUnlessAskedFor) {
-  constexpr char kField[] = "policy_loss.allow_double_correction";
+  constexpr SpecField kField = SpecField::kLossAllowDoubleCorrection;
   CorrectionSpec spec =
       WithWeight({.level = Level::kToken, .source = RatioSource::kOldRollout});
   spec.loss = Of(Surrogate::kPpoClip);
@@ -208,9 +209,10 @@ TEST(ValidateLoss, EveryViolationAtOnce) {
   loss.dual_clip = 0;
   loss.reduction.scale = -1;
   loss.kl = {.estimator = KlEstimator::kK1, .coefficient = -1};
-  EXPECT_THAT(FieldsOf(loss),
-              ElementsAre("policy_loss.clip_low", "policy_loss.dual_clip",
-                          "policy_loss.norm_length", "kl_penalty.coefficient"));
+  EXPECT_THAT(
+      FieldsOf(loss),
+      ElementsAre(SpecField::kLossClipLow, SpecField::kLossDualClip,
+                  SpecField::kLossReductionScale, SpecField::kKlCoefficient));
 }
 
 }  // namespace

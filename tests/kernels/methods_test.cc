@@ -24,11 +24,12 @@ const Method& Find(std::string_view name) {
 TEST(MethodsTable, EveryRowIsValidAndDescribed) {
   for (const Method& method : Methods()) {
     SCOPED_TRACE(method.name);
-    std::vector<SpecViolation> violations;
+    std::vector<ParameterViolation> violations;
     const CorrectionSpec spec = MakeSpec(method, {}, &violations);
     EXPECT_THAT(violations, IsEmpty());
     for (const SpecViolation& violation : Validate(spec))
-      ADD_FAILURE() << violation.field << " " << violation.reason;
+      ADD_FAILURE() << static_cast<int>(violation.field) << " "
+                    << violation.reason;
     EXPECT_TRUE(method.summary.ends_with("."));
     EXPECT_TRUE(method.when_to_use.ends_with("."));
     EXPECT_FALSE(method.formula.empty());
@@ -72,7 +73,7 @@ TEST(MethodsTable, FormulasNameEveryParameterAndTheRatio) {
     SCOPED_TRACE(method.name);
     for (const MethodParameter& parameter : method.parameters)
       EXPECT_TRUE(Mentions(method.formula, parameter.name)) << parameter.name;
-    std::vector<SpecViolation> none;
+    std::vector<ParameterViolation> none;
     const CorrectionSpec spec = MakeSpec(method, {}, &none);
     const std::string_view ratio =
         spec.drift_source == RatioSource::kOldRollout ? "old - rollout"
@@ -119,7 +120,7 @@ TEST(MethodsTable, FindMethodFindsEveryRowAndNothingElse) {
 TEST(MethodsTable, HoldsThePresetsOfTheField) {
   int verl = 0;
   for (const Method& method : Methods()) {
-    std::vector<SpecViolation> none;
+    std::vector<ParameterViolation> none;
     const CorrectionSpec spec = MakeSpec(method, {}, &none);
     if (spec.loss.surrogate == Surrogate::kNone)
       verl += method.origin == "verl";
@@ -136,13 +137,13 @@ TEST(MethodsTable, HoldsEveryLoss) {
         "reinforce", "gpg", "dro", "dppo_tv", "dppo_kl", "geo_mean", "luspo",
         "vespo", "rollout_is", "kl_cov", "clip_cov", "cross_entropy",
         "importance_sampling"}) {
-    std::vector<SpecViolation> none;
+    std::vector<ParameterViolation> none;
     EXPECT_NE(MakeSpec(Find(name), {}, &none).loss.surrogate, Surrogate::kNone)
         << name;
   }
   std::set<Surrogate> surrogates;
   for (const Method& method : Methods()) {
-    std::vector<SpecViolation> none;
+    std::vector<ParameterViolation> none;
     surrogates.insert(MakeSpec(method, {}, &none).loss.surrogate);
   }
   EXPECT_THAT(surrogates,
@@ -151,7 +152,7 @@ TEST(MethodsTable, HoldsEveryLoss) {
 
 TEST(MethodsTable, LossesAreAveragedAsTheirPapersDo) {
   const auto reduction = [](std::string_view name) {
-    std::vector<SpecViolation> none;
+    std::vector<ParameterViolation> none;
     return MakeSpec(Find(name), {}, &none).loss.reduction;
   };
   const LossReduction tokens = {BatchCount::kTokens, RowCount::kOne};
@@ -170,7 +171,7 @@ TEST(MethodsTable, LossesAreAveragedAsTheirPapersDo) {
 TEST(MethodsTable, EveryParameterReachesTheSpec) {
   for (const Method& method : Methods()) {
     for (const MethodParameter& parameter : method.parameters) {
-      std::vector<SpecViolation> violations;
+      std::vector<ParameterViolation> violations;
       const double other = parameter.default_value == 0
                                ? 0.25
                                : parameter.default_value * 1.0009765625;
@@ -181,13 +182,14 @@ TEST(MethodsTable, EveryParameterReachesTheSpec) {
           << method.name << " " << parameter.name;
       for (const SpecViolation& violation : Validate(spec))
         ADD_FAILURE() << method.name << " " << parameter.name << ": "
-                      << violation.field << " " << violation.reason;
+                      << static_cast<int>(violation.field) << " "
+                      << violation.reason;
     }
   }
 }
 
 TEST(MethodsTable, TokenTisIsATruncatedTokenWeight) {
-  std::vector<SpecViolation> violations;
+  std::vector<ParameterViolation> violations;
   const Method& method = Find("token_tis");
   ASSERT_THAT(method.parameters, SizeIs(1));
   const CorrectionSpec spec = MakeSpec(
@@ -202,19 +204,18 @@ TEST(MethodsTable, TokenTisIsATruncatedTokenWeight) {
 }
 
 TEST(MethodsTable, UnknownParametersAndNaNAreViolations) {
-  std::vector<SpecViolation> violations;
+  std::vector<ParameterViolation> violations;
   const Method& method = Find("token_tis");
   MakeSpec(method,
            {{"no_such_parameter", 1},
             {std::string(method.parameters[0].name), std::nan("")}},
            &violations);
-  std::set<std::string> fields;
-  for (const SpecViolation& violation : violations)
-    fields.insert(violation.field);
-  EXPECT_EQ(fields,
-            (std::set<std::string>{
-                "parameters[no_such_parameter]",
-                "parameters[" + std::string(method.parameters[0].name) + "]"}));
+  std::set<std::string> parameters;
+  for (const ParameterViolation& violation : violations)
+    parameters.insert(violation.parameter);
+  EXPECT_EQ(parameters,
+            (std::set<std::string>{"no_such_parameter",
+                                   std::string(method.parameters[0].name)}));
 }
 
 }  // namespace

@@ -16,10 +16,10 @@ using ::testing::IsEmpty;
 
 constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 
-std::vector<std::string> FieldsOf(const CorrectionSpec& spec) {
-  std::vector<std::string> fields;
+std::vector<SpecField> FieldsOf(const CorrectionSpec& spec) {
+  std::vector<SpecField> fields;
   for (const SpecViolation& violation : Validate(spec)) {
-    EXPECT_FALSE(violation.reason.empty()) << violation.field;
+    EXPECT_FALSE(violation.reason.empty());
     fields.push_back(violation.field);
   }
   return fields;
@@ -41,9 +41,9 @@ TEST(Validate, AcceptsEveryRandomSpec) {
 TEST(Validate, NumberOfRules) {
   CorrectionSpec spec;
   spec.num_rules = -1;
-  EXPECT_THAT(FieldsOf(spec), ElementsAre("rules"));
+  EXPECT_THAT(FieldsOf(spec), ElementsAre(SpecField::kNumRules));
   spec.num_rules = kMaxRules + 1;
-  EXPECT_THAT(FieldsOf(spec), ElementsAre("rules"));
+  EXPECT_THAT(FieldsOf(spec), ElementsAre(SpecField::kNumRules));
 }
 
 TEST(Validate, ClampsArePositive) {
@@ -51,42 +51,48 @@ TEST(Validate, ClampsArePositive) {
     WeightSpec weight = kTokenWeight;
     weight.token_clamp = bad;
     EXPECT_THAT(FieldsOf(WithWeight(weight)),
-                ElementsAre("weight.token_clamp"));
+                ElementsAre(SpecField::kWeightTokenClamp));
     weight = kTokenWeight;
     weight.aggregate_clamp = bad;
     EXPECT_THAT(FieldsOf(WithWeight(weight)),
-                ElementsAre("weight.aggregate_clamp"));
+                ElementsAre(SpecField::kWeightAggregateClamp));
     RejectionRule rule{.aggregation = Aggregation::kSum, .upper = 1};
     rule.token_clamp = bad;
     EXPECT_THAT(FieldsOf(WithRules({rule})),
-                ElementsAre("rules[0].token_clamp"));
+                ElementsAre(SpecField::kRuleTokenClamp));
     rule.token_clamp = 1;
     rule.aggregate_clamp = bad;
     EXPECT_THAT(FieldsOf(WithRules({rule})),
-                ElementsAre("rules[0].aggregate_clamp"));
+                ElementsAre(SpecField::kRuleAggregateClamp));
   }
 }
 
 TEST(Validate, WeightIntervalsAreOrderedRatios) {
   WeightSpec weight = kTokenWeight;
   weight.lower = 3;
-  EXPECT_THAT(FieldsOf(WithWeight(weight)), ElementsAre("weight.lower"));
+  EXPECT_THAT(FieldsOf(WithWeight(weight)),
+              ElementsAre(SpecField::kWeightLower));
   weight.lower = -0.5;
-  EXPECT_THAT(FieldsOf(WithWeight(weight)), ElementsAre("weight.lower"));
+  EXPECT_THAT(FieldsOf(WithWeight(weight)),
+              ElementsAre(SpecField::kWeightLower));
   weight.lower = kNaN;
-  EXPECT_THAT(FieldsOf(WithWeight(weight)), ElementsAre("weight.lower"));
+  EXPECT_THAT(FieldsOf(WithWeight(weight)),
+              ElementsAre(SpecField::kWeightLower));
   // A weight of that size is infinite, and not 0 where it is masked.
   weight.lower = 1e308;
   weight.upper = kUnbounded;
-  EXPECT_THAT(FieldsOf(WithWeight(weight)), ElementsAre("weight.lower"));
+  EXPECT_THAT(FieldsOf(WithWeight(weight)),
+              ElementsAre(SpecField::kWeightLower));
   weight.lower = std::numeric_limits<float>::max();
   EXPECT_THAT(FieldsOf(WithWeight(weight)), IsEmpty());
   weight = kTokenWeight;
   weight.upper = kNaN;
-  EXPECT_THAT(FieldsOf(WithWeight(weight)), ElementsAre("weight.upper"));
+  EXPECT_THAT(FieldsOf(WithWeight(weight)),
+              ElementsAre(SpecField::kWeightUpper));
   weight.lower = 0;
   weight.upper = 0;
-  EXPECT_THAT(FieldsOf(WithWeight(weight)), ElementsAre("weight.upper"));
+  EXPECT_THAT(FieldsOf(WithWeight(weight)),
+              ElementsAre(SpecField::kWeightUpper));
   weight.lower = weight.upper = 1;
   EXPECT_THAT(FieldsOf(WithWeight(weight)), IsEmpty());
 }
@@ -94,32 +100,33 @@ TEST(Validate, WeightIntervalsAreOrderedRatios) {
 TEST(Validate, AnIntervalNeedsABound) {
   WeightSpec weight = kTokenWeight;
   weight.bound = Bound::kNone;
-  EXPECT_THAT(FieldsOf(WithWeight(weight)), ElementsAre("weight.bound"));
+  EXPECT_THAT(FieldsOf(WithWeight(weight)),
+              ElementsAre(SpecField::kWeightBound));
 }
 
 TEST(Validate, NormalizeNeedsAWeight) {
   EXPECT_THAT(FieldsOf(WithWeight({.normalize = true})),
-              ElementsAre("weight.normalize"));
+              ElementsAre(SpecField::kWeightNormalize));
 }
 
 TEST(Validate, AfterRuleCountsRulesThatExist) {
   WeightSpec weight{.level = Level::kSequence, .after_rule = 2};
   EXPECT_THAT(FieldsOf(WithWeightAndRules(weight, {{.upper = 1}})),
-              ElementsAre("weight.after_rule"));
+              ElementsAre(SpecField::kWeightAfterRule));
   weight.after_rule = -1;
   EXPECT_THAT(FieldsOf(WithWeightAndRules(weight, {{.upper = 1}})),
-              ElementsAre("weight.after_rule"));
+              ElementsAre(SpecField::kWeightAfterRule));
   weight.after_rule = 1;
   EXPECT_THAT(FieldsOf(WithWeightAndRules(weight, {{.upper = 1}})), IsEmpty());
 }
 
 TEST(Validate, RuleBoundsAreOrderedNumbers) {
   EXPECT_THAT(FieldsOf(WithRules({{.lower = kNaN}})),
-              Contains("rules[0].lower"));
+              Contains(SpecField::kRuleLower));
   EXPECT_THAT(FieldsOf(WithRules({{.upper = kNaN}})),
-              Contains("rules[0].upper"));
+              Contains(SpecField::kRuleUpper));
   EXPECT_THAT(FieldsOf(WithRules({{.upper = 1}, {.lower = 1, .upper = 0.5}})),
-              ElementsAre("rules[1].lower"));
+              ElementsAre(SpecField::kRuleLower));
   EXPECT_THAT(FieldsOf(WithRules({{.lower = 1, .upper = 1}})), IsEmpty());
 }
 
@@ -140,7 +147,7 @@ TEST(Validate, AggregateClampIsForSumsAndMeansOfRatios) {
         EXPECT_THAT(FieldsOf(WithRules({rule})), IsEmpty()) << RuleName(rule);
       } else {
         EXPECT_THAT(FieldsOf(WithRules({rule})),
-                    ElementsAre("rules[0].aggregate_clamp"))
+                    ElementsAre(SpecField::kRuleAggregateClamp))
             << RuleName(rule);
       }
     }
@@ -150,16 +157,27 @@ TEST(Validate, AggregateClampIsForSumsAndMeansOfRatios) {
 TEST(Validate, ZeroWeightNeedsAWeight) {
   EXPECT_THAT(
       FieldsOf(WithRules({{.effect = Effect::kZeroWeight, .upper = 1}})),
-      ElementsAre("rules[0].effect"));
+      ElementsAre(SpecField::kRuleEffect));
+}
+
+TEST(Validate, ARulesFieldComesWithItsIndex) {
+  const auto violations =
+      Validate(WithRules({{.upper = 1}, {.lower = 1, .upper = 0.5}}));
+  ASSERT_EQ(violations.size(), 1u);
+  EXPECT_EQ(violations[0].rule, 1);
+  const auto of_weight = Validate(WithWeight({.normalize = true}));
+  ASSERT_EQ(of_weight.size(), 1u);
+  EXPECT_EQ(of_weight[0].rule, -1);
 }
 
 TEST(Validate, ListsEverythingAtOnce) {
   CorrectionSpec spec = WithWeightAndRules(
       {.level = Level::kToken, .token_clamp = -1, .after_rule = 9},
       {{.token_clamp = 0, .upper = 1}, {.lower = 2, .upper = 1}});
-  EXPECT_THAT(FieldsOf(spec), ::testing::UnorderedElementsAre(
-                                  "weight.token_clamp", "weight.after_rule",
-                                  "rules[0].token_clamp", "rules[1].lower"));
+  EXPECT_THAT(FieldsOf(spec),
+              ::testing::UnorderedElementsAre(
+                  SpecField::kWeightTokenClamp, SpecField::kWeightAfterRule,
+                  SpecField::kRuleTokenClamp, SpecField::kRuleLower));
 }
 
 }  // namespace

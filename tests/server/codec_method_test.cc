@@ -4,33 +4,39 @@
 #include <gtest/gtest.h>
 
 #include <limits>
+#include <sstream>
 #include <string>
 #include <vector>
 
 #include "kernels/methods.h"
+#include "server/engine/codec_config.h"
+#include "server/engine/codec_spec_fields.h"
 
 namespace counterweight::server {
 namespace {
 
 using ::testing::Contains;
 using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-constexpr LossFacts kAll{.present = {true, true, true}};
+MethodFacts AllLogProbs() {
+  MethodFacts facts;
+  facts.request.has_rollout_log_probs = true;
+  facts.request.has_old_log_probs = true;
+  facts.request.has_current_log_probs = true;
+  return facts;
+}
 
-kernels::CorrectionSpec Decode(const v1::CorrectionConfig& config,
-                               Violations* violations,
-                               std::vector<std::string>* names = nullptr) {
-  std::vector<std::string> own;
-  return DecodeConfig(config, kAll, "method.config.",
-                      names == nullptr ? &own : names, violations);
+Result<Method> Read(const v1::CorrectionConfig& config) {
+  v1::Method method;
+  *method.mutable_config() = config;
+  return ReadMethod(method, AllLogProbs());
 }
 
 std::vector<std::string> Fields(const v1::CorrectionConfig& config) {
-  Violations violations;
-  Decode(config, &violations);
   std::vector<std::string> fields;
-  for (const Violation& violation : violations) {
+  for (const Violation& violation : Read(config).violations) {
     fields.push_back(violation.field);
   }
   return fields;
@@ -48,36 +54,32 @@ v1::RejectionRule ValidRule() {
 
 TEST(CodecMethod, EveryMethodSurvivesTheWireBitForBit) {
   for (const kernels::Method& method : kernels::Methods()) {
-    std::vector<kernels::SpecViolation> none;
+    std::vector<kernels::ParameterViolation> none;
     const kernels::CorrectionSpec spec = kernels::MakeSpec(method, {}, &none);
-    v1::CorrectionConfig config;
-    EncodeConfig(spec, &config);
-    Violations violations;
-    const kernels::CorrectionSpec back = Decode(config, &violations);
-    EXPECT_THAT(violations, IsEmpty()) << method.name;
-    EXPECT_TRUE(back == spec) << method.name << "\n"
-                              << config.ShortDebugString();
+    const auto config = EncodeConfig(spec);
+    ASSERT_TRUE(config) << method.name;
+    const Result<Method> back = Read(*config);
+    EXPECT_THAT(back.violations, IsEmpty()) << method.name;
+    EXPECT_TRUE(back.value.spec == spec) << method.name << "\n"
+                                         << config->ShortDebugString();
   }
 }
 
 TEST(CodecMethod, ShowsBoundsAsTheUserWroteThem) {
-  std::vector<kernels::SpecViolation> none;
-  v1::CorrectionConfig config;
-  EncodeConfig(kernels::MakeSpec(*kernels::FindMethod("geo_rs"), {}, &none),
-               &config);
-  EXPECT_EQ(config.rules(0).lower(), 0.999);
-  EXPECT_EQ(config.rules(0).upper(), 1.001);
+  std::vector<kernels::ParameterViolation> none;
+  const auto config = EncodeConfig(
+      kernels::MakeSpec(*kernels::FindMethod("geo_rs"), {}, &none));
+  ASSERT_TRUE(config);
+  EXPECT_EQ(config->rules(0).lower(), 0.999);
+  EXPECT_EQ(config->rules(0).upper(), 1.001);
 }
 
 // A value that an enum gains and the codec forgets fails here by name.
 TEST(CodecMethod, EveryEnumValueSurvivesTheWire) {
   const auto round_trip = [](const v1::CorrectionConfig& config) {
-    Violations violations;
-    const kernels::CorrectionSpec spec = Decode(config, &violations);
-    EXPECT_THAT(violations, IsEmpty()) << config.ShortDebugString();
-    v1::CorrectionConfig back;
-    EncodeConfig(spec, &back);
-    return back;
+    const Result<Method> method = Read(config);
+    EXPECT_THAT(method.violations, IsEmpty()) << config.ShortDebugString();
+    return EncodeConfig(method.value.spec).value_or(v1::CorrectionConfig());
   };
   v1::CorrectionConfig config;
   *config.add_rules() = ValidRule();
@@ -183,10 +185,8 @@ TEST(CodecMethod, RuleNamesAreUnique) {
   v1::CorrectionConfig config;
   *config.add_rules() = ValidRule();
   *config.add_rules() = ValidRule();
-  std::vector<std::string> names;
-  Violations violations;
-  Decode(config, &violations, &names);
-  EXPECT_THAT(names, ElementsAre("mean_ratio", "mean_ratio_2"));
+  EXPECT_THAT(Read(config).value.rule_names,
+              ElementsAre("mean_ratio", "mean_ratio_2"));
   config.mutable_rules(0)->set_name("mean_ratio_2");
   EXPECT_THAT(Fields(config), ElementsAre("method.config.rules[0].name"));
   config.mutable_rules(0)->set_name("No spaces");
@@ -194,15 +194,65 @@ TEST(CodecMethod, RuleNamesAreUnique) {
 }
 
 TEST(CodecMethod, DriftIsOfTheRatioThatCanBeFormed) {
-  const auto source = [](PresentLogProbs present) {
-    std::vector<std::string> names;
-    Violations violations;
-    return DecodeConfig({}, {.present = present}, "", &names, &violations)
-        .drift_source;
+  const auto source = [](bool rollout, bool old) {
+    MethodFacts facts = AllLogProbs();
+    facts.request.has_rollout_log_probs = rollout;
+    facts.request.has_old_log_probs = old;
+    return DecodeConfig({}, facts).value.drift_source;
   };
-  EXPECT_EQ(source({true, true, true}), kernels::RatioSource::kOldRollout);
-  EXPECT_EQ(source({true, false, true}), kernels::RatioSource::kCurrentRollout);
-  EXPECT_EQ(source({false, true, true}), kernels::RatioSource::kCurrentOld);
+  EXPECT_EQ(source(true, true), kernels::RatioSource::kOldRollout);
+  EXPECT_EQ(source(true, false), kernels::RatioSource::kCurrentRollout);
+  EXPECT_EQ(source(false, true), kernels::RatioSource::kCurrentOld);
+}
+
+// A field of the contract that is renamed, and its path forgotten, fails here.
+TEST(CodecMethod, EveryPathOfAConfigsViolationExists) {
+  for (int i = 0; i < kernels::kNumSpecFields; ++i) {
+    const Violation violation =
+        ToConfigViolation({static_cast<kernels::SpecField>(i), 0, "reason"});
+    std::istringstream path(violation.field);
+    const google::protobuf::Descriptor* message = v1::Method::descriptor();
+    std::string name;
+    std::getline(path, name, '.');
+    ASSERT_EQ(name, "method");
+    while (std::getline(path, name, '.')) {
+      ASSERT_NE(message, nullptr) << violation.field;
+      const auto* field =
+          message->FindFieldByName(name.substr(0, name.find('[')));
+      ASSERT_NE(field, nullptr) << violation.field;
+      message = field->message_type();
+    }
+  }
+}
+
+constexpr DatedRelease kReleases[] = {{{1, 0, 0}, ""}};
+
+// Dialects are pure functions that people write by hand; what theirs forgets to
+// refuse must not reach kernels that rely on kernels::Validate.
+TEST(CodecMethod, ADialectsSpecThatTheKernelsRefuseIsAnError) {
+  const Dialect careless{
+      "careless", kReleases,
+      [](const google::protobuf::Struct&, bool, const RequestFacts&) {
+        Translation translation;
+        translation.spec.num_rules = 1;
+        translation.spec.rules[0].token_clamp = -1.0;
+        translation.spec.weight = {.level = kernels::Level::kToken,
+                                   .bound = kernels::Bound::kTruncate,
+                                   .lower = 2.0,
+                                   .upper = 1.0};
+        translation.rule_names = {"careless"};
+        return translation;
+      }};
+  v1::Method method;
+  method.mutable_dialect()->set_system("careless");
+  const Result<Method> result =
+      ReadMethod(method, AllLogProbs(), {&careless, 1});
+  ASSERT_EQ(result.violations.size(), 2u);
+  for (const Violation& violation : result.violations) {
+    EXPECT_EQ(violation.field, "method.dialect.block");
+  }
+  EXPECT_THAT(result.violations[0].description, HasSubstr("must be <= upper"));
+  EXPECT_THAT(result.violations[1].description, HasSubstr("must be > 0 nats"));
 }
 
 }  // namespace

@@ -127,7 +127,7 @@ v1::CorrectResponse Correct(const v1::CorrectRequest& request) {
 }
 
 void AskFor(const Method& method, v1::CorrectRequest* request) {
-  std::vector<kernels::SpecViolation> none;
+  std::vector<kernels::ParameterViolation> none;
   const kernels::CorrectionSpec spec = MakeSpec(method, {}, &none);
   request->add_outputs(v1::TENSOR_ROLE_KEEP_MASK);
   if (spec.weight.level != kernels::Level::kNone) {

@@ -36,7 +36,7 @@ OwnedBatch BatchOf(const ReferenceCase& c) {
 
 Verdict CheckAgainstReference(const ReferenceCase& c,
                               const std::vector<Corrector*>& correctors) {
-  EXPECT_TRUE(Validate(c.spec).empty()) << Validate(c.spec).front().field;
+  EXPECT_TRUE(Validate(c.spec).empty()) << Validate(c.spec).front().reason;
   const OwnedBatch batch = BatchOf(c);
   const ReferenceResult reference = Reference(c.spec, batch.view());
   const Corrected first = RunCorrector(*correctors[0], c.spec, batch);

@@ -16,7 +16,7 @@ namespace counterweight::kernels {
 namespace {
 
 Plan PlanOf(const Method& method) {
-  std::vector<SpecViolation> violations;
+  std::vector<ParameterViolation> violations;
   return MakePlan(MakeSpec(method, {}, &violations));
 }
 
@@ -32,7 +32,7 @@ TEST(Shapes, TheMethodsThatGoTheLongWayAreKnown) {
 }
 
 CorrectionSpec TruncatedWeights() {
-  std::vector<SpecViolation> violations;
+  std::vector<ParameterViolation> violations;
   return MakeSpec(*FindMethod("token_tis"), {}, &violations);
 }
 
@@ -59,7 +59,7 @@ TEST(Shapes, LeanPlansGetLeanWalks) {
 }
 
 TEST(Shapes, TruncatedWeightsOfPpoGetALeanWalk) {
-  std::vector<SpecViolation> violations;
+  std::vector<ParameterViolation> violations;
   CorrectionSpec spec =
       MakeSpec(*FindMethod("token_tis_ppo_clip"), {}, &violations);
   constexpr uint32_t kLean = kTruncated | kFeatureLoss;
@@ -92,7 +92,7 @@ TEST(Shapes, WhatALeanWalkIsWithoutGoesToAnother) {
 
 // Every request of TRL's names them.
 TEST(Shapes, UnknownTokensCostNoWalkUnlessTwoRatiosReadThem) {
-  std::vector<SpecViolation> violations;
+  std::vector<ParameterViolation> violations;
   CorrectionSpec spec =
       MakeSpec(*FindMethod("token_tis_ppo_clip"), {}, &violations);
   spec.unknown_rollout = true;

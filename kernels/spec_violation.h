@@ -1,0 +1,76 @@
+// What is wrong with a spec, by its members.
+#ifndef COUNTERWEIGHT_KERNELS_SPEC_VIOLATION_H_
+#define COUNTERWEIGHT_KERNELS_SPEC_VIOLATION_H_
+
+#include <cstdint>
+#include <string>
+
+namespace counterweight::kernels {
+
+// A member of CorrectionSpec or of its parts. How callers spell it is theirs to
+// know.
+enum class SpecField : uint8_t {
+  kNumRules,
+  // WeightSpec.
+  kWeightNormalize,
+  kWeightTokenClamp,
+  kWeightAggregateClamp,
+  kWeightLower,
+  kWeightUpper,
+  kWeightBound,
+  kWeightGivenMean,
+  kWeightSource,
+  kWeightAfterRule,
+  // RejectionRule.
+  kRuleTokenClamp,
+  kRuleAggregateClamp,
+  kRuleLower,
+  kRuleUpper,
+  kRuleEffect,
+  // LossSpec; both ends of the clamp are one field.
+  kLossSurrogate,
+  kLossSource,
+  kLossMetricsSource,
+  kLossLogRatioClamp,
+  kLossClipLow,
+  kLossClipHigh,
+  kLossDualClip,
+  kLossRatioCap,
+  kLossTauPositive,
+  kLossTauNegative,
+  kLossKPositive,
+  kLossLambdaPositive,
+  kLossKNegative,
+  kLossLambdaNegative,
+  kLossBeta,
+  kLossCovarianceFraction,
+  kLossCovarianceLower,
+  kLossCovarianceKlWeight,
+  kLossReductionScale,
+  kLossPrescalesAdvantages,
+  kLossCountsPadding,
+  kLossAllowDoubleCorrection,
+  // KlSpec.
+  kKlEstimator,
+  kKlCoefficient,
+  kKlTokenClamp,
+  kKlValueClamp,
+  kKlImportanceWeighted,
+  kKlGradientRatioCap,
+  kKlReduction,
+  kKlReductionScale,
+};
+inline constexpr int kNumSpecFields =
+    static_cast<int>(SpecField::kKlReductionScale) + 1;
+
+struct SpecViolation {
+  SpecField field;
+  // Index of the rule whose field it is; -1: of no rule.
+  int rule = -1;
+  // Completes a sentence that begins with the field: "must be <= upper".
+  std::string reason;
+};
+
+}  // namespace counterweight::kernels
+
+#endif  // COUNTERWEIGHT_KERNELS_SPEC_VIOLATION_H_

@@ -1,0 +1,146 @@
+#include "server/engine/codec_spec_fields.h"
+
+#include <cstddef>
+#include <iterator>
+#include <string>
+#include <string_view>
+
+#include "server/engine/names.h"
+
+namespace counterweight::server {
+namespace {
+
+using kernels::SpecField;
+using kernels::SpecViolation;
+
+enum class Part { kSpec, kWeight, kRule, kLoss, kKl };
+
+// A field of the kernels in the words of the contract.
+struct FieldName {
+  SpecField field;
+  Part part;
+  std::string_view name;
+  // False: no field of the part's message says it, but something of a dialect.
+  bool is_on_wire = true;
+};
+
+constexpr FieldName kFieldNames[] = {
+    {SpecField::kNumRules, Part::kSpec, "rules"},
+    {SpecField::kWeightNormalize, Part::kWeight, "normalize"},
+    {SpecField::kWeightTokenClamp, Part::kWeight, "token_clamp"},
+    {SpecField::kWeightAggregateClamp, Part::kWeight, "aggregate_clamp"},
+    {SpecField::kWeightLower, Part::kWeight, "lower"},
+    {SpecField::kWeightUpper, Part::kWeight, "upper"},
+    {SpecField::kWeightBound, Part::kWeight, "bound"},
+    {SpecField::kWeightGivenMean, Part::kWeight, "given_mean",
+     /*is_on_wire=*/false},
+    {SpecField::kWeightSource, Part::kWeight, "ratio_source"},
+    {SpecField::kWeightAfterRule, Part::kWeight, "after_rule"},
+    {SpecField::kRuleTokenClamp, Part::kRule, "token_clamp"},
+    {SpecField::kRuleAggregateClamp, Part::kRule, "aggregate_clamp"},
+    {SpecField::kRuleLower, Part::kRule, "lower"},
+    {SpecField::kRuleUpper, Part::kRule, "upper"},
+    {SpecField::kRuleEffect, Part::kRule, "effect"},
+    {SpecField::kLossSurrogate, Part::kLoss, "surrogate"},
+    {SpecField::kLossSource, Part::kLoss, "ratio_source"},
+    {SpecField::kLossMetricsSource, Part::kLoss, "metrics_source",
+     /*is_on_wire=*/false},
+    {SpecField::kLossLogRatioClamp, Part::kLoss, "log_ratio_clamp"},
+    {SpecField::kLossClipLow, Part::kLoss, "clip_low"},
+    {SpecField::kLossClipHigh, Part::kLoss, "clip_high"},
+    {SpecField::kLossDualClip, Part::kLoss, "dual_clip"},
+    {SpecField::kLossRatioCap, Part::kLoss, "ratio_cap"},
+    {SpecField::kLossTauPositive, Part::kLoss, "tau_positive"},
+    {SpecField::kLossTauNegative, Part::kLoss, "tau_negative"},
+    {SpecField::kLossKPositive, Part::kLoss, "k_positive"},
+    {SpecField::kLossLambdaPositive, Part::kLoss, "lambda_positive"},
+    {SpecField::kLossKNegative, Part::kLoss, "k_negative"},
+    {SpecField::kLossLambdaNegative, Part::kLoss, "lambda_negative"},
+    {SpecField::kLossBeta, Part::kLoss, "beta"},
+    {SpecField::kLossCovarianceFraction, Part::kLoss, "covariance_fraction"},
+    {SpecField::kLossCovarianceLower, Part::kLoss, "covariance_lower"},
+    {SpecField::kLossCovarianceKlWeight, Part::kLoss, "covariance_kl_weight"},
+    {SpecField::kLossReductionScale, Part::kLoss, "norm_length"},
+    {SpecField::kLossPrescalesAdvantages, Part::kLoss, "prescales_advantages",
+     /*is_on_wire=*/false},
+    {SpecField::kLossCountsPadding, Part::kLoss, "counts_padding",
+     /*is_on_wire=*/false},
+    {SpecField::kLossAllowDoubleCorrection, Part::kLoss,
+     "allow_double_correction"},
+    {SpecField::kKlEstimator, Part::kKl, "estimator"},
+    {SpecField::kKlCoefficient, Part::kKl, "coefficient"},
+    {SpecField::kKlTokenClamp, Part::kKl, "token_clamp"},
+    {SpecField::kKlValueClamp, Part::kKl, "value_clamp"},
+    {SpecField::kKlImportanceWeighted, Part::kKl, "importance_weighted"},
+    {SpecField::kKlGradientRatioCap, Part::kKl, "gradient_ratio_cap",
+     /*is_on_wire=*/false},
+    {SpecField::kKlReduction, Part::kKl, "reduction", /*is_on_wire=*/false},
+    // The penalty is added up as the loss that it is a part of.
+    {SpecField::kKlReductionScale, Part::kLoss, "norm_length"},
+};
+
+constexpr bool AreInOrder() {
+  for (size_t i = 0; i < std::size(kFieldNames); ++i) {
+    if (static_cast<size_t>(kFieldNames[i].field) != i) return false;
+  }
+  return std::size(kFieldNames) == kernels::kNumSpecFields;
+}
+static_assert(AreInOrder());
+
+const FieldName& NameOf(SpecField field) {
+  return kFieldNames[static_cast<size_t>(field)];
+}
+
+// "rules[2].upper"; `weight` is what the part is called that is spelled in two
+// ways.
+std::string PathOf(const SpecViolation& violation, std::string_view weight) {
+  const FieldName& field = NameOf(violation.field);
+  switch (field.part) {
+    case Part::kSpec:
+      return std::string(field.name);
+    case Part::kWeight:
+      return Concat(weight, ".", field.name);
+    case Part::kRule:
+      return Concat("rules[", std::to_string(violation.rule), "].", field.name);
+    case Part::kLoss:
+      return Concat("policy_loss.", field.name);
+    case Part::kKl:
+      return Concat("kl_penalty.", field.name);
+  }
+  return {};
+}
+
+// The path in a message of the contract: that of the part where it has no
+// field for it.
+std::string WirePathOf(const SpecViolation& violation) {
+  const std::string path = PathOf(violation, "importance_weight");
+  return NameOf(violation.field).is_on_wire ? path
+                                            : path.substr(0, path.find('.'));
+}
+
+// A sentence about a spec that the caller did not spell out.
+std::string Sentence(const SpecViolation& violation) {
+  return Concat(PathOf(violation, "weight"), " ", violation.reason);
+}
+
+}  // namespace
+
+Violation ToConfigViolation(const SpecViolation& violation) {
+  return {Concat("method.config.", WirePathOf(violation)), violation.reason};
+}
+
+Violation ToPresetViolation(const SpecViolation& violation) {
+  const Part part = NameOf(violation.field).part;
+  if (part == Part::kLoss || part == Part::kKl) {
+    return {Concat("method.preset.", WirePathOf(violation)), violation.reason};
+  }
+  return {"method.preset.parameters", Sentence(violation)};
+}
+
+Violation ToDialectViolation(const SpecViolation& violation) {
+  return {"method.dialect.block",
+          Concat("asks for a method that cannot be computed: ",
+                 Sentence(violation))};
+}
+
+}  // namespace counterweight::server
