@@ -112,27 +112,28 @@ grpc::Status CorrectCall::DecodeRequest() {
   if (!status.ok()) return status;
   status = ReserveRest();
   if (!status.ok()) return status;
-  return correction_.decoded().has_shared_mask ? CopyMask() : grpc::Status::OK;
+  return correction_.decoded().tensors.has_shared_mask ? CopyMask()
+                                                       : grpc::Status::OK;
 }
 
 grpc::Status CorrectCall::CopyMask() {
-  DecodedRequest& decoded = correction_.decoded();
-  const auto size = static_cast<size_t>(decoded.num_positions);
-  mask_ = service_.staging->Take(decoded.num_positions);
+  const Decoded& decoded = correction_.decoded();
+  const uint8_t* const shared = decoded.tensors.response_mask;
+  const auto size = static_cast<size_t>(decoded.layout.num_positions);
+  mask_ = service_.staging->Take(decoded.layout.num_positions);
   if (mask_ == nullptr) return correction_.NoMemory();
-  if (!decoded.has_device_mask) {
-    std::memcpy(mask_.get(), decoded.batch.response_mask, size);
+  if (!decoded.tensors.has_device_mask) {
+    std::memcpy(mask_.get(), shared, size);
   } else {
     kernels::CorrectResult failure{.status =
                                        kernels::CorrectStatus::kDeviceError};
-    if (!service_.corrector->CopyFromDevice(mask_.get(),
-                                            decoded.batch.response_mask, size,
+    if (!service_.corrector->CopyFromDevice(mask_.get(), shared, size,
                                             &failure.device_error)) {
-      failure.device = IndexOf(*decoded.device);
+      failure.device = IndexOf(*decoded.tensors.device);
       return correction_.Judge(failure);
     }
   }
-  const Violations violations = TakeMask(mask_.get(), &decoded);
+  const Violations violations = CheckMask(mask_.get(), decoded);
   return violations.empty() ? grpc::Status::OK
                             : correction_.InvalidArgument(violations);
 }
@@ -145,11 +146,12 @@ int CorrectCall::IndexOf(const kernels::DeviceUuid& uuid) const {
 }
 
 grpc::Status CorrectCall::ReserveRest() {
-  const DecodedRequest& decoded = correction_.decoded();
+  const Decoded& decoded = correction_.decoded();
   // Outputs in the message, and the bytes that it becomes.
-  int64_t bytes = 2 * OutputBytes(decoded) +
-                  service_.corrector->ScratchBytes(decoded.spec, decoded.batch);
-  if (decoded.has_shared_mask) bytes += decoded.num_positions;
+  int64_t bytes =
+      2 * OutputBytes(decoded) +
+      service_.corrector->ScratchBytes(decoded.method.spec, BatchOf(decoded));
+  if (decoded.tensors.has_shared_mask) bytes += decoded.layout.num_positions;
   bytes += correction_.ObjectBytes();
   // Admitted so far: the bytes as received, which are free by now, and the
   // bound of the parsed message, which the objects hold.
@@ -159,11 +161,15 @@ grpc::Status CorrectCall::ReserveRest() {
 }
 
 grpc::Status CorrectCall::Compute() {
-  const DecodedRequest& decoded = correction_.decoded();
+  const Decoded& decoded = correction_.decoded();
   const kernels::Outputs outputs =
       AllocateOutputs(decoded, PlaceInMessage, &correction_.response());
+  kernels::Batch batch = BatchOf(decoded);
+  if (mask_ != nullptr) {
+    batch.response_mask = reinterpret_cast<const uint8_t*>(mask_.get());
+  }
   result_ = service_.corrector
-                ->Begin(decoded.spec, decoded.batch, outputs,
+                ->Begin(decoded.method.spec, batch, outputs,
                         [this] { return !correction_.StillWanted().ok(); })
                 ->Finish();
   return correction_.Judge(result_);

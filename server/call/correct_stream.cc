@@ -219,10 +219,11 @@ grpc::Status CorrectStream::ReadHeader() {
 }
 
 int64_t CorrectStream::NeededBytes() const {
-  const DecodedRequest& decoded = correction_.decoded();
+  const Decoded& decoded = correction_.decoded();
   return correction_.ObjectBytes() + InputBytes(decoded) +
          OutputBytes(decoded) +
-         service_.corrector->ScratchBytes(decoded.spec, decoded.batch);
+         service_.corrector->ScratchBytes(decoded.method.spec,
+                                          BatchOf(decoded));
 }
 
 void CorrectStream::Decided(Admission::Verdict verdict,
@@ -246,11 +247,12 @@ void CorrectStream::Decided(Admission::Verdict verdict,
 }
 
 grpc::Status CorrectStream::Prepare() {
-  DecodedRequest& decoded = correction_.decoded();
+  const Decoded& decoded = correction_.decoded();
   const int64_t input_bytes = InputBytes(decoded);
   memory_ = service_.staging->Take(input_bytes + OutputBytes(decoded));
   if (memory_ == nullptr) return correction_.NoMemory();
-  batch_ = StreamBatch(PlaceInputs(memory_.get(), &decoded), decoded.offsets);
+  PlacedInputs inputs = PlaceInputs(memory_.get(), decoded);
+  batch_ = StreamBatch(std::move(inputs.tensors), decoded.layout.offsets);
   std::byte* next = memory_.get() + input_bytes;
   const kernels::Outputs outputs = AllocateOutputs(
       decoded,
@@ -259,7 +261,7 @@ grpc::Status CorrectStream::Prepare() {
         return std::exchange(next, next + Aligned(bytes));
       },
       &correction_.response());
-  run_ = service_.corrector->Begin(decoded.spec, decoded.batch, outputs,
+  run_ = service_.corrector->Begin(decoded.method.spec, inputs.batch, outputs,
                                    [this] { return has_ended_.load(); });
   return grpc::Status::OK;
 }

@@ -81,12 +81,13 @@ grpc::Status Correction::Decode(PayloadSource source,
     if (status.ok()) status = wanted();
     return status.ok();
   };
-  const Violations violations = server::Decode(
-      request_, {config.max_tokens, config.max_sequences}, source, &decoded_);
+  Result<Decoded> decoded = server::Decode(
+      request_, {config.max_tokens, config.max_sequences}, source);
   if (!status.ok()) return status;
-  if (!violations.empty()) return InvalidArgument(violations);
-  record_.method = decoded_.method_name;
-  record_.sequences = decoded_.batch.num_sequences;
+  if (!decoded.ok()) return InvalidArgument(decoded.violations);
+  decoded_.emplace(std::move(decoded.value));
+  record_.method = decoded_->method.name;
+  record_.sequences = decoded_->layout.num_sequences;
   return grpc::Status::OK;
 }
 
@@ -120,7 +121,7 @@ grpc::Status Correction::Judge(const kernels::CorrectResult& result) {
 
 grpc::Status Correction::Encode(const kernels::BatchSums& sums) {
   const Clock::time_point start = Clock::now();
-  const Violations violations = server::Encode(decoded_, sums, &response_);
+  const Violations violations = server::Encode(*decoded_, sums, &response_);
   if (!violations.empty()) return InvalidArgument(violations);
   response_.set_request_id(record_.request_id);
   response_.set_numerics_version(kernels::kNumericsVersion);
@@ -151,14 +152,14 @@ void Correction::Publish(const kernels::BatchSums& sums) {
   metrics.tokens.Increment(static_cast<double>(sums.tokens));
   metrics.sequences.Increment(static_cast<double>(sums.num_sequences));
   metrics.response_bytes.Increment(static_cast<double>(record_.response_bytes));
-  if (decoded_.omits_metrics) return;
-  service_.drift->Publish(
-      {.client = queue_client_.peer,
-       .run = record_.run,
-       .request_id = request_.request_id(),
-       .has_weight = decoded_.spec.weight.level != kernels::Level::kNone,
-       .rule_names = &decoded_.rule_names,
-       .sums = &sums});
+  if (decoded_->omits_metrics) return;
+  service_.drift->Publish({.client = queue_client_.peer,
+                           .run = record_.run,
+                           .request_id = request_.request_id(),
+                           .has_weight = decoded_->method.spec.weight.level !=
+                                         kernels::Level::kNone,
+                           .rule_names = &decoded_->method.rule_names,
+                           .sums = &sums});
 }
 
 void Correction::Record(const grpc::Status& status) {
@@ -224,14 +225,15 @@ grpc::Status Correction::Guard(const std::function<grpc::Status()>& work) {
 }
 
 int64_t Correction::ObjectBytes() const {
-  return static_cast<int64_t>(request_.SpaceUsedLong() +
-                              decoded_.offsets.capacity() * sizeof(int64_t) +
-                              decoded_.groups.capacity() * sizeof(int32_t));
+  return static_cast<int64_t>(
+      request_.SpaceUsedLong() +
+      decoded_->layout.offsets.capacity() * sizeof(int64_t) +
+      decoded_->groups.of_rows.capacity() * sizeof(int32_t));
 }
 
 void Correction::Clear() {
   request_ = v1::CorrectRequest();
-  decoded_ = DecodedRequest();
+  decoded_.reset();
   response_ = v1::CorrectResponse();
 }
 

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <exception>
 #include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -28,8 +29,8 @@ class Correction {
              grpc::CallbackServerContext* context, std::string request_id);
 
   v1::CorrectRequest& request() { return request_; }
-  DecodedRequest& decoded() { return decoded_; }
-  const DecodedRequest& decoded() const { return decoded_; }
+  // REQUIRES: Decode was OK, and Clear was not called.
+  const Decoded& decoded() const { return *decoded_; }
   v1::CorrectResponse& response() { return response_; }
   RequestRecord& record() { return record_; }
   const ServiceContext& service() const { return service_; }
@@ -84,7 +85,7 @@ class Correction {
   Clock::time_point lap_start_ = Clock::now();
   Client queue_client_;  // its peer is what drift is counted by
   v1::CorrectRequest request_;
-  DecodedRequest decoded_;
+  std::optional<const Decoded> decoded_;
   v1::CorrectResponse response_;
   RequestRecord record_;
 };

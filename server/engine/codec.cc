@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <iterator>
 #include <limits>
 #include <map>
 #include <string>
@@ -63,14 +64,6 @@ void RefuseUnused(const v1::CorrectRequest& request, Violations* violations) {
   refuse(request.version_spans_size() > 0, "version_spans");
 }
 
-void SetNativeReport(DecodedRequest* decoded) {
-  decoded->report = [spec = decoded->spec, names = decoded->rule_names](
-                        const kernels::BatchSums& sums, MetricMap* metrics,
-                        Violations*) {
-    *metrics = kernels::Metrics(spec, names, sums);
-  };
-}
-
 bool AsksFor(const v1::CorrectRequest& request, v1::TensorRole role) {
   return std::find(request.outputs().begin(), request.outputs().end(), role) !=
          request.outputs().end();
@@ -85,8 +78,8 @@ bool ReadsGlobalCounts(const v1::CorrectRequest& request) {
          loss.denominator() == v1::LOSS_DENOMINATOR_GLOBAL;
 }
 
-MethodFacts FactsOf(const v1::CorrectRequest& request, const TensorSet& tensors,
-                    const LayoutInfo& layout) {
+MethodFacts FactsOf(const v1::CorrectRequest& request, const Layout& layout,
+                    const Tensors& tensors) {
   MethodFacts facts;
   RequestFacts& of = facts.request;
   of.has_rollout_log_probs = tensors.has(v1::TENSOR_ROLE_ROLLOUT_LOG_PROBS);
@@ -106,138 +99,138 @@ MethodFacts FactsOf(const v1::CorrectRequest& request, const TensorSet& tensors,
   return facts;
 }
 
-// True if decoded->spec is valid.
-bool DecodeMethod(const v1::CorrectRequest& request, const TensorSet& tensors,
-                  const LayoutInfo& layout, DecodedRequest* decoded,
-                  Violations* violations) {
-  Result<Method> result =
-      ReadMethod(request.method(), FactsOf(request, tensors, layout));
-  Method& method = result.value;
-  decoded->spec = method.spec;
-  decoded->groups = std::move(method.groups);
-  decoded->batch.num_groups = method.num_groups;
-  decoded->uses_group_ids = method.uses_group_ids;
-  decoded->empty_loss_is_nan = method.empty_loss_is_nan;
-  decoded->rule_names = std::move(method.rule_names);
-  decoded->warnings = std::move(method.warnings);
-  decoded->report = std::move(method.report);
-  decoded->report_judges = method.report_judges;
-  decoded->method_name = std::move(method.name);
-  violations->Append(result.violations);
-  return result.ok();
-}
-
-// Rows by group, in the order in which groups first appear.
-void DecodeGroups(const v1::CorrectRequest& request, const LayoutInfo& layout,
-                  bool has_method, DecodedRequest* decoded,
-                  Violations* violations) {
-  if (request.group_ids_size() == 0 && !decoded->uses_group_ids) return;
+// Groups are numbered in the order in which they first appear.
+Result<Groups> ReadGroups(const v1::CorrectRequest& request,
+                          const Layout& layout, const Result<Method>& method) {
+  Result<Groups> result{method.value.groups};
+  const bool uses_ids = method.value.uses_group_ids;
+  if (request.group_ids_size() == 0 && !uses_ids) return result;
   if (request.group_ids_size() != layout.num_sequences) {
-    violations->push_back({"group_ids", "must have one entry per sequence"});
-  } else if (has_method && !decoded->uses_group_ids) {
-    violations->push_back(
+    result.violations.push_back(
+        {"group_ids", "must have one entry per sequence"});
+  } else if (method.ok() && !uses_ids) {
+    result.violations.push_back(
         {"group_ids", "is not read by this method; leave it out"});
   } else {
     std::map<int64_t, int32_t> index;
     for (const int64_t id : request.group_ids()) {
       const auto next = static_cast<int32_t>(index.size());
-      decoded->groups.push_back(index.try_emplace(id, next).first->second);
+      result.value.of_rows.push_back(index.try_emplace(id, next).first->second);
     }
-    decoded->batch.num_groups = static_cast<int64_t>(index.size());
+    result.value.count = static_cast<int64_t>(index.size());
   }
+  return result;
 }
 
-void EncodeRules(const DecodedRequest& decoded, const kernels::BatchSums& sums,
+void EncodeRules(const Decoded& decoded, const kernels::BatchSums& sums,
                  v1::CorrectResponse* response) {
-  for (int r = 0; r < decoded.spec.num_rules; ++r) {
+  for (int r = 0; r < decoded.method.spec.num_rules; ++r) {
     v1::RuleSummary* rule = response->add_rules();
-    rule->set_name(decoded.rule_names[static_cast<size_t>(r)]);
+    rule->set_name(decoded.method.rule_names[static_cast<size_t>(r)]);
     rule->set_dropped_tokens(sums.rules[r].dropped_tokens);
     rule->set_dropped_sequences(sums.rules[r].dropped_sequences);
   }
 }
 
 // Peers whose losses include the padding can only be followed where it is sent.
-void CheckPadding(const DecodedRequest& decoded, const LayoutInfo& layout,
-                  Violations* violations) {
-  const kernels::LossSpec& loss = decoded.spec.loss;
-  if (!loss.counts_padding) return;
-  // DecodeLayout keeps the product in range.
+Violations CheckPadding(const kernels::LossSpec& loss, const Layout& layout) {
+  if (!loss.counts_padding) return {};
+  // ReadLayout keeps the product in range.
   if (layout.num_positions == layout.num_sequences * layout.padded_length) {
-    return;
+    return {};
   }
-  violations->push_back(
-      {"layout.packed",
-       "this block's answer includes the padding of a padded batch; send the "
-       "batch padded"});
+  return {{"layout.packed",
+           "this block's answer includes the padding of a padded batch; send "
+           "the batch padded"}};
 }
 
 }  // namespace
 
-Violations Decode(const v1::CorrectRequest& request,
-                  const RequestLimits& limits, const PayloadSource& source,
-                  DecodedRequest* decoded) {
+Result<Decoded> Decode(const v1::CorrectRequest& request,
+                       const RequestLimits& limits,
+                       const PayloadSource& source) {
   Violations violations;
-  CheckLabels(request, &violations);
-  LayoutInfo layout;
-  const bool has_layout = DecodeLayout(request.layout(), limits,
-                                       &decoded->offsets, &layout, &violations);
-  RefuseUnused(request, &violations);
   const auto is_wanted = [&] {
     return !source.is_wanted || source.is_wanted();
   };
-  if (!is_wanted()) return violations;
-  TensorSet tensors;
-  DecodeTensors(request, has_layout ? &layout : nullptr, source, &tensors,
-                decoded, &violations);
-  if (!is_wanted()) return violations;
-  const bool has_method =
-      DecodeMethod(request, tensors, layout, decoded, &violations);
-  DecodeGlobalWeights(request, &decoded->spec, &violations);
+  CheckLabels(request, &violations);
+  Result<Layout> layout = ReadLayout(request.layout(), limits);
+  violations.Append(layout.violations);
+  RefuseUnused(request, &violations);
+  if (!is_wanted()) return {};
+  Result<Tensors> tensors = ReadTensors(request, layout, source);
+  violations.Append(tensors.violations);
+  if (!is_wanted()) return {};
+  Result<Method> method = ReadMethod(
+      request.method(), FactsOf(request, layout.value, tensors.value));
+  violations.Append(method.violations);
+  kernels::CorrectionSpec& spec = method.value.spec;
+  std::vector<std::string> warnings = std::move(method.value.warnings);
+  const Result<double> given_mean = ReadGivenMean(request, spec.weight);
+  violations.Append(given_mean.violations);
+  spec.weight.given_mean = given_mean.value;
   if (request.has_global_counts() && !ReadsGlobalCounts(request)) {
-    decoded->warnings.emplace_back(
+    warnings.emplace_back(
         "global_counts was sent, but this method does not read it");
   }
-  if (!is_wanted()) return violations;
-  if (has_layout) {
-    DecodeGroups(request, layout, has_method, decoded, &violations);
-  }
-  DecodeOutputs(request, has_method, decoded, &violations);
-  decoded->num_positions = layout.num_positions;
-  decoded->batch.num_sequences = layout.num_sequences;
-  DecodeDestinations(request, source, has_layout, decoded, &violations);
-  decoded->spec.non_finite =
+  if (!is_wanted()) return {};
+  Result<Groups> groups;
+  if (layout.ok()) groups = ReadGroups(request, layout.value, method);
+  violations.Append(groups.violations);
+  Result<Outputs> outputs =
+      ReadOutputs(request, source, layout, tensors.value, method);
+  violations.Append(outputs.violations);
+  spec.non_finite =
       FieldReader("", &violations)
           .Optional(kNonFinitePolicies, request.non_finite_policy(),
                     "non_finite_policy");
-  decoded->omits_metrics = request.omit_metrics();
-  decoded->spec.metrics = !decoded->omits_metrics || decoded->report_judges;
-  if (has_method) {
-    const uint32_t inputs = kernels::RequiredTensors(decoded->spec);
-    RequireTensors(inputs, tensors, &violations);
-    WarnOfUnread(inputs, tensors, &decoded->warnings);
-    if (!decoded->report) SetNativeReport(decoded);
-    CheckPadding(*decoded, layout, &violations);
+  spec.metrics = !request.omit_metrics() || method.value.report_judges;
+  if (method.ok()) {
+    const uint32_t inputs = kernels::RequiredTensors(spec);
+    violations.Append(RequireTensors(inputs, tensors.value));
+    for (std::string& warning : WarnOfUnread(inputs, tensors.value)) {
+      warnings.push_back(std::move(warning));
+    }
+    violations.Append(CheckPadding(spec.loss, layout.value));
   }
-  if (!violations.empty()) return violations;
-  const int64_t num_groups = decoded->batch.num_groups;
-  decoded->batch = tensors.batch;
-  decoded->batch.groups =
-      decoded->groups.empty() ? nullptr : decoded->groups.data();
-  decoded->batch.num_groups = num_groups;
-  decoded->batch.num_sequences = layout.num_sequences;
-  decoded->batch.offsets = decoded->offsets.data();
-  return violations;
+  if (!violations.empty()) return {{}, std::move(violations)};
+  return {{.layout = std::move(layout.value),
+           .tensors = std::move(tensors.value),
+           .method = std::move(method.value),
+           .groups = std::move(groups.value),
+           .outputs = std::move(outputs.value),
+           .warnings = std::move(warnings),
+           .omits_metrics = request.omit_metrics()},
+          {}};
 }
 
-Violations Encode(const DecodedRequest& decoded, const kernels::BatchSums& sums,
+kernels::Batch BatchOf(const Decoded& decoded) {
+  const Layout& layout = decoded.layout;
+  const Groups& groups = decoded.groups;
+  kernels::Batch batch;
+  batch.num_sequences = layout.num_sequences;
+  batch.offsets = layout.offsets.data();
+  std::copy(std::begin(decoded.tensors.views), std::end(decoded.tensors.views),
+            std::begin(batch.tensors));
+  batch.response_mask = decoded.tensors.response_mask;
+  batch.groups = groups.of_rows.empty() ? nullptr : groups.of_rows.data();
+  batch.num_groups = groups.count;
+  return batch;
+}
+
+Violations Encode(const Decoded& decoded, const kernels::BatchSums& sums,
                   v1::CorrectResponse* response) {
+  const Method& method = decoded.method;
   Violations violations;
   MetricMap metrics;
-  decoded.report(sums, &metrics, &violations);
+  if (method.report) {
+    method.report(sums, &metrics, &violations);
+  } else {
+    metrics = kernels::Metrics(method.spec, method.rule_names, sums);
+  }
   if (!violations.empty()) return violations;
-  if (decoded.spec.loss.surrogate != kernels::Surrogate::kNone) {
-    const bool is_nan = decoded.empty_loss_is_nan && !(sums.loss.count > 0.0);
+  if (method.spec.loss.surrogate != kernels::Surrogate::kNone) {
+    const bool is_nan = method.empty_loss_is_nan && !(sums.loss.count > 0.0);
     response->set_loss(is_nan ? std::numeric_limits<double>::quiet_NaN()
                               : sums.loss.total);
   }

@@ -50,8 +50,7 @@ Result<Method> ReadDialect(const v1::Dialect& block, RequestFacts facts,
   method.report_judges = translation.report_judges;
   method.empty_loss_is_nan = translation.empty_loss_is_nan;
   method.uses_group_ids = translation.uses_group_ids;
-  method.groups = std::move(translation.groups);
-  method.num_groups = translation.num_groups;
+  method.groups = {std::move(translation.groups), translation.num_groups};
   return result;
 }
 

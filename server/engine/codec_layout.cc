@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <string>
+#include <utility>
 
 namespace counterweight::server {
 namespace {
@@ -9,95 +10,88 @@ namespace {
 // Of a padded batch that is described, not sent: exact as a double.
 constexpr int64_t kMaxPaddedPositions = int64_t{1} << 53;
 
-void DecodePadded(const v1::PaddedLayout& padded, const RequestLimits& limits,
-                  std::vector<int64_t>* offsets, LayoutInfo* info,
-                  Violations* violations) {
+Result<Layout> Refuse(std::string field, std::string description) {
+  return {{}, {{std::move(field), std::move(description)}}};
+}
+
+Result<Layout> ReadPadded(const v1::PaddedLayout& padded,
+                          const RequestLimits& limits) {
   const int64_t rows = padded.num_sequences();
   const int64_t length = padded.length();
   if (rows < 0 || rows > limits.max_sequences) {
-    violations->push_back(
-        {"layout.padded.num_sequences",
-         "must be in [0, " + std::to_string(limits.max_sequences) + "]"});
-    return;
+    return Refuse(
+        "layout.padded.num_sequences",
+        "must be in [0, " + std::to_string(limits.max_sequences) + "]");
   }
   // Division, because the product may overflow.
   if (length < 0 || (rows > 0 && length > limits.max_tokens / rows)) {
-    violations->push_back({"layout.padded.length",
-                           "must be >= 0, and num_sequences * length at most " +
-                               std::to_string(limits.max_tokens)});
-    return;
+    return Refuse("layout.padded.length",
+                  "must be >= 0, and num_sequences * length at most " +
+                      std::to_string(limits.max_tokens));
   }
-  offsets->resize(static_cast<size_t>(rows) + 1);
+  Layout layout{rows, rows * length, length, {}};
+  layout.offsets.resize(static_cast<size_t>(rows) + 1);
   for (int64_t i = 0; i <= rows; ++i) {
-    (*offsets)[static_cast<size_t>(i)] = i * length;
+    layout.offsets[static_cast<size_t>(i)] = i * length;
   }
-  *info = {rows, rows * length, length};
+  return {std::move(layout), {}};
 }
 
-void DecodePacked(const v1::PackedLayout& packed, const RequestLimits& limits,
-                  std::vector<int64_t>* offsets, LayoutInfo* info,
-                  Violations* violations) {
+Result<Layout> ReadPacked(const v1::PackedLayout& packed,
+                          const RequestLimits& limits) {
   const int64_t rows = packed.sequence_lengths_size();
   if (rows > limits.max_sequences) {
-    violations->push_back({"layout.packed.sequence_lengths",
-                           "has " + std::to_string(rows) +
-                               " entries; at most " +
-                               std::to_string(limits.max_sequences)});
-    return;
+    return Refuse("layout.packed.sequence_lengths",
+                  "has " + std::to_string(rows) + " entries; at most " +
+                      std::to_string(limits.max_sequences));
   }
-  offsets->reserve(static_cast<size_t>(rows) + 1);
-  offsets->push_back(0);
+  Layout layout{.num_sequences = rows};
+  layout.offsets.reserve(static_cast<size_t>(rows) + 1);
+  layout.offsets.push_back(0);
   int64_t longest = 0;
   for (int i = 0; i < packed.sequence_lengths_size(); ++i) {
     const int64_t length = packed.sequence_lengths(i);
-    if (length < 0 || length > limits.max_tokens - offsets->back()) {
-      violations->push_back(
-          {"layout.packed.sequence_lengths[" + std::to_string(i) + "]",
-           "must be >= 0, and the sum at most " +
-               std::to_string(limits.max_tokens)});
-      return;
+    if (length < 0 || length > limits.max_tokens - layout.offsets.back()) {
+      return Refuse("layout.packed.sequence_lengths[" + std::to_string(i) + "]",
+                    "must be >= 0, and the sum at most " +
+                        std::to_string(limits.max_tokens));
     }
     longest = std::max(longest, length);
-    offsets->push_back(offsets->back() + length);
+    layout.offsets.push_back(layout.offsets.back() + length);
   }
   if (packed.has_padded_length() &&
       (packed.padded_length() < longest ||
        packed.padded_length() > limits.max_tokens)) {
-    violations->push_back(
-        {"layout.packed.padded_length",
-         "must be in [" + std::to_string(longest) + ", " +
-             std::to_string(limits.max_tokens) +
-             "], from the longest sequence to the most positions"});
-    return;
+    return Refuse("layout.packed.padded_length",
+                  "must be in [" + std::to_string(longest) + ", " +
+                      std::to_string(limits.max_tokens) +
+                      "], from the longest sequence to the most positions");
   }
   if (packed.padded_length() >
       kMaxPaddedPositions / std::max<int64_t>(rows, 1)) {
-    violations->push_back({"layout.packed.padded_length",
-                           "times the number of sequences must be at most " +
-                               std::to_string(kMaxPaddedPositions)});
-    return;
+    return Refuse("layout.packed.padded_length",
+                  "times the number of sequences must be at most " +
+                      std::to_string(kMaxPaddedPositions));
   }
-  *info = {rows, offsets->back(),
-           packed.has_padded_length() ? packed.padded_length() : longest};
+  layout.num_positions = layout.offsets.back();
+  layout.padded_length =
+      packed.has_padded_length() ? packed.padded_length() : longest;
+  return {std::move(layout), {}};
 }
 
 }  // namespace
 
-bool DecodeLayout(const v1::Layout& layout, const RequestLimits& limits,
-                  std::vector<int64_t>* offsets, LayoutInfo* info,
-                  Violations* violations) {
-  const size_t before = violations->size();
+Result<Layout> ReadLayout(const v1::Layout& layout,
+                          const RequestLimits& limits) {
   switch (layout.layout_case()) {
     case v1::Layout::kPadded:
-      DecodePadded(layout.padded(), limits, offsets, info, violations);
-      break;
+      return ReadPadded(layout.padded(), limits);
     case v1::Layout::kPacked:
-      DecodePacked(layout.packed(), limits, offsets, info, violations);
-      break;
+      return ReadPacked(layout.packed(), limits);
     case v1::Layout::LAYOUT_NOT_SET:
-      violations->push_back({"layout", "is required: padded or packed"});
+      break;
   }
-  return violations->size() == before;
+  return Refuse("layout", "is required: padded or packed");
 }
 
 }  // namespace counterweight::server

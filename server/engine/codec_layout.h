@@ -6,21 +6,27 @@
 #include <vector>
 
 #include "counterweight/v1/tensor.pb.h"
-#include "server/engine/codec.h"
-#include "server/engine/violation.h"
+#include "server/engine/result.h"
 
 namespace counterweight::server {
 
-struct LayoutInfo {
+// Largest request that is computed; all inclusive.
+struct RequestLimits {
+  int64_t max_tokens = int64_t{64} << 20;
+  int64_t max_sequences = int64_t{1} << 20;
+};
+
+struct Layout {
   int64_t num_sequences = 0;
   int64_t num_positions = 0;
   int64_t padded_length = 0;
+  // [num_sequences + 1]; see kernels::Batch::offsets.
+  std::vector<int64_t> offsets;
 };
 
-// True if the layout is valid; *offsets then has [num_sequences + 1] entries.
-bool DecodeLayout(const v1::Layout& layout, const RequestLimits& limits,
-                  std::vector<int64_t>* offsets, LayoutInfo* info,
-                  Violations* violations);
+// Empty if it is not valid.
+Result<Layout> ReadLayout(const v1::Layout& layout,
+                          const RequestLimits& limits);
 
 }  // namespace counterweight::server
 

@@ -4,12 +4,14 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
+#include <optional>
 #include <string>
 
 #include "counterweight/v1/tensor.pb.h"
-#include "server/engine/codec.h"
+#include "kernels/corrector.h"
 #include "server/engine/region.h"
-#include "server/engine/violation.h"
+#include "server/engine/result.h"
 
 namespace counterweight::server {
 
@@ -29,15 +31,22 @@ struct RangeNeed {
 // What a range of shared memory is.
 struct SharedRange {
   std::byte* data = nullptr;  // the first byte
-  bool is_on_device = false;  // not to be touched by the host
+  // Keeps the bytes there.
+  std::shared_ptr<const Region> region;
+
+  // Not to be touched by the host if there is one.
+  std::optional<kernels::DeviceUuid> device() const {
+    return region == nullptr ? std::nullopt : region->device();
+  }
 };
 
-// The range, its region kept by *decoded; or null, and violations below `field`
-// ("tensors[0].shared_memory"). Tensors on two devices are one: a batch is
-// computed on one of them. regions may be null.
-SharedRange FindRange(const v1::SharedMemoryRange& range, const RangeNeed& need,
-                      const Regions* regions, const std::string& field,
-                      DecodedRequest* decoded, Violations* violations);
+// The range, or nothing and violations below `field`
+// ("tensors[0].shared_memory"). regions may be null. A batch is computed on one
+// device: `device` is that of the tensors before, if there is one.
+Result<SharedRange> FindRange(const v1::SharedMemoryRange& range,
+                              const RangeNeed& need, const Regions* regions,
+                              const std::optional<kernels::DeviceUuid>& device,
+                              const std::string& field);
 
 }  // namespace counterweight::server
 

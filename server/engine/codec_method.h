@@ -18,6 +18,12 @@
 
 namespace counterweight::server {
 
+// Rows by group; see kernels::Batch::groups.
+struct Groups {
+  std::vector<int32_t> of_rows;  // empty: there are none
+  int64_t count = 0;
+};
+
 struct Method {
   // "token_tis", "config", "verl": for the log line.
   std::string name;
@@ -36,9 +42,8 @@ struct Method {
   bool empty_loss_is_nan = false;
   // Groups are those of CorrectRequest.group_ids.
   bool uses_group_ids = false;
-  // See Translation::groups.
-  std::vector<int32_t> groups;
-  int64_t num_groups = 0;
+  // Else these, if there are some.
+  Groups groups;
 };
 
 // REQUIRES of Corrector::Correct hold of the spec if there is no violation,

@@ -3,7 +3,10 @@
 #include <algorithm>
 #include <string>
 #include <type_traits>
+#include <utility>
+#include <vector>
 
+#include "server/engine/codec.h"
 #include "server/engine/codec_memory.h"
 #include "server/engine/codec_tensors.h"
 
@@ -50,26 +53,30 @@ const OutputKind& KindOf(v1::TensorRole role) {
   return kind == nullptr ? kOutputKinds[0] : *kind;
 }
 
-int64_t BytesOf(v1::TensorRole role, const DecodedRequest& decoded) {
+int64_t BytesOf(v1::TensorRole role, const Layout& layout) {
   const OutputKind& kind = KindOf(role);
-  const int64_t count = kind.is_per_sequence ? decoded.batch.num_sequences
-                                             : decoded.num_positions;
+  const int64_t count =
+      kind.is_per_sequence ? layout.num_sequences : layout.num_positions;
   return count * ElementSize(kind.dtype);
 }
 
+bool IsAmong(const std::vector<v1::TensorRole>& roles, v1::TensorRole role) {
+  return std::find(roles.begin(), roles.end(), role) != roles.end();
+}
+
 // What [data, data + bytes) shares bytes with, as a sentence; empty: nothing.
-std::string Overlap(const std::byte* data, int64_t bytes,
-                    const DecodedRequest& decoded) {
+std::string Overlap(const std::byte* data, int64_t bytes, const Layout& layout,
+                    const Tensors& tensors, const Outputs& outputs) {
   const auto shares = [&](const std::byte* other, int64_t other_bytes) {
     return data < other + other_bytes && other < data + bytes;
   };
-  for (const auto& [role, destination] : decoded.destinations) {
-    if (shares(destination.data, BytesOf(role, decoded))) {
+  for (const auto& [role, destination] : outputs.destinations) {
+    if (shares(destination.data, BytesOf(role, layout))) {
       return "shares bytes with another destination";
     }
   }
   // The same device memory may be registered for both.
-  for (const auto& input : decoded.shared_inputs) {
+  for (const auto& input : tensors.shared_inputs) {
     if (shares(input.data(), static_cast<int64_t>(input.size()))) {
       return "shares bytes with an input, which may be read again after it was "
              "written";
@@ -78,106 +85,119 @@ std::string Overlap(const std::byte* data, int64_t bytes,
   return "";
 }
 
-}  // namespace
-
-void DecodeOutputs(const v1::CorrectRequest& request, bool has_method,
-                   DecodedRequest* decoded, Violations* violations) {
-  const bool has_weights = decoded->spec.weight.level != kernels::Level::kNone;
-  const bool has_loss =
-      decoded->spec.loss.surrogate != kernels::Surrogate::kNone;
+Result<std::vector<v1::TensorRole>> ReadRoles(const v1::CorrectRequest& request,
+                                              const Result<Method>& method) {
+  Result<std::vector<v1::TensorRole>> result;
+  const kernels::CorrectionSpec& spec = method.value.spec;
+  const bool has_weights = spec.weight.level != kernels::Level::kNone;
+  const bool has_loss = spec.loss.surrogate != kernels::Surrogate::kNone;
   for (int i = 0; i < request.outputs_size(); ++i) {
     const auto role = static_cast<v1::TensorRole>(request.outputs(i));
     const std::string field = "outputs[" + std::to_string(i) + "]";
-    if (std::find(decoded->outputs.begin(), decoded->outputs.end(), role) !=
-        decoded->outputs.end()) {
-      violations->push_back({field, "is asked for twice"});
+    if (IsAmong(result.value, role)) {
+      result.violations.push_back({field, "is asked for twice"});
       continue;
     }
     if (FindOutput(role) == nullptr) {
-      violations->push_back(
+      result.violations.push_back(
           {field,
            "is not an output: WEIGHTS, KEEP_MASK, TOKEN_REASONS, "
            "SEQUENCE_REASONS or GRADIENT"});
-    } else if (role == v1::TENSOR_ROLE_WEIGHTS && has_method && !has_weights) {
-      violations->push_back({field,
-                             "WEIGHTS were asked for, but the method has no "
-                             "importance weight"});
-    } else if (role == v1::TENSOR_ROLE_GRADIENT && has_method && !has_loss) {
-      violations->push_back(
+    } else if (role == v1::TENSOR_ROLE_WEIGHTS && method.ok() && !has_weights) {
+      result.violations.push_back(
+          {field,
+           "WEIGHTS were asked for, but the method has no importance weight"});
+    } else if (role == v1::TENSOR_ROLE_GRADIENT && method.ok() && !has_loss) {
+      result.violations.push_back(
           {field, "GRADIENT was asked for, but the method has no loss"});
     }
-    decoded->outputs.push_back(role);
+    result.value.push_back(role);
   }
   if (request.outputs_size() == 0) {
-    if (has_weights) decoded->outputs.push_back(v1::TENSOR_ROLE_WEIGHTS);
-    decoded->outputs.push_back(v1::TENSOR_ROLE_KEEP_MASK);
-    if (has_loss) decoded->outputs.push_back(v1::TENSOR_ROLE_GRADIENT);
+    if (has_weights) result.value.push_back(v1::TENSOR_ROLE_WEIGHTS);
+    result.value.push_back(v1::TENSOR_ROLE_KEEP_MASK);
+    if (has_loss) result.value.push_back(v1::TENSOR_ROLE_GRADIENT);
   }
+  return result;
 }
 
-void DecodeDestinations(const v1::CorrectRequest& request,
-                        const PayloadSource& source, bool has_layout,
-                        DecodedRequest* decoded, Violations* violations) {
+}  // namespace
+
+Result<Outputs> ReadOutputs(const v1::CorrectRequest& request,
+                            const PayloadSource& source,
+                            const Result<Layout>& layout,
+                            const Tensors& tensors,
+                            const Result<Method>& method) {
+  Result<std::vector<v1::TensorRole>> roles = ReadRoles(request, method);
+  Result<Outputs> result{{.roles = std::move(roles.value)},
+                         std::move(roles.violations)};
+  Outputs& outputs = result.value;
+  Violations& violations = result.violations;
+  std::optional<kernels::DeviceUuid> device = tensors.device;
   for (int i = 0; i < request.destinations_size(); ++i) {
     const v1::Tensor& tensor = request.destinations(i);
     const std::string at = "destinations[" + std::to_string(i) + "]";
     const v1::TensorRole role = tensor.role();
-    if (std::find(decoded->outputs.begin(), decoded->outputs.end(), role) ==
-        decoded->outputs.end()) {
-      violations->push_back({at + ".role", "is not among the outputs"});
+    if (!IsAmong(outputs.roles, role)) {
+      violations.push_back({at + ".role", "is not among the outputs"});
       continue;
     }
     const OutputKind& kind = KindOf(role);
-    if (decoded->destinations.contains(role)) {
-      violations->push_back({at + ".role", "was sent twice"});
+    if (outputs.destinations.contains(role)) {
+      violations.push_back({at + ".role", "was sent twice"});
     } else if (source.is_stream) {
-      violations->push_back({at, "is for Correct; a stream sends its outputs"});
+      violations.push_back({at, "is for Correct; a stream sends its outputs"});
     } else if (tensor.dtype() != kind.dtype) {
-      violations->push_back({at + ".dtype", "must be the output's, " +
-                                                v1::DType_Name(kind.dtype)});
+      violations.push_back({at + ".dtype", "must be the output's, " +
+                                               v1::DType_Name(kind.dtype)});
     } else if (!tensor.data().empty()) {
-      violations->push_back({at + ".data", "must be empty"});
-    } else if (has_layout) {
-      const RangeNeed need{RegionAccess::kWrite, BytesOf(role, *decoded),
+      violations.push_back({at + ".data", "must be empty"});
+    } else if (layout.ok()) {
+      const RangeNeed need{RegionAccess::kWrite, BytesOf(role, layout.value),
                            ElementSize(kind.dtype)};
-      std::byte* const data =
-          FindRange(tensor.shared_memory(), need, source.regions,
-                    at + ".shared_memory", decoded, violations)
-              .data;
-      if (data == nullptr) continue;
-      const std::string overlap = Overlap(data, need.bytes, *decoded);
+      const Result<SharedRange> range =
+          FindRange(tensor.shared_memory(), need, source.regions, device,
+                    at + ".shared_memory");
+      violations.Append(range.violations);
+      if (!range.ok()) continue;
+      if (range.value.device()) device = range.value.device();
+      outputs.regions.push_back(range.value.region);
+      std::byte* const data = range.value.data;
+      const std::string overlap =
+          Overlap(data, need.bytes, layout.value, tensors, outputs);
       if (!overlap.empty()) {
-        violations->push_back({at + ".shared_memory", overlap});
+        violations.push_back({at + ".shared_memory", overlap});
       }
-      decoded->destinations[role] = {tensor.shared_memory(), data};
+      outputs.destinations[role] = {tensor.shared_memory(), data};
     }
   }
+  return result;
 }
 
-int64_t OutputBytes(const DecodedRequest& decoded) {
+int64_t OutputBytes(const Decoded& decoded) {
   int64_t bytes = 0;
-  for (const v1::TensorRole role : decoded.outputs) {
-    if (decoded.destinations.contains(role)) continue;
-    bytes += Aligned(BytesOf(role, decoded));
+  for (const v1::TensorRole role : decoded.outputs.roles) {
+    if (decoded.outputs.destinations.contains(role)) continue;
+    bytes += Aligned(BytesOf(role, decoded.layout));
   }
   return bytes;
 }
 
-kernels::Outputs AllocateOutputs(const DecodedRequest& decoded,
+kernels::Outputs AllocateOutputs(const Decoded& decoded,
                                  const OutputPlace& place,
                                  v1::CorrectResponse* response) {
   kernels::Outputs outputs;
-  for (const v1::TensorRole role : decoded.outputs) {
+  for (const v1::TensorRole role : decoded.outputs.roles) {
     v1::Tensor* const tensor = response->add_tensors();
     tensor->set_role(role);
     tensor->set_dtype(KindOf(role).dtype);
     std::byte* data = nullptr;
-    const auto destination = decoded.destinations.find(role);
-    if (destination != decoded.destinations.end()) {
+    const auto destination = decoded.outputs.destinations.find(role);
+    if (destination != decoded.outputs.destinations.end()) {
       *tensor->mutable_shared_memory() = destination->second.range;
       data = destination->second.data;
     } else {
-      data = place(tensor, BytesOf(role, decoded));
+      data = place(tensor, BytesOf(role, decoded.layout));
     }
     KindOf(role).place(data, &outputs);
   }

@@ -1,23 +1,43 @@
-// Which tensors a request wants back. Part of the codec.
+// Which tensors a request wants back, and where. Part of the codec.
 #ifndef COUNTERWEIGHT_SERVER_ENGINE_CODEC_OUTPUTS_H_
 #define COUNTERWEIGHT_SERVER_ENGINE_CODEC_OUTPUTS_H_
 
+#include <cstddef>
+#include <map>
+#include <memory>
+#include <vector>
+
 #include "counterweight/v1/correction_service.pb.h"
-#include "server/engine/codec.h"
-#include "server/engine/violation.h"
+#include "server/engine/codec_layout.h"
+#include "server/engine/codec_method.h"
+#include "server/engine/codec_tensors.h"
+#include "server/engine/region.h"
+#include "server/engine/result.h"
 
 namespace counterweight::server {
 
-// Fills decoded->outputs. has_method: decoded->spec is valid, so that outputs
-// which it does not have can be refused.
-void DecodeOutputs(const v1::CorrectRequest& request, bool has_method,
-                   DecodedRequest* decoded, Violations* violations);
+// Shared memory that an output is written to.
+struct OutputDestination {
+  v1::SharedMemoryRange range;
+  std::byte* data = nullptr;
+};
 
-// Fills decoded->destinations. Reads decoded's outputs, num_positions and
-// num_sequences.
-void DecodeDestinations(const v1::CorrectRequest& request,
-                        const PayloadSource& source, bool has_layout,
-                        DecodedRequest* decoded, Violations* violations);
+struct Outputs {
+  // Roles to return, in order.
+  std::vector<v1::TensorRole> roles;
+  // By role; those that are not here are sent.
+  std::map<v1::TensorRole, OutputDestination> destinations;
+  // Keeps what destinations point to.
+  std::vector<std::shared_ptr<const Region>> regions;
+};
+
+// Outputs that the method does not have are refused where it is valid, and
+// destinations are looked for where the layout is.
+Result<Outputs> ReadOutputs(const v1::CorrectRequest& request,
+                            const PayloadSource& source,
+                            const Result<Layout>& layout,
+                            const Tensors& tensors,
+                            const Result<Method>& method);
 
 }  // namespace counterweight::server
 

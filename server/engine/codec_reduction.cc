@@ -161,27 +161,29 @@ kernels::LossReduction DecodeReduction(const v1::PolicyLoss& loss,
   return ReductionDecoder(facts, prefix, violations).Decode(loss);
 }
 
-void DecodeGlobalWeights(const v1::CorrectRequest& request,
-                         kernels::CorrectionSpec* spec,
-                         Violations* violations) {
-  if (!request.has_global_counts()) return;
+Result<double> ReadGivenMean(const v1::CorrectRequest& request,
+                             const kernels::WeightSpec& weight) {
+  Result<double> result;
+  if (!request.has_global_counts()) return result;
   const v1::GlobalCounts& counts = request.global_counts();
-  CheckGlobalCounts(counts, violations);
-  if (!counts.has_weight_sum()) return;
-  if (!spec->weight.normalize) {
-    violations->push_back({"global_counts.weight_sum",
-                           "is read only where the weight is normalized"});
-    return;
+  CheckGlobalCounts(counts, &result.violations);
+  if (!counts.has_weight_sum()) return result;
+  if (!weight.normalize) {
+    result.violations.push_back(
+        {"global_counts.weight_sum",
+         "is read only where the weight is normalized"});
+    return result;
   }
-  const bool by_row = kernels::IsSequenceLevel(spec->weight.level);
+  const bool by_row = kernels::IsSequenceLevel(weight.level);
   const int64_t count = by_row ? counts.num_sequences() : counts.num_tokens();
   if (count < 1) {
-    violations->push_back(
+    result.violations.push_back(
         {by_row ? "global_counts.num_sequences" : "global_counts.num_tokens",
          "is required beside weight_sum"});
-    return;
+    return result;
   }
-  spec->weight.given_mean = counts.weight_sum() / static_cast<double>(count);
+  result.value = counts.weight_sum() / static_cast<double>(count);
+  return result;
 }
 
 }  // namespace counterweight::server

@@ -11,7 +11,7 @@
 #include "counterweight/v1/method.pb.h"
 #include "kernels/spec.h"
 #include "server/engine/codec_facts.h"
-#include "server/engine/violation.h"
+#include "server/engine/result.h"
 
 namespace counterweight::server {
 
@@ -42,10 +42,10 @@ kernels::LossReduction DecodeReduction(const v1::PolicyLoss& loss,
                                        const std::string& prefix,
                                        Violations* violations);
 
-// Checks global_counts, whatever reads it; weights that are normalized take
-// their mean from it where it has weight_sum.
-void DecodeGlobalWeights(const v1::CorrectRequest& request,
-                         kernels::CorrectionSpec* spec, Violations* violations);
+// The mean by which the ranks' weights are normalized, or 0: the batch's own.
+// Checks all of global_counts, whatever reads it.
+Result<double> ReadGivenMean(const v1::CorrectRequest& request,
+                             const kernels::WeightSpec& weight);
 
 }  // namespace counterweight::server
 

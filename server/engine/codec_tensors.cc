@@ -5,7 +5,9 @@
 #include <cstring>
 #include <iterator>
 #include <string>
+#include <utility>
 
+#include "server/engine/codec.h"
 #include "server/engine/codec_enums.h"
 #include "server/engine/codec_memory.h"
 #include "server/engine/names.h"
@@ -34,65 +36,57 @@ std::string FieldOf(kernels::InputRole role) {
   return Concat("tensors[", NameOf(kInputRoles, role), "]");
 }
 
-// Where the kernels read a role. REQUIRES: they do.
-void SetInput(v1::TensorRole role, const void* data, kernels::DType dtype,
-              kernels::Batch* batch) {
-  if (role == v1::TENSOR_ROLE_RESPONSE_MASK) {
-    batch->response_mask = static_cast<const uint8_t*>(data);
-  } else {
-    const auto input = FromWire(kInputRoles, role);
-    batch->tensors[static_cast<int>(*input)] = {data, dtype};
-  }
-}
-
-class TensorDecoder {
+class TensorReader {
  public:
-  TensorDecoder(const LayoutInfo* layout, const PayloadSource& source,
-                TensorSet* tensors, DecodedRequest* decoded,
-                Violations* violations)
+  TensorReader(const Result<Layout>& layout, const PayloadSource& source,
+               Result<Tensors>* result)
       : layout_(layout),
         source_(source),
-        tensors_(tensors),
-        decoded_(decoded),
-        violations_(violations) {}
+        tensors_(result->value),
+        violations_(result->violations) {}
 
-  void Decode(const v1::Tensor& tensor, int index) {
+  void Read(const v1::Tensor& tensor, int index) {
     at_ = "tensors[" + std::to_string(index) + "]";
     const v1::TensorRole role = tensor.role();
     if (!CheckRole(role)) return;
-    if (tensors_->has(role)) {
+    if (tensors_.has(role)) {
       Fail(".role", RoleName(role) + " was sent twice");
       return;
     }
-    tensors_->roles |= uint32_t{1} << role;
-    if (!CheckDType(tensor) || layout_ == nullptr) return;
+    tensors_.roles |= uint32_t{1} << role;
+    if (!CheckDType(tensor) || !layout_.ok()) return;
     const int64_t element = ElementSize(tensor.dtype());
-    const InputTensor input{role, layout_->num_positions * element, element};
-    decoded_->inputs.push_back(input);
+    const InputTensor input{role, layout_.value.num_positions * element,
+                            element};
+    tensors_.inputs.push_back(input);
     const void* data = nullptr;
     if (source_.is_stream) {
       CheckHasNoData(tensor);
     } else if (tensor.has_shared_memory()) {
       const SharedRange range = Share(tensor, input);
       data = range.data;
-      decoded_->shared_inputs.emplace_back(range.data,
-                                           data == nullptr ? 0 : input.bytes);
+      tensors_.shared_inputs.emplace_back(range.data,
+                                          data == nullptr ? 0 : input.bytes);
       if (role == v1::TENSOR_ROLE_RESPONSE_MASK) {
-        decoded_->has_shared_mask = true;
-        decoded_->has_device_mask = range.is_on_device;
+        tensors_.has_shared_mask = true;
+        tensors_.has_device_mask = range.device().has_value();
       }
     } else if (CheckSize(tensor, input.bytes)) {
       data = tensor.data().data();
       if (role == v1::TENSOR_ROLE_RESPONSE_MASK) CheckMask(tensor);
     }
-    SetInput(input.role, data,
-             FromWire(kInputTypes, tensor.dtype()).value_or(kernels::DType()),
-             &tensors_->batch);
+    if (role == v1::TENSOR_ROLE_RESPONSE_MASK) {
+      tensors_.response_mask = static_cast<const uint8_t*>(data);
+    } else if (const auto slot = FromWire(kInputRoles, role)) {
+      tensors_.views[static_cast<int>(*slot)] = {
+          data,
+          FromWire(kInputTypes, tensor.dtype()).value_or(kernels::DType())};
+    }
   }
 
  private:
   void Fail(const std::string& field, std::string description) {
-    violations_->push_back({at_ + field, std::move(description)});
+    violations_.push_back({at_ + field, std::move(description)});
   }
 
   bool CheckRole(v1::TensorRole role) {
@@ -136,10 +130,15 @@ class TensorDecoder {
       Fail(".data", "must be empty where shared_memory is set");
       return {};
     }
-    return FindRange(tensor.shared_memory(),
-                     {RegionAccess::kRead, input.bytes, input.element_size},
-                     source_.regions, at_ + ".shared_memory", decoded_,
-                     violations_);
+    Result<SharedRange> range =
+        FindRange(tensor.shared_memory(),
+                  {RegionAccess::kRead, input.bytes, input.element_size},
+                  source_.regions, tensors_.device, at_ + ".shared_memory");
+    violations_.Append(range.violations);
+    if (!range.ok()) return {};
+    if (range.value.device()) tensors_.device = range.value.device();
+    tensors_.regions.push_back(range.value.region);
+    return std::move(range.value);
   }
 
   bool CheckSize(const v1::Tensor& tensor, int64_t bytes) {
@@ -147,7 +146,7 @@ class TensorDecoder {
     Fail(".data", RoleName(tensor.role()) + " has " +
                       std::to_string(tensor.data().size()) +
                       " bytes; the layout's " +
-                      std::to_string(layout_->num_positions) +
+                      std::to_string(layout_.value.num_positions) +
                       " positions need " + std::to_string(bytes));
     return false;
   }
@@ -156,14 +155,13 @@ class TensorDecoder {
     const auto* mask = reinterpret_cast<const uint8_t*>(tensor.data().data());
     const int64_t bad = FirstNonBoolean({mask, tensor.data().size()});
     if (bad < 0) return;
-    violations_->push_back(NonBoolean(at_ + ".data", bad, mask[bad]));
+    violations_.push_back(NonBoolean(at_ + ".data", bad, mask[bad]));
   }
 
-  const LayoutInfo* layout_;
+  const Result<Layout>& layout_;
   const PayloadSource& source_;
-  TensorSet* tensors_;
-  DecodedRequest* decoded_;
-  Violations* violations_;
+  Tensors& tensors_;
+  Violations& violations_;
   std::string at_;
 };
 
@@ -208,73 +206,81 @@ Violation NonBoolean(const std::string& field, int64_t position, int value) {
                      std::to_string(value)};
 }
 
-void DecodeTensors(const v1::CorrectRequest& request, const LayoutInfo* layout,
-                   const PayloadSource& source, TensorSet* tensors,
-                   DecodedRequest* decoded, Violations* violations) {
-  TensorDecoder decoder(layout, source, tensors, decoded, violations);
+Result<Tensors> ReadTensors(const v1::CorrectRequest& request,
+                            const Result<Layout>& layout,
+                            const PayloadSource& source) {
+  Result<Tensors> result;
+  TensorReader reader(layout, source, &result);
   for (int i = 0; i < request.tensors_size(); ++i) {
-    decoder.Decode(request.tensors(i), i);
+    reader.Read(request.tensors(i), i);
   }
-  if (!tensors->has(v1::TENSOR_ROLE_RESPONSE_MASK)) {
-    violations->push_back({"tensors[RESPONSE_MASK]",
-                           "response_mask is required with every method"});
+  if (!result.value.has(v1::TENSOR_ROLE_RESPONSE_MASK)) {
+    result.violations.push_back(
+        {"tensors[RESPONSE_MASK]",
+         "response_mask is required with every method"});
   }
+  return result;
 }
 
-std::vector<StreamTensor> PlaceInputs(std::byte* memory,
-                                      DecodedRequest* decoded) {
-  std::vector<StreamTensor> tensors;
-  for (const InputTensor& input : decoded->inputs) {
+PlacedInputs PlaceInputs(std::byte* memory, const Decoded& decoded) {
+  PlacedInputs placed{{}, BatchOf(decoded)};
+  for (const InputTensor& input : decoded.tensors.inputs) {
     const bool is_mask = input.role == v1::TENSOR_ROLE_RESPONSE_MASK;
-    tensors.push_back({memory, input.bytes, input.element_size, is_mask});
-    const auto role = FromWire(kInputRoles, input.role);
-    SetInput(input.role, memory,
-             role ? decoded->batch.tensor(*role).dtype : kernels::DType(),
-             &decoded->batch);
+    placed.tensors.push_back(
+        {memory, input.bytes, input.element_size, is_mask});
+    if (is_mask) {
+      placed.batch.response_mask = reinterpret_cast<const uint8_t*>(memory);
+    } else if (const auto slot = FromWire(kInputRoles, input.role)) {
+      placed.batch.tensors[static_cast<int>(*slot)].data = memory;
+    }
     memory += Aligned(input.bytes);
   }
-  return tensors;
+  return placed;
 }
 
-int64_t InputBytes(const DecodedRequest& decoded) {
+int64_t InputBytes(const Decoded& decoded) {
   int64_t bytes = 0;
-  for (const InputTensor& input : decoded.inputs) bytes += Aligned(input.bytes);
+  for (const InputTensor& input : decoded.tensors.inputs) {
+    bytes += Aligned(input.bytes);
+  }
   return bytes;
 }
 
-Violations TakeMask(const std::byte* copy, DecodedRequest* decoded) {
-  const auto size = static_cast<size_t>(decoded->num_positions);
+Violations CheckMask(const std::byte* copy, const Decoded& decoded) {
+  const auto size = static_cast<size_t>(decoded.layout.num_positions);
   const auto* mask = reinterpret_cast<const uint8_t*>(copy);
-  decoded->batch.response_mask = mask;
   const int64_t bad = FirstNonBoolean({mask, size});
   if (bad < 0) return {};
+  const std::vector<InputTensor>& inputs = decoded.tensors.inputs;
   size_t index = 0;
-  while (decoded->inputs[index].role != v1::TENSOR_ROLE_RESPONSE_MASK) ++index;
+  while (inputs[index].role != v1::TENSOR_ROLE_RESPONSE_MASK) ++index;
   return {NonBoolean("tensors[" + std::to_string(index) + "].data", bad,
                      mask[bad])};
 }
 
-void RequireTensors(uint32_t inputs, const TensorSet& tensors,
-                    Violations* violations) {
+Violations RequireTensors(uint32_t inputs, const Tensors& tensors) {
+  Violations violations;
   for (int r = 0; r < kernels::kNumInputRoles; ++r) {
     if ((inputs >> r & 1u) == 0) continue;
     const auto input = static_cast<kernels::InputRole>(r);
     const v1::TensorRole role = ToWire(kInputRoles, input);
     if (tensors.has(role)) continue;
-    violations->push_back(
+    violations.push_back(
         {FieldOf(input), RoleName(role) + " is required by this method"});
   }
+  return violations;
 }
 
-void WarnOfUnread(uint32_t inputs, const TensorSet& tensors,
-                  std::vector<std::string>* warnings) {
+std::vector<std::string> WarnOfUnread(uint32_t inputs, const Tensors& tensors) {
+  std::vector<std::string> warnings;
   for (int r = 0; r < kernels::kNumInputRoles; ++r) {
     const auto input = static_cast<kernels::InputRole>(r);
     const v1::TensorRole role = ToWire(kInputRoles, input);
     if ((inputs >> r & 1u) != 0 || !tensors.has(role)) continue;
-    warnings->push_back(RoleName(role) +
-                        " was sent, but this method does not read it");
+    warnings.push_back(RoleName(role) +
+                       " was sent, but this method does not read it");
   }
+  return warnings;
 }
 
 Violation ToViolation(const kernels::NonFinite& non_finite) {

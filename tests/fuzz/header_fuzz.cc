@@ -80,15 +80,17 @@ class FakeRegions final : public server::Regions {
 };
 
 void ExpectSizes(const v1::CorrectRequest& request, HeaderOptions options,
-                 const server::DecodedRequest& decoded) {
-  Expect(
-      decoded.num_positions >= 0 && decoded.num_positions <= kLimits.max_tokens,
-      "accepted requests keep the limits");
-  Expect(static_cast<size_t>(request.tensors_size()) == decoded.inputs.size(),
+                 const server::Decoded& decoded) {
+  Expect(decoded.layout.num_positions >= 0 &&
+             decoded.layout.num_positions <= kLimits.max_tokens,
+         "accepted requests keep the limits");
+  Expect(static_cast<size_t>(request.tensors_size()) ==
+             decoded.tensors.inputs.size(),
          "every tensor is an input");
   for (int i = 0; i < request.tensors_size(); ++i) {
-    const server::InputTensor& input = decoded.inputs[static_cast<size_t>(i)];
-    Expect(input.bytes == decoded.num_positions * input.element_size,
+    const server::InputTensor& input =
+        decoded.tensors.inputs[static_cast<size_t>(i)];
+    Expect(input.bytes == decoded.layout.num_positions * input.element_size,
            "an input has a number for each position");
     const v1::Tensor& tensor = request.tensors(i);
     if (options.is_stream || tensor.has_shared_memory()) continue;
@@ -99,34 +101,36 @@ void ExpectSizes(const v1::CorrectRequest& request, HeaderOptions options,
 
 void CheckRequest(const v1::CorrectRequest& request, HeaderOptions options) {
   const FakeRegions regions;
-  server::DecodedRequest decoded;
-  const server::Violations violations =
+  const server::Result<server::Decoded> result =
       server::Decode(request, kLimits,
                      {.is_stream = options.is_stream,
-                      .regions = options.has_regions ? &regions : nullptr},
-                     &decoded);
-  ExpectReadable(violations);
-  if (!violations.empty()) return;
-  ExpectValid(decoded.spec);
+                      .regions = options.has_regions ? &regions : nullptr});
+  ExpectReadable(result.violations);
+  if (!result.ok()) return;
+  const server::Decoded& decoded = result.value;
+  ExpectValid(decoded.method.spec);
   ExpectSizes(request, options, decoded);
   const Memory inputs(server::InputBytes(decoded));
+  kernels::Batch batch = server::BatchOf(decoded);
   if (options.is_stream) {
-    for (const server::StreamTensor& tensor :
-         server::PlaceInputs(inputs.data(), &decoded)) {
+    const auto placed = server::PlaceInputs(inputs.data(), decoded);
+    batch = placed.batch;
+    for (const server::StreamTensor& tensor : placed.tensors) {
       std::fill_n(tensor.data, tensor.bytes,
                   tensor.is_mask ? kMaskByte : kNumberByte);
     }
   }
-  const Memory mask(decoded.num_positions);
-  if (decoded.has_shared_mask) {
-    std::memcpy(mask.data(), decoded.batch.response_mask,
-                static_cast<size_t>(decoded.num_positions));
-    const server::Violations found = server::TakeMask(mask.data(), &decoded);
+  const Memory mask(decoded.layout.num_positions);
+  if (decoded.tensors.has_shared_mask) {
+    std::memcpy(mask.data(), batch.response_mask,
+                static_cast<size_t>(decoded.layout.num_positions));
+    const server::Violations found = server::CheckMask(mask.data(), decoded);
     ExpectReadable(found);
     if (!found.empty()) return;
+    batch.response_mask = reinterpret_cast<const uint8_t*>(mask.data());
   }
   v1::CorrectResponse response;
-  ExpectComputes(decoded, &response);
+  ExpectComputes(decoded, batch, &response);
 }
 
 }  // namespace

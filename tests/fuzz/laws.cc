@@ -22,26 +22,28 @@ kernels::Corrector& Corrector() {
 }
 
 // Four bytes a position that are all zero where the mask is.
-void ExpectZeroWhereMasked(const server::DecodedRequest& decoded,
-                           const void* values, const char* law) {
+void ExpectZeroWhereMasked(const server::Decoded& decoded,
+                           const kernels::Batch& batch, const void* values,
+                           const char* law) {
   if (values == nullptr) return;
   const auto* bytes = static_cast<const char*>(values);
-  for (int64_t i = 0; i < decoded.num_positions; ++i) {
+  for (int64_t i = 0; i < decoded.layout.num_positions; ++i) {
     float value = 0.0F;
     std::memcpy(&value, bytes + i * static_cast<int64_t>(sizeof(value)),
                 sizeof(value));
-    Expect(decoded.batch.response_mask[i] != 0 || value == 0.0F, law);
+    Expect(batch.response_mask[i] != 0 || value == 0.0F, law);
   }
 }
 
-void ExpectRoles(const server::DecodedRequest& decoded,
+void ExpectRoles(const server::Decoded& decoded,
                  const v1::CorrectResponse& response) {
-  Expect(static_cast<size_t>(response.tensors_size()) == decoded.outputs.size(),
+  Expect(static_cast<size_t>(response.tensors_size()) ==
+             decoded.outputs.roles.size(),
          "an answer has the outputs asked for");
   for (int i = 0; i < response.tensors_size(); ++i) {
-    Expect(
-        response.tensors(i).role() == decoded.outputs[static_cast<size_t>(i)],
-        "outputs come in the order asked");
+    Expect(response.tensors(i).role() ==
+               decoded.outputs.roles[static_cast<size_t>(i)],
+           "outputs come in the order asked");
   }
 }
 
@@ -77,22 +79,22 @@ void ExpectValid(const kernels::CorrectionSpec& spec) {
          violations.front().reason);
 }
 
-void ExpectComputes(const server::DecodedRequest& decoded,
+void ExpectComputes(const server::Decoded& decoded, const kernels::Batch& batch,
                     v1::CorrectResponse* response) {
   const kernels::Outputs outputs =
       server::AllocateOutputs(decoded, server::PlaceInMessage, response);
   ExpectRoles(decoded, *response);
   const kernels::CorrectResult result =
-      Corrector().Correct(decoded.spec, decoded.batch, outputs);
+      Corrector().Correct(decoded.method.spec, batch, outputs);
   if (result.status == kernels::CorrectStatus::kNonFinite) {
     ExpectReadable({server::ToViolation(result.non_finite)});
     return;
   }
   Expect(result.status == kernels::CorrectStatus::kOk,
          "the CPU has no errors of a device");
-  ExpectZeroWhereMasked(decoded, outputs.weights,
+  ExpectZeroWhereMasked(decoded, batch, outputs.weights,
                         "weights are 0 where the mask is");
-  ExpectZeroWhereMasked(decoded, outputs.gradient,
+  ExpectZeroWhereMasked(decoded, batch, outputs.gradient,
                         "the gradient is 0 where the mask is");
   const server::Violations found =
       server::Encode(decoded, result.sums, response);
@@ -106,7 +108,7 @@ void ExpectComputes(const server::DecodedRequest& decoded,
            "an answer without metrics has no rules either");
     return;
   }
-  Expect(parsed.rules_size() == decoded.spec.num_rules,
+  Expect(parsed.rules_size() == decoded.method.spec.num_rules,
          "an answer has a summary of every rule");
 }
 

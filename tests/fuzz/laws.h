@@ -16,8 +16,8 @@ void ExpectReadable(const server::Violations& violations);
 void ExpectValid(const kernels::CorrectionSpec& spec);
 
 // Computes on one thread, writes outputs into *response, and expects numbers
-// or a readable refusal. `decoded` has all of its inputs.
-void ExpectComputes(const server::DecodedRequest& decoded,
+// or a readable refusal. `batch` is decoded's, with all of its inputs.
+void ExpectComputes(const server::Decoded& decoded, const kernels::Batch& batch,
                     v1::CorrectResponse* response);
 
 // Drops what gRPC and protobuf log; protobuf has a message for every string

@@ -83,16 +83,17 @@ Answer Correct(const v1::CorrectRequest& request) {
   static kernels::Corrector& corrector =
       *kernels::MakeCpuCorrector(1).release();
   Answer answer;
-  DecodedRequest decoded;
-  answer.violations = Decode(request, {}, {}, &decoded);
+  const Result<Decoded> result = Decode(request, {}, {});
+  const Decoded& decoded = result.value;
+  answer.violations = result.violations;
   answer.warnings = decoded.warnings;
   if (!answer.violations.empty()) return answer;
   const kernels::Outputs outputs =
       AllocateOutputs(decoded, PlaceInMessage, &answer.response);
-  const kernels::CorrectResult result =
-      corrector.Correct(decoded.spec, decoded.batch, outputs);
-  EXPECT_EQ(result.status, kernels::CorrectStatus::kOk);
-  answer.violations = Encode(decoded, result.sums, &answer.response);
+  const kernels::CorrectResult computed =
+      corrector.Correct(decoded.method.spec, BatchOf(decoded), outputs);
+  EXPECT_EQ(computed.status, kernels::CorrectStatus::kOk);
+  answer.violations = Encode(decoded, computed.sums, &answer.response);
   return answer;
 }
 

@@ -52,9 +52,8 @@ v1::CorrectRequest ValidRequest() {
 
 std::vector<std::string> Fields(const v1::CorrectRequest& request,
                                 const RequestLimits& limits = {}) {
-  DecodedRequest decoded;
   std::vector<std::string> fields;
-  for (const Violation& violation : Decode(request, limits, {}, &decoded)) {
+  for (const Violation& violation : Decode(request, limits, {}).violations) {
     fields.push_back(violation.field);
     EXPECT_FALSE(violation.description.empty());
   }
@@ -63,14 +62,15 @@ std::vector<std::string> Fields(const v1::CorrectRequest& request,
 
 TEST(Codec, AValidRequestBecomesABatchAndAnAnswer) {
   const v1::CorrectRequest request = ValidRequest();
-  DecodedRequest decoded;
-  ASSERT_THAT(Decode(request, {}, {}, &decoded), IsEmpty());
+  const Result<Decoded> valid = Decode(request, {}, {});
+  ASSERT_THAT(valid.violations, IsEmpty());
+  const Decoded& decoded = valid.value;
   v1::CorrectResponse response;
   const kernels::Outputs outputs =
       AllocateOutputs(decoded, PlaceInMessage, &response);
   const auto corrector = kernels::MakeCpuCorrector(1);
   const kernels::CorrectResult result =
-      corrector->Correct(decoded.spec, decoded.batch, outputs);
+      corrector->Correct(decoded.method.spec, BatchOf(decoded), outputs);
   ASSERT_EQ(result.status, kernels::CorrectStatus::kOk);
   ASSERT_THAT(Encode(decoded, result.sums, &response), IsEmpty());
   ASSERT_EQ(response.tensors_size(), 2);
@@ -103,8 +103,7 @@ TEST(Codec, SizesMustFitTheLayout) {
       std::string* const data = request.mutable_tensors(i)->mutable_data();
       const size_t size = data->size() + static_cast<size_t>(change);
       data->resize(size, '\0');
-      DecodedRequest decoded;
-      const Violations violations = Decode(request, {}, {}, &decoded);
+      const Violations violations = Decode(request, {}, {}).violations;
       ASSERT_EQ(violations.size(), 1u) << i << ", " << size;
       EXPECT_EQ(violations[0].field, "tensors[" + std::to_string(i) + "].data");
       EXPECT_THAT(violations[0].description,
@@ -116,25 +115,21 @@ TEST(Codec, SizesMustFitTheLayout) {
 TEST(Codec, AStreamsInputsAreAlignedAndDisjoint) {
   v1::CorrectRequest request = ValidRequest();
   for (v1::Tensor& tensor : *request.mutable_tensors()) tensor.clear_data();
-  DecodedRequest decoded;
-  ASSERT_THAT(Decode(request, {}, {.is_stream = true}, &decoded), IsEmpty());
+  const Result<Decoded> valid = Decode(request, {}, {.is_stream = true});
+  ASSERT_THAT(valid.violations, IsEmpty());
+  const Decoded& decoded = valid.value;
   EXPECT_EQ(InputBytes(decoded), 3 * 64);
   alignas(64) std::array<std::byte, 3 * 64> memory{};
-  const std::vector<StreamTensor> tensors =
-      PlaceInputs(memory.data(), &decoded);
+  const auto [tensors, batch] = PlaceInputs(memory.data(), decoded);
   ASSERT_EQ(tensors.size(), 3u);
   for (size_t i = 0; i < 3; ++i) {
     EXPECT_EQ(tensors[i].data, memory.data() + 64 * i);
     EXPECT_EQ(tensors[i].bytes, i < 2 ? 16 : 4);
     EXPECT_EQ(tensors[i].is_mask, i == 2);
   }
-  const auto read = [&](kernels::InputRole role) {
-    return decoded.batch.tensors[static_cast<int>(role)].data;
-  };
-  EXPECT_EQ(read(kernels::InputRole::kRollout), tensors[0].data);
-  EXPECT_EQ(read(kernels::InputRole::kOld), tensors[1].data);
-  EXPECT_EQ(static_cast<const void*>(decoded.batch.response_mask),
-            tensors[2].data);
+  EXPECT_EQ(batch.tensor(kernels::InputRole::kRollout).data, tensors[0].data);
+  EXPECT_EQ(batch.tensor(kernels::InputRole::kOld).data, tensors[1].data);
+  EXPECT_EQ(static_cast<const void*>(batch.response_mask), tensors[2].data);
 }
 
 TEST(Codec, MasksHoldOnlyZeroAndOne) {
@@ -211,8 +206,7 @@ TEST(Codec, PresetsAndTheirParametersAreChecked) {
 
 // The only violation's description.
 std::string Description(const v1::CorrectRequest& request) {
-  DecodedRequest decoded;
-  const Violations violations = Decode(request, {}, {}, &decoded);
+  const Violations violations = Decode(request, {}, {}).violations;
   EXPECT_EQ(violations.size(), 1u);
   return violations.empty() ? "" : violations.front().description;
 }
@@ -260,8 +254,7 @@ TEST(Codec, ManyUnknownParametersAreCounted) {
       *request.mutable_method()->mutable_preset()->mutable_parameters();
   for (int i = 0; i < 1000; ++i) parameters["upper" + std::to_string(i)] = 1.0;
   parameters["upper"] = 1.0;
-  DecodedRequest decoded;
-  const Violations violations = Decode(request, {}, {}, &decoded);
+  const Violations violations = Decode(request, {}, {}).violations;
   EXPECT_EQ(violations.size(), 1000u);
   EXPECT_EQ(violations.front().field, "method.preset.parameters[upper0]");
   EXPECT_THAT(violations.front().description, HasSubstr("mean 'upper'?"));
@@ -271,9 +264,9 @@ TEST(Codec, ATensorThatIsNotReadIsMentioned) {
   v1::CorrectRequest request = ValidRequest();
   Add(v1::TENSOR_ROLE_CURRENT_LOG_PROBS, v1::D_TYPE_F32, Bytes({0, 0, 0, 0}),
       &request);
-  DecodedRequest decoded;
-  ASSERT_THAT(Decode(request, {}, {}, &decoded), IsEmpty());
-  EXPECT_THAT(decoded.warnings,
+  const Result<Decoded> decoded = Decode(request, {}, {});
+  ASSERT_THAT(decoded.violations, IsEmpty());
+  EXPECT_THAT(decoded.value.warnings,
               ElementsAre(HasSubstr("current_log_probs was sent")));
 }
 

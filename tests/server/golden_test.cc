@@ -29,19 +29,20 @@ Answer Correct(const v1::CorrectRequest& request) {
   static kernels::Corrector& corrector =
       *kernels::MakeCpuCorrector(2).release();
   Answer answer;
-  DecodedRequest decoded;
-  answer.violations = Decode(request, RequestLimits(), {}, &decoded);
+  const Result<Decoded> result = Decode(request, RequestLimits(), {});
+  const Decoded& decoded = result.value;
+  answer.violations = result.violations;
   if (!answer.violations.empty()) return answer;
   const kernels::Outputs outputs =
       AllocateOutputs(decoded, PlaceInMessage, &answer.response);
-  const kernels::CorrectResult result =
-      corrector.Correct(decoded.spec, decoded.batch, outputs);
-  if (result.status == kernels::CorrectStatus::kNonFinite) {
-    answer.violations.push_back(ToViolation(result.non_finite));
+  const kernels::CorrectResult computed =
+      corrector.Correct(decoded.method.spec, BatchOf(decoded), outputs);
+  if (computed.status == kernels::CorrectStatus::kNonFinite) {
+    answer.violations.push_back(ToViolation(computed.non_finite));
     return answer;
   }
-  EXPECT_EQ(result.status, kernels::CorrectStatus::kOk);
-  answer.violations = Encode(decoded, result.sums, &answer.response);
+  EXPECT_EQ(computed.status, kernels::CorrectStatus::kOk);
+  answer.violations = Encode(decoded, computed.sums, &answer.response);
   return answer;
 }
 

@@ -109,14 +109,14 @@ v1::CorrectRequest RequestOf(const Batch& batch) {
 v1::CorrectResponse Correct(const v1::CorrectRequest& request) {
   static kernels::Corrector& corrector =
       *kernels::MakeCpuCorrector(2).release();
-  DecodedRequest decoded;
+  const auto [decoded, found] = Decode(request, RequestLimits(), {});
   v1::CorrectResponse response;
-  Violations violations = Decode(request, RequestLimits(), {}, &decoded);
+  Violations violations = found;
   if (violations.empty()) {
     const kernels::Outputs outputs =
         AllocateOutputs(decoded, PlaceInMessage, &response);
     const kernels::CorrectResult result =
-        corrector.Correct(decoded.spec, decoded.batch, outputs);
+        corrector.Correct(decoded.method.spec, BatchOf(decoded), outputs);
     EXPECT_EQ(result.status, kernels::CorrectStatus::kOk);
     violations = Encode(decoded, result.sums, &response);
   }
