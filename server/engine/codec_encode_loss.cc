@@ -48,28 +48,29 @@ const SurrogateRow* RowOf(const LossSpec& loss,
 }
 
 // Numbers that have a default which only their surrogates read.
-void EncodeShape(const LossSpec& loss, uint32_t fields, v1::PolicyLoss* out) {
-  if ((fields & kTau) != 0) {
+void EncodeShape(const LossSpec& loss, const SurrogateRow& row,
+                 v1::PolicyLoss* out) {
+  if (row.Reads(kernels::kNumbersTau)) {
     out->set_tau_positive(loss.tau_positive);
     out->set_tau_negative(loss.tau_negative);
   }
-  if ((fields & kShape) != 0) {
+  if (row.Reads(kernels::kNumbersShape)) {
     out->set_k_positive(loss.k_positive);
     out->set_lambda_positive(loss.lambda_positive);
     out->set_k_negative(loss.k_negative);
     out->set_lambda_negative(loss.lambda_negative);
   }
-  if ((fields & kFraction) != 0) {
+  if (row.Reads(kernels::kNumbersFraction)) {
     out->set_covariance_fraction(loss.covariance_fraction);
   }
-  if ((fields & kBounds) != 0) {
+  if (row.Reads(kernels::kNumbersBounds)) {
     out->set_covariance_lower(loss.covariance_lower);
     out->set_covariance_upper(loss.covariance_upper);
   }
-  if ((fields & kKlWeight) != 0) {
+  if (row.Reads(kernels::kNumbersKlWeight)) {
     out->set_covariance_kl_weight(loss.covariance_kl_weight);
   }
-  if ((fields & kBeta) != 0) out->set_beta(loss.beta);
+  if (row.Reads(kernels::kNumbersBeta)) out->set_beta(loss.beta);
 }
 
 void EncodeBounds(const LossSpec& loss, v1::PolicyLoss* out) {
@@ -100,7 +101,7 @@ void EncodeLoss(const LossSpec& loss, v1::CorrectionConfig* config) {
   EncodeReduction(loss.reduction, out);
   if (const SurrogateRow* row = RowOf(loss, out->aggregation())) {
     out->set_surrogate(row->wire);
-    EncodeShape(loss, row->fields, out);
+    EncodeShape(loss, *row, out);
   }
   out->set_ratio_source(ToWire(kRatioSources, loss.source));
   EncodeBounds(loss, out);

@@ -38,7 +38,7 @@ class LossDecoder {
     spec_.level = row->level;
     spec_.seed = facts_.request.seed;
     spec_.allow_double_correction = loss.allow_double_correction();
-    DecodeNumbers(loss, row->fields);
+    DecodeNumbers(loss, *row);
     DecodeSource(loss.ratio_source());
     spec_.reduction = DecodeReduction(loss, facts_, prefix_, violations_);
     CheckAggregation(loss);
@@ -72,45 +72,53 @@ class LossDecoder {
     }
   }
 
-  void DecodeNumbers(const v1::PolicyLoss& loss, uint32_t fields) {
-    const auto reads = [&](FieldGroup group) { return (fields & group) != 0; };
-    if (reads(kClip) && (!loss.has_clip_low() || !loss.has_clip_high())) {
+  void DecodeNumbers(const v1::PolicyLoss& loss, const SurrogateRow& row) {
+    const auto reads = [&](kernels::SurrogateNumbers group) {
+      return row.Reads(group);
+    };
+    if (reads(kernels::kNumbersClip) &&
+        (!loss.has_clip_low() || !loss.has_clip_high())) {
       fields_.Fail(loss.has_clip_low() ? "policy_loss.clip_high"
                                        : "policy_loss.clip_low",
                    "this surrogate needs clip_low and clip_high");
     }
-    Take(loss.has_clip_low(), loss.clip_low(), "clip_low", reads(kClip),
-         &spec_.clip_low);
-    Take(loss.has_clip_high(), loss.clip_high(), "clip_high", reads(kClip),
-         &spec_.clip_high);
-    Take(loss.has_dual_clip(), loss.dual_clip(), "dual_clip", reads(kDualClip),
-         &spec_.dual_clip);
-    Take(loss.has_ratio_cap(), loss.ratio_cap(), "ratio_cap", reads(kRatioCap),
-         &spec_.ratio_cap);
+    Take(loss.has_clip_low(), loss.clip_low(), "clip_low",
+         reads(kernels::kNumbersClip), &spec_.clip_low);
+    Take(loss.has_clip_high(), loss.clip_high(), "clip_high",
+         reads(kernels::kNumbersClip), &spec_.clip_high);
+    Take(loss.has_dual_clip(), loss.dual_clip(), "dual_clip",
+         reads(kernels::kNumbersDualClip), &spec_.dual_clip);
+    Take(loss.has_ratio_cap(), loss.ratio_cap(), "ratio_cap",
+         reads(kernels::kNumbersRatioCap), &spec_.ratio_cap);
     Take(loss.has_log_ratio_clamp(), loss.log_ratio_clamp(), "log_ratio_clamp",
-         reads(kLogRatioClamp), &spec_.log_ratio_upper);
+         reads(kernels::kNumbersLogRatioClamp), &spec_.log_ratio_upper);
     spec_.log_ratio_lower = -spec_.log_ratio_upper;
     Take(loss.has_tau_positive(), loss.tau_positive(), "tau_positive",
-         reads(kTau), &spec_.tau_positive);
+         reads(kernels::kNumbersTau), &spec_.tau_positive);
     Take(loss.has_tau_negative(), loss.tau_negative(), "tau_negative",
-         reads(kTau), &spec_.tau_negative);
-    Take(loss.has_k_positive(), loss.k_positive(), "k_positive", reads(kShape),
-         &spec_.k_positive);
+         reads(kernels::kNumbersTau), &spec_.tau_negative);
+    Take(loss.has_k_positive(), loss.k_positive(), "k_positive",
+         reads(kernels::kNumbersShape), &spec_.k_positive);
     Take(loss.has_lambda_positive(), loss.lambda_positive(), "lambda_positive",
-         reads(kShape), &spec_.lambda_positive);
-    Take(loss.has_k_negative(), loss.k_negative(), "k_negative", reads(kShape),
-         &spec_.k_negative);
+         reads(kernels::kNumbersShape), &spec_.lambda_positive);
+    Take(loss.has_k_negative(), loss.k_negative(), "k_negative",
+         reads(kernels::kNumbersShape), &spec_.k_negative);
     Take(loss.has_lambda_negative(), loss.lambda_negative(), "lambda_negative",
-         reads(kShape), &spec_.lambda_negative);
-    Take(loss.has_beta(), loss.beta(), "beta", reads(kBeta), &spec_.beta);
+         reads(kernels::kNumbersShape), &spec_.lambda_negative);
+    Take(loss.has_beta(), loss.beta(), "beta", reads(kernels::kNumbersBeta),
+         &spec_.beta);
     Take(loss.has_covariance_fraction(), loss.covariance_fraction(),
-         "covariance_fraction", reads(kFraction), &spec_.covariance_fraction);
+         "covariance_fraction", reads(kernels::kNumbersFraction),
+         &spec_.covariance_fraction);
     Take(loss.has_covariance_lower(), loss.covariance_lower(),
-         "covariance_lower", reads(kBounds), &spec_.covariance_lower);
+         "covariance_lower", reads(kernels::kNumbersBounds),
+         &spec_.covariance_lower);
     Take(loss.has_covariance_upper(), loss.covariance_upper(),
-         "covariance_upper", reads(kBounds), &spec_.covariance_upper);
+         "covariance_upper", reads(kernels::kNumbersBounds),
+         &spec_.covariance_upper);
     Take(loss.has_covariance_kl_weight(), loss.covariance_kl_weight(),
-         "covariance_kl_weight", reads(kKlWeight), &spec_.covariance_kl_weight);
+         "covariance_kl_weight", reads(kernels::kNumbersKlWeight),
+         &spec_.covariance_kl_weight);
     // The cap belongs to the form whose ratio is detached.
     const bool dppo = spec_.surrogate == Surrogate::kDppoTv ||
                       spec_.surrogate == Surrogate::kDppoKl;

@@ -2,34 +2,23 @@
 #ifndef COUNTERWEIGHT_SERVER_ENGINE_CODEC_SURROGATES_H_
 #define COUNTERWEIGHT_SERVER_ENGINE_CODEC_SURROGATES_H_
 
-#include <cstdint>
 #include <span>
 
 #include "counterweight/v1/method.pb.h"
-#include "kernels/loss_spec.h"
+#include "kernels/surrogate_info.h"
 
 namespace counterweight::server {
-
-// Groups of PolicyLoss's numbers; a surrogate reads some of them.
-enum FieldGroup : uint32_t {
-  kClip = 1u << 0,
-  kDualClip = 1u << 1,
-  kRatioCap = 1u << 2,
-  kLogRatioClamp = 1u << 3,
-  kTau = 1u << 4,
-  kShape = 1u << 5,
-  kBeta = 1u << 6,
-  kFraction = 1u << 7,
-  kBounds = 1u << 8,
-  kKlWeight = 1u << 9,
-};
 
 // What a Surrogate of the wire is in the kernels.
 struct SurrogateRow {
   v1::Surrogate wire;
   kernels::Surrogate surrogate;
   kernels::LossLevel level;
-  uint32_t fields;  // FieldGroup
+
+  // The surrogate reads these of PolicyLoss's numbers.
+  constexpr bool Reads(kernels::SurrogateNumbers group) const {
+    return kernels::InfoOf(surrogate).Reads(group);
+  }
 };
 
 std::span<const SurrogateRow> SurrogateRows();
