@@ -133,7 +133,7 @@ grpc::Status CorrectCall::CopyMask() {
       return correction_.Judge(failure);
     }
   }
-  const Violations violations = CheckMask(mask_.get(), decoded);
+  const Violations violations = CheckMask(mask_.get(), decoded.tensors);
   return violations.empty() ? grpc::Status::OK
                             : correction_.InvalidArgument(violations);
 }
@@ -149,7 +149,7 @@ grpc::Status CorrectCall::ReserveRest() {
   const Decoded& decoded = correction_.decoded();
   // Outputs in the message, and the bytes that it becomes.
   int64_t bytes =
-      2 * OutputBytes(decoded) +
+      2 * OutputBytes(decoded.outputs, decoded.layout) +
       service_.corrector->ScratchBytes(decoded.method.spec, BatchOf(decoded));
   if (decoded.tensors.has_shared_mask) bytes += decoded.layout.num_positions;
   bytes += correction_.ObjectBytes();
@@ -162,8 +162,8 @@ grpc::Status CorrectCall::ReserveRest() {
 
 grpc::Status CorrectCall::Compute() {
   const Decoded& decoded = correction_.decoded();
-  const kernels::Outputs outputs =
-      AllocateOutputs(decoded, PlaceInMessage, &correction_.response());
+  const kernels::Outputs outputs = AllocateOutputs(
+      decoded.outputs, decoded.layout, PlaceInMessage, &correction_.response());
   kernels::Batch batch = BatchOf(decoded);
   if (mask_ != nullptr) {
     batch.response_mask = reinterpret_cast<const uint8_t*>(mask_.get());

@@ -220,8 +220,8 @@ grpc::Status CorrectStream::ReadHeader() {
 
 int64_t CorrectStream::NeededBytes() const {
   const Decoded& decoded = correction_.decoded();
-  return correction_.ObjectBytes() + InputBytes(decoded) +
-         OutputBytes(decoded) +
+  return correction_.ObjectBytes() + InputBytes(decoded.tensors) +
+         OutputBytes(decoded.outputs, decoded.layout) +
          service_.corrector->ScratchBytes(decoded.method.spec,
                                           BatchOf(decoded));
 }
@@ -248,14 +248,15 @@ void CorrectStream::Decided(Admission::Verdict verdict,
 
 grpc::Status CorrectStream::Prepare() {
   const Decoded& decoded = correction_.decoded();
-  const int64_t input_bytes = InputBytes(decoded);
-  memory_ = service_.staging->Take(input_bytes + OutputBytes(decoded));
+  const int64_t input_bytes = InputBytes(decoded.tensors);
+  memory_ = service_.staging->Take(
+      input_bytes + OutputBytes(decoded.outputs, decoded.layout));
   if (memory_ == nullptr) return correction_.NoMemory();
   PlacedInputs inputs = PlaceInputs(memory_.get(), decoded);
   batch_ = StreamBatch(std::move(inputs.tensors), decoded.layout.offsets);
   std::byte* next = memory_.get() + input_bytes;
   const kernels::Outputs outputs = AllocateOutputs(
-      decoded,
+      decoded.outputs, decoded.layout,
       [&](v1::Tensor*, int64_t bytes) {
         answer_.AddOutput(next, bytes);
         return std::exchange(next, next + Aligned(bytes));

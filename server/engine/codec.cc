@@ -12,6 +12,7 @@
 #include "kernels/metrics.h"
 #include "server/engine/codec_enums.h"
 #include "server/engine/codec_fields.h"
+#include "server/engine/codec_memory.h"
 #include "server/engine/codec_method.h"
 #include "server/engine/codec_outputs.h"
 #include "server/engine/codec_reduction.h"
@@ -216,6 +217,22 @@ kernels::Batch BatchOf(const Decoded& decoded) {
   batch.groups = groups.of_rows.empty() ? nullptr : groups.of_rows.data();
   batch.num_groups = groups.count;
   return batch;
+}
+
+PlacedInputs PlaceInputs(std::byte* memory, const Decoded& decoded) {
+  PlacedInputs placed{{}, BatchOf(decoded)};
+  for (const InputTensor& input : decoded.tensors.inputs) {
+    const bool is_mask = input.role == v1::TENSOR_ROLE_RESPONSE_MASK;
+    placed.tensors.push_back(
+        {memory, input.bytes, input.element_size, is_mask});
+    if (is_mask) {
+      placed.batch.response_mask = reinterpret_cast<const uint8_t*>(memory);
+    } else if (const auto slot = FromWire(kInputRoles, input.role)) {
+      placed.batch.tensors[static_cast<int>(*slot)].data = memory;
+    }
+    memory += Aligned(input.bytes);
+  }
+  return placed;
 }
 
 Violations Encode(const Decoded& decoded, const kernels::BatchSums& sums,

@@ -3,8 +3,6 @@
 #define COUNTERWEIGHT_SERVER_ENGINE_CODEC_H_
 
 #include <cstddef>
-#include <cstdint>
-#include <functional>
 #include <string>
 #include <vector>
 
@@ -44,10 +42,6 @@ Result<Decoded> Decode(const v1::CorrectRequest& request,
 // What the kernels read. `decoded` must outlive it, and not be moved.
 kernels::Batch BatchOf(const Decoded& decoded);
 
-// Bytes that PlaceInputs and outputs that are sent take, each aligned to 64.
-int64_t InputBytes(const Decoded& decoded);
-int64_t OutputBytes(const Decoded& decoded);
-
 struct PlacedInputs {
   std::vector<StreamTensor> tensors;
   // BatchOf() of the places.
@@ -58,30 +52,10 @@ struct PlacedInputs {
 // to 64, one behind the other.
 PlacedInputs PlaceInputs(std::byte* memory, const Decoded& decoded);
 
-// What is wrong with a copy of a shared mask, layout.num_positions bytes on the
-// host. The mask itself may be changed by its client at any time.
-Violations CheckMask(const std::byte* copy, const Decoded& decoded);
-
-// Gives memory to an output that is sent; aligned to its elements.
-using OutputPlace =
-    std::function<std::byte*(v1::Tensor* tensor, int64_t bytes)>;
-
-// Adds the response's tensors and returns where their numbers go: to their
-// destination, else to where `place` says.
-kernels::Outputs AllocateOutputs(const Decoded& decoded,
-                                 const OutputPlace& place,
-                                 v1::CorrectResponse* response);
-
-// An OutputPlace inside the tensor itself.
-std::byte* PlaceInMessage(v1::Tensor* tensor, int64_t bytes);
-
 // Writes what is not a tensor. Returns violations that `report` found; the
 // response is then not to be sent.
 Violations Encode(const Decoded& decoded, const kernels::BatchSums& sums,
                   v1::CorrectResponse* response);
-
-// The violation that a refused non-finite number is.
-Violation ToViolation(const kernels::NonFinite& non_finite);
 
 // The methods table as ListMethods answers it.
 void EncodeMethods(v1::ListMethodsResponse* response);

@@ -25,10 +25,8 @@ Violation UnknownSystem(std::string_view system,
 
 Result<Method> ReadDialect(const v1::Dialect& block, RequestFacts facts,
                            std::span<const Dialect> dialects) {
-  const auto dialect = std::find_if(
-      dialects.begin(), dialects.end(),
-      [&](const Dialect& each) { return each.system == block.system(); });
-  if (dialect == dialects.end()) {
+  const Dialect* const dialect = FindDialect(block.system(), dialects);
+  if (dialect == nullptr) {
     return {{}, {UnknownSystem(block.system(), dialects)}};
   }
   Result<Method> result;

@@ -6,7 +6,6 @@
 #include <utility>
 #include <vector>
 
-#include "server/engine/codec.h"
 #include "server/engine/codec_memory.h"
 #include "server/engine/codec_tensors.h"
 
@@ -174,34 +173,34 @@ Result<Outputs> ReadOutputs(const v1::CorrectRequest& request,
   return result;
 }
 
-int64_t OutputBytes(const Decoded& decoded) {
+int64_t OutputBytes(const Outputs& outputs, const Layout& layout) {
   int64_t bytes = 0;
-  for (const v1::TensorRole role : decoded.outputs.roles) {
-    if (decoded.outputs.destinations.contains(role)) continue;
-    bytes += Aligned(BytesOf(role, decoded.layout));
+  for (const v1::TensorRole role : outputs.roles) {
+    if (outputs.destinations.contains(role)) continue;
+    bytes += Aligned(BytesOf(role, layout));
   }
   return bytes;
 }
 
-kernels::Outputs AllocateOutputs(const Decoded& decoded,
+kernels::Outputs AllocateOutputs(const Outputs& outputs, const Layout& layout,
                                  const OutputPlace& place,
                                  v1::CorrectResponse* response) {
-  kernels::Outputs outputs;
-  for (const v1::TensorRole role : decoded.outputs.roles) {
+  kernels::Outputs places;
+  for (const v1::TensorRole role : outputs.roles) {
     v1::Tensor* const tensor = response->add_tensors();
     tensor->set_role(role);
     tensor->set_dtype(KindOf(role).dtype);
     std::byte* data = nullptr;
-    const auto destination = decoded.outputs.destinations.find(role);
-    if (destination != decoded.outputs.destinations.end()) {
+    const auto destination = outputs.destinations.find(role);
+    if (destination != outputs.destinations.end()) {
       *tensor->mutable_shared_memory() = destination->second.range;
       data = destination->second.data;
     } else {
-      data = place(tensor, BytesOf(role, decoded.layout));
+      data = place(tensor, BytesOf(role, layout));
     }
-    KindOf(role).place(data, &outputs);
+    KindOf(role).place(data, &places);
   }
-  return outputs;
+  return places;
 }
 
 std::byte* PlaceInMessage(v1::Tensor* tensor, int64_t bytes) {

@@ -3,11 +3,14 @@
 #define COUNTERWEIGHT_SERVER_ENGINE_CODEC_OUTPUTS_H_
 
 #include <cstddef>
+#include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <vector>
 
 #include "counterweight/v1/correction_service.pb.h"
+#include "kernels/batch.h"
 #include "server/engine/codec_layout.h"
 #include "server/engine/codec_method.h"
 #include "server/engine/codec_tensors.h"
@@ -38,6 +41,22 @@ Result<Outputs> ReadOutputs(const v1::CorrectRequest& request,
                             const Result<Layout>& layout,
                             const Tensors& tensors,
                             const Result<Method>& method);
+
+// Bytes that the outputs which are sent take, each aligned to 64.
+int64_t OutputBytes(const Outputs& outputs, const Layout& layout);
+
+// Gives memory to an output that is sent; aligned to its elements.
+using OutputPlace =
+    std::function<std::byte*(v1::Tensor* tensor, int64_t bytes)>;
+
+// Adds the response's tensors and returns where their numbers go: to their
+// destination, else to where `place` says.
+kernels::Outputs AllocateOutputs(const Outputs& outputs, const Layout& layout,
+                                 const OutputPlace& place,
+                                 v1::CorrectResponse* response);
+
+// An OutputPlace inside the tensor itself.
+std::byte* PlaceInMessage(v1::Tensor* tensor, int64_t bytes);
 
 }  // namespace counterweight::server
 

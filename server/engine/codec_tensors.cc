@@ -7,7 +7,6 @@
 #include <string>
 #include <utility>
 
-#include "server/engine/codec.h"
 #include "server/engine/codec_enums.h"
 #include "server/engine/codec_memory.h"
 #include "server/engine/names.h"
@@ -222,40 +221,24 @@ Result<Tensors> ReadTensors(const v1::CorrectRequest& request,
   return result;
 }
 
-PlacedInputs PlaceInputs(std::byte* memory, const Decoded& decoded) {
-  PlacedInputs placed{{}, BatchOf(decoded)};
-  for (const InputTensor& input : decoded.tensors.inputs) {
-    const bool is_mask = input.role == v1::TENSOR_ROLE_RESPONSE_MASK;
-    placed.tensors.push_back(
-        {memory, input.bytes, input.element_size, is_mask});
-    if (is_mask) {
-      placed.batch.response_mask = reinterpret_cast<const uint8_t*>(memory);
-    } else if (const auto slot = FromWire(kInputRoles, input.role)) {
-      placed.batch.tensors[static_cast<int>(*slot)].data = memory;
-    }
-    memory += Aligned(input.bytes);
-  }
-  return placed;
-}
-
-int64_t InputBytes(const Decoded& decoded) {
+int64_t InputBytes(const Tensors& tensors) {
   int64_t bytes = 0;
-  for (const InputTensor& input : decoded.tensors.inputs) {
-    bytes += Aligned(input.bytes);
-  }
+  for (const InputTensor& input : tensors.inputs) bytes += Aligned(input.bytes);
   return bytes;
 }
 
-Violations CheckMask(const std::byte* copy, const Decoded& decoded) {
-  const auto size = static_cast<size_t>(decoded.layout.num_positions);
+Violations CheckMask(const std::byte* copy, const Tensors& tensors) {
   const auto* mask = reinterpret_cast<const uint8_t*>(copy);
-  const int64_t bad = FirstNonBoolean({mask, size});
-  if (bad < 0) return {};
-  const std::vector<InputTensor>& inputs = decoded.tensors.inputs;
-  size_t index = 0;
-  while (inputs[index].role != v1::TENSOR_ROLE_RESPONSE_MASK) ++index;
-  return {NonBoolean("tensors[" + std::to_string(index) + "].data", bad,
-                     mask[bad])};
+  for (size_t i = 0; i < tensors.inputs.size(); ++i) {
+    const InputTensor& input = tensors.inputs[i];
+    if (input.role != v1::TENSOR_ROLE_RESPONSE_MASK) continue;
+    const int64_t bad =
+        FirstNonBoolean({mask, static_cast<size_t>(input.bytes)});
+    if (bad < 0) continue;
+    return {
+        NonBoolean("tensors[" + std::to_string(i) + "].data", bad, mask[bad])};
+  }
+  return {};
 }
 
 Violations RequireTensors(uint32_t inputs, const Tensors& tensors) {

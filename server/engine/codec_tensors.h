@@ -63,6 +63,16 @@ Result<Tensors> ReadTensors(const v1::CorrectRequest& request,
                             const Result<Layout>& layout,
                             const PayloadSource& source);
 
+// Bytes that a stream's inputs take, each aligned to 64.
+int64_t InputBytes(const Tensors& tensors);
+
+// What is wrong with a copy of a shared mask that lies on the host. The mask
+// itself may be changed by its client at any time.
+Violations CheckMask(const std::byte* copy, const Tensors& tensors);
+
+// The violation that a refused non-finite number is.
+Violation ToViolation(const kernels::NonFinite& non_finite);
+
 // Lower-case name of a role, as in the Python client: "rollout_log_probs".
 std::string RoleName(v1::TensorRole role);
 

@@ -110,7 +110,7 @@ void CheckRequest(const v1::CorrectRequest& request, HeaderOptions options) {
   const server::Decoded& decoded = result.value;
   ExpectValid(decoded.method.spec);
   ExpectSizes(request, options, decoded);
-  const Memory inputs(server::InputBytes(decoded));
+  const Memory inputs(server::InputBytes(decoded.tensors));
   kernels::Batch batch = server::BatchOf(decoded);
   if (options.is_stream) {
     const auto placed = server::PlaceInputs(inputs.data(), decoded);
@@ -124,7 +124,8 @@ void CheckRequest(const v1::CorrectRequest& request, HeaderOptions options) {
   if (decoded.tensors.has_shared_mask) {
     std::memcpy(mask.data(), batch.response_mask,
                 static_cast<size_t>(decoded.layout.num_positions));
-    const server::Violations found = server::CheckMask(mask.data(), decoded);
+    const server::Violations found =
+        server::CheckMask(mask.data(), decoded.tensors);
     ExpectReadable(found);
     if (!found.empty()) return;
     batch.response_mask = reinterpret_cast<const uint8_t*>(mask.data());

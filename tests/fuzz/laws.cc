@@ -81,8 +81,8 @@ void ExpectValid(const kernels::CorrectionSpec& spec) {
 
 void ExpectComputes(const server::Decoded& decoded, const kernels::Batch& batch,
                     v1::CorrectResponse* response) {
-  const kernels::Outputs outputs =
-      server::AllocateOutputs(decoded, server::PlaceInMessage, response);
+  const kernels::Outputs outputs = server::AllocateOutputs(
+      decoded.outputs, decoded.layout, server::PlaceInMessage, response);
   ExpectRoles(decoded, *response);
   const kernels::CorrectResult result =
       Corrector().Correct(decoded.method.spec, batch, outputs);

@@ -88,8 +88,8 @@ Answer Correct(const v1::CorrectRequest& request) {
   answer.violations = result.violations;
   answer.warnings = decoded.warnings;
   if (!answer.violations.empty()) return answer;
-  const kernels::Outputs outputs =
-      AllocateOutputs(decoded, PlaceInMessage, &answer.response);
+  const kernels::Outputs outputs = AllocateOutputs(
+      decoded.outputs, decoded.layout, PlaceInMessage, &answer.response);
   const kernels::CorrectResult computed =
       corrector.Correct(decoded.method.spec, BatchOf(decoded), outputs);
   EXPECT_EQ(computed.status, kernels::CorrectStatus::kOk);

@@ -66,8 +66,8 @@ TEST(Codec, AValidRequestBecomesABatchAndAnAnswer) {
   ASSERT_THAT(valid.violations, IsEmpty());
   const Decoded& decoded = valid.value;
   v1::CorrectResponse response;
-  const kernels::Outputs outputs =
-      AllocateOutputs(decoded, PlaceInMessage, &response);
+  const kernels::Outputs outputs = AllocateOutputs(
+      decoded.outputs, decoded.layout, PlaceInMessage, &response);
   const auto corrector = kernels::MakeCpuCorrector(1);
   const kernels::CorrectResult result =
       corrector->Correct(decoded.method.spec, BatchOf(decoded), outputs);
@@ -118,7 +118,7 @@ TEST(Codec, AStreamsInputsAreAlignedAndDisjoint) {
   const Result<Decoded> valid = Decode(request, {}, {.is_stream = true});
   ASSERT_THAT(valid.violations, IsEmpty());
   const Decoded& decoded = valid.value;
-  EXPECT_EQ(InputBytes(decoded), 3 * 64);
+  EXPECT_EQ(InputBytes(decoded.tensors), 3 * 64);
   alignas(64) std::array<std::byte, 3 * 64> memory{};
   const auto [tensors, batch] = PlaceInputs(memory.data(), decoded);
   ASSERT_EQ(tensors.size(), 3u);

@@ -33,8 +33,8 @@ Answer Correct(const v1::CorrectRequest& request) {
   const Decoded& decoded = result.value;
   answer.violations = result.violations;
   if (!answer.violations.empty()) return answer;
-  const kernels::Outputs outputs =
-      AllocateOutputs(decoded, PlaceInMessage, &answer.response);
+  const kernels::Outputs outputs = AllocateOutputs(
+      decoded.outputs, decoded.layout, PlaceInMessage, &answer.response);
   const kernels::CorrectResult computed =
       corrector.Correct(decoded.method.spec, BatchOf(decoded), outputs);
   if (computed.status == kernels::CorrectStatus::kNonFinite) {

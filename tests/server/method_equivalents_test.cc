@@ -113,8 +113,8 @@ v1::CorrectResponse Correct(const v1::CorrectRequest& request) {
   v1::CorrectResponse response;
   Violations violations = found;
   if (violations.empty()) {
-    const kernels::Outputs outputs =
-        AllocateOutputs(decoded, PlaceInMessage, &response);
+    const kernels::Outputs outputs = AllocateOutputs(
+        decoded.outputs, decoded.layout, PlaceInMessage, &response);
     const kernels::CorrectResult result =
         corrector.Correct(decoded.method.spec, BatchOf(decoded), outputs);
     EXPECT_EQ(result.status, kernels::CorrectStatus::kOk);

@@ -89,7 +89,8 @@ struct Dialect {
 std::span<const Dialect> Dialects();
 
 // Null if there is none of that name.
-const Dialect* FindDialect(std::string_view system);
+const Dialect* FindDialect(std::string_view system,
+                           std::span<const Dialect> dialects = Dialects());
 
 }  // namespace counterweight::server
 

@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <iterator>
 
 #include "server/engine/dialects/dialect.h"
 #include "server/engine/dialects/openrlhf.h"
@@ -22,11 +21,12 @@ constexpr Dialect kDialects[] = {
 
 std::span<const Dialect> Dialects() { return kDialects; }
 
-const Dialect* FindDialect(std::string_view system) {
-  const auto* dialect =
-      std::find_if(std::begin(kDialects), std::end(kDialects),
+const Dialect* FindDialect(std::string_view system,
+                           std::span<const Dialect> dialects) {
+  const auto dialect =
+      std::find_if(dialects.begin(), dialects.end(),
                    [&](const Dialect& row) { return row.system == system; });
-  return dialect == std::end(kDialects) ? nullptr : dialect;
+  return dialect == dialects.end() ? nullptr : &*dialect;
 }
 
 }  // namespace counterweight::server
