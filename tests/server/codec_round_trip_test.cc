@@ -68,41 +68,46 @@ LossSpec SayableLoss(Random& random, const LossSpec& loss) {
   const auto rows = SurrogateRows();
   const SurrogateRow& row = rows[static_cast<size_t>(
       random.Integer(0, static_cast<int64_t>(rows.size()) - 1))];
-  const auto reads = [&](uint32_t group) { return (row.fields & group) != 0; };
+  const auto reads = [&](kernels::SurrogateNumbers group) {
+    return row.Reads(group);
+  };
   LossSpec said;
   said.surrogate = row.surrogate;
   said.level = row.level;
   said.source = said.metrics_source = random.Chance(0.5)
                                           ? RatioSource::kCurrentRollout
                                           : RatioSource::kCurrentOld;
-  if (reads(kClip)) {
+  if (reads(kernels::kNumbersClip)) {
     said.clip_low = random.Uniform(0.1, 0.3);
     said.clip_high = random.Uniform(0.1, 0.3);
   }
-  if (reads(kDualClip)) said.dual_clip = loss.dual_clip;
-  if (reads(kRatioCap) && random.Chance(0.5)) {
+  if (reads(kernels::kNumbersDualClip)) said.dual_clip = loss.dual_clip;
+  if (reads(kernels::kNumbersRatioCap) && random.Chance(0.5)) {
     said.ratio_cap = random.Uniform(1, 3);
     said.log_prob_form = row.surrogate == Surrogate::kDppoTv ||
                          row.surrogate == Surrogate::kDppoKl;
   }
-  if (reads(kLogRatioClamp)) {
+  if (reads(kernels::kNumbersLogRatioClamp)) {
     said.log_ratio_upper = loss.log_ratio_upper;
     said.log_ratio_lower = -said.log_ratio_upper;
   }
-  if (reads(kTau)) {
+  if (reads(kernels::kNumbersTau)) {
     said.tau_positive = loss.tau_positive;
     said.tau_negative = loss.tau_negative;
   }
-  if (reads(kShape)) {
+  if (reads(kernels::kNumbersShape)) {
     said.k_positive = loss.k_positive;
     said.lambda_positive = loss.lambda_positive;
     said.k_negative = loss.k_negative;
     said.lambda_negative = loss.lambda_negative;
   }
-  if (reads(kBeta)) said.beta = random.Uniform(0.1, 2);
-  if (reads(kFraction)) said.covariance_fraction = random.Uniform(0.01, 0.5);
-  if (reads(kBounds)) said.covariance_lower = random.Uniform(-2, 2);
-  if (reads(kKlWeight)) said.covariance_kl_weight = random.Uniform(0, 2);
+  if (reads(kernels::kNumbersBeta)) said.beta = random.Uniform(0.1, 2);
+  if (reads(kernels::kNumbersFraction))
+    said.covariance_fraction = random.Uniform(0.01, 0.5);
+  if (reads(kernels::kNumbersBounds))
+    said.covariance_lower = random.Uniform(-2, 2);
+  if (reads(kernels::kNumbersKlWeight))
+    said.covariance_kl_weight = random.Uniform(0, 2);
   said.seed = loss.seed;
   said.allow_double_correction = true;
   said.reduction = SayableReduction(random);
