@@ -30,6 +30,9 @@ grpc::Status AnswerInPlace(const v1::CorrectRequest& request,
   return grpc::Status::OK;
 }
 
+using Answer = std::function<grpc::Status(
+    grpc::ServerContext*, const v1::CorrectRequest&, v1::CorrectResponse*)>;
+
 class Regions : public testing::Test {
  protected:
   Regions() : batch_(2, 5) {
@@ -37,11 +40,11 @@ class Regions : public testing::Test {
     service_.on_correct = [this](grpc::ServerContext* context,
                                  const v1::CorrectRequest& request,
                                  v1::CorrectResponse* response) {
-      Handles& outputs = outputs_.emplace_back();
+      Handles outputs;
       for (const v1::Tensor& tensor : request.destinations()) {
         outputs.insert(tensor.shared_memory().handle());
       }
-      return answer_(context, request, response);
+      return TakeAnswer(std::move(outputs))(context, request, response);
     };
     options_.transport = Transport::kSharedMemory;
     options_.max_attempts = 1;
@@ -65,9 +68,9 @@ class Regions : public testing::Test {
   }
 
   void ExpectOk(Client* client) {
-    answer_ = [](grpc::ServerContext*, const auto& request, auto* response) {
+    SetAnswer([](grpc::ServerContext*, const auto& request, auto* response) {
       return AnswerInPlace(request, response);
-    };
+    });
     const Status status = client->Correct(Weights(), &response_);
     EXPECT_TRUE(status.ok()) << status.ToString();
   }
@@ -75,14 +78,28 @@ class Regions : public testing::Test {
   // One call that ends with `code`, between others that end well.
   void Fail(StatusCode code, const CallOptions& call_options = {}) {
     Client client(service_.target(), options_);
-    const auto failing = answer_;
+    const Answer failing = TakeAnswer(std::nullopt);
     ExpectOk(&client);
-    answer_ = failing;
+    SetAnswer(failing);
     EXPECT_EQ(client.Correct(Weights(), &response_, call_options).code, code);
     ExpectOk(&client);
-    ASSERT_EQ(outputs_.size(), 3U);
-    ASSERT_EQ(outputs_[0].size(), 1U);
-    EXPECT_EQ(outputs_[1], outputs_[0]);
+    ASSERT_EQ(Outputs().size(), 3U);
+    ASSERT_EQ(Outputs()[0].size(), 1U);
+    EXPECT_EQ(Outputs()[1], Outputs()[0]);
+  }
+
+  void SetAnswer(Answer answer) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    answer_ = std::move(answer);
+  }
+  // The regions to write to, of each call so far.
+  std::vector<Handles> Outputs() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return outputs_;
+  }
+  void ClearOutputs() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    outputs_.clear();
   }
 
   const server::TemporaryFolder folder_;
@@ -90,33 +107,43 @@ class Regions : public testing::Test {
   const TestBatch batch_;
   Options options_;
   Response response_;
-  std::function<grpc::Status(grpc::ServerContext*, const v1::CorrectRequest&,
-                             v1::CorrectResponse*)>
-      answer_;
-  // The regions to write to, of each call.
+
+ private:
+  // The answer to a call with these outputs; a call that its client gave up
+  // may still run when the next one is set.
+  Answer TakeAnswer(std::optional<Handles> outputs) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (outputs) outputs_.push_back(*std::move(outputs));
+    return answer_;
+  }
+
+  std::mutex mutex_;  // guards the next two
+  Answer answer_;
   std::vector<Handles> outputs_;
+
+ protected:
   FakeService service_;
 };
 
 TEST_F(Regions, AreNotUsedAgainWhereTheServerMayStillWrite) {
-  answer_ = [](grpc::ServerContext* context, const auto&, auto*) {
+  SetAnswer([](grpc::ServerContext* context, const auto&, auto*) {
     WaitForCancellation(context);
     return grpc::Status::OK;
-  };
+  });
   Fail(StatusCode::kDeadlineExceeded,
        {.timeout = std::chrono::milliseconds(300)});
-  EXPECT_NE(outputs_[2], outputs_[1]);
+  EXPECT_NE(Outputs()[2], Outputs()[1]);
 }
 
 TEST_F(Regions, AreNotUsedAgainAfterAStop) {
   std::stop_source stop;
-  answer_ = [&stop](grpc::ServerContext* context, const auto&, auto*) {
+  SetAnswer([&stop](grpc::ServerContext* context, const auto&, auto*) {
     stop.request_stop();
     WaitForCancellation(context);
     return grpc::Status::OK;
-  };
+  });
   Fail(StatusCode::kCancelled, {.stop = stop.get_token()});
-  EXPECT_NE(outputs_[2], outputs_[1]);
+  EXPECT_NE(Outputs()[2], Outputs()[1]);
 }
 
 TEST_F(Regions, AreNotUsedAgainAfterErrorsThatEitherEndMakes) {
@@ -124,21 +151,21 @@ TEST_F(Regions, AreNotUsedAgainAfterErrorsThatEitherEndMakes) {
        {grpc::StatusCode::UNAVAILABLE, grpc::StatusCode::INTERNAL,
         grpc::StatusCode::CANCELLED, grpc::StatusCode::DEADLINE_EXCEEDED,
         grpc::StatusCode::UNKNOWN}) {
-    outputs_.clear();
-    answer_ = [code](grpc::ServerContext*, const auto&, auto*) {
+    ClearOutputs();
+    SetAnswer([code](grpc::ServerContext*, const auto&, auto*) {
       return grpc::Status(code, "perhaps not the server's word");
-    };
+    });
     Fail(static_cast<StatusCode>(code));
-    EXPECT_NE(outputs_[2], outputs_[1]) << code;
+    EXPECT_NE(Outputs()[2], Outputs()[1]) << code;
   }
 }
 
 TEST_F(Regions, AreUsedAgainAfterARefusal) {
-  answer_ = [](grpc::ServerContext*, const auto&, auto*) {
+  SetAnswer([](grpc::ServerContext*, const auto&, auto*) {
     return grpc::Status(grpc::StatusCode::INVALID_ARGUMENT, "wrong");
-  };
+  });
   Fail(StatusCode::kInvalidArgument);
-  EXPECT_EQ(outputs_[2], outputs_[1]);
+  EXPECT_EQ(Outputs()[2], Outputs()[1]);
 }
 
 TEST_F(Regions, AreGivenBackToAServerWithoutRoom) {
@@ -146,16 +173,16 @@ TEST_F(Regions, AreGivenBackToAServerWithoutRoom) {
   Client client(service_.target(), options_);
   ExpectOk(&client);
   int left = 1;
-  answer_ = [&left](grpc::ServerContext*, const auto& request, auto* response) {
+  SetAnswer([&left](grpc::ServerContext*, const auto& request, auto* response) {
     if (left-- == 0) return AnswerInPlace(request, response);
     google::rpc::RetryInfo retry;
     retry.mutable_retry_delay()->set_nanos(1000000);
     return StatusWith(grpc::StatusCode::RESOURCE_EXHAUSTED, "no room", retry);
-  };
+  });
   EXPECT_TRUE(client.Correct(Weights(), &response_).ok());
-  ASSERT_EQ(outputs_.size(), 3U);
-  EXPECT_EQ(outputs_[1], outputs_[0]);
-  EXPECT_NE(outputs_[2], outputs_[1]);
+  ASSERT_EQ(Outputs().size(), 3U);
+  EXPECT_EQ(Outputs()[1], Outputs()[0]);
+  EXPECT_NE(Outputs()[2], Outputs()[1]);
 }
 
 TEST_F(Regions, AreWhereTheAnswerMustBe) {
@@ -165,12 +192,12 @@ TEST_F(Regions, AreWhereTheAnswerMustBe) {
            [](auto* range) { range->set_handle(std::string(16, 'x')); },
            [](auto* range) { range->set_offset(range->offset() + 64); },
            [](auto* range) { range->set_length(range->length() - 1); }}) {
-    answer_ = [&move](grpc::ServerContext*, const auto& request,
-                      auto* response) {
-      const grpc::Status status = AnswerInPlace(request, response);
-      move(response->mutable_tensors(1)->mutable_shared_memory());
-      return status;
-    };
+    SetAnswer(
+        [&move](grpc::ServerContext*, const auto& request, auto* response) {
+          const grpc::Status status = AnswerInPlace(request, response);
+          move(response->mutable_tensors(1)->mutable_shared_memory());
+          return status;
+        });
     const Status status = client.Correct(Weights(), &response_);
     EXPECT_EQ(status.code, StatusCode::kInternal);
     EXPECT_NE(status.message.find("tensors[1] is not where it was to be"),
@@ -187,7 +214,7 @@ TEST_F(Regions, GoToTheSocketThatTheNextServerNames) {
   Lend("elsewhere.sock");
   ExpectOk(&client);
   EXPECT_EQ(response_.attempts, 2);
-  EXPECT_NE(outputs_[1], outputs_[0]);
+  EXPECT_NE(Outputs()[1], Outputs()[0]);
 }
 
 }  // namespace
