@@ -2,12 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import pathlib
-
 import releases
 
-releases.activate(
-    releases.PEER,
-    pathlib.Path(os.environ["COUNTERWEIGHT_PEER_CHECKOUT"]).resolve(),
-)
+releases.activate_checkout()

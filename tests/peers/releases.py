@@ -14,11 +14,16 @@ import stand_ins
 
 REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
 VARIABLE = "COUNTERWEIGHT_PEER"
+CHECKOUT_VARIABLE = "COUNTERWEIGHT_PEER_CHECKOUT"
 
 # What the compared modules import and do not use.
 _ABSENT = {
     "openrlhf": ("deepspeed",),
-    "skyrl": ("ray", "skyrl_gym", "jaxtyping", "loguru", "torchdata"),
+    "skyrl": (
+        *("ray", "skyrl_gym", "jaxtyping", "loguru", "torchdata"),
+        # The client of inference engines, which a trainer's configuration imports.
+        *("aiohttp", "orjson", "pybase64", "zstandard"),
+    ),
     "trl": ("requests", "urllib3"),
     "verl": ("ray", "codetiming", "orjson"),
 }
@@ -62,6 +67,11 @@ def activate_release() -> None:
     if PEER not in _ABSENT or not RELEASE:
         raise LookupError(f"{VARIABLE} must be PEER==RELEASE, as .ci/peers sets it")
     activate(PEER, REPOSITORY / f".venv-peers/releases/{PEER}-{RELEASE}")
+
+
+def activate_checkout() -> None:
+    """Makes ``import PEER`` find the checkout that ``run_suite`` was given, in Ray's workers too."""
+    activate(PEER, pathlib.Path(os.environ[CHECKOUT_VARIABLE]).resolve())
 
 
 def _numbers(release: str) -> tuple[int, ...]:

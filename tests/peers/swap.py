@@ -20,9 +20,9 @@ sys.path.append(str(pathlib.Path(__file__).resolve().parents[1] / "e2e"))
 
 import releases
 
-CHECKOUT = pathlib.Path(os.environ["COUNTERWEIGHT_PEER_CHECKOUT"]).resolve()
+CHECKOUT = pathlib.Path(os.environ[releases.CHECKOUT_VARIABLE]).resolve()
 
-releases.activate(releases.PEER, CHECKOUT)
+releases.activate_checkout()
 
 import counterweight_rl as cw  # noqa: E402
 from counterweight_rl import compat  # noqa: E402

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -167,12 +168,15 @@ def test_a_mask_that_weighs_tokens_is_skyrls_own_matter(
 
 
 @pytest.mark.parametrize("value", [0.5, 2.0, -1.0, torch.nan])
-@pytest.mark.parametrize("swapped", [False, True])
+@pytest.mark.parametrize(
+    "swapped",
+    [None, lambda ours: ours, lambda ours: functools.wraps(ours)(lambda *args: ours(*args))],
+)
 def test_a_mask_that_weighs_tokens_is_refused_where_there_is_no_other_skyrl(
-    service: FakeServer, monkeypatch: pytest.MonkeyPatch, value: float, swapped: bool
+    service: FakeServer, monkeypatch: pytest.MonkeyPatch, value: float, swapped: Any
 ) -> None:
     if swapped:
-        put_skyrl(monkeypatch, skyrl.compute_off_policy_correction)
+        put_skyrl(monkeypatch, swapped(skyrl.compute_off_policy_correction))
     old, rollout, mask = tensors(OLD, ROLLOUT, MASK.astype(np.float32))
     mask[0, 1] = value
     with pytest.raises(cw.InvalidRequestError, match="weigh tokens") as caught:

@@ -10,6 +10,7 @@ functions that these are made of are SkyRL's own, imported from there when they 
 from __future__ import annotations
 
 import contextlib
+import inspect
 import warnings
 from collections.abc import Mapping
 from typing import Any
@@ -164,7 +165,7 @@ def _skyrls_own(*arguments: Any) -> tuple[torch.Tensor | None, dict[str, float],
     function = None
     with contextlib.suppress(_peers.NotInstalledError):
         function = getattr(_peers.load(_PEER), "compute_off_policy_correction", None)
-    if function is None or function is compute_off_policy_correction:
+    if function is None or inspect.unwrap(function) is compute_off_policy_correction:
         raise refuse(
             [
                 Violation(
