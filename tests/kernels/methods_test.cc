@@ -146,7 +146,7 @@ TEST(MethodsTable, HoldsEveryLoss) {
     std::vector<ParameterViolation> none;
     surrogates.insert(MakeSpec(method, {}, &none).loss.surrogate);
   }
-  EXPECT_THAT(surrogates, SizeIs(static_cast<size_t>(kNumSurrogates)));
+  EXPECT_THAT(surrogates, SizeIs(static_cast<size_t>(Surrogate::kLast) + 1));
 }
 
 TEST(MethodsTable, LossesAreAveragedAsTheirPapersDo) {
