@@ -3,7 +3,6 @@
 #ifndef COUNTERWEIGHT_KERNELS_SURROGATES_LIST_H_
 #define COUNTERWEIGHT_KERNELS_SURROGATES_LIST_H_
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 
@@ -21,7 +20,7 @@ inline namespace COUNTERWEIGHT_ISA {
 template <class... S>
 struct SurrogateList {
   static constexpr size_t kSize = sizeof...(S);
-  static constexpr std::array<SurrogateInfo, kSize> kInfos = {S::kInfo...};
+  static constexpr SurrogateInfo kInfos[] = {S::kInfo...};
 
   static constexpr bool IsInOrder() {
     uint32_t next = 1;  // after kNone
