@@ -76,7 +76,7 @@ struct LossParameterInfo {
 };
 
 // In the order of LossParameter. kLogRatioClamp stands for both ends of the
-// clamp, the lower one its negative.
+// clamp, the lower one its negative; specs of the kernels may have others.
 inline constexpr LossParameterInfo kLossParameters[] = {
     {LossParameter::kClipLow, SpecField::kLossClipLow, "clip_low",
      &LossSpec::clip_low, kAtLeastZero, "must be >= 0", true},

@@ -1,11 +1,13 @@
 // Prints METHODS.md, the reference of the methods table. `make docs` runs it.
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "kernels/methods.h"
+#include "kernels/surrogates/list.h"
 
 namespace counterweight::kernels {
 namespace {
@@ -186,6 +188,64 @@ std::string Describe(const Method& method) {
   return text + Parameters(method) + Elsewhere(method);
 }
 
+std::string Range(const NumberRange& range) {
+  const auto end = [](double x) {
+    return std::isinf(x) ? std::string(x > 0.0 ? "∞" : "-∞") : Number(x);
+  };
+  const bool open_low = range.open_low || std::isinf(range.low);
+  const bool open_high = range.open_high || std::isinf(range.high);
+  return (open_low ? "(" : "[") + end(range.low) + ", " + end(range.high) +
+         (open_high ? ")" : "]");
+}
+
+std::string LossParameters(const SurrogateInfo& info) {
+  std::string text;
+  for (const LossParameterInfo& row : kLossParameters) {
+    if (!info.Reads(row.parameter)) continue;
+    text += text.empty() ? "" : ", ";
+    text += Code(row.name);
+  }
+  return text.empty() ? "none" : text;
+}
+
+std::string Needs(const SurrogateInfo& info) {
+  std::string text = info.Has(kTraitRatio) ? "token" : "token, no ratio";
+  if (info.Has(kTraitLevels)) text += " or sequence";
+  if (info.Has(kTraitRow)) text += ", row";
+  if (info.Has(kTraitSelection)) text += ", batch (selects tokens)";
+  return text;
+}
+
+std::string SurrogateTables() {
+  std::string text = R"(
+## Surrogates
+
+What `PolicyLoss.surrogate` can be, what its value is made of, and which numbers of the `PolicyLoss` it reads; others are
+refused. Formulas and papers: [README](README.md), "Policy losses".
+
+| surrogate | ratio of | numbers |
+|---|---|---|
+)";
+  for (int s = 1; s < kNumSurrogates; ++s) {
+    const SurrogateInfo info = InfoOf(static_cast<Surrogate>(s));
+    text += "| " + Code(info.name) + " | " + Needs(info) + " | " +
+            LossParameters(info) + " |\n";
+  }
+  text += R"(
+| number | range | default |
+|---|---|---|
+)";
+  const LossSpec defaults;
+  for (const LossParameterInfo& row : kLossParameters) {
+    const double value = defaults.*row.member;
+    const bool is_required = row.is_required || !row.range.Contains(value);
+    const std::string absent = std::isinf(value) ? "absent" : Number(value);
+    text += "| " + Code(row.name) + " | " + Range(row.range) + " | " +
+            (is_required ? "required" : absent) + " |\n";
+  }
+  return text;
+}
+
 std::string Reference() {
   std::string text(kIntroduction);
   for (const Section& section : kSections) {
@@ -195,7 +255,7 @@ std::string Reference() {
       if (GroupOf(method) == section.group) text += Describe(method);
     }
   }
-  return text;
+  return text + SurrogateTables();
 }
 
 }  // namespace

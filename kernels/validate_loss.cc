@@ -38,21 +38,20 @@ class LossChecker {
       // Absent numbers are legal; so is what the surrogate does not read.
       const bool is_bound = std::isinf(LossSpec().*info.member);
       if (!is_bound && !info_.Reads(info.parameter)) continue;
-      const bool is_cap =
-          info.parameter == LossParameter::kClipHigh && Has(kTraitLowCap);
-      const NumberRange range = is_cap ? kCapRange : info.range;
-      Require(range.Contains(loss_.*info.member) && IsInOrder(info.parameter),
-              info.field, info.reason);
+      Require(IsLegal(info), info.field, info.reason);
     }
   }
 
-  // False for the lower end of an interval that is above its upper one.
-  bool IsInOrder(LossParameter parameter) const {
-    if (parameter == LossParameter::kLogRatioClamp) {
+  bool IsLegal(const LossParameterInfo& info) const {
+    const double value = loss_.*info.member;
+    if (info.parameter == LossParameter::kLogRatioClamp) {
       return loss_.log_ratio_lower < loss_.log_ratio_upper;
     }
-    return parameter != LossParameter::kCovarianceLower ||
-           !(loss_.covariance_lower > loss_.covariance_upper);
+    const bool is_cap =
+        info.parameter == LossParameter::kClipHigh && Has(kTraitLowCap);
+    const bool is_above = info.parameter == LossParameter::kCovarianceLower &&
+                          value > loss_.covariance_upper;
+    return (is_cap ? kCapRange : info.range).Contains(value) && !is_above;
   }
 
   void CheckShape() {
