@@ -1,4 +1,5 @@
-// Prints METHODS.md, the reference of the methods table. `make docs` runs it.
+// Prints kernels/METHODS.md, the reference of the methods table. `make docs`
+// runs it.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -8,12 +9,27 @@
 
 #include "kernels/methods.h"
 #include "kernels/surrogates/list.h"
+#include "server/engine/dialects/equivalents.h"
 
-namespace counterweight::kernels {
+namespace counterweight::server {
 namespace {
 
+using kernels::CorrectionSpec;
+using kernels::Effect;
+using kernels::InfoOf;
+using kernels::Level;
+using kernels::LossParameterInfo;
+using kernels::LossSpec;
+using kernels::Method;
+using kernels::MethodParameter;
+using kernels::Methods;
+using kernels::NumberRange;
+using kernels::ParameterViolation;
+using kernels::Surrogate;
+using kernels::SurrogateInfo;
+
 constexpr std::string_view kIntroduction =
-    R"(<!-- Made by `make docs` from the methods table, kernels/methods. Edits here are lost. -->
+    R"(<!-- Made by `make docs` from kernels/methods, kernels/surrogates and server/engine/dialects/equivalents.h. Edits here are lost. -->
 
 # Methods
 
@@ -157,7 +173,8 @@ std::string Parameters(const Method& method) {
 
 std::string Elsewhere(const Method& method) {
   std::string text = "\n**Elsewhere**\n\n";
-  for (const Equivalent& equivalent : method.equivalents) {
+  const std::vector<Equivalent> equivalents = EquivalentsOf(method.name);
+  for (const Equivalent& equivalent : equivalents) {
     std::string item = "- " + std::string(equivalent.system);
     for (const std::string_view difference : equivalent.differences) {
       item += difference == equivalent.differences.front() ? ", but " : "; ";
@@ -170,8 +187,7 @@ std::string Elsewhere(const Method& method) {
     const auto is_it = [&](const Equivalent& equivalent) {
       return equivalent.system == system;
     };
-    if (std::any_of(method.equivalents.begin(), method.equivalents.end(),
-                    is_it)) {
+    if (std::any_of(equivalents.begin(), equivalents.end(), is_it)) {
       continue;
     }
     without += (without.empty() ? "- " : ", ") + std::string(system);
@@ -200,7 +216,7 @@ std::string Range(const NumberRange& range) {
 
 std::string LossParameters(const SurrogateInfo& info) {
   std::string text;
-  for (const LossParameterInfo& row : kLossParameters) {
+  for (const LossParameterInfo& row : kernels::kLossParameters) {
     if (!info.Reads(row.parameter)) continue;
     text += text.empty() ? "" : ", ";
     text += Code(row.name);
@@ -209,10 +225,11 @@ std::string LossParameters(const SurrogateInfo& info) {
 }
 
 std::string Needs(const SurrogateInfo& info) {
-  std::string text = info.Has(kTraitRatio) ? "token" : "token, no ratio";
-  if (info.Has(kTraitLevels)) text += " or sequence";
-  if (info.Has(kTraitRow)) text += ", row";
-  if (info.Has(kTraitSelection)) text += ", batch (selects tokens)";
+  std::string text =
+      info.Has(kernels::kTraitRatio) ? "token" : "token, no ratio";
+  if (info.Has(kernels::kTraitLevels)) text += " or sequence";
+  if (info.Has(kernels::kTraitRow)) text += ", row";
+  if (info.Has(kernels::kTraitSelection)) text += ", batch (selects tokens)";
   return text;
 }
 
@@ -226,7 +243,7 @@ refused. Formulas and papers: [README](README.md), "Policy losses".
 | surrogate | ratio of | numbers |
 |---|---|---|
 )";
-  for (int s = 1; s < kNumSurrogates; ++s) {
+  for (int s = 1; s < kernels::kNumSurrogates; ++s) {
     const SurrogateInfo info = InfoOf(static_cast<Surrogate>(s));
     text += "| " + Code(info.name) + " | " + Needs(info) + " | " +
             LossParameters(info) + " |\n";
@@ -236,7 +253,7 @@ refused. Formulas and papers: [README](README.md), "Policy losses".
 |---|---|---|
 )";
   const LossSpec defaults;
-  for (const LossParameterInfo& row : kLossParameters) {
+  for (const LossParameterInfo& row : kernels::kLossParameters) {
     const double value = defaults.*row.member;
     const bool is_required = row.is_required || !row.range.Contains(value);
     const std::string absent = std::isinf(value) ? "absent" : Number(value);
@@ -259,10 +276,10 @@ std::string Reference() {
 }
 
 }  // namespace
-}  // namespace counterweight::kernels
+}  // namespace counterweight::server
 
 int main() {
-  const std::string text = counterweight::kernels::Reference();
+  const std::string text = counterweight::server::Reference();
   const bool written =
       std::fwrite(text.data(), 1, text.size(), stdout) == text.size() &&
       std::fflush(stdout) == 0;
