@@ -158,22 +158,31 @@ constexpr EstimatorInfo InfoOf(Estimator estimator) {
   return Estimators::kInfos[static_cast<size_t>(estimator)];
 }
 
-// f(E{}) for the struct E of `estimator`, if a walk of Lanes has it.
-template <class Lanes, class F, class... E>
-COUNTERWEIGHT_HD void with_estimator(EstimatorList<E...>, Estimator estimator,
-                                     F f) {
-  const auto visit = [&](auto candidate) COUNTERWEIGHT_INLINE_LAMBDA {
-    constexpr bool kMay = Lanes::may(kFeatureDivergences) ||
-                          !decltype(candidate)::kInfo.Has(kEstimatesDivergence);
-    if constexpr (kMay) {
-      if (estimator == decltype(candidate)::kEstimator) f(candidate);
+// Walks of Lanes are compiled for E.
+template <class Lanes, class E>
+inline constexpr bool MayEstimate = Lanes::may(kFeatureDivergences) ||
+                                    !E::kInfo.Has(kEstimatesDivergence);
+
+template <class Lanes, class F, class First, class... Rest>
+COUNTERWEIGHT_HD void visit_estimator(EstimatorList<First, Rest...>,
+                                      Estimator estimator, F f) {
+  constexpr bool kMay = MayEstimate<Lanes, First>;
+  constexpr bool kHasMore = (MayEstimate<Lanes, Rest> || ... || false);
+  if constexpr (kMay) {
+    if (!kHasMore || estimator == First::kEstimator) {
+      f(First{});
+      return;
     }
-  };
-  (visit(E{}), ...);
+  }
+  if constexpr (kHasMore) {
+    visit_estimator<Lanes>(EstimatorList<Rest...>{}, estimator, f);
+  }
 }
+
+// f(E{}) for the struct E of `estimator`. REQUIRES: a walk of Lanes has it.
 template <class Lanes, class F>
 COUNTERWEIGHT_HD void with_estimator(Estimator estimator, F f) {
-  with_estimator<Lanes>(Estimators{}, estimator, f);
+  visit_estimator<Lanes>(Estimators{}, estimator, f);
 }
 
 }  // namespace COUNTERWEIGHT_ISA

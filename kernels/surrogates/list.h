@@ -49,20 +49,24 @@ constexpr Feature FeatureOf(const SurrogateInfo& info) {
   return info.Has(kTraitCommon) ? kFeatureLoss : kFeatureSurrogates;
 }
 
-// Any surrogate, in any walk.
+// Any surrogate, in any walk. kIsWhole: with_surrogate() is only asked for
+// surrogates that the filter has, so that the last one needs no comparison.
 struct AnySurrogate {
+  static constexpr bool kIsWhole = true;
   template <class S>
   static constexpr bool kMay = true;
 };
 // Those that the walks of Lanes are compiled for.
 template <class Lanes>
 struct SurrogateOfWalk {
+  static constexpr bool kIsWhole = true;
   template <class S>
   static constexpr bool kMay = Lanes::may(FeatureOf(S::kInfo));
 };
 // Those of Filter with one of the traits.
 template <class Filter, uint32_t traits>
 struct SurrogateWith {
+  static constexpr bool kIsWhole = false;
   template <class S>
   static constexpr bool kMay = Filter::template kMay<S> &&
                                (S::kInfo.traits & traits) != 0;
@@ -71,8 +75,10 @@ struct SurrogateWith {
 template <class Filter, class F, class First, class... Rest>
 COUNTERWEIGHT_HD void visit_surrogate(SurrogateList<First, Rest...>,
                                       Surrogate surrogate, F f) {
+  constexpr bool kHasMore = (Filter::template kMay<Rest> || ... || false);
   if constexpr (Filter::template kMay<First>) {
-    if (surrogate == First::kSurrogate) {
+    const bool is_only = Filter::kIsWhole && !kHasMore;
+    if (is_only || surrogate == First::kSurrogate) {
       f(First{});
       return;
     }
@@ -82,7 +88,8 @@ COUNTERWEIGHT_HD void visit_surrogate(SurrogateList<First, Rest...>,
   }
 }
 
-// f(S{}) for the struct S of `surrogate`, if Filter has it.
+// f(S{}) for the struct S of `surrogate`, if Filter has it. REQUIRES: it has,
+// if Filter::kIsWhole; not kNone.
 template <class Filter, class F>
 COUNTERWEIGHT_HD void with_surrogate(Surrogate surrogate, F f) {
   visit_surrogate<Filter>(Surrogates{}, surrogate, f);
