@@ -26,7 +26,7 @@ const (
 	// windowBytes are what gRPC takes in before it is read: several chunks.
 	windowBytes = 16 << 20
 	// ioBufferBytes are what one system call moves at most.
-	ioBufferBytes = 512 << 10
+	ioBufferBytes = 256 << 10
 )
 
 // Version is that of this package; the server sees it in the user agent.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
@@ -13,20 +14,28 @@ import (
 	"github.com/counterweight/counterweight/client/go/internal/wire"
 )
 
+// leaseGrace is how long a call that failed waits at most for gRPC to let go of the batch.
+// It takes microseconds, unless the server's process is frozen while the connection is full.
+const leaseGrace = 100 * time.Millisecond
+
 var streamDesc = &grpc.StreamDesc{StreamName: "CorrectStream", ServerStreams: true, ClientStreams: true}
 
 func (c *Client) correctStream(ctx context.Context, call *call) (*Result, error) {
 	// A stream that is left before its end needs its context cancelled.
-	ctx, cancel := context.WithCancel(ctx)
+	streamCtx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	stream, err := c.conn.NewStream(ctx, streamDesc, pb.CorrectionService_CorrectStream_FullMethodName,
+	stream, err := c.conn.NewStream(streamCtx, streamDesc, pb.CorrectionService_CorrectStream_FullMethodName,
 		grpc.ForceCodecV2(wire.Codec{}))
 	if err != nil {
 		return nil, c.streamFailure(ctx, err, nil, call)
 	}
 	download := &download{call: call, names: &c.names}
-	if err := c.converse(stream, call, download); err != nil {
-		return nil, c.streamFailure(ctx, err, stream.Trailer(), call)
+	var lease wire.Lease
+	if err := c.converse(stream, call, download, &lease); err != nil {
+		err = c.streamFailure(ctx, err, stream.Trailer(), call)
+		cancel()
+		lease.Wait(leaseGrace)
+		return nil, err
 	}
 	call.report(call.bytes)
 	return &download.result, call.finish(&download.result)
@@ -48,7 +57,7 @@ func (c *Client) streamFailure(ctx context.Context, err error, trailer metadata.
 // converse speaks the protocol of proto/README.md. Nothing comes down between admission
 // and the last chunk up but the end of the stream, which sending notices, so one goroutine
 // is enough.
-func (c *Client) converse(stream grpc.ClientStream, call *call, download *download) error {
+func (c *Client) converse(stream grpc.ClientStream, call *call, download *download, lease *wire.Lease) error {
 	err := call.withHeads(func() error { return send(stream, &wire.Header{Request: &call.head}) })
 	if err != nil {
 		return err
@@ -61,7 +70,7 @@ func (c *Client) converse(stream grpc.ClientStream, call *call, download *downlo
 	}
 	call.attempts.admitted = true
 	call.report(0)
-	if err := c.sendChunks(stream, call); err != nil {
+	if err := c.sendChunks(stream, call, lease); err != nil {
 		return err
 	}
 	if err := stream.CloseSend(); err != nil {
@@ -80,7 +89,7 @@ func (c *Client) converse(stream grpc.ClientStream, call *call, download *downlo
 // sendChunks sends the response mask first and whole, because losses divide by counts of
 // it; then the others in blocks of the same positions, one after the other, so that the
 // server can compute the rows that are complete while later ones come.
-func (c *Client) sendChunks(stream grpc.ClientStream, call *call) error {
+func (c *Client) sendChunks(stream grpc.ClientStream, call *call, lease *wire.Lease) error {
 	chunkBytes := c.settings.chunkBytes
 	if known := c.router.capabilities(); known != nil && known.maxChunkBytes > 0 {
 		chunkBytes = int(min(uint64(chunkBytes), known.maxChunkBytes))
@@ -90,7 +99,7 @@ func (c *Client) sendChunks(stream grpc.ClientStream, call *call) error {
 	sendRange := func(tensor, begin, end int) error {
 		for ; begin < end; begin += chunkBytes {
 			*chunk = wire.Chunk{
-				Tensor: tensor, Offset: begin,
+				Tensor: tensor, Offset: begin, Lease: lease,
 				Data: call.tensors[tensor].Data[begin:min(begin+chunkBytes, end)],
 			}
 			if err := send(stream, chunk); err != nil {

@@ -16,6 +16,7 @@ import (
 type unaryCall struct {
 	call     *call
 	names    *wire.Names
+	lease    wire.Lease
 	response wire.Response
 	result   Result
 	err      error
@@ -23,7 +24,7 @@ type unaryCall struct {
 
 // Encode implements wire.Encoder.
 func (u *unaryCall) Encode() (mem.BufferSlice, error) {
-	request := wire.Request{Head: &u.call.head, Tensors: u.call.tensors}
+	request := wire.Request{Head: &u.call.head, Tensors: u.call.tensors, Lease: &u.lease}
 	return request.Encode()
 }
 
@@ -61,6 +62,7 @@ func (c *Client) correctUnary(ctx context.Context, call *call) (*Result, error) 
 	err := c.conn.Invoke(ctx, pb.CorrectionService_Correct_FullMethodName, attempt, attempt,
 		grpc.ForceCodecV2(wire.Codec{}), grpc.Trailer(&trailer))
 	if err != nil {
+		attempt.lease.Wait(leaseGrace)
 		return nil, c.failure(ctx, err, trailer, call.head.GetRequestId())
 	}
 	if attempt.err != nil {

@@ -38,23 +38,25 @@ type Chunk struct {
 	Tensor int
 	Offset int
 	Data   []byte
+	// Lease is what gRPC has the bytes by.
+	Lease *Lease
 }
 
-// Encode implements Encoder; it copies Data, as Request does.
+// Encode implements Encoder.
 func (c *Chunk) Encode() (mem.BufferSlice, error) {
-	buffer := pool.Get(mostFraming + len(c.Data))
 	size := protowire.SizeTag(chunkTensor) + protowire.SizeVarint(uint64(c.Tensor)) +
 		protowire.SizeTag(chunkOffset) + protowire.SizeVarint(uint64(c.Offset)) +
 		protowire.SizeTag(chunkData) + protowire.SizeBytes(len(c.Data))
-	to := protowire.AppendTag((*buffer)[:0], frameChunk, protowire.BytesType)
-	to = protowire.AppendVarint(to, uint64(size))
-	to = protowire.AppendTag(to, chunkTensor, protowire.VarintType)
-	to = protowire.AppendVarint(to, uint64(c.Tensor))
-	to = protowire.AppendTag(to, chunkOffset, protowire.VarintType)
-	to = protowire.AppendVarint(to, uint64(c.Offset))
-	to = protowire.AppendTag(to, chunkData, protowire.BytesType)
-	*buffer = protowire.AppendBytes(to, c.Data)
-	return pool.message(buffer), nil
+	head := make([]byte, 0, mostFraming)
+	head = protowire.AppendTag(head, frameChunk, protowire.BytesType)
+	head = protowire.AppendVarint(head, uint64(size))
+	head = protowire.AppendTag(head, chunkTensor, protowire.VarintType)
+	head = protowire.AppendVarint(head, uint64(c.Tensor))
+	head = protowire.AppendTag(head, chunkOffset, protowire.VarintType)
+	head = protowire.AppendVarint(head, uint64(c.Offset))
+	head = protowire.AppendTag(head, chunkData, protowire.BytesType)
+	head = protowire.AppendVarint(head, uint64(len(c.Data)))
+	return c.Lease.lend(mem.BufferSlice{mem.SliceBuffer(head)}, c.Data), nil
 }
 
 // A Receiver takes the frames of the stream down.

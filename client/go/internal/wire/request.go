@@ -35,31 +35,33 @@ type Request struct {
 	// Head is the message without tensors.
 	Head    *pb.CorrectRequest
 	Tensors []Tensor
+	// Lease is what gRPC has the bytes by.
+	Lease *Lease
 }
 
-// Encode implements Encoder. The bytes of the tensors are copied: gRPC may read a message
-// after the call that sends it was cancelled, when the caller uses the memory for others.
+// Encode implements Encoder.
 func (r *Request) Encode() (mem.BufferSlice, error) {
-	headSize := proto.Size(r.Head)
-	size := headSize
-	for i := range r.Tensors {
-		size += mostFraming + len(r.Tensors[i].Data)
-	}
-	buffer := pool.Get(size)
-	to, err := proto.MarshalOptions{UseCachedSize: true}.MarshalAppend((*buffer)[:0], r.Head)
+	size := proto.Size(r.Head)
+	space := make([]byte, 0, size+mostFraming*len(r.Tensors))
+	head, err := proto.MarshalOptions{UseCachedSize: true}.MarshalAppend(space, r.Head)
 	if err != nil {
-		pool.Put(buffer)
 		return nil, err
 	}
+	message := make(mem.BufferSlice, 0, 2*len(r.Tensors)+1)
 	for i := range r.Tensors {
-		to = r.Tensors[i].append(to)
+		head = r.Tensors[i].appendHead(head)
+		message = append(message, mem.SliceBuffer(head))
+		message = r.Lease.lend(message, r.Tensors[i].Data)
+		head = head[len(head):]
 	}
-	*buffer = to
-	return pool.message(buffer), nil
+	if len(r.Tensors) == 0 {
+		message = append(message, mem.SliceBuffer(head))
+	}
+	return message, nil
 }
 
-// append appends the tensor as a field of a CorrectRequest.
-func (t *Tensor) append(to []byte) []byte {
+// appendHead appends what stands before the bytes of the tensor in a CorrectRequest.
+func (t *Tensor) appendHead(to []byte) []byte {
 	size := protowire.SizeTag(tensorRole) + protowire.SizeVarint(uint64(t.Role)) +
 		protowire.SizeTag(tensorDType) + protowire.SizeVarint(uint64(t.DType)) +
 		protowire.SizeTag(tensorData) + protowire.SizeBytes(len(t.Data))
@@ -70,5 +72,5 @@ func (t *Tensor) append(to []byte) []byte {
 	to = protowire.AppendTag(to, tensorDType, protowire.VarintType)
 	to = protowire.AppendVarint(to, uint64(t.DType))
 	to = protowire.AppendTag(to, tensorData, protowire.BytesType)
-	return protowire.AppendBytes(to, t.Data)
+	return protowire.AppendVarint(to, uint64(len(t.Data)))
 }

@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"reflect"
 	"testing"
+	"time"
 
 	"google.golang.org/grpc/mem"
 	"google.golang.org/protobuf/proto"
@@ -33,6 +34,7 @@ func split(random *rand.Rand, data []byte) (pieces mem.BufferSlice) {
 
 func TestProtobufReadsWhatARequestEncodes(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
+	var lease Lease
 	for _, length := range []int{0, 1, 127, 128, 1000, 100000} {
 		upper := 2.0
 		head := &pb.CorrectRequest{
@@ -41,7 +43,7 @@ func TestProtobufReadsWhatARequestEncodes(t *testing.T) {
 				Name: "token_tis", Parameters: map[string]float64{"upper": upper},
 			}}},
 		}
-		request := Request{Head: head, Tensors: []Tensor{
+		request := Request{Head: head, Lease: &lease, Tensors: []Tensor{
 			{pb.TensorRole_TENSOR_ROLE_RESPONSE_MASK, pb.DType_D_TYPE_U8, randomBytes(random, length)},
 			{pb.TensorRole_TENSOR_ROLE_OLD_LOG_PROBS, pb.DType_D_TYPE_F32, randomBytes(random, 4*length)},
 		}}
@@ -62,11 +64,15 @@ func TestProtobufReadsWhatARequestEncodes(t *testing.T) {
 		}
 		encoded.Free()
 	}
+	if lease.lent != 0 {
+		t.Errorf("%d slices are lent still", lease.lent)
+	}
 }
 
 func TestProtobufReadsWhatFramesEncode(t *testing.T) {
+	var lease Lease
 	data := randomBytes(rand.New(rand.NewPCG(1, 2)), 3000)
-	for _, chunk := range []Chunk{{0, 0, data}, {5, 1 << 40, data[:1]}, {1, 2, nil}} {
+	for _, chunk := range []Chunk{{0, 0, data, &lease}, {5, 1 << 40, data[:1], &lease}, {1, 2, nil, &lease}} {
 		encoded, err := chunk.Encode()
 		if err != nil {
 			t.Fatal(err)
@@ -205,17 +211,29 @@ func FuzzResponse(f *testing.F) {
 	})
 }
 
-func TestBuffersComeBackOfTheirClass(t *testing.T) {
-	for length, capacity := range map[int]int{
-		0: 8 << 10, 8 << 10: 8 << 10, 8<<10 + 1: 12 << 10, 2<<20 + 64: 2<<20 + slack, 16<<20 + slack: 16<<20 + slack,
-		17 << 20: 17 << 20,
-	} {
-		buffer := pool.Get(length)
-		if len(*buffer) != length || cap(*buffer) < length || cap(*buffer) > max(capacity, length) {
-			t.Errorf("%d: %d of %d bytes", length, len(*buffer), cap(*buffer))
-		}
-		pool.Put(buffer)
+func TestALeaseWaitsForGRPC(t *testing.T) {
+	var lease Lease
+	lease.Wait(time.Hour) // nothing is lent
+	chunk := Chunk{Data: make([]byte, 2000), Lease: &lease}
+	first, _ := chunk.Encode()
+	second, _ := chunk.Encode()
+	begin := time.Now()
+	lease.Wait(10 * time.Millisecond)
+	if passed := time.Since(begin); passed < 10*time.Millisecond {
+		t.Errorf("it waited %v for what is lent", passed)
 	}
+	first.Ref()
+	first.Free()
+	waited := make(chan struct{})
+	go func() { lease.Wait(time.Hour); close(waited) }()
+	second.Free()
+	select {
+	case <-waited:
+		t.Error("it did not wait for the other slice")
+	default:
+	}
+	first.Free()
+	<-waited
 }
 
 func TestNamesAreBounded(t *testing.T) {
