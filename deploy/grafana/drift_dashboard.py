@@ -71,6 +71,11 @@ BATCHES = Row(
     ],
 )
 
+
+def of_loss(gauge: str) -> str:
+    return f"avg by (run) (counterweight_loss{gauge}{SELECTED})"
+
+
 DRIFT = Row(
     "Drift of the last batch",
     [
@@ -202,6 +207,58 @@ DROPPED = Row(
     ],
 )
 
+LOSS = Row(
+    "Policy loss of the last batch",
+    [
+        Panel(
+            "Loss",
+            "Of runs whose batches ask for a loss, KL penalty included.",
+            [Query(of_loss(""), "{{run}}")],
+        ),
+        Panel(
+            "Gradient norm",
+            "2-norm of the gradient by the current log-probs, over all tokens.",
+            [Query(of_loss("_gradient_norm"), "{{run}}")],
+            scale=Scale.LOG,
+        ),
+        Panel(
+            "Clipped tokens",
+            "Share of the tokens of which the loss took the clipped branch; high: ratio above the interval and A > 0, "
+            "low: below it and A < 0.",
+            [
+                Query(of_loss("_clip_ratio"), "{{run}} clipped"),
+                Query(of_loss("_clip_high_ratio"), "{{run}} high"),
+                Query(of_loss("_clip_low_ratio"), "{{run}} low"),
+            ],
+            unit="percentunit",
+            minimum=0,
+        ),
+        Panel(
+            "Gradient lost",
+            "What clipping took from the sum of absolute gradients, and what lies on tokens that rules dropped.",
+            [
+                Query(of_loss("_gradient_clipped_ratio"), "{{run}} clipped"),
+                Query(of_loss("_gradient_rejected_ratio"), "{{run}} dropped"),
+            ],
+            unit="percentunit",
+            minimum=0,
+        ),
+        Panel(
+            "KL of old and current policy",
+            "Mean of -l over the kept tokens, where l is the log ratio of the loss, in nats.",
+            [Query(of_loss("_ppo_kl_nats"), "{{run}}")],
+        ),
+        Panel(
+            "KL from the reference",
+            "Of runs with a KL penalty: the mean of its estimator in nats, and the penalty without its coefficient.",
+            [
+                Query(of_loss("_kl_nats"), "{{run}} mean"),
+                Query(of_loss("_kl_penalty"), "{{run}} penalty"),
+            ],
+        ),
+    ],
+)
+
 FLOW = Row(
     "What came",
     [
@@ -211,6 +268,7 @@ FLOW = Row(
             [Query(f"60 * {rate('batches_total')}", "{{run}}")],
             unit="opm",
             minimum=0,
+            width=6,
         ),
         Panel(
             "Tokens",
@@ -218,6 +276,13 @@ FLOW = Row(
             [Query(rate("tokens_total"), "{{run}}")],
             unit="cps",
             minimum=0,
+            width=6,
+        ),
+        Panel(
+            "Policy version",
+            "Of the trained policy, as the requests' label tells it: a run that stands still shows here.",
+            [Query(of_run("policy_version", "max"), "{{run}}")],
+            width=6,
         ),
         Panel(
             "Non-finite tokens",
@@ -226,6 +291,7 @@ FLOW = Row(
             [Query(rate("non_finite_tokens_total"), "{{run}}")],
             unit="cps",
             minimum=0,
+            width=6,
         ),
     ],
 )
@@ -243,5 +309,5 @@ def drift_dashboard() -> dashboard.Dashboard:
                 "run", "Run", 'label_values(counterweight_drift_batches_total{job=~"$job"}, run)'
             ),
         ],
-        [BATCHES, DRIFT, LOG_RATIOS, WEIGHTS, DROPPED, FLOW],
+        [BATCHES, DRIFT, LOG_RATIOS, WEIGHTS, DROPPED, LOSS, FLOW],
     )

@@ -155,7 +155,7 @@ def draw(name: str, prometheus: Prometheus, end: int, path: pathlib.Path) -> Non
         if not all(answers):
             sys.exit(f"dashboard_pictures: {asked[0]} has no data")
         axes.set_title(panel["title"], fontsize=7, loc="center")
-        axes.tick_params(labelsize=5, length=2)
+        axes.tick_params(which="both", labelsize=5, length=2)
         axes.grid(alpha=0.25, lw=0.4)
         if panel["type"] == "stat":
             draw_number(axes, asked, answers)

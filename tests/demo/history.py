@@ -36,14 +36,14 @@ def many(batch: dict[str, Any], times: int) -> dict[str, Any]:
     return {name: np.tile(array, times) for name, array in batch.items()}
 
 
-def part(step: Step, index: int) -> dict[str, Any]:
+def part(step: Step, index: int, *, with_loss: bool) -> dict[str, Any]:
     """Every seventh sequence of a step, from the index-th."""
     lengths = step.batch["sequence_lengths"].astype(np.int64)
     taken = np.arange(len(lengths)) % PARTS == index
     tokens = np.repeat(taken, lengths)
     return {
         name: array[taken] if name == "sequence_lengths" else array[tokens]
-        for name, array in step.batch.items()
+        for name, array in (step.batch | (step.loss_inputs if with_loss else {})).items()
     }
 
 
@@ -54,10 +54,11 @@ class Run:
     name: str
     method: cw.Method
     steps: Sequence[int]
+    has_loss: bool = False
 
     def batch(self, minute: int, data: Sequence[Step]) -> dict[str, Any]:
         step = data[self.steps[minute * len(self.steps) // MINUTES]]
-        return part(step, minute % PARTS)
+        return part(step, minute % PARTS, with_loss=self.has_loss)
 
 
 RUNS = (
@@ -66,8 +67,21 @@ RUNS = (
     # The engine falls behind, and catches up.
     Run(
         "asynchronous",
-        cw.Preset("geo_rs_token_tis", keep_lower=0.95, keep_upper=1.05),
+        cw.Preset(
+            "geo_rs_token_tis",
+            keep_lower=0.95,
+            keep_upper=1.05,
+            policy_loss=cw.PolicyLoss(
+                surrogate=cw.Surrogate.PPO_CLIP,
+                aggregation=cw.LossAggregation.TOKEN_MEAN,
+                denominator=cw.LossDenominator.ORIGINAL,
+                clip_low=0.2,
+                clip_high=0.2,
+            ),
+            kl_penalty=cw.KlPenalty(estimator=cw.KlEstimator.K3, coefficient=0.01),
+        ),
         [0, 0, 1, 2, 3, 4, 6, 5, 2, 1, 0],
+        has_loss=True,
     ),
     # The engine is changed to smaller integers.
     Run(

@@ -30,6 +30,14 @@ METHOD = cw.Dialect(
         "rollout_rs_threshold": 1.5,
     },
 )
+LOSS_WITH_KL = cw.Dialect(
+    "verl",
+    {
+        "rollout_is": "token",
+        "rollout_is_threshold": 2.0,
+        "policy_loss": {"loss_mode": "vanilla", "use_kl_loss": True, "kl_loss_coef": 0.01},
+    },
+)
 # All that the test does happens within it.
 WINDOW = "5m"
 
@@ -55,6 +63,9 @@ def work(server: ServerProcess) -> cw.Result[Any]:
     with cw.Client(server.address) as client:
         answer = client.correct(method=METHOD, run="verl", policy_version=3, **padded_batch())
         client.correct(method="token_tis", **padded_batch(seed=1))
+        batch = padded_batch()
+        reference = batch["old_log_probs"] - np.float32(0.25)
+        client.correct(method=LOSS_WITH_KL, run="kl", ref_log_probs=reference, **batch)
         client.correct(method=LOSS, run="memory", **LARGE["wide"])
         client.correct(method="token_tis", run="nan", non_finite="drop", **with_nan())
         with pytest.raises(cw.InvalidRequestError):
@@ -136,9 +147,10 @@ def test_panels_show_what_the_server_answered(fed: Fed) -> None:
     assert share == pytest.approx(rule.dropped_tokens / fed.tokens)
     # One level only, so it is the calm one.
     assert value(fed, "k3 as a multiple of the calm level", run="verl") == pytest.approx(1)
-    # 2 of the 7 batches.
+    # 2 of the 8 batches.
     lost = value(fed, "Share of batches that were not corrected")
-    assert lost == pytest.approx(2 / 7, rel=0.05)
+    assert lost == pytest.approx(2 / 8, rel=0.05)
+    assert value(fed, "Policy version", run="verl") == 3
 
 
 def test_an_alert_fires_in_a_real_prometheus(fed: Fed) -> None:

@@ -12,6 +12,7 @@ import pytest
 from batches import padded_batch
 from prometheus_process import Prometheus
 from server_process import ServerProcess
+from transports import LOSS
 
 pytestmark = pytest.mark.server_only
 
@@ -68,6 +69,40 @@ def test_drift_reaches_prometheus(client: cw.Client, prometheus: Prometheus) -> 
     (info,) = prometheus.wait_for("counterweight_build_info")
     assert info["metric"]["version"] == client.server_info().version
     prometheus.wait_for("process_resident_memory_bytes > 0")
+
+
+def test_the_loss_of_the_last_batch_is_the_answers(
+    server: ServerProcess, client: cw.Client
+) -> None:
+    batch = padded_batch()
+    result = client.correct(
+        method=cw.Preset(
+            "token_tis",
+            policy_loss=LOSS.policy_loss,
+            kl_penalty=cw.KlPenalty(estimator=cw.KlEstimator.K3, coefficient=0.5),
+        ),
+        run="run-1",
+        policy_version=12,
+        ref_log_probs=batch["old_log_probs"] - 0.25,
+        **batch,
+    )
+    client.correct(method="token_tis", run="run-1", **padded_batch(seed=1))
+    told = {
+        "drift_policy_version": 12.0,
+        "loss": result.loss,
+        "loss_policy": result.metrics["loss/policy"],
+        "loss_ppo_kl_nats": result.metrics["loss/ppo_kl"],
+        "loss_clip_ratio": result.metrics["loss/clip_fraction"],
+        "loss_clip_high_ratio": result.metrics["loss/clip_high_fraction"],
+        "loss_clip_low_ratio": result.metrics["loss/clip_low_fraction"],
+        "loss_gradient_norm": result.metrics["loss/gradient_norm"],
+        "loss_gradient_clipped_ratio": result.metrics["loss/gradient_clipped_share"],
+        "loss_gradient_rejected_ratio": result.metrics["loss/gradient_rejected_share"],
+        "loss_kl_penalty": result.metrics["loss/kl_penalty"],
+        "loss_kl_nats": result.metrics["loss/kl"],
+    }
+    shown = {name: server.metric(f'counterweight_{name}{{run="run-1"}}') for name in told}
+    assert shown == pytest.approx(told, rel=1e-12)
 
 
 def test_promtool_finds_nothing_to_complain_about(
