@@ -5,7 +5,7 @@ SERVER := build/release/counterweight-server
 export PATH := $(CURDIR)/.venv/bin:$(CURDIR)/.tools/prometheus:$(PATH)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test build serve bench peers fuzz lint format docs proto clean
+.PHONY: help demo test build serve bench peers fuzz lint format docs pictures proto clean
 
 help: ## List the targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -55,10 +55,16 @@ format: ## Format C++, CUDA, Python and proto files in place
 	@.ci/setup lint
 	@.ci/lint --fix
 
-docs: ## Rewrite kernels/METHODS.md, the tables of metrics in server/README.md, and the client's table of the dialects' fields
+docs: ## Rewrite kernels/METHODS.md, the tables of metrics in server/README.md, the client's table of fields, and the dashboards
 	@.ci/setup
 	@.ci/docs
 	@.ci/dialect_fields
+	@$(PYTHON) deploy/grafana/dashboards.py
+
+pictures: ## Draw the data of the dashboards again, for deploy/grafana/README.md
+	@.ci/setup
+	@.ci/build release counterweight-server
+	@PYTHONPATH=tests/e2e $(PYTHON) tests/demo/dashboard_pictures.py
 
 proto: ## Regenerate the Python client's protobuf code
 	@.ci/setup gen

@@ -153,11 +153,15 @@ void Correction::Publish(const kernels::BatchSums& sums) {
   metrics.sequences.Increment(static_cast<double>(sums.num_sequences));
   metrics.response_bytes.Increment(static_cast<double>(record_.response_bytes));
   if (decoded_->omits_metrics) return;
+  const v1::Labels& labels = request_.labels();
+  const std::optional<int64_t> version =
+      labels.has_policy_version() ? std::optional(labels.policy_version())
+                                  : std::nullopt;
   service_.drift->Publish({.client = queue_client_.peer,
                            .run = record_.run,
+                           .policy_version = version,
                            .request_id = request_.request_id(),
-                           .has_weight = decoded_->method.spec.weight.level !=
-                                         kernels::Level::kNone,
+                           .spec = &decoded_->method.spec,
                            .rule_names = &decoded_->method.rule_names,
                            .sums = &sums});
 }

@@ -23,7 +23,7 @@ void DriftSeries::Publish(const DriftReport& report) {
   PublishTotals(*report.sums);
   Run& run = FindOrAdd(report.run, report.client);
   run.last_published = ++num_published_;
-  run.series.Publish(*report.sums, report.has_weight, *report.rule_names);
+  run.series.Publish(report);
 }
 
 DriftSeries::Run& DriftSeries::FindOrAdd(std::string_view name,

@@ -9,29 +9,14 @@
 #include <mutex>
 #include <string>
 #include <string_view>
-#include <vector>
 
 #include "kernels/sums.h"
+#include "server/observe/drift_report.h"
 #include "server/observe/metrics.h"
 #include "server/observe/recent_ids.h"
 #include "server/observe/run_series.h"
 
 namespace counterweight::server {
-
-// A corrected batch, as far as its drift is published.
-struct DriftReport {
-  // Who sent it, e.g. an IP address; bounds are per client.
-  std::string_view client;
-  // Label; empty: unlabelled, published with an empty label run.
-  std::string_view run;
-  // As the caller gave it; empty: published in any case.
-  std::string_view request_id;
-  // The method has an importance weight.
-  bool has_weight = false;
-  // Parallel to sums.rules; as many as the method has rules.
-  const std::vector<std::string>* rule_names = nullptr;
-  const kernels::BatchSums* sums = nullptr;
-};
 
 // Keeps at most so many runs that Prometheus survives any client. Thread-safe.
 class DriftSeries {

@@ -1,11 +1,12 @@
 // The metrics of what the corrected batches look like, each request_id once.
-// "corrected" families are over all runs, "drift" ones have the label run: one
-// family with both would make every sum over it count twice.
+// "corrected" families are over all runs, "drift" and "loss" ones have the
+// label run: one family with both would make every sum over it count twice.
 #ifndef COUNTERWEIGHT_SERVER_OBSERVE_DRIFT_TABLE_H_
 #define COUNTERWEIGHT_SERVER_OBSERVE_DRIFT_TABLE_H_
 
 #include <cstdint>
 
+#include "kernels/loss_metrics.h"
 #include "kernels/metrics.h"
 #include "kernels/sums.h"
 #include "server/observe/metric_row.h"
@@ -81,15 +82,21 @@ inline constexpr MetricRow kRunTable[] = {
 };
 
 // What the gauges of a run show of its last batch that had tokens.
-struct RunDrift : kernels::DriftSummary {
+struct RunDrift : kernels::DriftSummary, kernels::LossSummary {
+  double policy_version;
   double kept_tokens;  // fraction in the keep mask
   double outside;      // fraction with raw weight outside the bounds
+  // As in kernels::LossSums, but loss_kl is a mean over the KL's tokens.
+  double loss, policy_loss, kl_penalty, loss_kl;
 };
+
+// What a batch must have for a gauge to show it.
+enum class Needs { kTokens, kWeight, kLoss, kKlPenalty, kPolicyVersion };
 
 struct DriftGauge {
   MetricRow row;
   double RunDrift::*field;
-  bool needs_weights = false;  // is of methods with an importance weight only
+  Needs needs = Needs::kTokens;
 };
 
 inline constexpr DriftGauge kDriftGauges[] = {
@@ -127,29 +134,90 @@ inline constexpr DriftGauge kDriftGauges[] = {
               "Effective sample size of the last batch as a share of its "
               "tokens: (mean w)^2 / mean(w^2) of the importance weights w.",
               "run"),
-     &RunDrift::effective_sample_size, true},
+     &RunDrift::effective_sample_size, Needs::kWeight},
     {GaugeRow("counterweight_drift_weight_mean",
               "Mean importance weight of the last batch.", "run"),
-     &RunDrift::weight_mean, true},
+     &RunDrift::weight_mean, Needs::kWeight},
     {GaugeRow("counterweight_drift_weight_max",
               "Largest importance weight of the last batch.", "run"),
-     &RunDrift::weight_max, true},
+     &RunDrift::weight_max, Needs::kWeight},
     {GaugeRow("counterweight_drift_weight_high_ratio",
               "Share of the last batch's tokens whose weight was above the "
               "upper bound.",
               "run"),
-     &RunDrift::clipped_high, true},
+     &RunDrift::clipped_high, Needs::kWeight},
     {GaugeRow("counterweight_drift_weight_low_ratio",
               "Share of the last batch's tokens whose weight was below the "
-              "lower bound, or below 1 / upper bound if there is no lower "
-              "bound.",
+              "lower bound.",
               "run"),
-     &RunDrift::clipped_low, true},
+     &RunDrift::clipped_low, Needs::kWeight},
     {GaugeRow("counterweight_drift_weight_outside_ratio",
               "Share of the last batch's tokens whose weight the bounds "
               "truncated or masked.",
               "run"),
-     &RunDrift::outside, true},
+     &RunDrift::outside, Needs::kWeight},
+    {GaugeRow("counterweight_drift_policy_version",
+              "Version of the trained policy, as the last batch's label tells "
+              "it.",
+              "run"),
+     &RunDrift::policy_version, Needs::kPolicyVersion},
+    {GaugeRow("counterweight_loss",
+              "Policy loss of the last batch that had one, its KL penalty "
+              "included.",
+              "run"),
+     &RunDrift::loss, Needs::kLoss},
+    {GaugeRow("counterweight_loss_policy",
+              "Policy loss of the last batch that had one, without its KL "
+              "penalty.",
+              "run"),
+     &RunDrift::policy_loss, Needs::kLoss},
+    {GaugeRow("counterweight_loss_ppo_kl_nats",
+              "KL divergence of the old policy from the current one: the mean "
+              "of -l over the kept tokens of the last batch that had a loss, "
+              "where l is the log ratio of the loss.",
+              "run"),
+     &RunDrift::ppo_kl, Needs::kLoss},
+    {GaugeRow("counterweight_loss_clip_ratio",
+              "Share of the tokens, in the last batch that had a loss, of "
+              "which the loss took the clipped branch.",
+              "run"),
+     &RunDrift::clip_fraction, Needs::kLoss},
+    {GaugeRow("counterweight_loss_clip_high_ratio",
+              "Share of the tokens, in the last batch that had a loss, with a "
+              "ratio above the interval and a positive advantage.",
+              "run"),
+     &RunDrift::clip_high_fraction, Needs::kLoss},
+    {GaugeRow("counterweight_loss_clip_low_ratio",
+              "Share of the tokens, in the last batch that had a loss, with a "
+              "ratio below the interval and a negative advantage.",
+              "run"),
+     &RunDrift::clip_low_fraction, Needs::kLoss},
+    {GaugeRow("counterweight_loss_gradient_norm",
+              "2-norm of the gradient by the current log-probs, over all "
+              "tokens of the last batch that had a loss.",
+              "run"),
+     &RunDrift::gradient_norm, Needs::kLoss},
+    {GaugeRow("counterweight_loss_gradient_clipped_ratio",
+              "What clipping took from the sum of absolute gradients of the "
+              "last batch that had a loss.",
+              "run"),
+     &RunDrift::gradient_clipped_share, Needs::kLoss},
+    {GaugeRow("counterweight_loss_gradient_rejected_ratio",
+              "What lies on tokens that rules dropped, of the sum of absolute "
+              "gradients of the last batch that had a loss.",
+              "run"),
+     &RunDrift::gradient_rejected_share, Needs::kLoss},
+    {GaugeRow("counterweight_loss_kl_penalty",
+              "KL penalty of the last batch that had one, without its "
+              "coefficient.",
+              "run"),
+     &RunDrift::kl_penalty, Needs::kKlPenalty},
+    {GaugeRow("counterweight_loss_kl_nats",
+              "KL divergence from the reference policy, of the last batch "
+              "that had a KL penalty: the mean of its estimator over the "
+              "penalty's tokens.",
+              "run"),
+     &RunDrift::loss_kl, Needs::kKlPenalty},
 };
 
 }  // namespace counterweight::server

@@ -1,8 +1,10 @@
 #include "server/observe/run_series.h"
 
 #include <iterator>
+#include <string>
 #include <tuple>
 #include <utility>
+#include <vector>
 
 namespace counterweight::server {
 
@@ -19,8 +21,9 @@ RunSeries::RunSeries(DriftMetrics* metrics, const std::string& run)
   }
 }
 
-void RunSeries::Publish(const kernels::BatchSums& sums, bool has_weight,
-                        const std::vector<std::string>& rule_names) {
+void RunSeries::Publish(const DriftReport& report) {
+  const kernels::BatchSums& sums = *report.sums;
+  const std::vector<std::string>& rule_names = *report.rule_names;
   for (size_t i = 0; i < counters_.size(); ++i) {
     counters_[i].Get().Increment(Amount(kRunCounters[i], sums));
   }
@@ -35,18 +38,16 @@ void RunSeries::Publish(const kernels::BatchSums& sums, bool has_weight,
   }
   // Nothing was measured, so what was measured last stands.
   if (sums.tokens == 0 || sums.nonempty_sequences == 0) return;
-  ShowDrift(sums, has_weight);
+  ShowDrift(report);
 }
 
-void RunSeries::ShowDrift(const kernels::BatchSums& sums, bool has_weight) {
-  RunDrift drift{kernels::Summarize(sums), /*kept_tokens=*/0, /*outside=*/0};
-  drift.kept_tokens =
-      static_cast<double>(sums.kept_tokens) / static_cast<double>(sums.tokens);
-  drift.outside = drift.clipped_high + drift.clipped_low;
+void RunSeries::ShowDrift(const DriftReport& report) {
+  const RunDrift drift = Measure(report);
   for (size_t i = 0; i < gauges_.size(); ++i) {
     const DriftGauge& gauge = kDriftGauges[i];
-    if (gauge.needs_weights && !has_weight) continue;
-    gauges_[i].Get().Set(drift.*gauge.field);
+    if (IsMeasured(gauge.needs, report)) {
+      gauges_[i].Get().Set(drift.*gauge.field);
+    }
   }
 }
 
@@ -61,6 +62,39 @@ RunSeries::Dropped& RunSeries::DroppedBy(const std::string& rule) {
       .emplace(std::piecewise_construct, std::forward_as_tuple(name),
                std::forward_as_tuple(metrics_, labels))
       .first->second;
+}
+
+RunDrift Measure(const DriftReport& report) {
+  const kernels::BatchSums& sums = *report.sums;
+  RunDrift drift{};
+  static_cast<kernels::DriftSummary&>(drift) = kernels::Summarize(sums);
+  static_cast<kernels::LossSummary&>(drift) = kernels::SummarizeLoss(sums);
+  drift.policy_version = static_cast<double>(report.policy_version.value_or(0));
+  drift.kept_tokens =
+      static_cast<double>(sums.kept_tokens) / static_cast<double>(sums.tokens);
+  drift.outside = drift.clipped_high + drift.clipped_low;
+  drift.loss = sums.loss.total;
+  drift.policy_loss = sums.loss.policy;
+  drift.kl_penalty = sums.loss.kl_penalty;
+  drift.loss_kl = sums.loss.kl / static_cast<double>(sums.loss.kl_tokens);
+  return drift;
+}
+
+bool IsMeasured(Needs needs, const DriftReport& report) {
+  switch (needs) {
+    case Needs::kTokens:
+      return true;
+    case Needs::kWeight:
+      return report.spec->weight.level != kernels::Level::kNone;
+    case Needs::kLoss:
+      return report.spec->loss.surrogate != kernels::Surrogate::kNone;
+    case Needs::kKlPenalty:
+      return IsMeasured(Needs::kLoss, report) &&
+             report.spec->loss.kl.estimator != kernels::KlEstimator::kNone;
+    case Needs::kPolicyVersion:
+      return report.policy_version.has_value();
+  }
+  return false;
 }
 
 double Amount(const BatchCounter& counter, const kernels::BatchSums& sums) {

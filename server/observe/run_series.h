@@ -7,9 +7,9 @@
 #include <map>
 #include <string>
 #include <utility>
-#include <vector>
 
 #include "kernels/sums.h"
+#include "server/observe/drift_report.h"
 #include "server/observe/drift_table.h"
 #include "server/observe/metrics.h"
 
@@ -51,8 +51,7 @@ class RunSeries {
   RunSeries(DriftMetrics* metrics, const std::string& run);
 
   // Counts one batch and shows its drift.
-  void Publish(const kernels::BatchSums& sums, bool has_weight,
-               const std::vector<std::string>& rule_names);
+  void Publish(const DriftReport& report);
 
  private:
   struct Dropped {
@@ -64,7 +63,7 @@ class RunSeries {
     Series<Counter> sequences;
   };
 
-  void ShowDrift(const kernels::BatchSums& sums, bool has_weight);
+  void ShowDrift(const DriftReport& report);
   Dropped& DroppedBy(const std::string& rule);
 
   DriftMetrics* const metrics_;
@@ -75,6 +74,12 @@ class RunSeries {
   Series<Histogram> token_log_ratio_, sequence_log_ratio_;
   std::map<std::string, Dropped> dropped_;
 };
+
+// The batch's numbers for the gauges. REQUIRES: the batch has tokens.
+RunDrift Measure(const DriftReport& report);
+
+// Whether gauges with this need show the batch.
+bool IsMeasured(Needs needs, const DriftReport& report);
 
 // What the batch adds to the counter.
 double Amount(const BatchCounter& counter, const kernels::BatchSums& sums);

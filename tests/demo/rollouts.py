@@ -11,6 +11,7 @@ import numpy as np
 DATA = pathlib.Path(__file__).parent / "data"
 # What the files do not say about themselves.
 ENGINES = {"step_07": "int8", "step_08": "int4"}
+LOSS_INPUTS = ("current_log_probs", "ref_log_probs", "advantages")
 LAGS = {"step_05": "mixed", "step_06": "in flight"}
 
 
@@ -25,6 +26,7 @@ class Step:
         staleness: Mean over the tokens that count of trainer version - version that sampled.
         trainer_version: Training steps finished before this one.
         batch: Arguments of Client.correct, packed.
+        loss_inputs: More of them, which a policy loss with a KL penalty needs.
     """
 
     name: str
@@ -33,6 +35,7 @@ class Step:
     staleness: float
     trainer_version: int
     batch: dict[str, Any]
+    loss_inputs: dict[str, Any]
 
     def tokens(self) -> int:
         return int(self.batch["response_mask"].sum())
@@ -50,6 +53,7 @@ def read_step(path: pathlib.Path) -> Step:
             staleness=float(stale[counts].mean()),
             trainer_version=int(arrays["trainer_version"]),
             batch={name: arrays[name] for name in names},
+            loss_inputs={name: arrays[name] for name in LOSS_INPUTS},
         )
 
 

@@ -12,6 +12,7 @@ import pytest
 from counterweight_rl import compat
 from counterweight_rl.compat import _releases
 from goldens import GOLDENS, release_of
+from prometheus_process import find_tool
 from server_process import REPOSITORY, ServerProcess, binary
 
 # The stand-in for devices is the client's own tests' too.
@@ -34,6 +35,19 @@ def no_proxy() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("no_proxy", "*")
         yield
+
+
+@pytest.fixture(scope="session")
+def tool() -> Callable[[str], str]:
+    """The path of a program of Debian's package prometheus."""
+
+    def find(name: str) -> str:
+        found = find_tool(name)
+        if found is None:
+            pytest.skip(f"{name} is not installed: .ci/setup")
+        return found
+
+    return find
 
 
 @pytest.fixture(scope="session")

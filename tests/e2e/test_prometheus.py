@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-import json
-import os
 import pathlib
-import re
-import shutil
 import subprocess
-import threading
-import time
-import urllib.error
 import urllib.parse
-import urllib.request
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import counterweight_rl as cw
 import pytest
 from batches import padded_batch
-from server_process import DEADLINE_SECONDS, REPOSITORY, ServerProcess
+from prometheus_process import Prometheus
+from server_process import ServerProcess
+from transports import LOSS
 
 pytestmark = pytest.mark.server_only
 
@@ -32,17 +25,6 @@ METHOD = cw.Dialect(
         "rollout_rs_threshold": 1.5,
     },
 )
-# Between two polls of an API that has nothing to wait on.
-POLL_SECONDS = 0.05
-
-
-def tool(name: str) -> str:
-    """A program of Debian's package prometheus, which .ci/setup unpacks."""
-    path = f"{os.environ['PATH']}:{REPOSITORY}/.tools/prometheus"
-    found = shutil.which(name, path=path)
-    if found is None:
-        pytest.skip(f"{name} is not installed: .ci/setup")
-    return found
 
 
 @pytest.fixture
@@ -57,72 +39,12 @@ def client(server: ServerProcess) -> Iterator[cw.Client]:
         yield connected
 
 
-class Prometheus:
-    """A Prometheus server that scrapes one address ten times a second."""
-
-    def __init__(self, target: str, folder: pathlib.Path) -> None:
-        config = folder / "prometheus.yml"
-        config.write_text(
-            "global: {scrape_interval: 100ms, scrape_timeout: 100ms}\n"
-            "scrape_configs:\n"
-            "  - job_name: counterweight\n"
-            f"    static_configs: [{{targets: ['{target}']}}]\n"
-        )
-        self.process = subprocess.Popen(
-            [
-                tool("prometheus"),
-                f"--config.file={config}",
-                f"--storage.tsdb.path={folder / 'data'}",
-                "--web.listen-address=127.0.0.1:0",
-            ],
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        assert self.process.stderr is not None
-        for line in self.process.stderr:
-            address = re.search(r'"?Listening on"? address=(\S+)', line)
-            if address:
-                self.url = f"http://{address[1]}"
-                break
-        else:
-            raise RuntimeError("prometheus did not start")
-        # It stops if its log is not read.
-        self._drain = threading.Thread(target=self.process.stderr.read, daemon=True)
-        self._drain.start()
-
-    def stop(self) -> None:
-        self.process.kill()
-        self.process.wait()
-        self._drain.join()
-        assert self.process.stderr is not None
-        self.process.stderr.close()
-
-    def wait_for(self, expression: str) -> list[dict[str, Any]]:
-        """What the expression selects, as soon as it selects something."""
-        query = urllib.parse.urlencode({"query": expression})
-        deadline = time.monotonic() + DEADLINE_SECONDS
-        pause = threading.Event()
-        while time.monotonic() < deadline:
-            try:
-                with urllib.request.urlopen(
-                    f"{self.url}/api/v1/query?{query}", timeout=DEADLINE_SECONDS
-                ) as answer:
-                    result = json.load(answer)["data"]["result"]
-            except urllib.error.HTTPError as error:
-                # Not ready yet.
-                assert error.code == 503
-                result = []
-            if result:
-                return list(result)
-            pause.wait(POLL_SECONDS)
-        raise AssertionError(f"Prometheus never saw {expression}")
-
-
 @pytest.fixture
-def prometheus(server: ServerProcess, tmp_path: pathlib.Path) -> Iterator[Prometheus]:
+def prometheus(
+    server: ServerProcess, tmp_path: pathlib.Path, tool: Callable[[str], str]
+) -> Iterator[Prometheus]:
     target = urllib.parse.urlsplit(server.metrics_url).netloc
-    running = Prometheus(target, tmp_path)
+    running = Prometheus(tool("prometheus"), tmp_path, [target])
     yield running
     running.stop()
 
@@ -149,7 +71,43 @@ def test_drift_reaches_prometheus(client: cw.Client, prometheus: Prometheus) -> 
     prometheus.wait_for("process_resident_memory_bytes > 0")
 
 
-def test_promtool_finds_nothing_to_complain_about(server: ServerProcess, client: cw.Client) -> None:
+def test_the_loss_of_the_last_batch_is_the_answers(
+    server: ServerProcess, client: cw.Client
+) -> None:
+    batch = padded_batch()
+    result = client.correct(
+        method=cw.Preset(
+            "token_tis",
+            policy_loss=LOSS.policy_loss,
+            kl_penalty=cw.KlPenalty(estimator=cw.KlEstimator.K3, coefficient=0.5),
+        ),
+        run="run-1",
+        policy_version=12,
+        ref_log_probs=batch["old_log_probs"] - 0.25,
+        **batch,
+    )
+    client.correct(method="token_tis", run="run-1", **padded_batch(seed=1))
+    told = {
+        "drift_policy_version": 12.0,
+        "loss": result.loss,
+        "loss_policy": result.metrics["loss/policy"],
+        "loss_ppo_kl_nats": result.metrics["loss/ppo_kl"],
+        "loss_clip_ratio": result.metrics["loss/clip_fraction"],
+        "loss_clip_high_ratio": result.metrics["loss/clip_high_fraction"],
+        "loss_clip_low_ratio": result.metrics["loss/clip_low_fraction"],
+        "loss_gradient_norm": result.metrics["loss/gradient_norm"],
+        "loss_gradient_clipped_ratio": result.metrics["loss/gradient_clipped_share"],
+        "loss_gradient_rejected_ratio": result.metrics["loss/gradient_rejected_share"],
+        "loss_kl_penalty": result.metrics["loss/kl_penalty"],
+        "loss_kl_nats": result.metrics["loss/kl"],
+    }
+    shown = {name: server.metric(f'counterweight_{name}{{run="run-1"}}') for name in told}
+    assert shown == pytest.approx(told, rel=1e-12)
+
+
+def test_promtool_finds_nothing_to_complain_about(
+    server: ServerProcess, client: cw.Client, tool: Callable[[str], str]
+) -> None:
     client.correct(method=METHOD, run="run-1", **padded_batch())
     client.correct(method="token_tis", **padded_batch())
     check = subprocess.run(

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <limits>
 #include <map>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -31,10 +32,21 @@ class DriftSeriesTest : public testing::Test {
   void Publish(const BatchSums& sums, const std::string& run,
                const std::string& request_id = "",
                const std::string& client = "a", bool has_weight = false) {
+    kernels::CorrectionSpec spec;
+    if (has_weight) spec.weight.level = kernels::Level::kToken;
+    Publish(sums, run, spec, std::nullopt, request_id, client);
+  }
+
+  void Publish(const BatchSums& sums, const std::string& run,
+               const kernels::CorrectionSpec& spec,
+               std::optional<int64_t> policy_version,
+               const std::string& request_id = "",
+               const std::string& client = "a") {
     series_.Publish({.client = client,
                      .run = run,
+                     .policy_version = policy_version,
                      .request_id = request_id,
-                     .has_weight = has_weight,
+                     .spec = &spec,
                      .rule_names = &rule_names_,
                      .sums = &sums});
   }
@@ -159,6 +171,55 @@ TEST_F(DriftSeriesTest, WeightsAreShownAsTheNativeMetricsDo) {
   EXPECT_DOUBLE_EQ(Value("counterweight_drift_weight_high_ratio", "r"), 0.5);
   EXPECT_DOUBLE_EQ(Value("counterweight_drift_weight_low_ratio", "r"), 0.5);
   EXPECT_DOUBLE_EQ(Value("counterweight_drift_weight_outside_ratio", "r"), 1);
+}
+
+TEST_F(DriftSeriesTest, LossGaugesAreTheNativeMetrics) {
+  BatchSums sums = TwoTokens();
+  sums.loss.total = 1.5;
+  sums.loss.policy = 1.25;
+  sums.loss.kl_penalty = 2.5;
+  sums.loss.kl = 6;
+  sums.loss.kl_tokens = 4;
+  sums.loss.log_ratio_kept = -0.25;
+  sums.loss.clipped = 1;
+  sums.loss.high = 2;
+  sums.loss.low = 1;
+  sums.loss.gradient_squared = 9;
+  sums.loss.slope = 8;
+  sums.loss.slope_clipped = 2;
+  sums.loss.slope_rejected = 1;
+  kernels::CorrectionSpec spec;
+  Publish(sums, "r", spec, std::nullopt);
+  EXPECT_TRUE(std::isnan(Value("counterweight_loss", "r")))
+      << "no loss, no series";
+  spec.loss.surrogate = kernels::Surrogate::kPpoClip;
+  Publish(sums, "r", spec, std::nullopt);
+  EXPECT_EQ(Value("counterweight_loss", "r"), 1.5);
+  EXPECT_EQ(Value("counterweight_loss_policy", "r"), 1.25);
+  EXPECT_EQ(Value("counterweight_loss_ppo_kl_nats", "r"), 0.25);
+  EXPECT_EQ(Value("counterweight_loss_clip_ratio", "r"), 0.5);
+  EXPECT_EQ(Value("counterweight_loss_clip_high_ratio", "r"), 1);
+  EXPECT_EQ(Value("counterweight_loss_clip_low_ratio", "r"), 0.5);
+  EXPECT_EQ(Value("counterweight_loss_gradient_norm", "r"), 3);
+  EXPECT_EQ(Value("counterweight_loss_gradient_clipped_ratio", "r"), 0.25);
+  EXPECT_EQ(Value("counterweight_loss_gradient_rejected_ratio", "r"), 0.125);
+  EXPECT_TRUE(std::isnan(Value("counterweight_loss_kl_penalty", "r")))
+      << "no penalty, no series";
+  spec.loss.kl.estimator = kernels::KlEstimator::kK3;
+  Publish(sums, "r", spec, std::nullopt);
+  EXPECT_EQ(Value("counterweight_loss_kl_penalty", "r"), 2.5);
+  EXPECT_EQ(Value("counterweight_loss_kl_nats", "r"), 1.5);
+}
+
+TEST_F(DriftSeriesTest, ThePolicyVersionIsTheLastOneTold) {
+  const kernels::CorrectionSpec spec;
+  Publish(TwoTokens(), "r", spec, 7);
+  Publish(TwoTokens(), "r", spec, std::nullopt);
+  EXPECT_EQ(Value("counterweight_drift_policy_version", "r"), 7);
+  Publish(TwoTokens(), "r", spec, 8);
+  EXPECT_EQ(Value("counterweight_drift_policy_version", "r"), 8);
+  Publish(TwoTokens(), "s", spec, std::nullopt);
+  EXPECT_TRUE(std::isnan(Value("counterweight_drift_policy_version", "s")));
 }
 
 TEST_F(DriftSeriesTest, ABatchWithoutTokensMovesNoGauge) {

@@ -106,16 +106,40 @@ void Add(const MetricRow& row, std::map<std::string, Shown>* families) {
   EXPECT_TRUE(families->emplace(row.name, shown).second) << row.name;
 }
 
+// With a weight, a rule, a loss, a KL penalty and a policy version.
+v1::CorrectRequest RequestWithAll() {
+  v1::CorrectRequest request = SmallRequest("a", "run-1");
+  request.mutable_labels()->set_policy_version(4);
+  request.set_compute_loss(true);
+  const v1::Tensor old = request.tensors(1);
+  for (const v1::TensorRole role :
+       {v1::TENSOR_ROLE_CURRENT_LOG_PROBS, v1::TENSOR_ROLE_REF_LOG_PROBS,
+        v1::TENSOR_ROLE_ADVANTAGES}) {
+    *request.add_tensors() = old;
+    request.mutable_tensors()->rbegin()->set_role(role);
+  }
+  v1::Preset& preset = *request.mutable_method()->mutable_preset();
+  preset.set_name("seq_mis");
+  v1::PolicyLoss& loss = *preset.mutable_policy_loss();
+  loss.set_surrogate(v1::SURROGATE_PPO_CLIP);
+  loss.set_ratio_source(v1::RATIO_SOURCE_CURRENT_OLD);
+  loss.set_aggregation(v1::LOSS_AGGREGATION_TOKEN_MEAN);
+  loss.set_denominator(v1::LOSS_DENOMINATOR_ORIGINAL);
+  loss.set_clip_low(0.2);
+  loss.set_clip_high(0.2);
+  preset.mutable_kl_penalty()->set_estimator(v1::KL_ESTIMATOR_K3);
+  preset.mutable_kl_penalty()->set_coefficient(0.5);
+  return request;
+}
+
 // What README.md says about them is made of the tables.
 TEST(ServingMetrics, AScrapeShowsTheTables) {
   const TemporaryFolder folder;
   Config config = WithMetrics();
   config.shared_memory_socket = folder.File("shm.sock");
   RunningServer running(config);
-  // Has weights and a rule.
-  v1::CorrectRequest request = SmallRequest("a", "run-1");
-  request.mutable_method()->mutable_preset()->set_name("seq_mis");
-  ASSERT_TRUE(running.Correct(request).ok());
+  const grpc::Status status = running.Correct(RequestWithAll());
+  ASSERT_TRUE(status.ok()) << status.error_message();
 
   std::map<std::string, Shown> expected;
   for (const MetricRow& row : kServingTable) Add(row, &expected);

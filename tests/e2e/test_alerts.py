@@ -1,0 +1,100 @@
+"""The alerts of deploy/prometheus: promtool's unit tests, and what these do not see."""
+
+from __future__ import annotations
+
+import pathlib
+import re
+import subprocess
+from collections.abc import Callable
+
+import pytest
+from server_process import REPOSITORY
+
+pytestmark = pytest.mark.server_only
+
+FOLDER = REPOSITORY / "deploy/prometheus"
+RUNBOOKS = REPOSITORY / "deploy/runbooks"
+HEADINGS = ["## Symptom", "## What it means for the run", "## What to do"]
+# An alert of rules.yml: its name, and the text up to the next one.
+ALERT = re.compile(r"- alert: (\w+)\n(.*?)(?=\n +- alert:|\n  - name:|\Z)", re.S)
+
+
+def alerts() -> list[tuple[str, str]]:
+    found = ALERT.findall((FOLDER / "rules.yml").read_text())
+    assert len(found) >= 15
+    return found
+
+
+def test_each_alert_fires_when_it_should_and_is_silent_when_it_should_not(
+    tool: Callable[[str], str],
+) -> None:
+    for arguments in (["check", "rules", "rules.yml"], ["test", "rules", "rules_test.yml"]):
+        done = subprocess.run(
+            [tool("promtool"), *arguments],
+            cwd=FOLDER,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_no_alert_is_without_its_tests() -> None:
+    text = (FOLDER / "rules_test.yml").read_text()
+    for name, _ in alerts():
+        assert re.search(rf"alertname: {name}, eval_time: \w+, exp_alerts: \[\]", text), name
+        assert re.search(rf"alertname: {name}\n +eval_time: \w+\n +exp_alerts:\n", text), name
+
+
+@pytest.mark.parametrize(("name", "text"), alerts())
+def test_an_alert_says_how_bad_it_is_and_leads_to_its_runbook(name: str, text: str) -> None:
+    assert re.search(r"\n +for: \d+[mh]\n", text)
+    severity = re.search(r"labels: {severity: (critical|warning)}", text)
+    assert severity is not None
+    url = re.search(r"runbook_url: https://\S+/deploy/runbooks/(\w+\.md)", text)
+    assert url is not None
+    runbook = (RUNBOOKS / url[1]).read_text()
+    assert name in runbook.splitlines()[0]
+    assert [line for line in runbook.splitlines() if line.startswith("## ")] == HEADINGS
+    index = (RUNBOOKS / "README.md").read_text().splitlines()
+    (row,) = [line for line in index if f"({url[1]})" in line]
+    assert name in row
+    assert severity[1] in row
+
+
+# Of every change below promtool has to complain: a test that no mistake fails proves nothing.
+MISTAKES = {
+    "a threshold": (r"> 5$", "> 50000"),
+    "the floor of drift": (r"(?m)^ +and run:counterweight_drift_k3_nats:avg > 0.001\n", ""),
+    "the first hour": (r"(?m)^ +and run:.* offset 1h >= 0\n", ""),
+    "a run that is over": (r"(?m)^ +and run:counterweight_drift_batches:increase1h > 0\n", ""),
+    "the wait": (r"for: (2m|5m|10m|15m|1h)", "for: 0m"),
+    "what an increase does not see": (r"(?m)^ +or \(counterweight_drift_non_finite.*\n.*\)\n", ""),
+    "another program's target": (r"up == 0 and on.*", "up == 0"),
+    "no certificate": (
+        r"\(counterweight_tls_certificate_expiry_seconds > 0\)",
+        "counterweight_tls_certificate_expiry_seconds",
+    ),
+    "methods that correct nothing": (r'{method=~"Correct\|CorrectStream"}\[15m', "[15m"),
+    "one server of two": ("max by", "min by"),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_the_unit_tests_see(
+    mistake: str, tool: Callable[[str], str], tmp_path: pathlib.Path
+) -> None:
+    pattern, instead = MISTAKES[mistake]
+    changed, times = re.subn(pattern, instead, (FOLDER / "rules.yml").read_text(), flags=re.M)
+    assert times > 0
+    (tmp_path / "rules.yml").write_text(changed)
+    (tmp_path / "rules_test.yml").write_text((FOLDER / "rules_test.yml").read_text())
+    done = subprocess.run(
+        [tool("promtool"), "test", "rules", "rules_test.yml"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert "FAILED" in done.stdout + done.stderr
