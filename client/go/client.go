@@ -70,7 +70,7 @@ func New(target string, options ...ClientOption) (*Client, error) {
 		return nil, fmt.Errorf("counterweight: %w", err)
 	}
 	client.service = pb.NewCorrectionServiceClient(client.conn)
-	client.router.local = isUnixPath(target)
+	client.router.local = mayShare(target)
 	return client, nil
 }
 

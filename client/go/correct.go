@@ -9,6 +9,7 @@ import (
 	"google.golang.org/grpc/metadata"
 
 	pb "github.com/counterweight/counterweight/client/go/counterweightv1"
+	"github.com/counterweight/counterweight/client/go/internal/sharedmemory"
 )
 
 // Correct corrects one batch, and computes its policy loss and gradient if the method has a
@@ -54,12 +55,23 @@ func (c *Client) attempt(ctx context.Context, call *call) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	switch way {
-	case Stream:
-		return c.correctStream(ctx, call)
-	default:
-		return c.correctUnary(ctx, call)
+	if way == SharedMemory {
+		result, err := c.correctShared(ctx, call)
+		var why *sharedmemory.UnusableError
+		if !errors.As(err, &why) {
+			return result, err
+		}
+		if c.isClosed() {
+			return nil, closedError(call.head.GetRequestId())
+		}
+		if way, err = c.router.withoutSharedMemory(call.transport, why); err != nil {
+			return nil, err
+		}
 	}
+	if way == Stream {
+		return c.correctStream(ctx, call)
+	}
+	return c.correctUnary(ctx, call)
 }
 
 // ask learns what the server offers.

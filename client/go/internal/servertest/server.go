@@ -58,7 +58,12 @@ func Start(t testing.TB, flags ...string) *Server {
 // StartUnix starts one on a Unix socket that shares memory.
 func StartUnix(t testing.TB, flags ...string) *Server {
 	t.Helper()
-	folder := Folder(t)
+	return StartUnixIn(t, Folder(t), flags...)
+}
+
+// StartUnixIn is StartUnix with the sockets in a folder of the test's.
+func StartUnixIn(t testing.TB, folder string, flags ...string) *Server {
+	t.Helper()
 	flags = append([]string{"--shared_memory_socket=" + filepath.Join(folder, "memory")}, flags...)
 	return start(t, folder, "unix:"+filepath.Join(folder, "server"), flags)
 }
