@@ -61,10 +61,11 @@ docs: ## Rewrite kernels/METHODS.md, the tables of metrics in server/README.md, 
 	@.ci/dialect_fields
 	@$(PYTHON) deploy/grafana/dashboards.py
 
-pictures: ## Draw the data of the dashboards again, for deploy/grafana/README.md
-	@.ci/setup
+pictures: ## Take the pictures of the page and of the dashboards' data again
+	@.ci/setup browser
 	@.ci/build release counterweight-server
 	@PYTHONPATH=tests/e2e $(PYTHON) tests/demo/dashboard_pictures.py
+	@PYTHONPATH=tests/e2e $(PYTHON) tests/demo/page_pictures.py
 
 proto: ## Regenerate the Python client's protobuf code
 	@.ci/setup gen
