@@ -13,13 +13,13 @@ help: ## List the targets
 	@echo 'CUDA=1 fetches a CUDA compiler and builds for GPUs, CUDA=0 never does. TORCH=1 adds the tests and'
 	@echo 'benchmarks that need torch (5 GB). ARGS="..." are the flags of make serve.'
 
-demo: ## From a fresh Debian 12 to a server correcting real rollouts, with a table and a chart
+demo: ## From a fresh Debian 12 to a server correcting real rollouts; KEEP=1 leaves it running for a browser
 	@echo 'demo: step 1 of 3: packages'
 	@.ci/setup
 	@echo 'demo: step 2 of 3: building the server'
 	@.ci/build release counterweight-server
 	@echo 'demo: step 3 of 3: correcting real rollouts'
-	@$(PYTHON) tests/demo/demo.py --server $(SERVER)
+	@$(PYTHON) tests/demo/demo.py --server $(SERVER) $(if $(KEEP),--keep)
 
 test: ## From a fresh Debian 12 to all tests, at both ends of the Python dependencies
 	@.ci/test
