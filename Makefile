@@ -47,7 +47,7 @@ fuzz: ## Fuzz targets under sanitizers, 20 seconds each; ARGS=600 for the long r
 	@.ci/setup fuzz
 	@.ci/fuzz $(ARGS)
 
-lint: ## Formatting, clang-tidy, buf, ruff, mypy, layers, generated code and documentation
+lint: ## Formatting, clang-tidy, buf, ruff, mypy, layers, words, generated code and documentation
 	@.ci/setup lint gen
 	@.ci/lint
 

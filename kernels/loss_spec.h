@@ -1,7 +1,7 @@
 // A policy loss as data: which surrogate, of which ratio, added up how.
-// Formulas and papers stand in walk/surrogates.h and README.md; the gradient is
-// always with respect to current_log_probs. surrogate_info.h says what each
-// surrogate needs.
+// Formulas and papers stand in surrogates/ and README.md; the gradient is
+// always with respect to current_log_probs. Each surrogate's struct says what
+// it needs.
 //
 // For token t of row i: l = log ratio of `source`, clamped; r = exp(l); A the
 // advantage; w the importance weight, after rules and normalization (1 where
@@ -49,6 +49,7 @@ enum class Surrogate : uint8_t {
   kClipCov,    // kPpoClip, 0 on selected tokens
   kCrossEntropy,        // -lp
   kImportanceSampling,  // -A r
+  kLast = kImportanceSampling,
 };
 
 // Whose ratio r is. kSequence: exp(mean of l over the row), the gradient going

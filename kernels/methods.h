@@ -22,15 +22,6 @@ struct MethodParameter {
   std::string_view description;  // meaning and range
 };
 
-// Another system's own block for a method with default parameters.
-struct Equivalent {
-  std::string_view system;  // a dialect: "verl", "trl", "skyrl", "openrlhf"
-  std::string_view block;   // JSON, as that dialect takes it
-  // Where its weights, mask, loss or gradient differ, each completing the
-  // sentence "the same, but ...". Empty: for no input, byte for byte.
-  std::vector<std::string_view> differences{};
-};
-
 struct Method {
   std::string_view name;         // "geo_rs_token_tis"
   std::string_view origin;       // "verl", "trl", "skyrl", "openrlhf", ...
@@ -40,8 +31,6 @@ struct Method {
   std::string_view when_to_use;  // one sentence
   std::string_view reference;    // paper or document
   std::vector<MethodParameter> parameters;
-  // At most one for each system.
-  std::vector<Equivalent> equivalents;
   // The spec for given parameter values, in the order of `parameters`.
   CorrectionSpec (*make)(std::span<const double> values);
 };

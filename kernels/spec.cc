@@ -3,6 +3,10 @@
 #include <cstdio>
 #include <string>
 
+#include "kernels/rules/aggregations.h"
+#include "kernels/rules/estimators.h"
+#include "kernels/surrogates/list.h"
+
 namespace counterweight::kernels {
 namespace {
 
@@ -82,38 +86,22 @@ const char* Name(Bound bound) {
   return "";
 }
 
-const char* Name(Estimator estimator) {
-  switch (estimator) {
-    case Estimator::kRatio:
-      return "ratio";
-    case Estimator::kK2:
-      return "k2";
-    case Estimator::kK3:
-      return "k3";
-    case Estimator::kBinaryKl:
-      return "binary_kl";
-    case Estimator::kTotalVariation:
-      return "total_variation";
-  }
-  return "";
+const char* Name(Estimator estimator) { return InfoOf(estimator).name; }
+
+const char* Name(Aggregation aggregation) { return InfoOf(aggregation).name; }
+
+const char* Name(Surrogate surrogate) { return InfoOf(surrogate).name; }
+
+bool HasRatio(Surrogate surrogate) {
+  return InfoOf(surrogate).Has(kTraitRatio);
 }
 
-const char* Name(Aggregation aggregation) {
-  switch (aggregation) {
-    case Aggregation::kToken:
-      return "token";
-    case Aggregation::kSum:
-      return "sum";
-    case Aggregation::kMean:
-      return "mean";
-    case Aggregation::kMax:
-      return "max";
-    case Aggregation::kAll:
-      return "all";
-    case Aggregation::kPrefixMean:
-      return "prefix_mean";
-  }
-  return "";
+bool IsDivergence(Estimator estimator) {
+  return InfoOf(estimator).Has(kEstimatesDivergence);
+}
+
+bool IsSequenceRule(Aggregation aggregation) {
+  return InfoOf(aggregation).Has(kAggregatesSequence);
 }
 
 std::string RuleName(const RejectionRule& rule) {

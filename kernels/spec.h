@@ -10,7 +10,6 @@
 
 #include "kernels/loss_spec.h"
 #include "kernels/spec_violation.h"
-#include "kernels/surrogate_info.h"
 
 namespace counterweight::kernels {
 
@@ -32,14 +31,18 @@ enum class Bound : uint8_t { kNone, kTruncate, kMask };
 // of the ratio's denominator and numerator, within kLeastProbability of 0 and
 // 1, kBinaryKl: p log(p / q) + (1 - p) log((1 - p) / (1 - q)), nats;
 // kTotalVariation: |p - q|.
-enum class Estimator : uint8_t { kRatio, kK2, kK3, kBinaryKl, kTotalVariation };
+enum class Estimator : uint8_t {
+  kRatio,
+  kK2,
+  kK3,
+  kBinaryKl,
+  kTotalVariation,
+  kLast = kTotalVariation
+};
 inline constexpr double kLeastProbability = 1e-6;
 
 // True for those of two probabilities, not of their log ratio.
-constexpr bool IsDivergence(Estimator estimator) {
-  return estimator == Estimator::kBinaryKl ||
-         estimator == Estimator::kTotalVariation;
-}
+bool IsDivergence(Estimator estimator);
 
 // kAll: every token of the sequence inside the interval.
 enum class Aggregation : uint8_t {
@@ -48,7 +51,8 @@ enum class Aggregation : uint8_t {
   kMean,
   kMax,
   kAll,
-  kPrefixMean
+  kPrefixMean,
+  kLast = kPrefixMean
 };
 
 enum class Condition : uint8_t { kAlways, kNegativeAdvantage };
@@ -129,11 +133,10 @@ struct CorrectionSpec {
 std::vector<SpecViolation> Validate(const CorrectionSpec& spec);
 
 // True for rules whose decision belongs to the whole sequence.
-constexpr bool IsSequenceRule(Aggregation aggregation) {
-  return aggregation == Aggregation::kSum ||
-         aggregation == Aggregation::kMean ||
-         aggregation == Aggregation::kMax || aggregation == Aggregation::kAll;
-}
+bool IsSequenceRule(Aggregation aggregation);
+
+// True if the surrogate is a function of the ratio.
+bool HasRatio(Surrogate surrogate);
 
 // True for weights that are one number per sequence.
 constexpr bool IsSequenceLevel(Level level) {
@@ -146,6 +149,7 @@ const char* Name(Level level);
 const char* Name(Bound bound);
 const char* Name(Estimator estimator);
 const char* Name(Aggregation aggregation);
+const char* Name(Surrogate surrogate);
 std::string RuleName(const RejectionRule& rule);
 
 // One line for logs.

@@ -45,6 +45,7 @@ enum class SpecField : uint8_t {
   kLossBeta,
   kLossCovarianceFraction,
   kLossCovarianceLower,
+  kLossCovarianceUpper,
   kLossCovarianceKlWeight,
   kLossReductionScale,
   kLossPrescalesAdvantages,

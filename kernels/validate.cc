@@ -4,6 +4,8 @@
 #include <string>
 #include <vector>
 
+#include "kernels/rules/aggregations.h"
+#include "kernels/rules/estimators.h"
 #include "kernels/spec.h"
 #include "kernels/validate_loss.h"
 
@@ -80,10 +82,9 @@ void CheckRule(const CorrectionSpec& spec, int r,
                 "is for log ratios, not for BINARY_KL, TOTAL_VARIATION");
   check.Require(rule.aggregate_clamp > 0.0, SpecField::kRuleAggregateClamp,
                 kClampReason);
-  const bool sums = rule.aggregation == Aggregation::kSum ||
-                    rule.aggregation == Aggregation::kMean;
-  check.Require(rule.aggregate_clamp == kUnbounded ||
-                    (rule.estimator == Estimator::kRatio && sums),
+  const bool sums_ratios = InfoOf(rule.aggregation).Has(kAggregatesSum) &&
+                           InfoOf(rule.estimator).Has(kEstimatesLogRatio);
+  check.Require(rule.aggregate_clamp == kUnbounded || sums_ratios,
                 SpecField::kRuleAggregateClamp,
                 "is for RATIO with SUM or MEAN only");
   check.Require(!std::isnan(rule.lower), SpecField::kRuleLower,

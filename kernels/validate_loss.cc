@@ -3,8 +3,13 @@
 #include <cmath>
 #include <string>
 
+#include "kernels/surrogates/list.h"
+
 namespace counterweight::kernels {
 namespace {
+
+// 1 + clip_high is a cap of the ratio, not the end of an interval around 1.
+constexpr NumberRange kCapRange = {-1.0, kInfinite};
 
 class LossChecker {
  public:
@@ -26,57 +31,27 @@ class LossChecker {
     if (!ok) violations_->push_back({field, -1, reason});
   }
 
-  bool Is(Surrogate surrogate) const { return loss_.surrogate == surrogate; }
   bool Has(SurrogateTrait trait) const { return info_.Has(trait); }
 
   void CheckNumbers() {
-    // CISPO's upper end may lie below 1: TRL's default cap is 0.2.
-    const double lowest = Has(kTraitLowCap) ? -1.0 : 0.0;
-    Require(loss_.clip_low >= 0.0, SpecField::kLossClipLow, "must be >= 0");
-    Require(loss_.clip_high >= lowest, SpecField::kLossClipHigh,
-            "must be >= 0");
-    Require(loss_.dual_clip > 1.0, SpecField::kLossDualClip,
-            "must be > 1, or absent for none");
-    Require(loss_.ratio_cap > 0.0, SpecField::kLossRatioCap,
-            "must be > 0, or absent for none");
-    Require(loss_.log_ratio_lower < loss_.log_ratio_upper,
-            SpecField::kLossLogRatioClamp, "must be > 0, or absent for none");
-    if (info_.Reads(kNumbersTau)) {
-      Require(IsPositive(loss_.tau_positive), SpecField::kLossTauPositive,
-              "must be a finite number > 0");
-      Require(IsPositive(loss_.tau_negative), SpecField::kLossTauNegative,
-              "must be a finite number > 0");
+    for (const LossParameterInfo& info : kLossParameters) {
+      // Absent numbers are legal; so is what the surrogate does not read.
+      const bool is_bound = std::isinf(LossSpec().*info.member);
+      if (!is_bound && !info_.Reads(info.parameter)) continue;
+      Require(IsLegal(info), info.field, info.reason);
     }
-    if (info_.Reads(kNumbersBeta)) {
-      Require(IsPositive(loss_.beta), SpecField::kLossBeta,
-              "DRO needs a finite beta > 0");
-    }
-    if (info_.Reads(kNumbersShape)) CheckShapeNumbers();
-    if (Has(kTraitSelection)) CheckCovariance();
   }
 
-  static bool IsPositive(double x) { return x > 0.0 && std::isfinite(x); }
-
-  void CheckShapeNumbers() {
-    const auto finite = [&](double x, SpecField field) {
-      Require(std::isfinite(x), field, "must be a finite number");
-    };
-    finite(loss_.k_positive, SpecField::kLossKPositive);
-    finite(loss_.lambda_positive, SpecField::kLossLambdaPositive);
-    finite(loss_.k_negative, SpecField::kLossKNegative);
-    finite(loss_.lambda_negative, SpecField::kLossLambdaNegative);
-  }
-
-  void CheckCovariance() {
-    Require(loss_.covariance_fraction > 0.0 && loss_.covariance_fraction <= 1.0,
-            SpecField::kLossCovarianceFraction, "must be in (0, 1]");
-    Require(!std::isnan(loss_.covariance_lower) &&
-                !std::isnan(loss_.covariance_upper) &&
-                loss_.covariance_lower <= loss_.covariance_upper,
-            SpecField::kLossCovarianceLower, "must be <= covariance_upper");
-    Require(loss_.covariance_kl_weight >= 0.0 &&
-                std::isfinite(loss_.covariance_kl_weight),
-            SpecField::kLossCovarianceKlWeight, "must be a finite number >= 0");
+  bool IsLegal(const LossParameterInfo& info) const {
+    const double value = loss_.*info.member;
+    if (info.parameter == LossParameter::kLogRatioClamp) {
+      return loss_.log_ratio_lower < loss_.log_ratio_upper;
+    }
+    const bool is_cap =
+        info.parameter == LossParameter::kClipHigh && Has(kTraitLowCap);
+    const bool is_above = info.parameter == LossParameter::kCovarianceLower &&
+                          value > loss_.covariance_upper;
+    return (is_cap ? kCapRange : info.range).Contains(value) && !is_above;
   }
 
   void CheckShape() {
@@ -123,18 +98,13 @@ class LossChecker {
   void CheckWeight() {
     const WeightSpec& weight = spec_.weight;
     if (weight.level == Level::kNone || !loss_.applies_weight) return;
-    if (Is(Surrogate::kVespo)) {
-      Require(weight.level == Level::kToken, SpecField::kLossSurrogate,
-              "VESPO takes weights of tokens: it sums their logarithms");
-    }
-    if (Is(Surrogate::kGeoMean) && IsSequenceLevel(weight.level)) {
-      bool zeroes = false;
-      for (int r = 0; r < spec_.num_rules; ++r) {
-        zeroes = zeroes || spec_.rules[r].effect == Effect::kZeroWeight;
+    with_surrogate<AnySurrogate>(loss_.surrogate, [&](auto surrogate) {
+      if constexpr (requires { surrogate.RefuseWeight(spec_); }) {
+        const char* const reason = surrogate.RefuseWeight(spec_);
+        Require(reason == nullptr, SpecField::kLossSurrogate,
+                reason == nullptr ? "" : reason);
       }
-      Require(!zeroes, SpecField::kLossSurrogate,
-              "GEO_MEAN with a weight per sequence takes no ZERO_WEIGHT rule");
-    }
+    });
     if (loss_.allow_double_correction) return;
     const bool has_ratio = Has(kTraitRatio) && !Has(kTraitNoCorrection);
     const bool apart = weight.source == RatioSource::kOldRollout &&
@@ -157,10 +127,10 @@ class LossChecker {
             "must be > 0 nats, or absent for no clamp");
     Require(kl.reduction.row != RowCount::kGroupTokens, SpecField::kKlReduction,
             "has no groups");
-    Require(!kl.importance_weighted ||
-                (Has(kTraitRatio) && !Is(Surrogate::kGeoMean)),
-            SpecField::kKlImportanceWeighted,
-            "needs a surrogate with a ratio of tokens");
+    Require(
+        !kl.importance_weighted || (Has(kTraitRatio) && !Has(kTraitRowRatio)),
+        SpecField::kKlImportanceWeighted,
+        "needs a surrogate with a ratio of tokens");
     Require(!kl.importance_weighted || !kl.straight_through,
             SpecField::kKlImportanceWeighted,
             "and straight_through exclude each other");
@@ -176,7 +146,7 @@ class LossChecker {
     Require(!loss_.counts_padding || !spec_.weight.normalize,
             SpecField::kLossCountsPadding,
             "goes with no normalization of weights");
-    Require(!loss_.counts_padding || Has(kTraitPadding),
+    Require(!loss_.counts_padding || Has(kTraitCountsPadding),
             SpecField::kLossCountsPadding, "is for PPO_CLIP only");
     const bool plain_k3 =
         loss_.kl.estimator == KlEstimator::kNone ||

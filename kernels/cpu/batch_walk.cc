@@ -171,33 +171,42 @@ void BatchWalk::WalkLongRow(const Job& job, int64_t index, RowRecord* out) {
   const auto bases_of = [&](int64_t i) {
     return bases_.data() + i * plan_.num_prefixes;
   };
-  std::fill(bases_.begin(), bases_.end(), PrefixBase{0.0, 0.0});
-  RowState state = kernels_.initial_state(job, index);
-  for (int pass = 0; pass < plan_.passes; ++pass) {
-    Run(segments, [&](int64_t i) {
-      kernels_.walk_statistics(job, row.span(i), state, bases_of(i),
-                               LocalScratch(kernels_),
-                               &segments_[static_cast<size_t>(i)]);
-    });
+  RowState state{};
+  for (const Step& step : *job.cut_up) {
+    switch (step.kind) {
+      case StepKind::kInitialStates:
+        std::fill(bases_.begin(), bases_.end(), PrefixBase{0.0, 0.0});
+        state = kernels_.initial_state(job, index);
+        break;
+      case StepKind::kStatistics:
+        Run(segments, [&](int64_t i) {
+          kernels_.walk_statistics(job, row.span(i), state, bases_of(i),
+                                   LocalScratch(kernels_),
+                                   &segments_[static_cast<size_t>(i)]);
+        });
+        break;
+      case StepKind::kSettle:
+        state = kernels_.settle_row(job, index, segments_.data(), segments,
+                                    bases_.data(), LocalScratch(kernels_),
+                                    step.is_last ? out : nullptr);
+        break;
+      case StepKind::kOutputs:
+        Run(segments, [&](int64_t i) {
+          const auto at = static_cast<size_t>(i);
+          reasons_[at] = kernels_.walk_outputs(
+              job, row.span(i), state, bases_of(i), step.loss_only,
+              LocalScratch(kernels_), losses_.empty() ? nullptr : &losses_[at]);
+        });
+        break;
+      case StepKind::kSettleLoss:
+        kernels_.settle_loss(job, losses_.data(), segments, &state, out);
+        break;
+      case StepKind::kBoth:  // not for rows that are cut up
+        break;
+    }
     if (stopped_) return;
-    state = kernels_.settle_row(job, index, segments_.data(), segments,
-                                bases_.data(), LocalScratch(kernels_),
-                                pass + 1 == plan_.passes ? out : nullptr);
   }
-  if (job.statistics_only) return;
-  const auto walk = [&](bool loss_only) {
-    Run(segments, [&](int64_t i) {
-      const auto at = static_cast<size_t>(i);
-      reasons_[at] = kernels_.walk_outputs(
-          job, row.span(i), state, bases_of(i), loss_only,
-          LocalScratch(kernels_), losses_.empty() ? nullptr : &losses_[at]);
-    });
-    if (losses_.empty() || stopped_) return;
-    kernels_.settle_loss(job, losses_.data(), segments, &state, out);
-  };
-  if (plan_.loss.active && plan_.loss.hands_back) walk(true);
-  walk(false);
-  if (job.outputs->sequence_reasons == nullptr || stopped_) return;
+  if (job.outputs->sequence_reasons == nullptr) return;
   uint32_t all = 0;
   for (int64_t i = 0; i < segments; ++i) {
     all |= reasons_[static_cast<size_t>(i)];

@@ -16,6 +16,32 @@ namespace {
 
 constexpr int64_t kDivideTokens = int64_t{1} << 18;
 
+bool WantsTokens(const Plan& plan, const Outputs& outputs) {
+  return plan.loss.active || outputs.weights != nullptr ||
+         outputs.keep_mask != nullptr || outputs.token_reasons != nullptr ||
+         outputs.sequence_reasons != nullptr;
+}
+
+// The schedules of one walk over the batch. Jobs point to them.
+class Schedules {
+ public:
+  Schedules(const Plan& plan, Purpose purpose)
+      : one_segment_(ScheduleOf(plan, purpose, false, true)),
+        several_(ScheduleOf(plan, purpose, true, true)),
+        cut_up_(ScheduleOf(plan, purpose, true, false)) {}
+
+  Job JobFor(const Plan& plan, const Batch& batch, const Outputs& outputs,
+             const LossContext& context, double* row_tokens) const {
+    return {&plan,         &batch,    &outputs, &context,
+            &one_segment_, &several_, &cut_up_, row_tokens};
+  }
+
+ private:
+  const Schedule one_segment_;
+  const Schedule several_;
+  const Schedule cut_up_;
+};
+
 class CpuRun final : public CorrectRun {
  public:
   CpuRun(const IsaKernels& kernels, ThreadPool* pool,
@@ -27,16 +53,14 @@ class CpuRun final : public CorrectRun {
         batch_(batch),
         outputs_(outputs),
         stop_(std::move(stop)),
+        schedules_(plan_, WantsTokens(plan_, outputs) ? Purpose::kOutputs
+                                                      : Purpose::kStatistics),
         walk_(kernels, pool, plan_, batch_, stop_) {}
 
   void Advance(int64_t rows, bool has_mask) override {
     const DefaultFloatModes modes;
     if (plan_.loss.active) {
-      // Tokens need to know what the loss counts: the mask tells, unless tokens
-      // are dropped or other sums of the batch enter.
-      const bool mask_tells = plan_.spec.non_finite != NonFinitePolicy::kDrop &&
-                              !plan_.loss.by_batch;
-      if (!mask_tells || !has_mask || !Prepare()) return;
+      if (!MaskTellsLoss(plan_) || !has_mask || !Prepare()) return;
     }
     walk_.Advance(MainJob(), rows);
   }
@@ -50,9 +74,9 @@ class CpuRun final : public CorrectRun {
     }
     CorrectResult result = MakeResult(plan_, batch_, total);
     result.sums.loss.count = loss_.count;
-    // A loss has taken normalized weights, and they were written as such.
-    if (result.status == CorrectStatus::kOk && outputs_.weights != nullptr &&
-        !plan_.loss.active && result.sums.weight.normalizer != 1.0) {
+    if (result.status == CorrectStatus::kOk &&
+        DividesWeights(plan_, outputs_) &&
+        result.sums.weight.normalizer != 1.0) {
       Normalize(result.sums.weight.normalizer);
     }
     return result;
@@ -67,18 +91,20 @@ class CpuRun final : public CorrectRun {
     bool Statistics(const LossContext& context, double* row_tokens,
                     RowRecord* total) override {
       const Outputs none;
+      const Schedules schedules(run_.plan_, Purpose::kStatistics);
       return run_.walk_.Finish(
-          {&run_.plan_, &run_.batch_, &none, &context, true, row_tokens},
+          schedules.JobFor(run_.plan_, run_.batch_, none, context, row_tokens),
           total);
     }
 
     bool SelectionKeys(const LossContext& context, float* keys) override {
       const Outputs none;
+      const Schedules schedules(run_.plan_, Purpose::kSelectionKeys);
       LossContext with_keys = context;
       with_keys.selection_keys = keys;
       RowRecord ignored;
       return run_.walk_.Finish(
-          {&run_.plan_, &run_.batch_, &none, &with_keys, false, nullptr},
+          schedules.JobFor(run_.plan_, run_.batch_, none, with_keys, nullptr),
           &ignored);
     }
 
@@ -95,7 +121,7 @@ class CpuRun final : public CorrectRun {
   }
 
   Job MainJob() const {
-    return {&plan_, &batch_, &outputs_, &loss_.context, false, nullptr};
+    return schedules_.JobFor(plan_, batch_, outputs_, loss_.context, nullptr);
   }
 
   void Normalize(double divisor) {
@@ -114,6 +140,7 @@ class CpuRun final : public CorrectRun {
   const Batch batch_;
   const Outputs outputs_;
   const StopRequest stop_;
+  const Schedules schedules_;
   BatchWalk walk_;
   LossBatch loss_;
   bool is_prepared_ = false;

@@ -11,6 +11,7 @@
 #include "kernels/batch.h"
 #include "kernels/walk/plan.h"
 #include "kernels/walk/record.h"
+#include "kernels/walk/schedule.h"
 
 namespace counterweight::kernels {
 
@@ -23,8 +24,10 @@ struct Job {
   const Outputs* outputs;
   // Read if the plan has a loss.
   const LossContext* loss;
-  // No outputs and no loss pass.
-  bool statistics_only;
+  // For rows of one segment, of several, and for those that are cut up.
+  const Schedule* one_segment;
+  const Schedule* several_segments;
+  const Schedule* cut_up;
   // [num_sequences] tokens of each row in response_mask; null: not wanted.
   double* row_tokens;
 };

@@ -104,13 +104,6 @@ void settle_loss(const Job& job, LossRecord* records, int64_t segments,
   add_loss(loss, out->token_sums[kColumnTokens], state->loss, row, *out);
 }
 
-bool wants_tokens(const Job& job) {
-  const Outputs& outputs = *job.outputs;
-  return job.plan->loss.active || outputs.weights != nullptr ||
-         outputs.keep_mask != nullptr || outputs.token_reasons != nullptr ||
-         outputs.sequence_reasons != nullptr;
-}
-
 // One row of few enough segments, by one thread.
 class ShortRow {
  public:
@@ -124,17 +117,36 @@ class ShortRow {
         s_(*scratch) {}
 
   void walk(RowRecord* out) {
-    const int passes =
-        segments_ > 1 ? plan_.passes : plan_.single_segment_passes;
-    const bool guesses =
-        (plan_.streams || plan_.guesses) && !job_.statistics_only;
     uint32_t reasons = 0;
-    if (guesses) {
-      reasons = guess(out);
-    } else {
-      RowState state = decide(passes, out);
-      if (job_.statistics_only) return;
-      if (wants_tokens(job_)) reasons = write(&state, bases_of(0), out);
+    for (const Step& step :
+         *(segments_ > 1 ? job_.several_segments : job_.one_segment)) {
+      if (step.fired_rows_only && state_.fired == 0) continue;
+      switch (step.kind) {
+        case StepKind::kInitialStates:
+          begin();
+          break;
+        case StepKind::kStatistics:
+          for (int64_t i = 0; i < segments_; ++i) {
+            walk_statistics(job_, span(i), state_, bases_of(i), &s_,
+                            &s_.segments[i]);
+          }
+          break;
+        case StepKind::kBoth:
+          for (int64_t i = 0; i < segments_; ++i) {
+            reasons |= walk_both(job_, span(i), state_, &s_, &s_.segments[i]);
+          }
+          break;
+        case StepKind::kSettle:
+          state_ = settle_row(job_, row_, s_.segments, segments_, bases_of(0),
+                              &s_, step.is_last ? out : nullptr);
+          break;
+        case StepKind::kOutputs:
+          reasons = walk_all(step.loss_only);
+          break;
+        case StepKind::kSettleLoss:
+          settle_loss(job_, s_.losses, segments_, &state_, out);
+          break;
+      }
     }
     if (job_.outputs->sequence_reasons != nullptr) {
       job_.outputs->sequence_reasons[row_] = static_cast<uint16_t>(reasons);
@@ -152,52 +164,18 @@ class ShortRow {
     return &s_.bases[0][0] + i * plan_.num_prefixes;
   }
 
-  uint32_t guess(RowRecord* out) {
-    uint32_t reasons = 0;
-    const RowState unfired = initial_state(job_, row_);
-    for (int64_t i = 0; i < segments_; ++i) {
-      reasons |= walk_both(job_, span(i), unfired, &s_, &s_.segments[i]);
-    }
-    RowState state =
-        settle_row(job_, row_, s_.segments, segments_, bases_of(0), &s_, out);
-    return state.fired == 0 ? reasons : write(&state, nullptr, out);
-  }
-
-  RowState decide(int passes, RowRecord* out) {
+  void begin() {
     for (int64_t i = 0; i < segments_ * plan_.num_prefixes; ++i) {
       bases_of(0)[i] = PrefixBase{0.0, 0.0};
     }
-    RowState state = initial_state(job_, row_);
-    for (int pass = 0; pass < passes; ++pass) {
-      for (int64_t i = 0; i < segments_; ++i) {
-        walk_statistics(job_, span(i), state, bases_of(i), &s_,
-                        &s_.segments[i]);
-      }
-      state = settle_row(job_, row_, s_.segments, segments_, bases_of(0), &s_,
-                         pass + 1 == passes ? out : nullptr);
-    }
-    return state;
+    state_ = initial_state(job_, row_);
   }
 
-  uint32_t write(RowState* state, const PrefixBase* bases, RowRecord* out) {
-    const bool has_loss = plan_.loss.active;
-    if (has_loss && plan_.loss.hands_back) {
-      walk_all(*state, bases, true);
-      settle_loss(job_, s_.losses, segments_, state, out);
-    }
-    const uint32_t reasons = walk_all(*state, bases, false);
-    if (has_loss) settle_loss(job_, s_.losses, segments_, state, out);
-    return reasons;
-  }
-
-  uint32_t walk_all(const RowState& state, const PrefixBase* bases,
-                    bool loss_only) {
+  uint32_t walk_all(bool loss_only) {
     uint32_t reasons = 0;
     for (int64_t i = 0; i < segments_; ++i) {
-      const PrefixBase* own =
-          bases == nullptr ? nullptr : bases + i * plan_.num_prefixes;
-      reasons |= walk_outputs(job_, span(i), state, own, loss_only, &s_,
-                              &s_.losses[i]);
+      reasons |= walk_outputs(job_, span(i), state_, bases_of(i), loss_only,
+                              &s_, &s_.losses[i]);
     }
     return reasons;
   }
@@ -209,6 +187,7 @@ class ShortRow {
   const int64_t end_;
   const int64_t segments_;
   Scratch& s_;
+  RowState state_{};
 };
 
 void walk_rows(const Job& job, int64_t first, int64_t last, void* scratch,

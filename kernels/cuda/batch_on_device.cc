@@ -14,12 +14,6 @@ Transfer Copy(T* to, const T* from, int64_t first, int64_t last,
           static_cast<size_t>(last - first) * sizeof(T), placement};
 }
 
-bool WeightsWait(const Plan& plan, const Outputs& outputs) {
-  // A loss has taken normalized weights, and they are written as such.
-  return outputs.weights != nullptr && !plan.loss.active &&
-         plan.weight.spec.normalize;
-}
-
 }  // namespace
 
 BatchOnDevice::BatchOnDevice(const Plan& plan, const Batch& batch,
@@ -28,7 +22,7 @@ BatchOnDevice::BatchOnDevice(const Plan& plan, const Batch& batch,
       batch_(batch),
       outputs_(outputs),
       positions_(batch.offsets[batch.num_sequences]),
-      weights_wait_(WeightsWait(plan, outputs)) {}
+      weights_wait_(DividesWeights(plan, outputs)) {}
 
 template <class T>
 cudaError_t BatchOnDevice::PlaceOutput(T* output, int64_t count, int device,
@@ -197,15 +191,34 @@ DeviceJob BatchOnDevice::JobFor(const Block& block) const {
   return job;
 }
 
-// Rows of one segment repeat passes that they do not need: the same state comes
-// out again.
-cudaError_t BatchOnDevice::LaunchDecisions(const DeviceJob& job, bool several,
-                                           cudaStream_t stream) const {
-  COUNTERWEIGHT_CUDA_TRY(LaunchInitialStates(plan_, job, stream));
-  const int passes = several ? plan_.passes : plan_.single_segment_passes;
-  for (int pass = 0; pass < passes; ++pass) {
-    COUNTERWEIGHT_CUDA_TRY(LaunchStatistics(plan_, job, stream));
-    COUNTERWEIGHT_CUDA_TRY(LaunchSettle(plan_, job, stream));
+cudaError_t BatchOnDevice::LaunchStep(const Step& step, const DeviceJob& job,
+                                      cudaStream_t stream) const {
+  DeviceJob own = job;
+  own.fired_rows_only = step.fired_rows_only;
+  if (step.loss_only) own.outputs = Outputs{};
+  switch (step.kind) {
+    case StepKind::kInitialStates:
+      return LaunchInitialStates(plan_, own, stream);
+    case StepKind::kStatistics:
+      return LaunchStatistics(plan_, own, stream);
+    case StepKind::kBoth:
+      return LaunchBoth(plan_, own, stream);
+    case StepKind::kSettle:
+      return LaunchSettle(plan_, own, stream);
+    case StepKind::kOutputs:
+      return LaunchOutputs(plan_, own, stream);
+    case StepKind::kSettleLoss:
+      return LaunchSettleLoss(plan_, own, stream);
+  }
+  return cudaSuccess;
+}
+
+cudaError_t BatchOnDevice::LaunchSchedule(Purpose purpose, const DeviceJob& job,
+                                          const Block& block,
+                                          cudaStream_t stream) const {
+  for (const Step& step : ScheduleOf(plan_, purpose, block.any_row_has_several,
+                                     /*fuses=*/true)) {
+    COUNTERWEIGHT_CUDA_TRY(LaunchStep(step, job, stream));
   }
   return cudaSuccess;
 }
@@ -215,32 +228,7 @@ cudaError_t BatchOnDevice::LaunchMain(const DeviceJob& job, const Block& block,
   COUNTERWEIGHT_CUDA_TRY(cudaMemsetAsync(
       job.reasons, 0, static_cast<size_t>(block.rows()) * sizeof(uint32_t),
       stream));
-  if (plan_.streams || plan_.guesses) {
-    COUNTERWEIGHT_CUDA_TRY(LaunchInitialStates(plan_, job, stream));
-    COUNTERWEIGHT_CUDA_TRY(LaunchBoth(plan_, job, stream));
-    COUNTERWEIGHT_CUDA_TRY(LaunchSettle(plan_, job, stream));
-    if (plan_.guesses) {
-      DeviceJob wrong = job;
-      wrong.fired_rows_only = true;
-      COUNTERWEIGHT_CUDA_TRY(LaunchOutputs(plan_, wrong, stream));
-      if (plan_.loss.active) {
-        COUNTERWEIGHT_CUDA_TRY(LaunchSettleLoss(plan_, wrong, stream));
-      }
-    }
-  } else {
-    COUNTERWEIGHT_CUDA_TRY(
-        LaunchDecisions(job, block.any_row_has_several, stream));
-    if (plan_.loss.hands_back) {
-      DeviceJob loss_only = job;
-      loss_only.outputs = Outputs{};
-      COUNTERWEIGHT_CUDA_TRY(LaunchOutputs(plan_, loss_only, stream));
-      COUNTERWEIGHT_CUDA_TRY(LaunchSettleLoss(plan_, job, stream));
-    }
-    COUNTERWEIGHT_CUDA_TRY(LaunchOutputs(plan_, job, stream));
-    if (plan_.loss.active) {
-      COUNTERWEIGHT_CUDA_TRY(LaunchSettleLoss(plan_, job, stream));
-    }
-  }
+  COUNTERWEIGHT_CUDA_TRY(LaunchSchedule(Purpose::kOutputs, job, block, stream));
   if (outputs_.sequence_reasons == nullptr) return cudaSuccess;
   return LaunchNarrow(job.reasons, block.rows(),
                       Where(sequence_reasons_) + block.first_row, stream);
@@ -262,13 +250,11 @@ cudaError_t BatchOnDevice::Launch(Walk walk, const Block& block, double divisor,
     case Walk::kStatistics:
       if (row_tokens_ != nullptr)
         job.row_tokens = row_tokens_ + block.first_row;
-      return LaunchDecisions(job, block.any_row_has_several, stream);
+      return LaunchSchedule(Purpose::kStatistics, job, block, stream);
     case Walk::kSelectionKeys:
-      COUNTERWEIGHT_CUDA_TRY(
-          LaunchDecisions(job, block.any_row_has_several, stream));
       job.outputs = Outputs{};
       job.loss.selection_keys = keys_;
-      return LaunchOutputs(plan_, job, stream);
+      return LaunchSchedule(Purpose::kSelectionKeys, job, block, stream);
     case Walk::kMain:
       return LaunchMain(job, block, stream);
     case Walk::kDivide:

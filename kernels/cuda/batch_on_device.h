@@ -15,6 +15,7 @@
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/placement.h"
 #include "kernels/walk/plan.h"
+#include "kernels/walk/schedule.h"
 
 namespace counterweight::kernels {
 
@@ -93,8 +94,10 @@ class BatchOnDevice {
     return output.device != nullptr ? output.device : output.allocated;
   }
   DeviceJob JobFor(const Block& block) const;
-  cudaError_t LaunchDecisions(const DeviceJob& job, bool several,
-                              cudaStream_t stream) const;
+  cudaError_t LaunchStep(const Step& step, const DeviceJob& job,
+                         cudaStream_t stream) const;
+  cudaError_t LaunchSchedule(Purpose purpose, const DeviceJob& job,
+                             const Block& block, cudaStream_t stream) const;
   cudaError_t LaunchMain(const DeviceJob& job, const Block& block,
                          cudaStream_t stream) const;
 

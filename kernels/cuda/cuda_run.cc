@@ -77,12 +77,9 @@ void CudaRun::Advance(int64_t rows, bool has_mask) {
       MustStop() || !Start(false)) {
     return;
   }
-  // As on the CPU: the mask tells a loss what it counts, unless tokens are
-  // dropped or other sums of the batch enter. Until then blocks go up only.
-  const bool mask_tells =
-      plan_.spec.non_finite != NonFinitePolicy::kDrop && !plan_.loss.by_batch;
+  // Blocks only go up until a loss knows what it counts.
   const bool computes =
-      !plan_.loss.active || (mask_tells && has_mask && Prepare());
+      !plan_.loss.active || (MaskTellsLoss(plan_) && has_mask && Prepare());
   const std::vector<Block>& blocks = on_device_.blocks();
   const size_t& next = computes ? main_.launched : uploading_;
   const Walk walk = computes ? Walk::kMain : Walk::kUpload;

@@ -138,7 +138,7 @@ class WarpColumns {
   // nothing is lost in the scratch columns. A walk of the loss pass alone
   // counts some statistics a second time there.
   __device__ void check_scratch() const {
-#ifdef COUNTERWEIGHT_CHECK_COLUMNS
+#ifdef COUNTERWEIGHT_CHECK_WALK
     ExpectNothing(sums_[lane_] == 0.0 && counts_[lane_] == 0.0f &&
                   low_[lane_] == __builtin_inff() &&
                   high_[lane_] == -__builtin_inff());

@@ -94,20 +94,6 @@ inline constexpr std::string_view kTrustRegion =
 inline constexpr std::string_view kIcepop =
     "Ring-1T, Every Step Evolves (IcePop), 2025, arXiv:2510.18855";
 
-inline constexpr std::string_view kUnclampedThere =
-    "its log ratios are not clamped at 20 nats";
-inline constexpr std::string_view kClampedThere =
-    "it clamps log ratios at 20 nats";
-inline constexpr std::string_view kRowClampedThere =
-    "it clamps the row's aggregate at 20 nats, not each token's log ratio";
-inline constexpr std::string_view kTokenClampedThere =
-    "it clamps each token's log ratio at 20 nats, not the row's aggregate";
-inline constexpr std::string_view kReciprocalThere =
-    "its bounds are those of k1, which is minus the log ratio, so they are the "
-    "reciprocals of these, as far as decimals can say so";
-inline constexpr std::string_view kAllRowsThere =
-    "it divides by all rows, empty ones included";
-
 }  // namespace counterweight::kernels::methods
 
 #endif  // COUNTERWEIGHT_KERNELS_METHODS_BUILDING_BLOCKS_H_

@@ -17,8 +17,6 @@ std::vector<Method> BypassRows() {
            "pass for old log-probs; clipping does the correction.",
        .reference = kLiu,
        .parameters = {},
-       .equivalents = {{"verl",
-                        R"({"bypass_mode": true, "loss_type": "ppo_clip"})"}},
        .make = [](Values) { return Drift(kBypass); }},
       {.name = "bypass_ppo_clip_geo_rs",
        .origin = "verl",
@@ -30,12 +28,6 @@ std::vector<Method> BypassRows() {
                       "policy has left.",
        .reference = kTrustRegion,
        .parameters = {KeepLower(0.999), KeepUpper(1.001)},
-       .equivalents =
-           {{"verl",
-             R"({"bypass_mode": true, "loss_type": "ppo_clip", )"
-             R"("rollout_rs": "seq_mean_k1", "rollout_rs_threshold": )"
-             R"("0.999000999000999_1.001001001001001"})",
-             {kReciprocalThere}}},
        .make =
            [](Values v) {
              return WithRule(Drift(kBypass), GeometricRule(v[0], v[1]));
@@ -50,10 +42,6 @@ std::vector<Method> BypassRows() {
                       "below 1 must not cancel.",
        .reference = kTrustRegion,
        .parameters = {KeepNats(0.01)},
-       .equivalents =
-           {{"verl",
-             R"({"bypass_mode": true, "loss_type": "ppo_clip", )"
-             R"("rollout_rs": "seq_mean_k3", "rollout_rs_threshold": 0.01})"}},
        .make = [](Values v) { return WithRule(Drift(kBypass), K3Rule(v[0])); }},
       {.name = "bypass_seq_tis",
        .origin = "verl",
@@ -65,10 +53,6 @@ std::vector<Method> BypassRows() {
                       "log-probs.",
        .reference = kLiu,
        .parameters = {Upper(2.0)},
-       .equivalents =
-           {{"verl",
-             R"({"bypass_mode": true, "loss_type": "reinforce", )"
-             R"("rollout_is": "sequence", "rollout_is_threshold": 2.0})"}},
        .make = [](Values v) { return SequenceTis(kBypass, v[0]); }},
       {.name = "bypass_icepop",
        .origin = "verl",
@@ -80,10 +64,6 @@ std::vector<Method> BypassRows() {
                       "without old log-probs.",
        .reference = kIcepop,
        .parameters = {Lower(0.5), Upper(5.0)},
-       .equivalents =
-           {{"verl",
-             R"({"bypass_mode": true, "loss_type": "reinforce", )"
-             R"("rollout_is": "token", "rollout_is_threshold": "0.5_5.0"})"}},
        .make = [](Values v) { return TokenIcepop(kBypass, v[0], v[1]); }},
       {.name = "bypass_geo_rs",
        .origin = "verl",
@@ -96,12 +76,6 @@ std::vector<Method> BypassRows() {
                       "kept needs no weight.",
        .reference = kTrustRegion,
        .parameters = {KeepLower(0.999), KeepUpper(1.001)},
-       .equivalents =
-           {{"verl",
-             R"({"bypass_mode": true, "loss_type": "reinforce", )"
-             R"("rollout_rs": "seq_mean_k1", "rollout_rs_threshold": )"
-             R"("0.999000999000999_1.001001001001001"})",
-             {kReciprocalThere}}},
        .make =
            [](Values v) {
              return WithRule(Drift(kBypass), GeometricRule(v[0], v[1]));
@@ -116,13 +90,6 @@ std::vector<Method> BypassRows() {
        .when_to_use = "bypass_seq_tis where whole outliers should go.",
        .reference = kTrustRegion,
        .parameters = {Upper(2.0), KeepLower(0.999), KeepUpper(1.001)},
-       .equivalents =
-           {{"verl",
-             R"({"bypass_mode": true, "loss_type": "reinforce", )"
-             R"("rollout_is": "sequence", "rollout_is_threshold": 2.0, )"
-             R"("rollout_rs": "seq_mean_k1", "rollout_rs_threshold": )"
-             R"("0.999000999000999_1.001001001001001"})",
-             {kReciprocalThere}}},
        .make =
            [](Values v) {
              return WithRule(SequenceTis(kBypass, v[0]),
@@ -139,13 +106,6 @@ std::vector<Method> BypassRows() {
                       "mixture-of-experts models, without old log-probs.",
        .reference = kTrustRegion,
        .parameters = {Upper(2.0), KeepLower(0.999), KeepUpper(1.001)},
-       .equivalents =
-           {{"verl",
-             R"({"bypass_mode": true, "loss_type": "reinforce", )"
-             R"("rollout_is": "token", "rollout_is_threshold": 2.0, )"
-             R"("rollout_rs": "seq_mean_k1", "rollout_rs_threshold": )"
-             R"("0.999000999000999_1.001001001001001"})",
-             {kReciprocalThere}}},
        .make =
            [](Values v) {
              return WithRule(TokenTis(kBypass, v[0]),

@@ -20,21 +20,6 @@ std::vector<Method> PpoRows() {
                     "arXiv:1707.06347; dual clip: D. Ye et al., 2020, "
                     "arXiv:1912.09729",
        .parameters = {ClipLow(0.2), ClipHigh(0.2), DualClip(3.0)},
-       .equivalents =
-           {{"verl", R"({"policy_loss": {"loss_mode": "vanilla", )"
-                     R"("clip_ratio_low": 0.2, "clip_ratio_high": 0.2, )"
-                     R"("clip_ratio_c": 3.0, "loss_agg_mode": "token-mean"}})"},
-            {"trl",
-             R"({"loss_type": "dapo", "epsilon": 0.2, "delta": 3.0, )"
-             R"("vllm_importance_sampling_correction": false})",
-             {kUnclampedThere}},
-            {"skyrl",
-             R"({"policy_loss_type": "dual_clip", "eps_clip_low": 0.2, )"
-             R"("eps_clip_high": 0.2, "clip_ratio_c": 3.0, )"
-             R"("loss_reduction": "token_mean"})"},
-            {"openrlhf",
-             R"({"policy_loss_type": "ppo", "eps_clip_low_high": [0.2, 0.2], )"
-             R"("dual_clip": 3.0, "token_level_loss": true})"}},
        .make = [](Values v) { return OnlyLoss(PpoClip(v[0], v[1], v[2])); }},
       {.name = "ppo_two_sided",
        .origin = "trl",
@@ -51,24 +36,6 @@ std::vector<Method> PpoRows() {
                       {"delta", "ratio", 4.0,
                        "largest ratio of the unclipped branch, > 0; meant to "
                        "be above 1 + clip_high"}},
-       .equivalents =
-           {{"verl",
-             R"({"policy_loss": {"loss_mode": "vanilla", )"
-             R"("clip_ratio_low": 0.2, "clip_ratio_high": 0.2, )"
-             R"("clip_ratio_c": 4.0, "loss_agg_mode": "token-mean"}})",
-             {kClampedThere}},
-            {"trl",
-             R"({"loss_type": "dapo", "epsilon": 0.2, "epsilon_high": 0.2, )"
-             R"("delta": 4.0, "vllm_importance_sampling_correction": false})"},
-            {"skyrl",
-             R"({"policy_loss_type": "dual_clip", "eps_clip_low": 0.2, )"
-             R"("eps_clip_high": 0.2, "clip_ratio_c": 4.0, )"
-             R"("loss_reduction": "token_mean"})",
-             {kClampedThere}},
-            {"openrlhf",
-             R"({"policy_loss_type": "ppo", "eps_clip_low_high": [0.2, 0.2], )"
-             R"("dual_clip": 4.0, "token_level_loss": true})",
-             {kClampedThere}}},
        .make =
            [](Values v) {
              LossSpec loss =
@@ -94,20 +61,6 @@ std::vector<Method> GroupRelativeRows() {
                       "token counts alike, and rare ones may rise.",
        .reference = "Q. Yu et al., DAPO, 2025, arXiv:2503.14476",
        .parameters = {ClipLow(0.2), ClipHigh(0.28)},
-       .equivalents =
-           {{"verl", R"({"policy_loss": {"loss_mode": "vanilla", )"
-                     R"("clip_ratio_low": 0.2, "clip_ratio_high": 0.28, )"
-                     R"("clip_ratio_c": 1e9, "loss_agg_mode": "token-mean"}})"},
-            {"trl",
-             R"({"loss_type": "dapo", "epsilon": 0.2, "epsilon_high": 0.28, )"
-             R"("vllm_importance_sampling_correction": false})",
-             {kUnclampedThere}},
-            {"skyrl",
-             R"({"policy_loss_type": "regular", "eps_clip_low": 0.2, )"
-             R"("eps_clip_high": 0.28, "loss_reduction": "token_mean"})"},
-            {"openrlhf", R"({"policy_loss_type": "ppo", )"
-                         R"("eps_clip_low_high": [0.2, 0.28], )"
-                         R"("token_level_loss": true})"}},
        .make =
            [](Values v) { return OnlyLoss(PpoClip(v[0], v[1], kUnbounded)); }},
       {.name = "grpo",
@@ -122,22 +75,6 @@ std::vector<Method> GroupRelativeRows() {
                       "count alike, however long.",
        .reference = "Z. Shao et al., DeepSeekMath, 2024, arXiv:2402.03300",
        .parameters = {ClipLow(0.2), ClipHigh(0.2)},
-       .equivalents =
-           {{"verl", R"({"policy_loss": {"loss_mode": "vanilla", )"
-                     R"("clip_ratio_low": 0.2, "clip_ratio_high": 0.2, )"
-                     R"("clip_ratio_c": 1e9, )"
-                     R"("loss_agg_mode": "seq-mean-token-mean"}})"},
-            {"trl",
-             R"({"loss_type": "grpo", "epsilon": 0.2, )"
-             R"("vllm_importance_sampling_correction": false})",
-             {kUnclampedThere, kAllRowsThere}},
-            {"skyrl",
-             R"({"policy_loss_type": "regular", "eps_clip_low": 0.2, )"
-             R"("eps_clip_high": 0.2, "loss_reduction": "sequence_mean"})",
-             {kAllRowsThere}},
-            {"openrlhf",
-             R"({"policy_loss_type": "ppo", "eps_clip_low_high": [0.2, 0.2], )"
-             R"("token_level_loss": false})"}},
        .make =
            [](Values v) {
              return OnlyLoss(RowMeans(PpoClip(v[0], v[1], kUnbounded)));
@@ -174,11 +111,6 @@ std::vector<Method> CovarianceRows() {
                       {"covariance_upper", "advantage * nat", 5.0,
                        "candidates have a covariance below this, >= "
                        "covariance_lower"}},
-       .equivalents =
-           {{"verl", R"({"policy_loss": {"loss_mode": "clip_cov", )"
-                     R"("clip_ratio_low": 0.2, "clip_ratio_high": 0.2, )"
-                     R"("clip_cov_ratio": 0.0002, "clip_cov_lb": 1.0, )"
-                     R"("clip_cov_ub": 5.0, "loss_agg_mode": "token-mean"}})"}},
        .make =
            [](Values v) {
              LossSpec loss =
@@ -205,10 +137,6 @@ std::vector<Method> CovarianceRows() {
                        "token, in (0, 1]"},
                       {"covariance_kl_weight", "advantage / nat", 1.0,
                        "weight of the penalty, >= 0"}},
-       .equivalents = {{"verl",
-                        R"({"policy_loss": {"loss_mode": "kl_cov", )"
-                        R"("kl_cov_ratio": 0.0002, "ppo_kl_coef": 1.0, )"
-                        R"("loss_agg_mode": "token-mean"}})"}},
        .make =
            [](Values v) {
              LossSpec loss = Loss(Surrogate::kKlCov, RatioSource::kCurrentOld);

@@ -29,29 +29,6 @@ std::vector<Method> DecoupledLossRows() {
                       "disagrees with the trainer.",
        .reference = kDecoupledPpo,
        .parameters = {Upper(2.0), ClipLow(0.2), ClipHigh(0.2), DualClip(3.0)},
-       .equivalents =
-           {{"verl", R"({"rollout_is": "token", "rollout_is_threshold": 2.0, )"
-                     R"("policy_loss": {"loss_mode": "vanilla", )"
-                     R"("clip_ratio_low": 0.2, "clip_ratio_high": 0.2, )"
-                     R"("clip_ratio_c": 3.0, "loss_agg_mode": "token-mean"}})"},
-            {"trl",
-             R"({"vllm_importance_sampling_mode": "token_truncate", )"
-             R"("vllm_importance_sampling_clip_max": 2.0, )"
-             R"("loss_type": "dapo", "epsilon": 0.2, "delta": 3.0})",
-             {kUnclampedThere}},
-            {"skyrl",
-             R"({"off_policy_correction": {"tis_ratio_type": "token", )"
-             R"("token_tis_ratio_clip_high": 2.0}, )"
-             R"("policy_loss_type": "dual_clip", "eps_clip_low": 0.2, )"
-             R"("eps_clip_high": 0.2, "clip_ratio_c": 3.0, )"
-             R"("loss_reduction": "token_mean"})"},
-            {"openrlhf",
-             R"({"is_correction_level": "token", )"
-             R"("is_correction_mode": "clip", )"
-             R"("is_correction_threshold": [0.0, 2.0], )"
-             R"("policy_loss_type": "ppo", "eps_clip_low_high": [0.2, 0.2], )"
-             R"("dual_clip": 3.0, "token_level_loss": true})",
-             {"the log ratios of its weights are not clamped at 20 nats"}}},
        .make =
            [](Values v) {
              return WithLoss(TokenTis(kDecoupled, v[0]),
@@ -73,15 +50,6 @@ std::vector<Method> DecoupledLossRows() {
        .reference = kDecoupledPpo,
        .parameters = {Upper(2.0), KeepLower(0.999), KeepUpper(1.001),
                       ClipLow(0.2), ClipHigh(0.2), DualClip(3.0)},
-       .equivalents =
-           {{"skyrl",
-             R"({"off_policy_correction": {"tis_ratio_type": "token", )"
-             R"("token_tis_ratio_clip_high": 2.0, )"
-             R"("sequence_mask_metric": "geometric", "geo_mask_low": 0.999, )"
-             R"("geo_mask_high": 1.001}, "policy_loss_type": "dual_clip", )"
-             R"("eps_clip_low": 0.2, "eps_clip_high": 0.2, )"
-             R"("clip_ratio_c": 3.0, "loss_reduction": "token_mean"})",
-             {kRowClampedThere}}},
        .make =
            [](Values v) {
              return WithLoss(WithRule(TokenTis(kDecoupled, v[0]),
@@ -103,10 +71,6 @@ std::vector<Method> BypassLossRows() {
                       "without old log-probs.",
        .reference = kLiu,
        .parameters = {Upper(2.0)},
-       .equivalents =
-           {{"verl", R"({"bypass_mode": true, "loss_type": "reinforce", )"
-                     R"("rollout_is": "token", "rollout_is_threshold": 2.0, )"
-                     R"("policy_loss": {"loss_agg_mode": "token-mean"}})"}},
        .make = [](Values v) { return Reinforce(TokenTis(kBypass, v[0])); }},
       {.name = "bypass_seq_tis_reinforce",
        .origin = "verl",
@@ -120,11 +84,6 @@ std::vector<Method> BypassLossRows() {
            "the whole sequence keeps the gradient unbiased.",
        .reference = kLiu,
        .parameters = {Upper(2.0)},
-       .equivalents =
-           {{"verl",
-             R"({"bypass_mode": true, "loss_type": "reinforce", )"
-             R"("rollout_is": "sequence", "rollout_is_threshold": 2.0, )"
-             R"("policy_loss": {"loss_agg_mode": "token-mean"}})"}},
        .make = [](Values v) { return Reinforce(SequenceTis(kBypass, v[0])); }},
   };
 }

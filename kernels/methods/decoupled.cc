@@ -18,19 +18,6 @@ std::vector<Method> WeightRows() {
            "variance, small bias, no token lost.",
        .reference = kLiu,
        .parameters = {Upper(2.0)},
-       .equivalents =
-           {{"verl", R"({"rollout_is": "token", "rollout_is_threshold": 2.0})"},
-            {"trl",
-             R"({"vllm_importance_sampling_mode": "token_truncate", )"
-             R"("vllm_importance_sampling_clip_max": 2.0})",
-             {kUnclampedThere}},
-            {"skyrl", R"({"off_policy_correction": {"tis_ratio_type": "token",)"
-                      R"( "token_tis_ratio_clip_high": 2.0}})"},
-            {"openrlhf",
-             R"({"is_correction_level": "token", )"
-             R"("is_correction_mode": "clip", )"
-             R"("is_correction_threshold": [0.0, 2.0]})",
-             {kUnclampedThere}}},
        .make = [](Values v) { return TokenTis(kDecoupled, v[0]); }},
       {.name = "seq_tis",
        .origin = "verl",
@@ -43,16 +30,6 @@ std::vector<Method> WeightRows() {
            "whole sequence still has a bearable variance.",
        .reference = kLiu,
        .parameters = {Upper(2.0)},
-       .equivalents =
-           {{"verl",
-             R"({"rollout_is": "sequence", "rollout_is_threshold": 2.0})"},
-            {"trl",
-             R"({"vllm_importance_sampling_mode": "sequence_truncate", )"
-             R"("vllm_importance_sampling_clip_max": 2.0})",
-             {kUnclampedThere}},
-            {"skyrl",
-             R"({"off_policy_correction": {"tis_ratio_type": "sequence", )"
-             R"("sequence_tis_ratio_clip_high": 2.0}})"}},
        .make = [](Values v) { return SequenceTis(kDecoupled, v[0]); }},
       {.name = "icepop",
        .origin = "verl",
@@ -65,15 +42,6 @@ std::vector<Method> WeightRows() {
            "and should not train at all.",
        .reference = kIcepop,
        .parameters = {Lower(0.5), Upper(5.0)},
-       .equivalents =
-           {{"verl",
-             R"({"rollout_is": "token", "rollout_is_threshold": "0.5_5.0"})"},
-            {"trl", R"({"vllm_importance_sampling_mode": "token_mask", )"
-                    R"("vllm_importance_sampling_clip_min": 0.5, )"
-                    R"("vllm_importance_sampling_clip_max": 5.0})"},
-            {"openrlhf", R"({"is_correction_level": "token", )"
-                         R"("is_correction_mode": "mask", )"
-                         R"("is_correction_threshold": [0.5, 5.0]})"}},
        .make = [](Values v) { return TokenIcepop(kDecoupled, v[0], v[1]); }},
       {.name = "none",
        .origin = "verl",
@@ -84,11 +52,6 @@ std::vector<Method> WeightRows() {
                       "anything is corrected.",
        .reference = kLiu,
        .parameters = {},
-       .equivalents = {{"verl", "{}"},
-                       {"trl",
-                        R"({"vllm_importance_sampling_correction": false})"},
-                       {"skyrl", "{}"},
-                       {"openrlhf", "{}"}},
        .make = [](Values) { return Drift(kDecoupled); }},
   };
 }
@@ -107,17 +70,6 @@ std::vector<Method> RatioRejectionRows() {
                       "be left out rather than bounded.",
        .reference = kLiu,
        .parameters = {Upper(2.0), KeepLower(0.5), KeepUpper(2.0)},
-       .equivalents =
-           {{"verl",
-             R"({"rollout_is": "sequence", "rollout_is_threshold": 2.0, )"
-             R"("rollout_rs": "seq_sum_k1", )"
-             R"("rollout_rs_threshold": "0.5_2.0"})"},
-            {"skyrl",
-             R"({"off_policy_correction": {"tis_ratio_type": "sequence", )"
-             R"("sequence_tis_ratio_clip_high": 2.0, )"
-             R"("sequence_mask_metric": "product", "product_mask_low": 0.5, )"
-             R"("product_mask_high": 2.0}})",
-             {kRowClampedThere}}},
        .make =
            [](Values v) {
              return WithRule(
@@ -135,16 +87,6 @@ std::vector<Method> RatioRejectionRows() {
                       "length, unlike that of a product.",
        .reference = kTrustRegion,
        .parameters = {KeepLower(0.999), KeepUpper(1.001)},
-       .equivalents =
-           {{"verl",
-             R"({"rollout_rs": "seq_mean_k1", "rollout_rs_threshold": )"
-             R"("0.999000999000999_1.001001001001001"})",
-             {kReciprocalThere}},
-            {"skyrl",
-             R"({"off_policy_correction": )"
-             R"({"sequence_mask_metric": "geometric", )"
-             R"("geo_mask_low": 0.999, "geo_mask_high": 1.001}})",
-             {kRowClampedThere}}},
        .make =
            [](Values v) {
              return WithRule(Drift(kDecoupled), GeometricRule(v[0], v[1]));
@@ -160,18 +102,6 @@ std::vector<Method> RatioRejectionRows() {
                       "keeps, where they are short.",
        .reference = kTrustRegion,
        .parameters = {Upper(2.0), KeepLower(0.999), KeepUpper(1.001)},
-       .equivalents =
-           {{"verl",
-             R"({"rollout_is": "sequence", "rollout_is_threshold": 2.0, )"
-             R"("rollout_rs": "seq_mean_k1", "rollout_rs_threshold": )"
-             R"("0.999000999000999_1.001001001001001"})",
-             {kReciprocalThere}},
-            {"skyrl",
-             R"({"off_policy_correction": {"tis_ratio_type": "sequence", )"
-             R"("sequence_tis_ratio_clip_high": 2.0, )"
-             R"("sequence_mask_metric": "geometric", "geo_mask_low": 0.999, )"
-             R"("geo_mask_high": 1.001}})",
-             {kRowClampedThere}}},
        .make =
            [](Values v) {
              return WithRule(SequenceTis(kDecoupled, v[0]),
@@ -188,18 +118,6 @@ std::vector<Method> RatioRejectionRows() {
                       "outliers go, single tokens are bounded.",
        .reference = kTrustRegion,
        .parameters = {Upper(2.0), KeepLower(0.999), KeepUpper(1.001)},
-       .equivalents =
-           {{"verl",
-             R"({"rollout_is": "token", "rollout_is_threshold": 2.0, )"
-             R"("rollout_rs": "seq_mean_k1", "rollout_rs_threshold": )"
-             R"("0.999000999000999_1.001001001001001"})",
-             {kReciprocalThere}},
-            {"skyrl",
-             R"({"off_policy_correction": {"tis_ratio_type": "token", )"
-             R"("token_tis_ratio_clip_high": 2.0, )"
-             R"("sequence_mask_metric": "geometric", "geo_mask_low": 0.999, )"
-             R"("geo_mask_high": 1.001}})",
-             {kRowClampedThere}}},
        .make =
            [](Values v) {
              return WithRule(TokenTis(kDecoupled, v[0]),
@@ -220,8 +138,6 @@ std::vector<Method> DivergenceRejectionRows() {
                       "cancel: k3 is never negative.",
        .reference = kTrustRegion,
        .parameters = {KeepNats(0.01)},
-       .equivalents = {{"verl", R"({"rollout_rs": "seq_mean_k3", )"
-                                R"("rollout_rs_threshold": 0.01})"}},
        .make =
            [](Values v) { return WithRule(Drift(kDecoupled), K3Rule(v[0])); }},
       {.name = "k3_rs_seq_tis",
@@ -235,10 +151,6 @@ std::vector<Method> DivergenceRejectionRows() {
                       "keeps, where they are short.",
        .reference = kTrustRegion,
        .parameters = {Upper(2.0), KeepNats(0.01)},
-       .equivalents =
-           {{"verl",
-             R"({"rollout_is": "sequence", "rollout_is_threshold": 2.0, )"
-             R"("rollout_rs": "seq_mean_k3", "rollout_rs_threshold": 0.01})"}},
        .make =
            [](Values v) {
              return WithRule(SequenceTis(kDecoupled, v[0]), K3Rule(v[1]));
@@ -254,10 +166,6 @@ std::vector<Method> DivergenceRejectionRows() {
                       "must not cancel.",
        .reference = kTrustRegion,
        .parameters = {Upper(2.0), KeepNats(0.01)},
-       .equivalents =
-           {{"verl",
-             R"({"rollout_is": "token", "rollout_is_threshold": 2.0, )"
-             R"("rollout_rs": "seq_mean_k3", "rollout_rs_threshold": 0.01})"}},
        .make =
            [](Values v) {
              return WithRule(TokenTis(kDecoupled, v[0]), K3Rule(v[1]));

@@ -34,18 +34,6 @@ std::vector<Method> WeightedLogProbRows() {
                       "tokens: every token keeps a gradient.",
        .reference = "MiniMax-M1, 2025, arXiv:2506.13585",
        .parameters = {ClipLow(1.0), ClipHigh(4.0)},
-       .equivalents =
-           {{"verl", R"({"policy_loss": {"loss_mode": "cispo", )"
-                     R"("clip_ratio_low": 1.0, "clip_ratio_high": 4.0, )"
-                     R"("loss_agg_mode": "token-mean"}})"},
-            {"trl",
-             R"({"loss_type": "cispo", "epsilon_high": 5.0, )"
-             R"("vllm_importance_sampling_correction": false})",
-             {kUnclampedThere}},
-            {"skyrl",
-             R"({"policy_loss_type": "cispo", "cispo": )"
-             R"({"cispo_eps_clip_low": 1.0, "cispo_eps_clip_high": 4.0}, )"
-             R"("loss_reduction": "token_mean"})"}},
        .make =
            [](Values v) {
              return OnlyLoss(Clamped(
@@ -65,10 +53,6 @@ std::vector<Method> WeightedLogProbRows() {
                       "old log-probs.",
        .reference = "SkyRL policy_loss_type rollout_is",
        .parameters = {ClipLow(0.2), ClipHigh(0.2)},
-       .equivalents =
-           {{"skyrl",
-             R"({"policy_loss_type": "rollout_is", "eps_clip_low": 0.2, )"
-             R"("eps_clip_high": 0.2, "loss_reduction": "token_mean"})"}},
        .make =
            [](Values v) {
              return OnlyLoss(Clamped(Clipped(
@@ -93,18 +77,6 @@ std::vector<Method> TrustRegionRows() {
                     "arXiv:2511.20347",
        .parameters = {{"tau_positive", "", 1.0, "tau where A > 0, > 0"},
                       {"tau_negative", "", 1.05, "tau where A <= 0, > 0"}},
-       .equivalents =
-           {{"verl", R"({"policy_loss": {"loss_mode": "sapo", "tau_pos": 1.0, )"
-                     R"("tau_neg": 1.05}})"},
-            {"trl",
-             R"({"loss_type": "sapo", "sapo_temperature_pos": 1.0, )"
-             R"("sapo_temperature_neg": 1.05, )"
-             R"("vllm_importance_sampling_correction": false})",
-             {kUnclampedThere, kAllRowsThere}},
-            {"skyrl",
-             R"({"policy_loss_type": "sapo", "sapo": {"tau_pos": 1.0, )"
-             R"("tau_neg": 1.05}, "loss_reduction": "sequence_mean"})",
-             {kAllRowsThere}}},
        .make =
            [](Values v) {
              LossSpec loss = RowMeans(
@@ -131,11 +103,6 @@ std::vector<Method> TrustRegionRows() {
                       {"clip_high", "probability", 0.15,
                        "largest rise of the probability, >= 0"},
                       kRatioCap},
-       .equivalents =
-           {{"verl",
-             R"({"policy_loss": {"loss_mode": "dppo_tv", )"
-             R"("clip_ratio_low": 0.15, "clip_ratio_high": 0.15, )"
-             R"("clip_ratio_c": 3.0, "loss_agg_mode": "token-mean"}})"}},
        .make = [](Values v) { return Dppo(Surrogate::kDppoTv, v); }},
       {.name = "dppo_kl",
        .origin = "verl",
@@ -156,11 +123,6 @@ std::vector<Method> TrustRegionRows() {
                       {"clip_high", "nats", 0.05,
                        "largest divergence of a risen probability, >= 0"},
                       kRatioCap},
-       .equivalents =
-           {{"verl",
-             R"({"policy_loss": {"loss_mode": "dppo_kl", )"
-             R"("clip_ratio_low": 0.05, "clip_ratio_high": 0.05, )"
-             R"("clip_ratio_c": 3.0, "loss_agg_mode": "token-mean"}})"}},
        .make = [](Values v) { return Dppo(Surrogate::kDppoKl, v); }},
       {.name = "dro",
        .origin = "verl",
@@ -175,9 +137,6 @@ std::vector<Method> TrustRegionRows() {
                     "Learning (DRO), 2024, arXiv:2405.19107",
        .parameters = {{"beta", "advantage / nat^2", 0.05,
                        "weight of the penalty, finite, > 0"}},
-       .equivalents =
-           {{"verl", R"({"policy_loss": {"loss_mode": "dro", "dro_beta": 0.05,)"
-                     R"( "loss_agg_mode": "token-mean"}})"}},
        .make =
            [](Values v) {
              LossSpec loss = Loss(Surrogate::kDro, RatioSource::kCurrentOld);

@@ -31,13 +31,6 @@ std::vector<Method> OpenrlhfRows() {
                       "bound too.",
        .reference = kOpenrlhf,
        .parameters = {Lower(0.5), Upper(5.0)},
-       .equivalents =
-           {{"trl", R"({"vllm_importance_sampling_mode": "token_truncate", )"
-                    R"("vllm_importance_sampling_clip_min": 0.5, )"
-                    R"("vllm_importance_sampling_clip_max": 5.0})"},
-            {"openrlhf", R"({"is_correction_level": "token", )"
-                         R"("is_correction_mode": "clip", )"
-                         R"("is_correction_threshold": [0.5, 5.0]})"}},
        .make =
            [](Values v) {
              return Unclamped(Level::kToken, Bound::kTruncate, v[0], v[1]);
@@ -53,15 +46,6 @@ std::vector<Method> OpenrlhfRows() {
                       "bounds within exp(-20) and exp(20).",
        .reference = kOpenrlhf,
        .parameters = {Lower(0.5), Upper(5.0)},
-       .equivalents =
-           {{"verl",
-             R"({"rollout_is": "token", "rollout_is_threshold": "0.5_5.0"})"},
-            {"trl", R"({"vllm_importance_sampling_mode": "token_mask", )"
-                    R"("vllm_importance_sampling_clip_min": 0.5, )"
-                    R"("vllm_importance_sampling_clip_max": 5.0})"},
-            {"openrlhf", R"({"is_correction_level": "token", )"
-                         R"("is_correction_mode": "mask", )"
-                         R"("is_correction_threshold": [0.5, 5.0]})"}},
        .make =
            [](Values v) {
              return Unclamped(Level::kToken, Bound::kMask, v[0], v[1]);
@@ -77,10 +61,6 @@ std::vector<Method> OpenrlhfRows() {
                       "the denominator; nothing bounds a single token.",
        .reference = kOpenrlhf,
        .parameters = {KeepLower(0.5), KeepUpper(5.0)},
-       .equivalents = {{"openrlhf",
-                        R"({"is_correction_level": "seq", )"
-                        R"("is_correction_mode": "mask", )"
-                        R"("is_correction_threshold": [0.5, 5.0]})"}},
        .make =
            [](Values v) { return ZeroedBy(Aggregation::kMean, v[0], v[1]); }},
       {.name = "reinforce_pro",
@@ -95,9 +75,6 @@ std::vector<Method> OpenrlhfRows() {
                       "until the prefix has drifted.",
        .reference = kPro,
        .parameters = {KeepLower(0.5), KeepUpper(5.0)},
-       // A type of OpenRLHF's fork before is_correction_level: no block of a
-       // current release says it.
-       .equivalents = {},
        .make =
            [](Values v) {
              return ZeroedBy(Aggregation::kPrefixMean, v[0], v[1]);

@@ -8,11 +8,6 @@ namespace {
 constexpr std::string_view kGspo =
     "C. Zheng et al., Group Sequence Policy Optimization, 2025, "
     "arXiv:2507.18071";
-constexpr std::string_view kTokenGradientThere =
-    "its gradient is that of gspo_token, which is another number where the "
-    "advantages of a row differ and another rounding where they do not";
-constexpr std::string_view kCappedThere =
-    "it caps the mean log ratio at 10 nats";
 
 LossSpec SequenceClip(LossLevel level, double low, double high) {
   LossSpec loss =
@@ -40,24 +35,6 @@ std::vector<Method> GspoRows() {
                       "where ratios of single tokens are noise.",
        .reference = kGspo,
        .parameters = {ClipLow(3e-4), ClipHigh(4e-4)},
-       .equivalents =
-           {{"verl",
-             R"({"policy_loss": {"loss_mode": "gspo", )"
-             R"("loss_agg_mode": "seq-mean-token-mean", )"
-             R"("clip_ratio_low": 0.0003, "clip_ratio_high": 0.0004}})",
-             {kTokenGradientThere, kCappedThere}},
-            {"trl",
-             R"({"loss_type": "grpo", )"
-             R"("importance_sampling_level": "sequence", )"
-             R"("epsilon": 0.0003, "epsilon_high": 0.0004, )"
-             R"("vllm_importance_sampling_correction": false})",
-             {kAllRowsThere}},
-            {"skyrl",
-             R"({"policy_loss_type": "gspo", "eps_clip_low": 0.0003, )"
-             R"("eps_clip_high": 0.0004, "loss_reduction": "sequence_mean"})",
-             {kTokenGradientThere, kCappedThere, kAllRowsThere}},
-            {"openrlhf", R"({"policy_loss_type": "gspo", )"
-                         R"("eps_clip_low_high": [0.0003, 0.0004]})"}},
        .make =
            [](Values v) {
              return OnlyLoss(SequenceClip(LossLevel::kSequence, v[0], v[1]));
@@ -75,16 +52,6 @@ std::vector<Method> GspoRows() {
                       "in multi-turn training.",
        .reference = kGspo,
        .parameters = {ClipLow(3e-4), ClipHigh(4e-4)},
-       .equivalents =
-           {{"verl",
-             R"({"policy_loss": {"loss_mode": "gspo", )"
-             R"("loss_agg_mode": "seq-mean-token-mean", )"
-             R"("clip_ratio_low": 0.0003, "clip_ratio_high": 0.0004}})",
-             {kCappedThere}},
-            {"skyrl",
-             R"({"policy_loss_type": "gspo", "eps_clip_low": 0.0003, )"
-             R"("eps_clip_high": 0.0004, "loss_reduction": "sequence_mean"})",
-             {kCappedThere, kAllRowsThere}}},
        .make =
            [](Values v) {
              return OnlyLoss(
@@ -102,12 +69,6 @@ std::vector<Method> GspoRows() {
        .reference = "Length-Unbiased Sequence Policy Optimization, 2026, "
                     "arXiv:2602.05261",
        .parameters = {ClipLow(2e-3), ClipHigh(2.5e-3)},
-       .equivalents = {{"trl",
-                        R"({"loss_type": "luspo", )"
-                        R"("importance_sampling_level": "sequence", )"
-                        R"("epsilon": 0.002, "epsilon_high": 0.0025, )"
-                        R"("vllm_importance_sampling_correction": false})",
-                        {kAllRowsThere}}},
        .make =
            [](Values v) {
              LossSpec loss = SequenceClip(LossLevel::kSequence, v[0], v[1]);
@@ -132,10 +93,6 @@ std::vector<Method> ShapedRows() {
        .reference = "Y. Zhao et al., Geometric-Mean Policy Optimization, 2025, "
                     "arXiv:2507.20673",
        .parameters = {ClipNats("clip_low", 0.4), ClipNats("clip_high", 0.4)},
-       .equivalents = {{"verl",
-                        R"({"policy_loss": {"loss_mode": "geo_mean", )"
-                        R"("clip_ratio_low": 0.4, "clip_ratio_high": 0.4}})",
-                        {kAllRowsThere}}},
        .make =
            [](Values v) {
              return OnlyLoss(RowMeans(
@@ -161,12 +118,6 @@ std::vector<Method> ShapedRows() {
                       {"k_negative", "", 3.0, "k where A < 0, finite"},
                       {"lambda_negative", "", 2.0,
                        "lambda where A < 0, finite, at least 1e-4 is taken"}},
-       .equivalents = {{"trl",
-                        R"({"loss_type": "vespo", "vespo_k_pos": 2.0, )"
-                        R"("vespo_lambda_pos": 3.0, "vespo_k_neg": 3.0, )"
-                        R"("vespo_lambda_neg": 2.0, )"
-                        R"("vllm_importance_sampling_correction": false})",
-                        {"it takes one advantage per row"}}},
        .make =
            [](Values v) {
              LossSpec loss = Loss(Surrogate::kVespo, RatioSource::kCurrentOld);

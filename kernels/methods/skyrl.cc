@@ -28,19 +28,6 @@ std::vector<Method> SkyrlRows() {
        .when_to_use = "What SkyRL recommends to try first.",
        .reference = kSkyrl,
        .parameters = {Upper(2.0)},
-       .equivalents =
-           {{"verl", R"({"rollout_is": "token", "rollout_is_threshold": 2.0})"},
-            {"trl",
-             R"({"vllm_importance_sampling_mode": "token_truncate", )"
-             R"("vllm_importance_sampling_clip_max": 2.0})",
-             {kUnclampedThere}},
-            {"skyrl", R"({"off_policy_correction": {"tis_ratio_type": "token",)"
-                      R"( "token_tis_ratio_clip_high": 2.0}})"},
-            {"openrlhf",
-             R"({"is_correction_level": "token", )"
-             R"("is_correction_mode": "clip", )"
-             R"("is_correction_threshold": [0.0, 2.0]})",
-             {kUnclampedThere}}},
        .make = [](Values v) { return TokenTis(kDecoupled, v[0]); }},
       {.name = "skyrl_sequence_tis",
        .origin = "skyrl",
@@ -50,16 +37,6 @@ std::vector<Method> SkyrlRows() {
        .when_to_use = "seq_tis with SkyRL's cap.",
        .reference = kSkyrl,
        .parameters = {Upper(5.0)},
-       .equivalents =
-           {{"verl",
-             R"({"rollout_is": "sequence", "rollout_is_threshold": 5.0})"},
-            {"trl",
-             R"({"vllm_importance_sampling_mode": "sequence_truncate", )"
-             R"("vllm_importance_sampling_clip_max": 5.0})",
-             {kUnclampedThere}},
-            {"skyrl",
-             R"({"off_policy_correction": {"tis_ratio_type": "sequence", )"
-             R"("sequence_tis_ratio_clip_high": 5.0}})"}},
        .make = [](Values v) { return SequenceTis(kDecoupled, v[0]); }},
       {.name = "skyrl_geometric_mask",
        .origin = "skyrl",
@@ -73,14 +50,6 @@ std::vector<Method> SkyrlRows() {
            "recommends it beside token weights.",
        .reference = kSkyrl,
        .parameters = {KeepLower(0.99), KeepUpper(1.01)},
-       .equivalents =
-           {{"verl",
-             R"({"rollout_rs": "seq_mean_k1", "rollout_rs_threshold": )"
-             R"("0.9900990099009901_1.0101010101010102"})",
-             {kReciprocalThere, kTokenClampedThere}},
-            {"skyrl", R"({"off_policy_correction": )"
-                      R"({"sequence_mask_metric": "geometric", )"
-                      R"("geo_mask_low": 0.99, "geo_mask_high": 1.01}})"}},
        .make =
            [](Values v) {
              return WithRule(Drift(kDecoupled),
@@ -97,15 +66,6 @@ std::vector<Method> SkyrlRows() {
                       "go and the others need no weight.",
        .reference = kSkyrl,
        .parameters = {KeepLower(0.5), KeepUpper(2.0)},
-       .equivalents =
-           {{"verl",
-             R"({"rollout_rs": "seq_sum_k1", )"
-             R"("rollout_rs_threshold": "0.5_2.0"})",
-             {kTokenClampedThere}},
-            {"skyrl",
-             R"({"off_policy_correction": )"
-             R"({"sequence_mask_metric": "product", )"
-             R"("product_mask_low": 0.5, "product_mask_high": 2.0}})"}},
        .make =
            [](Values v) {
              return WithRule(Drift(kDecoupled),
@@ -120,11 +80,6 @@ std::vector<Method> SkyrlRows() {
        .when_to_use = "Like icepop, where the tokens that stay need no weight.",
        .reference = kSkyrl,
        .parameters = {KeepLower(0.5), KeepUpper(2.0)},
-       .equivalents = {{"verl", R"({"rollout_rs": "token_k1", )"
-                                R"("rollout_rs_threshold": "0.5_2.0"})"},
-                       {"skyrl", R"({"off_policy_correction": )"
-                                 R"({"token_mask_is_threshold_low": 0.5, )"
-                                 R"("token_mask_is_threshold_high": 2.0}})"}},
        .make =
            [](Values v) {
              return WithRule(
@@ -142,10 +97,6 @@ std::vector<Method> SkyrlRows() {
                       "output, beside any other correction.",
        .reference = kSkyrl,
        .parameters = {KeepLower(1e-4), KeepUpper(100.0)},
-       .equivalents = {{"skyrl",
-                        R"({"off_policy_correction": )"
-                        R"({"outlier_token_is_threshold_low": 0.0001, )"
-                        R"("outlier_token_is_threshold_high": 100.0}})"}},
        .make =
            [](Values v) {
              return WithRule(

@@ -34,19 +34,6 @@ std::vector<Method> TrlRows() {
        .when_to_use = "token_tis with TRL's numbers.",
        .reference = kTrl,
        .parameters = {Lower(0.0), Upper(3.0)},
-       .equivalents =
-           {{"verl",
-             R"({"rollout_is": "token", "rollout_is_threshold": 3.0})",
-             {kClampedThere}},
-            {"trl", R"({"vllm_importance_sampling_mode": "token_truncate", )"
-                    R"("vllm_importance_sampling_clip_max": 3.0})"},
-            {"skyrl",
-             R"({"off_policy_correction": {"tis_ratio_type": "token", )"
-             R"("token_tis_ratio_clip_high": 3.0}})",
-             {kClampedThere}},
-            {"openrlhf", R"({"is_correction_level": "token", )"
-                         R"("is_correction_mode": "clip", )"
-                         R"("is_correction_threshold": [0.0, 3.0]})"}},
        .make =
            [](Values v) {
              return Unclamped(Level::kToken, Bound::kTruncate, v[0], v[1]);
@@ -60,13 +47,6 @@ std::vector<Method> TrlRows() {
        .when_to_use = "icepop with TRL's numbers.",
        .reference = kTrl,
        .parameters = {Lower(0.0), Upper(3.0)},
-       .equivalents = {{"trl",
-                        R"({"vllm_importance_sampling_mode": "token_mask", )"
-                        R"("vllm_importance_sampling_clip_max": 3.0})"},
-                       {"openrlhf",
-                        R"({"is_correction_level": "token", )"
-                        R"("is_correction_mode": "mask", )"
-                        R"("is_correction_threshold": [0.0, 3.0]})"}},
        .make =
            [](Values v) {
              return Unclamped(Level::kToken, Bound::kMask, v[0], v[1]);
@@ -81,16 +61,6 @@ std::vector<Method> TrlRows() {
        .when_to_use = "seq_tis with TRL's numbers.",
        .reference = kTrl,
        .parameters = {Lower(0.0), Upper(3.0)},
-       .equivalents =
-           {{"verl",
-             R"({"rollout_is": "sequence", "rollout_is_threshold": 3.0})",
-             {kClampedThere}},
-            {"trl", R"({"vllm_importance_sampling_mode": "sequence_truncate", )"
-                    R"("vllm_importance_sampling_clip_max": 3.0})"},
-            {"skyrl",
-             R"({"off_policy_correction": {"tis_ratio_type": "sequence", )"
-             R"("sequence_tis_ratio_clip_high": 3.0}})",
-             {kClampedThere}}},
        .make =
            [](Values v) {
              return Unclamped(Level::kSequence, Bound::kTruncate, v[0], v[1]);
@@ -106,9 +76,6 @@ std::vector<Method> TrlRows() {
                       "product leaves any interval with length.",
        .reference = kTrl,
        .parameters = {Lower(0.0), Upper(3.0)},
-       .equivalents = {{"trl",
-                        R"({"vllm_importance_sampling_mode": "sequence_mask", )"
-                        R"("vllm_importance_sampling_clip_max": 3.0})"}},
        .make =
            [](Values v) {
              return Unclamped(Level::kSequence, Bound::kMask, v[0], v[1]);
@@ -123,9 +90,6 @@ std::vector<Method> TrlRows() {
                       "its dependence on length.",
        .reference = kGsm,
        .parameters = {Lower(0.0), Upper(3.0)},
-       .equivalents = {{"trl", R"({"vllm_importance_sampling_mode": )"
-                               R"("sequence_geometric_mean_mask", )"
-                               R"("vllm_importance_sampling_clip_max": 3.0})"}},
        .make =
            [](Values v) {
              return Unclamped(Level::kGeometric, Bound::kMask, v[0], v[1]);
@@ -143,9 +107,6 @@ std::vector<Method> TrlRows() {
        .parameters = {{"delta", "nats", 0.5,
                        "largest mean log(rollout / current) of a kept "
                        "sequence, >= 0"}},
-       .equivalents = {{"trl", R"({"off_policy_mask_threshold": 0.5, )"
-                               R"("vllm_importance_sampling_correction": )"
-                               R"(false})"}},
        .make = [](Values v) { return Opsm(v[0]); }},
   };
 }

@@ -17,10 +17,6 @@ std::vector<Method> UnclippedLossRows() {
        .reference = "R. Williams, Simple Statistical Gradient-Following "
                     "Algorithms for Connectionist Reinforcement Learning, 1992",
        .parameters = {},
-       .equivalents =
-           {{"verl",
-             R"({"bypass_mode": true, "policy_loss": )"
-             R"({"loss_mode": "reinforce", "loss_agg_mode": "token-mean"}})"}},
        .make =
            [](Values) {
              return OnlyLoss(
@@ -36,8 +32,6 @@ std::vector<Method> UnclippedLossRows() {
                       "then tell.",
        .reference = "X. Chu et al., GPG, 2025, arXiv:2504.02546",
        .parameters = {},
-       .equivalents = {{"verl", R"({"policy_loss": {"loss_mode": "gpg", )"
-                                R"("loss_agg_mode": "token-mean"}})"}},
        .make =
            [](Values) {
              return OnlyLoss(
@@ -52,9 +46,6 @@ std::vector<Method> UnclippedLossRows() {
                       "only add bias.",
        .reference = "SkyRL policy_loss_type importance_sampling",
        .parameters = {},
-       .equivalents = {{"skyrl",
-                        R"({"policy_loss_type": "importance_sampling", )"
-                        R"("loss_reduction": "token_mean"})"}},
        .make =
            [](Values) {
              return OnlyLoss(Loss(Surrogate::kImportanceSampling,
@@ -69,7 +60,6 @@ std::vector<Method> UnclippedLossRows() {
                       "but not read.",
        .reference = "SkyRL policy_loss_type cross_entropy",
        .parameters = {},
-       .equivalents = {{"skyrl", R"({"policy_loss_type": "cross_entropy"})"}},
        .make =
            [](Values) {
              LossSpec loss =

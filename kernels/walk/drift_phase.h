@@ -3,10 +3,25 @@
 #define COUNTERWEIGHT_KERNELS_WALK_DRIFT_PHASE_H_
 
 #include "kernels/math/exp.h"
-#include "kernels/walk/tile_state.h"
+#include "kernels/walk/accumulators.h"
 
 namespace counterweight::kernels {
 inline namespace COUNTERWEIGHT_ISA {
+
+// The drift's columns that later phases read when a segment is over.
+template <class Columns>
+struct DriftColumns {
+  Columns& columns;
+
+  COUNTERWEIGHT_HD auto& tokens() const { return columns.count(kColumnTokens); }
+  COUNTERWEIGHT_HD auto& excess() const { return columns.sum(kColumnExcess); }
+  COUNTERWEIGHT_HD auto& lowest() const {
+    return columns.low(kExtremumLogRatio);
+  }
+  COUNTERWEIGHT_HD auto& highest() const {
+    return columns.high(kExtremumLogRatio);
+  }
+};
 
 template <class Lanes>
 struct DriftPhase {

@@ -2,6 +2,8 @@
 
 #include <vector>
 
+#include "kernels/surrogates/list.h"
+
 namespace counterweight::kernels {
 namespace {
 
@@ -30,13 +32,7 @@ bool MarksUnknown(const Plan& plan) {
 
 uint32_t LossFeatures(const LossPlan& loss) {
   if (!loss.active) return 0;
-  uint32_t features = kFeatureLoss;
-  const Surrogate surrogate = loss.spec.surrogate;
-  if (!loss.has_ratio) {
-    features |= kFeatureReinforce;
-  } else if (surrogate != Surrogate::kPpoClip) {
-    features |= kFeatureSurrogates;
-  }
+  uint32_t features = kFeatureLoss | FeatureOf(InfoOf(loss.spec.surrogate));
   if (loss.by_row || loss.hands_back || loss.spec.level != LossLevel::kToken) {
     features |= kFeatureRowLoss;
   }

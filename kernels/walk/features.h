@@ -14,7 +14,7 @@ enum Feature : uint32_t {
   kFeaturePrefixes = 1u << 1,  // running means
   kFeatureProbabilities = 1u << 2,
   kFeatureLoss = 1u << 3,
-  kFeatureSurrogates = 1u << 4,     // others than PPO_CLIP and the next
+  kFeatureSurrogates = 1u << 4,     // with a ratio, without kTraitCommon
   kFeatureRowLoss = 1u << 5,        // losses that need sums of their row
   kFeatureKl = 1u << 6,             // the penalty
   kFeaturePadding = 1u << 7,        // masked positions are read

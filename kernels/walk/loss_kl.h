@@ -1,4 +1,4 @@
-// The KL penalty of a tile: s.kl_value, s.kl_slope, s.kl_sequence_slope.
+// The KL penalty of a tile: LossTiles::kl_value and its slopes.
 #ifndef COUNTERWEIGHT_KERNELS_WALK_LOSS_KL_H_
 #define COUNTERWEIGHT_KERNELS_WALK_LOSS_KL_H_
 
@@ -13,12 +13,13 @@ struct LossKl {
   using State = TileState<Lanes>;
 
   // k of d = current - ref; the tile of the source holds -d.
-  COUNTERWEIGHT_HD static void run(const LossPlan& loss, State& s) {
+  COUNTERWEIGHT_HD static void run(const LossPlan& loss, const State& s,
+                                   LossTiles<Lanes>& t) {
     constexpr int kSource = static_cast<int>(RatioSource::kRefCurrent);
     const KlSpec& kl = loss.spec.kl;
     const IntervalTerms c = loss.kl_clamp;
     const TileOf<Lanes>& over =
-        Lanes::choose(kl.over == TokenSet::kKept, s.left, s.mask);
+        Lanes::choose(kl.over == TokenSet::kKept, s.kept, s.mask);
     const bool by_row = loss.spec.level == LossLevel::kSequence;
     for_each_group<kWidth>(s.steps, [&](int k,
                                         int g) COUNTERWEIGHT_INLINE_LAMBDA {
@@ -74,8 +75,8 @@ struct LossKl {
       }
       Vec shared = zero;
       if (kl.importance_weighted) {
-        const Vec r = s.ratio.vec(k, g);
-        const Vec dr = s.ratio_slope.vec(k, g);
+        const Vec r = t.ratio.vec(k, g);
+        const Vec dr = t.ratio_slope.vec(k, g);
         const Vec through_ratio = value != 0.0f ? value * dr : zero;
         slope = slope != 0.0f ? slope * r : zero;
         slope = by_row ? slope : slope + through_ratio;
@@ -83,9 +84,9 @@ struct LossKl {
         value = value != 0.0f ? value * r : zero;
       }
       const auto counts = over.vec(k, g) != 0.0f;
-      s.kl_value.set(k, g, counts ? value : zero);
-      s.kl_slope.set(k, g, counts ? slope : zero);
-      s.kl_sequence_slope.set(k, g, counts ? shared : zero);
+      t.kl_value.set(k, g, counts ? value : zero);
+      t.kl_slope.set(k, g, counts ? slope : zero);
+      t.kl_sequence_slope.set(k, g, counts ? shared : zero);
     });
   }
 };

@@ -1,7 +1,7 @@
 #include "kernels/walk/loss_plan.h"
 
 #include "kernels/math/exp.h"
-#include "kernels/surrogate_info.h"
+#include "kernels/surrogates/list.h"
 
 namespace counterweight::kernels {
 namespace {
@@ -59,6 +59,10 @@ LossPlan MakeLossPlan(const CorrectionSpec& spec) {
   plan.weighs_tokens =
       loss.applies_weight && spec.weight.level != Level::kNone && !per_row;
   plan.selects = info.Has(kTraitSelection);
+  plan.row_by_sign = info.Has(kTraitRowBySign);
+  plan.ratio_of_row = !plan.has_ratio || loss.level != LossLevel::kToken ||
+                      info.Has(kTraitRowRatio);
+  plan.sums_advantages = plan.selects || info.Has(kTraitRowAdvantage);
   plan.hands_back = loss.level == LossLevel::kSequence &&
                     (info.Has(kTraitRatioSlope) ||
                      (plan.has_kl && loss.kl.importance_weighted));
@@ -78,10 +82,7 @@ LossPlan MakeLossPlan(const CorrectionSpec& spec) {
   plan.dual_clip = static_cast<float>(loss.dual_clip);
   const double padding_weight = WeightOfOne(spec.weight);
   plan.padding_weight = static_cast<float>(padding_weight);
-  const double floored =
-      padding_weight > kVespoFloor ? padding_weight : kVespoFloor;
-  const double log = log64(floored);
-  plan.padding_log_weight = log < kVespoLogCeiling ? log : kVespoLogCeiling;
+  plan.padding_log_weight = Vespo::log_weight(padding_weight);
   return plan;
 }
 

@@ -30,8 +30,14 @@ struct LossPlan {
   bool hands_back;
   // Tokens need sums of the whole batch first.
   bool by_batch;
-  // Tokens are chosen from the whole batch (KL_COV, CLIP_COV).
+  // Tokens are chosen from the whole batch.
   bool selects;
+  // As kTraitRowBySign.
+  bool row_by_sign;
+  // One r for all tokens of a row, or none.
+  bool ratio_of_row;
+  // The row's or the batch's advantages are summed.
+  bool sums_advantages;
   bool has_kl;
   // KlSpec::gradient_ratio_cap, in float32, and whether there is one.
   bool has_kl_ratio;
@@ -43,7 +49,7 @@ struct LossPlan {
   float ratio_low, ratio_high;
   float ratio_cap;
   float dual_clip;
-  // bound(1), the weight of padding, and its clamped logarithm (VESPO).
+  // bound(1), the weight of padding, and Vespo::log_weight() of it.
   float padding_weight;
   double padding_log_weight;
 };
@@ -62,9 +68,8 @@ struct LossContext {
   const double* row_factors;
   // [num_positions] 1 = selected. Null: none.
   const uint8_t* selected;
-  // [num_positions] if not null, the walk writes selection keys here and
-  // nothing else: KL_COV the covariance, -infinity for tokens that cannot be
-  // selected; CLIP_COV 1 for candidates, else 0.
+  // [num_positions] if not null, the walk writes each token's selection_key()
+  // here and nothing else.
   float* selection_keys;
 };
 

@@ -4,6 +4,7 @@
 #define COUNTERWEIGHT_KERNELS_WALK_LOSS_ROW_H_
 
 #include "kernels/math/exp.h"
+#include "kernels/surrogates/list.h"
 #include "kernels/walk/plan.h"
 #include "kernels/walk/record.h"
 
@@ -34,55 +35,6 @@ COUNTERWEIGHT_HD double row_factor(const LossReduction& reduction,
       return factor * counts.tokens;
   }
   return factor;
-}
-
-// phi = exp(lambda + k q - lambda e^q), 0 where that is not finite (TRL's
-// VESPO, loss_type "vespo").
-COUNTERWEIGHT_HD float vespo_phi(double q, double k, double lambda) {
-  constexpr double kSmallestLambda = 1e-4;
-  const double at_least = lambda < kSmallestLambda ? kSmallestLambda : lambda;
-  const double phi = exp64(at_least + k * q - at_least * exp64(q));
-  const float narrow = static_cast<float>(phi);
-  return __builtin_fabsf(narrow) <= __FLT_MAX__ ? narrow : 0.0f;
-}
-
-// Padding beyond the row's tokens adds the weight of a ratio of 1.
-COUNTERWEIGHT_HD void set_vespo(const LossPlan& loss, double tokens,
-                                const LossRecord& row, LossRow& out) {
-  double q = row.sums[kLossAggregate];
-  if (loss.spec.applies_weight) q += row.sums[kLossLogWeight];
-  if (loss.spec.applies_weight && loss.spec.padded_length > 0) {
-    const double padding =
-        static_cast<double>(loss.spec.padded_length) - tokens;
-    q += padding * loss.padding_log_weight;
-  }
-  const double raised = q < kVespoLogFloor ? kVespoLogFloor : q;
-  const double c = raised > kVespoLogCeiling ? kVespoLogCeiling : raised;
-  const LossSpec& spec = loss.spec;
-  out.value[0] = vespo_phi(c, spec.k_positive, spec.lambda_positive);
-  out.value[1] = vespo_phi(c, spec.k_negative, spec.lambda_negative);
-}
-
-// V = -mean(A) exp(mean x) exp(mean log(w + 1e-10)), means over n + 1e-8 (GMPO,
-// Zhao et al. 2025, in verl's form).
-COUNTERWEIGHT_HD void set_geo_mean(const Plan& plan, const LossContext& context,
-                                   float row_weight, const LossRecord& row,
-                                   LossRow& out) {
-  const LossPlan& loss = plan.loss;
-  const double n = row.sums[kLossSeen] + 1e-8;
-  const ExpTerms64 ratio = exp_terms64(row.sums[kLossAggregate] / n);
-  double log_weight = row.sums[kLossLogWeight];
-  if (IsSequenceLevel(plan.weight.spec.level)) {
-    const double w = static_cast<double>(
-        static_cast<float>(row_weight / context.normalizer));
-    log_weight = row.sums[kLossSeen] * log64(w + 1e-10);
-  }
-  const double weight = loss.spec.applies_weight ? exp64(log_weight / n) : 1.0;
-  const double advantage = row.sums[kLossAdvantage] / n;
-  out.ratio = static_cast<float>(ratio.exp);
-  out.excess = static_cast<float>(ratio.expm1);
-  out.slope = out.ratio;
-  out.value[0] = static_cast<float>(-advantage * ratio.exp * weight);
 }
 
 // exp of the clamped mean; the gradient stops at the clamp.
@@ -136,14 +88,12 @@ COUNTERWEIGHT_HD LossRow decide_loss(const Plan& plan,
         row_factor(loss.spec.kl.reduction, context.kl_factor, counts);
   }
   if (loss.spec.level != LossLevel::kToken) set_sequence_ratio(loss, row, out);
-  if (loss.spec.surrogate == Surrogate::kVespo) {
-    set_vespo(loss, counts.tokens, row, out);
-  }
   // Where rules dropped all that a row had its padding goes with it.
   out.padding_counts = counts.kept > 0.0 || !(counts.tokens > 0.0);
-  if (loss.spec.surrogate == Surrogate::kGeoMean) {
-    set_geo_mean(plan, context, weight, row, out);
-  }
+  const SurrogateRow of_row{row, counts.tokens, weight, context.normalizer};
+  with_surrogate<SurrogateWith<AnySurrogate, kTraitRow>>(
+      loss.spec.surrogate,
+      [&](auto surrogate) { surrogate.set_row(plan, of_row, out); });
   return out;
 }
 
@@ -203,9 +153,8 @@ COUNTERWEIGHT_HD void add_loss(const LossPlan& loss, double tokens,
       static_cast<double>(row.low[kLossExtremumPaddingRatio]);
   out.row_loss_high[kRowLossExtremumPaddingRatio] =
       static_cast<double>(row.high[kLossExtremumPaddingRatio]);
-  const bool vespo = loss.spec.surrogate == Surrogate::kVespo;
   const bool pads_negative = row.sums[kLossPaddingAdvantage] < 0.0;
-  if (vespo) {
+  if (loss.row_by_sign) {
     sums[kRowLossPhi] = static_cast<double>(state.value[pads_negative ? 1 : 0]);
   }
   if (!(tokens > 0.0)) return;
@@ -217,7 +166,7 @@ COUNTERWEIGHT_HD void add_loss(const LossPlan& loss, double tokens,
   sums[kRowLossLow] = low;
   sums[kRowLossMixed] = mixed ? 1.0 : 0.0;
   const bool negative = row.high[kLossExtremumAdvantage] < 0.0f;
-  if (vespo) {
+  if (loss.row_by_sign) {
     sums[kRowLossPhi] = static_cast<double>(state.value[negative ? 1 : 0]);
   }
   out.row_loss_low[kRowLossExtremumRatio] =

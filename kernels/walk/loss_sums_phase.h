@@ -2,8 +2,8 @@
 #ifndef COUNTERWEIGHT_KERNELS_WALK_LOSS_SUMS_PHASE_H_
 #define COUNTERWEIGHT_KERNELS_WALK_LOSS_SUMS_PHASE_H_
 
-#include "kernels/walk/surrogates.h"
-#include "kernels/walk/tile_state.h"
+#include "kernels/surrogates/surrogate.h"
+#include "kernels/walk/accumulators.h"
 
 namespace counterweight::kernels {
 inline namespace COUNTERWEIGHT_ISA {
@@ -17,6 +17,7 @@ struct LossSumsPhase {
 
   // The loss alone where metrics are not wanted.
   COUNTERWEIGHT_HD static void run(const Plan& plan, const State& s, Acc& acc) {
+    const LossTiles<Lanes>& t = tiles(s);
     const LossPlan& loss = plan.loss;
     const bool has_kl = Lanes::may(kFeatureKl) && loss.has_kl;
     add_values(loss, s, acc);
@@ -26,7 +27,7 @@ struct LossSumsPhase {
     add_slopes(plan, s, acc);
     add_ratios(loss, s, acc);
     count_flags(plan, s, acc);
-    acc.extend(kExtremumLoss + kLossExtremumRatio, s.steps, s.ratio, s.mask);
+    acc.extend(kExtremumLoss + kLossExtremumRatio, s.steps, t.ratio, s.mask);
     acc.extend(kExtremumLoss + kLossExtremumAdvantage, s.steps,
                s.input[static_cast<int>(InputRole::kAdvantages)], s.mask);
     if (has_kl) add_kl(loss, s, acc);
@@ -46,6 +47,10 @@ struct LossSumsPhase {
   }
 
  private:
+  COUNTERWEIGHT_HD static const LossTiles<Lanes>& tiles(const State& s) {
+    return s.tiles.template get<LossTiles<Lanes>>();
+  }
+
   COUNTERWEIGHT_HD static void add_tile(int column, const State& s,
                                         const TileOf<Lanes>& x, Acc& acc) {
     acc.add_exact(kBase + column, s.steps,
@@ -55,9 +60,10 @@ struct LossSumsPhase {
 
   COUNTERWEIGHT_HD static void add_values(const LossPlan& loss, const State& s,
                                           Acc& acc) {
-    add_tile(kLossValue, s, s.loss_value, acc);
+    const LossTiles<Lanes>& t = tiles(s);
+    add_tile(kLossValue, s, t.value, acc);
     if (Lanes::may(kFeatureRowLoss) && loss.hands_back) {
-      add_tile(kLossSequenceSlope, s, s.loss_sequence_slope, acc);
+      add_tile(kLossSequenceSlope, s, t.sequence_slope, acc);
     }
   }
 
@@ -75,7 +81,7 @@ struct LossSumsPhase {
     if (drops) {
       acc.add_exact(kBase + kLossLogRatioKept, s.steps,
                     [&](int k, int h) COUNTERWEIGHT_INLINE_LAMBDA {
-                      return s.left.wide(k, h) != 0.0 ? exact(k, h) : WideVec{};
+                      return s.kept.wide(k, h) != 0.0 ? exact(k, h) : WideVec{};
                     });
     }
     const TileOf<Lanes>& l = s.log_ratio[static_cast<int>(source)];
@@ -84,7 +90,7 @@ struct LossSumsPhase {
     acc.add(columns, s.steps,
             [&](int k, int g, Vec(&block)[2]) COUNTERWEIGHT_INLINE_LAMBDA {
               const Vec all = l.vec(k, g);
-              const Vec kept = s.left.vec(k, g) != 0.0f ? all : Vec{};
+              const Vec kept = s.kept.vec(k, g) != 0.0f ? all : Vec{};
               const Vec x = drops ? kept : all;
               block[0] += absolute(x);
               block[1] += clip(x, -clamp, clamp);
@@ -93,18 +99,18 @@ struct LossSumsPhase {
 
   COUNTERWEIGHT_HD static void add_slopes(const Plan& plan, const State& s,
                                           Acc& acc) {
+    const LossTiles<Lanes>& t = tiles(s);
     const bool drops = has_rules<Lanes>(plan);
     const int columns[] = {kBase + kLossSlope, kBase + kLossSlopeClipped,
                            kBase + kLossSlopeRejected};
     acc.add(columns, s.steps,
             [&](int k, int g, Vec(&block)[3]) COUNTERWEIGHT_INLINE_LAMBDA {
-              const Vec full = s.full_slope.vec(k, g);
-              const auto kept = s.left.vec(k, g) != 0.0f;
-              const Vec own = s.loss_slope.vec(k, g);
-              const Vec applied =
-                  absolute(Lanes::may(kFeatureRowLoss)
-                               ? own + s.loss_sequence_slope.vec(k, g)
-                               : own);
+              const Vec full = t.full_slope.vec(k, g);
+              const auto kept = s.kept.vec(k, g) != 0.0f;
+              const Vec own = t.slope.vec(k, g);
+              const Vec applied = absolute(
+                  Lanes::may(kFeatureRowLoss) ? own + t.sequence_slope.vec(k, g)
+                                              : own);
               // 0 where both are infinite.
               const Vec lost = most(full - applied, Vec{});
               block[0] += full;
@@ -120,10 +126,11 @@ struct LossSumsPhase {
 
   COUNTERWEIGHT_HD static void add_ratios(const LossPlan& loss, const State& s,
                                           Acc& acc) {
+    const LossTiles<Lanes>& t = tiles(s);
     const int columns[] = {kBase + kLossRatio, kBase + kLossClippedRatio};
     acc.add(columns, s.steps,
             [&](int k, int g, Vec(&block)[2]) COUNTERWEIGHT_INLINE_LAMBDA {
-              const Vec r = s.ratio.vec(k, g);
+              const Vec r = t.ratio.vec(k, g);
               const auto counts = s.mask.vec(k, g) != 0.0f;
               add_where(counts, r, block[0]);
               add_where(counts, clip(loss, r), block[1]);
@@ -132,48 +139,51 @@ struct LossSumsPhase {
 
   COUNTERWEIGHT_HD static void count_flags(const Plan& plan, const State& s,
                                            Acc& acc) {
+    const LossTiles<Lanes>& t = tiles(s);
     const int seen[] = {kBase + kLossClipped, kBase + kLossHigh,
                         kBase + kLossLow};
     count_sides(seen, s, s.mask, acc);
     const int kept[] = {kBase + kLossCappedKept, kBase + kLossClippedZeroKept};
     acc.count(kept, s.steps,
               [&](int k, int g, Vec(&block)[2]) COUNTERWEIGHT_INLINE_LAMBDA {
-                const Vec m = s.left.vec(k, g);
-                count_flag(s.capped.vec(k, g), m, block[0]);
+                const Vec m = s.kept.vec(k, g);
+                count_flag(t.capped.vec(k, g), m, block[0]);
                 if (!Lanes::may(kFeatureSurrogates)) return;
-                count_flag(s.beyond_zero.vec(k, g), m, block[1]);
+                count_flag(t.beyond_zero.vec(k, g), m, block[1]);
               });
     if (!has_rules<Lanes>(plan)) return;
     const int sides[] = {kBase + kLossClippedKept, kBase + kLossHighKept,
                          kBase + kLossLowKept};
-    count_sides(sides, s, s.left, acc);
+    count_sides(sides, s, s.kept, acc);
   }
 
   COUNTERWEIGHT_HD static void count_sides(const int (&columns)[3],
                                            const State& s,
                                            const TileOf<Lanes>& counts,
                                            Acc& acc) {
+    const LossTiles<Lanes>& t = tiles(s);
     acc.count(columns, s.steps,
               [&](int k, int g, Vec(&block)[3]) COUNTERWEIGHT_INLINE_LAMBDA {
                 const Vec m = counts.vec(k, g);
-                count_flag(s.clipped.vec(k, g), m, block[0]);
-                count_flag(s.high.vec(k, g), m, block[1]);
-                count_flag(s.low.vec(k, g), m, block[2]);
+                count_flag(t.clipped.vec(k, g), m, block[0]);
+                count_flag(t.high.vec(k, g), m, block[1]);
+                count_flag(t.low.vec(k, g), m, block[2]);
               });
   }
 
   COUNTERWEIGHT_HD static void add_kl_values(const LossPlan& loss,
                                              const State& s, Acc& acc) {
-    add_tile(kLossKl, s, s.kl_value, acc);
+    const LossTiles<Lanes>& t = tiles(s);
+    add_tile(kLossKl, s, t.kl_value, acc);
     if (loss.hands_back) {
-      add_tile(kLossKlSequenceSlope, s, s.kl_sequence_slope, acc);
+      add_tile(kLossKlSequenceSlope, s, t.kl_sequence_slope, acc);
     }
   }
 
   COUNTERWEIGHT_HD static void add_kl(const LossPlan& loss, const State& s,
                                       Acc& acc) {
     const TileOf<Lanes>& over =
-        Lanes::choose(loss.spec.kl.over == TokenSet::kKept, s.left, s.mask);
+        Lanes::choose(loss.spec.kl.over == TokenSet::kKept, s.kept, s.mask);
     acc.add_exact(kBase + kLossRefLogRatio, s.steps,
                   [&](int k, int h) COUNTERWEIGHT_INLINE_LAMBDA {
                     return -exact_log_ratio(s, RatioSource::kRefCurrent,

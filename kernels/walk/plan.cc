@@ -6,6 +6,9 @@
 
 #include "kernels/corrector.h"
 #include "kernels/math/exp.h"
+#include "kernels/rules/aggregations.h"
+#include "kernels/rules/estimators.h"
+#include "kernels/surrogates/list.h"
 
 namespace counterweight::kernels {
 namespace {
@@ -90,7 +93,7 @@ void SetClampedInterval(RulePlan* plan) {
   const RejectionRule& rule = plan->rule;
   plan->clamped_lower = rule.lower;
   plan->clamped_upper = rule.upper;
-  if (rule.estimator != Estimator::kRatio && rule.lower < 0.0) {
+  if (!plan->is_log_ratio && rule.lower < 0.0) {
     plan->clamped_lower = 0.0;
   }
 }
@@ -129,7 +132,7 @@ void CountPasses(const CorrectionSpec& spec, bool one_segment,
       }
     }
     const bool prefix =
-        rule.aggregation == Aggregation::kPrefixMean && !one_segment;
+        InfoOf(rule.aggregation).Has(kAggregatesPrefix) && !one_segment;
     known[r] = start + (prefix || HitsInStatistics(spec, r) ? 1 : 0);
     all = std::max(all, known[r]);
   }
@@ -181,18 +184,19 @@ Plan MakePlan(const CorrectionSpec& spec) {
     rule.clamp = MakeClamp(rule.rule.token_clamp);
     rule.lower = static_cast<float>(rule.rule.lower);
     rule.upper = static_cast<float>(rule.rule.upper);
+    const EstimatorInfo estimator = InfoOf(rule.rule.estimator);
+    const AggregationInfo aggregation = InfoOf(rule.rule.aggregation);
+    rule.is_log_ratio = estimator.Has(kEstimatesLogRatio);
     SetClampedInterval(&rule);
-    rule.is_sequence = IsSequenceRule(rule.rule.aggregation);
-    rule.sums = rule.rule.aggregation == Aggregation::kSum ||
-                rule.rule.aggregation == Aggregation::kMean;
-    rule.sums_ratios = rule.sums && rule.rule.estimator == Estimator::kRatio;
+    rule.is_sequence = aggregation.Has(kAggregatesSequence);
+    rule.sums = aggregation.Has(kAggregatesSum);
+    rule.sums_ratios = rule.sums && rule.is_log_ratio;
+    rule.counts = aggregation.Has(kAggregatesCounts);
     rule.is_conditional = rule.rule.condition != Condition::kAlways;
     rule.hits_in_statistics = HitsInStatistics(spec, r);
-    rule.prefix = rule.rule.aggregation == Aggregation::kPrefixMean
-                      ? plan.num_prefixes++
-                      : -1;
+    rule.prefix = aggregation.Has(kAggregatesPrefix) ? plan.num_prefixes++ : -1;
     plan.sources |= Bit(rule.rule.source);
-    if (rule.rule.estimator == Estimator::kK3) {
+    if (estimator.Has(kEstimatorReadsExp)) {
       plan.exp_sources |= Bit(rule.rule.source);
     }
     plan.zeroes = plan.zeroes || rule.rule.effect == Effect::kZeroWeight;

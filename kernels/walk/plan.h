@@ -40,9 +40,11 @@ struct RulePlan {
   double clamped_lower, clamped_upper;
   bool is_sequence;
   bool is_conditional;
-  // Aggregations SUM and MEAN; of them RATIO adds up exact log ratios.
+  // As kEstimatesLogRatio, kAggregatesSum, both, and kAggregatesCounts.
+  bool is_log_ratio;
   bool sums;
   bool sums_ratios;
+  bool counts;
   // Sequence rules: statistics need to know which tokens of a row it hits,
   // which takes one more pass over the row. For the others decide_row() settles
   // the columns when the row is over.

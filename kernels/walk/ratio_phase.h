@@ -5,7 +5,7 @@
 
 #include "kernels/math/bits.h"
 #include "kernels/math/exp.h"
-#include "kernels/walk/tile_state.h"
+#include "kernels/walk/accumulators.h"
 
 namespace counterweight::kernels {
 inline namespace COUNTERWEIGHT_ISA {
@@ -49,7 +49,7 @@ struct RatioPhase {
       });
     }
     for_each_position<kWidth>(s.steps, [&](int k, int i) {
-      s.left.at[k][i] = s.mask.at[k][i];
+      s.kept.at[k][i] = s.mask.at[k][i];
       s.zeroed.at[k][i] = 0.0f;
     });
   }

@@ -4,6 +4,7 @@
 #define COUNTERWEIGHT_KERNELS_WALK_ROW_DECISION_H_
 
 #include "kernels/math/exp.h"
+#include "kernels/rules/aggregations.h"
 #include "kernels/walk/loss_row.h"
 #include "kernels/walk/plan.h"
 #include "kernels/walk/record.h"
@@ -11,9 +12,11 @@
 namespace counterweight::kernels {
 inline namespace COUNTERWEIGHT_ISA {
 
-COUNTERWEIGHT_HD double clamped64(double x, double clamp) {
-  const double capped = x > clamp ? clamp : x;
-  return capped < -clamp ? -clamp : capped;
+COUNTERWEIGHT_HD RowOfRule row_of_rule(int r, const SegmentRecord& row) {
+  return {row.sums[RuleColumnIndex(r, kRuleSeen)],
+          row.sums[RuleColumnIndex(r, kRuleSum)], row.high[kExtremumRules + r],
+          row.sums[RuleColumnIndex(r, kRuleHigh)],
+          row.sums[RuleColumnIndex(r, kRuleLow)]};
 }
 
 // The statistic of rule r for a row; 0 for one that it saw empty. Token rules:
@@ -21,43 +24,24 @@ COUNTERWEIGHT_HD double clamped64(double x, double clamp) {
 COUNTERWEIGHT_HD double row_statistic(const Plan& plan, int r,
                                       const SegmentRecord& row) {
   const RejectionRule& rule = plan.rules[r].rule;
-  const double seen = row.sums[RuleColumnIndex(r, kRuleSeen)];
-  const double sum = row.sums[RuleColumnIndex(r, kRuleSum)];
-  if (!(seen > 0.0)) return 0.0;
-  switch (rule.aggregation) {
-    case Aggregation::kSum:
-      return clamped64(sum, rule.aggregate_clamp);
-    case Aggregation::kMean:
-      return clamped64(sum / seen, rule.aggregate_clamp);
-    case Aggregation::kMax:
-      return static_cast<double>(row.high[kExtremumRules + r]);
-    case Aggregation::kAll:
-    case Aggregation::kToken:
-    case Aggregation::kPrefixMean:
-      return sum / seen;
-  }
-  return 0.0;
+  const RowOfRule sums = row_of_rule(r, row);
+  double statistic = 0.0;
+  if (!(sums.seen > 0.0)) return statistic;
+  with_aggregation(rule.aggregation, [&](auto aggregation) {
+    statistic = aggregation.statistic(rule, sums);
+  });
+  return statistic;
 }
 
-struct Sides {
-  bool high;
-  bool low;
-};
-
-// On which sides of its interval the row is.
 COUNTERWEIGHT_HD Sides row_sides(const Plan& plan, int r,
                                  const SegmentRecord& row) {
   const RulePlan& rule = plan.rules[r];
-  if (rule.rule.aggregation == Aggregation::kAll) {
-    return {row.sums[RuleColumnIndex(r, kRuleHigh)] > 0.0,
-            row.sums[RuleColumnIndex(r, kRuleLow)] > 0.0};
-  }
   const double x = row_statistic(plan, r, row);
-  if (rule.rule.aggregation == Aggregation::kMax) {
-    return {static_cast<float>(x) > rule.upper,
-            static_cast<float>(x) < rule.lower};
-  }
-  return {x > rule.rule.upper, x < rule.rule.lower};
+  Sides sides{};
+  with_aggregation(rule.rule.aggregation, [&](auto aggregation) {
+    sides = aggregation.sides(rule, x, row_of_rule(r, row));
+  });
+  return sides;
 }
 
 COUNTERWEIGHT_HD bool empties_row(const RulePlan& rule) {

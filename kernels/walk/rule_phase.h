@@ -3,9 +3,9 @@
 #ifndef COUNTERWEIGHT_KERNELS_WALK_RULE_PHASE_H_
 #define COUNTERWEIGHT_KERNELS_WALK_RULE_PHASE_H_
 
+#include "kernels/rules/estimators.h"
+#include "kernels/walk/accumulators.h"
 #include "kernels/walk/prefix.h"
-#include "kernels/walk/rule_divergence.h"
-#include "kernels/walk/tile_state.h"
 
 namespace counterweight::kernels {
 inline namespace COUNTERWEIGHT_ISA {
@@ -21,10 +21,11 @@ struct RulePhase {
   // explains: reason bits are wanted.
   COUNTERWEIGHT_HD static void run(const Plan& plan, int r, uint32_t row_fired,
                                    bool explains, State& s, Acc& acc) {
+    RuleTiles<Lanes>& t = s.tiles.template begin<RuleTiles<Lanes>>();
     const RulePlan& rule = plan.rules[r];
     const bool sequential = Lanes::may(kFeatureSequential) &&
                             plan.spec.evaluation == Evaluation::kSequential;
-    const TileOf<Lanes>& seen = Lanes::choose(sequential, s.left, s.mask);
+    const TileOf<Lanes>& seen = Lanes::choose(sequential, s.kept, s.mask);
     // No decision hangs on what token rules add.
     const bool adds = kStats && measures<Lanes>(plan);
     if (rule.is_sequence) {
@@ -59,7 +60,7 @@ struct RulePhase {
     if (adds && !rule.is_sequence && is_conditional(rule)) {
       acc.count_each(RuleColumnIndex(r, kRuleFired), s.steps,
                      [&](int k, int g) COUNTERWEIGHT_INLINE_LAMBDA {
-                       return s.fired.vec(k, g);
+                       return t.fired.vec(k, g);
                      });
     }
     apply(rule, r, explains, s);
@@ -67,8 +68,9 @@ struct RulePhase {
 
   // Once per segment: what was found already. A rule that saw the mask of all
   // saw those tokens; one without a condition fired on all that were outside.
-  template <class Columns>
-  COUNTERWEIGHT_HD static void finish(const Plan& plan, Columns& columns) {
+  template <class Drift, class Columns>
+  COUNTERWEIGHT_HD static void finish(const Plan& plan, const Drift& drift,
+                                      Columns& columns) {
     const bool any = kStats && Lanes::may(kFeatureRules);
     const int rules = any ? plan.spec.num_rules : 0;
     for (int r = 0; r < rules; ++r) {
@@ -86,8 +88,8 @@ struct RulePhase {
         const float end = rule.clamp.clamp;
         auto& low = columns.low(kExtremumRules + r);
         auto& high = columns.high(kExtremumRules + r);
-        const auto& lowest = columns.low(kExtremumLogRatio);
-        const auto& highest = columns.high(kExtremumLogRatio);
+        const auto& lowest = drift.lowest();
+        const auto& highest = drift.highest();
         for_each_lane<kWidth>([&](int i) COUNTERWEIGHT_INLINE_LAMBDA {
           const float l = lowest.at[i];
           const float h = highest.at[i];
@@ -98,16 +100,21 @@ struct RulePhase {
         });
       }
       if (sequential) continue;
-      columns.count(RuleColumnIndex(r, kRuleSeen)) =
-          columns.count(kColumnTokens);
+      columns.count(RuleColumnIndex(r, kRuleSeen)) = drift.tokens();
       if (rule.is_sequence && !rule.is_conditional) {
-        columns.count(RuleColumnIndex(r, kRuleFired)) =
-            columns.count(kColumnTokens);
+        columns.count(RuleColumnIndex(r, kRuleFired)) = drift.tokens();
       }
     }
   }
 
  private:
+  COUNTERWEIGHT_HD static RuleTiles<Lanes>& tiles(State& s) {
+    return s.tiles.template get<RuleTiles<Lanes>>();
+  }
+  COUNTERWEIGHT_HD static const RuleTiles<Lanes>& tiles(const State& s) {
+    return s.tiles.template get<RuleTiles<Lanes>>();
+  }
+
   COUNTERWEIGHT_HD static RatioSource source_of(const RulePlan& rule) {
     return Lanes::source(SourceUse::kCorrection, rule.rule.source);
   }
@@ -130,55 +137,18 @@ struct RulePhase {
   COUNTERWEIGHT_HD static bool extends_drift(const Plan& plan,
                                              const RulePlan& rule,
                                              bool sequential) {
-    return rule.rule.aggregation == Aggregation::kToken && !sequential &&
-           rule.rule.estimator == Estimator::kRatio &&
+    return !rule.is_sequence && rule.prefix < 0 && !sequential &&
+           rule.is_log_ratio &&
            source_of(rule) ==
                Lanes::source(SourceUse::kDrift, plan.spec.drift_source);
   }
 
   // The estimator of each token.
   COUNTERWEIGHT_HD static void evaluate(const RulePlan& rule, State& s) {
-    const int source = static_cast<int>(source_of(rule));
-    const TileOf<Lanes>& log_ratio = s.log_ratio[source];
-    const ClampTerms c = rule.clamp;
-    switch (rule.rule.estimator) {
-      case Estimator::kRatio: {
-        const Vec end = splat(c.clamp);
-        for_each_group<kWidth>(
-            s.steps, [&](int k, int g) COUNTERWEIGHT_INLINE_LAMBDA {
-              s.statistic.set(k, g, clip(log_ratio.vec(k, g), -end, end));
-            });
-        break;
-      }
-      case Estimator::kK2: {
-        const Vec end = splat(c.k2);
-        for_each_group<kWidth>(
-            s.steps, [&](int k, int g) COUNTERWEIGHT_INLINE_LAMBDA {
-              const Vec l = log_ratio.vec(k, g);
-              s.statistic.set(k, g, least(splat(0.5f) * (l * l), end));
-            });
-        break;
-      }
-      case Estimator::kK3: {
-        const TileOf<Lanes>& k3s = s.k3[source];
-        const Vec high = splat(c.k3_high);
-        const Vec low = splat(c.k3_low);
-        for_each_group<kWidth>(
-            s.steps, [&](int k, int g) COUNTERWEIGHT_INLINE_LAMBDA {
-              const Vec end = log_ratio.vec(k, g) > 0.0f ? high : low;
-              s.statistic.set(k, g, least(k3s.vec(k, g), end));
-            });
-        break;
-      }
-      case Estimator::kBinaryKl:
-      case Estimator::kTotalVariation:
-        if constexpr (Lanes::may(kFeatureDivergences)) {
-          RuleDivergence<Lanes>::run(
-              source_of(rule),
-              rule.rule.estimator == Estimator::kTotalVariation, s);
-        }
-        break;
-    }
+    with_estimator<Lanes>(
+        rule.rule.estimator, [&](auto estimator) COUNTERWEIGHT_INLINE_LAMBDA {
+          estimator.evaluate(rule.clamp, source_of(rule), s, tiles(s));
+        });
   }
 
   // The estimator in float64: RATIO as the exact difference, which is what its
@@ -186,7 +156,7 @@ struct RulePhase {
   COUNTERWEIGHT_HD static WideVec exact(const RulePlan& rule, const State& s,
                                         const TileOf<Lanes>& computed, int k,
                                         int h) {
-    if (rule.rule.estimator != Estimator::kRatio) return computed.wide(k, h);
+    if (!rule.is_log_ratio) return computed.wide(k, h);
     return exact_log_ratio(s, source_of(rule), rule.rule.token_clamp, k, h);
   }
 
@@ -194,19 +164,20 @@ struct RulePhase {
   COUNTERWEIGHT_HD static void outside_prefix(const RulePlan& rule, State& s,
                                               const TileOf<Lanes>& seen,
                                               PrefixBase& carry) {
+    RuleTiles<Lanes>& t = tiles(s);
     const double lower = rule.rule.lower;
     const double upper = rule.rule.upper;
-    s.estimate = s.statistic;
+    t.estimate = t.statistic;
     for_each_prefix_mean<Lanes>(
         s.steps, carry,
         [&](int k, int h) COUNTERWEIGHT_INLINE_LAMBDA {
-          return exact(rule, s, s.estimate, k, h);
+          return exact(rule, s, t.estimate, k, h);
         },
         seen,
         [&](int k, int i, double mean) COUNTERWEIGHT_INLINE_LAMBDA {
-          s.statistic.at[k][i] = static_cast<float>(mean);
-          s.high.at[k][i] = mean > upper ? 1.0f : 0.0f;
-          s.low.at[k][i] = mean < lower ? 1.0f : 0.0f;
+          t.statistic.at[k][i] = static_cast<float>(mean);
+          t.high.at[k][i] = mean > upper ? 1.0f : 0.0f;
+          t.low.at[k][i] = mean < lower ? 1.0f : 0.0f;
         });
   }
 
@@ -215,14 +186,15 @@ struct RulePhase {
                                                     const State& s,
                                                     const TileOf<Lanes>& seen,
                                                     bool sequential, Acc& acc) {
+    const RuleTiles<Lanes>& t = tiles(s);
     const int column = RuleColumnIndex(r, kRuleAggregate);
-    if (rule.rule.estimator == Estimator::kRatio) {
+    if (rule.is_log_ratio) {
       add_ratios(rule, column, s, seen, sequential, acc);
       return;
     }
     acc.add_exact(column, s.steps,
                   [&](int k, int h) COUNTERWEIGHT_INLINE_LAMBDA {
-                    const WideVec x = s.estimate.wide(k, h);
+                    const WideVec x = t.estimate.wide(k, h);
                     return seen.wide(k, h) != 0.0 ? x : WideVec{};
                   });
   }
@@ -239,47 +211,52 @@ struct RulePhase {
 
   COUNTERWEIGHT_HD static void fire_outside(const RulePlan& rule, State& s,
                                             const TileOf<Lanes>& seen) {
+    RuleTiles<Lanes>& t = tiles(s);
     const float lower = rule.lower;
     const float upper = rule.upper;
     for_each_position<kWidth>(s.steps, [&](int k, int i) {
-      const float x = s.statistic.at[k][i];
+      const float x = t.statistic.at[k][i];
       const float high = x > upper ? 1.0f : 0.0f;
       const float outside = x < lower ? 1.0f : high;
-      s.fired.at[k][i] = outside * seen.at[k][i];
+      t.fired.at[k][i] = outside * seen.at[k][i];
     });
   }
 
   // fire_outside and apply in one. What the rule does not see is left by none.
   COUNTERWEIGHT_HD static void drop_outside(const RulePlan& rule, State& s) {
+    RuleTiles<Lanes>& t = tiles(s);
     const float lower = rule.lower;
     const float upper = rule.upper;
     for_each_position<kWidth>(s.steps, [&](int k, int i) {
-      const float x = s.statistic.at[k][i];
-      const float left = x > upper ? 0.0f : s.left.at[k][i];
-      s.left.at[k][i] = x < lower ? 0.0f : left;
+      const float x = t.statistic.at[k][i];
+      const float kept = x > upper ? 0.0f : s.kept.at[k][i];
+      s.kept.at[k][i] = x < lower ? 0.0f : kept;
     });
   }
 
   // What outside_prefix found.
   COUNTERWEIGHT_HD static void fire_marked(State& s,
                                            const TileOf<Lanes>& seen) {
+    RuleTiles<Lanes>& t = tiles(s);
     for_each_position<kWidth>(s.steps, [&](int k, int i) {
-      const float outside = s.high.at[k][i] + s.low.at[k][i];
-      s.fired.at[k][i] = outside * seen.at[k][i];
+      const float outside = t.high.at[k][i] + t.low.at[k][i];
+      t.fired.at[k][i] = outside * seen.at[k][i];
     });
   }
 
   COUNTERWEIGHT_HD static void fire_row(State& s, const TileOf<Lanes>& seen) {
+    RuleTiles<Lanes>& t = tiles(s);
     for_each_position<kWidth>(
-        s.steps, [&](int k, int i) { s.fired.at[k][i] = seen.at[k][i]; });
+        s.steps, [&](int k, int i) { t.fired.at[k][i] = seen.at[k][i]; });
   }
 
   COUNTERWEIGHT_HD static void keep_where_condition_holds(const RulePlan& rule,
                                                           State& s) {
+    RuleTiles<Lanes>& t = tiles(s);
     if (!is_conditional(rule)) return;
     for_each_position<kWidth>(s.steps, [&](int k, int i) {
-      const float fired = s.fired.at[k][i];
-      s.fired.at[k][i] = s.input[kAdvantages].at[k][i] < 0.0f ? fired : 0.0f;
+      const float fired = t.fired.at[k][i];
+      t.fired.at[k][i] = s.input[kAdvantages].at[k][i] < 0.0f ? fired : 0.0f;
     });
   }
 
@@ -287,6 +264,7 @@ struct RulePhase {
                                               const State& s,
                                               const TileOf<Lanes>& seen,
                                               bool sequential, Acc& acc) {
+    const RuleTiles<Lanes>& t = tiles(s);
     const RulePlan& rule = plan.rules[r];
     const Vec lowest = splat(static_cast<float>(rule.clamped_lower));
     const Vec highest = splat(static_cast<float>(rule.clamped_upper));
@@ -296,7 +274,7 @@ struct RulePhase {
     acc.add(columns, s.steps,
             [&](int k, int g, Vec(&block)[3]) COUNTERWEIGHT_INLINE_LAMBDA {
               const auto counts = seen.vec(k, g) != 0.0f;
-              const Vec x = s.statistic.vec(k, g);
+              const Vec x = t.statistic.vec(k, g);
               const Vec y = clip(x, lowest, highest);
               add_where(counts, x, block[0]);
               add_where(counts, y, block[1]);
@@ -309,13 +287,14 @@ struct RulePhase {
                      });
     }
     if (extends_drift(plan, rule, sequential)) return;
-    acc.extend(kExtremumRules + r, s.steps, s.statistic, seen);
+    acc.extend(kExtremumRules + r, s.steps, t.statistic, seen);
   }
 
   COUNTERWEIGHT_HD static void add_sequence_sums(const RulePlan& rule, int r,
                                                  State& s,
                                                  const TileOf<Lanes>& seen,
                                                  bool sequential, Acc& acc) {
+    RuleTiles<Lanes>& t = tiles(s);
     if (sequential) {
       const int columns[] = {RuleColumnIndex(r, kRuleSeen),
                              RuleColumnIndex(r, kRuleFired)};
@@ -342,12 +321,12 @@ struct RulePhase {
     const int columns[] = {sum_column};
     acc.add(columns, s.steps,
             [&](int k, int g, Vec(&block)[1]) COUNTERWEIGHT_INLINE_LAMBDA {
-              add_where(seen.vec(k, g) != 0.0f, s.statistic.vec(k, g),
+              add_where(seen.vec(k, g) != 0.0f, t.statistic.vec(k, g),
                         block[0]);
             });
     if (rule.sums) return;
-    acc.extend(kExtremumRules + r, s.steps, s.statistic, seen);
-    if (rule.rule.aggregation == Aggregation::kAll) {
+    acc.extend(kExtremumRules + r, s.steps, t.statistic, seen);
+    if (rule.counts) {
       count_outside(rule, r, s, seen, acc);
     }
   }
@@ -356,11 +335,12 @@ struct RulePhase {
                                              const State& s,
                                              const TileOf<Lanes>& seen,
                                              Acc& acc) {
+    const RuleTiles<Lanes>& t = tiles(s);
     const int columns[] = {RuleColumnIndex(r, kRuleHigh),
                            RuleColumnIndex(r, kRuleLow)};
     acc.count(columns, s.steps,
               [&](int k, int g, Vec(&block)[2]) COUNTERWEIGHT_INLINE_LAMBDA {
-                const Vec x = s.statistic.vec(k, g);
+                const Vec x = t.statistic.vec(k, g);
                 const Vec m = seen.vec(k, g);
                 count_where(x > rule.upper, m, block[0]);
                 count_where(x < rule.lower, m, block[1]);
@@ -370,35 +350,37 @@ struct RulePhase {
   COUNTERWEIGHT_HD static void count_marked(int r, const State& s,
                                             const TileOf<Lanes>& seen,
                                             Acc& acc) {
+    const RuleTiles<Lanes>& t = tiles(s);
     const int columns[] = {RuleColumnIndex(r, kRuleHigh),
                            RuleColumnIndex(r, kRuleLow)};
     acc.count(columns, s.steps,
               [&](int k, int g, Vec(&block)[2]) COUNTERWEIGHT_INLINE_LAMBDA {
                 const Vec m = seen.vec(k, g);
-                block[0] += s.high.vec(k, g) * m;
-                block[1] += s.low.vec(k, g) * m;
+                block[0] += t.high.vec(k, g) * m;
+                block[1] += t.low.vec(k, g) * m;
               });
   }
 
   COUNTERWEIGHT_HD static void apply(const RulePlan& rule, int r, bool explains,
                                      State& s) {
-    TileOf<Lanes>& left = s.left;
+    RuleTiles<Lanes>& t = tiles(s);
+    TileOf<Lanes>& kept = s.kept;
     TileOf<Lanes>& zeroed = s.zeroed;
     if (drops(rule)) {
       for_each_position<kWidth>(s.steps, [&](int k, int i) {
-        const float before = left.at[k][i];
-        left.at[k][i] = s.fired.at[k][i] != 0.0f ? 0.0f : before;
+        const float before = kept.at[k][i];
+        kept.at[k][i] = t.fired.at[k][i] != 0.0f ? 0.0f : before;
       });
     } else {
       for_each_position<kWidth>(s.steps, [&](int k, int i) {
         const float before = zeroed.at[k][i];
-        zeroed.at[k][i] = s.fired.at[k][i] != 0.0f ? 1.0f : before;
+        zeroed.at[k][i] = t.fired.at[k][i] != 0.0f ? 1.0f : before;
       });
     }
     if (!explains) return;
     const uint32_t bit = uint32_t{1} << r;
     for_each_position<kWidth>(s.steps, [&](int k, int i) {
-      s.reasons.at[k][i] |= s.fired.at[k][i] != 0.0f ? bit : 0u;
+      s.reasons.at[k][i] |= t.fired.at[k][i] != 0.0f ? bit : 0u;
     });
   }
 };

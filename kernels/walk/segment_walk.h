@@ -2,6 +2,7 @@
 #ifndef COUNTERWEIGHT_KERNELS_WALK_SEGMENT_WALK_H_
 #define COUNTERWEIGHT_KERNELS_WALK_SEGMENT_WALK_H_
 
+#include "kernels/walk/accumulators.h"
 #include "kernels/walk/drift_phase.h"
 #include "kernels/walk/loss_phase.h"
 #include "kernels/walk/loss_statistics.h"
@@ -112,7 +113,7 @@ COUNTERWEIGHT_HD void walk_tile(const Plan& plan, const Batch& batch,
     LossPhase<Lanes>::run(plan, batch, *task.loss, task.row, s, acc,
                           outputs.gradient);
   }
-  Lanes::store(s.left, s, outputs.keep_mask);
+  Lanes::store(s.kept, s, outputs.keep_mask);
   if (!explains) return;
   for_each_position<kWidth>(
       s.steps, [&](int k, int i) { acc.reasons.at[i] |= s.reasons.at[k][i]; });
@@ -159,11 +160,13 @@ COUNTERWEIGHT_HD void walk_segment(const Plan& plan, const Batch& batch,
     acc.columns.end_block();
   }
   acc.columns.end_segment();
-  if (kStats) DriftPhase<Lanes>::finish(plan, acc.columns.settled());
-  WeightPhase<Lanes, kStats>::finish_segment(plan, acc.columns.settled());
-  RulePhase<Lanes, kStats, kOutput>::finish(plan, acc.columns.settled());
+  auto& columns = acc.columns.settled();
+  if (kStats) DriftPhase<Lanes>::finish(plan, columns);
+  const DriftColumns drift{columns};
+  WeightPhase<Lanes, kStats>::finish_segment(plan, drift, columns);
+  RulePhase<Lanes, kStats, kOutput>::finish(plan, drift, columns);
   if (kOutput && Lanes::may(kFeatureLoss) && plan.loss.active) {
-    LossSumsPhase<Lanes>::finish(plan, acc.columns.settled());
+    LossSumsPhase<Lanes>::finish(plan, columns);
   }
 }
 

@@ -4,6 +4,8 @@
 #include <array>
 #include <cmath>
 
+#include "kernels/surrogates/list.h"
+
 namespace counterweight::kernels {
 namespace {
 
@@ -15,7 +17,7 @@ struct Candidate {
 
 std::vector<Candidate> CandidatesOf(const LossSpec& loss, const Batch& batch,
                                     const std::vector<float>& keys) {
-  const bool random = loss.surrogate == Surrogate::kClipCov;
+  const bool random = InfoOf(loss.surrogate).Has(kTraitSelectsAtRandom);
   std::vector<Candidate> candidates;
   candidates.reserve(keys.size());  // growing would take twice as much
   for (int64_t row = 0; row < batch.num_sequences; ++row) {

@@ -1,5 +1,4 @@
-// What the phases of a walk hand to each other about one tile, and what they
-// add up over a segment.
+// What the phases of a walk hand to each other about one tile.
 #ifndef COUNTERWEIGHT_KERNELS_WALK_TILE_STATE_H_
 #define COUNTERWEIGHT_KERNELS_WALK_TILE_STATE_H_
 
@@ -8,6 +7,7 @@
 #include "kernels/batch.h"
 #include "kernels/math/bits.h"
 #include "kernels/walk/features.h"
+#include "kernels/walk/phase_tiles.h"
 #include "kernels/walk/plan.h"
 #include "kernels/walk/record.h"
 #include "kernels/walk/tile.h"
@@ -30,10 +30,10 @@ struct TileState {
   // Inputs by role, 0 where mask is 0.
   Values input[kNumInputRoles];
   // Masks hold 0 or 1. mask: response_mask less dropped non-finite tokens;
-  // left: less what DROP rules dropped so far; zeroed: hit by a ZERO_WEIGHT
+  // kept: less what DROP rules dropped so far; zeroed: hit by a ZERO_WEIGHT
   // rule.
   Values mask;
-  Values left;
+  Values kept;
   Values zeroed;
   // Tokens whose rollout log-prob is unknown (CorrectionSpec::unknown_rollout),
   // if the tile has any. Their input is the drift's numerator.
@@ -46,181 +46,15 @@ struct TileState {
   Values k3[kNumRatioSources];
   // The bounded weight of kToken and kPrefix.
   Values weight;
-  // Scratch of one rule: its estimator before a running mean, its statistic,
-  // where it is outside, where it fired.
-  Values estimate;
-  Values statistic;
-  Values high;
-  Values low;
-  Values fired;
   BitTileOf<Lanes> reasons;
-  // Of the loss: r, r - 1 and dr / dl; w V and its slopes by the token's
-  // log-prob and by the row's log ratio, and the former without clipping; the
-  // KL's k and its slopes; flags, `high` and `low` above among them.
-  Values ratio;
-  Values excess;
-  Values ratio_slope;
-  Values loss_value;
-  Values loss_slope;
-  Values loss_sequence_slope;
-  Values full_slope;
-  Values kl_value;
-  Values kl_slope;
-  Values kl_sequence_slope;
-  Values clipped;
-  Values capped;
-  Values beyond_zero;
-  Values selected;
+  PhaseTiles<Lanes> tiles;
+  // Written where masked positions are read, which few losses ask for.
+  PaddingTiles<Lanes> padding;
 
   // Takes a non-finite token out.
   COUNTERWEIGHT_HD void drop(int k, int i) {
     mask.at[k][i] = 0.0f;
     reasons.at[k][i] |= kReasonNonFinite;
-  }
-};
-
-template <class Lanes>
-struct Accumulators {
-  static constexpr int kWidth = Lanes::kWidth;
-
-  typename Lanes::Columns columns;
-  LaneValues<kWidth, uint32_t> reasons;
-  int64_t first_bad;
-  // By prefix index: sum and count over the row so far.
-  PrefixBase carry[Lanes::may(kFeaturePrefixes) ? kMaxPrefixes : 1];
-
-  COUNTERWEIGHT_HD void clear(const Plan& plan) {
-    columns.clear(plan);
-    first_bad = kNoBadToken;
-  }
-
-  COUNTERWEIGHT_HD void fold_lanes(const Plan& plan, SegmentRecord& record) {
-    columns.fold(plan, record);
-    const int64_t bad = Lanes::fold_min(first_bad);
-    if (Lanes::writes()) record.first_bad = bad;
-  }
-
-  // Lanes that look at few steps at a time keep what they add to in registers
-  // until the block is over.
-  static constexpr bool kWholeBlocks = Lanes::kTileSteps == kSteps;
-
-  // Adds a tile to N columns: f(step, group, block) adds the values of a group
-  // of lanes, 0 where they do not count, to block[0 .. N). Each lane's steps
-  // of a block are added in float32, in order, from +0, before they meet the
-  // column.
-  template <int N, class F>
-  COUNTERWEIGHT_HD void add(const int (&into)[N], int steps, F f) {
-    if constexpr (kWholeBlocks) {
-      add_block(into, steps, f);
-    } else {
-      add_steps(into, steps, f);
-    }
-  }
-
-  // The same for one column; x(step, group) is the value.
-  template <class F>
-  COUNTERWEIGHT_HD void add_each(int column, int steps, F x) {
-    const int into[] = {column};
-    add(into, steps,
-        [&](int k, int g, Vec(&block)[1])
-            COUNTERWEIGHT_INLINE_LAMBDA { block[0] += x(k, g); });
-  }
-
-  // Adds to N columns of counts: f(step, group, block) adds 0 or 1 for each
-  // lane.
-  template <int N, class F>
-  COUNTERWEIGHT_HD void count(const int (&into)[N], int steps, F f) {
-    if constexpr (kWholeBlocks) {
-      count_block(into, steps, f);
-    } else {
-      add_steps(into, steps, f);
-    }
-  }
-
-  template <class F>
-  COUNTERWEIGHT_HD void count_each(int column, int steps, F x) {
-    const int into[] = {column};
-    count(into, steps,
-          [&](int k, int g, Vec(&block)[1])
-              COUNTERWEIGHT_INLINE_LAMBDA { block[0] += x(k, g); });
-  }
-
-  // Every addend x(step, half group) in float64 by itself.
-  template <class F>
-  COUNTERWEIGHT_HD void add_exact(int column, int steps, F x) {
-    if constexpr (!kWholeBlocks) {
-      COUNTERWEIGHT_UNROLL
-      for (int k = 0; k < steps; ++k) columns.exact(column) += x(k, 0);
-    } else {
-      for (int h = 0; h < kWidth / kWideLanes; ++h) {
-        double* const lanes = &columns.sum(column).at[h * kWideLanes];
-        WideVec sum = load<WideVec>(lanes);
-        COUNTERWEIGHT_UNROLL
-        for (int k = 0; k < steps; ++k) sum += x(k, h);
-        store(sum, lanes);
-      }
-    }
-  }
-
-  // Extrema of x where `seen` is not 0. Zeros get their sign when columns fold.
-  COUNTERWEIGHT_HD void extend(int extremum, int steps, const TileOf<Lanes>& x,
-                               const TileOf<Lanes>& seen) {
-    for (int g = 0; g < kWidth / kVecLanes; ++g) {
-      float* const low = &columns.low(extremum).at[g * kVecLanes];
-      float* const high = &columns.high(extremum).at[g * kVecLanes];
-      Vec lowest = load<Vec>(low);
-      Vec highest = load<Vec>(high);
-      COUNTERWEIGHT_UNROLL
-      for (int k = 0; k < steps; ++k) {
-        extend_where(seen.vec(k, g) != 0.0f, x.vec(k, g), lowest, highest);
-      }
-      store(lowest, low);
-      store(highest, high);
-    }
-  }
-
- private:
-  template <int N, class F>
-  COUNTERWEIGHT_HD void add_steps(const int (&into)[N], int steps, F f) {
-    Vec block[N];
-    COUNTERWEIGHT_UNROLL
-    for (int c = 0; c < N; ++c) block[c] = columns.block(into[c]);
-    COUNTERWEIGHT_UNROLL
-    for (int k = 0; k < steps; ++k) f(k, 0, block);
-    COUNTERWEIGHT_UNROLL
-    for (int c = 0; c < N; ++c) columns.block(into[c]) = block[c];
-  }
-
-  template <int N, class F>
-  COUNTERWEIGHT_HD void add_block(const int (&into)[N], int steps, F f) {
-    LaneValues<kWidth, float> blocks[N];
-    for (int g = 0; g < kWidth / kVecLanes; ++g) {
-      Vec block[N] = {};
-      COUNTERWEIGHT_UNROLL
-      for (int k = 0; k < steps; ++k) f(k, g, block);
-      for (int c = 0; c < N; ++c) store(block[c], &blocks[c].at[g * kVecLanes]);
-    }
-    for (int c = 0; c < N; ++c) {
-      LaneValues<kWidth, double>& sum = columns.sum(into[c]);
-      for_each_lane<kWidth>([&](int i) COUNTERWEIGHT_INLINE_LAMBDA {
-        sum.at[i] += static_cast<double>(blocks[c].at[i]);
-      });
-    }
-  }
-
-  template <int N, class F>
-  COUNTERWEIGHT_HD void count_block(const int (&into)[N], int steps, F f) {
-    for (int g = 0; g < kWidth / kVecLanes; ++g) {
-      Vec block[N];
-      for (int c = 0; c < N; ++c) {
-        block[c] = load<Vec>(&columns.count(into[c]).at[g * kVecLanes]);
-      }
-      COUNTERWEIGHT_UNROLL
-      for (int k = 0; k < steps; ++k) f(k, g, block);
-      for (int c = 0; c < N; ++c) {
-        store(block[c], &columns.count(into[c]).at[g * kVecLanes]);
-      }
-    }
   }
 };
 
@@ -268,52 +102,6 @@ COUNTERWEIGHT_HD bool may_be_unknown(const TileState<Lanes>& s,
                                      RatioSource source) {
   return Lanes::may(kFeatureUnknown) && s.has_unknown &&
          denominator(source) == static_cast<int>(InputRole::kRollout);
-}
-
-// Log ratios of a half group in float64, clamped: the exact differences, on
-// which sums over rows hang.
-template <class Lanes>
-COUNTERWEIGHT_HD WideVec exact_log_ratio(const TileState<Lanes>& s,
-                                         RatioSource source, double clamp,
-                                         int k, int h) {
-  WideVec l = s.input[numerator(source)].wide(k, h) -
-              s.input[denominator(source)].wide(k, h);
-  if (may_be_unknown(s, source)) {
-    l = s.unknown.wide(k, h) != 0.0 ? WideVec{} : l;
-  }
-  const WideVec c = splat_wide(clamp);
-  const WideVec capped = l > c ? c : l;
-  return capped < -c ? -c : capped;
-}
-
-// Adds the same to a column, of tokens that `seen` has; of all if it is the
-// mask, as masked log ratios are 0.
-template <class Lanes>
-COUNTERWEIGHT_HD void add_exact_log_ratios(const TileState<Lanes>& s,
-                                           RatioSource source, double clamp,
-                                           const TileOf<Lanes>& seen,
-                                           bool is_mask, int column,
-                                           Accumulators<Lanes>& acc) {
-  constexpr int kWidth = Lanes::kWidth;
-  const TileOf<Lanes>& l = s.log_ratio[static_cast<int>(source)];
-  const float edge = static_cast<float>(clamp);
-  LaneValues<kWidth, float> beyond{};
-  for_each_position<kWidth>(s.steps, [&](int k, int i) {
-    beyond.at[i] = __builtin_fabsf(l.at[k][i]) < edge ? beyond.at[i] : 1.0f;
-  });
-  // Rounding keeps order: no difference of this tile reaches the clamp either.
-  if (is_mask && !Lanes::any(beyond) && !may_be_unknown(s, source)) {
-    acc.add_exact(column, s.steps,
-                  [&](int k, int h) COUNTERWEIGHT_INLINE_LAMBDA {
-                    return s.input[numerator(source)].wide(k, h) -
-                           s.input[denominator(source)].wide(k, h);
-                  });
-    return;
-  }
-  acc.add_exact(column, s.steps, [&](int k, int h) COUNTERWEIGHT_INLINE_LAMBDA {
-    const WideVec x = exact_log_ratio(s, source, clamp, k, h);
-    return seen.wide(k, h) != 0.0 ? x : WideVec{};
-  });
 }
 
 }  // namespace COUNTERWEIGHT_ISA

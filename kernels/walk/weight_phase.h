@@ -5,8 +5,8 @@
 #include <type_traits>
 
 #include "kernels/math/exp.h"
+#include "kernels/walk/accumulators.h"
 #include "kernels/walk/prefix.h"
-#include "kernels/walk/tile_state.h"
 
 namespace counterweight::kernels {
 inline namespace COUNTERWEIGHT_ISA {
@@ -54,11 +54,11 @@ struct WeightPhase {
     const bool sums = by_row || prefix;
     if (!kStats || !sums) return;
     const bool sees_all = weight.spec.after_rule == 0;
-    add_exact_log_ratios(s, source_of(weight), weight.spec.token_clamp, s.left,
+    add_exact_log_ratios(s, source_of(weight), weight.spec.token_clamp, s.kept,
                          sees_all, kColumnWeightAggregate, acc);
     acc.count_each(kColumnWeightSeen, s.steps,
                    [&](int k, int g) COUNTERWEIGHT_INLINE_LAMBDA {
-                     return s.left.vec(k, g);
+                     return s.kept.vec(k, g);
                    });
   }
 
@@ -80,26 +80,27 @@ struct WeightPhase {
     if (has_rules<Lanes>(plan)) {
       acc.count_each(kColumnKept, s.steps,
                      [&](int k, int g) COUNTERWEIGHT_INLINE_LAMBDA {
-                       return s.left.vec(k, g);
+                       return s.kept.vec(k, g);
                      });
     }
     if (measures<Lanes>(plan)) count_zero_weights(plan, s, acc);
   }
 
-  // Once per segment: what was counted already.
-  template <class Columns>
+  // Once per segment: what was counted already, by the drift phase too.
+  template <class Drift, class Columns>
   COUNTERWEIGHT_HD static void finish_segment(const Plan& plan,
+                                              const Drift& drift,
                                               Columns& columns) {
     if (!kStats) return;
     if (!has_rules<Lanes>(plan)) {
-      columns.count(kColumnKept) = columns.count(kColumnTokens);
+      columns.count(kColumnKept) = drift.tokens();
     }
     if (by_token(plan.weight) && !has_own_ratio(plan.weight)) {
-      columns.sum(kColumnRawExcess) = columns.sum(kColumnExcess);
+      columns.sum(kColumnRawExcess) = drift.excess();
     }
     if (!is_of_drift(plan)) return;
-    columns.low(kExtremumRawLog) = columns.low(kExtremumLogRatio);
-    columns.high(kExtremumRawLog) = columns.high(kExtremumLogRatio);
+    columns.low(kExtremumRawLog) = drift.lowest();
+    columns.high(kExtremumRawLog) = drift.highest();
   }
 
  private:
@@ -131,7 +132,7 @@ struct WeightPhase {
     const int columns[] = {kColumnWeightSeen, kColumnWeightSeenHigh};
     acc.count(columns, s.steps,
               [&](int k, int g, Vec(&block)[2]) COUNTERWEIGHT_INLINE_LAMBDA {
-                const Vec m = s.left.vec(k, g);
+                const Vec m = s.kept.vec(k, g);
                 block[0] += m;
                 count_where(exp.vec(k, g) > weight.high_above, m, block[1]);
               });
@@ -164,26 +165,25 @@ struct WeightPhase {
   COUNTERWEIGHT_HD static void prefix_weights(const Plan& plan, State& s,
                                               Acc& acc) {
     const WeightPlan& weight = plan.weight;
+    WeightTiles<Lanes>& t = s.tiles.template begin<WeightTiles<Lanes>>();
     for_each_prefix_mean<Lanes>(
         s.steps, acc.carry[weight.prefix],
         [&](int k, int h)
             COUNTERWEIGHT_INLINE_LAMBDA { return exact(weight, s, k, h); },
-        s.left,
+        s.kept,
         [&](int k, int i, double mean) COUNTERWEIGHT_INLINE_LAMBDA {
-          s.statistic.at[k][i] = static_cast<float>(mean);
+          t.mean.at[k][i] = static_cast<float>(mean);
         });
-    TileOf<Lanes>& exp = s.high;
-    TileOf<Lanes>& expm1 = s.low;
     for_each_position<kWidth>(s.steps, [&](int k, int i) {
       // Only the mean of what came before would be at a masked token.
-      const float own = s.mask.at[k][i] != 0.0f ? s.statistic.at[k][i] : 0.0f;
+      const float own = s.mask.at[k][i] != 0.0f ? t.mean.at[k][i] : 0.0f;
       const ExpTerms terms = exp_terms(own);
-      exp.at[k][i] = terms.exp;
-      expm1.at[k][i] = terms.expm1;
+      t.exp.at[k][i] = terms.exp;
+      t.expm1.at[k][i] = terms.expm1;
     });
-    bound_and_add(plan, s, acc, exp, expm1);
+    bound_and_add(plan, s, acc, t.exp, t.expm1);
     if (kStats && measures<Lanes>(plan)) {
-      acc.extend(kExtremumRawLog, s.steps, s.statistic, s.mask);
+      acc.extend(kExtremumRawLog, s.steps, t.mean, s.mask);
     }
   }
 

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "kernels/log_ratio.h"
+#include "kernels/rules/estimators.h"
 #include "server/engine/codec_enums.h"
 #include "server/engine/codec_fields.h"
 #include "server/engine/codec_loss.h"
@@ -106,7 +107,7 @@ class ConfigDecoder {
                                   at + "lower");
     double upper = fields_.Number(rule.has_upper(), rule.upper(), kUnbounded,
                                   at + "upper");
-    if (spec->estimator == kernels::Estimator::kRatio) {
+    if (kernels::InfoOf(spec->estimator).Has(kernels::kEstimatesLogRatio)) {
       if (rule.has_lower() && !(lower >= 0.0)) {
         fields_.Fail(at + "lower", "must be a ratio >= 0");
         lower = 0.0;

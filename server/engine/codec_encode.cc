@@ -2,6 +2,7 @@
 #include <cmath>
 
 #include "kernels/log_ratio.h"
+#include "kernels/rules/estimators.h"
 #include "server/engine/codec_config.h"
 #include "server/engine/codec_enums.h"
 #include "server/engine/codec_loss.h"
@@ -33,7 +34,8 @@ void EncodeRule(const kernels::RejectionRule& spec, v1::RejectionRule* rule) {
   rule->set_condition(ToWire(kConditions, spec.condition));
   rule->set_effect(ToWire(kEffects, spec.effect));
   EncodeClamps(spec.token_clamp, spec.aggregate_clamp, rule);
-  const bool ratio = spec.estimator == kernels::Estimator::kRatio;
+  const bool ratio =
+      kernels::InfoOf(spec.estimator).Has(kernels::kEstimatesLogRatio);
   if (spec.lower > -kUnbounded) {
     rule->set_lower(ratio ? ToRatio(spec.lower) : spec.lower);
   }

@@ -1,6 +1,7 @@
 // Policy losses spelled out in proto.
 #include <cmath>
 
+#include "kernels/surrogates/list.h"
 #include "server/engine/codec_enums.h"
 #include "server/engine/codec_loss.h"
 #include "server/engine/codec_reduction.h"
@@ -35,52 +36,16 @@ void EncodeReduction(const LossReduction& reduction, v1::PolicyLoss* out) {
   }
 }
 
-const SurrogateRow* RowOf(const LossSpec& loss,
-                          v1::LossAggregation aggregation) {
-  for (const SurrogateRow& row : SurrogateRows()) {
-    if (row.surrogate != loss.surrogate || row.level != loss.level) continue;
-    const bool sums = aggregation == v1::LOSS_AGGREGATION_SEQ_MEAN_TOKEN_SUM;
-    // GSPO and LUSPO are told apart by how they are added up.
-    if (row.wire == v1::SURROGATE_GSPO && sums) continue;
-    return &row;
-  }
-  return nullptr;
-}
-
-// Numbers that have a default which only their surrogates read.
-void EncodeShape(const LossSpec& loss, const SurrogateRow& row,
-                 v1::PolicyLoss* out) {
-  if (row.Reads(kernels::kNumbersTau)) {
-    out->set_tau_positive(loss.tau_positive);
-    out->set_tau_negative(loss.tau_negative);
-  }
-  if (row.Reads(kernels::kNumbersShape)) {
-    out->set_k_positive(loss.k_positive);
-    out->set_lambda_positive(loss.lambda_positive);
-    out->set_k_negative(loss.k_negative);
-    out->set_lambda_negative(loss.lambda_negative);
-  }
-  if (row.Reads(kernels::kNumbersFraction)) {
-    out->set_covariance_fraction(loss.covariance_fraction);
-  }
-  if (row.Reads(kernels::kNumbersBounds)) {
-    out->set_covariance_lower(loss.covariance_lower);
-    out->set_covariance_upper(loss.covariance_upper);
-  }
-  if (row.Reads(kernels::kNumbersKlWeight)) {
-    out->set_covariance_kl_weight(loss.covariance_kl_weight);
-  }
-  if (row.Reads(kernels::kNumbersBeta)) out->set_beta(loss.beta);
-}
-
-void EncodeBounds(const LossSpec& loss, v1::PolicyLoss* out) {
-  const auto finite = [](double x) { return std::isfinite(x); };
-  if (finite(loss.clip_low)) out->set_clip_low(loss.clip_low);
-  if (finite(loss.clip_high)) out->set_clip_high(loss.clip_high);
-  if (finite(loss.dual_clip)) out->set_dual_clip(loss.dual_clip);
-  if (finite(loss.ratio_cap)) out->set_ratio_cap(loss.ratio_cap);
-  if (finite(loss.log_ratio_upper)) {
-    out->set_log_ratio_clamp(loss.log_ratio_upper);
+// Bounds that are there, and numbers that the surrogate reads, as they have
+// defaults.
+void EncodeNumbers(const LossSpec& loss, v1::PolicyLoss* out) {
+  const kernels::SurrogateInfo info = kernels::InfoOf(loss.surrogate);
+  for (const kernels::LossParameterInfo& row : kernels::kLossParameters) {
+    const double number = loss.*row.member;
+    const bool is_bound = std::isinf(LossSpec().*row.member);
+    if (is_bound ? std::isfinite(number) : info.Reads(row.parameter)) {
+      SetNumber(row.parameter, number, out);
+    }
   }
 }
 
@@ -99,12 +64,11 @@ void EncodeLoss(const LossSpec& loss, v1::CorrectionConfig* config) {
   if (loss.surrogate == Surrogate::kNone) return;
   v1::PolicyLoss* out = config->mutable_policy_loss();
   EncodeReduction(loss.reduction, out);
-  if (const SurrogateRow* row = RowOf(loss, out->aggregation())) {
-    out->set_surrogate(row->wire);
-    EncodeShape(loss, *row, out);
-  }
+  const bool sums_rows =
+      out->aggregation() == v1::LOSS_AGGREGATION_SEQ_MEAN_TOKEN_SUM;
+  out->set_surrogate(SurrogateOf(loss.surrogate, loss.level, sums_rows));
+  EncodeNumbers(loss, out);
   out->set_ratio_source(ToWire(kRatioSources, loss.source));
-  EncodeBounds(loss, out);
   out->set_allow_double_correction(loss.allow_double_correction);
   if (loss.kl.estimator != KlEstimator::kNone) {
     EncodeKl(loss.kl, config->mutable_kl_penalty());

@@ -1,7 +1,9 @@
 #include "server/engine/codec_loss.h"
 
+#include <optional>
 #include <string>
 
+#include "kernels/surrogates/list.h"
 #include "server/engine/codec_enums.h"
 #include "server/engine/codec_fields.h"
 #include "server/engine/codec_reduction.h"
@@ -27,8 +29,8 @@ class LossDecoder {
   FieldReader& fields() { return fields_; }
 
   void Decode(const v1::PolicyLoss& loss) {
-    const SurrogateRow* row = FindSurrogate(loss.surrogate());
-    if (row == nullptr) {
+    const std::optional<SurrogateRow> row = FindSurrogate(loss.surrogate());
+    if (!row) {
       fields_.Fail("policy_loss.surrogate",
                    "is required: PPO_CLIP, GSPO, CISPO, ...");
       return;
@@ -42,7 +44,7 @@ class LossDecoder {
     DecodeSource(loss.ratio_source());
     spec_.reduction = DecodeReduction(loss, facts_, prefix_, violations_);
     CheckAggregation(loss);
-    if (row->surrogate == Surrogate::kVespo) {
+    if (row->info.Has(kernels::kTraitOverOriginal)) {
       spec_.over = kernels::TokenSet::kOriginal;
     }
   }
@@ -61,68 +63,25 @@ class LossDecoder {
   }
 
  private:
-  // Takes a number that the surrogate reads, refuses one that it does not.
-  void Take(bool has, double value, const char* field, bool reads, double* to) {
-    if (!has) return;
-    const std::string name = std::string("policy_loss.") + field;
-    if (reads) {
-      *to = fields_.Number(has, value, *to, name);
-    } else {
-      fields_.Fail(name, "is not read by this surrogate; leave it out");
-    }
-  }
-
+  // Takes numbers that the surrogate reads, refuses those that it does not.
   void DecodeNumbers(const v1::PolicyLoss& loss, const SurrogateRow& row) {
-    const auto reads = [&](kernels::SurrogateNumbers group) {
-      return row.Reads(group);
-    };
-    if (reads(kernels::kNumbersClip) &&
-        (!loss.has_clip_low() || !loss.has_clip_high())) {
-      fields_.Fail(loss.has_clip_low() ? "policy_loss.clip_high"
-                                       : "policy_loss.clip_low",
-                   "this surrogate needs clip_low and clip_high");
+    for (const kernels::LossParameterInfo& info : kernels::kLossParameters) {
+      const std::string name = std::string("policy_loss.") + info.name;
+      const bool reads = row.info.Reads(info.parameter);
+      const std::optional<double> value = NumberOf(loss, info.parameter);
+      double& number = spec_.*info.member;
+      if (value && reads) {
+        number = fields_.Number(true, *value, number, name);
+      } else if (value) {
+        fields_.Fail(name, "is not read by this surrogate; leave it out");
+      } else if (reads && info.is_required) {
+        fields_.Fail(name, "this surrogate needs clip_low and clip_high");
+      }
     }
-    Take(loss.has_clip_low(), loss.clip_low(), "clip_low",
-         reads(kernels::kNumbersClip), &spec_.clip_low);
-    Take(loss.has_clip_high(), loss.clip_high(), "clip_high",
-         reads(kernels::kNumbersClip), &spec_.clip_high);
-    Take(loss.has_dual_clip(), loss.dual_clip(), "dual_clip",
-         reads(kernels::kNumbersDualClip), &spec_.dual_clip);
-    Take(loss.has_ratio_cap(), loss.ratio_cap(), "ratio_cap",
-         reads(kernels::kNumbersRatioCap), &spec_.ratio_cap);
-    Take(loss.has_log_ratio_clamp(), loss.log_ratio_clamp(), "log_ratio_clamp",
-         reads(kernels::kNumbersLogRatioClamp), &spec_.log_ratio_upper);
     spec_.log_ratio_lower = -spec_.log_ratio_upper;
-    Take(loss.has_tau_positive(), loss.tau_positive(), "tau_positive",
-         reads(kernels::kNumbersTau), &spec_.tau_positive);
-    Take(loss.has_tau_negative(), loss.tau_negative(), "tau_negative",
-         reads(kernels::kNumbersTau), &spec_.tau_negative);
-    Take(loss.has_k_positive(), loss.k_positive(), "k_positive",
-         reads(kernels::kNumbersShape), &spec_.k_positive);
-    Take(loss.has_lambda_positive(), loss.lambda_positive(), "lambda_positive",
-         reads(kernels::kNumbersShape), &spec_.lambda_positive);
-    Take(loss.has_k_negative(), loss.k_negative(), "k_negative",
-         reads(kernels::kNumbersShape), &spec_.k_negative);
-    Take(loss.has_lambda_negative(), loss.lambda_negative(), "lambda_negative",
-         reads(kernels::kNumbersShape), &spec_.lambda_negative);
-    Take(loss.has_beta(), loss.beta(), "beta", reads(kernels::kNumbersBeta),
-         &spec_.beta);
-    Take(loss.has_covariance_fraction(), loss.covariance_fraction(),
-         "covariance_fraction", reads(kernels::kNumbersFraction),
-         &spec_.covariance_fraction);
-    Take(loss.has_covariance_lower(), loss.covariance_lower(),
-         "covariance_lower", reads(kernels::kNumbersBounds),
-         &spec_.covariance_lower);
-    Take(loss.has_covariance_upper(), loss.covariance_upper(),
-         "covariance_upper", reads(kernels::kNumbersBounds),
-         &spec_.covariance_upper);
-    Take(loss.has_covariance_kl_weight(), loss.covariance_kl_weight(),
-         "covariance_kl_weight", reads(kernels::kNumbersKlWeight),
-         &spec_.covariance_kl_weight);
     // The cap belongs to the form whose ratio is detached.
-    const bool dppo = spec_.surrogate == Surrogate::kDppoTv ||
-                      spec_.surrogate == Surrogate::kDppoKl;
-    spec_.log_prob_form = dppo && loss.has_ratio_cap();
+    spec_.log_prob_form =
+        row.info.Has(kernels::kTraitDivergence) && loss.has_ratio_cap();
   }
 
   void DecodeSource(v1::RatioSource source) {
@@ -162,7 +121,7 @@ class LossDecoder {
       fields_.Fail("policy_loss.aggregation",
                    "LUSPO is GSPO added up by SEQ_MEAN_TOKEN_SUM");
     }
-    if (loss.surrogate() == v1::SURROGATE_GEO_MEAN &&
+    if (kernels::InfoOf(spec_.surrogate).Has(kernels::kTraitRowRatio) &&
         loss.aggregation() != v1::LOSS_AGGREGATION_SEQ_MEAN_TOKEN_MEAN) {
       fields_.Fail("policy_loss.aggregation",
                    "GEO_MEAN has one value per sequence: SEQ_MEAN_TOKEN_MEAN");

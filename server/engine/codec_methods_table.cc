@@ -6,6 +6,7 @@
 #include "kernels/methods.h"
 #include "server/engine/codec.h"
 #include "server/engine/codec_config.h"
+#include "server/engine/dialects/equivalents.h"
 
 namespace counterweight::server {
 
@@ -19,7 +20,7 @@ void EncodeMethods(v1::ListMethodsResponse* response) {
     info->set_formula(std::string(method.formula));
     info->set_when_to_use(std::string(method.when_to_use));
     info->set_reference(std::string(method.reference));
-    for (const kernels::Equivalent& equivalent : method.equivalents) {
+    for (const Equivalent& equivalent : EquivalentsOf(method.name)) {
       if (!equivalent.differences.empty()) continue;
       (*info->mutable_equivalents())[std::string(equivalent.system)] =
           std::string(equivalent.block);

@@ -1,10 +1,9 @@
 #include "server/engine/codec_spec_fields.h"
 
-#include <cstddef>
-#include <iterator>
 #include <string>
 #include <string_view>
 
+#include "kernels/loss_parameters.h"
 #include "server/engine/names.h"
 
 namespace counterweight::server {
@@ -45,21 +44,6 @@ constexpr FieldName kFieldNames[] = {
     {SpecField::kLossSource, Part::kLoss, "ratio_source"},
     {SpecField::kLossMetricsSource, Part::kLoss, "metrics_source",
      /*is_on_wire=*/false},
-    {SpecField::kLossLogRatioClamp, Part::kLoss, "log_ratio_clamp"},
-    {SpecField::kLossClipLow, Part::kLoss, "clip_low"},
-    {SpecField::kLossClipHigh, Part::kLoss, "clip_high"},
-    {SpecField::kLossDualClip, Part::kLoss, "dual_clip"},
-    {SpecField::kLossRatioCap, Part::kLoss, "ratio_cap"},
-    {SpecField::kLossTauPositive, Part::kLoss, "tau_positive"},
-    {SpecField::kLossTauNegative, Part::kLoss, "tau_negative"},
-    {SpecField::kLossKPositive, Part::kLoss, "k_positive"},
-    {SpecField::kLossLambdaPositive, Part::kLoss, "lambda_positive"},
-    {SpecField::kLossKNegative, Part::kLoss, "k_negative"},
-    {SpecField::kLossLambdaNegative, Part::kLoss, "lambda_negative"},
-    {SpecField::kLossBeta, Part::kLoss, "beta"},
-    {SpecField::kLossCovarianceFraction, Part::kLoss, "covariance_fraction"},
-    {SpecField::kLossCovarianceLower, Part::kLoss, "covariance_lower"},
-    {SpecField::kLossCovarianceKlWeight, Part::kLoss, "covariance_kl_weight"},
     {SpecField::kLossReductionScale, Part::kLoss, "norm_length"},
     {SpecField::kLossPrescalesAdvantages, Part::kLoss, "prescales_advantages",
      /*is_on_wire=*/false},
@@ -79,22 +63,29 @@ constexpr FieldName kFieldNames[] = {
     {SpecField::kKlReductionScale, Part::kLoss, "norm_length"},
 };
 
-constexpr bool AreInOrder() {
-  for (size_t i = 0; i < std::size(kFieldNames); ++i) {
-    if (static_cast<size_t>(kFieldNames[i].field) != i) return false;
+// The numbers of a loss have the names of their own table.
+constexpr FieldName NameOf(SpecField field) {
+  for (const FieldName& row : kFieldNames) {
+    if (row.field == field) return row;
   }
-  return std::size(kFieldNames) == kernels::kNumSpecFields;
+  for (const kernels::LossParameterInfo& row : kernels::kLossParameters) {
+    if (row.field == field) return {field, Part::kLoss, row.name};
+  }
+  return {};
 }
-static_assert(AreInOrder());
 
-const FieldName& NameOf(SpecField field) {
-  return kFieldNames[static_cast<size_t>(field)];
+constexpr bool EveryFieldHasAName() {
+  for (int i = 0; i < kernels::kNumSpecFields; ++i) {
+    if (NameOf(static_cast<SpecField>(i)).name.empty()) return false;
+  }
+  return true;
 }
+static_assert(EveryFieldHasAName());
 
 // "rules[2].upper"; `weight` is what the part is called that is spelled in two
 // ways.
 std::string PathOf(const SpecViolation& violation, std::string_view weight) {
-  const FieldName& field = NameOf(violation.field);
+  const FieldName field = NameOf(violation.field);
   switch (field.part) {
     case Part::kSpec:
       return std::string(field.name);

@@ -1,54 +1,115 @@
 #include "server/engine/codec_surrogates.h"
 
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <cstddef>
+#include <string>
+
+#include "google/protobuf/descriptor.h"
+#include "google/protobuf/message.h"
+#include "kernels/surrogates/list.h"
+
 namespace counterweight::server {
 namespace {
 
 using kernels::LossLevel;
 using kernels::Surrogate;
 
-constexpr SurrogateRow kSurrogates[] = {
-    {v1::SURROGATE_PPO_CLIP, Surrogate::kPpoClip, LossLevel::kToken},
-    {v1::SURROGATE_GSPO, Surrogate::kPpoClip, LossLevel::kSequence},
-    {v1::SURROGATE_GSPO_TOKEN, Surrogate::kPpoClip, LossLevel::kSequenceToken},
-    {v1::SURROGATE_CISPO, Surrogate::kCispo, LossLevel::kToken},
-    {v1::SURROGATE_SAPO, Surrogate::kSapo, LossLevel::kToken},
-    {v1::SURROGATE_REINFORCE, Surrogate::kReinforce, LossLevel::kToken},
-    {v1::SURROGATE_GPG, Surrogate::kReinforce, LossLevel::kToken},
-    {v1::SURROGATE_DRO, Surrogate::kDro, LossLevel::kToken},
-    {v1::SURROGATE_DPPO_TV, Surrogate::kDppoTv, LossLevel::kToken},
-    {v1::SURROGATE_DPPO_KL, Surrogate::kDppoKl, LossLevel::kToken},
-    {v1::SURROGATE_GEO_MEAN, Surrogate::kGeoMean, LossLevel::kToken},
-    {v1::SURROGATE_LUSPO, Surrogate::kPpoClip, LossLevel::kSequence},
-    {v1::SURROGATE_VESPO, Surrogate::kVespo, LossLevel::kToken},
-    {v1::SURROGATE_ROLLOUT_IS, Surrogate::kRolloutIs, LossLevel::kToken},
-    {v1::SURROGATE_KL_COV, Surrogate::kKlCov, LossLevel::kToken},
-    {v1::SURROGATE_CLIP_COV, Surrogate::kClipCov, LossLevel::kToken},
-    {v1::SURROGATE_CROSS_ENTROPY, Surrogate::kCrossEntropy, LossLevel::kToken},
-    {v1::SURROGATE_IMPORTANCE_SAMPLING, Surrogate::kImportanceSampling,
-     LossLevel::kToken},
+// Further names for a surrogate of the kernels.
+struct Alias {
+  v1::Surrogate wire;
+  Surrogate surrogate;
+  LossLevel level = LossLevel::kToken;
+  // A name for how rows are added up, not for another surrogate and level.
+  bool is_aggregation = false;
 };
 
-constexpr bool EverySurrogateHasARow() {
+constexpr Alias kAliases[] = {
+    {v1::SURROGATE_GSPO, Surrogate::kPpoClip, LossLevel::kSequence},
+    {v1::SURROGATE_GSPO_TOKEN, Surrogate::kPpoClip, LossLevel::kSequenceToken},
+    {v1::SURROGATE_LUSPO, Surrogate::kPpoClip, LossLevel::kSequence,
+     /*is_aggregation=*/true},
+    {v1::SURROGATE_GPG, Surrogate::kReinforce},
+};
+
+using WireSurrogates = std::array<v1::Surrogate, kernels::kNumSurrogates>;
+
+// By surrogate: SURROGATE_<NAME>, the kernels' name in capitals.
+// tests/server/codec_surrogates_test.cc checks that each has one.
+WireSurrogates MakeWireSurrogates() {
+  WireSurrogates wires{};
   for (int s = 1; s < kernels::kNumSurrogates; ++s) {
-    bool found = false;
-    for (const SurrogateRow& row : kSurrogates) {
-      found = found || row.surrogate == static_cast<Surrogate>(s);
-    }
-    if (!found) return false;
+    std::string name = kernels::Name(static_cast<Surrogate>(s));
+    std::transform(name.begin(), name.end(), name.begin(), [](char c) {
+      return static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
+    });
+    v1::Surrogate_Parse("SURROGATE_" + name, &wires[static_cast<size_t>(s)]);
   }
-  return true;
+  return wires;
 }
-static_assert(EverySurrogateHasARow());
+
+v1::Surrogate WireOf(Surrogate surrogate) {
+  static const WireSurrogates wires = MakeWireSurrogates();
+  return wires[static_cast<size_t>(surrogate)];
+}
+
+using Fields = std::array<const google::protobuf::FieldDescriptor*,
+                          kernels::kNumLossParameters>;
+
+const google::protobuf::FieldDescriptor* FieldOf(
+    kernels::LossParameter parameter) {
+  static const Fields fields = [] {
+    Fields found{};
+    for (size_t i = 0; i < found.size(); ++i) {
+      found[i] = v1::PolicyLoss::descriptor()->FindFieldByName(
+          kernels::kLossParameters[i].name);
+    }
+    return found;
+  }();
+  return fields[static_cast<size_t>(parameter)];
+}
 
 }  // namespace
 
-std::span<const SurrogateRow> SurrogateRows() { return kSurrogates; }
-
-const SurrogateRow* FindSurrogate(v1::Surrogate wire) {
-  for (const SurrogateRow& row : kSurrogates) {
-    if (row.wire == wire) return &row;
+std::optional<SurrogateRow> FindSurrogate(v1::Surrogate wire) {
+  if (wire == v1::SURROGATE_UNSPECIFIED) return std::nullopt;
+  for (const Alias& alias : kAliases) {
+    if (alias.wire != wire) continue;
+    return SurrogateRow{wire, alias.surrogate, alias.level,
+                        kernels::InfoOf(alias.surrogate)};
   }
-  return nullptr;
+  for (int s = 1; s < kernels::kNumSurrogates; ++s) {
+    const auto surrogate = static_cast<Surrogate>(s);
+    if (WireOf(surrogate) != wire) continue;
+    return SurrogateRow{wire, surrogate, LossLevel::kToken,
+                        kernels::InfoOf(surrogate)};
+  }
+  return std::nullopt;
+}
+
+v1::Surrogate SurrogateOf(Surrogate surrogate, LossLevel level,
+                          bool sums_rows) {
+  v1::Surrogate wire = WireOf(surrogate);
+  for (const Alias& alias : kAliases) {
+    if (level == LossLevel::kToken || alias.surrogate != surrogate) continue;
+    if (alias.level != level) continue;
+    if (!alias.is_aggregation || sums_rows) wire = alias.wire;
+  }
+  return wire;
+}
+
+std::optional<double> NumberOf(const v1::PolicyLoss& loss,
+                               kernels::LossParameter parameter) {
+  const auto* const field = FieldOf(parameter);
+  const google::protobuf::Reflection& reflection = *loss.GetReflection();
+  if (!reflection.HasField(loss, field)) return std::nullopt;
+  return reflection.GetDouble(loss, field);
+}
+
+void SetNumber(kernels::LossParameter parameter, double value,
+               v1::PolicyLoss* loss) {
+  loss->GetReflection()->SetDouble(loss, FieldOf(parameter), value);
 }
 
 }  // namespace counterweight::server

@@ -1,10 +1,13 @@
-// The surrogates of the wire as rows of one table. Part of the codec.
+// The surrogates of the wire, and the numbers that go with them. Part of the
+// codec.
 #ifndef COUNTERWEIGHT_SERVER_ENGINE_CODEC_SURROGATES_H_
 #define COUNTERWEIGHT_SERVER_ENGINE_CODEC_SURROGATES_H_
 
-#include <span>
+#include <optional>
 
 #include "counterweight/v1/method.pb.h"
+#include "kernels/loss_parameters.h"
+#include "kernels/loss_spec.h"
 #include "kernels/surrogate_info.h"
 
 namespace counterweight::server {
@@ -14,17 +17,22 @@ struct SurrogateRow {
   v1::Surrogate wire;
   kernels::Surrogate surrogate;
   kernels::LossLevel level;
-
-  // The surrogate reads these of PolicyLoss's numbers.
-  constexpr bool Reads(kernels::SurrogateNumbers group) const {
-    return kernels::InfoOf(surrogate).Reads(group);
-  }
+  kernels::SurrogateInfo info;
 };
 
-std::span<const SurrogateRow> SurrogateRows();
+// None if there is no such surrogate.
+std::optional<SurrogateRow> FindSurrogate(v1::Surrogate wire);
 
-// Null if there is none.
-const SurrogateRow* FindSurrogate(v1::Surrogate wire);
+// The wire's surrogate for one of the kernels at a level; where losses differ
+// in nothing but how rows are added up, `sums_rows` tells them apart.
+v1::Surrogate SurrogateOf(kernels::Surrogate surrogate,
+                          kernels::LossLevel level, bool sums_rows);
+
+// The number of PolicyLoss that has the parameter's name; none if it is absent.
+std::optional<double> NumberOf(const v1::PolicyLoss& loss,
+                               kernels::LossParameter parameter);
+void SetNumber(kernels::LossParameter parameter, double value,
+               v1::PolicyLoss* loss);
 
 }  // namespace counterweight::server
 

@@ -22,11 +22,11 @@ void ExpectDistinctNames(Enum last) {
 
 TEST(Names, AreDistinct) {
   ExpectDistinctNames(RatioSource::kRefCurrent);
-  ExpectDistinctNames(static_cast<Surrogate>(kNumSurrogates - 1));
+  ExpectDistinctNames(Surrogate::kLast);
   ExpectDistinctNames(Level::kPrefix);
   ExpectDistinctNames(Bound::kMask);
-  ExpectDistinctNames(Estimator::kK3);
-  ExpectDistinctNames(Aggregation::kPrefixMean);
+  ExpectDistinctNames(Estimator::kLast);
+  ExpectDistinctNames(Aggregation::kLast);
 }
 
 TEST(Names, AreThoseOfTheReference) {
@@ -36,8 +36,8 @@ TEST(Names, AreThoseOfTheReference) {
 
 TEST(Names, OfRulesTellEstimatorAndAggregationApart) {
   std::set<std::string> names;
-  for (int e = 0; e <= static_cast<int>(Estimator::kK3); ++e) {
-    for (int a = 0; a <= static_cast<int>(Aggregation::kPrefixMean); ++a) {
+  for (int e = 0; e <= static_cast<int>(Estimator::kLast); ++e) {
+    for (int a = 0; a <= static_cast<int>(Aggregation::kLast); ++a) {
       const RejectionRule rule{.estimator = static_cast<Estimator>(e),
                                .aggregation = static_cast<Aggregation>(a)};
       EXPECT_TRUE(names.insert(RuleName(rule)).second) << RuleName(rule);

@@ -177,6 +177,7 @@ TEST(CodecMethod, LossesAreToldWhatTheyLack) {
   config.mutable_policy_loss()->set_surrogate(v1::SURROGATE_PPO_CLIP);
   EXPECT_THAT(Fields(config),
               ElementsAre("method.config.policy_loss.clip_low",
+                          "method.config.policy_loss.clip_high",
                           "method.config.policy_loss.denominator",
                           "method.config.kl_penalty.estimator"));
 }

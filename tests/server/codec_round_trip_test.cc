@@ -65,56 +65,34 @@ LossReduction SayableReduction(Random& random) {
 // `loss` in the words of a surrogate of the wire: what that one does not read
 // is as it is by default.
 LossSpec SayableLoss(Random& random, const LossSpec& loss) {
-  const auto rows = SurrogateRows();
-  const SurrogateRow& row = rows[static_cast<size_t>(
-      random.Integer(0, static_cast<int64_t>(rows.size()) - 1))];
-  const auto reads = [&](kernels::SurrogateNumbers group) {
-    return row.Reads(group);
-  };
+  const auto wire = static_cast<v1::Surrogate>(
+      random.Integer(1, v1::Surrogate_ARRAYSIZE - 1));
+  const SurrogateRow row = FindSurrogate(wire).value();
   LossSpec said;
   said.surrogate = row.surrogate;
   said.level = row.level;
   said.source = said.metrics_source = random.Chance(0.5)
                                           ? RatioSource::kCurrentRollout
                                           : RatioSource::kCurrentOld;
-  if (reads(kernels::kNumbersClip)) {
-    said.clip_low = random.Uniform(0.1, 0.3);
-    said.clip_high = random.Uniform(0.1, 0.3);
+  for (const kernels::LossParameterInfo& info : kernels::kLossParameters) {
+    if (!row.info.Reads(info.parameter)) continue;
+    if (!info.is_required && random.Chance(0.5)) continue;
+    said.*info.member = random.Uniform(0.1, 0.9);
   }
-  if (reads(kernels::kNumbersDualClip)) said.dual_clip = loss.dual_clip;
-  if (reads(kernels::kNumbersRatioCap) && random.Chance(0.5)) {
-    said.ratio_cap = random.Uniform(1, 3);
-    said.log_prob_form = row.surrogate == Surrogate::kDppoTv ||
-                         row.surrogate == Surrogate::kDppoKl;
-  }
-  if (reads(kernels::kNumbersLogRatioClamp)) {
-    said.log_ratio_upper = loss.log_ratio_upper;
-    said.log_ratio_lower = -said.log_ratio_upper;
-  }
-  if (reads(kernels::kNumbersTau)) {
-    said.tau_positive = loss.tau_positive;
-    said.tau_negative = loss.tau_negative;
-  }
-  if (reads(kernels::kNumbersShape)) {
-    said.k_positive = loss.k_positive;
-    said.lambda_positive = loss.lambda_positive;
-    said.k_negative = loss.k_negative;
-    said.lambda_negative = loss.lambda_negative;
-  }
-  if (reads(kernels::kNumbersBeta)) said.beta = random.Uniform(0.1, 2);
-  if (reads(kernels::kNumbersFraction))
-    said.covariance_fraction = random.Uniform(0.01, 0.5);
-  if (reads(kernels::kNumbersBounds))
-    said.covariance_lower = random.Uniform(-2, 2);
-  if (reads(kernels::kNumbersKlWeight))
-    said.covariance_kl_weight = random.Uniform(0, 2);
+  // Whose legal numbers lie elsewhere.
+  if (std::isfinite(said.dual_clip)) said.dual_clip += 1.0;
+  said.log_ratio_lower = -said.log_ratio_upper;
+  if (row.info.Reads(kernels::LossParameter::kBeta)) said.beta = 0.3;
+  said.log_prob_form =
+      row.info.Has(kernels::kTraitDivergence) && std::isfinite(said.ratio_cap);
   said.seed = loss.seed;
   said.allow_double_correction = true;
   said.reduction = SayableReduction(random);
   if (row.wire == v1::SURROGATE_GEO_MEAN) {
     said.reduction = {BatchCount::kKeptRows, RowCount::kKeptTokens};
   }
-  if (row.surrogate == Surrogate::kVespo) said.over = TokenSet::kOriginal;
+  if (row.info.Has(kernels::kTraitOverOriginal))
+    said.over = TokenSet::kOriginal;
   said.kl = loss.kl;
   said.kl.gradient_ratio_cap = 0.0;
   said.kl.over = TokenSet::kKept;

@@ -3,6 +3,7 @@
 #include <sstream>
 #include <utility>
 
+#include "kernels/surrogates/list.h"
 #include "tests/testing/specs.h"
 
 namespace counterweight::kernels {
@@ -23,7 +24,7 @@ LossSpec Legal(LossSpec loss) {
   }
   if (info.Has(kTraitOverOriginal)) loss.over = TokenSet::kOriginal;
   if (info.Has(kTraitOverKept)) loss.over = TokenSet::kKept;
-  if (!info.Has(kTraitPadding)) loss.counts_padding = false;
+  if (!info.Has(kTraitCountsPadding)) loss.counts_padding = false;
   if (loss.prescales_advantages) {
     // Rules read the scaled advantages: what they keep cannot scale them.
     loss.reduction.count = BatchCount::kTokens;
@@ -31,8 +32,7 @@ LossSpec Legal(LossSpec loss) {
       loss.reduction.row = RowCount::kTokens;
   }
   KlSpec& kl = loss.kl;
-  if (kl.straight_through || !HasRatio(surrogate) ||
-      surrogate == Surrogate::kGeoMean)
+  if (kl.straight_through || !HasRatio(surrogate) || info.Has(kTraitRowRatio))
     kl.importance_weighted = false;
   if (kl.reduction.row == RowCount::kGroupTokens)
     kl.reduction.row = RowCount::kTokens;

@@ -1,4 +1,7 @@
-"""The choices that methods and requests are made of: the enums of proto/counterweight/v1."""
+"""The choices that methods and requests are made of: the enums of proto/counterweight/v1.
+
+Made by `make proto`. Edits here are lost.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,7 @@ class Level(Choice):
     """Over which tokens log ratios are aggregated."""
 
     TOKEN = "token"
-    """Each token's own."""
+    """Each token's own log ratio."""
     SEQUENCE = "sequence"
     """Sum over the sequence: product of ratios."""
     GEOMETRIC = "geometric"
@@ -37,7 +40,7 @@ class Level(Choice):
 
 
 class Bound(Choice):
-    """What happens to a weight outside the interval; equality keeps."""
+    """What a bound does outside the interval; equality keeps."""
 
     NONE = "none"
     """Nothing; no interval may be given."""
@@ -48,19 +51,21 @@ class Bound(Choice):
 
 
 class Estimator(Choice):
-    """A token's contribution to a statistic; l the log ratio."""
+    """A token's contribution to a statistic; l the log ratio, numerator over denominator (J.
+    Schulman, "Approximating KL Divergence", 2020, names k1-k3)."""
 
     RATIO = "ratio"
     """l, the interval given as ratios."""
     K2 = "k2"
-    """l^2 / 2, nats."""
+    """l^2 / 2."""
     K3 = "k3"
-    """exp(l) - 1 - l, nats."""
+    """exp(l) - 1 - l."""
     BINARY_KL = "binary_kl"
-    """p log(p / q) + (1 - p) log((1 - p) / (1 - q)), nats, of the probabilities p and q of the
-    ratio's denominator and numerator, each brought into [1e-6, 1 - 1e-6]."""
+    """p log(p / q) + (1 - p) log((1 - p) / (1 - q)), nats, where p and q are the probabilities
+    exp(log_prob) of the ratio's denominator and numerator, each brought into [1e-6, 1 - 1e-6].
+    Takes no token_clamp."""
     TOTAL_VARIATION = "total_variation"
-    """abs(p - q) of the same."""
+    """|p - q| of the same, in [0, 1]. Takes no token_clamp."""
 
 
 class Aggregation(Choice):
@@ -95,7 +100,7 @@ class RuleCondition(Choice):
     ALWAYS = "always"
     """Everywhere."""
     NEGATIVE_ADVANTAGE = "negative_advantage"
-    """Only at tokens whose advantage is < 0 (OPSM); needs advantages."""
+    """Only at tokens whose advantage is < 0 (OPSM); needs ADVANTAGES."""
 
 
 class RuleEffect(Choice):
@@ -108,30 +113,48 @@ class RuleEffect(Choice):
 
 
 class Surrogate(Choice):
-    """The pointwise policy objective; formulas and papers: kernels/README.md."""
+    """The pointwise policy objective. Formulas and papers: kernels/README.md."""
 
     PPO_CLIP = "ppo_clip"
+    """PPO clip, with dual_clip and ratio_cap."""
     GSPO = "gspo"
+    """Sequence-level clip (GSPO)."""
     GSPO_TOKEN = "gspo_token"
+    """GSPO with per-token advantages."""
     CISPO = "cispo"
+    """Clipped and detached ratio times log-prob (CISPO)."""
     SAPO = "sapo"
+    """Soft gate instead of a clip (SAPO)."""
     REINFORCE = "reinforce"
+    """Log-prob times advantage."""
     GPG = "gpg"
+    """Group policy gradient."""
     DRO = "dro"
+    """Direct reward optimization."""
     DPPO_TV = "dppo_tv"
+    """Divergence-bounded, total variation."""
     DPPO_KL = "dppo_kl"
+    """Divergence-bounded, binary KL."""
     GEO_MEAN = "geo_mean"
+    """Geometric mean of clipped ratios (GMPO)."""
     LUSPO = "luspo"
+    """Length-unbiased sequence policy optimization."""
     VESPO = "vespo"
+    """Variational sequence-level soft weighting."""
     ROLLOUT_IS = "rollout_is"
+    """Ratio to the rollout policy, masked, detached."""
     KL_COV = "kl_cov"
+    """PPO without clip and a penalty on high-covariance tokens."""
     CLIP_COV = "clip_cov"
+    """PPO clip with high-covariance tokens taken out."""
     CROSS_ENTROPY = "cross_entropy"
+    """Negative log-prob."""
     IMPORTANCE_SAMPLING = "importance_sampling"
+    """Ratio times advantage, unclipped."""
 
 
 class LossAggregation(Choice):
-    """How token losses become one number."""
+    """How token losses become one number; m the keep mask."""
 
     TOKEN_MEAN = "token_mean"
     """Sum over tokens / number of tokens."""
@@ -153,7 +176,7 @@ class LossDenominator(Choice):
     KEPT = "kept"
     """Tokens (sequences) that the rules kept."""
     GLOBAL = "global"
-    """Counts over all ranks, given by the caller."""
+    """CorrectRequest.global_counts."""
 
 
 class KlEstimator(Choice):
@@ -170,11 +193,12 @@ class KlEstimator(Choice):
 
 
 class NonFinitePolicy(Choice):
-    """What to do about a non-finite log-prob, log ratio or advantage where response_mask is 1."""
+    """What to do about non-finite numbers at positions that count."""
 
     REJECT = "reject"
-    """InvalidRequestError naming tensor, sequence and token of the first one."""
+    """INVALID_ARGUMENT naming tensor, sequence and token of the first one."""
     DROP = "drop"
     """The token is treated as if response_mask were 0; it is counted."""
     NEUTRALIZE = "neutralize"
-    """The token's log ratio is 0 (ratio 1); it is counted."""
+    """The token's log ratio is 0 (ratio 1) in every source; it is counted. In a loss its advantage
+    stays if it and the current log-prob are finite, else it is 0."""

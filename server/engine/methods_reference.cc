@@ -1,17 +1,35 @@
-// Prints METHODS.md, the reference of the methods table. `make docs` runs it.
+// Prints kernels/METHODS.md, the reference of the methods table. `make docs`
+// runs it.
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "kernels/methods.h"
+#include "kernels/surrogates/list.h"
+#include "server/engine/dialects/equivalents.h"
 
-namespace counterweight::kernels {
+namespace counterweight::server {
 namespace {
 
+using kernels::CorrectionSpec;
+using kernels::Effect;
+using kernels::InfoOf;
+using kernels::Level;
+using kernels::LossParameterInfo;
+using kernels::LossSpec;
+using kernels::Method;
+using kernels::MethodParameter;
+using kernels::Methods;
+using kernels::NumberRange;
+using kernels::ParameterViolation;
+using kernels::Surrogate;
+using kernels::SurrogateInfo;
+
 constexpr std::string_view kIntroduction =
-    R"(<!-- Made by `make docs` from the methods table, kernels/methods. Edits here are lost. -->
+    R"(<!-- Made by `make docs` from kernels/methods, kernels/surrogates and server/engine/dialects/equivalents.h. Edits here are lost. -->
 
 # Methods
 
@@ -155,7 +173,8 @@ std::string Parameters(const Method& method) {
 
 std::string Elsewhere(const Method& method) {
   std::string text = "\n**Elsewhere**\n\n";
-  for (const Equivalent& equivalent : method.equivalents) {
+  const std::vector<Equivalent> equivalents = EquivalentsOf(method.name);
+  for (const Equivalent& equivalent : equivalents) {
     std::string item = "- " + std::string(equivalent.system);
     for (const std::string_view difference : equivalent.differences) {
       item += difference == equivalent.differences.front() ? ", but " : "; ";
@@ -168,8 +187,7 @@ std::string Elsewhere(const Method& method) {
     const auto is_it = [&](const Equivalent& equivalent) {
       return equivalent.system == system;
     };
-    if (std::any_of(method.equivalents.begin(), method.equivalents.end(),
-                    is_it)) {
+    if (std::any_of(equivalents.begin(), equivalents.end(), is_it)) {
       continue;
     }
     without += (without.empty() ? "- " : ", ") + std::string(system);
@@ -186,6 +204,65 @@ std::string Describe(const Method& method) {
   return text + Parameters(method) + Elsewhere(method);
 }
 
+std::string Range(const NumberRange& range) {
+  const auto end = [](double x) {
+    return std::isinf(x) ? std::string(x > 0.0 ? "∞" : "-∞") : Number(x);
+  };
+  const bool open_low = range.open_low || std::isinf(range.low);
+  const bool open_high = range.open_high || std::isinf(range.high);
+  return (open_low ? "(" : "[") + end(range.low) + ", " + end(range.high) +
+         (open_high ? ")" : "]");
+}
+
+std::string LossParameters(const SurrogateInfo& info) {
+  std::string text;
+  for (const LossParameterInfo& row : kernels::kLossParameters) {
+    if (!info.Reads(row.parameter)) continue;
+    text += text.empty() ? "" : ", ";
+    text += Code(row.name);
+  }
+  return text.empty() ? "none" : text;
+}
+
+std::string Needs(const SurrogateInfo& info) {
+  std::string text =
+      info.Has(kernels::kTraitRatio) ? "token" : "token, no ratio";
+  if (info.Has(kernels::kTraitLevels)) text += " or sequence";
+  if (info.Has(kernels::kTraitRow)) text += ", row";
+  if (info.Has(kernels::kTraitSelection)) text += ", batch (selects tokens)";
+  return text;
+}
+
+std::string SurrogateTables() {
+  std::string text = R"(
+## Surrogates
+
+What `PolicyLoss.surrogate` can be, what its value is made of, and which numbers of the `PolicyLoss` it reads; others are
+refused. Formulas and papers: [README](README.md), "Policy losses".
+
+| surrogate | ratio of | numbers |
+|---|---|---|
+)";
+  for (int s = 1; s < kernels::kNumSurrogates; ++s) {
+    const SurrogateInfo info = InfoOf(static_cast<Surrogate>(s));
+    text += "| " + Code(info.name) + " | " + Needs(info) + " | " +
+            LossParameters(info) + " |\n";
+  }
+  text += R"(
+| number | range | default |
+|---|---|---|
+)";
+  const LossSpec defaults;
+  for (const LossParameterInfo& row : kernels::kLossParameters) {
+    const double value = defaults.*row.member;
+    const bool is_required = row.is_required || !row.range.Contains(value);
+    const std::string absent = std::isinf(value) ? "absent" : Number(value);
+    text += "| " + Code(row.name) + " | " + Range(row.range) + " | " +
+            (is_required ? "required" : absent) + " |\n";
+  }
+  return text;
+}
+
 std::string Reference() {
   std::string text(kIntroduction);
   for (const Section& section : kSections) {
@@ -195,14 +272,14 @@ std::string Reference() {
       if (GroupOf(method) == section.group) text += Describe(method);
     }
   }
-  return text;
+  return text + SurrogateTables();
 }
 
 }  // namespace
-}  // namespace counterweight::kernels
+}  // namespace counterweight::server
 
 int main() {
-  const std::string text = counterweight::kernels::Reference();
+  const std::string text = counterweight::server::Reference();
   const bool written =
       std::fwrite(text.data(), 1, text.size(), stdout) == text.size() &&
       std::fflush(stdout) == 0;

@@ -1,0 +1,153 @@
+package counterweight
+
+import (
+	"fmt"
+	"math/bits"
+
+	pb "github.com/counterweight/counterweight/client/go/counterweightv1"
+	"github.com/counterweight/counterweight/client/go/internal/wire"
+)
+
+// A Batch is the rollouts of one correction. Its slices are read where they lie, and may
+// be used for others as soon as Correct has returned, whatever came of it.
+//
+// The layout is padded, [B, T] row by row, or packed: the sequences one after the other
+// without padding. Each slice but GroupIDs has one element for each position. Which
+// log-probs are needed follows from the method; at least two. Log-probs are natural
+// logarithms (nats).
+type Batch struct {
+	// Shape is [B, T], the number of sequences and the positions of each; both >= 0.
+	Shape [2]int
+	// SequenceLengths has the positions of each sequence, >= 0, of a packed batch; not nil,
+	// it takes the place of Shape.
+	SequenceLengths []int64
+	// PaddedLength is the width that a packed batch would have if padded, read only where a
+	// peer's formula needs it. 0: that of the longest sequence.
+	PaddedLength int64
+
+	// ResponseMask is 1 where the token counts, else 0. Positions with 0 are never read into
+	// arithmetic. Required.
+	ResponseMask []uint8
+	// RolloutLogProbs are those of the policy that sampled, as the inference engine reported
+	// them.
+	RolloutLogProbs []float32
+	// OldLogProbs are the trainer's recomputation at the start of the step.
+	OldLogProbs []float32
+	// CurrentLogProbs are those of the policy being trained, at this gradient step.
+	CurrentLogProbs []float32
+	// RefLogProbs are those of a fixed policy, for a KL penalty.
+	RefLogProbs []float32
+	// Advantages are those of each token, already broadcast; any unit.
+	Advantages []float32
+
+	// GroupIDs are the group (prompt) of each sequence, [B], for losses that average within
+	// groups; refused by name elsewhere.
+	GroupIDs []int64
+}
+
+type input struct {
+	role pb.TensorRole
+	name string
+	data []float32
+}
+
+func (b *Batch) inputs() [5]input {
+	return [5]input{
+		{pb.TensorRole_TENSOR_ROLE_ROLLOUT_LOG_PROBS, "RolloutLogProbs", b.RolloutLogProbs},
+		{pb.TensorRole_TENSOR_ROLE_OLD_LOG_PROBS, "OldLogProbs", b.OldLogProbs},
+		{pb.TensorRole_TENSOR_ROLE_CURRENT_LOG_PROBS, "CurrentLogProbs", b.CurrentLogProbs},
+		{pb.TensorRole_TENSOR_ROLE_REF_LOG_PROBS, "RefLogProbs", b.RefLogProbs},
+		{pb.TensorRole_TENSOR_ROLE_ADVANTAGES, "Advantages", b.Advantages},
+	}
+}
+
+func (b *Batch) packed() bool { return b.SequenceLengths != nil }
+
+func (b *Batch) sequences() int {
+	if b.packed() {
+		return len(b.SequenceLengths)
+	}
+	return b.Shape[0]
+}
+
+func (b *Batch) layout() *pb.Layout {
+	if !b.packed() {
+		return &pb.Layout{Layout: &pb.Layout_Padded{Padded: &pb.PaddedLayout{
+			NumSequences: int64(b.Shape[0]), Length: int64(b.Shape[1]),
+		}}}
+	}
+	packed := &pb.PackedLayout{SequenceLengths: b.SequenceLengths}
+	if b.PaddedLength != 0 {
+		packed.PaddedLength = &b.PaddedLength
+	}
+	return &pb.Layout{Layout: &pb.Layout_Packed{Packed: packed}}
+}
+
+// tensors are views of the slices, the response mask first.
+func (b *Batch) tensors() []wire.Tensor {
+	tensors := make([]wire.Tensor, 0, 6)
+	tensors = append(tensors, wire.Tensor{
+		Role:  pb.TensorRole_TENSOR_ROLE_RESPONSE_MASK,
+		DType: pb.DType_D_TYPE_U8,
+		Data:  b.ResponseMask,
+	})
+	for _, input := range b.inputs() {
+		if input.data != nil {
+			tensors = append(tensors, wire.Tensor{
+				Role: input.role, DType: pb.DType_D_TYPE_F32, Data: wire.Bytes(input.data),
+			})
+		}
+	}
+	return tensors
+}
+
+// violations are what the wire cannot express; the rest is the server's to check.
+func (b *Batch) violations() []Violation {
+	if b.packed() && b.Shape != [2]int{} {
+		return []Violation{{"Batch.Shape", "is for padded batches; SequenceLengths is set too"}}
+	}
+	if !b.packed() && b.PaddedLength != 0 {
+		return []Violation{{"Batch.PaddedLength", "is for packed batches; SequenceLengths is not set"}}
+	}
+	positions, shape, err := b.positions()
+	if err != nil {
+		return []Violation{*err}
+	}
+	var violations []Violation
+	check := func(name string, length int) {
+		if length != positions {
+			violations = append(violations, Violation{
+				"Batch." + name, fmt.Sprintf("has %d elements, but %s asks for %d", length, shape, positions),
+			})
+		}
+	}
+	check("ResponseMask", len(b.ResponseMask))
+	for _, input := range b.inputs() {
+		if input.data != nil {
+			check(input.name, len(input.data))
+		}
+	}
+	return violations
+}
+
+// positions is how many the layout asks for, and how its message calls the layout.
+func (b *Batch) positions() (positions int, shape string, wrong *Violation) {
+	if !b.packed() {
+		rows, length := b.Shape[0], b.Shape[1]
+		shape = fmt.Sprintf("Shape [%d, %d]", rows, length)
+		high, low := bits.Mul64(uint64(max(rows, 0)), uint64(max(length, 0)))
+		if rows < 0 || length < 0 || high != 0 || int(low) < 0 {
+			return 0, shape, &Violation{"Batch.Shape", fmt.Sprintf("must be [B, T], both >= 0; got %v", b.Shape)}
+		}
+		return int(low), shape, nil
+	}
+	for i, length := range b.SequenceLengths {
+		positions += int(length)
+		if length < 0 || positions < 0 {
+			return 0, "", &Violation{
+				fmt.Sprintf("Batch.SequenceLengths[%d]", i), fmt.Sprintf("must be >= 0; got %d", length),
+			}
+		}
+	}
+	return positions, "the sum of SequenceLengths", nil
+}

@@ -1,0 +1,19 @@
+// Package counterweight corrects off-policy drift of LLM reinforcement learning batches:
+// importance weights, keep masks, policy losses with their gradients, and drift metrics,
+// computed by a Counterweight server.
+//
+//	client, err := counterweight.New("unix:/run/counterweight/cw.sock")
+//	...
+//	result, err := client.Correct(ctx, &counterweight.Batch{
+//		Shape:           [2]int{64, 512},
+//		RolloutLogProbs: rollout, // nats, from the inference engine
+//		OldLogProbs:     old,     // nats, from the trainer
+//		ResponseMask:    mask,    // 1 = the token counts
+//	}, counterweight.Preset("geo_rs_token_tis"), counterweight.Run("my-run"))
+//
+// Multiply each token's loss by its weight and by its keep mask. A dropped token has a
+// weight too, and only the mask takes it out.
+//
+// How batches travel (one message, a stream, shared memory) is chosen by their size and by
+// what the server offers; the answer's bytes do not depend on it.
+package counterweight

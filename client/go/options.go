@@ -1,0 +1,132 @@
+package counterweight
+
+import (
+	pb "github.com/counterweight/counterweight/client/go/counterweightv1"
+)
+
+// An Option is what one Correct does differently.
+type Option func(*call)
+
+// An Output is something that a Result may have.
+type Output int
+
+// The outputs.
+const (
+	OutputWeights Output = iota + 1
+	OutputKeepMask
+	OutputTokenReasons
+	OutputSequenceReasons
+	OutputGradient
+	// OutputLoss is the loss without its gradient.
+	OutputLoss
+)
+
+// Outputs says what is wanted. Without it: the keep mask, the weights if the method has
+// them, and loss and gradient if it has a loss: a Config or Preset with a PolicyLoss; a
+// Dialect if the batch has CurrentLogProbs and Advantages. The loss comes with the gradient.
+func Outputs(outputs ...Output) Option {
+	return func(c *call) { c.outputs, c.outputsGiven = outputs, true }
+}
+
+// Into gives slices to write the outputs into; those that are not nil become the Result's.
+// Each must have the length that its output has in Arrays, and share no memory with the
+// others or with the batch. What is asked for does not change. After an error their content
+// is undefined.
+func Into(arrays Arrays) Option {
+	return func(c *call) { c.into = arrays }
+}
+
+// Via takes another transport than the client's.
+func Via(transport Transport) Option {
+	return func(c *call) { c.transport = transport }
+}
+
+// RequestID names the request: at most 128 bytes of printable ASCII. Drift metrics are
+// published once per request_id, so repeat a call with the same one. Without it: a new one,
+// which results and errors carry.
+func RequestID(id string) Option {
+	return func(c *call) { c.head.RequestId = id }
+}
+
+// Run is the training run, [A-Za-z0-9_.-]{1,64}: a label of the drift metrics in
+// Prometheus.
+func Run(run string) Option {
+	return func(c *call) { c.labels().Run = run }
+}
+
+// Replica is the data-parallel replica or worker, [A-Za-z0-9_.-]{1,64}, for the server's
+// log.
+func Replica(replica string) Option {
+	return func(c *call) { c.labels().Replica = replica }
+}
+
+// PolicyVersion is the version of the policy being trained, >= 0, for the server's log.
+func PolicyVersion(version int64) Option {
+	return func(c *call) { c.labels().PolicyVersion = &version }
+}
+
+// NonFinite says what to do about a NaN or an infinity where ResponseMask is 1. Without it:
+// NonFiniteReject.
+func NonFinite(policy NonFinitePolicy) Option {
+	return func(c *call) { c.head.NonFinitePolicy = policy }
+}
+
+// Seed is that of random choices (SurrogateClipCov). Without it: 0.
+func Seed(seed uint64) Option {
+	return func(c *call) { c.head.Seed = &seed }
+}
+
+// WithoutMetrics leaves Metrics and Rules of the result empty and publishes no drift of
+// this batch; arrays, loss and errors are the same, and come sooner. It is for batches
+// whose drift is known already, such as later epochs over the same rollouts.
+func WithoutMetrics() Option {
+	return func(c *call) { c.head.OmitMetrics = true }
+}
+
+// GlobalCounts are sums over all ranks that share one optimizer step, for losses with
+// DenominatorGlobal and for weights that are normalized. A count of 0 is "this request's
+// own".
+type GlobalCounts struct {
+	// Tokens with ResponseMask 1, >= 1. TokenMean divides by it, and the normalization of
+	// LevelToken and LevelPrefix weights.
+	Tokens int64
+	// Sequences with at least one such token, >= 1. SeqMean* divide by it, and the
+	// normalization of LevelSequence and LevelGeometric weights.
+	Sequences int64
+	// KeptTokens are those that the rules kept, >= 1. TokenMean divides by it instead of
+	// Tokens where it is given.
+	KeptTokens int64
+	// Ranks are the data-parallel ranks, >= 1: loss and gradient are multiplied by it, for
+	// trainers whose all-reduce averages.
+	Ranks int64
+	// WeightSum is the sum over all ranks of the bounded importance weights (LevelSequence,
+	// LevelGeometric: one per sequence), > 0.
+	WeightSum float64
+}
+
+// WithGlobalCounts gives the counts over all ranks.
+func WithGlobalCounts(counts GlobalCounts) Option {
+	return func(c *call) {
+		c.head.GlobalCounts = &pb.GlobalCounts{
+			NumTokens:     present(counts.Tokens),
+			NumSequences:  present(counts.Sequences),
+			NumKeptTokens: present(counts.KeptTokens),
+			NumRanks:      present(counts.Ranks),
+			WeightSum:     present(counts.WeightSum),
+		}
+	}
+}
+
+// Progress is called with the bytes of the batch that were sent and with all of them: with
+// 0 before the first, with all when the answer is there, and again from 0 if the batch is
+// sent again. Streams call it after every chunk too. It runs in the goroutine of Correct.
+func Progress(report func(sent, all int64)) Option {
+	return func(c *call) { c.progress = report }
+}
+
+func present[N int64 | float64](value N) *N {
+	if value == 0 {
+		return nil
+	}
+	return &value
+}

@@ -1,0 +1,114 @@
+package counterweight
+
+import (
+	"time"
+
+	pb "github.com/counterweight/counterweight/client/go/counterweightv1"
+	"github.com/counterweight/counterweight/client/go/internal/wire"
+)
+
+// Arrays are the outputs that have an element for each position, in the layout of the
+// Batch, or for each sequence. One that was not asked for, or that the method does not
+// have, is nil.
+type Arrays struct {
+	// Weights are the importance weights, [positions]; exactly 0 where ResponseMask is 0.
+	Weights []float32
+	// KeepMask is 1 where the token stays in the loss, else 0; [positions].
+	KeepMask []uint8
+	// TokenReasons say why, [positions]: bit i is set where rule i of Result.Rules dropped
+	// the token or zeroed its weight, bit 15 where it was dropped because a number was not
+	// finite.
+	TokenReasons []uint16
+	// SequenceReasons are the OR of the sequence's token reasons, [sequences].
+	SequenceReasons []uint16
+	// Gradient is d loss / d CurrentLogProbs, [positions], in the unit of advantages;
+	// exactly 0 where ResponseMask is 0.
+	Gradient []float32
+}
+
+// A Result is the answer to one batch.
+type Result struct {
+	// Arrays are the slices of Into, or new ones.
+	Arrays
+	// Loss is the policy loss, in the unit of advantages, if HasLoss. NaN where a dialect's
+	// system says NaN.
+	Loss    float64
+	HasLoss bool
+	// Metrics are the drift of the batch by name: those of kernels/README.md, or a dialect's
+	// own. May hold NaN where a mean has no term. Nil with WithoutMetrics.
+	Metrics map[string]float64
+	// Rules are what each rejection rule did, in the order of the configuration.
+	Rules []RuleSummary
+	// NonFiniteTokens counts positions with ResponseMask 1 that held a NaN or an infinity and
+	// were dropped or neutralized; with dialect "trl" also those whose rollout log-prob is
+	// NaN, which TRL since 1.11 takes as unknown.
+	NonFiniteTokens int64
+	// Warnings are sentences that the caller should know and that are not errors.
+	Warnings []string
+	// RequestID is the request's.
+	RequestID string
+	// NumericsVersion changes when any bit of any answer changes.
+	NumericsVersion uint32
+	// Backend is "cpu" or "cuda".
+	Backend string
+	// Timing is where the server's time went.
+	Timing Timing
+}
+
+// A RuleSummary is what one rejection rule did.
+type RuleSummary struct {
+	// Name is the rule's, such as "mean_k3".
+	Name string
+	// DroppedTokens are those that it dropped or whose weight it zeroed.
+	DroppedTokens int64
+	// DroppedSequences are those in which it did so at least once.
+	DroppedSequences int64
+}
+
+// Timing is the time spent in each stage on the server.
+type Timing struct {
+	// Decode: reading and checking the request.
+	Decode time.Duration
+	// Queue: waiting for room and for a worker.
+	Queue time.Duration
+	// Compute: computing, transfers to a device included.
+	Compute time.Duration
+	// Encode: writing the response.
+	Encode time.Duration
+	// Receive: of streams, from the admission to the last byte, with what was computed
+	// meanwhile.
+	Receive time.Duration
+}
+
+func timing(message *pb.Timing) Timing {
+	return Timing{
+		Decode:  seconds(message.GetDecodeSeconds()),
+		Queue:   seconds(message.GetQueueSeconds()),
+		Compute: seconds(message.GetComputeSeconds()),
+		Encode:  seconds(message.GetEncodeSeconds()),
+		Receive: seconds(message.GetReceiveSeconds()),
+	}
+}
+
+func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
+
+// fill takes everything but the arrays.
+func (r *Result) fill(response *wire.Response) {
+	head := &response.Head
+	if head.Loss != nil {
+		r.Loss, r.HasLoss = *head.Loss, true
+	}
+	r.Metrics = response.Metrics
+	if len(head.GetRules()) > 0 {
+		r.Rules = make([]RuleSummary, len(head.GetRules()))
+		for i, rule := range head.GetRules() {
+			r.Rules[i] = RuleSummary{rule.GetName(), rule.GetDroppedTokens(), rule.GetDroppedSequences()}
+		}
+	}
+	r.NonFiniteTokens = head.GetNonFiniteTokens()
+	r.Warnings = head.GetWarnings()
+	r.RequestID = head.GetRequestId()
+	r.NumericsVersion = head.GetNumericsVersion()
+	r.Backend = head.GetBackend()
+	r.Timing = timing(head.GetTiming())
+}

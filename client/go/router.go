@@ -1,0 +1,189 @@
+package counterweight
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"sync"
+
+	"google.golang.org/grpc/codes"
+
+	pb "github.com/counterweight/counterweight/client/go/counterweightv1"
+	"github.com/counterweight/counterweight/client/go/internal/sharedmemory"
+)
+
+// smallBytes: batches whose tensors have fewer bytes go as one message.
+const smallBytes = 2 << 20
+
+const mostRemembered = 256
+
+// capabilities are what a server can do beside Correct.
+type capabilities struct {
+	stream         bool
+	maxChunkBytes  uint64
+	socket         string
+	maxSharedBytes uint64
+}
+
+func readCapabilities(info *ServerInfo) *capabilities {
+	found := &capabilities{
+		stream:        slices.Contains(info.GetFeatures(), "stream"),
+		maxChunkBytes: info.GetLimits().GetMaxChunkBytes(),
+	}
+	if slices.Contains(info.GetFeatures(), "shared_memory") {
+		found.socket = info.GetSharedMemorySocket()
+		found.maxSharedBytes = info.GetLimits().GetMaxSharedMemoryBytes()
+	}
+	return found
+}
+
+// A router chooses the way of a batch. What the server offers is asked for once, when it
+// first matters.
+type router struct {
+	// local: a path names the same file for both ends.
+	local bool
+
+	mutex sync.Mutex
+	known *capabilities
+
+	// pool is memory that is shared with the server, if it ever was.
+	pool *sharedmemory.Pool
+	// remembered are the outputs that methods have by default, by the method's bytes.
+	remembered map[string][]pb.TensorRole
+	closed     bool
+}
+
+func (r *router) capabilities() *capabilities {
+	r.mutex.Lock()
+	defer r.mutex.Unlock()
+	return r.known
+}
+
+func (r *router) learn(known *capabilities) {
+	r.mutex.Lock()
+	defer r.mutex.Unlock()
+	r.known = known
+}
+
+// asks tells whether the server's offers are needed to choose, and not known.
+func (r *router) asks(transport Transport, bytes int64) bool {
+	if transport == Unary || (transport == Auto && bytes < smallBytes) {
+		return false
+	}
+	return r.capabilities() == nil
+}
+
+// choose says which way a batch of so many bytes goes.
+func (r *router) choose(transport Transport, bytes int64) (Transport, error) {
+	known := r.capabilities()
+	if known == nil {
+		known = &capabilities{}
+	}
+	switch {
+	case transport == Unary, transport == Auto && bytes < smallBytes:
+		return Unary, nil
+	case transport == SharedMemory && !r.local:
+		return 0, notShared("it needs Linux and a target unix:...")
+	case transport == SharedMemory && known.socket == "":
+		return 0, notShared("the server offers none over this connection")
+	case transport != Stream && r.local && known.socket != "":
+		return SharedMemory, nil
+	case transport == Stream, known.stream:
+		return Stream, nil
+	}
+	return Unary, nil
+}
+
+// fallsBack draws the conclusions of a failure; true: the call may go another way at once.
+func (r *router) fallsBack(err error) bool {
+	var call *CallError
+	if !errors.As(err, &call) {
+		return false
+	}
+	r.mutex.Lock()
+	defer r.mutex.Unlock()
+	if call.Code == codes.ResourceExhausted && r.pool != nil {
+		r.pool.Trim() // what is kept for later calls, the server counts
+	}
+	switch call.Code {
+	case codes.Unavailable:
+		r.known = nil // the next server may be another one
+	case codes.Unimplemented:
+		// Not the server that said what it offers, but an older one behind the same address.
+		if call.viaStream && r.known != nil && r.known.stream {
+			known := *r.known
+			known.stream = false
+			r.known = &known
+			return true
+		}
+	}
+	return false
+}
+
+// sharedPool is memory that is shared with the server, as far as is known which.
+func (r *router) sharedPool() *sharedmemory.Pool {
+	r.mutex.Lock()
+	defer r.mutex.Unlock()
+	if r.pool == nil {
+		r.pool = sharedmemory.NewPool()
+	}
+	if r.closed {
+		r.pool.Close()
+	} else if r.known != nil && r.known.socket != "" {
+		r.pool.MoveTo(r.known.socket, r.known.maxSharedBytes)
+	}
+	return r.pool
+}
+
+// withoutSharedMemory says which way a batch goes that cannot go by shared memory.
+func (r *router) withoutSharedMemory(transport Transport, why *sharedmemory.UnusableError) (Transport, error) {
+	if transport == SharedMemory {
+		return 0, notShared(why.Reason)
+	}
+	r.mutex.Lock()
+	defer r.mutex.Unlock()
+	if r.known == nil || !r.known.stream {
+		return Unary, nil
+	}
+	if why.Lasting {
+		known := *r.known
+		known.socket = ""
+		r.known = &known
+	}
+	return Stream, nil
+}
+
+// expected are the outputs that a method has by default, if a call has told.
+func (r *router) expected(method string) ([]pb.TensorRole, bool) {
+	r.mutex.Lock()
+	defer r.mutex.Unlock()
+	roles, known := r.remembered[method]
+	return roles, known
+}
+
+func (r *router) remember(method string, roles []pb.TensorRole) {
+	r.mutex.Lock()
+	defer r.mutex.Unlock()
+	if r.remembered == nil || len(r.remembered) >= mostRemembered {
+		r.remembered = map[string][]pb.TensorRole{}
+	}
+	r.remembered[method] = roles
+}
+
+func (r *router) close() {
+	r.mutex.Lock()
+	defer r.mutex.Unlock()
+	r.closed = true
+	if r.pool != nil {
+		r.pool.Close()
+	}
+}
+
+// mayShare tells whether the target is a Unix socket, of a system that can share memory.
+func mayShare(target string) bool {
+	return sharedmemory.Supported && strings.HasPrefix(target, "unix:")
+}
+
+func notShared(why string) error {
+	return newCallError(codes.FailedPrecondition, "the transport shared_memory is not possible: "+why, "")
+}

@@ -1,0 +1,51 @@
+// Facts about estimators and aggregations that do not depend on a batch. Each
+// one's own stand in its struct in this folder as kInfo; names, validation,
+// plans and the codec derive from them.
+#ifndef COUNTERWEIGHT_KERNELS_RULES_INFO_H_
+#define COUNTERWEIGHT_KERNELS_RULES_INFO_H_
+
+#include <cstdint>
+
+namespace counterweight::kernels {
+
+enum EstimatorTrait : uint32_t {
+  // The log ratio itself: of either sign, summed exactly, bounded by ratios.
+  kEstimatesLogRatio = 1u << 0,
+  // Of two probabilities, not of their log ratio: has no clamp.
+  kEstimatesDivergence = 1u << 1,
+  // Reads exp(l) - 1 - l.
+  kEstimatorReadsExp = 1u << 2,
+};
+
+struct EstimatorInfo {
+  const char* name;
+  uint32_t traits = 0;  // EstimatorTrait
+
+  constexpr bool Has(EstimatorTrait trait) const {
+    return (traits & trait) != 0;
+  }
+};
+
+enum AggregationTrait : uint32_t {
+  // The decision belongs to the whole sequence.
+  kAggregatesSequence = 1u << 0,
+  // Of these, made of the sum over the sequence.
+  kAggregatesSum = 1u << 1,
+  // Of these, made of counts of tokens that are outside.
+  kAggregatesCounts = 1u << 2,
+  // A running mean over the sequence.
+  kAggregatesPrefix = 1u << 3,
+};
+
+struct AggregationInfo {
+  const char* name;
+  uint32_t traits = 0;  // AggregationTrait
+
+  constexpr bool Has(AggregationTrait trait) const {
+    return (traits & trait) != 0;
+  }
+};
+
+}  // namespace counterweight::kernels
+
+#endif  // COUNTERWEIGHT_KERNELS_RULES_INFO_H_
