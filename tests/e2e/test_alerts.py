@@ -1,4 +1,4 @@
-"""The alerts of deploy/prometheus: promtool's unit tests, and what these do not see."""
+"""The alerts of deploy/prometheus: promtool's unit tests, and checks beyond them."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_an_alert_says_how_bad_it_is_and_leads_to_its_runbook(name: str, text: s
     assert severity[1] in row
 
 
-# Of every change below promtool has to complain: a test that no mistake fails proves nothing.
+# promtool must reject every change below: a test that no mistake fails proves nothing.
 MISTAKES = {
     "a threshold": (r"> 5$", "> 50000"),
     "the floor of drift": (r"(?m)^ +and run:counterweight_drift_k3_nats:avg > 0.001\n", ""),
