@@ -13,13 +13,13 @@ help: ## List the targets
 	@echo 'CUDA=1 fetches a CUDA compiler and builds for GPUs, CUDA=0 never does. TORCH=1 adds the tests and'
 	@echo 'benchmarks that need torch (5 GB). ARGS="..." are the flags of make serve.'
 
-demo: ## From a fresh Debian 12 to a server correcting real rollouts, with a table and a chart
+demo: ## From a fresh Debian 12 to a server correcting real rollouts; KEEP=1 leaves it running for a browser
 	@echo 'demo: step 1 of 3: packages'
 	@.ci/setup
 	@echo 'demo: step 2 of 3: building the server'
 	@.ci/build release counterweight-server
 	@echo 'demo: step 3 of 3: correcting real rollouts'
-	@$(PYTHON) tests/demo/demo.py --server $(SERVER)
+	@$(PYTHON) tests/demo/demo.py --server $(SERVER) $(if $(KEEP),--keep)
 
 test: ## From a fresh Debian 12 to all tests, at both ends of the Python dependencies
 	@.ci/test
@@ -61,10 +61,11 @@ docs: ## Rewrite kernels/METHODS.md, the tables of metrics in server/README.md, 
 	@.ci/dialect_fields
 	@$(PYTHON) deploy/grafana/dashboards.py
 
-pictures: ## Draw the data of the dashboards again, for deploy/grafana/README.md
-	@.ci/setup
+pictures: ## Take the pictures of the page and of the dashboards' data again
+	@.ci/setup browser
 	@.ci/build release counterweight-server
 	@PYTHONPATH=tests/e2e $(PYTHON) tests/demo/dashboard_pictures.py
+	@PYTHONPATH=tests/e2e $(PYTHON) tests/demo/page_pictures.py
 
 proto: ## Regenerate the Python client's protobuf code
 	@.ci/setup gen

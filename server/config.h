@@ -30,6 +30,7 @@ struct Config {
       {.host = "127.0.0.1", .port = 50051, .path = ""}};
   std::optional<ListenAddress> metrics_listen =
       ListenAddress{.host = "127.0.0.1", .port = 9464, .path = ""};
+  bool page = true;
   bool allow_insecure = false;
   bool reflection = true;
 

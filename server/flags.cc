@@ -193,6 +193,10 @@ constexpr Flag kFlags[] = {
      "localhost:port. Port 0 takes a free port and prints it; empty turns it "
      "off.",
      SetMetricsListen, GetMetricsListen},
+    {"page",
+     "Also serve a page for people, with curves of each run, at the root of "
+     "--metrics_listen.",
+     SetBool<&Config::page>, GetBool<&Config::page>, /*is_bool=*/true},
     {"allow_insecure",
      "Also listen on addresses that other machines reach, without encryption "
      "and without authentication.",

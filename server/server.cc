@@ -89,7 +89,10 @@ Server::Server(const Config& config,
       registry_(std::make_shared<prometheus::Registry>()),
       process_metrics_(MakeProcessMetrics()),
       metrics_(registry_.get()),
-      drift_({config.max_runs, config.max_runs_per_client}, registry_.get()),
+      drift_({.max_runs = config.max_runs,
+              .max_runs_per_client = config.max_runs_per_client,
+              .last_batches = config.page ? kPageBatches : 0},
+             registry_.get()),
       admission_({.max_requests = config.max_requests_in_flight,
                   .max_bytes = config.max_bytes_in_flight,
                   .max_queued = config.max_queued_requests}),
@@ -130,8 +133,10 @@ bool Server::StartMetrics(std::string* error) {
   if (!config_.metrics_listen) return true;
   ListenAddress address = *config_.metrics_listen;
   try {
-    exposer_ = std::make_unique<prometheus::Exposer>(
-        MetricsServerOptions(address.ToString()));
+    if (config_.page) {
+      page_ = std::make_unique<Page>(&drift_, addresses().front());
+    }
+    exposer_ = ServeMetrics(address.ToString(), page_.get());
   } catch (const std::exception&) {
     *error = fmt::format(
         "cannot listen on --metrics_listen={}: the port is taken, or the "

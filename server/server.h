@@ -26,6 +26,7 @@
 #include "server/listen/acceptor.h"
 #include "server/observe/drift_series.h"
 #include "server/observe/metrics.h"
+#include "server/observe/page.h"
 #include "server/observe/request_log.h"
 #include "server/shared_memory/listener.h"
 
@@ -105,6 +106,7 @@ class Server {
   bool has_stopped_serving_ = false;
   Ticker trimmer_;
   std::shared_ptr<prometheus::Collectable> sampled_metrics_;
+  std::unique_ptr<Page> page_;
   std::unique_ptr<prometheus::Exposer> exposer_;
   std::string metrics_address_;
 };

@@ -9,6 +9,7 @@ import (
 	"google.golang.org/grpc/metadata"
 
 	pb "github.com/counterweight/counterweight/client/go/counterweightv1"
+	"github.com/counterweight/counterweight/client/go/internal/sharedmemory"
 )
 
 // Correct corrects one batch, and computes its policy loss and gradient if the method has a
@@ -33,7 +34,7 @@ func (c *Client) Correct(
 	ctx, cancel := c.withTimeout(ctx)
 	defer cancel()
 	var result *Result
-	err = c.retrying(ctx, call.attempts, call.head.GetRequestId(), func() (err error) {
+	err = c.retrying(ctx, call.attempts, call.transport, call.head.GetRequestId(), func() (err error) {
 		result, err = c.attempt(ctx, call)
 		return err
 	})
@@ -54,12 +55,23 @@ func (c *Client) attempt(ctx context.Context, call *call) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	switch way {
-	case Stream:
-		return c.correctStream(ctx, call)
-	default:
-		return c.correctUnary(ctx, call)
+	if way == SharedMemory {
+		result, err := c.correctShared(ctx, call)
+		var why *sharedmemory.UnusableError
+		if !errors.As(err, &why) {
+			return result, err
+		}
+		if c.isClosed() {
+			return nil, closedError(call.head.GetRequestId())
+		}
+		if way, err = c.router.withoutSharedMemory(call.transport, why); err != nil {
+			return nil, err
+		}
 	}
+	if way == Stream {
+		return c.correctStream(ctx, call)
+	}
+	return c.correctUnary(ctx, call)
 }
 
 // ask learns what the server offers.
@@ -73,6 +85,7 @@ func (c *Client) ask(ctx context.Context, requestID string) error {
 			return err
 		}
 	}
+	c.compareVersions(info.GetVersion())
 	c.router.learn(readCapabilities(info))
 	return nil
 }

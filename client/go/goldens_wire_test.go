@@ -57,7 +57,7 @@ func TestGoldensOverEveryTransport(t *testing.T) {
 		client *cw.Client
 	}
 	var ways []way
-	for _, transport := range []cw.Transport{cw.Unary, cw.Stream} {
+	for _, transport := range []cw.Transport{cw.Unary, cw.Stream, cw.SharedMemory} {
 		if transport != cw.SharedMemory {
 			ways = append(ways, way{"tcp " + transport.String(), dial(t, tcp.Address, cw.WithTransport(transport))})
 		}

@@ -7,10 +7,15 @@ import (
 	"sync"
 
 	"google.golang.org/grpc/codes"
+
+	pb "github.com/counterweight/counterweight/client/go/counterweightv1"
+	"github.com/counterweight/counterweight/client/go/internal/sharedmemory"
 )
 
 // smallBytes: batches whose tensors have fewer bytes go as one message.
 const smallBytes = 2 << 20
+
+const mostRemembered = 256
 
 // capabilities are what a server can do beside Correct.
 type capabilities struct {
@@ -40,6 +45,12 @@ type router struct {
 
 	mutex sync.Mutex
 	known *capabilities
+
+	// pool is memory that is shared with the server, if it ever was.
+	pool *sharedmemory.Pool
+	// remembered are the outputs that methods have by default, by the method's bytes.
+	remembered map[string][]pb.TensorRole
+	closed     bool
 }
 
 func (r *router) capabilities() *capabilities {
@@ -83,7 +94,8 @@ func (r *router) choose(transport Transport, bytes int64) (Transport, error) {
 	return Unary, nil
 }
 
-// fallsBack draws the conclusions of a failure; true: the call may go another way at once.
+// fallsBack draws the conclusions of a failure; true: the call, if its transport is Auto,
+// may go another way at once.
 func (r *router) fallsBack(err error) bool {
 	var call *CallError
 	if !errors.As(err, &call) {
@@ -91,6 +103,9 @@ func (r *router) fallsBack(err error) bool {
 	}
 	r.mutex.Lock()
 	defer r.mutex.Unlock()
+	if call.Code == codes.ResourceExhausted && r.pool != nil {
+		r.pool.Trim() // what is kept for later calls, the server counts
+	}
 	switch call.Code {
 	case codes.Unavailable:
 		r.known = nil // the next server may be another one
@@ -106,10 +121,69 @@ func (r *router) fallsBack(err error) bool {
 	return false
 }
 
-func (r *router) close() {}
+// sharedPool is memory that is shared with the server, as far as is known which.
+func (r *router) sharedPool() *sharedmemory.Pool {
+	r.mutex.Lock()
+	defer r.mutex.Unlock()
+	if r.pool == nil {
+		r.pool = sharedmemory.NewPool()
+	}
+	if r.closed {
+		r.pool.Close()
+	} else if r.known != nil && r.known.socket != "" {
+		r.pool.MoveTo(r.known.socket, r.known.maxSharedBytes)
+	}
+	return r.pool
+}
 
-// isUnixPath tells whether the target is a Unix socket of this machine.
-func isUnixPath(target string) bool { return strings.HasPrefix(target, "unix:") }
+// withoutSharedMemory says which way a batch goes that cannot go by shared memory.
+func (r *router) withoutSharedMemory(transport Transport, why *sharedmemory.UnusableError) (Transport, error) {
+	if transport == SharedMemory {
+		return 0, notShared(why.Reason)
+	}
+	r.mutex.Lock()
+	defer r.mutex.Unlock()
+	if r.known == nil || !r.known.stream {
+		return Unary, nil
+	}
+	if why.Lasting {
+		known := *r.known
+		known.socket = ""
+		r.known = &known
+	}
+	return Stream, nil
+}
+
+// expected are the outputs that a method has by default, if a call has told.
+func (r *router) expected(method string) ([]pb.TensorRole, bool) {
+	r.mutex.Lock()
+	defer r.mutex.Unlock()
+	roles, known := r.remembered[method]
+	return roles, known
+}
+
+func (r *router) remember(method string, roles []pb.TensorRole) {
+	r.mutex.Lock()
+	defer r.mutex.Unlock()
+	if r.remembered == nil || len(r.remembered) >= mostRemembered {
+		r.remembered = map[string][]pb.TensorRole{}
+	}
+	r.remembered[method] = roles
+}
+
+func (r *router) close() {
+	r.mutex.Lock()
+	defer r.mutex.Unlock()
+	r.closed = true
+	if r.pool != nil {
+		r.pool.Close()
+	}
+}
+
+// mayShare tells whether the target is a Unix socket, of a system that can share memory.
+func mayShare(target string) bool {
+	return sharedmemory.Supported && strings.HasPrefix(target, "unix:")
+}
 
 func notShared(why string) error {
 	return newCallError(codes.FailedPrecondition, "the transport shared_memory is not possible: "+why, "")

@@ -8,6 +8,15 @@
 #include "spdlog/fmt/fmt.h"
 
 namespace counterweight::server {
+namespace {
+
+int64_t UnixMilliseconds() {
+  return std::chrono::duration_cast<std::chrono::milliseconds>(
+             std::chrono::system_clock::now().time_since_epoch())
+      .count();
+}
+
+}  // namespace
 
 DriftSeries::DriftSeries(const Limits& limits, prometheus::Registry* registry)
     : limits_(limits), metrics_(registry), recent_ids_(kMaxRecentIds) {}
@@ -24,6 +33,26 @@ void DriftSeries::Publish(const DriftReport& report) {
   Run& run = FindOrAdd(report.run, report.client);
   run.last_published = ++num_published_;
   run.series.Publish(report);
+  run.last_batch = std::chrono::steady_clock::now();
+  run.ring.Add(report, UnixMilliseconds());
+}
+
+std::vector<DriftSeries::LastBatch> DriftSeries::Runs() const {
+  const auto now = std::chrono::steady_clock::now();
+  const std::lock_guard<std::mutex> lock(mutex_);
+  std::vector<LastBatch> runs;
+  for (const auto& [name, run] : runs_) {
+    const std::chrono::duration<double> age = now - run.last_batch;
+    runs.push_back({name, std::max(age.count(), 0.0)});
+  }
+  return runs;
+}
+
+std::vector<RunPoint> DriftSeries::LastBatches(std::string_view run) const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  const auto found = runs_.find(run);
+  if (found == runs_.end()) return {};
+  return found->second.ring.Points();
 }
 
 DriftSeries::Run& DriftSeries::FindOrAdd(std::string_view name,
@@ -38,8 +67,9 @@ DriftSeries::Run& DriftSeries::FindOrAdd(std::string_view name,
   }
   const std::string key(name);
   return runs_
-      .emplace(std::piecewise_construct, std::forward_as_tuple(key),
-               std::forward_as_tuple(&metrics_, key, client))
+      .emplace(
+          std::piecewise_construct, std::forward_as_tuple(key),
+          std::forward_as_tuple(&metrics_, key, client, limits_.last_batches))
       .first->second;
 }
 

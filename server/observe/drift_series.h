@@ -2,6 +2,7 @@
 #ifndef COUNTERWEIGHT_SERVER_OBSERVE_DRIFT_SERIES_H_
 #define COUNTERWEIGHT_SERVER_OBSERVE_DRIFT_SERIES_H_
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -9,11 +10,13 @@
 #include <mutex>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "kernels/sums.h"
 #include "server/observe/drift_report.h"
 #include "server/observe/metrics.h"
 #include "server/observe/recent_ids.h"
+#include "server/observe/run_ring.h"
 #include "server/observe/run_series.h"
 
 namespace counterweight::server {
@@ -24,6 +27,13 @@ class DriftSeries {
   struct Limits {
     int64_t max_runs;
     int64_t max_runs_per_client;
+    // Of each run that LastBatches has.
+    int64_t last_batches = 0;
+  };
+
+  struct LastBatch {
+    std::string run;
+    double seconds_ago;
   };
 
   // `registry` must outlive this.
@@ -37,16 +47,27 @@ class DriftSeries {
   // counts for nobody.
   void Publish(const DriftReport& report);
 
+  // The runs that have series, by name.
+  std::vector<LastBatch> Runs() const;
+
+  // Oldest first; none if there is no such run.
+  std::vector<RunPoint> LastBatches(std::string_view run) const;
+
   static constexpr size_t kMaxRecentIds = 65536;
 
  private:
   struct Run {
-    Run(DriftMetrics* metrics, const std::string& name, std::string_view owner)
-        : client(owner), series(metrics, name) {}
+    Run(DriftMetrics* metrics, const std::string& name, std::string_view owner,
+        int64_t last_batches)
+        : client(owner),
+          series(metrics, name),
+          ring(static_cast<size_t>(last_batches)) {}
 
     const std::string client;
     uint64_t last_published = 0;  // by the clock num_published_
     RunSeries series;
+    RunRing ring;
+    std::chrono::steady_clock::time_point last_batch;
   };
 
   // The rest needs the mutex.
@@ -59,7 +80,7 @@ class DriftSeries {
 
   const Limits limits_;
   DriftMetrics metrics_;
-  std::mutex mutex_;  // guards all below
+  mutable std::mutex mutex_;  // guards all below
   RecentIds recent_ids_;
   uint64_t num_published_ = 0;
   std::map<std::string, Run, std::less<>> runs_;

@@ -37,8 +37,7 @@ void RunSeries::Publish(const DriftReport& report) {
         static_cast<double>(sums.rules[i].dropped_sequences));
   }
   // Nothing was measured, so what was measured last stands.
-  if (sums.tokens == 0 || sums.nonempty_sequences == 0) return;
-  ShowDrift(report);
+  if (HasTokens(sums)) ShowDrift(report);
 }
 
 void RunSeries::ShowDrift(const DriftReport& report) {
@@ -62,6 +61,10 @@ RunSeries::Dropped& RunSeries::DroppedBy(const std::string& rule) {
       .emplace(std::piecewise_construct, std::forward_as_tuple(name),
                std::forward_as_tuple(metrics_, labels))
       .first->second;
+}
+
+bool HasTokens(const kernels::BatchSums& sums) {
+  return sums.tokens > 0 && sums.nonempty_sequences > 0;
 }
 
 RunDrift Measure(const DriftReport& report) {

@@ -75,7 +75,10 @@ class RunSeries {
   std::map<std::string, Dropped> dropped_;
 };
 
-// The batch's numbers for the gauges. REQUIRES: the batch has tokens.
+// Whether there is anything that gauges could show.
+bool HasTokens(const kernels::BatchSums& sums);
+
+// The batch's numbers for the gauges. REQUIRES: HasTokens(*report.sums).
 RunDrift Measure(const DriftReport& report);
 
 // Whether gauges with this need show the batch.

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import argparse
+import functools
 import os
 import pathlib
 import sys
@@ -19,6 +20,7 @@ os.environ["no_proxy"] = "127.0.0.1,localhost"
 try:
     import chart
     import counterweight_rl as cw
+    from keep import keep, page_of
     from report import Outcome, Trial, drift_table, dropped_table, outcome
     from rollouts import Step, read_steps
     from server_process import ServerProcess
@@ -91,7 +93,7 @@ def shown_lines(page: str, run: str) -> list[str]:
     return [line for name in SHOWN for line in lines if line.startswith(name + "{")]
 
 
-def run(server: ServerProcess, picture: pathlib.Path) -> None:
+def run(server: ServerProcess, picture: pathlib.Path, *, stay: bool) -> None:
     steps = read_steps()
     with cw.Client(server.address) as client:
         info = client.server_info()
@@ -121,6 +123,16 @@ def run(server: ServerProcess, picture: pathlib.Path) -> None:
     print()
     say("drawing")
     chart.draw(picture, steps, TRIALS, outcomes)
+    say(f"the picture is {relative(picture)}")
+    if not stay:
+        return
+    with cw.Client(server.address) as client:
+
+        def train(step: Step) -> None:
+            for trial in TRIALS:
+                correct(client, trial, step)
+
+        keep(server, [functools.partial(train, step) for step in steps], say)
 
 
 def main() -> None:
@@ -137,6 +149,11 @@ def main() -> None:
         default=ROOT / "build/demo/drift.png",
         help="where to save the picture (default: %(default)s)",
     )
+    parser.add_argument(
+        "--keep",
+        action="store_true",
+        help="leave the server running, and a Prometheus, until Ctrl-C",
+    )
     arguments = parser.parse_args()
     if not arguments.server.is_file():
         sys.exit(
@@ -145,14 +162,14 @@ def main() -> None:
     os.environ["COUNTERWEIGHT_SERVER"] = str(arguments.server.resolve())
     say("starting the server on free ports")
     try:
-        server = ServerProcess()
+        server = ServerProcess(own_group=arguments.keep)
     except (OSError, RuntimeError) as error:
         sys.exit(
             f"demo: {error}\ndemo: if the binary is old or of another machine, run `make build`"
         )
     picture = arguments.output.resolve()
     try:
-        run(server, picture)
+        run(server, picture, stay=arguments.keep)
         server.terminate()
         server.wait()
     except cw.CounterweightError as error:
@@ -164,10 +181,11 @@ def main() -> None:
     finally:
         server.stop()
     say("the server has stopped")
-    say(f"the picture is {relative(picture)}")
     say(
         "next: `make serve` keeps a server running, and client/python/README.md shows how to call it"
     )
+    if not arguments.keep:
+        say(f"curves in a browser were at {page_of(server)}; `make demo KEEP=1` leaves them there")
 
 
 if __name__ == "__main__":

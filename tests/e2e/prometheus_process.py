@@ -42,8 +42,12 @@ class Prometheus:
         rules: Sequence[pathlib.Path] = (),
         interval: str = INTERVAL,
         flags: Sequence[str] = (),
+        own_group: bool = False,
     ) -> None:
-        """Starts it with its configuration and samples in ``folder``."""
+        """Starts it with its configuration and samples in ``folder``.
+
+        With ``own_group`` a terminal's Ctrl-C does not reach it.
+        """
         config = folder / "prometheus.yml"
         # JSON is YAML.
         config.write_text(
@@ -75,6 +79,7 @@ class Prometheus:
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             text=True,
+            start_new_session=own_group,
         )
         assert self.process.stderr is not None
         for line in self.process.stderr:

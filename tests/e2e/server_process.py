@@ -38,8 +38,12 @@ class ServerProcess:
         program: pathlib.Path | None = None,
         environment: Mapping[str, str] | None = None,
         stderr: int | None = None,
+        own_group: bool = False,
     ) -> None:
-        """Starts ``program`` (None: the server), with ``environment`` added to ours."""
+        """Starts ``program`` (None: the server), with ``environment`` added to ours.
+
+        With ``own_group`` a terminal's Ctrl-C does not reach it.
+        """
         # Closed by stop.
         self.log = tempfile.TemporaryFile(mode="w+")  # noqa: SIM115
         self.process = subprocess.Popen(
@@ -54,6 +58,7 @@ class ServerProcess:
             stderr=self.log if stderr is None else stderr,
             text=True,
             env={**os.environ, **(environment or {})},
+            start_new_session=own_group,
         )
         self.address = ""
         self.metrics_url = ""

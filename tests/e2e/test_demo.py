@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import pathlib
 import re
+import signal
 import subprocess
 import sys
+import threading
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Callable
+from typing import Any
 
 import pytest
+from prometheus_process import POLL_SECONDS
 from server_process import DEADLINE_SECONDS, REPOSITORY, binary
 
 # Absent from the environments with the oldest dependencies and with torch.
@@ -96,6 +106,65 @@ def test_picture_is_where_it_says(printed: str, picture: pathlib.Path) -> None:
     assert picture.read_bytes().startswith(PNG)
     assert f"the picture is {picture}" in printed
     assert "next: `make serve`" in printed
+    assert re.search(r"browser were at http://127.0.0.1:\d+/; `make demo KEEP=1`", printed)
+
+
+def test_it_can_leave_curves_for_a_browser(
+    tmp_path: pathlib.Path, tool: Callable[[str], str]
+) -> None:
+    tool("prometheus")
+    command = [sys.executable, str(DEMO), "--server", str(binary()), "--keep"]
+    demo = subprocess.Popen(
+        [*command, "--output", str(tmp_path / "drift.png")],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert demo.stdout is not None
+        found: dict[str, str] = {}
+        for line in demo.stdout:
+            if address := re.search(r"(the page is|Prometheus shows \w+ at) (http://\S+)", line):
+                found[address[1].split()[-1]] = address[2]
+            if "until Ctrl-C" in line:
+                break
+        assert len(found) == 2, "no Prometheus"
+        page = urllib.request.urlopen(found["is"], timeout=DEADLINE_SECONDS).read()
+        assert b"<title>Counterweight</title>" in page
+        # The nine steps of the tables, and then one a second.
+        wait_for(
+            lambda: len(ask(found["is"] + "page.json?run=demo-geo_rs")["run"]["times"]) > len(STEPS)
+        )
+        server = found["at"].split("/graph")[0]
+        query = urllib.parse.quote('counterweight_drift_k3_nats{run="demo-geo_rs"}')
+        wait_for(lambda: ask(f"{server}/api/v1/query?query={query}")["data"]["result"])
+        demo.send_signal(signal.SIGINT)
+        _, errors = demo.communicate(timeout=DEADLINE_SECONDS)
+    finally:
+        demo.kill()
+        demo.wait()
+    assert (demo.returncode, errors) == (0, "")
+    for url in (found["is"], server):
+        with pytest.raises(urllib.error.URLError):
+            urllib.request.urlopen(url, timeout=DEADLINE_SECONDS)
+
+
+def ask(url: str) -> Any:
+    try:
+        with urllib.request.urlopen(url, timeout=DEADLINE_SECONDS) as answer:
+            return json.load(answer)
+    except urllib.error.HTTPError as error:
+        # Prometheus is not ready yet.
+        assert error.code == 503
+        return {"data": {"result": []}}
+
+
+def wait_for(condition: Callable[[], object]) -> None:
+    deadline = time.monotonic() + DEADLINE_SECONDS
+    pause = threading.Event()
+    while not condition():
+        assert time.monotonic() < deadline
+        pause.wait(POLL_SECONDS)
 
 
 def test_without_a_server_it_says_how_to_build_one(tmp_path: pathlib.Path) -> None:

@@ -21,8 +21,8 @@ const Variable = "COUNTERWEIGHT_SERVER"
 const (
 	listening = "counterweight-server listening on "
 	metrics   = "metrics on "
-	// startSeconds is far above what starting takes; only a hang reaches it.
-	startSeconds = 60 * time.Second
+	// startTime is far above what starting takes; only a hang reaches it.
+	startTime = 60 * time.Second
 )
 
 // A Server is a process on ports of its own choosing, which ends with the test.
@@ -58,7 +58,12 @@ func Start(t testing.TB, flags ...string) *Server {
 // StartUnix starts one on a Unix socket that shares memory.
 func StartUnix(t testing.TB, flags ...string) *Server {
 	t.Helper()
-	folder := Folder(t)
+	return StartUnixIn(t, Folder(t), flags...)
+}
+
+// StartUnixIn is StartUnix with the sockets in a folder of the test's.
+func StartUnixIn(t testing.TB, folder string, flags ...string) *Server {
+	t.Helper()
 	flags = append([]string{"--shared_memory_socket=" + filepath.Join(folder, "memory")}, flags...)
 	return start(t, folder, "unix:"+filepath.Join(folder, "server"), flags)
 }
@@ -90,7 +95,7 @@ func start(t testing.TB, folder, listen string, flags []string) *Server {
 	}
 	t.Cleanup(server.Kill)
 	// A server that hangs is ended, so that reading its output ends too.
-	timer := time.AfterFunc(startSeconds, func() { _ = server.command.Process.Kill() })
+	timer := time.AfterFunc(startTime, func() { _ = server.command.Process.Kill() })
 	defer timer.Stop()
 	lines := bufio.NewScanner(output)
 	for (server.Address == "" || server.MetricsURL == "") && lines.Scan() {

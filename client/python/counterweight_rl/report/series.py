@@ -1,0 +1,188 @@
+"""Reads the runs' series from Prometheus."""
+
+from __future__ import annotations
+
+import json
+import math
+import statistics
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+_TIMEOUT_SECONDS = 60.0
+_POINTS = 400
+_DRIFT = "counterweight_drift_"
+
+
+class ReportError(Exception):
+    """A sentence for the user."""
+
+
+@dataclass(frozen=True)
+class Gauge:
+    """A metric that the report draws.
+
+    Attributes:
+        metric: Its name in Prometheus.
+        title: With its unit.
+        is_share: Shown in percent.
+        is_log: On a logarithmic scale.
+    """
+
+    metric: str
+    title: str
+    is_share: bool = False
+    is_log: bool = False
+
+
+GAUGES = (
+    Gauge(_DRIFT + "k3_nats", "KL divergence, k3 (nats per token)", is_log=True),
+    Gauge(_DRIFT + "kl_nats", "KL divergence, k1 (nats per token)"),
+    Gauge(_DRIFT + "chi2_token", "chi2 by token"),
+    Gauge(_DRIFT + "effective_sample_size_ratio", "Effective sample size", is_share=True),
+    Gauge(_DRIFT + "weight_outside_ratio", "Weights out of their bounds", is_share=True),
+    Gauge(_DRIFT + "kept_token_ratio", "Tokens kept", is_share=True),
+    Gauge("counterweight_loss", "Policy loss"),
+    Gauge("counterweight_loss_clip_ratio", "Clipped tokens", is_share=True),
+    Gauge("counterweight_loss_gradient_norm", "Gradient norm", is_log=True),
+)
+
+
+@dataclass(frozen=True)
+class Span:
+    """A time span.
+
+    Attributes:
+        start: Unix time in seconds.
+        end: The same.
+    """
+
+    start: float
+    end: float
+
+    @property
+    def seconds(self) -> float:
+        """Its length."""
+        return self.end - self.start
+
+
+@dataclass(frozen=True)
+class Curve:
+    """One gauge of one run: Unix times in seconds, and values, all finite."""
+
+    times: Sequence[float]
+    values: Sequence[float]
+
+    def summary(self) -> dict[str, float]:
+        """By "least", "median", "largest" and "last"."""
+        return {
+            "least": min(self.values),
+            "median": statistics.median(self.values),
+            "largest": max(self.values),
+            "last": self.values[-1],
+        }
+
+
+@dataclass
+class Run:
+    """The data of a run in the report.
+
+    Attributes:
+        name: The label; empty for requests without it.
+        counts: Batches, tokens, sequences and non-finite tokens, as the servers counted them.
+        curves: By metric; none that has no value in the span.
+        dropped: By rule, the shares of the run's tokens and sequences.
+    """
+
+    name: str
+    counts: dict[str, float] = field(default_factory=dict)
+    curves: dict[str, Curve] = field(default_factory=dict)
+    dropped: dict[str, tuple[float, float]] = field(default_factory=dict)
+
+
+class Prometheus:
+    """The HTTP API of a Prometheus server, or of what speaks like one."""
+
+    def __init__(self, url: str, headers: Mapping[str, str]) -> None:
+        """``headers`` go with each request."""
+        self._url = url.rstrip("/")
+        self._headers = dict(headers)
+
+    def ask(self, path: str, **parameters: object) -> list[Any]:
+        """The result of a query.
+
+        Raises:
+            ReportError: It cannot be reached, or refuses.
+        """
+        query = urllib.parse.urlencode(parameters)
+        try:
+            request = urllib.request.Request(
+                f"{self._url}/api/v1/{path}?{query}", headers=self._headers
+            )
+            with urllib.request.urlopen(request, timeout=_TIMEOUT_SECONDS) as answer:
+                return list(json.load(answer)["data"]["result"])
+        except urllib.error.HTTPError as error:
+            raise ReportError(f"Prometheus at {self._url} answers {error.code}") from error
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise ReportError(f"found no Prometheus at {self._url}: {error}") from error
+
+
+def read_runs(prometheus: Prometheus, span: Span, names: Sequence[str]) -> list[Run]:
+    """The runs with these names, or all that had series in the span, by name.
+
+    Raises:
+        ReportError: There is no such run.
+    """
+    window = f"{max(1, math.ceil(span.seconds))}s"
+
+    def totals(counter: str, by: str) -> list[Any]:
+        # The largest value: an increase would leave out the first batch, with which series begin.
+        expression = f"sum by ({by}) (max_over_time({_DRIFT}{counter}[{window}]))"
+        return prometheus.ask("query", query=expression, time=span.end)
+
+    runs: dict[str, Run] = {}
+    for counter in ("batches", "tokens", "sequences", "non_finite_tokens"):
+        for one in totals(f"{counter}_total", "run"):
+            run = runs.setdefault(one["metric"].get("run", ""), Run(one["metric"].get("run", "")))
+            run.counts[counter] = float(one["value"][1])
+    if not runs:
+        raise ReportError("Prometheus knows no run in this time; is the server scraped?")
+    if missing := [name for name in names if name not in runs]:
+        known = ", ".join(repr(name) for name in sorted(runs))
+        raise ReportError(f"Prometheus knows no run {missing[0]!r} in this time, but {known}")
+
+    sums = {
+        kind: {
+            (one["metric"].get("run", ""), one["metric"]["rule"]): float(one["value"][1])
+            for one in totals(f"dropped_{kind}_total", "run, rule")
+        }
+        for kind in ("tokens", "sequences")
+    }
+    for (name, rule), tokens in sums["tokens"].items():
+        counts = runs[name].counts
+        runs[name].dropped[rule] = (
+            tokens / max(counts["tokens"], 1),
+            sums["sequences"].get((name, rule), 0.0) / max(counts["sequences"], 1),
+        )
+    for gauge in GAUGES:
+        _read_curves(prometheus, span, gauge.metric, runs)
+    return [runs[name] for name in sorted(names or runs)]
+
+
+def _read_curves(prometheus: Prometheus, span: Span, metric: str, runs: dict[str, Run]) -> None:
+    for one in prometheus.ask(
+        "query_range",
+        query=f"avg by (run) ({metric})",
+        start=span.start,
+        end=span.end,
+        step=max(span.seconds / _POINTS, 0.001),
+    ):
+        run = runs.get(one["metric"].get("run", ""))
+        points = [(time, float(value)) for time, value in one["values"]]
+        points = [(time, value) for time, value in points if math.isfinite(value)]
+        if run is not None and points:
+            times, values = zip(*points, strict=True)
+            run.curves[metric] = Curve(times, values)

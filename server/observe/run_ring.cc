@@ -1,0 +1,40 @@
+#include "server/observe/run_ring.h"
+
+#include <algorithm>
+#include <iterator>
+#include <limits>
+
+#include "server/observe/run_series.h"
+
+namespace counterweight::server {
+
+void RunRing::Add(const DriftReport& report, int64_t unix_milliseconds) {
+  if (capacity_ == 0 || !HasTokens(*report.sums)) return;
+  const RunDrift drift = Measure(report);
+  RunPoint point{
+      .unix_milliseconds = unix_milliseconds, .gauges = {}, .histogram = {}};
+  for (size_t i = 0; i < point.gauges.size(); ++i) {
+    const DriftGauge& gauge = kDriftGauges[i];
+    point.gauges[i] = IsMeasured(gauge.needs, report)
+                          ? drift.*gauge.field
+                          : std::numeric_limits<double>::quiet_NaN();
+  }
+  std::copy(std::begin(report.sums->drift.histogram),
+            std::end(report.sums->drift.histogram), point.histogram.begin());
+  if (points_.size() < capacity_) {
+    points_.push_back(point);
+  } else {
+    points_[oldest_] = point;
+    oldest_ = (oldest_ + 1) % capacity_;
+  }
+}
+
+std::vector<RunPoint> RunRing::Points() const {
+  std::vector<RunPoint> points = points_;
+  std::rotate(points.begin(),
+              points.begin() + static_cast<std::ptrdiff_t>(oldest_),
+              points.end());
+  return points;
+}
+
+}  // namespace counterweight::server

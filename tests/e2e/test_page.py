@@ -1,0 +1,325 @@
+"""The page for people, in a real browser, of a real server."""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import counterweight_rl as cw
+import pytest
+from batches import padded_batch
+from server_process import DEADLINE_SECONDS, REPOSITORY, ServerProcess
+from transports import LOSS
+
+pytest.importorskip("selenium")
+from browser import PHONE, WIDE, Browser, find_driver
+
+pytestmark = pytest.mark.server_only
+
+MOST_BYTES = 100_000
+# Batches of a run that the server keeps for the page.
+KEPT = 128
+RULES = cw.Dialect(
+    "verl",
+    {
+        "rollout_is": "token",
+        "rollout_is_threshold": 1.5,
+        "rollout_rs": "token_k1",
+        "rollout_rs_threshold": 1.5,
+    },
+)
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    driver = find_driver()
+    if driver is None:
+        pytest.skip("chromium and chromedriver are not installed: .ci/setup browser")
+    running = Browser(driver)
+    yield running
+    running.stop()
+
+
+@pytest.fixture(autouse=True)
+def no_complaints(browser: Browser) -> Iterator[None]:
+    """The console is silent, unless the test has read what it says."""
+    browser.complaints()
+    browser.show()
+    yield
+    assert browser.complaints() == []
+    # The page's server may stop; its polling would complain into the next test.
+    browser.open("about:blank")
+
+
+@pytest.fixture
+def server(start_server: Callable[..., ServerProcess]) -> ServerProcess:
+    """One of its own, so that there are no runs at first."""
+    return start_server()
+
+
+def page_of(server: ServerProcess) -> str:
+    return server.metrics_url.removesuffix("metrics")
+
+
+def fetch(url: str, method: str = "GET") -> tuple[int, str, bytes]:
+    """Status, headers and body."""
+    request = urllib.request.Request(url, method=method)
+    try:
+        with urllib.request.urlopen(request, timeout=DEADLINE_SECONDS) as answer:
+            return answer.status, str(answer.headers), answer.read()
+    except urllib.error.HTTPError as error:
+        return error.code, str(error.headers), error.read()
+
+
+def wait_for(browser: Browser, script: str, *arguments: Any) -> Any:
+    """Tells the page to refresh, and returns the script's result as soon as there is one."""
+    deadline = time.monotonic() + DEADLINE_SECONDS
+    while time.monotonic() < deadline:
+        found = browser.run(
+            f"return poll().then(function() {{ {script} }}.bind(null, ...arguments))", *arguments
+        )
+        if found:
+            return found
+    raise AssertionError(f"the page never showed: {script}")
+
+
+def choose(browser: Browser, run: str) -> None:
+    find = (
+        "[...document.querySelectorAll('#runs button')].find(b => b.dataset.run === arguments[0])"
+    )
+    wait_for(browser, f"return {find}", run)
+    browser.run(f"{find}.click()", run)
+    wait_for(
+        browser,
+        "return document.getElementById('name').textContent === arguments[0]",
+        run or "(without a label)",
+    )
+
+
+def shown(browser: Browser, place: str) -> dict[str, float]:
+    """The tiles' numbers by metric, as they were before they were rounded."""
+    tiles = browser.run(
+        f"return [...document.querySelectorAll('#{place} [data-metric]')].map(e => [e.dataset.metric, e.dataset.value])"
+    )
+    return {name: float(value) for name, value in tiles}
+
+
+def test_an_empty_server_says_how_to_send_the_first_batch(
+    browser: Browser, server: ServerProcess
+) -> None:
+    browser.open(page_of(server))
+    snippet = wait_for(
+        browser,
+        "return !document.getElementById('empty').hidden && document.getElementById('snippet').textContent",
+    )
+    assert f'cw.Client("{server.address}")' in snippet
+    assert not browser.run("return document.getElementById('run').checkVisibility()")
+    done = subprocess.run(
+        [sys.executable, "-c", snippet],
+        env={**os.environ, "PYTHONPATH": str(REPOSITORY / "client/python")},
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_SECONDS,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    wait_for(browser, "return document.getElementById('name').textContent === 'first'")
+    assert browser.run("return document.getElementById('empty').hidden")
+
+
+def test_numbers_are_those_of_metrics(browser: Browser, server: ServerProcess) -> None:
+    browser.open(page_of(server))
+    with cw.Client(server.address) as client:
+        for seed in range(5):
+            rules = client.correct(method=RULES, run="rules", **padded_batch(seed=seed))
+            client.correct(method=LOSS, run="loss", policy_version=seed, **padded_batch(seed=seed))
+        client.correct(method="token_tis", **padded_batch())
+        with pytest.raises(cw.InvalidRequestError):
+            client.correct(method="nothing", **padded_batch())
+    numbers = ("counterweight_drift_", "counterweight_loss")
+    for run, extra in (("rules", 0), ("loss", 4), ("", 0)):
+        choose(browser, run)
+        tiles = shown(browser, "tiles")
+        assert len(tiles) >= 6
+        for name, value in tiles.items():
+            assert value == server.metric(f'{name}{{run="{run}"}}'), name
+        curves = browser.run(
+            "return [...document.querySelectorAll('#curves [data-curve]')].map(e => [e.dataset.curve, e.dataset.last, e.dataset.points])"
+        )
+        assert len(curves) >= 6
+        assert sum(name.startswith("counterweight_loss") for name, _, _ in curves) >= extra / 2
+        for name, last, points in curves:
+            assert name.startswith(numbers)
+            # JSON has null for NaN.
+            told = server.metric(f'{name}{{run="{run}"}}')
+            assert float("nan" if last == "null" else last) == pytest.approx(told, nan_ok=True), (
+                name
+            )
+            assert int(points) == (1 if run == "" else 5)
+    # A link to a run, and the way back from it.
+    browser.run("history.back()")
+    wait_for(browser, "return document.getElementById('name').textContent === 'loss'")
+    browser.run("location.hash = '%'")
+    wait_for(browser, "return document.querySelector('#runs [aria-current=true]')")
+    browser.run("location.hash = 'rules'")
+    wait_for(browser, "return document.getElementById('name').textContent === 'rules'")
+    (dropped,) = browser.run(
+        "return [...document.querySelectorAll('#dropped [data-rule]')].map(e => [e.dataset.rule, e.dataset.tokens])"
+    )
+    rule = rules.rules[0].name
+    counter = f'counterweight_drift_dropped_tokens_total{{rule="{rule}",run="rules"}}'
+    assert dropped == [rule, str(int(server.metric(counter)))]
+    bars = browser.run(
+        "return [...document.querySelectorAll('#histogram [data-tokens]')].map(e => Number(e.dataset.tokens))"
+    )
+    assert sum(bars) == int(padded_batch(seed=4)["response_mask"].sum())
+    service = shown(browser, "service")
+    for name in ("counterweight_requests_in_flight", "counterweight_admitted_bytes"):
+        assert service[name] == 0
+    requests = dict(
+        browser.run(
+            "return [...document.querySelectorAll('#requests [data-request]')].map(e => [e.dataset.request, e.dataset.value])"
+        )
+    )
+    assert requests["Correct INVALID_ARGUMENT"] == "1"
+    assert requests["Correct OK"] == "11"
+
+
+def test_a_run_is_a_bounded_number_of_batches(browser: Browser, server: ServerProcess) -> None:
+    browser.open(page_of(server))
+    batch = padded_batch(2, 3)
+    with cw.Client(server.address) as client:
+        for version in range(KEPT + 7):
+            client.correct(method="token_tis", run="long", policy_version=version, **batch)
+    choose(browser, "long")
+    points = wait_for(
+        browser, "return document.querySelector('#curves [data-curve]').dataset.points"
+    )
+    assert int(points) == KEPT
+    assert shown(browser, "tiles")["counterweight_drift_batches_total"] == KEPT + 7
+
+
+EVIL = "<img src=x onerror=\"document.title='owned'\"><script>document.title='owned'</script>'\"&"
+
+
+def test_names_are_never_markup(browser: Browser, server: ServerProcess) -> None:
+    with cw.Client(server.address) as client:
+        with pytest.raises(cw.InvalidRequestError, match="run"):
+            client.correct(method="token_tis", run=EVIL, **padded_batch())
+        with pytest.raises(cw.InvalidRequestError, match="name"):
+            rule = cw.RejectionRule(
+                name=EVIL,
+                ratio_source=cw.RatioSource.OLD_ROLLOUT,
+                estimator=cw.Estimator.K3,
+                aggregation=cw.Aggregation.MEAN,
+                upper=1.0,
+            )
+            client.correct(method=cw.CorrectionConfig(rules=[rule]), **padded_batch())
+        client.correct(method=RULES, run="good", **padded_batch())
+    browser.open(page_of(server) + "#" + urllib.request.quote(EVIL))
+    choose(browser, "good")
+    # Nor would they be if the server let them in.
+    shown_names = browser.run(
+        """
+        clearTimeout(timer);
+        newest++;
+        const labels = {run: arguments[0], rule: arguments[0], method: arguments[0], code: arguments[0],
+          version: arguments[0], revision: "", backend: "", instruction_set: ""};
+        const names = ["counterweight_drift_k3_nats", "counterweight_drift_tokens_total", "counterweight_build_info",
+          "counterweight_drift_dropped_tokens_total", "counterweight_requests_total"];
+        render(new Map(names.map(name => [name, [{labels, value: 1}]])),
+          {address: arguments[0], runs: [{name: arguments[0], seconds: 1}],
+           run: {name: arguments[0], times: [1], gauges: {}, edges: [0], histogram: [1, 1]}});
+        return ["name", "dropped", "requests", "build", "runs"].map(id => document.getElementById(id).textContent);
+        """,
+        EVIL,
+    )
+    assert all(EVIL in text for text in shown_names)
+    assert browser.run(
+        "return [document.title, document.querySelectorAll('img, script').length]"
+    ) == ["Counterweight", 1]
+    # And if it were markup, it would not run.
+    browser.run("document.getElementById('name').innerHTML = arguments[0]", EVIL)
+    assert browser.run("return document.title") == "Counterweight"
+    # The policy says so.
+    complaints = browser.complaints()
+    assert complaints
+    assert all("Content Security Policy" in text for text in complaints)
+
+
+@pytest.mark.parametrize("size", [WIDE, PHONE], ids=["wide", "phone"])
+def test_it_is_readable_on_any_screen(
+    browser: Browser, server: ServerProcess, size: tuple[int, int]
+) -> None:
+    with cw.Client(server.address) as client:
+        for run in ("a" * 64, "b", "c", "d", "e"):
+            client.correct(method=LOSS, run=run, **padded_batch())
+    contrasts = []
+    for scheme in ("light", "dark"):
+        browser.show(size, scheme)
+        browser.open(page_of(server))
+        choose(browser, "a" * 64)
+        width, screen = browser.run("return [document.documentElement.scrollWidth, innerWidth]")
+        assert width <= screen == size[0]
+        colours = browser.run(
+            "return ['backgroundColor', 'color'].map(name => getComputedStyle(document.body)[name])"
+        )
+        ground, ink = [luminance(colour) for colour in colours]
+        contrasts.append((max(ground, ink) + 0.05) / (min(ground, ink) + 0.05))
+        assert (ground < ink) == (scheme == "dark")
+        # Text is above the 12 pixels under which it is hard to read, but for the axes' numbers.
+        small = browser.run(
+            "return [...document.querySelectorAll('body *')].filter(e => e.checkVisibility() && !e.closest('svg') && "
+            "parseFloat(getComputedStyle(e).fontSize) < 12).length"
+        )
+        assert small == 0
+    # WCAG's AAA.
+    assert min(contrasts) > 7
+
+
+def luminance(colour: str) -> float:
+    """The relative luminance of "rgb(1, 2, 3)"."""
+    parts = [int(part) / 255 for part in re.findall(r"\d+", colour)[:3]]
+    linear = [p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts]
+    return math.fsum(f * p for f, p in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
+
+
+def test_it_says_when_the_server_is_gone(browser: Browser, server: ServerProcess) -> None:
+    browser.open(page_of(server))
+    wait_for(browser, "return document.getElementById('state').textContent === 'ready'")
+    server.stop()
+    wait_for(browser, "return document.getElementById('lost').checkVisibility()")
+    assert all("ERR_CONNECTION_REFUSED" in text for text in browser.complaints())
+
+
+def test_it_is_one_small_file_that_asks_nobody_else(server: ServerProcess) -> None:
+    status, headers, body = fetch(page_of(server))
+    assert status == 200
+    assert len(body) < MOST_BYTES
+    text = body.decode()
+    # An XML namespace is a name, not an address.
+    assert re.findall(r"https?://[^\"']+", text) == ["http://www.w3.org/2000/svg"]
+    assert not re.search(r"""<link[^>]+href="(?!data:)|<[^>]+\ssrc=|@import|url\(""", text)
+    assert "default-src 'none'" in headers
+    assert "unsafe" not in headers
+    assert fetch(page_of(server), "HEAD")[::2] == (200, b"")
+    assert fetch(page_of(server), "POST")[0] == 405
+    assert fetch(page_of(server) + "page.json?run=" + 1000 * "a")[0] == 200
+    assert fetch(page_of(server) + "other")[0] == 404
+
+
+def test_a_flag_turns_it_off(start_server: Callable[..., ServerProcess]) -> None:
+    server = start_server("--page=false")
+    with cw.Client(server.address) as client:
+        client.correct(method="token_tis", **padded_batch())
+    assert fetch(page_of(server))[0] == 404
+    assert fetch(page_of(server) + "page.json")[0] == 404
+    assert server.metric("counterweight_corrected_batches_total") == 1

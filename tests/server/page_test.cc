@@ -1,0 +1,130 @@
+#include "server/observe/page.h"
+
+#include <cmath>
+#include <set>
+#include <string>
+
+#include "gtest/gtest.h"
+#include "nlohmann/json.hpp"
+#include "prometheus/registry.h"
+#include "server/observe/run_ring.h"
+
+namespace counterweight::server {
+namespace {
+
+using nlohmann::json;
+
+constexpr int64_t kKept = 3;
+
+// One row of two tokens with this mean log ratio.
+kernels::BatchSums Batch(double log_ratio) {
+  kernels::BatchSums sums{};
+  sums.num_sequences = sums.nonempty_sequences = 1;
+  sums.tokens = 2;
+  sums.drift.log_ratio = 2 * log_ratio;
+  sums.drift.histogram[5] = 2;
+  return sums;
+}
+
+class PageTest : public testing::Test {
+ protected:
+  void Publish(const std::string& run, const kernels::BatchSums& sums) {
+    const std::vector<std::string> no_rules;
+    const kernels::CorrectionSpec spec;
+    series_.Publish({.client = "a",
+                     .run = run,
+                     .policy_version = std::nullopt,
+                     .request_id = "",
+                     .spec = &spec,
+                     .rule_names = &no_rules,
+                     .sums = &sums});
+  }
+
+  json Data(const std::string& run) {
+    return json::parse(page_.Data(run).body);
+  }
+
+  prometheus::Registry registry_;
+  DriftSeries series_{
+      {.max_runs = 2, .max_runs_per_client = 2, .last_batches = kKept},
+      &registry_};
+  const Page page_{&series_, "127.0.0.1:1"};
+};
+
+TEST_F(PageTest, AnEmptyServerTellsItsAddress) {
+  EXPECT_EQ(Data(""), json::parse(R"({"address": "127.0.0.1:1", "runs": []})"));
+}
+
+TEST_F(PageTest, HasTheLastBatchesOldestFirst) {
+  for (const double log_ratio : {0.5, 0.25, 0.125, 1.0, 2.0}) {
+    Publish("r", Batch(log_ratio));
+  }
+  const json run = Data("r")["run"];
+  EXPECT_EQ(run["name"], "r");
+  EXPECT_EQ(run["gauges"]["counterweight_drift_kl_nats"],
+            (json{-0.125, -1.0, -2.0}));
+  EXPECT_EQ(run["times"].size(), 3U);
+  EXPECT_EQ(run["histogram"], (json{0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0}));
+  EXPECT_EQ(run["edges"], json(LogRatioBuckets()));
+  EXPECT_FALSE(run["gauges"].contains("counterweight_loss")) << "no loss";
+}
+
+TEST_F(PageTest, WhatWasNotMeasuredIsNull) {
+  kernels::BatchSums sums = Batch(0);
+  Publish("r", sums);
+  sums.drift.k3 = std::nan("");
+  Publish("r", sums);
+  EXPECT_EQ(Data("r")["run"]["gauges"]["counterweight_drift_k3_nats"],
+            json::parse("[0.0, null]"));
+}
+
+TEST_F(PageTest, ABatchWithoutTokensIsNoPoint) {
+  kernels::BatchSums empty{};
+  empty.num_sequences = 1;
+  Publish("r", empty);
+  EXPECT_FALSE(Data("r").contains("run"));
+  EXPECT_EQ(Data("r")["runs"].size(), 1U);
+}
+
+TEST_F(PageTest, RunsThatLeftPrometheusLeaveThePage) {
+  for (const char* run : {"a", "b", "c"}) Publish(run, Batch(0));
+  const json data = Data("a");
+  EXPECT_FALSE(data.contains("run"));
+  std::set<std::string> names;
+  for (const json& run : data["runs"]) {
+    names.insert(run["name"].get<std::string>());
+    EXPECT_GE(run["seconds"], 0);
+  }
+  EXPECT_EQ(names, (std::set<std::string>{"b", "c"}));
+}
+
+TEST_F(PageTest, EachAnswerHasItsOwnNonce) {
+  const WebAnswer one = page_.Html();
+  const WebAnswer other = page_.Html();
+  EXPECT_NE(one.body, other.body);
+  EXPECT_EQ(one.body.find("NONCE"), std::string::npos);
+  const size_t start = one.body.find("<script nonce=\"") + 15;
+  const std::string nonce =
+      one.body.substr(start, one.body.find('"', start) - start);
+  EXPECT_EQ(nonce.size(), 32U);
+  EXPECT_NE(one.headers.find("script-src 'nonce-" + nonce + "'"),
+            std::string::npos);
+}
+
+TEST(RunRing, WithoutCapacityKeepsNothing) {
+  RunRing ring(0);
+  const kernels::BatchSums sums = Batch(0);
+  const kernels::CorrectionSpec spec;
+  ring.Add({.client = "",
+            .run = "",
+            .policy_version = std::nullopt,
+            .request_id = "",
+            .spec = &spec,
+            .rule_names = nullptr,
+            .sums = &sums},
+           0);
+  EXPECT_TRUE(ring.Points().empty());
+}
+
+}  // namespace
+}  // namespace counterweight::server
