@@ -11,7 +11,7 @@ LONG = 1024
 # Nanoseconds per token, by instruction set.
 KERNEL_TARGETS = {"v3": 3.0, "v4": 2.3}
 TORCH_TARGET = 40.0
-# Of the time that an echo takes: 2 cores, 8 cores.
+# Targets as shares of an echo's time: 2 cores, 8 cores.
 ECHO_TARGETS = {2: 0.75, 8: 0.85}
 IN_PROCESS_TARGET = 8.0
 SMALL_BATCH_TARGET = 3.0

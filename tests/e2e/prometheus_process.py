@@ -44,7 +44,7 @@ class Prometheus:
         flags: Sequence[str] = (),
         own_group: bool = False,
     ) -> None:
-        """Keeps its configuration and, in ``folder / "data"``, its samples.
+        """Starts it with its configuration and samples in ``folder``.
 
         With ``own_group`` a terminal's Ctrl-C does not reach it.
         """

@@ -40,7 +40,7 @@ class ServerProcess:
         stderr: int | None = None,
         own_group: bool = False,
     ) -> None:
-        """Starts ``program``, the server if None, with ``environment`` added to ours.
+        """Starts ``program`` (None: the server), with ``environment`` added to ours.
 
         With ``own_group`` a terminal's Ctrl-C does not reach it.
         """

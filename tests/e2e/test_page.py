@@ -80,7 +80,7 @@ def fetch(url: str, method: str = "GET") -> tuple[int, str, bytes]:
 
 
 def wait_for(browser: Browser, script: str, *arguments: Any) -> Any:
-    """What the script returns of the page as soon as it is something; the page is told to look at once."""
+    """Tells the page to refresh, and returns the script's result as soon as there is one."""
     deadline = time.monotonic() + DEADLINE_SECONDS
     while time.monotonic() < deadline:
         found = browser.run(

@@ -89,7 +89,7 @@ def test_goldens_are_equal(
 
 
 def golden_answers(server: ServerProcess, **way: Any) -> dict[str, Any]:
-    """Returns results, and texts of errors; only some cases use tiny chunks, which are slow.
+    """Returns results, and texts of errors; only some cases use tiny chunks, to save minutes.
 
     GOLDEN_SAMPLE=N takes every Nth, for environments that differ in what is beside the client.
     """

@@ -1,4 +1,4 @@
-"""What Prometheus knows of the runs."""
+"""Reads the runs' series from Prometheus."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ class Curve:
 
 @dataclass
 class Run:
-    """What the report shows of a run.
+    """The data of a run in the report.
 
     Attributes:
         name: The label; empty for requests without it.
