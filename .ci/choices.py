@@ -6,13 +6,28 @@ import sys
 import textwrap
 from pathlib import Path
 
-from google.protobuf.descriptor_pb2 import EnumDescriptorProto, FileDescriptorProto, FileDescriptorSet
+from google.protobuf.descriptor_pb2 import (
+    EnumDescriptorProto,
+    FileDescriptorProto,
+    FileDescriptorSet,
+)
 
 # The client's own order and selection: what methods and requests are made of.
-CHOICES = (
-    "RatioSource Level Bound Estimator Aggregation RuleEvaluation RuleCondition RuleEffect Surrogate LossAggregation "
-    "LossDenominator KlEstimator NonFinitePolicy"
-).split()
+CHOICES = [
+    "RatioSource",
+    "Level",
+    "Bound",
+    "Estimator",
+    "Aggregation",
+    "RuleEvaluation",
+    "RuleCondition",
+    "RuleEffect",
+    "Surrogate",
+    "LossAggregation",
+    "LossDenominator",
+    "KlEstimator",
+    "NonFinitePolicy",
+]
 ENUM_FIELD = 5  # FileDescriptorProto.enum_type
 VALUE_FIELD = 2  # EnumDescriptorProto.value
 
@@ -50,7 +65,9 @@ def snake(name: str) -> str:
     return "".join("_" + c.lower() if c.isupper() else c for c in name).lstrip("_")
 
 
-def find(files: FileDescriptorSet, name: str) -> tuple[FileDescriptorProto, int, EnumDescriptorProto]:
+def find(
+    files: FileDescriptorSet, name: str
+) -> tuple[FileDescriptorProto, int, EnumDescriptorProto]:
     for file in files.file:
         for index, enum in enumerate(file.enum_type):
             if enum.name == name:

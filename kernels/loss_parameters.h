@@ -40,6 +40,12 @@ constexpr uint32_t Bits(Parameters... parameters) {
   return (Bit(parameters) | ... | 0u);
 }
 
+// The member of the spec in violations.
+constexpr SpecField FieldOf(LossParameter parameter) {
+  return static_cast<SpecField>(static_cast<int>(SpecField::kLossParameters) +
+                                static_cast<int>(parameter));
+}
+
 // Which numbers are legal, ends included where they are not `open`.
 struct NumberRange {
   double low;
@@ -63,7 +69,6 @@ inline constexpr NumberRange kFinite = {-kInfinite, kInfinite, true, true};
 
 struct LossParameterInfo {
   LossParameter parameter;
-  SpecField field;
   const char* name;  // as in the contract's PolicyLoss
   // Its default in LossSpec{}; infinity: absent. Absent numbers are legal for
   // every surrogate.
@@ -78,61 +83,51 @@ struct LossParameterInfo {
 // In the order of LossParameter. kLogRatioClamp stands for both ends of the
 // clamp, the lower one its negative; specs of the kernels may have others.
 inline constexpr LossParameterInfo kLossParameters[] = {
-    {LossParameter::kClipLow, SpecField::kLossClipLow, "clip_low",
-     &LossSpec::clip_low, kAtLeastZero, "must be >= 0", true},
-    {LossParameter::kClipHigh, SpecField::kLossClipHigh, "clip_high",
-     &LossSpec::clip_high, kAtLeastZero, "must be >= 0", true},
+    {LossParameter::kClipLow, "clip_low", &LossSpec::clip_low, kAtLeastZero,
+     "must be >= 0", true},
+    {LossParameter::kClipHigh, "clip_high", &LossSpec::clip_high, kAtLeastZero,
+     "must be >= 0", true},
     {LossParameter::kDualClip,
-     SpecField::kLossDualClip,
      "dual_clip",
      &LossSpec::dual_clip,
      {1.0, kInfinite, true},
      "must be > 1, or absent for none"},
-    {LossParameter::kRatioCap, SpecField::kLossRatioCap, "ratio_cap",
-     &LossSpec::ratio_cap, kAboveZero, "must be > 0, or absent for none"},
-    {LossParameter::kLogRatioClamp,
-     SpecField::kLossLogRatioClamp,
-     "log_ratio_clamp",
-     &LossSpec::log_ratio_upper,
-     {-kInfinite, kInfinite},
+    {LossParameter::kRatioCap, "ratio_cap", &LossSpec::ratio_cap, kAboveZero,
      "must be > 0, or absent for none"},
-    {LossParameter::kTauPositive, SpecField::kLossTauPositive, "tau_positive",
-     &LossSpec::tau_positive, kFiniteAboveZero, "must be a finite number > 0"},
-    {LossParameter::kTauNegative, SpecField::kLossTauNegative, "tau_negative",
-     &LossSpec::tau_negative, kFiniteAboveZero, "must be a finite number > 0"},
-    {LossParameter::kKPositive, SpecField::kLossKPositive, "k_positive",
-     &LossSpec::k_positive, kFinite, "must be a finite number"},
-    {LossParameter::kLambdaPositive, SpecField::kLossLambdaPositive,
-     "lambda_positive", &LossSpec::lambda_positive, kFinite,
+    {LossParameter::kLogRatioClamp, "log_ratio_clamp",
+     &LossSpec::log_ratio_upper, kAboveZero, "must be > 0, or absent for none"},
+    {LossParameter::kTauPositive, "tau_positive", &LossSpec::tau_positive,
+     kFiniteAboveZero, "must be a finite number > 0"},
+    {LossParameter::kTauNegative, "tau_negative", &LossSpec::tau_negative,
+     kFiniteAboveZero, "must be a finite number > 0"},
+    {LossParameter::kKPositive, "k_positive", &LossSpec::k_positive, kFinite,
      "must be a finite number"},
-    {LossParameter::kKNegative, SpecField::kLossKNegative, "k_negative",
-     &LossSpec::k_negative, kFinite, "must be a finite number"},
-    {LossParameter::kLambdaNegative, SpecField::kLossLambdaNegative,
-     "lambda_negative", &LossSpec::lambda_negative, kFinite,
+    {LossParameter::kLambdaPositive, "lambda_positive",
+     &LossSpec::lambda_positive, kFinite, "must be a finite number"},
+    {LossParameter::kKNegative, "k_negative", &LossSpec::k_negative, kFinite,
      "must be a finite number"},
-    {LossParameter::kBeta, SpecField::kLossBeta, "beta", &LossSpec::beta,
-     kFiniteAboveZero, "DRO needs a finite beta > 0"},
+    {LossParameter::kLambdaNegative, "lambda_negative",
+     &LossSpec::lambda_negative, kFinite, "must be a finite number"},
+    {LossParameter::kBeta, "beta", &LossSpec::beta, kFiniteAboveZero,
+     "DRO needs a finite beta > 0"},
     {LossParameter::kCovarianceFraction,
-     SpecField::kLossCovarianceFraction,
      "covariance_fraction",
      &LossSpec::covariance_fraction,
      {0.0, 1.0, true},
      "must be in (0, 1]"},
     {LossParameter::kCovarianceLower,
-     SpecField::kLossCovarianceLower,
      "covariance_lower",
      &LossSpec::covariance_lower,
      {-kInfinite, kInfinite},
      "must be <= covariance_upper"},
     {LossParameter::kCovarianceUpper,
-     SpecField::kLossCovarianceUpper,
      "covariance_upper",
      &LossSpec::covariance_upper,
      {-kInfinite, kInfinite},
      "must be >= covariance_lower"},
-    {LossParameter::kCovarianceKlWeight, SpecField::kLossCovarianceKlWeight,
-     "covariance_kl_weight", &LossSpec::covariance_kl_weight,
-     kFiniteAtLeastZero, "must be a finite number >= 0"},
+    {LossParameter::kCovarianceKlWeight, "covariance_kl_weight",
+     &LossSpec::covariance_kl_weight, kFiniteAtLeastZero,
+     "must be a finite number >= 0"},
 };
 inline constexpr int kNumLossParameters =
     static_cast<int>(std::size(kLossParameters));

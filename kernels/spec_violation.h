@@ -27,26 +27,10 @@ enum class SpecField : uint8_t {
   kRuleLower,
   kRuleUpper,
   kRuleEffect,
-  // LossSpec; both ends of the clamp are one field.
+  // LossSpec; its numbers follow below.
   kLossSurrogate,
   kLossSource,
   kLossMetricsSource,
-  kLossLogRatioClamp,
-  kLossClipLow,
-  kLossClipHigh,
-  kLossDualClip,
-  kLossRatioCap,
-  kLossTauPositive,
-  kLossTauNegative,
-  kLossKPositive,
-  kLossLambdaPositive,
-  kLossKNegative,
-  kLossLambdaNegative,
-  kLossBeta,
-  kLossCovarianceFraction,
-  kLossCovarianceLower,
-  kLossCovarianceUpper,
-  kLossCovarianceKlWeight,
   kLossReductionScale,
   kLossPrescalesAdvantages,
   kLossCountsPadding,
@@ -60,9 +44,11 @@ enum class SpecField : uint8_t {
   kKlGradientRatioCap,
   kKlReduction,
   kKlReductionScale,
+  // Numbers of a loss, in the order of LossParameter: see FieldOf() there.
+  kLossParameters,
 };
 inline constexpr int kNumSpecFields =
-    static_cast<int>(SpecField::kKlReductionScale) + 1;
+    static_cast<int>(SpecField::kLossParameters);
 
 struct SpecViolation {
   SpecField field;

@@ -38,7 +38,7 @@ class LossChecker {
       // Absent numbers are legal; so is what the surrogate does not read.
       const bool is_bound = std::isinf(LossSpec().*info.member);
       if (!is_bound && !info_.Reads(info.parameter)) continue;
-      Require(IsLegal(info), info.field, info.reason);
+      Require(IsLegal(info), FieldOf(info.parameter), info.reason);
     }
   }
 
@@ -57,7 +57,7 @@ class LossChecker {
   void CheckShape() {
     Require(!Has(kTraitLogRatio) || (std::isinf(loss_.log_ratio_lower) &&
                                      std::isinf(loss_.log_ratio_upper)),
-            SpecField::kLossLogRatioClamp,
+            FieldOf(LossParameter::kLogRatioClamp),
             "is not for a surrogate that reads the log ratio itself");
     Require(!Has(kTraitOverOriginal) || loss_.over == TokenSet::kOriginal,
             SpecField::kLossSurrogate, "VESPO sums over the original tokens");
@@ -85,7 +85,8 @@ class LossChecker {
             SpecField::kLossMetricsSource, "must be a ratio of current");
     Require(!Has(kTraitDivergence) || loss_.log_prob_form ||
                 !std::isfinite(loss_.ratio_cap),
-            SpecField::kLossRatioCap, "DPPO on the ratio itself takes no cap");
+            FieldOf(LossParameter::kRatioCap),
+            "DPPO on the ratio itself takes no cap");
   }
 
   void CheckReduction(const LossReduction& reduction, SpecField field) {

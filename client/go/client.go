@@ -39,6 +39,7 @@ type Client struct {
 	router   router
 	names    wire.Names
 
+	warned  sync.Once
 	closing sync.Once
 	closed  chan struct{}
 }
@@ -105,6 +106,9 @@ func (c *Client) ServerInfo(ctx context.Context) (*ServerInfo, error) {
 		info, err = c.service.GetServerInfo(ctx, &pb.GetServerInfoRequest{}, options...)
 		return err
 	})
+	if err == nil {
+		c.compareVersions(info.GetVersion())
+	}
 	return info, err
 }
 
@@ -127,7 +131,7 @@ func (c *Client) simple(
 ) error {
 	ctx, cancel := c.withTimeout(ctx)
 	defer cancel()
-	return c.retrying(ctx, c.newAttempts(), "", func() error {
+	return c.retrying(ctx, c.newAttempts(), Unary, "", func() error {
 		var trailer metadata.MD
 		if err := call(ctx, grpc.Trailer(&trailer)); err != nil {
 			return c.failure(ctx, err, trailer, "")

@@ -29,9 +29,6 @@ const (
 	ioBufferBytes = 256 << 10
 )
 
-// Version is that of this package; the server sees it in the user agent.
-const Version = "0.1.0"
-
 // A ClientOption is what New takes beside the target.
 type ClientOption func(*settings) error
 
@@ -135,6 +132,8 @@ func (s *settings) dialOptions(target string) ([]grpc.DialOption, error) {
 			Backoff:           backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: time.Second},
 			MinConnectTimeout: 5 * time.Second,
 		}),
+		// They would keep a copy of what was sent, and do not know the admission of streams.
+		grpc.WithDisableRetry(),
 		grpc.WithInitialWindowSize(windowBytes),
 		grpc.WithInitialConnWindowSize(windowBytes),
 		grpc.WithReadBufferSize(ioBufferBytes),

@@ -53,8 +53,8 @@ func (e *CallError) readDetails(answer *status.Status) []Violation {
 				violations = append(violations, Violation{violation.GetField(), violation.GetDescription()})
 			}
 		case *errdetails.RetryInfo:
-			if delay := detail.GetRetryDelay(); delay.IsValid() && delay.AsDuration() >= 0 {
-				e.RetryAfter, e.pushedBack, e.Retryable = delay.AsDuration(), true, true
+			if delay := detail.GetRetryDelay(); delay.IsValid() {
+				e.RetryAfter, e.pushedBack, e.Retryable = max(0, delay.AsDuration()), true, true
 			}
 		}
 	}

@@ -13,7 +13,7 @@ func (c *Client) newAttempts() *attempts {
 
 // retrying runs an attempt until it succeeds or another one would not help.
 func (c *Client) retrying(
-	ctx context.Context, attempts *attempts, requestID string, attempt func() error,
+	ctx context.Context, attempts *attempts, transport Transport, requestID string, attempt func() error,
 ) error {
 	for {
 		if c.isClosed() {
@@ -23,7 +23,7 @@ func (c *Client) retrying(
 		if err == nil {
 			return nil
 		}
-		if c.router.fallsBack(err) {
+		if c.router.fallsBack(err) && transport == Auto {
 			continue
 		}
 		pause, again := attempts.pause(ctx, err)

@@ -94,7 +94,8 @@ func (r *router) choose(transport Transport, bytes int64) (Transport, error) {
 	return Unary, nil
 }
 
-// fallsBack draws the conclusions of a failure; true: the call may go another way at once.
+// fallsBack draws the conclusions of a failure; true: the call, if its transport is Auto,
+// may go another way at once.
 func (r *router) fallsBack(err error) bool {
 	var call *CallError
 	if !errors.As(err, &call) {

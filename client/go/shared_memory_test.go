@@ -174,8 +174,9 @@ func TestMemoryMayBeClosedWhileACallUsesIt(t *testing.T) {
 func TestCancelledCallsDoNotUseMemoryUp(t *testing.T) {
 	server := servertest.StartUnix(t)
 	client := dial(t, server.Address, cw.WithTransport(cw.SharedMemory))
+	batch := large()
 	correct := func(ctx context.Context) error {
-		_, err := client.Correct(ctx, large(), cw.Preset("token_tis"))
+		_, err := client.Correct(ctx, batch, cw.Preset("token_tis"))
 		return err
 	}
 	if err := correct(background(t)); err != nil {
@@ -188,7 +189,7 @@ func TestCancelledCallsDoNotUseMemoryUp(t *testing.T) {
 	for range 300 {
 		ctx, cancel := context.WithCancel(context.Background())
 		report := cw.Progress(func(int64, int64) { cancel() })
-		_, err := client.Correct(ctx, large(), cw.Preset("token_tis"), report)
+		_, err := client.Correct(ctx, batch, cw.Preset("token_tis"), report)
 		if err != nil && !errors.Is(err, context.Canceled) {
 			t.Fatal(err)
 		}

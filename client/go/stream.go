@@ -62,11 +62,13 @@ func (c *Client) converse(stream grpc.ClientStream, call *call, download *downlo
 	if err != nil {
 		return err
 	}
-	if err := download.receive(stream); err != nil {
-		return err
-	}
-	if !download.admitted {
-		return errors.New("the first message is no admission")
+	for !download.admitted { // a frame of a newer contract may come before
+		if err := download.receive(stream); err != nil {
+			if errors.Is(err, io.EOF) {
+				return errors.New("the stream ended before its admission came")
+			}
+			return err
+		}
 	}
 	call.attempts.admitted = true
 	call.report(0)

@@ -23,6 +23,11 @@ struct DriftColumns {
   }
 };
 
+template <class Columns>
+COUNTERWEIGHT_HD DriftColumns<Columns> drift_columns(Columns& columns) {
+  return {columns};
+}
+
 template <class Lanes>
 struct DriftPhase {
   static constexpr int kWidth = Lanes::kWidth;

@@ -162,7 +162,7 @@ COUNTERWEIGHT_HD void walk_segment(const Plan& plan, const Batch& batch,
   acc.columns.end_segment();
   auto& columns = acc.columns.settled();
   if (kStats) DriftPhase<Lanes>::finish(plan, columns);
-  const DriftColumns drift{columns};
+  const auto drift = drift_columns(columns);
   WeightPhase<Lanes, kStats>::finish_segment(plan, drift, columns);
   RulePhase<Lanes, kStats, kOutput>::finish(plan, drift, columns);
   if (kOutput && Lanes::may(kFeatureLoss) && plan.loss.active) {

@@ -69,13 +69,14 @@ constexpr FieldName NameOf(SpecField field) {
     if (row.field == field) return row;
   }
   for (const kernels::LossParameterInfo& row : kernels::kLossParameters) {
-    if (row.field == field) return {field, Part::kLoss, row.name};
+    if (FieldOf(row.parameter) == field) return {field, Part::kLoss, row.name};
   }
   return {};
 }
 
 constexpr bool EveryFieldHasAName() {
-  for (int i = 0; i < kernels::kNumSpecFields; ++i) {
+  const int count = kernels::kNumSpecFields + kernels::kNumLossParameters;
+  for (int i = 0; i < count; ++i) {
     if (NameOf(static_cast<SpecField>(i)).name.empty()) return false;
   }
   return true;

@@ -57,7 +57,7 @@ v1::Surrogate WireOf(Surrogate surrogate) {
 using Fields = std::array<const google::protobuf::FieldDescriptor*,
                           kernels::kNumLossParameters>;
 
-const google::protobuf::FieldDescriptor* FieldOf(
+const google::protobuf::FieldDescriptor* DescriptorOf(
     kernels::LossParameter parameter) {
   static const Fields fields = [] {
     Fields found{};
@@ -101,7 +101,7 @@ v1::Surrogate SurrogateOf(Surrogate surrogate, LossLevel level,
 
 std::optional<double> NumberOf(const v1::PolicyLoss& loss,
                                kernels::LossParameter parameter) {
-  const auto* const field = FieldOf(parameter);
+  const auto* const field = DescriptorOf(parameter);
   const google::protobuf::Reflection& reflection = *loss.GetReflection();
   if (!reflection.HasField(loss, field)) return std::nullopt;
   return reflection.GetDouble(loss, field);
@@ -109,7 +109,7 @@ std::optional<double> NumberOf(const v1::PolicyLoss& loss,
 
 void SetNumber(kernels::LossParameter parameter, double value,
                v1::PolicyLoss* loss) {
-  loss->GetReflection()->SetDouble(loss, FieldOf(parameter), value);
+  loss->GetReflection()->SetDouble(loss, DescriptorOf(parameter), value);
 }
 
 }  // namespace counterweight::server

@@ -4,6 +4,7 @@
 
 #include <limits>
 
+#include "kernels/loss_parameters.h"
 #include "tests/testing/loss_specs.h"
 #include "tests/testing/specs.h"
 
@@ -52,52 +53,55 @@ TEST(ValidateLoss, BoundsAreDistances) {
   for (double bad : {-0.1, kNaN}) {
     LossSpec loss = Of(Surrogate::kPpoClip);
     loss.clip_low = bad;
-    EXPECT_THAT(FieldsOf(loss), ElementsAre(SpecField::kLossClipLow));
+    EXPECT_THAT(FieldsOf(loss), ElementsAre(FieldOf(LossParameter::kClipLow)));
     loss = Of(Surrogate::kPpoClip);
     loss.clip_high = bad;
-    EXPECT_THAT(FieldsOf(loss), ElementsAre(SpecField::kLossClipHigh));
+    EXPECT_THAT(FieldsOf(loss), ElementsAre(FieldOf(LossParameter::kClipHigh)));
     loss = Of(Surrogate::kPpoClip);
     loss.ratio_cap = bad;
-    EXPECT_THAT(FieldsOf(loss), ElementsAre(SpecField::kLossRatioCap));
+    EXPECT_THAT(FieldsOf(loss), ElementsAre(FieldOf(LossParameter::kRatioCap)));
     loss = Of(Surrogate::kPpoClip);
     loss.dual_clip = bad;
-    EXPECT_THAT(FieldsOf(loss), ElementsAre(SpecField::kLossDualClip));
+    EXPECT_THAT(FieldsOf(loss), ElementsAre(FieldOf(LossParameter::kDualClip)));
   }
   LossSpec loss = Of(Surrogate::kPpoClip);
   loss.dual_clip = 1;
-  EXPECT_THAT(FieldsOf(loss), ElementsAre(SpecField::kLossDualClip));
+  EXPECT_THAT(FieldsOf(loss), ElementsAre(FieldOf(LossParameter::kDualClip)));
   loss = Of(Surrogate::kCispo);
   loss.clip_high = -0.8;
   EXPECT_THAT(FieldsOf(loss), IsEmpty()) << "CISPO's cap may be below 1";
   loss.clip_high = -1.1;
-  EXPECT_THAT(FieldsOf(loss), ElementsAre(SpecField::kLossClipHigh));
+  EXPECT_THAT(FieldsOf(loss), ElementsAre(FieldOf(LossParameter::kClipHigh)));
 }
 
 TEST(ValidateLoss, ShapesOfSurrogates) {
   for (double bad : {0.0, -1.0, kNaN, kUnbounded}) {
     LossSpec loss = Of(Surrogate::kSapo);
     loss.tau_positive = loss.tau_negative = bad;
-    EXPECT_THAT(FieldsOf(loss), ElementsAre(SpecField::kLossTauPositive,
-                                            SpecField::kLossTauNegative));
+    EXPECT_THAT(FieldsOf(loss),
+                ElementsAre(FieldOf(LossParameter::kTauPositive),
+                            FieldOf(LossParameter::kTauNegative)));
     loss = Of(Surrogate::kDro);
     loss.beta = bad;
-    EXPECT_THAT(FieldsOf(loss), ElementsAre(SpecField::kLossBeta));
+    EXPECT_THAT(FieldsOf(loss), ElementsAre(FieldOf(LossParameter::kBeta)));
   }
   for (double bad : {kNaN, kUnbounded}) {
     LossSpec loss = Of(Surrogate::kVespo);
     loss.k_positive = loss.lambda_negative = bad;
-    EXPECT_THAT(FieldsOf(loss), ElementsAre(SpecField::kLossKPositive,
-                                            SpecField::kLossLambdaNegative));
+    EXPECT_THAT(FieldsOf(loss),
+                ElementsAre(FieldOf(LossParameter::kKPositive),
+                            FieldOf(LossParameter::kLambdaNegative)));
   }
   for (double bad : {0.0, -0.1, 1.1, kNaN}) {
     LossSpec loss = Of(Surrogate::kKlCov);
     loss.covariance_fraction = bad;
     EXPECT_THAT(FieldsOf(loss),
-                ElementsAre(SpecField::kLossCovarianceFraction));
+                ElementsAre(FieldOf(LossParameter::kCovarianceFraction)));
   }
   LossSpec loss = Of(Surrogate::kClipCov);
   loss.covariance_lower = loss.covariance_upper + 1;
-  EXPECT_THAT(FieldsOf(loss), ElementsAre(SpecField::kLossCovarianceLower));
+  EXPECT_THAT(FieldsOf(loss),
+              ElementsAre(FieldOf(LossParameter::kCovarianceLower)));
 }
 
 TEST(ValidateLoss, ClampsAreForRatios) {
@@ -111,7 +115,8 @@ TEST(ValidateLoss, ClampsAreForRatios) {
   }
   LossSpec loss = Of(Surrogate::kPpoClip);
   loss.log_ratio_lower = loss.log_ratio_upper = 0;
-  EXPECT_THAT(FieldsOf(loss), ElementsAre(SpecField::kLossLogRatioClamp));
+  EXPECT_THAT(FieldsOf(loss),
+              ElementsAre(FieldOf(LossParameter::kLogRatioClamp)));
 }
 
 TEST(ValidateLoss, LevelsAreForRatiosOfWholeSequences) {
@@ -209,10 +214,10 @@ TEST(ValidateLoss, EveryViolationAtOnce) {
   loss.dual_clip = 0;
   loss.reduction.scale = -1;
   loss.kl = {.estimator = KlEstimator::kK1, .coefficient = -1};
-  EXPECT_THAT(
-      FieldsOf(loss),
-      ElementsAre(SpecField::kLossClipLow, SpecField::kLossDualClip,
-                  SpecField::kLossReductionScale, SpecField::kKlCoefficient));
+  EXPECT_THAT(FieldsOf(loss), ElementsAre(FieldOf(LossParameter::kClipLow),
+                                          FieldOf(LossParameter::kDualClip),
+                                          SpecField::kLossReductionScale,
+                                          SpecField::kKlCoefficient));
 }
 
 }  // namespace

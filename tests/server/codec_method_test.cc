@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "kernels/loss_parameters.h"
 #include "kernels/methods.h"
 #include "server/engine/codec_config.h"
 #include "server/engine/codec_spec_fields.h"
@@ -208,7 +209,8 @@ TEST(CodecMethod, DriftIsOfTheRatioThatCanBeFormed) {
 
 // A field of the contract that is renamed, and its path forgotten, fails here.
 TEST(CodecMethod, EveryPathOfAConfigsViolationExists) {
-  for (int i = 0; i < kernels::kNumSpecFields; ++i) {
+  const int count = kernels::kNumSpecFields + kernels::kNumLossParameters;
+  for (int i = 0; i < count; ++i) {
     const Violation violation =
         ToConfigViolation({static_cast<kernels::SpecField>(i), 0, "reason"});
     std::istringstream path(violation.field);

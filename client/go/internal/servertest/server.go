@@ -21,8 +21,8 @@ const Variable = "COUNTERWEIGHT_SERVER"
 const (
 	listening = "counterweight-server listening on "
 	metrics   = "metrics on "
-	// startSeconds is far above what starting takes; only a hang reaches it.
-	startSeconds = 60 * time.Second
+	// startTime is far above what starting takes; only a hang reaches it.
+	startTime = 60 * time.Second
 )
 
 // A Server is a process on ports of its own choosing, which ends with the test.
@@ -95,7 +95,7 @@ func start(t testing.TB, folder, listen string, flags []string) *Server {
 	}
 	t.Cleanup(server.Kill)
 	// A server that hangs is ended, so that reading its output ends too.
-	timer := time.AfterFunc(startSeconds, func() { _ = server.command.Process.Kill() })
+	timer := time.AfterFunc(startTime, func() { _ = server.command.Process.Kill() })
 	defer timer.Stop()
 	lines := bufio.NewScanner(output)
 	for (server.Address == "" || server.MetricsURL == "") && lines.Scan() {

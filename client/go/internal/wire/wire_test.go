@@ -240,8 +240,10 @@ func TestNamesAreBounded(t *testing.T) {
 	var names Names
 	for i := range 2 * mostNames {
 		text := []byte{byte(i), byte(i >> 8), byte(i >> 16)}
-		if names.Of(text) != string(text) || names.Of(text) != string(text) {
-			t.Fatalf("%v has another name", text)
+		for range 2 { // new, then known
+			if names.Of(text) != string(text) {
+				t.Fatalf("%v has another name", text)
+			}
 		}
 	}
 	if len(names.known) != mostNames {
