@@ -6,6 +6,7 @@ import base64
 import datetime
 import html
 import io
+import math
 from collections.abc import Iterator, Sequence
 
 from matplotlib import dates
@@ -13,9 +14,13 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from counterweight_rl.report.series import GAUGES, Gauge, Run, Span
+from counterweight_rl.report.series import GAUGES, SUMMARIES, Curve, Gauge, Run, Span
 
 _COLUMNS = 3
+# Fewer points than these are drawn as points too.
+_FEW = 40
+# No panel shows less time.
+_LEAST_SECONDS = 10.0
 _STYLE = (
     ":root{color-scheme:light dark}"
     "body{font:15px/1.5 system-ui,sans-serif;max-width:1100px;margin:2em auto;padding:0 1em}"
@@ -33,6 +38,10 @@ def _called(run: Run) -> str:
 
 def _moment(time: float) -> datetime.datetime:
     return datetime.datetime.fromtimestamp(time, datetime.timezone.utc)
+
+
+def _summary(curve: Curve) -> Iterator[float]:
+    return (curve.summary.get(word, math.nan) for word in SUMMARIES)
 
 
 def _number(value: float, *, is_share: bool = False) -> str:
@@ -64,7 +73,10 @@ def _draw(axes: Axes, gauge: Gauge, runs: Sequence[Run]) -> None:
         # matplotlib hides labels that begin with an underscore.
         name = _called(run)
         label = "\N{ZERO WIDTH SPACE}" + name if name.startswith("_") else name
-        axes.plot(times, values, color=f"C{index % 10}", linewidth=1.4, label=label)  # type: ignore[arg-type]
+        style = {"color": f"C{index % 10}", "linewidth": 1.4, "label": label}
+        # A line of one point is not seen.
+        marker = "." if len(times) < _FEW else ""
+        axes.plot(times, values, marker=marker, **style)  # type: ignore[arg-type]
     axes.set_title(gauge.title + (", %" if gauge.is_share else ""), loc="left", fontsize=10)
     # A log of 0 or less cannot be drawn.
     positive = all(
@@ -72,6 +84,11 @@ def _draw(axes: Axes, gauge: Gauge, runs: Sequence[Run]) -> None:
     )
     if gauge.is_log and positive:
         axes.set_yscale("log")
+    curves = [run.curves[gauge.metric] for run in runs if gauge.metric in run.curves]
+    start = min(curve.times[0] for curve in curves)
+    end = max(curve.times[-1] for curve in curves)
+    spare = max(0.0, _LEAST_SECONDS - (end - start)) / 2
+    axes.set_xlim(_moment(start - spare), _moment(end + spare))  # type: ignore[arg-type]
     locator = dates.AutoDateLocator(maxticks=6)
     axes.xaxis.set_major_locator(locator)
     axes.xaxis.set_major_formatter(dates.ConciseDateFormatter(locator))
@@ -106,13 +123,13 @@ def _tables(runs: Sequence[Run]) -> Iterator[str]:
     )
     for gauge in GAUGES:
         rows = [
-            [_called(run), *(_number(v, is_share=gauge.is_share) for v in curve.summary().values())]
+            [_called(run), *(_number(v, is_share=gauge.is_share) for v in _summary(curve))]
             for run in runs
             if (curve := run.curves.get(gauge.metric))
         ]
         if rows:
             yield f"<h2>{html.escape(gauge.title)}</h2>"
-            yield _table(["run", "least", "median", "largest", "last"], rows)
+            yield _table(["run", *SUMMARIES], rows)
     dropped = [
         [_called(run), rule, *(_number(share, is_share=True) for share in shares)]
         for run in runs

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import statistics
 import urllib.error
 import urllib.parse
 import urllib.request
@@ -51,6 +50,15 @@ GAUGES = (
 )
 
 
+# How a gauge is summed up over time, and over the servers of a run.
+SUMMARIES = {
+    "least": "min by (run) (min_over_time({}))",
+    "median": "avg by (run) (quantile_over_time(0.5, {}))",
+    "largest": "max by (run) (max_over_time({}))",
+    "last": "avg by (run) (last_over_time({}))",
+}
+
+
 @dataclass(frozen=True)
 class Span:
     """A time span.
@@ -68,22 +76,26 @@ class Span:
         """Its length."""
         return self.end - self.start
 
+    @property
+    def window(self) -> str:
+        """Its length as PromQL has it."""
+        return f"{max(1, math.ceil(self.seconds))}s"
+
 
 @dataclass(frozen=True)
 class Curve:
-    """One gauge of one run: Unix times in seconds, and values, all finite."""
+    """One gauge of one run.
+
+    Attributes:
+        times: Unix times in seconds.
+        values: Parallel to ``times``, all finite.
+        summary: By the words of SUMMARIES. Between two points of the curve there may have been
+            others, which these have seen.
+    """
 
     times: Sequence[float]
     values: Sequence[float]
-
-    def summary(self) -> dict[str, float]:
-        """By "least", "median", "largest" and "last"."""
-        return {
-            "least": min(self.values),
-            "median": statistics.median(self.values),
-            "largest": max(self.values),
-            "last": self.values[-1],
-        }
+    summary: Mapping[str, float]
 
 
 @dataclass
@@ -136,11 +148,10 @@ def read_runs(prometheus: Prometheus, span: Span, names: Sequence[str]) -> list[
     Raises:
         ReportError: There is no such run.
     """
-    window = f"{max(1, math.ceil(span.seconds))}s"
 
     def totals(counter: str, by: str) -> list[Any]:
         # The largest value: an increase would leave out the first batch, with which series begin.
-        expression = f"sum by ({by}) (max_over_time({_DRIFT}{counter}[{window}]))"
+        expression = f"sum by ({by}) (max_over_time({_DRIFT}{counter}[{span.window}]))"
         return prometheus.ask("query", query=expression, time=span.end)
 
     runs: dict[str, Run] = {}
@@ -173,6 +184,11 @@ def read_runs(prometheus: Prometheus, span: Span, names: Sequence[str]) -> list[
 
 
 def _read_curves(prometheus: Prometheus, span: Span, metric: str, runs: dict[str, Run]) -> None:
+    summaries: dict[str, dict[str, float]] = {name: {} for name in runs}
+    for word, expression in SUMMARIES.items():
+        query = expression.format(f"{metric}[{span.window}]")
+        for one in prometheus.ask("query", query=query, time=span.end):
+            summaries.get(one["metric"].get("run", ""), {})[word] = float(one["value"][1])
     for one in prometheus.ask(
         "query_range",
         query=f"avg by (run) ({metric})",
@@ -185,4 +201,4 @@ def _read_curves(prometheus: Prometheus, span: Span, metric: str, runs: dict[str
         points = [(time, value) for time, value in points if math.isfinite(value)]
         if run is not None and points:
             times, values = zip(*points, strict=True)
-            run.curves[metric] = Curve(times, values)
+            run.curves[metric] = Curve(times, values, summaries[run.name])
