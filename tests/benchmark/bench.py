@@ -24,6 +24,7 @@ ROOT = HERE.parents[1]
 os.environ["no_proxy"] = "127.0.0.1,localhost"
 
 try:
+    import clients
     import e2e
     import load
     import tables
@@ -157,6 +158,8 @@ def measure(build: pathlib.Path) -> Json:
     torch = run_torch(python) if python else None
     say("Correct and an echo over a Unix socket, shared memory (a minute)")
     wire = e2e.measure(build)
+    say("the clients of all languages (a minute)")
+    languages = clients.measure(build)
     say("sizes, clients and memory under load (two minutes)")
     return {
         "date": datetime.date.today().isoformat(),
@@ -167,6 +170,7 @@ def measure(build: pathlib.Path) -> Json:
         "kernels": kernels,
         "torch": torch,
         "wire": wire,
+        "clients": languages,
         "load": load.measure(build),
     }
 
