@@ -6,7 +6,7 @@ from grafana_foundation_sdk.models import dashboard
 from panels import Panel, Query, Row, Scale, page, variable
 
 SELECTED = '{job=~"$job",run=~"$run"}'
-# Of dropped tokens and heat maps: batches come seconds to an hour apart.
+# Grafana makes it at least four scrapes long.
 WINDOW = "$__rate_interval"
 
 

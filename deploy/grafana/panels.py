@@ -1,4 +1,4 @@
-"""What the dashboards are made of: a panel as data, and its translation for Grafana."""
+"""A dashboard's panel as data, and its translation for Grafana."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from panels import Panel, Query, Row, Scale, page, variable
 LABELS = 'job=~"$job",instance=~"$instance"'
 SELECTED = f"{{{LABELS}}}"
 WINDOW = "$__rate_interval"
-# Of methods that correct; the others answer questions.
+# The other methods answer questions and correct nothing.
 CORRECTING = f'{{{LABELS},method=~"Correct|CorrectStream"}}'
 
 

@@ -25,7 +25,7 @@ from prometheus_process import Prometheus
 from server_process import REPOSITORY, ServerProcess
 
 WINDOW = "2m"
-# Of Grafana's grid, 24 wide.
+# Grafana's grid is 24 columns wide.
 COLUMN_INCHES, LINE_INCHES = 0.52, 0.3
 MARGINS = {"left": 0.42, "right": 0.14, "top": 0.36, "bottom": 0.3}  # inches
 UNITS = {

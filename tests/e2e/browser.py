@@ -60,11 +60,11 @@ class Browser:
         )
 
     def run(self, script: str, *arguments: Any) -> Any:
-        """What the script returns; promises are awaited."""
+        """Runs a script and returns its result; promises are awaited."""
         return self.driver.execute_script(script, *arguments)
 
     def complaints(self) -> list[str]:
-        """What the console has said since the last call."""
+        """Returns the console's messages since the last call."""
         return [str(entry["message"]) for entry in self.driver.get_log("browser")]
 
     def stop(self) -> None:

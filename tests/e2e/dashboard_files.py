@@ -32,7 +32,7 @@ class Question:
         return text
 
     def name(self, labels: Mapping[str, str]) -> str:
-        """What the legend calls a series."""
+        """Returns the name of a series in the legend."""
         return re.sub(r"\{\{(\w+)\}\}", lambda label: labels.get(label[1], ""), self.legend)
 
     def __str__(self) -> str:

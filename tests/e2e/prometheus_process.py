@@ -21,7 +21,7 @@ from server_process import DEADLINE_SECONDS, REPOSITORY
 
 # Between two polls of an API that has nothing to wait on.
 POLL_SECONDS = 0.05
-# Of scrapes and rules. Tests wait for several of them.
+# The time between two scrapes, and two evaluations of rules. Tests wait for several of them.
 INTERVAL = "100ms"
 
 
@@ -114,13 +114,13 @@ class Prometheus:
             return None
 
     def query(self, expression: str) -> list[dict[str, Any]]:
-        """What the expression selects now, without what is not a number."""
+        """Returns the series that the expression selects now, without those whose value is not finite."""
         answer = self.ask("query", query=expression)
         series: list[dict[str, Any]] = answer["result"] if answer else []
         return [one for one in series if math.isfinite(float(one["value"][1]))]
 
     def wait_for(self, expression: str) -> list[dict[str, Any]]:
-        """What the expression selects, as soon as it selects a number."""
+        """Returns ``query(expression)`` as soon as it is not empty."""
         deadline = time.monotonic() + DEADLINE_SECONDS
         pause = threading.Event()
         while time.monotonic() < deadline:

@@ -80,7 +80,7 @@ def fetch(url: str, method: str = "GET") -> tuple[int, str, bytes]:
 
 
 def wait_for(browser: Browser, script: str, *arguments: Any) -> Any:
-    """What the script returns of the page as soon as it is something; the page is told to look at once."""
+    """Returns the script's result as soon as it is true. The page reads the server before each try."""
     deadline = time.monotonic() + DEADLINE_SECONDS
     while time.monotonic() < deadline:
         found = browser.run(

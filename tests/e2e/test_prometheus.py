@@ -58,7 +58,7 @@ def test_drift_reaches_prometheus(client: cw.Client, prometheus: Prometheus) -> 
     (dropped,) = prometheus.wait_for('counterweight_drift_dropped_tokens_total{run="run-1"}')
     assert float(dropped["value"][1]) == result.rules[0].dropped_tokens > 0
     assert dropped["metric"]["rule"] == result.rules[0].name
-    # What a dashboard would ask: a quantile from the histogram, a sum over runs.
+    # Dashboards ask for quantiles of histograms and for sums over runs.
     prometheus.wait_for(
         'histogram_quantile(0.9, counterweight_drift_token_log_ratio_nats_bucket{run="run-1"})'
     )

@@ -4,7 +4,7 @@
     trackers.log(result, step, SummaryWriter("runs/1"))
     trackers.log(result, step, mlflow)
 
-None of them is imported here: what a tracker can do says which one it is.
+None of them is imported here: the methods of a tracker tell which one it is.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ Tracker = WandbLike | TensorBoardLike | MlflowLike
 
 
 def scalars(result: Result[Any], *, prefix: str = PREFIX) -> dict[str, float]:
-    """What ``log`` writes, by name.
+    """Returns the numbers that ``log`` writes, by name.
 
     Args:
         result: An answer of ``Client.correct``.

@@ -1,4 +1,4 @@
-"""What Prometheus knows of the runs."""
+"""The runs as Prometheus knows them."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ class Curve:
 
 @dataclass
 class Run:
-    """What the report shows of a run.
+    """The numbers of a run that the report shows.
 
     Attributes:
         name: The label; empty for requests without it.
