@@ -34,7 +34,7 @@ serve: ## Build and run the server; ARGS="--listen=localhost:50051" gives it fla
 	@exec $(SERVER) $(ARGS)
 
 bench: ## Time per token against memcpy and eager torch
-	@.ci/setup torch
+	@.ci/setup torch go
 	@.ci/build release
 	@.venv-torch/bin/python tests/benchmark/bench.py --build build/release $(ARGS)
 
@@ -47,7 +47,7 @@ fuzz: ## Fuzz targets under sanitizers, 20 seconds each; ARGS=600 for the long r
 	@.ci/setup fuzz
 	@.ci/fuzz $(ARGS)
 
-lint: ## Formatting, clang-tidy, buf, ruff, mypy, layers, words, generated code and documentation
+lint: ## Formatting, clang-tidy, buf, ruff, mypy, Go's vet and staticcheck, layers, words, generated code and documentation
 	@.ci/setup lint gen
 	@.ci/lint
 
@@ -67,7 +67,7 @@ pictures: ## Take the pictures of the page and of the dashboards' data again
 	@PYTHONPATH=tests/e2e $(PYTHON) tests/demo/dashboard_pictures.py
 	@PYTHONPATH=tests/e2e $(PYTHON) tests/demo/page_pictures.py
 
-proto: ## Regenerate the Python client's protobuf code
+proto: ## Regenerate the Python and Go clients' protobuf code
 	@.ci/setup gen
 	@.ci/generate
 

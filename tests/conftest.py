@@ -1,2 +1,2 @@
-# Comparisons with other systems' releases need those releases: make peers.
+# Comparisons with other systems' releases run by make peers, which installs those releases.
 collect_ignore = ["peers"]

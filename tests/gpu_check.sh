@@ -114,7 +114,7 @@ part_sanitizer() {
 part_kernels() {
   local size status=0
   size=(--tokens="$(sized $((1 << 26)) $((1 << 17)))" --most="$(sized $((1 << 28)) $((1 << 17)))")
-  # Files are replaced when they are whole, or as whole as they get.
+  # A file is replaced when its part has ended, also early.
   "$programs/gpu_bench" copies "--candidate=$CANDIDATE" "${size[@]}" >"$results/copies.jsonl" || status=1
   "$programs/gpu_bench" kernels "--candidate=$CANDIDATE" "${size[@]}" >"$results/kernels.jsonl" || status=1
   echo "$(wc -l <"$results/kernels.jsonl") rows"
@@ -141,7 +141,7 @@ part_ncu() {
     sections+=(--section "$section")
   done
   for work in token_tis "token_tis, no metrics" ppo_clip "ppo_clip, no metrics" token_tis+3_rules; do
-    # Clocks stay as they are: machines are shared.
+    # Clocks stay unchanged: machines are shared.
     ncu --clock-control none --csv --page raw --print-units base "${sections[@]}" \
       --metrics gpu__time_duration.sum,dram__bytes_read.sum,dram__bytes_write.sum,smsp__inst_executed.sum \
       --kernel-name regex:walk --launch-count 6 \
@@ -227,7 +227,7 @@ note() { # PART VERDICT SECONDS: replaces what an earlier call said about it
 failed=() left_out=()
 for part in "${wanted[@]}"; do
   seconds=$(limit "$part")
-  # The report is what everything is for: it has a minute, whatever the time.
+  # The report always has a minute, even after the deadline.
   left=$((deadline - SECONDS))
   if ((deadline && left < seconds)); then seconds=$left; fi
   if [[ $part == report ]]; then seconds=60; fi

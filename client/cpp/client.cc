@@ -23,20 +23,19 @@ namespace {
 
 using std::chrono::steady_clock;
 
-// Far beyond any batch, and within gRPC's clock.
+// Exceeds the duration of any batch and fits gRPC's clock.
 constexpr std::chrono::milliseconds kLongestTimeout =
     std::chrono::hours(24) * 365;
 
 std::shared_ptr<grpc::Channel> Connect(const std::string& target,
                                        const Options& options) {
   grpc::ChannelArguments arguments;
-  // The server's own limits are the ones that hold.
+  // The server's own limits apply.
   arguments.SetMaxReceiveMessageSize(-1);
   arguments.SetMaxSendMessageSize(-1);
-  // gRPC's own retries keep messages that were sent, and so our callers'
-  // memory.
+  // gRPC's retries keep sent messages alive, and with them the caller's memory.
   arguments.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);
-  // Channels of one process would share a connection, and with it its
+  // Channels of one process share a connection by default, which limits their
   // throughput.
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   arguments.SetUserAgentPrefix("counterweight-cpp");
@@ -79,7 +78,7 @@ class Client::Implementation {
     return status;
   }
 
-  // A method whose messages are small.
+  // Calls a method whose messages are small.
   Status Ask(const char* method, const google::protobuf::MessageLite& question,
              google::protobuf::MessageLite* answer,
              const CallOptions& call_options) {
@@ -124,8 +123,8 @@ class Client::Implementation {
     const Progress& progress = call_options.progress;
     if (progress != nullptr) progress(0, request.input_bytes);
     Outcome outcome = CorrectOnce(request, call_options, attempt, response);
-    // Memory that is kept for later batches is in the server's budget: the next
-    // attempt, of this client or another, may find room without it.
+    // The server counts pooled memory in its budget: without it the next
+    // attempt, of this client or another, may find room.
     if (outcome.status.code == StatusCode::kResourceExhausted) {
       registry_->Trim();
     }
@@ -176,14 +175,15 @@ class Client::Implementation {
     }
     status = call->Share(path);
     if (status.code == StatusCode::kUnavailable) {
-      // Perhaps another server has taken the address over.
+      // Another server may have taken over the address.
       const std::lock_guard lock(mutex_);
       socket_path_.reset();
     }
     return status;
   }
 
-  // Where the server takes memory; empty: nowhere.
+  // Finds the path of the socket that registers memory; an empty path if the
+  // server has none.
   Status FindSocket(steady_clock::time_point deadline,
                     const std::stop_token& stop, std::string* path) {
     {
@@ -213,7 +213,7 @@ class Client::Implementation {
   const Endpoint endpoint_;
   const std::shared_ptr<Registry> registry_;
   std::mutex mutex_;
-  // Guarded by mutex_. Absent: not asked yet.
+  // Guarded by mutex_. Absent before the first question.
   std::optional<std::string> socket_path_;
 };
 

@@ -1,6 +1,5 @@
-// Counterweight for C++ trainers: importance weights, keep masks, policy losses
-// with gradients and drift metrics of a batch of rollouts, computed by a
-// server.
+// Counterweight for C++ trainers: a server computes importance weights, keep
+// masks, policy losses with gradients and drift metrics of a batch of rollouts.
 #ifndef COUNTERWEIGHT_CLIENT_CPP_CLIENT_H_
 #define COUNTERWEIGHT_CLIENT_CPP_CLIENT_H_
 
@@ -17,12 +16,12 @@
 
 namespace counterweight::client {
 
-// A connection to one server. Thread-safe: any number of calls at a time, each
-// with a Response of its own. Nothing here throws but std::bad_alloc.
+// A connection to one server. Thread-safe: any number of concurrent calls, each
+// with a Response of its own. No method throws anything but std::bad_alloc.
 class Client {
  public:
-  // `target` as gRPC names it: "localhost:50051", "unix:/run/cw.sock". Connects
-  // with the first call. A wrong option is the first call's error.
+  // `target` has gRPC's syntax: "localhost:50051", "unix:/run/cw.sock". The
+  // first call connects, and reports a wrong option.
   explicit Client(const std::string& target, const Options& options = {});
   // REQUIRES: no call is in progress.
   ~Client();
@@ -30,36 +29,37 @@ class Client {
   Client& operator=(const Client&) = delete;
 
   // Corrects one batch and waits for the answer. Reads the request's memory,
-  // writes the outputs where the request says, or into `response`. Besides what
-  // the server answers (proto/README.md):
+  // and writes each output to the request's address or into `response`. Errors
+  // beyond those of the server (proto/README.md):
   //   kInvalidArgument    the request contradicts itself; nothing was sent
   //   kDeadlineExceeded   the timeout passed
   //   kCancelled          call_options.stop was requested
-  //   kUnavailable        nobody listens, or the connection broke
+  //   kUnavailable        no server listens, or the connection broke
   //   kFailedPrecondition kSharedMemory: the server offers none to this target
   //   kInternal           the answer breaks the contract
-  // After an error the outputs' bytes are undefined, and, for outputs in shared
-  // memory after kDeadlineExceeded, kCancelled or kUnavailable, may still
-  // change: allocate others.
+  // After an error the bytes of the outputs are undefined. Outputs in shared
+  // memory may still change after kDeadlineExceeded, kCancelled or
+  // kUnavailable: allocate others.
   //
-  // Inputs are sent from where they lie, so a call returns only when gRPC has
-  // let go of them. That is at once unless the server's process is frozen while
-  // the connection is full; then a call that timed out waits until it breaks.
+  // gRPC sends the inputs from the caller's memory, so a call returns only when
+  // gRPC has released it. That is immediate unless the server's process is
+  // frozen while the connection is full; a call that timed out then waits until
+  // the connection breaks.
   Status Correct(const Request& request, Response* response,
                  const CallOptions& call_options = {});
 
-  // Version, backend, limits, features. Tried again as Correct is.
+  // Returns version, backend, limits and features. Retries as Correct does.
   Status GetServerInfo(v1::GetServerInfoResponse* info,
                        const CallOptions& call_options = {});
 
-  // The methods that Preset names.
+  // Returns the methods that Preset names. Retries as Correct does.
   Status ListMethods(v1::ListMethodsResponse* methods,
                      const CallOptions& call_options = {});
 
-  // Zeroed memory of at least `bytes` bytes that shared memory need not copy:
-  // inputs of Access::kInput and outputs of Access::kOutput may lie anywhere in
-  // it (elements aligned). With other transports it is memory like any other.
-  // kResourceExhausted if the machine has none.
+  // Allocates at least `bytes` zeroed bytes that the server can map: inputs of
+  // Access::kInput and outputs of Access::kOutput may lie anywhere in them
+  // (elements aligned) and are not copied by kSharedMemory. Other transports
+  // treat them as any memory. kResourceExhausted if the machine has no memory.
   Status Allocate(size_t bytes, Access access, SharedBuffer* buffer);
 
  private:

@@ -23,7 +23,7 @@ Status Dialect(std::string_view system, std::string_view block_json,
   const auto parsed = google::protobuf::util::JsonStringToMessage(
       std::string(block_json), dialect->mutable_block());
   if (parsed.ok()) return {};
-  // Behind the first line protobuf draws an arrow under the text.
+  // protobuf draws an arrow below the text in the second line.
   const std::string why(parsed.message());
   return InvalidArgument(
       {{"method.dialect.block",

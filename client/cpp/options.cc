@@ -9,7 +9,7 @@ namespace {
 constexpr Transport kTransports[] = {Transport::kAuto, Transport::kUnary,
                                      Transport::kStream,
                                      Transport::kSharedMemory};
-// A message's length is an int in gRPC.
+// gRPC stores the length of a message in an int.
 constexpr size_t kMostChunkBytes = size_t{1} << 30;
 
 }  // namespace

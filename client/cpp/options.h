@@ -1,4 +1,4 @@
-// How a client connects, waits and carries batches.
+// Options of a client: connection, deadlines, retries, transports.
 #ifndef COUNTERWEIGHT_CLIENT_CPP_OPTIONS_H_
 #define COUNTERWEIGHT_CLIENT_CPP_OPTIONS_H_
 
@@ -21,16 +21,16 @@ namespace counterweight::client {
 
 // How the bytes of a batch travel. The answer's bytes do not depend on it.
 enum class Transport {
-  // Below Options::stream_from_bytes one message; above, shared memory where
-  // the target is a Unix socket, the server offers it and the request names its
-  // outputs, else a stream.
+  // Sends one message below Options::stream_from_bytes. Above, uses shared
+  // memory if the target is a Unix socket, the server offers it and the request
+  // names its outputs; else a stream.
   kAuto,
   // Correct: one message, at most Limits.max_message_bytes.
   kUnary,
   // CorrectStream: chunks, any size.
   kStream,
-  // Correct with ranges of memory that client and server share. Only on one
-  // machine, over a Unix socket.
+  // Correct with ranges of memory that client and server share, on one machine
+  // over a Unix socket.
   kSharedMemory,
 };
 
@@ -41,38 +41,37 @@ bool ParseTransport(std::string_view name, Transport* transport);
 
 struct Options {
   Transport transport = Transport::kAuto;
-  // For a whole call, pauses and later attempts included; > 0.
+  // Deadline of a whole call, with pauses and later attempts; > 0.
   std::chrono::milliseconds timeout{60000};
-  // Attempts in all, the first included; >= 1. Only what the server did not
-  // admit is tried again: RESOURCE_EXHAUSTED with a delay, and UNAVAILABLE
-  // before the server's admission. The pause is what the server asks for, or
-  // 0.1 s; it doubles up to 5 s, and has up to a quarter of itself on top. One
-  // that would not end in time is not begun.
+  // Number of attempts including the first; >= 1. The client retries only what
+  // the server did not admit: RESOURCE_EXHAUSTED with a delay, and UNAVAILABLE
+  // before the stream's admission. The pause is the server's delay or 0.1 s; it
+  // doubles up to 5 s, and up to a quarter is added at random. A pause that
+  // would pass the deadline is not begun.
   int max_attempts = 5;
-  // Bytes of a chunk's data, 1 to 2^30; above Limits.max_chunk_bytes the server
-  // refuses. 0: what the server prefers (2 MiB).
+  // Data bytes of a chunk, 1 to 2^30; the server refuses more than
+  // Limits.max_chunk_bytes. 0: the server's preference (2 MiB).
   size_t chunk_bytes = 0;
-  // kAuto: input bytes from which a batch does not travel in one message.
+  // kAuto: smallest number of input bytes that does not travel in one message.
   size_t stream_from_bytes = size_t{2} << 20;
-  // Bytes of shared memory that are kept for inputs and outputs that do not lie
-  // in it themselves (see Client::Allocate); what a batch needs beyond is
-  // released after it, and all of it when the server answers
-  // RESOURCE_EXHAUSTED.
+  // Bytes of shared memory that the client keeps for inputs and outputs outside
+  // of Client::Allocate's memory. It releases what a batch needs beyond that
+  // after the batch, and everything when the server answers RESOURCE_EXHAUSTED.
   size_t shared_memory_pool_bytes = size_t{1} << 30;
-  // Null: neither encrypted nor authenticated.
+  // Null: neither encryption nor authentication.
   std::shared_ptr<grpc::ChannelCredentials> credentials;
-  // Full name of the service. Another one is for servers that speak the same
-  // wire format, as the echo of counterweight-bench does.
+  // Full name of the service. Another name serves for servers with the same
+  // wire format, such as the echo of counterweight-bench.
   std::string service = "counterweight.v1.CorrectionService";
 };
 
-// Told (bytes sent, bytes in all) of the inputs, in the thread of the call: 0
-// before the first, all when the answer is there; again from 0 if the batch is
-// sent again. Streams tell it after every chunk too. Must not throw; to end the
-// call, request a stop.
+// Receives (bytes sent, bytes in all) of the inputs, in the thread of the call:
+// first 0, at last all when the answer has come; from 0 again for another
+// attempt. Streams call it after every chunk too. Must not throw; request a
+// stop to end the call.
 using Progress = std::function<void(size_t sent_bytes, size_t all_bytes)>;
 
-// What one call does differently.
+// Overrides of the client's options for one call.
 struct CallOptions {
   // Absent: the client's.
   std::optional<Transport> transport;
@@ -81,11 +80,11 @@ struct CallOptions {
   // A stop request ends the call, or the pause before its next attempt, with
   // kCancelled.
   std::stop_token stop;
-  // Null: nobody asks. Correct alone tells it.
+  // Null: no progress reports. Only Correct reports.
   Progress progress;
 };
 
-// kInvalidArgument naming every option out of its range.
+// kInvalidArgument that names every option out of its range.
 Status Validate(const Options& options);
 
 }  // namespace counterweight::client

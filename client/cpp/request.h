@@ -11,10 +11,11 @@
 
 namespace counterweight::client {
 
-// An input, read where it lies: little-endian elements, C-contiguous, in the
-// request's layout: [num_sequences, length] or packed [sum of lengths].
+// An input, read from the caller's memory: little-endian elements,
+// C-contiguous, in the request's layout: [num_sequences, length] or packed [sum
+// of lengths].
 struct Input {
-  // What the numbers are; at most one input per role.
+  // Meaning of the numbers; at most one input per role.
   v1::TensorRole role = v1::TENSOR_ROLE_UNSPECIFIED;
   // Log-probs (nats) and advantages: F32, BF16, F16. Masks: U8, each 0 or 1.
   v1::DType dtype = v1::D_TYPE_UNSPECIFIED;
@@ -39,20 +40,20 @@ inline Input ResponseMask(std::span<const uint8_t> mask) {
 // sequence.
 struct Output {
   v1::TensorRole role = v1::TENSOR_ROLE_UNSPECIFIED;
-  // Where to write it, in the layout of the inputs. Null: into memory of the
+  // Address to write to, in the layout of the inputs. Null: memory of the
   // Response.
   void* data = nullptr;
-  // Elements times the element's bytes; 0 where data is null.
+  // Elements times the element's bytes; 0 if data is null.
   size_t bytes = 0;
 };
 
-// What Client::Correct takes. All memory that it refers to belongs to the
-// caller, and must stay as it is until Correct returns. Outputs may overlap
-// neither each other nor inputs.
+// Argument of Client::Correct. All memory that it refers to belongs to the
+// caller and must not change until Correct returns. Outputs must not overlap
+// each other or inputs.
 struct Request {
-  // The contract's message with everything but tensors, outputs and
-  // destinations, which must be empty: layout and method are required,
-  // request_id is made if it is absent.
+  // The contract's message without tensors, outputs and destinations, which
+  // must be empty. Layout and method are required; the client makes a
+  // request_id if it is absent.
   v1::CorrectRequest header;
   std::vector<Input> inputs;
   // Empty: the server's choice, see v1::CorrectRequest.outputs.
@@ -62,7 +63,7 @@ struct Request {
 // Every row has `length` positions.
 void SetPadded(int64_t num_sequences, int64_t length, Request* request);
 
-// Rows one after the other, without padding.
+// Rows in succession, without padding.
 void SetPacked(std::span<const int64_t> sequence_lengths, Request* request);
 
 }  // namespace counterweight::client

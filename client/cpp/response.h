@@ -14,8 +14,8 @@
 
 namespace counterweight::client {
 
-// An output where it was written: the caller's memory if the request named it,
-// else memory of the Response.
+// An output at its address: the caller's memory if the request named it, else
+// memory of the Response.
 struct OutputTensor {
   v1::TensorRole role = v1::TENSOR_ROLE_UNSPECIFIED;
   v1::DType dtype = v1::D_TYPE_UNSPECIFIED;
@@ -29,7 +29,7 @@ struct OutputTensor {
   }
 };
 
-// Uninitialized memory by role, kept for the next answer.
+// Uninitialized memory by role, reused for the next answer.
 class OutputMemory {
  public:
   // At least `bytes` bytes, valid until the next Reserve of the same role.
@@ -43,22 +43,22 @@ class OutputMemory {
   std::map<v1::TensorRole, Block> blocks_;
 };
 
-// What Client::Correct fills. Reuse one for batch after batch: memory stays,
-// and with it its pages. After an error everything but `memory` is undefined.
+// Answer of Client::Correct. Reuse one for successive batches: it keeps its
+// memory and so its pages. After an error everything but `memory` is undefined.
 struct Response {
   // The contract's message: loss, metrics, rules, timing, warnings. Its tensors
   // have role and dtype; their bytes are in `outputs`.
   v1::CorrectResponse message;
   // In the order of message.tensors.
   std::vector<OutputTensor> outputs;
-  // How the bytes travelled; never kAuto.
+  // The transport that carried the bytes; never kAuto.
   Transport transport = Transport::kUnary;
-  // Attempts that it took, 1 if the first succeeded.
+  // Number of attempts, 1 if the first succeeded.
   int attempts = 0;
   // Bytes of all input tensors, and of all output tensors.
   uint64_t input_bytes = 0;
   uint64_t output_bytes = 0;
-  // Holds the outputs that the request named no place for.
+  // Holds the outputs for which the request names no address.
   OutputMemory memory;
 
   // Null if the answer has no such output.

@@ -1,4 +1,4 @@
-// How a call ended.
+// Outcome of a call.
 #ifndef COUNTERWEIGHT_CLIENT_CPP_STATUS_H_
 #define COUNTERWEIGHT_CLIENT_CPP_STATUS_H_
 
@@ -32,35 +32,36 @@ enum class StatusCode {
   kUnauthenticated = 16,
 };
 
-// As gRPC writes it: "INVALID_ARGUMENT".
+// The name that gRPC uses: "INVALID_ARGUMENT".
 std::string_view ToString(StatusCode code);
 
-// One field that is wrong.
+// One invalid field.
 struct FieldViolation {
   // Path in the request, with the names of the .proto files:
-  // "tensors[OLD_LOG_PROBS]". What this library itself refuses has paths of
+  // "tensors[OLD_LOG_PROBS]". Violations that this library finds have paths of
   // Request and Options: "inputs[1]", "options.chunk_bytes".
   std::string field;
-  // What is wrong and what would be right.
+  // The problem and the values that would be accepted.
   std::string description;
 };
 
 struct [[nodiscard]] Status {
   StatusCode code = StatusCode::kOk;
-  // A sentence for people; empty if all is well.
+  // A sentence for people; empty after success.
   std::string message;
-  // kInvalidArgument: every field that is wrong, at most 16.
+  // kInvalidArgument: every invalid field, at most 16.
   std::vector<FieldViolation> violations;
-  // How long the server asks to wait before the next attempt, from 0 to ten
-  // years. Absent: it named no time, and waiting does not help.
+  // The server's delay before the next attempt, from 0 to ten years. Absent:
+  // the server named none, and waiting does not help.
   std::optional<std::chrono::milliseconds> retry_after;
-  // The request_id of the call, also when the library made it; the server's
-  // log has it. Pass it again when repeating the call yourself, so that drift
-  // metrics count the batch once. Empty for calls without one.
+  // The request_id of the call, given by the caller or made by the library; the
+  // server's log has it. Pass it again if you repeat the call yourself, so that
+  // drift metrics count the batch once. Empty for calls without one.
   std::string request_id;
 
   bool ok() const { return code == StatusCode::kOk; }
-  // "OK", or code, message and the violations that the message leaves out.
+  // "OK", or the code, the message, and the violations that the message leaves
+  // out.
   std::string ToString() const;
 };
 

@@ -88,7 +88,7 @@ const (
 	AggregationPrefixMean = pb.Aggregation_AGGREGATION_PREFIX_MEAN
 )
 
-// What to do about non-finite numbers.
+// The policies for non-finite numbers.
 const (
 	// NonFiniteReject is an InvalidRequestError that names tensor, sequence and token of the
 	// first one.

@@ -168,7 +168,7 @@ func TestTheServerTellsAboutItself(t *testing.T) {
 	if health, err := client.Health(ctx); err != nil || health != cw.Serving {
 		t.Errorf("health is %v, %v", health, err)
 	}
-	// What a method is spelled out as is a method, with the same answer.
+	// ListMethods spells a method out as a configuration that gives the same answer.
 	for _, method := range methods {
 		if method.GetName() == "token_tis" {
 			byName, err := client.Correct(ctx, threeTokens(), cw.Preset("token_tis"))

@@ -6,12 +6,12 @@ from grafana_foundation_sdk.models import dashboard
 from panels import Panel, Query, Row, Scale, page, variable
 
 SELECTED = '{job=~"$job",run=~"$run"}'
-# Grafana makes it at least four scrapes long.
+# Window of dropped tokens and heat maps: batches come seconds to an hour apart.
 WINDOW = "$__rate_interval"
 
 
 def of_run(gauge: str, function: str = "avg") -> str:
-    """A gauge by run; several servers may correct for one run."""
+    """Returns a gauge by run; several servers may correct for one run."""
     return f"{function} by (run) (counterweight_drift_{gauge}{SELECTED})"
 
 
@@ -20,7 +20,7 @@ def rate(counter: str, by: str = "run") -> str:
 
 
 def share(counter: str, of: str) -> str:
-    """The dropped ones among all of the run, by rule."""
+    """Returns the dropped share of a run, by rule."""
     return f"{rate(counter, 'run, rule')} / on (run) group_left {rate(of)}"
 
 

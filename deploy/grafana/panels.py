@@ -1,4 +1,4 @@
-"""A dashboard's panel as data, and its translation for Grafana."""
+"""Panels of the dashboards as data, and their translation for Grafana."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ HEIGHTS = {"stat": 4, "curves": 8, "heat map": 9}
 class Scale(Enum):
     LINEAR = "linear"
     LOG = "log"
-    # Linear near 0, for what may be negative.
+    # Linear near 0, for values that may be negative.
     SYMMETRIC_LOG = "symlog"
 
 
 @dataclass(frozen=True)
 class Query:
-    """An expression of PromQL, and what its series are called."""
+    """An expression of PromQL, and its series' legend."""
 
     expression: str
     legend: str = ""
@@ -39,12 +39,12 @@ class Panel:
     """A panel of a dashboard.
 
     Attributes:
-        help: What it shows and what to look for; Grafana shows it at the title.
-        unit: Grafana's name of it.
+        help: Meaning and advice, which Grafana shows at the title.
+        unit: Grafana's name of the unit.
         kind: A key of HEIGHTS.
-        width: Of the grid's 24 columns.
-        linear_below: Where Scale.SYMMETRIC_LOG becomes linear.
-        stacked: Curves are parts of a whole.
+        width: Number of the grid's 24 columns.
+        linear_below: Threshold below which Scale.SYMMETRIC_LOG is linear.
+        stacked: Whether curves are parts of a whole.
     """
 
     title: str
@@ -82,7 +82,7 @@ def curves(panel: Panel) -> timeseries.Panel:
         .line_width(2)
         .fill_opacity(60 if panel.stacked else 0)
         .show_points(common.VisibilityMode.AUTO)
-        # Batches come minutes apart; what happened between them is no gap.
+        # Batches come minutes apart; the time between them is not a gap.
         .span_nulls(True)
         .scale_distribution(scale_of(panel))
         .legend(
@@ -156,7 +156,7 @@ def build(panel: Panel) -> Any:
 
 
 def variable(name: str, label: str, query: str) -> dashboard_builders.QueryVariable:
-    """A choice of several values of a label, at first all of them."""
+    """Returns a selection of several values of a label, initially all."""
     return (
         dashboard_builders.QueryVariable(name)
         .label(label)
@@ -166,7 +166,7 @@ def variable(name: str, label: str, query: str) -> dashboard_builders.QueryVaria
         .sort(dashboard.VariableSort.ALPHABETICAL_ASC)
         .multi(True)
         .include_all(True)
-        # The empty value too: requests without the label run.
+        # Includes the empty value: requests without the label run.
         .all_value(".*")
         .current(dashboard.VariableOption(text="All", value="$__all", selected=True))
     )

@@ -10,7 +10,7 @@ from panels import Panel, Query, Row, Scale, page, variable
 LABELS = 'job=~"$job",instance=~"$instance"'
 SELECTED = f"{{{LABELS}}}"
 WINDOW = "$__rate_interval"
-# The other methods answer questions and correct nothing.
+# Selects RPCs that correct; the others return information.
 CORRECTING = f'{{{LABELS},method=~"Correct|CorrectStream"}}'
 
 

@@ -2,7 +2,7 @@
 
     .venv-torch/bin/python tests/benchmark/bench.py --build build/release [--update-readme]
 
-Results go to build/bench: results.json has everything, tables.md what is printed.
+Results go to build/bench: results.json has everything, tables.md the printed tables.
 """
 
 from __future__ import annotations
@@ -20,10 +20,11 @@ from typing import Any
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
-# Benchmarks talk to servers on this machine, and proxies are not for that.
+# Proxies must not intercept connections to servers on this machine.
 os.environ["no_proxy"] = "127.0.0.1,localhost"
 
 try:
+    import clients
     import e2e
     import load
     import tables
@@ -45,7 +46,7 @@ def say(line: str) -> None:
 
 
 def run_kernels(build: pathlib.Path) -> list[Json]:
-    """The quickest repetition of each case."""
+    """Returns the fastest repetition of each case."""
     with tempfile.TemporaryDirectory() as folder:
         out = pathlib.Path(folder) / "kernels.json"
         subprocess.run(
@@ -55,7 +56,7 @@ def run_kernels(build: pathlib.Path) -> list[Json]:
                 "--benchmark_out_format=json",
             ],
             stdout=subprocess.DEVNULL,
-            # Debian builds the library with assertions, which it says each time.
+            # Debian builds the library with assertions, about which it warns each time.
             stderr=subprocess.DEVNULL,
             check=True,
         )
@@ -94,7 +95,7 @@ def kernel_row(name: str, row: Json) -> Json:
 
 
 def torch_python() -> str | None:
-    """A Python that has torch: this one, or .venv-torch's."""
+    """Returns a Python with torch: this one, or .venv-torch's."""
     for python in (sys.executable, str(ROOT / ".venv-torch/bin/python")):
         if not pathlib.Path(python).exists():
             continue
@@ -125,7 +126,7 @@ def machine() -> Json:
 
 
 def commit() -> str:
-    """Of the working tree; with a plus if files have changed since."""
+    """Returns the working tree's commit, with a plus if files have changed since."""
     done = subprocess.run(
         ["git", "describe", "--always", "--dirty=+", "--abbrev=12"],
         cwd=ROOT,
@@ -157,6 +158,8 @@ def measure(build: pathlib.Path) -> Json:
     torch = run_torch(python) if python else None
     say("Correct and an echo over a Unix socket, shared memory (a minute)")
     wire = e2e.measure(build)
+    say("the clients of all languages (a minute)")
+    languages = clients.measure(build)
     say("sizes, clients and memory under load (two minutes)")
     return {
         "date": datetime.date.today().isoformat(),
@@ -167,6 +170,7 @@ def measure(build: pathlib.Path) -> Json:
         "kernels": kernels,
         "torch": torch,
         "wire": wire,
+        "clients": languages,
         "load": load.measure(build),
     }
 

@@ -8,7 +8,8 @@
 namespace counterweight::kernels {
 namespace {
 
-// Random numbers are made once and repeated: the kernels do not look back.
+// Random numbers are generated once and repeated, which the kernels cannot
+// notice.
 constexpr int64_t kPeriod = int64_t{1} << 20;
 constexpr double kSpread = 0.1;
 constexpr double kCounts = 0.9;

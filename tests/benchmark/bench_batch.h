@@ -1,4 +1,4 @@
-// A batch of made-up rollouts with memory for its outputs.
+// A batch of generated rollouts with memory for its outputs.
 #ifndef COUNTERWEIGHT_TESTS_BENCHMARK_BENCH_BATCH_H_
 #define COUNTERWEIGHT_TESTS_BENCHMARK_BENCH_BATCH_H_
 

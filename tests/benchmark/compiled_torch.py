@@ -2,8 +2,8 @@
 
     .venv-torch/bin/python tests/benchmark/compiled_torch.py
 
-Without boolean indexing, which breaks the graph, and with metrics left as tensors: the best that a
-trainer could make of these formulas. Prints a JSON object with a row for each length.
+It avoids boolean indexing, which breaks the graph, and leaves metrics as tensors: the best case for
+these formulas in a trainer. Prints a JSON object with a row for each length.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Times of Correct as a trainer sees them: the Python client over a Unix socket, each transport
-beside an echo: the same client code against counterweight-bench's server that computes nothing."""
+"""Measures Correct from a trainer's side: the Python client over a Unix socket, each transport
+beside an echo, the same client code against counterweight-bench's server that computes nothing."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ SHAPES: tuple[tuple[int, int, int, Transport], ...] = (
     (1024, 1024, 15, "stream"),
     (8192, 1024, 9, "stream"),
 )
-# The last of them by shared memory too.
+# The last shape is measured by shared memory too.
 SHARED_CALLS = 15
 # Two float32 log-probs and a mask there, weights and the keep mask back.
 REQUEST_BYTES, ANSWER_BYTES = 9, 5
@@ -41,7 +41,7 @@ Json = dict[str, Any]
 
 @contextlib.contextmanager
 def echo_client(bench: pathlib.Path, address: str, transport: Transport) -> Iterator[cw.Client]:
-    """A client whose server answers with as many bytes as the real one would."""
+    """Returns a client of a server that answers with as many bytes as the real one."""
     process = subprocess.Popen(
         [str(bench), "--serve_echo", f"--target={address}"],
         stdin=subprocess.PIPE,
@@ -83,7 +83,7 @@ def seconds(call: Callable[[], object]) -> float:
 
 
 def in_turn(calls: dict[str, Callable[[], object]], repetitions: int) -> dict[str, list[float]]:
-    """Seconds of each call, in turn, so that a noisy neighbour disturbs all."""
+    """Returns seconds of each call, in turn, so that a noisy neighbour disturbs all."""
     for call in calls.values():
         call()
     times: dict[str, list[float]] = {name: [] for name in calls}
@@ -102,7 +102,7 @@ def time_shape(
     sequences, length, calls, transport = shape
     tokens = sequences * length
     batch = random_batch(sequences, length)
-    # The echo sends back what it got, and a keep mask must be one.
+    # The echo returns its input, which must be a valid keep mask.
     zeros = {name: np.full_like(array, 0) for name, array in batch.items()}
     method = cw.Dialect("verl", VERL_BLOCK)
     with (
@@ -137,7 +137,7 @@ def time_shape(
 
 
 def time_shared(address: str, method: cw.Method, name: str) -> Json:
-    """Shared memory against the stream, for arrays that are shared already and for others."""
+    """Compares shared memory with the stream, for shared and for ordinary arrays."""
     sequences, length = SHAPES[-1][:2]
     batch = random_batch(sequences, length)
     with (
@@ -175,7 +175,7 @@ def time_shared(address: str, method: cw.Method, name: str) -> Json:
 
 
 def largest_difference(client: cw.Client) -> Json | None:
-    """How far the server's metrics are from eager torch's; None without torch."""
+    """Returns the difference of the server's metrics from eager torch's; None without torch."""
     try:
         import eager_torch
         import torch

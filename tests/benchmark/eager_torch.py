@@ -1,6 +1,6 @@
-"""What kernels_bench times as token_tis+3_rules, in eager torch: the formulas of verl's rollout
-correction (token weights, three rejection rules, all metrics) written as verl writes them, one
-tensor operation after the other on a padded batch.
+"""The work token_tis+3_rules of kernels_bench in eager torch: the formulas of verl's rollout
+correction (token weights, three rejection rules, all metrics) in verl's own style, one tensor
+operation after another on a padded batch.
 
 Prints JSON: nanoseconds of CPU time per token on one thread, the least of several repetitions.
 """
@@ -24,12 +24,12 @@ REPETITIONS = 5
 
 Metrics = dict[str, float]
 
-# Of each metric's tensor. gpu_torch.py leaves them on the device.
+# Converts each metric's tensor. gpu_torch.py leaves them on the device.
 number: Callable[[Tensor], float] = float
 
 
-# Selections as verl writes them. Their shapes depend on the data, which torch.compile cannot follow;
-# compiled_torch.py replaces them by others that give the same where each row has a token.
+# Selections in verl's style. Their shapes depend on the data, which torch.compile cannot follow;
+# compiled_torch.py replaces them by others that give the same result if each row has a token.
 def largest(x: Tensor, valid: Tensor) -> Tensor:
     return x[valid].max()
 
@@ -60,7 +60,7 @@ def row_std(x: Tensor) -> float:
 
 
 def correct(old: Tensor, rollout: Tensor, mask: Tensor) -> tuple[Tensor, Tensor, Metrics]:
-    """Weights, keep mask and metrics of float32 tensors [B, T]."""
+    """Returns weights, keep mask and metrics of float32 tensors [B, T]."""
     log_ratio = old - rollout
     weights, metrics = importance_weights(log_ratio, mask)
     keep, rule_metrics = reject(log_ratio, mask)
@@ -98,7 +98,7 @@ def importance_weights(log_ratio: Tensor, mask: Tensor) -> tuple[Tensor, Metrics
 @dataclass(frozen=True)
 class Rule:
     name: str
-    # Of the clamped log ratio: [B, T], or [B, 1] for a decision about sequences.
+    # A statistic of the clamped log ratio: [B, T], or [B, 1] for a decision about sequences.
     statistic: Callable[[Tensor, Tensor], Tensor]
     lower: float
     upper: float

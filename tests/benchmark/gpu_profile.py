@@ -1,4 +1,4 @@
-"""What ncu says about the main kernels, in one table."""
+"""Makes one table of ncu's report on the main kernels."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ Launch = dict[str, tuple[str, str]]  # metric: (unit, value)
 
 
 def launches(text: str) -> list[Launch]:
-    """Of `ncu --csv --page raw`: names, then units, then a line for each launch."""
+    """Reads the output of `ncu --csv --page raw`: names, then units, then a line for each
+    launch."""
     lines = text.splitlines()
     begin = next((n for n, line in enumerate(lines) if line.startswith('"ID"')), None)
     if begin is None:
@@ -82,7 +83,7 @@ HEAD += ["issue slots used", "warp instructions", "waits, cycles per issue"]
 
 
 def markdown(folder: pathlib.Path) -> str:
-    """Of the files ncu_WORK.csv; the last launch of each kernel that a work has."""
+    """Makes the table of the files ncu_WORK.csv, with the last launch of each kernel of a work."""
     rows = []
     for path in sorted(folder.glob("ncu_*.csv")):
         last: dict[str, Launch] = {}

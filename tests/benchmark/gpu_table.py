@@ -1,9 +1,9 @@
-"""Makes one page of what tests/gpu_check.sh measured.
+"""Makes one page of the measurements of tests/gpu_check.sh.
 
     tests/benchmark/gpu_table.py --results=build/gpu-check/results --report=FILE [--update-readme]
 
 The folder has about.json, JSON lines (*.jsonl) of gpu_bench and gpu_torch.py, parts.tsv (part,
-verdict, seconds, last line), and what ncu and sass.py printed. What is missing is said to be.
+verdict, seconds, last line), and the output of ncu and sass.py. The page names missing parts.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def read_lines(folder: pathlib.Path) -> list[Json]:
     found: list[Json] = []
     for path in sorted(folder.glob("*.jsonl")):
         for line in path.read_text().splitlines():
-            # A part that was cut off leaves half a line behind.
+            # An interrupted part leaves half a line behind.
             try:
                 found.append(json.loads(line))
             except json.JSONDecodeError:

@@ -1,11 +1,11 @@
-"""What gpu_bench times, in torch on the same device: eager, and compiled by torch.compile.
+"""The works of gpu_bench in torch on the same device: eager, and compiled by torch.compile.
 
     python3 tests/benchmark/gpu_torch.py [--device=cuda] [--tokens=67108864] [--budget=240]
 
-Prints JSON lines for gpu_table.py. The formulas are eager_torch.py's, those of verl, with their
-metrics left on the device, which torch then need not wait for. Rows are padded to one length, and
-memory that torch has allocated before is used again: both are torch's best case. Timed by events
-of the device, best and median, after runs that warm up and compile.
+Prints JSON lines for gpu_table.py. The formulas are those of eager_torch.py, but metrics stay on
+the device, so that torch need not wait for them. Rows are padded to one length, and torch reuses
+allocated memory: both are torch's best case. Device events give best and median times, after runs
+that warm up and compile.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ Batch = dict[str, Tensor]
 
 
 def weights_alone(b: Batch) -> Any:
-    """The least that gives weights and a keep mask: no metrics."""
+    """The minimal work for weights and a keep mask: no metrics."""
     ratio = torch.exp((b["old"] - b["rollout"]).clamp(-eager_torch.CLAMP, eager_torch.CLAMP))
     return ratio.clamp(max=UPPER) * b["mask"], b["mask"].to(torch.uint8)
 
@@ -153,7 +153,7 @@ class Run:
         self.eager_failed = False
 
     def time(self, table: str, tokens: int, length: int, compiled: bool) -> None:
-        """One line for each work; when the time is used up, one that says so."""
+        """Prints one line for each work, or one that says that the time is used up."""
         batch: Batch = {}
         for name, work in works(compiled):
             line: dict[str, Any] = {

@@ -1,5 +1,5 @@
-"""The work that the design's targets are about, as verl's block: token weights truncated at 2, and
-rules on each token's ratio, on a sequence's mean ratio and on its largest k3.
+"""The work of the design's targets as verl's block: token weights truncated at 2, and rules on each
+token's ratio, on a sequence's mean ratio and on its largest k3.
 
 headline_spec.cc has the same numbers.
 """
@@ -7,7 +7,7 @@ headline_spec.cc has the same numbers.
 from __future__ import annotations
 
 UPPER = 2.0
-# verl compares minus the log ratio with the logs of the bounds; reciprocal ones make that the same.
+# verl compares minus the log ratio with the logs of the bounds; reciprocal bounds make that equal.
 TOKEN_BOUNDS = (0.5, 2.0)
 MEAN_BOUNDS = (0.98, 1 / 0.98)
 MAX_K3 = 0.5

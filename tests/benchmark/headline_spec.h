@@ -1,4 +1,4 @@
-// The work that the design's targets are about.
+// The work of the design's targets.
 #ifndef COUNTERWEIGHT_TESTS_BENCHMARK_HEADLINE_SPEC_H_
 #define COUNTERWEIGHT_TESTS_BENCHMARK_HEADLINE_SPEC_H_
 

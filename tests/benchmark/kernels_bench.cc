@@ -124,7 +124,7 @@ void RegisterAll() {
         Register(subject, set, kTokens, length);
       }
     }
-    // 14 in fact; half of what is free is enough to take.
+    // 14 bytes in fact; the benchmark uses at most half of the free memory.
     constexpr int64_t kBytesPerToken = 2 * 14;
     for (const int64_t tokens : {100'000, 10'000'000, 64'000'000}) {
       if (tokens * kBytesPerToken > FreeMemory()) continue;

@@ -59,7 +59,7 @@ def cost_by_size(build: pathlib.Path, address: str) -> list[Json]:
 
 
 def sharing(build: pathlib.Path, address: str) -> list[Json]:
-    """Throughput of several clients together."""
+    """Measures the throughput of several concurrent clients."""
     rows = []
     for clients in CLIENTS:
         run = bench(
@@ -76,7 +76,7 @@ def sharing(build: pathlib.Path, address: str) -> list[Json]:
 
 
 def memory(build: pathlib.Path) -> Json:
-    """Of a server of its own, under four clients: its peak, and whether it grows."""
+    """Measures a separate server's memory under four clients: its peak, and its growth."""
     clients = 4
     with tempfile.TemporaryDirectory() as folder:
         server = ServerProcess(listen=f"unix:{folder}/server")

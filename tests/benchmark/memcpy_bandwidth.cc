@@ -12,7 +12,7 @@ namespace counterweight::kernels {
 namespace {
 
 constexpr int kTries = 9;
-// Far more than caches hold.
+// Exceeds the caches.
 constexpr size_t kBytes = size_t{1} << 28;
 
 double ProcessSeconds() {

@@ -1,4 +1,4 @@
-// What copying memory takes here and now, which other times are compared with.
+// The memory's copy bandwidth, the reference for other times.
 #ifndef COUNTERWEIGHT_TESTS_BENCHMARK_MEMCPY_BANDWIDTH_H_
 #define COUNTERWEIGHT_TESTS_BENCHMARK_MEMCPY_BANDWIDTH_H_
 

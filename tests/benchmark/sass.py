@@ -1,4 +1,4 @@
-"""What a GPU must execute for a token, counted in compiled code, on a machine without a GPU.
+"""Counts the instructions per token in compiled device code, without a GPU.
 
     tests/benchmark/sass.py --build build/cuda
     tests/benchmark/sass.py --object build/cuda/kernels/cuda/CMakeFiles/.../launch.cu.o
@@ -7,8 +7,9 @@ Prints a table: for each kernel the instructions in its main loop by the unit th
 token of a thread, and the share of the copy bandwidth that this many instructions allow. With
 --build the sources are compiled again (nvcc, a minute or two), which also tells of spills.
 
-Counted is code, not execution: of branches both sides, of inner loops one round. Kernels without
-branches in their loop are counted exactly. CUOBJDUMP and NVCC name the tools if PATH does not.
+It counts code, not execution: both sides of branches, and one round of inner loops. Kernels without
+branches in their loop are counted exactly. CUOBJDUMP and NVCC name the tools if they are not on
+PATH.
 """
 
 from __future__ import annotations
@@ -170,7 +171,7 @@ def row(
 
 
 def value_for(name: str, choices: list[str], default: int) -> int:
-    """Of PATTERN=N, the N of the first pattern that is found in the name."""
+    """Returns the N of the first PATTERN=N whose pattern is in the name."""
     for choice in choices:
         pattern, _, number = choice.rpartition("=")
         if re.search(pattern, name):

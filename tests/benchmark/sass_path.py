@@ -4,10 +4,10 @@ both sides of every branch.
     tests/benchmark/sass_path.py --object launch_both.cu.o --kernel '<true, true, 1>' \\
         --begin b20 --end 56f0 --taken ec0 1770 2090
 
-Follows the code from --begin to --end. Conditional branches are not taken but at the addresses
-that --taken names, which a reader has to choose by reading the code: for blocks of finite float32
-numbers within all clamps those are the branches to float32's loads, past the repair of non-finite
-tokens and past what a plan does not have. --branches lists those on the way.
+Follows the code from --begin to --end. A conditional branch is taken only at the addresses of
+--taken, which a reader of the code chooses: for blocks of finite float32 numbers within all clamps
+those are the branches to float32's loads, past the repair of non-finite tokens and past features
+that a plan lacks. --branches lists the branches on the path.
 """
 
 from __future__ import annotations

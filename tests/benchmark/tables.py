@@ -11,7 +11,7 @@ LONG = 1024
 # Nanoseconds per token, by instruction set.
 KERNEL_TARGETS = {"v3": 3.0, "v4": 2.3}
 TORCH_TARGET = 40.0
-# Of the time that an echo takes: 2 cores, 8 cores.
+# Targets as shares of an echo's time: 2 cores, 8 cores.
 ECHO_TARGETS = {2: 0.75, 8: 0.85}
 IN_PROCESS_TARGET = 8.0
 SMALL_BATCH_TARGET = 3.0
@@ -144,6 +144,22 @@ def shared_table(results: Json) -> str:
                 f"{stream / shared:.1f} x",
                 f"{1e3 * allocated:.1f}",
                 f"{stream / allocated:.1f} x",
+            ]
+        )
+    return table(header, cells)
+
+
+def clients_table(results: Json) -> str:
+    header = ["p50 in ms (GB/s)", "Python", "C++", "Go", "Go / C++", "allocations, bytes in Go"]
+    cells = []
+    for row in results["clients"]:
+        times = [row[f"{name}_seconds"] for name in ("python", "cpp", "go")]
+        cells.append(
+            [
+                f"{row['sequences']:,} x {row['length']:,}, {row['transport']}",
+                *(f"{1e3 * t:.2f} ({1e-9 * row['bytes'] / t:.2f})" for t in times),
+                f"{times[1] / times[2]:.2f}",
+                f"{row['go_allocations']:.0f}, {row['go_allocated_bytes']:,.0f}",
             ]
         )
     return table(header, cells)
@@ -355,5 +371,6 @@ def markdown(results: Json) -> str:
         parts += ["Skipped: no `.venv-torch`; `.ci/setup torch` makes it (5 GB)."]
     parts += [agreement_line(results), "### Over the wire", wire_table(results)]
     parts += ["### Shared memory", shared_table(results)]
+    parts += ["### Clients, token_tis", clients_table(results)]
     parts += ["### Under load", *load_tables(results)]
     return "\n\n".join(parts) + "\n"

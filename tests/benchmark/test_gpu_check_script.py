@@ -22,7 +22,7 @@ def run_parts(folder: Path, prebuilt: Path, parts: str) -> subprocess.CompletedP
 
 
 def packed_programs(folder: Path, **programs: str) -> Path:
-    """What .ci/bundle writes, with shell scripts for programs."""
+    """Makes a bundle as .ci/bundle does, with shell scripts for programs."""
     bundle = folder / "bundle"
     (bundle / "bin").mkdir(parents=True)
     for name, body in programs.items():

@@ -1,4 +1,4 @@
-"""What a GPU's report is made of: known answers of the readers of machine code and of profiles."""
+"""The parts of a GPU's report: known answers of the readers of machine code and of profiles."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def results(tmp_path: pathlib.Path) -> pathlib.Path:
             "call": 5e-3,
         },
     ]
-    # A part that was ended in the middle of a line.
+    # A part that was interrupted in the middle of a line.
     text = "\n".join(json.dumps(line) for line in lines) + '\n{"part": "ker'
     (tmp_path / "kernels.jsonl").write_text(text)
     return tmp_path

@@ -1,4 +1,4 @@
-// counterweight-bench as a process: what it prints, and how it exits.
+// counterweight-bench as a process: its output and exit codes.
 #include <gtest/gtest.h>
 
 #include <string>
@@ -18,7 +18,7 @@ std::vector<std::string> Bench(const std::vector<std::string>& arguments) {
   return all;
 }
 
-// The short run that all tests make, against `target`.
+// Makes the short run of all tests against `target`.
 json RunBench(const std::string& target, std::vector<std::string> arguments) {
   for (const char* argument : {"--json", "--sequences=8", "--length=100",
                                "--duration=0.2", "--warmup=0"}) {
@@ -39,7 +39,7 @@ std::string AfterOn(const std::string& line) {
   return line.substr(on + 4);
 }
 
-// Numbers of a run in which nothing failed.
+// Checks the numbers of a run without failures.
 void ExpectMeasured(const json& report, int64_t positions) {
   ASSERT_TRUE(report.is_object());
   EXPECT_EQ(report["positions"], positions);
@@ -109,7 +109,7 @@ TEST_F(BenchOfServer, KeepsARate) {
   const json report = RunBench(target_, {"--rate=100", "--concurrency=2"});
   ExpectMeasured(report, 800);
   EXPECT_EQ(report["rate"], 100.0);
-  // 0.2 s at 100 a second, whatever the machine does.
+  // 0.2 s at 100 a second, on any machine.
   EXPECT_EQ(report["requests"], 20);
 }
 

@@ -1,4 +1,4 @@
-// Memory of the caller stays lent until gRPC has let go of it.
+// The caller's memory stays lent until gRPC has released it.
 #include "client/cpp/transport/borrowed_memory.h"
 
 #include <gtest/gtest.h>
@@ -31,8 +31,8 @@ TEST(BorrowedMemory, EndsOnlyWhenEverySliceIsGone) {
     ended = true;
   });
   slices.erase(slices.begin(), slices.begin() + 2);
-  // An end that does not wait comes within this time, or is missed: the test
-  // cannot fail for being slow.
+  // A destructor that does not wait returns within this time, or is missed: the
+  // test cannot fail for being slow.
   const auto patience =
       std::chrono::steady_clock::now() + std::chrono::milliseconds(200);
   while (!ended && std::chrono::steady_clock::now() < patience) {

@@ -1,4 +1,5 @@
-// A server that breaks the stream's contract ends the call, and nothing else.
+// A server that breaks the stream's contract ends the call without further
+// effects.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -45,9 +46,10 @@ v1::CorrectStreamResponse Summary() {
 
 class BrokenStream : public testing::Test {
  protected:
-  // Sends a batch of ten positions to a server that answers so.
+  // Sends a batch of ten positions to a server with these answers.
   Status Answer(const Frames& frames, grpc::Status end = grpc::Status::OK) {
-    // By value: a client that gives up is gone before the handler is.
+    // Captures by value: a client that gives up is destroyed before the
+    // handler.
     service_.on_stream = [this, frames, end](grpc::ServerContext*,
                                              FakeService::Stream* stream) {
       v1::CorrectStreamRequest request;

@@ -24,9 +24,9 @@ sockaddr_in Loopback(int port) {
 // frames that begin with their payload's length and their type.
 class FirstCall {
  public:
-  // How many of the next `count` bytes come before the call's HEADERS frame;
-  // less than `count` only if it begins in them. Of its head, up to 3 bytes may
-  // have counted before.
+  // Returns how many of the next `count` bytes precede the call's HEADERS
+  // frame; less than `count` only if it begins in them. Up to 3 bytes of its
+  // head may have counted before.
   size_t BytesBefore(const char* data, size_t count) {
     for (size_t i = 0; i < count;) {
       if (skip_ > 0) {

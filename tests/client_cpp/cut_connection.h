@@ -1,4 +1,4 @@
-// A connection that breaks where the test wants it.
+// A connection that breaks at a chosen byte.
 #ifndef COUNTERWEIGHT_TESTS_CLIENT_CPP_CUT_CONNECTION_H_
 #define COUNTERWEIGHT_TESTS_CLIENT_CPP_CUT_CONNECTION_H_
 
@@ -10,20 +10,20 @@
 
 namespace counterweight::client {
 
-// Passes bytes between clients and a server, both on loopback. The first
-// connection is cut, both ways, when so many bytes went up or down; later ones
-// are not.
+// Passes bytes between clients and a server, both on loopback. It cuts the
+// first connection in both directions after so many bytes up or down, and no
+// later one.
 class CutConnection {
  public:
-  // For `bytes_up`: the connection is made, and is cut when the client has sent
-  // a part of its first call's header; the server has not seen that call.
+  // For `bytes_up`: cuts the connection when the client has sent a part of its
+  // first call's header; the server has not seen that call.
   static constexpr size_t kUntilTheFirstCall = SIZE_MAX - 1;
 
   // `server` is "127.0.0.1:port".
   CutConnection(const std::string& server, size_t bytes_up, size_t bytes_down);
   ~CutConnection();
 
-  // Where clients connect.
+  // The address for clients.
   const std::string& target() const { return target_; }
 
  private:
@@ -32,7 +32,7 @@ class CutConnection {
   const std::string server_;
   int listener_ = -1;
   std::string target_;
-  // Of all connections, for the end.
+  // Sockets of all connections, for the destructor.
   std::vector<int> sockets_;
   std::vector<std::jthread> passers_;
   std::jthread acceptor_;

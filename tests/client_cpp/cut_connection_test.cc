@@ -51,9 +51,9 @@ TEST_F(Cut, InTheAnswerIsTheCallsEnd) {
   }
 }
 
-// A cut after the connection was made and before a call was placed on it would
-// not be an attempt's end: gRPC places the call on the next connection. So the
-// cut must hit the call's own bytes, or come before the server's first.
+// A cut between the connection's begin and a call would not end an attempt:
+// gRPC places the call on the next connection. So the cut must hit the call's
+// own bytes, or precede the server's first.
 TEST_F(Cut, BeforeTheAdmissionIsTriedAgain) {
   const Status status =
       Send(Transport::kStream, CutConnection::kUntilTheFirstCall, SIZE_MAX);
@@ -62,7 +62,7 @@ TEST_F(Cut, BeforeTheAdmissionIsTriedAgain) {
 }
 
 TEST_F(Cut, BeforeTheConnectionIsMadeIsTriedAgain) {
-  // HTTP/2's settings of the server do not come.
+  // The server's HTTP/2 settings do not arrive.
   const Status status = Send(Transport::kStream, SIZE_MAX, 0);
   ASSERT_TRUE(status.ok()) << status.ToString();
   // gRPC waits a second before it connects again, and attempts meanwhile fail

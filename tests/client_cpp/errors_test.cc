@@ -1,4 +1,4 @@
-// Every way in which a call fails, and what the caller is told.
+// Every kind of failed call, and its status.
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -43,7 +43,7 @@ grpc::Status AnswerZeros(const v1::CorrectRequest& request,
   return grpc::Status::OK;
 }
 
-// Both ways of sending; each must fail in the same way.
+// Both transports; each must fail in the same way.
 class Errors : public testing::TestWithParam<Transport> {
  protected:
   Errors() : batch_(2, 5) {
@@ -164,7 +164,7 @@ TEST_P(Errors, DelaysThatNoClockCanCount) {
     ASSERT_TRUE(status.retry_after);
     EXPECT_GE(*status.retry_after, low);
     EXPECT_LE(*status.retry_after, high);
-    // Waited for, or longer than the timeout.
+    // The client waits for the pause, or it exceeds the timeout.
     EXPECT_EQ(response_.attempts, seconds < 0 ? 2 : 1);
   }
   answer = [](grpc::ServerContext* context) {
@@ -264,7 +264,7 @@ TEST(Retries, KeepTheRequestIdThatTheLibraryMade) {
 }
 
 TEST(UnaryAnswer, MustHaveTheLayoutsBytes) {
-  // Of ten positions.
+  // The answer has ten positions.
   for (const size_t bytes : {0, 9, 10, 11, 1000}) {
     FakeService service;
     service.on_correct = [bytes](grpc::ServerContext*,

@@ -1,4 +1,4 @@
-// A server whose every answer the test writes.
+// A server whose answers the test defines.
 #ifndef COUNTERWEIGHT_TESTS_CLIENT_CPP_FAKE_SERVICE_H_
 #define COUNTERWEIGHT_TESTS_CLIENT_CPP_FAKE_SERVICE_H_
 
@@ -47,7 +47,7 @@ class FakeService final : public v1::CorrectionService::Service {
   std::unique_ptr<grpc::Server> server_;
 };
 
-// A status with one detail, as the server makes them.
+// Returns a status with one detail, like the server's.
 grpc::Status StatusWith(grpc::StatusCode code, const std::string& message,
                         const google::protobuf::Message& detail);
 

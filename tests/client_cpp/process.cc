@@ -16,7 +16,7 @@ namespace counterweight::client {
 Process::Process(std::vector<std::string> arguments) {
   int in[2] = {-1, -1};
   int out[2] = {-1, -1};
-  // Memory takes any amount of log without anybody reading it.
+  // A memfd takes any amount of log without a reader.
   error_ = memfd_create("stderr", MFD_CLOEXEC);
   if (error_ < 0 || pipe2(in, O_CLOEXEC) != 0 || pipe2(out, O_CLOEXEC) != 0) {
     throw std::runtime_error("pipe");

@@ -9,7 +9,7 @@
 
 namespace counterweight::client {
 
-// Killed, if it still runs, with the object. Its stdin stays open as long.
+// The destructor kills it if it still runs. Its stdin stays open until then.
 class Process {
  public:
   // The program's path, then its arguments.
@@ -20,7 +20,7 @@ class Process {
 
   // The next line of stdout without its end; empty at the end of the output.
   std::string ReadLine();
-  // All that is left of stdout.
+  // Returns the rest of stdout.
   std::string ReadAll();
   void CloseInput();
   // Waits for the end and returns the exit code, or -1 if a signal killed it.

@@ -1,4 +1,4 @@
-// Regions that are kept for the next batch, and those that are not.
+// Regions that are kept for the next batch, and regions that are freed.
 #include "client/cpp/shared_memory/registry.h"
 
 #include <gtest/gtest.h>
@@ -33,7 +33,7 @@ TEST(Registry, KeepsIdleRegionsUpToItsLimitInAll) {
   EXPECT_FALSE(watched[0].expired());
   EXPECT_FALSE(watched[1].expired());
   EXPECT_TRUE(watched[2].expired());
-  // One that was taken makes room for another.
+  // A taken region makes room for another one.
   const auto taken = Acquire(registry.get(), 5 * kMiB, Access::kOutput);
   EXPECT_EQ(taken, watched[0].lock());
   registry->Recycle(Acquire(registry.get(), 5 * kMiB, Access::kInput));

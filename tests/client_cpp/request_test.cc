@@ -1,4 +1,4 @@
-// What the library refuses before anything is sent.
+// Refusals of the library before it sends anything.
 #include <gtest/gtest.h>
 
 #include <limits>
@@ -11,7 +11,7 @@
 namespace counterweight::client {
 namespace {
 
-// Nobody listens there, so what is sent is kUnavailable.
+// No server listens there, so a sent request fails with kUnavailable.
 constexpr char kNowhere[] = "unix:/nonexistent/counterweight.sock";
 
 Status Send(const Request& request, const Options& options = {}) {

@@ -73,8 +73,8 @@ TEST(Retry, BeginsNoPauseThatWouldPassTheDeadline) {
   EXPECT_EQ(attempts, 1);
 }
 
-// How many of 200 refused attempts begin a pause of an hour that `left` is
-// enough for. None of them waits.
+// Returns how many of 200 refused attempts begin a pause of an hour within
+// `left`. None of them waits.
 int PausesBegun(milliseconds left) {
   int begun = 0;
   for (int i = 0; i < 200; ++i) {
@@ -96,7 +96,7 @@ TEST(Retry, APauseHasUpToAQuarterOnTopAtRandom) {
   constexpr milliseconds kHour = hours(1);
   EXPECT_EQ(PausesBegun(kHour), 0);
   EXPECT_EQ(PausesBegun(kHour + kHour / 4 + std::chrono::minutes(1)), 200);
-  // All or none is as likely as 200 throws of a coin on the same side.
+  // All or none is as unlikely as 200 equal coin tosses.
   const int begun = PausesBegun(kHour + kHour / 8);
   EXPECT_GT(begun, 0);
   EXPECT_LT(begun, 200);

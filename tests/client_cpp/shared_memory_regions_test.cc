@@ -1,5 +1,5 @@
-// Which regions a batch's tensors go to: memory is lent to a real server, while
-// the calls are answered by the test.
+// The regions of a batch's tensors: a real server registers memory, while the
+// test answers the calls.
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -23,7 +23,7 @@ namespace {
 
 using Handles = std::set<std::string>;
 
-// Says that the outputs are where they were to be.
+// Answers that the outputs are at their destinations.
 grpc::Status AnswerInPlace(const v1::CorrectRequest& request,
                            v1::CorrectResponse* response) {
   *response->mutable_tensors() = request.destinations();
@@ -50,7 +50,7 @@ class Regions : public testing::Test {
     options_.max_attempts = 1;
   }
 
-  // Takes memory at a socket of that name, and no longer at the last one.
+  // Registers memory at a socket of that name, and no longer at the last one.
   void Lend(const std::string& name) {
     memory_.reset();
     server::Config config = server::TestConfig();
@@ -75,7 +75,7 @@ class Regions : public testing::Test {
     EXPECT_TRUE(status.ok()) << status.ToString();
   }
 
-  // One call that ends with `code`, between others that end well.
+  // Makes a call that ends with `code`, between successful ones.
   void Fail(StatusCode code, const CallOptions& call_options = {}) {
     Client client(service_.target(), options_);
     const Answer failing = TakeAnswer(std::nullopt);
@@ -92,7 +92,7 @@ class Regions : public testing::Test {
     const std::lock_guard<std::mutex> lock(mutex_);
     answer_ = std::move(answer);
   }
-  // The regions to write to, of each call so far.
+  // Returns each call's output regions so far.
   std::vector<Handles> Outputs() {
     const std::lock_guard<std::mutex> lock(mutex_);
     return outputs_;
@@ -109,8 +109,8 @@ class Regions : public testing::Test {
   Response response_;
 
  private:
-  // The answer to a call with these outputs; a call that its client gave up
-  // may still run when the next one is set.
+  // Returns the answer to a call with these outputs; an abandoned call may
+  // still run when the next answer is set.
   Answer TakeAnswer(std::optional<Handles> outputs) {
     const std::lock_guard<std::mutex> lock(mutex_);
     if (outputs) outputs_.push_back(*std::move(outputs));

@@ -1,4 +1,4 @@
-// Batches in memory that client and server share.
+// Batches in shared memory.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -109,7 +109,7 @@ TEST_F(SharedMemory, TensorsMayLieAcrossElementsOfTheirRegion) {
   Request request = Moved(batch.Weights(), &client, &buffer);
   std::memmove(buffer.data() + 1, buffer.data(), request.inputs[0].bytes);
   request.inputs[0].data = buffer.data() + 1;
-  // The mask went one byte further too, where the first tensor ends.
+  // The mask moved by one byte too, to the end of the first tensor.
   request.inputs[1] = batch.Weights().inputs[1];
   Response response;
   ExpectOk(&client, request, &response);

@@ -12,8 +12,8 @@
 
 namespace counterweight::client {
 
-// Four log-prob and advantage tensors and a mask, random with a fixed seed.
-// Must not move while a request of it is used.
+// Random log-probs, advantages and a mask with a fixed seed. Must not move
+// while a request refers to it.
 class TestBatch {
  public:
   // [rows, length].
@@ -21,9 +21,10 @@ class TestBatch {
   // Packed rows of these lengths.
   explicit TestBatch(const std::vector<int64_t>& lengths);
 
-  // Rollout and old log-probs, mask, preset token_tis; no outputs named.
+  // Returns a request of rollout and old log-probs, mask, preset token_tis; no
+  // outputs named.
   Request Weights() const;
-  // All tensors, a loss, and every output there is.
+  // Returns a request of all tensors, a loss, and all outputs.
   Request Everything() const;
 
   int64_t num_positions() const { return static_cast<int64_t>(mask_.size()); }

@@ -1,4 +1,4 @@
-// The answer's bytes do not depend on how the batch travelled.
+// The answer's bytes do not depend on the batch's transport.
 #include <gtest/gtest.h>
 
 #include <string>
@@ -21,7 +21,7 @@ class Transports : public testing::Test {
       : running_(config, kernels::MakeCpuCorrector(2)),
         target_(running_.server().addresses().front()) {}
 
-  // What a generated stub answers.
+  // Returns the answer to a generated stub.
   v1::CorrectResponse Want(const Request& request) {
     v1::CorrectResponse want;
     const grpc::Status status = running_.Correct(ToMessage(request), &want);

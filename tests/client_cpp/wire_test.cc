@@ -1,4 +1,4 @@
-// What is written and read by hand is what protobuf reads and writes.
+// protobuf reads and writes the same bytes as the library's own code.
 #include <gtest/gtest.h>
 
 #include <string>

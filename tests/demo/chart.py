@@ -1,4 +1,4 @@
-"""Drift, and what each method drops, against staleness: one picture."""
+"""Draws drift and each method's dropped share against staleness in one picture."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from matplotlib.lines import Line2D
 from report import Outcome, Trial
 from rollouts import Step
 
-# Wong (Nature Methods, 2011): told apart by everyone.
+# Wong (Nature Methods, 2011): distinguishable with colour blindness.
 COLOURS = ("#0072B2", "#E69F00", "#009E73")
 INK = "#333333"
 MARKERS = {"bf16": "o", "int8": "s", "int4": "D"}
@@ -24,12 +24,13 @@ Points = Sequence[float]
 
 
 def kind(step: Step) -> tuple[str, bool]:
-    """Marker, and whether it is filled: hollow where a step's tokens are unequally stale."""
+    """Returns the marker, and whether it is filled: hollow if a step's tokens are unequally
+    stale."""
     return MARKERS[step.engine], step.lag == "constant"
 
 
 def curve(axes: Axes, steps: Sequence[Step], values: Points, colour: str, label: str) -> None:
-    """A line through the bf16 steps of constant lag, and a marker for every step."""
+    """Draws a line through the bf16 steps of constant lag, and a marker for every step."""
     line = [
         (step.staleness, value)
         for step, value in zip(steps, values, strict=True)

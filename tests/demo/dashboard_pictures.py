@@ -25,7 +25,7 @@ from prometheus_process import Prometheus
 from server_process import REPOSITORY, ServerProcess
 
 WINDOW = "2m"
-# Grafana's grid is 24 columns wide.
+# Size of a cell of Grafana's grid, which is 24 wide.
 COLUMN_INCHES, LINE_INCHES = 0.52, 0.3
 MARGINS = {"left": 0.42, "right": 0.14, "top": 0.36, "bottom": 0.3}  # inches
 UNITS = {
@@ -117,7 +117,7 @@ def draw_number(axes: Axes, asked: Sequence[Question], answers: Sequence[Series]
 
 
 def place(figure: Figure, position: Mapping[str, int], lines: int) -> Axes:
-    """The axes inside a panel's place."""
+    """Returns the axes inside a panel's place."""
     width, height = figure.get_size_inches()
     left = position["x"] * COLUMN_INCHES + MARGINS["left"]
     right = (position["x"] + position["w"]) * COLUMN_INCHES - MARGINS["right"]
@@ -129,7 +129,7 @@ def place(figure: Figure, position: Mapping[str, int], lines: int) -> Axes:
 
 
 def save(figure: Figure, path: pathlib.Path) -> None:
-    """With few colours, so that the file is small."""
+    """Saves it with few colours, so that the file is small."""
     raw = io.BytesIO()
     figure.savefig(raw, dpi=88)
     with Image.open(raw) as picture:
@@ -174,7 +174,7 @@ def draw(name: str, prometheus: Prometheus, end: int, path: pathlib.Path) -> Non
 
 
 def main() -> None:
-    # All of it is on this machine, and proxies are not for that.
+    # Proxies must not intercept connections on this machine.
     os.environ["no_proxy"] = "127.0.0.1,localhost"
     pyplot.switch_backend("Agg")
     with tempfile.TemporaryDirectory() as name:

@@ -1,4 +1,4 @@
-"""Starts a server, corrects nine real training steps, shows drift and what methods would drop.
+"""Starts a server, corrects nine real training steps, shows drift and each method's dropped share.
 
 .venv/bin/python tests/demo/demo.py --server build/release/counterweight-server
 """
@@ -12,9 +12,9 @@ import pathlib
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-# The server's process is the end-to-end tests'.
+# server_process.py is in the end-to-end tests.
 sys.path.insert(0, str(ROOT / "tests/e2e"))
-# The server is on this machine, and proxies are not for that.
+# Proxies must not intercept connections on this machine.
 os.environ["no_proxy"] = "127.0.0.1,localhost"
 
 try:
@@ -73,7 +73,7 @@ def say(line: str) -> None:
 
 
 def relative(path: pathlib.Path) -> pathlib.Path:
-    """As one would type it, if it is below here."""
+    """Returns the path relative to the current folder, if it is below it."""
     here = pathlib.Path.cwd()
     return path.relative_to(here) if path.is_relative_to(here) else path
 

@@ -1,7 +1,7 @@
-"""The demo's data as an hour of training in Prometheus, without waiting an hour.
+"""Simulates an hour of training in Prometheus with the demo's data.
 
-A real server corrects the rollouts; its metrics page after each batch is written down as if Prometheus had scraped it every
-quarter of a minute, and promtool makes blocks of that, which a real Prometheus serves.
+A real server corrects the rollouts; its metrics page after each batch is stored as if Prometheus
+had scraped it every 15 s, and promtool makes blocks of that, which a real Prometheus serves.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from server_process import REPOSITORY, ServerProcess
 RULES = REPOSITORY / "deploy/prometheus/rules.yml"
 SCRAPE_SECONDS = 15
 SCRAPES_PER_MINUTE = 4
-# Each has one batch of each run, a part of the sequences of a step.
+# Each minute has one batch of each run, a part of the sequences of a step.
 MINUTES = 63
 PARTS = 7
 # 2026-11-23, 09:00 UTC.
@@ -49,7 +49,7 @@ def part(step: Step, index: int, *, with_loss: bool) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Run:
-    """A run of an hour: its method, and the demo's steps that it goes through at an even pace."""
+    """A run of an hour: its method, and its steps of the demo at an even pace."""
 
     name: str
     method: cw.Method
@@ -130,7 +130,7 @@ def train(server: ServerProcess, file: pathlib.Path) -> int:
                 batch = run.batch(minute, data)
                 client.correct(**batch, method=run.method, run=run.name, policy_version=minute)
             scrape()
-            # Another trainer, whose batches are large and publish no drift.
+            # Another trainer, with large batches that publish no drift.
             large = many(data[minute % len(data)].batch, 1 + 20 * (minute % 10 + 1))
             waiting = [
                 one.submit(**large, method="token_tis", metrics=False)
@@ -181,7 +181,7 @@ def serve_history(folder: pathlib.Path, file: pathlib.Path, end: int) -> Iterato
     """A Prometheus that has the file's samples, and what the rules record of them."""
     data = str(folder / "data")
     promtool("create-blocks-from", "openmetrics", "--quiet", str(file), data)
-    # A rule that reads another's records finds them in the second pass only.
+    # A rule that reads another rule's records finds them only in the second pass.
     for _ in range(2):
         with running(folder) as prometheus:
             promtool(

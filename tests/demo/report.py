@@ -1,4 +1,4 @@
-"""What a method did to a step, and tables of it."""
+"""Effects of a method on a step, and their tables."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Trial:
     """A method that the demo tries.
 
     Attributes:
-        label: Of the tables and curves.
+        label: Label of the tables and curves.
         run: Label of its drift metrics in Prometheus.
         explanation: One line.
         effective_sample_size: Its name among this method's metrics.
@@ -41,7 +41,7 @@ class Outcome:
 
 def outcome(trial: Trial, step: Step, result: cw.Result[Any]) -> Outcome:
     dropped = step.batch["response_mask"] - result.keep_mask
-    # No response of the data is empty, which reduceat would not forgive.
+    # No response of the data is empty, which reduceat does not support.
     lengths = step.batch["sequence_lengths"].astype(np.int64)
     by_sequence = np.add.reduceat(dropped.astype(np.int64), np.cumsum(lengths) - lengths)
     return Outcome(

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 DATA = pathlib.Path(__file__).parent / "data"
-# What the files do not say about themselves.
+# Facts that the files do not contain.
 ENGINES = {"step_07": "int8", "step_08": "int4"}
 LOSS_INPUTS = ("current_log_probs", "ref_log_probs", "advantages")
 LAGS = {"step_05": "mixed", "step_06": "in flight"}
@@ -26,7 +26,7 @@ class Step:
         staleness: Mean over the tokens that count of trainer version - version that sampled.
         trainer_version: Training steps finished before this one.
         batch: Arguments of Client.correct, packed.
-        loss_inputs: More of them, which a policy loss with a KL penalty needs.
+        loss_inputs: Further arguments for a policy loss with a KL penalty.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""Made-up batches, the same in every run."""
+"""Generated batches, the same in every run."""
 
 from __future__ import annotations
 

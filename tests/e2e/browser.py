@@ -60,7 +60,7 @@ class Browser:
         )
 
     def run(self, script: str, *arguments: Any) -> Any:
-        """Runs a script and returns its result; promises are awaited."""
+        """Returns the script's result; awaits promises."""
         return self.driver.execute_script(script, *arguments)
 
     def complaints(self) -> list[str]:

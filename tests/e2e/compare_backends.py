@@ -2,10 +2,10 @@
 
     COUNTERWEIGHT_SERVER=build/cuda/counterweight-server python3 tests/e2e/compare_backends.py
 
-Every golden and every named method, each as one message, then batches in chunks; what is refused
-must be refused in the same words. Flags go to the CUDA server (--devices=all); --large adds
-batches of millions of tokens. Needs a CUDA device that the server can use, numpy, grpcio and
-protobuf. Exit codes: 0 all equal, 1 something differs, 2 nothing could be compared.
+It sends every golden and every named method, each as one message, then batches in chunks; refusals
+must have the same text. Flags go to the CUDA server (--devices=all); --large adds batches of
+millions of tokens. It needs a CUDA device that the server can use, numpy, grpcio and protobuf. Exit
+codes: 0 all equal, 1 a difference, 2 no comparison was possible.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from counterweight_rl.transport.channel import SERVICE, connect
 from goldens import GOLDENS, SYSTEMS, arguments
 from transports import ARRAYS, LOSS
 
-# A name, and what to ask, as Client.correct takes it.
+# A name, and the arguments of Client.correct.
 Case = tuple[str, dict[str, Any]]
-# Bytes, or what an error says.
+# Bytes, or the text of an error.
 Answer = bytes | tuple[str, ...]
 REFUSED = grpc.StatusCode.INVALID_ARGUMENT.name
 DETAILS = "grpc-status-details-bin"
@@ -47,10 +47,11 @@ def golden_cases(system: str) -> Iterator[Case]:
 
 
 def method_cases(methods: Iterable[str]) -> Iterator[Case]:
-    """Padded and packed in turn, rows of several segments and none, NaN where nothing counts."""
+    """Yields padded and packed batches in turn, with rows of several segments and of none, and NaN
+    at masked positions."""
     batches = [padded_batch(5, 300, seed=1), packed(padded_batch(9, 150, spread=1.0, seed=2))]
     for batch in batches:
-        # Some log ratios are 0, some far from it.
+        # Some log ratios are 0, some are large.
         batch["ref_log_probs"] = batch["old_log_probs"] * np.float32(1.01)
     for i, method in enumerate(methods):
         yield f"method {method}", {"method": method, **batches[i % len(batches)]}
@@ -79,7 +80,7 @@ def batch_cases(large: bool) -> Iterator[Case]:
 
 
 def same_for_all(response: service_pb2.CorrectResponse, backend: str) -> bytes:
-    """The answer without what tells backends apart."""
+    """Returns the answer without the fields that differ between backends."""
     if response.backend != backend:
         raise ValueError(f"asked {backend} and {response.backend} answered")
     response.ClearField("timing")
@@ -136,7 +137,7 @@ def describe(answer: Answer) -> str:
 
 
 class Comparison:
-    """Two servers, and what they were asked."""
+    """Two servers, and the results of their comparison."""
 
     def __init__(self, cuda: ServerProcess, cpu: ServerProcess) -> None:
         self.cuda, self.cpu = cuda, cpu
@@ -152,7 +153,7 @@ class Comparison:
         ask_cuda, ask_cpu = how(self.cuda.address, "cuda"), how(self.cpu.address, "cpu")
         for name, asked in cases:
             ours, theirs = ask_cuda(asked), ask_cpu(asked)
-            # A server that cannot answer has not refused.
+            # A failure of a server is not a refusal.
             failed = isinstance(ours, tuple) and ours[0] != REFUSED
             if ours != theirs or failed:
                 self.differences.append(f"{name}: {first_difference(ours, theirs)}")

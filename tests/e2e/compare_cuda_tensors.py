@@ -2,10 +2,10 @@
 
     COUNTERWEIGHT_SERVER=build/cuda/counterweight-server python3 tests/e2e/compare_cuda_tensors.py
 
-Starts the server twice, with --backend=cuda and a shared-memory socket, and with --backend=cpu.
-Every answer must have the same bytes, and nothing but names of memory may travel. --tokens is the
-size of the batch that is timed. Needs a GPU, torch for it, numpy, grpcio and protobuf. Exit codes:
-0 all is well, 1 something is not, 2 nothing could be compared.
+It starts the server twice, with --backend=cuda and a shared-memory socket, and with --backend=cpu.
+All answers must have the same bytes, and only names of memory may travel. --tokens is the size of
+the timed batch. It needs a GPU, torch for it, numpy, grpcio and protobuf. Exit codes: 0 success, 1
+a failure, 2 no comparison was possible.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ DEVICE = "cuda"
 
 
 class Servers:
-    """One on the GPU, one on the CPU, and clients of both."""
+    """A server on the GPU, one on the CPU, and clients of both."""
 
     def __init__(self, folder: pathlib.Path) -> None:
         self.cuda = ServerProcess(
@@ -82,7 +82,7 @@ def on_device(batch: dict[str, Any]) -> dict[str, Any]:
 
 
 def on_host(result: cw.Result[Any], like: cw.Result[Any]) -> cw.Result[Any]:
-    """The same with numpy's arrays."""
+    """Returns the result with numpy's arrays."""
     arrays = {}
     for name in OUTPUTS:
         tensor, expected = getattr(result, name), getattr(like, name)
@@ -127,7 +127,7 @@ def check_answers(servers: Servers) -> None:
 
 
 def check_streams(servers: Servers) -> None:
-    """The call waits for the caller's stream, whichever it is."""
+    """The call waits for the caller's current stream."""
     batch = padded_batch(64, 4096, seed=11)
     expected = servers.on_cpu.correct(**batch, method=LOSS, outputs=OUTPUTS)
     right = on_device(batch)
@@ -161,7 +161,7 @@ def check_destinations(servers: Servers) -> None:
 
 
 def check_given_up_calls(servers: Servers) -> None:
-    """What a server writes late is not written to another tensor's memory."""
+    """A late write of the server does not reach another tensor's memory."""
     batch = on_device(padded_batch(256, 8192, seed=13))
     size = batch["response_mask"].numel()
     given_up = 0

@@ -24,7 +24,7 @@ def answers(golden: dict[str, Any]) -> bool:
 
 
 def read(golden: dict[str, Any]) -> SimpleNamespace:
-    """The inputs as tensors; what is not there is None."""
+    """Returns the inputs as tensors; absent ones are None."""
     names = ("rollout", "old", "current", "ref")
     inputs = {
         name: torch.from_numpy(array(rows).astype(np.float32))

@@ -15,10 +15,10 @@ from goldens import GOLDENS, release_of
 from prometheus_process import find_tool
 from server_process import REPOSITORY, ServerProcess, binary
 
-# The stand-in for devices is the client's own tests' too.
+# The client's own tests define the fake device.
 sys.path.append(str(REPOSITORY / "client/python/tests"))
 
-# For one test with everything that it starts; a hang ends here instead of in CI's limit.
+# Limit of one test with its processes; a hang ends here instead of at CI's limit.
 TIMEOUT_SECONDS = 180
 
 
@@ -31,7 +31,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def no_proxy() -> Iterator[None]:
-    """Loopback is not for the developer's proxy."""
+    """Keeps the developer's proxy out of loopback connections."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("no_proxy", "*")
         yield
@@ -39,7 +39,7 @@ def no_proxy() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def tool() -> Callable[[str], str]:
-    """The path of a program of Debian's package prometheus."""
+    """Returns the path of a program of Debian's package prometheus."""
 
     def find(name: str) -> str:
         found = find_tool(name)
@@ -52,7 +52,7 @@ def tool() -> Callable[[str], str]:
 
 @pytest.fixture(scope="session")
 def start_server() -> Iterator[Callable[..., ServerProcess]]:
-    """Starts servers with flags of one's own; all are stopped at the end."""
+    """Starts servers with a test's own flags; stops all at the end."""
     if not binary().exists():
         pytest.fail(
             f"{binary()} is missing: make build, or set COUNTERWEIGHT_SERVER",
@@ -81,7 +81,7 @@ def client(server: ServerProcess) -> Iterator[cw.Client]:
 
 @pytest.fixture(scope="session")
 def folder() -> Iterator[pathlib.Path]:
-    # Paths of sockets are short.
+    # Socket paths must be short.
     with tempfile.TemporaryDirectory() as name:
         yield pathlib.Path(name)
 
@@ -103,7 +103,7 @@ def compat_client(client: cw.Client) -> Iterator[None]:
 
 @pytest.fixture
 def installed_release(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """That of the test's golden."""
+    """Installs the release of the test's golden."""
     callspec = getattr(request.node, "callspec", None)
     name = callspec.params.get("name") if callspec else None
     if name in GOLDENS:

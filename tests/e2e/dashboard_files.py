@@ -25,14 +25,14 @@ class Question:
     legend: str
 
     def expression(self, window: str) -> str:
-        """With everything selected, and rates over so much time."""
+        """Returns the query with everything selected, and rates over the window."""
         text = self.template.replace("$__rate_interval", window)
         text = re.sub(r"\$(job|run|instance)\b", ".*", text)
         assert "$" not in text, text
         return text
 
     def name(self, labels: Mapping[str, str]) -> str:
-        """Returns the name of a series in the legend."""
+        """Returns the legend's name of a series."""
         return re.sub(r"\{\{(\w+)\}\}", lambda label: labels.get(label[1], ""), self.legend)
 
     def __str__(self) -> str:
@@ -45,7 +45,7 @@ def read_dashboard(name: str) -> dict[str, Any]:
 
 
 def panels(name: str) -> list[dict[str, Any]]:
-    """Without the rows' titles."""
+    """Returns the panels without the rows' titles."""
     return [panel for panel in read_dashboard(name)["panels"] if panel["type"] != "row"]
 
 

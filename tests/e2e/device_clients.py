@@ -1,8 +1,8 @@
 """Clients of device memory that are killed: ``python device_clients.py TARGET SOCKET COUNT``.
 
-Each lends memory of the fake CUDA runtime and asks for batches that lie there, until it is killed
-at a random moment. One process makes them all by fork, since starting an interpreter takes longer
-than such a life. For the tests beside this.
+Each client registers memory of the fake CUDA runtime and sends batches there until it is killed at
+a random moment. One process forks all clients, since starting an interpreter takes longer than such
+a life. The tests beside this file use it.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from fake_cuda import allocate
 
 _AT_ONCE = 8
 _MOST_SECONDS = 0.3
-_OFFSET = 1 << 18  # between tensors
+_OFFSET = 1 << 18  # distance between tensors
 
 
 def live(target: str, socket: str) -> None:
-    """Asks for batches until it is killed."""
+    """Sends batches until it is killed."""
     batch = padded_batch(20, 200)
     memory, allocation, _ = allocate(6 * _OFFSET)
     control = Control(socket)
@@ -58,7 +58,7 @@ def live(target: str, socket: str) -> None:
 
 
 def main(target: str, socket: str, count: int) -> None:
-    """Prints how many were killed, not dead before."""
+    """Prints the number of clients that were alive when killed."""
     chance = random.Random(7)
     started, killed = 0, 0
     running: list[tuple[float, int]] = []

@@ -1,4 +1,4 @@
-"""CorrectStream as any client with generated stubs speaks it, without ours."""
+"""CorrectStream by generated stubs, without this project's client."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from counterweight_rl._gen.counterweight.v1 import correction_service_pb2 as ser
 def stream_frames(
     batch: dict[str, Any], chunk_bytes: int = 2 << 20
 ) -> list[service_pb2.CorrectStreamRequest]:
-    """The header of token_tis, then each tensor in chunks."""
+    """Returns the header of token_tis, then each tensor in chunks."""
     header = service_pb2.CorrectRequest()
     header.layout.padded.num_sequences, header.layout.padded.length = batch["response_mask"].shape
     header.method.preset.name = "token_tis"
@@ -31,7 +31,7 @@ def stream_frames(
 def read_stream(
     frames: Iterable[service_pb2.CorrectStreamResponse],
 ) -> tuple[service_pb2.CorrectResponse, list[bytes]]:
-    """The result, and each output's bytes."""
+    """Returns the result, and each output's bytes."""
     result = service_pb2.CorrectResponse()
     outputs: list[bytearray] = []
     for frame in frames:

@@ -1,4 +1,4 @@
-"""The files of tests/golden, read as their README says."""
+"""Reads the files of tests/golden as their README says."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 from server_process import REPOSITORY
 
 FOLDER = REPOSITORY / "tests/golden"
-# Of each system, as many files as there are: none is left out.
+# Number of files of each system, so that no file is skipped.
 COUNTS = {
     "openrlhf": 108,
     "skyrl": 178,
@@ -20,12 +20,12 @@ COUNTS = {
     "dated/trl": 84,
     "dated/verl": 68,
 }
-# Of each system, all of them.
+# All files of each system.
 SYSTEMS = {
     system: sum(n for folder, n in COUNTS.items() if folder.endswith(system))
     for system in ("openrlhf", "skyrl", "trl", "verl")
 }
-# The releases that equal the files without one.
+# Releases whose answers equal the files without a release.
 OLD_RELEASES = {"openrlhf": "0.11.0", "skyrl": "", "trl": "1.9.0", "verl": "0.9.0"}
 
 GOLDENS: dict[str, dict[str, Any]] = {
@@ -34,7 +34,7 @@ GOLDENS: dict[str, dict[str, Any]] = {
     for path in sorted((FOLDER / folder).glob("*.json"))
 }
 BLAMED_FIELDS: dict[str, list[str]] = json.loads((FOLDER / "blamed_fields.json").read_text())
-# What the original answers and we refuse.
+# Batches that the original answers and the server refuses.
 REFUSED: dict[str, dict[str, Any]] = json.loads((FOLDER / "refused.json").read_text())
 for name, refusal in REFUSED.items():
     GOLDENS[name]["expect"] = {"error": {"message": refusal["reason"]}}
@@ -42,13 +42,13 @@ for name, refusal in REFUSED.items():
 
 
 def array(rows: list[list[Any]]) -> np.ndarray:
-    # float() reads "NaN", "Infinity" and "-Infinity" too.
+    # float() also reads "NaN", "Infinity" and "-Infinity".
     shape = (len(rows), len(rows[0]) if rows else 0)
     return np.array([float(x) for row in rows for x in row]).reshape(shape)
 
 
 def asks_for_loss(golden: dict[str, Any]) -> bool:
-    """The file has a loss, or the original met its error on the way to one."""
+    """Returns whether the file has a loss, or the original failed while computing one."""
     expect, inputs = golden["expect"], golden["inputs"]
     if "error" in expect:
         return "current_log_probs" in inputs or "advantages" in inputs
@@ -56,13 +56,13 @@ def asks_for_loss(golden: dict[str, Any]) -> bool:
 
 
 def release_of(golden: dict[str, Any]) -> str:
-    """The release whose answer the file has: "0.9.1"."""
+    """Returns the release whose answer the file has: "0.9.1"."""
     named: str = golden.get("release", OLD_RELEASES[golden["dialect"]])
     return named.rpartition("=")[2]
 
 
 def arguments(golden: dict[str, Any]) -> dict[str, Any]:
-    """What the file asks, as Client.correct takes it."""
+    """Returns the file's request as arguments of Client.correct."""
     asked: dict[str, Any] = {
         name: array(rows).astype(np.float32) for name, rows in golden["inputs"].items()
     }

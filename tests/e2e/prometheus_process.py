@@ -19,14 +19,14 @@ from typing import Any
 
 from server_process import DEADLINE_SECONDS, REPOSITORY
 
-# Between two polls of an API that has nothing to wait on.
+# Pause between two polls of an API without notifications.
 POLL_SECONDS = 0.05
-# The time between two scrapes, and two evaluations of rules. Tests wait for several of them.
+# Interval of scrapes and rules. Tests wait for several.
 INTERVAL = "100ms"
 
 
 def find_tool(name: str) -> str | None:
-    """The path of a program of the package prometheus."""
+    """Returns the path of a program of the package prometheus."""
     return shutil.which(name, path=f"{os.environ['PATH']}:{REPOSITORY}/.tools/prometheus")
 
 
@@ -44,7 +44,7 @@ class Prometheus:
         flags: Sequence[str] = (),
         own_group: bool = False,
     ) -> None:
-        """Keeps its configuration and, in ``folder / "data"``, its samples.
+        """Starts it with its configuration and samples in ``folder``.
 
         With ``own_group`` a terminal's Ctrl-C does not reach it.
         """
@@ -89,7 +89,7 @@ class Prometheus:
                 break
         else:
             raise RuntimeError("prometheus did not start")
-        # It stops if its log is not read.
+        # Prometheus blocks if its log is not read.
         self._drain = threading.Thread(target=self.process.stderr.read, daemon=True)
         self._drain.start()
 
@@ -101,7 +101,7 @@ class Prometheus:
         self.process.stderr.close()
 
     def ask(self, path: str, **parameters: str) -> Any:
-        """The data that the API answers; None while it is not ready."""
+        """Returns the API's data; None while it is not ready."""
         try:
             with urllib.request.urlopen(
                 f"{self.url}/api/v1/{path}?{urllib.parse.urlencode(parameters)}",
@@ -114,13 +114,13 @@ class Prometheus:
             return None
 
     def query(self, expression: str) -> list[dict[str, Any]]:
-        """Returns the series that the expression selects now, without those whose value is not finite."""
+        """Returns the expression's current series, without non-numbers."""
         answer = self.ask("query", query=expression)
         series: list[dict[str, Any]] = answer["result"] if answer else []
         return [one for one in series if math.isfinite(float(one["value"][1]))]
 
     def wait_for(self, expression: str) -> list[dict[str, Any]]:
-        """Returns ``query(expression)`` as soon as it is not empty."""
+        """Returns the expression's series as soon as one is a number."""
         deadline = time.monotonic() + DEADLINE_SECONDS
         pause = threading.Event()
         while time.monotonic() < deadline:
@@ -130,7 +130,7 @@ class Prometheus:
         raise AssertionError(f"Prometheus never saw {expression}")
 
     def curves(self, expression: str, span: Mapping[str, str]) -> list[dict[str, Any]]:
-        """The expression's series over ``span``: start, end and step."""
+        """Returns the expression's series over ``span``: start, end and step."""
         answer = self.ask("query_range", query=expression, **span)
         series: list[dict[str, Any]] = answer["result"]
         return series

@@ -1,4 +1,4 @@
-"""The real server as a child process, on ports of its own choosing."""
+"""The real server as a child process, on free ports."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import Any
 REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
 LISTENING = "counterweight-server listening on "
 METRICS = "metrics on "
-# Far above what starting and stopping take; only a hang reaches it.
+# An ample bound for starting and stopping; only a hang reaches it.
 DEADLINE_SECONDS = 60
 
 
@@ -25,10 +25,10 @@ def binary() -> pathlib.Path:
 
 
 class ServerProcess:
-    """`address` is what a client dials, `metrics_url` what Prometheus scrapes.
+    """A server; clients use `address`, Prometheus scrapes `metrics_url`.
 
-    The server's log goes to a file whose end is shown if the server does not
-    come up, or to the descriptor ``stderr``.
+    The server's log goes to a file, whose end is shown if the server does not start, or to the
+    descriptor ``stderr``.
     """
 
     def __init__(
@@ -40,7 +40,7 @@ class ServerProcess:
         stderr: int | None = None,
         own_group: bool = False,
     ) -> None:
-        """Starts ``program``, the server if None, with ``environment`` added to ours.
+        """Starts ``program`` (None: the server), with ``environment`` added to ours.
 
         With ``own_group`` a terminal's Ctrl-C does not reach it.
         """
@@ -76,19 +76,19 @@ class ServerProcess:
         raise RuntimeError(f"the server did not start:\n{tail}")
 
     def log_lines(self) -> list[dict[str, Any]]:
-        """What it has logged so far."""
+        """Returns the log lines so far."""
         # Reading at the file's own position would move the server's.
         file = self.log.fileno()
         text = os.pread(file, os.fstat(file).st_size, 0)
         return [json.loads(line) for line in text.splitlines()]
 
     def scrape(self) -> str:
-        """The metrics page."""
+        """Returns the metrics page."""
         with urllib.request.urlopen(self.metrics_url, timeout=DEADLINE_SECONDS) as page:
             return str(page.read(), "utf-8")
 
     def metric(self, series: str) -> float:
-        """The value of a series, written as on the page: name{label="value"}."""
+        """Returns the value of a series, written as on the page: name{label="value"}."""
         for line in self.scrape().splitlines():
             name, _, value = line.rpartition(" ")
             if name == series:
@@ -96,7 +96,7 @@ class ServerProcess:
         raise KeyError(series)
 
     def count(self, series: str) -> float:
-        """The value of a series that begins with what it counts: 0 before."""
+        """Returns a counter's value, 0 while the series is absent."""
         try:
             return self.metric(series)
         except KeyError:

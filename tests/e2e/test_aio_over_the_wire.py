@@ -24,7 +24,7 @@ LOSS = cw.Preset(
         clip_high=0.2,
     ),
 )
-# Different shapes, spreads and layouts, so that a mixed-up answer shows.
+# Shapes, spreads and layouts differ, so that a mixed-up answer shows.
 BATCHES: list[dict[str, Any]] = [
     padded_batch(),
     padded_batch(3, 9000, seed=1),
@@ -38,7 +38,7 @@ BATCHES: list[dict[str, Any]] = [
 def run(
     server: ServerProcess, use: Callable[[counterweight_rl.aio.Client], Coroutine[Any, Any, Any]]
 ) -> Any:
-    """What ``use`` returns of a client in a loop of its own."""
+    """Runs ``use`` with a client in a loop of its own."""
 
     async def main() -> Any:
         async with counterweight_rl.aio.Client(server.address) as aio:
@@ -48,7 +48,7 @@ def run(
 
 
 def assert_same(result: cw.Result[Any], expected: cw.Result[Any]) -> None:
-    """Byte for byte in all that does not tell the time."""
+    """Compares everything but times byte for byte."""
     for name in ALL[:-1]:
         a, b = getattr(result, name), getattr(expected, name)
         assert (a.dtype, a.shape, a.tobytes()) == (b.dtype, b.shape, b.tobytes()), name
@@ -64,7 +64,7 @@ def correct_all(client: cw.Client) -> list[cw.Result[Any]]:
 def test_results_are_those_of_the_synchronous_client(
     server: ServerProcess, client: cw.Client
 ) -> None:
-    """All at once, and several times over one connection."""
+    """All batches run concurrently, several times over one connection."""
 
     async def use(aio: counterweight_rl.aio.Client) -> list[cw.Result[Any]]:
         return await asyncio.gather(
@@ -102,7 +102,7 @@ def test_errors_are_those_of_the_synchronous_client(
 
 
 def test_cancelled_calls_leave_the_others_alone(server: ServerProcess, client: cw.Client) -> None:
-    """A quarter ends when it has just begun, a quarter at any point of its way."""
+    """A quarter is cancelled just after its begin, a quarter at a random point."""
     batch = padded_batch(16, 4096, seed=6)
 
     async def use(aio: counterweight_rl.aio.Client) -> list[Any]:
@@ -124,7 +124,7 @@ def test_cancelled_calls_leave_the_others_alone(server: ServerProcess, client: c
     for result in ended[1::4]:
         assert isinstance(result, asyncio.CancelledError)
     for result in ended[3::4]:
-        # Answered before it was cancelled, or not at all.
+        # The call was answered before it was cancelled.
         if not isinstance(result, asyncio.CancelledError):
             assert_same(result, expected)
 
@@ -136,7 +136,7 @@ def test_submitted_batches(client: cw.Client) -> None:
 
 
 def test_reused_outputs(client: cw.Client) -> None:
-    """One set of arrays for many batches; the last one's bytes are what a new one's would be."""
+    """One set of arrays serves many batches; the last bytes equal those of new arrays."""
     shape = BATCHES[4]["response_mask"].shape
     out: dict[str, Any] = {
         "weights": np.full(shape, np.nan, np.float32),
@@ -159,7 +159,7 @@ def test_an_output_that_the_method_does_not_have(client: cw.Client) -> None:
 
 
 def test_a_full_server_is_asked_again(start_server: Callable[..., ServerProcess]) -> None:
-    """More callers than places: everybody is served in the end, and each batch counts once."""
+    """More callers than places: every caller is served in the end, and each batch counts once."""
     server = start_server("--max_requests_in_flight=1", "--max_queued_requests=0")
     batch = padded_batch(16, 1024, seed=7)
     patient = cw.RetryPolicy(attempts=1000, seed=0)

@@ -1,4 +1,4 @@
-"""The alerts of deploy/prometheus: promtool's unit tests, and what these do not see."""
+"""The alerts of deploy/prometheus: promtool's unit tests, and checks beyond them."""
 
 from __future__ import annotations
 

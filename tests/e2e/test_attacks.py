@@ -1,4 +1,5 @@
-"""What a client can do without being a client: none of it costs the server, or others, much."""
+"""Attacks by processes that are not proper clients: none costs the server, or other clients,
+much."""
 
 from __future__ import annotations
 
@@ -26,14 +27,14 @@ MIB = 1 << 20
 
 
 def memory(server: ServerProcess, what: str) -> float:
-    """``VmRSS``, resident now, or ``VmHWM``, the peak; in MiB."""
+    """Returns ``VmRSS``, resident now, or ``VmHWM``, the peak; in MiB."""
     status = pathlib.Path(f"/proc/{server.process.pid}/status").read_text()
     line = next(line for line in status.splitlines() if line.startswith(what))
     return int(line.split()[1]) / 1024
 
 
 def until(condition: Callable[[], bool]) -> bool:
-    """Whether it comes true before the deadline."""
+    """Waits; returns whether the condition holds before the deadline."""
     end = time.monotonic() + DEADLINE_SECONDS
     while not (true := condition()) and time.monotonic() < end:
         time.sleep(0.02)
@@ -41,7 +42,7 @@ def until(condition: Callable[[], bool]) -> bool:
 
 
 def field(number: int, payload: bytes) -> bytes:
-    """A length-delimited protobuf field."""
+    """Returns a length-delimited protobuf field."""
     return varint(number << 3 | 2) + varint(len(payload)) + payload
 
 
@@ -59,7 +60,7 @@ def is_served(server: ServerProcess) -> bool:
 
 
 def call(channel: grpc.Channel, method: str, payload: bytes, gzip: bool = False) -> grpc.RpcError:
-    """The error that a unary call ends with."""
+    """Returns the error of a unary call."""
     with pytest.raises(grpc.RpcError) as raised:
         channel.unary_unary(SERVICE + method)(
             payload,
@@ -69,7 +70,7 @@ def call(channel: grpc.Channel, method: str, payload: bytes, gzip: bool = False)
     return raised.value
 
 
-# Repeated empty messages and the like, of 8 MiB: objects of up to 160 bytes for 2 on the wire.
+# Repeated empty messages and similar, 8 MiB each: objects of up to 160 bytes for 2 on the wire.
 REPEATED = {
     "tensors": b"\x22\x00" * (4 * MIB),
     "destinations": b"\x72\x00" * (4 * MIB),
@@ -99,7 +100,7 @@ def test_what_repeats_is_bounded_before_it_becomes_objects(
             error = call(channel, "Correct", REPEATED[what], gzip=how == "gzip")
     assert error.code() == grpc.StatusCode.INVALID_ARGUMENT
     assert error.details().startswith(what)
-    # The message itself, as gRPC and we have it, and the 20 MiB of objects that are allowed.
+    # The message itself, in gRPC and in the server, and the permitted 20 MiB of objects.
     assert memory(server, "VmHWM") - start < 64
     assert is_served(server)
     server.stop()
@@ -123,7 +124,7 @@ def test_a_compressed_chunk_is_not_inflated_beyond_its_limit(start_server: Start
 
 
 class RawConnection:
-    """HTTP/2 by hand, as far as a client goes that means no good."""
+    """Minimal HTTP/2 of a hostile client."""
 
     def __init__(self, address: str) -> None:
         host, _, port = address.rpartition(":")
@@ -136,7 +137,7 @@ class RawConnection:
         return head + struct.pack(">I", stream) + payload
 
     def begin(self, method: str, message_bytes: int, sent_bytes: int) -> None:
-        """A call whose message stops after the first bytes."""
+        """Begins a call whose message stops after the first bytes."""
 
         def literal(name: str, value: str) -> bytes:
             return (
@@ -177,7 +178,7 @@ def test_freed_memory_goes_back_to_the_system(start_server: StartServer) -> None
     assert is_served(server)
     start = memory(server, "VmRSS")
     batch = padded_batch(1000, 4000)
-    # A message that gRPC assembles of many small pieces, by a client without streams.
+    # A message that gRPC assembles from many small pieces, by a client without streams.
     with cw.Client(server.address, transport="unary") as client:
         for _ in range(4):
             client.correct(method="token_tis", **batch)
@@ -282,7 +283,7 @@ def test_the_peer_with_most_connections_gives_way(start_server: StartServer) -> 
     assert until(lambda: server.metric("counterweight_connections") == 19)
     connections += list(sockets(server.address, 5))
     assert until(lambda: server.metric("counterweight_connections_refused_total") == 4)
-    # Another address of this machine is another peer.
+    # Another address of this machine counts as another peer.
     host, _, port = server.address.rpartition(":")
     other = socket.create_connection((host, int(port)), source_address=("127.0.0.2", 0))
     assert until(lambda: server.metric("counterweight_connections") == 20)

@@ -17,9 +17,9 @@ from server_process import DEADLINE_SECONDS, ServerProcess, binary
 
 CLIENTS = 500
 AT_ONCE = 8
-# Enough of them that the server has every buffer that it will keep.
+# After this many clients the server has all buffers that it keeps.
 FIRST = 100
-# Of malloc, which keeps what it had; the payloads are of 5 MB each.
+# malloc's slack; the payloads are 5 MB each.
 SLACK_BYTES = 64 << 20
 ANSWERED = 'counterweight_requests_total{code="OK",method="CorrectStream"}'
 CANCELLED = 'counterweight_requests_total{code="CANCELLED",method="CorrectStream"}'
@@ -46,9 +46,9 @@ def server(start_server: Callable[..., ServerProcess]) -> Iterator[ServerProcess
 
 
 def open_files(server: ServerProcess, at_most: int = 0) -> int:
-    """How many, once there are no more than `at_most` or the deadline is over.
+    """Returns the number of open files, at most `at_most` unless the deadline has passed.
 
-    A connection outlives its last request, the one for the metrics too.
+    A connection outlives its last request, also that for the metrics.
     """
     end = time.monotonic() + DEADLINE_SECONDS
     while True:
@@ -62,7 +62,7 @@ def threads(server: ServerProcess) -> int:
 
 
 def idle(server: ServerProcess) -> dict[str, float]:
-    """The server's state once nothing of any client is left, or what is left at the deadline."""
+    """Returns the server's state when no client's resources remain, or at the deadline."""
     end = time.monotonic() + DEADLINE_SECONDS
     while True:
         state = {name: server.metric(name) for name in STATE}
@@ -71,7 +71,7 @@ def idle(server: ServerProcess) -> dict[str, float]:
 
 
 def kill_clients(server: ServerProcess, count: int, longest: float, chance: random.Random) -> None:
-    """Each is killed somewhere between its start and `longest` seconds later."""
+    """Kills each client at a random time up to `longest` seconds after its start."""
     bench = binary().parent / "counterweight-bench"
     started = 0
     running: list[tuple[float, subprocess.Popen[bytes]]] = []
@@ -99,8 +99,8 @@ def kill_clients(server: ServerProcess, count: int, longest: float, chance: rand
 @pytest.mark.timeout(600)
 def test_killed_clients_leave_nothing(server: ServerProcess) -> None:
     chance = random.Random(1)
-    # To about the third batch on a quick machine; on a busy one, as long as it takes until some
-    # have an answer.
+    # About three batches on a fast machine; on a busy one, as long as it takes until some have an
+    # answer.
     longest = 0.15
     kill_clients(server, FIRST, longest, chance)
     while not server.count(ANSWERED):
@@ -115,7 +115,7 @@ def test_killed_clients_leave_nothing(server: ServerProcess) -> None:
     kill_clients(server, CLIENTS - FIRST, longest, chance)
     assert not any(idle(server).values()), idle(server)
     assert open_files(server, at_most=files) <= files
-    # gRPC's two executors make up to two threads a core each as they need them.
+    # gRPC's two executors start up to two threads per core each on demand.
     assert threads(server) <= tasks + 4 * (os.cpu_count() or 1)
     assert server.metric("process_resident_memory_bytes") <= memory + SLACK_BYTES
     assert server.metric(CANCELLED)

@@ -1,7 +1,7 @@
 """OpenRLHF's own functions, called as its trainers call them, against its answers.
 
-Where a function is a part of a loss, the rest of that loss is written out here as the system has
-it, and compared with the system's own loss and gradient.
+If a function is part of a loss, the test writes out the rest of that loss as in the system, and
+compares with the system's own loss and gradient.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ torch = pytest.importorskip("torch", reason="needs torch: .ci/setup torch, or ma
 
 from counterweight_rl.compat import openrlhf  # noqa: E402
 
-# The dialects have much to say about settings that goldens are made of.
+# The dialects warn about many settings of the goldens.
 pytestmark = [
     pytest.mark.usefixtures("compat_client", "installed_release"),
     pytest.mark.filterwarnings("ignore:method.block"),
@@ -28,14 +28,14 @@ pytestmark = [
 def openrlhf_loss(params: dict[str, Any], inputs: SimpleNamespace) -> tuple[Any, ...]:
     call = ("dp_size", "batch_num_tokens", "global_batch_size")
     settings = {name: value for name, value in params.items() if name not in call}
-    # OpenRLHF's own actor makes the class's argument of it.
+    # OpenRLHF's own actor turns it into the class's argument.
     mode = settings.pop("loss_agg_mode", None)
     if mode is not None:
         settings["token_level_loss"] = mode == "token-mean"
     eps_clip = settings.pop("eps_clip", 0.2)
     low, high = settings.pop("eps_clip_low_high", None) or (eps_clip, eps_clip)
     if settings.get("enable_vllm_is_correction"):
-        # The default of OpenRLHF's command line, which its class does not have.
+        # The default of OpenRLHF's command line, which its class lacks.
         settings.setdefault("vllm_is_truncated_threshold", [0.5, 5.0])
     module = openrlhf.PolicyLoss(clip_eps_low=low, clip_eps_high=high, **settings)
     return module(
@@ -69,7 +69,7 @@ def test_openrlhf_policy_loss(name: str) -> None:
 
 def is_openrlhf_error(golden: dict[str, Any]) -> bool:
     params = golden["params"]
-    # The command line's, of which the class knows nothing: None is its default here.
+    # A setting of the command line, unknown to the class: None is its default here.
     of_command_line = "loss_agg_mode" in params or params.get("is_correction_threshold", ()) is None
     return not answers(golden) and without_kl(golden) and not of_command_line
 
@@ -77,6 +77,6 @@ def is_openrlhf_error(golden: dict[str, Any]) -> bool:
 @pytest.mark.parametrize("name", goldens("openrlhf", is_openrlhf_error))
 def test_openrlhf_error(name: str) -> None:
     golden = GOLDENS[name]
-    # A TypeError is of arguments that the class does not have, or not together.
+    # A TypeError reports arguments that the class lacks, or that exclude each other.
     with pytest.raises((cw.InvalidRequestError, TypeError)):
         openrlhf_loss(golden["params"], read(golden))

@@ -1,7 +1,7 @@
 """SkyRL's own functions, called as its trainers call them, against its answers.
 
-Where a function is a part of a loss, the rest of that loss is written out here as the system has
-it, and compared with the system's own loss and gradient.
+If a function is part of a loss, the test writes out the rest of that loss as in the system, and
+compares with the system's own loss and gradient.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ torch = pytest.importorskip("torch", reason="needs torch: .ci/setup torch, or ma
 
 from counterweight_rl.compat import skyrl  # noqa: E402
 
-# The dialects have much to say about settings that goldens are made of.
+# The dialects warn about many settings of the goldens.
 pytestmark = [
     pytest.mark.usefixtures("compat_client", "installed_release"),
     pytest.mark.filterwarnings("ignore:method.block"),
@@ -25,7 +25,7 @@ pytestmark = [
 
 
 def is_skyrl_correction(golden: dict[str, Any]) -> bool:
-    # use_tis stands beside off_policy_correction, which is all that SkyRL's function gets.
+    # use_tis is outside off_policy_correction, the only argument of SkyRL's function.
     no_loss = answers(golden) and "loss" not in golden["expect"]
     return no_loss and "use_tis" not in golden["params"]
 
@@ -49,7 +49,7 @@ def test_skyrl_correction(name: str) -> None:
 
 
 def skyrl_scale(mask: torch.Tensor, reduction: str) -> torch.Tensor:
-    """What SkyRL multiplies advantages by, before any rejection."""
+    """Returns SkyRL's factor of advantages, before any rejection."""
     if reduction == "token_mean":
         return 1 / mask.sum().clamp(min=1)
     assert reduction == "sequence_mean"
@@ -104,7 +104,7 @@ SKYRL_CONFIGS: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("name", SKYRL_CONFIGS)
 def test_skyrl_metrics_of_a_fully_masked_batch(name: str) -> None:
-    """SkyRL has the same names then, in the same order: its ranks reduce them one by one."""
+    """SkyRL then has the same names in the same order, since its ranks reduce them one by one."""
     config = SKYRL_CONFIGS[name]
     old, rollout = torch.full((2, 3), -1.0), torch.full((2, 3), -1.5)
     arguments = (torch.ones(2, 3), old, rollout)

@@ -1,7 +1,7 @@
 """TRL's own functions, called as its trainers call them, against its answers.
 
-Where a function is a part of a loss, the rest of that loss is written out here as the system has
-it, and compared with the system's own loss and gradient.
+If a function is part of a loss, the test writes out the rest of that loss as in the system, and
+compares with the system's own loss and gradient.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ torch = pytest.importorskip("torch", reason="needs torch: .ci/setup torch, or ma
 
 from counterweight_rl.compat import trl  # noqa: E402
 
-# The dialects have much to say about settings that goldens are made of.
+# The dialects warn about many settings of the goldens.
 pytestmark = [
     pytest.mark.usefixtures("compat_client", "installed_release"),
     pytest.mark.filterwarnings("ignore:method.block"),
@@ -37,7 +37,7 @@ def trl_ratio(params: dict[str, Any], inputs: SimpleNamespace) -> tuple[Any, dic
 
 
 def trl_advantages(inputs: SimpleNamespace) -> torch.Tensor:
-    """[B, 1] as TRL has them, where the rows are of one number."""
+    """Returns [B, 1] as in TRL, if each row has one number."""
     column = inputs.advantages[:, :1]
     same = bool((inputs.advantages == column).all())
     return column if same else inputs.advantages
@@ -64,7 +64,7 @@ def test_trl_ratio(name: str) -> None:
 
 
 def is_trl_opsm(golden: dict[str, Any]) -> bool:
-    # The factored form of pull request 4891 is no call of get_off_policy_mask.
+    # The factored form of pull request 4891 does not call get_off_policy_mask.
     geometric = "sequence_geometric_mean_mask"
     return (
         answers(golden)
@@ -101,7 +101,7 @@ def is_trl_dapo(golden: dict[str, Any]) -> bool:
         and not params.keys() & {"delta", "num_items_in_batch", "steps_per_generation"}
         and {"rollout_log_probs", "old_log_probs"} <= golden["inputs"].keys()
         and params.get("vllm_importance_sampling_correction", True)
-        # Advantages of one per row, without which there is no (B, 1).
+        # Advantages are one per row; otherwise there is no (B, 1).
         and not (
             params.get("vllm_importance_sampling_mode") == "sequence_geometric_mean_mask"
             and "off_policy_mask_threshold" in params

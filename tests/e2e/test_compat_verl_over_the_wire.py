@@ -1,7 +1,7 @@
 """verl's own functions, called as its trainers call them, against its answers.
 
-Where a function is a part of a loss, the rest of that loss is written out here as the system has
-it, and compared with the system's own loss and gradient.
+If a function is part of a loss, the test writes out the rest of that loss as in the system, and
+compares with the system's own loss and gradient.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ torch = pytest.importorskip("torch", reason="needs torch: .ci/setup torch, or ma
 from counterweight_rl import compat  # noqa: E402
 from counterweight_rl.compat import skyrl, verl  # noqa: E402
 
-# The dialects have much to say about settings that goldens are made of.
+# The dialects warn about many settings of the goldens.
 pytestmark = [
     pytest.mark.usefixtures("compat_client", "installed_release"),
     pytest.mark.filterwarnings("ignore:method.block"),
@@ -95,7 +95,7 @@ def has_plain_verl_loss(golden: dict[str, Any]) -> bool:
 
 
 def verl_config(params: dict[str, Any]) -> dict[str, Any]:
-    """The block's flat policy_loss as verl's ActorConfig has it, in two levels."""
+    """Returns the block's flat policy_loss in the two levels of verl's ActorConfig."""
     policy_loss = params.get("policy_loss", {})
     correction = {k: v for k, v in params.items() if k not in ("policy_loss", "bypass_mode")}
     return {**policy_loss, "policy_loss": {**policy_loss, "rollout_correction": correction}}
@@ -110,7 +110,7 @@ def test_verl_policy_loss(name: str) -> None:
     aggregation = params["policy_loss"].get("loss_agg_mode", "token-mean")
     weights, mask, metrics = None, inputs.mask, {}
     if mode != "bypass_mode":
-        # As verl's trainer does: the correction first, once; then its weights and mask.
+        # As in verl's trainer: the correction first, once; then its weights and mask.
         numerator = inputs.current if bypass else inputs.old
         correction = {k: v for k, v in params.items() if k in CORRECTION_FIELDS}
         holder, mask, metrics = verl.compute_rollout_correction_and_rejection_mask(
@@ -135,7 +135,7 @@ def test_verl_policy_loss(name: str) -> None:
         return
     loss, loss_metrics = compute(*arguments)
     check_loss(loss, inputs, expect)
-    # A token whose weight is 0 counts as not clipped: README.
+    # A token of weight 0 counts as not clipped, see README.
     zeroed = weights is not None and bool((weights[mask == 1] == 0).any())
     but = ("actor/pg_clipfrac", "actor/pg_clipfrac_lower") if zeroed else ()
     check_metrics({**metrics, **loss_metrics}, expect, but=but)

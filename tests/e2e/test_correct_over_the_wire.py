@@ -136,7 +136,7 @@ def test_without_metrics_the_rest_is_the_same(sharing: ServerProcess, transport:
 @pytest.mark.parametrize("method", METHODS, ids=["tis", "mis", "geo", "verl", "config"])
 @pytest.mark.parametrize(("num_sequences", "length"), [(6, 37), (3, 9000)])
 def test_packed_is_padded(client: cw.Client, method: Any, num_sequences: int, length: int) -> None:
-    """Byte for byte, rows longer than a segment of 4096 positions included."""
+    """The bytes are the same, also of rows longer than a segment of 4096 positions."""
     batch = padded_batch(num_sequences, length)
     keep = batch["response_mask"].astype(bool)
     wide = client.correct(method=method, outputs=ALL[1:], **batch)
@@ -172,7 +172,7 @@ def test_float64_and_float16_are_converted(client: cw.Client) -> None:
 
 
 def test_every_preset_is_its_config(client: cw.Client) -> None:
-    """ListMethods' spelled-out configurations compute what the names do."""
+    """The configurations of ListMethods give the same answers as the names."""
     methods = client.list_methods()
     assert {"token_tis", "seq_mis", "geo_rs_token_tis", "icepop", "opsm"} <= {
         m.name for m in methods
@@ -262,7 +262,7 @@ def test_threads_get_the_same_bytes(client: cw.Client) -> None:
 
 
 def test_generated_stubs_get_the_same_answer(server: ServerProcess, client: cw.Client) -> None:
-    """What the client frames by hand is the public contract."""
+    """The client's own framing follows the public contract."""
     batch = padded_batch()
     request = service_pb2.CorrectRequest()
     request.layout.padded.num_sequences, request.layout.padded.length = batch["response_mask"].shape

@@ -45,7 +45,7 @@ def device(monkeypatch: pytest.MonkeyPatch) -> FakeCuda:
 
 
 def on(device: FakeCuda, batch: dict[str, Any]) -> dict[str, Any]:
-    """The batch's tensors on the device; its lengths as they are."""
+    """Returns the batch with tensors on the device; lengths are unchanged."""
     return {
         name: device.put(value) if "length" not in name else value for name, value in batch.items()
     }
@@ -57,13 +57,13 @@ def bytes_sent(server: ServerProcess) -> float:
 
 
 def descriptors(server: ServerProcess) -> int:
-    """Memory of the fake runtime that the server has open."""
+    """Returns how much memory of the fake runtime the server has open."""
     folder = pathlib.Path(f"/proc/{server.process.pid}/fd")
     return sum("fake_cuda" in os.readlink(path) for path in folder.iterdir())
 
 
 def reach(value: Callable[[], float], goal: float) -> None:
-    """Waits; what ends a connection comes after what closes it."""
+    """Waits for the value: the server notices a closed connection later."""
     end = time.monotonic() + DEADLINE_SECONDS
     while value() != goal:
         assert time.monotonic() < end, f"{value()} instead of {goal}"

@@ -1,5 +1,5 @@
-"""The server on a CUDA runtime that this machine's CPU plays: what clients, probes and Prometheus
-see of --backend=cuda, without a GPU."""
+"""The server on the fake CUDA runtime: the view of clients, probes and Prometheus on
+--backend=cuda, without a GPU."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ StartFake = Callable[..., ServerProcess]
 
 @pytest.fixture(scope="module")
 def start_fake(start_server: Callable[..., ServerProcess]) -> StartFake:
-    """Starts it with flags, and with the fake's settings by their lower-case names."""
+    """Starts it with flags, and with the fake's settings by lower-case name."""
 
     def start(*flags: str, **settings: object) -> ServerProcess:
         environment = {
@@ -123,7 +123,7 @@ def test_auto_without_devices_says_why(start_fake: StartFake) -> None:
 
 
 def test_concurrent_batches_share_the_devices(start_fake: StartFake) -> None:
-    """Whichever device computes, the answer is the same; each has work."""
+    """Every device gives the same answer, and each has work."""
     server = start_fake("--devices=all", "--threads=4", devices=2)
     batches = [padded_batch(4, 200, seed=seed) for seed in range(6)]
     asked: dict[str, Any] = {"method": LOSS, "outputs": (*ARRAYS, "loss")}
@@ -141,7 +141,7 @@ def test_a_full_device_is_worth_a_retry(start_fake: StartFake) -> None:
         with pytest.raises(cw.OverloadedError, match="smaller batch") as caught:
             client.correct(method="token_tis", **padded_batch(8, 1 << 15))
         assert caught.value.retry_after == 1.0
-        # It is full, not broken.
+        # The device is full, not broken.
         assert client.correct(method="token_tis", **padded_batch()).metrics
     assert server.metric("counterweight_ready") == 1
     assert server.metric('counterweight_device_errors_total{device="0"}') == 0
@@ -161,7 +161,7 @@ def test_a_device_error_is_seen_by_everyone(start_fake: StartFake, transport: st
         with pytest.raises(cw.CounterweightError) as caught:
             for _ in range(60):
                 result = client.correct(method="token_tis", **batch)
-                # Until it fails it is right.
+                # Answers are correct until it fails.
                 np.testing.assert_array_equal(result.weights, expected)
         assert caught.value.code is grpc.StatusCode.INTERNAL
         assert "CUDA" not in str(caught.value)
@@ -172,7 +172,7 @@ def test_a_device_error_is_seen_by_everyone(start_fake: StartFake, transport: st
         assert client.server_info().backend == "cuda"
     assert server.metric("counterweight_ready") == 0
     errors = [server.metric(f'counterweight_device_errors_total{{device="{i}"}}') for i in range(2)]
-    # A batch goes to the other device while the one before is being let go.
+    # A batch goes to the other device while the earlier one is released.
     assert sorted(errors) == [0, 1]
     (logged,) = [line for line in server.log_lines() if line["event"] == "device_error"]
     assert logged["level"] == "error"

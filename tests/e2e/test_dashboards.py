@@ -1,4 +1,4 @@
-"""Each query of each panel, asked of a real Prometheus that scrapes a real server under load."""
+"""Sends each query of each panel to a real Prometheus that scrapes a real server under load."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ LOSS_WITH_KL = cw.Dialect(
         "policy_loss": {"loss_mode": "vanilla", "use_kl_loss": True, "kl_loss_coef": 0.01},
     },
 )
-# All that the test does happens within it.
+# The whole test happens within this window.
 WINDOW = "5m"
 
 
 @dataclass(frozen=True)
 class Fed:
-    """A Prometheus whose server has worked, and an answer that the server gave to run "verl"."""
+    """A Prometheus whose server has done work, and an answer of the server to run "verl"."""
 
     prometheus: Prometheus
     answer: cw.Result[Any]
@@ -52,14 +52,14 @@ class Fed:
 
 
 def with_nan() -> dict[str, Any]:
-    """One number that counts is not one."""
+    """One number at an unmasked position is NaN."""
     batch = padded_batch(seed=7)
     batch["old_log_probs"][0, 0] = np.nan
     return batch
 
 
 def work(server: ServerProcess) -> cw.Result[Any]:
-    """Unary calls, streams and shared memory; answers, refusals and errors."""
+    """Sends unary calls, streams and shared memory; gets answers, refusals and errors."""
     with cw.Client(server.address) as client:
         answer = client.correct(method=METHOD, run="verl", policy_version=3, **padded_batch())
         client.correct(method="token_tis", **padded_batch(seed=1))
@@ -88,7 +88,8 @@ def fed(
         f"--shared_memory_socket={folder}/dashboards-memory",
         listen=f"unix:{folder}/dashboards",
     )
-    # A counter that begins under Prometheus' eyes has grown by what came after its first scrape; these have begun.
+    # Prometheus counts the growth of a counter after its first scrape, so these counters must exist
+    # before it.
     work(server)
     prometheus = Prometheus(
         tool("prometheus"),
@@ -108,7 +109,7 @@ def fed(
 @pytest.mark.parametrize("question", [q for name in NAMES for q in questions(name)], ids=str)
 def test_every_query_has_data(fed: Fed, question: Question) -> None:
     found = fed.prometheus.wait_for(question.expression(WINDOW))
-    # A legend that names a label which the series lack would call them all the same.
+    # A legend with a label that the series lack gives all of them one name.
     names = [question.name(one["metric"]) for one in found]
     if question.legend != "__auto":
         assert len(set(names)) == len(names), names
@@ -128,7 +129,7 @@ def test_every_variable_has_values(fed: Fed, name: str) -> None:
 
 
 def value(fed: Fed, panel: str, **labels: str) -> float:
-    """A panel's number, of its first query."""
+    """Returns the number of a panel's first query."""
     asked = next(q for name in NAMES for q in questions(name) if q.panel["title"] == panel)
     (found,) = [
         one
@@ -145,7 +146,7 @@ def test_panels_show_what_the_server_answered(fed: Fed) -> None:
     assert rule.dropped_tokens > 0
     share = value(fed, "Tokens dropped, by rule", run="verl", rule=rule.name)
     assert share == pytest.approx(rule.dropped_tokens / fed.tokens)
-    # One level only, so it is the calm one.
+    # There is only one level, so it is the calm one.
     assert value(fed, "k3 as a multiple of the calm level", run="verl") == pytest.approx(1)
     # 2 of the 8 batches.
     lost = value(fed, "Share of batches that were not corrected")

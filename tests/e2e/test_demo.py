@@ -1,4 +1,4 @@
-"""The demo, as `make demo` runs it, against what the data's README says about the data."""
+"""The demo, as `make demo` runs it, compared with the numbers of the data's README."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ import pytest
 from prometheus_process import POLL_SECONDS
 from server_process import DEADLINE_SECONDS, REPOSITORY, binary
 
-# Not in the environment with the oldest dependencies, nor in torch's.
+# Absent from the environments with the oldest dependencies and with torch.
 pytest.importorskip("matplotlib")
 
 DEMO = REPOSITORY / "tests/demo/demo.py"
 STEPS = [f"step_{i:02}" for i in range(9)]
-# Three digits each, of tests/demo/data/README.md.
+# From tests/demo/data/README.md, three digits each.
 K1 = [0.000235, 0.00163, 0.00446, 0.01285, 0.02141, 0.00683, 0.01163, 0.03223, 0.05637]
 K3 = [0.000197, 0.00180, 0.00590, 0.01416, 0.02095, 0.01037, 0.01404, 0.03190, 0.05013]
 TOKENS = [7264, 7131, 7528, 7441, 6480, 6961, 6987, 7251, 6468]
-# Of weights min(exp(l), 2), %.
+# Effective sample size of weights min(exp(l), 2), %.
 SAMPLE_SIZE = [99.960, 99.638, 98.997, 97.785, 97.276, 98.445, 97.770, 96.860, 94.946]
 PNG = b"\x89PNG\r\n\x1a\n"
 
@@ -58,7 +58,7 @@ def printed(picture: pathlib.Path) -> str:
 
 
 def rows(printed: str, title: str) -> list[list[str]]:
-    """The cells of the table whose title starts so; columns are two blanks apart."""
+    """Returns the cells of the table whose title starts so; two blanks separate columns."""
     lines = printed.split(title, 1)[1].splitlines()
     table = [re.split(r"\s{2,}", line.strip()) for line in lines if line.startswith("  step_")]
     return table[: len(STEPS)]
@@ -68,7 +68,7 @@ def test_drift_is_that_of_the_data(printed: str) -> None:
     table = rows(printed, "Drift of")
     assert [row[0] for row in table] == STEPS
     assert [int(row[3]) for row in table] == TOKENS
-    # As printed there: half a unit of the last digit.
+    # Tolerance: half a unit of the last printed digit.
     assert [float(row[4]) for row in table] == pytest.approx(K1, rel=1e-3, abs=6e-6)
     assert [float(row[5]) for row in table] == pytest.approx(K3, rel=1e-3, abs=6e-6)
     sizes = [float(row[8].removesuffix(" %")) for row in table]

@@ -1,4 +1,4 @@
-"""What a wrong request meets."""
+"""Errors of invalid requests."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ LOSS = cw.PolicyLoss(
 
 
 def paths(error: cw.InvalidRequestError) -> list[str | None]:
-    """The server's names of what is wrong."""
+    """Returns the server's names of the violations."""
     return [violation.path for violation in error.violations]
 
 
 def fields(error: cw.InvalidRequestError) -> list[str]:
-    """The client's names of it."""
+    """Returns the client's names of the violations."""
     return [violation.field for violation in error.violations]
 
 
 def violations(client: cw.Client, **arguments: Any) -> dict[str, str]:
-    """What is wrong with a request, by argument."""
+    """Returns the violations of a request by argument."""
     with pytest.raises(cw.InvalidRequestError) as caught:
         client.correct(**arguments)
     found = {violation.field: violation.description for violation in caught.value.violations}
@@ -114,7 +114,7 @@ def test_unknown_presets(client: cw.Client) -> None:
         ("token_tsi", nearest),
         ("Token_TIS", nearest),
         ("perfect", "client.list_methods() tells the names."),
-        # What a caller wrote stays, with quotes in it too.
+        # The caller's text is unchanged, also with quotes in it.
         ("ListMethods", "client.list_methods() tells the names."),
         ("a' ListMethods, DROP 'b", "client.list_methods() tells the names."),
     ):
@@ -126,7 +126,7 @@ def test_unknown_presets(client: cw.Client) -> None:
 
 
 def test_the_callers_words(client: cw.Client) -> None:
-    """Known sentences in the words of arguments; the server's are those of its protos."""
+    """Known sentences are translated to arguments; the server's use the names of its protos."""
     batch = padded_batch()
     nan = {**batch, "old_log_probs": np.full_like(batch["old_log_probs"], np.nan)}
     (text,) = violations(client, method="token_tis", **nan).values()
@@ -292,7 +292,7 @@ def test_too_large(start_server: Callable[..., ServerProcess]) -> None:
 
 
 def test_deadline(client: cw.Client) -> None:
-    # 17 MB do not make it in a millisecond.
+    # 17 MB take longer than a millisecond.
     batch = padded_batch(16, 65536)
     with pytest.raises(cw.DeadlineError):
         client.correct(method="token_tis", timeout=1e-3, **batch)

@@ -1,4 +1,4 @@
-"""A server that may have too few threads says so."""
+"""A server with a low limit of threads reports it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from server_process import DEADLINE_SECONDS, binary
 
 pytestmark = pytest.mark.server_only
 
-# The limit counts a user's threads, so root becomes one that has no others.
+# The limit counts a user's threads, so root becomes a user without other threads.
 USER = 54321
 
 
@@ -29,7 +29,7 @@ def test_too_few_threads_are_exit_code_one(limit: int) -> None:
 
     with tempfile.TemporaryDirectory(prefix="cw") as folder:
         pathlib.Path(folder).chmod(0o777)
-        # The other user may not reach it where it was built.
+        # The other user may lack access to the build folder.
         server = shutil.copy(binary(), folder)
         done = subprocess.run(
             [

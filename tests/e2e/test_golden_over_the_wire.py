@@ -1,4 +1,4 @@
-"""The answers of the systems that dialects speak for; tests/golden/README.md has the rules."""
+"""The answers of the dialects' systems; tests/golden/README.md has the rules."""
 
 from __future__ import annotations
 

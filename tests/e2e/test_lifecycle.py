@@ -55,7 +55,7 @@ def test_health_turns_before_requests_are_refused(start_server: StartServer) -> 
         cw.Client(server.address) as client,
         grpc.insecure_channel(server.address) as channel,
     ):
-        # Every answer of Watch is waited for; bytes are passed as they are.
+        # The test waits for every answer of Watch, as bytes.
         health = channel.unary_stream("/grpc.health.v1.Health/Watch")(b"", timeout=DEADLINE_SECONDS)
         assert next(health) == SERVING
         server.terminate()
@@ -66,7 +66,7 @@ def test_health_turns_before_requests_are_refused(start_server: StartServer) -> 
 
 
 def test_draining_finishes_what_was_admitted(start_server: StartServer) -> None:
-    """Under load, every call is answered or told to go elsewhere."""
+    """Under load, every call is answered or redirected."""
     server = start_server()
     batch = padded_batch(16, 4096)
     answered = threading.Barrier(5)
@@ -96,7 +96,7 @@ def test_draining_finishes_what_was_admitted(start_server: StartServer) -> None:
 
 
 def test_draining_loses_no_admitted_stream(start_server: StartServer) -> None:
-    """Clients that were told to send are answered; the others are told to go elsewhere."""
+    """Admitted clients are answered; the others are redirected."""
     server = start_server()
     batch = padded_batch(64, 4096)
     frames = stream_frames(batch)
@@ -104,7 +104,7 @@ def test_draining_loses_no_admitted_stream(start_server: StartServer) -> None:
     ends: list[tuple[bool, grpc.StatusCode | None]] = []
 
     def stream(stub: service_grpc.CorrectionServiceStub) -> bool:
-        """False: the server is going."""
+        """Returns False if the server is shutting down."""
         admitted = False
         try:
             for frame in stub.CorrectStream(iter(frames), timeout=DEADLINE_SECONDS):

@@ -1,4 +1,4 @@
-"""Where the log goes, and what happens when nothing takes it."""
+"""The log's destination, and a destination that is not read."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ pytestmark = pytest.mark.server_only
 StartServer = Callable[..., ServerProcess]
 
 DROPPED = "counterweight_log_lines_dropped_total"
-# More than the server keeps for a pipe that is not read, at a line for each.
+# More lines, one per request, than the server queues for an unread pipe.
 REQUESTS = 4500
 
 
 @pytest.fixture
 def pipe() -> Iterator[tuple[int, int]]:
-    """A pipe that holds one page, the least that Linux gives."""
+    """A pipe that holds one page, Linux's minimum."""
     reading, writing = os.pipe()
     fcntl.fcntl(writing, fcntl.F_SETPIPE_SZ, 4096)
     yield reading, writing
@@ -39,7 +39,7 @@ def ask(client: cw.Client, count: int) -> None:
 
 
 def stop_at_once(server: ServerProcess) -> None:
-    """By a second signal, which the first one must not swallow."""
+    """Sends a second signal, which the first one must not swallow."""
     server.terminate()
     end = time.monotonic() + DEADLINE_SECONDS
     while server.metric("counterweight_ready") == 1:
@@ -48,7 +48,7 @@ def stop_at_once(server: ServerProcess) -> None:
 
 
 def read_lines(reading: int) -> list[bytes]:
-    """What is in the pipe, its other ends being closed or silent."""
+    """Returns the pipe's content; the other ends are closed or silent."""
     os.set_blocking(reading, False)
     text = b""
     try:
@@ -74,7 +74,7 @@ def test_a_log_that_is_not_read_stops_nothing(
         assert server.metric(DROPPED) == dropped + 100
     server.terminate()
     assert server.wait() == 0
-    # What the pipe took has whole lines only.
+    # The pipe received only whole lines.
     lines = [json.loads(line) for line in read_lines(reading)]
     assert lines[0]["event"] == "started"
     assert len(lines) > 1
@@ -84,7 +84,7 @@ def test_a_log_that_is_not_read_stops_nothing(
 def test_an_exit_in_the_midst_of_work_cuts_no_line(
     start_server: StartServer, pipe: tuple[int, int]
 ) -> None:
-    """A second signal means now; the log has a second."""
+    """A second signal stops the server at once; the log gets one second."""
     reading, writing = pipe
     server = start_server("--drain_delay=600", stderr=writing)
     with cw.Client(server.address) as client:

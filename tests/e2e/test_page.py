@@ -80,7 +80,7 @@ def fetch(url: str, method: str = "GET") -> tuple[int, str, bytes]:
 
 
 def wait_for(browser: Browser, script: str, *arguments: Any) -> Any:
-    """Returns the script's result as soon as it is true. The page reads the server before each try."""
+    """Tells the page to refresh, and returns the script's result as soon as there is one."""
     deadline = time.monotonic() + DEADLINE_SECONDS
     while time.monotonic() < deadline:
         found = browser.run(

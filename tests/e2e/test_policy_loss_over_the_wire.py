@@ -1,6 +1,6 @@
 """Losses and gradients that a trainer gets.
 
-The other systems' own are in tests/golden, with which test_golden_over_the_wire.py compares.
+tests/golden has the other systems' own; test_golden_over_the_wire.py compares with them.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ METHOD = cw.Dialect(
 
 @pytest.fixture
 def server(start_server: Callable[..., ServerProcess]) -> ServerProcess:
-    """One of its own, so that counters start at 0."""
+    """A server of its own, so that counters start at 0."""
     return start_server()
 
 
@@ -58,7 +58,7 @@ def test_drift_reaches_prometheus(client: cw.Client, prometheus: Prometheus) -> 
     (dropped,) = prometheus.wait_for('counterweight_drift_dropped_tokens_total{run="run-1"}')
     assert float(dropped["value"][1]) == result.rules[0].dropped_tokens > 0
     assert dropped["metric"]["rule"] == result.rules[0].name
-    # Dashboards ask for quantiles of histograms and for sums over runs.
+    # Queries of a dashboard: a quantile from the histogram, a sum over runs.
     prometheus.wait_for(
         'histogram_quantile(0.9, counterweight_drift_token_log_ratio_nats_bucket{run="run-1"})'
     )
@@ -151,6 +151,6 @@ def test_a_refused_request_publishes_nothing(server: ServerProcess, client: cw.C
     assert server.metric("counterweight_corrected_batches_total") == before
     refused = 'counterweight_requests_total{code="INVALID_ARGUMENT",method="Correct"}'
     assert server.metric(refused) == 1
-    # And does not use up its request_id.
+    # A refused request does not use up its request_id.
     client.correct(method="token_tis", run="refused", request_id="again", **padded_batch())
     assert server.metric("counterweight_corrected_batches_total") == before + 1

@@ -20,12 +20,12 @@ pytestmark = pytest.mark.server_only
 
 StartServer = Callable[..., ServerProcess]
 
-# One goes as one message; the other, of several chunks, by stream or shared memory.
+# One travels as one message; the other, of several chunks, by stream or shared memory.
 SMALL, LARGE = padded_batch(4, 64), padded_batch(128, 4096)
 
 
 class Address:
-    """Starts servers one after the other, all where the first one listened."""
+    """Starts servers in succession, all at the address of the first one."""
 
     def __init__(self, start: StartServer, listen: str, *flags: str) -> None:
         self._start = start

@@ -1,4 +1,4 @@
-"""Memory that client and server share: who takes it, and that it is given back."""
+"""Memory that client and server share: its users, and its release."""
 
 from __future__ import annotations
 
@@ -43,20 +43,20 @@ def test_the_way_is_chosen_by_size(sharing: ServerProcess) -> None:
 
 
 def regions(server: ServerProcess) -> int:
-    """Of memory that is lent to the server now."""
+    """Returns the number of regions registered with the server."""
     maps = pathlib.Path(f"/proc/{server.process.pid}/maps").read_text()
     return len(re.findall("memfd:counterweight", maps))
 
 
 def reach(value: Callable[[], int], limit: int) -> None:
-    """Waits until it is no more: what ends a connection comes after what closes it."""
+    """Waits until the value is at most the limit: the server notices a closed connection later."""
     end = time.monotonic() + DEADLINE_SECONDS
     while value() > limit:
         assert time.monotonic() < end, f"{value()} instead of {limit}"
 
 
 def test_without_shared_memory(server: ServerProcess) -> None:
-    """Over TCP: chunks, and ordinary arrays; who insists gets an error."""
+    """Over TCP the client uses chunks and ordinary arrays; an insisting client gets an error."""
     with cw.Client(server.address) as client:
         array = client.empty((3, 4), np.float32)
         assert array.shape == (3, 4)
@@ -72,7 +72,7 @@ def test_without_shared_memory(server: ServerProcess) -> None:
 def test_a_server_that_comes_back(
     start_server: Callable[..., ServerProcess], folder: pathlib.Path
 ) -> None:
-    """Memory is lent anew, to the arrays that are there already too."""
+    """Memory is registered anew, also that of existing arrays."""
     listen = f"unix:{folder}/restarted"
     flags = (f"--shared_memory_socket={folder}/restarted_memory",)
     server = start_server(*flags, listen=listen)
@@ -86,7 +86,7 @@ def test_a_server_that_comes_back(
         server = start_server(*flags, listen=listen)
         assert_same(client.correct(method=LOSS, **{**batch, "old_log_probs": shared}), first)
         assert regions(server) == 3  # the array, the copies, the outputs
-    # Without shared memory, the same client goes on in chunks.
+    # Without shared memory, the same client continues in chunks.
     with cw.Client(server.address, retry=patient) as client:
         assert_same(client.correct(method=LOSS, **batch), first)
         server.stop()
@@ -97,10 +97,10 @@ def test_a_server_that_comes_back(
 
 
 def held() -> tuple[int, int]:
-    """Descriptors and mappings of memory that is shared, in this process."""
+    """Returns the numbers of descriptors and mappings of shared memory in this process."""
     descriptors = 0
     for name in os.listdir("/proc/self/fd"):
-        with contextlib.suppress(OSError):  # the one of the listing itself
+        with contextlib.suppress(OSError):  # the descriptor of the listing itself
             descriptors += "memfd:counterweight" in os.readlink(f"/proc/self/fd/{name}")
     maps = pathlib.Path("/proc/self/maps").read_text()
     return descriptors, len(re.findall("memfd:counterweight", maps))
@@ -110,7 +110,7 @@ def test_nothing_is_left(sharing: ServerProcess) -> None:
     gc.collect()
     assert held() == (0, 0)
     with cw.Client(sharing.address) as client:
-        client.server_info()  # what grpc opens once and keeps
+        client.server_info()  # grpc opens some descriptors once and keeps them
     before = len(os.listdir("/proc/self/fd"))
     for _ in range(3):
         with cw.Client(sharing.address) as client:
@@ -118,11 +118,11 @@ def test_nothing_is_left(sharing: ServerProcess) -> None:
             assert held()[1] == 4
             part = arrays[0][3:7]
             del arrays
-            assert held()[1] == 1  # what a view looks at
+            assert held()[1] == 1  # a view still uses it
             futures = [client.submit(method=LOSS, **LARGE["wide"]) for _ in range(6)]
             assert len({future.result(DEADLINE_SECONDS).loss for future in futures}) == 1
             part[...] = 3
-        assert (part == 3).all()  # memory that is used stays
+        assert (part == 3).all()  # memory in use stays
         del part
         assert held() == (0, 0)
     reach(lambda: len(os.listdir("/proc/self/fd")), before)

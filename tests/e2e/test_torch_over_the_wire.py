@@ -127,7 +127,7 @@ def test_other_dtypes_get_the_gradient_of_what_they_hold(client: cw.Client, dtyp
 
 
 def test_a_policy_learns(client: cw.Client) -> None:
-    """Steps along the gradient raise the probability of what was better than average."""
+    """Steps along the gradient raise the probability of better than average tokens."""
     generator = torch.Generator().manual_seed(0)
     actions = torch.randint(0, 4, (16, 8), generator=generator)
     advantages = torch.where(actions == 2, 1.0, -1.0 / 3.0)

@@ -1,4 +1,4 @@
-"""One message, chunks of any size, shared memory: the same bytes, whatever the way."""
+"""One message, chunks of any size, shared memory: the bytes do not depend on the transport."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ BATCHES = SMALL | LARGE
 
 @pytest.fixture(scope="module")
 def expected(sharing: ServerProcess) -> dict[str, cw.Result[Any]]:
-    """By one message."""
+    """Returns the answers by one message."""
     with cw.Client(sharing.address, transport="unary") as client:
         return {
             name: client.correct(method=LOSS, outputs=(*ARRAYS, "loss"), **batch)
@@ -42,7 +42,7 @@ WAYS = [
     pytest.param({"transport": "shared_memory"}, id="shared memory"),
     pytest.param({}, id="auto"),
 ]
-# In tiny chunks, large batches would be millions of them.
+# Large batches in tiny chunks would be millions of messages.
 CASES = [
     pytest.param(*way.values, name, id=f"{way.id}-{name}")
     for way in WAYS
@@ -79,7 +79,7 @@ def goldens_by_message(sharing: ServerProcess) -> dict[str, Any]:
 def test_goldens_are_equal(
     sharing: ServerProcess, goldens_by_message: dict[str, Any], way: dict[str, Any]
 ) -> None:
-    """Other systems' cases, errors included; test_golden_over_the_wire knows what is right."""
+    """Other systems' cases, including errors; test_golden_over_the_wire checks their values."""
     for name, answer in golden_answers(sharing, **way).items():
         expected = goldens_by_message[name]
         if isinstance(expected, cw.Result):
@@ -89,7 +89,7 @@ def test_goldens_are_equal(
 
 
 def golden_answers(server: ServerProcess, **way: Any) -> dict[str, Any]:
-    """Results, and what errors say; by tiny chunks of some, since all would take minutes.
+    """Returns results, and texts of errors; only some cases use tiny chunks, to save minutes.
 
     GOLDEN_SAMPLE=N takes every Nth, for environments that differ in what is beside the client.
     """
@@ -200,7 +200,7 @@ def test_errors_are_equal(sharing: ServerProcess, wrong: str) -> None:
 def test_threads_and_memory_are_shared(
     sharing: ServerProcess, expected: dict[str, cw.Result[Any]]
 ) -> None:
-    """Many batches of two shapes over one client at once."""
+    """Many concurrent batches of two shapes over one client."""
     arguments = {"method": LOSS, "outputs": (*ARRAYS, "loss")}
     with cw.Client(sharing.address, transport="shared_memory", max_in_flight=8) as client:
         names = list(BATCHES) * 6

@@ -1,4 +1,4 @@
-"""Batches that go in several ways, and what must be the same."""
+"""Batches for several transports, and the comparison of their answers."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ LARGE: dict[str, dict[str, Any]] = {
 
 
 def assert_same(result: cw.Result[Any], expected: cw.Result[Any]) -> None:
-    """Byte for byte in all that does not tell the time."""
+    """Compares everything but times byte for byte."""
     for name in ARRAYS:
         a, b = getattr(result, name), getattr(expected, name)
         assert type(a) is type(b), name

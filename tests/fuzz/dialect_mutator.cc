@@ -1,4 +1,4 @@
-// Blocks from blocks: one key or value changed.
+// Mutates blocks: changes one key or value.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -13,13 +13,12 @@ extern "C" size_t LLVMFuzzerMutate(uint8_t* data, size_t size, size_t max_size);
 namespace counterweight::fuzz {
 namespace {
 
-// dialect_fuzz.cc: what stands before the block, and where it says whether
-// that is JSON.
+// dialect_fuzz.cc: bytes before the block, and the position of its JSON flag.
 constexpr size_t kHeadBytes = 5;
 constexpr size_t kOptions = 2;
 constexpr uint8_t kIsJson = 1;
 
-// As LLVMFuzzerCustomMutator.
+// The contract is LLVMFuzzerCustomMutator's.
 size_t MutateInput(uint8_t* data, size_t size, size_t max_size,
                    unsigned int seed) {
   MessageMutator mutator(seed);

@@ -18,8 +18,8 @@ namespace {
 using google::protobuf::UnknownField;
 using google::protobuf::UnknownFieldSet;
 
-// A message cut into pieces. Each has memory of its own, so that a sanitizer
-// sees a read across an end.
+// A message in pieces. Each has memory of its own, so that a sanitizer detects
+// a read across an end.
 class CutMessage {
  public:
   CutMessage(const std::string& bytes, const std::string& sizes) {
@@ -56,8 +56,7 @@ bool HoldsGroup(const UnknownFieldSet& fields) {
   return false;
 }
 
-// A message as protobuf reads it, field by field: Empty keeps those that it
-// does not know.
+// A message as protobuf reads it, field by field: Empty keeps unknown fields.
 struct Fields {
   explicit Fields(const std::string& bytes)
       : parses(message.ParseFromString(bytes)),
@@ -70,15 +69,15 @@ struct Fields {
 
   google::protobuf::Empty message;
   const bool parses;
-  // Of proto3, and every number in the fewest bytes.
+  // Whether it is proto3 with every number in the fewest bytes.
   const bool plain;
 };
 
-// What ReadFrame should say.
+// The expected result of ReadFrame.
 struct Expected {
   bool accepted = false;
-  // Refusing is a fault: not only numbers with leading zeros, or groups, which
-  // proto3 has not, stand against it.
+  // A refusal is an error: the message has neither numbers with leading zeros
+  // nor groups, which proto3 lacks.
   bool plain = false;
   bool is_chunk = false;
   std::string header;

@@ -18,15 +18,15 @@
 namespace counterweight::fuzz {
 namespace {
 
-// Small ones, so that limits are met and an input takes no time.
+// Small limits, so that inputs reach them quickly.
 constexpr server::RequestLimits kLimits{.max_tokens = 4096,
                                         .max_sequences = 256};
 
-// Of all bytes: 1 in a mask, a number like a log-prob's elsewhere.
+// Value of all bytes: 1 in a mask, a plausible log-prob elsewhere.
 constexpr auto kMaskByte = std::byte{0x01};
 constexpr auto kNumberByte = std::byte{0xbd};
 
-// Memory of the size asked for and no byte more, as a sanitizer sees it.
+// Memory of exactly the requested size, for sanitizers.
 class Memory {
  public:
   explicit Memory(int64_t size)

@@ -1,5 +1,4 @@
-// Requests from requests: one field changed, tensors as long as the layout
-// says.
+// Mutates requests: changes one field, and fits tensors to the layout.
 #include <algorithm>
 #include <cstdint>
 #include <string>
@@ -35,7 +34,7 @@ int64_t PositionsOf(const v1::Layout& layout) {
   return positions <= kMaxPositions ? positions : -1;
 }
 
-// Bytes for `positions`: those that are there, again and again.
+// Fits the bytes to `positions`, by repetition.
 void FitTensor(int64_t positions, bool is_finite, v1::Tensor* tensor) {
   const bool is_mask = tensor->role() == v1::TENSOR_ROLE_RESPONSE_MASK;
   const bool is_wide = tensor->dtype() == v1::D_TYPE_F32;
@@ -45,7 +44,7 @@ void FitTensor(int64_t positions, bool is_finite, v1::Tensor* tensor) {
   for (size_t i = 0; i < data.size(); ++i) {
     data[i] = old[i % old.size()];
     if (is_mask) data[i] = static_cast<char>(data[i] & 1);
-    // The high byte of a small number, as log-probs are.
+    // The high byte of a small number, like a log-prob.
     if (is_finite && !is_mask && i % element == element - 1) {
       data[i] = static_cast<char>((data[i] & 0x81) | 0x3e);
     }
@@ -66,7 +65,7 @@ void Fit(HeaderOptions options, MessageMutator* mutator,
   }
 }
 
-// As LLVMFuzzerCustomMutator.
+// The contract is LLVMFuzzerCustomMutator's.
 size_t MutateInput(uint8_t* data, size_t size, size_t max_size,
                    unsigned int seed) {
   MessageMutator mutator(seed);
@@ -77,7 +76,7 @@ size_t MutateInput(uint8_t* data, size_t size, size_t max_size,
   }
   if (mutator.Below(16) == 0) data[0] = static_cast<uint8_t>(mutator.Below(4));
   for (int i = mutator.Below(4); i >= 0; --i) {
-    // The method is what there is most to say about.
+    // The method has the most fields.
     if (mutator.Below(3) != 0) {
       mutator.Mutate(request.mutable_method());
     } else {
@@ -91,7 +90,8 @@ size_t MutateInput(uint8_t* data, size_t size, size_t max_size,
   return bytes.size() + 1;
 }
 
-// As LLVMFuzzerCustomCrossOver: the first request with the second's method.
+// The contract is LLVMFuzzerCustomCrossOver's: returns the first request with
+// the second's method.
 size_t CrossInputs(const std::string& first, const std::string& second,
                    uint8_t* out, size_t max_size) {
   v1::CorrectRequest request;

@@ -1,5 +1,5 @@
-// What every fuzz target needs: to cut the fuzzer's bytes into choices, and to
-// say which law was broken.
+// Helpers of every fuzz target: choices from the fuzzer's bytes, and reports of
+// broken laws.
 #ifndef COUNTERWEIGHT_TESTS_FUZZ_INPUT_H_
 #define COUNTERWEIGHT_TESTS_FUZZ_INPUT_H_
 
@@ -12,8 +12,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size);
 
 namespace counterweight::fuzz {
 
-// Reads choices from the front of the fuzzer's bytes. Where they are used up
-// every choice is 0.
+// Reads choices from the front of the fuzzer's bytes. After their end every
+// choice is 0.
 class Input {
  public:
   Input(const uint8_t* data, size_t size) : data_(data), size_(size) {}
@@ -21,7 +21,7 @@ class Input {
   size_t remaining() const { return size_; }
 
   uint8_t TakeByte();
-  // Even: one byte is enough for the choice of true.
+  // One byte decides, with equal chances.
   bool TakeBool() { return (TakeByte() & 1) != 0; }
   // In [0, bound), from as many bytes as bound - 1 has. REQUIRES: bound >= 1.
   uint64_t TakeBelow(uint64_t bound);
@@ -34,8 +34,8 @@ class Input {
   size_t size_;
 };
 
-// Ends the process where `law` does not hold, as a crash that a fuzzer keeps
-// the input of. `law` says what should be, `detail` what is.
+// Crashes the process if `law` does not hold, so that the fuzzer keeps the
+// input. `law` says the expectation, `detail` the finding.
 void Expect(bool holds, const char* law, const std::string& detail = "");
 
 }  // namespace counterweight::fuzz

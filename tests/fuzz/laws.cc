@@ -21,7 +21,7 @@ kernels::Corrector& Corrector() {
   return corrector;
 }
 
-// Four bytes a position that are all zero where the mask is.
+// Expects four zero bytes at each position with mask 0.
 void ExpectZeroWhereMasked(const server::Decoded& decoded,
                            const kernels::Batch& batch, const void* values,
                            const char* law) {

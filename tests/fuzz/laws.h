@@ -1,4 +1,4 @@
-// Laws that several targets hold the server to.
+// Laws that several targets check.
 #ifndef COUNTERWEIGHT_TESTS_FUZZ_LAWS_H_
 #define COUNTERWEIGHT_TESTS_FUZZ_LAWS_H_
 
@@ -8,11 +8,11 @@
 
 namespace counterweight::fuzz {
 
-// Each names a field and a reason, and together they become a status that a
-// client can read. Nothing is expected of an empty list.
+// Expects that each names a field and a reason, and that together they become a
+// status that a client can read. Accepts an empty list.
 void ExpectReadable(const server::Violations& violations);
 
-// A spec is one that kernels take.
+// Expects that kernels accept the spec.
 void ExpectValid(const kernels::CorrectionSpec& spec);
 
 // Computes on one thread, writes outputs into *response, and expects numbers

@@ -2,7 +2,7 @@
 
 Usage: .venv/bin/python tests/fuzz/make_corpus.py
 
-Other files of the corpus stay: they are inputs that once broke something.
+Other files of the corpus stay: they are inputs that once found a bug.
 """
 
 import json
@@ -46,7 +46,7 @@ def presets() -> list[str]:
 
 
 def blocks() -> Iterator[tuple[str, dict[str, Any]]]:
-    """Blocks of the goldens, those only that bring a key or a word of their own."""
+    """Yields blocks of the goldens that add a new key or word."""
     seen: set[tuple[str, ...]] = set()
     for path in sorted((ROOT / "tests" / "golden").glob("*/*.json")):
         golden = json.loads(path.read_text())
@@ -57,7 +57,7 @@ def blocks() -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def describe(value: Any, path: str = "") -> Iterator[tuple[str, str]]:
-    """Each key with its value; of numbers, and of text with digits, only the type."""
+    """Yields each key with its value; for numbers, and text with digits, only the type."""
     if isinstance(value, dict):
         for key, inner in value.items():
             yield from describe(inner, f"{path}.{key}")
@@ -163,7 +163,7 @@ def write_dialects() -> None:
 
 
 def write_frames() -> None:
-    """Seeds of `frame`: whole ones and some that are hardly any."""
+    """Seeds of `frame`: valid frames, and some that are barely frames."""
     header = service.CorrectStreamRequest(header=request(is_stream=True)).SerializeToString()
     chunk = service.CorrectStreamRequest(
         chunk=service.Chunk(tensor=3, offset=1 << 40, data=b"0123456789")
@@ -193,7 +193,7 @@ def write_scripts() -> None:
     register = bytes((7, 5, 2, 0)), bytes((7, 5, 1, 1))
     write("shared_memory_control", "client", b"\x01" + b"".join(register) + b"\x01\x01\x00\x0aCWM1")
     write("shared_memory_control", "hang_up", b"\x01" + register[0] + b"\x03\x02")
-    # Too many, a sparse one, one without seals, several descriptors.
+    # Too many registrations, a sparse file, one without seals, several descriptors.
     write("shared_memory_control", "limits", b"\x01" + register[0] * 5)
     write(
         "shared_memory_control",
@@ -202,7 +202,7 @@ def write_scripts() -> None:
     )
     packet = struct.pack("<4sIIIQ16x", b"CWM1", 3, 1, 0, 4096) + bytes(range(80))
     write("shared_memory_control", "register_device", b"\x00" + packet)
-    # Memory of a device: some of it, more than there is, of nobody; and a release.
+    # Device memory: a part of it, more than exists, an unknown handle; and a release.
     lent = bytes((4, 1, 0, 8)), bytes((4, 0, 48, 1)), bytes((4, 201, 0, 8, 5))
     write("shared_memory_control", "device", b"\x01" + b"".join(lent) + b"\x01\x01\x00")
     rows = bytes((3, 4, 0, 5))
@@ -226,7 +226,7 @@ def write_scripts() -> None:
 
 
 def write_words() -> None:
-    """A dictionary of the words that methods, presets and blocks are made of."""
+    """Writes a dictionary of the words of methods, presets and blocks."""
     words = set(presets()) | set(DIALECTS)
     methods = "".join(path.read_text() for path in (ROOT / "kernels" / "methods").glob("*.cc"))
     words |= set(re.findall(r'"([a-z_0-9]+)"', methods))

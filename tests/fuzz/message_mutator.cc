@@ -100,7 +100,7 @@ void MessageMutator::MutateSingular(Message* message, const Field* field) {
   }
 }
 
-// Of the contract's repeated fields: messages, enums, integers.
+// The contract's repeated fields are messages, enums, integers.
 void MessageMutator::SetElement(Message* message, const Field* field,
                                 int index) {
   const Reflection& reflection = *message->GetReflection();
@@ -127,7 +127,7 @@ void MessageMutator::Add(Message* message, const Field* field) {
 
 int MessageMutator::AnyEnum(const Field* field) {
   const int count = field->enum_type()->value_count();
-  // One number more than there are names.
+  // Includes one number without a name.
   return Below(count + 1);
 }
 

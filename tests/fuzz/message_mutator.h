@@ -1,5 +1,5 @@
-// Mutations of messages that leave them messages: random bytes soon are none.
-// For libFuzzer programs only.
+// Mutates messages into valid messages, which random bytes soon are not. For
+// libFuzzer programs only.
 #ifndef COUNTERWEIGHT_TESTS_FUZZ_MESSAGE_MUTATOR_H_
 #define COUNTERWEIGHT_TESTS_FUZZ_MESSAGE_MUTATOR_H_
 

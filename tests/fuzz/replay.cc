@@ -1,5 +1,5 @@
-// Runs a fuzz target over files, without libFuzzer: what was found once stays
-// found, with any compiler.
+// Runs a fuzz target over files without libFuzzer, so that every compiler tests
+// known findings.
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>
@@ -35,7 +35,7 @@ bool Replay(const std::filesystem::path& path) {
   // The last line names the input that ended the process.
   std::printf("%s\n", path.c_str());
   std::fflush(stdout);
-  // A copy of the right size, so that a sanitizer sees a read behind its end.
+  // A copy of the exact size, so that a sanitizer detects a read past its end.
   const std::vector<uint8_t> copy(bytes.begin(), bytes.end());
   LLVMFuzzerTestOneInput(copy.data(), copy.size());
   return true;

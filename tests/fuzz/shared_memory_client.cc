@@ -21,10 +21,10 @@ using server::RegionHandle;
 constexpr int64_t kPage = 4096;
 constexpr int64_t kMaxRegions = 3;
 constexpr int64_t kAdmittedBytes = 12 * kPage;
-// Of one connection: within what is admitted, and beyond it.
+// Limits of one connection: within the admitted bytes, and beyond.
 constexpr int64_t kFewBytes = 8 * kPage;
 constexpr int64_t kManyBytes = 16 * kPage;
-// Of the memory that the device has.
+// Size of the device's memory.
 constexpr int64_t kDeviceBytes = 3 * kPage;
 constexpr size_t kMaxAnswerBytes = server::kControlPacketBytes + 200;
 
@@ -90,7 +90,7 @@ std::string PacketOf(const ControlRequest& request) {
 SharedMemory::SharedMemory(bool has_many_bytes)
     : on_device(server::kFirstDevice, kDeviceBytes),
       admission(
-          // Half of them may be lent.
+          // Half of them may be registered.
           {.max_requests = 1,
            .max_bytes = 2 * kAdmittedBytes,
            .max_queued = 0}),
@@ -281,7 +281,7 @@ bool SharedMemoryClient::Release(Input* input) {
 bool SharedMemoryClient::SendAnything(Input* input) {
   const std::vector<int> descriptors(input->TakeBelow(3), own_.get());
   std::string packet = input->TakeBytes(1 + input->TakeBelow(160));
-  // An empty packet is what a closed socket looks like.
+  // An empty packet looks like a closed socket.
   if (packet.empty()) packet = "C";
   Answer answer;
   const bool is_open = Exchange(packet, descriptors, &answer);

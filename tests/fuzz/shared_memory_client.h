@@ -1,5 +1,5 @@
-// A client of the shared-memory socket that does anything, and a model of what
-// should come of it.
+// A client of the shared-memory socket with arbitrary actions, and a model of
+// the expected results.
 #ifndef COUNTERWEIGHT_TESTS_FUZZ_SHARED_MEMORY_CLIENT_H_
 #define COUNTERWEIGHT_TESTS_FUZZ_SHARED_MEMORY_CLIENT_H_
 
@@ -20,7 +20,7 @@ namespace counterweight::fuzz {
 // The packet of a request, as proto/README.md gives it.
 std::string PacketOf(const server::ControlRequest& request);
 
-// What all connections of a server share.
+// State shared by all connections of a server.
 struct SharedMemory {
   // has_many_bytes: a connection may have more than admission takes.
   explicit SharedMemory(bool has_many_bytes);
@@ -40,7 +40,7 @@ struct SharedMemory {
 struct SharedFile {
   server::FileDescriptor descriptor;
   int64_t size = 0;  // bytes
-  // It may be registered for reading, or for writing too.
+  // It can be registered for reading or writing.
   bool is_good = false;
   bool is_writable = false;
 };
@@ -55,7 +55,7 @@ class SharedMemoryClient {
   // over.
   bool Step(Input* input);
 
-  // Expects what is registered to be found, within limits.
+  // Expects that registered regions are found, and limits kept.
   void Check() const;
 
   // Ends the connection and expects that nothing stays behind.

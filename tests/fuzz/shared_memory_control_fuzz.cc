@@ -1,5 +1,5 @@
-// The shared-memory socket: packets as bytes, and a client that does anything
-// with one connection.
+// The shared-memory socket: packets as bytes, and arbitrary actions on one
+// connection.
 //
 // Input: 0 and a packet, or another byte and the client's steps.
 #include <dirent.h>

@@ -19,7 +19,7 @@ constexpr auto kUntouched = std::byte{0xee};
 constexpr uint64_t kMaxRows = 8;
 constexpr uint64_t kMaxTensors = 6;
 
-// One tensor: its memory, which has no byte more, and what should be there.
+// One tensor: its memory of exact size, and its expected content.
 struct ModelTensor {
   std::unique_ptr<std::byte[]> memory;
   server::StreamTensor tensor;
@@ -45,14 +45,14 @@ class Model {
     batch_ = server::StreamBatch(tensors, offsets_);
   }
 
-  // One chunk; false if it was refused, which ends a stream.
+  // Sends one chunk; false if it was refused, which ends a stream.
   bool Send(Input* input) {
     server::Frame chunk{.kind = server::Frame::Kind::kChunk};
     const uint8_t choice = input->TakeByte();
     chunk.tensor = static_cast<uint32_t>(input->TakeBelow(tensors_.size() + 1));
     ModelTensor* const model =
         chunk.tensor < tensors_.size() ? &tensors_[chunk.tensor] : nullptr;
-    // Mostly what is right: the rest is soon explored.
+    // Mostly valid chunks: invalid ones are soon explored.
     chunk.offset = model == nullptr ? 0 : model->received.size();
     if (choice % 16 == 0) {
       chunk.offset = input->TakeBelow(std::numeric_limits<uint64_t>::max());

@@ -1,7 +1,7 @@
-// CorrectStream as a whole: any client against the server in this process, and
-// right ones against Correct.
+// Whole calls of CorrectStream: arbitrary clients against the server in this
+// process, and valid ones compared with Correct.
 //
-// Input: a request, then what is sent, step by step, and how it ends.
+// Input: a request, then the messages step by step, and the end.
 #include <algorithm>
 #include <cstdint>
 #include <limits>
@@ -20,7 +20,7 @@
 namespace counterweight::fuzz {
 namespace {
 
-// What the frames so far come to.
+// Expected outcome of the frames so far.
 enum class Outcome : uint8_t {
   kUnfinished,  // more would have to come
   kWhole,
@@ -28,8 +28,8 @@ enum class Outcome : uint8_t {
   kUnknown,  // bytes at random are among them
 };
 
-// Frames of one stream. What follows a refused frame or the last byte does not
-// matter, and is sometimes sent.
+// Frames of one stream. Frames after a refused frame or the last byte have no
+// effect, and are sometimes sent.
 class Upload {
  public:
   explicit Upload(const v1::CorrectRequest& request)
@@ -65,7 +65,7 @@ class Upload {
     UpdateWhole();
   }
 
-  // A chunk that is wrong wherever it comes.
+  // Sends a chunk that is invalid at any time.
   void SendWrong(Input* input) {
     const size_t tensor = input->TakeBelow(sent_.size());
     switch (input->TakeBelow(4)) {

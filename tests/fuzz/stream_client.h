@@ -1,4 +1,4 @@
-// A client of CorrectStream that need not keep to the protocol.
+// A client of CorrectStream that may break the protocol.
 #ifndef COUNTERWEIGHT_TESTS_FUZZ_STREAM_CLIENT_H_
 #define COUNTERWEIGHT_TESTS_FUZZ_STREAM_CLIENT_H_
 
@@ -14,7 +14,7 @@
 
 namespace counterweight::fuzz {
 
-// What a client does, whatever the server answers meanwhile.
+// A client's actions, independent of the server's answers.
 struct StreamPlan {
   // How the sending side ends.
   enum class End : uint8_t { kHalfClose, kStayOpen, kCancel };
@@ -26,7 +26,7 @@ struct StreamPlan {
   size_t cancel_at_read = 0;
 };
 
-// What came of it.
+// Result of a plan.
 struct StreamAnswer {
   grpc::Status status;
   std::vector<v1::CorrectStreamResponse> messages;

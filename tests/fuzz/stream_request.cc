@@ -8,8 +8,8 @@
 namespace counterweight::fuzz {
 namespace {
 
-// One of each way through the kernels: in one pass, in two, with a loss, with a
-// loss that divides by counts of the whole batch, with a choice at random.
+// One method for each path through the kernels: one pass, two, a loss, a loss
+// that divides by counts of the whole batch, random choices.
 constexpr const char* kMethods[] = {
     "token_tis", "seq_tis", "geo_rs", "none",  "ppo_clip",
     "grpo",      "gspo",    "opsm",   "cispo", "geo_rs_token_tis_ppo_clip",
@@ -65,7 +65,7 @@ void AddMask(int64_t positions, v1::CorrectRequest* request) {
 
 v1::CorrectRequest TakeRequest(Input* input) {
   v1::CorrectRequest request;
-  // The answer to a request without one has one made up.
+  // The server makes an id for a request without one.
   request.set_request_id("fuzz");
   request.mutable_method()->mutable_preset()->set_name(
       kMethods[input->TakeBelow(std::size(kMethods))]);

@@ -1,4 +1,4 @@
-// Requests that are valid, and their chunks.
+// Valid requests, and their chunks.
 #ifndef COUNTERWEIGHT_TESTS_FUZZ_STREAM_REQUEST_H_
 #define COUNTERWEIGHT_TESTS_FUZZ_STREAM_REQUEST_H_
 

@@ -57,7 +57,7 @@ StreamServer::StreamServer()
                 .regions = nullptr,
                 .shared_memory_socket = "",
                 .on_device_error = [] {}}) {
-  // A call's end is what we look at, not gRPC's lines about it.
+  // The test checks a call's end, not gRPC's log lines about it.
   SilenceLibraries();
   grpc::ServerBuilder builder;
   builder.RegisterService(&service_);
@@ -79,7 +79,7 @@ bool StreamServer::IsIdle() const {
 }
 
 void StreamServer::ExpectIdle() {
-  // A client may see its call's end before the server's threads let go.
+  // A client may see its call's end before the server's threads release it.
   const auto deadline =
       std::chrono::steady_clock::now() + std::chrono::seconds(20);
   while (!IsIdle() && std::chrono::steady_clock::now() < deadline) {

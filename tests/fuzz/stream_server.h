@@ -23,7 +23,7 @@ class StreamServer {
 
   const std::shared_ptr<grpc::Channel>& channel() const { return channel_; }
 
-  // Expects that soon nothing of what calls took is held any more.
+  // Expects that all resources of calls are released soon.
   void ExpectIdle();
 
  private:

@@ -12,7 +12,7 @@
 namespace counterweight::kernels {
 namespace {
 
-constexpr int64_t kLength = 4096;  // where neither length nor size is varied
+constexpr int64_t kLength = 4096;  // if neither length nor size varies
 
 // Seconds that the device computed in one correction; by the host's clock where
 // there is no device. Negative: it failed. *call: of the whole call.

@@ -95,7 +95,7 @@ class Elsewhere final : public Corrector {
     }
     return data + skipped;
   }
-  // With what stands there: nothing may write where nothing is promised.
+  // With the previous content: outputs must not be written beyond their bounds.
   template <class T>
   T* TakeOutput(T* host, int64_t count) {
     if (host == nullptr) return nullptr;

@@ -1,4 +1,4 @@
-// The ways in which a batch comes to a corrector; the answer must be one.
+// The ways to pass a batch to a corrector; the answer must not depend on them.
 #ifndef COUNTERWEIGHT_TESTS_GPU_CHECK_CASE_RUNS_H_
 #define COUNTERWEIGHT_TESTS_GPU_CHECK_CASE_RUNS_H_
 

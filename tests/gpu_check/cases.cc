@@ -20,7 +20,7 @@ constexpr int kRandomLosses = 48;
 
 using SharedBatch = std::shared_ptr<const OwnedBatch>;
 
-// Nothing of what stands at masked positions may be seen.
+// Content of masked positions must have no effect.
 void SpoilMasked(std::vector<Row>& rows) {
   constexpr float kBad[] = {std::numeric_limits<float>::quiet_NaN(),
                             std::numeric_limits<float>::infinity(),
@@ -34,7 +34,7 @@ void SpoilMasked(std::vector<Row>& rows) {
   }
 }
 
-// What no walk but one with CorrectionSpec::unknown_rollout takes.
+// Only a walk with CorrectionSpec::unknown_rollout accepts such rows.
 void HideRollout(Random& random, std::vector<Row>& rows) {
   for (Row& row : rows) {
     for (float& x : row[InputRole::kRollout]) {
@@ -82,7 +82,7 @@ void AddMethods(const Batches& batches, std::vector<CheckCase>* cases) {
     cases->push_back({name, spec, batches.masked});
     cases->push_back(
         {name + ", usual outputs", spec, batches.clean, WantedOutputs::kUsual});
-    // REJECT: what it reports is an answer too.
+    // REJECT: its report is an answer too.
     cases->push_back({name + ", rejected", spec, batches.spoilt});
     spec.unknown_rollout = true;
     cases->push_back({name + ", unknown tokens", spec, batches.unknown});

@@ -1,5 +1,5 @@
-// What gpu_check compares: every method, every value of every axis of one, and
-// many random specs, over shapes that hit every edge of the walk.
+// The cases of gpu_check: every method, every value of every axis of one, and
+// many random specs, over shapes that reach every boundary of the walk.
 #ifndef COUNTERWEIGHT_TESTS_GPU_CHECK_CASES_H_
 #define COUNTERWEIGHT_TESTS_GPU_CHECK_CASES_H_
 
@@ -13,7 +13,7 @@
 
 namespace counterweight::kernels {
 
-// What a caller asks for: kernels may differ by it.
+// The outputs that a caller selects: kernels may differ by them.
 enum class WantedOutputs : uint8_t {
   kAll,
   kUsual,     // no reasons

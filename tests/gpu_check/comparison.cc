@@ -12,7 +12,7 @@ namespace counterweight::kernels {
 namespace {
 
 constexpr int kMaxPrinted = 40;
-// Of larger batches each case has one dtype, and comes whole and one other way,
+// Cases of larger batches have one dtype, and run whole and in one other way,
 // in turns.
 constexpr int64_t kMaxPositionsOfAll = 200'000;
 

@@ -15,7 +15,7 @@ namespace counterweight::kernels {
 
 class Comparison {
  public:
-  // `memory` is where the candidate may find tensors besides the host's.
+  // `memory` holds the candidate's tensors, besides the host's memory.
   Comparison(Corrector& reference, Corrector& candidate, Memory& memory)
       : reference_(reference), candidate_(candidate), memory_(memory) {}
 

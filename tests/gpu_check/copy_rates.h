@@ -1,4 +1,4 @@
-// How fast memory is copied: what corrections are measured against.
+// Copy rates of memory, the reference for corrections.
 #ifndef COUNTERWEIGHT_TESTS_GPU_CHECK_COPY_RATES_H_
 #define COUNTERWEIGHT_TESTS_GPU_CHECK_COPY_RATES_H_
 
@@ -17,8 +17,8 @@ Timing TimeDeviceCopy(int64_t bytes);
 struct LinkRates {
   double up = 0.0;
   double down = 0.0;
-  // Of both directions together, as many bytes each way at once; 0 if the
-  // memory is not pinned.
+  // Both directions together, the same bytes each way at once; 0 if the memory
+  // is not pinned.
   double both = 0.0;
 };
 

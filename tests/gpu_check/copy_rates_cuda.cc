@@ -8,7 +8,7 @@
 namespace counterweight::kernels {
 namespace {
 
-// What one measurement needs. Its parts are null if the device has no room.
+// Resources of one measurement; null if the device has no room.
 struct Buffers {
   explicit Buffers(size_t bytes) {
     cudaMalloc(&device[0], bytes);
@@ -97,8 +97,7 @@ LinkRates MeasureLink(int64_t bytes, bool pinned) {
   if (!buffers.ok() || from.data() == nullptr || to.data() == nullptr) {
     return {};
   }
-  // Such as malloc gives goes through the driver's own buffers, one copy at a
-  // time.
+  // Pageable memory goes through the driver's own buffers, one copy at a time.
   const auto copy = [&](void* to_here, const void* from_there,
                         cudaMemcpyKind kind, cudaStream_t stream) {
     return pinned ? cudaMemcpyAsync(to_here, from_there, size, kind, stream)

@@ -10,7 +10,7 @@ class DeviceMemory final : public Memory {
   void* Allocate(size_t bytes) override {
     void* memory = nullptr;
     if (cudaMalloc(&memory, bytes) == cudaSuccess) return memory;
-    cudaGetLastError();  // it is no error of whoever asks next
+    cudaGetLastError();  // clears the sticky error
     return nullptr;
   }
   void Free(void* memory) override { cudaFree(memory); }

@@ -26,10 +26,10 @@ std::unique_ptr<Memory> MakeHostMemory();
 // nothing to give where that has nothing. The corrector outlives it.
 std::unique_ptr<Memory> MakePinnedMemory(Corrector& corrector);
 
-// That, or the host's any where it has nothing.
+// That memory, or else ordinary host memory.
 std::unique_ptr<Memory> MakeFastestHostMemory(Corrector& corrector);
 
-// Of device 0. Null in builds without CUDA.
+// Memory of device 0. Null in builds without CUDA.
 std::unique_ptr<Memory> MakeDeviceMemory();
 
 // An allocation with an owner.

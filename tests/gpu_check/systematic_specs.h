@@ -1,4 +1,4 @@
-// Specs that leave nothing out: every value of every axis of a method, alone.
+// Exhaustive specs: every value of every axis of a method, alone.
 #ifndef COUNTERWEIGHT_TESTS_GPU_CHECK_SYSTEMATIC_SPECS_H_
 #define COUNTERWEIGHT_TESTS_GPU_CHECK_SYSTEMATIC_SPECS_H_
 
@@ -14,8 +14,8 @@ struct NamedSpec {
   CorrectionSpec spec;
 };
 
-// All of these are valid, and their bounds do something where log ratios have
-// the deviation `spread`.
+// All of these are valid, and their bounds take effect if log ratios have the
+// deviation `spread`.
 
 // A token weight and one rule: estimator x aggregation x condition x effect.
 std::vector<NamedSpec> EveryStatistic(double spread);

@@ -1,4 +1,4 @@
-// Repeats what is timed until the numbers stand still.
+// Repeats a measurement until the numbers are stable.
 #ifndef COUNTERWEIGHT_TESTS_GPU_CHECK_TIMING_H_
 #define COUNTERWEIGHT_TESTS_GPU_CHECK_TIMING_H_
 

@@ -1,4 +1,4 @@
-// What gpu_bench times.
+// The works of gpu_bench.
 #ifndef COUNTERWEIGHT_TESTS_GPU_CHECK_WORKS_H_
 #define COUNTERWEIGHT_TESTS_GPU_CHECK_WORKS_H_
 
@@ -18,8 +18,8 @@ struct Work {
   bool weighs() const { return spec.weight.level != Level::kNone; }
   bool has_loss() const { return spec.loss.surrogate != Surrogate::kNone; }
 
-  // What a token must move at least: inputs read once, float32 log-probs, and
-  // outputs written once.
+  // Minimal bytes per token: inputs read once, float32 log-probs, and outputs
+  // written once.
   int64_t input_bytes() const;
   int64_t output_bytes() const { return 1 + 4 * weighs() + 4 * has_loss(); }
   int64_t bytes() const { return input_bytes() + output_bytes(); }

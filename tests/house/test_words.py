@@ -1,4 +1,4 @@
-""".ci/words refuses what it says, and nothing else."""
+""".ci/words refuses the listed words and openings, and no others."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ namespace {
 using Accuracy = EveryBackend;
 using Metric = std::map<std::string, double>;
 
-// As Counterweight reports them, from the sums of a batch.
+// The reported metrics, from the sums of a batch.
 Metric FromSums(const BatchSums& s) {
   const DriftSummary summary = Summarize(s);
   const auto n = static_cast<double>(s.tokens);
@@ -138,7 +138,7 @@ TEST_P(Accuracy, OfNumbersNearOne) {
 }
 
 TEST_P(Accuracy, OfWeightsNearZero) {
-  // Where w - 1 holds little of w.
+  // At small spreads w - 1 has few bits of w.
   const CorrectionSpec spec = WithWeight({.level = Level::kToken});
   for (float l : {-3.0f, -7.0f, -14.0f, -25.0f}) {
     const OwnedBatch batch({RowOf({l, l + 1})});

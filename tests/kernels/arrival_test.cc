@@ -24,7 +24,7 @@ class Arrival : public EveryBackend {
         rows += random.Integer(1, 1 + batch.num_sequences() / 3);
         arrivals.push_back(std::min(rows, batch.num_sequences()));
       }
-      // The last rows are told by Finish alone.
+      // Finish alone announces the last rows.
       if (random.Chance(0.5) && !arrivals.empty()) arrivals.pop_back();
       const Corrected pieces =
           RunArriving(*corrector_, spec, batch, arrivals, mask_first);
@@ -71,7 +71,7 @@ TEST_P(Arrival, OfEverySurrogate) {
   }
 }
 
-// Rows that are cut up between threads, and more rows than groups.
+// Rows that are split between threads, and more rows than groups.
 TEST_P(Arrival, OfLongRowsAndOfManyRows) {
   Random random(4);
   CorrectionSpec spec = BusySpec();

@@ -1,5 +1,5 @@
-// Several devices behind one corrector: who gets which batch, and whose memory
-// is whose. Answers are those of the CPU backend or what the test says.
+// Several devices behind one corrector: the distribution of batches and of
+// memory. Answers are those of the CPU backend or set by the test.
 #include "kernels/devices.h"
 
 #include <array>
@@ -24,7 +24,7 @@ namespace {
 
 using testing::HasSubstr;
 
-// What a test sees of a device, and says to it.
+// A device's observations, and the test's settings for it.
 struct Seen {
   CorrectStatus status = CorrectStatus::kOk;
   std::atomic<int> corrections = 0;
@@ -32,7 +32,7 @@ struct Seen {
   int closed = 0;
   int copies = 0;
   int host_blocks = 0;
-  std::array<float, 64> memory{};  // what OpenDeviceMemory gives
+  std::array<float, 64> memory{};  // result of OpenDeviceMemory
 };
 
 // The CPU backend as a device.
@@ -100,13 +100,13 @@ class DevicesTest : public testing::Test {
     return devices_->Begin(spec_, batch.view(), {}, nullptr);
   }
   int DeviceOf(CorrectRun* run) { return run->Finish().device; }
-  // Of a batch that comes alone.
+  // Corrects a batch while there is no other.
   CorrectResult Correct(const Outputs& outputs = {}) {
     return devices_->Correct(spec_, small_.view(), outputs);
   }
 
   std::array<Seen, 3> seen_;
-  // Numbered as CUDA counts, not as they stand in the list.
+  // Numbered by CUDA's index, not by position in the list.
   const std::unique_ptr<Corrector> devices_ = [this] {
     std::vector<std::unique_ptr<Corrector>> each;
     for (int i = 0; i < 3; ++i) {
@@ -147,13 +147,13 @@ TEST_F(DevicesTest, WhoIsDoneHasNoWork) {
   a.reset();
   auto b = Begin(1);
   EXPECT_EQ(DeviceOf(b.get()), 0);
-  // Whoever left without finishing does not count either.
+  // A run that ended without finishing does not count either.
   b.reset();
   Begin(100).reset();
   EXPECT_EQ(Correct().device, 0);
 }
 
-// Its work counts while it is there, and nothing is left of it afterwards.
+// Its work counts during the run, and not afterwards.
 TEST_F(DevicesTest, ABatchThatFollowsItsMemoryIsWork) {
   int64_t bytes = 0;
   std::string error;
@@ -165,7 +165,7 @@ TEST_F(DevicesTest, ABatchThatFollowsItsMemoryIsWork) {
   EXPECT_EQ(DeviceOf(Begin(1).get()), 2) << "the first has work";
   EXPECT_EQ(DeviceOf(follows.get()), 0);
   follows.reset();
-  const auto a = Begin(1);  // all are idle, and equal
+  const auto a = Begin(1);  // all devices are idle, and equal
   const auto b = Begin(1);
   const auto c = Begin(1);
   EXPECT_EQ(DeviceOf(a.get()), 0);
@@ -181,7 +181,7 @@ TEST_F(DevicesTest, AFullDevicePassesTheBatchOn) {
   EXPECT_EQ(result.status, CorrectStatus::kOk);
   EXPECT_EQ(result.device, 4);
   EXPECT_GT(weights[0], 1.0f);
-  // It is asked again: who shares it may have left.
+  // It is tried again: another user of the device may have left.
   seen_[0].status = CorrectStatus::kOk;
   EXPECT_EQ(Correct().device, 0);
 }
@@ -199,7 +199,7 @@ TEST_F(DevicesTest, AFailureIsReportedAndItsDeviceGetsNoMoreWork) {
   EXPECT_EQ(failed.device, 0);
   EXPECT_EQ(Correct().device, 2);
   EXPECT_EQ(seen_[0].corrections, 1);
-  // With none left, whoever asks is told.
+  // Without a usable device every batch fails with the error.
   seen_[1].status = seen_[2].status = CorrectStatus::kDeviceError;
   EXPECT_EQ(Correct().status, CorrectStatus::kDeviceError);
   EXPECT_EQ(Correct().status, CorrectStatus::kDeviceError);
@@ -222,7 +222,7 @@ TEST_F(DevicesTest, DeviceMemoryIsItsOwnersToOpenCopyAndClose) {
   EXPECT_EQ(seen_[1].closed, 1);
   EXPECT_FALSE(devices_->CopyFromDevice(&copied, memory, 4, &error));
   EXPECT_THAT(error, HasSubstr("not open"));
-  devices_->CloseDeviceMemory(memory);  // nobody's any more
+  devices_->CloseDeviceMemory(memory);  // no longer open
   EXPECT_EQ(seen_[0].closed + seen_[1].closed + seen_[2].closed, 1);
 }
 
@@ -245,18 +245,18 @@ TEST_F(DevicesTest, ABatchGoesToItsMemory) {
   std::string error;
   void* const memory =
       devices_->OpenDeviceMemory({}, FakeDevice::UuidOf(4), &bytes, &error);
-  // Opened twice, closed once: CUDA counts too.
+  // Opened twice and closed once, it stays open: CUDA counts.
   devices_->OpenDeviceMemory({}, FakeDevice::UuidOf(4), &bytes, &error);
   devices_->CloseDeviceMemory(memory);
-  // An output, its last bytes.
+  // The last bytes of an output.
   float* const last = seen_[2].memory.data() + seen_[2].memory.size() - 2;
   EXPECT_EQ(Correct({.weights = last}).device, 4);
   EXPECT_GT(last[0], 1.0f);
-  // An input.
+  // An input of the batch.
   Batch batch = small_.view();
   batch.tensors[static_cast<int>(InputRole::kOld)].data = memory;
   EXPECT_EQ(devices_->Correct(spec_, batch, {}).device, 4);
-  // Nobody else can read it.
+  // No other device can read it.
   seen_[2].status = CorrectStatus::kDeviceFull;
   EXPECT_EQ(devices_->Correct(spec_, batch, {}).status,
             CorrectStatus::kDeviceFull);
@@ -305,7 +305,7 @@ TEST_F(DevicesTest, AStopReachesTheDevice) {
   EXPECT_EQ(run->Finish().status, CorrectStatus::kStopped);
 }
 
-// Several threads, several CPU backends, the same bytes as one of them.
+// Several threads and CPU backends give the bytes of one backend.
 TEST(Devices, ConcurrentBatchesHaveTheBytesOfOneDevice) {
   std::vector<std::unique_ptr<Corrector>> each;
   std::array<Seen, 3> seen;

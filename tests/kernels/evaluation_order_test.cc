@@ -1,4 +1,4 @@
-// PARALLEL, SEQUENTIAL and after_rule: which mask each part sees.
+// PARALLEL, SEQUENTIAL and after_rule: the mask of each part.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -12,7 +12,7 @@ namespace {
 using EvaluationOrder = EveryBackend;
 using Mask = std::vector<uint8_t>;
 
-// The outlier 4 goes by the first rule; the second judges the mean of the rest,
+// The first rule drops the outlier 4; the second tests the mean of the rest,
 // 0.25, or of all, 1.5.
 CorrectionSpec OutlierThenMean(Evaluation evaluation) {
   CorrectionSpec spec = WithRules(

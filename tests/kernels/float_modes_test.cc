@@ -18,7 +18,8 @@ namespace {
 constexpr unsigned kFlushDenormals = 0x8040;  // FTZ and DAZ
 constexpr unsigned kRoundDown = 0x2000;
 
-// Training frameworks switch these modes on in threads that then call us.
+// Training frameworks enable these modes in threads that then call this
+// library.
 TEST(FloatModes, OfTheCallerChangeNoByte) {
   Random random(1);
   std::vector<Row> rows = RandomRows(random, {70'000, 5, 300, 7, 4097});

@@ -1,4 +1,4 @@
-// What rejection rules keep, worked out by hand.
+// Results of rejection rules, computed by hand.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -38,7 +38,7 @@ double At(Estimator estimator, bool one) {
   return 0;
 }
 
-// An interval around x that leaves out everything further than 1e-3.
+// Returns a rule with an interval of 1e-3 around x.
 RejectionRule Around(Estimator estimator, Aggregation aggregation, double x) {
   return {.estimator = estimator,
           .aggregation = aggregation,

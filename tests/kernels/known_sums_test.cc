@@ -1,4 +1,4 @@
-// BatchSums worked out by hand.
+// BatchSums, computed by hand.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -14,7 +14,7 @@ namespace {
 
 using KnownSums = EveryBackend;
 
-// A batch of rows {0.5, masked, -0.25}, {}, {2}.
+// Returns a batch of rows {0.5, masked, -0.25}, {}, {2}.
 OwnedBatch Example() {
   Row first = RowOf({0.5f, 9, -0.25f});
   first.mask[1] = 0;
@@ -78,7 +78,7 @@ TEST_P(KnownSums, HistogramEdgesBelongToTheBucketBelow) {
   }
 }
 
-// Rows of several segments, so that lanes count as many tokens as they ever do.
+// Rows of several segments, so that lanes count as many tokens as possible.
 TEST_P(KnownSums, TheHistogramCountsBothSidesOfManyTokens) {
   constexpr int kTokens = 10000;
   const float below_edge = std::nextafter(-0.03f, -1.0f);
@@ -213,7 +213,7 @@ TEST_P(KnownSums, TokenRulesOfRatiosRangeOverClampedOnes) {
   }
 }
 
-// 0.1 lies between two float32 numbers, and so does the log ratio.
+// 0.1 lies between two float32 numbers, as does the log ratio.
 TEST_P(KnownSums, ExactLogRatiosStopAtTheClampItself) {
   Row row = RowOf({0.1f});
   row[InputRole::kRollout] = {1e-9f};

@@ -1,4 +1,4 @@
-// Importance weights worked out by hand.
+// Importance weights, computed by hand.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -22,7 +22,7 @@ class KnownWeights : public EveryBackend {
   }
 };
 
-// Log ratios 0.5, -0.25, 1 and one that does not count.
+// Log ratios 0.5, -0.25, 1 and one at a masked position.
 Row Example() {
   Row row = RowOf({0.5f, -0.25f, 9.0f, 1.0f});
   row.mask[2] = 0;
@@ -105,7 +105,7 @@ TEST_P(KnownWeights, TokenWeightsNormaliseOverTokens) {
 }
 
 TEST_P(KnownWeights, SequenceWeightsNormaliseOverSequences) {
-  // Truncated: 2 and 0.5, and an empty row that has no part in it; mean 1.25.
+  // Truncated: 2 and 0.5, and an empty row that does not count; mean 1.25.
   ExpectWeights({.level = Level::kSequence,
                  .bound = Bound::kTruncate,
                  .lower = 0.5,

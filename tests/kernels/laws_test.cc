@@ -1,4 +1,4 @@
-// What holds for every batch.
+// Laws that hold for every batch.
 #include <gtest/gtest.h>
 
 #include <limits>

@@ -1,4 +1,4 @@
-// Lengths at the seams: lanes of 32, blocks of 256, segments of 4096.
+// Lengths around boundaries: lanes of 32, blocks of 256, segments of 4096.
 #include <gtest/gtest.h>
 
 #include "tests/testing/backends.h"
@@ -12,7 +12,7 @@ namespace {
 
 class Lengths : public EveryBackend {
  protected:
-  // Needs a seed at which no decision is a close call.
+  // The seed must avoid decisions close to their bound.
   void ExpectReference(const CorrectionSpec& spec,
                        const std::vector<Row>& rows) {
     const OwnedBatch batch(rows);
@@ -26,8 +26,7 @@ class Lengths : public EveryBackend {
   int compared_ = 0;
 };
 
-// No bound of it is near a typical statistic's value, so that few decisions are
-// close.
+// Its bounds are far from typical statistics, so that few decisions are close.
 CorrectionSpec WideSpec(Level level) {
   CorrectionSpec spec = WithWeightAndRules(
       {.level = level,

@@ -1,5 +1,5 @@
-// Gradients and sums, byte for byte on every backend, and at the seams of the
-// walk against the reference.
+// Gradients and sums, byte for byte on every backend, and compared with the
+// reference at boundaries of the walk.
 #include <gtest/gtest.h>
 
 #include "tests/testing/backends.h"
@@ -62,7 +62,7 @@ TEST_P(LossBackends, AgreeOnEverySurrogateAndLength) {
 TEST_P(LossBackends, AgreeOnEverySpread) {
   Random random(2);
   for (double spread : {1e-6, 1e-3, 0.5, 3.0, 30.0}) {
-    // The others are other numbers in the same places.
+    // The other spreads change numbers only.
     if (kSanitized && spread < 30.0) continue;
     const OwnedBatch batch(
         RandomRows(random, {700, 5000, 3, 90}, {.spread = spread}));
@@ -98,13 +98,13 @@ TEST_P(LossBackends, AgreeOnTheSameBatchTwice) {
   }
 }
 
-// Rows at the seams of lanes, blocks and segments, each alone. Needs a seed at
-// which no decision is a close call.
+// Rows at the boundaries of lanes, blocks and segments, each alone. The seed
+// must avoid decisions close to their bound.
 TEST_P(LossBackends, EachSeamMatchesTheReference) {
   if (GetParam().threads == 2) GTEST_SKIP() << "1 and 7 threads tell enough";
   constexpr double kSpread = 0.2;
   for (int64_t length : {0, 1, 31, 32, 33, 256, 257, 4096, 4097, 70000}) {
-    // The seams are passed by then.
+    // Shorter rows cover the boundaries.
     if (kSanitized && length > 4097) continue;
     for (Surrogate surrogate : Surrogates()) {
       CorrectionSpec spec = WithLoss(BusyLoss(surrogate, kSpread));

@@ -63,7 +63,7 @@ TEST_P(LossKl, TheTokenClampStopsValueAndGradient) {
                                                      : 0.25;
     ExpectPenalty({.estimator = estimator, .token_clamp = 0.25}, kD, k, 0);
   }
-  // On the clamp it moves.
+  // At the clamp's end it has a gradient.
   ExpectPenalty({.estimator = KlEstimator::kK2, .token_clamp = kD}, -kD, 0.125,
                 -kD);
 }
@@ -77,7 +77,7 @@ TEST_P(LossKl, TheValueClampStopsValueAndGradient) {
                 -0.25, 0);
 }
 
-// verl's "k3+": the gradient of k2 whatever the value, clamps or not.
+// verl's "k3+": the gradient of k2 for every value, with and without clamps.
 TEST_P(LossKl, StraightThroughHasTheGradientOfK2) {
   for (double clamp : {0.01, 10.0})
     ExpectPenalty({.estimator = KlEstimator::kK3,
@@ -133,7 +133,7 @@ TEST_P(LossKl, ImportanceWeightedByARowSharesItsGradient) {
   EXPECT_NEAR(corrected.gradient[1], 2 * shared, 1e-6);
 }
 
-// Token 1 is dropped, and has a weight that the penalty does not know.
+// Token 1 is dropped, and has a weight that the penalty ignores.
 TEST_P(LossKl, GoesOverKeptOrOriginalTokensWithoutWeights) {
   Row row = PolicyRow({0.1f, 0.9f}, {1, 1});
   row[InputRole::kRollout] = {-1.0f, -1.0f};

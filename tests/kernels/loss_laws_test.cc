@@ -1,4 +1,4 @@
-// What holds for the loss of every batch.
+// Laws that hold for the loss of every batch.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -28,7 +28,7 @@ std::vector<Row> RandomPolicies(uint64_t seed, double spread) {
                     {.spread = spread, .masked = 0.3, .highest = -1e-3});
 }
 
-// Everything that a loss can have: a weight, rules, a penalty.
+// Returns a spec with all features of a loss: a weight, rules, a penalty.
 CorrectionSpec BusyLossSpec(Surrogate surrogate) {
   constexpr double kSpread = 0.1;
   CorrectionSpec spec = BusySpec();
@@ -40,7 +40,7 @@ CorrectionSpec BusyLossSpec(Surrogate surrogate) {
   return spec;
 }
 
-// Surrogates of which equal policies leave r = 1: V = -A and its slope -A.
+// Surrogates with r = 1 for equal policies: V = -A and its slope -A.
 std::vector<Surrogate> RatioSurrogates() {
   return {Surrogate::kPpoClip, Surrogate::kDppoTv, Surrogate::kDppoKl,
           Surrogate::kKlCov, Surrogate::kImportanceSampling};
@@ -127,7 +127,7 @@ TEST_P(LossLaws, WhatIsDroppedHasNoGradient) {
   }
 }
 
-// All of A, factor and penalty are multiplied by a power of 2: so is every bit.
+// A, factor and penalty are multiplied by a power of 2, so the result is exact.
 TEST_P(LossLaws, TwiceTheAdvantageIsTwiceTheLoss) {
   const std::vector<Row> once = RandomPolicies(5, 0.1);
   std::vector<Row> twice = once;
@@ -135,7 +135,7 @@ TEST_P(LossLaws, TwiceTheAdvantageIsTwiceTheLoss) {
     for (float& advantage : row[InputRole::kAdvantages]) advantage *= 2;
   const OwnedBatch a(once), b(twice);
   for (Surrogate surrogate : Surrogates()) {
-    // Not proportional to A, or selected by it.
+    // The loss is not proportional to A, or A selects tokens.
     if (surrogate == Surrogate::kDro || surrogate == Surrogate::kKlCov ||
         surrogate == Surrogate::kClipCov ||
         surrogate == Surrogate::kCrossEntropy)

@@ -67,7 +67,7 @@ TEST_P(LossNonFinite, NeutralizeIsRatioOne) {
   EXPECT_EQ(corrected.gradient[1], -3.0f);
 }
 
-// No log-prob to move, or nothing to move it by.
+// Without a log-prob or an advantage there is no gradient.
 TEST_P(LossNonFinite, NeutralizeNeedsACurrentLogProbAndAnAdvantage) {
   for (InputRole role : {InputRole::kCurrent, InputRole::kAdvantages}) {
     const Corrected corrected =

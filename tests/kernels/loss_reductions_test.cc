@@ -1,4 +1,4 @@
-// Aggregations by hand: which numbers a sum of a row is divided by.
+// Aggregations by hand: the divisors of a row's sum.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -16,8 +16,8 @@ Row RowOfAdvantages(const std::vector<float>& advantages) {
   return PolicyRow(std::vector<float>(advantages.size(), 0.0f), advantages);
 }
 
-// Rows of 3, 1, 0, 1 and 2 tokens. The rule drops tokens whose old/rollout is
-// large: the last token of row 0, and the only one of row 3.
+// Rows of 3, 1, 0, 1 and 2 tokens. The rule drops tokens with a large
+// old/rollout: the last token of row 0, and the only one of row 3.
 std::vector<Row> Rows() {
   std::vector<Row> rows = {RowOfAdvantages({1, 2, 4}), RowOfAdvantages({8}),
                            RowOfAdvantages({16, 32}), RowOfAdvantages({64}),
@@ -33,7 +33,7 @@ constexpr double kSums[] = {3, 8, 0, 0, 384};
 
 class LossReductions : public EveryBackend {
  protected:
-  // `shares` are what the rows' sums are multiplied by.
+  // `shares` are the factors of the rows' sums.
   void ExpectFactors(const LossReduction& reduction, double count,
                      const std::vector<double>& shares) {
     CorrectionSpec spec = WithRules({{.upper = 1}});
@@ -101,8 +101,8 @@ TEST_P(LossReductions, NothingToAverageIsALossOfZero) {
   }
 }
 
-// SkyRL's: what is not proportional to A differs from a factor outside. Here
-// the penalty of KL_COV, 1 * |l|, does not shrink with the advantage.
+// SkyRL: terms that are not proportional to A differ from a factor outside.
+// Here the penalty of KL_COV, 1 * |l|, does not shrink with the advantage.
 TEST_P(LossReductions, PrescaledAdvantagesLeaveAFactorOfOne) {
   LossSpec loss = {.surrogate = Surrogate::kKlCov,
                    .covariance_fraction = 1,

@@ -1,5 +1,5 @@
-// The float64 reference of losses against itself: the gradient that was worked
-// out by hand is the derivative of the value, by central differences.
+// Compares the float64 reference's gradient, derived by hand, with central
+// differences of its value.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -23,8 +23,8 @@ double LossAt(const LossSpec& loss, const ReferenceLossRow& row,
   return at.policy + loss.kl.coefficient * at.kl;
 }
 
-// What the rounding of the row's value and the third derivatives of its terms
-// are relative to.
+// The scale of the rounding of the row's value and of its terms' third
+// derivatives.
 double SizeOf(const LossSpec& loss, const ReferenceLossRow& row) {
   const RowLoss at =
       RowLossAt(loss, row, std::vector<double>(row.points.size(), 0.0));
@@ -77,7 +77,7 @@ TEST_P(LossReference, GradientIsTheDerivativeOfTheValue) {
                    {.spread = spread, .highest = -1e-3, .one_advantage = 0.3}));
     SetRandomGroups(random, batch);
     const ReferenceResult reference = Reference(spec, batch.view());
-    // A comparison that a step could turn around.
+    // A step could change the result of a comparison.
     if (reference.margin < 10 * kStep) continue;
     compared += 1;
     const double* gradient = reference.gradient.data();

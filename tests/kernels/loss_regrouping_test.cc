@@ -1,4 +1,4 @@
-// The same rows in other company: their gradients stay, and totals agree.
+// The same rows in other batches: their gradients stay equal, and totals agree.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -16,7 +16,7 @@ namespace {
 
 using LossRegrouping = EveryBackend;
 
-// float64 sums of the same addends in another order.
+// Tolerance for float64 sums in another order.
 constexpr double kReordered = 1e-12;
 
 // Rows whose log ratios and advantages are of sizes from 1e-6 to 1e2, where
@@ -39,9 +39,10 @@ std::vector<Row> RowsOfAllSizes(uint64_t seed, int num_rows) {
   return rows;
 }
 
-// Every surrogate that chooses no tokens from the batch, at every level that it
-// has, with weights, rules and a penalty; factors that one row alone decides,
-// but for the counts, which the caller gives: `batch_tokens` and `batch_rows`.
+// Every surrogate that selects no tokens from the batch, at each of its levels,
+// with weights, rules and a penalty. Their factors depend on one row only,
+// except for the counts `batch_tokens` and `batch_rows`, which the caller
+// passes.
 std::vector<CorrectionSpec> Specs(double batch_tokens, double batch_rows) {
   std::vector<CorrectionSpec> specs;
   for (Surrogate surrogate : Surrogates()) {
@@ -62,7 +63,7 @@ std::vector<CorrectionSpec> Specs(double batch_tokens, double batch_rows) {
       if (level == LossLevel::kSequence) loss.reduction = loss.kl.reduction;
       loss.allow_double_correction = true;
       if (Validate(spec).empty()) specs.push_back(spec);
-      // The mean over all ranks, which the caller gives.
+      // The caller passes the mean over all ranks.
       spec.weight.normalize = true;
       spec.weight.given_mean = 0.9;
       if (Validate(spec).empty()) specs.push_back(spec);
@@ -79,7 +80,7 @@ double TokensOf(const std::vector<Row>& rows) {
   return tokens;
 }
 
-// Rows dealt out to ranks, each of which corrects its own.
+// The rows are distributed over ranks, each of which corrects its own.
 TEST_P(LossRegrouping, DataParallelRanksSumToTheWholeBatch) {
   const std::vector<Row> rows = RowsOfAllSizes(1, 21);
   const OwnedBatch whole(rows);

@@ -53,7 +53,7 @@ TEST_P(LossRows, SequenceLevelClampsTheMean) {
                          .log_ratio_upper = 0.1};
   ExpectRow(Sum(loss), PolicyRow({0.5f, 0.3f}, {1, 2}), -3 * std::exp(0.1),
             {0, 0});
-  // A token far above the clamp does not matter where the mean is inside.
+  // A token far above the clamp has no effect if the mean is inside.
   ExpectRow(Sum(loss), PolicyRow({0.5f, -0.5f}, {1, 2}), -3, {-1.5, -1.5});
 }
 
@@ -103,7 +103,7 @@ TEST_P(LossRows, GeoMeanClipsAgainstTheAdvantage) {
             {-half / 4, 0});
 }
 
-// Half of the gradient, as verl's, where l is exactly a bound.
+// Half of the gradient, like verl's, if l is exactly at a bound.
 TEST_P(LossRows, GeoMeanOnItsBoundMovesHalf) {
   LossSpec loss = {
       .surrogate = Surrogate::kGeoMean, .clip_low = 0.5, .clip_high = 0.25};
@@ -161,8 +161,8 @@ TEST_P(LossRows, VespoCountsTheWeightsOfPadding) {
   ExpectRow(spec, row, -phi * 0.4, {-phi, -phi});
 }
 
-// The masked position counts in the loss. Its V is that of the row's ratio,
-// through which it moves the row's tokens, or of its own, which moves nothing.
+// The masked position counts in the loss. Its V uses the row's ratio, through
+// which it moves the row's tokens, or its own ratio, which moves nothing.
 TEST_P(LossRows, PaddingCountsWithoutAGradientOfItsOwn) {
   LossSpec loss = {.surrogate = Surrogate::kPpoClip,
                    .level = LossLevel::kSequence,
@@ -222,7 +222,8 @@ TEST_P(LossRows, ClipCovSilencesWhatIsBetweenTheBounds) {
   loss.covariance_upper = 0.15;
   ExpectRow(Sum(loss), CovariantRow(), -0.5 * a - 0.2 * c + 0.2 * b,
             {-0.5 * a, 0, -0.2 * c, 0.2 * b});
-  // What PPO clips is not selected: token 1 is, token 0 is clipped at 1.2.
+  // Tokens that PPO clips are not selected: token 1 is selected, token 0 is
+  // clipped at 1.2.
   loss.covariance_upper = 1;
   loss.clip_low = loss.clip_high = 0.2;
   ExpectRow(Sum(loss), CovariantRow(), -0.5 * 1.2 - 0.2 * c + 0.2 * b,

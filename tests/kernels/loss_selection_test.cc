@@ -10,7 +10,7 @@
 namespace counterweight::kernels {
 namespace {
 
-// Positions of which CLIP_COV took the gradient.
+// Positions whose gradient CLIP_COV removed.
 using Chosen = std::set<size_t>;
 
 class LossSelection : public EveryBackend {
@@ -26,7 +26,7 @@ class LossSelection : public EveryBackend {
   }
 };
 
-// Every token a candidate: all that PPO would clip nothing of.
+// Returns a loss in which every token is a candidate: PPO clips none.
 LossSpec AnyToken(double fraction, uint64_t seed) {
   return {.surrogate = Surrogate::kClipCov,
           .covariance_fraction = fraction,
@@ -59,7 +59,7 @@ TEST_P(LossSelection, OtherSeedsChooseOthers) {
   EXPECT_NE(b, c);
 }
 
-// Each token is as likely as any other: over 200 seeds 50 +- 6.1 times.
+// All tokens are equally likely: over 200 seeds 50 +- 6.1 times.
 TEST_P(LossSelection, EveryTokenIsAsLikely) {
   const OwnedBatch batch = Tokens(3, {40, 60});
   std::vector<int> times(100, 0);
@@ -71,7 +71,8 @@ TEST_P(LossSelection, EveryTokenIsAsLikely) {
   }
 }
 
-// A smaller share is part of a larger one: ranks do not hang on the share.
+// A smaller selection is part of a larger one: the random order does not depend
+// on the share.
 TEST_P(LossSelection, SharesAreNested) {
   const OwnedBatch batch = Tokens(4, {200});
   const Chosen few = Choose(AnyToken(0.05, 9), batch),

@@ -1,4 +1,4 @@
-// What LossSums counts and adds up, by hand.
+// The counts and sums of LossSums, by hand.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -49,7 +49,7 @@ TEST_P(LossSumsByHand, PpoCountsBothPredicates) {
   EXPECT_NEAR(sums.clipped_ratio, 1.3 + 0.8 + 1.1 + 1.3 + 0.8, 1e-6);
   EXPECT_NEAR(sums.ratio_range.min, 0.5, 1e-6);
   EXPECT_NEAR(sums.ratio_range.max, 2, 1e-6);
-  // -A r where it moves: -1.1, 2, -0.5.
+  // The gradients -A r are -1.1, 2, -0.5.
   EXPECT_NEAR(sums.gradient_squared, 1.21 + 4 + 0.25, 1e-5);
   EXPECT_NEAR(sums.slope, 2 + 0.5 + 1.1 + 2 + 0.5, 1e-6);
   EXPECT_NEAR(sums.slope_clipped, 2 + 0.5, 1e-6);
@@ -72,7 +72,7 @@ TEST_P(LossSumsByHand, CispoIsClippedOutsideWhateverTheSign) {
   EXPECT_EQ(sums.clipped, 4);
   EXPECT_EQ(sums.high, 1);
   EXPECT_EQ(sums.low, 1);
-  // Clipping takes |A| (r - clip(r)) where that is positive.
+  // Clipping removes |A| (r - clip(r)) if that is positive.
   EXPECT_NEAR(sums.slope_clipped, 2 * 0.7, 1e-6);
 }
 
@@ -86,7 +86,7 @@ TEST_P(LossSumsByHand, RolloutIsIsClippedOnItsBound) {
 }
 
 // p - q of (0.6, 0.4), (0.4, 0.6), (0.4, 0.6), (0.5, 0.4): two outside, one
-// where nothing pushes, one inside but above the cap of 1.2.
+// without an advantage, one inside but above the cap of 1.2.
 TEST_P(LossSumsByHand, DppoLeavesOutWhatHasNoAdvantage) {
   LossSpec loss = {.surrogate = Surrogate::kDppoTv,
                    .clip_low = 0.15,
@@ -131,7 +131,7 @@ TEST_P(LossSumsByHand, PhiOfEveryRow) {
   EXPECT_EQ(SumsOf(WithLoss(loss), {}).phi, 0);
 }
 
-// Token 1 is dropped; it counts in m and is what rejection took.
+// Token 1 is dropped; it counts in m and among the rejected.
 TEST_P(LossSumsByHand, KeptAndOriginalTokensApart) {
   CorrectionSpec spec =
       WithRules({{.source = RatioSource::kCurrentOld, .upper = 0.5}});

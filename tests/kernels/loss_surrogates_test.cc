@@ -1,4 +1,4 @@
-// Every surrogate's value and gradient, worked out by hand for single tokens.
+// Every surrogate's value and gradient for single tokens, computed by hand.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -22,7 +22,7 @@ class LossSurrogates : public EveryBackend {
     EXPECT_NEAR(actual, expected, 1e-6 * (1 + std::fabs(expected)));
   }
 
-  // Each token is a batch of its own; the loss is V and the gradient its slope.
+  // Each token is a separate batch; the loss is V and the gradient its slope.
   void ExpectTokens(LossSpec loss, const std::vector<Token>& tokens) {
     loss.reduction = kPlainSum;
     for (const Token& token : tokens) {
@@ -94,7 +94,7 @@ TEST_P(LossSurrogates, Cispo) {
                       {1.1, 1, -1, 1.1 * std::log(1.1), 1.1}});
 }
 
-// TRL's: only an absolute cap, here 0.2.
+// TRL has only an absolute cap, here 0.2.
 TEST_P(LossSurrogates, CispoWithACapBelowOne) {
   const LossSpec loss = {.surrogate = Surrogate::kCispo, .clip_high = -0.8};
   ExpectTokens(loss, {{1.5, 1, 2, -0.4 * std::log(1.5), -0.4},
@@ -203,7 +203,7 @@ TEST_P(LossSurrogates, AClampedLogRatioHasNoGradient) {
                 {std::exp(0.25), 1, 1, -std::exp(0.25), -std::exp(0.25)}});
 }
 
-// Old log-probs taken from the policy itself.
+// The old log-probs equal the policy's own.
 TEST_P(LossSurrogates, RatioOfThePolicyToItselfIsOneWithAGradient) {
   const LossSpec loss = {.surrogate = Surrogate::kPpoClip,
                          .source = RatioSource::kCurrentSelf,
@@ -213,8 +213,7 @@ TEST_P(LossSurrogates, RatioOfThePolicyToItselfIsOneWithAGradient) {
   ExpectTokens(loss, {{3, 1, 2, -2, -2}, {3, 1, -2, 2, 2}});
 }
 
-// exp(200) is no float32. Where no advantage or no gradient meets it, the
-// product is 0.
+// exp(200) exceeds float32. Its product with a zero advantage or gradient is 0.
 TEST_P(LossSurrogates, InfiniteRatios) {
   const double current = std::exp(100), old = std::exp(-100);
   const auto expect = [&](const LossSpec& loss, float advantage, double value,
@@ -244,7 +243,7 @@ TEST_P(LossSurrogates, InfiniteRatios) {
   expect(loss, 1, 0, 0);
 }
 
-// A weight of 0 silences an infinite value.
+// A weight of 0 removes an infinite value.
 TEST_P(LossSurrogates, NoWeightOfAnInfiniteValueIsNothing) {
   CorrectionSpec spec = WithLoss({.surrogate = Surrogate::kImportanceSampling,
                                   .allow_double_correction = true});

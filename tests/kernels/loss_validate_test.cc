@@ -1,4 +1,4 @@
-// Validate names the field of everything that is illegal in a loss.
+// Validate names the field of every illegal value of a loss.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -188,7 +188,7 @@ TEST(ValidateLoss, Penalties) {
   }
 }
 
-// What a weight corrects, the surrogate's own ratio must not correct again.
+// The surrogate's own ratio must not correct the same drift as a weight.
 TEST(ValidateLoss, DoubleCorrectionIsRefusedUnlessAskedFor) {
   constexpr SpecField kField = SpecField::kLossAllowDoubleCorrection;
   CorrectionSpec spec =

@@ -32,7 +32,7 @@ TEST(ExpTerms, AreWithinTwoRoundingsOfFloat64) {
     // k3 of less than 2^-126 has too few bits to compare.
     if (std::fabs(exact) < 1e-18) return;
     EXPECT_NEAR(terms.expm1 / std::expm1(exact), 1.0, kTwoUlp) << l;
-    // expm1(l) - l cancels even in float64 where l is small.
+    // expm1(l) - l cancels in float64 for small l.
     const double k3 =
         std::fabs(exact) < 1e-2
             ? exact * exact * (1.0 / 2 + exact * (1.0 / 6 + exact / 24))

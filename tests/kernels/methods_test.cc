@@ -56,7 +56,7 @@ TEST(MethodsTable, UnitsAreThoseOfTheReference) {
   }
 }
 
-// As a whole word: "upper" is not in "keep_upper".
+// Matches whole words: "upper" is not in "keep_upper".
 bool Mentions(std::string_view text, std::string_view word) {
   const auto is_letter = [&](size_t at) {
     return at < text.size() && (std::isalnum(text[at]) || text[at] == '_');

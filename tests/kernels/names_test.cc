@@ -1,4 +1,4 @@
-// Every value has a name of its own.
+// Every value has a unique name.
 #include <gtest/gtest.h>
 
 #include <set>

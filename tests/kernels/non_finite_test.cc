@@ -74,8 +74,8 @@ TEST_P(NonFiniteNumbers, RejectNamesTheNumeratorOfAnOverflow) {
   EXPECT_EQ(Correct(spec, OwnedBatch(rows)).result.status, CorrectStatus::kOk);
 }
 
-// Weights compare old with rollout, the rule current with rollout: neither
-// knows anything of tokens whose rollout log-prob is NaN, but counts them.
+// Weights compare old with rollout, the rule current with rollout: both count
+// tokens whose rollout log-prob is NaN, with a log ratio of 0.
 TEST_P(NonFiniteNumbers, AnUnknownRolloutIsALogRatioOfZero) {
   std::vector<Row> rows = CleanRows();
   for (Row& row : rows) {
@@ -96,7 +96,7 @@ TEST_P(NonFiniteNumbers, AnUnknownRolloutIsALogRatioOfZero) {
   EXPECT_EQ(corrected.sums().non_finite_tokens, 14 + 1667 + 100);
   for (size_t t = 0; t < 40; t += 3) EXPECT_EQ(corrected.weights[t], 1.0f);
   EXPECT_TRUE(MatchesReference(spec, corrected, Reference(spec, batch.view())));
-  // Other numbers and other policies are as they were.
+  // Other numbers and policies keep their behaviour.
   std::vector<Row> bad = rows;
   bad[0][InputRole::kRollout][1] = kInfinity;
   ExpectRefused(spec, bad, {InputRole::kRollout, 0, 1, true});

@@ -50,7 +50,7 @@ TEST_P(RandomSpecs, WithALossMatchTheReferenceOnEveryBackend) {
   CheckThousand(true);
 }
 
-// What a caller gets who does not want metrics.
+// Compares the answer of a caller without metrics.
 void ExpectSameWithoutMetrics(const Corrected& with, const Corrected& without) {
   EXPECT_EQ(with.result.status, without.result.status);
   if (with.result.status != CorrectStatus::kOk) return;

@@ -1,4 +1,4 @@
-// The same rows in other company: their bytes stay, and sums agree.
+// The same rows in other batches: their bytes stay equal, and sums agree.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -14,7 +14,7 @@ namespace {
 
 using Regrouping = EveryBackend;
 
-// float64 sums of the same addends in another order.
+// Tolerance for float64 sums in another order.
 constexpr double kReordered = 1e-12;
 
 // Rows whose log ratios are of sizes from 1e-6 to 1e2, where order matters.

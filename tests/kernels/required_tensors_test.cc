@@ -1,4 +1,4 @@
-// RequiredTensors: exactly what the spec reads.
+// RequiredTensors returns exactly the tensors that the spec reads.
 #include <gtest/gtest.h>
 
 #include "kernels/corrector.h"

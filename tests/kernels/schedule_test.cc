@@ -88,7 +88,7 @@ TEST(Schedule, SelectionKeysAreWrittenOnceRulesAreDecided) {
             "ISDO");
 }
 
-// Every rule waits for the one before it.
+// Every rule depends on the one before it.
 TEST(Schedule, TheLongestOneFits) {
   CorrectionSpec spec;
   spec.evaluation = Evaluation::kSequential;

@@ -19,15 +19,15 @@
 namespace counterweight::kernels {
 namespace {
 
-// Long enough for a machine that does much else.
+// An ample bound for a busy machine.
 constexpr auto kPatience = std::chrono::minutes(1);
 
-// Where threads meet.
+// A barrier for threads.
 class Meeting {
  public:
   explicit Meeting(int expected) : expected_(expected) {}
 
-  // Waits for the others; false: they did not come.
+  // Waits for the others; false if they did not come.
   bool Join() {
     std::unique_lock<std::mutex> lock(mutex_);
     ++here_;
@@ -58,7 +58,7 @@ TEST(ThreadPool, RunsEachIndexOnce) {
 TEST(ThreadPool, AllThreadsWorkOnOneJob) {
   constexpr int kThreads = 4;
   ThreadPool pool(kThreads);
-  // Threads that start find a job without being woken; later they sleep.
+  // Starting threads find a job without a wake-up; later they sleep.
   for (int round = 0; round < 100; ++round) {
     Meeting meeting(kThreads);
     std::atomic<int> met = 0;
@@ -67,8 +67,8 @@ TEST(ThreadPool, AllThreadsWorkOnOneJob) {
   }
 }
 
-// One worker and two jobs, each of which keeps its own thread busy: the worker
-// takes from them in turn, so that no job waits for the end of another.
+// One worker serves two jobs whose own threads are busy: it takes from them in
+// turn, so that no job waits for the end of the other.
 TEST(ThreadPool, JobsShareTheWorkers) {
   ThreadPool pool(2);
   std::promise<void> worker_has_first;
@@ -98,7 +98,7 @@ TEST(ThreadPool, JobsShareTheWorkers) {
   worker_has_first.get_future().wait();
   run('b');
   first.join();
-  // The second job came when the worker had its first index of the first.
+  // The second job came while the worker had the first index of the first one.
   EXPECT_EQ(served.substr(0, 6), "aababa");
 }
 

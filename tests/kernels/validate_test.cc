@@ -1,4 +1,4 @@
-// Validate names the field of everything that is illegal.
+// Validate names the field of every illegal value.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -78,7 +78,7 @@ TEST(Validate, WeightIntervalsAreOrderedRatios) {
   weight.lower = kNaN;
   EXPECT_THAT(FieldsOf(WithWeight(weight)),
               ElementsAre(SpecField::kWeightLower));
-  // A weight of that size is infinite, and not 0 where it is masked.
+  // A weight of that size would be infinite, and not 0 at masked positions.
   weight.lower = 1e308;
   weight.upper = kUnbounded;
   EXPECT_THAT(FieldsOf(WithWeight(weight)),

@@ -1,7 +1,7 @@
-"""What counts as equal.
+"""The definition of equal answers.
 
-The original runs twice: as it is called, for dtypes, names and exceptions, and on the same numbers
-in float64, for values, since its own rounding is not what is compared. Tolerances are those of
+The original runs twice: as called, for dtypes, names and exceptions, and on the same numbers in
+float64, for values, since its own rounding is not compared. Tolerances are those of
 tests/golden/README.md.
 """
 
@@ -22,7 +22,7 @@ GRADIENT_RTOL, GRADIENT_ATOL_OF_LARGEST = 2e-5, 1e-6
 
 
 def in_float64(value: Any) -> Any:
-    """The same, with every floating-point tensor of a batch or a value in float64."""
+    """Returns a batch or a value with every floating-point tensor in float64."""
     if isinstance(value, torch.Tensor):
         return value.double() if value.is_floating_point() else value
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
@@ -56,7 +56,7 @@ def same_values(
 def same_numbers(
     actual: Mapping[str, Any], called: Mapping[str, Any], exact: Mapping[str, Any]
 ) -> None:
-    """The metrics that the original has, of its types, with the values of ``exact``."""
+    """Checks the original's metrics, of its types, with the values of ``exact``."""
     for name, value in called.items():
         assert type(actual[name]) is type(value), name
         assert _close(float(actual[name]), float(exact[name]), **METRIC), (
@@ -67,7 +67,7 @@ def same_numbers(
 def same_metrics(
     actual: Mapping[str, Any], called: Mapping[str, Any], exact: Mapping[str, Any]
 ) -> None:
-    """Those metrics and no others."""
+    """Checks those metrics and that there are no others."""
     same_numbers(actual, called, exact)
     assert set(actual) == set(called)
 
@@ -82,7 +82,7 @@ def same_loss(actual: torch.Tensor, called: torch.Tensor, exact: torch.Tensor) -
 def same_gradient(
     actual: torch.Tensor, called: torch.Tensor, exact: torch.Tensor, where: torch.Tensor
 ) -> None:
-    """Gradients that are equal where the mask is 1; ours is 0 elsewhere."""
+    """Checks that gradients are equal where the mask is 1; ours is 0 elsewhere."""
     assert actual.dtype == called.dtype
     assert (actual[where == 0] == 0).all()
     kept = where != 0

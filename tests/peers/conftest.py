@@ -1,7 +1,7 @@
-"""One server, and what each test says about its outcome, for the table of ``.ci/peers``.
+"""The server, and each test's outcome for the table of ``.ci/peers``.
 
-A test that passes found the peer's function and ours equal, or, if it called ``documented``, equal
-but for a difference that our pages state. A strict xfail is a difference that is a mistake.
+In a passing test the peer's function and ours are equal or, if it called ``documented``, equal
+except for a difference that our pages state. A strict xfail is a mistake.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def service() -> Iterator[None]:
     """compat asks a server of this session's own.
 
-    It is not told the peer's release: it is what a trainer has installed, as here.
+    The release is not set: it is the installed one, as in a trainer.
     """
     with pytest.MonkeyPatch.context() as patch:
         # Loopback is not for the developer's proxy.
@@ -64,7 +64,7 @@ def service() -> Iterator[None]:
 
 @pytest.fixture
 def documented(request: pytest.FixtureRequest) -> Callable[[str], None]:
-    """Says that what the test asserts next is a difference that our pages state."""
+    """Declares the following assertions to be a difference that our pages state."""
 
     def say(difference: str) -> None:
         request.node.user_properties.append(("documented", difference))
@@ -74,9 +74,9 @@ def documented(request: pytest.FixtureRequest) -> Callable[[str], None]:
 
 @pytest.fixture
 def mistake(request: pytest.FixtureRequest) -> Callable[..., None]:
-    """Says that what the test asserts next should be and is not yet; it fails when it passes.
+    """Declares the following assertions to fail by mistake; the test fails if they pass.
 
-    The later in the test it is called, the less it hides.
+    A later call hides fewer assertions.
     """
 
     def say(reason: str, raises: type[BaseException] = AssertionError) -> None:

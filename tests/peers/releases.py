@@ -16,7 +16,7 @@ REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
 VARIABLE = "COUNTERWEIGHT_PEER"
 CHECKOUT_VARIABLE = "COUNTERWEIGHT_PEER_CHECKOUT"
 
-# What the compared modules import and do not use.
+# Packages that the compared modules import without using them.
 _ABSENT = {
     "openrlhf": ("deepspeed",),
     "skyrl": (
@@ -37,14 +37,14 @@ _HEADLESS = {
         "skyrl.train.generators",
     ),
 }
-# OmegaConf's parser of interpolations, which no test has; it has no wheel.
+# OmegaConf's parser of interpolations, which no test needs; it has no wheel.
 stand_ins.install("antlr4")
 
 PEER, _, RELEASE = os.environ.get(VARIABLE, "").partition("==")
 
 
 def is_at_least(release: str) -> bool:
-    """Whether the peer's release is this one or a later one."""
+    """Returns whether the peer's release is this one or a later one."""
     return _numbers(RELEASE) >= _numbers(release)
 
 

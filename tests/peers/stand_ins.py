@@ -16,7 +16,7 @@ from typing import Any
 
 
 class _Forgiving(type):
-    """A class whose attributes, items and unions exist, whatever is asked for."""
+    """A class that has any attribute, item and union."""
 
     def __getattr__(cls, name: str) -> Any:
         if name.startswith("__"):
@@ -33,17 +33,18 @@ class _Forgiving(type):
 
 
 class StandIn(metaclass=_Forgiving):
-    """What every name of such a package is: a base class, a decorator, a function, a constant."""
+    """The value of every name of such a package: a base class, a decorator, a function, a
+    constant."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         pass
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        # A decorator with arguments is called a second time, with what it decorates.
+        # A decorator with arguments is called a second time, with the decorated object.
         return args[0] if len(args) == 1 and callable(args[0]) else self
 
     def __bool__(self) -> bool:
-        # "Is it initialized, is it available?" No.
+        # Answers no to questions such as is_initialized().
         return False
 
     def __getattr__(self, name: str) -> Any:
@@ -79,15 +80,14 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
 def install(*packages: str) -> None:
     """Lets ``import package`` and its submodules succeed where the package is not installed."""
-    # At the end of the path: a package that is installed is imported itself.
+    # At the end of the path: an installed package is imported itself.
     sys.meta_path.append(_Finder(packages))
 
 
 def skip_init(package: str, folder: str) -> None:
     """Makes a package of a folder's modules without running its ``__init__``.
 
-    The heads of some peers' packages import models, engines and trainers, of which the compared
-    modules beside them use nothing.
+    Some peers' packages import models, engines and trainers, which the compared modules do not use.
     """
     module = types.ModuleType(package)
     module.__path__ = [folder]

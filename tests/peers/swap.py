@@ -29,7 +29,7 @@ from counterweight_rl import compat  # noqa: E402
 from counterweight_rl.compat import _releases  # noqa: E402
 from server_process import ServerProcess  # noqa: E402
 
-# The files that define what compat has, by peer.
+# The files that define compat's functions, by peer.
 SOURCES = {
     "openrlhf": ("openrlhf/models/loss.py",),
     "skyrl": ("skyrl/backends/skyrl_train/utils/off_policy_correction_utils.py",),
@@ -37,7 +37,7 @@ SOURCES = {
     "verl": ("verl/trainer/ppo/rollout_corr_helper.py", "verl/trainer/ppo/core_algos.py"),
 }
 
-# Where a checkout, which nothing installed, has its version.
+# Version files of a checkout that is not installed.
 VERSION_FILES = ("version.txt", "VERSION", f"{releases.PEER}/version/version")
 
 

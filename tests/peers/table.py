@@ -26,7 +26,7 @@ def rows(paths: list[pathlib.Path]) -> list[tuple[str, ...]]:
                 kind = "documented" if outcome["why"] else "equal"
             functions[outcome["function"]][kind] += 1
         if not functions:
-            # A module that cannot be imported leaves no outcome, and must not pass for none to do.
+            # A module that cannot be imported leaves no outcome, which must not count as success.
             functions["nothing ran"]["failed"] = 1
         for function, counts in functions.items():
             numbers = (counts.total(), *(counts[kind] for kind in HEAD[4:]))

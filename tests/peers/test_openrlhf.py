@@ -18,7 +18,7 @@ pytestmark = [
     pytest.mark.compares("PolicyLoss"),
 ]
 
-# Since 0.11.2 the correction has other names, and a fifth value says what it filtered.
+# Since 0.11.2 the correction has other names, and a fifth value with the filtered share.
 BY_LEVEL = releases.is_at_least("0.11.2")
 
 RATIO, DIVERGENCE = [0.7, 1.4], [0.0, 0.02]

@@ -108,7 +108,8 @@ def test_no_such_mode() -> None:
 
 
 def unknown(batch: random_batches.Batch) -> None:
-    """Makes the sampling log-prob of one kept token NaN, as TRL does with what vLLM leaves out."""
+    """Makes the sampling log-prob of one kept token NaN, as TRL does with tokens that vLLM
+    omits."""
     row, column = batch.mask.nonzero()[0].tolist()
     batch.rollout[row, column] = float("nan")
 

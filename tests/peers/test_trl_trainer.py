@@ -176,10 +176,10 @@ def reward(completion_ids: list[list[int]], **_: Any) -> list[float]:
 
 
 class Run:
-    """What a training did.
+    """Results of a training.
 
     Attributes:
-        losses: Of each micro-batch.
+        losses: Loss of each micro-batch.
         logs: TRL's metrics of each step.
         weights: The model's, at the end.
         evaluation: TRL's metrics of an evaluation at the end.
@@ -190,7 +190,7 @@ class Run:
         options = dict(options)
         use_vllm = options.pop("use_vllm", True)
         with tempfile.TemporaryDirectory() as folder:
-            # By its path, from which TRL makes the reference policy too.
+            # Passes the path, from which TRL makes the reference policy too.
             model().save_pretrained(folder)
             trainer = trainer_class(
                 model=folder,
@@ -204,7 +204,7 @@ class Run:
                 rollout_func=Sampler(missing),
             )
             trainer.remove_callback(transformers.PrinterCallback)
-            # After it was made, so that it starts no engine.
+            # Set after creation, so that it starts no engine.
             trainer.use_vllm = use_vllm
             trainer._last_loaded_step = -1
             trainer.vllm_generation = SimpleNamespace(sync_weights=lambda: None)
@@ -268,7 +268,7 @@ def service() -> Iterator[None]:
 def assert_alike(plain: Run, ours: Run, without: tuple[str, ...] = ()) -> None:
     assert len(plain.losses) >= STEPS
     assert len(plain.losses) == len(ours.losses)
-    # Gains and losses of tokens cancel out: what is left has the rounding of what was there.
+    # Gains and losses of tokens cancel out; the remainder has the rounding of the terms.
     size = max(map(abs, plain.losses))
     assert size > 0.1
     # The first micro-batch starts from the same weights; later rounding comes from training too.

@@ -1,4 +1,4 @@
-"""TRL's importance-sampling ratio, which stands in the middle of a method of GRPOTrainer.
+"""TRL's importance-sampling ratio, which is computed inside a method of GRPOTrainer.
 
 The statements are taken from the installed source at run time and executed on given tensors: those
 under ``if self.use_vllm and self.vllm_importance_sampling_correction`` that fill
@@ -51,7 +51,7 @@ _CODE = _statements()
 def ratio(
     old: torch.Tensor, sampling: torch.Tensor, mask: torch.Tensor, **settings: Any
 ) -> tuple[torch.Tensor, dict[str, float]]:
-    """What the trainer's own statements compute, in one process."""
+    """Runs the trainer's own statements in one process."""
     metrics: dict[str, dict[str, list[float]]] = {"train": defaultdict(list)}
     trainer = SimpleNamespace(
         accelerator=SimpleNamespace(gather=lambda tensor: tensor), _metrics=metrics, **settings

@@ -44,7 +44,7 @@ FileDescriptor Connect(const std::string& address) {
   return fd;
 }
 
-// Takes connections as gRPC does.
+// Accepts connections like gRPC.
 class Accepted {
  public:
   Acceptor::Handle Handle() {
@@ -105,7 +105,7 @@ TEST(Acceptor, SaysWhichAddressCannotBeHad) {
   EXPECT_NE(error.find("--listen=192.0.2.1:0"), std::string::npos) << error;
 }
 
-// What gRPC 1.51 does not survive, and what it does not tell.
+// gRPC 1.51 neither survives nor reports it.
 TEST(Acceptor, ALostListenerIsTold) {
   std::string error;
   const auto acceptor = Acceptor::Bind(
@@ -204,7 +204,7 @@ TEST(ConnectionTable, ForgetsWhatEndsOnEitherSide) {
   table.Clean();
   EXPECT_EQ(table.size(), 3);
   { const FileDescriptor closed = std::move(pairs[0].theirs); }
-  // As gRPC ends a connection: before it closes its descriptor.
+  // gRPC shuts a connection down before it closes its descriptor.
   shutdown(pairs[1].ours.get(), SHUT_RDWR);
   table.Clean();
   EXPECT_EQ(table.size(), 1);

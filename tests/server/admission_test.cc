@@ -15,14 +15,14 @@ using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 using Verdict = Admission::Verdict;
 
-// Who was told what, and the tickets of those who were let in.
+// The decisions by peer, and the tickets of admitted requests.
 struct Decisions {
   std::vector<std::string> admitted;
   std::vector<std::string> refused;
   std::vector<Verdict> verdicts;
   std::vector<Admission::Ticket> tickets;
 
-  // One by one: each lets others in.
+  // Released one by one: each release admits others.
   ~Decisions() {
     while (!tickets.empty()) EndOne();
   }
@@ -94,8 +94,8 @@ TEST(Admission, TheQueueIsBounded) {
   EXPECT_EQ(decisions.verdicts.back(), Verdict::kFull);
 }
 
-// Requests that came with their bytes fill memory while they wait: a quarter of
-// the budget, beside it.
+// Waiting requests that brought their bytes use memory: a quarter of the
+// budget, in addition to it.
 TEST(Admission, BytesThatWaitAreBounded) {
   Admission admission(kLimits);
   Decisions decisions;
@@ -106,7 +106,7 @@ TEST(Admission, BytesThatWaitAreBounded) {
   EXPECT_THAT(decisions.refused, ElementsAre("no room to wait"));
   EXPECT_EQ(admission.requests_queued(), 2);
   EXPECT_EQ(admission.held_bytes(), 250);
-  // What left the queue, admitted or abandoned, counts no more.
+  // Requests that left the queue, admitted or abandoned, no longer count.
   decisions.EndOne();
   EXPECT_THAT(decisions.admitted, ElementsAre("runs", "waits", "waits too"));
   EXPECT_EQ(admission.held_bytes(), 0);
@@ -212,7 +212,7 @@ TEST(Admission, BytesAreSharedAsRequestsAre) {
   EXPECT_THAT(decisions.admitted, ElementsAre("z", "a0", "b"));
 }
 
-// Where no other peer waits, all of it is one peer's.
+// A peer may use the whole budget while no other peer waits.
 TEST(Admission, TheOnlyPeerThatWaitsMayHaveMoreThanHalf) {
   Admission admission({.max_requests = 2, .max_bytes = 1000, .max_queued = 9});
   Decisions decisions;
@@ -234,7 +234,7 @@ TEST(Admission, AFullQueueShedsTheNewestOfThePeerThatWaitsMost) {
   admission.Admit(Peer("modest"), 1, 0, decisions.For("m1"));
   admission.Admit(Peer("modest"), 1, 0, decisions.For("m2"));
   EXPECT_THAT(decisions.refused, ElementsAre("g5", "g4", "g3"));
-  // Both have two; the newcomer is the one too many.
+  // Both have two; the newcomer exceeds the limit.
   admission.Admit(Peer("modest"), 1, 0, decisions.For("m3"));
   EXPECT_THAT(decisions.refused, ElementsAre("g5", "g4", "g3", "m3"));
   EXPECT_EQ(admission.requests_queued(), 4);
@@ -259,7 +259,7 @@ TEST(Admission, HeldBytesAreShedAsPlacesAre) {
   }
   admission.Admit(Peer("modest"), 100, 60, decisions.For("m1"));
   EXPECT_THAT(decisions.refused, ElementsAre("g2"));
-  // Two of them would have to leave; then modest would be the larger one.
+  // Two of them would have to leave; then modest would be the larger peer.
   admission.Admit(Peer("modest"), 100, 100, decisions.For("m2"));
   EXPECT_THAT(decisions.refused, ElementsAre("g2", "m2"));
   EXPECT_EQ(admission.held_bytes(), 160);
@@ -311,7 +311,7 @@ TEST(Admission, AnAdmittedRequestGrowsAlsoWhileDraining) {
   EXPECT_EQ(admission.bytes_in_flight(), 100);
 }
 
-// Its place is free; its bytes are not until the client has read them.
+// Its place is free; its bytes stay reserved until the client has read them.
 TEST(Admission, AnAnswerHoldsItsBytesAndNoPlace) {
   Admission admission({.max_requests = 1, .max_bytes = 1000, .max_queued = 9});
   Decisions decisions;
@@ -334,7 +334,7 @@ TEST(Admission, AnAnswerHoldsItsBytesAndNoPlace) {
   EXPECT_EQ(admission.bytes_in_flight(), 0);
 }
 
-// The request's bytes are free when its answer begins, not when that was read.
+// The request's bytes are free when its answer begins, not when it was read.
 TEST(Admission, AnAnswerThatIsSmallerLetsOthersIn) {
   Admission admission({.max_requests = 9, .max_bytes = 1000, .max_queued = 9});
   Decisions decisions;
@@ -368,7 +368,7 @@ TEST(Admission, LentBytesAreNoRequestAndHalfOfAllAtMost) {
   EXPECT_EQ(admission.lent_bytes(), 500);
   EXPECT_EQ(admission.bytes_in_flight(), 500);
   EXPECT_EQ(admission.requests_in_flight(), 0);
-  // The other half is there for requests; what needs more waits.
+  // The other half is reserved for requests; a larger demand waits.
   Decisions decisions;
   admission.Admit(Peer("client"), 500, 0, decisions.For("half"));
   admission.Admit(Peer("client"), 600, 0, decisions.For("more"));

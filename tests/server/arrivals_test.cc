@@ -19,7 +19,7 @@ struct Calls {
   std::vector<std::string> gave_way;
   Arrivals::Time now;
 
-  // Whether the call got a place.
+  // Returns whether the call got a place.
   bool Enter(const std::string& peer, const std::string& name) {
     places.push_back(
         arrivals.Enter(peer, now, [this, name] { gave_way.push_back(name); }));
@@ -51,7 +51,7 @@ TEST(Arrivals, TheNewestOfThePeerWithMostGivesWay) {
   EXPECT_TRUE(calls.Enter("c", "c1"));
   EXPECT_THAT(calls.gave_way, ElementsAre("a3", "a2"));
   EXPECT_EQ(calls.arrivals.calls(), 3);
-  // A place that was taken away is not given back twice.
+  // A revoked place is not released twice.
   calls.places.clear();
   EXPECT_EQ(calls.arrivals.calls(), 0);
 }

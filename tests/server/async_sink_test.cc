@@ -23,7 +23,7 @@ namespace {
 
 using std::chrono::steady_clock;
 
-// A pipe that holds one page, the least that Linux gives.
+// A pipe that holds one page, Linux's minimum.
 class SmallPipe {
  public:
   SmallPipe() {
@@ -74,8 +74,8 @@ TEST(AsyncSink, APipeThatIsNotReadStopsNoCaller) {
   EXPECT_GT(sink->lines_dropped(), kLines / 2);
   EXPECT_EQ(RequestLog(logger).lines_dropped(), sink->lines_dropped());
 
-  // The newest are kept, whole and in order, and each line is either read or
-  // counted.
+  // The newest lines are kept, whole and in order, and each line is either read
+  // or counted.
   const std::string last = std::string(100, 'x') + std::to_string(kLines - 1);
   const std::vector<std::string> lines = pipe.ReadLines(last);
   logger->flush();
@@ -101,9 +101,9 @@ TEST(AsyncSink, AFlushAndTheEndTakeAboutASecondWhereNothingIsRead) {
     EXPECT_GE(steady_clock::now() - begin, AsyncSink::kFlushTime);
     logger->info("last");
   }
-  // Twice, and much for a busy machine; a blocked write has no end.
+  // An ample bound for two flushes; a blocked write never ends.
   EXPECT_LT(steady_clock::now() - begin, 10 * AsyncSink::kFlushTime);
-  // The thread that stayed behind still writes, as long as there is a process.
+  // The remaining thread still writes while the process runs.
   EXPECT_EQ(pipe.ReadLines("last").size(), 101U);
 }
 
@@ -113,7 +113,7 @@ TEST(AsyncSink, AFlushWaitsForEveryLine) {
   const auto logger = LoggerTo(sink);
   std::vector<std::string> lines;
   std::thread reader([&] { lines = pipe.ReadLines("last"); });
-  // Several times what the pipe holds.
+  // Several times the pipe's capacity.
   for (int i = 0; i < 1000; ++i) logger->info("line {}", i);
   logger->info("last");
   logger->flush();
@@ -174,7 +174,7 @@ TEST(AsyncSink, ANonBlockingDescriptorLosesNothing) {
   for (size_t i = 0; i < 100; ++i) EXPECT_EQ(lines[i].size(), 5000U);
 }
 
-// As on a full disk; the limit of a file's size plays it.
+// A limit of the file's size simulates a full disk.
 TEST(AsyncSink, ALineAfterAPartOfOneBeginsAnew) {
   signal(SIGXFSZ, SIG_IGN);
   const FileDescriptor file(memfd_create("log", MFD_CLOEXEC));

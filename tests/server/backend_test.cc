@@ -1,4 +1,4 @@
-// What the command line's devices become on a machine without any.
+// The command line's devices on a machine without any.
 #include "server/backend.h"
 
 #include <string>

@@ -1,4 +1,4 @@
-// The program itself: exit codes, what it prints, signals.
+// The program: exit codes, output, signals.
 #include <signal.h>
 
 #include <sstream>
@@ -23,7 +23,7 @@ using ::testing::IsEmpty;
 
 constexpr const char* kListening = "counterweight-server listening on ";
 
-// The rest of a line that begins with `prefix`.
+// Returns the rest of a line that begins with `prefix`.
 std::string After(const std::string& prefix, const std::string& line) {
   EXPECT_EQ(line.substr(0, prefix.size()), prefix);
   return line.size() < prefix.size() ? "" : line.substr(prefix.size());
@@ -38,8 +38,8 @@ grpc::Status GetServerInfo(const std::string& address) {
   return stub->GetServerInfo(&context, {}, &response);
 }
 
-// A Correct whose request_id is one byte that is not UTF-8. Not by the stub,
-// because protobuf would complain in this process too.
+// Sends a Correct whose request_id is one byte that is not UTF-8, without the
+// stub, because protobuf would complain in this process too.
 grpc::Status SendInvalidUtf8(const std::string& address) {
   const auto channel =
       grpc::CreateChannel(address, grpc::InsecureChannelCredentials());
@@ -54,8 +54,8 @@ grpc::Status SendInvalidUtf8(const std::string& address) {
       channel.get(), method, &context, grpc::ByteBuffer(&bytes, 1), &response);
 }
 
-// The lines on stderr of a server with this --log_level that was sent invalid
-// UTF-8.
+// Returns the stderr lines of a server with this --log_level that received
+// invalid UTF-8.
 std::vector<std::string> LogOfInvalidUtf8(const std::string& level) {
   ChildProcess server({"--listen=127.0.0.1:0", "--metrics_listen=",
                        "--drain_delay=0", "--log_level=" + level});
@@ -69,7 +69,7 @@ std::vector<std::string> LogOfInvalidUtf8(const std::string& level) {
   return lines;
 }
 
-// The "event" of each line; fails the test where one is not a JSON object.
+// Returns the "event" of each line; fails the test if one is not a JSON object.
 std::vector<std::string> EventsOf(const std::vector<std::string>& lines) {
   std::vector<std::string> events;
   for (const std::string& line : lines) {
@@ -98,7 +98,7 @@ TEST(Binary, PrintsWhereItListensAndStopsOnSigterm) {
 TEST(Binary, TheLogIsJsonWhateverClientsSend) {
   EXPECT_THAT(EventsOf(LogOfInvalidUtf8("info")),
               ElementsAre("started", "request", "draining", "stopped"));
-  // That protobuf does complain; gRPC may have lines of its own.
+  // protobuf complains; gRPC may log lines of its own.
   EXPECT_THAT(EventsOf(LogOfInvalidUtf8("debug")), Contains("protobuf"));
 }
 
@@ -112,7 +112,7 @@ TEST(Binary, KeepsServingDuringTheDrainDelay) {
   const std::string address = After(kListening, server.ReadLine());
   server.Signal(SIGINT);
   EXPECT_TRUE(GetServerInfo(address).ok());
-  // The second one means now.
+  // A second signal stops the server at once.
   server.Signal(SIGTERM);
   EXPECT_EQ(server.Wait(), 0);
 }

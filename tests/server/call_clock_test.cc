@@ -24,7 +24,7 @@ TEST(CallClock, TicksUntilTheCallIsGone) {
   std::weak_ptr<Call> weak = ended;
   ended->ticked.get_future().wait();
   ended.reset();
-  // A tick may hold it for a moment; then it is destroyed, not kept.
+  // A tick may hold it briefly; then it is destroyed, not kept.
   const auto end = std::chrono::steady_clock::now() + std::chrono::minutes(1);
   while (!weak.expired() && std::chrono::steady_clock::now() < end) {
   }

@@ -15,7 +15,7 @@ extern char** environ;
 namespace counterweight::server {
 
 ChildProcess::ChildProcess(const std::vector<std::string>& arguments) {
-  // A file takes any amount of log without anybody reading it.
+  // A file takes any amount of log without a reader.
   error_path_ = "/tmp/counterweight-stderr-XXXXXX";
   const int error = mkstemp(error_path_.data());
   int out[2] = {-1, -1};

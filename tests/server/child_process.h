@@ -9,7 +9,7 @@
 
 namespace counterweight::server {
 
-// Killed, if it still runs, with the object.
+// The destructor kills it if it still runs.
 class ChildProcess {
  public:
   explicit ChildProcess(const std::vector<std::string>& arguments);
@@ -17,7 +17,8 @@ class ChildProcess {
   ChildProcess(const ChildProcess&) = delete;
   ChildProcess& operator=(const ChildProcess&) = delete;
 
-  // The next line of stdout without its end; empty at the end of the output.
+  // Returns the next line of stdout without its end; empty at the end of the
+  // output.
   std::string ReadLine();
   void Signal(int signal);
   // Waits for the end and returns the exit code, or -1 if a signal killed it.

@@ -242,7 +242,7 @@ TEST(CodecLoss, MetricsTellWhatClippingTook) {
   EXPECT_NEAR(metric("ratio_min"), 0.5, 1e-6);
   EXPECT_NEAR(metric("ratio_max"), 2.0, 1e-6);
   EXPECT_NEAR(metric("gradient_norm"), 2.0 / 3.0, 1e-6);
-  // Of 2 + 1/2 + 2.
+  // The gradients are 2 + 1/2 + 2.
   EXPECT_NEAR(metric("gradient_clipped_share"), 2.5 / 4.5, 1e-6);
   EXPECT_DOUBLE_EQ(metric("gradient_rejected_share"), 0.0);
 }

@@ -75,7 +75,7 @@ TEST(CodecMethod, ShowsBoundsAsTheUserWroteThem) {
   EXPECT_EQ(config->rules(0).upper(), 1.001);
 }
 
-// A value that an enum gains and the codec forgets fails here by name.
+// A new enum value that the codec lacks fails here by name.
 TEST(CodecMethod, EveryEnumValueSurvivesTheWire) {
   const auto round_trip = [](const v1::CorrectionConfig& config) {
     const Result<Method> method = Read(config);
@@ -207,7 +207,7 @@ TEST(CodecMethod, DriftIsOfTheRatioThatCanBeFormed) {
   EXPECT_EQ(source(false, true), kernels::RatioSource::kCurrentOld);
 }
 
-// A field of the contract that is renamed, and its path forgotten, fails here.
+// A renamed field of the contract with a stale path fails here.
 TEST(CodecMethod, EveryPathOfAConfigsViolationExists) {
   const int count = kernels::kNumSpecFields + kernels::kNumLossParameters;
   for (int i = 0; i < count; ++i) {
@@ -230,8 +230,8 @@ TEST(CodecMethod, EveryPathOfAConfigsViolationExists) {
 
 constexpr DatedRelease kReleases[] = {{{1, 0, 0}, ""}};
 
-// Dialects are pure functions that people write by hand; what theirs forgets to
-// refuse must not reach kernels that rely on kernels::Validate.
+// Dialects are written by hand; a spec that they fail to refuse must not reach
+// kernels, which rely on kernels::Validate.
 TEST(CodecMethod, ADialectsSpecThatTheKernelsRefuseIsAnError) {
   const Dialect careless{
       "careless", kReleases,

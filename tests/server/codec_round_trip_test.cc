@@ -1,5 +1,5 @@
-// DecodeConfig(*EncodeConfig(x)) is x, for every x that the wire has words for;
-// for every other x there is no encoding.
+// DecodeConfig(*EncodeConfig(x)) is x for every x that the wire can express;
+// every other x has no encoding.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -62,8 +62,8 @@ LossReduction SayableReduction(Random& random) {
   return reduction;
 }
 
-// `loss` in the words of a surrogate of the wire: what that one does not read
-// is as it is by default.
+// Returns `loss` as a surrogate of the wire expresses it: fields that the
+// surrogate does not read have their defaults.
 LossSpec SayableLoss(Random& random, const LossSpec& loss) {
   const auto wire = static_cast<v1::Surrogate>(
       random.Integer(1, v1::Surrogate_ARRAYSIZE - 1));
@@ -79,7 +79,7 @@ LossSpec SayableLoss(Random& random, const LossSpec& loss) {
     if (!info.is_required && random.Chance(0.5)) continue;
     said.*info.member = random.Uniform(0.1, 0.9);
   }
-  // Whose legal numbers lie elsewhere.
+  // Their legal numbers lie elsewhere.
   if (std::isfinite(said.dual_clip)) said.dual_clip += 1.0;
   said.log_ratio_lower = -said.log_ratio_upper;
   if (row.info.Reads(kernels::LossParameter::kBeta)) said.beta = 0.3;
@@ -101,7 +101,7 @@ LossSpec SayableLoss(Random& random, const LossSpec& loss) {
   return said;
 }
 
-// The nearest spec that a CorrectionConfig can spell out.
+// Returns the nearest spec that a CorrectionConfig can express.
 CorrectionSpec Sayable(Random& random, CorrectionSpec spec) {
   spec.unknown_rollout = false;
   spec.probability_metrics = false;
@@ -110,7 +110,7 @@ CorrectionSpec Sayable(Random& random, CorrectionSpec spec) {
     if (r >= spec.num_rules) {
       rule = {};
     } else if (rule.estimator == kernels::Estimator::kRatio) {
-      // Bounds are logarithms of ratios that somebody wrote.
+      // Bounds are logarithms of written ratios.
       rule.lower = kernels::LogRatio(std::exp(rule.lower));
       rule.upper = kernels::LogRatio(std::exp(rule.upper));
     }

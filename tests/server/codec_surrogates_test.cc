@@ -52,7 +52,7 @@ TEST(CodecSurrogates, EachNumberIsAFieldThatCanBeAbsent) {
   }
 }
 
-// A number that the contract has and the table has not would never be read.
+// A number of the contract that the table lacks would never be read.
 TEST(CodecSurrogates, EveryNumberOfTheWireIsInTheTable) {
   std::set<std::string> names = {"norm_length"};  // of the reduction
   for (const auto& info : kernels::kLossParameters) names.insert(info.name);

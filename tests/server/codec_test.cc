@@ -204,7 +204,7 @@ TEST(Codec, PresetsAndTheirParametersAreChecked) {
   EXPECT_THAT(Fields(request), ElementsAre("method.preset.name"));
 }
 
-// The only violation's description.
+// Returns the only violation's description.
 std::string Description(const v1::CorrectRequest& request) {
   const Violations violations = Decode(request, {}, {}).violations;
   EXPECT_EQ(violations.size(), 1u);

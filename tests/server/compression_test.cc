@@ -1,4 +1,4 @@
-// Compressed requests count as what they inflate to.
+// Compressed requests count by their decompressed size.
 #include "grpc/compression.h"
 
 #include <chrono>
@@ -42,7 +42,7 @@ std::function<grpc::Status(google::protobuf::io::ZeroCopyInputStream*)> Into(
 TEST(Compression, GzipAndDeflateAreRead) {
   RunningServer running;
   v1::CorrectRequest request = SmallRequest();
-  // Small messages are sent as they are, so make it worth its while.
+  // gRPC sends small messages uncompressed, so this one is larger.
   request.mutable_labels()->set_run(std::string(64, 'r'));
   request.mutable_labels()->set_replica(std::string(64, 'r'));
   request.set_request_id(std::string(128, 'i'));
@@ -66,7 +66,7 @@ TEST(Compression, ABombIsRefusedWithoutBeingInflated) {
   EXPECT_TRUE(running.Correct(SmallRequest()).ok()) << "still serves";
 }
 
-// Before it is parsed, as that is when it takes the memory.
+// Admission comes before parsing, which allocates the memory.
 TEST(Compression, ACompressedMessageIsAdmittedAsWhatItMayInflateTo) {
   Config config = TestConfig();
   config.max_bytes_in_flight = int64_t{20} << 20;
@@ -120,7 +120,7 @@ TEST(ParsePayload, TheLimitIsInclusive) {
   }
 }
 
-// A server that keeps the message of each call as it came, compressed or not.
+// A server that keeps each call's message as received, compressed or not.
 class Keeper final : public grpc::CallbackGenericService {
  public:
   Keeper() {
@@ -138,7 +138,7 @@ class Keeper final : public grpc::CallbackGenericService {
     return new Reactor(&message_);
   }
 
-  // What came of `request`.
+  // Returns the received form of `request`.
   grpc::ByteBuffer Take(const v1::CorrectRequest& request) {
     grpc::ClientContext context;
     context.set_compression_algorithm(GRPC_COMPRESS_GZIP);
@@ -174,7 +174,7 @@ class Keeper final : public grpc::CallbackGenericService {
   std::unique_ptr<grpc::Server> server_;
 };
 
-// One byte above the limit tells that there are more; the rest stays
+// One byte above the limit shows that there are more; the rest stays
 // compressed.
 TEST(ParsePayload, InflatesNoMoreThanTheLimit) {
   constexpr int64_t kLimit = 100'000;

@@ -57,8 +57,8 @@ class Endpoint {
     return answer;
   }
 
-  // All tensors in shared memory, at offsets of every alignment that the
-  // elements allow, and every output in place.
+  // Sends all tensors in shared memory, at offsets of every permitted
+  // alignment, and every output in place.
   Answer Shared(v1::CorrectRequest request) {
     uint64_t next = 0;
     for (v1::Tensor& tensor : *request.mutable_tensors()) {
@@ -82,7 +82,7 @@ class Endpoint {
     }
     std::memset(outputs_.data(), 0xa5, kRegionBytes);
     Answer answer = Unary(request);
-    // As a message has them, to compare.
+    // The form of a message, for the comparison.
     for (v1::Tensor& tensor : *answer.response.mutable_tensors()) {
       EXPECT_TRUE(tensor.data().empty());
       const v1::SharedMemoryRange& range = tensor.shared_memory();
@@ -129,7 +129,7 @@ void ExpectSame(const Answer& expected, Answer answer) {
   EXPECT_EQ(answer.status.error_code(), expected.status.error_code());
   EXPECT_EQ(answer.status.error_message(), expected.status.error_message());
   answer.response.clear_timing();
-  // Metrics of nothing are NaN.
+  // Metrics without terms are NaN.
   google::protobuf::util::DefaultFieldComparator numbers;
   numbers.set_treat_nan_as_equal(true);
   google::protobuf::util::MessageDifferencer differencer;

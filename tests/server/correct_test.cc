@@ -105,7 +105,7 @@ TEST(Correct, DoesNotComputeForAClientThatLeft) {
                           [&] { return running.Correct(SmallRequest()); });
   running.backend().WaitForCalls(1);
 
-  // Queued behind the first one until its deadline has passed.
+  // It waits behind the first one until its deadline has passed.
   grpc::ClientContext context;
   context.set_deadline(std::chrono::system_clock::now() +
                        std::chrono::milliseconds(50));
@@ -114,7 +114,7 @@ TEST(Correct, DoesNotComputeForAClientThatLeft) {
       running.Correct(SmallRequest("late"), &response, &context);
   EXPECT_EQ(second.error_code(), grpc::StatusCode::DEADLINE_EXCEEDED);
 
-  // The server's copy of the deadline began a transit later.
+  // The server's copy of the deadline starts later by the transit time.
   EXPECT_FALSE(running.server().WaitUntilIdle(std::chrono::milliseconds(500)));
   running.backend().Open();
   EXPECT_TRUE(first.get().ok());
@@ -124,7 +124,7 @@ TEST(Correct, DoesNotComputeForAClientThatLeft) {
   EXPECT_EQ(log.find(R"("code":"OK")", success + 1), std::string::npos) << log;
 }
 
-// An answer that is not read is no success: its retry is to count.
+// An unread answer is not a success: its retry must count.
 TEST(Correct, AClientThatLeavesWhileItsBatchIsComputedIsNotAnswered) {
   RunningServer running;
   running.backend().Close();

@@ -1,5 +1,5 @@
-// Correct with tensors in device memory, which the host cannot touch: the same
-// answer, and what clients may do meanwhile.
+// Correct with tensors in device memory, which the host cannot access: the same
+// answer, and concurrent actions of clients.
 #include <cstring>
 #include <future>
 #include <string>
@@ -60,14 +60,14 @@ class DeviceCorrect : public ::testing::Test {
     return std::string(data, 24) + std::string(data + 64, 6);
   }
 
-  // What the same server answers to the same bytes in the message.
+  // Returns the same server's answer to the same bytes in the message.
   std::string Expected() {
     v1::CorrectResponse response;
     EXPECT_TRUE(running_.Correct(SmallRequest(), &response).ok());
     return response.tensors(0).data() + response.tensors(1).data();
   }
 
-  // Fields that are wrong; empty if the request is answered.
+  // Returns the violations' fields; empty if the request is answered.
   std::vector<std::string> Fields(const v1::CorrectRequest& request) {
     return WrongFields(request, &running_);
   }
@@ -173,7 +173,7 @@ TEST_F(DeviceCorrect, OneRequestIsOnOneDevice) {
 }
 
 TEST_F(DeviceCorrect, OutputsAreNotWrittenOverInputs) {
-  // The same memory, lent for both.
+  // The same memory, registered for both.
   const std::string writes = Register(&inputs_, RegionAccess::kWrite);
   v1::CorrectRequest request = Request();
   for (const uint64_t offset : {0, 20, 64, 84}) {
@@ -183,7 +183,7 @@ TEST_F(DeviceCorrect, OutputsAreNotWrittenOverInputs) {
   }
   SetRange(writes, 24, 24, request.mutable_destinations(0));
   EXPECT_THAT(Fields(request), IsEmpty());
-  // The keep mask on the last byte of the first tensor, and right behind it.
+  // The keep mask on the last byte of the first tensor, and right after it.
   request = Request();
   SetRange(writes, 23, 6, request.mutable_destinations(1));
   EXPECT_THAT(Fields(request), ElementsAre("destinations[1].shared_memory"));

@@ -1,4 +1,4 @@
-// What clients, probes and Prometheus see when a device fails or is full.
+// The view of clients, probes and Prometheus on a device that fails or is full.
 #include <future>
 #include <string>
 

@@ -53,7 +53,7 @@ TEST(Drain, DestructionWaitsForWorkInFlight) {
                               [&] { return server.Correct(SmallRequest()); });
   server.backend().WaitForCalls(1);
   auto destroyed = std::async(std::launch::async, [&] {
-    // The client's part goes with it, so the answer must have come by then.
+    // The client's stream ends with it, so the answer must have come by then.
     server.server().RefuseNewWork();
     while (!server.server().WaitUntilIdle(std::chrono::minutes(1))) {
     }
@@ -64,7 +64,7 @@ TEST(Drain, DestructionWaitsForWorkInFlight) {
   running.reset();
 }
 
-// gRPC lets go of a stream's timer some time after it is done with the stream.
+// gRPC releases a stream's timer some time after it is done with the stream.
 TEST(Drain, EveryStreamIsLoggedBeforeDestructionEnds) {
   constexpr int kStreams = 64;
   for (int round = 0; round < 100; ++round) {

@@ -51,7 +51,7 @@ class DriftSeriesTest : public testing::Test {
                      .sums = &sums});
   }
 
-  // The series of a family that has this label, or NaN.
+  // Returns the family's series with this label, or NaN.
   double Value(const std::string& family, const std::string& run) {
     for (const auto& collected : registry_.Collect()) {
       if (collected.name != family) continue;
@@ -72,7 +72,7 @@ class DriftSeriesTest : public testing::Test {
     return !std::isnan(Value("counterweight_drift_batches_total", run));
   }
 
-  // Of a family without labels.
+  // Returns the value of a family without labels.
   prometheus::ClientMetric Total(const std::string& family) {
     for (const auto& collected : registry_.Collect()) {
       if (collected.name == family) return collected.metric.front();
@@ -80,7 +80,7 @@ class DriftSeriesTest : public testing::Test {
     return {};
   }
 
-  // All series that are there, families over all runs excluded.
+  // Returns the number of series without the families over all runs.
   size_t NumRunSeries() {
     size_t count = 0;
     for (const auto& collected : registry_.Collect()) {
@@ -91,7 +91,7 @@ class DriftSeriesTest : public testing::Test {
     return count;
   }
 
-  // Of all runs, by the label rule.
+  // Returns the counts over all runs by the label rule.
   std::map<std::string, double> DroppedTokens() {
     std::map<std::string, double> dropped;
     for (const auto& family : registry_.Collect()) {
@@ -151,8 +151,8 @@ TEST_F(DriftSeriesTest, EqualPoliciesHaveNoDrift) {
 }
 
 TEST_F(DriftSeriesTest, WeightsAreShownAsTheNativeMetricsDo) {
-  // Weights 0.5 and 2, before normalization divides them by 1.25: afterwards
-  // their mean is 1 whatever happened.
+  // Weights 0.5 and 2, before normalization divides them by 1.25; afterwards
+  // their mean is always 1.
   BatchSums sums = TwoTokens();
   sums.weight.weight = 2.5;
   sums.weight.weight_squared = 4.25;

@@ -13,7 +13,7 @@ namespace {
 
 using Verdict = Admission::Verdict;
 
-// What an entry uses of a server that has room for one request.
+// The parts of a server that an entry uses; it has room for one request.
 class EntryTest : public ::testing::Test {
  protected:
   EntryTest() {

@@ -37,7 +37,7 @@ TEST(Executor, RunsTasksSideBySide) {
   });
 }
 
-// However many tasks one peer has, another's is next.
+// Another peer's task is next, whatever the number of one peer's tasks.
 TEST(Executor, PeersTakeTurns) {
   std::promise<void> begin;
   std::vector<std::string> order;  // of the one thread

@@ -1,5 +1,5 @@
-// What one peer holds or keeps waiting does not keep another one out. TCP and
-// the Unix socket are two peers.
+// The requests of one peer do not keep another peer out. TCP and the Unix
+// socket are two peers.
 #include <future>
 #include <memory>
 #include <string>
@@ -17,7 +17,7 @@
 namespace counterweight::server {
 namespace {
 
-// A server on both, with an own channel for the second peer.
+// A server on both, with a separate channel for the second peer.
 struct TwoPeers {
   explicit TwoPeers(Config config = TestConfig())
       : running(Listening(std::move(config), folder.path() + "/s")),
@@ -50,7 +50,7 @@ TEST(FairShares, SilentCallsGiveWayToAnotherPeer) {
   config.max_queued_requests = 2;
   TwoPeers peers(config);
   auto silent = SilentStreams(peers, 4);
-  // The headers of a call that sends nothing reach the server when they do.
+  // The headers of an idle call arrive at an unknown time.
   StreamCall other(peers.unix_channel);
   other.SendHeader(SmallRequest());
   EXPECT_TRUE(other.IsAdmitted());
@@ -58,7 +58,7 @@ TEST(FairShares, SilentCallsGiveWayToAnotherPeer) {
   EXPECT_TRUE(Stream(peers.unix_channel, SmallRequest(), 0, &answer).ok());
 }
 
-// Long before --stream_timeout, which is 10 s here.
+// They give way long before --stream_timeout, 10 s here.
 TEST(FairShares, StalledStreamsGiveWayToAnotherPeer) {
   Config config = TestConfig();
   config.max_requests_in_flight = 4;
@@ -80,7 +80,7 @@ TEST(FairShares, StalledStreamsGiveWayToAnotherPeer) {
   EXPECT_GE(gave_way, 1);
 }
 
-// They sent at once what they owe for seconds; the other peer has to wait.
+// They sent the bytes of several seconds at once; the other peer has to wait.
 TEST(FairShares, StreamsThatMoveKeepTheirPlacesFromOthers) {
   Config config = TestConfig();
   config.max_requests_in_flight = 2;
@@ -107,7 +107,7 @@ TEST(FairShares, StreamsThatMoveKeepTheirPlacesFromOthers) {
   }
 }
 
-// No other peer waits, so only a stream that sent nothing at all gives way.
+// No other peer waits, so only a stream that sent nothing gives way.
 TEST(FairShares, SlowStreamsKeepTheirPlacesFromTheirOwnPeer) {
   Config config = TestConfig();
   config.max_requests_in_flight = 2;
@@ -142,14 +142,14 @@ TEST(FairShares, AStreamOwesProgressInProportionToWhatItReserved) {
   StreamCall slow(peers.running.channel());
   slow.SendHeader(request);
   ASSERT_TRUE(slow.IsAdmitted());
-  // Frames of one byte are never so many.
+  // Frames of one byte never reach that number.
   uint64_t sent = 0;
   while (sent < 16 << 20 && slow.SendChunk(0, sent, "x")) ++sent;
   EXPECT_LT(sent, 16U << 20) << "the tensor was whole before";
   EXPECT_EQ(slow.Finish().error_code(), grpc::StatusCode::DEADLINE_EXCEEDED);
 }
 
-// Tasks of one peer do not fill the workers: ten slow batches came first.
+// Ten earlier slow batches of one peer do not occupy all workers.
 TEST(FairShares, WorkersTakeTurnsBetweenPeers) {
   Config config = TestConfig();
   config.threads = 1;
@@ -176,8 +176,8 @@ TEST(FairShares, WorkersTakeTurnsBetweenPeers) {
   for (auto& each : greedy) EXPECT_TRUE(each.get().ok());
 }
 
-// One worker: what another peer sent while a batch was computed is looked at
-// before that batch's answer is encoded.
+// With one worker, another peer's batch that arrived during a computation is
+// decoded before the first answer is encoded.
 TEST(FairShares, OthersHaveTheirTurnBetweenTheStagesOfABatch) {
   Config config = TestConfig();
   config.threads = 1;

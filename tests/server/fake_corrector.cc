@@ -86,7 +86,7 @@ kernels::CorrectResult FakeCorrector::Correct(
 
 namespace {
 
-// The whole run of the base class, and a word about each arrival.
+// The base class's whole run, which also reports each arrival.
 class FakeRun final : public kernels::CorrectRun {
  public:
   FakeRun(FakeBackend* backend, std::unique_ptr<kernels::CorrectRun> whole)

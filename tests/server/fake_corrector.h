@@ -1,4 +1,4 @@
-// A backend that does what a test says.
+// A backend under the test's control.
 #ifndef COUNTERWEIGHT_TESTS_SERVER_FAKE_CORRECTOR_H_
 #define COUNTERWEIGHT_TESTS_SERVER_FAKE_CORRECTOR_H_
 
@@ -16,17 +16,18 @@ class FakeBackend {
   // Every later Correct waits in the backend until Open.
   void Close();
   void Open();
-  // Lets `count` of those that wait, or come later, pass.
+  // Lets `count` waiting or later calls pass.
   void LetPass(int count);
   // Waits until `count` calls are inside.
   void WaitForCalls(int count);
-  // What later calls answer.
+  // Sets the result of later calls.
   void SetResult(const kernels::CorrectResult& result);
 
   // Waits until a run was told that so many rows have arrived.
   void WaitForRows(int64_t rows);
 
-  // What the run that began last would see if it asked. REQUIRES: it is inside.
+  // Returns whether the latest run would see a stop request. REQUIRES: it is
+  // inside.
   bool IsAskedToStop();
 
   // Called by the backend.

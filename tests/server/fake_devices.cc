@@ -65,7 +65,7 @@ kernels::CorrectResult FakeDevices::Correct(const kernels::CorrectionSpec& spec,
   for (kernels::TensorView& tensor : on_host.tensors) {
     tensor.data = Behind(static_cast<const std::byte*>(tensor.data));
   }
-  // The interface says that the mask is on the host, so it is not translated.
+  // The mask is on the host by contract, so it is not translated.
   return cpu_->Correct(spec, on_host,
                        {.weights = Behind(outputs.weights),
                         .keep_mask = Behind(outputs.keep_mask),
@@ -89,7 +89,7 @@ void* FakeDevices::OpenDeviceMemory(const kernels::IpcHandle& handle,
   }
   *bytes = found->second->size();
   ++open_;
-  // Opened again, memory has the address that it has.
+  // Memory opened again has the same address.
   for (auto& [begin, window] : windows_) {
     if (window.allocation != found->second) continue;
     ++window.times;

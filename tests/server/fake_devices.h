@@ -1,5 +1,5 @@
-// A machine with two devices whose memory other processes may open, as CUDA
-// lets them, and a backend that computes there.
+// A machine with two devices whose memory other processes may open, as with
+// CUDA, and a backend that computes there.
 #ifndef COUNTERWEIGHT_TESTS_SERVER_FAKE_DEVICES_H_
 #define COUNTERWEIGHT_TESTS_SERVER_FAKE_DEVICES_H_
 
@@ -19,7 +19,7 @@ namespace counterweight::server {
 inline constexpr kernels::DeviceUuid kFirstDevice = {'f', 'i', 'r', 's', 't'};
 inline constexpr kernels::DeviceUuid kSecondDevice = {'s', 'e', 'c', 'n', 'd'};
 
-// One allocation of a client, zeros.
+// One zeroed allocation of a client.
 class FakeAllocation {
  public:
   FakeAllocation(kernels::DeviceUuid device, int64_t size);
@@ -39,14 +39,14 @@ class FakeAllocation {
   kernels::IpcHandle handle_{};
 };
 
-// The backend. What it opens is mapped without any access, so that whoever
-// reads or writes a device's memory on the host crashes. Thread-safe.
+// The backend. It maps opened memory without access, so that a host access to a
+// device's memory crashes. Thread-safe.
 class FakeDevices final : public kernels::Corrector {
  public:
-  // Lends an allocation, which must outlive every request that names it.
+  // Registers an allocation, which must outlive every request that names it.
   void Lend(const FakeAllocation& allocation);
 
-  // Allocations that are open, each as often as it was opened.
+  // Number of open allocations, counted once per opening.
   int64_t open() const { return open_; }
   // Later copies to the host fail.
   void BreakCopies() { copies_fail_ = true; }
@@ -73,7 +73,7 @@ class FakeDevices final : public kernels::Corrector {
 
   std::function<void()> TakePause();
 
-  // What lies behind an address inside a window; others as they are.
+  // Translates an address inside a window; returns others unchanged.
   template <typename T>
   T* Behind(T* address) const;
 

@@ -125,7 +125,7 @@ TEST(Flags, DevicesAreTheFirstOrThoseNamedOrAll) {
   EXPECT_TRUE(all.is_given);
   EXPECT_TRUE(all.all);
   EXPECT_EQ(ToString(all), "all");
-  // The last of several counts.
+  // The last of several is used.
   const DeviceChoice last =
       ParseFlags({"--devices=all", "--devices=3"}).config.devices;
   EXPECT_FALSE(last.all);

@@ -9,7 +9,7 @@
 namespace counterweight::server {
 namespace {
 
-// A message cut into pieces of `size` bytes.
+// A message in pieces of `size` bytes.
 class Cut {
  public:
   Cut(std::string message, size_t size) : message_(std::move(message)) {

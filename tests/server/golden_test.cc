@@ -19,7 +19,7 @@
 namespace counterweight::server {
 namespace {
 
-// What a request comes to: violations, or a response.
+// Result of a request: violations, or a response.
 struct Answer {
   Violations violations;
   v1::CorrectResponse response;
@@ -46,7 +46,7 @@ Answer Correct(const v1::CorrectRequest& request) {
   return answer;
 }
 
-// A tensor of the response, or nothing.
+// Returns a tensor of the response, or nothing.
 template <typename T>
 std::optional<std::vector<T>> FindTensor(const v1::CorrectResponse& response,
                                          v1::TensorRole role, v1::DType dtype) {

@@ -22,8 +22,8 @@ int64_t ResidentBytes() {
   return 0;
 }
 
-// Blocks too small for mappings of their own, freed but for the last: glibc
-// cannot shrink its heap then.
+// Blocks too small for mappings of their own, all freed but the last: glibc
+// then cannot shrink its heap.
 TEST(TrimHeap, GivesBackWhatLiesBetweenBlocks) {
 #if defined(COUNTERWEIGHT_SANITIZED) || !defined(__GLIBC__)
   GTEST_SKIP() << "not glibc's heap";

@@ -26,15 +26,15 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::StartsWith;
 
-// Takes all that libraries log, from construction on.
+// Captures all logs of libraries from construction on.
 class LibraryLog {
  public:
   LibraryLog() {
     auto logger = std::make_shared<spdlog::logger>("test", sink_);
     logger->set_pattern("%v");
     logger->set_level(spdlog::level::debug);
-    // Never deleted: gRPC logs to the process' very end. Reachable, so that it
-    // is no leak.
+    // Never deleted: gRPC logs until the process ends. Reachable, so that it is
+    // not a leak.
     static auto* const logs = new std::vector<std::unique_ptr<RequestLog>>;
     logs->push_back(std::make_unique<RequestLog>(logger));
     LogLibrariesTo(logs->back().get());

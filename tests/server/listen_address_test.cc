@@ -26,7 +26,7 @@ TEST(ListenAddress, LocalhostIsOneAddress) {
   EXPECT_TRUE(IsLocal(address));
 }
 
-// They are judged once and bound later: a resolver could answer differently.
+// Names are checked once and bound later: a resolver could answer differently.
 TEST(ListenAddress, RefusesNamesAndShortForms) {
   for (const std::string text :
        {"example.com:1", "Localhost:1", "localhost.:1", "[localhost]:1",
@@ -71,7 +71,7 @@ TEST(ListenAddress, KnowsWhoCanReachIt) {
   EXPECT_FALSE(is_local("0.0.0.0:1"));
   EXPECT_FALSE(is_local("[::]:1"));
   EXPECT_FALSE(is_local("10.0.0.1:1"));
-  // An IPv4 address in IPv6 clothes is reached over IPv4.
+  // An IPv4-mapped IPv6 address is reached over IPv4.
   EXPECT_FALSE(is_local("[::ffff:10.0.0.1]:1"));
 }
 

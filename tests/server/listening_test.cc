@@ -13,7 +13,7 @@
 namespace counterweight::server {
 namespace {
 
-// A folder of its own, removed with the object.
+// A temporary folder, removed with the object.
 class TemporaryFolder {
  public:
   TemporaryFolder() {
@@ -34,7 +34,7 @@ Config OnSocket(const std::string& path) {
   return config;
 }
 
-// The sentence with which a server with this config does not start.
+// Returns the error of a server that cannot start with this config.
 std::string StartError(const Config& config) {
   std::string error;
   auto server = Server::Start(

@@ -1,5 +1,5 @@
-// Each method of the table against the blocks of other systems that the table
-// calls its equals, through the server's own path in one process.
+// Compares each method with the blocks of other systems that the table calls
+// equivalent, through the server's own path in one process.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -35,8 +35,8 @@ struct Batch {
   std::vector<Row> rows;
 };
 
-// Differences that the table admits do not show: every row has tokens and one
-// advantage, and no log ratio or sum of them is beyond 20 nats.
+// Differences that the table lists do not show: every row has tokens and one
+// advantage, and no log ratio or sum of them exceeds 20 nats.
 std::vector<Batch> MildBatches() {
   Random random(1);
   std::vector<Batch> batches;
@@ -49,14 +49,15 @@ std::vector<Batch> MildBatches() {
   return batches;
 }
 
-// Empty rows, advantages of tokens, log ratios far beyond 20 nats both ways.
+// Empty rows, advantages per token, log ratios far beyond 20 nats in both
+// directions.
 std::vector<Batch> HarshBatches() {
   Random random(2);
   std::vector<Batch> batches;
   for (const double spread : {1e-4, 0.5, 5.0}) {
     const std::vector<int64_t> lengths = {300, 0, 1, 77, 300, 2, 0, 150};
     batches.push_back({300, RandomRows(random, lengths, {.spread = spread})});
-    // Log ratios of wide spreads are negative for the most part.
+    // Log ratios of wide spreads are mostly negative.
     for (size_t i = 0; i < lengths.size(); i += 2) {
       Row& row = batches.back().rows[i];
       std::swap(row[InputRole::kRollout], row[InputRole::kCurrent]);
@@ -106,7 +107,7 @@ v1::CorrectRequest RequestOf(const Batch& batch) {
   return request;
 }
 
-// No response, and failures, where the request is refused.
+// Returns no response, and test failures, if the request is refused.
 v1::CorrectResponse Correct(const v1::CorrectRequest& request) {
   static kernels::Corrector& corrector =
       *kernels::MakeCpuCorrector(2).release();
@@ -184,14 +185,14 @@ void ExpectNear(const v1::CorrectResponse& ours,
   EXPECT_TRUE(Near(ours.loss(), theirs.loss()));
 }
 
-// The gradient of GSPO goes through the mean of the row, that of verl's and
-// SkyRL's by each token itself: a sum divided by n, and one of n equal addends.
+// GSPO's gradient goes through the row's mean; verl's and SkyRL's goes through
+// each token: a sum divided by n, and one of n equal addends.
 bool RoundsDifferently(const Method& method, const Equivalent& equivalent) {
   return method.name == "gspo" &&
          (equivalent.system == "verl" || equivalent.system == "skyrl");
 }
 
-// Answers the method's own way, and as the equivalent's.
+// Compares the method's answer with its equivalent's.
 void Compare(const Method& method, const Equivalent& equivalent,
              const Batch& batch) {
   SCOPED_TRACE(std::string(method.name) + " as " +
@@ -230,7 +231,7 @@ TEST(MethodEquivalents, AreOnePerSystemAndTheOwnAmongThem) {
           << equivalent.system;
       EXPECT_TRUE(equivalent.block.starts_with("{"));
     }
-    // A fork's, which no current release of its system can say.
+    // A fork defines it; no current release of its system can express it.
     if (method.name == "reinforce_pro") continue;
     EXPECT_TRUE(systems.contains(method.origin));
   }

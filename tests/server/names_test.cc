@@ -28,13 +28,14 @@ TEST(EditDistanceTest, KnownAnswers) {
   EXPECT_EQ(EditDistance("abc", ""), 3u);
   EXPECT_EQ(EditDistance("kitten", "sitting"), 3u);
   EXPECT_EQ(EditDistance("upper", "uper"), 1u);
-  // Neighbours that are swapped are one edit, at either end too.
+  // Swapped neighbours are one edit, at both ends too.
   EXPECT_EQ(EditDistance("token_tsi", "token_tis"), 1u);
   EXPECT_EQ(EditDistance("rgpo", "grpo"), 1u);
-  // No character is edited twice: this is not swap and insert.
+  // No character is edited twice: this is not a swap and an insert.
   EXPECT_EQ(EditDistance("ca", "abc"), 3u);
   EXPECT_EQ(EditDistance("Token_TIS", "tokeN_tis"), 0u);
-  // ASCII letters alone: '[' is as far from '{' as 'A' is from 'a'.
+  // The distance ignores the case of ASCII letters only: '[' and '{' differ by
+  // the same bit as 'A' and 'a'.
   EXPECT_EQ(EditDistance("[", "{"), 1u);
 }
 
@@ -55,7 +56,7 @@ TEST(EditDistanceTest, IsSymmetricAndBounded) {
     EXPECT_GE(distance, most - least) << a << " " << b;
     EXPECT_LE(distance, most) << a << " " << b;
     EXPECT_EQ(distance == 0, a == b) << a << " " << b;
-    // What both begin with makes no difference.
+    // A common prefix does not change the distance.
     EXPECT_EQ(EditDistance("xyz" + a, "xyz" + b), distance) << a << " " << b;
   }
 }
@@ -84,7 +85,7 @@ TEST(NearestNameTest, FindsMisspellings) {
   EXPECT_EQ(NearestName("bypassmode", kNames), "bypass_mode");
   EXPECT_EQ(NearestName("grop", kNames), "grpo");
   EXPECT_EQ(NearestName("GRPO", kNames), "grpo");
-  // As near to rollout_is as to rollout_rs: the first.
+  // It is equally near to rollout_is and rollout_rs; the first is suggested.
   EXPECT_EQ(NearestName("rollout_xs", kNames), "rollout_is");
 }
 

@@ -9,7 +9,7 @@ namespace counterweight::server {
 
 RawUnary::RawUnary(const std::shared_ptr<grpc::Channel>& channel)
     : stub_(channel) {
-  // A server that never answers fails the test instead of stopping it.
+  // A server that never answers fails the test instead of blocking it.
   context_.set_deadline(std::chrono::system_clock::now() +
                         std::chrono::minutes(2));
   call_ = stub_.PrepareCall(

@@ -1,4 +1,4 @@
-// A unary call step by step, as a client that stalls makes it.
+// A unary call step by step, like a stalling client's.
 #ifndef COUNTERWEIGHT_TESTS_SERVER_RAW_UNARY_H_
 #define COUNTERWEIGHT_TESTS_SERVER_RAW_UNARY_H_
 
@@ -17,11 +17,11 @@ namespace counterweight::server {
 class RawUnary {
  public:
   explicit RawUnary(const std::shared_ptr<grpc::Channel>& channel);
-  // Cancels what has not ended.
+  // Cancels an unfinished call.
   ~RawUnary();
 
   grpc::ClientContext& context() { return context_; }
-  // The request, and the end of the client's side. False if the call has ended.
+  // Sends the request, and ends the client's side. False if the call has ended.
   bool Send(const std::string& request);
   // Ends the client's side without a request.
   void CloseWriting();

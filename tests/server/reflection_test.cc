@@ -11,7 +11,7 @@
 namespace counterweight::server {
 namespace {
 
-// How the server ends a reflection stream that asks with an empty message.
+// Returns the status of a reflection stream with an empty request.
 grpc::Status Reflect(const Config& config) {
   RunningServer running(config);
   google::protobuf::Empty request;
@@ -29,7 +29,7 @@ TEST(Reflection, IsServedUnlessTurnedOff) {
   EXPECT_TRUE(Reflect(config).ok());
   config.reflection = false;
   EXPECT_EQ(Reflect(config).error_code(), grpc::StatusCode::UNIMPLEMENTED);
-  // The one does not change the other.
+  // Reflection does not change the metrics' address.
   config.reflection = true;
   EXPECT_TRUE(Reflect(config).ok());
 }

@@ -38,7 +38,7 @@ TEST(RequestLog, IsOneLineWhateverTheRequestSays) {
   EXPECT_NE(line.find(R"(a\nb {} %s \"quoted\")"), std::string::npos);
 }
 
-// The run's field of a request's line, as it stands there.
+// Returns the run's field of a request's line verbatim.
 std::string LoggedRun(std::string_view run) {
   RequestRecord record;
   record.run = run;
@@ -105,7 +105,7 @@ TEST(RequestLog, HasItsFieldsInOrder) {
   EXPECT_TRUE(line["queue_seconds"].is_null());
 }
 
-// A pipe takes so many bytes as a whole or not at all.
+// A pipe takes up to so many bytes atomically.
 TEST(RequestLog, ALineOfARequestFitsIntoAPipeAtOnce) {
   RequestRecord record;
   for (double* seconds :
@@ -123,7 +123,7 @@ TEST(RequestLog, ALineOfARequestFitsIntoAPipeAtOnce) {
     }
     const std::string line = Logged(record);
     EXPECT_LE(line.size(), static_cast<size_t>(PIPE_BUF)) << character;
-    // Half of what plain text may have, but not nothing.
+    // At least half of the limit for plain text.
     EXPECT_GT(line.size(), 1500U) << character;
   }
 }

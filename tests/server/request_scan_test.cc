@@ -11,8 +11,8 @@ namespace {
 
 constexpr int64_t kMaxSequences = 1000;
 
-// What a scan says of `bytes`, given in pieces of `piece` bytes: "" accepted,
-// "?" refused as malformed, else the violation's field.
+// Scans `bytes` in pieces of `piece` bytes and returns "" if accepted, "?" if
+// malformed, else the violation's field.
 std::string Scan(const std::string& bytes, size_t piece, bool has_data = true) {
   RequestScan scan(kMaxSequences, has_data);
   const auto* data = reinterpret_cast<const uint8_t*>(bytes.data());
@@ -23,7 +23,7 @@ std::string Scan(const std::string& bytes, size_t piece, bool has_data = true) {
   return "";
 }
 
-// The same for every way to cut.
+// The same for pieces of every size.
 std::string Scan(const std::string& bytes, bool has_data = true) {
   const std::string whole = Scan(bytes, bytes.size() + 1, has_data);
   for (const size_t piece : {1, 2, 3, 7, 4096}) {
@@ -36,7 +36,7 @@ std::string Scan(const v1::CorrectRequest& request, bool has_data = true) {
   return Scan(request.SerializeAsString(), has_data);
 }
 
-// Every part of a request, as much of it as is allowed.
+// Returns a request with the largest permitted number of each part.
 v1::CorrectRequest Largest() {
   v1::CorrectRequest request;
   for (int i = 0; i < kMaxRequestTensors; ++i) {
@@ -94,7 +94,7 @@ TEST(RequestScan, StructureIsBoundedAndItsFieldNamed) {
   std::string unknown;
   while (unknown.size() <= kMaxStructureBytes) unknown += "\xa0\x06\x01";
   EXPECT_EQ(Scan(unknown), "unknown fields");
-  // Inside a tensor.
+  // The field is inside a tensor.
   request.Clear();
   request.add_tensors()->mutable_shared_memory()->set_handle(large);
   EXPECT_EQ(Scan(request), "tensors");
@@ -137,7 +137,7 @@ TEST(RequestScan, WhatIsNoMessageIsRefusedWithoutAField) {
   }
 }
 
-// Protobuf gives bytes back and asks for them again.
+// Protobuf returns bytes and reads them again.
 TEST(ScannedStream, ParsesWhatPassesAndEndsWhereItIsRefused) {
   const std::string bytes = Largest().SerializeAsString();
   for (const int block : {1, 100, 1 << 20}) {
@@ -156,7 +156,7 @@ TEST(ScannedStream, ParsesWhatPassesAndEndsWhereItIsRefused) {
   RequestScan scan(kMaxSequences, /*has_data=*/true);
   ScannedStream scanned(&input, &scan);
   v1::CorrectRequest parsed;
-  // Whether what came before is a message is the parser's to say.
+  // The parser decides whether the bytes before are a message.
   static_cast<void>(parsed.ParseFromZeroCopyStream(&scanned));
   EXPECT_EQ(scan.violation()->field, "tensors");
   EXPECT_LE(parsed.tensors_size(), 64);

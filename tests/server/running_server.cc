@@ -55,7 +55,7 @@ RunningServer::RunningServer(const Config& config,
   std::string error;
   server_ = Server::Start(config, std::move(corrector), logger, &error);
   if (server_ == nullptr) throw std::runtime_error(error);
-  // A subchannel of its own: channels of one process share connections.
+  // Uses its own subchannel: channels of one process share connections.
   grpc::ChannelArguments arguments;
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   channel_ =

@@ -19,12 +19,12 @@ namespace counterweight::server {
 // Listens on free loopback ports, drains without delay.
 Config TestConfig();
 
-// Fails the test if the server cannot start.
+// A running server; the test fails if it cannot start.
 class RunningServer {
  public:
-  // With a FakeCorrector, see backend().
+  // Uses a FakeCorrector, see backend().
   explicit RunningServer(const Config& config = TestConfig());
-  // With a corrector of the caller's.
+  // Uses the caller's corrector.
   RunningServer(const Config& config,
                 std::unique_ptr<kernels::Corrector> corrector);
 
@@ -32,11 +32,11 @@ class RunningServer {
   FakeBackend& backend() { return *backend_; }
   const std::shared_ptr<grpc::Channel>& channel() { return channel_; }
 
-  // Without a deadline, unless `context` has one.
+  // Calls Correct without a deadline, unless `context` has one.
   grpc::Status Correct(const v1::CorrectRequest& request,
                        v1::CorrectResponse* response,
                        grpc::ClientContext* context = nullptr);
-  // The status of a Correct whose answer does not matter.
+  // Returns the status of a Correct whose answer does not matter.
   grpc::Status Correct(const v1::CorrectRequest& request);
 
   // grpc.health.v1.ServingStatus of `service`: 1 SERVING, 2 NOT_SERVING; -1 if
@@ -44,9 +44,9 @@ class RunningServer {
   int Health(const std::string& service);
   // A fresh connection to the metrics' address.
   FileDescriptor ConnectToMetrics();
-  // What GET /metrics answers, headers included.
+  // Returns the answer to GET /metrics, headers included.
   std::string Scrape();
-  // Stops the server for good, and returns all that it logged.
+  // Stops the server permanently, and returns its whole log.
   std::string Stop();
 
  private:
@@ -61,7 +61,7 @@ class RunningServer {
 v1::CorrectRequest SmallRequest(const std::string& request_id = "",
                                 const std::string& run = "");
 
-// The one detail of type T in the status; fails the test if there is none.
+// Returns the status's one detail of type T; fails the test if there is none.
 template <typename T>
 T DetailOf(const grpc::Status& status) {
   google::rpc::Status details;

@@ -1,4 +1,4 @@
-// What Prometheus sees of a running server.
+// Prometheus's view of a running server.
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -37,7 +37,7 @@ TEST(ServingMetrics, AScrapeShowsServingAndDrift) {
   ASSERT_TRUE(running.Correct(SmallRequest("a", "run-1")).ok());
   ASSERT_TRUE(running.Correct(SmallRequest("b")).ok());
   EXPECT_FALSE(running.Correct({}).ok());
-  // An answer is in flight until gRPC has let go of it, which may be after the
+  // An answer is in flight until gRPC has released it, which may be after the
   // client has read it.
   ASSERT_TRUE(running.server().WaitUntilIdle(std::chrono::minutes(1)));
   const std::string text = running.Scrape();
@@ -106,7 +106,8 @@ void Add(const MetricRow& row, std::map<std::string, Shown>* families) {
   EXPECT_TRUE(families->emplace(row.name, shown).second) << row.name;
 }
 
-// With a weight, a rule, a loss, a KL penalty and a policy version.
+// Returns a request with a weight, a rule, a loss, a KL penalty and a policy
+// version.
 v1::CorrectRequest RequestWithAll() {
   v1::CorrectRequest request = SmallRequest("a", "run-1");
   request.mutable_labels()->set_policy_version(4);
@@ -132,7 +133,7 @@ v1::CorrectRequest RequestWithAll() {
   return request;
 }
 
-// What README.md says about them is made of the tables.
+// README.md's tables are generated from these.
 TEST(ServingMetrics, AScrapeShowsTheTables) {
   const TemporaryFolder folder;
   Config config = WithMetrics();
@@ -226,7 +227,7 @@ class HalfRequests {
     }
   }
 
-  // True if the server has given up none of them.
+  // True if the server has closed none of them.
   bool AllWait() const {
     char byte = 0;
     return std::all_of(connections_.begin(), connections_.end(),
@@ -244,7 +245,7 @@ class HalfRequests {
 TEST(ServingMetrics, UnfinishedRequestsDelayNoScrape) {
   RunningServer running(WithMetrics());
   for (int count = 2; count <= 7; ++count) {
-    // On a machine that stands still for seconds they are given up before.
+    // On a machine that stalls for seconds they are closed earlier.
     bool at_once = false;
     for (int attempt = 0; attempt < 5 && !at_once; ++attempt) {
       const HalfRequests unfinished(running, count);
@@ -260,7 +261,7 @@ TEST(ServingMetrics, AnyNumberOfThemIsGivenUpSoon) {
   const auto begin = std::chrono::steady_clock::now();
   const HalfRequests unfinished(running, 16);
   EXPECT_TRUE(Has(running.Scrape(), "counterweight_ready 1"));
-  // Two turns of 2 s; the library's own limit is 30 s for one.
+  // Two rounds of 2 s; the library's own limit is 30 s for one.
   EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(20));
 }
 

@@ -1,4 +1,4 @@
-// What a server answers beside Correct.
+// The server's answers to RPCs other than Correct.
 #include <algorithm>
 #include <set>
 #include <string>

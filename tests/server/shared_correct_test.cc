@@ -1,5 +1,5 @@
-// Correct with tensors in shared memory: what ranges may name, and what clients
-// may do to the bytes meanwhile. Answers are in conformance_test.cc.
+// Correct with tensors in shared memory: valid and invalid ranges, and writes
+// of clients during a request. conformance_test.cc checks answers.
 #include <atomic>
 #include <cstdint>
 #include <cstring>
@@ -52,7 +52,7 @@ class SharedCorrect : public ::testing::Test {
     return SharedRequest(input_handle_, inputs_.data(), output_handle_);
   }
 
-  // Fields that are wrong; empty if the request is answered.
+  // Returns the violations' fields; empty if the request is answered.
   std::vector<std::string> Fields(const v1::CorrectRequest& request) {
     return WrongFields(request, &running_);
   }
@@ -164,8 +164,8 @@ TEST_F(SharedCorrect, MasksAreCheckedToo) {
   EXPECT_THAT(Fields(request), ElementsAre("tensors[2].data"));
 }
 
-// Any bytes, at any time: the client gets numbers or violations, everybody else
-// is served.
+// With any bytes at any time, the client gets numbers or violations, and other
+// clients are served.
 TEST_F(SharedCorrect, AClientThatScribblesHarmsItselfAlone) {
   const v1::CorrectRequest request = Request();
   std::atomic<bool> done = false;
@@ -186,7 +186,7 @@ TEST_F(SharedCorrect, AClientThatScribblesHarmsItselfAlone) {
   EXPECT_TRUE(running_.Correct(SmallRequest()).ok());
 }
 
-// Its requests may still run; its memory stays until they are answered.
+// Its requests may still run; its memory stays mapped until they are answered.
 TEST_F(SharedCorrect, AConnectionsEndForgetsItsHandles) {
   const v1::CorrectRequest request = Request();
   client_.Finish();

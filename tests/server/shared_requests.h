@@ -1,4 +1,4 @@
-// Requests whose bytes lie in memory that a client shares.
+// Requests with tensors in a client's shared memory.
 #ifndef COUNTERWEIGHT_TESTS_SERVER_SHARED_REQUESTS_H_
 #define COUNTERWEIGHT_TESTS_SERVER_SHARED_REQUESTS_H_
 
@@ -10,16 +10,17 @@
 
 namespace counterweight::server {
 
-// Says where the tensor's bytes lie instead of bringing them.
+// Sets the tensor's range instead of its data.
 void SetRange(const std::string& handle, uint64_t offset, uint64_t length,
               v1::Tensor* tensor);
 
-// SmallRequest() with tensor i at 64 i of the region `inputs`, where `memory`
-// is, weights written at 0 of the region `outputs` and the keep mask at 64.
+// Returns SmallRequest() with tensor i at offset 64 i of the region `inputs`,
+// mapped at `memory`, weights written to offset 0 of the region `outputs`, and
+// the keep mask to 64.
 v1::CorrectRequest SharedRequest(const std::string& inputs, void* memory,
                                  const std::string& outputs);
 
-// Fields that are wrong; empty if the request is answered.
+// Returns the violations' fields; empty if the request is answered.
 std::vector<std::string> WrongFields(const v1::CorrectRequest& request,
                                      RunningServer* running);
 

@@ -26,7 +26,7 @@ TEST(SpareThreads, AFewThereAre) {
   EXPECT_TRUE(HasSpareThreads(4));
 }
 
-// In a child, of a user that has no other process: the limit is the user's.
+// Runs in a child of a user without other processes: the limit is per user.
 TEST(SpareThreads, AreCountedTogether) {
 #ifdef _GLIBCXX_TSAN
   GTEST_SKIP() << "ThreadSanitizer allows a forked child no threads";
@@ -43,7 +43,7 @@ TEST(SpareThreads, AreCountedTogether) {
     waitpid(child, &status, 0);
     return WEXITSTATUS(status);
   };
-  // The child itself is one.
+  // The child itself is one thread.
   EXPECT_EQ(has(7), 1);
   EXPECT_EQ(has(8), 0);
   EXPECT_EQ(has(1000), 0);

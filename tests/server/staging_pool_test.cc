@@ -20,8 +20,8 @@ namespace {
 
 constexpr int64_t kMiB = int64_t{1} << 20;
 
-// A backend with memory of its own: says when some is wanted, gives it when a
-// test lets it, and counts what the test's own thread frees.
+// A backend with its own memory: it reports demand, allocates when a test
+// permits it, and counts what the test's own thread frees.
 class TestMemory final : public kernels::Corrector {
  public:
   kernels::CorrectResult Correct(const kernels::CorrectionSpec& /*spec*/,
@@ -42,7 +42,7 @@ class TestMemory final : public kernels::Corrector {
     std::free(memory);
   }
 
-  // Of the next allocation.
+  // Waits for the next allocation's begin.
   void WaitUntilWanted() { wanted_.get_future().wait(); }
   void Give() { given_.set_value(); }
   void BeSlow() { slow_ = true; }
@@ -73,7 +73,7 @@ TEST_F(StagingPoolTest, BlocksAreUsedAgain) {
   }
   EXPECT_EQ(pool.used_bytes(), 0);
   EXPECT_EQ(pool.free_bytes(), 10 * kMiB);
-  // A little smaller fits too; much smaller would be a waste.
+  // A slightly smaller request fits too; a much smaller one would waste memory.
   EXPECT_EQ(pool.Take(9 * kMiB).get(), first);
   EXPECT_NE(pool.Take(kMiB).get(), first);
 }
@@ -88,7 +88,7 @@ TEST_F(StagingPoolTest, KeepsNoMoreThanWasUsedAtATime) {
   EXPECT_LE(pool.used_bytes() + pool.free_bytes(), 64 * kMiB);
 }
 
-// A request that fails is no use of memory: nothing is kept on its account.
+// A failed request does not count as use: the pool keeps nothing for it.
 TEST_F(StagingPoolTest, KeepsNoMoreAfterAFailure) {
   StagingPool pool(&backend_);
   EXPECT_EQ(pool.Take(int64_t{1} << 60), nullptr);
@@ -98,8 +98,8 @@ TEST_F(StagingPoolTest, KeepsNoMoreAfterAFailure) {
   }
 }
 
-// A block comes back while the memory for another is still on its way: the two
-// were never in use together, so the pool keeps one of them.
+// A block returns while another is being allocated: the two were never in use
+// together, so the pool keeps one of them.
 TEST_F(StagingPoolTest, KeepsNoBlockThatAnotherReplaces) {
   TestMemory memory;
   StagingPool pool(&memory);
@@ -114,7 +114,7 @@ TEST_F(StagingPoolTest, KeepsNoBlockThatAnotherReplaces) {
   EXPECT_EQ(pool.free_bytes(), kMiB);
 }
 
-// Of two blocks that were in use together, one stays: the other leaves without
+// One of two blocks that were in use together stays; the other is freed without
 // another Take.
 TEST_F(StagingPoolTest, GivesBackWhatIsMoreThanTheUse) {
   StagingPool pool(&backend_, std::chrono::milliseconds(1));
@@ -128,14 +128,15 @@ TEST_F(StagingPoolTest, GivesBackWhatIsMoreThanTheUse) {
   EXPECT_EQ(pool.used_bytes(), 10 * kMiB);
 }
 
-// A block that was in use for many windows was in use lately: the
-// thread that gives it back does not free it.
+// A block that was in use for many windows counts as recently used: the thread
+// that returns it does not free it.
 TEST_F(StagingPoolTest, LongUseCountsToItsEnd) {
   TestMemory memory;
   StagingPool pool(&memory, std::chrono::milliseconds(1));
   std::shared_ptr<std::byte> block = pool.Take(10 * kMiB);
   pool.Take(kMiB).reset();
-  // It leaves in the second window, when the two are no longer the peak.
+  // The pool frees it in the second window, when the two are no longer the
+  // peak.
   const auto end = std::chrono::steady_clock::now() + std::chrono::minutes(1);
   while (pool.free_bytes() > 0 && std::chrono::steady_clock::now() < end) {
     std::this_thread::yield();
@@ -145,7 +146,7 @@ TEST_F(StagingPoolTest, LongUseCountsToItsEnd) {
   EXPECT_EQ(memory.freed_here(), 0);
 }
 
-// Large pages are aligned by mapping more and giving the ends back.
+// Huge pages are aligned by mapping more and unmapping the ends.
 TEST_F(StagingPoolTest, MapsNothingBehindALargeBlock) {
   StagingPool pool(&backend_);
   for (const int64_t size : {2 * kMiB, 10 * kMiB}) {

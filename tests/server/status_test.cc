@@ -55,7 +55,7 @@ TEST(Violations, AppendedOnesCountThoughTheyAreNotKept) {
 
 TEST(InvalidArgument, StopsAtSixteen) {
   const Violations violations = Repeated(40, {"field", "is wrong"});
-  // However many there are, memory holds a few.
+  // Memory holds only a few, whatever their number.
   EXPECT_EQ(std::distance(violations.begin(), violations.end()), 17);
   const grpc::Status status = InvalidArgument(violations);
   EXPECT_EQ(BadRequestOf(status).field_violations_size(),

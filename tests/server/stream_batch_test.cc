@@ -20,7 +20,7 @@ class StreamBatchTest : public ::testing::Test {
  protected:
   StreamBatchTest() { memory_.fill(std::byte{0xee}); }
 
-  // The field of what is wrong; empty if nothing is.
+  // Returns the violation's field; empty if there is none.
   std::string Take(uint32_t tensor, uint64_t offset, const std::string& data) {
     const Violations violations = Violated(tensor, offset, data);
     return violations.empty() ? "" : violations.front().field;

@@ -107,7 +107,7 @@ v1::CorrectResponse StreamCall::ReadAnswer() {
 
 grpc::Status StreamCall::Finish() {
   Begin();
-  // Otherwise Finish waits for frames that nobody reads.
+  // Otherwise Finish would wait for unread frames.
   v1::CorrectStreamResponse ignored;
   while (stream_->Read(&ignored)) {
   }

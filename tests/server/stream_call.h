@@ -1,4 +1,4 @@
-// CorrectStream as a client with generated stubs speaks it.
+// CorrectStream by generated stubs.
 #ifndef COUNTERWEIGHT_TESTS_SERVER_STREAM_CALL_H_
 #define COUNTERWEIGHT_TESTS_SERVER_STREAM_CALL_H_
 
@@ -15,16 +15,16 @@ namespace counterweight::server {
 class StreamCall {
  public:
   explicit StreamCall(const std::shared_ptr<grpc::Channel>& channel);
-  // Cancels what has not ended.
+  // Cancels an unfinished call.
   ~StreamCall();
 
   grpc::ClientContext& context() { return context_; }
 
   // Begins without a frame.
   void Open() { Begin(); }
-  // Begins with `request`, its tensors' data left out.
+  // Begins with `request` without its tensors' data.
   void SendHeader(const v1::CorrectRequest& request);
-  // False, as Send: the stream has ended.
+  // False if the stream has ended, as Send.
   bool SendChunk(uint32_t tensor, uint64_t offset, const std::string& data);
   bool Send(const v1::CorrectStreamRequest& frame);
   // All tensors of `request`, the mask first, then blocks of `chunk_bytes`
@@ -32,11 +32,12 @@ class StreamCall {
   void SendTensors(const v1::CorrectRequest& request, size_t chunk_bytes = 0);
   void CloseWriting();
 
-  // The next frame; false at the end.
+  // Reads the next frame; false at the end.
   bool Read(v1::CorrectStreamResponse* frame);
   // True if the next frame is the admission.
   bool IsAdmitted();
-  // Result and chunks as one answer. Fails the test if frames are out of order.
+  // Returns result and chunks as one answer. Fails the test if frames are out
+  // of order.
   v1::CorrectResponse ReadAnswer();
   const v1::StreamSummary& summary() const { return summary_; }
   grpc::Status Finish();
@@ -53,7 +54,7 @@ class StreamCall {
   void Begin();
 };
 
-// The whole of a call.
+// Makes a whole call.
 grpc::Status Stream(const std::shared_ptr<grpc::Channel>& channel,
                     const v1::CorrectRequest& request, size_t chunk_bytes,
                     v1::CorrectResponse* response);

@@ -1,4 +1,4 @@
-// CorrectStream: what is wrong is said early, completely, and once.
+// CorrectStream reports errors early, completely, and once.
 #include <functional>
 #include <string>
 #include <vector>

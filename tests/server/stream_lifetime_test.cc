@@ -1,4 +1,4 @@
-// CorrectStream: whatever clients do, streams end and leave nothing behind.
+// Streams of CorrectStream end and leave nothing behind, whatever clients do.
 #include <chrono>
 #include <future>
 #include <memory>
@@ -64,7 +64,7 @@ TEST(StreamLifetime, RowsAreComputedWhileOthersArrive) {
   call.SendChunk(2, 0, request.tensors(2).data());
   call.SendChunk(0, 0, request.tensors(0).data());
   call.SendChunk(1, 0, request.tensors(1).data().substr(0, 23));
-  // Of two rows the second lacks a byte.
+  // The second of two rows lacks a byte.
   running.backend().WaitForRows(1);
   call.SendChunk(1, 23, request.tensors(1).data().substr(23));
   EXPECT_EQ(call.ReadAnswer().tensors_size(), 2);
@@ -89,7 +89,8 @@ TEST(StreamLifetime, WaitingEndsWithAHint) {
             1U);
 }
 
-// Before their header they take little, but a client may open any number.
+// A stream without a header needs little memory, but a client may open any
+// number.
 TEST(StreamLifetime, OpenStreamsAreBounded) {
   Config config = TestConfig();
   config.max_requests_in_flight = 1;
@@ -101,7 +102,7 @@ TEST(StreamLifetime, OpenStreamsAreBounded) {
     silent.push_back(std::make_unique<StreamCall>(running.channel()));
     silent.back()->Open();
   }
-  // All but two are refused, or gave way, without waiting for a timeout.
+  // All but two are refused, or give way, without waiting for a timeout.
   int refused = 0;
   for (const auto& call : silent) {
     refused += static_cast<int>(call->Finish().error_code() ==
@@ -110,7 +111,8 @@ TEST(StreamLifetime, OpenStreamsAreBounded) {
   EXPECT_EQ(refused, 18);
 }
 
-// With room for one that waits, the next one waits as soon as it has left.
+// With room for one waiting stream, the next one waits as soon as the first has
+// left.
 TEST(StreamLifetime, AStreamThatLeavesTheQueueMakesRoomThere) {
   Config config = TestConfig();
   config.max_queue_seconds = 3600;  // its own time is not what ends its wait
@@ -135,7 +137,7 @@ TEST(StreamLifetime, AStreamThatLeavesTheQueueMakesRoomThere) {
   EXPECT_TRUE(first.get().ok());
 }
 
-// Input and output, all of it before the first byte comes.
+// Input and output are reserved before the first byte comes.
 TEST(StreamLifetime, ABatchReservesItsOutputsToo) {
   v1::CorrectRequest request = LargeRequest();
   constexpr int64_t kPositions = int64_t{4} << 20;
@@ -160,7 +162,7 @@ TEST(StreamLifetime, ABatchReservesItsOutputsToo) {
   }
 }
 
-// Its place there is for calls whose header has not come.
+// Places of arrivals are for calls whose header has not come.
 TEST(StreamLifetime, AStreamWithAHeaderIsNoArrivalAnyMore) {
   Config config = TestConfig();
   config.metrics_listen = {.host = "127.0.0.1", .port = 0, .path = ""};
@@ -189,7 +191,7 @@ TEST(StreamLifetime, SilentStreamsTimeOut) {
   ExpectIdle(running);
 }
 
-// Never silent, and for ever if nobody counted.
+// The sender is never silent; only the byte count ends it.
 TEST(StreamLifetime, SlowSendersTimeOut) {
   Config config = TestConfig();
   config.stream_timeout_s = 0.5;
@@ -251,8 +253,8 @@ TEST(StreamLifetime, AnAdmittedStreamOutlivesTheRefusalOfNewOnes) {
   ExpectIdle(running);
 }
 
-// Clients that leave after any number of steps, several at a time, with
-// backends that answer at once or when the client is gone.
+// Clients leave after any number of steps, several at a time, with backends
+// that answer at once or when the client is gone.
 TEST(StreamLifetime, AThousandCancelledStreamsLeaveNothing) {
   RunningServer running;
   const v1::CorrectRequest request = SmallRequest();
@@ -270,7 +272,7 @@ TEST(StreamLifetime, AThousandCancelledStreamsLeaveNothing) {
         if (steps > 4) call.SendChunk(2, 0, request.tensors(2).data());
         v1::CorrectStreamResponse frame;
         if (steps > 5) call.Read(&frame);
-        // Its destructor cancels.
+        // The destructor cancels the call.
       }
     });
   }

@@ -1,4 +1,4 @@
-// CorrectStream: the same answers as Correct, however the bytes come.
+// CorrectStream answers like Correct, in whatever chunks the bytes come.
 #include <chrono>
 #include <string>
 #include <vector>
@@ -13,7 +13,7 @@
 namespace counterweight::server {
 namespace {
 
-// Rows of several lengths, one of them long, masked here and there.
+// Rows of several lengths, one of them long, with some masked positions.
 v1::CorrectRequest PackedRequest(const std::string& method) {
   v1::CorrectRequest request;
   auto* lengths =
@@ -69,7 +69,7 @@ class Streams : public ::testing::Test {
           Stream(running_.channel(), request, chunk_bytes, &streamed);
       ASSERT_TRUE(end.ok()) << end.error_message();
       streamed.clear_timing();
-      // Means of nothing are NaN.
+      // Means without terms are NaN.
       google::protobuf::util::DefaultFieldComparator numbers;
       numbers.set_treat_nan_as_equal(true);
       google::protobuf::util::MessageDifferencer differencer;

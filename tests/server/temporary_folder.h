@@ -8,7 +8,7 @@
 
 namespace counterweight::server {
 
-// Has mode 0700; removed, with what is in it, with the object.
+// A folder of mode 0700; removed with its content by the destructor.
 class TemporaryFolder {
  public:
   TemporaryFolder() {

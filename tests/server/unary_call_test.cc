@@ -1,4 +1,4 @@
-// Unary calls have a clock from their headers to the end of their answer.
+// Unary calls are timed from their headers to the end of their answer.
 #include "server/call/unary_call.h"
 
 #include <chrono>
@@ -57,7 +57,7 @@ TEST(UnaryCall, ACallWithoutAMessageIsAnInvalidArgument) {
   EXPECT_EQ(call.Finish().error_code(), grpc::StatusCode::INVALID_ARGUMENT);
 }
 
-// gRPC holds it until the client reads, and so does the budget.
+// gRPC and the budget hold it until the client reads.
 TEST(UnaryCall, AnUnreadAnswerStaysInTheBudgetUntilItsTimeIsUp) {
   RunningServer running(ShortTimeout());
   running.backend().Close();
@@ -65,7 +65,7 @@ TEST(UnaryCall, AnUnreadAnswerStaysInTheBudgetUntilItsTimeIsUp) {
   ASSERT_TRUE(call.Send(LargeRequest()));
   running.backend().WaitForCalls(1);
   running.backend().Open();
-  // What was admitted was more than the answer; it is given back first.
+  // The admitted bytes exceed the answer; the difference is released first.
   constexpr int64_t kAnswerBytes = int64_t{20} << 20;
   while (running.server().bytes_in_flight() > kAnswerBytes + (1 << 20)) {
     std::this_thread::yield();
@@ -78,7 +78,7 @@ TEST(UnaryCall, AnUnreadAnswerStaysInTheBudgetUntilItsTimeIsUp) {
   EXPECT_EQ(call.Finish().error_code(), grpc::StatusCode::CANCELLED);
 }
 
-// Gauges show what admission knows.
+// Gauges show admission's state.
 TEST(UnaryCall, GaugesReturnToZero) {
   Config config = TestConfig();
   config.metrics_listen = {.host = "127.0.0.1", .port = 0, .path = ""};

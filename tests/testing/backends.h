@@ -23,20 +23,20 @@ struct BackendCase {
 // GoogleTest prints the case by its name.
 void PrintTo(const BackendCase& backend, std::ostream* out);
 
-// Which ones: backends_cpu.cc or backends_cuda.cc, whichever the program links.
+// The program links one definition: backends_cpu.cc or backends_cuda.cc.
 std::vector<BackendCase> Backends();
 
-// Made once per program. Null if this machine or build has no such backend.
+// Created once per program. Null if this machine or build has no such backend.
 Corrector* SharedCorrector(const BackendCase& backend);
 
 // The backends that this machine has.
 std::vector<Corrector*> AvailableCorrectors();
 
-// What every other answer is compared with byte for byte: the CPU backend, one
-// thread, the best instruction set.
+// The reference for byte comparisons: the CPU backend, one thread, the best
+// instruction set.
 Corrector& BaseCorrector();
 
-// TEST_P(Suite, ...) runs on every backend, skipped where there is none.
+// TEST_P(Suite, ...) runs on every backend, and is skipped on missing ones.
 class EveryBackend : public ::testing::TestWithParam<BackendCase> {
  protected:
   void SetUp() override;

@@ -50,7 +50,7 @@ Row RowOf(const std::vector<float>& log_ratios) {
 
 OwnedBatch::OwnedBatch(const std::vector<Row>& rows, Layout layout)
     : layout_(layout) {
-  // Rows without tokens do not tell which roles they have: all.
+  // Rows without tokens do not show their roles: they have all.
   const bool no_tokens = std::all_of(
       rows.begin(), rows.end(), [](const Row& row) { return row.size() == 0; });
   for (int role = 0; role < kNumInputRoles; ++role) {

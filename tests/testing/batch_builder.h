@@ -1,5 +1,4 @@
-// Batches as tests write them (rows of values) and as kernels read them
-// (bytes).
+// Batches in the form of tests (rows of values) and of kernels (bytes).
 #ifndef COUNTERWEIGHT_TESTS_TESTING_BATCH_BUILDER_H_
 #define COUNTERWEIGHT_TESTS_TESTING_BATCH_BUILDER_H_
 
@@ -32,7 +31,7 @@ struct Row {
 // exactly `log_ratios`; every token counts.
 Row RowOf(const std::vector<float>& log_ratios);
 
-// How rows are laid out in memory.
+// The layout of rows in memory.
 struct Layout {
   DType dtype = DType::kF32;
   // 0: packed; else every row has this many positions.

@@ -26,7 +26,7 @@ LossSpec Legal(LossSpec loss) {
   if (info.Has(kTraitOverKept)) loss.over = TokenSet::kKept;
   if (!info.Has(kTraitCountsPadding)) loss.counts_padding = false;
   if (loss.prescales_advantages) {
-    // Rules read the scaled advantages: what they keep cannot scale them.
+    // Rules read the scaled advantages, so the kept tokens cannot scale them.
     loss.reduction.count = BatchCount::kTokens;
     if (loss.reduction.row == RowCount::kKeptTokens)
       loss.reduction.row = RowCount::kTokens;
@@ -168,7 +168,7 @@ LossSpec RandomLoss(Random& random, double spread, int64_t longest) {
   if (surrogate == Surrogate::kNone) return {};
   const bool of_rows =
       InfoOf(surrogate).Has(kTraitLevels) && random.Chance(0.5);
-  // Means of rows are smaller than what they are of.
+  // Means of rows are smaller than their terms.
   const double size = of_rows ? 0.3 * spread : spread;
   LossSpec loss = BusyLoss(surrogate, size * random.Uniform(0.5, 2));
   if (of_rows)

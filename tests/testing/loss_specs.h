@@ -11,7 +11,7 @@
 
 namespace counterweight::kernels {
 
-// A spec of nothing but a loss; drift is that of current against old.
+// Returns a spec with only a loss; drift is that of current against old.
 CorrectionSpec WithLoss(const LossSpec& loss);
 
 // One row whose old and rollout log-probs are 0, so that each log ratio of
@@ -25,8 +25,8 @@ inline constexpr LossReduction kPlainSum = {.count = BatchCount::kOne};
 // Every surrogate there is.
 std::vector<Surrogate> Surrogates();
 
-// A loss of that kind whose bounds do something where log ratios have that
-// spread: clips, caps, dual clip, a selection.
+// Returns a loss of that kind whose bounds take effect at that spread: clips,
+// caps, dual clip, a selection.
 LossSpec BusyLoss(Surrogate surrogate, double spread);
 
 // The same with a random level, source, reduction, clamps, KL penalty...;

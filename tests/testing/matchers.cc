@@ -17,7 +17,7 @@ using ::testing::AssertionSuccess;
 // float32 addends, each within a few roundings of its formula and carrying the
 // rounding of a log ratio of up to 60 nats.
 constexpr double kFloat32Tolerance = 2e-5;
-// A number may have been too large for float32 and the reference's not.
+// A number may exceed float32 while the reference's does not.
 constexpr double kFloat32Max = 3.4e38;
 // Below it float32 has no full precision.
 constexpr double kFloat32Min = 1.2e-38;

@@ -1,5 +1,5 @@
-// What kernels/ promises, computed again: float64 throughout, one row at a
-// time, no code shared with kernels/ beyond the declarations of its data.
+// The results of kernels/, computed independently: float64 throughout, one row
+// at a time, no code shared with kernels/ except the declarations of its data.
 #ifndef COUNTERWEIGHT_TESTS_TESTING_REFERENCE_H_
 #define COUNTERWEIGHT_TESTS_TESTING_REFERENCE_H_
 
@@ -29,15 +29,15 @@ struct ReferenceResult {
   // [num_positions], and the sums of the absolute values of each gradient's
   // terms; empty if the spec has no loss.
   std::vector<double> gradient, gradient_size;
-  // [num_sequences] what the loss saw of each row; likewise.
+  // [num_sequences], the loss's view of each row; likewise.
   std::vector<ReferenceLossRow> loss_rows;
 
   BatchSums sums{};
   // For each sum the sum of its addends' absolute values.
   BatchSums magnitudes{};
 
-  // Smallest relative distance between a number and a bound that it was
-  // compared with. Below 1e-5, float32 may rightly decide otherwise.
+  // Smallest relative distance between a number and the bound it was compared
+  // with. Below 1e-5, float32 may rightly decide otherwise.
   double margin = std::numeric_limits<double>::infinity();
 };
 

@@ -12,7 +12,7 @@
 
 namespace counterweight::kernels {
 
-// A batch and what to do with it.
+// A batch and its spec.
 struct ReferenceCase {
   CorrectionSpec spec;
   std::vector<Row> rows;

@@ -10,7 +10,7 @@ double Count(const Mask& mask) {
   return static_cast<double>(std::count(mask.begin(), mask.end(), 1));
 }
 
-// Of response_mask and of the keep mask.
+// Token counts of response_mask and of the keep mask.
 struct RowTokens {
   double counted = 0.0, kept = 0.0;
   int32_t group = 0;

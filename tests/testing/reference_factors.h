@@ -1,4 +1,4 @@
-// The reference's LossReduction: what each row's sum is multiplied by.
+// The reference's LossReduction: the factor of each row's sum.
 #ifndef COUNTERWEIGHT_TESTS_TESTING_REFERENCE_FACTORS_H_
 #define COUNTERWEIGHT_TESTS_TESTING_REFERENCE_FACTORS_H_
 

@@ -55,7 +55,7 @@ Reads WhatIsRead(const CorrectionSpec& spec) {
   return reads;
 }
 
-// The culprit at one position, if there is one.
+// Returns the non-finite number at one position, if any.
 std::optional<ReferenceNonFinite> NonFiniteAt(const Reads& reads,
                                               const ReferenceRow& row,
                                               int64_t t) {
@@ -72,8 +72,8 @@ std::optional<ReferenceNonFinite> NonFiniteAt(const Reads& reads,
   return ReferenceNonFinite{*numerators.begin(), 0, t, false};
 }
 
-// What a neutralised token keeps of its advantage: all of it for a loss, if the
-// log-prob that the gradient goes to is a number.
+// Returns a neutralised token's advantage: unchanged for a loss if the log-prob
+// of the gradient is a number, else 0.
 double NeutralAdvantage(const CorrectionSpec& spec, const ReferenceRow& row,
                         int64_t t) {
   const double advantage = row.Value(InputRole::kAdvantages, t);

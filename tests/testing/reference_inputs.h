@@ -22,20 +22,20 @@ struct SourceRoles {
 
 SourceRoles RolesOf(RatioSource source);
 
-// What a loss reads of a token.
+// Returns the roles that a loss reads.
 std::set<InputRole> RolesOfLoss(const LossSpec& loss);
 
 // One sequence. Vectors are [length].
 struct ReferenceRow {
   int64_t begin = 0;  // its first position in the batch
-  // What prescales_advantages multiplied its advantages by, masked ones too.
+  // The factor of prescales_advantages, also of masked advantages.
   double advantage_scale = 1.0;
-  // response_mask, without the tokens that policy DROP took.
+  // response_mask without the tokens that policy DROP removed.
   Mask counts;
-  // Tokens that policy DROP took, tokens that policy NEUTRALIZE changed.
+  // Tokens that policy DROP removed, tokens that policy NEUTRALIZE changed.
   Mask dropped, neutralized;
-  // Tokens whose rollout log-prob is a NaN that the spec allows: its value here
-  // is the drift's numerator.
+  // Tokens whose rollout log-prob is a permitted NaN: it is replaced by the
+  // drift's numerator.
   Mask unknown;
   // By role; 0 where the token does not count, was neutralised (but see
   // NeutralAdvantage), or the spec does not read the role.

@@ -13,11 +13,11 @@
 
 namespace counterweight::kernels {
 
-// What the loss needs of a batch whose rules and weights are done.
+// Inputs of the loss: a batch with finished rules and weights.
 struct CorrectedRows {
   const std::vector<ReferenceRow>& rows;
   const std::vector<RowVerdict>& verdicts;
-  // [num_sequences][length], what the caller gets.
+  // [num_sequences][length], the caller's weights.
   const std::vector<std::vector<double>>& weights;
 };
 

@@ -79,7 +79,7 @@ class GradientBuilder {
   double by_row_ = 0.0, row_size_ = 0.0;
 };
 
-// 1 where l moves with the token's log-prob (or its row's mean), 0 where a
+// 1 where l depends on the token's log-prob (or its row's mean), 0 where a
 // clamp holds it.
 std::vector<double> ClampSlopes(const LossSpec& loss,
                                 const ReferenceLossRow& row, Margin& margin) {
@@ -174,8 +174,8 @@ void AddKl(const LossSpec& loss, const ReferenceLossRow& row,
   }
 }
 
-// Padding has no gradient of its own, but at level SEQUENCE its V hangs on the
-// row's mean, which is that of the row's tokens.
+// Padding has no gradient of its own, but at level SEQUENCE its V depends on
+// the row's mean, which depends on the row's tokens.
 void AddPadding(const LossSpec& loss, const ReferenceLossRow& row,
                 const std::vector<double>& clamp, Margin& margin,
                 GradientBuilder* builder) {

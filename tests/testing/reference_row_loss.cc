@@ -37,7 +37,7 @@ double LiveKl(const KlSpec& kl, double live, double fixed, double ratio) {
   return ratio * (live * live / 2 - fixed * fixed / 2) + KlOf(kl, fixed, 1.0);
 }
 
-// GMPO, arXiv:2507.20673: l clipped on the side that the advantage pushes to.
+// GMPO, arXiv:2507.20673: l is clipped on the side of the advantage's push.
 double GeoMeanLogRatio(const LossSpec& loss, double a, double l) {
   const double clipped = std::clamp(l, -loss.clip_low, loss.clip_high);
   if (a > 0) return std::min(l, clipped);

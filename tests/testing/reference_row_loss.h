@@ -31,7 +31,7 @@ struct ReferenceLossRow {
   std::vector<double> ref_difference;     // current - ref
   std::vector<double> kl_ratio;           // of KlSpec::gradient_ratio_cap, or 1
   std::vector<double> metrics_log_ratio;  // of LossSpec::metrics_source
-  // As the caller gets them; 1 where the loss does not apply them.
+  // The caller's weights; 1 where the loss does not apply them.
   std::vector<double> weights;
   bool has_weight = false;
   double factor = 0.0, kl_factor = 0.0;
@@ -61,7 +61,7 @@ std::vector<LossPoint> ClampedPoints(const LossSpec& loss,
                                      const ReferenceLossRow& row,
                                      const std::vector<double>& shift);
 
-// Of the row's padding, which moves with the row's mean alone.
+// Points of the row's padding, which depends on the row's mean alone.
 std::vector<LossPoint> ClampedPadding(const LossSpec& loss,
                                       const ReferenceLossRow& row,
                                       const std::vector<double>& shift);

@@ -9,7 +9,7 @@
 
 namespace counterweight::kernels {
 
-// Compares, and remembers how close a call it was.
+// Compares numbers, and keeps the smallest distance.
 class Margin {
  public:
   bool Above(double x, double bound);

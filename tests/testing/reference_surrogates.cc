@@ -115,7 +115,7 @@ double SapoSlope(const LossSpec& loss, const LossPoint& point, double ratio) {
   return -Product(point.advantage * 4 * Sigmoid(x) * Sigmoid(-x), ratio);
 }
 
-// Everything but the predicates that hang on r alone.
+// Computes everything but the predicates that depend on r alone.
 SurrogateSlope SlopeAt(const LossSpec& loss, const LossPoint& point,
                        const Region& region, Margin& margin) {
   const double a = point.advantage;

@@ -33,7 +33,7 @@ struct ClipEvents {
 struct SurrogateSlope {
   double by_log_prob = 0.0;
   double by_log_ratio = 0.0;
-  // Had nothing been clipped, capped or selected.
+  // The slope without clips, caps and selections.
   double unclipped_by_log_prob = 0.0;
   double unclipped_by_log_ratio = 0.0;
   ClipEvents events;

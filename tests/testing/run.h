@@ -1,4 +1,4 @@
-// Runs a corrector on an owned batch and keeps what it wrote.
+// Runs a corrector on an owned batch and keeps its outputs.
 #ifndef COUNTERWEIGHT_TESTS_TESTING_RUN_H_
 #define COUNTERWEIGHT_TESTS_TESTING_RUN_H_
 
@@ -23,8 +23,8 @@ struct Corrected {
   const BatchSums& sums() const { return result.sums; }
 };
 
-// All outputs; what the corrector does not write stays at a value that it never
-// writes (NaN, 0xa5...).
+// All outputs; unwritten ones keep a value that the corrector never writes
+// (NaN, 0xa5...).
 Corrected RunCorrector(Corrector& corrector, const CorrectionSpec& spec,
                        const OwnedBatch& batch);
 

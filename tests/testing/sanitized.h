@@ -1,4 +1,4 @@
-// How much of a test of numbers sanitized builds run.
+// The share of a numeric test that sanitized builds run.
 #ifndef TESTS_TESTING_SANITIZED_H_
 #define TESTS_TESTING_SANITIZED_H_
 

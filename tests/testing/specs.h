@@ -14,12 +14,12 @@ CorrectionSpec WithRules(std::initializer_list<RejectionRule> rules);
 CorrectionSpec WithWeightAndRules(const WeightSpec& weight,
                                   std::initializer_list<RejectionRule> rules);
 
-// A spec in which everything happens: a truncated token weight, a rule of each
+// A spec with every feature: a truncated token weight, a rule of each
 // aggregation, both effects, a condition, probability metrics.
 CorrectionSpec BusySpec();
 
 // Valid; bounds near the typical size of their statistic at that spread, so
-// that rules do something.
+// that rules take effect.
 CorrectionSpec RandomSpec(Random& random, double spread);
 
 }  // namespace counterweight::kernels

@@ -10,12 +10,12 @@ namespace {
 
 using client::Status;
 
-// Spread of log-probs between engines, and between policy versions, in nats: a
-// healthy asynchronous run.
+// Spread of log-probs between engines, and between policy versions, in nats, as
+// in a healthy asynchronous run.
 constexpr float kEngineDrift = 0.02F;
 constexpr float kUpdateDrift = 0.05F;
 
-// Rounds towards zero, which is as good as any rounding here.
+// Rounds towards zero; the rounding mode does not matter here.
 uint16_t ToBf16(float value) {
   return static_cast<uint16_t>(std::bit_cast<uint32_t>(value) >> 16);
 }

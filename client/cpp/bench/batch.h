@@ -1,4 +1,4 @@
-// The batch that is sent, the same for a whole run.
+// The batch that every call of a run sends.
 #ifndef COUNTERWEIGHT_CLIENT_CPP_BENCH_BATCH_H_
 #define COUNTERWEIGHT_CLIENT_CPP_BENCH_BATCH_H_
 
@@ -12,10 +12,10 @@
 
 namespace counterweight::bench {
 
-// Memory for tensors: of the client if they are to be shared, else ordinary.
+// Memory for tensors: the client's if they are shared, else ordinary.
 class Memory {
  public:
-  // Room for `bytes` bytes, zeroed. kResourceExhausted if there is none.
+  // Reserves `bytes` zeroed bytes. kResourceExhausted if there are none.
   client::Status Allocate(client::Client* client, bool shared, size_t bytes,
                           client::Access access);
   std::byte* data() const {
@@ -31,10 +31,10 @@ class Memory {
 // have work to do.
 class Batch {
  public:
-  // Made from the settings' seed.
+  // Generates the batch from the settings' seed.
   client::Status Make(const Settings& settings, client::Client* client);
 
-  // Without outputs. Refers to the batch.
+  // Has no outputs. Refers to the batch.
   const client::Request& request() const { return request_; }
   int64_t num_positions() const { return num_positions_; }
 
@@ -48,8 +48,8 @@ class Batch {
   int64_t num_positions_ = 0;
 };
 
-// Where one worker's answers go: one Output for each of the settings' outputs,
-// in memory of its own.
+// Destinations of one worker's answers: one Output for each of the settings'
+// outputs, in memory of its own.
 class Outputs {
  public:
   client::Status Make(const Settings& settings, const Batch& batch,

@@ -1,4 +1,5 @@
-// One batch inside the echo server: where its bytes go, and the answer's.
+// One batch inside the echo server: the addresses of its bytes and of the
+// answer's.
 #ifndef COUNTERWEIGHT_CLIENT_CPP_BENCH_ECHO_BATCH_H_
 #define COUNTERWEIGHT_CLIENT_CPP_BENCH_ECHO_BATCH_H_
 
@@ -15,16 +16,15 @@
 
 namespace counterweight::bench {
 
-// Buffers that go from batch to batch, so that pages are touched once.
-// Thread-safe.
+// Buffers that batches reuse, so that pages are touched once. Thread-safe.
 class BufferPool {
  public:
   struct Buffer {
     std::unique_ptr<std::byte[]> data;
     size_t bytes = 0;
   };
-  // Returns to the pool with its last owner, which may outlive the pool. Null
-  // if there is no memory.
+  // The last owner returns the buffer to the pool and may outlive it. Null if
+  // there is no memory.
   std::shared_ptr<Buffer> Take(size_t bytes);
 
  private:
@@ -37,12 +37,14 @@ class BufferPool {
 
 class EchoBatch {
  public:
-  // From a request without its tensors' data. A sentence if it makes no sense.
+  // Begins with a request without its tensors' data. Returns a sentence if the
+  // request is invalid.
   std::string Begin(const v1::CorrectRequest& header, BufferPool* pool);
 
-  // Copies the next bytes of a tensor to their place; false if it has no room.
+  // Copies the next bytes of a tensor to their address; false if they exceed
+  // it.
   bool Take(uint32_t tensor, uint64_t offset, client::WireReader data);
-  // True when all bytes came.
+  // True when all bytes have come.
   bool whole() const { return left_ == 0; }
 
   // The answer, its tensors without data.
@@ -50,7 +52,7 @@ class EchoBatch {
   size_t output_bytes(int tensor) const {
     return output_bytes_[static_cast<size_t>(tensor)];
   }
-  // `bytes` bytes of the answer, kept alive by the slice.
+  // `bytes` bytes of the answer; the slice keeps them alive.
   grpc::Slice Output(size_t bytes) const;
 
  private:

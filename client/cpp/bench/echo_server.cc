@@ -22,7 +22,7 @@ namespace {
 
 using grpc::ByteBuffer;
 
-// As the real server sends.
+// The real server's chunk size.
 constexpr size_t kChunkBytes = size_t{2} << 20;
 
 grpc::Status Wrong(const std::string& what) {
@@ -86,7 +86,7 @@ class EchoUnary final : public grpc::ServerGenericBidiReactor {
 };
 
 // CorrectStream: header, admission, chunks, result, chunks, summary. Reads and
-// writes never overlap but for the admission and the first chunk.
+// writes do not overlap, except the admission and the first chunk.
 class EchoStream final : public grpc::ServerGenericBidiReactor {
  public:
   explicit EchoStream(BufferPool* pool) : pool_(pool) { StartRead(&request_); }
@@ -157,7 +157,7 @@ class EchoStream final : public grpc::ServerGenericBidiReactor {
     if (queue_.size() == 1) WriteNext();
   }
 
-  // REQUIRES: mutex_ is held, and no write is on its way.
+  // REQUIRES: mutex_ is held, and no write is in progress.
   void WriteNext() {
     if (queue_.empty()) return;
     if (last_queued_ && queue_.size() == 1) {
@@ -175,7 +175,7 @@ class EchoStream final : public grpc::ServerGenericBidiReactor {
   bool last_queued_ = false;
 };
 
-// What has no such method.
+// Answers UNIMPLEMENTED to every other method.
 class Unknown final : public grpc::ServerGenericBidiReactor {
  public:
   Unknown() {

@@ -20,13 +20,13 @@ double Count(Clock::duration duration) {
   return std::chrono::duration<double>(duration).count();
 }
 
-// When the next call is to begin.
+// The begin times of calls.
 class Schedule {
  public:
   Schedule(const Settings& settings, Clock::time_point begin)
       : rate_(settings.rate), begin_(begin) {}
 
-  // Waits for it.
+  // Waits for the next begin time.
   Clock::time_point Next() {
     if (!rate_) return Clock::now();
     const uint64_t index = next_.fetch_add(1, std::memory_order_relaxed);

@@ -1,4 +1,4 @@
-// Calls in a row, or at a rate.
+// Generates load: calls in succession, or at a rate.
 #ifndef COUNTERWEIGHT_CLIENT_CPP_BENCH_LOAD_H_
 #define COUNTERWEIGHT_CLIENT_CPP_BENCH_LOAD_H_
 
@@ -13,15 +13,14 @@
 
 namespace counterweight::bench {
 
-// One call of one worker. Called by many threads at a time, each with requests
+// One call of one worker. Many threads call it concurrently, each with requests
 // and responses of its own.
 using Call =
     std::function<client::Status(const client::Request&, client::Response*)>;
 
-// Has one worker per request (there are settings.concurrency) call for warmup
-// and duration, and measures the latter. With a rate, calls begin at fixed
-// times, and those that no worker is free for begin late, which their latency
-// shows.
+// Runs one worker per request (settings.concurrency of them) for warmup and
+// duration, and measures the latter. With a rate, calls begin at fixed times; a
+// call for which no worker is free begins late, which its latency shows.
 Measurement Load(const Settings& settings,
                  const std::vector<client::Request>& requests,
                  const Call& call);

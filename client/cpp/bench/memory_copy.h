@@ -1,5 +1,4 @@
-// The ceiling of shared memory: what copying a batch in and its answer out
-// takes.
+// The ceiling of shared memory: the time to copy a batch in and its answer out.
 #ifndef COUNTERWEIGHT_CLIENT_CPP_BENCH_MEMORY_COPY_H_
 #define COUNTERWEIGHT_CLIENT_CPP_BENCH_MEMORY_COPY_H_
 
@@ -19,7 +18,7 @@ class MemoryCopy {
   // A region for each request. kResourceExhausted if there is no memory.
   client::Status Make(const std::vector<client::Request>& requests);
 
-  // Copies the inputs into the request's region and as many bytes as its
+  // Copies the inputs into the request's region, and as many bytes as its
   // outputs have out of it. `request` is one of Make's; one call at a time for
   // each.
   client::Status Run(const client::Request& request,

@@ -23,14 +23,14 @@ double GigabytesPerSecond(const Measurement& measurement) {
       measurement);
 }
 
-// Of one request.
+// Mean over requests.
 double Mean(double sum, const Measurement& measurement) {
   return measurement.requests > 0
              ? sum / static_cast<double>(measurement.requests)
              : 0;
 }
 
-// Sums as means of one request.
+// Means of one request from the sums.
 Stages MeanStages(const Measurement& measurement) {
   Stages stages = measurement.stages;
   for (double* stage : {&stages.wait, &stages.queue, &stages.decode,

@@ -1,4 +1,4 @@
-// A run's numbers, for people and for machines.
+// A run's report, as text and as JSON.
 #ifndef COUNTERWEIGHT_CLIENT_CPP_BENCH_REPORT_H_
 #define COUNTERWEIGHT_CLIENT_CPP_BENCH_REPORT_H_
 
@@ -10,12 +10,12 @@
 
 namespace counterweight::bench {
 
-// One JSON object and a line's end; README.md lists its members.
-// `num_positions` is one batch's.
+// One JSON object and a newline; README.md lists its members. `num_positions`
+// is one batch's.
 std::string JsonReport(const Settings& settings, int64_t num_positions,
                        const Measurement& measurement);
 
-// The same as text.
+// The same report as text.
 std::string TextReport(const Settings& settings, int64_t num_positions,
                        const Measurement& measurement);
 

@@ -29,13 +29,13 @@ client::Options ClientOptions(const Settings& settings) {
   options.timeout =
       std::max(milliseconds(1), std::chrono::duration_cast<milliseconds>(
                                     duration<double>(settings.timeout_s)));
-  // A refusal is a result here.
+  // The tool reports refusals instead of retrying.
   options.max_attempts = 1;
   if (settings.echo) options.service = kEchoService;
   return options;
 }
 
-// True if the method computes a loss by itself.
+// True if the method computes a loss without a policy_loss of the request.
 bool HasLoss(const v1::Method& method, client::Client* client) {
   if (!method.has_preset()) return true;
   v1::ListMethodsResponse methods;
@@ -54,12 +54,12 @@ void AddLoss(v1::Method* method) {
   loss->set_denominator(v1::LOSS_DENOMINATOR_ORIGINAL);
   loss->set_clip_low(0.2);
   loss->set_clip_high(0.2);
-  // The weight and PPO's own ratio may correct the same drift; here it is only
-  // work.
+  // The weight and PPO's own ratio may correct the same drift; this is a
+  // benchmark.
   loss->set_allow_double_correction(true);
 }
 
-// The first answer against a unary call's.
+// Compares the first answer with a unary call's.
 Status Verify(const client::Request& request, const client::Response& first,
               client::Client* client) {
   client::Request plain = request;

@@ -65,7 +65,7 @@ void AddChoice(CLI::App* app, const char* flag, const Choices<T>& choices,
       ->type_name("NAME");
 }
 
-// Beyond any machine's memory.
+// Exceeds any machine's memory.
 constexpr int64_t kMostPositions = int64_t{1} << 36;
 
 // CLI::Range lets NaN through.
@@ -82,7 +82,7 @@ CLI::Validator Number(double low, double high) {
           "NUMBER"};
 }
 
-// What the command line says before it is settings.
+// Flags that together make the method.
 struct MethodFlags {
   std::string preset = "token_tis";
   std::string dialect;
@@ -185,7 +185,7 @@ void AddTransportFlags(CLI::App* app, Settings* settings) {
       ->excludes(serve);
 }
 
-// What flags mean together; a sentence if they do not go together.
+// Combines the flags; returns a sentence if they contradict each other.
 std::string Finish(const MethodFlags& flags, Settings* settings) {
   if (flags.dialect.empty()) {
     settings->method = client::Preset(flags.preset);

@@ -1,4 +1,4 @@
-// What counterweight-bench is asked to do.
+// Settings of counterweight-bench.
 #ifndef COUNTERWEIGHT_CLIENT_CPP_BENCH_SETTINGS_H_
 #define COUNTERWEIGHT_CLIENT_CPP_BENCH_SETTINGS_H_
 
@@ -15,7 +15,8 @@
 namespace counterweight::bench {
 
 struct Settings {
-  // Where the server is, as gRPC names it; with serve_echo, where to listen.
+  // The server's address in gRPC's syntax; with serve_echo, the address to
+  // listen on.
   std::string target;
   // Serve the echo instead of measuring.
   bool serve_echo = false;
@@ -30,7 +31,7 @@ struct Settings {
   // The batch: rows, and the longest row's positions.
   int64_t sequences = 64;
   int64_t length = 512;
-  // Rows of random lengths, one after the other; false: [sequences, length].
+  // Rows of random lengths in succession; false: [sequences, length].
   bool packed = false;
   // Element type of log-probs and advantages.
   v1::DType dtype = v1::D_TYPE_F32;
@@ -41,15 +42,15 @@ struct Settings {
   bool loss = false;
   // Have metrics computed and returned.
   bool metrics = true;
-  // Named ones only.
+  // Only the named outputs.
   std::vector<v1::TensorRole> outputs;
 
-  // Calls at a time; with a rate, the most.
+  // Concurrent calls; with a rate, the largest number of them.
   int concurrency = 1;
-  // Requests begun per second, whatever the answers take. Absent: the next call
-  // begins when one ends.
+  // Requests begun per second, independent of the answers. Absent: the next
+  // call begins when one ends.
   std::optional<double> rate;
-  // Seconds measured, and seconds before that.
+  // Seconds of measurement, and of warm-up before it.
   double duration_s = 5;
   double warmup_s = 1;
   // Seconds for one call.
@@ -60,8 +61,8 @@ struct Settings {
   bool json = false;
 };
 
-// The command line as settings. Returns the exit code if there is nothing to
-// run: 0 after --help, 2 after a sentence on stderr that names the flag.
+// Parses the command line. Returns the exit code if there is nothing to run: 0
+// after --help, 2 after a sentence on stderr that names the flag.
 std::optional<int> ParseCommandLine(int argc, char** argv, Settings* settings);
 
 }  // namespace counterweight::bench

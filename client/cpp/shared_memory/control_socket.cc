@@ -32,7 +32,7 @@ Status Unavailable(const std::string& what, int error) {
 
 struct ControlSocket::Packet {
   char magic[4] = {kMagic[0], kMagic[1], kMagic[2], kMagic[3]};
-  // The request's operation, the answer's gRPC status code.
+  // Operation of a request, gRPC status code of an answer.
   uint32_t kind = 0;
   uint32_t access = 0;
   uint32_t reserved = 0;
@@ -64,7 +64,8 @@ Status ControlSocket::Connect(const std::string& path) {
 }
 
 bool ControlSocket::IsOpen() const {
-  // The server never speaks first, so anything but silence is the end.
+  // The server never sends first, so any other result means that the connection
+  // ended.
   char byte = 0;
   return socket_ >= 0 && recv(socket_, &byte, 1, MSG_PEEK | MSG_DONTWAIT) < 0 &&
          (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR);

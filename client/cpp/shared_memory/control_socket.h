@@ -1,4 +1,4 @@
-// The server's second socket, over which memory is registered.
+// Connection to the server's second socket, which registers memory.
 #ifndef COUNTERWEIGHT_CLIENT_CPP_SHARED_MEMORY_CONTROL_SOCKET_H_
 #define COUNTERWEIGHT_CLIENT_CPP_SHARED_MEMORY_CONTROL_SOCKET_H_
 
@@ -9,9 +9,9 @@
 
 namespace counterweight::client {
 
-// One connection; what it registered lives as long as it is open. Packets are
-// described in proto/README.md. Not thread-safe. Waits at most 10 seconds for a
-// packet; after kUnavailable the connection is of no use any more.
+// One connection; its registrations live as long as it is open. proto/README.md
+// describes the packets. Not thread-safe. Waits at most 10 seconds for a
+// packet; after kUnavailable the connection is unusable.
 class ControlSocket {
  public:
   ControlSocket() = default;
@@ -19,11 +19,11 @@ class ControlSocket {
   ControlSocket(const ControlSocket&) = delete;
   ControlSocket& operator=(const ControlSocket&) = delete;
 
-  // kUnavailable if nobody listens there.
+  // kUnavailable if no server listens there.
   Status Connect(const std::string& path);
   // True if the server has not closed it.
   bool IsOpen() const;
-  // The region's handle, 16 bytes; or the server's refusal.
+  // Returns the region's handle, 16 bytes, or the server's refusal.
   Status Register(const Region& region, std::string* handle);
   Status Release(const std::string& handle);
 

@@ -12,7 +12,7 @@
 namespace counterweight::client {
 namespace {
 
-// strerror for threads.
+// Thread-safe strerror.
 std::string ErrorText(int error) {
   return std::system_category().message(error);
 }
@@ -23,8 +23,8 @@ Status NoMemory(size_t bytes, int error) {
                      " bytes: " + ErrorText(error)};
 }
 
-// Takes its size and its pages. A sparse memfd would be refused: the server
-// counts pages.
+// Sets the size and allocates the pages. The server counts pages and so refuses
+// a sparse memfd.
 bool Fill(int descriptor, size_t bytes) {
   const auto size = static_cast<off_t>(bytes);
   if (ftruncate(descriptor, size) != 0) return false;
@@ -41,7 +41,7 @@ bool Fill(int descriptor, size_t bytes) {
 Status Region::Create(size_t bytes, Access access,
                       std::shared_ptr<Region>* region) {
   const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
-  // fallocate would take every page there is before it gave up.
+  // fallocate would take all free pages before it failed.
   const auto memory = static_cast<size_t>(sysconf(_SC_PHYS_PAGES)) * page;
   if (bytes > memory - page) return NoMemory(bytes, ENOMEM);
   bytes = bytes == 0 ? page : (bytes + page - 1) / page * page;

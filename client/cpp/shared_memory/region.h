@@ -12,8 +12,8 @@
 
 namespace counterweight::client {
 
-// What the server does with the memory; the numbers are those of the packet
-// that registers it (proto/README.md).
+// The server's access to the memory; the numbers are those of the register
+// packet (proto/README.md).
 enum class Access : uint32_t {
   // The server reads: inputs.
   kInput = 1,
@@ -21,12 +21,12 @@ enum class Access : uint32_t {
   kOutput = 2,
 };
 
-// Unmapped with the object.
+// A mapping that ends with the object.
 class Region {
  public:
-  // Zeroed memory with all its pages, sealed so that its size is for good;
-  // `bytes` is rounded up to pages, and at least one. kResourceExhausted if the
-  // machine has no memory for it.
+  // Allocates zeroed memory with all its pages and seals its size; `bytes` is
+  // rounded up to pages, at least one. kResourceExhausted if the machine has no
+  // memory for it.
   static Status Create(size_t bytes, Access access,
                        std::shared_ptr<Region>* region);
   ~Region();
@@ -36,12 +36,12 @@ class Region {
   std::byte* data() const { return data_; }
   size_t size() const { return size_; }
   Access access() const { return access_; }
-  // The memfd, open as long as the object lives.
+  // The memfd; open as long as the object lives.
   int descriptor() const { return descriptor_; }
   // True if all of [data, data + bytes) lies in it.
   bool Contains(const void* data, size_t bytes) const;
 
-  // Called once, by the destructor, before the memory goes.
+  // The destructor calls it once, before it frees the memory.
   void OnDestroy(std::function<void(const Region*)> callback);
 
  private:
@@ -55,18 +55,18 @@ class Region {
   std::function<void(const Region*)> on_destroy_;
 };
 
-// What Client::Allocate returns: memory for inputs or outputs that shared
-// memory need not copy. Copies share the memory, which goes with the last of
-// them, and may outlive the client.
+// Result of Client::Allocate: memory for inputs or outputs that kSharedMemory
+// does not copy. Copies share the memory; the last one frees it, and may
+// outlive the client.
 class SharedBuffer {
  public:
   SharedBuffer() = default;
   explicit SharedBuffer(std::shared_ptr<Region> region)
       : region_(std::move(region)) {}
 
-  // Null while nothing was allocated; else aligned to a page.
+  // Null before an allocation; else aligned to a page.
   std::byte* data() const { return region_ ? region_->data() : nullptr; }
-  // Bytes, a multiple of a page; 0 while nothing was allocated.
+  // Bytes, a multiple of a page; 0 before an allocation.
   size_t size() const { return region_ ? region_->size() : 0; }
   // The first `count` elements. REQUIRES: they fit.
   template <typename T>

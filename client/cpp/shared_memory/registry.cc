@@ -6,8 +6,8 @@
 namespace counterweight::client {
 namespace {
 
-// Regions are made in these steps, so that batches of about one size share
-// them.
+// Sizes are rounded up to these steps, so that batches of similar size share
+// regions.
 constexpr size_t kStepBytes = size_t{8} << 20;
 
 uintptr_t Address(const void* data) {
@@ -37,7 +37,8 @@ Status Registry::Allocate(size_t bytes, Access access,
 
 std::shared_ptr<Region> Registry::Find(const void* data, size_t bytes,
                                        Access access) {
-  // Before the lock, because the last owner of a region takes it.
+  // Declared before the lock: the destructor of a region's last owner takes the
+  // mutex.
   std::shared_ptr<Region> region;
   const std::lock_guard lock(mutex_);
   const auto after = allocated_.upper_bound(Address(data));
@@ -49,7 +50,7 @@ std::shared_ptr<Region> Registry::Find(const void* data, size_t bytes,
 
 Status Registry::Acquire(size_t bytes, Access access,
                          std::shared_ptr<Region>* region) {
-  // Regions that are too small go, outside the lock.
+  // Regions that are too small are freed after the lock is released.
   std::vector<std::shared_ptr<Region>> dropped;
   {
     const std::lock_guard lock(mutex_);
@@ -78,12 +79,13 @@ void Registry::Recycle(std::shared_ptr<Region> region) {
   const std::lock_guard lock(mutex_);
   size_t bytes = region->size();
   for (const auto& idle : idle_) bytes += idle->size();
-  // What is not kept goes when the caller's pointer does, outside the lock.
+  // A region that is not kept is freed with the caller's pointer, after the
+  // lock is released.
   if (bytes <= pool_bytes_) idle_.push_back(std::move(region));
 }
 
 bool Registry::Trim() {
-  // They go outside the lock.
+  // Frees the regions after the lock is released.
   std::vector<std::shared_ptr<Region>> dropped;
   const std::lock_guard lock(mutex_);
   dropped.swap(idle_);
@@ -94,7 +96,7 @@ Status Registry::Register(const std::string& path, const Region& region,
                           std::string* handle) {
   const std::lock_guard lock(mutex_);
   if (socket_ == nullptr || !socket_->IsOpen()) {
-    // Handles live as long as their connection.
+    // Handles are valid as long as their connection.
     handles_.clear();
     socket_ = std::make_unique<ControlSocket>();
     Status status = socket_->Connect(path);
@@ -130,7 +132,8 @@ void Registry::Forget(const Region* region) {
   if (known == handles_.end()) return;
   const std::string handle = std::move(known->second);
   handles_.erase(known);
-  // A connection that cannot take it is closed, which releases all.
+  // A connection that cannot send the release is closed, which releases all its
+  // regions.
   if (socket_ != nullptr && !socket_->Release(handle).ok()) {
     socket_.reset();
     handles_.clear();

@@ -1,4 +1,4 @@
-// Regions that a server knows, and those that wait for the next batch.
+// Regions that a server has registered, and idle regions for later batches.
 #ifndef COUNTERWEIGHT_CLIENT_CPP_SHARED_MEMORY_REGISTRY_H_
 #define COUNTERWEIGHT_CLIENT_CPP_SHARED_MEMORY_REGISTRY_H_
 
@@ -16,31 +16,31 @@
 
 namespace counterweight::client {
 
-// Thread-safe. Create with std::make_shared: regions hold it weakly.
+// Thread-safe. Create with std::make_shared: regions hold a weak pointer to it.
 class Registry : public std::enable_shared_from_this<Registry> {
  public:
-  // Keeps idle regions of at most `pool_bytes` in all.
+  // Keeps idle regions of at most `pool_bytes` in total.
   explicit Registry(size_t pool_bytes) : pool_bytes_(pool_bytes) {}
 
-  // A region of the caller's, found by address from now on.
+  // Creates a region for the caller; Find finds it by address.
   Status Allocate(size_t bytes, Access access, std::shared_ptr<Region>* region);
 
   // The allocated region that holds all of [data, data + bytes); null if none.
   std::shared_ptr<Region> Find(const void* data, size_t bytes, Access access);
 
-  // A region of at least `bytes` for one batch, an idle one if there is one.
-  // Its bytes are anything.
+  // Takes a region of at least `bytes` for one batch, an idle one if possible.
+  // Its content is undefined.
   Status Acquire(size_t bytes, Access access, std::shared_ptr<Region>* region);
-  // Gives it back for the next batch. Not called for a region that the server
-  // may still use: it goes then.
+  // Returns a region to the pool. The caller instead frees a region that the
+  // server may still use.
   void Recycle(std::shared_ptr<Region> region);
-  // Ends all idle regions: the server counts them among what clients share, and
-  // may have room without them. False if there was none.
+  // Frees all idle regions: the server counts them as shared and may have room
+  // without them. False if there was none.
   bool Trim();
 
-  // The region's handle, 16 bytes, registered over the socket at `path` if it
-  // is not yet. kUnavailable if nobody listens there; else the server's
-  // refusal.
+  // Returns the region's handle, 16 bytes; registers it over the socket at
+  // `path` first if necessary. kUnavailable if no server listens there; else
+  // the server's refusal.
   Status Register(const std::string& path, const Region& region,
                   std::string* handle);
 
@@ -48,17 +48,17 @@ class Registry : public std::enable_shared_from_this<Registry> {
   bool IsConnected();
 
  private:
-  // A region that is forgotten when it goes.
+  // Creates a region that calls Forget when it is freed.
   Status Create(size_t bytes, Access access, std::shared_ptr<Region>* region);
-  // Forgets a region that is about to go.
+  // Forgets a region that is being freed.
   void Forget(const Region* region);
 
   const size_t pool_bytes_;
   std::mutex mutex_;
-  // Guarded by mutex_, as all below.
+  // mutex_ guards this and all members below.
   std::unique_ptr<ControlSocket> socket_;
   std::map<const Region*, std::string> handles_;
-  // By first byte.
+  // Key: the address of the first byte.
   std::map<uintptr_t, std::weak_ptr<Region>> allocated_;
   std::vector<std::shared_ptr<Region>> idle_;
 };

@@ -9,14 +9,14 @@
 namespace counterweight::client {
 namespace {
 
-// A cache line, and a multiple of every element.
+// A cache line, and a multiple of every element size.
 constexpr size_t kAlignment = 64;
 
 size_t Aligned(size_t bytes) {
   return (bytes + kAlignment - 1) / kAlignment * kAlignment;
 }
 
-// True if the server is certain to have finished with the regions.
+// True if the server no longer uses the regions.
 bool IsServersLastWord(StatusCode code) {
   return code == StatusCode::kOk || code == StatusCode::kInvalidArgument ||
          code == StatusCode::kResourceExhausted;
@@ -151,7 +151,8 @@ Outcome SharedMemoryCall::Run(const Endpoint& endpoint, Attempt* attempt,
   }
   if (outcome.status.code == StatusCode::kInvalidArgument &&
       !registry_.IsConnected()) {
-    // Its regions went with the connection, and so does its complaint.
+    // The connection took its regions with it, which alone explains the
+    // violation.
     outcome.status = {.code = StatusCode::kUnavailable,
                       .message = "shared memory: the connection broke"};
   }

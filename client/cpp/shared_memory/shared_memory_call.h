@@ -1,4 +1,4 @@
-// Correct with its tensors in shared memory.
+// Correct with tensors in shared memory.
 #ifndef COUNTERWEIGHT_CLIENT_CPP_SHARED_MEMORY_SHARED_MEMORY_CALL_H_
 #define COUNTERWEIGHT_CLIENT_CPP_SHARED_MEMORY_SHARED_MEMORY_CALL_H_
 
@@ -13,19 +13,19 @@
 
 namespace counterweight::client {
 
-// One attempt. Tensors that lie in regions of Registry::Allocate stay there,
-// the others are copied into and out of regions of the pool. Outputs that the
-// request does not name come within the answer's message.
+// One attempt. Tensors in regions of Registry::Allocate stay there; the others
+// are copied into and out of regions of the pool. Outputs that the request does
+// not name arrive within the answer's message.
 class SharedMemoryCall {
  public:
   SharedMemoryCall(Registry* registry, const PreparedRequest& request)
       : registry_(*registry), request_(request) {}
 
-  // Copies the inputs and has the server, which listens at `path`, map all
-  // regions. Nothing of the batch was sent if this fails.
+  // Copies the inputs and registers all regions with the server that listens at
+  // `path`. If it fails, nothing of the batch was sent.
   Status Share(const std::string& path);
 
-  // REQUIRES: Share succeeded. Once.
+  // REQUIRES: Share succeeded. Call it once.
   Outcome Run(const Endpoint& endpoint, Attempt* attempt, Response* response);
 
  private:
@@ -50,7 +50,7 @@ class SharedMemoryCall {
                     std::vector<Place>* places);
   Status RegisterPlaces(const std::string& path, std::vector<Place>* places);
   v1::CorrectRequest Message() const;
-  // Moves outputs from the pool to where they belong.
+  // Copies outputs from the pool to their addresses.
   Status TakeOutputs(Response* response) const;
 
   Registry& registry_;

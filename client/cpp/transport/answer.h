@@ -1,4 +1,4 @@
-// Where an answer's tensors go.
+// Addresses for an answer's tensors.
 #ifndef COUNTERWEIGHT_CLIENT_CPP_TRANSPORT_ANSWER_H_
 #define COUNTERWEIGHT_CLIENT_CPP_TRANSPORT_ANSWER_H_
 
@@ -10,12 +10,12 @@
 
 namespace counterweight::client {
 
-// kInternal: the server answers what the contract forbids.
+// kInternal: the server's answer breaks the contract.
 Status BrokenAnswer(const std::string& what);
 
-// Fills response->outputs for the tensors of response->message: the request's
-// places where it names them, else memory of the response. kInternal if the
-// answer has other tensors than were asked for.
+// Fills response->outputs for the tensors of response->message: addresses from
+// the request, else memory of the response. kInternal if the answer has other
+// tensors than the request asked for.
 Status PlaceOutputs(const PreparedRequest& request, Response* response);
 
 }  // namespace counterweight::client

@@ -12,12 +12,12 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// Longer than any deadline. Numbers up to here can be doubled, and counted in
-// nanoseconds.
+// Longer than any deadline. Numbers up to this one can be doubled and converted
+// to nanoseconds.
 constexpr int64_t kLongestDelaySeconds = int64_t{10} * 365 * 24 * 3600;
 
-// The server's wish for the next attempt, https://github.com/grpc/proposal
-// A6: milliseconds, or, if negative, none.
+// The server's delay, https://github.com/grpc/proposal A6: milliseconds; a
+// negative number forbids retries.
 std::optional<int64_t> Pushback(const grpc::ClientContext& context) {
   const auto& trailers = context.GetServerTrailingMetadata();
   const auto found = trailers.find("grpc-retry-pushback-ms");
@@ -26,7 +26,7 @@ std::optional<int64_t> Pushback(const grpc::ClientContext& context) {
   int64_t value = -1;
   const auto parsed =
       std::from_chars(text.data(), text.data() + text.size(), value);
-  // What cannot be read forbids, as A6 has it.
+  // A6: an unreadable value forbids retries.
   if (parsed.ec != std::errc() || parsed.ptr != text.data() + text.size()) {
     return -1;
   }
@@ -46,7 +46,7 @@ void ReadDetails(const std::string& bytes, Status* status) {
       }
     } else if (any.UnpackTo(&retry)) {
       const auto& delay = retry.retry_delay();
-      // The message may hold any numbers.
+      // The message may hold any number.
       const int64_t seconds =
           std::clamp<int64_t>(delay.seconds(), 0, kLongestDelaySeconds - 1);
       const int64_t nanos = std::clamp(delay.nanos(), 0, 999999999);
@@ -55,7 +55,7 @@ void ReadDetails(const std::string& bytes, Status* status) {
   }
 }
 
-// gRPC counts deadlines by the wall clock.
+// gRPC measures deadlines by the wall clock.
 std::chrono::system_clock::time_point WallClock(
     std::chrono::steady_clock::time_point deadline) {
   return std::chrono::system_clock::now() +

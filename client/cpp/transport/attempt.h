@@ -16,24 +16,24 @@
 
 namespace counterweight::client {
 
-// Where calls go.
+// The destination of calls.
 struct Endpoint {
   std::shared_ptr<grpc::Channel> channel;
   // Full name of the service.
   std::string service;
 };
 
-// How an attempt ended.
+// Result of an attempt.
 struct Outcome {
   Status status;
-  // The server had promised to work on it: trying again could compute twice.
+  // The server had admitted the call: a retry could compute it twice.
   bool admitted = false;
-  // The server asks not to be tried again (a negative pushback).
+  // The server forbids a retry by a negative pushback.
   bool retry_forbidden = false;
 };
 
-// What an attempt needs from gRPC. Destroyed only when gRPC has let go of the
-// memory that was lent.
+// gRPC's state of one attempt. The destructor waits until gRPC has released the
+// lent memory.
 class Attempt {
  public:
   Attempt(std::chrono::steady_clock::time_point deadline,
@@ -44,12 +44,12 @@ class Attempt {
   grpc::Slice Lend(const void* data, size_t bytes) {
     return memory_.Lend(data, bytes);
   }
-  // Reads the details and the pushback. REQUIRES: the call has ended.
+  // Reads details and pushback. REQUIRES: the call has ended.
   Outcome End(const grpc::Status& status) const;
 
  private:
   const std::chrono::steady_clock::time_point deadline_;
-  // The order matters: a context holds what was not sent.
+  // The order matters: a context holds slices of what was not sent.
   BorrowedMemory memory_;
   grpc::ClientContext context_;
   std::stop_callback<std::function<void()>> on_stop_;

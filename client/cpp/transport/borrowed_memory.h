@@ -1,4 +1,4 @@
-// Memory of the caller that gRPC sends without a copy.
+// The caller's memory, which gRPC sends without a copy.
 #ifndef COUNTERWEIGHT_CLIENT_CPP_TRANSPORT_BORROWED_MEMORY_H_
 #define COUNTERWEIGHT_CLIENT_CPP_TRANSPORT_BORROWED_MEMORY_H_
 
@@ -11,9 +11,9 @@
 
 namespace counterweight::client {
 
-// Hands out slices and, at its end, waits until gRPC has let go of all of them,
-// which it may do on any thread and after the call ended. Must outlive the call
-// and its context: they hold slices too.
+// Lends slices. The destructor waits until gRPC has released all of them, which
+// it may do on any thread and after the end of the call. Must outlive the call
+// and its context, which hold slices too.
 class BorrowedMemory {
  public:
   BorrowedMemory() = default;
@@ -21,7 +21,8 @@ class BorrowedMemory {
   BorrowedMemory(const BorrowedMemory&) = delete;
   BorrowedMemory& operator=(const BorrowedMemory&) = delete;
 
-  // The bytes where they lie. They must not change while the object lives.
+  // Lends the bytes at their address. They must not change while the object
+  // lives.
   grpc::Slice Lend(const void* data, size_t bytes);
 
  private:

@@ -21,8 +21,8 @@ ChunkOrder::ChunkOrder(std::vector<ChunkedTensor> tensors, size_t chunk_bytes)
 size_t ChunkOrder::EndOfRound(size_t tensor) const {
   const ChunkedTensor& what = tensors_[tensor];
   if (what.first || what.bytes_per_position == 0) return what.bytes;
-  // No overflow: a round begins only while bytes are left, and a block is about
-  // a chunk.
+  // No overflow: a round begins only while bytes remain, and a block is about
+  // as large as a chunk.
   return std::min<uint64_t>(
       what.bytes, round_ * positions_per_block_ * what.bytes_per_position);
 }

@@ -1,4 +1,4 @@
-// In which order the bytes of a batch are sent.
+// The order in which the bytes of a batch are sent.
 #ifndef COUNTERWEIGHT_CLIENT_CPP_TRANSPORT_CHUNK_ORDER_H_
 #define COUNTERWEIGHT_CLIENT_CPP_TRANSPORT_CHUNK_ORDER_H_
 
@@ -8,12 +8,12 @@
 
 namespace counterweight::client {
 
-// A tensor as the order sees it.
+// The sizes of a tensor.
 struct ChunkedTensor {
   size_t bytes = 0;
-  // Of one position; 0 for tensors with one element per sequence.
+  // Bytes of one position; 0 for tensors with one element per sequence.
   size_t bytes_per_position = 0;
-  // Sent as a whole before those that are not: the response mask.
+  // Sent whole before the blocks; true for the response mask.
   bool first = false;
 };
 
@@ -24,20 +24,20 @@ struct ChunkRange {
   size_t size = 0;
 };
 
-// Walks over the chunks of a batch: whole tensors first, then blocks of
-// positions of all the others in turn, so that the server can compute the first
-// rows while later ones come. A block is as long as the widest tensor fits into
-// one chunk.
+// Iterates over the chunks of a batch: whole tensors first, then blocks of
+// positions of all other tensors in turn, so that the server can compute the
+// first rows while later ones arrive. The block's length is such that the
+// widest tensor's part fits into one chunk.
 class ChunkOrder {
  public:
   // `chunk_bytes` >= 1.
   ChunkOrder(std::vector<ChunkedTensor> tensors, size_t chunk_bytes);
 
-  // False when all was sent.
+  // False after the last chunk.
   bool Next(ChunkRange* range);
 
  private:
-  // Bytes of the tensor that the current round sends up to.
+  // End of the bytes that the current round sends of the tensor.
   size_t EndOfRound(size_t tensor) const;
 
   const std::vector<ChunkedTensor> tensors_;

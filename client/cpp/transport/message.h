@@ -1,4 +1,4 @@
-// A message as gRPC has it.
+// A message as gRPC delivers it.
 #ifndef COUNTERWEIGHT_CLIENT_CPP_TRANSPORT_MESSAGE_H_
 #define COUNTERWEIGHT_CLIENT_CPP_TRANSPORT_MESSAGE_H_
 
@@ -14,7 +14,7 @@ namespace counterweight::client {
 // Keeps a received message alive while it is read.
 class Message {
  public:
-  // A buffer whose bytes cannot be had (it was never filled) reads as empty.
+  // A buffer without bytes (never filled) reads as empty.
   explicit Message(const grpc::ByteBuffer& buffer) {
     if (!buffer.Dump(&slices_).ok()) slices_.clear();
     pieces_.reserve(slices_.size());
@@ -25,7 +25,7 @@ class Message {
   Message(const Message&) = delete;
   Message& operator=(const Message&) = delete;
 
-  // Valid as long as the object.
+  // Valid as long as the object lives.
   WireReader reader() const { return WireReader(pieces_); }
 
  private:

@@ -14,7 +14,7 @@ bool IsPerSequence(v1::TensorRole role) {
          role == v1::TENSOR_ROLE_SEQUENCE_REASONS;
 }
 
-// Far below what overflows a count of bytes, far above any memory.
+// Byte counts cannot overflow below this number, and no machine has the memory.
 constexpr int64_t kMostPositions = int64_t{1} << 48;
 
 std::string Indexed(const char* name, size_t index) {

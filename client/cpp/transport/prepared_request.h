@@ -1,4 +1,4 @@
-// A request that was found consistent, and its sizes.
+// A consistent request and its sizes.
 #ifndef COUNTERWEIGHT_CLIENT_CPP_TRANSPORT_PREPARED_REQUEST_H_
 #define COUNTERWEIGHT_CLIENT_CPP_TRANSPORT_PREPARED_REQUEST_H_
 
@@ -20,29 +20,29 @@ struct PreparedRequest {
   // Positions and rows of the layout.
   uint64_t num_positions = 0;
   uint64_t num_sequences = 0;
-  // Of all inputs.
+  // Sum over all inputs.
   uint64_t input_bytes = 0;
 
-  // How the inputs are chunked, in their order.
+  // Sizes for ChunkOrder, in the order of the inputs.
   std::vector<ChunkedTensor> Chunked() const;
 };
 
-// Checks what the library itself relies on: the sizes of tensors, and that the
-// header leaves to us what is ours. All else is the server's to check.
-// `prepared` refers to `request`.
+// Checks the properties that the library relies on: the sizes of tensors, and
+// the header's empty fields. The server checks everything else. `prepared`
+// refers to `request`.
 Status Prepare(const Request& request, PreparedRequest* prepared);
 
 // Bytes of one element; 0 for types that this library does not know.
 size_t ElementBytes(v1::DType dtype);
 // Reads num_positions and num_sequences of a layout, at most 2^48 positions.
-// False if it has none that make sense.
+// False if the layout is missing or invalid.
 bool ReadLayout(const v1::Layout& layout, PreparedRequest* request);
 // Bytes of a tensor in the layout.
 uint64_t TensorBytes(v1::TensorRole role, v1::DType dtype,
                      const PreparedRequest& request);
-// Bytes of an output in the layout; 0 if the role is no output.
+// Bytes of an output in the layout; 0 if the role is not an output.
 uint64_t OutputBytes(v1::TensorRole role, const PreparedRequest& request);
-// The element type of an output; UNSPECIFIED if the role is none.
+// Element type of an output; UNSPECIFIED if the role is not an output.
 v1::DType OutputDType(v1::TensorRole role);
 
 }  // namespace counterweight::client

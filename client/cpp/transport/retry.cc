@@ -11,12 +11,14 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
-// Where the server names no pause: nobody listens, the connection broke.
+// Pause after an UNAVAILABLE without a delay: no server listens, or the
+// connection broke.
 constexpr milliseconds kFirstPause{100};
-// Unless the server names a longer one.
+// A longer delay of the server is kept.
 constexpr milliseconds kLongestPause{5000};
 
-// Of the pause, on top, so that refused clients do not come back all at once.
+// A random part of the pause is added, so that refused clients do not return
+// all at once.
 milliseconds Jitter(milliseconds pause) {
   thread_local std::minstd_rand random{std::random_device{}()};
   std::uniform_int_distribution<int64_t> extra(0, pause.count() / 4);
@@ -43,7 +45,7 @@ std::optional<milliseconds> PauseAfter(const Outcome& outcome, int failed) {
   if (outcome.admitted || outcome.retry_forbidden) return std::nullopt;
   milliseconds asked = kFirstPause;
   if (status.code == StatusCode::kResourceExhausted) {
-    // A request beyond a limit has none, because waiting does not help it.
+    // A request beyond a limit has no delay, because waiting does not help it.
     if (!status.retry_after) return std::nullopt;
     asked = *status.retry_after;
   } else if (status.code == StatusCode::kUnavailable) {

@@ -1,4 +1,4 @@
-// When a call that was not admitted is tried again.
+// Retries of calls that the server did not admit.
 #ifndef COUNTERWEIGHT_CLIENT_CPP_TRANSPORT_RETRY_H_
 #define COUNTERWEIGHT_CLIENT_CPP_TRANSPORT_RETRY_H_
 
@@ -12,14 +12,14 @@
 
 namespace counterweight::client {
 
-// The pause before the next attempt, without its random part; none if there is
-// to be no other. `failed` attempts have failed, at least one.
+// The pause before the next attempt, without its random part; absent if there
+// is no next attempt. `failed` >= 1 attempts have failed.
 std::optional<std::chrono::milliseconds> PauseAfter(const Outcome& outcome,
                                                     int failed);
 
-// Tries until an outcome is final, `max_attempts` were made, the next pause
-// would pass the deadline, or a stop is requested. `attempts` gets how many it
-// were.
+// Repeats the attempt until an outcome is final, `max_attempts` were made, the
+// next pause would pass the deadline, or a stop is requested. Sets `attempts`
+// to their number.
 Status Retry(int max_attempts, std::chrono::steady_clock::time_point deadline,
              const std::stop_token& stop,
              const std::function<Outcome()>& attempt, int* attempts);

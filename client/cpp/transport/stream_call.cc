@@ -18,11 +18,11 @@ namespace {
 using grpc::ByteBuffer;
 using ReaderWriter = grpc::ClientReaderWriter<ByteBuffer, ByteBuffer>;
 
-// A server that names no chunk size.
+// For servers that name no chunk size.
 constexpr size_t kDefaultChunkBytes = size_t{2} << 20;
 
 // One stream, from the header to the status. Methods return false when the
-// stream has ended or `broken_` says why it must.
+// stream has ended or `broken_` says why it must end.
 class Stream {
  public:
   Stream(const PreparedRequest& request, const Progress& progress,
@@ -37,7 +37,7 @@ class Stream {
     const bool complete = SendHeader() && ReadAdmission(&chunk_bytes) &&
                           SendChunks(chunk_bytes) && ReadResult() &&
                           ReadChunks();
-    // A server that goes on talking must not keep us.
+    // A server that keeps sending must not block us.
     if (!complete && !broken_.ok()) attempt_->context()->TryCancel();
     ByteBuffer extra;
     if (complete && stream_->Read(&extra)) {
@@ -110,7 +110,7 @@ class Stream {
     return broken_.ok();
   }
 
-  // All chunks and the summary.
+  // Reads all chunks and the summary.
   bool ReadChunks() {
     for (uint32_t i = 0; i < response_->outputs.size(); ++i) {
       const OutputTensor& output = response_->outputs[i];
@@ -131,14 +131,14 @@ class Stream {
     if (!ReadFrame(kStreamResponseSummary, "the summary") || !Parse(&summary)) {
       return false;
     }
-    // Later than the result's, and so complete.
+    // Measured later than the result's, and therefore complete.
     if (summary.has_timing()) {
       *response_->message.mutable_timing() = summary.timing();
     }
     return true;
   }
 
-  // Reads the next frame, which must be this one.
+  // Reads the next frame and checks that it is this one.
   bool ReadFrame(uint32_t field, const char* what) {
     message_.reset();
     ByteBuffer buffer;
@@ -163,7 +163,7 @@ class Stream {
   Attempt* const attempt_;
   ReaderWriter* const stream_;
   Response* const response_;
-  // What frame_ refers to.
+  // Owns the memory of frame_.
   std::optional<Message> message_;
   StreamFrame frame_;
   bool admitted_ = false;

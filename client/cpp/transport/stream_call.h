@@ -1,4 +1,4 @@
-// CorrectStream.
+// A call of CorrectStream.
 #ifndef COUNTERWEIGHT_CLIENT_CPP_TRANSPORT_STREAM_CALL_H_
 #define COUNTERWEIGHT_CLIENT_CPP_TRANSPORT_STREAM_CALL_H_
 
@@ -11,9 +11,10 @@
 
 namespace counterweight::client {
 
-// Waits for the admission before any payload. `chunk_bytes` of data at most in
-// a chunk; 0: as many as the server prefers. Tells `progress`, unless null, of
-// every chunk but the last, whose end is the answer.
+// Waits for the admission before it sends chunks. A chunk has at most
+// `chunk_bytes` of data; 0: the server's preference. Reports every chunk but
+// the last to `progress`, unless null; the answer is the report of the last
+// one.
 Outcome CorrectStream(const Endpoint& endpoint, const PreparedRequest& request,
                       size_t chunk_bytes, const Progress& progress,
                       Attempt* attempt, Response* response);

@@ -9,18 +9,18 @@
 namespace counterweight::client {
 
 struct StreamFrame {
-  // Which of the oneof's fields it holds (kStreamRequest...,
-  // kStreamResponse...); 0: none that this library knows.
+  // The oneof's field (kStreamRequest..., kStreamResponse...); 0 for fields
+  // that this library does not know.
   uint32_t field = 0;
   // A chunk's data, or the field's message.
   WireReader payload;
-  // Of a chunk.
+  // Index and offset of a chunk.
   uint32_t tensor = 0;
   uint64_t offset = 0;
 };
 
 // Reads one frame whose chunks are in field `chunk_field`. False if the bytes
-// are no message.
+// are not a message.
 bool ReadStreamFrame(WireReader message, uint32_t chunk_field,
                      StreamFrame* frame);
 

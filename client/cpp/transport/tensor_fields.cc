@@ -5,7 +5,7 @@
 namespace counterweight::client {
 namespace {
 
-// Takes the bytes of every field `taken` out of a message; `take` gets them.
+// Removes every field `taken` from a message and passes its bytes to `take`.
 template <typename Take>
 bool Filter(WireReader message, uint32_t taken, std::string* rest,
             const Take& take) {

@@ -1,4 +1,4 @@
-// One message up, one down.
+// Calls with one message in each direction.
 #ifndef COUNTERWEIGHT_CLIENT_CPP_TRANSPORT_UNARY_CALL_H_
 #define COUNTERWEIGHT_CLIENT_CPP_TRANSPORT_UNARY_CALL_H_
 
@@ -10,22 +10,21 @@
 
 namespace counterweight::client {
 
-// Any unary method of the service.
+// Calls any unary method of the service.
 Outcome CallUnary(const Endpoint& endpoint, const char* method,
                   const grpc::ByteBuffer& request, Attempt* attempt,
                   grpc::ByteBuffer* answer);
-// The same with messages.
+// The same call with messages.
 Outcome CallUnary(const Endpoint& endpoint, const char* method,
                   const google::protobuf::MessageLite& request,
                   Attempt* attempt, google::protobuf::MessageLite* answer);
 
-// Correct, the tensors within the message.
+// Calls Correct with the tensors within the message.
 Outcome CorrectUnary(const Endpoint& endpoint, const PreparedRequest& request,
                      Attempt* attempt, Response* response);
 
-// Reads the answer of Correct: response->message without the data of its
-// tensors, and the outputs' bytes, at their places, for the tensors that have
-// data.
+// Reads the answer of Correct: sets response->message without the data of its
+// tensors, and copies that data to the outputs' addresses.
 Status ReadUnaryAnswer(const PreparedRequest& request,
                        const grpc::ByteBuffer& answer, Response* response);
 

@@ -16,7 +16,7 @@ void AppendTag(uint32_t field, uint32_t type, std::string* out) {
   AppendVarint(field << kWireTypeBits | type, out);
 }
 
-// `inner` and `size` more bytes as a message in field `field`.
+// Frames `inner` and `size` more bytes as a message in field `field`.
 std::string Wrap(uint32_t field, const std::string& inner, size_t size) {
   std::string head;
   AppendHead(field, inner.size() + size, &head);

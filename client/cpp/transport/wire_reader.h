@@ -1,5 +1,5 @@
-// Protobuf's wire format, read from a message in pieces as gRPC has it, so that
-// payloads are copied once, to where they stay.
+// Reads protobuf's wire format from a message in pieces, as gRPC delivers it,
+// so that payloads are copied once, to their final address.
 #ifndef COUNTERWEIGHT_CLIENT_CPP_TRANSPORT_WIRE_READER_H_
 #define COUNTERWEIGHT_CLIENT_CPP_TRANSPORT_WIRE_READER_H_
 
@@ -13,34 +13,35 @@ namespace counterweight::client {
 // One message in pieces, in order; empty pieces are allowed.
 using Pieces = std::span<const std::span<const uint8_t>>;
 
-// A position in a message. Every read tells whether the bytes were there; after
-// a false the position is anywhere. Copies are independent.
+// A position in a message. Every read returns whether the bytes were there;
+// after false the position is undefined. Copies are independent.
 class WireReader {
  public:
   WireReader() = default;
   explicit WireReader(Pieces message);
 
-  // Bytes in front of the end.
+  // Bytes between the position and the end.
   size_t left() const { return left_; }
   bool done() const { return left_ == 0; }
 
   // A field's number and wire type.
   bool ReadTag(uint32_t* field, uint32_t* type);
   bool ReadVarint(uint64_t* value);
-  // A length-delimited field's bytes, as a reader of their own.
+  // Reads a length-delimited field's bytes as a reader of their own.
   bool ReadBytes(WireReader* bytes);
   // Skips a field's value.
   bool SkipField(uint32_t type);
-  // The next `count` bytes.
+  // Copies the next `count` bytes.
   bool Copy(size_t count, void* to);
-  // All that is left, as a string; the position stays.
+  // Returns all remaining bytes; the position stays.
   std::string Rest() const;
-  // Appends what lies between this position and `later`, the same message's.
+  // Appends the bytes between this position and `later`, a position in the same
+  // message.
   void AppendUpTo(const WireReader& later, std::string* out) const;
 
  private:
   bool Skip(uint64_t count);
-  // Steps over pieces that are used up.
+  // Steps over exhausted pieces.
   void SkipEmptyPieces();
 
   Pieces pieces_;

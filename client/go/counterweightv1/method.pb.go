@@ -85,13 +85,13 @@ type Level int32
 const (
 	// INVALID_ARGUMENT.
 	Level_LEVEL_UNSPECIFIED Level = 0
-	// l_t.
+	// Each token's own log ratio.
 	Level_LEVEL_TOKEN Level = 1
 	// Sum over the sequence: product of ratios.
 	Level_LEVEL_SEQUENCE Level = 2
 	// Mean over the sequence: geometric mean of ratios.
 	Level_LEVEL_GEOMETRIC Level = 3
-	// Mean over the tokens up to and with t.
+	// Mean over the tokens up to and with this one.
 	Level_LEVEL_PREFIX Level = 4
 )
 
@@ -281,7 +281,7 @@ const (
 	Aggregation_AGGREGATION_MAX Aggregation = 4
 	// The sequence is kept if every token is inside.
 	Aggregation_AGGREGATION_ALL Aggregation = 5
-	// Mean over the tokens up to and with t.
+	// Mean over the tokens up to and with this one.
 	Aggregation_AGGREGATION_PREFIX_MEAN Aggregation = 6
 )
 

@@ -11,9 +11,9 @@
         )
     result.weights, result.keep_mask, result.metrics
 
-Everything public is importable from here, but for ``counterweight_rl.aio``, the client for asyncio,
-and what needs torch: ``counterweight_rl.torch`` makes the policy loss an autograd node, and
-``counterweight_rl.compat`` has other systems' own functions.
+All public names are importable from here, except ``counterweight_rl.aio``, the asyncio client, and
+modules that need torch: ``counterweight_rl.torch`` makes the policy loss an autograd node, and
+``counterweight_rl.compat`` provides other systems' own functions.
 """
 
 from counterweight_rl._version import __version__

@@ -3,10 +3,10 @@
     async with counterweight_rl.aio.Client("localhost:50051") as client:
         results = await asyncio.gather(*(client.correct(**batch) for batch in batches))
 
-The same calls, arguments, results and errors as ``counterweight_rl.Client``. Cancelling the task
-that awaits a call cancels it on the server too. Arrays are converted and copied in the event loop
-(a batch of 8 Mi tokens takes it tens of milliseconds, in a stream a millisecond at a time; into
-shared memory, a thread copies). The arrays of a call must not change before it is done.
+It has the calls, arguments, results and errors of ``counterweight_rl.Client``. Cancelling the task
+that awaits a call cancels it on the server too. Arrays are converted and copied in the event loop:
+a batch of 8 Mi tokens takes tens of milliseconds, in a stream a millisecond at a time; a thread
+copies into shared memory. The arrays of a call must not change before it is done.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ __all__ = ["Client"]
 class Client:
     """A connection to one Counterweight server, for the tasks of one event loop.
 
-    It belongs to the loop of its first call and may be made before there is one. Nothing is sent
-    before the first call. Not to be used across fork().
+    It belongs to the loop of its first call; you may create it before there is a loop. It sends
+    nothing before the first call. Do not use it across fork().
     """
 
     def __init__(
@@ -99,26 +99,27 @@ class Client:
         """Corrects one batch; computes its policy loss and gradient if the method has a loss.
 
         Arrays are numpy arrays or torch tensors (CPU or CUDA, one device), all of one kind and
-        shape: padded [B, T], or packed [sum of sequence_lengths]. What has ``__dlpack__`` and lies
-        in host memory, or the buffer protocol, is taken for a numpy array, and so are the results.
+        shape: padded [B, T], or packed [sum of sequence_lengths]. Objects with ``__dlpack__`` in
+        host memory or with the buffer protocol count as numpy arrays, and so do the results.
         Log-probs and advantages are float32, float16, bfloat16 (torch), or float64, which is sent
-        as float32. Contiguous arrays of a dtype that the wire carries are read where they lie;
-        others are converted first, and CUDA tensors copied to the host through pinned memory. Which
-        inputs are needed follows from the method; at least two log-probs.
+        as float32. Contiguous arrays of a dtype that the wire carries are read in place; others are
+        converted first, and CUDA tensors are copied to the host through pinned memory. The method
+        determines which inputs are needed; at least two log-probs.
 
         Args:
             response_mask: Boolean, integer or floating, each 0 or 1; 1 = the token counts.
             method: A preset's name, Preset, CorrectionConfig or Dialect.
-            rollout_log_probs: log mu of the policy that sampled, as the inference engine reported
-                it; nats.
-            old_log_probs: log pi_old, the trainer's recomputation at the start of the step; nats.
+            rollout_log_probs: log mu of the sampling policy, as the inference engine reported it;
+                nats.
+            old_log_probs: log pi_old, recomputed by the trainer at the start of the step; nats.
             current_log_probs: log pi_theta at this gradient step; nats.
             ref_log_probs: log pi_ref, for a KL penalty; nats.
-            advantages: Advantage of each token, or one per sequence, [B] or [B, 1], which every
-                token of the sequence gets; any unit. For losses, and rules that look at its sign.
+            advantages: Advantage of each token, or one per sequence, [B] or [B, 1], which applies
+                to every token of the sequence; any unit. Losses need them, and so do rules that
+                depend on their sign.
             sequence_lengths: Positions of each sequence, for packed arrays.
-            padded_length: Width that a packed batch would have if padded, read only where a peer's
-                formula needs it. None: the longest sequence.
+            padded_length: Padded width of a packed batch, read only where a peer's formula needs
+                it. None: the longest sequence.
             outputs: Some of "weights", "keep_mask", "token_reasons", "sequence_reasons", "loss",
                 "gradient". None: the keep mask, the weights if the method has them, and loss and
                 gradient if it has a loss: a CorrectionConfig or preset with a policy loss; a
@@ -126,33 +127,35 @@ class Client:
             run: Training run, [A-Za-z0-9_.-]{1,64}; a label of the drift metrics in Prometheus.
             replica: Data-parallel replica or worker, [A-Za-z0-9_.-]{1,64}; for the server's log.
             policy_version: Version of the policy being trained, >= 0; for the server's log.
-            request_id: Name of this request, at most 128 bytes of printable ASCII. Drift metrics
-                are published once per request_id, so retry with the same one. None: a new one,
-                which results and errors carry.
-            non_finite: What to do about a NaN or infinity where response_mask is 1.
+            request_id: Identifier of this request, at most 128 bytes of printable ASCII. Drift
+                metrics count each request_id once, so retry with the same one. None: the client
+                makes one, which results and errors carry.
+            non_finite: Policy for a NaN or infinity where response_mask is 1.
             seed: Seed of random choices (CLIP_COV). None: 0.
             global_counts: Counts over all data-parallel ranks, for losses whose denominator is
                 GLOBAL and for weights that are normalized.
-            group_ids: Group (prompt) of each sequence, [B] integers; for losses that average within
-                groups (skyrl's prompt_mean), refused by name elsewhere.
+            group_ids: Group (prompt) of each sequence, [B] integers. Losses that average within
+                groups (skyrl's prompt_mean) need them; other methods refuse them.
             metrics: False leaves ``metrics`` and ``rules`` of the result empty and publishes no
-                drift of this batch; arrays, loss and errors are the same, and come sooner. For
-                batches whose drift is known already, such as later epochs over the same rollouts.
-            out: Where to write, by the output's name: arrays of the kind, shape, dtype and device
-                that the output has in Result, contiguous and writable. They are the Result's arrays
-                then; after an error their content is undefined. What is asked for does not change.
-            progress: Called with (bytes sent, bytes in all) of the tensors: with 0 before the
-                first, with all when the answer is there; again from 0 if the batch is sent again.
-                Streams call it after every chunk too, from another thread (asyncio: in the loop),
-                never two at a time. What it raises cancels the call and is raised by it.
+                drift of this batch; arrays, loss and errors are the same and arrive sooner. Use it
+                for batches whose drift is already known, such as later epochs over the same
+                rollouts.
+            out: Destination arrays by output name: of the kind, shape, dtype and device that the
+                output has in Result, contiguous and writable. They become the Result's arrays;
+                after an error their content is undefined. ``out`` does not select outputs.
+            progress: Called with (bytes sent, total bytes) of the tensors: with 0 before the first
+                byte, with the total when the answer has come, and from 0 again for another attempt.
+                Streams also call it after every chunk, from another thread (asyncio: in the event
+                loop), never concurrently. An exception that it raises cancels the call and is
+                raised by it.
             timeout: Seconds, retries included; None: the client's.
 
         Raises:
             TypeError: An argument is of a wrong type; the message names it.
-            ValueError: A choice that does not exist.
+            ValueError: An unknown choice.
             InvalidRequestError: The request is wrong; ``violations`` lists every wrong field.
             OverloadedError: The server has no room, or the request exceeds its limits.
-            UnavailableError: No server answers, or it is draining.
+            UnavailableError: No server answers, or the server is draining.
             DeadlineError: The timeout passed.
             CounterweightError: Anything else; see its ``code``.
         """
@@ -183,29 +186,29 @@ class Client:
         return await self._connection.run(call)
 
     async def list_methods(self, *, timeout: float | None = None) -> list[MethodInfo]:
-        """Every named method, in the table's order.
+        """Returns every named method, in the table's order.
 
         Args:
             timeout: Seconds, retries included; None: the client's.
 
         Raises:
-            CounterweightError: One of its kinds, as in ``correct``.
+            CounterweightError: The errors of ``correct``.
         """
         return await self._connection.run(calls.list_methods(timeout=timeout))
 
     async def server_info(self, *, timeout: float | None = None) -> ServerInfo:
-        """The server's identity and limits.
+        """Returns the server's identity and limits.
 
         Args:
             timeout: Seconds, retries included; None: the client's.
 
         Raises:
-            CounterweightError: One of its kinds, as in ``correct``.
+            CounterweightError: The errors of ``correct``.
         """
         return await self._connection.run(calls.server_info(timeout=timeout))
 
     async def empty(
         self, shape: int | Sequence[int], dtype: Any = np.float32, access: Use = "input"
     ) -> Any:
-        """An array in memory that the server can map; see ``counterweight_rl.Client.empty``."""
+        """Returns an array in shared memory; see ``counterweight_rl.Client.empty``."""
         return empty(await self._connection.pool_for_arrays(), shape, dtype, access)

@@ -1,6 +1,6 @@
-"""The calls that the service has: what is sent, and how the answer is read.
+"""The service's calls: their requests, and how their answers are read.
 
-The clients differ in how they wait; all else is here, once.
+The clients differ only in how they wait.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ RPCS = ("Correct", "ListMethods", "GetServerInfo")
 
 @dataclass(frozen=True)
 class Call(Generic[T]):
-    """One call, ready to be sent, more than once if need be.
+    """One call, which can be sent repeatedly.
 
     Attributes:
         rpc: One of ``RPCS``.
         request: The message's bytes; empty if there is a correction.
-        decode: The answer's bytes to what the caller gets; ValueError or DecodeError if it cannot.
+        decode: Converts the answer's bytes to the caller's result; ValueError or DecodeError if
+            they are unreadable.
         timeout: Seconds; None: the client's.
         request_id: The request's, if it has one.
-        correction: A batch, which may go in other ways than as one message too; its arrays are read
-            whenever it is sent.
+        correction: A batch, which any transport can carry; every attempt reads its arrays.
     """
 
     rpc: str
@@ -54,15 +54,15 @@ class Call(Generic[T]):
     correction: Correction[Any] | None = None
 
     def failure(self, error: grpc.RpcError, *, closed: bool) -> CounterweightError:
-        """The typed form of what grpc raised; ``closed`` if the client was closed meanwhile."""
+        """Converts grpc's error to a typed one; ``closed`` if the client was closed meanwhile."""
         sent = Sent() if self.correction is None else self.correction.sent
         return from_rpc_error(error, self.request_id, closed=closed, sent=sent)
 
     def read(self, answer: bytes) -> T:
-        """What the caller gets.
+        """Converts the answer to the caller's result.
 
         Raises:
-            CounterweightError: The answer cannot be read.
+            CounterweightError: The answer is unreadable.
         """
         with reading(self.request_id):
             return self.decode(answer)
@@ -93,7 +93,7 @@ def correct(
     progress: Progress | None = None,
     timeout: float | None = None,
 ) -> Call[Result[ArrayT]]:
-    """``Client.correct``: its arguments, and those of its errors that say that one is wrong."""
+    """Builds the call of ``Client.correct``; raises its errors about arguments."""
     request_id = uuid.uuid4().hex if request_id is None else request_id
     requested = read_outputs(
         outputs,
@@ -143,7 +143,7 @@ def correct(
 
 
 def list_methods(*, timeout: float | None = None) -> Call[list[MethodInfo]]:
-    """``Client.list_methods``."""
+    """Builds the call of ``Client.list_methods``."""
 
     def decode(answer: bytes) -> list[MethodInfo]:
         methods = service_pb2.ListMethodsResponse.FromString(answer).methods
@@ -153,7 +153,7 @@ def list_methods(*, timeout: float | None = None) -> Call[list[MethodInfo]]:
 
 
 def server_info(*, timeout: float | None = None) -> Call[ServerInfo]:
-    """``Client.server_info``."""
+    """Builds the call of ``Client.server_info``."""
 
     def decode(answer: bytes) -> ServerInfo:
         info = service_pb2.GetServerInfoResponse.FromString(answer)

@@ -16,7 +16,7 @@ class Choice(str, Enum):
 
 
 class RatioSource(Choice):
-    """Which log-probs make the log ratio, numerator first."""
+    """The log-probs of the log ratio, numerator first."""
 
     OLD_ROLLOUT = "old_rollout"
     """old - rollout: engine mismatch and staleness (decoupled)."""
@@ -27,7 +27,7 @@ class RatioSource(Choice):
 
 
 class Level(Choice):
-    """Over which tokens log ratios are aggregated."""
+    """Tokens over which log ratios are aggregated."""
 
     TOKEN = "token"
     """Each token's own log ratio."""
@@ -40,7 +40,7 @@ class Level(Choice):
 
 
 class Bound(Choice):
-    """What a bound does outside the interval; equality keeps."""
+    """Treatment of weights outside the interval; equality keeps."""
 
     NONE = "none"
     """Nothing; no interval may be given."""
@@ -51,8 +51,7 @@ class Bound(Choice):
 
 
 class Estimator(Choice):
-    """A token's contribution to a statistic; l the log ratio, numerator over denominator (J.
-    Schulman, "Approximating KL Divergence", 2020, names k1-k3)."""
+    """A token's contribution; l: log ratio. J. Schulman, "Approximating KL Divergence", 2020."""
 
     RATIO = "ratio"
     """l, the interval given as ratios."""
@@ -69,7 +68,7 @@ class Estimator(Choice):
 
 
 class Aggregation(Choice):
-    """How a rule's statistic is made of its tokens' contributions."""
+    """Combination of the tokens' contributions into a rule's statistic."""
 
     TOKEN = "token"
     """Each token by itself."""
@@ -86,16 +85,16 @@ class Aggregation(Choice):
 
 
 class RuleEvaluation(Choice):
-    """Which mask the rules see."""
+    """The mask that rules use."""
 
     PARALLEL = "parallel"
-    """Every rule sees response_mask."""
+    """Every rule uses response_mask."""
     SEQUENTIAL = "sequential"
-    """Each rule sees what the earlier ones left."""
+    """Each rule uses the mask that the earlier ones kept."""
 
 
 class RuleCondition(Choice):
-    """Where a rule applies."""
+    """Tokens to which a rule applies."""
 
     ALWAYS = "always"
     """Everywhere."""
@@ -104,7 +103,7 @@ class RuleCondition(Choice):
 
 
 class RuleEffect(Choice):
-    """What a rule does to a token that it does not keep."""
+    """Effect of a rule on a token that it does not keep."""
 
     DROP = "drop"
     """keep_mask 0."""
@@ -146,7 +145,7 @@ class Surrogate(Choice):
     KL_COV = "kl_cov"
     """PPO without clip and a penalty on high-covariance tokens."""
     CLIP_COV = "clip_cov"
-    """PPO clip with high-covariance tokens taken out."""
+    """PPO clip without high-covariance tokens."""
     CROSS_ENTROPY = "cross_entropy"
     """Negative log-prob."""
     IMPORTANCE_SAMPLING = "importance_sampling"
@@ -154,7 +153,7 @@ class Surrogate(Choice):
 
 
 class LossAggregation(Choice):
-    """How token losses become one number; m the keep mask."""
+    """Combination of token losses into one number; m is the keep mask."""
 
     TOKEN_MEAN = "token_mean"
     """Sum over tokens / number of tokens."""
@@ -169,7 +168,7 @@ class LossAggregation(Choice):
 
 
 class LossDenominator(Choice):
-    """Which count a mean divides by."""
+    """The count that a mean divides by."""
 
     ORIGINAL = "original"
     """Tokens (sequences) of response_mask."""
@@ -193,10 +192,10 @@ class KlEstimator(Choice):
 
 
 class NonFinitePolicy(Choice):
-    """What to do about non-finite numbers at positions that count."""
+    """Policy for non-finite numbers at positions that count."""
 
     REJECT = "reject"
-    """INVALID_ARGUMENT naming tensor, sequence and token of the first one."""
+    """INVALID_ARGUMENT that names tensor, sequence and token of the first one."""
     DROP = "drop"
     """The token is treated as if response_mask were 0; it is counted."""
     NEUTRALIZE = "neutralize"

@@ -1,4 +1,4 @@
-"""The client."""
+"""The blocking client."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ from counterweight_rl.transport.snapshot import snapshot
 class Client:
     """A connection to one Counterweight server.
 
-    Thread-safe: any number of threads may call at once and share the connection. Nothing is sent
-    before the first call. Not to be used across fork().
+    Thread-safe: any number of threads may call concurrently and share the connection. It sends
+    nothing before the first call. Do not use it across fork().
     """
 
     def __init__(
@@ -50,22 +50,23 @@ class Client:
 
         Args:
             target: "host:port" or "unix:/path/to/socket".
-            timeout: Seconds that each call may take, connecting and retries included; None: no
+            timeout: Deadline of each call in seconds, including connecting and retries; None: no
                 limit.
             tls: None: plaintext, for loopback and Unix sockets.
-            retry: How often a call that the server did not admit is tried again, always with the
-                same request_id. False: never.
-            max_in_flight: Batches that ``submit`` keeps in flight at once, each with a copy of its
-                arrays; >= 1.
-            transport: How batches travel. "unary": as one message, which the server bounds.
-                "stream": in chunks, any size. "shared_memory": not at all, on Linux, if target is
-                "unix:..." and the server offers it. "auto": small ones (below 2 MiB) as one
-                message, others by the fastest of the three that the server has. Results and errors
-                are the same.
-            chunk_bytes: Bytes of a stream's chunks, 1 to 16 MiB; less if the server wants less.
+            retry: Policy for calls that the server did not admit; retries keep the request_id.
+                False: no retries.
+            max_in_flight: Largest number of batches that ``submit`` keeps in flight, each with a
+                copy of its arrays; >= 1.
+            transport: How batches travel. "unary": as one message, whose size the server limits.
+                "stream": in chunks, any size. "shared_memory": the server reads them in place, on
+                Linux, if target is "unix:..." and the server offers it. "auto": batches below 2 MiB
+                as one message, others by the fastest transport of the server. Results and errors do
+                not depend on it.
+            chunk_bytes: Bytes of a stream's chunks, 1 to 16 MiB; fewer if the server's limit is
+                lower.
 
         Raises:
-            ValueError: A number out of its range, or no such transport.
+            ValueError: A number out of its range, or an unknown transport.
         """
         if max_in_flight < 1:
             raise ValueError(f"max_in_flight must be at least 1; got {max_in_flight}")
@@ -89,8 +90,8 @@ class Client:
     def close(self) -> None:
         """Closes the connection. Idempotent.
 
-        Calls in flight, submitted ones included, fail with code CANCELLED, and so does every later
-        call. When it returns, all futures are done.
+        Calls in flight, including submitted ones, and all later calls fail with code CANCELLED. All
+        futures are done when it returns.
         """
         with self._lock:
             self._connection.closed.set()
@@ -129,26 +130,27 @@ class Client:
         """Corrects one batch; computes its policy loss and gradient if the method has a loss.
 
         Arrays are numpy arrays or torch tensors (CPU or CUDA, one device), all of one kind and
-        shape: padded [B, T], or packed [sum of sequence_lengths]. What has ``__dlpack__`` and lies
-        in host memory, or the buffer protocol, is taken for a numpy array, and so are the results.
+        shape: padded [B, T], or packed [sum of sequence_lengths]. Objects with ``__dlpack__`` in
+        host memory or with the buffer protocol count as numpy arrays, and so do the results.
         Log-probs and advantages are float32, float16, bfloat16 (torch), or float64, which is sent
-        as float32. Contiguous arrays of a dtype that the wire carries are read where they lie;
-        others are converted first, and CUDA tensors copied to the host through pinned memory. Which
-        inputs are needed follows from the method; at least two log-probs.
+        as float32. Contiguous arrays of a dtype that the wire carries are read in place; others are
+        converted first, and CUDA tensors are copied to the host through pinned memory. The method
+        determines which inputs are needed; at least two log-probs.
 
         Args:
             response_mask: Boolean, integer or floating, each 0 or 1; 1 = the token counts.
             method: A preset's name, Preset, CorrectionConfig or Dialect.
-            rollout_log_probs: log mu of the policy that sampled, as the inference engine reported
-                it; nats.
-            old_log_probs: log pi_old, the trainer's recomputation at the start of the step; nats.
+            rollout_log_probs: log mu of the sampling policy, as the inference engine reported it;
+                nats.
+            old_log_probs: log pi_old, recomputed by the trainer at the start of the step; nats.
             current_log_probs: log pi_theta at this gradient step; nats.
             ref_log_probs: log pi_ref, for a KL penalty; nats.
-            advantages: Advantage of each token, or one per sequence, [B] or [B, 1], which every
-                token of the sequence gets; any unit. For losses, and rules that look at its sign.
+            advantages: Advantage of each token, or one per sequence, [B] or [B, 1], which applies
+                to every token of the sequence; any unit. Losses need them, and so do rules that
+                depend on their sign.
             sequence_lengths: Positions of each sequence, for packed arrays.
-            padded_length: Width that a packed batch would have if padded, read only where a peer's
-                formula needs it. None: the longest sequence.
+            padded_length: Padded width of a packed batch, read only where a peer's formula needs
+                it. None: the longest sequence.
             outputs: Some of "weights", "keep_mask", "token_reasons", "sequence_reasons", "loss",
                 "gradient". None: the keep mask, the weights if the method has them, and loss and
                 gradient if it has a loss: a CorrectionConfig or preset with a policy loss; a
@@ -156,33 +158,35 @@ class Client:
             run: Training run, [A-Za-z0-9_.-]{1,64}; a label of the drift metrics in Prometheus.
             replica: Data-parallel replica or worker, [A-Za-z0-9_.-]{1,64}; for the server's log.
             policy_version: Version of the policy being trained, >= 0; for the server's log.
-            request_id: Name of this request, at most 128 bytes of printable ASCII. Drift metrics
-                are published once per request_id, so retry with the same one. None: a new one,
-                which results and errors carry.
-            non_finite: What to do about a NaN or infinity where response_mask is 1.
+            request_id: Identifier of this request, at most 128 bytes of printable ASCII. Drift
+                metrics count each request_id once, so retry with the same one. None: the client
+                makes one, which results and errors carry.
+            non_finite: Policy for a NaN or infinity where response_mask is 1.
             seed: Seed of random choices (CLIP_COV). None: 0.
             global_counts: Counts over all data-parallel ranks, for losses whose denominator is
                 GLOBAL and for weights that are normalized.
-            group_ids: Group (prompt) of each sequence, [B] integers; for losses that average within
-                groups (skyrl's prompt_mean), refused by name elsewhere.
+            group_ids: Group (prompt) of each sequence, [B] integers. Losses that average within
+                groups (skyrl's prompt_mean) need them; other methods refuse them.
             metrics: False leaves ``metrics`` and ``rules`` of the result empty and publishes no
-                drift of this batch; arrays, loss and errors are the same, and come sooner. For
-                batches whose drift is known already, such as later epochs over the same rollouts.
-            out: Where to write, by the output's name: arrays of the kind, shape, dtype and device
-                that the output has in Result, contiguous and writable. They are the Result's arrays
-                then; after an error their content is undefined. What is asked for does not change.
-            progress: Called with (bytes sent, bytes in all) of the tensors: with 0 before the
-                first, with all when the answer is there; again from 0 if the batch is sent again.
-                Streams call it after every chunk too, from another thread (asyncio: in the loop),
-                never two at a time. What it raises cancels the call and is raised by it.
+                drift of this batch; arrays, loss and errors are the same and arrive sooner. Use it
+                for batches whose drift is already known, such as later epochs over the same
+                rollouts.
+            out: Destination arrays by output name: of the kind, shape, dtype and device that the
+                output has in Result, contiguous and writable. They become the Result's arrays;
+                after an error their content is undefined. ``out`` does not select outputs.
+            progress: Called with (bytes sent, total bytes) of the tensors: with 0 before the first
+                byte, with the total when the answer has come, and from 0 again for another attempt.
+                Streams also call it after every chunk, from another thread (asyncio: in the event
+                loop), never concurrently. An exception that it raises cancels the call and is
+                raised by it.
             timeout: Seconds, retries included; None: the client's.
 
         Raises:
             TypeError: An argument is of a wrong type; the message names it.
-            ValueError: A choice that does not exist.
+            ValueError: An unknown choice.
             InvalidRequestError: The request is wrong; ``violations`` lists every wrong field.
             OverloadedError: The server has no room, or the request exceeds its limits.
-            UnavailableError: No server answers, or it is draining.
+            UnavailableError: No server answers, or the server is draining.
             DeadlineError: The timeout passed.
             CounterweightError: Anything else; see its ``code``.
         """
@@ -238,13 +242,13 @@ class Client:
         progress: Progress | None = None,
         timeout: float | None = None,
     ) -> futures.Future[Result[ArrayT]]:
-        """``correct`` in the background: a future of its Result.
+        """Runs ``correct`` in the background and returns a future of its Result.
 
-        Blocks while ``max_in_flight`` batches are in flight. The arrays are copied before it
-        returns and may be reused then, whatever the transport; those of ``empty`` are not copied,
-        and must not change before the future is done, nor may those in ``out``. All errors are in
-        the future, wrong arguments included. A future cannot be cancelled once it runs; ``close``
-        ends all of them. Arguments and errors are those of ``correct``.
+        Blocks while ``max_in_flight`` batches are in flight. It copies the arrays before it
+        returns, so you may reuse them at once with every transport. It does not copy arrays of
+        ``empty``, which must not change before the future is done, nor may those in ``out``. The
+        future holds all errors, also of wrong arguments. A running future cannot be cancelled;
+        ``close`` ends all of them. Arguments and errors are those of ``correct``.
         """
         self._slots.acquire()
         release: Callable[[], None] = lambda: None  # noqa: E731
@@ -295,17 +299,17 @@ class Client:
     def empty(
         self, shape: int | Sequence[int], dtype: Any = np.float32, access: Use = "input"
     ) -> Any:
-        """An array that lives in memory which the server can map, so that its bytes need not move.
+        """Returns an array in memory that the server can map, so that its bytes need not move.
 
-        Batches whose inputs are such arrays (or contiguous parts of them), and answers that are
-        written into them by ``out``, are neither sent nor copied. The memory is given back when the
-        last view of it is gone, and may be used as any other until then. Where the server offers
-        no shared memory, or there is none left, it is an ordinary array.
+        Batches whose inputs are such arrays (or contiguous parts of them), and answers written into
+        them by ``out``, are neither sent nor copied. The memory is freed with the last view of it,
+        and behaves like any other memory. If the server offers no shared memory, or none is
+        available, the array is an ordinary one.
 
         Args:
             shape: Sizes, >= 0.
             dtype: numpy's or torch's; a torch.dtype makes it a torch tensor.
-            access: "input": the server reads it. "output": it writes it; for ``out``.
+            access: "input": the server reads it. "output": the server writes it, for ``out``.
 
         Returns:
             A numpy array or torch tensor of undefined content.
@@ -313,24 +317,24 @@ class Client:
         return empty(self._connection.pool_for_arrays(), shape, dtype, access)
 
     def list_methods(self, *, timeout: float | None = None) -> list[MethodInfo]:
-        """Every named method, in the table's order.
+        """Returns every named method, in the table's order.
 
         Args:
             timeout: Seconds, retries included; None: the client's.
 
         Raises:
-            CounterweightError: One of its kinds, as in ``correct``.
+            CounterweightError: The errors of ``correct``.
         """
         return self._connection.run(calls.list_methods(timeout=timeout))
 
     def server_info(self, *, timeout: float | None = None) -> ServerInfo:
-        """The server's identity and limits.
+        """Returns the server's identity and limits.
 
         Args:
             timeout: Seconds, retries included; None: the client's.
 
         Raises:
-            CounterweightError: One of its kinds, as in ``correct``.
+            CounterweightError: The errors of ``correct``.
         """
         return self._connection.run(calls.server_info(timeout=timeout))
 

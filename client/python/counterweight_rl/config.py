@@ -1,9 +1,9 @@
 """Methods: a preset's name, every choice spelled out, or another system's own block.
 
 The dataclasses mirror the messages of proto/counterweight/v1 field by field; None means "absent",
-and what absence means stands beside each field. Ratios are plain numbers, log ratios and the
-estimators K2 and K3 are in nats. Intervals are inclusive at both ends. The server checks values,
-and its InvalidRequestError names every wrong one.
+and each field says what absence means. Ratios are plain numbers; log ratios and the estimators K2
+and K3 are in nats. Intervals are inclusive at both ends. The server checks values; its
+InvalidRequestError names every wrong one.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ from counterweight_rl.choices import (
 
 @dataclass(frozen=True, kw_only=True)
 class ImportanceWeight:
-    """w = bound(exp(clamp(level(clamp(l_t))))), l_t the token's log ratio.
+    """w = bound(exp(clamp(level(clamp(l_t))))), where l_t is the token's log ratio.
 
     Attributes:
         ratio_source: Numerator and denominator of the ratio.
-        level: Over which tokens log ratios are aggregated.
-        bound: What happens outside [lower, upper].
+        level: Tokens over which log ratios are aggregated.
+        bound: Treatment of weights outside [lower, upper].
         token_clamp: Each token's log ratio is clamped to [-token_clamp, token_clamp] before
             aggregation; nats, > 0. None: not clamped.
         aggregate_clamp: The aggregated log ratio is clamped likewise; nats, > 0. None: not clamped.
         lower: Lower end of the interval, a ratio >= 0. None: none.
         upper: Upper end, a ratio > 0 and >= lower. None: none. TRUNCATE and MASK need one end.
         normalize: Divide bounded weights by their mean over the batch.
-        after_rule: The aggregate sees the mask that the first after_rule rules left. None: 0, the
+        after_rule: The aggregate uses the mask that the first after_rule rules kept. None: 0, the
             original mask.
     """
 
@@ -70,8 +70,8 @@ class RejectionRule:
         upper: Upper end, >= lower. None: none. At least one end is required.
         token_clamp: As in ImportanceWeight.
         aggregate_clamp: As in ImportanceWeight, on the aggregated statistic; RATIO only.
-        condition: Where the rule applies. None: ALWAYS.
-        effect: What it does. None: DROP.
+        condition: Tokens to which the rule applies. None: ALWAYS.
+        effect: Effect on tokens that it does not keep. None: DROP.
         name: Name in metrics and summaries, [a-z0-9_]{1,64}. Empty: aggregation and estimator, as
             in "mean_k3".
     """
@@ -95,7 +95,7 @@ class PolicyLoss:
     Attributes:
         surrogate: The pointwise objective.
         aggregation: How token losses become one number.
-        denominator: What sums are divided by.
+        denominator: Divisor of sums.
         ratio_source: Ratio of the surrogate. None: CURRENT_OLD, or CURRENT_ROLLOUT when there are
             no old log-probs.
         clip_low: 1 - clip_low bounds the ratio from below; >= 0. Surrogates that clip need both.
@@ -111,8 +111,8 @@ class PolicyLoss:
         lambda_negative: VESPO shape for A < 0.
         beta: DRO: weight of the quadratic term, > 0.
         covariance_fraction: KL_COV and CLIP_COV: share of tokens selected, in (0, 1].
-        covariance_lower: CLIP_COV: candidates have a covariance above this.
-        covariance_upper: CLIP_COV: and below this.
+        covariance_lower: CLIP_COV: lower bound of the candidates' covariance, exclusive.
+        covariance_upper: CLIP_COV: upper bound of the candidates' covariance, exclusive.
         covariance_kl_weight: KL_COV: weight of |log ratio| on the selected tokens, >= 0.
         norm_length: SEQ_MEAN_TOKEN_SUM_NORM: divisor of each row's sum, > 0. None: the padded
             width.
@@ -146,7 +146,7 @@ class PolicyLoss:
 
 @dataclass(frozen=True, kw_only=True)
 class KlPenalty:
-    """coefficient * aggregate(k(l)), l = current - ref; part of the policy loss.
+    """A penalty coefficient * aggregate(k(l)), l = current - ref, inside the policy loss.
 
     Attributes:
         estimator: The function k.
@@ -168,14 +168,14 @@ class KlPenalty:
 
 @dataclass(frozen=True, kw_only=True)
 class CorrectionConfig:
-    """A method spelled out. Everything absent: no weights, no rules, no loss, only drift metrics.
+    """A method spelled out. Without any field: no weights, no rules, no loss, only drift metrics.
 
     Attributes:
         importance_weight: The importance weight. None: none.
         rules: Rejection rules, all of which must keep a token.
-        rule_evaluation: Which mask a rule sees. None: PARALLEL.
+        rule_evaluation: The mask that a rule uses. None: PARALLEL.
         drift_source: The ratio whose drift the metrics describe. None: OLD_ROLLOUT if both are
-            there, else CURRENT_ROLLOUT, else CURRENT_OLD.
+            present, else CURRENT_ROLLOUT, else CURRENT_OLD.
         policy_loss: The policy loss. None: none.
         kl_penalty: A KL penalty inside the loss. None: none.
     """
@@ -190,13 +190,13 @@ class CorrectionConfig:
 
 @dataclass(frozen=True, init=False)
 class Preset:
-    """A named method with, where wanted, other numbers than its defaults, and a loss.
+    """A named method, optionally with other parameters than its defaults and with a loss.
 
     ``Preset("token_tis", upper=3.0)``; names, units, ranges and defaults: ``Client.list_methods``.
 
     Attributes:
         name: A name of the methods table.
-        parameters: Values of the method's parameters; absent ones take their default.
+        parameters: Values of the method's parameters; absent ones have their default.
         policy_loss: A loss to compute with the method's weights and rules. None: the method's own,
             if it has one.
         kl_penalty: A KL penalty inside the loss. None: none.
@@ -224,21 +224,22 @@ class Preset:
 
 @dataclass(frozen=True)
 class Dialect:
-    """Another system's own configuration, as it stands in that user's YAML.
+    """Another system's own configuration, as in its user's YAML.
 
     ``Dialect("verl", {"rollout_is": "token", "rollout_is_threshold": 2.0})``
 
     Attributes:
         system: "verl", "trl", "skyrl" or "openrlhf"; see ``ServerInfo.dialects``.
         block: A mapping of lists, strings, numbers, booleans, None and mappings (OmegaConf's too),
-            all of which is sent and checked; or the system's configuration object (a GRPOConfig, a
-            dataclass, a pydantic model, a structured OmegaConf node), of which only the fields that
-            the dialect knows are sent, and nothing else is read.
-        ignore_unknown_fields: False: an unknown key is an InvalidRequestError naming it and the
-            nearest known one. True: unknown keys are ignored, and listed in ``Result.warnings``.
-        release: The system's release whose numbers are wanted, as its ``__version__`` has it:
-            "0.9.1". ``ServerInfo.releases`` has those that changed answers. Empty: the newest that
-            the server knows; ``Result.warnings`` say where an older one answers otherwise.
+            which is sent and checked as a whole; or the system's configuration object (a
+            GRPOConfig, a dataclass, a pydantic model, a structured OmegaConf node), of which only
+            the dialect's fields are read and sent.
+        ignore_unknown_fields: False: an unknown key is an InvalidRequestError that names it and the
+            nearest known key. True: unknown keys are ignored and listed in ``Result.warnings``.
+        release: The release of the system to reproduce, as its ``__version__`` has it: "0.9.1".
+            ``ServerInfo.dialect_releases`` lists the releases at which answers changed. Empty: the
+            newest that the server knows; ``Result.warnings`` say where an older one answers
+            otherwise.
     """
 
     system: str
@@ -248,24 +249,24 @@ class Dialect:
 
 
 Method: TypeAlias = str | Preset | CorrectionConfig | Dialect
-"""What ``method=`` takes; a string is the name of a preset."""
+"""Type of ``method=``; a string is the name of a preset."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class GlobalCounts:
     """Sums over all ranks that share one optimizer step; None means "this request's own".
 
-    For losses whose denominator is GLOBAL and for weights that are normalized.
+    Losses whose denominator is GLOBAL need them, and normalized weights.
 
     Attributes:
         num_tokens: Tokens with response_mask 1, >= 1. TOKEN_MEAN divides by it, and the
             normalization of TOKEN and PREFIX weights.
         num_sequences: Sequences with at least one such token, >= 1. SEQ_MEAN_* divide by it, and
             the normalization of SEQUENCE and GEOMETRIC weights.
-        num_kept_tokens: Tokens that the rules kept, >= 1. Where it is given TOKEN_MEAN divides by
-            it instead of num_tokens.
+        num_kept_tokens: Tokens that the rules kept, >= 1. If given, TOKEN_MEAN divides by it
+            instead of num_tokens.
         num_ranks: Data-parallel ranks, >= 1: loss and gradient are multiplied by it, for trainers
-            whose all-reduce averages. None: 1, ranks add up to the whole batch's.
+            whose all-reduce averages. None: 1; the ranks' losses add up to the whole batch's.
         weight_sum: Sum over all ranks of the bounded importance weights (SEQUENCE, GEOMETRIC: one
             per sequence), > 0; normalized weights are divided by weight_sum / num_tokens
             (num_sequences).

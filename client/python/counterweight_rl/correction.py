@@ -1,4 +1,4 @@
-"""One batch to correct, ready to go any way, and the arrays of its answer."""
+"""One batch to correct, for any transport, and the arrays of its answer."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from counterweight_rl.result import Result, RuleSummary, Timing
 from counterweight_rl.transport import wire
 
 Progress = Callable[[int, int], object]
-"""Called with the bytes sent so far and the bytes in all."""
+"""Called with the bytes sent so far and the total bytes."""
 
 
 @dataclass(frozen=True)
@@ -33,8 +33,8 @@ class Correction(Generic[ArrayT]):
         head: The request without its tensors.
         batch: The tensors.
         requested: The outputs.
-        destinations: Arrays to write outputs into, by name.
-        progress: Wants to know how much was sent.
+        destinations: Destination arrays by output name.
+        progress: Receives the number of bytes sent.
     """
 
     head: pb.CorrectRequest
@@ -45,36 +45,36 @@ class Correction(Generic[ArrayT]):
 
     @property
     def num_bytes(self) -> int:
-        """Of all tensors that are sent."""
+        """Total bytes of the tensors."""
         return sum(tensor.num_bytes for tensor in self.batch.inputs)
 
     @property
     def sent(self) -> translation.Sent:
-        """What an error may name by its number in the request."""
+        """The tensors and outputs, which errors name by index."""
         tensors = tuple(role_name(tensor.role) for tensor in self.batch.inputs)
         return translation.Sent(tensors, self.requested.role_names)
 
     def message(self) -> bytes:
-        """The request as one message; copies the tensors."""
+        """Returns the request as one message; copies the tensors."""
         return wire.encode_request(self.head, self.batch.tensors)
 
     def request(self) -> pb.CorrectRequest:
-        """The request, its tensors without data."""
+        """Returns the request with tensors without data."""
         request = pb.CorrectRequest()
         request.CopyFrom(self.head)
         request.tensors.extend(tensor.head() for tensor in self.batch.inputs)
         return request
 
     def report(self, num_bytes: int) -> None:
-        """Tells ``progress`` how much was sent."""
+        """Reports the bytes sent to ``progress``."""
         if self.progress is not None:
             self.progress(num_bytes, self.num_bytes)
 
     def read(self, message: bytes) -> Result[ArrayT]:
-        """The Result of an answer in one message.
+        """Returns the Result of an answer in one message.
 
         Raises:
-            CounterweightError: The answer cannot be read.
+            CounterweightError: The answer is unreadable.
         """
         with reading(self.head.request_id):
             answer = Answer(self, message)
@@ -84,11 +84,11 @@ class Correction(Generic[ArrayT]):
 
 
 class Answer(Generic[ArrayT]):
-    """An answer whose arrays are still to be filled.
+    """An answer whose arrays are not filled yet.
 
     Attributes:
-        tensors: As they came.
-        outputs: Where each of them goes.
+        tensors: The tensors of the message.
+        outputs: The destination of each tensor.
     """
 
     def __init__(
@@ -97,12 +97,12 @@ class Answer(Generic[ArrayT]):
         message: bytes | memoryview,
         prepared: Mapping[str, OutputArray] | None = None,
     ) -> None:
-        """Reads a CorrectResponse; ``prepared`` are outputs that exist already, by name.
+        """Reads a CorrectResponse; ``prepared`` holds existing outputs by name.
 
         Raises:
-            InvalidRequestError: The method has no output for a destination.
-            ValueError: It does not fit the question.
-            DecodeError: It is no CorrectResponse.
+            InvalidRequestError: The method lacks the output of a destination.
+            ValueError: The answer does not match the request.
+            DecodeError: The message is not a CorrectResponse.
         """
         self._response, self.tensors = wire.decode_response(message)
         self._requested = correction.requested
@@ -110,7 +110,7 @@ class Answer(Generic[ArrayT]):
         if len(set(names)) < len(names):
             raise ValueError(f"an output came twice: {', '.join(names)}")
         if missing := correction.destinations.keys() - set(names):
-            # Left as it is, it would be taken for an answer.
+            # The caller would take its old content for an answer.
             problem = "the method has no such output"
             raise refuse(
                 [Violation(f"out[{name!r}]", problem) for name in sorted(missing)],
@@ -127,7 +127,7 @@ class Answer(Generic[ArrayT]):
         ]
 
     def result(self, timing: pb.Timing | None = None) -> Result[Any]:
-        """The Result, when all outputs are filled; ``timing`` instead of the answer's own."""
+        """Returns the Result of filled outputs; ``timing`` replaces the answer's own."""
         self._transfers.wait()
         arrays = {output.name: output.array for output in self.outputs}
         if not self._requested.keep_mask:
@@ -153,7 +153,7 @@ class Answer(Generic[ArrayT]):
 
 @contextmanager
 def reading(request_id: str | None) -> Iterator[None]:
-    """What goes wrong while an answer is read, as an error of this package."""
+    """Converts errors of reading an answer into errors of this package."""
     try:
         yield
     except CounterweightError:

@@ -1,8 +1,8 @@
-"""Configurations as blocks of a ``Dialect``: which of their fields are sent.
+"""Converts configurations to blocks of a ``Dialect``.
 
-A block that was written down (a dict, a node of a YAML file) is sent as it is, so that the server
-can refuse a misspelt field. A configuration object of a trainer has many fields that are about
-something else, tokens and passwords among them; only those that the dialect knows are read.
+A mapping (a dict, a node of a YAML file) is sent whole, so that the server can refuse a misspelt
+field. A trainer's configuration object has many unrelated fields, tokens and passwords among them,
+so only the dialect's fields are read.
 """
 
 from __future__ import annotations
@@ -14,28 +14,29 @@ from typing import Any
 
 from counterweight_rl.dialect_fields import FIELDS
 
-# Nodes of verl's own tree, the configuration of the whole trainer. The server reads nothing in
-# them but the fields that FIELDS has, and does not complain about the others.
+# Nodes of verl's configuration tree. The server reads only the fields of FIELDS in them and ignores
+# the others.
 _TREE = ("algorithm", "actor_rollout_ref", "actor")
 
 _ABSENT = object()
 
 
 def to_mapping(system: str, config: Any) -> Mapping[str, Any]:
-    """The block that ``config`` stands for.
+    """Returns the block of ``config``.
 
     Args:
         system: The dialect.
         config: A mapping, or a configuration object: anything with attributes, such as a dataclass
-            or a pydantic model, or with ``to_dict()``. OmegaConf's nodes are mappings, but objects
-            if a class is behind them (structured configs, and nodes with a ``_target_``).
+            or a pydantic model, or with ``to_dict()``. OmegaConf's nodes are mappings, except those
+            with a class behind them (structured configs, and nodes with a ``_target_``), which are
+            objects.
 
     Returns:
         All fields of a mapping; those fields of an object that the dialect knows. The same holds
         for structs in it.
 
     Raises:
-        TypeError: It is something else, or an object without any field that the dialect knows.
+        TypeError: ``config`` is neither, or an object without any field of the dialect.
     """
     fields = FIELDS.get(system, {})
     is_tree = isinstance(config, Mapping) and any(
@@ -54,7 +55,7 @@ def _is_written(config: Any) -> bool:
 
 
 def _struct(path: str, config: Any, fields: Mapping[str, Any], *, whole: bool) -> dict[str, Any]:
-    """All fields of a mapping if ``whole``, else those of ``fields`` that are there."""
+    """Returns all fields of a mapping if ``whole``, else those of ``fields`` that exist."""
     block = {}
     for name in config if whole else fields:
         value = config[name] if whole else _read(config, name)
@@ -77,13 +78,13 @@ def _struct(path: str, config: Any, fields: Mapping[str, Any], *, whole: bool) -
 def _read(config: Any, name: str) -> Any:
     if isinstance(config, Mapping):
         return config.get(name, _ABSENT)
-    # A class has defaults, but it is not a configuration.
+    # A class has defaults but is not a configuration.
     value: Any = _ABSENT if isinstance(config, type) else getattr(config, name, _ABSENT)
-    # A count may still be a tensor.
+    # A count may be a tensor.
     return value.item() if getattr(value, "ndim", None) == 0 else value
 
 
 def _is_value(value: Any) -> bool:
-    """False for a struct, whatever it is made of."""
+    """False for a struct of any type."""
     is_list = isinstance(value, Sequence) and not isinstance(value, (bytes, bytearray))
     return value is None or value is _ABSENT or is_list or isinstance(value, Real)

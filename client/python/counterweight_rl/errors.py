@@ -1,4 +1,4 @@
-"""What can go wrong, as exceptions; they survive pickling between a trainer's processes."""
+"""The exceptions of this package; they survive pickling between a trainer's processes."""
 
 from __future__ import annotations
 
@@ -19,11 +19,12 @@ class Violation:
     """One argument that is wrong.
 
     Attributes:
-        field: The argument, and what in it: "old_log_probs", "run", "method.policy_loss.clip_low",
+        field: The argument, and its part: "old_log_probs", "run", "method.policy_loss.clip_low",
             "method.block.rollout_is_threshold".
-        description: What is wrong and what would be right.
-        path: The server's name of the field, a path in the request as proto/README.md has them
-            ("method.dialect.block.rollout_is_threshold"). None where the client itself refuses.
+        description: The problem, and the accepted values.
+        path: The server's path of the field, as in proto/README.md
+            ("method.dialect.block.rollout_is_threshold"). None for violations that the client
+            itself finds.
     """
 
     field: str
@@ -36,7 +37,7 @@ class CopyWarning(UserWarning):
 
 
 class CounterweightError(Exception):
-    """A call failed. The base of all errors of this package, and the error of other codes.
+    """A failed call: the base of this package's errors, and the error for other codes.
 
     Attributes:
         code: The gRPC status code.
@@ -57,9 +58,9 @@ class CounterweightError(Exception):
 
 
 class InvalidRequestError(CounterweightError, ValueError):
-    """The request is wrong and will be wrong again: INVALID_ARGUMENT.
+    """The request is invalid, and a retry does not help: INVALID_ARGUMENT.
 
-    It is a ValueError too, so that code which expects one of a wrong setting catches it.
+    It is a ValueError too, for code that expects one for a wrong setting.
 
     Attributes:
         violations: Every field that is wrong (the server lists at most 16).
@@ -83,16 +84,15 @@ class InvalidRequestError(CounterweightError, ValueError):
 
 
 class InvalidTypeError(InvalidRequestError, TypeError):
-    """The same, where the function that ``compat`` stands in for has a TypeError."""
+    """The same for functions of ``compat`` whose original raises a TypeError."""
 
 
 class OverloadedError(CounterweightError):
     """The server has no room, or the request exceeds a limit: RESOURCE_EXHAUSTED.
 
     Attributes:
-        retry_after: Seconds to wait before retrying, or None if the server named none; a request
-            beyond a limit has none, because waiting does not help it. Infinite: the server asks
-            not to retry.
+        retry_after: Seconds to wait before a retry. None: the server named none; a request beyond a
+            limit has none, because waiting does not help. Infinite: the server forbids retries.
     """
 
     def __init__(
@@ -110,12 +110,12 @@ class OverloadedError(CounterweightError):
 class UnavailableError(CounterweightError):
     """No server answers, or it is draining: UNAVAILABLE. Retrying, perhaps elsewhere, is safe.
 
-    ``code`` may be CANCELLED: gRPC servers end calls so that arrive in the moment of their shutdown
-    and that they have not looked at.
+    ``code`` may be CANCELLED: gRPC servers end calls with it that arrive during a shutdown and that
+    they have not read.
 
     Attributes:
-        retry_after: Seconds to wait before retrying, or None if the server named none. Infinite:
-            the server asks not to retry.
+        retry_after: Seconds to wait before a retry. None: the server named none. Infinite: the
+            server forbids retries.
     """
 
     def __init__(
@@ -138,7 +138,7 @@ _NOTHING = translation.Sent()
 
 
 def refuse(violations: Sequence[Violation], request_id: str | None = None) -> InvalidRequestError:
-    """What the client raises for a request that the wire cannot express."""
+    """Returns the error for a request that the wire cannot express."""
     fields = ", ".join(v.field for v in violations)
     return InvalidRequestError(
         f"invalid request: {fields}", violations=violations, request_id=request_id
@@ -152,17 +152,17 @@ def from_rpc_error(
     closed: bool = False,
     sent: translation.Sent = _NOTHING,
 ) -> CounterweightError:
-    """The typed form of what grpc raised, in the words of the client's arguments.
+    """Converts grpc's error to a typed one that speaks of the client's arguments.
 
     Args:
-        error: What grpc raised.
+        error: The exception of grpc.
         request_id: The request's.
-        closed: The client was closed meanwhile.
-        sent: The request's tensors and outputs, which the server names by numbers.
+        closed: Whether the client was closed meanwhile.
+        sent: The request's tensors and outputs, which the server names by index.
     """
     code = error.code()
     message = error.details() or code.name
-    # By the pairs: grpc.aio's metadata have keys() too, which dict() cannot use.
+    # Iterates over pairs: grpc.aio's metadata have keys() too, which dict() cannot use.
     metadata = dict(iter(error.trailing_metadata() or ()))
     fields, retry_after = _read_details(metadata.get("grpc-status-details-bin", b""))
     if "grpc-retry-pushback-ms" in metadata:
@@ -194,14 +194,14 @@ def _invalid(
 
 
 def client_closed(request_id: str | None) -> CounterweightError:
-    """What a call on a closed client fails with, as one that was in flight when it closed."""
+    """Returns the error of calls on a closed client, also of those in flight when it closed."""
     return CounterweightError(
         "the client is closed", code=grpc.StatusCode.CANCELLED, request_id=request_id
     )
 
 
 def _read_pushback(text: str | bytes) -> float:
-    """Seconds; gRPC's retry design has it that anything but a number >= 0 forbids retries."""
+    """Returns seconds; per gRPC's retry design, anything but a number >= 0 forbids retries."""
     digits = text.decode("ascii", "replace") if isinstance(text, bytes) else text
     return int(digits) / 1000 if digits.isascii() and digits.isdigit() else math.inf
 
@@ -215,10 +215,10 @@ _RETRY_INFO_RETRY_DELAY = 1
 
 
 def _read_details(status: bytes) -> tuple[list[tuple[str, str]], float | None]:
-    """BadRequest's fields with their descriptions, and RetryInfo's delay in seconds.
+    """Returns BadRequest's fields with descriptions, and RetryInfo's delay in seconds.
 
-    Both are from a google.rpc.Status. Details are a courtesy of the server: what cannot be read is
-    left out, so that the status code itself is never masked by a parsing error.
+    Both are from a google.rpc.Status. Details are optional: unreadable ones are skipped, so that a
+    parsing error never hides the status code.
     """
     fields: list[tuple[str, str]] = []
     retry_after = None

@@ -1,4 +1,4 @@
-"""What a server says about itself and its methods."""
+"""Information from a server about itself and its methods."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ class ParameterInfo:
     """A parameter of a named method.
 
     Attributes:
-        name: Keyword of ``Preset``.
+        name: Keyword argument of ``Preset``.
         unit: "ratio", "nats", "probability", "fraction", or one made of "advantage" and "nat";
             empty for a pure number.
-        default_value: Value when absent.
+        default_value: Value of an absent parameter.
         description: Meaning, range included.
     """
 
@@ -32,17 +32,17 @@ class MethodInfo:
 
     Attributes:
         name: Name for ``method=`` and ``Preset``.
-        origin: Where it comes from: "counterweight", "verl", "trl", "skyrl", "openrlhf".
-        origin_name: What that system calls it; may be empty.
+        origin: System that defines it: "counterweight", "verl", "trl", "skyrl", "openrlhf".
+        origin_name: Name in that system; may be empty.
         summary: One sentence.
         reference: Paper or document that defines it.
         config: The method spelled out, with default parameters.
-        parameters: What ``Preset`` may set.
-        formula: What it computes, in the symbols of kernels/METHODS.md.
-        when_to_use: When to use it, one sentence.
-        equivalents: The same method, with default parameters, in other systems' blocks: the
-            system, and its block as JSON for ``Dialect``. Those that differ somewhere are in
-            kernels/METHODS.md only.
+        parameters: Parameters that ``Preset`` can set.
+        formula: Formula in the symbols of kernels/METHODS.md.
+        when_to_use: One sentence.
+        equivalents: The same method with default parameters in other systems' blocks: system, and
+            block as JSON for ``Dialect``. kernels/METHODS.md also lists blocks that differ
+            somewhere.
     """
 
     name: str
@@ -62,10 +62,10 @@ class Device:
     """An accelerator.
 
     Attributes:
-        index: As the driver counts.
-        name: As the driver tells.
+        index: The driver's index.
+        name: The driver's name.
         memory_bytes: Memory, bytes.
-        uuid: 16 bytes, the same for every process; empty: the server does not tell.
+        uuid: 16 bytes, the same in every process; empty if the server does not report it.
     """
 
     index: int
@@ -76,7 +76,7 @@ class Device:
 
 @dataclass(frozen=True)
 class Limits:
-    """What a request may ask for; all inclusive.
+    """Limits of a request; all inclusive.
 
     Attributes:
         max_message_bytes: Bytes of one message, decompressed.
@@ -84,8 +84,8 @@ class Limits:
         max_sequences: Sequences of one request.
         max_rules: Rejection rules of one configuration.
         max_chunk_bytes: Bytes of one chunk of a stream.
-        max_bytes_in_flight: Bytes of input, scratch and output that all requests may have at once,
-            and so also one alone.
+        max_bytes_in_flight: Bytes of input, scratch and output of all concurrent requests, and so
+            of one.
         max_shared_memory_bytes: Bytes of the memory that one client may share; 0: none.
     """
 
@@ -117,7 +117,7 @@ class DialectReleases:
 
     Attributes:
         system: As in ``Dialect.system``.
-        releases: Ascending. The first is the oldest that is understood, the last the newest whose
+        releases: Ascending. The first is the oldest supported one, the last the newest whose
             answers were compared.
     """
 
@@ -134,14 +134,14 @@ class ServerInfo:
         revision: Source revision, or "unknown".
         numerics_version: Changes when any bit of any answer changes.
         backend: "cpu" or "cuda".
-        instruction_set: Of the CPU backend: "x86-64-v3", "x86-64-v4", "generic".
+        instruction_set: The CPU backend's: "x86-64-v3", "x86-64-v4", "generic".
         threads: Worker threads of the CPU backend.
         devices: Accelerators in use; empty for the CPU backend.
-        limits: What a request may ask for.
+        limits: Limits of a request.
         dialects: Systems that ``Dialect`` may name.
-        dialect_releases: Of the same systems, what ``Dialect.release`` may name.
-        features: Optional parts of the contract that this server honours.
-        shared_memory_socket: Path of the socket that takes shared memory; told over Unix sockets
+        dialect_releases: Releases of these systems that ``Dialect.release`` can name.
+        features: Optional parts of the contract that the server supports.
+        shared_memory_socket: Path of the socket that registers memory; reported over Unix sockets
             only. Empty: none.
     """
 

@@ -1,4 +1,4 @@
-"""Between the public dataclasses and the proto messages of the same field names."""
+"""Conversions between the public dataclasses and the proto messages with the same fields."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from counterweight_rl.suggestions import did_you_mean
 
 T = TypeVar("T")
 
-# Dataclasses and enums by the name of their proto twin.
+# Dataclasses and enums by the name of their proto counterpart.
 _DATACLASSES: dict[str, type[Any]] = {
     cls.__name__: cls
     for cls in (
@@ -59,11 +59,11 @@ _ENUMS: dict[str, type[choices.Choice]] = {
 
 
 def method_to_proto(method: config.Method) -> method_pb2.Method:
-    """The wire's form of what ``method=`` takes.
+    """Converts the argument ``method``.
 
     Raises:
-        TypeError: It, or a value inside, is of a type that the wire cannot carry.
-        ValueError: A choice that does not exist.
+        TypeError: It, or a value inside, has a type that the wire cannot carry.
+        ValueError: An unknown choice.
     """
     message = method_pb2.Method()
     if isinstance(method, str):
@@ -93,7 +93,7 @@ def method_to_proto(method: config.Method) -> method_pb2.Method:
 
 
 def enum_to_proto(path: str, value: str, descriptor: Any) -> Any:
-    """The number of the choice ``value``, an enum's member or its text, by an EnumDescriptor."""
+    """Returns the number of the choice ``value``, an enum's member or its text."""
     prefix = _prefix(descriptor)
     number = descriptor.values_by_name.get(prefix + str(value).upper())
     if number is None or number.number == 0:
@@ -104,17 +104,17 @@ def enum_to_proto(path: str, value: str, descriptor: Any) -> Any:
 
 
 def to_proto(path: str, source: Any, message: Message) -> None:
-    """Fills ``message`` from the dataclass that mirrors it; None leaves a field absent.
+    """Fills ``message`` from its dataclass; None leaves a field absent.
 
     Raises:
-        TypeError: It, or a value inside, is of a wrong type.
-        ValueError: A choice that does not exist, or a number that the field cannot hold.
+        TypeError: It, or a value inside, has a wrong type.
+        ValueError: An unknown choice, or a number that the field cannot hold.
     """
     _fill(path, _checked(path, source, _DATACLASSES[message.DESCRIPTOR.name]), message)
 
 
 def from_proto(message: Message, cls: type[T]) -> T:
-    """The dataclass that mirrors ``message``; absent fields become None."""
+    """Returns the dataclass of ``message``; absent fields become None."""
     return cls(**{f.name: _value(message, f.name) for f in fields(cls)})  # type: ignore[arg-type]
 
 
@@ -138,7 +138,7 @@ def _value(message: Message, name: str) -> Any:
 
 
 def _choice(descriptor: Any, number: int) -> choices.Choice | str | None:
-    """None for UNSPECIFIED; a newer server's choice that this client does not know, as text."""
+    """Returns None for UNSPECIFIED, and the text of a choice that only a newer server knows."""
     if number == 0:
         return None
     if number not in descriptor.values_by_number:

@@ -11,12 +11,12 @@ from counterweight_rl.summary import summarize
 
 @dataclass(frozen=True)
 class RuleSummary:
-    """What one rejection rule did.
+    """Effect of one rejection rule.
 
     Attributes:
         name: The rule's name, e.g. "mean_k3".
         dropped_tokens: Tokens of response_mask that it dropped or whose weight it zeroed.
-        dropped_sequences: Sequences in which it did so at least once.
+        dropped_sequences: Sequences with at least one such token.
     """
 
     name: str
@@ -33,8 +33,8 @@ class Timing:
         queue_seconds: Waiting for room and for a worker.
         compute_seconds: Computing, transfers to a device included.
         encode_seconds: Writing the response.
-        receive_seconds: Of streams, from the admission to the last byte, with what was computed
-            meanwhile; 0 otherwise.
+        receive_seconds: Streams: from the admission to the last byte, including computation in that
+            time; 0 otherwise.
     """
 
     decode_seconds: float
@@ -48,9 +48,9 @@ class Timing:
 class Result(Generic[ArrayT]):
     """One corrected batch.
 
-    Arrays are of the kind that came in (numpy arrays, or torch tensors on the same device), have
-    the shape that came in, are writable and belong to the caller; those named in ``out`` are the
-    ones that came in there. One that was not asked for, or that the method does not have, is None.
+    Arrays have the kind (numpy array, or torch tensor on the same device) and shape of the inputs,
+    are writable and belong to the caller; those named in ``out`` are the caller's arrays. An output
+    that was not requested, or that the method lacks, is None.
 
     Attributes:
         weights: float32, the shape of response_mask. Importance weight of each token; exactly 0
@@ -58,23 +58,22 @@ class Result(Generic[ArrayT]):
         keep_mask: The dtype and shape of response_mask. 1 (True) = the token stays in the loss.
         token_reasons: The shape of response_mask. Bit i set = rule i of ``rules`` dropped the token
             or zeroed its weight; bit 15 = dropped because it was non-finite. uint16 in numpy; int32
-            in torch, whose uint16 knows no bit operations.
+            in torch, which lacks bit operations on uint16.
         sequence_reasons: [B], dtype of token_reasons. The OR of the sequence's token reasons.
-        loss: Policy loss, in the unit of advantages; None unless the method has a loss. NaN where
-            a dialect's system says NaN.
+        loss: Policy loss, in the unit of advantages; None unless the method has a loss. NaN where a
+            dialect's system returns NaN.
         gradient: float32, the shape of response_mask. d loss / d current_log_probs, in the unit of
             advantages; exactly 0 where response_mask is 0.
-        metrics: Metrics by name; a dialect's under that system's own names. May hold NaN where a
-            mean has no term.
+        metrics: Metrics by name; a dialect's have that system's names. NaN if a mean has no term.
         rules: One summary per rejection rule, in the order of the configuration.
         non_finite_tokens: Positions with response_mask 1 that held a non-finite number and were
             dropped or neutralized; with dialect "trl" also those whose rollout log-prob is NaN,
             which TRL since 1.11 takes as unknown.
-        warnings: Sentences that the caller should know and that are not errors.
+        warnings: Sentences for the caller that are not errors.
         request_id: The request's id.
         numerics_version: Changes when any bit of any answer changes.
         backend: "cpu" or "cuda".
-        timing: Where the server's time went.
+        timing: The server's time in each stage.
     """
 
     weights: ArrayT | None
@@ -93,5 +92,5 @@ class Result(Generic[ArrayT]):
     timing: Timing
 
     def __repr__(self) -> str:
-        """Some lines that fit a screen: shapes, loss, kept share, drift, rules, warnings."""
+        """Returns a short summary: shapes, loss, kept share, drift, rules, warnings."""
         return summarize(self)

@@ -1,17 +1,17 @@
-"""The line of the caller that a warning points at."""
+"""Finds the caller's line for a warning."""
 
 from __future__ import annotations
 
 import sys
 
-# Frames of these are between a caller and what the caller called: this package, and the calls of
-# torch.nn.Module that lead to ``forward``.
+# Frames of these modules lie between the caller and the called function: this package, and the
+# calls of torch.nn.Module that lead to ``forward``.
 _PACKAGE = __name__.rpartition(".")[0] + "."
 _MODULE_CALLS = "torch.nn.modules.module"
 
 
 def stack_level() -> int:
-    """The ``stacklevel`` of a ``warnings.warn`` beside this call: the first line outside."""
+    """Returns the ``stacklevel`` for a ``warnings.warn`` beside it: the first line outside."""
     level = 1
     frame = sys._getframe(1)
     while frame.f_back is not None and _is_between(frame.f_globals.get("__name__", "")):

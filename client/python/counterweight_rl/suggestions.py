@@ -1,4 +1,4 @@
-"""The known name that an unknown one may stand for."""
+"""Suggests a known name for an unknown one."""
 
 from __future__ import annotations
 
@@ -6,16 +6,15 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 from typing import Any
 
-_MAX_LENGTH = 64  # of names that are compared; no known one is longer
+_MAX_LENGTH = 64  # of compared names; no known name is longer
 
 
 def did_you_mean(name: Any, names: Iterable[str]) -> str:
-    """How a message about an unknown name ends: "; did you mean 'x'?", or "" if nothing is near.
+    """Returns the end of a message about an unknown name: "; did you mean 'x'?", or "".
 
     Args:
-        name: What the caller wrote; only strings are near to anything. The time is bounded however
-            long it is.
-        names: What would be right; lower case.
+        name: The unknown name; only strings have suggestions. The time is bounded for any length.
+        names: The known names; lower case.
     """
     if not isinstance(name, str) or len(name) > _MAX_LENGTH:
         return ""

@@ -1,4 +1,4 @@
-"""What ``repr`` says of a Result: some lines that fit a screen."""
+"""Builds the ``repr`` of a Result: a short summary."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 _WIDTH = 100
 _NO_BREAK = "\N{NO-BREAK SPACE}"
 _ARRAYS = ("weights", "keep_mask", "gradient", "token_reasons", "sequence_reasons")
-# The metrics that are shown: the drift, by the names of native methods and of dialects.
+# The displayed metrics: the drift, by the names of native methods and of dialects.
 _SHOWN = (
     "kl",
     "k3",
@@ -25,12 +25,12 @@ _SHOWN = (
     "is_ratio_mean",
     "sampling/importance_sampling_ratio/mean",
 )
-_MASKED = "rollout_corr/rollout_rs_masked_fraction"  # verl's name for what is not kept
+_MASKED = "rollout_corr/rollout_rs_masked_fraction"  # verl's name for the share that is not kept
 _MAX_WARNINGS = 2
 
 
 def summarize(result: Result[Any]) -> str:
-    """At most 12 lines of at most 100 characters; no array is read."""
+    """Returns at most 12 lines of at most 100 characters; reads no array."""
     lines = [_cut(f"Result of request {result.request_id!r}, computed by {result.backend}")]
     arrays = [_describe(name, getattr(result, name)) for name in _ARRAYS]
     lines += _list("arrays", [text for text in arrays if text] or ["none"])
@@ -52,7 +52,7 @@ def summarize(result: Result[Any]) -> str:
 def _describe(name: str, array: Any) -> str:
     if array is None:
         return ""
-    device = getattr(array, "device", "cpu")  # of numpy's arrays too, since its version 2
+    device = getattr(array, "device", "cpu")  # numpy's arrays have it since version 2
     on = "" if str(device) == "cpu" else f" on {device}"
     return f"{name} {array.dtype} {list(array.shape)}{on}"
 
@@ -87,8 +87,8 @@ def _warnings(warnings: tuple[str, ...]) -> list[str]:
 
 
 def _list(title: str, items: Iterable[str], max_lines: int = 2) -> list[str]:
-    """The items behind their title; no line without items."""
-    # Lines break between items only: a blank inside of one is none for textwrap.
+    """Returns the items after their title; no line without items."""
+    # Lines break between items only: textwrap does not break at this blank.
     text = ", ".join(item.replace(" ", _NO_BREAK) for item in items)
     lines = textwrap.wrap(
         text,

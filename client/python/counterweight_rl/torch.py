@@ -13,10 +13,10 @@
     )
     loss.backward()
 
-The service computes loss and gradient in one call, in the forward pass; backward multiplies the
-gradient that is already there by the upstream one. Gradient accumulation (``loss / steps``), loss
-scaling and sums with other losses therefore work as with any loss; a second derivative does not
-exist, and asking for it is a RuntimeError.
+The service computes loss and gradient in one call, in the forward pass; backward multiplies this
+gradient by the upstream one. Gradient accumulation (``loss / steps``), loss scaling and sums with
+other losses therefore work as with any loss. There is no second derivative: requesting one is a
+RuntimeError.
 """
 
 from __future__ import annotations
@@ -62,45 +62,48 @@ def policy_loss(
     progress: Progress | None = None,
     timeout: float | None = None,
 ) -> torch.Tensor:
-    """The method's policy loss, whose backward is the gradient that the service computed.
+    """Returns the method's policy loss, whose backward is the service's gradient.
 
     Args:
-        client: Where to ask.
+        client: The client to ask.
         current_log_probs: log pi_theta at this gradient step, nats; padded [B, T] or, with
             ``sequence_lengths``, packed [N]; float32, bfloat16, float16 or float64 (sent as
             float32). The only input that gets a gradient.
         response_mask: [B, T] or [N], each 0 or 1; 1 = the token counts. Other positions get
-            gradient 0, whatever they hold.
+            gradient 0, whatever they contain.
         advantages: [B, T] or [N]; or one per sequence, [B] or [B, 1].
         method: A Dialect, or a CorrectionConfig or preset that has a policy loss.
-        rollout_log_probs: log mu of the policy that sampled; nats. Needed or not by the method.
-        old_log_probs: log pi_old, the anchor of the step; nats. Needed or not by the method.
+        rollout_log_probs: log mu of the sampling policy; nats. The method determines whether it is
+            needed.
+        old_log_probs: log pi_old, the anchor of the step; nats. The method determines whether it is
+            needed.
         ref_log_probs: log pi_ref, for a KL penalty; nats.
         sequence_lengths: Positions of each sequence, for packed arrays.
-        padded_length: Width that a packed batch would have if padded, read only where a peer's
-            formula needs it. None: the longest sequence.
+        padded_length: Padded width of a packed batch, read only where a peer's formula needs it.
+            None: the longest sequence.
         run: Training run, [A-Za-z0-9_.-]{1,64}; a label of the drift metrics in Prometheus.
         replica: Data-parallel replica or worker, [A-Za-z0-9_.-]{1,64}; for the server's log.
         policy_version: Version of the policy being trained, >= 0; for the server's log.
-        request_id: Name of this request, at most 128 bytes of printable ASCII. Drift metrics
-            are published once per request_id, so retry with the same one. None: a new one,
+        request_id: Identifier of this request, at most 128 bytes of printable ASCII. Drift metrics
+            count each request_id once, so retry with the same one. None: the client makes one,
             which results and errors carry.
-        non_finite: What to do about a NaN or infinity where response_mask is 1.
+        non_finite: Policy for a NaN or infinity where response_mask is 1.
         seed: Seed of random choices (CLIP_COV). None: 0.
         global_counts: Counts over all data-parallel ranks, for losses whose denominator is
             GLOBAL and for weights that are normalized.
-        group_ids: Group (prompt) of each sequence, [B] integers; for losses that average
-            within groups (skyrl's prompt_mean), refused by name elsewhere.
+        group_ids: Group (prompt) of each sequence, [B] integers. Losses that average within groups
+            (skyrl's prompt_mean) need them; other methods refuse them.
         metrics: False leaves ``metrics`` and ``rules`` of the result empty and publishes no drift
-            of this batch; arrays, loss and errors are the same, and come sooner. For batches whose
-            drift is known already, such as later epochs over the same rollouts.
-        out: Where to write, by the output's name: arrays of the kind, shape, dtype and device that
-            the output has in Result, contiguous and writable. They are the Result's arrays then;
-            after an error their content is undefined. What is asked for does not change.
-        progress: Called with (bytes sent, bytes in all) of the tensors: with 0 before the first,
-            with all when the answer is there; again from 0 if the batch is sent again. Streams call
-            it after every chunk too, from another thread (asyncio: in the loop), never two at a
-            time. What it raises cancels the call and is raised by it.
+            of this batch; arrays, loss and errors are the same and arrive sooner. Use it for
+            batches whose drift is already known, such as later epochs over the same rollouts.
+        out: Destination arrays by output name: of the kind, shape, dtype and device that the output
+            has in Result, contiguous and writable. They become the Result's arrays; after an error
+            their content is undefined. ``out`` does not select outputs.
+        progress: Called with (bytes sent, total bytes) of the tensors: with 0 before the first
+            byte, with the total when the answer has come, and from 0 again for another attempt.
+            Streams also call it after every chunk, from another thread (asyncio: in the event
+            loop), never concurrently. An exception that it raises cancels the call and is raised by
+            it.
         timeout: Seconds, retries included; None: the client's.
 
     Returns:
@@ -108,8 +111,8 @@ def policy_loss(
         has the dtype of current_log_probs.
 
     Raises:
-        InvalidRequestError: The method has no policy loss, or what ``Client.correct`` raises it
-            for; its other errors likewise.
+        InvalidRequestError: The method has no policy loss, or another reason of ``Client.correct``,
+            whose other errors occur too.
     """
     result = client.correct(
         current_log_probs=current_log_probs,
@@ -163,9 +166,9 @@ def policy_loss_with_result(
     progress: Progress | None = None,
     timeout: float | None = None,
 ) -> tuple[torch.Tensor, Result[torch.Tensor]]:
-    """``policy_loss``, and the rest of the answer: metrics, weights, keep mask, warnings.
+    """Returns the loss of ``policy_loss``, and the Result with metrics, weights and keep mask.
 
-    Takes and raises what ``policy_loss`` does.
+    Arguments and errors are those of ``policy_loss``.
 
     Returns:
         The loss, and the Result of ``Client.correct`` with its default outputs.
@@ -198,16 +201,16 @@ def policy_loss_with_result(
 
 
 def outputs_for(current_log_probs: torch.Tensor) -> tuple[str, ...]:
-    """What a loss needs to be asked for: no gradient where autograd would drop it."""
+    """Returns the outputs that a loss needs: no gradient if autograd would discard it."""
     wants_gradient = torch.is_grad_enabled() and current_log_probs.requires_grad
     return ("loss", "gradient") if wants_gradient else ("loss",)
 
 
 def attach(current_log_probs: torch.Tensor, result: Result[torch.Tensor]) -> torch.Tensor:
-    """The answer's loss as a function of the log-probs.
+    """Returns the answer's loss as a function of the log-probs.
 
     Raises:
-        InvalidRequestError: It has none.
+        InvalidRequestError: The answer has no loss.
     """
     if result.loss is None:
         raise refuse([Violation("method", "has no policy loss")], result.request_id)
@@ -216,7 +219,7 @@ def attach(current_log_probs: torch.Tensor, result: Result[torch.Tensor]) -> tor
 
 
 class _PolicyLoss(torch.autograd.Function):
-    """A number with a gradient that is known already."""
+    """A number with a precomputed gradient."""
 
     @staticmethod
     def forward(
@@ -231,5 +234,6 @@ class _PolicyLoss(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, upstream: torch.Tensor) -> tuple[torch.Tensor, None, None]:
         (gradient,) = ctx.saved_tensors
-        # In float32 first: a loss scale beyond float16 must not overflow before it is multiplied.
+        # Multiplies in float32: a loss scale beyond float16 would overflow before the
+        # multiplication.
         return (upstream * gradient).to(ctx.dtype), None, None

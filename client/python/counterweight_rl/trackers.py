@@ -50,10 +50,10 @@ def scalars(result: Result[Any], *, prefix: str = PREFIX) -> dict[str, float]:
         prefix: In front of each name.
 
     Returns:
-        ``result.metrics`` by their names (kernels/README.md of the repository has them, or the
-        dialect's system), without those that are not finite: there was nothing to measure.
-        ``loss/total``, the loss, if there is one, whatever it is; ``non_finite_tokens``; and of
-        each rule ``rules/<name>/dropped_tokens`` and ``rules/<name>/dropped_sequences``.
+        ``result.metrics`` by name (kernels/README.md of the repository lists them, or the dialect's
+        system), without numbers that are not finite; the loss, if any, as ``loss/total``, finite or
+        not; ``non_finite_tokens``; and for each rule ``rules/<name>/dropped_tokens`` and
+        ``rules/<name>/dropped_sequences``.
     """
     found = {name: value for name, value in result.metrics.items() if math.isfinite(value)}
     if result.loss is not None:

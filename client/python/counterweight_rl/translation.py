@@ -1,7 +1,7 @@
-"""What a server says about a request, in the words of this client's arguments.
+"""Translates the server's messages about a request into the client's arguments.
 
-A server names what is wrong by the fields and enums of proto/counterweight/v1, and by RPCs. This is
-the one table that translates them.
+The server names fields and enums of proto/counterweight/v1, and RPCs. This table alone translates
+them.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ _ROLES = {
     name.removeprefix(_ROLE_PREFIX): name.removeprefix(_ROLE_PREFIX).lower()
     for name in tensor_pb2.TensorRole.keys()  # noqa: SIM118
 }
-# What paths of requests begin with, and the arguments that it is made of. The longest one that ends
-# where a name of the path ends is replaced.
+# Prefixes of paths, and the arguments they come from. The longest prefix that ends at a name's end
+# is replaced.
 _PATHS = {
     "method.preset.name": "method",
     "method.preset": "method",
@@ -65,10 +65,10 @@ _PATH = re.compile(rf"(?:{_any_of(list(_PATHS))})(?![A-Za-z0-9_])")
 _RPC = re.compile(rf"\b(?:{_any_of(list(_RPCS))})\b")
 _WORDS = {**_CHOICES, **_ROLES, **_PHRASES, **_RPCS}
 _WORD = re.compile(rf"(?<![\w.\[])(?:{_any_of(list(_WORDS))})(?!\w)")
-# An argument and its value: 'non_finite "drop"'.
+# Matches an argument and its value: 'non_finite "drop"'.
 _SETTING = re.compile(r'\b(non_finite|denominator) (?=")')
-# From the first quoted name to the end of the last one: what callers wrote may have quotes in it.
-# A quotation mark inside of a word or behind it is an apostrophe.
+# Matches from the first quoted name to the end of the last one: text of callers may contain quotes.
+# A quotation mark inside or after a word is an apostrophe.
 _QUOTED = re.compile(r"(?<!\w)'.*'(?!\w)", re.DOTALL)
 _NUMBERED = re.compile(r"(tensors|outputs)\[(\d+)\]")
 _COUNT = re.compile(r"(\d+ violations): ")
@@ -76,10 +76,10 @@ _COUNT = re.compile(r"(\d+ violations): ")
 
 @dataclass(frozen=True)
 class Sent:
-    """What a request has under the numbers by which paths name it.
+    """The parts of a request that paths name by index.
 
     Attributes:
-        tensors: The arguments that ``tensors`` were made of, in their order.
+        tensors: The arguments behind ``tensors``, in their order.
         outputs: The names of ``outputs``, in their order.
     """
 
@@ -88,7 +88,7 @@ class Sent:
 
 
 def argument(path: str, sent: Sent) -> str:
-    """The argument that a path of the request was made of, and what in it; else the path."""
+    """Returns the argument behind a path of the request, and its part; else the path."""
     numbered = _NUMBERED.match(path)
     if numbered:
         kind, index = numbered[1], int(numbered[2])
@@ -101,8 +101,8 @@ def argument(path: str, sent: Sent) -> str:
 
 
 def description(text: str, path: str) -> str:
-    """What is wrong with the field of that path; what is in quotes stays as it is."""
-    # Another system's block has words of its own.
+    """Translates a violation's description; quoted text stays unchanged."""
+    # Another system's block has its own vocabulary.
     pattern = _RPC if path.startswith(_DIALECT) else _WORD
     quoted = _QUOTED.search(text)
     begin, end = quoted.span() if quoted else (len(text), len(text))
@@ -115,28 +115,28 @@ def description(text: str, path: str) -> str:
 
 
 def warning(text: str) -> str:
-    """A sentence about a request that was answered; a path in it becomes the argument's."""
+    """Translates a warning of an answered request; paths become arguments."""
     return text.replace(_DIALECT, "method.", 1)
 
 
 def refusal(text: str) -> str:
-    """A sentence about a request that had no room, or no time."""
+    """Translates a refusal for lack of room or time."""
     return _RPC.sub(lambda word: _RPCS[word[0]], text)
 
 
 def headline(message: str, first_path: str, violations: Sequence[str]) -> str:
-    """The message of a request that is wrong, without what ``violations`` say themselves.
+    """Returns the message of an invalid request without the violations' own text.
 
-    A server repeats the violations in its message: "2 violations: FIELD: TEXT; FIELD: TEXT".
+    The server repeats the violations in its message: "2 violations: FIELD: TEXT; FIELD: TEXT".
 
     Args:
-        message: The server's.
+        message: The server's message.
         first_path: The first violation's path as the server wrote it.
         violations: Argument and description of each, translated.
     """
     counted = _COUNT.match(message)
     rest = message[counted.end() :] if counted else message
-    # Messages are ASCII; the details have the text as it is.
+    # Messages are ASCII; details contain the original text.
     path = re.sub(rb"[^ -~]", b"?", first_path.encode()).decode()
     if not path or not rest.startswith(path):
         return message

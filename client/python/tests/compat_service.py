@@ -1,4 +1,4 @@
-"""What the fake server answers the functions of ``counterweight_rl.compat``."""
+"""The fake server's answers to the functions of ``counterweight_rl.compat``."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ METRICS = {
     "ppo_kl": -0.5,
 }
 
-# All that the dialect has, in the order of a Result.
+# All metrics of the dialect, in the order of a Result.
 SKYRL_METRICS = {
     name: float(value)
     for value, name in enumerate(
@@ -56,7 +56,7 @@ SKYRL_METRICS = {
 
 
 def answers(metrics: dict[str, float], *warnings: str) -> Callable[[Request, Any], Response]:
-    """What is asked for, these metrics, and a loss of 1.5."""
+    """Returns a handler: the requested outputs, these metrics, and a loss of 1.5."""
 
     def handler(request: Request, _: Any) -> Response:
         response = Response(metrics=metrics, warnings=warnings)
@@ -77,7 +77,7 @@ def tensors(*arrays: np.ndarray) -> list[Any]:
     return [torch.from_numpy(array.copy()) for array in arrays]
 
 
-# Of old and rollout log-probs and the mask.
+# Dtypes of old and rollout log-probs and of the mask.
 DTYPES = [
     ("bfloat16", "bfloat16", "int64"),
     ("bfloat16", "bfloat16", "float32"),

@@ -48,7 +48,7 @@ def client(server: FakeServer) -> Iterator[cw.Client]:
 
 @pytest.fixture
 def service(server: FakeServer, client: cw.Client) -> Iterator[FakeServer]:
-    """The server, where counterweight_rl.compat asks."""
+    """The server that counterweight_rl.compat asks."""
     server.handler = answers(METRICS)
     compat.use(client, run="my-run")
     yield server
@@ -74,7 +74,7 @@ def sharer(sharing: Sharing) -> Iterator[cw.Client]:
 
 @pytest.fixture(params=["sync", "aio"])
 def correct(request: pytest.FixtureRequest, server: FakeServer) -> Correct:
-    """One batch by stream, with either client."""
+    """Sends one batch by stream, with either client."""
 
     def sync(arguments: dict[str, Any], **client: Any) -> cw.Result[Any]:
         with cw.Client(server.target, transport="stream", **client) as connected:

@@ -1,8 +1,8 @@
 """Device memory for torch tensors on a machine without a device.
 
-The tensors are the host's, in memfds that another process opens by their handles, which are those
-of the fake CUDA runtime of tests/kernels/cuda_on_cpu (``Exported`` in its fake_memory.cc): a server
-that runs on it takes them for CUDA's.
+The tensors are the host's, in memfds that another process opens by handles of the fake CUDA runtime
+in tests/kernels/cuda_on_cpu (``Exported`` in its fake_memory.cc): a server on that runtime takes
+them for CUDA's.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _MAGIC = b"fake cuda ipc 1\0"
 
 
 def allocate(size: int) -> tuple[Any, cuda.Allocation, int]:
-    """A buffer of zeros, its name, and the descriptor that keeps the name valid."""
+    """Returns a buffer of zeros, its handle, and the descriptor that keeps the handle valid."""
     size = -(-max(size, 1) // mmap.PAGESIZE) * mmap.PAGESIZE
     fd = os.memfd_create("fake_cuda", os.MFD_CLOEXEC)
     os.ftruncate(fd, size)
@@ -38,10 +38,10 @@ def allocate(size: int) -> tuple[Any, cuda.Allocation, int]:
 
 
 def open_handle(handle: bytes) -> mmap.mmap:
-    """The memory that a handle names, as a server sees it.
+    """Opens the memory of a handle, as a server does.
 
     Raises:
-        OSError: There is none.
+        OSError: The handle is unknown.
     """
     magic, process, file, inode, size, _ = _EXPORTED.unpack(handle[: _EXPORTED.size])
     if magic != _MAGIC:
@@ -56,12 +56,12 @@ def open_handle(handle: bytes) -> mmap.mmap:
 
 
 class FakeCuda:
-    """A device, in the place of ``counterweight_rl.arrays.cuda``.
+    """A device that replaces ``counterweight_rl.arrays.cuda``.
 
     Attributes:
         exportable: Whether the driver gives handles.
-        waits: How often a stream was waited for.
-        in_stream: Whether we are inside of ``on_stream``.
+        waits: Number of waits for a stream.
+        in_stream: Whether ``on_stream`` is active.
     """
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -92,10 +92,10 @@ class FakeCuda:
         return torch.from_numpy(np.frombuffer(memory, np.uint8))
 
     def alive(self) -> int:
-        """Allocations."""
+        """Number of live allocations."""
         return len(self._allocations)
 
-    # What counterweight_rl.cuda has.
+    # The interface of counterweight_rl.arrays.cuda.
 
     def is_on_device(self, array: Any) -> bool:
         return hasattr(array, "data_ptr") and self._find(array.data_ptr()) is not None

@@ -1,4 +1,4 @@
-"""The server's end of shared memory, and Correct over it, as proto/README.md has them."""
+"""The server's end of shared memory, and Correct with it, as proto/README.md defines them."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ READ, WRITE = 1, 2
 
 
 class FakeMemory:
-    """Takes regions at ``path``; ``refuse`` is a gRPC status code to answer registrations with.
+    """Registers regions at ``path``; ``refuse`` is a gRPC status code for refused registrations.
 
     Attributes:
-        regions: What is lent now: access and mapping by handle.
-        packets: Every packet that came.
-        busy: Whether requests use released memory of devices still.
-        connections: How many there were.
+        regions: Registered regions: access and mapping by handle.
+        packets: Every received packet.
+        busy: Whether requests still use released device memory.
+        connections: Number of connections so far.
     """
 
     def __init__(self, path: pathlib.Path) -> None:
@@ -63,7 +63,7 @@ class FakeMemory:
         os.close(self._woken)
 
     def disconnect(self) -> None:
-        """As a server that was restarted: nothing is known any more."""
+        """Acts like a restarted server, which knows no regions."""
         for connection, _ in list(self._open.values()):
             connection.shutdown(socket.SHUT_RDWR)
 
@@ -126,7 +126,7 @@ class FakeMemory:
         assert seals == fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
         status = os.fstat(memfd)
         assert status.st_size == size
-        assert status.st_blocks * 512 >= size  # its pages are there
+        assert status.st_blocks * 512 >= size  # its pages exist
         prot = mmap.PROT_READ | (mmap.PROT_WRITE if access == WRITE else 0)
         handle = os.urandom(16)
         self.regions[handle] = (access, mmap.mmap(memfd, size, prot=prot))
@@ -202,7 +202,7 @@ Sharing = tuple[FakeServer, FakeMemory]
 
 
 def sharing_server(folder: pathlib.Path) -> Sharing:
-    """A server over a Unix socket that offers shared memory, and streams."""
+    """Starts a server on a Unix socket that offers shared memory, and streams."""
     server = FakeServer(f"unix:{folder}/s")
     memory = FakeMemory(folder / "m")
     server.info.features.extend(["stream", "shared_memory"])
@@ -211,14 +211,14 @@ def sharing_server(folder: pathlib.Path) -> Sharing:
 
 
 def held() -> int:
-    """Mappings of memory that can be shared, in this process: ours and the fake server's."""
+    """Returns the number of shareable mappings in this process: ours and the fake server's."""
     return len(re.findall("memfd:counterweight", pathlib.Path("/proc/self/maps").read_text()))
 
 
 def reach(mappings: int) -> None:
-    """Waits until so many are left; the server takes note of an end in its own time.
+    """Waits until so many mappings remain; the server notices an end with a delay.
 
-    So do threads: what one of them still holds becomes garbage when it ends.
+    Threads do too: objects that one of them holds become garbage when it ends.
     """
     end = time.monotonic() + 30
     while True:
@@ -231,9 +231,9 @@ def reach(mappings: int) -> None:
 
 
 def descriptors() -> int:
-    """Those of such memory."""
+    """Returns the number of descriptors of such memory."""
     count = 0
     for name in os.listdir("/proc/self/fd"):
-        with contextlib.suppress(OSError):  # the one of the listing itself
+        with contextlib.suppress(OSError):  # the descriptor of the listing itself
             count += "memfd:counterweight" in os.readlink(f"/proc/self/fd/{name}")
     return count

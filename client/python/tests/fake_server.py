@@ -1,4 +1,4 @@
-"""A server in this process that says what a test tells it to, and handlers for it."""
+"""A server in this process that answers as a test says, and handlers for it."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any
 
 import grpc
 
-# The widely installed package, beside our client in one process: the two must not clash, and what
-# it writes is what a server sends.
+# The widely installed package, in one process with the client: the two must not clash, and it
+# writes what a server sends.
 from google.rpc import error_details_pb2, status_pb2
 
 from counterweight_rl._gen.counterweight.v1 import correction_service_pb2 as service_pb2
@@ -22,9 +22,9 @@ Handler = Callable[[service_pb2.CorrectRequest, grpc.ServicerContext], service_p
 class FakeServer(service_grpc.CorrectionServiceServicer):
     """Answers Correct with ``handler`` and the rest with ``methods`` and ``info``.
 
-    Requests are parsed by the generated code, so that what the client frames by hand is checked
-    against the contract. A stream is put together and answered by ``handler`` too; ``stream`` may
-    do all of it instead, ``admit`` refuse it before the payload.
+    The generated code parses requests, and so checks the client's own framing against the contract.
+    ``handler`` also answers a stream, after all its chunks; ``stream`` may replace it, and
+    ``admit`` may refuse the stream before the chunks.
     """
 
     def __init__(self, listen: str = "127.0.0.1:0") -> None:
@@ -77,7 +77,7 @@ class FakeServer(service_grpc.CorrectionServiceServicer):
     def assemble(
         self, header: service_pb2.CorrectRequest, requests: Iterator[Any]
     ) -> service_pb2.CorrectRequest:
-        """The request with its tensors' data; chunks must continue their tensors."""
+        """Returns the request with its tensors' data; chunks must continue their tensors."""
         data = [bytearray() for _ in header.tensors]
         for message in requests:
             chunk = message.chunk
@@ -117,7 +117,7 @@ def chunk(tensor: int, offset: int, data: bytes) -> service_pb2.CorrectStreamRes
 def stream_answer(
     response: service_pb2.CorrectResponse, chunk_bytes: int
 ) -> Iterator[service_pb2.CorrectStreamResponse]:
-    """What a server sends after the last chunk came."""
+    """Returns the server's messages after the last chunk."""
     result = service_pb2.CorrectResponse()
     result.CopyFrom(response)
     for tensor in result.tensors:
@@ -134,7 +134,7 @@ def stream_answer(
 
 
 def watch_payloads(server: FakeServer) -> list[int]:
-    """The largest tensor's bytes in the message, of each later unary request."""
+    """Records the largest tensor's bytes in the message of each later unary request."""
     sizes: list[int] = []
     inner = server.handler
 
@@ -149,7 +149,7 @@ def watch_payloads(server: FakeServer) -> list[int]:
 def failing(
     code: grpc.StatusCode, message: str, *details: Any, metadata: tuple[tuple[str, Any], ...] = ()
 ) -> Callable[..., Any]:
-    """Every request is answered so."""
+    """Returns a handler that answers every request with this error."""
     status = status_pb2.Status(code=code.value[0], message=message)
     for detail in details:
         status.details.add().Pack(detail)
@@ -166,7 +166,7 @@ def failing(
 
 
 def bad_request(*fields: str) -> Callable[..., Any]:
-    """Every request is answered with these violations."""
+    """Returns a handler that answers every request with these violations."""
     detail = error_details_pb2.BadRequest()
     for field in fields:
         detail.field_violations.add(field=field, description="is wrong")
@@ -180,7 +180,8 @@ def retry_info(milliseconds: int) -> error_details_pb2.RetryInfo:
 
 
 def in_turn(*handlers: Handler) -> Handler:
-    """The first request meets the first handler, and so on; the last one stays."""
+    """Returns a handler that uses each handler for one request, and the last one for all further
+    ones."""
     left = list(handlers)
     lock = threading.Lock()
 
@@ -193,9 +194,9 @@ def in_turn(*handlers: Handler) -> Handler:
 
 
 class Held:
-    """A handler that keeps every request until ``release``, or until its caller has gone.
+    """A handler that holds every request until ``release``, or until its caller has gone.
 
-    Each request counts one in ``arrived`` and, when it ends either way, one in ``ended``.
+    Each request adds one to ``arrived`` and, when it ends either way, one to ``ended``.
     """
 
     def __init__(self) -> None:

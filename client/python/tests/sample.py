@@ -43,7 +43,7 @@ def correct(client: cw.Client, **changes: Any) -> cw.Result[Any]:
 
 
 def answer(request: Request, context: Any) -> Response:
-    """All outputs, whatever was asked."""
+    """Returns all outputs for any request."""
     response = Response(
         request_id=request.request_id,
         metrics={"kl": 0.25},

@@ -27,7 +27,7 @@ Use = Callable[[counterweight_rl.aio.Client], Coroutine[Any, Any, Any]]
 
 
 def run(server: FakeServer, use: Use, **arguments: Any) -> Any:
-    """What ``use`` returns of a client in a loop of its own."""
+    """Runs ``use`` with a client in a loop of its own."""
 
     async def main() -> Any:
         async with counterweight_rl.aio.Client(server.target, **arguments) as client:
@@ -91,7 +91,7 @@ def test_cancelling_the_task_cancels_the_call(server: FakeServer) -> None:
         with pytest.raises(asyncio.CancelledError):
             await call
         await reach(held.ended)
-        # The connection is as good as before.
+        # The connection is still usable.
         server.handler = answer
         assert (await aio.correct(**BATCH)).backend == "cpu"
 

@@ -1,4 +1,4 @@
-"""What the client sends and how it shapes what comes back."""
+"""The client's requests, and the results that it makes of answers."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_defaults_are_absent(server: FakeServer, client: cw.Client) -> None:
     assert not first.omit_metrics
     assert list(first.outputs) == []
     assert first.non_finite_policy == tensor_pb2.NON_FINITE_POLICY_REJECT
-    # A fresh request_id each time, so that nothing is taken for a retry.
+    # Each call has a fresh request_id, so that the server takes none for a retry.
     assert re.fullmatch("[0-9a-f]{32}", first.request_id)
     assert first.request_id != second.request_id
 
@@ -233,11 +233,11 @@ CONFIG = cw.CorrectionConfig()
         # By default the server decides which tensors, and whether a config or preset has a loss.
         ("token_tis", ("current_log_probs", "advantages"), None, [], False),
         (CONFIG, ("current_log_probs", "advantages"), None, [], False),
-        # A dialect's loss is asked for where there is what every loss needs.
+        # A dialect's loss is requested if the inputs of every loss are given.
         (cw.Dialect("verl"), ("current_log_probs", "advantages"), None, [], True),
         (cw.Dialect("verl"), ("current_log_probs",), None, [], False),
         (cw.Dialect("verl"), ("advantages",), None, [], False),
-        # What is named is asked for, and nothing else.
+        # The named outputs are requested, and no others.
         (cw.Dialect("verl"), ("current_log_probs", "advantages"), ["weights"], ["WEIGHTS"], False),
         (cw.Dialect("verl"), (), ["gradient", "loss"], ["GRADIENT"], True),
         (cw.Dialect("verl"), (), ["loss"], ["KEEP_MASK"], True),
@@ -276,7 +276,7 @@ def test_loss_and_gradient(server: FakeServer, client: cw.Client) -> None:
     assert result.loss == -0.125
     np.testing.assert_array_equal(result.gradient, gradient)
     np.testing.assert_array_equal(result.weights, WEIGHTS)
-    # A keep mask that was sent in place of no tensor at all is not handed on.
+    # A keep mask that replaces an empty list of outputs does not reach the caller.
     alone = correct(client, method=cw.Dialect("verl"), outputs=("loss",))
     assert alone.loss == -0.125
     assert alone.keep_mask is None

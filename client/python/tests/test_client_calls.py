@@ -113,7 +113,7 @@ def test_threads_share_a_client(server: FakeServer, client: cw.Client) -> None:
 
 
 def test_large_messages_pass(server: FakeServer, client: cw.Client) -> None:
-    # Beyond grpc's own default limit of 4 MiB, both ways.
+    # Larger than grpc's own default limit of 4 MiB in both directions.
     array = np.zeros((2, 1 << 20), np.float32)
     server.handler = lambda request, _: Response(
         tensors=[

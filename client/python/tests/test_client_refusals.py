@@ -1,4 +1,4 @@
-"""What the client refuses before anything is sent."""
+"""Refusals of the client before it sends anything."""
 
 from __future__ import annotations
 
@@ -64,7 +64,8 @@ def test_shapes_are_all_reported(server: FakeServer, client: cw.Client) -> None:
 
 
 def test_negative_lengths_cannot_spread_advantages(server: FakeServer, client: cw.Client) -> None:
-    """Advantages of one per sequence: a refusal as of other shapes, not an error of numpy."""
+    """With one advantage per sequence the refusal is that of other shapes, not an error of
+    numpy."""
     with pytest.raises(cw.InvalidRequestError) as caught:
         correct(
             client,

@@ -1,4 +1,4 @@
-"""What the functions of compat.openrlhf ask for, and what they make of the answer."""
+"""Requests and return values of the functions of compat.openrlhf."""
 
 from __future__ import annotations
 

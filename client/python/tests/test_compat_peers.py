@@ -1,4 +1,4 @@
-"""The names that stay the peers' own, with peers that are made up here."""
+"""Names that remain the peers' own, with peers defined here."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ NAMES = [
 
 @pytest.fixture
 def fake(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Puts a module of a peer where an import finds it."""
+    """Installs a module of a peer for imports."""
 
     def put(name: str, **attributes: Any) -> None:
         module = ModuleType(name)
@@ -81,7 +81,7 @@ def test_other_names_do_not_exist(peer: str) -> None:
 
 
 def test_what_a_peer_lacks_itself_is_its_own_error(fake: Any) -> None:
-    fake("verl")  # as a package without the submodule would be
+    fake("verl")  # like a package without the submodule
     with pytest.raises(ModuleNotFoundError, match=r"verl\.trainer"):
         _ = verl.agg_loss
 

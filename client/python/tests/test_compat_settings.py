@@ -1,4 +1,4 @@
-"""The server that counterweight_rl.compat asks, and for how long."""
+"""The server that counterweight_rl.compat asks, and its deadlines."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_the_environment_and_what_overrides_it(monkeypatch: pytest.MonkeyPatch) 
     for name, value in given.items():
         if name != "timeout":  # less than the variable's retry_seconds
             assert settings(**{name: value}) == {**from_environment, name: value}
-    # What deployments write for "not set".
+    # Deployments write "" for "not set".
     for name in NAMES:
         monkeypatch.setenv(f"COUNTERWEIGHT_{name.upper()}", "")
     assert settings()["target"] == "localhost:50051"
@@ -176,7 +176,7 @@ def test_the_client_is_made_once_in_each_process(
     assert answering.requests[0].labels.run == ""
     made = compat.client()
     assert compat.client() is made
-    # After fork() the channel is the parent's.
+    # After fork() the channel belongs to the parent.
     pid = os.getpid()
     monkeypatch.setattr(os, "getpid", lambda: pid + 1)
     assert compat.client() is not made

@@ -1,4 +1,4 @@
-"""SkyRL's functions: what they ask for, what they make of the answer, and when they ask nothing."""
+"""Requests and return values of SkyRL's functions, and calls that send none."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ HOME = "skyrl.backends.skyrl_train.utils.off_policy_correction_utils"
 
 
 def put_skyrl(monkeypatch: pytest.MonkeyPatch, compute: Any) -> None:
-    """A SkyRL that has this function for its own."""
+    """Installs a SkyRL with this function."""
     skyrls = ModuleType(HOME)
     skyrls.compute_off_policy_correction = compute
     parts = HOME.split(".")
@@ -189,7 +189,7 @@ def test_unset_fields_of_a_newer_skyrl_are_left_out(service: FakeServer) -> None
     old, rollout, mask = tensors(OLD, ROLLOUT, MASK)
     config = {"tis_ratio_type": "token", "sequence_mask_metric": None, "next": None, "after": 0.5}
     skyrl.compute_off_policy_correction(old, rollout, mask, config)
-    # The server refuses what it does not know: here it says something.
+    # The server refuses unknown fields: here that matters.
     assert block(service.requests[0]) == {
         "off_policy_correction": {
             "tis_ratio_type": "token",

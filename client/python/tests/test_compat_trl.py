@@ -1,4 +1,4 @@
-"""What the functions of compat.trl ask for, and what they make of the answer."""
+"""Requests and return values of the functions of compat.trl."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_trl_ratio_has_the_dtype_of_trls_formula(dtypes: tuple[str, ...]) -> Non
     [
         # 1 where the mask is 0.
         ("token_truncate", [[1, 2, 1], [0.5, 1, 1], [1, 1, 1]]),
-        # The row's, from its first token that counts; 1 in a row without one.
+        # The row's value, from its first token that counts; 1 in a row without one.
         ("sequence_mask", [[1], [0.5], [1]]),
         ("sequence_geometric_mean_mask", [[1], [0.5], [1]]),
     ],

@@ -1,4 +1,4 @@
-"""What the functions of compat.verl ask for, and what they make of the answer."""
+"""Requests and return values of the functions of compat.verl."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_verl_weights_have_the_dtype_of_verls_formula(dtypes: tuple[str, ...]) -
 
 
 class DataProto:
-    """As much of verl's as there is to it here."""
+    """The parts of verl's class that the function uses."""
 
     def __init__(self, batch: dict[str, Any]) -> None:
         self.batch = batch
@@ -97,7 +97,7 @@ def test_verl_batch(service: FakeServer, monkeypatch: pytest.MonkeyPatch) -> Non
 
 @dataclass
 class ActorConfig:
-    """Some of verl's, as a dataclass with a private field."""
+    """Some of verl's fields, as a dataclass with a private field."""
 
     clip_ratio: float = 0.2
     clip_ratio_low: float | None = None
@@ -210,7 +210,7 @@ def test_verl_bypass_mode_leaves_unset_fields_of_a_newer_verl_out(service: FakeS
     verl.compute_policy_loss_bypass_mode(rollout, current, advantages, mask, config=config)
     sent_block = block(service.requests[0])
     del sent_block["policy_loss"]
-    # The server refuses what it does not know: here it says something.
+    # The server refuses unknown fields: here that matters.
     assert sent_block == {
         "rollout_is": None,
         "loss_type": "ppo_clip",

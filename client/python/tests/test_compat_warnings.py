@@ -1,4 +1,4 @@
-"""What the server has to say is said about the caller's line."""
+"""The server's warnings point at the caller's line."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ batch = SimpleNamespace(
     union=lambda weights: weights,
 )
 
-# Each on a line of its own.
+# Each call is on a line of its own.
 CALLS: dict[str, Callable[[], Any]] = {
     "verl correction": lambda: verl.compute_rollout_correction_and_rejection_mask(
         old, rollout, mask

@@ -1,4 +1,4 @@
-"""CUDA tensors that stay where they are, on a device that is made up."""
+"""CUDA tensors that stay in place, on a fake device."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_no_byte_travels(computing: Sharing, sharer: cw.Client, device: FakeCuda
 def test_dtypes_and_layouts_are_converted_on_the_device(
     computing: Sharing, sharer: cw.Client, device: FakeCuda
 ) -> None:
-    """Here torch converts to memory of its own on the host, so that this tensor is copied."""
+    """Here torch converts to its own memory on the host, so that this tensor is copied."""
     server, _ = computing
     mask, old = device.put(MASK.astype(bool)), device.put(OLD.T.copy()).T
     batch = {**on(device), "response_mask": mask, "old_log_probs": old}
@@ -117,7 +117,7 @@ def test_the_stream_is_waited_for_before_anything_is_sent(
 
     server.handler = note
     sharer.correct(**on(device))
-    # For the inputs, and for what was done before with the memory of the outputs.
+    # One wait for the inputs, and one for earlier work on the memory of the outputs.
     assert waits == [2]
 
 
@@ -162,7 +162,7 @@ def test_an_input_may_be_an_output(computing: Sharing, sharer: cw.Client, device
     result = sharer.correct(**batch, out={"weights": old})
     assert result.weights is old
     np.testing.assert_array_equal(old, WEIGHTS)
-    # The server was not told to write over what it reads.
+    # The server is not told to write over its inputs.
     (request,) = server.requests
     read = {tensor.shared_memory.handle for tensor in request.tensors}
     for destination in request.destinations:
@@ -197,7 +197,7 @@ def test_memory_without_a_handle_is_copied(
 def test_memory_that_the_server_cannot_open_is_copied(
     computing: Sharing, sharer: cw.Client, device: FakeCuda, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As from another PID namespace; it is tried once."""
+    """As in another PID namespace; the client tries it once."""
     _, memory = computing
     monkeypatch.setattr("fake_memory.UUID", b"x" * 16)
     with pytest.warns(cw.CopyWarning, match="I will not") as warned:
@@ -247,9 +247,9 @@ def test_submitted_batches_are_copied_on_the_device(
     computing: Sharing, sharer: cw.Client, device: FakeCuda, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     server, memory = computing
-    # Its memory is the fake device's, as a real clone's is the real one's.
+    # Its memory is on the fake device, like that of a real clone.
     monkeypatch.setattr(torch.Tensor, "clone", lambda tensor: device.put(tensor))
-    sharer.correct(**BATCH)  # asks what the server offers
+    sharer.correct(**BATCH)  # asks for the server's capabilities
     memory.packets.clear()
     held, inner = Held(), memory.serve(answer)
     server.handler = lambda request, context: (held(request, context), inner(request, context))[1]
@@ -279,7 +279,7 @@ def test_asyncio(computing: Sharing, device: FakeCuda) -> None:
 
 
 def test_outputs_are_kept_until_the_server_is_done(computing: Sharing, device: FakeCuda) -> None:
-    """torch would give their memory to others, and the server would write there."""
+    """torch would reuse their memory, and the server would write there."""
     server, memory = computing
     memory.busy = True
     server.handler = failing(grpc.StatusCode.DEADLINE_EXCEEDED, "given up")
@@ -300,7 +300,8 @@ def test_outputs_are_kept_until_the_server_is_done(computing: Sharing, device: F
 def test_an_overloaded_server_gets_back_what_no_call_uses(
     computing: Sharing, sharer: cw.Client, device: FakeCuda
 ) -> None:
-    """Another call's memory stays lent: else its outputs could not be kept if it is given up."""
+    """Another call's memory stays registered: otherwise its outputs could not be kept if it is
+    given up."""
     server, memory = computing
     held, inner = Held(), memory.serve(answer)
     full = failing(grpc.StatusCode.RESOURCE_EXHAUSTED, "full")
@@ -318,7 +319,7 @@ def test_an_overloaded_server_gets_back_what_no_call_uses(
         held.release()
         assert_is_the_answer(call.result(30))
     server.handler = inner
-    sharer.correct(**BATCH)  # what was released is gone when memory is taken after it
+    sharer.correct(**BATCH)  # released memory is gone when memory is taken after it
     of_idle, of_used, of_refused, _ = (
         {tensor.shared_memory.handle for tensor in request.tensors} for request in server.requests
     )
@@ -376,7 +377,7 @@ def test_nothing_is_left(computing: Sharing, device: FakeCuda) -> None:
 
 @pytest.mark.filterwarnings("error")
 def test_nobody_at_the_socket(computing: Sharing, sharer: cw.Client, device: FakeCuda) -> None:
-    """No word about copies: there is no other shared memory either."""
+    """No warning about copies: there is no other shared memory either."""
     server, memory = computing
     server.info.shared_memory_socket = memory.path + "x"
     with pytest.raises(cw.CounterweightError, match="cannot connect"):

@@ -1,4 +1,4 @@
-"""What is asked of the CUDA driver, with a library that is made up."""
+"""Calls of the CUDA driver, with a fake library."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ INVALID_CONTEXT = 201
 
 
 class Driver:
-    """libcuda: one allocation on device 3, asked for in its context.
+    """A libcuda with one allocation on device 3, which requires its context.
 
     Attributes:
-        calls: What was called, in order.
-        errors: CUresults to answer, by function.
+        calls: The calls, in order.
+        errors: CUresults to return, by function.
     """
 
     def __init__(self, path: str) -> None:

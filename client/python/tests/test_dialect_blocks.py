@@ -1,4 +1,4 @@
-"""Which fields of a configuration become a dialect's block."""
+"""Fields of a configuration that become a dialect's block."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from counterweight_rl import dialect_blocks
 
 @dataclass
 class GRPOConfig:
-    """Some of TRL's fields; reading one that the dialect does not know is a failure."""
+    """Some of TRL's fields; reading one that the dialect does not know fails."""
 
     loss_type: str = "grpo"
     beta: float = 0.04
@@ -109,7 +109,7 @@ def test_of_verls_own_tree_only_the_nodes_that_the_server_reads() -> None:
 
 @pytest.fixture
 def node(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """Makes OmegaConf nodes, as much of them as matters, with a class behind them."""
+    """Makes the necessary parts of OmegaConf nodes, with a class behind them."""
     omegaconf = ModuleType("omegaconf")
 
     class DictConfig(dict[str, Any]):

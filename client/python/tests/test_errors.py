@@ -71,7 +71,7 @@ def test_an_invalid_request_is_a_value_error() -> None:
             "18 violations: method.config.rules[0].??: is wrong; group_ids: is wr...",
             ["18 violations:", "  method.rules[0].µ: is wrong", "  group_ids: is wrong"],
         ),
-        # Another server's words stay.
+        # The text of another server is unchanged.
         (["seed"], "no: the seed", ["no: the seed", "  seed: is wrong"]),
         ([""], "is wrong", ["is wrong", "  : is wrong"]),
     ],

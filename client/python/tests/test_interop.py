@@ -17,7 +17,7 @@ from counterweight_rl.arrays.interop import adopt
 
 
 class Foreign:
-    """An array of some other library, in the memory of a numpy array."""
+    """An array of another library in the memory of a numpy array."""
 
     def __init__(self, memory: Any, device: int = 1) -> None:
         self._memory = memory
@@ -56,7 +56,7 @@ def test_buffers(server: FakeServer, client: cw.Client) -> None:
         out={"weights": np.zeros(6, np.float32)},
     )
     np.testing.assert_array_equal(result.weights, WEIGHTS.reshape(-1))
-    # Of two dimensions.
+    # A memoryview of two dimensions.
     shaped = memoryview(ROLLOUT.tobytes()).cast("f", SHAPE)
     client.correct(
         rollout_log_probs=shaped,  # type: ignore[type-var]

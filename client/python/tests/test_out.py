@@ -1,4 +1,4 @@
-"""Answers into memory that is there already; torch's part is in test_torch.py."""
+"""Answers into existing arrays; test_torch.py has torch's part."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Copies between a device and the host, with a device that is made up.
+"""Copies between a fake device and the host.
 
-Its tensors are the host's, but copies are made as late as a real stream might make them.
+Its tensors are the host's, but copies happen as late as on a real stream.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ torch = pytest.importorskip("torch", reason="needs torch: .ci/setup torch, or ma
 
 
 class Late(pinned.Transfers):
-    """Copies to and from the host that are made when they are waited for."""
+    """Makes copies to and from the host when they are waited for."""
 
     waits = 0
     queued: ClassVar[list[Callable[[], Any]]] = []

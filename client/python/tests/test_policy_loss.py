@@ -24,7 +24,7 @@ DEVICES = [
     ),
 ]
 LOSS = 1.25
-# Beyond 1 / 65504 of each other, so that a scale can only be applied before rounding to float16.
+# The ratio of the numbers exceeds 65504, so that only a scale before rounding to float16 is exact.
 GRADIENT = np.array([[0.5, -2.0, 0], [2.0**-20, 0, 0]], "<f4")
 
 
@@ -90,7 +90,7 @@ def test_gradients_accumulate_and_scale(client: cw.Client) -> None:
 
 def test_a_loss_scale_is_applied_before_rounding(client: cw.Client) -> None:
     inputs = arguments(dtype=torch.float16)
-    # What GradScaler does. 2^-20 is subnormal in float16; times 2^16 it is exact.
+    # GradScaler multiplies like this. 2^-20 is subnormal in float16; times 2^16 it is exact.
     (policy_loss(client, **inputs) * 65536.0).backward()
     gradient = inputs["current_log_probs"].grad
     assert gradient[1, 0].item() == 2.0**-4

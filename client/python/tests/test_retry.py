@@ -1,4 +1,4 @@
-"""What is tried again, when, and with what."""
+"""Retried calls, their pauses and their requests."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def test_what_the_server_left_in_the_midst_is_tried_again_if_wished(
     pause = attempts.pause(error)
     assert pause is not None
     assert 0.1 <= pause <= 0.125
-    # close() of the client is no such thing.
+    # The client's own close() is not an interruption.
     closed = cw.CounterweightError("closed", code=grpc.StatusCode.CANCELLED)
     assert attempts.pause(closed) is None
 
@@ -144,7 +144,7 @@ def test_a_refused_request_is_sent_again_as_it_was(
     first, *others = server.requests
     assert len(others) == 2
     assert all(other == first for other in others)
-    # One request_id, so that the server counts the batch once.
+    # Both attempts have one request_id, so that the server counts the batch once.
     assert result.request_id == first.request_id != ""
 
 
@@ -189,7 +189,7 @@ def test_attempts_share_the_timeout(server: FakeServer, client: cw.Client) -> No
     refuse = failing(grpc.StatusCode.RESOURCE_EXHAUSTED, "full", retry_info(500))
     server.handler = in_turn(refuse, note)
     correct(client, timeout=10)
-    # 10 s less a pause of at least 0.5 s, and what the wire's rounding of deadlines adds.
+    # 10 s less a pause of at least 0.5 s, plus the wire's rounding of deadlines.
     assert left[0] < 9.75
 
 
@@ -209,7 +209,7 @@ def test_closing_ends_a_pause(server: FakeServer) -> None:
     )
     assert refused.wait(30)
     client.close()
-    # Whichever came first: the refusal, or the end of the call.
+    # Either came first: the refusal, or the end of the call.
     error = future.exception()
     assert isinstance(error, cw.CounterweightError)
     assert len(server.requests) == 1

@@ -1,4 +1,4 @@
-"""Batches whose bytes stay where they are."""
+"""Batches in shared memory."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_inputs_and_outputs_are_copied(sharing: Sharing, sharer: cw.Client) -> N
         assert [tensor_pb2.TensorRole.Name(d.role) for d in request.destinations] == [
             f"TENSOR_ROLE_{name.upper()}" for name in ALL
         ]
-    # One region of each kind, lent once, for all calls.
+    # One region of each kind is registered once for all calls.
     assert [(operation, access) for operation, access, _ in memory.packets] == [
         (REGISTER, Access.READ),
         (REGISTER, Access.WRITE),
@@ -50,7 +50,7 @@ def test_inputs_and_outputs_are_copied(sharing: Sharing, sharer: cw.Client) -> N
 
 
 def destinations(request: Request) -> set[bytes]:
-    """The regions that the server is to write to."""
+    """Returns the regions to which the server must write."""
     return {destination.shared_memory.handle for destination in request.destinations}
 
 
@@ -69,7 +69,7 @@ def test_results_are_the_callers(sharer: cw.Client) -> None:
 
 
 def test_outputs_that_are_not_there_are_learned(sharing: Sharing, sharer: cw.Client) -> None:
-    """By default only the server knows what a method answers."""
+    """Only the server knows a method's default outputs."""
     server, memory = sharing
 
     def mask_only(request: Any, context: Any) -> Response:
@@ -82,7 +82,7 @@ def test_outputs_that_are_not_there_are_learned(sharing: Sharing, sharer: cw.Cli
         np.testing.assert_array_equal(result.keep_mask, MASK)
         assert result.weights is None
     assert [len(request.destinations) for request in server.requests] == [2, 1, 1, 1]
-    # Another method is another story.
+    # Another method has other outputs.
     sharer.correct(**{**BATCH, "method": "seq_mis"})
     assert [len(request.destinations) for request in server.requests[4:]] == [2, 1]
     with pytest.raises(cw.InvalidRequestError, match=r"out\['weights'\]: the method has no such"):
@@ -166,7 +166,7 @@ def test_a_server_that_never_knows_its_regions_gets_chunks(sharing: Sharing, ref
 
 
 def test_violations_are_those_of_the_request(sharing: Sharing, sharer: cw.Client) -> None:
-    """None of them is about destinations, which the caller knows nothing of."""
+    """None of them names destinations, which the caller does not know."""
     server, _ = sharing
 
     def refuse(request: Any, context: Any) -> Any:
@@ -205,7 +205,7 @@ def test_an_answer_in_memory_that_was_not_given(sharing: Sharing, sharer: cw.Cli
 
 
 def test_nobody_at_the_socket(sharing: Sharing) -> None:
-    """Chunks instead, and the socket is not tried again."""
+    """The batch is streamed, and the client does not try the socket again."""
     server, memory = sharing
     server.info.shared_memory_socket = memory.path + "x"
     server.handler = failing(grpc.StatusCode.INTERNAL, "far enough")
@@ -275,7 +275,7 @@ def test_cancelled_tasks_give_their_memory_back(sharing: Sharing) -> None:
 def test_outputs_of_a_call_without_the_servers_answer_are_not_used_again(
     sharing: Sharing, ending: Any
 ) -> None:
-    """The server may write there later, in the midst of another batch's outputs."""
+    """The server may write there later, over another batch's outputs."""
     server, memory = sharing
     held = Held()
     server.handler = held if ending == "deadline" else failing(ending, "who knows")
@@ -306,7 +306,7 @@ def test_outputs_of_a_refused_call_are_used_again(sharing: Sharing, sharer: cw.C
 
 @pytest.mark.parametrize("asynchronous", [False, True], ids=["sync", "aio"])
 def test_an_overloaded_server_gets_kept_regions_back(sharing: Sharing, asynchronous: bool) -> None:
-    """It counts what is kept for later calls; keeping it could keep the next attempt out."""
+    """The server counts idle regions, which could keep the next attempt out."""
     server, memory = sharing
     known: list[set[bytes]] = []
     serve = memory.serve(answer)
@@ -377,9 +377,10 @@ def test_submitted_batches(sharing: Sharing) -> None:
 
 @pytest.mark.parametrize("asked", [False, True], ids=["at first", "later"])
 def test_closing_ends_what_is_in_flight(sharing: Sharing, asked: bool) -> None:
-    """All memory is given back, although the errors are kept.
+    """All memory is freed, although the errors still exist.
 
-    Copies that ``submit`` makes before the server's offers are known are not in shared memory.
+    Copies that ``submit`` makes before the server's capabilities are known are not in shared
+    memory.
     """
     server, _ = sharing
     client = cw.Client(server.target, transport="shared_memory")

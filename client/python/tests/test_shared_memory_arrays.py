@@ -1,4 +1,4 @@
-"""Arrays that live in shared memory."""
+"""Arrays in shared memory."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_empty_is_read_and_written_in_place(sharing: Sharing, sharer: cw.Client)
     server, memory = sharing
     wide = sharer.empty((4, *SHAPE))
     assert wide.dtype == np.float32
-    # Contiguous parts of one array will do.
+    # Contiguous parts of one array need no copy.
     rollout, old = wide[1], wide[3]
     mask = sharer.empty(SHAPE, bool)
     rollout[...], old[...], mask[...] = ROLLOUT, OLD, MASK
@@ -59,7 +59,7 @@ def test_empty_is_read_and_written_in_place(sharing: Sharing, sharer: cw.Client)
     (request,) = server.requests
     assert sent(request, tensor_pb2.TENSOR_ROLE_OLD_LOG_PROBS).shared_memory.offset == 3 * 24
     assert {d.shared_memory.handle for d in request.destinations} <= set(memory.regions)
-    # Two inputs, three outputs, and a region for what is no array of ours.
+    # Two inputs, three outputs, and a region for an ordinary array.
     assert [p[:2] for p in memory.packets].count((REGISTER, Access.READ)) == 2
     assert [p[:2] for p in memory.packets].count((REGISTER, Access.WRITE)) == 4
 
@@ -73,7 +73,7 @@ def test_what_cannot_be_read_in_place_is_copied(sharing: Sharing, sharer: cw.Cli
     strided[...] = ROLLOUT
     mask = sharer.empty(SHAPE, np.uint8, access="output")  # the server may not read it
     mask[...] = MASK
-    out = {"weights": sharer.empty(SHAPE)}  # nor write this one
+    out = {"weights": sharer.empty(SHAPE)}  # and may not write this one
     result = sharer.correct(
         rollout_log_probs=strided,
         old_log_probs=odd,
@@ -137,7 +137,7 @@ def test_arrays_outlive_their_client(sharing: Sharing) -> None:
     with cw.Client(sharing[0].target) as client:
         array = client.empty(SHAPE)
         assert descriptors() == 2
-    # One is Python's own, of the mapping: ours has no use without a client.
+    # One is Python's own, of the mapping; the region's is closed with the client.
     assert descriptors() == 1
     array[...] = 3
     assert (array == 3).all()
@@ -165,7 +165,7 @@ def test_empty_without_shared_memory(server: FakeServer) -> None:
     with cw.Client(server.target) as client:
         assert client.empty(3).base is None
     with cw.Client("unix:/nobody/is/here", timeout=5) as client:
-        array = client.empty((2, 2), np.float16)  # for a server that comes later
+        array = client.empty((2, 2), np.float16)  # for a server that starts later
         assert array.shape == (2, 2)
     del array
     reach(0)

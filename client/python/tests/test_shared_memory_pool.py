@@ -1,4 +1,4 @@
-"""Regions, and the connection that lends them."""
+"""Regions, and the connection that registers them."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class TestPool:
         pool.give_back(first)
         assert pool.take(Access.READ, 900_000) is first
         pool.give_back(first)
-        # Of the other kind, or much smaller, or larger.
+        # Regions of the other access, or much smaller or larger ones.
         others = [
             pool.take(Access.WRITE, 1_000_000),
             pool.take(Access.READ, 1000),
@@ -105,7 +105,7 @@ class TestPool:
         reach(0)  # mappings and descriptors
 
     def test_moving_to_another_server(self, sharing: Sharing, tmp_path: pathlib.Path) -> None:
-        """Handles are those of one server; those of another would be unknown, or wrong."""
+        """Handles belong to one server; another's would be unknown, or wrong."""
         _, first = sharing
         with contextlib.ExitStack() as ends:
             second = FakeMemory(tmp_path / "second")
@@ -126,7 +126,7 @@ class TestPool:
             reach(0)
 
     def test_a_closed_router_makes_nothing(self, sharing: Sharing) -> None:
-        """Whether it had a pool before or not."""
+        """With and without an earlier pool."""
         _, memory = sharing
         for used in (False, True):
             router = Router(sharing[0].target, "shared_memory", 1)
@@ -172,7 +172,7 @@ class TestPool:
 
 
 class SlowMemory:
-    """Takes one connection, reads all that comes, and answers one packet after each pause."""
+    """Accepts one connection, reads everything, and answers one packet after each pause."""
 
     def __init__(self, folder: pathlib.Path, pause_seconds: float) -> None:
         self.path = str(folder / "slow")
@@ -233,7 +233,7 @@ class TestControl:
                 control.release(bytes(16))
             with pytest.raises(TimeoutError):
                 control.register(region)
-            assert memory.answered < releases  # the register's turn never came
+            assert memory.answered < releases  # the registration was never answered
 
     def test_a_server_that_says_nothing(
         self, sharing: Sharing, monkeypatch: pytest.MonkeyPatch

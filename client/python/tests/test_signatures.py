@@ -1,4 +1,4 @@
-"""The argument list of a correction is written out in each function that takes it."""
+"""Each function that takes a batch spells out its arguments."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ARGUMENTS = inspect.signature(calls.correct).parameters
 
 
 class _CalledError(Exception):
-    """With the keywords of a call."""
+    """Carries the keywords of a call."""
 
 
 def _raise_keywords(**keywords: Any) -> Any:
@@ -27,7 +27,7 @@ def _raise_keywords(**keywords: Any) -> Any:
 
 
 def _described_arguments(function: Callable[..., Any]) -> dict[str, str]:
-    """The text of each argument, in one line."""
+    """Returns the text of each argument in one line."""
     documentation = inspect.getdoc(function) or ""
     described: dict[str, str] = {}
     for line in documentation.partition("Args:\n")[2].partition("\n\n")[0].splitlines():
@@ -114,7 +114,7 @@ def test_the_documentation_of_a_policy_loss_agrees() -> None:
     described = _described_arguments(policy_loss)
     assert described.keys() == {"client", *ARGUMENTS} - {"outputs"}
     of_a_client = _described_arguments(cw.Client.correct)
-    # A loss says more of its own tensors.
+    # A loss documents its own tensors in more detail.
     own = {"client", "method", "response_mask", "advantages", "ref_log_probs"} | {
         f"{policy}_log_probs" for policy in ("current", "old", "rollout")
     }

@@ -1,4 +1,4 @@
-"""Batches in chunks: what goes up, what may come down, and how a call ends."""
+"""Streams: the messages up, the permitted messages down, and the end of a call."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def large(num_positions: int = 3000) -> dict[str, Any]:
 
 
 def echo(request: Request, context: Any) -> Response:
-    """The rollout log-probs as weights, and the mask."""
+    """Returns the rollout log-probs as weights, and the mask."""
     response = Response(request_id=request.request_id)
     for role, dtype, data in (
         ("WEIGHTS", "D_TYPE_F32", sent(request, tensor_pb2.TENSOR_ROLE_ROLLOUT_LOG_PROBS).data),
@@ -108,7 +108,7 @@ def test_the_mask_comes_first_and_the_others_side_by_side(streaming: FakeServer)
         (0, 8000, 4000),
         (1, 4000, 2000),
     ]
-    # The bytes that are told to have been sent.
+    # The reported bytes.
     assert [sent for _, sent in Upload(batch.tensors, 4000).messages()][-1] == 3000 * 7
 
 
@@ -163,7 +163,7 @@ def test_a_refused_stream_sends_no_payload(streaming: FakeServer, correct: Corre
 
     def refuse(requests: Iterator[Any], context: Any) -> Iterator[Any]:
         came.append(next(requests).WhichOneof("frame"))
-        # The client waits for this; had it sent on, it would be here.
+        # The client waits for this; a client that sent chunks would have reached the assertion.
         timer = threading.Timer(0.05, context.cancel)
         timer.start()
         came.extend(message.WhichOneof("frame") for message in requests)
@@ -250,7 +250,7 @@ def test_deadline(streaming: FakeServer, correct: Correct) -> None:
 
 
 def test_a_server_that_does_not_read(streaming: FakeServer, correct: Correct) -> None:
-    """The deadline ends a sender that is held up."""
+    """The deadline ends a blocked sender."""
     over = threading.Event()
 
     def hold(requests: Iterator[Any], context: Any) -> Iterator[Any]:
@@ -264,7 +264,8 @@ def test_a_server_that_does_not_read(streaming: FakeServer, correct: Correct) ->
 
 
 def test_an_answer_that_cannot_be_read_ends_the_stream(streaming: FakeServer) -> None:
-    """At once, although the error keeps the call's objects alive and the client stays open."""
+    """The stream ends at once, although the error keeps the call's objects alive and the client
+    stays open."""
     over = threading.Event()
 
     def babble(requests: Iterator[Any], context: Any) -> Iterator[Any]:
@@ -274,7 +275,7 @@ def test_an_answer_that_cannot_be_read_ends_the_stream(streaming: FakeServer) ->
         over.wait(120)
 
     streaming.stream = babble
-    # The timeout would end it too, but only long after we gave up waiting.
+    # The timeout would end it too, but only long after the test gave up.
     with cw.Client(streaming.target, transport="stream", timeout=600) as client:
         with pytest.raises(cw.CounterweightError, match="a second admission") as caught:
             client.correct(**BATCH)
@@ -336,7 +337,7 @@ def test_cancelling_a_task_ends_its_stream(streaming: FakeServer, stage: str) ->
             with pytest.raises(asyncio.CancelledError):
                 await call
             assert await asyncio.to_thread(over.wait, 30)
-            # The connection is as good as before.
+            # The connection is still usable.
             streaming.stream, streaming.handler = None, answer
             assert (await aio.correct(**BATCH)).backend == "cpu"
 
@@ -344,7 +345,7 @@ def test_cancelling_a_task_ends_its_stream(streaming: FakeServer, stage: str) ->
 
 
 def test_submitted_streams_have_copies(streaming: FakeServer) -> None:
-    """Arrays may be reused at once, although they are read in the background."""
+    """Arrays may be reused at once, although they are sent in the background."""
     streaming.handler = echo
     batch = large(600_000)
     with cw.Client(streaming.target, transport="stream", timeout=30) as client:

@@ -1,4 +1,4 @@
-"""What a server must not send in a stream."""
+"""Messages that a server must not send in a stream."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_malformed_answers(streaming: FakeServer, correct: Correct, wrong: str) 
 
 
 class Raw(grpc.GenericRpcHandler):  # type: ignore[misc]
-    """A server of one stream that sends bytes which generated code would not."""
+    """A server of one stream whose bytes generated code would not send."""
 
     def __init__(self, *messages: bytes) -> None:
         self._messages = messages

@@ -63,7 +63,7 @@ def test_no_more_than_max_in_flight(server: FakeServer) -> None:
 
         thread = threading.Thread(target=submit_one_more)
         thread.start()
-        # Neither does it return nor does anything reach the server before another one is done.
+        # It does not return, and the server receives nothing, before another batch is done.
         assert not submitted.is_set()
         assert not held.arrived.acquire(blocking=False)
         held.release()
@@ -76,7 +76,7 @@ def test_no_more_than_max_in_flight(server: FakeServer) -> None:
 
 def test_errors_are_in_the_future(server: FakeServer, client: cw.Client) -> None:
     server.handler = failing(grpc.StatusCode.FAILED_PRECONDITION, "no such feature")
-    # More of each than slots: an error gives its slot back.
+    # More errors than slots: each error frees its slot.
     for _ in range(5):
         with pytest.raises(TypeError, match="old_log_probs must be"):
             client.submit(**{**BATCH, "old_log_probs": 3}).result(30)

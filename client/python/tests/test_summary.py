@@ -1,4 +1,4 @@
-"""What ``repr`` says of a Result."""
+"""The ``repr`` of a Result."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_of_a_dialect() -> None:
 
 
 def test_of_nothing() -> None:
-    """A loss alone, without metrics: what was not asked for is not there."""
+    """A loss alone, without metrics: the summary omits absent parts."""
     assert repr(changed(loss=2.0)).splitlines() == [
         "Result of request 'mine', computed by cpu",
         "  arrays:   none",

@@ -62,7 +62,7 @@ def test_kind_shape_and_device(server: FakeServer, client: cw.Client, device: st
 def test_dtypes_of_log_probs(
     server: FakeServer, client: cw.Client, device: str, torch_dtype: str, wire_dtype: str
 ) -> None:
-    # Exact in every dtype, so that the bytes can be told.
+    # The numbers are exact in every dtype, so that the bytes can be compared.
     values = torch.from_numpy(ROLLOUT).to(device=device, dtype=getattr(torch, torch_dtype))
     correct(client, device, rollout_log_probs=values.requires_grad_())
     tensor = sent(server.requests[0], tensor_pb2.TENSOR_ROLE_ROLLOUT_LOG_PROBS)
@@ -226,7 +226,7 @@ def test_two_outputs_in_one_place(client: cw.Client) -> None:
 
 
 def test_autograd_sees_what_is_written(server: FakeServer, client: cw.Client) -> None:
-    """A backward pass that needs what was there before is an error, not a wrong gradient."""
+    """A backward pass that needs the old content is an error, not a wrong gradient."""
     server.handler = answer
     weights = torch.ones(SHAPE)
     scale = torch.tensor(2.0, requires_grad=True)

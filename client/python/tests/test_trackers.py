@@ -120,7 +120,7 @@ def test_mlflow(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None
 
 
 class Writer:
-    """Stands in for a SummaryWriter."""
+    """The interface of a SummaryWriter."""
 
     def __init__(self) -> None:
         self.written: dict[str, tuple[float, int]] = {}

@@ -1,4 +1,4 @@
-"""What a server says, in the words of the arguments."""
+"""The server's messages, translated to arguments."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ CHOICES = [
 
 
 def root(field: str) -> str:
-    """The argument that a field belongs to."""
+    """Returns the argument of a field."""
     return re.split(r"[.\[]", field)[0]
 
 
@@ -50,7 +50,7 @@ def root(field: str) -> str:
         ("labels.policy_version", "policy_version"),
         ("non_finite_policy", "non_finite"),
         ("global_counts.num_tokens", "global_counts.num_tokens"),
-        # What this client does not know, as it came.
+        # Paths that this client does not know stay unchanged.
         ("tensors[3].data", "tensors[3].data"),
         ("outputs[2]", "outputs[2]"),
         ("layouts.packed", "layouts.packed"),
@@ -64,7 +64,7 @@ def test_paths(path: str, field: str) -> None:
 
 
 def test_every_field_of_the_request_is_an_argument() -> None:
-    # Without what the client never sends, and what is made of several arguments.
+    # Without fields that the client never sends, and fields made of several arguments.
     internal = {"trajectory_ids", "version_spans", "tensors", "destinations", "compute_loss"}
     parts = {
         "labels": service_pb2.Labels,
@@ -106,7 +106,7 @@ def test_every_field_of_the_request_is_an_argument() -> None:
         ("is required by policy_loss.denominator GLOBAL", 'denominator="global"'),
         ("WEIGHTS were asked for", "weights were asked for"),
         ("must be >= 0, and num_sequences * length at most 9", "shape[0] * shape[1] at most 9"),
-        # Parts of words and of paths are none of these words.
+        # Parts of words and of paths do not match.
         ("MEANS a.DROP x[SUM] NaN K3S", "MEANS a.DROP x[SUM] NaN K3S"),
     ],
 )

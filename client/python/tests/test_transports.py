@@ -1,4 +1,4 @@
-"""Which way a batch goes."""
+"""The choice of the transport."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def small_answer(request: Request, context: Any) -> Response:
 
 
 def ways(server: FakeServer) -> tuple[int, int]:
-    """Batches that came as one message, and as streams."""
+    """Returns the numbers of unary and streamed batches."""
     return len(server.requests) - len(server.headers), len(server.headers)
 
 
@@ -148,7 +148,7 @@ def test_wrong_choices(arguments: dict[str, Any], message: str) -> None:
         ("unix:/s", SMALL_BYTES - 1, Capabilities(True, 0, "/m"), "unary"),
         ("unix:/s", SMALL_BYTES, Capabilities(True), "stream"),
         ("unix:/s", SMALL_BYTES, Capabilities(), "unary"),
-        # Another machine's path means nothing here.
+        # A path of another machine is meaningless here.
         ("host:1", SMALL_BYTES, Capabilities(True, 0, "/m"), "stream"),
     ],
 )

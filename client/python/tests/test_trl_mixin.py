@@ -1,4 +1,4 @@
-"""What GRPOMixin asks for in the place of GRPOTrainer's loss, and what it makes of the answer."""
+"""GRPOMixin's requests and its results in place of GRPOTrainer's loss."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ BLOCK = {
 
 
 def grpo_config(**changes: Any) -> SimpleNamespace:
-    """Some of TRL's fields, with values that those of BLOCK come from."""
+    """Some of TRL's fields, with the values behind BLOCK."""
     fields = {
         "loss_type": "grpo",
         "importance_sampling_level": "token",
@@ -107,11 +107,11 @@ class Accelerator:
 
 
 class GRPOTrainer:
-    """As much of TRL's as the mixin uses."""
+    """The parts of TRL's class that the mixin uses."""
 
     aux_loss_enabled = False
     router_aux_loss_coef = 0.5
-    current_gradient_accumulation_steps = 4  # of the last step of an epoch, say
+    current_gradient_accumulation_steps = 4  # as in the last step of an epoch
 
     def __init__(self, args: Any) -> None:
         self.args = args
@@ -274,7 +274,7 @@ def test_the_answer_is_that_of_the_installed_release(service: FakeServer) -> Non
     assert math.isnan(values(request, "ROLLOUT_LOG_PROBS")[1])
 
 
-# What is done around the service's loss.
+# The work around the service's loss.
 
 
 def test_weights_without_their_log_probs_travel_in_the_advantages(service: FakeServer) -> None:
@@ -371,7 +371,7 @@ def test_without_any_extremum_it_is_not_a_number(service: FakeServer) -> None:
     assert math.isnan(log["clip_ratio/high_max"][0])
 
 
-# What is refused, and when.
+# Refusals.
 
 
 def test_a_configuration_is_tried_when_a_trainer_is_made(service: FakeServer) -> None:
@@ -428,7 +428,7 @@ def test_a_loss_of_ones_own_is_not_replaced() -> None:
 
     with pytest.raises(TypeError, match="GMPOTrainer has a loss of its own"):
         type("Trainer", (GRPOMixin, GMPOTrainer), {})
-    # A subclass that goes on with the service's is fine, and so is a mixin of mixins.
+    # A subclass that calls the service's loss is accepted, and so is a mixin of mixins.
     type("Trainer", (Trainer,), {"_compute_loss": lambda *_: 0})
     type("Mixin", (GRPOMixin,), {})
 

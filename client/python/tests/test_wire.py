@@ -1,4 +1,4 @@
-"""What is framed by hand is what the generated code reads and writes."""
+"""The generated code reads and writes the same bytes as the client's own framing."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_response_decodes(length: int) -> None:
 
 
 def test_the_last_of_two_data_fields_counts() -> None:
-    """As protobuf has it for every field that is not repeated."""
+    """protobuf's rule for every field that is not repeated."""
     body = b"".join(wire.prefix(tensor_pb2.Tensor.DATA_FIELD_NUMBER, 2) + d for d in (b"ab", b"cd"))
     framed = wire.prefix(service_pb2.CorrectResponse.TENSORS_FIELD_NUMBER, len(body)) + body
     assert service_pb2.CorrectResponse.FromString(framed).tensors[0].data == b"cd"

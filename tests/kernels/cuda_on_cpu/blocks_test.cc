@@ -1,4 +1,4 @@
-// How a batch is cut, and what the cut costs.
+// The division of a batch into blocks, and its cost.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -45,7 +45,7 @@ TEST(Blocks, AreRowsInOrderAndAllButTheLastAreFull) {
         EXPECT_EQ(block.end, batch.view().offsets[block.last_row]);
         int64_t counted = 0;
         for (int64_t row = block.first_row; row < block.last_row; ++row) {
-          // Full with its last row, and not before.
+          // The last row fills the block.
           EXPECT_LT(counted, positions);
           counted += std::max<int64_t>(lengths[static_cast<size_t>(row)], 64);
         }
@@ -59,7 +59,7 @@ TEST(Blocks, AreRowsInOrderAndAllButTheLastAreFull) {
   }
 }
 
-// What is admitted is what is allocated, at least.
+// The admitted bytes cover the allocation.
 TEST(Blocks, CostNoMoreThanIsReserved) {
   for (const std::vector<int64_t>& lengths : Shapes()) {
     Random random(2);

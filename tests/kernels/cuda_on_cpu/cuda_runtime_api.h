@@ -1,7 +1,7 @@
 // The part of the CUDA runtime that kernels/cuda and its callers use, with this
-// process as the devices: fake_cuda.h says how it behaves. Found instead of the
-// real header by tests that run the CUDA backend on a CPU; names, values and
-// signatures are CUDA's.
+// process as the devices; fake_cuda.h describes its behaviour. Tests that run
+// the CUDA backend on a CPU include it instead of the real header; names,
+// values and signatures are CUDA's.
 #ifndef COUNTERWEIGHT_TESTS_KERNELS_CUDA_ON_CPU_CUDA_RUNTIME_API_H_
 #define COUNTERWEIGHT_TESTS_KERNELS_CUDA_ON_CPU_CUDA_RUNTIME_API_H_
 
@@ -103,7 +103,7 @@ cudaError_t cudaMemGetInfo(size_t* free, size_t* total);
 struct cudaFuncAttributes {
   int maxThreadsPerBlock;
 };
-// Any function: what runs here has code for every device.
+// Succeeds for any function: functions of this process run on every device.
 cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes,
                                   const void* function);
 cudaError_t cudaDeviceSynchronize();

@@ -1,4 +1,5 @@
-// Every call that can fail fails once: the request fails, and nothing else.
+// Every call that can fail fails once: the request fails without further
+// effects.
 #include <gtest/gtest.h>
 
 #include <memory>
@@ -45,8 +46,8 @@ class Errors : public ::testing::Test {
                      {Where::kPinned, Where::kPageable, {2, 3, 4}, true});
   }
 
-  // A failure of each call in turn, on a backend whose pipe is new, and a good
-  // run after it.
+  // Makes each call fail in turn, on a backend with a new pipe, and then
+  // expects a correct run.
   void ExpectCleanFailures(const CorrectionSpec& spec, cudaError_t error,
                            CorrectStatus status) {
     const fake_cuda::Census before = fake_cuda::Alive();
@@ -65,7 +66,8 @@ class Errors : public ::testing::Test {
         EXPECT_GT(n, 1);
         break;
       }
-      // Calls that only give back may fail unseen; the answer is right then.
+      // Failures of releasing calls may be invisible; the answer is then
+      // correct.
       if (failed.result.status == CorrectStatus::kOk) {
         EXPECT_EQ(FirstDifference(expected, failed), "") << n;
       } else {
@@ -122,13 +124,13 @@ TEST_F(Errors, OfEveryStreamAndEvent) {
   }
 }
 
-// A kernel that crashes takes the device with it: every later run fails, none
-// hangs, and the words say what the device said.
+// A crashed kernel disables the device: every later run fails, none hangs, and
+// errors contain the device's message.
 TEST_F(Errors, OfADeviceThatIsLost) {
   const std::unique_ptr<Corrector> whole = MakeFakeCuda(kOptions);
   fake_cuda::ForgetErrors();
   whole->Correct(Spec(), batch_->view(), Outputs{});
-  // The last ones give memory back, when the answer is there.
+  // The last operations free memory after the answer.
   const int64_t operations =
       fake_cuda::OperationsRun() - fake_cuda::Calls()["cudaMallocAsync"];
   ASSERT_GT(operations, 50);
@@ -163,7 +165,7 @@ TEST_F(Errors, OfTheBackendItself) {
   std::string error;
   EXPECT_EQ(MakeCudaCorrector(2, CudaOptions{}, &error), nullptr);
   EXPECT_EQ(error, "there is no CUDA device 2");
-  // A device that is older than all that the program was compiled for.
+  // A device older than every architecture of the program.
   fake_cuda::FailCall("cudaFuncGetAttributes", 1,
                       cudaErrorNoKernelImageForDevice);
   EXPECT_EQ(MakeCudaCorrector(0, CudaOptions{}, &error), nullptr);

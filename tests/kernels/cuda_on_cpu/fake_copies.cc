@@ -17,7 +17,7 @@ bool Complain(const char* what) {
   return false;
 }
 
-// Whether a copy of that kind may touch both.
+// Returns whether a copy of that kind may access both.
 bool MayCopy(const Allocation* to, const Allocation* from,
              cudaMemcpyKind kind) {
   switch (kind) {
@@ -88,7 +88,7 @@ cudaError_t Launch(cudaStream_t stream, std::function<bool()> run) {
                  }});
   });
   if (error != cudaSuccess) return error;
-  // As launchers do: what failed before and was not asked for comes up here.
+  // Like launchers: an earlier unreported failure is reported here.
   return cudaGetLastError();
 }
 
@@ -126,7 +126,7 @@ cudaError_t cudaMallocAsync(void** memory, size_t size, cudaStream_t stream) {
     if (!runtime.Owns(stream)) return cudaErrorInvalidResourceHandle;
     void* allocated = runtime.memory.AllocatePooled(stream->device, size);
     if (allocated == nullptr) {
-      // Frees that are queued would make room, as the pool of a device knows.
+      // Queued frees would make room, as in a device's pool.
       const cudaError_t error = runtime.RunAll();
       if (error != cudaSuccess) return error;
       allocated = runtime.memory.AllocatePooled(stream->device, size);

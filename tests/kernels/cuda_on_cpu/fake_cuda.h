@@ -1,22 +1,21 @@
-// What tests say to and ask of the fake CUDA runtime behind
-// cuda_runtime_api.h. Everything is thread-safe.
+// The tests' interface to the fake CUDA runtime behind cuda_runtime_api.h.
+// Everything is thread-safe.
 //
-// Streams are queues. What is put into one runs later, on whichever thread
-// makes a call: at the latest when something waits for it, else at a moment and
-// in an order between streams that the seed decides. Order within a stream and
-// events are kept, and nothing else, so that a wait that the caller forgot
-// shows as wrong bytes.
+// Streams are queues. Their operations run later, on any thread that makes a
+// call: at the latest when a call waits for them, otherwise at a moment and in
+// an order between streams that the seed determines. Only the order within a
+// stream and events are kept, so that a missing wait of the caller shows as
+// wrong bytes.
 //
-// Memory is known by its range. Device memory cannot be touched by the host
+// The runtime knows memory by its range. The host cannot access device memory
 // (it faults); asynchronous copies take device and pinned memory only. Memory
-// is filled with rubbish when it is allocated and when it is freed, in the
-// order of its stream. An operation that touches memory of the wrong kind or
-// freed memory, or a kernel that is given numbers at addresses that are not
-// multiples of their size, fails as kernels on a device do: every later call
-// fails.
+// is filled with garbage when it is allocated and when it is freed, in the
+// order of its stream. An operation on memory of the wrong kind or on freed
+// memory, or a kernel with numbers at misaligned addresses, fails as on a
+// device: every later call fails.
 //
-// Memory of cudaMalloc can be opened in other processes by its IPC handle, as
-// long as this process lives.
+// Other processes can open memory of cudaMalloc by its IPC handle, as long as
+// this process lives.
 //
 // Environment, read once: COUNTERWEIGHT_FAKE_CUDA_DEVICES (default 1),
 // COUNTERWEIGHT_FAKE_CUDA_MEMORY (bytes of each device, default 2^32),
@@ -34,12 +33,12 @@
 
 namespace counterweight::fake_cuda {
 
-// Seed 0 runs everything at once; any other picks a temper (eager, lazy,
+// Seed 0 runs everything at once; any other selects a temper (eager, lazy,
 // mixed) and the order.
 void SetSeed(uint64_t seed);
 
-// Forgets errors, planned failures and counts of calls. After an error that
-// stays, the devices are as new: streams, events and pooled memory are gone.
+// Clears errors, planned failures and counts of calls. After a sticky error the
+// devices are as new: streams, events and pooled memory are gone.
 void ForgetErrors();
 
 // The n-th call from now (1 is the next) of `api`, or of any call that can fail
@@ -57,7 +56,7 @@ void FailOperation(int64_t n, cudaError_t error);
 std::map<std::string, int64_t> Calls();
 int64_t OperationsRun();
 
-// What is alive.
+// Counts of live objects.
 struct Census {
   int64_t device_allocations = 0;
   int64_t device_bytes = 0;
@@ -71,19 +70,18 @@ struct Census {
 };
 Census Alive();
 
-// The most bytes of device memory in use at one time since ForgetErrors, all
-// devices together.
+// Peak of the device memory in use since ForgetErrors, bytes, over all devices.
 int64_t PeakDeviceBytes();
 
 // [memory, memory + size) is device memory of one allocation, or size is 0.
 // REQUIRES: called by what Launch() runs.
 bool IsDeviceMemory(const void* memory, size_t size);
 
-// Puts a kernel into the stream. `run` returns false if it may not touch what
-// it was given.
+// Queues a kernel in the stream. `run` returns false if it may not access its
+// arguments.
 cudaError_t Launch(cudaStream_t stream, std::function<bool()> run);
 
-// What streams ran between StartTrace and StopTrace, in that order.
+// The operations that streams ran between StartTrace and StopTrace, in order.
 enum class Traffic : uint8_t { kToDevice, kToHost, kOnDevice, kKernel };
 struct TracedOperation {
   cudaStream_t stream;

@@ -1,4 +1,4 @@
-// Devices, errors and IPC of the fake runtime, and what tests say to it.
+// Devices, errors and IPC of the fake runtime, and the tests' interface to it.
 #include <cstdio>
 #include <cstring>
 

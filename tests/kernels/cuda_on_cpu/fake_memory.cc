@@ -15,7 +15,7 @@ namespace {
 
 constexpr size_t kAlignment = 512;
 constexpr size_t kPage = 4096;
-// What no test expects.
+// A value that no test expects.
 constexpr int kFresh = 0xa5;
 constexpr int kStale = 0x5a;
 
@@ -23,7 +23,7 @@ size_t RoundUp(size_t size, size_t unit) {
   return (std::max<size_t>(size, 1) + unit - 1) / unit * unit;
 }
 
-// What a handle holds: the process, its file, and which file it was.
+// Content of a handle: the process, its descriptor, and the file's identity.
 struct Exported {
   char magic[16];
   pid_t process;

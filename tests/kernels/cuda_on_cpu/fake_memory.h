@@ -1,4 +1,4 @@
-// The fake devices' memory, and host memory that they know.
+// Memory of the fake devices, and host memory known to them.
 #ifndef COUNTERWEIGHT_TESTS_KERNELS_CUDA_ON_CPU_FAKE_MEMORY_H_
 #define COUNTERWEIGHT_TESTS_KERNELS_CUDA_ON_CPU_FAKE_MEMORY_H_
 
@@ -54,13 +54,13 @@ class Memory {
   const void* BaseOf(const void* memory) const;
 
   cudaError_t Export(void* memory, cudaIpcMemHandle_t* handle);
-  // A mapping is that of the device that is `current` when it is opened, and
-  // must be when it is closed.
+  // A mapping belongs to the device that is `current` when it is opened; the
+  // same device must be current when it is closed.
   cudaError_t Open(const cudaIpcMemHandle_t& handle, int current,
                    void** memory);
   cudaError_t Close(void* memory, int current);
 
-  // Device memory can be touched between these; they nest.
+  // Device memory is accessible between these calls, which nest.
   void Unlock();
   void Lock();
 
@@ -84,7 +84,7 @@ class Memory {
   int unlocked_ = 0;  // times
 };
 
-// While it lives, device memory can be touched.
+// Device memory is accessible while it lives.
 class DeviceAccess {
  public:
   explicit DeviceAccess(Memory* memory) : memory_(memory) { memory->Unlock(); }

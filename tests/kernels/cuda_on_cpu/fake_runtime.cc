@@ -123,11 +123,11 @@ CUstream_st* Runtime::Needed(CUstream_st* stream) {
 }
 
 void Runtime::RunOne(CUstream_st* stream) {
-  const counterweight::kernels::DefaultFloatModes modes;  // as a device's
+  const counterweight::kernels::DefaultFloatModes modes;  // like a device's
   const Operation operation = std::move(stream->queue.front());
   stream->queue.pop_front();
   ++operations_run;
-  // Once a call: it takes a system call or two.
+  // Once per call: it needs one or two system calls.
   if (!touched_) memory.Unlock();
   touched_ = true;
   cudaError_t error =

@@ -20,7 +20,7 @@
 #include "tests/kernels/cuda_on_cpu/fake_cuda.h"
 #include "tests/kernels/cuda_on_cpu/fake_memory.h"
 
-// CUDA's names. Never freed, so that a handle that outlives its object is seen.
+// CUDA's names. Never freed, so that use of a stale handle is detected.
 struct CUevent_st {
   int device;
   bool timed;
@@ -37,7 +37,7 @@ struct Operation {
   // Runs only when `awaits` has passed its record number `record`.
   CUevent_st* awaits = nullptr;
   uint64_t record = 0;
-  // What it does when it runs; empty: nothing.
+  // Its action; empty: none.
   std::function<cudaError_t()> run;
 };
 
@@ -55,20 +55,20 @@ class Runtime {
  public:
   static Runtime& Get();
 
-  // Runs `body` as the call `api` under the lock, unless it is to fail. A call
-  // that cannot fail by itself is not counted.
+  // Runs `body` as the call `api` under the lock, unless a failure is planned.
+  // Calls that cannot fail are not counted.
   cudaError_t Call(const char* api, bool can_fail,
                    const std::function<cudaError_t()>& body);
 
-  // The rest: under the lock.
+  // All members below require the lock.
   int num_devices() const { return static_cast<int>(memory.num_devices()); }
   bool Owns(cudaStream_t stream) const;
   bool Owns(cudaEvent_t event) const;
   cudaError_t Enqueue(cudaStream_t stream, Operation operation);
-  // Runs what `done` needs, and what else the temper fancies.
+  // Runs the operations that `done` needs, and others by the temper.
   cudaError_t RunUntil(cudaStream_t stream, const std::function<bool()>& done);
   cudaError_t RunAll();
-  // After a sticky error, what a new process would find.
+  // Restores the state of a new process after a sticky error.
   void Revive();
 
   std::mutex mutex;
@@ -112,7 +112,7 @@ class Runtime {
   double distraction_ = 0.0;  // of running something else than what is needed
 };
 
-// The error of the last call of this thread that failed.
+// The error of this thread's last failed call.
 cudaError_t& LastError();
 int& CurrentDevice();
 

@@ -18,7 +18,7 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
   });
 }
 
-// What is queued still runs, as on a device.
+// Queued operations still run, as on a device.
 cudaError_t cudaStreamDestroy(cudaStream_t stream) {
   Runtime& runtime = Runtime::Get();
   return runtime.Call("cudaStreamDestroy", false, [&] {

@@ -1,6 +1,6 @@
-// A process with memory on the fake device: ipc_client BYTES. Fills an
-// allocation with its positions modulo 251, prints its handle in hexadecimal,
-// waits for a line on its input, and prints the sum of what is there then.
+// A process with memory on the fake device: ipc_client BYTES. It fills an
+// allocation with positions modulo 251, prints its handle in hexadecimal, waits
+// for a line on its input, and prints the sum of the content then.
 #include <cuda_runtime_api.h>
 
 #include <cstdio>

@@ -54,7 +54,7 @@ class Client {
 
   const IpcHandle& handle() const { return handle_; }
 
-  // What the client finds in its memory.
+  // Returns the sum of the client's memory.
   unsigned long long Sum() {
     unsigned long long sum = 0;
     EXPECT_EQ(write(input_, "\n", 1), 1);
@@ -106,7 +106,7 @@ TEST_F(Ipc, ReadsWhatTheOtherProcessWrote) {
   ASSERT_TRUE(
       cuda_->CopyFromDevice(bytes.data(), memory, bytes.size(), &error_));
   for (size_t i = 0; i < bytes.size(); ++i) ASSERT_EQ(bytes[i], i % 251);
-  // Twice is the same memory, and it stays until both are closed.
+  // Opening twice gives the same memory, which stays until both are closed.
   EXPECT_EQ(Open(client.handle()), memory);
   cuda_->CloseDeviceMemory(memory);
   EXPECT_TRUE(cuda_->CopyFromDevice(bytes.data(), memory, 1, &error_));
@@ -132,7 +132,7 @@ TEST_F(Ipc, AnswersIntoTheOtherProcess) {
   cuda_->CloseDeviceMemory(memory);
 }
 
-// What is mapped stays, as with memfds; what is not cannot be opened any more.
+// Mapped memory stays, as with memfds; unmapped memory can no longer be opened.
 TEST_F(Ipc, OutlivesTheOtherProcess) {
   Client client(100);
   void* memory = Open(client.handle());
@@ -166,8 +166,8 @@ TEST_F(Ipc, RefusesWhatIsNoMemoryOfAnotherProcess) {
   cudaFree(own);
 }
 
-// A client that gives its memory the uuid of another device: kernels would read
-// it over the bus, or not at all.
+// A client that registers its memory under another device's UUID: kernels would
+// read it over the bus, or fail.
 TEST_F(Ipc, RefusesMemoryOfAnotherDevice) {
   Client client(100);  // of device 0
   const std::unique_ptr<Corrector> second = MakeFakeCuda(kSmallOptions, 1);
@@ -183,7 +183,7 @@ TEST_F(Ipc, RefusesMemoryOfAnotherDevice) {
   cuda_->CloseDeviceMemory(memory);
 }
 
-// From whatever thread, and whatever that did before.
+// It works from any thread, whatever that thread's device is.
 TEST_F(Ipc, ClosesMemoryOnItsDevice) {
   Client client(100);
   void* memory = Open(client.handle());

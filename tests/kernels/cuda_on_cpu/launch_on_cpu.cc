@@ -1,5 +1,5 @@
-// Launches the device kernels of kernels/cuda on this CPU: into the queues of
-// the fake runtime, and only on memory that is a device's.
+// Launches the device kernels of kernels/cuda on this CPU: in the queues of the
+// fake runtime, and only on device memory.
 #include <cuda_runtime_api.h>
 
 #include <cstddef>
@@ -20,8 +20,7 @@ namespace {
 
 using fake_cuda::IsDeviceMemory;
 
-// A device has no access to a number whose address is not a multiple of its
-// size.
+// A device cannot access a number at a misaligned address.
 bool IsAligned(const void* memory, size_t size) {
   return reinterpret_cast<uintptr_t>(memory) % size == 0;
 }
@@ -73,7 +72,7 @@ bool MayTouchTokens(const Plan& plan, const DeviceJob& job) {
          MayTouch(job.loss.selection_keys, begin, end);
 }
 
-// What a kernel is given, by the kinds of kernels there are.
+// Checks the arguments of each kind of kernel.
 bool MayTouchAll(const Plan& plan, const DeviceJob& job) {
   return MayTouchRows(job) && MayTouchSegments(plan, job);
 }
@@ -104,7 +103,8 @@ cudaError_t Launch(void (*kernel)(Parameters...), int64_t blocks, int shared,
     std::vector<double> memory(static_cast<size_t>(shared) / sizeof(double));
     dynamic_shared_memory = memory.data();
     for (int64_t block = 0; block < blocks; ++block) {
-      // Of the block before, if anybody reads what it has not written.
+      // Poison: a block that reads unwritten shared memory would otherwise see
+      // the block before.
       std::memset(memory.data(), 0xa5, memory.size() * sizeof(double));
       RunBlock(static_cast<unsigned>(block), kThreads,
                [&] { std::apply(kernel, given); });

@@ -1,5 +1,5 @@
-// The CUDA backend on the fake runtime: whatever order streams run in, wherever
-// memory lies and whenever rows arrive, the bytes are the CPU backend's.
+// The CUDA backend on the fake runtime gives the CPU backend's bytes for every
+// order of streams, place of memory and arrival of rows.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -31,7 +31,7 @@ std::vector<int64_t> RandomArrivals(Random& random, int64_t rows) {
     arrived = std::min(rows, arrived + random.Integer(1, 4));
     arrivals.push_back(arrived);
   }
-  // The last rows are told by Finish alone.
+  // Finish alone announces the last rows.
   if (random.Chance(0.5)) arrivals.pop_back();
   return arrivals;
 }
@@ -43,7 +43,8 @@ class Pipeline : public ::testing::Test {
     fake_cuda::SetSeed(0);
   }
 
-  // gradient of a spec without a loss: RunCorrector fills what nobody writes.
+  // RunCorrector fills unwritten outputs, such as the gradient of a spec
+  // without a loss.
   Corrected Expected(const CorrectionSpec& spec, const OwnedBatch& batch) {
     Corrected expected = RunCorrector(*cpu_, spec, batch);
     if (spec.loss.surrogate == Surrogate::kNone) expected.gradient.clear();
@@ -107,7 +108,7 @@ TEST_F(Pipeline, OfRandomLosses) {
   }
 }
 
-// Plans that look at the whole batch first, once or three times.
+// Plans that first read the whole batch, once or three times.
 TEST_F(Pipeline, OfLossesThatKnowTheBatch) {
   Random random(3);
   for (const Surrogate surrogate :
@@ -125,7 +126,7 @@ TEST_F(Pipeline, OfLossesThatKnowTheBatch) {
   }
 }
 
-// Every temper of the fake runtime on one spec in which everything happens.
+// Every temper of the fake runtime with a spec that uses every feature.
 TEST_F(Pipeline, InEveryOrder) {
   Random random(4);
   CorrectionSpec spec = BusySpec();
@@ -171,7 +172,7 @@ TEST_F(Pipeline, FindsTheFirstNonFiniteNumber) {
   EXPECT_EQ(actual.result.non_finite.token, expected.result.non_finite.token);
 }
 
-// Tensors and outputs on the device are used where they are.
+// Tensors and outputs on the device are used in place.
 TEST_F(Pipeline, CopiesNothingThatIsOnTheDevice) {
   Random random(7);
   CorrectionSpec spec = BusySpec();
@@ -188,13 +189,13 @@ TEST_F(Pipeline, CopiesNothingThatIsOnTheDevice) {
     down +=
         operation.traffic == fake_cuda::Traffic::kToHost ? operation.bytes : 0;
   }
-  // The mask, and what cuts rows; the sums.
+  // The copies are the mask, the rows' boundaries, and the sums.
   const auto positions = static_cast<size_t>(batch.num_positions());
   EXPECT_LT(up, positions + 2000);
   EXPECT_LT(down, 4000u);
 }
 
-// Rows that are there are computed and answered before the others come.
+// Arrived rows are computed and answered before the others come.
 TEST_F(Pipeline, ComputesWhatHasArrived) {
   const int64_t rows = 10;
   std::vector<float> log_ratios(300, 0.1f);
@@ -239,8 +240,8 @@ TEST_F(Pipeline, StopsBetweenBlocks) {
   ExpectCpuBytes(1, spec, batch, {});
 }
 
-// A client that goes away: the run is destroyed with transfers in flight, and
-// the memory right after it.
+// A client disappears: the run is destroyed with transfers in flight, and the
+// memory right after it.
 TEST_F(Pipeline, LetsGoOfMemoryWhenTheRunEnds) {
   Random random(9);
   const OwnedBatch batch = RandomBatch(random);

@@ -21,7 +21,7 @@ void Require(bool holds, const char* what) {
   std::abort();
 }
 
-// Some bytes, wherever they lie; they begin as rubbish.
+// Bytes of any kind of memory, initially garbage.
 class Memory {
  public:
   Memory(Corrector* corrector, Where where, size_t size)
@@ -68,7 +68,7 @@ class Memory {
   void Read(void* to) const {
     if (size_ == 0) return;
     if (on_device()) {
-      // After a device error there is nothing to read, and nobody asks.
+      // After a device error the copy fails, and the test reads no result.
       cudaMemcpy(to, data(), size_, cudaMemcpyDeviceToHost);
     } else {
       std::memcpy(to, data(), size_);
@@ -87,7 +87,7 @@ class Memory {
   void* begin_ = nullptr;
 };
 
-// The batch again, in other memory.
+// A copy of the batch in other memory.
 class PlacedBatch {
  public:
   PlacedBatch(Corrector* corrector, const OwnedBatch& source, Where where)

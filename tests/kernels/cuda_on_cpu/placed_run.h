@@ -1,4 +1,4 @@
-// Runs a corrector on batches whose tensors lie where CUDA knows them.
+// Runs a corrector on batches in memory that CUDA knows.
 #ifndef COUNTERWEIGHT_TESTS_KERNELS_CUDA_ON_CPU_PLACED_RUN_H_
 #define COUNTERWEIGHT_TESTS_KERNELS_CUDA_ON_CPU_PLACED_RUN_H_
 
@@ -19,20 +19,20 @@ enum class Where : uint8_t {
   kDeviceUnaligned,  // 2 bytes into an allocation
 };
 
-// Blocks of a few rows, buffers of a few hundred tokens: what takes gigabytes
-// in production happens in kilobytes.
+// Blocks of a few rows and buffers of a few hundred tokens: kilobytes show
+// production's behaviour with gigabytes.
 inline constexpr CudaOptions kSmallOptions = {
     .block_positions = 300, .resident_positions = 900, .bounce_bytes = 1024};
 
-// Fails the program if there is none.
+// Ends the program if there is none.
 std::unique_ptr<Corrector> MakeFakeCuda(const CudaOptions& options,
                                         int device = 0);
 
 struct PlacedRun {
   Where inputs = Where::kPageable;
   Where outputs = Where::kPageable;
-  // Numbers of rows told to Advance, ascending; rows that have not arrived hold
-  // rubbish. Of inputs that the host can write.
+  // Arguments of Advance, ascending; rows that have not arrived hold garbage.
+  // For inputs that the host can write.
   std::vector<int64_t> arrivals;
   bool mask_first = false;
   StopRequest stop;

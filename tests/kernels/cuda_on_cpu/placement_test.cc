@@ -1,4 +1,4 @@
-// Where memory lies, as kernels and copies take it.
+// Memory's placement for kernels and copies.
 #include "kernels/cuda/placement.h"
 
 #include <gmock/gmock.h>
@@ -52,8 +52,8 @@ TEST_F(PlacementTest, IsWhoseMemoryItIs) {
   EXPECT_EQ(Find(pageable.data()), Placement::kPageable);
 }
 
-// What kernels read in place is aligned as what they allocate: a misaligned
-// access ends the context, for every client. The rest is copied.
+// Kernels read memory in place only if it is aligned: a misaligned access ends
+// the context for every client. Other memory is copied.
 TEST_F(PlacementTest, IsReachableWhereItIsNotAligned) {
   for (size_t offset = 1; offset < 16; ++offset) {
     EXPECT_EQ(Find(on_device_ + offset), Placement::kReachable) << offset;

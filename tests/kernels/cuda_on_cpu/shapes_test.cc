@@ -1,4 +1,4 @@
-// Which plans have walks of their own, and what a walk has in shared memory.
+// Plans with walks of their own, and the shared memory of a walk.
 #include "kernels/cuda/shapes.h"
 
 #include <gtest/gtest.h>
@@ -36,7 +36,7 @@ CorrectionSpec TruncatedWeights() {
   return MakeSpec(*FindMethod("token_tis"), {}, &violations);
 }
 
-// Of the walk that writes all outputs.
+// Returns the walk that writes all outputs.
 uint32_t WalkOf(const CorrectionSpec& spec) {
   return kShapes[ShapeOf(MakePlan(spec), {})].features;
 }
@@ -90,7 +90,7 @@ TEST(Shapes, WhatALeanWalkIsWithoutGoesToAnother) {
             kAnyWeights);
 }
 
-// Every request of TRL's names them.
+// Every request of TRL names them.
 TEST(Shapes, UnknownTokensCostNoWalkUnlessTwoRatiosReadThem) {
   std::vector<ParameterViolation> violations;
   CorrectionSpec spec =
@@ -145,7 +145,7 @@ TEST(ColumnLayout, TheLargestPlanFitsIntoAMultiprocessor) {
   spec.weight.level = Level::kPrefix;
   spec.probability_metrics = true;
   const ColumnLayout layout = MakeColumnLayout(MakePlan(spec), true, true);
-  // What a block may have on compute capability 9.0.
+  // The limit of a block on compute capability 9.0.
   EXPECT_LE(layout.bytes * kWarps, 227 << 10);
 }
 

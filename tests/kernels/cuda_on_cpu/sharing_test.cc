@@ -1,5 +1,5 @@
-// Several runs on one device: their blocks take turns, memory is promised
-// before it is used, and what can never fit is refused.
+// Several runs on one device: their blocks take turns, memory is reserved
+// before use, and a batch that can never fit is refused.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -32,14 +32,14 @@ class Sharing : public ::testing::Test {
         RandomRows(random, {300, 20, 310, 0, 500, 300, 320}, {.spread = 0.2}));
   }
 
-  // Without a loss and outputs of one.
+  // Uses a spec without a loss.
   Corrected Expected(const OwnedBatch& batch) {
     Corrected expected = RunCorrector(*cpu_, BusySpec(), batch);
     expected.gradient.clear();
     return expected;
   }
 
-  // What a run of that batch reserves.
+  // Returns the bytes that a run of that batch reserves.
   static int64_t BytesOf(const OwnedBatch& batch) {
     const std::unique_ptr<Corrector> cuda = MakeFakeCuda(kSmallOptions);
     fake_cuda::ForgetErrors();
@@ -70,7 +70,8 @@ TEST_F(Sharing, ByThreadsGivesEachItsOwnBytes) {
   EXPECT_EQ(fake_cuda::Alive().device_allocations, 0);
 }
 
-// As many runs as fit hold memory at a time; the others wait and are right.
+// Only as many runs as fit hold memory at a time; the others wait and give
+// correct answers.
 TEST_F(Sharing, NeverUsesMoreMemoryThanThereIs) {
   const int64_t bytes = BytesOf(BatchOf(1));
   CudaOptions options = kSmallOptions;
@@ -105,8 +106,8 @@ TEST_F(Sharing, RefusesWhatCanNeverFit) {
             CorrectStatus::kOk);
 }
 
-// What a run has in its streams is bounded by blocks, not by its batch: the
-// next run's blocks stand right behind.
+// The work queued in a run's streams is bounded by blocks, not by its batch:
+// the next run's blocks follow directly.
 TEST_F(Sharing, KeepsFewBlocksInTheStreams) {
   CudaOptions options = kSmallOptions;
   options.block_positions = 1;  // a row is a block
@@ -140,7 +141,7 @@ TEST_F(Sharing, OfDevicesIsByDevice) {
   const std::unique_ptr<Corrector> one = MakeFakeCuda(kSmallOptions, 1);
   EXPECT_NE(zero->Info().devices[0].uuid, one->Info().devices[0].uuid);
   const OwnedBatch batch = BatchOf(1);
-  // From one thread in turn: each call chooses its device.
+  // Calls from one thread in turn: each selects its device.
   for (Corrector* cuda : {zero.get(), one.get(), zero.get()}) {
     for (const Where where : {Where::kPinned, Where::kDevice}) {
       EXPECT_EQ(
@@ -158,7 +159,8 @@ TEST(DeviceShare, IsTakenInTheOrderOfAsking) {
   std::mutex mutex;
   std::atomic<int> waiting = 0;
   const auto ask = [&](int name, int64_t bytes) {
-    // Whoever waits is asked whether it still wants to: then it is in line.
+    // A waiting run is polled for a stop request; the poll shows that it is in
+    // line.
     bool counted = false;
     const bool taken = share.Take(bytes, [&] {
       if (!counted) ++waiting;
@@ -171,7 +173,7 @@ TEST(DeviceShare, IsTakenInTheOrderOfAsking) {
   };
   std::thread large([&] { ask(1, 80); });
   while (waiting < 1) std::this_thread::yield();
-  // It would fit now, but not before the large one.
+  // It would fit now, but must not overtake the large one.
   std::thread small([&] { ask(2, 10); });
   while (waiting < 2) std::this_thread::yield();
   EXPECT_FALSE(share.TryTake(1));
@@ -186,8 +188,8 @@ TEST(DeviceShare, IsTakenInTheOrderOfAsking) {
   EXPECT_FALSE(share.TryTake(1));
 }
 
-// Each of them would fit, and together they would keep a large run waiting
-// until no more come.
+// Each of them would fit, but together they would delay a large run until no
+// more come.
 TEST(DeviceShare, IsNotTakenEarlyWhileARunWaits) {
   DeviceShare share(100, 8);
   ASSERT_TRUE(share.Take(30, nullptr));

@@ -19,7 +19,7 @@ namespace {
 constexpr int kLaneCount = 32;
 constexpr size_t kStackBytes = size_t{1} << 18;
 
-// Lanes are started once a thread and then run one kernel after the other.
+// Lanes are started once per thread and then run one kernel after another.
 // Switches are jumps between their stacks: swapcontext makes a system call each
 // time, which took nine tenths of a test.
 struct Warp {
@@ -37,7 +37,7 @@ struct Warp {
 
 thread_local std::unique_ptr<Warp> warp;
 
-// Back to the scheduler, which comes again when all lanes were here.
+// Returns to the scheduler, which resumes the lane when all lanes have arrived.
 void WaitForAll() {
   if (_setjmp(warp->lanes[warp->running]) == 0) _longjmp(warp->scheduler, 1);
 }

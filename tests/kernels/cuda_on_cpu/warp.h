@@ -10,11 +10,11 @@
 struct Index3 {
   unsigned x;
 };
-// Of the lane that runs now.
+// Index of the running lane.
 extern thread_local Index3 threadIdx;
 extern thread_local Index3 blockIdx;
 extern thread_local Index3 blockDim;
-// Of the block that runs now.
+// Shared memory of the running block.
 extern thread_local double* dynamic_shared_memory;
 
 namespace counterweight::kernels {
@@ -27,10 +27,10 @@ void RunBlock(unsigned block, unsigned threads,
 void SyncWarp();
 
 // Ends the process unless `nothing` was added to a warp's scratch columns,
-// which have the sums of columns without a place.
+// which hold sums of columns without a place.
 void ExpectNothing(bool nothing);
 
-// Every lane gives its value and gets that of lane `from`.
+// Every lane passes its value and receives that of lane `from`.
 uint64_t Exchange(uint64_t value, int from);
 
 }  // namespace counterweight::kernels

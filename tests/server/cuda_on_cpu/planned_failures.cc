@@ -1,6 +1,6 @@
-// A server whose device fails when a test outside the process says so:
-// COUNTERWEIGHT_FAKE_CUDA_FAIL_OPERATION=n, the n-th copy or kernel from the
-// start, for good.
+// A server whose device fails when a test in another process says so:
+// COUNTERWEIGHT_FAKE_CUDA_FAIL_OPERATION=n makes the n-th copy or kernel from
+// the start fail, and all later ones.
 #include <cstdint>
 #include <cstdlib>
 

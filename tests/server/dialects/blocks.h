@@ -1,4 +1,4 @@
-// Blocks as tests write them.
+// Blocks for tests.
 #ifndef COUNTERWEIGHT_TESTS_SERVER_DIALECTS_BLOCKS_H_
 #define COUNTERWEIGHT_TESTS_SERVER_DIALECTS_BLOCKS_H_
 

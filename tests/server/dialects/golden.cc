@@ -29,7 +29,7 @@ constexpr double kMetricAbsolute = 2e-6;
 constexpr double kLossRelative = 2e-5;
 constexpr double kLossAbsolute = 1e-7;
 constexpr double kGradientRelative = 2e-5;
-// Of the gradient's largest entry.
+// Share of the gradient's largest entry.
 constexpr double kGradientOfLargest = 1e-6;
 
 double ToNumber(const json& value) {
@@ -64,7 +64,7 @@ json ParseFile(const std::filesystem::path& path) {
   return json::parse(stream);
 }
 
-// tests/golden/README.md tells of these two.
+// tests/golden/README.md explains these two.
 const json& BlamedFields() {
   static const json& fields = *new json(ParseFile(
       std::filesystem::path(COUNTERWEIGHT_GOLDEN_DIR) / "blamed_fields.json"));
@@ -77,7 +77,8 @@ const json& Refused() {
   return refused;
 }
 
-// Of the file, "verl==0.9.1", or the one that equals the files without.
+// Returns the file's release, "verl==0.9.1", or the release that equals files
+// without one.
 std::string ReleaseOf(const json& file, const std::string& dialect) {
   if (const auto release = file.find("release"); release != file.end()) {
     const auto text = release->get<std::string>();
@@ -156,7 +157,7 @@ class Differ {
     differences_.push_back(text.str());
   }
 
-  // Entries where response_mask is 0 are to be exactly 0, whatever the file has
+  // Entries with response_mask 0 must be exactly 0, whatever the file has
   // there.
   void CompareTensor(const std::string& what,
                      const GoldenTensor<double>& actual,
@@ -186,8 +187,8 @@ double LargestMagnitude(const std::vector<double>& values) {
   return largest;
 }
 
-// The names in a path, in small letters: "tensors[OLD_LOG_PROBS]" names tensors
-// and old_log_probs.
+// Returns the names in a path, in lower case: "tensors[OLD_LOG_PROBS]" has
+// tensors and old_log_probs.
 std::vector<std::string> NamesIn(const std::string& path) {
   std::vector<std::string> names(1);
   for (const char letter : path) {

@@ -1,5 +1,5 @@
-// Golden vectors: one request and the answer that another system's own code
-// gave. tests/golden/README.md tells the format and its conventions.
+// Golden vectors: one request and the answer of another system's own code.
+// tests/golden/README.md defines the format and its conventions.
 #ifndef COUNTERWEIGHT_TESTS_SERVER_DIALECTS_GOLDEN_H_
 #define COUNTERWEIGHT_TESTS_SERVER_DIALECTS_GOLDEN_H_
 
@@ -14,7 +14,7 @@
 
 namespace counterweight::server {
 
-// [num_sequences, length], row-major; what a file says of one tensor.
+// One tensor of a file, [num_sequences, length], row-major.
 template <typename T>
 using GoldenTensor = std::optional<std::vector<T>>;
 
@@ -33,20 +33,20 @@ struct Golden {
   GoldenTensor<float> advantages;
   std::vector<uint8_t> response_mask;
 
-  // What the original answered, or the message of the error that it raised, or
-  // why we refuse what it answers.
+  // The original's answer, or the message of its error, or the reason why the
+  // server refuses its answer.
   GoldenTensor<double> weights;
   GoldenTensor<uint8_t> mask;
   std::optional<double> loss;
   GoldenTensor<double> gradient;
   MetricMap metrics;
   std::optional<std::string> error;
-  // Where there is an error: the fields and inputs that it is about, one of
-  // which a violation must blame: "rollout_rs_threshold", "old_log_probs".
+  // For an error: its fields and inputs, one of which a violation must name:
+  // "rollout_rs_threshold", "old_log_probs".
   std::vector<std::string> blamed;
 };
 
-// What we answered, as far as it was asked for.
+// The requested parts of the server's answer.
 struct GoldenAnswer {
   GoldenTensor<double> weights;
   std::vector<uint8_t> keep_mask;
@@ -58,27 +58,26 @@ struct GoldenAnswer {
 // GoogleTest prints parameters with this.
 std::ostream& operator<<(std::ostream& out, const Golden& golden);
 
-// Every file of tests/golden/<folder>, by name. Aborts the test program where a
-// file is not a golden.
+// Reads every file of tests/golden/<folder>, by name. Aborts the test program
+// if a file is not a golden.
 std::vector<Golden> ReadGoldens(const std::string& folder);
 
-// The same; under sanitizers, which look for other things than numbers, one
-// file of each eight.
+// The same; under sanitizers, which do not check numbers, one file of each
+// eight.
 std::vector<Golden> SampleGoldens(const std::string& dialect);
 
-// True if the request asks for loss and gradient: where the file has a loss,
-// and where the original met its error on the way to one.
+// True if the request asks for loss and gradient: the file has a loss, or the
+// original failed while computing one.
 bool AsksForLoss(const Golden& golden);
 
-// What the request tells the dialect.
+// The request's facts for the dialect.
 RequestFacts FactsOf(const Golden& golden);
 
-// Sentences about every difference that is larger than the goldens' tolerances.
+// Returns a sentence for every difference beyond the goldens' tolerances.
 std::vector<std::string> Differences(const Golden& golden,
                                      const GoldenAnswer& answer);
 
-// True if the path of one of `violations` names a field that the golden's error
-// is about.
+// True if the path of one of `violations` names a field of the golden's error.
 bool Blames(const Violations& violations, const Golden& golden);
 
 }  // namespace counterweight::server

@@ -1,6 +1,7 @@
 // The goldens through the float64 reference of tests/testing instead of
-// kernels/: what differs here is the translation or the metrics, what differs
-// only in tests/server/golden_test.cc is kernels/ or the codec.
+// kernels/: a difference here comes from the translation or the metrics; a
+// difference only in tests/server/golden_test.cc comes from kernels/ or the
+// codec.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -46,7 +47,7 @@ std::vector<kernels::Row> RowsOf(const Golden& golden) {
   return rows;
 }
 
-// Violations that are seen only now go to *translation.
+// Adds violations found only here to *translation.
 GoldenAnswer Compute(const Golden& golden, Translation* translation) {
   kernels::OwnedBatch batch(RowsOf(golden));
   if (!translation->groups.empty()) {

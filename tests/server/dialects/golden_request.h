@@ -1,4 +1,4 @@
-// A golden as a client sends it.
+// A golden as a client's request.
 #ifndef COUNTERWEIGHT_TESTS_SERVER_DIALECTS_GOLDEN_REQUEST_H_
 #define COUNTERWEIGHT_TESTS_SERVER_DIALECTS_GOLDEN_REQUEST_H_
 

@@ -1,5 +1,4 @@
-// What of OpenRLHF's blocks the goldens do not reach, and how they map to
-// specs.
+// Parts of OpenRLHF's blocks that the goldens do not cover, and their specs.
 #include "server/engine/dialects/openrlhf.h"
 
 #include <gmock/gmock.h>
@@ -116,7 +115,7 @@ TEST(OpenrlhfTest, RowCorrectionsZeroUnboundedWeights) {
       Aggregation::kPrefixMean);
 }
 
-// JSON has no infinity; a client's struct may.
+// JSON has no infinity, but a client's struct may have one.
 TEST(OpenrlhfTest, UnboundedThresholdBoundsNothing) {
   for (const char* type : {"tis", "icepop", "seq-mask-tis"}) {
     google::protobuf::Struct block = Block(
@@ -162,10 +161,10 @@ TEST(OpenrlhfTest, GivenCountsAreOfAllProcesses) {
           .spec.loss;
   EXPECT_EQ(by_sample.reduction.row, RowCount::kTokens);
   EXPECT_EQ(by_sample.reduction.scale, 4.0 / 32.0);
-  // The penalty goes by tokens all the same.
+  // The penalty still averages over tokens.
   EXPECT_EQ(by_sample.kl.reduction.row, RowCount::kOne);
   EXPECT_EQ(by_sample.kl.reduction.scale, 4.0 / 300.0);
-  // Without a count the number of processes is not used.
+  // Without a count the number of processes has no effect.
   EXPECT_EQ(Translate(R"({"dp_size": 4})").spec.loss.reduction.scale, 1.0);
 }
 

@@ -15,7 +15,7 @@ struct FloatCase {
   double number;
 };
 
-// Answers of CPython 3.11.
+// The expected values are CPython 3.11's.
 TEST(ParsePythonFloatTest, ReadsWhatPythonReads) {
   const FloatCase cases[] = {
       {"2", 2.0},

@@ -1,5 +1,5 @@
-// Which release a request asks for, and what a block's release changes beside
-// what the goldens show: refusals that name a release, and warnings.
+// The release of a request, and effects of a block's release beyond the
+// goldens: refusals that name a release, and warnings.
 #include "server/engine/dialects/release.h"
 
 #include <gmock/gmock.h>
@@ -89,7 +89,7 @@ TEST(Release, OlderThanAllAndNoReleaseAreRefused) {
   }
 }
 
-// A block of each system, and what an older and the newest release make of it.
+// A block of each system, as an older and the newest release translate it.
 TEST(Release, OpenrlhfFieldsOfAnotherAreRefusedNamingIt) {
   const auto old_block = Block(R"({"enable_vllm_is_correction": true})");
   const auto new_block = Block(R"({"is_correction_level": "token",

@@ -1,4 +1,4 @@
-// How SkyRL's policy losses map to specs.
+// The specs of SkyRL's policy losses.
 #include "server/engine/dialects/skyrl_loss.h"
 
 #include <gmock/gmock.h>
@@ -105,7 +105,7 @@ TEST(SkyrlTest, CrossEntropyNeedsNoOtherPolicy) {
   EXPECT_EQ(t.spec.drift_source, RatioSource::kCurrentSelf);
   EXPECT_EQ(t.spec.loss.reduction.count, BatchCount::kOne);
   EXPECT_EQ(t.spec.loss.kl.estimator, KlEstimator::kNone);
-  // A row of no group would have no part in the loss.
+  // A row without a group would not enter the loss.
   EXPECT_THAT(t.groups, IsEmpty());
   EXPECT_THAT(t.warnings, ElementsAre(HasSubstr("adds no KL penalty")));
 }

@@ -1,4 +1,4 @@
-// The goldens cover the numbers; here is what they do not reach.
+// The goldens cover the numbers; these tests cover the rest.
 #include "server/engine/dialects/skyrl_metrics.h"
 
 #include <gmock/gmock.h>
@@ -52,7 +52,7 @@ TEST(SkyrlMetricsTest, RatiosAreOfThePaddedBatch) {
   EXPECT_THAT(metrics.at(diff + "std"), DoubleNear(0.4901291, 1e-6));
 }
 
-// They have a ratio of 1.
+// Empty rows have a ratio of 1.
 TEST(SkyrlMetricsTest, EmptyRowsCount) {
   const MetricMap metrics = CorrectionMetrics(
       R"({"tis_ratio_type": "sequence", "sequence_tis_ratio_clip_high": 0.9,

@@ -1,4 +1,4 @@
-// What of SkyRL's blocks the goldens do not reach, and how they map to specs.
+// Parts of SkyRL's blocks that the goldens do not cover, and their specs.
 #include "server/engine/dialects/skyrl.h"
 
 #include <gmock/gmock.h>
@@ -89,8 +89,8 @@ TEST(SkyrlTest, StepsFollowEachOther) {
   EXPECT_THAT(kernels::Validate(t.spec), IsEmpty());
 }
 
-// Ratios end at exp(20) and exp(-20) in float32, so that a bound beyond rejects
-// nothing, not even what was clamped.
+// Ratios are clamped to exp(-20) and exp(20) in float32, so that a bound beyond
+// rejects nothing, not even clamped ratios.
 TEST(SkyrlTest, BoundsBeyondTheClampRejectNothing) {
   for (const char* bounds : {"1e-12", "2e-9"}) {
     const std::string json = Concat(
@@ -124,7 +124,7 @@ TEST(SkyrlTest, DeprecatedTisNeedsACap) {
   EXPECT_EQ(t.spec.weight.level, Level::kToken);
   EXPECT_EQ(t.spec.weight.upper, 3.0);
   EXPECT_THAT(t.warnings, ElementsAre(HasSubstr("deprecated")));
-  // The default cap of -1 would turn the sign of every gradient.
+  // The default cap of -1 would flip the sign of every gradient.
   EXPECT_THAT(Fields(Translate(R"({"use_tis": true})")),
               ElementsAre("tis_imp_ratio_cap"));
 }
@@ -137,7 +137,7 @@ TEST(SkyrlTest, BlockWithoutRolloutLogProbs) {
   EXPECT_FALSE(uncorrected.has_weights);
   EXPECT_EQ(uncorrected.spec.drift_source, RatioSource::kCurrentOld);
   EXPECT_THAT(uncorrected.warnings, ElementsAre(HasSubstr("goes uncorrected")));
-  // Who asks for weights alone asked for nothing then.
+  // A request for weights alone then selects nothing.
   RequestFacts facts = WithoutLoss();
   facts.has_rollout_log_probs = false;
   EXPECT_THAT(Fields(Translate(json, facts)),

@@ -1,4 +1,4 @@
-// What tests of dialects ask with and look at.
+// Requests and checks for tests of dialects.
 #ifndef COUNTERWEIGHT_TESTS_SERVER_DIALECTS_TRANSLATIONS_H_
 #define COUNTERWEIGHT_TESTS_SERVER_DIALECTS_TRANSLATIONS_H_
 
@@ -24,7 +24,7 @@ inline RequestFacts AllTensors() {
   return facts;
 }
 
-// The fields that violations blame; those of the block without its path.
+// Returns the violations' fields; those of the block without its path.
 inline std::vector<std::string> Fields(const Translation& translation) {
   constexpr std::string_view kBlock = "method.dialect.block.";
   std::vector<std::string> fields;

@@ -43,7 +43,7 @@ RequestFacts LossWanted() {
   return facts;
 }
 
-// `fields` of a block whose correction is off.
+// Translates `fields` of a block whose correction is off.
 Translation Translate(const std::string& fields,
                       const RequestFacts& facts = LossWanted()) {
   return TranslateTrl(
@@ -51,7 +51,7 @@ Translation Translate(const std::string& fields,
       false, facts);
 }
 
-// The same, expected to be without violations.
+// The same; expects no violations.
 LossSpec LossOf(const std::string& fields,
                 const RequestFacts& facts = LossWanted()) {
   const Translation translation = Translate(fields, facts);
@@ -94,7 +94,7 @@ TEST(TrlLossTest, IsLeftAloneWhereNoneIsWanted) {
   RequestFacts facts = LossWanted();
   facts.wants_loss = false;
   EXPECT_EQ(LossOf(Type("grpo"), facts).surrogate, Surrogate::kNone);
-  // Its numbers are then nobody's business, its names still are.
+  // Without a loss, numbers of the block are not checked, but names are.
   EXPECT_EQ(LossOf(R"("epsilon": -1)", facts).surrogate, Surrogate::kNone);
   EXPECT_EQ(Translate(Type("ppo"), facts).violations.size(), 1u);
 }
@@ -173,7 +173,8 @@ TEST(TrlLossTest, LuspoIncludesPaddingWhereItsLossHasTokens) {
     ExpectReduction(tokens.reduction, BatchCount::kRows, RowCount::kPerToken,
                     0.125);
   }
-  // A weight makes tokens of rows only if it is one per token.
+  // A weight makes a row's loss per token only if there is one weight per
+  // token.
   for (const char* mode : {"sequence_mask", "token_mask"}) {
     const Translation t = TranslateTrl(
         Block(Concat("{", sequence, Type("luspo"),

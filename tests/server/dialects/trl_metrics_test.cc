@@ -1,4 +1,4 @@
-// The goldens cover the numbers; here is what they do not reach.
+// The goldens cover the numbers; these tests cover the rest.
 #include "server/engine/dialects/trl_metrics.h"
 
 #include <gmock/gmock.h>
@@ -27,7 +27,7 @@ WeightSpec SequenceWeight(Bound bound, double lower, double upper) {
   return weight;
 }
 
-// Rows with weights 0.5 and 2 and `empty` rows beside them.
+// Returns the sums of rows with weights 0.5 and 2, and of `empty` rows.
 BatchSums TwoRows(int64_t empty) {
   BatchSums sums{};
   sums.num_sequences = 2 + empty;

@@ -46,7 +46,7 @@ Translation Translate(const std::string& json,
   return TranslateTrl(Block(json), ignore_unknown_fields, facts);
 }
 
-// Paths below the block, or whole ones of tensors.
+// Returns paths below the block, or whole paths of tensors.
 std::vector<std::string> Fields(const Translation& translation) {
   const std::string root = "method.dialect.block.";
   std::vector<std::string> fields;
@@ -155,7 +155,7 @@ TEST(TrlTest, BoundsAreCheckedAsInTrl) {
                          correction + "}")),
         ElementsAre("vllm_importance_sampling_clip_min"));
   }
-  // Only where the correction is on.
+  // Only if the correction is on.
   const std::string unbounded =
       R"("vllm_importance_sampling_mode": "token_truncate",
          "vllm_importance_sampling_clip_max": null)";

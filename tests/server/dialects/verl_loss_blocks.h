@@ -1,4 +1,4 @@
-// Blocks with a policy_loss and what they are translated to.
+// Blocks with a policy_loss, and their translations.
 #ifndef COUNTERWEIGHT_TESTS_SERVER_DIALECTS_VERL_LOSS_BLOCKS_H_
 #define COUNTERWEIGHT_TESTS_SERVER_DIALECTS_VERL_LOSS_BLOCKS_H_
 
@@ -13,7 +13,7 @@
 
 namespace counterweight::server {
 
-// Everything was sent, and the loss is asked for.
+// All tensors are sent, and the loss is requested.
 inline RequestFacts LossFacts() {
   RequestFacts facts;
   facts.has_rollout_log_probs = true;
@@ -47,7 +47,7 @@ inline kernels::LossSpec LossOf(const std::string& policy_loss) {
   return t.spec.loss;
 }
 
-// The field of each violation, without what all of them begin with.
+// Returns the field of each violation without the common prefix.
 inline std::vector<std::string> Fields(const Translation& translation) {
   std::vector<std::string> fields;
   for (const Violation& violation : translation.violations) {

@@ -1,4 +1,5 @@
-// What a block's policy loss must not say, and what a request must send for it.
+// Invalid policy losses of a block, and the tensors that a request must send
+// for a valid one.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -86,7 +87,7 @@ TEST(VerlLossErrorsTest, FieldsThatAModeReadsAreChecked) {
               ElementsAre("policy_loss.kl_cov_ratio"));
 }
 
-// Nobody checks a translation after this.
+// No later step checks a translation.
 TEST(VerlLossErrorsTest, ExtremeNumbersMakeValidSpecsOrViolations) {
   const std::vector<std::pair<std::string, std::string>> fields = {
       {"vanilla", "clip_ratio_low"},

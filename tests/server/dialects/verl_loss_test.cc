@@ -1,4 +1,4 @@
-// Which loss a block means. The numbers are the goldens' matter.
+// The loss of a block. The goldens check the numbers.
 #include "server/engine/dialects/verl_loss.h"
 
 #include <gmock/gmock.h>

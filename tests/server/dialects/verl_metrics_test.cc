@@ -1,4 +1,4 @@
-// The goldens cover the numbers; here is what they do not reach.
+// The goldens cover the numbers; these tests cover the rest.
 #include "server/engine/dialects/verl_metrics.h"
 
 #include <gmock/gmock.h>

@@ -18,7 +18,7 @@ TEST(SplitListTest, DropsBlanksAndEmptyParts) {
   EXPECT_THAT(SplitList(""), IsEmpty());
 }
 
-// The threshold, or the one problem it has.
+// The threshold, or its one problem.
 struct IsAnswer {
   std::optional<IsThreshold> threshold;
   std::vector<std::string> problems;

@@ -1,4 +1,4 @@
-// Files whose close() does not return while their other end wants so.
+// Files whose close() blocks as long as their other end likes.
 #include <netinet/in.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
@@ -29,12 +29,12 @@ using std::chrono::seconds;
 using std::chrono::steady_clock;
 
 constexpr int64_t kSize = 8192;
-// Far above what everything else here takes.
+// An ample bound for everything else here.
 constexpr int kLingerSeconds = 120;
 constexpr seconds kSoon{20};
 
-// A TCP connection with data that its other end does not read: who closes it
-// last waits until they are sent, or this object goes.
+// A TCP connection with data that its other end does not read: the last close()
+// blocks until the data are sent, or this object is destroyed.
 class Lingering {
  public:
   Lingering() {
@@ -63,9 +63,9 @@ class Lingering {
   }
 
   int get() const { return near_.get(); }
-  // Our reference to it goes: at once, if another is left.
+  // Closes our reference: returns at once if another is left.
   void LetGo() { near_ = FileDescriptor(); }
-  // The wait of any close() is over.
+  // Ends every blocked close().
   void End() { far_ = FileDescriptor(); }
 
  private:
@@ -73,7 +73,7 @@ class Lingering {
   FileDescriptor far_;
 };
 
-// A socket whose close() closes a Lingering that was sent over it.
+// Returns a socket whose close() closes a Lingering that was sent over it.
 FileDescriptor SocketWith(Lingering* lingering) {
   int ends[2] = {-1, -1};
   EXPECT_EQ(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends), 0);
@@ -83,10 +83,10 @@ FileDescriptor SocketWith(Lingering* lingering) {
   return FileDescriptor(ends[1]);
 }
 
-// Holds the server's thread where it asks who connects.
+// Blocks the server's thread when it reads a peer's credentials.
 class Gate {
  public:
-  // Until Open, the thread that asks waits.
+  // Blocks the asking thread until Open.
   void Close() { open_ = false; }
   void Open() {
     open_ = true;
@@ -116,7 +116,7 @@ class Closing : public ::testing::Test {
     return options;
   }
 
-  // The server's thread waits while `action` runs.
+  // Runs `action` while the server's thread is blocked.
   void WhileTheServerWaits(const std::function<void()>& action) {
     gate_.Close();
     holding_ = std::make_unique<SharedMemoryClient>(running_.path());
@@ -125,7 +125,7 @@ class Closing : public ::testing::Test {
     gate_.Open();
   }
 
-  // Another client is served, and the end is not waited for.
+  // Another client is served, and the server does not wait for the end.
   void ExpectOthersServedAndAnEnd() {
     const FileDescriptor memfd = MakeMemfd(kSize);
     SharedMemoryClient other(running_.path());
@@ -139,7 +139,7 @@ class Closing : public ::testing::Test {
   void ExpectAnEnd() {
     auto stopped = std::async(std::launch::async, [this] { running_.Stop(); });
     EXPECT_EQ(stopped.wait_for(kSoon), std::future_status::ready);
-    // So that a failed test ends too.
+    // Lets a failed test end too.
     lingering_.clear();
     stopped.wait();
   }
@@ -165,7 +165,7 @@ TEST_F(Closing, OfARegistersDescriptor) {
     lingering->LetGo();
   });
   EXPECT_EQ(client.Receive().value().code, grpc::StatusCode::INVALID_ARGUMENT);
-  // The connection goes on.
+  // The connection is still usable.
   EXPECT_EQ(client.Release(std::string(16, 'x')).code,
             grpc::StatusCode::NOT_FOUND);
   ExpectOthersServedAndAnEnd();
@@ -181,8 +181,8 @@ TEST_F(Closing, OfADescriptorInsideADescriptor) {
     }
   });
   EXPECT_EQ(client.Receive().value().code, grpc::StatusCode::INVALID_ARGUMENT);
-  // A connection has one thread: the other packets wait for it, though each of
-  // these is a turn in which one could be read.
+  // A connection has one thread: the other packets wait for it, although the
+  // server could read one in each round.
   const FileDescriptor memfd = MakeMemfd(kSize);
   SharedMemoryClient other(running_.path());
   for (int i = 0; i < kPackets; ++i) {
@@ -190,7 +190,7 @@ TEST_F(Closing, OfADescriptorInsideADescriptor) {
               grpc::StatusCode::OK);
     EXPECT_EQ(running_.listener().errors(), 1);
   }
-  // One after the other they are read when they can be closed.
+  // They are read one after another as they can be closed.
   for (const auto& lingering : lingering_) lingering->End();
   for (int i = 1; i < kPackets; ++i) {
     EXPECT_EQ(client.Receive().value().code,
@@ -246,7 +246,7 @@ TEST_F(Closing, OfADescriptorThatWaitsAtTheEnd) {
   gate_.Open();
   EXPECT_EQ(refused.Receive().value().code,
             grpc::StatusCode::RESOURCE_EXHAUSTED);
-  // While its socket is being closed no other connection is accepted.
+  // No other connection is accepted while its socket is being closed.
   SharedMemoryClient waits(running->path());
   waits.Send(kRegister, {second.get()});
   second.LetGo();
@@ -257,7 +257,7 @@ TEST_F(Closing, OfADescriptorThatWaitsAtTheEnd) {
   stopped.wait();
 }
 
-// A peer with packets that nobody read would get a reset, not its answer.
+// A peer with unread packets would get a reset, not its answer.
 TEST_F(Closing, ARefusedConnectionHasItsAnswerWhateverItSent) {
   auto options = Options();
   options.max_connections = 0;
@@ -307,7 +307,7 @@ TEST_F(Closing, KeepsNoRegionOfAClientThatLeft) {
   ExpectAnEnd();
 }
 
-// 4 connections, and 5 threads that close what ended ones sent.
+// 4 connections, and 5 threads that close files of ended ones.
 TEST_F(Closing, HasSoManyThreadsAndNoMore) {
   SharedMemoryClient early(running_.path());
   ASSERT_EQ(
@@ -323,9 +323,9 @@ TEST_F(Closing, HasSoManyThreadsAndNoMore) {
       lingering->LetGo();
     }
   });
-  // `holding_` is the ninth, and its socket has nothing that waits.
+  // `holding_` is the ninth, and its socket has nothing to wait for.
   while (running_.listener().errors() < 6) std::this_thread::yield();
-  // Each packet is a turn in which the server could accept one more.
+  // In each packet's round the server could accept one more.
   for (int i = 1; i <= 10; ++i) {
     early.Release(std::string(16, 'x'));
     EXPECT_EQ(running_.listener().errors(), 6 + i);

@@ -25,7 +25,7 @@ std::string Problem(std::string_view packet) {
   return Parse(packet, &request);
 }
 
-// The packet with one byte replaced.
+// Returns the packet with one byte replaced.
 std::string With(std::string packet, size_t index, char byte) {
   packet.at(index) = byte;
   return packet;
@@ -107,7 +107,7 @@ TEST(Control, WhatIsNotOfTheFormIsNamed) {
             std::string::npos);
   EXPECT_NE(Problem(With(registers, 4, 4)).find("operation"),
             std::string::npos);
-  // Of another operation's size.
+  // The packet has another operation's size.
   EXPECT_NE(Problem(With(registers, 4, 3)).find("120 bytes"),
             std::string::npos);
   EXPECT_NE(Problem(registers + std::string(80, '\0')).find("40 bytes"),

@@ -1,5 +1,5 @@
-// Device memory by handle: what is opened, what is refused, and that nothing
-// stays open.
+// Device memory by handle: opened and refused handles, and that all memory is
+// closed.
 #include <algorithm>
 #include <string>
 #include <vector>

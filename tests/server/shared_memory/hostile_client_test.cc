@@ -1,4 +1,4 @@
-// Clients that break the protocol, or are somebody else.
+// Clients that break the protocol, or run as another user.
 #include <fcntl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -29,7 +29,7 @@ using testing::HasSubstr;
 
 constexpr int64_t kSize = 8192;
 
-// The answer to a packet that ends the connection.
+// Returns the answer to a packet that ends the connection.
 SharedMemoryAnswer LastAnswer(SharedMemoryClient* client,
                               std::string_view packet,
                               const std::vector<int>& descriptors) {
@@ -142,7 +142,7 @@ TEST(HostileClient, ConnectionsAreBounded) {
   std::vector<std::unique_ptr<SharedMemoryClient>> clients;
   for (int i = 0; i < 4; ++i) {
     clients.push_back(std::make_unique<SharedMemoryClient>(running.path()));
-    // Without a region it would give way.
+    // Without a region the connection would give way.
     clients.back()->Register(memfd.get(), kSize, RegionAccess::kRead);
   }
   for (int i = 0; i < 3; ++i) {
@@ -152,7 +152,7 @@ TEST(HostileClient, ConnectionsAreBounded) {
     EXPECT_THAT(answer.message, HasSubstr("4 shared-memory connections"));
     EXPECT_EQ(refused.Receive(), std::nullopt);
   }
-  // Who leaves makes room for who comes next.
+  // A closed connection makes room for the next one.
   clients.pop_back();
   SharedMemoryClient next(running.path());
   EXPECT_EQ(next.Register(memfd.get(), kSize, RegionAccess::kRead).code,
@@ -199,12 +199,12 @@ TEST(HostileClient, TheKernelKnowsWhoConnects) {
   EXPECT_EQ(connect_as_nobody(), grpc::StatusCode::PERMISSION_DENIED);
 }
 
-// While it lives, this process can have no more descriptors than now.
+// While it lives, this process cannot open more descriptors.
 class NoMoreDescriptors {
  public:
   NoMoreDescriptors() {
     getrlimit(RLIMIT_NOFILE, &before_);
-    // The lowest that is free: all below are taken.
+    // The lowest free descriptor: all below are in use.
     const FileDescriptor free(dup(STDERR_FILENO));
     const rlimit now{static_cast<rlim_t>(free.get()), before_.rlim_max};
     setrlimit(RLIMIT_NOFILE, &now);
@@ -224,7 +224,7 @@ TEST(HostileClient, WithoutDescriptorsTheServerWaitsForBetterTimes) {
   for (int round = 0; round < 2; ++round) {
     FileDescriptor socket = SharedMemoryClient::NewSocket();
     const int64_t errors = running.listener().errors();
-    // Looked at when there are descriptors again: sanitizers need some.
+    // Checked when descriptors are available again: sanitizers need some.
     SharedMemoryAnswer answer;
     {
       const NoMoreDescriptors no_more;
@@ -233,7 +233,7 @@ TEST(HostileClient, WithoutDescriptorsTheServerWaitsForBetterTimes) {
       while (running.listener().errors() < errors + 3) {
         std::this_thread::yield();
       }
-      // Who is connected is still served, as far as that goes.
+      // Existing connections are still served as far as possible.
       answer = early.Register(memfd.get(), kSize, RegionAccess::kRead);
     }
     EXPECT_EQ(answer.code, grpc::StatusCode::RESOURCE_EXHAUSTED);
@@ -244,11 +244,11 @@ TEST(HostileClient, WithoutDescriptorsTheServerWaitsForBetterTimes) {
     }
   }
   running.Settle();
-  // One line for each time, however long it lasted.
+  // One line for each period, whatever its length.
   EXPECT_EQ(CountOf("shared_memory_accept_failed", running.Log()), 2);
 }
 
-// One line a second over all connections, and how many it stands for.
+// One line a second over all connections, with the number it stands for.
 TEST(HostileClient, RefusalsDoNotFloodTheLog) {
   std::atomic<int64_t> milliseconds = 0;
   auto options = TestOptions();

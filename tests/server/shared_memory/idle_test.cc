@@ -1,4 +1,4 @@
-// Connections that take a place and do nothing with it.
+// Idle connections.
 #include <atomic>
 #include <chrono>
 #include <memory>
@@ -54,7 +54,7 @@ TEST(IdleConnection, IsEnded) {
   RunningListener running(options);
   SharedMemoryClient silent(running.path());
   EXPECT_EQ(silent.Receive(), std::nullopt);
-  // As is one that once said something.
+  // A connection that once sent a packet is idle too.
   SharedMemoryClient fallen_silent(running.path());
   EXPECT_EQ(fallen_silent.Release(kUnknown).code, grpc::StatusCode::NOT_FOUND);
   EXPECT_EQ(fallen_silent.Receive(), std::nullopt);
@@ -131,7 +131,8 @@ TEST(IdleConnection, GivesWayWhereNoPlaceIsLeft) {
     ASSERT_TRUE(IsConnected(clients.back().get()));
     clock.Advance(seconds(1));
   }
-  // The first to come is the last that spoke, and the second has a region.
+  // The first connection is the last that sent a packet, and the second has a
+  // region.
   const FileDescriptor memfd = MakeMemfd(kSize);
   constexpr auto kRead = RegionAccess::kRead;
   ASSERT_EQ(clients[1]->Register(memfd.get(), kSize, kRead).code,

@@ -1,4 +1,4 @@
-// When regions end, and that nothing is left of clients that died.
+// The end of regions, also of clients that died.
 #include <signal.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -52,7 +52,7 @@ TEST(Lifetime, ARequestKeepsItsRegion) {
   auto held = running.listener().Find(handle);
   ASSERT_NE(held, nullptr);
   EXPECT_EQ(client.Release(handle).code, grpc::StatusCode::OK);
-  // New requests do not find it, whatever an old one does.
+  // New requests do not find it, even while an old one uses it.
   EXPECT_EQ(running.listener().Find(handle), nullptr);
   client.Finish();
   EXPECT_EQ(held->data()[5], std::byte{42});
@@ -81,7 +81,7 @@ TEST(Lifetime, TheEndOfTheListenerEndsEverything) {
   EXPECT_EQ(CountMemfdMappings(), 0);
 }
 
-// One client's life up to its death, in a process of its own.
+// One client's life up to its death, in its own process.
 [[noreturn]] void LiveAndDie(const std::string& path, int stage) {
   try {
     SharedMemoryClient client(path);
@@ -117,7 +117,7 @@ TEST(Lifetime, AThousandClientsThatAreKilledLeaveNothing) {
   EXPECT_EQ(running.listener().regions(), 0);
   EXPECT_EQ(running.listener().bytes(), 0);
   EXPECT_EQ(running.admission().bytes_in_flight(), 0);
-  // Nobody was refused: the dead did not take the places of the living.
+  // No client was refused: dead clients do not occupy places.
   EXPECT_EQ(running.listener().errors(), 0);
 }
 

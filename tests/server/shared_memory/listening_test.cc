@@ -19,7 +19,7 @@ namespace {
 
 using testing::HasSubstr;
 
-// The sentence with which no listener starts at `path`.
+// Returns the error of a listener that cannot start at `path`.
 std::string StartError(const std::string& path) {
   Admission admission({.max_requests = 1, .max_bytes = 1, .max_queued = 0});
   RequestLog log(std::make_shared<spdlog::logger>(

@@ -28,7 +28,7 @@ std::string Problem(const FileDescriptor& file, uint64_t size = kSize,
   return MemfdProblem(ReadMemfdFacts(file.get()), size, access);
 }
 
-// What the kernel says of a good one.
+// The kernel's facts about a valid memfd.
 MemfdFacts GoodFacts() { return ReadMemfdFacts(MakeMemfd(kSize).get()); }
 
 // The same file, opened again.
@@ -52,7 +52,7 @@ TEST(Memfd, EachOfTheThreeSealsIsNeeded) {
               HasSubstr("lacks seals: F_SEAL_GROW"));
   EXPECT_THAT(Problem(MakeMemfd(kSize, kAllSeals & ~F_SEAL_SEAL)),
               HasSubstr("lacks seals: F_SEAL_SEAL"));
-  // Made without MFD_ALLOW_SEALING: sealed against sealing, and that is all.
+  // Without MFD_ALLOW_SEALING a memfd has only the seal F_SEAL_SEAL.
   EXPECT_THAT(Problem(MakeMemfd(kSize, 0, Pages::kAll, MFD_CLOEXEC)),
               HasSubstr("lacks seals: F_SEAL_SHRINK F_SEAL_GROW"));
 }
@@ -90,7 +90,8 @@ TEST(Memfd, ItsPagesExist) {
   EXPECT_THAT(Problem(one_hole, 8 * kSize), HasSubstr("holes"));
 }
 
-// Of two pages the first, in blocks of 512 bytes: the last byte is in a hole.
+// Only the first of two pages exists, in blocks of 512 bytes: the last byte is
+// in a hole.
 TEST(Memfd, ItsLastPageExists) {
   MemfdFacts facts = GoodFacts();
   facts.size = 4097;

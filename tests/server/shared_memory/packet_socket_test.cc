@@ -52,8 +52,8 @@ TEST(PacketSocket, ReceivesPacketsOneByOne) {
   EXPECT_EQ(packet.descriptors.size(), 0U);
 }
 
-// A program that the server's process starts has no client's memory: its
-// pages would live as long as that program.
+// A program that the server starts inherits no client's memory: its pages would
+// live as long as that program.
 TEST(PacketSocket, DescriptorsStayInThisProcess) {
   const auto [client, server] = MakePair();
   const FileDescriptor memfd = MakeMemfd(4096);

@@ -1,4 +1,4 @@
-// What clients that keep to the protocol get, and what they are refused.
+// Answers and refusals for clients that follow the protocol.
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -130,7 +130,7 @@ TEST(Registration, AHandleIsReleasedOnceAndByItsConnectionOnly) {
   const auto stolen = other.Release(answer.handle);
   EXPECT_EQ(stolen.code, grpc::StatusCode::NOT_FOUND);
   EXPECT_NE(running.listener().Find(answer.handle), nullptr);
-  // Nothing tells a handle of another's from one that never was.
+  // Another connection's handle looks like an unknown one.
   const auto unknown = other.Release(std::string(16, 'x'));
   EXPECT_EQ(unknown.code, stolen.code);
   EXPECT_EQ(unknown.message, stolen.message);
@@ -143,7 +143,7 @@ TEST(Registration, AHandleIsReleasedOnceAndByItsConnectionOnly) {
 TEST(Registration, AMemfdThatIsNotGoodIsRefusedAndTheConnectionGoesOn) {
   RunningListener running;
   SharedMemoryClient client(running.path());
-  // Answered, so the server has its end of the connection.
+  // The answer shows that the server has accepted the connection.
   client.Release(std::string(16, 'x'));
   const int before = CountDescriptors();
   const auto refuse = [&](const FileDescriptor& memfd, uint64_t size,
@@ -212,7 +212,7 @@ TEST(Registration, OneConnectionHasSoManyRegions) {
             grpc::StatusCode::OK);
 }
 
-// Half of it: the rest is for requests, however long regions lie idle.
+// Regions get half: the rest is for requests, even if regions are idle.
 TEST(Registration, AllConnectionsTogetherStayWithinHalfOfTheBudget) {
   RunningListener running(TestOptions(), 24 * kMebibyte);
   SharedMemoryClient one(running.path());
@@ -221,7 +221,7 @@ TEST(Registration, AllConnectionsTogetherStayWithinHalfOfTheBudget) {
   constexpr auto kRead = RegionAccess::kRead;
   EXPECT_EQ(one.Register(memfd.get(), 8 * kMebibyte, kRead).code,
             grpc::StatusCode::OK);
-  // The same memory once more may be another's tomorrow: it counts again.
+  // The same memory counts again, since it may change owners.
   const auto refused = two.Register(memfd.get(), 8 * kMebibyte, kRead);
   EXPECT_EQ(refused.code, grpc::StatusCode::RESOURCE_EXHAUSTED);
   EXPECT_THAT(refused.message, HasSubstr("has not that much left"));
@@ -269,7 +269,8 @@ TEST(Registration, ASealedSizeStaysAndPunchedPagesComeBackAsZeros) {
                           [](std::byte byte) { return byte == std::byte{0}; }));
   std::fill_n(region->data(), kSize, std::byte{3});
   EXPECT_EQ(memory.data()[kSize - 1], 3);
-  // What the server's accesses brought back is what was reserved.
+  // The pages that the server's accesses recreated are those that were
+  // reserved.
   ASSERT_EQ(fstat(memory.memfd(), &found), 0);
   EXPECT_LE(found.st_blocks * 512, running.admission().bytes_in_flight());
 }

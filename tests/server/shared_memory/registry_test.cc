@@ -15,7 +15,7 @@
 namespace counterweight::server {
 namespace {
 
-// A region without memory, with something to do at its end.
+// A region without memory, with an action at its end.
 class TestRegion final : public Region {
  public:
   explicit TestRegion(std::function<void()> at_end = nullptr)
@@ -56,7 +56,7 @@ TEST(Registry, FindsWhatWasAddedUntilItIsRemoved) {
   EXPECT_EQ(registry.Find(""), nullptr);
 }
 
-// To unmap gigabytes takes long: requests find their regions meanwhile.
+// Unmapping gigabytes takes long: requests find their regions meanwhile.
 TEST(Registry, FindsOthersWhileARegionEnds) {
   RegionRegistry registry;
   const auto lasting = std::make_shared<const TestRegion>();

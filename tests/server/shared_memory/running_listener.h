@@ -1,4 +1,4 @@
-// A shared-memory listener in this process, and what it leaves behind.
+// A shared-memory listener in this process, and its resources.
 #ifndef COUNTERWEIGHT_TESTS_SERVER_SHARED_MEMORY_RUNNING_LISTENER_H_
 #define COUNTERWEIGHT_TESTS_SERVER_SHARED_MEMORY_RUNNING_LISTENER_H_
 
@@ -17,7 +17,7 @@ namespace counterweight::server {
 
 inline constexpr int64_t kMebibyte = int64_t{1} << 20;
 
-// The limits of a listener that tests start from.
+// Default limits of a test's listener.
 SharedMemoryListener::Options TestOptions();
 
 // Throws if the listener cannot start.
@@ -33,14 +33,14 @@ class RunningListener {
   const std::string& path() const { return path_; }
   const TemporaryFolder& folder() const { return folder_; }
 
-  // Returns when everything is gone that belonged to connections which were
-  // closed before: the server sees ends before what is newer.
+  // Returns when the resources of connections closed before are released: the
+  // server handles ends before newer events.
   void Settle() { SharedMemoryClient(path_).Finish(); }
 
   // Ends the listener, before its admission.
   void Stop() { listener_.reset(); }
 
-  // All log lines. REQUIRES: nothing writes any, as after Settle.
+  // All log lines. REQUIRES: the listener writes none, as after Settle.
   std::string Log() const { return log_text_.str(); }
 
  private:
@@ -52,18 +52,18 @@ class RunningListener {
   std::unique_ptr<SharedMemoryListener> listener_;
 };
 
-// Descriptors that this process has.
+// Number of this process's descriptors.
 int CountDescriptors();
 
-// Waits until it has no more than `count`, which a thread may still be closing
-// (see Closer); returns how many it has then, or after a minute.
+// Waits until it has at most `count` descriptors, which a thread may still be
+// closing (see Closer); returns their number then, or after a minute.
 int WaitForDescriptors(int count);
 
 // Lines of /proc/self/maps that name files of MakeMemfd.
 int CountMemfdMappings();
 
-// "r--s" and the like, of the mapping that begins at `data`; empty if there is
-// none.
+// Permissions such as "r--s" of the mapping that begins at `data`; empty if
+// there is none.
 std::string PermissionsOf(const void* data);
 
 }  // namespace counterweight::server

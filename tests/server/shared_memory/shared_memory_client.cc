@@ -85,7 +85,7 @@ std::string ReleasePacket(std::string_view handle) {
 FileDescriptor SharedMemoryClient::NewSocket() {
   FileDescriptor fresh(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
   Check(fresh.is_open(), "socket");
-  // Only a server that is stuck does not answer for so long.
+  // Only a hanging server does not answer for so long.
   const timeval patience{.tv_sec = 60, .tv_usec = 0};
   setsockopt(fresh.get(), SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
   return fresh;
@@ -124,7 +124,7 @@ bool SharedMemoryClient::Send(std::string_view packet,
   message.msg_iov = &buffer;
   message.msg_iovlen = 1;
   const size_t bytes = descriptors.size() * sizeof(int);
-  // Of cmsghdr, for its alignment.
+  // Elements of cmsghdr provide its alignment.
   std::vector<cmsghdr> control(CMSG_SPACE(bytes) / sizeof(cmsghdr) + 1);
   if (!descriptors.empty()) {
     message.msg_control = control.data();

@@ -20,18 +20,18 @@ namespace counterweight::server {
 
 inline constexpr int kAllSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 
-// The name that mappings of MakeMemfd's files have in /proc/self/maps.
+// Name of MakeMemfd's files in /proc/self/maps.
 inline constexpr const char* kMemfdName = "counterweight-test";
 
 enum class Pages : uint8_t { kAll, kNone };
 
-// A memfd of `size` bytes, its pages full of zeros or missing. Throws if the
+// Returns a memfd of `size` bytes, with zeroed or missing pages. Throws if the
 // kernel refuses.
 FileDescriptor MakeMemfd(int64_t size, int seals = kAllSeals,
                          Pages pages = Pages::kAll,
                          unsigned flags = MFD_CLOEXEC | MFD_ALLOW_SEALING);
 
-// Memory as a client that wants to share it has it: zeros, mapped, sealed.
+// A client's shareable memory: zeroed, mapped, sealed.
 class ClientMemory {
  public:
   explicit ClientMemory(int64_t size);
@@ -56,7 +56,7 @@ struct SharedMemoryAnswer {
   std::string message;
 };
 
-// The bytes of requests. A handle has 16 bytes.
+// Packets of requests. A handle has 16 bytes.
 std::string RegisterPacket(uint64_t size, RegionAccess access);
 std::string DevicePacket(uint64_t size, RegionAccess access,
                          const kernels::DeviceUuid& device,
@@ -68,10 +68,10 @@ class SharedMemoryClient {
  public:
   static FileDescriptor NewSocket();
 
-  // Over a socket that is connected already.
+  // Uses a connected socket.
   explicit SharedMemoryClient(FileDescriptor socket)
       : socket_(std::move(socket)) {}
-  // Throws if nobody listens at `path`.
+  // Throws if no server listens at `path`.
   explicit SharedMemoryClient(const std::string& path,
                               FileDescriptor socket = NewSocket());
 
@@ -83,10 +83,10 @@ class SharedMemoryClient {
   // False if the server has ended the connection.
   bool Send(std::string_view packet, const std::vector<int>& descriptors = {});
   // None if the server has ended the connection; throws if the answer does not
-  // have the form that proto/README.md gives it, or does not come.
+  // have proto/README.md's form, or does not come.
   std::optional<SharedMemoryAnswer> Receive();
 
-  // Says goodbye and waits until the server has let go of everything.
+  // Ends the connection and waits until the server has released everything.
   void Finish();
 
  private:

@@ -87,7 +87,7 @@ func (f *Frame) Decode(message Cursor) error {
 		if !more {
 			break
 		}
-		// Of a oneof, the last counts.
+		// The last field of a oneof counts.
 		if field.Type == protowire.BytesType && field.Number <= answerSummary {
 			kind, payload = field.Number, field.Payload
 		}

@@ -14,7 +14,7 @@ const (
 	tensorDType    protowire.Number = 2
 	tensorData     protowire.Number = 3
 	tensorShared   protowire.Number = 4
-	// Of everything but the bytes of a tensor or chunk, at most.
+	// Bound of the bytes around a tensor's or chunk's data.
 	mostFraming = 64
 )
 

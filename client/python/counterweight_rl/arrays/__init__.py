@@ -1,1 +1,1 @@
-"""Arrays of the caller: reading them for the wire, and writing answers into them."""
+"""Reads the caller's arrays for the wire, and writes answers into arrays."""

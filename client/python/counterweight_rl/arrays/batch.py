@@ -1,4 +1,4 @@
-"""One batch: its tensors as the wire has them, and what its answer must look like."""
+"""One batch: its tensors in the wire's form, and the shapes of its answer."""
 
 from __future__ import annotations
 
@@ -29,22 +29,21 @@ OUTPUT_DTYPES: dict[str, tuple[int, np.dtype[Any]]] = {
     "token_reasons": _REASONS,
     "sequence_reasons": _REASONS,
 }
-"""What each output is on the wire, and in numpy."""
+"""The dtype of each output on the wire, and in numpy."""
 
 
 @dataclass(frozen=True)
 class Batch(Generic[ArrayT]):
-    """One request's tensors, ready for the wire, and what is needed to shape the answer.
+    """One request's tensors in the wire's form, and the shapes of the answer.
 
     Attributes:
         layout: The wire's layout.
-        inputs: In the order of the arguments. Views of the caller's memory where it is
-            contiguous and of a dtype that the wire carries, else converted copies; CUDA tensors
-            are on their device.
-        response_mask: The caller's mask, whose kind, shape, dtype and device the outputs take.
+        inputs: In the order of the arguments. Views of the caller's memory if it is contiguous and
+            has a dtype of the wire, else converted copies; CUDA tensors are on their device.
+        response_mask: The caller's mask; the outputs take its kind, shape, dtype and device.
         num_sequences: Rows.
-        stream: With CUDA tensors, the stream that the caller was on; nothing that the inputs come
-            of is left to be done there. Else None.
+        stream: With CUDA tensors, the caller's current stream, on which the inputs are complete.
+            Else None.
     """
 
     layout: tensor_pb2.Layout
@@ -55,11 +54,11 @@ class Batch(Generic[ArrayT]):
 
     @cached_property
     def tensors(self) -> list[wire.WireTensor]:
-        """The inputs on the host; those on a device are copied there the first time."""
+        """The inputs on the host; the first access copies those on a device."""
         return self.on_host(range(len(self.inputs)))
 
     def on_host(self, indices: Iterable[int]) -> list[wire.WireTensor]:
-        """Some of the inputs on the host."""
+        """Returns some of the inputs on the host."""
         chosen = [self.inputs[i] for i in indices]
         with self.on_stream():
             transfers = Transfers()
@@ -69,17 +68,17 @@ class Batch(Generic[ArrayT]):
         return tensors
 
     def on_stream(self) -> AbstractContextManager[None]:
-        """What is done with CUDA tensors inside, is done where the caller would do it."""
+        """Runs the work on CUDA tensors inside on the caller's stream."""
         return nullcontext() if self.stream is None else cuda.on_stream(self.stream)
 
     def output_shape(self, name: str) -> tuple[int, ...]:
-        """The shape of the output of that name."""
+        """Returns the shape of the output."""
         if name == "sequence_reasons":
             return (self.num_sequences,)
         return tuple(self.response_mask.shape)
 
     def output_dtype(self, name: str) -> Any:
-        """The dtype of the output of that name, numpy's or torch's."""
+        """Returns the dtype of the output, numpy's or torch's."""
         mask: Any = self.response_mask
         if name == "keep_mask":
             return mask.dtype
@@ -87,7 +86,7 @@ class Batch(Generic[ArrayT]):
         if not is_torch(mask):
             return dtype
         torch = sys.modules["torch"]
-        # torch's uint16 has no bit operations.
+        # torch has no bit operations on uint16.
         return torch.int32 if dtype == np.uint16 else torch.float32
 
 
@@ -97,20 +96,20 @@ def read_batch(
     sequence_lengths: Any,
     padded_length: int | None,
 ) -> Batch[ArrayT]:
-    """Checks what the wire cannot express and converts.
+    """Converts the arguments; refuses what the wire cannot express.
 
     Args:
-        inputs: Log-probs and advantages by argument name; None is left out. Advantages may be one
+        inputs: Log-probs and advantages by argument name; None is skipped. Advantages may be one
             per sequence, [B] or [B, 1].
         response_mask: The mask.
-        sequence_lengths: Ints; their presence means the packed layout.
+        sequence_lengths: Ints; if present, the layout is packed.
         padded_length: See ``Client.correct``.
 
     Raises:
-        TypeError: No array, mixed kinds or devices, or a dtype that the wire does not carry.
-        InvalidRequestError: Shapes that do not fit together.
+        TypeError: Not an array, mixed kinds or devices, or a dtype that the wire does not carry.
+        InvalidRequestError: Shapes contradict each other.
     """
-    # The mask first: the others are compared with it.
+    # Reads the mask first: the others are compared with it.
     response_mask = adopt(MASK, response_mask)
     arrays: dict[str, Any] = {
         name: adopt(name, array) for name, array in inputs.items() if array is not None
@@ -145,7 +144,7 @@ def read_batch(
     transfers.wait()
     stream = None
     if cuda.is_on_device(response_mask):
-        # Their reader, another thread or process, does not wait for this thread's stream.
+        # The reader, another thread or process, does not wait for this thread's stream.
         stream = cuda.current_stream(response_mask)
         stream.synchronize()
     return Batch(
@@ -158,15 +157,15 @@ def read_batch(
 
 
 def role_name(role: int) -> str:
-    """The role as an argument or output is called: "weights" for TENSOR_ROLE_WEIGHTS."""
+    """Returns the name of a role's argument or output: "weights" for TENSOR_ROLE_WEIGHTS."""
     return str(tensor_pb2.TensorRole.Name(role)).removeprefix(ROLE_PREFIX).lower()
 
 
 def int_list(name: str, values: Iterable[Any]) -> list[int]:
-    """Ints out of a sequence of ints, a numpy array or a torch tensor.
+    """Converts a sequence of ints, a numpy array or a torch tensor to a list of ints.
 
     Raises:
-        TypeError: There is something else in it.
+        TypeError: An element is not an int.
     """
     items = values.tolist() if hasattr(values, "tolist") else list(values)
     if not isinstance(items, list) or not all(_is_int(item) for item in items):
@@ -179,18 +178,18 @@ def _is_int(value: Any) -> bool:
 
 
 def _per_token(advantages: Any, mask: Any, lengths: list[int] | None) -> Any:
-    """Advantages of one per sequence, [B] or [B, 1], for every token; others as they are."""
+    """Expands advantages of [B] or [B, 1] to every token; returns others unchanged."""
     shape = tuple(advantages.shape)
     rows = len(lengths) if lengths is not None else mask.shape[0] if mask.ndim == 2 else -1
     if shape == tuple(mask.shape) or shape not in ((rows,), (rows, 1)):
         return advantages
     if lengths is None:
-        # A view; it is copied once, with everything else that is sent.
+        # A view; sending copies it once.
         column = advantages.reshape(rows, 1)
         if is_torch(advantages):
             return column.expand(tuple(mask.shape))
         return np.broadcast_to(column, mask.shape)
-    if min(lengths, default=0) < 0:  # the server's to refuse
+    if min(lengths, default=0) < 0:  # the server refuses it
         return advantages
     if is_torch(advantages):
         torch = sys.modules["torch"]
@@ -200,7 +199,7 @@ def _per_token(advantages: Any, mask: Any, lengths: list[int] | None) -> Any:
 
 
 def _length_violations(lengths: list[int], mask: Any) -> list[Violation]:
-    # Negative ones are the server's to refuse.
+    # The server refuses negative ones.
     if sum(lengths) == mask.shape[0] or min(lengths, default=0) < 0:
         return []
     problem = f"sum to {sum(lengths)}, but {MASK} has {mask.shape[0]} positions"

@@ -1,9 +1,9 @@
-"""torch tensors in a GPU's memory, and that memory's name for other processes.
+"""torch tensors in a GPU's memory, and that memory's handle for other processes.
 
-The driver is asked through ctypes, by the library that every process with a CUDA tensor has open.
-Its name and functions are the same for all versions of CUDA, while a runtime library may have any
-name, or be inside of torch; and torch's own way of sharing (``_share_cuda_``) counts its receivers
-in files that a server would have to know. The handles are the runtime's.
+The driver is called by ctypes, through the library that every process with a CUDA tensor has
+loaded. Its name and functions are the same in all versions of CUDA, while a runtime library may
+have any name or be linked into torch; and torch's own sharing (``_share_cuda_``) counts its
+receivers in files that a server would have to know. The handles are those of the runtime.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ _DRIVER = "libcuda.so.1"
 
 
 class Allocation(NamedTuple):
-    """Memory on a device as the driver gave it out; a tensor may be any part of it.
+    """An allocation of the driver; a tensor may be any part of it.
 
     Attributes:
-        address: Of the first byte.
+        address: Address of the first byte.
         size: Bytes.
-        handle: The allocation's name for other processes: another one for each allocation.
+        handle: The allocation's unique handle for other processes.
         device: The device's UUID.
     """
 
@@ -38,39 +38,39 @@ class Allocation(NamedTuple):
 
 
 class NotExportableError(Exception):
-    """The memory has no name for other processes."""
+    """The memory has no handle for other processes."""
 
 
 def is_on_device(array: Any) -> bool:
-    """Whether it is a tensor in the memory of a CUDA device."""
+    """Returns whether it is a tensor in the memory of a CUDA device."""
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(array, torch.Tensor) and array.device.type == "cuda"
 
 
 def current_stream(tensor: torch.Tensor) -> Any:
-    """The caller's stream on the tensor's device."""
+    """Returns the caller's stream on the tensor's device."""
     return sys.modules["torch"].cuda.current_stream(tensor.device)
 
 
 @contextmanager
 def on_stream(stream: Any) -> Iterator[None]:
-    """What is done with tensors inside, is done on that stream, whichever thread this is."""
+    """Runs the work on tensors inside on that stream, in any thread."""
     with sys.modules["torch"].cuda.stream(stream):
         yield
 
 
 def empty(shape: tuple[int, ...], dtype: Any, like: torch.Tensor) -> torch.Tensor:
-    """A tensor of undefined content on the device of ``like``, for the current stream."""
+    """Returns a tensor of undefined content on ``like``'s device, for the current stream."""
     tensor: torch.Tensor = sys.modules["torch"].empty(shape, dtype=dtype, device=like.device)
     return tensor
 
 
 def allocation_of(tensor: torch.Tensor) -> Allocation:
-    """What the tensor is a part of.
+    """Returns the allocation that contains the tensor.
 
     Raises:
-        NotExportableError: It is memory of torch's expandable segments, of cudaMallocAsync, or of
-            something else that the driver gives no handle for.
+        NotExportableError: It is memory of torch's expandable segments, of cudaMallocAsync, or
+            other memory for which the driver gives no handle.
     """
     driver = _driver()
     device = driver.device(tensor.device.index or 0)
@@ -84,7 +84,7 @@ def allocation_of(tensor: torch.Tensor) -> Allocation:
 
 
 class _Device:
-    """One device; inside of ``with`` its context is the thread's."""
+    """One device; within ``with`` the thread uses its context."""
 
     def __init__(self, driver: _Driver, index: int) -> None:
         self._driver = driver
@@ -93,12 +93,12 @@ class _Device:
         uuid = (ctypes.c_char * 16)()
         driver.call("cuDeviceGetUuid_v2", uuid, ordinal)
         self.uuid = bytes(uuid.raw)
-        # torch's own context, which lives as long as the process; so does our share of it.
+        # torch's own context, which lives as long as the process; so does our reference to it.
         self._context = ctypes.c_void_p()
         driver.call("cuDevicePrimaryCtxRetain", ctypes.byref(self._context), ordinal)
 
     def __enter__(self) -> None:
-        # A thread that has not called the runtime yet has none.
+        # A thread has no context before it calls the runtime.
         self._driver.call("cuCtxPushCurrent_v2", self._context)
 
     def __exit__(self, *exception: object) -> None:
@@ -119,7 +119,7 @@ class _Driver:
         """Calls a function.
 
         Raises:
-            NotExportableError: It fails, or is not there.
+            NotExportableError: The function fails or does not exist.
         """
         try:
             error = getattr(self._library, function)(*arguments)

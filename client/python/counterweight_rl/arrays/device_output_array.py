@@ -1,4 +1,4 @@
-"""Outputs that the server writes where they stay, in a CUDA device's memory."""
+"""Outputs that the server writes in place, in a CUDA device's memory."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from counterweight_rl.arrays.pinned import Transfers
 
 
 class DeviceOutputArray(OutputArray):
-    """One output. All that is done to its tensors is done on the batch's stream.
+    """One output. All work on its tensors runs on the batch's stream.
 
     Attributes:
-        target: Where the wire's bytes are written, uint8 [num_bytes] on the device: the array's own
-            memory if the wire's numbers are its numbers, and no input lies there.
+        target: Destination of the wire's bytes, uint8 [num_bytes] on the device: the array's own
+            memory if it has the wire's format and holds no input.
     """
 
     def __init__(self, name: str, batch: Batch[Any], destination: Any) -> None:
-        """Makes the tensor unless it is there already."""
+        """Creates the tensor unless the caller gave one."""
         with batch.on_stream():
             given = destination is not None
             array = destination
@@ -41,7 +41,7 @@ class DeviceOutputArray(OutputArray):
             )
 
     def finish(self) -> None:
-        """Makes the array of what the server wrote to ``target``.
+        """Converts the bytes in ``target`` to the array.
 
         Raises:
             ValueError: A byte of a mask is neither 0 nor 1.
@@ -57,17 +57,19 @@ class DeviceOutputArray(OutputArray):
             if self._wire_dtype.kind == "f":
                 received = received.view(torch.float32)
             elif self._wire_dtype.itemsize == 2:
-                # torch's uint16 has no conversions.
+                # torch cannot convert uint16.
                 received = received.view(torch.int16).to(torch.int32).bitwise_and_(0xFFFF)
-            # A tensor of inference mode may be written in it only.
+            # An inference-mode tensor can only be written in inference mode, and this may be
+            # another thread.
             with torch.inference_mode(self.array.is_inference()):
                 self.array.copy_(received.view(self.array.shape))
 
     def fill(self, received: memoryview) -> None:
-        """Makes the array of the wire's bytes, which came in the answer.
+        """Converts the wire's bytes of the answer to the array.
 
         Raises:
-            ValueError: They are more or fewer than the shape has, or no mask.
+            ValueError: The number of bytes does not match the shape, or a mask has other values
+                than 0 and 1.
         """
         with self._batch.on_stream():
             transfers = Transfers()
@@ -82,7 +84,7 @@ class DeviceOutputArray(OutputArray):
 
 
 def _is_input(array: Any, batch: Batch[Any]) -> bool:
-    """Whether an input lies there, which may be read again after it was written."""
+    """Returns whether an input lies there; a retry would read it after it was written."""
     begin, end = addresses(array)
     others = [
         addresses(tensor.flat if isinstance(tensor, DeviceTensor) else tensor.data)

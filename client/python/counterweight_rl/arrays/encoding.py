@@ -1,4 +1,4 @@
-"""Arrays of the caller as bytes of the wire: their own memory where it will do."""
+"""Converts the caller's arrays to bytes of the wire; uses their own memory if possible."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ ROLE_PREFIX = "TENSOR_ROLE_"
 
 @dataclass(frozen=True)
 class DeviceTensor:
-    """A tensor as the wire would have it, in a CUDA device's memory.
+    """A tensor in the wire's format in a CUDA device's memory.
 
     Attributes:
         role: The proto's number.
         dtype: The proto's number.
         flat: Its bytes, uint8 [num_bytes].
-        owned: They are ours alone; else they may be the caller's tensor.
+        owned: Whether only this package uses them; else they may be the caller's tensor.
     """
 
     role: int
@@ -45,21 +45,21 @@ class DeviceTensor:
         return int(self.flat.numel())
 
     def head(self) -> tensor_pb2.Tensor:
-        """The message without the bytes."""
+        """Returns the message without the bytes."""
         return wire.WireTensor(self.role, self.dtype, memoryview(b"")).head()
 
     def to_host(self, transfers: Transfers) -> wire.WireTensor:
-        """A copy on the host; its bytes are there after ``transfers.wait()``."""
+        """Returns a copy on the host, complete after ``transfers.wait()``."""
         array = transfers.to_host(self.flat).numpy()
         return wire.WireTensor(self.role, self.dtype, array.data, owned=True)
 
 
 def to_wire(name: str, array: Any, transfers: Transfers) -> wire.WireTensor | DeviceTensor:
-    """The tensor of that name; its bytes are there after ``transfers.wait()``.
+    """Returns the tensor of that name, complete after ``transfers.wait()``.
 
     Raises:
         TypeError: A dtype that the wire does not carry.
-        InvalidRequestError: A mask of other values than 0 and 1, of a dtype that is converted.
+        InvalidRequestError: A mask has other values than 0 and 1 and a dtype that is converted.
     """
     role = tensor_pb2.TensorRole.Value(ROLE_PREFIX + name.upper())
     if is_torch(array):
@@ -78,14 +78,14 @@ def to_wire(name: str, array: Any, transfers: Transfers) -> wire.WireTensor | De
 
 
 def _numpy_real(name: str, array: npt.NDArray[Any]) -> tuple[int, npt.NDArray[Any]]:
-    # By kind and size, because a dtype of the other byte order is not equal to np.float32.
+    # Compares kind and size, because a dtype of the other byte order is not equal to np.float32.
     if array.dtype.kind != "f" or array.dtype.itemsize not in (2, 4, 8):
         raise TypeError(
             f"{name} must be float32, float16 or float64 (sent as float32), not {array.dtype}"
         )
     if array.dtype.itemsize == 2:
         return tensor_pb2.D_TYPE_F16, np.ascontiguousarray(array, "<f2")
-    # Beyond float32 is infinity, which is the non-finite policy's business, not a warning.
+    # Numbers beyond float32 become infinity, which the non-finite policy handles without a warning.
     with np.errstate(over="ignore"):
         return tensor_pb2.D_TYPE_F32, np.ascontiguousarray(array, "<f4")
 
@@ -131,6 +131,6 @@ def _torch_mask(name: str, tensor: torch.Tensor) -> tuple[int, torch.Tensor]:
 
 
 def _torch_bytes(tensor: torch.Tensor) -> torch.Tensor:
-    """The tensor's bytes where they are; its own if it is contiguous."""
+    """Returns the tensor's bytes, without a copy if it is contiguous."""
     torch = sys.modules["torch"]
     return tensor.detach().contiguous().reshape(-1).view(torch.uint8)

@@ -1,6 +1,6 @@
-"""What counts as an array, and which kind of array it is.
+"""Recognizes arrays and their kinds.
 
-torch is never imported here: an object can only be a torch tensor if its caller already has.
+This module never imports torch: an object can only be a torch tensor if its caller has imported it.
 """
 
 from __future__ import annotations
@@ -16,25 +16,25 @@ if TYPE_CHECKING:
     import torch
 
 ArrayT = TypeVar("ArrayT", "npt.NDArray[Any]", "torch.Tensor")
-"""numpy arrays or torch tensors; one call's are all of one kind."""
+"""numpy arrays or torch tensors; all arrays of one call are of one kind."""
 
 _ON_THE_HOST = (1, 3)  # DLPack's kDLCPU and kDLCUDAHost, which numpy reads
 
 
 def is_torch(array: Any) -> bool:
-    """Whether it is a torch tensor."""
+    """Returns whether it is a torch tensor."""
     module = sys.modules.get("torch")
     return module is not None and isinstance(array, module.Tensor)
 
 
 def adopt(name: str, array: Any) -> Any:
-    """Leaves numpy arrays and torch tensors alone; others become numpy arrays of the same memory.
+    """Returns numpy arrays and torch tensors unchanged, others as numpy arrays of their memory.
 
-    Others are what has ``__dlpack__`` and lies in host memory (JAX, CuPy's pinned memory, ...), and
-    what has the buffer protocol (array.array, memoryview, ...).
+    Others are objects with ``__dlpack__`` in host memory (JAX, CuPy's pinned memory, ...) or with
+    the buffer protocol (array.array, memoryview, ...).
 
     Raises:
-        TypeError: It is nothing of these.
+        TypeError: It is none of these.
     """
     if is_torch(array) or isinstance(array, np.ndarray):
         return array
@@ -51,10 +51,10 @@ def adopt(name: str, array: Any) -> Any:
 
 
 def check_kinds(arrays: Mapping[str, Any], first: str) -> None:
-    """Refuses arrays that are not of the kind, or not on the device, of the one named ``first``.
+    """Refuses arrays of another kind or device than the one named ``first``.
 
     Raises:
-        TypeError: There is one.
+        TypeError: An array differs.
     """
     reference = arrays[first]
     torch = is_torch(reference)
@@ -72,7 +72,7 @@ def check_kinds(arrays: Mapping[str, Any], first: str) -> None:
 
 
 def addresses(array: Any) -> tuple[int, int]:
-    """Of the first byte and behind the last one of a contiguous array or a buffer."""
+    """Returns the addresses of the first byte and past the last one; the array is contiguous."""
     if is_torch(array):
         return array.data_ptr(), array.data_ptr() + array.numel() * array.element_size()
     if isinstance(array, memoryview):

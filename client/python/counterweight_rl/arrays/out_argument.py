@@ -1,4 +1,4 @@
-"""Arrays of the caller that an answer is written into: ``Client.correct(out=...)``."""
+"""Checks the destination arrays of ``Client.correct(out=...)``."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from counterweight_rl.suggestions import did_you_mean
 def check_destinations(
     out: Mapping[str, ArrayT], batch: Batch[ArrayT], requested: RequestedOutputs
 ) -> dict[str, ArrayT]:
-    """Everything about ``out`` that would be wrong after the request was sent, before it is.
+    """Checks all of ``out`` before the request is sent, and returns the arrays by name.
 
     Raises:
-        TypeError: It is no mapping.
-        InvalidRequestError: Its arrays cannot take the outputs that they are named for.
+        TypeError: It is not a mapping.
+        InvalidRequestError: An array cannot hold its output.
     """
     if not isinstance(out, Mapping):
         raise TypeError(f"out must be a mapping of outputs to arrays, not {type(out).__name__}")

@@ -1,4 +1,4 @@
-"""Outputs on their way into arrays of the caller's kind."""
+"""Writes outputs into arrays of the caller's kind."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from counterweight_rl.arrays.pinned import Transfers
 
 
 class OutputArray:
-    """One output: the array that it becomes, and how the wire's bytes get there.
+    """One output: its array, and the conversion from the wire's bytes.
 
-    Either ``fill``, or write all of ``buffer`` and then ``finish``. With arrays on a device, the
-    numbers are there after ``transfers.wait()``.
+    Call ``fill``; or write all of ``buffer`` and call ``finish``. Arrays on a device are complete
+    after ``transfers.wait()``.
 
     Attributes:
-        name: Of the output, as in Result.
-        array: What the caller gets: a new array, or the one that the caller gave.
+        name: Name of the output in Result.
+        array: The caller's result: a new array, or the one of ``out``.
         num_bytes: The output's size on the wire.
-        memory: The array's own bytes, if they are what the wire has: written there, they need no
-            conversion. Else None.
+        memory: The array's own bytes if they have the wire's format and need no conversion. Else
+            None.
     """
 
     def __init__(
         self, name: str, batch: Batch[Any], destination: Any, transfers: Transfers
     ) -> None:
-        """Makes the array unless it is there already; the content stays as it is for now."""
+        """Creates the array unless the caller gave one; leaves its content unchanged."""
         self.name = name
         self._wire_dtype = OUTPUT_DTYPES[name][1]
         self._shape = batch.output_shape(name)
@@ -51,7 +51,7 @@ class OutputArray:
         self.memory = self._own_bytes()
 
     def buffer(self) -> memoryview:
-        """Where the wire's bytes go, ``num_bytes`` of them."""
+        """Returns the destination of the wire's ``num_bytes`` bytes."""
         if self.memory is not None:
             return self.memory
         if self._staging is None:
@@ -63,7 +63,7 @@ class OutputArray:
         return self._staging.data
 
     def finish(self) -> None:
-        """Makes the array of what was written to ``buffer``.
+        """Converts the content of ``buffer`` to the array.
 
         Raises:
             ValueError: A byte of a mask is neither 0 nor 1.
@@ -76,10 +76,11 @@ class OutputArray:
             self._tell_autograd()
 
     def fill(self, received: memoryview) -> None:
-        """Makes the array of the wire's bytes.
+        """Converts the wire's bytes to the array.
 
         Raises:
-            ValueError: They are more or fewer than the shape has, or no mask.
+            ValueError: The number of bytes does not match the shape, or a mask has other values
+                than 0 and 1.
         """
         if received.nbytes != self.num_bytes:
             raise ValueError(f"{self.name} has {received.nbytes} bytes instead of {self.num_bytes}")
@@ -113,12 +114,13 @@ class OutputArray:
             np.copyto(self.array, received, casting="unsafe")
             return
         torch = sys.modules["torch"]
-        # torch knows no read-only memory, and its uint16 no conversions.
+        # torch has neither read-only memory nor conversions of uint16.
         if received.dtype == np.uint16:
             received = received.astype(np.int32)
         elif not received.flags.writeable:
             received = received.copy()
-        # A tensor of inference mode may be written in it only, and this may be another thread.
+        # An inference-mode tensor can only be written in inference mode, and this may be another
+        # thread.
         with torch.inference_mode(self.array.is_inference()):
             self._transfers.to_device(self.array, torch.from_numpy(received))
 
@@ -127,10 +129,10 @@ class OutputArray:
             raise ValueError(f"{self.name} holds {received.max()}")
 
     def _tell_autograd(self) -> None:
-        """What is not written by torch, autograd does not see.
+        """Tells autograd of a write that torch did not make.
 
-        An in-place operation on none of the elements tells it, so that a backward that needs what
-        was here before is an error.
+        An in-place operation on zero elements marks the write, so that a backward that needs the
+        old content raises an error.
         """
         if self._torch and self._given and not self.array.is_inference():
             self.array.view(-1)[:0].zero_()
@@ -139,10 +141,10 @@ class OutputArray:
 def make_output_array(
     head: tensor_pb2.Tensor, batch: Batch[Any], destination: Any, transfers: Transfers
 ) -> OutputArray:
-    """The array that an answer's tensor goes into.
+    """Returns the array for an answer's tensor.
 
     Raises:
-        ValueError: No such output, or not of the dtype that its role says.
+        ValueError: An unknown output, or another dtype than its role's.
     """
     name = role_name(head.role)
     if OUTPUT_DTYPES.get(name, (None,))[0] != head.dtype:

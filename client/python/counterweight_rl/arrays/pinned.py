@@ -1,9 +1,9 @@
-"""Between a torch device's memory and the host's, by way of pinned memory.
+"""Copies between a torch device's memory and the host's through pinned memory.
 
 A copy from or to pageable memory goes through a small buffer of the driver, piece by piece, and
 blocks its caller. Pinned memory is copied at the speed of the bus, and several copies can be queued
-behind each other and waited for once. torch keeps freed pinned memory for the next call
-(its caching host allocator), so there is no pool here.
+and waited for together. torch caches freed pinned memory (its caching host allocator), so this
+module has no pool.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 class Transfers:
     """Copies of one call between one device and the host, all on the current stream.
 
-    Their bytes are there, on either side, after ``wait``.
+    The copies are complete after ``wait``.
     """
 
     def __init__(self) -> None:
@@ -26,7 +26,7 @@ class Transfers:
         self._sources: list[torch.Tensor] = []
 
     def to_host(self, tensor: torch.Tensor) -> torch.Tensor:
-        """The tensor itself if it is in host memory, else a copy that ``wait`` completes."""
+        """Returns a host tensor itself, and of others a copy that ``wait`` completes."""
         if tensor.device.type == "cpu":
             return tensor
         host = self.allocate(tensor.numel() * tensor.element_size(), tensor.device)
@@ -35,11 +35,11 @@ class Transfers:
         return host
 
     def to_device(self, tensor: torch.Tensor, host: torch.Tensor) -> None:
-        """Fills ``tensor`` with what ``host``, of the same shape, holds; converts."""
+        """Copies ``host`` into ``tensor``, of the same shape; converts the dtype."""
         self.copy(tensor, host)
 
     def allocate(self, num_bytes: int, device: torch.device) -> torch.Tensor:
-        """uint8 [num_bytes] in host memory that ``device`` can copy from and to at full speed."""
+        """Returns uint8 [num_bytes] in host memory that ``device`` copies at full speed."""
         torch = sys.modules["torch"]
         memory: Any = torch.empty(num_bytes, dtype=torch.uint8, pin_memory=device.type == "cuda")
         return memory
@@ -47,13 +47,13 @@ class Transfers:
     def copy(self, to: torch.Tensor, source: torch.Tensor) -> None:
         """Queues a copy."""
         to.copy_(source, non_blocking=True)
-        self._sources.append(source)  # not to be reused before it was read
+        self._sources.append(source)  # keeps the memory until it was read
         for tensor in (to, source):
             if tensor.device.type != "cpu":
                 self._device = tensor.device
 
     def wait(self) -> None:
-        """Until all copies are done; at once if there are none."""
+        """Waits until all copies are done; returns at once if there are none."""
         device, self._device = self._device, None
         if device is not None:
             synchronize(device)

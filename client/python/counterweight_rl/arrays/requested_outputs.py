@@ -1,4 +1,4 @@
-"""What is asked for."""
+"""The outputs that a request selects."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ _ROLES = {
 }
 ARRAYS = tuple(_ROLES)
 """The names of the outputs that are arrays."""
-# What the server may answer if nothing is named; which of them follows from the method.
+# Outputs that the server may return by default; the method determines which.
 _DEFAULT_ARRAYS = ("weights", "keep_mask", "gradient")
 
 
 @dataclass(frozen=True)
 class RequestedOutputs:
-    """What a request asks for.
+    """The outputs that a request selects.
 
     Attributes:
-        roles: Tensors; empty: the server's default.
-        compute_loss: The loss, although its gradient is not asked for.
-        keep_mask: The caller wants the keep mask.
+        roles: Roles of the tensors; empty: the server's default.
+        compute_loss: Whether the loss is selected without its gradient.
+        keep_mask: Whether the caller selected the keep mask.
     """
 
     roles: Sequence[tensor_pb2.TensorRole]
@@ -58,16 +58,16 @@ class RequestedOutputs:
 def read_outputs(
     outputs: Iterable[str] | None, method: Method, *, has_loss_inputs: bool
 ) -> RequestedOutputs:
-    """Checks ``Client.correct``'s argument of that name.
+    """Checks the argument ``outputs`` of ``Client.correct``.
 
     Args:
         outputs: Names; None: the default.
         method: The method.
-        has_loss_inputs: Current log-probs and advantages are there.
+        has_loss_inputs: Whether current log-probs and advantages are given.
 
     Raises:
         TypeError: It is a single string.
-        InvalidRequestError: There is no such output, or none at all.
+        InvalidRequestError: An unknown output, or an empty selection.
     """
     if outputs is None:
         return RequestedOutputs([], compute_loss=has_loss_inputs and isinstance(method, Dialect))
@@ -89,7 +89,7 @@ def read_outputs(
         raise refuse(violations)
     roles = [_ROLES[name] for name in names if name != _LOSS]
     if not roles:
-        # No tensor at all would be the server's default, which is several; this is the smallest.
+        # An empty list would select the server's default, which is several; this is the smallest.
         return RequestedOutputs(
             [tensor_pb2.TENSOR_ROLE_KEEP_MASK], compute_loss=True, keep_mask=False
         )

@@ -1,4 +1,4 @@
-"""Reading the originals' configuration objects, whatever they are made of."""
+"""Reads the originals' configuration objects of any type."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from typing import Any
 
 
 def to_block(config: Any, known: Collection[str] | None = None) -> dict[str, Any]:
-    """A mapping, OmegaConf node, dataclass or plain object as a block for ``Dialect``.
+    """Returns a mapping, OmegaConf node, dataclass or plain object as a block for ``Dialect``.
 
     Args:
         config: The object.
-        known: Fields that the dialect has. Others are left out where they are None: a peer's next
-            version has more fields, and one that is not set changes nothing. None: all are taken.
+        known: Fields of the dialect. Other fields are left out if they are None: a peer's next
+            version has more fields, and an unset one changes nothing. None: takes all fields.
 
     Raises:
-        TypeError: It is something else.
+        TypeError: The object has another type.
     """
     block = {}
     for name, value in _items(config).items():
-        # The private fields of verl's dataclasses are Hydra's business.
+        # Hydra owns the private fields of verl's dataclasses.
         if str(name).startswith("_"):
             continue
         if value is None and known is not None and name not in known:
@@ -30,14 +30,14 @@ def to_block(config: Any, known: Collection[str] | None = None) -> dict[str, Any
 
 
 def get(config: Any, name: str, default: Any = None) -> Any:
-    """A field of such an object; ``default`` if there is none."""
+    """Returns a field of such an object; ``default`` if it is absent."""
     if isinstance(config, Mapping):
         return config.get(name, default)
     return getattr(config, name, default)
 
 
 def given(config: Any, names: Iterable[str]) -> dict[str, Any]:
-    """The fields that are there: one that is None says something else than an absent one."""
+    """Returns the present fields: None differs from an absent field."""
     absent = object()
     values = {name: get(config, name, absent) for name in names}
     return {name: value for name, value in values.items() if value is not absent}
@@ -57,7 +57,7 @@ def _items(config: Any) -> Mapping[str, Any]:
 def _plain(value: Any) -> Any:
     if isinstance(value, (str, bool, int, float, type(None))):
         return value
-    if hasattr(value, "item"):  # a count that is still a tensor or a numpy scalar
+    if hasattr(value, "item"):  # a count may be a tensor or a numpy scalar
         return value.item()
     if isinstance(value, Sequence):
         return [_plain(item) for item in value]

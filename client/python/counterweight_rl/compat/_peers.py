@@ -1,4 +1,4 @@
-"""Names of the peers that stay the peers' own."""
+"""Forwards names that remain the peers' own."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from typing import Any
 
 
 def getattr_from(module: str, names: Mapping[str, tuple[str, ...]]) -> Callable[[str], Any]:
-    """The ``__getattr__`` of a module that has other modules' names too.
+    """Returns the ``__getattr__`` of a module that forwards other modules' names.
 
     A trainer that changes the module name in an import statement imports all names of the statement
     from the new module. A name that this package does not define is imported from the peer on first
-    use, so that a trainer that uses none of them does not need the peer.
+    use, so a trainer that uses none of them does not need the peer.
 
     Args:
         module: The module's own name.
-        names: By module of the peer, the names that are its.
+        names: Names by the peer's module that defines them.
     """
     homes = {name: home for home, of_home in names.items() for name in of_home}
 
@@ -34,15 +34,15 @@ def getattr_from(module: str, names: Mapping[str, tuple[str, ...]]) -> Callable[
 
 
 class NotInstalledError(ImportError):
-    """The peer is not there at all."""
+    """The peer is not installed."""
 
 
 def load(home: str) -> ModuleType:
-    """The module of a peer.
+    """Imports a module of a peer.
 
     Raises:
         NotInstalledError: The peer is not installed.
-        ImportError: It is, and its module cannot be imported.
+        ImportError: The peer is installed, but its module cannot be imported.
     """
     try:
         return importlib.import_module(home)

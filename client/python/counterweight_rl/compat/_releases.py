@@ -1,4 +1,4 @@
-"""Whose numbers the functions of this package answer with: the installed peer's."""
+"""Chooses the release to reproduce: the installed peer's."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import warnings
 
 from counterweight_rl.stack_level import stack_level
 
-# The first releases that the dialects understand. Older ones get these numbers, which are the
-# nearest that there are.
+# The oldest releases that the dialects support. Older ones get their numbers, which are the
+# nearest.
 _OLDEST = {
     "openrlhf": (0, 11, 0),
     "skyrl": (0, 3, 0),
@@ -20,7 +20,7 @@ _OLDEST = {
 
 
 def release_of(system: str) -> str:
-    """For ``Dialect.release``: "0.9.1", or "" for the newest where the peer is not installed."""
+    """Returns ``Dialect.release``: "0.9.1", or "" for the newest if the peer is not installed."""
     installed = _installed(system)
     if installed is None:
         return ""
@@ -37,14 +37,14 @@ def release_of(system: str) -> str:
 
 
 def is_since(system: str, release: tuple[int, int, int]) -> bool:
-    """Whether the installed peer is that release or newer; True where none is installed."""
+    """Returns whether the installed peer is that release or newer; True if none is installed."""
     installed = _installed(system)
     return installed is None or _numbers(installed) >= release
 
 
 @functools.cache
 def _installed(system: str) -> str | None:
-    """None where it is not installed, or has a version without numbers."""
+    """Returns None if it is not installed or its version has no numbers."""
     try:
         version = importlib.metadata.version(system)
     except importlib.metadata.PackageNotFoundError:
@@ -54,6 +54,6 @@ def _installed(system: str) -> str | None:
 
 def _numbers(version: str) -> tuple[int, int, int]:
     found = re.match(r"(\d+)(?:\.(\d+))?(?:\.(\d+))?", version)
-    assert found is not None  # _installed looked
+    assert found is not None  # _installed has matched it
     major, minor, patch = (int(number or 0) for number in found.groups())
     return major, minor, patch

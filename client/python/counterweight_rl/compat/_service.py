@@ -1,4 +1,4 @@
-"""The client that the functions of this package ask."""
+"""The client of the functions of this package."""
 
 from __future__ import annotations
 
@@ -25,19 +25,20 @@ _OF_A_CLIENT = ("target", "timeout", "retry_seconds")
 
 @dataclass(frozen=True)
 class _Session:
-    """The client to ask, and the options sent with each batch."""
+    """The client, and the options sent with each batch."""
 
     client: Client
     run: str | None
     non_finite: NonFinitePolicy
-    # A client that was made here belongs to one process: a gRPC channel does not survive fork().
+    # The process of a client made here; None for the caller's. A gRPC channel does not survive
+    # fork().
     process: int | None
 
 
 _lock = threading.Lock()
 _chosen: Client | None = None
 _given: Mapping[str, Any] = {}
-_session: _Session | None = None  # made on demand
+_session: _Session | None = None  # created on demand
 
 
 def use(
@@ -49,29 +50,29 @@ def use(
     retry_seconds: float | None = None,
     non_finite: NonFinitePolicy | str | None = None,
 ) -> None:
-    """Sets what ``counterweight_rl.compat`` asks and how, for the whole process.
+    """Sets the server and the options of ``counterweight_rl.compat`` for the whole process.
 
-    Each argument overrides the environment variable of its name, such as ``COUNTERWEIGHT_RUN``; one
-    that is None leaves it to the variable, and to the default where that is absent or empty. A call
-    replaces all that earlier ones set, and forked processes inherit it.
+    Each argument overrides the environment variable of its name, such as ``COUNTERWEIGHT_RUN``;
+    None leaves the variable in force, and the default if that is absent or empty. A call replaces
+    all settings of earlier calls; forked processes inherit it.
 
     Args:
-        client: The client to ask; the caller closes it, and target, timeout and retries are its
-            own. None: one is made of the other arguments, in each process.
+        client: The client to ask; the caller closes it, and it brings its own target, timeout and
+            retries. None: each process makes one from the other arguments.
         target: "host:port" or "unix:/path/to/socket". Default: localhost:50051.
         run: Training run, [A-Za-z0-9_.-]{1,64}; a label of the drift metrics in Prometheus.
             Default: none.
-        timeout: Seconds that a call may take, retries included; > 0. Default: 60 more than
+        timeout: Deadline of a call in seconds, retries included; > 0. Default: 60 more than
             retry_seconds.
-        retry_seconds: Seconds, from its beginning, within which a call is tried again when the
-            server is away, restarts, or has no room; from 0, which is never, to timeout. Default:
-            60, or timeout if that is less.
-        non_finite: What to do about a NaN or infinity where the mask is 1: "reject", "drop" or
+        retry_seconds: Seconds from a call's beginning within which it is retried when the server is
+            away, restarts, or has no room; from 0, no retries, to timeout. Default: 60, or timeout
+            if that is less.
+        non_finite: Policy for a NaN or infinity where the mask is 1: "reject", "drop" or
             "neutralize", as in ``Client.correct``. Default: reject.
 
     Raises:
-        ValueError: A value, of an argument or of a variable, that is out of its range; or what is
-            the client's own beside a client.
+        ValueError: The value of an argument or variable is out of its range, or a setting of the
+            client is given beside a client.
         TypeError: An argument of a wrong type.
     """
     global _chosen, _given, _session
@@ -94,7 +95,7 @@ def use(
 
 
 def client() -> Client:
-    """The client that ``counterweight_rl.compat`` asks.
+    """Returns the client that ``counterweight_rl.compat`` asks.
 
     Raises:
         ValueError: An environment variable has a value out of its range.
@@ -105,9 +106,9 @@ def client() -> Client:
 def correct(
     system: str, block: Mapping[str, Any], *, release: str | None = None, **arguments: Any
 ) -> Result[torch.Tensor]:
-    """``Client.correct`` with a dialect; the server's warnings become Python's.
+    """Calls ``Client.correct`` with a dialect; the server's warnings become Python's.
 
-    ``release``: whose numbers; None: the installed peer's.
+    ``release``: the release to reproduce; None: the installed peer's.
     """
     session = _current()
     if release is None:
@@ -126,7 +127,7 @@ def correct(
 def policy_loss(
     system: str, block: Mapping[str, Any], *, current_log_probs: torch.Tensor, **arguments: Any
 ) -> tuple[torch.Tensor, dict[str, float]]:
-    """A dialect's policy loss as a node of autograd, and its metrics."""
+    """Returns a dialect's policy loss as a node of autograd, and its metrics."""
     from counterweight_rl.torch import attach, outputs_for
 
     result = correct(
@@ -140,7 +141,7 @@ def policy_loss(
 
 
 def metrics_of(metrics: dict[str, float], *prefixes: str) -> dict[str, float]:
-    """Those whose names begin so."""
+    """Returns the metrics whose names have one of the prefixes."""
     return {name: value for name, value in metrics.items() if name.startswith(prefixes)}
 
 

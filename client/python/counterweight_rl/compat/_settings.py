@@ -1,4 +1,4 @@
-"""Where ``counterweight_rl.compat`` asks and how long: what ``use`` got, else the environment."""
+"""Settings of ``counterweight_rl.compat``: the arguments of ``use``, else the environment."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ VARIABLE_PREFIX = "COUNTERWEIGHT_"
 DEFAULT_TARGET = "localhost:50051"
 DEFAULT_RETRY_SECONDS = 60.0
 ANSWER_SECONDS = 60.0
-"""What a call may take beside its retries, unless a timeout is set."""
+"""Seconds of the default timeout beyond the retries."""
 
 _RUN = re.compile(r"[A-Za-z0-9_.-]{1,64}")
-# A server that is back is found within this, and one that is away is asked this often.
+# Longest pause between attempts: a returned server is found within it.
 _MAX_PAUSE_SECONDS = 1.0
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What ``use`` documents, checked."""
+    """The checked settings that ``use`` documents."""
 
     target: str
     run: str | None
@@ -36,7 +36,7 @@ class Settings:
     non_finite: NonFinitePolicy
 
     def connect(self) -> Client:
-        """A client that asks so."""
+        """Returns a client with these settings."""
         policy = RetryPolicy(
             attempts=None,
             max_seconds=self.retry_seconds,
@@ -47,7 +47,7 @@ class Settings:
 
 
 def read(given: Mapping[str, Any]) -> Settings:
-    """The settings; a value that is None is that of its environment variable, else the default.
+    """Reads the settings; None takes the environment variable, else the default.
 
     Raises:
         ValueError: A value out of its range; the message begins with its argument or variable.
@@ -80,11 +80,11 @@ def read(given: Mapping[str, Any]) -> Settings:
 
 
 def _find(name: str, given: Mapping[str, Any]) -> tuple[str, Any]:
-    """The value, or None, and what a message calls it."""
+    """Returns the name for messages, and the value or None."""
     if given.get(name) is not None:
         return name, given[name]
     variable = VARIABLE_PREFIX + name.upper()
-    # Deployments write "" where they mean that a variable is not set.
+    # Deployments write "" for a variable that is not set.
     return variable, os.environ.get(variable) or None
 
 

@@ -1,4 +1,4 @@
-"""What GRPOTrainer's loss asks the service for: the block, the tensors, the factors around it."""
+"""GRPOTrainer's loss by the service: the block, the tensors, the factors around it."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import torch
 from counterweight_rl import dialect_blocks
 from counterweight_rl.compat import _service
 
-# TRL needs the model's distribution for these, and no loss of the service has it: the trainer does
-# them around the service's loss.
+# TRL needs the model's distribution for these fields, which no loss of the service has; the trainer
+# handles them around the service's loss.
 ENTROPY_FIELDS = (
     "top_entropy_quantile",
     "entropy_coef",
@@ -21,20 +21,22 @@ ENTROPY_FIELDS = (
     "entropy_target",
     "use_adaptive_entropy",
 )
-# Since TRL 1.14 only the model's layers, before it another loss, which the trainer refuses.
+# Since TRL 1.14 it selects the model's layers only; before, another loss, which the trainer
+# refuses.
 LIGER = "use_liger_kernel"
 
-# Losses that no step of an accumulation divides.
+# Losses that TRL does not divide by the steps of an accumulation.
 DIVIDED_BY_ITEMS = ("cispo", "dapo", "vespo")
 
 
 def block_of(trainer: Any, num_items_in_batch: float, *, training: bool) -> dict[str, Any]:
-    """The dialect's block of a GRPOTrainer at this step.
+    """Returns the dialect's block of a GRPOTrainer at this step.
 
     Args:
-        trainer: Its own attributes, which callbacks may change, stand over its ``args``.
+        trainer: The trainer, whose own attributes, which callbacks may change, override its
+            ``args``.
         num_items_in_batch: Tokens of the generation batch on all ranks.
-        training: False: evaluation, which accumulates nothing.
+        training: False for evaluation, which accumulates no gradients.
     """
     block = dict(dialect_blocks.to_mapping("trl", trainer.args))
     for name in (*ENTROPY_FIELDS, LIGER, "vllm_importance_sampling_cap"):
@@ -58,27 +60,27 @@ def policy_loss(
     mask: torch.Tensor,
     **options: Any,
 ) -> tuple[torch.Tensor, dict[str, float]]:
-    """The loss of one micro-batch, as TRL's ``_compute_loss`` but for entropies, and its metrics.
+    """Returns one micro-batch's loss, as TRL's ``_compute_loss`` without entropies, and metrics.
 
     Args:
-        block: As ``block_of`` makes it.
-        inputs: TRL's: old_per_token_logps, sampling_per_token_logps, ref_per_token_logps,
-            importance_sampling_ratio, as far as they are there.
+        block: The result of ``block_of``.
+        inputs: TRL's inputs: old_per_token_logps, sampling_per_token_logps, ref_per_token_logps,
+            importance_sampling_ratio, each if present.
         per_token_logps: [B, T] nats; gets the gradient.
         advantages: [B, 1] or [B, T].
         mask: [B, T], each 0 or 1.
-        **options: Of ``Client.correct``.
+        **options: Options of ``Client.correct``.
 
     Raises:
-        InvalidRequestError: As the package says.
-        ValueError: VESPO with weights that the inputs have without the log-probs behind them.
+        InvalidRequestError: See ``counterweight_rl.compat``.
+        ValueError: VESPO with weights in the inputs but without their log-probs.
     """
     block = dict(block)
     sampling = inputs.get("sampling_per_token_logps")
     corrects = block["use_vllm"] and block["vllm_importance_sampling_correction"]
     if corrects and sampling is None and "importance_sampling_ratio" in inputs:
-        # A subclass made the weights. All losses but VESPO are proportional to the advantages
-        # where the factor is not negative, so that they may carry it.
+        # A subclass made the weights. All losses but VESPO are proportional to the advantages if
+        # the factor is not negative, so the advantages can carry it.
         if block["loss_type"] == "vespo":
             raise ValueError(
                 "loss_type 'vespo' needs sampling_per_token_logps in the inputs, not only "

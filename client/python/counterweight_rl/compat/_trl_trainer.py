@@ -12,11 +12,11 @@ import torch
 from counterweight_rl.compat import _releases, _trl_loss
 from counterweight_rl.errors import Violation, refuse
 
-# Where the loss is that the mixin stands for.
+# The module of the loss that the mixin replaces.
 _TRL_MODULE = "trl.trainer.grpo_trainer"
 _OLDEST = (1, 10, 0)
 
-# Metrics of one rank that become those of all by their counts, and by comparison.
+# Metrics of one rank, which counts and comparisons combine over ranks.
 _MEANS = (
     "kl",
     "clip_ratio/low_mean",
@@ -27,22 +27,23 @@ _MEANS = (
 )
 _MINIMUM, _MAXIMUM = "clip_ratio/low_min", "clip_ratio/high_max"
 
-# A class of TRL's or of the user's, which has everything else.
+# A class of TRL or of the user, which has everything else.
 _Trainer: Any = object
 
 
 class GRPOMixin(_Trainer):
-    """Gives a GRPOTrainer the loss of the service: its value, its gradient and its metrics.
+    """Gives a GRPOTrainer the loss of the service: value, gradient and metrics.
 
-    ``class Trainer(GRPOMixin, GRPOTrainer): ...``; arguments and everything else are
-    GRPOTrainer's. The model's forward pass, entropies and auxiliary losses stay TRL's.
-    ``counterweight_rl.compat`` says which server is asked; it must run when a trainer is made.
+    ``class Trainer(GRPOMixin, GRPOTrainer): ...``; arguments and everything else are GRPOTrainer's.
+    TRL keeps the model's forward pass, entropies and auxiliary losses. ``counterweight_rl.compat``
+    says which server is asked; the server must run when a trainer is created.
 
     Raises:
-        InvalidRequestError: When a trainer is made: its configuration cannot be served. Each wrong
-            field is named.
+        InvalidRequestError: On creation of a trainer whose configuration the service cannot
+            compute. Every wrong field is named.
         ImportError: TRL is older than 1.10.
-        TypeError: When a class is made: it would not get the service's loss, or lose its own.
+        TypeError: On definition of a class that would not get the service's loss, or would lose its
+            own.
     """
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -79,7 +80,7 @@ class GRPOMixin(_Trainer):
         if self.top_entropy_quantile < 1.0:
             quantile = 1 - self.top_entropy_quantile
             entropy_mask = self.get_high_entropy_mask(entropies, mask, quantile)
-            # The policy's loss of a token is 0 where its advantage is, and the KL penalty stays.
+            # A token's policy loss is 0 if its advantage is; the KL penalty stays.
             advantages = advantages * entropy_mask
 
         training = self.model.training
@@ -106,9 +107,9 @@ class GRPOMixin(_Trainer):
         return loss
 
     def _forward_of(self, model: Any, inputs: Any) -> tuple[torch.Tensor, torch.Tensor, Any]:
-        """Log-probs and entropies of the completion's tokens, [B, T]; TRL's own forward pass."""
+        """Returns log-probs and entropies of the completion, [B, T], by TRL's own forward pass."""
         forward = self._get_per_token_logps_and_entropies
-        # What images need differs between releases; it has the same names in inputs.
+        # The arguments for images differ between releases; they have the same names in inputs.
         images = {
             name: inputs[name] for name in inspect.signature(forward).parameters if name in inputs
         }
@@ -124,7 +125,7 @@ class GRPOMixin(_Trainer):
         return result
 
     def _log_policy_loss(self, log: Any, loss: torch.Tensor, steps: float) -> None:
-        # TRL logs it before it divides by the steps of an accumulation.
+        # TRL logs the loss before it divides by the steps of an accumulation.
         if self.loss_type not in _trl_loss.DIVIDED_BY_ITEMS:
             loss = loss * steps
         log["policy_loss"].append(self.accelerator.gather(loss).nanmean().item())
@@ -132,7 +133,7 @@ class GRPOMixin(_Trainer):
     def _log_loss_metrics(
         self, log: Any, metrics: dict[str, float], entropies: torch.Tensor, mask: torch.Tensor
     ) -> None:
-        """Appends the metrics of all ranks; one reduction, and one gathering of extrema."""
+        """Appends the metrics of all ranks, by one reduction and one gathering of extrema."""
         rows, width = mask.shape
         counted = mask if width > 1 else torch.ones_like(mask)
         tokens = counted.sum().float()

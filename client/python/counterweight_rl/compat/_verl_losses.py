@@ -16,7 +16,7 @@ CORE_ALGOS = "verl.trainer.ppo.core_algos"
 CORRECTION_METRICS = "rollout_corr/"
 LOSS_METRICS = "actor/"
 
-# What the losses read, by where verl's ActorConfig has it.
+# Fields that the losses read, in the structure of verl's ActorConfig.
 _ACTOR_FIELDS = (
     "clip_ratio",
     "clip_ratio_low",
@@ -34,16 +34,16 @@ _POLICY_LOSS_FIELDS = (
     "ppo_kl_coef",
     "dro_beta",
 )
-# Those that do not go without config.policy_loss.
+# Losses that require config.policy_loss.
 _READ_POLICY_LOSS = frozenset({"clip_cov", "kl_cov", "dro"})
-# Multiplying the advantages by weights is multiplying these losses by them.
+# Losses for which weighting the advantages equals weighting the loss.
 _PROPORTIONAL_TO_ADVANTAGES = frozenset(
     {"vanilla", "dppo_tv", "dppo_kl", "gspo", "sapo", "gpg", "cispo", "reinforce"}
 )
 
 
 class PolicyLossFn(Protocol):
-    """What ``get_policy_loss_fn`` returns."""
+    """Type of the result of ``get_policy_loss_fn``."""
 
     def __call__(
         self,
@@ -55,20 +55,20 @@ class PolicyLossFn(Protocol):
         config: Any = None,
         rollout_is_weights: torch.Tensor | None = None,
     ) -> tuple[torch.Tensor, dict[str, Any]]:
-        """A policy loss and its metrics.
+        """Returns a policy loss and its metrics.
 
         Args:
             old_log_prob: [B, T] nats; the anchor of the ratio.
             log_prob: [B, T] nats; the policy being trained, which gets the gradient.
             advantages: [B, T].
-            response_mask: [B, T]; after rejection, where there is any.
+            response_mask: [B, T]; after rejection, if any.
             loss_agg_mode: verl's name of the aggregation.
             config: An ActorConfig, or anything with its fields, ``global_batch_info`` among them;
                 an absent field stands for verl's default.
             rollout_is_weights: [B, T], from ``compute_rollout_correction_and_rejection_mask``;
-                read as constants. They travel multiplied into the advantages, so a token whose
-                weight is 0 counts as not clipped in pg_clipfrac. Losses that are not proportional
-                to the advantages (clip_cov, kl_cov, geo_mean, dro) refuse them.
+                constants. The advantages are multiplied by them, so a token of weight 0 counts as
+                not clipped in pg_clipfrac. Losses that are not proportional to the advantages
+                (clip_cov, kl_cov, geo_mean, dro) refuse them.
 
         Returns:
             The loss, a scalar that can be differentiated by log_prob; ``actor/*`` metrics, and
@@ -90,9 +90,9 @@ def compute_policy_loss_reinforce(
     config: Any = None,
     rollout_is_weights: torch.Tensor | None = None,
 ) -> tuple[torch.Tensor, dict[str, Any]]:
-    """REINFORCE against the rollout policy; arguments and answer as ``PolicyLossFn`` says.
+    """Computes REINFORCE against the rollout policy; see ``PolicyLossFn`` for arguments.
 
-    ``rollout_log_prob`` is only for the metric ``actor/ppo_kl``.
+    Only the metric ``actor/ppo_kl`` uses ``rollout_log_prob``.
     """
     _check("reinforce", config)
     loss, metrics = _service.policy_loss(
@@ -117,8 +117,8 @@ def compute_policy_loss_bypass_mode(
 ) -> tuple[torch.Tensor, dict[str, Any]]:
     """Corrects current/rollout and computes the loss; arguments as ``PolicyLossFn`` says.
 
-    ``old_log_prob`` is the rollout policy's, ``config.policy_loss.rollout_correction`` says what to
-    correct and which loss_type, and ``rollout_is_weights`` is not read, all as in verl.
+    As in verl, ``old_log_prob`` is the rollout policy's, ``config.policy_loss.rollout_correction``
+    configures the correction and loss_type, and ``rollout_is_weights`` is not read.
 
     Raises:
         ValueError: There is no rollout_correction.
@@ -143,13 +143,13 @@ def compute_policy_loss_bypass_mode(
 
 
 def get_policy_loss_fn(name: str) -> PolicyLossFn:
-    """The policy loss of that name: one of this module's, else one that verl has.
+    """Returns the policy loss of that name: this module's, else verl's.
 
-    The latter are those that were registered with verl's ``register_policy_loss``, and those of a
-    newer verl; they compute on their own, without the service.
+    The latter are losses registered by verl's ``register_policy_loss``, and those of a newer verl;
+    they compute without the service.
 
     Raises:
-        ValueError: There is none.
+        ValueError: No such loss exists.
     """
     if name in POLICY_LOSS_REGISTRY:
         return POLICY_LOSS_REGISTRY[name]
@@ -224,10 +224,10 @@ POLICY_LOSS_REGISTRY: dict[str, PolicyLossFn] = {
 
 
 def _check(loss_mode: str, config: Any) -> None:
-    """What verl asserts."""
+    """Makes verl's assertions."""
     if config is None:
         raise AssertionError(f"config must be an ActorConfig for {loss_mode}, not None")
-    # Who made one has imported its module.
+    # A caller with an AlgoConfig has imported its module.
     algo_config = getattr(sys.modules.get("verl.trainer.config"), "AlgoConfig", ())
     if isinstance(config, algo_config):
         raise AssertionError(f"config must be an ActorConfig for {loss_mode}, not an AlgoConfig")
@@ -243,7 +243,7 @@ def _loss_block(loss_mode: str, loss_agg_mode: str, config: Any) -> dict[str, An
         **_config.given(_config.get(config, "policy_loss"), _POLICY_LOSS_FIELDS),
     }
     counts = _config.to_block(_config.get(config, "global_batch_info") or {})
-    # verl hands the divisor of seq-mean-token-sum-norm on among the counts.
+    # verl passes the divisor of seq-mean-token-sum-norm among the counts.
     if "loss_scale_factor" in counts:
         block["loss_scale_factor"] = counts.pop("loss_scale_factor")
     return {**block, "global_batch_info": counts}

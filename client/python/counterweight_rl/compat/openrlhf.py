@@ -3,10 +3,9 @@
     # from openrlhf.models import PolicyLoss
     from counterweight_rl.compat.openrlhf import PolicyLoss
 
-As of OpenRLHF/OpenRLHF @3c3be623 (0.11.0) and of 0.11.2. Numbers and quirks are those of the
+It follows OpenRLHF/OpenRLHF @3c3be623 (0.11.0) and 0.11.2. Numbers and quirks are those of the
 dialect ``openrlhf``; server/engine/dialects/README.md lists them. The other names of
-``openrlhf.models`` (``Actor``, ``aggregate_loss``, ...) are OpenRLHF's own, imported from there
-when they are asked for.
+``openrlhf.models`` (``Actor``, ``aggregate_loss``, ...) are OpenRLHF's own, imported on first use.
 """
 
 from __future__ import annotations
@@ -47,9 +46,9 @@ _GATINGS = ("ratio", "binary_kl", "tv")
 class PolicyLoss(torch.nn.Module):
     """PPO or GSPO policy loss with OpenRLHF's corrections of the sampling policy.
 
-    It takes the correction's arguments of OpenRLHF 0.11.2 (``is_correction_*``) and those before
-    (``*vllm_is_*``), not both at once, and answers as a release that has them: five values or four.
-    Without any it answers as the installed OpenRLHF, or as the newest where none is.
+    It takes the correction's arguments of OpenRLHF 0.11.2 (``is_correction_*``) or of earlier
+    releases (``*vllm_is_*``), not both, and returns five or four values like the release with these
+    arguments. Without any it follows the installed OpenRLHF, or the newest if none is installed.
     """
 
     def __init__(
@@ -68,27 +67,28 @@ class PolicyLoss(torch.nn.Module):
         vllm_is_truncated_threshold: Sequence[float] | None = None,
         vllm_is_correction_type: str | None = None,
     ) -> None:
-        """Keeps the settings; None is OpenRLHF's default.
+        """Stores the settings; None selects OpenRLHF's default.
 
         Args:
             clip_eps_low: 1 - clip_eps_low bounds the ratio from below.
             clip_eps_high: 1 + clip_eps_high bounds the ratio from above.
             dual_clip: Bound of the loss where the advantage is negative; > 1. None: none.
-            token_level_loss: Average over tokens; False: over the rows' averages (gspo always).
+            token_level_loss: True averages over tokens, False over the rows' averages (always with
+                gspo).
             policy_loss_type: "ppo" or "gspo".
-            is_correction_level: "off", "token" or "seq": what a statistic outside the threshold
-                masks. On, gspo is anchored at rollout.
+            is_correction_level: "off", "token" or "seq": unit that a statistic outside the
+                threshold masks. If on, gspo is anchored at rollout.
             is_correction_mode: "mask", or "clip" the token's ratio to the threshold.
             is_correction_gating: The statistic: "ratio" of old/rollout, or the divergence
                 "binary_kl" (nats) or "tv" of the sampled token's probabilities.
-            is_correction_threshold: [low, high]; [0.5, 5.0] where absent.
+            is_correction_threshold: [low, high]; default [0.5, 5.0].
             enable_vllm_is_correction: Correct old/rollout (gspo: anchor at rollout).
-            vllm_is_truncated_threshold: [low, high], ratios; needed with the correction.
+            vllm_is_truncated_threshold: [low, high], ratios; required by the correction.
             vllm_is_correction_type: "tis", "icepop", "seq-mask-tis" or "reinforce_pro".
 
         Raises:
-            InvalidRequestError: What OpenRLHF checks here too; the service checks the rest, in the
-                first forward.
+            InvalidRequestError: A check that OpenRLHF makes here failed; the service checks the
+                rest in the first forward.
             TypeError: Arguments of both kinds.
         """
         super().__init__()
@@ -151,7 +151,7 @@ class PolicyLoss(torch.nn.Module):
         batch_num_tokens: float | None = None,
         global_batch_size: float | None = None,
     ) -> tuple[torch.Tensor | None, ...]:
-        """The loss and its metrics.
+        """Returns the loss and its metrics.
 
         Args:
             log_probs: [B, T] nats; the policy being trained, which gets the gradient.
@@ -159,17 +159,17 @@ class PolicyLoss(torch.nn.Module):
             advantages: [B, T].
             action_mask: [B, T], each 0 or 1. None: every token counts.
             rollout_log_probs: [B, T] nats, of the policy that sampled; for the correction.
-            dp_size: The loss is multiplied by it where a global count is given.
+            dp_size: Factor of the loss if a global count is given.
             batch_num_tokens: Tokens of the global batch, the divisor at token level.
             global_batch_size: Rows of the global batch, the divisor at sample level.
 
         Returns:
             (loss, clip_ratio, ppo_kl, vllm_kl), and is_filter_ratio since OpenRLHF 0.11.2; scalars
-            on log_probs' device. The loss can be differentiated by log_probs; the last ones are
+            on log_probs' device. The loss is differentiable by log_probs; the last ones are
             None without ppo and a correction.
 
         Raises:
-            InvalidRequestError: As the package says.
+            InvalidRequestError: See ``counterweight_rl.compat``.
         """
         if action_mask is None:
             action_mask = torch.ones_like(log_probs, dtype=torch.bool)
@@ -195,7 +195,7 @@ class PolicyLoss(torch.nn.Module):
         return loss, *map(scalar, names)
 
     def _release(self) -> str:
-        """The installed one where it has our arguments, else the nearest that has."""
+        """Returns the installed release if it has these arguments, else the nearest that has."""
         if self._is_by_level == _releases.is_since("openrlhf", _BY_LEVEL):
             return _releases.release_of("openrlhf")
         return "0.11.2" if self._is_by_level else "0.11.1"
@@ -221,6 +221,6 @@ class PolicyLoss(torch.nn.Module):
         block["enable_vllm_is_correction"] = self.enable_vllm_is_correction
         block["vllm_is_correction_type"] = self.vllm_is_correction_type
         if self.enable_vllm_is_correction:
-            # None too, which is an error then and not the default of OpenRLHF's command line.
+            # Also if None, which is then an error and not the default of OpenRLHF's command line.
             block["vllm_is_truncated_threshold"] = self.vllm_is_truncated_threshold
         return _config.to_block(block)

@@ -2,9 +2,9 @@
 
     from counterweight_rl.compat.skyrl import apply_off_policy_correction
 
-As of NovaSky-AI/SkyRL @a9564572. Numbers, metric names and quirks are those of the dialect
+It follows NovaSky-AI/SkyRL @a9564572. Numbers, metric names and quirks are those of the dialect
 ``skyrl``; server/engine/dialects/README.md lists them. ``off_policy_correction_enabled`` and the
-functions that these are made of are SkyRL's own, imported from there when they are asked for.
+functions behind these are SkyRL's own, imported on first use.
 """
 
 from __future__ import annotations
@@ -47,20 +47,20 @@ def apply_off_policy_correction(
     loss_mask: torch.Tensor | None,
     off_policy_correction: Any,
 ) -> tuple[torch.Tensor, torch.Tensor | None, dict[str, float]]:
-    """Multiplies token losses by importance weights and takes rejected tokens out of their mask.
+    """Multiplies token losses by importance weights and removes rejected tokens from the mask.
 
-    Where the configuration switches nothing on, or there are no rollout log-probs, loss and mask
-    come back as they are, nothing is sent, and the other arguments may be anything.
+    If the configuration enables nothing, or there are no rollout log-probs, the function returns
+    loss and mask unchanged, sends nothing, and ignores the other arguments.
 
     Args:
-        loss: [B, T], of each token, in any unit; its graph stays.
+        loss: [B, T], the loss of each token in any unit; its graph is kept.
         old_log_probs: [B, T] nats, of the training policy.
-        rollout_logprobs: [B, T] nats, of the policy that sampled. None: nothing happens.
-        loss_mask: [B, T], each 0 or 1. SkyRL's Tinker backend may have other weights of tokens, by
-            which SkyRL's ratios of sequences and its ``is_ratio_*`` weigh tokens. The service does
-            not: such a batch is corrected by SkyRL's own function, with a warning.
-        off_policy_correction: An OffPolicyCorrectionConfig, or anything with its fields; an absent
-            one means that it is not set.
+        rollout_logprobs: [B, T] nats, of the sampling policy. None: no correction.
+        loss_mask: [B, T], each 0 or 1. SkyRL's Tinker backend may use other token weights, which
+            enter SkyRL's ratios of sequences and its ``is_ratio_*``. The service does not support
+            them: SkyRL's own function corrects such a batch, with a warning.
+        off_policy_correction: An OffPolicyCorrectionConfig, or an object with its fields; an absent
+            field is not set.
 
     Returns:
         The loss times the weights (0 where the mask is 0), as it came if there is no
@@ -68,8 +68,8 @@ def apply_off_policy_correction(
         the configuration alone, in SkyRL's order.
 
     Raises:
-        InvalidRequestError: A mask of other values where SkyRL is not installed, or as the package
-            says.
+        InvalidRequestError: A mask with other values while SkyRL is not installed; or see
+            ``counterweight_rl.compat``.
     """
     if rollout_logprobs is None:
         return loss, loss_mask, {}
@@ -85,14 +85,14 @@ def compute_off_policy_correction(
     loss_mask: torch.Tensor | None,
     off_policy_correction: Any,
 ) -> tuple[torch.Tensor | None, dict[str, float], torch.Tensor | None]:
-    """Weights, metrics and mask of ``apply_off_policy_correction``.
+    """Returns weights, metrics and mask of ``apply_off_policy_correction``.
 
     Returns:
         The weights, [B, T] (SkyRL: [B, 1] at sequence level) in old_log_probs' dtype, or None;
-        metrics; the mask. ``(None, {}, loss_mask)`` where nothing is switched on.
+        metrics; the mask. ``(None, {}, loss_mask)`` if nothing is enabled.
 
     Raises:
-        InvalidRequestError: As ``apply_off_policy_correction`` says.
+        InvalidRequestError: See ``apply_off_policy_correction``.
     """
     block = _config.to_block(off_policy_correction, _FIELDS)
     names = _metric_names(block)
@@ -111,15 +111,15 @@ def compute_off_policy_correction(
     assert result.keep_mask is not None  # a default output
     weights = None
     if result.weights is not None:
-        assert old_log_probs is not None  # else the server had refused
+        assert old_log_probs is not None  # the server refuses the batch otherwise
         weights = result.weights.to(old_log_probs.dtype)
-    # SkyRL reduces the dictionary over ranks value by value, in its order: all of them must have
-    # the same names, whatever their data.
+    # SkyRL reduces the dictionary over ranks value by value in its order, so all ranks must have
+    # the same names.
     return weights, {name: result.metrics[name] for name in names}, result.keep_mask
 
 
 def _metric_names(block: Mapping[str, Any]) -> list[str]:
-    """SkyRL's metrics in its order; none if the block switches nothing on."""
+    """Returns SkyRL's metrics in its order; none if the block enables nothing."""
 
     def is_set(name: str) -> bool:
         return block.get(name) is not None
@@ -144,7 +144,7 @@ def _shares(rule: str) -> list[str]:
 
 
 def _warn_of_others(block: Mapping[str, Any]) -> None:
-    """Something may be switched on that only a newer SkyRL has."""
+    """Warns of fields that only a newer SkyRL knows."""
     others = sorted(block.keys() - _FIELDS)
     if others:
         warnings.warn(
@@ -156,12 +156,12 @@ def _warn_of_others(block: Mapping[str, Any]) -> None:
 
 def _weighs_tokens(loss_mask: Any) -> bool:
     if not isinstance(loss_mask, torch.Tensor) or not loss_mask.is_floating_point():
-        return False  # what may be wrong with it, the client says
+        return False  # the client reports invalid masks
     return not bool(((loss_mask == 0) | (loss_mask == 1)).all())
 
 
 def _skyrls_own(*arguments: Any) -> tuple[torch.Tensor | None, dict[str, float], torch.Tensor]:
-    """SkyRL's answer. Refuses where there is no SkyRL, or ours has taken its function's place."""
+    """Returns SkyRL's answer. Refuses if SkyRL is absent or uses this module's function."""
     function = None
     with contextlib.suppress(_peers.NotInstalledError):
         function = getattr(_peers.load(_PEER), "compute_off_policy_correction", None)

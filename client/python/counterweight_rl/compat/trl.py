@@ -3,23 +3,21 @@
     # from trl import GRPOTrainer
     from counterweight_rl.compat.trl import GRPOTrainer
 
-That is TRL's own class with ``GRPOMixin`` before it; a subclass of one's own takes the mixin:
+It is TRL's own class with ``GRPOMixin`` before it; a subclass takes the mixin:
 
     class Trainer(GRPOMixin, GRPOTrainer): ...
 
-Its numbers are those of TRL 1.10 to 1.16. What it refuses when a trainer is made:
-``use_adaptive_entropy``; ``top_entropy_quantile`` < 1 with ``loss_type`` vespo;
-``use_liger_kernel`` where TRL (< 1.14) computes another loss with it; and what the server refuses.
-What differs:
+Its numbers are those of TRL 1.10 to 1.16. On creation a trainer refuses ``use_adaptive_entropy``;
+``top_entropy_quantile`` < 1 with ``loss_type`` vespo; ``use_liger_kernel`` if TRL (< 1.14) computes
+another loss with it; and settings that the server refuses. It differs as follows:
 
 * The loss takes the importance-sampling ratio from the log-probs, not from
   ``inputs["importance_sampling_ratio"]``, unless the inputs have the latter only.
 * With ``top_entropy_quantile`` < 1 ``clip_ratio/*`` counts tokens of low entropy as not clipped.
 
-The functions here are for trainers that compute their own loss. TRL computes the ratio in the
-middle of ``_generate_and_score_completions``; the function is named after the variable that it
-fills. Numbers, metric names and quirks are those of the dialect
-``trl``; server/engine/dialects/README.md lists them.
+The functions here serve trainers that compute their own loss. TRL computes the ratio inside
+``_generate_and_score_completions``; the function has the name of its variable. Numbers, metric
+names and quirks are those of the dialect ``trl``; server/engine/dialects/README.md lists them.
 """
 
 from __future__ import annotations
@@ -35,7 +33,7 @@ __all__ = ["GRPOMixin", "get_off_policy_mask", "vllm_importance_sampling_ratio"]
 
 
 def __getattr__(name: str) -> Any:
-    # Made when it is asked for: nothing else here needs TRL.
+    # Created on first use: nothing else here needs TRL.
     if name != "GRPOTrainer":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from trl import GRPOTrainer
@@ -55,11 +53,11 @@ def vllm_importance_sampling_ratio(
     vllm_importance_sampling_clip_max: float | None = 3.0,
     vllm_importance_sampling_clip_min: float | None = None,
 ) -> tuple[torch.Tensor, dict[str, float]]:
-    """The ratio that multiplies the loss, and the ``sampling/*`` metrics.
+    """Returns the ratio that multiplies the loss, and the ``sampling/*`` metrics.
 
     Args:
         old_per_token_logps: [B, T] nats, of the training policy.
-        sampling_per_token_logps: [B, T] nats, as vLLM reported them.
+        sampling_per_token_logps: [B, T] nats, reported by vLLM.
         mask: [B, T], each 0 or 1: completion_mask, times tool_mask where there are tools.
         vllm_importance_sampling_mode: token_truncate, token_mask, sequence_truncate, sequence_mask
             or sequence_geometric_mean_mask, a GRPOConfig's field like the next two.
@@ -72,7 +70,7 @@ def vllm_importance_sampling_ratio(
         rows without a completion token (TRL: 1 after the bounds, the same unless they exclude 1).
 
     Raises:
-        InvalidRequestError: As the package says.
+        InvalidRequestError: See ``counterweight_rl.compat``.
     """
     result = _service.correct(
         "trl",
@@ -86,7 +84,7 @@ def vllm_importance_sampling_ratio(
         response_mask=mask,
         outputs=("weights",),
     )
-    assert result.weights is not None  # asked for
+    assert result.weights is not None  # requested
     dtype = torch.promote_types(old_per_token_logps.dtype, sampling_per_token_logps.dtype)
     dtype = torch.promote_types(dtype, mask.dtype)
     ratio = result.weights.to(dtype).masked_fill(mask == 0, 1)
@@ -102,22 +100,22 @@ def get_off_policy_mask(
     mask: torch.Tensor,
     off_policy_threshold: float,
 ) -> torch.Tensor:
-    """OPSM: drops rows of negative advantage that have drifted further than the threshold.
+    """Computes OPSM: drops rows of negative advantage that drifted further than the threshold.
 
     Args:
         advantages: [B, 1], or [B, T] for a decision per token.
-        per_token_logps: [B, T] nats, of the policy being trained; read as constants.
-        sampling_per_token_logps: [B, T] nats, of the policy that sampled (TRL passes the old ones
-            where it has none).
+        per_token_logps: [B, T] nats, of the policy being trained; constants.
+        sampling_per_token_logps: [B, T] nats, of the sampling policy (TRL passes the old ones if it
+            has none).
         mask: [B, T], each 0 or 1.
         off_policy_threshold: Mean log ratio above which a row has drifted; nats.
 
     Returns:
-        The shape of advantages, the dtype of mask: 1 = keep. 1 where there is nothing to keep:
-        rows without a token, and positions whose mask is 0.
+        The shape of advantages, the dtype of mask: 1 = keep. 1 also in rows without a token, and
+        at positions whose mask is 0.
 
     Raises:
-        InvalidRequestError: As the package says.
+        InvalidRequestError: See ``counterweight_rl.compat``.
     """
     result = _service.correct(
         "trl",
@@ -131,13 +129,13 @@ def get_off_policy_mask(
         response_mask=mask,
         outputs=("keep_mask",),
     )
-    assert result.keep_mask is not None  # asked for
+    assert result.keep_mask is not None  # requested
     keep = result.keep_mask.masked_fill(mask == 0, 1)
     return keep if advantages.shape == mask.shape else _of_row(keep, mask)
 
 
 def _of_row(values: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-    """[B, 1]: what all tokens of a row have in common, taken from the first that counts."""
+    """Returns [B, 1]: the value common to a row's tokens, taken from the first that counts."""
     if mask.shape[1] == 0:
         return values.new_ones((mask.shape[0], 1))
     first = mask.to(torch.uint8).argmax(dim=1, keepdim=True)

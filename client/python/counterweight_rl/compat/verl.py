@@ -6,9 +6,9 @@
     # from verl.trainer.ppo.core_algos import get_policy_loss_fn
     from counterweight_rl.compat.verl import get_policy_loss_fn
 
-As of verl-project/verl @1dda039b. Numbers, metric names and quirks are those of the dialect
-``verl``; server/engine/dialects/README.md lists them. What else verl's trainers import from these
-modules (``agg_loss``, ``kl_penalty``, ...) is verl's own, imported from there when it is asked for.
+It follows verl-project/verl @1dda039b. Numbers, metric names and quirks are those of the dialect
+``verl``; server/engine/dialects/README.md lists them. Other names that verl's trainers import from
+these modules (``agg_loss``, ``kl_penalty``, ...) are verl's own, imported on first use.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ __getattr__ = _peers.getattr_from(
 
 @dataclass(frozen=True)
 class WeightsHolder:
-    """What carries the weights where verl is not imported; else it is verl's DataProto.
+    """Holds the weights if verl is not imported; else verl's DataProto does.
 
     Attributes:
         batch: "rollout_is_weights": [B, T].
@@ -108,7 +108,7 @@ def compute_rollout_correction_and_rejection_mask(
     rollout_rs: str | None = None,
     rollout_rs_threshold: str | float | None = None,
 ) -> tuple[Any, torch.Tensor, dict[str, float]]:
-    """Importance weights, rejection mask and drift metrics of one batch.
+    """Returns importance weights, rejection mask and drift metrics of one batch.
 
     Args:
         old_log_prob: [B, T] nats, of the training policy.
@@ -116,8 +116,8 @@ def compute_rollout_correction_and_rejection_mask(
         response_mask: [B, T], each 0 or 1; 1 = the token counts.
         rollout_is: "token", "sequence", or None for no weights.
         rollout_is_threshold: Upper bound (TIS) or "lower_upper" (IcePop), ratios; None: no weights.
-        rollout_is_batch_normalize: Divide weights by their mean. This process's batch is the
-            batch: verl's mean over all ranks (in bypass mode) is not taken.
+        rollout_is_batch_normalize: Divide weights by their mean over this process's batch; verl's
+            mean over all ranks (in bypass mode) is not taken.
         rollout_rs: Rejection options, comma-separated, or None.
         rollout_rs_threshold: One threshold, or one for each option, comma-separated.
 
@@ -128,7 +128,8 @@ def compute_rollout_correction_and_rejection_mask(
         ``rollout_corr/*``.
 
     Raises:
-        InvalidRequestError: As the package says; a TypeError too where the threshold is a boolean.
+        InvalidRequestError: See ``counterweight_rl.compat``; a TypeError too if the threshold is a
+            boolean.
     """
     if rollout_is is not None and isinstance(rollout_is_threshold, bool):
         problem = (
@@ -152,7 +153,7 @@ def compute_rollout_correction_and_rejection_mask(
     )
     holder = None
     if result.weights is not None:
-        # Of (old - rollout).exp() * mask.
+        # The dtype of (old - rollout).exp() * mask.
         dtype = torch.promote_types(old_log_prob.dtype, rollout_log_prob.dtype)
         dtype = torch.promote_types(dtype, response_mask.dtype)
         holder = _hold({"rollout_is_weights": result.weights.to(dtype)})
@@ -163,18 +164,18 @@ def compute_rollout_correction_and_rejection_mask(
 def compute_rollout_correction_and_add_to_batch(
     batch: Any, rollout_corr_config: Any
 ) -> tuple[Any, dict[str, float]]:
-    """Corrects a DataProto: its response_mask, and rollout_is_weights if there are any.
+    """Corrects a DataProto: its response_mask, and rollout_is_weights if any.
 
     Args:
         batch: ``batch.batch`` holds old_log_probs, rollout_log_probs and response_mask, [B, T].
-        rollout_corr_config: A RolloutCorrectionConfig, or a mapping with its fields; absent ones
-            mean what ``compute_rollout_correction_and_rejection_mask``'s defaults mean.
+        rollout_corr_config: A RolloutCorrectionConfig, or a mapping with its fields; absent fields
+            have the defaults of ``compute_rollout_correction_and_rejection_mask``.
 
     Returns:
         The batch, with the weights united into it, and the metrics.
 
     Raises:
-        InvalidRequestError: As the package says.
+        InvalidRequestError: See ``counterweight_rl.compat``.
     """
     fields = (
         "rollout_is",
@@ -195,7 +196,7 @@ def compute_rollout_correction_and_add_to_batch(
 
 
 def _hold(tensors: dict[str, torch.Tensor]) -> Any:
-    # A caller that needs verl's class, to unite it with a batch, has imported it.
+    # A caller that unites verl's class with a batch has imported it.
     protocol = sys.modules.get("verl.protocol")
     if protocol is None:
         return WeightsHolder(batch=tensors)

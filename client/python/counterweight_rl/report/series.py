@@ -1,4 +1,4 @@
-"""The runs as Prometheus knows them."""
+"""Reads the runs' series from Prometheus."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ class Curve:
 
 @dataclass
 class Run:
-    """The numbers of a run that the report shows.
+    """The data of a run in the report.
 
     Attributes:
         name: The label; empty for requests without it.

@@ -1,5 +1,6 @@
-"""Batches whose bytes lie in memory that client and server share.
+"""Batches in memory that client and server share.
 
-``region`` makes the memory, ``control`` tells the server of it, ``pool`` keeps it, ``exchange`` is
-one call, and ``arrays`` are the caller's. Both ends go by proto/README.md, "Shared memory".
+``region`` creates the memory, ``control`` registers it with the server, ``pool`` keeps it,
+``exchange`` is one call, and ``arrays`` are the caller's. proto/README.md, "Shared memory", defines
+the protocol.
 """

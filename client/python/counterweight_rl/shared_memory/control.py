@@ -1,4 +1,4 @@
-"""The connection that lends regions to a server."""
+"""The connection that registers regions with a server."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ _PACKET = struct.Struct("<4sIIIQ16s")
 _MAGIC = b"CWM1"
 _REGISTER, _RELEASE, _REGISTER_DEVICE = 1, 2, 3
 _MOST_ANSWER_BYTES = 512  # more than an answer can have
-# A server answers at once unless it is stuck; only then is this reached.
+# A bound for a server that does not answer; a healthy one answers at once.
 _SECONDS = 10.0
 _CODES = {code.value[0]: code for code in grpc.StatusCode}
 
 
 class RefusedError(Exception):
-    """The server does not take a region.
+    """The server refuses a region.
 
     Attributes:
-        code: Why.
+        code: The reason.
     """
 
     def __init__(self, code: grpc.StatusCode, message: str) -> None:
@@ -33,7 +33,7 @@ class RefusedError(Exception):
 
 
 class Control:
-    """One connection; what was registered over it is gone when it is. Not thread-safe."""
+    """One connection; its end releases its regions. Not thread-safe."""
 
     def __init__(self, path: str) -> None:
         """Connects.
@@ -51,7 +51,7 @@ class Control:
             raise
 
     def is_open(self) -> bool:
-        """Whether the server is still there, as far as is known without asking."""
+        """Returns whether the connection is open, as far as is known without a packet."""
         try:
             self._drain()
         except OSError:
@@ -59,10 +59,10 @@ class Control:
         return True
 
     def register(self, region: Region | DeviceRegion) -> bytes:
-        """Lends a region; returns its handle.
+        """Registers a region; returns its handle.
 
         Raises:
-            RefusedError: The server does not want it; the connection is as good as before.
+            RefusedError: The server refuses it; the connection stays usable.
             OSError: The connection is lost.
         """
         if isinstance(region, DeviceRegion):
@@ -73,18 +73,18 @@ class Control:
         return self._exchange(packet, [region.fd])[1]
 
     def uses(self, handle: bytes) -> bool:
-        """Takes a device's region back; whether requests use it still. To be asked again if so.
+        """Releases a device's region; returns whether requests still use it. If so, call it again.
 
         Raises:
             OSError: The connection is lost.
         """
         try:
             return self._exchange(_PACKET.pack(_MAGIC, _RELEASE, 0, 0, 0, handle), [])[0] != 0
-        except RefusedError:  # it is not known any more
+        except RefusedError:  # the server no longer knows it
             return False
 
     def release(self, handle: bytes) -> None:
-        """Takes a region back; waits only for room in the socket.
+        """Releases a region; waits only for room in the socket.
 
         Raises:
             OSError: The connection is lost.
@@ -104,11 +104,11 @@ class Control:
         self._unread += 1
 
     def close(self) -> None:
-        """Ends the connection, and with it the life of all regions at the server."""
+        """Ends the connection, which releases all its regions at the server."""
         self._socket.close()
 
     def _drain(self) -> None:
-        """Reads the answers to releases that have come, and notices the connection's end."""
+        """Reads pending answers to releases, and notices the connection's end."""
         self._socket.settimeout(0)
         while True:
             try:
@@ -116,11 +116,11 @@ class Control:
             except BlockingIOError:
                 return
             self._unread -= 1
-            if self._unread < 0:  # nothing was asked: it has no place for this connection
+            if self._unread < 0:  # an unsolicited packet: the server refuses the connection
                 raise ConnectionRefusedError(message or "the server ends the connection")
 
     def _exchange(self, packet: bytes, fds: list[int]) -> tuple[int, bytes]:
-        """The number and the handle that are answered."""
+        """Returns the number and the handle of the answer."""
         self._drain()
         end = time.monotonic() + _SECONDS
         self._socket.settimeout(_SECONDS)

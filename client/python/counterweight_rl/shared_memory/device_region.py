@@ -7,19 +7,19 @@ from counterweight_rl.shared_memory.region import Access
 
 
 class DeviceRegion:
-    """An allocation that tensors are parts of. The tensors alone keep it.
+    """An allocation that contains tensors. Only the tensors keep it alive.
 
     Attributes:
-        access: What the server may do.
-        allocation: What it opens, as a whole.
+        access: The server's access.
+        allocation: The allocation, which the server opens as a whole.
         size: Bytes.
-        storages: torch's, of tensors that were lent, as ids: once none of them is left, torch may
-            give the memory back to the driver.
-        calls: Those that use it now.
+        storages: Ids of torch's storages of lent tensors; after the last one is freed, torch may
+            return the memory to the driver.
+        calls: Number of calls that use it.
     """
 
     def __init__(self, access: Access, allocation: Allocation) -> None:
-        """Nothing is asked of the driver."""
+        """Makes no call of the driver."""
         self.access = access
         self.allocation = allocation
         self.size = allocation.size
@@ -27,5 +27,5 @@ class DeviceRegion:
         self.calls = 0
 
     def is_used(self) -> bool:
-        """Whether a call uses it, or a tensor that was lent from it lives."""
+        """Returns whether a call uses it, or a tensor lent from it lives."""
         return bool(self.storages) or self.calls > 0

@@ -1,4 +1,4 @@
-"""One batch by shared memory: ``Correct`` with ranges instead of bytes."""
+"""One batch in shared memory: ``Correct`` with ranges instead of bytes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from counterweight_rl.shared_memory.pool import AnyRegion, Pool, UnusableError
 from counterweight_rl.shared_memory.region import Access, Region
 from counterweight_rl.transport.wire import WireTensor
 
-_ALIGNMENT = 64  # of what is put into regions, bytes
+_ALIGNMENT = 64  # of tensors in regions, bytes
 _ELEMENT_BYTES: dict[int, int] = {
     tensor_pb2.D_TYPE_F32: 4,
     tensor_pb2.D_TYPE_BF16: 2,
@@ -34,7 +34,7 @@ _ELEMENT_BYTES: dict[int, int] = {
     tensor_pb2.D_TYPE_U16: 2,
 }
 _DESTINATION = re.compile(r"destinations\[(\w+)\]")
-# After these the server has done with a request, or has not begun; others may be made by this end.
+# Codes after which the server no longer uses the request's memory; the client may make others.
 _ANSWERS = (
     grpc.StatusCode.INVALID_ARGUMENT,
     grpc.StatusCode.FAILED_PRECONDITION,
@@ -61,23 +61,22 @@ class _Place:
 
 
 class Exchange:
-    """One batch. Inputs that do not lie in shared memory are copied there, outputs from there.
+    """One batch. Inputs outside shared memory are copied into it, outputs out of it.
 
-    CUDA tensors stay where they are if the server computes on their device. ``close`` it in the
-    end, whatever happened.
+    CUDA tensors stay in place if the server computes on their device. Always ``close`` it.
     """
 
     def __init__(self, pool: Pool, correction: Correction[Any]) -> None:
-        """Copies what must be copied.
+        """Copies the inputs that lie outside shared memory.
 
         Raises:
-            UnusableError: The batch has to go in another way.
+            UnusableError: The batch must take another transport.
         """
         self._pool = pool
         self._correction = correction
         self._taken: list[Region] = []
         self._lent: list[DeviceRegion] = []
-        self._waits = False  # for an answer: the server may be writing
+        self._waits = False  # whether an answer is pending: the server may be writing
         self._inputs: list[_Place | None] = []
         self._outputs: dict[str, _Place] = {}
         self._in_place: dict[str, OutputArray] = {}
@@ -95,17 +94,17 @@ class Exchange:
             self._place_inputs()
             self._place_outputs()
             if self._on_device:
-                # Fresh tensors of torch may be what unfinished work used.
+                # torch may reuse memory of unfinished work for fresh tensors.
                 correction.batch.stream.synchronize()
         except BaseException:
             self.close()
             raise
 
     def message(self) -> bytes:
-        """The request, with handles that the server knows.
+        """Returns the request with registered handles.
 
         Raises:
-            UnusableError: The batch has to go in another way.
+            UnusableError: The batch must take another transport.
         """
         request = self._correction.request()
         for tensor, place in zip(request.tensors, self._inputs, strict=True):
@@ -123,10 +122,10 @@ class Exchange:
         return request.SerializeToString()
 
     def read(self, message: bytes) -> Result[Any]:
-        """The Result.
+        """Reads the answer.
 
         Raises:
-            CounterweightError: The answer cannot be read.
+            CounterweightError: The answer is unreadable.
         """
         self._waits = False
         with reading(self._correction.head.request_id):
@@ -145,10 +144,10 @@ class Exchange:
             return answer.result()
 
     def mends(self, failure: CounterweightError) -> bool:
-        """Whether the next ``message`` avoids what the server did not like about this one.
+        """Returns whether the next ``message`` avoids the failure.
 
         Raises:
-            UnusableError: It does not like our memory, registered anew or not.
+            UnusableError: The server refuses the memory again after a new registration.
         """
         self._waits = failure.code not in _ANSWERS
         fields = []
@@ -159,11 +158,11 @@ class Exchange:
         if not fields or any("shared_memory" in field for field in fields):
             if self._renewed:
                 raise UnusableError(f"the server does not know memory that it took: {failure}")
-            # It was restarted, or lost us.
+            # The server was restarted, or lost the connection.
             self._renewed = True
             self._pool.forget_handles()
             return True
-        # Which outputs a method has by default, only the server knows.
+        # Only the server knows a method's default outputs.
         named = [match[1] for field in fields if (match := _DESTINATION.match(field))]
         for name in named:
             index = int(name) if name.isdigit() else -1
@@ -172,7 +171,7 @@ class Exchange:
         return len(self._outputs) < len(self._asked)
 
     def close(self) -> None:
-        """Gives the regions back; without an answer, the server may still write to some of them."""
+        """Returns the regions; without an answer, the server may still write to some."""
         while self._taken:
             region = self._taken.pop()
             if self._waits and region.access is Access.WRITE:
@@ -186,7 +185,7 @@ class Exchange:
         self._lent = []
 
     def _take(self, access: Access, sizes: list[int]) -> list[_Place]:
-        """Places of these sizes in one region."""
+        """Reserves places of these sizes in one region."""
         offsets, total = [], 0
         for size in sizes:
             offsets.append(total)
@@ -195,7 +194,7 @@ class Exchange:
             return []
         region = self._pool.take(access, total)
         self._taken.append(region)
-        self._pool.handle(region)  # what is refused need not be filled
+        self._pool.handle(region)  # a refused region need not be filled
         return [_Place(region, o, size) for o, size in zip(offsets, sizes, strict=True)]
 
     def _find_input(self, tensor: WireTensor | DeviceTensor) -> _Place | None:
@@ -212,7 +211,7 @@ class Exchange:
             region, offset = self._pool.lend(flat, access)
         except (NotExportableError, UnusableError) as why:
             if isinstance(why, UnusableError) and why.lasting:
-                raise  # nor is there any other shared memory
+                raise  # no other shared memory is available either
             self._pool.warn_of_copies(str(why))
             return None
         self._lent.append(region)
@@ -231,7 +230,7 @@ class Exchange:
         missing = [i for i, t in enumerate(batch.inputs) if t.num_bytes and self._inputs[i] is None]
         places = self._take(Access.READ, [batch.inputs[i].num_bytes for i in missing])
         for i, place, tensor in zip(missing, places, batch.on_host(missing), strict=True):
-            # numpy copies without the interpreter's lock.
+            # numpy releases the interpreter's lock while it copies.
             to = np.frombuffer(place.bytes(), np.uint8)
             np.copyto(to, np.frombuffer(tensor.data, np.uint8))
             self._inputs[i] = place
@@ -273,7 +272,7 @@ class Exchange:
         return True
 
     def _expected_outputs(self) -> tuple[str, ...]:
-        """What the answer will have, or a guess, which ``mends`` corrects."""
+        """Returns the outputs of the answer, or a guess that ``mends`` corrects."""
         correction = self._correction
         if correction.requested.roles:
             return correction.requested.role_names

@@ -24,17 +24,17 @@ if TYPE_CHECKING:
 
 AnyRegion = Region | DeviceRegion
 
-# Kept for later calls: first touch of memory takes several times as long as a copy.
+# Bytes of idle regions kept for later calls: the first touch of memory costs several copies.
 _MOST_FREE_BYTES = 512 << 20
 _GRAIN = 64 << 10
 _MOST_REMEMBERED = 256
 
 
 class UnusableError(Exception):
-    """A batch cannot go by shared memory, but may go in other ways.
+    """Shared memory is not possible for a batch; other transports may be.
 
     Attributes:
-        lasting: No server is at the socket, or the client is closed: the next call fails too.
+        lasting: Whether the next call would fail too: no server at the socket, or a closed client.
     """
 
     def __init__(self, message: str, *, lasting: bool = False) -> None:
@@ -43,15 +43,15 @@ class UnusableError(Exception):
 
 
 class Pool:
-    """Regions that calls share, and those that live as arrays of the caller. Thread-safe.
+    """Regions that calls share, and regions that are arrays of the caller. Thread-safe.
 
     Attributes:
-        devices: UUIDs of the devices whose memory the server opens, as far as is known.
-        known_outputs: What a method's answer had, by a key of the callers; remembered for them.
+        devices: UUIDs of the devices whose memory the server opens, as far as known.
+        known_outputs: Outputs of a method's answer by a key of the callers.
     """
 
     def __init__(self, path: str, max_bytes: int, devices: frozenset[bytes] = frozenset()) -> None:
-        """Connects when it is needed, to ``path``; makes no region above ``max_bytes``; 0: any."""
+        """Connects to ``path`` on demand; makes no region above ``max_bytes``; 0: no limit."""
         self.path = path
         self.devices = self._offered = devices
         self.known_outputs: dict[bytes, tuple[str, ...]] = {}
@@ -63,14 +63,14 @@ class Pool:
         self._lent: dict[tuple[Access, cuda.Allocation], DeviceRegion] = {}
         self._quarantine = Quarantine()
         self._warned = False
-        self._free: list[Region] = []  # the one that was used last is the last
-        # Arrays die at any time, in the midst of our own work too; what was theirs waits here: a
-        # region, or a device's with the storage that died.
+        self._free: list[Region] = []  # the most recently used one is the last
+        # Finalizers of arrays run at any time, also while the lock is held; their regions wait
+        # here, a device's region with the freed storage.
         self._orphans: deque[tuple[AnyRegion, int]] = deque()
         self._closed = False
 
     def move_to(self, path: str, max_bytes: int, devices: frozenset[bytes] = frozenset()) -> None:
-        """Goes on with another server, if it is another one."""
+        """Switches to another server if its socket or devices differ."""
         with self._lock:
             if path != self.path:
                 self._disconnect()
@@ -79,10 +79,10 @@ class Pool:
             self.path, self._max_bytes = path, max_bytes
 
     def take(self, access: Access, num_bytes: int) -> Region:
-        """A region of at least that size, for one call, which gives it back.
+        """Returns a region of at least that size for one call, which gives it back.
 
         Raises:
-            UnusableError: There is no memory.
+            UnusableError: No memory is available.
         """
         with self._lock:
             self._collect()
@@ -98,7 +98,7 @@ class Pool:
         return self._make(access, _rounded(num_bytes))
 
     def give_back(self, region: Region) -> None:
-        """Keeps a region for later calls, or not."""
+        """Keeps a region for later calls, within the limit."""
         with self._lock:
             self._free.append(region)
             while self._closed or sum(r.size for r in self._free) > _MOST_FREE_BYTES:
@@ -107,15 +107,15 @@ class Pool:
                     break
 
     def discard(self, region: Region) -> None:
-        """Ends a region that a call took: the server may write there still."""
+        """Drops a region to which the server may still write."""
         with self._lock:
             self._drop(region)
 
     def make_buffer(self, access: Access, num_bytes: int) -> Any:
-        """A buffer in a region of its own, which ends when nothing looks at the buffer any more.
+        """Returns a buffer in a region of its own, which is freed with the buffer's last view.
 
         Raises:
-            UnusableError: There is no memory.
+            UnusableError: No memory is available.
         """
         region = self._make(access, num_bytes)
         buffer = region.hand_over()
@@ -123,7 +123,7 @@ class Pool:
         return buffer
 
     def find(self, address: int, num_bytes: int, access: Access) -> tuple[Region, int] | None:
-        """The region with that access that has these bytes, and their offset in it."""
+        """Returns the region with that access that contains these bytes, and their offset."""
         with self._lock:
             self._collect()
             for region in self._regions:
@@ -132,14 +132,14 @@ class Pool:
         return None
 
     def lend(self, tensor: torch.Tensor, access: Access) -> tuple[DeviceRegion, int]:
-        """The device's region that a CUDA tensor is a part of, and the tensor's offset in it.
+        """Returns the device's region that contains a CUDA tensor, and the tensor's offset.
 
-        For one call, which lets it go. The server knows it as long as any tensor that was lent
-        from it lives.
+        The call gives it back by ``let_go``. It stays registered as long as a tensor lent from it
+        lives.
 
         Raises:
             NotExportableError: The driver gives no handle for this memory.
-            UnusableError: The server does not open it, or is not there.
+            UnusableError: The server refuses it, or does not answer.
         """
         allocation = cuda.allocation_of(tensor)
         if allocation.device not in self.devices:
@@ -162,7 +162,7 @@ class Pool:
         return region, tensor.data_ptr() - allocation.address
 
     def let_go(self, regions: Iterable[DeviceRegion]) -> None:
-        """Ends a call's use of what was lent."""
+        """Ends a call's use of lent regions."""
         with self._lock:
             self._collect()
             for region in regions:
@@ -171,7 +171,7 @@ class Pool:
                     self._drop(region)
 
     def warn_of_copies(self, why: str) -> None:
-        """Says, once, that CUDA tensors do not stay where they are."""
+        """Warns once that CUDA tensors are copied."""
         with self._lock:
             warned, self._warned = self._warned, True
         if not warned:
@@ -179,10 +179,10 @@ class Pool:
             warnings.warn(sentence, CopyWarning, stacklevel=stack_level())
 
     def keep(self, regions: Iterable[DeviceRegion], owners: object) -> None:
-        """Keeps ``owners``, whose memory a call without an answer lent, while the server uses it.
+        """Keeps ``owners``, the memory of a call without an answer, while the server uses it.
 
-        It may write there for some time after the call was given up, and torch would give the
-        memory to other tensors.
+        The server may write there for some time after the call was given up, and torch would give
+        the memory to other tensors.
         """
         with self._lock:
             for region in regions:
@@ -193,10 +193,10 @@ class Pool:
                     self._quarantine.give_up(owners)
 
     def handle(self, region: AnyRegion) -> bytes:
-        """What the server calls the region, which it gets to know if it does not.
+        """Returns the server's handle of the region; registers it if necessary.
 
         Raises:
-            UnusableError: It does not want it, or is not there.
+            UnusableError: The server refuses it, or does not answer.
         """
         with self._lock:
             self._collect()
@@ -208,24 +208,24 @@ class Pool:
             return self._handles[region]
 
     def forget_handles(self) -> None:
-        """Begins anew with the server: all regions that are used from now on are registered."""
+        """Disconnects from the server: regions are registered anew on their next use."""
         with self._lock:
             self._disconnect()
 
     def trim(self) -> None:
-        """Gives back what no call uses."""
+        """Frees idle regions."""
         with self._lock:
             self._collect()
             self._drop_free()
 
     def remember(self, key: bytes, outputs: tuple[str, ...]) -> None:
-        """For ``known_outputs``."""
+        """Stores an entry of ``known_outputs``."""
         if len(self.known_outputs) >= _MOST_REMEMBERED:
             self.known_outputs.clear()
         self.known_outputs[key] = outputs
 
     def close(self) -> None:
-        """Gives everything back but the mappings that arrays still look at. Idempotent."""
+        """Frees everything but mappings with live arrays. Idempotent."""
         with self._lock:
             self._closed = True
             self._collect()
@@ -254,14 +254,14 @@ class Pool:
 
     def _orphaned(self, region: AnyRegion, storage: int) -> None:
         self._orphans.append((region, storage))
-        # Again if another thread released the lock meanwhile without having seen this one.
+        # Repeats, since another thread may have released the lock without seeing this entry.
         while self._orphans and self._lock.acquire(blocking=False):
             try:
                 self._collect()
             finally:
                 self._lock.release()
 
-    # The lock is held in all that follows.
+    # All following methods require the lock.
 
     def _collect(self) -> None:
         while self._orphans:
@@ -300,10 +300,10 @@ class Pool:
             try:
                 return control.register(region)
             except RefusedError as refused:
-                # There may be room without what is kept for later calls only.
+                # There may be room without the idle regions.
                 full = refused.code is grpc.StatusCode.RESOURCE_EXHAUSTED
                 if isinstance(region, DeviceRegion) and not full:
-                    # That of no other allocation then either: see "CUDA" in the README.
+                    # The server then opens no other allocation either: see "CUDA" in the README.
                     self.devices = frozenset()
                 if not (again and full and (self._free or self._lent)):
                     raise UnusableError(f"the server refuses memory: {refused}") from refused
@@ -333,6 +333,6 @@ class Pool:
 
 
 def _rounded(num_bytes: int) -> int:
-    """Up to a size that other batches of about this one have too: at most an eighth more."""
+    """Rounds up by at most an eighth, so that batches of similar size share regions."""
     step = max(_GRAIN, 1 << max(0, num_bytes.bit_length() - 4))
     return -(-num_bytes // step) * step

@@ -1,4 +1,4 @@
-"""Memory on a device that calls without an answer left to the server."""
+"""Device memory of calls without an answer, which the server may still use."""
 
 from __future__ import annotations
 
@@ -6,27 +6,27 @@ import time
 
 from counterweight_rl.shared_memory.control import Control
 
-# Far more than the server computes between two checks of whether a call was given up.
+# Exceeds the server's time between two checks for an abandoned call.
 _SECONDS = 10.0
 _PAUSE_SECONDS = 0.002
 
 _given_up: list[object] = []
-"""Of servers that did not answer: memory that is lost is better than memory that is overwritten."""
+"""Memory of servers that did not answer: lost memory is better than overwritten memory."""
 
 
 class Quarantine:
-    """Keeps memory until the server says that no request uses it. Not thread-safe."""
+    """Keeps memory until the server reports that no request uses it. Not thread-safe."""
 
     def __init__(self) -> None:
         self._kept: list[tuple[Control, bytes, object]] = []
 
     def add(self, control: Control, handle: bytes, owners: object) -> None:
-        """Releases a region, and keeps its owners while it is used."""
+        """Releases a region, and keeps its owners while it is in use."""
         self._kept.append((control, handle, owners))
         self.look()
 
     def give_up(self, owners: object) -> None:
-        """Keeps memory for good: there is no server left to ask about it."""
+        """Keeps memory permanently: no server remains to ask about it."""
         _given_up.append(owners)
 
     def look(self) -> None:
@@ -34,7 +34,7 @@ class Quarantine:
         self._kept = [kept for kept in self._kept if _is_used(*kept)]
 
     def wait(self) -> None:
-        """Asks until nothing is used, or for some seconds."""
+        """Asks until no region is in use, or for some seconds."""
         end = time.monotonic() + _SECONDS
         self.look()
         while self._kept and time.monotonic() < end:
@@ -50,5 +50,5 @@ def _is_used(control: Control, handle: bytes, owners: object) -> bool:
     except TimeoutError:
         _given_up.append(owners)
         return False
-    except OSError:  # the server is gone, and with it what it computed
+    except OSError:  # the server is gone, and its computation with it
         return False

@@ -17,13 +17,13 @@ try:
 
     _SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
     SUPPORTED = hasattr(os, "memfd_create")
-    """Whether this system has what shared memory needs."""
+    """Whether this system supports shared memory."""
 except (ImportError, AttributeError):  # not Linux
     SUPPORTED = False
 
 
 class Access(enum.IntEnum):
-    """What the server does with a region; the numbers of the control packets."""
+    """The server's access to a region; the numbers of the control packets."""
 
     READ = 1
     WRITE = 2
@@ -33,23 +33,24 @@ class Region:
     """A memfd with all its pages, sealed against resizing, and mapped here.
 
     Attributes:
-        access: What the server may do.
+        access: The server's access.
         size: Bytes, a multiple of the page size.
-        address: Of the first byte here.
+        address: Address of the first byte in this process.
         fd: The memfd, until ``close``.
     """
 
     def __init__(self, access: Access, num_bytes: int) -> None:
-        """Makes one of at least ``num_bytes`` >= 1 zero bytes.
+        """Allocates at least ``num_bytes`` >= 1 zero bytes.
 
         Raises:
-            OSError: There is no memory, or no file descriptor.
+            OSError: No memory or no file descriptor is available.
         """
         self.access = access
         self.size = -(-num_bytes // mmap.PAGESIZE) * mmap.PAGESIZE
         self.fd = os.memfd_create("counterweight", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         self._close_fd = weakref.finalize(self, os.close, self.fd)
-        # The pages must exist: what is sparse could not be counted, and would be filled by readers.
+        # Allocates the pages: the server cannot count pages of a sparse file, which its readers
+        # would create.
         os.posix_fallocate(self.fd, 0, self.size)
         fcntl.fcntl(self.fd, fcntl.F_ADD_SEALS, _SEALS)
         flags = mmap.MAP_SHARED | getattr(mmap, "MAP_POPULATE", 0)
@@ -57,33 +58,34 @@ class Region:
         self.address = int(np.frombuffer(self._mapping, np.uint8).ctypes.data)
 
     def bytes(self, offset: int, length: int) -> memoryview:
-        """A range of it, writable."""
+        """Returns a writable range."""
         assert self._mapping is not None
         return memoryview(self._mapping)[offset : offset + length]
 
     def hand_over(self) -> Any:
-        """All of it as a buffer, which from now on alone keeps the mapping."""
+        """Returns the whole region as a buffer, which then alone keeps the mapping."""
         assert self._mapping is not None
         mapping, self._mapping = self._mapping, None
-        # Of ctypes, because what is finalized must be what all views of arrays keep alive (numpy
-        # shortens chains of arrays), and must die before its addresses can belong to others.
+        # A ctypes object, because the finalized object must be the one that all views of arrays
+        # keep alive (numpy shortens chains of arrays), and must die before its addresses can be
+        # reused.
         return (ctypes.c_char * self.size).from_buffer(mapping)
 
     def contains(self, address: int, num_bytes: int) -> bool:
-        """Whether these bytes are all inside."""
+        """Returns whether it contains these bytes."""
         return self.address <= address and address + num_bytes <= self.address + self.size
 
     def close(self) -> None:
-        """Gives back the descriptor, and the mapping unless something still looks at it."""
+        """Frees the descriptor, and the mapping unless something still refers to it."""
         self._mapping = None
         self.close_descriptor()
 
     def close_descriptor(self) -> None:
-        """Gives back the descriptor: the region cannot be registered any more."""
+        """Closes the descriptor: the region cannot be registered any more."""
         self._close_fd()
 
 
 def is_torch_dtype(dtype: Any) -> bool:
-    """Whether it is one of torch's."""
+    """Returns whether it is a dtype of torch."""
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(dtype, torch.dtype)

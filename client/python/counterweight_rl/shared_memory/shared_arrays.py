@@ -1,4 +1,4 @@
-"""Arrays that live in shared memory: ``Client.empty``."""
+"""Arrays in shared memory: ``Client.empty``."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ Use = Literal["input", "output"]
 
 
 def empty(pool: Pool | None, shape: int | Sequence[int], dtype: Any, access: Use) -> Any:
-    """See ``Client.empty``; without a pool, or without memory, an ordinary array.
+    """Implements ``Client.empty``; without a pool or memory, returns an ordinary array.
 
     Raises:
-        TypeError: The shape is no int or sequence of ints.
-        ValueError: A negative size, or no such access.
+        TypeError: The shape is not an int or a sequence of ints.
+        ValueError: A negative size, or an unknown access.
     """
     if access not in get_args(Use):
         raise ValueError(f"access must be one of {', '.join(get_args(Use))}; got {access!r}")

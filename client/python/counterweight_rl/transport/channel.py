@@ -1,4 +1,4 @@
-"""How both clients connect."""
+"""Connects both clients."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from counterweight_rl._version import __version__
 
 SERVICE = "/counterweight.v1.CorrectionService/"
 
-_UNLIMITED = -1  # grpc's word for it; the server's own limits are the ones that hold
+_UNLIMITED = -1  # grpc's value for no limit; the server's own limits apply
 # After a failure to connect, calls fail at once until the channel tries again. grpc's own pauses
-# grow to two minutes, and it looks a name up twice a minute at most: a server would be back for
-# long before a client noticed it.
+# grow to two minutes, and it resolves a name at most twice a minute, so a client would notice a
+# returned server late.
 _RECONNECTION = [
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 1000),
-    ("grpc.min_reconnect_backoff_ms", 5000),  # what one attempt to connect may take
+    ("grpc.min_reconnect_backoff_ms", 5000),  # limit of one attempt to connect
     ("grpc.dns_min_time_between_resolutions_ms", 1000),
 ]
 _OPTIONS = [
@@ -32,12 +32,12 @@ _OPTIONS = [
 
 @dataclass(frozen=True)
 class TlsConfig:
-    """How to speak TLS; all in PEM.
+    """TLS settings; all in PEM.
 
     Attributes:
-        root_certificates: Authorities to trust. None: the system's, as grpc finds them.
-        private_key: The client's key, if the server wants one.
-        certificate_chain: The client's certificate, if the server wants one.
+        root_certificates: Trusted authorities. None: the system's, as grpc finds them.
+        private_key: The client's key, if the server requires one.
+        certificate_chain: The client's certificate, if the server requires one.
     """
 
     root_certificates: bytes | None = None
@@ -46,12 +46,12 @@ class TlsConfig:
 
 
 def make_metadata() -> tuple[tuple[str, str], ...]:
-    """What every call of one client says: who it is, so that the server can be fair to clients."""
+    """Returns the metadata of all calls of a client: its id, for fairness between clients."""
     return (("counterweight-client", uuid.uuid4().hex),)
 
 
 def connect(library: Any, target: str, tls: TlsConfig | grpc.ChannelCredentials | None) -> Any:
-    """A channel of ``library``, grpc or grpc.aio; nothing is sent yet."""
+    """Returns a channel of ``library``, grpc or grpc.aio; sends nothing yet."""
     if tls is None:
         return library.insecure_channel(target, _OPTIONS)
     if isinstance(tls, TlsConfig):

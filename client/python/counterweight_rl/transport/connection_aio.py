@@ -1,4 +1,4 @@
-"""The server at the other end of an asyncio client: ``connection_sync``, awaited."""
+"""The connection of an asyncio client: ``connection_sync`` with await."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 
 class Connection:
-    """One client's channel, and what is known of its server; for the tasks of one event loop."""
+    """One client's channel and its server's capabilities, for the tasks of one event loop."""
 
     def __init__(
         self,
@@ -36,7 +36,7 @@ class Connection:
         transport: Transport,
         chunk_bytes: int,
     ) -> None:
-        """Takes what ``Client`` takes; nothing is sent yet."""
+        """Takes the arguments of ``Client``; sends nothing yet."""
         self._target = target
         self._tls = tls
         self._timeout = timeout
@@ -47,14 +47,14 @@ class Connection:
         self._closed = asyncio.Event()
 
     async def close(self) -> None:
-        """Calls fail with code CANCELLED, those in flight and later ones. Idempotent."""
+        """Ends calls in flight and later ones with code CANCELLED. Idempotent."""
         self._closed.set()
         if self._channel is not None:
             await self._channel.close()
         self._router.close()
 
     async def pool_for_arrays(self) -> Pool | None:
-        """Shared memory for arrays of the caller; None if there is none."""
+        """Returns the pool for arrays of the caller; None without shared memory."""
         if not self._router.may_share() or self._closed.is_set():
             return None
         if self._router.capabilities is None:
@@ -63,10 +63,10 @@ class Connection:
         return self._router.pool_for_arrays()
 
     async def run(self, call: calls.Call[T]) -> T:
-        """Sends a call, again where that helps, and awaits the answer.
+        """Sends a call, retries it as the policy says, and awaits the answer.
 
         Raises:
-            CounterweightError: It failed; one of its kinds.
+            CounterweightError: The call failed; the type says how.
         """
         attempts = self._retry.begin(self._timeout if call.timeout is None else call.timeout)
         while not self._closed.is_set():
@@ -80,7 +80,8 @@ class Connection:
                 if pause is None or await self._closes_within(pause):
                     raise failure from error
             except asyncio.CancelledError:
-                # grpc says so of calls that close() ended, as asyncio does of this task's end.
+                # grpc raises it for calls that close() ended, and asyncio for this task's
+                # cancellation.
                 if not self._closed.is_set() or _this_task_is_cancelled():
                     raise
         raise client_closed(call.request_id)
@@ -136,7 +137,7 @@ class Connection:
             return exchange.read(answer)
 
     async def _exchange(self, correction: Correction[Any]) -> Exchange:
-        """In a thread, since it makes memory, copies, and asks the server."""
+        """Runs in a thread, since it allocates memory, copies, and waits for the server."""
         pool = self._router.pool()
         making = asyncio.ensure_future(asyncio.to_thread(Exchange, pool, correction))
         try:
@@ -146,7 +147,7 @@ class Connection:
             raise
 
     async def _ask(self, timeout: float | None) -> None:
-        """What the server offers."""
+        """Asks for the server's capabilities."""
         try:
             self._router.capabilities = Capabilities.read(
                 await self._send("GetServerInfo", b"", timeout)
@@ -162,7 +163,7 @@ class Connection:
         return answer
 
     def _connected(self) -> Any:
-        if self._channel is None:  # a channel belongs to the loop that it is made in
+        if self._channel is None:  # a channel belongs to the loop that creates it
             self._channel = connect(grpc.aio, self._target, self._tls)
         return self._channel
 
@@ -174,11 +175,11 @@ class Connection:
 
 
 def _close_result(making: asyncio.Future[Exchange]) -> None:
-    """Gives back the memory of an exchange whose call was cancelled."""
+    """Frees the memory of an exchange whose call was cancelled."""
     if not making.cancelled() and making.exception() is None:
         making.result().close()
 
 
 def _this_task_is_cancelled() -> bool:
-    """False before Python 3.11, which does not tell."""
+    """False before Python 3.11, which does not report it."""
     return bool(getattr(asyncio.current_task(), "cancelling", int)())

@@ -1,4 +1,4 @@
-"""The server at the other end of a blocking client: calls, tried again, by the fastest way."""
+"""The connection of a blocking client: transports and retries."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ T = TypeVar("T")
 
 
 class Connection:
-    """One client's channel, and what is known of its server. Thread-safe.
+    """One client's channel and its server's capabilities. Thread-safe.
 
     Attributes:
-        router: Chooses how a batch travels.
-        closed: Set once, when calls are to end and no others may begin.
+        router: Chooses the transport of a batch.
+        closed: Set once, when calls must end and no others may begin.
     """
 
     def __init__(
@@ -41,14 +41,14 @@ class Connection:
         transport: Transport,
         chunk_bytes: int,
     ) -> None:
-        """Takes what ``Client`` takes; nothing is sent yet."""
+        """Takes the arguments of ``Client``; sends nothing yet."""
         self.router = Router(target, transport, chunk_bytes)
         self.closed = threading.Event()
         self._retry = Retry(retry)
         self._timeout = timeout
         self._channel = connect(grpc, target, tls)
         metadata = make_metadata()
-        # Bytes in, bytes out: see transport/wire.py.
+        # Requests and answers are bytes: see transport/wire.py.
         self._rpcs: dict[str, Callable[..., bytes]] = {
             rpc: partial(self._channel.unary_unary(SERVICE + rpc), metadata=metadata)
             for rpc in calls.RPCS
@@ -58,26 +58,26 @@ class Connection:
         )
 
     def end_calls(self) -> None:
-        """Calls fail with code CANCELLED, those in flight and later ones. Idempotent."""
+        """Ends calls in flight and later ones with code CANCELLED. Idempotent."""
         self.closed.set()
         self._channel.close()
 
     def pool_for_arrays(self) -> Pool | None:
-        """Shared memory for arrays of the caller; None if there is none."""
+        """Returns the pool for arrays of the caller; None without shared memory."""
         if not self.router.may_share():
             return None
         if self.router.capabilities is None:
-            # Without a server now, the array will do for a later one. ValueError is grpc's word
-            # for a closed channel; a closed router then makes no shared memory.
+            # Without a server, the array serves a later one. grpc raises ValueError for a closed
+            # channel; a closed router then creates no shared memory.
             with suppress(grpc.RpcError, ValueError):
                 self._ask(self._timeout)
         return self.router.pool_for_arrays()
 
     def run(self, call: calls.Call[T]) -> T:
-        """Sends a call, again where that helps, and waits for the answer.
+        """Sends a call, retries it as the policy says, and waits for the answer.
 
         Raises:
-            CounterweightError: It failed; one of its kinds.
+            CounterweightError: The call failed; the type says how.
         """
         attempts = self._retry.begin(self._timeout if call.timeout is None else call.timeout)
         while True:
@@ -91,7 +91,7 @@ class Connection:
                 if pause is None or self.closed.wait(pause):
                     raise failure from error
             except ValueError as error:
-                # grpc's word for a channel that was closed before the call.
+                # grpc raises it for a channel that was closed before the call.
                 if isinstance(error, InvalidRequestError) or not self.closed.is_set():
                     raise
                 raise client_closed(call.request_id) from error
@@ -144,7 +144,7 @@ class Connection:
             return exchange.read(answer)
 
     def _ask(self, timeout: float | None) -> None:
-        """What the server offers."""
+        """Asks for the server's capabilities."""
         try:
             self.router.capabilities = Capabilities.read(
                 self._rpcs["GetServerInfo"](b"", timeout=timeout)

@@ -1,4 +1,4 @@
-"""The messages of ``CorrectStream``, framed and read by hand around the tensors' bytes."""
+"""Frames and reads the messages of ``CorrectStream`` around the tensors' bytes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _DATA_TAG = pb.Chunk.DATA_FIELD_NUMBER << 3 | _LENGTH_DELIMITED
 
 
 class Chunk(NamedTuple):
-    """A run of bytes of the tensor of that index."""
+    """Consecutive bytes of the tensor with that index."""
 
     tensor: int
     offset: int
@@ -28,12 +28,12 @@ class Chunk(NamedTuple):
 
 
 def header(request: pb.CorrectRequest) -> bytes:
-    """The first message up; the request's tensors are without data."""
+    """Returns the first message up; the request's tensors have no data."""
     return pb.CorrectStreamRequest(header=request).SerializeToString()
 
 
 def chunk(tensor: int, offset: int, data: memoryview) -> bytes:
-    """A later message up; copies ``data`` once."""
+    """Returns a later message up; copies ``data`` once."""
     head = b"".join(
         (
             wire.varint(_TENSOR_TAG),
@@ -48,26 +48,26 @@ def chunk(tensor: int, offset: int, data: memoryview) -> bytes:
 
 
 def read(message: bytes) -> tuple[int, memoryview]:
-    """Which frame of a CorrectStreamResponse it is, and its bytes; 0: one of a newer contract.
+    """Returns the frame's field number and bytes; 0 for a frame of a newer contract.
 
     Raises:
-        ValueError: The bytes are no message.
+        ValueError: The bytes are not a message.
     """
     view = memoryview(message)
     kind, payload = 0, view[:0]
     for field in wire.fields(view):
         number, wire_type = field.tag >> 3, field.tag & 7
         if wire_type == _LENGTH_DELIMITED and number in (ADMISSION, RESULT, CHUNK, SUMMARY):
-            # Of a oneof, the last counts.
+            # The last field of a oneof counts.
             kind, payload = number, view[field.payload : field.end]
     return kind, payload
 
 
 def read_chunk(payload: memoryview) -> Chunk:
-    """The payload of a CHUNK.
+    """Reads the payload of a CHUNK.
 
     Raises:
-        ValueError: The bytes are no message.
+        ValueError: The bytes are not a message.
     """
     tensor, offset, data = 0, 0, payload[:0]
     for field in wire.fields(payload):

@@ -1,4 +1,4 @@
-"""When a call that was not admitted is tried again."""
+"""Retries of calls that the server did not admit."""
 
 from __future__ import annotations
 
@@ -13,31 +13,31 @@ import grpc
 
 from counterweight_rl.errors import CounterweightError, OverloadedError, UnavailableError
 
-_FIRST_PAUSE_SECONDS = 0.1  # where the server names none: no server listens, the connection broke
-_MOST_DOUBLINGS = 64  # from here on every pause is the longest; 2**1024 is no float
-_JITTER = 0.25  # of the pause, on top, so that refused clients do not come back all at once
+_FIRST_PAUSE_SECONDS = 0.1  # if the server names none
+_MOST_DOUBLINGS = 64  # more doublings than any pause needs; 2**1024 is no float
+_JITTER = 0.25  # share of the pause, added at random so that refused clients spread out
 
 
 @dataclass(frozen=True)
 class RetryPolicy:
-    """How often and how long a refused call is tried again.
+    """Number and duration of retries.
 
-    Tried again is what the server did not admit: RESOURCE_EXHAUSTED with a delay, and UNAVAILABLE.
-    A stream is told that it is admitted, and is not tried again from then on unless ``interrupted``
-    says so. The pause is what the server asks for, or 0.1 s; it doubles with every attempt up to
-    ``max_pause`` and has up to a quarter of itself on top, at random. A pause that would end after
+    The client retries calls that the server did not admit: RESOURCE_EXHAUSTED with a delay, and
+    UNAVAILABLE. A stream reports its admission and is not retried afterwards, unless
+    ``interrupted`` is set. The pause is the server's delay or 0.1 s; it doubles with every attempt
+    up to ``max_pause``, and up to a quarter of it is added at random. A pause that would end after
     the timeout or ``max_seconds`` is not begun: the error is raised at once.
 
     Attributes:
-        attempts: Attempts in all, the first included; >= 1. None: any number.
+        attempts: Number of attempts, including the first; >= 1. None: unlimited.
         max_seconds: No attempt begins later than this many seconds after the first; >= 0. None:
-            only the call's timeout bounds.
+            only the call's timeout limits them.
         seed: Seed of the random part, for tests. None: one of the operating system.
-        max_pause: Longest pause in seconds, unless the server asks for a longer one; > 0.
-        interrupted: Whether a call is tried again that ended because the server went away after it
-            had admitted the call: UNAVAILABLE in an admitted stream, and the CANCELLED of a server
-            that shuts down. A correction has no effect but its metrics, so this is safe; a batch
-            that crashes the server would crash it again.
+        max_pause: Longest pause in seconds; > 0. A longer delay of the server is kept.
+        interrupted: Whether to retry calls that ended because the server went away after it had
+            admitted them: UNAVAILABLE in an admitted stream, and the CANCELLED of a server that
+            shuts down. A correction has no effect but its metrics, so this is safe; a batch that
+            crashes the server would crash it again.
 
     Raises:
         ValueError: A number out of its range.
@@ -62,10 +62,10 @@ DEFAULT = RetryPolicy()
 
 
 class Retry:
-    """A policy with the random numbers of one client. Thread-safe."""
+    """A policy with one client's random generator. Thread-safe."""
 
     def __init__(self, policy: RetryPolicy | Literal[False]) -> None:
-        """Takes what ``Client(retry=...)`` takes: a policy, or False for a single attempt."""
+        """Takes the argument ``retry`` of ``Client``: a policy, or False for a single attempt."""
         if policy is False:
             policy = RetryPolicy(attempts=1)
         if not isinstance(policy, RetryPolicy):
@@ -74,7 +74,7 @@ class Retry:
         self.random = random.Random(policy.seed)
 
     def begin(self, timeout: float | None, clock: Callable[[], float] = time.monotonic) -> Attempts:
-        """The attempts of one call, which may take ``timeout`` seconds in all; None: any."""
+        """Begins a call with a deadline of ``timeout`` seconds; None: no deadline."""
         return Attempts(self, timeout, clock)
 
 
@@ -90,15 +90,15 @@ class Attempts:
         self._admitted = False
 
     def remaining(self) -> float | None:
-        """Seconds that the next attempt may take; None: any."""
+        """Returns the seconds until the deadline; None: no deadline."""
         return None if self._timeout is None else self._timeout - self._elapsed()
 
     def admitted(self) -> None:
-        """The server has begun: whatever happens now, there is no next attempt."""
+        """Notes the server's admission, after which there are no retries."""
         self._admitted = True
 
     def pause(self, error: CounterweightError) -> float | None:
-        """Seconds to wait before the next attempt; None: there is none, raise ``error``."""
+        """Returns the pause before the next attempt in seconds; None: raise ``error``."""
         self._failed += 1
         policy = self._retry.policy
         asked = _pause_asked_for(error, policy.interrupted)
@@ -112,7 +112,7 @@ class Attempts:
         return None if self._elapsed() + pause >= end else pause
 
     def _grown(self, pause: float) -> float:
-        """The pause, doubled once for each earlier failure, at most ``max_pause``."""
+        """Returns the pause doubled once for each earlier failure, at most ``max_pause``."""
         doublings = min(self._failed - 1, _MOST_DOUBLINGS)
         return min(math.ldexp(pause, doublings), self._retry.policy.max_pause)
 
@@ -121,7 +121,7 @@ class Attempts:
 
 
 def _pause_asked_for(error: CounterweightError, interrupted: bool) -> float | None:
-    """None: trying again would not help, or the server may have admitted the call."""
+    """Returns None if a retry would not help, or the server may have admitted the call."""
     if isinstance(error, OverloadedError):
         return error.retry_after  # a request beyond a limit has none
     if isinstance(error, UnavailableError) and (

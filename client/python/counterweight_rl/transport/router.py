@@ -1,4 +1,4 @@
-"""Which way a batch goes: what the caller chose, what the server offers, how large it is."""
+"""Chooses the transport of a batch by the caller's choice, the server's offers and the size."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from counterweight_rl.suggestions import did_you_mean
 Transport = Literal["auto", "unary", "stream", "shared_memory"]
 
 SMALL_BYTES = 2 << 20
-"""Batches whose tensors have fewer bytes go as one message."""
+"""Batches whose tensors have fewer bytes travel as one message."""
 DEFAULT_CHUNK_BYTES = 2 << 20
 MAX_CHUNK_BYTES = 16 << 20
 
@@ -27,14 +27,14 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Capabilities:
-    """What a server can do beside ``Correct``.
+    """A server's capabilities beyond ``Correct``.
 
     Attributes:
         stream: ``CorrectStream``.
-        max_chunk_bytes: Bytes of a chunk; 0: not known.
-        socket: Path of the socket for shared memory; empty: none.
-        max_shared_bytes: Bytes that one client may share.
-        devices: UUIDs of the devices whose memory may be shared.
+        max_chunk_bytes: Largest chunk, bytes; 0: unknown.
+        socket: Path of the socket for shared memory; empty if there is none.
+        max_shared_bytes: Limit of one client's shared bytes.
+        devices: UUIDs of the devices whose memory can be shared.
     """
 
     stream: bool = False
@@ -45,7 +45,7 @@ class Capabilities:
 
     @staticmethod
     def read(answer: bytes) -> Capabilities:
-        """Of a GetServerInfoResponse; DecodeError if it is none."""
+        """Reads a GetServerInfoResponse; DecodeError if it is not one."""
         info = pb.GetServerInfoResponse.FromString(answer)
         shares = "shared_memory" in info.features
         return Capabilities(
@@ -60,13 +60,13 @@ class Capabilities:
 
 
 class Router:
-    """Chooses for one client; the server's offers are asked for once, when they first matter."""
+    """Chooses for one client; asks for the server's capabilities once, when they first matter."""
 
     def __init__(self, target: str, transport: Transport, chunk_bytes: int) -> None:
-        """Takes what ``Client`` takes.
+        """Takes the arguments of ``Client``.
 
         Raises:
-            ValueError: There is no such transport, or a size out of its range.
+            ValueError: An unknown transport, or a size out of its range.
         """
         if transport not in get_args(Transport):
             choices = get_args(Transport)
@@ -80,7 +80,7 @@ class Router:
             )
         self.transport = transport
         self._chunk_bytes = chunk_bytes
-        # A path names the same file for both ends on the same machine only.
+        # A path names the same file for both ends only on one machine.
         self._local = target.startswith("unix:") and SUPPORTED
         self.capabilities: Capabilities | None = None
         self._lock = threading.Lock()
@@ -88,20 +88,20 @@ class Router:
         self._closed = False
 
     def may_share(self) -> bool:
-        """Whether shared memory is possible at all, whatever the server says."""
+        """Returns whether the target and the caller's choice permit shared memory."""
         return self._local and self.transport in ("auto", "shared_memory")
 
     def asks(self, num_bytes: int) -> bool:
-        """Whether the server's offers are needed to choose, and not known."""
+        """Returns whether the choice needs capabilities that are unknown."""
         if self.capabilities is not None or self.transport == "unary":
             return False
         return self.transport != "auto" or num_bytes >= SMALL_BYTES
 
     def choose(self, num_bytes: int) -> Transport:
-        """Which way a batch of so many bytes goes.
+        """Returns the transport of a batch of so many bytes.
 
         Raises:
-            CounterweightError: Shared memory was asked for and is not offered.
+            CounterweightError: The caller chose shared memory, and the server offers none.
         """
         capabilities = self.capabilities or Capabilities()
         if self.transport == "unary" or (self.transport == "auto" and num_bytes < SMALL_BYTES):
@@ -117,10 +117,10 @@ class Router:
         return "stream" if self.transport == "stream" or capabilities.stream else "unary"
 
     def without_shared_memory(self, why: UnusableError) -> Transport:
-        """Which way a batch goes that cannot go by shared memory.
+        """Returns the transport of a batch for which shared memory failed.
 
         Raises:
-            CounterweightError: Only that was asked for.
+            CounterweightError: The caller chose shared memory.
         """
         if self.transport == "shared_memory":
             raise _not_shared(str(why)) from why
@@ -132,22 +132,22 @@ class Router:
         return way
 
     def falls_back(self, failure: CounterweightError) -> bool:
-        """Draws the conclusions of a failure; True: the call may go another way at once."""
+        """Learns from a failure; True: another transport may succeed at once."""
         code = failure.code
         if code is grpc.StatusCode.RESOURCE_EXHAUSTED and self._pool is not None:
-            self._pool.trim()  # what we keep for later calls, the server counts
+            self._pool.trim()  # the server counts the memory of idle regions
         if code is grpc.StatusCode.UNAVAILABLE:
             self.capabilities = None  # the next server may be another one
         if code is not grpc.StatusCode.UNIMPLEMENTED or self.transport != "auto":
             return False
         if self.capabilities is None or not self.capabilities.stream:
             return False
-        # Not the server that said so, but an older one behind the same address.
+        # An older server behind the same address than the one that offered streams.
         self.capabilities = replace(self.capabilities, stream=False)
         return True
 
     def pool(self) -> Pool:
-        """Shared memory with the socket that is offered."""
+        """Returns the shared memory of the offered socket."""
         capabilities = self.capabilities or Capabilities()
         with self._lock:
             if self._pool is None:
@@ -163,17 +163,17 @@ class Router:
             return self._pool
 
     def pool_of(self, num_bytes: int) -> Pool | None:
-        """Shared memory if a batch of that size goes there, as far as is known by now."""
+        """Returns the pool if a batch of that size would use it, as far as is known."""
         if not self.may_share() or self.capabilities is None or not self.capabilities.socket:
             return None
         return self.pool() if self.choose(num_bytes) == "shared_memory" else None
 
     def pool_for_arrays(self) -> Pool | None:
-        """Shared memory, unless the server has said that it has none."""
+        """Returns the pool, unless the server offers no shared memory."""
         return self.pool() if self.capabilities is None or self.capabilities.socket else None
 
     def close(self) -> None:
-        """Gives all shared memory back. Idempotent."""
+        """Frees all shared memory. Idempotent."""
         with self._lock:
             self._closed = True
             if self._pool is not None:
@@ -181,7 +181,7 @@ class Router:
 
     @property
     def chunk_bytes(self) -> int:
-        """Of the chunks to send."""
+        """Size of the chunks to send."""
         limit = self.capabilities.max_chunk_bytes if self.capabilities is not None else 0
         return min(self._chunk_bytes, limit) if limit else self._chunk_bytes
 

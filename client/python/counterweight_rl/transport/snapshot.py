@@ -1,4 +1,4 @@
-"""Batches that outlive the call that brought them: ``Client.submit``."""
+"""Copies batches for ``Client.submit``, which returns before they are sent."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from counterweight_rl.transport.wire import WireTensor
 def snapshot(
     correction: Correction[Any], pool: Pool | None
 ) -> tuple[Correction[Any], Callable[[], None]]:
-    """The same batch without the caller's arrays, and what gives its memory back.
+    """Returns the batch with copied arrays, and a function that frees the copies.
 
-    What lies in ``pool`` stays there: moving no bytes is what it is there for. Copies go there too,
-    so that they are the only ones; without a pool, to ordinary memory. CUDA tensors are copied on
+    Arrays in ``pool`` are not copied, since they exist to avoid copies. The copies lie in ``pool``
+    too, so that there is only one; without a pool in ordinary memory. CUDA tensors are copied on
     their device if the server can read them there.
     """
     correction = replace(correction, batch=_settled(correction.batch, pool))
@@ -43,7 +43,7 @@ def snapshot(
     offset = 0
     for tensor, size in zip(copied, sizes, strict=True):
         places[id(tensor)] = memory[offset : offset + size]
-        # numpy copies without the interpreter's lock.
+        # numpy releases the interpreter's lock while it copies.
         np.copyto(np.frombuffer(places[id(tensor)], np.uint8), np.frombuffer(tensor.data, np.uint8))
         offset += _aligned(size)
     tensors = [
@@ -54,8 +54,8 @@ def snapshot(
     ]
 
     def release() -> None:
-        # An error that is kept has a traceback that refers to the batch; the copies end all the
-        # same. Where something still looks at one, it ends with that.
+        # The traceback of a stored error refers to the batch, so the copies are released
+        # explicitly. A copy with remaining views is freed with the last of them.
         for place in places.values():
             with suppress(BufferError):
                 place.release()
@@ -66,7 +66,7 @@ def snapshot(
 
 
 def _settled(batch: Batch[Any], pool: Pool | None) -> Batch[Any]:
-    """The same batch, its CUDA tensors copied: on their device, or else to the host."""
+    """Returns the batch with copied CUDA tensors: on their device, or else on the host."""
     if batch.stream is None:
         return batch
     if pool is None or not pool.devices:

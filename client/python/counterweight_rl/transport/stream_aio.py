@@ -15,9 +15,9 @@ from counterweight_rl.result import Result
 from counterweight_rl.transport import frames
 from counterweight_rl.transport.streaming import Download, Upload
 
-# What grpc.aio says of a write that failed because the call is over, until its status has come.
+# grpc.aio's message for a write to a finished call, until the status has arrived.
 _NO_STATUS_YET = "Internal error from Core"
-_SECONDS_TO_STATUS = 10.0  # far more than it takes: both come from the same end of the call
+_SECONDS_TO_STATUS = 10.0  # an ample bound: message and status arrive together
 
 
 async def correct_by_stream(
@@ -27,14 +27,14 @@ async def correct_by_stream(
     timeout: float | None,
     on_admission: Callable[[], None],
 ) -> Result[Any]:
-    """``stream_sync.correct_by_stream`` for asyncio."""
+    """The asyncio form of ``stream_sync.correct_by_stream``."""
     rpc = start(timeout=timeout)
     outcome = _Outcome(rpc)
     messages = aiter(rpc)
     download = Download(correction)
     try:
         await _write(rpc, frames.header(correction.request()))
-        # Nothing but the admission comes before the last chunk went.
+        # Before the last chunk is sent, only the admission arrives.
         while not download.admitted and await _take(outcome, messages, download, correction):
             pass
         if download.admitted:
@@ -60,7 +60,7 @@ async def _send(rpc: Any, correction: Correction[Any], chunk_bytes: int) -> None
 
 
 async def _write(rpc: Any, message: bytes) -> bool:
-    """Whether it went; if not, the call is over, and reading tells why."""
+    """Returns False if the call is over; reading then reports why."""
     try:
         await rpc.write(message)
     except (grpc.RpcError, asyncio.InvalidStateError):
@@ -88,10 +88,10 @@ async def _take(
 
 
 class _Outcome:
-    """The status that a call ended with.
+    """The final status of a call.
 
-    grpc.aio mixes it up with writes that fail because the call is over: they set a status of their
-    own, before or after that of the server. So it is noted in the moment in which it is set.
+    Writes that fail because the call is over set a status of their own in grpc.aio, before or after
+    the server's. Therefore the status is recorded when it is set.
     """
 
     def __init__(self, rpc: Any) -> None:
@@ -111,7 +111,7 @@ class _Outcome:
         self._is_known = True
 
     async def raise_instead_of(self, error: Any) -> None:
-        """Raises it, unless it is OK."""
+        """Raises the status, unless it is OK."""
         if error.details() != _NO_STATUS_YET:
             raise error
         end = time.monotonic() + _SECONDS_TO_STATUS
@@ -123,7 +123,7 @@ class _Outcome:
 
 
 def _at_once(coroutine: Any) -> Any:
-    """What a coroutine returns that has nothing to wait for."""
+    """Returns the result of a coroutine that has nothing to wait for."""
     try:
         coroutine.send(None)
     except StopIteration as stopped:

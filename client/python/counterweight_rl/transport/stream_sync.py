@@ -25,20 +25,20 @@ def correct_by_stream(
 
     Args:
         start: The method, a grpc stream_stream of bytes.
-        correction: The batch; its arrays are not read any more when this returns a Result.
-        chunk_bytes: Bytes of a chunk at most.
-        timeout: Seconds; None: any.
+        correction: The batch; its arrays are not read after this returns a Result.
+        chunk_bytes: Largest chunk, bytes.
+        timeout: Seconds; None: no limit.
         on_admission: Called when the server has admitted the batch.
 
     Raises:
         grpc.RpcError: The call failed.
-        CounterweightError: The answer cannot be read.
-        Exception: What ``correction.progress`` raised.
+        CounterweightError: The answer is unreadable.
+        Exception: The exception of ``correction.progress``.
     """
     sender = _Sender(correction, chunk_bytes)
     rpc = start(sender.messages(), timeout=timeout)
     if not rpc.add_callback(sender.stop):
-        sender.stop()  # it is over already
+        sender.stop()  # the call is already over
     download = Download(correction)
     try:
         for message in rpc:
@@ -62,13 +62,13 @@ def correct_by_stream(
 
 
 class _Sender:
-    """The messages up, which a thread of grpc's pulls while the caller waits for those down."""
+    """The messages up, which grpc's thread pulls while the caller waits for the answer."""
 
     def __init__(self, correction: Correction[Any], chunk_bytes: int) -> None:
         self._correction = correction
         self._upload = Upload(correction.batch.tensors, chunk_bytes)
         self._cancel: Callable[[], object] = lambda: None
-        self._decided = threading.Event()  # to go on after the header, or not to
+        self._decided = threading.Event()  # set when ``_goes`` is final
         self._goes = False
         self._stopped = False
         self._reporting = threading.Lock()
@@ -81,37 +81,37 @@ class _Sender:
             return
         for message, sent in self._upload.messages():
             yield message
-            # It is asked for the next one: this one is on its way.
+            # grpc asks for the next message, so this one is on its way.
             if self._stopped:
                 return
             if self._correction.progress is not None and sent < self._correction.num_bytes:
                 try:
                     self.report(sent)
                 except BaseException as error:
-                    # Here it would end in a log; the caller shall have it.
+                    # grpc would only log an exception of its thread; the caller raises this one.
                     self._failure = error
                     self._cancel()
                     return
 
     def go(self, cancel: Callable[[], object]) -> None:
-        """Lets the tensors follow the header; ``cancel`` ends the call if reporting fails."""
+        """Permits the chunks; ``cancel`` ends the call if a report fails."""
         self._cancel = cancel
         self._goes = True
         self._decided.set()
 
     def stop(self) -> None:
-        """The call is over: nothing more is sent."""
+        """Ends the messages; the call is over."""
         self._stopped = True
         self._decided.set()
 
     def report(self, num_bytes: int) -> None:
-        """Tells the caller how much was sent; one thread at a time."""
+        """Reports the bytes sent, in one thread at a time."""
         if self._correction.progress is not None:
             with self._reporting:
                 if self._failure is None:
                     self._correction.report(num_bytes)
 
     def raise_failure(self) -> None:
-        """Raises what the caller's function raised in the other thread."""
+        """Raises the exception of the caller's function in the other thread."""
         if self._failure is not None:
             raise self._failure

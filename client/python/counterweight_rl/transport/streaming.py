@@ -1,6 +1,6 @@
-"""``CorrectStream``: what goes up, in which order, and what may come down.
+"""The protocol of ``CorrectStream``: the messages up in order, the checks of those down.
 
-Nothing here waits: ``Upload`` makes messages, ``Download`` takes them.
+No function here waits: ``Upload`` makes messages, ``Download`` takes them.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from counterweight_rl.transport import frames, wire
 class Upload:
     """The chunks of one batch.
 
-    The response mask goes first and whole, because losses divide by counts of it. The others go in
-    blocks of the same positions, one tensor after the other, so that the server can compute the
-    rows that are complete while later ones come.
+    The response mask goes first and whole, because losses divide by counts of it. The other tensors
+    follow in blocks of the same positions, so that the server can compute the complete rows while
+    later ones arrive.
     """
 
     def __init__(self, tensors: Sequence[wire.WireTensor], chunk_bytes: int) -> None:
-        """Chunks of at most ``chunk_bytes`` each; all tensors have one element per position."""
+        """Makes chunks of at most ``chunk_bytes``; all tensors have one element per position."""
         self._tensors = tensors
         self._chunk_bytes = chunk_bytes
 
     def messages(self) -> Iterator[tuple[bytes, int]]:
-        """Each chunk's message, and the bytes of tensors that are sent with it and before."""
+        """Yields each chunk's message, and the tensor bytes sent up to its end."""
         sent = 0
         for tensor, begin, end in self._chunks():
             sent += end - begin
@@ -56,7 +56,7 @@ class Upload:
 
 
 class Download(Generic[ArrayT]):
-    """The answer as it comes; each chunk's bytes are written where they stay."""
+    """An arriving answer; each chunk's bytes are written to their final place."""
 
     def __init__(self, correction: Correction[ArrayT]) -> None:
         self._correction: Correction[Any] = correction
@@ -65,15 +65,15 @@ class Download(Generic[ArrayT]):
         self._received: list[int] = []
         self._summary: pb.StreamSummary | None = None
         self.admitted = False
-        """The server has reserved memory, so that the tensors may come."""
+        """Whether the server has reserved memory, so that chunks may follow."""
 
     def take(self, message: bytes) -> None:
-        """The next message.
+        """Takes the next message.
 
         Raises:
-            InvalidRequestError: The method has no output for a destination.
-            ValueError: It is none that may come now.
-            DecodeError: It is no message at all.
+            InvalidRequestError: The method lacks the output of a destination.
+            ValueError: The message must not come now.
+            DecodeError: The bytes are not a message.
         """
         kind, payload = frames.read(message)
         if self._summary is not None:
@@ -90,7 +90,7 @@ class Download(Generic[ArrayT]):
             self._end(payload)
 
     def result(self) -> Result[Any]:
-        """The Result, when the stream has ended with status OK.
+        """Returns the Result of a stream that ended with status OK.
 
         Raises:
             ValueError: Something is missing.

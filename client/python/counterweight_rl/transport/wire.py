@@ -1,16 +1,15 @@
-"""Just enough of the protobuf wire format to move tensors without copying them twice.
+"""The part of the protobuf wire format that moves tensors without copying them twice.
 
 A tensor is a bytes field. The protobuf runtime copies such a field when it is assigned and again
-when the message is serialized, and as often on the way back. Messages are concatenable (a repeated
-field may be appended to an already serialized message), so tensors are framed here by hand around
-the caller's own memory and joined once; answers are sliced, not parsed. For 8 Mi tokens (two
-float32 log-probs and a mask, 75 MB) that is 40 ms instead of 190 ms on the way out and 6 ms instead
-of 42 ms on the way back (protobuf 7.36; 5.26 is the same).
+when the message is serialized, and as often on the way back. Messages can be concatenated (a
+repeated field may be appended to a serialized message), so this module frames tensors around the
+caller's memory and joins them once; it slices answers instead of parsing them. For 8 Mi tokens (two
+float32 log-probs and a mask, 75 MB) that takes 40 ms instead of 190 ms up and 6 ms instead of 42 ms
+down (protobuf 7.36 and 5.26).
 
-The error details of google.rpc are read with the same splitter instead of generated code: a second
-definition of ``google/rpc/status.proto`` in the descriptor pool of a process that also has
-googleapis-common-protos, of whatever version, is a TypeError at import, and depending on that
-package would add one more pin for trainers to fight with.
+The same splitter reads the error details of google.rpc instead of generated code: a second
+definition of ``google/rpc/status.proto`` beside googleapis-common-protos in one process is a
+TypeError at import, and a dependency on that package would add a pin to trainers' environments.
 """
 
 from __future__ import annotations
@@ -28,13 +27,13 @@ _VARINT, _FIXED64, _LENGTH_DELIMITED, _FIXED32 = 0, 1, 2, 5
 
 @dataclass(frozen=True)
 class WireTensor:
-    """A tensor as the wire has it.
+    """A tensor in the wire's format.
 
     Attributes:
         role: The proto's number.
         dtype: The proto's number.
         data: Contiguous bytes.
-        owned: They are ours alone; else they may be the caller's array.
+        owned: Whether only this package uses them; else they may be the caller's array.
     """
 
     role: int
@@ -78,8 +77,8 @@ def decode_response(data: bytes | memoryview) -> tuple[pb.CorrectResponse, list[
     """Parses a CorrectResponse; the tensors are views into ``data`` and left out of the message.
 
     Raises:
-        ValueError: The bytes are no CorrectResponse.
-        DecodeError: The same, in the words of protobuf.
+        ValueError: The bytes are not a CorrectResponse.
+        DecodeError: The same, reported by protobuf.
     """
     rest, bodies = split(memoryview(data), pb.CorrectResponse.TENSORS_FIELD_NUMBER)
     tensors = []
@@ -94,7 +93,7 @@ def split(message: memoryview, field: int) -> tuple[bytes, list[memoryview]]:
     """Separates a message into its other fields and the payloads of one length-delimited field.
 
     Raises:
-        ValueError: The bytes are no protobuf message.
+        ValueError: The bytes are not a protobuf message.
     """
     rest: list[memoryview] = []
     payloads: list[memoryview] = []
@@ -107,14 +106,14 @@ def split(message: memoryview, field: int) -> tuple[bytes, list[memoryview]]:
 
 
 class Field(NamedTuple):
-    """One field of a message: its tag and where it lies.
+    """One field of a message: its tag and position.
 
     Attributes:
         tag: Field number << 3 | wire type.
         value: A varint's value; 0 for other wire types.
         begin: The tag's first byte.
         payload: The first byte of a length-delimited field's payload.
-        end: Behind the last byte.
+        end: Position after the last byte.
     """
 
     tag: int
@@ -125,10 +124,10 @@ class Field(NamedTuple):
 
 
 def fields(message: memoryview) -> Iterator[Field]:
-    """The fields of a message, as they come.
+    """Yields the fields of a message in order.
 
     Raises:
-        ValueError: The bytes are no protobuf message.
+        ValueError: The bytes are not a protobuf message.
     """
     end = 0
     while end < len(message):
@@ -152,18 +151,18 @@ def fields(message: memoryview) -> Iterator[Field]:
 
 
 def last_string(message: memoryview, field: int) -> str:
-    """The string field ``field`` of a message, empty if absent."""
+    """Returns the string field ``field`` of a message, empty if absent."""
     payloads: Sequence[memoryview] = split(message, field)[1]
     return str(payloads[-1], "utf-8", "replace") if payloads else ""
 
 
 def prefix(field: int, length: int) -> bytes:
-    """What precedes the ``length`` bytes of a length-delimited field."""
+    """Returns the bytes that precede the ``length`` bytes of a length-delimited field."""
     return varint(field << 3 | _LENGTH_DELIMITED) + varint(length)
 
 
 def varint(value: int) -> bytes:
-    """A number >= 0."""
+    """Encodes a number >= 0."""
     out = bytearray()
     while value >= 0x80:
         out.append(value & 0x7F | 0x80)

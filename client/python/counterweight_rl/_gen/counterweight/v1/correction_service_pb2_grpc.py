@@ -76,11 +76,11 @@ class CorrectionServiceServicer(object):
 
     def CorrectStream(self, request_iterator, context):
         """Corrects one batch of any size. Up: one header, then chunks. Down: one
-        admission, one result, then chunks, then one summary. Everything that the
-        header can be refused for is refused before the admission; nothing but the
-        admission goes down before the last byte came up and the batch is known to
-        be valid. The client may close its side after its last chunk or later; what
-        comes after the last byte is not read.
+        admission, one result, then chunks, then one summary. The server makes all
+        checks of the header before the admission, and sends nothing else before
+        the last byte came up and the batch is known to be valid. The client may
+        close its side after its last chunk or later; the server does not read what
+        follows the last byte.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -94,7 +94,7 @@ class CorrectionServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def GetServerInfo(self, request, context):
-        """Tells what this server is: version, backend, devices, limits.
+        """Returns the server's version, backend, devices and limits.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -1,0 +1,160 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	counterweight "github.com/counterweight/counterweight/client/go"
+	"github.com/counterweight/counterweight/client/go/cmd/counterweightctl/drift"
+	"github.com/counterweight/counterweight/client/go/internal/servertest"
+)
+
+// patience is far above what anything here takes.
+const patience = 60 * time.Second
+
+// ctl runs a command line and returns what it prints.
+func ctl(t *testing.T, arguments ...string) (string, error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	var output bytes.Buffer
+	command := newCommand()
+	command.SetOut(&output)
+	command.SetArgs(arguments)
+	err := command.ExecuteContext(ctx)
+	return output.String(), err
+}
+
+func wants(t *testing.T, text string, parts ...string) {
+	t.Helper()
+	for _, part := range parts {
+		if !strings.Contains(text, part) {
+			t.Errorf("%q is not in\n%s", part, text)
+		}
+	}
+}
+
+func TestTheServerIsDescribed(t *testing.T) {
+	target := "--target=" + servertest.Start(t).Address
+	for arguments, parts := range map[string][]string{
+		"info":                     {"version", "backend", "max_message_bytes", "dialect verl", "0.9.1"},
+		"info --json":              {`"numerics_version":`, `"max_tokens":`},
+		"methods":                  {"token_tis", "geo_rs_token_tis"},
+		"methods token_tis":        {"upper", "ratio", "as verl", "rollout_is"},
+		"methods token_tis --json": {`"name":`, `"equivalents":`},
+		"health":                   {"serving"},
+		"__complete methods geo":   {"geo_rs_token_tis"},
+	} {
+		output, err := ctl(t, append(strings.Fields(arguments), target)...)
+		if strings.HasPrefix(arguments, "__complete") {
+			output, err = ctl(t, "__complete", target, "methods", "geo")
+		}
+		if err != nil {
+			t.Errorf("%s: %v", arguments, err)
+		}
+		wants(t, output, parts...)
+	}
+	if _, err := ctl(t, "methods", "no_such", target); err == nil {
+		t.Error("a method that there is not is described")
+	}
+}
+
+func TestHealthWaitsForAServer(t *testing.T) {
+	if _, err := ctl(t, "health", "--target=127.0.0.1:1"); !errors.Is(err, counterweight.ErrUnavailable) {
+		t.Errorf("%v", err)
+	}
+	folder := servertest.Folder(t)
+	done := make(chan error, 1)
+	go func() {
+		_, err := ctl(t, "health", "--wait=1m", "--target=unix:"+filepath.Join(folder, "server"))
+		done <- err
+	}()
+	servertest.StartUnixIn(t, folder)
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+}
+
+func TestTheShellsAreCompleted(t *testing.T) {
+	for _, shell := range []string{"bash", "zsh", "fish"} {
+		output, err := ctl(t, "completion", shell)
+		if err != nil {
+			t.Error(err)
+		}
+		wants(t, output, "counterweightctl")
+	}
+	path := filepath.Join(t.TempDir(), "completion")
+	output, _ := ctl(t, "completion", "bash")
+	if err := os.WriteFile(path, []byte(output), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if problem, err := exec.Command("bash", "-n", path).CombinedOutput(); err != nil {
+		t.Errorf("%v: %s", err, problem)
+	}
+}
+
+func TestABatchOfAFileIsCorrected(t *testing.T) {
+	server := servertest.Start(t)
+	target := "--target=" + server.Address
+	folder := t.TempDir()
+	const npz = "batchfile/testdata/three.npz"
+	for _, input := range []string{npz, "batchfile/testdata/three.parquet"} {
+		output := filepath.Join(folder, "result"+filepath.Ext(input))
+		printed, err := ctl(t, "correct", input, "-m", "token_tis", "-p", "upper=1.05", "-o", output, "--run=ctl", target)
+		if err != nil {
+			t.Fatal(err)
+		}
+		wants(t, printed, "kept", "2 of 3 positions", "k3", "effective_sample_size")
+		if written, err := os.Stat(output); err != nil || written.Size() == 0 {
+			t.Errorf("%v", err)
+		}
+	}
+	block := filepath.Join(folder, "block.yaml")
+	if err := os.WriteFile(block, []byte("rollout_is: token\nrollout_is_threshold: 2.0\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	printed, err := ctl(t, "correct", npz, "--dialect=verl", "--block="+block, "--json", target)
+	if err != nil {
+		t.Error(err)
+	}
+	wants(t, printed, `"rollout_corr/kl":`)
+
+	runs, err := drift.Read(context.Background(), server.MetricsURL)
+	if err != nil || runs["ctl"].Batches() != 2 {
+		t.Errorf("%v, %v", runs, err)
+	}
+	printed, err = ctl(t, "watch", "ctl", "--metrics="+server.MetricsURL, "--count=1")
+	if err != nil {
+		t.Error(err)
+	}
+	wants(t, printed, "batches", "ess", "        2")
+	printed, err = ctl(t, "watch", "--metrics="+server.MetricsURL)
+	if err != nil {
+		t.Error(err)
+	}
+	wants(t, printed, "ctl\t2 batches")
+}
+
+func TestAWrongCommandLineIsExitCode2(t *testing.T) {
+	const file = "batchfile/testdata/three.npz"
+	for _, arguments := range [][]string{
+		{"correct"}, {"correct", file}, {"correct", file, "-m", "a", "--dialect", "verl"}, {"info", "more"}, {"--no-such"},
+		{"correct", file, "-m", "a", "-p", "upper"}, {"correct", file, "-m", "a", "--non-finite=x"},
+		{"correct", file, "-m", "a", "--transport=x"}, {"correct", file, "-m", "a", "-o", "x.csv"},
+		{"info", "--tls-ca=/no/such"}, {"watch", "--interval=0s"}, {"no-such"},
+	} {
+		if code := run(arguments); code != exitUsage {
+			t.Errorf("%v ends with %d", arguments, code)
+		}
+	}
+	if code := run([]string{"correct", "/no/such.npz", "-m", "a"}); code != exitFailed {
+		t.Errorf("a file that is not there ends with %d", code)
+	}
+}
