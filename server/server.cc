@@ -5,7 +5,6 @@
 #include <thread>
 #include <utility>
 
-#include "counterweight/v1/correction_service.grpc.pb.h"
 #include "grpcpp/health_check_service_interface.h"
 #include "grpcpp/security/server_credentials.h"
 #include "grpcpp/server_builder.h"
@@ -43,8 +42,8 @@ size_t TransportBytes(const Config& config) {
 }
 
 // "" is the server as a whole, what probes ask for.
-constexpr const char* kHealthNames[] = {
-    "", v1::CorrectionService::service_full_name()};
+constexpr const char* kHealthNames[] = {"",
+                                        "counterweight.v1.CorrectionService"};
 
 consteval const MetricRow& Sample(std::string_view name) {
   return FindRow(kSampleTable, name);

@@ -52,9 +52,8 @@ void CheckLabels(const v1::CorrectRequest& request, Violations* violations) {
   }
 }
 
-// Parts of the contract that no method here can honour yet are refused by name:
-// ignoring them would be a wrong answer. A seed is honoured by methods without
-// random choices.
+// Unsupported parts of the contract are refused by name: ignoring them would be
+// a wrong answer. Methods without random choices accept a seed.
 void RefuseUnused(const v1::CorrectRequest& request, Violations* violations) {
   const auto refuse = [&](bool present, const char* field) {
     if (!present) return;
@@ -133,10 +132,10 @@ void EncodeRules(const Decoded& decoded, const kernels::BatchSums& sums,
   }
 }
 
-// Peers whose losses include the padding can only be followed where it is sent.
+// Losses that include the padding need a batch with padding.
 Violations CheckPadding(const kernels::LossSpec& loss, const Layout& layout) {
   if (!loss.counts_padding) return {};
-  // ReadLayout keeps the product in range.
+  // ReadLayout bounds the product.
   if (layout.num_positions == layout.num_sequences * layout.padded_length) {
     return {};
   }

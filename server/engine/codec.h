@@ -1,4 +1,4 @@
-// Between proto and kernel types: the only place where both are known.
+// Conversions between proto and kernel types: the only code that knows both.
 #ifndef COUNTERWEIGHT_SERVER_ENGINE_CODEC_H_
 #define COUNTERWEIGHT_SERVER_ENGINE_CODEC_H_
 
@@ -18,9 +18,8 @@
 
 namespace counterweight::server {
 
-// A valid request in kernel types; never changed. Views point into the
-// CorrectRequest that it was decoded from, which must outlive it, or into
-// regions that it keeps.
+// A valid request in kernel types; immutable. Its views point into the
+// CorrectRequest, which must outlive it, or into regions that it keeps.
 struct Decoded {
   Layout layout;
   Tensors tensors;
@@ -28,36 +27,36 @@ struct Decoded {
   Groups groups;
   Outputs outputs;
   std::vector<std::string> warnings;
-  // The answer has neither metrics nor rules.
+  // True if the answer has neither metrics nor rules.
   bool omits_metrics = false;
 };
 
-// All violations at once, or none and a request that can be computed once a
-// stream's inputs and a shared mask are there. If source.is_wanted says no,
-// what is returned means nothing.
+// Returns all violations, or a request that can be computed once a stream's
+// inputs and a shared mask are there. The result is meaningless if
+// source.is_wanted returned false.
 Result<Decoded> Decode(const v1::CorrectRequest& request,
                        const RequestLimits& limits,
                        const PayloadSource& source);
 
-// What the kernels read. `decoded` must outlive it, and not be moved.
+// The kernels' view of a request. `decoded` must outlive it, and not be moved.
 kernels::Batch BatchOf(const Decoded& decoded);
 
 struct PlacedInputs {
   std::vector<StreamTensor> tensors;
-  // BatchOf() of the places.
+  // BatchOf() with these addresses.
   kernels::Batch batch;
 };
 
-// Gives a stream's inputs their places in `memory`, InputBytes() bytes aligned
-// to 64, one behind the other.
+// Places a stream's inputs in `memory`, InputBytes() bytes aligned to 64, in
+// succession.
 PlacedInputs PlaceInputs(std::byte* memory, const Decoded& decoded);
 
-// Writes what is not a tensor. Returns violations that `report` found; the
-// response is then not to be sent.
+// Writes everything but the tensors. Returns the violations of `report`; the
+// response must not be sent then.
 Violations Encode(const Decoded& decoded, const kernels::BatchSums& sums,
                   v1::CorrectResponse* response);
 
-// The methods table as ListMethods answers it.
+// Writes the methods table for ListMethods.
 void EncodeMethods(v1::ListMethodsResponse* response);
 
 }  // namespace counterweight::server

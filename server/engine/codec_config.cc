@@ -45,7 +45,8 @@ class ConfigDecoder {
     spec->source = Source(weight.ratio_source(), at + "ratio_source");
     spec->level = fields_.Required(kLevels, weight.level(), at + "level",
                                    kernels::Level::kToken);
-    // NONE would refuse the interval.
+    // A missing bound counts as TRUNCATE: with NONE the interval would be
+    // refused too.
     spec->bound = fields_.Required(kBoundKinds, weight.bound(), at + "bound",
                                    kernels::Bound::kTruncate);
     const bool needs_end = weight.bound() == v1::BOUND_TRUNCATE ||

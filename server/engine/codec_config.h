@@ -1,5 +1,5 @@
-// Spelled-out methods between proto and kernel types, both ways. Part of the
-// codec.
+// Conversions of spelled-out methods between proto and kernel types. Part of
+// the codec.
 #ifndef COUNTERWEIGHT_SERVER_ENGINE_CODEC_CONFIG_H_
 #define COUNTERWEIGHT_SERVER_ENGINE_CODEC_CONFIG_H_
 
@@ -14,23 +14,23 @@
 
 namespace counterweight::server {
 
-// A spelled-out method in kernel types. kernels::Validate has not seen it.
+// Decodes a spelled-out method, without kernels::Validate.
 Result<kernels::CorrectionSpec> DecodeConfig(const v1::CorrectionConfig& config,
                                              const MethodFacts& facts);
 
-// The names that config's rules have, or get; parallel to the rules of `spec`,
-// which is what it was decoded to.
+// Returns the given or default names of config's rules, parallel to the rules
+// of `spec`, its decoded form.
 Result<std::vector<std::string>> ReadRuleNames(
     const v1::CorrectionConfig& config, const kernels::CorrectionSpec& spec);
 
-// The same spelled out in proto: DecodeConfig(*EncodeConfig(x)) is x for a
-// request with x's seed and all log-probs. Nothing if the wire has no words for
-// some part of x, such as clamps that differ by sign. REQUIRES:
-// kernels::Validate(spec) is empty.
+// Encodes a spec: DecodeConfig(*EncodeConfig(x)) is x for a request with x's
+// seed and all log-probs. Returns nothing if the wire cannot express some part
+// of x, such as clamps that differ by sign. REQUIRES: kernels::Validate(spec)
+// is empty.
 std::optional<v1::CorrectionConfig> EncodeConfig(
     const kernels::CorrectionSpec& spec);
 
-// Unique names of a spec's rules, "mean_k3", "mean_k3_2".
+// Returns unique names of a spec's rules, "mean_k3", "mean_k3_2".
 std::vector<std::string> DefaultRuleNames(const kernels::CorrectionSpec& spec);
 
 }  // namespace counterweight::server

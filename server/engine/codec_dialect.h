@@ -1,4 +1,4 @@
-// Other systems' blocks in kernel types. Part of the codec.
+// Decodes other systems' blocks. Part of the codec.
 #ifndef COUNTERWEIGHT_SERVER_ENGINE_CODEC_DIALECT_H_
 #define COUNTERWEIGHT_SERVER_ENGINE_CODEC_DIALECT_H_
 
@@ -11,7 +11,7 @@
 
 namespace counterweight::server {
 
-// The block as the one of `dialects` that it names translates it.
+// Translates the block by its dialect.
 Result<Method> ReadDialect(const v1::Dialect& block, RequestFacts facts,
                            std::span<const Dialect> dialects);
 

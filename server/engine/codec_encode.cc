@@ -1,4 +1,4 @@
-// Methods spelled out in proto.
+// Encodes specs as spelled-out methods.
 #include <cmath>
 
 #include "kernels/log_ratio.h"
@@ -42,7 +42,7 @@ void EncodeRule(const kernels::RejectionRule& spec, v1::RejectionRule* rule) {
   if (spec.upper < kUnbounded) {
     rule->set_upper(ratio ? ToRatio(spec.upper) : spec.upper);
   }
-  // The wire wants an end of each interval, and 0 bounds no ratio.
+  // The wire requires one end of each interval, and 0 bounds no ratio.
   if (ratio && !rule->has_lower() && !rule->has_upper()) rule->set_lower(0.0);
 }
 
@@ -64,8 +64,8 @@ void EncodeWeight(const kernels::WeightSpec& spec,
   }
 }
 
-// Tells what the wire has no words for without a list of it, which would have
-// to grow with the spec.
+// Detects specs that the wire cannot express without a list that would grow
+// with the spec.
 bool DecodesTo(const kernels::CorrectionSpec& spec,
                const v1::CorrectionConfig& config) {
   MethodFacts facts;

@@ -1,4 +1,4 @@
-// Policy losses spelled out in proto.
+// Encodes policy losses.
 #include <cmath>
 
 #include "kernels/surrogates/list.h"
@@ -36,8 +36,8 @@ void EncodeReduction(const LossReduction& reduction, v1::PolicyLoss* out) {
   }
 }
 
-// Bounds that are there, and numbers that the surrogate reads, as they have
-// defaults.
+// Encodes present bounds and all numbers that the surrogate reads, since they
+// have defaults.
 void EncodeNumbers(const LossSpec& loss, v1::PolicyLoss* out) {
   const kernels::SurrogateInfo info = kernels::InfoOf(loss.surrogate);
   for (const kernels::LossParameterInfo& row : kernels::kLossParameters) {

@@ -1,5 +1,5 @@
-// Enums that the wire and the kernels both have: one table for each pair, read
-// in both directions. Part of the codec.
+// Tables of the enums that the wire and the kernels share, one for each pair,
+// read in both directions. Part of the codec.
 #ifndef COUNTERWEIGHT_SERVER_ENGINE_CODEC_ENUMS_H_
 #define COUNTERWEIGHT_SERVER_ENGINE_CODEC_ENUMS_H_
 
@@ -21,13 +21,13 @@ template <class Kernel, class Wire>
 struct EnumPair {
   Kernel kernel;
   Wire wire;
-  // The wire's, as messages to callers spell it.
+  // The wire's name in messages to callers.
   std::string_view name;
 };
 
-// True if the table has all of the wire's values but UNSPECIFIED, which is 0,
-// and the kernels' from the first to `last`, both in their order: a value that
-// one of the enums gains in between does not compile.
+// True if the table has all of the wire's values except UNSPECIFIED, which is
+// 0, and the kernels' from the first to `last`, both in order: a value that
+// only one enum has does not compile.
 template <class Kernel, class Wire, size_t size>
 constexpr bool IsWhole(const EnumPair<Kernel, Wire> (&table)[size],
                        int wire_size, Kernel last) {
@@ -41,7 +41,7 @@ constexpr bool IsWhole(const EnumPair<Kernel, Wire> (&table)[size],
          table[size - 1].kernel == last;
 }
 
-// Nothing if the table does not have it: proto3 enums hold any number.
+// Returns nothing if the table lacks it: proto3 enums hold any number.
 template <class Kernel, class Wire, size_t size>
 constexpr std::optional<Kernel> FromWire(
     const EnumPair<Kernel, Wire> (&table)[size], Wire wire) {
@@ -51,7 +51,7 @@ constexpr std::optional<Kernel> FromWire(
   return std::nullopt;
 }
 
-// 0, which is UNSPECIFIED, if the table does not have it.
+// Returns 0, which is UNSPECIFIED, if the table lacks it.
 template <class Kernel, class Wire, size_t size>
 constexpr Wire ToWire(const EnumPair<Kernel, Wire> (&table)[size],
                       Kernel kernel) {
@@ -61,7 +61,7 @@ constexpr Wire ToWire(const EnumPair<Kernel, Wire> (&table)[size],
   return Wire{};
 }
 
-// Empty if the table does not have it.
+// Returns an empty name if the table lacks it.
 template <class Kernel, class Wire, size_t size>
 constexpr std::string_view NameOf(const EnumPair<Kernel, Wire> (&table)[size],
                                   Kernel kernel) {
@@ -71,7 +71,7 @@ constexpr std::string_view NameOf(const EnumPair<Kernel, Wire> (&table)[size],
   return {};
 }
 
-// "A, B or C".
+// Returns "A, B or C".
 template <class Kernel, class Wire, size_t size>
 std::string Choices(const EnumPair<Kernel, Wire> (&table)[size]) {
   std::string choices(table[0].name);
@@ -82,7 +82,7 @@ std::string Choices(const EnumPair<Kernel, Wire> (&table)[size]) {
   return choices;
 }
 
-// The kernels have sources that only a dialect or a penalty forms.
+// The kernels have further sources, which only a dialect or a penalty uses.
 inline constexpr EnumPair<kernels::RatioSource, v1::RatioSource>
     kRatioSources[] = {
         {kernels::RatioSource::kOldRollout, v1::RATIO_SOURCE_OLD_ROLLOUT,
@@ -95,7 +95,7 @@ inline constexpr EnumPair<kernels::RatioSource, v1::RatioSource>
 static_assert(IsWhole(kRatioSources, v1::RatioSource_ARRAYSIZE,
                       kernels::RatioSource::kCurrentOld));
 
-// A weight that is absent is Level::kNone.
+// An absent weight is Level::kNone.
 inline constexpr EnumPair<kernels::Level, v1::Level> kLevels[] = {
     {kernels::Level::kToken, v1::LEVEL_TOKEN, "TOKEN"},
     {kernels::Level::kSequence, v1::LEVEL_SEQUENCE, "SEQUENCE"},
@@ -172,7 +172,7 @@ inline constexpr EnumPair<kernels::NonFinitePolicy, v1::NonFinitePolicy>
 static_assert(IsWhole(kNonFinitePolicies, v1::NonFinitePolicy_ARRAYSIZE,
                       kernels::NonFinitePolicy::kNeutralize));
 
-// A penalty that is absent is KlEstimator::kNone.
+// An absent penalty is KlEstimator::kNone.
 inline constexpr EnumPair<kernels::KlEstimator, v1::KlEstimator>
     kKlEstimators[] = {
         {kernels::KlEstimator::kK1, v1::KL_ESTIMATOR_K1, "K1"},
@@ -183,7 +183,7 @@ inline constexpr EnumPair<kernels::KlEstimator, v1::KlEstimator>
 static_assert(IsWhole(kKlEstimators, v1::KlEstimator_ARRAYSIZE,
                       kernels::KlEstimator::kAbs));
 
-// Of the wire's roles those that are numbers for the kernels to read.
+// The wire's roles that kernels read as numbers.
 inline constexpr EnumPair<kernels::InputRole, v1::TensorRole> kInputRoles[] = {
     {kernels::InputRole::kRollout, v1::TENSOR_ROLE_ROLLOUT_LOG_PROBS,
      "ROLLOUT_LOG_PROBS"},
@@ -195,7 +195,7 @@ inline constexpr EnumPair<kernels::InputRole, v1::TensorRole> kInputRoles[] = {
 };
 static_assert(std::size(kInputRoles) == kernels::kNumInputRoles);
 
-// Of the wire's types those that inputs may have.
+// The wire's types that inputs may have.
 inline constexpr EnumPair<kernels::DType, v1::DType> kInputTypes[] = {
     {kernels::DType::kF32, v1::D_TYPE_F32, "F32"},
     {kernels::DType::kBF16, v1::D_TYPE_BF16, "BF16"},

@@ -1,4 +1,4 @@
-// What a method may know of the request that it came in. Part of the codec.
+// Facts about the request that a method can use. Part of the codec.
 #ifndef COUNTERWEIGHT_SERVER_ENGINE_CODEC_FACTS_H_
 #define COUNTERWEIGHT_SERVER_ENGINE_CODEC_FACTS_H_
 
@@ -8,7 +8,7 @@
 namespace counterweight::server {
 
 struct MethodFacts {
-  // Which log-probs there are decides what UNSPECIFIED sources mean.
+  // The present log-probs determine UNSPECIFIED sources.
   RequestFacts request;
   // Null: not sent.
   const v1::GlobalCounts* global_counts = nullptr;

@@ -1,4 +1,4 @@
-// What is wrong with one part of a request. Part of the codec.
+// Checks of one part of a request. Part of the codec.
 #ifndef COUNTERWEIGHT_SERVER_ENGINE_CODEC_FIELDS_H_
 #define COUNTERWEIGHT_SERVER_ENGINE_CODEC_FIELDS_H_
 
@@ -12,8 +12,8 @@
 
 namespace counterweight::server {
 
-// Reads fields of a message and reports those that are wrong by their path,
-// which begins with `prefix`, e.g. "method.config.".
+// Reads fields of a message and reports invalid ones by their path, which
+// begins with `prefix`, e.g. "method.config.".
 class FieldReader {
  public:
   FieldReader(std::string prefix, Violations* violations)
@@ -23,7 +23,7 @@ class FieldReader {
     violations_->push_back({prefix_ + field, std::move(description)});
   }
 
-  // A choice that has to be made; `otherwise` and a violation if it was not.
+  // Reads a required choice; `otherwise` and a violation if it is missing.
   template <class Kernel, class Wire, size_t size>
   Kernel Required(const EnumPair<Kernel, Wire> (&table)[size], Wire wire,
                   const std::string& field, Kernel otherwise) {
@@ -32,7 +32,7 @@ class FieldReader {
     return otherwise;
   }
 
-  // A choice that is the table's first where it was not made.
+  // Reads a choice whose default is the table's first row.
   template <class Kernel, class Wire, size_t size>
   Kernel Optional(const EnumPair<Kernel, Wire> (&table)[size], Wire wire,
                   const std::string& field) {
@@ -41,7 +41,7 @@ class FieldReader {
     return table[0].kernel;
   }
 
-  // An absent number, or one that is there and finite.
+  // Reads a number: `absent` if it is missing, a violation unless it is finite.
   double Number(bool has, double value, double absent,
                 const std::string& field) {
     if (!has) return absent;

@@ -7,7 +7,7 @@
 namespace counterweight::server {
 namespace {
 
-// Of a padded batch that is described, not sent: exact as a double.
+// Limit of a padded batch that is described, not sent: exact as a double.
 constexpr int64_t kMaxPaddedPositions = int64_t{1} << 53;
 
 Result<Layout> Refuse(std::string field, std::string description) {

@@ -1,4 +1,4 @@
-// Shapes between proto and kernel types. Part of the codec.
+// Decodes shapes. Part of the codec.
 #ifndef COUNTERWEIGHT_SERVER_ENGINE_CODEC_LAYOUT_H_
 #define COUNTERWEIGHT_SERVER_ENGINE_CODEC_LAYOUT_H_
 
@@ -10,7 +10,7 @@
 
 namespace counterweight::server {
 
-// Largest request that is computed; all inclusive.
+// Limits of a request; all inclusive.
 struct RequestLimits {
   int64_t max_tokens = int64_t{64} << 20;
   int64_t max_sequences = int64_t{1} << 20;
@@ -24,7 +24,7 @@ struct Layout {
   std::vector<int64_t> offsets;
 };
 
-// Empty if it is not valid.
+// The result is empty if the layout is invalid.
 Result<Layout> ReadLayout(const v1::Layout& layout,
                           const RequestLimits& limits);
 

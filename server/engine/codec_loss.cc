@@ -63,7 +63,7 @@ class LossDecoder {
   }
 
  private:
-  // Takes numbers that the surrogate reads, refuses those that it does not.
+  // Reads the surrogate's numbers, and refuses others.
   void DecodeNumbers(const v1::PolicyLoss& loss, const SurrogateRow& row) {
     for (const kernels::LossParameterInfo& info : kernels::kLossParameters) {
       const std::string name = std::string("policy_loss.") + info.name;
@@ -79,7 +79,7 @@ class LossDecoder {
       }
     }
     spec_.log_ratio_lower = -spec_.log_ratio_upper;
-    // The cap belongs to the form whose ratio is detached.
+    // A cap selects the form with a detached ratio.
     spec_.log_prob_form =
         row.info.Has(kernels::kTraitDivergence) && loss.has_ratio_cap();
   }

@@ -1,4 +1,5 @@
-// Policy losses between proto and kernel types. Part of the codec.
+// Conversions of policy losses between proto and kernel types. Part of the
+// codec.
 #ifndef COUNTERWEIGHT_SERVER_ENGINE_CODEC_LOSS_H_
 #define COUNTERWEIGHT_SERVER_ENGINE_CODEC_LOSS_H_
 
@@ -18,8 +19,7 @@ void DecodeLoss(const v1::PolicyLoss* loss, const v1::KlPenalty* kl,
                 const MethodFacts& facts, const std::string& prefix,
                 kernels::CorrectionSpec* spec, Violations* violations);
 
-// As much of `loss` as the wire has words for. Adds nothing where there is
-// none.
+// Encodes as much of `loss` as the wire can express; nothing without a loss.
 void EncodeLoss(const kernels::LossSpec& loss, v1::CorrectionConfig* config);
 
 }  // namespace counterweight::server

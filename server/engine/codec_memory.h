@@ -1,4 +1,4 @@
-// Where tensors lie. Part of the codec.
+// Locations of tensors. Part of the codec.
 #ifndef COUNTERWEIGHT_SERVER_ENGINE_CODEC_MEMORY_H_
 #define COUNTERWEIGHT_SERVER_ENGINE_CODEC_MEMORY_H_
 
@@ -15,34 +15,34 @@
 
 namespace counterweight::server {
 
-// Bytes rounded up to a cache line: what a tensor takes of a block.
+// Bytes of a tensor in a block: rounded up to a cache line.
 constexpr int64_t Aligned(int64_t bytes) {
   constexpr int64_t kLine = 64;
   return (bytes + kLine - 1) / kLine * kLine;
 }
 
-// What a range of shared memory has to be.
+// Requirements on a range of shared memory.
 struct RangeNeed {
   RegionAccess access;
   int64_t bytes;
   int64_t element_size;
 };
 
-// What a range of shared memory is.
+// A range of shared memory.
 struct SharedRange {
   std::byte* data = nullptr;  // the first byte
-  // Keeps the bytes there.
+  // Keeps the bytes mapped.
   std::shared_ptr<const Region> region;
 
-  // Not to be touched by the host if there is one.
+  // If set, the host must not access the bytes.
   std::optional<kernels::DeviceUuid> device() const {
     return region == nullptr ? std::nullopt : region->device();
   }
 };
 
-// The range, or nothing and violations below `field`
-// ("tensors[0].shared_memory"). regions may be null. A batch is computed on one
-// device: `device` is that of the tensors before, if there is one.
+// Returns the range, or violations below `field` ("tensors[0].shared_memory").
+// regions may be null. A batch is computed on one device: `device` is that of
+// the earlier tensors, if any.
 Result<SharedRange> FindRange(const v1::SharedMemoryRange& range,
                               const RangeNeed& need, const Regions* regions,
                               const std::optional<kernels::DeviceUuid>& device,

@@ -50,8 +50,8 @@ Violation ToViolation(const kernels::SpecViolation& violation,
 Result<Method> ReadMethod(const v1::Method& method, const MethodFacts& facts,
                           std::span<const Dialect> dialects) {
   Result<Method> result = Read(method, facts, dialects);
-  // A config's fields are wrong one by one. Of what wrong arguments make,
-  // nothing can be told.
+  // A config's invalid fields are independent; the effect of other invalid
+  // arguments is unknown.
   if (method.has_config() || result.ok()) {
     for (const auto& violation : kernels::Validate(result.value.spec)) {
       result.violations.push_back(ToViolation(violation, method.method_case()));

@@ -1,5 +1,5 @@
-// What a request wants computed: a preset, a config or a dialect's block in
-// kernel types. Part of the codec.
+// Decodes a request's method: a preset, a config or a dialect's block. Part of
+// the codec.
 #ifndef COUNTERWEIGHT_SERVER_ENGINE_CODEC_METHOD_H_
 #define COUNTERWEIGHT_SERVER_ENGINE_CODEC_METHOD_H_
 
@@ -31,24 +31,23 @@ struct Method {
   // Parallel to spec.rules.
   std::vector<std::string> rule_names;
   std::vector<std::string> warnings;
-  // Makes the answer's metrics; may find violations. Empty: the kernels' own
+  // Computes the answer's metrics; may find violations. Empty: the kernels' own
   // metrics. See Translation::report.
   std::function<void(const kernels::BatchSums&, MetricMap*, Violations*)>
       report;
-  // The method needs its sums even if nobody wants metrics, to know whether it
-  // can answer.
+  // The method needs its sums even without metrics, to decide whether it can
+  // answer.
   bool report_judges = false;
-  // The answer's loss is NaN where there is nothing to average.
+  // The answer's loss is NaN if there is nothing to average.
   bool empty_loss_is_nan = false;
-  // Groups are those of CorrectRequest.group_ids.
+  // Groups come from CorrectRequest.group_ids.
   bool uses_group_ids = false;
-  // Else these, if there are some.
+  // Otherwise these groups, if any.
   Groups groups;
 };
 
-// REQUIRES of Corrector::Correct hold of the spec if there is no violation,
-// whoever wrote it: presets, configs and dialects all pass kernels::Validate
-// here.
+// Without violations the spec fulfills the REQUIRES of Corrector::Correct:
+// presets, configs and dialects all pass kernels::Validate here.
 Result<Method> ReadMethod(const v1::Method& method, const MethodFacts& facts,
                           std::span<const Dialect> dialects = Dialects());
 

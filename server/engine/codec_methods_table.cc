@@ -1,4 +1,4 @@
-// The methods table in proto.
+// Encodes the methods table.
 #include <string>
 #include <utility>
 #include <vector>

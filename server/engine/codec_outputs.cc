@@ -12,7 +12,7 @@
 namespace counterweight::server {
 namespace {
 
-// What an output of the wire is in the kernels.
+// The kernels' form of a wire output.
 struct OutputKind {
   v1::TensorRole role;
   v1::DType dtype;
@@ -46,7 +46,7 @@ const OutputKind* FindOutput(v1::TensorRole role) {
   return nullptr;
 }
 
-// Any kind does for a role that is no output: its request is refused.
+// Returns any kind for a role that is not an output: its request is refused.
 const OutputKind& KindOf(v1::TensorRole role) {
   const OutputKind* const kind = FindOutput(role);
   return kind == nullptr ? kOutputKinds[0] : *kind;
@@ -63,7 +63,8 @@ bool IsAmong(const std::vector<v1::TensorRole>& roles, v1::TensorRole role) {
   return std::find(roles.begin(), roles.end(), role) != roles.end();
 }
 
-// What [data, data + bytes) shares bytes with, as a sentence; empty: nothing.
+// Names the object that shares bytes with [data, data + bytes) in a sentence;
+// empty: none.
 std::string Overlap(const std::byte* data, int64_t bytes, const Layout& layout,
                     const Tensors& tensors, const Outputs& outputs) {
   const auto shares = [&](const std::byte* other, int64_t other_bytes) {

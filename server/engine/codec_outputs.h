@@ -1,4 +1,4 @@
-// Which tensors a request wants back, and where. Part of the codec.
+// Decodes requested outputs and their destinations. Part of the codec.
 #ifndef COUNTERWEIGHT_SERVER_ENGINE_CODEC_OUTPUTS_H_
 #define COUNTERWEIGHT_SERVER_ENGINE_CODEC_OUTPUTS_H_
 
@@ -19,7 +19,7 @@
 
 namespace counterweight::server {
 
-// Shared memory that an output is written to.
+// Shared memory for an output.
 struct OutputDestination {
   v1::SharedMemoryRange range;
   std::byte* data = nullptr;
@@ -28,29 +28,29 @@ struct OutputDestination {
 struct Outputs {
   // Roles to return, in order.
   std::vector<v1::TensorRole> roles;
-  // By role; those that are not here are sent.
+  // By role; other outputs are sent.
   std::map<v1::TensorRole, OutputDestination> destinations;
-  // Keeps what destinations point to.
+  // Keeps the destinations' memory.
   std::vector<std::shared_ptr<const Region>> regions;
 };
 
-// Outputs that the method does not have are refused where it is valid, and
-// destinations are looked for where the layout is.
+// Refuses outputs that a valid method lacks; finds destinations if the layout
+// is valid.
 Result<Outputs> ReadOutputs(const v1::CorrectRequest& request,
                             const PayloadSource& source,
                             const Result<Layout>& layout,
                             const Tensors& tensors,
                             const Result<Method>& method);
 
-// Bytes that the outputs which are sent take, each aligned to 64.
+// Bytes of the sent outputs, each aligned to 64.
 int64_t OutputBytes(const Outputs& outputs, const Layout& layout);
 
-// Gives memory to an output that is sent; aligned to its elements.
+// Allocates memory of a sent output, aligned to its elements.
 using OutputPlace =
     std::function<std::byte*(v1::Tensor* tensor, int64_t bytes)>;
 
-// Adds the response's tensors and returns where their numbers go: to their
-// destination, else to where `place` says.
+// Adds the response's tensors and returns the addresses of their numbers: the
+// destination, else the result of `place`.
 kernels::Outputs AllocateOutputs(const Outputs& outputs, const Layout& layout,
                                  const OutputPlace& place,
                                  v1::CorrectResponse* response);

@@ -24,7 +24,7 @@ std::string UnknownPreset(const std::string& name) {
                 DidYouMean(name, names), "ListMethods tells the names.");
 }
 
-// Removes the parameters that `method` does not have; each is a violation.
+// Removes parameters that `method` lacks; each is a violation.
 void RefuseUnknownParameters(const kernels::Method& method,
                              std::map<std::string, double>* parameters,
                              Violations* violations) {
@@ -40,7 +40,7 @@ void RefuseUnknownParameters(const kernels::Method& method,
     if (std::find(names.begin(), names.end(), name) != names.end()) {
       return false;
     }
-    // Those that are only counted get no advice, which takes time.
+    // Advice takes time, so violations that are only counted have none.
     const bool is_told = violations->size() < Violations::kMaxKept;
     violations->push_back(
         {"method.preset.parameters[" + name + "]",

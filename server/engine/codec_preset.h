@@ -1,4 +1,4 @@
-// Named methods in kernel types. Part of the codec.
+// Decodes named methods. Part of the codec.
 #ifndef COUNTERWEIGHT_SERVER_ENGINE_CODEC_PRESET_H_
 #define COUNTERWEIGHT_SERVER_ENGINE_CODEC_PRESET_H_
 
@@ -8,8 +8,8 @@
 
 namespace counterweight::server {
 
-// A name of a preset or of a parameter that does not exist is a violation that
-// tells the nearest one. kernels::Validate has not seen the spec.
+// Decodes a preset without kernels::Validate. An unknown name of a preset or
+// parameter is a violation that names the nearest one.
 Result<Method> ReadPreset(const v1::Preset& preset, const MethodFacts& facts);
 
 }  // namespace counterweight::server

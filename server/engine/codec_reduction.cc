@@ -102,7 +102,8 @@ class ReductionDecoder {
     return 1.0;
   }
 
-  // A global count that the loss needs; 1 and a violation if it is absent.
+  // Reads a global count that the loss needs; 1 and a violation if it is
+  // absent.
   double Count(bool has, int64_t count, const char* field) {
     if (has && count >= 1) return static_cast<double>(count);
     if (!has) {
@@ -130,7 +131,7 @@ class ReductionDecoder {
   FieldReader request_;
 };
 
-// global_counts itself, whatever reads it.
+// Checks global_counts, used or not.
 void CheckGlobalCounts(const v1::GlobalCounts& counts, Violations* violations) {
   const auto check = [&](bool has, double value, const char* field,
                          const char* reason) {

@@ -1,5 +1,5 @@
-// How a loss of the wire is added up, and the counts that a caller knows of all
-// ranks. Part of the codec.
+// Decodes a loss's reduction, and the caller's counts over all ranks. Part of
+// the codec.
 #ifndef COUNTERWEIGHT_SERVER_ENGINE_CODEC_REDUCTION_H_
 #define COUNTERWEIGHT_SERVER_ENGINE_CODEC_REDUCTION_H_
 
@@ -15,7 +15,7 @@
 
 namespace counterweight::server {
 
-// Which number of all ranks a denominator of GLOBAL divides by.
+// The count over all ranks that a GLOBAL denominator divides by.
 enum class GlobalCount : uint8_t { kNone, kTokens, kSequences };
 
 struct ReductionCounts {
@@ -23,8 +23,8 @@ struct ReductionCounts {
   kernels::RowCount row;
 };
 
-// What a LossAggregation of the wire is in the kernels, by its denominator; one
-// of GLOBAL divides rows as ORIGINAL does.
+// The kernels' form of a LossAggregation by denominator; GLOBAL divides rows
+// like ORIGINAL.
 struct AggregationRow {
   v1::LossAggregation wire;
   ReductionCounts original;
@@ -35,15 +35,15 @@ struct AggregationRow {
 
 std::span<const AggregationRow> AggregationRows();
 
-// Aggregation, denominator and norm_length. Violations get field paths below
-// `prefix`, or of global_counts.
+// Decodes aggregation, denominator and norm_length. Violations have field paths
+// below `prefix`, or of global_counts.
 kernels::LossReduction DecodeReduction(const v1::PolicyLoss& loss,
                                        const MethodFacts& facts,
                                        const std::string& prefix,
                                        Violations* violations);
 
-// The mean by which the ranks' weights are normalized, or 0: the batch's own.
-// Checks all of global_counts, whatever reads it.
+// Returns the mean that normalizes the ranks' weights, or 0 for the batch's
+// own. Checks all of global_counts.
 Result<double> ReadGivenMean(const v1::CorrectRequest& request,
                              const kernels::WeightSpec& weight);
 

@@ -1,4 +1,4 @@
-// Numbers as their user wrote them. Part of the codec.
+// Restores the decimal numbers that a user wrote. Part of the codec.
 #ifndef COUNTERWEIGHT_SERVER_ENGINE_CODEC_SHORTEST_H_
 #define COUNTERWEIGHT_SERVER_ENGINE_CODEC_SHORTEST_H_
 
@@ -8,8 +8,8 @@
 
 namespace counterweight::server {
 
-// The shortest decimal number near `guess` that `decode` turns into `value`,
-// bit for bit; `guess` itself if there is none.
+// Returns the shortest decimal number near `guess` that `decode` turns into
+// `value`, bit for bit; `guess` itself if there is none.
 template <class Decode>
 double Shortest(double guess, double value, const Decode& decode) {
   constexpr int kMaxDigits = 17;
@@ -19,7 +19,7 @@ double Shortest(double guess, double value, const Decode& decode) {
     const double candidate = std::strtod(text, nullptr);
     if (decode(candidate) == value) return candidate;
   }
-  // The guess is rounded, so that the number itself may lie beside it.
+  // The guess is rounded, so the number may be its neighbour.
   for (const double end : {-HUGE_VAL, HUGE_VAL}) {
     const double candidate = std::nextafter(guess, end);
     if (decode(candidate) == value) return candidate;

@@ -14,12 +14,12 @@ using kernels::SpecViolation;
 
 enum class Part { kSpec, kWeight, kRule, kLoss, kKl };
 
-// A field of the kernels in the words of the contract.
+// The contract's name of a kernel field.
 struct FieldName {
   SpecField field;
   Part part;
   std::string_view name;
-  // False: no field of the part's message says it, but something of a dialect.
+  // False: the part's message has no such field; a dialect sets it.
   bool is_on_wire = true;
 };
 
@@ -59,11 +59,11 @@ constexpr FieldName kFieldNames[] = {
     {SpecField::kKlGradientRatioCap, Part::kKl, "gradient_ratio_cap",
      /*is_on_wire=*/false},
     {SpecField::kKlReduction, Part::kKl, "reduction", /*is_on_wire=*/false},
-    // The penalty is added up as the loss that it is a part of.
+    // The penalty has the reduction of its loss.
     {SpecField::kKlReductionScale, Part::kLoss, "norm_length"},
 };
 
-// The numbers of a loss have the names of their own table.
+// A loss's numbers have their names in kLossParameters.
 constexpr FieldName NameOf(SpecField field) {
   for (const FieldName& row : kFieldNames) {
     if (row.field == field) return row;
@@ -83,8 +83,8 @@ constexpr bool EveryFieldHasAName() {
 }
 static_assert(EveryFieldHasAName());
 
-// "rules[2].upper"; `weight` is what the part is called that is spelled in two
-// ways.
+// Returns "rules[2].upper"; `weight` is the name of the part with two
+// spellings.
 std::string PathOf(const SpecViolation& violation, std::string_view weight) {
   const FieldName field = NameOf(violation.field);
   switch (field.part) {
@@ -102,15 +102,15 @@ std::string PathOf(const SpecViolation& violation, std::string_view weight) {
   return {};
 }
 
-// The path in a message of the contract: that of the part where it has no
-// field for it.
+// Returns the path in a message of the contract; the part's path if the message
+// has no such field.
 std::string WirePathOf(const SpecViolation& violation) {
   const std::string path = PathOf(violation, "importance_weight");
   return NameOf(violation.field).is_on_wire ? path
                                             : path.substr(0, path.find('.'));
 }
 
-// A sentence about a spec that the caller did not spell out.
+// Returns a sentence about a spec that the caller did not spell out.
 std::string Sentence(const SpecViolation& violation) {
   return Concat(PathOf(violation, "weight"), " ", violation.reason);
 }

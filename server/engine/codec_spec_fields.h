@@ -1,5 +1,5 @@
-// What the kernels refuse, by the fields that callers wrote: the only map from
-// a kernels' field to a path in a request. Part of the codec.
+// Maps violations of the kernels to paths in a request; the only such map. Part
+// of the codec.
 #ifndef COUNTERWEIGHT_SERVER_ENGINE_CODEC_SPEC_FIELDS_H_
 #define COUNTERWEIGHT_SERVER_ENGINE_CODEC_SPEC_FIELDS_H_
 
@@ -8,14 +8,14 @@
 
 namespace counterweight::server {
 
-// A config has a field for each of the spec's.
+// For configs, which have a field for each of the spec's.
 Violation ToConfigViolation(const kernels::SpecViolation& violation);
 
-// A preset's parameters make weights and rules together; a loss is sent beside
-// them.
+// For presets, whose parameters determine weights and rules together; a loss is
+// sent beside them.
 Violation ToPresetViolation(const kernels::SpecViolation& violation);
 
-// A block has other words for everything.
+// For dialects, whose blocks have other fields.
 Violation ToDialectViolation(const kernels::SpecViolation& violation);
 
 }  // namespace counterweight::server

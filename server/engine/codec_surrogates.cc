@@ -21,7 +21,8 @@ struct Alias {
   v1::Surrogate wire;
   Surrogate surrogate;
   LossLevel level = LossLevel::kToken;
-  // A name for how rows are added up, not for another surrogate and level.
+  // True if the name stands for a reduction of rows, not for another surrogate
+  // and level.
   bool is_aggregation = false;
 };
 
@@ -35,7 +36,7 @@ constexpr Alias kAliases[] = {
 
 using WireSurrogates = std::array<v1::Surrogate, kernels::kNumSurrogates>;
 
-// By surrogate: SURROGATE_<NAME>, the kernels' name in capitals.
+// Maps each surrogate to SURROGATE_<NAME>, the kernels' name in capitals.
 // tests/server/codec_surrogates_test.cc checks that each has one.
 WireSurrogates MakeWireSurrogates() {
   WireSurrogates wires{};

@@ -1,5 +1,4 @@
-// The surrogates of the wire, and the numbers that go with them. Part of the
-// codec.
+// Conversions of surrogates and their numbers. Part of the codec.
 #ifndef COUNTERWEIGHT_SERVER_ENGINE_CODEC_SURROGATES_H_
 #define COUNTERWEIGHT_SERVER_ENGINE_CODEC_SURROGATES_H_
 
@@ -12,7 +11,7 @@
 
 namespace counterweight::server {
 
-// What a Surrogate of the wire is in the kernels.
+// The kernels' form of a wire Surrogate.
 struct SurrogateRow {
   v1::Surrogate wire;
   kernels::Surrogate surrogate;
@@ -20,15 +19,16 @@ struct SurrogateRow {
   kernels::SurrogateInfo info;
 };
 
-// None if there is no such surrogate.
+// Returns nothing for an unknown surrogate.
 std::optional<SurrogateRow> FindSurrogate(v1::Surrogate wire);
 
-// The wire's surrogate for one of the kernels at a level; where losses differ
-// in nothing but how rows are added up, `sums_rows` tells them apart.
+// Returns the wire's surrogate for a kernel surrogate at a level; `sums_rows`
+// distinguishes losses that differ only in the reduction of rows.
 v1::Surrogate SurrogateOf(kernels::Surrogate surrogate,
                           kernels::LossLevel level, bool sums_rows);
 
-// The number of PolicyLoss that has the parameter's name; none if it is absent.
+// Returns the number of PolicyLoss with the parameter's name; nothing if it is
+// absent.
 std::optional<double> NumberOf(const v1::PolicyLoss& loss,
                                kernels::LossParameter parameter);
 void SetNumber(kernels::LossParameter parameter, double value,

@@ -25,12 +25,12 @@ constexpr TypeSize kTypeSizes[] = {
 };
 static_assert(std::size(kTypeSizes) + 1 == v1::DType_ARRAYSIZE);
 
-// Inputs of the contract that no method here reads.
+// Inputs of the contract that no method reads.
 constexpr v1::TensorRole kUnusedRoles[] = {
     v1::TENSOR_ROLE_ENTROPIES, v1::TENSOR_ROLE_REWARDS,
     v1::TENSOR_ROLE_TEACHER_LOG_PROBS, v1::TENSOR_ROLE_POLICY_VERSIONS};
 
-// The input without its data, as violations name it.
+// The violations' name of an input.
 std::string FieldOf(kernels::InputRole role) {
   return Concat("tensors[", NameOf(kInputRoles, role), "]");
 }
@@ -184,7 +184,7 @@ int64_t ElementSize(v1::DType dtype) {
   return 0;
 }
 
-// Eight at a time: masks are as long as the batch.
+// Tests eight bytes at a time: masks are as long as the batch.
 int64_t FirstNonBoolean(std::span<const uint8_t> mask) {
   constexpr uint64_t kAllowed = 0x0101010101010101u;
   size_t i = 0;

@@ -92,7 +92,7 @@ Group GroupOf(const Method& method) {
   return spec.weight.level == Level::kNone ? Group::kDrift : Group::kWeights;
 }
 
-// Words of `text` in lines of at most kWidth; later lines begin with `indent`.
+// Wraps `text` into lines of at most kWidth; later lines begin with `indent`.
 std::string Wrap(std::string_view text, std::string_view indent) {
   std::string wrapped;
   size_t column = 0;
@@ -114,7 +114,7 @@ std::string Wrap(std::string_view text, std::string_view indent) {
   return wrapped + '\n';
 }
 
-// Each clause of a formula on lines of its own.
+// Puts each clause of a formula on its own lines.
 std::string Clauses(std::string_view formula) {
   constexpr std::string_view kSeparator = "; ";
   std::string text;
@@ -144,7 +144,7 @@ std::string Origin(const Method& method) {
   return origin;
 }
 
-// A section's methods, a line each.
+// Lists a section's methods, one per line.
 std::string Overview(const Section& section) {
   std::string text = "| method | what it does | from |\n|---|---|---|\n";
   for (const Method& method : Methods()) {

@@ -38,7 +38,7 @@ std::string JoinNames(std::span<const std::string_view> names) {
   return joined;
 }
 
-// The table of distances between prefixes, three rows of it at a time.
+// Computes the table of distances between prefixes, three rows at a time.
 size_t EditDistance(std::string_view a, std::string_view b) {
   std::vector<size_t> before(b.size() + 1);
   std::vector<size_t> last(b.size() + 1);

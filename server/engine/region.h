@@ -1,4 +1,4 @@
-// Memory that a client shares with us.
+// Memory that a client shares with the server.
 #ifndef COUNTERWEIGHT_SERVER_ENGINE_REGION_H_
 #define COUNTERWEIGHT_SERVER_ENGINE_REGION_H_
 
@@ -12,28 +12,28 @@
 
 namespace counterweight::server {
 
-// What the server does with a region: inputs are read, outputs written.
+// The server's access to a region: inputs are read, outputs written.
 enum class RegionAccess : uint32_t { kRead = 1, kWrite = 2 };
 
-// One mapping of a client's memfd, or of its memory on a device; ended when the
-// last owner lets go. The client may change the bytes at any time: whoever
-// checks a value must check a copy of it.
+// One mapping of a client's memfd, or of its device memory, which ends with its
+// last owner. The client may change the bytes at any time: copy a value before
+// you check it.
 class Region {
  public:
   virtual ~Region() = default;
 
-  // The first byte, aligned to 256. Not to be written unless access is kWrite.
-  // Where device() is set, an address for the backend alone: the host can
-  // neither read nor write there.
+  // The first byte, aligned to 256. Write only with access kWrite. If device()
+  // is set, the address is for the backend only: the host can neither read nor
+  // write there.
   virtual std::byte* data() const = 0;
   virtual int64_t size() const = 0;
   virtual RegionAccess access() const = 0;
-  // Where the memory is; none: on the host.
+  // The device of the memory; none: the host.
   virtual std::optional<kernels::DeviceUuid> device() const { return {}; }
 };
 
 // True if bytes [offset, offset + length) are inside a region of `size` bytes;
-// for all numbers.
+// correct for all numbers.
 constexpr bool Contains(int64_t size, uint64_t offset, uint64_t length) {
   const auto bytes = static_cast<uint64_t>(size);
   return size >= 0 && offset <= bytes && length <= bytes - offset;
@@ -44,7 +44,7 @@ class Regions {
  public:
   virtual ~Regions() = default;
 
-  // Null if no open connection registered `handle`, whatever its bytes.
+  // Null if no open connection registered `handle`, which may have any bytes.
   virtual std::shared_ptr<const Region> Find(std::string_view handle) const = 0;
 };
 

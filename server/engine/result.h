@@ -1,4 +1,4 @@
-// What a part of a request says, and everything that is wrong with it.
+// A decoded part of a request, and its violations.
 #ifndef COUNTERWEIGHT_SERVER_ENGINE_RESULT_H_
 #define COUNTERWEIGHT_SERVER_ENGINE_RESULT_H_
 
@@ -6,9 +6,8 @@
 
 namespace counterweight::server {
 
-// Where there are violations, `value` is as much as could be read: enough to
-// find what is wrong with the parts that are read next, and nothing to compute
-// with.
+// With violations, `value` is as much as could be read: enough to check the
+// parts that follow, not to compute.
 template <class Value>
 struct Result {
   Value value{};

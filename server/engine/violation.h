@@ -1,4 +1,4 @@
-// What is wrong with a request, field by field.
+// Violations of a request, field by field.
 #ifndef COUNTERWEIGHT_SERVER_ENGINE_VIOLATION_H_
 #define COUNTERWEIGHT_SERVER_ENGINE_VIOLATION_H_
 
@@ -10,19 +10,19 @@
 
 namespace counterweight::server {
 
-// One violated field, as in google.rpc.BadRequest.FieldViolation. `field` is a
+// One invalid field, as in google.rpc.BadRequest.FieldViolation. `field` is a
 // path in the request, such as "method.dialect.block.rollout_is_threshold";
-// `description` is a sentence that says what is wrong and what would be right.
+// `description` states the problem and the accepted values.
 struct Violation {
   std::string field;
   std::string description;
 };
 
-// At most so many violations are told to the client.
+// Largest number of violations that the client receives.
 inline constexpr size_t kMaxReportedViolations = 16;
 
-// All violations of a request. Counts every one and keeps as many as are
-// reported and one more: a request must not buy memory with mistakes.
+// All violations of a request. Counts every one, and keeps as many as are
+// reported and one more, so that mistakes do not cost memory.
 class Violations {
  public:
   static constexpr size_t kMaxKept = kMaxReportedViolations + 1;
@@ -45,7 +45,7 @@ class Violations {
     count_ += others.count_ - others.kept_.size();
   }
 
-  // Of all violations.
+  // Number of all violations.
   size_t size() const { return count_; }
   bool empty() const { return count_ == 0; }
 

@@ -22,7 +22,7 @@ struct DriftReport {
   std::optional<int64_t> policy_version;
   // As the caller gave it; empty: published in any case.
   std::string_view request_id;
-  // What was computed: a method may have no weight, or no loss.
+  // The method that was computed; it may have no weight, or no loss.
   const kernels::CorrectionSpec* spec = nullptr;
   // Parallel to sums.rules; as many as the method has rules.
   const std::vector<std::string>* rule_names = nullptr;

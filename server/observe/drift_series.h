@@ -27,7 +27,7 @@ class DriftSeries {
   struct Limits {
     int64_t max_runs;
     int64_t max_runs_per_client;
-    // Of each run that LastBatches has.
+    // LastBatches keeps so many of each run.
     int64_t last_batches = 0;
   };
 

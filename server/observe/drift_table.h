@@ -81,7 +81,7 @@ inline constexpr MetricRow kRunTable[] = {
                  "Mean log ratio of each sequence of this run.", "run"),
 };
 
-// What the gauges of a run show of its last batch that had tokens.
+// The gauges of a run show these of its last batch that had tokens.
 struct RunDrift : kernels::DriftSummary, kernels::LossSummary {
   double policy_version;
   double kept_tokens;  // fraction in the keep mask
@@ -90,7 +90,7 @@ struct RunDrift : kernels::DriftSummary, kernels::LossSummary {
   double loss, policy_loss, kl_penalty, loss_kl;
 };
 
-// What a batch must have for a gauge to show it.
+// A gauge shows a batch only if the batch has this.
 enum class Needs { kTokens, kWeight, kLoss, kKlPenalty, kPolicyVersion };
 
 struct DriftGauge {
@@ -198,13 +198,13 @@ inline constexpr DriftGauge kDriftGauges[] = {
               "run"),
      &RunDrift::gradient_norm, Needs::kLoss},
     {GaugeRow("counterweight_loss_gradient_clipped_ratio",
-              "What clipping took from the sum of absolute gradients of the "
-              "last batch that had a loss.",
+              "Share of the sum of absolute gradients that clipping took, in "
+              "the last batch that had a loss.",
               "run"),
      &RunDrift::gradient_clipped_share, Needs::kLoss},
     {GaugeRow("counterweight_loss_gradient_rejected_ratio",
-              "What lies on tokens that rules dropped, of the sum of absolute "
-              "gradients of the last batch that had a loss.",
+              "Share of the sum of absolute gradients on tokens that rules "
+              "dropped, in the last batch that had a loss.",
               "run"),
      &RunDrift::gradient_rejected_share, Needs::kLoss},
     {GaugeRow("counterweight_loss_kl_penalty",

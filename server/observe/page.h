@@ -11,7 +11,7 @@
 
 namespace counterweight::server {
 
-// What a browser gets: header lines, each ended by "\r\n", and the body.
+// An answer to a browser: header lines, each ended by "\r\n", and the body.
 struct WebAnswer {
   std::string headers;
   std::string body;

@@ -11,7 +11,7 @@
 
 namespace counterweight::server {
 
-// The threads' too, which may outlive the Closer.
+// Shared with the threads, which may outlive the Closer.
 struct Closer::State {
   const FileDescriptor changed{eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)};
   std::mutex mutex;  // guards the next two
@@ -29,7 +29,7 @@ struct Files {
 };
 
 void CloseNow(FileDescriptor descriptor) {
-  // Its data, if it is a socket, are sent without us.
+  // The kernel sends a socket's data after its close.
   const linger none{};
   setsockopt(descriptor.get(), SOL_SOCKET, SO_LINGER, &none, sizeof(none));
 }
@@ -39,8 +39,8 @@ void CloseAll(Files* files) {
     CloseNow(std::move(descriptor));
   }
   if (!files->connection.is_open()) return;
-  // A peer whose packets were not read would see a reset instead of what it
-  // was told last. It may send more than we wait for.
+  // A peer with unread packets would see a reset instead of the last answer. It
+  // may send more than this loop reads.
   for (int i = 0; i < kMostUnread; ++i) {
     char packet = 0;
     if (recv(files->connection.get(), &packet, 1, MSG_DONTWAIT) <= 0) break;
@@ -60,7 +60,7 @@ Closer::~Closer() {
 Closer::Done Closer::Close(std::vector<FileDescriptor> descriptors,
                            FileDescriptor connection) {
   const auto done = std::make_shared<std::atomic<bool>>(false);
-  // Shared, because a thread that cannot start must not take them with it.
+  // Shared, because a thread that cannot start must not close them.
   const auto left = std::make_shared<Files>(
       Files{std::move(descriptors), std::move(connection)});
   {

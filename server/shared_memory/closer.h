@@ -1,4 +1,4 @@
-// Closes descriptors of files that clients made.
+// Closes descriptors of clients' files.
 #ifndef COUNTERWEIGHT_SERVER_SHARED_MEMORY_CLOSER_H_
 #define COUNTERWEIGHT_SERVER_SHARED_MEMORY_CLOSER_H_
 
@@ -13,31 +13,31 @@
 namespace counterweight::server {
 
 // close() waits for the file system of a FUSE file, and for the peer of a
-// socket that lingers; so it has a thread. A socket takes those with it that
+// lingering socket, so threads call it. Closing a socket also closes files that
 // were sent over it and not received. Thread-safe.
 class Closer {
  public:
-  // The longest that the destructor waits.
+  // Longest wait of the destructor.
   static constexpr std::chrono::milliseconds kPatience{1000};
 
-  // True once all of a Close is closed.
+  // True once all descriptors of a Close are closed.
   using Done = std::shared_ptr<const std::atomic<bool>>;
 
   Closer();
   Closer(const Closer&) = delete;
   Closer& operator=(const Closer&) = delete;
-  // Waits for what is being closed. What takes longer is left to its threads.
+  // Waits for pending closes, and leaves longer ones to their threads.
   ~Closer();
 
-  // Closes in this order on a new thread, or here if there can be none. Of
-  // `connection`, a socket of ours, what its peer sent is read first, so that
-  // the peer can read what it was told last.
+  // Closes in this order on a new thread, or here if none can start. The
+  // packets of `connection`, a socket of ours, are read first, so that its peer
+  // can read the last answer.
   Done Close(std::vector<FileDescriptor> descriptors,
              FileDescriptor connection = FileDescriptor());
 
-  // Calls of Close whose threads are not done.
+  // Number of unfinished calls of Close.
   int64_t count() const;
-  // An eventfd that is readable after any of them ended, until it is read; not
+  // An eventfd that is readable after any of them ended until it is read; not
   // open if the system has none.
   const FileDescriptor& changed() const;
 

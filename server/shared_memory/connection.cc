@@ -25,7 +25,7 @@ Connection::~Connection() {
   }
   context_.log->Event(spdlog::level::debug, "shared_memory_disconnected",
                       {{"regions", regions_.size()}, {"bytes", bytes_}});
-  // What it sent and we did not receive is closed with it.
+  // Files that it sent and that were not received are closed with it.
   context_.closer->Close(std::move(other_files_), std::move(socket_));
 }
 
@@ -41,7 +41,7 @@ bool Connection::TakePacket() {
       other_files_.push_back(std::move(descriptor));
     }
   }
-  // The others before the answer is sent.
+  // Closes the other descriptors before the answer is sent.
   packet.descriptors.clear();
   if (received == Received::kEnd || !SendPacket(socket_.get(), reply.packet) ||
       reply.ends) {
@@ -146,7 +146,7 @@ Connection::Reply Connection::Release(const RegionHandle& handle) {
              again != released_.end()) {
     region = again->second;
   } else {
-    // Whether another connection has it is nobody's business.
+    // The answer must not reveal whether another connection has the handle.
     return Refused({StatusCode::NOT_FOUND,
                     "this connection has no region with this handle"});
   }
@@ -156,7 +156,7 @@ Connection::Reply Connection::Release(const RegionHandle& handle) {
   } else {
     released_.erase(handle);
   }
-  // Those whose clients never asked again.
+  // Drops entries whose clients never asked again.
   if (static_cast<int64_t>(released_.size()) > context_.max_regions) {
     std::erase_if(released_,
                   [](const auto& entry) { return entry.second.expired(); });
@@ -165,7 +165,8 @@ Connection::Reply Connection::Release(const RegionHandle& handle) {
 }
 
 Refusal Connection::LimitProblem(uint64_t host_bytes) const {
-  // Device memory that only requests hold counts too: no budget bounds it.
+  // Device memory that only requests hold counts too, because no budget of
+  // bytes bounds it.
   if (static_cast<int64_t>(regions_.size()) + HeldAfterRelease() >=
       context_.max_regions) {
     return {StatusCode::RESOURCE_EXHAUSTED,
@@ -186,7 +187,7 @@ std::string Refuse(const Refusal& refusal, const ConnectionContext& context) {
   *context.errors += 1;
   nlohmann::ordered_json fields = {{"code", static_cast<int>(refusal.code)},
                                    {"message", refusal.message}};
-  // However many clients connect, however often: they must not flood the log.
+  // Clients must not flood the log, however often they connect.
   const std::optional<int64_t> held_back =
       context.warnings->Take(context.now());
   if (held_back.value_or(0) > 0) fields["warnings_held_back"] = *held_back;

@@ -1,4 +1,4 @@
-// One client's end of the shared-memory socket.
+// A client's connection to the shared-memory socket.
 #ifndef COUNTERWEIGHT_SERVER_SHARED_MEMORY_CONNECTION_H_
 #define COUNTERWEIGHT_SERVER_SHARED_MEMORY_CONNECTION_H_
 
@@ -25,7 +25,7 @@
 
 namespace counterweight::server {
 
-// What all connections share; the pointers outlive them.
+// State shared by all connections; the pointers outlive them.
 struct ConnectionContext {
   int64_t max_bytes = 0;    // of one connection's regions on the host
   int64_t max_regions = 0;  // of one connection
@@ -42,7 +42,7 @@ struct ConnectionContext {
       std::chrono::steady_clock::now;
 };
 
-// Owns the handles that it gave out: they end with it. For one thread.
+// Owns its handles, which end with it. For one thread.
 class Connection {
  public:
   // REQUIRES: `context` outlives this.
@@ -53,20 +53,20 @@ class Connection {
 
   int socket() const { return socket_.get(); }
 
-  // Takes and answers one packet, if one is there. False if the connection is
+  // Takes and answers one packet, if there is one. False if the connection is
   // over: the peer left, broke the protocol or does not read its answers.
   bool TakePacket();
 
-  // True while a file is being closed that it sent; it is not read meanwhile,
-  // so that it can have one thread for that and no more.
+  // True while a file that it sent is being closed; meanwhile it is not read,
+  // so that it has at most one such thread.
   bool IsClosing() const { return closing_ != nullptr && !*closing_; }
   // True if it has no region that it or a request could use.
   bool IsIdle() const;
-  // When it connected, or sent its last packet.
+  // Time of the connection or of its last packet.
   std::chrono::steady_clock::time_point last_used() const { return last_used_; }
 
  private:
-  // What to answer, and whether the connection ends with it.
+  // The answer, and whether the connection ends with it.
   struct Reply {
     std::string packet;
     bool ends = false;
@@ -79,9 +79,9 @@ class Connection {
   // Gives the region a handle; it takes `host_bytes` of max_bytes.
   Reply Add(std::shared_ptr<const Region> region, int64_t host_bytes);
   Reply Release(const RegionHandle& handle);
-  // Regions on devices that were released and that requests use still.
+  // Number of released device regions that requests still use.
   int64_t HeldAfterRelease() const;
-  // Why a region with so many bytes on the host cannot be had.
+  // Returns why a region with so many host bytes is impossible.
   Refusal LimitProblem(uint64_t host_bytes) const;
 
   struct Owned {
@@ -89,22 +89,22 @@ class Connection {
     std::weak_ptr<const Region> region;
   };
 
-  // Closed last: a client that sees the end finds everything gone.
+  // Closed last: a client that sees the end finds everything released.
   FileDescriptor socket_;
   const ConnectionContext& context_;
   std::map<RegionHandle, Owned> regions_;  // of this connection
   int64_t bytes_ = 0;                      // of these on the host
-  // Regions on devices that were released; expired once no request uses them.
+  // Released device regions; expired once no request uses them.
   std::map<RegionHandle, std::weak_ptr<const Region>> released_;
   std::chrono::steady_clock::time_point last_used_;
-  // Files that it sent and that are no memory: not closed yet, and being closed
-  // (null: none).
+  // Files that it sent and that are not memory: not closed yet, and being
+  // closed (null: none).
   std::vector<FileDescriptor> other_files_;
   Closer::Done closing_;
 };
 
-// Counts a refusal and logs it, as a warning if the limit lets it through;
-// returns the answer that says so.
+// Counts a refusal and logs it, as a warning if the limit permits; returns its
+// answer.
 std::string Refuse(const Refusal& refusal, const ConnectionContext& context);
 
 }  // namespace counterweight::server

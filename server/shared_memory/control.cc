@@ -10,7 +10,7 @@ namespace {
 
 constexpr std::string_view kMagic = "CWM1";
 constexpr size_t kMaxMessageBytes = 200;
-// Where the fields begin.
+// Offsets of the fields.
 constexpr size_t kOperation = 4;
 constexpr size_t kAccess = 8;
 constexpr size_t kReserved = 12;
@@ -40,7 +40,7 @@ Bytes BytesAt(std::span<const uint8_t> packet, size_t begin) {
   return bytes;
 }
 
-// What both kinds of register begin with.
+// Parses the common part of both kinds of register.
 std::string ParseRegister(std::span<const uint8_t> packet,
                           ControlRequest* request) {
   const auto access = LittleEndian<uint32_t>(packet, kAccess);

@@ -1,5 +1,4 @@
-// The packets of the shared-memory socket as proto/README.md gives them, from
-// bytes and to bytes.
+// The packets of the shared-memory socket, defined by proto/README.md.
 #ifndef COUNTERWEIGHT_SERVER_SHARED_MEMORY_CONTROL_H_
 #define COUNTERWEIGHT_SERVER_SHARED_MEMORY_CONTROL_H_
 
@@ -15,9 +14,9 @@
 
 namespace counterweight::server {
 
-// A request has this size, and so has an answer that is no refusal.
+// Size of a request, and of an answer that is not a refusal.
 inline constexpr size_t kControlPacketBytes = 40;
-// A request for device memory has more, and no request has more than that.
+// Size of a request for device memory, the largest one.
 inline constexpr size_t kDevicePacketBytes = kControlPacketBytes +
                                              sizeof(kernels::DeviceUuid) +
                                              sizeof(kernels::IpcHandle);
@@ -31,37 +30,39 @@ struct ControlRequest {
     kRegisterDevice = 3,
   };
   Operation operation = Operation::kRegister;
-  // kRegister, kRegisterDevice. `size` is as sent, in bytes: nobody checked it.
+  // kRegister, kRegisterDevice. `size` is the unchecked number of bytes that
+  // was sent.
   RegionAccess access = RegionAccess::kRead;
   uint64_t size = 0;
   // kRelease.
   RegionHandle handle = {};
-  // kRegisterDevice, as sent: the allocation may be anybody's, or none.
+  // kRegisterDevice, unchecked: the allocation may belong to any process, or
+  // not exist.
   kernels::DeviceUuid device = {};
   kernels::IpcHandle allocation = {};
 };
 
-// Reads one request. Returns what is wrong, as a sentence: another size, words
-// that are no operation or access, or bytes that are to be 0 and are not. Total
-// for every packet.
+// Reads one request. Returns the problem as a sentence: another size, an
+// unknown operation or access, or reserved bytes that are not 0. Accepts any
+// packet.
 std::string ParseControlRequest(std::span<const uint8_t> packet,
                                 ControlRequest* request);
 
-// Why a client does not get what it asked for. The message is for the client:
-// no path, address or number of another's.
+// The reason of a refusal. The message is for the client: it contains no path,
+// address or number of another client.
 struct Refusal {
   grpc::StatusCode code = grpc::StatusCode::OK;
   std::string message;
 };
 
-// The answer to a register.
+// Returns the answer to a register.
 std::string SerializeAnswer(const RegionHandle& handle);
 
-// The answer to a release: whether requests use the memory still.
+// Returns the answer to a release: whether requests still use the memory.
 std::string SerializeReleased(bool in_use);
 
-// Of the message the first 200 bytes. REQUIRES: the code is not OK and the
-// message is ASCII.
+// Contains the first 200 bytes of the message. REQUIRES: the code is not OK and
+// the message is ASCII.
 std::string SerializeAnswer(const Refusal& refusal);
 
 }  // namespace counterweight::server

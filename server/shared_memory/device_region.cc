@@ -8,7 +8,7 @@
 namespace counterweight::server {
 namespace {
 
-// An allocation that is open; closed with the object.
+// An open allocation; the destructor closes it.
 class OpenAllocation {
  public:
   OpenAllocation(kernels::Corrector* backend, void* memory)

@@ -1,4 +1,4 @@
-// From the name of a client's device memory to a region.
+// Opens a client's device memory as a region.
 #ifndef COUNTERWEIGHT_SERVER_SHARED_MEMORY_DEVICE_REGION_H_
 #define COUNTERWEIGHT_SERVER_SHARED_MEMORY_DEVICE_REGION_H_
 
@@ -12,9 +12,9 @@
 namespace counterweight::server {
 
 // Opens the first `request.size` bytes of an allocation of another process.
-// *backend, which may be null, must outlive the region. Null with *refusal
-// otherwise: FAILED_PRECONDITION if the backend computes on no device,
-// INVALID_ARGUMENT for all that is wrong with the request; nothing stays open.
+// *backend, which may be null, must outlive the region. Otherwise returns null
+// with *refusal: FAILED_PRECONDITION if the backend computes on no device,
+// INVALID_ARGUMENT for an invalid request; nothing stays open.
 std::shared_ptr<const Region> OpenDeviceRegion(
     const ControlRequest& request, kernels::Corrector* backend,
     const std::shared_ptr<RegionCounts>& counts, Refusal* refusal);

@@ -8,7 +8,7 @@
 
 namespace counterweight::server {
 
-// Closed with the object.
+// The destructor closes it.
 class FileDescriptor {
  public:
   FileDescriptor() = default;

@@ -21,16 +21,16 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
-// An accept that fails for want of descriptors or memory leaves its connection
-// in the queue, where it would wake us at once.
+// An accept that fails for lack of descriptors or memory leaves its connection
+// in the queue, which would wake the thread at once.
 constexpr milliseconds kAcceptPause{100};
 
-// How the socket's path is given, for messages at start.
+// The socket's flag, for messages at start.
 constexpr std::string_view kFlag = "--shared_memory_socket=";
 
-// Where a poll's entries begin. The listening socket comes before the
-// connections: whoever closes one connection and opens the next has then been
-// seen to close when the next is seen.
+// Indices of a poll's entries. The listening socket precedes the connections:
+// the close of a connection is then seen no later than a new connection of the
+// same client.
 constexpr size_t kStop = 0;
 constexpr size_t kClosed = 1;
 constexpr size_t kListening = 2;
@@ -42,7 +42,7 @@ std::unique_ptr<SharedMemoryListener> SharedMemoryListener::Start(
     const Options& options, Admission* admission, RequestLog* log,
     std::string* error) {
   if (!CheckSocketPath(kFlag, options.path, error)) return nullptr;
-  // What is there now is a socket that nobody listens on.
+  // The existing file is a socket without a listener.
   unlink(options.path.c_str());
   std::unique_ptr<SharedMemoryListener> listener(
       new SharedMemoryListener(options, admission, log));
@@ -87,7 +87,7 @@ SharedMemoryListener::~SharedMemoryListener() {
   }
   connections_.clear();
   UnlinkSocket();
-  // With the connections that were not accepted.
+  // Closes the connections that were not accepted too.
   std::vector<FileDescriptor> listening;
   listening.push_back(std::move(listening_));
   closer_.Close(std::move(listening));
@@ -109,12 +109,12 @@ bool SharedMemoryListener::Serve() {
       {CanAccept() ? listening_.get() : -1, POLLIN, 0},
   };
   for (const auto& connection : connections_) {
-    // Without POLLIN its end is still seen.
+    // Without POLLIN the end of the connection is still reported.
     const short events = connection->IsClosing() ? 0 : POLLIN;
     polls.push_back({connection->socket(), events, 0});
   }
   if (poll(polls.data(), polls.size(), Timeout()) < 0) {
-    // Without memory for poll there is nothing better to do than to wait.
+    // Without memory for poll the thread can only wait.
     if (errno != EINTR) std::this_thread::sleep_for(kAcceptPause);
     return true;
   }
@@ -136,8 +136,8 @@ bool SharedMemoryListener::Serve() {
 }
 
 bool SharedMemoryListener::CanAccept() const {
-  // A connection that is ended while its files do not close leaves a thread;
-  // so many of them, and as many connections, are all that there can be.
+  // A connection that ends while its files do not close leaves a thread; this
+  // limits the number of such threads and of connections.
   return (!accept_again_ || options_.now() >= *accept_again_) &&
          closer_.count() <= options_.max_connections;
 }
@@ -181,7 +181,7 @@ void SharedMemoryListener::Accept() {
   FileDescriptor socket(
       accept4(listening_.get(), nullptr, nullptr, SOCK_CLOEXEC));
   if (!socket.is_open()) {
-    // The first three: whoever came has left.
+    // In the first three cases the peer has already left.
     if (errno == EAGAIN || errno == EINTR || errno == ECONNABORTED) return;
     ReportFailedAccept(errno);
     return;
@@ -202,7 +202,7 @@ void SharedMemoryListener::Accept() {
 
 void SharedMemoryListener::ReportFailedAccept(int cause) {
   errors_ += 1;
-  // One line, however long it lasts.
+  // One line for the whole period.
   if (!accept_again_) {
     context_.log->Event(spdlog::level::warn, "shared_memory_accept_failed",
                         {{"error", std::generic_category().message(cause)}});

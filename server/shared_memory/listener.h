@@ -1,4 +1,4 @@
-// The shared-memory socket: where clients register memory.
+// The shared-memory socket, on which clients register memory.
 #ifndef COUNTERWEIGHT_SERVER_SHARED_MEMORY_LISTENER_H_
 #define COUNTERWEIGHT_SERVER_SHARED_MEMORY_LISTENER_H_
 
@@ -28,7 +28,7 @@
 namespace counterweight::server {
 
 // Listens from Start to destruction, on one thread for all connections, and
-// finds what their clients registered. Thread-safe.
+// finds registered regions. Thread-safe.
 class SharedMemoryListener final : public Regions {
  public:
   struct Options {
@@ -37,36 +37,37 @@ class SharedMemoryListener final : public Regions {
     int64_t max_bytes = 0;
     int64_t max_regions = 256;     // >= 0, of one connection
     int64_t max_connections = 64;  // >= 0
-    // A connection without regions that sends nothing for so long is ended.
+    // A connection without regions ends after this time without a packet.
     std::chrono::milliseconds idle_limit{30'000};
     // Opens memory on devices, and outlives the listener and every region;
     // null: there is none.
     kernels::Corrector* backend = nullptr;
-    // Who is at the other end; tests are somebody else.
+    // Peer credentials; injectable for tests.
     std::function<std::optional<uid_t>(int socket)> peer_user_id = PeerUserId;
-    // Tests stop it.
+    // The clock; injectable for tests.
     std::function<std::chrono::steady_clock::time_point()> now =
         std::chrono::steady_clock::now;
   };
 
-  // Null, with *error a sentence that names the path, if the socket cannot be
-  // made. *log and *admission outlive the listener; *admission also outlives
-  // every region that was found. At start only, see PrivateFiles.
+  // Returns null, with *error a sentence that names the path, if the socket
+  // cannot be created. *log and *admission outlive the listener; *admission
+  // also outlives every region that was found. Call it only at start, see
+  // PrivateFiles.
   static std::unique_ptr<SharedMemoryListener> Start(const Options& options,
                                                      Admission* admission,
                                                      RequestLog* log,
                                                      std::string* error);
 
-  // Ends all connections and removes the socket's file. Regions that were found
-  // stay until they are let go.
+  // Ends all connections and removes the socket's file. Found regions stay
+  // until they are released.
   ~SharedMemoryListener() override;
 
   std::shared_ptr<const Region> Find(std::string_view handle) const override {
     return registry_.Find(handle);
   }
 
-  // Removes the socket's file, if it is still ours: for an exit without
-  // destruction.
+  // Removes the socket's file if it is still this listener's, for an exit
+  // without destruction.
   void UnlinkSocket() const;
 
   // Regions that exist, and their bytes on the host and on devices.
@@ -86,16 +87,15 @@ class SharedMemoryListener final : public Regions {
   bool Serve();
   void Accept();
   void ReportFailedAccept(int cause);
-  // False while accepts fail, or too much waits to be closed.
+  // False while accepts fail, or too many files wait to be closed.
   bool CanAccept() const;
-  // How long to wait for anything to happen, in ms as poll takes them.
+  // Timeout of poll in ms.
   int Timeout() const;
-  // Ends what was idle for too long.
+  // Ends connections that were idle for too long.
   void EndIdle();
-  // Takes the place of the connection that is idle for longest. False if none
-  // is.
+  // Ends the connection that is idle for longest. False if none is idle.
   bool EndIdlest();
-  // Why the peer may not connect.
+  // Returns why the peer may not connect.
   Refusal ConnectionProblem(int socket) const;
 
   const Options options_;
@@ -108,9 +108,9 @@ class SharedMemoryListener final : public Regions {
   FileDescriptor stop_;  // an eventfd, readable when it is time to end
   std::optional<SocketFile> file_;
 
-  // Of thread_ alone.
+  // Only thread_ accesses it.
   std::vector<std::unique_ptr<Connection>> connections_;
-  // Set since accepts fail: when to try again.
+  // Time of the next accept while accepts fail.
   std::optional<std::chrono::steady_clock::time_point> accept_again_;
 
   std::thread thread_;

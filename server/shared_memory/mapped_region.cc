@@ -39,7 +39,7 @@ class MappedRegion final : public Region {
   RegionAccess access() const override { return access_; }
 
  private:
-  // Given back after the memory is unmapped, not before.
+  // Released after the memory is unmapped.
   const Admission::Ticket ticket_;
   const std::shared_ptr<RegionCounts> counts_;
   std::byte* const data_;
@@ -47,7 +47,7 @@ class MappedRegion final : public Region {
   const RegionAccess access_;
 };
 
-// What a region may come to cost: whole pages.
+// The reserved size of a region: whole pages.
 int64_t BytesOfPages(int64_t size) {
   static const int64_t page = sysconf(_SC_PAGESIZE);
   if (size > std::numeric_limits<int64_t>::max() - page) {

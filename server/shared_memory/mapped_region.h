@@ -1,4 +1,4 @@
-// From a client's descriptor to a region.
+// Maps a client's memfd as a region.
 #ifndef COUNTERWEIGHT_SERVER_SHARED_MEMORY_MAPPED_REGION_H_
 #define COUNTERWEIGHT_SERVER_SHARED_MEMORY_MAPPED_REGION_H_
 
@@ -13,16 +13,16 @@
 
 namespace counterweight::server {
 
-// Of all regions that exist, those that only a request still holds included.
+// Counts over all regions, including those that only a request still holds.
 struct RegionCounts {
   std::atomic<int64_t> regions = 0;
   std::atomic<int64_t> bytes = 0;         // on the host
   std::atomic<int64_t> device_bytes = 0;  // on devices
 };
 
-// Checks and maps a client's memfd of `size` bytes. The region's pages are
-// reserved in *admission, which must outlive the region. Null with *refusal
-// otherwise: INVALID_ARGUMENT, RESOURCE_EXHAUSTED or, if admission is closed,
+// Checks and maps a client's memfd of `size` bytes. Reserves its pages in
+// *admission, which must outlive the region. Otherwise returns null with
+// *refusal: INVALID_ARGUMENT, RESOURCE_EXHAUSTED or, if admission is closed,
 // UNAVAILABLE.
 std::shared_ptr<const Region> MapRegion(
     const FileDescriptor& memfd, uint64_t size, RegionAccess access,

@@ -45,8 +45,8 @@ MemfdFacts ReadMemfdFacts(int fd) {
   MemfdFacts facts;
   struct statfs file_system {};
   struct stat file {};
-  // Only memory of the kernel's own has seals; every other file fails here, and
-  // is not asked further: the answer of a FUSE file may never come.
+  // Only the kernel's own memory has seals; every other file fails here and is
+  // not queried further, because a FUSE file may never answer.
   const int seals = fcntl(fd, F_GET_SEALS);
   if (seals < 0 || fstatfs(fd, &file_system) != 0 || fstat(fd, &file) != 0) {
     return facts;

@@ -1,4 +1,4 @@
-// What a descriptor must be before its memory is mapped.
+// Checks of a descriptor before its memory is mapped.
 #ifndef COUNTERWEIGHT_SERVER_SHARED_MEMORY_MEMFD_H_
 #define COUNTERWEIGHT_SERVER_SHARED_MEMORY_MEMFD_H_
 
@@ -11,8 +11,8 @@
 
 namespace counterweight::server {
 
-// What the kernel says about a descriptor. Members but `seals` are set only if
-// the file can have seals.
+// The kernel's facts about a descriptor. Members other than `seals` are set
+// only if the file can have seals.
 struct MemfdFacts {
   int seals = -1;           // F_GET_SEALS; negative: no such file
   int64_t file_system = 0;  // statfs.f_type
@@ -22,14 +22,13 @@ struct MemfdFacts {
   int64_t blocks = 0;  // of 512 bytes, that exist
 };
 
-// True for memory of the kernel's own, and for nothing else. Neither this nor
-// ReadMemfdFacts asks a file system of the client's making, which need not
-// answer.
+// True only for the kernel's own memory. Neither this nor ReadMemfdFacts
+// queries a client's file system, which may never answer.
 bool CanHaveSeals(int fd);
 MemfdFacts ReadMemfdFacts(int fd);
 
-// Why a file cannot be a region of `size` bytes, as a sentence; empty if it
-// can. A region cannot change its size, and its pages exist.
+// Returns why a file cannot be a region of `size` bytes, as a sentence; empty
+// if it can. A region cannot change its size, and its pages exist.
 std::string MemfdProblem(const MemfdFacts& facts, uint64_t size,
                          RegionAccess access);
 

@@ -12,12 +12,12 @@
 namespace counterweight::server {
 namespace {
 
-// The most that Linux sends with one packet (SCM_MAX_FD). There is room for all
-// of them: the kernel closes what finds none, on our thread, which would wait
-// for it.
+// Linux's limit of descriptors in one packet (SCM_MAX_FD). The buffer has room
+// for all of them: the kernel would close the others on this thread, which
+// would wait for that.
 constexpr size_t kMaxDescriptors = 253;
 
-// Owns every descriptor that the kernel has put into `message`.
+// Takes ownership of every descriptor in `message`.
 void TakeDescriptors(msghdr* message, Packet* packet) {
   for (cmsghdr* header = CMSG_FIRSTHDR(message); header != nullptr;
        header = CMSG_NXTHDR(message, header)) {
@@ -84,7 +84,7 @@ FileDescriptor ListenForPackets(const std::string& path, std::string* error) {
   path.copy(address.sun_path, path.size());
   FileDescriptor listening(
       socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  // Nobody else may connect between bind and chmod.
+  // No other user may connect between bind and chmod.
   const PrivateFiles private_files;
   if (!listening.is_open() ||
       bind(listening.get(), reinterpret_cast<const sockaddr*>(&address),

@@ -21,12 +21,11 @@ namespace counterweight::server {
 struct Packet {
   std::span<const uint8_t> bytes() const { return {buffer.data(), size}; }
 
-  // One byte more than the longest request, so that a longer packet is seen to
-  // be longer.
+  // One byte longer than the longest request, to detect longer packets.
   std::array<uint8_t, kDevicePacketBytes + 1> buffer = {};
   size_t size = 0;
   std::vector<FileDescriptor> descriptors;
-  // There were more, but this process can have no more.
+  // True if this process could not receive all descriptors.
   bool lost_descriptors = false;
 };
 
@@ -38,11 +37,12 @@ Received ReceivePacket(int socket, Packet* packet);
 // False if the peer left, or does not read what it is sent.
 bool SendPacket(int socket, std::string_view packet);
 
-// Who connected, as the kernel noted it then; none if it does not say.
+// Returns the user who connected, as recorded by the kernel; none if unknown.
 std::optional<uid_t> PeerUserId(int socket);
 
-// Listens at `path`, where nothing may be, for this process's user alone. None
-// with *error, a sentence's end, otherwise. At start only, see PrivateFiles.
+// Listens at `path`, which must not exist, for this process's user alone.
+// Otherwise returns none with *error, a sentence's end. Call it only at start,
+// see PrivateFiles.
 FileDescriptor ListenForPackets(const std::string& path, std::string* error);
 
 }  // namespace counterweight::server

@@ -17,7 +17,7 @@ size_t RegionRegistry::Hash::operator()(const RegionHandle& handle) const {
 std::optional<RegionHandle> RegionRegistry::Add(
     std::shared_ptr<const Region> region) {
   RegionHandle handle;
-  // So few bytes come whole or not at all.
+  // getrandom returns so few bytes completely or not at all.
   if (getrandom(handle.data(), handle.size(), 0) !=
       static_cast<ssize_t>(handle.size())) {
     return std::nullopt;
@@ -28,7 +28,7 @@ std::optional<RegionHandle> RegionRegistry::Add(
 }
 
 void RegionRegistry::Remove(const RegionHandle& handle) {
-  // Unmapping takes long, so the lock is gone before the region is.
+  // Unmapping takes long, so the lock is released first.
   std::shared_ptr<const Region> removed;
   const std::lock_guard<std::mutex> lock(mutex_);
   const auto found = regions_.find(handle);

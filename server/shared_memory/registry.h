@@ -17,18 +17,18 @@ namespace counterweight::server {
 // The regions of all connections. Thread-safe.
 class RegionRegistry final : public Regions {
  public:
-  // Under a fresh handle that nobody can guess; none if the kernel has no
-  // random numbers.
+  // Adds a region under an unguessable fresh handle; returns none if the kernel
+  // has no random numbers.
   std::optional<RegionHandle> Add(std::shared_ptr<const Region> region);
 
-  // Ignores handles that are not there.
+  // Ignores unknown handles.
   void Remove(const RegionHandle& handle);
 
   std::shared_ptr<const Region> Find(std::string_view handle) const override;
 
  private:
-  // Handles are random: any of their bytes are a hash, whose time to compute
-  // and to compare tells nothing about other handles.
+  // Handles are random: any of their bytes are a hash, and times of computing
+  // and comparing it reveal nothing about other handles.
   struct Hash {
     size_t operator()(const RegionHandle& handle) const;
   };

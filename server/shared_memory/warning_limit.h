@@ -1,4 +1,4 @@
-// Warnings that clients cause, so many and no more.
+// A rate limit for warnings that clients cause.
 #ifndef COUNTERWEIGHT_SERVER_SHARED_MEMORY_WARNING_LIMIT_H_
 #define COUNTERWEIGHT_SERVER_SHARED_MEMORY_WARNING_LIMIT_H_
 
@@ -8,15 +8,15 @@
 
 namespace counterweight::server {
 
-// Lets one of them through in a second. For one thread.
+// Permits one warning per second. For one thread.
 class WarningLimit {
  public:
   using Time = std::chrono::steady_clock::time_point;
 
   static constexpr std::chrono::seconds kInterval{1};
 
-  // How many were held back since the last that was let through, if this one
-  // is; none if it is held back.
+  // Returns how many were suppressed since the last permitted one, if this one
+  // is permitted; none if it is suppressed.
   std::optional<int64_t> Take(Time now);
 
  private:

@@ -181,9 +181,10 @@ def test_numbers_are_those_of_metrics(browser: Browser, server: ServerProcess) -
         "return [...document.querySelectorAll('#histogram [data-tokens]')].map(e => Number(e.dataset.tokens))"
     )
     assert sum(bars) == int(padded_batch(seed=4)["response_mask"].sum())
-    service = shown(browser, "service")
+    # An answer is in flight until gRPC has let go of it.
     for name in ("counterweight_requests_in_flight", "counterweight_admitted_bytes"):
-        assert service[name] == 0
+        tile = f"document.querySelector('#service [data-metric={name}]')"
+        wait_for(browser, f"return {tile}.dataset.value === '0'")
     requests = dict(
         browser.run(
             "return [...document.querySelectorAll('#requests [data-request]')].map(e => [e.dataset.request, e.dataset.value])"
@@ -297,7 +298,7 @@ def test_it_says_when_the_server_is_gone(browser: Browser, server: ServerProcess
     wait_for(browser, "return document.getElementById('state').textContent === 'ready'")
     server.stop()
     wait_for(browser, "return document.getElementById('lost').checkVisibility()")
-    assert all("ERR_CONNECTION_REFUSED" in text for text in browser.complaints())
+    assert all("net::ERR_" in text for text in browser.complaints())
 
 
 def test_it_is_one_small_file_that_asks_nobody_else(server: ServerProcess) -> None:

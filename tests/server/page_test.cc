@@ -3,6 +3,8 @@
 #include <cmath>
 #include <set>
 #include <string>
+#include <thread>
+#include <vector>
 
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
@@ -96,6 +98,19 @@ TEST_F(PageTest, RunsThatLeftPrometheusLeaveThePage) {
     EXPECT_GE(run["seconds"], 0);
   }
   EXPECT_EQ(names, (std::set<std::string>{"b", "c"}));
+}
+
+TEST_F(PageTest, IsReadWhileBatchesCome) {
+  std::thread publishing([this] {
+    for (int i = 0; i < 200; ++i) Publish(i % 2 == 0 ? "a" : "b", Batch(0.5));
+  });
+  for (int i = 0; i < 50; ++i) {
+    const json data = Data("a");
+    if (!data.contains("run")) continue;
+    EXPECT_LE(data["run"]["times"].size(), size_t{kKept});
+  }
+  publishing.join();
+  EXPECT_EQ(Data("b")["run"]["times"].size(), size_t{kKept});
 }
 
 TEST_F(PageTest, EachAnswerHasItsOwnNonce) {

@@ -4,7 +4,7 @@
     trackers.log(result, step, SummaryWriter("runs/1"))
     trackers.log(result, step, mlflow)
 
-None of them is imported here: what a tracker can do says which one it is.
+None of them is imported here: the methods of a tracker tell which one it is.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ namespace {
 using google::protobuf::Struct;
 using google::protobuf::Value;
 
-// Violations of one struct's unknown keys; the answer holds no more anyway.
+// Limit of violations for one struct's unknown keys; the answer holds no more.
 constexpr size_t kMaxUnknownKeys = 16;
 
 bool Contains(const NumberRange& range, double number) {
@@ -144,7 +144,7 @@ std::optional<size_t> BlockReader::ReadName(
     std::string_view key, std::string_view missing,
     std::span<const std::string_view> names, std::string_view hint) const {
   const Value* value = Find(key);
-  // A value that is no string has an empty one, which is nobody's name.
+  // A value that is not a string has an empty string, which is not a name.
   const std::string_view name =
       value == nullptr ? missing : std::string_view(value->string_value());
   const auto found = std::find(names.begin(), names.end(), name);
@@ -176,7 +176,7 @@ void BlockReader::CheckKeys(
       unknown.push_back(key);
     }
   }
-  // A protobuf map has no order of its own; an answer should.
+  // A protobuf map has no order; an answer needs one.
   std::sort(unknown.begin(), unknown.end());
   unknown.resize(std::min(unknown.size(), kMaxUnknownKeys));
   for (const std::string_view key : unknown) {

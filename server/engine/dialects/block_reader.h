@@ -19,15 +19,15 @@
 
 namespace counterweight::server {
 
-// A number as Python and YAML write it, shortest form that reads back: "0.5",
-// "inf".
+// Formats a number like Python and YAML, in the shortest form that reads back:
+// "0.5", "inf".
 std::string FormatNumber(double number);
 
-// What a value is, for messages: "the number 2", "the string 'a'", "null",
-// "a list".
+// Describes a value for messages: "the number 2", "the string 'a'", "null", "a
+// list".
 std::string Describe(const google::protobuf::Value& value);
 
-// The numbers that a field takes; NaN is never one.
+// The numbers that a field accepts; never NaN.
 struct NumberRange {
   static constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
@@ -42,13 +42,14 @@ inline constexpr NumberRange kAnyNumber{};
 inline constexpr NumberRange kPositive{.lowest = 0.0, .above = true};
 inline constexpr NumberRange kNonNegative{.lowest = 0.0};
 
-// One struct of a block. Wrong things go to *violations, with their path; every
-// read then returns its default, so that reading goes on and finds the rest.
+// Reads one struct of a block. Invalid fields go to *violations with their
+// path; the read then returns its default, so that reading continues and finds
+// the others.
 class BlockReader {
  public:
   // `path` names the struct: "method.dialect.block". `aliases` maps fields to
-  // what they are called in `path`, where the struct was made from other
-  // fields. All arguments must outlive the reader.
+  // their names in `path` if the struct was made from other fields. All
+  // arguments must outlive the reader.
   BlockReader(const google::protobuf::Struct& block, std::string path,
               Violations* violations,
               std::map<std::string, std::string, std::less<>> aliases = {});
@@ -58,18 +59,18 @@ class BlockReader {
 
   void Violate(std::string_view key, std::string description) const;
 
-  // Null if `key` is absent. A null in the block is a value.
+  // Returns null if `key` is absent. A null in the block is a value.
   const google::protobuf::Value* Find(std::string_view key) const;
 
   // True if `key` is absent or null.
   bool IsNull(std::string_view key) const;
 
   // Absent or null: `missing`. Anything but a bool is a violation: in Python
-  // the string "false" is true, and who wrote it meant something else.
+  // the string "false" is true, against its writer's intent.
   bool ReadBool(std::string_view key, bool missing) const;
 
-  // Absent: `missing`. Null, and anything else that is no number of `range`, is
-  // a violation; in Python, too, None is no number.
+  // Absent: `missing`. Null, as None in Python, and anything else outside
+  // `range` is a violation.
   double ReadNumber(std::string_view key, double missing,
                     const NumberRange& range = kAnyNumber) const;
 
@@ -80,14 +81,13 @@ class BlockReader {
   // A whole number in [1, 2^53]; otherwise as ReadNumber.
   int64_t ReadCount(std::string_view key, int64_t missing) const;
 
-  // Absent: `missing`. Null, and anything else that is no string, is a
-  // violation.
+  // Absent: `missing`. Null, as None in Python, and anything else outside
+  // `range` is a violation.
   std::string ReadString(std::string_view key, std::string_view missing) const;
 
-  // The index in `names` of the string at `key`; of `missing`, which must be
-  // one of them, where `key` is absent. Nothing, and a violation that lists the
-  // names and the nearest one, where it is none of them. `hint`: a sentence to
-  // end that violation with.
+  // Returns the index in `names` of the string at `key`, or of `missing`, one
+  // of them, if `key` is absent. Otherwise nothing, and a violation that lists
+  // the names and the nearest one and ends with the sentence `hint`.
   std::optional<size_t> ReadName(std::string_view key, std::string_view missing,
                                  std::span<const std::string_view> names,
                                  std::string_view hint = {}) const;
@@ -96,8 +96,8 @@ class BlockReader {
   const google::protobuf::Struct* ReadStruct(std::string_view key) const;
 
   // Each key outside `known` is a violation that names the nearest known one,
-  // or, if `ignore`, a sentence of *warnings. `hint` may know better: it
-  // returns a clause about a key, or an empty string.
+  // or, if `ignore`, a sentence of *warnings. `hint` may return a clause about
+  // a key, or an empty string.
   void CheckKeys(std::span<const std::string_view> known, bool ignore,
                  const std::function<std::string(std::string_view)>& hint,
                  std::vector<std::string>* warnings) const;

@@ -1,5 +1,5 @@
-// Other systems' configuration blocks, accepted as they are and answered with
-// those systems' numbers and metric names.
+// Other systems' configuration blocks, answered with those systems' numbers and
+// metric names.
 #ifndef COUNTERWEIGHT_SERVER_ENGINE_DIALECTS_DIALECT_H_
 #define COUNTERWEIGHT_SERVER_ENGINE_DIALECTS_DIALECT_H_
 
@@ -22,7 +22,7 @@ namespace counterweight::server {
 // Metrics by name.
 using MetricMap = std::map<std::string, double>;
 
-// What a dialect may know of the request beside its block.
+// Facts about the request, besides the block, that a dialect can use.
 struct RequestFacts {
   bool has_rollout_log_probs = false;
   bool has_old_log_probs = false;
@@ -31,8 +31,8 @@ struct RequestFacts {
   bool has_advantages = false;
   // CorrectRequest.group_ids was sent.
   bool has_group_ids = false;
-  // The loss or GRADIENT was asked for; without, a translation leaves
-  // spec.loss alone.
+  // The loss or GRADIENT is requested; otherwise a translation does not set
+  // spec.loss.
   bool wants_loss = false;
   // CorrectRequest.seed.
   uint64_t seed = 0;
@@ -42,16 +42,16 @@ struct RequestFacts {
   // method.dialect.release.
   AskedRelease asked;
 
-  // True if the release that counts is `release` or newer.
+  // True if the selected release is `release` or newer.
   bool IsSince(const Release& release) const {
     return asked.release >= release;
   }
 };
 
-// A block in our words. If `violations` is not empty nothing else is valid.
+// A translated block. With violations, nothing else is valid.
 struct Translation {
   kernels::CorrectionSpec spec;
-  // The importance weight exists in that system's answer.
+  // True if that system's answer has an importance weight.
   bool has_weights = false;
   // Sentences for CorrectResponse.warnings, e.g. ignored unknown keys.
   std::vector<std::string> warnings;
@@ -61,31 +61,32 @@ struct Translation {
   // Batch::groups, [num_sequences], and their number; empty: no groups.
   std::vector<int32_t> groups;
   int64_t num_groups = 0;
-  // Take groups from CorrectRequest.group_ids instead.
+  // True if CorrectRequest.group_ids supplies the groups instead.
   bool uses_group_ids = false;
-  // The answer's loss is NaN where LossSums::count is 0, as that system's.
+  // True if the answer's loss is NaN for LossSums::count 0, like that system's.
   bool empty_loss_is_nan = false;
-  // Reads the finished sums into that system's metrics, or appends to
-  // `violations` what can be seen only then; the request then fails.
+  // Converts the finished sums to that system's metrics, or appends violations
+  // that only the sums show; the request then fails.
   std::function<void(const kernels::BatchSums& sums, MetricMap* metrics,
                      Violations* violations)>
       report;
-  // `report` may fail a request by more than counts of tokens and sequences.
+  // True if `report` may fail a request by more than counts of tokens and
+  // sequences.
   bool report_judges = false;
 };
 
 // One system. Field paths of violations start with "method.dialect.block.".
 struct Dialect {
   std::string_view system;  // "verl"
-  // Those at which answers changed, ascending. The first is the oldest that is
-  // understood, the last the newest that was read.
+  // Releases at which answers changed, ascending. The first is the oldest
+  // supported one, the last the newest that was read.
   std::span<const DatedRelease> releases;
   Translation (*translate)(const google::protobuf::Struct& block,
                            bool ignore_unknown_fields,
                            const RequestFacts& facts);
 };
 
-// Every dialect this server understands.
+// Every supported dialect.
 std::span<const Dialect> Dialects();
 
 // Null if there is none of that name.

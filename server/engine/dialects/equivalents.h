@@ -12,8 +12,8 @@ struct Equivalent {
   std::string_view method;  // a row of kernels::Methods()
   std::string_view system;  // a dialect: "verl", "trl", "skyrl", "openrlhf"
   std::string_view block;   // JSON, as that dialect takes it
-  // Where its weights, mask, loss or gradient differ, each completing the
-  // sentence "the same, but ...". Empty: for no input, byte for byte.
+  // Differences of its weights, mask, loss or gradient, each completing the
+  // sentence "the same, but ...". Empty: equal byte for byte for every input.
   std::vector<std::string_view> differences{};
 };
 
@@ -26,7 +26,7 @@ std::vector<Equivalent> OpenrlhfEquivalents();
 // Those of one method, by system in the order above.
 std::vector<Equivalent> EquivalentsOf(std::string_view method);
 
-// Differences that several rows have.
+// Differences that several rows share.
 namespace differences {
 
 inline constexpr std::string_view kUnclamped =

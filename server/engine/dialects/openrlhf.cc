@@ -17,8 +17,8 @@ namespace {
 
 using google::protobuf::Struct;
 
-// PolicyLoss's arguments, those of its call, and of algo.kl and the actor what
-// the actor's loss reads; those of the correction are beside them.
+// Arguments of PolicyLoss and of its call, and the fields of algo.kl and the
+// actor that the actor's loss reads; the correction's are beside them.
 constexpr std::string_view kFields[] = {
     "batch_num_tokens",  "dp_size",          "dual_clip",
     "entropy_loss_coef", "eps_clip",         "eps_clip_low_high",
@@ -26,7 +26,7 @@ constexpr std::string_view kFields[] = {
     "policy_loss_type",  "token_level_loss", "unbiased_gradient",
     "use_kl_loss"};
 
-// What a field of the command line or of the class is called here.
+// This block's name of a field of the command line or of the class.
 struct OtherName {
   std::string_view name;
   std::string_view field;
@@ -59,8 +59,8 @@ std::string Hint(std::string_view key, const RequestFacts& facts) {
   return {};
 }
 
-// Whether or not unknown fields are ignored: these are known, and mean
-// something.
+// Refuses these fields even if unknown ones are ignored: they are known and
+// have an effect.
 void RefuseFieldsOfOthers(const BlockReader& reader,
                           const RequestFacts& facts) {
   const bool by_level = facts.IsSince(kOpenrlhfCorrectionByLevel);

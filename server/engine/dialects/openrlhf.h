@@ -1,8 +1,7 @@
-// OpenRLHF's PolicyLoss and the KL loss beside it, as of
-// OpenRLHF/OpenRLHF @3c3be623: openrlhf/models/loss.py,
-// openrlhf/models/utils.py and openrlhf/trainer/ray/ppo_actor.py; reinforce_pro
-// as of richardodliu/OpenRLHF @01a0f25e. README.md tells what is covered and
-// what was decided where the original leaves it open.
+// OpenRLHF's PolicyLoss and KL loss, from OpenRLHF/OpenRLHF @3c3be623:
+// openrlhf/models/loss.py, openrlhf/models/utils.py and
+// openrlhf/trainer/ray/ppo_actor.py; reinforce_pro from richardodliu/OpenRLHF
+// @01a0f25e. README.md lists the coverage and decisions.
 #ifndef COUNTERWEIGHT_SERVER_ENGINE_DIALECTS_OPENRLHF_H_
 #define COUNTERWEIGHT_SERVER_ENGINE_DIALECTS_OPENRLHF_H_
 

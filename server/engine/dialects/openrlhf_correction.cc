@@ -29,7 +29,7 @@ constexpr std::string_view kGating = "is_correction_gating";
 constexpr std::string_view kThreshold = "is_correction_threshold";
 
 constexpr std::string_view kOldFields[] = {kEnable, kType, kOldThreshold};
-// The threshold's name was on the old command line too.
+// The old command line had the threshold's name too.
 constexpr std::string_view kNewFields[] = {kLevel, kMode, kGating,
                                            "loss_agg_mode", kThreshold};
 
@@ -66,7 +66,7 @@ OpenrlhfCorrection ReadOld(const BlockReader& reader) {
   OpenrlhfCorrection correction;
   correction.field = kEnable;
   correction.is_on = reader.ReadBool(kEnable, false);
-  // Checked where nothing is corrected too, as PolicyLoss does.
+  // Checked even without a correction, like PolicyLoss.
   std::vector<std::string_view> names;
   for (const OldType& type : kOldTypes) names.push_back(type.name);
   const auto index = reader.ReadName(kType, names[0], names);
@@ -156,7 +156,7 @@ OpenrlhfCorrection ReadNew(const BlockReader& reader) {
                    "is_correction_level 'token': a row's mean clips no "
                    "token's weight.");
   }
-  // OpenRLHF refuses it where nothing is corrected too.
+  // OpenRLHF refuses it even without a correction.
   if (correction.clips && correction.estimator != Estimator::kRatio) {
     reader.Violate(kMode, Concat("is_correction_mode 'clip' is for ", kGating,
                                  " 'ratio': a weight cannot be clipped to a "

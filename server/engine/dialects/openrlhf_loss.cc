@@ -43,8 +43,9 @@ Counts ReadCounts(const BlockReader& reader) {
   return counts;
 }
 
-// A given count is of all processes, whose gradients are averaged; without one
-// the process divides by its own, and the number of processes is not used.
+// A given count covers all processes, whose gradients are averaged; without one
+// the process divides by its own count, and the number of processes has no
+// effect.
 LossReduction Reduction(BatchCount own, RowCount row,
                         std::optional<double> given, double processes) {
   if (!given) return {own, row, 1.0};
@@ -130,7 +131,7 @@ KlSpec ReadKl(const BlockReader& reader, const Counts& counts,
     }
   }
   kl.over = TokenSet::kOriginal;
-  // By tokens, whatever the policy loss is averaged by.
+  // The penalty averages over tokens, independent of the policy loss.
   kl.reduction = TokenReduction(counts);
   return kl;
 }

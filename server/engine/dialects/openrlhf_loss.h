@@ -11,28 +11,28 @@
 
 namespace counterweight::server {
 
-// A pair [low, high] as OpenRLHF writes it.
+// A pair [low, high] in OpenRLHF's form.
 struct OpenrlhfInterval {
   double low;
   double high;
 };
 
-// Nothing, and a violation, unless the field, which is there, is a list of two
+// Returns nothing and a violation unless the present field is a list of two
 // numbers that are not NaN.
 std::optional<OpenrlhfInterval> ReadOpenrlhfPair(const BlockReader& reader,
                                                  std::string_view key);
 
-// What of the block decides more than one thing.
+// Facts of the block with several effects.
 struct OpenrlhfPolicy {
   bool is_gspo = false;
-  // The correction is on, by that field.
+  // True if the correction is on, by that field.
   bool corrects = false;
   std::string_view correction_field;
 };
 
-// Reads clips, aggregation and KL penalty. If the request wants a loss, the
-// tensors that it takes are required, and *translation gets it; otherwise only
-// wrong fields are reported.
+// Reads clips, aggregation and KL penalty. If the request wants a loss, its
+// tensors are required and *translation gets the loss; otherwise only invalid
+// fields are reported.
 void ReadOpenrlhfLoss(const BlockReader& reader, const OpenrlhfPolicy& policy,
                       const RequestFacts& facts, Translation* translation);
 

@@ -18,7 +18,8 @@ void AddOpenrlhfMetrics(const kernels::CorrectionSpec& spec,
                         const kernels::BatchSums& sums, MetricMap* metrics) {
   const int64_t tokens = sums.tokens;
   if (spec.weight.level != kernels::Level::kNone) {
-    // Rollout minus old, where the weight's log ratio is old minus rollout.
+    // It is rollout minus old, while the weight's log ratio is old minus
+    // rollout.
     (*metrics)["vllm_kl"] = Mean(-sums.drift.log_ratio, tokens);
   }
   if (spec.loss.surrogate == kernels::Surrogate::kNone) return;

@@ -8,15 +8,15 @@
 
 namespace counterweight::server {
 
-// vllm_kl where `spec` has a weight; ppo_clip_ratio and ppo_kl where it has a
-// loss; kl and logprobs_diff where that has a KL penalty. Means over no token
-// are NaN, as in OpenRLHF.
+// Adds vllm_kl if `spec` has a weight; ppo_clip_ratio and ppo_kl if it has a
+// loss; kl and logprobs_diff if that has a KL penalty. Means without tokens are
+// NaN, as in OpenRLHF.
 void AddOpenrlhfMetrics(const kernels::CorrectionSpec& spec,
                         const kernels::BatchSums& sums, MetricMap* metrics);
 
-// is_filter_ratio, since 0.11.2: the share of tokens whose statistic is outside
-// the threshold, or `by_row` of all rows, where empty ones count as outside.
-// REQUIRES: `spec` has a weight.
+// Adds is_filter_ratio, since 0.11.2: the share of tokens whose statistic is
+// outside the threshold, or `by_row` of all rows, where empty ones count as
+// outside. REQUIRES: `spec` has a weight.
 void AddOpenrlhfFilterRatio(const kernels::CorrectionSpec& spec, bool by_row,
                             const kernels::BatchSums& sums, MetricMap* metrics);
 

@@ -10,7 +10,8 @@
 namespace counterweight::server {
 namespace {
 
-// What str.strip() takes away: C's isspace and the four separators of ASCII.
+// The characters that str.strip() removes: C's isspace and the four separators
+// of ASCII.
 bool IsBlank(char c) {
   return c == ' ' || (c >= '\t' && c <= '\r') || (c >= '\x1c' && c <= '\x1f');
 }

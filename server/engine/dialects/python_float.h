@@ -1,4 +1,4 @@
-// Python's reading of numbers, for configuration that Python programs read.
+// Parses numbers like Python, for configuration of Python programs.
 #ifndef COUNTERWEIGHT_SERVER_ENGINE_DIALECTS_PYTHON_FLOAT_H_
 #define COUNTERWEIGHT_SERVER_ENGINE_DIALECTS_PYTHON_FLOAT_H_
 
@@ -7,7 +7,8 @@
 
 namespace counterweight::server {
 
-// `text` without the ASCII characters that Python's str.strip() takes away.
+// Returns `text` without the ASCII characters that Python's str.strip()
+// removes.
 std::string_view StripBlanks(std::string_view text);
 
 // Python's float(): blanks around, a sign, digits with single '_' between them,

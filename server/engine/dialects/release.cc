@@ -10,13 +10,13 @@ namespace {
 constexpr std::string_view kField = "method.dialect.release";
 constexpr int kLargestNumber = 99999;
 
-// The number that `text` begins with, which is taken from it.
+// Removes the number at the begin of `text` and returns it.
 std::optional<int> TakeNumber(std::string_view* text) {
   int number = 0;
   const char* const begin = text->data();
   const auto [end, error] =
       std::from_chars(begin, begin + text->size(), number);
-  // from_chars takes a sign.
+  // from_chars accepts a sign.
   if (error != std::errc() || number > kLargestNumber || *begin == '-') {
     return std::nullopt;
   }
@@ -24,7 +24,7 @@ std::optional<int> TakeNumber(std::string_view* text) {
   return number;
 }
 
-// What may follow the numbers: "rc1", ".dev0", "+cu128", "-alpha.2".
+// Accepts suffixes of the numbers: "rc1", ".dev0", "+cu128", "-alpha.2".
 bool IsSuffix(std::string_view text) {
   return text.find_first_not_of(
              "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"

@@ -1,5 +1,5 @@
-// Releases of other systems. Two releases may give the same block different
-// numbers, and a block seldom tells whose it is.
+// Releases of other systems. Two releases may answer one block differently, and
+// a block seldom shows its release.
 #ifndef COUNTERWEIGHT_SERVER_ENGINE_DIALECTS_RELEASE_H_
 #define COUNTERWEIGHT_SERVER_ENGINE_DIALECTS_RELEASE_H_
 
@@ -32,27 +32,27 @@ std::string ToString(const Release& release);
 // or a number is above 99999.
 std::optional<Release> ParseRelease(std::string_view text);
 
-// A release of a system from which on some blocks have other answers.
+// A release since which some blocks have other answers.
 struct DatedRelease {
   Release release;
-  // What changed, for people: a clause, or "" for the oldest.
+  // The change, for people: a clause, or "" for the oldest.
   std::string_view change;
 };
 
-// Whose behaviour a request asks for.
+// The release that a request asks for.
 struct AskedRelease {
   static constexpr int kAny = std::numeric_limits<int>::max();
 
   // The newest of all, until one is named.
   Release release = {kAny, kAny, kAny};
-  // The request names it. If it does not, warnings say where releases differ.
+  // True if the request names it. Otherwise warnings say where releases differ.
   bool is_named = false;
 };
 
-// The release that method.dialect.release asks for; an empty `text` asks for
-// the newest of `known`. Versions between two known ones behave as the older of
-// them; one newer than all, as the newest, with a sentence in *warnings. Other
-// texts, and versions before the first of `known`, are violations.
+// Parses method.dialect.release; an empty `text` selects the newest of `known`.
+// Versions between two known ones behave like the older; a version newer than
+// all like the newest, with a sentence in *warnings. Other texts, and versions
+// before the first of `known`, are violations.
 AskedRelease ReadRelease(std::string_view system,
                          std::span<const DatedRelease> known,
                          std::string_view text,

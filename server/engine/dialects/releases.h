@@ -1,5 +1,5 @@
-// What changed when: for each system the releases from which on some blocks
-// have other answers, and those changes by name. README.md has the formulas.
+// For each system the releases since which some blocks have other answers, and
+// names of the changes. README.md has the formulas.
 #ifndef COUNTERWEIGHT_SERVER_ENGINE_DIALECTS_RELEASES_H_
 #define COUNTERWEIGHT_SERVER_ENGINE_DIALECTS_RELEASES_H_
 

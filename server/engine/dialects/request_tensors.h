@@ -1,4 +1,4 @@
-// Which of a request's tensors a dialect needs and compares.
+// Tensors that a dialect needs and compares.
 #ifndef COUNTERWEIGHT_SERVER_ENGINE_DIALECTS_REQUEST_TENSORS_H_
 #define COUNTERWEIGHT_SERVER_ENGINE_DIALECTS_REQUEST_TENSORS_H_
 
@@ -10,14 +10,14 @@
 
 namespace counterweight::server {
 
-// Unless `present`, violates the tensor `name`, e.g. "old_log_probs", with the
-// clause `reason`; a tensor that is violated already is not violated again.
+// Unless `present`, reports the missing tensor `name`, e.g. "old_log_probs",
+// with the clause `reason`, once per tensor.
 void RequireTensor(bool present, std::string_view name, std::string_view reason,
                    Violations* violations);
 
-// What drift metrics compare: old and rollout, or else the first pair that is
-// there of current/rollout and current/old, or else current alone. A request
-// with nothing to compare gets kOldRollout, whose tensors it then lacks.
+// Returns the pair of the drift metrics: old and rollout, else the first
+// available pair of current/rollout and current/old, else current alone. A
+// request without a pair gets kOldRollout, whose tensors it then lacks.
 kernels::RatioSource DriftSource(const RequestFacts& facts);
 
 }  // namespace counterweight::server

@@ -14,9 +14,8 @@ namespace {
 
 using google::protobuf::Struct;
 
-// AlgorithmConfig's fields; those of the second group say nothing about
-// weights, masks and losses of given advantages. The last two are arguments of
-// SkyRL's calls.
+// AlgorithmConfig's fields; the second group has no effect on weights, masks
+// and losses of given advantages. The last two are arguments of SkyRL's calls.
 constexpr std::string_view kFields[] = {
     "cispo", "clip_cov", "clip_ratio_c", "dppo", "entropy_loss_coef",
     "eps_clip_high", "eps_clip_low", "kl_cov", "kl_estimator_type",

@@ -1,8 +1,7 @@
-// SkyRL's AlgorithmConfig and the algorithm behind it, as of
-// NovaSky-AI/SkyRL @a9564572: skyrl/train/config/config.py,
+// SkyRL's AlgorithmConfig and its algorithm, from NovaSky-AI/SkyRL @a9564572:
+// skyrl/train/config/config.py,
 // skyrl/backends/skyrl_train/utils/off_policy_correction_utils.py and
-// ppo_utils.py. README.md tells what is covered and what was decided where the
-// original leaves it open.
+// ppo_utils.py. README.md lists the coverage and decisions.
 #ifndef COUNTERWEIGHT_SERVER_ENGINE_DIALECTS_SKYRL_H_
 #define COUNTERWEIGHT_SERVER_ENGINE_DIALECTS_SKYRL_H_
 

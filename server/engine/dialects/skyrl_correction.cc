@@ -35,8 +35,8 @@ constexpr std::string_view kUseTis = "use_tis";
 constexpr std::string_view kTisTypes[] = {"token", "sequence"};
 constexpr std::string_view kSequenceMetrics[] = {"product", "geometric"};
 
-// SkyRL compares without a look at its thresholds; with these it would reject
-// everything, since ratios are clamped.
+// SkyRL does not check its thresholds; these would reject everything, since
+// ratios are clamped.
 void CheckInterval(const BlockReader& reader, std::string_view low_key,
                    std::string_view high_key, const SkyrlInterval& interval) {
   constexpr std::string_view kEnd = ": SkyRL would reject everything.";
@@ -55,7 +55,7 @@ void CheckInterval(const BlockReader& reader, std::string_view low_key,
   }
 }
 
-// Thresholds that may be null; nothing if both are.
+// Reads thresholds that may be null; returns nothing if both are.
 std::optional<SkyrlInterval> ReadThresholds(const BlockReader& reader,
                                             std::string_view low_key,
                                             std::string_view high_key) {
@@ -126,7 +126,7 @@ void ReadTis(const BlockReader& reader, SkyrlCorrection* correction) {
   }
 }
 
-// validate_cfg writes these over tis_ratio_type and its cap.
+// validate_cfg overwrites tis_ratio_type and its cap with these.
 void ReadDeprecatedTis(const BlockReader& reader, SkyrlCorrection* correction,
                        std::vector<std::string>* warnings) {
   constexpr double kDefaultCap = -1.0;
@@ -144,7 +144,7 @@ RejectionRule MakeRule(Aggregation aggregation, const SkyrlInterval& interval) {
   const bool by_row =
       aggregation == Aggregation::kSum || aggregation == Aggregation::kMean;
   (by_row ? rule.aggregate_clamp : rule.token_clamp) = kSafetyClamp;
-  // Beyond the clamped ratios a bound excludes nothing.
+  // A bound beyond the clamped ratios excludes nothing.
   rule.lower = interval.low <= kSkyrlLeastRatio
                    ? -kSafetyClamp
                    : kernels::LogRatio(interval.low);

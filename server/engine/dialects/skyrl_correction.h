@@ -17,11 +17,11 @@ namespace counterweight::server {
 
 inline constexpr std::string_view kSkyrlCorrection = "off_policy_correction";
 
-// exp(20) and exp(-20) in float32: what SkyRL's clamped ratios end at.
+// exp(20) and exp(-20) in float32: the ends of SkyRL's clamped ratios.
 inline constexpr double kSkyrlLargestRatio = 485165184.0;
 inline constexpr double kSkyrlLeastRatio = 2.06115369216775e-09;
 
-// Ratios, low <= high; 0 and infinity stand for an absent end.
+// Ratios, low <= high; 0 and infinity mean an absent end.
 struct SkyrlInterval {
   double low = 0.0;
   double high = kernels::kUnbounded;
@@ -38,7 +38,7 @@ struct SkyrlCorrection {
   kernels::Aggregation sequence_metric = kernels::Aggregation::kMean;
   std::optional<SkyrlInterval> sequence_mask;
 
-  // What SkyRL's own validation looks at.
+  // The condition of SkyRL's own validation.
   bool HasTisOrSequenceMask() const {
     return tis != kernels::Level::kNone || sequence_mask.has_value();
   }
@@ -47,19 +47,19 @@ struct SkyrlCorrection {
   }
 };
 
-// Reads the struct off_policy_correction of the block and the deprecated
-// use_tis beside it. What SkyRL takes without a word and does wrong is a
-// violation.
+// Reads the block's struct off_policy_correction and the deprecated use_tis.
+// Settings that SkyRL accepts and computes wrong are violations.
 SkyrlCorrection ReadSkyrlCorrection(const BlockReader& reader,
                                     bool ignore_unknown_fields,
                                     Translation* translation);
 
-// "outlier_seq", "token_mask", "geo_sequence_mask", "product_sequence_mask":
-// the step that is a rule of this aggregation, as SkyRL's metrics call it.
+// Returns "outlier_seq", "token_mask", "geo_sequence_mask" or
+// "product_sequence_mask": SkyRL's metric name of the rule with this
+// aggregation.
 std::string_view SkyrlRuleName(kernels::Aggregation aggregation);
 
-// Rules and weight, in SkyRL's order. REQUIRES: old and rollout log-probs are
-// there.
+// Adds rules and weight in SkyRL's order. REQUIRES: old and rollout log-probs
+// are there.
 void ApplySkyrlCorrection(const SkyrlCorrection& correction,
                           Translation* translation);
 

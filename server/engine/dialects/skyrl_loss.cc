@@ -41,7 +41,7 @@ void ReadDualClip(const SkyrlLossBlock& block, LossSpec* loss) {
   loss->dual_clip = block.shared.ReadNumber("clip_ratio_c", 3.0, kAboveOne);
 }
 
-// What SkyRL logs for losses that are meant to be averaged over sequences.
+// Gives SkyRL's warning for losses that should be averaged over sequences.
 void WarnOfReduction(std::string_view name, const SkyrlLossBlock& block,
                      const LossSpec& loss) {
   if (loss.reduction.count == BatchCount::kRows &&
@@ -134,8 +134,8 @@ void ReadKlCov(const SkyrlLossBlock& block, LossSpec* loss) {
       block.own.ReadNumber("ppo_kl_coef", 1.0, kCoefficient);
 }
 
-// A plain sum, as Tinker's: it has no ratio, and advantages, which carry the
-// reduction, are sent but not in it.
+// A plain sum like Tinker's: it has no ratio, and advantages, which carry the
+// reduction, are sent but unused.
 void ReadCrossEntropy(const SkyrlLossBlock& block, LossSpec* loss) {
   loss->source = RatioSource::kCurrentSelf;
   loss->prescales_advantages = false;
@@ -179,8 +179,7 @@ constexpr SkyrlLoss kLosses[] = {
      nullptr},
 };
 
-// The structs of all losses, that of another one too: who wrote a wrong key
-// wants to know.
+// Checks the structs of all losses, also unused ones, for unknown keys.
 void CheckLossStructs(const BlockReader& reader, bool ignore_unknown_fields,
                       Translation* translation) {
   for (const SkyrlLoss& loss : kLosses) {
@@ -195,7 +194,7 @@ void CheckLossStructs(const BlockReader& reader, bool ignore_unknown_fields,
   }
 }
 
-// SkyRL adds the penalty by default; a block that says nothing of it may come
+// SkyRL adds the penalty by default, but a block without its fields may come
 // without a reference policy.
 KlSpec ReadKl(const BlockReader& reader, const SkyrlLoss& loss,
               const RequestFacts& facts, Translation* translation) {
@@ -254,7 +253,7 @@ void RequireTensors(const SkyrlLoss& loss, RatioSource source,
   }
 }
 
-// Of Counterweight's own loss metrics; SkyRL's are about the ratio alone.
+// The source of native loss metrics; SkyRL's use the ratio alone.
 RatioSource MetricsSource(const RequestFacts& facts) {
   if (facts.has_old_log_probs) return RatioSource::kCurrentOld;
   return facts.has_rollout_log_probs ? RatioSource::kCurrentRollout
@@ -278,7 +277,7 @@ void ReadSkyrlLoss(const BlockReader& reader, const SkyrlLoss& loss,
   spec.surrogate = loss.surrogate;
   spec.over = TokenSet::kOriginal;
   spec.seed = facts.seed;
-  // TIS with a ratio of the rollout policy is what SkyRL computes.
+  // SkyRL combines TIS with a ratio of the rollout policy.
   spec.allow_double_correction = true;
   if (loss.is_clamped) {
     spec.log_ratio_lower = -kSafetyClamp;
@@ -294,8 +293,8 @@ void ReadSkyrlLoss(const BlockReader& reader, const SkyrlLoss& loss,
     loss.read({reader, own_reader, correction, facts, translation}, &spec);
   }
   spec.kl = ReadKl(reader, loss, facts, translation);
-  // For cispo/ratio_max and _min of an empty mask. Kernels do not measure
-  // padding beside such a penalty as SkyRL's.
+  // Needed for cispo/ratio_max and _min of an empty mask. Kernels do not
+  // measure padding with a penalty like SkyRL's.
   spec.measures_padding = loss.surrogate == Surrogate::kCispo &&
                           spec.kl.estimator == KlEstimator::kNone;
   if (!facts.wants_loss) return;

@@ -12,7 +12,7 @@
 
 namespace counterweight::server {
 
-// Where a loss's fields are.
+// The structs with a loss's fields.
 struct SkyrlLossBlock {
   const BlockReader& shared;  // the whole block
   const BlockReader& own;     // the struct named as the loss; it may be empty
@@ -27,7 +27,7 @@ struct SkyrlLoss {
   kernels::Surrogate surrogate;
   // The log ratio is clamped at 20 on both sides.
   bool is_clamped;
-  // The loss applies off_policy_correction. Others do not look at it.
+  // True if the loss applies off_policy_correction.
   bool takes_correction;
   // Keys of the struct that is named as the loss.
   std::span<const std::string_view> fields;
@@ -35,12 +35,12 @@ struct SkyrlLoss {
   void (*read)(const SkyrlLossBlock& block, kernels::LossSpec* loss);
 };
 
-// Null and a violation if policy_loss_type names none.
+// Returns null and a violation for an unknown policy_loss_type.
 const SkyrlLoss* ReadSkyrlLossType(const BlockReader& reader);
 
 // Reads the fields of `loss`, its reduction and the KL penalty. If the request
-// wants a loss, the tensors that it takes are required, and *translation gets
-// it; otherwise only wrong fields are reported.
+// wants a loss, its tensors are required and *translation gets the loss;
+// otherwise only invalid fields are reported.
 void ReadSkyrlLoss(const BlockReader& reader, const SkyrlLoss& loss,
                    const SkyrlCorrection& correction,
                    bool ignore_unknown_fields, const RequestFacts& facts,

@@ -25,7 +25,7 @@ using kernels::Surrogate;
 
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
-// masked_mean: 0 over nothing.
+// masked_mean is 0 without terms.
 double Share(double sum, int64_t count) {
   return sum / static_cast<double>(std::max<int64_t>(count, 1));
 }
@@ -34,8 +34,8 @@ double SafeExp(double log_ratio) {
   return std::exp(std::clamp(log_ratio, -kSafetyClamp, kSafetyClamp));
 }
 
-// Of ratio times mask over all positions of the padded batch: a masked position
-// is a ratio of 0.
+// Metrics of ratio times mask over all positions of the padded batch: a masked
+// position has ratio 0.
 void AddRatioMetrics(const BatchSums& sums, int64_t padded_length,
                      MetricMap* metrics) {
   const auto positions =
@@ -44,8 +44,8 @@ void AddRatioMetrics(const BatchSums& sums, int64_t padded_length,
   const double masked = positions - tokens;
   const double excess_mean = Share(sums.drift.excess, sums.tokens);
   const double mean = sums.tokens > 0 ? 1.0 + excess_mean : 0.0;
-  // Around the mean, tokens and masked positions apart: no cancellation where
-  // every ratio is near 1.
+  // Squares around the mean, separately for tokens and masked positions, do not
+  // cancel where every ratio is near 1.
   const double squares = sums.drift.excess_squared -
                          tokens * excess_mean * excess_mean +
                          mean * mean * tokens * masked / positions;
@@ -60,8 +60,8 @@ void AddRatioMetrics(const BatchSums& sums, int64_t padded_length,
                                    : 0.0;
 }
 
-// Shares of all rows. A row that a sequence mask saw empty has a ratio of 1,
-// which the kernels leave out.
+// Shares of all rows. A row without tokens for a sequence mask has a ratio of
+// 1, which the kernels leave out.
 void AddSequenceRuleMetrics(const RejectionRule& rule, const RuleSums& sums,
                             int64_t num_sequences, MetricMap* metrics) {
   int64_t high = sums.rows_high;
@@ -111,7 +111,7 @@ void AddTisMetrics(const CorrectionSpec& spec, const BatchSums& sums,
 void AddCispoMetrics(const LossSums& loss, int64_t tokens, MetricMap* metrics) {
   (*metrics)["cispo/ratio_mean"] = Share(loss.ratio, tokens);
   (*metrics)["cispo/ratio_clamped_mean"] = Share(loss.clipped_ratio, tokens);
-  // Over an empty mask SkyRL takes the extrema of all positions.
+  // With an empty mask SkyRL uses the extrema of all positions.
   const kernels::Extrema& range =
       tokens > 0 ? loss.ratio_range : loss.padding_ratio_range;
   if (range.min > range.max) return;

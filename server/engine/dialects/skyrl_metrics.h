@@ -11,19 +11,20 @@
 
 namespace counterweight::server {
 
-// is_ratio_*, outlier_*, token_mask_ratio, tis_*, *_sequence_mask_*; nothing if
-// `spec` has neither rules nor a weight. `padded_length` is the width of the
-// batch, masked positions included.
+// Adds is_ratio_*, outlier_*, token_mask_ratio, tis_*, *_sequence_mask_*;
+// nothing if `spec` has neither rules nor a weight. `padded_length` is the
+// batch's width with masked positions.
 void AddSkyrlCorrectionMetrics(const kernels::CorrectionSpec& spec,
                                int64_t padded_length,
                                const kernels::BatchSums& sums,
                                MetricMap* metrics);
 
-// clip_ratio or importance_ratio, cispo/*, policy_kl; nothing without a loss.
+// Adds clip_ratio or importance_ratio, cispo/*, policy_kl; nothing without a
+// loss.
 void AddSkyrlLossMetrics(const kernels::LossSpec& loss,
                          const kernels::BatchSums& sums, MetricMap* metrics);
 
-// policy/rollout_train_logprobs_abs_diff_*, of the trainer, where old and
+// Adds the trainer's policy/rollout_train_logprobs_abs_diff_* if old and
 // rollout log-probs are compared and there is a token.
 void AddSkyrlDriftMetrics(const kernels::CorrectionSpec& spec,
                           const kernels::BatchSums& sums, MetricMap* metrics);

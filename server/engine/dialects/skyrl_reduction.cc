@@ -26,7 +26,7 @@ constexpr std::string_view kReductions[] = {
     "token_mean", "token_mean_legacy", "sequence_mean",
     "seq_mean_token_sum_norm", "prompt_mean"};
 
-// Rows of no group until they are given one.
+// Initializes rows without a group.
 void StartGroups(int64_t num_groups, const RequestFacts& facts,
                  Translation* translation) {
   translation->num_groups = num_groups;
@@ -38,7 +38,7 @@ bool HasUngroupedRows(const Translation& translation) {
   return std::find(groups.begin(), groups.end(), -1) != groups.end();
 }
 
-// One [start, end) of rows; nothing if it is none.
+// Reads one [start, end) of rows; returns nothing if it is invalid.
 std::optional<std::pair<int64_t, int64_t>> ReadRows(const Value& value,
                                                     int64_t num_sequences) {
   if (value.kind_case() != Value::kListValue ||
@@ -142,7 +142,7 @@ void ReadMicroBatches(const BlockReader& reader, const RequestFacts& facts,
   }
 }
 
-// 1 where it is missing, with a violation.
+// Returns 1 and a violation if it is missing.
 double ReadMaxSeqLen(const BlockReader& reader) {
   if (!reader.IsNull(kMaxSeqLen)) {
     return static_cast<double>(reader.ReadCount(kMaxSeqLen, 1));

@@ -9,9 +9,9 @@
 
 namespace counterweight::server {
 
-// Reads loss_reduction and what it needs into *loss, and the groups of prompts
-// or micro-batches into *translation. Groups are arguments of SkyRL's call, not
-// fields of its configuration: they are read only if the request wants a loss.
+// Reads loss_reduction and its parameters into *loss, and the groups of prompts
+// or micro-batches into *translation. Groups are arguments of SkyRL's call:
+// they are read only if the request wants a loss.
 void ReadSkyrlReduction(const BlockReader& reader, const RequestFacts& facts,
                         kernels::LossSpec* loss, Translation* translation);
 

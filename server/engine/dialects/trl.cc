@@ -17,10 +17,10 @@ using google::protobuf::Struct;
 using kernels::Level;
 using kernels::RatioSource;
 
-// GRPOConfig's fields that decide an answer, and two counts of TRL's trainer,
-// num_items_in_batch and num_processes. Those from entropy_coef on are about
-// entropies, about which tensors there are, and about where
-// steps_per_generation comes from.
+// GRPOConfig's fields with an effect on answers, and two counts of TRL's
+// trainer, num_items_in_batch and num_processes. The fields since entropy_coef
+// concern entropies, the presence of tensors, and the source of
+// steps_per_generation.
 constexpr std::string_view kFields[] = {"beta",
                                         "delta",
                                         "epsilon",
@@ -58,7 +58,7 @@ constexpr std::string_view kFields[] = {"beta",
                                         "per_device_train_batch_size",
                                         "steps_per_generation"};
 
-// No request carries entropies.
+// Requests cannot carry entropies.
 void RefuseEntropies(const BlockReader& reader) {
   const auto refuse = [&](std::string_view key, bool needed) {
     if (!needed) return;
@@ -127,8 +127,8 @@ void CheckTensors(const TrlCorrection& correction, const TrlLoss& loss,
                 "beta is not 0", violations);
 }
 
-// TRL's mask is about the sampler, else about the old policy; without either
-// the divergence is 0 and there is nothing to drop.
+// TRL's mask uses the sampler, else the old policy; without either the
+// divergence is 0 and nothing is dropped.
 void AddOffPolicyMask(const BlockReader& reader, double threshold,
                       const RequestFacts& facts, Translation* translation) {
   if (!facts.has_rollout_log_probs && !facts.has_old_log_probs) {

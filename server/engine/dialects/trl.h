@@ -1,7 +1,6 @@
-// TRL's GRPOConfig and the trainer behind it, as of huggingface/trl @f2cd5771:
+// TRL's GRPOConfig and its trainer, from huggingface/trl @f2cd5771:
 // trl/trainer/grpo_config.py and trl/trainer/grpo_trainer.py.
-// server/engine/dialects/README.md tells what is covered and what was decided
-// where the original leaves it open.
+// server/engine/dialects/README.md lists the coverage and decisions.
 #ifndef COUNTERWEIGHT_SERVER_ENGINE_DIALECTS_TRL_H_
 #define COUNTERWEIGHT_SERVER_ENGINE_DIALECTS_TRL_H_
 

@@ -22,7 +22,7 @@ struct Mode {
   Bound bound;
 };
 
-// The last one is that of TRL's open pull request 4891.
+// The last one comes from TRL's open pull request 4891.
 constexpr std::string_view kModeNames[] = {"token_truncate", "token_mask",
                                            "sequence_truncate", kTrlDefaultMode,
                                            "sequence_geometric_mean_mask"};
@@ -39,7 +39,7 @@ struct Clips {
   std::string_view max_key = kClipMax;
 };
 
-// Checked whether or not they are used, as in TRL.
+// Checks them even if unused, like TRL.
 Clips ReadClips(const BlockReader& reader, std::vector<std::string>* warnings) {
   Clips clips;
   if (reader.Find(kClipMax) != nullptr) {
@@ -61,8 +61,8 @@ Clips ReadClips(const BlockReader& reader, std::vector<std::string>* warnings) {
   return clips;
 }
 
-// TRL's own check of a *_truncate mode, which asks only if the correction is
-// switched on, not if there is anything to correct.
+// TRL's own check of a *_truncate mode depends only on the correction's switch,
+// not on tensors.
 void CheckTruncation(const BlockReader& reader, const Clips& clips) {
   const Value* mode = reader.Find(kTrlMode);
   if (mode == nullptr || !mode->string_value().ends_with("_truncate") ||
@@ -76,7 +76,7 @@ void CheckTruncation(const BlockReader& reader, const Clips& clips) {
 
 kernels::WeightSpec MakeWeight(const BlockReader& reader, const Mode& mode,
                                const Clips& clips) {
-  // TRL computes with these all the same.
+  // TRL computes with these values.
   if (clips.max && *clips.max <= 0.0) {
     reader.Violate(
         clips.max_key,

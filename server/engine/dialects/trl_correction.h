@@ -1,7 +1,7 @@
-// TRL's importance sampling correction and off-policy sequence mask, as of
+// TRL's importance sampling correction and off-policy sequence mask, from
 // huggingface/trl @f2cd5771: trl/trainer/grpo_config.py (__post_init__),
 // trl/trainer/grpo_trainer.py (_generate_and_score_completions,
-// get_off_policy_mask). README.md tells what was decided here.
+// get_off_policy_mask). README.md has the decisions.
 #ifndef COUNTERWEIGHT_SERVER_ENGINE_DIALECTS_TRL_CORRECTION_H_
 #define COUNTERWEIGHT_SERVER_ENGINE_DIALECTS_TRL_CORRECTION_H_
 
@@ -22,7 +22,7 @@ inline constexpr std::string_view kTrlOffPolicyMask =
     "off_policy_mask_threshold";
 
 struct TrlCorrection {
-  // The sampler's log-probs are expected to be there.
+  // True if the sampler's log-probs are required.
   bool needs_rollout = false;
   // Level kNone: no correction.
   kernels::WeightSpec weight;
@@ -30,14 +30,15 @@ struct TrlCorrection {
   std::optional<double> off_policy_mask_threshold;
 };
 
-// What TRL refuses, and what would silently do harm there, becomes violations;
-// what TRL warns of, *warnings.
+// Settings that TRL refuses, or that silently do harm there, become violations;
+// TRL's warnings go to *warnings.
 TrlCorrection ReadTrlCorrection(const BlockReader& reader,
                                 const RequestFacts& facts,
                                 std::vector<std::string>* warnings);
 
-// Keeps a row where its mean of (current - sampler) is >= -threshold or its
-// advantage is not negative: DeepSeek-V3.2, 2025, arXiv:2512.02556, equation 9.
+// Returns a rule that keeps a row if its mean of (current - sampler) is >=
+// -threshold or its advantage is not negative: DeepSeek-V3.2, 2025,
+// arXiv:2512.02556, equation 9.
 kernels::RejectionRule TrlOffPolicyMask(double threshold,
                                         kernels::RatioSource source);
 

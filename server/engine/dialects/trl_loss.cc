@@ -28,14 +28,14 @@ constexpr std::string_view kTypes[] = {"grpo",  "bnpo",  "dr_grpo", "dapo",
                                        "luspo", "cispo", "sapo",    "vespo"};
 constexpr std::string_view kLevels[] = {"token", "sequence"};
 
-// What these values would mean is in trainers of trl.experimental, where other
-// fields mean other things too.
+// These values exist in trainers of trl.experimental, where other fields have
+// other meanings too.
 constexpr std::string_view kGmpoHint =
     " GMPO is a trainer of trl.experimental, with a loss of its own.";
 constexpr std::string_view kGspoTokenHint =
     " GSPO-token is a trainer of trl.experimental, with reductions of its own.";
 
-// `hint` where the block has `name` at `key`, else nothing.
+// Returns `hint` if the block has `name` at `key`, else nothing.
 std::string_view HintFor(const BlockReader& reader, std::string_view key,
                          std::string_view name, std::string_view hint) {
   const Value* value = reader.Find(key);
@@ -48,8 +48,8 @@ constexpr NumberRange kFinitePositive{
     .lowest = 0.0, .above = true, .highest = kLargest};
 constexpr NumberRange kFiniteNonNegative{.lowest = 0.0, .highest = kLargest};
 
-// Ranges are for what a loss reads: TRL itself computes with any numbers, also
-// where they turn the loss's sign.
+// Ranges apply to numbers that the loss reads: TRL itself computes with any
+// numbers, even if they flip the loss's sign.
 void ReadNumbers(const BlockReader& reader, const RequestFacts& facts,
                  TrlLoss* loss) {
   const bool wants_loss = facts.wants_loss;
@@ -85,8 +85,8 @@ void ReadNumbers(const BlockReader& reader, const RequestFacts& facts,
   read("vespo_lambda_neg", is_vespo, kFinite, &loss->vespo_lambda_neg);
 }
 
-// GRPOConfig's own order: the steps, else the generation batch over what all
-// processes take at once, else the accumulation.
+// The order is GRPOConfig's: the steps, else the generation batch divided by
+// the batch of all processes, else the accumulation.
 void ReadStepsPerGeneration(const BlockReader& reader, TrlLoss* loss) {
   constexpr std::string_view kSteps = "steps_per_generation";
   constexpr std::string_view kBatch = "generation_batch_size";
@@ -96,7 +96,7 @@ void ReadStepsPerGeneration(const BlockReader& reader, TrlLoss* loss) {
     loss->steps_per_generation = reader.ReadCount(kSteps, 1);
   } else if (!reader.IsNull(kBatch)) {
     const int64_t batch = reader.ReadCount(kBatch, per_device);
-    // Divided twice: the product of two counts may be too large.
+    // Divides twice, because the product of two counts may overflow.
     const int64_t shares = batch / per_device;
     if (batch % per_device != 0 || shares % loss->num_processes != 0) {
       reader.Violate(kBatch,
@@ -113,7 +113,7 @@ void ReadCounts(const BlockReader& reader, TrlLoss* loss) {
   const auto read = [&](std::string_view key, int64_t* number) {
     *number = reader.ReadCount(key, *number);
   };
-  // Null is one of its values, but dr_grpo divides by it.
+  // Null is a legal value, but dr_grpo divides by it.
   if (loss->type == TrlLossType::kDrGrpo ||
       !reader.IsNull("max_completion_length")) {
     read("max_completion_length", &loss->max_completion_length);
@@ -156,7 +156,7 @@ void WarnOfLevel(const BlockReader& reader, const TrlLoss& loss,
   }
 }
 
-// True if TRL's per-token loss has a row's one number only, before padding.
+// True if TRL's per-token loss has one number per row before padding.
 bool IsOnePerRow(const TrlLoss& loss, const kernels::WeightSpec& weight) {
   return loss.sequence_level && weight.level != Level::kToken &&
          loss.beta == 0.0;
@@ -247,7 +247,7 @@ LossReduction MakeReduction(const TrlLoss& loss, bool counts_padding,
     case TrlLossType::kDapo:
     case TrlLossType::kCispo:
     case TrlLossType::kVespo: {
-      // The items are those of a generation, of which a step takes a part.
+      // The items belong to a generation, of which a step is a part.
       const double share =
           facts.IsSince(kTrlStepsPerGeneration)
               ? static_cast<double>(loss.steps_per_generation) / steps
@@ -322,8 +322,8 @@ LossSpec MakeTrlLossSpec(const TrlLoss& loss, const kernels::WeightSpec& weight,
   spec.padded_length = facts.padded_length;
   spec.counts_padding = loss.type == TrlLossType::kLuspo &&
                         loss.luspo_counts_padding && !IsOnePerRow(loss, weight);
-  // For metrics: a padded width of 1, whose rows all count, and the advantages
-  // of empty rows.
+  // For metrics: with a padded width of 1 all rows count, and VESPO needs the
+  // advantages of empty rows.
   spec.measures_padding = facts.padded_length == 1 || is_vespo;
   spec.reduction = MakeReduction(loss, spec.counts_padding, facts);
   if (loss.beta != 0.0) {
@@ -333,8 +333,8 @@ LossSpec MakeTrlLossSpec(const TrlLoss& loss, const kernels::WeightSpec& weight,
     spec.kl.over = TokenSet::kOriginal;
     spec.kl.reduction = spec.reduction;
   }
-  // Ratio and weight correct different drifts here, or the same one twice: as
-  // TRL does.
+  // Ratio and weight correct different drifts, or the same one twice, as in
+  // TRL.
   spec.allow_double_correction = true;
   return spec;
 }

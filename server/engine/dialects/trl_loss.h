@@ -1,7 +1,7 @@
-// TRL's policy loss, as of huggingface/trl @f2cd5771 and its releases up to
-// 1.16.0 (releases.h): GRPOConfig's fields (trl/trainer/grpo_config.py) and
-// GRPOTrainer._compute_loss (trl/trainer/grpo_trainer.py). README.md tells what
-// was decided here.
+// TRL's policy loss, from huggingface/trl @f2cd5771 and releases up to 1.16.0
+// (releases.h): GRPOConfig's fields (trl/trainer/grpo_config.py) and
+// GRPOTrainer._compute_loss (trl/trainer/grpo_trainer.py). README.md has the
+// decisions.
 #ifndef COUNTERWEIGHT_SERVER_ENGINE_DIALECTS_TRL_LOSS_H_
 #define COUNTERWEIGHT_SERVER_ENGINE_DIALECTS_TRL_LOSS_H_
 
@@ -33,7 +33,8 @@ enum class TrlLossType : uint8_t {
 // "dr_grpo".
 std::string_view Name(TrlLossType type);
 
-// Ranges hold where the loss type reads the field and a loss is asked for.
+// The ranges hold if the loss type reads the field and the request wants a
+// loss.
 struct TrlLoss {
   TrlLossType type = TrlLossType::kDapo;
   // importance_sampling_level "sequence": one ratio per row.
@@ -59,16 +60,16 @@ struct TrlLoss {
   int64_t num_processes = 1;
   // Tokens of the generation batch on all ranks, >= 0. Absent: this batch's.
   std::optional<double> num_items_in_batch;
-  // As before 1.10.0: luspo means over all positions of its rows.
+  // True before 1.10.0: luspo averages over all positions of its rows.
   bool luspo_counts_padding = false;
 
   // True for the losses that clip the ratio: grpo, bnpo, dr_grpo, dapo, luspo.
   bool clips_ratio() const { return type <= TrlLossType::kLuspo; }
 };
 
-// What TRL refuses becomes violations always; what would silently do harm
-// there, violations, and what TRL warns of, *warnings, only if the request
-// wants a loss. `weight` is the correction's.
+// Settings that TRL refuses are always violations. If the request wants a loss,
+// settings that silently do harm there are violations too, and TRL's warnings
+// go to *warnings. `weight` is the correction's.
 TrlLoss ReadTrlLoss(const BlockReader& reader,
                     const kernels::WeightSpec& weight,
                     const RequestFacts& facts,

@@ -20,7 +20,7 @@ double MeanOrZero(double sum, int64_t count) {
   return count > 0 ? sum / static_cast<double>(count) : 0.0;
 }
 
-// What a row without tokens gets: the bounded ratio 1.
+// Returns the weight of a row without tokens: the bounded ratio 1.
 double WeightOfEmptyRow(const WeightSpec& weight) {
   switch (weight.bound) {
     case Bound::kNone:
@@ -58,7 +58,7 @@ Values WeightValues(const WeightSpec& weight, const BatchSums& sums) {
   return values;
 }
 
-// How TRL averages a predicate: mean over the batch, and the rows' extrema.
+// TRL's averages of a predicate: mean over the batch, and the rows' extrema.
 struct Shares {
   double mean;
   Extrema range;  // NaN where no row has tokens
@@ -89,8 +89,8 @@ Shares OverPositions(int64_t count, const BatchSums& sums) {
           {all, any}};
 }
 
-// Tensors of width 1 are TRL's sequence level, also where the batch is that
-// wide. Advantages that differ along a row make it (B, T) again.
+// TRL treats tensors of width 1 as sequence level, even if the batch has that
+// width. Advantages that differ along a row make them (B, T) again.
 struct ClipShares {
   Shares high, low;
 };
@@ -115,7 +115,7 @@ ClipShares MakeClipShares(const TrlLoss& loss, int64_t padded_length,
 void AddTrlSamplingMetrics(const WeightSpec& weight, const BatchSums& sums,
                            MetricMap* metrics) {
   const Extrema& drift = sums.drift.log_ratio_range;
-  // Tokens that the sampler told nothing of have no difference.
+  // Tokens without a sampler's log-prob have no difference.
   const int64_t known = sums.tokens - sums.non_finite_tokens;
   const bool any_token = known > 0;
   (*metrics)["sampling/sampling_logp_difference/mean"] =
@@ -155,7 +155,7 @@ void AddTrlLossMetrics(const TrlLoss& loss, int64_t padded_length,
   (*metrics)["clip_ratio/low_min"] = clip.low.range.min;
   (*metrics)["clip_ratio/high_mean"] = clip.high.mean;
   (*metrics)["clip_ratio/high_max"] = clip.high.range.max;
-  // A token is one or the other, by the sign of its advantage.
+  // A token is either, by the sign of its advantage.
   (*metrics)["clip_ratio/region_mean"] = clip.low.mean + clip.high.mean;
 }
 

@@ -1,5 +1,5 @@
-// TRL's metrics of one batch on one rank, read from the sums of kernels/: what
-// GRPOTrainer logs in huggingface/trl @f2cd5771, trl/trainer/grpo_trainer.py.
+// TRL's metrics of one batch on one rank from the sums of kernels/: the logs of
+// GRPOTrainer in huggingface/trl @f2cd5771, trl/trainer/grpo_trainer.py.
 #ifndef COUNTERWEIGHT_SERVER_ENGINE_DIALECTS_TRL_METRICS_H_
 #define COUNTERWEIGHT_SERVER_ENGINE_DIALECTS_TRL_METRICS_H_
 
@@ -12,13 +12,13 @@
 
 namespace counterweight::server {
 
-// "sampling/...", 5 keys. 0 where there is nothing to average.
-// REQUIRES: weight.level is not kNone.
+// Adds "sampling/...", 5 keys, 0 without terms. REQUIRES: weight.level is not
+// kNone.
 void AddTrlSamplingMetrics(const kernels::WeightSpec& weight,
                            const kernels::BatchSums& sums, MetricMap* metrics);
 
-// "kl" if beta is not 0, and the loss type's own: "clip_ratio/..." (5 keys),
-// "cispo_clip_ratio", "vespo/phi_seq_mean", for sapo none.
+// Adds "kl" if beta is not 0, and the loss type's own: "clip_ratio/..." (5
+// keys), "cispo_clip_ratio", "vespo/phi_seq_mean", none for sapo.
 void AddTrlLossMetrics(const TrlLoss& loss, int64_t padded_length,
                        const kernels::BatchSums& sums, MetricMap* metrics);
 

@@ -30,8 +30,8 @@ using kernels::LossSpec;
 using kernels::RatioSource;
 using kernels::WeightSpec;
 
-// Nothing, and a violation, where bypass_mode is no bool: which fields and
-// tensors matter is only known where the mode is.
+// Returns nothing and a violation if bypass_mode is not a bool: the mode
+// determines which fields and tensors matter.
 std::optional<VerlMode> ReadMode(const BlockReader& reader) {
   const bool bypass = reader.ReadBool("bypass_mode", false);
   if (!reader.IsNull("bypass_mode") &&
@@ -39,7 +39,7 @@ std::optional<VerlMode> ReadMode(const BlockReader& reader) {
     return std::nullopt;
   }
   if (!bypass) return VerlMode::kDecoupled;
-  // Read only in this mode, as in verl.
+  // Reads it only in this mode, like verl.
   const Value* value = reader.Find("loss_type");
   const std::string_view loss_type =
       value == nullptr ? "ppo_clip" : std::string_view(value->string_value());
@@ -101,7 +101,7 @@ Level ReadLevel(const BlockReader& reader) {
   return Level::kNone;
 }
 
-// The importance weight, or level kNone.
+// Returns the importance weight, or level kNone.
 WeightSpec ReadWeight(const BlockReader& reader, RatioSource source,
                       Translation* translation) {
   WeightSpec weight;
@@ -140,15 +140,16 @@ WeightSpec ReadWeight(const BlockReader& reader, RatioSource source,
   return weight;
 }
 
-// What the answer's metrics are made from.
+// Inputs of the answer's metrics.
 struct Report {
   CorrectionSpec spec;
   std::vector<std::string> rule_names;
-  // Of rollout_is_threshold, for violations.
+  // Path of rollout_is_threshold, for violations.
   std::string threshold_path;
-  // Rollout log-probs are compared with the trainer's: drift has metrics.
+  // True if rollout log-probs are compared with the trainer's: drift has
+  // metrics.
   bool compares;
-  // So do the weights.
+  // True if the weights have metrics.
   bool measures_weights;
   VerlLossMetrics loss;
 };
@@ -183,15 +184,15 @@ void AddMetrics(const Report& report, const kernels::BatchSums& sums,
   }
 }
 
-// The configuration's fields and those of the loss. `reader` reads the
-// correction of `layout`, or what its preset stands for.
+// Reads the configuration's fields and those of the loss. `reader` reads the
+// correction of `layout`, or its preset's.
 void ReadConfig(const BlockReader& reader, const VerlLayout& layout,
                 bool ignore, const RequestFacts& facts,
                 Translation* translation) {
   CorrectionSpec& spec = translation->spec;
   const std::optional<VerlMode> mode = ReadMode(reader);
-  // A loss alone needs no rollout log-probs; verl leaves the correction out
-  // where it has none.
+  // A loss alone needs no rollout log-probs; without them verl skips the
+  // correction.
   const bool corrects = facts.has_rollout_log_probs || !facts.wants_loss ||
                         mode != VerlMode::kDecoupled ||
                         !reader.IsNull("rollout_is") ||
@@ -210,7 +211,7 @@ void ReadConfig(const BlockReader& reader, const VerlLayout& layout,
                                  ? RatioSource::kOldRollout
                                  : RatioSource::kCurrentRollout;
   spec.drift_source = corrects ? source : RatioSource::kCurrentOld;
-  // verl reports them wherever it has both log-probs.
+  // verl reports them if it has both log-probs.
   spec.probability_metrics = corrects;
   spec.weight = ReadWeight(reader, source, translation);
   translation->has_weights = spec.weight.level != Level::kNone;

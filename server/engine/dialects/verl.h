@@ -1,8 +1,8 @@
-// verl's RolloutCorrectionConfig and the algorithm behind it, as of
-// verl-project/verl @1dda039b: verl/trainer/config/algorithm.py and
+// verl's RolloutCorrectionConfig and its algorithm, from verl-project/verl
+// @1dda039b: verl/trainer/config/algorithm.py and
 // compute_rollout_correction_and_rejection_mask of
 // verl/trainer/ppo/rollout_corr_helper.py. server/engine/dialects/README.md
-// tells what is covered and what was decided where the original leaves it open.
+// lists the coverage and decisions.
 #ifndef COUNTERWEIGHT_SERVER_ENGINE_DIALECTS_VERL_H_
 #define COUNTERWEIGHT_SERVER_ENGINE_DIALECTS_VERL_H_
 

@@ -17,9 +17,9 @@ constexpr std::string_view kModes[] = {
     "token-mean", "token-sum", "seq-mean-token-sum", "seq-mean-token-sum-norm",
     "seq-mean-token-mean"};
 
-// Whole in verl; a mean over uneven batches need not be.
+// Whole in verl; a mean over uneven batches may not be.
 constexpr NumberRange kGlobalCount{.lowest = 1.0, .highest = 0x1p53};
-// A divisor that leaves the factor finite.
+// A divisor with a finite quotient.
 constexpr NumberRange kDivisor{.lowest = std::numeric_limits<float>::min()};
 
 bool CountsSequences(VerlAggMode mode) {

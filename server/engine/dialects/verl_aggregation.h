@@ -20,15 +20,16 @@ enum class VerlAggMode : uint8_t {
   kSeqMeanTokenMean,
 };
 
-// What agg_loss is told beside the losses and their mask.
+// Arguments of agg_loss besides the losses and their mask.
 struct VerlAggregation {
-  // Nothing where loss_agg_mode is none of the five.
+  // Absent if loss_agg_mode is none of the five.
   std::optional<VerlAggMode> mode = VerlAggMode::kTokenMean;
   double dp_size = 1.0;
   // Over all ranks; absent: counted in this batch.
   std::optional<double> batch_num_tokens;
   std::optional<double> global_batch_size;
-  // What seq-mean-token-sum-norm divides by beside the number of sequences.
+  // The further divisor of seq-mean-token-sum-norm besides the number of
+  // sequences.
   double norm = 1.0;
 };
 
@@ -37,13 +38,13 @@ VerlAggregation ReadVerlAggregation(const BlockReader& actor,
                                     const BlockReader& global_batch_info,
                                     int64_t padded_length);
 
-// The counts that a mean in `modes` cannot do without where dp_size > 1: what
-// one rank counts is not what the others do.
+// Requires the counts of means in `modes` if dp_size > 1: one rank's count
+// differs from the others'.
 void RequireVerlCounts(const VerlAggregation& aggregation,
                        std::span<const VerlAggMode> modes,
                        const BlockReader& global_batch_info);
 
-// Counts that are not given are those of `over`.
+// Absent counts are those of `over`.
 kernels::LossReduction MakeVerlReduction(const VerlAggregation& aggregation,
                                          VerlAggMode mode,
                                          kernels::TokenSet over);

@@ -10,7 +10,7 @@ using google::protobuf::Struct;
 
 constexpr std::string_view kRoot = "method.dialect.block";
 
-// RolloutCorrectionConfig, and what may stand beside it.
+// Fields of RolloutCorrectionConfig, and keys beside it.
 constexpr std::string_view kFields[] = {"rollout_is",
                                         "rollout_is_threshold",
                                         "rollout_is_batch_normalize",
@@ -21,7 +21,7 @@ constexpr std::string_view kFields[] = {"rollout_is",
                                         kVerlPreset,
                                         kVerlPolicyLoss};
 
-// ActorConfig, as far as losses read it, and PolicyLossConfig.
+// Fields of ActorConfig that losses read, and of PolicyLossConfig.
 constexpr std::string_view kLossFields[] = {
     "loss_mode",      "loss_agg_mode",     "clip_ratio",
     "clip_ratio_low", "clip_ratio_high",   "clip_ratio_c",
@@ -35,7 +35,7 @@ constexpr std::string_view kLossFields[] = {
 constexpr std::string_view kCountFields[] = {"dp_size", "batch_num_tokens",
                                              "global_batch_size"};
 
-// What became of a field that older configurations still have.
+// Fate of a field of older configurations.
 struct FormerField {
   std::string_view name;
   std::string_view advice;
@@ -60,7 +60,7 @@ std::string Advice(std::string_view name) {
   return std::string(row == std::end(kFormerFields) ? "" : row->advice);
 }
 
-// `key` of `parent`, a struct.
+// Returns the struct at `key` of `parent`.
 VerlNode Descend(const VerlNode& parent, std::string_view key,
                  Violations* violations) {
   const BlockReader reader(*parent.fields, parent.path, violations);

@@ -1,5 +1,5 @@
-// Where a verl block keeps the fields of RolloutCorrectionConfig and of the
-// policy loss, and which fields those are.
+// The location of the fields of RolloutCorrectionConfig and of the policy loss
+// in a verl block, and the fields' names.
 #ifndef COUNTERWEIGHT_SERVER_ENGINE_DIALECTS_VERL_LAYOUT_H_
 #define COUNTERWEIGHT_SERVER_ENGINE_DIALECTS_VERL_LAYOUT_H_
 
@@ -13,7 +13,7 @@
 
 namespace counterweight::server {
 
-// Keys that may stand beside the fields, see README.md.
+// Keys beside the fields, see README.md.
 inline constexpr std::string_view kVerlPreset = "preset";
 inline constexpr std::string_view kVerlPolicyLoss = "policy_loss";
 
@@ -24,26 +24,25 @@ struct VerlNode {
   std::string path;
 };
 
-// The three may be one and the same; `policy_loss` is then `actor`.
+// The three may be one struct; `policy_loss` is then `actor`.
 struct VerlLayout {
   VerlNode correction;   // RolloutCorrectionConfig
   VerlNode actor;        // ActorConfig, as far as losses read it
   VerlNode policy_loss;  // PolicyLossConfig
-  // The block speaks of a loss, whether or not one is asked for.
+  // True if the block configures a loss, requested or not.
   bool has_loss = false;
-  // verl's own tree, where other keys than ours are left alone. Every full
-  // configuration has an actor, so its presence says nothing of a loss.
+  // True for verl's own tree, whose other keys are ignored. Every full
+  // configuration has an actor, which therefore does not indicate a loss.
   bool is_tree = false;
 };
 
-// Fields at the top of `block` and in its policy_loss, or, where one of verl's
-// own top-level nodes is there, its tree: algorithm.rollout_correction,
+// Finds fields at the top of `block` and in its policy_loss, or, if one of
+// verl's top-level nodes is there, in its tree: algorithm.rollout_correction,
 // actor_rollout_ref.actor and the policy_loss in it.
 VerlLayout LocateVerlConfig(const google::protobuf::Struct& block,
                             Violations* violations);
 
-// Refuses or, if `ignore`, warns of keys that are neither a field nor one of
-// those above.
+// Refuses or, if `ignore`, warns of keys other than the fields and keys above.
 void CheckVerlFields(const BlockReader& reader, bool ignore,
                      std::vector<std::string>* warnings);
 

@@ -24,7 +24,7 @@ using kernels::RatioSource;
 using kernels::Surrogate;
 using kernels::TokenSet;
 
-// How a loss adds up its tokens.
+// A loss's aggregation of tokens.
 enum class Aggregation : uint8_t {
   kLossAggMode,
   kSeqMeanTokenMean,  // whatever loss_agg_mode says
@@ -92,7 +92,7 @@ constexpr double kLargest = std::numeric_limits<float>::max();
 constexpr NumberRange kScale{.lowest = 0.0, .above = true, .highest = kLargest};
 constexpr NumberRange kCoefficient{.lowest = 0.0, .highest = kLargest};
 
-// The row of loss_mode, or null, and a violation.
+// Returns the row of loss_mode, or null and a violation.
 const LossMode* FindLossMode(const BlockReader& policy_loss, VerlMode mode) {
   std::vector<std::string_view> names;
   for (const LossMode& row : kLossModes) names.push_back(row.name);
@@ -123,8 +123,8 @@ const LossMode* FindLossMode(const BlockReader& policy_loss, VerlMode mode) {
   return nullptr;
 }
 
-// clip_ratio_low and clip_ratio_high, each 0.2 where absent; clip_ratio counts
-// only where one of them is null.
+// Reads clip_ratio_low and clip_ratio_high, each 0.2 if absent; clip_ratio
+// matters only if one of them is null.
 void ReadClipRange(const BlockReader& actor, LossSpec* spec) {
   constexpr double kClipRatio = 0.2;
   const auto is_null = [&](std::string_view key) {
@@ -148,14 +148,14 @@ void ReadSapo(const BlockReader& actor, LossSpec* spec) {
 }
 
 void ReadClipCov(const BlockReader& policy_loss, LossSpec* spec) {
-  // More than all candidates cannot be chosen.
+  // A selection cannot exceed the candidates.
   spec->covariance_fraction =
       std::min(policy_loss.ReadOptionalNumber("clip_cov_ratio", kPositive)
                    .value_or(0.0002),
                1.0);
   spec->covariance_lower =
       policy_loss.ReadOptionalNumber("clip_cov_lb").value_or(1.0);
-  // verl selects nothing where the bounds are the wrong way round.
+  // verl selects nothing if the bounds are swapped.
   spec->covariance_upper =
       std::max(policy_loss.ReadOptionalNumber("clip_cov_ub").value_or(5.0),
                spec->covariance_lower);
@@ -165,7 +165,7 @@ void ReadKlCov(const BlockReader& policy_loss, LossSpec* spec) {
   spec->covariance_fraction =
       policy_loss.ReadOptionalNumber("kl_cov_ratio", kFraction)
           .value_or(0.0002);
-  // PolicyLossConfig's default is another than the function's own for None.
+  // PolicyLossConfig's default differs from the function's own for None.
   spec->covariance_kl_weight =
       policy_loss.Find("ppo_kl_coef") == nullptr
           ? 0.1
@@ -183,7 +183,7 @@ void ReadDro(const BlockReader& policy_loss, LossSpec* spec) {
   spec->beta = policy_loss.ReadNumber("dro_beta", 1.0, kScale);
 }
 
-// The fields that `mode` reads; verl checks no others.
+// Reads the fields of `mode`; verl checks no others.
 void ReadSurrogate(const LossMode& mode, const BlockReader& actor,
                    const BlockReader& policy_loss, LossSpec* spec) {
   constexpr double kClipRatioC = 3.0;
@@ -282,7 +282,7 @@ void MakeReductions(const LossMode& mode, const VerlAggregation& aggregation,
     spec->reduction =
         MakeVerlReduction(aggregation, used.back(), TokenSet::kKept);
   }
-  // The penalty follows loss_agg_mode even where the loss does not.
+  // The penalty follows loss_agg_mode even if the loss does not.
   if (spec->kl.estimator != KlEstimator::kNone) {
     used.push_back(*aggregation.mode);
     spec->kl.reduction =
@@ -337,12 +337,12 @@ VerlLoss ReadVerlLoss(const VerlLayout& layout, VerlMode mode, bool ignore,
       bypass ? RatioSource::kCurrentRollout : RatioSource::kCurrentOld;
   spec.metrics_source = spec.source;
   spec.over = TokenSet::kKept;
-  // In bypass the mask after rejection never leaves the loss function.
+  // In bypass mode the mask after rejection stays inside the loss function.
   spec.kl.over = bypass ? TokenSet::kOriginal : TokenSet::kKept;
   MakeReductions(*row, aggregation, global_batch_info, facts, &spec);
   WarnOfReleases(*row, aggregation, actor, facts, &translation->warnings);
   spec.seed = facts.seed;
-  // The ratio of bypass_mode's ppo_clip has corrected the drift already.
+  // The ratio of bypass_mode's ppo_clip already corrects the drift.
   spec.applies_weight = !bypass || row == &kReinforceMode;
   spec.allow_double_correction = true;
   loss.metrics = {row->ppo_kl, row->clip_fraction};

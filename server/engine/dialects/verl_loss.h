@@ -1,4 +1,4 @@
-// verl's policy losses and their KL penalty, as of verl-project/verl @1dda039b:
+// verl's policy losses and KL penalty, from verl-project/verl @1dda039b:
 // POLICY_LOSS_REGISTRY and kl_penalty of verl/trainer/ppo/core_algos.py,
 // ppo_loss of verl/workers/utils/losses.py.
 #ifndef COUNTERWEIGHT_SERVER_ENGINE_DIALECTS_VERL_LOSS_H_
@@ -29,8 +29,8 @@ struct VerlLoss {
   bool corrects = true;
 };
 
-// The loss of `layout`, complete unless there are violations. Keys that
-// policy_loss should not have are violations or, if `ignore`, warnings.
+// Reads the loss of `layout`, complete unless there are violations. Unknown
+// keys of policy_loss are violations or, if `ignore`, warnings.
 VerlLoss ReadVerlLoss(const VerlLayout& layout, VerlMode mode, bool ignore,
                       const RequestFacts& facts, Translation* translation);
 

@@ -20,7 +20,7 @@ double FractionOfKept(int64_t tokens, const BatchSums& sums) {
   return MeanOverKept(static_cast<double>(tokens), sums);
 }
 
-// What agg_loss divides by is 0: the count that was not given.
+// True if agg_loss divides by 0: an absent count.
 bool HasNothingToAverage(BatchCount count, const BatchSums& sums) {
   switch (count) {
     case BatchCount::kKeptTokens:
@@ -45,7 +45,7 @@ void AddPpoKl(VerlPpoKl which, const BatchSums& sums, MetricMap* metrics) {
   switch (which) {
     case VerlPpoKl::kNone:
       return;
-    // Subtracted from zero, so that none becomes -0.
+    // Subtracts from zero, so that the result is never -0.
     case VerlPpoKl::kMean:
       return add(0.0 - loss.log_ratio_kept);
     case VerlPpoKl::kClampedMean:
@@ -69,7 +69,7 @@ void AddClipFractions(VerlClipFraction which, const BatchSums& sums,
     case VerlClipFraction::kUpperOnly:
       return add(kUpper, loss.clipped_kept);
     case VerlClipFraction::kBoth:
-      // To verl's DPPO a token without advantage can be outside as well.
+      // In verl's DPPO a token without advantage can be outside as well.
       add(kUpper, loss.clipped_kept + loss.clipped_zero_kept);
       return add(kLower, loss.capped_kept);
     case VerlClipFraction::kBySign:

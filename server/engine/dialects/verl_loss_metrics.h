@@ -1,6 +1,6 @@
-// The metrics that verl's policy losses return beside the loss, read from the
-// sums of kernels/: verl-project/verl @1dda039b, verl/trainer/ppo/core_algos.py
-// (prefix "actor/") and verl/workers/utils/losses.py (kl_loss, kl_coef).
+// The metrics of verl's policy losses, from the sums of kernels/:
+// verl-project/verl @1dda039b, verl/trainer/ppo/core_algos.py (prefix "actor/")
+// and verl/workers/utils/losses.py (kl_loss, kl_coef).
 #ifndef COUNTERWEIGHT_SERVER_ENGINE_DIALECTS_VERL_LOSS_METRICS_H_
 #define COUNTERWEIGHT_SERVER_ENGINE_DIALECTS_VERL_LOSS_METRICS_H_
 
@@ -28,7 +28,7 @@ enum class VerlClipFraction : uint8_t {
   kBySign,     // tokens outside either bound by the advantage's sign: > 0; < 0
 };
 
-// Which of them a loss returns.
+// The metrics of a loss.
 struct VerlLossMetrics {
   VerlPpoKl ppo_kl = VerlPpoKl::kNone;
   VerlClipFraction clip_fraction = VerlClipFraction::kNone;

@@ -21,7 +21,7 @@ using kernels::RuleSums;
 using kernels::WeightSpec;
 using kernels::WeightSums;
 
-// What verl adds to denominators.
+// The number that verl adds to denominators.
 constexpr double kEpsilon = 1e-8;
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
@@ -49,7 +49,7 @@ double SampleDeviation(double sum, double sum_of_squares, double count) {
   return Root((sum_of_squares - sum * sum / count) / (count - 1));
 }
 
-// Extrema where the rows of `range` stand beside rows that all have `value`.
+// Returns the extrema of `range` and of `rows` rows with `value`.
 Extrema Including(Extrema range, double value, int64_t rows) {
   if (rows == 0) return range;
   return {std::min(range.min, value), std::max(range.max, value)};
@@ -63,14 +63,14 @@ double LargestMagnitude(Extrema range) {
   return std::max(std::abs(range.min), std::abs(range.max));
 }
 
-// Of the bounded weights; the variance divides by the number of tokens.
+// Moments of the bounded weights; the variance divides by the number of tokens.
 struct Moments {
   double mean;
   double mean_square;
   double variance;
 };
 
-// Near one the sums of w - 1 carry the digits, near zero those of w.
+// Near one the sums of w - 1 are accurate, near zero those of w.
 Moments WeightMoments(const WeightSums& weight, double tokens) {
   if (weight.excess_squared < weight.weight_squared) {
     const double mean = weight.excess / tokens;
@@ -120,7 +120,7 @@ void AddRowMeanMetrics(const WeightSpec& spec, const BatchSums& sums,
   const WeightSums& weight = sums.weight;
   const int64_t empty = EmptyRows(sums);
   const auto rows = static_cast<double>(sums.num_sequences);
-  // Around 1, an empty row's mean is -1.
+  // Relative to 1, an empty row's mean is -1.
   const double excess = weight.sequence_excess - static_cast<double>(empty);
   const double squared =
       weight.sequence_excess_squared + static_cast<double>(empty);
@@ -144,7 +144,7 @@ RuleSums InVerlDirection(const RejectionRule& rule, RuleSums sums) {
   if (rule.estimator != Estimator::kRatio) return sums;
   std::swap(sums.tokens_high, sums.tokens_low);
   std::swap(sums.rows_high, sums.rows_low);
-  // Subtracted from zero, so that none becomes -0.
+  // Subtracts from zero, so that the result is never -0.
   sums.sum = 0.0 - sums.sum;
   sums.clamped = 0.0 - sums.clamped;
   sums.row_sum = 0.0 - sums.row_sum;
@@ -277,7 +277,7 @@ void AddVerlRuleMetrics(const CorrectionSpec& spec,
   }
   (*metrics)[prefix + "masked_fraction"] =
       Fraction(sums.tokens - sums.kept_tokens, sums.tokens);
-  // Over all rows, while each option's own fraction is over the non-empty ones.
+  // The total covers all rows, each option's own fraction the non-empty ones.
   (*metrics)[prefix + "seq_masked_fraction"] =
       Fraction(sums.touched_sequences, sums.num_sequences);
 }

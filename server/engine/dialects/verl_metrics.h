@@ -1,5 +1,5 @@
-// verl's metrics of one batch, read from the sums of kernels/. Names, formulas
-// and quirks are those of verl-project/verl @1dda039b:
+// verl's metrics of one batch from the sums of kernels/. Names, formulas and
+// quirks are those of verl-project/verl @1dda039b:
 // verl/trainer/ppo/rollout_corr_helper.py (prefix "rollout_corr/") and
 // verl/utils/debug/metrics.py (prefix "training/").
 #ifndef COUNTERWEIGHT_SERVER_ENGINE_DIALECTS_VERL_METRICS_H_
@@ -16,12 +16,12 @@ namespace counterweight::server {
 
 // REQUIRES: sums.nonempty_sequences > 0, for all functions.
 
-// compute_offpolicy_metrics: 13 keys, always. Means over rows are over all
-// rows; an empty one counts with perplexity 1.
+// compute_offpolicy_metrics: 13 keys, always. Means over rows include empty
+// ones, with perplexity 1.
 void AddVerlDriftMetrics(const kernels::BatchSums& sums, MetricMap* metrics);
 
-// calculate_debug_metrics: the two policies' probabilities compared, 5 keys.
-// NaN where one token gives no variance.
+// calculate_debug_metrics: the comparison of the two policies' probabilities, 5
+// keys. NaN if a single token gives no variance.
 void AddVerlProbabilityMetrics(const kernels::BatchSums& sums,
                                MetricMap* metrics);
 

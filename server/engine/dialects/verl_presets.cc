@@ -61,7 +61,7 @@ Value String(std::string_view text) {
   return value;
 }
 
-// What an f-string makes of an argument.
+// Formats an argument like Python's f-string.
 std::string PythonText(const Value& value) {
   switch (value.kind_case()) {
     case Value::kNumberValue:
@@ -80,7 +80,7 @@ std::string PythonText(const Value& value) {
   return "None";
 }
 
-// The argument, or `missing` where it is absent; null is a value.
+// Returns the argument, or `missing` if it is absent; null is a value.
 Value Argument(const BlockReader& reader, std::string_view name,
                const Value& missing) {
   const Value* value = reader.Find(name);
@@ -132,7 +132,7 @@ void FillIsThreshold(const VerlPreset& preset, const BlockReader& reader,
   }
 }
 
-// A YAML scalar: "0.01" is a number, "0.5_2.0" a string.
+// Parses a YAML scalar: "0.01" is a number, "0.5_2.0" a string.
 Value Scalar(std::string_view text) {
   const std::optional<double> number = ParsePythonFloat(text);
   return number ? Number(*number) : String(text);
@@ -174,7 +174,7 @@ std::optional<ExpandedPreset> ExpandVerlPreset(
   const std::vector<std::string_view> arguments = ArgumentNames(*preset);
   std::vector<std::string_view> known = arguments;
   known.push_back(kVerlPreset);
-  // Refused by the caller, by its own name.
+  // The caller refuses it by its own name.
   known.push_back(kVerlPolicyLoss);
   reader.CheckKeys(
       known, ignore,

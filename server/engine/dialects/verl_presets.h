@@ -18,7 +18,7 @@
 
 namespace counterweight::server {
 
-// How a preset fills rollout_is_threshold.
+// The source of a preset's rollout_is_threshold.
 enum class PresetIsThreshold : uint8_t {
   kDefault,      // 2.0, no argument
   kThreshold,    // argument `threshold`, default 2.0
@@ -26,7 +26,7 @@ enum class PresetIsThreshold : uint8_t {
   kIcePop,       // arguments `threshold` 5.0 and `threshold_lower` 0.5
 };
 
-// One factory method. Empty strings stand for Python's None.
+// One factory method. Empty strings mean Python's None.
 struct VerlPreset {
   std::string_view name;  // "decoupled_geo_rs_token_tis"
   std::string_view rollout_is;
@@ -41,17 +41,17 @@ struct VerlPreset {
 // In the order of the original.
 std::span<const VerlPreset> VerlPresets();
 
-// A preset with its arguments, as the RolloutCorrectionConfig that it makes.
+// A preset with its arguments as a RolloutCorrectionConfig.
 struct ExpandedPreset {
   google::protobuf::Struct config;
   // The argument behind a field of `config`: rollout_is_threshold -> threshold.
   std::map<std::string, std::string, std::less<>> argument_of;
 };
 
-// `reader` reads a block with the key `preset` and that preset's arguments
-// beside it. An unknown preset is a violation, and there is no config then;
-// unknown arguments are as in BlockReader::CheckKeys; the values of the
-// arguments are checked as those of the fields that they become.
+// `reader` reads a block with the key `preset` and that preset's arguments. An
+// unknown preset is a violation without a config; unknown arguments are handled
+// by BlockReader::CheckKeys; values of arguments are checked like the fields
+// that they become.
 std::optional<ExpandedPreset> ExpandVerlPreset(
     const BlockReader& reader, bool ignore, std::vector<std::string>* warnings);
 

@@ -23,10 +23,10 @@ using kernels::kUnbounded;
 using kernels::RatioSource;
 using kernels::RejectionRule;
 
-// More unknown options than these are not listed one by one.
+// Limit of unknown options that are listed individually.
 constexpr size_t kMaxListedOptions = 16;
 
-// What the options of before verl's pull request 4544 are called now.
+// Current names of the options from before verl's pull request 4544.
 struct FormerOption {
   std::string_view name;
   std::string_view now;
@@ -47,7 +47,7 @@ std::string Advice(std::string_view option) {
   return {};
 }
 
-// The options of rollout_rs, each once; null where there is none of that name.
+// Returns the options of rollout_rs, each once; null for an unknown name.
 std::vector<const RsOption*> ReadOptions(const BlockReader& reader) {
   const Value& value = *reader.Find("rollout_rs");
   if (value.kind_case() != Value::kStringValue) {
@@ -90,9 +90,9 @@ std::vector<const RsOption*> ReadOptions(const BlockReader& reader) {
   return options;
 }
 
-// One rule that keeps what verl's option keeps. k1 is minus the log ratio and
-// verl compares it with the logs of the bounds, so that "lo_hi" keeps ratios in
-// [1/hi, 1/lo].
+// Makes a rule that keeps the same tokens as verl's option. k1 is minus the log
+// ratio and verl compares it with the logs of the bounds, so "lo_hi" keeps
+// ratios in [1/hi, 1/lo].
 RejectionRule MakeRule(const RsOption& option, const RsThreshold& threshold,
                        RatioSource source) {
   RejectionRule rule;
@@ -101,11 +101,12 @@ RejectionRule MakeRule(const RsOption& option, const RsThreshold& threshold,
   rule.aggregation = option.aggregation;
   rule.token_clamp = kSafetyClamp;
   if (option.estimator == Estimator::kRatio) {
-    // Subtracted from zero, so that a bound of 1 does not become -0.
+    // Subtracts from zero, so that a bound of 1 does not become -0.
     rule.lower = 0.0 - kernels::LogRatio(threshold.upper);
     rule.upper = 0.0 - kernels::LogRatio(threshold.lower);
   } else {
-    // k2 and k3 are never negative; a rule needs an end, and "inf" is none.
+    // k2 and k3 are never negative; a rule needs a finite end, and "inf" is
+    // none.
     rule.lower = threshold.upper == kUnbounded ? 0.0 : -kUnbounded;
     rule.upper = threshold.upper;
   }
@@ -119,7 +120,7 @@ std::string SixDigits(double number) {
   return std::string(buffer, end);
 }
 
-// Says so where k1's direction makes a difference that a user would not expect.
+// Warns if k1's direction has an unexpected effect.
 void WarnOfDirection(const BlockReader& reader, const RsOption& option,
                      const RsThreshold& threshold, Translation* translation) {
   constexpr double kNearlyReciprocal = 1e-3;
@@ -150,7 +151,7 @@ void ReadVerlRules(const BlockReader& reader, RatioSource source,
       ParseRsThresholds(value == nullptr ? Value::default_instance() : *value,
                         options, &problems);
   for (std::string& problem : problems) {
-    // With no option there is nothing that thresholds could match.
+    // Without options there is nothing to match with thresholds.
     if (options.empty()) break;
     reader.Violate("rollout_rs_threshold", std::move(problem));
   }

@@ -8,10 +8,9 @@
 
 namespace counterweight::server {
 
-// Rules and their names into *translation, in the order of the options, or what
-// is wrong with them; nothing where rollout_rs is absent or null. `reader`
-// reads a RolloutCorrectionConfig, `source` is the ratio that the options are
-// about.
+// Adds rules and their names to *translation in the order of the options, or
+// violations; nothing if rollout_rs is absent or null. `reader` reads a
+// RolloutCorrectionConfig, `source` is the options' ratio.
 void ReadVerlRules(const BlockReader& reader, kernels::RatioSource source,
                    Translation* translation);
 
