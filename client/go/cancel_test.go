@@ -82,7 +82,7 @@ func TestACancelledCallEndsOnBothSides(t *testing.T) {
 }
 
 func TestADeadlineIsTheContextsOrTheClients(t *testing.T) {
-	server, _, ended := waiting()
+	server, came, ended := waiting()
 	address := server.Start(t)
 	short, cancel := context.WithTimeout(context.Background(), 20*time.Millisecond)
 	defer cancel()
@@ -94,7 +94,11 @@ func TestADeadlineIsTheContextsOrTheClients(t *testing.T) {
 		if !errors.Is(err, context.DeadlineExceeded) || status.Code(err) != codes.DeadlineExceeded {
 			t.Errorf("%v", err)
 		}
-		expect(t, ended, "the call's end at the server")
+		select {
+		case <-came:
+			expect(t, ended, "the call's end at the server")
+		default: // on a busy machine the time may be over before the call is there
+		}
 	}
 }
 

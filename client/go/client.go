@@ -39,9 +39,10 @@ type Client struct {
 	router   router
 	names    wire.Names
 
-	warned  sync.Once
-	closing sync.Once
-	closed  chan struct{}
+	connections connections
+	warned      sync.Once
+	closing     sync.Once
+	closed      chan struct{}
 }
 
 // New prepares a connection to "host:port" or "unix:/path/to/socket"; gRPC's other targets
@@ -63,7 +64,8 @@ func New(target string, options ...ClientOption) (*Client, error) {
 			return nil, err
 		}
 	}
-	dial, err := client.settings.dialOptions(target)
+	client.connections.open = map[*connection]struct{}{}
+	dial, err := client.settings.dialOptions(target, &client.connections)
 	if err != nil {
 		return nil, err
 	}

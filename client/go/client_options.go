@@ -115,13 +115,13 @@ func WithDialOptions(options ...grpc.DialOption) ClientOption {
 }
 
 // dialOptions are for a connection to the target.
-func (s *settings) dialOptions(target string) ([]grpc.DialOption, error) {
+func (s *settings) dialOptions(target string, connections *connections) ([]grpc.DialOption, error) {
 	secure := s.credentials != nil
 	if !secure {
 		s.credentials = insecure.NewCredentials()
 	}
 	options := []grpc.DialOption{
-		grpc.WithTransportCredentials(s.credentials),
+		grpc.WithTransportCredentials(&watchedCredentials{s.credentials, connections}),
 		grpc.WithUserAgent("counterweight-go/" + Version),
 		// The server's limits are the ones that hold.
 		grpc.WithDefaultCallOptions(

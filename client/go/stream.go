@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"io"
-	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
@@ -13,10 +12,6 @@ import (
 	pb "github.com/counterweight/counterweight/client/go/counterweightv1"
 	"github.com/counterweight/counterweight/client/go/internal/wire"
 )
-
-// leaseGrace is how long a call that failed waits at most for gRPC to let go of the batch.
-// It takes microseconds, unless the server's process is frozen while the connection is full.
-const leaseGrace = 100 * time.Millisecond
 
 var streamDesc = &grpc.StreamDesc{StreamName: "CorrectStream", ServerStreams: true, ClientStreams: true}
 
@@ -34,7 +29,7 @@ func (c *Client) correctStream(ctx context.Context, call *call) (*Result, error)
 	if err := c.converse(stream, call, download, &lease); err != nil {
 		err = c.streamFailure(ctx, err, stream.Trailer(), call)
 		cancel()
-		lease.Wait(leaseGrace)
+		c.connections.settle(&lease)
 		return nil, err
 	}
 	call.report(call.bytes)

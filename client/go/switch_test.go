@@ -5,6 +5,7 @@ import (
 	"net"
 	"sync"
 	"testing"
+	"time"
 )
 
 // A tcpSwitch passes connections on to an address that the test chooses, and cuts them.
@@ -14,6 +15,41 @@ type tcpSwitch struct {
 	mutex  sync.Mutex
 	target string
 	open   []net.Conn
+	frozen bool
+}
+
+// waits tells whether nothing is to be passed on.
+func (s *tcpSwitch) waits() bool {
+	s.mutex.Lock()
+	defer s.mutex.Unlock()
+	return s.frozen && s.open != nil
+}
+
+// freeze stops what comes from the client, which notices nothing.
+func (s *tcpSwitch) freeze() {
+	s.mutex.Lock()
+	defer s.mutex.Unlock()
+	s.frozen = true
+}
+
+// thaw passes everything on again.
+func (s *tcpSwitch) thaw() {
+	s.mutex.Lock()
+	defer s.mutex.Unlock()
+	s.frozen = false
+}
+
+// thawing reads from a client unless the switch is frozen.
+type thawing struct {
+	from *tcpSwitch
+	io.Reader
+}
+
+func (t thawing) Read(to []byte) (int, error) {
+	for t.from.waits() {
+		time.Sleep(time.Millisecond)
+	}
+	return t.Reader.Read(to)
 }
 
 func newSwitch(t *testing.T, target string) *tcpSwitch {
@@ -40,7 +76,7 @@ func newSwitch(t *testing.T, target string) *tcpSwitch {
 			for _, pair := range [][2]net.Conn{{from, to}, {to, from}} {
 				go func() {
 					defer running.Done()
-					_, _ = io.Copy(pair[0], pair[1])
+					_, _ = io.Copy(pair[0], thawing{made, pair[1]})
 					_ = pair[0].Close()
 				}()
 			}

@@ -62,7 +62,7 @@ func (c *Client) correctUnary(ctx context.Context, call *call) (*Result, error) 
 	err := c.conn.Invoke(ctx, pb.CorrectionService_Correct_FullMethodName, attempt, attempt,
 		grpc.ForceCodecV2(wire.Codec{}), grpc.Trailer(&trailer))
 	if err != nil {
-		attempt.lease.Wait(leaseGrace)
+		c.connections.settle(&attempt.lease)
 		return nil, c.failure(ctx, err, trailer, call.head.GetRequestId())
 	}
 	if attempt.err != nil {

@@ -59,7 +59,7 @@ def time_shape(address: str, bench: pathlib.Path, go: pathlib.Path, shape: Any) 
     size = [f"--target={address}", f"--sequences={sequences}", f"--length={length}"]
     size.append(f"--transport={transport}")
     p50: dict[str, list[float]] = {"python": [], "cpp": [], "go": []}
-    # Neighbours disturb single rounds, so the least median of several counts.
+    # The machine has neighbours: the least median of some rounds is the least disturbed one.
     for _ in range(ROUNDS):
         p50["python"].append(python_p50(address, sequences, length, transport, calls))
         cpp = run([str(bench), *size, f"--duration={duration}", "--json"])

@@ -22,7 +22,7 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// Which log-probs make the log ratio, numerator first.
+// The log-probs of the log ratio, numerator first.
 type RatioSource int32
 
 const (
@@ -79,7 +79,7 @@ func (RatioSource) EnumDescriptor() ([]byte, []int) {
 	return file_counterweight_v1_method_proto_rawDescGZIP(), []int{0}
 }
 
-// Over which tokens log ratios are aggregated.
+// Tokens over which log ratios are aggregated.
 type Level int32
 
 const (
@@ -140,7 +140,7 @@ func (Level) EnumDescriptor() ([]byte, []int) {
 	return file_counterweight_v1_method_proto_rawDescGZIP(), []int{1}
 }
 
-// What a bound does outside the interval; equality keeps.
+// Treatment of weights outside the interval; equality keeps.
 type Bound int32
 
 const (
@@ -197,8 +197,8 @@ func (Bound) EnumDescriptor() ([]byte, []int) {
 	return file_counterweight_v1_method_proto_rawDescGZIP(), []int{2}
 }
 
-// A token's contribution to a statistic; l the log ratio, numerator over
-// denominator (J. Schulman, "Approximating KL Divergence", 2020, names k1-k3).
+// A token's contribution; l: log ratio. J. Schulman, "Approximating KL
+// Divergence", 2020.
 type Estimator int32
 
 const (
@@ -265,7 +265,7 @@ func (Estimator) EnumDescriptor() ([]byte, []int) {
 	return file_counterweight_v1_method_proto_rawDescGZIP(), []int{3}
 }
 
-// How a rule's statistic is made of its tokens' contributions.
+// Combination of the tokens' contributions into a rule's statistic.
 type Aggregation int32
 
 const (
@@ -334,15 +334,15 @@ func (Aggregation) EnumDescriptor() ([]byte, []int) {
 	return file_counterweight_v1_method_proto_rawDescGZIP(), []int{4}
 }
 
-// Which mask the rules see.
+// The mask that rules use.
 type RuleEvaluation int32
 
 const (
 	// PARALLEL.
 	RuleEvaluation_RULE_EVALUATION_UNSPECIFIED RuleEvaluation = 0
-	// Every rule sees response_mask.
+	// Every rule uses response_mask.
 	RuleEvaluation_RULE_EVALUATION_PARALLEL RuleEvaluation = 1
-	// Each rule sees what the earlier ones left.
+	// Each rule uses the mask that the earlier ones kept.
 	RuleEvaluation_RULE_EVALUATION_SEQUENTIAL RuleEvaluation = 2
 )
 
@@ -387,7 +387,7 @@ func (RuleEvaluation) EnumDescriptor() ([]byte, []int) {
 	return file_counterweight_v1_method_proto_rawDescGZIP(), []int{5}
 }
 
-// Where a rule applies.
+// Tokens to which a rule applies.
 type RuleCondition int32
 
 const (
@@ -440,7 +440,7 @@ func (RuleCondition) EnumDescriptor() ([]byte, []int) {
 	return file_counterweight_v1_method_proto_rawDescGZIP(), []int{6}
 }
 
-// What a rule does to a token that it does not keep.
+// Effect of a rule on a token that it does not keep.
 type RuleEffect int32
 
 const (
@@ -529,7 +529,7 @@ const (
 	Surrogate_SURROGATE_ROLLOUT_IS Surrogate = 14
 	// PPO without clip and a penalty on high-covariance tokens.
 	Surrogate_SURROGATE_KL_COV Surrogate = 15
-	// PPO clip with high-covariance tokens taken out.
+	// PPO clip without high-covariance tokens.
 	Surrogate_SURROGATE_CLIP_COV Surrogate = 16
 	// Negative log-prob.
 	Surrogate_SURROGATE_CROSS_ENTROPY Surrogate = 17
@@ -610,7 +610,7 @@ func (Surrogate) EnumDescriptor() ([]byte, []int) {
 	return file_counterweight_v1_method_proto_rawDescGZIP(), []int{8}
 }
 
-// How token losses become one number; m the keep mask.
+// Combination of token losses into one number; m is the keep mask.
 type LossAggregation int32
 
 const (
@@ -675,7 +675,7 @@ func (LossAggregation) EnumDescriptor() ([]byte, []int) {
 	return file_counterweight_v1_method_proto_rawDescGZIP(), []int{9}
 }
 
-// Which count a mean divides by.
+// The count that a mean divides by.
 type LossDenominator int32
 
 const (
@@ -793,7 +793,7 @@ func (KlEstimator) EnumDescriptor() ([]byte, []int) {
 	return file_counterweight_v1_method_proto_rawDescGZIP(), []int{11}
 }
 
-// What to compute: by name, spelled out, or in another system's words.
+// A method: by name, spelled out, or in another system's configuration.
 type Method struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Required.
@@ -897,13 +897,14 @@ func (*Method_Config) isMethod_Method() {}
 
 func (*Method_Dialect) isMethod_Method() {}
 
-// A named method with, where wanted, other numbers than its defaults.
+// A named method, optionally with other parameters than its defaults.
 type Preset struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Required. A name of ListMethods.
 	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	// Values of the method's parameters by name; names, units, ranges and
-	// defaults are in MethodInfo.parameters. Absent ones take their default.
+	// defaults are in MethodInfo.parameters. Absent parameters have their
+	// default.
 	Parameters map[string]float64 `protobuf:"bytes,2,rep,name=parameters,proto3" json:"parameters,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"fixed64,2,opt,name=value"`
 	// A loss to compute with the method's weights and rules. Absent: the method's
 	// own, if it has one.
@@ -972,7 +973,7 @@ func (x *Preset) GetKlPenalty() *KlPenalty {
 	return nil
 }
 
-// Another system's own configuration, as it stands in that user's YAML.
+// Another system's own configuration, as in its user's YAML.
 type Dialect struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Required. "verl", "trl", "skyrl" or "openrlhf"; see
@@ -980,16 +981,17 @@ type Dialect struct {
 	System string `protobuf:"bytes,1,opt,name=system,proto3" json:"system,omitempty"`
 	// The block. Absent: the system's defaults.
 	Block *structpb.Struct `protobuf:"bytes,2,opt,name=block,proto3" json:"block,omitempty"`
-	// False: an unknown key is INVALID_ARGUMENT naming it and the nearest known
-	// one. True: unknown keys are ignored, and listed in warnings.
+	// False: an unknown key is INVALID_ARGUMENT that names it and the nearest
+	// known key. True: unknown keys are ignored, and listed in warnings.
 	IgnoreUnknownFields bool `protobuf:"varint,3,opt,name=ignore_unknown_fields,json=ignoreUnknownFields,proto3" json:"ignore_unknown_fields,omitempty"`
-	// The system's release whose numbers are wanted, e.g. "0.9.1", as its package
-	// says; what follows three numbers is not read. Releases that changed answers
-	// are in GetServerInfoResponse.dialect_releases: one between two of them
-	// answers as the older one, one after the last as the last, with a warning;
-	// one before the first is INVALID_ARGUMENT. Empty: the last, with a warning
-	// where an older release gives this block another answer. A block with fields
-	// of another release is INVALID_ARGUMENT naming that release.
+	// The release of the system to reproduce, e.g. "0.9.1", as its package
+	// reports it; characters after three numbers are not read.
+	// GetServerInfoResponse.dialect_releases lists the releases that changed
+	// answers: a release between two of them answers as the older one, a release
+	// after the last as the last, with a warning; one before the first is
+	// INVALID_ARGUMENT. Empty: the last, with a warning if an older release gives
+	// this block another answer. A block with fields of another release is
+	// INVALID_ARGUMENT that names that release.
 	Release       string `protobuf:"bytes,4,opt,name=release,proto3" json:"release,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1053,7 +1055,7 @@ func (x *Dialect) GetRelease() string {
 	return ""
 }
 
-// A method spelled out. Everything absent: no weights, no rules, no loss, only
+// A method spelled out. Without any field: no weights, no rules, no loss, only
 // drift metrics.
 type CorrectionConfig struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1061,10 +1063,10 @@ type CorrectionConfig struct {
 	ImportanceWeight *ImportanceWeight `protobuf:"bytes,1,opt,name=importance_weight,json=importanceWeight,proto3" json:"importance_weight,omitempty"`
 	// Rejection rules, all of which must keep a token; at most Limits.max_rules.
 	Rules []*RejectionRule `protobuf:"bytes,2,rep,name=rules,proto3" json:"rules,omitempty"`
-	// Which mask a rule sees. UNSPECIFIED: PARALLEL.
+	// The mask that a rule uses. UNSPECIFIED: PARALLEL.
 	RuleEvaluation RuleEvaluation `protobuf:"varint,3,opt,name=rule_evaluation,json=ruleEvaluation,proto3,enum=counterweight.v1.RuleEvaluation" json:"rule_evaluation,omitempty"`
 	// The ratio whose drift the metrics describe. UNSPECIFIED: OLD_ROLLOUT if
-	// both are there, else CURRENT_ROLLOUT, else CURRENT_OLD.
+	// both are present, else CURRENT_ROLLOUT, else CURRENT_OLD.
 	DriftSource RatioSource `protobuf:"varint,4,opt,name=drift_source,json=driftSource,proto3,enum=counterweight.v1.RatioSource" json:"drift_source,omitempty"`
 	// The policy loss. Absent: none.
 	PolicyLoss *PolicyLoss `protobuf:"bytes,5,opt,name=policy_loss,json=policyLoss,proto3" json:"policy_loss,omitempty"`
@@ -1146,19 +1148,20 @@ func (x *CorrectionConfig) GetKlPenalty() *KlPenalty {
 	return nil
 }
 
-// w = bound(exp(clamp(level(clamp(l_t))))), l_t the token's log ratio.
+// An importance weight w = bound(exp(clamp(level(clamp(l_t))))), where l_t is
+// the token's log ratio.
 type ImportanceWeight struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Required. Numerator and denominator of the ratio.
 	RatioSource RatioSource `protobuf:"varint,1,opt,name=ratio_source,json=ratioSource,proto3,enum=counterweight.v1.RatioSource" json:"ratio_source,omitempty"`
-	// Required. Over which tokens log ratios are aggregated.
+	// Required. Tokens over which log ratios are aggregated.
 	Level Level `protobuf:"varint,2,opt,name=level,proto3,enum=counterweight.v1.Level" json:"level,omitempty"`
 	// Each token's log ratio is clamped to [-token_clamp, token_clamp] before
 	// aggregation; > 0. Absent: not clamped.
 	TokenClamp *float64 `protobuf:"fixed64,3,opt,name=token_clamp,json=tokenClamp,proto3,oneof" json:"token_clamp,omitempty"`
 	// The aggregated log ratio is clamped likewise; > 0. Absent: not clamped.
 	AggregateClamp *float64 `protobuf:"fixed64,4,opt,name=aggregate_clamp,json=aggregateClamp,proto3,oneof" json:"aggregate_clamp,omitempty"`
-	// Required. What happens outside [lower, upper].
+	// Required. Treatment of weights outside [lower, upper].
 	Bound Bound `protobuf:"varint,5,opt,name=bound,proto3,enum=counterweight.v1.Bound" json:"bound,omitempty"`
 	// Lower end of the interval, inclusive, a ratio >= 0. Absent: none.
 	Lower *float64 `protobuf:"fixed64,6,opt,name=lower,proto3,oneof" json:"lower,omitempty"`
@@ -1169,8 +1172,8 @@ type ImportanceWeight struct {
 	// tokens of response_mask; SEQUENCE, GEOMETRIC: over sequences), unless that
 	// mean is <= 1e-8.
 	Normalize bool `protobuf:"varint,8,opt,name=normalize,proto3" json:"normalize,omitempty"`
-	// The aggregate sees the mask that the first after_rule rules left; in
-	// [0, number of rules]. Absent: 0, the original mask.
+	// The aggregate uses the mask that the first after_rule rules kept; in [0,
+	// number of rules]. Absent: 0, the original mask.
 	AfterRule     *uint32 `protobuf:"varint,9,opt,name=after_rule,json=afterRule,proto3,oneof" json:"after_rule,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1269,8 +1272,8 @@ func (x *ImportanceWeight) GetAfterRule() uint32 {
 	return 0
 }
 
-// keep = lower <= aggregation(estimator(clamp(l_t))) <= upper, where the
-// condition holds; elsewhere the token is kept.
+// A rule keep = lower <= aggregation(estimator(clamp(l_t))) <= upper, where the
+// condition holds; elsewhere it keeps the token.
 type RejectionRule struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Name in metrics and summaries, [a-z0-9_]{1,64}. Absent: aggregation and
@@ -1291,9 +1294,9 @@ type RejectionRule struct {
 	Lower *float64 `protobuf:"fixed64,7,opt,name=lower,proto3,oneof" json:"lower,omitempty"`
 	// Upper end, inclusive, >= lower. Absent: none. At least one end is required.
 	Upper *float64 `protobuf:"fixed64,8,opt,name=upper,proto3,oneof" json:"upper,omitempty"`
-	// Where the rule applies. UNSPECIFIED: ALWAYS.
+	// Tokens to which the rule applies. UNSPECIFIED: ALWAYS.
 	Condition RuleCondition `protobuf:"varint,9,opt,name=condition,proto3,enum=counterweight.v1.RuleCondition" json:"condition,omitempty"`
-	// What it does. UNSPECIFIED: DROP.
+	// Effect on tokens that it does not keep. UNSPECIFIED: DROP.
 	Effect        RuleEffect `protobuf:"varint,10,opt,name=effect,proto3,enum=counterweight.v1.RuleEffect" json:"effect,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1399,7 +1402,7 @@ func (x *RejectionRule) GetEffect() RuleEffect {
 	return RuleEffect_RULE_EFFECT_UNSPECIFIED
 }
 
-// The policy loss and, when GRADIENT is asked for, its gradient with respect to
+// The policy loss and, if GRADIENT is requested, its gradient with respect to
 // current_log_probs.
 type PolicyLoss struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1410,7 +1413,7 @@ type PolicyLoss struct {
 	RatioSource RatioSource `protobuf:"varint,2,opt,name=ratio_source,json=ratioSource,proto3,enum=counterweight.v1.RatioSource" json:"ratio_source,omitempty"`
 	// Required.
 	Aggregation LossAggregation `protobuf:"varint,3,opt,name=aggregation,proto3,enum=counterweight.v1.LossAggregation" json:"aggregation,omitempty"`
-	// Required. What sums are divided by.
+	// Required. Divisor of sums.
 	Denominator LossDenominator `protobuf:"varint,4,opt,name=denominator,proto3,enum=counterweight.v1.LossDenominator" json:"denominator,omitempty"`
 	// 1 - clip_low and 1 + clip_high bound the ratio; each >= 0. Surrogates that
 	// clip need both.
@@ -1439,7 +1442,7 @@ type PolicyLoss struct {
 	Beta *float64 `protobuf:"fixed64,16,opt,name=beta,proto3,oneof" json:"beta,omitempty"`
 	// KL_COV and CLIP_COV: share of tokens selected, in (0, 1].
 	CovarianceFraction *float64 `protobuf:"fixed64,17,opt,name=covariance_fraction,json=covarianceFraction,proto3,oneof" json:"covariance_fraction,omitempty"`
-	// CLIP_COV: candidates have a covariance strictly between these.
+	// CLIP_COV: exclusive bounds of the candidates' covariance.
 	CovarianceLower *float64 `protobuf:"fixed64,18,opt,name=covariance_lower,json=covarianceLower,proto3,oneof" json:"covariance_lower,omitempty"`
 	// See covariance_lower.
 	CovarianceUpper *float64 `protobuf:"fixed64,19,opt,name=covariance_upper,json=covarianceUpper,proto3,oneof" json:"covariance_upper,omitempty"`
@@ -1639,7 +1642,7 @@ func (x *PolicyLoss) GetAllowDoubleCorrection() bool {
 	return false
 }
 
-// coefficient * aggregate(k(l)), l = current - ref.
+// A penalty coefficient * aggregate(k(l)), l = current - ref.
 type KlPenalty struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Required.
@@ -1735,10 +1738,10 @@ type MethodInfo struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Name for Preset.name.
 	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	// Where the method comes from: "counterweight", "verl", "trl", "skyrl",
+	// System that defines the method: "counterweight", "verl", "trl", "skyrl",
 	// "openrlhf".
 	Origin string `protobuf:"bytes,2,opt,name=origin,proto3" json:"origin,omitempty"`
-	// What that system calls it, e.g. "decoupled_token_is"; may be empty.
+	// Name in that system, e.g. "decoupled_token_is"; may be empty.
 	OriginName string `protobuf:"bytes,3,opt,name=origin_name,json=originName,proto3" json:"origin_name,omitempty"`
 	// One sentence.
 	Summary string `protobuf:"bytes,4,opt,name=summary,proto3" json:"summary,omitempty"`
@@ -1746,16 +1749,16 @@ type MethodInfo struct {
 	Reference string `protobuf:"bytes,5,opt,name=reference,proto3" json:"reference,omitempty"`
 	// The method spelled out, with default parameters.
 	Config *CorrectionConfig `protobuf:"bytes,6,opt,name=config,proto3" json:"config,omitempty"`
-	// What Preset.parameters may set.
+	// Parameters that Preset.parameters can set.
 	Parameters []*ParameterInfo `protobuf:"bytes,7,rep,name=parameters,proto3" json:"parameters,omitempty"`
-	// What it computes, in the symbols of kernels/METHODS.md.
+	// Formula in the symbols of kernels/METHODS.md.
 	Formula string `protobuf:"bytes,8,opt,name=formula,proto3" json:"formula,omitempty"`
-	// When to use it, one sentence.
+	// Advice on its use, one sentence.
 	WhenToUse string `protobuf:"bytes,9,opt,name=when_to_use,json=whenToUse,proto3" json:"when_to_use,omitempty"`
-	// The same method, with default parameters, in other systems' blocks: system
-	// -> block as JSON. Only blocks whose weights, mask, loss and gradient are the
-	// same bytes for every batch with a token that counts; kernels/METHODS.md also
-	// has those that differ, and where.
+	// The same method with default parameters in other systems' blocks: system ->
+	// block as JSON. Only blocks whose weights, mask, loss and gradient are the
+	// same bytes for every batch with a token that counts; kernels/METHODS.md
+	// also lists blocks that differ, and where.
 	Equivalents   map[string]string `protobuf:"bytes,10,rep,name=equivalents,proto3" json:"equivalents,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -21,17 +21,17 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// What a tensor holds. Shapes: P = one number per position, S = one number per
-// sequence.
+// The content of a tensor. Shapes: P = one number per position, S = one number
+// per sequence.
 type TensorRole int32
 
 const (
 	// INVALID_ARGUMENT.
 	TensorRole_TENSOR_ROLE_UNSPECIFIED TensorRole = 0
-	// In, P, nats, <= 0 for true log-probs (not checked): log mu of the policy
-	// that sampled, as the inference engine reported it.
+	// In, P, nats, <= 0 for true log-probs (not checked): log mu of the sampling
+	// policy, as the inference engine reported it.
 	TensorRole_TENSOR_ROLE_ROLLOUT_LOG_PROBS TensorRole = 1
-	// In, P, nats: log pi_old, the trainer's recomputation at the start of the
+	// In, P, nats: log pi_old, recomputed by the trainer at the start of the
 	// step.
 	TensorRole_TENSOR_ROLE_OLD_LOG_PROBS TensorRole = 2
 	// In, P, nats: log pi_theta at this gradient step.
@@ -204,13 +204,13 @@ func (DType) EnumDescriptor() ([]byte, []int) {
 	return file_counterweight_v1_tensor_proto_rawDescGZIP(), []int{1}
 }
 
-// What to do about non-finite numbers at positions that count.
+// Policy for non-finite numbers at positions that count.
 type NonFinitePolicy int32
 
 const (
 	// REJECT.
 	NonFinitePolicy_NON_FINITE_POLICY_UNSPECIFIED NonFinitePolicy = 0
-	// INVALID_ARGUMENT naming tensor, sequence and token of the first one.
+	// INVALID_ARGUMENT that names tensor, sequence and token of the first one.
 	NonFinitePolicy_NON_FINITE_POLICY_REJECT NonFinitePolicy = 1
 	// The token is treated as if response_mask were 0; it is counted.
 	NonFinitePolicy_NON_FINITE_POLICY_DROP NonFinitePolicy = 2
@@ -342,7 +342,7 @@ type Layout_Padded struct {
 }
 
 type Layout_Packed struct {
-	// The sequences one after the other, without padding.
+	// Sequences in succession, without padding.
 	Packed *PackedLayout `protobuf:"bytes,2,opt,name=packed,proto3,oneof"`
 }
 
@@ -410,9 +410,9 @@ type PackedLayout struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Positions of each row, each >= 0, sum <= Limits.max_tokens.
 	SequenceLengths []int64 `protobuf:"varint,1,rep,packed,name=sequence_lengths,json=sequenceLengths,proto3" json:"sequence_lengths,omitempty"`
-	// Width that the batch would have if padded, from the longest sequence to
-	// Limits.max_tokens, and times the number of sequences at most 2^53; read only
-	// where a peer's formula needs the padded width. Absent: the longest.
+	// Width of the batch if padded, from the longest sequence to
+	// Limits.max_tokens, and times the number of sequences at most 2^53. Only
+	// formulas of peers that need the padded width read it. Absent: the longest.
 	PaddedLength  *int64 `protobuf:"varint,2,opt,name=padded_length,json=paddedLength,proto3,oneof" json:"padded_length,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -463,10 +463,10 @@ func (x *PackedLayout) GetPaddedLength() int64 {
 }
 
 // One tensor: raw little-endian elements, C-contiguous, in the request's
-// layout. The only way to carry a tensor.
+// layout. It is the only representation of a tensor.
 type Tensor struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Required. What the numbers are.
+	// Required. Meaning of the numbers.
 	Role TensorRole `protobuf:"varint,1,opt,name=role,proto3,enum=counterweight.v1.TensorRole" json:"role,omitempty"`
 	// Required. Log-probs, advantages and other real inputs: F32, BF16 or F16.
 	// Masks: U8. Integers: I32.
@@ -474,7 +474,7 @@ type Tensor struct {
 	// num_positions * size(dtype) bytes; per-sequence roles: num_sequences *
 	// size(dtype). Empty if shared_memory is set, and in stream headers.
 	Data []byte `protobuf:"bytes,3,opt,name=data,proto3" json:"data,omitempty"`
-	// Where the bytes lie instead of data.
+	// Location of the bytes instead of data.
 	SharedMemory  *SharedMemoryRange `protobuf:"bytes,4,opt,name=shared_memory,json=sharedMemory,proto3" json:"shared_memory,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -539,10 +539,10 @@ func (x *Tensor) GetSharedMemory() *SharedMemoryRange {
 }
 
 // A range of a memory region that was registered over the server's
-// shared-memory socket (proto/README.md): for reading where it is an input, for
-// writing where it is a destination. The region may be on a device; all of one
-// request's that are, are on the same one. Destinations share no bytes with
-// inputs.
+// shared-memory socket (proto/README.md): for reading if it is an input, for
+// writing if it is a destination. The region may be on a device; all device
+// regions of one request are on the same device. Destinations share no bytes
+// with inputs.
 type SharedMemoryRange struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The region's handle, 16 bytes, valid while the registering connection is

@@ -47,9 +47,9 @@ func (l *Lease) Put(*[]byte) {
 	}
 }
 
-// Wait waits until gRPC has let go of everything, or for that long: a connection that
-// broke, or whose other end is frozen, may keep it.
-func (l *Lease) Wait(limit time.Duration) {
+// Wait waits until gRPC has let go of everything, or for that long, and tells whether it
+// has. Where a connection broke, gRPC forgets what it has not written without saying so.
+func (l *Lease) Wait(limit time.Duration) bool {
 	l.mutex.Lock()
 	idle := l.idle
 	if l.lent > 0 && idle == nil {
@@ -58,12 +58,14 @@ func (l *Lease) Wait(limit time.Duration) {
 	}
 	l.mutex.Unlock()
 	if idle == nil {
-		return
+		return true
 	}
 	timer := time.NewTimer(limit)
 	defer timer.Stop()
 	select {
 	case <-idle:
+		return true
 	case <-timer.C:
+		return false
 	}
 }
