@@ -63,7 +63,7 @@ func TestACallAllocatesLittleMoreThanGRPCItself(t *testing.T) {
 			return err
 		}))
 		t.Logf("%v: %d allocations of %d bytes in all, of which gRPC's smallest call makes %d", shape, count, size, floor)
-		// gRPC makes some more for each 16 KiB of larger batches.
+		// gRPC makes more for each 16 KiB of larger answers.
 		const most = 60
 		if shape == [2]int{64, 512} && count > floor+most {
 			t.Errorf("%v: %d allocations are more than %d above gRPC's %d", shape, count, most, floor)
