@@ -58,7 +58,7 @@ grpc::Status Correction::Parse(google::protobuf::io::ZeroCopyInputStream* input,
   ScannedStream scanned(input, &scan);
   const bool parsed = request_.ParseFromZeroCopyStream(&scanned);
   if (scan.violation()) return InvalidArgument({*scan.violation()});
-  if (!parsed) {
+  if (!parsed || scan.is_refused()) {
     return {grpc::StatusCode::INVALID_ARGUMENT,
             fmt::format("the request is not a {}: its bytes do not parse",
                         request_.GetTypeName())};

@@ -40,6 +40,10 @@ class RequestScan {
   // What is too much; none if nothing is, or if the bytes are not a message.
   const std::optional<Violation>& violation() const { return violation_; }
 
+  // The bytes hold too much, or are not a message. A parser that reads a
+  // ScannedStream takes the refusal for the end of the input.
+  bool is_refused() const { return is_refused_; }
+
  private:
   // What the fields of a message mean.
   enum class Level : uint8_t { kRequest, kLayout, kPacked, kTensor };

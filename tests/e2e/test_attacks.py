@@ -106,6 +106,16 @@ def test_what_repeats_is_bounded_before_it_becomes_objects(
     server.stop()
 
 
+def test_a_message_that_ends_in_garbage_is_refused_whole(start_server: StartServer) -> None:
+    """The scan in front of protobuf's parser stops at the garbage, which is no end of input."""
+    server = start_server()
+    label = field(2, b"")
+    with grpc.insecure_channel(server.address) as channel:
+        error = call(channel, "Correct", label + b"\x00\x00")
+    assert error.code() is grpc.StatusCode.INVALID_ARGUMENT
+    assert "its bytes do not parse" in str(error.details())
+
+
 def test_a_compressed_chunk_is_not_inflated_beyond_its_limit(start_server: StartServer) -> None:
     server = start_server()
     assert is_served(server)
