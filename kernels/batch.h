@@ -44,7 +44,7 @@ struct Batch {
   }
 };
 
-// Where to write per-token and per-sequence results; null: not wanted.
+// Destinations of per-token and per-sequence results; null if not wanted.
 struct Outputs {
   // [num_positions] importance weights, 0 where response_mask is 0; 1 where it
   // is 1 if the spec has no weight (0 where a rule zeroes).

@@ -8,7 +8,7 @@
 namespace counterweight::kernels {
 namespace {
 
-// For backends that begin when everything is there.
+// A run of a backend that begins when all rows have arrived.
 class WholeRun final : public CorrectRun {
  public:
   WholeRun(Corrector* corrector, const CorrectionSpec& spec, const Batch& batch,

@@ -16,7 +16,7 @@
 
 namespace counterweight::kernels {
 
-// Rises with any change of any bit of any answer.
+// Incremented by every change of any bit of any answer.
 inline constexpr uint32_t kNumericsVersion = 1;
 
 // The first number that policy REJECT refused.
@@ -34,24 +34,24 @@ enum class CorrectStatus : uint8_t {
   kNonFinite,    // policy REJECT; see CorrectResult::non_finite
   kDeviceError,  // see CorrectResult::device_error
   kDeviceFull,   // the batch needs more device memory than there is
-  kStopped,      // whoever began the run asked for it
+  kStopped,      // the run's StopRequest asked for it
 };
 
 struct CorrectResult {
   CorrectStatus status = CorrectStatus::kOk;
   NonFinite non_finite{};
   std::string device_error;
-  // Seconds that the device computed, transfers not counted; 0 on the CPU.
+  // Compute time of the device, seconds, without transfers; 0 on the CPU.
   double device_seconds = 0.0;
-  // DeviceInfo::index of the device that computed; -1: told by nobody.
+  // DeviceInfo::index of the device that computed; -1 if none was reported.
   int device = -1;
   BatchSums sums{};
 };
 
-// The same in every process, unlike an index.
+// Identifies a device in every process, unlike an index.
 using DeviceUuid = std::array<uint8_t, 16>;
 
-// CUDA's name of an allocation, for other processes of the machine.
+// CUDA's handle of an allocation for other processes of the machine.
 using IpcHandle = std::array<uint8_t, 64>;
 
 struct DeviceInfo {
@@ -68,7 +68,8 @@ struct BackendInfo {
   std::vector<DeviceInfo> devices;
 };
 
-// Asked between blocks of rows, by any thread: true ends the run with kStopped.
+// Called between blocks of rows, by any thread: true ends the run with
+// kStopped.
 using StopRequest = std::function<bool()>;
 
 // One correction of a batch whose rows arrive one after the other. The answer's
@@ -77,8 +78,8 @@ class CorrectRun {
  public:
   virtual ~CorrectRun() = default;
 
-  // Rows [0, rows) of every tensor have arrived, and if `has_mask` all of
-  // response_mask. Computes what can be computed by now. May be left out.
+  // Says that rows [0, rows) of every tensor have arrived, and if `has_mask`
+  // all of response_mask. Computes what can be computed by now. Optional.
   virtual void Advance(int64_t rows, bool has_mask) = 0;
 
   // Computes the rest. REQUIRES: everything has arrived; called once.
@@ -95,33 +96,34 @@ class Corrector {
   virtual CorrectResult Correct(const CorrectionSpec& spec, const Batch& batch,
                                 const Outputs& outputs) = 0;
 
-  // The same, for a batch that arrives. What the views point to must outlive
-  // the run; `stop` may be empty.
+  // Begins a correction of a batch whose rows are still arriving. The memory
+  // that the views point to must outlive the run; `stop` may be empty.
   virtual std::unique_ptr<CorrectRun> Begin(const CorrectionSpec& spec,
                                             const Batch& batch,
                                             const Outputs& outputs,
                                             StopRequest stop);
 
-  // Bytes of host memory that a correction takes beside the batch and the
-  // outputs; reads the batch's shape alone.
+  // Returns the bytes of host memory that a correction allocates beside the
+  // batch and the outputs; reads the batch's shape alone.
   virtual int64_t ScratchBytes(const CorrectionSpec& spec,
                                const Batch& batch) const;
 
-  // Host memory from which transfers are fast, or null: use any.
+  // Allocates host memory from which transfers are fast. Null if any memory is
+  // as good.
   virtual void* AllocateHost(size_t bytes);
   virtual void FreeHost(void* memory);
 
-  // Device memory of another process of this machine: the whole allocation that
-  // `handle` names, on the device `uuid`, its size into *bytes. Tensors of a
-  // batch, not its mask, and outputs may lie there. Null with *error, a
-  // sentence, if there is no such memory.
+  // Opens device memory of another process of this machine: the whole
+  // allocation that `handle` names, on the device `uuid`; stores its size in
+  // *bytes. Tensors of a batch, except its mask, and outputs may lie there.
+  // Returns null and an error sentence in *error if there is no such memory.
   virtual void* OpenDeviceMemory(const IpcHandle& handle,
                                  const DeviceUuid& uuid, int64_t* bytes,
                                  std::string* error);
   // REQUIRES: no run reads or writes `memory` any more.
   virtual void CloseDeviceMemory(void* memory);
-  // Copies to host memory from what OpenDeviceMemory gave. False with *error, a
-  // sentence, if the device failed.
+  // Copies from memory that OpenDeviceMemory returned to host memory. Returns
+  // false and an error sentence in *error if the device failed.
   virtual bool CopyFromDevice(void* to, const void* from, size_t bytes,
                               std::string* error);
 
@@ -131,11 +133,13 @@ class Corrector {
 // Instruction set of the CPU backend; kBest takes the best the machine has.
 enum class CpuIsa : uint8_t { kBest, kV3, kV4, kGeneric };
 
-// threads >= 1. Null if the machine lacks the instruction set.
+// REQUIRES: threads >= 1. Returns null if the machine lacks the instruction
+// set.
 std::unique_ptr<Corrector> MakeCpuCorrector(int threads,
                                             CpuIsa isa = CpuIsa::kBest);
 
-// Null, and *error a sentence, if this build or machine has no CUDA.
+// Returns null and an error sentence in *error if this build or machine has no
+// CUDA.
 std::unique_ptr<Corrector> MakeCudaCorrector(int device, std::string* error);
 
 // Bit InputRole is set for each tensor that `spec` reads.

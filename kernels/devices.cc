@@ -19,7 +19,7 @@ struct Device {
   bool has_failed = false;
 };
 
-// Who computes how much. Thread-safe.
+// Tracks the work of each device and picks devices for batches. Thread-safe.
 class Devices {
  public:
   explicit Devices(std::vector<std::unique_ptr<Corrector>> correctors) {
@@ -35,9 +35,9 @@ class Devices {
   }
   const DeviceInfo& info(size_t device) const { return devices_[device].info; }
 
-  // The device with the least work of those not in `tried`, one that failed
-  // only if there is no other; nothing if all were tried. It has `positions`
-  // more to do now.
+  // Picks the device with the least work that is not in `tried`, and a device
+  // that failed only if there is no other; nothing if all were tried. Adds
+  // `positions` to its work.
   std::optional<size_t> Choose(int64_t positions,
                                const std::vector<bool>& tried) {
     const std::lock_guard<std::mutex> lock(mutex_);
@@ -69,10 +69,10 @@ class Devices {
   std::vector<Device> devices_;
 };
 
-// A batch's place on a device.
+// Holds a batch's share of a device's work.
 class Place {
  public:
-  // REQUIRES: the device has the positions to do already.
+  // REQUIRES: the device's work includes the positions already.
   Place(Devices* devices, size_t device, int64_t positions)
       : devices_(devices), device_(device), positions_(positions) {}
   ~Place() { devices_->Add(device_, -positions_); }
@@ -87,10 +87,10 @@ class Place {
   const int64_t positions_;
 };
 
-// A run on one device, and on the next if that one has no room.
+// A run on one device, and on the next one if the first is out of memory.
 class DevicesRun final : public CorrectRun {
  public:
-  // `owner` has the batch's memory; nothing: any device will do.
+  // `owner` is the device of the batch's memory; empty if any device will do.
   DevicesRun(Devices* devices, std::optional<size_t> owner,
              const CorrectionSpec& spec, const Batch& batch,
              const Outputs& outputs, StopRequest stop)
@@ -173,7 +173,7 @@ class DevicesCorrector final : public Corrector {
     return most;
   }
 
-  // Pinned for one device is pinned for all.
+  // Memory that is pinned for one device is pinned for all.
   void* AllocateHost(size_t bytes) override {
     return devices_.corrector(0).AllocateHost(bytes);
   }

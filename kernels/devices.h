@@ -10,15 +10,15 @@
 
 namespace counterweight::kernels {
 
-// How many devices MakeCudaCorrector can be asked for. 0, and *error a
-// sentence, if this build or machine has none.
+// Returns the number of devices that MakeCudaCorrector accepts. 0, and an error
+// sentence in *error, if this build or machine has none.
 int NumCudaDevices(std::string* error);
 
-// A batch goes to the device with the fewest positions in work, of equals to
-// the first, and from a device without room for it to the next. A device that
-// failed gets no more work as long as another has not. A batch with tensors or
-// outputs in device memory goes to the device where they lie. Answers say which
-// device computed.
+// A batch goes to the device with the fewest positions in work (the first of
+// equals), and to the next if that one is out of memory. A device that failed
+// gets no work while another has not failed. A batch with tensors or outputs in
+// device memory goes to the device of that memory. The result says which device
+// computed.
 //
 // REQUIRES, beside Corrector's: one device at least, each with one entry in
 // Info().devices; a batch's device memory lies on one device.

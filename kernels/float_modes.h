@@ -10,8 +10,8 @@
 
 namespace counterweight::kernels {
 
-// Round to nearest, denormals as they are, for the guard's lifetime: a host
-// program that flushes denormals to zero must not change our bits.
+// Sets round to nearest and keeps denormals for the guard's lifetime: a host
+// program that flushes denormals to zero must not change the bits.
 class DefaultFloatModes {
  public:
 #if defined(__x86_64__)

@@ -5,7 +5,7 @@
 namespace counterweight::kernels {
 namespace {
 
-// NaN if there is nothing to average: 0 / 0.
+// Returns NaN if there is nothing to average: 0 / 0.
 double Mean(double sum, int64_t count) {
   return sum / static_cast<double>(count);
 }

@@ -10,14 +10,15 @@
 
 namespace counterweight::kernels {
 
-// What several reports share; NaN where there is nothing to average.
+// Figures that several reports share; NaN where there is nothing to average.
 struct LossSummary {
   double ppo_kl;              // mean over kept tokens of -l, nats
   double clip_fraction;       // tokens whose clipped branch the loss took
   double clip_high_fraction;  // tokens with r above the interval and A > 0
   double clip_low_fraction;   // tokens with r below the interval and A < 0
   double gradient_norm;       // 2-norm over all tokens
-  // Of the sum of |gradient| without clipping and rejection, what each takes.
+  // Shares of the sum of |gradient| without clipping and rejection that
+  // clipping and rejection take.
   double gradient_clipped_share;
   double gradient_rejected_share;
 };

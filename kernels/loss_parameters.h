@@ -46,7 +46,7 @@ constexpr SpecField FieldOf(LossParameter parameter) {
                                 static_cast<int>(parameter));
 }
 
-// Which numbers are legal, ends included where they are not `open`.
+// A range of legal numbers, ends included unless `open`.
 struct NumberRange {
   double low;
   double high;
@@ -76,7 +76,7 @@ struct LossParameterInfo {
   NumberRange range;
   // Completes a sentence that begins with the name.
   const char* reason;
-  // Callers who spell the loss out must give it.
+  // A spelled-out loss must give it.
   bool is_required = false;
 };
 

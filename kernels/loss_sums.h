@@ -1,5 +1,5 @@
-// What a batch's policy loss adds up to; a part of BatchSums. PODs. m =
-// response_mask, keep = the keep mask, other names as in loss_spec.h.
+// Sums of a batch's policy loss; a part of BatchSums. PODs. m = response_mask,
+// keep = the keep mask, other names as in loss_spec.h.
 #ifndef COUNTERWEIGHT_KERNELS_LOSS_SUMS_H_
 #define COUNTERWEIGHT_KERNELS_LOSS_SUMS_H_
 
@@ -54,9 +54,9 @@ struct LossSums {
   // side, A > 0 and A < 0.
   int64_t high, low;            // of m
   int64_t high_kept, low_kept;  // of keep
-  // Of keep. PPO: capped by dual_clip. DPPO: r > ratio_cap, not clipped.
+  // Tokens of keep. PPO: capped by dual_clip. DPPO: r > ratio_cap, not clipped.
   int64_t capped_kept;
-  // DPPO, of keep: A = 0 and beyond clip_low, which "clipped" leaves out.
+  // DPPO, tokens of keep: A = 0 and beyond clip_low, which "clipped" excludes.
   int64_t clipped_zero_kept;
 
   // Rows with tokens in m. Shares of the row's tokens that are high or low.
@@ -68,10 +68,10 @@ struct LossSums {
   // of the advantages at masked positions.
   double phi;
 
-  // The gradient as returned, KL penalty included.
+  // The gradient in the result, KL penalty included.
   double gradient_squared;  // sum of squares
-  // Sums over m of |factor_i w dV/dlp| without clipping: all, what clipping
-  // took from it, what lies on tokens that rules dropped.
+  // Sums over m of |factor_i w dV/dlp| without clipping: all of it, the part
+  // that clipping removed, the part on tokens that rules dropped.
   double slope, slope_clipped, slope_rejected;
 };
 

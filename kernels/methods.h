@@ -1,4 +1,5 @@
-// The methods table: every named method is a row. METHODS.md is made of it.
+// The methods table: every named method is a row. METHODS.md is generated from
+// it.
 #ifndef COUNTERWEIGHT_KERNELS_METHODS_H_
 #define COUNTERWEIGHT_KERNELS_METHODS_H_
 
@@ -31,7 +32,7 @@ struct Method {
   std::string_view when_to_use;  // one sentence
   std::string_view reference;    // paper or document
   std::vector<MethodParameter> parameters;
-  // The spec for given parameter values, in the order of `parameters`.
+  // Makes the spec from parameter values in the order of `parameters`.
   CorrectionSpec (*make)(std::span<const double> values);
 };
 

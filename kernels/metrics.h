@@ -32,7 +32,7 @@ struct DriftSummary {
 
 DriftSummary Summarize(const BatchSums& sums);
 
-// All of them. rule_names: [spec.num_rules].
+// Returns all metrics. rule_names: [spec.num_rules].
 std::map<std::string, double> Metrics(
     const CorrectionSpec& spec, const std::vector<std::string>& rule_names,
     const BatchSums& sums);

@@ -1,4 +1,4 @@
-// Where the device memory of other processes lies.
+// A map from addresses of other processes' device memory to devices.
 #ifndef COUNTERWEIGHT_KERNELS_OPENED_MEMORY_H_
 #define COUNTERWEIGHT_KERNELS_OPENED_MEMORY_H_
 
@@ -10,16 +10,18 @@
 
 namespace counterweight::kernels {
 
-// What Corrector::OpenDeviceMemory of several devices gave. Addresses are those
-// of one process, in which no two devices have the same. Thread-safe.
+// Holds the memory that Corrector::OpenDeviceMemory of several devices opened.
+// Addresses are those of one process, in which no two devices share one.
+// Thread-safe.
 class OpenedMemory {
  public:
-  // `memory` may have been opened before: CUDA answers the same address to
-  // whoever opens the same memory again.
+  // `memory` may be open already: CUDA returns the same address each time the
+  // same memory is opened.
   void Add(const void* memory, int64_t bytes, size_t device);
-  // Takes back one Add; the device, or nothing if there was none.
+  // Undoes one Add. Returns the device, or nothing if there was none.
   std::optional<size_t> Remove(const void* memory);
-  // The device that `byte` lies on; nothing if it is in no such memory.
+  // Returns the device that `byte` lies on; nothing if no such memory contains
+  // it.
   std::optional<size_t> DeviceOf(const void* byte) const;
 
  private:

@@ -68,8 +68,8 @@ struct WeightSpec {
   double token_clamp = kUnbounded;
   double aggregate_clamp = kUnbounded;
   Bound bound = Bound::kNone;
-  // Ratios, inclusive. 0 and infinity stand for an absent end. kTruncate needs
-  // a lower one within float32's range.
+  // Bounds of the ratio, inclusive. 0 and infinity stand for an absent end.
+  // kTruncate needs a lower bound within float32's range.
   double lower = 0.0;
   double upper = kUnbounded;
   // Divide by the batch mean of the bounded weights: over tokens (kToken,

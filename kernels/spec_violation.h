@@ -1,4 +1,4 @@
-// What is wrong with a spec, by its members.
+// Violations of a spec, by its members.
 #ifndef COUNTERWEIGHT_KERNELS_SPEC_VIOLATION_H_
 #define COUNTERWEIGHT_KERNELS_SPEC_VIOLATION_H_
 
@@ -7,11 +7,11 @@
 
 namespace counterweight::kernels {
 
-// A member of CorrectionSpec or of its parts. How callers spell it is theirs to
-// know.
+// A member of CorrectionSpec or of its parts. Callers map it to their own
+// spelling.
 enum class SpecField : uint8_t {
   kNumRules,
-  // WeightSpec.
+  // Members of WeightSpec.
   kWeightNormalize,
   kWeightTokenClamp,
   kWeightAggregateClamp,
@@ -21,7 +21,7 @@ enum class SpecField : uint8_t {
   kWeightGivenMean,
   kWeightSource,
   kWeightAfterRule,
-  // RejectionRule.
+  // Members of RejectionRule.
   kRuleTokenClamp,
   kRuleAggregateClamp,
   kRuleLower,
@@ -35,7 +35,7 @@ enum class SpecField : uint8_t {
   kLossPrescalesAdvantages,
   kLossCountsPadding,
   kLossAllowDoubleCorrection,
-  // KlSpec.
+  // Members of KlSpec.
   kKlEstimator,
   kKlCoefficient,
   kKlTokenClamp,
@@ -52,7 +52,7 @@ inline constexpr int kNumSpecFields =
 
 struct SpecViolation {
   SpecField field;
-  // Index of the rule whose field it is; -1: of no rule.
+  // Index of the rule that has the field; -1 if it is not a rule's.
   int rule = -1;
   // Completes a sentence that begins with the field: "must be <= upper".
   std::string reason;

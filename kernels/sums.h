@@ -1,5 +1,5 @@
-// What a batch adds up to: one set of sums from which every system's metrics
-// are made. PODs. Sums over nothing are 0, minima +infinity, maxima -infinity.
+// The sums of a batch: one set from which every system's metrics are computed.
+// PODs. Sums over nothing are 0, minima +infinity, maxima -infinity.
 //
 // m = response_mask (after the non-finite policy DROP), n_i = tokens of row i
 // in m, V = rows with n_i > 0, l = log ratio of the spec's drift source.
@@ -108,7 +108,7 @@ struct RuleSums {
   double row_sum;      // of q
   double row_squared;  // of q^2
   Extrema row_range;   // of q
-  // What it did, condition included.
+  // Effects of the rule, its condition included.
   int64_t dropped_tokens;
   int64_t dropped_sequences;  // rows with at least one such token
 };

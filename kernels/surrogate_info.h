@@ -18,7 +18,7 @@ enum SurrogateTrait : uint32_t {
   kTraitLevels = 1u << 3,      // r can be a whole row's, see LossLevel.
   // V comes from LossRow::value: the struct has set_row() and aggregate().
   kTraitRow = 1u << 4,
-  // Of these, [0] is for A >= 0 and [1] for A < 0.
+  // With kTraitRow, [0] is for A >= 0 and [1] for A < 0.
   kTraitRowBySign = 1u << 5,
   // r is the row's as well, of which set_row() makes V.
   kTraitRowRatio = 1u << 6,

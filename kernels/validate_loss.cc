@@ -94,8 +94,8 @@ class LossChecker {
             "must make a finite scale >= 0");
   }
 
-  // The weight's and the surrogate's ratios multiply; what both correct is
-  // corrected twice.
+  // The weight's and the surrogate's ratios multiply: drift that both correct
+  // is corrected twice.
   void CheckWeight() {
     const WeightSpec& weight = spec_.weight;
     if (weight.level == Level::kNone || !loss_.applies_weight) return;

@@ -39,7 +39,7 @@ Row RowOf(const Batch& batch, int64_t i) {
   return {batch.offsets[i], batch.offsets[i + 1]};
 }
 
-// What a walk allocates, in elements.
+// Sizes of a walk's allocations, in elements.
 struct Sizes {
   int64_t group = 1;
   int64_t groups = 0;
@@ -100,8 +100,8 @@ int64_t BatchWalk::ScratchBytes(const Plan& plan, const Batch& batch) {
 }
 
 void* BatchWalk::LocalScratch(const IsaKernels& kernels) {
-  // One a thread and instruction set, for the thread's lifetime: it is too
-  // large for the stack and too often needed for the heap.
+  // One per thread and instruction set, for the thread's lifetime: too large
+  // for the stack, and needed too often for the heap.
   thread_local const IsaKernels* owner = nullptr;
   thread_local ScratchPtr scratch;
   if (owner != &kernels) {

@@ -13,12 +13,13 @@
 
 namespace counterweight::kernels {
 
-// Rows are walked in groups whose size depends on their number alone, and a
-// group when all its rows are there, so that arrival changes no bit. Used by
-// one thread at a time.
+// Walks rows in groups whose size depends on the number of rows alone, and a
+// group once all its rows have arrived, so that the order of arrival changes no
+// bit. Used by one thread at a time.
 class BatchWalk {
  public:
-  // Allocates all that its walks need. What the views point to must outlive it.
+  // Allocates all that its walks need. The memory that the views point to must
+  // outlive it.
   BatchWalk(const IsaKernels& kernels, ThreadPool* pool, const Plan& plan,
             const Batch& batch, const StopRequest& stop);
 
@@ -29,15 +30,15 @@ class BatchWalk {
   // same at each call of one walk.
   void Advance(const Job& job, int64_t rows);
 
-  // Walks the rest and folds all rows into *total; the next Advance begins a
-  // new walk. False: the walk was stopped.
+  // Walks the remaining rows and folds all rows into *total; the next Advance
+  // begins a new walk. Returns false if the walk was stopped.
   bool Finish(const Job& job, RowRecord* total);
 
   // The calling thread's scratch for `kernels`.
   static void* LocalScratch(const IsaKernels& kernels);
 
  private:
-  // Runs tasks until one finds that nobody wants them any more.
+  // Runs tasks until one finds that the result is no longer wanted.
   template <class Task>
   void Run(int64_t count, const Task& task);
 
@@ -54,8 +55,8 @@ class BatchWalk {
   int64_t group_ = 1;       // rows of a group
   int64_t next_group_ = 0;  // first that was not walked
   std::vector<RowRecord> records_;
-  // Of rows that are cut up: their records, [num_sequences] pointers to them
-  // (null: a short row) and one row's segments; empty if there is none.
+  // Records of the rows that are cut up, [num_sequences] pointers to them (null
+  // for a short row), and the segments of one row; empty if there is none.
   std::vector<RowRecord> long_records_;
   std::vector<const RowRecord*> long_rows_;
   std::vector<SegmentRecord> segments_;

@@ -83,7 +83,7 @@ class CpuRun final : public CorrectRun {
   }
 
  private:
-  // The walks that a loss needs first.
+  // The walks that run before the loss's own.
   class AheadOfLoss final : public LossBackend {
    public:
     explicit AheadOfLoss(CpuRun* run) : run_(*run) {}
@@ -112,7 +112,7 @@ class CpuRun final : public CorrectRun {
     CpuRun& run_;
   };
 
-  // False: stopped.
+  // Returns false if the run was stopped.
   bool Prepare() {
     if (is_prepared_) return true;
     AheadOfLoss ahead(this);

@@ -24,7 +24,8 @@ struct Job {
   const Outputs* outputs;
   // Read if the plan has a loss.
   const LossContext* loss;
-  // For rows of one segment, of several, and for those that are cut up.
+  // Schedules for rows of one segment, of several, and for rows that are cut
+  // up.
   const Schedule* one_segment;
   const Schedule* several_segments;
   const Schedule* cut_up;
@@ -59,9 +60,9 @@ struct IsaKernels {
   // The state of row `row` before its first pass.
   RowState (*initial_state)(const Job& job, int64_t row);
 
-  // After a pass over long row `row`: its decisions, and where each segment's
-  // prefixes start. records and bases: [segments], [segments][num_prefixes]. If
-  // `out` is not null it becomes the row's record.
+  // Decides long row `row` after a pass, and where each segment's prefixes
+  // start. records and bases: [segments], [segments][num_prefixes]. If `out` is
+  // not null it becomes the row's record.
   RowState (*settle_row)(const Job& job, int64_t row,
                          const SegmentRecord* records, int64_t segments,
                          PrefixBase* bases, void* scratch, RowRecord* out);
@@ -72,9 +73,9 @@ struct IsaKernels {
                            const RowState& state, const PrefixBase* bases,
                            bool loss_only, void* scratch, LossRecord* loss);
 
-  // After a loss pass over a row: what it hands back to its tokens goes to
-  // *state, its sums to *out, which settle_row has filled. Folds records
-  // [segments] in place.
+  // Settles a row after its loss pass: stores the gradient that its tokens
+  // share in *state and adds its sums to *out, which settle_row has filled.
+  // Folds records [segments] in place.
   void (*settle_loss)(const Job& job, LossRecord* records, int64_t segments,
                       RowState* state, RowRecord* out);
 
@@ -86,7 +87,7 @@ struct IsaKernels {
   void (*divide)(float* weights, int64_t count, double divisor);
 };
 
-// Null if this build has none of that name.
+// Each returns null if the build lacks the instruction set.
 const IsaKernels* GenericKernels();
 const IsaKernels* V3Kernels();
 const IsaKernels* V4Kernels();

@@ -38,8 +38,7 @@ void ThreadPool::RunNext(Job& job, std::unique_lock<std::mutex>& lock) {
   lock.unlock();
   (*job.task)(index);
   lock.lock();
-  // The waiter that this wakes destroys the job, but not before it has the
-  // lock.
+  // The waiter destroys the job, but not before it has the lock.
   if (--job.running == 0 && job.next == job.count) job.done.notify_all();
 }
 

@@ -31,7 +31,7 @@ class ThreadPool {
   struct Job {
     const std::function<void(int64_t)>* task;
     int64_t count;
-    int64_t next = 0;     // first index that nobody took
+    int64_t next = 0;     // first index not yet taken
     int64_t running = 0;  // indices taken and not finished
     std::condition_variable done;
   };

@@ -7,7 +7,7 @@
 namespace counterweight::kernels {
 namespace {
 
-// Empty rows have a segment too.
+// Empty rows have one segment too.
 int64_t SegmentsOfRow(int64_t positions) {
   return std::max<int64_t>(SegmentsOf(positions), 1);
 }
@@ -20,7 +20,7 @@ int64_t CountSegments(const Batch& batch) {
   return count;
 }
 
-// More than there can be: each has a row, and all but one are full.
+// An upper bound: each block has a row, and all but one are full.
 int64_t MostBlocks(const Batch& batch, int64_t block_positions) {
   const int64_t positions = batch.offsets[batch.num_sequences];
   const int64_t counted =

@@ -35,7 +35,7 @@ enum class Walk : uint8_t {
   kDivide,         // weights by their mean, after kMain
 };
 
-// Plan, batch, and what the outputs point to outlive it.
+// The plan, the batch and the memory of the outputs must outlive it.
 class BatchOnDevice {
  public:
   BatchOnDevice(const Plan& plan, const Batch& batch, const Outputs& outputs);
@@ -47,15 +47,15 @@ class BatchOnDevice {
 
   const std::vector<Block>& blocks() const { return blocks_.blocks; }
 
-  // What the block's walks read.
+  // The inputs of the block's walks.
   std::vector<Transfer> Uploads(const Block& block) const;
-  // What a walk over the block wrote and the caller gets; `keys` of
+  // The outputs of a walk over the block that the caller gets; `keys` of
   // kSelectionKeys is host memory [num_positions].
   std::vector<Transfer> Downloads(const Block& block, Walk walk,
                                   float* keys) const;
 
-  // Where the arrays of a context with host pointers go. The walks that follow
-  // are under that context.
+  // Copies of the arrays of a context with host pointers. The walks that follow
+  // use that context.
   std::vector<Transfer> SetContext(const LossContext& context);
 
   // Puts the walk over a block into the stream. REQUIRES: its bytes are there
@@ -64,7 +64,7 @@ class BatchOnDevice {
                      cudaStream_t stream);
   // Folds the rows of a walk over all blocks.
   cudaError_t LaunchFold(cudaStream_t stream) const;
-  // The fold of LaunchFold to *total; of kStatistics row_tokens
+  // Copies of LaunchFold's result to *total and, for kStatistics, of row_tokens
   // [num_sequences], which may be null.
   std::vector<Transfer> Results(RowRecord* total, double* row_tokens) const;
 
@@ -84,7 +84,7 @@ class BatchOnDevice {
 
   cudaError_t PlaceInputs(int device, DeviceMemory* memory);
   cudaError_t PlaceOutputs(int device, DeviceMemory* memory);
-  // Nothing of the tensors or the outputs of tokens crosses the bus.
+  // True if no tensor and no output of tokens crosses the bus.
   bool IsResident() const;
   template <class T>
   cudaError_t PlaceOutput(T* output, int64_t count, int device,

@@ -45,7 +45,7 @@ cudaError_t BounceRing::MakeRoom(bool waits, bool* ready) {
                                       : cudaEventQuery(slot.passed);
       *ready = error != cudaErrorNotReady;
       if (!*ready) {
-        cudaGetLastError();  // or the next launch would report it
+        cudaGetLastError();  // clears the sticky error
         return cudaSuccess;
       }
       COUNTERWEIGHT_CUDA_TRY(error);

@@ -1,5 +1,5 @@
-// Pinned buffers that pageable memory goes through, one direction of one run:
-// the calling thread fills or drains one while others are in transfer.
+// Pinned staging buffers for pageable memory, one direction of one run: the
+// calling thread fills or drains one while others are in transfer.
 #ifndef COUNTERWEIGHT_KERNELS_CUDA_BOUNCE_RING_H_
 #define COUNTERWEIGHT_KERNELS_CUDA_BOUNCE_RING_H_
 
@@ -23,13 +23,13 @@ class BounceRing {
   BounceRing(const BounceRing&) = delete;
   BounceRing& operator=(const BounceRing&) = delete;
 
-  // Puts copies of from [*done, bytes) to the device into the stream and adds
-  // to *done what was put. Unless `waits`, only as far as buffers are free.
+  // Enqueues copies of from [*done, bytes) to the device and adds their bytes
+  // to *done. Unless `waits`, copies only as far as buffers are free.
   cudaError_t Upload(char* to, const char* from, size_t bytes, bool waits,
                      cudaStream_t stream, size_t* done);
 
-  // Puts copies from the device into the stream. They are in `to` after
-  // Drain(), some before.
+  // Enqueues copies from the device. They are in `to` after Drain(), some
+  // earlier.
   cudaError_t Download(char* to, const char* from, size_t bytes,
                        cudaStream_t stream);
   cudaError_t Drain();
@@ -53,7 +53,7 @@ class BounceRing {
 
   cudaError_t Create(Slot* slot);
   // Makes room in slots_[current_], moving on if it is full. *ready is false if
-  // that would take waiting.
+  // that would block.
   cudaError_t MakeRoom(bool waits, bool* ready);
   // REQUIRES: the slot's transfers are over.
   static void Empty(Slot* slot);

@@ -1,5 +1,6 @@
-// Where a warp's columns lie in shared memory: only those that a plan touches,
-// so that short rows neither clear nor fold what stays 0, and more warps fit.
+// Layout of a warp's columns in shared memory: only those that a plan touches,
+// so that short rows neither clear nor fold columns that stay 0, and more warps
+// fit.
 #ifndef COUNTERWEIGHT_KERNELS_CUDA_COLUMN_LAYOUT_H_
 #define COUNTERWEIGHT_KERNELS_CUDA_COLUMN_LAYOUT_H_
 
@@ -10,27 +11,27 @@
 
 namespace counterweight::kernels {
 
-// Values from one column to the next: 32 lanes and one more, so that lanes that
-// fold one column each meet different banks.
+// Stride of columns: 32 lanes and one more, so that lanes that fold one column
+// each use different banks.
 inline constexpr int kColumnStride = 33;
 
 // A warp has doubles for its sums, then floats for its counts, its minima and
-// its maxima. Offset 0 of each kind is a write-only scratch column for what a
-// plan does not want.
+// its maxima. Offset 0 of each kind is a write-only scratch column for disabled
+// statistics.
 struct ColumnLayout {
-  // Of a column that is no count in doubles, of a count in floats, from the
-  // first column of its kind; 0: not touched.
+  // Offset of a column from the first column of its kind, in doubles, of a
+  // count in floats; 0 if not touched.
   uint16_t offset[kNumColumns];
-  // In floats; 0: not touched.
+  // Offset of an extremum in floats; 0 if not touched.
   uint16_t extremum[kNumExtrema];
-  // The touched ones, in order of their offsets.
+  // The touched columns in the order of their offsets.
   uint16_t sum_columns[kNumColumns];
   uint16_t count_columns[kNumColumns];
   uint16_t extrema[kNumExtrema];
   int32_t num_sums;
   int32_t num_counts;
   int32_t num_extrema;
-  // Of one warp.
+  // Size of one warp's columns.
   int32_t bytes;
 };
 
@@ -38,7 +39,7 @@ struct ColumnLayout {
 // of the drift in every walk with statistics, then those of weights by token,
 // then sums of rules, if the plan has weights by token.
 struct KnownOffsets {
-  // Of a column; 0 where only the plan tells.
+  // Offset of a column; 0 where it depends on the plan.
   uint16_t offset[kNumColumns];
 };
 
@@ -57,7 +58,7 @@ constexpr KnownOffsets MakeKnownOffsets(bool weights_by_token) {
   return known;
 }
 
-// For a walk that collects statistics, writes outputs, or both.
+// The layout of a walk that collects statistics, writes outputs, or both.
 ColumnLayout MakeColumnLayout(const Plan& plan, bool stats, bool output);
 
 }  // namespace counterweight::kernels

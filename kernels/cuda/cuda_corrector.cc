@@ -49,12 +49,12 @@ class CudaCorrector final : public Corrector {
 
   BackendInfo Info() const override { return {"cuda", "", 0, {info_}}; }
 
-  // Pinned: other memory goes through a buffer.
+  // Pinned memory; other memory is copied through a staging buffer.
   void* AllocateHost(size_t bytes) override {
     void* memory = nullptr;
     if (cudaSetDevice(device_.index) != cudaSuccess ||
         cudaHostAlloc(&memory, bytes, cudaHostAllocPortable) != cudaSuccess) {
-      cudaGetLastError();  // it is no error of whoever asks next
+      cudaGetLastError();  // clears the sticky error
       return nullptr;
     }
     return memory;
@@ -108,7 +108,7 @@ class CudaCorrector final : public Corrector {
   const DeviceInfo info_;
 };
 
-// What is freed stays in the pool: the next batch takes it from there.
+// Keeps freed memory in the pool, for the next batch.
 cudaError_t KeepFreedMemory(int device) {
   cudaMemPool_t pool = nullptr;
   COUNTERWEIGHT_CUDA_TRY(cudaDeviceGetDefaultMemPool(&pool, device));

@@ -19,12 +19,12 @@ struct CudaOptions {
   // The same where nothing but the mask crosses the bus: 2^26 positions are
   // less than 1 ms of the device's memory.
   int64_t resident_positions = int64_t{1} << 26;
-  // Bytes of a pinned buffer that pageable memory goes through; a run has
-  // kBounceSlots of them for each direction.
+  // Size of a pinned staging buffer for pageable memory; a run has kBounceSlots
+  // of them for each direction.
   int64_t bounce_bytes = int64_t{4} << 20;
   // Device memory for batches; 0: 90 % of what is free when the backend starts.
   int64_t memory_bytes = 0;
-  // Runs that share the device at a time; more wait for their turn.
+  // Maximum number of runs on the device at a time; others wait for their turn.
   int concurrent_runs = 8;
 };
 

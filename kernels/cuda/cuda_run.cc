@@ -27,7 +27,7 @@ CudaRun::~CudaRun() { End(); }
 bool CudaRun::Check(cudaError_t error, const char* doing) {
   if (error == cudaSuccess) return true;
   failure_ = {error, doing};
-  cudaGetLastError();  // it is no error of whoever asks next
+  cudaGetLastError();  // clears the sticky error
   return false;
 }
 
@@ -36,7 +36,8 @@ bool CudaRun::MustStop() {
   return stopped_;
 }
 
-// Everything that the run will ever hold, at once.
+// Acquires everything that the run will hold, at once, so that runs cannot
+// deadlock.
 bool CudaRun::Start(bool waits) {
   if (started_) return true;
   if (!placed_ &&
@@ -169,9 +170,10 @@ void CudaRun::End() {
   if (pipe_ != nullptr) {
     const bool is_quiet = pipe_->Quiesce();
     memory_.Free(pipe_->compute);
-    // Memory is in the device's pool again before another run counts on it.
+    // The memory must be back in the device's pool before another run counts on
+    // it.
     if (is_quiet) cudaStreamSynchronize(pipe_->compute);
-    cudaGetLastError();  // it is no error of whoever asks next
+    cudaGetLastError();  // clears the sticky error
     if (is_quiet && failure_.error == cudaSuccess) {
       device_.share.KeepPipe(std::move(pipe_));
     }

@@ -38,8 +38,8 @@ class CudaRun final : public CorrectRun, private LossBackend {
   CorrectResult Finish() override;
 
  private:
-  // How far a walk is: blocks whose launch was made, and those of them whose
-  // pageable outputs have been fetched.
+  // Progress of a walk: blocks that were launched, and those of them whose
+  // pageable outputs were fetched.
   struct Progress {
     size_t launched = 0;
     size_t fetched = 0;
@@ -50,8 +50,8 @@ class CudaRun final : public CorrectRun, private LossBackend {
     const char* doing = "";
   };
 
-  // Functions that return bool: false if the run is over (failed or stopped)
-  // or, with waits = false, if it would take waiting.
+  // Functions that return bool return false if the run is over (failed or
+  // stopped) or, with waits = false, if they would block.
   bool Start(bool waits);
   bool Prepare();
   bool Work(CorrectResult* result);
@@ -61,7 +61,7 @@ class CudaRun final : public CorrectRun, private LossBackend {
 
   bool Upload(size_t block, bool waits);
   bool UploadContext(const LossContext& context);
-  // Puts a block of a walk into the streams.
+  // Enqueues a block of a walk on the streams.
   bool Step(Walk walk, size_t index, bool waits);
   // Fetches pageable outputs of a block that Step was called for.
   bool Fetch(Walk walk, size_t index, int64_t step);
@@ -70,7 +70,7 @@ class CudaRun final : public CorrectRun, private LossBackend {
   // Waits for the slot's block. REQUIRES: it has one.
   bool Retire(int slot, bool waits);
   bool RetireAll();
-  // Gives everything back; what is in flight is waited for first.
+  // Waits for what is in flight and releases everything.
   void End();
   CorrectResult Unfinished() const;
 
@@ -93,8 +93,9 @@ class CudaRun final : public CorrectRun, private LossBackend {
   bool stopped_ = false;
   Failure failure_;
 
-  // The blocks before it are on their way or there; of it, `transfer_done_`
-  // bytes of the transfer number `transfer_`, and the transfers before that.
+  // Index of the block in upload; earlier blocks are in flight or uploaded. Of
+  // it, `transfer_done_` bytes of the transfer number `transfer_` and all
+  // transfers before that are enqueued.
   size_t uploading_ = 0;
   std::vector<Transfer> transfers_;
   size_t transfer_ = 0;

@@ -1,4 +1,5 @@
-// The walks of a CudaRun: what goes into which stream, and what waits for what.
+// The walks of a CudaRun: which stream each step uses, and which events it
+// waits for.
 #include "kernels/cuda/cuda_run.h"
 
 namespace counterweight::kernels {
@@ -61,7 +62,7 @@ bool CudaRun::Retire(int slot, bool waits) {
   const cudaError_t error =
       waits ? cudaEventSynchronize(events.done) : cudaEventQuery(events.done);
   if (error == cudaErrorNotReady) {
-    cudaGetLastError();  // or the next launch would report it
+    cudaGetLastError();  // clears the sticky error
     return false;
   }
   if (!Check(error, kComputing)) return false;

@@ -10,7 +10,7 @@ int NumCudaDevices(std::string* error) {
   int count = 0;
   const cudaError_t status = cudaGetDeviceCount(&count);
   if (status != cudaSuccess) {
-    cudaGetLastError();  // it is no error of whoever asks next
+    cudaGetLastError();  // clears the sticky error
     *error = std::string("no CUDA device can be used: ") +
              cudaGetErrorString(status);
     return 0;

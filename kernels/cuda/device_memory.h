@@ -1,4 +1,4 @@
-// The device memory of one run: all that it needs, or nothing.
+// The device memory of one run, allocated as a whole or not at all.
 #ifndef COUNTERWEIGHT_KERNELS_CUDA_DEVICE_MEMORY_H_
 #define COUNTERWEIGHT_KERNELS_CUDA_DEVICE_MEMORY_H_
 
@@ -10,8 +10,8 @@
 
 namespace counterweight::kernels {
 
-// Arrays are wanted first, so that their sum is known, and then allocated. Each
-// is an allocation by itself, so that tools that check accesses see its ends.
+// Arrays are requested first, so that their sum is known, and then allocated.
+// Each is a separate allocation, so that memory checkers see its ends.
 class DeviceMemory {
  public:
   DeviceMemory() = default;
@@ -27,12 +27,12 @@ class DeviceMemory {
                        static_cast<size_t>(count) * sizeof(T)});
   }
 
-  // Of everything wanted, as the pool rounds it.
+  // Total of the requested arrays, rounded as the pool rounds it.
   int64_t bytes() const;
 
-  // In the stream's order. After an error Free() is still due.
+  // Allocates in the stream's order. Free() must be called after an error too.
   cudaError_t Allocate(cudaStream_t stream);
-  // In the stream's order; does nothing without Allocate().
+  // Frees in the stream's order; does nothing without Allocate().
   void Free(cudaStream_t stream);
 
  private:

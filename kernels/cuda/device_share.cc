@@ -6,7 +6,7 @@
 namespace counterweight::kernels {
 
 bool DeviceShare::Take(int64_t bytes, const StopRequest& stop) {
-  // Nobody tells a waiting run that its caller has gone; it asks.
+  // A waiting run gets no signal when its caller has gone, so it polls `stop`.
   constexpr auto kPatience = std::chrono::milliseconds(20);
   std::unique_lock lock(mutex_);
   const auto self = queue_.insert(queue_.end(), &bytes);

@@ -1,5 +1,5 @@
-// Who may use a device now: its memory and its pipes are given to runs whole,
-// in the order in which they asked.
+// Admission of runs to a device: a run gets its memory and its pipe whole, in
+// the order of requests.
 #ifndef COUNTERWEIGHT_KERNELS_CUDA_DEVICE_SHARE_H_
 #define COUNTERWEIGHT_KERNELS_CUDA_DEVICE_SHARE_H_
 
@@ -15,13 +15,14 @@
 
 namespace counterweight::kernels {
 
-// Thread-safe. A run that holds a share waits for no other, so nobody waits for
-// ever.
+// Thread-safe. A run never waits while it holds a share, so runs cannot
+// deadlock.
 class DeviceShare {
  public:
   DeviceShare(int64_t bytes, int runs) : bytes_(bytes), runs_(runs) {}
 
-  // REQUIRES: bytes <= capacity(). Waits for its turn; false: `stop` said so.
+  // REQUIRES: bytes <= capacity(). Waits for its turn; returns false if `stop`
+  // said so.
   bool Take(int64_t bytes, const StopRequest& stop);
   // For a run whose rows have not all arrived: never waits, never overtakes,
   // and leaves half of the device to runs that are complete.
@@ -30,7 +31,7 @@ class DeviceShare {
 
   int64_t capacity() const { return bytes_; }
 
-  // Pipes that were given back, or null.
+  // Returns a pipe that was given back, or null.
   std::unique_ptr<Pipe> TakePipe();
   void KeepPipe(std::unique_ptr<Pipe> pipe);
 

@@ -9,7 +9,7 @@
 namespace counterweight::kernels {
 inline namespace COUNTERWEIGHT_ISA {
 
-// Of a block.
+// Threads of a block.
 inline constexpr int kThreads = 128;
 inline constexpr int kWarps = kThreads / kLanes;
 

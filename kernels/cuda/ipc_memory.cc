@@ -67,7 +67,7 @@ void* OpenIpcMemory(const IpcHandle& handle, int device, int64_t* bytes,
   cudaError_t status =
       cudaIpcOpenMemHandle(&memory, opaque, cudaIpcMemLazyEnablePeerAccess);
   if (status != cudaSuccess) {
-    cudaGetLastError();  // it is no error of whoever asks next
+    cudaGetLastError();  // clears the sticky error
     *error = std::string("the handle names no memory that can be opened: ") +
              cudaGetErrorString(status);
     return nullptr;

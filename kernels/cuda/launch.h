@@ -21,8 +21,7 @@ struct DeviceSegment {
   int64_t row;
 };
 
-// What the kernels work on. Rows without tokens have one segment too, an empty
-// one.
+// Arguments of the kernels. Rows without tokens have one segment, an empty one.
 struct DeviceJob {
   Batch batch;      // device pointers; offsets unused
   Outputs outputs;  // device pointers; sequence_reasons unused
@@ -52,13 +51,13 @@ cudaError_t LaunchInitialStates(const Plan& plan, const DeviceJob& job,
 cudaError_t LaunchStatistics(const Plan& plan, const DeviceJob& job,
                              cudaStream_t stream);
 
-// Statistics and outputs at once, these as if no sequence rule fired. REQUIRES:
-// plan.streams or plan.guesses.
+// Statistics and outputs at once, the outputs as if no sequence rule fired.
+// REQUIRES: plan.streams or plan.guesses.
 cudaError_t LaunchBoth(const Plan& plan, const DeviceJob& job,
                        cudaStream_t stream);
 
-// Bases, folds segments in place, states, and the rows' records. Where a guess
-// was wrong reasons begin anew.
+// Computes bases, folds segments in place, and computes states and the rows'
+// records. Where a guess was wrong reasons begin anew.
 cudaError_t LaunchSettle(const Plan& plan, const DeviceJob& job,
                          cudaStream_t stream);
 
@@ -66,8 +65,8 @@ cudaError_t LaunchSettle(const Plan& plan, const DeviceJob& job,
 cudaError_t LaunchOutputs(const Plan& plan, const DeviceJob& job,
                           cudaStream_t stream);
 
-// After a loss pass: what rows hand back to their tokens, and their sums.
-// REQUIRES: plan.loss.active, LaunchSettle before it.
+// Computes, after a loss pass, the gradient that rows pass to their tokens, and
+// their sums. REQUIRES: plan.loss.active, LaunchSettle before it.
 cudaError_t LaunchSettleLoss(const Plan& plan, const DeviceJob& job,
                              cudaStream_t stream);
 

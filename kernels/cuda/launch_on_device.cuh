@@ -15,7 +15,7 @@ inline namespace COUNTERWEIGHT_ISA {
 template <class... Parameters, class... Arguments>
 cudaError_t Launch(void (*kernel)(Parameters...), int64_t blocks, int shared,
                    cudaStream_t stream, const Arguments&... arguments) {
-  // What a kernel may have without asking.
+  // Dynamic shared memory of a kernel without an opt-in.
   constexpr int kUnasked = 48 << 10;
   if (shared > kUnasked) {
     const cudaError_t error = cudaFuncSetAttribute(

@@ -21,7 +21,7 @@ cudaError_t Pipe::Create() {
     COUNTERWEIGHT_CUDA_TRY(
         cudaStreamCreateWithFlags(stream, cudaStreamNonBlocking));
   }
-  // Threads that wait sleep: a request's milliseconds are no reason to spin.
+  // Waiting threads sleep: a wait of milliseconds does not justify spinning.
   constexpr unsigned kUntimed = cudaEventDisableTiming | cudaEventBlockingSync;
   for (Slot& slot : slots) {
     COUNTERWEIGHT_CUDA_TRY(cudaEventCreateWithFlags(&slot.uploaded, kUntimed));
@@ -42,7 +42,7 @@ bool Pipe::Quiesce() {
     }
   }
   quiet = quiet || cudaDeviceSynchronize() == cudaSuccess;
-  cudaGetLastError();  // it is no error of whoever asks next
+  cudaGetLastError();  // clears the sticky error
   if (quiet) {
     to_device.Forget();
     from_device.Forget();

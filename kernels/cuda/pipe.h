@@ -14,7 +14,7 @@ namespace counterweight::kernels {
 // download: one in each stream.
 inline constexpr int kBlocksInFlight = 3;
 
-// Made once and used by many runs, one after the other.
+// Created once and used by many runs, one after the other.
 class Pipe {
  public:
   struct Slot {
@@ -30,12 +30,12 @@ class Pipe {
   Pipe(const Pipe&) = delete;
   Pipe& operator=(const Pipe&) = delete;
 
-  // REQUIRES: the device is current. After an error the pipe is of no use.
+  // REQUIRES: the device is current. The pipe is unusable after an error.
   cudaError_t Create();
 
   // Waits until nothing is in flight, after an error too: no transfer touches
-  // the caller's memory any more. False: that cannot be known of a device that
-  // fails every call; its driver has ended what was in flight.
+  // the caller's memory any more. Returns false if a device that fails every
+  // call cannot tell; its driver has ended what was in flight.
   bool Quiesce();
 
   cudaStream_t upload = nullptr;

@@ -1,4 +1,4 @@
-// Where memory lies, which decides how its bytes reach the device.
+// The kind of memory, which decides how its bytes reach the device.
 #ifndef COUNTERWEIGHT_KERNELS_CUDA_PLACEMENT_H_
 #define COUNTERWEIGHT_KERNELS_CUDA_PLACEMENT_H_
 
@@ -14,7 +14,7 @@ enum class Placement : uint8_t {
   kPageable,   // any other: goes through pinned memory
 };
 
-// Of memory of this process, or opened by it.
+// Finds the placement of memory of this process, or opened by it.
 cudaError_t FindPlacement(const void* memory, int device, Placement* placement);
 
 }  // namespace counterweight::kernels

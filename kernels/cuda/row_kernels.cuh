@@ -1,4 +1,4 @@
-// What is done with rows and with results, a thread for each.
+// Kernels over rows and results, one thread for each.
 #ifndef COUNTERWEIGHT_KERNELS_CUDA_ROW_KERNELS_CUH_
 #define COUNTERWEIGHT_KERNELS_CUDA_ROW_KERNELS_CUH_
 

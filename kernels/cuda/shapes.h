@@ -19,7 +19,7 @@ struct Shape {
   uint32_t always;
 };
 
-// All that weights and rules of one ratio can be, but for running means; with
+// All features of weights and rules of one ratio except running means, with
 // metrics and reasons or without.
 inline constexpr uint32_t kAnyWeights = kFeatureMetrics | kFeatureTokenWeights |
                                         kFeatureRowWeights | kFeatureVanishing |
@@ -34,7 +34,7 @@ inline constexpr uint32_t kRowLoss =
 inline constexpr uint32_t kAnyLoss =
     kRowLoss | kFeatureSurrogates | kFeatureReinforce;
 
-// The first that fits is taken: the leanest come first.
+// The first shape that fits is taken: the leanest come first.
 inline constexpr Shape kShapes[] = {
     // Truncated weights of the drift's ratio, without metrics: TIS.
     {RatioSource::kOldRollout, RatioSource::kOldRollout, kFeatureTokenWeights,

@@ -72,7 +72,7 @@ class StepColumns : public WarpColumns {
   // addition; the sum that it becomes starts from 0.
   static constexpr float kNothing = -0.0f;
   static constexpr uint32_t kFeatures = kShapes[kShapeIndex].features;
-  // What a shape adds up: local tables are constants for the compiler wherever
+  // The sums of a shape: local tables are constants for the compiler wherever
   // an index is one.
   struct Shaped {
     bool blocks[kNumColumns];

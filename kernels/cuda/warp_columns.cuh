@@ -1,4 +1,4 @@
-// The columns of a warp's lanes, in shared memory: registers are for tiles.
+// The columns of a warp's lanes, in shared memory, as registers hold tiles.
 #ifndef COUNTERWEIGHT_KERNELS_CUDA_WARP_COLUMNS_CUH_
 #define COUNTERWEIGHT_KERNELS_CUDA_WARP_COLUMNS_CUH_
 
@@ -39,7 +39,7 @@ class WarpColumns {
     return at<float>(high_, layout_->extremum[extremum]);
   }
 
-  // All that this walk touches.
+  // Clears all columns that this walk touches.
   __device__ void clear(const Plan& /*plan*/) {
     for (int i = 0; i <= layout_->num_sums; ++i) {
       sums_[i * kColumnStride + lane_] = 0.0;
@@ -53,12 +53,13 @@ class WarpColumns {
     }
   }
 
-  // Nothing waits elsewhere.
+  // These columns keep nothing elsewhere.
   __device__ void end_block() {}
   __device__ void end_segment() {}
   __device__ WarpColumns& settled() { return *this; }
 
-  // As LaneColumns::fold, of statistics and, in a walk that has it, the loss.
+  // As LaneColumns::fold, for the statistics and, in a walk that has it, the
+  // loss.
   __device__ void fold(const Plan& plan, SegmentRecord& record) {
     for (int c = lane_; c < plan.token_columns; c += kLanes) {
       if (layout_->offset[c] == 0) record.sums[c] = 0.0;
@@ -73,7 +74,7 @@ class WarpColumns {
     check_scratch();
   }
 
-  // Of the loss pass alone.
+  // Folds the columns of the loss pass alone.
   __device__ void fold_loss(LossRecord& record) {
     clear_untouched_loss(kNumLossStatistics, record);
     fold_touched(nullptr, nullptr, nullptr, record);

@@ -15,7 +15,7 @@
 namespace counterweight::kernels {
 inline namespace COUNTERWEIGHT_ISA {
 
-// Known when the walk is compiled.
+// A step count that is known at compile time.
 template <int kCount>
 struct FixedSteps {
   COUNTERWEIGHT_HD constexpr operator int() const { return kCount; }
@@ -91,7 +91,7 @@ struct WarpLanes {
     return (of_plan & inputs) | always;
   }
 
-  // By value: what has two addresses is in no register.
+  // By value: a variable with two addresses cannot stay in a register.
   static __device__ WarpTile choose(bool first, const WarpTile& a,
                                     const WarpTile& b) {
     WarpTile chosen;
@@ -194,8 +194,8 @@ struct WarpLanes {
     read_mask(mask, position + lane(), count - lane(), out);
   }
 
-  // Into `out` of the batch the positions of the tile that s is about; nothing
-  // where it is null.
+  // Writes the tile's positions into `out` of the batch; does nothing where it
+  // is null.
   template <class From, class State, class To>
   static __device__ void store(const From& tile, const State& s, To* out) {
     if (out == nullptr) return;
@@ -237,7 +237,8 @@ struct WarpLanes {
   template <int kCount, class From, class To>
   static __device__ void write(const From& tile, int first, int left, To* own) {
 #ifdef __CUDA_ARCH__
-    // Or the address is made again for each step, behind its condition.
+    // Prevents the compiler from computing the address again for each step,
+    // behind its condition.
     if constexpr (kCount > 1) asm volatile("" : "+l"(own));
 #endif
     COUNTERWEIGHT_UNROLL

@@ -12,7 +12,7 @@
 namespace counterweight::kernels {
 inline namespace COUNTERWEIGHT_ISA {
 
-// What one polynomial gives for a token's log ratio l.
+// The results of one polynomial for a token's log ratio l.
 struct ExpTerms {
   float exp;    // e^l
   float expm1;  // e^l - 1, relative error below 2^-23 for small l
@@ -50,8 +50,8 @@ COUNTERWEIGHT_HD ExpTerms exp_terms(float l) {
   q = __builtin_fmaf(q, r, 0.5f);
   const float r2 = r * r;
   const float p = __builtin_fmaf(r2, q, r);
-  // 2^n in two factors: n reaches 128 and -150, which no one float holds. What
-  // stands above n + 254 leaves at the top.
+  // 2^n in two factors: n reaches 128 and -150, which no single float holds.
+  // The bits above n + 254 are shifted out at the top.
   const uint32_t bits = bits_of(shifted);
   const uint32_t half = bits >> 1;
   const float scale1 = float_of(half << 23);
@@ -131,8 +131,8 @@ COUNTERWEIGHT_HD double log64(double x) {
   const double f = m - 1.0;
   const double d = 2.0 + f;
   const double s = f / d;
-  // What rounding took from d and s, so that 2 s + tail is accurate to far
-  // below one unit in the last place: bounds should be the nearest double.
+  // The rounding errors of d and s, so that 2 s + tail is accurate to far below
+  // one unit in the last place: bounds should be the nearest double.
   const double d_tail = f - (d - 2.0);
   const double s_tail = (__builtin_fma(-s, d, f) - s * d_tail) / d;
   const double z = s * s;

@@ -12,15 +12,16 @@
 #endif
 
 #ifdef __CUDACC__
-// What is written for one lane at a time; tests define it to run that on a CPU.
+// Code is written for one lane at a time; tests define it to run that code on a
+// CPU.
 #define COUNTERWEIGHT_ONE_LANE
 #define COUNTERWEIGHT_HD __host__ __device__ __forceinline__
 #define COUNTERWEIGHT_INLINE_LAMBDA
 #define COUNTERWEIGHT_IVDEP
-// A tile that is indexed by a loop's counter lives in registers only if the
-// loop is gone.
+// A tile that is indexed by a loop's counter stays in registers only if the
+// loop is unrolled.
 #define COUNTERWEIGHT_UNROLL _Pragma("unroll")
-// Of what happens rarely the code should be short.
+// Keeps code that rarely runs short.
 #define COUNTERWEIGHT_NO_UNROLL _Pragma("unroll 1")
 #else
 #define COUNTERWEIGHT_HD inline __attribute__((always_inline))

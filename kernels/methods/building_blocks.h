@@ -1,5 +1,6 @@
-// What rows of the methods table are made of: specs to which each function adds
-// one choice, parameters, sources, and what sets other systems' blocks apart.
+// Building blocks of the rows of the methods table: specs to which each
+// function adds one choice, parameters, sources, and the choices that differ
+// between other systems.
 #ifndef COUNTERWEIGHT_KERNELS_METHODS_BUILDING_BLOCKS_H_
 #define COUNTERWEIGHT_KERNELS_METHODS_BUILDING_BLOCKS_H_
 
@@ -38,24 +39,24 @@ CorrectionSpec Unclamped(Level level, Bound bound, double lower, double upper);
 // Keeps where the aggregated ratio is in [lower, upper].
 RejectionRule RatioRule(Aggregation aggregation, double lower, double upper,
                         double token_clamp);
-// Of the geometric mean, tokens' log ratios clamped at kSafetyClamp.
+// A rule of the geometric mean; tokens' log ratios are clamped at kSafetyClamp.
 RejectionRule GeometricRule(double lower, double upper);
-// Of the mean k3, likewise; `upper` in nats.
+// A rule of the mean k3, clamped the same way; `upper` in nats.
 RejectionRule K3Rule(double upper);
 
 // A surrogate of that ratio, averaged over the tokens of response_mask.
 LossSpec Loss(Surrogate surrogate, RatioSource source);
-// The interval [1 - low, 1 + high], or its like.
+// Sets the interval [1 - low, 1 + high], or the surrogate's equivalent.
 LossSpec Clipped(LossSpec loss, double low, double high);
-// Log ratios clamped at kSafetyClamp, as in all systems but TRL.
+// Clamps log ratios at kSafetyClamp, as all systems but TRL do.
 LossSpec Clamped(LossSpec loss);
-// Averaged over each row's tokens, and those over rows with tokens.
+// Averages over each row's tokens, then over the rows with tokens.
 LossSpec RowMeans(LossSpec loss);
-// PPO of current/old with dual clip; infinity: without.
+// PPO of current/old with dual clip; infinity means no dual clip.
 LossSpec PpoClip(double low, double high, double dual_clip);
 
 CorrectionSpec WithLoss(CorrectionSpec spec, const LossSpec& loss);
-// Nothing but a loss; drift is that of its ratio.
+// A spec with a loss only; the drift source is the loss's ratio.
 CorrectionSpec OnlyLoss(const LossSpec& loss);
 
 constexpr MethodParameter Upper(double value) {

@@ -8,7 +8,7 @@
 
 namespace counterweight::kernels::methods {
 
-// Weights and rejection, by the system whose they are.
+// Weights and rejection, by the system that defines them.
 std::vector<Method> DecoupledRows();  // verl, old/rollout
 std::vector<Method> BypassRows();     // verl, current/rollout
 std::vector<Method> TrlRows();

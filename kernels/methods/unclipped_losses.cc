@@ -1,4 +1,4 @@
-// Losses that bound nothing.
+// Losses without any bound on the update.
 #include "kernels/methods/building_blocks.h"
 #include "kernels/methods/rows.h"
 

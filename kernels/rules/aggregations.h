@@ -14,7 +14,7 @@
 namespace counterweight::kernels {
 inline namespace COUNTERWEIGHT_ISA {
 
-// What a rule summed over the tokens of a row that it saw; seen > 0.
+// The sums of a rule over the tokens of a row that it saw; seen > 0.
 struct RowOfRule {
   double seen;
   double sum;    // of the estimator
@@ -23,7 +23,7 @@ struct RowOfRule {
   double below;
 };
 
-// On which sides of its interval a row is.
+// The sides of its interval on which a row lies.
 struct Sides {
   bool high;
   bool low;
@@ -34,7 +34,7 @@ COUNTERWEIGHT_HD double clamped64(double x, double clamp) {
   return capped < -clamp ? -clamp : capped;
 }
 
-// What those have in common that do not say otherwise.
+// Defaults of the aggregations.
 struct AnyAggregation {
   // Token rules: the row's mean, for metrics.
   COUNTERWEIGHT_HD static double statistic(const RejectionRule& /*rule*/,

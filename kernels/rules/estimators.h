@@ -1,5 +1,6 @@
-// What a rejection rule makes of one token: one struct for each Estimator. To
-// add one: its struct here, in Estimators in the order of the enum.
+// Estimators, the per-token statistics of rejection rules: one struct for each
+// Estimator. To add one: its struct here, in Estimators in the order of the
+// enum.
 #ifndef COUNTERWEIGHT_KERNELS_RULES_ESTIMATORS_H_
 #define COUNTERWEIGHT_KERNELS_RULES_ESTIMATORS_H_
 
@@ -19,7 +20,7 @@ struct RatioEstimator {
   static constexpr Estimator kEstimator = Estimator::kRatio;
   static constexpr EstimatorInfo kInfo = {"ratio", kEstimatesLogRatio};
 
-  // Into t.statistic; `source` is the rule's.
+  // Writes t.statistic; `source` is the rule's.
   template <class Lanes>
   COUNTERWEIGHT_HD static void evaluate(const ClampTerms& c, RatioSource source,
                                         const TileState<Lanes>& s,

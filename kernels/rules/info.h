@@ -9,9 +9,11 @@
 namespace counterweight::kernels {
 
 enum EstimatorTrait : uint32_t {
-  // The log ratio itself: of either sign, summed exactly, bounded by ratios.
+  // The statistic is the log ratio itself: of either sign, summed exactly,
+  // bounded by ratios.
   kEstimatesLogRatio = 1u << 0,
-  // Of two probabilities, not of their log ratio: has no clamp.
+  // The statistic is of two probabilities, not of their log ratio, and has no
+  // clamp.
   kEstimatesDivergence = 1u << 1,
   // Reads exp(l) - 1 - l.
   kEstimatorReadsExp = 1u << 2,
@@ -29,11 +31,11 @@ struct EstimatorInfo {
 enum AggregationTrait : uint32_t {
   // The decision belongs to the whole sequence.
   kAggregatesSequence = 1u << 0,
-  // Of these, made of the sum over the sequence.
+  // A sequence decision from the sum over the sequence.
   kAggregatesSum = 1u << 1,
-  // Of these, made of counts of tokens that are outside.
+  // A sequence decision from counts of tokens that are outside.
   kAggregatesCounts = 1u << 2,
-  // A running mean over the sequence.
+  // The statistic is a running mean over the sequence.
   kAggregatesPrefix = 1u << 3,
 };
 

@@ -10,7 +10,7 @@
 namespace counterweight::kernels {
 inline namespace COUNTERWEIGHT_ISA {
 
-// What set_row() knows of a row.
+// The inputs of set_row().
 struct SurrogateRow {
   const LossRecord& sums;
   double tokens;  // of response_mask

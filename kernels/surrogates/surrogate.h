@@ -1,5 +1,5 @@
-// What a policy surrogate computes and what it is made of. Each surrogate is
-// one struct, see clipped.h; list.h names them all.
+// Inputs and results of a policy surrogate. Each surrogate is one struct, see
+// clipped.h; list.h names them all.
 #ifndef COUNTERWEIGHT_KERNELS_SURROGATES_SURROGATE_H_
 #define COUNTERWEIGHT_KERNELS_SURROGATES_SURROGATE_H_
 

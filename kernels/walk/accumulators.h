@@ -1,4 +1,4 @@
-// What the phases of a walk add up over a segment.
+// Sums that the phases of a walk accumulate over a segment.
 #ifndef COUNTERWEIGHT_KERNELS_WALK_ACCUMULATORS_H_
 #define COUNTERWEIGHT_KERNELS_WALK_ACCUMULATORS_H_
 
@@ -30,7 +30,7 @@ struct Accumulators {
     if (Lanes::writes()) record.first_bad = bad;
   }
 
-  // Lanes that look at few steps at a time keep what they add to in registers
+  // Lanes that process few steps at a time keep a block's sums in registers
   // until the block is over.
   static constexpr bool kWholeBlocks = Lanes::kTileSteps == kSteps;
 

@@ -1,4 +1,4 @@
-// From columns to the names of sums.h.
+// Conversion from columns to the names of sums.h.
 #ifndef COUNTERWEIGHT_KERNELS_WALK_BATCH_SUMS_H_
 #define COUNTERWEIGHT_KERNELS_WALK_BATCH_SUMS_H_
 
@@ -10,7 +10,7 @@
 
 namespace counterweight::kernels {
 
-// What weights are divided by: their batch mean, or 1 (see WeightSpec).
+// The divisor of the weights: their batch mean, or 1 (see WeightSpec).
 double Normalizer(const Plan& plan, const RowRecord& total);
 
 // `total` is the fold of all rows.

@@ -1,7 +1,7 @@
-// What every column of columns.h and loss_columns.h is, one row for each. From
-// these rows derive how a column is cleared and folded, where it lies in a
-// warp's memory (cuda/column_layout.h), what a walk with its tiles in registers
-// adds up (cuda/step_columns.cuh), and the fields of BatchSums
+// Descriptions of the columns of columns.h and loss_columns.h, one row for
+// each. From these rows derive how a column is cleared and folded, its place in
+// a warp's memory (cuda/column_layout.h), the sums of a walk with its tiles in
+// registers (cuda/step_columns.cuh), and the fields of BatchSums
 // (batch_sums.cc). A column without a row does not compile.
 #ifndef COUNTERWEIGHT_KERNELS_WALK_COLUMN_TABLE_H_
 #define COUNTERWEIGHT_KERNELS_WALK_COLUMN_TABLE_H_
@@ -150,7 +150,7 @@ inline constexpr ColumnInfo kTokenColumnRows[] = {
      kFeatureRowWeights | kFeatureLateWeights, kNoField},
 };
 
-// Of each rule; `column` is a RuleColumn.
+// Columns of each rule; `column` is a RuleColumn.
 inline constexpr ColumnInfo kRuleColumnRows[] = {
     {kRuleSum, Adds::kEither, Part::kRuleSums, kFeatureRules, 0,
      COUNTERWEIGHT_RULE_FIELD(sum)},

@@ -1,5 +1,5 @@
-// Where each sum of a batch lives. A walk adds tokens into columns; segments,
-// then rows, fold column by column. column_table.h says what each one is.
+// Indices of a batch's sums. A walk adds tokens into columns; segments, then
+// rows, fold column by column. column_table.h describes each column.
 #ifndef COUNTERWEIGHT_KERNELS_WALK_COLUMNS_H_
 #define COUNTERWEIGHT_KERNELS_WALK_COLUMNS_H_
 

@@ -23,7 +23,7 @@ struct CpuLanes {
   struct Ahead {};
   using Columns = LaneColumns<CpuLanes>;
 
-  // Any plan: what a phase reads and does follows from the plan alone.
+  // Accepts any plan: what a phase reads and does follows from the plan alone.
   static constexpr RatioSource source(SourceUse /*use*/, RatioSource of_plan) {
     return of_plan;
   }
@@ -89,7 +89,7 @@ struct CpuLanes {
   }
 
   // Reads positions [position, position + count) of a tensor where mask is not
-  // 0, and 0 elsewhere: what is masked is not seen.
+  // 0, and writes 0 elsewhere.
   static void load(const TensorView& tensor, int64_t position, int count,
                    const CpuTile& mask, CpuTile& out) {
     const int64_t size = SizeOf(tensor.dtype);
@@ -145,8 +145,8 @@ struct CpuLanes {
     });
   }
 
-  // Into `out` of the batch the positions of the tile that s is about; nothing
-  // where it is null.
+  // Writes the tile's positions into `out` of the batch; does nothing where it
+  // is null.
   template <class From, class State, class To>
   static void store(const From& tile, const State& s, To* out) {
     if (out == nullptr) return;

@@ -45,7 +45,8 @@ struct DriftPhase {
     const TileOf<Lanes>& num = s.input[numerator(source)];
     const TileOf<Lanes>& den = s.input[denominator(source)];
     add_token_sums(plan, s, den, acc);
-    // The sum on which whole sequences hang takes each addend exactly.
+    // Decisions about whole sequences depend on this sum, so each addend is
+    // exact.
     acc.add_exact(kColumnLogRatio, s.steps,
                   [&](int k, int h) COUNTERWEIGHT_INLINE_LAMBDA {
                     return num.wide(k, h) - den.wide(k, h);
@@ -58,7 +59,7 @@ struct DriftPhase {
     }
   }
 
-  // Once per segment: what the histogram's columns promise.
+  // Turns the histogram's columns into counts of l <= edge; once per segment.
   template <class Columns>
   COUNTERWEIGHT_HD static void finish(const Plan& plan, Columns& columns) {
     if (!measures<Lanes>(plan)) return;
@@ -77,7 +78,8 @@ struct DriftPhase {
 
  private:
   static constexpr int kEdgePairs = kNumHistogramEdges / 2;
-  // More than a lane's tokens of a segment, so that both counts fit one column.
+  // Larger than a lane's token count of a segment, so that both counts fit one
+  // column.
   static constexpr float kLeft = 256.0f;
 
   static constexpr COUNTERWEIGHT_HD int right(int pair) {

@@ -1,5 +1,5 @@
-// What a plan asks of a walk. A walk that is compiled for plans of one kind
-// alone has its tiles in registers and no code for the rest.
+// Features of a plan that a walk must support. A walk compiled for plans of one
+// kind alone has its tiles in registers and no code for other features.
 #ifndef COUNTERWEIGHT_KERNELS_WALK_FEATURES_H_
 #define COUNTERWEIGHT_KERNELS_WALK_FEATURES_H_
 
@@ -39,7 +39,7 @@ enum Feature : uint32_t {
   kFeatureUnknown = 1u << 24,
 };
 
-// Who reads a ratio.
+// The readers of a ratio.
 enum class SourceUse : uint8_t {
   kDrift,
   kCorrection,  // the weight and all rules

@@ -24,7 +24,7 @@ class LaneColumns {
   COUNTERWEIGHT_HD Values<float>& low(int extremum) { return low_[extremum]; }
   COUNTERWEIGHT_HD Values<float>& high(int extremum) { return high_[extremum]; }
 
-  // After each block, and after the last one: nothing waits elsewhere.
+  // Called after each block; these columns keep nothing elsewhere.
   COUNTERWEIGHT_HD void end_block() {}
   COUNTERWEIGHT_HD void end_segment() {}
   // The columns of a segment that is over.
@@ -37,13 +37,13 @@ class LaneColumns {
     clear_columns(kColumnLoss, kColumnLoss + kNumLossStatistics);
     clear_loss();
   }
-  // What the loss pass adds to.
+  // Clears the columns that the loss pass adds to.
   void clear_loss() {
     clear_columns(kColumnLoss + kNumLossStatistics, kNumColumns);
     clear_extrema(kExtremumLoss, kNumExtrema);
   }
 
-  // Into what the tokens of all lanes add up to; once.
+  // Stores the sums over all lanes in `record`; called once.
   void fold(const Plan& plan, SegmentRecord& record) {
     fold_columns(0, plan.token_columns, record.sums);
     fold_extrema(0, plan.token_extrema, record.low, record.high);

@@ -9,7 +9,7 @@
 namespace counterweight::kernels {
 namespace {
 
-// What reductions count.
+// Counts of the reductions.
 struct Counts {
   std::vector<double> row_tokens;  // [num_sequences]
   double tokens = 0.0;
@@ -67,7 +67,7 @@ double FactorOf(const LossReduction& reduction, double count) {
   return count > 0.0 ? reduction.scale / count : 0.0;
 }
 
-// Where tokens need their factor before their row was walked.
+// Row factors for losses whose tokens need them before their row was walked.
 std::vector<double> RowFactors(const LossSpec& loss, const Batch& batch,
                                const Counts& counts, double factor) {
   const bool by_group = loss.reduction.row == RowCount::kGroupTokens;

@@ -1,4 +1,4 @@
-// What a loss must know of the whole batch before its tokens are walked.
+// Whole-batch inputs of a loss, computed before its tokens are walked.
 #ifndef COUNTERWEIGHT_KERNELS_WALK_LOSS_BATCH_H_
 #define COUNTERWEIGHT_KERNELS_WALK_LOSS_BATCH_H_
 
@@ -11,14 +11,15 @@
 
 namespace counterweight::kernels {
 
-// Walks that a backend makes ahead of the one with the loss. Contexts hold host
+// Walks that a backend runs before the walk with the loss. Contexts hold host
 // pointers.
 class LossBackend {
  public:
   virtual ~LossBackend() = default;
 
-  // Statistics alone, folded over the batch; row_tokens [num_sequences] is what
-  // each row counts in response_mask. False: there is no answer.
+  // Runs statistics alone, folded over the batch; row_tokens [num_sequences]
+  // gets each row's count in response_mask. Returns false if there is no
+  // result.
   virtual bool Statistics(const LossContext& context, double* row_tokens,
                           RowRecord* total) = 0;
 
@@ -38,7 +39,7 @@ struct LossBatch {
 // Bytes that PrepareLoss allocates at most.
 int64_t LossScratchBytes(const Plan& plan, const Batch& batch);
 
-// REQUIRES: plan.loss.active. False: a walk gave no answer.
+// REQUIRES: plan.loss.active. Returns false if a walk gave no result.
 bool PrepareLoss(const Plan& plan, const Batch& batch, LossBackend* backend,
                  LossBatch* out);
 

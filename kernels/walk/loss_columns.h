@@ -1,5 +1,5 @@
-// Where each sum of a policy loss lives; see columns.h. Unlike those, these are
-// the same for every spec, and are touched only if it has a loss.
+// Indices of a policy loss's sums; see columns.h. Unlike those, these are the
+// same for every spec, and are touched only if it has a loss.
 #ifndef COUNTERWEIGHT_KERNELS_WALK_LOSS_COLUMNS_H_
 #define COUNTERWEIGHT_KERNELS_WALK_LOSS_COLUMNS_H_
 
@@ -7,14 +7,14 @@ namespace counterweight::kernels {
 
 // Sums over tokens.
 enum LossColumn : int {
-  // Of the statistics pass, over LossSpec::over.
+  // Columns of the statistics pass, over LossSpec::over.
   kLossAggregate,  // l (VESPO, GEO_MEAN: clamped their way)
   kLossSeen,       // count
   kLossAdvantage,
   kLossLogProb,    // current log-prob
   kLossLogWeight,  // log of the weight (VESPO, GEO_MEAN)
   kNumLossStatistics,
-  // Of the loss pass.
+  // Columns of the loss pass.
   kLossValue = kNumLossStatistics,  // w V over keep
   kLossSequenceSlope,               // w dV/dS over keep
   kLossKl,                          // k over its tokens

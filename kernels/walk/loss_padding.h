@@ -26,7 +26,8 @@ struct LossPadding {
     apply_surrogate(plan, row, s, t);
     if (loss.spec.counts_padding) {
       add(kLossPadding, s, t.value, acc);
-      // The row's one ratio hands its padding's gradient to its tokens.
+      // The row's single ratio passes the gradient of its padding to its
+      // tokens.
       if (loss.hands_back) {
         add(kLossSequenceSlope, s, t.sequence_slope, acc);
       }
@@ -91,7 +92,7 @@ struct LossPadding {
                 t.is_padding, out);
   }
 
-  // A position whose log-prob is not finite is no padding either.
+  // A position with a non-finite log-prob does not count as padding.
   COUNTERWEIGHT_HD static void drop_non_finite(const State& s,
                                                const TileOf<Lanes>& log_probs,
                                                Tiles& t) {

@@ -1,5 +1,5 @@
 // Phase 6 of a tile, with the outputs: the loss of each token, its gradient,
-// and what both add up to.
+// and their sums.
 #ifndef COUNTERWEIGHT_KERNELS_WALK_LOSS_PHASE_H_
 #define COUNTERWEIGHT_KERNELS_WALK_LOSS_PHASE_H_
 
@@ -152,8 +152,8 @@ struct LossPhase {
     t.beyond_zero.set(k, g, v.beyond_zero);
   }
 
-  // Into the slopes' tile: float32(factor slope + kl slope + handed back),
-  // added in this order in float64.
+  // Writes float32(factor slope + kl slope + handed back) into the slopes'
+  // tile, added in this order in float64.
   COUNTERWEIGHT_HD static void make_gradient(const LossPlan& loss,
                                              const LossRow& row, const State& s,
                                              LossTiles<Lanes>& t) {

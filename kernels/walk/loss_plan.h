@@ -1,5 +1,5 @@
-// A loss made ready for the walk, and what it knows of the whole batch. PODs,
-// passed to devices by value.
+// A loss prepared for the walk, and its whole-batch inputs. PODs, passed to
+// devices by value.
 #ifndef COUNTERWEIGHT_KERNELS_WALK_LOSS_PLAN_H_
 #define COUNTERWEIGHT_KERNELS_WALK_LOSS_PLAN_H_
 
@@ -20,7 +20,7 @@ struct IntervalTerms {
 struct LossPlan {
   LossSpec spec;
   bool active;
-  // The ratio r is read, and so exp of the source is.
+  // The loss reads the ratio r, and so exp of the source.
   bool has_ratio;
   // V is multiplied by the weight at each token.
   bool weighs_tokens;
@@ -45,7 +45,7 @@ struct LossPlan {
   bool reads_padding;
   IntervalTerms clamp;  // of the log ratio
   IntervalTerms kl_clamp;
-  // Of the spec, in float32.
+  // Bounds of the spec, in float32.
   float ratio_low, ratio_high;
   float ratio_cap;
   float dual_clip;
@@ -54,12 +54,12 @@ struct LossPlan {
   double padding_log_weight;
 };
 
-// What the walk of a loss knows of the whole batch.
+// Whole-batch inputs of a loss's walk.
 struct LossContext {
   // scale / count of both reductions.
   double factor;
   double kl_factor;
-  // What weights are divided by, 1 if they are not.
+  // The divisor of the weights, 1 without normalization.
   double normalizer;
   double advantage_mean;
   double log_prob_mean;

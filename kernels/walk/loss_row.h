@@ -1,5 +1,5 @@
-// What a row's sums decide for the loss of its tokens, and what the loss adds
-// up to when the row is over. Formulas: README.md, "Policy losses".
+// Row-level decisions for the loss of a row's tokens, and the row's
+// contribution to the batch. Formulas: README.md, "Policy losses".
 #ifndef COUNTERWEIGHT_KERNELS_WALK_LOSS_ROW_H_
 #define COUNTERWEIGHT_KERNELS_WALK_LOSS_ROW_H_
 
@@ -52,7 +52,7 @@ COUNTERWEIGHT_HD void set_sequence_ratio(const LossPlan& loss,
   out.slope = c == mean ? out.ratio : 0.0f;
 }
 
-// What is known of row `index` before its sums are.
+// Returns the state of row `index` before its sums are known.
 COUNTERWEIGHT_HD LossRow initial_loss(const LossPlan& loss,
                                       const LossContext& context,
                                       int64_t index) {
@@ -71,8 +71,8 @@ COUNTERWEIGHT_HD LossRow initial_loss(const LossPlan& loss,
   return out;
 }
 
-// After the statistics pass. `row` and `counts` may be all zero where nothing
-// of them is read (not loss.by_row).
+// Decides the row after the statistics pass. `row` and `counts` may be all zero
+// where nothing of them is read (not loss.by_row).
 COUNTERWEIGHT_HD LossRow decide_loss(const Plan& plan,
                                      const LossContext& context, int64_t index,
                                      const RowCounts& counts, float weight,
@@ -88,7 +88,7 @@ COUNTERWEIGHT_HD LossRow decide_loss(const Plan& plan,
         row_factor(loss.spec.kl.reduction, context.kl_factor, counts);
   }
   if (loss.spec.level != LossLevel::kToken) set_sequence_ratio(loss, row, out);
-  // Where rules dropped all that a row had its padding goes with it.
+  // If rules dropped all tokens of a row, its padding is dropped too.
   out.padding_counts = counts.kept > 0.0 || !(counts.tokens > 0.0);
   const SurrogateRow of_row{row, counts.tokens, weight, context.normalizer};
   with_surrogate<SurrogateWith<AnySurrogate, kTraitRow>>(
@@ -97,8 +97,8 @@ COUNTERWEIGHT_HD LossRow decide_loss(const Plan& plan,
   return out;
 }
 
-// After the loss pass: what each token of LossSpec::over gets of the gradient
-// that its row's mean received.
+// Returns, after the loss pass, each token's share (LossSpec::over) of the
+// gradient that its row's mean received.
 COUNTERWEIGHT_HD double hand_back(const LossPlan& loss, const LossRecord& row,
                                   const LossRow& state) {
   const double kl = loss.spec.kl.coefficient * state.kl_factor;
@@ -132,8 +132,8 @@ COUNTERWEIGHT_HD void clear_loss(RowRecord& record) {
   }
 }
 
-// The row's part of the batch, once the loss pass is over. `tokens` = its count
-// in response_mask.
+// Adds the row to the batch once the loss pass is over. `tokens` = its count in
+// response_mask.
 COUNTERWEIGHT_HD void add_loss(const LossPlan& loss, double tokens,
                                const LossRow& state, const LossRecord& row,
                                RowRecord& out) {

@@ -1,5 +1,5 @@
-// Phase 5 of a tile, statistics: what the loss of a row's tokens needs to know
-// of the whole row or batch.
+// Phase 5 of a tile, statistics: the whole-row and whole-batch sums that the
+// loss of a row's tokens needs.
 #ifndef COUNTERWEIGHT_KERNELS_WALK_LOSS_STATISTICS_H_
 #define COUNTERWEIGHT_KERNELS_WALK_LOSS_STATISTICS_H_
 
@@ -49,7 +49,7 @@ struct LossStatistics {
                   });
   }
 
-  // What the row's ratio or V is made of.
+  // Adds the terms of the row's ratio or V.
   COUNTERWEIGHT_HD static void add_aggregate(const LossPlan& loss,
                                              const State& s,
                                              const TileOf<Lanes>& over,

@@ -1,4 +1,4 @@
-// What a tile's losses add to the columns of the loss pass.
+// Adds a tile's losses to the columns of the loss pass.
 #ifndef COUNTERWEIGHT_KERNELS_WALK_LOSS_SUMS_PHASE_H_
 #define COUNTERWEIGHT_KERNELS_WALK_LOSS_SUMS_PHASE_H_
 
@@ -33,7 +33,8 @@ struct LossSumsPhase {
     if (has_kl) add_kl(loss, s, acc);
   }
 
-  // Once per segment: what is kept where no rule drops anything.
+  // Copies sums over all tokens to the sums over kept ones where no rule drops
+  // any; once per segment.
   template <class Columns>
   COUNTERWEIGHT_HD static void finish(const Plan& plan, Columns& columns) {
     if (!measures<Lanes>(plan) || has_rules<Lanes>(plan)) return;

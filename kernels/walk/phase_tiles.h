@@ -1,6 +1,6 @@
-// Tiles that belong to one phase of a tile's walk. They hold nothing when the
-// phase begins, and nothing reads them after it: what a later phase needs is in
-// TileState or is handed over as an argument.
+// Scratch tiles of one phase of a tile's walk. They hold nothing when the phase
+// begins, and nothing reads them after it: later phases read TileState or
+// arguments.
 #ifndef COUNTERWEIGHT_KERNELS_WALK_PHASE_TILES_H_
 #define COUNTERWEIGHT_KERNELS_WALK_PHASE_TILES_H_
 
@@ -41,7 +41,7 @@ struct LossTiles {
   TileOf<Lanes> ratio;
   TileOf<Lanes> excess;
   TileOf<Lanes> ratio_slope;
-  // What the surrogate's prepare() or the selection of tokens left for it.
+  // Result of the surrogate's prepare() or of the selection of tokens.
   TileOf<Lanes> prepared;
   // w V, its slopes by the token's log-prob and by the row's log ratio, and the
   // magnitude of the whole slope without clipping.

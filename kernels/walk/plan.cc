@@ -54,7 +54,7 @@ ClampTerms MakeClamp(double clamp) {
   return terms;
 }
 
-// What e^l is compared with instead of the clamped ratio.
+// The bound that e^l is compared with in place of the clamped ratio.
 float HighAbove(const ClampTerms& clamp, float bound) {
   constexpr float kInfinity = std::numeric_limits<float>::infinity();
   if (clamp.exp_low > bound) return -kInfinity;

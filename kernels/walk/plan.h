@@ -1,5 +1,6 @@
-// A spec made ready for the walk: every constant computed once, every question
-// that does not depend on a token answered. A POD, passed to devices by value.
+// A spec prepared for the walk: every constant is computed once, and every
+// question that does not depend on a token is answered once. A POD, passed to
+// devices by value.
 #ifndef COUNTERWEIGHT_KERNELS_WALK_PLAN_H_
 #define COUNTERWEIGHT_KERNELS_WALK_PLAN_H_
 
@@ -20,8 +21,8 @@ constexpr int64_t SegmentsOf(int64_t positions) {
   return (positions + kSegmentPositions - 1) / kSegmentPositions;
 }
 
-// exp, expm1, k2 and k3 at both ends of a clamp [-clamp, clamp]: what a clamped
-// token gets instead of its own.
+// exp, expm1, k2 and k3 at both ends of a clamp [-clamp, clamp]: the values of
+// a token beyond it.
 struct ClampTerms {
   float clamp;
   float exp_low, exp_high;
@@ -55,22 +56,23 @@ struct RulePlan {
 
 struct WeightPlan {
   WeightSpec spec;
-  // Of a token's logarithm: kPrefix, the aggregate's; else the tighter of both.
+  // The clamp of a token's logarithm: for kPrefix the aggregate's, else the
+  // tighter of both.
   ClampTerms clamp;
   // Ends of a weight and of its distance from 1: the clamp's or, where the
   // bounds truncate, theirs.
   float least, most;
   float least_excess, most_excess;
-  // Bounds set weights to 0.
+  // True if the bounds set weights to 0.
   bool masks;
   // By e^l, whatever the clamp: the ratio is above the upper bound if it is
   // > high_above, and below the lower one unless it is >= low_from.
   float high_above, low_from;
   // As low_from, of the statistics' lower threshold.
   float counts_low_from;
-  // A weight can be 0 without any rule.
+  // True if a weight can be 0 without any rule.
   bool can_vanish;
-  // The clamped ratio is the drift's.
+  // True if the clamped ratio is the drift's.
   bool is_drift;
   double lower_log, upper_log, low_threshold_log;
   double low_threshold64;
@@ -91,20 +93,20 @@ struct Plan {
   uint32_t exp_sources;
   // Prefix means, numbered in the order of evaluation.
   int32_t num_prefixes;
-  // Metrics are wanted, or an output depends on a mean over the batch.
+  // True if metrics are wanted or an output depends on a mean over the batch.
   bool measures;
-  // Some rule has the effect kZeroWeight.
+  // True if some rule has the effect kZeroWeight.
   bool zeroes;
   // Passes over a row's statistics until every decision is known; rows of one
   // segment need at most single_segment_passes.
   int32_t passes;
   int32_t single_segment_passes;
-  // Outputs, the loss's included, depend on no sum of their row: one pass can
-  // write them.
+  // True if outputs, the loss's included, depend on no sum of their row: one
+  // pass can write them.
   bool streams;
-  // Outputs depend on sequence rules that drop whole rows alone: one pass
-  // writes them as if none fired, which is the common case, and rows where one
-  // did are written again.
+  // True if outputs depend on sequence rules that drop whole rows alone: one
+  // pass writes them as if none fired, which is the common case, and rows where
+  // one fired are written again.
   bool guesses;
   int32_t token_columns;
   int32_t token_extrema;

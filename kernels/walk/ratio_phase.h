@@ -54,13 +54,13 @@ struct RatioPhase {
     });
   }
 
-  // Of a block that was read ahead, from `position`: asked once, not for each
-  // of its tiles.
+  // Checks a block that was read ahead, from `position`; called once per block,
+  // not per tile.
   template <class Ahead>
   COUNTERWEIGHT_HD static void admit(const Plan& plan, int64_t position,
                                      Ahead& block, Accumulators<Lanes>& acc) {
-    // Not less than |num - den|. The difference itself would be kept for the
-    // tiles, in registers that they have other uses for.
+    // An upper bound of |num - den|. The difference itself would occupy
+    // registers until the tiles use it.
     const bool may_be_bad = any_bad(
         plan, block, kSteps,
         [](int, int, int, float num, float den) COUNTERWEIGHT_INLINE_LAMBDA {

@@ -1,5 +1,5 @@
-// What a segment, a row, a group of rows and a batch add up to, and how two of
-// them fold into one.
+// Sums of a segment, a row, a group of rows and a batch, and the fold of two of
+// them.
 #ifndef COUNTERWEIGHT_KERNELS_WALK_RECORD_H_
 #define COUNTERWEIGHT_KERNELS_WALK_RECORD_H_
 
@@ -32,9 +32,9 @@ struct SegmentRecord {
 inline constexpr int64_t kNoBadToken = INT64_MAX;
 inline constexpr int64_t kBadTokenCodes = 16;
 
-// What the loss's tokens take from their row.
+// Row-level inputs of the loss of a row's tokens.
 struct LossRow {
-  // Of both reductions.
+  // The factor of both reductions.
   double factor;
   double kl_factor;
   // prescales_advantages: what advantages are multiplied by, else 1.
@@ -49,15 +49,15 @@ struct LossRow {
   bool padding_counts;
 };
 
-// What a row's sums decide.
+// Decisions from a row's sums.
 struct RowState {
   uint32_t fired;  // sequence rules whose statistic is outside
   float weight;    // sequence levels: the bounded weight
   LossRow loss;
 };
 
-// Where a PREFIX statistic of a segment starts: what earlier segments of the
-// row hold.
+// The start of a segment's PREFIX statistic: the sums of the row's earlier
+// segments.
 struct PrefixBase {
   double sum;
   double count;

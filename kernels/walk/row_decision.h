@@ -1,5 +1,5 @@
-// What a row's sums decide for its tokens: which sequence rules fire, and its
-// weight.
+// Decisions from a row's sums for its tokens: the sequence rules that fire, and
+// the row's weight.
 #ifndef COUNTERWEIGHT_KERNELS_WALK_ROW_DECISION_H_
 #define COUNTERWEIGHT_KERNELS_WALK_ROW_DECISION_H_
 

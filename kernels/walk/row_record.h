@@ -1,4 +1,4 @@
-// A decided row as an addend of the batch.
+// Partial sums of one finished row.
 #ifndef COUNTERWEIGHT_KERNELS_WALK_ROW_RECORD_H_
 #define COUNTERWEIGHT_KERNELS_WALK_ROW_RECORD_H_
 

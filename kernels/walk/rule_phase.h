@@ -18,7 +18,7 @@ struct RulePhase {
   using State = TileState<Lanes>;
   using Acc = Accumulators<Lanes>;
 
-  // explains: reason bits are wanted.
+  // explains: true if reason bits are wanted.
   COUNTERWEIGHT_HD static void run(const Plan& plan, int r, uint32_t row_fired,
                                    bool explains, State& s, Acc& acc) {
     RuleTiles<Lanes>& t = s.tiles.template begin<RuleTiles<Lanes>>();
@@ -26,7 +26,7 @@ struct RulePhase {
     const bool sequential = Lanes::may(kFeatureSequential) &&
                             plan.spec.evaluation == Evaluation::kSequential;
     const TileOf<Lanes>& seen = Lanes::choose(sequential, s.kept, s.mask);
-    // No decision hangs on what token rules add.
+    // No decision depends on the sums of token rules.
     const bool adds = kStats && measures<Lanes>(plan);
     if (rule.is_sequence) {
       if (kStats) {
@@ -66,8 +66,9 @@ struct RulePhase {
     apply(rule, r, explains, s);
   }
 
-  // Once per segment: what was found already. A rule that saw the mask of all
-  // saw those tokens; one without a condition fired on all that were outside.
+  // Copies sums that were found already; once per segment. A rule that saw the
+  // mask of all saw those tokens; one without a condition fired on all that
+  // were outside.
   template <class Drift, class Columns>
   COUNTERWEIGHT_HD static void finish(const Plan& plan, const Drift& drift,
                                       Columns& columns) {
@@ -181,7 +182,7 @@ struct RulePhase {
         });
   }
 
-  // What the row's later segments start from.
+  // Adds the sums that the row's later segments start from.
   COUNTERWEIGHT_HD static void add_prefix_aggregate(const RulePlan& rule, int r,
                                                     const State& s,
                                                     const TileOf<Lanes>& seen,
@@ -234,7 +235,7 @@ struct RulePhase {
     });
   }
 
-  // What outside_prefix found.
+  // Fires the rule on the tokens that outside_prefix marked.
   COUNTERWEIGHT_HD static void fire_marked(State& s,
                                            const TileOf<Lanes>& seen) {
     RuleTiles<Lanes>& t = tiles(s);

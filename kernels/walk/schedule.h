@@ -11,7 +11,7 @@
 namespace counterweight::kernels {
 
 enum class StepKind : uint8_t {
-  kInitialStates,  // what is known of a row before its sums are
+  kInitialStates,  // row states before the sums are known
   kStatistics,     // a walk that fills the records of the row's segments
   kSettle,         // folds the records, decides the row's state
   kBoth,           // a walk with statistics and outputs

@@ -14,7 +14,7 @@
 namespace counterweight::kernels {
 inline namespace COUNTERWEIGHT_ISA {
 
-// What is known about a segment before its tokens are walked.
+// Inputs of a segment's walk.
 struct SegmentTask {
   int64_t begin;  // positions of the batch
   int64_t end;
@@ -34,8 +34,8 @@ COUNTERWEIGHT_HD void scale_advantages(double scale, TileState<Lanes>& s) {
   });
 }
 
-// Into s.weight what Outputs::weights promises. Without a loss the division by
-// the normalizer comes when the batch is over.
+// Writes the values of Outputs::weights into s.weight. Without a loss the
+// weights are divided by the normalizer when the batch is over.
 template <class Lanes>
 COUNTERWEIGHT_HD void finish_weights(const Plan& plan, const SegmentTask& task,
                                      TileState<Lanes>& s) {
@@ -148,7 +148,7 @@ COUNTERWEIGHT_HD void walk_segment(const Plan& plan, const Batch& batch,
     COUNTERWEIGHT_UNROLL
     for (int part = 0; part < kTilePositions / kPositions; ++part) {
       const int left = count - part * kPositions;
-      // An empty tile costs less than asking before each.
+      // Walking an empty tile costs less than a check before each.
       const bool asks = part * kPositions % kAskedPositions == 0;
       if (asks && left <= 0) break;
       s.part = part;

@@ -1,4 +1,4 @@
-// What the phases of a walk hand to each other about one tile.
+// State of one tile that the phases of a walk pass to each other.
 #ifndef COUNTERWEIGHT_KERNELS_WALK_TILE_STATE_H_
 #define COUNTERWEIGHT_KERNELS_WALK_TILE_STATE_H_
 
@@ -20,7 +20,7 @@ struct TileState {
   static constexpr int kWidth = Lanes::kWidth;
   using Values = TileOf<Lanes>;
 
-  // Of the block whose tiles come.
+  // The block that the next tiles are taken from.
   typename Lanes::Ahead ahead;
 
   int part;          // which tile of its block

@@ -40,7 +40,8 @@ struct WeightPhase {
   using State = TileState<Lanes>;
   using Acc = Accumulators<Lanes>;
 
-  // What the aggregate sees: called when the first after_rule rules have run.
+  // Adds the terms of the aggregate; called when the first after_rule rules
+  // have run.
   COUNTERWEIGHT_HD static void aggregate(const Plan& plan, State& s, Acc& acc) {
     const WeightPlan& weight = plan.weight;
     const bool prefix = Lanes::may(kFeaturePrefixes) && weight.prefix >= 0;
@@ -62,8 +63,8 @@ struct WeightPhase {
                    });
   }
 
-  // Weights by token, which no rule has a say in: before the rules, as what
-  // they are made of is at hand then.
+  // Computes weights by token that depend on no rule, before the rules run,
+  // while their inputs are at hand.
   COUNTERWEIGHT_HD static void by_tokens(const Plan& plan, State& s, Acc& acc) {
     const WeightPlan& weight = plan.weight;
     if (!by_token(weight)) return;
@@ -74,7 +75,7 @@ struct WeightPhase {
     }
   }
 
-  // After all rules.
+  // Runs after all rules.
   COUNTERWEIGHT_HD static void finish(const Plan& plan, State& s, Acc& acc) {
     if (!kStats) return;
     if (has_rules<Lanes>(plan)) {
@@ -86,7 +87,8 @@ struct WeightPhase {
     if (measures<Lanes>(plan)) count_zero_weights(plan, s, acc);
   }
 
-  // Once per segment: what was counted already, by the drift phase too.
+  // Copies sums that were counted already, by the drift phase too; once per
+  // segment.
   template <class Drift, class Columns>
   COUNTERWEIGHT_HD static void finish_segment(const Plan& plan,
                                               const Drift& drift,
