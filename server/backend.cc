@@ -21,7 +21,7 @@ BackendChoice MakeCpu(const Config& config) {
   return {std::move(corrector), ""};
 }
 
-// Null, and *reason a sentence, if one of them cannot be used.
+// Returns null and a sentence in *reason if one of them cannot be used.
 std::unique_ptr<kernels::Corrector> MakeCuda(const DeviceChoice& choice,
                                              std::string* reason) {
   const int count = kernels::NumCudaDevices(reason);

@@ -1,4 +1,4 @@
-// From the command line to a backend.
+// Makes the backend that the command line names.
 #ifndef COUNTERWEIGHT_SERVER_BACKEND_H_
 #define COUNTERWEIGHT_SERVER_BACKEND_H_
 

@@ -11,7 +11,7 @@
 namespace counterweight::server {
 namespace {
 
-// Seconds; a request needs some time even on loopback.
+// Smallest accepted stream and unary timeout, seconds.
 constexpr double kMinTimeout = 0.01;
 
 std::string NotLocal(std::string_view flag, const ListenAddress& address) {
@@ -48,7 +48,7 @@ std::string Validate(const Config& config) {
     return fmt::format("--max_runs_per_client={} is larger than --max_runs={}",
                        config.max_runs_per_client, config.max_runs);
   }
-  // As received and as parsed.
+  // A message is counted twice: as received and as parsed.
   if (config.max_bytes_in_flight < 2 * config.max_message_bytes) {
     return fmt::format(
         "--max_bytes_in_flight={} is smaller than twice "

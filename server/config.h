@@ -1,4 +1,4 @@
-// What the command line says.
+// The server's configuration.
 #ifndef COUNTERWEIGHT_SERVER_CONFIG_H_
 #define COUNTERWEIGHT_SERVER_CONFIG_H_
 
@@ -13,18 +13,18 @@ namespace counterweight::server {
 
 enum class Backend : uint8_t { kAuto, kCpu, kCuda };
 
-// Which CUDA devices compute.
+// Selects the CUDA devices that compute.
 struct DeviceChoice {
-  bool is_given = false;  // by the flag
+  bool is_given = false;  // true if the flag is present
   bool all = false;
-  // Unless all: as CUDA counts, each once.
+  // CUDA's device numbers, each once; unused if `all`.
   std::vector<int> indices = {0};
 };
 
-// As the flag takes it: "all", "0,2".
+// Formats the value as the flag takes it: "all", "0,2".
 std::string ToString(const DeviceChoice& choice);
 
-// Everything a server can be told; server/flags.cc documents each field.
+// All settings of a server; server/flags.cc documents each field.
 struct Config {
   std::vector<ListenAddress> listen = {
       {.host = "127.0.0.1", .port = 50051, .path = ""}};
@@ -62,8 +62,8 @@ struct Config {
   std::string log_level = "info";
 };
 
-// What is wrong with values that are valid one by one, as a sentence that names
-// the flags; empty if nothing is.
+// Checks combinations of values that are valid one by one. Returns a sentence
+// that names the flags, or an empty string.
 std::string Validate(const Config& config);
 
 // config.threads, or the hardware's number; at least 1.

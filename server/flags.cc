@@ -20,7 +20,7 @@ constexpr double kMaxSeconds = 86400.0;
 struct Flag {
   std::string_view name;
   std::string_view help;
-  // Reads `value` into the config, or returns what is wrong with it.
+  // Parses `value` into the config, or returns an error.
   std::string (*set)(std::string_view value, Config* config);
   std::string (*get)(const Config& config);
   bool is_bool = false;
@@ -282,7 +282,8 @@ constexpr Flag kFlags[] = {
     {"max_runs",
      "Most values of the label run in the drift metrics; the idlest leaves.",
      SetInteger<&Config::max_runs, 1, 1 << 20>, GetInteger<&Config::max_runs>},
-    {"max_runs_per_client", "The same for one client (one IP address).",
+    {"max_runs_per_client",
+     "Most values of the label run for one client (one IP address).",
      SetInteger<&Config::max_runs_per_client, 1, 1 << 20>,
      GetInteger<&Config::max_runs_per_client>},
     {"drain_delay",

@@ -14,8 +14,8 @@ namespace counterweight::server {
 
 struct CommandLine {
   Config config;
-  bool help = false;     // --help was there
-  bool version = false;  // --version was there
+  bool help = false;     // --help is present
+  bool version = false;  // --version is present
   // A sentence that names the flag; empty if all is well. If it is set nothing
   // else is valid.
   std::string error;
@@ -26,7 +26,8 @@ struct CommandLine {
 // --listen collects. Also applies Validate(config).
 CommandLine ParseFlags(const std::vector<std::string_view>& arguments);
 
-// What --help prints: every flag with its meaning, unit, range and default.
+// Returns the text of --help: every flag with its meaning, unit, range and
+// default.
 std::string FlagsHelp();
 
 // The config as a JSON object, keyed by flag name.

@@ -9,7 +9,7 @@ namespace counterweight::server {
 void TrimHeap() {
   // Other C libraries give memory back by themselves, or cannot be asked to.
 #ifdef __GLIBC__
-  // Less is not worth the page faults of taking it again.
+  // Smaller amounts are not worth the page faults of taking them again.
   constexpr size_t kKeptBytes = size_t{32} << 20;
   if (mallinfo2().fordblks > kKeptBytes) malloc_trim(0);
 #endif

@@ -1,4 +1,4 @@
-// Memory that the C library keeps.
+// Release of the C library's free memory.
 #ifndef COUNTERWEIGHT_SERVER_HEAP_H_
 #define COUNTERWEIGHT_SERVER_HEAP_H_
 

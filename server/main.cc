@@ -39,7 +39,7 @@ using std::chrono::steady_clock;
 // Beyond --drain_delay and --drain_timeout: closing what is left takes a
 // second.
 constexpr double kExitGraceSeconds = 1.5;
-// The log's last lines have so long before the process ends without them.
+// Time for the log's last lines before the process ends without them.
 constexpr std::chrono::milliseconds kLastWords{300};
 
 // SIGTERM and SIGINT are taken with sigwait instead of handlers, so that all of
@@ -51,12 +51,12 @@ sigset_t BlockStopSignals() {
   sigaddset(&signals, SIGTERM);
   sigaddset(&signals, SIGINT);
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
-  // A client that goes away must not take the server along.
+  // A broken connection must not kill the server.
   signal(SIGPIPE, SIG_IGN);
   return signals;
 }
 
-// True if a signal came within so many seconds.
+// True if a signal came within `seconds`.
 bool WaitForSignal(const sigset_t& signals, double seconds) {
   const auto end = steady_clock::now() + std::chrono::duration<double>(seconds);
   for (;;) {
@@ -155,7 +155,7 @@ int Serve(const Config& config) {
   }
   const std::shared_ptr<spdlog::logger> logger =
       MakeStderrLogger(config.log_level);
-  // What the server logs while it goes is written too.
+  // Also writes the lines that the server logs during its destruction.
   const FlushAtEnd flush(logger);
   // Never deleted: gRPC logs to the process' very end.
   RequestLog& log = *new RequestLog(logger);

@@ -28,7 +28,7 @@ constexpr int kMaxConcurrentStreams = 100;
 constexpr std::chrono::milliseconds kHandshakeTimeout{10000};
 // Calls in flight on a connection that has reached its age.
 constexpr std::chrono::minutes kConnectionGrace{10};
-// Of reflection, gRPC's only synchronous service here: a thread a stream.
+// Threads of reflection, gRPC's only synchronous service here: one per stream.
 constexpr int kMaxSynchronousThreads = 32;
 
 // Messages that gRPC assembles and answers that it sends; they come beside
@@ -53,8 +53,8 @@ consteval const MetricRow& SharedMemorySample(std::string_view name) {
   return FindRow(kSharedMemoryTable, name);
 }
 
-// How often open calls are looked at: often enough for their timeouts, and for
-// others to wait little for what a stalled one holds.
+// The period of checks on open calls: short enough for their timeouts, and for
+// requests that wait for resources of a stalled call.
 std::chrono::nanoseconds TickPeriod(const Config& config) {
   constexpr double kMostSeconds = 0.1;
   const double seconds = std::min(
@@ -233,8 +233,8 @@ bool Server::StartGrpc(std::string* error, std::function<void()> on_failure) {
   grpc::EnableDefaultHealthCheckService(true);
   grpc::ServerBuilder builder;
   SetReflection(config_.reflection, &builder);
-  // Of all RPCs: Correct's own limit may be less than a stream's chunk, and is
-  // looked at when its message is parsed.
+  // The limit for all RPCs: Correct's own limit may be smaller than a stream's
+  // chunk, and is checked when its message is parsed.
   builder.SetMaxReceiveMessageSize(static_cast<int>(
       std::max(config_.max_message_bytes, kMaxChunkBytes + kMaxChunkFraming)));
   // Compressed messages reach the service as they came; see payload.h.
@@ -255,7 +255,7 @@ bool Server::StartGrpc(std::string* error, std::function<void()> on_failure) {
   quota.Resize(TransportBytes(config_));
   quota.SetMaxThreads(kMaxSynchronousThreads);
   builder.SetResourceQuota(quota);
-  // One each, whatever the machine: they take threads of the quota.
+  // One each on every machine: they take threads of the quota.
   builder.SetSyncServerOption(grpc::ServerBuilder::NUM_CQS, 1);
   builder.RegisterService(service_.get());
   connections_ = builder.experimental().AddExternalConnectionAcceptor(

@@ -102,7 +102,7 @@ class Server {
   std::unique_ptr<grpc::Server> grpc_;
   std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> connections_;
   std::unique_ptr<Acceptor> acceptor_;
-  std::mutex serving_mutex_;  // a device may fail before we announce ourselves
+  std::mutex serving_mutex_;  // a device may fail before serving begins
   bool has_stopped_serving_ = false;
   Ticker trimmer_;
   std::shared_ptr<prometheus::Collectable> sampled_metrics_;

@@ -14,8 +14,8 @@
 namespace counterweight::server {
 namespace {
 
-// The log's, the acceptor's, the call clock's, the heap trimmer's and the
-// staging pool's.
+// Threads of the log, the acceptor, the call clock, the heap trimmer and the
+// staging pool.
 constexpr int kServerThreads = 5;
 
 // As counted with gRPC 1.51, and some more for those that it starts under load.
@@ -35,7 +35,8 @@ int NumThreadsAtStart(const Config& config) {
 }
 
 bool HasSpareThreads(int count) {
-  // All at once, or a later one could take the place of an earlier one.
+  // All threads run at once, or a later one could take the place of an earlier
+  // one.
   std::latch enough(1);
   std::vector<std::thread> threads;
   threads.reserve(static_cast<size_t>(count));

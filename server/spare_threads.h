@@ -1,4 +1,4 @@
-// Whether the system lets us have the threads that we are going to need.
+// A check that the system grants the threads that the server needs.
 #ifndef COUNTERWEIGHT_SERVER_SPARE_THREADS_H_
 #define COUNTERWEIGHT_SERVER_SPARE_THREADS_H_
 
@@ -6,11 +6,12 @@
 
 namespace counterweight::server {
 
-// What a server on the CPU has soon after its start, gRPC's threads included.
+// Number of threads of a server on the CPU soon after its start, gRPC's threads
+// included.
 int NumThreadsAtStart(const Config& config);
 
-// True if this process can have so many threads more at this moment. Asked
-// before gRPC starts, which ends the process where it gets no thread.
+// True if this process can start `count` more threads now. Called before gRPC
+// starts, which aborts the process when it gets no thread.
 bool HasSpareThreads(int count);
 
 }  // namespace counterweight::server

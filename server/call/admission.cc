@@ -54,7 +54,7 @@ uint64_t Admission::Admit(const Client& client, int64_t bytes,
     decide(verdict, std::move(ticket));
     return 0;
   }
-  // There may be room for this peer where those that wait have their half.
+  // This peer may fit now if the others that wait have their half.
   AdmitWaiting();
   return id;
 }
@@ -80,7 +80,7 @@ void Admission::Abandon(uint64_t id) {
     take();
   }
   if (decide) decide(Verdict::kFull, Ticket());
-  // What waited behind it may fit.
+  // The requests behind it may fit now.
   AdmitWaiting();
 }
 
@@ -234,8 +234,8 @@ void Admission::AdmitWaiting() {
     for (Decision decision; NextDecision(&decision);) {
       decisions.push_back(std::move(decision));
     }
-    // Inside the lock: the thread that waits may destroy this as soon as it
-    // goes on.
+    // Notifies under the lock: the waiting thread may destroy this as soon as
+    // it continues.
     if (requests_ + answers_ == 0) idle_.notify_all();
   }
   for (auto& [decide, ticket] : decisions) {
@@ -250,7 +250,7 @@ bool Admission::NextDecision(Decision* decision) {
   auto name = names.upper_bound(queue->second.last_name);
   if (name == names.end()) name = names.begin();
   const auto waiter = name->second.begin();
-  // Small requests do not overtake, or a large one would never find room.
+  // Small requests do not overtake, or a large one would starve.
   if (!HasRoom(1, waiter->bytes)) return false;
   last_peer_ = queue->first;
   queue->second.last_name = name->first;

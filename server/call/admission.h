@@ -1,4 +1,4 @@
-// How much work is let in at a time, and which client is next.
+// Admission control: limits on the work in flight, and turns among clients.
 #ifndef COUNTERWEIGHT_SERVER_CALL_ADMISSION_H_
 #define COUNTERWEIGHT_SERVER_CALL_ADMISSION_H_
 
@@ -15,8 +15,8 @@
 
 namespace counterweight::server {
 
-// Whose share a request takes. `peer` is what the server knows of the client,
-// and shares are counted by it; `name` is the client's own word, by which
+// The owner of a request's share. `peer` is the identity that the server sees,
+// and shares are counted by it; `name` is the client's own claim, by which
 // clients of one peer take turns.
 struct Client {
   std::string peer;
@@ -24,8 +24,8 @@ struct Client {
 };
 
 // Counts requests and the bytes that they need (input, scratch and output
-// together). What would exceed the limits waits in a queue, in which peers take
-// turns, and is refused where the queue has no room either.
+// together). A request beyond the limits waits in a queue, in which peers take
+// turns, and is refused if the queue is full too.
 //
 // While other peers wait, a peer is not given more than half of the requests or
 // of the bytes. A full queue makes room for a peer that waits less than another
@@ -35,7 +35,7 @@ class Admission {
   enum class Verdict : uint8_t {
     kAdmitted,
     kFull,      // no room now
-    kTooLarge,  // never room: more than the limit of bytes
+    kTooLarge,  // never: more than the limit of bytes
     kClosed,
   };
 
@@ -44,15 +44,15 @@ class Admission {
     int64_t max_bytes = 0;
     int64_t max_queued = 0;
 
-    // Bytes that requests have already while they wait; beside max_bytes, so
-    // that a full queue cannot keep a request from being admitted.
+    // Limit of the bytes that requests hold while they wait; beside max_bytes,
+    // so that a full queue cannot keep a request from being admitted.
     int64_t max_held_bytes() const { return max_bytes / 4; }
-    // Of max_bytes, those that Lend gives: the rest is for requests, however
-    // much memory clients share and leave idle.
+    // Limit of the bytes that Lend gives, a part of max_bytes: the rest is for
+    // requests, however much memory clients share and leave idle.
     int64_t max_lent_bytes() const { return max_bytes / 2; }
   };
 
-  // Holds bytes, and a request's place; gives them back when destroyed.
+  // Holds bytes and a request's place; releases them when destroyed.
   class Ticket {
    public:
     Ticket() = default;
@@ -72,8 +72,8 @@ class Admission {
     int64_t bytes_ = 0;
   };
 
-  // Told the verdict once, from any thread; `ticket` is empty unless it is
-  // kAdmitted.
+  // Called with the verdict once, from any thread; `ticket` is empty unless it
+  // is kAdmitted.
   using Decide = std::function<void(Verdict verdict, Ticket ticket)>;
 
   explicit Admission(const Limits& limits) : limits_(limits) {}
@@ -88,32 +88,33 @@ class Admission {
   // Decides kFull for a request that still waits.
   void Abandon(uint64_t id);
 
-  // More bytes for an admitted request, also after Close. Never waits.
+  // Takes more bytes for an admitted request, also after Close. Never waits.
   Verdict Grow(int64_t bytes, Ticket* ticket);
 
-  // The request's work is done and its answer of `bytes` is being sent: gives
-  // back its place and all other bytes. It is in flight still.
+  // Marks the request's work as done and its answer of `bytes` as being sent:
+  // releases its place and all other bytes. It stays in flight.
   void BeginAnswer(int64_t bytes, Ticket* ticket);
 
-  // Bytes that outlive requests, at most Limits::max_lent_bytes in all. Never
-  // waits; is no request in flight.
+  // Takes bytes that outlive requests, at most Limits::max_lent_bytes in all.
+  // Never waits; does not count as a request in flight.
   Verdict Lend(int64_t bytes, Ticket* ticket);
 
   // True if another peer waits while this one has more than its part of the
   // requests or of the bytes: one of as many equal parts as there are peers.
   bool IsCrowdingOut(const std::string& peer) const;
 
-  // From now on nothing is admitted, and nothing waits.
+  // Refuses all requests from now on, waiting ones included.
   void Close();
 
   // Waits until nothing is in flight, answers included; false if that takes
   // longer than `timeout`.
   bool WaitUntilIdle(std::chrono::nanoseconds timeout);
 
-  // Requests that work or send their answers; those that wait.
+  // Requests that are computed or send their answers, and requests that wait.
   int64_t requests_in_flight() const;
   int64_t requests_queued() const;
-  // Of requests in flight and lent; the latter alone; of requests that wait.
+  // Bytes of requests in flight and lent bytes together; lent bytes; bytes of
+  // requests that wait.
   int64_t bytes_in_flight() const;
   int64_t lent_bytes() const;
   int64_t held_bytes() const;
@@ -128,11 +129,11 @@ class Admission {
   // The requests of one peer that wait.
   struct Queue {
     std::map<std::string, std::deque<Waiter>> by_name;  // none empty
-    std::string last_name;                              // whose turn it was
+    std::string last_name;                              // served last
     int64_t requests = 0;
     int64_t held_bytes = 0;
   };
-  // What one peer's requests in flight have.
+  // Holdings of one peer's requests in flight.
   struct Holding {
     int64_t requests = 0;
     int64_t bytes = 0;
@@ -141,7 +142,8 @@ class Admission {
   using Decision = std::pair<Decide, Ticket>;
 
   bool HasRoom(int64_t requests, int64_t bytes) const;
-  // One request more of so many bytes would be more than half for the peer.
+  // True if another request of `bytes` would exceed half of the limits for the
+  // peer.
   bool ExceedsHalf(const std::string& peer, int64_t bytes) const;
   void Add(Ticket::Kind kind, const std::string& peer, int64_t bytes,
            int64_t requests);
@@ -171,7 +173,7 @@ class Admission {
   int64_t lent_bytes_ = 0;
   std::map<std::string, Holding> holdings_;  // by peer, none empty
   Queues waiting_;                           // by peer, none empty
-  std::string last_peer_;                    // whose turn it was
+  std::string last_peer_;                    // served last
   uint64_t next_id_ = 1;
   int64_t queued_ = 0;
   int64_t held_bytes_ = 0;

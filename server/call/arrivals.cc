@@ -60,7 +60,7 @@ int64_t Arrivals::calls() const {
 
 void Arrivals::Leave(State* state, const std::string& peer, uint64_t id) {
   const auto calls = state->peers.find(peer);
-  // It has given way already.
+  // The call has given way already.
   if (calls == state->peers.end() || calls->second.erase(id) == 0) return;
   --state->calls;
   if (calls->second.empty()) state->peers.erase(calls);

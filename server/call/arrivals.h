@@ -1,4 +1,4 @@
-// Calls whose request has not come yet.
+// Calls whose request has not arrived yet.
 #ifndef COUNTERWEIGHT_SERVER_CALL_ARRIVALS_H_
 #define COUNTERWEIGHT_SERVER_CALL_ARRIVALS_H_
 
@@ -13,10 +13,10 @@
 
 namespace counterweight::server {
 
-// Bounds the calls that have begun and are in no queue yet: a client may open
-// any number and send nothing. Where there is no place left, a call of the peer
-// that has most gives way: to another peer its newest; to the same peer its
-// oldest, if that has been silent for kSilence. Thread-safe.
+// Bounds the calls that have begun and are not queued yet: a client may open
+// any number and send nothing. When all places are taken, a call of the peer
+// with most calls gives way: its newest call to another peer, or to the same
+// peer its oldest, if that has been silent for kSilence. Thread-safe.
 class Arrivals {
  public:
   using Time = std::chrono::steady_clock::time_point;
@@ -26,10 +26,10 @@ class Arrivals {
   Arrivals(const Arrivals&) = delete;
   Arrivals& operator=(const Arrivals&) = delete;
 
-  // A place for a call that begins at `now`, until the result is destroyed.
-  // Null if no place is left and no call gives way. `give_way` is called once
-  // at most, from any thread, never under a lock of this; the call is to end
-  // then. The result may outlive this.
+  // Takes a place for a call that begins at `now`, until the result is
+  // destroyed. Null if no place is left and no call gives way. `give_way` is
+  // called at most once, from any thread, never under a lock of this; the call
+  // must end then. The result may outlive this.
   std::shared_ptr<void> Enter(const std::string& peer, Time now,
                               std::function<void()> give_way);
 

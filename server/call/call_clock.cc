@@ -25,7 +25,7 @@ void CallClock::Tick() {
     calls.reserve(watched_->calls.size());
     for (const auto& [id, call] : watched_->calls) calls.push_back(call);
   }
-  // Without the mutex: a call that ends destroys its Watch.
+  // Outside the mutex: a call that ends destroys its Watch.
   const auto now = std::chrono::steady_clock::now();
   for (const auto& each : calls) {
     if (const std::shared_ptr<TimedCall> call = each.lock()) call->OnTick(now);

@@ -12,13 +12,13 @@
 
 namespace counterweight::server {
 
-// A call that owes progress.
+// A call with a timeout.
 class TimedCall {
  public:
   virtual ~TimedCall() = default;
 
-  // Looks whether the call moves, and ends it if not. Called every period, from
-  // the clock's thread; must not block.
+  // Ends the call if it makes no progress. Called every period, from the
+  // clock's thread; must not block.
   virtual void OnTick(std::chrono::steady_clock::time_point now) = 0;
 };
 
@@ -37,7 +37,7 @@ class CallClock {
  private:
   using Calls = std::map<uint64_t, std::weak_ptr<TimedCall>>;
 
-  // What a Watch removes itself from, even after the clock is gone.
+  // The list that a Watch removes itself from, even after the clock is gone.
   struct Watched {
     std::mutex mutex;  // guards the rest
     Calls calls;

@@ -39,7 +39,7 @@ class CorrectCall : public std::enable_shared_from_this<CorrectCall> {
   grpc::Status DecodeRequest();
   // Room for what only the decoded request tells.
   grpc::Status ReserveRest();
-  // Of a mask in shared memory, and checks the copy.
+  // Copies a mask in shared memory, and checks the copy.
   grpc::Status CopyMask();
   // A device's, as the driver counts; -1 if the server does not use it.
   int IndexOf(const kernels::DeviceUuid& uuid) const;

@@ -30,7 +30,7 @@ constexpr double kGraceSeconds = 0.25;
 constexpr double kSilenceSeconds = 1.0;
 constexpr double kRetryAfterGivingWaySeconds = 1.0;
 
-// What slices of staging memory keep while gRPC has them.
+// Keeps staging memory alive while gRPC has slices of it.
 struct Hold {
   std::shared_ptr<Share> share;
   std::shared_ptr<std::byte> memory;
@@ -64,7 +64,7 @@ CorrectStream* CorrectStream::Start(const ServiceContext* service,
       });
   const std::lock_guard<std::mutex> lock(stream->mutex_);
   stream->watch_ = service->clock->Watch(stream);
-  if (stream->state_ == State::kEnded) return stream.get();  // gave way
+  if (stream->state_ == State::kEnded) return stream.get();  // it gave way
   if (place == nullptr) {
     stream->End(ServerIsFull());
   } else {
@@ -82,7 +82,7 @@ void CorrectStream::OnReadDone(bool ok) {
   std::shared_ptr<void> place;  // given back after the lock
   {
     const std::lock_guard<std::mutex> lock(mutex_);
-    // What a client that left did not send is OnCancel's.
+    // OnCancel handles a client that left.
     if (state_ == State::kEnded || (!ok && context_->IsCancelled())) return;
     if (state_ == State::kHeader) {
       if (ok) {
@@ -304,7 +304,7 @@ grpc::Status CorrectStream::FinishComputing() {
   const kernels::CorrectResult result = run_->Finish();
   RequestRecord& record = correction_.record();
   record.compute_seconds = correction_.Lap();
-  // The stream has ended; nobody reads this.
+  // The stream has ended; this status is not read.
   if (result.status == kernels::CorrectStatus::kStopped) {
     return grpc::Status::CANCELLED;
   }

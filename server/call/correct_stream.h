@@ -22,7 +22,7 @@
 
 namespace counterweight::server {
 
-// Of one chunk, upward, and what frames have around it.
+// Limits of an upward chunk's data and of the rest of its frame.
 inline constexpr int64_t kMaxChunkBytes = int64_t{16} << 20;
 inline constexpr int64_t kMaxChunkFraming = 64;
 

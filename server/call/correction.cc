@@ -13,14 +13,14 @@
 namespace counterweight::server {
 namespace {
 
-// What a refused client waits: about one batch's time, so that a retry finds a
-// free place; while draining, the time for another server to be found.
+// Retry hint for a refused client: about one batch's time, so that a retry
+// finds a free place; while draining, the time to find another server.
 constexpr double kRetryWhenFullSeconds = 0.25;
 constexpr double kRetryWhenDrainingSeconds = 1.0;
-// Whoever shares the device with us holds its memory for a training step.
+// Another process on the device holds its memory for about a training step.
 constexpr double kRetryWhenDeviceFullSeconds = 1.0;
 
-// Names are kept while they wait.
+// Bounds client names, which are kept while requests wait.
 constexpr size_t kMaxClientBytes = 64;
 
 }  // namespace

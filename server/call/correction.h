@@ -53,8 +53,8 @@ class Correction {
   int64_t ObjectBytes() const;
   // Frees request(), decoded() and response(). After Record.
   void Clear();
-  // What the kernels' answer means for the client. A run is stopped only when
-  // nobody wants it any more.
+  // Converts the kernels' status for the client. A run is stopped only when its
+  // result is no longer wanted.
   grpc::Status Judge(const kernels::CorrectResult& result);
   // All of response() but tensors and their data. Counts `encode` from `start`.
   grpc::Status Encode(const kernels::BatchSums& sums);
@@ -63,13 +63,13 @@ class Correction {
   // Counts and logs the end.
   void Record(const grpc::Status& status);
 
-  // OK while somebody waits for the answer.
+  // OK while the client waits for the answer.
   grpc::Status StillWanted() const;
   grpc::Status InvalidArgument(const Violations& violations);
   // The verdict as a status; OK if it is kAdmitted.
   grpc::Status Refuse(Admission::Verdict verdict);
   grpc::Status NoMemory();
-  // What `work` returns, or what its exception means.
+  // Returns the status of `work`, or the status for its exception.
   grpc::Status Guard(const std::function<grpc::Status()>& work);
 
   // Seconds since the last call, or since construction.
@@ -90,7 +90,7 @@ class Correction {
   RequestRecord record_;
 };
 
-// What a client is told that finds no place.
+// The status for a client that is refused for lack of room.
 grpc::Status ServerIsFull();
 
 }  // namespace counterweight::server

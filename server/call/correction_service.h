@@ -28,7 +28,7 @@ class CorrectionService final : public grpc::Service {
 
  private:
   using Begin = std::function<RawReactor*(grpc::CallbackServerContext*)>;
-  // What a unary method without work answers.
+  // Makes the answer of a unary method that needs no executor.
   using Answer = std::function<std::unique_ptr<google::protobuf::MessageLite>(
       const grpc::CallbackServerContext&)>;
 

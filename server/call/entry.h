@@ -1,4 +1,4 @@
-// A request's way through admission.
+// Admission of one request.
 #ifndef COUNTERWEIGHT_SERVER_CALL_ENTRY_H_
 #define COUNTERWEIGHT_SERVER_CALL_ENTRY_H_
 
@@ -13,8 +13,8 @@
 
 namespace counterweight::server {
 
-// What an admitted request holds, in admission and in the gauges. Used by one
-// thread at a time.
+// Holds an admitted request's resources, in admission and in the gauges. Used
+// by one thread at a time.
 class Share {
  public:
   Share(const ServiceContext* service, Admission::Ticket ticket);
@@ -22,9 +22,9 @@ class Share {
   Share(const Share&) = delete;
   Share& operator=(const Share&) = delete;
 
-  // More of admission's bytes; OK or why not.
+  // Takes more of admission's bytes.
   Admission::Verdict Grow(int64_t bytes);
-  // Keeps the bytes of an answer that is being sent, and gives back the rest.
+  // Keeps the bytes of an answer that is being sent, and releases the rest.
   void BeginAnswer(int64_t bytes);
   int64_t bytes() const { return ticket_.bytes(); }
 
@@ -33,8 +33,7 @@ class Share {
   Admission::Ticket ticket_;
 };
 
-// Asks admission, and does not wait longer than --max_queue_seconds.
-// Thread-safe.
+// Waits for admission, at most --max_queue_seconds. Thread-safe.
 class Entry {
  public:
   struct Request {
@@ -51,7 +50,7 @@ class Entry {
   void Begin(const ServiceContext* service, const Request& request,
              Decided decided);
 
-  // Refuses the request if it waits, or if Begin is yet to come.
+  // Refuses the request if it waits or Begin is still to come.
   void Abandon();
 
  private:

@@ -1,4 +1,4 @@
-// The threads that do the work, so that gRPC's own never do.
+// Worker threads, so that gRPC's own threads never block.
 #ifndef COUNTERWEIGHT_SERVER_CALL_EXECUTOR_H_
 #define COUNTERWEIGHT_SERVER_CALL_EXECUTOR_H_
 
@@ -40,13 +40,14 @@ class Executor {
 
  private:
   void Work();
-  // The task whose turn it is. REQUIRES: mutex_ is held and there is one.
+  // Returns the task whose turn it is. REQUIRES: mutex_ is held and there is
+  // one.
   std::function<void()> Next();
 
   mutable std::mutex mutex_;  // guards the next five
   std::condition_variable changed_;
   std::map<std::string, std::deque<std::function<void()>>> tasks_;  // by peer
-  std::string last_peer_;  // whose turn it was
+  std::string last_peer_;  // served last
   int64_t waiting_ = 0;
   bool stopping_ = false;
   std::vector<std::thread> threads_;

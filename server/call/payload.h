@@ -1,4 +1,4 @@
-// Messages as gRPC carries them: reading with a bound, and writing.
+// gRPC's byte buffers: reading with a bound, and writing.
 #ifndef COUNTERWEIGHT_SERVER_CALL_PAYLOAD_H_
 #define COUNTERWEIGHT_SERVER_CALL_PAYLOAD_H_
 
@@ -27,8 +27,8 @@ grpc::Status ParsePayload(
     const std::function<
         grpc::Status(google::protobuf::io::ZeroCopyInputStream*)>& parse);
 
-// The most bytes that *payload may have after decompression, as far as can be
-// told without it; max_bytes at most if it is compressed.
+// Upper bound of *payload's bytes after decompression, computed without
+// decompressing; max_bytes at most if it is compressed.
 int64_t InflatedBound(int64_t max_bytes, const grpc::ByteBuffer& payload);
 
 // A payload's bytes in one piece after the other, inflated if it was compressed

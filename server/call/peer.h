@@ -1,4 +1,5 @@
-// Who calls, as far as anybody may know.
+// Identity of the caller for logs: transport kind only. Limits also count by
+// its IP address.
 #ifndef COUNTERWEIGHT_SERVER_CALL_PEER_H_
 #define COUNTERWEIGHT_SERVER_CALL_PEER_H_
 
@@ -10,7 +11,7 @@ namespace counterweight::server {
 struct Peer {
   // "tcp", "unix" or "inproc": for the log.
   std::string_view transport;
-  // What limits per client count by: the IP address without the port, or the
+  // The key of limits per client: the IP address without the port, or the
   // transport. Never empty; never logged.
   std::string client;
 };

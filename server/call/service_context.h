@@ -1,4 +1,4 @@
-// What all RPCs share.
+// The parts of the server that all RPCs share.
 #ifndef COUNTERWEIGHT_SERVER_CALL_SERVICE_CONTEXT_H_
 #define COUNTERWEIGHT_SERVER_CALL_SERVICE_CONTEXT_H_
 
@@ -33,11 +33,12 @@ struct ServiceContext {
   DriftSeries* drift;
   RequestLog* log;
   StagingPool* staging;
-  // For what outlives its call: all of this is kept until it is unused.
+  // Counts objects that outlive their call: all of this is kept until it is
+  // unused.
   UseCount* uses;
-  // Null: this server shares no memory.
+  // Null if the server has no shared memory.
   const Regions* regions;
-  // Where clients register it; empty if they cannot.
+  // The socket where clients register shared memory; empty if they cannot.
   std::string shared_memory_socket;
   // Called when a device failed, from any thread, perhaps often.
   std::function<void()> on_device_error;

@@ -17,7 +17,8 @@ int64_t RoundUp(int64_t bytes) {
   return std::max<int64_t>(1, (bytes + unit - 1) / unit) * unit;
 }
 
-// Memory of the system; in large pages if it has them. Null if it has none.
+// Maps memory of the system, in large pages if available. Null if there is
+// none.
 std::byte* Map(int64_t bytes) {
   const bool large = bytes >= kLargeUnit;
   const auto size = static_cast<size_t>(large ? bytes + kLargeUnit : bytes);
@@ -82,7 +83,7 @@ std::shared_ptr<std::byte> StagingPool::Take(int64_t bytes) {
       used_bytes_ -= wanted;
       return nullptr;
     }
-    // Not before: a request that fails is no reason to keep more.
+    // Only now: a request that fails does not justify keeping more.
     peak_ = std::max(peak_, used_bytes_);
   }
   return {block.data, [this, block](std::byte*) { GiveBack(block); }};

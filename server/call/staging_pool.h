@@ -1,4 +1,4 @@
-// Memory for payloads: taken once from the system, used again and again.
+// Reused staging memory for payloads.
 #ifndef COUNTERWEIGHT_SERVER_CALL_STAGING_POOL_H_
 #define COUNTERWEIGHT_SERVER_CALL_STAGING_POOL_H_
 
@@ -22,8 +22,8 @@ namespace counterweight::server {
 // Thread-safe.
 class StagingPool {
  public:
-  // How long "lately" is, at least; and how long memory lies unused at most
-  // twice as long.
+  // The shortest meaning of "lately"; memory lies unused for at most twice this
+  // time.
   static constexpr std::chrono::seconds kWindow{10};
 
   // `backend` must outlive this.
@@ -56,7 +56,7 @@ class StagingPool {
   // free ones fit.
   void TakeSurplus(std::list<Block>* surplus);
   int64_t Allowed() const;
-  // The thread that notices that nothing happens.
+  // Runs a thread that shrinks the pool when it is idle.
   void Watch();
 
   kernels::Corrector* const backend_;

@@ -12,12 +12,12 @@
 namespace counterweight::server {
 namespace {
 
-// Of one violation: sixteen of the usual ones fit, one giant does not push out
-// the others.
+// Limits of one violation: sixteen of the usual ones fit, and one giant does
+// not push out the others.
 constexpr size_t kMaxFieldBytes = 128;
 constexpr size_t kMaxDescriptionBytes = 512;
 
-// What the message's copy, the Any and the Status around it leave.
+// The space that the message's copy, the Any and the Status around it leave.
 constexpr size_t kMaxBadRequestBytes =
     kMaxDetailsBytes - kMaxMessageBytes - 100;
 

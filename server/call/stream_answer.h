@@ -13,8 +13,8 @@
 
 namespace counterweight::server {
 
-// Of one chunk: the fastest, and with its frame below the 4 MiB that gRPC's
-// clients accept unless told otherwise.
+// Size of one chunk: the fastest measured, and with its frame below the 4 MiB
+// that gRPC's clients accept by default.
 inline constexpr int64_t kChunkBytes = int64_t{2} << 20;
 
 // Makes the frames one after the other. Used by one thread at a time.

@@ -1,4 +1,4 @@
-// A thread that does one thing again and again.
+// A thread that calls a function periodically.
 #ifndef COUNTERWEIGHT_SERVER_CALL_TICKER_H_
 #define COUNTERWEIGHT_SERVER_CALL_TICKER_H_
 

@@ -66,7 +66,7 @@ void UnaryCall::Finish(const grpc::Status& status, grpc::ByteBuffer* response,
   // Destroyed after the lock, and not before gRPC is called.
   const std::shared_ptr<UnaryCall> self = shared_from_this();
   std::function<void()> on_leave;
-  // A client that knows its error finds room.
+  // Frees the share first, so that a client that reads its error finds room.
   if (!status.ok()) share.reset();
   const std::lock_guard<std::mutex> lock(mutex_);
   on_leave.swap(on_leave_);
@@ -101,7 +101,7 @@ void UnaryCall::OnReadDone(bool ok) {
   const std::shared_ptr<UnaryCall> self = shared_from_this();
   std::shared_ptr<void> place;
   if (!ok) {
-    // What a client that left did not send is OnCancel's.
+    // OnCancel handles a client that left.
     if (!context_->IsCancelled()) {
       EndEarly({grpc::StatusCode::INVALID_ARGUMENT,
                 "the call ended without a message"});

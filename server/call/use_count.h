@@ -1,4 +1,4 @@
-// Who still uses what its owner is about to destroy.
+// Counts the users of an object whose owner is about to destroy it.
 #ifndef COUNTERWEIGHT_SERVER_CALL_USE_COUNT_H_
 #define COUNTERWEIGHT_SERVER_CALL_USE_COUNT_H_
 
@@ -9,8 +9,8 @@
 
 namespace counterweight::server {
 
-// For what gRPC keeps past the end of a call, such as the callbacks of alarms:
-// it destroys them on threads of its own, when it comes to it. Thread-safe.
+// Tracks objects that gRPC keeps past the end of a call, such as the callbacks
+// of alarms, which it destroys on threads of its own at any time. Thread-safe.
 class UseCount {
  public:
   // A use that lasts until the last copy of the result is gone.

@@ -32,8 +32,8 @@ struct Frame {
 
 // Reads one frame of proto3's wire format: fields in any order, the last of a
 // scalar's occurrences counts, unknown fields are skipped, groups refused.
-// Returns what is wrong, as a sentence: bytes that are no message, or not
-// exactly one of header and chunk, once.
+// Returns an error sentence for bytes that are no message, or do not hold
+// exactly one of header and chunk, once; else an empty string.
 std::string ReadFrame(Pieces message, Frame* frame);
 
 // Copies bytes of a message. REQUIRES: the range is inside the message.

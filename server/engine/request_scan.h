@@ -37,7 +37,8 @@ class RequestScan {
   // Takes the next bytes; false once the request is refused.
   bool Take(std::span<const uint8_t> bytes);
 
-  // What is too much; none if nothing is, or if the bytes are not a message.
+  // The limit that was exceeded; none if no limit was, or if the bytes are not
+  // a message.
   const std::optional<Violation>& violation() const { return violation_; }
 
   // The bytes hold too much, or are not a message. A parser that reads a
@@ -45,9 +46,9 @@ class RequestScan {
   bool is_refused() const { return is_refused_; }
 
  private:
-  // What the fields of a message mean.
+  // The message type that the fields belong to.
   enum class Level : uint8_t { kRequest, kLayout, kPacked, kTensor };
-  // What the next bytes are.
+  // The kind of the next bytes.
   enum class Mode : uint8_t { kTag, kVarint, kLength, kSkip, kEntries };
   enum class Counted : uint8_t {
     kNone,
@@ -67,7 +68,7 @@ class RequestScan {
   bool TakeByte(uint8_t byte);
   bool BeginField(uint64_t tag);
   bool BeginPayload(uint64_t size);
-  // What the field that begins counts towards.
+  // The limit that the field counts towards.
   Counted CountedAs(uint32_t field) const;
   bool CountEntries(Counted what, int64_t count);
   bool CountStructure(uint64_t bytes);

@@ -12,17 +12,17 @@
 
 namespace counterweight::server {
 
-// Where one tensor of the header goes.
+// The destination of one tensor of the header.
 struct StreamTensor {
   std::byte* data = nullptr;
   int64_t bytes = 0;
-  // Of one position; bytes is a multiple of it.
+  // Bytes of one position; `bytes` is a multiple of it.
   int64_t element_size = 1;
   // Each byte must be 0 or 1.
   bool is_mask = false;
 };
 
-// Knows what has come. Total: no chunk writes outside its tensor.
+// Tracks the data that has arrived. No chunk writes outside its tensor.
 class StreamBatch {
  public:
   StreamBatch() = default;
@@ -30,9 +30,8 @@ class StreamBatch {
   StreamBatch(std::vector<StreamTensor> tensors,
               std::span<const int64_t> offsets);
 
-  // Copies a chunk's data to its place, or says what is wrong with it: an
-  // unknown tensor, a gap or an overlap, too many bytes, a mask that is not
-  // one.
+  // Copies a chunk's data to its place, or returns its violations: an unknown
+  // tensor, a gap or an overlap, too many bytes, a mask that is not one.
   Violations Take(Pieces message, const Frame& chunk);
 
   // Every tensor has all of its bytes.

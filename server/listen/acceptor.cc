@@ -32,10 +32,10 @@ constexpr milliseconds kAcceptPause{100};
 // Descriptors for logs, scrapes, shared memory and devices.
 constexpr int64_t kReservedFiles = 128;
 
-// Between two lines of the log.
+// Shortest time between two log lines.
 constexpr std::chrono::seconds kReportPause{10};
 
-// Before other connections are looked at.
+// Accepts in a row before other listeners are served.
 constexpr int kAcceptsInARow = 16;
 
 int64_t MaxConnections(int64_t wanted) {
@@ -53,7 +53,7 @@ std::string ErrorText(int error) {
   return std::generic_category().message(error);
 }
 
-// What connections are counted by: the IP address, or "unix".
+// The key by which connections are counted: the IP address, or "unix".
 std::string PeerOf(const sockaddr_storage& address) {
   std::array<char, INET6_ADDRSTRLEN> text{};
   const void* ip = nullptr;
@@ -68,12 +68,12 @@ std::string PeerOf(const sockaddr_storage& address) {
   return text.data();
 }
 
-// Empty, or the end of a sentence about what failed.
+// Returns an empty string, or the end of a sentence about the failure.
 std::string BindUnix(const std::string& path, FileDescriptor* listening) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   path.copy(address.sun_path, sizeof(address.sun_path) - 1);
-  // What is there now is a socket without a server.
+  // The existing file is a socket without a server.
   unlink(path.c_str());
   *listening = FileDescriptor(
       socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
@@ -209,7 +209,7 @@ void Acceptor::Run() {
       continue;
     }
     if (polls[0].revents != 0) return;
-    // First: a peer that closes one connection and opens the next has one.
+    // Runs first: a peer that closes one connection and opens the next has one.
     if (polls[1].revents != 0) table_.Clean();
     for (size_t i = 0; i < listeners_.size(); ++i) {
       if (polls[kFirstListener + i].revents == 0) continue;

@@ -22,15 +22,15 @@
 namespace counterweight::server {
 
 // Accepts connections on one thread and passes them on. gRPC 1.51 closes a
-// listener for good when one accept fails for want of descriptors
-// (CVE-2023-4785); this one waits and tries again, and keeps descriptors free
-// for the process's own files.
+// listener permanently when one accept fails for lack of descriptors
+// (CVE-2023-4785); this one waits and retries, and keeps descriptors free for
+// the process's own files.
 class Acceptor {
  public:
   struct Options {
     std::vector<ListenAddress> listen;
-    // Of all listeners together; fewer if the process may not open so many
-    // files, of which a connection takes two.
+    // Limit for all listeners together; fewer if the process may not open so
+    // many files, of which a connection takes two.
     int64_t max_connections = 0;
   };
 
@@ -55,7 +55,7 @@ class Acceptor {
   // Removes the Unix sockets' files: for an exit without destruction.
   void UnlinkSockets() const;
 
-  // As clients write them, with the ports that were chosen.
+  // Addresses as clients write them, with the chosen ports.
   const std::vector<std::string>& addresses() const { return addresses_; }
 
   // Open connections; those refused because there were too many, and failed
@@ -73,9 +73,9 @@ class Acceptor {
 
   bool Listen(const ListenAddress& address, std::string* error);
   void Run();
-  // Takes what has come; false if the listener is lost.
+  // Accepts pending connections; false if the listener is lost.
   bool Accept(const Listener& listener);
-  // Counts, and logs now and then.
+  // Counts failures, and logs one at most every kReportPause.
   void ReportFailure(const std::string& cause);
 
   RequestLog* const log_;
@@ -85,7 +85,7 @@ class Acceptor {
   std::vector<std::string> addresses_;
   FileDescriptor stop_;  // an eventfd, readable when it is time to end
 
-  // Of thread_ alone.
+  // Used by thread_ alone.
   Handle handle_;
   std::function<void()> on_lost_;
   std::chrono::steady_clock::time_point accept_again_;

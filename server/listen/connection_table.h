@@ -1,4 +1,4 @@
-// Which peers have how many connections.
+// Connections by peer.
 #ifndef COUNTERWEIGHT_SERVER_LISTEN_CONNECTION_TABLE_H_
 #define COUNTERWEIGHT_SERVER_LISTEN_CONNECTION_TABLE_H_
 
@@ -22,8 +22,8 @@ class ConnectionTable {
   // Readable when Clean has something to do.
   int descriptor() const { return epoll_.get(); }
 
-  // Takes notice of a connection of `peer`. False if it is one too many, or
-  // cannot be watched; it is then to be closed.
+  // Adds a connection of `peer`. False if it is one too many or cannot be
+  // watched; the caller must close it.
   bool Add(int socket, const std::string& peer);
 
   // Forgets connections that have ended.
@@ -36,7 +36,7 @@ class ConnectionTable {
     FileDescriptor duplicate;
     std::string peer;
   };
-  // By peer: its connections in the order in which they came.
+  // Connections of each peer in the order of arrival.
   using Peers = std::map<std::string, std::map<uint64_t, int>>;
 
   bool MakeRoom(const std::string& peer);

@@ -1,4 +1,4 @@
-// Where the server listens.
+// Addresses that the server listens on.
 #ifndef COUNTERWEIGHT_SERVER_LISTEN_LISTEN_ADDRESS_H_
 #define COUNTERWEIGHT_SERVER_LISTEN_LISTEN_ADDRESS_H_
 

@@ -6,8 +6,8 @@
 
 namespace counterweight::server {
 
-// Whether the server that `builder` makes has the service. It is gRPC's own,
-// with a thread for each open stream.
+// Sets whether the server that `builder` makes has the service. It is gRPC's
+// own, with a thread for each open stream.
 void SetReflection(bool enabled, grpc::ServerBuilder* builder);
 
 }  // namespace counterweight::server

@@ -1,4 +1,4 @@
-// Care for the files that Unix sockets are.
+// Creation and removal of the files of Unix sockets.
 #ifndef COUNTERWEIGHT_SERVER_LISTEN_UNIX_SOCKET_H_
 #define COUNTERWEIGHT_SERVER_LISTEN_UNIX_SOCKET_H_
 
@@ -22,9 +22,9 @@ class PrivateFiles {
   const mode_t before_;
 };
 
-// True if a socket may be bound at `path`: nothing is there, or a socket that
-// nobody listens on, which is to be replaced. Otherwise *error is a sentence
-// that names the path behind `flag`, "--listen=unix:".
+// True if a socket may be bound at `path`: there is no file, or a socket
+// without a listening process, which will be replaced. Otherwise *error is a
+// sentence that names the path behind `flag`, "--listen=unix:".
 bool CheckSocketPath(std::string_view flag, const std::string& path,
                      std::string* error);
 

@@ -34,7 +34,7 @@ class AsyncSink::Writer final : public spdlog::sinks::sink {
   void set_formatter(
       std::unique_ptr<spdlog::formatter> /*formatter*/) override {}
 
-  // Of a line that is done with.
+  // Counts a line that was written or lost.
   void Count(bool written) {
     const std::lock_guard<std::mutex> lock(mutex_);
     done_ += 1;

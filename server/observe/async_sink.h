@@ -1,5 +1,4 @@
-// Where the server's log goes: lines on a descriptor, from a thread of their
-// own.
+// A log sink that writes lines to a descriptor from a thread of its own.
 #ifndef COUNTERWEIGHT_SERVER_OBSERVE_ASYNC_SINK_H_
 #define COUNTERWEIGHT_SERVER_OBSERVE_ASYNC_SINK_H_
 

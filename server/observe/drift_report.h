@@ -1,4 +1,4 @@
-// A corrected batch, as far as its drift is published.
+// The data of a corrected batch that the drift metrics use.
 #ifndef COUNTERWEIGHT_SERVER_OBSERVE_DRIFT_REPORT_H_
 #define COUNTERWEIGHT_SERVER_OBSERVE_DRIFT_REPORT_H_
 
@@ -14,13 +14,13 @@
 namespace counterweight::server {
 
 struct DriftReport {
-  // Who sent it, e.g. an IP address; bounds are per client.
+  // The sender, e.g. an IP address; bounds are per client.
   std::string_view client;
   // Label; empty: unlabelled, published with an empty label run.
   std::string_view run;
   // Label: of the trained policy, >= 0.
   std::optional<int64_t> policy_version;
-  // As the caller gave it; empty: published in any case.
+  // The caller's id; if empty, the batch is always published.
   std::string_view request_id;
   // The method that was computed; it may have no weight, or no loss.
   const kernels::CorrectionSpec* spec = nullptr;

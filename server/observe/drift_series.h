@@ -21,13 +21,14 @@
 
 namespace counterweight::server {
 
-// Keeps at most so many runs that Prometheus survives any client. Thread-safe.
+// Bounds the number of runs, so that no client can overload Prometheus.
+// Thread-safe.
 class DriftSeries {
  public:
   struct Limits {
     int64_t max_runs;
     int64_t max_runs_per_client;
-    // LastBatches keeps so many of each run.
+    // Batches of each run that LastBatches keeps.
     int64_t last_batches = 0;
   };
 
@@ -43,8 +44,8 @@ class DriftSeries {
   // same request_id recently (of the last kMaxRecentIds). Gauges show the run's
   // last batch that had tokens; counters and histograms add up. A run belongs
   // to the client that brought it; a run too many removes the series of the
-  // idlest one, of this client or of all. The unlabelled run always stays and
-  // counts for nobody.
+  // idlest one, of this client or of all. The unlabelled run is never removed
+  // and counts for no client.
   void Publish(const DriftReport& report);
 
   // The runs that have series, by name.
@@ -70,7 +71,7 @@ class DriftSeries {
     std::chrono::steady_clock::time_point last_batch;
   };
 
-  // The rest needs the mutex.
+  // The members below need the mutex.
   Run& FindOrAdd(std::string_view name, std::string_view client);
   // Removes the labelled run that was published longest ago; only one of
   // `client` unless that is empty.

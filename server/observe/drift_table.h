@@ -1,6 +1,6 @@
-// The metrics of what the corrected batches look like, each request_id once.
-// "corrected" families are over all runs, "drift" and "loss" ones have the
-// label run: one family with both would make every sum over it count twice.
+// Metrics of the corrected batches, each request_id once. "corrected" families
+// are over all runs, "drift" and "loss" ones have the label run: one family
+// with both would make every sum over it count twice.
 #ifndef COUNTERWEIGHT_SERVER_OBSERVE_DRIFT_TABLE_H_
 #define COUNTERWEIGHT_SERVER_OBSERVE_DRIFT_TABLE_H_
 

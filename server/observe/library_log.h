@@ -6,11 +6,11 @@
 
 namespace counterweight::server {
 
-// From now on what these libraries would print to stderr goes to `log`, which
-// must live as long as the process. gRPC's errors become warnings; everything
-// else, protobuf's messages about strings that are not UTF-8 for instance, has
-// level debug. With libraries that log through abseil the message of an abort
-// has level error. Not thread-safe.
+// Sends all further messages of these libraries to `log`, which must live as
+// long as the process. gRPC's errors become warnings; everything else,
+// protobuf's messages about strings that are not UTF-8 for instance, has level
+// debug. With libraries that log through abseil the message of an abort has
+// level error. Not thread-safe.
 void LogLibrariesTo(RequestLog* log);
 
 }  // namespace counterweight::server

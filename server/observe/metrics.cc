@@ -56,7 +56,7 @@ consteval const MetricRow& OfRun(std::string_view name) {
   return FindRow(kRunTable, name);
 }
 
-// The index; empty if nobody told it.
+// The index; empty if it is unknown.
 prometheus::Labels DeviceLabel(int index) {
   return {{"device", index < 0 ? "" : std::to_string(index)}};
 }

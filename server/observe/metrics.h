@@ -25,7 +25,7 @@ using prometheus::Histogram;
 template <typename T>
 using Family = prometheus::Family<T>;
 
-// How the server serves. All members may be used by several threads.
+// Metrics of serving. All members may be used by several threads.
 struct ServingMetrics {
   explicit ServingMetrics(prometheus::Registry* registry);
 
@@ -33,7 +33,7 @@ struct ServingMetrics {
   void CountRequest(std::string_view method, std::string_view code);
   // The build's info, and the devices' series at 0.
   void SetBackend(const kernels::BackendInfo& backend);
-  // What a batch cost a device, and whether the device failed.
+  // Counts a batch's device time, and a failure of the device.
   void CountDevice(const kernels::CorrectResult& result);
 
   Family<Counter>& requests;
@@ -57,17 +57,17 @@ struct ServingMetrics {
   Family<Gauge>& build_info;
 };
 
-// What the corrected batches look like; see drift_series.h.
+// Metrics of the corrected batches; see drift_series.h.
 struct DriftMetrics {
   explicit DriftMetrics(prometheus::Registry* registry);
 
-  // Over all runs, never reset.
+  // Counters over all runs, never reset.
   std::vector<Counter*> totals;  // parallel to kCorrectedCounters
   Histogram& token_log_ratio;
   Histogram& sequence_log_ratio;
   Gauge& runs;
 
-  // By run, and the dropped ones by rule.
+  // Counters by run; those of dropped tokens also by rule.
   std::vector<Family<Counter>*> run_counters;  // parallel to kRunCounters
   std::vector<Family<Gauge>*> run_gauges;      // parallel to kDriftGauges
   Family<Counter>& run_dropped_tokens;
@@ -79,7 +79,7 @@ struct DriftMetrics {
 // Bucket borders of log ratios: kernels::kHistogramEdges.
 const std::vector<double>& LogRatioBuckets();
 
-// A number that is read at each scrape.
+// A metric that is read at each scrape.
 struct Sampled {
   MetricRow row;
   std::function<double()> read;

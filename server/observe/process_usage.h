@@ -1,4 +1,4 @@
-// What this process uses of the machine.
+// Resource use of this process.
 #ifndef COUNTERWEIGHT_SERVER_OBSERVE_PROCESS_USAGE_H_
 #define COUNTERWEIGHT_SERVER_OBSERVE_PROCESS_USAGE_H_
 

@@ -1,4 +1,4 @@
-// A bounded memory of what was seen.
+// A bounded set of recent ids.
 #ifndef COUNTERWEIGHT_SERVER_OBSERVE_RECENT_IDS_H_
 #define COUNTERWEIGHT_SERVER_OBSERVE_RECENT_IDS_H_
 

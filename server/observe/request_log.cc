@@ -21,10 +21,10 @@ using nlohmann::ordered_json;
 // pipe takes as a whole or not at all.
 constexpr size_t kMaxLoggedBytes = 128;
 constexpr size_t kMaxLoggedMessageBytes = 1024;
-// Of one byte; shorter texts need no trial.
+// Longest escape of one byte; shorter texts need no trial.
 constexpr size_t kMaxEscapedBytes = 6;
 
-// Of a request's line.
+// Upper bound of the fields of a request's line.
 constexpr size_t kMaxFields = 21;
 
 // Lines that may wait for stderr: half a second of the highest rates.

@@ -22,9 +22,8 @@ struct RequestRecord {
   std::string replica = "";
   std::string method = "";  // "token_tis", "config", "verl"
   grpc::StatusCode code = grpc::StatusCode::OK;
-  std::string message;  // what a failed client was told
-  std::string_view peer =
-      "";  // "tcp" or "unix"; addresses are nobody's business
+  std::string message;         // the message of a failed request
+  std::string_view peer = "";  // "tcp" or "unix"; addresses are private
   int64_t tokens = 0;
   int64_t sequences = 0;
   int64_t request_bytes = 0;

@@ -21,7 +21,7 @@ struct RunPoint {
   std::array<int64_t, kernels::kNumHistogramEdges + 1> histogram;
 };
 
-// Keeps at most so many batches; about 300 bytes each. Not thread-safe.
+// Keeps a bounded number of batches; about 300 bytes each. Not thread-safe.
 class RunRing {
  public:
   explicit RunRing(size_t capacity) : capacity_(capacity) {}

@@ -36,7 +36,7 @@ void RunSeries::Publish(const DriftReport& report) {
     dropped.sequences.Get().Increment(
         static_cast<double>(sums.rules[i].dropped_sequences));
   }
-  // Nothing was measured, so what was measured last stands.
+  // Without tokens nothing was measured, and the last values stay.
   if (HasTokens(sums)) ShowDrift(report);
 }
 
@@ -110,7 +110,7 @@ void ObserveLogRatios(const kernels::DriftSums& drift, Histogram* tokens,
   tokens->ObserveMultiple(
       {std::begin(drift.histogram), std::end(drift.histogram)},
       drift.log_ratio);
-  // Of a row, -log(PPL ratio) is the mean log ratio.
+  // A row's -log(PPL ratio) is its mean log ratio.
   sequences->ObserveMultiple({std::begin(drift.sequence_histogram),
                               std::end(drift.sequence_histogram)},
                              -drift.log_ppl_difference);

@@ -15,8 +15,8 @@
 
 namespace counterweight::server {
 
-// One time series, made at its first use and removed with this object, so that
-// what was never measured does not show as 0.
+// One time series, created at its first use and removed with this object, so
+// that a value that was never measured does not show as 0.
 template <typename T>
 class Series {
  public:
@@ -75,16 +75,16 @@ class RunSeries {
   std::map<std::string, Dropped> dropped_;
 };
 
-// Whether there is anything that gauges could show.
+// True if the batch has values for the gauges.
 bool HasTokens(const kernels::BatchSums& sums);
 
 // The batch's numbers for the gauges. REQUIRES: HasTokens(*report.sums).
 RunDrift Measure(const DriftReport& report);
 
-// Whether gauges with this need show the batch.
+// True if gauges with this need show the batch.
 bool IsMeasured(Needs needs, const DriftReport& report);
 
-// What the batch adds to the counter.
+// The batch's increment of the counter.
 double Amount(const BatchCounter& counter, const kernels::BatchSums& sums);
 
 // Adds the batch to the two histograms.

@@ -1,4 +1,4 @@
-// The metrics of how the server serves.
+// Metrics of serving.
 #ifndef COUNTERWEIGHT_SERVER_OBSERVE_SERVING_TABLE_H_
 #define COUNTERWEIGHT_SERVER_OBSERVE_SERVING_TABLE_H_
 
@@ -7,7 +7,7 @@
 
 namespace counterweight::server {
 
-// Counted as it happens.
+// Updated as events happen.
 inline constexpr MetricRow kServingTable[] = {
     CounterRow("counterweight_requests_total",
                "Requests answered, by method and gRPC code; requests that gRPC "

@@ -1,4 +1,4 @@
-// Alone in a file because the definitions change with every commit.
+// In a file of its own because the definitions change with every commit.
 #include "server/observe/version.h"
 
 namespace counterweight::server {

@@ -1,4 +1,4 @@
-// What was built.
+// Version and revision of the build.
 #ifndef COUNTERWEIGHT_SERVER_OBSERVE_VERSION_H_
 #define COUNTERWEIGHT_SERVER_OBSERVE_VERSION_H_
 
