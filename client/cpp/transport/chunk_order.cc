@@ -9,10 +9,10 @@ ChunkOrder::ChunkOrder(std::vector<ChunkedTensor> tensors, size_t chunk_bytes)
     : tensors_(std::move(tensors)),
       chunk_bytes_(chunk_bytes),
       sent_(tensors_.size(), 0),
-      left_(0) {
+      remaining_(0) {
   size_t widest = 1;
   for (const ChunkedTensor& tensor : tensors_) {
-    left_ += tensor.bytes;
+    remaining_ += tensor.bytes;
     if (!tensor.first) widest = std::max(widest, tensor.bytes_per_position);
   }
   positions_per_block_ = std::max<uint64_t>(1, chunk_bytes / widest);
@@ -28,7 +28,7 @@ size_t ChunkOrder::EndOfRound(size_t tensor) const {
 }
 
 bool ChunkOrder::Next(ChunkRange* range) {
-  if (left_ == 0) return false;
+  if (remaining_ == 0) return false;
   for (;;) {
     if (tensor_ == tensors_.size()) {
       tensor_ = 0;
@@ -44,7 +44,7 @@ bool ChunkOrder::Next(ChunkRange* range) {
     range->offset = offset;
     range->size = std::min(end - offset, chunk_bytes_);
     sent_[tensor_] += range->size;
-    left_ -= range->size;
+    remaining_ -= range->size;
     return true;
   }
 }

@@ -47,7 +47,7 @@ class ChunkOrder {
   // 0: whole tensors; n: the n-th block of positions.
   uint64_t round_ = 0;
   size_t tensor_ = 0;
-  size_t left_;
+  size_t remaining_;
 };
 
 }  // namespace counterweight::client

@@ -182,12 +182,12 @@ def retry_info(milliseconds: int) -> error_details_pb2.RetryInfo:
 def in_turn(*handlers: Handler) -> Handler:
     """Returns a handler that uses each handler for one request, and the last one for all further
     ones."""
-    left = list(handlers)
+    pending = list(handlers)
     lock = threading.Lock()
 
     def handler(request: Any, context: Any) -> Any:
         with lock:
-            chosen = left.pop(0) if len(left) > 1 else left[0]
+            chosen = pending.pop(0) if len(pending) > 1 else pending[0]
         return chosen(request, context)
 
     return handler

@@ -180,17 +180,17 @@ def test_retry_false_is_one_attempt(server: FakeServer) -> None:
 
 
 def test_attempts_share_the_timeout(server: FakeServer, client: cw.Client) -> None:
-    left: list[float] = []
+    remaining: list[float] = []
 
     def note(request: Any, context: Any) -> Any:
-        left.append(context.time_remaining())
+        remaining.append(context.time_remaining())
         return answer(request, context)
 
     refuse = failing(grpc.StatusCode.RESOURCE_EXHAUSTED, "full", retry_info(500))
     server.handler = in_turn(refuse, note)
     correct(client, timeout=10)
     # 10 s less a pause of at least 0.5 s, plus the wire's rounding of deadlines.
-    assert left[0] < 9.75
+    assert remaining[0] < 9.75
 
 
 def test_closing_ends_a_pause(server: FakeServer) -> None:

@@ -54,9 +54,9 @@ def records(file: pathlib.Path) -> Iterator[bytes]:
     assert data[:4] == b":W&B"
     at = 7
     while at + 7 <= len(data):
-        left = _BLOCK - at % _BLOCK
-        if left < 7:
-            at += left
+        remaining = _BLOCK - at % _BLOCK
+        if remaining < 7:
+            at += remaining
             continue
         _, size, kind = struct.unpack_from("<IHB", data, at)
         record += data[at + 7 : at + 7 + size]
