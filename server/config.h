@@ -15,7 +15,7 @@ enum class Backend : uint8_t { kAuto, kCpu, kCuda };
 
 // Selects the CUDA devices that compute.
 struct DeviceChoice {
-  bool is_given = false;  // true if the flag is present
+  bool is_given = false;  // by a flag, a variable or the file
   bool all = false;
   // CUDA's device numbers, each once; unused if `all`.
   std::vector<int> indices = {0};

@@ -54,7 +54,7 @@ const Regions* Correction::regions() const {
 
 grpc::Status Correction::Parse(google::protobuf::io::ZeroCopyInputStream* input,
                                bool has_data) {
-  RequestScan scan(service_.config.max_sequences, has_data);
+  RequestScan scan(service_.config->Get()->max_sequences, has_data);
   ScannedStream scanned(input, &scan);
   const bool parsed = request_.ParseFromZeroCopyStream(&scanned);
   if (scan.violation()) return InvalidArgument({*scan.violation()});
@@ -70,7 +70,6 @@ grpc::Status Correction::Parse(google::protobuf::io::ZeroCopyInputStream* input,
 
 grpc::Status Correction::Decode(PayloadSource source,
                                 const std::function<grpc::Status()>& wanted) {
-  const Config& config = service_.config;
   if (!request_.request_id().empty()) {
     record_.request_id = request_.request_id();
   }
@@ -81,8 +80,9 @@ grpc::Status Correction::Decode(PayloadSource source,
     if (status.ok()) status = wanted();
     return status.ok();
   };
+  const std::shared_ptr<const Config> config = service_.config->Get();
   Result<Decoded> decoded = server::Decode(
-      request_, {config.max_tokens, config.max_sequences}, source);
+      request_, {config->max_tokens, config->max_sequences}, source);
   if (!status.ok()) return status;
   if (!decoded.ok()) return InvalidArgument(decoded.violations);
   decoded_.emplace(std::move(decoded.value));
@@ -202,7 +202,7 @@ grpc::Status Correction::Refuse(Admission::Verdict verdict) {
               fmt::format("the batch needs more than the {} bytes of input, "
                           "scratch and output that this server has for all; "
                           "send it in smaller batches",
-                          service_.config.max_bytes_in_flight)};
+                          service_.config->Get()->max_bytes_in_flight)};
     case Admission::Verdict::kClosed:
       return TryAgain(grpc::StatusCode::UNAVAILABLE,
                       "the server is shutting down; try again elsewhere",

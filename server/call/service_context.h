@@ -12,7 +12,7 @@
 #include "server/call/executor.h"
 #include "server/call/staging_pool.h"
 #include "server/call/use_count.h"
-#include "server/config.h"
+#include "server/current_config.h"
 #include "server/engine/region.h"
 #include "server/observe/drift_series.h"
 #include "server/observe/metrics.h"
@@ -22,7 +22,7 @@ namespace counterweight::server {
 
 // Pointers to parts that outlive every call; all parts are thread-safe.
 struct ServiceContext {
-  Config config;
+  const CurrentConfig* config;
   kernels::Corrector* corrector;
   kernels::BackendInfo backend;  // corrector's
   Admission* admission;

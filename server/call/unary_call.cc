@@ -151,7 +151,7 @@ void UnaryCall::OnTick(steady_clock::time_point now) {
     const std::lock_guard<std::mutex> lock(mutex_);
     const std::chrono::duration<double> elapsed = now - since_;
     if (is_done_ || state_ == State::kWorking ||
-        elapsed.count() < service_.config.unary_timeout_s) {
+        elapsed.count() < service_.config->Get()->unary_timeout_s) {
       return;
     }
     is_late = state_ == State::kReceiving;

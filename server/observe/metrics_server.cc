@@ -1,10 +1,20 @@
 #include "server/observe/metrics_server.h"
 
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+
 #include <array>
+#include <chrono>
 #include <string_view>
+#include <system_error>
+#include <thread>
+#include <utility>
 #include <vector>
 
 #include "CivetServer.h"
+#include "server/listen/listen_address.h"
+#include "server/shared_memory/file_descriptor.h"
 #include "spdlog/fmt/fmt.h"
 
 namespace counterweight::server {
@@ -17,6 +27,8 @@ constexpr int kConnections = kMetricsServerThreads - 1;
 // scraper sends its request in one piece: only a connection that is stuck needs
 // longer, and scrapes wait for its thread.
 constexpr int kTimeoutMilliseconds = 2000;
+
+constexpr std::chrono::milliseconds kKnockPeriod{5};
 
 // Names of runs are at most 64 bytes; a longer one is no run's.
 constexpr size_t kMaxRunBytes = 256;
@@ -35,7 +47,7 @@ std::vector<std::string> Options(const std::string& address) {
   };
 }
 
-int Send(mg_connection* connection, const WebAnswer& answer) {
+int Send(mg_connection* connection, const WebAnswer& answer, int code = 200) {
   const std::string_view method =
       mg_get_request_info(connection)->request_method;
   if (method != "GET" && method != "HEAD") {
@@ -46,15 +58,34 @@ int Send(mg_connection* connection, const WebAnswer& answer) {
     return 405;
   }
   const std::string head = fmt::format(
-      "HTTP/1.1 200 OK\r\n{}Content-Length: {}\r\nCache-Control: no-store\r\n"
+      "HTTP/1.1 {}\r\n{}Content-Length: {}\r\nCache-Control: no-store\r\n"
       "X-Content-Type-Options: nosniff\r\nReferrer-Policy: no-referrer\r\n"
       "Connection: close\r\n\r\n",
-      answer.headers, answer.body.size());
+      code == 200 ? "200 OK" : "503 Service Unavailable", answer.headers,
+      answer.body.size());
   mg_write(connection, head.data(), head.size());
   if (method == "GET") {
     mg_write(connection, answer.body.data(), answer.body.size());
   }
-  return 200;
+  return code;
+}
+
+int SendHealth(mg_connection* connection, Health health, bool is_well) {
+  return Send(connection,
+              {.headers = "Content-Type: text/plain\r\n",
+               .body = fmt::format("{}\n", Word(health))},
+              is_well ? 200 : 503);
+}
+
+// A server that drains is alive, or it would be killed at its work.
+int SendAlive(mg_connection* connection, void* health) {
+  const Health now = static_cast<const std::atomic<Health>*>(health)->load();
+  return SendHealth(connection, now, now != Health::kFailed);
+}
+
+int SendReady(mg_connection* connection, void* health) {
+  const Health now = static_cast<const std::atomic<Health>*>(health)->load();
+  return SendHealth(connection, now, now == Health::kReady);
 }
 
 int SendHtml(mg_connection* connection, void* page) {
@@ -75,26 +106,78 @@ int SendData(mg_connection* connection, void* page) {
 // prometheus::Exposer hides its web server, which tells of itself only while
 // it is made, by this thread.
 thread_local Page* page_of_new_server = nullptr;
+thread_local const std::atomic<Health>* health_of_new_server = nullptr;
 
-void AddPage(const mg_context* context) {
-  if (page_of_new_server == nullptr) return;
+void AddHandlers(const mg_context* context) {
   auto* const server = const_cast<mg_context*>(context);
+  auto* const health = const_cast<std::atomic<Health>*>(health_of_new_server);
   // "$": the path itself, and none below it.
+  mg_set_request_handler(server, "/livez$", SendAlive, health);
+  mg_set_request_handler(server, "/readyz$", SendReady, health);
+  if (page_of_new_server == nullptr) return;
   mg_set_request_handler(server, "/$", SendHtml, page_of_new_server);
   mg_set_request_handler(server, "/page.json$", SendData, page_of_new_server);
 }
 
+// Connects and leaves; waits for neither. Without success it is tried again.
+void Knock(const ListenAddress& to) {
+  const bool is_ipv6 = to.host.find(':') != to.host.npos;
+  sockaddr_in6 ipv6{};
+  ipv6.sin6_family = AF_INET6;
+  ipv6.sin6_port = htons(to.port);
+  sockaddr_in ipv4{};
+  ipv4.sin_family = AF_INET;
+  ipv4.sin_port = htons(to.port);
+  const FileDescriptor connection(
+      socket(is_ipv6 ? AF_INET6 : AF_INET,
+             SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  if (is_ipv6 && inet_pton(AF_INET6, to.host.c_str(), &ipv6.sin6_addr) == 1) {
+    static_cast<void>(connect(
+        connection.get(), reinterpret_cast<sockaddr*>(&ipv6), sizeof(ipv6)));
+  } else if (inet_pton(AF_INET, to.host.c_str(), &ipv4.sin_addr) == 1) {
+    static_cast<void>(connect(
+        connection.get(), reinterpret_cast<sockaddr*>(&ipv4), sizeof(ipv4)));
+  }
+}
+
 }  // namespace
 
-std::unique_ptr<prometheus::Exposer> ServeMetrics(const std::string& address,
-                                                  Page* page) {
+std::unique_ptr<prometheus::Exposer> ServeMetrics(
+    const std::string& address, Page* page, const std::atomic<Health>* health) {
   CivetCallbacks callbacks;
-  callbacks.init_context = AddPage;
+  callbacks.init_context = AddHandlers;
   page_of_new_server = page;
+  health_of_new_server = health;
   auto exposer =
       std::make_unique<prometheus::Exposer>(Options(address), &callbacks);
   page_of_new_server = nullptr;
   return exposer;
+}
+
+void StopMetrics(std::unique_ptr<prometheus::Exposer> exposer,
+                 const std::string& address) {
+  // The thread that accepts looks every two seconds whether it is to end, and
+  // after each connection.
+  ListenAddress listening;
+  std::string error;
+  if (exposer == nullptr || !ParseListenAddress(address, &listening, &error)) {
+    return;
+  }
+  std::atomic<bool> has_stopped = false;
+  std::thread knocking;
+  try {
+    knocking = std::thread([&] {
+      while (!has_stopped) {
+        Knock(listening);
+        std::this_thread::sleep_for(kKnockPeriod);
+      }
+    });
+  } catch (const std::system_error&) {
+    // Where no thread is left it takes longer.
+  }
+  exposer.reset();
+  has_stopped = true;
+  if (knocking.joinable()) knocking.join();
 }
 
 }  // namespace counterweight::server

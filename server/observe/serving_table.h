@@ -78,6 +78,9 @@ inline constexpr MetricRow kSampleTable[] = {
     CounterRow("counterweight_log_lines_dropped_total",
                "Log lines that were not written because stderr was not read, "
                "or failed."),
+    GaugeRow("counterweight_config_last_reload_success",
+             "0 after a SIGHUP at which the configuration was not valid, so "
+             "that the one before it stays in force; otherwise 1."),
 };
 
 // Read at each scrape where --shared_memory_socket is set.
