@@ -347,7 +347,9 @@ class Client:
         Raises:
             CounterweightError: The errors of ``correct``.
         """
-        return self._connection.run(calls.server_info(timeout=timeout))
+        info = self._connection.run(calls.server_info(timeout=timeout))
+        self._connection.compare_versions(info.version)
+        return info
 
     def _finished(self, future: futures.Future[Any]) -> None:
         with self._lock:

@@ -235,7 +235,7 @@ def _read_details(status: bytes) -> tuple[list[tuple[str, str]], float | None]:
             elif name == "google.rpc.RetryInfo":
                 for delay in wire.split(value, _RETRY_INFO_RETRY_DELAY)[1]:
                     duration = duration_pb2.Duration.FromString(bytes(delay))
-                    retry_after = duration.seconds + duration.nanos / 1e9
+                    retry_after = max(0.0, duration.seconds + duration.nanos / 1e9)
     except (ValueError, DecodeError):
         pass
     return fields, retry_after
