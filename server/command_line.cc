@@ -29,20 +29,27 @@ std::string SetBool(std::string_view value, CommandLine* line) {
   return "";
 }
 
-std::string SetConfigFile(std::string_view value, CommandLine* line) {
-  line->config_file = std::string(value);
-  return value.empty() ? "must be the path of a file" : "";
+template <std::string CommandLine::*field>
+std::string SetText(std::string_view value, CommandLine* line) {
+  line->*field = std::string(value);
+  return value.empty() ? "must not be empty" : "";
+}
+
+template <std::string ProbeRequest::*field>
+std::string SetOfProbe(std::string_view value, CommandLine* line) {
+  line->probe.*field = std::string(value);
+  return value.empty() ? "must not be empty" : "";
 }
 
 std::string SetProbe(std::string_view value, CommandLine* line) {
-  line->probe = std::string(value);
+  line->probe.target = std::string(value);
   return CheckProbeTarget(value);
 }
 
 std::string SetProbeTimeout(std::string_view value, CommandLine* line) {
   constexpr double kMost = 3600;
   const char* const end = value.data() + value.size();
-  double& seconds = line->probe_timeout_s;
+  double& seconds = line->probe.timeout_s;
   const auto read = std::from_chars(value.data(), end, seconds);
   // The negation refuses NaN too.
   if (read.ec != std::errc() || read.ptr != end ||
@@ -57,7 +64,7 @@ constexpr Option kOptions[] = {
      "YAML file with values for the flags above, by their names. Flags win "
      "over the environment (COUNTERWEIGHT_ and the flag's name in capitals), "
      "which wins over the file. SIGHUP reads it again.",
-     SetConfigFile},
+     SetText<&CommandLine::config_file>},
     {"check_config",
      "Exit with code 0 if the configuration is valid, or with 2 and a sentence "
      "about the first mistake.",
@@ -70,8 +77,23 @@ constexpr Option kOptions[] = {
      "Ask the server at host:port or unix:path for its health, and exit with "
      "code 0 if it serves, else with 1.",
      SetProbe},
+    {"probe_ca",
+     "File with the authorities, in PEM, of a server with --tls_certificate.",
+     SetOfProbe<&ProbeRequest::ca>},
+    {"probe_certificate",
+     "File with the probe's certificate, in PEM, for a server with "
+     "--tls_client_ca.",
+     SetOfProbe<&ProbeRequest::certificate>},
+    {"probe_key", "File with the key of --probe_certificate, in PEM.",
+     SetOfProbe<&ProbeRequest::key>},
+    {"probe_server_name",
+     "Name in the server's certificate, where it is not the target's host.",
+     SetOfProbe<&ProbeRequest::server_name>},
     {"probe_timeout", "Seconds that --probe waits (default: 1).",
      SetProbeTimeout},
+    {"hash_token",
+     "Read a token on stdin and print its line for --tokens, with this name.",
+     SetText<&CommandLine::hash_token>},
     {"help", "Print this.", SetBool<&CommandLine::help>, true},
     {"version", "Print the version.", SetBool<&CommandLine::version>, true},
 };
@@ -156,7 +178,8 @@ CommandLine ParseFlags(const std::vector<std::string_view>& arguments,
   CommandLine line;
   std::vector<Setting> settings;
   line.error = ReadArguments(arguments, &line, &settings);
-  const bool is_serving = !line.help && !line.version && line.probe.empty();
+  const bool is_serving = !line.help && !line.version &&
+                          line.probe.target.empty() && line.hash_token.empty();
   if (line.error.empty() && is_serving) {
     line.error = ReadWeakerSources(environment, &line, &settings);
   }

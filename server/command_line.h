@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "server/config.h"
+#include "server/probe.h"
 #include "server/settings.h"
 
 namespace counterweight::server {
@@ -21,8 +22,9 @@ struct CommandLine : Settings {
   bool version = false;
   bool check_config = false;
   bool print_config = false;
-  std::string probe;  // a target; empty: none
-  double probe_timeout_s = 1.0;
+  ProbeRequest probe;  // its target is empty: none
+  // The name for the token on stdin that is to be hashed; empty: none.
+  std::string hash_token;
   // A sentence that names the flag, the variable, or file, line and key; empty
   // if all is well. If it is set nothing else is valid.
   std::string error;
@@ -31,12 +33,13 @@ struct CommandLine : Settings {
 // Reads the arguments after the program's name: --name=value, --name value;
 // --name alone for booleans. A flag given twice: the last one counts, but
 // --listen collects. `environment` has entries "NAME=value". Also applies
-// Validate(config). With --help, --version and --probe neither the environment
-// nor the file is read.
+// Validate(config). With --help, --version, --probe and --hash_token neither
+// the environment nor the file is read.
 CommandLine ParseFlags(const std::vector<std::string_view>& arguments,
                        std::span<const std::string> environment = {});
 
-// Returns the text of --help: every flag with its meaning, unit, range and default.
+// Returns the text of --help: every flag with its meaning, unit, range and
+// default.
 std::string FlagsHelp();
 
 }  // namespace counterweight::server

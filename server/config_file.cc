@@ -1,50 +1,17 @@
 #include "server/config_file.h"
 
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
-#include <cerrno>
 #include <exception>
 #include <set>
 #include <string_view>
-#include <system_error>
 #include <utility>
 
 #include "server/engine/names.h"
-#include "server/shared_memory/file_descriptor.h"
+#include "server/small_file.h"
 #include "spdlog/fmt/fmt.h"
 #include "yaml-cpp/yaml.h"
 
 namespace counterweight::server {
 namespace {
-
-// Reads the whole file, or returns what is wrong.
-std::string ReadText(const std::string& path, std::string* text) {
-  // A named pipe without a writer would keep open waiting.
-  const FileDescriptor file(
-      open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
-  struct stat status {};
-  if (!file.is_open() || fstat(file.get(), &status) != 0) {
-    return std::generic_category().message(errno);
-  }
-  if (!S_ISREG(status.st_mode)) return "is not a regular file";
-  text->resize(kMaxConfigFileBytes + 1);
-  size_t size = 0;
-  while (size < text->size()) {
-    const ssize_t count =
-        read(file.get(), text->data() + size, text->size() - size);
-    if (count < 0 && errno == EINTR) continue;
-    if (count < 0) return std::generic_category().message(errno);
-    if (count == 0) break;
-    size += static_cast<size_t>(count);
-  }
-  if (size > kMaxConfigFileBytes) {
-    return fmt::format("has more than {} bytes", kMaxConfigFileBytes);
-  }
-  text->resize(size);
-  return "";
-}
 
 // A scalar without a tag of its own.
 bool IsPlain(const YAML::Node& node) {
@@ -97,7 +64,7 @@ std::string ReadMapping(const std::string& path, const YAML::Node& root,
     Setting setting{flag, "", Source::kFile,
                     fmt::format("{}:{}: {}", path, *line, name)};
     const std::string wrong = ReadValue(*flag, entry.second, &setting.value);
-    if (!wrong.empty()) return name + ": " + wrong;
+    if (!wrong.empty()) return Concat(name, ": ", wrong);
     settings->push_back(std::move(setting));
   }
   return "";
@@ -108,8 +75,8 @@ std::string ReadMapping(const std::string& path, const YAML::Node& root,
 std::string ReadConfigFile(const std::string& path,
                            std::vector<Setting>* settings) {
   std::string text;
-  const std::string unreadable = ReadText(path, &text);
-  if (!unreadable.empty()) {
+  std::string unreadable;
+  if (!ReadSmallFile(path, &text, &unreadable)) {
     return fmt::format("--config={}: {}", Printable(path), unreadable);
   }
   int line = 1;

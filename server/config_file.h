@@ -9,9 +9,6 @@
 
 namespace counterweight::server {
 
-// The largest file of settings, in bytes.
-inline constexpr size_t kMaxConfigFileBytes = size_t{1} << 20;
-
 // Appends the settings of the YAML file at `path`: one mapping of flags' names
 // to scalars, or, for lists, sequences of them. Returns a sentence that names
 // file, line and key if the file cannot be read, is no such mapping, or has a

@@ -10,6 +10,7 @@
 
 #include "nlohmann/json.hpp"
 #include "spdlog/fmt/fmt.h"
+#include "spdlog/fmt/ranges.h"
 
 namespace counterweight::server {
 namespace {
@@ -165,20 +166,77 @@ std::string SetLogLevel(std::string_view value, Config* config) {
 
 std::string GetLogLevel(const Config& config) { return config.log_level; }
 
-std::string SetSharedMemorySocket(std::string_view value, Config* config) {
-  config->shared_memory_socket = std::string(value);
+template <std::string Config::*field>
+std::string SetPath(std::string_view value, Config* config) {
+  config->*field = std::string(value);
   return "";
 }
 
-std::string GetSharedMemorySocket(const Config& config) {
-  return config.shared_memory_socket;
+template <std::string Config::*field>
+std::string GetPath(const Config& config) {
+  return config.*field;
+}
+
+std::vector<std::string_view> Split(std::string_view list) {
+  std::vector<std::string_view> parts;
+  for (size_t begin = 0; !list.empty() && begin <= list.size();) {
+    const size_t comma = std::min(list.find(',', begin), list.size());
+    parts.push_back(list.substr(begin, comma - begin));
+    begin = comma + 1;
+  }
+  return parts;
+}
+
+std::string SetClientNames(std::string_view value, Config* config) {
+  config->tls_client_names.clear();
+  for (const std::string_view name : Split(value)) {
+    if (name.empty()) return "has an empty name";
+    config->tls_client_names.emplace_back(name);
+  }
+  return "";
+}
+
+std::string GetClientNames(const Config& config) {
+  return fmt::format("{}", fmt::join(config.tls_client_names, ","));
+}
+
+std::string SetSocketMode(std::string_view value, Config* config) {
+  constexpr uint32_t kReadAndWrite = 0666;
+  constexpr uint32_t kOwner = 0600;
+  const char* const end = value.data() + value.size();
+  uint32_t mode = 0;
+  const auto read = std::from_chars(value.data(), end, mode, 8);
+  if (read.ec != std::errc() || read.ptr != end ||
+      (mode & ~kReadAndWrite) != 0 || (mode & kOwner) != kOwner) {
+    return "must be octal, from 0600 (the server's user) to 0666 (all users)";
+  }
+  config->socket_mode = mode;
+  return "";
+}
+
+std::string GetSocketMode(const Config& config) {
+  return fmt::format("{:04o}", config.socket_mode);
+}
+
+std::string SetUids(std::string_view value, Config* config) {
+  config->shared_memory_uids.clear();
+  for (const std::string_view part : Split(value)) {
+    if (!Parse(part, &config->shared_memory_uids.emplace_back())) {
+      return "must be numbers of users, such as 1000,1001";
+    }
+  }
+  return "";
+}
+
+std::string GetUids(const Config& config) {
+  return fmt::format("{}", fmt::join(config.shared_memory_uids, ","));
 }
 
 constexpr Flag kFlags[] = {
     {"listen",
      "Where to serve gRPC: ipv4:port, [ipv6]:port, localhost:port (which is "
-     "127.0.0.1) or unix:path (created with mode 0600). Repeat it, or separate "
-     "with commas. Port 0 takes a free port and prints it.",
+     "127.0.0.1) or unix:path (created with --socket_mode). Repeat it, or "
+     "separate with commas. Port 0 takes a free port and prints it.",
      SetListen, GetListen, kList | kCollects},
     {"metrics_listen",
      "Where to serve Prometheus' /metrics: ipv4:port, [ipv6]:port or "
@@ -190,9 +248,34 @@ constexpr Flag kFlags[] = {
      "--metrics_listen.",
      SetBool<&Config::page>, GetBool<&Config::page>, kBool},
     {"allow_insecure",
-     "Also listen on addresses that other machines reach, without encryption "
-     "and without authentication.",
+     "Also listen on addresses that other machines reach without encryption: "
+     "gRPC without --tls_certificate, and metrics.",
      SetBool<&Config::allow_insecure>, GetBool<&Config::allow_insecure>, kBool},
+    {"tls_certificate",
+     "File with the server's certificate and those between it and the root, in "
+     "PEM: TCP listeners then accept only TLS 1.2 and 1.3, and may be reached "
+     "from other machines. A changed file is read again, as are the other "
+     "files "
+     "of TLS. Unix sockets are not encrypted.",
+     SetPath<&Config::tls_certificate>, GetPath<&Config::tls_certificate>},
+    {"tls_key", "File with its private key, in PEM, without a password.",
+     SetPath<&Config::tls_key>, GetPath<&Config::tls_key>},
+    {"tls_client_ca",
+     "File with the authorities, in PEM, one of which must have signed the "
+     "certificate of a client (mTLS); empty: clients need no certificate.",
+     SetPath<&Config::tls_client_ca>, GetPath<&Config::tls_client_ca>},
+    {"tls_client_names",
+     "Subject alternative names (DNS, URI, IP or email), separated by commas; "
+     "a "
+     "client's certificate must have one of them. Empty: any.",
+     SetClientNames, GetClientNames, kList},
+    {"tokens",
+     "File of lines 'name sha256:HEX', as --hash_token prints them: calls and "
+     "scrapes then need one of these tokens, over Unix sockets too; health "
+     "does "
+     "not. A changed file is read again. Tokens alone do not let the server "
+     "leave loopback: they could be read on the network, which TLS prevents.",
+     SetPath<&Config::tokens>, GetPath<&Config::tokens>},
     {"reflection",
      "Serve gRPC's reflection, which tells grpcurl and the like the contract. "
      "It takes a thread for each open stream.",
@@ -262,9 +345,17 @@ constexpr Flag kFlags[] = {
      SetInteger<&Config::min_stream_bytes_per_second, 1, 1 << 30>,
      GetInteger<&Config::min_stream_bytes_per_second>, kReloadable},
     {"shared_memory_socket",
-     "Path of a Unix socket (created with mode 0600) where clients of this "
+     "Path of a Unix socket (created with --socket_mode) where clients of this "
      "machine and user share memory; empty turns it off.",
-     SetSharedMemorySocket, GetSharedMemorySocket},
+     SetPath<&Config::shared_memory_socket>,
+     GetPath<&Config::shared_memory_socket>},
+    {"shared_memory_uids",
+     "Numbers of users, separated by commas, whose processes may share memory "
+     "too; the server's own user always may. They also need --socket_mode.",
+     SetUids, GetUids, kList},
+    {"socket_mode",
+     "Mode of the files of Unix sockets, octal, 0600 to 0666: who may connect.",
+     SetSocketMode, GetSocketMode},
     {"max_shared_memory_bytes",
      "Most bytes that one connection shares, at least 4096.",
      SetInteger<&Config::max_shared_memory_bytes, 4096, int64_t{1} << 50>,

@@ -25,6 +25,7 @@
 
 #include "kernels/corrector.h"
 #include "nlohmann/json.hpp"
+#include "server/access/token_table.h"
 #include "server/backend.h"
 #include "server/command_line.h"
 #include "server/flags.h"
@@ -233,10 +234,24 @@ int Serve(const CommandLine& line, const ReadAgain& read_again) {
 
 int RunProbe(const CommandLine& line) {
   std::string sentence;
-  const bool is_serving = Probe(line.probe, line.probe_timeout_s, &sentence);
+  const bool is_serving = Probe(line.probe, &sentence);
   (is_serving ? std::cout : std::cerr)
       << "counterweight-server: " << sentence << "\n";
   return is_serving ? 0 : 1;
+}
+
+// Prints the line of --tokens for the token on stdin, without the line's end.
+int HashToken(const std::string& name) {
+  std::string token;
+  std::getline(std::cin, token);
+  std::string error;
+  const std::string line = TokenLine(name, token, &error);
+  if (line.empty()) {
+    std::cerr << "counterweight-server: " << error << "\n";
+    return 2;
+  }
+  std::cout << line << "\n";
+  return 0;
 }
 
 int Main(const std::vector<std::string_view>& arguments,
@@ -255,7 +270,8 @@ int Main(const std::vector<std::string_view>& arguments,
               << ")\n";
     return 0;
   }
-  if (!line.probe.empty()) return RunProbe(line);
+  if (!line.probe.target.empty()) return RunProbe(line);
+  if (!line.hash_token.empty()) return HashToken(line.hash_token);
   if (line.print_config) {
     std::cout << ToYaml(line);
     return 0;

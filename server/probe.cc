@@ -3,6 +3,8 @@
 #include <charconv>
 #include <chrono>
 #include <cstdint>
+#include <memory>
+#include <tuple>
 
 #include "google/protobuf/wrappers.pb.h"
 #include "grpcpp/channel.h"
@@ -12,6 +14,7 @@
 #include "grpcpp/impl/codegen/proto_utils.h"
 #include "grpcpp/security/credentials.h"
 #include "server/call/status.h"
+#include "server/small_file.h"
 #include "spdlog/fmt/fmt.h"
 
 namespace counterweight::server {
@@ -37,6 +40,34 @@ std::string StatusName(int status) {
   }
 }
 
+// Null, and *error a sentence, if the files are wrong.
+std::shared_ptr<grpc::ChannelCredentials> MakeCredentials(
+    const ProbeRequest& request, std::string* error) {
+  if (request.certificate.empty() != request.key.empty()) {
+    *error = "--probe_certificate and --probe_key need each other";
+    return nullptr;
+  }
+  if (request.ca.empty()) {
+    if (request.certificate.empty() && request.server_name.empty()) {
+      return grpc::InsecureChannelCredentials();
+    }
+    *error = "--probe_certificate and --probe_server_name need --probe_ca";
+    return nullptr;
+  }
+  grpc::SslCredentialsOptions options;
+  const std::tuple<std::string_view, const std::string&, std::string*> files[] =
+      {{"probe_ca", request.ca, &options.pem_root_certs},
+       {"probe_certificate", request.certificate, &options.pem_cert_chain},
+       {"probe_key", request.key, &options.pem_private_key}};
+  for (const auto& [flag, path, text] : files) {
+    std::string wrong;
+    if (path.empty() || ReadSmallFile(path, text, &wrong)) continue;
+    *error = fmt::format("--{}={}: {}", flag, path, wrong);
+    return nullptr;
+  }
+  return grpc::SslCredentials(options);
+}
+
 }  // namespace
 
 std::string CheckProbeTarget(std::string_view target) {
@@ -57,17 +88,24 @@ std::string CheckProbeTarget(std::string_view target) {
   return "";
 }
 
-bool Probe(const std::string& target, double timeout_s, std::string* sentence) {
+bool Probe(const ProbeRequest& request, std::string* sentence) {
+  const std::string& target = request.target;
+  const std::shared_ptr<grpc::ChannelCredentials> credentials =
+      MakeCredentials(request, sentence);
+  if (credentials == nullptr) return false;
   grpc::ChannelArguments arguments;
+  if (!request.server_name.empty()) {
+    arguments.SetSslTargetNameOverride(request.server_name);
+  }
   // A probe is about this server and not about a proxy.
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
-  const auto channel = grpc::CreateCustomChannel(
-      target, grpc::InsecureChannelCredentials(), arguments);
+  const auto channel =
+      grpc::CreateCustomChannel(target, credentials, arguments);
   grpc::ClientContext context;
   context.set_deadline(
       std::chrono::system_clock::now() +
       std::chrono::duration_cast<std::chrono::system_clock::duration>(
-          std::chrono::duration<double>(timeout_s)));
+          std::chrono::duration<double>(request.timeout_s)));
   const grpc::internal::RpcMethod method("/grpc.health.v1.Health/Check",
                                          grpc::internal::RpcMethod::NORMAL_RPC);
   // HealthCheckRequest and -Response are, on the wire, a string and an enum
@@ -77,7 +115,8 @@ bool Probe(const std::string& target, double timeout_s, std::string* sentence) {
   const grpc::Status status = grpc::internal::BlockingUnaryCall(
       channel.get(), method, &context, whole_server, &health);
   if (status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED) {
-    *sentence = fmt::format("{} did not answer within {} s", target, timeout_s);
+    *sentence =
+        fmt::format("{} did not answer within {} s", target, request.timeout_s);
     return false;
   }
   if (!status.ok()) {

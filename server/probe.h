@@ -11,11 +11,20 @@ namespace counterweight::server {
 // unix:path.
 std::string CheckProbeTarget(std::string_view target);
 
+// A question for a server's health. Files are in PEM.
+struct ProbeRequest {
+  std::string target;
+  double timeout_s = 1.0;
+  std::string ca;           // file; empty: without TLS
+  std::string certificate;  // file, for a server that requires one; with `key`
+  std::string key;
+  std::string server_name;  // in the server's certificate; empty: the host
+};
+
 // Asks the server at `target` for its health (grpc.health.v1.Health/Check of
-// "") and waits `timeout_s` seconds at most. True if it is SERVING. *sentence
-// says what the answer was, or why there is none.
-// REQUIRES: CheckProbeTarget(target) is empty.
-bool Probe(const std::string& target, double timeout_s, std::string* sentence);
+// ""). True if it is SERVING. *sentence says what the answer was, or why there
+// is none. REQUIRES: CheckProbeTarget(request.target) is empty.
+bool Probe(const ProbeRequest& request, std::string* sentence);
 
 }  // namespace counterweight::server
 

@@ -1,5 +1,7 @@
 #include "server/server.h"
 
+#include <sys/socket.h>
+
 #include <algorithm>
 #include <exception>
 #include <thread>
@@ -8,6 +10,7 @@
 #include "grpcpp/health_check_service_interface.h"
 #include "grpcpp/security/server_credentials.h"
 #include "grpcpp/server_builder.h"
+#include "server/access/credentials.h"
 #include "server/call/correct_stream.h"
 #include "server/heap.h"
 #include "server/listen/reflection.h"
@@ -63,6 +66,21 @@ consteval const MetricRow& SharedMemorySample(std::string_view name) {
   return FindRow(kSharedMemoryTable, name);
 }
 
+bool IsUnixSocket(int socket) {
+  int domain = AF_UNSPEC;
+  socklen_t size = sizeof(domain);
+  return getsockopt(socket, SOL_SOCKET, SO_DOMAIN, &domain, &size) == 0 &&
+         domain == AF_UNIX;
+}
+
+consteval const MetricRow& TlsSample(std::string_view name) {
+  return FindRow(kTlsTable, name);
+}
+
+consteval const MetricRow& AccessSample(std::string_view name) {
+  return FindRow(kAccessTable, name);
+}
+
 // The period of checks on open calls: short enough for their timeouts, and for
 // requests that wait for resources of a stalled call.
 std::chrono::nanoseconds TickPeriod(const Config& config) {
@@ -81,8 +99,8 @@ std::unique_ptr<Server> Server::Start(
     std::function<void()> on_failure) {
   std::unique_ptr<Server> server(
       new Server(config, std::move(corrector), std::move(logger)));
-  if (!server->StartSharedMemory(error) || !server->Listen(error) ||
-      !server->StartMetrics(error) ||
+  if (!server->StartAccess(error) || !server->StartSharedMemory(error) ||
+      !server->Listen(error) || !server->StartMetrics(error) ||
       !server->StartGrpc(error, std::move(on_failure))) {
     return nullptr;
   }
@@ -138,6 +156,11 @@ Server::~Server() {
   closing_metrics.join();
 }
 
+bool Server::StartAccess(std::string* error) {
+  access_ = Access::Load(config_, &log_, error);
+  return access_ != nullptr;
+}
+
 bool Server::StartMetrics(std::string* error) {
   if (!config_.metrics_listen) return true;
   ListenAddress address = *config_.metrics_listen;
@@ -145,7 +168,8 @@ bool Server::StartMetrics(std::string* error) {
     if (config_.page) {
       page_ = std::make_unique<Page>(&drift_, addresses().front());
     }
-    exposer_ = ServeMetrics(address.ToString(), page_.get(), &health_);
+    exposer_ =
+        ServeMetrics(address.ToString(), page_.get(), &health_, access_.get());
   } catch (const std::exception&) {
     *error = fmt::format(
         "cannot listen on --metrics_listen={}: the port is taken, or the "
@@ -191,6 +215,7 @@ std::vector<Sampled> Server::Samples() const {
        number([this] { return log_.lines_dropped(); })},
       {Sample("counterweight_config_last_reload_success"),
        number([this] { return last_reload_succeeded_ ? 1 : 0; })}};
+  AddAccessSamples(&samples);
   if (config_.shared_memory_socket.empty()) return samples;
   samples.insert(
       samples.end(),
@@ -207,20 +232,45 @@ std::vector<Sampled> Server::Samples() const {
   return samples;
 }
 
+void Server::AddAccessSamples(std::vector<Sampled>* samples) const {
+  const auto add = [&](const MetricRow& row, auto read) {
+    samples->push_back({row, [read] { return static_cast<double>(read()); }});
+  };
+  const Access* const access = access_.get();
+  if (access->has_tls()) {
+    add(TlsSample("counterweight_tls_certificate_expiry_seconds"),
+        [access] { return access->tls_expiry_unix_s(); });
+    add(TlsSample("counterweight_tls_files_valid"),
+        [access] { return access->are_tls_files_valid(); });
+  }
+  if (access->has_tokens()) {
+    add(AccessSample("counterweight_token_file_valid"),
+        [access] { return access->is_token_file_valid(); });
+  }
+  if (access->has_tls() || access->has_tokens()) {
+    add(AccessSample("counterweight_access_refused_total"),
+        [access] { return access->refused(); });
+  }
+}
+
 bool Server::StartSharedMemory(std::string* error) {
   if (config_.shared_memory_socket.empty()) return true;
-  shared_memory_ =
-      SharedMemoryListener::Start({.path = config_.shared_memory_socket,
-                                   .max_bytes = config_.max_shared_memory_bytes,
-                                   .backend = corrector_.get()},
-                                  &admission_, &log_, error);
+  shared_memory_ = SharedMemoryListener::Start(
+      {.path = config_.shared_memory_socket,
+       .socket_mode = config_.socket_mode,
+       .user_ids = {config_.shared_memory_uids.begin(),
+                    config_.shared_memory_uids.end()},
+       .max_bytes = config_.max_shared_memory_bytes,
+       .backend = corrector_.get()},
+      &admission_, &log_, error);
   return shared_memory_ != nullptr;
 }
 
 bool Server::Listen(std::string* error) {
-  acceptor_ = Acceptor::Bind(
-      {.listen = config_.listen, .max_connections = config_.max_connections},
-      &log_, error);
+  acceptor_ = Acceptor::Bind({.listen = config_.listen,
+                              .max_connections = config_.max_connections,
+                              .socket_mode = config_.socket_mode},
+                             &log_, error);
   return acceptor_ != nullptr;
 }
 
@@ -230,6 +280,7 @@ bool Server::StartGrpc(std::string* error, std::function<void()> on_failure) {
       ServiceContext{.config = &current_config_,
                      .corrector = corrector_.get(),
                      .backend = corrector_->Info(),
+                     .access = access_.get(),
                      .admission = &admission_,
                      .arrivals = &arrivals_,
                      .clock = &clock_,
@@ -269,9 +320,14 @@ bool Server::StartGrpc(std::string* error, std::function<void()> on_failure) {
   // One each on every machine: they take threads of the quota.
   builder.SetSyncServerOption(grpc::ServerBuilder::NUM_CQS, 1);
   builder.RegisterService(service_.get());
-  connections_ = builder.experimental().AddExternalConnectionAcceptor(
-      grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD,
-      grpc::InsecureServerCredentials());
+  const auto adopt = [&](std::shared_ptr<grpc::ServerCredentials> credentials) {
+    return builder.experimental().AddExternalConnectionAcceptor(
+        grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD,
+        std::move(credentials));
+  };
+  unix_ = adopt(PlainCredentials(access_.get()));
+  tcp_ = adopt(access_->has_tls() ? TlsCredentials(access_.get())
+                                  : PlainCredentials(access_.get()));
   grpc_ = builder.BuildAndStart();
   if (grpc_ == nullptr) {
     *error = "gRPC cannot start; the log has its reason";
@@ -283,7 +339,7 @@ bool Server::StartGrpc(std::string* error, std::function<void()> on_failure) {
             connection;
         connection.listener_fd = listener;
         connection.fd = fd;
-        connections_->HandleNewConnection(&connection);
+        (IsUnixSocket(fd) ? unix_ : tcp_)->HandleNewConnection(&connection);
       },
       [this, fail, on_failure = std::move(on_failure)] {
         log_.Event(spdlog::level::err, "listener_lost");

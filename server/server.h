@@ -16,6 +16,7 @@
 #include "kernels/corrector.h"
 #include "prometheus/exposer.h"
 #include "prometheus/registry.h"
+#include "server/access/access.h"
 #include "server/call/admission.h"
 #include "server/call/arrivals.h"
 #include "server/call/call_clock.h"
@@ -84,10 +85,12 @@ class Server {
   Server(const Config& config, std::unique_ptr<kernels::Corrector> corrector,
          std::shared_ptr<spdlog::logger> logger);
 
+  bool StartAccess(std::string* error);
   // Before the metrics, which show connections.
   bool Listen(std::string* error);
   bool StartMetrics(std::string* error);
   std::vector<Sampled> Samples() const;
+  void AddAccessSamples(std::vector<Sampled>* samples) const;
   bool StartSharedMemory(std::string* error);
   bool StartGrpc(std::string* error, std::function<void()> on_failure);
   // Also tells gRPC's health and the gauge. Has no effect in a later state.
@@ -97,6 +100,7 @@ class Server {
   CurrentConfig current_config_;
   const std::unique_ptr<kernels::Corrector> corrector_;
   RequestLog log_;
+  std::unique_ptr<Access> access_;
   // In the order of construction; each uses only what stands above it.
   const std::shared_ptr<prometheus::Registry> registry_;
   const std::shared_ptr<prometheus::Collectable> process_metrics_;
@@ -112,7 +116,9 @@ class Server {
   std::unique_ptr<CorrectionService> service_;
   grpc::ResourceQuota quota_{"server"};
   std::unique_ptr<grpc::Server> grpc_;
-  std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> connections_;
+  // Those over Unix sockets, and those over TCP.
+  std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> unix_;
+  std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> tcp_;
   std::unique_ptr<Acceptor> acceptor_;
   std::mutex health_mutex_;  // a device may fail before serving begins
   std::atomic<Health> health_ = Health::kStarting;

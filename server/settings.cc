@@ -67,7 +67,9 @@ std::string Apply(std::span<const Setting> settings, Settings* result) {
     Origin& origin = result->origins[index];
     std::string value = setting.value;
     if (setting.flag->collects()) {
-      if (origin.source == setting.source) value = lists[index] + "," + value;
+      if (origin.source == setting.source) {
+        value = Concat(lists[index], ",", value);
+      }
       lists[index] = value;
     }
     const std::string wrong = setting.flag->set(value, &result->config);

@@ -36,7 +36,7 @@ Correction::Correction(const ServiceContext* service, std::string_view rpc,
                        grpc::CallbackServerContext* context,
                        std::string request_id)
     : service_(*service), context_(context) {
-  Peer peer = ParsePeer(context->peer());
+  Peer peer = PeerOf(*context, *service->access);
   queue_client_.peer = std::move(peer.client);
   const auto name = context->client_metadata().find(kClientKey);
   if (name != context->client_metadata().end()) {
@@ -45,6 +45,7 @@ Correction::Correction(const ServiceContext* service, std::string_view rpc,
   }
   record_.rpc = rpc;
   record_.peer = peer.transport;
+  record_.token = std::move(peer.token);
   record_.request_id = std::move(request_id);
 }
 

@@ -146,12 +146,14 @@ void CorrectionService::Record(std::string_view rpc, const grpc::Status& status,
                                size_t response_bytes,
                                const grpc::CallbackServerContext& context) {
   service_.metrics->CountRequest(rpc, CodeName(status.error_code()));
+  const Peer peer = PeerOf(context, *service_.access);
   service_.log->Request(
       {.rpc = rpc,
        .request_id = MakeRequestId(),
        .code = status.error_code(),
        .message = status.error_message(),
-       .peer = ParsePeer(context.peer()).transport,
+       .peer = peer.transport,
+       .token = peer.token,
        .response_bytes = static_cast<int64_t>(response_bytes)});
 }
 

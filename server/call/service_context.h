@@ -6,6 +6,7 @@
 #include <string>
 
 #include "kernels/corrector.h"
+#include "server/access/access.h"
 #include "server/call/admission.h"
 #include "server/call/arrivals.h"
 #include "server/call/call_clock.h"
@@ -25,6 +26,7 @@ struct ServiceContext {
   const CurrentConfig* config;
   kernels::Corrector* corrector;
   kernels::BackendInfo backend;  // corrector's
+  const Access* access;
   Admission* admission;
   Arrivals* arrivals;
   CallClock* clock;

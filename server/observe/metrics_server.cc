@@ -4,8 +4,10 @@
 #include <netinet/in.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <array>
 #include <chrono>
+#include <iterator>
 #include <string_view>
 #include <system_error>
 #include <thread>
@@ -13,6 +15,7 @@
 #include <vector>
 
 #include "CivetServer.h"
+#include "openssl/evp.h"
 #include "server/listen/listen_address.h"
 #include "server/shared_memory/file_descriptor.h"
 #include "spdlog/fmt/fmt.h"
@@ -32,6 +35,9 @@ constexpr std::chrono::milliseconds kKnockPeriod{5};
 
 // Names of runs are at most 64 bytes; a longer one is no run's.
 constexpr size_t kMaxRunBytes = 256;
+
+// Kubernetes' probes have no token, and learn one bit.
+constexpr std::string_view kOpenPaths[] = {"/livez", "/readyz"};
 
 std::vector<std::string> Options(const std::string& address) {
   return {
@@ -103,14 +109,60 @@ int SendData(mg_connection* connection, void* page) {
   return Send(connection, static_cast<const Page*>(page)->Data(name));
 }
 
+// The token in "Basic BASE64", of NAME:TOKEN, as "Bearer TOKEN"; other values
+// as they are.
+std::string AsBearer(std::string_view authorization) {
+  constexpr std::string_view kBasic = "Basic ";
+  if (!authorization.starts_with(kBasic)) return std::string(authorization);
+  authorization.remove_prefix(kBasic.size());
+  std::string text(authorization.size(), '\0');
+  const int size = EVP_DecodeBlock(
+      reinterpret_cast<unsigned char*>(text.data()),
+      reinterpret_cast<const unsigned char*>(authorization.data()),
+      static_cast<int>(authorization.size()));
+  if (size < 0) return "";
+  // It counts what stands for '=', as zeros.
+  text.resize(static_cast<size_t>(size));
+  text.resize(text.find_last_not_of('\0') + 1);
+  return "Bearer " + text.substr(text.find(':') + 1);
+}
+
+// The web server's check of each request: 1, or 0 when it has been refused.
+int MayAsk(mg_connection* connection, void* access) {
+  const mg_request_info* const request = mg_get_request_info(connection);
+  const std::string_view path =
+      request->local_uri == nullptr ? "" : request->local_uri;
+  if (std::find(std::begin(kOpenPaths), std::end(kOpenPaths), path) !=
+      std::end(kOpenPaths)) {
+    return 1;
+  }
+  const char* const given = mg_get_header(connection, "Authorization");
+  const std::string authorization = AsBearer(given == nullptr ? "" : given);
+  Access::Credentials credentials;
+  credentials.authorization = authorization;
+  const grpc::Status status =
+      static_cast<Access*>(access)->Check(path, credentials);
+  if (status.ok()) return 1;
+  const std::string answer = fmt::format(
+      "HTTP/1.1 401 Unauthorized\r\nWWW-Authenticate: Bearer\r\n"
+      "WWW-Authenticate: Basic realm=\"a token is the password\"\r\n"
+      "Content-Type: text/plain\r\nContent-Length: {}\r\n"
+      "Connection: close\r\n\r\n{}\n",
+      status.error_message().size() + 1, status.error_message());
+  mg_write(connection, answer.data(), answer.size());
+  return 0;
+}
+
 // prometheus::Exposer hides its web server, which tells of itself only while
 // it is made, by this thread.
 thread_local Page* page_of_new_server = nullptr;
 thread_local const std::atomic<Health>* health_of_new_server = nullptr;
+thread_local Access* access_of_new_server = nullptr;
 
 void AddHandlers(const mg_context* context) {
   auto* const server = const_cast<mg_context*>(context);
   auto* const health = const_cast<std::atomic<Health>*>(health_of_new_server);
+  mg_set_auth_handler(server, "/**", MayAsk, access_of_new_server);
   // "$": the path itself, and none below it.
   mg_set_request_handler(server, "/livez$", SendAlive, health);
   mg_set_request_handler(server, "/readyz$", SendReady, health);
@@ -143,11 +195,13 @@ void Knock(const ListenAddress& to) {
 }  // namespace
 
 std::unique_ptr<prometheus::Exposer> ServeMetrics(
-    const std::string& address, Page* page, const std::atomic<Health>* health) {
+    const std::string& address, Page* page, const std::atomic<Health>* health,
+    Access* access) {
   CivetCallbacks callbacks;
   callbacks.init_context = AddHandlers;
   page_of_new_server = page;
   health_of_new_server = health;
+  access_of_new_server = access;
   auto exposer =
       std::make_unique<prometheus::Exposer>(Options(address), &callbacks);
   page_of_new_server = nullptr;

@@ -113,7 +113,7 @@ TEST_F(Configuration, AWrongFileIsOneSentenceWithFileLineAndKey) {
       {"threads: *other\n", ": is no YAML: "},
       {"log_level: \"a\\nb\"\n", ":1: log_level=a?b: must be"},
       {std::string(100000, '['), ": is no YAML: "},
-      {std::string(kMaxConfigFileBytes, '#') + "\n", ": has more than 1048576"},
+      {std::string(size_t{1} << 20, '#') + "\n", ": it has more than 1 MiB"},
   };
   for (const auto& [yaml, expected] : cases) {
     const std::string error = Read(yaml).error;
@@ -125,8 +125,9 @@ TEST_F(Configuration, AWrongFileIsOneSentenceWithFileLineAndKey) {
 
 TEST_F(Configuration, AFileThatCannotBeReadIsAnError) {
   const std::string missing = "--config=" + folder_.File("none.yaml");
-  EXPECT_THAT(ParseFlags({missing}).error,
-              HasSubstr("none.yaml: No such file or directory"));
+  EXPECT_THAT(
+      ParseFlags({missing}).error,
+      HasSubstr("none.yaml: it cannot be read: No such file or directory"));
   const std::string folder = "--config=" + folder_.path();
   EXPECT_THAT(ParseFlags({folder}).error, HasSubstr("is not a regular file"));
   EXPECT_THAT(ParseFlags({"--config="}).error, HasSubstr("--config="));
@@ -225,8 +226,8 @@ TEST_F(Configuration, AProbeNeedsNoConfiguration) {
   const CommandLine line = ParseFlags(
       {"--probe=127.0.0.1:1"}, std::vector<std::string>{"COUNTERWEIGHT_X=1"});
   EXPECT_EQ(line.error, "");
-  EXPECT_EQ(line.probe, "127.0.0.1:1");
-  EXPECT_EQ(line.probe_timeout_s, 1);
+  EXPECT_EQ(line.probe.target, "127.0.0.1:1");
+  EXPECT_EQ(line.probe.timeout_s, 1);
   for (const std::string_view target :
        {"--probe=unix:/run/a.sock", "--probe=[::1]:50051",
         "--probe=localhost:50051"}) {
