@@ -25,10 +25,13 @@ from counterweight_rl.choices import NonFinitePolicy
 from counterweight_rl.config import GlobalCounts, Method
 from counterweight_rl.correction import Progress
 from counterweight_rl.info import MethodInfo, ServerInfo
+from counterweight_rl.local.connection_aio import LocalConnection
+from counterweight_rl.local.target import read_target
 from counterweight_rl.result import Result
 from counterweight_rl.shared_memory.shared_arrays import Use, empty
 from counterweight_rl.transport.channel import TlsConfig
 from counterweight_rl.transport.connection_aio import Connection
+from counterweight_rl.transport.fallback import OnUnavailable, check_local
 from counterweight_rl.transport.retry import DEFAULT, RetryPolicy
 from counterweight_rl.transport.router import DEFAULT_CHUNK_BYTES, Transport
 
@@ -51,9 +54,18 @@ class Client:
         retry: RetryPolicy | Literal[False] = DEFAULT,
         transport: Transport = "auto",
         chunk_bytes: int = DEFAULT_CHUNK_BYTES,
+        on_unavailable: OnUnavailable = "raise",
     ) -> None:
         """Prepares a connection; the arguments are those of ``counterweight_rl.Client``."""
-        self._connection = Connection(target, timeout, tls, retry, transport, chunk_bytes)
+        self._connection: Connection | LocalConnection
+        local = read_target(target)
+        if local is not None:
+            check_local(tls, transport, on_unavailable)
+            self._connection = LocalConnection(local, timeout)
+        else:
+            self._connection = Connection(
+                target, timeout, tls, retry, transport, chunk_bytes, on_unavailable
+            )
 
     async def __aenter__(self) -> Client:
         return self
@@ -212,3 +224,8 @@ class Client:
     ) -> Any:
         """Returns an array in shared memory; see ``counterweight_rl.Client.empty``."""
         return empty(await self._connection.pool_for_arrays(), shape, dtype, access)
+
+    @property
+    def fallbacks(self) -> dict[str, int]:
+        """How many answers were given instead of the server's; see ``counterweight_rl.Client``."""
+        return self._connection.fallbacks

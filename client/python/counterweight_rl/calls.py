@@ -58,6 +58,16 @@ class Call(Generic[T]):
         sent = Sent() if self.correction is None else self.correction.sent
         return from_rpc_error(error, self.request_id, closed=closed, sent=sent)
 
+    def report_begin(self) -> None:
+        """Tells who wants to know that nothing was sent yet."""
+        if self.correction is not None:
+            self.correction.report(0)
+
+    def report_end(self) -> None:
+        """Tells who wants to know that the answer is there."""
+        if self.correction is not None:
+            self.correction.report(self.correction.num_bytes)
+
     def read(self, answer: bytes) -> T:
         """Converts the answer to the caller's result.
 

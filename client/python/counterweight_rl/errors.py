@@ -167,6 +167,38 @@ def from_rpc_error(
     fields, retry_after = _read_details(metadata.get("grpc-status-details-bin", b""))
     if "grpc-retry-pushback-ms" in metadata:
         retry_after = max(retry_after or 0.0, _read_pushback(metadata["grpc-retry-pushback-ms"]))
+    return from_code(
+        code,
+        message,
+        fields,
+        retry_after=retry_after,
+        request_id=request_id,
+        closed=closed,
+        sent=sent,
+    )
+
+
+def from_code(
+    code: grpc.StatusCode,
+    message: str,
+    fields: Sequence[tuple[str, str]] = (),
+    *,
+    retry_after: float | None = None,
+    request_id: str | None = None,
+    closed: bool = False,
+    sent: translation.Sent = _NOTHING,
+) -> CounterweightError:
+    """The typed form of a status, in the words of the client's arguments.
+
+    Args:
+        code: The status code.
+        message: In the words of the contract.
+        fields: Of an INVALID_ARGUMENT, each wrong field and what is wrong.
+        retry_after: Seconds; None: not told.
+        request_id: The request's.
+        closed: The client was closed meanwhile.
+        sent: The request's tensors and outputs, which ``fields`` name by numbers.
+    """
     if code is grpc.StatusCode.INVALID_ARGUMENT:
         return _invalid(message, fields, sent, request_id)
     if code is grpc.StatusCode.RESOURCE_EXHAUSTED:
@@ -214,6 +246,21 @@ _FIELD_VIOLATION_DESCRIPTION = 2
 _RETRY_INFO_RETRY_DELAY = 1
 
 
+def read_bad_request(message: memoryview) -> list[tuple[str, str]]:
+    """The fields of a google.rpc.BadRequest with their descriptions.
+
+    Raises:
+        ValueError: It is none.
+    """
+    return [
+        (
+            wire.last_string(violation, _FIELD_VIOLATION_FIELD),
+            wire.last_string(violation, _FIELD_VIOLATION_DESCRIPTION),
+        )
+        for violation in wire.split(message, _BAD_REQUEST_FIELD_VIOLATIONS)[1]
+    ]
+
+
 def _read_details(status: bytes) -> tuple[list[tuple[str, str]], float | None]:
     """Returns BadRequest's fields with descriptions, and RetryInfo's delay in seconds.
 
@@ -228,10 +275,7 @@ def _read_details(status: bytes) -> tuple[list[tuple[str, str]], float | None]:
             value = memoryview(packed.value)
             name = packed.type_url.rpartition("/")[2]
             if name == "google.rpc.BadRequest":
-                for violation in wire.split(value, _BAD_REQUEST_FIELD_VIOLATIONS)[1]:
-                    path = wire.last_string(violation, _FIELD_VIOLATION_FIELD)
-                    text = wire.last_string(violation, _FIELD_VIOLATION_DESCRIPTION)
-                    fields.append((path, text))
+                fields += read_bad_request(value)
             elif name == "google.rpc.RetryInfo":
                 for delay in wire.split(value, _RETRY_INFO_RETRY_DELAY)[1]:
                     duration = duration_pb2.Duration.FromString(bytes(delay))

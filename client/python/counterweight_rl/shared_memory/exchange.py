@@ -23,16 +23,9 @@ from counterweight_rl.result import Result
 from counterweight_rl.shared_memory.device_region import DeviceRegion
 from counterweight_rl.shared_memory.pool import AnyRegion, Pool, UnusableError
 from counterweight_rl.shared_memory.region import Access, Region
-from counterweight_rl.transport.wire import WireTensor
+from counterweight_rl.transport.wire import ELEMENT_BYTES, WireTensor
 
 _ALIGNMENT = 64  # of tensors in regions, bytes
-_ELEMENT_BYTES: dict[int, int] = {
-    tensor_pb2.D_TYPE_F32: 4,
-    tensor_pb2.D_TYPE_BF16: 2,
-    tensor_pb2.D_TYPE_F16: 2,
-    tensor_pb2.D_TYPE_U8: 1,
-    tensor_pb2.D_TYPE_U16: 2,
-}
 _DESTINATION = re.compile(r"destinations\[(\w+)\]")
 # Codes after which the server no longer uses the request's memory; the client may make others.
 _ANSWERS = (
@@ -220,7 +213,7 @@ class Exchange:
     def _find(self, data: memoryview, dtype: int, access: Access) -> _Place | None:
         begin, end = addresses(data)
         found = self._pool.find(begin, end - begin, access)
-        if found is None or found[1] % _ELEMENT_BYTES[dtype]:
+        if found is None or found[1] % ELEMENT_BYTES[dtype]:
             return None
         return _Place(found[0], found[1], end - begin)
 

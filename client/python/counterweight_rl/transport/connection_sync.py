@@ -12,11 +12,18 @@ import grpc
 
 from counterweight_rl import calls
 from counterweight_rl.correction import Correction
-from counterweight_rl.errors import InvalidRequestError, client_closed, from_rpc_error
+from counterweight_rl.errors import (
+    CounterweightError,
+    InvalidRequestError,
+    client_closed,
+    from_rpc_error,
+)
+from counterweight_rl.local.placing import STOP
 from counterweight_rl.result import Result
 from counterweight_rl.shared_memory.exchange import Exchange
 from counterweight_rl.shared_memory.pool import Pool, UnusableError
 from counterweight_rl.transport.channel import SERVICE, TlsConfig, connect, make_metadata
+from counterweight_rl.transport.fallback import Fallback, OnUnavailable
 from counterweight_rl.transport.retry import Attempts, Retry, RetryPolicy
 from counterweight_rl.transport.router import Capabilities, Router, Transport
 from counterweight_rl.transport.stream_sync import correct_by_stream
@@ -40,11 +47,13 @@ class Connection:
         retry: RetryPolicy | Literal[False],
         transport: Transport,
         chunk_bytes: int,
+        on_unavailable: OnUnavailable,
     ) -> None:
         """Takes the arguments of ``Client``; sends nothing yet."""
         self.router = Router(target, transport, chunk_bytes)
         self.closed = threading.Event()
         self._retry = Retry(retry)
+        self._fallback = Fallback(on_unavailable)
         self._timeout = timeout
         self._channel = connect(grpc, target, tls)
         metadata = make_metadata()
@@ -60,7 +69,21 @@ class Connection:
     def end_calls(self) -> None:
         """Ends calls in flight and later ones with code CANCELLED. Idempotent."""
         self.closed.set()
+        self._fallback.close()
         self._channel.close()
+
+    def close(self) -> None:
+        """Gives all shared memory back. Idempotent."""
+        self.router.close()
+
+    def pool_of(self, num_bytes: int) -> Pool | None:
+        """Shared memory if a batch of that size goes there, as far as is known by now."""
+        return self.router.pool_of(num_bytes)
+
+    @property
+    def fallbacks(self) -> dict[str, int]:
+        """Answers that were given instead of the server's, by ``on_unavailable``."""
+        return self._fallback.counts
 
     def pool_for_arrays(self) -> Pool | None:
         """Returns the pool for arrays of the caller; None without shared memory."""
@@ -82,19 +105,35 @@ class Connection:
         attempts = self._retry.begin(self._timeout if call.timeout is None else call.timeout)
         while True:
             try:
-                return self._attempt(call, attempts)
+                answer = self._attempt(call, attempts)
+                self._fallback.answered(answer)
+                return answer
             except grpc.RpcError as error:
                 failure = call.failure(error, closed=self.closed.is_set())
                 if self.router.falls_back(failure):
                     continue
-                pause = attempts.pause(failure)
+                pause = attempts.pause(failure) if self._fallback.waits(failure) else None
                 if pause is None or self.closed.wait(pause):
+                    if not self.closed.is_set() and self._fallback.takes(call, failure):
+                        return self._fall_back(call, failure, attempts.remaining())
                     raise failure from error
             except ValueError as error:
                 # grpc raises it for a channel that was closed before the call.
                 if isinstance(error, InvalidRequestError) or not self.closed.is_set():
                     raise
                 raise client_closed(call.request_id) from error
+
+    def _fall_back(
+        self, call: calls.Call[T], failure: CounterweightError, timeout: float | None
+    ) -> T:
+        answer: Any
+        if self._fallback.choice == "identity":
+            answer = self._fallback.identity(call, failure)
+        else:
+            result: Any = self._fallback.compute(call, timeout, STOP())
+            answer = self._fallback.computed(result, failure)
+        call.report_end()
+        return answer  # type: ignore[no-any-return]
 
     def _attempt(self, call: calls.Call[T], attempts: Attempts) -> T:
         correction = call.correction

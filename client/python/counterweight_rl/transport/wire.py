@@ -24,6 +24,15 @@ from counterweight_rl._gen.counterweight.v1 import tensor_pb2
 # Wire types, https://protobuf.dev/programming-guides/encoding/#structure
 _VARINT, _FIXED64, _LENGTH_DELIMITED, _FIXED32 = 0, 1, 2, 5
 
+ELEMENT_BYTES: dict[int, int] = {
+    tensor_pb2.D_TYPE_F32: 4,
+    tensor_pb2.D_TYPE_BF16: 2,
+    tensor_pb2.D_TYPE_F16: 2,
+    tensor_pb2.D_TYPE_U8: 1,
+    tensor_pb2.D_TYPE_U16: 2,
+}
+"""The size of each dtype that tensors have."""
+
 
 @dataclass(frozen=True)
 class WireTensor:
