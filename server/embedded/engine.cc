@@ -107,8 +107,8 @@ Failure Engine::Use(kernels::Corrector** corrector) {
               {}};
     }
     std::string error;
-    auto made =
-        std::make_unique<Backend>(process, MakeCorrector(threads_, &error));
+    auto made = std::make_unique<Backend>();
+    *made = {process, MakeCorrector(threads_, &error)};
     if (made->corrector == nullptr) return {CW_FAILED_PRECONDITION, error, {}};
     // A fork could leave a mutex locked. If two threads race here, one discards
     // its backend.

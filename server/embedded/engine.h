@@ -35,7 +35,7 @@ class Engine {
 
  private:
   struct Backend {
-    pid_t process;
+    pid_t process = 0;
     std::unique_ptr<kernels::Corrector> corrector;
   };
 
