@@ -9,14 +9,12 @@
 
 #include "client/cpp/shared_memory/registry.h"
 #include "client/cpp/shared_memory/shared_memory_call.h"
+#include "client/cpp/transport/access.h"
 #include "client/cpp/transport/attempt.h"
 #include "client/cpp/transport/prepared_request.h"
 #include "client/cpp/transport/retry.h"
 #include "client/cpp/transport/stream_call.h"
 #include "client/cpp/transport/unary_call.h"
-#include "grpcpp/create_channel.h"
-#include "grpcpp/security/credentials.h"
-#include "grpcpp/support/channel_arguments.h"
 
 namespace counterweight::client {
 namespace {
@@ -27,23 +25,9 @@ using std::chrono::steady_clock;
 constexpr std::chrono::milliseconds kLongestTimeout =
     std::chrono::hours(24) * 365;
 
-std::shared_ptr<grpc::Channel> Connect(const std::string& target,
-                                       const Options& options) {
-  grpc::ChannelArguments arguments;
-  // The server's own limits apply.
-  arguments.SetMaxReceiveMessageSize(-1);
-  arguments.SetMaxSendMessageSize(-1);
-  // gRPC's retries keep sent messages alive, and with them the caller's memory.
-  arguments.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);
-  // Channels of one process share a connection by default, which limits their
-  // throughput.
-  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
-  arguments.SetUserAgentPrefix("counterweight-cpp");
-  return grpc::CreateCustomChannel(target,
-                                   options.credentials == nullptr
-                                       ? grpc::InsecureChannelCredentials()
-                                       : options.credentials,
-                                   arguments);
+Status ValidateAll(const std::string& target, const Options& options) {
+  Status status = Validate(options);
+  return status.ok() ? ValidateAccess(target, options) : status;
 }
 
 }  // namespace
@@ -52,10 +36,12 @@ class Client::Implementation {
  public:
   Implementation(const std::string& target, const Options& options)
       : options_(options),
-        options_status_(Validate(options)),
+        options_status_(ValidateAll(target, options)),
         is_unix_socket_(target.starts_with("unix:") ||
                         target.starts_with("unix-abstract:")),
-        endpoint_{Connect(target, options), options.service},
+        // gRPC ends the process over some options that are refused above.
+        endpoint_{Connect(target, options_status_.ok() ? options : Options()),
+                  options.service},
         registry_(
             std::make_shared<Registry>(options.shared_memory_pool_bytes)) {}
 
@@ -112,7 +98,9 @@ class Client::Implementation {
         options_.max_attempts, deadline, call_options.stop,
         [&] {
           Attempt attempt(deadline, call_options.stop);
-          return once(&attempt);
+          Status status = AddToken(options_, attempt.context());
+          return status.ok() ? once(&attempt)
+                             : Outcome{.status = std::move(status)};
         },
         attempts);
   }
@@ -197,6 +185,8 @@ class Client::Implementation {
     Outcome outcome;
     {
       Attempt asking(deadline, stop);
+      Status status = AddToken(options_, asking.context());
+      if (!status.ok()) return status;
       outcome = CallUnary(endpoint_, "GetServerInfo",
                           v1::GetServerInfoRequest(), &asking, &info);
     }

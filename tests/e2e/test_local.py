@@ -192,7 +192,15 @@ def test_wrong_targets(target: str, words: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "settings", [{"transport": "unary"}, {"on_unavailable": "local"}, {"tls": cw.TlsConfig()}]
+    "settings",
+    [
+        {"transport": "unary"},
+        {"on_unavailable": "local"},
+        {"tls": cw.TlsConfig()},
+        {"token": "secret"},
+        {"token_file": "/run/token"},
+        {"allow_insecure_token": True},
+    ],
 )
 def test_settings_of_a_server(settings: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=next(iter(settings))):

@@ -11,6 +11,7 @@ copies into shared memory. The arrays of a call must not change before it is don
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Literal
@@ -29,6 +30,7 @@ from counterweight_rl.local.connection_aio import LocalConnection
 from counterweight_rl.local.target import read_target
 from counterweight_rl.result import Result
 from counterweight_rl.shared_memory.shared_arrays import Use, empty
+from counterweight_rl.transport.access import Access
 from counterweight_rl.transport.channel import TlsConfig
 from counterweight_rl.transport.connection_aio import Connection
 from counterweight_rl.transport.fallback import OnUnavailable, check_local
@@ -51,6 +53,9 @@ class Client:
         *,
         timeout: float | None = 60.0,
         tls: TlsConfig | grpc.ChannelCredentials | None = None,
+        token: str | None = None,
+        token_file: str | os.PathLike[str] | None = None,
+        allow_insecure_token: bool = False,
         retry: RetryPolicy | Literal[False] = DEFAULT,
         transport: Transport = "auto",
         chunk_bytes: int = DEFAULT_CHUNK_BYTES,
@@ -60,11 +65,19 @@ class Client:
         self._connection: Connection | LocalConnection
         local = read_target(target)
         if local is not None:
-            check_local(tls, transport, on_unavailable)
+            check_local(
+                tls=tls,
+                token=token,
+                token_file=token_file,
+                allow_insecure_token=allow_insecure_token,
+                transport=transport,
+                on_unavailable=on_unavailable,
+            )
             self._connection = LocalConnection(local, timeout)
         else:
+            access = Access(target, tls, token, token_file, allow_insecure_token)
             self._connection = Connection(
-                target, timeout, tls, retry, transport, chunk_bytes, on_unavailable
+                target, timeout, access, retry, transport, chunk_bytes, on_unavailable
             )
 
     async def __aenter__(self) -> Client:

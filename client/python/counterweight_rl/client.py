@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent import futures
@@ -23,6 +24,7 @@ from counterweight_rl.local.connection_sync import LocalConnection
 from counterweight_rl.local.target import read_target
 from counterweight_rl.result import Result
 from counterweight_rl.shared_memory.shared_arrays import Use, empty
+from counterweight_rl.transport.access import Access
 from counterweight_rl.transport.channel import TlsConfig
 from counterweight_rl.transport.connection_sync import Connection
 from counterweight_rl.transport.fallback import OnUnavailable, check_local
@@ -44,6 +46,9 @@ class Client:
         *,
         timeout: float | None = 60.0,
         tls: TlsConfig | grpc.ChannelCredentials | None = None,
+        token: str | None = None,
+        token_file: str | os.PathLike[str] | None = None,
+        allow_insecure_token: bool = False,
         retry: RetryPolicy | Literal[False] = DEFAULT,
         max_in_flight: int = 4,
         transport: Transport = "auto",
@@ -56,11 +61,15 @@ class Client:
             target: "host:port" or "unix:/path/to/socket". "local:" computes in this process through
                 libcounterweight, with the same results and errors; "local:?threads=4" sets the
                 number of threads, "local:cuda?device=0" computes on a device. A local client
-                refuses tls, transport and on_unavailable, ignores retry and chunk_bytes, and works
-                in forked children.
+                refuses tls, tokens, transport and on_unavailable, ignores retry and chunk_bytes,
+                and works in forked children.
             timeout: Deadline of each call in seconds, including connecting and retries; None: no
                 limit.
             tls: None: plaintext, for loopback and Unix sockets.
+            token: Sent with every call to a server that requires tokens (``--tokens``).
+            token_file: A file with the token, read again when it changes; instead of ``token``.
+            allow_insecure_token: Also send the token to another machine without TLS, where others
+                may read it.
             retry: Policy for calls that the server did not admit; retries keep the request_id.
                 False: no retries.
             max_in_flight: Largest number of batches that ``submit`` keeps in flight, each with a
@@ -81,8 +90,9 @@ class Client:
                 ``fallbacks`` counts such answers.
 
         Raises:
-            ValueError: A number out of its range, an unknown transport, or an argument that a local
-                client refuses.
+            ValueError: A number out of its range, an unknown transport, a file of ``tls`` or
+                ``token_file`` that cannot be read, a token that others could read, or an argument
+                that a local client refuses.
             CounterweightError: libcounterweight is needed and cannot be loaded, or has no CUDA.
         """
         if max_in_flight < 1:
@@ -90,11 +100,19 @@ class Client:
         self._connection: Connection | LocalConnection
         local = read_target(target)
         if local is not None:
-            check_local(tls, transport, on_unavailable)
+            check_local(
+                tls=tls,
+                token=token,
+                token_file=token_file,
+                allow_insecure_token=allow_insecure_token,
+                transport=transport,
+                on_unavailable=on_unavailable,
+            )
             self._connection = LocalConnection(local, timeout)
         else:
+            access = Access(target, tls, token, token_file, allow_insecure_token)
             self._connection = Connection(
-                target, timeout, tls, retry, transport, chunk_bytes, on_unavailable
+                target, timeout, access, retry, transport, chunk_bytes, on_unavailable
             )
         self._slots = threading.BoundedSemaphore(max_in_flight)
         self._workers = futures.ThreadPoolExecutor(max_in_flight, "counterweight")

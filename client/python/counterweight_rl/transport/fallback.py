@@ -21,19 +21,17 @@ OnUnavailable = Literal["raise", "local", "identity"]
 _log = logging.getLogger(__name__)
 
 
-def check_local(tls: object, transport: str, on_unavailable: str) -> None:
-    """Refuses settings that mean something to a server only.
+_DEFAULTS = {"transport": "auto", "on_unavailable": "raise", "allow_insecure_token": False}
+
+
+def check_local(**settings: object) -> None:
+    """Refuses settings that apply to servers only; their default is None or in ``_DEFAULTS``.
 
     Raises:
         ValueError: There is one.
     """
-    settings = {
-        "tls": (tls, None),
-        "transport": (transport, "auto"),
-        "on_unavailable": (on_unavailable, "raise"),
-    }
-    for name, (value, default) in settings.items():
-        if value != default:
+    for name, value in settings.items():
+        if value != _DEFAULTS.get(name):
             raise ValueError(f'{name} is for a server, and a target "local:" has none')
 
 
