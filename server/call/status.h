@@ -11,7 +11,8 @@
 
 namespace counterweight::server {
 
-// INVALID_ARGUMENT with MakeBadRequest(violations). REQUIRES: violations is not empty.
+// INVALID_ARGUMENT with MakeBadRequest(violations). REQUIRES: violations is not
+// empty.
 grpc::Status InvalidArgument(const Violations& violations);
 
 // A refusal that the same request may survive later or elsewhere, with a

@@ -8,24 +8,25 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
-
-import grpc
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from counterweight_rl import messages
-from counterweight_rl._gen.counterweight.v1 import correction_service_pb2 as service_pb2
-from counterweight_rl._gen.counterweight.v1 import tensor_pb2
 from counterweight_rl.arrays.batch import int_list, read_batch
 from counterweight_rl.arrays.interop import ArrayT
 from counterweight_rl.arrays.out_argument import check_destinations
 from counterweight_rl.arrays.requested_outputs import read_outputs
 from counterweight_rl.choices import NonFinitePolicy
 from counterweight_rl.config import GlobalCounts, Method
+from counterweight_rl.contract import correction_service_pb2 as service_pb2
+from counterweight_rl.contract import tensor_pb2
 from counterweight_rl.correction import Correction, Progress, reading
 from counterweight_rl.errors import CounterweightError, from_rpc_error
 from counterweight_rl.info import MethodInfo, ServerInfo
 from counterweight_rl.result import Result
 from counterweight_rl.translation import Sent
+
+if TYPE_CHECKING:
+    import grpc
 
 T = TypeVar("T")
 
@@ -59,12 +60,12 @@ class Call(Generic[T]):
         return from_rpc_error(error, self.request_id, closed=closed, sent=sent)
 
     def report_begin(self) -> None:
-        """Tells who wants to know that nothing was sent yet."""
+        """Reports the begin of the call to ``progress``."""
         if self.correction is not None:
             self.correction.report(0)
 
     def report_end(self) -> None:
-        """Tells who wants to know that the answer is there."""
+        """Reports the end of the call to ``progress``."""
         if self.correction is not None:
             self.correction.report(self.correction.num_bytes)
 

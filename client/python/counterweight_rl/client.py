@@ -8,9 +8,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent import futures
 from dataclasses import replace
 from types import TracebackType
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-import grpc
 import numpy as np
 
 from counterweight_rl import calls
@@ -25,12 +24,16 @@ from counterweight_rl.local.target import read_target
 from counterweight_rl.result import Result
 from counterweight_rl.shared_memory.shared_arrays import Use, empty
 from counterweight_rl.transport.access import Access
-from counterweight_rl.transport.channel import TlsConfig
-from counterweight_rl.transport.connection_sync import Connection
+from counterweight_rl.transport.channel import TlsConfig, check_installed
 from counterweight_rl.transport.fallback import OnUnavailable, check_local
 from counterweight_rl.transport.retry import DEFAULT, RetryPolicy
 from counterweight_rl.transport.router import DEFAULT_CHUNK_BYTES, Transport
 from counterweight_rl.transport.snapshot import snapshot
+
+if TYPE_CHECKING:
+    import grpc
+
+    from counterweight_rl.transport.connection_sync import Connection
 
 
 class Client:
@@ -110,6 +113,9 @@ class Client:
             )
             self._connection = LocalConnection(local, timeout)
         else:
+            check_installed(target)
+            from counterweight_rl.transport.connection_sync import Connection
+
             access = Access(target, tls, token, token_file, allow_insecure_token)
             self._connection = Connection(
                 target, timeout, access, retry, transport, chunk_bytes, on_unavailable

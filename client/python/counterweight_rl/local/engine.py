@@ -6,11 +6,10 @@ import ctypes
 import functools
 from typing import Any, TypeVar
 
-import grpc
-
 from counterweight_rl import calls
-from counterweight_rl._gen.counterweight.v1 import correction_service_pb2 as pb
 from counterweight_rl.arrays.interop import addresses
+from counterweight_rl.contract import correction_service_pb2 as pb
+from counterweight_rl.contract.wire_format import prefix
 from counterweight_rl.correction import Correction, reading
 from counterweight_rl.errors import (
     CounterweightError,
@@ -22,12 +21,12 @@ from counterweight_rl.local import library
 from counterweight_rl.local.placing import STOP, Placing, place
 from counterweight_rl.local.target import LocalTarget
 from counterweight_rl.result import Result
+from counterweight_rl.status import CODES, StatusCode
 from counterweight_rl.translation import Sent
 from counterweight_rl.transport import wire
 
 T = TypeVar("T")
 
-_CODES = {code.value[0]: code for code in grpc.StatusCode}
 _SHORTEST_SECONDS = 1e-9  # 0 is no limit to the library
 _REQUEST_BYTES = ctypes.sizeof(library.Request)
 _ALIGNMENT = 4  # of the largest element
@@ -118,8 +117,8 @@ class Engine:
     def _failure(self, request_id: str | None, sent: Sent) -> CounterweightError:
         """The error of this thread's last call."""
         error = self._library.cw_last_error().contents
-        code = _CODES[error.code]
-        if code is grpc.StatusCode.CANCELLED:
+        code = CODES[error.code]
+        if code is StatusCode.CANCELLED:
             return client_closed(request_id)
         fields = read_bad_request(memoryview(error.violations.copy()))
         message = error.message.decode("utf-8", "replace")
@@ -130,7 +129,7 @@ class Engine:
 def _head(role: int, dtype: int) -> bytes:
     """A tensor without data as an entry of a request that is serialized already."""
     body = wire.WireTensor(role, dtype, memoryview(b"")).head().SerializeToString()
-    return wire.prefix(pb.CorrectRequest.TENSORS_FIELD_NUMBER, len(body)) + body
+    return prefix(pb.CorrectRequest.TENSORS_FIELD_NUMBER, len(body)) + body
 
 
 def _aligned(tensor: wire.WireTensor) -> wire.WireTensor:

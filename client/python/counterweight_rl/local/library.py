@@ -8,9 +8,8 @@ import os
 import pathlib
 from typing import Any
 
-import grpc
-
 from counterweight_rl.errors import CounterweightError
+from counterweight_rl.status import StatusCode
 
 VARIABLE = "COUNTERWEIGHT_LIBRARY"
 """The environment variable that names the library's file."""
@@ -145,4 +144,4 @@ def _find() -> pathlib.Path:
 
 
 def _unusable(why: str) -> CounterweightError:
-    return CounterweightError(why, code=grpc.StatusCode.FAILED_PRECONDITION)
+    return CounterweightError(why, code=StatusCode.FAILED_PRECONDITION)

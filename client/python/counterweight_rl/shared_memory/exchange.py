@@ -6,10 +6,8 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-import grpc
 import numpy as np
 
-from counterweight_rl._gen.counterweight.v1 import tensor_pb2
 from counterweight_rl.arrays.batch import OUTPUT_DTYPES
 from counterweight_rl.arrays.cuda import NotExportableError
 from counterweight_rl.arrays.device_output_array import DeviceOutputArray
@@ -17,21 +15,23 @@ from counterweight_rl.arrays.encoding import ROLE_PREFIX, DeviceTensor
 from counterweight_rl.arrays.interop import addresses
 from counterweight_rl.arrays.output_array import OutputArray
 from counterweight_rl.arrays.pinned import Transfers
+from counterweight_rl.contract import tensor_pb2
 from counterweight_rl.correction import Answer, Correction, reading
 from counterweight_rl.errors import CounterweightError, InvalidRequestError
 from counterweight_rl.result import Result
 from counterweight_rl.shared_memory.device_region import DeviceRegion
 from counterweight_rl.shared_memory.pool import AnyRegion, Pool, UnusableError
 from counterweight_rl.shared_memory.region import Access, Region
+from counterweight_rl.status import StatusCode
 from counterweight_rl.transport.wire import ELEMENT_BYTES, WireTensor
 
 _ALIGNMENT = 64  # of tensors in regions, bytes
 _DESTINATION = re.compile(r"destinations\[(\w+)\]")
 # Codes after which the server no longer uses the request's memory; the client may make others.
 _ANSWERS = (
-    grpc.StatusCode.INVALID_ARGUMENT,
-    grpc.StatusCode.FAILED_PRECONDITION,
-    grpc.StatusCode.RESOURCE_EXHAUSTED,
+    StatusCode.INVALID_ARGUMENT,
+    StatusCode.FAILED_PRECONDITION,
+    StatusCode.RESOURCE_EXHAUSTED,
 )
 
 
@@ -146,7 +146,7 @@ class Exchange:
         fields = []
         if isinstance(failure, InvalidRequestError):
             fields = [violation.path or "" for violation in failure.violations]
-        elif failure.code is not grpc.StatusCode.FAILED_PRECONDITION:
+        elif failure.code is not StatusCode.FAILED_PRECONDITION:
             return False
         if not fields or any("shared_memory" in field for field in fields):
             if self._renewed:
