@@ -1,4 +1,4 @@
-// What the scripted server saw.
+// The calls that the scripted server received.
 #ifndef COUNTERWEIGHT_TESTS_CONFORMANCE_SERVER_RECORDER_H_
 #define COUNTERWEIGHT_TESTS_CONFORMANCE_SERVER_RECORDER_H_
 
