@@ -14,12 +14,49 @@ namespace {
 // Smallest accepted stream and unary timeout, seconds.
 constexpr double kMinTimeout = 0.01;
 
-std::string NotLocal(std::string_view flag, const ListenAddress& address) {
+std::string NotLocal(std::string_view flag, const ListenAddress& address,
+                     std::string_view why, std::string_view instead) {
   return fmt::format(
-      "--{}={} can be reached from other machines, and this server neither "
-      "encrypts nor authenticates; use a loopback address or a Unix socket, or "
-      "pass --allow_insecure",
-      flag, address.ToString());
+      "--{}={} can be reached from other machines, and {}; use {}, or pass "
+      "--allow_insecure",
+      flag, address.ToString(), why, instead);
+}
+
+// Returns the first error of the addresses that other machines reach.
+std::string ValidateReach(const Config& config) {
+  if (config.allow_insecure) return "";
+  for (const ListenAddress& address : config.listen) {
+    if (IsLocal(address) || !config.tls_certificate.empty()) continue;
+    if (config.tokens.empty()) {
+      return NotLocal("listen", address,
+                      "this server neither encrypts nor authenticates",
+                      "--tls_certificate, a loopback address or a Unix socket");
+    }
+    return NotLocal("listen", address,
+                    "without --tls_certificate tokens can be read on the way",
+                    "TLS, a loopback address or a Unix socket");
+  }
+  if (config.metrics_listen && !IsLocal(*config.metrics_listen)) {
+    return NotLocal("metrics_listen", *config.metrics_listen,
+                    "metrics, and the tokens of those who ask for them, are "
+                    "not encrypted",
+                    "a loopback address");
+  }
+  return "";
+}
+
+std::string ValidateTls(const Config& config) {
+  if (config.tls_certificate.empty() != config.tls_key.empty()) {
+    return "--tls_certificate and --tls_key need each other";
+  }
+  if (config.tls_certificate.empty() && !config.tls_client_ca.empty()) {
+    return "--tls_client_ca needs --tls_certificate and --tls_key";
+  }
+  if (config.tls_client_ca.empty() && !config.tls_client_names.empty()) {
+    return "--tls_client_names needs --tls_client_ca, without which clients "
+           "have no certificate";
+  }
+  return "";
 }
 
 }  // namespace
@@ -29,13 +66,8 @@ std::string ToString(const DeviceChoice& choice) {
 }
 
 std::string Validate(const Config& config) {
-  if (!config.allow_insecure) {
-    for (const ListenAddress& address : config.listen) {
-      if (!IsLocal(address)) return NotLocal("listen", address);
-    }
-    if (config.metrics_listen && !IsLocal(*config.metrics_listen)) {
-      return NotLocal("metrics_listen", *config.metrics_listen);
-    }
+  for (std::string wrong : {ValidateTls(config), ValidateReach(config)}) {
+    if (!wrong.empty()) return wrong;
   }
   if (config.metrics_listen && config.metrics_listen->IsUnix()) {
     return "--metrics_listen must be host:port: Prometheus scrapes over TCP";

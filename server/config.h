@@ -15,7 +15,7 @@ enum class Backend : uint8_t { kAuto, kCpu, kCuda };
 
 // Selects the CUDA devices that compute.
 struct DeviceChoice {
-  bool is_given = false;  // true if the flag is present
+  bool is_given = false;  // by a flag, a variable or the file
   bool all = false;
   // CUDA's device numbers, each once; unused if `all`.
   std::vector<int> indices = {0};
@@ -34,6 +34,13 @@ struct Config {
   bool allow_insecure = false;
   bool reflection = true;
 
+  // TLS over TCP; empty: none. See access/access.h.
+  std::string tls_certificate;
+  std::string tls_key;
+  std::string tls_client_ca;
+  std::vector<std::string> tls_client_names;
+  std::string tokens;  // a file; empty: none are asked for
+
   Backend backend = Backend::kAuto;
   DeviceChoice devices;
   int64_t threads = 0;  // 0: as many as the hardware has
@@ -51,7 +58,11 @@ struct Config {
   double unary_timeout_s = 20.0;
   int64_t min_stream_bytes_per_second = int64_t{1} << 20;
 
+  // The mode of the files of Unix sockets.
+  uint32_t socket_mode = 0600;
   std::string shared_memory_socket;  // empty: no shared memory
+  // Users who may share memory besides the server's own.
+  std::vector<uint32_t> shared_memory_uids;
   int64_t max_shared_memory_bytes = int64_t{1} << 30;
 
   int64_t max_runs = 256;

@@ -10,21 +10,13 @@
 
 #include "nlohmann/json.hpp"
 #include "spdlog/fmt/fmt.h"
+#include "spdlog/fmt/ranges.h"
 
 namespace counterweight::server {
 namespace {
 
 constexpr int64_t kMaxInt32 = std::numeric_limits<int32_t>::max();
 constexpr double kMaxSeconds = 86400.0;
-
-struct Flag {
-  std::string_view name;
-  std::string_view help;
-  // Parses `value` into the config, or returns an error.
-  std::string (*set)(std::string_view value, Config* config);
-  std::string (*get)(const Config& config);
-  bool is_bool = false;
-};
 
 // True if all of `text` is one number.
 template <typename Number>
@@ -74,6 +66,7 @@ std::string SetConnectionAge(std::string_view value, Config* config) {
 }
 
 std::string SetListen(std::string_view value, Config* config) {
+  config->listen.clear();
   for (size_t begin = 0; begin <= value.size();) {
     const size_t comma = std::min(value.find(',', begin), value.size());
     std::string error;
@@ -173,21 +166,78 @@ std::string SetLogLevel(std::string_view value, Config* config) {
 
 std::string GetLogLevel(const Config& config) { return config.log_level; }
 
-std::string SetSharedMemorySocket(std::string_view value, Config* config) {
-  config->shared_memory_socket = std::string(value);
+template <std::string Config::*field>
+std::string SetPath(std::string_view value, Config* config) {
+  config->*field = std::string(value);
   return "";
 }
 
-std::string GetSharedMemorySocket(const Config& config) {
-  return config.shared_memory_socket;
+template <std::string Config::*field>
+std::string GetPath(const Config& config) {
+  return config.*field;
+}
+
+std::vector<std::string_view> Split(std::string_view list) {
+  std::vector<std::string_view> parts;
+  for (size_t begin = 0; !list.empty() && begin <= list.size();) {
+    const size_t comma = std::min(list.find(',', begin), list.size());
+    parts.push_back(list.substr(begin, comma - begin));
+    begin = comma + 1;
+  }
+  return parts;
+}
+
+std::string SetClientNames(std::string_view value, Config* config) {
+  config->tls_client_names.clear();
+  for (const std::string_view name : Split(value)) {
+    if (name.empty()) return "has an empty name";
+    config->tls_client_names.emplace_back(name);
+  }
+  return "";
+}
+
+std::string GetClientNames(const Config& config) {
+  return fmt::format("{}", fmt::join(config.tls_client_names, ","));
+}
+
+std::string SetSocketMode(std::string_view value, Config* config) {
+  constexpr uint32_t kReadAndWrite = 0666;
+  constexpr uint32_t kOwner = 0600;
+  const char* const end = value.data() + value.size();
+  uint32_t mode = 0;
+  const auto read = std::from_chars(value.data(), end, mode, 8);
+  if (read.ec != std::errc() || read.ptr != end ||
+      (mode & ~kReadAndWrite) != 0 || (mode & kOwner) != kOwner) {
+    return "must be octal, from 0600 (the server's user) to 0666 (all users)";
+  }
+  config->socket_mode = mode;
+  return "";
+}
+
+std::string GetSocketMode(const Config& config) {
+  return fmt::format("{:04o}", config.socket_mode);
+}
+
+std::string SetUids(std::string_view value, Config* config) {
+  config->shared_memory_uids.clear();
+  for (const std::string_view part : Split(value)) {
+    if (!Parse(part, &config->shared_memory_uids.emplace_back())) {
+      return "must be numbers of users, such as 1000,1001";
+    }
+  }
+  return "";
+}
+
+std::string GetUids(const Config& config) {
+  return fmt::format("{}", fmt::join(config.shared_memory_uids, ","));
 }
 
 constexpr Flag kFlags[] = {
     {"listen",
      "Where to serve gRPC: ipv4:port, [ipv6]:port, localhost:port (which is "
-     "127.0.0.1) or unix:path (created with mode 0600). Repeat it, or separate "
-     "with commas. Port 0 takes a free port and prints it.",
-     SetListen, GetListen},
+     "127.0.0.1) or unix:path (created with --socket_mode). Repeat it, or "
+     "separate with commas. Port 0 takes a free port and prints it.",
+     SetListen, GetListen, kList | kCollects},
     {"metrics_listen",
      "Where to serve Prometheus' /metrics: ipv4:port, [ipv6]:port or "
      "localhost:port. Port 0 takes a free port and prints it; empty turns it "
@@ -196,24 +246,47 @@ constexpr Flag kFlags[] = {
     {"page",
      "Also serve a page for people, with curves of each run, at the root of "
      "--metrics_listen.",
-     SetBool<&Config::page>, GetBool<&Config::page>, /*is_bool=*/true},
+     SetBool<&Config::page>, GetBool<&Config::page>, kBool},
     {"allow_insecure",
-     "Also listen on addresses that other machines reach, without encryption "
-     "and without authentication.",
-     SetBool<&Config::allow_insecure>, GetBool<&Config::allow_insecure>,
-     /*is_bool=*/true},
+     "Also listen on addresses that other machines reach without encryption: "
+     "gRPC without --tls_certificate, and metrics.",
+     SetBool<&Config::allow_insecure>, GetBool<&Config::allow_insecure>, kBool},
+    {"tls_certificate",
+     "File with the server's certificate and those between it and the root, in "
+     "PEM: TCP listeners then accept only TLS 1.2 and 1.3, and may be reached "
+     "from other machines. A changed file is read again, as are the other "
+     "files "
+     "of TLS. Unix sockets are not encrypted.",
+     SetPath<&Config::tls_certificate>, GetPath<&Config::tls_certificate>},
+    {"tls_key", "File with its private key, in PEM, without a password.",
+     SetPath<&Config::tls_key>, GetPath<&Config::tls_key>},
+    {"tls_client_ca",
+     "File with the authorities, in PEM, one of which must have signed the "
+     "certificate of a client (mTLS); empty: clients need no certificate.",
+     SetPath<&Config::tls_client_ca>, GetPath<&Config::tls_client_ca>},
+    {"tls_client_names",
+     "Subject alternative names (DNS, URI, IP or email), separated by commas; "
+     "a "
+     "client's certificate must have one of them. Empty: any.",
+     SetClientNames, GetClientNames, kList},
+    {"tokens",
+     "File of lines 'name sha256:HEX', as --hash_token prints them: calls and "
+     "scrapes then need one of these tokens, over Unix sockets too; health "
+     "does "
+     "not. A changed file is read again. Tokens alone do not let the server "
+     "leave loopback: they could be read on the network, which TLS prevents.",
+     SetPath<&Config::tokens>, GetPath<&Config::tokens>},
     {"reflection",
      "Serve gRPC's reflection, which tells grpcurl and the like the contract. "
      "It takes a thread for each open stream.",
-     SetBool<&Config::reflection>, GetBool<&Config::reflection>,
-     /*is_bool=*/true},
+     SetBool<&Config::reflection>, GetBool<&Config::reflection>, kBool},
     {"backend",
      "Where to compute: cpu, cuda, or auto (cuda if it works, else cpu).",
      SetBackend, GetBackend},
     {"devices",
      "CUDA devices that compute: numbers, separated by commas, as CUDA counts "
      "(see CUDA_VISIBLE_DEVICES), or all. Given, auto never takes the CPU.",
-     SetDevices, GetDevices},
+     SetDevices, GetDevices, kList},
     {"threads",
      "Threads that compute, 0 to 4096; 0 takes as many as the hardware has.",
      SetInteger<&Config::threads, 0, 4096>, GetInteger<&Config::threads>},
@@ -224,10 +297,10 @@ constexpr Flag kFlags[] = {
     {"max_tokens",
      "Most positions of one request, masked ones included, at least 1.",
      SetInteger<&Config::max_tokens, 1, int64_t{1} << 40>,
-     GetInteger<&Config::max_tokens>},
+     GetInteger<&Config::max_tokens>, kReloadable},
     {"max_sequences", "Most sequences of one request, at least 1.",
      SetInteger<&Config::max_sequences, 1, int64_t{1} << 40>,
-     GetInteger<&Config::max_sequences>},
+     GetInteger<&Config::max_sequences>, kReloadable},
     {"max_connections",
      "Most gRPC connections, 1 to 1048576, as far as the limit of open files "
      "allows two files for each; the newest of the peer that has most gives "
@@ -240,22 +313,22 @@ constexpr Flag kFlags[] = {
      SetConnectionAge, GetSeconds<&Config::max_connection_age_s>},
     {"max_requests_in_flight", "Most batches at a time; more wait.",
      SetInteger<&Config::max_requests_in_flight, 1, 1 << 20>,
-     GetInteger<&Config::max_requests_in_flight>},
+     GetInteger<&Config::max_requests_in_flight>, kReloadable},
     {"max_bytes_in_flight",
      "Most bytes of input, scratch, output and shared memory at a time; more "
      "wait. At least twice max_message_bytes.",
      SetInteger<&Config::max_bytes_in_flight, 1024, int64_t{1} << 50>,
-     GetInteger<&Config::max_bytes_in_flight>},
+     GetInteger<&Config::max_bytes_in_flight>, kReloadable},
     {"max_queued_requests",
      "Most batches that wait, 0 to 1048576; more are answered "
      "RESOURCE_EXHAUSTED with a retry hint.",
      SetInteger<&Config::max_queued_requests, 0, 1 << 20>,
-     GetInteger<&Config::max_queued_requests>},
+     GetInteger<&Config::max_queued_requests>, kReloadable},
     {"max_queue_seconds",
      "Longest that a batch waits; then it is answered RESOURCE_EXHAUSTED with "
      "a retry hint.",
      SetSeconds<&Config::max_queue_seconds>,
-     GetSeconds<&Config::max_queue_seconds>},
+     GetSeconds<&Config::max_queue_seconds>, kReloadable},
     {"stream_timeout",
      "Seconds after which a stream that stalls is ended; see "
      "min_stream_bytes_per_second. At least 0.01.",
@@ -270,11 +343,19 @@ constexpr Flag kFlags[] = {
      "Least that a stream has to move over stream_timeout, 1 to 1073741824; a "
      "sixtieth of what it reserved, if that is more.",
      SetInteger<&Config::min_stream_bytes_per_second, 1, 1 << 30>,
-     GetInteger<&Config::min_stream_bytes_per_second>},
+     GetInteger<&Config::min_stream_bytes_per_second>, kReloadable},
     {"shared_memory_socket",
-     "Path of a Unix socket (created with mode 0600) where clients of this "
+     "Path of a Unix socket (created with --socket_mode) where clients of this "
      "machine and user share memory; empty turns it off.",
-     SetSharedMemorySocket, GetSharedMemorySocket},
+     SetPath<&Config::shared_memory_socket>,
+     GetPath<&Config::shared_memory_socket>},
+    {"shared_memory_uids",
+     "Numbers of users, separated by commas, whose processes may share memory "
+     "too; the server's own user always may. They also need --socket_mode.",
+     SetUids, GetUids, kList},
+    {"socket_mode",
+     "Mode of the files of Unix sockets, octal, 0600 to 0666: who may connect.",
+     SetSocketMode, GetSocketMode},
     {"max_shared_memory_bytes",
      "Most bytes that one connection shares, at least 4096.",
      SetInteger<&Config::max_shared_memory_bytes, 4096, int64_t{1} << 50>,
@@ -289,79 +370,27 @@ constexpr Flag kFlags[] = {
     {"drain_delay",
      "Seconds between SIGTERM, when health turns NOT_SERVING, and the refusal "
      "of new requests: time for balancers to look elsewhere.",
-     SetSeconds<&Config::drain_delay_s>, GetSeconds<&Config::drain_delay_s>},
+     SetSeconds<&Config::drain_delay_s>, GetSeconds<&Config::drain_delay_s>,
+     kReloadable},
     {"drain_timeout",
      "Seconds that requests in flight then have to finish before the server "
      "exits without them.",
-     SetSeconds<&Config::drain_timeout_s>,
-     GetSeconds<&Config::drain_timeout_s>},
+     SetSeconds<&Config::drain_timeout_s>, GetSeconds<&Config::drain_timeout_s>,
+     kReloadable},
     {"log_level",
      "Least severe log line on stderr: debug, info, warning, error or off.",
-     SetLogLevel, GetLogLevel},
+     SetLogLevel, GetLogLevel, kReloadable},
 };
-
-// Applies one flag, or returns a sentence.
-std::string Apply(const Flag& flag, std::string_view value, Config* config) {
-  const std::string wrong = flag.set(value, config);
-  if (wrong.empty()) return "";
-  return fmt::format("--{}={}: {}", flag.name, value, wrong);
-}
 
 }  // namespace
 
-CommandLine ParseFlags(const std::vector<std::string_view>& arguments) {
-  CommandLine line;
-  const std::vector<ListenAddress> default_listen = line.config.listen;
-  line.config.listen.clear();
-  for (size_t i = 0; i < arguments.size() && line.error.empty(); ++i) {
-    std::string_view name = arguments[i];
-    if (!name.starts_with("--")) {
-      line.error = fmt::format(
-          "unexpected argument '{}': flags start with --; see --help", name);
-      return line;
-    }
-    name.remove_prefix(2);
-    const size_t equals = name.find('=');
-    const bool has_value = equals != std::string_view::npos;
-    std::string_view value = has_value ? name.substr(equals + 1) : "true";
-    name = name.substr(0, equals);
-    if (name == "help" || name == "version") {
-      (name == "help" ? line.help : line.version) = true;
-      continue;
-    }
-    const auto* flag =
-        std::find_if(std::begin(kFlags), std::end(kFlags),
-                     [&](const Flag& f) { return f.name == name; });
-    if (flag == std::end(kFlags)) {
-      line.error = fmt::format("unknown flag --{}; see --help", name);
-      return line;
-    }
-    if (!has_value && !flag->is_bool) {
-      if (++i == arguments.size()) {
-        line.error = fmt::format("--{} needs a value; see --help", name);
-        return line;
-      }
-      value = arguments[i];
-    }
-    line.error = Apply(*flag, value, &line.config);
-  }
-  if (line.config.listen.empty()) line.config.listen = default_listen;
-  if (line.error.empty() && !line.help && !line.version) {
-    line.error = Validate(line.config);
-  }
-  return line;
-}
+std::span<const Flag> Flags() { return kFlags; }
 
-std::string FlagsHelp() {
-  std::string help =
-      "counterweight-server: corrects off-policy drift of LLM reinforcement "
-      "learning batches over gRPC.\n\nFlags, as --name=value:\n";
-  const Config defaults;
-  for (const Flag& flag : kFlags) {
-    help += fmt::format("\n  --{} (default: {})\n      {}\n", flag.name,
-                        flag.get(defaults), flag.help);
-  }
-  return help + "\n  --help, --version\n";
+const Flag* FindFlag(std::string_view name) {
+  const auto* const found =
+      std::find_if(std::begin(kFlags), std::end(kFlags),
+                   [&](const Flag& flag) { return flag.name == name; });
+  return found == std::end(kFlags) ? nullptr : found;
 }
 
 nlohmann::ordered_json ToJson(const Config& config) {

@@ -1,34 +1,44 @@
-// The command line: one table from which parsing, --help and the start-up log
-// line are made.
+// The table of flags, from which the command line, the environment, the
+// configuration file, --help and the start-up log line are read and made.
 #ifndef COUNTERWEIGHT_SERVER_FLAGS_H_
 #define COUNTERWEIGHT_SERVER_FLAGS_H_
 
+#include <span>
 #include <string>
 #include <string_view>
-#include <vector>
 
 #include "nlohmann/json_fwd.hpp"
 #include "server/config.h"
 
 namespace counterweight::server {
 
-struct CommandLine {
-  Config config;
-  bool help = false;     // --help is present
-  bool version = false;  // --version is present
-  // A sentence that names the flag; empty if all is well. If it is set nothing
-  // else is valid.
-  std::string error;
+// Bits of Flag::traits.
+inline constexpr unsigned kBool = 1;        // --name alone is --name=true
+inline constexpr unsigned kList = 2;        // values separated by commas
+inline constexpr unsigned kReloadable = 4;  // SIGHUP can change it
+inline constexpr unsigned kCollects = 8;    // a repeated flag adds to the list
+
+// One value of Config. The environment's COUNTERWEIGHT_<NAME IN CAPITALS> and
+// the file's key `name` take the same values as --name.
+struct Flag {
+  std::string_view name;
+  std::string_view help;
+  // Replaces the config's value, or returns what is wrong with the new one.
+  std::string (*set)(std::string_view value, Config* config);
+  std::string (*get)(const Config& config);
+  unsigned traits = 0;
+
+  bool is_bool() const { return (traits & kBool) != 0; }
+  bool is_list() const { return (traits & kList) != 0; }
+  bool collects() const { return (traits & kCollects) != 0; }
+  bool is_reloadable() const { return (traits & kReloadable) != 0; }
 };
 
-// Reads the arguments after the program's name: --name=value, --name value;
-// --name alone for booleans. A flag given twice: the last one counts, but
-// --listen collects. Also applies Validate(config).
-CommandLine ParseFlags(const std::vector<std::string_view>& arguments);
+// In the order of --help.
+std::span<const Flag> Flags();
 
-// Returns the text of --help: every flag with its meaning, unit, range and
-// default.
-std::string FlagsHelp();
+// Returns null if no flag has this name.
+const Flag* FindFlag(std::string_view name);
 
 // The config as a JSON object, keyed by flag name.
 nlohmann::ordered_json ToJson(const Config& config);

@@ -1,5 +1,6 @@
-// counterweight-server: flags, signals, start and stop. Exit codes: 0 stopped
-// by a signal, 1 cannot start or lost a listener, 2 wrong command line.
+// counterweight-server: configuration, signals, start and stop. Exit codes: 0
+// stopped by a signal, 1 cannot start or lost a listener, 2 wrong
+// configuration.
 #include <pthread.h>
 #include <signal.h>
 #include <sys/resource.h>
@@ -13,6 +14,7 @@
 #include <cmath>
 #include <cstdlib>
 #include <exception>
+#include <functional>
 #include <iostream>
 #include <memory>
 #include <mutex>
@@ -23,11 +25,15 @@
 
 #include "kernels/corrector.h"
 #include "nlohmann/json.hpp"
+#include "server/access/token_table.h"
 #include "server/backend.h"
+#include "server/command_line.h"
 #include "server/flags.h"
 #include "server/observe/library_log.h"
 #include "server/observe/request_log.h"
 #include "server/observe/version.h"
+#include "server/probe.h"
+#include "server/reload.h"
 #include "server/server.h"
 #include "server/spare_threads.h"
 
@@ -42,14 +48,20 @@ constexpr double kExitGraceSeconds = 1.5;
 // Time for the log's last lines before the process ends without them.
 constexpr std::chrono::milliseconds kLastWords{300};
 
-// SIGTERM and SIGINT are taken with sigwait instead of handlers, so that all of
-// gRPC may be used in answer to them. Blocked before any thread starts: threads
-// inherit it.
-sigset_t BlockStopSignals() {
+sigset_t StopSignals() {
   sigset_t signals;
   sigemptyset(&signals);
   sigaddset(&signals, SIGTERM);
   sigaddset(&signals, SIGINT);
+  return signals;
+}
+
+// SIGTERM, SIGINT and SIGHUP are taken with sigwait instead of handlers, so
+// that all of gRPC may be used in answer to them. Blocked before any thread
+// starts: threads inherit it.
+sigset_t BlockSignals() {
+  sigset_t signals = StopSignals();
+  sigaddset(&signals, SIGHUP);
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
   // A broken connection must not kill the server.
   signal(SIGPIPE, SIG_IGN);
@@ -143,8 +155,11 @@ bool Drain(const Config& config, Server* server) {
   return server->WaitUntilIdle(nanoseconds(config.drain_timeout_s));
 }
 
-int Serve(const Config& config) {
-  const sigset_t signals = BlockStopSignals();
+using ReadAgain = std::function<CommandLine()>;
+
+int Serve(const CommandLine& line, const ReadAgain& read_again) {
+  Config config = line.config;
+  const sigset_t signals = BlockSignals();
   RaiseFileLimit();
   if (!HasSpareThreads(NumThreadsAtStart(config))) {
     std::cerr << "counterweight-server: cannot start "
@@ -178,7 +193,7 @@ int Serve(const Config& config) {
   }
   if (server == nullptr) {
     logger->flush();
-    std::cerr << "counterweight-server: " << error << "\n";
+    std::cerr << "counterweight-server: " << WithOrigins(error, line) << "\n";
     return 1;
   }
   nlohmann::ordered_json fields = {{"version", Version()},
@@ -198,11 +213,15 @@ int Serve(const Config& config) {
   std::cout << std::flush;
 
   int signal_number = 0;
-  sigwait(&signals, &signal_number);
+  while (sigwait(&signals, &signal_number) != 0 || signal_number == SIGHUP) {
+    if (signal_number == SIGHUP) {
+      TakeUp(read_again(), &config, server.get(), logger.get(), &log);
+    }
+  }
   const int exit_code = has_failed ? 1 : 0;
   // Never deleted: its thread runs to the process' end.
   auto& watchdog = *new Watchdog(
-      signals,
+      StopSignals(),
       config.drain_delay_s + config.drain_timeout_s + kExitGraceSeconds,
       exit_code, server.get(), &log);
   log.Event(spdlog::level::info, "draining");
@@ -213,8 +232,31 @@ int Serve(const Config& config) {
   return exit_code;
 }
 
-int Main(const std::vector<std::string_view>& arguments) {
-  const CommandLine line = ParseFlags(arguments);
+int RunProbe(const CommandLine& line) {
+  std::string sentence;
+  const bool is_serving = Probe(line.probe, &sentence);
+  (is_serving ? std::cout : std::cerr)
+      << "counterweight-server: " << sentence << "\n";
+  return is_serving ? 0 : 1;
+}
+
+// Prints the line of --tokens for the token on stdin, without the line's end.
+int HashToken(const std::string& name) {
+  std::string token;
+  std::getline(std::cin, token);
+  std::string error;
+  const std::string line = TokenLine(name, token, &error);
+  if (line.empty()) {
+    std::cerr << "counterweight-server: " << error << "\n";
+    return 2;
+  }
+  std::cout << line << "\n";
+  return 0;
+}
+
+int Main(const std::vector<std::string_view>& arguments,
+         const std::vector<std::string>& environment) {
+  const CommandLine line = ParseFlags(arguments, environment);
   if (!line.error.empty()) {
     std::cerr << "counterweight-server: " << line.error << "\n";
     return 2;
@@ -228,7 +270,17 @@ int Main(const std::vector<std::string_view>& arguments) {
               << ")\n";
     return 0;
   }
-  return Serve(line.config);
+  if (!line.probe.target.empty()) return RunProbe(line);
+  if (!line.hash_token.empty()) return HashToken(line.hash_token);
+  if (line.print_config) {
+    std::cout << ToYaml(line);
+    return 0;
+  }
+  if (line.check_config) {
+    std::cout << "counterweight-server: the configuration is valid\n";
+    return 0;
+  }
+  return Serve(line, [&] { return ParseFlags(arguments, environment); });
 }
 
 }  // namespace
@@ -236,7 +288,11 @@ int Main(const std::vector<std::string_view>& arguments) {
 
 int main(int argc, char** argv) {
   try {
-    return counterweight::server::Main({argv + 1, argv + argc});
+    std::vector<std::string> environment;
+    for (char** entry = environ; *entry != nullptr; ++entry) {
+      environment.emplace_back(*entry);
+    }
+    return counterweight::server::Main({argv + 1, argv + argc}, environment);
   } catch (const std::exception& error) {
     std::cerr << "counterweight-server: " << error.what() << "\n";
     return 1;

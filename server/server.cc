@@ -1,5 +1,7 @@
 #include "server/server.h"
 
+#include <sys/socket.h>
+
 #include <algorithm>
 #include <exception>
 #include <thread>
@@ -8,6 +10,7 @@
 #include "grpcpp/health_check_service_interface.h"
 #include "grpcpp/security/server_credentials.h"
 #include "grpcpp/server_builder.h"
+#include "server/access/credentials.h"
 #include "server/call/correct_stream.h"
 #include "server/heap.h"
 #include "server/listen/reflection.h"
@@ -41,6 +44,16 @@ size_t TransportBytes(const Config& config) {
                kBase + config.max_message_bytes));
 }
 
+Admission::Limits AdmissionLimits(const Config& config) {
+  return {.max_requests = config.max_requests_in_flight,
+          .max_bytes = config.max_bytes_in_flight,
+          .max_queued = config.max_queued_requests};
+}
+
+int64_t MaxArrivals(const Config& config) {
+  return config.max_requests_in_flight + config.max_queued_requests;
+}
+
 // "" is the server as a whole, what probes ask for.
 constexpr const char* kHealthNames[] = {"",
                                         "counterweight.v1.CorrectionService"};
@@ -51,6 +64,21 @@ consteval const MetricRow& Sample(std::string_view name) {
 
 consteval const MetricRow& SharedMemorySample(std::string_view name) {
   return FindRow(kSharedMemoryTable, name);
+}
+
+bool IsUnixSocket(int socket) {
+  int domain = AF_UNSPEC;
+  socklen_t size = sizeof(domain);
+  return getsockopt(socket, SOL_SOCKET, SO_DOMAIN, &domain, &size) == 0 &&
+         domain == AF_UNIX;
+}
+
+consteval const MetricRow& TlsSample(std::string_view name) {
+  return FindRow(kTlsTable, name);
+}
+
+consteval const MetricRow& AccessSample(std::string_view name) {
+  return FindRow(kAccessTable, name);
 }
 
 // The period of checks on open calls: short enough for their timeouts, and for
@@ -71,12 +99,12 @@ std::unique_ptr<Server> Server::Start(
     std::function<void()> on_failure) {
   std::unique_ptr<Server> server(
       new Server(config, std::move(corrector), std::move(logger)));
-  if (!server->StartSharedMemory(error) || !server->Listen(error) ||
-      !server->StartMetrics(error) ||
+  if (!server->StartAccess(error) || !server->StartSharedMemory(error) ||
+      !server->Listen(error) || !server->StartMetrics(error) ||
       !server->StartGrpc(error, std::move(on_failure))) {
     return nullptr;
   }
-  server->SetServing(true);
+  server->SetHealth(Health::kReady);
   return server;
 }
 
@@ -84,6 +112,7 @@ Server::Server(const Config& config,
                std::unique_ptr<kernels::Corrector> corrector,
                std::shared_ptr<spdlog::logger> logger)
     : config_(config),
+      current_config_(config),
       corrector_(std::move(corrector)),
       log_(std::move(logger)),
       registry_(std::make_shared<prometheus::Registry>()),
@@ -93,10 +122,8 @@ Server::Server(const Config& config,
               .max_runs_per_client = config.max_runs_per_client,
               .last_batches = config.page ? kPageBatches : 0},
              registry_.get()),
-      admission_({.max_requests = config.max_requests_in_flight,
-                  .max_bytes = config.max_bytes_in_flight,
-                  .max_queued = config.max_queued_requests}),
-      arrivals_(config.max_requests_in_flight + config.max_queued_requests),
+      admission_(AdmissionLimits(config)),
+      arrivals_(MaxArrivals(config)),
       clock_(TickPeriod(config)),
       staging_(corrector_.get()),
       executor_(NumThreads(config)),
@@ -116,8 +143,8 @@ Server::~Server() {
   }
   if (shared_memory_ != nullptr) shared_memory_->UnlinkSocket();
   acceptor_->Stop();
-  // Its threads take up to two seconds to notice; gRPC may take one meanwhile.
-  std::thread closing_metrics([this] { exposer_.reset(); });
+  std::thread closing_metrics(
+      [this] { StopMetrics(std::move(exposer_), metrics_address_); });
   // Cancels what is left: watches of health, reflection, requests that do not
   // arrive.
   grpc_->Shutdown(std::chrono::system_clock::now() + kCloseTimeout);
@@ -129,6 +156,11 @@ Server::~Server() {
   closing_metrics.join();
 }
 
+bool Server::StartAccess(std::string* error) {
+  access_ = Access::Load(config_, &log_, error);
+  return access_ != nullptr;
+}
+
 bool Server::StartMetrics(std::string* error) {
   if (!config_.metrics_listen) return true;
   ListenAddress address = *config_.metrics_listen;
@@ -136,7 +168,8 @@ bool Server::StartMetrics(std::string* error) {
     if (config_.page) {
       page_ = std::make_unique<Page>(&drift_, addresses().front());
     }
-    exposer_ = ServeMetrics(address.ToString(), page_.get());
+    exposer_ =
+        ServeMetrics(address.ToString(), page_.get(), &health_, access_.get());
   } catch (const std::exception&) {
     *error = fmt::format(
         "cannot listen on --metrics_listen={}: the port is taken, or the "
@@ -163,7 +196,7 @@ std::vector<Sampled> Server::Samples() const {
       {Sample("counterweight_admitted_bytes"),
        number([this] { return admission_.bytes_in_flight(); })},
       {Sample("counterweight_admitted_bytes_limit"),
-       number([this] { return config_.max_bytes_in_flight; })},
+       number([this] { return current_config_.Get()->max_bytes_in_flight; })},
       {Sample("counterweight_waiting_bytes"),
        number([this] { return admission_.held_bytes(); })},
       {Sample("counterweight_arriving_requests"),
@@ -179,7 +212,10 @@ std::vector<Sampled> Server::Samples() const {
       {Sample("counterweight_staging_free_bytes"),
        number([this] { return staging_.free_bytes(); })},
       {Sample("counterweight_log_lines_dropped_total"),
-       number([this] { return log_.lines_dropped(); })}};
+       number([this] { return log_.lines_dropped(); })},
+      {Sample("counterweight_config_last_reload_success"),
+       number([this] { return last_reload_succeeded_ ? 1 : 0; })}};
+  AddAccessSamples(&samples);
   if (config_.shared_memory_socket.empty()) return samples;
   samples.insert(
       samples.end(),
@@ -196,28 +232,55 @@ std::vector<Sampled> Server::Samples() const {
   return samples;
 }
 
+void Server::AddAccessSamples(std::vector<Sampled>* samples) const {
+  const auto add = [&](const MetricRow& row, auto read) {
+    samples->push_back({row, [read] { return static_cast<double>(read()); }});
+  };
+  const Access* const access = access_.get();
+  if (access->has_tls()) {
+    add(TlsSample("counterweight_tls_certificate_expiry_seconds"),
+        [access] { return access->tls_expiry_unix_s(); });
+    add(TlsSample("counterweight_tls_files_valid"),
+        [access] { return access->are_tls_files_valid(); });
+  }
+  if (access->has_tokens()) {
+    add(AccessSample("counterweight_token_file_valid"),
+        [access] { return access->is_token_file_valid(); });
+  }
+  if (access->has_tls() || access->has_tokens()) {
+    add(AccessSample("counterweight_access_refused_total"),
+        [access] { return access->refused(); });
+  }
+}
+
 bool Server::StartSharedMemory(std::string* error) {
   if (config_.shared_memory_socket.empty()) return true;
-  shared_memory_ =
-      SharedMemoryListener::Start({.path = config_.shared_memory_socket,
-                                   .max_bytes = config_.max_shared_memory_bytes,
-                                   .backend = corrector_.get()},
-                                  &admission_, &log_, error);
+  shared_memory_ = SharedMemoryListener::Start(
+      {.path = config_.shared_memory_socket,
+       .socket_mode = config_.socket_mode,
+       .user_ids = {config_.shared_memory_uids.begin(),
+                    config_.shared_memory_uids.end()},
+       .max_bytes = config_.max_shared_memory_bytes,
+       .backend = corrector_.get()},
+      &admission_, &log_, error);
   return shared_memory_ != nullptr;
 }
 
 bool Server::Listen(std::string* error) {
-  acceptor_ = Acceptor::Bind(
-      {.listen = config_.listen, .max_connections = config_.max_connections},
-      &log_, error);
+  acceptor_ = Acceptor::Bind({.listen = config_.listen,
+                              .max_connections = config_.max_connections,
+                              .socket_mode = config_.socket_mode},
+                             &log_, error);
   return acceptor_ != nullptr;
 }
 
 bool Server::StartGrpc(std::string* error, std::function<void()> on_failure) {
+  const auto fail = [this] { SetHealth(Health::kFailed); };
   service_ = std::make_unique<CorrectionService>(
-      ServiceContext{.config = config_,
+      ServiceContext{.config = &current_config_,
                      .corrector = corrector_.get(),
                      .backend = corrector_->Info(),
+                     .access = access_.get(),
                      .admission = &admission_,
                      .arrivals = &arrivals_,
                      .clock = &clock_,
@@ -229,7 +292,7 @@ bool Server::StartGrpc(std::string* error, std::function<void()> on_failure) {
                      .uses = &uses_,
                      .regions = shared_memory_.get(),
                      .shared_memory_socket = config_.shared_memory_socket,
-                     .on_device_error = [this] { SetServing(false); }});
+                     .on_device_error = fail});
   grpc::EnableDefaultHealthCheckService(true);
   grpc::ServerBuilder builder;
   SetReflection(config_.reflection, &builder);
@@ -251,16 +314,20 @@ bool Server::StartGrpc(std::string* error, std::function<void()> on_failure) {
   builder.AddChannelArgument(
       GRPC_ARG_MAX_CONNECTION_AGE_GRACE_MS,
       static_cast<int>(std::chrono::milliseconds(kConnectionGrace).count()));
-  grpc::ResourceQuota quota("server");
-  quota.Resize(TransportBytes(config_));
-  quota.SetMaxThreads(kMaxSynchronousThreads);
-  builder.SetResourceQuota(quota);
+  quota_.Resize(TransportBytes(config_));
+  quota_.SetMaxThreads(kMaxSynchronousThreads);
+  builder.SetResourceQuota(quota_);
   // One each on every machine: they take threads of the quota.
   builder.SetSyncServerOption(grpc::ServerBuilder::NUM_CQS, 1);
   builder.RegisterService(service_.get());
-  connections_ = builder.experimental().AddExternalConnectionAcceptor(
-      grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD,
-      grpc::InsecureServerCredentials());
+  const auto adopt = [&](std::shared_ptr<grpc::ServerCredentials> credentials) {
+    return builder.experimental().AddExternalConnectionAcceptor(
+        grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD,
+        std::move(credentials));
+  };
+  unix_ = adopt(PlainCredentials(access_.get()));
+  tcp_ = adopt(access_->has_tls() ? TlsCredentials(access_.get())
+                                  : PlainCredentials(access_.get()));
   grpc_ = builder.BuildAndStart();
   if (grpc_ == nullptr) {
     *error = "gRPC cannot start; the log has its reason";
@@ -272,17 +339,17 @@ bool Server::StartGrpc(std::string* error, std::function<void()> on_failure) {
             connection;
         connection.listener_fd = listener;
         connection.fd = fd;
-        connections_->HandleNewConnection(&connection);
+        (IsUnixSocket(fd) ? unix_ : tcp_)->HandleNewConnection(&connection);
       },
-      [this, on_failure = std::move(on_failure)] {
+      [this, fail, on_failure = std::move(on_failure)] {
         log_.Event(spdlog::level::err, "listener_lost");
-        SetServing(false);
+        fail();
         on_failure();
       });
   return true;
 }
 
-void Server::AnnounceDrain() { SetServing(false); }
+void Server::AnnounceDrain() { SetHealth(Health::kDraining); }
 
 void Server::RefuseNewWork() { admission_.Close(); }
 
@@ -295,13 +362,21 @@ void Server::UnlinkSockets() const {
   if (shared_memory_ != nullptr) shared_memory_->UnlinkSocket();
 }
 
-void Server::SetServing(bool serving) {
-  const std::lock_guard<std::mutex> lock(serving_mutex_);
-  if (serving && has_stopped_serving_) return;
-  has_stopped_serving_ = !serving;
-  metrics_.ready.Set(serving ? 1 : 0);
+void Server::SetConfig(const Config& config) {
+  current_config_.Set(config);
+  quota_.Resize(TransportBytes(config));
+  arrivals_.SetMaxCalls(MaxArrivals(config));
+  admission_.SetLimits(AdmissionLimits(config));
+}
+
+void Server::SetHealth(Health health) {
+  const std::lock_guard<std::mutex> lock(health_mutex_);
+  if (health <= health_) return;
+  health_ = health;
+  const bool is_serving = health == Health::kReady;
+  metrics_.ready.Set(is_serving ? 1 : 0);
   for (const char* name : kHealthNames) {
-    grpc_->GetHealthCheckService()->SetServingStatus(name, serving);
+    grpc_->GetHealthCheckService()->SetServingStatus(name, is_serving);
   }
 }
 

@@ -2,6 +2,7 @@
 #ifndef COUNTERWEIGHT_SERVER_SERVER_H_
 #define COUNTERWEIGHT_SERVER_SERVER_H_
 
+#include <atomic>
 #include <chrono>
 #include <functional>
 #include <memory>
@@ -9,11 +10,13 @@
 #include <string>
 #include <vector>
 
+#include "grpcpp/resource_quota.h"
 #include "grpcpp/server.h"
 #include "grpcpp/server_builder.h"
 #include "kernels/corrector.h"
 #include "prometheus/exposer.h"
 #include "prometheus/registry.h"
+#include "server/access/access.h"
 #include "server/call/admission.h"
 #include "server/call/arrivals.h"
 #include "server/call/call_clock.h"
@@ -23,8 +26,10 @@
 #include "server/call/ticker.h"
 #include "server/call/use_count.h"
 #include "server/config.h"
+#include "server/current_config.h"
 #include "server/listen/acceptor.h"
 #include "server/observe/drift_series.h"
+#include "server/observe/health.h"
 #include "server/observe/metrics.h"
 #include "server/observe/page.h"
 #include "server/observe/request_log.h"
@@ -63,6 +68,12 @@ class Server {
   void RefuseNewWork();
   // Waits for the requests in flight; false if they take longer.
   bool WaitUntilIdle(std::chrono::nanoseconds timeout);
+  // Takes up the reloadable values of `config`.
+  // REQUIRES: PlanReload made it of the configuration at Start.
+  void SetConfig(const Config& config);
+  // For the gauge: whether the configuration that was last read was valid.
+  void ReportReload(bool success) { last_reload_succeeded_ = success; }
+
   int64_t requests_in_flight() const { return admission_.requests_in_flight(); }
   int64_t requests_queued() const { return admission_.requests_queued(); }
   int64_t bytes_in_flight() const { return admission_.bytes_in_flight(); }
@@ -74,18 +85,22 @@ class Server {
   Server(const Config& config, std::unique_ptr<kernels::Corrector> corrector,
          std::shared_ptr<spdlog::logger> logger);
 
+  bool StartAccess(std::string* error);
   // Before the metrics, which show connections.
   bool Listen(std::string* error);
   bool StartMetrics(std::string* error);
   std::vector<Sampled> Samples() const;
+  void AddAccessSamples(std::vector<Sampled>* samples) const;
   bool StartSharedMemory(std::string* error);
   bool StartGrpc(std::string* error, std::function<void()> on_failure);
-  // Health and the gauge; once not serving, for good.
-  void SetServing(bool serving);
+  // Also tells gRPC's health and the gauge. Has no effect in a later state.
+  void SetHealth(Health health);
 
-  const Config config_;
+  const Config config_;  // at Start
+  CurrentConfig current_config_;
   const std::unique_ptr<kernels::Corrector> corrector_;
   RequestLog log_;
+  std::unique_ptr<Access> access_;
   // In the order of construction; each uses only what stands above it.
   const std::shared_ptr<prometheus::Registry> registry_;
   const std::shared_ptr<prometheus::Collectable> process_metrics_;
@@ -99,11 +114,15 @@ class Server {
   std::unique_ptr<SharedMemoryListener> shared_memory_;  // null: none
   Executor executor_;
   std::unique_ptr<CorrectionService> service_;
+  grpc::ResourceQuota quota_{"server"};
   std::unique_ptr<grpc::Server> grpc_;
-  std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> connections_;
+  // Those over Unix sockets, and those over TCP.
+  std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> unix_;
+  std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> tcp_;
   std::unique_ptr<Acceptor> acceptor_;
-  std::mutex serving_mutex_;  // a device may fail before serving begins
-  bool has_stopped_serving_ = false;
+  std::mutex health_mutex_;  // a device may fail before serving begins
+  std::atomic<Health> health_ = Health::kStarting;
+  std::atomic<bool> last_reload_succeeded_ = true;
   Ticker trimmer_;
   std::shared_ptr<prometheus::Collectable> sampled_metrics_;
   std::unique_ptr<Page> page_;

@@ -31,6 +31,8 @@ int NumThreadsAtStart(const Config& config) {
   int count = 2 * NumThreads(config) - 1 + kServerThreads + NumGrpcThreads();
   if (config.metrics_listen) count += kMetricsServerThreads;
   if (!config.shared_memory_socket.empty()) count += 1;
+  // Access looks at its files.
+  if (!config.tls_certificate.empty() || !config.tokens.empty()) count += 1;
   return count;
 }
 

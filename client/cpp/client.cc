@@ -11,14 +11,13 @@
 
 #include "client/cpp/shared_memory/registry.h"
 #include "client/cpp/shared_memory/shared_memory_call.h"
+#include "client/cpp/transport/access.h"
 #include "client/cpp/transport/attempt.h"
 #include "client/cpp/transport/identity.h"
 #include "client/cpp/transport/prepared_request.h"
 #include "client/cpp/transport/retry.h"
 #include "client/cpp/transport/stream_call.h"
 #include "client/cpp/transport/unary_call.h"
-#include "grpcpp/create_channel.h"
-#include "grpcpp/security/credentials.h"
 
 namespace counterweight::client {
 namespace {
@@ -29,13 +28,9 @@ using std::chrono::steady_clock;
 constexpr std::chrono::milliseconds kLongestTimeout =
     std::chrono::hours(24) * 365;
 
-std::shared_ptr<grpc::Channel> Connect(const std::string& target,
-                                       const Options& options) {
-  return grpc::CreateCustomChannel(target,
-                                   options.credentials == nullptr
-                                       ? grpc::InsecureChannelCredentials()
-                                       : options.credentials,
-                                   MakeChannelArguments());
+Status ValidateAll(const std::string& target, const Options& options) {
+  Status status = Validate(options);
+  return status.ok() ? ValidateAccess(target, options) : status;
 }
 
 // True if the server does not know memory that a request names.
@@ -54,10 +49,12 @@ class Client::Implementation {
  public:
   Implementation(const std::string& target, const Options& options)
       : options_(options),
-        options_status_(Validate(options)),
+        options_status_(ValidateAll(target, options)),
         is_unix_socket_(target.starts_with("unix:") ||
                         target.starts_with("unix-abstract:")),
-        endpoint_{Connect(target, options), options.service},
+        // gRPC ends the process over some options that are refused above.
+        endpoint_{Connect(target, options_status_.ok() ? options : Options()),
+                  options.service},
         registry_(
             std::make_shared<Registry>(options.shared_memory_pool_bytes)) {}
 
@@ -142,7 +139,8 @@ class Client::Implementation {
                const std::function<Outcome(Attempt*)>& rpc) {
     Attempt attempt(bounds.deadline, bounds.stop);
     attempt.context()->AddMetadata(kClientKey, id_);
-    return rpc(&attempt);
+    Status status = AddToken(options_, attempt.context());
+    return status.ok() ? rpc(&attempt) : Outcome{.status = std::move(status)};
   }
 
   Outcome CorrectAndTell(const PreparedRequest& request,

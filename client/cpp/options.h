@@ -39,6 +39,19 @@ std::string_view ToString(Transport transport);
 // False if `name` is none of these.
 bool ParseTransport(std::string_view name, Transport* transport);
 
+// How to speak TLS: paths of files in PEM, which are read again when they
+// change; connections that are open stay.
+struct TlsFiles {
+  // Authorities to trust; empty: the system's, as gRPC finds them.
+  std::string root_certificates;
+  // The client's, if the server wants one; both or none.
+  std::string certificate;
+  std::string key;
+  // The name that the server's certificate has to have; empty: the target's
+  // host.
+  std::string server_name;
+};
+
 struct Options {
   Transport transport = Transport::kAuto;
   // Deadline of a whole call, with pauses and later attempts; > 0.
@@ -61,7 +74,17 @@ struct Options {
   // Receives warnings, at most one per client: a server of another major
   // version. May be called by any thread. Null: a line on stderr.
   std::function<void(std::string_view)> on_warning;
-  // Null: neither encryption nor authentication.
+  // Absent: not encrypted, unless `credentials` do it.
+  std::optional<TlsFiles> tls;
+  // Sent with every call to a server that requires tokens: the token, or the
+  // path of a file that is read before each call. Both empty: none. Without TLS
+  // it is sent over Unix sockets and loopback only.
+  std::string token;
+  std::string token_file;
+  // Also sends the token to other machines without TLS, where others may read
+  // it.
+  bool allow_insecure_token = false;
+  // gRPC's credentials, instead of `tls`; null: none.
   std::shared_ptr<grpc::ChannelCredentials> credentials;
   // Full name of the service. Another name serves for servers with the same
   // wire format, such as the echo of counterweight-bench.

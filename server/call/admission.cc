@@ -23,6 +23,20 @@ Admission::Ticket::~Ticket() {
   if (admission_ != nullptr) admission_->Release(*this);
 }
 
+template <typename Predicate>
+Admission::Decide Admission::RemoveFirst(const Predicate& is_wanted) {
+  for (auto queue = waiting_.begin(); queue != waiting_.end(); ++queue) {
+    auto& names = queue->second.by_name;
+    for (auto name = names.begin(); name != names.end(); ++name) {
+      auto& waiters = name->second;
+      const auto found =
+          std::find_if(waiters.begin(), waiters.end(), is_wanted);
+      if (found != waiters.end()) return Remove(queue, name, found).decide;
+    }
+  }
+  return nullptr;
+}
+
 uint64_t Admission::Admit(const Client& client, int64_t bytes,
                           int64_t held_bytes, Decide decide) {
   Verdict verdict = Verdict::kFull;
@@ -63,21 +77,8 @@ void Admission::Abandon(uint64_t id) {
   Decide decide;
   {
     const std::lock_guard<std::mutex> lock(mutex_);
-    const auto take = [&] {
-      for (auto queue = waiting_.begin(); queue != waiting_.end(); ++queue) {
-        auto& names = queue->second.by_name;
-        for (auto name = names.begin(); name != names.end(); ++name) {
-          auto& waiters = name->second;
-          const auto found =
-              std::find_if(waiters.begin(), waiters.end(),
-                           [id](const Waiter& w) { return w.id == id; });
-          if (found == waiters.end()) continue;
-          decide = Remove(queue, name, found).decide;
-          return;
-        }
-      }
-    };
-    take();
+    decide =
+        RemoveFirst([id](const Waiter& waiter) { return waiter.id == id; });
   }
   if (decide) decide(Verdict::kFull, Ticket());
   // The requests behind it may fit now.
@@ -128,6 +129,23 @@ bool Admission::IsCrowdingOut(const std::string& peer) const {
   }
   return holding->second.requests > limits_.max_requests / peers ||
          holding->second.bytes > limits_.max_bytes / peers;
+}
+
+void Admission::SetLimits(const Limits& limits) {
+  std::vector<Decide> too_large;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    limits_ = limits;
+    while (Decide decide = RemoveFirst([&](const Waiter& waiter) {
+             return waiter.bytes > limits.max_bytes;
+           })) {
+      too_large.push_back(std::move(decide));
+    }
+  }
+  for (const Decide& decide : too_large) {
+    decide(Verdict::kTooLarge, Ticket());
+  }
+  AdmitWaiting();
 }
 
 void Admission::Close() {

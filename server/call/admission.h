@@ -103,6 +103,10 @@ class Admission {
   // requests or of the bytes: one of as many equal parts as there are peers.
   bool IsCrowdingOut(const std::string& peer) const;
 
+  // Requests in flight keep what they have. The new limits decide about those
+  // that wait: kTooLarge where they need more bytes than there are now.
+  void SetLimits(const Limits& limits);
+
   // Refuses all requests from now on, waiting ones included.
   void Close();
 
@@ -159,12 +163,15 @@ class Admission {
   bool MakeQueueRoom(const std::string& peer, int64_t held_bytes,
                      std::vector<Decide>* refused);
   Decide RemoveNewest(Queues::iterator queue);
+  // Takes out the first waiter of which `is_wanted` is true; null if none is.
+  template <typename Predicate>
+  Decide RemoveFirst(const Predicate& is_wanted);
   Waiter Remove(Queues::iterator queue,
                 std::map<std::string, std::deque<Waiter>>::iterator name,
                 const std::deque<Waiter>::iterator& waiter);
 
-  const Limits limits_;
   mutable std::mutex mutex_;  // guards all below
+  Limits limits_;
   std::condition_variable idle_;
   bool closed_ = false;
   int64_t requests_ = 0;

@@ -2,6 +2,7 @@
 #ifndef COUNTERWEIGHT_SERVER_CALL_ARRIVALS_H_
 #define COUNTERWEIGHT_SERVER_CALL_ARRIVALS_H_
 
+#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -33,6 +34,9 @@ class Arrivals {
   std::shared_ptr<void> Enter(const std::string& peer, Time now,
                               std::function<void()> give_way);
 
+  // Calls beyond a lower bound stay.
+  void SetMaxCalls(int64_t max_calls) { max_calls_ = max_calls; }
+
   int64_t calls() const;
 
  private:
@@ -53,7 +57,7 @@ class Arrivals {
                                         Time now);
   static void Leave(State* state, const std::string& peer, uint64_t id);
 
-  const int64_t max_calls_;
+  std::atomic<int64_t> max_calls_;
   const std::shared_ptr<State> state_ = std::make_shared<State>();
 };
 

@@ -30,8 +30,9 @@ void CorrectCall::Start(const ServiceContext* service,
   });
   const int64_t held = correct->correction_.record().request_bytes;
   // The bytes as received, and the message that they become.
-  const int64_t bytes = held + InflatedBound(service->config.max_message_bytes,
-                                             correct->request_);
+  const int64_t bytes =
+      held + InflatedBound(service->config->Get()->max_message_bytes,
+                           correct->request_);
   correct->entry_.Begin(
       service,
       {.client = correct->correction_.queue_client(),
@@ -102,10 +103,11 @@ grpc::Status CorrectCall::RunStage() {
 }
 
 grpc::Status CorrectCall::DecodeRequest() {
-  grpc::Status status = ParsePayload(
-      service_.config.max_message_bytes, &request_, [this](auto* input) {
-        return correction_.Parse(input, /*has_data=*/true);
-      });
+  grpc::Status status =
+      ParsePayload(service_.config->Get()->max_message_bytes, &request_,
+                   [this](auto* input) {
+                     return correction_.Parse(input, /*has_data=*/true);
+                   });
   if (!status.ok()) return status;
   status = correction_.Decode({.regions = correction_.regions()},
                               [this] { return correction_.StillWanted(); });

@@ -193,10 +193,10 @@ void CorrectStream::Enter() {
 }
 
 grpc::Status CorrectStream::ReadHeader() {
-  grpc::Status status =
-      frame_.Open(kMaxStructureBytes + kMaxHeaderBytesPerSequence *
-                                           service_.config.max_sequences,
-                  &incoming_);
+  grpc::Status status = frame_.Open(
+      kMaxStructureBytes +
+          kMaxHeaderBytesPerSequence * service_.config->Get()->max_sequences,
+      &incoming_);
   if (!status.ok()) return status;
   header_bytes_ = static_cast<int64_t>(frame_.size());
   Frame frame;
@@ -389,7 +389,7 @@ void CorrectStream::GiveWay() {
 
 double CorrectStream::OwedBytes(double seconds) const {
   double rate =
-      static_cast<double>(service_.config.min_stream_bytes_per_second);
+      static_cast<double>(service_.config->Get()->min_stream_bytes_per_second);
   rate = std::max(
       rate, static_cast<double>(reserved_bytes_) / kLongestTransferSeconds);
   return rate * seconds;
@@ -410,7 +410,7 @@ void CorrectStream::OnTick(steady_clock::time_point now) {
   };
   const double window = seconds_since(window_since_);
   bool is_slow = false;
-  if (window >= service_.config.stream_timeout_s) {
+  if (window >= service_.config->Get()->stream_timeout_s) {
     is_slow =
         static_cast<double>(moved_bytes_ - window_moved_) < OwedBytes(window);
     window_since_ = now;

@@ -36,7 +36,7 @@ Correction::Correction(const ServiceContext* service, std::string_view rpc,
                        grpc::CallbackServerContext* context,
                        std::string request_id)
     : service_(*service), context_(context) {
-  Peer peer = ParsePeer(context->peer());
+  Peer peer = PeerOf(*context, *service->access);
   queue_client_.peer = std::move(peer.client);
   const auto name = context->client_metadata().find(kClientKey);
   if (name != context->client_metadata().end()) {
@@ -45,6 +45,7 @@ Correction::Correction(const ServiceContext* service, std::string_view rpc,
   }
   record_.rpc = rpc;
   record_.peer = peer.transport;
+  record_.token = std::move(peer.token);
   record_.request_id = std::move(request_id);
 }
 
@@ -54,7 +55,7 @@ const Regions* Correction::regions() const {
 
 grpc::Status Correction::Parse(google::protobuf::io::ZeroCopyInputStream* input,
                                bool has_data) {
-  RequestScan scan(service_.config.max_sequences, has_data);
+  RequestScan scan(service_.config->Get()->max_sequences, has_data);
   ScannedStream scanned(input, &scan);
   const bool parsed = request_.ParseFromZeroCopyStream(&scanned);
   if (scan.violation()) return InvalidArgument({*scan.violation()});
@@ -70,7 +71,6 @@ grpc::Status Correction::Parse(google::protobuf::io::ZeroCopyInputStream* input,
 
 grpc::Status Correction::Decode(PayloadSource source,
                                 const std::function<grpc::Status()>& wanted) {
-  const Config& config = service_.config;
   if (!request_.request_id().empty()) {
     record_.request_id = request_.request_id();
   }
@@ -81,8 +81,9 @@ grpc::Status Correction::Decode(PayloadSource source,
     if (status.ok()) status = wanted();
     return status.ok();
   };
+  const std::shared_ptr<const Config> config = service_.config->Get();
   Result<Decoded> decoded = server::Decode(
-      request_, {config.max_tokens, config.max_sequences}, source);
+      request_, {config->max_tokens, config->max_sequences}, source);
   if (!status.ok()) return status;
   if (!decoded.ok()) return InvalidArgument(decoded.violations);
   decoded_.emplace(std::move(decoded.value));
@@ -202,7 +203,7 @@ grpc::Status Correction::Refuse(Admission::Verdict verdict) {
               fmt::format("the batch needs more than the {} bytes of input, "
                           "scratch and output that this server has for all; "
                           "send it in smaller batches",
-                          service_.config.max_bytes_in_flight)};
+                          service_.config->Get()->max_bytes_in_flight)};
     case Admission::Verdict::kClosed:
       return TryAgain(grpc::StatusCode::UNAVAILABLE,
                       "the server is shutting down; try again elsewhere",

@@ -93,7 +93,7 @@ RawReactor* CorrectionService::CorrectStream(
 std::unique_ptr<google::protobuf::MessageLite> CorrectionService::ServerInfo(
     const grpc::CallbackServerContext& context) const {
   const kernels::BackendInfo& backend = service_.backend;
-  const Config& config = service_.config;
+  const std::shared_ptr<const Config> config = service_.config->Get();
   auto info = std::make_unique<v1::GetServerInfoResponse>();
   v1::GetServerInfoResponse& message = *info;
   message.set_version(Version());
@@ -111,13 +111,13 @@ std::unique_ptr<google::protobuf::MessageLite> CorrectionService::ServerInfo(
   }
   v1::Limits* const limits = message.mutable_limits();
   limits->set_max_message_bytes(
-      static_cast<uint64_t>(config.max_message_bytes));
-  limits->set_max_tokens(config.max_tokens);
-  limits->set_max_sequences(config.max_sequences);
+      static_cast<uint64_t>(config->max_message_bytes));
+  limits->set_max_tokens(config->max_tokens);
+  limits->set_max_sequences(config->max_sequences);
   limits->set_max_rules(kernels::kMaxRules);
   limits->set_max_chunk_bytes(static_cast<uint64_t>(kMaxChunkBytes));
   limits->set_max_bytes_in_flight(
-      static_cast<uint64_t>(config.max_bytes_in_flight));
+      static_cast<uint64_t>(config->max_bytes_in_flight));
   for (const Dialect& dialect : Dialects()) {
     message.add_dialects(std::string(dialect.system));
     v1::DialectReleases* const releases = message.add_dialect_releases();
@@ -137,7 +137,7 @@ std::unique_ptr<google::protobuf::MessageLite> CorrectionService::ServerInfo(
     if (!backend.devices.empty()) message.add_features("cuda_ipc");
     message.set_shared_memory_socket(service_.shared_memory_socket);
     limits->set_max_shared_memory_bytes(
-        static_cast<uint64_t>(config.max_shared_memory_bytes));
+        static_cast<uint64_t>(config->max_shared_memory_bytes));
   }
   return info;
 }
@@ -146,12 +146,14 @@ void CorrectionService::Record(std::string_view rpc, const grpc::Status& status,
                                size_t response_bytes,
                                const grpc::CallbackServerContext& context) {
   service_.metrics->CountRequest(rpc, CodeName(status.error_code()));
+  const Peer peer = PeerOf(context, *service_.access);
   service_.log->Request(
       {.rpc = rpc,
        .request_id = MakeRequestId(),
        .code = status.error_code(),
        .message = status.error_message(),
-       .peer = ParsePeer(context.peer()).transport,
+       .peer = peer.transport,
+       .token = peer.token,
        .response_bytes = static_cast<int64_t>(response_bytes)});
 }
 

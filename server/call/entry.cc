@@ -49,7 +49,7 @@ void Entry::Begin(const ServiceContext* service, const Request& request,
                                                 request.held_bytes, decide);
   if (id == 0) return;
   const auto wait =
-      std::chrono::duration<double>(service->config.max_queue_seconds);
+      std::chrono::duration<double>(service->config->Get()->max_queue_seconds);
   timer_.Set(std::chrono::system_clock::now() +
                  std::chrono::duration_cast<std::chrono::nanoseconds>(wait),
              [admission = service->admission, id,

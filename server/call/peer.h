@@ -6,18 +6,27 @@
 #include <string>
 #include <string_view>
 
+#include "grpcpp/server_context.h"
+#include "server/access/access.h"
+
 namespace counterweight::server {
 
 struct Peer {
   // "tcp", "unix" or "inproc": for the log.
   std::string_view transport;
-  // The key of limits per client: the IP address without the port, or the
-  // transport. Never empty; never logged.
+  // The key of limits per client: the name of its token, "token:trainer", if
+  // the server requires tokens; otherwise the IP address without the port, or
+  // the transport. Never empty; never logged.
   std::string client;
+  // The token's name, for the log; empty without one.
+  std::string token;
 };
 
 // Reads grpc::ServerContext::peer(), e.g. "ipv4:10.0.0.7:40312".
 Peer ParsePeer(std::string_view peer);
+
+// Who makes this call, which Access::Check has let in.
+Peer PeerOf(const grpc::CallbackServerContext& context, const Access& access);
 
 }  // namespace counterweight::server
 

@@ -6,13 +6,14 @@
 #include <string>
 
 #include "kernels/corrector.h"
+#include "server/access/access.h"
 #include "server/call/admission.h"
 #include "server/call/arrivals.h"
 #include "server/call/call_clock.h"
 #include "server/call/executor.h"
 #include "server/call/staging_pool.h"
 #include "server/call/use_count.h"
-#include "server/config.h"
+#include "server/current_config.h"
 #include "server/engine/region.h"
 #include "server/observe/drift_series.h"
 #include "server/observe/metrics.h"
@@ -22,9 +23,10 @@ namespace counterweight::server {
 
 // Pointers to parts that outlive every call; all parts are thread-safe.
 struct ServiceContext {
-  Config config;
+  const CurrentConfig* config;
   kernels::Corrector* corrector;
   kernels::BackendInfo backend;  // corrector's
+  const Access* access;
   Admission* admission;
   Arrivals* arrivals;
   CallClock* clock;

@@ -30,12 +30,11 @@ UnaryCall* UnaryCall::Start(const ServiceContext* service,
       new UnaryCall(service, context, std::move(use), std::move(on_request),
                     std::move(on_end)));
   call->self_ = call;
-  std::shared_ptr<void> place =
-      service->arrivals->Enter(ParsePeer(context->peer()).client, call->since_,
-                               [weak = std::weak_ptr<UnaryCall>(call)] {
-                                 if (const auto self = weak.lock())
-                                   self->EndEarly(ServerIsFull());
-                               });
+  std::shared_ptr<void> place = service->arrivals->Enter(
+      PeerOf(*context, *service->access).client, call->since_,
+      [weak = std::weak_ptr<UnaryCall>(call)] {
+        if (const auto self = weak.lock()) self->EndEarly(ServerIsFull());
+      });
   if (place == nullptr) {
     call->EndEarly(ServerIsFull());
     return call.get();
@@ -151,7 +150,7 @@ void UnaryCall::OnTick(steady_clock::time_point now) {
     const std::lock_guard<std::mutex> lock(mutex_);
     const std::chrono::duration<double> elapsed = now - since_;
     if (is_done_ || state_ == State::kWorking ||
-        elapsed.count() < service_.config.unary_timeout_s) {
+        elapsed.count() < service_.config->Get()->unary_timeout_s) {
       return;
     }
     is_late = state_ == State::kReceiving;

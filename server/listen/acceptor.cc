@@ -69,7 +69,8 @@ std::string PeerOf(const sockaddr_storage& address) {
 }
 
 // Returns an empty string, or the end of a sentence about the failure.
-std::string BindUnix(const std::string& path, FileDescriptor* listening) {
+std::string BindUnix(const std::string& path, mode_t mode,
+                     FileDescriptor* listening) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   path.copy(address.sun_path, sizeof(address.sun_path) - 1);
@@ -82,7 +83,7 @@ std::string BindUnix(const std::string& path, FileDescriptor* listening) {
   if (!listening->is_open() ||
       bind(listening->get(), reinterpret_cast<const sockaddr*>(&address),
            sizeof(address)) != 0 ||
-      listen(listening->get(), SOMAXCONN) != 0) {
+      listen(listening->get(), SOMAXCONN) != 0 || !SetSocketMode(path, mode)) {
     return ErrorText(errno);
   }
   return "";
@@ -134,7 +135,7 @@ std::unique_ptr<Acceptor> Acceptor::Bind(const Options& options,
                                          RequestLog* log, std::string* error) {
   std::unique_ptr<Acceptor> acceptor(new Acceptor(options, log));
   for (const ListenAddress& address : options.listen) {
-    if (!acceptor->Listen(address, error)) return nullptr;
+    if (!acceptor->Listen(address, options.socket_mode, error)) return nullptr;
   }
   if (!acceptor->stop_.is_open()) {
     *error = "cannot listen: " + ErrorText(errno);
@@ -150,13 +151,14 @@ Acceptor::Acceptor(const Options& options, RequestLog* log)
 
 Acceptor::~Acceptor() { Stop(); }
 
-bool Acceptor::Listen(const ListenAddress& address, std::string* error) {
+bool Acceptor::Listen(const ListenAddress& address, mode_t socket_mode,
+                      std::string* error) {
   Listener listener;
   ListenAddress bound = address;
   std::string cause;
   if (address.IsUnix()) {
     if (!CheckSocketPath("--listen=unix:", address.path, error)) return false;
-    cause = BindUnix(address.path, &listener.socket);
+    cause = BindUnix(address.path, socket_mode, &listener.socket);
     if (cause.empty()) listener.file.emplace(address.path);
   } else {
     cause = BindTcp(address, &listener.socket, &bound.port);

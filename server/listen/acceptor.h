@@ -32,6 +32,8 @@ class Acceptor {
     // Limit for all listeners together; fewer if the process may not open so
     // many files, of which a connection takes two.
     int64_t max_connections = 0;
+    // The mode of the files of Unix sockets.
+    mode_t socket_mode = 0600;
   };
 
   // Takes the connected, non-blocking `fd`, and owns it.
@@ -71,7 +73,8 @@ class Acceptor {
 
   Acceptor(const Options& options, RequestLog* log);
 
-  bool Listen(const ListenAddress& address, std::string* error);
+  bool Listen(const ListenAddress& address, mode_t socket_mode,
+              std::string* error);
   void Run();
   // Accepts pending connections; false if the listener is lost.
   bool Accept(const Listener& listener);

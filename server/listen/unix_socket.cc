@@ -44,6 +44,10 @@ PrivateFiles::PrivateFiles() : before_(umask(0177)) {}
 
 PrivateFiles::~PrivateFiles() { umask(before_); }
 
+bool SetSocketMode(const std::string& path, mode_t mode) {
+  return chmod(path.c_str(), mode) == 0;
+}
+
 SocketFile::SocketFile(std::string path)
     : path_(std::move(path)), id_(IdOf(path_)) {}
 

@@ -22,6 +22,10 @@ class PrivateFiles {
   const mode_t before_;
 };
 
+// Gives the file of a bound socket its mode. Returns false, and sets errno, if
+// that fails.
+bool SetSocketMode(const std::string& path, mode_t mode);
+
 // True if a socket may be bound at `path`: there is no file, or a socket
 // without a listening process, which will be replaced. Otherwise *error is a
 // sentence that names the path behind `flag`, "--listen=unix:".

@@ -44,6 +44,9 @@ void PrintTables() {
   PrintSection("Serving", kServingTable, kSampleTable);
   PrintSection("Serving, where `--shared_memory_socket` is set",
                kSharedMemoryTable);
+  PrintSection("Serving, where `--tls_certificate` is set", kTlsTable);
+  PrintSection("Serving, where `--tokens` or `--tls_certificate` is set",
+               kAccessTable);
   PrintSection("The process", kProcessTable);
   PrintSection("Drift over all runs, each request_id once", kCorrectedCounters,
                kCorrectedTable);

@@ -25,7 +25,7 @@ constexpr size_t kMaxLoggedMessageBytes = 1024;
 constexpr size_t kMaxEscapedBytes = 6;
 
 // Upper bound of the fields of a request's line.
-constexpr size_t kMaxFields = 21;
+constexpr size_t kMaxFields = 22;
 
 // Lines that may wait for stderr: half a second of the highest rates.
 constexpr size_t kMaxWaitingLines = 4096;
@@ -82,6 +82,7 @@ void RequestLog::Request(const RequestRecord& record) {
   json["method"] = Cut(record.method);
   json["code"] = CodeName(record.code);
   json["peer"] = record.peer;
+  if (!record.token.empty()) json["client"] = record.token;
   json["tokens"] = record.tokens;
   json["sequences"] = record.sequences;
   json["request_bytes"] = record.request_bytes;

@@ -24,6 +24,7 @@ struct RequestRecord {
   grpc::StatusCode code = grpc::StatusCode::OK;
   std::string message;         // the message of a failed request
   std::string_view peer = "";  // "tcp" or "unix"; addresses are private
+  std::string token = "";      // the name of the client's token, or empty
   int64_t tokens = 0;
   int64_t sequences = 0;
   int64_t request_bytes = 0;

@@ -78,6 +78,31 @@ inline constexpr MetricRow kSampleTable[] = {
     CounterRow("counterweight_log_lines_dropped_total",
                "Log lines that were not written because stderr was not read, "
                "or failed."),
+    GaugeRow("counterweight_config_last_reload_success",
+             "0 after a SIGHUP at which the configuration was not valid, so "
+             "that the one before it stays in force; otherwise 1."),
+};
+
+// Read at each scrape where --tls_certificate is set.
+inline constexpr MetricRow kTlsTable[] = {
+    GaugeRow("counterweight_tls_certificate_expiry_seconds",
+             "Unix time at which the certificate that is served ends, or one "
+             "of those in its file."),
+    GaugeRow("counterweight_tls_files_valid",
+             "0 while the files of --tls_certificate, --tls_key and "
+             "--tls_client_ca are wrong and what they said before is served, "
+             "otherwise 1."),
+};
+
+// Read at each scrape where --tokens is set; the last one also where
+// --tls_certificate is.
+inline constexpr MetricRow kAccessTable[] = {
+    GaugeRow("counterweight_token_file_valid",
+             "0 while the file of --tokens is wrong and what it said before "
+             "holds, otherwise 1."),
+    CounterRow("counterweight_access_refused_total",
+               "Calls and scrapes refused for want of a token or of an allowed "
+               "certificate; TLS handshakes that fail are not seen."),
 };
 
 // Read at each scrape where --shared_memory_socket is set.

@@ -51,7 +51,8 @@ std::unique_ptr<SharedMemoryListener> SharedMemoryListener::Start(
   if (cause.empty()) {
     listener->file_.emplace(options.path);
     listener->stop_ = FileDescriptor(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-    if (!listener->stop_.is_open() || !listener->closer_.changed().is_open()) {
+    if (!listener->stop_.is_open() || !listener->closer_.changed().is_open() ||
+        !SetSocketMode(options.path, options.socket_mode)) {
       cause = std::generic_category().message(errno);
     }
   }
@@ -211,9 +212,15 @@ void SharedMemoryListener::ReportFailedAccept(int cause) {
 }
 
 Refusal SharedMemoryListener::ConnectionProblem(int socket) const {
-  if (options_.peer_user_id(socket) != geteuid()) {
+  const std::optional<uid_t> user = options_.peer_user_id(socket);
+  const std::vector<uid_t>& allowed = options_.user_ids;
+  if (!user || (*user != geteuid() && std::find(allowed.begin(), allowed.end(),
+                                                *user) == allowed.end())) {
     return {grpc::StatusCode::PERMISSION_DENIED,
-            "the server shares memory with its own user's processes only"};
+            allowed.empty()
+                ? "the server shares memory with its own user's processes only"
+                : "the server shares memory with its own user's processes and "
+                  "those of --shared_memory_uids only"};
   }
   if (static_cast<int64_t>(connections_.size()) >= options_.max_connections) {
     return {grpc::StatusCode::RESOURCE_EXHAUSTED,

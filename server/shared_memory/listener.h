@@ -33,6 +33,9 @@ class SharedMemoryListener final : public Regions {
  public:
   struct Options {
     std::string path;  // of the socket; 1 to 107 bytes
+    mode_t socket_mode = 0600;
+    // Users whose processes may connect, beside this process' own.
+    std::vector<uid_t> user_ids;
     // >= 0, of one connection's regions on the host together.
     int64_t max_bytes = 0;
     int64_t max_regions = 256;     // >= 0, of one connection

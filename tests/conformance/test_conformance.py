@@ -16,11 +16,7 @@ SCENARIOS = harness.scenarios()
 PAIRS = [(scenario, driver) for scenario in SCENARIOS for driver in scenario.drivers]
 
 # The C++ client has no close: its destructor comes after the last call.
-LEFT_OUT = {("deadlines/closed_while_calls_run", "cpp"), ("deadlines/closed_in_a_pause", "cpp")} | {
-    (f"security/{scenario}", driver)  # Go's alone has an option for tokens.
-    for scenario in ("a_token_with_every_call", "a_refused_token_is_not_shown")
-    for driver in ("python-sync", "python-asyncio", "cpp")
-}
+LEFT_OUT = {("deadlines/closed_while_calls_run", "cpp"), ("deadlines/closed_in_a_pause", "cpp")}
 
 pytestmark = [pytest.mark.server_only, pytest.mark.timeout(180)]
 

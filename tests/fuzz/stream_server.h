@@ -3,14 +3,17 @@
 #define COUNTERWEIGHT_TESTS_FUZZ_STREAM_SERVER_H_
 
 #include <memory>
+#include <string>
 
 #include "grpcpp/channel.h"
 #include "grpcpp/server.h"
 #include "kernels/corrector.h"
 #include "prometheus/registry.h"
+#include "server/access/access.h"
 #include "server/call/correction_service.h"
 #include "server/call/staging_pool.h"
 #include "server/call/use_count.h"
+#include "server/current_config.h"
 
 namespace counterweight::fuzz {
 
@@ -31,6 +34,9 @@ class StreamServer {
 
   const std::unique_ptr<kernels::Corrector> corrector_;
   server::RequestLog log_;
+  server::CurrentConfig config_;
+  std::string access_error_;
+  const std::unique_ptr<const server::Access> access_;
   prometheus::Registry registry_;
   server::ServingMetrics metrics_;
   server::DriftSeries drift_;

@@ -52,6 +52,25 @@ Client Peer(const std::string& peer, const std::string& name = "") {
 constexpr Admission::Limits kLimits = {
     .max_requests = 2, .max_bytes = 1000, .max_queued = 4};
 
+TEST(Admission, NewLimitsAdmitAndRefuseWhatWaits) {
+  Admission admission({.max_requests = 1, .max_bytes = 100, .max_queued = 4});
+  Decisions decisions;
+  admission.Admit(Peer("client"), 10, 0, decisions.For("a"));
+  admission.Admit(Peer("client"), 90, 0, decisions.For("large"));
+  admission.Admit(Peer("client"), 20, 0, decisions.For("b"));
+  admission.Admit(Peer("client"), 30, 0, decisions.For("c"));
+  EXPECT_EQ(admission.requests_queued(), 3);
+  admission.SetLimits({.max_requests = 2, .max_bytes = 50, .max_queued = 1});
+  EXPECT_THAT(decisions.admitted, ElementsAre("a", "b"));
+  EXPECT_THAT(decisions.refused, ElementsAre("large"));
+  EXPECT_EQ(decisions.verdicts.at(1), Verdict::kTooLarge);
+  // The queue is full now; what waits in it stays.
+  admission.Admit(Peer("client"), 1, 0, decisions.For("d"));
+  EXPECT_THAT(decisions.refused, ElementsAre("large", "d"));
+  decisions.EndOne();
+  EXPECT_THAT(decisions.admitted, ElementsAre("a", "b", "c"));
+}
+
 TEST(Admission, LimitsRequests) {
   Admission admission(kLimits);
   Decisions decisions;

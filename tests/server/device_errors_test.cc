@@ -88,6 +88,9 @@ TEST_P(DeviceMetrics, AFailureEndsReadinessForGood) {
   EXPECT_TRUE(Correct("").ok());
   EXPECT_EQ(running_.Health(""), kNotServing);
   EXPECT_EQ(running_.Health("counterweight.v1.CorrectionService"), kNotServing);
+  // A new process may have the device back.
+  EXPECT_THAT(running_.Get("/livez"), HasSubstr("503 Service Unavailable"));
+  EXPECT_THAT(running_.Get("/readyz"), HasSubstr("\r\n\r\nfailed\n"));
   const std::string metrics = running_.Scrape();
   EXPECT_THAT(metrics, HasSubstr("\ncounterweight_ready 0\n"));
   EXPECT_THAT(metrics,

@@ -17,7 +17,7 @@ using Verdict = Admission::Verdict;
 class EntryTest : public ::testing::Test {
  protected:
   EntryTest() {
-    service_.config.max_queue_seconds = 3600;
+    service_.config = &config_;
     service_.admission = &admission_;
     service_.executor = &executor_;
     service_.metrics = &metrics_;
@@ -34,6 +34,13 @@ class EntryTest : public ::testing::Test {
     };
   }
 
+  static Config WithLongQueue() {
+    Config config;
+    config.max_queue_seconds = 3600;
+    return config;
+  }
+
+  const CurrentConfig config_{WithLongQueue()};
   prometheus::Registry registry_;
   ServingMetrics metrics_{&registry_};
   Admission admission_{{.max_requests = 1, .max_bytes = 100, .max_queued = 2}};

@@ -1,9 +1,11 @@
 #include "server/flags.h"
 
 #include <string>
+#include <utility>
 
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
+#include "server/command_line.h"
 
 namespace counterweight::server {
 namespace {

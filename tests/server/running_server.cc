@@ -105,10 +105,10 @@ FileDescriptor RunningServer::ConnectToMetrics() {
   return connection;
 }
 
-std::string RunningServer::Scrape() {
+std::string RunningServer::Get(const std::string& path) {
   const FileDescriptor connection = ConnectToMetrics();
   const std::string request =
-      "GET /metrics HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n";
+      "GET " + path + " HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n";
   std::string answer;
   if (write(connection.get(), request.data(), request.size()) > 0) {
     char buffer[4096];

@@ -45,7 +45,9 @@ class RunningServer {
   // A fresh connection to the metrics' address.
   FileDescriptor ConnectToMetrics();
   // Returns the answer to GET /metrics, headers included.
-  std::string Scrape();
+  std::string Scrape() { return Get("/metrics"); }
+  // Returns the answer to GET of another path there.
+  std::string Get(const std::string& path);
   // Stops the server permanently, and returns its whole log.
   std::string Stop();
 

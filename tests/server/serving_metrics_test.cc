@@ -209,8 +209,33 @@ TEST(ServingMetrics, AFailureIsNotPublishedAndItsRetryIs) {
 
 TEST(ServingMetrics, ReadyTurnsWithHealth) {
   RunningServer running(WithMetrics());
+  EXPECT_TRUE(running.Get("/livez").starts_with("HTTP/1.1 200 OK\r\n"));
+  EXPECT_TRUE(running.Get("/readyz").starts_with("HTTP/1.1 200 OK\r\n"));
+  EXPECT_TRUE(running.Get("/readyz").ends_with("\r\n\r\nready\n"));
   running.server().AnnounceDrain();
   EXPECT_TRUE(Has(running.Scrape(), "counterweight_ready 0"));
+  // Killed, it could not finish its work.
+  EXPECT_TRUE(running.Get("/livez").starts_with("HTTP/1.1 200 OK\r\n"));
+  EXPECT_TRUE(running.Get("/readyz").starts_with("HTTP/1.1 503 "));
+  EXPECT_TRUE(running.Get("/readyz").ends_with("\r\n\r\ndraining\n"));
+}
+
+TEST(ServingMetrics, ProbesHaveTheirPathsAlone) {
+  Config config = WithMetrics();
+  config.page = false;
+  RunningServer running(config);
+  EXPECT_TRUE(running.Get("/readyz?verbose").starts_with("HTTP/1.1 200 "));
+  EXPECT_TRUE(running.Get("/readyz/x").starts_with("HTTP/1.1 404 "));
+  EXPECT_TRUE(running.Get("/").starts_with("HTTP/1.1 404 "));
+}
+
+// The web server looks every two seconds whether it is to end.
+TEST(ServingMetrics, StoppingDoesNotWaitForTheWebServer) {
+  RunningServer running(WithMetrics());
+  const auto begin = std::chrono::steady_clock::now();
+  running.Stop();
+  EXPECT_LT(std::chrono::steady_clock::now() - begin,
+            std::chrono::milliseconds(1500));
 }
 
 // Connections to the metrics port that never finish their request.

@@ -31,6 +31,8 @@ client::Options ClientOptions(const Settings& settings) {
                                     duration<double>(settings.timeout_s)));
   // The tool reports refusals instead of retrying.
   options.max_attempts = 1;
+  options.tls = settings.tls;
+  options.token_file = settings.token_file;
   if (settings.echo) options.service = kEchoService;
   return options;
 }

@@ -172,6 +172,26 @@ void AddTransportFlags(CLI::App* app, Settings* settings) {
                   "Bytes of a stream's chunk, 0 = the server's preference")
       ->check(CLI::Range(size_t{0}, size_t{1} << 30))
       ->capture_default_str();
+  const auto add_file = [&](const char* flag,
+                            std::string client::TlsFiles::*file,
+                            const std::string& help) {
+    app->add_option_function<std::string>(
+        flag,
+        [=](const std::string& path) {
+          if (!settings->tls) settings->tls.emplace();
+          (*settings->tls).*file = path;
+        },
+        help);
+  };
+  add_file("--tls_ca", &client::TlsFiles::root_certificates,
+           "Speak TLS, and trust the authorities in this file (PEM)");
+  add_file("--tls_certificate", &client::TlsFiles::certificate,
+           "Certificate of the client, for a server that requires one");
+  add_file("--tls_key", &client::TlsFiles::key, "Key of --tls_certificate");
+  add_file("--tls_server_name", &client::TlsFiles::server_name,
+           "The name in the server's certificate, unless it is the target's");
+  app->add_option("--token_file", settings->token_file,
+                  "A file with the token, for a server that asks for one");
   app->add_flag("--allocate", settings->allocate,
                 "Batch and answer lie in memory that can be shared without a "
                 "copy");

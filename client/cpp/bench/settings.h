@@ -25,6 +25,9 @@ struct Settings {
   client::Transport transport = client::Transport::kAuto;
   // Bytes of a chunk; 0: the server's preference.
   size_t chunk_bytes = 0;
+  // Absent: plaintext.
+  std::optional<client::TlsFiles> tls;
+  std::string token_file;  // empty: none
   // Inputs and outputs lie in memory of Client::Allocate.
   bool allocate = false;
 

@@ -11,6 +11,7 @@ copies into shared memory. The arrays of a call must not change before it is don
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Literal
@@ -27,6 +28,7 @@ from counterweight_rl.correction import Progress
 from counterweight_rl.info import MethodInfo, ServerInfo
 from counterweight_rl.result import Result
 from counterweight_rl.shared_memory.shared_arrays import Use, empty
+from counterweight_rl.transport.access import Access
 from counterweight_rl.transport.channel import TlsConfig
 from counterweight_rl.transport.connection_aio import Connection
 from counterweight_rl.transport.retry import DEFAULT, RetryPolicy
@@ -48,12 +50,16 @@ class Client:
         *,
         timeout: float | None = 60.0,
         tls: TlsConfig | grpc.ChannelCredentials | None = None,
+        token: str | None = None,
+        token_file: str | os.PathLike[str] | None = None,
+        allow_insecure_token: bool = False,
         retry: RetryPolicy | Literal[False] = DEFAULT,
         transport: Transport = "auto",
         chunk_bytes: int = DEFAULT_CHUNK_BYTES,
     ) -> None:
         """Prepares a connection; the arguments are those of ``counterweight_rl.Client``."""
-        self._connection = Connection(target, timeout, tls, retry, transport, chunk_bytes)
+        access = Access(target, tls, token, token_file, allow_insecure_token)
+        self._connection = Connection(target, timeout, access, retry, transport, chunk_bytes)
 
     async def __aenter__(self) -> Client:
         return self

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent import futures
@@ -21,6 +22,7 @@ from counterweight_rl.errors import client_closed
 from counterweight_rl.info import MethodInfo, ServerInfo
 from counterweight_rl.result import Result
 from counterweight_rl.shared_memory.shared_arrays import Use, empty
+from counterweight_rl.transport.access import Access
 from counterweight_rl.transport.channel import TlsConfig
 from counterweight_rl.transport.connection_sync import Connection
 from counterweight_rl.transport.retry import DEFAULT, RetryPolicy
@@ -41,6 +43,9 @@ class Client:
         *,
         timeout: float | None = 60.0,
         tls: TlsConfig | grpc.ChannelCredentials | None = None,
+        token: str | None = None,
+        token_file: str | os.PathLike[str] | None = None,
+        allow_insecure_token: bool = False,
         retry: RetryPolicy | Literal[False] = DEFAULT,
         max_in_flight: int = 4,
         transport: Transport = "auto",
@@ -53,6 +58,10 @@ class Client:
             timeout: Deadline of each call in seconds, including connecting and retries; None: no
                 limit.
             tls: None: plaintext, for loopback and Unix sockets.
+            token: Sent with every call to a server that requires tokens (``--tokens``).
+            token_file: A file with the token, read again when it changes; instead of ``token``.
+            allow_insecure_token: Also send the token to another machine without TLS, where others
+                may read it.
             retry: Policy for calls that the server did not admit; retries keep the request_id.
                 False: no retries.
             max_in_flight: Largest number of batches that ``submit`` keeps in flight, each with a
@@ -66,11 +75,13 @@ class Client:
                 lower.
 
         Raises:
-            ValueError: A number out of its range, or an unknown transport.
+            ValueError: A number out of its range, an unknown transport, a file of ``tls`` or
+                ``token_file`` that cannot be read, or a token that others could read.
         """
         if max_in_flight < 1:
             raise ValueError(f"max_in_flight must be at least 1; got {max_in_flight}")
-        self._connection = Connection(target, timeout, tls, retry, transport, chunk_bytes)
+        access = Access(target, tls, token, token_file, allow_insecure_token)
+        self._connection = Connection(target, timeout, access, retry, transport, chunk_bytes)
         self._slots = threading.BoundedSemaphore(max_in_flight)
         self._workers = futures.ThreadPoolExecutor(max_in_flight, "counterweight")
         self._in_flight: set[futures.Future[Any]] = set()

@@ -30,6 +30,7 @@ client::Options ReadOptions(const json& about) {
     options.timeout = Milliseconds(about["timeout"]);
   options.max_attempts = about.value("attempts", options.max_attempts);
   options.chunk_bytes = about.value("chunk_bytes", options.chunk_bytes);
+  options.token = about.value("token", "");
   client::ParseTransport(about.value("transport", "auto"), &options.transport);
   return options;
 }

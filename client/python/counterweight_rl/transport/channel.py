@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import uuid
+import os
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import grpc
@@ -30,32 +31,72 @@ _OPTIONS = [
 ]
 
 
+Pem = bytes | str | os.PathLike[str] | None
+
+
 @dataclass(frozen=True)
 class TlsConfig:
-    """TLS settings; all in PEM.
+    """TLS settings; each in PEM, as bytes or the path of a file.
+
+    When a file changes, later calls use the new content; calls in flight go on.
 
     Attributes:
         root_certificates: Trusted authorities. None: the system's, as grpc finds them.
         private_key: The client's key, if the server requires one.
         certificate_chain: The client's certificate, if the server requires one.
+        server_name: The name that the server's certificate must have. None: the target's host.
     """
 
-    root_certificates: bytes | None = None
-    private_key: bytes | None = None
-    certificate_chain: bytes | None = None
+    root_certificates: Pem = None
+    private_key: Pem = None
+    certificate_chain: Pem = None
+    server_name: str | None = None
 
+    def paths(self) -> list[Path]:
+        """The files among them."""
+        fields = (self.root_certificates, self.private_key, self.certificate_chain)
+        return [Path(pem) for pem in fields if pem is not None and not isinstance(pem, bytes)]
 
-def make_metadata() -> tuple[tuple[str, str], ...]:
-    """Returns the metadata of all calls of a client: its id, for fairness between clients."""
-    return (("counterweight-client", uuid.uuid4().hex),)
+    def credentials(self) -> grpc.ChannelCredentials:
+        """As grpc takes them.
 
-
-def connect(library: Any, target: str, tls: TlsConfig | grpc.ChannelCredentials | None) -> Any:
-    """Returns a channel of ``library``, grpc or grpc.aio; sends nothing yet."""
-    if tls is None:
-        return library.insecure_channel(target, _OPTIONS)
-    if isinstance(tls, TlsConfig):
-        tls = grpc.ssl_channel_credentials(
-            tls.root_certificates, tls.private_key, tls.certificate_chain
+        Raises:
+            ValueError: A file cannot be read or has no PEM, or a key has no certificate.
+        """
+        if (self.private_key is None) != (self.certificate_chain is None):
+            raise ValueError("TlsConfig: private_key and certificate_chain need each other")
+        return grpc.ssl_channel_credentials(
+            _read("root_certificates", self.root_certificates),
+            _read("private_key", self.private_key),
+            _read("certificate_chain", self.certificate_chain),
         )
-    return library.secure_channel(target, tls, _OPTIONS)
+
+
+def _read(name: str, pem: Pem) -> bytes | None:
+    if pem is None:
+        return None
+    where = f"TlsConfig.{name}"
+    if not isinstance(pem, bytes):
+        where = f"{where}: {os.fspath(pem)}"
+        try:
+            pem = Path(pem).read_bytes()
+        except OSError as error:
+            raise ValueError(f"{where} cannot be read: {error.strerror}") from error
+    if b"-----BEGIN " not in pem:
+        raise ValueError(f"{where} has no PEM")
+    return pem
+
+
+def connect(
+    library: Any,
+    target: str,
+    credentials: grpc.ChannelCredentials | None,
+    server_name: str | None = None,
+) -> Any:
+    """Returns a channel of ``library``, grpc or grpc.aio; sends nothing yet."""
+    if credentials is None:
+        return library.insecure_channel(target, _OPTIONS)
+    options: list[tuple[str, Any]] = list(_OPTIONS)
+    if server_name is not None:
+        options.append(("grpc.ssl_target_name_override", server_name))
+    return library.secure_channel(target, credentials, options)

@@ -16,7 +16,8 @@ from counterweight_rl.errors import CounterweightError, client_closed, from_rpc_
 from counterweight_rl.result import Result
 from counterweight_rl.shared_memory.exchange import Exchange
 from counterweight_rl.shared_memory.pool import Pool, UnusableError
-from counterweight_rl.transport.channel import SERVICE, TlsConfig, connect, make_metadata
+from counterweight_rl.transport.access import Access
+from counterweight_rl.transport.channel import SERVICE
 from counterweight_rl.transport.retry import Attempts, Retry, RetryPolicy
 from counterweight_rl.transport.router import Capabilities, Router, Transport
 from counterweight_rl.transport.stream_aio import correct_by_stream
@@ -31,26 +32,23 @@ class Connection:
         self,
         target: str,
         timeout: float | None,
-        tls: TlsConfig | grpc.ChannelCredentials | None,
+        access: Access,
         retry: RetryPolicy | Literal[False],
         transport: Transport,
         chunk_bytes: int,
     ) -> None:
         """Takes the arguments of ``Client``; sends nothing yet."""
-        self._target = target
-        self._tls = tls
+        self._access = access
         self._timeout = timeout
         self._retry = Retry(retry)
         self._router = Router(target, transport, chunk_bytes)
-        self._metadata = make_metadata()
-        self._channel: Any = None
         self._closed = asyncio.Event()
 
     async def close(self) -> None:
         """Ends calls in flight and later ones with code CANCELLED. Idempotent."""
         self._closed.set()
-        if self._channel is not None:
-            await self._channel.close()
+        for channel in self._access.close():
+            await channel.close()
         self._router.close()
 
     def compare_versions(self, server: str) -> None:
@@ -112,7 +110,7 @@ class Connection:
             result = await correct_by_stream(
                 partial(
                     self._connected().stream_stream(SERVICE + "CorrectStream"),
-                    metadata=self._metadata,
+                    metadata=self._access.metadata(),
                 ),
                 correction,
                 self._router.chunk_bytes,
@@ -166,13 +164,11 @@ class Connection:
 
     async def _send(self, rpc: str, message: bytes, timeout: float | None) -> bytes:
         call = self._connected().unary_unary(SERVICE + rpc)
-        answer: bytes = await call(message, timeout=timeout, metadata=self._metadata)
+        answer: bytes = await call(message, timeout=timeout, metadata=self._access.metadata())
         return answer
 
     def _connected(self) -> Any:
-        if self._channel is None:  # a channel belongs to the loop that creates it
-            self._channel = connect(grpc.aio, self._target, self._tls)
-        return self._channel
+        return self._access.channel(grpc.aio)  # a channel belongs to the loop that creates it
 
     async def _closes_within(self, seconds: float) -> bool:
         try:

@@ -21,7 +21,8 @@ from counterweight_rl.errors import (
 from counterweight_rl.result import Result
 from counterweight_rl.shared_memory.exchange import Exchange
 from counterweight_rl.shared_memory.pool import Pool, UnusableError
-from counterweight_rl.transport.channel import SERVICE, TlsConfig, connect, make_metadata
+from counterweight_rl.transport.access import Access
+from counterweight_rl.transport.channel import SERVICE
 from counterweight_rl.transport.retry import Attempts, Retry, RetryPolicy
 from counterweight_rl.transport.router import Capabilities, Router, Transport
 from counterweight_rl.transport.stream_sync import correct_by_stream
@@ -41,7 +42,7 @@ class Connection:
         self,
         target: str,
         timeout: float | None,
-        tls: TlsConfig | grpc.ChannelCredentials | None,
+        access: Access,
         retry: RetryPolicy | Literal[False],
         transport: Transport,
         chunk_bytes: int,
@@ -51,21 +52,13 @@ class Connection:
         self.closed = threading.Event()
         self._retry = Retry(retry)
         self._timeout = timeout
-        self._channel = connect(grpc, target, tls)
-        metadata = make_metadata()
-        # Requests and answers are bytes: see transport/wire.py.
-        self._rpcs: dict[str, Callable[..., bytes]] = {
-            rpc: partial(self._channel.unary_unary(SERVICE + rpc), metadata=metadata)
-            for rpc in calls.RPCS
-        }
-        self._stream = partial(
-            self._channel.stream_stream(SERVICE + "CorrectStream"), metadata=metadata
-        )
+        self._access = access
 
     def end_calls(self) -> None:
         """Ends calls in flight and later ones with code CANCELLED. Idempotent."""
         self.closed.set()
-        self._channel.close()
+        for channel in self._access.close():
+            channel.close()
 
     def compare_versions(self, server: str) -> None:
         """Warns once of a server of another version."""
@@ -107,10 +100,22 @@ class Connection:
                     raise
                 raise client_closed(call.request_id) from error
 
+    def _send(self, rpc: str, message: bytes, timeout: float | None) -> bytes:
+        # Bytes in, bytes out: see transport/wire.py.
+        call = self._access.channel(grpc).unary_unary(SERVICE + rpc)
+        answer: bytes = call(message, timeout=timeout, metadata=self._access.metadata())
+        return answer
+
+    def _stream(self) -> Callable[..., Any]:
+        return partial(
+            self._access.channel(grpc).stream_stream(SERVICE + "CorrectStream"),
+            metadata=self._access.metadata(),
+        )
+
     def _attempt(self, call: calls.Call[T], attempts: Attempts) -> T:
         correction = call.correction
         if correction is None:
-            return call.read(self._rpcs[call.rpc](call.request, timeout=attempts.remaining()))
+            return call.read(self._send(call.rpc, call.request, attempts.remaining()))
         num_bytes = correction.num_bytes
         if self.router.asks(num_bytes):
             self._ask(attempts.remaining(), call.request_id)
@@ -125,7 +130,7 @@ class Connection:
                 way = self.router.without_shared_memory(why)
         if way == "stream":
             result = correct_by_stream(
-                self._stream,
+                self._stream(),
                 correction,
                 self.router.chunk_bytes,
                 attempts.remaining(),
@@ -133,7 +138,7 @@ class Connection:
             )
         elif way == "unary":
             correction.report(0)
-            answer = self._rpcs["Correct"](correction.message(), timeout=attempts.remaining())
+            answer = self._send("Correct", correction.message(), attempts.remaining())
             correction.report(num_bytes)
             result = correction.read(answer)
         return result  # type: ignore[no-any-return]
@@ -146,7 +151,7 @@ class Connection:
             while True:
                 message = exchange.message()
                 try:
-                    answer = self._rpcs["Correct"](message, timeout=attempts.remaining())
+                    answer = self._send("Correct", message, attempts.remaining())
                     break
                 except grpc.RpcError as error:
                     if not exchange.mends(from_rpc_error(error)):
@@ -157,7 +162,7 @@ class Connection:
     def _ask(self, timeout: float | None, request_id: str | None = None) -> None:
         """Asks for the server's capabilities."""
         try:
-            answer = self._rpcs["GetServerInfo"](b"", timeout=timeout)
+            answer = self._send("GetServerInfo", b"", timeout)
         except grpc.RpcError as error:
             if error.code() is not grpc.StatusCode.UNIMPLEMENTED:
                 raise

@@ -1,0 +1,169 @@
+#include "client/cpp/transport/access.h"
+
+#include <arpa/inet.h>
+
+#include <algorithm>
+#include <fstream>
+#include <iterator>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "client/cpp/transport/identity.h"
+#include "grpcpp/create_channel.h"
+#include "grpcpp/security/credentials.h"
+#include "grpcpp/security/tls_certificate_provider.h"
+#include "grpcpp/security/tls_credentials_options.h"
+
+namespace counterweight::client {
+namespace {
+
+// How often gRPC looks at the files of TLS.
+constexpr unsigned int kRefreshSeconds = 5;
+
+bool ReadFile(const std::string& path, std::string* text) {
+  std::ifstream file(path, std::ios::binary);
+  text->assign(std::istreambuf_iterator<char>(file), {});
+  return file.good() || file.eof();
+}
+
+bool IsToken(std::string_view token) {
+  return !token.empty() && std::all_of(token.begin(), token.end(), [](char c) {
+    return c > ' ' && c <= '~';
+  });
+}
+
+// The file's token; empty if it has none.
+std::string ReadToken(const std::string& path) {
+  std::string text;
+  if (!ReadFile(path, &text)) return "";
+  constexpr std::string_view kBlank = " \t\r\n";
+  const size_t begin = text.find_first_not_of(kBlank);
+  if (begin == std::string::npos) return "";
+  text = text.substr(begin, text.find_last_not_of(kBlank) - begin + 1);
+  return IsToken(text) ? text : "";
+}
+
+// Whether what is sent there does not leave this machine.
+bool IsLocal(std::string_view target) {
+  if (target.starts_with("unix:") || target.starts_with("unix-abstract:")) {
+    return true;
+  }
+  for (const std::string_view prefix : {"dns:///", "dns:", "ipv4:", "ipv6:"}) {
+    if (target.starts_with(prefix)) target.remove_prefix(prefix.size());
+  }
+  const bool is_bracketed = target.starts_with('[');
+  const size_t end = is_bracketed ? target.find(']') : target.rfind(':');
+  const std::string host(target.substr(
+      is_bracketed ? 1 : 0,
+      end == std::string_view::npos ? end : end - (is_bracketed ? 1 : 0)));
+  in_addr v4{};
+  in6_addr v6{};
+  if (host == "localhost") return true;
+  if (inet_pton(AF_INET, host.c_str(), &v4) == 1) {
+    return (ntohl(v4.s_addr) >> 24U) == IN_LOOPBACKNET;
+  }
+  return inet_pton(AF_INET6, host.c_str(), &v6) == 1 &&
+         IN6_IS_ADDR_LOOPBACK(&v6);
+}
+
+std::shared_ptr<grpc::ChannelCredentials> MakeCredentials(
+    const TlsFiles& files) {
+  namespace tls = grpc::experimental;
+  tls::TlsChannelCredentialsOptions options;
+  if (!files.certificate.empty() || !files.root_certificates.empty()) {
+    options.set_certificate_provider(
+        std::make_shared<tls::FileWatcherCertificateProvider>(
+            files.key, files.certificate, files.root_certificates,
+            kRefreshSeconds));
+  }
+  if (!files.root_certificates.empty()) options.watch_root_certs();
+  if (!files.certificate.empty()) options.watch_identity_key_cert_pairs();
+  return tls::TlsCredentials(options);
+}
+
+void ValidateTls(const Options& options,
+                 std::vector<FieldViolation>* violations) {
+  const TlsFiles& files = *options.tls;
+  if (options.credentials != nullptr) {
+    violations->push_back(
+        {"options.tls", "must be absent where options.credentials are given"});
+  }
+  if (files.certificate.empty() != files.key.empty()) {
+    violations->push_back(
+        {"options.tls", "certificate and key need each other"});
+  }
+  for (const auto& [name, path] :
+       {std::pair("root_certificates", &files.root_certificates),
+        std::pair("certificate", &files.certificate),
+        std::pair("key", &files.key)}) {
+    std::string text;
+    if (path->empty() || (ReadFile(*path, &text) &&
+                          text.find("-----BEGIN ") != std::string::npos)) {
+      continue;
+    }
+    violations->push_back(
+        {std::string("options.tls.") + name,
+         "the file " + *path + " cannot be read, or has no PEM"});
+  }
+}
+
+}  // namespace
+
+Status ValidateAccess(const std::string& target, const Options& options) {
+  std::vector<FieldViolation> violations;
+  if (options.tls) ValidateTls(options, &violations);
+  const bool has_token = !options.token.empty() || !options.token_file.empty();
+  if (!options.token.empty() && !options.token_file.empty()) {
+    violations.push_back(
+        {"options.token", "must be empty where token_file is given"});
+  }
+  if (!options.token.empty() && !IsToken(options.token)) {
+    violations.push_back(
+        {"options.token", "must have visible ASCII characters, and no blanks"});
+  }
+  if (!options.token_file.empty() && ReadToken(options.token_file).empty()) {
+    violations.push_back(
+        {"options.token_file", "the file " + options.token_file +
+                                   " cannot be read, or has no token"});
+  }
+  if (has_token && !options.tls && options.credentials == nullptr &&
+      !options.allow_insecure_token && !IsLocal(target)) {
+    violations.push_back(
+        {"options.token", "could be read on its way to " + target +
+                              ", as nothing is encrypted: set options.tls, or "
+                              "options.allow_insecure_token"});
+  }
+  return violations.empty() ? Status{} : InvalidArgument(std::move(violations));
+}
+
+std::shared_ptr<grpc::Channel> Connect(const std::string& target,
+                                       const Options& options) {
+  grpc::ChannelArguments arguments = MakeChannelArguments();
+  std::shared_ptr<grpc::ChannelCredentials> credentials = options.credentials;
+  if (options.tls) {
+    credentials = MakeCredentials(*options.tls);
+    if (!options.tls->server_name.empty()) {
+      arguments.SetSslTargetNameOverride(options.tls->server_name);
+    }
+  } else if (credentials == nullptr) {
+    credentials = grpc::InsecureChannelCredentials();
+  }
+  return grpc::CreateCustomChannel(target, credentials, arguments);
+}
+
+Status AddToken(const Options& options, grpc::ClientContext* context) {
+  std::string token = options.token;
+  if (!options.token_file.empty()) {
+    token = ReadToken(options.token_file);
+    if (token.empty()) {
+      return {.code = StatusCode::kUnauthenticated,
+              .message = "options.token_file: the file " + options.token_file +
+                         " cannot be read, or has no token"};
+    }
+  }
+  if (!token.empty()) context->AddMetadata("authorization", "Bearer " + token);
+  return {};
+}
+
+}  // namespace counterweight::client

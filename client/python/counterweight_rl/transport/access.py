@@ -1,0 +1,172 @@
+"""The certificate and the token of a client, also from files that change."""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import threading
+import time
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+import grpc
+
+from counterweight_rl.transport.channel import TlsConfig, connect
+
+T = TypeVar("T")
+
+# A channel whose files have changed gets no new calls; its calls in flight get this long.
+_RETIRED_SECONDS = 600.0
+
+
+class Access:
+    """The metadata and the channels of one client. Thread-safe."""
+
+    def __init__(
+        self,
+        target: str,
+        tls: TlsConfig | grpc.ChannelCredentials | None,
+        token: str | None,
+        token_file: str | os.PathLike[str] | None,
+        allow_insecure_token: bool,
+    ) -> None:
+        """Reads the files once.
+
+        Raises:
+            ValueError: A file or a token is not fit, or the token could be read on its way.
+        """
+        self._target = target
+        self._tls = tls
+        # The server keeps its queue fair between names.
+        self._name = ("counterweight-client", uuid.uuid4().hex)
+        self._token: Callable[[], str] | None = None
+        if token is not None and token_file is not None:
+            raise ValueError("token and token_file exclude each other")
+        if token is not None:
+            fixed = _checked_token(token, "token")
+            self._token = lambda: fixed
+        elif token_file is not None:
+            path = Path(token_file)
+            self._token = Watched([path], lambda: _read_token(path)).get
+        if (
+            self._token is not None
+            and tls is None
+            and not allow_insecure_token
+            and not is_local(target)
+        ):
+            raise ValueError(
+                f"a token for {target} could be read on its way, as nothing is encrypted: pass "
+                "tls=cw.TlsConfig(...), or allow_insecure_token=True"
+            )
+        self._credentials: Watched[grpc.ChannelCredentials] | None = None
+        if isinstance(tls, TlsConfig):
+            self._credentials = Watched(tls.paths(), tls.credentials)
+        self._lock = threading.Lock()
+        self._closed = False
+        self._channel: Any = None
+        self._channel_credentials: Any = None
+        self._retired: list[tuple[float, Any]] = []
+
+    def metadata(self) -> tuple[tuple[str, str], ...]:
+        """Returns the metadata of a call that begins now."""
+        if self._token is None:
+            return (self._name,)
+        return (self._name, ("authorization", f"Bearer {self._token()}"))
+
+    def channel(self, library: Any) -> Any:
+        """Returns the channel of ``library``, grpc or grpc.aio, for a call that begins now."""
+        with self._lock:
+            if self._closed:
+                if self._channel is None:
+                    raise ValueError("the client is closed")  # as grpc says of a closed channel
+                return self._channel
+            credentials = self._tls if self._credentials is None else self._credentials.get()
+            if self._channel is None or credentials is not self._channel_credentials:
+                now = time.monotonic()
+                self._retired = [each for each in self._retired if each[0] > now]
+                if self._channel is not None:
+                    self._retired.append((now + _RETIRED_SECONDS, self._channel))
+                name = self._tls.server_name if isinstance(self._tls, TlsConfig) else None
+                self._channel = connect(library, self._target, credentials, name)
+                self._channel_credentials = credentials
+            return self._channel
+
+    def close(self) -> list[Any]:
+        """Returns the channels to be closed; ``channel`` creates no other."""
+        with self._lock:
+            self._closed = True
+            channels = [channel for _, channel in self._retired]
+            if self._channel is not None:
+                channels.append(self._channel)
+            return channels
+
+
+class Watched(Generic[T]):
+    """A value from files, read again when they change. Wrong files then change nothing."""
+
+    def __init__(self, paths: list[Path], read: Callable[[], T]) -> None:
+        """Reads them.
+
+        Raises:
+            ValueError: As ``read`` does.
+        """
+        self._paths = paths
+        self._read = read
+        self._lock = threading.Lock()
+        self._stamps = self._look()
+        self._value = read()
+
+    def get(self) -> T:
+        """Returns the value of the files, or the last valid one."""
+        with self._lock:
+            stamps = self._look()
+            if stamps != self._stamps:
+                try:
+                    self._value = self._read()
+                    self._stamps = stamps
+                except ValueError:
+                    pass  # being written, perhaps; the next call looks again
+            return self._value
+
+    def _look(self) -> list[tuple[int, int, int] | None]:
+        return [_stamp(path) for path in self._paths]
+
+
+def is_local(target: str) -> bool:
+    """Whether data for ``target`` stays on this machine."""
+    if target.startswith(("unix:", "unix-abstract:")):
+        return True
+    for prefix in ("dns:///", "dns:", "ipv4:", "ipv6:"):
+        target = target.removeprefix(prefix)
+    host = target.rpartition(":")[0] if target.count(":") == 1 or "]:" in target else target
+    host = host.strip("[]")
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _stamp(path: Path) -> tuple[int, int, int] | None:
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_ino, found.st_size, found.st_mtime_ns
+
+
+def _read_token(path: Path) -> str:
+    try:
+        text = path.read_text(encoding="ascii")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ValueError(f"token_file: {path} cannot be read: {error}") from error
+    return _checked_token(text.strip(), f"token_file: {path}")
+
+
+def _checked_token(token: str, where: str) -> str:
+    if not token or not all("!" <= character <= "~" for character in token):
+        raise ValueError(f"{where}: a token has visible ASCII characters, and no blanks")
+    return token

@@ -1,0 +1,128 @@
+#include "server/access/access.h"
+
+#include <strings.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "nlohmann/json.hpp"
+
+namespace counterweight::server {
+namespace {
+
+constexpr std::chrono::seconds kLookPeriod{1};
+// Between two lines of the log: a client decides how often it is refused.
+constexpr std::chrono::seconds kReportPause{10};
+
+// Probes have no token.
+constexpr std::string_view kHealth = "/grpc.health.v1.Health/";
+
+// The token of "Bearer TOKEN"; empty if there is none. The scheme's case does
+// not count (RFC 9110).
+std::string_view TokenOf(std::string_view authorization) {
+  constexpr std::string_view kScheme = "bearer ";
+  if (authorization.size() < kScheme.size() ||
+      strncasecmp(authorization.data(), kScheme.data(), kScheme.size()) != 0) {
+    return "";
+  }
+  authorization.remove_prefix(kScheme.size());
+  const size_t begin = authorization.find_first_not_of(' ');
+  return begin == std::string_view::npos ? "" : authorization.substr(begin);
+}
+
+// DNS names have no case.
+bool SameName(std::string_view a, std::string_view b) {
+  return a.size() == b.size() && strncasecmp(a.data(), b.data(), a.size()) == 0;
+}
+
+}  // namespace
+
+std::unique_ptr<Access> Access::Load(const Config& config, RequestLog* log,
+                                     std::string* error) {
+  std::unique_ptr<Access> access(new Access(log));
+  if (!config.tls_certificate.empty()) {
+    const TlsPaths paths{.certificate = config.tls_certificate,
+                         .key = config.tls_key,
+                         .client_ca = config.tls_client_ca};
+    std::vector<std::string> watched = {paths.certificate, paths.key};
+    if (!paths.client_ca.empty()) watched.push_back(paths.client_ca);
+    access->wants_certificates_ = !paths.client_ca.empty();
+    access->client_names_ = config.tls_client_names;
+    access->tls_.emplace(
+        "tls", std::move(watched),
+        [paths](std::string* wrong) { return LoadTlsFiles(paths, wrong); },
+        log);
+    if (!access->tls_->Start(error)) return nullptr;
+  }
+  if (!config.tokens.empty()) {
+    access->tokens_.emplace(
+        "tokens", std::vector{config.tokens},
+        [path = config.tokens](std::string* wrong) {
+          return LoadTokens(path, wrong);
+        },
+        log);
+    if (!access->tokens_->Start(error)) return nullptr;
+  }
+  if (access->has_tls() || access->has_tokens()) {
+    access->ticker_.emplace(kLookPeriod,
+                            [self = access.get()] { self->Look(); });
+  }
+  return access;
+}
+
+void Access::Look() {
+  if (tls_) tls_->Look();
+  if (tokens_) tokens_->Look();
+}
+
+grpc::Status Access::Check(std::string_view path,
+                           const Credentials& credentials) {
+  grpc::Status status = Judge(path, credentials);
+  if (status.ok()) return status;
+  refused_ += 1;
+  const auto now = std::chrono::steady_clock::now();
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (now < report_again_) return status;
+    report_again_ = now + kReportPause;
+  }
+  log_->Event(spdlog::level::warn, "access_refused",
+              {{"error", status.error_message()}});
+  return status;
+}
+
+grpc::Status Access::Judge(std::string_view path,
+                           const Credentials& credentials) const {
+  if (credentials.is_tls && !client_names_.empty() &&
+      std::none_of(client_names_.begin(), client_names_.end(),
+                   [&](const std::string& allowed) {
+                     return std::any_of(credentials.names.begin(),
+                                        credentials.names.end(),
+                                        [&](std::string_view name) {
+                                          return SameName(name, allowed);
+                                        });
+                   })) {
+    return {grpc::StatusCode::PERMISSION_DENIED,
+            "the client's certificate has no subject alternative name that "
+            "this server allows (--tls_client_names)"};
+  }
+  if (!tokens_ || path.starts_with(kHealth)) return grpc::Status::OK;
+  const std::string_view token = TokenOf(credentials.authorization);
+  if (token.empty()) {
+    return {grpc::StatusCode::UNAUTHENTICATED,
+            "this server wants a token: send 'authorization: Bearer TOKEN'"};
+  }
+  if (tokens_->Get()->Find(token).empty()) {
+    return {grpc::StatusCode::UNAUTHENTICATED,
+            "the token is none of this server's; perhaps it was replaced"};
+  }
+  return grpc::Status::OK;
+}
+
+std::string Access::NameOf(std::string_view authorization) const {
+  if (!tokens_) return "";
+  const std::string_view token = TokenOf(authorization);
+  return token.empty() ? "" : std::string(tokens_->Get()->Find(token));
+}
+
+}  // namespace counterweight::server

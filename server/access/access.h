@@ -1,0 +1,89 @@
+// Who may connect and call: the files of --tls_certificate, --tls_key,
+// --tls_client_ca and --tokens, and what they allow.
+#ifndef COUNTERWEIGHT_SERVER_ACCESS_ACCESS_H_
+#define COUNTERWEIGHT_SERVER_ACCESS_ACCESS_H_
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "grpcpp/support/status.h"
+#include "server/access/tls_files.h"
+#include "server/access/token_table.h"
+#include "server/access/watched.h"
+#include "server/call/ticker.h"
+#include "server/config.h"
+#include "server/observe/request_log.h"
+
+namespace counterweight::server {
+
+// Looks at the files every second, and takes up what has changed if it is
+// right; see Watched. Thread-safe.
+class Access {
+ public:
+  // The credentials of one call or scrape.
+  struct Credentials {
+    // The value of "authorization", as it came; empty: none.
+    std::string_view authorization;
+    // Whether it came by TLS, and the subject alternative names of the client's
+    // certificate.
+    bool is_tls = false;
+    std::vector<std::string_view> names;
+  };
+
+  // Reads the files that `config` names. Null, and *error a sentence that names
+  // flag and file, if one is wrong. *log outlives this.
+  static std::unique_ptr<Access> Load(const Config& config, RequestLog* log,
+                                      std::string* error);
+  Access(const Access&) = delete;
+  Access& operator=(const Access&) = delete;
+
+  bool has_tls() const { return tls_.has_value(); }
+  bool has_tokens() const { return tokens_.has_value(); }
+  // True if clients need a certificate.
+  bool wants_certificates() const { return wants_certificates_; }
+
+  // OK, or what the caller is told, and counts that. `path` is the RPC's,
+  // "/grpc.health.v1.Health/Check"; health needs no token.
+  grpc::Status Check(std::string_view path, const Credentials& credentials);
+
+  // The name of the token in the value of "authorization"; empty if there is
+  // none.
+  std::string NameOf(std::string_view authorization) const;
+
+  // REQUIRES: has_tls().
+  std::shared_ptr<const TlsFiles> tls() const { return tls_->Get(); }
+
+  // For metrics.
+  int64_t tls_expiry_unix_s() const { return tls()->expiry_unix_s; }
+  bool are_tls_files_valid() const { return tls_->is_valid(); }
+  bool is_token_file_valid() const { return tokens_->is_valid(); }
+  int64_t refused() const { return refused_; }
+
+ private:
+  explicit Access(RequestLog* log) : log_(log) {}
+  grpc::Status Judge(std::string_view path,
+                     const Credentials& credentials) const;
+  void Look();
+
+  RequestLog* const log_;
+  bool wants_certificates_ = false;
+  std::vector<std::string>
+      client_names_;  // empty: any that --tls_client_ca signed
+  std::optional<Watched<TlsFiles>> tls_;
+  std::optional<Watched<TokenTable>> tokens_;
+  std::atomic<int64_t> refused_ = 0;
+  std::mutex mutex_;  // guards report_again_
+  std::chrono::steady_clock::time_point report_again_;
+  std::optional<Ticker> ticker_;  // ends first
+};
+
+}  // namespace counterweight::server
+
+#endif  // COUNTERWEIGHT_SERVER_ACCESS_ACCESS_H_

@@ -1,0 +1,34 @@
+// The server's certificate, its key, and whom it trusts.
+#ifndef COUNTERWEIGHT_SERVER_ACCESS_TLS_FILES_H_
+#define COUNTERWEIGHT_SERVER_ACCESS_TLS_FILES_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+namespace counterweight::server {
+
+// All in PEM.
+struct TlsPaths {
+  std::string certificate;  // and those of authorities between it and the root
+  std::string key;          // without a password
+  std::string client_ca;    // empty: clients need no certificate
+};
+
+// The checked content of the files.
+struct TlsFiles {
+  std::string certificate;
+  std::string key;
+  std::string client_ca;
+  int64_t expiry_unix_s = 0;  // of the certificate that ends first
+};
+
+// Returns null, and *error a sentence that names the flag and the file, if a
+// file is unreadable or no PEM, if the key belongs to another certificate, or
+// if a certificate has expired or is not valid yet.
+std::shared_ptr<const TlsFiles> LoadTlsFiles(const TlsPaths& paths,
+                                             std::string* error);
+
+}  // namespace counterweight::server
+
+#endif  // COUNTERWEIGHT_SERVER_ACCESS_TLS_FILES_H_

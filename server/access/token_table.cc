@@ -1,0 +1,141 @@
+#include "server/access/token_table.h"
+
+#include <algorithm>
+#include <charconv>
+#include <utility>
+
+#include "openssl/crypto.h"
+#include "openssl/sha.h"
+#include "server/small_file.h"
+#include "spdlog/fmt/fmt.h"
+#include "spdlog/fmt/ranges.h"
+
+namespace counterweight::server {
+namespace {
+
+constexpr std::string_view kHashPrefix = "sha256:";
+constexpr std::string_view kBlank = " \t\r";
+constexpr size_t kMaxNameBytes = 64;
+// A short token could be guessed from its hash.
+constexpr size_t kMinTokenBytes = 16;
+// Far below gRPC's limit of 8 KiB for all metadata of a call.
+constexpr size_t kMaxTokenBytes = 4096;
+
+TokenHash HashOf(std::string_view token) {
+  TokenHash hash{};
+  SHA256(reinterpret_cast<const unsigned char*>(token.data()), token.size(),
+         hash.data());
+  return hash;
+}
+
+bool IsName(std::string_view name) {
+  return !name.empty() && name.size() <= kMaxNameBytes &&
+         std::all_of(name.begin(), name.end(), [](char c) {
+           return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
+                  (c >= '0' && c <= '9') || c == '.' || c == '_' || c == '-';
+         });
+}
+
+std::string_view Trimmed(std::string_view text) {
+  const size_t begin = text.find_first_not_of(kBlank);
+  if (begin == std::string_view::npos) return "";
+  return text.substr(begin, text.find_last_not_of(kBlank) - begin + 1);
+}
+
+bool ParseHash(std::string_view text, TokenHash* hash) {
+  if (!text.starts_with(kHashPrefix)) return false;
+  text.remove_prefix(kHashPrefix.size());
+  if (text.size() != 2 * hash->size()) return false;
+  for (size_t i = 0; i < hash->size(); ++i) {
+    const char* const digits = text.data() + 2 * i;
+    const auto read = std::from_chars(digits, digits + 2, (*hash)[i], 16);
+    if (read.ec != std::errc() || read.ptr != digits + 2) return false;
+  }
+  return true;
+}
+
+constexpr std::string_view kNameRule =
+    "a name has 1 to 64 letters, digits, '.', '_' and '-'";
+
+}  // namespace
+
+std::shared_ptr<const TokenTable> TokenTable::Parse(std::string_view text,
+                                                    std::string* error) {
+  auto table = std::make_shared<TokenTable>();
+  int number = 0;
+  while (!text.empty()) {
+    const size_t end = std::min(text.find('\n'), text.size());
+    const std::string_view line = Trimmed(text.substr(0, end));
+    text.remove_prefix(std::min(end + 1, text.size()));
+    number += 1;
+    if (line.empty() || line.starts_with('#')) continue;
+    const size_t blank = std::min(line.find_first_of(kBlank), line.size());
+    Entry entry{.name = std::string(line.substr(0, blank)), .hash = {}};
+    std::string_view wrong;
+    if (!IsName(entry.name)) {
+      wrong = kNameRule;
+    } else if (!ParseHash(Trimmed(line.substr(blank)), &entry.hash)) {
+      wrong =
+          "after the name comes 'sha256:' with 64 hexadecimal digits, and "
+          "nothing else; counterweight-server --hash_token prints such a line";
+    } else if (std::any_of(table->entries_.begin(), table->entries_.end(),
+                           [&](const Entry& other) {
+                             return other.hash == entry.hash;
+                           })) {
+      wrong = "the token is there already, in a line before";
+    }
+    if (!wrong.empty()) {
+      *error = fmt::format("line {}: {}", number, wrong);
+      return nullptr;
+    }
+    table->entries_.push_back(std::move(entry));
+  }
+  if (table->entries_.empty()) {
+    *error = "it has no token, so no client could call";
+    return nullptr;
+  }
+  return table;
+}
+
+std::string_view TokenTable::Find(std::string_view token) const {
+  const TokenHash hash = HashOf(token);
+  std::string_view name;
+  for (const Entry& entry : entries_) {
+    if (CRYPTO_memcmp(hash.data(), entry.hash.data(), hash.size()) == 0) {
+      name = entry.name;
+    }
+  }
+  return name;
+}
+
+std::shared_ptr<const TokenTable> LoadTokens(const std::string& path,
+                                             std::string* error) {
+  std::string text;
+  std::string wrong;
+  std::shared_ptr<const TokenTable> table;
+  if (ReadSmallFile(path, &text, &wrong)) {
+    table = TokenTable::Parse(text, &wrong);
+  }
+  if (table == nullptr) *error = fmt::format("--tokens={}: {}", path, wrong);
+  return table;
+}
+
+std::string TokenLine(std::string_view name, std::string_view token,
+                      std::string* error) {
+  if (!IsName(name)) {
+    *error = fmt::format("--hash_token={}: {}", name, kNameRule);
+  } else if (token.size() < kMinTokenBytes || token.size() > kMaxTokenBytes ||
+             !std::all_of(token.begin(), token.end(),
+                          [](char c) { return c > ' ' && c <= '~'; })) {
+    *error = fmt::format(
+        "--hash_token: a token on stdin has {} to {} visible ASCII characters, "
+        "without blanks; 'openssl rand -hex 32' makes one",
+        kMinTokenBytes, kMaxTokenBytes);
+  } else {
+    return fmt::format("{} {}{:02x}", name, kHashPrefix,
+                       fmt::join(HashOf(token), ""));
+  }
+  return "";
+}
+
+}  // namespace counterweight::server

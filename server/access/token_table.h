@@ -1,0 +1,51 @@
+// Who may call, by bearer tokens: the file of --tokens.
+#ifndef COUNTERWEIGHT_SERVER_ACCESS_TOKEN_TABLE_H_
+#define COUNTERWEIGHT_SERVER_ACCESS_TOKEN_TABLE_H_
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace counterweight::server {
+
+// SHA-256. Tokens are random, so that a hash without salt tells nothing.
+using TokenHash = std::array<uint8_t, 32>;
+
+// The tokens that a file names. Immutable.
+class TokenTable {
+ public:
+  // Reads lines "name sha256:HEX"; empty lines and lines that begin with # say
+  // nothing. A name has 1 to 64 of [A-Za-z0-9._-]; several tokens may have the
+  // same one. Null, and *error the end of a sentence that has the line's
+  // number, if a line is wrong or none has a token.
+  static std::shared_ptr<const TokenTable> Parse(std::string_view text,
+                                                 std::string* error);
+
+  // The name of `token`; empty if it is none of the table's. Takes the same
+  // time for any token of the same length. Valid as long as this.
+  std::string_view Find(std::string_view token) const;
+
+ private:
+  struct Entry {
+    std::string name;
+    TokenHash hash;
+  };
+  std::vector<Entry> entries_;
+};
+
+// Reads the file of --tokens. Null, and *error a sentence, if it is wrong.
+std::shared_ptr<const TokenTable> LoadTokens(const std::string& path,
+                                             std::string* error);
+
+// The line of a file of tokens for `token`, without its end. Empty, and *error
+// a sentence, if the token or the name is not fit.
+std::string TokenLine(std::string_view name, std::string_view token,
+                      std::string* error);
+
+}  // namespace counterweight::server
+
+#endif  // COUNTERWEIGHT_SERVER_ACCESS_TOKEN_TABLE_H_

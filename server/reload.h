@@ -1,0 +1,34 @@
+// SIGHUP: the configuration is read again.
+#ifndef COUNTERWEIGHT_SERVER_RELOAD_H_
+#define COUNTERWEIGHT_SERVER_RELOAD_H_
+
+#include <string>
+#include <vector>
+
+#include "server/command_line.h"
+#include "server/config.h"
+#include "server/observe/request_log.h"
+#include "server/server.h"
+#include "spdlog/logger.h"
+
+namespace counterweight::server {
+
+// How a running server takes up a configuration that was read again.
+struct Reload {
+  // The running configuration with the reloadable values of the new one.
+  Config config;
+  std::vector<std::string> changed;        // flags that differ in `config`
+  std::vector<std::string> needs_restart;  // flags that differ elsewhere
+  // A sentence, if `config` is not valid; nothing is to change then.
+  std::string error;
+};
+Reload PlanReload(const Config& running, const Config& loaded);
+
+// Takes up what was read again into *running, *server and *logger, or, if that
+// has an error, nothing; either is one line of *log, and the server's gauge.
+void TakeUp(const CommandLine& loaded, Config* running, Server* server,
+            spdlog::logger* logger, RequestLog* log);
+
+}  // namespace counterweight::server
+
+#endif  // COUNTERWEIGHT_SERVER_RELOAD_H_

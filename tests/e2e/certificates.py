@@ -1,0 +1,65 @@
+"""Authorities and certificates of a test's own, made by the program openssl."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import subprocess
+from dataclasses import dataclass
+
+_NEW_KEY = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"]
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Files of a certificate and its key."""
+
+    certificate: pathlib.Path
+    key: pathlib.Path
+
+    def flags(self) -> list[str]:
+        return [f"--tls_certificate={self.certificate}", f"--tls_key={self.key}"]
+
+    def copy_to(self, other: Pair) -> None:
+        replace(other.certificate, self.certificate.read_bytes())
+        replace(other.key, self.key.read_bytes())
+
+
+class Authority:
+    """Signs certificates for localhost and 127.0.0.1, and for clients."""
+
+    def __init__(self, folder: pathlib.Path, name: str) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self._folder = folder
+        self._name = name
+        self.certificate = folder / f"{name}.pem"
+        self._key = folder / f"{name}.key"
+        files = ["-keyout", self._key, "-out", self.certificate]
+        _openssl("req", "-x509", *_NEW_KEY, *files, "-days", "30", "-subj", f"/CN={name}")
+
+    def sign(self, name: str, sans: str = "DNS:localhost,IP:127.0.0.1", days: int = 30) -> Pair:
+        """A certificate that ends in ``days``, negative ones included."""
+        start = self._folder / f"{self._name}-{name}"
+        request, extensions = start.with_suffix(".csr"), start.with_suffix(".ext")
+        made = Pair(start.with_suffix(".crt"), start.with_suffix(".key"))
+        extensions.write_text(f"subjectAltName={sans}\n")
+        _openssl(
+            "req", "-new", *_NEW_KEY, "-keyout", made.key, "-out", request, "-subj", f"/CN={name}"
+        )
+        _openssl(
+            *("x509", "-req", "-in", request, "-CA", self.certificate, "-CAkey", self._key),
+            *("-CAcreateserial", "-days", str(days), "-extfile", extensions),
+            *("-out", made.certificate),
+        )
+        return made
+
+
+def replace(path: pathlib.Path, content: bytes) -> None:
+    """Puts another file in the place of one, whole or not at all."""
+    new = path.with_name(f".{path.name}.new")
+    new.write_bytes(content)
+    os.replace(new, path)
+
+
+def _openssl(*arguments: str | pathlib.Path) -> None:
+    subprocess.run(["openssl", *map(str, arguments)], check=True, capture_output=True)

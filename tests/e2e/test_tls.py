@@ -1,0 +1,287 @@
+"""TLS: who is let in, and certificates that are renewed while the server runs."""
+
+from __future__ import annotations
+
+import asyncio
+import pathlib
+import subprocess
+import time
+from collections.abc import Callable
+
+import counterweight_rl as cw
+import grpc
+import pytest
+from batches import padded_batch
+from certificates import Authority, Pair, replace
+from counterweight_rl import aio
+from server_process import DEADLINE_SECONDS, ServerProcess, binary
+
+pytestmark = pytest.mark.server_only
+
+StartServer = Callable[..., ServerProcess]
+VALID = "counterweight_tls_files_valid"
+EXPIRY = "counterweight_tls_certificate_expiry_seconds"
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    return tmp_path_factory.mktemp("certificates")
+
+
+@pytest.fixture(scope="module")
+def authority(made: pathlib.Path) -> Authority:
+    return Authority(made, "authority")
+
+
+@pytest.fixture(scope="module")
+def other(made: pathlib.Path) -> Authority:
+    return Authority(made, "other")
+
+
+@pytest.fixture(scope="module")
+def pair(authority: Authority) -> Pair:
+    return authority.sign("server")
+
+
+@pytest.fixture(scope="module")
+def mutual(start_server: StartServer, authority: Authority, pair: Pair) -> ServerProcess:
+    """Only trainer.example may call."""
+    return start_server(
+        *pair.flags(),
+        f"--tls_client_ca={authority.certificate}",
+        "--tls_client_names=trainer.example",
+    )
+
+
+def tls(authority: Authority, client: Pair | None = None) -> cw.TlsConfig:
+    return cw.TlsConfig(
+        root_certificates=authority.certificate,
+        private_key=client and client.key,
+        certificate_chain=client and client.certificate,
+    )
+
+
+def connect(server: ServerProcess, config: cw.TlsConfig | None) -> None:
+    with cw.Client(server.address, tls=config, retry=False, timeout=DEADLINE_SECONDS) as client:
+        assert client.correct(method="token_tis", **padded_batch()).metrics
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    end = time.monotonic() + DEADLINE_SECONDS
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+def test_who_trusts_the_authority_is_served(
+    start_server: StartServer, authority: Authority, other: Authority, pair: Pair
+) -> None:
+    server = start_server(*pair.flags())
+    connect(server, tls(authority))
+    connect(server, cw.TlsConfig(root_certificates=authority.certificate.read_bytes()))
+    for config in tls(other), None:
+        with pytest.raises(cw.UnavailableError):
+            connect(server, config)
+
+    async def by_asyncio() -> None:
+        async with aio.Client(server.address, tls=tls(authority)) as client:
+            assert (await client.correct(method="token_tis", **padded_batch())).metrics
+
+    asyncio.run(by_asyncio())
+
+
+@pytest.mark.parametrize("transport", ["unary", "stream"])
+def test_the_answer_is_that_of_plain_tcp(
+    start_server: StartServer,
+    server: ServerProcess,
+    authority: Authority,
+    pair: Pair,
+    transport: cw.Transport,
+) -> None:
+    batch = padded_batch(200, 999)
+    weights = []
+    for target, config in (
+        (server.address, None),
+        (start_server(*pair.flags()).address, tls(authority)),
+    ):
+        with cw.Client(target, tls=config, transport=transport) as client:
+            weights.append(client.correct(method="token_tis", **batch).weights.tobytes())
+    assert weights[0] == weights[1]
+
+
+def test_the_name_is_checked(start_server: StartServer, authority: Authority) -> None:
+    server = start_server(*authority.sign("elsewhere", "DNS:elsewhere.example").flags())
+    with pytest.raises(cw.UnavailableError):
+        connect(server, tls(authority))
+    connect(
+        server,
+        cw.TlsConfig(root_certificates=authority.certificate, server_name="elsewhere.example"),
+    )
+
+
+def test_unix_sockets_stay_plain(
+    start_server: StartServer, pair: Pair, folder: pathlib.Path
+) -> None:
+    server = start_server(*pair.flags(), listen=f"unix:{folder}/with_tls")
+    connect(server, None)
+
+
+def test_old_versions_are_refused(mutual: ServerProcess) -> None:
+    answer = subprocess.run(
+        ["openssl", "s_client", "-connect", mutual.address, "-tls1_1"],
+        input="",
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_SECONDS,
+    )
+    assert "Cipher is (NONE)" in answer.stdout
+
+
+def test_the_allowed_client_is_served(mutual: ServerProcess, authority: Authority) -> None:
+    connect(mutual, tls(authority, authority.sign("trainer", "DNS:trainer.example")))
+
+
+def test_clients_without_a_good_certificate_are_refused(
+    mutual: ServerProcess, authority: Authority, other: Authority
+) -> None:
+    expired = authority.sign("late", "DNS:trainer.example", days=-1)
+    for client in None, other.sign("trainer", "DNS:trainer.example"), expired:
+        with pytest.raises(cw.UnavailableError):
+            connect(mutual, tls(authority, client))
+
+
+def test_clients_by_another_name_are_told(mutual: ServerProcess, authority: Authority) -> None:
+    with pytest.raises(cw.CounterweightError, match="--tls_client_names") as error:
+        connect(mutual, tls(authority, authority.sign("guest", "DNS:guest.example")))
+    assert error.value.code is grpc.StatusCode.PERMISSION_DENIED
+
+
+def test_renewed_files_are_served_without_a_restart(
+    start_server: StartServer, authority: Authority, other: Authority, tmp_path: pathlib.Path
+) -> None:
+    served = Authority(tmp_path, "old").sign("server", days=3)
+    server = start_server(*served.flags())
+    roots = tmp_path / "roots.pem"
+    replace(roots, (tmp_path / "old.pem").read_bytes())
+    before = server.metric(EXPIRY)
+    assert 2 < (before - time.time()) / 86400 < 3
+    with cw.Client(server.address, tls=cw.TlsConfig(root_certificates=roots)) as client:
+        assert client.server_info().version
+        other.sign("server").copy_to(served)
+        wait_until(lambda: server.metric(EXPIRY) != before)
+        assert server.metric(VALID) == 1
+        with pytest.raises(cw.UnavailableError):
+            connect(server, tls(authority))
+        connect(server, tls(other))
+        # Connections that are open stay, and new ones follow the client's file.
+        assert client.server_info().version
+        replace(roots, other.certificate.read_bytes())
+        assert client.server_info().version
+
+
+def test_wrong_files_change_nothing(
+    start_server: StartServer, authority: Authority, tmp_path: pathlib.Path
+) -> None:
+    served = Authority(tmp_path, "old").sign("server", days=3)
+    server = start_server(*served.flags())
+    before = server.metric(EXPIRY)
+    key = served.key.read_bytes()
+    replace(served.key, authority.sign("another").key.read_bytes())
+    wait_until(lambda: server.metric(VALID) == 0)
+    connect(server, cw.TlsConfig(root_certificates=tmp_path / "old.pem"))
+    assert server.metric(EXPIRY) == before
+    replace(served.key, key)
+    wait_until(lambda: server.metric(VALID) == 1)
+    connect(server, cw.TlsConfig(root_certificates=tmp_path / "old.pem"))
+    [failed] = [line for line in server.log_lines() if line["event"] == "tls_reload_failed"]
+    assert failed["error"] == (
+        f"--tls_key={served.key}: it is not the key of --tls_certificate={served.certificate}"
+    )
+
+
+def refused(*flags: str) -> tuple[int, str]:
+    """The exit code and the sentence of a server that does not start."""
+    ended = subprocess.run(
+        [str(binary()), "--listen=127.0.0.1:0", "--metrics_listen=", "--log_level=off", *flags],
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_SECONDS,
+    )
+    assert ended.stdout == ""
+    return ended.returncode, ended.stderr
+
+
+def test_files_that_are_wrong_at_start(
+    authority: Authority, pair: Pair, tmp_path: pathlib.Path
+) -> None:
+    late = authority.sign("late", days=-1)
+    text = tmp_path / "text"
+    text.write_text("no PEM\n")
+    another = authority.sign("another")
+    for certificate, key, sentence in (
+        (tmp_path / "none", pair.key, "--tls_certificate={0}: it cannot be read: No such file"),
+        (text, pair.key, "--tls_certificate={0}: it has no certificate in PEM"),
+        (late.certificate, late.key, "--tls_certificate={0}: its certificate expired at 20"),
+        (pair.certificate, another.key, "--tls_key={1}: it is not the key of"),
+        (pair.certificate, text, "--tls_key={1}: it has no private key in PEM"),
+    ):
+        code, said = refused(f"--tls_certificate={certificate}", f"--tls_key={key}")
+        assert code == 1
+        assert said.startswith("counterweight-server: " + sentence.format(certificate, key))
+        assert said.count("\n") == 1
+    code, said = refused(*pair.flags(), f"--tls_client_ca={text}")
+    assert (code, said) == (
+        1,
+        f"counterweight-server: --tls_client_ca={text}: it has no certificate in PEM\n",
+    )
+
+
+def test_flags_that_need_each_other(pair: Pair) -> None:
+    for flags, name in (
+        (pair.flags()[:1], "--tls_key"),
+        (["--tls_client_ca=ca"], "--tls_certificate"),
+        ([*pair.flags(), "--tls_client_names=a"], "--tls_client_ca"),
+    ):
+        code, said = refused(*flags)
+        assert code == 2
+        assert name in said
+
+
+def test_only_tls_leaves_loopback(start_server: StartServer, pair: Pair) -> None:
+    code, said = refused("--listen=0.0.0.0:0", "--tokens=tokens")
+    assert code == 2
+    assert "without --tls_certificate tokens can be read on the way" in said
+    assert start_server(*pair.flags(), listen="0.0.0.0:0").address
+
+
+def test_a_probe_speaks_tls(
+    mutual: ServerProcess, authority: Authority, other: Authority, tmp_path: pathlib.Path
+) -> None:
+    def probe(*flags: str) -> tuple[int, str]:
+        ended = subprocess.run(
+            [str(binary()), f"--probe={mutual.address}", "--probe_timeout=5", *flags],
+            capture_output=True,
+            text=True,
+            timeout=DEADLINE_SECONDS,
+        )
+        return ended.returncode, ended.stdout + ended.stderr
+
+    client = authority.sign("probe", sans="DNS:trainer.example")
+    ca = f"--probe_ca={authority.certificate}"
+    own = [f"--probe_certificate={client.certificate}", f"--probe_key={client.key}"]
+    assert probe(ca, *own, "--probe_server_name=localhost") == (
+        0,
+        f"counterweight-server: {mutual.address} is SERVING\n",
+    )
+    for flags, wrong in (
+        ([], "did not tell its health: UNAVAILABLE"),
+        ([ca], "did not tell its health: UNAVAILABLE"),
+        ([f"--probe_ca={other.certificate}", *own], "did not tell its health: UNAVAILABLE"),
+        ([ca, *own, "--probe_server_name=other.example"], "did not tell its health: UNAVAILABLE"),
+        (own, "need --probe_ca"),
+        ([ca, own[0]], "need each other"),
+        ([f"--probe_ca={tmp_path}/none"], "/none: it cannot be read: No such file or directory"),
+    ):
+        code, sentence = probe(*flags)
+        assert code == 1
+        assert wrong in sentence

@@ -1,0 +1,126 @@
+#include "server/reload.h"
+
+#include <fstream>
+#include <sstream>
+#include <string>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "spdlog/sinks/ostream_sink.h"
+#include "tests/server/running_server.h"
+
+namespace counterweight::server {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
+
+TEST(Reload, TakesUpWhatItCanAndNamesTheRest) {
+  const Config running;
+  Config loaded;
+  loaded.max_tokens = 5;
+  loaded.log_level = "debug";
+  loaded.threads = 3;
+  const Reload reload = PlanReload(running, loaded);
+  EXPECT_EQ(reload.error, "");
+  EXPECT_THAT(reload.changed, ElementsAre("max_tokens", "log_level"));
+  EXPECT_THAT(reload.needs_restart, ElementsAre("threads"));
+  EXPECT_EQ(reload.config.max_tokens, 5);
+  EXPECT_EQ(reload.config.log_level, "debug");
+  EXPECT_EQ(reload.config.threads, running.threads);
+}
+
+TEST(Reload, NothingNewChangesNothing) {
+  const Reload reload = PlanReload(Config{}, Config{});
+  EXPECT_EQ(reload.error, "");
+  EXPECT_THAT(reload.changed, IsEmpty());
+  EXPECT_THAT(reload.needs_restart, IsEmpty());
+}
+
+// Each alone is valid: the new one as a whole, and the running one.
+TEST(Reload, APartThatContradictsWhatRunsIsRefused) {
+  const Config running;
+  Config loaded;
+  loaded.max_message_bytes = 1024;
+  loaded.max_bytes_in_flight = 4096;
+  ASSERT_EQ(Validate(loaded), "");
+  const Reload reload = PlanReload(running, loaded);
+  EXPECT_THAT(reload.error, HasSubstr("--max_bytes_in_flight=4096"));
+  EXPECT_THAT(reload.error, HasSubstr("restart"));
+}
+
+class TakeUpTest : public ::testing::Test {
+ protected:
+  TakeUpTest() { logger_->set_pattern("%v"); }
+
+  static Config WithMetrics() {
+    Config config = TestConfig();
+    config.metrics_listen = {.host = "127.0.0.1", .port = 0, .path = ""};
+    return config;
+  }
+
+  void Load(const Config& config, const std::string& error = "") {
+    CommandLine line;
+    line.config = config;
+    line.error = error;
+    TakeUp(line, &config_, &running_.server(), logger_.get(), &log_);
+  }
+
+  Config config_ = WithMetrics();
+  RunningServer running_{config_};
+  std::ostringstream lines_;
+  std::shared_ptr<spdlog::logger> logger_ = std::make_shared<spdlog::logger>(
+      "reload", std::make_shared<spdlog::sinks::ostream_sink_mt>(lines_));
+  RequestLog log_{logger_};
+};
+
+TEST_F(TakeUpTest, LimitsHoldForTheNextRequest) {
+  EXPECT_TRUE(running_.Correct(SmallRequest()).ok());
+  Config loaded = config_;
+  loaded.max_tokens = 5;
+  loaded.max_bytes_in_flight *= 2;
+  Load(loaded);
+  const grpc::Status status = running_.Correct(SmallRequest());
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_THAT(running_.Scrape(),
+              HasSubstr("\ncounterweight_admitted_bytes_limit 4294967296\n"));
+  EXPECT_THAT(lines_.str(), HasSubstr(R"("event":"config_reloaded")"));
+  EXPECT_THAT(lines_.str(), HasSubstr(R"("max_tokens":"5")"));
+  EXPECT_THAT(lines_.str(), HasSubstr(R"("needs_restart":[])"));
+  loaded.max_tokens = 6;
+  Load(loaded);
+  EXPECT_TRUE(running_.Correct(SmallRequest()).ok());
+}
+
+TEST_F(TakeUpTest, AnErrorKeepsWhatWasAndShowsInTheGauge) {
+  EXPECT_THAT(running_.Scrape(),
+              HasSubstr("\ncounterweight_config_last_reload_success 1\n"));
+  Config loaded = config_;
+  loaded.max_tokens = 1;
+  Load(loaded, "cw.yaml:3: unknown key 'x'");
+  EXPECT_TRUE(running_.Correct(SmallRequest()).ok());
+  EXPECT_THAT(running_.Scrape(),
+              HasSubstr("\ncounterweight_config_last_reload_success 0\n"));
+  EXPECT_THAT(lines_.str(), HasSubstr(R"("event":"config_reload_failed")"));
+  EXPECT_THAT(lines_.str(), HasSubstr("cw.yaml:3: unknown key 'x'"));
+  Load(config_);
+  EXPECT_THAT(running_.Scrape(),
+              HasSubstr("\ncounterweight_config_last_reload_success 1\n"));
+}
+
+TEST_F(TakeUpTest, TheLevelChangesAndTheLineIsSeenAtEither) {
+  Config loaded = config_;
+  loaded.log_level = "error";
+  Load(loaded);
+  EXPECT_THAT(lines_.str(), HasSubstr(R"("log_level":"error")"));
+  EXPECT_EQ(logger_->level(), spdlog::level::err);
+  loaded.log_level = "info";
+  Load(loaded);
+  EXPECT_THAT(lines_.str(), HasSubstr(R"("log_level":"info")"));
+  EXPECT_EQ(logger_->level(), spdlog::level::info);
+}
+
+}  // namespace
+}  // namespace counterweight::server
