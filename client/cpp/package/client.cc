@@ -1,17 +1,22 @@
 #include "client/cpp/package/client.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "client/cpp/client.h"
 #include "client/cpp/package/convert.h"
+#include "client/cpp/submissions.h"
 
 namespace counterweight {
 
 class Client::Implementation {
  public:
   Implementation(const std::string& target, const Options& options)
-      : client(target, options) {}
+      : client(target, options),
+        submissions(std::max(1, options.max_in_flight)) {}
   client::Client client;
+  // The last member: its destructor waits for calls that use the client.
+  client::Submissions submissions;
 };
 
 struct Result::Memory {
@@ -28,7 +33,18 @@ const OutputTensor* Result::Find(Role role) const {
 Client::Client(const std::string& target, const Options& options)
     : implementation_(std::make_unique<Implementation>(target, options)) {}
 
-Client::~Client() = default;
+Client::~Client() { Close(); }
+
+std::future<Status> Client::Submit(Request request, Result* result,
+                                   CallOptions call_options) {
+  return implementation_->submissions.Run(
+      [this, request = std::move(request), result,
+       call_options = std::move(call_options)] {
+        return Correct(request, result, call_options);
+      });
+}
+
+void Client::Close() { implementation_->client.Close(); }
 
 Status Client::Correct(const Request& request, Result* result,
                        const CallOptions& call_options) {

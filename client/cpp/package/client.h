@@ -5,6 +5,7 @@
 #define COUNTERWEIGHT_CLIENT_CPP_PACKAGE_CLIENT_H_
 
 #include <cstddef>
+#include <future>
 #include <memory>
 #include <string>
 #include <vector>
@@ -31,7 +32,8 @@ class Client {
   // `target`: "localhost:50051", "unix:/run/cw.sock". The first call connects,
   // and reports a wrong option.
   explicit Client(const std::string& target, const Options& options = {});
-  // REQUIRES: no call is in progress.
+  // Closes, and waits for submitted batches. REQUIRES: no other call is in
+  // progress.
   ~Client();
   Client(const Client&) = delete;
   Client& operator=(const Client&) = delete;
@@ -39,6 +41,15 @@ class Client {
   // Corrects one batch and waits for the answer.
   Status Correct(const Request& request, Result* result,
                  const CallOptions& call_options = {});
+  // Runs Correct in the background; the future has its status. Blocks while
+  // Options::max_in_flight batches are in flight. The memory that `request`
+  // refers to, and `*result`, belong to the call until the future is ready. A
+  // stop of call_options.stop cancels it; dropping the future does not.
+  std::future<Status> Submit(Request request, Result* result,
+                             CallOptions call_options = {});
+  // Ends calls in progress, and all later ones, with kCancelled. Idempotent;
+  // any thread may call it.
+  void Close();
   // Version, backend, limits and features of the server.
   Status GetServerInfo(ServerInfo* info, const CallOptions& call_options = {});
   // The methods that Method::Preset names, in the table's order.

@@ -60,6 +60,13 @@ json Call(const json& call, client::Client* client) {
           stop.request_stop();
         });
   }
+  std::jthread closer;
+  if (call.contains("close_after")) {
+    closer = std::jthread([client, pause = Milliseconds(call["close_after"])] {
+      std::this_thread::sleep_for(pause);
+      client->Close();
+    });
+  }
   const auto begin = steady_clock::now();
   const std::string what = call.value("do", "correct");
   json report;
