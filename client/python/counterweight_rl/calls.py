@@ -9,24 +9,25 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
-
-import grpc
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from counterweight_rl import messages
-from counterweight_rl._gen.counterweight.v1 import correction_service_pb2 as service_pb2
-from counterweight_rl._gen.counterweight.v1 import tensor_pb2
 from counterweight_rl.arrays.batch import int_list, read_batch
 from counterweight_rl.arrays.interop import ArrayT
 from counterweight_rl.arrays.out_argument import check_destinations
 from counterweight_rl.arrays.requested_outputs import read_outputs
 from counterweight_rl.choices import NonFinitePolicy
 from counterweight_rl.config import GlobalCounts, Method
+from counterweight_rl.contract import correction_service_pb2 as service_pb2
+from counterweight_rl.contract import tensor_pb2
 from counterweight_rl.correction import Correction, Progress, reading
 from counterweight_rl.errors import CounterweightError, InvalidRequestError, from_rpc_error
 from counterweight_rl.info import MethodInfo, ServerInfo
 from counterweight_rl.result import Result
 from counterweight_rl.translation import Sent
+
+if TYPE_CHECKING:
+    import grpc
 
 T = TypeVar("T")
 
@@ -58,6 +59,16 @@ class Call(Generic[T]):
         """Converts grpc's error to a typed one; ``closed`` if the client was closed meanwhile."""
         sent = Sent() if self.correction is None else self.correction.sent
         return from_rpc_error(error, self.request_id, closed=closed, sent=sent)
+
+    def report_begin(self) -> None:
+        """Reports the begin of the call to ``progress``."""
+        if self.correction is not None:
+            self.correction.report(0)
+
+    def report_end(self) -> None:
+        """Reports the end of the call to ``progress``."""
+        if self.correction is not None:
+            self.correction.report(self.correction.num_bytes)
 
     def read(self, answer: bytes) -> T:
         """Converts the answer to the caller's result.

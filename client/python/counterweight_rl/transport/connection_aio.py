@@ -13,11 +13,13 @@ import grpc.aio
 from counterweight_rl import calls
 from counterweight_rl.correction import Correction, reading
 from counterweight_rl.errors import CounterweightError, client_closed, from_rpc_error
+from counterweight_rl.local.connection_aio import run_in_thread
 from counterweight_rl.result import Result
 from counterweight_rl.shared_memory.exchange import Exchange
 from counterweight_rl.shared_memory.pool import Pool, UnusableError
 from counterweight_rl.transport.access import Access
 from counterweight_rl.transport.channel import SERVICE
+from counterweight_rl.transport.fallback import Fallback, OnUnavailable
 from counterweight_rl.transport.retry import Attempts, Retry, RetryPolicy
 from counterweight_rl.transport.router import Capabilities, Router, Transport
 from counterweight_rl.transport.stream_aio import correct_by_stream
@@ -36,17 +38,20 @@ class Connection:
         retry: RetryPolicy | Literal[False],
         transport: Transport,
         chunk_bytes: int,
+        on_unavailable: OnUnavailable,
     ) -> None:
         """Takes the arguments of ``Client``; sends nothing yet."""
         self._access = access
         self._timeout = timeout
         self._retry = Retry(retry)
+        self._fallback = Fallback(on_unavailable)
         self._router = Router(target, transport, chunk_bytes)
         self._closed = asyncio.Event()
 
     async def close(self) -> None:
         """Ends calls in flight and later ones with code CANCELLED. Idempotent."""
         self._closed.set()
+        self._fallback.close()
         for channel in self._access.close():
             await channel.close()
         self._router.close()
@@ -64,6 +69,11 @@ class Connection:
                 await self._ask(self._timeout)
         return self._router.pool_for_arrays()
 
+    @property
+    def fallbacks(self) -> dict[str, int]:
+        """Answers that were given instead of the server's, by ``on_unavailable``."""
+        return self._fallback.counts
+
     async def run(self, call: calls.Call[T]) -> T:
         """Sends a call, retries it as the policy says, and awaits the answer.
 
@@ -73,13 +83,17 @@ class Connection:
         attempts = self._retry.begin(self._timeout if call.timeout is None else call.timeout)
         while not self._closed.is_set():
             try:
-                return await self._attempt(call, attempts)
+                answer = await self._attempt(call, attempts)
+                self._fallback.answered(answer)
+                return answer
             except grpc.RpcError as error:
                 failure = call.failure(error, closed=self._closed.is_set())
                 if self._router.falls_back(failure):
                     continue
-                pause = attempts.pause(failure)
+                pause = attempts.pause(failure) if self._fallback.waits(failure) else None
                 if pause is None:
+                    if not self._closed.is_set() and self._fallback.takes(call, failure):
+                        return await self._fall_back(call, failure, attempts.remaining())
                     raise failure from error
                 if await self._closes_within(pause):
                     raise client_closed(call.request_id) from error
@@ -89,6 +103,19 @@ class Connection:
                 if not self._closed.is_set() or _this_task_is_cancelled():
                     raise
         raise client_closed(call.request_id)
+
+    async def _fall_back(
+        self, call: calls.Call[T], failure: CounterweightError, timeout: float | None
+    ) -> T:
+        answer: Any
+        if self._fallback.choice == "identity":
+            answer = self._fallback.identity(call, failure)
+        else:
+            assert self._fallback.engine is not None
+            result: Any = await run_in_thread(self._fallback.engine, call, timeout)
+            answer = self._fallback.computed(result, failure)
+        call.report_end()
+        return answer  # type: ignore[no-any-return]
 
     async def _attempt(self, call: calls.Call[T], attempts: Attempts) -> T:
         correction = call.correction

@@ -18,11 +18,13 @@ from counterweight_rl.errors import (
     client_closed,
     from_rpc_error,
 )
+from counterweight_rl.local.placing import STOP
 from counterweight_rl.result import Result
 from counterweight_rl.shared_memory.exchange import Exchange
 from counterweight_rl.shared_memory.pool import Pool, UnusableError
 from counterweight_rl.transport.access import Access
 from counterweight_rl.transport.channel import SERVICE
+from counterweight_rl.transport.fallback import Fallback, OnUnavailable
 from counterweight_rl.transport.retry import Attempts, Retry, RetryPolicy
 from counterweight_rl.transport.router import Capabilities, Router, Transport
 from counterweight_rl.transport.stream_sync import correct_by_stream
@@ -46,23 +48,39 @@ class Connection:
         retry: RetryPolicy | Literal[False],
         transport: Transport,
         chunk_bytes: int,
+        on_unavailable: OnUnavailable,
     ) -> None:
         """Takes the arguments of ``Client``; sends nothing yet."""
         self.router = Router(target, transport, chunk_bytes)
         self.closed = threading.Event()
         self._retry = Retry(retry)
+        self._fallback = Fallback(on_unavailable)
         self._timeout = timeout
         self._access = access
 
     def end_calls(self) -> None:
         """Ends calls in flight and later ones with code CANCELLED. Idempotent."""
         self.closed.set()
+        self._fallback.close()
         for channel in self._access.close():
             channel.close()
 
     def compare_versions(self, server: str) -> None:
         """Warns once of a server of another version."""
         self.router.compare_versions(server)
+
+    def close(self) -> None:
+        """Gives all shared memory back. Idempotent."""
+        self.router.close()
+
+    def pool_of(self, num_bytes: int) -> Pool | None:
+        """Shared memory if a batch of that size goes there, as far as is known by now."""
+        return self.router.pool_of(num_bytes)
+
+    @property
+    def fallbacks(self) -> dict[str, int]:
+        """Answers that were given instead of the server's, by ``on_unavailable``."""
+        return self._fallback.counts
 
     def pool_for_arrays(self) -> Pool | None:
         """Returns the pool for arrays of the caller; None without shared memory."""
@@ -84,13 +102,17 @@ class Connection:
         attempts = self._retry.begin(self._timeout if call.timeout is None else call.timeout)
         while True:
             try:
-                return self._attempt(call, attempts)
+                answer = self._attempt(call, attempts)
+                self._fallback.answered(answer)
+                return answer
             except grpc.RpcError as error:
                 failure = call.failure(error, closed=self.closed.is_set())
                 if self.router.falls_back(failure):
                     continue
-                pause = attempts.pause(failure)
+                pause = attempts.pause(failure) if self._fallback.waits(failure) else None
                 if pause is None:
+                    if not self.closed.is_set() and self._fallback.takes(call, failure):
+                        return self._fall_back(call, failure, attempts.remaining())
                     raise failure from error
                 if self.closed.wait(pause):
                     raise client_closed(call.request_id) from error
@@ -99,6 +121,18 @@ class Connection:
                 if isinstance(error, InvalidRequestError) or not self.closed.is_set():
                     raise
                 raise client_closed(call.request_id) from error
+
+    def _fall_back(
+        self, call: calls.Call[T], failure: CounterweightError, timeout: float | None
+    ) -> T:
+        answer: Any
+        if self._fallback.choice == "identity":
+            answer = self._fallback.identity(call, failure)
+        else:
+            result: Any = self._fallback.compute(call, timeout, STOP())
+            answer = self._fallback.computed(result, failure)
+        call.report_end()
+        return answer  # type: ignore[no-any-return]
 
     def _send(self, rpc: str, message: bytes, timeout: float | None) -> bytes:
         # Bytes in, bytes out: see transport/wire.py.

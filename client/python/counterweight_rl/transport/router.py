@@ -7,13 +7,12 @@ import threading
 from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
-import grpc
-
-from counterweight_rl._gen.counterweight.v1 import correction_service_pb2 as pb
 from counterweight_rl._version import __version__
+from counterweight_rl.contract import correction_service_pb2 as pb
 from counterweight_rl.errors import CounterweightError
 from counterweight_rl.shared_memory.pool import Pool, UnusableError
 from counterweight_rl.shared_memory.region import SUPPORTED
+from counterweight_rl.status import StatusCode
 from counterweight_rl.suggestions import did_you_mean
 
 Transport = Literal["auto", "unary", "stream", "shared_memory"]
@@ -157,11 +156,11 @@ class Router:
     def falls_back(self, failure: CounterweightError) -> bool:
         """Learns from a failure; True: another transport may succeed at once."""
         code = failure.code
-        if code is grpc.StatusCode.RESOURCE_EXHAUSTED and self._pool is not None:
+        if code is StatusCode.RESOURCE_EXHAUSTED and self._pool is not None:
             self._pool.trim()  # the server counts the memory of idle regions
-        if code is grpc.StatusCode.UNAVAILABLE:
+        if code is StatusCode.UNAVAILABLE:
             self.capabilities = None  # the next server may be another one
-        if code is not grpc.StatusCode.UNIMPLEMENTED or self.transport != "auto":
+        if code is not StatusCode.UNIMPLEMENTED or self.transport != "auto":
             return False
         if self.capabilities is None or not self.capabilities.stream:
             return False
@@ -212,7 +211,7 @@ class Router:
 def _not_shared(why: str) -> CounterweightError:
     return CounterweightError(
         f"transport='shared_memory' is not possible: {why}",
-        code=grpc.StatusCode.FAILED_PRECONDITION,
+        code=StatusCode.FAILED_PRECONDITION,
     )
 
 
