@@ -5,7 +5,7 @@ SERVER := build/release/counterweight-server
 export PATH := $(CURDIR)/.venv/bin:$(CURDIR)/.tools/prometheus:$(PATH)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test build serve image bench peers fuzz lint format docs pictures proto clean
+.PHONY: help demo test build deb serve image bench peers fuzz lint format docs pictures proto clean
 
 help: ## List the targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -27,6 +27,11 @@ test: ## From a fresh Debian 12 to all tests, at both ends of the Python depende
 build: ## The server, tests and benchmarks in build/release
 	@.ci/setup
 	@.ci/build release
+
+deb: ## A Debian package of the C++ client in build/release/deb
+	@.ci/setup
+	@.ci/build release installed_client
+	@cd build/release && cpack
 
 serve: ## Build and run the server; ARGS="--listen=localhost:50051" gives it flags
 	@.ci/setup

@@ -6,11 +6,13 @@
 #include <iostream>
 #include <mutex>
 #include <optional>
+#include <stop_token>
 #include <string>
 #include <utility>
 
 #include "client/cpp/shared_memory/registry.h"
 #include "client/cpp/shared_memory/shared_memory_call.h"
+#include "client/cpp/submissions.h"
 #include "client/cpp/transport/access.h"
 #include "client/cpp/transport/attempt.h"
 #include "client/cpp/transport/identity.h"
@@ -55,8 +57,8 @@ class Client::Implementation {
         // gRPC ends the process over some options that are refused above.
         endpoint_{Connect(target, options_status_.ok() ? options : Options()),
                   options.service},
-        registry_(
-            std::make_shared<Registry>(options.shared_memory_pool_bytes)) {}
+        registry_(std::make_shared<Registry>(options.shared_memory_pool_bytes)),
+        submissions_(std::max(1, options.max_in_flight)) {}
 
   Status Correct(const Request& request, Response* response,
                  const CallOptions& call_options) {
@@ -105,6 +107,16 @@ class Client::Implementation {
     });
   }
 
+  std::future<Status> Submit(Request request, Response* response,
+                             CallOptions call_options) {
+    return submissions_.Run([this, request = std::move(request), response,
+                             call_options = std::move(call_options)] {
+      return Correct(request, response, call_options);
+    });
+  }
+
+  void Close() { closed_.request_stop(); }
+
   Status Allocate(size_t bytes, Access access, SharedBuffer* buffer) {
     std::shared_ptr<Region> region;
     Status status = registry_->Allocate(bytes, access, &region);
@@ -126,12 +138,20 @@ class Client::Implementation {
     if (timeout.count() <= 0) {
       return InvalidArgument({{"call_options.timeout", "must be above 0"}});
     }
+    std::stop_source ended;
+    const auto end = [&ended] { ended.request_stop(); };
+    const std::stop_callback on_stop(call_options.stop, end);
+    const std::stop_callback on_close(closed_.get_token(), end);
     const Bounds bounds = {
         steady_clock::now() + std::min(timeout, kLongestTimeout),
-        call_options.stop};
-    return Retry(
+        ended.get_token()};
+    Status status = Retry(
         options_.max_attempts, bounds.deadline, bounds.stop,
         [&] { return once(bounds); }, attempts);
+    if (status.code == StatusCode::kCancelled && closed_.stop_requested()) {
+      status.message = "the client is closed";
+    }
+    return status;
   }
 
   // Sends one RPC.
@@ -310,12 +330,23 @@ class Client::Implementation {
   // Guarded by mutex_. Absent before the first question.
   std::optional<Capabilities> capabilities_;
   std::once_flag warned_;
+  std::stop_source closed_;
+  // The last member: its destructor waits for calls that use the others.
+  Submissions submissions_;
 };
 
 Client::Client(const std::string& target, const Options& options)
     : implementation_(std::make_unique<Implementation>(target, options)) {}
 
-Client::~Client() = default;
+Client::~Client() { Close(); }
+
+void Client::Close() { implementation_->Close(); }
+
+std::future<Status> Client::Submit(Request request, Response* response,
+                                   CallOptions call_options) {
+  return implementation_->Submit(std::move(request), response,
+                                 std::move(call_options));
+}
 
 Status Client::Correct(const Request& request, Response* response,
                        const CallOptions& call_options) {

@@ -32,11 +32,6 @@ class Scenario:
     name: str
     about: dict[str, Any]
 
-    @property
-    def drivers(self) -> list[str]:
-        """The drivers that can run it."""
-        return self.about.get("drivers", list(DRIVERS))
-
     def expected(self, driver: str) -> dict[str, Any]:
         """Returns the expectations of a driver's run."""
         expect = dict(self.about["expect"])

@@ -13,14 +13,7 @@ import pytest
 from harness import HERE, REPOSITORY, Report, Scenario
 
 SCENARIOS = harness.scenarios()
-PAIRS = [(scenario, driver) for scenario in SCENARIOS for driver in scenario.drivers]
-
-# The C++ client has no close: its destructor comes after the last call.
-LEFT_OUT = {("deadlines/closed_while_calls_run", "cpp"), ("deadlines/closed_in_a_pause", "cpp")} | {
-    (f"security/{scenario}", driver)  # Go's alone has an option for tokens.
-    for scenario in ("a_token_with_every_call", "a_refused_token_is_not_shown")
-    for driver in ("python-sync", "python-asyncio", "cpp")
-}
+PAIRS = [(scenario, driver) for scenario in SCENARIOS for driver in harness.DRIVERS]
 
 pytestmark = [pytest.mark.server_only, pytest.mark.timeout(180)]
 
@@ -60,8 +53,3 @@ def test_every_rule_has_a_scenario() -> None:
     assert numbers == list(range(1, len(numbers) + 1))
     assert proven <= set(numbers)
     assert set(numbers) - proven == {int(rule) for rule in unscripted}
-
-
-def test_only_a_client_without_the_call_is_left_out() -> None:
-    left_out = {(s.name, d) for s in SCENARIOS for d in set(harness.DRIVERS) - set(s.drivers)}
-    assert left_out == LEFT_OUT

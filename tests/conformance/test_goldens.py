@@ -9,16 +9,13 @@ from __future__ import annotations
 import base64
 import json
 import pathlib
-import sys
 from concurrent import futures
 from typing import Any
 
 import numpy as np
 import pytest
-from harness import REPOSITORY, Driver, commands
-
-sys.path.append(str(REPOSITORY / "tests/e2e"))
 from goldens import GOLDENS, array, asks_for_loss, release_of
+from harness import Driver, commands
 from server_process import ServerProcess
 
 pytestmark = [pytest.mark.server_only, pytest.mark.timeout(180)]

@@ -14,7 +14,6 @@
 #include "grpcpp/security/credentials.h"
 #include "grpcpp/security/tls_certificate_provider.h"
 #include "grpcpp/security/tls_credentials_options.h"
-#include "grpcpp/support/channel_arguments.h"
 
 namespace counterweight::client {
 namespace {

@@ -30,6 +30,7 @@ client::Options ReadOptions(const json& about) {
     options.timeout = Milliseconds(about["timeout"]);
   options.max_attempts = about.value("attempts", options.max_attempts);
   options.chunk_bytes = about.value("chunk_bytes", options.chunk_bytes);
+  options.token = about.value("token", "");
   client::ParseTransport(about.value("transport", "auto"), &options.transport);
   return options;
 }
@@ -58,6 +59,13 @@ json Call(const json& call, client::Client* client) {
           std::this_thread::sleep_for(pause);
           stop.request_stop();
         });
+  }
+  std::jthread closer;
+  if (call.contains("close_after")) {
+    closer = std::jthread([client, pause = Milliseconds(call["close_after"])] {
+      std::this_thread::sleep_for(pause);
+      client->Close();
+    });
   }
   const auto begin = steady_clock::now();
   const std::string what = call.value("do", "correct");

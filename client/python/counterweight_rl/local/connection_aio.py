@@ -39,6 +39,9 @@ class LocalConnection:
         """Calls fail with code CANCELLED, those under way and later ones. Idempotent."""
         self._calls.end_calls()
 
+    def compare_versions(self, server: str) -> None:
+        """Does nothing: the engine is of this package."""
+
     async def pool_for_arrays(self) -> None:
         """No shared memory: any array will do."""
 

@@ -84,6 +84,9 @@ class LocalConnection:
     def close(self) -> None:
         """There is nothing to give back."""
 
+    def compare_versions(self, server: str) -> None:
+        """Does nothing: the engine is of this package."""
+
     def pool_of(self, num_bytes: int) -> None:
         """No shared memory: nothing is sent."""
 
