@@ -5,7 +5,7 @@ SERVER := build/release/counterweight-server
 export PATH := $(CURDIR)/.venv/bin:$(CURDIR)/.tools/prometheus:$(PATH)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test build serve bench peers fuzz lint format docs pictures proto wheel clean
+.PHONY: help demo test build serve image bench peers fuzz lint format docs pictures proto wheel clean
 
 help: ## List the targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -32,6 +32,11 @@ serve: ## Build and run the server; ARGS="--listen=localhost:50051" gives it fla
 	@.ci/setup
 	@.ci/build release counterweight-server
 	@exec $(SERVER) $(ARGS)
+
+image: ## A container image in build/image, without Docker; ARGS="--variant=cuda" names the GPU one (after CUDA=1 make build)
+	@.ci/setup
+	@.ci/build release counterweight-server
+	@$(PYTHON) deploy/image/pack.py $(ARGS)
 
 bench: ## Time per token against memcpy and eager torch
 	@.ci/setup torch go

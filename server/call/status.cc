@@ -6,6 +6,7 @@
 
 #include "google/rpc/error_details.pb.h"
 #include "google/rpc/status.pb.h"
+#include "server/trace/traceparent.h"
 
 namespace counterweight::server {
 namespace {
@@ -40,8 +41,17 @@ grpc::Status TryAgain(grpc::StatusCode code, std::string_view message,
   return WithDetail(code, std::string(message), retry);
 }
 
-void AddPushback(const grpc::Status& status,
-                 grpc::CallbackServerContext* context) {
+void AddErrorTrailers(const grpc::Status& status,
+                      grpc::CallbackServerContext* context) {
+  if (status.ok()) return;
+  const auto& metadata = context->client_metadata();
+  if (const auto trace = metadata.find(kTraceparentKey);
+      trace != metadata.end()) {
+    const std::string text(trace->second.data(), trace->second.size());
+    if (ParseTraceparent(text)) {
+      context->AddTrailingMetadata(kTraceparentKey, text);
+    }
+  }
   google::rpc::Status details;
   google::rpc::RetryInfo retry;
   if (!details.ParseFromString(status.error_details()) ||

@@ -20,10 +20,12 @@ grpc::Status InvalidArgument(const Violations& violations);
 grpc::Status TryAgain(grpc::StatusCode code, std::string_view message,
                       double retry_after_s);
 
-// Adds the delay of TryAgain's status, if `status` is one, to the trailers as
-// gRPC's own retry policies read it (grpc-retry-pushback-ms, proposal A6).
-void AddPushback(const grpc::Status& status,
-                 grpc::CallbackServerContext* context);
+// Adds to the trailers of an error: the delay of TryAgain's status, if `status`
+// is one, as gRPC's own retry policies read it (grpc-retry-pushback-ms,
+// proposal A6), and the caller's traceparent, if it is valid. Does nothing if
+// `status` is OK.
+void AddErrorTrailers(const grpc::Status& status,
+                      grpc::CallbackServerContext* context);
 
 // "OK", "INVALID_ARGUMENT", ...
 std::string_view CodeName(grpc::StatusCode code);

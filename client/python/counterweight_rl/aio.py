@@ -235,7 +235,9 @@ class Client:
         Raises:
             CounterweightError: The errors of ``correct``.
         """
-        return await self._connection.run(calls.server_info(timeout=timeout))
+        info = await self._connection.run(calls.server_info(timeout=timeout))
+        self._connection.compare_versions(info.version)
+        return info
 
     async def empty(
         self, shape: int | Sequence[int], dtype: Any = np.float32, access: Use = "input"

@@ -385,7 +385,9 @@ class Client:
         Raises:
             CounterweightError: The errors of ``correct``.
         """
-        return self._connection.run(calls.server_info(timeout=timeout))
+        info = self._connection.run(calls.server_info(timeout=timeout))
+        self._connection.compare_versions(info.version)
+        return info
 
     @property
     def fallbacks(self) -> dict[str, int]:

@@ -115,6 +115,9 @@ class Answer(Generic[ArrayT]):
                 [Violation(f"out[{name!r}]", problem) for name in sorted(missing)],
                 self._response.request_id,
             )
+        asked = [role_name(role) for role in correction.head.outputs]
+        if asked and names != asked:
+            raise ValueError(f"it has {', '.join(names) or 'no output'}, not {', '.join(asked)}")
         self._transfers = Transfers()
         made = prepared or {}
         self.outputs: list[OutputArray] = [

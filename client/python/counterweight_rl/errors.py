@@ -293,6 +293,11 @@ def _read_details(status: bytes) -> tuple[list[tuple[str, str]], float | None]:
 
 
 def _read_seconds(duration: memoryview) -> float:
-    """Returns the seconds of a google.protobuf.Duration >= 0."""
-    numbers = {found.tag >> 3: found.value for found in read_fields(duration)}
-    return numbers.get(_DURATION_SECONDS, 0) + numbers.get(_DURATION_NANOS, 0) / 1e9
+    """Returns the seconds of a google.protobuf.Duration, 0 for negative ones."""
+    numbers = {found.tag >> 3: _signed(found.value) for found in read_fields(duration)}
+    seconds = numbers.get(_DURATION_SECONDS, 0) + numbers.get(_DURATION_NANOS, 0) / 1e9
+    return max(0.0, seconds)
+
+
+def _signed(varint: int) -> int:
+    return varint - (1 << 64) if varint >> 63 else varint

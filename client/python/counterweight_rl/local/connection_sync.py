@@ -90,6 +90,9 @@ class LocalConnection:
     def pool_for_arrays(self) -> None:
         """No shared memory: any array will do."""
 
+    def compare_versions(self, server: str) -> None:
+        """Does nothing: the binary interface of the library is compared when it is loaded."""
+
     @property
     def fallbacks(self) -> dict[str, int]:
         """None: there is no server to be away."""

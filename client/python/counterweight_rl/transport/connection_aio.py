@@ -11,7 +11,7 @@ import grpc
 import grpc.aio
 
 from counterweight_rl import calls
-from counterweight_rl.correction import Correction
+from counterweight_rl.correction import Correction, reading
 from counterweight_rl.errors import CounterweightError, client_closed, from_rpc_error
 from counterweight_rl.local.connection_aio import run_in_thread
 from counterweight_rl.result import Result
@@ -56,12 +56,16 @@ class Connection:
             await channel.close()
         self._router.close()
 
+    def compare_versions(self, server: str) -> None:
+        """Warns once of a server of another version."""
+        self._router.compare_versions(server)
+
     async def pool_for_arrays(self) -> Pool | None:
         """Returns the pool for arrays of the caller; None without shared memory."""
         if not self._router.may_share() or self._closed.is_set():
             return None
         if self._router.capabilities is None:
-            with contextlib.suppress(grpc.RpcError):
+            with contextlib.suppress(grpc.RpcError, CounterweightError):
                 await self._ask(self._timeout)
         return self._router.pool_for_arrays()
 
@@ -87,10 +91,12 @@ class Connection:
                 if self._router.falls_back(failure):
                     continue
                 pause = attempts.pause(failure) if self._fallback.waits(failure) else None
-                if pause is None or await self._closes_within(pause):
+                if pause is None:
                     if not self._closed.is_set() and self._fallback.takes(call, failure):
                         return await self._fall_back(call, failure, attempts.remaining())
                     raise failure from error
+                if await self._closes_within(pause):
+                    raise client_closed(call.request_id) from error
             except asyncio.CancelledError:
                 # grpc raises it for calls that close() ended, and asyncio for this task's
                 # cancellation.
@@ -117,7 +123,7 @@ class Connection:
             return call.read(await self._send(call.rpc, call.request, attempts.remaining()))
         num_bytes = correction.num_bytes
         if self._router.asks(num_bytes):
-            await self._ask(attempts.remaining())
+            await self._ask(attempts.remaining(), call.request_id)
         way = self._router.choose(num_bytes)
         result: Any
         if way == "shared_memory":
@@ -171,16 +177,17 @@ class Connection:
             making.add_done_callback(_close_result)
             raise
 
-    async def _ask(self, timeout: float | None) -> None:
+    async def _ask(self, timeout: float | None, request_id: str | None = None) -> None:
         """Asks for the server's capabilities."""
         try:
-            self._router.capabilities = Capabilities.read(
-                await self._send("GetServerInfo", b"", timeout)
-            )
+            answer = await self._send("GetServerInfo", b"", timeout)
         except grpc.RpcError as error:
             if error.code() is not grpc.StatusCode.UNIMPLEMENTED:
                 raise
             self._router.capabilities = Capabilities()
+            return
+        with reading(request_id):
+            self._router.learn(answer)
 
     async def _send(self, rpc: str, message: bytes, timeout: float | None) -> bytes:
         call = self._connected().unary_unary(SERVICE + rpc)

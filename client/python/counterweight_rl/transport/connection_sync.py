@@ -11,7 +11,7 @@ from typing import Any, Literal, TypeVar
 import grpc
 
 from counterweight_rl import calls
-from counterweight_rl.correction import Correction
+from counterweight_rl.correction import Correction, reading
 from counterweight_rl.errors import (
     CounterweightError,
     InvalidRequestError,
@@ -78,6 +78,10 @@ class Connection:
         """Answers that were given instead of the server's, by ``on_unavailable``."""
         return self._fallback.counts
 
+    def compare_versions(self, server: str) -> None:
+        """Warns once of a server of another version."""
+        self.router.compare_versions(server)
+
     def pool_for_arrays(self) -> Pool | None:
         """Returns the pool for arrays of the caller; None without shared memory."""
         if not self.router.may_share():
@@ -85,7 +89,7 @@ class Connection:
         if self.router.capabilities is None:
             # Without a server, the array serves a later one. grpc raises ValueError for a closed
             # channel; a closed router then creates no shared memory.
-            with suppress(grpc.RpcError, ValueError):
+            with suppress(grpc.RpcError, ValueError, CounterweightError):
                 self._ask(self._timeout)
         return self.router.pool_for_arrays()
 
@@ -106,10 +110,12 @@ class Connection:
                 if self.router.falls_back(failure):
                     continue
                 pause = attempts.pause(failure) if self._fallback.waits(failure) else None
-                if pause is None or self.closed.wait(pause):
+                if pause is None:
                     if not self.closed.is_set() and self._fallback.takes(call, failure):
                         return self._fall_back(call, failure, attempts.remaining())
                     raise failure from error
+                if self.closed.wait(pause):
+                    raise client_closed(call.request_id) from error
             except ValueError as error:
                 # grpc raises it for a channel that was closed before the call.
                 if isinstance(error, InvalidRequestError) or not self.closed.is_set():
@@ -146,7 +152,7 @@ class Connection:
             return call.read(self._send(call.rpc, call.request, attempts.remaining()))
         num_bytes = correction.num_bytes
         if self.router.asks(num_bytes):
-            self._ask(attempts.remaining())
+            self._ask(attempts.remaining(), call.request_id)
         way = self.router.choose(num_bytes)
         result: Any
         if way == "shared_memory":
@@ -187,11 +193,14 @@ class Connection:
             correction.report(correction.num_bytes)
             return exchange.read(answer)
 
-    def _ask(self, timeout: float | None) -> None:
+    def _ask(self, timeout: float | None, request_id: str | None = None) -> None:
         """Asks for the server's capabilities."""
         try:
-            self.router.capabilities = Capabilities.read(self._send("GetServerInfo", b"", timeout))
+            answer = self._send("GetServerInfo", b"", timeout)
         except grpc.RpcError as error:
             if error.code() is not grpc.StatusCode.UNIMPLEMENTED:
                 raise
             self.router.capabilities = Capabilities()
+            return
+        with reading(request_id):
+            self.router.learn(answer)

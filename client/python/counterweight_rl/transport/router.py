@@ -7,6 +7,7 @@ import threading
 from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
+from counterweight_rl._version import __version__
 from counterweight_rl.contract import correction_service_pb2 as pb
 from counterweight_rl.errors import CounterweightError
 from counterweight_rl.shared_memory.pool import Pool, UnusableError
@@ -34,6 +35,7 @@ class Capabilities:
         socket: Path of the socket for shared memory; empty if there is none.
         max_shared_bytes: Limit of one client's shared bytes.
         devices: UUIDs of the devices whose memory can be shared.
+        version: The server's; empty: unknown.
     """
 
     stream: bool = False
@@ -41,6 +43,7 @@ class Capabilities:
     socket: str = ""
     max_shared_bytes: int = 0
     devices: frozenset[bytes] = frozenset()
+    version: str = ""
 
     @staticmethod
     def read(answer: bytes) -> Capabilities:
@@ -55,6 +58,7 @@ class Capabilities:
             frozenset(
                 device.uuid for device in info.devices if shares and "cuda_ipc" in info.features
             ),
+            info.version,
         )
 
 
@@ -85,6 +89,25 @@ class Router:
         self._lock = threading.Lock()
         self._pool: Pool | None = None
         self._closed = False
+        self._warned = False
+
+    def learn(self, answer: bytes) -> None:
+        """Reads a GetServerInfoResponse; DecodeError if it is not one."""
+        self.capabilities = Capabilities.read(answer)
+        self.compare_versions(self.capabilities.version)
+
+    def compare_versions(self, server: str) -> None:
+        """Warns once of a server whose answers this package may not understand in full."""
+        if not server or _significant(server) == _significant(__version__):
+            return
+        with self._lock:
+            warned, self._warned = self._warned, True
+        if not warned:
+            _log.warning(
+                "the client has version %s, the server %s; newer parts of its answers are skipped",
+                __version__,
+                server,
+            )
 
     def may_share(self) -> bool:
         """Returns whether the target and the caller's choice permit shared memory."""
@@ -190,3 +213,10 @@ def _not_shared(why: str) -> CounterweightError:
         f"transport='shared_memory' is not possible: {why}",
         code=StatusCode.FAILED_PRECONDITION,
     )
+
+
+def _significant(version: str) -> str:
+    """Returns a version up to its first number that is not 0."""
+    numbers = version.split(".")
+    zeros = next((i for i, number in enumerate(numbers) if number != "0"), len(numbers))
+    return ".".join(numbers[: zeros + 1])

@@ -1,0 +1,89 @@
+"""A software bill of materials: SPDX 2.3 as JSON."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+from collections.abc import Iterable
+
+import debian
+
+NONE = "NOASSERTION"
+SERVER = "SPDXRef-counterweight-server"
+
+
+@dataclasses.dataclass(frozen=True)
+class Subject:
+    """The image that the bill is about."""
+
+    version: str
+    revision: str  # commit
+    created: str  # RFC 3339
+    variant: str  # "cpu" or "cuda"
+    source: str  # address of the repository
+    program_sha256: str
+
+
+def _identifier(package: debian.Package) -> str:
+    return "SPDXRef-deb-" + re.sub(r"[^A-Za-z0-9.-]", "-", package.name.replace("+", "plus"))
+
+
+def _entry(package: debian.Package) -> dict[str, object]:
+    return {
+        "SPDXID": _identifier(package),
+        "name": package.name,
+        "versionInfo": package.version,
+        "supplier": "Organization: Debian",
+        "downloadLocation": NONE,
+        "filesAnalyzed": False,
+        "licenseConcluded": NONE,
+        "licenseDeclared": NONE,
+        "licenseComments": f"/usr/share/doc/{package.name}/copyright in the image",
+        "copyrightText": NONE,
+        "sourceInfo": f"built from Debian's source {package.source} {package.source_version}",
+        "externalRefs": [
+            {
+                "referenceCategory": "PACKAGE-MANAGER",
+                "referenceType": "purl",
+                "referenceLocator": package.url,
+            }
+        ],
+    }
+
+
+def spdx(
+    subject: Subject, files_of: Iterable[debian.Package], compiled_in: Iterable[debian.Package]
+) -> bytes:
+    """Returns the document: packages with files in the image, and those the compiler included."""
+    shipped, included = sorted(set(files_of)), sorted(set(compiled_in))
+    server = {
+        "SPDXID": SERVER,
+        "name": "counterweight-server",
+        "versionInfo": subject.version,
+        "supplier": NONE,
+        "downloadLocation": f"git+{subject.source}@{subject.revision}",
+        "filesAnalyzed": False,
+        "licenseConcluded": "Apache-2.0",
+        "licenseDeclared": "Apache-2.0",
+        "copyrightText": NONE,
+        "checksums": [{"algorithm": "SHA256", "checksumValue": subject.program_sha256}],
+    }
+    relations = [("SPDXRef-DOCUMENT", "DESCRIBES", SERVER)]
+    relations += [(SERVER, "DEPENDS_ON", _identifier(package)) for package in shipped]
+    relations += [(SERVER, "STATIC_LINK", _identifier(package)) for package in included]
+    name = f"counterweight-server-{subject.version}-{subject.variant}"
+    document = {
+        "spdxVersion": "SPDX-2.3",
+        "SPDXID": "SPDXRef-DOCUMENT",
+        "dataLicense": "CC0-1.0",
+        "name": name,
+        "documentNamespace": f"{subject.source}/spdx/{name}-{subject.revision}",
+        "creationInfo": {"created": subject.created, "creators": ["Tool: deploy/image/pack.py"]},
+        "packages": [server, *(_entry(package) for package in sorted({*shipped, *included}))],
+        "relationships": [
+            {"spdxElementId": one, "relationshipType": kind, "relatedSpdxElement": other}
+            for one, kind, other in relations
+        ],
+    }
+    return json.dumps(document, indent=1).encode() + b"\n"
