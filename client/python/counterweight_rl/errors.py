@@ -286,18 +286,16 @@ def _read_details(status: bytes) -> tuple[list[tuple[str, str]], float | None]:
                 fields += read_bad_request(value)
             elif name == "google.rpc.RetryInfo":
                 for delay in split(value, _RETRY_INFO_RETRY_DELAY)[1]:
-                    retry_after = _read_seconds(delay)
+                    retry_after = max(0.0, _read_seconds(delay))
     except ValueError:
         pass
     return fields, retry_after
 
 
 def _read_seconds(duration: memoryview) -> float:
-    """Returns the seconds of a google.protobuf.Duration, 0 for negative ones."""
-    numbers = {found.tag >> 3: _signed(found.value) for found in read_fields(duration)}
-    seconds = numbers.get(_DURATION_SECONDS, 0) + numbers.get(_DURATION_NANOS, 0) / 1e9
-    return max(0.0, seconds)
-
-
-def _signed(varint: int) -> int:
-    return varint - (1 << 64) if varint >> 63 else varint
+    """Returns the seconds of a google.protobuf.Duration."""
+    # Negative numbers are their two's complement in 64 bits.
+    numbers = {
+        found.tag >> 3: found.value - (found.value >> 63 << 64) for found in read_fields(duration)
+    }
+    return numbers.get(_DURATION_SECONDS, 0) + numbers.get(_DURATION_NANOS, 0) / 1e9

@@ -65,6 +65,10 @@ class Connection:
         for channel in self._access.close():
             channel.close()
 
+    def compare_versions(self, server: str) -> None:
+        """Warns once of a server of another version."""
+        self.router.compare_versions(server)
+
     def close(self) -> None:
         """Gives all shared memory back. Idempotent."""
         self.router.close()
@@ -77,10 +81,6 @@ class Connection:
     def fallbacks(self) -> dict[str, int]:
         """Answers that were given instead of the server's, by ``on_unavailable``."""
         return self._fallback.counts
-
-    def compare_versions(self, server: str) -> None:
-        """Warns once of a server of another version."""
-        self.router.compare_versions(server)
 
     def pool_for_arrays(self) -> Pool | None:
         """Returns the pool for arrays of the caller; None without shared memory."""
