@@ -5,7 +5,7 @@ SERVER := build/release/counterweight-server
 export PATH := $(CURDIR)/.venv/bin:$(CURDIR)/.tools/prometheus:$(PATH)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test build deb serve image bench peers fuzz lint format docs pictures proto clean
+.PHONY: help demo test build deb wheel serve image bench peers fuzz lint format docs pictures proto clean
 
 help: ## List the targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -81,5 +81,11 @@ proto: ## Regenerate the Python and Go clients' protobuf code
 	@.ci/setup gen
 	@.ci/generate
 
-clean: ## Remove build; the environments .venv* and .tools stay
-	rm -rf build
+wheel: ## dist/*.whl with the client, the library and the server, and its tests
+	@.ci/setup wheel
+	@.ci/wheel
+	@.ci/build release counterweight-server counterweight_embedded
+	@WHEEL=$$(ls $(CURDIR)/dist/*.whl) $(PYTHON) -m pytest -q -p no:cacheprovider tests/wheel
+
+clean: ## Remove build and dist; the environments .venv* and .tools stay
+	rm -rf build dist

@@ -17,7 +17,7 @@ sys.path.append(str(REPOSITORY / "tests/e2e"))
 def build() -> pathlib.Path:
     """The build folder, with the drivers."""
     default = REPOSITORY / "build/release/counterweight-server"
-    folder = pathlib.Path(os.environ.get("COUNTERWEIGHT_SERVER", default)).parent
+    folder = pathlib.Path(os.environ.get("COUNTERWEIGHT_SERVER", default)).resolve().parent
     if not (folder / "conformance/conformance_server").exists():
         pytest.fail(f"{folder}/conformance is missing: make build", pytrace=False)
     build_go(folder)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pathlib
 import pickle
 import subprocess
@@ -12,43 +13,9 @@ import counterweight_rl as cw
 import numpy as np
 import pytest
 from goldens import BLAMED_FIELDS, GOLDENS, correct
+from local_answers import BATCHES
 from server_process import REPOSITORY
-from transports import LARGE, LOSS, SMALL, assert_same
-
-ANSWERS = """
-import pickle, sys
-sys.modules.update(dict.fromkeys(("grpc", "google", "google.protobuf")))  # None: no such module
-sys.path += sys.argv[1:3]
-import counterweight_rl as cw
-from goldens import GOLDENS, correct
-from test_local_without_packages import BATCHES
-answers = {}
-with cw.Client("local:") as client:
-    for name, golden in GOLDENS.items():
-        try:
-            answers[name] = correct(client, golden)
-        except cw.InvalidRequestError as error:
-            answers[name] = (str(error), error.violations)
-    for name, batch in BATCHES.items():
-        answers[name] = client.correct(**batch)
-    answers["tables"] = (client.list_methods(), client.server_info())
-with open(sys.argv[3], "wb") as out:
-    pickle.dump(answers, out)
-"""
-SETTINGS: dict[str, Any] = {
-    "run": "a",
-    "replica": "b",
-    "policy_version": 0,
-    "seed": 7,
-}
-BATCHES = {
-    name: {**batch, **SETTINGS, "method": LOSS} for name, batch in {**SMALL, **LARGE}.items()
-}
-BATCHES["preset"] = {
-    **SMALL["padded"],
-    "method": cw.Preset("token_tis", upper=3.0),
-    "metrics": False,
-}
+from transports import assert_same
 
 
 @pytest.fixture(scope="module")
@@ -60,9 +27,10 @@ def local(local_library: None) -> Any:
 @pytest.fixture(scope="module")
 def answers(local_library: None, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     path = tmp_path_factory.mktemp("answers") / "pickle"
-    folders = [str(REPOSITORY / "client/python"), str(pathlib.Path(__file__).parent)]
-    command = [sys.executable, "-c", ANSWERS, *folders, str(path)]
-    subprocess.run(command, check=True, timeout=120)
+    script = pathlib.Path(__file__).parent / "local_answers.py"
+    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY / "client/python")}
+    command = [sys.executable, script, path]
+    subprocess.run(command, check=True, timeout=120, env=environment)
     read: dict[str, Any] = pickle.loads(path.read_bytes())
     return read
 

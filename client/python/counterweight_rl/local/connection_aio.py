@@ -39,11 +39,11 @@ class LocalConnection:
         """Calls fail with code CANCELLED, those under way and later ones. Idempotent."""
         self._calls.end_calls()
 
-    def compare_versions(self, server: str) -> None:
-        """Does nothing: the engine is of this package."""
-
     async def pool_for_arrays(self) -> None:
         """No shared memory: any array will do."""
+
+    def compare_versions(self, server: str) -> None:
+        """Does nothing: the binary interface of the library is compared when it is loaded."""
 
     @property
     def fallbacks(self) -> dict[str, int]:

@@ -84,14 +84,14 @@ class LocalConnection:
     def close(self) -> None:
         """There is nothing to give back."""
 
-    def compare_versions(self, server: str) -> None:
-        """Does nothing: the engine is of this package."""
-
     def pool_of(self, num_bytes: int) -> None:
         """No shared memory: nothing is sent."""
 
     def pool_for_arrays(self) -> None:
         """No shared memory: any array will do."""
+
+    def compare_versions(self, server: str) -> None:
+        """Does nothing: the binary interface of the library is compared when it is loaded."""
 
     @property
     def fallbacks(self) -> dict[str, int]:
