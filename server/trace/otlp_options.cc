@@ -103,7 +103,7 @@ std::string CheckHeaders(OtlpOptions::Pairs* headers) {
 
 std::string ReadEndpoint(std::string_view name, std::string_view url,
                          OtlpOptions* options) {
-  const std::string wrong =
+  std::string wrong =
       fmt::format("{}={}: must be http://host:port or https://host:port", name,
                   Printable(url));
   std::string_view rest = url;
