@@ -1,5 +1,6 @@
 #include "client/cpp/submissions.h"
 
+#include <system_error>
 #include <utility>
 
 namespace counterweight::client {
@@ -21,7 +22,21 @@ std::future<Status> Submissions::Run(std::function<Status()> call) {
   waiting_.push(std::move(task));
   // Threads that finished their call wait for this one.
   if (threads_.size() < static_cast<size_t>(in_flight_)) {
-    threads_.emplace_back([this] { Work(); });
+    try {
+      threads_.emplace_back([this] { Work(); });
+    } catch (const std::system_error&) {
+      // Without any thread the call has no one to run it; otherwise it waits.
+      if (threads_.empty()) {
+        std::packaged_task<Status()> refused([] {
+          return Status{.code = StatusCode::kResourceExhausted,
+                        .message = "the system refuses to start a thread"};
+        });
+        waiting_.pop();
+        --in_flight_;
+        refused();
+        return refused.get_future();
+      }
+    }
   }
   lock.unlock();
   has_work_.notify_one();

@@ -21,7 +21,10 @@ template <typename... Parts>
 std::string Concat(const Parts&... parts) {
   std::string text;
   const auto append = [&text](const auto& part) {
-    if constexpr (std::is_integral_v<std::remove_cvref_t<decltype(part)>>) {
+    using Part = std::remove_cvref_t<decltype(part)>;
+    // Their numbers are never meant.
+    static_assert(!std::is_same_v<Part, char> && !std::is_same_v<Part, bool>);
+    if constexpr (std::is_integral_v<Part>) {
       text.append(std::to_string(part));
     } else {
       text.append(std::string_view(part));

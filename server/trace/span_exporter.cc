@@ -73,20 +73,20 @@ void SpanExporter::Add(const RequestRecord& record) {
 }
 
 void SpanExporter::Run() {
-  for (;;) {
+  bool is_last = false;
+  while (!is_last) {
     {
       std::unique_lock<std::mutex> lock(mutex_);
-      if (stop_.wait_for(lock, kPeriod, [this] { return is_stopping_; })) break;
+      is_last = stop_.wait_for(lock, kPeriod, [this] { return is_stopping_; });
     }
-    while (Export(kDeadline)) {
+    while (Export()) {
     }
   }
-  Export(kLastDeadline);
   const std::lock_guard<std::mutex> lock(mutex_);
   for (const otlp::ScopeSpans& spans : waiting_) dropped_ += spans.spans_size();
 }
 
-bool SpanExporter::Export(std::chrono::milliseconds deadline) {
+bool SpanExporter::Export() {
   otlp::ExportRequest request;
   otlp::ResourceSpans* const sent = request.add_resource_spans();
   for (const auto& [key, value] : options_.resource) {
@@ -99,20 +99,19 @@ bool SpanExporter::Export(std::chrono::milliseconds deadline) {
   scope->mutable_scope()->set_name(kScope);
   scope->mutable_scope()->set_version(std::string(Version()));
   grpc::ClientContext context;
-  context.set_deadline(std::chrono::system_clock::now() + deadline);
   for (const auto& [key, value] : options_.headers) {
     context.AddMetadata(key, value);
   }
+  bool is_last = false;
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     for (size_t i = 0; i < kMaxBatch && !waiting_.empty(); ++i) {
       scope->mutable_spans()->MergeFrom(waiting_.front().spans());
       waiting_.pop_front();
     }
-    // A call that the destructor could not cancel has the last deadline.
-    if (is_stopping_) {
-      context.set_deadline(std::chrono::system_clock::now() + kLastDeadline);
-    }
+    is_last = is_stopping_;
+    context.set_deadline(std::chrono::system_clock::now() +
+                         (is_last ? kLastDeadline : kDeadline));
     in_flight_ = &context;
   }
   const int64_t count = scope->spans_size();
@@ -148,7 +147,7 @@ bool SpanExporter::Export(std::chrono::milliseconds deadline) {
                   {{"target", options_.target}});
     }
   }
-  return status.ok();
+  return status.ok() && !is_last;
 }
 
 }  // namespace counterweight::server

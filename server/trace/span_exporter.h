@@ -54,8 +54,9 @@ class SpanExporter {
   SpanExporter(const OtlpOptions& options, std::shared_ptr<grpc::Channel>,
                RequestLog* log);
   void Run();
-  // Sends up to kMaxBatch requests; false if none wait or the export failed.
-  bool Export(std::chrono::milliseconds deadline);
+  // Sends up to kMaxBatch requests; false if none wait, the export failed or
+  // the destructor has begun.
+  bool Export();
 
   const OtlpOptions options_;
   const std::shared_ptr<grpc::Channel> channel_;

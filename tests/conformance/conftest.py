@@ -7,10 +7,16 @@ import tempfile
 from collections.abc import Iterator
 
 import pytest
-from harness import REPOSITORY, build_go
+from harness import REPOSITORY, Driver, build_go
 
 # The goldens' reader and the real server's process.
 sys.path.append(str(REPOSITORY / "tests/e2e"))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def every_driver_is_stopped() -> Iterator[None]:
+    yield
+    assert not Driver.running
 
 
 @pytest.fixture(scope="session")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import pathlib
 import subprocess
@@ -9,7 +10,7 @@ import sys
 import threading
 from concurrent import futures
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 HERE = pathlib.Path(__file__).resolve().parent
 REPOSITORY = HERE.parents[1]
@@ -87,7 +88,13 @@ class Server:
 
 
 class Driver:
-    """A driver's process, which makes any number of runs at once; thread-safe."""
+    """A driver's process, which makes any number of runs at once; thread-safe.
+
+    Attributes:
+        running: All that were started and not stopped.
+    """
+
+    running: ClassVar[set[Driver]] = set()
 
     def __init__(self, command: list[str]) -> None:
         self._process = subprocess.Popen(
@@ -95,8 +102,10 @@ class Driver:
         )
         self._lock = threading.Lock()
         self._runs: list[futures.Future[dict[str, Any]]] = []
-        self._reader = threading.Thread(target=self._read)
+        # The interpreter does not wait for it.
+        self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
+        self.running.add(self)
 
     def run(self, command: dict[str, Any]) -> dict[str, Any]:
         """Returns the report of a run."""
@@ -114,8 +123,13 @@ class Driver:
     def stop(self) -> None:
         assert self._process.stdin is not None
         self._process.stdin.close()
-        self._process.wait(RUN_SECONDS)
+        try:
+            self._process.wait(RUN_SECONDS)
+        finally:
+            self._process.kill()
+            self._process.wait()
         self._reader.join()
+        self.running.discard(self)
 
     def _read(self) -> None:
         assert self._process.stdout is not None
@@ -166,12 +180,12 @@ def run_all(
     reports: dict[tuple[str, str], futures.Future[Report]] = {}
     server = Server(build / "conformance/conformance_server", folder)
     drivers: dict[str, Driver] = {}
-    with futures.ThreadPoolExecutor(CONCURRENT_RUNS * len(DRIVERS)) as workers:
-        for scenario, name in pairs:
-            if name not in drivers:
-                drivers[name] = Driver(commands(build)[name])
-            reports[scenario.name, name] = workers.submit(run, scenario, server, drivers[name])
-    for driver in drivers.values():
-        driver.stop()
-    server.stop()
+    with contextlib.ExitStack() as started:
+        started.callback(server.stop)
+        with futures.ThreadPoolExecutor(CONCURRENT_RUNS * len(DRIVERS)) as workers:
+            for scenario, name in pairs:
+                if name not in drivers:
+                    drivers[name] = Driver(commands(build)[name])
+                    started.callback(drivers[name].stop)
+                reports[scenario.name, name] = workers.submit(run, scenario, server, drivers[name])
     return reports

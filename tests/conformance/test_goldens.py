@@ -68,7 +68,7 @@ def test_goldens_have_the_same_bytes_everywhere(build: pathlib.Path, sockets: pa
     tcp = ServerProcess()
     unix = ServerProcess(memory, listen=f"unix:{sockets}/golden.sock")
     programs = commands(build)
-    drivers = {name: Driver(programs[name]) for name, _ in WAYS}
+    drivers = {name: Driver(programs[name]) for name in {name for name, _ in WAYS}}
     try:
         with futures.ThreadPoolExecutor(len(WAYS)) as workers:
             runs = [

@@ -1,4 +1,10 @@
 // Trace context and the environment of OpenTelemetry.
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <chrono>
 #include <set>
 #include <string>
 #include <vector>
@@ -188,6 +194,33 @@ TEST(SpanExporter, BoundsTheSpansThatWait) {
   }
   EXPECT_GE(dropped, static_cast<int64_t>(2 * (SpanExporter::kMaxWaiting -
                                                SpanExporter::kMaxBatch)));
+}
+
+TEST(SpanExporter, ItsEndDoesNotWaitForASilentCollector) {
+  const int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof(address);
+  ASSERT_EQ(bind(listener, reinterpret_cast<sockaddr*>(&address), size), 0);
+  ASSERT_EQ(listen(listener, 8), 0);
+  getsockname(listener, reinterpret_cast<sockaddr*>(&address), &size);
+  RequestLog log(std::make_shared<spdlog::logger>(
+      "test", std::make_shared<spdlog::sinks::null_sink_mt>()));
+  std::string error;
+  auto exporter = SpanExporter::Start(
+      {.target = "127.0.0.1:" + std::to_string(ntohs(address.sin_port))}, &log,
+      &error);
+  ASSERT_NE(exporter, nullptr) << error;
+  exporter->Add(Sampled());
+  // An export has begun, and gets no answer.
+  const int connection = accept(listener, nullptr, nullptr);
+  ASSERT_GE(connection, 0);
+  const auto start = std::chrono::steady_clock::now();
+  exporter.reset();
+  EXPECT_LT(std::chrono::steady_clock::now() - start, SpanExporter::kDeadline);
+  close(connection);
+  close(listener);
 }
 
 }  // namespace
