@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from harness import Report, Scenario
 
-# The server's clock and the client's work on a busy machine, on top of a pause.
-SLACK_SECONDS = 1.0
+# On top of a pause: no bound on speed, which a busy machine may not have, but on a wrong unit.
+SLACK_SECONDS = 10.0
 CHUNK_BYTES = 2 << 20
 
 

@@ -198,7 +198,9 @@ async def call_asyncio(client: counterweight_rl.aio.Client, call: dict[str, Any]
     what = call.get("do", "correct")
     try:
         if what == "correct":
-            coroutine: Any = client.correct(**arguments(call))
+            # In a thread: large arrays would hold up all other runs, whose pauses are compared.
+            asked = await asyncio.to_thread(arguments, call)
+            coroutine: Any = client.correct(**asked)
         elif what == "server_info":
             coroutine = client.server_info(timeout=call.get("timeout"))
         else:
@@ -214,7 +216,7 @@ async def call_asyncio(client: counterweight_rl.aio.Client, call: dict[str, Any]
             )
         answer = await task
         if what == "correct":
-            report = success(answer)
+            report = await asyncio.to_thread(success, answer)
         elif what == "server_info":
             report = {"ok": True, "version": answer.version}
         else:

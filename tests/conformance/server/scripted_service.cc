@@ -1,6 +1,7 @@
 #include "tests/conformance/server/scripted_service.h"
 
 #include <chrono>
+#include <functional>
 #include <span>
 #include <thread>
 #include <vector>
@@ -13,11 +14,15 @@
 namespace counterweight::conformance {
 namespace {
 
-// False if the call ended meanwhile.
-bool Wait(double seconds, const grpc::ServerContext& context) {
+// A bound for calls that wait for others; only a fault reaches it.
+constexpr double kTogetherSeconds = 30;
+
+// Waits until `done` or for `seconds`. False if the call ended meanwhile.
+bool Wait(double seconds, const grpc::ServerContext& context,
+          const std::function<bool()>& done) {
   const auto end =
       std::chrono::steady_clock::now() + std::chrono::duration<double>(seconds);
-  while (std::chrono::steady_clock::now() < end) {
+  while (!done() && std::chrono::steady_clock::now() < end) {
     if (context.IsCancelled()) return false;
     std::this_thread::sleep_for(std::chrono::milliseconds(2));
   }
@@ -42,8 +47,15 @@ grpc::Status ScriptedService::Run(const json& steps, size_t call,
     for (const json& step : steps) {
       bool ended = false;
       if (step.contains("wait")) {
-        ended = !Wait(step["wait"], *context);
+        ended = !Wait(step["wait"], *context, [] { return false; });
         if (ended) status = {grpc::CANCELLED, "the client left"};
+      } else if (step.contains("together")) {
+        const auto all_are_here = [&] {
+          return recorder_->calls().size() >= step["together"];
+        };
+        Wait(kTogetherSeconds, *context, all_are_here);
+        ended = !all_are_here();
+        if (ended) status = {grpc::ABORTED, "the other calls did not come"};
       } else if (step.contains("error")) {
         status = Error(step["error"], context);
         ended = true;
