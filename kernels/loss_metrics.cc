@@ -2,20 +2,9 @@
 
 #include <cmath>
 
+#include "kernels/averages.h"
+
 namespace counterweight::kernels {
-namespace {
-
-// Returns NaN if there is nothing to average: 0 / 0.
-double Mean(double sum, int64_t count) {
-  return sum / static_cast<double>(count);
-}
-
-double Fraction(int64_t part, int64_t whole) {
-  return Mean(static_cast<double>(part), whole);
-}
-
-}  // namespace
-
 LossSummary SummarizeLoss(const BatchSums& sums) {
   const LossSums& loss = sums.loss;
   const int64_t n = sums.tokens;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "kernels/averages.h"
 #include "kernels/loss_metrics.h"
 
 namespace counterweight::kernels {
@@ -10,26 +11,17 @@ namespace {
 
 using MetricMap = std::map<std::string, double>;
 
-// NaN if there is nothing to average: 0 / 0.
-double Ratio(double sum, int64_t count) {
-  return sum / static_cast<double>(count);
-}
-
-double Fraction(int64_t part, int64_t whole) {
-  return Ratio(static_cast<double>(part), whole);
-}
-
 // Population deviation from sums of x and x^2; rounding may leave a variance
 // just below 0.
 double Deviation(double sum, double squared, int64_t count) {
-  const double mean = Ratio(sum, count);
-  const double variance = Ratio(squared, count) - mean * mean;
+  const double mean = Mean(sum, count);
+  const double variance = Mean(squared, count) - mean * mean;
   return std::isnan(variance) ? variance : std::sqrt(std::max(variance, 0.0));
 }
 
 double WeightMean(const BatchSums& sums) {
-  const double direct = Ratio(sums.weight.weight, sums.tokens);
-  const double near_one = 1.0 + Ratio(sums.weight.excess, sums.tokens);
+  const double direct = Mean(sums.weight.weight, sums.tokens);
+  const double near_one = 1.0 + Mean(sums.weight.excess, sums.tokens);
   return direct < 0.5 ? direct : near_one;
 }
 
@@ -38,12 +30,12 @@ void AddDrift(const CorrectionSpec& spec, const BatchSums& sums,
   const DriftSums& drift = sums.drift;
   MetricMap& m = *metrics;
   m["kl"] = summary.kl;
-  m["k2"] = Ratio(drift.k2, sums.tokens);
+  m["k2"] = Mean(drift.k2, sums.tokens);
   m["k3"] = summary.k3;
   m["chi2_token"] = summary.chi2_token;
   m["chi2_sequence"] = summary.chi2_sequence;
-  m["log_ratio_mean"] = Ratio(drift.log_ratio, sums.tokens);
-  m["log_ratio_abs_mean"] = Ratio(drift.abs_log_ratio, sums.tokens);
+  m["log_ratio_mean"] = Mean(drift.log_ratio, sums.tokens);
+  m["log_ratio_abs_mean"] = Mean(drift.abs_log_ratio, sums.tokens);
   m["log_ratio_std"] = summary.log_ratio_std;
   m["log_ratio_min"] = drift.log_ratio_range.min;
   m["log_ratio_max"] = drift.log_ratio_range.max;
@@ -51,14 +43,14 @@ void AddDrift(const CorrectionSpec& spec, const BatchSums& sums,
   m["sequence_log_ratio_max"] = drift.sequence_log_ratio_range.max;
   m["ppl_ratio"] = summary.ppl_ratio;
   m["log_ppl_difference_mean"] =
-      Ratio(drift.log_ppl_difference, sums.nonempty_sequences);
+      Mean(drift.log_ppl_difference, sums.nonempty_sequences);
   m["log_ppl_difference_abs_mean"] =
-      Ratio(drift.abs_log_ppl_difference, sums.nonempty_sequences);
-  m["numerator_ppl"] = Ratio(drift.numerator_ppl, sums.nonempty_sequences);
-  m["denominator_ppl"] = Ratio(drift.denominator_ppl, sums.nonempty_sequences);
+      Mean(drift.abs_log_ppl_difference, sums.nonempty_sequences);
+  m["numerator_ppl"] = Mean(drift.numerator_ppl, sums.nonempty_sequences);
+  m["denominator_ppl"] = Mean(drift.denominator_ppl, sums.nonempty_sequences);
   if (!spec.probability_metrics) return;
   m["probability_difference_mean"] =
-      Ratio(drift.probability.abs_difference, sums.tokens);
+      Mean(drift.probability.abs_difference, sums.tokens);
   m["probability_difference_max"] = drift.probability.max_difference;
 }
 
@@ -82,10 +74,10 @@ void AddRule(const std::string& name, const RuleSums& rule,
              const BatchSums& sums, MetricMap* metrics) {
   const std::string prefix = "rules/" + name + "/";
   MetricMap& m = *metrics;
-  m[prefix + "mean"] = Ratio(rule.sum, rule.seen_tokens);
+  m[prefix + "mean"] = Mean(rule.sum, rule.seen_tokens);
   m[prefix + "min"] = rule.range.min;
   m[prefix + "max"] = rule.range.max;
-  m[prefix + "sequence_mean"] = Ratio(rule.row_sum, rule.seen_sequences);
+  m[prefix + "sequence_mean"] = Mean(rule.row_sum, rule.seen_sequences);
   m[prefix + "high_fraction"] = Fraction(rule.tokens_high, rule.seen_tokens);
   m[prefix + "low_fraction"] = Fraction(rule.tokens_low, rule.seen_tokens);
   m[prefix + "dropped_token_fraction"] =
@@ -103,15 +95,15 @@ DriftSummary Summarize(const BatchSums& sums) {
   const int64_t rows = sums.nonempty_sequences;
   DriftSummary summary{};
   // + 0.0 turns the -0 of equal policies into 0.
-  summary.kl = -Ratio(drift.log_ratio, n) + 0.0;
-  summary.k3 = Ratio(drift.k3, n);
+  summary.kl = -Mean(drift.log_ratio, n) + 0.0;
+  summary.k3 = Mean(drift.k3, n);
   summary.chi2_token =
-      2.0 * Ratio(drift.excess, n) + Ratio(drift.excess_squared, n);
-  summary.chi2_sequence = Ratio(drift.chi2_sequence, rows);
-  summary.ppl_ratio = 1.0 + Ratio(drift.ppl_ratio_excess, rows);
+      2.0 * Mean(drift.excess, n) + Mean(drift.excess_squared, n);
+  summary.chi2_sequence = Mean(drift.chi2_sequence, rows);
+  summary.ppl_ratio = 1.0 + Mean(drift.ppl_ratio_excess, rows);
   summary.log_ratio_std = Deviation(drift.log_ratio, 2.0 * drift.k2, n);
   summary.weight_mean = WeightMean(sums);
-  const double direct = Ratio(weight.weight, n);
+  const double direct = Mean(weight.weight, n);
   summary.weight_std = direct < 0.5
                            ? Deviation(weight.weight, weight.weight_squared, n)
                            : Deviation(weight.excess, weight.excess_squared, n);
@@ -120,7 +112,7 @@ DriftSummary Summarize(const BatchSums& sums) {
   summary.effective_sample_size =
       n > 0 && weight.weight_squared == 0.0
           ? 0.0
-          : direct * direct / Ratio(weight.weight_squared, n);
+          : direct * direct / Mean(weight.weight_squared, n);
   summary.clipped_high = Fraction(weight.tokens_high, n);
   summary.clipped_low = Fraction(weight.tokens_outside - weight.tokens_high, n);
   return summary;

@@ -200,7 +200,7 @@ std::string GetClientNames(const Config& config) {
   return fmt::format("{}", fmt::join(config.tls_client_names, ","));
 }
 
-std::string SetSocketMode(std::string_view value, Config* config) {
+std::string SetSocketModeFlag(std::string_view value, Config* config) {
   constexpr uint32_t kReadAndWrite = 0666;
   constexpr uint32_t kOwner = 0600;
   const char* const end = value.data() + value.size();
@@ -214,7 +214,7 @@ std::string SetSocketMode(std::string_view value, Config* config) {
   return "";
 }
 
-std::string GetSocketMode(const Config& config) {
+std::string GetSocketModeFlag(const Config& config) {
   return fmt::format("{:04o}", config.socket_mode);
 }
 
@@ -355,7 +355,7 @@ constexpr Flag kFlags[] = {
      SetUids, GetUids, kList},
     {"socket_mode",
      "Mode of the files of Unix sockets, octal, 0600 to 0666: who may connect.",
-     SetSocketMode, GetSocketMode},
+     SetSocketModeFlag, GetSocketModeFlag},
     {"max_shared_memory_bytes",
      "Most bytes that one connection shares, at least 4096.",
      SetInteger<&Config::max_shared_memory_bytes, 4096, int64_t{1} << 50>,

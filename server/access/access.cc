@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::chrono::seconds kLookPeriod{1};
 // Between two lines of the log: a client decides how often it is refused.
-constexpr std::chrono::seconds kReportPause{10};
+constexpr std::chrono::seconds kRefusalReportPause{10};
 
 // Probes have no token.
 constexpr std::string_view kHealth = "/grpc.health.v1.Health/";
@@ -84,7 +84,7 @@ grpc::Status Access::Check(std::string_view path,
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     if (now < report_again_) return status;
-    report_again_ = now + kReportPause;
+    report_again_ = now + kRefusalReportPause;
   }
   log_->Event(spdlog::level::warn, "access_refused",
               {{"error", status.error_message()}});

@@ -41,10 +41,10 @@ grpc::Status TooLarge(int64_t max_bytes) {
                       max_bytes)};
 }
 
-using Parse = std::function<grpc::Status(ZeroCopyInputStream*)>;
+using Parser = std::function<grpc::Status(ZeroCopyInputStream*)>;
 
 grpc::Status ParseStream(int64_t max_bytes, ZeroCopyInputStream* stream,
-                         const Parse& parse) {
+                         const Parser& parse) {
   // One byte more than allowed, to tell "too large" from "just fits".
   LimitingInputStream limited(stream, max_bytes + 1);
   grpc::Status status = parse(&limited);
@@ -54,7 +54,7 @@ grpc::Status ParseStream(int64_t max_bytes, ZeroCopyInputStream* stream,
 }  // namespace
 
 grpc::Status ParsePayload(int64_t max_bytes, grpc::ByteBuffer* payload,
-                          const Parse& parse) {
+                          const Parser& parse) {
   // An empty message may come as no bytes at all.
   if (!payload->Valid() || payload->Length() == 0) return grpc::Status::OK;
   if (static_cast<int64_t>(payload->Length()) > max_bytes) {

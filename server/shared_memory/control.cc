@@ -9,7 +9,7 @@ namespace counterweight::server {
 namespace {
 
 constexpr std::string_view kMagic = "CWM1";
-constexpr size_t kMaxMessageBytes = 200;
+constexpr size_t kMaxReasonBytes = 200;
 // Offsets of the fields.
 constexpr size_t kOperation = 4;
 constexpr size_t kAccess = 8;
@@ -130,7 +130,7 @@ std::string SerializeReleased(bool in_use) {
 }
 
 std::string SerializeAnswer(const Refusal& refusal) {
-  return AnswerHead(refusal.code) + refusal.message.substr(0, kMaxMessageBytes);
+  return AnswerHead(refusal.code) + refusal.message.substr(0, kMaxReasonBytes);
 }
 
 }  // namespace counterweight::server

@@ -23,7 +23,7 @@ using std::chrono::steady_clock;
 
 // An accept that fails for lack of descriptors or memory leaves its connection
 // in the queue, which would wake the thread at once.
-constexpr milliseconds kAcceptPause{100};
+constexpr milliseconds kListenPause{100};
 
 // The socket's flag, for messages at start.
 constexpr std::string_view kFlag = "--shared_memory_socket=";
@@ -34,7 +34,7 @@ constexpr std::string_view kFlag = "--shared_memory_socket=";
 constexpr size_t kStop = 0;
 constexpr size_t kClosed = 1;
 constexpr size_t kListening = 2;
-constexpr size_t kConnections = 3;
+constexpr size_t kFirstConnection = 3;
 
 }  // namespace
 
@@ -116,7 +116,7 @@ bool SharedMemoryListener::Serve() {
   }
   if (poll(polls.data(), polls.size(), Timeout()) < 0) {
     // Without memory for poll the thread can only wait.
-    if (errno != EINTR) std::this_thread::sleep_for(kAcceptPause);
+    if (errno != EINTR) std::this_thread::sleep_for(kListenPause);
     return true;
   }
   if (polls[kStop].revents != 0) return false;
@@ -124,7 +124,7 @@ bool SharedMemoryListener::Serve() {
     eventfd_read(closer_.changed().get(), &ended);
   }
   for (size_t i = 0; i < connections_.size(); ++i) {
-    if (polls[kConnections + i].revents == 0) continue;
+    if (polls[kFirstConnection + i].revents == 0) continue;
     std::unique_ptr<Connection>& connection = connections_[i];
     if (connection->IsClosing() || !connection->TakePacket()) {
       connection.reset();
@@ -208,7 +208,7 @@ void SharedMemoryListener::ReportFailedAccept(int cause) {
     context_.log->Event(spdlog::level::warn, "shared_memory_accept_failed",
                         {{"error", std::generic_category().message(cause)}});
   }
-  accept_again_ = options_.now() + kAcceptPause;
+  accept_again_ = options_.now() + kListenPause;
 }
 
 Refusal SharedMemoryListener::ConnectionProblem(int socket) const {

@@ -10,7 +10,7 @@ namespace {
 
 // Random numbers are generated once and repeated, which the kernels cannot
 // notice.
-constexpr int64_t kPeriod = int64_t{1} << 20;
+constexpr int64_t kValuePeriod = int64_t{1} << 20;
 constexpr double kSpread = 0.1;
 constexpr double kCounts = 0.9;
 
@@ -30,7 +30,7 @@ const Samples& OnePeriod() {
       samples->tensors[static_cast<size_t>(role)].push_back(
           static_cast<float>(value));
     };
-    for (int64_t i = 0; i < kPeriod; ++i) {
+    for (int64_t i = 0; i < kValuePeriod; ++i) {
       const double rollout = -surprise(engine);
       const double old = rollout + kSpread * normal(engine);
       add(InputRole::kRollout, rollout);
@@ -52,7 +52,7 @@ std::vector<T> Repeat(const std::vector<T>& period, int64_t count) {
   while (static_cast<int64_t>(values.size()) < count) {
     const int64_t left = count - static_cast<int64_t>(values.size());
     values.insert(values.end(), period.begin(),
-                  period.begin() + std::min(kPeriod, left));
+                  period.begin() + std::min(kValuePeriod, left));
   }
   return values;
 }

@@ -12,7 +12,7 @@
 namespace counterweight::kernels {
 namespace {
 
-constexpr int64_t kLength = 4096;
+constexpr int64_t kRequestLength = 4096;
 constexpr int64_t kSmallTokens = 64 * 512;
 constexpr int64_t kSmallLength = 512;
 
@@ -70,7 +70,7 @@ bool TimeTogether(Candidate& candidate, Memory& memory, int64_t tokens) {
   std::vector<std::unique_ptr<Requests>> requests;
   for (int t = 0; t < kThreads; ++t) {
     requests.push_back(std::make_unique<Requests>(
-        *candidate.corrector, memory, work, tokens / kThreads, kLength));
+        *candidate.corrector, memory, work, tokens / kThreads, kRequestLength));
     if (!requests.back()->ok()) return false;
   }
   const Timing alone = Repeat([&] { return requests.front()->Send(); });
@@ -100,7 +100,7 @@ bool TimeFairness(Candidate& candidate, Memory& memory, int64_t tokens) {
   const Work work = TargetWorks().front();
   Requests small(*candidate.corrector, memory, work, kSmallTokens,
                  kSmallLength);
-  Requests large(*candidate.corrector, memory, work, tokens, kLength);
+  Requests large(*candidate.corrector, memory, work, tokens, kRequestLength);
   if (!small.ok() || !large.ok()) return false;
   const Timing large_alone = Repeat([&] { return large.Send(); });
   const Timing alone = Repeat([&] { return small.Send(); });
@@ -135,7 +135,7 @@ bool TimeRequests(const BenchOptions& options, Candidate& candidate) {
   for (const Work& work : TargetWorks()) {
     const auto time = [&](const char* name, Memory& memory) {
       Requests requests(*candidate.corrector, memory, work, options.tokens,
-                        kLength);
+                        kRequestLength);
       if (!requests.ok()) {
         std::fprintf(stderr, "gpu_bench: no %s memory\n", name);
         // Only a device needs pinned memory.

@@ -15,7 +15,7 @@ namespace {
 using KnownSums = EveryBackend;
 
 // Returns a batch of rows {0.5, masked, -0.25}, {}, {2}.
-OwnedBatch Example() {
+OwnedBatch ExampleBatch() {
   Row first = RowOf({0.5f, 9, -0.25f});
   first.mask[1] = 0;
   return OwnedBatch({first, RowOf({}), RowOf({2})});
@@ -23,7 +23,7 @@ OwnedBatch Example() {
 
 TEST_P(KnownSums, CountsOfTheBatch) {
   const BatchSums sums =
-      Correct(WithRules({{.upper = 0.25}}), Example()).sums();
+      Correct(WithRules({{.upper = 0.25}}), ExampleBatch()).sums();
   EXPECT_EQ(sums.num_sequences, 3);
   EXPECT_EQ(sums.nonempty_sequences, 2);
   EXPECT_EQ(sums.positions, 4);
@@ -35,7 +35,7 @@ TEST_P(KnownSums, CountsOfTheBatch) {
 }
 
 TEST_P(KnownSums, DriftOfTokens) {
-  const DriftSums drift = Correct({}, Example()).sums().drift;
+  const DriftSums drift = Correct({}, ExampleBatch()).sums().drift;
   EXPECT_EQ(drift.log_ratio, 2.25);
   EXPECT_EQ(drift.abs_log_ratio, 2.75);
   EXPECT_EQ(drift.k2, (0.25 + 0.0625 + 4) / 2);
@@ -50,7 +50,7 @@ TEST_P(KnownSums, DriftOfTokens) {
 
 TEST_P(KnownSums, DriftOfRows) {
   // rollout_log_probs are 0, so b_i = 0, a_i = 0.125 and 2, s_i = 0.25 and 2.
-  const DriftSums drift = Correct({}, Example()).sums().drift;
+  const DriftSums drift = Correct({}, ExampleBatch()).sums().drift;
   EXPECT_EQ(drift.numerator_log_ppl, -2.125);
   EXPECT_NEAR(drift.numerator_ppl, 0.8824969026 + 0.1353352832, 1e-9);
   EXPECT_EQ(drift.denominator_log_ppl, 0);

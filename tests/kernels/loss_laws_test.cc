@@ -14,8 +14,6 @@ namespace {
 
 using LossLaws = EveryBackend;
 
-constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
-
 // Exactly +0.
 bool IsZero(float x) {
   constexpr float kZero = 0.0f;

@@ -2,15 +2,12 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <limits>
 
 #include "tests/testing/backends.h"
 #include "tests/testing/loss_specs.h"
 
 namespace counterweight::kernels {
 namespace {
-
-constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
 
 // Log ratios 0.5, 0.25 and 1, with a bad number in token 1.
 Row BadRow(InputRole role) {

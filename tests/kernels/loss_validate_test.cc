@@ -2,10 +2,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <limits>
-
 #include "kernels/loss_parameters.h"
 #include "tests/testing/loss_specs.h"
+#include "tests/testing/matchers.h"
 #include "tests/testing/specs.h"
 
 namespace counterweight::kernels {
@@ -14,17 +13,6 @@ namespace {
 using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
-
-constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
-
-std::vector<SpecField> FieldsOf(const CorrectionSpec& spec) {
-  std::vector<SpecField> fields;
-  for (const SpecViolation& violation : Validate(spec)) {
-    EXPECT_FALSE(violation.reason.empty());
-    fields.push_back(violation.field);
-  }
-  return fields;
-}
 
 std::vector<SpecField> FieldsOf(const LossSpec& loss) {
   return FieldsOf(WithLoss(loss));
@@ -50,7 +38,7 @@ TEST(ValidateLoss, ReadsNothingWithoutASurrogate) {
 }
 
 TEST(ValidateLoss, BoundsAreDistances) {
-  for (double bad : {-0.1, kNaN}) {
+  for (double bad : {-0.1, double{kNaN}}) {
     LossSpec loss = Of(Surrogate::kPpoClip);
     loss.clip_low = bad;
     EXPECT_THAT(FieldsOf(loss), ElementsAre(FieldOf(LossParameter::kClipLow)));
@@ -75,7 +63,7 @@ TEST(ValidateLoss, BoundsAreDistances) {
 }
 
 TEST(ValidateLoss, ShapesOfSurrogates) {
-  for (double bad : {0.0, -1.0, kNaN, kUnbounded}) {
+  for (double bad : {0.0, -1.0, double{kNaN}, kUnbounded}) {
     LossSpec loss = Of(Surrogate::kSapo);
     loss.tau_positive = loss.tau_negative = bad;
     EXPECT_THAT(FieldsOf(loss),
@@ -85,14 +73,14 @@ TEST(ValidateLoss, ShapesOfSurrogates) {
     loss.beta = bad;
     EXPECT_THAT(FieldsOf(loss), ElementsAre(FieldOf(LossParameter::kBeta)));
   }
-  for (double bad : {kNaN, kUnbounded}) {
+  for (double bad : {double{kNaN}, kUnbounded}) {
     LossSpec loss = Of(Surrogate::kVespo);
     loss.k_positive = loss.lambda_negative = bad;
     EXPECT_THAT(FieldsOf(loss),
                 ElementsAre(FieldOf(LossParameter::kKPositive),
                             FieldOf(LossParameter::kLambdaNegative)));
   }
-  for (double bad : {0.0, -0.1, 1.1, kNaN}) {
+  for (double bad : {0.0, -0.1, 1.1, double{kNaN}}) {
     LossSpec loss = Of(Surrogate::kKlCov);
     loss.covariance_fraction = bad;
     EXPECT_THAT(FieldsOf(loss),
@@ -166,13 +154,13 @@ TEST(ValidateLoss, PrescaledAdvantagesKnowNoKeptTokens) {
 
 TEST(ValidateLoss, Penalties) {
   LossSpec loss = Of(Surrogate::kPpoClip);
-  for (double bad : {0.0, -1.0, kNaN}) {
+  for (double bad : {0.0, -1.0, double{kNaN}}) {
     loss.kl = {
         .estimator = KlEstimator::kK3, .token_clamp = bad, .value_clamp = bad};
     EXPECT_THAT(FieldsOf(loss), ElementsAre(SpecField::kKlTokenClamp,
                                             SpecField::kKlValueClamp));
   }
-  for (double bad : {-1.0, kNaN, kUnbounded}) {
+  for (double bad : {-1.0, double{kNaN}, kUnbounded}) {
     loss.kl = {.estimator = KlEstimator::kK3, .coefficient = bad};
     EXPECT_THAT(FieldsOf(loss), ElementsAre(SpecField::kKlCoefficient));
   }

@@ -12,7 +12,6 @@
 namespace counterweight::kernels {
 namespace {
 
-constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 constexpr float kHuge = 3e38f;
 

@@ -4,6 +4,7 @@
 
 #include <limits>
 
+#include "tests/testing/matchers.h"
 #include "tests/testing/random_rows.h"
 #include "tests/testing/specs.h"
 
@@ -13,17 +14,6 @@ namespace {
 using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
-
-constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
-
-std::vector<SpecField> FieldsOf(const CorrectionSpec& spec) {
-  std::vector<SpecField> fields;
-  for (const SpecViolation& violation : Validate(spec)) {
-    EXPECT_FALSE(violation.reason.empty());
-    fields.push_back(violation.field);
-  }
-  return fields;
-}
 
 const WeightSpec kTokenWeight{.level = Level::kToken,
                               .bound = Bound::kTruncate,
@@ -47,7 +37,7 @@ TEST(Validate, NumberOfRules) {
 }
 
 TEST(Validate, ClampsArePositive) {
-  for (double bad : {0.0, -1.0, kNaN}) {
+  for (double bad : {0.0, -1.0, double{kNaN}}) {
     WeightSpec weight = kTokenWeight;
     weight.token_clamp = bad;
     EXPECT_THAT(FieldsOf(WithWeight(weight)),

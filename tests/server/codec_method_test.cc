@@ -35,7 +35,7 @@ Result<Method> Read(const v1::CorrectionConfig& config) {
   return ReadMethod(method, AllLogProbs());
 }
 
-std::vector<std::string> Fields(const v1::CorrectionConfig& config) {
+std::vector<std::string> ConfigFields(const v1::CorrectionConfig& config) {
   std::vector<std::string> fields;
   for (const Violation& violation : Read(config).violations) {
     fields.push_back(violation.field);
@@ -133,7 +133,7 @@ TEST(CodecMethod, AbsentChoicesAreNamedAllAtOnce) {
   v1::CorrectionConfig config;
   config.add_rules();
   config.mutable_importance_weight();
-  EXPECT_THAT(Fields(config),
+  EXPECT_THAT(ConfigFields(config),
               ElementsAre("method.config.rules[0].ratio_source",
                           "method.config.rules[0].estimator",
                           "method.config.rules[0].aggregation",
@@ -149,7 +149,7 @@ TEST(CodecMethod, RefusesBoundsThatAreNoRatios) {
     v1::CorrectionConfig config;
     *config.add_rules() = ValidRule();
     config.mutable_rules(0)->set_upper(bad);
-    EXPECT_THAT(Fields(config), Contains("method.config.rules[0].upper"))
+    EXPECT_THAT(ConfigFields(config), Contains("method.config.rules[0].upper"))
         << bad;
   }
 }
@@ -158,7 +158,8 @@ TEST(CodecMethod, RefusesAnEmptyInterval) {
   v1::CorrectionConfig config;
   *config.add_rules() = ValidRule();
   config.mutable_rules(0)->set_lower(3.0);
-  EXPECT_THAT(Fields(config), ElementsAre("method.config.rules[0].lower"));
+  EXPECT_THAT(ConfigFields(config),
+              ElementsAre("method.config.rules[0].lower"));
 }
 
 TEST(CodecMethod, RefusesMoreRulesThanThereAreReasonBits) {
@@ -166,17 +167,18 @@ TEST(CodecMethod, RefusesMoreRulesThanThereAreReasonBits) {
   for (int r = 0; r <= kernels::kMaxRules; ++r) {
     *config.add_rules() = ValidRule();
   }
-  EXPECT_THAT(Fields(config), ElementsAre("method.config.rules"));
+  EXPECT_THAT(ConfigFields(config), ElementsAre("method.config.rules"));
 }
 
 TEST(CodecMethod, LossesAreToldWhatTheyLack) {
   v1::CorrectionConfig config;
   config.mutable_policy_loss();
   config.mutable_kl_penalty();
-  EXPECT_THAT(Fields(config), ElementsAre("method.config.policy_loss.surrogate",
-                                          "method.config.kl_penalty"));
+  EXPECT_THAT(ConfigFields(config),
+              ElementsAre("method.config.policy_loss.surrogate",
+                          "method.config.kl_penalty"));
   config.mutable_policy_loss()->set_surrogate(v1::SURROGATE_PPO_CLIP);
-  EXPECT_THAT(Fields(config),
+  EXPECT_THAT(ConfigFields(config),
               ElementsAre("method.config.policy_loss.clip_low",
                           "method.config.policy_loss.clip_high",
                           "method.config.policy_loss.denominator",
@@ -190,9 +192,9 @@ TEST(CodecMethod, RuleNamesAreUnique) {
   EXPECT_THAT(Read(config).value.rule_names,
               ElementsAre("mean_ratio", "mean_ratio_2"));
   config.mutable_rules(0)->set_name("mean_ratio_2");
-  EXPECT_THAT(Fields(config), ElementsAre("method.config.rules[0].name"));
+  EXPECT_THAT(ConfigFields(config), ElementsAre("method.config.rules[0].name"));
   config.mutable_rules(0)->set_name("No spaces");
-  EXPECT_THAT(Fields(config), ElementsAre("method.config.rules[0].name"));
+  EXPECT_THAT(ConfigFields(config), ElementsAre("method.config.rules[0].name"));
 }
 
 TEST(CodecMethod, DriftIsOfTheRatioThatCanBeFormed) {

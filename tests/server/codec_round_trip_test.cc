@@ -28,7 +28,7 @@ using kernels::TokenSet;
 
 constexpr double kSpread = 0.3;
 
-CorrectionSpec Decode(const v1::CorrectionConfig& config, uint64_t seed) {
+CorrectionSpec SpecOf(const v1::CorrectionConfig& config, uint64_t seed) {
   MethodFacts facts;
   facts.request.has_rollout_log_probs = true;
   facts.request.has_old_log_probs = true;
@@ -138,7 +138,7 @@ TEST(CodecRoundTrip, WhatTheWireHasWordsForComesBackBitForBit) {
     if (!Validate(spec).empty()) continue;
     const auto config = EncodeConfig(spec);
     ASSERT_TRUE(config) << Describe(spec);
-    ASSERT_TRUE(Decode(*config, spec.loss.seed) == spec)
+    ASSERT_TRUE(SpecOf(*config, spec.loss.seed) == spec)
         << Describe(spec) << "\n"
         << config->ShortDebugString();
     losses += config->has_policy_loss();
@@ -158,7 +158,7 @@ TEST(CodecRoundTrip, NoRandomSpecComesBackAsAnother) {
     const auto config = EncodeConfig(spec);
     if (!config) continue;
     ++encoded;
-    ASSERT_TRUE(Decode(*config, spec.loss.seed) == spec) << Describe(spec);
+    ASSERT_TRUE(SpecOf(*config, spec.loss.seed) == spec) << Describe(spec);
   }
   EXPECT_GT(encoded, 0);
 }

@@ -22,7 +22,7 @@
 namespace counterweight::server {
 namespace {
 
-Config WithMetrics() {
+Config ServingMetrics() {
   Config config = TestConfig();
   config.metrics_listen = {.host = "127.0.0.1", .port = 0, .path = ""};
   return config;
@@ -33,7 +33,7 @@ bool Has(const std::string& text, const std::string& line) {
 }
 
 TEST(ServingMetrics, AScrapeShowsServingAndDrift) {
-  RunningServer running(WithMetrics(), kernels::MakeCpuCorrector(1));
+  RunningServer running(ServingMetrics(), kernels::MakeCpuCorrector(1));
   ASSERT_TRUE(running.Correct(SmallRequest("a", "run-1")).ok());
   ASSERT_TRUE(running.Correct(SmallRequest("b")).ok());
   EXPECT_FALSE(running.Correct({}).ok());
@@ -136,7 +136,7 @@ v1::CorrectRequest RequestWithAll() {
 // README.md's tables are generated from these.
 TEST(ServingMetrics, AScrapeShowsTheTables) {
   const TemporaryFolder folder;
-  Config config = WithMetrics();
+  Config config = ServingMetrics();
   config.shared_memory_socket = folder.File("shm.sock");
   RunningServer running(config);
   const grpc::Status status = running.Correct(RequestWithAll());
@@ -166,7 +166,7 @@ TEST(ServingMetrics, AScrapeShowsTheTables) {
 }
 
 TEST(ServingMetrics, ARetryCountsOnceInDrift) {
-  RunningServer running(WithMetrics());
+  RunningServer running(ServingMetrics());
   for (int i = 0; i < 3; ++i) {
     ASSERT_TRUE(running.Correct(SmallRequest("same", "run")).ok());
   }
@@ -178,7 +178,7 @@ TEST(ServingMetrics, ARetryCountsOnceInDrift) {
 }
 
 TEST(ServingMetrics, ConcurrentDuplicatesCountOnce) {
-  RunningServer running(WithMetrics());
+  RunningServer running(ServingMetrics());
   running.backend().Close();
   std::vector<std::future<grpc::Status>> calls;
   for (int i = 0; i < 2; ++i) {
@@ -194,7 +194,7 @@ TEST(ServingMetrics, ConcurrentDuplicatesCountOnce) {
 }
 
 TEST(ServingMetrics, AFailureIsNotPublishedAndItsRetryIs) {
-  RunningServer running(WithMetrics());
+  RunningServer running(ServingMetrics());
   kernels::CorrectResult failure;
   failure.status = kernels::CorrectStatus::kNonFinite;
   running.backend().SetResult(failure);
@@ -208,7 +208,7 @@ TEST(ServingMetrics, AFailureIsNotPublishedAndItsRetryIs) {
 }
 
 TEST(ServingMetrics, ReadyTurnsWithHealth) {
-  RunningServer running(WithMetrics());
+  RunningServer running(ServingMetrics());
   EXPECT_TRUE(running.Get("/livez").starts_with("HTTP/1.1 200 OK\r\n"));
   EXPECT_TRUE(running.Get("/readyz").starts_with("HTTP/1.1 200 OK\r\n"));
   EXPECT_TRUE(running.Get("/readyz").ends_with("\r\n\r\nready\n"));
@@ -221,7 +221,7 @@ TEST(ServingMetrics, ReadyTurnsWithHealth) {
 }
 
 TEST(ServingMetrics, ProbesHaveTheirPathsAlone) {
-  Config config = WithMetrics();
+  Config config = ServingMetrics();
   config.page = false;
   RunningServer running(config);
   EXPECT_TRUE(running.Get("/readyz?verbose").starts_with("HTTP/1.1 200 "));
@@ -231,7 +231,7 @@ TEST(ServingMetrics, ProbesHaveTheirPathsAlone) {
 
 // The web server looks every two seconds whether it is to end.
 TEST(ServingMetrics, StoppingDoesNotWaitForTheWebServer) {
-  RunningServer running(WithMetrics());
+  RunningServer running(ServingMetrics());
   const auto begin = std::chrono::steady_clock::now();
   running.Stop();
   EXPECT_LT(std::chrono::steady_clock::now() - begin,
@@ -268,7 +268,7 @@ class HalfRequests {
 };
 
 TEST(ServingMetrics, UnfinishedRequestsDelayNoScrape) {
-  RunningServer running(WithMetrics());
+  RunningServer running(ServingMetrics());
   for (int count = 2; count <= 7; ++count) {
     // On a machine that stalls for seconds they are closed earlier.
     bool at_once = false;
@@ -282,7 +282,7 @@ TEST(ServingMetrics, UnfinishedRequestsDelayNoScrape) {
 }
 
 TEST(ServingMetrics, AnyNumberOfThemIsGivenUpSoon) {
-  RunningServer running(WithMetrics());
+  RunningServer running(ServingMetrics());
   const auto begin = std::chrono::steady_clock::now();
   const HalfRequests unfinished(running, 16);
   EXPECT_TRUE(Has(running.Scrape(), "counterweight_ready 1"));
@@ -291,7 +291,7 @@ TEST(ServingMetrics, AnyNumberOfThemIsGivenUpSoon) {
 }
 
 TEST(ServingMetrics, LinesThatTheLogDroppedAreCounted) {
-  RunningServer running(WithMetrics());
+  RunningServer running(ServingMetrics());
   EXPECT_TRUE(Has(running.Scrape(), "counterweight_log_lines_dropped_total 0"));
 }
 

@@ -22,15 +22,15 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
-constexpr int64_t kBytes = 4096;
+constexpr int64_t kSharedBytes = 4096;
 
 class SharedCorrect : public ::testing::Test {
  protected:
   SharedCorrect()
       : running_(ConfigOf(), kernels::MakeCpuCorrector(2)),
         client_(folder_.File("shm.sock")),
-        inputs_(kBytes),
-        outputs_(kBytes),
+        inputs_(kSharedBytes),
+        outputs_(kSharedBytes),
         input_handle_(Register(inputs_, RegionAccess::kRead)),
         output_handle_(Register(outputs_, RegionAccess::kWrite)) {}
 
@@ -69,8 +69,8 @@ class SharedCorrect : public ::testing::Test {
 TEST_F(SharedCorrect, RangesAreInsideTheirRegion) {
   EXPECT_THAT(Fields(Request()), IsEmpty());
   constexpr uint64_t kMax = UINT64_MAX;
-  const std::pair<uint64_t, uint64_t> wrong[] = {{kBytes, 24},
-                                                 {kBytes - 20, 24},
+  const std::pair<uint64_t, uint64_t> wrong[] = {{kSharedBytes, 24},
+                                                 {kSharedBytes - 20, 24},
                                                  {kMax - 23, 24},
                                                  {kMax - 3, 24},
                                                  {uint64_t{1} << 63, 24}};
@@ -88,7 +88,8 @@ TEST_F(SharedCorrect, RangesAreInsideTheirRegion) {
         << offset;
   }
   v1::CorrectRequest request = Request();
-  request.mutable_tensors(0)->mutable_shared_memory()->set_offset(kBytes - 24);
+  request.mutable_tensors(0)->mutable_shared_memory()->set_offset(kSharedBytes -
+                                                                  24);
   EXPECT_THAT(Fields(request), IsEmpty()) << "the last bytes are inside";
 }
 

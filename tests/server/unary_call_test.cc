@@ -24,7 +24,7 @@ Config ShortTimeout() {
 }
 
 // 4 Mi positions: an answer of 20 MiB, more than a connection holds unread.
-std::string LargeRequest() {
+std::string LargeMessage() {
   v1::CorrectRequest request = SmallRequest();
   request.mutable_layout()->mutable_padded()->set_length(2 << 20);
   for (v1::Tensor& tensor : *request.mutable_tensors()) {
@@ -62,7 +62,7 @@ TEST(UnaryCall, AnUnreadAnswerStaysInTheBudgetUntilItsTimeIsUp) {
   RunningServer running(ShortTimeout());
   running.backend().Close();
   RawUnary call(running.channel());
-  ASSERT_TRUE(call.Send(LargeRequest()));
+  ASSERT_TRUE(call.Send(LargeMessage()));
   running.backend().WaitForCalls(1);
   running.backend().Open();
   // The admitted bytes exceed the answer; the difference is released first.

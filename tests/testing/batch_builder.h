@@ -5,12 +5,15 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <utility>
 #include <vector>
 
 #include "kernels/batch.h"
 
 namespace counterweight::kernels {
+
+inline constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
 
 // One sequence. A role without values is not sent; every row of a batch has the
 // same roles. A batch without tokens sends all.

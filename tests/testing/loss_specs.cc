@@ -10,7 +10,7 @@ namespace counterweight::kernels {
 namespace {
 
 template <class Enum>
-Enum Any(Random& random, Enum last) {
+Enum AnyLossEnum(Random& random, Enum last) {
   return static_cast<Enum>(random.Integer(0, static_cast<int64_t>(last)));
 }
 
@@ -52,15 +52,15 @@ RatioSource RandomSource(Random& random) {
 
 LossReduction RandomReduction(Random& random) {
   LossReduction reduction;
-  reduction.count = Any(random, BatchCount::kGroups);
-  reduction.row = Any(random, RowCount::kPerToken);
+  reduction.count = AnyLossEnum(random, BatchCount::kGroups);
+  reduction.row = AnyLossEnum(random, RowCount::kPerToken);
   reduction.scale = random.Uniform(0.2, 3);
   return reduction;
 }
 
 KlSpec RandomKl(Random& random, double spread) {
   KlSpec kl;
-  kl.estimator = Any(random, KlEstimator::kAbs);
+  kl.estimator = AnyLossEnum(random, KlEstimator::kAbs);
   if (kl.estimator == KlEstimator::kNone) return kl;
   kl.coefficient = random.Chance(0.1) ? 0.0 : random.Uniform(0.01, 2);
   if (random.Chance(0.3)) kl.token_clamp = spread * random.Uniform(0.5, 3);
@@ -74,7 +74,7 @@ KlSpec RandomKl(Random& random, double spread) {
   if (kl.straight_through && random.Chance(0.5)) {
     kl.gradient_ratio_cap = random.Uniform(0.8, 3);
   }
-  kl.over = Any(random, TokenSet::kKept);
+  kl.over = AnyLossEnum(random, TokenSet::kKept);
   kl.reduction = RandomReduction(random);
   return kl;
 }
@@ -164,7 +164,7 @@ LossSpec BusyLoss(Surrogate surrogate, double spread) {
 
 LossSpec RandomLoss(Random& random, double spread, int64_t longest) {
   const auto surrogate =
-      Any(random, static_cast<Surrogate>(kNumSurrogates - 1));
+      AnyLossEnum(random, static_cast<Surrogate>(kNumSurrogates - 1));
   if (surrogate == Surrogate::kNone) return {};
   const bool of_rows =
       InfoOf(surrogate).Has(kTraitLevels) && random.Chance(0.5);
@@ -183,7 +183,7 @@ LossSpec RandomLoss(Random& random, double spread, int64_t longest) {
   if (random.Chance(0.3)) loss.clip_low = LossSpec::kNoBound;
   if (random.Chance(0.3)) loss.clip_high = LossSpec::kNoBound;
   Reshape(random, loss);
-  loss.over = Any(random, TokenSet::kKept);
+  loss.over = AnyLossEnum(random, TokenSet::kKept);
   loss.reduction = RandomReduction(random);
   loss.prescales_advantages = random.Chance(0.2);
   if (random.Chance(0.5)) loss.padded_length = longest + 5;

@@ -146,6 +146,15 @@ AssertionResult MatchesReference(const CorrectionSpec& spec,
   return AssertionSuccess();
 }
 
+std::vector<SpecField> FieldsOf(const CorrectionSpec& spec) {
+  std::vector<SpecField> fields;
+  for (const SpecViolation& violation : Validate(spec)) {
+    EXPECT_FALSE(violation.reason.empty());
+    fields.push_back(violation.field);
+  }
+  return fields;
+}
+
 std::vector<double> Combine(const std::vector<BatchSums>& parts) {
   std::vector<double> combined;
   for (const SumsField& field : Fields(parts.front()))

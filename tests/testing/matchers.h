@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include "kernels/spec_violation.h"
 #include "kernels/sums.h"
 #include "tests/testing/reference.h"
 #include "tests/testing/run.h"
@@ -27,6 +28,9 @@ namespace counterweight::kernels {
 ::testing::AssertionResult MatchesReference(const CorrectionSpec& spec,
                                             const Corrected& corrected,
                                             const ReferenceResult& reference);
+
+// The fields that Validate() refuses, each of which must have a reason.
+std::vector<SpecField> FieldsOf(const CorrectionSpec& spec);
 
 // The sums of several batches as those of one. Leaves no normalizer.
 std::vector<double> Combine(const std::vector<BatchSums>& parts);

@@ -8,8 +8,6 @@ namespace counterweight::kernels {
 namespace {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
-constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
-
 }  // namespace
 
 double Random::Uniform(double low, double high) {

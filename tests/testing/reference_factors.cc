@@ -6,7 +6,7 @@
 namespace counterweight::kernels {
 namespace {
 
-double Count(const Mask& mask) {
+double DoubleCount(const Mask& mask) {
   return static_cast<double>(std::count(mask.begin(), mask.end(), 1));
 }
 
@@ -16,8 +16,8 @@ struct RowTokens {
   int32_t group = 0;
 };
 
-double CountOf(BatchCount count, const std::vector<RowTokens>& rows,
-               int64_t num_groups) {
+double BatchCountOf(BatchCount count, const std::vector<RowTokens>& rows,
+                    int64_t num_groups) {
   if (count == BatchCount::kOne) return 1.0;
   if (count == BatchCount::kGroups) return static_cast<double>(num_groups);
   double sum = 0.0;
@@ -55,12 +55,12 @@ Factors FactorsOf(const LossReduction& reduction, const Batch& batch,
   std::vector<RowTokens> tokens;
   std::map<int32_t, double> of_group;
   for (size_t i = 0; i < rows.size(); ++i) {
-    tokens.push_back({Count(rows[i].counts), Count(kept[i]),
+    tokens.push_back({DoubleCount(rows[i].counts), DoubleCount(kept[i]),
                       batch.groups == nullptr ? 0 : batch.groups[i]});
     of_group[tokens[i].group] += tokens[i].counted;
   }
   Factors factors;
-  factors.count = CountOf(reduction.count, tokens, batch.num_groups);
+  factors.count = BatchCountOf(reduction.count, tokens, batch.num_groups);
   for (const RowTokens& row : tokens) {
     const bool in_no_group =
         reduction.row == RowCount::kGroupTokens && row.group < 0;

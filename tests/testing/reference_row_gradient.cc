@@ -7,7 +7,7 @@
 namespace counterweight::kernels {
 namespace {
 
-double Sign(double x) { return static_cast<double>((x > 0) - (x < 0)); }
+double SignOf(double x) { return static_cast<double>((x > 0) - (x < 0)); }
 
 // dk/dd, 0 strictly outside the clamps.
 double KlSlope(const KlSpec& kl, double d, Margin& margin) {
@@ -27,7 +27,7 @@ double KlSlope(const KlSpec& kl, double d, Margin& margin) {
     case KlEstimator::kK3:
       return -std::expm1(-d);
     case KlEstimator::kAbs:
-      return Sign(d);
+      return SignOf(d);
   }
   return 0.0;
 }

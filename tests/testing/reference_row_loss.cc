@@ -13,7 +13,9 @@ const double kVespoLowest = std::log(1e-8);
 constexpr double kVespoHighest = 20.0;
 constexpr double kLeastLambda = 1e-4;
 
-double Clamp(double x, double limit) { return std::clamp(x, -limit, limit); }
+double ClampExponent(double x, double limit) {
+  return std::clamp(x, -limit, limit);
+}
 
 double Estimate(KlEstimator estimator, double d) {
   switch (estimator) {
@@ -80,8 +82,8 @@ int64_t CountOf(const Mask& mask) {
 }
 
 double KlOf(const KlSpec& kl, double ref_difference, double ratio) {
-  const double d = Clamp(ref_difference, kl.token_clamp);
-  const double k = Clamp(Estimate(kl.estimator, d), kl.value_clamp);
+  const double d = ClampExponent(ref_difference, kl.token_clamp);
+  const double k = ClampExponent(Estimate(kl.estimator, d), kl.value_clamp);
   return kl.importance_weighted ? k * ratio : k;
 }
 
@@ -145,7 +147,7 @@ double PhiOf(const LossSpec& loss, const ReferenceLossRow& row, bool positive) {
   double q = row.padding_log_weight;
   for (size_t t = 0; t < row.points.size(); ++t) {
     if (!row.counts[t]) continue;
-    q += Clamp(row.points[t].log_ratio, kVespoHighest);
+    q += ClampExponent(row.points[t].log_ratio, kVespoHighest);
     if (row.has_weight)
       q += std::clamp(std::log(row.weights[t]), kVespoLowest, kVespoHighest);
   }

@@ -15,7 +15,7 @@ double Tau(const LossSpec& loss, double advantage) {
 }
 
 // max(-A min(r, cap), -A clip(r)), for A < 0 at most -A dual_clip.
-double PpoClip(const LossSpec& loss, double advantage, double ratio) {
+double ClippedTerm(const LossSpec& loss, double advantage, double ratio) {
   const double unclipped = -Product(advantage, std::min(ratio, loss.ratio_cap));
   const double clipped = -Product(advantage, ClippedRatio(loss, ratio));
   const double larger = std::max(unclipped, clipped);
@@ -189,9 +189,9 @@ double SurrogateValue(const LossSpec& loss, const LossPoint& live,
   Margin unused;
   switch (loss.surrogate) {
     case Surrogate::kPpoClip:
-      return PpoClip(loss, a, r);
+      return ClippedTerm(loss, a, r);
     case Surrogate::kClipCov:
-      return live.selected ? 0.0 : PpoClip(loss, a, r);
+      return live.selected ? 0.0 : ClippedTerm(loss, a, r);
     case Surrogate::kCispo:
       return -Product(a, ClippedRatio(loss, detached)) * live.log_prob;
     case Surrogate::kSapo: {

@@ -9,7 +9,9 @@ namespace {
 // Below it a mean is taken for zero and nothing is divided (WeightSpec).
 constexpr double kSmallestMean = 1e-8;
 
-double Clamp(double x, double limit) { return std::clamp(x, -limit, limit); }
+double ClampRatio(double x, double limit) {
+  return std::clamp(x, -limit, limit);
+}
 
 // level(clamp(l)) at each token.
 std::vector<double> Aggregate(Level level, double token_clamp,
@@ -19,7 +21,7 @@ std::vector<double> Aggregate(Level level, double token_clamp,
   double sum = 0.0;
   int64_t count = 0;
   for (int64_t t = 0; t < row.size(); ++t) {
-    const double l = Clamp(row.LogRatio(source, t), token_clamp);
+    const double l = ClampRatio(row.LogRatio(source, t), token_clamp);
     sum += left[t] ? l : 0.0;
     count += left[t];
     if (level == Level::kToken) result[t] = row.counts[t] ? l : 0.0;
@@ -61,7 +63,7 @@ RowWeights WeighRow(const WeightSpec& weight, const ReferenceRow& row,
           : clamped;
   for (int64_t t = 0; t < row.size(); ++t) {
     if (!row.counts[t]) continue;
-    result.raw[t] = std::exp(Clamp(clamped[t], weight.aggregate_clamp));
+    result.raw[t] = std::exp(ClampRatio(clamped[t], weight.aggregate_clamp));
     result.bounded[t] = ApplyBound(weight, result.raw[t], margin);
   }
   return result;

@@ -1,7 +1,6 @@
 #include "tests/testing/run.h"
 
 #include <algorithm>
-#include <limits>
 #include <memory>
 
 namespace counterweight::kernels {
@@ -16,7 +15,6 @@ std::vector<T> Slice(const std::vector<T>& values, int64_t begin,
 // Fills *corrected with values that no corrector writes, and points there.
 Outputs PrepareOutputs(const CorrectionSpec& spec, const OwnedBatch& batch,
                        Corrected* corrected) {
-  constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
   corrected->weights.assign(batch.num_positions(), kNaN);
   corrected->keep_mask.assign(batch.num_positions(), 0xa5);
   corrected->token_reasons.assign(batch.num_positions(), 0xa5a5);

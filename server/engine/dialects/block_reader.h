@@ -38,6 +38,8 @@ struct NumberRange {
   bool whole = false;
 };
 
+// The largest finite double.
+inline constexpr double kLargestDouble = std::numeric_limits<double>::max();
 inline constexpr NumberRange kAnyNumber{};
 inline constexpr NumberRange kPositive{.lowest = 0.0, .above = true};
 inline constexpr NumberRange kNonNegative{.lowest = 0.0};

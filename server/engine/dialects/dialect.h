@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <map>
 #include <span>
 #include <string>
@@ -21,6 +22,9 @@ namespace counterweight::server {
 
 // Metrics by name.
 using MetricMap = std::map<std::string, double>;
+
+// A metric without terms, where the other system answers NaN.
+inline constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
 // Facts about the request, besides the block, that a dialect can use.
 struct RequestFacts {

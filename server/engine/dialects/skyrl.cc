@@ -16,7 +16,7 @@ using google::protobuf::Struct;
 
 // AlgorithmConfig's fields; the second group has no effect on weights, masks
 // and losses of given advantages. The last two are arguments of SkyRL's calls.
-constexpr std::string_view kFields[] = {
+constexpr std::string_view kSkyrlFields[] = {
     "cispo", "clip_cov", "clip_ratio_c", "dppo", "entropy_loss_coef",
     "eps_clip_high", "eps_clip_low", "kl_cov", "kl_estimator_type",
     "kl_loss_coef", "loss_reduction", "max_seq_len", kSkyrlCorrection,
@@ -30,7 +30,7 @@ constexpr std::string_view kFields[] = {
     //
     "micro_batch_size", "prompt_boundaries"};
 
-void RefuseEntropyLoss(const BlockReader& reader) {
+void RefuseEntropyCoefficient(const BlockReader& reader) {
   constexpr std::string_view kUseEntropy = "use_entropy_loss";
   if (!reader.ReadBool(kUseEntropy, false)) return;
   reader.Violate(kUseEntropy,
@@ -81,9 +81,9 @@ Translation TranslateSkyrl(const Struct& block, bool ignore_unknown_fields,
   const BlockReader reader(block, "method.dialect.block",
                            &translation.violations);
   reader.CheckKeys(
-      kFields, ignore_unknown_fields,
+      kSkyrlFields, ignore_unknown_fields,
       [](std::string_view) { return std::string(); }, &translation.warnings);
-  RefuseEntropyLoss(reader);
+  RefuseEntropyCoefficient(reader);
   const SkyrlCorrection correction =
       ReadSkyrlCorrection(reader, ignore_unknown_fields, &translation);
   if (const SkyrlLoss* loss = ReadSkyrlLossType(reader)) {

@@ -18,18 +18,19 @@ using kernels::Level;
 using kernels::RejectionRule;
 using kernels::WeightSpec;
 
-constexpr std::string_view kFields[] = {"geo_mask_high",
-                                        "geo_mask_low",
-                                        "outlier_token_is_threshold_high",
-                                        "outlier_token_is_threshold_low",
-                                        "product_mask_high",
-                                        "product_mask_low",
-                                        "sequence_mask_metric",
-                                        "sequence_tis_ratio_clip_high",
-                                        "tis_ratio_type",
-                                        "token_mask_is_threshold_high",
-                                        "token_mask_is_threshold_low",
-                                        "token_tis_ratio_clip_high"};
+constexpr std::string_view kCorrectionFields[] = {
+    "geo_mask_high",
+    "geo_mask_low",
+    "outlier_token_is_threshold_high",
+    "outlier_token_is_threshold_low",
+    "product_mask_high",
+    "product_mask_low",
+    "sequence_mask_metric",
+    "sequence_tis_ratio_clip_high",
+    "tis_ratio_type",
+    "token_mask_is_threshold_high",
+    "token_mask_is_threshold_low",
+    "token_tis_ratio_clip_high"};
 
 constexpr std::string_view kUseTis = "use_tis";
 constexpr std::string_view kTisTypes[] = {"token", "sequence"};
@@ -172,7 +173,7 @@ SkyrlCorrection ReadSkyrlCorrection(const BlockReader& reader,
     const BlockReader fields(*block, reader.Path(kSkyrlCorrection),
                              &translation->violations);
     fields.CheckKeys(
-        kFields, ignore_unknown_fields,
+        kCorrectionFields, ignore_unknown_fields,
         [](std::string_view) { return std::string(); }, &translation->warnings);
     correction.outlier =
         ReadThresholds(fields, "outlier_token_is_threshold_low",

@@ -25,10 +25,9 @@ using kernels::RowCount;
 using kernels::Surrogate;
 using kernels::TokenSet;
 
-constexpr double kLargest = std::numeric_limits<double>::max();
 constexpr NumberRange kTemperature{
-    .lowest = 0.0, .above = true, .highest = kLargest};
-constexpr NumberRange kCoefficient{.lowest = 0.0, .highest = kLargest};
+    .lowest = 0.0, .above = true, .highest = kLargestDouble};
+constexpr NumberRange kCoefficient{.lowest = 0.0, .highest = kLargestDouble};
 
 void ReadRegular(const SkyrlLossBlock& block, LossSpec* loss) {
   loss->clip_low = block.shared.ReadNumber("eps_clip_low", 0.2, kNonNegative);

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <string>
 #include <string_view>
 
@@ -22,8 +21,6 @@ using kernels::LossSums;
 using kernels::RejectionRule;
 using kernels::RuleSums;
 using kernels::Surrogate;
-
-constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
 // masked_mean is 0 without terms.
 double Share(double sum, int64_t count) {

@@ -21,12 +21,12 @@ using kernels::RowCount;
 using kernels::Surrogate;
 using kernels::TokenSet;
 
-constexpr std::string_view kLevel = "importance_sampling_level";
+constexpr std::string_view kImportanceLevel = "importance_sampling_level";
 
 // In the order of TrlLossType.
 constexpr std::string_view kTypes[] = {"grpo",  "bnpo",  "dr_grpo", "dapo",
                                        "luspo", "cispo", "sapo",    "vespo"};
-constexpr std::string_view kLevels[] = {"token", "sequence"};
+constexpr std::string_view kImportanceLevels[] = {"token", "sequence"};
 
 // These values exist in trainers of trl.experimental, where other fields have
 // other meanings too.
@@ -42,11 +42,12 @@ std::string_view HintFor(const BlockReader& reader, std::string_view key,
   return value != nullptr && value->string_value() == name ? hint : "";
 }
 
-constexpr double kLargest = std::numeric_limits<double>::max();
-constexpr NumberRange kFinite{.lowest = -kLargest, .highest = kLargest};
+constexpr NumberRange kFinite{.lowest = -kLargestDouble,
+                              .highest = kLargestDouble};
 constexpr NumberRange kFinitePositive{
-    .lowest = 0.0, .above = true, .highest = kLargest};
-constexpr NumberRange kFiniteNonNegative{.lowest = 0.0, .highest = kLargest};
+    .lowest = 0.0, .above = true, .highest = kLargestDouble};
+constexpr NumberRange kFiniteNonNegative{.lowest = 0.0,
+                                         .highest = kLargestDouble};
 
 // Ranges apply to numbers that the loss reads: TRL itself computes with any
 // numbers, even if they flip the loss's sign.
@@ -128,7 +129,7 @@ void ReadCounts(const BlockReader& reader, TrlLoss* loss) {
 void WarnOfLevel(const BlockReader& reader, const TrlLoss& loss,
                  std::vector<std::string>* warnings) {
   const auto warn = [&](std::string_view advice) {
-    warnings->push_back(Concat(reader.Path(kLevel), ": ", advice));
+    warnings->push_back(Concat(reader.Path(kImportanceLevel), ": ", advice));
   };
   switch (loss.type) {
     case TrlLossType::kBnpo:
@@ -278,9 +279,9 @@ TrlLoss ReadTrlLoss(const BlockReader& reader,
                       HintFor(reader, "loss_type", "gmpo", kGmpoHint));
   if (type) loss.type = static_cast<TrlLossType>(*type);
   loss.sequence_level =
-      reader.ReadName(
-          kLevel, kLevels[0], kLevels,
-          HintFor(reader, kLevel, "sequence_token", kGspoTokenHint)) == 1;
+      reader.ReadName(kImportanceLevel, kImportanceLevels[0], kImportanceLevels,
+                      HintFor(reader, kImportanceLevel, "sequence_token",
+                              kGspoTokenHint)) == 1;
   loss.luspo_counts_padding = !facts.IsSince(kTrlLuspoByMask);
   ReadNumbers(reader, facts, &loss);
   ReadCounts(reader, &loss);
@@ -296,7 +297,7 @@ TrlLoss ReadTrlLoss(const BlockReader& reader,
   if (loss.type == TrlLossType::kVespo && loss.sequence_level &&
       loss.use_bias_correction_kl && loss.beta != 0.0) {
     reader.Violate(
-        kLevel,
+        kImportanceLevel,
         "'sequence' gives loss_type 'vespo' nothing but the ratio of "
         "use_bias_correction_kl, which this server has for 'token' "
         "only.");

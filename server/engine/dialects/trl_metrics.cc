@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 
 namespace counterweight::server {
 namespace {
@@ -12,8 +11,6 @@ using kernels::Bound;
 using kernels::Extrema;
 using kernels::LossSums;
 using kernels::WeightSpec;
-
-constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
 // The mean of `count` values with this sum, 0 where there are none.
 double MeanOrZero(double sum, int64_t count) {

@@ -13,7 +13,7 @@ using kernels::RowCount;
 using kernels::TokenSet;
 
 // In the order of VerlAggMode.
-constexpr std::string_view kModes[] = {
+constexpr std::string_view kAggregationModes[] = {
     "token-mean", "token-sum", "seq-mean-token-sum", "seq-mean-token-sum-norm",
     "seq-mean-token-mean"};
 
@@ -32,7 +32,8 @@ VerlAggregation ReadVerlAggregation(const BlockReader& actor,
                                     const BlockReader& global_batch_info,
                                     int64_t padded_length) {
   VerlAggregation aggregation;
-  const auto mode = actor.ReadName("loss_agg_mode", kModes[0], kModes);
+  const auto mode =
+      actor.ReadName("loss_agg_mode", kAggregationModes[0], kAggregationModes);
   aggregation.mode.reset();
   if (mode) aggregation.mode = static_cast<VerlAggMode>(*mode);
   if (!global_batch_info.IsNull("dp_size")) {

@@ -11,15 +11,15 @@ using google::protobuf::Struct;
 constexpr std::string_view kRoot = "method.dialect.block";
 
 // Fields of RolloutCorrectionConfig, and keys beside it.
-constexpr std::string_view kFields[] = {"rollout_is",
-                                        "rollout_is_threshold",
-                                        "rollout_is_batch_normalize",
-                                        "rollout_rs",
-                                        "rollout_rs_threshold",
-                                        "bypass_mode",
-                                        "loss_type",
-                                        kVerlPreset,
-                                        kVerlPolicyLoss};
+constexpr std::string_view kLayoutFields[] = {"rollout_is",
+                                              "rollout_is_threshold",
+                                              "rollout_is_batch_normalize",
+                                              "rollout_rs",
+                                              "rollout_rs_threshold",
+                                              "bypass_mode",
+                                              "loss_type",
+                                              kVerlPreset,
+                                              kVerlPolicyLoss};
 
 // Fields of ActorConfig that losses read, and of PolicyLossConfig.
 constexpr std::string_view kLossFields[] = {
@@ -72,7 +72,7 @@ VerlNode Descend(const VerlNode& parent, std::string_view key,
 
 VerlLayout LocateInTree(const VerlNode& root, Violations* violations) {
   const BlockReader reader(*root.fields, root.path, violations);
-  for (const std::string_view field : kFields) {
+  for (const std::string_view field : kLayoutFields) {
     if (reader.Find(field) == nullptr) continue;
     reader.Violate(
         field, Concat(field, " belongs into ",
@@ -109,7 +109,7 @@ VerlLayout LocateVerlConfig(const Struct& block, Violations* violations) {
 
 void CheckVerlFields(const BlockReader& reader, bool ignore,
                      std::vector<std::string>* warnings) {
-  reader.CheckKeys(kFields, ignore, Advice, warnings);
+  reader.CheckKeys(kLayoutFields, ignore, Advice, warnings);
 }
 
 void CheckVerlLossFields(const BlockReader& reader, bool ignore,
@@ -118,8 +118,8 @@ void CheckVerlLossFields(const BlockReader& reader, bool ignore,
       kLossFields, ignore,
       [](std::string_view name) {
         const bool belongs_above =
-            std::find(std::begin(kFields), std::end(kFields), name) !=
-                std::end(kFields) ||
+            std::find(std::begin(kLayoutFields), std::end(kLayoutFields),
+                      name) != std::end(kLayoutFields) ||
             name == "rollout_correction";
         return std::string(belongs_above
                                ? "rollout correction stands at the "

@@ -25,7 +25,7 @@ using kernels::Surrogate;
 using kernels::TokenSet;
 
 // A loss's aggregation of tokens.
-enum class Aggregation : uint8_t {
+enum class LossAggregation : uint8_t {
   kLossAggMode,
   kSeqMeanTokenMean,  // whatever loss_agg_mode says
   kGspo,              // that before 0.9.1, and loss_agg_mode since
@@ -38,12 +38,12 @@ struct LossMode {
   Surrogate surrogate;
   // The log ratio is clamped at 20 before everything.
   bool clamps;
-  Aggregation aggregation;
+  LossAggregation aggregation;
   VerlPpoKl ppo_kl;
   VerlClipFraction clip_fraction;
 };
 
-using enum Aggregation;
+using enum LossAggregation;
 using enum VerlClipFraction;
 constexpr auto kNoKl = VerlPpoKl::kNone;
 constexpr auto kMean = VerlPpoKl::kMean;
@@ -90,7 +90,7 @@ constexpr NumberRange kFraction{.lowest = 0.0, .above = true, .highest = 1.0};
 // Factors, which must not overflow where kernels/ compute in float32.
 constexpr double kLargest = std::numeric_limits<float>::max();
 constexpr NumberRange kScale{.lowest = 0.0, .above = true, .highest = kLargest};
-constexpr NumberRange kCoefficient{.lowest = 0.0, .highest = kLargest};
+constexpr NumberRange kAnyCoefficient{.lowest = 0.0, .highest = kLargest};
 
 // Returns the row of loss_mode, or null and a violation.
 const LossMode* FindLossMode(const BlockReader& policy_loss, VerlMode mode) {
@@ -169,7 +169,7 @@ void ReadKlCov(const BlockReader& policy_loss, LossSpec* spec) {
   spec->covariance_kl_weight =
       policy_loss.Find("ppo_kl_coef") == nullptr
           ? 0.1
-          : policy_loss.ReadOptionalNumber("ppo_kl_coef", kCoefficient)
+          : policy_loss.ReadOptionalNumber("ppo_kl_coef", kAnyCoefficient)
                 .value_or(1.0);
 }
 
@@ -236,7 +236,7 @@ void ReadSurrogate(const LossMode& mode, const BlockReader& actor,
 KlSpec ReadKl(const BlockReader& actor) {
   KlSpec kl;
   if (!actor.ReadBool("use_kl_loss", false)) return kl;
-  kl.coefficient = actor.ReadNumber("kl_loss_coef", 0.001, kCoefficient);
+  kl.coefficient = actor.ReadNumber("kl_loss_coef", 0.001, kAnyCoefficient);
   std::vector<std::string> names;
   for (const std::string_view suffix : {"", "+"}) {
     for (const KlType& type : kKlTypes) {

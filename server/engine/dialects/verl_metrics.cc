@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
-#include <limits>
 #include <utility>
 
 namespace counterweight::server {
@@ -23,8 +22,6 @@ using kernels::WeightSums;
 
 // The number that verl adds to denominators.
 constexpr double kEpsilon = 1e-8;
-constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
-
 double Fraction(int64_t part, int64_t whole) {
   return static_cast<double>(part) / static_cast<double>(whole);
 }

@@ -12,7 +12,7 @@ namespace {
 
 using google::protobuf::Value;
 
-using enum PresetIsThreshold;
+using Is = PresetIsThreshold;
 
 constexpr std::string_view kGeo = "seq_mean_k1";
 constexpr std::string_view kGeoBounds = "0.999_1.001";
@@ -20,33 +20,34 @@ constexpr std::string_view kK3 = "seq_mean_k3";
 constexpr std::string_view kK3Bound = "0.01";
 
 constexpr VerlPreset kPresets[] = {
-    {"decoupled_token_is", "token", kThreshold, "", "", false, "ppo_clip"},
-    {"decoupled_seq_is", "sequence", kThreshold, "", "", false, "ppo_clip"},
-    {"decoupled_token_icepop", "token", kIcePop, "", "", false, "ppo_clip"},
-    {"decoupled_seq_is_rs", "sequence", kIsThreshold, "seq_sum_k1", "0.5_2.0",
+    {"decoupled_token_is", "token", Is::kThreshold, "", "", false, "ppo_clip"},
+    {"decoupled_seq_is", "sequence", Is::kThreshold, "", "", false, "ppo_clip"},
+    {"decoupled_token_icepop", "token", Is::kIcePop, "", "", false, "ppo_clip"},
+    {"decoupled_seq_is_rs", "sequence", Is::kIsThreshold, "seq_sum_k1",
+     "0.5_2.0", false, "ppo_clip"},
+    {"decoupled_geo_rs", "", Is::kDefault, kGeo, kGeoBounds, false, "ppo_clip"},
+    {"decoupled_geo_rs_seq_tis", "sequence", Is::kIsThreshold, kGeo, kGeoBounds,
      false, "ppo_clip"},
-    {"decoupled_geo_rs", "", kDefault, kGeo, kGeoBounds, false, "ppo_clip"},
-    {"decoupled_geo_rs_seq_tis", "sequence", kIsThreshold, kGeo, kGeoBounds,
+    {"decoupled_geo_rs_token_tis", "token", Is::kIsThreshold, kGeo, kGeoBounds,
      false, "ppo_clip"},
-    {"decoupled_geo_rs_token_tis", "token", kIsThreshold, kGeo, kGeoBounds,
+    {"decoupled_k3_rs", "", Is::kDefault, kK3, kK3Bound, false, "ppo_clip"},
+    {"decoupled_k3_rs_seq_tis", "sequence", Is::kIsThreshold, kK3, kK3Bound,
      false, "ppo_clip"},
-    {"decoupled_k3_rs", "", kDefault, kK3, kK3Bound, false, "ppo_clip"},
-    {"decoupled_k3_rs_seq_tis", "sequence", kIsThreshold, kK3, kK3Bound, false,
+    {"decoupled_k3_rs_token_tis", "token", Is::kIsThreshold, kK3, kK3Bound,
+     false, "ppo_clip"},
+    {"bypass_ppo_clip", "", Is::kDefault, "", "", true, "ppo_clip"},
+    {"bypass_ppo_clip_geo_rs", "", Is::kDefault, kGeo, kGeoBounds, true,
      "ppo_clip"},
-    {"decoupled_k3_rs_token_tis", "token", kIsThreshold, kK3, kK3Bound, false,
+    {"bypass_ppo_clip_k3_rs", "", Is::kDefault, kK3, kK3Bound, true,
      "ppo_clip"},
-    {"bypass_ppo_clip", "", kDefault, "", "", true, "ppo_clip"},
-    {"bypass_ppo_clip_geo_rs", "", kDefault, kGeo, kGeoBounds, true,
-     "ppo_clip"},
-    {"bypass_ppo_clip_k3_rs", "", kDefault, kK3, kK3Bound, true, "ppo_clip"},
-    {"bypass_pg_is", "sequence", kThreshold, "", "", true, "reinforce"},
-    {"bypass_pg_token_icepop", "token", kIcePop, "", "", true, "reinforce"},
-    {"bypass_pg_geo_rs", "", kDefault, kGeo, kGeoBounds, true, "reinforce"},
-    {"bypass_pg_geo_rs_seq_tis", "sequence", kIsThreshold, kGeo, kGeoBounds,
+    {"bypass_pg_is", "sequence", Is::kThreshold, "", "", true, "reinforce"},
+    {"bypass_pg_token_icepop", "token", Is::kIcePop, "", "", true, "reinforce"},
+    {"bypass_pg_geo_rs", "", Is::kDefault, kGeo, kGeoBounds, true, "reinforce"},
+    {"bypass_pg_geo_rs_seq_tis", "sequence", Is::kIsThreshold, kGeo, kGeoBounds,
      true, "reinforce"},
-    {"bypass_pg_geo_rs_token_tis", "token", kIsThreshold, kGeo, kGeoBounds,
+    {"bypass_pg_geo_rs_token_tis", "token", Is::kIsThreshold, kGeo, kGeoBounds,
      true, "reinforce"},
-    {"disabled", "", kDefault, "", "", false, "ppo_clip"},
+    {"disabled", "", Is::kDefault, "", "", false, "ppo_clip"},
 };
 
 Value Number(double number) {
@@ -90,15 +91,15 @@ Value Argument(const BlockReader& reader, std::string_view name,
 std::vector<std::string_view> ArgumentNames(const VerlPreset& preset) {
   std::vector<std::string_view> names;
   switch (preset.is_threshold) {
-    case kDefault:
+    case Is::kDefault:
       break;
-    case kThreshold:
+    case Is::kThreshold:
       names = {"threshold"};
       break;
-    case kIsThreshold:
+    case Is::kIsThreshold:
       names = {"is_threshold"};
       break;
-    case kIcePop:
+    case Is::kIcePop:
       names = {"threshold", "threshold_lower"};
       break;
   }
@@ -111,19 +112,19 @@ void FillIsThreshold(const VerlPreset& preset, const BlockReader& reader,
   Value& field = (*expanded->config.mutable_fields())["rollout_is_threshold"];
   std::string& argument = expanded->argument_of["rollout_is_threshold"];
   switch (preset.is_threshold) {
-    case kDefault:
+    case Is::kDefault:
       field = Number(2.0);
       argument = "preset";
       return;
-    case kThreshold:
+    case Is::kThreshold:
       field = Argument(reader, "threshold", Number(2.0));
       argument = "threshold";
       return;
-    case kIsThreshold:
+    case Is::kIsThreshold:
       field = Argument(reader, "is_threshold", Number(2.0));
       argument = "is_threshold";
       return;
-    case kIcePop:
+    case Is::kIcePop:
       field = String(
           Concat(PythonText(Argument(reader, "threshold_lower", Number(0.5))),
                  "_", PythonText(Argument(reader, "threshold", Number(5.0)))));

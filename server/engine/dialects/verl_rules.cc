@@ -38,7 +38,7 @@ constexpr FormerOption kFormerOptions[] = {
     {"geometric", "seq_mean_k1"},
 };
 
-std::string Advice(std::string_view option) {
+std::string OptionAdvice(std::string_view option) {
   for (const FormerOption& former : kFormerOptions) {
     if (former.name == option) {
       return Concat(" What was '", former.name, "' is '", former.now, "' now.");
@@ -85,7 +85,7 @@ std::vector<const RsOption*> ReadOptions(const BlockReader& reader) {
     reader.Violate("rollout_rs",
                    Concat("Invalid rollout_rs option: ", Quote(name), ". ",
                           DidYouMean(name, valid), "Must be one of ",
-                          JoinNames(valid), ".", Advice(name)));
+                          JoinNames(valid), ".", OptionAdvice(name)));
   }
   return options;
 }

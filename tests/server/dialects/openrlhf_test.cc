@@ -38,22 +38,22 @@ RequestFacts Old(RequestFacts facts = AllTensors()) {
   return facts;
 }
 
-Translation Translate(const std::string& json,
-                      const RequestFacts& facts = Old()) {
+Translation TranslateOpenrlhfBlock(const std::string& json,
+                                   const RequestFacts& facts = Old()) {
   return TranslateOpenrlhf(Block(json), false, facts);
 }
 
 // `type` with correction enabled and the given threshold.
 Translation TranslateCorrection(const std::string& type,
                                 const std::string& threshold) {
-  return Translate(R"({"enable_vllm_is_correction": true,
+  return TranslateOpenrlhfBlock(R"({"enable_vllm_is_correction": true,
                        "vllm_is_correction_type": ")" +
-                   type + R"(", "vllm_is_truncated_threshold": )" + threshold +
-                   "}");
+                                type + R"(", "vllm_is_truncated_threshold": )" +
+                                threshold + "}");
 }
 
 TEST(OpenrlhfTest, DefaultIsPpoByToken) {
-  const Translation t = Translate("{}");
+  const Translation t = TranslateOpenrlhfBlock("{}");
   EXPECT_THAT(Fields(t), IsEmpty());
   EXPECT_THAT(t.warnings, IsEmpty());
   EXPECT_FALSE(t.has_weights);
@@ -134,7 +134,7 @@ TEST(OpenrlhfTest, UnboundedThresholdBoundsNothing) {
 }
 
 TEST(OpenrlhfTest, GspoTakesTheRolloutRatioInsteadOfWeights) {
-  const Translation t = Translate(
+  const Translation t = TranslateOpenrlhfBlock(
       R"({"policy_loss_type": "gspo", "enable_vllm_is_correction": true,
           "vllm_is_truncated_threshold": "junk", "token_level_loss": true})");
   EXPECT_THAT(Fields(t), IsEmpty());
@@ -152,12 +152,13 @@ TEST(OpenrlhfTest, GspoTakesTheRolloutRatioInsteadOfWeights) {
 TEST(OpenrlhfTest, GivenCountsAreOfAllProcesses) {
   const std::string counts =
       R"("batch_num_tokens": 300, "global_batch_size": 32, "dp_size": 4})";
-  const LossSpec by_token = Translate("{" + counts).spec.loss;
+  const LossSpec by_token = TranslateOpenrlhfBlock("{" + counts).spec.loss;
   EXPECT_EQ(by_token.reduction.count, BatchCount::kOne);
   EXPECT_EQ(by_token.reduction.row, RowCount::kOne);
   EXPECT_EQ(by_token.reduction.scale, 4.0 / 300.0);
   const LossSpec by_sample =
-      Translate(R"({"token_level_loss": false, "use_kl_loss": true, )" + counts)
+      TranslateOpenrlhfBlock(
+          R"({"token_level_loss": false, "use_kl_loss": true, )" + counts)
           .spec.loss;
   EXPECT_EQ(by_sample.reduction.row, RowCount::kTokens);
   EXPECT_EQ(by_sample.reduction.scale, 4.0 / 32.0);
@@ -165,11 +166,14 @@ TEST(OpenrlhfTest, GivenCountsAreOfAllProcesses) {
   EXPECT_EQ(by_sample.kl.reduction.row, RowCount::kOne);
   EXPECT_EQ(by_sample.kl.reduction.scale, 4.0 / 300.0);
   // Without a count the number of processes has no effect.
-  EXPECT_EQ(Translate(R"({"dp_size": 4})").spec.loss.reduction.scale, 1.0);
+  EXPECT_EQ(
+      TranslateOpenrlhfBlock(R"({"dp_size": 4})").spec.loss.reduction.scale,
+      1.0);
 }
 
 TEST(OpenrlhfTest, EstimatesAreClampedAfterTheFormula) {
-  const kernels::KlSpec kl = Translate(R"({"use_kl_loss": true})").spec.loss.kl;
+  const kernels::KlSpec kl =
+      TranslateOpenrlhfBlock(R"({"use_kl_loss": true})").spec.loss.kl;
   EXPECT_EQ(kl.estimator, kernels::KlEstimator::kK1);
   EXPECT_EQ(kl.coefficient, 0.01);
   EXPECT_EQ(kl.token_clamp, kUnbounded);
@@ -180,7 +184,7 @@ TEST(OpenrlhfTest, EstimatesAreClampedAfterTheFormula) {
 class OpenrlhfRefusalTest : public testing::TestWithParam<Refusal> {};
 
 TEST_P(OpenrlhfRefusalTest, BlamesTheField) {
-  EXPECT_THAT(Fields(Translate(GetParam().json)),
+  EXPECT_THAT(Fields(TranslateOpenrlhfBlock(GetParam().json)),
               ElementsAre(GetParam().field));
 }
 
@@ -212,24 +216,27 @@ INSTANTIATE_TEST_SUITE_P(
                 "vllm_is_truncated_threshold"}));
 
 TEST(OpenrlhfTest, NamesOfTheCommandLineAreToldFromHere) {
-  const Translation t = Translate(R"({"is_correction_type": "tis"})");
+  const Translation t =
+      TranslateOpenrlhfBlock(R"({"is_correction_type": "tis"})");
   ASSERT_THAT(Fields(t), ElementsAre("is_correction_type"));
   EXPECT_THAT(t.violations[0].description,
               HasSubstr("vllm_is_correction_type"));
 }
 
 TEST(OpenrlhfTest, ZeroEntropyCoefficientIsNone) {
-  EXPECT_THAT(Fields(Translate(R"({"entropy_loss_coef": 0})")), IsEmpty());
-  EXPECT_THAT(Fields(Translate(R"({"entropy_loss_coef": null})")), IsEmpty());
+  EXPECT_THAT(Fields(TranslateOpenrlhfBlock(R"({"entropy_loss_coef": 0})")),
+              IsEmpty());
+  EXPECT_THAT(Fields(TranslateOpenrlhfBlock(R"({"entropy_loss_coef": null})")),
+              IsEmpty());
 }
 
 TEST(OpenrlhfTest, AllViolationsAtOnce) {
   const Translation t =
-      Translate(R"({"policy_loss_type": "grpo", "dual_clip": 1,
+      TranslateOpenrlhfBlock(R"({"policy_loss_type": "grpo", "dual_clip": 1,
                     "enable_vllm_is_correction": true,
                     "vllm_is_correction_type": "mis", "use_kl_loss": true,
                     "vllm_is_truncated_threshold": 2})",
-                Old({.wants_loss = true}));
+                             Old({.wants_loss = true}));
   EXPECT_THAT(Fields(t),
               UnorderedElementsAre(
                   "policy_loss_type", "dual_clip", "vllm_is_correction_type",
@@ -239,8 +246,8 @@ TEST(OpenrlhfTest, AllViolationsAtOnce) {
 }
 
 TEST(OpenrlhfMetricsTest, MeansOfNothingAreNan) {
-  const Translation t =
-      Translate(R"({"enable_vllm_is_correction": true, "use_kl_loss": true})");
+  const Translation t = TranslateOpenrlhfBlock(
+      R"({"enable_vllm_is_correction": true, "use_kl_loss": true})");
   MetricMap metrics;
   AddOpenrlhfMetrics(t.spec, kernels::BatchSums{}, &metrics);
   EXPECT_EQ(metrics.size(), 5u);
@@ -250,8 +257,8 @@ TEST(OpenrlhfMetricsTest, MeansOfNothingAreNan) {
 }
 
 TEST(OpenrlhfMetricsTest, PenaltyIsOfTheGivenCount) {
-  const Translation t =
-      Translate(R"({"use_kl_loss": true, "batch_num_tokens": 10})");
+  const Translation t = TranslateOpenrlhfBlock(
+      R"({"use_kl_loss": true, "batch_num_tokens": 10})");
   kernels::BatchSums sums{};
   sums.loss.kl_penalty = 0.25;
   MetricMap metrics;

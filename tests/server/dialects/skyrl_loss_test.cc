@@ -24,8 +24,8 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 
-Translation Translate(const std::string& json,
-                      const RequestFacts& facts = AllTensors()) {
+Translation TranslateSkyrlLoss(const std::string& json,
+                               const RequestFacts& facts = AllTensors()) {
   return TranslateSkyrl(Block(json), false, facts);
 }
 
@@ -42,7 +42,7 @@ class SkyrlLossTest : public testing::TestWithParam<LossCase> {};
 
 TEST_P(SkyrlLossTest, MapsToASurrogate) {
   const LossCase& expected = GetParam();
-  const Translation t = Translate(expected.json);
+  const Translation t = TranslateSkyrlLoss(expected.json);
   EXPECT_THAT(Fields(t), IsEmpty());
   const LossSpec& loss = t.spec.loss;
   EXPECT_EQ(loss.surrogate, expected.surrogate);
@@ -97,7 +97,7 @@ TEST(SkyrlTest, CrossEntropyNeedsNoOtherPolicy) {
   facts.has_advantages = true;
   facts.wants_loss = true;
   facts.num_sequences = 3;
-  const Translation t = Translate(
+  const Translation t = TranslateSkyrlLoss(
       R"({"policy_loss_type": "cross_entropy", "use_kl_loss": true,
           "loss_reduction": "token_mean_legacy", "micro_batch_size": 2})",
       facts);
@@ -111,7 +111,7 @@ TEST(SkyrlTest, CrossEntropyNeedsNoOtherPolicy) {
 }
 
 TEST(SkyrlTest, LossesThatIgnoreTheCorrectionSaySo) {
-  const Translation t = Translate(
+  const Translation t = TranslateSkyrlLoss(
       R"({"policy_loss_type": "kl_cov", "off_policy_correction": {
           "outlier_token_is_threshold_high": 2}})");
   EXPECT_THAT(Fields(t), IsEmpty());
@@ -123,14 +123,14 @@ TEST(SkyrlTest, RolloutLossesNeedNoOldLogProbs) {
   RequestFacts facts = AllTensors();
   facts.has_old_log_probs = false;
   const Translation t =
-      Translate(R"({"policy_loss_type": "rollout_is"})", facts);
+      TranslateSkyrlLoss(R"({"policy_loss_type": "rollout_is"})", facts);
   EXPECT_THAT(Fields(t), IsEmpty());
   EXPECT_EQ(t.spec.drift_source, RatioSource::kCurrentRollout);
   EXPECT_EQ(t.spec.loss.metrics_source, RatioSource::kCurrentRollout);
 }
 
 TEST(SkyrlTest, PromptsAreGroups) {
-  const Translation t = Translate(
+  const Translation t = TranslateSkyrlLoss(
       R"({"loss_reduction": "prompt_mean",
           "prompt_boundaries": [[3, 5], [1, 1], [0, 2]]})");
   EXPECT_THAT(Fields(t), IsEmpty());
@@ -146,20 +146,20 @@ TEST(SkyrlTest, GroupIdsStandForPrompts) {
   RequestFacts facts = AllTensors();
   facts.has_group_ids = true;
   const Translation t =
-      Translate(R"({"loss_reduction": "prompt_mean"})", facts);
+      TranslateSkyrlLoss(R"({"loss_reduction": "prompt_mean"})", facts);
   EXPECT_THAT(Fields(t), IsEmpty());
   EXPECT_TRUE(t.uses_group_ids);
 }
 
 TEST(SkyrlTest, MicroBatchesLeaveTheTailOut) {
-  const Translation t = Translate(
+  const Translation t = TranslateSkyrlLoss(
       R"({"loss_reduction": "token_mean_legacy", "micro_batch_size": 2})");
   EXPECT_THAT(t.groups, ElementsAre(0, 0, 1, 1, -1));
   EXPECT_EQ(t.num_groups, 2);
 }
 
 TEST(SkyrlTest, SumsAreDividedByTheGivenLength) {
-  const Translation t = Translate(
+  const Translation t = TranslateSkyrlLoss(
       R"({"loss_reduction": "seq_mean_token_sum_norm", "max_seq_len": 8})");
   EXPECT_EQ(t.spec.loss.reduction.count, BatchCount::kRows);
   EXPECT_EQ(t.spec.loss.reduction.row, RowCount::kOne);
@@ -167,26 +167,27 @@ TEST(SkyrlTest, SumsAreDividedByTheGivenLength) {
 }
 
 TEST(SkyrlTest, OnlyK3IsClamped) {
-  const kernels::KlSpec k3 = Translate(R"({"use_kl_loss": true})").spec.loss.kl;
+  const kernels::KlSpec k3 =
+      TranslateSkyrlLoss(R"({"use_kl_loss": true})").spec.loss.kl;
   EXPECT_EQ(k3.estimator, KlEstimator::kK3);
   EXPECT_EQ(k3.coefficient, 0.001);
   EXPECT_EQ(k3.token_clamp, 20.0);
   EXPECT_EQ(k3.value_clamp, 10.0);
   const kernels::KlSpec k2 =
-      Translate(R"({"use_kl_loss": true, "kl_estimator_type": "k2"})")
+      TranslateSkyrlLoss(R"({"use_kl_loss": true, "kl_estimator_type": "k2"})")
           .spec.loss.kl;
   EXPECT_EQ(k2.token_clamp, kernels::kUnbounded);
   EXPECT_EQ(k2.value_clamp, kernels::kUnbounded);
   RequestFacts facts = AllTensors();
   facts.has_ref_log_probs = false;
-  EXPECT_THAT(Fields(Translate(R"({"use_kl_loss": true})", facts)),
+  EXPECT_THAT(Fields(TranslateSkyrlLoss(R"({"use_kl_loss": true})", facts)),
               ElementsAre("tensors[REF_LOG_PROBS]"));
 }
 
 TEST(SkyrlTest, SequenceLossesWarnOfOtherReductions) {
-  EXPECT_THAT(Translate(R"({"policy_loss_type": "sapo"})").warnings,
+  EXPECT_THAT(TranslateSkyrlLoss(R"({"policy_loss_type": "sapo"})").warnings,
               ElementsAre(HasSubstr("recommends")));
-  EXPECT_THAT(Translate(R"({"policy_loss_type": "gspo",
+  EXPECT_THAT(TranslateSkyrlLoss(R"({"policy_loss_type": "gspo",
                             "loss_reduction": "sequence_mean"})")
                   .warnings,
               IsEmpty());

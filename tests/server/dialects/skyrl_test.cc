@@ -40,13 +40,13 @@ RequestFacts WithoutRollout() {
   return facts;
 }
 
-Translation Translate(const std::string& json,
-                      const RequestFacts& facts = AllTensors()) {
+Translation TranslateSkyrlBlock(const std::string& json,
+                                const RequestFacts& facts = AllTensors()) {
   return TranslateSkyrl(Block(json), false, facts);
 }
 
 TEST(SkyrlTest, EmptyBlockCorrectsNothing) {
-  const Translation t = Translate("{}", WithoutLoss());
+  const Translation t = TranslateSkyrlBlock("{}", WithoutLoss());
   EXPECT_THAT(Fields(t), IsEmpty());
   EXPECT_THAT(t.warnings, IsEmpty());
   EXPECT_FALSE(t.has_weights);
@@ -56,7 +56,7 @@ TEST(SkyrlTest, EmptyBlockCorrectsNothing) {
 }
 
 TEST(SkyrlTest, StepsFollowEachOther) {
-  const Translation t = Translate(R"({"off_policy_correction": {
+  const Translation t = TranslateSkyrlBlock(R"({"off_policy_correction": {
       "tis_ratio_type": "sequence", "sequence_mask_metric": "product",
       "outlier_token_is_threshold_high": 100,
       "token_mask_is_threshold_low": 0.5, "token_mask_is_threshold_high": 3
@@ -98,7 +98,7 @@ TEST(SkyrlTest, BoundsBeyondTheClampRejectNothing) {
             "outlier_token_is_threshold_high": 485165184,
             "outlier_token_is_threshold_low": )",
         bounds, "}}");
-    const Translation t = Translate(json, WithoutLoss());
+    const Translation t = TranslateSkyrlBlock(json, WithoutLoss());
     ASSERT_EQ(t.spec.num_rules, 1);
     const kernels::OwnedBatch batch(
         std::vector<kernels::Row>{kernels::RowOf({-25.0f, 25.0f})});
@@ -109,7 +109,7 @@ TEST(SkyrlTest, BoundsBeyondTheClampRejectNothing) {
 }
 
 TEST(SkyrlTest, OneTokenThresholdAloneIsWarnedOf) {
-  const Translation t = Translate(
+  const Translation t = TranslateSkyrlBlock(
       R"({"off_policy_correction": {"token_mask_is_threshold_low": 0.5}})");
   EXPECT_THAT(Fields(t), IsEmpty());
   EXPECT_EQ(t.spec.num_rules, 0);
@@ -117,7 +117,7 @@ TEST(SkyrlTest, OneTokenThresholdAloneIsWarnedOf) {
 }
 
 TEST(SkyrlTest, DeprecatedTisNeedsACap) {
-  const Translation t = Translate(
+  const Translation t = TranslateSkyrlBlock(
       R"({"use_tis": true, "tis_imp_ratio_cap": 3,
           "off_policy_correction": {"tis_ratio_type": "sequence"}})");
   EXPECT_THAT(Fields(t), IsEmpty());
@@ -125,14 +125,14 @@ TEST(SkyrlTest, DeprecatedTisNeedsACap) {
   EXPECT_EQ(t.spec.weight.upper, 3.0);
   EXPECT_THAT(t.warnings, ElementsAre(HasSubstr("deprecated")));
   // The default cap of -1 would flip the sign of every gradient.
-  EXPECT_THAT(Fields(Translate(R"({"use_tis": true})")),
+  EXPECT_THAT(Fields(TranslateSkyrlBlock(R"({"use_tis": true})")),
               ElementsAre("tis_imp_ratio_cap"));
 }
 
 TEST(SkyrlTest, BlockWithoutRolloutLogProbs) {
   const std::string json =
       R"({"off_policy_correction": {"tis_ratio_type": "token"}})";
-  const Translation uncorrected = Translate(json, WithoutRollout());
+  const Translation uncorrected = TranslateSkyrlBlock(json, WithoutRollout());
   EXPECT_THAT(Fields(uncorrected), IsEmpty());
   EXPECT_FALSE(uncorrected.has_weights);
   EXPECT_EQ(uncorrected.spec.drift_source, RatioSource::kCurrentOld);
@@ -140,14 +140,14 @@ TEST(SkyrlTest, BlockWithoutRolloutLogProbs) {
   // A request for weights alone then selects nothing.
   RequestFacts facts = WithoutLoss();
   facts.has_rollout_log_probs = false;
-  EXPECT_THAT(Fields(Translate(json, facts)),
+  EXPECT_THAT(Fields(TranslateSkyrlBlock(json, facts)),
               ElementsAre("tensors[ROLLOUT_LOG_PROBS]"));
 }
 
 class SkyrlRefusalTest : public testing::TestWithParam<Refusal> {};
 
 TEST_P(SkyrlRefusalTest, BlamesTheField) {
-  EXPECT_THAT(Fields(Translate(GetParam().json)),
+  EXPECT_THAT(Fields(TranslateSkyrlBlock(GetParam().json)),
               ElementsAre(GetParam().field));
 }
 
@@ -215,12 +215,12 @@ INSTANTIATE_TEST_SUITE_P(
                 "prompt_boundaries[1]"}));
 
 TEST(SkyrlTest, AllViolationsAtOnce) {
-  const Translation t =
-      Translate(R"({"use_entropy_loss": true, "loss_reduction": "mean",
+  const Translation t = TranslateSkyrlBlock(
+      R"({"use_entropy_loss": true, "loss_reduction": "mean",
                     "cispo": {"cispo_eps": 1}, "policy_loss_type": "regular",
                     "eps_clip_low": -1,
                     "off_policy_correction": {"tis_ratio_type": "both"}})",
-                RequestFacts{.wants_loss = true});
+      RequestFacts{.wants_loss = true});
   EXPECT_THAT(Fields(t),
               UnorderedElementsAre(
                   "use_entropy_loss", "loss_reduction", "cispo.cispo_eps",
@@ -230,7 +230,7 @@ TEST(SkyrlTest, AllViolationsAtOnce) {
 }
 
 TEST(SkyrlTest, FieldsWithoutAPartAreTaken) {
-  const Translation t = Translate(
+  const Translation t = TranslateSkyrlBlock(
       R"({"advantage_estimator": "grpo", "grpo_norm_by_std": false,
           "kl_ctrl": {"type": "fixed"}, "value_clip": 0.2})");
   EXPECT_THAT(Fields(t), IsEmpty());

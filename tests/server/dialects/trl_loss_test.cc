@@ -44,8 +44,8 @@ RequestFacts LossWanted() {
 }
 
 // Translates `fields` of a block whose correction is off.
-Translation Translate(const std::string& fields,
-                      const RequestFacts& facts = LossWanted()) {
+Translation TranslateTrlLoss(const std::string& fields,
+                             const RequestFacts& facts = LossWanted()) {
   return TranslateTrl(
       Block(Concat("{", kUncorrected, fields.empty() ? "" : ", ", fields, "}")),
       false, facts);
@@ -54,7 +54,7 @@ Translation Translate(const std::string& fields,
 // The same; expects no violations.
 LossSpec LossOf(const std::string& fields,
                 const RequestFacts& facts = LossWanted()) {
-  const Translation translation = Translate(fields, facts);
+  const Translation translation = TranslateTrlLoss(fields, facts);
   for (const Violation& violation : translation.violations) {
     ADD_FAILURE() << violation.field << ": " << violation.description;
   }
@@ -96,7 +96,7 @@ TEST(TrlLossTest, IsLeftAloneWhereNoneIsWanted) {
   EXPECT_EQ(LossOf(Type("grpo"), facts).surrogate, Surrogate::kNone);
   // Without a loss, numbers of the block are not checked, but names are.
   EXPECT_EQ(LossOf(R"("epsilon": -1)", facts).surrogate, Surrogate::kNone);
-  EXPECT_EQ(Translate(Type("ppo"), facts).violations.size(), 1u);
+  EXPECT_EQ(TranslateTrlLoss(Type("ppo"), facts).violations.size(), 1u);
 }
 
 TEST(TrlLossTest, EpsilonHighIsEpsilonUnlessGiven) {
@@ -235,7 +235,7 @@ TEST(TrlLossTest, NumbersThatTurnTheLossAreRefusedWhereRead) {
        "importance_sampling_level"},
   };
   for (const auto& row : kRefused) {
-    const Translation t = Translate(row.fields);
+    const Translation t = TranslateTrlLoss(row.fields);
     ASSERT_EQ(t.violations.size(), 1u) << row.fields;
     EXPECT_EQ(t.violations[0].field,
               std::string("method.dialect.block.") + row.blamed);
@@ -249,8 +249,8 @@ TEST(TrlLossTest, NumbersThatTurnTheLossAreRefusedWhereRead) {
 
 TEST(TrlLossTest, WarnsOfLevelsAsTrl) {
   const auto warnings = [](std::string_view level, std::string_view type) {
-    return Translate(Concat(R"("importance_sampling_level": ")", level,
-                            R"(", )", Type(type)))
+    return TranslateTrlLoss(Concat(R"("importance_sampling_level": ")", level,
+                                   R"(", )", Type(type)))
         .warnings;
   };
   for (const char* type : {"bnpo", "dr_grpo", "dapo", "cispo", "vespo"}) {

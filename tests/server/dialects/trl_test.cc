@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "tests/server/dialects/blocks.h"
+#include "tests/server/dialects/translations.h"
 
 namespace counterweight::server {
 namespace {
@@ -40,26 +41,14 @@ RequestFacts WithLoss(RequestFacts facts = AllTensors()) {
   return facts;
 }
 
-Translation Translate(const std::string& json,
-                      const RequestFacts& facts = AllTensors(),
-                      bool ignore_unknown_fields = false) {
+Translation TranslateTrlBlock(const std::string& json,
+                              const RequestFacts& facts = AllTensors(),
+                              bool ignore_unknown_fields = false) {
   return TranslateTrl(Block(json), ignore_unknown_fields, facts);
 }
 
-// Returns paths below the block, or whole paths of tensors.
-std::vector<std::string> Fields(const Translation& translation) {
-  const std::string root = "method.dialect.block.";
-  std::vector<std::string> fields;
-  for (const Violation& violation : translation.violations) {
-    fields.push_back(violation.field.starts_with(root)
-                         ? violation.field.substr(root.size())
-                         : violation.field);
-  }
-  return fields;
-}
-
 TEST(TrlTest, EmptyBlockMasksSequencesAboveThree) {
-  const Translation t = Translate("{}");
+  const Translation t = TranslateTrlBlock("{}");
   EXPECT_THAT(Fields(t), IsEmpty());
   EXPECT_THAT(t.warnings, IsEmpty());
   EXPECT_TRUE(t.has_weights);
@@ -87,9 +76,9 @@ TEST(TrlTest, ModesAreLevelAndBound) {
       {"sequence_geometric_mean_mask", Level::kGeometric, Bound::kMask},
   };
   for (const auto& row : kCases) {
-    const Translation t =
-        Translate(std::string(R"({"vllm_importance_sampling_mode": ")") +
-                  row.mode + R"(", "vllm_importance_sampling_clip_min": 0.5})");
+    const Translation t = TranslateTrlBlock(
+        std::string(R"({"vllm_importance_sampling_mode": ")") + row.mode +
+        R"(", "vllm_importance_sampling_clip_min": 0.5})");
     EXPECT_THAT(Fields(t), IsEmpty()) << row.mode;
     EXPECT_EQ(t.spec.weight.level, row.level) << row.mode;
     EXPECT_EQ(t.spec.weight.bound, row.bound) << row.mode;
@@ -99,7 +88,7 @@ TEST(TrlTest, ModesAreLevelAndBound) {
 }
 
 TEST(TrlTest, BoundsThatNoRatioReachesAreNone) {
-  const Translation t = Translate(
+  const Translation t = TranslateTrlBlock(
       R"({"vllm_importance_sampling_mode": "token_truncate",
           "vllm_importance_sampling_clip_min": -1,
           "vllm_importance_sampling_clip_max": null})");
@@ -112,67 +101,69 @@ TEST(TrlTest, BoundsThatNoRatioReachesAreNone) {
 
 TEST(TrlTest, NoSamplerNoCorrection) {
   RequestFacts facts = AllTensors();
-  EXPECT_FALSE(Translate(R"({"use_vllm": false})", facts).has_weights);
-  EXPECT_FALSE(
-      Translate(R"({"vllm_importance_sampling_correction": false})", facts)
-          .has_weights);
+  EXPECT_FALSE(TranslateTrlBlock(R"({"use_vllm": false})", facts).has_weights);
+  EXPECT_FALSE(TranslateTrlBlock(
+                   R"({"vllm_importance_sampling_correction": false})", facts)
+                   .has_weights);
   facts.has_rollout_log_probs = false;
-  const Translation t = Translate("{}", facts);
+  const Translation t = TranslateTrlBlock("{}", facts);
   EXPECT_THAT(Fields(t), IsEmpty());
   EXPECT_FALSE(t.has_weights);
   EXPECT_EQ(t.spec.drift_source, RatioSource::kCurrentOld);
-  EXPECT_THAT(Fields(Translate(R"({"use_vllm": true})", facts)),
+  EXPECT_THAT(Fields(TranslateTrlBlock(R"({"use_vllm": true})", facts)),
               ElementsAre("tensors[ROLLOUT_LOG_PROBS]"));
 }
 
 TEST(TrlTest, CurrentStandsForMissingOld) {
   RequestFacts facts = AllTensors();
   facts.has_old_log_probs = false;
-  const Translation t = Translate("{}", facts);
+  const Translation t = TranslateTrlBlock("{}", facts);
   EXPECT_EQ(t.spec.weight.source, RatioSource::kCurrentRollout);
   EXPECT_EQ(t.spec.drift_source, RatioSource::kCurrentRollout);
   facts.has_current_log_probs = false;
-  EXPECT_THAT(Fields(Translate("{}", facts)),
+  EXPECT_THAT(Fields(TranslateTrlBlock("{}", facts)),
               ElementsAre("tensors[OLD_LOG_PROBS]"));
 }
 
 TEST(TrlTest, DeprecatedCapOverwritesClipMax) {
-  const Translation t = Translate(
+  const Translation t = TranslateTrlBlock(
       R"({"vllm_importance_sampling_cap": 1.5,
           "vllm_importance_sampling_clip_max": 9})");
   EXPECT_EQ(t.spec.weight.upper, 1.5);
   EXPECT_THAT(t.warnings, ElementsAre(HasSubstr("deprecated")));
-  EXPECT_THAT(Translate(R"({"vllm_importance_sampling_cap": null})").warnings,
-              IsEmpty());
+  EXPECT_THAT(
+      TranslateTrlBlock(R"({"vllm_importance_sampling_cap": null})").warnings,
+      IsEmpty());
 }
 
 TEST(TrlTest, BoundsAreCheckedAsInTrl) {
   // Always.
   for (const char* correction : {"true", "false"}) {
-    EXPECT_THAT(
-        Fields(Translate(std::string(R"({"vllm_importance_sampling_clip_min": 3,
+    EXPECT_THAT(Fields(TranslateTrlBlock(
+                    std::string(R"({"vllm_importance_sampling_clip_min": 3,
                       "vllm_importance_sampling_correction": )") +
-                         correction + "}")),
-        ElementsAre("vllm_importance_sampling_clip_min"));
+                    correction + "}")),
+                ElementsAre("vllm_importance_sampling_clip_min"));
   }
   // Only if the correction is on.
   const std::string unbounded =
       R"("vllm_importance_sampling_mode": "token_truncate",
          "vllm_importance_sampling_clip_max": null)";
-  EXPECT_THAT(Fields(Translate("{" + unbounded + "}")),
+  EXPECT_THAT(Fields(TranslateTrlBlock("{" + unbounded + "}")),
               ElementsAre("vllm_importance_sampling_clip_max"));
-  EXPECT_THAT(
-      Fields(Translate("{" + unbounded +
-                       R"(, "vllm_importance_sampling_correction": false})")),
-      IsEmpty());
+  EXPECT_THAT(Fields(TranslateTrlBlock(
+                  "{" + unbounded +
+                  R"(, "vllm_importance_sampling_correction": false})")),
+              IsEmpty());
 }
 
 TEST(TrlTest, BoundsThatSpoilEveryWeightAreRefusedWhereUsed) {
   for (const char* bound : {R"("vllm_importance_sampling_clip_max": 0)",
                             R"("vllm_importance_sampling_cap": -1)"}) {
     const std::string block = std::string("{") + bound;
-    EXPECT_EQ(Fields(Translate(block + "}")).size(), 1u) << bound;
-    EXPECT_THAT(Fields(Translate(block + R"(, "use_vllm": false})")), IsEmpty())
+    EXPECT_EQ(Fields(TranslateTrlBlock(block + "}")).size(), 1u) << bound;
+    EXPECT_THAT(Fields(TranslateTrlBlock(block + R"(, "use_vllm": false})")),
+                IsEmpty())
         << bound;
   }
   google::protobuf::Struct block;
@@ -188,16 +179,17 @@ TEST(TrlTest, BoundsThatSpoilEveryWeightAreRefusedWhereUsed) {
 
 TEST(TrlTest, UnknownModeMattersOnlyWhereUsed) {
   const std::string block = R"({"vllm_importance_sampling_mode": "token_clip")";
-  const Translation t = Translate(block + "}");
+  const Translation t = TranslateTrlBlock(block + "}");
   EXPECT_THAT(Fields(t), ElementsAre("vllm_importance_sampling_mode"));
   EXPECT_THAT(t.violations[0].description, HasSubstr("token_mask"));
-  EXPECT_THAT(Fields(Translate(block + R"(, "use_vllm": false})")), IsEmpty());
+  EXPECT_THAT(Fields(TranslateTrlBlock(block + R"(, "use_vllm": false})")),
+              IsEmpty());
 }
 
 TEST(TrlTest, OffPolicyMaskComparesWithTheSamplerFirst) {
   const std::string block = R"({"off_policy_mask_threshold": 0.5})";
   RequestFacts facts = AllTensors();
-  Translation t = Translate(block, facts);
+  Translation t = TranslateTrlBlock(block, facts);
   ASSERT_EQ(t.spec.num_rules, 1);
   const kernels::RejectionRule& rule = t.spec.rules[0];
   EXPECT_EQ(rule.source, RatioSource::kCurrentRollout);
@@ -208,16 +200,16 @@ TEST(TrlTest, OffPolicyMaskComparesWithTheSamplerFirst) {
   EXPECT_EQ(rule.upper, kUnbounded);
   EXPECT_THAT(t.rule_names, ElementsAre("off_policy_mask"));
   facts.has_rollout_log_probs = false;
-  EXPECT_EQ(Translate(block, facts).spec.rules[0].source,
+  EXPECT_EQ(TranslateTrlBlock(block, facts).spec.rules[0].source,
             RatioSource::kCurrentOld);
   facts.has_old_log_probs = false;
-  t = Translate(block, facts);
+  t = TranslateTrlBlock(block, facts);
   EXPECT_THAT(Fields(t), IsEmpty());
   EXPECT_EQ(t.spec.num_rules, 0);
   EXPECT_EQ(t.spec.drift_source, RatioSource::kCurrentSelf);
-  EXPECT_THAT(
-      Fields(Translate(R"({"off_policy_mask_threshold": -0.1})", facts)),
-      ElementsAre("off_policy_mask_threshold"));
+  EXPECT_THAT(Fields(TranslateTrlBlock(R"({"off_policy_mask_threshold": -0.1})",
+                                       facts)),
+              ElementsAre("off_policy_mask_threshold"));
 }
 
 TEST(TrlTest, MissingTensorsAreNamedOnce) {
@@ -226,21 +218,21 @@ TEST(TrlTest, MissingTensorsAreNamedOnce) {
   facts.has_advantages = false;
   facts.has_ref_log_probs = false;
   EXPECT_THAT(
-      Fields(Translate(R"({"off_policy_mask_threshold": 0.5, "beta": 0.1})",
-                       facts)),
+      Fields(TranslateTrlBlock(
+          R"({"off_policy_mask_threshold": 0.5, "beta": 0.1})", facts)),
       UnorderedElementsAre("tensors[CURRENT_LOG_PROBS]", "tensors[ADVANTAGES]",
                            "tensors[REF_LOG_PROBS]"));
   facts.wants_loss = false;
-  EXPECT_THAT(Fields(Translate(R"({"beta": 0.1})", facts)), IsEmpty());
+  EXPECT_THAT(Fields(TranslateTrlBlock(R"({"beta": 0.1})", facts)), IsEmpty());
 }
 
 TEST(TrlTest, EntropiesAreRefusedByName) {
-  EXPECT_THAT(Fields(Translate(
+  EXPECT_THAT(Fields(TranslateTrlBlock(
                   R"({"top_entropy_quantile": 0.2, "entropy_coef": 0.01,
                       "use_adaptive_entropy": true})")),
               UnorderedElementsAre("top_entropy_quantile", "entropy_coef",
                                    "use_adaptive_entropy"));
-  EXPECT_THAT(Fields(Translate(
+  EXPECT_THAT(Fields(TranslateTrlBlock(
                   R"({"top_entropy_quantile": 1.0, "entropy_coef": 0,
                       "use_adaptive_entropy": false, "entropy_coef_min": 0,
                       "entropy_coef_max": 1, "entropy_coef_delta": 0.005,
@@ -250,27 +242,28 @@ TEST(TrlTest, EntropiesAreRefusedByName) {
 }
 
 TEST(TrlTest, LigerExcludesTheOffPolicyMask) {
-  EXPECT_THAT(Fields(Translate(R"({"use_liger_kernel": true,
+  EXPECT_THAT(Fields(TranslateTrlBlock(R"({"use_liger_kernel": true,
                                    "off_policy_mask_threshold": 0.5})")),
               ElementsAre("use_liger_kernel"));
-  const Translation t = Translate(R"({"use_liger_kernel": true})", WithLoss());
+  const Translation t =
+      TranslateTrlBlock(R"({"use_liger_kernel": true})", WithLoss());
   EXPECT_THAT(Fields(t), IsEmpty());
   EXPECT_THAT(t.warnings, ElementsAre(HasSubstr("clip_ratio")));
 }
 
 TEST(TrlTest, UnknownFieldsAreNamedOrIgnored) {
   const std::string block = R"({"epsilon_hihg": 0.3, "learning_rate": 1e-6})";
-  const Translation t = Translate(block);
+  const Translation t = TranslateTrlBlock(block);
   EXPECT_THAT(Fields(t), ElementsAre("epsilon_hihg", "learning_rate"));
   EXPECT_THAT(t.violations[0].description, HasSubstr("'epsilon_high'"));
-  const Translation ignored = Translate(block, AllTensors(), true);
+  const Translation ignored = TranslateTrlBlock(block, AllTensors(), true);
   EXPECT_THAT(Fields(ignored), IsEmpty());
   EXPECT_EQ(ignored.warnings.size(), 2u);
 }
 
 TEST(TrlTest, AllViolationsAtOnce) {
   EXPECT_THAT(
-      Fields(Translate(
+      Fields(TranslateTrlBlock(
           R"({"loss_type": "ppo", "importance_sampling_level": "sentence",
               "vllm_importance_sampling_mode": 1, "epsilon": "0.2",
               "entropy_coef": 0.1, "bta": 0.1})")),
@@ -280,7 +273,7 @@ TEST(TrlTest, AllViolationsAtOnce) {
 }
 
 TEST(TrlTest, ExperimentalTrainersAreNotThisOne) {
-  const Translation t = Translate(
+  const Translation t = TranslateTrlBlock(
       R"({"loss_type": "gmpo", "importance_sampling_level": "sequence_token"})");
   ASSERT_EQ(t.violations.size(), 2u);
   for (const Violation& violation : t.violations) {
@@ -294,7 +287,7 @@ TEST(TrlTest, OneAdvantagePerRowForVespoAndLuspo) {
   sums.tokens = 5;
   sums.loss.mixed_rows = 1;
   for (const char* type : {"vespo", "luspo", "dapo"}) {
-    const Translation t = Translate(
+    const Translation t = TranslateTrlBlock(
         std::string(R"({"use_vllm": false, "loss_type": ")") + type + R"("})",
         WithLoss());
     ASSERT_THAT(Fields(t), IsEmpty());

@@ -10,6 +10,7 @@
 
 #include "server/engine/dialects/verl.h"
 #include "tests/server/dialects/blocks.h"
+#include "tests/server/dialects/translations.h"
 
 namespace counterweight::server {
 
@@ -40,23 +41,11 @@ inline Translation TranslateLoss(const std::string& policy_loss,
   return Translate(R"({"policy_loss": )" + policy_loss + "}", facts);
 }
 
-inline kernels::LossSpec LossOf(const std::string& policy_loss) {
+inline kernels::LossSpec VerlLossOf(const std::string& policy_loss) {
   const Translation t = TranslateLoss(policy_loss);
   EXPECT_THAT(t.violations, testing::IsEmpty()) << policy_loss;
   EXPECT_THAT(kernels::Validate(t.spec), testing::IsEmpty()) << policy_loss;
   return t.spec.loss;
-}
-
-// Returns the field of each violation without the common prefix.
-inline std::vector<std::string> Fields(const Translation& translation) {
-  std::vector<std::string> fields;
-  for (const Violation& violation : translation.violations) {
-    const std::string root = "method.dialect.block.";
-    fields.push_back(violation.field.starts_with(root)
-                         ? violation.field.substr(root.size())
-                         : violation.field);
-  }
-  return fields;
 }
 
 }  // namespace counterweight::server

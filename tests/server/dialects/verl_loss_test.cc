@@ -62,7 +62,7 @@ TEST(VerlLossTest, NoLossIsComputedUnlessAskedFor) {
 }
 
 TEST(VerlLossTest, NullClipRatiosAreClipRatio) {
-  const LossSpec loss = LossOf(
+  const LossSpec loss = VerlLossOf(
       R"({"clip_ratio": 0.3, "clip_ratio_low": null, "loss_mode": "cispo"})");
   EXPECT_EQ(loss.clip_low, 0.3);
   EXPECT_EQ(loss.clip_high, 0.2);
@@ -70,7 +70,7 @@ TEST(VerlLossTest, NullClipRatiosAreClipRatio) {
 
 TEST(VerlLossTest, GspoIsASequenceRatioForEachToken) {
   const LossSpec loss =
-      LossOf(R"({"loss_mode": "gspo", "loss_agg_mode": "token-sum"})");
+      VerlLossOf(R"({"loss_mode": "gspo", "loss_agg_mode": "token-sum"})");
   EXPECT_EQ(loss.surrogate, Surrogate::kPpoClip);
   EXPECT_EQ(loss.level, LossLevel::kSequenceToken);
   EXPECT_EQ(loss.log_ratio_lower, -LossSpec::kNoBound);
@@ -82,7 +82,7 @@ TEST(VerlLossTest, GspoIsASequenceRatioForEachToken) {
 
 TEST(VerlLossTest, DppoCapsADetachedRatio) {
   const LossSpec loss =
-      LossOf(R"({"loss_mode": "dppo_kl", "clip_ratio_c": 0.5})");
+      VerlLossOf(R"({"loss_mode": "dppo_kl", "clip_ratio_c": 0.5})");
   EXPECT_EQ(loss.surrogate, Surrogate::kDppoKl);
   EXPECT_EQ(loss.ratio_cap, 0.5);
   EXPECT_TRUE(loss.log_prob_form);
@@ -90,15 +90,15 @@ TEST(VerlLossTest, DppoCapsADetachedRatio) {
 }
 
 TEST(VerlLossTest, NullPpoKlCoefIsNotItsDefault) {
-  EXPECT_EQ(LossOf(R"({"loss_mode": "kl_cov"})").covariance_kl_weight, 0.1);
-  const LossSpec null = LossOf(
+  EXPECT_EQ(VerlLossOf(R"({"loss_mode": "kl_cov"})").covariance_kl_weight, 0.1);
+  const LossSpec null = VerlLossOf(
       R"({"loss_mode": "kl_cov", "ppo_kl_coef": null, "kl_cov_ratio": null})");
   EXPECT_EQ(null.covariance_kl_weight, 1.0);
   EXPECT_EQ(null.covariance_fraction, 0.0002);
 }
 
 TEST(VerlLossTest, ClipCovDrawsFromTheRequestsSeed) {
-  const LossSpec loss = LossOf(
+  const LossSpec loss = VerlLossOf(
       R"({"loss_mode": "clip_cov", "clip_cov_ratio": 3, "clip_cov_lb": 0.5})");
   EXPECT_EQ(loss.seed, 7u);
   EXPECT_EQ(loss.covariance_fraction, 1.0);
@@ -107,7 +107,7 @@ TEST(VerlLossTest, ClipCovDrawsFromTheRequestsSeed) {
 }
 
 TEST(VerlLossTest, GeoMeanIsAMeanOverAllRows) {
-  const LossSpec loss = LossOf(
+  const LossSpec loss = VerlLossOf(
       R"({"loss_mode": "geo_mean", "global_batch_info": {"dp_size": 4}})");
   EXPECT_EQ(loss.reduction.count, BatchCount::kRows);
   EXPECT_EQ(loss.reduction.row, RowCount::kKeptTokens);
@@ -116,7 +116,7 @@ TEST(VerlLossTest, GeoMeanIsAMeanOverAllRows) {
 
 TEST(VerlLossTest, AggregationsDivideByGivenCounts) {
   const auto reduction = [](const std::string& mode) {
-    return LossOf(R"({"loss_agg_mode": ")" + mode + R"(",
+    return VerlLossOf(R"({"loss_agg_mode": ")" + mode + R"(",
         "loss_scale_factor": 8, "global_batch_info":
         {"dp_size": 2, "batch_num_tokens": 40, "global_batch_size": 5}})")
         .reduction;
@@ -136,13 +136,13 @@ TEST(VerlLossTest, AggregationsDivideByGivenCounts) {
 
 TEST(VerlLossTest, NormIsThePaddedWidthByDefault) {
   const LossSpec loss =
-      LossOf(R"({"loss_agg_mode": "seq-mean-token-sum-norm"})");
+      VerlLossOf(R"({"loss_agg_mode": "seq-mean-token-sum-norm"})");
   EXPECT_EQ(loss.reduction.count, BatchCount::kKeptRows);
   EXPECT_EQ(loss.reduction.scale, 1.0 / 4);
 }
 
 TEST(VerlLossTest, KlFollowsTheAggregation) {
-  const LossSpec loss = LossOf(
+  const LossSpec loss = VerlLossOf(
       R"({"loss_mode": "gspo", "loss_agg_mode": "token-sum",
           "use_kl_loss": true, "kl_loss_coef": 0.25})");
   EXPECT_EQ(loss.kl.estimator, KlEstimator::kK3);
@@ -164,8 +164,8 @@ TEST(VerlLossTest, EveryKlTypeHasAnEstimator) {
   for (const auto& [name, estimator] : types) {
     for (const std::string suffix : {"", "+"}) {
       const LossSpec loss =
-          LossOf(R"({"use_kl_loss": true, "kl_loss_type": ")" + name + suffix +
-                 R"("})");
+          VerlLossOf(R"({"use_kl_loss": true, "kl_loss_type": ")" + name +
+                     suffix + R"("})");
       EXPECT_EQ(loss.kl.estimator, estimator) << name;
       EXPECT_EQ(loss.kl.straight_through, suffix == "+") << name;
       EXPECT_EQ(loss.kl.token_clamp == 20.0, estimator == KlEstimator::kK3);
@@ -226,7 +226,7 @@ TEST(VerlLossTest, ReadsTheOriginalsTree) {
 }
 
 TEST(VerlLossMetricsTest, KlOfNothingIsNotANumber) {
-  LossSpec spec = LossOf(R"({"use_kl_loss": true})");
+  LossSpec spec = VerlLossOf(R"({"use_kl_loss": true})");
   kernels::BatchSums sums{};
   sums.tokens = 3;
   MetricMap metrics;

@@ -35,13 +35,13 @@ RequestFacts AllLogProbs() {
   return facts;
 }
 
-Translation Translate(const std::string& json,
-                      const RequestFacts& facts = AllLogProbs(),
-                      bool ignore_unknown_fields = false) {
+Translation TranslateVerlBlock(const std::string& json,
+                               const RequestFacts& facts = AllLogProbs(),
+                               bool ignore_unknown_fields = false) {
   return TranslateVerl(Block(json), ignore_unknown_fields, facts);
 }
 
-std::vector<std::string> Fields(const Violations& violations) {
+std::vector<std::string> WholeFields(const Violations& violations) {
   std::vector<std::string> fields;
   for (const Violation& violation : violations) {
     fields.push_back(violation.field);
@@ -50,7 +50,7 @@ std::vector<std::string> Fields(const Violations& violations) {
 }
 
 TEST(VerlTest, EmptyBlockIsDisabled) {
-  const Translation t = Translate("{}");
+  const Translation t = TranslateVerlBlock("{}");
   EXPECT_THAT(t.violations, IsEmpty());
   EXPECT_THAT(t.warnings, IsEmpty());
   EXPECT_FALSE(t.has_weights);
@@ -61,7 +61,7 @@ TEST(VerlTest, EmptyBlockIsDisabled) {
 }
 
 TEST(VerlTest, TokenWeightClampsTokens) {
-  const Translation t = Translate(R"({"rollout_is": "token"})");
+  const Translation t = TranslateVerlBlock(R"({"rollout_is": "token"})");
   EXPECT_THAT(t.violations, IsEmpty());
   EXPECT_TRUE(t.has_weights);
   EXPECT_EQ(t.spec.weight.level, Level::kToken);
@@ -74,7 +74,7 @@ TEST(VerlTest, TokenWeightClampsTokens) {
 }
 
 TEST(VerlTest, SequenceWeightClampsTheSum) {
-  const Translation t = Translate(
+  const Translation t = TranslateVerlBlock(
       R"({"rollout_is": "sequence", "rollout_is_threshold": "0.5_5.0",
           "rollout_is_batch_normalize": true})");
   EXPECT_EQ(t.spec.weight.level, Level::kSequence);
@@ -87,8 +87,8 @@ TEST(VerlTest, SequenceWeightClampsTheSum) {
 }
 
 TEST(VerlTest, NullThresholdSwitchesWeightsOffWithAWarning) {
-  const Translation t =
-      Translate(R"({"rollout_is": "token", "rollout_is_threshold": null})");
+  const Translation t = TranslateVerlBlock(
+      R"({"rollout_is": "token", "rollout_is_threshold": null})");
   EXPECT_THAT(t.violations, IsEmpty());
   EXPECT_FALSE(t.has_weights);
   EXPECT_THAT(t.warnings,
@@ -96,7 +96,7 @@ TEST(VerlTest, NullThresholdSwitchesWeightsOffWithAWarning) {
 }
 
 TEST(VerlTest, UnusedThresholdsAreNotRead) {
-  EXPECT_THAT(Translate(R"({"rollout_is_threshold": "junk",
+  EXPECT_THAT(TranslateVerlBlock(R"({"rollout_is_threshold": "junk",
                             "rollout_rs_threshold": "junk",
                             "loss_type": "junk"})")
                   .violations,
@@ -104,7 +104,7 @@ TEST(VerlTest, UnusedThresholdsAreNotRead) {
 }
 
 TEST(VerlTest, K1BoundsTheInverseRatio) {
-  const Translation t = Translate(
+  const Translation t = TranslateVerlBlock(
       R"({"rollout_rs": "seq_mean_k1", "rollout_rs_threshold": "0.6_1.4"})");
   EXPECT_THAT(t.violations, IsEmpty());
   ASSERT_EQ(t.spec.num_rules, 1);
@@ -120,7 +120,7 @@ TEST(VerlTest, K1BoundsTheInverseRatio) {
 }
 
 TEST(VerlTest, ReciprocalK1BoundsDeserveNoWarning) {
-  EXPECT_THAT(Translate(R"({"rollout_rs": "token_k1",
+  EXPECT_THAT(TranslateVerlBlock(R"({"rollout_rs": "token_k1",
                             "rollout_rs_threshold": "0.999_1.001"})")
                   .warnings,
               IsEmpty());
@@ -128,7 +128,7 @@ TEST(VerlTest, ReciprocalK1BoundsDeserveNoWarning) {
 
 TEST(VerlTest, K2AndK3HaveUpperBounds) {
   const Translation t =
-      Translate(R"({"rollout_rs": "seq_max_k2, token_k3, token_k3",
+      TranslateVerlBlock(R"({"rollout_rs": "seq_max_k2, token_k3, token_k3",
                     "rollout_rs_threshold": "0.5,inf"})");
   EXPECT_THAT(t.violations, IsEmpty());
   ASSERT_EQ(t.spec.num_rules, 2);
@@ -141,7 +141,7 @@ TEST(VerlTest, K2AndK3HaveUpperBounds) {
 }
 
 TEST(VerlTest, EveryOptionMakesAValidSpec) {
-  const Translation t = Translate(
+  const Translation t = TranslateVerlBlock(
       R"({"rollout_is": "sequence", "rollout_is_threshold": "inf",
           "rollout_rs": "seq_max_k2,seq_max_k3,seq_mean_k1,seq_mean_k2,
                          seq_mean_k3,seq_sum_k1,seq_sum_k2,seq_sum_k3,
@@ -153,7 +153,7 @@ TEST(VerlTest, EveryOptionMakesAValidSpec) {
 }
 
 TEST(VerlTest, BypassCorrectsTheCurrentPolicy) {
-  const Translation t = Translate(
+  const Translation t = TranslateVerlBlock(
       R"({"bypass_mode": true, "loss_type": "reinforce", "rollout_is": "token",
           "rollout_rs": "token_k2", "rollout_rs_threshold": 1})");
   EXPECT_THAT(t.violations, IsEmpty());
@@ -163,31 +163,32 @@ TEST(VerlTest, BypassCorrectsTheCurrentPolicy) {
 }
 
 TEST(VerlTest, LossTypeIsReadInBypass) {
-  EXPECT_THAT(
-      Fields(
-          Translate(R"({"bypass_mode": true, "loss_type": "pg"})").violations),
-      ElementsAre("method.dialect.block.loss_type"));
+  EXPECT_THAT(WholeFields(TranslateVerlBlock(
+                              R"({"bypass_mode": true, "loss_type": "pg"})")
+                              .violations),
+              ElementsAre("method.dialect.block.loss_type"));
 }
 
 TEST(VerlTest, MissingLogProbsAreNamed) {
   EXPECT_THAT(
-      Fields(Translate("{}", RequestFacts{}).violations),
+      WholeFields(TranslateVerlBlock("{}", RequestFacts{}).violations),
       ElementsAre("tensors[ROLLOUT_LOG_PROBS]", "tensors[OLD_LOG_PROBS]"));
   EXPECT_THAT(
-      Fields(Translate(R"({"bypass_mode": true})", RequestFacts{}).violations),
+      WholeFields(TranslateVerlBlock(R"({"bypass_mode": true})", RequestFacts{})
+                      .violations),
       ElementsAre("tensors[ROLLOUT_LOG_PROBS]", "tensors[CURRENT_LOG_PROBS]"));
 }
 
 TEST(VerlTest, FindsEverythingAtOnce) {
   RequestFacts facts = AllLogProbs();
   facts.has_old_log_probs = false;
-  const Translation t = Translate(
+  const Translation t = TranslateVerlBlock(
       R"({"rollout_is": "geometric", "rollout_is_threshold": "5_0.5",
           "rollout_is_batch_normalize": "yes", "rollout_rs": "token,token_k1",
           "rollout_rs_threshold": "1,0.5", "rollout_iss": 1})",
       facts);
   EXPECT_THAT(
-      Fields(t.violations),
+      WholeFields(t.violations),
       UnorderedElementsAre(
           "method.dialect.block.rollout_iss", "tensors[OLD_LOG_PROBS]",
           "method.dialect.block.rollout_is_batch_normalize",
@@ -200,14 +201,15 @@ TEST(VerlTest, FindsEverythingAtOnce) {
 }
 
 TEST(VerlTest, FormerFieldsAreExplained) {
-  const Translation t = Translate(R"({"rollout_token_veto_threshold": 1e-4})");
+  const Translation t =
+      TranslateVerlBlock(R"({"rollout_token_veto_threshold": 1e-4})");
   ASSERT_EQ(t.violations.size(), 1u);
   EXPECT_THAT(t.violations[0].description, HasSubstr("removed the veto"));
 }
 
 TEST(VerlTest, UnknownFieldsCanBeIgnored) {
   const Translation t =
-      Translate(R"({"rollout_iss": "token"})", AllLogProbs(), true);
+      TranslateVerlBlock(R"({"rollout_iss": "token"})", AllLogProbs(), true);
   EXPECT_THAT(t.violations, IsEmpty());
   EXPECT_THAT(t.warnings, ElementsAre(HasSubstr("rollout_iss")));
 }
@@ -218,31 +220,34 @@ TEST(VerlTest, ReadsTheOriginalsTree) {
       "algorithm": {"adv_estimator": "grpo", "rollout_correction":
           {"rollout_is": "token", "rollout_is_threshold": 3.0}},
       "actor_rollout_ref": {"actor": {"policy_loss": {"loss_mode": "gspo"}}}})";
-  const Translation t = Translate(tree);
+  const Translation t = TranslateVerlBlock(tree);
   EXPECT_THAT(t.violations, IsEmpty());
   EXPECT_EQ(t.spec.weight.upper, 3.0);
 }
 
 TEST(VerlTest, NamesFieldsOfTheTreeByTheirPath) {
   EXPECT_THAT(
-      Fields(Translate(R"({"algorithm": {"rollout_correction":
+      WholeFields(TranslateVerlBlock(R"({"algorithm": {"rollout_correction":
                 {"rollout_is": "x"}}, "rollout_rs": "token_k1"})")
-                 .violations),
+                      .violations),
       UnorderedElementsAre(
           "method.dialect.block.rollout_rs",
           "method.dialect.block.algorithm.rollout_correction.rollout_is"));
   EXPECT_THAT(
-      Translate(R"({"algorithm": {"rollout_correction": null}})").violations,
+      TranslateVerlBlock(R"({"algorithm": {"rollout_correction": null}})")
+          .violations,
       IsEmpty());
-  EXPECT_THAT(Fields(Translate(R"({"algorithm": []})").violations),
-              ElementsAre("method.dialect.block.algorithm"));
+  EXPECT_THAT(
+      WholeFields(TranslateVerlBlock(R"({"algorithm": []})").violations),
+      ElementsAre("method.dialect.block.algorithm"));
 }
 
 TEST(VerlPresetsTest, EveryPresetTranslates) {
   EXPECT_EQ(VerlPresets().size(), 19u);
   for (const VerlPreset& preset : VerlPresets()) {
     const std::string name(preset.name);
-    const Translation t = Translate(R"({"preset": ")" + name + R"("})");
+    const Translation t =
+        TranslateVerlBlock(R"({"preset": ")" + name + R"("})");
     EXPECT_THAT(t.violations, IsEmpty()) << name;
     EXPECT_EQ(t.has_weights, !preset.rollout_is.empty()) << name;
     EXPECT_EQ(t.spec.num_rules, preset.rollout_rs.empty() ? 0 : 1) << name;
@@ -254,7 +259,7 @@ TEST(VerlPresetsTest, EveryPresetTranslates) {
 }
 
 TEST(VerlPresetsTest, TakeTheirArguments) {
-  const Translation icepop = Translate(
+  const Translation icepop = TranslateVerlBlock(
       R"({"preset": "decoupled_token_icepop", "threshold": 4,
           "threshold_lower": 0.25})");
   EXPECT_THAT(icepop.violations, IsEmpty());
@@ -262,7 +267,7 @@ TEST(VerlPresetsTest, TakeTheirArguments) {
   EXPECT_EQ(icepop.spec.weight.lower, 0.25);
   EXPECT_EQ(icepop.spec.weight.upper, 4.0);
 
-  const Translation geo = Translate(
+  const Translation geo = TranslateVerlBlock(
       R"({"preset": "decoupled_geo_rs_seq_tis", "is_threshold": 3,
           "rs_threshold": 1.01})");
   EXPECT_THAT(geo.violations, IsEmpty());
@@ -271,7 +276,8 @@ TEST(VerlPresetsTest, TakeTheirArguments) {
 }
 
 TEST(VerlPresetsTest, HaveTheirDefaults) {
-  const Translation t = Translate(R"({"preset": "decoupled_k3_rs_token_tis"})");
+  const Translation t =
+      TranslateVerlBlock(R"({"preset": "decoupled_k3_rs_token_tis"})");
   EXPECT_EQ(t.spec.weight.level, Level::kToken);
   EXPECT_EQ(t.spec.weight.upper, 2.0);
   EXPECT_EQ(t.spec.rules[0].estimator, Estimator::kK3);
@@ -280,15 +286,16 @@ TEST(VerlPresetsTest, HaveTheirDefaults) {
 }
 
 TEST(VerlPresetsTest, BlameTheirArguments) {
-  EXPECT_THAT(Fields(Translate(R"({"preset": "decoupled_seq_is_rs",
+  EXPECT_THAT(
+      WholeFields(TranslateVerlBlock(R"({"preset": "decoupled_seq_is_rs",
                                    "is_threshold": -1, "rs_threshold": "x"})")
-                         .violations),
-              UnorderedElementsAre("method.dialect.block.is_threshold",
-                                   "method.dialect.block.rs_threshold"));
+                      .violations),
+      UnorderedElementsAre("method.dialect.block.is_threshold",
+                           "method.dialect.block.rs_threshold"));
 }
 
 TEST(VerlPresetsTest, StandForTheWholeBlock) {
-  const Translation t = Translate(
+  const Translation t = TranslateVerlBlock(
       R"({"preset": "decoupled_token_is", "rollout_rs": "token_k1"})");
   ASSERT_EQ(t.violations.size(), 1u);
   EXPECT_EQ(t.violations[0].field, "method.dialect.block.rollout_rs");
@@ -297,7 +304,7 @@ TEST(VerlPresetsTest, StandForTheWholeBlock) {
 }
 
 TEST(VerlRulesTest, UnknownOptionsNameTheNearest) {
-  const Translation t = Translate(
+  const Translation t = TranslateVerlBlock(
       R"({"rollout_rs": "seq_mena_k3", "rollout_rs_threshold": 0.01})");
   ASSERT_FALSE(t.violations.empty());
   EXPECT_EQ(t.violations[0].field, "method.dialect.block.rollout_rs");
@@ -306,25 +313,26 @@ TEST(VerlRulesTest, UnknownOptionsNameTheNearest) {
 }
 
 TEST(VerlPresetsTest, UnknownPresetsNameTheNearest) {
-  const Translation t = Translate(R"({"preset": "decoupled_tokn_is"})");
+  const Translation t =
+      TranslateVerlBlock(R"({"preset": "decoupled_tokn_is"})");
   ASSERT_EQ(t.violations.size(), 1u);
   EXPECT_EQ(t.violations[0].field, "method.dialect.block.preset");
   EXPECT_THAT(t.violations[0].description,
               HasSubstr("Did you mean 'decoupled_token_is'?"));
-  EXPECT_EQ(Translate(R"({"preset": 3})").violations.size(), 1u);
+  EXPECT_EQ(TranslateVerlBlock(R"({"preset": 3})").violations.size(), 1u);
 }
 
 TEST(VerlReportTest, EmptyMaskIsAViolation) {
-  const Translation t = Translate("{}");
+  const Translation t = TranslateVerlBlock("{}");
   MetricMap metrics;
   Violations violations;
   t.report(kernels::BatchSums{}, &metrics, &violations);
-  EXPECT_THAT(Fields(violations), ElementsAre("tensors[RESPONSE_MASK]"));
+  EXPECT_THAT(WholeFields(violations), ElementsAre("tensors[RESPONSE_MASK]"));
   EXPECT_THAT(metrics, IsEmpty());
 }
 
 TEST(VerlReportTest, WeightsThatAreAllZeroBlameTheThreshold) {
-  const Translation t = Translate(
+  const Translation t = TranslateVerlBlock(
       R"({"preset": "decoupled_token_icepop", "threshold_lower": 1e3,
           "threshold": 1e4})");
   kernels::BatchSums sums{};
@@ -333,7 +341,7 @@ TEST(VerlReportTest, WeightsThatAreAllZeroBlameTheThreshold) {
   MetricMap metrics;
   Violations violations;
   t.report(sums, &metrics, &violations);
-  EXPECT_THAT(Fields(violations),
+  EXPECT_THAT(WholeFields(violations),
               ElementsAre("method.dialect.block.threshold"));
 }
 

@@ -28,7 +28,6 @@ namespace {
 using std::chrono::seconds;
 using std::chrono::steady_clock;
 
-constexpr int64_t kSize = 8192;
 // An ample bound for everything else here.
 constexpr int kLingerSeconds = 120;
 constexpr seconds kSoon{20};
@@ -127,11 +126,12 @@ class Closing : public ::testing::Test {
 
   // Another client is served, and the server does not wait for the end.
   void ExpectOthersServedAndAnEnd() {
-    const FileDescriptor memfd = MakeMemfd(kSize);
+    const FileDescriptor memfd = MakeMemfd(kRegionBytes);
     SharedMemoryClient other(running_.path());
     const auto begin = steady_clock::now();
-    EXPECT_EQ(other.Register(memfd.get(), kSize, RegionAccess::kRead).code,
-              grpc::StatusCode::OK);
+    EXPECT_EQ(
+        other.Register(memfd.get(), kRegionBytes, RegionAccess::kRead).code,
+        grpc::StatusCode::OK);
     ExpectAnEnd();
     EXPECT_LT(steady_clock::now() - begin, kSoon);
   }
@@ -155,7 +155,7 @@ class Closing : public ::testing::Test {
   std::unique_ptr<SharedMemoryClient> holding_;
 };
 
-const std::string kRegister = RegisterPacket(kSize, RegionAccess::kRead);
+const std::string kRegister = RegisterPacket(kRegionBytes, RegionAccess::kRead);
 
 TEST_F(Closing, OfARegistersDescriptor) {
   Lingering* const lingering = NewLingering();
@@ -183,11 +183,12 @@ TEST_F(Closing, OfADescriptorInsideADescriptor) {
   EXPECT_EQ(client.Receive().value().code, grpc::StatusCode::INVALID_ARGUMENT);
   // A connection has one thread: the other packets wait for it, although the
   // server could read one in each round.
-  const FileDescriptor memfd = MakeMemfd(kSize);
+  const FileDescriptor memfd = MakeMemfd(kRegionBytes);
   SharedMemoryClient other(running_.path());
   for (int i = 0; i < kPackets; ++i) {
-    EXPECT_EQ(other.Register(memfd.get(), kSize, RegionAccess::kRead).code,
-              grpc::StatusCode::OK);
+    EXPECT_EQ(
+        other.Register(memfd.get(), kRegionBytes, RegionAccess::kRead).code,
+        grpc::StatusCode::OK);
     EXPECT_EQ(running_.listener().errors(), 1);
   }
   // They are read one after another as they can be closed.
@@ -201,7 +202,7 @@ TEST_F(Closing, OfADescriptorInsideADescriptor) {
 
 TEST_F(Closing, OfOneDescriptorTooMany) {
   Lingering* const lingering = NewLingering();
-  const FileDescriptor memfd = MakeMemfd(kSize);
+  const FileDescriptor memfd = MakeMemfd(kRegionBytes);
   SharedMemoryClient client(running_.path());
   WhileTheServerWaits([&] {
     client.Send(kRegister, {memfd.get(), memfd.get(), lingering->get()});
@@ -265,7 +266,7 @@ TEST_F(Closing, ARefusedConnectionHasItsAnswerWhateverItSent) {
   gate_.Close();
   SharedMemoryClient refused(running.path());
   gate_.WaitForArrival();
-  refused.Send(kRegister, {MakeMemfd(kSize).get()});
+  refused.Send(kRegister, {MakeMemfd(kRegionBytes).get()});
   const int after = CountDescriptors() - 1;  // without the server's end
   gate_.Open();
   ASSERT_EQ(WaitForDescriptors(after), after);
@@ -293,9 +294,10 @@ TEST_F(Closing, ReadsNothingFromAClientsSocket) {
 TEST_F(Closing, KeepsNoRegionOfAClientThatLeft) {
   FileDescriptor outer = SocketWith(NewLingering());
   auto client = std::make_unique<SharedMemoryClient>(running_.path());
-  const FileDescriptor memfd = MakeMemfd(kSize);
-  ASSERT_EQ(client->Register(memfd.get(), kSize, RegionAccess::kRead).code,
-            grpc::StatusCode::OK);
+  const FileDescriptor memfd = MakeMemfd(kRegionBytes);
+  ASSERT_EQ(
+      client->Register(memfd.get(), kRegionBytes, RegionAccess::kRead).code,
+      grpc::StatusCode::OK);
   WhileTheServerWaits([&] {
     client->Send(kRegister, {outer.get()});
     outer = FileDescriptor();
@@ -310,9 +312,11 @@ TEST_F(Closing, KeepsNoRegionOfAClientThatLeft) {
 // 4 connections, and 5 threads that close files of ended ones.
 TEST_F(Closing, HasSoManyThreadsAndNoMore) {
   SharedMemoryClient early(running_.path());
-  ASSERT_EQ(
-      early.Register(MakeMemfd(kSize).get(), kSize, RegionAccess::kRead).code,
-      grpc::StatusCode::OK);
+  ASSERT_EQ(early
+                .Register(MakeMemfd(kRegionBytes).get(), kRegionBytes,
+                          RegionAccess::kRead)
+                .code,
+            grpc::StatusCode::OK);
   std::vector<std::unique_ptr<SharedMemoryClient>> refused;
   user_ = geteuid() + 1;
   WhileTheServerWaits([&] {
@@ -356,7 +360,7 @@ TEST(Closer, TellsWhenItIsDone) {
   Closer closer;
   const int before = CountDescriptors();
   std::vector<FileDescriptor> descriptors;
-  descriptors.push_back(MakeMemfd(kSize));
+  descriptors.push_back(MakeMemfd(kRegionBytes));
   descriptors.push_back(SharedMemoryClient::NewSocket());
   const Closer::Done done = closer.Close(std::move(descriptors));
   while (!*done) std::this_thread::yield();

@@ -18,8 +18,6 @@ namespace {
 using grpc::StatusCode;
 using testing::HasSubstr;
 
-constexpr int64_t kSize = 8192;
-
 class DeviceMemory : public ::testing::Test {
  protected:
   DeviceMemory() { devices_.Lend(allocation_); }
@@ -30,24 +28,25 @@ class DeviceMemory : public ::testing::Test {
     return options;
   }
 
-  std::string Packet(uint64_t size = kSize,
+  std::string Packet(uint64_t size = kRegionBytes,
                      RegionAccess access = RegionAccess::kRead) const {
     return DevicePacket(size, access, allocation_.device(),
                         allocation_.handle());
   }
 
-  const FakeAllocation allocation_{kFirstDevice, kSize};
+  const FakeAllocation allocation_{kFirstDevice, kRegionBytes};
   FakeDevices devices_;
   RunningListener running_{WithDevices()};
   SharedMemoryClient client_{running_.path()};
 };
 
 TEST_F(DeviceMemory, IsARegionOnItsDevice) {
-  const auto answer = client_.Ask(Packet(kSize - 1, RegionAccess::kWrite));
+  const auto answer =
+      client_.Ask(Packet(kRegionBytes - 1, RegionAccess::kWrite));
   ASSERT_EQ(answer.code, StatusCode::OK) << answer.message;
   const auto region = running_.listener().Find(answer.handle);
   ASSERT_NE(region, nullptr);
-  EXPECT_EQ(region->size(), kSize - 1);
+  EXPECT_EQ(region->size(), kRegionBytes - 1);
   EXPECT_EQ(region->access(), RegionAccess::kWrite);
   EXPECT_EQ(region->device(), kFirstDevice);
   EXPECT_EQ(devices_.open(), 1);
@@ -56,7 +55,7 @@ TEST_F(DeviceMemory, IsARegionOnItsDevice) {
 TEST_F(DeviceMemory, IsNotHostMemory) {
   client_.Ask(Packet());
   EXPECT_EQ(running_.listener().regions(), 1);
-  EXPECT_EQ(running_.listener().device_bytes(), kSize);
+  EXPECT_EQ(running_.listener().device_bytes(), kRegionBytes);
   EXPECT_EQ(running_.listener().bytes(), 0);
   EXPECT_EQ(running_.admission().bytes_in_flight(), 0);
 }
@@ -103,15 +102,16 @@ TEST_F(DeviceMemory, AReleaseTellsWhetherRequestsUseItStill) {
 }
 
 TEST_F(DeviceMemory, AMemfdsReleaseTellsNothing) {
-  const FileDescriptor memfd = MakeMemfd(kSize);
-  const auto answer = client_.Register(memfd.get(), kSize, RegionAccess::kRead);
+  const FileDescriptor memfd = MakeMemfd(kRegionBytes);
+  const auto answer =
+      client_.Register(memfd.get(), kRegionBytes, RegionAccess::kRead);
   const auto held = running_.listener().Find(answer.handle);
   EXPECT_FALSE(client_.Release(answer.handle).in_use);
 }
 
 TEST_F(DeviceMemory, MoreThanTheAllocationIsRefusedAndClosed) {
-  for (const uint64_t size : {uint64_t{kSize} + 1, uint64_t{1} << 63,
-                              UINT64_MAX, UINT64_MAX - kSize + 1}) {
+  for (const uint64_t size : {uint64_t{kRegionBytes} + 1, uint64_t{1} << 63,
+                              UINT64_MAX, UINT64_MAX - kRegionBytes + 1}) {
     const auto answer = client_.Ask(Packet(size));
     EXPECT_EQ(answer.code, StatusCode::INVALID_ARGUMENT);
     EXPECT_THAT(answer.message, HasSubstr("the allocation has 8192 bytes"));
@@ -127,10 +127,11 @@ TEST_F(DeviceMemory, WhatNobodyLentIsRefused) {
   kernels::IpcHandle unknown = allocation_.handle();
   unknown[63] ^= 1;
   const std::string packets[] = {
-      DevicePacket(kSize, RegionAccess::kRead, kFirstDevice, unknown),
-      DevicePacket(kSize, RegionAccess::kRead, kSecondDevice,
+      DevicePacket(kRegionBytes, RegionAccess::kRead, kFirstDevice, unknown),
+      DevicePacket(kRegionBytes, RegionAccess::kRead, kSecondDevice,
                    allocation_.handle()),
-      DevicePacket(kSize, RegionAccess::kRead, {}, allocation_.handle())};
+      DevicePacket(kRegionBytes, RegionAccess::kRead, {},
+                   allocation_.handle())};
   for (const std::string& packet : packets) {
     const auto answer = client_.Ask(packet);
     EXPECT_EQ(answer.code, StatusCode::INVALID_ARGUMENT);
@@ -142,7 +143,7 @@ TEST_F(DeviceMemory, WhatNobodyLentIsRefused) {
 
 TEST_F(DeviceMemory, ADescriptorEndsTheConnection) {
   client_.Ask(Packet());
-  const FileDescriptor memfd = MakeMemfd(kSize);
+  const FileDescriptor memfd = MakeMemfd(kRegionBytes);
   const int before = CountDescriptors();
   client_.Send(Packet(), {memfd.get()});
   EXPECT_EQ(client_.Receive()->code, StatusCode::INVALID_ARGUMENT);
@@ -185,9 +186,10 @@ TEST_F(DeviceMemory, IsNothingToAServerWithoutDevices) {
     const auto answer = client.Ask(Packet());
     EXPECT_EQ(answer.code, StatusCode::FAILED_PRECONDITION);
     EXPECT_THAT(answer.message, HasSubstr("no device"));
-    const FileDescriptor memfd = MakeMemfd(kSize);
-    EXPECT_EQ(client.Register(memfd.get(), kSize, RegionAccess::kRead).code,
-              StatusCode::OK);
+    const FileDescriptor memfd = MakeMemfd(kRegionBytes);
+    EXPECT_EQ(
+        client.Register(memfd.get(), kRegionBytes, RegionAccess::kRead).code,
+        StatusCode::OK);
   }
 }
 

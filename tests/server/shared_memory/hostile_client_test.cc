@@ -27,8 +27,6 @@ namespace {
 
 using testing::HasSubstr;
 
-constexpr int64_t kSize = 8192;
-
 // Returns the answer to a packet that ends the connection.
 SharedMemoryAnswer LastAnswer(SharedMemoryClient* client,
                               std::string_view packet,
@@ -50,8 +48,8 @@ int CountOf(std::string_view part, std::string_view text) {
 
 TEST(HostileClient, APacketThatIsNotOfTheFormEndsTheConnection) {
   RunningListener running;
-  const FileDescriptor memfd = MakeMemfd(kSize);
-  const std::string good = RegisterPacket(kSize, RegionAccess::kRead);
+  const FileDescriptor memfd = MakeMemfd(kRegionBytes);
+  const std::string good = RegisterPacket(kRegionBytes, RegionAccess::kRead);
   std::string garbage_operation = good;
   garbage_operation[4] = 99;
   std::string wrong_magic = good;
@@ -62,7 +60,7 @@ TEST(HostileClient, APacketThatIsNotOfTheFormEndsTheConnection) {
         std::string(100000, 'C'), garbage_operation, wrong_magic}) {
     SharedMemoryClient client(running.path());
     const auto registered =
-        client.Register(memfd.get(), kSize, RegionAccess::kRead);
+        client.Register(memfd.get(), kRegionBytes, RegionAccess::kRead);
     const auto last = LastAnswer(&client, packet, {memfd.get()});
     EXPECT_EQ(last.code, grpc::StatusCode::INVALID_ARGUMENT);
     EXPECT_EQ(running.listener().Find(registered.handle), nullptr);
@@ -74,7 +72,7 @@ TEST(HostileClient, APacketThatIsNotOfTheFormEndsTheConnection) {
 
 TEST(HostileClient, AnEmptyPacketIsTheEnd) {
   RunningListener running;
-  const FileDescriptor memfd = MakeMemfd(kSize);
+  const FileDescriptor memfd = MakeMemfd(kRegionBytes);
   const int before = CountDescriptors();
   {
     SharedMemoryClient client(running.path());
@@ -86,8 +84,8 @@ TEST(HostileClient, AnEmptyPacketIsTheEnd) {
 
 TEST(HostileClient, ARegisterBringsOneDescriptor) {
   RunningListener running;
-  const FileDescriptor memfd = MakeMemfd(kSize);
-  const std::string packet = RegisterPacket(kSize, RegionAccess::kRead);
+  const FileDescriptor memfd = MakeMemfd(kRegionBytes);
+  const std::string packet = RegisterPacket(kRegionBytes, RegionAccess::kRead);
   const int before = CountDescriptors();
   for (const size_t count : {0, 2, 3, 64, 253}) {
     SharedMemoryClient client(running.path());
@@ -102,12 +100,12 @@ TEST(HostileClient, ARegisterBringsOneDescriptor) {
 
 TEST(HostileClient, AReleaseBringsNone) {
   RunningListener running;
-  const FileDescriptor memfd = MakeMemfd(kSize);
+  const FileDescriptor memfd = MakeMemfd(kRegionBytes);
   const int before = CountDescriptors();
   {
     SharedMemoryClient client(running.path());
     const auto answer =
-        client.Register(memfd.get(), kSize, RegionAccess::kRead);
+        client.Register(memfd.get(), kRegionBytes, RegionAccess::kRead);
     const auto last =
         LastAnswer(&client, ReleasePacket(answer.handle), {memfd.get()});
     EXPECT_THAT(last.message, HasSubstr("alone brings a descriptor"));
@@ -118,8 +116,9 @@ TEST(HostileClient, AReleaseBringsNone) {
 TEST(HostileClient, WhoDoesNotReadItsAnswersIsDisconnected) {
   RunningListener running;
   SharedMemoryClient client(running.path());
-  const FileDescriptor memfd = MakeMemfd(kSize);
-  const auto answer = client.Register(memfd.get(), kSize, RegionAccess::kRead);
+  const FileDescriptor memfd = MakeMemfd(kRegionBytes);
+  const auto answer =
+      client.Register(memfd.get(), kRegionBytes, RegionAccess::kRead);
   while (client.Send(ReleasePacket(std::string(16, 'x')))) {
   }
   running.Settle();
@@ -131,19 +130,21 @@ TEST(HostileClient, WhoSaysNothingKeepsNobodyWaiting) {
   RunningListener running;
   const SharedMemoryClient idle(running.path());
   SharedMemoryClient client(running.path());
-  EXPECT_EQ(
-      client.Register(MakeMemfd(kSize).get(), kSize, RegionAccess::kRead).code,
-      grpc::StatusCode::OK);
+  EXPECT_EQ(client
+                .Register(MakeMemfd(kRegionBytes).get(), kRegionBytes,
+                          RegionAccess::kRead)
+                .code,
+            grpc::StatusCode::OK);
 }
 
 TEST(HostileClient, ConnectionsAreBounded) {
   RunningListener running;
-  const FileDescriptor memfd = MakeMemfd(kSize);
+  const FileDescriptor memfd = MakeMemfd(kRegionBytes);
   std::vector<std::unique_ptr<SharedMemoryClient>> clients;
   for (int i = 0; i < 4; ++i) {
     clients.push_back(std::make_unique<SharedMemoryClient>(running.path()));
     // Without a region the connection would give way.
-    clients.back()->Register(memfd.get(), kSize, RegionAccess::kRead);
+    clients.back()->Register(memfd.get(), kRegionBytes, RegionAccess::kRead);
   }
   for (int i = 0; i < 3; ++i) {
     SharedMemoryClient refused(running.path());
@@ -155,7 +156,7 @@ TEST(HostileClient, ConnectionsAreBounded) {
   // A closed connection makes room for the next one.
   clients.pop_back();
   SharedMemoryClient next(running.path());
-  EXPECT_EQ(next.Register(memfd.get(), kSize, RegionAccess::kRead).code,
+  EXPECT_EQ(next.Register(memfd.get(), kRegionBytes, RegionAccess::kRead).code,
             grpc::StatusCode::OK);
 }
 
@@ -217,7 +218,7 @@ class NoMoreDescriptors {
 
 TEST(HostileClient, WithoutDescriptorsTheServerWaitsForBetterTimes) {
   RunningListener running;
-  const FileDescriptor memfd = MakeMemfd(kSize);
+  const FileDescriptor memfd = MakeMemfd(kRegionBytes);
   SharedMemoryClient early(running.path());
   early.Release(std::string(16, 'x'));
   std::vector<std::unique_ptr<SharedMemoryClient>> late;
@@ -234,13 +235,14 @@ TEST(HostileClient, WithoutDescriptorsTheServerWaitsForBetterTimes) {
         std::this_thread::yield();
       }
       // Existing connections are still served as far as possible.
-      answer = early.Register(memfd.get(), kSize, RegionAccess::kRead);
+      answer = early.Register(memfd.get(), kRegionBytes, RegionAccess::kRead);
     }
     EXPECT_EQ(answer.code, grpc::StatusCode::RESOURCE_EXHAUSTED);
     EXPECT_THAT(answer.message, HasSubstr("file descriptor"));
     for (SharedMemoryClient* client : {&early, late.back().get()}) {
-      EXPECT_EQ(client->Register(memfd.get(), kSize, RegionAccess::kRead).code,
-                grpc::StatusCode::OK);
+      EXPECT_EQ(
+          client->Register(memfd.get(), kRegionBytes, RegionAccess::kRead).code,
+          grpc::StatusCode::OK);
     }
   }
   running.Settle();

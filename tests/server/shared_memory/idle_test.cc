@@ -22,7 +22,6 @@ using std::chrono::seconds;
 using std::chrono::steady_clock;
 using testing::HasSubstr;
 
-constexpr int64_t kSize = 8192;
 const std::string kUnknown(16, 'x');
 
 // A clock that the test moves.
@@ -65,8 +64,8 @@ TEST(IdleConnection, IsNoneThatHasARegion) {
   options.idle_limit = milliseconds(50);
   RunningListener running(options);
   SharedMemoryClient client(running.path());
-  const auto answer =
-      client.Register(MakeMemfd(kSize).get(), kSize, RegionAccess::kRead);
+  const auto answer = client.Register(MakeMemfd(kRegionBytes).get(),
+                                      kRegionBytes, RegionAccess::kRead);
   ASSERT_EQ(answer.code, grpc::StatusCode::OK);
   for (int i = 0; i < 3; ++i) {
     EXPECT_EQ(SharedMemoryClient(running.path()).Receive(), std::nullopt);
@@ -79,7 +78,7 @@ TEST(IdleConnection, IsNoneThatHasARegion) {
 TEST(IdleConnection, IsNoneWhoseRegionARequestUses) {
   Clock clock;
   FakeDevices devices;
-  const FakeAllocation allocation(kFirstDevice, kSize);
+  const FakeAllocation allocation(kFirstDevice, kRegionBytes);
   devices.Lend(allocation);
   auto options = WithClock(clock);
   options.backend = &devices;
@@ -87,8 +86,8 @@ TEST(IdleConnection, IsNoneWhoseRegionARequestUses) {
   SharedMemoryClient client(running.path());
   const std::string handle =
       client
-          .Ask(DevicePacket(kSize, RegionAccess::kRead, allocation.device(),
-                            allocation.handle()))
+          .Ask(DevicePacket(kRegionBytes, RegionAccess::kRead,
+                            allocation.device(), allocation.handle()))
           .handle;
   auto held = running.listener().Find(handle);
   ASSERT_TRUE(client.Release(handle).in_use);
@@ -133,9 +132,9 @@ TEST(IdleConnection, GivesWayWhereNoPlaceIsLeft) {
   }
   // The first connection is the last that sent a packet, and the second has a
   // region.
-  const FileDescriptor memfd = MakeMemfd(kSize);
+  const FileDescriptor memfd = MakeMemfd(kRegionBytes);
   constexpr auto kRead = RegionAccess::kRead;
-  ASSERT_EQ(clients[1]->Register(memfd.get(), kSize, kRead).code,
+  ASSERT_EQ(clients[1]->Register(memfd.get(), kRegionBytes, kRead).code,
             grpc::StatusCode::OK);
   clock.Advance(seconds(1));
   ASSERT_TRUE(IsConnected(clients[0].get()));
@@ -143,7 +142,7 @@ TEST(IdleConnection, GivesWayWhereNoPlaceIsLeft) {
   for (const size_t idlest : {2, 3, 0}) {
     clock.Advance(seconds(1));
     SharedMemoryClient next(running.path());
-    EXPECT_EQ(next.Register(memfd.get(), kSize, kRead).code,
+    EXPECT_EQ(next.Register(memfd.get(), kRegionBytes, kRead).code,
               grpc::StatusCode::OK);
     EXPECT_EQ(clients[idlest]->Receive(), std::nullopt) << idlest;
     clients[idlest] = std::make_unique<SharedMemoryClient>(std::move(next));

@@ -22,15 +22,14 @@ namespace {
 
 using testing::HasSubstr;
 
-constexpr int64_t kSize = 8192;
-
 TEST(Lifetime, ARegionEndsWithItsConnection) {
   RunningListener running;
-  const FileDescriptor memfd = MakeMemfd(kSize);
+  const FileDescriptor memfd = MakeMemfd(kRegionBytes);
   std::string handle;
   {
     SharedMemoryClient client(running.path());
-    handle = client.Register(memfd.get(), kSize, RegionAccess::kRead).handle;
+    handle =
+        client.Register(memfd.get(), kRegionBytes, RegionAccess::kRead).handle;
     EXPECT_NE(running.listener().Find(handle), nullptr);
   }
   running.Settle();
@@ -45,9 +44,10 @@ TEST(Lifetime, ARequestKeepsItsRegion) {
   SharedMemoryClient client(running.path());
   std::string handle;
   {
-    const ClientMemory memory(kSize);
+    const ClientMemory memory(kRegionBytes);
     memory.data()[5] = 42;
-    handle = client.Register(memory.memfd(), kSize, RegionAccess::kRead).handle;
+    handle = client.Register(memory.memfd(), kRegionBytes, RegionAccess::kRead)
+                 .handle;
   }
   auto held = running.listener().Find(handle);
   ASSERT_NE(held, nullptr);
@@ -57,10 +57,10 @@ TEST(Lifetime, ARequestKeepsItsRegion) {
   client.Finish();
   EXPECT_EQ(held->data()[5], std::byte{42});
   EXPECT_EQ(running.listener().regions(), 1);
-  EXPECT_EQ(running.admission().bytes_in_flight(), kSize);
+  EXPECT_EQ(running.admission().bytes_in_flight(), kRegionBytes);
   running.Stop();
   EXPECT_EQ(held->data()[5], std::byte{42});
-  EXPECT_EQ(running.admission().bytes_in_flight(), kSize);
+  EXPECT_EQ(running.admission().bytes_in_flight(), kRegionBytes);
   held.reset();
   EXPECT_EQ(running.admission().bytes_in_flight(), 0);
   EXPECT_EQ(CountMemfdMappings(), 0);
@@ -71,7 +71,8 @@ TEST(Lifetime, TheEndOfTheListenerEndsEverything) {
   {
     RunningListener running;
     SharedMemoryClient client(running.path());
-    client.Register(MakeMemfd(kSize).get(), kSize, RegionAccess::kRead);
+    client.Register(MakeMemfd(kRegionBytes).get(), kRegionBytes,
+                    RegionAccess::kRead);
     running.Stop();
     EXPECT_EQ(client.Receive(), std::nullopt);
     EXPECT_EQ(running.admission().bytes_in_flight(), 0);
@@ -85,8 +86,9 @@ TEST(Lifetime, TheEndOfTheListenerEndsEverything) {
 [[noreturn]] void LiveAndDie(const std::string& path, int stage) {
   try {
     SharedMemoryClient client(path);
-    const FileDescriptor memfd = MakeMemfd(kSize);
-    const std::string packet = RegisterPacket(kSize, RegionAccess::kWrite);
+    const FileDescriptor memfd = MakeMemfd(kRegionBytes);
+    const std::string packet =
+        RegisterPacket(kRegionBytes, RegionAccess::kWrite);
     if (stage >= 1) client.Send(packet, {memfd.get()});
     if (stage >= 2) client.Receive();
     if (stage >= 3) client.Send(packet, {memfd.get()});
@@ -127,11 +129,12 @@ TEST(Lifetime, RequestsAndClientsMayComeAndGoAtOnce) {
   std::string handles[2];
   std::atomic<int> newest = -1;
   std::atomic<int64_t> sum = 0;
-  const ClientMemory memory(kSize);
-  std::fill_n(memory.data(), kSize, uint8_t{1});
+  const ClientMemory memory(kRegionBytes);
+  std::fill_n(memory.data(), kRegionBytes, uint8_t{1});
   SharedMemoryClient lasting(running.path());
   handles[0] =
-      lasting.Register(memory.memfd(), kSize, RegionAccess::kRead).handle;
+      lasting.Register(memory.memfd(), kRegionBytes, RegionAccess::kRead)
+          .handle;
   newest = 0;
   std::vector<std::thread> requests;
   for (int i = 0; i < 2; ++i) {
@@ -139,7 +142,7 @@ TEST(Lifetime, RequestsAndClientsMayComeAndGoAtOnce) {
       while (!done) {
         const auto region = running.listener().Find(handles[0]);
         if (region != nullptr) {
-          sum += static_cast<int>(region->data()[kSize - 1]);
+          sum += static_cast<int>(region->data()[kRegionBytes - 1]);
         }
       }
     });
@@ -147,7 +150,7 @@ TEST(Lifetime, RequestsAndClientsMayComeAndGoAtOnce) {
   for (int round = 0; round < 300; ++round) {
     SharedMemoryClient client(running.path());
     const auto answer =
-        client.Register(memory.memfd(), kSize, RegionAccess::kRead);
+        client.Register(memory.memfd(), kRegionBytes, RegionAccess::kRead);
     ASSERT_EQ(answer.code, grpc::StatusCode::OK);
     if (round == 150) lasting.Release(handles[0]);
   }

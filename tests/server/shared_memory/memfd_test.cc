@@ -21,15 +21,15 @@ namespace {
 
 using testing::HasSubstr;
 
-constexpr int64_t kSize = 10000;  // not whole pages
+constexpr int64_t kUnevenBytes = 10000;  // not whole pages
 
-std::string Problem(const FileDescriptor& file, uint64_t size = kSize,
+std::string Problem(const FileDescriptor& file, uint64_t size = kUnevenBytes,
                     RegionAccess access = RegionAccess::kRead) {
   return MemfdProblem(ReadMemfdFacts(file.get()), size, access);
 }
 
 // The kernel's facts about a valid memfd.
-MemfdFacts GoodFacts() { return ReadMemfdFacts(MakeMemfd(kSize).get()); }
+MemfdFacts GoodFacts() { return ReadMemfdFacts(MakeMemfd(kUnevenBytes).get()); }
 
 // The same file, opened again.
 FileDescriptor Reopen(const FileDescriptor& file, int flags) {
@@ -38,29 +38,29 @@ FileDescriptor Reopen(const FileDescriptor& file, int flags) {
 }
 
 TEST(Memfd, ASealedOneIsGood) {
-  const FileDescriptor memfd = MakeMemfd(kSize);
+  const FileDescriptor memfd = MakeMemfd(kUnevenBytes);
   EXPECT_EQ(Problem(memfd), "");
-  EXPECT_EQ(Problem(memfd, kSize, RegionAccess::kWrite), "");
+  EXPECT_EQ(Problem(memfd, kUnevenBytes, RegionAccess::kWrite), "");
 }
 
 TEST(Memfd, EachOfTheThreeSealsIsNeeded) {
-  EXPECT_THAT(Problem(MakeMemfd(kSize, 0)),
+  EXPECT_THAT(Problem(MakeMemfd(kUnevenBytes, 0)),
               HasSubstr("F_SEAL_SHRINK F_SEAL_GROW F_SEAL_SEAL"));
-  EXPECT_THAT(Problem(MakeMemfd(kSize, kAllSeals & ~F_SEAL_SHRINK)),
+  EXPECT_THAT(Problem(MakeMemfd(kUnevenBytes, kAllSeals & ~F_SEAL_SHRINK)),
               HasSubstr("lacks seals: F_SEAL_SHRINK"));
-  EXPECT_THAT(Problem(MakeMemfd(kSize, kAllSeals & ~F_SEAL_GROW)),
+  EXPECT_THAT(Problem(MakeMemfd(kUnevenBytes, kAllSeals & ~F_SEAL_GROW)),
               HasSubstr("lacks seals: F_SEAL_GROW"));
-  EXPECT_THAT(Problem(MakeMemfd(kSize, kAllSeals & ~F_SEAL_SEAL)),
+  EXPECT_THAT(Problem(MakeMemfd(kUnevenBytes, kAllSeals & ~F_SEAL_SEAL)),
               HasSubstr("lacks seals: F_SEAL_SEAL"));
   // Without MFD_ALLOW_SEALING a memfd has only the seal F_SEAL_SEAL.
-  EXPECT_THAT(Problem(MakeMemfd(kSize, 0, Pages::kAll, MFD_CLOEXEC)),
+  EXPECT_THAT(Problem(MakeMemfd(kUnevenBytes, 0, Pages::kAll, MFD_CLOEXEC)),
               HasSubstr("lacks seals: F_SEAL_SHRINK F_SEAL_GROW"));
 }
 
 TEST(Memfd, ItsSizeIsTheDeclaredOne) {
-  const FileDescriptor memfd = MakeMemfd(kSize);
-  EXPECT_THAT(Problem(memfd, kSize - 1), HasSubstr("10000 bytes"));
-  EXPECT_THAT(Problem(memfd, kSize + 1), HasSubstr("10000 bytes"));
+  const FileDescriptor memfd = MakeMemfd(kUnevenBytes);
+  EXPECT_THAT(Problem(memfd, kUnevenBytes - 1), HasSubstr("10000 bytes"));
+  EXPECT_THAT(Problem(memfd, kUnevenBytes + 1), HasSubstr("10000 bytes"));
   EXPECT_THAT(Problem(memfd, 0), HasSubstr("size is 0"));
   EXPECT_THAT(Problem(memfd, std::numeric_limits<uint64_t>::max()),
               HasSubstr("10000 bytes"));
@@ -83,11 +83,11 @@ TEST(Memfd, ItsPagesExist) {
   const FileDescriptor sparse = MakeMemfd(kGibibyte, kAllSeals, Pages::kNone);
   EXPECT_THAT(Problem(sparse, kGibibyte), HasSubstr("holes"));
 
-  const FileDescriptor one_hole = MakeMemfd(8 * kSize);
+  const FileDescriptor one_hole = MakeMemfd(8 * kUnevenBytes);
   ASSERT_EQ(fallocate(one_hole.get(),
                       FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 4096, 4096),
             0);
-  EXPECT_THAT(Problem(one_hole, 8 * kSize), HasSubstr("holes"));
+  EXPECT_THAT(Problem(one_hole, 8 * kUnevenBytes), HasSubstr("holes"));
 }
 
 // Only the first of two pages exists, in blocks of 512 bytes: the last byte is
@@ -108,7 +108,7 @@ TEST(Memfd, ItsLastPageExists) {
 TEST(Memfd, HugePagesAreRefused) {
   MemfdFacts facts = GoodFacts();
   facts.file_system = HUGETLBFS_MAGIC;
-  EXPECT_THAT(MemfdProblem(facts, kSize, RegionAccess::kRead),
+  EXPECT_THAT(MemfdProblem(facts, kUnevenBytes, RegionAccess::kRead),
               HasSubstr("MFD_HUGETLB"));
 }
 
@@ -126,7 +126,7 @@ TEST(Memfd, OtherFilesAreRefused) {
   const TemporaryFolder folder;
   const FileDescriptor regular(
       open(folder.File("regular").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
-  ASSERT_EQ(ftruncate(regular.get(), kSize), 0);
+  ASSERT_EQ(ftruncate(regular.get(), kUnevenBytes), 0);
   EXPECT_THAT(Problem(regular), HasSubstr("not a memfd"));
   EXPECT_THAT(Problem(FileDescriptor(open("/dev/zero", O_RDWR | O_CLOEXEC))),
               HasSubstr("not a memfd"));
@@ -136,7 +136,7 @@ TEST(Memfd, OtherFilesAreRefused) {
               HasSubstr("not a memfd"));
   EXPECT_THAT(Problem(SharedMemoryClient::NewSocket()),
               HasSubstr("not a memfd"));
-  EXPECT_THAT(Problem(Reopen(MakeMemfd(kSize), O_PATH | O_CLOEXEC)),
+  EXPECT_THAT(Problem(Reopen(MakeMemfd(kUnevenBytes), O_PATH | O_CLOEXEC)),
               HasSubstr("not a memfd"));
   EXPECT_THAT(Problem(FileDescriptor()), HasSubstr("not a memfd"));
 }
@@ -147,25 +147,25 @@ TEST(Memfd, AFileOfSharedMemoryByNameIsRefused) {
       shm_open(name.c_str(), O_RDWR | O_CREAT | O_EXCL, 0600));
   if (!named.is_open()) GTEST_SKIP() << "no /dev/shm here";
   shm_unlink(name.c_str());
-  ASSERT_EQ(posix_fallocate(named.get(), 0, kSize), 0);
+  ASSERT_EQ(posix_fallocate(named.get(), 0, kUnevenBytes), 0);
   EXPECT_THAT(Problem(named), HasSubstr("lacks seals"));
 }
 
 TEST(Memfd, WhoWritesNeedsAFileThatCanBeWritten) {
   for (const int seal : {F_SEAL_WRITE, F_SEAL_FUTURE_WRITE}) {
-    const FileDescriptor sealed = MakeMemfd(kSize, kAllSeals | seal);
-    EXPECT_EQ(Problem(sealed, kSize, RegionAccess::kRead), "");
-    EXPECT_THAT(Problem(sealed, kSize, RegionAccess::kWrite),
+    const FileDescriptor sealed = MakeMemfd(kUnevenBytes, kAllSeals | seal);
+    EXPECT_EQ(Problem(sealed, kUnevenBytes, RegionAccess::kRead), "");
+    EXPECT_THAT(Problem(sealed, kUnevenBytes, RegionAccess::kWrite),
                 HasSubstr("sealed against writing"));
   }
   const FileDescriptor read_only =
-      Reopen(MakeMemfd(kSize), O_RDONLY | O_CLOEXEC);
-  EXPECT_EQ(Problem(read_only, kSize, RegionAccess::kRead), "");
-  EXPECT_THAT(Problem(read_only, kSize, RegionAccess::kWrite),
+      Reopen(MakeMemfd(kUnevenBytes), O_RDONLY | O_CLOEXEC);
+  EXPECT_EQ(Problem(read_only, kUnevenBytes, RegionAccess::kRead), "");
+  EXPECT_THAT(Problem(read_only, kUnevenBytes, RegionAccess::kWrite),
               HasSubstr("not open for reading and writing"));
   const FileDescriptor write_only =
-      Reopen(MakeMemfd(kSize), O_WRONLY | O_CLOEXEC);
-  EXPECT_THAT(Problem(write_only, kSize, RegionAccess::kRead),
+      Reopen(MakeMemfd(kUnevenBytes), O_WRONLY | O_CLOEXEC);
+  EXPECT_THAT(Problem(write_only, kUnevenBytes, RegionAccess::kRead),
               HasSubstr("not open for reading"));
 }
 

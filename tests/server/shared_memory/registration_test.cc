@@ -21,24 +21,24 @@ namespace {
 
 using testing::HasSubstr;
 
-constexpr int64_t kSize = 3 * 4096 + 100;
+constexpr int64_t kFourthPageBytes = 3 * 4096 + 100;
 constexpr int64_t kReserved = 4 * 4096;
 
 TEST(Registration, TheServerReadsWhatTheClientWrites) {
   RunningListener running;
   SharedMemoryClient client(running.path());
-  const ClientMemory memory(kSize);
+  const ClientMemory memory(kFourthPageBytes);
   memory.data()[0] = 7;
-  memory.data()[kSize - 1] = 9;
+  memory.data()[kFourthPageBytes - 1] = 9;
   const auto answer =
-      client.Register(memory.memfd(), kSize, RegionAccess::kRead);
+      client.Register(memory.memfd(), kFourthPageBytes, RegionAccess::kRead);
   ASSERT_EQ(answer.code, grpc::StatusCode::OK) << answer.message;
   const auto region = running.listener().Find(answer.handle);
   ASSERT_NE(region, nullptr);
-  EXPECT_EQ(region->size(), kSize);
+  EXPECT_EQ(region->size(), kFourthPageBytes);
   EXPECT_EQ(region->access(), RegionAccess::kRead);
   EXPECT_EQ(region->data()[0], std::byte{7});
-  EXPECT_EQ(region->data()[kSize - 1], std::byte{9});
+  EXPECT_EQ(region->data()[kFourthPageBytes - 1], std::byte{9});
   memory.data()[0] = 8;
   EXPECT_EQ(region->data()[0], std::byte{8});
 }
@@ -46,22 +46,24 @@ TEST(Registration, TheServerReadsWhatTheClientWrites) {
 TEST(Registration, TheClientReadsWhatTheServerWrites) {
   RunningListener running;
   SharedMemoryClient client(running.path());
-  const ClientMemory memory(kSize);
+  const ClientMemory memory(kFourthPageBytes);
   const auto answer =
-      client.Register(memory.memfd(), kSize, RegionAccess::kWrite);
+      client.Register(memory.memfd(), kFourthPageBytes, RegionAccess::kWrite);
   const auto region = running.listener().Find(answer.handle);
   ASSERT_NE(region, nullptr);
   EXPECT_EQ(region->access(), RegionAccess::kWrite);
-  region->data()[kSize - 1] = std::byte{5};
-  EXPECT_EQ(memory.data()[kSize - 1], 5);
+  region->data()[kFourthPageBytes - 1] = std::byte{5};
+  EXPECT_EQ(memory.data()[kFourthPageBytes - 1], 5);
 }
 
 TEST(Registration, ARegionForReadingCannotBeWritten) {
   RunningListener running;
   SharedMemoryClient client(running.path());
-  const FileDescriptor memfd = MakeMemfd(kSize);
-  const auto reads = client.Register(memfd.get(), kSize, RegionAccess::kRead);
-  const auto writes = client.Register(memfd.get(), kSize, RegionAccess::kWrite);
+  const FileDescriptor memfd = MakeMemfd(kFourthPageBytes);
+  const auto reads =
+      client.Register(memfd.get(), kFourthPageBytes, RegionAccess::kRead);
+  const auto writes =
+      client.Register(memfd.get(), kFourthPageBytes, RegionAccess::kWrite);
   EXPECT_EQ(PermissionsOf(running.listener().Find(reads.handle)->data()),
             "r--s");
   EXPECT_EQ(PermissionsOf(running.listener().Find(writes.handle)->data()),
@@ -71,11 +73,11 @@ TEST(Registration, ARegionForReadingCannotBeWritten) {
 TEST(Registration, TheServerKeepsNoDescriptor) {
   RunningListener running;
   SharedMemoryClient client(running.path());
-  const FileDescriptor memfd = MakeMemfd(kSize);
-  client.Register(memfd.get(), kSize, RegionAccess::kRead);
+  const FileDescriptor memfd = MakeMemfd(kFourthPageBytes);
+  client.Register(memfd.get(), kFourthPageBytes, RegionAccess::kRead);
   const int before = CountDescriptors();
   for (int i = 0; i < 3; ++i) {
-    client.Register(memfd.get(), kSize, RegionAccess::kRead);
+    client.Register(memfd.get(), kFourthPageBytes, RegionAccess::kRead);
     EXPECT_EQ(CountDescriptors(), before);
   }
 }
@@ -83,11 +85,12 @@ TEST(Registration, TheServerKeepsNoDescriptor) {
 TEST(Registration, HandlesAreFreshAndFoundByAllOfTheirBytesOnly) {
   RunningListener running;
   SharedMemoryClient client(running.path());
-  const FileDescriptor memfd = MakeMemfd(kSize);
+  const FileDescriptor memfd = MakeMemfd(kFourthPageBytes);
   std::vector<std::string> handles;
   for (int i = 0; i < 8; ++i) {
     handles.push_back(
-        client.Register(memfd.get(), kSize, RegionAccess::kRead).handle);
+        client.Register(memfd.get(), kFourthPageBytes, RegionAccess::kRead)
+            .handle);
   }
   for (const std::string& handle : handles) {
     ASSERT_EQ(handle.size(), 16U);
@@ -106,12 +109,13 @@ TEST(Registration, HandlesAreFreshAndFoundByAllOfTheirBytesOnly) {
 TEST(Registration, EveryPageIsReservedUntilTheRelease) {
   RunningListener running;
   SharedMemoryClient client(running.path());
-  const FileDescriptor memfd = MakeMemfd(kSize);
-  const auto answer = client.Register(memfd.get(), kSize, RegionAccess::kRead);
+  const FileDescriptor memfd = MakeMemfd(kFourthPageBytes);
+  const auto answer =
+      client.Register(memfd.get(), kFourthPageBytes, RegionAccess::kRead);
   EXPECT_EQ(running.admission().bytes_in_flight(), kReserved);
   EXPECT_EQ(running.admission().requests_in_flight(), 0);
   EXPECT_EQ(running.listener().regions(), 1);
-  EXPECT_EQ(running.listener().bytes(), kSize);
+  EXPECT_EQ(running.listener().bytes(), kFourthPageBytes);
   EXPECT_EQ(client.Release(answer.handle).code, grpc::StatusCode::OK);
   EXPECT_EQ(running.listener().Find(answer.handle), nullptr);
   EXPECT_EQ(running.admission().bytes_in_flight(), 0);
@@ -124,8 +128,9 @@ TEST(Registration, AHandleIsReleasedOnceAndByItsConnectionOnly) {
   RunningListener running;
   SharedMemoryClient owner(running.path());
   SharedMemoryClient other(running.path());
-  const FileDescriptor memfd = MakeMemfd(kSize);
-  const auto answer = owner.Register(memfd.get(), kSize, RegionAccess::kRead);
+  const FileDescriptor memfd = MakeMemfd(kFourthPageBytes);
+  const auto answer =
+      owner.Register(memfd.get(), kFourthPageBytes, RegionAccess::kRead);
 
   const auto stolen = other.Release(answer.handle);
   EXPECT_EQ(stolen.code, grpc::StatusCode::NOT_FOUND);
@@ -154,21 +159,27 @@ TEST(Registration, AMemfdThatIsNotGoodIsRefusedAndTheConnectionGoesOn) {
     EXPECT_EQ(answer.message.find('/'), std::string::npos);
   };
   constexpr auto kRead = RegionAccess::kRead;
-  refuse(MakeMemfd(kSize, 0), kSize, kRead, "lacks seals");
-  refuse(MakeMemfd(kSize, F_SEAL_SHRINK | F_SEAL_GROW), kSize, kRead,
-         "lacks seals: F_SEAL_SEAL");
-  refuse(MakeMemfd(kSize, kAllSeals, Pages::kNone), kSize, kRead, "holes");
-  refuse(MakeMemfd(kSize), kSize + 1, kRead, "size");
-  refuse(MakeMemfd(kSize), kSize - 1, kRead, "size");
-  refuse(MakeMemfd(kSize), 0, kRead, "size is 0");
-  refuse(SharedMemoryClient::NewSocket(), kSize, kRead, "not a memfd");
-  refuse(MakeMemfd(kSize, kAllSeals | F_SEAL_WRITE), kSize,
-         RegionAccess::kWrite, "sealed against writing");
+  refuse(MakeMemfd(kFourthPageBytes, 0), kFourthPageBytes, kRead,
+         "lacks seals");
+  refuse(MakeMemfd(kFourthPageBytes, F_SEAL_SHRINK | F_SEAL_GROW),
+         kFourthPageBytes, kRead, "lacks seals: F_SEAL_SEAL");
+  refuse(MakeMemfd(kFourthPageBytes, kAllSeals, Pages::kNone), kFourthPageBytes,
+         kRead, "holes");
+  refuse(MakeMemfd(kFourthPageBytes), kFourthPageBytes + 1, kRead, "size");
+  refuse(MakeMemfd(kFourthPageBytes), kFourthPageBytes - 1, kRead, "size");
+  refuse(MakeMemfd(kFourthPageBytes), 0, kRead, "size is 0");
+  refuse(SharedMemoryClient::NewSocket(), kFourthPageBytes, kRead,
+         "not a memfd");
+  refuse(MakeMemfd(kFourthPageBytes, kAllSeals | F_SEAL_WRITE),
+         kFourthPageBytes, RegionAccess::kWrite, "sealed against writing");
   EXPECT_EQ(CountDescriptors(), before);
   EXPECT_EQ(running.admission().bytes_in_flight(), 0);
   EXPECT_EQ(running.listener().errors(), 9);
-  EXPECT_EQ(client.Register(MakeMemfd(kSize).get(), kSize, kRead).code,
-            grpc::StatusCode::OK);
+  EXPECT_EQ(
+      client
+          .Register(MakeMemfd(kFourthPageBytes).get(), kFourthPageBytes, kRead)
+          .code,
+      grpc::StatusCode::OK);
 }
 
 TEST(Registration, OneConnectionHasSoManyBytes) {
@@ -196,20 +207,22 @@ TEST(Registration, OneConnectionHasSoManyBytes) {
 TEST(Registration, OneConnectionHasSoManyRegions) {
   RunningListener running;
   SharedMemoryClient client(running.path());
-  const FileDescriptor memfd = MakeMemfd(kSize);
+  const FileDescriptor memfd = MakeMemfd(kFourthPageBytes);
   std::string handle;
   for (int i = 0; i < 8; ++i) {
     const auto answer =
-        client.Register(memfd.get(), kSize, RegionAccess::kRead);
+        client.Register(memfd.get(), kFourthPageBytes, RegionAccess::kRead);
     ASSERT_EQ(answer.code, grpc::StatusCode::OK);
     handle = answer.handle;
   }
-  const auto refused = client.Register(memfd.get(), kSize, RegionAccess::kRead);
+  const auto refused =
+      client.Register(memfd.get(), kFourthPageBytes, RegionAccess::kRead);
   EXPECT_EQ(refused.code, grpc::StatusCode::RESOURCE_EXHAUSTED);
   EXPECT_THAT(refused.message, HasSubstr("8 regions"));
   client.Release(handle);
-  EXPECT_EQ(client.Register(memfd.get(), kSize, RegionAccess::kRead).code,
-            grpc::StatusCode::OK);
+  EXPECT_EQ(
+      client.Register(memfd.get(), kFourthPageBytes, RegionAccess::kRead).code,
+      grpc::StatusCode::OK);
 }
 
 // Regions get half: the rest is for requests, even if regions are idle.
@@ -237,11 +250,13 @@ TEST(Registration, AllConnectionsTogetherStayWithinHalfOfTheBudget) {
 TEST(Registration, AServerThatDrainsRefuses) {
   RunningListener running;
   SharedMemoryClient client(running.path());
-  const FileDescriptor memfd = MakeMemfd(kSize);
-  const auto before = client.Register(memfd.get(), kSize, RegionAccess::kRead);
+  const FileDescriptor memfd = MakeMemfd(kFourthPageBytes);
+  const auto before =
+      client.Register(memfd.get(), kFourthPageBytes, RegionAccess::kRead);
   running.admission().Close();
-  EXPECT_EQ(client.Register(memfd.get(), kSize, RegionAccess::kRead).code,
-            grpc::StatusCode::UNAVAILABLE);
+  EXPECT_EQ(
+      client.Register(memfd.get(), kFourthPageBytes, RegionAccess::kRead).code,
+      grpc::StatusCode::UNAVAILABLE);
   EXPECT_EQ(client.Release(before.handle).code, grpc::StatusCode::OK);
   EXPECT_EQ(running.admission().bytes_in_flight(), 0);
 }
@@ -249,15 +264,15 @@ TEST(Registration, AServerThatDrainsRefuses) {
 TEST(Registration, ASealedSizeStaysAndPunchedPagesComeBackAsZeros) {
   RunningListener running;
   SharedMemoryClient client(running.path());
-  const ClientMemory memory(kSize);
-  std::fill_n(memory.data(), kSize, uint8_t{1});
+  const ClientMemory memory(kFourthPageBytes);
+  std::fill_n(memory.data(), kFourthPageBytes, uint8_t{1});
   const auto answer =
-      client.Register(memory.memfd(), kSize, RegionAccess::kWrite);
+      client.Register(memory.memfd(), kFourthPageBytes, RegionAccess::kWrite);
   const auto region = running.listener().Find(answer.handle);
   ASSERT_NE(region, nullptr);
   EXPECT_EQ(ftruncate(memory.memfd(), 0), -1);
   EXPECT_EQ(errno, EPERM);
-  EXPECT_EQ(ftruncate(memory.memfd(), 2 * kSize), -1);
+  EXPECT_EQ(ftruncate(memory.memfd(), 2 * kFourthPageBytes), -1);
 
   ASSERT_EQ(fallocate(memory.memfd(),
                       FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, kReserved),
@@ -265,10 +280,10 @@ TEST(Registration, ASealedSizeStaysAndPunchedPagesComeBackAsZeros) {
   struct stat found {};
   ASSERT_EQ(fstat(memory.memfd(), &found), 0);
   ASSERT_EQ(found.st_blocks, 0);
-  EXPECT_TRUE(std::all_of(region->data(), region->data() + kSize,
+  EXPECT_TRUE(std::all_of(region->data(), region->data() + kFourthPageBytes,
                           [](std::byte byte) { return byte == std::byte{0}; }));
-  std::fill_n(region->data(), kSize, std::byte{3});
-  EXPECT_EQ(memory.data()[kSize - 1], 3);
+  std::fill_n(region->data(), kFourthPageBytes, std::byte{3});
+  EXPECT_EQ(memory.data()[kFourthPageBytes - 1], 3);
   // The pages that the server's accesses recreated are those that were
   // reserved.
   ASSERT_EQ(fstat(memory.memfd(), &found), 0);

@@ -20,6 +20,9 @@ namespace counterweight::server {
 
 inline constexpr int kAllSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 
+// Size of a test's region, in whole pages.
+inline constexpr int64_t kRegionBytes = 8192;
+
 // Name of MakeMemfd's files in /proc/self/maps.
 inline constexpr const char* kMemfdName = "counterweight-test";
 
