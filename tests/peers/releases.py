@@ -25,7 +25,7 @@ _ABSENT = {
         *("aiohttp", "orjson", "pybase64", "zstandard"),
     ),
     "trl": ("requests", "urllib3"),
-    "verl": ("ray", "codetiming", "orjson"),
+    "verl": ("ray", "codetiming", "orjson", "PIL"),
 }
 # Packages whose heads import engines that are not installed.
 _HEADLESS = {

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+import math
 import warnings
 from collections.abc import Mapping
 from typing import Any
@@ -115,7 +116,8 @@ def compute_off_policy_correction(
         weights = result.weights.to(old_log_probs.dtype)
     # SkyRL reduces the dictionary over ranks value by value in its order, so all ranks must have
     # the same names.
-    return weights, {name: result.metrics[name] for name in names}, result.keep_mask
+    # An answer of on_unavailable="identity" has no metrics.
+    return weights, {n: result.metrics.get(n, math.nan) for n in names}, result.keep_mask
 
 
 def _metric_names(block: Mapping[str, Any]) -> list[str]:
