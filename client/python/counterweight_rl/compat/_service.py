@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from counterweight_rl.choices import NonFinitePolicy
 from counterweight_rl.client import Client
 from counterweight_rl.compat import _releases, _settings
-from counterweight_rl.config import Dialect
+from counterweight_rl.config import Dialect, Method
 from counterweight_rl.errors import UnavailableError
 from counterweight_rl.stack_level import stack_level
 from counterweight_rl.transport.fallback import OnUnavailable
@@ -113,6 +113,12 @@ def client() -> Client:
     return _current().client
 
 
+def check_settings() -> None:
+    """Reads the settings, and raises the ValueError of one that is out of its range."""
+    with _lock:
+        _settings.read(_given)
+
+
 def check() -> None:
     """Reads the settings and asks the server who it is, so that a wrong setting fails at once.
 
@@ -148,11 +154,16 @@ def correct(
 
     ``release``: the release to reproduce; None: the installed peer's.
     """
-    session = _current()
     if release is None:
         release = _releases.release_of(system)
+    return ask(Dialect(system, block, release=release), **arguments)
+
+
+def ask(method: Method, **arguments: Any) -> Result[torch.Tensor]:
+    """Calls ``Client.correct`` with the settings; the server's warnings become Python's."""
+    session = _current()
     result: Result[torch.Tensor] = session.client.correct(
-        method=Dialect(system, block, release=release),
+        method=method,
         run=session.run,
         non_finite=session.non_finite,
         **arguments,

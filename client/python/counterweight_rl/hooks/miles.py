@@ -1,0 +1,147 @@
+"""miles: slime's hooks, and ``--loss-type custom_loss`` computed by the service.
+
+    --custom-loss-function-path counterweight_rl.hooks.miles.policy_loss
+
+The loss is PPO's clip to ``--eps-clip`` and ``--eps-clip-high``, or the ``policy_loss`` of
+``args.counterweight_method``, with that method's weights and rules; without a method it is weighted
+only if ``--use-tis`` is given. It is reduced as the trainer does: the sum of the samples' means, or
+with ``--calculate-per-token-loss`` the sum over tokens. Entropy is the trainer's own.
+
+``correct`` and ``start`` are those of ``counterweight_rl.hooks.slime``.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from counterweight_rl.choices import LossAggregation, LossDenominator, Surrogate
+from counterweight_rl.compat import _peers, _service
+from counterweight_rl.config import CorrectionConfig, Method, PolicyLoss, Preset
+from counterweight_rl.hooks import _arguments
+from counterweight_rl.hooks.slime import correct, drift, start, truncation_of
+from counterweight_rl.torch import attach
+
+__all__ = ["correct", "policy_loss", "start"]
+
+_MODULE = "miles.backends.training_utils.loss"
+_UNSUPPORTED = ("use_kl_loss", "use_opsm", "get_mismatch_metrics")
+_checked_in: int | None = None  # process
+
+
+def policy_loss(
+    args: Any,
+    batch: Any,
+    logits: torch.Tensor,
+    sum_of_sample_mean: Callable[[torch.Tensor], torch.Tensor],
+) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+    """Computes a micro-batch's loss; miles calls it.
+
+    Args:
+        args: The trainer's arguments.
+        batch: advantages, log_probs, rollout_log_probs, loss_masks, each a list of [T_i];
+            unconcat_tokens, total_lengths, response_lengths.
+        logits: [1, T, V]; get the gradient.
+        sum_of_sample_mean: The trainer's reduction, for the entropy.
+
+    Returns:
+        The loss, and what the trainer logs: loss, pg_loss, entropy_loss, pg_clipfrac, ppo_kl and
+        ``counterweight_kl``, ``counterweight_k3``.
+
+    Raises:
+        ValueError: An unsupported argument, a dialect as the method, or context parallelism.
+        InvalidRequestError: See ``counterweight_rl.compat``.
+    """
+    global _checked_in
+    if _checked_in != os.getpid():
+        _check(args)
+        _arguments.apply(args)
+        _checked_in = os.getpid()
+    found = _peers.load(_MODULE).get_log_probs_and_entropy(
+        logits,
+        args=args,
+        unconcat_tokens=batch["unconcat_tokens"],
+        total_lengths=batch["total_lengths"],
+        response_lengths=batch["response_lengths"],
+        with_entropy=args.entropy_coef != 0,
+        max_seq_lens=batch.get("max_seq_lens"),
+    )
+    current = torch.cat(found["log_probs"])
+    masks = batch["loss_masks"]
+    mask = torch.cat(masks).to(current.device)
+    if mask.numel() != current.numel():
+        raise ValueError(
+            "counterweight_rl.hooks needs whole samples on each rank: set --context-parallel-size 1"
+        )
+    rollout = batch.get("rollout_log_probs")
+    old = rollout if args.use_rollout_logprobs else batch["log_probs"]
+    result = _service.ask(
+        _with_loss(args),
+        current_log_probs=current,
+        old_log_probs=torch.cat(old),
+        rollout_log_probs=torch.cat(rollout) if rollout else None,
+        advantages=torch.cat(batch["advantages"]),
+        response_mask=mask,
+        sequence_lengths=[one.numel() for one in masks],
+    )
+    # The service divides by the samples that have a token; the trainer divides by its own count.
+    samples = sum(int(one.any()) for one in masks)
+    pg_loss = attach(current, result) * (1 if args.calculate_per_token_loss else samples)
+    entropy = pg_loss.new_zeros(())
+    if args.entropy_coef != 0:
+        entropy = sum_of_sample_mean(torch.cat(found["entropy"]))
+    loss = pg_loss - args.entropy_coef * entropy
+    if current.numel() == 0:
+        loss = loss + 0 * logits.sum()  # so that backward reaches every rank's model
+
+    # The trainer divides what it logs by this count.
+    count = int(mask.sum()) if args.calculate_per_token_loss else len(masks)
+    means = {
+        "pg_clipfrac": "loss/clip_fraction",
+        "ppo_kl": "loss/ppo_kl",
+        "counterweight_kl": "kl",
+        "counterweight_k3": "k3",
+    }
+    log = {"loss": loss, "pg_loss": pg_loss, "entropy_loss": entropy}
+    for name, metric in means.items():
+        log[name] = pg_loss.new_tensor(drift(result, metric) * count)
+    return loss, {name: value.detach().clone() for name, value in log.items()}
+
+
+def _with_loss(args: Any) -> Method:
+    method = _arguments.method_of(args)
+    if method is None:
+        method = truncation_of(args) if args.use_tis else CorrectionConfig()
+    if isinstance(method, str):
+        method = Preset(method)
+    if not isinstance(method, (Preset, CorrectionConfig)):
+        raise ValueError("counterweight_method must be a preset: a dialect has its own aggregation")
+    loss = method.policy_loss or PolicyLoss(
+        surrogate=Surrogate.PPO_CLIP,
+        aggregation=LossAggregation.TOKEN_SUM,
+        denominator=LossDenominator.ORIGINAL,
+        clip_low=args.eps_clip,
+        clip_high=args.eps_clip_high,
+    )
+    aggregation = (
+        LossAggregation.TOKEN_SUM
+        if args.calculate_per_token_loss
+        else LossAggregation.SEQ_MEAN_TOKEN_MEAN
+    )
+    loss = dataclasses.replace(loss, aggregation=aggregation)
+    if isinstance(method, CorrectionConfig):
+        return dataclasses.replace(method, policy_loss=loss)
+    return Preset(method.name, policy_loss=loss, kl_penalty=method.kl_penalty, **method.parameters)
+
+
+def _check(args: Any) -> None:
+    given = [f"--{name.replace('_', '-')}" for name in _UNSUPPORTED if getattr(args, name, False)]
+    if given:
+        raise ValueError(
+            f"{' and '.join(given)} cannot be used with counterweight_rl.hooks.miles.policy_loss; "
+            "use --loss-type policy_loss with --custom-tis-function-path"
+        )
