@@ -196,7 +196,7 @@ def test_import_by_environment() -> None:
         ),
         (
             {"COUNTERWEIGHT_TARGET": "localhost:1", "COUNTERWEIGHT_RETRY_SECONDS": "0"},
-            "UnavailableError: ",
+            "UnavailableError: no server answers at localhost:1, the target of COUNTERWEIGHT_TARGET",
         ),
     ],
     ids=["setting", "server"],

@@ -222,7 +222,7 @@ def test_a_check_of_the_server(answering: FakeServer) -> None:
 
 def test_a_check_without_a_server() -> None:
     compat.use(target="localhost:1", retry_seconds=0)
-    with pytest.raises(cw.UnavailableError):
+    with pytest.raises(cw.UnavailableError, match=r"^no server answers at localhost:1"):
         _service.check()
     compat.use(target="localhost:1", retry_seconds=0, on_unavailable="identity")
     with pytest.warns(UserWarning, match="no server answers at localhost:1; .*'identity'"):

@@ -139,7 +139,10 @@ def check() -> None:
             asked.server_info()
         except UnavailableError as error:
             if settings.on_unavailable == "raise":
-                raise
+                raise UnavailableError(
+                    f"no server answers at {settings.target}, the target of "
+                    f"{_settings.VARIABLE_PREFIX}TARGET or compat.use: {error}"
+                ) from None
             warnings.warn(
                 f"no server answers at {settings.target}; until one does, answers are those of "
                 f"on_unavailable={settings.on_unavailable!r}: {error}",
@@ -159,8 +162,13 @@ def correct(
     return ask(Dialect(system, block, release=release), **arguments)
 
 
-def ask(method: Method, **arguments: Any) -> Result[torch.Tensor]:
-    """Calls ``Client.correct`` with the settings; the server's warnings become Python's."""
+def ask(
+    method: Method, *, own_warning: str | None = None, **arguments: Any
+) -> Result[torch.Tensor]:
+    """Calls ``Client.correct`` with the settings; the server's warnings become Python's.
+
+    ``own_warning``: the beginning of a warning about what the caller chose and not its user.
+    """
     session = _current()
     result: Result[torch.Tensor] = session.client.correct(
         method=method,
@@ -169,6 +177,8 @@ def ask(method: Method, **arguments: Any) -> Result[torch.Tensor]:
         **arguments,
     )
     for sentence in result.warnings:
+        if own_warning is not None and sentence.startswith(own_warning):
+            continue
         warnings.warn(sentence, stacklevel=stack_level())
     return result
 

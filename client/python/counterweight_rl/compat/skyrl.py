@@ -96,7 +96,7 @@ def compute_off_policy_correction(
         InvalidRequestError: See ``apply_off_policy_correction``.
     """
     block = _config.to_block(off_policy_correction, _FIELDS)
-    names = _metric_names(block)
+    names = metric_names(block)
     if not names:
         _warn_of_others(block)
         return None, {}, loss_mask
@@ -120,7 +120,7 @@ def compute_off_policy_correction(
     return weights, {n: result.metrics.get(n, math.nan) for n in names}, result.keep_mask
 
 
-def _metric_names(block: Mapping[str, Any]) -> list[str]:
+def metric_names(block: Mapping[str, Any]) -> list[str]:
     """Returns SkyRL's metrics in its order; none if the block enables nothing."""
 
     def is_set(name: str) -> bool:
