@@ -26,7 +26,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:method.dialect"),
 ]
 
-# What the trainer's module imports besides the loss.
+# The trainer's module imports them besides the loss.
 stand_ins.install(
     *("ray", "vllm", "peft", "PIL", "bitsandbytes", "flash_attn", "optree"),
     *("torchdata", "wandb", "tensorboard", "pylatexenc", "latex2sympy2_extended", "word2number"),
