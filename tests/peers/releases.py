@@ -25,6 +25,7 @@ _ABSENT = {
         # The client of inference engines, which a trainer's configuration imports.
         *("aiohttp", "orjson", "pybase64", "zstandard"),
     ),
+    "tinker": ("pyqwest", "httpx", "orjson", "zstandard", "distro", "sniffio"),
     "trl": ("requests", "urllib3"),
     "verl": ("ray", "codetiming", "orjson", "PIL"),
 }

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from counterweight_rl.choices import LossAggregation, LossDenominator
-from counterweight_rl.config import Dialect, Method, PolicyLoss, Preset
+from counterweight_rl.config import CorrectionConfig, Dialect, Method, PolicyLoss, Preset
 from counterweight_rl.suggestions import did_you_mean
 
 
@@ -46,6 +46,24 @@ def read_method(source: str, value: Any) -> Method:
     name = fields.pop("preset")
     policy_loss = None if loss is None else _policy_loss(f"{source}.policy_loss", loss)
     return Preset(name, policy_loss=policy_loss, **fields)
+
+
+def with_loss(
+    method: Method, default: PolicyLoss, aggregation: LossAggregation
+) -> Preset | CorrectionConfig:
+    """Returns the method with its own policy loss or the default, aggregated in this way.
+
+    Raises:
+        ValueError: The method is a dialect.
+    """
+    if isinstance(method, str):
+        method = Preset(method)
+    if isinstance(method, Dialect):
+        raise ValueError("the method must be a preset: a dialect has an aggregation of its own")
+    loss = dataclasses.replace(method.policy_loss or default, aggregation=aggregation)
+    if isinstance(method, CorrectionConfig):
+        return dataclasses.replace(method, policy_loss=loss)
+    return Preset(method.name, policy_loss=loss, kl_penalty=method.kl_penalty, **method.parameters)
 
 
 def _policy_loss(source: str, value: Any) -> PolicyLoss:

@@ -12,7 +12,6 @@ with ``--calculate-per-token-loss`` the sum over tokens. Entropy is the trainer'
 
 from __future__ import annotations
 
-import dataclasses
 import os
 from collections.abc import Callable
 from typing import Any
@@ -21,8 +20,9 @@ import torch
 
 from counterweight_rl.choices import LossAggregation, LossDenominator, Surrogate
 from counterweight_rl.compat import _peers, _service
-from counterweight_rl.config import CorrectionConfig, Method, PolicyLoss, Preset
+from counterweight_rl.config import CorrectionConfig, Method, PolicyLoss
 from counterweight_rl.hooks import _arguments
+from counterweight_rl.hooks._method import with_loss
 from counterweight_rl.hooks.slime import correct, drift, start, truncation_of
 from counterweight_rl.torch import attach
 
@@ -116,26 +116,17 @@ def _with_loss(args: Any) -> Method:
     method = _arguments.method_of(args)
     if method is None:
         method = truncation_of(args) if args.use_tis else CorrectionConfig()
-    if isinstance(method, str):
-        method = Preset(method)
-    if not isinstance(method, (Preset, CorrectionConfig)):
-        raise ValueError("counterweight_method must be a preset: a dialect has its own aggregation")
-    loss = method.policy_loss or PolicyLoss(
+    loss = PolicyLoss(
         surrogate=Surrogate.PPO_CLIP,
         aggregation=LossAggregation.TOKEN_SUM,
         denominator=LossDenominator.ORIGINAL,
         clip_low=args.eps_clip,
         clip_high=args.eps_clip_high,
     )
-    aggregation = (
-        LossAggregation.TOKEN_SUM
-        if args.calculate_per_token_loss
-        else LossAggregation.SEQ_MEAN_TOKEN_MEAN
-    )
-    loss = dataclasses.replace(loss, aggregation=aggregation)
-    if isinstance(method, CorrectionConfig):
-        return dataclasses.replace(method, policy_loss=loss)
-    return Preset(method.name, policy_loss=loss, kl_penalty=method.kl_penalty, **method.parameters)
+    aggregation = LossAggregation.SEQ_MEAN_TOKEN_MEAN
+    if args.calculate_per_token_loss:
+        aggregation = LossAggregation.TOKEN_SUM
+    return with_loss(method, loss, aggregation)
 
 
 def _check(args: Any) -> None:
