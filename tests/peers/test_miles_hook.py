@@ -178,6 +178,32 @@ def test_policy_loss_is_the_trainers_own(use_tis: bool, per_token: bool) -> None
         assert actual[2][name] == pytest.approx(called[2][name], rel=1e-4, abs=1e-6), name
 
 
+@pytest.mark.compares("hooks.miles.policy_loss")
+def test_policy_loss_of_a_method() -> None:
+    """A surrogate, weights and rules that miles does not have, against their formulas."""
+    args = arguments(loss_type="custom_loss", custom_loss_function_path=POLICY_LOSS)
+    args.entropy_coef = 0
+    loss = {"surrogate": "reinforce"}
+    args.counterweight_method = {"preset": "icepop", "lower": 0.8, "upper": 1.3}
+    args.counterweight_method["policy_loss"] = loss
+    actual = answer(args)
+    logits, data = batch()
+    scores = torch.log_softmax(logits[0].double(), dim=-1)
+    total, end = torch.zeros((), dtype=torch.float64), 0
+    for row, words in enumerate(data["unconcat_tokens"]):
+        end += len(words)
+        size = data["response_lengths"][row]
+        current = scores[end - size - 1 : end - 1].gather(1, words[-size:].unsqueeze(1)).squeeze(1)
+        ratio = (data["log_probs"][row] - data["rollout_log_probs"][row]).double().exp()
+        weight = torch.where((ratio >= 0.8) & (ratio <= 1.3), ratio, 0)
+        mask = data["loss_masks"][row]
+        terms = -weight * data["advantages"][row] * current * mask
+        total = total + terms.sum() / mask.sum().clamp(min=1)
+    (total / args.global_batch_size).backward()
+    assert logits.grad is not None
+    same(actual, (total.item() / args.global_batch_size, logits.grad))
+
+
 @pytest.mark.compares("hooks.slime.start")
 @pytest.mark.parametrize(
     ("changes", "message"),

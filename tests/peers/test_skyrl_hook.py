@@ -72,8 +72,10 @@ def answer(
     return loss.detach(), current.grad, metrics
 
 
-def compare(name: str, config: AlgorithmConfig, seed: int, rollout: bool = True) -> None:
-    batch = random_batches.make(seed)
+def compare(
+    name: str, config: AlgorithmConfig, seed: int, rollout: bool = True, kept: str = "rows"
+) -> None:
+    batch = random_batches.make(seed, kept=kept)
     called = answer(name, batch, config, rollout)
     exact = answer(name, in_float64(batch), config, rollout)
     actual = answer("counterweight_" + name, batch, config, rollout)
@@ -97,6 +99,11 @@ def test_loss(loss: str, correction: str) -> None:
         loss_reduction="sequence_mean",  # gspo and sapo recommend it
     )
     compare(loss, config, seed=51)
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_rows_without_a_token(loss: str) -> None:
+    compare(loss, AlgorithmConfig(policy_loss_type=loss), seed=53, kept="empty_row")
 
 
 @pytest.mark.parametrize("loss", ["regular", "importance_sampling", "dppo"])

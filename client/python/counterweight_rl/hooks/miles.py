@@ -99,7 +99,8 @@ def policy_loss(
         loss = loss + 0 * logits.sum()  # so that backward reaches every rank's model
 
     # The trainer divides what it logs by this count.
-    count = int(mask.sum()) if args.calculate_per_token_loss else len(masks)
+    tokens = [max(int(one.sum()), 1) for one in masks]
+    count = sum(tokens) if args.calculate_per_token_loss else len(masks)
     means = {
         "pg_clipfrac": "loss/clip_fraction",
         "ppo_kl": "loss/ppo_kl",
