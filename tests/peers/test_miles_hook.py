@@ -2,14 +2,19 @@
 
 miles loads the hooks by the paths in its arguments and runs its own reduction and scaling. Its
 log-probs come from Megatron's kernels, for which a log-softmax stands in; ray and httpx are
-stand-ins. slime calls its hook with the same arguments, but is not on PyPI and not tested.
+stand-ins. slime, of which miles is a fork, has no release on PyPI and is not tested.
 """
 
 from __future__ import annotations
 
 import argparse
 import importlib
+import json
 import math
+import os
+import pathlib
+import subprocess
+import sys
 from typing import Any
 
 import counterweight_rl as cw
@@ -163,6 +168,33 @@ def test_rejected_tokens_leave_the_divisor() -> None:
         if mask.any()
     ]
     assert actual[2]["counterweight_dropped"] == pytest.approx(sum(shares) / len(LENGTHS))
+
+
+@pytest.mark.compares("hooks.slime.correct")
+def test_context_parallelism(tmp_path: pathlib.Path) -> None:
+    here = pathlib.Path(__file__).parent
+    environment = {**os.environ, "COUNTERWEIGHT_TARGET": "local:", "OMP_NUM_THREADS": "1"}
+    ranks = [
+        subprocess.Popen(
+            [sys.executable, here / "miles_context_parallel.py", str(rank), tmp_path / "store"],
+            env=environment,
+            cwd=here,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(2)
+    ]
+    try:
+        for rank in ranks:
+            output, _ = rank.communicate(timeout=300)
+            assert rank.returncode == 0
+            (loss, dropped), (of_both, dropped_of_both) = json.loads(output)
+            assert of_both == pytest.approx(loss, rel=1e-6)
+            assert dropped_of_both == pytest.approx(dropped, rel=1e-6)
+            assert dropped > 0
+    finally:
+        for rank in ranks:
+            rank.kill()
 
 
 @pytest.mark.compares("hooks.miles.policy_loss")

@@ -7,13 +7,14 @@ The loss is PPO's clip to ``--eps-clip`` and ``--eps-clip-high``, or the ``polic
 only if ``--use-tis`` is given. It is reduced as the trainer does: the sum of the samples' means, or
 with ``--calculate-per-token-loss`` the sum over tokens. Entropy is the trainer's own.
 
-``correct`` and ``start`` are those of ``counterweight_rl.hooks.slime``.
+``start`` is that of ``counterweight_rl.hooks.slime``, and so is ``correct``, which here also takes
+context parallelism: every rank of a group gathers the samples' log-probs and corrects them.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -21,16 +22,79 @@ import torch
 from counterweight_rl.choices import LossAggregation, LossDenominator, Surrogate
 from counterweight_rl.compat import _peers, _service
 from counterweight_rl.config import CorrectionConfig, Method, PolicyLoss
-from counterweight_rl.hooks import _arguments
+from counterweight_rl.hooks import _arguments, slime
 from counterweight_rl.hooks._method import with_loss
-from counterweight_rl.hooks.slime import correct, drift, start, truncation_of
+from counterweight_rl.hooks.slime import drift, start, truncation_of
 from counterweight_rl.torch import attach
 
 __all__ = ["correct", "policy_loss", "start"]
 
 _MODULE = "miles.backends.training_utils.loss"
+_CONTEXT_PARALLEL = "miles.backends.training_utils.cp_utils"
 _UNSUPPORTED = ("use_kl_loss", "use_opsm", "get_mismatch_metrics")
 _checked_in: int | None = None  # process
+
+
+def correct(
+    args: Any,
+    *,
+    pg_loss: torch.Tensor,
+    train_log_probs: Sequence[torch.Tensor],
+    rollout_log_probs: Sequence[torch.Tensor],
+    loss_masks: Sequence[torch.Tensor],
+    total_lengths: Sequence[int],
+    response_lengths: Sequence[int],
+    parallel_state: Any,
+    max_seq_lens: Sequence[int] | None = None,
+) -> tuple[torch.Tensor, list[torch.Tensor], dict[str, torch.Tensor]]:
+    """``slime.correct``, also where each rank holds a part of every sample.
+
+    Args:
+        args: The trainer's arguments.
+        pg_loss: [N], the losses of this rank's tokens.
+        train_log_probs: This rank's part of each sample, nats, of the training policy.
+        rollout_log_probs: The same of the policy that sampled.
+        loss_masks: [T_i], each 0 or 1, of whole responses.
+        total_lengths: Tokens of each sample.
+        response_lengths: T_i.
+        parallel_state: miles' groups of ranks.
+        max_seq_lens: Padded lengths, for ``--qkv-format bshd``.
+
+    Returns:
+        This rank's weighted losses and metrics; masks of whole responses.
+    """
+    if parallel_state.cp.size == 1:
+        return slime.correct(
+            args,
+            pg_loss=pg_loss,
+            train_log_probs=train_log_probs,
+            rollout_log_probs=rollout_log_probs,
+            loss_masks=loss_masks,
+        )
+    parts = _peers.load(_CONTEXT_PARALLEL)
+    padded = max_seq_lens if max_seq_lens is not None else [None] * len(loss_masks)
+    places = list(zip(total_lengths, response_lengths, padded, strict=True))
+
+    def whole(samples: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        return [
+            parts.all_gather_with_cp(sample, total, response, args.qkv_format, longest)
+            for sample, (total, response, longest) in zip(samples, places, strict=True)
+        ]
+
+    def of_this_rank(tokens: torch.Tensor) -> torch.Tensor:
+        samples = tokens.split(list(response_lengths))
+        return torch.cat(
+            [
+                parts.slice_log_prob_with_cp(sample, total, response, args.qkv_format, longest)
+                for sample, (total, response, longest) in zip(samples, places, strict=True)
+            ]
+        )
+
+    with torch.no_grad():
+        old, rollout = whole(train_log_probs), whole(rollout_log_probs)
+    weights, masks, metrics = slime.weigh(args, old, rollout, loss_masks)
+    metrics = {name: of_this_rank(values) for name, values in metrics.items()}
+    return pg_loss * of_this_rank(weights), masks, metrics
 
 
 def policy_loss(
@@ -75,7 +139,8 @@ def policy_loss(
     mask = torch.cat(masks).to(current.device)
     if mask.numel() != current.numel():
         raise ValueError(
-            "counterweight_rl.hooks needs whole samples on each rank: set --context-parallel-size 1"
+            "counterweight_rl.hooks.miles.policy_loss needs whole samples on each rank: set "
+            "--context-parallel-size 1"
         )
     rollout = batch.get("rollout_log_probs")
     old = rollout if args.use_rollout_logprobs else batch["log_probs"]

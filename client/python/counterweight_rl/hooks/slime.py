@@ -75,34 +75,38 @@ def correct(
         ValueError: Context parallelism, whose ranks hold parts of the samples.
         InvalidRequestError: See ``counterweight_rl.compat``.
     """
+    if sum(mask.numel() for mask in loss_masks) != pg_loss.numel():
+        raise ValueError(
+            "counterweight_rl.hooks.slime needs whole samples on each rank: set "
+            "--context-parallel-size 1"
+        )
+    weights, masks, metrics = weigh(args, train_log_probs, rollout_log_probs, loss_masks)
+    return pg_loss * weights, masks, metrics
+
+
+def weigh(
+    args: Any,
+    train_log_probs: Sequence[torch.Tensor],
+    rollout_log_probs: Sequence[torch.Tensor],
+    loss_masks: Sequence[torch.Tensor],
+) -> tuple[torch.Tensor, list[torch.Tensor], dict[str, torch.Tensor]]:
+    """Returns the weights of all samples' tokens, [N], and what ``correct`` returns with them."""
     if _started is None or _started[0] != os.getpid():
         start(args)
     assert _started is not None
-    mask = torch.cat(list(loss_masks)).to(pg_loss.device)
-    if mask.numel() != pg_loss.numel():
-        raise ValueError(
-            "counterweight_rl.hooks needs whole samples on each rank: set --context-parallel-size 1"
-        )
-    result = _ask(
-        _started[1],
-        torch.cat(list(train_log_probs)),
-        torch.cat(list(rollout_log_probs)),
-        mask,
-        [one.numel() for one in loss_masks],
-    )
-    weights, kept = result.weights, result.keep_mask
-    if weights is not None:
-        pg_loss = pg_loss * weights
-    else:
-        weights = torch.ones_like(pg_loss, requires_grad=False)
+    old = torch.cat(list(train_log_probs))
+    mask = torch.cat(list(loss_masks)).to(old.device)
+    lengths = [one.numel() for one in loss_masks]
+    result = _ask(_started[1], old, torch.cat(list(rollout_log_probs)), mask, lengths)
+    kept = result.keep_mask
+    weights = torch.ones_like(old) if result.weights is None else result.weights
     metrics = {
         "counterweight_weight": weights,
         "counterweight_dropped": (mask != kept).to(weights.dtype),
     }
     for name in _DRIFT:
         metrics[f"counterweight_{name}"] = torch.full_like(weights, drift(result, name))
-    masks = torch.split(kept, [one.numel() for one in loss_masks])
-    return pg_loss, list(masks), metrics
+    return weights, list(torch.split(kept, lengths)), metrics
 
 
 def truncation_of(args: Any) -> CorrectionConfig:
