@@ -169,9 +169,13 @@ def import_verl(**environment: str) -> subprocess.CompletedProcess[str]:
         "from verl.trainer.ppo import rollout_corr_helper as helper; "
         "print(helper.compute_rollout_correction_and_add_to_batch.__module__)"
     )
+    return run_python(program, VERL_USE_EXTERNAL_MODULES=NAME, **environment)
+
+
+def run_python(program: str, **environment: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-W", "ignore", "-c", program],
-        env={**os.environ, "VERL_USE_EXTERNAL_MODULES": NAME, **environment},
+        env={**os.environ, **environment},
         cwd=os.path.dirname(releases.__file__),
         capture_output=True,
         text=True,
@@ -184,6 +188,19 @@ def test_import_by_environment() -> None:
     done = import_verl(COUNTERWEIGHT_TARGET="local:")
     assert done.returncode == 0, done.stderr
     assert done.stdout.split()[-1] == "counterweight_rl.compat.verl"
+
+
+@pytest.mark.compares("hooks.verl: import")
+def test_import_by_the_models_configuration() -> None:
+    """verl's HFModelConfig, which driver and workers make, imports it before it reads the model."""
+    program = (
+        "import releases; releases.activate_release(); "
+        "from verl.workers.config import HFModelConfig; "
+        f"HFModelConfig(path='/there/is/none', external_lib={NAME!r})"
+    )
+    done = run_python(program, COUNTERWEIGHT_TIMEOUT="soon")
+    assert done.returncode != 0
+    assert "COUNTERWEIGHT_TIMEOUT must be" in done.stderr.strip().splitlines()[-1]
 
 
 @pytest.mark.compares("hooks.verl: import")

@@ -50,6 +50,8 @@ def test_forms(value: Any, method: Any) -> None:
         ("{preset: x}", "is not valid JSON: Expecting property name"),
         ({}, 'must have one of the keys "preset" and "dialect"; got {}'),
         ({"preset": "a", "dialect": "verl"}, 'must have one of the keys "preset" and "dialect"'),
+        ({"preset": 3}, "preset must be a name; got 3"),
+        ({"dialect": None}, "dialect must be a name; got None"),
         ({"preset": "a", "policy_loss": "ppo"}, "must be a mapping; got 'ppo'"),
         ({"preset": "a", "policy_loss": {}}, "surrogate is missing"),
         (

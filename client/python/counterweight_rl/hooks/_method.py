@@ -39,6 +39,9 @@ def read_method(source: str, value: Any) -> Method:
         raise ValueError(
             f'{source} must have one of the keys "preset" and "dialect"; got {value!r}'
         )
+    kind = "dialect" if "dialect" in fields else "preset"
+    if not isinstance(fields[kind], str):
+        raise ValueError(f"{source}.{kind} must be a name; got {fields[kind]!r}")
     if "dialect" in fields:
         system, release = fields.pop("dialect"), fields.pop("release", "")
         return Dialect(system, fields, release=str(release))
