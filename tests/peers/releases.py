@@ -18,14 +18,16 @@ CHECKOUT_VARIABLE = "COUNTERWEIGHT_PEER_CHECKOUT"
 
 # Packages that the compared modules import without using them.
 _ABSENT = {
+    "miles": ("ray", "httpx"),
     "openrlhf": ("deepspeed",),
     "skyrl": (
         *("ray", "skyrl_gym", "jaxtyping", "loguru", "torchdata"),
         # The client of inference engines, which a trainer's configuration imports.
         *("aiohttp", "orjson", "pybase64", "zstandard"),
     ),
+    "tinker": ("pyqwest", "httpx", "orjson", "zstandard", "distro", "sniffio"),
     "trl": ("requests", "urllib3"),
-    "verl": ("ray", "codetiming", "orjson"),
+    "verl": ("ray", "codetiming", "orjson", "PIL"),
 }
 # Packages whose heads import engines that are not installed.
 _HEADLESS = {
@@ -40,7 +42,11 @@ _HEADLESS = {
 # OmegaConf's parser of interpolations, which no test needs; it has no wheel.
 stand_ins.install("antlr4")
 
-PEER, _, RELEASE = os.environ.get(VARIABLE, "").partition("==")
+# Packages whose name is not their module's.
+_MODULES = {"miles-rl": "miles"}
+
+PACKAGE, _, RELEASE = os.environ.get(VARIABLE, "").partition("==")
+PEER = _MODULES.get(PACKAGE, PACKAGE)
 
 
 def is_at_least(release: str) -> bool:
@@ -66,7 +72,7 @@ def activate_release() -> None:
     """Makes ``import PEER`` find the release of the environment variable."""
     if PEER not in _ABSENT or not RELEASE:
         raise LookupError(f"{VARIABLE} must be PEER==RELEASE, as .ci/peers sets it")
-    activate(PEER, REPOSITORY / f".venv-peers/releases/{PEER}-{RELEASE}")
+    activate(PEER, REPOSITORY / f".venv-peers/releases/{PACKAGE}-{RELEASE}")
 
 
 def activate_checkout() -> None:

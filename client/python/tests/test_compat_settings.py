@@ -17,7 +17,10 @@ from counterweight_rl import compat
 from counterweight_rl._gen.counterweight.v1 import tensor_pb2
 from counterweight_rl.compat import _service, _settings
 
-NAMES = ("target", "run", "timeout", "retry_seconds", "non_finite")
+NAMES = (
+    *("target", "run", "timeout", "retry_seconds"),
+    *("non_finite", "on_unavailable", "token_file"),
+)
 
 
 @pytest.fixture(autouse=True)
@@ -50,6 +53,8 @@ def test_defaults() -> None:
         "timeout": 120.0,
         "retry_seconds": 60.0,
         "non_finite": cw.NonFinitePolicy.REJECT,
+        "on_unavailable": "raise",
+        "token_file": None,
     }
 
 
@@ -59,12 +64,16 @@ def test_the_environment_and_what_overrides_it(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setenv("COUNTERWEIGHT_TIMEOUT", "900")
     monkeypatch.setenv("COUNTERWEIGHT_RETRY_SECONDS", "600.5")
     monkeypatch.setenv("COUNTERWEIGHT_NON_FINITE", "DROP")
+    monkeypatch.setenv("COUNTERWEIGHT_ON_UNAVAILABLE", "local")
+    monkeypatch.setenv("COUNTERWEIGHT_TOKEN_FILE", "/run/token")
     from_environment = {
         "target": "unix:/run/cw.sock",
         "run": "from-env",
         "timeout": 900.0,
         "retry_seconds": 600.5,
         "non_finite": cw.NonFinitePolicy.DROP,
+        "on_unavailable": "local",
+        "token_file": "/run/token",
     }
     assert settings() == from_environment
     given = {
@@ -73,6 +82,8 @@ def test_the_environment_and_what_overrides_it(monkeypatch: pytest.MonkeyPatch) 
         "timeout": 7,
         "retry_seconds": 0,
         "non_finite": cw.NonFinitePolicy.NEUTRALIZE,
+        "on_unavailable": "identity",
+        "token_file": "/run/other",
     }
     assert settings(**given) == given
     for name, value in given.items():
@@ -111,6 +122,7 @@ def test_timeouts_include_retries(
         ("retry_seconds", "-1", "must be at least 0 seconds and finite; got -1"),
         ("retry_seconds", "nan", "must be at least 0 seconds and finite; got nan"),
         ("non_finite", "ignore", "must be one of reject, drop, neutralize; got 'ignore'"),
+        ("on_unavailable", "wait", "must be one of raise, local, identity; got 'wait'"),
     ],
 )
 def test_bad_values_name_where_they_come_from(
@@ -200,3 +212,18 @@ def test_retry_seconds_0_is_one_attempt(answering: FakeServer) -> None:
         ask()
     assert len(answering.requests) == 1
     compat.client().close()
+
+
+def test_a_check_of_the_server(answering: FakeServer) -> None:
+    compat.use(target=answering.target)
+    _service.check()
+    assert answering.requests == []
+
+
+def test_a_check_without_a_server() -> None:
+    compat.use(target="localhost:1", retry_seconds=0)
+    with pytest.raises(cw.UnavailableError, match=r"^no server answers at localhost:1"):
+        _service.check()
+    compat.use(target="localhost:1", retry_seconds=0, on_unavailable="identity")
+    with pytest.warns(UserWarning, match="no server answers at localhost:1; .*'identity'"):
+        _service.check()

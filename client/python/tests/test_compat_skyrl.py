@@ -18,6 +18,7 @@ from counterweight_rl._gen.counterweight.v1 import tensor_pb2
 
 torch = pytest.importorskip("torch", reason="needs torch: .ci/setup torch, or make test TORCH=1")
 
+from counterweight_rl import compat  # noqa: E402
 from counterweight_rl.compat import skyrl  # noqa: E402
 
 RATIO = ["is_ratio_mean", "is_ratio_std", "is_ratio_max", "is_ratio_min"]
@@ -206,3 +207,14 @@ def test_what_only_a_newer_skyrl_may_have_switched_on_is_a_warning(service: Fake
         skyrl.compute_off_policy_correction(old, rollout, mask, config)
     assert [w.filename for w in warned] == [__file__]
     assert service.requests == []
+
+
+def test_all_ranks_have_the_same_names_while_the_server_is_away() -> None:
+    loss, old, rollout, mask = tensors(OLD * 5, OLD, ROLLOUT, MASK)
+    config = SimpleNamespace(tis_ratio_type="token", token_tis_ratio_clip_high=2.0)
+    compat.use(target="localhost:1", retry_seconds=0, on_unavailable="identity")
+    corrected, kept, metrics = skyrl.apply_off_policy_correction(loss, old, rollout, mask, config)
+    np.testing.assert_array_equal(corrected.numpy()[MASK == 1], (OLD * 5)[MASK == 1])
+    np.testing.assert_array_equal(kept.numpy(), MASK)
+    assert list(metrics) == RATIO + TIS
+    assert all(np.isnan(value) for value in metrics.values())

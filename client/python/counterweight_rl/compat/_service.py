@@ -12,15 +12,17 @@ from typing import TYPE_CHECKING, Any
 from counterweight_rl.choices import NonFinitePolicy
 from counterweight_rl.client import Client
 from counterweight_rl.compat import _releases, _settings
-from counterweight_rl.config import Dialect
+from counterweight_rl.config import Dialect, Method
+from counterweight_rl.errors import UnavailableError
 from counterweight_rl.stack_level import stack_level
+from counterweight_rl.transport.fallback import OnUnavailable
 
 if TYPE_CHECKING:
     import torch
 
     from counterweight_rl.result import Result
 
-_OF_A_CLIENT = ("target", "timeout", "retry_seconds")
+_OF_A_CLIENT = ("target", "timeout", "retry_seconds", "on_unavailable", "token_file")
 
 
 @dataclass(frozen=True)
@@ -49,6 +51,8 @@ def use(
     timeout: float | None = None,
     retry_seconds: float | None = None,
     non_finite: NonFinitePolicy | str | None = None,
+    on_unavailable: OnUnavailable | None = None,
+    token_file: str | None = None,
 ) -> None:
     """Sets the server and the options of ``counterweight_rl.compat`` for the whole process.
 
@@ -59,7 +63,8 @@ def use(
     Args:
         client: The client to ask; the caller closes it, and it brings its own target, timeout and
             retries. None: each process makes one from the other arguments.
-        target: "host:port" or "unix:/path/to/socket". Default: localhost:50051.
+        target: "host:port", "unix:/path/to/socket", or "local:" for this process. Default:
+            localhost:50051.
         run: Training run, [A-Za-z0-9_.-]{1,64}; a label of the drift metrics in Prometheus.
             Default: none.
         timeout: Deadline of a call in seconds, retries included; > 0. Default: 60 more than
@@ -69,6 +74,9 @@ def use(
             if that is less.
         non_finite: Policy for a NaN or infinity where the mask is 1: "reject", "drop" or
             "neutralize", as in ``Client.correct``. Default: reject.
+        on_unavailable: What the client does while the server is away after the retries: "raise",
+            "local" or "identity", as in ``Client``. Default: raise.
+        token_file: A file with the token of a server that requires one. Default: none.
 
     Raises:
         ValueError: The value of an argument or variable is out of its range, or a setting of the
@@ -82,6 +90,8 @@ def use(
         "timeout": timeout,
         "retry_seconds": retry_seconds,
         "non_finite": non_finite,
+        "on_unavailable": on_unavailable,
+        "token_file": token_file,
     }
     if client is not None:
         beside = [name for name in _OF_A_CLIENT if given[name] is not None]
@@ -103,6 +113,43 @@ def client() -> Client:
     return _current().client
 
 
+def check_settings() -> None:
+    """Reads the settings, and raises the ValueError of one that is out of its range."""
+    with _lock:
+        _settings.read(_given)
+
+
+def check() -> None:
+    """Reads the settings and asks the server who it is, so that a wrong setting fails at once.
+
+    Its own connection is closed before it returns, because a caller may fork later. With an
+    ``on_unavailable`` other than "raise" an absent server is a warning.
+
+    Raises:
+        ValueError: A setting out of its range.
+        CounterweightError: The server does not answer, or refuses.
+    """
+    with _lock:
+        chosen, settings = _chosen, _settings.read(_given)
+    if chosen is not None:
+        chosen.server_info()
+        return
+    with settings.connect() as asked:
+        try:
+            asked.server_info()
+        except UnavailableError as error:
+            if settings.on_unavailable == "raise":
+                raise UnavailableError(
+                    f"no server answers at {settings.target}, the target of "
+                    f"{_settings.VARIABLE_PREFIX}TARGET or compat.use: {error}"
+                ) from None
+            warnings.warn(
+                f"no server answers at {settings.target}; until one does, answers are those of "
+                f"on_unavailable={settings.on_unavailable!r}: {error}",
+                stacklevel=stack_level(),
+            )
+
+
 def correct(
     system: str, block: Mapping[str, Any], *, release: str | None = None, **arguments: Any
 ) -> Result[torch.Tensor]:
@@ -110,16 +157,28 @@ def correct(
 
     ``release``: the release to reproduce; None: the installed peer's.
     """
-    session = _current()
     if release is None:
         release = _releases.release_of(system)
+    return ask(Dialect(system, block, release=release), **arguments)
+
+
+def ask(
+    method: Method, *, own_warning: str | None = None, **arguments: Any
+) -> Result[torch.Tensor]:
+    """Calls ``Client.correct`` with the settings; the server's warnings become Python's.
+
+    ``own_warning``: the beginning of a warning about what the caller chose and not its user.
+    """
+    session = _current()
     result: Result[torch.Tensor] = session.client.correct(
-        method=Dialect(system, block, release=release),
+        method=method,
         run=session.run,
         non_finite=session.non_finite,
         **arguments,
     )
     for sentence in result.warnings:
+        if own_warning is not None and sentence.startswith(own_warning):
+            continue
         warnings.warn(sentence, stacklevel=stack_level())
     return result
 

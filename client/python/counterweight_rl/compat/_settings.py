@@ -8,10 +8,11 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from numbers import Real
-from typing import Any
+from typing import Any, cast, get_args
 
 from counterweight_rl.choices import NonFinitePolicy
 from counterweight_rl.client import Client
+from counterweight_rl.transport.fallback import OnUnavailable
 from counterweight_rl.transport.retry import RetryPolicy
 
 VARIABLE_PREFIX = "COUNTERWEIGHT_"
@@ -34,6 +35,8 @@ class Settings:
     timeout: float
     retry_seconds: float
     non_finite: NonFinitePolicy
+    on_unavailable: OnUnavailable
+    token_file: str | None
 
     def connect(self) -> Client:
         """Returns a client with these settings."""
@@ -43,7 +46,13 @@ class Settings:
             max_pause=_MAX_PAUSE_SECONDS,
             interrupted=True,
         )
-        return Client(self.target, timeout=self.timeout, retry=policy)
+        return Client(
+            self.target,
+            timeout=self.timeout,
+            retry=policy,
+            on_unavailable=self.on_unavailable,
+            token_file=self.token_file,
+        )
 
 
 def read(given: Mapping[str, Any]) -> Settings:
@@ -59,6 +68,7 @@ def read(given: Mapping[str, Any]) -> Settings:
     target_source, target = _find("target", given)
     retry_source, retry = _find("retry_seconds", given)
     timeout_source, timeout = _find("timeout", given)
+    token_source, token_file = _find("token_file", given)
     if retry is not None:
         retry = _seconds(retry_source, retry, "at least 0", lambda seconds: seconds >= 0)
     if timeout is not None:
@@ -76,6 +86,8 @@ def read(given: Mapping[str, Any]) -> Settings:
         timeout=retry + ANSWER_SECONDS if timeout is None else timeout,
         retry_seconds=retry,
         non_finite=_non_finite(*_find("non_finite", given)),
+        on_unavailable=_on_unavailable(*_find("on_unavailable", given)),
+        token_file=None if token_file is None else _text(token_source, token_file),
     )
 
 
@@ -118,3 +130,13 @@ def _non_finite(source: str, value: Any) -> NonFinitePolicy:
     except ValueError:
         choices = ", ".join(NonFinitePolicy)
         raise ValueError(f"{source} must be one of {choices}; got {str(value)!r}") from None
+
+
+def _on_unavailable(source: str, value: Any) -> OnUnavailable:
+    if value is None:
+        return "raise"
+    choices = get_args(OnUnavailable)
+    text = _text(source, value).lower()
+    if text not in choices:
+        raise ValueError(f"{source} must be one of {', '.join(choices)}; got {str(value)!r}")
+    return cast(OnUnavailable, text)

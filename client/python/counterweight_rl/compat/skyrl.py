@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+import math
 import warnings
 from collections.abc import Mapping
 from typing import Any
@@ -95,7 +96,7 @@ def compute_off_policy_correction(
         InvalidRequestError: See ``apply_off_policy_correction``.
     """
     block = _config.to_block(off_policy_correction, _FIELDS)
-    names = _metric_names(block)
+    names = metric_names(block)
     if not names:
         _warn_of_others(block)
         return None, {}, loss_mask
@@ -115,10 +116,11 @@ def compute_off_policy_correction(
         weights = result.weights.to(old_log_probs.dtype)
     # SkyRL reduces the dictionary over ranks value by value in its order, so all ranks must have
     # the same names.
-    return weights, {name: result.metrics[name] for name in names}, result.keep_mask
+    # An answer of on_unavailable="identity" has no metrics.
+    return weights, {n: result.metrics.get(n, math.nan) for n in names}, result.keep_mask
 
 
-def _metric_names(block: Mapping[str, Any]) -> list[str]:
+def metric_names(block: Mapping[str, Any]) -> list[str]:
     """Returns SkyRL's metrics in its order; none if the block enables nothing."""
 
     def is_set(name: str) -> bool:

@@ -1,0 +1,114 @@
+"""TRL: weights and mask by the service, the loss by TRL, fused or not.
+
+    from counterweight_rl.hooks.trl import GRPOTrainer
+
+    class Trainer(CorrectionMixin, MyTrainer): ...  # for a subclass of your own
+
+Once per generated batch the service computes ``counterweight_method`` (an attribute of the class)
+or ``COUNTERWEIGHT_METHOD``, and TRL's loss takes the product of weights and keep mask as its
+``importance_sampling_ratio``. Masked slots have 1, not 0, because the VESPO loss sums its
+logarithms without the mask. Without a method it is the ratio of the GRPOConfig's own fields.
+
+No call is made in the training steps; ``counterweight_rl.compat.trl`` computes the loss too.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from counterweight_rl.compat import _service
+from counterweight_rl.compat.trl import vllm_importance_sampling_ratio
+from counterweight_rl.config import Method
+from counterweight_rl.hooks import _arguments
+
+__all__ = ["CorrectionMixin"]
+
+_RATIO = "importance_sampling_ratio"
+_MODES = (
+    "vllm_importance_sampling_mode",
+    "vllm_importance_sampling_clip_min",
+    "vllm_importance_sampling_clip_max",
+)
+# Metrics that every method has; TRL averages each over the ranks.
+_METRICS = ("kl", "k3", "kept_token_fraction", "weight_mean")
+
+# A class of TRL or of the user, which has everything else.
+_Trainer: Any = object
+
+
+def __getattr__(name: str) -> Any:
+    # Created on first use: nothing else here needs TRL.
+    if name != "GRPOTrainer":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from trl import GRPOTrainer
+
+    documentation = "TRL's GRPOTrainer with the service's ratio; see CorrectionMixin."
+    namespace = {"__module__": __name__, "__doc__": documentation}
+    trainer = type(name, (CorrectionMixin, GRPOTrainer), namespace)
+    return globals().setdefault(name, trainer)
+
+
+class CorrectionMixin(_Trainer):
+    """Gives a GRPOTrainer the service's ratio; needs ``use_vllm`` and its correction.
+
+    Attributes:
+        counterweight_method: A preset's name, a mapping, or JSON, as in ``hooks/README.md``; None:
+            the environment's, else the GRPOConfig's own ``vllm_importance_sampling_*``.
+
+    Raises:
+        ValueError: On creation: the correction is switched off, a setting is out of its range, or
+            the server refuses the method.
+        CounterweightError: On creation: the server does not answer.
+    """
+
+    counterweight_method: Any = None
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        if not self.vllm_importance_sampling_correction:
+            raise ValueError(
+                "CorrectionMixin needs vllm_importance_sampling_correction=True, with which TRL "
+                "multiplies its loss by the ratio"
+            )
+        self._counterweight: Method | None = _arguments.method_of(self)
+        tokens = torch.zeros(1, 2)
+        self._counterweight_ratio(tokens, tokens, torch.ones(1, 2), metrics=False)
+
+    def _generate_and_score_completions(self, inputs: Any) -> Any:
+        if not self.use_vllm:
+            raise ValueError(
+                "CorrectionMixin needs use_vllm=True: without it TRL has no log-probs of a sampler"
+            )
+        output = super()._generate_and_score_completions(inputs)
+        mask = output["completion_mask"]
+        if "tool_mask" in output:
+            mask = mask * output["tool_mask"]
+        ratio, metrics = self._counterweight_ratio(
+            output["old_per_token_logps"], output["sampling_per_token_logps"], mask
+        )
+        output[_RATIO] = ratio
+        log = self._metrics["train" if self.model.training else "eval"]
+        for name in _METRICS:
+            if name in metrics:
+                value = ratio.new_tensor(metrics[name], dtype=torch.float32)
+                log[f"counterweight/{name}"].append(self.accelerator.gather(value).nanmean().item())
+        return output
+
+    def _counterweight_ratio(
+        self, old: torch.Tensor, sampling: torch.Tensor, mask: torch.Tensor, **options: Any
+    ) -> tuple[torch.Tensor, dict[str, float]]:
+        """Returns the ratio, [B, T] or [B, 1], and the answer's metrics."""
+        method = self._counterweight
+        if method is None:
+            modes = {name: getattr(self, name) for name in _MODES}
+            return vllm_importance_sampling_ratio(old, sampling, mask, **modes)
+        result = _service.ask(
+            method, old_log_probs=old, rollout_log_probs=sampling, response_mask=mask, **options
+        )
+        assert result.keep_mask is not None  # a default output
+        ratio = result.keep_mask.to(old.dtype)
+        if result.weights is not None:
+            ratio = ratio * result.weights.to(old.dtype)
+        return ratio.masked_fill(mask == 0, 1), result.metrics

@@ -1,0 +1,55 @@
+"""verl: ``actor_rollout_ref.model.external_lib=counterweight_rl.hooks.verl``.
+
+verl imports that module in the driver and in every worker, and then
+
+* ``algorithm.rollout_correction`` is computed by the service: the driver's
+  ``compute_rollout_correction_and_add_to_batch`` and, with ``bypass_mode``, the loss of that name;
+* ``actor.policy_loss.loss_mode`` also takes ``counterweight_vanilla``, ``counterweight_gspo``, ...:
+  all twelve of verl's registry, computed by the service. verl's own names stay verl's.
+
+Numbers, metrics and differences are those of ``counterweight_rl.compat.verl``.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from counterweight_rl.compat import _peers, _service
+from counterweight_rl.compat import verl as _ours
+from counterweight_rl.compat._verl_losses import CORE_ALGOS
+
+PREFIX = "counterweight_"
+"""Prefix of the registered losses."""
+
+_HELPER = "verl.trainer.ppo.rollout_corr_helper"
+_CORRECTION = "compute_rollout_correction_and_add_to_batch"
+# verl sets this loss_mode by itself, so the loss has no second name to be chosen by.
+_BYPASS = "bypass_mode"
+
+
+def install() -> None:
+    """Registers the losses and replaces the correction in this process. Idempotent.
+
+    Raises:
+        ValueError: A ``COUNTERWEIGHT_*`` variable is out of its range.
+        CounterweightError: The server does not answer.
+        ImportError: verl is not installed.
+    """
+    _service.check()
+    register = _peers.load(CORE_ALGOS).register_policy_loss
+    for name, loss in _ours.POLICY_LOSS_REGISTRY.items():
+        register(PREFIX + name)(loss)
+    register(_BYPASS)(_ours.POLICY_LOSS_REGISTRY[_BYPASS])
+    _replace_correction()
+
+
+def _replace_correction() -> None:
+    original = getattr(_peers.load(_HELPER), _CORRECTION)
+    ours = getattr(_ours, _CORRECTION)
+    # Trainers that are imported already hold the function under its name.
+    for name, module in list(sys.modules.items()):
+        if name.startswith("verl.") and vars(module).get(_CORRECTION) is original:
+            setattr(module, _CORRECTION, ours)
+
+
+install()
