@@ -53,7 +53,7 @@ fuzz: ## Fuzz targets under sanitizers, 20 seconds each; ARGS=600 for the long r
 	@.ci/fuzz $(ARGS)
 
 lint: ## Formatting, clang-tidy, buf, ruff, mypy, Go's vet and staticcheck, layers, words, generated code and documentation
-	@.ci/setup lint gen
+	@.ci/setup lint gen manifests
 	@.ci/lint
 
 format: ## Format C++, CUDA, Python and proto files in place
@@ -65,6 +65,7 @@ docs: ## Rewrite kernels/METHODS.md, the tables of metrics in server/README.md, 
 	@.ci/docs
 	@.ci/dialect_fields
 	@$(PYTHON) deploy/grafana/dashboards.py
+	@$(PYTHON) deploy/kubernetes/rules.py
 
 pictures: ## Take the pictures of the page and of the dashboards' data again
 	@.ci/setup browser
