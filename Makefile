@@ -5,7 +5,7 @@ SERVER := build/release/counterweight-server
 export PATH := $(CURDIR)/.venv/bin:$(CURDIR)/.tools/prometheus:$(PATH)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test build serve image bench peers fuzz lint format docs pictures proto clean
+.PHONY: help demo test build deb wheel serve image bench peers fuzz lint format docs pictures proto clean
 
 help: ## List the targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -27,6 +27,11 @@ test: ## From a fresh Debian 12 to all tests, at both ends of the Python depende
 build: ## The server, tests and benchmarks in build/release
 	@.ci/setup
 	@.ci/build release
+
+deb: ## A Debian package of the C++ client in build/release/deb
+	@.ci/setup
+	@.ci/build release installed_client
+	@cd build/release && cpack
 
 serve: ## Build and run the server; ARGS="--listen=localhost:50051" gives it flags
 	@.ci/setup
@@ -53,7 +58,7 @@ fuzz: ## Fuzz targets under sanitizers, 20 seconds each; ARGS=600 for the long r
 	@.ci/fuzz $(ARGS)
 
 lint: ## Formatting, clang-tidy, buf, ruff, mypy, Go's vet and staticcheck, layers, words, generated code and documentation
-	@.ci/setup lint gen manifests
+	@.ci/setup lint gen
 	@.ci/lint
 
 format: ## Format C++, CUDA, Python and proto files in place
@@ -77,5 +82,11 @@ proto: ## Regenerate the Python and Go clients' protobuf code
 	@.ci/setup gen
 	@.ci/generate
 
-clean: ## Remove build; the environments .venv* and .tools stay
-	rm -rf build
+wheel: ## dist/*.whl with the client, the library and the server, and its tests
+	@.ci/setup wheel
+	@.ci/wheel
+	@.ci/build release counterweight-server counterweight_embedded
+	@WHEEL=$$(ls $(CURDIR)/dist/*.whl) $(PYTHON) -m pytest -q -p no:cacheprovider tests/wheel
+
+clean: ## Remove build and dist; the environments .venv* and .tools stay
+	rm -rf build dist

@@ -141,10 +141,6 @@ constexpr bool LossParametersAreInOrder() {
 static_assert(LossParametersAreInOrder());
 static_assert(kNumLossParameters <= 32);
 
-constexpr const LossParameterInfo& InfoOf(LossParameter parameter) {
-  return kLossParameters[static_cast<size_t>(parameter)];
-}
-
 }  // namespace counterweight::kernels
 
 #endif  // COUNTERWEIGHT_KERNELS_LOSS_PARAMETERS_H_

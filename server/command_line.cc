@@ -162,6 +162,8 @@ std::string ReadWeakerSources(std::span<const std::string> environment,
   std::string config_file;
   std::string error = ReadEnvironment(environment, &variables, &config_file);
   if (!error.empty()) return error;
+  error = ReadOtlpOptions(environment, &line->config.otlp);
+  if (!error.empty()) return error;
   if (line->config_file.empty()) line->config_file = std::move(config_file);
   if (!line->config_file.empty()) {
     error = ReadConfigFile(line->config_file, &weaker);

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "server/listen/listen_address.h"
+#include "server/trace/otlp_options.h"
 
 namespace counterweight::server {
 
@@ -71,6 +72,8 @@ struct Config {
   double drain_delay_s = 2.0;
   double drain_timeout_s = 30.0;
   std::string log_level = "info";
+
+  OtlpOptions otlp;  // of the environment
 };
 
 // Checks combinations of values that are valid one by one. Returns a sentence

@@ -16,8 +16,8 @@ constexpr std::string_view kPrefix = "COUNTERWEIGHT_";
 
 // Those of others: clients, tests and the scripts that start them.
 constexpr std::string_view kNotOurs[] = {
-    "TARGET", "RUN",      "TIMEOUT", "RETRY_SECONDS", "NON_FINITE",
-    "SERVER", "SKIP_APT", "PEER",    "PEER_RESULTS",  "PEER_CHECKOUT",
+    "TARGET",   "RUN",  "TIMEOUT",      "RETRY_SECONDS", "NON_FINITE", "SERVER",
+    "SKIP_APT", "PEER", "PEER_RESULTS", "PEER_CHECKOUT", "LIBRARY",
 };
 // The stand-in for a GPU, with which tests link this program.
 constexpr std::string_view kFakeCuda = "FAKE_CUDA_";

@@ -77,6 +77,10 @@ consteval const MetricRow& TlsSample(std::string_view name) {
   return FindRow(kTlsTable, name);
 }
 
+consteval const MetricRow& TraceSample(std::string_view name) {
+  return FindRow(kTraceTable, name);
+}
+
 consteval const MetricRow& AccessSample(std::string_view name) {
   return FindRow(kAccessTable, name);
 }
@@ -99,8 +103,9 @@ std::unique_ptr<Server> Server::Start(
     std::function<void()> on_failure) {
   std::unique_ptr<Server> server(
       new Server(config, std::move(corrector), std::move(logger)));
-  if (!server->StartAccess(error) || !server->StartSharedMemory(error) ||
-      !server->Listen(error) || !server->StartMetrics(error) ||
+  if (!server->StartAccess(error) || !server->StartTraces(error) ||
+      !server->StartSharedMemory(error) || !server->Listen(error) ||
+      !server->StartMetrics(error) ||
       !server->StartGrpc(error, std::move(on_failure))) {
     return nullptr;
   }
@@ -161,6 +166,16 @@ bool Server::StartAccess(std::string* error) {
   return access_ != nullptr;
 }
 
+bool Server::StartTraces(std::string* error) {
+  if (!config_.otlp.why_off.empty()) {
+    log_.Event(spdlog::level::warn, "traces_off",
+               {{"reason", config_.otlp.why_off}});
+  }
+  if (config_.otlp.target.empty()) return true;
+  spans_ = SpanExporter::Start(config_.otlp, &log_, error);
+  return spans_ != nullptr;
+}
+
 bool Server::StartMetrics(std::string* error) {
   if (!config_.metrics_listen) return true;
   ListenAddress address = *config_.metrics_listen;
@@ -216,6 +231,7 @@ std::vector<Sampled> Server::Samples() const {
       {Sample("counterweight_config_last_reload_success"),
        number([this] { return last_reload_succeeded_ ? 1 : 0; })}};
   AddAccessSamples(&samples);
+  AddTraceSamples(&samples);
   if (config_.shared_memory_socket.empty()) return samples;
   samples.insert(
       samples.end(),
@@ -253,6 +269,17 @@ void Server::AddAccessSamples(std::vector<Sampled>* samples) const {
   }
 }
 
+void Server::AddTraceSamples(std::vector<Sampled>* samples) const {
+  if (spans_ == nullptr) return;
+  const SpanExporter* const spans = spans_.get();
+  samples->push_back(
+      {TraceSample("counterweight_spans_exported_total"),
+       [spans] { return static_cast<double>(spans->exported()); }});
+  samples->push_back(
+      {TraceSample("counterweight_spans_dropped_total"),
+       [spans] { return static_cast<double>(spans->dropped()); }});
+}
+
 bool Server::StartSharedMemory(std::string* error) {
   if (config_.shared_memory_socket.empty()) return true;
   shared_memory_ = SharedMemoryListener::Start(
@@ -288,6 +315,7 @@ bool Server::StartGrpc(std::string* error, std::function<void()> on_failure) {
                      .metrics = &metrics_,
                      .drift = &drift_,
                      .log = &log_,
+                     .spans = spans_.get(),
                      .staging = &staging_,
                      .uses = &uses_,
                      .regions = shared_memory_.get(),

@@ -34,6 +34,7 @@
 #include "server/observe/page.h"
 #include "server/observe/request_log.h"
 #include "server/shared_memory/listener.h"
+#include "server/trace/span_exporter.h"
 
 namespace counterweight::server {
 
@@ -86,11 +87,13 @@ class Server {
          std::shared_ptr<spdlog::logger> logger);
 
   bool StartAccess(std::string* error);
+  bool StartTraces(std::string* error);
   // Before the metrics, which show connections.
   bool Listen(std::string* error);
   bool StartMetrics(std::string* error);
   std::vector<Sampled> Samples() const;
   void AddAccessSamples(std::vector<Sampled>* samples) const;
+  void AddTraceSamples(std::vector<Sampled>* samples) const;
   bool StartSharedMemory(std::string* error);
   bool StartGrpc(std::string* error, std::function<void()> on_failure);
   // Also tells gRPC's health and the gauge. Has no effect in a later state.
@@ -101,6 +104,7 @@ class Server {
   const std::unique_ptr<kernels::Corrector> corrector_;
   RequestLog log_;
   std::unique_ptr<Access> access_;
+  std::unique_ptr<SpanExporter> spans_;  // null: no traces
   // In the order of construction; each uses only what stands above it.
   const std::shared_ptr<prometheus::Registry> registry_;
   const std::shared_ptr<prometheus::Collectable> process_metrics_;

@@ -33,6 +33,7 @@ int NumThreadsAtStart(const Config& config) {
   if (!config.shared_memory_socket.empty()) count += 1;
   // Access looks at its files.
   if (!config.tls_certificate.empty() || !config.tokens.empty()) count += 1;
+  if (!config.otlp.target.empty()) count += 1;
   return count;
 }
 

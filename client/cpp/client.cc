@@ -3,14 +3,19 @@
 #include <algorithm>
 #include <chrono>
 #include <functional>
+#include <iostream>
 #include <mutex>
 #include <optional>
+#include <stop_token>
+#include <string>
 #include <utility>
 
 #include "client/cpp/shared_memory/registry.h"
 #include "client/cpp/shared_memory/shared_memory_call.h"
+#include "client/cpp/submissions.h"
 #include "client/cpp/transport/access.h"
 #include "client/cpp/transport/attempt.h"
+#include "client/cpp/transport/identity.h"
 #include "client/cpp/transport/prepared_request.h"
 #include "client/cpp/transport/retry.h"
 #include "client/cpp/transport/stream_call.h"
@@ -30,6 +35,16 @@ Status ValidateAll(const std::string& target, const Options& options) {
   return status.ok() ? ValidateAccess(target, options) : status;
 }
 
+// True if the server does not know memory that a request names.
+bool IsAboutSharedMemory(const Status& status) {
+  return status.code == StatusCode::kInvalidArgument &&
+         std::any_of(status.violations.begin(), status.violations.end(),
+                     [](const FieldViolation& violation) {
+                       return violation.field.find("shared_memory") !=
+                              std::string::npos;
+                     });
+}
+
 }  // namespace
 
 class Client::Implementation {
@@ -42,8 +57,8 @@ class Client::Implementation {
         // gRPC ends the process over some options that are refused above.
         endpoint_{Connect(target, options_status_.ok() ? options : Options()),
                   options.service},
-        registry_(
-            std::make_shared<Registry>(options.shared_memory_pool_bytes)) {}
+        registry_(std::make_shared<Registry>(options.shared_memory_pool_bytes)),
+        submissions_(std::max(1, options.max_in_flight)) {}
 
   Status Correct(const Request& request, Response* response,
                  const CallOptions& call_options) {
@@ -52,8 +67,8 @@ class Client::Implementation {
     if (status.ok()) {
       status = Try(
           call_options,
-          [&](Attempt* attempt) {
-            return CorrectAndTell(prepared, call_options, attempt, response);
+          [&](const Bounds& bounds) {
+            return CorrectAndTell(prepared, call_options, bounds, response);
           },
           &response->attempts);
     }
@@ -71,11 +86,36 @@ class Client::Implementation {
     int attempts = 0;
     return Try(
         call_options,
-        [&](Attempt* attempt) {
-          return CallUnary(endpoint_, method, question, attempt, answer);
+        [&](const Bounds& bounds) {
+          return Send(bounds, [&](Attempt* attempt) {
+            return CallUnary(endpoint_, method, question, attempt, answer);
+          });
         },
         &attempts);
   }
+
+  // Warns once of a server of another version.
+  void CompareVersions(const v1::GetServerInfoResponse& info) {
+    const std::string warning = VersionWarning(info.version());
+    if (warning.empty()) return;
+    std::call_once(warned_, [&] {
+      if (options_.on_warning != nullptr) {
+        options_.on_warning(warning);
+      } else {
+        std::cerr << warning + "\n";
+      }
+    });
+  }
+
+  std::future<Status> Submit(Request request, Response* response,
+                             CallOptions call_options) {
+    return submissions_.Run([this, request = std::move(request), response,
+                             call_options = std::move(call_options)] {
+      return Correct(request, response, call_options);
+    });
+  }
+
+  void Close() { closed_.request_stop(); }
 
   Status Allocate(size_t bytes, Access access, SharedBuffer* buffer) {
     std::shared_ptr<Region> region;
@@ -85,37 +125,57 @@ class Client::Implementation {
   }
 
  private:
+  // The end of a call and of all its attempts.
+  struct Bounds {
+    steady_clock::time_point deadline;
+    std::stop_token stop;
+  };
+
   Status Try(const CallOptions& call_options,
-             const std::function<Outcome(Attempt*)>& once, int* attempts) {
+             const std::function<Outcome(const Bounds&)>& once, int* attempts) {
     if (!options_status_.ok()) return options_status_;
     const auto timeout = call_options.timeout.value_or(options_.timeout);
     if (timeout.count() <= 0) {
       return InvalidArgument({{"call_options.timeout", "must be above 0"}});
     }
-    const auto deadline =
-        steady_clock::now() + std::min(timeout, kLongestTimeout);
-    return Retry(
-        options_.max_attempts, deadline, call_options.stop,
-        [&] {
-          Attempt attempt(deadline, call_options.stop);
-          Status status = AddToken(options_, attempt.context());
-          return status.ok() ? once(&attempt)
-                             : Outcome{.status = std::move(status)};
-        },
-        attempts);
+    std::stop_source ended;
+    const auto end = [&ended] { ended.request_stop(); };
+    const std::stop_callback on_stop(call_options.stop, end);
+    const std::stop_callback on_close(closed_.get_token(), end);
+    const Bounds bounds = {
+        steady_clock::now() + std::min(timeout, kLongestTimeout),
+        ended.get_token()};
+    Status status = Retry(
+        options_.max_attempts, bounds.deadline, bounds.stop,
+        [&] { return once(bounds); }, attempts);
+    if (status.code == StatusCode::kCancelled && closed_.stop_requested()) {
+      status.message = "the client is closed";
+    }
+    return status;
+  }
+
+  // Sends one RPC.
+  Outcome Send(const Bounds& bounds,
+               const std::function<Outcome(Attempt*)>& rpc) {
+    Attempt attempt(bounds.deadline, bounds.stop);
+    attempt.context()->AddMetadata(kClientKey, id_);
+    Status status = AddToken(options_, attempt.context());
+    return status.ok() ? rpc(&attempt) : Outcome{.status = std::move(status)};
   }
 
   Outcome CorrectAndTell(const PreparedRequest& request,
-                         const CallOptions& call_options, Attempt* attempt,
+                         const CallOptions& call_options, const Bounds& bounds,
                          Response* response) {
     const Progress& progress = call_options.progress;
     if (progress != nullptr) progress(0, request.input_bytes);
-    Outcome outcome = CorrectOnce(request, call_options, attempt, response);
+    Outcome outcome = CorrectOnce(request, call_options, bounds, response);
     // The server counts pooled memory in its budget: without it the next
     // attempt, of this client or another, may find room.
     if (outcome.status.code == StatusCode::kResourceExhausted) {
       registry_->Trim();
     }
+    // The next server behind the address may be another one.
+    if (outcome.status.code == StatusCode::kUnavailable) Forget();
     if (progress != nullptr && outcome.status.ok()) {
       progress(request.input_bytes, request.input_bytes);
     }
@@ -123,94 +183,170 @@ class Client::Implementation {
   }
 
   Outcome CorrectOnce(const PreparedRequest& request,
-                      const CallOptions& call_options, Attempt* attempt,
+                      const CallOptions& call_options, const Bounds& bounds,
                       Response* response) {
-    Transport transport = call_options.transport.value_or(options_.transport);
-    const bool automatic = transport == Transport::kAuto;
-    if (automatic) transport = Choose(request);
+    const Transport told = call_options.transport.value_or(options_.transport);
+    const bool automatic = told == Transport::kAuto;
+    Capabilities known;
+    if (DependsOnServer(told, request)) {
+      Outcome outcome = Learn(bounds, &known);
+      if (!outcome.status.ok()) return outcome;
+    }
+    Transport transport = automatic ? Choose(request, known) : told;
     if (transport == Transport::kSharedMemory) {
       response->transport = transport;
-      SharedMemoryCall call(registry_.get(), request);
-      Status shared = Share(*attempt, call_options, &call);
-      if (shared.ok()) return call.Run(endpoint_, attempt, response);
-      if (!automatic) return {.status = std::move(shared)};
-      transport = Transport::kStream;
+      Status unusable;
+      Outcome outcome =
+          CorrectInPlace(request, known.socket, bounds, response, &unusable);
+      if (unusable.ok()) return outcome;
+      if (!automatic) return {.status = std::move(unusable)};
+      transport = known.stream ? Transport::kStream : Transport::kUnary;
     }
-    response->transport = transport;
-    return transport == Transport::kUnary
-               ? CorrectUnary(endpoint_, request, attempt, response)
-               : CorrectStream(endpoint_, request, options_.chunk_bytes,
-                               call_options.progress, attempt, response);
+    if (transport == Transport::kStream) {
+      response->transport = transport;
+      Outcome outcome = Send(bounds, [&](Attempt* attempt) {
+        return CorrectStream(endpoint_, request, ChunkBytes(known),
+                             call_options.progress, attempt, response);
+      });
+      if (!automatic || outcome.status.code != StatusCode::kUnimplemented) {
+        return outcome;
+      }
+      // An older server behind the same address.
+      const std::lock_guard lock(mutex_);
+      if (capabilities_) capabilities_->stream = false;
+    }
+    response->transport = Transport::kUnary;
+    return Send(bounds, [&](Attempt* attempt) {
+      return CorrectUnary(endpoint_, request, attempt, response);
+    });
   }
 
-  Transport Choose(const PreparedRequest& request) const {
+  // True if the choice of the transport or of its chunks needs GetServerInfo.
+  bool DependsOnServer(Transport told, const PreparedRequest& request) const {
+    switch (told) {
+      case Transport::kAuto:
+        return request.input_bytes >= options_.stream_from_bytes;
+      case Transport::kUnary:
+        return false;
+      case Transport::kStream:
+        // The server's own preference needs no limit.
+        return options_.chunk_bytes > 0;
+      case Transport::kSharedMemory:
+        return true;
+    }
+    return false;
+  }
+
+  Transport Choose(const PreparedRequest& request,
+                   const Capabilities& known) const {
     if (request.input_bytes < options_.stream_from_bytes) {
       return Transport::kUnary;
     }
-    return is_unix_socket_ && !request.outputs.empty()
-               ? Transport::kSharedMemory
-               : Transport::kStream;
+    if (is_unix_socket_ && !known.socket.empty() && !request.outputs.empty()) {
+      return Transport::kSharedMemory;
+    }
+    return known.stream ? Transport::kStream : Transport::kUnary;
   }
 
-  Status Share(const Attempt& attempt, const CallOptions& call_options,
-               SharedMemoryCall* call) {
-    std::string path;
-    Status status = FindSocket(attempt.deadline(), call_options.stop, &path);
-    if (!status.ok()) return status;
-    if (path.empty()) {
-      return {.code = StatusCode::kFailedPrecondition,
-              .message = "the server offers no shared memory to this target"};
+  size_t ChunkBytes(const Capabilities& known) const {
+    if (options_.chunk_bytes == 0 || known.max_chunk_bytes == 0) {
+      return options_.chunk_bytes;
     }
-    status = call->Share(path);
-    if (status.code == StatusCode::kUnavailable) {
-      // Another server may have taken over the address.
-      const std::lock_guard lock(mutex_);
-      socket_path_.reset();
-    }
-    return status;
+    return std::min<uint64_t>(options_.chunk_bytes, known.max_chunk_bytes);
   }
 
-  // Finds the path of the socket that registers memory; an empty path if the
-  // server has none.
-  Status FindSocket(steady_clock::time_point deadline,
-                    const std::stop_token& stop, std::string* path) {
+  // Corrects a batch in shared memory. `*unusable` says why that cannot be
+  // done; then nothing was computed.
+  Outcome CorrectInPlace(const PreparedRequest& request,
+                         const std::string& socket, const Bounds& bounds,
+                         Response* response, Status* unusable) {
+    if (socket.empty()) {
+      *unusable = {
+          .code = StatusCode::kFailedPrecondition,
+          .message = "the server offers no shared memory to this target"};
+      return {};
+    }
+    for (bool renewed = false;; renewed = true) {
+      SharedMemoryCall call(registry_.get(), request);
+      *unusable = call.Share(socket);
+      if (!unusable->ok()) {
+        // Another server may have taken over the address.
+        if (unusable->code == StatusCode::kUnavailable) Forget();
+        return {};
+      }
+      Outcome outcome = Send(bounds, [&](Attempt* attempt) {
+        return call.Run(endpoint_, attempt, response);
+      });
+      if (!IsAboutSharedMemory(outcome.status)) return outcome;
+      if (renewed) {
+        *unusable = {.code = StatusCode::kFailedPrecondition,
+                     .message =
+                         "the server does not know memory that it has "
+                         "registered: " +
+                         outcome.status.message};
+        return {};
+      }
+      // The server restarted, or lost the connection.
+      registry_->Renew(call.generation());
+    }
+  }
+
+  // Asks for the server's capabilities unless they are known.
+  Outcome Learn(const Bounds& bounds, Capabilities* known) {
     {
       const std::lock_guard lock(mutex_);
-      if (socket_path_) {
-        *path = *socket_path_;
+      if (capabilities_) {
+        *known = *capabilities_;
         return {};
       }
     }
     v1::GetServerInfoResponse info;
-    Outcome outcome;
-    {
-      Attempt asking(deadline, stop);
-      Status status = AddToken(options_, asking.context());
-      if (!status.ok()) return status;
-      outcome = CallUnary(endpoint_, "GetServerInfo",
-                          v1::GetServerInfoRequest(), &asking, &info);
-    }
-    if (!outcome.status.ok()) return outcome.status;
-    *path = info.shared_memory_socket();
+    Outcome outcome = Send(bounds, [&](Attempt* attempt) {
+      return CallUnary(endpoint_, "GetServerInfo", v1::GetServerInfoRequest(),
+                       attempt, &info);
+    });
+    // A server without the method has no optional features.
+    const bool is_old = outcome.status.code == StatusCode::kUnimplemented;
+    if (!outcome.status.ok() && !is_old) return outcome;
+    CompareVersions(info);
+    *known = ReadCapabilities(info);
     const std::lock_guard lock(mutex_);
-    socket_path_ = *path;
+    capabilities_ = *known;
     return {};
+  }
+
+  void Forget() {
+    const std::lock_guard lock(mutex_);
+    capabilities_.reset();
   }
 
   const Options options_;
   const Status options_status_;
   const bool is_unix_socket_;
   const Endpoint endpoint_;
+  const std::string id_ = NewId();
   const std::shared_ptr<Registry> registry_;
   std::mutex mutex_;
   // Guarded by mutex_. Absent before the first question.
-  std::optional<std::string> socket_path_;
+  std::optional<Capabilities> capabilities_;
+  std::once_flag warned_;
+  std::stop_source closed_;
+  // The last member: its destructor waits for calls that use the others.
+  Submissions submissions_;
 };
 
 Client::Client(const std::string& target, const Options& options)
     : implementation_(std::make_unique<Implementation>(target, options)) {}
 
-Client::~Client() = default;
+Client::~Client() { Close(); }
+
+void Client::Close() { implementation_->Close(); }
+
+std::future<Status> Client::Submit(Request request, Response* response,
+                                   CallOptions call_options) {
+  return implementation_->Submit(std::move(request), response,
+                                 std::move(call_options));
+}
 
 Status Client::Correct(const Request& request, Response* response,
                        const CallOptions& call_options) {
@@ -219,8 +355,10 @@ Status Client::Correct(const Request& request, Response* response,
 
 Status Client::GetServerInfo(v1::GetServerInfoResponse* info,
                              const CallOptions& call_options) {
-  return implementation_->Ask("GetServerInfo", v1::GetServerInfoRequest(), info,
-                              call_options);
+  Status status = implementation_->Ask(
+      "GetServerInfo", v1::GetServerInfoRequest(), info, call_options);
+  if (status.ok()) implementation_->CompareVersions(*info);
+  return status;
 }
 
 Status Client::ListMethods(v1::ListMethodsResponse* methods,

@@ -4,6 +4,7 @@
 #define COUNTERWEIGHT_CLIENT_CPP_CLIENT_H_
 
 #include <cstddef>
+#include <future>
 #include <memory>
 #include <string>
 
@@ -23,7 +24,8 @@ class Client {
   // `target` has gRPC's syntax: "localhost:50051", "unix:/run/cw.sock". The
   // first call connects, and reports a wrong option.
   explicit Client(const std::string& target, const Options& options = {});
-  // REQUIRES: no call is in progress.
+  // Closes, and waits for submitted batches. REQUIRES: no other call is in
+  // progress.
   ~Client();
   Client(const Client&) = delete;
   Client& operator=(const Client&) = delete;
@@ -33,7 +35,7 @@ class Client {
   // beyond those of the server (proto/README.md):
   //   kInvalidArgument    the request contradicts itself; nothing was sent
   //   kDeadlineExceeded   the timeout passed
-  //   kCancelled          call_options.stop was requested
+  //   kCancelled          call_options.stop was requested, or Close called
   //   kUnavailable        no server listens, or the connection broke
   //   kFailedPrecondition kSharedMemory: the server offers none to this target
   //   kInternal           the answer breaks the contract
@@ -47,6 +49,17 @@ class Client {
   // the connection breaks.
   Status Correct(const Request& request, Response* response,
                  const CallOptions& call_options = {});
+
+  // Runs Correct in the background; the future has its status. Blocks while
+  // Options::max_in_flight batches are in flight. The memory that `request`
+  // refers to, and `*response`, belong to the call until the future is ready. A
+  // stop of call_options.stop cancels it; dropping the future does not.
+  std::future<Status> Submit(Request request, Response* response,
+                             CallOptions call_options = {});
+
+  // Ends calls in progress, and all later ones, with kCancelled. Idempotent;
+  // any thread may call it.
+  void Close();
 
   // Returns version, backend, limits and features. Retries as Correct does.
   Status GetServerInfo(v1::GetServerInfoResponse* info,

@@ -45,6 +45,9 @@ Status Validate(const Options& options) {
   if (options.max_attempts < 1) {
     violations.push_back({"options.max_attempts", "must be at least 1"});
   }
+  if (options.max_in_flight < 1) {
+    violations.push_back({"options.max_in_flight", "must be at least 1"});
+  }
   if (options.chunk_bytes > kMostChunkBytes) {
     violations.push_back(
         {"options.chunk_bytes", "must be at most 1073741824, or 0"});

@@ -71,6 +71,11 @@ struct Options {
   // of Client::Allocate's memory. It releases what a batch needs beyond that
   // after the batch, and everything when the server answers RESOURCE_EXHAUSTED.
   size_t shared_memory_pool_bytes = size_t{1} << 30;
+  // Client::Submit: largest number of batches in flight; >= 1.
+  int max_in_flight = 4;
+  // Receives warnings, at most one per client: a server of another major
+  // version. May be called by any thread. Null: a line on stderr.
+  std::function<void(std::string_view)> on_warning;
   // Absent: not encrypted, unless `credentials` do it.
   std::optional<TlsFiles> tls;
   // Sent with every call to a server that requires tokens: the token, or the

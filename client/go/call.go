@@ -95,6 +95,23 @@ func (c *call) readOutputs() []Violation {
 	return violations
 }
 
+// checkOutputs refuses an answer with other outputs than the request names.
+func (c *call) checkOutputs(outputs []wire.Output) error {
+	asked := c.head.GetOutputs()
+	if len(asked) == 0 {
+		return nil
+	}
+	for i, output := range outputs {
+		if i >= len(asked) || output.Role != asked[i] {
+			return fmt.Errorf("it has an output %v that was not asked for there", output.Role)
+		}
+	}
+	if len(outputs) < len(asked) {
+		return fmt.Errorf("it lacks the output %v", asked[len(outputs)])
+	}
+	return nil
+}
+
 func (c *call) labels() *pb.Labels {
 	if c.head.Labels == nil {
 		c.head.Labels = &pb.Labels{}

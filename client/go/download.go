@@ -63,6 +63,9 @@ func (d *download) Result(message wire.Cursor) error {
 	if err := d.response.Read(message, d.names); err != nil {
 		return err
 	}
+	if err := d.call.checkOutputs(d.response.Outputs); err != nil {
+		return err
+	}
 	for i := range d.response.Outputs {
 		output := &d.response.Outputs[i]
 		if output.Data.Len() > 0 {

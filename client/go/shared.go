@@ -117,6 +117,9 @@ func (s *sharedCall) read(message wire.Cursor) error {
 		return err
 	}
 	exchange := s.exchange
+	if err := exchange.call.checkOutputs(s.response.Outputs); err != nil {
+		return err
+	}
 	roles := make([]pb.TensorRole, len(s.response.Outputs))
 	for i := range s.response.Outputs {
 		output := &s.response.Outputs[i]

@@ -171,6 +171,29 @@ func TestMemoryMayBeClosedWhileACallUsesIt(t *testing.T) {
 	}
 }
 
+func TestClosedMemoryGoesBackAfterItsCall(t *testing.T) {
+	server := servertest.StartUnix(t)
+	client := dial(t, server.Address, cw.WithTransport(cw.SharedMemory))
+	correct := func() {
+		batch := large()
+		rollout := cw.Allocate[float32](client, len(batch.ResponseMask), cw.ForInput)
+		copy(rollout.Slice(), batch.RolloutLogProbs)
+		batch.RolloutLogProbs = rollout.Slice()
+		if _, err := client.Correct(background(t), batch, cw.Preset("token_tis")); err != nil {
+			t.Error(err)
+		}
+		rollout.Close()
+	}
+	correct()
+	before := openFiles(t)
+	for range 20 {
+		correct()
+	}
+	if after := openFiles(t); after > before {
+		t.Errorf("there were %d open files, and now there are %d", before, after)
+	}
+}
+
 func TestCancelledCallsDoNotUseMemoryUp(t *testing.T) {
 	server := servertest.StartUnix(t)
 	client := dial(t, server.Address, cw.WithTransport(cw.SharedMemory))

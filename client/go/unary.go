@@ -38,6 +38,9 @@ func (u *unaryCall) read(message wire.Cursor) error {
 	if err := u.response.Read(message, u.names); err != nil {
 		return err
 	}
+	if err := u.call.checkOutputs(u.response.Outputs); err != nil {
+		return err
+	}
 	for i := range u.response.Outputs {
 		output := &u.response.Outputs[i]
 		to, err := u.call.place(&u.result, output.Role, output.DType)

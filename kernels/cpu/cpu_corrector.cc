@@ -59,8 +59,9 @@ class CpuRun final : public CorrectRun {
 
   void Advance(int64_t rows, bool has_mask) override {
     const DefaultFloatModes modes;
-    if (plan_.loss.active) {
-      if (!MaskTellsLoss(plan_) || !has_mask || !Prepare()) return;
+    if (plan_.loss.active &&
+        (!MaskTellsLoss(plan_) || !has_mask || !Prepare())) {
+      return;
     }
     walk_.Advance(MainJob(), rows);
   }

@@ -29,11 +29,10 @@ struct LossStatistics {
                    [&](int k, int g)
                        COUNTERWEIGHT_INLINE_LAMBDA { return over.vec(k, g); });
     add_aggregate(loss, s, over, acc);
-    const bool selects = Lanes::may(kFeatureSelection) && loss.selects;
-    const bool of_row = Lanes::may(kFeatureSurrogates) && loss.sums_advantages;
-    if (of_row || selects) {
+    if (Lanes::may(kFeatureSurrogates) && loss.sums_advantages) {
       add_input(kLossAdvantage, s, s.input[kAdvantages], over, acc);
     }
+    const bool selects = Lanes::may(kFeatureSelection) && loss.selects;
     if (selects) add_input(kLossLogProb, s, s.input[kCurrent], over, acc);
     add_log_weights(plan, context, s, over, acc);
   }

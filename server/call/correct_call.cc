@@ -71,8 +71,7 @@ void CorrectCall::Run() {
 }
 
 grpc::Status CorrectCall::RunStage() {
-  RequestRecord& record = correction_.record();
-  record.queue_seconds += correction_.Lap();
+  correction_.EndStage("queue", &RequestRecord::queue_seconds);
   // Before the last stage too: an answer that is not read is no success, and
   // its retry is to count.
   if (grpc::Status status = correction_.StillWanted(); !status.ok()) {
@@ -82,17 +81,17 @@ grpc::Status CorrectCall::RunStage() {
   switch (stage_) {
     case Stage::kDecode:
       status = DecodeRequest();
-      record.decode_seconds = correction_.Lap();
+      correction_.EndStage("decode", &RequestRecord::decode_seconds);
       stage_ = Stage::kCompute;
       break;
     case Stage::kCompute:
       status = Compute();
-      record.compute_seconds = correction_.Lap();
+      correction_.EndStage("compute", &RequestRecord::compute_seconds);
       stage_ = Stage::kEncode;
       break;
     case Stage::kEncode:
       status = EncodeResponse();
-      record.encode_seconds = correction_.Lap();
+      correction_.EndStage("encode", &RequestRecord::encode_seconds);
       stage_ = Stage::kDone;
       if (status.ok()) correction_.Publish(result_.sums);
       break;

@@ -178,7 +178,7 @@ void CorrectStream::OnDone() {
 void CorrectStream::Enter() {
   const grpc::Status status =
       correction_.Guard([this] { return ReadHeader(); });
-  correction_.record().decode_seconds = correction_.Lap();
+  correction_.EndStage("decode", &RequestRecord::decode_seconds);
   if (!status.ok()) return EndFromTask(status);
   // A client that left while the header was read needs no turn.
   if (has_ended_) return;
@@ -231,7 +231,7 @@ void CorrectStream::Decided(Admission::Verdict verdict,
   if (share == nullptr) return EndFromTask(correction_.Refuse(verdict));
   share_ = std::move(share);
   const grpc::Status status = correction_.Guard([this] { return Prepare(); });
-  correction_.record().queue_seconds = correction_.Lap();
+  correction_.EndStage("queue", &RequestRecord::queue_seconds);
   const std::lock_guard<std::mutex> lock(mutex_);
   if (state_ == State::kEnded) return;
   if (!status.ok()) return End(status);
@@ -302,8 +302,7 @@ void CorrectStream::Work() {
 
 grpc::Status CorrectStream::FinishComputing() {
   const kernels::CorrectResult result = run_->Finish();
-  RequestRecord& record = correction_.record();
-  record.compute_seconds = correction_.Lap();
+  correction_.EndStage("compute", &RequestRecord::compute_seconds);
   // The stream has ended; this status is not read.
   if (result.status == kernels::CorrectStatus::kStopped) {
     return grpc::Status::CANCELLED;
@@ -312,7 +311,7 @@ grpc::Status CorrectStream::FinishComputing() {
   if (!status.ok()) return status;
   sums_ = result.sums;
   status = correction_.Encode(sums_);
-  record.encode_seconds = correction_.Lap();
+  correction_.EndStage("encode", &RequestRecord::encode_seconds);
   if (!status.ok()) return status;
   v1::StreamSummary summary;
   summary.set_received_bytes(static_cast<uint64_t>(batch_.received_bytes()));
@@ -326,7 +325,7 @@ grpc::Status CorrectStream::FinishComputing() {
 
 void CorrectStream::BeginComputing() {
   state_ = State::kComputing;
-  correction_.record().receive_seconds = correction_.Lap();
+  correction_.EndStage("receive", &RequestRecord::receive_seconds);
   correction_.record().request_bytes = header_bytes_ + batch_.received_bytes();
 }
 
@@ -370,7 +369,7 @@ void CorrectStream::End(const grpc::Status& status) {
   state_ = State::kEnded;
   has_ended_ = true;
   end_ = status;
-  AddPushback(status, context_);
+  AddErrorTrailers(status, context_);
   // Otherwise the write's end tells.
   if (!is_writing_) Finish(status);
 }

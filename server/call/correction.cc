@@ -20,6 +20,27 @@ constexpr double kRetryWhenDrainingSeconds = 1.0;
 // Another process on the device holds its memory for about a training step.
 constexpr double kRetryWhenDeviceFullSeconds = 1.0;
 
+// Returns the caller's trace, or one of its own if spans are sent and the
+// caller has none. As OpenTelemetry's samplers do by default, the caller's
+// choice is followed, and requests without one are sampled.
+std::optional<Trace> BeginTrace(const grpc::CallbackServerContext& context,
+                                bool sends_spans,
+                                std::chrono::steady_clock::time_point start) {
+  const std::optional<Traceparent> parent = TraceparentOf(context);
+  if (!parent && !sends_spans) return std::nullopt;
+  const auto age =
+      std::chrono::duration_cast<std::chrono::system_clock::duration>(
+          std::chrono::steady_clock::now() - start);
+  Trace trace{.trace_id = parent ? parent->trace_id : MakeTraceId(),
+              .parent_id = std::nullopt,
+              .is_sampled = sends_spans && (!parent || parent->is_sampled),
+              .start = std::chrono::system_clock::now() - age,
+              .steady_start = start,
+              .stages = {}};
+  if (parent) trace.parent_id = parent->parent_id;
+  return trace;
+}
+
 // Bounds client names, which are kept while requests wait.
 constexpr size_t kMaxClientBytes = 64;
 
@@ -47,6 +68,7 @@ Correction::Correction(const ServiceContext* service, std::string_view rpc,
   record_.peer = peer.transport;
   record_.token = std::move(peer.token);
   record_.request_id = std::move(request_id);
+  record_.trace = BeginTrace(*context, service->spans != nullptr, stage_start_);
 }
 
 const Regions* Correction::regions() const {
@@ -174,6 +196,9 @@ void Correction::Record(const grpc::Status& status) {
       static_cast<double>(record_.request_bytes));
   service_.metrics->CountRequest(record_.rpc, CodeName(record_.code));
   service_.log->Request(record_);
+  if (record_.trace && record_.trace->is_sampled) {
+    service_.spans->Add(record_);
+  }
 }
 
 grpc::Status Correction::StillWanted() const {
@@ -242,11 +267,14 @@ void Correction::Clear() {
   response_ = v1::CorrectResponse();
 }
 
-double Correction::Lap() {
+void Correction::EndStage(std::string_view stage,
+                          double RequestRecord::*seconds) {
   const Clock::time_point now = Clock::now();
-  const std::chrono::duration<double> seconds =
-      now - std::exchange(lap_start_, now);
-  return seconds.count();
+  const Clock::time_point start = std::exchange(stage_start_, now);
+  record_.*seconds += std::chrono::duration<double>(now - start).count();
+  if (record_.trace && record_.trace->is_sampled) {
+    record_.trace->stages.push_back({stage, start, now});
+  }
 }
 
 grpc::Status Correction::InternalError(std::string_view event,

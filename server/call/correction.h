@@ -72,8 +72,9 @@ class Correction {
   // Returns the status of `work`, or the status for its exception.
   grpc::Status Guard(const std::function<grpc::Status()>& work);
 
-  // Seconds since the last call, or since construction.
-  double Lap();
+  // Ends a stage, "decode": adds the time since the end of the last one, or
+  // since construction, to `seconds` of record().
+  void EndStage(std::string_view stage, double RequestRecord::*seconds);
 
  private:
   grpc::Status InternalError(std::string_view event, std::string_view what);
@@ -82,7 +83,7 @@ class Correction {
 
   const ServiceContext& service_;
   grpc::CallbackServerContext* const context_;
-  Clock::time_point lap_start_ = Clock::now();
+  Clock::time_point stage_start_ = Clock::now();
   Client queue_client_;  // its peer is what drift is counted by
   v1::CorrectRequest request_;
   std::optional<const Decoded> decoded_;

@@ -12,7 +12,7 @@
 #include "server/call/peer.h"
 #include "server/call/status.h"
 #include "server/engine/codec.h"
-#include "server/engine/dialects/dialect.h"
+#include "server/engine/codec_server_info.h"
 #include "server/observe/version.h"
 #include "spdlog/fmt/fmt.h"
 
@@ -98,37 +98,14 @@ std::unique_ptr<google::protobuf::MessageLite> CorrectionService::ServerInfo(
   v1::GetServerInfoResponse& message = *info;
   message.set_version(Version());
   message.set_revision(Revision());
-  message.set_numerics_version(kernels::kNumericsVersion);
-  message.set_backend(backend.name);
-  message.set_instruction_set(backend.instruction_set);
-  message.set_threads(static_cast<uint32_t>(backend.threads));
-  for (const kernels::DeviceInfo& device : backend.devices) {
-    v1::Device* const added = message.add_devices();
-    added->set_index(static_cast<uint32_t>(device.index));
-    added->set_name(device.name);
-    added->set_memory_bytes(device.memory_bytes);
-    added->set_uuid(device.uuid.data(), device.uuid.size());
-  }
+  EncodeServerInfo(backend, {config->max_tokens, config->max_sequences},
+                   info.get());
   v1::Limits* const limits = message.mutable_limits();
   limits->set_max_message_bytes(
       static_cast<uint64_t>(config->max_message_bytes));
-  limits->set_max_tokens(config->max_tokens);
-  limits->set_max_sequences(config->max_sequences);
-  limits->set_max_rules(kernels::kMaxRules);
   limits->set_max_chunk_bytes(static_cast<uint64_t>(kMaxChunkBytes));
   limits->set_max_bytes_in_flight(
       static_cast<uint64_t>(config->max_bytes_in_flight));
-  for (const Dialect& dialect : Dialects()) {
-    message.add_dialects(std::string(dialect.system));
-    v1::DialectReleases* const releases = message.add_dialect_releases();
-    releases->set_system(std::string(dialect.system));
-    for (const DatedRelease& each : dialect.releases) {
-      v1::Release* const release = releases->add_releases();
-      release->set_version(ToString(each.release));
-      release->set_change(std::string(each.change));
-    }
-  }
-  message.add_features("loss");
   message.add_features("stream");
   // A path is for those who could open it.
   if (service_.regions != nullptr &&

@@ -21,4 +21,11 @@ Peer PeerOf(const grpc::CallbackServerContext& context, const Access& access) {
   return peer;
 }
 
+std::optional<Traceparent> TraceparentOf(
+    const grpc::CallbackServerContext& context) {
+  const auto found = context.client_metadata().find(kTraceparentKey);
+  if (found == context.client_metadata().end()) return std::nullopt;
+  return ParseTraceparent({found->second.data(), found->second.size()});
+}
+
 }  // namespace counterweight::server

@@ -8,6 +8,7 @@
 
 #include "grpcpp/server_context.h"
 #include "server/access/access.h"
+#include "server/trace/traceparent.h"
 
 namespace counterweight::server {
 
@@ -27,6 +28,10 @@ Peer ParsePeer(std::string_view peer);
 
 // Who makes this call, which Access::Check has let in.
 Peer PeerOf(const grpc::CallbackServerContext& context, const Access& access);
+
+// Returns the caller's trace; nothing if it has none.
+std::optional<Traceparent> TraceparentOf(
+    const grpc::CallbackServerContext& context);
 
 }  // namespace counterweight::server
 

@@ -18,6 +18,7 @@
 #include "server/observe/drift_series.h"
 #include "server/observe/metrics.h"
 #include "server/observe/request_log.h"
+#include "server/trace/span_exporter.h"
 
 namespace counterweight::server {
 
@@ -34,6 +35,7 @@ struct ServiceContext {
   ServingMetrics* metrics;
   DriftSeries* drift;
   RequestLog* log;
+  SpanExporter* spans = nullptr;  // null: no traces
   StagingPool* staging;
   // Counts objects that outlive their call: all of this is kept until it is
   // unused.

@@ -1,42 +1,15 @@
 #include "server/call/status.h"
 
-#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <string>
 
 #include "google/rpc/error_details.pb.h"
 #include "google/rpc/status.pb.h"
-#include "server/engine/names.h"
+#include "server/trace/traceparent.h"
 
 namespace counterweight::server {
 namespace {
-
-// Limits of one violation: sixteen of the usual ones fit, and one giant does
-// not push out the others.
-constexpr size_t kMaxFieldBytes = 128;
-constexpr size_t kMaxDescriptionBytes = 512;
-
-// The space that the message's copy, the Any and the Status around it leave.
-constexpr size_t kMaxBadRequestBytes =
-    kMaxDetailsBytes - kMaxMessageBytes - 100;
-
-// `text`, marked where something was cut.
-std::string Abridge(std::string_view text, size_t max_bytes) {
-  constexpr std::string_view kMark = "...";
-  if (text.size() <= max_bytes) return std::string(text);
-  return Concat(Shorten(text, max_bytes - kMark.size()), kMark);
-}
-
-// grpc-message is percent-encoded on the wire, where other characters take
-// three times their bytes; the details have the text as it is.
-std::string ToAscii(std::string_view text) {
-  std::string ascii(text);
-  std::replace_if(
-      ascii.begin(), ascii.end(), [](char c) { return c < 0x20 || c > 0x7E; },
-      '?');
-  return ascii;
-}
 
 grpc::Status WithDetail(grpc::StatusCode code, const std::string& message,
                         const google::protobuf::Message& detail) {
@@ -53,29 +26,9 @@ grpc::Status WithDetail(grpc::StatusCode code, const std::string& message,
 }  // namespace
 
 grpc::Status InvalidArgument(const Violations& violations) {
-  google::rpc::BadRequest bad_request;
-  std::string message;
-  if (violations.size() > 1) {
-    message = std::to_string(violations.size()) + " violations: ";
-  }
-  for (const Violation& violation : violations) {
-    const std::string field = Abridge(violation.field, kMaxFieldBytes);
-    const std::string description =
-        Abridge(violation.description, kMaxDescriptionBytes);
-    auto* added = bad_request.add_field_violations();
-    added->set_field(field);
-    added->set_description(description);
-    if (bad_request.field_violations_size() >
-            static_cast<int>(kMaxReportedViolations) ||
-        bad_request.ByteSizeLong() > kMaxBadRequestBytes) {
-      bad_request.mutable_field_violations()->RemoveLast();
-      break;
-    }
-    if (&violation != &violations.front()) message.append("; ");
-    message.append(field).append(": ").append(description);
-  }
-  return WithDetail(grpc::StatusCode::INVALID_ARGUMENT,
-                    Abridge(ToAscii(message), kMaxMessageBytes), bad_request);
+  const BadRequest bad_request = MakeBadRequest(violations);
+  return WithDetail(grpc::StatusCode::INVALID_ARGUMENT, bad_request.message,
+                    bad_request.details);
 }
 
 grpc::Status TryAgain(grpc::StatusCode code, std::string_view message,
@@ -88,8 +41,17 @@ grpc::Status TryAgain(grpc::StatusCode code, std::string_view message,
   return WithDetail(code, std::string(message), retry);
 }
 
-void AddPushback(const grpc::Status& status,
-                 grpc::CallbackServerContext* context) {
+void AddErrorTrailers(const grpc::Status& status,
+                      grpc::CallbackServerContext* context) {
+  if (status.ok()) return;
+  const auto& metadata = context->client_metadata();
+  if (const auto trace = metadata.find(kTraceparentKey);
+      trace != metadata.end()) {
+    const std::string text(trace->second.data(), trace->second.size());
+    if (ParseTraceparent(text)) {
+      context->AddTrailingMetadata(kTraceparentKey, text);
+    }
+  }
   google::rpc::Status details;
   google::rpc::RetryInfo retry;
   if (!details.ParseFromString(status.error_details()) ||

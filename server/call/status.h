@@ -2,24 +2,17 @@
 #ifndef COUNTERWEIGHT_SERVER_CALL_STATUS_H_
 #define COUNTERWEIGHT_SERVER_CALL_STATUS_H_
 
-#include <cstddef>
 #include <string_view>
 
 #include "grpcpp/server_context.h"
 #include "grpcpp/support/status.h"
+#include "server/engine/bad_request.h"
 #include "server/engine/violation.h"
 
 namespace counterweight::server {
 
-// Bytes of grpc-status-details-bin before base64. Clients refuse trailers above
-// 8192 bytes, name, message and base64 included: 4 / 3 * 5000 + 1000 bytes of
-// message leave 500 for the rest.
-inline constexpr size_t kMaxDetailsBytes = 5000;
-inline constexpr size_t kMaxMessageBytes = 1000;
-
-// INVALID_ARGUMENT with a google.rpc.BadRequest of the first violations, as
-// many as the limits allow. The message can be read without the details and
-// says how many violations there are. REQUIRES: violations is not empty.
+// INVALID_ARGUMENT with MakeBadRequest(violations). REQUIRES: violations is not
+// empty.
 grpc::Status InvalidArgument(const Violations& violations);
 
 // A refusal that the same request may survive later or elsewhere, with a
@@ -27,10 +20,12 @@ grpc::Status InvalidArgument(const Violations& violations);
 grpc::Status TryAgain(grpc::StatusCode code, std::string_view message,
                       double retry_after_s);
 
-// Adds the delay of TryAgain's status, if `status` is one, to the trailers as
-// gRPC's own retry policies read it (grpc-retry-pushback-ms, proposal A6).
-void AddPushback(const grpc::Status& status,
-                 grpc::CallbackServerContext* context);
+// Adds to the trailers of an error: the delay of TryAgain's status, if `status`
+// is one, as gRPC's own retry policies read it (grpc-retry-pushback-ms,
+// proposal A6), and the caller's traceparent, if it is valid. Does nothing if
+// `status` is OK.
+void AddErrorTrailers(const grpc::Status& status,
+                      grpc::CallbackServerContext* context);
 
 // "OK", "INVALID_ARGUMENT", ...
 std::string_view CodeName(grpc::StatusCode code);

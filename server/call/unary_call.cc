@@ -72,7 +72,7 @@ void UnaryCall::Finish(const grpc::Status& status, grpc::ByteBuffer* response,
   state_ = State::kEnded;
   since_ = steady_clock::now();
   if (!status.ok()) {
-    AddPushback(status, context_);
+    AddErrorTrailers(status, context_);
     RawReactor::Finish(status);
     return;
   }
@@ -92,7 +92,7 @@ void UnaryCall::EndEarly(const grpc::Status& status) {
   since_ = steady_clock::now();
   place = std::move(place_);
   on_end_(status);
-  AddPushback(status, context_);
+  AddErrorTrailers(status, context_);
   RawReactor::Finish(status);
 }
 

@@ -3,7 +3,7 @@
 #include <memory>
 #include <utility>
 
-#include "spdlog/fmt/fmt.h"
+#include "server/engine/names.h"
 
 namespace counterweight::server {
 
@@ -35,21 +35,20 @@ Result<SharedRange> FindRange(const v1::SharedMemoryRange& range,
   }
   if (range.length() != static_cast<uint64_t>(need.bytes)) {
     violations.push_back(
-        {field + ".length", fmt::format("is {}; the tensor has {} bytes",
-                                        range.length(), need.bytes)});
+        {field + ".length", Concat("is ", range.length(), "; the tensor has ",
+                                   need.bytes, " bytes")});
   }
   if (range.offset() % static_cast<uint64_t>(need.element_size) != 0) {
     violations.push_back(
-        {field + ".offset", fmt::format("must be a multiple of the element's "
-                                        "{} bytes",
-                                        need.element_size)});
+        {field + ".offset", Concat("must be a multiple of the element's ",
+                                   need.element_size, " bytes")});
   }
   if (!Contains(region->size(), range.offset(), range.length())) {
     violations.push_back(
         {field + ".offset",
-         fmt::format("{} and {} bytes from there are not inside the region's "
-                     "{} bytes",
-                     range.offset(), range.length(), region->size())});
+         Concat(range.offset(), " and ", range.length(),
+                " bytes from there are not inside the region's ",
+                region->size(), " bytes")});
   }
   if (device && region->device() && *device != *region->device()) {
     violations.push_back(

@@ -58,6 +58,7 @@ class TensorReader {
     const InputTensor input{role, layout_.value.num_positions * element,
                             element};
     tensors_.inputs.push_back(input);
+    if (source_.memory != nullptr && !CheckIsInMemory(tensor, index)) return;
     const void* data = nullptr;
     if (source_.is_stream) {
       CheckHasNoData(tensor);
@@ -70,9 +71,12 @@ class TensorReader {
         tensors_.has_shared_mask = true;
         tensors_.has_device_mask = range.device().has_value();
       }
-    } else if (CheckSize(tensor, input.bytes)) {
-      data = tensor.data().data();
-      if (role == v1::TENSOR_ROLE_RESPONSE_MASK) CheckMask(tensor);
+    } else {
+      const std::span<const std::byte> bytes = BytesOf(tensor, index);
+      if (CheckSize(tensor, bytes, input.bytes)) {
+        data = bytes.data();
+        if (role == v1::TENSOR_ROLE_RESPONSE_MASK) CheckMask(bytes);
+      }
     }
     if (role == v1::TENSOR_ROLE_RESPONSE_MASK) {
       tensors_.response_mask = static_cast<const uint8_t*>(data);
@@ -124,6 +128,25 @@ class TensorReader {
     }
   }
 
+  bool CheckIsInMemory(const v1::Tensor& tensor, int index) {
+    const size_t at = static_cast<size_t>(index);
+    if (!tensor.data().empty() || tensor.has_shared_memory()) {
+      Fail(tensor.has_shared_memory() ? ".shared_memory" : ".data",
+           "must be absent where the tensor's bytes are given by address");
+      return false;
+    }
+    if (at < source_.memory->size()) return true;
+    Fail("", RoleName(tensor.role()) + " was given no bytes by address");
+    return false;
+  }
+
+  std::span<const std::byte> BytesOf(const v1::Tensor& tensor, int index) {
+    if (source_.memory == nullptr) {
+      return std::as_bytes(std::span(tensor.data()));
+    }
+    return (*source_.memory)[static_cast<size_t>(index)];
+  }
+
   SharedRange Share(const v1::Tensor& tensor, const InputTensor& input) {
     if (!tensor.data().empty()) {
       Fail(".data", "must be empty where shared_memory is set");
@@ -140,19 +163,19 @@ class TensorReader {
     return std::move(range.value);
   }
 
-  bool CheckSize(const v1::Tensor& tensor, int64_t bytes) {
-    if (static_cast<int64_t>(tensor.data().size()) == bytes) return true;
+  bool CheckSize(const v1::Tensor& tensor, std::span<const std::byte> data,
+                 int64_t bytes) {
+    if (static_cast<int64_t>(data.size()) == bytes) return true;
     Fail(".data", RoleName(tensor.role()) + " has " +
-                      std::to_string(tensor.data().size()) +
-                      " bytes; the layout's " +
+                      std::to_string(data.size()) + " bytes; the layout's " +
                       std::to_string(layout_.value.num_positions) +
                       " positions need " + std::to_string(bytes));
     return false;
   }
 
-  void CheckMask(const v1::Tensor& tensor) {
-    const auto* mask = reinterpret_cast<const uint8_t*>(tensor.data().data());
-    const int64_t bad = FirstNonBoolean({mask, tensor.data().size()});
+  void CheckMask(std::span<const std::byte> data) {
+    const auto* mask = reinterpret_cast<const uint8_t*>(data.data());
+    const int64_t bad = FirstNonBoolean({mask, data.size()});
     if (bad < 0) return;
     violations_.push_back(NonBoolean(at_ + ".data", bad, mask[bad]));
   }

@@ -25,6 +25,9 @@ namespace counterweight::server {
 struct PayloadSource {
   // True if the data comes later in chunks; PlaceInputs gives it memory.
   bool is_stream = false;
+  // The bytes of each tensor in the request's order if they lie in this process
+  // and the tensors carry no data; null: the tensors carry it.
+  const std::vector<std::span<const std::byte>>* memory = nullptr;
   // Finds ranges of shared memory; null: there are none.
   const Regions* regions = nullptr;
   // Called between steps; false ends the decoding early. Empty: always wanted.

@@ -6,6 +6,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <type_traits>
 
 namespace counterweight::server {
 
@@ -13,12 +14,23 @@ namespace counterweight::server {
 // compared with known names: a name may be as long as its message.
 inline constexpr size_t kMaxNameBytes = 64;
 
-// Concatenates strings, string_views and literals. (Debian's abseil has a
-// string_view of its own, which std's does not convert to.)
+// Concatenates strings, string_views, literals and integers in decimal digits.
+// (Debian's abseil has a string_view of its own, which std's does not convert
+// to.)
 template <typename... Parts>
 std::string Concat(const Parts&... parts) {
   std::string text;
-  (text.append(std::string_view(parts)), ...);
+  const auto append = [&text](const auto& part) {
+    using Part = std::remove_cvref_t<decltype(part)>;
+    // Their numbers are never meant.
+    static_assert(!std::is_same_v<Part, char> && !std::is_same_v<Part, bool>);
+    if constexpr (std::is_integral_v<Part>) {
+      text.append(std::to_string(part));
+    } else {
+      text.append(std::string_view(part));
+    }
+  };
+  (append(parts), ...);
   return text;
 }
 

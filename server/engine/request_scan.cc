@@ -5,8 +5,8 @@
 #include <utility>
 
 #include "counterweight/v1/correction_service.pb.h"
+#include "server/engine/names.h"
 #include "server/engine/wire.h"
-#include "spdlog/fmt/fmt.h"
 
 namespace counterweight::server {
 namespace {
@@ -176,18 +176,16 @@ bool RequestScan::CountEntries(Counted what, int64_t count) {
              Refuse(what == Counted::kTensors        ? "tensors"
                     : what == Counted::kDestinations ? "destinations"
                                                      : "outputs",
-                    fmt::format("has more than {} entries; a role stands there "
-                                "once at most",
-                                kMaxRequestTensors));
+                    Concat("has more than ", kMaxRequestTensors,
+                           " entries; a role stands there once at most"));
     case Counted::kGroupIds:
     case Counted::kSequenceLengths:
       return counted <= max_sequences_ ||
              Refuse(what == Counted::kGroupIds
                         ? "group_ids"
                         : "layout.packed.sequence_lengths",
-                    fmt::format("has more than {} entries, the most sequences "
-                                "of a request",
-                                max_sequences_));
+                    Concat("has more than ", max_sequences_,
+                           " entries, the most sequences of a request"));
   }
   return true;
 }
@@ -198,9 +196,9 @@ bool RequestScan::CountStructure(uint64_t bytes) {
   is_refused_ = true;
   violation_ = Violation{
       NameOf(top_field_),
-      fmt::format("the request has more than {} bytes beside tensor data, "
-                  "sequence lengths and group ids; this field passed the limit",
-                  kMaxStructureBytes)};
+      Concat("the request has more than ", kMaxStructureBytes,
+             " bytes beside tensor data, sequence lengths and group ids; this "
+             "field passed the limit")};
   return false;
 }
 

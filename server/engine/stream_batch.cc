@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "server/engine/codec_tensors.h"
-#include "spdlog/fmt/fmt.h"
+#include "server/engine/names.h"
 
 namespace counterweight::server {
 
@@ -19,23 +19,22 @@ StreamBatch::StreamBatch(std::vector<StreamTensor> tensors,
 
 Violations StreamBatch::Take(Pieces message, const Frame& chunk) {
   if (chunk.tensor >= tensors_.size()) {
-    return {{"chunk.tensor", fmt::format("is {}; the header has {} tensors",
-                                         chunk.tensor, tensors_.size())}};
+    return {{"chunk.tensor", Concat("is ", chunk.tensor, "; the header has ",
+                                    tensors_.size(), " tensors")}};
   }
   const size_t at = chunk.tensor;
   const StreamTensor& tensor = tensors_[at];
   int64_t& received = received_[at];
   if (chunk.offset != static_cast<uint64_t>(received)) {
     return {{"chunk.offset",
-             fmt::format("is {}; {} bytes of tensors[{}] have come, and its "
-                         "chunks ascend without gaps",
-                         chunk.offset, received, at)}};
+             Concat("is ", chunk.offset, "; ", received, " bytes of tensors[",
+                    at, "] have come, and its chunks ascend without gaps")}};
   }
   if (chunk.payload.size > static_cast<uint64_t>(tensor.bytes - received)) {
-    return {{"chunk.data",
-             fmt::format("has {} bytes; tensors[{}] lacks {} of its {}",
-                         chunk.payload.size, at, tensor.bytes - received,
-                         tensor.bytes)}};
+    return {
+        {"chunk.data",
+         Concat("has ", chunk.payload.size, " bytes; tensors[", at, "] lacks ",
+                tensor.bytes - received, " of its ", tensor.bytes)}};
   }
   const auto size = static_cast<int64_t>(chunk.payload.size);
   std::byte* const to = tensor.data + received;
@@ -44,7 +43,7 @@ Violations StreamBatch::Take(Pieces message, const Frame& chunk) {
     const auto* mask = reinterpret_cast<const uint8_t*>(to);
     const int64_t bad = FirstNonBoolean({mask, chunk.payload.size});
     if (bad >= 0) {
-      return {NonBoolean(fmt::format("tensors[{}].data", at), received + bad,
+      return {NonBoolean(Concat("tensors[", at, "].data"), received + bad,
                          mask[bad])};
     }
   }
@@ -72,9 +71,9 @@ bool StreamBatch::has_mask() const {
 Violation StreamBatch::Missing() const {
   size_t i = 0;
   while (received_[i] == tensors_[i].bytes) ++i;
-  return {fmt::format("tensors[{}].data", i),
-          fmt::format("the stream ended after {} of {} bytes", received_[i],
-                      tensors_[i].bytes)};
+  return {Concat("tensors[", i, "].data"),
+          Concat("the stream ended after ", received_[i], " of ",
+                 tensors_[i].bytes, " bytes")};
 }
 
 }  // namespace counterweight::server

@@ -32,9 +32,11 @@ void DriftSeries::Publish(const DriftReport& report) {
   PublishTotals(*report.sums);
   Run& run = FindOrAdd(report.run, report.client);
   run.last_published = ++num_published_;
-  run.series.Publish(report);
+  // Without tokens there is no drift, and the gauges keep their values.
+  const std::optional<RunDrift> drift = Measure(report);
+  run.series.Publish(report, drift);
   run.last_batch = std::chrono::steady_clock::now();
-  run.ring.Add(report, UnixMilliseconds());
+  if (drift) run.ring.Add(report, *drift, UnixMilliseconds());
 }
 
 std::vector<DriftSeries::LastBatch> DriftSeries::Runs() const {

@@ -47,6 +47,8 @@ void PrintTables() {
   PrintSection("Serving, where `--tls_certificate` is set", kTlsTable);
   PrintSection("Serving, where `--tokens` or `--tls_certificate` is set",
                kAccessTable);
+  PrintSection("Serving, where `OTEL_EXPORTER_OTLP_ENDPOINT` is set",
+               kTraceTable);
   PrintSection("The process", kProcessTable);
   PrintSection("Drift over all runs, each request_id once", kCorrectedCounters,
                kCorrectedTable);

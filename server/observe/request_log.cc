@@ -25,7 +25,7 @@ constexpr size_t kMaxLoggedMessageBytes = 1024;
 constexpr size_t kMaxEscapedBytes = 6;
 
 // Upper bound of the fields of a request's line.
-constexpr size_t kMaxFields = 22;
+constexpr size_t kMaxFields = 23;
 
 // Lines that may wait for stderr: half a second of the highest rates.
 constexpr size_t kMaxWaitingLines = 4096;
@@ -83,6 +83,7 @@ void RequestLog::Request(const RequestRecord& record) {
   json["code"] = CodeName(record.code);
   json["peer"] = record.peer;
   if (!record.token.empty()) json["client"] = record.token;
+  if (record.trace) json["trace_id"] = ToHex(record.trace->trace_id);
   json["tokens"] = record.tokens;
   json["sequences"] = record.sequences;
   json["request_bytes"] = record.request_bytes;

@@ -4,12 +4,14 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
 
 #include "grpcpp/support/status.h"
 #include "nlohmann/json_fwd.hpp"
+#include "server/trace/trace.h"
 #include "spdlog/logger.h"
 
 namespace counterweight::server {
@@ -25,6 +27,7 @@ struct RequestRecord {
   std::string message;         // the message of a failed request
   std::string_view peer = "";  // "tcp" or "unix"; addresses are private
   std::string token = "";      // the name of the client's token, or empty
+  std::optional<Trace> trace = std::nullopt;
   int64_t tokens = 0;
   int64_t sequences = 0;
   int64_t request_bytes = 0;

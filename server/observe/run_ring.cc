@@ -8,9 +8,9 @@
 
 namespace counterweight::server {
 
-void RunRing::Add(const DriftReport& report, int64_t unix_milliseconds) {
-  if (capacity_ == 0 || !HasTokens(*report.sums)) return;
-  const RunDrift drift = Measure(report);
+void RunRing::Add(const DriftReport& report, const RunDrift& drift,
+                  int64_t unix_milliseconds) {
+  if (capacity_ == 0) return;
   RunPoint point{
       .unix_milliseconds = unix_milliseconds, .gauges = {}, .histogram = {}};
   for (size_t i = 0; i < point.gauges.size(); ++i) {

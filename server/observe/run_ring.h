@@ -26,9 +26,10 @@ class RunRing {
  public:
   explicit RunRing(size_t capacity) : capacity_(capacity) {}
 
-  // Takes the oldest one's place if the ring is full. Leaves out batches
-  // without tokens, which move no gauge.
-  void Add(const DriftReport& report, int64_t unix_milliseconds);
+  // Takes the oldest one's place if the ring is full. `drift` is that of the
+  // report.
+  void Add(const DriftReport& report, const RunDrift& drift,
+           int64_t unix_milliseconds);
 
   // Oldest first.
   std::vector<RunPoint> Points() const;

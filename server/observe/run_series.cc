@@ -21,7 +21,8 @@ RunSeries::RunSeries(DriftMetrics* metrics, const std::string& run)
   }
 }
 
-void RunSeries::Publish(const DriftReport& report) {
+void RunSeries::Publish(const DriftReport& report,
+                        const std::optional<RunDrift>& drift) {
   const kernels::BatchSums& sums = *report.sums;
   const std::vector<std::string>& rule_names = *report.rule_names;
   for (size_t i = 0; i < counters_.size(); ++i) {
@@ -36,12 +37,10 @@ void RunSeries::Publish(const DriftReport& report) {
     dropped.sequences.Get().Increment(
         static_cast<double>(sums.rules[i].dropped_sequences));
   }
-  // Without tokens nothing was measured, and the last values stay.
-  if (HasTokens(sums)) ShowDrift(report);
+  if (drift) ShowDrift(report, *drift);
 }
 
-void RunSeries::ShowDrift(const DriftReport& report) {
-  const RunDrift drift = Measure(report);
+void RunSeries::ShowDrift(const DriftReport& report, const RunDrift& drift) {
   for (size_t i = 0; i < gauges_.size(); ++i) {
     const DriftGauge& gauge = kDriftGauges[i];
     if (IsMeasured(gauge.needs, report)) {
@@ -63,12 +62,9 @@ RunSeries::Dropped& RunSeries::DroppedBy(const std::string& rule) {
       .first->second;
 }
 
-bool HasTokens(const kernels::BatchSums& sums) {
-  return sums.tokens > 0 && sums.nonempty_sequences > 0;
-}
-
-RunDrift Measure(const DriftReport& report) {
+std::optional<RunDrift> Measure(const DriftReport& report) {
   const kernels::BatchSums& sums = *report.sums;
+  if (sums.tokens == 0 || sums.nonempty_sequences == 0) return std::nullopt;
   RunDrift drift{};
   static_cast<kernels::DriftSummary&>(drift) = kernels::Summarize(sums);
   static_cast<kernels::LossSummary&>(drift) = kernels::SummarizeLoss(sums);

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <deque>
 #include <map>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -50,8 +51,8 @@ class RunSeries {
   // `metrics` must outlive this.
   RunSeries(DriftMetrics* metrics, const std::string& run);
 
-  // Counts one batch and shows its drift.
-  void Publish(const DriftReport& report);
+  // Counts one batch and shows its drift, if there is one.
+  void Publish(const DriftReport& report, const std::optional<RunDrift>& drift);
 
  private:
   struct Dropped {
@@ -63,7 +64,7 @@ class RunSeries {
     Series<Counter> sequences;
   };
 
-  void ShowDrift(const DriftReport& report);
+  void ShowDrift(const DriftReport& report, const RunDrift& drift);
   Dropped& DroppedBy(const std::string& rule);
 
   DriftMetrics* const metrics_;
@@ -75,11 +76,8 @@ class RunSeries {
   std::map<std::string, Dropped> dropped_;
 };
 
-// True if the batch has values for the gauges.
-bool HasTokens(const kernels::BatchSums& sums);
-
-// The batch's numbers for the gauges. REQUIRES: HasTokens(*report.sums).
-RunDrift Measure(const DriftReport& report);
+// Returns the batch's numbers for the gauges; none for a batch without tokens.
+std::optional<RunDrift> Measure(const DriftReport& report);
 
 // True if gauges with this need show the batch.
 bool IsMeasured(Needs needs, const DriftReport& report);

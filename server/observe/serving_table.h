@@ -105,6 +105,15 @@ inline constexpr MetricRow kAccessTable[] = {
                "certificate; TLS handshakes that fail are not seen."),
 };
 
+// Read at each scrape where traces are sent.
+inline constexpr MetricRow kTraceTable[] = {
+    CounterRow("counterweight_spans_exported_total",
+               "Spans that the OpenTelemetry collector took."),
+    CounterRow("counterweight_spans_dropped_total",
+               "Spans that are lost: the collector refused them, did not "
+               "answer, or was too slow."),
+};
+
 // Read at each scrape where --shared_memory_socket is set.
 inline constexpr MetricRow kSharedMemoryTable[] = {
     GaugeRow("counterweight_shared_memory_regions",

@@ -56,6 +56,12 @@ class FirstCall {
   std::vector<uint8_t> head_;
 };
 
+// Breaks a connection without closing its descriptor.
+void Reset(int fd) {
+  const sockaddr none{.sa_family = AF_UNSPEC, .sa_data = {}};
+  connect(fd, &none, sizeof(none));
+}
+
 // Passes at most `bytes` bytes on, then ends both connections.
 void Pass(int from, int to, size_t bytes) {
   const bool until_call = bytes == CutConnection::kUntilTheFirstCall;
@@ -78,6 +84,9 @@ void Pass(int from, int to, size_t bytes) {
     }
     bytes -= static_cast<size_t>(count);
   }
+  // A reset, as when a process dies: a socket that is only shut down still
+  // takes bytes, and a sender with a full buffer would wait for its reader.
+  if (bytes == 0) Reset(from);
   shutdown(from, SHUT_RDWR);
   shutdown(to, SHUT_RDWR);
 }

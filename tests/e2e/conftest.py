@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import pathlib
 import sys
 import tempfile
@@ -11,6 +12,7 @@ import counterweight_rl as cw
 import pytest
 from counterweight_rl import compat
 from counterweight_rl.compat import _releases
+from counterweight_rl.local import library
 from goldens import GOLDENS, release_of
 from prometheus_process import find_tool
 from server_process import REPOSITORY, ServerProcess, binary
@@ -77,6 +79,17 @@ def server(start_server: Callable[..., ServerProcess]) -> ServerProcess:
 def client(server: ServerProcess) -> Iterator[cw.Client]:
     with cw.Client(server.address) as connected:
         yield connected
+
+
+@pytest.fixture(scope="session")
+def local_library() -> None:
+    """There is libcounterweight.so."""
+    try:
+        library.load()
+    except cw.CounterweightError as why:
+        if library.VARIABLE in os.environ:
+            raise
+        pytest.skip(str(why))
 
 
 @pytest.fixture(scope="session")

@@ -137,7 +137,7 @@ TEST(RunRing, WithoutCapacityKeepsNothing) {
             .spec = &spec,
             .rule_names = nullptr,
             .sums = &sums},
-           0);
+           RunDrift{}, 0);
   EXPECT_TRUE(ring.Points().empty());
 }
 

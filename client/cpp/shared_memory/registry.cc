@@ -98,6 +98,7 @@ Status Registry::Register(const std::string& path, const Region& region,
   if (socket_ == nullptr || !socket_->IsOpen()) {
     // Handles are valid as long as their connection.
     handles_.clear();
+    ++generation_;
     socket_ = std::make_unique<ControlSocket>();
     Status status = socket_->Connect(path);
     if (!status.ok()) {
@@ -119,9 +120,14 @@ Status Registry::Register(const std::string& path, const Region& region,
   return status;
 }
 
-bool Registry::IsConnected() {
+uint64_t Registry::generation() {
   const std::lock_guard lock(mutex_);
-  return socket_ != nullptr && socket_->IsOpen();
+  return generation_;
+}
+
+void Registry::Renew(uint64_t generation) {
+  const std::lock_guard lock(mutex_);
+  if (generation == generation_) socket_.reset();
 }
 
 void Registry::Forget(const Region* region) {

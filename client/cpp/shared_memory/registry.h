@@ -44,8 +44,11 @@ class Registry : public std::enable_shared_from_this<Registry> {
   Status Register(const std::string& path, const Region& region,
                   std::string* handle);
 
-  // True if there is a connection and the server has not closed it.
-  bool IsConnected();
+  // Number of the connection by which handles are valid.
+  uint64_t generation();
+  // Ends the connection `generation`, and with it all registrations, so that
+  // the next Register begins anew. Does nothing if there is a later one.
+  void Renew(uint64_t generation);
 
  private:
   // Creates a region that calls Forget when it is freed.
@@ -57,6 +60,7 @@ class Registry : public std::enable_shared_from_this<Registry> {
   std::mutex mutex_;
   // mutex_ guards this and all members below.
   std::unique_ptr<ControlSocket> socket_;
+  uint64_t generation_ = 0;
   std::map<const Region*, std::string> handles_;
   // Key: the address of the first byte.
   std::map<uintptr_t, std::weak_ptr<Region>> allocated_;

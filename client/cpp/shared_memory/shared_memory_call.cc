@@ -19,6 +19,7 @@ size_t Aligned(size_t bytes) {
 // True if the server no longer uses the regions.
 bool IsServersLastWord(StatusCode code) {
   return code == StatusCode::kOk || code == StatusCode::kInvalidArgument ||
+         code == StatusCode::kFailedPrecondition ||
          code == StatusCode::kResourceExhausted;
 }
 
@@ -84,6 +85,7 @@ Status SharedMemoryCall::Share(const std::string& path) {
   }
   if (status.ok()) status = RegisterPlaces(path, &inputs_);
   if (status.ok()) status = RegisterPlaces(path, &outputs_);
+  generation_ = registry_.generation();
   for (size_t i = 0; i < inputs.size() && status.ok(); ++i) {
     const Place& place = inputs_[i];
     if (place.region == nullptr || place.region != pooled_inputs_) continue;
@@ -148,13 +150,6 @@ Outcome SharedMemoryCall::Run(const Endpoint& endpoint, Attempt* attempt,
   if (finished) {
     if (pooled_inputs_) registry_.Recycle(std::move(pooled_inputs_));
     if (pooled_outputs_) registry_.Recycle(std::move(pooled_outputs_));
-  }
-  if (outcome.status.code == StatusCode::kInvalidArgument &&
-      !registry_.IsConnected()) {
-    // The connection took its regions with it, which alone explains the
-    // violation.
-    outcome.status = {.code = StatusCode::kUnavailable,
-                      .message = "shared memory: the connection broke"};
   }
   return outcome;
 }

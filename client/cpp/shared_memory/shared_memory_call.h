@@ -25,6 +25,9 @@ class SharedMemoryCall {
   // `path`. If it fails, nothing of the batch was sent.
   Status Share(const std::string& path);
 
+  // The connection over which Share registered the regions.
+  uint64_t generation() const { return generation_; }
+
   // REQUIRES: Share succeeded. Call it once.
   Outcome Run(const Endpoint& endpoint, Attempt* attempt, Response* response);
 
@@ -55,6 +58,7 @@ class SharedMemoryCall {
 
   Registry& registry_;
   const PreparedRequest& request_;
+  uint64_t generation_ = 0;
   std::shared_ptr<Region> pooled_inputs_;
   std::shared_ptr<Region> pooled_outputs_;
   std::vector<Place> inputs_;

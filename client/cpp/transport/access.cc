@@ -9,11 +9,11 @@
 #include <utility>
 #include <vector>
 
+#include "client/cpp/transport/identity.h"
 #include "grpcpp/create_channel.h"
 #include "grpcpp/security/credentials.h"
 #include "grpcpp/security/tls_certificate_provider.h"
 #include "grpcpp/security/tls_credentials_options.h"
-#include "grpcpp/support/channel_arguments.h"
 
 namespace counterweight::client {
 namespace {
@@ -139,17 +139,7 @@ Status ValidateAccess(const std::string& target, const Options& options) {
 
 std::shared_ptr<grpc::Channel> Connect(const std::string& target,
                                        const Options& options) {
-  grpc::ChannelArguments arguments;
-  // The server's own limits are the ones that hold.
-  arguments.SetMaxReceiveMessageSize(-1);
-  arguments.SetMaxSendMessageSize(-1);
-  // gRPC's own retries keep messages that were sent, and so our callers'
-  // memory.
-  arguments.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);
-  // Channels of one process would share a connection, and with it its
-  // throughput.
-  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
-  arguments.SetUserAgentPrefix("counterweight-cpp");
+  grpc::ChannelArguments arguments = MakeChannelArguments();
   std::shared_ptr<grpc::ChannelCredentials> credentials = options.credentials;
   if (options.tls) {
     credentials = MakeCredentials(*options.tls);

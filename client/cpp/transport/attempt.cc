@@ -80,8 +80,10 @@ Outcome Attempt::End(const grpc::Status& status) const {
   const std::optional<int64_t> pushback = Pushback(context_);
   outcome.retry_forbidden = pushback && *pushback < 0;
   if (outcome.retry_forbidden) outcome.status.retry_after.reset();
-  if (pushback && *pushback >= 0 && !outcome.status.retry_after) {
-    outcome.status.retry_after = milliseconds(*pushback);
+  if (pushback && *pushback >= 0) {
+    outcome.status.retry_after =
+        std::max(outcome.status.retry_after.value_or(milliseconds(0)),
+                 milliseconds(*pushback));
   }
   return outcome;
 }

@@ -1,10 +1,11 @@
 #include "client/cpp/transport/prepared_request.h"
 
 #include <limits>
-#include <random>
 #include <string>
 #include <utility>
 #include <vector>
+
+#include "client/cpp/transport/identity.h"
 
 namespace counterweight::client {
 namespace {
@@ -71,20 +72,6 @@ void CheckOutputs(const PreparedRequest& prepared,
                                  : WrongSize(want, output.bytes)});
     }
   }
-}
-
-// 128 random bits in hexadecimal.
-std::string NewRequestId() {
-  thread_local std::random_device device;
-  constexpr char kDigits[] = "0123456789abcdef";
-  std::string id;
-  for (int word = 0; word < 4; ++word) {
-    auto bits = static_cast<uint32_t>(device());
-    for (int digit = 0; digit < 8; ++digit, bits >>= 4) {
-      id.push_back(kDigits[bits & 15]);
-    }
-  }
-  return id;
 }
 
 }  // namespace
@@ -195,7 +182,7 @@ Status Prepare(const Request& request, PreparedRequest* prepared) {
     prepared->header.add_outputs(output.role);
   }
   if (prepared->header.request_id().empty()) {
-    prepared->header.set_request_id(NewRequestId());
+    prepared->header.set_request_id(NewId());
   }
   return {};
 }

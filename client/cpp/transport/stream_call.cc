@@ -37,13 +37,13 @@ class Stream {
     const bool complete = SendHeader() && ReadAdmission(&chunk_bytes) &&
                           SendChunks(chunk_bytes) && ReadResult() &&
                           ReadChunks();
-    // A server that keeps sending must not block us.
-    if (!complete && !broken_.ok()) attempt_->context()->TryCancel();
-    ByteBuffer extra;
-    if (complete && stream_->Read(&extra)) {
-      broken_ = BrokenAnswer("it goes on after the summary");
-      attempt_->context()->TryCancel();
+    // A message that is not read keeps the status from coming.
+    if (broken_.ok() && ReadAnyFrame()) {
+      broken_ = BrokenAnswer(complete ? "it goes on after the summary"
+                                      : "it comes before the last chunk");
     }
+    // A server that keeps sending must not block us.
+    if (!broken_.ok()) attempt_->context()->TryCancel();
     Outcome outcome = attempt_->End(stream_->Finish());
     outcome.admitted = admitted_;
     if (!broken_.ok()) {
@@ -138,14 +138,23 @@ class Stream {
     return true;
   }
 
+  // Reads the next frame that this library knows, or one that does not parse.
+  bool ReadAnyFrame() {
+    for (;;) {
+      message_.reset();
+      ByteBuffer buffer;
+      if (!stream_->Read(&buffer)) return false;
+      message_.emplace(buffer);
+      readable_ =
+          ReadStreamFrame(message_->reader(), kStreamResponseChunk, &frame_);
+      if (!readable_ || frame_.field != 0) return true;
+    }
+  }
+
   // Reads the next frame and checks that it is this one.
   bool ReadFrame(uint32_t field, const char* what) {
-    message_.reset();
-    ByteBuffer buffer;
-    if (!stream_->Read(&buffer)) return false;
-    message_.emplace(buffer);
-    if (!ReadStreamFrame(message_->reader(), kStreamResponseChunk, &frame_) ||
-        frame_.field != field) {
+    if (!ReadAnyFrame()) return false;
+    if (!readable_ || frame_.field != field) {
       broken_ = BrokenAnswer(std::string(what) + " was to come");
       return false;
     }
@@ -166,6 +175,7 @@ class Stream {
   // Owns the memory of frame_.
   std::optional<Message> message_;
   StreamFrame frame_;
+  bool readable_ = false;
   bool admitted_ = false;
   Status broken_;
 };

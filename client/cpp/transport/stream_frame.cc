@@ -41,6 +41,8 @@ bool ReadStreamFrame(WireReader message, uint32_t chunk_field,
     }
     WireReader bytes;
     if (!message.ReadBytes(&bytes)) return false;
+    // A newer contract may have other frames, and other fields beside them.
+    if (field > kStreamResponseSummary) continue;
     frame->field = field;
     frame->payload = bytes;
     if (field == chunk_field && !ReadChunk(bytes, frame)) return false;

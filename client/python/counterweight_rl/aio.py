@@ -14,10 +14,8 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-import grpc
-import grpc.aio
 import numpy as np
 
 from counterweight_rl import calls
@@ -26,15 +24,22 @@ from counterweight_rl.choices import NonFinitePolicy
 from counterweight_rl.config import GlobalCounts, Method
 from counterweight_rl.correction import Progress
 from counterweight_rl.info import MethodInfo, ServerInfo
+from counterweight_rl.local.connection_aio import LocalConnection
+from counterweight_rl.local.target import read_target
 from counterweight_rl.result import Result
 from counterweight_rl.shared_memory.shared_arrays import Use, empty
 from counterweight_rl.transport.access import Access
-from counterweight_rl.transport.channel import TlsConfig
-from counterweight_rl.transport.connection_aio import Connection
+from counterweight_rl.transport.channel import TlsConfig, check_installed
+from counterweight_rl.transport.fallback import OnUnavailable, check_local
 from counterweight_rl.transport.retry import DEFAULT, RetryPolicy
 from counterweight_rl.transport.router import DEFAULT_CHUNK_BYTES, Transport
 
 __all__ = ["Client"]
+
+if TYPE_CHECKING:
+    import grpc
+
+    from counterweight_rl.transport.connection_aio import Connection
 
 
 class Client:
@@ -56,10 +61,29 @@ class Client:
         retry: RetryPolicy | Literal[False] = DEFAULT,
         transport: Transport = "auto",
         chunk_bytes: int = DEFAULT_CHUNK_BYTES,
+        on_unavailable: OnUnavailable = "raise",
     ) -> None:
         """Prepares a connection; the arguments are those of ``counterweight_rl.Client``."""
-        access = Access(target, tls, token, token_file, allow_insecure_token)
-        self._connection = Connection(target, timeout, access, retry, transport, chunk_bytes)
+        self._connection: Connection | LocalConnection
+        local = read_target(target)
+        if local is not None:
+            check_local(
+                tls=tls,
+                token=token,
+                token_file=token_file,
+                allow_insecure_token=allow_insecure_token,
+                transport=transport,
+                on_unavailable=on_unavailable,
+            )
+            self._connection = LocalConnection(local, timeout)
+        else:
+            check_installed(target)
+            from counterweight_rl.transport.connection_aio import Connection
+
+            access = Access(target, tls, token, token_file, allow_insecure_token)
+            self._connection = Connection(
+                target, timeout, access, retry, transport, chunk_bytes, on_unavailable
+            )
 
     async def __aenter__(self) -> Client:
         return self
@@ -211,10 +235,17 @@ class Client:
         Raises:
             CounterweightError: The errors of ``correct``.
         """
-        return await self._connection.run(calls.server_info(timeout=timeout))
+        info = await self._connection.run(calls.server_info(timeout=timeout))
+        self._connection.compare_versions(info.version)
+        return info
 
     async def empty(
         self, shape: int | Sequence[int], dtype: Any = np.float32, access: Use = "input"
     ) -> Any:
         """Returns an array in shared memory; see ``counterweight_rl.Client.empty``."""
         return empty(await self._connection.pool_for_arrays(), shape, dtype, access)
+
+    @property
+    def fallbacks(self) -> dict[str, int]:
+        """How many answers were given instead of the server's; see ``counterweight_rl.Client``."""
+        return self._connection.fallbacks

@@ -6,26 +6,28 @@ The clients differ only in how they wait.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
-
-import grpc
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from counterweight_rl import messages
-from counterweight_rl._gen.counterweight.v1 import correction_service_pb2 as service_pb2
-from counterweight_rl._gen.counterweight.v1 import tensor_pb2
 from counterweight_rl.arrays.batch import int_list, read_batch
 from counterweight_rl.arrays.interop import ArrayT
 from counterweight_rl.arrays.out_argument import check_destinations
 from counterweight_rl.arrays.requested_outputs import read_outputs
 from counterweight_rl.choices import NonFinitePolicy
 from counterweight_rl.config import GlobalCounts, Method
+from counterweight_rl.contract import correction_service_pb2 as service_pb2
+from counterweight_rl.contract import tensor_pb2
 from counterweight_rl.correction import Correction, Progress, reading
-from counterweight_rl.errors import CounterweightError, from_rpc_error
+from counterweight_rl.errors import CounterweightError, InvalidRequestError, from_rpc_error
 from counterweight_rl.info import MethodInfo, ServerInfo
 from counterweight_rl.result import Result
 from counterweight_rl.translation import Sent
+
+if TYPE_CHECKING:
+    import grpc
 
 T = TypeVar("T")
 
@@ -58,6 +60,16 @@ class Call(Generic[T]):
         sent = Sent() if self.correction is None else self.correction.sent
         return from_rpc_error(error, self.request_id, closed=closed, sent=sent)
 
+    def report_begin(self) -> None:
+        """Reports the begin of the call to ``progress``."""
+        if self.correction is not None:
+            self.correction.report(0)
+
+    def report_end(self) -> None:
+        """Reports the end of the call to ``progress``."""
+        if self.correction is not None:
+            self.correction.report(self.correction.num_bytes)
+
     def read(self, answer: bytes) -> T:
         """Converts the answer to the caller's result.
 
@@ -66,6 +78,16 @@ class Call(Generic[T]):
         """
         with reading(self.request_id):
             return self.decode(answer)
+
+
+@contextmanager
+def _identified(request_id: str) -> Iterator[None]:
+    """Gives refusals of this package the request's id, as those of the server have it."""
+    try:
+        yield
+    except InvalidRequestError as error:
+        error.request_id = request_id
+        raise
 
 
 def correct(
@@ -95,51 +117,52 @@ def correct(
 ) -> Call[Result[ArrayT]]:
     """Builds the call of ``Client.correct``; raises its errors about arguments."""
     request_id = uuid.uuid4().hex if request_id is None else request_id
-    requested = read_outputs(
-        outputs,
-        method,
-        has_loss_inputs=current_log_probs is not None and advantages is not None,
-    )
-    batch = read_batch(
-        {
-            "rollout_log_probs": rollout_log_probs,
-            "old_log_probs": old_log_probs,
-            "current_log_probs": current_log_probs,
-            "ref_log_probs": ref_log_probs,
-            "advantages": advantages,
-        },
-        response_mask,
-        sequence_lengths,
-        padded_length,
-    )
-    if not isinstance(metrics, bool):
-        raise TypeError(f"metrics must be a bool, not {type(metrics).__name__}")
-    head = service_pb2.CorrectRequest(
-        request_id=request_id,
-        layout=batch.layout,
-        method=messages.method_to_proto(method),
-        outputs=requested.roles,
-        compute_loss=requested.compute_loss,
-        non_finite_policy=messages.enum_to_proto(
-            "non_finite", non_finite, tensor_pb2.NonFinitePolicy.DESCRIPTOR
-        ),
-        seed=seed,
-        omit_metrics=not metrics,
-        group_ids=[] if group_ids is None else int_list("group_ids", group_ids),
-    )
-    if global_counts is not None:
-        messages.to_proto("global_counts", global_counts, head.global_counts)
-    if run is not None:
-        head.labels.run = run
-    if replica is not None:
-        head.labels.replica = replica
-    if policy_version is not None:
-        head.labels.policy_version = policy_version
-    if progress is not None and not callable(progress):
-        raise TypeError(f"progress must be callable, not {type(progress).__name__}")
-    destinations = check_destinations(out or {}, batch, requested)
-    correction = Correction(head, batch, requested, destinations, progress)
-    return Call("Correct", b"", correction.read, timeout, request_id, correction)
+    with _identified(request_id):
+        requested = read_outputs(
+            outputs,
+            method,
+            has_loss_inputs=current_log_probs is not None and advantages is not None,
+        )
+        batch = read_batch(
+            {
+                "rollout_log_probs": rollout_log_probs,
+                "old_log_probs": old_log_probs,
+                "current_log_probs": current_log_probs,
+                "ref_log_probs": ref_log_probs,
+                "advantages": advantages,
+            },
+            response_mask,
+            sequence_lengths,
+            padded_length,
+        )
+        if not isinstance(metrics, bool):
+            raise TypeError(f"metrics must be a bool, not {type(metrics).__name__}")
+        head = service_pb2.CorrectRequest(
+            request_id=request_id,
+            layout=batch.layout,
+            method=messages.method_to_proto(method),
+            outputs=requested.roles,
+            compute_loss=requested.compute_loss,
+            non_finite_policy=messages.enum_to_proto(
+                "non_finite", non_finite, tensor_pb2.NonFinitePolicy.DESCRIPTOR
+            ),
+            seed=seed,
+            omit_metrics=not metrics,
+            group_ids=[] if group_ids is None else int_list("group_ids", group_ids),
+        )
+        if global_counts is not None:
+            messages.to_proto("global_counts", global_counts, head.global_counts)
+        if run is not None:
+            head.labels.run = run
+        if replica is not None:
+            head.labels.replica = replica
+        if policy_version is not None:
+            head.labels.policy_version = policy_version
+        if progress is not None and not callable(progress):
+            raise TypeError(f"progress must be callable, not {type(progress).__name__}")
+        destinations = check_destinations(out or {}, batch, requested)
+        correction = Correction(head, batch, requested, destinations, progress)
+        return Call("Correct", b"", correction.read, timeout, request_id, correction)
 
 
 def list_methods(*, timeout: float | None = None) -> Call[list[MethodInfo]]:

@@ -8,9 +8,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent import futures
 from dataclasses import replace
 from types import TracebackType
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-import grpc
 import numpy as np
 
 from counterweight_rl import calls
@@ -20,21 +19,28 @@ from counterweight_rl.config import GlobalCounts, Method
 from counterweight_rl.correction import Progress
 from counterweight_rl.errors import client_closed
 from counterweight_rl.info import MethodInfo, ServerInfo
+from counterweight_rl.local.connection_sync import LocalConnection
+from counterweight_rl.local.target import read_target
 from counterweight_rl.result import Result
 from counterweight_rl.shared_memory.shared_arrays import Use, empty
 from counterweight_rl.transport.access import Access
-from counterweight_rl.transport.channel import TlsConfig
-from counterweight_rl.transport.connection_sync import Connection
+from counterweight_rl.transport.channel import TlsConfig, check_installed
+from counterweight_rl.transport.fallback import OnUnavailable, check_local
 from counterweight_rl.transport.retry import DEFAULT, RetryPolicy
 from counterweight_rl.transport.router import DEFAULT_CHUNK_BYTES, Transport
 from counterweight_rl.transport.snapshot import snapshot
 
+if TYPE_CHECKING:
+    import grpc
+
+    from counterweight_rl.transport.connection_sync import Connection
+
 
 class Client:
-    """A connection to one Counterweight server.
+    """A connection to one Counterweight server, or to none: see ``target``.
 
     Thread-safe: any number of threads may call concurrently and share the connection. It sends
-    nothing before the first call. Do not use it across fork().
+    nothing before the first call. Do not use it across fork() unless its target is "local:".
     """
 
     def __init__(
@@ -50,11 +56,16 @@ class Client:
         max_in_flight: int = 4,
         transport: Transport = "auto",
         chunk_bytes: int = DEFAULT_CHUNK_BYTES,
+        on_unavailable: OnUnavailable = "raise",
     ) -> None:
         """Prepares a connection.
 
         Args:
-            target: "host:port" or "unix:/path/to/socket".
+            target: "host:port" or "unix:/path/to/socket". "local:" computes in this process through
+                libcounterweight, with the same results and errors; "local:?threads=4" sets the
+                number of threads, "local:cuda?device=0" computes on a device. A local client
+                refuses tls, tokens, transport and on_unavailable, ignores retry and chunk_bytes,
+                and works in forked children.
             timeout: Deadline of each call in seconds, including connecting and retries; None: no
                 limit.
             tls: None: plaintext, for loopback and Unix sockets.
@@ -73,15 +84,42 @@ class Client:
                 not depend on it.
             chunk_bytes: Bytes of a stream's chunks, 1 to 16 MiB; fewer if the server's limit is
                 lower.
+            on_unavailable: Answer of ``correct`` and ``submit`` if no server responds, after the
+                attempts that ``retry`` allows (one attempt while the server is known to be away).
+                "raise": they raise UnavailableError. "local": libcounterweight computes the same
+                numbers in this process; ``backend`` is then "local:cpu", and the server's metrics
+                lack the batch. "identity": weights 1, the mask as sent, no metrics, ``backend``
+                "identity"; a call with a loss raises. Each call asks the server first.
+                ``fallbacks`` counts such answers.
 
         Raises:
             ValueError: A number out of its range, an unknown transport, a file of ``tls`` or
-                ``token_file`` that cannot be read, or a token that others could read.
+                ``token_file`` that cannot be read, a token that others could read, or an argument
+                that a local client refuses.
+            CounterweightError: libcounterweight is needed and cannot be loaded, or has no CUDA.
         """
         if max_in_flight < 1:
             raise ValueError(f"max_in_flight must be at least 1; got {max_in_flight}")
-        access = Access(target, tls, token, token_file, allow_insecure_token)
-        self._connection = Connection(target, timeout, access, retry, transport, chunk_bytes)
+        self._connection: Connection | LocalConnection
+        local = read_target(target)
+        if local is not None:
+            check_local(
+                tls=tls,
+                token=token,
+                token_file=token_file,
+                allow_insecure_token=allow_insecure_token,
+                transport=transport,
+                on_unavailable=on_unavailable,
+            )
+            self._connection = LocalConnection(local, timeout)
+        else:
+            check_installed(target)
+            from counterweight_rl.transport.connection_sync import Connection
+
+            access = Access(target, tls, token, token_file, allow_insecure_token)
+            self._connection = Connection(
+                target, timeout, access, retry, transport, chunk_bytes, on_unavailable
+            )
         self._slots = threading.BoundedSemaphore(max_in_flight)
         self._workers = futures.ThreadPoolExecutor(max_in_flight, "counterweight")
         self._in_flight: set[futures.Future[Any]] = set()
@@ -110,7 +148,7 @@ class Client:
         self._connection.end_calls()
         futures.wait(pending)
         self._workers.shutdown(wait=False)
-        self._connection.router.close()
+        self._connection.close()
 
     def correct(
         self,
@@ -289,7 +327,7 @@ class Client:
                 timeout=timeout,
             )
             assert call.correction is not None
-            pool = self._connection.router.pool_of(call.correction.num_bytes)
+            pool = self._connection.pool_of(call.correction.num_bytes)
             correction, release = snapshot(call.correction, pool)
             call = replace(call, decode=correction.read, correction=correction)
             with self._lock:
@@ -347,7 +385,14 @@ class Client:
         Raises:
             CounterweightError: The errors of ``correct``.
         """
-        return self._connection.run(calls.server_info(timeout=timeout))
+        info = self._connection.run(calls.server_info(timeout=timeout))
+        self._connection.compare_versions(info.version)
+        return info
+
+    @property
+    def fallbacks(self) -> dict[str, int]:
+        """How many answers were given instead of the server's: {"local": 3}, {"identity": 0}."""
+        return self._connection.fallbacks
 
     def _finished(self, future: futures.Future[Any]) -> None:
         with self._lock:

@@ -7,18 +7,17 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Generic
 
-import grpc
-from google.protobuf.message import DecodeError
-
 from counterweight_rl import messages, translation
-from counterweight_rl._gen.counterweight.v1 import correction_service_pb2 as pb
 from counterweight_rl.arrays.batch import Batch, role_name
 from counterweight_rl.arrays.interop import ArrayT
 from counterweight_rl.arrays.output_array import OutputArray, make_output_array
 from counterweight_rl.arrays.pinned import Transfers
 from counterweight_rl.arrays.requested_outputs import RequestedOutputs
+from counterweight_rl.contract import DecodeError
+from counterweight_rl.contract import correction_service_pb2 as pb
 from counterweight_rl.errors import CounterweightError, Violation, refuse
 from counterweight_rl.result import Result, RuleSummary, Timing
+from counterweight_rl.status import StatusCode
 from counterweight_rl.transport import wire
 
 Progress = Callable[[int, int], object]
@@ -116,6 +115,9 @@ class Answer(Generic[ArrayT]):
                 [Violation(f"out[{name!r}]", problem) for name in sorted(missing)],
                 self._response.request_id,
             )
+        asked = [role_name(role) for role in correction.head.outputs]
+        if asked and names != asked:
+            raise ValueError(f"it has {', '.join(names) or 'no output'}, not {', '.join(asked)}")
         self._transfers = Transfers()
         made = prepared or {}
         self.outputs: list[OutputArray] = [
@@ -161,6 +163,6 @@ def reading(request_id: str | None) -> Iterator[None]:
     except (ValueError, DecodeError) as error:
         raise CounterweightError(
             f"cannot read the server's answer: {error}",
-            code=grpc.StatusCode.INTERNAL,
+            code=StatusCode.INTERNAL,
             request_id=request_id,
         ) from error

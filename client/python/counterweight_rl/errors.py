@@ -5,13 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-
-import grpc
-from google.protobuf import any_pb2, duration_pb2
-from google.protobuf.message import DecodeError
+from typing import TYPE_CHECKING
 
 from counterweight_rl import translation
-from counterweight_rl.transport import wire
+from counterweight_rl.contract.wire_format import fields as read_fields
+from counterweight_rl.contract.wire_format import last_string, split
+from counterweight_rl.status import StatusCode
+
+if TYPE_CHECKING:
+    import grpc
 
 
 @dataclass(frozen=True)
@@ -49,7 +51,7 @@ class CounterweightError(Exception):
         self,
         message: str,
         *,
-        code: grpc.StatusCode = grpc.StatusCode.UNKNOWN,
+        code: StatusCode = StatusCode.UNKNOWN,
         request_id: str | None = None,
     ) -> None:
         super().__init__(message)
@@ -71,7 +73,7 @@ class InvalidRequestError(CounterweightError, ValueError):
         message: str,
         *,
         violations: Iterable[Violation] = (),
-        code: grpc.StatusCode = grpc.StatusCode.INVALID_ARGUMENT,
+        code: StatusCode = StatusCode.INVALID_ARGUMENT,
         request_id: str | None = None,
     ) -> None:
         super().__init__(message, code=code, request_id=request_id)
@@ -100,7 +102,7 @@ class OverloadedError(CounterweightError):
         message: str,
         *,
         retry_after: float | None = None,
-        code: grpc.StatusCode = grpc.StatusCode.RESOURCE_EXHAUSTED,
+        code: StatusCode = StatusCode.RESOURCE_EXHAUSTED,
         request_id: str | None = None,
     ) -> None:
         super().__init__(message, code=code, request_id=request_id)
@@ -123,7 +125,7 @@ class UnavailableError(CounterweightError):
         message: str,
         *,
         retry_after: float | None = None,
-        code: grpc.StatusCode = grpc.StatusCode.UNAVAILABLE,
+        code: StatusCode = StatusCode.UNAVAILABLE,
         request_id: str | None = None,
     ) -> None:
         super().__init__(message, code=code, request_id=request_id)
@@ -167,15 +169,47 @@ def from_rpc_error(
     fields, retry_after = _read_details(metadata.get("grpc-status-details-bin", b""))
     if "grpc-retry-pushback-ms" in metadata:
         retry_after = max(retry_after or 0.0, _read_pushback(metadata["grpc-retry-pushback-ms"]))
-    if code is grpc.StatusCode.INVALID_ARGUMENT:
+    return from_code(
+        code,
+        message,
+        fields,
+        retry_after=retry_after,
+        request_id=request_id,
+        closed=closed,
+        sent=sent,
+    )
+
+
+def from_code(
+    code: StatusCode,
+    message: str,
+    fields: Sequence[tuple[str, str]] = (),
+    *,
+    retry_after: float | None = None,
+    request_id: str | None = None,
+    closed: bool = False,
+    sent: translation.Sent = _NOTHING,
+) -> CounterweightError:
+    """The typed form of a status, in the words of the client's arguments.
+
+    Args:
+        code: The status code.
+        message: In the words of the contract.
+        fields: Of an INVALID_ARGUMENT, each wrong field and what is wrong.
+        retry_after: Seconds; None: not told.
+        request_id: The request's.
+        closed: The client was closed meanwhile.
+        sent: The request's tensors and outputs, which ``fields`` name by numbers.
+    """
+    if code is StatusCode.INVALID_ARGUMENT:
         return _invalid(message, fields, sent, request_id)
-    if code is grpc.StatusCode.RESOURCE_EXHAUSTED:
+    if code is StatusCode.RESOURCE_EXHAUSTED:
         message = translation.refusal(message)
         return OverloadedError(message, retry_after=retry_after, request_id=request_id)
-    cancelled_by_server = code is grpc.StatusCode.CANCELLED and not closed
-    if code is grpc.StatusCode.UNAVAILABLE or cancelled_by_server:
+    cancelled_by_server = code is StatusCode.CANCELLED and not closed
+    if code is StatusCode.UNAVAILABLE or cancelled_by_server:
         return UnavailableError(message, retry_after=retry_after, code=code, request_id=request_id)
-    if code is grpc.StatusCode.DEADLINE_EXCEEDED:
+    if code is StatusCode.DEADLINE_EXCEEDED:
         return DeadlineError(translation.refusal(message), code=code, request_id=request_id)
     return CounterweightError(message, code=code, request_id=request_id)
 
@@ -196,7 +230,7 @@ def _invalid(
 def client_closed(request_id: str | None) -> CounterweightError:
     """Returns the error of calls on a closed client, also of those in flight when it closed."""
     return CounterweightError(
-        "the client is closed", code=grpc.StatusCode.CANCELLED, request_id=request_id
+        "the client is closed", code=StatusCode.CANCELLED, request_id=request_id
     )
 
 
@@ -206,12 +240,33 @@ def _read_pushback(text: str | bytes) -> float:
     return int(digits) / 1000 if digits.isascii() and digits.isdigit() else math.inf
 
 
-# Field numbers of google/rpc/status.proto and google/rpc/error_details.proto.
+# Field numbers of google/rpc/status.proto and google/rpc/error_details.proto. Generated code would
+# fail at import beside googleapis-common-protos, which defines the same messages.
 _STATUS_DETAILS = 3
 _BAD_REQUEST_FIELD_VIOLATIONS = 1
 _FIELD_VIOLATION_FIELD = 1
 _FIELD_VIOLATION_DESCRIPTION = 2
 _RETRY_INFO_RETRY_DELAY = 1
+# Field numbers of google/protobuf/any.proto and duration.proto.
+_ANY_TYPE_URL = 1
+_ANY_VALUE = 2
+_DURATION_SECONDS = 1
+_DURATION_NANOS = 2
+
+
+def read_bad_request(message: memoryview) -> list[tuple[str, str]]:
+    """The fields of a google.rpc.BadRequest with their descriptions.
+
+    Raises:
+        ValueError: It is none.
+    """
+    return [
+        (
+            last_string(violation, _FIELD_VIOLATION_FIELD),
+            last_string(violation, _FIELD_VIOLATION_DESCRIPTION),
+        )
+        for violation in split(message, _BAD_REQUEST_FIELD_VIOLATIONS)[1]
+    ]
 
 
 def _read_details(status: bytes) -> tuple[list[tuple[str, str]], float | None]:
@@ -223,19 +278,24 @@ def _read_details(status: bytes) -> tuple[list[tuple[str, str]], float | None]:
     fields: list[tuple[str, str]] = []
     retry_after = None
     try:
-        for detail in wire.split(memoryview(status), _STATUS_DETAILS)[1]:
-            packed = any_pb2.Any.FromString(bytes(detail))
-            value = memoryview(packed.value)
-            name = packed.type_url.rpartition("/")[2]
+        for detail in split(memoryview(status), _STATUS_DETAILS)[1]:
+            name = last_string(detail, _ANY_TYPE_URL).rpartition("/")[2]
+            values = split(detail, _ANY_VALUE)[1]
+            value = values[-1] if values else memoryview(b"")
             if name == "google.rpc.BadRequest":
-                for violation in wire.split(value, _BAD_REQUEST_FIELD_VIOLATIONS)[1]:
-                    path = wire.last_string(violation, _FIELD_VIOLATION_FIELD)
-                    text = wire.last_string(violation, _FIELD_VIOLATION_DESCRIPTION)
-                    fields.append((path, text))
+                fields += read_bad_request(value)
             elif name == "google.rpc.RetryInfo":
-                for delay in wire.split(value, _RETRY_INFO_RETRY_DELAY)[1]:
-                    duration = duration_pb2.Duration.FromString(bytes(delay))
-                    retry_after = duration.seconds + duration.nanos / 1e9
-    except (ValueError, DecodeError):
+                for delay in split(value, _RETRY_INFO_RETRY_DELAY)[1]:
+                    retry_after = max(0.0, _read_seconds(delay))
+    except ValueError:
         pass
     return fields, retry_after
+
+
+def _read_seconds(duration: memoryview) -> float:
+    """Returns the seconds of a google.protobuf.Duration."""
+    # Negative numbers are their two's complement in 64 bits.
+    numbers = {
+        found.tag >> 3: found.value - (found.value >> 63 << 64) for found in read_fields(duration)
+    }
+    return numbers.get(_DURATION_SECONDS, 0) + numbers.get(_DURATION_NANOS, 0) / 1e9

@@ -8,11 +8,9 @@ from numbers import Real
 from typing import Any, TypeVar
 
 import numpy as np
-from google.protobuf import struct_pb2
-from google.protobuf.message import Message
 
 from counterweight_rl import choices, config, dialect_blocks, info, result
-from counterweight_rl._gen.counterweight.v1 import method_pb2
+from counterweight_rl.contract import Message, method_pb2, struct_pb2
 from counterweight_rl.suggestions import did_you_mean
 
 T = TypeVar("T")

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from counterweight_rl import choices
-from counterweight_rl._gen.counterweight.v1 import correction_service_pb2 as service_pb2
-from counterweight_rl._gen.counterweight.v1 import tensor_pb2
+from counterweight_rl.contract import correction_service_pb2 as service_pb2
+from counterweight_rl.contract import tensor_pb2
 
 _ROLE_PREFIX = "TENSOR_ROLE_"
 _DIALECT = "method.dialect."

@@ -31,10 +31,11 @@ GRADIENT = np.array([[0.5, -2.0, 0], [2.0**-20, 0, 0]], "<f4")
 def with_loss(request: Request, context: Any) -> Response:
     response = answer(request, context)
     response.loss = LOSS
-    if tensor_pb2.TENSOR_ROLE_GRADIENT in request.outputs or not request.outputs:
-        response.tensors.add(
-            role="TENSOR_ROLE_GRADIENT", dtype="D_TYPE_F32", data=GRADIENT.tobytes()
-        )
+    if not request.outputs:
+        response.tensors.add(role="TENSOR_ROLE_GRADIENT", dtype="D_TYPE_F32")
+    for tensor in response.tensors:
+        if tensor.role == tensor_pb2.TENSOR_ROLE_GRADIENT:
+            tensor.data = GRADIENT.tobytes()
     return response
 
 

@@ -168,6 +168,9 @@ def service(
             response.tensors.add(
                 role="TENSOR_ROLE_GRADIENT", dtype="D_TYPE_F32", data=GRADIENT.tobytes()
             )
+        if tensor_pb2.TENSOR_ROLE_KEEP_MASK in request.outputs:
+            mask = sent(request, tensor_pb2.TENSOR_ROLE_RESPONSE_MASK).data
+            response.tensors.add(role="TENSOR_ROLE_KEEP_MASK", dtype="D_TYPE_U8", data=mask)
         return response
 
     server.handler = handler

@@ -1,11 +1,12 @@
 #include "server/engine/dialects/python_float.h"
 
+#include <locale.h>
+#include <stdlib.h>
+
 #include <algorithm>
 #include <cstddef>
 #include <limits>
 #include <string>
-
-#include "absl/strings/numbers.h"
 
 namespace counterweight::server {
 namespace {
@@ -81,6 +82,13 @@ bool ToPlainNumber(std::string_view text, std::string* plain) {
   return text.empty();
 }
 
+// Returns the nearest double of a text that ToPlainNumber accepted, infinity or
+// 0 beyond the range. strtod would follow the program's locale.
+double ToDouble(const std::string& plain) {
+  static const locale_t c_locale = newlocale(LC_ALL_MASK, "C", nullptr);
+  return strtod_l(plain.c_str(), nullptr, c_locale);
+}
+
 }  // namespace
 
 std::string_view StripBlanks(std::string_view text) {
@@ -92,11 +100,7 @@ std::string_view StripBlanks(std::string_view text) {
 std::optional<double> ParsePythonFloat(std::string_view text) {
   text = StripBlanks(text);
   std::string plain;
-  if (ToPlainNumber(text, &plain)) {
-    double number = 0.0;
-    if (!absl::SimpleAtod(plain, &number)) return std::nullopt;
-    return number;
-  }
+  if (ToPlainNumber(text, &plain)) return ToDouble(plain);
   const bool negative = !text.empty() && text.front() == '-';
   if (!text.empty() && (negative || text.front() == '+')) text.remove_prefix(1);
   if (EqualsIgnoringCase(text, "nan")) {

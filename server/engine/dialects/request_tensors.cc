@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <string>
 
-#include "absl/strings/ascii.h"
 #include "server/engine/dialects/block_reader.h"
 
 namespace counterweight::server {
@@ -14,7 +13,9 @@ void RequireTensor(bool present, std::string_view name, std::string_view reason,
                    Violations* violations) {
   if (present) return;
   std::string role(name);
-  absl::AsciiStrToUpper(&role);
+  std::transform(role.begin(), role.end(), role.begin(), [](char c) {
+    return c >= 'a' && c <= 'z' ? static_cast<char>(c - 'a' + 'A') : c;
+  });
   const std::string field = Concat("tensors[", role, "]");
   if (std::any_of(
           violations->begin(), violations->end(),

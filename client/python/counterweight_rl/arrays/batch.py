@@ -11,11 +11,11 @@ from typing import Any, Generic
 
 import numpy as np
 
-from counterweight_rl._gen.counterweight.v1 import tensor_pb2
 from counterweight_rl.arrays import cuda
 from counterweight_rl.arrays.encoding import MASK, ROLE_PREFIX, DeviceTensor, to_wire
 from counterweight_rl.arrays.interop import ArrayT, adopt, check_kinds, is_torch
 from counterweight_rl.arrays.pinned import Transfers
+from counterweight_rl.contract import tensor_pb2
 from counterweight_rl.errors import Violation, refuse
 from counterweight_rl.transport import wire
 

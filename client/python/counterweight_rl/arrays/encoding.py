@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from counterweight_rl._gen.counterweight.v1 import tensor_pb2
 from counterweight_rl.arrays import cuda
 from counterweight_rl.arrays.interop import is_torch
 from counterweight_rl.arrays.pinned import Transfers
+from counterweight_rl.contract import tensor_pb2
 from counterweight_rl.errors import Violation, refuse
 from counterweight_rl.transport import wire
 

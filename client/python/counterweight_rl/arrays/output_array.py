@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from counterweight_rl._gen.counterweight.v1 import tensor_pb2
 from counterweight_rl.arrays.batch import OUTPUT_DTYPES, Batch, role_name
 from counterweight_rl.arrays.interop import is_torch
 from counterweight_rl.arrays.pinned import Transfers
+from counterweight_rl.contract import tensor_pb2
 
 
 class OutputArray:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from counterweight_rl._gen.counterweight.v1 import tensor_pb2
 from counterweight_rl.arrays.batch import role_name
 from counterweight_rl.config import Dialect, Method
+from counterweight_rl.contract import tensor_pb2
 from counterweight_rl.errors import Violation, refuse
 from counterweight_rl.suggestions import did_you_mean
 

@@ -6,10 +6,9 @@ import socket
 import struct
 import time
 
-import grpc
-
 from counterweight_rl.shared_memory.device_region import DeviceRegion
 from counterweight_rl.shared_memory.region import Region
+from counterweight_rl.status import CODES, StatusCode
 
 _PACKET = struct.Struct("<4sIIIQ16s")
 _MAGIC = b"CWM1"
@@ -17,7 +16,6 @@ _REGISTER, _RELEASE, _REGISTER_DEVICE = 1, 2, 3
 _MOST_ANSWER_BYTES = 512  # more than an answer can have
 # A bound for a server that does not answer; a healthy one answers at once.
 _SECONDS = 10.0
-_CODES = {code.value[0]: code for code in grpc.StatusCode}
 
 
 class RefusedError(Exception):
@@ -27,7 +25,7 @@ class RefusedError(Exception):
         code: The reason.
     """
 
-    def __init__(self, code: grpc.StatusCode, message: str) -> None:
+    def __init__(self, code: StatusCode, message: str) -> None:
         super().__init__(f"{code.name}: {message}")
         self.code = code
 
@@ -132,7 +130,7 @@ class Control:
                 break
             self._unread -= 1
         if code != 0:
-            raise RefusedError(_CODES.get(code, grpc.StatusCode.UNKNOWN), message)
+            raise RefusedError(CODES.get(code, StatusCode.UNKNOWN), message)
         return number, handle
 
     def _receive(self) -> tuple[int, int, bytes, str]:

@@ -6,10 +6,8 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-import grpc
 import numpy as np
 
-from counterweight_rl._gen.counterweight.v1 import tensor_pb2
 from counterweight_rl.arrays.batch import OUTPUT_DTYPES
 from counterweight_rl.arrays.cuda import NotExportableError
 from counterweight_rl.arrays.device_output_array import DeviceOutputArray
@@ -17,28 +15,23 @@ from counterweight_rl.arrays.encoding import ROLE_PREFIX, DeviceTensor
 from counterweight_rl.arrays.interop import addresses
 from counterweight_rl.arrays.output_array import OutputArray
 from counterweight_rl.arrays.pinned import Transfers
+from counterweight_rl.contract import tensor_pb2
 from counterweight_rl.correction import Answer, Correction, reading
 from counterweight_rl.errors import CounterweightError, InvalidRequestError
 from counterweight_rl.result import Result
 from counterweight_rl.shared_memory.device_region import DeviceRegion
 from counterweight_rl.shared_memory.pool import AnyRegion, Pool, UnusableError
 from counterweight_rl.shared_memory.region import Access, Region
-from counterweight_rl.transport.wire import WireTensor
+from counterweight_rl.status import StatusCode
+from counterweight_rl.transport.wire import ELEMENT_BYTES, WireTensor
 
 _ALIGNMENT = 64  # of tensors in regions, bytes
-_ELEMENT_BYTES: dict[int, int] = {
-    tensor_pb2.D_TYPE_F32: 4,
-    tensor_pb2.D_TYPE_BF16: 2,
-    tensor_pb2.D_TYPE_F16: 2,
-    tensor_pb2.D_TYPE_U8: 1,
-    tensor_pb2.D_TYPE_U16: 2,
-}
 _DESTINATION = re.compile(r"destinations\[(\w+)\]")
 # Codes after which the server no longer uses the request's memory; the client may make others.
 _ANSWERS = (
-    grpc.StatusCode.INVALID_ARGUMENT,
-    grpc.StatusCode.FAILED_PRECONDITION,
-    grpc.StatusCode.RESOURCE_EXHAUSTED,
+    StatusCode.INVALID_ARGUMENT,
+    StatusCode.FAILED_PRECONDITION,
+    StatusCode.RESOURCE_EXHAUSTED,
 )
 
 
@@ -153,7 +146,7 @@ class Exchange:
         fields = []
         if isinstance(failure, InvalidRequestError):
             fields = [violation.path or "" for violation in failure.violations]
-        elif failure.code is not grpc.StatusCode.FAILED_PRECONDITION:
+        elif failure.code is not StatusCode.FAILED_PRECONDITION:
             return False
         if not fields or any("shared_memory" in field for field in fields):
             if self._renewed:
@@ -220,7 +213,7 @@ class Exchange:
     def _find(self, data: memoryview, dtype: int, access: Access) -> _Place | None:
         begin, end = addresses(data)
         found = self._pool.find(begin, end - begin, access)
-        if found is None or found[1] % _ELEMENT_BYTES[dtype]:
+        if found is None or found[1] % ELEMENT_BYTES[dtype]:
             return None
         return _Place(found[0], found[1], end - begin)
 

@@ -9,8 +9,6 @@ from collections import deque
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-import grpc
-
 from counterweight_rl.arrays import cuda
 from counterweight_rl.errors import CopyWarning
 from counterweight_rl.shared_memory.control import Control, RefusedError
@@ -18,6 +16,7 @@ from counterweight_rl.shared_memory.device_region import DeviceRegion
 from counterweight_rl.shared_memory.quarantine import Quarantine
 from counterweight_rl.shared_memory.region import Access, Region
 from counterweight_rl.stack_level import stack_level
+from counterweight_rl.status import StatusCode
 
 if TYPE_CHECKING:
     import torch
@@ -301,7 +300,7 @@ class Pool:
                 return control.register(region)
             except RefusedError as refused:
                 # There may be room without the idle regions.
-                full = refused.code is grpc.StatusCode.RESOURCE_EXHAUSTED
+                full = refused.code is StatusCode.RESOURCE_EXHAUSTED
                 if isinstance(region, DeviceRegion) and not full:
                     # The server then opens no other allocation either: see "CUDA" in the README.
                     self.devices = frozenset()

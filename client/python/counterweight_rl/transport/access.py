@@ -9,11 +9,12 @@ import time
 import uuid
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Generic, TypeVar
-
-import grpc
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from counterweight_rl.transport.channel import TlsConfig, connect
+
+if TYPE_CHECKING:
+    import grpc
 
 T = TypeVar("T")
 

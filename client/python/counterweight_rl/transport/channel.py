@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-
-import grpc
+from typing import TYPE_CHECKING, Any
 
 from counterweight_rl._version import __version__
+
+if TYPE_CHECKING:
+    import grpc
 
 SERVICE = "/counterweight.v1.CorrectionService/"
 
@@ -63,12 +65,27 @@ class TlsConfig:
         Raises:
             ValueError: A file cannot be read or has no PEM, or a key has no certificate.
         """
+        import grpc
+
         if (self.private_key is None) != (self.certificate_chain is None):
             raise ValueError("TlsConfig: private_key and certificate_chain need each other")
         return grpc.ssl_channel_credentials(
             _read("root_certificates", self.root_certificates),
             _read("private_key", self.private_key),
             _read("certificate_chain", self.certificate_chain),
+        )
+
+
+def check_installed(target: str) -> None:
+    """Refuses a target that needs a server if grpcio is missing.
+
+    Raises:
+        ImportError: It is missing.
+    """
+    if importlib.util.find_spec("grpc") is None:
+        raise ImportError(
+            f'target {target!r} needs grpcio: pip install "counterweight-rl[remote]"; '
+            '"local:" needs nothing but this package'
         )
 
 

@@ -11,13 +11,15 @@ import grpc
 import grpc.aio
 
 from counterweight_rl import calls
-from counterweight_rl.correction import Correction
-from counterweight_rl.errors import client_closed, from_rpc_error
+from counterweight_rl.correction import Correction, reading
+from counterweight_rl.errors import CounterweightError, client_closed, from_rpc_error
+from counterweight_rl.local.connection_aio import run_in_thread
 from counterweight_rl.result import Result
 from counterweight_rl.shared_memory.exchange import Exchange
 from counterweight_rl.shared_memory.pool import Pool, UnusableError
 from counterweight_rl.transport.access import Access
 from counterweight_rl.transport.channel import SERVICE
+from counterweight_rl.transport.fallback import Fallback, OnUnavailable
 from counterweight_rl.transport.retry import Attempts, Retry, RetryPolicy
 from counterweight_rl.transport.router import Capabilities, Router, Transport
 from counterweight_rl.transport.stream_aio import correct_by_stream
@@ -36,29 +38,41 @@ class Connection:
         retry: RetryPolicy | Literal[False],
         transport: Transport,
         chunk_bytes: int,
+        on_unavailable: OnUnavailable,
     ) -> None:
         """Takes the arguments of ``Client``; sends nothing yet."""
         self._access = access
         self._timeout = timeout
         self._retry = Retry(retry)
+        self._fallback = Fallback(on_unavailable)
         self._router = Router(target, transport, chunk_bytes)
         self._closed = asyncio.Event()
 
     async def close(self) -> None:
         """Ends calls in flight and later ones with code CANCELLED. Idempotent."""
         self._closed.set()
+        self._fallback.close()
         for channel in self._access.close():
             await channel.close()
         self._router.close()
+
+    def compare_versions(self, server: str) -> None:
+        """Warns once of a server of another version."""
+        self._router.compare_versions(server)
 
     async def pool_for_arrays(self) -> Pool | None:
         """Returns the pool for arrays of the caller; None without shared memory."""
         if not self._router.may_share() or self._closed.is_set():
             return None
         if self._router.capabilities is None:
-            with contextlib.suppress(grpc.RpcError):
+            with contextlib.suppress(grpc.RpcError, CounterweightError):
                 await self._ask(self._timeout)
         return self._router.pool_for_arrays()
+
+    @property
+    def fallbacks(self) -> dict[str, int]:
+        """Answers that were given instead of the server's, by ``on_unavailable``."""
+        return self._fallback.counts
 
     async def run(self, call: calls.Call[T]) -> T:
         """Sends a call, retries it as the policy says, and awaits the answer.
@@ -69,14 +83,20 @@ class Connection:
         attempts = self._retry.begin(self._timeout if call.timeout is None else call.timeout)
         while not self._closed.is_set():
             try:
-                return await self._attempt(call, attempts)
+                answer = await self._attempt(call, attempts)
+                self._fallback.answered(answer)
+                return answer
             except grpc.RpcError as error:
                 failure = call.failure(error, closed=self._closed.is_set())
                 if self._router.falls_back(failure):
                     continue
-                pause = attempts.pause(failure)
-                if pause is None or await self._closes_within(pause):
+                pause = attempts.pause(failure) if self._fallback.waits(failure) else None
+                if pause is None:
+                    if not self._closed.is_set() and self._fallback.takes(call, failure):
+                        return await self._fall_back(call, failure, attempts.remaining())
                     raise failure from error
+                if await self._closes_within(pause):
+                    raise client_closed(call.request_id) from error
             except asyncio.CancelledError:
                 # grpc raises it for calls that close() ended, and asyncio for this task's
                 # cancellation.
@@ -84,13 +104,26 @@ class Connection:
                     raise
         raise client_closed(call.request_id)
 
+    async def _fall_back(
+        self, call: calls.Call[T], failure: CounterweightError, timeout: float | None
+    ) -> T:
+        answer: Any
+        if self._fallback.choice == "identity":
+            answer = self._fallback.identity(call, failure)
+        else:
+            assert self._fallback.engine is not None
+            result: Any = await run_in_thread(self._fallback.engine, call, timeout)
+            answer = self._fallback.computed(result, failure)
+        call.report_end()
+        return answer  # type: ignore[no-any-return]
+
     async def _attempt(self, call: calls.Call[T], attempts: Attempts) -> T:
         correction = call.correction
         if correction is None:
             return call.read(await self._send(call.rpc, call.request, attempts.remaining()))
         num_bytes = correction.num_bytes
         if self._router.asks(num_bytes):
-            await self._ask(attempts.remaining())
+            await self._ask(attempts.remaining(), call.request_id)
         way = self._router.choose(num_bytes)
         result: Any
         if way == "shared_memory":
@@ -144,16 +177,17 @@ class Connection:
             making.add_done_callback(_close_result)
             raise
 
-    async def _ask(self, timeout: float | None) -> None:
+    async def _ask(self, timeout: float | None, request_id: str | None = None) -> None:
         """Asks for the server's capabilities."""
         try:
-            self._router.capabilities = Capabilities.read(
-                await self._send("GetServerInfo", b"", timeout)
-            )
+            answer = await self._send("GetServerInfo", b"", timeout)
         except grpc.RpcError as error:
             if error.code() is not grpc.StatusCode.UNIMPLEMENTED:
                 raise
             self._router.capabilities = Capabilities()
+            return
+        with reading(request_id):
+            self._router.learn(answer)
 
     async def _send(self, rpc: str, message: bytes, timeout: float | None) -> bytes:
         call = self._connected().unary_unary(SERVICE + rpc)

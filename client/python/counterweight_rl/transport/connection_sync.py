@@ -11,13 +11,20 @@ from typing import Any, Literal, TypeVar
 import grpc
 
 from counterweight_rl import calls
-from counterweight_rl.correction import Correction
-from counterweight_rl.errors import InvalidRequestError, client_closed, from_rpc_error
+from counterweight_rl.correction import Correction, reading
+from counterweight_rl.errors import (
+    CounterweightError,
+    InvalidRequestError,
+    client_closed,
+    from_rpc_error,
+)
+from counterweight_rl.local.placing import STOP
 from counterweight_rl.result import Result
 from counterweight_rl.shared_memory.exchange import Exchange
 from counterweight_rl.shared_memory.pool import Pool, UnusableError
 from counterweight_rl.transport.access import Access
 from counterweight_rl.transport.channel import SERVICE
+from counterweight_rl.transport.fallback import Fallback, OnUnavailable
 from counterweight_rl.transport.retry import Attempts, Retry, RetryPolicy
 from counterweight_rl.transport.router import Capabilities, Router, Transport
 from counterweight_rl.transport.stream_sync import correct_by_stream
@@ -41,19 +48,39 @@ class Connection:
         retry: RetryPolicy | Literal[False],
         transport: Transport,
         chunk_bytes: int,
+        on_unavailable: OnUnavailable,
     ) -> None:
         """Takes the arguments of ``Client``; sends nothing yet."""
         self.router = Router(target, transport, chunk_bytes)
         self.closed = threading.Event()
         self._retry = Retry(retry)
+        self._fallback = Fallback(on_unavailable)
         self._timeout = timeout
         self._access = access
 
     def end_calls(self) -> None:
         """Ends calls in flight and later ones with code CANCELLED. Idempotent."""
         self.closed.set()
+        self._fallback.close()
         for channel in self._access.close():
             channel.close()
+
+    def compare_versions(self, server: str) -> None:
+        """Warns once of a server of another version."""
+        self.router.compare_versions(server)
+
+    def close(self) -> None:
+        """Gives all shared memory back. Idempotent."""
+        self.router.close()
+
+    def pool_of(self, num_bytes: int) -> Pool | None:
+        """Shared memory if a batch of that size goes there, as far as is known by now."""
+        return self.router.pool_of(num_bytes)
+
+    @property
+    def fallbacks(self) -> dict[str, int]:
+        """Answers that were given instead of the server's, by ``on_unavailable``."""
+        return self._fallback.counts
 
     def pool_for_arrays(self) -> Pool | None:
         """Returns the pool for arrays of the caller; None without shared memory."""
@@ -62,7 +89,7 @@ class Connection:
         if self.router.capabilities is None:
             # Without a server, the array serves a later one. grpc raises ValueError for a closed
             # channel; a closed router then creates no shared memory.
-            with suppress(grpc.RpcError, ValueError):
+            with suppress(grpc.RpcError, ValueError, CounterweightError):
                 self._ask(self._timeout)
         return self.router.pool_for_arrays()
 
@@ -75,19 +102,37 @@ class Connection:
         attempts = self._retry.begin(self._timeout if call.timeout is None else call.timeout)
         while True:
             try:
-                return self._attempt(call, attempts)
+                answer = self._attempt(call, attempts)
+                self._fallback.answered(answer)
+                return answer
             except grpc.RpcError as error:
                 failure = call.failure(error, closed=self.closed.is_set())
                 if self.router.falls_back(failure):
                     continue
-                pause = attempts.pause(failure)
-                if pause is None or self.closed.wait(pause):
+                pause = attempts.pause(failure) if self._fallback.waits(failure) else None
+                if pause is None:
+                    if not self.closed.is_set() and self._fallback.takes(call, failure):
+                        return self._fall_back(call, failure, attempts.remaining())
                     raise failure from error
+                if self.closed.wait(pause):
+                    raise client_closed(call.request_id) from error
             except ValueError as error:
                 # grpc raises it for a channel that was closed before the call.
                 if isinstance(error, InvalidRequestError) or not self.closed.is_set():
                     raise
                 raise client_closed(call.request_id) from error
+
+    def _fall_back(
+        self, call: calls.Call[T], failure: CounterweightError, timeout: float | None
+    ) -> T:
+        answer: Any
+        if self._fallback.choice == "identity":
+            answer = self._fallback.identity(call, failure)
+        else:
+            result: Any = self._fallback.compute(call, timeout, STOP())
+            answer = self._fallback.computed(result, failure)
+        call.report_end()
+        return answer  # type: ignore[no-any-return]
 
     def _send(self, rpc: str, message: bytes, timeout: float | None) -> bytes:
         # Bytes in, bytes out: see transport/wire.py.
@@ -107,7 +152,7 @@ class Connection:
             return call.read(self._send(call.rpc, call.request, attempts.remaining()))
         num_bytes = correction.num_bytes
         if self.router.asks(num_bytes):
-            self._ask(attempts.remaining())
+            self._ask(attempts.remaining(), call.request_id)
         way = self.router.choose(num_bytes)
         result: Any
         if way == "shared_memory":
@@ -148,11 +193,14 @@ class Connection:
             correction.report(correction.num_bytes)
             return exchange.read(answer)
 
-    def _ask(self, timeout: float | None) -> None:
+    def _ask(self, timeout: float | None, request_id: str | None = None) -> None:
         """Asks for the server's capabilities."""
         try:
-            self.router.capabilities = Capabilities.read(self._send("GetServerInfo", b"", timeout))
+            answer = self._send("GetServerInfo", b"", timeout)
         except grpc.RpcError as error:
             if error.code() is not grpc.StatusCode.UNIMPLEMENTED:
                 raise
             self.router.capabilities = Capabilities()
+            return
+        with reading(request_id):
+            self.router.learn(answer)

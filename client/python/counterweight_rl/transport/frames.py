@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from counterweight_rl._gen.counterweight.v1 import correction_service_pb2 as pb
-from counterweight_rl.transport import wire
+from counterweight_rl.contract import correction_service_pb2 as pb
+from counterweight_rl.contract.wire_format import fields, prefix, varint
 
 ADMISSION = pb.CorrectStreamResponse.ADMISSION_FIELD_NUMBER
 RESULT = pb.CorrectStreamResponse.RESULT_FIELD_NUMBER
@@ -36,14 +36,14 @@ def chunk(tensor: int, offset: int, data: memoryview) -> bytes:
     """Returns a later message up; copies ``data`` once."""
     head = b"".join(
         (
-            wire.varint(_TENSOR_TAG),
-            wire.varint(tensor),
-            wire.varint(_OFFSET_TAG),
-            wire.varint(offset),
-            wire.prefix(pb.Chunk.DATA_FIELD_NUMBER, data.nbytes),
+            varint(_TENSOR_TAG),
+            varint(tensor),
+            varint(_OFFSET_TAG),
+            varint(offset),
+            prefix(pb.Chunk.DATA_FIELD_NUMBER, data.nbytes),
         )
     )
-    frame = wire.prefix(pb.CorrectStreamRequest.CHUNK_FIELD_NUMBER, len(head) + data.nbytes)
+    frame = prefix(pb.CorrectStreamRequest.CHUNK_FIELD_NUMBER, len(head) + data.nbytes)
     return b"".join((frame, head, data))
 
 
@@ -55,7 +55,7 @@ def read(message: bytes) -> tuple[int, memoryview]:
     """
     view = memoryview(message)
     kind, payload = 0, view[:0]
-    for field in wire.fields(view):
+    for field in fields(view):
         number, wire_type = field.tag >> 3, field.tag & 7
         if wire_type == _LENGTH_DELIMITED and number in (ADMISSION, RESULT, CHUNK, SUMMARY):
             # The last field of a oneof counts.
@@ -70,7 +70,7 @@ def read_chunk(payload: memoryview) -> Chunk:
         ValueError: The bytes are not a message.
     """
     tensor, offset, data = 0, 0, payload[:0]
-    for field in wire.fields(payload):
+    for field in fields(payload):
         if field.tag == _TENSOR_TAG:
             tensor = field.value
         elif field.tag == _OFFSET_TAG:

@@ -9,9 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-import grpc
-
 from counterweight_rl.errors import CounterweightError, OverloadedError, UnavailableError
+from counterweight_rl.status import StatusCode
 
 _FIRST_PAUSE_SECONDS = 0.1  # if the server names none
 _MOST_DOUBLINGS = 64  # more doublings than any pause needs; 2**1024 is no float
@@ -125,7 +124,7 @@ def _pause_asked_for(error: CounterweightError, interrupted: bool) -> float | No
     if isinstance(error, OverloadedError):
         return error.retry_after  # a request beyond a limit has none
     if isinstance(error, UnavailableError) and (
-        interrupted or error.code is grpc.StatusCode.UNAVAILABLE
+        interrupted or error.code is StatusCode.UNAVAILABLE
     ):
         return _FIRST_PAUSE_SECONDS if error.retry_after is None else error.retry_after
     return None

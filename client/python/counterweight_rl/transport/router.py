@@ -7,12 +7,12 @@ import threading
 from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
-import grpc
-
-from counterweight_rl._gen.counterweight.v1 import correction_service_pb2 as pb
+from counterweight_rl._version import __version__
+from counterweight_rl.contract import correction_service_pb2 as pb
 from counterweight_rl.errors import CounterweightError
 from counterweight_rl.shared_memory.pool import Pool, UnusableError
 from counterweight_rl.shared_memory.region import SUPPORTED
+from counterweight_rl.status import StatusCode
 from counterweight_rl.suggestions import did_you_mean
 
 Transport = Literal["auto", "unary", "stream", "shared_memory"]
@@ -35,6 +35,7 @@ class Capabilities:
         socket: Path of the socket for shared memory; empty if there is none.
         max_shared_bytes: Limit of one client's shared bytes.
         devices: UUIDs of the devices whose memory can be shared.
+        version: The server's; empty: unknown.
     """
 
     stream: bool = False
@@ -42,6 +43,7 @@ class Capabilities:
     socket: str = ""
     max_shared_bytes: int = 0
     devices: frozenset[bytes] = frozenset()
+    version: str = ""
 
     @staticmethod
     def read(answer: bytes) -> Capabilities:
@@ -56,6 +58,7 @@ class Capabilities:
             frozenset(
                 device.uuid for device in info.devices if shares and "cuda_ipc" in info.features
             ),
+            info.version,
         )
 
 
@@ -86,6 +89,25 @@ class Router:
         self._lock = threading.Lock()
         self._pool: Pool | None = None
         self._closed = False
+        self._warned = False
+
+    def learn(self, answer: bytes) -> None:
+        """Reads a GetServerInfoResponse; DecodeError if it is not one."""
+        self.capabilities = Capabilities.read(answer)
+        self.compare_versions(self.capabilities.version)
+
+    def compare_versions(self, server: str) -> None:
+        """Warns once of a server whose answers this package may not understand in full."""
+        if not server or _significant(server) == _significant(__version__):
+            return
+        with self._lock:
+            warned, self._warned = self._warned, True
+        if not warned:
+            _log.warning(
+                "the client has version %s, the server %s; newer parts of its answers are skipped",
+                __version__,
+                server,
+            )
 
     def may_share(self) -> bool:
         """Returns whether the target and the caller's choice permit shared memory."""
@@ -134,11 +156,11 @@ class Router:
     def falls_back(self, failure: CounterweightError) -> bool:
         """Learns from a failure; True: another transport may succeed at once."""
         code = failure.code
-        if code is grpc.StatusCode.RESOURCE_EXHAUSTED and self._pool is not None:
+        if code is StatusCode.RESOURCE_EXHAUSTED and self._pool is not None:
             self._pool.trim()  # the server counts the memory of idle regions
-        if code is grpc.StatusCode.UNAVAILABLE:
+        if code is StatusCode.UNAVAILABLE:
             self.capabilities = None  # the next server may be another one
-        if code is not grpc.StatusCode.UNIMPLEMENTED or self.transport != "auto":
+        if code is not StatusCode.UNIMPLEMENTED or self.transport != "auto":
             return False
         if self.capabilities is None or not self.capabilities.stream:
             return False
@@ -189,5 +211,12 @@ class Router:
 def _not_shared(why: str) -> CounterweightError:
     return CounterweightError(
         f"transport='shared_memory' is not possible: {why}",
-        code=grpc.StatusCode.FAILED_PRECONDITION,
+        code=StatusCode.FAILED_PRECONDITION,
     )
+
+
+def _significant(version: str) -> str:
+    """Returns a version up to its first number that is not 0."""
+    numbers = version.split(".")
+    zeros = next((i for i, number in enumerate(numbers) if number != "0"), len(numbers))
+    return ".".join(numbers[: zeros + 1])

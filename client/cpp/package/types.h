@@ -1,0 +1,218 @@
+// Batches and answers without a type of gRPC or protobuf. Numbers of enums are
+// those of the contract (proto/counterweight/v1).
+#ifndef COUNTERWEIGHT_CLIENT_CPP_PACKAGE_TYPES_H_
+#define COUNTERWEIGHT_CLIENT_CPP_PACKAGE_TYPES_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "client/cpp/options.h"
+#include "client/cpp/status.h"
+
+namespace counterweight {
+
+using client::FieldViolation;
+using client::Status;
+using client::StatusCode;
+
+// The content of a tensor; [positions] unless it says otherwise.
+enum class Role {
+  // Inputs: log-probs in nats, float32, bfloat16 or float16.
+  kRolloutLogProbs = 1,
+  kOldLogProbs = 2,
+  kCurrentLogProbs = 3,
+  kRefLogProbs = 4,
+  // U8, each 0 or 1: 1 = the token counts. Required.
+  kResponseMask = 5,
+  // Any unit, already broadcast.
+  kAdvantages = 6,
+  // Outputs: F32; exactly 0 where the mask is 0.
+  kWeights = 16,
+  // U8: 1 = the token stays in the loss.
+  kKeepMask = 17,
+  // U16: bit i = rule i dropped the token or zeroed its weight.
+  kTokenReasons = 18,
+  // U16, [sequences]: the OR of the sequence's token reasons.
+  kSequenceReasons = 19,
+  // F32: d loss / d current log-probs.
+  kGradient = 20,
+};
+
+enum class DType { kF32 = 1, kBF16 = 2, kF16 = 3, kU8 = 4, kU16 = 5 };
+
+// The treatment of a NaN or an infinity where the mask is 1.
+enum class NonFinite { kReject = 1, kDrop = 2, kNeutralize = 3 };
+
+// An input, read from the caller's memory; little-endian, C-contiguous.
+struct Input {
+  Role role = Role::kResponseMask;
+  DType dtype = DType::kU8;
+  const void* data = nullptr;
+  size_t bytes = 0;
+};
+inline Input Float32(Role role, std::span<const float> values) {
+  return {role, DType::kF32, values.data(), values.size_bytes()};
+}
+inline Input ResponseMask(std::span<const uint8_t> mask) {
+  return {Role::kResponseMask, DType::kU8, mask.data(), mask.size_bytes()};
+}
+
+// An output to return, written to `data`; null: memory of the Result.
+struct Output {
+  Role role = Role::kWeights;
+  void* data = nullptr;
+  size_t bytes = 0;
+};
+
+// The method to compute. Copyable; any number of calls may use it.
+class Method {
+ public:
+  // A row of the methods table; `parameters` replace its defaults.
+  static Method Preset(std::string_view name,
+                       const std::map<std::string, double>& parameters = {});
+  // Another system's block ("verl", "trl", "skyrl", "openrlhf") as JSON; empty:
+  // the system's defaults. `release`, such as "0.9.1"; empty: the newest.
+  // kInvalidArgument if the block is not a JSON object.
+  static Status Dialect(std::string_view system, std::string_view block_json,
+                        Method* method, std::string_view release = "");
+  // Any method as the JSON of counterweight.v1.Method, for configurations
+  // spelled out. kInvalidArgument if it is not one.
+  static Status FromJson(std::string_view json, Method* method);
+
+ private:
+  friend class Client;
+  // The message's bytes.
+  std::string message_;
+};
+
+// Sums over all data-parallel ranks; absent: this request's own.
+struct GlobalCounts {
+  std::optional<int64_t> num_tokens;
+  std::optional<int64_t> num_sequences;
+  std::optional<int64_t> num_kept_tokens;
+  std::optional<int64_t> num_ranks;
+  std::optional<double> weight_sum;
+};
+
+// One batch. All memory belongs to the caller, and must not change until the
+// call returns.
+struct Request {
+  // Padded: [num_sequences, length]. Packed: sequence_lengths instead, rows in
+  // succession without padding, with padded_length for formulas that read it.
+  int64_t num_sequences = 0;
+  int64_t length = 0;
+  std::optional<std::vector<int64_t>> sequence_lengths;
+  std::optional<int64_t> padded_length;
+
+  Method method;
+  std::vector<Input> inputs;
+  // Empty: the server's choice.
+  std::vector<Output> outputs;
+  // Computes the loss of a dialect without its gradient.
+  bool compute_loss = false;
+  // Leaves metrics and rules out, and publishes no drift.
+  bool omit_metrics = false;
+  NonFinite non_finite = NonFinite::kReject;
+  // Empty: the client makes one.
+  std::string request_id;
+  // Labels: the training run, the worker, the policy's version; may be absent.
+  std::string run;
+  std::string replica;
+  std::optional<int64_t> policy_version;
+  std::optional<uint64_t> seed;
+  GlobalCounts global_counts;
+  // Group of each sequence, or empty.
+  std::vector<int64_t> group_ids;
+};
+
+// An output at its address.
+struct OutputTensor {
+  Role role = Role::kWeights;
+  DType dtype = DType::kF32;
+  std::byte* data = nullptr;
+  size_t bytes = 0;
+
+  // The elements. REQUIRES: T is the dtype's type.
+  template <typename T>
+  std::span<T> As() const {
+    return {reinterpret_cast<T*>(data), bytes / sizeof(T)};
+  }
+};
+
+// Effect of one rejection rule.
+struct RuleSummary {
+  std::string name;
+  int64_t dropped_tokens = 0;
+  int64_t dropped_sequences = 0;
+};
+
+// The server's seconds in each stage.
+struct Timing {
+  double decode_seconds = 0;
+  double queue_seconds = 0;
+  double compute_seconds = 0;
+  double encode_seconds = 0;
+  double receive_seconds = 0;
+};
+
+// A batch's answer. Reuse one for successive batches: it keeps its memory.
+// Copies share that memory. Undefined after an error.
+struct Result {
+  std::vector<OutputTensor> outputs;
+  std::optional<double> loss;
+  std::map<std::string, double> metrics;
+  std::vector<RuleSummary> rules;
+  int64_t non_finite_tokens = 0;
+  std::vector<std::string> warnings;
+  std::string request_id;
+  uint32_t numerics_version = 0;
+  // "cpu" or "cuda".
+  std::string backend;
+  Timing timing;
+  client::Transport transport = client::Transport::kUnary;
+  int attempts = 0;
+
+  // Null if the answer has no such output.
+  const OutputTensor* Find(Role role) const;
+
+ private:
+  friend class Client;
+  struct Memory;
+  std::shared_ptr<Memory> memory_;
+};
+
+// The server's identity.
+struct ServerInfo {
+  std::string version;
+  std::string revision;
+  uint32_t numerics_version = 0;
+  std::string backend;
+  std::vector<std::string> dialects;
+  std::vector<std::string> features;
+  // Limits of one request; see proto/README.md.
+  uint64_t max_message_bytes = 0;
+  int64_t max_tokens = 0;
+  int64_t max_sequences = 0;
+};
+
+// A row of the methods table.
+struct MethodInfo {
+  std::string name;
+  std::string origin;
+  std::string summary;
+  std::string formula;
+  std::string when_to_use;
+  // Default values by name.
+  std::map<std::string, double> parameters;
+};
+
+}  // namespace counterweight
+
+#endif  // COUNTERWEIGHT_CLIENT_CPP_PACKAGE_TYPES_H_

@@ -1,0 +1,209 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"math"
+
+	cw "github.com/counterweight/counterweight/client/go"
+)
+
+// maxReportedBytes: larger arrays are reported by their checksum alone.
+const maxReportedBytes = 4096
+
+type call struct {
+	Do          string   `json:"do"`
+	After       float64  `json:"after"`
+	Timeout     float64  `json:"timeout"`
+	CancelAfter float64  `json:"cancel_after"`
+	CloseAfter  float64  `json:"close_after"`
+	RequestID   string   `json:"request_id"`
+	Outputs     []string `json:"outputs"`
+	Batch       *struct {
+		Sequences int               `json:"sequences"`
+		Length    int               `json:"length"`
+		Lengths   []int64           `json:"lengths"`
+		ShortBy   map[string]int    `json:"short_by"`
+		Inputs    map[string][]byte `json:"inputs"`
+	} `json:"batch"`
+	Method *struct {
+		Preset     string             `json:"preset"`
+		Parameters map[string]float64 `json:"parameters"`
+		Dialect    string             `json:"dialect"`
+		Release    string             `json:"release"`
+		Block      map[string]any     `json:"block"`
+	} `json:"method"`
+}
+
+// batch has the numbers of the README.
+func (c *call) batch() (*cw.Batch, error) {
+	if c.Batch == nil {
+		return pattern([2]int{1, 4}, nil, nil), nil
+	}
+	about := c.Batch
+	if about.Inputs == nil {
+		return pattern([2]int{about.Sequences, about.Length}, about.Lengths, about.ShortBy), nil
+	}
+	batch := &cw.Batch{Shape: [2]int{about.Sequences, about.Length}, SequenceLengths: about.Lengths}
+	for name, data := range about.Inputs {
+		numbers := make([]float32, len(data)/4)
+		for i := range numbers {
+			if name != "RESPONSE_MASK" {
+				numbers[i] = math.Float32frombits(binary.LittleEndian.Uint32(data[4*i:]))
+			}
+		}
+		switch name {
+		case "RESPONSE_MASK":
+			batch.ResponseMask = data
+		case "ROLLOUT_LOG_PROBS":
+			batch.RolloutLogProbs = numbers
+		case "OLD_LOG_PROBS":
+			batch.OldLogProbs = numbers
+		case "CURRENT_LOG_PROBS":
+			batch.CurrentLogProbs = numbers
+		case "REF_LOG_PROBS":
+			batch.RefLogProbs = numbers
+		case "ADVANTAGES":
+			batch.Advantages = numbers
+		default:
+			return nil, fmt.Errorf("there is no input %s", name)
+		}
+	}
+	return batch, nil
+}
+
+func pattern(shape [2]int, lengths []int64, missing map[string]int) *cw.Batch {
+	batch := &cw.Batch{Shape: shape, SequenceLengths: lengths}
+	positions := shape[0] * shape[1]
+	for _, length := range lengths {
+		positions += int(length)
+	}
+	batch.ResponseMask = make([]uint8, positions)
+	batch.RolloutLogProbs = make([]float32, positions)
+	batch.OldLogProbs = make([]float32, positions)
+	for i := range batch.ResponseMask {
+		if i%4 != 3 {
+			batch.ResponseMask[i] = 1
+		}
+		batch.RolloutLogProbs[i] = -1 - float32(i%7)/8
+		batch.OldLogProbs[i] = -1 - float32(i%5)/8
+	}
+	batch.RolloutLogProbs = batch.RolloutLogProbs[:positions-missing["ROLLOUT_LOG_PROBS"]]
+	batch.OldLogProbs = batch.OldLogProbs[:positions-missing["OLD_LOG_PROBS"]]
+	return batch
+}
+
+func (c *call) method() (cw.Method, error) {
+	if c.Method == nil {
+		return cw.Preset("token_tis"), nil
+	}
+	if c.Method.Dialect != "" {
+		return cw.Dialect(c.Method.Dialect, c.Method.Block, cw.Release(c.Method.Release)), nil
+	}
+	return cw.Preset(c.Method.Preset, cw.Parameters(c.Method.Parameters)), nil
+}
+
+func (c *call) options() []cw.Option {
+	names := c.Outputs
+	if names == nil {
+		names = []string{"WEIGHTS", "KEEP_MASK"}
+	}
+	outputs := map[string]cw.Output{
+		"WEIGHTS": cw.OutputWeights, "KEEP_MASK": cw.OutputKeepMask, "GRADIENT": cw.OutputGradient,
+		"TOKEN_REASONS": cw.OutputTokenReasons, "SEQUENCE_REASONS": cw.OutputSequenceReasons,
+	}
+	var asked []cw.Output
+	for _, name := range names {
+		asked = append(asked, outputs[name])
+	}
+	options := []cw.Option{cw.Outputs(asked...)}
+	if c.RequestID != "" {
+		options = append(options, cw.RequestID(c.RequestID))
+	}
+	return options
+}
+
+func hex(value float64) string { return fmt.Sprintf("%016x", math.Float64bits(value)) }
+
+func success(result *cw.Result) report {
+	outputs := report{}
+	add := func(name string, array any, given bool) {
+		if !given {
+			return
+		}
+		var written bytes.Buffer
+		_ = binary.Write(&written, binary.LittleEndian, array)
+		data := written.Bytes()
+		entry := report{"bytes": len(data), "crc32": crc32.ChecksumIEEE(data)}
+		if len(data) <= maxReportedBytes {
+			entry["base64"] = data
+		}
+		outputs[name] = entry
+	}
+	add("WEIGHTS", result.Weights, result.Weights != nil)
+	add("KEEP_MASK", result.KeepMask, result.KeepMask != nil)
+	add("TOKEN_REASONS", result.TokenReasons, result.TokenReasons != nil)
+	add("SEQUENCE_REASONS", result.SequenceReasons, result.SequenceReasons != nil)
+	add("GRADIENT", result.Gradient, result.Gradient != nil)
+	metrics := map[string]string{}
+	for name, value := range result.Metrics {
+		metrics[name] = hex(value)
+	}
+	rules := [][]any{}
+	for _, rule := range result.Rules {
+		rules = append(rules, []any{rule.Name, rule.DroppedTokens, rule.DroppedSequences})
+	}
+	var loss any
+	if result.HasLoss {
+		loss = hex(result.Loss)
+	}
+	return report{
+		"ok": true, "request_id": result.RequestID, "numerics_version": result.NumericsVersion,
+		"outputs": outputs, "loss": loss, "metrics": metrics, "rules": rules,
+		"non_finite_tokens": result.NonFiniteTokens, "warnings": append([]string{}, result.Warnings...),
+		"compute_seconds": result.Timing.Compute.Seconds(), "receive_seconds": result.Timing.Receive.Seconds(),
+	}
+}
+
+func failure(err error) report {
+	var call *cw.CallError
+	if !errors.As(err, &call) {
+		return report{"ok": false, "code": "", "kind": "other", "message": err.Error()}
+	}
+	codes := [...]string{
+		"OK", "CANCELLED", "UNKNOWN", "INVALID_ARGUMENT", "DEADLINE_EXCEEDED", "NOT_FOUND", "ALREADY_EXISTS",
+		"PERMISSION_DENIED", "RESOURCE_EXHAUSTED", "FAILED_PRECONDITION", "ABORTED", "OUT_OF_RANGE", "UNIMPLEMENTED",
+		"INTERNAL", "UNAVAILABLE", "DATA_LOSS", "UNAUTHENTICATED",
+	}
+	violations := [][2]string{}
+	var invalid *cw.InvalidRequestError
+	var overloaded *cw.OverloadedError
+	kind := "other"
+	switch {
+	case errors.As(err, &invalid):
+		kind = "invalid"
+		for _, violation := range invalid.Violations {
+			violations = append(violations, [2]string{violation.Field, violation.Description})
+		}
+	case errors.As(err, &overloaded):
+		kind = "overloaded"
+	case errors.Is(err, cw.ErrUnavailable):
+		kind = "unavailable"
+	case errors.Is(err, context.DeadlineExceeded):
+		kind = "deadline"
+	case errors.Is(err, context.Canceled), errors.Is(err, cw.ErrClosed):
+		kind = "cancelled"
+	}
+	var retryAfter any
+	if call.RetryAfter > 0 {
+		retryAfter = call.RetryAfter.Seconds()
+	}
+	return report{
+		"ok": false, "code": codes[call.Code], "kind": kind, "message": call.Message, "text": err.Error(),
+		"violations": violations, "request_id": call.RequestID, "retry_after": retryAfter,
+	}
+}

@@ -1,0 +1,1 @@
+"""The target ``local:``: libcounterweight in this process instead of a server."""

@@ -1,0 +1,63 @@
+"""The engine at the other end of an asyncio client with a target ``local:``."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TypeVar
+
+from counterweight_rl import calls
+from counterweight_rl.local.connection_sync import LocalCalls
+from counterweight_rl.local.placing import STOP
+from counterweight_rl.local.target import LocalTarget
+
+T = TypeVar("T")
+
+
+async def run_in_thread(engine: LocalCalls, call: calls.Call[T], timeout: float | None) -> T:
+    """The answer, computed beside the loop; cancelling the task ends the call."""
+    stop = STOP()
+    running = asyncio.ensure_future(asyncio.to_thread(engine.run, call, timeout, stop))
+    try:
+        return await asyncio.shield(running)
+    except asyncio.CancelledError:
+        stop.value = 1
+        # The arrays are the caller's again when nothing reads and writes them any more.
+        await asyncio.wait([running])
+        running.exception()  # or asyncio reports that it was not looked at
+        raise
+
+
+class LocalConnection:
+    """Stands for ``transport.connection_aio.Connection``, without a server."""
+
+    def __init__(self, target: LocalTarget, timeout: float | None) -> None:
+        """Opens the engine; starts no thread."""
+        self._timeout = timeout
+        self._calls = LocalCalls(target)
+
+    async def close(self) -> None:
+        """Calls fail with code CANCELLED, those under way and later ones. Idempotent."""
+        self._calls.end_calls()
+
+    async def pool_for_arrays(self) -> None:
+        """No shared memory: any array will do."""
+
+    def compare_versions(self, server: str) -> None:
+        """Does nothing: the binary interface of the library is compared when it is loaded."""
+
+    @property
+    def fallbacks(self) -> dict[str, int]:
+        """None: there is no server to be away."""
+        return {}
+
+    async def run(self, call: calls.Call[T]) -> T:
+        """Computes the answer.
+
+        Raises:
+            CounterweightError: It failed; one of its kinds.
+        """
+        call.report_begin()
+        timeout = self._timeout if call.timeout is None else call.timeout
+        answer = await run_in_thread(self._calls, call, timeout)
+        call.report_end()
+        return answer

@@ -1,0 +1,111 @@
+"""The engine at the other end of a blocking client with a target ``local:``."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TypeVar
+
+from counterweight_rl import calls
+from counterweight_rl.errors import client_closed
+from counterweight_rl.local.engine import Engine
+from counterweight_rl.local.placing import STOP
+from counterweight_rl.local.target import LocalTarget
+
+T = TypeVar("T")
+
+
+class LocalCalls:
+    """An engine and the calls that are under way in it. Thread-safe.
+
+    Attributes:
+        closed: Set once, when calls are to end and no others may begin.
+    """
+
+    def __init__(self, target: LocalTarget) -> None:
+        """Opens the engine; starts no thread."""
+        self.closed = threading.Event()
+        self._engine = Engine(target)
+        self._lock = threading.Lock()
+        self._stops: dict[int, STOP] = {}
+        self._ended = False
+
+    def end_calls(self) -> None:
+        """Calls fail with code CANCELLED, those under way and later ones. Idempotent."""
+        self.closed.set()
+        with self._lock:
+            for stop in self._stops.values():
+                stop.value = 1
+            self._end_if_idle()
+
+    def run(self, call: calls.Call[T], timeout: float | None, stop: STOP) -> T:
+        """The answer; ``stop`` ends the call, as ``end_calls`` does.
+
+        Raises:
+            CounterweightError: It failed; one of its kinds.
+        """
+        with self._under_way(call.request_id, stop):
+            return self._engine.run(call, timeout, stop)
+
+    @contextmanager
+    def _under_way(self, request_id: str | None, stop: STOP) -> Iterator[None]:
+        with self._lock:
+            if self.closed.is_set():
+                raise client_closed(request_id)
+            self._stops[id(stop)] = stop
+        try:
+            yield
+        finally:
+            with self._lock:
+                del self._stops[id(stop)]
+                self._end_if_idle()
+
+    def _end_if_idle(self) -> None:
+        """The last call to leave a closed engine ends it."""
+        if self.closed.is_set() and not self._stops and not self._ended:
+            self._ended = True
+            self._engine.close()
+
+
+class LocalConnection:
+    """Stands for ``transport.connection_sync.Connection``, without a server."""
+
+    def __init__(self, target: LocalTarget, timeout: float | None) -> None:
+        """Opens the engine; starts no thread."""
+        self._timeout = timeout
+        self._calls = LocalCalls(target)
+        self.closed = self._calls.closed
+
+    def end_calls(self) -> None:
+        """Calls fail with code CANCELLED, those under way and later ones. Idempotent."""
+        self._calls.end_calls()
+
+    def close(self) -> None:
+        """There is nothing to give back."""
+
+    def pool_of(self, num_bytes: int) -> None:
+        """No shared memory: nothing is sent."""
+
+    def pool_for_arrays(self) -> None:
+        """No shared memory: any array will do."""
+
+    def compare_versions(self, server: str) -> None:
+        """Does nothing: the binary interface of the library is compared when it is loaded."""
+
+    @property
+    def fallbacks(self) -> dict[str, int]:
+        """None: there is no server to be away."""
+        return {}
+
+    def run(self, call: calls.Call[T]) -> T:
+        """Computes the answer.
+
+        Raises:
+            CounterweightError: It failed; one of its kinds.
+        """
+        call.report_begin()
+        timeout = self._timeout if call.timeout is None else call.timeout
+        answer = self._calls.run(call, timeout, STOP())
+        call.report_end()
+        return answer

@@ -1,0 +1,141 @@
+"""The engine answers calls in this process."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from typing import Any, TypeVar
+
+from counterweight_rl import calls
+from counterweight_rl.arrays.interop import addresses
+from counterweight_rl.contract import correction_service_pb2 as pb
+from counterweight_rl.contract.wire_format import prefix
+from counterweight_rl.correction import Correction, reading
+from counterweight_rl.errors import (
+    CounterweightError,
+    client_closed,
+    from_code,
+    read_bad_request,
+)
+from counterweight_rl.local import library
+from counterweight_rl.local.placing import STOP, Placing, place
+from counterweight_rl.local.target import LocalTarget
+from counterweight_rl.result import Result
+from counterweight_rl.status import CODES, StatusCode
+from counterweight_rl.translation import Sent
+from counterweight_rl.transport import wire
+
+T = TypeVar("T")
+
+_SHORTEST_SECONDS = 1e-9  # 0 is no limit to the library
+_REQUEST_BYTES = ctypes.sizeof(library.Request)
+_ALIGNMENT = 4  # of the largest element
+
+
+class Engine:
+    """A handle of the library. Thread-safe, and usable in forked children; starts no thread yet."""
+
+    def __init__(self, target: LocalTarget) -> None:
+        """Opens it.
+
+        Raises:
+            CounterweightError: There is no library, or it has not what ``target`` asks for.
+        """
+        self._library = library.load()
+        self._handle = ctypes.c_void_p()
+        options = library.Options(
+            struct_size=ctypes.sizeof(library.Options),
+            backend=target.backend.encode(),
+            threads=target.threads,
+            device=target.device,
+        )
+        if self._library.cw_open(ctypes.byref(options), ctypes.byref(self._handle)):
+            raise self._failure(None, Sent())
+
+    def close(self) -> None:
+        """Ends it; no call may be under way or come later. Idempotent."""
+        handle, self._handle = self._handle, ctypes.c_void_p()
+        self._library.cw_close(handle)
+
+    def run(self, call: calls.Call[T], timeout: float | None, stop: STOP) -> T:
+        """The answer to a call; ``stop`` ends it from another thread.
+
+        Raises:
+            CounterweightError: It failed; one of its kinds.
+        """
+        if call.correction is not None:
+            result: Any = self._correct(call.correction, timeout, stop)
+            return result  # type: ignore[no-any-return]
+        functions = {
+            "ListMethods": self._library.cw_list_methods,
+            "GetServerInfo": self._library.cw_server_info,
+        }
+        answer = ctypes.POINTER(library.Answer)()
+        if functions[call.rpc](self._handle, library.PROTOBUF, ctypes.byref(answer)):
+            raise self._failure(call.request_id, Sent())
+        try:
+            return call.read(answer.contents.message.copy())
+        finally:
+            self._library.cw_free(answer)
+
+    def _correct(
+        self, correction: Correction[Any], timeout: float | None, stop: STOP
+    ) -> Result[Any]:
+        tensors = [_aligned(tensor) for tensor in correction.batch.tensors]
+        places = [addresses(tensor.data) for tensor in tensors]
+        inputs = (library.Bytes * len(places))(*(library.Bytes(b, e - b) for b, e in places))
+        heads = [_head(tensor.role, tensor.dtype) for tensor in tensors]
+        message = b"".join([correction.head.SerializeToString(), *heads])
+        answer = ctypes.POINTER(library.Answer)()
+        with Placing(correction, places) as placing:
+            request = library.Request(
+                struct_size=_REQUEST_BYTES,
+                format=library.PROTOBUF,
+                message=library.Bytes(
+                    ctypes.cast(ctypes.c_char_p(message), ctypes.c_void_p).value, len(message)
+                ),
+                tensors=inputs,
+                num_tensors=len(places),
+                place=place,
+                context=placing.context,
+                timeout_seconds=0.0 if timeout is None else max(timeout, _SHORTEST_SECONDS),
+                stop=ctypes.pointer(stop),
+            )
+            code = self._library.cw_correct(
+                self._handle, ctypes.byref(request), ctypes.byref(answer)
+            )
+        try:
+            if placing.failure is not None:
+                raise placing.failure
+            if code:
+                raise self._failure(correction.head.request_id, correction.sent)
+            with reading(correction.head.request_id):
+                return placing.result(answer.contents)
+        finally:
+            self._library.cw_free(answer)
+
+    def _failure(self, request_id: str | None, sent: Sent) -> CounterweightError:
+        """The error of this thread's last call."""
+        error = self._library.cw_last_error().contents
+        code = CODES[error.code]
+        if code is StatusCode.CANCELLED:
+            return client_closed(request_id)
+        fields = read_bad_request(memoryview(error.violations.copy()))
+        message = error.message.decode("utf-8", "replace")
+        return from_code(code, message, fields, request_id=request_id, sent=sent)
+
+
+@functools.cache
+def _head(role: int, dtype: int) -> bytes:
+    """A tensor without data as an entry of a request that is serialized already."""
+    body = wire.WireTensor(role, dtype, memoryview(b"")).head().SerializeToString()
+    return prefix(pb.CorrectRequest.TENSORS_FIELD_NUMBER, len(body)) + body
+
+
+def _aligned(tensor: wire.WireTensor) -> wire.WireTensor:
+    """The tensor at an address that its elements may have; a copy if need be."""
+    begin, _ = addresses(tensor.data)
+    if begin % _ALIGNMENT == 0 or begin % wire.ELEMENT_BYTES[tensor.dtype] == 0:
+        return tensor
+    copied = memoryview(bytearray(tensor.data))
+    return wire.WireTensor(tensor.role, tensor.dtype, copied, owned=True)

@@ -1,0 +1,147 @@
+"""libcounterweight by ctypes: server/embedded/counterweight.h, which documents it."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import os
+import pathlib
+from typing import Any
+
+from counterweight_rl.errors import CounterweightError
+from counterweight_rl.status import StatusCode
+
+VARIABLE = "COUNTERWEIGHT_LIBRARY"
+"""The environment variable that names the library's file."""
+_NAME = "libcounterweight.so"
+_ABI_VERSION = 1
+PROTOBUF = 0
+"""The form of requests and answers."""
+
+Place = ctypes.CFUNCTYPE(
+    ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int32, ctypes.c_int32, ctypes.c_size_t
+)
+"""cw_place."""
+
+
+class Options(ctypes.Structure):
+    """cw_options."""
+
+    _fields_ = (
+        ("struct_size", ctypes.c_size_t),
+        ("backend", ctypes.c_char_p),
+        ("threads", ctypes.c_int32),
+        ("device", ctypes.c_int32),
+        ("max_tokens", ctypes.c_int64),
+        ("max_sequences", ctypes.c_int64),
+    )
+
+
+class Bytes(ctypes.Structure):
+    """cw_bytes."""
+
+    _fields_ = (("data", ctypes.c_void_p), ("size", ctypes.c_size_t))
+
+    data: int | None
+    size: int
+
+    def copy(self) -> bytes:
+        """A copy of them."""
+        return ctypes.string_at(self.data, self.size) if self.data else b""
+
+
+class Request(ctypes.Structure):
+    """cw_request."""
+
+    _fields_ = (
+        ("struct_size", ctypes.c_size_t),
+        ("format", ctypes.c_int32),
+        ("message", Bytes),
+        ("tensors", ctypes.POINTER(Bytes)),
+        ("num_tensors", ctypes.c_size_t),
+        ("place", Place),
+        ("context", ctypes.c_void_p),
+        ("timeout_seconds", ctypes.c_double),
+        ("stop", ctypes.POINTER(ctypes.c_int32)),
+    )
+
+
+class Answer(ctypes.Structure):
+    """cw_answer."""
+
+    _fields_ = (
+        ("message", Bytes),
+        ("tensors", ctypes.POINTER(Bytes)),
+        ("num_tensors", ctypes.c_size_t),
+    )
+
+
+class Error(ctypes.Structure):
+    """cw_error."""
+
+    _fields_ = (
+        ("code", ctypes.c_int32),
+        ("message", ctypes.c_char_p),
+        ("violations", Bytes),
+    )
+
+
+_ANSWER = ctypes.POINTER(ctypes.POINTER(Answer))
+# Each function with its result and its arguments.
+_FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
+    "cw_open": (ctypes.c_int, (ctypes.POINTER(Options), ctypes.POINTER(ctypes.c_void_p))),
+    "cw_correct": (ctypes.c_int, (ctypes.c_void_p, ctypes.POINTER(Request), _ANSWER)),
+    "cw_list_methods": (ctypes.c_int, (ctypes.c_void_p, ctypes.c_int32, _ANSWER)),
+    "cw_server_info": (ctypes.c_int, (ctypes.c_void_p, ctypes.c_int32, _ANSWER)),
+    "cw_free": (None, (ctypes.POINTER(Answer),)),
+    "cw_last_error": (ctypes.POINTER(Error), ()),
+    "cw_close": (None, (ctypes.c_void_p,)),
+}
+
+
+@functools.cache
+def load() -> Any:
+    """The library, found and loaded once.
+
+    Raises:
+        CounterweightError: There is none, or it is another version's; the message says where it was
+            looked for.
+    """
+    path = _find()
+    try:
+        library = ctypes.CDLL(str(path))
+        found = library.cw_abi_version()
+    except (OSError, AttributeError) as error:
+        raise _unusable(f"{path} cannot be loaded: {error}") from error
+    if found != _ABI_VERSION:
+        raise _unusable(
+            f"{path} has the binary interface {found}, and this package needs {_ABI_VERSION}; "
+            "take both from one version"
+        )
+    for name, (result, arguments) in _FUNCTIONS.items():
+        function = getattr(library, name)
+        function.restype, function.argtypes = result, arguments
+    return library
+
+
+def _find() -> pathlib.Path:
+    named = os.environ.get(VARIABLE)
+    if named:
+        if not os.path.isfile(named):
+            raise _unusable(f"{VARIABLE} names {named}, which is no file")
+        return pathlib.Path(named)
+    package = pathlib.Path(__file__).resolve().parent.parent
+    # In a checkout the package is client/python/counterweight_rl.
+    places = [package / _NAME, package.parents[2] / "build/release" / _NAME]
+    for place in places:
+        if place.is_file():
+            return place
+    looked = " and ".join(str(place) for place in places)
+    raise _unusable(
+        f'a target "local:" needs {_NAME}, which is not at {looked}; build it '
+        f"(.ci/build release counterweight_embedded), or name it in {VARIABLE}"
+    )
+
+
+def _unusable(why: str) -> CounterweightError:
+    return CounterweightError(why, code=StatusCode.FAILED_PRECONDITION)

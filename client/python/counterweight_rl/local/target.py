@@ -1,0 +1,64 @@
+"""The grammar of targets ``local:``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+from urllib.parse import parse_qsl
+
+from counterweight_rl.suggestions import did_you_mean
+
+_SCHEME = "local:"
+_BACKENDS = ("cpu", "cuda")
+# The settings of each backend with the largest value that one may have.
+_SETTINGS = {"cpu": {"threads": 1024}, "cuda": {"device": 1023}}
+_SMALLEST = {"threads": 1, "device": 0}
+
+
+@dataclass(frozen=True)
+class LocalTarget:
+    """Where batches are computed in this process.
+
+    Attributes:
+        backend: "cpu" or "cuda".
+        threads: Threads of the CPU backend, the caller's included; 0: as many as this process may
+            run on.
+        device: The device of the CUDA backend, as CUDA counts.
+    """
+
+    backend: Literal["cpu", "cuda"] = "cpu"
+    threads: int = 0
+    device: int = 0
+
+
+def read_target(target: str) -> LocalTarget | None:
+    """Reads "local:", "local:?threads=4" or "local:cuda?device=1"; None: another target.
+
+    Raises:
+        ValueError: No such backend or setting, or a number out of its range.
+    """
+    if not target.startswith(_SCHEME):
+        return None
+    backend, _, query = target.removeprefix(_SCHEME).partition("?")
+    backend = backend or "cpu"
+    if backend not in _BACKENDS:
+        raise ValueError(
+            f"target {target!r}: the backend must be one of {', '.join(_BACKENDS)}; "
+            f"got {backend!r}{did_you_mean(backend, _BACKENDS)}"
+        )
+    settings: dict[str, int] = {}
+    for name, text in parse_qsl(query, keep_blank_values=True):
+        known = _SETTINGS[backend]
+        if name not in known or name in settings:
+            problem = "was given twice" if name in settings else f"local:{backend} has no such"
+            raise ValueError(
+                f"target {target!r}: {name}: {problem} setting; it has {', '.join(known)}"
+            )
+        number = int(text) if text.isascii() and text.isdigit() and len(text) < 6 else -1
+        if not _SMALLEST[name] <= number <= known[name]:
+            raise ValueError(
+                f"target {target!r}: {name} must be from {_SMALLEST[name]} to {known[name]}; "
+                f"got {text!r}"
+            )
+        settings[name] = number
+    return LocalTarget("cuda" if backend == "cuda" else "cpu", **settings)

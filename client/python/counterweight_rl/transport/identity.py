@@ -1,0 +1,71 @@
+"""The answer that corrects nothing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from counterweight_rl.arrays.batch import role_name
+from counterweight_rl.arrays.encoding import MASK
+from counterweight_rl.arrays.output_array import OutputArray
+from counterweight_rl.arrays.pinned import Transfers
+from counterweight_rl.correction import Correction
+from counterweight_rl.result import Result, Timing
+
+BACKEND = "identity"
+"""The ``Result.backend`` of such an answer."""
+_WARNING = "the server is away: nothing was corrected, nothing rejected and no metric computed"
+
+
+def identity(correction: Correction[Any]) -> Result[Any] | None:
+    """Weight 1 for each token of the mask, the mask as it was sent, no rule and no metric.
+
+    None if a loss is asked for: without the method there is none, and none would be taken for one.
+    """
+    requested = correction.requested
+    method = correction.head.method
+    config = getattr(method, method.WhichOneof("method"))
+    has_loss = requested.compute_loss or "gradient" in requested.role_names
+    if has_loss or (hasattr(config, "policy_loss") and config.HasField("policy_loss")):
+        return None
+    batch = correction.batch
+    mask = next(
+        np.frombuffer(tensor.data, np.uint8)
+        for tensor in batch.tensors
+        if role_name(tensor.role) == MASK
+    )
+    reasons = np.zeros(mask.size, "<u2")
+    contents = {
+        "weights": mask.astype("<f4"),
+        "keep_mask": mask,
+        "token_reasons": reasons,
+        "sequence_reasons": np.zeros(batch.num_sequences, "<u2"),
+    }
+    transfers = Transfers()
+    arrays = {}
+    for name in requested.arrays:
+        if name in contents:
+            destination = correction.destinations.get(name)
+            output = OutputArray(name, batch, destination, transfers)
+            output.fill(contents[name].view(np.uint8).data)
+            arrays[name] = output.array
+    transfers.wait()
+    if not requested.keep_mask:
+        arrays.pop("keep_mask", None)
+    return Result(
+        weights=arrays.get("weights"),
+        keep_mask=arrays.get("keep_mask"),
+        token_reasons=arrays.get("token_reasons"),
+        sequence_reasons=arrays.get("sequence_reasons"),
+        loss=None,
+        gradient=None,
+        metrics={},
+        rules=(),
+        non_finite_tokens=0,
+        warnings=(_WARNING,),
+        request_id=correction.head.request_id,
+        numerics_version=0,
+        backend=BACKEND,
+        timing=Timing(0.0, 0.0, 0.0, 0.0),
+    )

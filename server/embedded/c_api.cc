@@ -1,0 +1,195 @@
+// The C ABI: no exception passes it, and each call leaves its error behind.
+#include <cstddef>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <new>
+#include <string>
+#include <utility>
+
+#include "server/embedded/calls.h"
+#include "server/embedded/counterweight.h"
+#include "server/embedded/message.h"
+#include "server/engine/names.h"
+
+namespace counterweight::embedded {
+namespace {
+
+// cw_last_error points into one of these.
+struct LastError {
+  cw_error error{CW_OK, "", {nullptr, 0}};
+  std::string message;
+  std::string violations;
+};
+thread_local LastError last;
+
+int Fail(Failure failure, int32_t format) {
+  last.message = std::move(failure.message);
+  last.violations.clear();
+  if (failure.violations.field_violations_size() > 0) {
+    // If they cannot be written, the message still names them.
+    static_cast<void>(Write(failure.violations, format, &last.violations));
+  }
+  last.error = {failure.code,
+                last.message.c_str(),
+                {last.violations.data(), last.violations.size()}};
+  return failure.code;
+}
+
+int Guard(int32_t format, const std::function<Failure()>& work) {
+  try {
+    try {
+      return Fail(work(), format);
+    } catch (const std::bad_alloc&) {
+      return Fail({CW_RESOURCE_EXHAUSTED,
+                   "there is no memory for this request; send a smaller batch",
+                   {}},
+                  format);
+    } catch (const std::exception& error) {
+      return Fail(
+          {CW_INTERNAL, server::Concat("internal error: ", error.what()), {}},
+          format);
+    }
+  } catch (...) {
+    // There is no memory for the error's text.
+    last.error = {CW_RESOURCE_EXHAUSTED, "out of memory", {nullptr, 0}};
+    return CW_RESOURCE_EXHAUSTED;
+  }
+}
+
+Failure Misuse(const char* what) { return {CW_INVALID_ARGUMENT, what, {}}; }
+
+int Answered(int32_t format, cw_answer** answer,
+             const std::function<Failure(Answer*)>& work) {
+  return Guard(format, [&]() -> Failure {
+    if (answer == nullptr) return Misuse("answer must not be NULL");
+    *answer = nullptr;
+    if (format != CW_PROTOBUF && format != CW_JSON) {
+      return Misuse("format must be CW_PROTOBUF or CW_JSON");
+    }
+    auto made = std::make_unique<Answer>();
+    Failure failure = work(made.get());
+    if (!failure.ok()) return failure;
+    made->Publish();
+    *answer = made.release();
+    return failure;
+  });
+}
+
+Failure Check(const cw_handle* handle, const cw_request& request) {
+  if (handle == nullptr) return Misuse("handle must not be NULL");
+  if (request.struct_size != sizeof(cw_request)) {
+    return Misuse("request.struct_size must be sizeof(cw_request)");
+  }
+  if (request.message.data == nullptr && request.message.size > 0) {
+    return Misuse("request.message.data must not be NULL");
+  }
+  // Protobuf's int sizes end at 2^31.
+  if (request.message.size > size_t{1} << 30) {
+    return Misuse("request.message has more than 2^30 bytes");
+  }
+  if (!(request.timeout_seconds >= 0.0)) {
+    return Misuse("request.timeout_seconds must be >= 0");
+  }
+  return {};
+}
+
+// Checks the tensors; cw_validate does not read them.
+Failure CheckTensors(const cw_request& request) {
+  if (request.tensors == nullptr && request.num_tensors > 0) {
+    return Misuse("request.tensors must not be NULL");
+  }
+  for (size_t i = 0; i < request.num_tensors; ++i) {
+    if (request.tensors[i].data == nullptr && request.tensors[i].size > 0) {
+      return Misuse("request.tensors[].data must not be NULL");
+    }
+  }
+  return {};
+}
+
+Engine* EngineOf(cw_handle* handle) {
+  return reinterpret_cast<Engine*>(handle);
+}
+
+}  // namespace
+}  // namespace counterweight::embedded
+
+using counterweight::embedded::Answer;
+using counterweight::embedded::Engine;
+using counterweight::embedded::EngineOf;
+using counterweight::embedded::Failure;
+
+extern "C" {
+
+int32_t cw_abi_version(void) { return CW_ABI_VERSION; }
+
+const char* cw_version(void) { return COUNTERWEIGHT_VERSION; }
+
+int cw_open(const cw_options* options, cw_handle** handle) {
+  namespace cw = counterweight::embedded;
+  return cw::Guard(CW_PROTOBUF, [&]() -> Failure {
+    if (handle == nullptr) return cw::Misuse("handle must not be NULL");
+    *handle = nullptr;
+    const cw_options defaults{.struct_size = sizeof(cw_options)};
+    if (options == nullptr) options = &defaults;
+    if (options->struct_size != sizeof(cw_options)) {
+      return cw::Misuse("options.struct_size must be sizeof(cw_options)");
+    }
+    std::unique_ptr<Engine> engine;
+    Failure failure = Engine::Make(*options, &engine);
+    *handle = reinterpret_cast<cw_handle*>(engine.release());
+    return failure;
+  });
+}
+
+int cw_correct(cw_handle* handle, const cw_request* request,
+               cw_answer** answer) {
+  namespace cw = counterweight::embedded;
+  const int32_t format = request == nullptr ? CW_PROTOBUF : request->format;
+  return cw::Answered(format, answer, [&](Answer* made) {
+    if (request == nullptr) return cw::Misuse("request must not be NULL");
+    Failure failure = cw::Check(handle, *request);
+    if (failure.ok()) failure = cw::CheckTensors(*request);
+    return failure.ok() ? cw::Correct(EngineOf(handle), *request, made)
+                        : failure;
+  });
+}
+
+int cw_validate(cw_handle* handle, const cw_request* request,
+                cw_answer** answer) {
+  namespace cw = counterweight::embedded;
+  const int32_t format = request == nullptr ? CW_PROTOBUF : request->format;
+  return cw::Answered(format, answer, [&](Answer* made) {
+    if (request == nullptr) return cw::Misuse("request must not be NULL");
+    Failure failure = cw::Check(handle, *request);
+    return failure.ok() ? cw::Validate(EngineOf(handle), *request, made)
+                        : failure;
+  });
+}
+
+int cw_list_methods(cw_handle* handle, int32_t format, cw_answer** answer) {
+  namespace cw = counterweight::embedded;
+  return cw::Answered(format, answer, [&](Answer* made) {
+    if (handle == nullptr) return cw::Misuse("handle must not be NULL");
+    return cw::ListMethods(format, made);
+  });
+}
+
+int cw_server_info(cw_handle* handle, int32_t format, cw_answer** answer) {
+  namespace cw = counterweight::embedded;
+  return cw::Answered(format, answer, [&](Answer* made) {
+    if (handle == nullptr) return cw::Misuse("handle must not be NULL");
+    return cw::ServerInfo(EngineOf(handle), format, made);
+  });
+}
+
+void cw_free(cw_answer* answer) { delete static_cast<Answer*>(answer); }
+
+const cw_error* cw_last_error(void) {
+  return &counterweight::embedded::last.error;
+}
+
+void cw_close(cw_handle* handle) {
+  delete counterweight::embedded::EngineOf(handle);
+}
+}

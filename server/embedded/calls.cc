@@ -1,0 +1,57 @@
+#include "server/embedded/calls.h"
+
+#include <string_view>
+#include <utility>
+
+#include "server/embedded/decode.h"
+#include "server/embedded/fork_guard.h"
+#include "server/embedded/message.h"
+#include "server/engine/codec.h"
+#include "server/engine/codec_server_info.h"
+
+namespace counterweight::embedded {
+
+using server::Decoded;
+
+Failure Validate(Engine* engine, const cw_request& request, Answer* answer) {
+  const ForkGuard guard;
+  if (!guard.is_safe()) return ForkedInside();
+  v1::CorrectRequest message;
+  Decoded decoded;
+  Failure failure =
+      Decode(*engine, request, {.is_stream = true}, &message, &decoded);
+  if (!failure.ok()) return failure;
+  v1::CorrectResponse response;
+  server::AllocateOutputs(
+      decoded.outputs, decoded.layout,
+      [](auto* /*tensor*/, int64_t /*bytes*/) -> std::byte* { return nullptr; },
+      &response);
+  response.set_request_id(message.request_id());
+  response.set_numerics_version(kernels::kNumericsVersion);
+  response.mutable_warnings()->Add(decoded.warnings.begin(),
+                                   decoded.warnings.end());
+  return Write(response, request.format, &answer->text);
+}
+
+Failure ListMethods(int32_t format, Answer* answer) {
+  const ForkGuard guard;
+  if (!guard.is_safe()) return ForkedInside();
+  v1::ListMethodsResponse response;
+  server::EncodeMethods(&response);
+  return Write(response, format, &answer->text);
+}
+
+Failure ServerInfo(Engine* engine, int32_t format, Answer* answer) {
+  const ForkGuard guard;
+  if (!guard.is_safe()) return ForkedInside();
+  kernels::BackendInfo info;
+  Failure failure = engine->Info(&info);
+  if (!failure.ok()) return failure;
+  v1::GetServerInfoResponse response;
+  server::EncodeServerInfo(info, engine->limits(), &response);
+  response.set_version(COUNTERWEIGHT_VERSION);
+  response.set_revision(COUNTERWEIGHT_REVISION);
+  return Write(response, format, &answer->text);
+}
+
+}  // namespace counterweight::embedded

@@ -1,0 +1,23 @@
+// The calls of the C ABI, without its checks of pointers.
+#ifndef COUNTERWEIGHT_SERVER_EMBEDDED_CALLS_H_
+#define COUNTERWEIGHT_SERVER_EMBEDDED_CALLS_H_
+
+#include <cstdint>
+
+#include "server/embedded/answer.h"
+#include "server/embedded/counterweight.h"
+#include "server/embedded/engine.h"
+#include "server/embedded/failure.h"
+
+namespace counterweight::embedded {
+
+// Implement the functions of counterweight.h of these names. They may throw
+// std::bad_alloc and protobuf's exceptions.
+Failure Correct(Engine* engine, const cw_request& request, Answer* answer);
+Failure Validate(Engine* engine, const cw_request& request, Answer* answer);
+Failure ListMethods(int32_t format, Answer* answer);
+Failure ServerInfo(Engine* engine, int32_t format, Answer* answer);
+
+}  // namespace counterweight::embedded
+
+#endif  // COUNTERWEIGHT_SERVER_EMBEDDED_CALLS_H_

@@ -1,0 +1,59 @@
+// The end that a caller sets to its call: a deadline, or a flag.
+#ifndef COUNTERWEIGHT_SERVER_EMBEDDED_CANCELLATION_H_
+#define COUNTERWEIGHT_SERVER_EMBEDDED_CANCELLATION_H_
+
+#include <chrono>
+#include <cstdint>
+
+#include "server/embedded/counterweight.h"
+#include "server/embedded/failure.h"
+
+namespace counterweight::embedded {
+
+// Tells when the caller no longer wants the answer.
+class Cancellation {
+ public:
+  explicit Cancellation(const cw_request& request)
+      : stop_(request.stop), has_deadline_(request.timeout_seconds > 0.0) {
+    // A time_point cannot hold more; a hundred years are no limit.
+    constexpr double kLongest = 3e9;  // seconds
+    if (!(request.timeout_seconds < kLongest)) has_deadline_ = false;
+    if (!has_deadline_) return;
+    deadline_ +=
+        std::chrono::duration_cast<std::chrono::steady_clock::duration>(
+            std::chrono::duration<double>(request.timeout_seconds));
+  }
+
+  // Returns CW_CANCELLED if the caller has set `stop`, CW_DEADLINE_EXCEEDED if
+  // its deadline has passed, else CW_OK. Any thread may call it.
+  int Code() const {
+    if (stop_ != nullptr && *stop_ != 0) return CW_CANCELLED;
+    if (has_deadline_ && std::chrono::steady_clock::now() >= deadline_) {
+      return CW_DEADLINE_EXCEEDED;
+    }
+    return CW_OK;
+  }
+
+  Failure Check() const {
+    switch (Code()) {
+      case CW_CANCELLED:
+        return {CW_CANCELLED, "the client cancelled the request", {}};
+      case CW_DEADLINE_EXCEEDED:
+        return {CW_DEADLINE_EXCEEDED,
+                "the deadline passed before the batch was corrected",
+                {}};
+      default:
+        return {};
+    }
+  }
+
+ private:
+  const volatile int32_t* const stop_;
+  bool has_deadline_;
+  std::chrono::steady_clock::time_point deadline_ =
+      std::chrono::steady_clock::now();
+};
+
+}  // namespace counterweight::embedded
+
+#endif  // COUNTERWEIGHT_SERVER_EMBEDDED_CANCELLATION_H_

@@ -1,0 +1,163 @@
+#include <atomic>
+#include <chrono>
+#include <cstdio>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "server/embedded/calls.h"
+#include "server/embedded/cancellation.h"
+#include "server/embedded/decode.h"
+#include "server/embedded/fork_guard.h"
+#include "server/embedded/message.h"
+#include "server/embedded/placement.h"
+#include "server/engine/codec.h"
+#include "server/engine/names.h"
+
+namespace counterweight::embedded {
+namespace {
+
+using server::Concat;
+using server::Decoded;
+using server::Violations;
+
+using Clock = std::chrono::steady_clock;
+using Memory = std::vector<std::span<const std::byte>>;
+
+// Makes an id in a server's format for a request that has none.
+std::string MakeRequestId() {
+  static std::atomic<uint64_t> next = 0;
+  std::random_device device;
+  char text[64];
+  const uint64_t prefix = (uint64_t{device()} << 32) | device();
+  std::snprintf(text, sizeof(text), "%016llx-%llu",
+                static_cast<unsigned long long>(prefix),
+                static_cast<unsigned long long>(++next));
+  return text;
+}
+
+// Times the stages of a call.
+class StageClock {
+ public:
+  // Returns the seconds since the last call.
+  double Next() {
+    const Clock::time_point now = Clock::now();
+    return std::chrono::duration<double>(now - std::exchange(start_, now))
+        .count();
+  }
+
+ private:
+  Clock::time_point start_ = Clock::now();
+};
+
+Memory InputsOf(const cw_request& request) {
+  Memory memory;
+  for (size_t i = 0; i < request.num_tensors; ++i) {
+    memory.emplace_back(static_cast<const std::byte*>(request.tensors[i].data),
+                        request.tensors[i].size);
+  }
+  return memory;
+}
+
+// Finds the violations that the codec cannot see.
+Violations CheckInputs(const Decoded& decoded, const Memory& memory) {
+  Violations violations;
+  const auto& inputs = decoded.tensors.inputs;
+  if (memory.size() > inputs.size()) {
+    violations.push_back(
+        {"tensors", Concat("has ", inputs.size(), " entries, but bytes of ",
+                           memory.size(), " were given")});
+  }
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    if (reinterpret_cast<uintptr_t>(memory[i].data()) %
+            static_cast<uintptr_t>(inputs[i].element_size) !=
+        0) {
+      violations.push_back(
+          {Concat("tensors[", i, "].data"),
+           "lies at an address that is not a multiple of its element"});
+    }
+  }
+  return violations;
+}
+
+Failure ToFailure(const kernels::CorrectResult& result,
+                  const Cancellation& cancellation) {
+  switch (result.status) {
+    case kernels::CorrectStatus::kOk:
+      return {};
+    case kernels::CorrectStatus::kNonFinite:
+      return InvalidArgument({server::ToViolation(result.non_finite)});
+    case kernels::CorrectStatus::kStopped: {
+      Failure failure = cancellation.Check();
+      // The caller may have reset its stop since the backend read it.
+      if (failure.ok()) failure.code = CW_CANCELLED;
+      return failure;
+    }
+    case kernels::CorrectStatus::kDeviceFull:
+      return {CW_RESOURCE_EXHAUSTED,
+              "the device has no memory for this batch; send a smaller batch",
+              {}};
+    case kernels::CorrectStatus::kDeviceError:
+      break;
+  }
+  return {CW_INTERNAL,
+          Concat("device ", result.device, ": ", result.device_error),
+          {}};
+}
+
+}  // namespace
+
+Failure Correct(Engine* engine, const cw_request& request, Answer* answer) {
+  const Cancellation cancellation(request);
+  const Memory memory = InputsOf(request);
+  StageClock clock;
+  v1::CorrectRequest message;
+  v1::CorrectResponse response;
+  Decoded decoded;
+  kernels::Corrector* corrector = nullptr;
+  kernels::Outputs outputs;
+  {
+    const ForkGuard guard;
+    if (!guard.is_safe()) return ForkedInside();
+    Failure failure =
+        Decode(*engine, request, {.memory = &memory}, &message, &decoded);
+    if (!failure.ok()) return failure;
+    const Violations violations = CheckInputs(decoded, memory);
+    if (!violations.empty()) return InvalidArgument(violations);
+    failure = engine->Use(&corrector);
+    if (!failure.ok()) return failure;
+  }
+  response.mutable_timing()->set_decode_seconds(clock.Next());
+  Placement placement(request, memory, answer);
+  outputs = server::AllocateOutputs(
+      decoded.outputs, decoded.layout,
+      [&](auto* tensor, int64_t bytes) {
+        return placement.Next(tensor->role(), tensor->dtype(),
+                              server::RoleName(tensor->role()),
+                              server::ElementSize(tensor->dtype()), bytes);
+      },
+      &response);
+  if (!placement.violations().empty()) {
+    return InvalidArgument(placement.violations());
+  }
+  const kernels::CorrectResult result =
+      corrector
+          ->Begin(decoded.method.spec, server::BatchOf(decoded), outputs,
+                  [&cancellation] { return cancellation.Code() != CW_OK; })
+          ->Finish();
+  Failure failure = ToFailure(result, cancellation);
+  if (!failure.ok()) return failure;
+  response.mutable_timing()->set_compute_seconds(clock.Next());
+  const ForkGuard guard;
+  if (!guard.is_safe()) return ForkedInside();
+  const Violations violations = server::Encode(decoded, result.sums, &response);
+  if (!violations.empty()) return InvalidArgument(violations);
+  response.set_request_id(message.request_id().empty() ? MakeRequestId()
+                                                       : message.request_id());
+  response.set_backend(corrector->Info().name);
+  response.mutable_timing()->set_encode_seconds(clock.Next());
+  return Write(response, request.format, &answer->text);
+}
+
+}  // namespace counterweight::embedded

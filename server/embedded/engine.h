@@ -1,0 +1,59 @@
+// The options of a handle, and a backend for each process that uses it.
+#ifndef COUNTERWEIGHT_SERVER_EMBEDDED_ENGINE_H_
+#define COUNTERWEIGHT_SERVER_EMBEDDED_ENGINE_H_
+
+#include <sys/types.h>
+
+#include <atomic>
+#include <memory>
+#include <string>
+
+#include "kernels/corrector.h"
+#include "server/embedded/counterweight.h"
+#include "server/embedded/failure.h"
+#include "server/engine/codec_layout.h"
+
+namespace counterweight::embedded {
+
+// Thread-safe.
+class Engine {
+ public:
+  // Fails with all violations if an option is out of its range, or if this
+  // build or this machine lacks the backend.
+  static Failure Make(const cw_options& options,
+                      std::unique_ptr<Engine>* engine);
+  // REQUIRES: no call is under way.
+  ~Engine();
+
+  const server::RequestLimits& limits() const { return limits_; }
+
+  // Returns the backend of this process, which lives as long as the engine; the
+  // first call makes it. *corrector is null if the failure is not OK.
+  Failure Use(kernels::Corrector** corrector);
+  // Describes the backend, without starting threads for it.
+  Failure Info(kernels::BackendInfo* info);
+
+ private:
+  struct Backend {
+    pid_t process = 0;
+    std::unique_ptr<kernels::Corrector> corrector;
+  };
+
+  Engine(bool cuda, int threads, int device, server::RequestLimits limits)
+      : cuda_(cuda), threads_(threads), device_(device), limits_(limits) {}
+
+  std::unique_ptr<kernels::Corrector> MakeCorrector(int threads,
+                                                    std::string* error) const;
+
+  const bool cuda_;
+  const int threads_;
+  const int device_;
+  const server::RequestLimits limits_;
+  // A forked child does not delete its parent's backend, because the threads to
+  // join do not exist there.
+  std::atomic<Backend*> backend_ = nullptr;
+};
+
+}  // namespace counterweight::embedded
+
+#endif  // COUNTERWEIGHT_SERVER_EMBEDDED_ENGINE_H_

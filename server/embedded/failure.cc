@@ -1,0 +1,15 @@
+#include "server/embedded/failure.h"
+
+#include <utility>
+
+#include "server/embedded/counterweight.h"
+
+namespace counterweight::embedded {
+
+Failure InvalidArgument(const server::Violations& violations) {
+  server::BadRequest made = server::MakeBadRequest(violations);
+  return {CW_INVALID_ARGUMENT, std::move(made.message),
+          std::move(made.details)};
+}
+
+}  // namespace counterweight::embedded

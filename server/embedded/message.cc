@@ -1,0 +1,73 @@
+#include "server/embedded/message.h"
+
+#include <memory>
+
+#include "google/protobuf/io/zero_copy_stream_impl_lite.h"
+#include "google/protobuf/util/json_util.h"
+#include "google/protobuf/util/type_resolver.h"
+#include "google/protobuf/util/type_resolver_util.h"
+#include "server/embedded/counterweight.h"
+#include "server/engine/names.h"
+#include "server/engine/request_scan.h"
+
+namespace counterweight::embedded {
+namespace {
+
+constexpr char kTypes[] = "type.googleapis.com";
+
+// Converts JSON to bytes, so that both formats meet the same limits.
+Failure ToBytes(std::string_view json, const std::string& type,
+                std::string* bytes) {
+  const std::unique_ptr<google::protobuf::util::TypeResolver> resolver(
+      google::protobuf::util::NewTypeResolverForDescriptorPool(
+          kTypes, google::protobuf::DescriptorPool::generated_pool()));
+  const auto status = google::protobuf::util::JsonToBinaryString(
+      resolver.get(), server::Concat(kTypes, "/", type), std::string(json),
+      bytes);
+  if (status.ok()) return {};
+  return {CW_INVALID_ARGUMENT,
+          server::Concat("the request is not the JSON form of a ", type, ": ",
+                         std::string(status.message())),
+          {}};
+}
+
+}  // namespace
+
+Failure ReadRequest(std::string_view text, int32_t format,
+                    int64_t max_sequences, v1::CorrectRequest* request) {
+  std::string converted;
+  if (format == CW_JSON) {
+    Failure failure = ToBytes(text, request->GetTypeName(), &converted);
+    if (!failure.ok()) return failure;
+    text = converted;
+  }
+  google::protobuf::io::ArrayInputStream input(text.data(),
+                                               static_cast<int>(text.size()));
+  server::RequestScan scan(max_sequences, /*has_data=*/false);
+  server::ScannedStream scanned(&input, &scan);
+  const bool parsed = request->ParseFromZeroCopyStream(&scanned);
+  if (scan.violation()) return InvalidArgument({*scan.violation()});
+  if (!parsed) {
+    return {CW_INVALID_ARGUMENT,
+            server::Concat("the request is not a ", request->GetTypeName(),
+                           ": its bytes do not parse"),
+            {}};
+  }
+  return {};
+}
+
+Failure Write(const google::protobuf::Message& message, int32_t format,
+              std::string* text) {
+  bool written = false;
+  if (format == CW_JSON) {
+    written = google::protobuf::util::MessageToJsonString(message, text).ok();
+  } else {
+    written = message.SerializeToString(text);
+  }
+  if (written) return {};
+  return {CW_INTERNAL,
+          server::Concat("a ", message.GetTypeName(), " cannot be written"),
+          {}};
+}
+
+}  // namespace counterweight::embedded

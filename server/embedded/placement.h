@@ -1,0 +1,44 @@
+// The memory of the outputs of one call.
+#ifndef COUNTERWEIGHT_SERVER_EMBEDDED_PLACEMENT_H_
+#define COUNTERWEIGHT_SERVER_EMBEDDED_PLACEMENT_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "server/embedded/answer.h"
+#include "server/embedded/counterweight.h"
+#include "server/engine/violation.h"
+
+namespace counterweight::embedded {
+
+// Asks the caller for memory and checks the answer.
+class Placement {
+ public:
+  // REQUIRES: the arguments outlive this object.
+  Placement(const cw_request& request,
+            const std::vector<std::span<const std::byte>>& inputs,
+            Answer* answer)
+      : request_(request), inputs_(inputs), answer_(answer) {}
+
+  // Returns the memory of the answer's next output, never null.
+  std::byte* Next(int32_t role, int32_t dtype, std::string_view name,
+                  int64_t element_size, int64_t bytes);
+
+  const server::Violations& violations() const { return violations_; }
+
+ private:
+  void Check(const std::byte* place, std::string_view name,
+             int64_t element_size, size_t size);
+
+  const cw_request& request_;
+  const std::vector<std::span<const std::byte>>& inputs_;
+  Answer* const answer_;
+  server::Violations violations_;
+};
+
+}  // namespace counterweight::embedded
+
+#endif  // COUNTERWEIGHT_SERVER_EMBEDDED_PLACEMENT_H_

@@ -1,0 +1,37 @@
+from __future__ import annotations
+
+import os
+import pathlib
+import sys
+import tempfile
+from collections.abc import Iterator
+
+import pytest
+from harness import REPOSITORY, Driver, build_go
+
+# The goldens' reader and the real server's process.
+sys.path.append(str(REPOSITORY / "tests/e2e"))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def every_driver_is_stopped() -> Iterator[None]:
+    yield
+    assert not Driver.running
+
+
+@pytest.fixture(scope="session")
+def build() -> pathlib.Path:
+    """The build folder, with the drivers."""
+    default = REPOSITORY / "build/release/counterweight-server"
+    folder = pathlib.Path(os.environ.get("COUNTERWEIGHT_SERVER", default)).resolve().parent
+    if not (folder / "conformance/conformance_server").exists():
+        pytest.fail(f"{folder}/conformance is missing: make build", pytrace=False)
+    build_go(folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def sockets() -> Iterator[pathlib.Path]:
+    """A folder whose path is short enough for sockets."""
+    with tempfile.TemporaryDirectory() as folder:
+        yield pathlib.Path(folder)

@@ -1,0 +1,131 @@
+#include "tests/conformance/server/scripted_server.h"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <stdexcept>
+
+#include "grpcpp/security/server_credentials.h"
+#include "grpcpp/server_builder.h"
+
+namespace counterweight::conformance {
+
+ScriptedServer::ScriptedServer(const json& script, const std::string& folder,
+                               const std::string& name)
+    : script_(script) {
+  json complete = script;
+  if (!complete.contains("info")) complete["info"] = json::object();
+  if (script.contains("memory")) {
+    const std::string path = folder + "/" + name + ".mem";
+    memory_ = std::make_unique<MemorySocket>(path, script["memory"]);
+    complete["info"]["sharedMemorySocket"] = path;
+  }
+  if (script.value("info", json::object()).value("sharedMemorySocket", "") ==
+      "absent") {
+    complete["info"]["sharedMemorySocket"] = folder + "/" + name + ".absent";
+  }
+  service_ =
+      std::make_unique<ScriptedService>(complete, &recorder_, memory_.get());
+  if (script.value("unix", false)) {
+    address_ = "unix:" + folder + "/" + name + ".sock";
+  } else {
+    Reserve();
+  }
+  target_ = address_;
+  if (script.contains("cut")) {
+    const json& cut = script["cut"];
+    const size_t up = cut.value("before_first_call", false)
+                          ? client::CutConnection::kUntilTheFirstCall
+                          : cut.value("up", SIZE_MAX);
+    cut_ = std::make_unique<client::CutConnection>(address_, up,
+                                                   cut.value("down", SIZE_MAX));
+    target_ = cut_->target();
+  }
+  if (script.contains("listen")) {
+    schedule_ =
+        std::jthread([this](const std::stop_token& stop) { Schedule(stop); });
+  } else {
+    Listen();
+  }
+}
+
+ScriptedServer::~ScriptedServer() {
+  Close();
+  if (reserved_ >= 0) close(reserved_);
+}
+
+void ScriptedServer::Reserve() {
+  reserved_ = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  const int on = 1;
+  // gRPC's listener has it too, so that both may have the port.
+  setsockopt(reserved_, SOL_SOCKET, SO_REUSEPORT, &on, sizeof(on));
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof(address);
+  auto* const any = reinterpret_cast<sockaddr*>(&address);
+  if (bind(reserved_, any, size) != 0 ||
+      getsockname(reserved_, any, &size) != 0) {
+    throw std::runtime_error("there is no free port");
+  }
+  address_ = "127.0.0.1:" + std::to_string(ntohs(address.sin_port));
+}
+
+void ScriptedServer::Listen() {
+  grpc::ServerBuilder builder;
+  builder.AddListeningPort(address_, grpc::InsecureServerCredentials());
+  builder.SetMaxReceiveMessageSize(-1);
+  builder.SetMaxSendMessageSize(-1);
+  builder.RegisterService(service_.get());
+  const std::lock_guard lock(mutex_);
+  server_ = builder.BuildAndStart();
+  if (server_ == nullptr) {
+    throw std::runtime_error("cannot listen on " + address_);
+  }
+}
+
+void ScriptedServer::Stop() {
+  std::unique_ptr<grpc::Server> server;
+  {
+    const std::lock_guard lock(mutex_);
+    server = std::move(server_);
+  }
+  if (server == nullptr) return;
+  server->Shutdown(std::chrono::system_clock::now());
+  server->Wait();
+}
+
+void ScriptedServer::Schedule(const std::stop_token& stop) {
+  const auto wait_until = [&](double time) {
+    std::mutex mutex;
+    std::unique_lock lock(mutex);
+    wake_.wait_for(lock, stop,
+                   std::chrono::duration<double>(time - recorder_.Now()),
+                   [] { return false; });
+    return !stop.stop_requested();
+  };
+  for (const json& period : script_["listen"]) {
+    if (!wait_until(period[0])) return;
+    Listen();
+    if (period.size() < 2) return;
+    if (!wait_until(period[1])) return;
+    Stop();
+  }
+}
+
+json ScriptedServer::Close() {
+  if (schedule_.joinable()) {
+    schedule_.request_stop();
+    schedule_.join();
+  }
+  Stop();
+  cut_.reset();
+  json report = {{"calls", recorder_.calls()}};
+  if (memory_ != nullptr) report["packets"] = memory_->packets();
+  return report;
+}
+
+}  // namespace counterweight::conformance

@@ -1,0 +1,61 @@
+// One server of one scenario: its address, when it listens, its connections.
+#ifndef COUNTERWEIGHT_TESTS_CONFORMANCE_SERVER_SCRIPTED_SERVER_H_
+#define COUNTERWEIGHT_TESTS_CONFORMANCE_SERVER_SCRIPTED_SERVER_H_
+
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+
+#include "grpcpp/server.h"
+#include "nlohmann/json.hpp"
+#include "tests/client_cpp/cut_connection.h"
+#include "tests/conformance/server/memory_socket.h"
+#include "tests/conformance/server/recorder.h"
+#include "tests/conformance/server/scripted_service.h"
+
+namespace counterweight::conformance {
+
+using nlohmann::json;
+
+// Listens from the constructor's end, unless the scenario says later.
+class ScriptedServer {
+ public:
+  // `script` is the member "server" of a scenario; sockets go to
+  // `folder`/`name`.*. Throws std::runtime_error if it cannot listen.
+  ScriptedServer(const json& script, const std::string& folder,
+                 const std::string& name);
+  ~ScriptedServer();
+
+  // The address for the client.
+  const std::string& target() const { return target_; }
+  // Stops, and returns everything that it saw.
+  json Close();
+
+ private:
+  void Reserve();
+  void Listen();
+  void Stop();
+  // Listens during the periods of the member "listen".
+  void Schedule(const std::stop_token& stop);
+
+  const json script_;
+  std::string address_;
+  std::string target_;
+  // Keeps the port while the server does not listen.
+  int reserved_ = -1;
+  Recorder recorder_;
+  std::unique_ptr<MemorySocket> memory_;
+  std::unique_ptr<ScriptedService> service_;
+  std::mutex mutex_;
+  std::condition_variable_any wake_;
+  // Guarded by mutex_.
+  std::unique_ptr<grpc::Server> server_;
+  std::unique_ptr<client::CutConnection> cut_;
+  std::jthread schedule_;
+};
+
+}  // namespace counterweight::conformance
+
+#endif  // COUNTERWEIGHT_TESTS_CONFORMANCE_SERVER_SCRIPTED_SERVER_H_

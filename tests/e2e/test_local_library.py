@@ -1,0 +1,108 @@
+"""libcounterweight.so as a file, beside other libraries, and as README.md shows it."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from typing import Any
+
+import counterweight_rl as cw
+import numpy as np
+import pytest
+from batches import padded_batch
+from counterweight_rl.local import library
+from server_process import REPOSITORY, ServerProcess
+from transports import assert_same
+
+
+@pytest.fixture(scope="module", autouse=True)
+def built(local_library: None) -> None:
+    """There is a library."""
+
+
+def run_tool(*arguments: str) -> str:
+    return subprocess.run(arguments, check=True, capture_output=True, text=True).stdout
+
+
+def test_exports_nothing_but_its_functions() -> None:
+    path = library.load()._name
+    names = run_tool("nm", "-D", "--defined-only", "--format=just-symbols", path).split()
+    header = (REPOSITORY / "server/embedded/counterweight.h").read_text()
+    declared = re.findall(r"^CW_EXPORT [^;]*?\b(cw_\w+)\(", header, re.MULTILINE)
+    assert sorted(names) == sorted(declared)
+
+
+def test_needs_nothing_but_the_system() -> None:
+    dynamic = run_tool("readelf", "-d", library.load()._name)
+    needed = set(re.findall(r"NEEDED.*\[(\w+)", dynamic))
+    # glibc's (the wheel's glibc has two more), and what g++ brings. No protobuf, no gRPC, no OpenSSL.
+    assert needed <= {"libstdc", "libm", "libgcc_s", "libc", "ld", "libpthread", "libdl"}
+
+
+LOADED_FIRST = """
+import sys
+order = sys.argv[1].split(",")
+def grpc():
+    import grpc
+    import google.protobuf.struct_pb2 as pb
+    assert pb.Struct(fields={"a": pb.Value(number_value=1)}).SerializeToString()
+def torch():
+    import torch
+    assert torch.ones(2).sum() == 2
+def local():
+    from counterweight_rl.local import library
+    library.load()
+for name in order:
+    globals()[name]()
+import counterweight_rl as cw, numpy as np
+ones = np.ones((2, 3), np.float32)
+batch = dict(rollout_log_probs=-ones, old_log_probs=-ones, response_mask=ones, method="token_tis")
+for target in ("local:", sys.argv[2], "local:"):
+    with cw.Client(target) as client:
+        assert client.correct(**batch).weights.sum() == 6
+for name in order:
+    globals()[name]()
+"""
+
+
+@pytest.mark.parametrize("order", ["grpc,torch,local", "local,torch,grpc", "torch,local,grpc"])
+def test_beside_torch_and_grpc(server: ServerProcess, order: str) -> None:
+    pytest.importorskip("torch")
+    command = [sys.executable, "-c", LOADED_FIRST, order, server.address]
+    subprocess.run(command, check=True, timeout=120)
+
+
+def test_torch_tensors(client: cw.Client) -> None:
+    torch = pytest.importorskip("torch")
+    batch: dict[str, Any] = {n: torch.from_numpy(a) for n, a in padded_batch(20, 100).items()}
+    batch["response_mask"] = batch["response_mask"].bool()
+    batch["old_log_probs"] = batch["old_log_probs"].to(torch.bfloat16)
+    outputs = ["weights", "keep_mask", "token_reasons", "sequence_reasons"]
+    with cw.Client("local:") as local:
+        answer = local.correct(method="token_tis", outputs=outputs, **batch)
+    assert_same(answer, client.correct(method="token_tis", outputs=outputs, **batch))
+
+
+def test_policy_loss() -> None:
+    torch = pytest.importorskip("torch")
+    from counterweight_rl.torch import policy_loss_with_result
+    from transports import LOSS
+
+    batch: dict[str, Any] = {n: torch.from_numpy(a) for n, a in padded_batch(20, 100).items()}
+    batch["current_log_probs"].requires_grad_()
+    with cw.Client("local:") as local:
+        loss, result = policy_loss_with_result(local, method=LOSS, **batch)
+    loss.backward()
+    torch.testing.assert_close(batch["current_log_probs"].grad, result.gradient, rtol=0, atol=0)
+
+
+def test_the_readme_as_it_is_written() -> None:
+    text = (REPOSITORY / "README.md").read_text()
+    found = re.search(r"## Without a server\n.*?```python\n(.*?)```", text, re.DOTALL)
+    assert found
+    assert len(found[1].splitlines()) == 8
+    names: dict[str, Any] = {}
+    exec(found[1], names)
+    weights = np.minimum(np.exp(names["old"] - names["mu"]), 2.0)
+    np.testing.assert_allclose(names["result"].weights, weights, rtol=1e-6)

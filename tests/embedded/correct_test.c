@@ -1,0 +1,133 @@
+/* Answers: numbers that are known, and where they are written. */
+#include "check.h"
+
+typedef struct {
+  float weights[6];
+  uint8_t keep_mask[6];
+  int calls;
+} Places;
+
+enum { kWeightsRole = 16, kKeepMaskRole = 17, kF32 = 1, kU8 = 4 };
+
+static void* Place(void* context, int32_t role, int32_t dtype, size_t size) {
+  Places* const places = (Places*)context;
+  ++places->calls;
+  if (role == kWeightsRole && dtype == kF32 &&
+      size == sizeof(places->weights)) {
+    return places->weights;
+  }
+  if (role == kKeepMaskRole && dtype == kU8 &&
+      size == sizeof(places->keep_mask)) {
+    return places->keep_mask;
+  }
+  return NULL;
+}
+
+static void* PlaceNothing(void* context, int32_t role, int32_t dtype,
+                          size_t size) {
+  (void)context, (void)role, (void)dtype, (void)size;
+  return NULL;
+}
+
+static void TestMemoryOfTheLibrary(cw_handle* handle) {
+  Batch batch;
+  cw_answer* answer = NULL;
+  MakeBatch(&batch);
+  CHECK(cw_correct(handle, &batch.request, &answer) == CW_OK);
+  CHECK(cw_last_error()->code == CW_OK);
+  CheckAnswer(answer);
+  CHECK(Has(answer->message, "\"requestId\":\"a\""));
+  CHECK(Has(answer->message, "\"backend\":\"cpu\""));
+  CHECK(Has(answer->message, "\"numericsVersion\":1"));
+  cw_free(answer);
+  batch.request.place = PlaceNothing;
+  CHECK(cw_correct(handle, &batch.request, &answer) == CW_OK);
+  CheckAnswer(answer);
+  cw_free(answer);
+}
+
+static void TestMemoryOfTheCaller(cw_handle* handle) {
+  Batch batch;
+  Places places = {{0}, {0}, 0};
+  cw_answer* answer = NULL;
+  MakeBatch(&batch);
+  batch.request.place = Place;
+  batch.request.context = &places;
+  CHECK(cw_correct(handle, &batch.request, &answer) == CW_OK);
+  CHECK(places.calls == 2);
+  CHECK(answer->tensors[0].data == places.weights);
+  CHECK(answer->tensors[1].data == places.keep_mask);
+  CheckAnswer(answer);
+  cw_free(answer);
+}
+
+/* One protobuf request: layout {padded {0, 0}}, an empty mask, two log-probs,
+ * preset token_tis. */
+static void TestBytes(cw_handle* handle) {
+  static const char kMessage[] =
+      "\x1a\x02\x0a\x00"
+      "\x22\x04\x08\x01\x10\x01"
+      "\x22\x04\x08\x02\x10\x01"
+      "\x22\x04\x08\x05\x10\x04"
+      "\x2a\x0d\x0a\x0b\x0a\x09token_tis";
+  Batch batch;
+  cw_answer* answer = NULL;
+  MakeBatch(&batch);
+  batch.request.format = CW_PROTOBUF;
+  batch.request.message.data = kMessage;
+  batch.request.message.size = sizeof(kMessage) - 1;
+  memset(batch.tensors, 0, sizeof(batch.tensors));
+  CHECK(cw_correct(handle, &batch.request, &answer) == CW_OK);
+  CHECK(answer->num_tensors == 2);
+  CHECK(answer->tensors[0].size == 0);
+  /* CorrectResponse.backend. */
+  CHECK(Has(answer->message,
+            "\x42\x03"
+            "cpu"));
+  cw_free(answer);
+}
+
+static void TestValidate(cw_handle* handle) {
+  Batch batch;
+  cw_answer* answer = NULL;
+  MakeBatch(&batch);
+  batch.request.tensors = NULL;
+  batch.request.num_tensors = 0;
+  CHECK(cw_validate(handle, &batch.request, &answer) == CW_OK);
+  CHECK(Has(answer->message, "TENSOR_ROLE_WEIGHTS"));
+  CHECK(answer->num_tensors == 0);
+  cw_free(answer);
+}
+
+static void TestTables(cw_handle* handle) {
+  cw_answer* answer = NULL;
+  CHECK(cw_list_methods(handle, CW_JSON, &answer) == CW_OK);
+  CHECK(Has(answer->message, "\"token_tis\""));
+  cw_free(answer);
+  CHECK(cw_server_info(handle, CW_JSON, &answer) == CW_OK);
+  CHECK(Has(answer->message, "\"threads\":3"));
+  CHECK(Has(answer->message, "\"verl\""));
+  CHECK(Has(answer->message, cw_version()));
+  cw_free(answer);
+}
+
+int main(void) {
+  cw_options options = {0};
+  cw_handle* handle = NULL;
+  options.struct_size = sizeof(options);
+  options.threads = 3;
+  CHECK(cw_abi_version() == CW_ABI_VERSION);
+  CHECK(cw_open(&options, &handle) == CW_OK);
+  TestTables(handle);
+  TestMemoryOfTheLibrary(handle);
+  TestMemoryOfTheCaller(handle);
+  TestBytes(handle);
+  TestValidate(handle);
+  cw_close(handle);
+  CHECK(cw_open(NULL, &handle) == CW_OK);
+  TestMemoryOfTheLibrary(handle);
+  cw_close(handle);
+  cw_close(NULL);
+  cw_free(NULL);
+  return 0;
+}

@@ -1,0 +1,126 @@
+"""The C++ client as its user has it: installed, found by CMake and by pkg-config, and as a Debian package."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import re
+import subprocess
+import tarfile
+from collections.abc import Iterator
+
+import pytest
+from server_process import ServerProcess
+
+HERE = pathlib.Path(__file__).resolve().parent
+REPOSITORY = HERE.parents[1]
+pytestmark = [pytest.mark.server_only, pytest.mark.timeout(300)]
+
+# The weights are those of proto/README.md: the first ratio is 1.105.
+ANSWER = ["1.05", "0.904837", "0", "1", "1", "0"]
+
+
+def run(*command: object, **options: object) -> str:
+    done = subprocess.run(
+        [str(word) for word in command], capture_output=True, text=True, **options
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def build() -> pathlib.Path:
+    default = REPOSITORY / "build/release/counterweight-server"
+    folder = pathlib.Path(os.environ.get("COUNTERWEIGHT_SERVER", default)).parent
+    run("cmake", "--build", folder, "--target", "installed_client")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def prefix(build: pathlib.Path, tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    """A copy that was installed elsewhere and then moved: nothing may name the first place."""
+    first = tmp_path_factory.mktemp("install") / "first"
+    run("cmake", "--install", build, "--component", "client", "--prefix", first)
+    return first.rename(first.with_name("moved"))
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[ServerProcess]:
+    started = ServerProcess()
+    yield started
+    started.stop()
+
+
+def answer(program: pathlib.Path, server: ServerProcess, libraries: pathlib.Path) -> list[str]:
+    environment = {**os.environ, "LD_LIBRARY_PATH": str(libraries), "no_proxy": "*"}
+    return run(program, server.address, env=environment).split()
+
+
+def libraries(prefix: pathlib.Path) -> pathlib.Path:
+    (shared,) = prefix.rglob("libcounterweight-client.so")
+    return shared.parent
+
+
+def test_headers_name_neither_grpc_nor_protobuf(prefix: pathlib.Path) -> None:
+    headers = sorted((prefix / "include/counterweight").iterdir())
+    assert [header.name for header in headers] == [
+        "client.h",
+        "options.h",
+        "region.h",
+        "status.h",
+        "types.h",
+    ]
+    for header in headers:
+        for included in re.findall(r"#include (.*)", header.read_text()):
+            assert re.fullmatch(r'<[a-z_]+>|"counterweight/[a-z_]+\.h"', included), included
+
+
+def test_shared_library_has_a_version_and_only_public_names(prefix: pathlib.Path) -> None:
+    library = libraries(prefix) / "libcounterweight-client.so"
+    assert "SONAME" in run("readelf", "-dW", library)
+    assert "[libcounterweight-client.so.0]" in run("readelf", "-dW", library)
+    names = [
+        line.split(maxsplit=2)[2]
+        for line in run("nm", "-DC", "--defined-only", library).splitlines()
+    ]
+    assert any(name.startswith("counterweight::Client::Correct(") for name in names)
+    foreign = [name for name in names if not name.startswith("counterweight::")]
+    inside = [name for name in names if name.startswith("counterweight::v1::")]
+    assert not foreign + inside
+
+
+def test_found_by_cmake(
+    prefix: pathlib.Path, server: ServerProcess, tmp_path: pathlib.Path
+) -> None:
+    run("cmake", "-S", HERE, "-B", tmp_path, f"-DCMAKE_PREFIX_PATH={prefix}")
+    run("cmake", "--build", tmp_path, "--parallel", 2)
+    for program in ("correct", "correct_static"):
+        assert answer(tmp_path / program, server, libraries(prefix)) == ANSWER
+
+
+def test_found_by_pkg_config(
+    prefix: pathlib.Path, server: ServerProcess, tmp_path: pathlib.Path
+) -> None:
+    environment = {**os.environ, "PKG_CONFIG_PATH": str(libraries(prefix) / "pkgconfig")}
+    flags = run("pkg-config", "--cflags", "--libs", "counterweight-client", env=environment)
+    program = tmp_path / "correct"
+    run("g++", "-std=c++20", HERE / "correct.cc", "-o", program, *flags.split())
+    assert answer(program, server, libraries(prefix)) == ANSWER
+
+
+def test_debian_package(build: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    run("cpack", "-B", tmp_path, "-D", f"CPACK_OUTPUT_FILE_PREFIX={tmp_path}", cwd=build)
+    (package,) = tmp_path.glob("*.deb")
+    depends = run("dpkg-deb", "--field", package, "Depends")
+    assert "libgrpc++1.51" in depends
+    unpacked = tmp_path / "unpacked"
+    run("dpkg-deb", "-x", package, unpacked)
+    files = {path.name for path in unpacked.rglob("*") if not path.is_dir()}
+    assert {"client.h", "libcounterweight-client.so", "libcounterweight-client.a"} < files
+    assert {"counterweight-config.cmake", "counterweight-client.pc"} < files
+    assert "counterweight-server" not in files
+    with subprocess.Popen(
+        ["dpkg-deb", "--fsys-tarfile", package], stdout=subprocess.PIPE
+    ) as process:
+        archive = tarfile.open(fileobj=process.stdout, mode="r|")  # noqa: SIM115
+        assert all(member.uid == 0 for member in archive)

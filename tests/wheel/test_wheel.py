@@ -1,0 +1,130 @@
+"""The wheel of make wheel: its contents, and its bytes beside those of build/release."""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import pickle
+import re
+import subprocess
+import zipfile
+from collections.abc import Iterator
+from typing import Any
+
+import counterweight_rl as cw
+import pytest
+from conftest import REPOSITORY
+from goldens import BLAMED_FIELDS, GOLDENS, correct
+from local_answers import BATCHES
+from server_process import ServerProcess
+from transports import assert_same
+
+TREE = REPOSITORY / "build/release"
+
+
+def run(*words: object, **settings: Any) -> str:
+    # Another folder than the checkout, whose library would be found too.
+    environment = {n: v for n, v in os.environ.items() if n not in ("PYTHONPATH", "WHEEL")}
+    command = [str(word) for word in words]
+    done = subprocess.run(
+        command,
+        check=True,
+        timeout=300,
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd="/",
+        env=environment,
+        **settings,
+    )
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def tree() -> Iterator[cw.Client]:
+    """The library of build/release."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("COUNTERWEIGHT_LIBRARY", str(TREE / "libcounterweight.so"))
+        with cw.Client("local:") as client:
+            yield client
+
+
+@pytest.fixture(scope="module")
+def answers(installed: pathlib.Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """Answers of the wheel's library, in its environment."""
+    path = tmp_path_factory.mktemp("answers") / "pickle"
+    run(installed / "python", REPOSITORY / "tests/e2e/local_answers.py", path)
+    read: dict[str, Any] = pickle.loads(path.read_bytes())
+    return read
+
+
+def test_size_and_tag(wheel: pathlib.Path) -> None:
+    assert re.fullmatch(r"counterweight_rl-[\d.]+-py3-none-manylinux_2_28_x86_64\.whl", wheel.name)
+    assert wheel.stat().st_size < 15e6
+
+
+def test_licences_of_all_parts(wheel: pathlib.Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        names = {name.partition(".dist-info/")[2]: name for name in archive.namelist()}
+        bill = json.loads(archive.read(names["sboms/counterweight.cdx.json"]))
+        parts = {part["name"] for part in bill["components"]}
+        assert {
+            "libgrpc-dev",
+            "libgrpc++-dev",
+            "libssl-dev",
+            "libprotobuf-dev",
+            "libabsl-dev",
+        } <= parts
+        for part in parts - {"ziglang"} | {"libunwind"}:
+            assert len(archive.read(names[f"licenses/third_party/{part}"])) > 200
+        assert b"Apache License" in archive.read(names["licenses/LICENSE"])
+        assert not [name for name in archive.namelist() if "test" in name]
+
+
+def test_brings_numpy_alone(installed: pathlib.Path) -> None:
+    listed = json.loads(run(installed / "pip", "list", "--format=json"))
+    names = {package["name"] for package in listed}
+    assert names - {"pip", "setuptools"} == {"counterweight-rl", "numpy"}
+
+
+def test_goldens_of_the_library(tree: cw.Client, answers: dict[str, Any]) -> None:
+    for name, golden in GOLDENS.items():
+        if name not in BLAMED_FIELDS:
+            assert_same(answers[name], correct(tree, golden))
+            continue
+        with pytest.raises(cw.InvalidRequestError) as caught:
+            correct(tree, golden)
+        assert answers[name] == (str(caught.value), caught.value.violations)
+    for name, batch in BATCHES.items():
+        assert_same(answers[name], tree.correct(**batch))
+
+
+def test_the_instruction_set_is_the_machines(tree: cw.Client, answers: dict[str, Any]) -> None:
+    assert answers["tables"][1].instruction_set == tree.server_info().instruction_set
+    assert answers["tables"] == (tree.list_methods(), tree.server_info())
+
+
+def test_goldens_of_the_server(tree: cw.Client, installed: pathlib.Path) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("COUNTERWEIGHT_SERVER", str(installed / "counterweight-server"))
+        patch.delenv("WHEEL")
+        server = ServerProcess()
+    try:
+        with cw.Client(server.address) as client:
+            assert client.server_info().instruction_set == tree.server_info().instruction_set
+            for name, golden in GOLDENS.items():
+                if name not in BLAMED_FIELDS:
+                    assert_same(correct(client, golden), correct(tree, golden))
+            for batch in BATCHES.values():
+                assert_same(client.correct(**batch), tree.correct(**batch))
+    finally:
+        server.stop()
+
+
+def test_the_readme_as_it_is_written(installed: pathlib.Path) -> None:
+    text = (REPOSITORY / "README.md").read_text()
+    found = re.search(r"## Without a server\n.*?```python\n(.*?)```", text, re.DOTALL)
+    assert found
+    assert run(installed / "python", "-c", found[1] + "print(result)").startswith(
+        "Result of request"
+    )
