@@ -70,6 +70,7 @@ docs: ## Rewrite kernels/METHODS.md, the tables of metrics in server/README.md, 
 	@.ci/docs
 	@.ci/dialect_fields
 	@$(PYTHON) deploy/grafana/dashboards.py
+	@$(PYTHON) deploy/kubernetes/rules.py
 
 pictures: ## Take the pictures of the page and of the dashboards' data again
 	@.ci/setup browser

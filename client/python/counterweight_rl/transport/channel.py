@@ -32,6 +32,8 @@ _OPTIONS = [
     *_RECONNECTION,
 ]
 
+# A name or list may stand for several servers, such as a headless Service's; calls take turns.
+_TURNS = ("grpc.service_config", '{"loadBalancingConfig":[{"round_robin":{}}]}')
 
 Pem = bytes | str | os.PathLike[str] | None
 
@@ -111,9 +113,11 @@ def connect(
     server_name: str | None = None,
 ) -> Any:
     """Returns a channel of ``library``, grpc or grpc.aio; sends nothing yet."""
-    if credentials is None:
-        return library.insecure_channel(target, _OPTIONS)
     options: list[tuple[str, Any]] = list(_OPTIONS)
+    if target.startswith(("dns:", "ipv4:", "ipv6:")):
+        options.append(_TURNS)
+    if credentials is None:
+        return library.insecure_channel(target, options)
     if server_name is not None:
         options.append(("grpc.ssl_target_name_override", server_name))
     return library.secure_channel(target, credentials, options)
