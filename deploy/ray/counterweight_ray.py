@@ -106,11 +106,15 @@ def start_everywhere(
         The actors, which keep their servers until `stop`, also after the job that started them.
 
     Raises:
-        ray.exceptions.RayActorError: A server did not start.
+        ray.exceptions.RayActorError: A server did not start; the others that this call started
+            are ended.
+        RuntimeError: A server of an earlier call has ended; `stop` removes its actor.
     """
     found = str(program) if pathlib.Path(program).name == str(program) else os.path.abspath(program)
-    actors = [
-        ray.remote(_Server)
+    listed = ray.util.list_named_actors(all_namespaces=True)
+    earlier = {actor["name"] for actor in listed if actor["namespace"] == _NAMESPACE}
+    actors = {
+        node["NodeID"]: ray.remote(_Server)
         .options(
             name=node["NodeID"],
             namespace=_NAMESPACE,
@@ -123,14 +127,16 @@ def start_everywhere(
         .remote(found, flags)
         for node in ray.nodes()
         if node["Alive"]
-    ]
+    }
     try:
-        ray.get([actor.target.remote() for actor in actors])
+        ray.get([actor.target.remote() for actor in actors.values()])
     except BaseException:
-        for actor in actors:
-            ray.kill(actor)
+        # Servers of earlier calls go on: trainers use them.
+        for node, actor in actors.items():
+            if node not in earlier:
+                ray.kill(actor)
         raise
-    return actors
+    return list(actors.values())
 
 
 def local_target() -> str:

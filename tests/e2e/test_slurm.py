@@ -125,3 +125,25 @@ def test_a_problem_is_named_and_drains_no_node(
     done = job.run("prolog", **changed)
     assert problem in done.stderr
     assert done.stderr.startswith("counterweight prolog: ")
+
+
+def test_the_owner_of_the_folder_gets_nothing_written_elsewhere(
+    job: Job, tmp_path: pathlib.Path
+) -> None:
+    """Root writes the log into a folder of the job's user, who could put a link there."""
+    victim = tmp_path / "victim"
+    victim.write_text("kept\n")
+    programs = {
+        "id": "echo 0",
+        "chown": f'ln -sf {victim} "$2/log"',
+        "setpriv": "shift 4; exec \"$@\"",
+    }
+    for name, command in programs.items():
+        program = tmp_path / name
+        program.write_text(f"#!/bin/sh\n{command}\n")
+        program.chmod(0o755)
+    other = {"SLURM_JOB_UID": "65534", "SLURM_JOB_GID": "65534"}
+    path = f"{tmp_path}:{os.environ['PATH']}"
+    done = job.run("prolog", PATH=path, COUNTERWEIGHT_THREADS="many", **other)
+    assert victim.read_text() == "kept\n"
+    assert "COUNTERWEIGHT_THREADS=many" in done.stderr

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import sys
 from collections.abc import Callable, Mapping
 from types import ModuleType
 from typing import Any
@@ -33,8 +34,53 @@ def getattr_from(module: str, names: Mapping[str, tuple[str, ...]]) -> Callable[
     return getattr_of_module
 
 
+def getattr_deriving(
+    module: str, home: str, name: str, mixin: type, documentation: str
+) -> Callable[[str], Any]:
+    """Returns the ``__getattr__`` of a module that has a peer's class with a mixin before it.
+
+    The class is made on first use, so the rest of the module does not need the peer.
+
+    Args:
+        module: The module's own name.
+        home: The peer's module that has the class.
+        name: The class's name, there and here.
+        mixin: The first base.
+        documentation: The docstring of the class.
+    """
+
+    def getattr_of_module(asked: str) -> Any:
+        if asked != name:
+            raise AttributeError(f"module {module!r} has no attribute {asked!r}")
+        namespace = {"__module__": module, "__doc__": documentation}
+        made = type(name, (mixin, getattr(load(home), name)), namespace)
+        return vars(sys.modules[module]).setdefault(name, made)
+
+    return getattr_of_module
+
+
 class NotInstalledError(ImportError):
     """The peer is not installed."""
+
+
+def replace(home: str, name: str, ours: Any) -> None:
+    """Puts ``ours`` in place of a peer's object in each of its modules that is imported already.
+
+    A module that imported the object earlier holds it under its own name.
+
+    Args:
+        home: The peer's module that defines it.
+        name: Its name there.
+        ours: What to find there instead.
+
+    Raises:
+        ImportError: See ``load``.
+    """
+    original = getattr(load(home), name)
+    package = home.partition(".")[0] + "."
+    for path, module in list(sys.modules.items()):
+        if path.startswith(package) and vars(module).get(name) is original:
+            setattr(module, name, ours)
 
 
 def load(home: str) -> ModuleType:

@@ -22,26 +22,21 @@ names and quirks are those of the dialect ``trl``; server/engine/dialects/README
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 
-from counterweight_rl.compat import _service
+from counterweight_rl.compat import _peers, _service
 from counterweight_rl.compat._trl_trainer import GRPOMixin
 
 __all__ = ["GRPOMixin", "get_off_policy_mask", "vllm_importance_sampling_ratio"]
 
 
-def __getattr__(name: str) -> Any:
-    # Created on first use: nothing else here needs TRL.
-    if name != "GRPOTrainer":
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from trl import GRPOTrainer
-
-    documentation = "TRL's GRPOTrainer with the loss of the service; see GRPOMixin."
-    namespace = {"__module__": __name__, "__doc__": documentation}
-    trainer = type(name, (GRPOMixin, GRPOTrainer), namespace)
-    return globals().setdefault(name, trainer)
+__getattr__ = _peers.getattr_deriving(
+    __name__,
+    "trl",
+    "GRPOTrainer",
+    GRPOMixin,
+    "TRL's GRPOTrainer with the loss of the service; see GRPOMixin.",
+)
 
 
 def vllm_importance_sampling_ratio(

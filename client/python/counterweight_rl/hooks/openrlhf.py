@@ -10,13 +10,8 @@ the actor's trainer imports it; the command line's options and the logged number
 
 from __future__ import annotations
 
-import sys
-
 from counterweight_rl.compat import _peers, _service
 from counterweight_rl.compat.openrlhf import PolicyLoss
-
-_MODULE = "openrlhf.models"
-_NAME = "PolicyLoss"
 
 
 def install() -> None:
@@ -28,7 +23,4 @@ def install() -> None:
         ImportError: OpenRLHF is not installed.
     """
     _service.check()
-    original = getattr(_peers.load(_MODULE), _NAME)
-    for name, module in list(sys.modules.items()):
-        if name.startswith("openrlhf.") and vars(module).get(_NAME) is original:
-            setattr(module, _NAME, PolicyLoss)
+    _peers.replace("openrlhf.models", "PolicyLoss", PolicyLoss)

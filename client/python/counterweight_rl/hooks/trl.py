@@ -1,6 +1,6 @@
 """TRL: weights and mask by the service, the loss by TRL, fused or not.
 
-    from counterweight_rl.hooks.trl import GRPOTrainer
+    from counterweight_rl.hooks.trl import CorrectionMixin, GRPOTrainer
 
     class Trainer(CorrectionMixin, MyTrainer): ...  # for a subclass of your own
 
@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 
-from counterweight_rl.compat import _service
+from counterweight_rl.compat import _peers, _service
 from counterweight_rl.compat.trl import vllm_importance_sampling_ratio
 from counterweight_rl.config import Method
 from counterweight_rl.hooks import _arguments
@@ -36,18 +36,6 @@ _METRICS = ("kl", "k3", "kept_token_fraction", "weight_mean")
 
 # A class of TRL or of the user, which has everything else.
 _Trainer: Any = object
-
-
-def __getattr__(name: str) -> Any:
-    # Created on first use: nothing else here needs TRL.
-    if name != "GRPOTrainer":
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from trl import GRPOTrainer
-
-    documentation = "TRL's GRPOTrainer with the service's ratio; see CorrectionMixin."
-    namespace = {"__module__": __name__, "__doc__": documentation}
-    trainer = type(name, (CorrectionMixin, GRPOTrainer), namespace)
-    return globals().setdefault(name, trainer)
 
 
 class CorrectionMixin(_Trainer):
@@ -112,3 +100,12 @@ class CorrectionMixin(_Trainer):
         if result.weights is not None:
             ratio = ratio * result.weights.to(old.dtype)
         return ratio.masked_fill(mask == 0, 1), result.metrics
+
+
+__getattr__ = _peers.getattr_deriving(
+    __name__,
+    "trl",
+    "GRPOTrainer",
+    CorrectionMixin,
+    "TRL's GRPOTrainer with the service's ratio; see CorrectionMixin.",
+)

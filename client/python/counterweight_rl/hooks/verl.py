@@ -12,8 +12,6 @@ Numbers, metrics and differences are those of ``counterweight_rl.compat.verl``.
 
 from __future__ import annotations
 
-import sys
-
 from counterweight_rl.compat import _peers, _service
 from counterweight_rl.compat import verl as _ours
 from counterweight_rl.compat._verl_losses import CORE_ALGOS
@@ -40,16 +38,7 @@ def install() -> None:
     for name, loss in _ours.POLICY_LOSS_REGISTRY.items():
         register(PREFIX + name)(loss)
     register(_BYPASS)(_ours.POLICY_LOSS_REGISTRY[_BYPASS])
-    _replace_correction()
-
-
-def _replace_correction() -> None:
-    original = getattr(_peers.load(_HELPER), _CORRECTION)
-    ours = getattr(_ours, _CORRECTION)
-    # Trainers that are imported already hold the function under its name.
-    for name, module in list(sys.modules.items()):
-        if name.startswith("verl.") and vars(module).get(_CORRECTION) is original:
-            setattr(module, _CORRECTION, ours)
+    _peers.replace(_HELPER, _CORRECTION, getattr(_ours, _CORRECTION))
 
 
 install()
