@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pathlib
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -72,6 +73,40 @@ def test_a_killed_actor_ends_its_server() -> None:
     pid = ray.get(server.pid.remote())
     ray.kill(server)
     wait_for_end(pid)
+
+
+def test_a_crashed_actor_ends_its_server_and_starts_another() -> None:
+    servers = counterweight_ray.start_everywhere(binary())
+    pid = ray.get(servers[0].pid.remote())
+    actor = int(pathlib.Path(f"/proc/{pid}/stat").read_text().split()[3])
+    os.kill(actor, signal.SIGKILL)
+    wait_for_end(pid)
+    deadline = time.monotonic() + DEADLINE_SECONDS
+    while True:
+        try:
+            assert ray.get(servers[0].pid.remote()) != pid
+            break
+        except ray.exceptions.RayActorError:
+            assert time.monotonic() < deadline, "Ray does not start the actor again"
+            time.sleep(0.05)
+    counterweight_ray.stop(servers)
+
+
+def test_the_kernel_ends_the_server_of_a_killed_process() -> None:
+    """Ray 2.60 ends the processes of its workers too; other releases may not."""
+    script = (
+        f"import signal, counterweight_ray as c; s = c._Server({str(binary())!r}, {{}}); "
+        "print('pid', s.pid(), flush=True); signal.pause()"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(FOLDER)}
+    command = [sys.executable, "-c", script]
+    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as owner:
+        assert owner.stdout is not None
+        # The server writes there too.
+        pid = next(int(line.split()[1]) for line in owner.stdout if line.startswith("pid "))
+        owner.kill()
+        owner.wait()
+        wait_for_end(pid)
 
 
 def test_a_server_that_ended_is_reported() -> None:

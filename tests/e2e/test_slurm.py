@@ -136,7 +136,7 @@ def test_the_owner_of_the_folder_gets_nothing_written_elsewhere(
     programs = {
         "id": "echo 0",
         "chown": f'ln -sf {victim} "$2/log"',
-        "setpriv": "shift 4; exec \"$@\"",
+        "setpriv": 'shift 4; exec "$@"',
     }
     for name, command in programs.items():
         program = tmp_path / name

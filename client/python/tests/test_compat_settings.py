@@ -214,10 +214,21 @@ def test_retry_seconds_0_is_one_attempt(answering: FakeServer) -> None:
     compat.client().close()
 
 
-def test_a_check_of_the_server(answering: FakeServer) -> None:
+def test_a_check_of_the_server(answering: FakeServer, monkeypatch: pytest.MonkeyPatch) -> None:
     compat.use(target=answering.target)
+    connected: list[cw.Client] = []
+    connect = _settings.Settings.connect
+
+    def remembered(settings: _settings.Settings) -> cw.Client:
+        connected.append(connect(settings))
+        return connected[-1]
+
+    monkeypatch.setattr(_settings.Settings, "connect", remembered)
     _service.check()
     assert answering.requests == []
+    (client,) = connected
+    with pytest.raises(cw.CounterweightError, match="closed"):
+        client.server_info()
 
 
 def test_a_check_without_a_server() -> None:
