@@ -86,6 +86,8 @@ class DeviceCorrect : public ::testing::Test {
   const TemporaryFolder folder_;
   const FakeAllocation inputs_{kFirstDevice, kBytes};
   const FakeAllocation outputs_{kFirstDevice, kBytes};
+  // Not in its test: the server's threads, which read it, end later.
+  const FakeAllocation other_{kSecondDevice, kBytes};
   FakeDevices* const devices_;  // the server's
   RunningServer running_;
   SharedMemoryClient client_;
@@ -150,9 +152,8 @@ TEST_F(DeviceCorrect, MasksAreCheckedToo) {
 }
 
 TEST_F(DeviceCorrect, OneRequestIsOnOneDevice) {
-  const FakeAllocation other(kSecondDevice, kBytes);
-  const std::string reads = Register(&other, RegionAccess::kRead);
-  const std::string writes = Register(&other, RegionAccess::kWrite);
+  const std::string reads = Register(&other_, RegionAccess::kRead);
+  const std::string writes = Register(&other_, RegionAccess::kWrite);
   v1::CorrectRequest request = Request();
   request.mutable_tensors(1)->mutable_shared_memory()->set_handle(reads);
   request.mutable_destinations(0)->mutable_shared_memory()->set_handle(writes);
@@ -161,7 +162,7 @@ TEST_F(DeviceCorrect, OneRequestIsOnOneDevice) {
                           "destinations[0].shared_memory.handle"));
   request = Request();
   for (v1::Tensor& tensor : *request.mutable_tensors()) {
-    std::memset(other.data() + 128, 1, 6);
+    std::memset(other_.data() + 128, 1, 6);
     tensor.mutable_shared_memory()->set_handle(reads);
   }
   for (v1::Tensor& tensor : *request.mutable_destinations()) {
