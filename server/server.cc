@@ -37,11 +37,10 @@ constexpr int kMaxSynchronousThreads = 32;
 // Messages that gRPC assembles and answers that it sends; they come beside
 // max_bytes_in_flight, as they are admitted only when whole. The largest
 // message fits, however small the budget.
-size_t TransportBytes(const Config& config) {
+int64_t TransportBytes(const Config& config) {
   constexpr int64_t kBase = int64_t{448} << 20;
-  return static_cast<size_t>(
-      std::max(kBase + config.max_bytes_in_flight * 3 / 10,
-               kBase + config.max_message_bytes));
+  return std::max(kBase + config.max_bytes_in_flight * 3 / 10,
+                  kBase + config.max_message_bytes);
 }
 
 Admission::Limits AdmissionLimits(const Config& config) {
@@ -317,6 +316,7 @@ bool Server::StartGrpc(std::string* error, std::function<void()> on_failure) {
                      .log = &log_,
                      .spans = spans_.get(),
                      .staging = &staging_,
+                     .transport = &transport_,
                      .uses = &uses_,
                      .regions = shared_memory_.get(),
                      .shared_memory_socket = config_.shared_memory_socket,
@@ -342,7 +342,7 @@ bool Server::StartGrpc(std::string* error, std::function<void()> on_failure) {
   builder.AddChannelArgument(
       GRPC_ARG_MAX_CONNECTION_AGE_GRACE_MS,
       static_cast<int>(std::chrono::milliseconds(kConnectionGrace).count()));
-  quota_.Resize(TransportBytes(config_));
+  transport_.SetBytes(TransportBytes(config_));
   quota_.SetMaxThreads(kMaxSynchronousThreads);
   builder.SetResourceQuota(quota_);
   // One each on every machine: they take threads of the quota.
@@ -392,7 +392,7 @@ void Server::UnlinkSockets() const {
 
 void Server::SetConfig(const Config& config) {
   current_config_.Set(config);
-  quota_.Resize(TransportBytes(config));
+  transport_.SetBytes(TransportBytes(config));
   arrivals_.SetMaxCalls(MaxArrivals(config));
   admission_.SetLimits(AdmissionLimits(config));
 }

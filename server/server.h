@@ -24,6 +24,7 @@
 #include "server/call/executor.h"
 #include "server/call/staging_pool.h"
 #include "server/call/ticker.h"
+#include "server/call/transport_memory.h"
 #include "server/call/use_count.h"
 #include "server/config.h"
 #include "server/current_config.h"
@@ -114,11 +115,13 @@ class Server {
   Arrivals arrivals_;
   CallClock clock_;
   StagingPool staging_;
+  grpc::ResourceQuota quota_{"server"};
+  TransportMemory transport_{
+      [this](int64_t bytes) { quota_.Resize(static_cast<size_t>(bytes)); }};
   UseCount uses_;
   std::unique_ptr<SharedMemoryListener> shared_memory_;  // null: none
   Executor executor_;
   std::unique_ptr<CorrectionService> service_;
-  grpc::ResourceQuota quota_{"server"};
   std::unique_ptr<grpc::Server> grpc_;
   // Those over Unix sockets, and those over TCP.
   std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> unix_;

@@ -39,6 +39,7 @@ struct Hold {
 }  // namespace
 
 CorrectStream::CorrectStream(const ServiceContext* service,
+                             std::string_view rpc,
                              grpc::CallbackServerContext* context,
                              std::string request_id, std::shared_ptr<void> use)
     : use_(std::move(use)),
@@ -46,19 +47,21 @@ CorrectStream::CorrectStream(const ServiceContext* service,
       context_(context),
       state_since_(steady_clock::now()),
       window_since_(state_since_),
-      correction_(service, "CorrectStream", context, std::move(request_id)) {}
+      call_(service, rpc, context, std::move(request_id)),
+      correction_(&call_) {}
 
-CorrectStream::~CorrectStream() { correction_.Record(end_); }
+CorrectStream::~CorrectStream() { call_.Record(end_); }
 
 CorrectStream* CorrectStream::Start(const ServiceContext* service,
+                                    std::string_view rpc,
                                     grpc::CallbackServerContext* context,
                                     std::string request_id,
                                     std::shared_ptr<void> use) {
   const std::shared_ptr<CorrectStream> stream(new CorrectStream(
-      service, context, std::move(request_id), std::move(use)));
+      service, rpc, context, std::move(request_id), std::move(use)));
   stream->self_ = stream;
   std::shared_ptr<void> place = service->arrivals->Enter(
-      stream->correction_.queue_client().peer, stream->state_since_,
+      stream->call_.queue_client().peer, stream->state_since_,
       [weak = std::weak_ptr<CorrectStream>(stream)] {
         if (const auto self = weak.lock()) self->GiveWay();
       });
@@ -88,16 +91,17 @@ void CorrectStream::OnReadDone(bool ok) {
       if (ok) {
         state_ = State::kEntering;
         place = std::move(place_);
-        service_.executor->Submit(correction_.queue_client().peer,
+        service_.executor->Submit(call_.queue_client().peer,
+                                  Executor::Length::kShort,
                                   [self] { self->Enter(); });
       } else {
-        End(correction_.InvalidArgument(
+        End(call_.InvalidArgument(
             {{"header", "the stream ended before its header"}}));
       }
       return;
     }
     if (!ok) {
-      End(correction_.InvalidArgument({batch_.Missing()}));
+      End(call_.InvalidArgument({batch_.Missing()}));
       return;
     }
   }
@@ -107,7 +111,7 @@ void CorrectStream::OnReadDone(bool ok) {
 }
 
 void CorrectStream::TakeChunk() {
-  const grpc::Status status = correction_.Guard([this] { return ReadChunk(); });
+  const grpc::Status status = call_.Guard([this] { return ReadChunk(); });
   const std::lock_guard<std::mutex> lock(mutex_);
   if (state_ == State::kEnded) return;
   if (!status.ok()) return End(status);
@@ -128,15 +132,15 @@ grpc::Status CorrectStream::ReadChunk() {
   if (!status.ok()) return status;
   Frame frame;
   const std::string wrong = ReadFrame(frame_.pieces(), &frame);
-  if (!wrong.empty()) return correction_.InvalidArgument({{"frame", wrong}});
+  if (!wrong.empty()) return call_.InvalidArgument({{"frame", wrong}});
   if (frame.kind != Frame::Kind::kChunk) {
-    return correction_.InvalidArgument(
+    return call_.InvalidArgument(
         {{"frame", "only the first frame is a header"}});
   }
   const Violations violations = batch_.Take(frame_.pieces(), frame);
   frame_.Clear();
   return violations.empty() ? grpc::Status::OK
-                            : correction_.InvalidArgument(violations);
+                            : call_.InvalidArgument(violations);
 }
 
 void CorrectStream::OnWriteDone(bool ok) {
@@ -153,7 +157,7 @@ void CorrectStream::OnCancel() {
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     if (state_ == State::kEnded) return;
-    grpc::Status status = correction_.StillWanted();
+    grpc::Status status = call_.StillWanted();
     if (status.ok()) {
       status = {grpc::StatusCode::CANCELLED, "the client cancelled the stream"};
     }
@@ -176,13 +180,12 @@ void CorrectStream::OnDone() {
 // ---- The executor's tasks ---------------------------------------------------
 
 void CorrectStream::Enter() {
-  const grpc::Status status =
-      correction_.Guard([this] { return ReadHeader(); });
-  correction_.EndStage("decode", &RequestRecord::decode_seconds);
+  const grpc::Status status = call_.Guard([this] { return ReadHeader(); });
+  call_.EndStage("decode", &RequestRecord::decode_seconds);
   if (!status.ok()) return EndFromTask(status);
   // A client that left while the header was read needs no turn.
   if (has_ended_) return;
-  const Entry::Request request{.client = correction_.queue_client(),
+  const Entry::Request request{.client = call_.queue_client(),
                                .bytes = NeededBytes(),
                                .held_bytes = correction_.ObjectBytes()};
   entry_.Begin(&service_, request,
@@ -204,7 +207,7 @@ grpc::Status CorrectStream::ReadHeader() {
   if (wrong.empty() && frame.kind != Frame::Kind::kHeader) {
     wrong = "the first frame must be the header";
   }
-  if (!wrong.empty()) return correction_.InvalidArgument({{"frame", wrong}});
+  if (!wrong.empty()) return call_.InvalidArgument({{"frame", wrong}});
   std::string header(frame.payload.size, '\0');
   CopyRange(frame_.pieces(), frame.payload, header.data());
   frame_.Clear();
@@ -228,10 +231,10 @@ int64_t CorrectStream::NeededBytes() const {
 
 void CorrectStream::Decided(Admission::Verdict verdict,
                             std::shared_ptr<Share> share) {
-  if (share == nullptr) return EndFromTask(correction_.Refuse(verdict));
+  if (share == nullptr) return EndFromTask(call_.Refuse(verdict));
   share_ = std::move(share);
-  const grpc::Status status = correction_.Guard([this] { return Prepare(); });
-  correction_.EndStage("queue", &RequestRecord::queue_seconds);
+  const grpc::Status status = call_.Guard([this] { return Prepare(); });
+  call_.EndStage("queue", &RequestRecord::queue_seconds);
   const std::lock_guard<std::mutex> lock(mutex_);
   if (state_ == State::kEnded) return;
   if (!status.ok()) return End(status);
@@ -251,7 +254,7 @@ grpc::Status CorrectStream::Prepare() {
   const int64_t input_bytes = InputBytes(decoded.tensors);
   memory_ = service_.staging->Take(
       input_bytes + OutputBytes(decoded.outputs, decoded.layout));
-  if (memory_ == nullptr) return correction_.NoMemory();
+  if (memory_ == nullptr) return call_.NoMemory();
   PlacedInputs inputs = PlaceInputs(memory_.get(), decoded);
   batch_ = StreamBatch(std::move(inputs.tensors), decoded.layout.offsets);
   std::byte* next = memory_.get() + input_bytes;
@@ -284,14 +287,13 @@ void CorrectStream::Work() {
       rows = advanced_rows_ = arrived_rows_;
       has_mask = advanced_mask_ = has_mask_;
     }
-    const grpc::Status status = correction_.Guard([&] {
+    const grpc::Status status = call_.Guard([&] {
       run_->Advance(rows, has_mask);
       return grpc::Status::OK;
     });
     if (!status.ok()) return EndFromTask(status);
   }
-  const grpc::Status status =
-      correction_.Guard([this] { return FinishComputing(); });
+  const grpc::Status status = call_.Guard([this] { return FinishComputing(); });
   const std::lock_guard<std::mutex> lock(mutex_);
   is_working_ = false;
   if (state_ == State::kEnded) return;
@@ -302,7 +304,7 @@ void CorrectStream::Work() {
 
 grpc::Status CorrectStream::FinishComputing() {
   const kernels::CorrectResult result = run_->Finish();
-  correction_.EndStage("compute", &RequestRecord::compute_seconds);
+  call_.EndStage("compute", &RequestRecord::compute_seconds);
   // The stream has ended; this status is not read.
   if (result.status == kernels::CorrectStatus::kStopped) {
     return grpc::Status::CANCELLED;
@@ -311,7 +313,7 @@ grpc::Status CorrectStream::FinishComputing() {
   if (!status.ok()) return status;
   sums_ = result.sums;
   status = correction_.Encode(sums_);
-  correction_.EndStage("encode", &RequestRecord::encode_seconds);
+  call_.EndStage("encode", &RequestRecord::encode_seconds);
   if (!status.ok()) return status;
   v1::StreamSummary summary;
   summary.set_received_bytes(static_cast<uint64_t>(batch_.received_bytes()));
@@ -325,14 +327,15 @@ grpc::Status CorrectStream::FinishComputing() {
 
 void CorrectStream::BeginComputing() {
   state_ = State::kComputing;
-  correction_.EndStage("receive", &RequestRecord::receive_seconds);
-  correction_.record().request_bytes = header_bytes_ + batch_.received_bytes();
+  call_.EndStage("receive", &RequestRecord::receive_seconds);
+  call_.record().request_bytes = header_bytes_ + batch_.received_bytes();
 }
 
 void CorrectStream::BeginWork() {
   if (is_working_) return;
   is_working_ = true;
-  service_.executor->Submit(correction_.queue_client().peer,
+  service_.executor->Submit(call_.queue_client().peer,
+                            Executor::LengthOf(reserved_bytes_),
                             [self = shared_from_this()] { self->Work(); });
 }
 
@@ -353,13 +356,14 @@ void CorrectStream::SendNext() {
   const grpc::Status status = answer_.Next(&outgoing_, &is_over);
   if (!status.ok()) return End(status);
   if (!is_over) return Write();
+  call_.CountStages();
+  service_.metrics->receive_seconds.Observe(call_.record().receive_seconds);
   correction_.Publish(sums_);
   End(grpc::Status::OK);
 }
 
 void CorrectStream::Write() {
-  correction_.record().response_bytes +=
-      static_cast<int64_t>(outgoing_.Length());
+  call_.record().response_bytes += static_cast<int64_t>(outgoing_.Length());
   moved_bytes_ = batch_.received_bytes() + answer_.sent_bytes();
   is_writing_ = true;
   StartWrite(&outgoing_);
@@ -429,10 +433,9 @@ void CorrectStream::OnTick(steady_clock::time_point now) {
   if (state_ != State::kReceiving) return;
   const double age = seconds_since(state_since_);
   const Admission& admission = *service_.admission;
-  const bool owes_others =
-      age >= kGraceSeconds &&
-      static_cast<double>(moved_bytes_) < OwedBytes(age) &&
-      admission.IsCrowdingOut(correction_.queue_client().peer);
+  const bool owes_others = age >= kGraceSeconds &&
+                           static_cast<double>(moved_bytes_) < OwedBytes(age) &&
+                           admission.IsCrowdingOut(call_.queue_client().peer);
   const bool is_silent = age >= kSilenceSeconds && moved_bytes_ == 0 &&
                          admission.requests_queued() > 0;
   if (owes_others || is_silent) {

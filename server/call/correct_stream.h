@@ -9,6 +9,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <string_view>
 
 #include "grpcpp/support/byte_buffer.h"
 #include "grpcpp/support/server_callback.h"
@@ -40,6 +41,7 @@ class CorrectStream final
  public:
   // The stream owns itself until gRPC is done with it; it keeps `use` as long.
   static CorrectStream* Start(const ServiceContext* service,
+                              std::string_view rpc,
                               grpc::CallbackServerContext* context,
                               std::string request_id,
                               std::shared_ptr<void> use);
@@ -60,7 +62,7 @@ class CorrectStream final
     kSending,
     kEnded,
   };
-  CorrectStream(const ServiceContext* service,
+  CorrectStream(const ServiceContext* service, std::string_view rpc,
                 grpc::CallbackServerContext* context, std::string request_id,
                 std::shared_ptr<void> use);
 
@@ -125,6 +127,7 @@ class CorrectStream final
   // The rest belongs to one thread after the other: to the task that enters, to
   // the reading callback while the stream receives, to Work, to the writing
   // callback.
+  ServedCall call_;
   Correction correction_;
   Entry entry_;
   grpc::ByteBuffer incoming_;

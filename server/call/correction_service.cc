@@ -1,13 +1,14 @@
 #include "server/call/correction_service.h"
 
+#include <iterator>
 #include <random>
 #include <utility>
 
 // Not for its service: it includes the handlers' header, whose path differs
 // between versions of gRPC.
 #include "counterweight/v1/correction_service.grpc.pb.h"
-#include "server/call/correct_call.h"
 #include "server/call/correct_stream.h"
+#include "server/call/correct_work.h"
 #include "server/call/payload.h"
 #include "server/call/peer.h"
 #include "server/call/status.h"
@@ -26,37 +27,57 @@ uint64_t RandomPrefix() {
 
 }  // namespace
 
+const CorrectionService::Rpc CorrectionService::kRpcs[] = {
+    {"/counterweight.v1.CorrectionService/Correct",
+     [](CorrectionService* self, std::string_view rpc) {
+       return self->Compute(rpc, std::make_unique<CorrectWork, ServedCall*>);
+     }},
+    {"/counterweight.v1.CorrectionService/CorrectStream",
+     [](CorrectionService* self, std::string_view rpc) -> Begin {
+       return [self, rpc](grpc::CallbackServerContext* context) {
+         return CorrectStream::Start(&self->service_, rpc, context,
+                                     self->MakeRequestId(),
+                                     self->service_.uses->Use());
+       };
+     }},
+    {"/counterweight.v1.CorrectionService/ListMethods",
+     [](CorrectionService* self, std::string_view rpc) {
+       return self->AnswerWith(rpc, [](const grpc::CallbackServerContext&) {
+         auto message = std::make_unique<v1::ListMethodsResponse>();
+         EncodeMethods(message.get());
+         return message;
+       });
+     }},
+    {"/counterweight.v1.CorrectionService/GetServerInfo",
+     [](CorrectionService* self, std::string_view rpc) {
+       return self->AnswerWith(
+           rpc, [self](const grpc::CallbackServerContext& context) {
+             return self->ServerInfo(context);
+           });
+     }},
+};
+
 CorrectionService::CorrectionService(ServiceContext context)
     : service_(std::move(context)), id_prefix_(RandomPrefix()) {
-  Add("/counterweight.v1.CorrectionService/Correct",
-      Unary("Correct",
-            [this](std::shared_ptr<UnaryCall> call, grpc::ByteBuffer* request) {
-              CorrectCall::Start(&service_, std::move(call), request,
-                                 MakeRequestId());
-            }));
-  Add("/counterweight.v1.CorrectionService/CorrectStream",
-      [this](grpc::CallbackServerContext* call) {
-        return CorrectStream(call);
-      });
-  Add("/counterweight.v1.CorrectionService/ListMethods",
-      Unary("ListMethods", [](const grpc::CallbackServerContext&) {
-        auto message = std::make_unique<v1::ListMethodsResponse>();
-        EncodeMethods(message.get());
-        return message;
-      }));
-  Add("/counterweight.v1.CorrectionService/GetServerInfo",
-      Unary("GetServerInfo", [this](const grpc::CallbackServerContext& call) {
-        return ServerInfo(call);
-      }));
+  for (int i = 0; i < static_cast<int>(std::size(kRpcs)); ++i) {
+    const std::string_view path = kRpcs[i].path;
+    AddMethod(new grpc::internal::RpcServiceMethod(
+        kRpcs[i].path, grpc::internal::RpcMethod::BIDI_STREAMING, nullptr));
+    MarkMethodRawCallback(
+        i, new grpc::internal::CallbackBidiHandler<grpc::ByteBuffer,
+                                                   grpc::ByteBuffer>(
+               kRpcs[i].serve(this, path.substr(path.rfind('/') + 1))));
+  }
 }
 
-void CorrectionService::Add(const char* path, Begin begin) {
-  AddMethod(new grpc::internal::RpcServiceMethod(
-      path, grpc::internal::RpcMethod::BIDI_STREAMING, nullptr));
-  MarkMethodRawCallback(
-      num_methods_++, new grpc::internal::CallbackBidiHandler<grpc::ByteBuffer,
-                                                              grpc::ByteBuffer>(
-                          std::move(begin)));
+CorrectionService::Begin CorrectionService::Compute(
+    std::string_view rpc, ComputeCall::MakeWork make_work) {
+  return Unary(rpc,
+               [this, rpc, make_work = std::move(make_work)](
+                   std::shared_ptr<UnaryCall> call, grpc::ByteBuffer* request) {
+                 ComputeCall::Start(&service_, rpc, std::move(call), request,
+                                    MakeRequestId(), make_work);
+               });
 }
 
 CorrectionService::Begin CorrectionService::Unary(
@@ -71,8 +92,8 @@ CorrectionService::Begin CorrectionService::Unary(
   };
 }
 
-CorrectionService::Begin CorrectionService::Unary(std::string_view rpc,
-                                                  Answer answer) {
+CorrectionService::Begin CorrectionService::AnswerWith(std::string_view rpc,
+                                                       Answer answer) {
   return Unary(rpc, [this, rpc, answer = std::move(answer)](
                         const std::shared_ptr<UnaryCall>& call,
                         grpc::ByteBuffer* /*request*/) {
@@ -82,12 +103,6 @@ CorrectionService::Begin CorrectionService::Unary(std::string_view rpc,
     Record(rpc, status, response.Length(), *call->context());
     call->Finish(status, &response, nullptr);
   });
-}
-
-RawReactor* CorrectionService::CorrectStream(
-    grpc::CallbackServerContext* context) {
-  return server::CorrectStream::Start(&service_, context, MakeRequestId(),
-                                      service_.uses->Use());
 }
 
 std::unique_ptr<google::protobuf::MessageLite> CorrectionService::ServerInfo(

@@ -12,6 +12,7 @@
 #include "google/protobuf/message_lite.h"
 #include "grpcpp/impl/service_type.h"
 #include "grpcpp/support/server_callback.h"
+#include "server/call/compute_call.h"
 #include "server/call/service_context.h"
 #include "server/call/unary_call.h"
 
@@ -28,16 +29,22 @@ class CorrectionService final : public grpc::Service {
 
  private:
   using Begin = std::function<RawReactor*(grpc::CallbackServerContext*)>;
-  // Makes the answer of a unary method that needs no executor.
+  // One RPC: its path, and what serves it, `rpc` being the last part of the
+  // path.
+  struct Rpc {
+    const char* path;
+    Begin (*serve)(CorrectionService* self, std::string_view rpc);
+  };
+  static const Rpc kRpcs[];
+
+  // A unary RPC that `make_work` computes on the executor.
+  Begin Compute(std::string_view rpc, ComputeCall::MakeWork make_work);
+  // A unary RPC whose answer, a message, needs no executor.
   using Answer = std::function<std::unique_ptr<google::protobuf::MessageLite>(
       const grpc::CallbackServerContext&)>;
-
-  // `path` outlives this.
-  void Add(const char* path, Begin begin);
+  Begin AnswerWith(std::string_view rpc, Answer answer);
   Begin Unary(std::string_view rpc, UnaryCall::OnRequest on_request);
-  Begin Unary(std::string_view rpc, Answer answer);
 
-  RawReactor* CorrectStream(grpc::CallbackServerContext* context);
   std::unique_ptr<google::protobuf::MessageLite> ServerInfo(
       const grpc::CallbackServerContext& context) const;
   // Counts and logs an answer that took no work.
@@ -49,7 +56,6 @@ class CorrectionService final : public grpc::Service {
   const ServiceContext service_;
   const uint64_t id_prefix_;
   std::atomic<uint64_t> next_id_{0};
-  int num_methods_ = 0;
 };
 
 }  // namespace counterweight::server

@@ -5,8 +5,11 @@
 
 namespace counterweight::server {
 
-Share::Share(const ServiceContext* service, Admission::Ticket ticket)
-    : service_(*service), ticket_(std::move(ticket)) {
+Share::Share(const ServiceContext* service, Admission::Ticket ticket,
+             int64_t received_bytes)
+    : service_(*service),
+      ticket_(std::move(ticket)),
+      received_(service->transport->Lend(received_bytes)) {
   service_.metrics->requests_in_flight.Increment();
   service_.metrics->bytes_in_flight.Increment(static_cast<double>(bytes()));
 }
@@ -33,15 +36,17 @@ void Share::BeginAnswer(int64_t bytes) {
 void Entry::Begin(const ServiceContext* service, const Request& request,
                   Decided decided) {
   const auto decide = [service, peer = request.client.peer,
+                       received = request.received_bytes,
                        decided = std::move(decided)](Admission::Verdict verdict,
                                                      Admission::Ticket ticket) {
     if (verdict != Admission::Verdict::kAdmitted) {
       decided(verdict, nullptr);
       return;
     }
-    auto share = std::make_shared<Share>(service, std::move(ticket));
+    auto share = std::make_shared<Share>(service, std::move(ticket), received);
+    const Executor::Length length = Executor::LengthOf(share->bytes());
     service->executor->Submit(
-        peer, [decided, share = std::move(share)]() mutable {
+        peer, length, [decided, share = std::move(share)]() mutable {
           decided(Admission::Verdict::kAdmitted, std::move(share));
         });
   };

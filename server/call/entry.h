@@ -17,13 +17,17 @@ namespace counterweight::server {
 // by one thread at a time.
 class Share {
  public:
-  Share(const ServiceContext* service, Admission::Ticket ticket);
+  // `received_bytes`: what the request as it came takes of gRPC's memory.
+  Share(const ServiceContext* service, Admission::Ticket ticket,
+        int64_t received_bytes);
   ~Share();
   Share(const Share&) = delete;
   Share& operator=(const Share&) = delete;
 
   // Takes more of admission's bytes.
   Admission::Verdict Grow(int64_t bytes);
+  // To be called when the request as it came has been freed.
+  void EndReceived() { received_.reset(); }
   // Keeps the bytes of an answer that is being sent, and releases the rest.
   void BeginAnswer(int64_t bytes);
   int64_t bytes() const { return ticket_.bytes(); }
@@ -31,6 +35,7 @@ class Share {
  private:
   const ServiceContext& service_;
   Admission::Ticket ticket_;
+  std::shared_ptr<void> received_;  // until it is freed
 };
 
 // Waits for admission, at most --max_queue_seconds. Thread-safe.
@@ -40,6 +45,8 @@ class Entry {
     Client client;
     int64_t bytes = 0;
     int64_t held_bytes = 0;
+    // The part of held_bytes that gRPC counts too: a message as it came.
+    int64_t received_bytes = 0;
   };
   // `share` is null unless the verdict is kAdmitted.
   using Decided =

@@ -12,6 +12,7 @@
 #include "server/call/call_clock.h"
 #include "server/call/executor.h"
 #include "server/call/staging_pool.h"
+#include "server/call/transport_memory.h"
 #include "server/call/use_count.h"
 #include "server/current_config.h"
 #include "server/engine/region.h"
@@ -37,6 +38,7 @@ struct ServiceContext {
   RequestLog* log;
   SpanExporter* spans = nullptr;  // null: no traces
   StagingPool* staging;
+  TransportMemory* transport;
   // Counts objects that outlive their call: all of this is kept until it is
   // unused.
   UseCount* uses;

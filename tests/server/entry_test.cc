@@ -1,9 +1,13 @@
 #include "server/call/entry.h"
 
 #include <chrono>
+#include <cstdint>
+#include <future>
 #include <memory>
 #include <optional>
+#include <vector>
 
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "prometheus/registry.h"
 #include "tests/server/fake_corrector.h"
@@ -11,6 +15,7 @@
 namespace counterweight::server {
 namespace {
 
+using ::testing::ElementsAre;
 using Verdict = Admission::Verdict;
 
 // The parts of a server that an entry uses; it has room for one request.
@@ -22,6 +27,7 @@ class EntryTest : public ::testing::Test {
     service_.executor = &executor_;
     service_.metrics = &metrics_;
     service_.uses = &uses_;
+    service_.transport = &transport_;
   }
   ~EntryTest() override {
     executor_.Stop();
@@ -46,6 +52,9 @@ class EntryTest : public ::testing::Test {
   Admission admission_{{.max_requests = 1, .max_bytes = 100, .max_queued = 2}};
   UseCount uses_;
   Executor executor_{1};
+  std::vector<int64_t> transport_bytes_;
+  TransportMemory transport_{
+      [this](int64_t bytes) { transport_bytes_.push_back(bytes); }};
   ServiceContext service_{};
 };
 
@@ -84,7 +93,7 @@ TEST_F(EntryTest, AShareShowsInTheGaugesWhatItHolds) {
     admission_.Admit({}, 40, 0, [&](Verdict, Admission::Ticket admitted) {
       ticket = std::move(admitted);
     });
-    Share share(&service_, std::move(ticket));
+    Share share(&service_, std::move(ticket), /*received_bytes=*/0);
     EXPECT_EQ(metrics_.requests_in_flight.Value(), 1);
     EXPECT_EQ(metrics_.bytes_in_flight.Value(), 40);
     EXPECT_EQ(share.Grow(61), Verdict::kTooLarge);
@@ -97,6 +106,28 @@ TEST_F(EntryTest, AShareShowsInTheGaugesWhatItHolds) {
   EXPECT_EQ(metrics_.requests_in_flight.Value(), 0);
   EXPECT_EQ(metrics_.bytes_in_flight.Value(), 0);
   EXPECT_EQ(admission_.bytes_in_flight(), 0);
+}
+
+// gRPC's memory has room for other messages as soon as this one is admitted,
+// and until it has been parsed.
+TEST_F(EntryTest, AnAdmittedMessageIsBesideTheTransportsOwn) {
+  Admission::Ticket running;
+  admission_.Admit({}, 1, 0, [&](Verdict, Admission::Ticket ticket) {
+    running = std::move(ticket);
+  });
+  std::promise<std::shared_ptr<Share>> admitted;
+  Entry entry;
+  entry.Begin(&service_,
+              {.client = {}, .bytes = 9, .held_bytes = 4, .received_bytes = 4},
+              [&](Verdict, std::shared_ptr<Share> share) {
+                admitted.set_value(std::move(share));
+              });
+  EXPECT_THAT(transport_bytes_, ElementsAre());
+  running = {};
+  const std::shared_ptr<Share> share = admitted.get_future().get();
+  EXPECT_THAT(transport_bytes_, ElementsAre(4));
+  share->EndReceived();
+  EXPECT_THAT(transport_bytes_, ElementsAre(4, 0));
 }
 
 }  // namespace

@@ -1,6 +1,8 @@
 #include "server/call/executor.h"
 
 #include <atomic>
+#include <chrono>
+#include <cstdint>
 #include <future>
 #include <string>
 #include <vector>
@@ -13,11 +15,15 @@ namespace {
 
 using ::testing::ElementsAre;
 
+constexpr auto kShort = Executor::Length::kShort;
+constexpr auto kLong = Executor::Length::kLong;
+
 TEST(Executor, FinishesWhatWasSubmitted) {
   std::atomic<int> done{0};
   {
     Executor executor(3);
-    for (int i = 0; i < 100; ++i) executor.Submit("peer", [&] { ++done; });
+    for (int i = 0; i < 100; ++i)
+      executor.Submit("peer", kShort, [&] { ++done; });
   }
   EXPECT_EQ(done, 100);
 }
@@ -27,11 +33,11 @@ TEST(Executor, RunsTasksSideBySide) {
   std::promise<void> second;
   Executor executor(2);
   // Each waits for the other: one thread would hang.
-  executor.Submit("peer", [&] {
+  executor.Submit("peer", kShort, [&] {
     first.set_value();
     second.get_future().wait();
   });
-  executor.Submit("peer", [&] {
+  executor.Submit("peer", kShort, [&] {
     first.get_future().wait();
     second.set_value();
   });
@@ -43,28 +49,82 @@ TEST(Executor, PeersTakeTurns) {
   std::vector<std::string> order;  // of the one thread
   {
     Executor executor(1);
-    executor.Submit("greedy", [&] { begin.get_future().wait(); });
+    executor.Submit("greedy", kShort, [&] { begin.get_future().wait(); });
     for (int i = 0; i < 3; ++i) {
-      executor.Submit(
-          "greedy", [&, i] { order.push_back("greedy " + std::to_string(i)); });
+      executor.Submit("greedy", kShort, [&, i] {
+        order.push_back("greedy " + std::to_string(i));
+      });
     }
-    executor.Submit("modest", [&] { order.push_back("modest"); });
+    executor.Submit("modest", kShort, [&] { order.push_back("modest"); });
     begin.set_value();
   }
   EXPECT_THAT(order, ElementsAre("modest", "greedy 0", "greedy 1", "greedy 2"));
 }
 
-TEST(Executor, TellsWhetherOthersWait) {
+TEST(Executor, WhatHasBegunComesBeforeThePeersOtherTasks) {
+  std::promise<void> begin;
+  std::vector<std::string> order;  // of the one thread
+  {
+    Executor executor(1);
+    executor.Submit("a", kShort, [&] {
+      begin.get_future().wait();
+      executor.Continue("a", kShort, [&] { order.push_back("rest"); });
+    });
+    executor.Submit("a", kShort, [&] { order.push_back("next"); });
+    executor.Submit("b", kShort, [&] { order.push_back("other"); });
+    begin.set_value();
+  }
+  EXPECT_THAT(order, ElementsAre("other", "rest", "next"));
+}
+
+TEST(Executor, ATurnIsOverIfOthersWaitAndItWasLong) {
+  const auto now = Executor::Clock::now();
+  const auto long_ago = now - std::chrono::hours(1);
   std::promise<void> begin;
   Executor executor(1);
-  EXPECT_FALSE(executor.IsWantedByOthers("a"));
-  executor.Submit("a", [&] { begin.get_future().wait(); });
-  executor.Submit("a", [] {});
-  EXPECT_FALSE(executor.IsWantedByOthers("a"));
-  EXPECT_TRUE(executor.IsWantedByOthers("b"));
-  executor.Submit("b", [] {});
-  EXPECT_TRUE(executor.IsWantedByOthers("a"));
+  EXPECT_FALSE(executor.IsTurnOver("a", long_ago));
+  executor.Submit("a", kShort, [&] { begin.get_future().wait(); });
+  executor.Submit("a", kShort, [] {});
+  EXPECT_FALSE(executor.IsTurnOver("a", long_ago));
+  EXPECT_TRUE(executor.IsTurnOver("b", long_ago));
+  EXPECT_FALSE(executor.IsTurnOver("b", now + std::chrono::hours(1)));
+  executor.Submit("b", kShort, [] {});
+  EXPECT_TRUE(executor.IsTurnOver("a", long_ago));
   begin.set_value();
+}
+
+// The second long task has waited longer, and its peer's turn comes first.
+TEST(Executor, LongTasksLeaveAThreadToShortOnes) {
+  std::promise<void> end;
+  std::promise<void> first_began;
+  std::promise<void> short_ran;
+  std::atomic<bool> second_began = false;
+  Executor executor(2);
+  executor.Submit("a", kLong, [&] {
+    first_began.set_value();
+    end.get_future().wait();
+  });
+  first_began.get_future().wait();
+  executor.Submit("b", kLong, [&] { second_began = true; });
+  executor.Submit("c", kShort, [&] { short_ran.set_value(); });
+  short_ran.get_future().wait();
+  EXPECT_FALSE(second_began);
+  end.set_value();
+  executor.Stop();
+  EXPECT_TRUE(second_began);
+}
+
+TEST(Executor, OneThreadRunsLongTasksToo) {
+  std::atomic<int> done = 0;
+  Executor executor(1);
+  for (int i = 0; i < 3; ++i) executor.Submit("a", kLong, [&] { ++done; });
+  executor.Stop();
+  EXPECT_EQ(done, 3);
+}
+
+TEST(Executor, LengthIsJudgedByBytes) {
+  EXPECT_EQ(Executor::LengthOf(int64_t{64} << 20), kShort);
+  EXPECT_EQ(Executor::LengthOf((int64_t{64} << 20) + 1), kLong);
 }
 
 }  // namespace

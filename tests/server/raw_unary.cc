@@ -7,13 +7,13 @@
 
 namespace counterweight::server {
 
-RawUnary::RawUnary(const std::shared_ptr<grpc::Channel>& channel)
+RawUnary::RawUnary(const std::shared_ptr<grpc::Channel>& channel,
+                   const std::string& path)
     : stub_(channel) {
   // A server that never answers fails the test instead of blocking it.
   context_.set_deadline(std::chrono::system_clock::now() +
                         std::chrono::minutes(2));
-  call_ = stub_.PrepareCall(
-      &context_, "/counterweight.v1.CorrectionService/Correct", &queue_);
+  call_ = stub_.PrepareCall(&context_, path, &queue_);
   call_->StartCall(this);
   Wait();
 }

@@ -12,11 +12,13 @@
 
 namespace counterweight::server {
 
-// Correct as a stream: headers go at once, the request when the test says so,
+// An RPC as a stream: headers go at once, the request when the test says so,
 // and the answer is read when the test reads it.
 class RawUnary {
  public:
-  explicit RawUnary(const std::shared_ptr<grpc::Channel>& channel);
+  explicit RawUnary(
+      const std::shared_ptr<grpc::Channel>& channel,
+      const std::string& path = "/counterweight.v1.CorrectionService/Correct");
   // Cancels an unfinished call.
   ~RawUnary();
 

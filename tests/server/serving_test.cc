@@ -6,6 +6,7 @@
 
 #include "grpcpp/impl/codegen/sync_stream.h"
 #include "gtest/gtest.h"
+#include "tests/server/raw_unary.h"
 #include "tests/server/running_server.h"
 
 namespace counterweight::server {
@@ -31,6 +32,22 @@ TEST(Serving, GetServerInfoTellsLimitsAndBackend) {
   EXPECT_GT(info.limits().max_message_bytes(), 0U);
   ASSERT_GE(info.dialects_size(), 1);
   EXPECT_EQ(info.dialects(0), "verl");
+}
+
+// An empty message is wrong for some; a method without a row is UNIMPLEMENTED.
+TEST(Serving, ServesEachRpcOfTheContract) {
+  RunningServer running(TestConfig());
+  const auto* const service =
+      v1::CorrectRequest::descriptor()->file()->FindServiceByName(
+          "CorrectionService");
+  ASSERT_GE(service->method_count(), 4);
+  for (int i = 0; i < service->method_count(); ++i) {
+    const std::string name = service->method(i)->name();
+    RawUnary call(running.channel(), "/" + service->full_name() + "/" + name);
+    EXPECT_TRUE(call.Send("")) << name;
+    EXPECT_NE(call.Finish().error_code(), grpc::StatusCode::UNIMPLEMENTED)
+        << name;
+  }
 }
 
 TEST(Serving, ListMethodsHasEveryNameOnce) {

@@ -1,0 +1,121 @@
+#include "server/call/compute_call.h"
+
+#include <chrono>
+#include <utility>
+
+#include "server/call/payload.h"
+
+namespace counterweight::server {
+
+ComputeCall::ComputeCall(const ServiceContext* service, std::string_view rpc,
+                         std::shared_ptr<UnaryCall> call,
+                         grpc::ByteBuffer* request, std::string request_id,
+                         const MakeWork& make_work)
+    : service_(*service),
+      call_(std::move(call)),
+      served_(service, rpc, call_->context(), std::move(request_id)),
+      work_(make_work(&served_)) {
+  served_.record().request_bytes = static_cast<int64_t>(request->Length());
+  request_.Swap(request);
+}
+
+void ComputeCall::Start(const ServiceContext* service, std::string_view rpc,
+                        std::shared_ptr<UnaryCall> call,
+                        grpc::ByteBuffer* request, std::string request_id,
+                        const MakeWork& make_work) {
+  const std::shared_ptr<ComputeCall> self(
+      new ComputeCall(service, rpc, std::move(call), request,
+                      std::move(request_id), make_work));
+  // A client that leaves gives up its place in the queue.
+  self->call_->OnLeave([weak = std::weak_ptr<ComputeCall>(self)] {
+    if (const auto left = weak.lock()) left->entry_.Abandon();
+  });
+  const int64_t held = self->served_.record().request_bytes;
+  // The bytes as received, and the message that they become.
+  const int64_t bytes =
+      held +
+      InflatedBound(service->config->Get()->max_message_bytes, self->request_);
+  self->entry_.Begin(
+      service,
+      {.client = self->served_.queue_client(),
+       .bytes = bytes,
+       .held_bytes = held,
+       .received_bytes = held},
+      [self](Admission::Verdict verdict, std::shared_ptr<Share> share) {
+        self->Decided(verdict, std::move(share));
+      });
+}
+
+void ComputeCall::Decided(Admission::Verdict verdict,
+                          std::shared_ptr<Share> share) {
+  share_ = std::move(share);
+  if (share_ == nullptr) {
+    Finish(served_.Refuse(verdict));
+  } else {
+    Run();
+  }
+}
+
+void ComputeCall::Run() {
+  const auto start = std::chrono::steady_clock::now();
+  const std::string& peer = served_.queue_client().peer;
+  for (;;) {
+    const grpc::Status status = served_.Guard([this] { return RunStage(); });
+    if (!status.ok() || stage_ == Stage::kDone) return Finish(status);
+    if (service_.executor->IsTurnOver(peer, start)) {
+      service_.executor->Continue(peer, Executor::LengthOf(share_->bytes()),
+                                  [self = shared_from_this()] { self->Run(); });
+      return;
+    }
+  }
+}
+
+grpc::Status ComputeCall::RunStage() {
+  served_.EndStage("queue", &RequestRecord::queue_seconds);
+  // Before the last stage too: an answer that is not read is no success, and
+  // its retry is to count.
+  if (grpc::Status status = served_.StillWanted(); !status.ok()) return status;
+  grpc::Status status;
+  switch (stage_) {
+    case Stage::kDecode:
+      status = work_->Decode(&request_, share_.get());
+      share_->EndReceived();
+      served_.EndStage("decode", &RequestRecord::decode_seconds);
+      stage_ = Stage::kCompute;
+      break;
+    case Stage::kCompute:
+      status = work_->Compute();
+      served_.EndStage("compute", &RequestRecord::compute_seconds);
+      stage_ = Stage::kEncode;
+      break;
+    case Stage::kEncode:
+      status = work_->Encode(&response_);
+      served_.record().response_bytes =
+          static_cast<int64_t>(response_.Length());
+      served_.EndStage("encode", &RequestRecord::encode_seconds);
+      stage_ = Stage::kDone;
+      if (status.ok()) {
+        served_.CountStages();
+        work_->Publish();
+      }
+      break;
+    case Stage::kDone:
+      break;
+  }
+  return status;
+}
+
+void ComputeCall::Finish(const grpc::Status& status) {
+  served_.Record(status);
+  // Its memory is free before another request is told that there is room.
+  if (!status.ok()) {
+    work_.reset();
+    request_.Clear();
+  }
+  call_->Finish(status, &response_, std::move(share_));
+  // gRPC has its own copy of the answer, and freeing megabytes takes a while
+  // that the client need not wait for.
+  work_.reset();
+}
+
+}  // namespace counterweight::server

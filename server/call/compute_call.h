@@ -1,0 +1,82 @@
+// A unary RPC that computes: everything but the work itself.
+#ifndef COUNTERWEIGHT_SERVER_CALL_COMPUTE_CALL_H_
+#define COUNTERWEIGHT_SERVER_CALL_COMPUTE_CALL_H_
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "grpcpp/support/byte_buffer.h"
+#include "grpcpp/support/status.h"
+#include "server/call/entry.h"
+#include "server/call/served_call.h"
+#include "server/call/service_context.h"
+#include "server/call/unary_call.h"
+
+namespace counterweight::server {
+
+// The work of one request, in stages that run one after the other on the
+// executor, perhaps on different threads. A stage that is not OK ends the call
+// with its status.
+class Work {
+ public:
+  virtual ~Work() = default;
+  Work(const Work&) = delete;
+  Work& operator=(const Work&) = delete;
+
+  // Parses *request, which it frees, and checks it. *share has the bytes as
+  // received and the bound of the parsed message; what else the request needs
+  // is to be reserved here.
+  virtual grpc::Status Decode(grpc::ByteBuffer* request, Share* share) = 0;
+  virtual grpc::Status Compute() = 0;
+  virtual grpc::Status Encode(grpc::ByteBuffer* response) = 0;
+  // Publishes a success. After Encode.
+  virtual void Publish() = 0;
+
+ protected:
+  Work() = default;
+};
+
+// Admission, queue, the work's stages, metrics, log, answer. Between two stages
+// other peers have their turn, and a client that has left ends the call.
+class ComputeCall : public std::enable_shared_from_this<ComputeCall> {
+ public:
+  // The ServedCall outlives the work.
+  using MakeWork = std::function<std::unique_ptr<Work>(ServedCall*)>;
+
+  // Runs a call of `rpc` whose message, *request, has come to its end, most of
+  // it on the executor. Takes *request.
+  static void Start(const ServiceContext* service, std::string_view rpc,
+                    std::shared_ptr<UnaryCall> call, grpc::ByteBuffer* request,
+                    std::string request_id, const MakeWork& make_work);
+
+ private:
+  enum class Stage : uint8_t { kDecode, kCompute, kEncode, kDone };
+
+  ComputeCall(const ServiceContext* service, std::string_view rpc,
+              std::shared_ptr<UnaryCall> call, grpc::ByteBuffer* request,
+              std::string request_id, const MakeWork& make_work);
+
+  void Decided(Admission::Verdict verdict, std::shared_ptr<Share> share);
+  // On the executor.
+  void Run();
+  grpc::Status RunStage();
+  // Logs, counts and sends.
+  void Finish(const grpc::Status& status);
+
+  const ServiceContext& service_;
+  const std::shared_ptr<UnaryCall> call_;
+  grpc::ByteBuffer request_;  // until it is parsed
+  ServedCall served_;
+  std::unique_ptr<Work> work_;
+  Entry entry_;
+  std::shared_ptr<Share> share_;
+  Stage stage_ = Stage::kDecode;
+  grpc::ByteBuffer response_;
+};
+
+}  // namespace counterweight::server
+
+#endif  // COUNTERWEIGHT_SERVER_CALL_COMPUTE_CALL_H_

@@ -1,0 +1,90 @@
+#include "server/call/correct_work.h"
+
+#include <cstring>
+#include <utility>
+
+#include "server/call/payload.h"
+
+namespace counterweight::server {
+
+grpc::Status CorrectWork::Decode(grpc::ByteBuffer* request, Share* share) {
+  grpc::Status status = ParsePayload(
+      service_.config->Get()->max_message_bytes, request, [this](auto* input) {
+        return correction_.Parse(input, /*has_data=*/true);
+      });
+  if (!status.ok()) return status;
+  status = correction_.Decode({.regions = call_.regions()},
+                              [this] { return call_.StillWanted(); });
+  if (!status.ok()) return status;
+  status = ReserveRest(share);
+  if (!status.ok()) return status;
+  return correction_.decoded().tensors.has_shared_mask ? CopyMask()
+                                                       : grpc::Status::OK;
+}
+
+grpc::Status CorrectWork::CopyMask() {
+  const Decoded& decoded = correction_.decoded();
+  const uint8_t* const shared = decoded.tensors.response_mask;
+  const auto size = static_cast<size_t>(decoded.layout.num_positions);
+  mask_ = service_.staging->Take(decoded.layout.num_positions);
+  if (mask_ == nullptr) return call_.NoMemory();
+  if (!decoded.tensors.has_device_mask) {
+    std::memcpy(mask_.get(), shared, size);
+  } else {
+    kernels::CorrectResult failure{.status =
+                                       kernels::CorrectStatus::kDeviceError};
+    if (!service_.corrector->CopyFromDevice(mask_.get(), shared, size,
+                                            &failure.device_error)) {
+      failure.device = IndexOf(*decoded.tensors.device);
+      return correction_.Judge(failure);
+    }
+  }
+  const Violations violations = CheckMask(mask_.get(), decoded.tensors);
+  return violations.empty() ? grpc::Status::OK
+                            : call_.InvalidArgument(violations);
+}
+
+int CorrectWork::IndexOf(const kernels::DeviceUuid& uuid) const {
+  for (const kernels::DeviceInfo& device : service_.backend.devices) {
+    if (device.uuid == uuid) return device.index;
+  }
+  return -1;
+}
+
+grpc::Status CorrectWork::ReserveRest(Share* share) {
+  const Decoded& decoded = correction_.decoded();
+  // Outputs in the message, and the bytes that it becomes.
+  int64_t bytes =
+      2 * OutputBytes(decoded.outputs, decoded.layout) +
+      service_.corrector->ScratchBytes(decoded.method.spec, BatchOf(decoded));
+  if (decoded.tensors.has_shared_mask) bytes += decoded.layout.num_positions;
+  bytes += correction_.ObjectBytes();
+  // Admitted so far: the bytes as received, which are free by now, and the
+  // bound of the parsed message, which the objects hold.
+  bytes -= share->bytes();
+  return bytes <= 0 ? grpc::Status::OK : call_.Refuse(share->Grow(bytes));
+}
+
+grpc::Status CorrectWork::Compute() {
+  const Decoded& decoded = correction_.decoded();
+  const kernels::Outputs outputs = AllocateOutputs(
+      decoded.outputs, decoded.layout, PlaceInMessage, &correction_.response());
+  kernels::Batch batch = BatchOf(decoded);
+  if (mask_ != nullptr) {
+    batch.response_mask = reinterpret_cast<const uint8_t*>(mask_.get());
+  }
+  result_ = service_.corrector
+                ->Begin(decoded.method.spec, batch, outputs,
+                        [this] { return !call_.StillWanted().ok(); })
+                ->Finish();
+  mask_.reset();
+  return correction_.Judge(result_);
+}
+
+grpc::Status CorrectWork::Encode(grpc::ByteBuffer* response) {
+  grpc::Status status = correction_.Encode(result_.sums);
+  if (!status.ok()) return status;
+  return SerializePayload(correction_.response(), response);
+}
+
+}  // namespace counterweight::server

@@ -1,0 +1,40 @@
+// The work of Correct.
+#ifndef COUNTERWEIGHT_SERVER_CALL_CORRECT_WORK_H_
+#define COUNTERWEIGHT_SERVER_CALL_CORRECT_WORK_H_
+
+#include <cstddef>
+#include <memory>
+
+#include "server/call/compute_call.h"
+#include "server/call/correction.h"
+
+namespace counterweight::server {
+
+class CorrectWork final : public Work {
+ public:
+  explicit CorrectWork(ServedCall* call)
+      : call_(*call), service_(call->service()), correction_(call) {}
+
+  grpc::Status Decode(grpc::ByteBuffer* request, Share* share) override;
+  grpc::Status Compute() override;
+  grpc::Status Encode(grpc::ByteBuffer* response) override;
+  void Publish() override { correction_.Publish(result_.sums); }
+
+ private:
+  // Room for what only the decoded request tells.
+  grpc::Status ReserveRest(Share* share);
+  // Copies a mask in shared memory, and checks the copy.
+  grpc::Status CopyMask();
+  // A device's, as the driver counts; -1 if the server does not use it.
+  int IndexOf(const kernels::DeviceUuid& uuid) const;
+
+  ServedCall& call_;
+  const ServiceContext& service_;
+  Correction correction_;
+  std::shared_ptr<std::byte> mask_;  // a copy of a shared one
+  kernels::CorrectResult result_;
+};
+
+}  // namespace counterweight::server
+
+#endif  // COUNTERWEIGHT_SERVER_CALL_CORRECT_WORK_H_

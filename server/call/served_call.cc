@@ -1,0 +1,172 @@
+#include "server/call/served_call.h"
+
+#include <algorithm>
+#include <new>
+#include <utility>
+
+#include "nlohmann/json.hpp"
+#include "server/call/peer.h"
+#include "server/call/status.h"
+#include "spdlog/fmt/fmt.h"
+
+namespace counterweight::server {
+namespace {
+
+// Retry hint for a refused client: about one batch's time, so that a retry
+// finds a free place; while draining, the time to find another server.
+constexpr double kRetryWhenFullSeconds = 0.25;
+constexpr double kRetryWhenDrainingSeconds = 1.0;
+
+// Returns the caller's trace, or one of its own if spans are sent and the
+// caller has none. As OpenTelemetry's samplers do by default, the caller's
+// choice is followed, and requests without one are sampled.
+std::optional<Trace> BeginTrace(const grpc::CallbackServerContext& context,
+                                bool sends_spans,
+                                std::chrono::steady_clock::time_point start) {
+  const std::optional<Traceparent> parent = TraceparentOf(context);
+  if (!parent && !sends_spans) return std::nullopt;
+  const auto age =
+      std::chrono::duration_cast<std::chrono::system_clock::duration>(
+          std::chrono::steady_clock::now() - start);
+  Trace trace{.trace_id = parent ? parent->trace_id : MakeTraceId(),
+              .parent_id = std::nullopt,
+              .is_sampled = sends_spans && (!parent || parent->is_sampled),
+              .start = std::chrono::system_clock::now() - age,
+              .steady_start = start,
+              .stages = {}};
+  if (parent) trace.parent_id = parent->parent_id;
+  return trace;
+}
+
+// Bounds client names, which are kept while requests wait.
+constexpr size_t kMaxClientBytes = 64;
+
+}  // namespace
+
+grpc::Status ServerIsFull() {
+  return TryAgain(grpc::StatusCode::RESOURCE_EXHAUSTED,
+                  "the server has as many requests in flight as it may; try "
+                  "again",
+                  kRetryWhenFullSeconds);
+}
+
+ServedCall::ServedCall(const ServiceContext* service, std::string_view rpc,
+                       grpc::CallbackServerContext* context,
+                       std::string request_id)
+    : service_(*service), context_(context) {
+  Peer peer = PeerOf(*context, *service->access);
+  queue_client_.peer = std::move(peer.client);
+  const auto name = context->client_metadata().find(kClientKey);
+  if (name != context->client_metadata().end()) {
+    queue_client_.name.assign(name->second.data(),
+                              std::min(name->second.size(), kMaxClientBytes));
+  }
+  record_.rpc = rpc;
+  record_.peer = peer.transport;
+  record_.token = std::move(peer.token);
+  record_.request_id = std::move(request_id);
+  record_.trace = BeginTrace(*context, service->spans != nullptr, stage_start_);
+}
+
+const Regions* ServedCall::regions() const {
+  return record_.peer == "tcp" ? nullptr : service_.regions;
+}
+
+grpc::Status ServedCall::StillWanted() const {
+  if (context_->deadline() <= std::chrono::system_clock::now()) {
+    return {grpc::StatusCode::DEADLINE_EXCEEDED,
+            "the deadline passed before the batch was corrected"};
+  }
+  if (context_->IsCancelled()) {
+    return {grpc::StatusCode::CANCELLED, "the client cancelled the request"};
+  }
+  return grpc::Status::OK;
+}
+
+grpc::Status ServedCall::InvalidArgument(const Violations& violations) {
+  record_.violations = static_cast<int64_t>(violations.size());
+  return server::InvalidArgument(violations);
+}
+
+grpc::Status ServedCall::Refuse(Admission::Verdict verdict) {
+  switch (verdict) {
+    case Admission::Verdict::kAdmitted:
+      break;
+    case Admission::Verdict::kFull:
+      return ServerIsFull();
+    case Admission::Verdict::kTooLarge:
+      return {grpc::StatusCode::RESOURCE_EXHAUSTED,
+              fmt::format("the batch needs more than the {} bytes of input, "
+                          "scratch and output that this server has for all; "
+                          "send it in smaller batches",
+                          service_.config->Get()->max_bytes_in_flight)};
+    case Admission::Verdict::kClosed:
+      return TryAgain(grpc::StatusCode::UNAVAILABLE,
+                      "the server is shutting down; try again elsewhere",
+                      kRetryWhenDrainingSeconds);
+  }
+  return grpc::Status::OK;
+}
+
+grpc::Status ServedCall::NoMemory() {
+  return TryAgain(grpc::StatusCode::RESOURCE_EXHAUSTED,
+                  "the server has no memory for this request; try again, "
+                  "or send a smaller batch",
+                  kRetryWhenDrainingSeconds);
+}
+
+grpc::Status ServedCall::Guard(const std::function<grpc::Status()>& work) {
+  try {
+    return work();
+  } catch (const std::bad_alloc&) {
+    return NoMemory();
+  } catch (const std::exception& error) {
+    return InternalError("exception", error.what());
+  }
+}
+
+grpc::Status ServedCall::InternalError(std::string_view event,
+                                       std::string_view what) {
+  service_.log->Event(spdlog::level::err, event,
+                      {{"request_id", record_.request_id}, {"what", what}});
+  // The cause may hold paths and addresses, so it stays in the log.
+  return {grpc::StatusCode::INTERNAL,
+          "internal error; the server's log has it under request_id " +
+              record_.request_id};
+}
+
+void ServedCall::EndStage(std::string_view stage,
+                          double RequestRecord::*seconds) {
+  const Clock::time_point now = Clock::now();
+  const Clock::time_point start = std::exchange(stage_start_, now);
+  record_.*seconds += std::chrono::duration<double>(now - start).count();
+  if (record_.trace && record_.trace->is_sampled) {
+    record_.trace->stages.push_back({stage, start, now});
+  }
+}
+
+void ServedCall::CountStages() {
+  ServingMetrics& metrics = *service_.metrics;
+  metrics.decode_seconds.Observe(record_.decode_seconds);
+  metrics.queue_seconds.Observe(record_.queue_seconds);
+  metrics.compute_seconds.Observe(record_.compute_seconds);
+  metrics.encode_seconds.Observe(record_.encode_seconds);
+  metrics.request_seconds.Observe(
+      record_.decode_seconds + record_.queue_seconds + record_.receive_seconds +
+      record_.compute_seconds + record_.encode_seconds);
+  metrics.response_bytes.Increment(static_cast<double>(record_.response_bytes));
+}
+
+void ServedCall::Record(const grpc::Status& status) {
+  record_.code = status.error_code();
+  record_.message = status.error_message();
+  service_.metrics->request_bytes.Increment(
+      static_cast<double>(record_.request_bytes));
+  service_.metrics->CountRequest(record_.rpc, CodeName(record_.code));
+  service_.log->Request(record_);
+  if (record_.trace && record_.trace->is_sampled) {
+    service_.spans->Add(record_);
+  }
+}
+
+}  // namespace counterweight::server

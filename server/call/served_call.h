@@ -1,0 +1,72 @@
+// What every call needs, whatever its RPC computes.
+#ifndef COUNTERWEIGHT_SERVER_CALL_SERVED_CALL_H_
+#define COUNTERWEIGHT_SERVER_CALL_SERVED_CALL_H_
+
+#include <chrono>
+#include <functional>
+#include <string>
+#include <string_view>
+
+#include "grpcpp/server_context.h"
+#include "grpcpp/support/status.h"
+#include "server/call/service_context.h"
+#include "server/engine/violation.h"
+#include "server/observe/request_log.h"
+
+namespace counterweight::server {
+
+// A client's name for itself, the same in all of its calls.
+inline constexpr char kClientKey[] = "counterweight-client";
+
+// The status for a client that is refused for lack of room.
+grpc::Status ServerIsFull();
+
+// One call: who makes it, how long its stages took, and the statuses with which
+// it can fail. Used by one thread at a time; but any may call StillWanted, and
+// the refusals beside InvalidArgument.
+class ServedCall {
+ public:
+  // `rpc` is the RPC's name. `context` must outlive the calls of StillWanted.
+  ServedCall(const ServiceContext* service, std::string_view rpc,
+             grpc::CallbackServerContext* context, std::string request_id);
+
+  const ServiceContext& service() const { return service_; }
+  RequestRecord& record() { return record_; }
+  // Whose share and turn it is: the peer, and what the client calls itself in
+  // the metadata kClientKey, since a machine's trainers are one peer.
+  const Client& queue_client() const { return queue_client_; }
+  // Shared memory is for callers on this machine. Null if there is none.
+  const Regions* regions() const;
+
+  // OK while the client waits for the answer.
+  grpc::Status StillWanted() const;
+  grpc::Status InvalidArgument(const Violations& violations);
+  // The verdict as a status; OK if it is kAdmitted.
+  grpc::Status Refuse(Admission::Verdict verdict);
+  grpc::Status NoMemory();
+  // Logs `what` as the event `event`; the client is told where to look.
+  grpc::Status InternalError(std::string_view event, std::string_view what);
+  // Returns the status of `work`, or the status for its exception.
+  grpc::Status Guard(const std::function<grpc::Status()>& work);
+
+  // Ends a stage, "decode": adds the time since the end of the last one, or
+  // since construction, to `seconds` of record().
+  void EndStage(std::string_view stage, double RequestRecord::*seconds);
+  // Observes the time of each stage, and of their sum. Of a success.
+  void CountStages();
+  // Counts and logs the end.
+  void Record(const grpc::Status& status);
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  const ServiceContext& service_;
+  grpc::CallbackServerContext* const context_;
+  Clock::time_point stage_start_ = Clock::now();
+  Client queue_client_;  // its peer is what drift is counted by
+  RequestRecord record_;
+};
+
+}  // namespace counterweight::server
+
+#endif  // COUNTERWEIGHT_SERVER_CALL_SERVED_CALL_H_
