@@ -1,4 +1,4 @@
-// What every call needs, whatever its RPC computes.
+// The part that the calls of all RPCs share.
 #ifndef COUNTERWEIGHT_SERVER_CALL_SERVED_CALL_H_
 #define COUNTERWEIGHT_SERVER_CALL_SERVED_CALL_H_
 

@@ -11,10 +11,10 @@
 namespace counterweight::server {
 
 // Sizes gRPC's resource quota. gRPC counts a message's bytes from the socket
-// until they are freed, and ends connections, anybody's, when the quota is used
-// up. An admitted request's bytes are in admission's budget as well: the quota
-// grows by them, so that requests that wait for a worker do not take the room
-// of those that arrive. Thread-safe.
+// until they are freed, and ends connections of any client when the quota is
+// used up. An admitted request's bytes are in admission's budget as well: the
+// quota grows by them, so that requests that wait for a worker do not take the
+// room of those that arrive. Thread-safe.
 class TransportMemory {
  public:
   // `resize` sets the quota to that many bytes.
