@@ -5,11 +5,11 @@
 #include <utility>
 
 #include "google/protobuf/io/zero_copy_stream_impl_lite.h"
+#include "proto/wire/wire_format.h"
 #include "server/call/status.h"
 #include "server/engine/codec_memory.h"
 #include "server/engine/frame.h"
 #include "server/engine/request_scan.h"
-#include "server/engine/wire.h"
 
 namespace counterweight::server {
 
@@ -137,7 +137,7 @@ grpc::Status CorrectStream::ReadChunk() {
     return call_.InvalidArgument(
         {{"frame", "only the first frame is a header"}});
   }
-  const Violations violations = batch_.Take(frame_.pieces(), frame);
+  const Violations violations = batch_.Take(frame.chunk);
   frame_.Clear();
   return violations.empty() ? grpc::Status::OK
                             : call_.InvalidArgument(violations);
@@ -208,8 +208,7 @@ grpc::Status CorrectStream::ReadHeader() {
     wrong = "the first frame must be the header";
   }
   if (!wrong.empty()) return call_.InvalidArgument({{"frame", wrong}});
-  std::string header(frame.payload.size, '\0');
-  CopyRange(frame_.pieces(), frame.payload, header.data());
+  const std::string header = frame.header.Rest();
   frame_.Clear();
   google::protobuf::io::ArrayInputStream input(header.data(),
                                                static_cast<int>(header.size()));

@@ -6,8 +6,8 @@
 #include <utility>
 
 #include "grpcpp/support/slice.h"
+#include "proto/wire/chunk.h"
 #include "server/call/payload.h"
-#include "server/engine/frame.h"
 
 namespace counterweight::server {
 
@@ -51,9 +51,10 @@ grpc::Status StreamAnswer::Next(grpc::ByteBuffer* frame, bool* is_over) {
 grpc::ByteBuffer StreamAnswer::NextChunk() {
   const Output& output = outputs_[output_];
   const int64_t size = std::min(kChunkBytes, output.bytes - offset_);
-  const std::string head =
-      ChunkHead(static_cast<uint32_t>(output_), static_cast<uint64_t>(offset_),
-                static_cast<size_t>(size));
+  const std::string head = wire::ChunkHead(
+      v1::CorrectStreamResponse::kChunkFieldNumber,
+      static_cast<uint32_t>(output_), static_cast<uint64_t>(offset_),
+      static_cast<size_t>(size));
   auto* const hold = new std::shared_ptr<void>(memory_);
   const grpc::Slice slices[] = {
       grpc::Slice(head),

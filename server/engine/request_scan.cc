@@ -5,13 +5,11 @@
 #include <utility>
 
 #include "counterweight/v1/correction_service.pb.h"
+#include "proto/wire/wire_format.h"
 #include "server/engine/names.h"
-#include "server/engine/wire.h"
 
 namespace counterweight::server {
 namespace {
-
-constexpr uint64_t kMaxPayloadBytes = INT32_MAX;  // protobuf's own limit
 
 std::string NameOf(uint32_t field) {
   const auto* descriptor = v1::CorrectRequest::descriptor()->FindFieldByNumber(
@@ -110,7 +108,7 @@ RequestScan::Counted RequestScan::CountedAs(uint32_t field) const {
 }
 
 bool RequestScan::BeginPayload(uint64_t size) {
-  if (size > kMaxPayloadBytes || size > messages_[depth_ - 1].end - position_) {
+  if (size > wire::kMaxLength || size > messages_[depth_ - 1].end - position_) {
     return Malformed();
   }
   const auto enter = [&](Level inner) {

@@ -17,12 +17,13 @@ StreamBatch::StreamBatch(std::vector<StreamTensor> tensors,
   for (const StreamTensor& tensor : tensors_) missing_bytes_ += tensor.bytes;
 }
 
-Violations StreamBatch::Take(Pieces message, const Frame& chunk) {
+Violations StreamBatch::Take(const wire::Chunk& chunk) {
   if (chunk.tensor >= tensors_.size()) {
     return {{"chunk.tensor", Concat("is ", chunk.tensor, "; the header has ",
                                     tensors_.size(), " tensors")}};
   }
   const size_t at = chunk.tensor;
+  const size_t size = chunk.data.left();
   const StreamTensor& tensor = tensors_[at];
   int64_t& received = received_[at];
   if (chunk.offset != static_cast<uint64_t>(received)) {
@@ -30,26 +31,25 @@ Violations StreamBatch::Take(Pieces message, const Frame& chunk) {
              Concat("is ", chunk.offset, "; ", received, " bytes of tensors[",
                     at, "] have come, and its chunks ascend without gaps")}};
   }
-  if (chunk.payload.size > static_cast<uint64_t>(tensor.bytes - received)) {
-    return {
-        {"chunk.data",
-         Concat("has ", chunk.payload.size, " bytes; tensors[", at, "] lacks ",
-                tensor.bytes - received, " of its ", tensor.bytes)}};
+  if (size > static_cast<uint64_t>(tensor.bytes - received)) {
+    return {{"chunk.data",
+             Concat("has ", size, " bytes; tensors[", at, "] lacks ",
+                    tensor.bytes - received, " of its ", tensor.bytes)}};
   }
-  const auto size = static_cast<int64_t>(chunk.payload.size);
   std::byte* const to = tensor.data + received;
-  CopyRange(message, chunk.payload, to);
+  wire::WireReader data = chunk.data;
+  data.Copy(size, to);
   if (tensor.is_mask) {
     const auto* mask = reinterpret_cast<const uint8_t*>(to);
-    const int64_t bad = FirstNonBoolean({mask, chunk.payload.size});
+    const int64_t bad = FirstNonBoolean({mask, size});
     if (bad >= 0) {
       return {NonBoolean(Concat("tensors[", at, "].data"), received + bad,
                          mask[bad])};
     }
   }
-  received += size;
-  received_bytes_ += size;
-  missing_bytes_ -= size;
+  received += static_cast<int64_t>(size);
+  received_bytes_ += static_cast<int64_t>(size);
+  missing_bytes_ -= static_cast<int64_t>(size);
   int64_t positions = std::numeric_limits<int64_t>::max();
   for (size_t i = 0; i < tensors_.size(); ++i) {
     positions = std::min(positions, received_[i] / tensors_[i].element_size);

@@ -7,7 +7,7 @@
 #include <span>
 #include <vector>
 
-#include "server/engine/frame.h"
+#include "proto/wire/chunk.h"
 #include "server/engine/violation.h"
 
 namespace counterweight::server {
@@ -32,7 +32,7 @@ class StreamBatch {
 
   // Copies a chunk's data to its place, or returns its violations: an unknown
   // tensor, a gap or an overlap, too many bytes, a mask that is not one.
-  Violations Take(Pieces message, const Frame& chunk);
+  Violations Take(const wire::Chunk& chunk);
 
   // Every tensor has all of its bytes.
   bool IsWhole() const { return missing_bytes_ == 0; }

@@ -6,9 +6,9 @@
 
 #include "client/cpp/transport/stream_frame.h"
 #include "client/cpp/transport/tensor_fields.h"
-#include "client/cpp/transport/wire_format.h"
-#include "client/cpp/transport/wire_reader.h"
 #include "counterweight/v1/correction_service.pb.h"
+#include "proto/wire/chunk.h"
+#include "proto/wire/wire_reader.h"
 
 namespace counterweight::client {
 namespace {
@@ -23,7 +23,7 @@ class Cut {
       pieces_.emplace_back();
     }
   }
-  WireReader reader() const { return WireReader(pieces_); }
+  wire::WireReader reader() const { return wire::WireReader(pieces_); }
 
  private:
   const std::string message_;
@@ -38,13 +38,17 @@ TEST(WireFormat, AChunkIsTheContractsChunk) {
     const std::string data(300, 'x');
     v1::CorrectStreamRequest request;
     ASSERT_TRUE(request.ParseFromString(
-        ChunkHead(kStreamRequestChunk, 4, offset, data.size()) + data));
+        wire::ChunkHead(v1::CorrectStreamRequest::kChunkFieldNumber, 4, offset,
+                        data.size()) +
+        data));
     EXPECT_EQ(request.chunk().tensor(), 4U);
     EXPECT_EQ(request.chunk().offset(), offset);
     EXPECT_EQ(request.chunk().data(), data);
     v1::CorrectStreamResponse response;
     ASSERT_TRUE(response.ParseFromString(
-        ChunkHead(kStreamResponseChunk, 4, offset, data.size()) + data));
+        wire::ChunkHead(v1::CorrectStreamResponse::kChunkFieldNumber, 4, offset,
+                        data.size()) +
+        data));
     EXPECT_EQ(response.chunk().data(), data);
   }
 }
@@ -53,11 +57,11 @@ TEST(WireFormat, ATensorIsTheContractsTensor) {
   const std::string data(200, 'x');
   v1::CorrectRequest request;
   ASSERT_TRUE(request.ParseFromString(
-      TensorHead(kRequestTensors, v1::TENSOR_ROLE_OLD_LOG_PROBS,
-                 v1::D_TYPE_BF16, data.size()) +
+      TensorHead(v1::CorrectRequest::kTensorsFieldNumber,
+                 v1::TENSOR_ROLE_OLD_LOG_PROBS, v1::D_TYPE_BF16, data.size()) +
       data +
-      TensorHead(kRequestTensors, v1::TENSOR_ROLE_RESPONSE_MASK, v1::D_TYPE_U8,
-                 0)));
+      TensorHead(v1::CorrectRequest::kTensorsFieldNumber,
+                 v1::TENSOR_ROLE_RESPONSE_MASK, v1::D_TYPE_U8, 0)));
   ASSERT_EQ(request.tensors_size(), 2);
   EXPECT_EQ(request.tensors(0).role(), v1::TENSOR_ROLE_OLD_LOG_PROBS);
   EXPECT_EQ(request.tensors(0).dtype(), v1::D_TYPE_BF16);
@@ -73,11 +77,12 @@ TEST(StreamFrame, ReadsWhatProtobufWrote) {
   for (const size_t size : kPieceSizes) {
     const Cut cut(response.SerializeAsString(), size);
     StreamFrame frame;
-    ASSERT_TRUE(ReadStreamFrame(cut.reader(), kStreamResponseChunk, &frame));
-    EXPECT_EQ(frame.field, kStreamResponseChunk);
-    EXPECT_EQ(frame.tensor, 300U);
-    EXPECT_EQ(frame.offset, uint64_t{1} << 60);
-    EXPECT_EQ(frame.payload.Rest(), "0123456789");
+    ASSERT_TRUE(ReadStreamFrame(
+        cut.reader(), v1::CorrectStreamResponse::kChunkFieldNumber, &frame));
+    EXPECT_EQ(frame.field, v1::CorrectStreamResponse::kChunkFieldNumber);
+    EXPECT_EQ(frame.chunk.tensor, 300U);
+    EXPECT_EQ(frame.chunk.offset, uint64_t{1} << 60);
+    EXPECT_EQ(frame.chunk.data.Rest(), "0123456789");
   }
 }
 
@@ -89,7 +94,8 @@ TEST(StreamFrame, RefusesEveryTruncation) {
   for (size_t size = 1; size < whole.size(); ++size) {
     const Cut cut(whole.substr(0, size), 3);
     StreamFrame frame;
-    EXPECT_FALSE(ReadStreamFrame(cut.reader(), kStreamResponseChunk, &frame));
+    EXPECT_FALSE(ReadStreamFrame(
+        cut.reader(), v1::CorrectStreamResponse::kChunkFieldNumber, &frame));
   }
 }
 
@@ -107,8 +113,9 @@ TEST(TensorFields, LeavesTheMessageWithoutItsData) {
   for (const size_t size : kPieceSizes) {
     const Cut cut(response.SerializeAsString(), size);
     std::string rest;
-    std::vector<WireReader> data;
-    ASSERT_TRUE(TakeTensorData(cut.reader(), kResponseTensors, &rest, &data));
+    std::vector<wire::WireReader> data;
+    ASSERT_TRUE(TakeTensorData(
+        cut.reader(), v1::CorrectResponse::kTensorsFieldNumber, &rest, &data));
     ASSERT_EQ(data.size(), 3U);
     EXPECT_EQ(data[0].Rest(), "weights");
     EXPECT_EQ(data[1].Rest(), "");

@@ -33,7 +33,7 @@ class CutMessage {
     if (begin < bytes.size()) Add(bytes.substr(begin));
   }
 
-  server::Pieces pieces() const { return pieces_; }
+  wire::Pieces pieces() const { return pieces_; }
 
  private:
   static constexpr size_t kMaxPieces = 4096;
@@ -127,25 +127,23 @@ void CheckFrame(const std::string& bytes, const std::string& sizes) {
          "a frame's kind is protobuf's");
   const std::string& payload =
       expected.is_chunk ? expected.chunk.data() : expected.header;
-  Expect(frame.payload.size == payload.size() &&
-             frame.payload.begin <= bytes.size() &&
-             frame.payload.size <= bytes.size() - frame.payload.begin,
-         "a payload lies in its message and has protobuf's size");
-  const auto copy = std::make_unique<char[]>(payload.size());
-  server::CopyRange(message.pieces(), frame.payload, copy.get());
-  Expect(std::string(copy.get(), payload.size()) == payload,
-         "a payload has protobuf's bytes");
+  const wire::WireReader& read =
+      expected.is_chunk ? frame.chunk.data : frame.header;
+  Expect(read.left() == payload.size(), "a payload has protobuf's size");
+  Expect(read.Rest() == payload, "a payload has protobuf's bytes");
   if (!expected.is_chunk) return;
-  Expect(frame.tensor == expected.chunk.tensor() &&
-             frame.offset == expected.chunk.offset(),
+  Expect(frame.chunk.tensor == expected.chunk.tensor() &&
+             frame.chunk.offset == expected.chunk.offset(),
          "tensor and offset are protobuf's");
   v1::CorrectStreamResponse response;
   Expect(response.ParseFromString(
-             server::ChunkHead(frame.tensor, frame.offset, payload.size()) +
+             wire::ChunkHead(v1::CorrectStreamResponse::kChunkFieldNumber,
+                             frame.chunk.tensor, frame.chunk.offset,
+                             payload.size()) +
              payload) &&
              response.has_chunk() &&
-             response.chunk().tensor() == frame.tensor &&
-             response.chunk().offset() == frame.offset &&
+             response.chunk().tensor() == frame.chunk.tensor &&
+             response.chunk().offset() == frame.chunk.offset &&
              response.chunk().data() == payload,
          "head and data are the response's chunk");
 }

@@ -47,7 +47,7 @@ class Model {
 
   // Sends one chunk; false if it was refused, which ends a stream.
   bool Send(Input* input) {
-    server::Frame chunk{.kind = server::Frame::Kind::kChunk};
+    wire::Chunk chunk{.kind = wire::Chunk::Kind::kChunk};
     const uint8_t choice = input->TakeByte();
     chunk.tensor = static_cast<uint32_t>(input->TakeBelow(tensors_.size() + 1));
     ModelTensor* const model =
@@ -111,15 +111,14 @@ class Model {
     tensors_.push_back(std::move(added));
   }
 
-  bool Take(server::Frame chunk, const std::string& data, ModelTensor* model) {
-    // Some frame around the data, cut in its middle.
-    const std::string message = "head" + data + "tail";
-    chunk.payload = {4, data.size()};
-    const auto* bytes = reinterpret_cast<const uint8_t*>(message.data());
-    const size_t half = message.size() / 2;
+  bool Take(wire::Chunk chunk, const std::string& data, ModelTensor* model) {
+    // Cut in its middle.
+    const auto* bytes = reinterpret_cast<const uint8_t*>(data.data());
+    const size_t half = data.size() / 2;
     const std::span<const uint8_t> pieces[] = {
-        {bytes, half}, {}, {bytes + half, message.size() - half}};
-    const server::Violations violations = batch_.Take(pieces, chunk);
+        {bytes, half}, {}, {bytes + half, data.size() - half}};
+    chunk.data = wire::WireReader(pieces);
+    const server::Violations violations = batch_.Take(chunk);
     ExpectReadable(violations);
     Expect(violations.empty() == IsRight(chunk, data, model),
            "a chunk is taken where it continues its tensor");
@@ -127,7 +126,7 @@ class Model {
     return violations.empty();
   }
 
-  static bool IsRight(const server::Frame& chunk, const std::string& data,
+  static bool IsRight(const wire::Chunk& chunk, const std::string& data,
                       const ModelTensor* model) {
     if (model == nullptr || chunk.offset != model->received.size() ||
         static_cast<int64_t>(data.size()) > model->missing()) {

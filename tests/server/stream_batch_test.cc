@@ -31,8 +31,7 @@ class StreamBatchTest : public ::testing::Test {
     const std::span<const uint8_t> piece(
         reinterpret_cast<const uint8_t*>(data.data()), data.size());
     const std::span<const uint8_t> pieces[] = {piece};
-    const Frame frame{Frame::Kind::kChunk, {0, data.size()}, tensor, offset};
-    return batch_.Take(pieces, frame);
+    return batch_.Take({tensor, offset, wire::WireReader(pieces)});
   }
 
   const std::vector<int64_t> offsets_ = {0, 2, 5};

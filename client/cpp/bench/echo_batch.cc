@@ -60,8 +60,7 @@ std::string EchoBatch::Begin(const v1::CorrectRequest& header,
   return buffer_ == nullptr ? "no memory" : "";
 }
 
-bool EchoBatch::Take(uint32_t tensor, uint64_t offset,
-                     client::WireReader data) {
+bool EchoBatch::Take(uint32_t tensor, uint64_t offset, wire::WireReader data) {
   const size_t size = data.left();
   if (tensor >= input_bytes_.size() || offset > input_bytes_[tensor] ||
       size > input_bytes_[tensor] - offset || size > left_) {

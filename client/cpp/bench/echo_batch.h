@@ -10,9 +10,9 @@
 #include <string>
 #include <vector>
 
-#include "client/cpp/transport/wire_reader.h"
 #include "counterweight/v1/correction_service.pb.h"
 #include "grpcpp/support/slice.h"
+#include "proto/wire/wire_reader.h"
 
 namespace counterweight::bench {
 
@@ -43,7 +43,7 @@ class EchoBatch {
 
   // Copies the next bytes of a tensor to their address; false if they exceed
   // it.
-  bool Take(uint32_t tensor, uint64_t offset, client::WireReader data);
+  bool Take(uint32_t tensor, uint64_t offset, wire::WireReader data);
   // True when all bytes have come.
   bool whole() const { return left_ == 0; }
 

@@ -11,11 +11,12 @@
 #include "client/cpp/transport/message.h"
 #include "client/cpp/transport/stream_frame.h"
 #include "client/cpp/transport/tensor_fields.h"
-#include "client/cpp/transport/wire_format.h"
+#include "counterweight/v1/correction_service.pb.h"
 #include "grpcpp/generic/async_generic_service.h"
 #include "grpcpp/security/server_credentials.h"
 #include "grpcpp/server.h"
 #include "grpcpp/server_builder.h"
+#include "proto/wire/chunk.h"
 
 namespace counterweight::bench {
 namespace {
@@ -53,10 +54,11 @@ class EchoUnary final : public grpc::ServerGenericBidiReactor {
   std::string Answer() {
     const client::Message message(request_);
     std::string rest;
-    std::vector<client::WireReader> data;
+    std::vector<wire::WireReader> data;
     v1::CorrectRequest header;
-    if (!client::TakeTensorData(message.reader(), client::kRequestTensors,
-                                &rest, &data) ||
+    if (!client::TakeTensorData(message.reader(),
+                                v1::CorrectRequest::kTensorsFieldNumber, &rest,
+                                &data) ||
         !header.ParseFromString(rest)) {
       return "the bytes do not parse";
     }
@@ -72,8 +74,9 @@ class EchoUnary final : public grpc::ServerGenericBidiReactor {
     for (int i = 0; i < batch.answer().tensors_size(); ++i) {
       const v1::Tensor& tensor = batch.answer().tensors(i);
       const size_t bytes = batch.output_bytes(i);
-      slices.push_back(Copied(client::TensorHead(
-          client::kResponseTensors, tensor.role(), tensor.dtype(), bytes)));
+      slices.push_back(
+          Copied(client::TensorHead(v1::CorrectResponse::kTensorsFieldNumber,
+                                    tensor.role(), tensor.dtype(), bytes)));
       if (bytes > 0) slices.push_back(batch.Output(bytes));
     }
     answer_ = ByteBuffer(slices.data(), slices.size());
@@ -111,17 +114,19 @@ class EchoStream final : public grpc::ServerGenericBidiReactor {
   std::string ReadFrame() {
     const client::Message message(request_);
     client::StreamFrame frame;
-    if (!client::ReadStreamFrame(message.reader(), client::kStreamRequestChunk,
+    if (!client::ReadStreamFrame(message.reader(),
+                                 v1::CorrectStreamRequest::kChunkFieldNumber,
                                  &frame)) {
       return "the bytes do not parse";
     }
-    if (frame.field == client::kStreamRequestChunk) {
-      return batch_.Take(frame.tensor, frame.offset, frame.payload)
+    if (frame.field == v1::CorrectStreamRequest::kChunkFieldNumber) {
+      return batch_.Take(frame.chunk.tensor, frame.chunk.offset,
+                         frame.chunk.data)
                  ? ""
                  : "a chunk has no room";
     }
     v1::CorrectRequest header;
-    if (!header.ParseFromString(frame.payload.Rest())) {
+    if (!header.ParseFromString(frame.content.Rest())) {
       return "the bytes do not parse";
     }
     std::string wrong = batch_.Begin(header, pool_);
@@ -139,10 +144,10 @@ class EchoStream final : public grpc::ServerGenericBidiReactor {
       const size_t bytes = batch_.output_bytes(i);
       for (size_t offset = 0; offset < bytes; offset += kChunkBytes) {
         const size_t size = std::min(kChunkBytes, bytes - offset);
-        Queue(
-            {Copied(client::ChunkHead(client::kStreamResponseChunk,
-                                      static_cast<uint32_t>(i), offset, size)),
-             batch_.Output(size)});
+        Queue({Copied(
+                   wire::ChunkHead(v1::CorrectStreamResponse::kChunkFieldNumber,
+                                   static_cast<uint32_t>(i), offset, size)),
+               batch_.Output(size)});
       }
     }
     v1::CorrectStreamResponse summary;

@@ -5,9 +5,9 @@
 #include <span>
 #include <vector>
 
-#include "client/cpp/transport/wire_reader.h"
 #include "grpcpp/support/byte_buffer.h"
 #include "grpcpp/support/slice.h"
+#include "proto/wire/wire_reader.h"
 
 namespace counterweight::client {
 
@@ -26,7 +26,7 @@ class Message {
   Message& operator=(const Message&) = delete;
 
   // Valid as long as the object lives.
-  WireReader reader() const { return WireReader(pieces_); }
+  wire::WireReader reader() const { return wire::WireReader(pieces_); }
 
  private:
   std::vector<grpc::Slice> slices_;

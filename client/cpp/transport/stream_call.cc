@@ -8,9 +8,10 @@
 #include "client/cpp/transport/answer.h"
 #include "client/cpp/transport/message.h"
 #include "client/cpp/transport/stream_frame.h"
-#include "client/cpp/transport/wire_format.h"
+#include "counterweight/v1/correction_service.pb.h"
 #include "grpcpp/impl/rpc_method.h"
 #include "grpcpp/support/sync_stream.h"
+#include "proto/wire/chunk.h"
 
 namespace counterweight::client {
 namespace {
@@ -64,14 +65,17 @@ class Stream {
     }
     const std::string message = header.SerializeAsString();
     std::string frame;
-    AppendHead(kStreamRequestHeader, message.size(), &frame);
+    wire::AppendHead(v1::CorrectStreamRequest::kHeaderFieldNumber,
+                     message.size(), &frame);
     frame += message;
     const grpc::Slice slice(frame.data(), frame.size());
     return stream_->Write(ByteBuffer(&slice, 1));
   }
 
   bool ReadAdmission(size_t* chunk_bytes) {
-    if (!ReadFrame(kStreamResponseAdmission, "the admission")) return false;
+    if (!ReadFrame(v1::CorrectStreamResponse::kAdmissionFieldNumber,
+                   "the admission"))
+      return false;
     admitted_ = true;
     v1::Admission admission;
     if (!Parse(&admission)) return false;
@@ -85,8 +89,9 @@ class Stream {
     ChunkRange range;
     size_t sent = 0;
     while (order.Next(&range)) {
-      const std::string head = ChunkHead(kStreamRequestChunk, range.tensor,
-                                         range.offset, range.size);
+      const std::string head =
+          wire::ChunkHead(v1::CorrectStreamRequest::kChunkFieldNumber,
+                          range.tensor, range.offset, range.size);
       const auto* const data =
           static_cast<const std::byte*>(request_.inputs[range.tensor].data);
       const grpc::Slice slices[] = {
@@ -102,7 +107,8 @@ class Stream {
   }
 
   bool ReadResult() {
-    if (!ReadFrame(kStreamResponseResult, "the result") ||
+    if (!ReadFrame(v1::CorrectStreamResponse::kResultFieldNumber,
+                   "the result") ||
         !Parse(&response_->message)) {
       return false;
     }
@@ -115,11 +121,12 @@ class Stream {
     for (uint32_t i = 0; i < response_->outputs.size(); ++i) {
       const OutputTensor& output = response_->outputs[i];
       for (size_t received = 0; received < output.bytes;) {
-        if (!ReadFrame(kStreamResponseChunk, "a chunk")) return false;
-        WireReader& data = frame_.payload;
+        if (!ReadFrame(v1::CorrectStreamResponse::kChunkFieldNumber, "a chunk"))
+          return false;
+        wire::WireReader& data = frame_.chunk.data;
         const size_t size = data.left();
-        if (frame_.tensor != i || frame_.offset != received || size == 0 ||
-            size > output.bytes - received ||
+        if (frame_.chunk.tensor != i || frame_.chunk.offset != received ||
+            size == 0 || size > output.bytes - received ||
             !data.Copy(size, output.data + received)) {
           broken_ = BrokenAnswer("a chunk does not continue its tensor");
           return false;
@@ -128,7 +135,9 @@ class Stream {
       }
     }
     v1::StreamSummary summary;
-    if (!ReadFrame(kStreamResponseSummary, "the summary") || !Parse(&summary)) {
+    if (!ReadFrame(v1::CorrectStreamResponse::kSummaryFieldNumber,
+                   "the summary") ||
+        !Parse(&summary)) {
       return false;
     }
     // Measured later than the result's, and therefore complete.
@@ -145,14 +154,15 @@ class Stream {
       ByteBuffer buffer;
       if (!stream_->Read(&buffer)) return false;
       message_.emplace(buffer);
-      readable_ =
-          ReadStreamFrame(message_->reader(), kStreamResponseChunk, &frame_);
+      readable_ = ReadStreamFrame(message_->reader(),
+                                  v1::CorrectStreamResponse::kChunkFieldNumber,
+                                  &frame_);
       if (!readable_ || frame_.field != 0) return true;
     }
   }
 
   // Reads the next frame and checks that it is this one.
-  bool ReadFrame(uint32_t field, const char* what) {
+  bool ReadFrame(int field, const char* what) {
     if (!ReadAnyFrame()) return false;
     if (!readable_ || frame_.field != field) {
       broken_ = BrokenAnswer(std::string(what) + " was to come");
@@ -162,7 +172,7 @@ class Stream {
   }
 
   bool Parse(google::protobuf::MessageLite* message) {
-    if (message->ParseFromString(frame_.payload.Rest())) return true;
+    if (message->ParseFromString(frame_.content.Rest())) return true;
     broken_ = BrokenAnswer("its bytes do not parse");
     return false;
   }

@@ -4,24 +4,22 @@
 
 #include <cstdint>
 
-#include "client/cpp/transport/wire_reader.h"
+#include "proto/wire/chunk.h"
+#include "proto/wire/wire_reader.h"
 
 namespace counterweight::client {
 
 struct StreamFrame {
-  // The oneof's field (kStreamRequest..., kStreamResponse...); 0 for fields
-  // that this library does not know.
-  uint32_t field = 0;
-  // A chunk's data, or the field's message.
-  WireReader payload;
-  // Index and offset of a chunk.
-  uint32_t tensor = 0;
-  uint64_t offset = 0;
+  // The number of the oneof's field; 0 for fields that this library does not
+  // know.
+  int field = 0;
+  wire::WireReader content;  // the field's message
+  wire::Chunk chunk;         // if the field is a chunk
 };
 
 // Reads one frame whose chunks are in field `chunk_field`. False if the bytes
 // are not a message.
-bool ReadStreamFrame(WireReader message, uint32_t chunk_field,
+bool ReadStreamFrame(wire::WireReader message, int chunk_field,
                      StreamFrame* frame);
 
 }  // namespace counterweight::client

@@ -2,11 +2,12 @@
 #ifndef COUNTERWEIGHT_CLIENT_CPP_TRANSPORT_TENSOR_FIELDS_H_
 #define COUNTERWEIGHT_CLIENT_CPP_TRANSPORT_TENSOR_FIELDS_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>
 
-#include "client/cpp/transport/wire_reader.h"
+#include "proto/wire/wire_reader.h"
 
 namespace counterweight::client {
 
@@ -14,8 +15,12 @@ namespace counterweight::client {
 // `tensors_field`: `rest` receives the message without the data of its tensors,
 // `data` the data of each tensor at its address, in order. False if the bytes
 // are not a message.
-bool TakeTensorData(WireReader message, uint32_t tensors_field,
-                    std::string* rest, std::vector<WireReader>* data);
+bool TakeTensorData(wire::WireReader message, int tensors_field,
+                    std::string* rest, std::vector<wire::WireReader>* data);
+
+// Returns the head of a Tensor in field `field`: everything that precedes the
+// `size` bytes of data.
+std::string TensorHead(int field, int role, int dtype, size_t size);
 
 }  // namespace counterweight::client
 

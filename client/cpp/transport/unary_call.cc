@@ -6,9 +6,10 @@
 #include "client/cpp/transport/answer.h"
 #include "client/cpp/transport/message.h"
 #include "client/cpp/transport/tensor_fields.h"
-#include "client/cpp/transport/wire_format.h"
+#include "counterweight/v1/correction_service.pb.h"
 #include "grpcpp/impl/client_unary_call.h"
 #include "grpcpp/impl/rpc_method.h"
+#include "proto/wire/chunk.h"
 
 namespace counterweight::client {
 namespace {
@@ -49,8 +50,8 @@ Outcome CorrectUnary(const Endpoint& endpoint, const PreparedRequest& request,
   std::vector<grpc::Slice> slices;
   slices.push_back(Copied(request.header.SerializeAsString()));
   for (const Input& input : request.inputs) {
-    slices.push_back(Copied(
-        TensorHead(kRequestTensors, input.role, input.dtype, input.bytes)));
+    slices.push_back(Copied(TensorHead(v1::CorrectRequest::kTensorsFieldNumber,
+                                       input.role, input.dtype, input.bytes)));
     if (input.bytes > 0) {
       slices.push_back(attempt->Lend(input.data, input.bytes));
     }
@@ -72,8 +73,9 @@ Status ReadUnaryAnswer(const PreparedRequest& request,
                        const grpc::ByteBuffer& answer, Response* response) {
   const Message message(answer);
   std::string rest;
-  std::vector<WireReader> data;
-  if (!TakeTensorData(message.reader(), kResponseTensors, &rest, &data) ||
+  std::vector<wire::WireReader> data;
+  if (!TakeTensorData(message.reader(),
+                      v1::CorrectResponse::kTensorsFieldNumber, &rest, &data) ||
       !response->message.ParseFromString(rest)) {
     return BrokenAnswer("its bytes do not parse");
   }
