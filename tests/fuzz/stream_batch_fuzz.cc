@@ -47,7 +47,7 @@ class Model {
 
   // Sends one chunk; false if it was refused, which ends a stream.
   bool Send(Input* input) {
-    wire::Chunk chunk{.kind = wire::Chunk::Kind::kChunk};
+    wire::Chunk chunk;
     const uint8_t choice = input->TakeByte();
     chunk.tensor = static_cast<uint32_t>(input->TakeBelow(tensors_.size() + 1));
     ModelTensor* const model =
