@@ -6,6 +6,15 @@
 
 namespace counterweight::server {
 
+void BoundHeap() {
+#ifdef __GLIBC__
+  // Twice the largest message that the clients do not stream.
+  constexpr int kBytes = 4 << 20;
+  mallopt(M_TRIM_THRESHOLD, kBytes);
+  mallopt(M_MMAP_THRESHOLD, kBytes);
+#endif
+}
+
 void TrimHeap() {
   // Other C libraries give memory back by themselves, or cannot be asked to.
 #ifdef __GLIBC__

@@ -1,8 +1,14 @@
-// Release of the C library's free memory.
+// The C library's free memory.
 #ifndef COUNTERWEIGHT_SERVER_HEAP_H_
 #define COUNTERWEIGHT_SERVER_HEAP_H_
 
 namespace counterweight::server {
+
+// Bounds the free memory at the end of each thread's heap, which TrimHeap
+// cannot give back: glibc's own bound follows the largest block that was freed,
+// up to 64 MiB a thread. Blocks above the bound are given back when they are
+// freed. To be called before threads start.
+void BoundHeap();
 
 // Gives free memory of the heap back to the system, if it is worth it: glibc
 // keeps what gRPC and protobuf freed in its arenas, gigabytes after a peak, and

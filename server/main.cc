@@ -29,6 +29,7 @@
 #include "server/backend.h"
 #include "server/command_line.h"
 #include "server/flags.h"
+#include "server/heap.h"
 #include "server/observe/library_log.h"
 #include "server/observe/request_log.h"
 #include "server/observe/version.h"
@@ -161,6 +162,7 @@ int Serve(const CommandLine& line, const ReadAgain& read_again) {
   Config config = line.config;
   const sigset_t signals = BlockSignals();
   RaiseFileLimit();
+  BoundHeap();
   if (!HasSpareThreads(NumThreadsAtStart(config))) {
     std::cerr << "counterweight-server: cannot start "
               << NumThreadsAtStart(config)

@@ -5,7 +5,9 @@
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
+#include <future>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "gtest/gtest.h"
@@ -20,6 +22,39 @@ int64_t ResidentBytes() {
     if (word == "VmRSS:" && status >> kilobytes) return kilobytes << 10;
   }
   return 0;
+}
+
+// A block of 32 MiB that is freed lets glibc keep 64 MiB at the end of a heap.
+TEST(BoundHeap, AThreadKeepsLittleAtTheEndOfItsHeap) {
+#if defined(COUNTERWEIGHT_SANITIZED) || !defined(__GLIBC__)
+  GTEST_SKIP() << "not glibc's heap";
+#else
+  BoundHeap();
+  // Volatile: compilers leave out memory that is not read.
+  void* volatile large = std::malloc((size_t{32} << 20) - 8192);
+  std::free(large);
+  const int64_t before = ResidentBytes();
+  std::promise<void> freed;
+  std::promise<void> end;
+  std::thread thread([&] {
+    constexpr int64_t kBytes = int64_t{48} << 20;
+    constexpr int64_t kBlock = int64_t{64} << 10;
+    std::vector<void*> blocks;
+    blocks.reserve(kBytes / kBlock);
+    for (int64_t bytes = 0; bytes < kBytes; bytes += kBlock) {
+      blocks.push_back(std::malloc(kBlock));
+      std::memset(blocks.back(), 1, kBlock);
+    }
+    for (void* block : blocks) std::free(block);
+    freed.set_value();
+    end.get_future().wait();
+  });
+  freed.get_future().wait();
+  TrimHeap();
+  EXPECT_LE(ResidentBytes(), before + (int64_t{8} << 20));
+  end.set_value();
+  thread.join();
+#endif
 }
 
 // Blocks too small for mappings of their own, all freed but the last: glibc
