@@ -46,7 +46,9 @@ type Client struct {
 }
 
 // New prepares a connection to "host:port" or "unix:/path/to/socket"; gRPC's other targets
-// work too. Nothing is sent before the first call. An error names an option that is wrong.
+// work too. Behind "dns:///name:port", such as a headless Service's, and
+// "ipv4:host:port,host:port" (or "ipv6:") stand several servers, which take turns by call.
+// Nothing is sent before the first call. An error names an option that is wrong.
 //
 // Without WithTLS or WithTLSConfig nothing is encrypted: for loopback and Unix sockets.
 func New(target string, options ...ClientOption) (*Client, error) {

@@ -145,5 +145,9 @@ func (s *settings) dialOptions(target string, connections *connections) ([]grpc.
 		}
 		options = append(options, grpc.WithPerRPCCredentials(s.tokens))
 	}
-	return append(options, s.dial...), nil
+	turns, err := takeTurns(target)
+	if err != nil {
+		return nil, err
+	}
+	return append(append(options, turns...), s.dial...), nil
 }

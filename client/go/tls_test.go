@@ -230,6 +230,8 @@ func TestTokensTravelWithEveryCall(t *testing.T) {
 func TestATokenNeedsTLSOrThisMachine(t *testing.T) {
 	for target, ok := range map[string]bool{
 		"127.0.0.1:1": true, "[::1]:1": true, "localhost:1": true, "unix:/tmp/socket": true, "dns:///localhost:1": true,
+		"dns:localhost:1": true, "ipv4:127.0.0.1:1,127.0.0.1:2": true, "ipv6:[::1]:1": true,
+		"ipv4:127.0.0.1:1,10.0.0.1:2": false, "ipv6:[::1]:1,[2001:db8::1]:2": false,
 		"example.org:1": false, "10.0.0.1:1": false, "dns:///example.org": false, "localhost.example.org:1": false,
 	} {
 		client, err := cw.New(target, cw.WithToken("secret"))

@@ -70,10 +70,22 @@ func isLocal(target string) bool {
 			return true
 		}
 	}
-	target = strings.TrimPrefix(strings.TrimPrefix(target, "passthrough:///"), "dns:///")
-	host, _, err := net.SplitHostPort(target)
+	for _, prefix := range []string{"passthrough:///", "dns:///", "dns:", "ipv4:", "ipv6:"} {
+		target = strings.TrimPrefix(target, prefix)
+	}
+	// A list is as open as the farthest of its addresses.
+	for _, address := range strings.Split(target, ",") {
+		if !isLoopback(address) {
+			return false
+		}
+	}
+	return true
+}
+
+func isLoopback(address string) bool {
+	host, _, err := net.SplitHostPort(address)
 	if err != nil {
-		host = strings.Trim(target, "[]")
+		host = strings.Trim(address, "[]")
 	}
 	ip := net.ParseIP(host)
 	return host == "localhost" || (ip != nil && ip.IsLoopback())

@@ -131,13 +131,16 @@ TEST_F(AccessTest, ATokenIsNotSentWhereOthersCouldReadIt) {
   Options options;
   options.token = kToken;
   options.timeout = std::chrono::milliseconds(50);
-  for (const char* target : {"10.0.0.1:1", "dns:///a.example:1", "a.example"}) {
+  for (const char* target :
+       {"10.0.0.1:1", "dns:///a.example:1", "a.example",
+        "ipv4:127.0.0.1:1,10.0.0.1:1", "ipv6:[::1]:1,[2001:db8::1]:1"}) {
     const Status status = AskAt(target, options);
     EXPECT_EQ(status.code, StatusCode::kInvalidArgument) << target;
     EXPECT_THAT(status.message, HasSubstr("could be read on its way"));
   }
-  for (const char* target : {"127.0.0.1:1", "localhost:1", "[::1]:1",
-                             "unix:/none", "ipv4:127.1.1.1:1"}) {
+  for (const char* target :
+       {"127.0.0.1:1", "localhost:1", "[::1]:1", "unix:/none",
+        "ipv4:127.1.1.1:1", "ipv6:[::1]:1,[::1]:2"}) {
     EXPECT_NE(AskAt(target, options).code, StatusCode::kInvalidArgument)
         << target;
   }

@@ -7,10 +7,12 @@ import tempfile
 from collections.abc import Iterator
 
 import pytest
-from harness import REPOSITORY, Driver, build_go
 
-# The goldens' reader and the real server's process.
+REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
+# The goldens' reader, the real server's process and the certificates.
 sys.path.append(str(REPOSITORY / "tests/e2e"))
+
+from harness import Driver, build_go  # noqa: E402
 
 
 @pytest.fixture(scope="session", autouse=True)

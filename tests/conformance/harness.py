@@ -8,9 +8,12 @@ import pathlib
 import subprocess
 import sys
 import threading
+import zlib
 from concurrent import futures
 from dataclasses import dataclass
 from typing import Any, ClassVar
+
+from certificates import Authority
 
 HERE = pathlib.Path(__file__).resolve().parent
 REPOSITORY = HERE.parents[1]
@@ -44,11 +47,74 @@ class Scenario:
 
 
 def scenarios() -> list[Scenario]:
-    return [
+    plain = [
         Scenario(f"{path.stem}/{name}", about)
         for path in sorted((HERE / "scenarios").glob("*.json"))
         for name, about in json.loads(path.read_text()).items()
     ]
+    return plain + [secured(scenario) for scenario in plain if can_be_secured(scenario)]
+
+
+def can_be_secured(scenario: Scenario) -> bool:
+    """Whether nothing of the scenario is about the connection itself.
+
+    Warnings are told apart by the scenario's version numbers, so they have one run.
+    """
+    if "warnings" in scenario.about["expect"]:
+        return False
+    about = {*scenario.about.get("server", {}), *scenario.about.get("client", {}), *scenario.about}
+    return not about & {"unix", "memory", "cut", "listen", "tls", "token", "addresses", "target"}
+
+
+def secured(scenario: Scenario) -> Scenario:
+    """Returns the scenario with mutual TLS and a token, which change nothing else."""
+    about = scenario.about
+    server = {"tls": {"certificate": "server", "client_authority": "authority"}, "token": "t0ken"}
+    client = {
+        "tls": {"root_certificates": "authority", "certificate": "client"},
+        "token": "t0ken",
+    }
+    changed = {
+        "server": {**about.get("server", {}), **server},
+        "client": {**about.get("client", {}), **client},
+    }
+    return Scenario(f"{scenario.name}-secured", {**about, **changed})
+
+
+class Files:
+    """The certificates and tokens that scenarios name."""
+
+    def __init__(self, folder: pathlib.Path) -> None:
+        self._folder = folder
+        authority, stranger = (Authority(folder, name) for name in ("authority", "stranger"))
+        self._authorities = {
+            "authority": authority.certificate,
+            "other_authority": stranger.certificate,
+        }
+        self._pairs = {
+            "server": authority.sign("server"),
+            "elsewhere": authority.sign("elsewhere", "DNS:elsewhere.example"),
+            "expired": authority.sign("expired", days=-1),
+            "client": authority.sign("client"),
+            "other_client": stranger.sign("client"),
+        }
+
+    def placed(self, about: dict[str, Any]) -> dict[str, Any]:
+        """Returns a scenario's server or client with paths instead of names."""
+        placed = dict(about)
+        if "token_file" in about:
+            path = self._folder / f"token-{zlib.crc32(about['token_file'].encode())}"
+            path.write_text(about["token_file"])
+            placed["token_file"] = str(path)
+        if "tls" in about:
+            tls = dict(about["tls"])
+            for name in {"root_certificates", "client_authority"} & set(tls):
+                tls[name] = str(self._authorities[tls[name]])
+            if "certificate" in tls:
+                pair = self._pairs[tls["certificate"]]
+                tls |= {"certificate": str(pair.certificate), "key": str(pair.key)}
+            placed["tls"] = tls
+        return placed
 
 
 @dataclass(frozen=True)
@@ -159,15 +225,14 @@ def build_go(build: pathlib.Path) -> None:
     subprocess.run([*go, "-o", str(target), "./internal/conformance"], check=True)
 
 
-def run(scenario: Scenario, server: Server, driver: Driver) -> Report:
-    opened = server.ask({"open": scenario.about.get("server", {})})
+def run(scenario: Scenario, server: Server, driver: Driver, files: Files) -> Report:
+    about = scenario.about
+    opened = server.ask({"open": files.placed(about.get("server", {}))})
     try:
-        command = {
-            name: scenario.about[name]
-            for name in ("client", "calls", "concurrent")
-            if name in scenario.about
-        }
-        answer = driver.run({"target": opened["target"], **command})
+        command = {name: about[name] for name in ("calls", "concurrent") if name in about}
+        command["client"] = files.placed(about.get("client", {}))
+        command["target"] = about.get("target", opened["target"])
+        answer = driver.run(command)
     finally:
         seen = server.ask({"close": opened["server"]})
     return Report(answer, seen)
@@ -183,6 +248,7 @@ def run_all(
     """Runs every pair of a scenario and a driver, several at once."""
     reports: dict[tuple[str, str], futures.Future[Report]] = {}
     server = Server(build / "conformance/conformance_server", folder)
+    files = Files(folder / "files")
     drivers: dict[str, Driver] = {}
     with contextlib.ExitStack() as started:
         started.callback(server.stop)
@@ -192,5 +258,6 @@ def run_all(
                 if name not in drivers:
                     drivers[name] = Driver(commands(build)[name])
                     started.callback(drivers[name].stop)
-                reports[scenario.name, name] = workers.submit(run, scenario, server, drivers[name])
+                driver = drivers[name]
+                reports[scenario.name, name] = workers.submit(run, scenario, server, driver, files)
     return reports

@@ -271,12 +271,26 @@ def test_tokens_of_one_address_are_several_peers(
 
 
 def test_a_token_is_not_sent_where_others_could_read_it() -> None:
-    for target in "10.0.0.1:50051", "trainer.example:50051", "dns:///trainer.example:50051":
+    for target in (
+        "10.0.0.1:50051",
+        "trainer.example:50051",
+        "dns:///trainer.example:50051",
+        "ipv4:127.0.0.1:1,10.0.0.1:1",
+        "ipv6:[::1]:1,[2001:db8::1]:1",
+    ):
         with pytest.raises(ValueError, match="could be read on its way"):
             cw.Client(target, token=TRAINER)
         cw.Client(target, token=TRAINER, allow_insecure_token=True).close()
         cw.Client(target, token=TRAINER, tls=cw.TlsConfig()).close()
-    for target in "unix:/tmp/s", "localhost:1", "127.0.0.7:1", "[::1]:1", "dns:///localhost:1":
+    for target in (
+        "unix:/tmp/s",
+        "localhost:1",
+        "127.0.0.7:1",
+        "[::1]:1",
+        "dns:///localhost:1",
+        "ipv4:127.0.0.1:1,127.0.0.1:2",
+        "ipv6:[::1]:1,[::1]:2",
+    ):
         cw.Client(target, token=TRAINER).close()
 
 

@@ -44,17 +44,11 @@ std::string ReadToken(const std::string& path) {
   return IsToken(text) ? text : "";
 }
 
-// Whether what is sent there does not leave this machine.
-bool IsLocal(std::string_view target) {
-  if (target.starts_with("unix:") || target.starts_with("unix-abstract:")) {
-    return true;
-  }
-  for (const std::string_view prefix : {"dns:///", "dns:", "ipv4:", "ipv6:"}) {
-    if (target.starts_with(prefix)) target.remove_prefix(prefix.size());
-  }
-  const bool is_bracketed = target.starts_with('[');
-  const size_t end = is_bracketed ? target.find(']') : target.rfind(':');
-  const std::string host(target.substr(
+// Whether "host:port" is an address of this machine.
+bool IsLoopback(std::string_view address) {
+  const bool is_bracketed = address.starts_with('[');
+  const size_t end = is_bracketed ? address.find(']') : address.rfind(':');
+  const std::string host(address.substr(
       is_bracketed ? 1 : 0,
       end == std::string_view::npos ? end : end - (is_bracketed ? 1 : 0)));
   in_addr v4{};
@@ -65,6 +59,29 @@ bool IsLocal(std::string_view target) {
   }
   return inet_pton(AF_INET6, host.c_str(), &v6) == 1 &&
          IN6_IS_ADDR_LOOPBACK(&v6);
+}
+
+// Whether what is sent there does not leave this machine.
+bool IsLocal(std::string_view target) {
+  if (target.starts_with("unix:") || target.starts_with("unix-abstract:")) {
+    return true;
+  }
+  for (const std::string_view prefix : {"dns:///", "dns:", "ipv4:", "ipv6:"}) {
+    if (target.starts_with(prefix)) target.remove_prefix(prefix.size());
+  }
+  // A list is as open as the farthest of its addresses.
+  for (size_t comma = target.find(','); comma != std::string_view::npos;
+       comma = target.find(',')) {
+    if (!IsLoopback(target.substr(0, comma))) return false;
+    target.remove_prefix(comma + 1);
+  }
+  return IsLoopback(target);
+}
+
+// Whether the target may stand for several servers.
+bool IsList(std::string_view target) {
+  return target.starts_with("dns:") || target.starts_with("ipv4:") ||
+         target.starts_with("ipv6:");
 }
 
 std::shared_ptr<grpc::ChannelCredentials> MakeCredentials(
@@ -140,6 +157,11 @@ Status ValidateAccess(const std::string& target, const Options& options) {
 std::shared_ptr<grpc::Channel> Connect(const std::string& target,
                                        const Options& options) {
   grpc::ChannelArguments arguments = MakeChannelArguments();
+  if (IsList(target)) {
+    // A headless Service's name, for example; gRPC would use one address only.
+    arguments.SetServiceConfigJSON(
+        R"({"loadBalancingConfig":[{"round_robin":{}}]})");
+  }
   std::shared_ptr<grpc::ChannelCredentials> credentials = options.credentials;
   if (options.tls) {
     credentials = MakeCredentials(*options.tls);

@@ -31,6 +31,15 @@ client::Options ReadOptions(const json& about) {
   options.max_attempts = about.value("attempts", options.max_attempts);
   options.chunk_bytes = about.value("chunk_bytes", options.chunk_bytes);
   options.token = about.value("token", "");
+  options.token_file = about.value("token_file", "");
+  if (about.contains("tls")) {
+    const json& tls = about["tls"];
+    options.tls = client::TlsFiles{
+        .root_certificates = tls.value("root_certificates", ""),
+        .certificate = tls.value("certificate", ""),
+        .key = tls.value("key", ""),
+        .server_name = tls.value("server_name", "")};
+  }
   client::ParseTransport(about.value("transport", "auto"), &options.transport);
   return options;
 }

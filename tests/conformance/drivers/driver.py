@@ -43,9 +43,13 @@ class Warnings(logging.Handler):
 def client_arguments(about: dict[str, Any]) -> dict[str, Any]:
     arguments: dict[str, Any] = {
         name: about[name]
-        for name in ("timeout", "transport", "chunk_bytes", "token")
+        for name in ("timeout", "transport", "chunk_bytes", "token", "token_file")
         if name in about
     }
+    if "tls" in about:
+        names = {"certificate": "certificate_chain", "key": "private_key"}
+        files = {names.get(name, name): value for name, value in about["tls"].items()}
+        arguments["tls"] = cw.TlsConfig(**files)
     if "attempts" in about:
         arguments["retry"] = cw.RetryPolicy(attempts=about["attempts"])
     return arguments
@@ -241,6 +245,12 @@ def report_of(command: dict[str, Any], calls: Any, log: Warnings) -> str:
     return json.dumps(report) + "\n"
 
 
+def refused(command: dict[str, Any], error: ValueError, log: Warnings) -> str:
+    """The report of a client that refuses its own arguments."""
+    call = {"ok": False, "code": "INVALID_ARGUMENT", "kind": "invalid", "message": str(error)}
+    return report_of(command, [{**call, "text": str(error)}] * len(command["calls"]), log)
+
+
 def failed(command: dict[str, Any], error: BaseException) -> str:
     return json.dumps({"run": command["run"], "failed": repr(error)}) + "\n"
 
@@ -257,6 +267,8 @@ def main_sync(log: Warnings) -> None:
     def run(command: dict[str, Any]) -> None:
         try:
             line = report_of(command, run_sync(command), log)
+        except ValueError as error:
+            line = refused(command, error, log)
         except Exception as error:
             line = failed(command, error)
         write(lock, line)
@@ -275,6 +287,8 @@ async def main_asyncio(log: Warnings) -> None:
     async def run(command: dict[str, Any]) -> None:
         try:
             line = report_of(command, await run_asyncio(command), log)
+        except ValueError as error:
+            line = refused(command, error, log)
         except Exception as error:
             line = failed(command, error)
         write(lock, line)

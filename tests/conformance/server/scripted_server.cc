@@ -6,12 +6,51 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <fstream>
+#include <iterator>
 #include <stdexcept>
 
+#include "absl/strings/str_join.h"
 #include "grpcpp/security/server_credentials.h"
 #include "grpcpp/server_builder.h"
 
 namespace counterweight::conformance {
+namespace {
+
+std::string ReadPem(const json& path) {
+  std::ifstream file(path.get<std::string>(), std::ios::binary);
+  std::string text(std::istreambuf_iterator<char>(file), {});
+  if (text.empty()) throw std::runtime_error(path.dump() + " is empty");
+  return text;
+}
+
+// The credentials that the member "tls" names.
+std::shared_ptr<grpc::ServerCredentials> Credentials(const json& script) {
+  if (!script.contains("tls")) return grpc::InsecureServerCredentials();
+  const json& files = script["tls"];
+  grpc::SslServerCredentialsOptions options;
+  options.pem_key_cert_pairs = {
+      {ReadPem(files.at("key")), ReadPem(files.at("certificate"))}};
+  if (files.contains("client_authority")) {
+    options.pem_root_certs = ReadPem(files["client_authority"]);
+    options.client_certificate_request =
+        GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY;
+  }
+  return grpc::SslServerCredentials(options);
+}
+
+// The addresses in one of gRPC's notations.
+std::string Target(const json& script,
+                   const std::vector<std::string>& addresses) {
+  const std::string& first = addresses.front();
+  if (script.value("dns", false)) {
+    return "dns:///localhost" + first.substr(first.rfind(':'));
+  }
+  if (!script.contains("addresses")) return first;
+  return "ipv4:" + absl::StrJoin(addresses, ",");
+}
+
+}  // namespace
 
 ScriptedServer::ScriptedServer(const json& script, const std::string& folder,
                                const std::string& name)
@@ -30,17 +69,20 @@ ScriptedServer::ScriptedServer(const json& script, const std::string& folder,
   service_ =
       std::make_unique<ScriptedService>(complete, &recorder_, memory_.get());
   if (script.value("unix", false)) {
-    address_ = "unix:" + folder + "/" + name + ".sock";
+    addresses_ = {"unix:" + folder + "/" + name + ".sock"};
   } else {
-    Reserve();
+    for (int i = 0; i < script.value("addresses", 1); ++i) {
+      addresses_.push_back(Reserve());
+    }
   }
-  target_ = address_;
+  target_ = Target(script, addresses_);
+  if (script.value("absent_address", false)) target_ += "," + Reserve();
   if (script.contains("cut")) {
     const json& cut = script["cut"];
     const size_t up = cut.value("before_first_call", false)
                           ? client::CutConnection::kUntilTheFirstCall
                           : cut.value("up", SIZE_MAX);
-    cut_ = std::make_unique<client::CutConnection>(address_, up,
+    cut_ = std::make_unique<client::CutConnection>(addresses_.front(), up,
                                                    cut.value("down", SIZE_MAX));
     target_ = cut_->target();
   }
@@ -54,36 +96,38 @@ ScriptedServer::ScriptedServer(const json& script, const std::string& folder,
 
 ScriptedServer::~ScriptedServer() {
   Close();
-  if (reserved_ >= 0) close(reserved_);
+  for (const int port : reserved_) close(port);
 }
 
-void ScriptedServer::Reserve() {
-  reserved_ = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+std::string ScriptedServer::Reserve() {
+  const int port = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  reserved_.push_back(port);
   const int on = 1;
   // gRPC's listener has it too, so that both may have the port.
-  setsockopt(reserved_, SOL_SOCKET, SO_REUSEPORT, &on, sizeof(on));
+  setsockopt(port, SOL_SOCKET, SO_REUSEPORT, &on, sizeof(on));
   sockaddr_in address{};
   address.sin_family = AF_INET;
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   socklen_t size = sizeof(address);
   auto* const any = reinterpret_cast<sockaddr*>(&address);
-  if (bind(reserved_, any, size) != 0 ||
-      getsockname(reserved_, any, &size) != 0) {
+  if (bind(port, any, size) != 0 || getsockname(port, any, &size) != 0) {
     throw std::runtime_error("there is no free port");
   }
-  address_ = "127.0.0.1:" + std::to_string(ntohs(address.sin_port));
+  return "127.0.0.1:" + std::to_string(ntohs(address.sin_port));
 }
 
 void ScriptedServer::Listen() {
   grpc::ServerBuilder builder;
-  builder.AddListeningPort(address_, grpc::InsecureServerCredentials());
+  for (const std::string& address : addresses_) {
+    builder.AddListeningPort(address, Credentials(script_));
+  }
   builder.SetMaxReceiveMessageSize(-1);
   builder.SetMaxSendMessageSize(-1);
   builder.RegisterService(service_.get());
   const std::lock_guard lock(mutex_);
   server_ = builder.BuildAndStart();
   if (server_ == nullptr) {
-    throw std::runtime_error("cannot listen on " + address_);
+    throw std::runtime_error("cannot listen on " + addresses_.front());
   }
 }
 

@@ -7,6 +7,7 @@
 #include <mutex>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "grpcpp/server.h"
 #include "nlohmann/json.hpp"
@@ -34,17 +35,19 @@ class ScriptedServer {
   json Close();
 
  private:
-  void Reserve();
+  // Returns an address whose port stays this server's.
+  std::string Reserve();
   void Listen();
   void Stop();
   // Listens during the periods of the member "listen".
   void Schedule(const std::stop_token& stop);
 
   const json script_;
-  std::string address_;
+  // Where it listens.
+  std::vector<std::string> addresses_;
   std::string target_;
-  // Keeps the port while the server does not listen.
-  int reserved_ = -1;
+  // Keep the ports while the server does not listen.
+  std::vector<int> reserved_;
   Recorder recorder_;
   std::unique_ptr<MemorySocket> memory_;
   std::unique_ptr<ScriptedService> service_;

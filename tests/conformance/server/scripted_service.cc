@@ -29,6 +29,14 @@ bool Wait(double seconds, const grpc::ServerContext& context,
   return true;
 }
 
+// Whether the call brings the scenario's token, if there is one.
+bool MayCall(const json& script, const grpc::ServerContext& context) {
+  if (!script.contains("token")) return true;
+  const auto found = context.client_metadata().find("authorization");
+  return found != context.client_metadata().end() &&
+         found->second == "Bearer " + script["token"].get<std::string>();
+}
+
 }  // namespace
 
 json ScriptedService::StepsOf(const std::string& rpc, size_t attempt,
@@ -43,8 +51,11 @@ grpc::Status ScriptedService::Run(const json& steps, size_t call,
                                   grpc::ServerContext* context,
                                   const Steps& run) {
   grpc::Status status;
+  if (!MayCall(script_, *context)) {
+    status = {grpc::UNAUTHENTICATED, "the token is unknown"};
+  }
   try {
-    for (const json& step : steps) {
+    for (const json& step : status.ok() ? steps : json::array()) {
       bool ended = false;
       if (step.contains("wait")) {
         ended = !Wait(step["wait"], *context, [] { return false; });

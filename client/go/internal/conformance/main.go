@@ -28,6 +28,13 @@ type run struct {
 		Transport  string  `json:"transport"`
 		ChunkBytes int     `json:"chunk_bytes"`
 		Token      string  `json:"token"`
+		TokenFile  string  `json:"token_file"`
+		TLS        *struct {
+			RootCertificates string `json:"root_certificates"`
+			Certificate      string `json:"certificate"`
+			Key              string `json:"key"`
+			ServerName       string `json:"server_name"`
+		} `json:"tls"`
 	} `json:"client"`
 	Calls      []call `json:"calls"`
 	Concurrent bool   `json:"concurrent"`
@@ -57,7 +64,26 @@ func (r *run) options() ([]cw.ClientOption, error) {
 	if r.Client.Token != "" {
 		options = append(options, cw.WithToken(r.Client.Token))
 	}
+	if r.Client.TokenFile != "" {
+		options = append(options, cw.WithTokenFile(r.Client.TokenFile))
+	}
+	if files := r.Client.TLS; files != nil {
+		options = append(options, cw.WithTLS(cw.TLSFiles{
+			RootCAs: files.RootCertificates, Certificate: files.Certificate, Key: files.Key, ServerName: files.ServerName,
+		}))
+	}
 	return options, nil
+}
+
+// refused is the report of a client that refuses its own options.
+func (r *run) refused(err error, log *warnings) report {
+	calls := make([]report, len(r.Calls))
+	for i := range calls {
+		calls[i] = report{
+			"ok": false, "code": "INVALID_ARGUMENT", "kind": "invalid", "message": err.Error(), "text": err.Error(),
+		}
+	}
+	return report{"run": r.Run, "calls": calls, "warnings": log.all()}
 }
 
 func (r *run) do(log *warnings) report {
@@ -67,7 +93,7 @@ func (r *run) do(log *warnings) report {
 	}
 	client, err := cw.New(r.Target, options...)
 	if err != nil {
-		return report{"run": r.Run, "failed": err.Error()}
+		return r.refused(err, log)
 	}
 	defer func() { _ = client.Close() }()
 	reports := make([]report, len(r.Calls))

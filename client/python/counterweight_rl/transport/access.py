@@ -141,7 +141,14 @@ def is_local(target: str) -> bool:
         return True
     for prefix in ("dns:///", "dns:", "ipv4:", "ipv6:"):
         target = target.removeprefix(prefix)
-    host = target.rpartition(":")[0] if target.count(":") == 1 or "]:" in target else target
+    # A list is as open as the farthest of its addresses.
+    return all(_is_loopback(address) for address in target.split(","))
+
+
+def _is_loopback(address: str) -> bool:
+    host = address
+    if address.count(":") == 1 or "]:" in address:
+        host = address.rpartition(":")[0]
     host = host.strip("[]")
     if host == "localhost":
         return True
