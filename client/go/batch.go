@@ -70,11 +70,19 @@ func (b *Batch) sequences() int {
 	return b.Shape[0]
 }
 
-func (b *Batch) layout() *pb.Layout {
+// paddedLayout is the room for a message and its parts.
+type paddedLayout struct {
+	layout pb.Layout
+	choice pb.Layout_Padded
+	padded pb.PaddedLayout
+}
+
+func (b *Batch) layout(made *paddedLayout) *pb.Layout {
 	if !b.packed() {
-		return &pb.Layout{Layout: &pb.Layout_Padded{Padded: &pb.PaddedLayout{
-			NumSequences: int64(b.Shape[0]), Length: int64(b.Shape[1]),
-		}}}
+		made.padded.NumSequences, made.padded.Length = int64(b.Shape[0]), int64(b.Shape[1])
+		made.choice.Padded = &made.padded
+		made.layout.Layout = &made.choice
+		return &made.layout
 	}
 	packed := &pb.PackedLayout{SequenceLengths: b.SequenceLengths}
 	if b.PaddedLength != 0 {
@@ -84,9 +92,8 @@ func (b *Batch) layout() *pb.Layout {
 }
 
 // tensors are views of the slices, the response mask first.
-func (b *Batch) tensors() []wire.Tensor {
-	tensors := make([]wire.Tensor, 0, 6)
-	tensors = append(tensors, wire.Tensor{
+func (b *Batch) tensors(room *[wire.MostInputs]wire.Tensor) []wire.Tensor {
+	tensors := append(room[:0], wire.Tensor{
 		Role:  pb.TensorRole_TENSOR_ROLE_RESPONSE_MASK,
 		DType: pb.DType_D_TYPE_U8,
 		Data:  b.ResponseMask,
@@ -109,7 +116,7 @@ func (b *Batch) violations() []Violation {
 	if !b.packed() && b.PaddedLength != 0 {
 		return []Violation{{"Batch.PaddedLength", "is for packed batches; SequenceLengths is not set"}}
 	}
-	positions, shape, err := b.positions()
+	positions, err := b.positions()
 	if err != nil {
 		return []Violation{*err}
 	}
@@ -117,7 +124,7 @@ func (b *Batch) violations() []Violation {
 	check := func(name string, length int) {
 		if length != positions {
 			violations = append(violations, Violation{
-				"Batch." + name, fmt.Sprintf("has %d elements, but %s asks for %d", length, shape, positions),
+				"Batch." + name, fmt.Sprintf("has %d elements, but %s asks for %d", length, b.shape(), positions),
 			})
 		}
 	}
@@ -130,24 +137,31 @@ func (b *Batch) violations() []Violation {
 	return violations
 }
 
-// positions is how many the layout asks for, and how its message calls the layout.
-func (b *Batch) positions() (positions int, shape string, wrong *Violation) {
+// shape is what messages call the layout.
+func (b *Batch) shape() string {
+	if b.packed() {
+		return "the sum of SequenceLengths"
+	}
+	return fmt.Sprintf("Shape [%d, %d]", b.Shape[0], b.Shape[1])
+}
+
+// positions is how many the layout asks for.
+func (b *Batch) positions() (positions int, wrong *Violation) {
 	if !b.packed() {
 		rows, length := b.Shape[0], b.Shape[1]
-		shape = fmt.Sprintf("Shape [%d, %d]", rows, length)
 		high, low := bits.Mul64(uint64(max(rows, 0)), uint64(max(length, 0)))
 		if rows < 0 || length < 0 || high != 0 || int(low) < 0 {
-			return 0, shape, &Violation{"Batch.Shape", fmt.Sprintf("must be [B, T], both >= 0; got %v", b.Shape)}
+			return 0, &Violation{"Batch.Shape", fmt.Sprintf("must be [B, T], both >= 0; got %v", b.Shape)}
 		}
-		return int(low), shape, nil
+		return int(low), nil
 	}
 	for i, length := range b.SequenceLengths {
 		positions += int(length)
 		if length < 0 || positions < 0 {
-			return 0, "", &Violation{
+			return 0, &Violation{
 				fmt.Sprintf("Batch.SequenceLengths[%d]", i), fmt.Sprintf("must be >= 0; got %d", length),
 			}
 		}
 	}
-	return positions, "the sum of SequenceLengths", nil
+	return positions, nil
 }

@@ -20,7 +20,11 @@ type call struct {
 	into         Arrays
 	transport    Transport
 	progress     func(sent, all int64)
-	attempts     *attempts
+	attempts     attempts
+
+	// Room for what the above points to.
+	layout paddedLayout
+	inputs [wire.MostInputs]wire.Tensor
 }
 
 var outputRoles = [...]pb.TensorRole{
@@ -47,7 +51,7 @@ func (c *Client) newCall(batch *Batch, method Method, options []Option) (*call, 
 	message, wrong := method.message()
 	violations = append(violations, wrong...)
 	call.head.Method = message
-	call.head.Layout = batch.layout()
+	call.head.Layout = batch.layout(&call.layout)
 	call.head.GroupIds = batch.GroupIDs
 	violations = append(violations, call.readOutputs()...)
 	if err := call.transport.check(); err != nil {
@@ -59,7 +63,7 @@ func (c *Client) newCall(batch *Batch, method Method, options []Option) (*call, 
 	if len(violations) > 0 {
 		return nil, refuse(call.head.RequestId, violations...)
 	}
-	call.tensors = batch.tensors()
+	call.tensors = batch.tensors(&call.inputs)
 	for i := range call.tensors {
 		call.bytes += int64(len(call.tensors[i].Data))
 	}

@@ -36,6 +36,7 @@ type Client struct {
 	conn     *grpc.ClientConn
 	service  pb.CorrectionServiceClient
 	id       string
+	metadata metadata.MD
 	router   router
 	names    wire.Names
 
@@ -60,6 +61,7 @@ func New(target string, options ...ClientOption) (*Client, error) {
 		id:       newID(),
 		closed:   make(chan struct{}),
 	}
+	client.metadata = metadata.Pairs(clientKey, client.id)
 	client.settings.retry, _ = RetryPolicy{}.withDefaults()
 	for _, option := range options {
 		if err := option(&client.settings); err != nil {
@@ -135,7 +137,8 @@ func (c *Client) simple(
 ) error {
 	ctx, cancel := c.withTimeout(ctx)
 	defer cancel()
-	return c.retrying(ctx, c.newAttempts(), Unary, "", func() error {
+	attempts := c.newAttempts()
+	return c.retrying(ctx, &attempts, Unary, "", func() error {
 		var trailer metadata.MD
 		if err := call(ctx, grpc.Trailer(&trailer)); err != nil {
 			return c.failure(ctx, err, trailer, "")
@@ -146,7 +149,11 @@ func (c *Client) simple(
 
 // withTimeout is the context of a call.
 func (c *Client) withTimeout(ctx context.Context) (context.Context, context.CancelFunc) {
-	ctx = metadata.AppendToOutgoingContext(ctx, clientKey, c.id)
+	if _, has := metadata.FromOutgoingContext(ctx); has {
+		ctx = metadata.AppendToOutgoingContext(ctx, clientKey, c.id)
+	} else { // with fewer allocations
+		ctx = metadata.NewOutgoingContext(ctx, c.metadata)
+	}
 	if _, bounded := ctx.Deadline(); bounded {
 		return ctx, func() {}
 	}

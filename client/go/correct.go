@@ -34,7 +34,7 @@ func (c *Client) Correct(
 	ctx, cancel := c.withTimeout(ctx)
 	defer cancel()
 	var result *Result
-	err = c.retrying(ctx, call.attempts, call.transport, call.head.GetRequestId(), func() (err error) {
+	err = c.retrying(ctx, &call.attempts, call.transport, call.head.GetRequestId(), func() (err error) {
 		result, err = c.attempt(ctx, call)
 		return err
 	})

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-func (c *Client) newAttempts() *attempts {
-	return &attempts{policy: c.settings.retry, begin: time.Now()}
+func (c *Client) newAttempts() attempts {
+	return attempts{policy: c.settings.retry, begin: time.Now()}
 }
 
 // retrying runs an attempt until it succeeds or another one would not help.

@@ -20,7 +20,7 @@ func (c *Client) correctStream(ctx context.Context, call *call) (*Result, error)
 	streamCtx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	stream, err := c.conn.NewStream(streamCtx, streamDesc, pb.CorrectionService_CorrectStream_FullMethodName,
-		grpc.ForceCodecV2(wire.Codec{}))
+		ownCodec)
 	if err != nil {
 		return nil, c.streamFailure(ctx, err, nil, call)
 	}

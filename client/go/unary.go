@@ -17,15 +17,22 @@ type unaryCall struct {
 	call     *call
 	names    *wire.Names
 	lease    wire.Lease
+	request  wire.Request
 	response wire.Response
-	result   Result
+	result   *Result
 	err      error
+
+	trailer metadata.MD
+	options [2]grpc.CallOption
 }
+
+// ownCodec is an option of each call that has a batch.
+var ownCodec = grpc.ForceCodecV2(wire.Codec{})
 
 // Encode implements wire.Encoder.
 func (u *unaryCall) Encode() (mem.BufferSlice, error) {
-	request := wire.Request{Head: &u.call.head, Tensors: u.call.tensors, Lease: &u.lease}
-	return request.Encode()
+	u.request = wire.Request{Head: &u.call.head, Tensors: u.call.tensors, Lease: &u.lease}
+	return u.request.Encode()
 }
 
 // Decode implements wire.Decoder. An error is kept: gRPC would wrap it in one of its own.
@@ -43,7 +50,7 @@ func (u *unaryCall) read(message wire.Cursor) error {
 	}
 	for i := range u.response.Outputs {
 		output := &u.response.Outputs[i]
-		to, err := u.call.place(&u.result, output.Role, output.DType)
+		to, err := u.call.place(u.result, output.Role, output.DType)
 		if err != nil {
 			return err
 		}
@@ -59,18 +66,18 @@ func (u *unaryCall) read(message wire.Cursor) error {
 }
 
 func (c *Client) correctUnary(ctx context.Context, call *call) (*Result, error) {
-	attempt := &unaryCall{call: call, names: &c.names}
+	// The result is its own, or it would keep the batch for as long as the caller has it.
+	attempt := &unaryCall{call: call, names: &c.names, result: &Result{}}
 	call.report(0)
-	var trailer metadata.MD
-	err := c.conn.Invoke(ctx, pb.CorrectionService_Correct_FullMethodName, attempt, attempt,
-		grpc.ForceCodecV2(wire.Codec{}), grpc.Trailer(&trailer))
+	attempt.options = [...]grpc.CallOption{ownCodec, grpc.Trailer(&attempt.trailer)}
+	err := c.conn.Invoke(ctx, pb.CorrectionService_Correct_FullMethodName, attempt, attempt, attempt.options[:]...)
 	if err != nil {
 		c.connections.settle(&attempt.lease)
-		return nil, c.failure(ctx, err, trailer, call.head.GetRequestId())
+		return nil, c.failure(ctx, err, attempt.trailer, call.head.GetRequestId())
 	}
 	if attempt.err != nil {
 		return nil, unreadable(attempt.err, call.head.GetRequestId())
 	}
 	call.report(call.bytes)
-	return &attempt.result, call.finish(&attempt.result)
+	return attempt.result, call.finish(attempt.result)
 }

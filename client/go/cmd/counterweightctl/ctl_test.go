@@ -50,12 +50,8 @@ func TestTheServerIsDescribed(t *testing.T) {
 		"methods token_tis":        {"upper", "ratio", "as verl", "rollout_is"},
 		"methods token_tis --json": {`"name":`, `"equivalents":`},
 		"health":                   {"serving"},
-		"__complete methods geo":   {"geo_rs_token_tis"},
 	} {
 		output, err := ctl(t, append(strings.Fields(arguments), target)...)
-		if strings.HasPrefix(arguments, "__complete") {
-			output, err = ctl(t, "__complete", target, "methods", "geo")
-		}
 		if err != nil {
 			t.Errorf("%s: %v", arguments, err)
 		}
@@ -63,6 +59,28 @@ func TestTheServerIsDescribed(t *testing.T) {
 	}
 	if _, err := ctl(t, "methods", "no_such", target); err == nil {
 		t.Error("a method that there is not is described")
+	}
+}
+
+func TestArgumentsAreCompleted(t *testing.T) {
+	target := "--target=" + servertest.Start(t).Address
+	for _, test := range []struct {
+		words []string
+		want  string
+	}{
+		{[]string{"co"}, "correct"},
+		{[]string{target, "correct", "batch.npz", "--method", ""}, "token_tis"},
+		{[]string{"correct", "batch.npz", "--dialect", ""}, "skyrl"},
+		{[]string{"correct", "batch.npz", "--non"}, "--non-finite"},
+		{[]string{target, "methods", "geo"}, "geo_rs_token_tis"},
+		// Without a server there is nothing to suggest, and no error into the command line.
+		{[]string{"--target=127.0.0.1:1", "methods", "geo"}, ":4"},
+	} {
+		output, err := ctl(t, append([]string{"__complete"}, test.words...)...)
+		if err != nil {
+			t.Errorf("%v: %v", test.words, err)
+		}
+		wants(t, output, test.want)
 	}
 }
 

@@ -10,11 +10,17 @@ import (
 // smallest is what gRPC counts references to; it takes smaller slices for its own.
 const smallest = 1<<10 + 1
 
+// MostInputs is how many tensors a request can have: one of each role.
+const MostInputs = 6
+
 // A Lease is the caller's memory in the hands of gRPC, which reads it where it lies until
 // it has put it on its way. The zero value is ready.
 type Lease struct {
 	mutex sync.Mutex
 	lent  int
+	// gRPC takes a pointer to each slice; those of a message are here, without an allocation.
+	slices [MostInputs][]byte
+	used   int
 	// idle is there while Wait waits.
 	idle chan struct{}
 }
@@ -25,10 +31,17 @@ func (l *Lease) lend(message mem.BufferSlice, data []byte) mem.BufferSlice {
 		return append(message, mem.SliceBuffer(append([]byte(nil), data...)))
 	}
 	l.mutex.Lock()
+	defer l.mutex.Unlock()
 	l.lent++
-	l.mutex.Unlock()
-	data = data[:len(data):len(data)]
-	return append(message, mem.NewBuffer(&data, l))
+	var slice *[]byte
+	if l.used < len(l.slices) {
+		slice = &l.slices[l.used]
+		l.used++
+	} else { // a stream has more chunks
+		slice = new([]byte)
+	}
+	*slice = data[:len(data):len(data)]
+	return append(message, mem.NewBuffer(slice, l))
 }
 
 // Get implements mem.BufferPool.

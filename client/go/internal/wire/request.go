@@ -37,6 +37,8 @@ type Request struct {
 	Tensors []Tensor
 	// Lease is what gRPC has the bytes by.
 	Lease *Lease
+
+	parts [2*MostInputs + 1]mem.Buffer
 }
 
 // Encode implements Encoder.
@@ -47,7 +49,7 @@ func (r *Request) Encode() (mem.BufferSlice, error) {
 	if err != nil {
 		return nil, err
 	}
-	message := make(mem.BufferSlice, 0, 2*len(r.Tensors)+1)
+	message := mem.BufferSlice(r.parts[:0])
 	for i := range r.Tensors {
 		head = r.Tensors[i].appendHead(head)
 		message = append(message, mem.SliceBuffer(head))
