@@ -16,7 +16,7 @@ type download struct {
 	call     *call
 	names    *wire.Names
 	response wire.Response
-	result   Result
+	result   *Result
 	admitted bool
 	begun    bool
 	ended    bool
@@ -71,7 +71,7 @@ func (d *download) Result(message wire.Cursor) error {
 		if output.Data.Len() > 0 {
 			return errors.New("a tensor of the stream's result has data outside of chunks")
 		}
-		to, err := d.call.place(&d.result, output.Role, output.DType)
+		to, err := d.call.place(d.result, output.Role, output.DType)
 		if err != nil {
 			return err
 		}

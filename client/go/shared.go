@@ -25,7 +25,7 @@ func (c *Client) correctShared(ctx context.Context, call *call) (*Result, error)
 	}
 	call.report(0)
 	for {
-		attempt := &sharedCall{exchange: exchange, names: &c.names}
+		attempt := &sharedCall{exchange: exchange, names: &c.names, result: &Result{}}
 		if err := attempt.encode(ctx); err != nil {
 			return nil, c.sharedFailure(ctx, err, call)
 		}
@@ -39,7 +39,7 @@ func (c *Client) correctShared(ctx context.Context, call *call) (*Result, error)
 				return nil, unreadable(attempt.err, call.head.GetRequestId())
 			}
 			call.report(call.bytes)
-			return &attempt.result, call.finish(&attempt.result)
+			return attempt.result, call.finish(attempt.result)
 		}
 		err = c.failure(ctx, err, trailer, call.head.GetRequestId())
 		mends, unusable := exchange.mends(err)
@@ -68,7 +68,7 @@ type sharedCall struct {
 	message  []byte
 	sent     map[pb.TensorRole]*pb.SharedMemoryRange
 	response wire.Response
-	result   Result
+	result   *Result
 	err      error
 }
 
@@ -124,7 +124,7 @@ func (s *sharedCall) read(message wire.Cursor) error {
 	for i := range s.response.Outputs {
 		output := &s.response.Outputs[i]
 		roles[i] = output.Role
-		to, err := exchange.call.place(&s.result, output.Role, output.DType)
+		to, err := exchange.call.place(s.result, output.Role, output.DType)
 		if err != nil {
 			return err
 		}

@@ -24,7 +24,7 @@ func (c *Client) correctStream(ctx context.Context, call *call) (*Result, error)
 	if err != nil {
 		return nil, c.streamFailure(ctx, err, nil, call)
 	}
-	download := &download{call: call, names: &c.names}
+	download := &download{call: call, names: &c.names, result: &Result{}}
 	var lease wire.Lease
 	if err := c.converse(stream, call, download, &lease); err != nil {
 		err = c.streamFailure(ctx, err, stream.Trailer(), call)
@@ -33,7 +33,7 @@ func (c *Client) correctStream(ctx context.Context, call *call) (*Result, error)
 		return nil, err
 	}
 	call.report(call.bytes)
-	return &download.result, call.finish(&download.result)
+	return download.result, call.finish(download.result)
 }
 
 // streamFailure is the typed form of an error of gRPC's, or of what this package cannot read.
