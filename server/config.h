@@ -51,6 +51,11 @@ struct Config {
   int64_t max_sequences = int64_t{1} << 20;
   int64_t max_connections = 4096;
   double max_connection_age_s = 3600.0;
+  double max_connection_age_grace_s = 600.0;
+  int64_t max_streams_per_connection = 100;
+  int64_t max_metadata_bytes = 8192;
+  double keepalive_interval_s = 60.0;
+  double keepalive_timeout_s = 20.0;
   int64_t max_requests_in_flight = 64;
   int64_t max_bytes_in_flight = int64_t{2} << 30;
   int64_t max_queued_requests = 256;

@@ -13,6 +13,7 @@
 #include "server/access/credentials.h"
 #include "server/call/correct_stream.h"
 #include "server/heap.h"
+#include "server/listen/connection_options.h"
 #include "server/listen/reflection.h"
 #include "server/observe/metrics_server.h"
 #include "server/observe/serving_table.h"
@@ -24,13 +25,6 @@ namespace {
 constexpr std::chrono::seconds kCloseTimeout{1};
 constexpr std::chrono::milliseconds kTrimPeriod{5000};
 
-// HTTP/2 streams of one connection; clients queue what is more. Without it a
-// connection may open a hundred thousand calls, each with memory in gRPC.
-constexpr int kMaxConcurrentStreams = 100;
-// For TCP connections that never speak HTTP/2.
-constexpr std::chrono::milliseconds kHandshakeTimeout{10000};
-// Calls in flight on a connection that has reached its age.
-constexpr std::chrono::minutes kConnectionGrace{10};
 // Threads of reflection, gRPC's only synchronous service here: one per stream.
 constexpr int kMaxSynchronousThreads = 32;
 
@@ -330,18 +324,7 @@ bool Server::StartGrpc(std::string* error, std::function<void()> on_failure) {
       std::max(config_.max_message_bytes, kMaxChunkBytes + kMaxChunkFraming)));
   // Compressed messages reach the service as they came; see payload.h.
   builder.AddChannelArgument(GRPC_ARG_ENABLE_PER_MESSAGE_DECOMPRESSION, 0);
-  builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS,
-                             kMaxConcurrentStreams);
-  builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS,
-                             static_cast<int>(kHandshakeTimeout.count()));
-  // The only clock that gRPC has for messages of its own services, such as
-  // health, that never end.
-  builder.AddChannelArgument(
-      GRPC_ARG_MAX_CONNECTION_AGE_MS,
-      static_cast<int>(config_.max_connection_age_s * 1000));
-  builder.AddChannelArgument(
-      GRPC_ARG_MAX_CONNECTION_AGE_GRACE_MS,
-      static_cast<int>(std::chrono::milliseconds(kConnectionGrace).count()));
+  SetConnectionOptions(config_, &builder);
   transport_.SetBytes(TransportBytes(config_));
   quota_.SetMaxThreads(kMaxSynchronousThreads);
   builder.SetResourceQuota(quota_);

@@ -11,6 +11,8 @@ constexpr Transport kTransports[] = {Transport::kAuto, Transport::kUnary,
                                      Transport::kSharedMemory};
 // gRPC stores the length of a message in an int.
 constexpr size_t kMostChunkBytes = size_t{1} << 30;
+// gRPC stores milliseconds in an int.
+constexpr std::chrono::milliseconds kMostKeepalive = std::chrono::hours(24);
 
 }  // namespace
 
@@ -51,6 +53,13 @@ Status Validate(const Options& options) {
   if (options.chunk_bytes > kMostChunkBytes) {
     violations.push_back(
         {"options.chunk_bytes", "must be at most 1073741824, or 0"});
+  }
+  for (const auto& [field, value] :
+       {std::pair("options.keepalive_interval", options.keepalive_interval),
+        std::pair("options.keepalive_timeout", options.keepalive_timeout)}) {
+    if (value < std::chrono::seconds(1) || value > kMostKeepalive) {
+      violations.push_back({field, "must be from 1 s to 24 h"});
+    }
   }
   if (options.service.empty()) {
     violations.push_back({"options.service", "must not be empty"});

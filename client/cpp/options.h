@@ -76,6 +76,12 @@ struct Options {
   // Receives warnings, at most one per client: a server of another major
   // version. May be called by any thread. Null: a line on stderr.
   std::function<void(std::string_view)> on_warning;
+  // While a call waits and nothing has come for `keepalive_interval`, the
+  // client pings the server, and fails its calls with kUnavailable if no answer
+  // comes within `keepalive_timeout`: it notices a server that has frozen. From
+  // 1 s to 24 h; servers end connections with several pings in a second.
+  std::chrono::milliseconds keepalive_interval{20000};
+  std::chrono::milliseconds keepalive_timeout{20000};
   // Absent: not encrypted, unless `credentials` do it.
   std::optional<TlsFiles> tls;
   // Sent with every call to a server that requires tokens: the token, or the

@@ -57,7 +57,7 @@ func New(target string, options ...ClientOption) (*Client, error) {
 		return nil, errors.New("counterweight: this package needs a little-endian machine")
 	}
 	client := &Client{
-		settings: settings{timeout: DefaultTimeout, chunkBytes: DefaultChunkBytes},
+		settings: settings{timeout: DefaultTimeout, chunkBytes: DefaultChunkBytes, keepalive: keepaliveDefaults},
 		id:       newID(),
 		closed:   make(chan struct{}),
 	}

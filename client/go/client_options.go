@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/keepalive"
 )
 
 const (
@@ -21,6 +22,10 @@ const (
 	// MaxChunkBytes is the largest that WithChunkBytes takes.
 	MaxChunkBytes = 16 << 20
 )
+
+// keepaliveDefaults notice a server that has frozen, or whose machine is lost, while a call
+// waits; client/README.md has the numbers and what servers accept.
+var keepaliveDefaults = keepalive.ClientParameters{Time: 20 * time.Second, Timeout: 20 * time.Second}
 
 const (
 	// windowBytes are what gRPC takes in before it is read: several chunks.
@@ -39,6 +44,7 @@ type settings struct {
 	chunkBytes  int
 	credentials credentials.TransportCredentials
 	tokens      *tokens
+	keepalive   keepalive.ClientParameters
 	dial        []grpc.DialOption
 }
 
@@ -134,6 +140,7 @@ func (s *settings) dialOptions(target string, connections *connections) ([]grpc.
 		}),
 		// They would keep a copy of what was sent, and do not know the admission of streams.
 		grpc.WithDisableRetry(),
+		grpc.WithKeepaliveParams(s.keepalive),
 		grpc.WithInitialWindowSize(windowBytes),
 		grpc.WithInitialConnWindowSize(windowBytes),
 		grpc.WithReadBufferSize(ioBufferBytes),

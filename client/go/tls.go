@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"os"
 	"sync"
 
 	"google.golang.org/grpc/credentials"
@@ -43,7 +42,7 @@ func newFileCredentials(files TLSFiles) (credentials.TransportCredentials, error
 func (f TLSFiles) load() (credentials.TransportCredentials, error) {
 	config := &tls.Config{ServerName: f.ServerName, MinVersion: tls.VersionTLS12}
 	if f.RootCAs != "" {
-		pem, err := os.ReadFile(f.RootCAs)
+		pem, err := readRegular(f.RootCAs)
 		if err != nil {
 			return nil, fmt.Errorf("counterweight: TLSFiles.RootCAs: %w", err)
 		}
@@ -53,13 +52,25 @@ func (f TLSFiles) load() (credentials.TransportCredentials, error) {
 		}
 	}
 	if f.Certificate != "" {
-		pair, err := tls.LoadX509KeyPair(f.Certificate, f.Key)
+		pair, err := f.pair()
 		if err != nil {
 			return nil, fmt.Errorf("counterweight: TLSFiles.Certificate: %w", err)
 		}
 		config.Certificates = []tls.Certificate{pair}
 	}
 	return credentials.NewTLS(config), nil
+}
+
+func (f TLSFiles) pair() (tls.Certificate, error) {
+	certificate, err := readRegular(f.Certificate)
+	if err != nil {
+		return tls.Certificate{}, err
+	}
+	key, err := readRegular(f.Key)
+	if err != nil {
+		return tls.Certificate{}, err
+	}
+	return tls.X509KeyPair(certificate, key)
 }
 
 // ClientHandshake implements credentials.TransportCredentials.

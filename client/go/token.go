@@ -22,9 +22,21 @@ func WithToken(token string) ClientOption {
 // white space around it is left out.
 func WithTokenFile(path string) ClientOption {
 	return withTokens(func(context.Context) (string, error) {
-		content, err := os.ReadFile(path)
+		content, err := readRegular(path)
 		return strings.TrimSpace(string(content)), err
 	})
+}
+
+// readRegular reads a file, and refuses pipes and devices, on which a call would wait.
+func readRegular(path string) ([]byte, error) {
+	found, err := os.Stat(path)
+	if err != nil {
+		return nil, err
+	}
+	if !found.Mode().IsRegular() {
+		return nil, fmt.Errorf("%s is not a regular file", path)
+	}
+	return os.ReadFile(path)
 }
 
 // WithTokenSource asks for the token before every call. Its error ends the call with

@@ -1,6 +1,7 @@
 // TLS and tokens, with the real server.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cstdlib>
@@ -164,6 +165,21 @@ TEST_F(AccessTest, OptionsThatAreWrongAreNamed) {
   options.token_file = File("none", "");
   EXPECT_THAT(AskAt("localhost:1", options).message,
               HasSubstr("options.token_file"));
+}
+
+// Opening one waits for who writes to it.
+TEST_F(AccessTest, APipeIsNoFileOfCredentials) {
+  const std::string pipe = File("pipe", "");
+  ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
+  Options options;
+  options.token_file = pipe;
+  EXPECT_THAT(AskAt("localhost:1", options).message,
+              HasSubstr("options.token_file: the file " + pipe));
+  options = Options();
+  options.tls.emplace();
+  options.tls->root_certificates = pipe;
+  EXPECT_THAT(AskAt("localhost:1", options).message,
+              HasSubstr("options.tls.root_certificates: the file " + pipe));
 }
 
 }  // namespace

@@ -69,6 +69,8 @@ void Process::CloseInput() {
   in_ = -1;
 }
 
+void Process::Signal(int signal) { kill(pid_, signal); }
+
 int Process::Wait() {
   int status = 0;
   waitpid(pid_, &status, 0);

@@ -23,6 +23,7 @@ class Process {
   // Returns the rest of stdout.
   std::string ReadAll();
   void CloseInput();
+  void Signal(int signal);
   // Waits for the end and returns the exit code, or -1 if a signal killed it.
   int Wait();
   // REQUIRES: after Wait.

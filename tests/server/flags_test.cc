@@ -30,6 +30,26 @@ TEST(Flags, ListenCollects) {
   EXPECT_EQ(line.config.listen[2].ToString(), "[::1]:2");
 }
 
+TEST(Flags, OfConnectionsHaveTheirBounds) {
+  const CommandLine line = ParseFlags(
+      {"--max_connection_age=1", "--max_connection_age_grace=0",
+       "--max_streams_per_connection=65536", "--max_metadata_bytes=4096",
+       "--keepalive_interval=1", "--keepalive_timeout=1"});
+  EXPECT_EQ(line.error, "");
+  EXPECT_EQ(line.config.max_connection_age_s, 1);
+  EXPECT_EQ(line.config.max_connection_age_grace_s, 0);
+  EXPECT_EQ(line.config.max_streams_per_connection, 65536);
+  EXPECT_EQ(line.config.max_metadata_bytes, 4096);
+  EXPECT_EQ(line.config.keepalive_interval_s, 1);
+  EXPECT_EQ(line.config.keepalive_timeout_s, 1);
+  for (const char* const wrong :
+       {"--max_connection_age=0.9", "--max_connection_age_grace=-1",
+        "--max_streams_per_connection=0", "--max_metadata_bytes=4095",
+        "--keepalive_interval=0", "--keepalive_timeout=86401"}) {
+    EXPECT_NE(ParseFlags({wrong}).error, "") << wrong;
+  }
+}
+
 TEST(Flags, SetEveryField) {
   const CommandLine line = ParseFlags({"--metrics_listen=",
                                        "--allow_insecure",

@@ -3,9 +3,11 @@
 #include <arpa/inet.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <string_view>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -21,7 +23,10 @@ namespace {
 // How often gRPC looks at the files of TLS.
 constexpr unsigned int kRefreshSeconds = 5;
 
+// False for pipes and devices too, on which a call would wait.
 bool ReadFile(const std::string& path, std::string* text) {
+  std::error_code error;
+  if (!std::filesystem::is_regular_file(path, error)) return false;
   std::ifstream file(path, std::ios::binary);
   text->assign(std::istreambuf_iterator<char>(file), {});
   return file.good() || file.eof();
@@ -162,6 +167,17 @@ std::shared_ptr<grpc::Channel> Connect(const std::string& target,
     arguments.SetServiceConfigJSON(
         R"({"loadBalancingConfig":[{"round_robin":{}}]})");
   }
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS,
+                   static_cast<int>(options.keepalive_interval.count()));
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS,
+                   static_cast<int>(options.keepalive_timeout.count()));
+  // Since gRPC 1.58, for pings that measure the bandwidth; keepalive waits
+  // behind them.
+  arguments.SetInt("grpc.http2.ping_timeout_ms",
+                   static_cast<int>(options.keepalive_timeout.count()));
+  // By default gRPC 1.51 stops after two pings until it has sent data, but an
+  // answer may take long to compute.
+  arguments.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
   std::shared_ptr<grpc::ChannelCredentials> credentials = options.credentials;
   if (options.tls) {
     credentials = MakeCredentials(*options.tls);

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import pathlib
+import signal
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -40,3 +43,27 @@ def test_a_client_that_never_connected_closes_nothing() -> None:
     assert access.close() == []
     with pytest.raises(ValueError, match="closed"):
         access.channel(SimpleNamespace())
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda pipe: cw.Client("localhost:1", token_file=pipe),
+        lambda pipe: cw.Client("localhost:1", tls=cw.TlsConfig(root_certificates=pipe)),
+        lambda pipe: cw.Client(
+            "localhost:1", tls=cw.TlsConfig(private_key=pipe, certificate_chain=pipe)
+        ),
+    ],
+)
+def test_a_pipe_is_no_file_of_credentials(
+    tmp_path: pathlib.Path, make: Callable[[pathlib.Path], cw.Client]
+) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    # Opening a pipe waits for a writer; the alarm ends the process then.
+    signal.alarm(60)
+    try:
+        with pytest.raises(ValueError, match="pipe is not a regular file"):
+            make(pipe)
+    finally:
+        signal.alarm(0)

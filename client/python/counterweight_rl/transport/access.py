@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from counterweight_rl.transport.channel import TlsConfig, connect
+from counterweight_rl.transport.channel import TlsConfig, connect, read_small_file
 
 if TYPE_CHECKING:
     import grpc
@@ -167,9 +167,10 @@ def _stamp(path: Path) -> tuple[int, int, int] | None:
 
 
 def _read_token(path: Path) -> str:
+    content = read_small_file(path, f"token_file: {path}")
     try:
-        text = path.read_text(encoding="ascii")
-    except (OSError, UnicodeDecodeError) as error:
+        text = content.decode("ascii")
+    except UnicodeDecodeError as error:
         raise ValueError(f"token_file: {path} cannot be read: {error}") from error
     return _checked_token(text.strip(), f"token_file: {path}")
 

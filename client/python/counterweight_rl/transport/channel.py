@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import stat
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,11 +26,21 @@ _RECONNECTION = [
     ("grpc.min_reconnect_backoff_ms", 5000),  # limit of one attempt to connect
     ("grpc.dns_min_time_between_resolutions_ms", 1000),
 ]
+# A server that has frozen, or whose machine is lost, closes no connection. Pings while a call waits
+# notice it before the call's deadline; client/README.md has the numbers and what servers accept.
+_KEEPALIVE = [
+    ("grpc.keepalive_time_ms", 20_000),
+    ("grpc.keepalive_timeout_ms", 20_000),
+    # Since gRPC 1.58, for pings that measure the bandwidth; keepalive waits behind them.
+    ("grpc.http2.ping_timeout_ms", 20_000),
+    ("grpc.http2.max_pings_without_data", 0),  # 0: no limit; an answer may take long to compute
+]
 _OPTIONS = [
     ("grpc.max_receive_message_length", _UNLIMITED),
     ("grpc.max_send_message_length", _UNLIMITED),
     ("grpc.primary_user_agent", f"counterweight-python/{__version__}"),
     *_RECONNECTION,
+    *_KEEPALIVE,
 ]
 
 # A name or list may stand for several servers, such as a headless Service's; calls take turns.
@@ -91,16 +102,29 @@ def check_installed(target: str) -> None:
         )
 
 
+def read_small_file(path: str | os.PathLike[str], where: str) -> bytes:
+    """Returns the content of a regular file.
+
+    Raises:
+        ValueError: It cannot be read, or is a pipe or a device, on which a call would wait.
+            ``where`` begins the sentence.
+    """
+    try:
+        with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                raise ValueError(f"{where} is not a regular file")
+            return file.read()
+    except OSError as error:
+        raise ValueError(f"{where} cannot be read: {error.strerror}") from error
+
+
 def _read(name: str, pem: Pem) -> bytes | None:
     if pem is None:
         return None
     where = f"TlsConfig.{name}"
     if not isinstance(pem, bytes):
         where = f"{where}: {os.fspath(pem)}"
-        try:
-            pem = Path(pem).read_bytes()
-        except OSError as error:
-            raise ValueError(f"{where} cannot be read: {error.strerror}") from error
+        pem = read_small_file(pem, where)
     if b"-----BEGIN " not in pem:
         raise ValueError(f"{where} has no PEM")
     return pem
