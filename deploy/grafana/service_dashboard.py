@@ -39,7 +39,7 @@ STATE = Row(
                 Query(f"count({gauge('ready')})", "scraped"),
             ],
             kind="stat",
-            width=6,
+            width=4,
         ),
         Panel(
             "What runs",
@@ -53,7 +53,7 @@ STATE = Row(
             ],
             unit="none",
             kind="stat",
-            width=12,
+            width=10,
         ),
         Panel(
             "Up since",
@@ -61,7 +61,20 @@ STATE = Row(
             [Query(f"1000 * max(process_start_time_seconds{SELECTED})")],
             unit="dateTimeFromNow",
             kind="stat",
-            width=6,
+            width=5,
+        ),
+        Panel(
+            "Certificate ends",
+            "The one that ends first, of the servers with --tls_certificate; none has data without. Put the "
+            "renewed one in its place: servers take it without a restart.",
+            [
+                Query(
+                    f"1000 * min(counterweight_tls_certificate_expiry_seconds{SELECTED})",
+                )
+            ],
+            unit="dateTimeFromNow",
+            kind="stat",
+            width=5,
         ),
     ],
 )

@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from certificates import Authority
 from dashboard_files import FOLDER, NAMES, Question, questions, read_dashboard
 from history import SCRAPE_SECONDS, START, serve_history, train
 from matplotlib import colors, dates, pyplot
@@ -180,7 +181,9 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
         server = ServerProcess(
-            f"--shared_memory_socket={folder}/memory", listen=f"unix:{folder}/server"
+            f"--shared_memory_socket={folder}/memory",
+            *Authority(folder, "authority").sign("server").flags(),
+            listen=f"unix:{folder}/server",
         )
         try:
             end = train(server, folder / "samples")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pathlib
 import re
+import time
 import urllib.parse
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ import counterweight_rl as cw
 import numpy as np
 import pytest
 from batches import padded_batch
+from certificates import Authority
 from dashboard_files import NAMES, Question, questions, read_dashboard
 from prometheus_process import Prometheus
 from server_process import REPOSITORY, ServerProcess
@@ -84,8 +86,11 @@ def fed(
     folder: pathlib.Path,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Fed]:
+    # Over a Unix socket it stays plaintext; the certificate is for its metrics.
+    certificate = Authority(tmp_path_factory.mktemp("certificates"), "authority").sign("server")
     server = start_server(
         f"--shared_memory_socket={folder}/dashboards-memory",
+        *certificate.flags(),
         listen=f"unix:{folder}/dashboards",
     )
     # Prometheus counts the growth of a counter after its first scrape, so these counters must exist
@@ -152,6 +157,8 @@ def test_panels_show_what_the_server_answered(fed: Fed) -> None:
     lost = value(fed, "Share of batches that were not corrected")
     assert lost == pytest.approx(2 / 8, rel=0.05)
     assert value(fed, "Policy version", run="verl") == 3
+    in_thirty_days = time.time() + 30 * 86400
+    assert value(fed, "Certificate ends") / 1000 == pytest.approx(in_thirty_days, abs=3600)
 
 
 def test_an_alert_fires_in_a_real_prometheus(fed: Fed) -> None:
