@@ -28,6 +28,7 @@ try:
     import e2e
     import load
     import tables
+    import tls
 except ModuleNotFoundError as error:
     sys.exit(
         f"bench: Python has no module {error.name}; `make bench` runs this with one that has it"
@@ -158,6 +159,8 @@ def measure(build: pathlib.Path) -> Json:
     torch = run_torch(python) if python else None
     say("Correct and an echo over a Unix socket, shared memory (a minute)")
     wire = e2e.measure(build)
+    say("TLS against plain TCP (a minute)")
+    encryption = tls.measure()
     say("the clients of all languages (a minute)")
     languages = clients.measure(build)
     say("sizes, clients and memory under load (two minutes)")
@@ -170,6 +173,7 @@ def measure(build: pathlib.Path) -> Json:
         "kernels": kernels,
         "torch": torch,
         "wire": wire,
+        "tls": encryption,
         "clients": languages,
         "load": load.measure(build),
     }

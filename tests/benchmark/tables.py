@@ -149,6 +149,25 @@ def shared_table(results: Json) -> str:
     return table(header, cells)
 
 
+def tls_table(results: Json) -> str:
+    header = ["Correct over loopback TCP", "transport", "plain p50 ms", "TLS p50 ms", "TLS / plain"]
+    header += ["plain GB/s", "TLS GB/s", "least times: TLS / plain"]
+    cells = [
+        [
+            f"{row['sequences']:,} x {row['length']:,}",
+            row["transport"],
+            f"{1e3 * row['tcp_p50_seconds']:.2f}",
+            f"{1e3 * row['tls_p50_seconds']:.2f}",
+            f"{row['tls_p50_seconds'] / row['tcp_p50_seconds']:.2f}",
+            f"{1e-9 * row['bytes'] / row['tcp_min_seconds']:.2f}",
+            f"{1e-9 * row['bytes'] / row['tls_min_seconds']:.2f}",
+            f"{row['tls_min_seconds'] / row['tcp_min_seconds']:.2f}",
+        ]
+        for row in results["rows"]
+    ]
+    return table(header, cells)
+
+
 def clients_table(results: Json) -> str:
     header = ["p50 in ms (GB/s)", "Python", "C++", "Go", "Go / C++", "allocations, bytes in Go"]
     cells = []
@@ -371,6 +390,7 @@ def markdown(results: Json) -> str:
         parts += ["Skipped: no `.venv-torch`; `.ci/setup torch` makes it (5 GB)."]
     parts += [agreement_line(results), "### Over the wire", wire_table(results)]
     parts += ["### Shared memory", shared_table(results)]
+    parts += ["### TLS, token_tis", tls_table(results["tls"])]
     parts += ["### Clients, token_tis", clients_table(results)]
     parts += ["### Under load", *load_tables(results)]
     return "\n\n".join(parts) + "\n"
