@@ -179,10 +179,12 @@ bool Server::StartMetrics(std::string* error) {
     exposer_ =
         ServeMetrics(address.ToString(), page_.get(), &health_, access_.get());
   } catch (const std::exception&) {
+    const bool is_ipv6 = address.host.find(':') != std::string::npos;
     *error = fmt::format(
-        "cannot listen on --metrics_listen={}: the port is taken, or the "
-        "address is not ours",
-        address.ToString());
+        "cannot listen on --metrics_listen={}: {}", address.ToString(),
+        is_ipv6 && !CanServeMetricsOverIpv6()
+            ? "the web server of this build has no IPv6; take an IPv4 address"
+            : "the port is taken, or the address is not ours");
     return false;
   }
   exposer_->RegisterCollectable(registry_);

@@ -208,6 +208,10 @@ std::unique_ptr<prometheus::Exposer> ServeMetrics(
   return exposer;
 }
 
+bool CanServeMetricsOverIpv6() {
+  return mg_check_feature(MG_FEATURES_IPV6) != 0;
+}
+
 void StopMetrics(std::unique_ptr<prometheus::Exposer> exposer,
                  const std::string& address) {
   // The thread that accepts looks every two seconds whether it is to end, and

@@ -23,6 +23,10 @@ std::unique_ptr<prometheus::Exposer> ServeMetrics(
     const std::string& address, Page* page, const std::atomic<Health>* health,
     Access* access);
 
+// False if the web server's library was compiled without IPv6, as Debian 12's
+// is: ServeMetrics then throws for such an address.
+bool CanServeMetricsOverIpv6();
+
 // Stops it, whose `address` is a numeric host and the port that was chosen.
 void StopMetrics(std::unique_ptr<prometheus::Exposer> exposer,
                  const std::string& address);
