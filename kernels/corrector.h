@@ -29,17 +29,28 @@ struct NonFinite {
   bool input;
 };
 
+// The first version that no token of the batch can have.
+struct BadVersion {
+  int64_t sequence;
+  int64_t token;  // position in the row
+  int64_t version;
+  int64_t trained;  // the trained policy's
+  bool by_span;     // a span told it
+};
+
 enum class CorrectStatus : uint8_t {
   kOk,
   kNonFinite,    // policy REJECT; see CorrectResult::non_finite
   kDeviceError,  // see CorrectResult::device_error
   kDeviceFull,   // the batch needs more device memory than there is
   kStopped,      // the run's StopRequest asked for it
+  kBadVersion,   // MeasureStaleness; see CorrectResult::bad_version
 };
 
 struct CorrectResult {
   CorrectStatus status = CorrectStatus::kOk;
   NonFinite non_finite{};
+  BadVersion bad_version{};
   std::string device_error;
   // Compute time of the device, seconds, without transfers; 0 on the CPU.
   double device_seconds = 0.0;

@@ -10,6 +10,7 @@
 
 #include "kernels/loss_sums.h"
 #include "kernels/spec.h"
+#include "kernels/staleness_sums.h"
 
 namespace counterweight::kernels {
 
@@ -128,6 +129,8 @@ struct BatchSums {
   WeightSums weight;
   RuleSums rules[kMaxRules];
   LossSums loss;
+  // All zero unless versions came; MeasureStaleness fills it.
+  StalenessSums staleness;
 };
 
 }  // namespace counterweight::kernels

@@ -85,6 +85,9 @@ struct IsaKernels {
 
   // weights[i] /= divisor, in float64.
   void (*divide)(float* weights, int64_t count, double divisor);
+
+  // k3[i] = exp(l) - 1 - l of log_ratios[i]; the two do not overlap.
+  void (*k3_of)(const float* log_ratios, int64_t count, float* k3);
 };
 
 // Each returns null if the build lacks the instruction set.

@@ -225,10 +225,15 @@ void divide(float* weights, int64_t count, double divisor) {
   }
 }
 
+void k3_of(const float* log_ratios, int64_t count, float* k3) {
+  COUNTERWEIGHT_IVDEP
+  for (int64_t i = 0; i < count; ++i) k3[i] = exp_terms(log_ratios[i]).k3;
+}
+
 constexpr IsaKernels MakeKernels(const char* name) {
   return {name,          sizeof(Scratch), walk_rows,    walk_statistics,
           initial_state, settle_row,      walk_outputs, settle_loss,
-          fold_rows,     divide};
+          fold_rows,     divide,          k3_of};
 }
 
 }  // namespace

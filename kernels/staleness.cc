@@ -1,0 +1,317 @@
+#include "kernels/staleness.h"
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "kernels/cpu/choose_kernels.h"
+#include "kernels/float_modes.h"
+#include "kernels/math/bits.h"
+#include "kernels/walk/pairwise.h"
+#include "kernels/walk/plan.h"
+#include "kernels/walk/tile_state.h"
+
+namespace counterweight::kernels {
+
+// Adds a row to another, for PairwiseFold, which finds it here.
+static void fold(const Plan& /*plan*/, StalenessSums& into,
+                 const StalenessSums& more) {
+  for (int b = 0; b < kNumStalenessBuckets; ++b) {
+    into.buckets[b].tokens += more.buckets[b].tokens;
+    into.buckets[b].log_ratio += more.buckets[b].log_ratio;
+    into.buckets[b].k3 += more.buckets[b].k3;
+  }
+  into.unknown_tokens += more.unknown_tokens;
+  into.staleness += more.staleness;
+  into.max = std::max(into.max, more.max);
+  for (int b = 0; b <= kNumStalenessEdges; ++b) {
+    into.histogram[b] += more.histogram[b];
+  }
+}
+
+namespace {
+
+// Positions between two questions whether to stop, and of a copy from a device.
+constexpr int64_t kBlock = int64_t{1} << 16;
+// Positions whose numbers lie in the first cache.
+constexpr int64_t kPiece = 256;
+constexpr int64_t kUnknown = -1;
+// Stands for a position that does not count.
+constexpr int64_t kIgnored = -2;
+constexpr int64_t kVersionBytes = sizeof(int32_t);
+// Rows of a batch, as a power of two.
+constexpr int kFoldLevels = 42;
+
+// Indices by staleness, the last entry for all above.
+struct Places {
+  static constexpr int64_t kLast = kStalenessEdges[kNumStalenessEdges - 1] + 1;
+  std::array<uint8_t, kLast + 1> bucket{};
+  std::array<uint8_t, kLast + 1> histogram{};
+};
+
+constexpr Places MakePlaces() {
+  Places places;
+  for (int64_t s = 0; s <= Places::kLast; ++s) {
+    const auto at = static_cast<size_t>(s);
+    while (kStalenessBuckets[places.bucket[at]].last < s) ++places.bucket[at];
+    while (places.histogram[at] < kNumStalenessEdges &&
+           kStalenessEdges[places.histogram[at]] < s) {
+      ++places.histogram[at];
+    }
+  }
+  return places;
+}
+constexpr Places kPlaces = MakePlaces();
+
+float NumberAt(const std::byte* data, DType dtype, int64_t i) {
+  if (dtype == DType::kF32) {
+    float x;
+    std::memcpy(&x, data + i * 4, sizeof(x));
+    return x;
+  }
+  uint16_t half;
+  std::memcpy(&half, data + i * 2, sizeof(half));
+  return dtype == DType::kBF16 ? from_bf16(half) : from_f16(half);
+}
+
+// One token's numbers, by InputRole.
+using TokenInputs = std::array<float, kNumInputRoles>;
+
+// The walk's treatment of one token; see walk/ratio_phase.h. Returns false if
+// the token does not count.
+bool Settle(const Plan& plan, TokenInputs* token) {
+  const RatioSource drift = plan.spec.drift_source;
+  float& rollout = (*token)[static_cast<size_t>(InputRole::kRollout)];
+  if (plan.spec.unknown_rollout && !(rollout == rollout)) {
+    const float other = (*token)[static_cast<size_t>(numerator(drift))];
+    rollout = is_finite(other) ? other : 0.0f;
+  }
+  bool is_good = true;
+  for (size_t r = 0; r < token->size(); ++r) {
+    is_good = is_good && is_finite((*token)[r]);
+  }
+  for (int r = 0; r < kNumRatioSources; ++r) {
+    if ((plan.sources >> r & 1u) == 0) continue;
+    const auto source = static_cast<RatioSource>(r);
+    is_good = is_good &&
+              is_finite((*token)[static_cast<size_t>(numerator(source))] -
+                        (*token)[static_cast<size_t>(denominator(source))]);
+  }
+  if (is_good) return true;
+  *token = {};
+  return plan.spec.non_finite != NonFinitePolicy::kDrop;
+}
+
+class StalenessPass {
+ public:
+  StalenessPass(const CorrectionSpec& spec, const Batch& batch,
+                const PolicyVersions& versions, const DeviceInputs& on_device,
+                Corrector* corrector)
+      : plan_(MakePlan(spec)),
+        batch_(batch),
+        versions_(versions),
+        on_device_(on_device),
+        corrector_(corrector),
+        kernels_(*KernelsFor(CpuIsa::kBest)) {}
+
+  void Run(const StopRequest& stop, CorrectResult* result) {
+    const int64_t positions = batch_.offsets[batch_.num_sequences];
+    fold_.reset();
+    for (int64_t begin = 0; begin < positions; begin += kBlock) {
+      const int64_t end = std::min(begin + kBlock, positions);
+      if (stop && stop()) {
+        result->status = CorrectStatus::kStopped;
+        return;
+      }
+      if (!PlaceBlock(begin, end - begin, &result->device_error)) {
+        result->status = CorrectStatus::kDeviceError;
+        return;
+      }
+      for (int64_t at = begin; at < end;) {
+        while (batch_.offsets[row_ + 1] <= at) EndRow();
+        const int64_t piece =
+            std::min({end, at + kPiece, batch_.offsets[row_ + 1]}) - at;
+        if (!Add(at, at - begin, piece, &result->bad_version)) {
+          result->status = CorrectStatus::kBadVersion;
+          return;
+        }
+        at += piece;
+      }
+    }
+    while (row_ < batch_.num_sequences) EndRow();
+    StalenessSums& total = result->sums.staleness;
+    if (batch_.num_sequences > 0) total = fold_.finish(plan_);
+    total.measured = 1;
+  }
+
+ private:
+  void EndRow() {
+    fold_.next() = sums_;
+    fold_.push(plan_);
+    sums_ = {};
+    ++row_;
+  }
+
+  // Finds the block's numbers, or copies them to the host.
+  bool PlaceBlock(int64_t begin, int64_t count, std::string* error) {
+    for (int r = 0; r < kNumInputRoles; ++r) {
+      if (!plan_.spec.metrics || (plan_.inputs >> r & 1u) == 0) continue;
+      const TensorView& view = batch_.tensors[r];
+      if (!Find(view.data, SizeOf(view.dtype),
+                (on_device_.roles >> r & 1u) != 0, begin, count, &inputs_[r],
+                error)) {
+        return false;
+      }
+    }
+    if (versions_.of_positions == nullptr) return true;
+    return Find(versions_.of_positions, kVersionBytes, on_device_.versions,
+                begin, count, &read_versions_, error);
+  }
+
+  // A tensor's bytes of the block.
+  struct BlockInput {
+    const std::byte* data = nullptr;
+    std::vector<std::byte> copy;
+  };
+
+  bool Find(const void* data, int64_t element, bool is_on_device, int64_t begin,
+            int64_t count, BlockInput* place, std::string* error) {
+    const std::byte* from =
+        static_cast<const std::byte*>(data) + begin * element;
+    place->data = from;
+    if (!is_on_device) return true;
+    const auto bytes = static_cast<size_t>(count * element);
+    place->copy.resize(bytes);
+    place->data = place->copy.data();
+    return corrector_->CopyFromDevice(place->copy.data(), from, bytes, error);
+  }
+
+  // Adds `count` positions from `at`, `offset` in the block, all of the row.
+  bool Add(int64_t at, int64_t offset, int64_t count, BadVersion* bad) {
+    std::array<int64_t, kPiece> staleness;
+    if (!Compare(at, offset, count, staleness.data(), bad)) return false;
+    if (!plan_.spec.metrics) return true;
+    std::array<float, kPiece> log_ratio{};
+    std::array<double, kPiece> exact;
+    std::array<float, kPiece> k3;
+    const auto num = static_cast<size_t>(numerator(plan_.spec.drift_source));
+    const auto den = static_cast<size_t>(denominator(plan_.spec.drift_source));
+    for (int64_t i = 0; i < count; ++i) {
+      const auto p = static_cast<size_t>(i);
+      if (staleness[p] == kIgnored) continue;
+      TokenInputs token{};
+      for (size_t r = 0; r < token.size(); ++r) {
+        if ((plan_.inputs >> r & 1u) == 0) continue;
+        token[r] =
+            NumberAt(inputs_[r].data, batch_.tensors[r].dtype, offset + i);
+      }
+      if (!Settle(plan_, &token)) staleness[p] = kIgnored;
+      log_ratio[p] = token[num] - token[den];
+      exact[p] =
+          static_cast<double>(token[num]) - static_cast<double>(token[den]);
+    }
+    kernels_.k3_of(log_ratio.data(), count, k3.data());
+    for (int64_t i = 0; i < count; ++i) {
+      const auto p = static_cast<size_t>(i);
+      if (staleness[p] >= 0) {
+        Count(staleness[p], exact[p], static_cast<double>(k3[p]));
+      } else if (staleness[p] == kUnknown) {
+        ++sums_.unknown_tokens;
+      }
+    }
+    return true;
+  }
+
+  void Count(int64_t staleness, double log_ratio, double k3) {
+    const auto at = static_cast<size_t>(std::min(staleness, Places::kLast));
+    StalenessBucketSums& bucket = sums_.buckets[kPlaces.bucket[at]];
+    ++bucket.tokens;
+    bucket.log_ratio += log_ratio;
+    bucket.k3 += k3;
+    sums_.staleness += static_cast<double>(staleness);
+    sums_.max = std::max(sums_.max, staleness);
+    ++sums_.histogram[kPlaces.histogram[at]];
+  }
+
+  // The staleness of each position. Each version is read once: the memory may
+  // be the client's, and change.
+  bool Compare(int64_t at, int64_t offset, int64_t count, int64_t* staleness,
+               BadVersion* bad) {
+    for (int64_t i = 0; i < count; ++i) {
+      if (batch_.response_mask[at + i] == 0) {
+        staleness[i] = kIgnored;
+        continue;
+      }
+      const int64_t token = at + i - batch_.offsets[row_];
+      const int64_t version = VersionAt(token, offset + i);
+      if (version == kUnknown) {
+        staleness[i] = kUnknown;
+      } else if (version < 0 || version > versions_.trained) {
+        *bad = {row_, token, version, versions_.trained,
+                versions_.of_positions == nullptr};
+        return false;
+      } else {
+        staleness[i] = versions_.trained - version;
+      }
+    }
+    return true;
+  }
+
+  int64_t VersionAt(int64_t token, int64_t offset) {
+    if (versions_.of_positions != nullptr) {
+      int32_t version;
+      std::memcpy(&version, read_versions_.data + offset * kVersionBytes,
+                  sizeof(version));
+      return version;
+    }
+    while (next_span_ < versions_.num_spans) {
+      const VersionSpan& span = versions_.spans[next_span_];
+      if (span.sequence > row_ || (span.sequence == row_ && span.end > token)) {
+        return span.sequence == row_ && span.start <= token ? span.version
+                                                            : kUnknown;
+      }
+      ++next_span_;
+    }
+    return kUnknown;
+  }
+
+  const Plan plan_;
+  const Batch& batch_;
+  const PolicyVersions& versions_;
+  const DeviceInputs& on_device_;
+  Corrector* const corrector_;
+  const IsaKernels& kernels_;
+  std::array<BlockInput, kNumInputRoles> inputs_;
+  BlockInput read_versions_;
+  int64_t next_span_ = 0;
+  int64_t row_ = 0;
+  StalenessSums sums_{};  // of the row
+  PairwiseFold<StalenessSums, kFoldLevels> fold_;
+};
+
+}  // namespace
+
+int64_t StalenessScratchBytes(const CorrectionSpec& spec,
+                              const DeviceInputs& on_device) {
+  int64_t bytes = on_device.versions ? kBlock * kVersionBytes : 0;
+  const uint32_t copied = on_device.roles & RequiredTensors(spec);
+  for (int r = 0; r < kNumInputRoles; ++r) {
+    if ((copied >> r & 1u) != 0) bytes += kBlock * SizeOf(DType::kF32);
+  }
+  return bytes;
+}
+
+void MeasureStaleness(const CorrectionSpec& spec, const Batch& batch,
+                      const PolicyVersions& versions,
+                      const DeviceInputs& on_device, Corrector* corrector,
+                      const StopRequest& stop, CorrectResult* result) {
+  const DefaultFloatModes modes;
+  std::make_unique<StalenessPass>(spec, batch, versions, on_device, corrector)
+      ->Run(stop, result);
+}
+
+}  // namespace counterweight::kernels
