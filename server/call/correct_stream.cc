@@ -8,6 +8,7 @@
 #include "proto/wire/wire_format.h"
 #include "server/call/status.h"
 #include "server/engine/codec_memory.h"
+#include "server/engine/correction_run.h"
 #include "server/engine/frame.h"
 #include "server/engine/request_scan.h"
 
@@ -20,6 +21,9 @@ namespace {
 // A header has no payload: the structure, and of each sequence at most its
 // length and its group id, each with a tag.
 constexpr int64_t kMaxHeaderBytesPerSequence = 2 * (1 + wire::kMaxVarintBytes);
+// A span has a tag and a length in front of its numbers.
+constexpr int64_t kMaxSpanBytes =
+    2 + kVersionSpanFields * (1 + wire::kMaxVarintBytes);
 
 // A stream is to move all that it reserved in this time.
 constexpr double kLongestTransferSeconds = 60.0;
@@ -197,7 +201,7 @@ void CorrectStream::Enter() {
 
 grpc::Status CorrectStream::ReadHeader() {
   grpc::Status status = frame_.Open(
-      kMaxStructureBytes +
+      kMaxStructureBytes + kMaxVersionSpans * kMaxSpanBytes +
           kMaxHeaderBytesPerSequence * service_.config->Get()->max_sequences,
       &incoming_);
   if (!status.ok()) return status;
@@ -264,8 +268,9 @@ grpc::Status CorrectStream::Prepare() {
         return std::exchange(next, next + Aligned(bytes));
       },
       &correction_.response());
-  run_ = service_.corrector->Begin(decoded.method.spec, inputs.batch, outputs,
-                                   [this] { return has_ended_.load(); });
+  run_ = BeginCorrection(service_.corrector, decoded, inputs.batch,
+                         inputs.versions, outputs,
+                         [this] { return has_ended_.load(); });
   return grpc::Status::OK;
 }
 

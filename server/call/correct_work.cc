@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "server/call/payload.h"
+#include "server/engine/correction_run.h"
 
 namespace counterweight::server {
 
@@ -73,10 +74,10 @@ grpc::Status CorrectWork::Compute() {
   if (mask_ != nullptr) {
     batch.response_mask = reinterpret_cast<const uint8_t*>(mask_.get());
   }
-  result_ = service_.corrector
-                ->Begin(decoded.method.spec, batch, outputs,
-                        [this] { return !call_.StillWanted().ok(); })
-                ->Finish();
+  result_ =
+      BeginCorrection(service_.corrector, decoded, batch, VersionsOf(decoded),
+                      outputs, [this] { return !call_.StillWanted().ok(); })
+          ->Finish();
   mask_.reset();
   return correction_.Judge(result_);
 }

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "server/call/status.h"
+#include "server/engine/correction_run.h"
 #include "server/engine/request_scan.h"
 #include "spdlog/fmt/fmt.h"
 
@@ -62,6 +63,8 @@ grpc::Status Correction::Judge(const kernels::CorrectResult& result) {
     case kernels::CorrectStatus::kNonFinite:
       service_.metrics->non_finite_rejections.Increment();
       return call_.InvalidArgument({ToViolation(result.non_finite)});
+    case kernels::CorrectStatus::kBadVersion:
+      return call_.InvalidArgument({ToViolation(result.bad_version)});
     case kernels::CorrectStatus::kStopped: {
       grpc::Status status = call_.StillWanted();
       // The clock may have been set back since the run asked.
@@ -121,9 +124,10 @@ void Correction::Publish(const kernels::BatchSums& sums) {
 
 int64_t Correction::ObjectBytes() const {
   return static_cast<int64_t>(
-      request_.SpaceUsedLong() +
-      decoded_->layout.offsets.capacity() * sizeof(int64_t) +
-      decoded_->groups.of_rows.capacity() * sizeof(int32_t));
+             request_.SpaceUsedLong() +
+             decoded_->layout.offsets.capacity() * sizeof(int64_t) +
+             decoded_->groups.of_rows.capacity() * sizeof(int32_t)) +
+         VersionBytes(*decoded_);
 }
 
 void Correction::Clear() {

@@ -13,6 +13,7 @@
 #include "server/embedded/message.h"
 #include "server/embedded/placement.h"
 #include "server/engine/codec.h"
+#include "server/engine/correction_run.h"
 #include "server/engine/names.h"
 
 namespace counterweight::embedded {
@@ -88,6 +89,8 @@ Failure ToFailure(const kernels::CorrectResult& result,
       return {};
     case kernels::CorrectStatus::kNonFinite:
       return InvalidArgument({server::ToViolation(result.non_finite)});
+    case kernels::CorrectStatus::kBadVersion:
+      return InvalidArgument({server::ToViolation(result.bad_version)});
     case kernels::CorrectStatus::kStopped: {
       Failure failure = cancellation.Check();
       // The caller may have reset its stop since the backend read it.
@@ -142,9 +145,10 @@ Failure Correct(Engine* engine, const cw_request& request, Answer* answer) {
     return InvalidArgument(placement.violations());
   }
   const kernels::CorrectResult result =
-      corrector
-          ->Begin(decoded.method.spec, server::BatchOf(decoded), outputs,
-                  [&cancellation] { return cancellation.Code() != CW_OK; })
+      server::BeginCorrection(
+          corrector, decoded, server::BatchOf(decoded),
+          server::VersionsOf(decoded), outputs,
+          [&cancellation] { return cancellation.Code() != CW_OK; })
           ->Finish();
   Failure failure = ToFailure(result, cancellation);
   if (!failure.ok()) return failure;

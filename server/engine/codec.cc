@@ -17,6 +17,7 @@
 #include "server/engine/codec_outputs.h"
 #include "server/engine/codec_reduction.h"
 #include "server/engine/codec_tensors.h"
+#include "server/engine/codec_versions.h"
 
 namespace counterweight::server {
 namespace {
@@ -61,7 +62,6 @@ void RefuseUnused(const v1::CorrectRequest& request, Violations* violations) {
         {field, "is not used by this server yet; leave it out"});
   };
   refuse(request.trajectory_ids_size() > 0, "trajectory_ids");
-  refuse(request.version_spans_size() > 0, "version_spans");
 }
 
 bool AsksFor(const v1::CorrectRequest& request, v1::TensorRole role) {
@@ -161,6 +161,8 @@ Result<Decoded> Decode(const v1::CorrectRequest& request,
   Result<Tensors> tensors = ReadTensors(request, layout, source);
   violations.Append(tensors.violations);
   if (!is_wanted()) return {};
+  Result<Versions> versions = ReadVersions(request, layout, tensors.value);
+  violations.Append(versions.violations);
   Result<Method> method = ReadMethod(
       request.method(), FactsOf(request, layout.value, tensors.value));
   violations.Append(method.violations);
@@ -198,6 +200,7 @@ Result<Decoded> Decode(const v1::CorrectRequest& request,
            .tensors = std::move(tensors.value),
            .method = std::move(method.value),
            .groups = std::move(groups.value),
+           .versions = std::move(versions.value),
            .outputs = std::move(outputs.value),
            .warnings = std::move(warnings),
            .omits_metrics = request.omit_metrics()},
@@ -218,14 +221,25 @@ kernels::Batch BatchOf(const Decoded& decoded) {
   return batch;
 }
 
+kernels::PolicyVersions VersionsOf(const Decoded& decoded) {
+  const Versions& versions = decoded.versions;
+  return {.trained = versions.trained,
+          .of_positions = decoded.tensors.policy_versions,
+          .spans = versions.spans.data(),
+          .num_spans = static_cast<int64_t>(versions.spans.size()),
+          .came = versions.came};
+}
+
 PlacedInputs PlaceInputs(std::byte* memory, const Decoded& decoded) {
-  PlacedInputs placed{{}, BatchOf(decoded)};
+  PlacedInputs placed{{}, BatchOf(decoded), VersionsOf(decoded)};
   for (const InputTensor& input : decoded.tensors.inputs) {
     const bool is_mask = input.role == v1::TENSOR_ROLE_RESPONSE_MASK;
     placed.tensors.push_back(
         {memory, input.bytes, input.element_size, is_mask});
     if (is_mask) {
       placed.batch.response_mask = reinterpret_cast<const uint8_t*>(memory);
+    } else if (input.role == v1::TENSOR_ROLE_POLICY_VERSIONS) {
+      placed.versions.of_positions = memory;
     } else if (const auto slot = FromWire(kInputRoles, input.role)) {
       placed.batch.tensors[static_cast<int>(*slot)].data = memory;
     }
@@ -253,6 +267,7 @@ Violations Encode(const Decoded& decoded, const kernels::BatchSums& sums,
   if (!decoded.omits_metrics) {
     response->mutable_metrics()->insert(metrics.begin(), metrics.end());
     EncodeRules(decoded, sums, response);
+    EncodeStaleness(sums.staleness, response);
   }
   response->set_non_finite_tokens(sums.non_finite_tokens);
   response->set_numerics_version(kernels::kNumericsVersion);

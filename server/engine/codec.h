@@ -13,6 +13,7 @@
 #include "server/engine/codec_method.h"
 #include "server/engine/codec_outputs.h"
 #include "server/engine/codec_tensors.h"
+#include "server/engine/codec_versions.h"
 #include "server/engine/result.h"
 #include "server/engine/stream_batch.h"
 
@@ -25,6 +26,7 @@ struct Decoded {
   Tensors tensors;
   Method method;
   Groups groups;
+  Versions versions;
   Outputs outputs;
   std::vector<std::string> warnings;
   // True if the answer has neither metrics nor rules.
@@ -40,11 +42,13 @@ Result<Decoded> Decode(const v1::CorrectRequest& request,
 
 // The kernels' view of a request. `decoded` must outlive it, and not be moved.
 kernels::Batch BatchOf(const Decoded& decoded);
+kernels::PolicyVersions VersionsOf(const Decoded& decoded);
 
 struct PlacedInputs {
   std::vector<StreamTensor> tensors;
-  // BatchOf() with these addresses.
+  // BatchOf() and VersionsOf() with these addresses.
   kernels::Batch batch;
+  kernels::PolicyVersions versions;
 };
 
 // Places a stream's inputs in `memory`, InputBytes() bytes aligned to 64, in

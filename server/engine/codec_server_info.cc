@@ -35,6 +35,7 @@ void EncodeServerInfo(const kernels::BackendInfo& backend,
     }
   }
   message->add_features("loss");
+  message->add_features("policy_versions");
 }
 
 }  // namespace counterweight::server

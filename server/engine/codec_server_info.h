@@ -9,8 +9,9 @@
 namespace counterweight::server {
 
 // Fills in the fields that follow from the backend and the engine: numbers,
-// devices, dialects, the limits of a request, the feature "loss". The caller
-// adds its version, the limits of messages and the features of its transport.
+// devices, dialects, the limits of a request, the features of every server. The
+// caller adds its version, the limits of messages and the features of its
+// transport.
 void EncodeServerInfo(const kernels::BackendInfo& backend,
                       const RequestLimits& limits,
                       v1::GetServerInfoResponse* message);

@@ -26,9 +26,9 @@ constexpr TypeSize kTypeSizes[] = {
 static_assert(std::size(kTypeSizes) + 1 == v1::DType_ARRAYSIZE);
 
 // Inputs of the contract that no method reads.
-constexpr v1::TensorRole kUnusedRoles[] = {
-    v1::TENSOR_ROLE_ENTROPIES, v1::TENSOR_ROLE_REWARDS,
-    v1::TENSOR_ROLE_TEACHER_LOG_PROBS, v1::TENSOR_ROLE_POLICY_VERSIONS};
+constexpr v1::TensorRole kUnusedRoles[] = {v1::TENSOR_ROLE_ENTROPIES,
+                                           v1::TENSOR_ROLE_REWARDS,
+                                           v1::TENSOR_ROLE_TEACHER_LOG_PROBS};
 
 // The violations' name of an input.
 std::string FieldOf(kernels::InputRole role) {
@@ -67,10 +67,7 @@ class TensorReader {
       data = range.data;
       tensors_.shared_inputs.emplace_back(range.data,
                                           data == nullptr ? 0 : input.bytes);
-      if (role == v1::TENSOR_ROLE_RESPONSE_MASK) {
-        tensors_.has_shared_mask = true;
-        tensors_.has_device_mask = range.device().has_value();
-      }
+      NoteDevice(role, range.device().has_value());
     } else {
       const std::span<const std::byte> bytes = BytesOf(tensor, index);
       if (CheckSize(tensor, bytes, input.bytes)) {
@@ -80,6 +77,8 @@ class TensorReader {
     }
     if (role == v1::TENSOR_ROLE_RESPONSE_MASK) {
       tensors_.response_mask = static_cast<const uint8_t*>(data);
+    } else if (role == v1::TENSOR_ROLE_POLICY_VERSIONS) {
+      tensors_.policy_versions = data;
     } else if (const auto slot = FromWire(kInputRoles, role)) {
       tensors_.views[static_cast<int>(*slot)] = {
           data,
@@ -92,8 +91,24 @@ class TensorReader {
     violations_.push_back({at_ + field, std::move(description)});
   }
 
+  // Notes where a tensor in shared memory lies.
+  void NoteDevice(v1::TensorRole role, bool is_on_device) {
+    if (role == v1::TENSOR_ROLE_RESPONSE_MASK) {
+      tensors_.has_shared_mask = true;
+      tensors_.has_device_mask = is_on_device;
+    } else if (!is_on_device) {
+      return;
+    } else if (role == v1::TENSOR_ROLE_POLICY_VERSIONS) {
+      tensors_.on_device.versions = true;
+    } else if (const auto slot = FromWire(kInputRoles, role)) {
+      tensors_.on_device.roles |= uint32_t{1} << static_cast<int>(*slot);
+    }
+  }
+
   bool CheckRole(v1::TensorRole role) {
-    if (role == v1::TENSOR_ROLE_RESPONSE_MASK || FromWire(kInputRoles, role)) {
+    if (role == v1::TENSOR_ROLE_RESPONSE_MASK ||
+        role == v1::TENSOR_ROLE_POLICY_VERSIONS ||
+        FromWire(kInputRoles, role)) {
       return true;
     }
     const bool is_unused =
@@ -108,13 +123,17 @@ class TensorReader {
   }
 
   bool CheckDType(const v1::Tensor& tensor) {
-    const bool mask = tensor.role() == v1::TENSOR_ROLE_RESPONSE_MASK;
-    if (mask ? tensor.dtype() == v1::D_TYPE_U8
-             : FromWire(kInputTypes, tensor.dtype()).has_value()) {
-      return true;
+    const v1::DType dtype = tensor.dtype();
+    const char* wanted = nullptr;
+    if (tensor.role() == v1::TENSOR_ROLE_RESPONSE_MASK) {
+      if (dtype != v1::D_TYPE_U8) wanted = "U8";
+    } else if (tensor.role() == v1::TENSOR_ROLE_POLICY_VERSIONS) {
+      if (dtype != v1::D_TYPE_I32) wanted = "I32";
+    } else if (!FromWire(kInputTypes, dtype)) {
+      wanted = "F32, BF16 or F16";
     }
-    Fail(".dtype", RoleName(tensor.role()) +
-                       (mask ? " must be U8" : " must be F32, BF16 or F16"));
+    if (wanted == nullptr) return true;
+    Fail(".dtype", Concat(RoleName(tensor.role()), " must be ", wanted));
     return false;
   }
 

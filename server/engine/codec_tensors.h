@@ -15,6 +15,7 @@
 #include "counterweight/v1/tensor.pb.h"
 #include "kernels/batch.h"
 #include "kernels/corrector.h"
+#include "kernels/staleness.h"
 #include "server/engine/codec_layout.h"
 #include "server/engine/region.h"
 #include "server/engine/result.h"
@@ -45,6 +46,7 @@ struct InputTensor {
 struct Tensors {
   kernels::TensorView views[kernels::kNumInputRoles];
   const uint8_t* response_mask = nullptr;
+  const void* policy_versions = nullptr;
   uint32_t roles = 0;  // bit v1::TensorRole: it was sent
   std::vector<InputTensor> inputs;
   // Keeps the views' memory.
@@ -53,6 +55,8 @@ struct Tensors {
   std::vector<std::span<const std::byte>> shared_inputs;
   // The device of device regions, if any.
   std::optional<kernels::DeviceUuid> device;
+  // The inputs that lie there, the mask aside.
+  kernels::DeviceInputs on_device;
   // True if response_mask lies in shared memory, unchecked; see CheckMask.
   bool has_shared_mask = false;
   // True if it lies on a device.

@@ -96,6 +96,11 @@ RequestScan::Counted RequestScan::CountedAs(uint32_t field) const {
                ? Counted::kSequenceLengths
                : Counted::kNone;
   }
+  if (level() == Level::kSpan) {
+    return field >= 1 && field <= kVersionSpanFields
+               ? Counted::kVersionSpanNumbers
+               : Counted::kNone;
+  }
   if (level() != Level::kRequest) return Counted::kNone;
   switch (field) {
     case v1::CorrectRequest::kOutputsFieldNumber:
@@ -130,6 +135,11 @@ bool RequestScan::BeginPayload(uint64_t size) {
       if (field_ == v1::CorrectRequest::kLayoutFieldNumber) {
         return enter(Level::kLayout);
       }
+      if (field_ == v1::CorrectRequest::kVersionSpansFieldNumber) {
+        // Its tag and its length, of one byte each, have the entries' bound.
+        structure_bytes_ -= 2;
+        return CountEntries(Counted::kVersionSpans, 1) && enter(Level::kSpan);
+      }
       break;
     case Level::kLayout:
       if (field_ == v1::Layout::kPackedFieldNumber) {
@@ -143,9 +153,11 @@ bool RequestScan::BeginPayload(uint64_t size) {
       }
       break;
     case Level::kPacked:
+    case Level::kSpan:
       break;
   }
-  counted_ = CountedAs(field_);
+  // A span's numbers do not repeat, so they are never packed.
+  counted_ = level() == Level::kSpan ? Counted::kNone : CountedAs(field_);
   if (counted_ != Counted::kNone) {
     mode_ = Mode::kEntries;
   } else if (!CountStructure(size)) {
@@ -184,6 +196,15 @@ bool RequestScan::CountEntries(Counted what, int64_t count) {
                         : "layout.packed.sequence_lengths",
                     Concat("has more than ", max_sequences_,
                            " entries, the most sequences of a request"));
+    case Counted::kVersionSpans:
+      return counted <= kMaxVersionSpans ||
+             Refuse(
+                 "version_spans",
+                 Concat("has more than ", kMaxVersionSpans,
+                        " entries; send the tensor POLICY_VERSIONS instead"));
+    case Counted::kVersionSpanNumbers:
+      return counted <= kMaxVersionSpans * kVersionSpanFields ||
+             Refuse("version_spans", "has numbers that come more than once");
   }
   return true;
 }
@@ -194,9 +215,10 @@ bool RequestScan::CountStructure(uint64_t bytes) {
   is_refused_ = true;
   violation_ = Violation{
       NameOf(top_field_),
-      Concat("the request has more than ", kMaxStructureBytes,
-             " bytes beside tensor data, sequence lengths and group ids; this "
-             "field passed the limit")};
+      Concat(
+          "the request has more than ", kMaxStructureBytes,
+          " bytes beside tensor data, sequence lengths, group ids and version "
+          "spans; this field passed the limit")};
   return false;
 }
 

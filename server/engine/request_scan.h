@@ -24,6 +24,12 @@ inline constexpr int64_t kMaxRequestTensors = 16;
 // more than 80 times these bytes (20 MiB) beside its data and its entries.
 inline constexpr int64_t kMaxStructureBytes = int64_t{256} << 10;
 
+// At most so many version spans, objects of 18 MiB. Finer versions fit the
+// tensor POLICY_VERSIONS.
+inline constexpr int64_t kMaxVersionSpans = int64_t{1} << 18;
+// Numbers of a version span.
+inline constexpr int64_t kVersionSpanFields = 4;
+
 // Reads a serialized CorrectRequest once, in pieces of any size, and stops at
 // the first thing that is too much: time and memory do not depend on what the
 // bytes would become.
@@ -47,7 +53,7 @@ class RequestScan {
 
  private:
   // The message type that the fields belong to.
-  enum class Level : uint8_t { kRequest, kLayout, kPacked, kTensor };
+  enum class Level : uint8_t { kRequest, kLayout, kPacked, kTensor, kSpan };
   // The kind of the next bytes.
   enum class Mode : uint8_t { kTag, kVarint, kLength, kSkip, kEntries };
   enum class Counted : uint8_t {
@@ -57,6 +63,8 @@ class RequestScan {
     kOutputs,
     kGroupIds,
     kSequenceLengths,
+    kVersionSpans,
+    kVersionSpanNumbers,
     kNumCounted,
   };
   struct Message {

@@ -120,7 +120,7 @@ TEST(Codec, AStreamsInputsAreAlignedAndDisjoint) {
   const Decoded& decoded = valid.value;
   EXPECT_EQ(InputBytes(decoded.tensors), 3 * 64);
   alignas(64) std::array<std::byte, 3 * 64> memory{};
-  const auto [tensors, batch] = PlaceInputs(memory.data(), decoded);
+  const auto [tensors, batch, versions] = PlaceInputs(memory.data(), decoded);
   ASSERT_EQ(tensors.size(), 3u);
   for (size_t i = 0; i < 3; ++i) {
     EXPECT_EQ(tensors[i].data, memory.data() + 64 * i);
@@ -130,6 +130,7 @@ TEST(Codec, AStreamsInputsAreAlignedAndDisjoint) {
   EXPECT_EQ(batch.tensor(kernels::InputRole::kRollout).data, tensors[0].data);
   EXPECT_EQ(batch.tensor(kernels::InputRole::kOld).data, tensors[1].data);
   EXPECT_EQ(static_cast<const void*>(batch.response_mask), tensors[2].data);
+  EXPECT_FALSE(versions.came);
 }
 
 TEST(Codec, MasksHoldOnlyZeroAndOne) {
@@ -169,15 +170,13 @@ TEST(Codec, WhatIsNotHonouredYetIsRefusedByName) {
   request.add_group_ids(1);
   request.add_group_ids(1);
   request.add_trajectory_ids(1);
-  request.add_version_spans();
   request.add_outputs(v1::TENSOR_ROLE_GRADIENT);
   request.mutable_tensors(0)->clear_data();
   request.mutable_tensors(0)->mutable_shared_memory();
   Add(v1::TENSOR_ROLE_ENTROPIES, v1::D_TYPE_F32, Bytes({0, 0, 0, 0}), &request);
   EXPECT_THAT(Fields(request),
               UnorderedElementsAre("global_counts.num_tokens", "group_ids",
-                                   "trajectory_ids", "version_spans",
-                                   "tensors[0].shared_memory",
+                                   "trajectory_ids", "tensors[0].shared_memory",
                                    "tensors[3].role", "outputs[0]"));
 }
 

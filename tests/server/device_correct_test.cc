@@ -129,6 +129,35 @@ TEST_F(DeviceCorrect, TensorsMayLieAnywhere) {
   }
 }
 
+TEST_F(DeviceCorrect, StalenessIsMeasuredOfTensorsThatLieAnywhere) {
+  const std::vector<int32_t> versions = {5, 4, 0, -1, 3, 2};
+  const std::string bytes(reinterpret_cast<const char*>(versions.data()),
+                          sizeof(int32_t) * versions.size());
+  v1::CorrectRequest in_message = SmallRequest();
+  in_message.mutable_labels()->set_policy_version(5);
+  v1::Tensor* const tensor = in_message.add_tensors();
+  tensor->set_role(v1::TENSOR_ROLE_POLICY_VERSIONS);
+  tensor->set_dtype(v1::D_TYPE_I32);
+  tensor->set_data(bytes);
+  v1::CorrectResponse expected;
+  ASSERT_TRUE(running_.Correct(in_message, &expected).ok());
+  ASSERT_GT(expected.staleness().buckets(0).tokens(), 0);
+  v1::CorrectRequest on_device = Request();
+  *on_device.mutable_labels() = in_message.labels();
+  *on_device.add_tensors() = *tensor;
+  std::memcpy(inputs_.data() + 192, bytes.data(), bytes.size());
+  for (const bool has_versions_there : {false, true}) {
+    if (has_versions_there) {
+      SetRange(input_handle_, 192, bytes.size(), on_device.mutable_tensors(3));
+    }
+    v1::CorrectResponse response;
+    const grpc::Status status = running_.Correct(on_device, &response);
+    ASSERT_TRUE(status.ok()) << status.error_message();
+    EXPECT_EQ(response.staleness().SerializeAsString(),
+              expected.staleness().SerializeAsString());
+  }
+}
+
 TEST_F(DeviceCorrect, RangesAreInsideTheRegionAndNotTheAllocation) {
   const std::string part =
       client_

@@ -48,6 +48,13 @@ v1::CorrectRequest Largest() {
     request.add_group_ids(-i);  // ten bytes each
     request.mutable_layout()->mutable_packed()->add_sequence_lengths(i << 20);
   }
+  for (int64_t i = 0; i < kMaxVersionSpans; ++i) {
+    v1::VersionSpan* const span = request.add_version_spans();
+    span->set_sequence(i);
+    span->set_start(i);
+    span->set_end(-1);  // ten bytes
+    span->set_policy_version(1);
+  }
   request.mutable_layout()->mutable_packed()->set_padded_length(1 << 30);
   request.set_seed(1);
   request.mutable_global_counts()->set_weight_sum(0.5);
@@ -77,6 +84,29 @@ TEST(RequestScan, OneTooManyIsRefusedByName) {
   request = Largest();
   request.mutable_layout()->mutable_packed()->add_sequence_lengths(1);
   EXPECT_EQ(Scan(request), "layout.packed.sequence_lengths");
+  request = Largest();
+  request.add_version_spans();
+  EXPECT_EQ(Scan(request), "version_spans");
+}
+
+TEST(RequestScan, ASpanHasNoRoomForOtherThanItsNumbers) {
+  // Field 12, a span, with field 1 as bytes; with field 5.
+  for (const char* const number : {"\x0a\x02", "\x2a\x02"}) {
+    const std::string span = std::string("b\x04") + number + "xx";
+    std::string spans;
+    while (static_cast<int64_t>(spans.size()) <= 2 * kMaxStructureBytes) {
+      spans += span;
+    }
+    EXPECT_EQ(Scan(spans), "version_spans");
+  }
+  // A number that comes again and again in one span.
+  std::string numbers;
+  for (int64_t i = 0; i <= kMaxVersionSpans * kVersionSpanFields; ++i) {
+    numbers += "\x08\x01";
+  }
+  // Its length as a varint: 2097154 bytes.
+  EXPECT_EQ(numbers.size(), 2097154u);
+  EXPECT_EQ(Scan("b\x82\x80\x80\x01" + numbers), "version_spans");
 }
 
 TEST(RequestScan, StructureIsBoundedAndItsFieldNamed) {
@@ -87,9 +117,6 @@ TEST(RequestScan, StructureIsBoundedAndItsFieldNamed) {
   request.Clear();
   request.mutable_method()->mutable_preset()->set_name(large);
   EXPECT_EQ(Scan(request), "method");
-  request.Clear();
-  for (int i = 0; i <= kMaxStructureBytes / 2; ++i) request.add_version_spans();
-  EXPECT_EQ(Scan(request), "version_spans");
   // Field 100, a varint.
   std::string unknown;
   while (unknown.size() <= kMaxStructureBytes) unknown += "\xa0\x06\x01";

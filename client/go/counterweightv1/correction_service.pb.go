@@ -75,8 +75,10 @@ type CorrectRequest struct {
 	// turns of a trajectory; refused by name for now.
 	TrajectoryIds []int64 `protobuf:"varint,11,rep,packed,name=trajectory_ids,json=trajectoryIds,proto3" json:"trajectory_ids,omitempty"`
 	// The policy version that sampled each position; uncovered positions are
-	// unknown. Spans of one sequence ascend and do not overlap. Refused by name
-	// for now.
+	// unknown. Spans ascend by sequence and start and do not overlap, at most
+	// 262144. Instead of the tensor POLICY_VERSIONS: INVALID_ARGUMENT if both
+	// come. Either needs labels.policy_version; a version above it, where
+	// response_mask is 1, is INVALID_ARGUMENT. See CorrectResponse.staleness.
 	VersionSpans []*VersionSpan `protobuf:"bytes,12,rep,name=version_spans,json=versionSpans,proto3" json:"version_spans,omitempty"`
 	// Dialects: compute the policy loss of the block although GRADIENT is not
 	// among the outputs. A config or preset with a policy_loss always computes it.
@@ -258,7 +260,11 @@ type CorrectResponse struct {
 	// The server's time in each stage.
 	Timing *Timing `protobuf:"bytes,9,opt,name=timing,proto3" json:"timing,omitempty"`
 	// Sentences for the caller that are not errors.
-	Warnings      []string `protobuf:"bytes,10,rep,name=warnings,proto3" json:"warnings,omitempty"`
+	Warnings []string `protobuf:"bytes,10,rep,name=warnings,proto3" json:"warnings,omitempty"`
+	// Drift by staleness, of every method alike. Absent unless the request told
+	// versions (version_spans or the tensor POLICY_VERSIONS), and if
+	// omit_metrics.
+	Staleness     *StalenessSummary `protobuf:"bytes,11,opt,name=staleness,proto3" json:"staleness,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -363,6 +369,171 @@ func (x *CorrectResponse) GetWarnings() []string {
 	return nil
 }
 
+func (x *CorrectResponse) GetStaleness() *StalenessSummary {
+	if x != nil {
+		return x.Staleness
+	}
+	return nil
+}
+
+// The tokens with response_mask 1 by staleness: labels.policy_version minus the
+// version that sampled the token. A non-finite token is dropped or neutralized
+// first, as non_finite_policy says.
+type StalenessSummary struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// 0, 1, 2, 3 to 4, 5 to 8, and 9 or more, in this order.
+	Buckets []*StalenessBucket `protobuf:"bytes,1,rep,name=buckets,proto3" json:"buckets,omitempty"`
+	// Tokens without a known version; in no bucket.
+	UnknownTokens int64 `protobuf:"varint,2,opt,name=unknown_tokens,json=unknownTokens,proto3" json:"unknown_tokens,omitempty"`
+	// Mean staleness of the tokens with a known version; NaN if there is none.
+	Mean float64 `protobuf:"fixed64,3,opt,name=mean,proto3" json:"mean,omitempty"`
+	// Largest staleness; 0 if no version is known.
+	Max           int64 `protobuf:"varint,4,opt,name=max,proto3" json:"max,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StalenessSummary) Reset() {
+	*x = StalenessSummary{}
+	mi := &file_counterweight_v1_correction_service_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StalenessSummary) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StalenessSummary) ProtoMessage() {}
+
+func (x *StalenessSummary) ProtoReflect() protoreflect.Message {
+	mi := &file_counterweight_v1_correction_service_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StalenessSummary.ProtoReflect.Descriptor instead.
+func (*StalenessSummary) Descriptor() ([]byte, []int) {
+	return file_counterweight_v1_correction_service_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *StalenessSummary) GetBuckets() []*StalenessBucket {
+	if x != nil {
+		return x.Buckets
+	}
+	return nil
+}
+
+func (x *StalenessSummary) GetUnknownTokens() int64 {
+	if x != nil {
+		return x.UnknownTokens
+	}
+	return 0
+}
+
+func (x *StalenessSummary) GetMean() float64 {
+	if x != nil {
+		return x.Mean
+	}
+	return 0
+}
+
+func (x *StalenessSummary) GetMax() int64 {
+	if x != nil {
+		return x.Max
+	}
+	return 0
+}
+
+// The tokens of one range of staleness.
+type StalenessBucket struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Least staleness, inclusive.
+	First int64 `protobuf:"varint,1,opt,name=first,proto3" json:"first,omitempty"`
+	// Largest staleness, inclusive. Absent: no end.
+	Last *int64 `protobuf:"varint,2,opt,name=last,proto3,oneof" json:"last,omitempty"`
+	// Tokens in this range.
+	Tokens int64 `protobuf:"varint,3,opt,name=tokens,proto3" json:"tokens,omitempty"`
+	// Mean of -l over these tokens, nats, where l is the log ratio that the
+	// method's drift metrics describe; NaN without tokens.
+	Kl float64 `protobuf:"fixed64,4,opt,name=kl,proto3" json:"kl,omitempty"`
+	// Mean of exp(l) - 1 - l over these tokens, nats; NaN without tokens.
+	K3            float64 `protobuf:"fixed64,5,opt,name=k3,proto3" json:"k3,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StalenessBucket) Reset() {
+	*x = StalenessBucket{}
+	mi := &file_counterweight_v1_correction_service_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StalenessBucket) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StalenessBucket) ProtoMessage() {}
+
+func (x *StalenessBucket) ProtoReflect() protoreflect.Message {
+	mi := &file_counterweight_v1_correction_service_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StalenessBucket.ProtoReflect.Descriptor instead.
+func (*StalenessBucket) Descriptor() ([]byte, []int) {
+	return file_counterweight_v1_correction_service_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *StalenessBucket) GetFirst() int64 {
+	if x != nil {
+		return x.First
+	}
+	return 0
+}
+
+func (x *StalenessBucket) GetLast() int64 {
+	if x != nil && x.Last != nil {
+		return *x.Last
+	}
+	return 0
+}
+
+func (x *StalenessBucket) GetTokens() int64 {
+	if x != nil {
+		return x.Tokens
+	}
+	return 0
+}
+
+func (x *StalenessBucket) GetKl() float64 {
+	if x != nil {
+		return x.Kl
+	}
+	return 0
+}
+
+func (x *StalenessBucket) GetK3() float64 {
+	if x != nil {
+		return x.K3
+	}
+	return 0
+}
+
 // Effect of one rejection rule.
 type RuleSummary struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -379,7 +550,7 @@ type RuleSummary struct {
 
 func (x *RuleSummary) Reset() {
 	*x = RuleSummary{}
-	mi := &file_counterweight_v1_correction_service_proto_msgTypes[2]
+	mi := &file_counterweight_v1_correction_service_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -391,7 +562,7 @@ func (x *RuleSummary) String() string {
 func (*RuleSummary) ProtoMessage() {}
 
 func (x *RuleSummary) ProtoReflect() protoreflect.Message {
-	mi := &file_counterweight_v1_correction_service_proto_msgTypes[2]
+	mi := &file_counterweight_v1_correction_service_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -404,7 +575,7 @@ func (x *RuleSummary) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RuleSummary.ProtoReflect.Descriptor instead.
 func (*RuleSummary) Descriptor() ([]byte, []int) {
-	return file_counterweight_v1_correction_service_proto_rawDescGZIP(), []int{2}
+	return file_counterweight_v1_correction_service_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *RuleSummary) GetName() string {
@@ -448,7 +619,7 @@ type Timing struct {
 
 func (x *Timing) Reset() {
 	*x = Timing{}
-	mi := &file_counterweight_v1_correction_service_proto_msgTypes[3]
+	mi := &file_counterweight_v1_correction_service_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -460,7 +631,7 @@ func (x *Timing) String() string {
 func (*Timing) ProtoMessage() {}
 
 func (x *Timing) ProtoReflect() protoreflect.Message {
-	mi := &file_counterweight_v1_correction_service_proto_msgTypes[3]
+	mi := &file_counterweight_v1_correction_service_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -473,7 +644,7 @@ func (x *Timing) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Timing.ProtoReflect.Descriptor instead.
 func (*Timing) Descriptor() ([]byte, []int) {
-	return file_counterweight_v1_correction_service_proto_rawDescGZIP(), []int{3}
+	return file_counterweight_v1_correction_service_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *Timing) GetDecodeSeconds() float64 {
@@ -518,7 +689,8 @@ type Labels struct {
 	Run string `protobuf:"bytes,1,opt,name=run,proto3" json:"run,omitempty"`
 	// Data-parallel replica or worker, [A-Za-z0-9_.-]{1,64}; log only.
 	Replica string `protobuf:"bytes,2,opt,name=replica,proto3" json:"replica,omitempty"`
-	// Version of the policy being trained, >= 0; log only.
+	// Version of the policy being trained, >= 0. Required with versions of
+	// tokens: staleness is counted from it.
 	PolicyVersion *int64 `protobuf:"varint,3,opt,name=policy_version,json=policyVersion,proto3,oneof" json:"policy_version,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -526,7 +698,7 @@ type Labels struct {
 
 func (x *Labels) Reset() {
 	*x = Labels{}
-	mi := &file_counterweight_v1_correction_service_proto_msgTypes[4]
+	mi := &file_counterweight_v1_correction_service_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -538,7 +710,7 @@ func (x *Labels) String() string {
 func (*Labels) ProtoMessage() {}
 
 func (x *Labels) ProtoReflect() protoreflect.Message {
-	mi := &file_counterweight_v1_correction_service_proto_msgTypes[4]
+	mi := &file_counterweight_v1_correction_service_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -551,7 +723,7 @@ func (x *Labels) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Labels.ProtoReflect.Descriptor instead.
 func (*Labels) Descriptor() ([]byte, []int) {
-	return file_counterweight_v1_correction_service_proto_rawDescGZIP(), []int{4}
+	return file_counterweight_v1_correction_service_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Labels) GetRun() string {
@@ -602,7 +774,7 @@ type GlobalCounts struct {
 
 func (x *GlobalCounts) Reset() {
 	*x = GlobalCounts{}
-	mi := &file_counterweight_v1_correction_service_proto_msgTypes[5]
+	mi := &file_counterweight_v1_correction_service_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -614,7 +786,7 @@ func (x *GlobalCounts) String() string {
 func (*GlobalCounts) ProtoMessage() {}
 
 func (x *GlobalCounts) ProtoReflect() protoreflect.Message {
-	mi := &file_counterweight_v1_correction_service_proto_msgTypes[5]
+	mi := &file_counterweight_v1_correction_service_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -627,7 +799,7 @@ func (x *GlobalCounts) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GlobalCounts.ProtoReflect.Descriptor instead.
 func (*GlobalCounts) Descriptor() ([]byte, []int) {
-	return file_counterweight_v1_correction_service_proto_rawDescGZIP(), []int{5}
+	return file_counterweight_v1_correction_service_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *GlobalCounts) GetNumTokens() int64 {
@@ -674,7 +846,7 @@ type VersionSpan struct {
 	Start int64 `protobuf:"varint,2,opt,name=start,proto3" json:"start,omitempty"`
 	// Last position, exclusive; start < end <= length.
 	End int64 `protobuf:"varint,3,opt,name=end,proto3" json:"end,omitempty"`
-	// Version, >= 0.
+	// Version, from 0 to labels.policy_version.
 	PolicyVersion int64 `protobuf:"varint,4,opt,name=policy_version,json=policyVersion,proto3" json:"policy_version,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -682,7 +854,7 @@ type VersionSpan struct {
 
 func (x *VersionSpan) Reset() {
 	*x = VersionSpan{}
-	mi := &file_counterweight_v1_correction_service_proto_msgTypes[6]
+	mi := &file_counterweight_v1_correction_service_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -694,7 +866,7 @@ func (x *VersionSpan) String() string {
 func (*VersionSpan) ProtoMessage() {}
 
 func (x *VersionSpan) ProtoReflect() protoreflect.Message {
-	mi := &file_counterweight_v1_correction_service_proto_msgTypes[6]
+	mi := &file_counterweight_v1_correction_service_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -707,7 +879,7 @@ func (x *VersionSpan) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VersionSpan.ProtoReflect.Descriptor instead.
 func (*VersionSpan) Descriptor() ([]byte, []int) {
-	return file_counterweight_v1_correction_service_proto_rawDescGZIP(), []int{6}
+	return file_counterweight_v1_correction_service_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *VersionSpan) GetSequence() int64 {
@@ -754,7 +926,7 @@ type CorrectStreamRequest struct {
 
 func (x *CorrectStreamRequest) Reset() {
 	*x = CorrectStreamRequest{}
-	mi := &file_counterweight_v1_correction_service_proto_msgTypes[7]
+	mi := &file_counterweight_v1_correction_service_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -766,7 +938,7 @@ func (x *CorrectStreamRequest) String() string {
 func (*CorrectStreamRequest) ProtoMessage() {}
 
 func (x *CorrectStreamRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_counterweight_v1_correction_service_proto_msgTypes[7]
+	mi := &file_counterweight_v1_correction_service_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -779,7 +951,7 @@ func (x *CorrectStreamRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CorrectStreamRequest.ProtoReflect.Descriptor instead.
 func (*CorrectStreamRequest) Descriptor() ([]byte, []int) {
-	return file_counterweight_v1_correction_service_proto_rawDescGZIP(), []int{7}
+	return file_counterweight_v1_correction_service_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *CorrectStreamRequest) GetFrame() isCorrectStreamRequest_Frame {
@@ -844,7 +1016,7 @@ type CorrectStreamResponse struct {
 
 func (x *CorrectStreamResponse) Reset() {
 	*x = CorrectStreamResponse{}
-	mi := &file_counterweight_v1_correction_service_proto_msgTypes[8]
+	mi := &file_counterweight_v1_correction_service_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -856,7 +1028,7 @@ func (x *CorrectStreamResponse) String() string {
 func (*CorrectStreamResponse) ProtoMessage() {}
 
 func (x *CorrectStreamResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_counterweight_v1_correction_service_proto_msgTypes[8]
+	mi := &file_counterweight_v1_correction_service_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -869,7 +1041,7 @@ func (x *CorrectStreamResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CorrectStreamResponse.ProtoReflect.Descriptor instead.
 func (*CorrectStreamResponse) Descriptor() ([]byte, []int) {
-	return file_counterweight_v1_correction_service_proto_rawDescGZIP(), []int{8}
+	return file_counterweight_v1_correction_service_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *CorrectStreamResponse) GetFrame() isCorrectStreamResponse_Frame {
@@ -967,7 +1139,7 @@ type Chunk struct {
 
 func (x *Chunk) Reset() {
 	*x = Chunk{}
-	mi := &file_counterweight_v1_correction_service_proto_msgTypes[9]
+	mi := &file_counterweight_v1_correction_service_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -979,7 +1151,7 @@ func (x *Chunk) String() string {
 func (*Chunk) ProtoMessage() {}
 
 func (x *Chunk) ProtoReflect() protoreflect.Message {
-	mi := &file_counterweight_v1_correction_service_proto_msgTypes[9]
+	mi := &file_counterweight_v1_correction_service_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -992,7 +1164,7 @@ func (x *Chunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Chunk.ProtoReflect.Descriptor instead.
 func (*Chunk) Descriptor() ([]byte, []int) {
-	return file_counterweight_v1_correction_service_proto_rawDescGZIP(), []int{9}
+	return file_counterweight_v1_correction_service_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Chunk) GetTensor() uint32 {
@@ -1029,7 +1201,7 @@ type Admission struct {
 
 func (x *Admission) Reset() {
 	*x = Admission{}
-	mi := &file_counterweight_v1_correction_service_proto_msgTypes[10]
+	mi := &file_counterweight_v1_correction_service_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1041,7 +1213,7 @@ func (x *Admission) String() string {
 func (*Admission) ProtoMessage() {}
 
 func (x *Admission) ProtoReflect() protoreflect.Message {
-	mi := &file_counterweight_v1_correction_service_proto_msgTypes[10]
+	mi := &file_counterweight_v1_correction_service_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1054,7 +1226,7 @@ func (x *Admission) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Admission.ProtoReflect.Descriptor instead.
 func (*Admission) Descriptor() ([]byte, []int) {
-	return file_counterweight_v1_correction_service_proto_rawDescGZIP(), []int{10}
+	return file_counterweight_v1_correction_service_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Admission) GetReservedBytes() uint64 {
@@ -1086,7 +1258,7 @@ type StreamSummary struct {
 
 func (x *StreamSummary) Reset() {
 	*x = StreamSummary{}
-	mi := &file_counterweight_v1_correction_service_proto_msgTypes[11]
+	mi := &file_counterweight_v1_correction_service_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1098,7 +1270,7 @@ func (x *StreamSummary) String() string {
 func (*StreamSummary) ProtoMessage() {}
 
 func (x *StreamSummary) ProtoReflect() protoreflect.Message {
-	mi := &file_counterweight_v1_correction_service_proto_msgTypes[11]
+	mi := &file_counterweight_v1_correction_service_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1111,7 +1283,7 @@ func (x *StreamSummary) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StreamSummary.ProtoReflect.Descriptor instead.
 func (*StreamSummary) Descriptor() ([]byte, []int) {
-	return file_counterweight_v1_correction_service_proto_rawDescGZIP(), []int{11}
+	return file_counterweight_v1_correction_service_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *StreamSummary) GetReceivedBytes() uint64 {
@@ -1144,7 +1316,7 @@ type ListMethodsRequest struct {
 
 func (x *ListMethodsRequest) Reset() {
 	*x = ListMethodsRequest{}
-	mi := &file_counterweight_v1_correction_service_proto_msgTypes[12]
+	mi := &file_counterweight_v1_correction_service_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1156,7 +1328,7 @@ func (x *ListMethodsRequest) String() string {
 func (*ListMethodsRequest) ProtoMessage() {}
 
 func (x *ListMethodsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_counterweight_v1_correction_service_proto_msgTypes[12]
+	mi := &file_counterweight_v1_correction_service_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1169,7 +1341,7 @@ func (x *ListMethodsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListMethodsRequest.ProtoReflect.Descriptor instead.
 func (*ListMethodsRequest) Descriptor() ([]byte, []int) {
-	return file_counterweight_v1_correction_service_proto_rawDescGZIP(), []int{12}
+	return file_counterweight_v1_correction_service_proto_rawDescGZIP(), []int{14}
 }
 
 // The methods table.
@@ -1183,7 +1355,7 @@ type ListMethodsResponse struct {
 
 func (x *ListMethodsResponse) Reset() {
 	*x = ListMethodsResponse{}
-	mi := &file_counterweight_v1_correction_service_proto_msgTypes[13]
+	mi := &file_counterweight_v1_correction_service_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1195,7 +1367,7 @@ func (x *ListMethodsResponse) String() string {
 func (*ListMethodsResponse) ProtoMessage() {}
 
 func (x *ListMethodsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_counterweight_v1_correction_service_proto_msgTypes[13]
+	mi := &file_counterweight_v1_correction_service_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1208,7 +1380,7 @@ func (x *ListMethodsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListMethodsResponse.ProtoReflect.Descriptor instead.
 func (*ListMethodsResponse) Descriptor() ([]byte, []int) {
-	return file_counterweight_v1_correction_service_proto_rawDescGZIP(), []int{13}
+	return file_counterweight_v1_correction_service_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *ListMethodsResponse) GetMethods() []*MethodInfo {
@@ -1227,7 +1399,7 @@ type GetServerInfoRequest struct {
 
 func (x *GetServerInfoRequest) Reset() {
 	*x = GetServerInfoRequest{}
-	mi := &file_counterweight_v1_correction_service_proto_msgTypes[14]
+	mi := &file_counterweight_v1_correction_service_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1239,7 +1411,7 @@ func (x *GetServerInfoRequest) String() string {
 func (*GetServerInfoRequest) ProtoMessage() {}
 
 func (x *GetServerInfoRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_counterweight_v1_correction_service_proto_msgTypes[14]
+	mi := &file_counterweight_v1_correction_service_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1252,7 +1424,7 @@ func (x *GetServerInfoRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetServerInfoRequest.ProtoReflect.Descriptor instead.
 func (*GetServerInfoRequest) Descriptor() ([]byte, []int) {
-	return file_counterweight_v1_correction_service_proto_rawDescGZIP(), []int{14}
+	return file_counterweight_v1_correction_service_proto_rawDescGZIP(), []int{16}
 }
 
 // The server's identity and limits.
@@ -1277,7 +1449,7 @@ type GetServerInfoResponse struct {
 	// Supported dialects, e.g. "verl".
 	Dialects []string `protobuf:"bytes,9,rep,name=dialects,proto3" json:"dialects,omitempty"`
 	// Optional parts of the contract that this server supports, e.g. "stream",
-	// "shared_memory", "cuda_ipc", "loss".
+	// "shared_memory", "cuda_ipc", "loss", "policy_versions".
 	Features []string `protobuf:"bytes,10,rep,name=features,proto3" json:"features,omitempty"`
 	// Path of the Unix socket that registers shared memory (proto/README.md).
 	// Reported to callers over a Unix socket only; absent: none.
@@ -1290,7 +1462,7 @@ type GetServerInfoResponse struct {
 
 func (x *GetServerInfoResponse) Reset() {
 	*x = GetServerInfoResponse{}
-	mi := &file_counterweight_v1_correction_service_proto_msgTypes[15]
+	mi := &file_counterweight_v1_correction_service_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1302,7 +1474,7 @@ func (x *GetServerInfoResponse) String() string {
 func (*GetServerInfoResponse) ProtoMessage() {}
 
 func (x *GetServerInfoResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_counterweight_v1_correction_service_proto_msgTypes[15]
+	mi := &file_counterweight_v1_correction_service_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1315,7 +1487,7 @@ func (x *GetServerInfoResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetServerInfoResponse.ProtoReflect.Descriptor instead.
 func (*GetServerInfoResponse) Descriptor() ([]byte, []int) {
-	return file_counterweight_v1_correction_service_proto_rawDescGZIP(), []int{15}
+	return file_counterweight_v1_correction_service_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *GetServerInfoResponse) GetVersion() string {
@@ -1416,7 +1588,7 @@ type DialectReleases struct {
 
 func (x *DialectReleases) Reset() {
 	*x = DialectReleases{}
-	mi := &file_counterweight_v1_correction_service_proto_msgTypes[16]
+	mi := &file_counterweight_v1_correction_service_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1428,7 +1600,7 @@ func (x *DialectReleases) String() string {
 func (*DialectReleases) ProtoMessage() {}
 
 func (x *DialectReleases) ProtoReflect() protoreflect.Message {
-	mi := &file_counterweight_v1_correction_service_proto_msgTypes[16]
+	mi := &file_counterweight_v1_correction_service_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1441,7 +1613,7 @@ func (x *DialectReleases) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DialectReleases.ProtoReflect.Descriptor instead.
 func (*DialectReleases) Descriptor() ([]byte, []int) {
-	return file_counterweight_v1_correction_service_proto_rawDescGZIP(), []int{16}
+	return file_counterweight_v1_correction_service_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *DialectReleases) GetSystem() string {
@@ -1471,7 +1643,7 @@ type Release struct {
 
 func (x *Release) Reset() {
 	*x = Release{}
-	mi := &file_counterweight_v1_correction_service_proto_msgTypes[17]
+	mi := &file_counterweight_v1_correction_service_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1483,7 +1655,7 @@ func (x *Release) String() string {
 func (*Release) ProtoMessage() {}
 
 func (x *Release) ProtoReflect() protoreflect.Message {
-	mi := &file_counterweight_v1_correction_service_proto_msgTypes[17]
+	mi := &file_counterweight_v1_correction_service_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1496,7 +1668,7 @@ func (x *Release) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Release.ProtoReflect.Descriptor instead.
 func (*Release) Descriptor() ([]byte, []int) {
-	return file_counterweight_v1_correction_service_proto_rawDescGZIP(), []int{17}
+	return file_counterweight_v1_correction_service_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Release) GetVersion() string {
@@ -1530,7 +1702,7 @@ type Device struct {
 
 func (x *Device) Reset() {
 	*x = Device{}
-	mi := &file_counterweight_v1_correction_service_proto_msgTypes[18]
+	mi := &file_counterweight_v1_correction_service_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1542,7 +1714,7 @@ func (x *Device) String() string {
 func (*Device) ProtoMessage() {}
 
 func (x *Device) ProtoReflect() protoreflect.Message {
-	mi := &file_counterweight_v1_correction_service_proto_msgTypes[18]
+	mi := &file_counterweight_v1_correction_service_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1555,7 +1727,7 @@ func (x *Device) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Device.ProtoReflect.Descriptor instead.
 func (*Device) Descriptor() ([]byte, []int) {
-	return file_counterweight_v1_correction_service_proto_rawDescGZIP(), []int{18}
+	return file_counterweight_v1_correction_service_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Device) GetIndex() uint32 {
@@ -1611,7 +1783,7 @@ type Limits struct {
 
 func (x *Limits) Reset() {
 	*x = Limits{}
-	mi := &file_counterweight_v1_correction_service_proto_msgTypes[19]
+	mi := &file_counterweight_v1_correction_service_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1623,7 +1795,7 @@ func (x *Limits) String() string {
 func (*Limits) ProtoMessage() {}
 
 func (x *Limits) ProtoReflect() protoreflect.Message {
-	mi := &file_counterweight_v1_correction_service_proto_msgTypes[19]
+	mi := &file_counterweight_v1_correction_service_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1636,7 +1808,7 @@ func (x *Limits) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Limits.ProtoReflect.Descriptor instead.
 func (*Limits) Descriptor() ([]byte, []int) {
-	return file_counterweight_v1_correction_service_proto_rawDescGZIP(), []int{19}
+	return file_counterweight_v1_correction_service_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *Limits) GetMaxMessageBytes() uint64 {
@@ -1711,7 +1883,7 @@ const file_counterweight_v1_correction_service_proto_rawDesc = "" +
 	"\fcompute_loss\x18\r \x01(\bR\vcomputeLoss\x12<\n" +
 	"\fdestinations\x18\x0e \x03(\v2\x18.counterweight.v1.TensorR\fdestinations\x12!\n" +
 	"\fomit_metrics\x18\x0f \x01(\bR\vomitMetricsB\a\n" +
-	"\x05_seed\"\x80\x04\n" +
+	"\x05_seed\"\xc2\x04\n" +
 	"\x0fCorrectResponse\x12\x1d\n" +
 	"\n" +
 	"request_id\x18\x01 \x01(\tR\trequestId\x122\n" +
@@ -1724,11 +1896,24 @@ const file_counterweight_v1_correction_service_proto_rawDesc = "" +
 	"\abackend\x18\b \x01(\tR\abackend\x120\n" +
 	"\x06timing\x18\t \x01(\v2\x18.counterweight.v1.TimingR\x06timing\x12\x1a\n" +
 	"\bwarnings\x18\n" +
-	" \x03(\tR\bwarnings\x1a:\n" +
+	" \x03(\tR\bwarnings\x12@\n" +
+	"\tstaleness\x18\v \x01(\v2\".counterweight.v1.StalenessSummaryR\tstaleness\x1a:\n" +
 	"\fMetricsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\x01R\x05value:\x028\x01B\a\n" +
-	"\x05_loss\"u\n" +
+	"\x05_loss\"\x9c\x01\n" +
+	"\x10StalenessSummary\x12;\n" +
+	"\abuckets\x18\x01 \x03(\v2!.counterweight.v1.StalenessBucketR\abuckets\x12%\n" +
+	"\x0eunknown_tokens\x18\x02 \x01(\x03R\runknownTokens\x12\x12\n" +
+	"\x04mean\x18\x03 \x01(\x01R\x04mean\x12\x10\n" +
+	"\x03max\x18\x04 \x01(\x03R\x03max\"\x81\x01\n" +
+	"\x0fStalenessBucket\x12\x14\n" +
+	"\x05first\x18\x01 \x01(\x03R\x05first\x12\x17\n" +
+	"\x04last\x18\x02 \x01(\x03H\x00R\x04last\x88\x01\x01\x12\x16\n" +
+	"\x06tokens\x18\x03 \x01(\x03R\x06tokens\x12\x0e\n" +
+	"\x02kl\x18\x04 \x01(\x01R\x02kl\x12\x0e\n" +
+	"\x02k3\x18\x05 \x01(\x01R\x02k3B\a\n" +
+	"\x05_last\"u\n" +
 	"\vRuleSummary\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12%\n" +
 	"\x0edropped_tokens\x18\x02 \x01(\x03R\rdroppedTokens\x12+\n" +
@@ -1842,75 +2027,79 @@ func file_counterweight_v1_correction_service_proto_rawDescGZIP() []byte {
 	return file_counterweight_v1_correction_service_proto_rawDescData
 }
 
-var file_counterweight_v1_correction_service_proto_msgTypes = make([]protoimpl.MessageInfo, 21)
+var file_counterweight_v1_correction_service_proto_msgTypes = make([]protoimpl.MessageInfo, 23)
 var file_counterweight_v1_correction_service_proto_goTypes = []any{
 	(*CorrectRequest)(nil),        // 0: counterweight.v1.CorrectRequest
 	(*CorrectResponse)(nil),       // 1: counterweight.v1.CorrectResponse
-	(*RuleSummary)(nil),           // 2: counterweight.v1.RuleSummary
-	(*Timing)(nil),                // 3: counterweight.v1.Timing
-	(*Labels)(nil),                // 4: counterweight.v1.Labels
-	(*GlobalCounts)(nil),          // 5: counterweight.v1.GlobalCounts
-	(*VersionSpan)(nil),           // 6: counterweight.v1.VersionSpan
-	(*CorrectStreamRequest)(nil),  // 7: counterweight.v1.CorrectStreamRequest
-	(*CorrectStreamResponse)(nil), // 8: counterweight.v1.CorrectStreamResponse
-	(*Chunk)(nil),                 // 9: counterweight.v1.Chunk
-	(*Admission)(nil),             // 10: counterweight.v1.Admission
-	(*StreamSummary)(nil),         // 11: counterweight.v1.StreamSummary
-	(*ListMethodsRequest)(nil),    // 12: counterweight.v1.ListMethodsRequest
-	(*ListMethodsResponse)(nil),   // 13: counterweight.v1.ListMethodsResponse
-	(*GetServerInfoRequest)(nil),  // 14: counterweight.v1.GetServerInfoRequest
-	(*GetServerInfoResponse)(nil), // 15: counterweight.v1.GetServerInfoResponse
-	(*DialectReleases)(nil),       // 16: counterweight.v1.DialectReleases
-	(*Release)(nil),               // 17: counterweight.v1.Release
-	(*Device)(nil),                // 18: counterweight.v1.Device
-	(*Limits)(nil),                // 19: counterweight.v1.Limits
-	nil,                           // 20: counterweight.v1.CorrectResponse.MetricsEntry
-	(*Layout)(nil),                // 21: counterweight.v1.Layout
-	(*Tensor)(nil),                // 22: counterweight.v1.Tensor
-	(*Method)(nil),                // 23: counterweight.v1.Method
-	(TensorRole)(0),               // 24: counterweight.v1.TensorRole
-	(NonFinitePolicy)(0),          // 25: counterweight.v1.NonFinitePolicy
-	(*MethodInfo)(nil),            // 26: counterweight.v1.MethodInfo
+	(*StalenessSummary)(nil),      // 2: counterweight.v1.StalenessSummary
+	(*StalenessBucket)(nil),       // 3: counterweight.v1.StalenessBucket
+	(*RuleSummary)(nil),           // 4: counterweight.v1.RuleSummary
+	(*Timing)(nil),                // 5: counterweight.v1.Timing
+	(*Labels)(nil),                // 6: counterweight.v1.Labels
+	(*GlobalCounts)(nil),          // 7: counterweight.v1.GlobalCounts
+	(*VersionSpan)(nil),           // 8: counterweight.v1.VersionSpan
+	(*CorrectStreamRequest)(nil),  // 9: counterweight.v1.CorrectStreamRequest
+	(*CorrectStreamResponse)(nil), // 10: counterweight.v1.CorrectStreamResponse
+	(*Chunk)(nil),                 // 11: counterweight.v1.Chunk
+	(*Admission)(nil),             // 12: counterweight.v1.Admission
+	(*StreamSummary)(nil),         // 13: counterweight.v1.StreamSummary
+	(*ListMethodsRequest)(nil),    // 14: counterweight.v1.ListMethodsRequest
+	(*ListMethodsResponse)(nil),   // 15: counterweight.v1.ListMethodsResponse
+	(*GetServerInfoRequest)(nil),  // 16: counterweight.v1.GetServerInfoRequest
+	(*GetServerInfoResponse)(nil), // 17: counterweight.v1.GetServerInfoResponse
+	(*DialectReleases)(nil),       // 18: counterweight.v1.DialectReleases
+	(*Release)(nil),               // 19: counterweight.v1.Release
+	(*Device)(nil),                // 20: counterweight.v1.Device
+	(*Limits)(nil),                // 21: counterweight.v1.Limits
+	nil,                           // 22: counterweight.v1.CorrectResponse.MetricsEntry
+	(*Layout)(nil),                // 23: counterweight.v1.Layout
+	(*Tensor)(nil),                // 24: counterweight.v1.Tensor
+	(*Method)(nil),                // 25: counterweight.v1.Method
+	(TensorRole)(0),               // 26: counterweight.v1.TensorRole
+	(NonFinitePolicy)(0),          // 27: counterweight.v1.NonFinitePolicy
+	(*MethodInfo)(nil),            // 28: counterweight.v1.MethodInfo
 }
 var file_counterweight_v1_correction_service_proto_depIdxs = []int32{
-	4,  // 0: counterweight.v1.CorrectRequest.labels:type_name -> counterweight.v1.Labels
-	21, // 1: counterweight.v1.CorrectRequest.layout:type_name -> counterweight.v1.Layout
-	22, // 2: counterweight.v1.CorrectRequest.tensors:type_name -> counterweight.v1.Tensor
-	23, // 3: counterweight.v1.CorrectRequest.method:type_name -> counterweight.v1.Method
-	24, // 4: counterweight.v1.CorrectRequest.outputs:type_name -> counterweight.v1.TensorRole
-	25, // 5: counterweight.v1.CorrectRequest.non_finite_policy:type_name -> counterweight.v1.NonFinitePolicy
-	5,  // 6: counterweight.v1.CorrectRequest.global_counts:type_name -> counterweight.v1.GlobalCounts
-	6,  // 7: counterweight.v1.CorrectRequest.version_spans:type_name -> counterweight.v1.VersionSpan
-	22, // 8: counterweight.v1.CorrectRequest.destinations:type_name -> counterweight.v1.Tensor
-	22, // 9: counterweight.v1.CorrectResponse.tensors:type_name -> counterweight.v1.Tensor
-	20, // 10: counterweight.v1.CorrectResponse.metrics:type_name -> counterweight.v1.CorrectResponse.MetricsEntry
-	2,  // 11: counterweight.v1.CorrectResponse.rules:type_name -> counterweight.v1.RuleSummary
-	3,  // 12: counterweight.v1.CorrectResponse.timing:type_name -> counterweight.v1.Timing
-	0,  // 13: counterweight.v1.CorrectStreamRequest.header:type_name -> counterweight.v1.CorrectRequest
-	9,  // 14: counterweight.v1.CorrectStreamRequest.chunk:type_name -> counterweight.v1.Chunk
-	10, // 15: counterweight.v1.CorrectStreamResponse.admission:type_name -> counterweight.v1.Admission
-	1,  // 16: counterweight.v1.CorrectStreamResponse.result:type_name -> counterweight.v1.CorrectResponse
-	9,  // 17: counterweight.v1.CorrectStreamResponse.chunk:type_name -> counterweight.v1.Chunk
-	11, // 18: counterweight.v1.CorrectStreamResponse.summary:type_name -> counterweight.v1.StreamSummary
-	3,  // 19: counterweight.v1.StreamSummary.timing:type_name -> counterweight.v1.Timing
-	26, // 20: counterweight.v1.ListMethodsResponse.methods:type_name -> counterweight.v1.MethodInfo
-	18, // 21: counterweight.v1.GetServerInfoResponse.devices:type_name -> counterweight.v1.Device
-	19, // 22: counterweight.v1.GetServerInfoResponse.limits:type_name -> counterweight.v1.Limits
-	16, // 23: counterweight.v1.GetServerInfoResponse.dialect_releases:type_name -> counterweight.v1.DialectReleases
-	17, // 24: counterweight.v1.DialectReleases.releases:type_name -> counterweight.v1.Release
-	0,  // 25: counterweight.v1.CorrectionService.Correct:input_type -> counterweight.v1.CorrectRequest
-	7,  // 26: counterweight.v1.CorrectionService.CorrectStream:input_type -> counterweight.v1.CorrectStreamRequest
-	12, // 27: counterweight.v1.CorrectionService.ListMethods:input_type -> counterweight.v1.ListMethodsRequest
-	14, // 28: counterweight.v1.CorrectionService.GetServerInfo:input_type -> counterweight.v1.GetServerInfoRequest
-	1,  // 29: counterweight.v1.CorrectionService.Correct:output_type -> counterweight.v1.CorrectResponse
-	8,  // 30: counterweight.v1.CorrectionService.CorrectStream:output_type -> counterweight.v1.CorrectStreamResponse
-	13, // 31: counterweight.v1.CorrectionService.ListMethods:output_type -> counterweight.v1.ListMethodsResponse
-	15, // 32: counterweight.v1.CorrectionService.GetServerInfo:output_type -> counterweight.v1.GetServerInfoResponse
-	29, // [29:33] is the sub-list for method output_type
-	25, // [25:29] is the sub-list for method input_type
-	25, // [25:25] is the sub-list for extension type_name
-	25, // [25:25] is the sub-list for extension extendee
-	0,  // [0:25] is the sub-list for field type_name
+	6,  // 0: counterweight.v1.CorrectRequest.labels:type_name -> counterweight.v1.Labels
+	23, // 1: counterweight.v1.CorrectRequest.layout:type_name -> counterweight.v1.Layout
+	24, // 2: counterweight.v1.CorrectRequest.tensors:type_name -> counterweight.v1.Tensor
+	25, // 3: counterweight.v1.CorrectRequest.method:type_name -> counterweight.v1.Method
+	26, // 4: counterweight.v1.CorrectRequest.outputs:type_name -> counterweight.v1.TensorRole
+	27, // 5: counterweight.v1.CorrectRequest.non_finite_policy:type_name -> counterweight.v1.NonFinitePolicy
+	7,  // 6: counterweight.v1.CorrectRequest.global_counts:type_name -> counterweight.v1.GlobalCounts
+	8,  // 7: counterweight.v1.CorrectRequest.version_spans:type_name -> counterweight.v1.VersionSpan
+	24, // 8: counterweight.v1.CorrectRequest.destinations:type_name -> counterweight.v1.Tensor
+	24, // 9: counterweight.v1.CorrectResponse.tensors:type_name -> counterweight.v1.Tensor
+	22, // 10: counterweight.v1.CorrectResponse.metrics:type_name -> counterweight.v1.CorrectResponse.MetricsEntry
+	4,  // 11: counterweight.v1.CorrectResponse.rules:type_name -> counterweight.v1.RuleSummary
+	5,  // 12: counterweight.v1.CorrectResponse.timing:type_name -> counterweight.v1.Timing
+	2,  // 13: counterweight.v1.CorrectResponse.staleness:type_name -> counterweight.v1.StalenessSummary
+	3,  // 14: counterweight.v1.StalenessSummary.buckets:type_name -> counterweight.v1.StalenessBucket
+	0,  // 15: counterweight.v1.CorrectStreamRequest.header:type_name -> counterweight.v1.CorrectRequest
+	11, // 16: counterweight.v1.CorrectStreamRequest.chunk:type_name -> counterweight.v1.Chunk
+	12, // 17: counterweight.v1.CorrectStreamResponse.admission:type_name -> counterweight.v1.Admission
+	1,  // 18: counterweight.v1.CorrectStreamResponse.result:type_name -> counterweight.v1.CorrectResponse
+	11, // 19: counterweight.v1.CorrectStreamResponse.chunk:type_name -> counterweight.v1.Chunk
+	13, // 20: counterweight.v1.CorrectStreamResponse.summary:type_name -> counterweight.v1.StreamSummary
+	5,  // 21: counterweight.v1.StreamSummary.timing:type_name -> counterweight.v1.Timing
+	28, // 22: counterweight.v1.ListMethodsResponse.methods:type_name -> counterweight.v1.MethodInfo
+	20, // 23: counterweight.v1.GetServerInfoResponse.devices:type_name -> counterweight.v1.Device
+	21, // 24: counterweight.v1.GetServerInfoResponse.limits:type_name -> counterweight.v1.Limits
+	18, // 25: counterweight.v1.GetServerInfoResponse.dialect_releases:type_name -> counterweight.v1.DialectReleases
+	19, // 26: counterweight.v1.DialectReleases.releases:type_name -> counterweight.v1.Release
+	0,  // 27: counterweight.v1.CorrectionService.Correct:input_type -> counterweight.v1.CorrectRequest
+	9,  // 28: counterweight.v1.CorrectionService.CorrectStream:input_type -> counterweight.v1.CorrectStreamRequest
+	14, // 29: counterweight.v1.CorrectionService.ListMethods:input_type -> counterweight.v1.ListMethodsRequest
+	16, // 30: counterweight.v1.CorrectionService.GetServerInfo:input_type -> counterweight.v1.GetServerInfoRequest
+	1,  // 31: counterweight.v1.CorrectionService.Correct:output_type -> counterweight.v1.CorrectResponse
+	10, // 32: counterweight.v1.CorrectionService.CorrectStream:output_type -> counterweight.v1.CorrectStreamResponse
+	15, // 33: counterweight.v1.CorrectionService.ListMethods:output_type -> counterweight.v1.ListMethodsResponse
+	17, // 34: counterweight.v1.CorrectionService.GetServerInfo:output_type -> counterweight.v1.GetServerInfoResponse
+	31, // [31:35] is the sub-list for method output_type
+	27, // [27:31] is the sub-list for method input_type
+	27, // [27:27] is the sub-list for extension type_name
+	27, // [27:27] is the sub-list for extension extendee
+	0,  // [0:27] is the sub-list for field type_name
 }
 
 func init() { file_counterweight_v1_correction_service_proto_init() }
@@ -1922,13 +2111,14 @@ func file_counterweight_v1_correction_service_proto_init() {
 	file_counterweight_v1_tensor_proto_init()
 	file_counterweight_v1_correction_service_proto_msgTypes[0].OneofWrappers = []any{}
 	file_counterweight_v1_correction_service_proto_msgTypes[1].OneofWrappers = []any{}
-	file_counterweight_v1_correction_service_proto_msgTypes[4].OneofWrappers = []any{}
-	file_counterweight_v1_correction_service_proto_msgTypes[5].OneofWrappers = []any{}
-	file_counterweight_v1_correction_service_proto_msgTypes[7].OneofWrappers = []any{
+	file_counterweight_v1_correction_service_proto_msgTypes[3].OneofWrappers = []any{}
+	file_counterweight_v1_correction_service_proto_msgTypes[6].OneofWrappers = []any{}
+	file_counterweight_v1_correction_service_proto_msgTypes[7].OneofWrappers = []any{}
+	file_counterweight_v1_correction_service_proto_msgTypes[9].OneofWrappers = []any{
 		(*CorrectStreamRequest_Header)(nil),
 		(*CorrectStreamRequest_Chunk)(nil),
 	}
-	file_counterweight_v1_correction_service_proto_msgTypes[8].OneofWrappers = []any{
+	file_counterweight_v1_correction_service_proto_msgTypes[10].OneofWrappers = []any{
 		(*CorrectStreamResponse_Admission)(nil),
 		(*CorrectStreamResponse_Result)(nil),
 		(*CorrectStreamResponse_Chunk)(nil),
@@ -1940,7 +2130,7 @@ func file_counterweight_v1_correction_service_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_counterweight_v1_correction_service_proto_rawDesc), len(file_counterweight_v1_correction_service_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   21,
+			NumMessages:   23,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -49,7 +49,10 @@ const (
 	TensorRole_TENSOR_ROLE_REWARDS TensorRole = 8
 	// In, P, nats: log-probs of a teacher. Reserved.
 	TensorRole_TENSOR_ROLE_TEACHER_LOG_PROBS TensorRole = 9
-	// In, P, I32: version of the policy that sampled each token. Reserved.
+	// In, P, I32: version of the policy that sampled each token, from 0 to
+	// labels.policy_version, or -1 where it is unknown. Positions with
+	// response_mask 0 are not checked. See CorrectRequest.version_spans, the
+	// other way to tell versions.
 	TensorRole_TENSOR_ROLE_POLICY_VERSIONS TensorRole = 10
 	// Out, P, F32: importance weight, after bounds, weight-zeroing rules and
 	// normalization; exactly 0 where response_mask is 0.

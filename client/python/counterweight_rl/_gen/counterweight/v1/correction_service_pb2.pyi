@@ -42,7 +42,7 @@ class CorrectRequest(_message.Message):
     def __init__(self, request_id: _Optional[str] = ..., labels: _Optional[_Union[Labels, _Mapping]] = ..., layout: _Optional[_Union[_tensor_pb2.Layout, _Mapping]] = ..., tensors: _Optional[_Iterable[_Union[_tensor_pb2.Tensor, _Mapping]]] = ..., method: _Optional[_Union[_method_pb2.Method, _Mapping]] = ..., outputs: _Optional[_Iterable[_Union[_tensor_pb2.TensorRole, str]]] = ..., non_finite_policy: _Optional[_Union[_tensor_pb2.NonFinitePolicy, str]] = ..., seed: _Optional[int] = ..., global_counts: _Optional[_Union[GlobalCounts, _Mapping]] = ..., group_ids: _Optional[_Iterable[int]] = ..., trajectory_ids: _Optional[_Iterable[int]] = ..., version_spans: _Optional[_Iterable[_Union[VersionSpan, _Mapping]]] = ..., compute_loss: bool = ..., destinations: _Optional[_Iterable[_Union[_tensor_pb2.Tensor, _Mapping]]] = ..., omit_metrics: bool = ...) -> None: ...
 
 class CorrectResponse(_message.Message):
-    __slots__ = ("request_id", "tensors", "loss", "metrics", "rules", "non_finite_tokens", "numerics_version", "backend", "timing", "warnings")
+    __slots__ = ("request_id", "tensors", "loss", "metrics", "rules", "non_finite_tokens", "numerics_version", "backend", "timing", "warnings", "staleness")
     class MetricsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -60,6 +60,7 @@ class CorrectResponse(_message.Message):
     BACKEND_FIELD_NUMBER: _ClassVar[int]
     TIMING_FIELD_NUMBER: _ClassVar[int]
     WARNINGS_FIELD_NUMBER: _ClassVar[int]
+    STALENESS_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     tensors: _containers.RepeatedCompositeFieldContainer[_tensor_pb2.Tensor]
     loss: float
@@ -70,7 +71,34 @@ class CorrectResponse(_message.Message):
     backend: str
     timing: Timing
     warnings: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, request_id: _Optional[str] = ..., tensors: _Optional[_Iterable[_Union[_tensor_pb2.Tensor, _Mapping]]] = ..., loss: _Optional[float] = ..., metrics: _Optional[_Mapping[str, float]] = ..., rules: _Optional[_Iterable[_Union[RuleSummary, _Mapping]]] = ..., non_finite_tokens: _Optional[int] = ..., numerics_version: _Optional[int] = ..., backend: _Optional[str] = ..., timing: _Optional[_Union[Timing, _Mapping]] = ..., warnings: _Optional[_Iterable[str]] = ...) -> None: ...
+    staleness: StalenessSummary
+    def __init__(self, request_id: _Optional[str] = ..., tensors: _Optional[_Iterable[_Union[_tensor_pb2.Tensor, _Mapping]]] = ..., loss: _Optional[float] = ..., metrics: _Optional[_Mapping[str, float]] = ..., rules: _Optional[_Iterable[_Union[RuleSummary, _Mapping]]] = ..., non_finite_tokens: _Optional[int] = ..., numerics_version: _Optional[int] = ..., backend: _Optional[str] = ..., timing: _Optional[_Union[Timing, _Mapping]] = ..., warnings: _Optional[_Iterable[str]] = ..., staleness: _Optional[_Union[StalenessSummary, _Mapping]] = ...) -> None: ...
+
+class StalenessSummary(_message.Message):
+    __slots__ = ("buckets", "unknown_tokens", "mean", "max")
+    BUCKETS_FIELD_NUMBER: _ClassVar[int]
+    UNKNOWN_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    MEAN_FIELD_NUMBER: _ClassVar[int]
+    MAX_FIELD_NUMBER: _ClassVar[int]
+    buckets: _containers.RepeatedCompositeFieldContainer[StalenessBucket]
+    unknown_tokens: int
+    mean: float
+    max: int
+    def __init__(self, buckets: _Optional[_Iterable[_Union[StalenessBucket, _Mapping]]] = ..., unknown_tokens: _Optional[int] = ..., mean: _Optional[float] = ..., max: _Optional[int] = ...) -> None: ...
+
+class StalenessBucket(_message.Message):
+    __slots__ = ("first", "last", "tokens", "kl", "k3")
+    FIRST_FIELD_NUMBER: _ClassVar[int]
+    LAST_FIELD_NUMBER: _ClassVar[int]
+    TOKENS_FIELD_NUMBER: _ClassVar[int]
+    KL_FIELD_NUMBER: _ClassVar[int]
+    K3_FIELD_NUMBER: _ClassVar[int]
+    first: int
+    last: int
+    tokens: int
+    kl: float
+    k3: float
+    def __init__(self, first: _Optional[int] = ..., last: _Optional[int] = ..., tokens: _Optional[int] = ..., kl: _Optional[float] = ..., k3: _Optional[float] = ...) -> None: ...
 
 class RuleSummary(_message.Message):
     __slots__ = ("name", "dropped_tokens", "dropped_sequences")

@@ -1,0 +1,66 @@
+#include "server/engine/correction_run.h"
+
+#include <utility>
+
+namespace counterweight::server {
+namespace {
+
+class MeasuredRun final : public kernels::CorrectRun {
+ public:
+  MeasuredRun(kernels::Corrector* corrector, const Decoded& decoded,
+              const kernels::Batch& batch,
+              const kernels::PolicyVersions& versions,
+              const kernels::Outputs& outputs, kernels::StopRequest stop)
+      : corrector_(corrector),
+        decoded_(decoded),
+        batch_(batch),
+        versions_(versions),
+        stop_(std::move(stop)),
+        run_(corrector->Begin(decoded.method.spec, batch, outputs, stop_)) {}
+
+  void Advance(int64_t rows, bool has_mask) override {
+    run_->Advance(rows, has_mask);
+  }
+
+  kernels::CorrectResult Finish() override {
+    kernels::CorrectResult result = run_->Finish();
+    if (result.status == kernels::CorrectStatus::kOk) {
+      kernels::MeasureStaleness(decoded_.method.spec, batch_, versions_,
+                                decoded_.tensors.on_device, corrector_, stop_,
+                                &result);
+    }
+    return result;
+  }
+
+ private:
+  kernels::Corrector* const corrector_;
+  const Decoded& decoded_;
+  const kernels::Batch batch_;
+  const kernels::PolicyVersions versions_;
+  const kernels::StopRequest stop_;
+  const std::unique_ptr<kernels::CorrectRun> run_;
+};
+
+}  // namespace
+
+std::unique_ptr<kernels::CorrectRun> BeginCorrection(
+    kernels::Corrector* corrector, const Decoded& decoded,
+    const kernels::Batch& batch, const kernels::PolicyVersions& versions,
+    const kernels::Outputs& outputs, kernels::StopRequest stop) {
+  if (!versions.came) {
+    return corrector->Begin(decoded.method.spec, batch, outputs,
+                            std::move(stop));
+  }
+  return std::make_unique<MeasuredRun>(corrector, decoded, batch, versions,
+                                       outputs, std::move(stop));
+}
+
+int64_t VersionBytes(const Decoded& decoded) {
+  if (!decoded.versions.came) return 0;
+  return static_cast<int64_t>(decoded.versions.spans.capacity() *
+                              sizeof(kernels::VersionSpan)) +
+         kernels::StalenessScratchBytes(decoded.method.spec,
+                                        decoded.tensors.on_device);
+}
+
+}  // namespace counterweight::server
