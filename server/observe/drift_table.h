@@ -79,6 +79,23 @@ inline constexpr MetricRow kRunTable[] = {
                  "Log ratio of each token of this run.", "run"),
     HistogramRow("counterweight_drift_sequence_log_ratio_nats",
                  "Mean log ratio of each sequence of this run.", "run"),
+    HistogramRow("counterweight_drift_staleness_versions",
+                 "Staleness of each token of this run whose version is known: "
+                 "the trained policy's version minus the version that sampled "
+                 "the token.",
+                 "run"),
+    CounterRow("counterweight_drift_staleness_tokens_total",
+               "Tokens of this run by their staleness in versions, of batches "
+               "that told versions.",
+               "run, staleness"),
+    GaugeRow("counterweight_drift_staleness_kl_nats",
+             "KL divergence as in counterweight_drift_kl_nats, over the tokens "
+             "of this staleness of the last batch that had any.",
+             "run, staleness"),
+    GaugeRow("counterweight_drift_staleness_k3_nats",
+             "KL divergence as in counterweight_drift_k3_nats, over the tokens "
+             "of this staleness of the last batch that had any.",
+             "run, staleness"),
 };
 
 // The gauges of a run show these of its last batch that had tokens.

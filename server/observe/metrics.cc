@@ -1,6 +1,7 @@
 #include "server/observe/metrics.h"
 
 #include <cmath>
+#include <iterator>
 #include <string>
 #include <utility>
 
@@ -122,6 +123,12 @@ const std::vector<double>& LogRatioBuckets() {
   return buckets;
 }
 
+const std::vector<double>& StalenessBuckets() {
+  static const std::vector<double> buckets(std::begin(kernels::kStalenessEdges),
+                                           std::end(kernels::kStalenessEdges));
+  return buckets;
+}
+
 ServingMetrics::ServingMetrics(Registry* registry)
     : requests(Counters(registry, Serving("counterweight_requests_total"))),
       request_seconds(
@@ -210,7 +217,15 @@ DriftMetrics::DriftMetrics(Registry* registry)
       run_token_log_ratio(Histograms(
           registry, OfRun("counterweight_drift_token_log_ratio_nats"))),
       run_sequence_log_ratio(Histograms(
-          registry, OfRun("counterweight_drift_sequence_log_ratio_nats"))) {
+          registry, OfRun("counterweight_drift_sequence_log_ratio_nats"))),
+      run_staleness(Histograms(
+          registry, OfRun("counterweight_drift_staleness_versions"))),
+      run_staleness_tokens(Counters(
+          registry, OfRun("counterweight_drift_staleness_tokens_total"))),
+      run_staleness_kl(
+          Gauges(registry, OfRun("counterweight_drift_staleness_kl_nats"))),
+      run_staleness_k3(
+          Gauges(registry, OfRun("counterweight_drift_staleness_k3_nats"))) {
   for (const BatchCounter& each : kCorrectedCounters) {
     totals.push_back(&Counters(registry, each.row).Add({}));
   }

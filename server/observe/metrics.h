@@ -74,10 +74,18 @@ struct DriftMetrics {
   Family<Counter>& run_dropped_sequences;
   Family<Histogram>& run_token_log_ratio;
   Family<Histogram>& run_sequence_log_ratio;
+  Family<Histogram>& run_staleness;
+  // By run and staleness.
+  Family<Counter>& run_staleness_tokens;
+  Family<Gauge>& run_staleness_kl;
+  Family<Gauge>& run_staleness_k3;
 };
 
 // Bucket borders of log ratios: kernels::kHistogramEdges.
 const std::vector<double>& LogRatioBuckets();
+
+// Bucket borders of staleness: kernels::kStalenessEdges.
+const std::vector<double>& StalenessBuckets();
 
 // A metric that is read at each scrape.
 struct Sampled {

@@ -12,7 +12,8 @@ RunSeries::RunSeries(DriftMetrics* metrics, const std::string& run)
     : metrics_(metrics),
       labels_({{"run", run}}),
       token_log_ratio_(metrics->run_token_log_ratio, labels_),
-      sequence_log_ratio_(metrics->run_sequence_log_ratio, labels_) {
+      sequence_log_ratio_(metrics->run_sequence_log_ratio, labels_),
+      staleness_(metrics, labels_) {
   for (auto* family : metrics->run_counters) {
     counters_.emplace_back(*family, labels_);
   }
@@ -37,6 +38,7 @@ void RunSeries::Publish(const DriftReport& report,
     dropped.sequences.Get().Increment(
         static_cast<double>(sums.rules[i].dropped_sequences));
   }
+  staleness_.Publish(sums.staleness);
   if (drift) ShowDrift(report, *drift);
 }
 

@@ -7,39 +7,15 @@
 #include <map>
 #include <optional>
 #include <string>
-#include <utility>
 
 #include "kernels/sums.h"
 #include "server/observe/drift_report.h"
 #include "server/observe/drift_table.h"
 #include "server/observe/metrics.h"
+#include "server/observe/series.h"
+#include "server/observe/staleness_series.h"
 
 namespace counterweight::server {
-
-// One time series, created at its first use and removed with this object, so
-// that a value that was never measured does not show as 0.
-template <typename T>
-class Series {
- public:
-  Series(Family<T>& family, prometheus::Labels labels)
-      : family_(family), labels_(std::move(labels)) {}
-  ~Series() {
-    if (metric_ != nullptr) family_.Remove(metric_);
-  }
-  Series(const Series&) = delete;
-  Series& operator=(const Series&) = delete;
-
-  template <typename... Arguments>
-  T& Get(const Arguments&... arguments) {
-    if (metric_ == nullptr) metric_ = &family_.Add(labels_, arguments...);
-    return *metric_;
-  }
-
- private:
-  Family<T>& family_;
-  const prometheus::Labels labels_;
-  T* metric_ = nullptr;
-};
 
 // All series with one value of the label run. Not thread-safe.
 class RunSeries {
@@ -73,6 +49,7 @@ class RunSeries {
   std::deque<Series<Counter>> counters_;  // parallel to kRunCounters
   std::deque<Series<Gauge>> gauges_;      // parallel to kDriftGauges
   Series<Histogram> token_log_ratio_, sequence_log_ratio_;
+  StalenessSeries staleness_;
   std::map<std::string, Dropped> dropped_;
 };
 

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import counterweight_rl as cw
+import numpy as np
 import pytest
 from batches import padded_batch
 from server_process import DEADLINE_SECONDS, REPOSITORY, ServerProcess
@@ -110,6 +111,35 @@ def shown(browser: Browser, place: str) -> dict[str, float]:
         f"return [...document.querySelectorAll('#{place} [data-metric]')].map(e => [e.dataset.metric, e.dataset.value])"
     )
     return {name: float(value) for name, value in tiles}
+
+
+def test_drift_by_staleness_is_a_table_of_runs_that_tell_versions(
+    browser: Browser, server: ServerProcess
+) -> None:
+    batch = padded_batch()
+    versions = np.arange(batch["response_mask"].size, dtype=np.int32) % 12 - 1
+    with cw.Client(server.address) as client:
+        staleness = client.correct(
+            method="token_tis",
+            run="stale",
+            policy_version=10,
+            policy_versions=versions.reshape(batch["response_mask"].shape),
+            **batch,
+        ).staleness
+        client.correct(method="token_tis", run="other", **batch)
+    assert staleness is not None
+    browser.open(page_of(server))
+    choose(browser, "stale")
+    rows = wait_for(
+        browser,
+        "const rows = [...document.querySelectorAll('#staleness [data-staleness]')]"
+        ".map(r => [r.dataset.staleness, Number(r.dataset.tokens)]);"
+        "return document.getElementById('stale').hidden ? null : rows",
+    )
+    expected = [[bucket.label, bucket.tokens] for bucket in staleness.buckets]
+    assert rows == [*expected, ["unknown", staleness.unknown_tokens]]
+    choose(browser, "other")
+    wait_for(browser, "return document.getElementById('stale').hidden")
 
 
 def test_an_empty_server_says_how_to_send_the_first_batch(

@@ -234,6 +234,43 @@ TEST_F(DriftSeriesTest, ABatchWithoutTokensMovesNoGauge) {
   EXPECT_EQ(Value("counterweight_drift_sequences_total", "r"), 5);
 }
 
+TEST_F(DriftSeriesTest, StalenessIsBoundedByRunAndShowsWhatWasMeasured) {
+  BatchSums sums = TwoTokens();
+  Publish(sums, "a");
+  EXPECT_TRUE(
+      std::isnan(Value("counterweight_drift_staleness_tokens_total", "a")));
+  sums.staleness.measured = 1;
+  sums.staleness.buckets[5] = {.tokens = 2, .log_ratio = -3.0, .k3 = 1.0};
+  sums.staleness.unknown_tokens = 1;
+  sums.staleness.histogram[9] = 2;
+  Publish(sums, "a");
+  Publish(sums, "a");
+  std::map<std::string, double> tokens;
+  std::map<std::string, double> kl;
+  for (const auto& family : registry_.Collect()) {
+    for (const auto& metric : family.metric) {
+      std::string staleness;
+      for (const auto& label : metric.label) {
+        if (label.name == "staleness") staleness = label.value;
+      }
+      if (family.name == "counterweight_drift_staleness_tokens_total") {
+        tokens[staleness] = metric.counter.value;
+      }
+      if (family.name == "counterweight_drift_staleness_kl_nats") {
+        kl[staleness] = metric.gauge.value;
+      }
+    }
+  }
+  EXPECT_EQ(tokens, (std::map<std::string, double>{{"0", 0},
+                                                   {"1", 0},
+                                                   {"2", 0},
+                                                   {"3-4", 0},
+                                                   {"5-8", 0},
+                                                   {"9+", 4},
+                                                   {"unknown", 2}}));
+  EXPECT_EQ(kl, (std::map<std::string, double>{{"9+", 1.5}}));
+}
+
 TEST_F(DriftSeriesTest, HistogramsAddUp) {
   BatchSums sums = TwoTokens();
   sums.drift.histogram[0] = 1;

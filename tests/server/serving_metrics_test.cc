@@ -106,11 +106,14 @@ void Add(const MetricRow& row, std::map<std::string, Shown>* families) {
   EXPECT_TRUE(families->emplace(row.name, shown).second) << row.name;
 }
 
-// Returns a request with a weight, a rule, a loss, a KL penalty and a policy
-// version.
+// Returns a request with a weight, a rule, a loss, a KL penalty, a policy
+// version and versions of tokens.
 v1::CorrectRequest RequestWithAll() {
   v1::CorrectRequest request = SmallRequest("a", "run-1");
   request.mutable_labels()->set_policy_version(4);
+  v1::VersionSpan* const span = request.add_version_spans();
+  span->set_end(3);
+  span->set_policy_version(4);
   request.set_compute_loss(true);
   const v1::Tensor old = request.tensors(1);
   for (const v1::TensorRole role :
