@@ -18,6 +18,7 @@ struct Input {
   // Meaning of the numbers; at most one input per role.
   v1::TensorRole role = v1::TENSOR_ROLE_UNSPECIFIED;
   // Log-probs (nats) and advantages: F32, BF16, F16. Masks: U8, each 0 or 1.
+  // Policy versions: I32.
   v1::DType dtype = v1::D_TYPE_UNSPECIFIED;
   const void* data = nullptr;
   // Positions times the element's bytes.
@@ -33,6 +34,14 @@ inline Input Float32(v1::TensorRole role, std::span<const float> values) {
 inline Input ResponseMask(std::span<const uint8_t> mask) {
   return {v1::TENSOR_ROLE_RESPONSE_MASK, v1::D_TYPE_U8, mask.data(),
           mask.size_bytes()};
+}
+
+// The version of the policy that sampled each position, -1: unknown. Needs
+// header.labels.policy_version; the answer's message has `staleness`. The
+// header's version_spans say the same without a tensor.
+inline Input PolicyVersions(std::span<const int32_t> versions) {
+  return {v1::TENSOR_ROLE_POLICY_VERSIONS, v1::D_TYPE_I32, versions.data(),
+          versions.size_bytes()};
 }
 
 // An output to return: WEIGHTS and GRADIENT (F32), KEEP_MASK (U8),

@@ -12,9 +12,9 @@ import (
 // be used for others as soon as Correct has returned, whatever came of it.
 //
 // The layout is padded, [B, T] row by row, or packed: the sequences one after the other
-// without padding. Each slice but GroupIDs has one element for each position. Which
-// log-probs are needed follows from the method; at least two. Log-probs are natural
-// logarithms (nats).
+// without padding. Each slice but GroupIDs and VersionSpans has one element for each
+// position. Which log-probs are needed follows from the method; at least two. Log-probs are
+// natural logarithms (nats).
 type Batch struct {
 	// Shape is [B, T], the number of sequences and the positions of each; both >= 0.
 	Shape [2]int
@@ -43,6 +43,18 @@ type Batch struct {
 	// GroupIDs are the group (prompt) of each sequence, [B], for losses that average within
 	// groups; refused by name elsewhere.
 	GroupIDs []int64
+
+	// PolicyVersions are the versions of the policy that sampled each token, from 0 to the
+	// option PolicyVersion, or -1 where unknown. Result.Staleness is split by them.
+	PolicyVersions []int32
+	// VersionSpans say the same by spans, in place of PolicyVersions.
+	VersionSpans []VersionSpan
+}
+
+// A VersionSpan is positions [Start, End) of one sequence, which one version of the policy
+// sampled. Spans ascend by Sequence and Start and do not overlap.
+type VersionSpan struct {
+	Sequence, Start, End, PolicyVersion int64
 }
 
 type input struct {
@@ -105,7 +117,24 @@ func (b *Batch) tensors(room *[wire.MostInputs]wire.Tensor) []wire.Tensor {
 			})
 		}
 	}
+	if b.PolicyVersions != nil {
+		tensors = append(tensors, wire.Tensor{
+			Role:  pb.TensorRole_TENSOR_ROLE_POLICY_VERSIONS,
+			DType: pb.DType_D_TYPE_I32,
+			Data:  wire.Bytes(b.PolicyVersions),
+		})
+	}
 	return tensors
+}
+
+func (b *Batch) versionSpans() []*pb.VersionSpan {
+	spans := make([]*pb.VersionSpan, len(b.VersionSpans))
+	for i, span := range b.VersionSpans {
+		spans[i] = &pb.VersionSpan{
+			Sequence: span.Sequence, Start: span.Start, End: span.End, PolicyVersion: span.PolicyVersion,
+		}
+	}
+	return spans
 }
 
 // violations are what the wire cannot express; the rest is the server's to check.
@@ -133,6 +162,9 @@ func (b *Batch) violations() []Violation {
 		if input.data != nil {
 			check(input.name, len(input.data))
 		}
+	}
+	if b.PolicyVersions != nil {
+		check("PolicyVersions", len(b.PolicyVersions))
 	}
 	return violations
 }

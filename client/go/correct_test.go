@@ -1,6 +1,7 @@
 package counterweight_test
 
 import (
+	"errors"
 	"math"
 	"reflect"
 	"testing"
@@ -180,5 +181,71 @@ func TestTheServerTellsAboutItself(t *testing.T) {
 				t.Errorf("%v: %v and %v", err, byName, spelledOut)
 			}
 		}
+	}
+}
+
+func TestStalenessIsSplitByTheVersionsOfTokens(t *testing.T) {
+	client := dial(t, servertest.Start(t).Address)
+	batch := twoLogProbs(5, 40)
+	for i := range batch.ResponseMask {
+		batch.ResponseMask[i] = 1
+	}
+	spans := *batch
+	batch.PolicyVersions = make([]int32, 200)
+	for i := range batch.PolicyVersions {
+		batch.PolicyVersions[i] = -1
+	}
+	for sequence, version := range []int64{20, 19, 17, 0} {
+		spans.VersionSpans = append(spans.VersionSpans, cw.VersionSpan{
+			Sequence: int64(sequence), Start: 10, End: 40, PolicyVersion: version,
+		})
+		for i := 10; i < 40; i++ {
+			batch.PolicyVersions[40*sequence+i] = int32(version)
+		}
+	}
+	var first *cw.Staleness
+	for _, batch := range []*cw.Batch{batch, &spans} {
+		for _, way := range []cw.Transport{cw.Unary, cw.Stream} {
+			result, err := client.Correct(
+				background(t), batch, cw.Preset("token_tis"), cw.PolicyVersion(20), cw.Via(way))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if result.Staleness == nil {
+				t.Fatal("the answer has no staleness")
+			}
+			for i := range result.Staleness.Buckets {
+				// NaN is not equal to itself.
+				if bucket := &result.Staleness.Buckets[i]; bucket.Tokens == 0 {
+					bucket.KL, bucket.K3 = 0, 0
+				}
+			}
+			if first == nil {
+				first = result.Staleness
+			} else if !reflect.DeepEqual(first, result.Staleness) {
+				t.Errorf("%+v is not %+v", result.Staleness, first)
+			}
+		}
+	}
+	tokens := []int64{30, 30, 0, 30, 0, 30}
+	for i, bucket := range first.Buckets {
+		if bucket.Tokens != tokens[i] {
+			t.Errorf("bucket %+v does not have %d tokens", bucket, tokens[i])
+		}
+	}
+	if last := first.Buckets[5]; last.First != 9 || last.Last != -1 {
+		t.Errorf("the last bucket is %+v", last)
+	}
+	if first.UnknownTokens != 80 || first.Mean != 6 || first.Max != 20 {
+		t.Errorf("%+v", first)
+	}
+	_, err := client.Correct(background(t), batch, cw.Preset("token_tis"), cw.PolicyVersion(18))
+	var invalid *cw.InvalidRequestError
+	if !errors.As(err, &invalid) || invalid.Violations[0].Field != "tensors[POLICY_VERSIONS]" {
+		t.Errorf("a version of the future is %v", err)
+	}
+	result, err := client.Correct(background(t), twoLogProbs(5, 40), cw.Preset("token_tis"))
+	if err != nil || result.Staleness != nil {
+		t.Errorf("without versions: %v, %+v", err, result.Staleness)
 	}
 }

@@ -60,7 +60,8 @@ func Replica(replica string) Option {
 	return func(c *call) { c.labels().Replica = replica }
 }
 
-// PolicyVersion is the version of the policy being trained, >= 0, for the server's log.
+// PolicyVersion is the version of the policy being trained, >= 0: a gauge of the run in
+// Prometheus. Batches with versions of tokens need it.
 func PolicyVersion(version int64) Option {
 	return func(c *call) { c.labels().PolicyVersion = &version }
 }

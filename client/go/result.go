@@ -53,6 +53,53 @@ type Result struct {
 	Backend string
 	// Timing is where the server's time went.
 	Timing Timing
+	// Staleness is the drift by staleness. Nil unless the batch has versions of tokens, and
+	// with WithoutMetrics.
+	Staleness *Staleness
+}
+
+// Staleness is the drift of tokens by the age of the policy that sampled them: the option
+// PolicyVersion minus the token's version.
+type Staleness struct {
+	// Buckets are the tokens with ResponseMask 1 by staleness 0, 1, 2, 3 to 4, 5 to 8, and 9
+	// or more.
+	Buckets []StalenessBucket
+	// UnknownTokens are those of an unknown version, in no bucket.
+	UnknownTokens int64
+	// Mean is over the tokens of the buckets; NaN if there are none.
+	Mean float64
+	// Max is the largest; 0 if no version is known.
+	Max int64
+}
+
+// A StalenessBucket is the tokens of one range of staleness.
+type StalenessBucket struct {
+	// First and Last are the range, inclusive; Last is -1 where it has no end.
+	First, Last int64
+	// Tokens is how many there are.
+	Tokens int64
+	// KL is the mean of -l over them, K3 that of exp(l) - 1 - l, in nats, where l is the log
+	// ratio of the method's drift metrics; NaN without tokens.
+	KL, K3 float64
+}
+
+func staleness(message *pb.StalenessSummary) *Staleness {
+	if message == nil {
+		return nil
+	}
+	summary := &Staleness{
+		UnknownTokens: message.GetUnknownTokens(), Mean: message.GetMean(), Max: message.GetMax(),
+	}
+	for _, bucket := range message.GetBuckets() {
+		last := int64(-1)
+		if bucket.Last != nil {
+			last = *bucket.Last
+		}
+		summary.Buckets = append(summary.Buckets, StalenessBucket{
+			First: bucket.GetFirst(), Last: last, Tokens: bucket.GetTokens(), KL: bucket.GetKl(), K3: bucket.GetK3(),
+		})
+	}
+	return summary
 }
 
 // A RuleSummary is what one rejection rule did.
@@ -111,4 +158,5 @@ func (r *Result) fill(response *wire.Response) {
 	r.NumericsVersion = head.GetNumericsVersion()
 	r.Backend = head.GetBackend()
 	r.Timing = timing(head.GetTiming())
+	r.Staleness = staleness(head.GetStaleness())
 }

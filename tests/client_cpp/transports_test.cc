@@ -85,6 +85,37 @@ TEST_F(Transports, EmptyBatchesHaveAnswersToo) {
   }
 }
 
+TEST_F(Transports, VersionsOfTokensGiveTheSameStaleness) {
+  const TestBatch batch(7, 3001);
+  std::vector<int32_t> versions;
+  for (int64_t i = 0; i < batch.num_positions(); ++i) {
+    versions.push_back(static_cast<int32_t>(i / 700 % 12) - 1);
+  }
+  Request request = batch.Weights();
+  request.header.mutable_labels()->set_policy_version(10);
+  Request spans = request;
+  for (int64_t row = 0; row < 7; ++row) {
+    v1::VersionSpan* const span = spans.header.add_version_spans();
+    span->set_sequence(row);
+    span->set_start(5);
+    span->set_end(3001);
+    span->set_policy_version(row);
+  }
+  request.inputs.push_back(PolicyVersions(versions));
+  for (const Request* each : {&request, &spans}) {
+    const std::string want = Want(*each).staleness().SerializeAsString();
+    EXPECT_NE(want, "");
+    for (const Options& options :
+         {With(Transport::kUnary), With(Transport::kStream, 4099)}) {
+      Client client(target_, options);
+      Response response;
+      const Status status = client.Correct(*each, &response);
+      ASSERT_TRUE(status.ok()) << status.ToString();
+      EXPECT_EQ(response.message.staleness().SerializeAsString(), want);
+    }
+  }
+}
+
 TEST_F(Transports, OutputsGoWhereTheRequestSays) {
   const TestBatch batch(7, 3001);
   const size_t positions = static_cast<size_t>(batch.num_positions());

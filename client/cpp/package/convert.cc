@@ -9,7 +9,9 @@ namespace {
 static_assert(static_cast<int>(Role::kAdvantages) ==
                   v1::TENSOR_ROLE_ADVANTAGES &&
               static_cast<int>(Role::kGradient) == v1::TENSOR_ROLE_GRADIENT &&
-              static_cast<int>(DType::kU16) == v1::D_TYPE_U16 &&
+              static_cast<int>(Role::kPolicyVersions) ==
+                  v1::TENSOR_ROLE_POLICY_VERSIONS &&
+              static_cast<int>(DType::kI32) == v1::D_TYPE_I32 &&
               static_cast<int>(NonFinite::kNeutralize) ==
                   v1::NON_FINITE_POLICY_NEUTRALIZE);
 
@@ -43,6 +45,32 @@ void ConvertLabels(const Request& from, v1::CorrectRequest* to) {
   if (from.policy_version) {
     to->mutable_labels()->set_policy_version(*from.policy_version);
   }
+}
+
+void ConvertSpans(const Request& from, v1::CorrectRequest* to) {
+  for (const VersionSpan& span : from.version_spans) {
+    v1::VersionSpan* const added = to->add_version_spans();
+    added->set_sequence(span.sequence);
+    added->set_start(span.start);
+    added->set_end(span.end);
+    added->set_policy_version(span.policy_version);
+  }
+}
+
+Staleness Converted(const v1::StalenessSummary& from) {
+  Staleness to;
+  for (const v1::StalenessBucket& bucket : from.buckets()) {
+    StalenessBucket& added = to.buckets.emplace_back();
+    added.first = bucket.first();
+    if (bucket.has_last()) added.last = bucket.last();
+    added.tokens = bucket.tokens();
+    added.kl = bucket.kl();
+    added.k3 = bucket.k3();
+  }
+  to.unknown_tokens = from.unknown_tokens();
+  to.mean = from.mean();
+  to.max = from.max();
+  return to;
 }
 
 template <typename Strings>
@@ -93,6 +121,7 @@ void Convert(const Request& from, client::Request* to) {
   if (from.seed) header.set_seed(*from.seed);
   header.mutable_group_ids()->Assign(from.group_ids.begin(),
                                      from.group_ids.end());
+  ConvertSpans(from, &header);
   for (const Input& input : from.inputs) {
     to->inputs.push_back({Wire(input.role), static_cast<v1::DType>(input.dtype),
                           input.data, input.bytes});
@@ -118,6 +147,8 @@ void Convert(const client::Response& from, Result* to) {
     to->rules.push_back(
         {rule.name(), rule.dropped_tokens(), rule.dropped_sequences()});
   }
+  to->staleness.reset();
+  if (message.has_staleness()) to->staleness = Converted(message.staleness());
   to->non_finite_tokens = message.non_finite_tokens();
   to->warnings = Copied(message.warnings());
   to->request_id = message.request_id();

@@ -33,6 +33,9 @@ enum class Role {
   kResponseMask = 5,
   // Any unit, already broadcast.
   kAdvantages = 6,
+  // I32: version of the policy that sampled each token, -1: unknown. Needs
+  // Request::policy_version.
+  kPolicyVersions = 10,
   // Outputs: F32; exactly 0 where the mask is 0.
   kWeights = 16,
   // U8: 1 = the token stays in the loss.
@@ -45,7 +48,7 @@ enum class Role {
   kGradient = 20,
 };
 
-enum class DType { kF32 = 1, kBF16 = 2, kF16 = 3, kU8 = 4, kU16 = 5 };
+enum class DType { kF32 = 1, kBF16 = 2, kF16 = 3, kU8 = 4, kU16 = 5, kI32 = 6 };
 
 // The treatment of a NaN or an infinity where the mask is 1.
 enum class NonFinite { kReject = 1, kDrop = 2, kNeutralize = 3 };
@@ -63,6 +66,19 @@ inline Input Float32(Role role, std::span<const float> values) {
 inline Input ResponseMask(std::span<const uint8_t> mask) {
   return {Role::kResponseMask, DType::kU8, mask.data(), mask.size_bytes()};
 }
+
+inline Input PolicyVersions(std::span<const int32_t> versions) {
+  return {Role::kPolicyVersions, DType::kI32, versions.data(),
+          versions.size_bytes()};
+}
+
+// Positions [start, end) of one sequence, sampled by one policy version.
+struct VersionSpan {
+  int64_t sequence = 0;
+  int64_t start = 0;
+  int64_t end = 0;
+  int64_t policy_version = 0;
+};
 
 // An output to return, written to `data`; null: memory of the Result.
 struct Output {
@@ -130,6 +146,9 @@ struct Request {
   GlobalCounts global_counts;
   // Group of each sequence, or empty.
   std::vector<int64_t> group_ids;
+  // Instead of PolicyVersions(): ascending by sequence and start, without
+  // overlap; other positions are unknown.
+  std::vector<VersionSpan> version_spans;
 };
 
 // An output at its address.
@@ -144,6 +163,26 @@ struct OutputTensor {
   std::span<T> As() const {
     return {reinterpret_cast<T*>(data), bytes / sizeof(T)};
   }
+};
+
+// The tokens of one range of staleness, the policy's version minus the token's.
+struct StalenessBucket {
+  int64_t first = 0;
+  std::optional<int64_t> last;  // inclusive; absent: no end
+  int64_t tokens = 0;
+  // Means over the tokens of -l and of exp(l) - 1 - l, nats, where l is the log
+  // ratio of the method's drift metrics; NaN without tokens.
+  double kl = 0.0;
+  double k3 = 0.0;
+};
+
+// Drift by staleness, of the tokens with mask 1.
+struct Staleness {
+  // 0, 1, 2, 3 to 4, 5 to 8, 9 or more.
+  std::vector<StalenessBucket> buckets;
+  int64_t unknown_tokens = 0;  // in no bucket
+  double mean = 0.0;           // of the buckets' tokens; NaN without any
+  int64_t max = 0;
 };
 
 // Effect of one rejection rule.
@@ -169,6 +208,8 @@ struct Result {
   std::optional<double> loss;
   std::map<std::string, double> metrics;
   std::vector<RuleSummary> rules;
+  // Absent unless the request tells versions of tokens, and if omit_metrics.
+  std::optional<Staleness> staleness;
   int64_t non_finite_tokens = 0;
   std::vector<std::string> warnings;
   std::string request_id;

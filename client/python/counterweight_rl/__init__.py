@@ -62,7 +62,7 @@ from counterweight_rl.info import (
     Release,
     ServerInfo,
 )
-from counterweight_rl.result import Result, RuleSummary, Timing
+from counterweight_rl.result import Result, RuleSummary, Staleness, StalenessBucket, Timing
 from counterweight_rl.transport.channel import TlsConfig
 from counterweight_rl.transport.retry import RetryPolicy
 
@@ -104,6 +104,8 @@ __all__ = [
     "RuleEvaluation",
     "RuleSummary",
     "ServerInfo",
+    "Staleness",
+    "StalenessBucket",
     "Surrogate",
     "Timing",
     "TlsConfig",

@@ -6,7 +6,7 @@ The clients differ only in how they wait.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -16,6 +16,7 @@ from counterweight_rl.arrays.batch import int_list, read_batch
 from counterweight_rl.arrays.interop import ArrayT
 from counterweight_rl.arrays.out_argument import check_destinations
 from counterweight_rl.arrays.requested_outputs import read_outputs
+from counterweight_rl.arrays.version_spans import add_spans
 from counterweight_rl.choices import NonFinitePolicy
 from counterweight_rl.config import GlobalCounts, Method
 from counterweight_rl.contract import correction_service_pb2 as service_pb2
@@ -110,6 +111,8 @@ def correct(
     seed: int | None = None,
     global_counts: GlobalCounts | None = None,
     group_ids: Iterable[int] | None = None,
+    policy_versions: ArrayT | None = None,
+    version_spans: Iterable[Sequence[int]] | None = None,
     metrics: bool = True,
     out: Mapping[str, ArrayT] | None = None,
     progress: Progress | None = None,
@@ -130,6 +133,7 @@ def correct(
                 "current_log_probs": current_log_probs,
                 "ref_log_probs": ref_log_probs,
                 "advantages": advantages,
+                "policy_versions": policy_versions,
             },
             response_mask,
             sequence_lengths,
@@ -158,6 +162,8 @@ def correct(
             head.labels.replica = replica
         if policy_version is not None:
             head.labels.policy_version = policy_version
+        if version_spans is not None:
+            add_spans(version_spans, head)
         if progress is not None and not callable(progress):
             raise TypeError(f"progress must be callable, not {type(progress).__name__}")
         destinations = check_destinations(out or {}, batch, requested)

@@ -171,6 +171,8 @@ class Client:
         seed: int | None = None,
         global_counts: GlobalCounts | None = None,
         group_ids: Iterable[int] | None = None,
+        policy_versions: ArrayT | None = None,
+        version_spans: Iterable[Sequence[int]] | None = None,
         metrics: bool = True,
         out: Mapping[str, ArrayT] | None = None,
         progress: Progress | None = None,
@@ -206,7 +208,8 @@ class Client:
                 Dialect if current_log_probs and advantages are given.
             run: Training run, [A-Za-z0-9_.-]{1,64}; a label of the drift metrics in Prometheus.
             replica: Data-parallel replica or worker, [A-Za-z0-9_.-]{1,64}; for the server's log.
-            policy_version: Version of the policy being trained, >= 0; for the server's log.
+            policy_version: Version of the policy being trained, >= 0; a gauge of the run in
+                Prometheus. Required with versions of tokens.
             request_id: Identifier of this request, at most 128 bytes of printable ASCII. Drift
                 metrics count each request_id once, so retry with the same one. None: the client
                 makes one, which results and errors carry.
@@ -216,6 +219,12 @@ class Client:
                 GLOBAL and for weights that are normalized.
             group_ids: Group (prompt) of each sequence, [B] integers. Losses that average within
                 groups (skyrl's prompt_mean) need them; other methods refuse them.
+            policy_versions: Version of the policy that sampled each token, integers of the shape of
+                response_mask (int32 is read in place), from 0 to ``policy_version``; -1 = unknown.
+                The result then has ``staleness``.
+            version_spans: The same as (sequence, start, end, policy_version) for positions [start,
+                end) of a sequence, ascending, without overlap; other positions are unknown. Instead
+                of policy_versions.
             metrics: False leaves ``metrics`` and ``rules`` of the result empty and publishes no
                 drift of this batch; arrays, loss and errors are the same and arrive sooner. Use it
                 for batches whose drift is already known, such as later epochs over the same
@@ -258,6 +267,8 @@ class Client:
             seed=seed,
             global_counts=global_counts,
             group_ids=group_ids,
+            policy_versions=policy_versions,
+            version_spans=version_spans,
             metrics=metrics,
             out=out,
             progress=progress,
@@ -286,6 +297,8 @@ class Client:
         seed: int | None = None,
         global_counts: GlobalCounts | None = None,
         group_ids: Iterable[int] | None = None,
+        policy_versions: ArrayT | None = None,
+        version_spans: Iterable[Sequence[int]] | None = None,
         metrics: bool = True,
         out: Mapping[str, ArrayT] | None = None,
         progress: Progress | None = None,
@@ -321,6 +334,8 @@ class Client:
                 seed=seed,
                 global_counts=global_counts,
                 group_ids=group_ids,
+                policy_versions=policy_versions,
+                version_spans=version_spans,
                 metrics=metrics,
                 out=out,
                 progress=progress,

@@ -16,7 +16,7 @@ from counterweight_rl.arrays.requested_outputs import RequestedOutputs
 from counterweight_rl.contract import DecodeError
 from counterweight_rl.contract import correction_service_pb2 as pb
 from counterweight_rl.errors import CounterweightError, Violation, refuse
-from counterweight_rl.result import Result, RuleSummary, Timing
+from counterweight_rl.result import Result, RuleSummary, Staleness, Timing
 from counterweight_rl.status import StatusCode
 from counterweight_rl.transport import wire
 
@@ -150,6 +150,11 @@ class Answer(Generic[ArrayT]):
             numerics_version=response.numerics_version,
             backend=response.backend,
             timing=messages.from_proto(timing or response.timing, Timing),
+            staleness=(
+                messages.from_proto(response.staleness, Staleness)
+                if response.HasField("staleness")
+                else None
+            ),
         )
 
 

@@ -32,10 +32,12 @@ _DATACLASSES: dict[str, type[Any]] = {
         info.ParameterInfo,
         info.Release,
         result.RuleSummary,
+        result.StalenessBucket,
         result.Timing,
     )
 }
 _DATACLASSES["GetServerInfoResponse"] = info.ServerInfo
+_DATACLASSES["StalenessSummary"] = result.Staleness
 _ENUMS: dict[str, type[choices.Choice]] = {
     cls.__name__: cls
     for cls in (

@@ -45,6 +45,58 @@ class Timing:
 
 
 @dataclass(frozen=True)
+class StalenessBucket:
+    """The tokens of one range of staleness.
+
+    Attributes:
+        first: Least staleness.
+        last: Largest staleness; None: no end.
+        tokens: Tokens in this range.
+        kl: Mean of -l over them, nats, where l is the log ratio of the method's drift metrics; NaN
+            without tokens.
+        k3: Mean of exp(l) - 1 - l over them, nats; NaN without tokens.
+    """
+
+    first: int
+    last: int | None
+    tokens: int
+    kl: float
+    k3: float
+
+    @property
+    def label(self) -> str:
+        """The range as Prometheus shows it: "2", "3-4", "9+"."""
+        if self.last is None:
+            return f"{self.first}+"
+        return str(self.first) if self.first == self.last else f"{self.first}-{self.last}"
+
+
+@dataclass(frozen=True)
+class Staleness:
+    """Drift by staleness: policy_version minus the version that sampled the token.
+
+    Attributes:
+        buckets: Tokens with response_mask 1 by staleness 0, 1, 2, 3 to 4, 5 to 8, 9 or more.
+        unknown_tokens: Those of an unknown version, in no bucket.
+        mean: Mean over the buckets' tokens; NaN if there are none.
+        max: Largest; 0 if no version is known.
+    """
+
+    buckets: tuple[StalenessBucket, ...]
+    unknown_tokens: int
+    mean: float
+    max: int
+
+    def __repr__(self) -> str:
+        """Returns one line: mean, largest, and tokens and k3 by staleness."""
+        parts = [f"mean {self.mean:.3g}", f"max {self.max}"]
+        parts += [f"{b.label}: {b.tokens} (k3 {b.k3:.3g})" for b in self.buckets if b.tokens]
+        if self.unknown_tokens:
+            parts.append(f"unknown: {self.unknown_tokens}")
+        return f"Staleness({', '.join(parts)})"
+
+
+@dataclass(frozen=True)
 class Result(Generic[ArrayT]):
     """One corrected batch.
 
@@ -74,6 +126,8 @@ class Result(Generic[ArrayT]):
         numerics_version: Changes when any bit of any answer changes.
         backend: "cpu" or "cuda".
         timing: The server's time in each stage.
+        staleness: Drift by staleness; None unless the call told versions of tokens, and with
+            ``metrics=False``.
     """
 
     weights: ArrayT | None
@@ -90,6 +144,7 @@ class Result(Generic[ArrayT]):
     numerics_version: int
     backend: str
     timing: Timing
+    staleness: Staleness | None = None
 
     def __repr__(self) -> str:
         """Returns a short summary: shapes, loss, kept share, drift, rules, warnings."""

@@ -21,7 +21,7 @@ RuntimeError.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -57,6 +57,8 @@ def policy_loss(
     seed: int | None = None,
     global_counts: GlobalCounts | None = None,
     group_ids: Iterable[int] | None = None,
+    policy_versions: torch.Tensor | None = None,
+    version_spans: Iterable[Sequence[int]] | None = None,
     metrics: bool = True,
     out: Mapping[str, torch.Tensor] | None = None,
     progress: Progress | None = None,
@@ -83,7 +85,8 @@ def policy_loss(
             None: the longest sequence.
         run: Training run, [A-Za-z0-9_.-]{1,64}; a label of the drift metrics in Prometheus.
         replica: Data-parallel replica or worker, [A-Za-z0-9_.-]{1,64}; for the server's log.
-        policy_version: Version of the policy being trained, >= 0; for the server's log.
+        policy_version: Version of the policy being trained, >= 0; a gauge of the run in Prometheus.
+            Required with versions of tokens.
         request_id: Identifier of this request, at most 128 bytes of printable ASCII. Drift metrics
             count each request_id once, so retry with the same one. None: the client makes one,
             which results and errors carry.
@@ -93,6 +96,12 @@ def policy_loss(
             GLOBAL and for weights that are normalized.
         group_ids: Group (prompt) of each sequence, [B] integers. Losses that average within groups
             (skyrl's prompt_mean) need them; other methods refuse them.
+        policy_versions: Version of the policy that sampled each token, integers of the shape of
+            response_mask (int32 is read in place), from 0 to ``policy_version``; -1 = unknown. The
+            result then has ``staleness``.
+        version_spans: The same as (sequence, start, end, policy_version) for positions [start, end)
+            of a sequence, ascending, without overlap; other positions are unknown. Instead of
+            policy_versions.
         metrics: False leaves ``metrics`` and ``rules`` of the result empty and publishes no drift
             of this batch; arrays, loss and errors are the same and arrive sooner. Use it for
             batches whose drift is already known, such as later epochs over the same rollouts.
@@ -133,6 +142,8 @@ def policy_loss(
         seed=seed,
         global_counts=global_counts,
         group_ids=group_ids,
+        policy_versions=policy_versions,
+        version_spans=version_spans,
         metrics=metrics,
         out=out,
         progress=progress,
@@ -161,6 +172,8 @@ def policy_loss_with_result(
     seed: int | None = None,
     global_counts: GlobalCounts | None = None,
     group_ids: Iterable[int] | None = None,
+    policy_versions: torch.Tensor | None = None,
+    version_spans: Iterable[Sequence[int]] | None = None,
     metrics: bool = True,
     out: Mapping[str, torch.Tensor] | None = None,
     progress: Progress | None = None,
@@ -192,6 +205,8 @@ def policy_loss_with_result(
         seed=seed,
         global_counts=global_counts,
         group_ids=group_ids,
+        policy_versions=policy_versions,
+        version_spans=version_spans,
         metrics=metrics,
         out=out,
         progress=progress,

@@ -54,6 +54,7 @@ _CHOICES = {
 _PHRASES = {
     "num_sequences * length": "shape[0] * shape[1]",
     "non_finite_policy": "non_finite",
+    "labels.policy_version": "policy_version",
 }
 
 

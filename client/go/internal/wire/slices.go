@@ -4,7 +4,7 @@ import "unsafe"
 
 // Element is what tensors are made of.
 type Element interface {
-	~float32 | ~uint8 | ~uint16
+	~float32 | ~uint8 | ~uint16 | ~int32
 }
 
 // LittleEndian tells whether this machine has numbers in memory as the wire has them.

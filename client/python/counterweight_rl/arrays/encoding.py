@@ -20,7 +20,9 @@ if TYPE_CHECKING:
     import torch
 
 MASK = "response_mask"
+VERSIONS = "policy_versions"
 ROLE_PREFIX = "TENSOR_ROLE_"
+_INT32 = np.iinfo(np.int32)
 
 
 @dataclass(frozen=True)
@@ -63,7 +65,7 @@ def to_wire(name: str, array: Any, transfers: Transfers) -> wire.WireTensor | De
     """
     role = tensor_pb2.TensorRole.Value(ROLE_PREFIX + name.upper())
     if is_torch(array):
-        read = _torch_mask if name == MASK else _torch_real
+        read = _TORCH_READERS.get(name, _torch_real)
         dtype, tensor = read(name, array)
         bytes_of = _torch_bytes(tensor)
         if cuda.is_on_device(array):
@@ -72,7 +74,7 @@ def to_wire(name: str, array: Any, transfers: Transfers) -> wire.WireTensor | De
         flat = transfers.to_host(bytes_of).numpy()
         owned = flat.ctypes.data != array.data_ptr()
     else:
-        dtype, flat = (_numpy_mask if name == MASK else _numpy_real)(name, array)
+        dtype, flat = _NUMPY_READERS.get(name, _numpy_real)(name, array)
         owned = not np.may_share_memory(flat, array)
     return wire.WireTensor(role, dtype, flat.reshape(-1).view(np.uint8).data, owned)
 
@@ -99,6 +101,19 @@ def _numpy_mask(name: str, array: npt.NDArray[Any]) -> tuple[int, npt.NDArray[An
     if not ((array == 0) | (array == 1)).all():
         raise refuse([Violation(name, "must hold only 0 and 1")])
     return tensor_pb2.D_TYPE_U8, np.ascontiguousarray(array, np.uint8)
+
+
+def _numpy_versions(name: str, array: npt.NDArray[Any]) -> tuple[int, npt.NDArray[Any]]:
+    if array.dtype.kind not in "iu":
+        raise TypeError(f"{name} must be integers, not {array.dtype}")
+    if array.dtype.itemsize > 4 or array.dtype == np.uint32:
+        _check_range(name, bool(((array < _INT32.min) | (array > _INT32.max)).any()))
+    return tensor_pb2.D_TYPE_I32, np.ascontiguousarray(array, "<i4")
+
+
+def _check_range(name: str, has_others: bool) -> None:
+    if has_others:
+        raise refuse([Violation(name, "holds a version that int32 cannot hold")])
 
 
 def _torch_real(name: str, tensor: torch.Tensor) -> tuple[int, torch.Tensor]:
@@ -130,7 +145,21 @@ def _torch_mask(name: str, tensor: torch.Tensor) -> tuple[int, torch.Tensor]:
     return tensor_pb2.D_TYPE_U8, tensor
 
 
+def _torch_versions(name: str, tensor: torch.Tensor) -> tuple[int, torch.Tensor]:
+    torch = sys.modules["torch"]
+    if tensor.is_floating_point() or tensor.is_complex() or tensor.dtype == torch.bool:
+        raise TypeError(f"{name} must be integers, not {tensor.dtype}")
+    if tensor.dtype == torch.int64:
+        _check_range(name, bool(((tensor < _INT32.min) | (tensor > _INT32.max)).any()))
+    return tensor_pb2.D_TYPE_I32, tensor.to(torch.int32)
+
+
 def _torch_bytes(tensor: torch.Tensor) -> torch.Tensor:
     """Returns the tensor's bytes, without a copy if it is contiguous."""
     torch = sys.modules["torch"]
     return tensor.detach().contiguous().reshape(-1).view(torch.uint8)
+
+
+# Inputs of other numbers than real ones.
+_NUMPY_READERS = {MASK: _numpy_mask, VERSIONS: _numpy_versions}
+_TORCH_READERS = {MASK: _torch_mask, VERSIONS: _torch_versions}

@@ -23,6 +23,7 @@ ELEMENT_BYTES: dict[int, int] = {
     tensor_pb2.D_TYPE_F16: 2,
     tensor_pb2.D_TYPE_U8: 1,
     tensor_pb2.D_TYPE_U16: 2,
+    tensor_pb2.D_TYPE_I32: 4,
 }
 """The size of each dtype that tensors have."""
 
