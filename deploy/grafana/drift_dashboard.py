@@ -10,9 +10,9 @@ SELECTED = '{job=~"$job",run=~"$run"}'
 WINDOW = "$__rate_interval"
 
 
-def of_run(gauge: str, function: str = "avg") -> str:
+def of_run(gauge: str, function: str = "avg", by: str = "run") -> str:
     """Returns a gauge by run; several servers may correct for one run."""
-    return f"{function} by (run) (counterweight_drift_{gauge}{SELECTED})"
+    return f"{function} by ({by}) (counterweight_drift_{gauge}{SELECTED})"
 
 
 def rate(counter: str, by: str = "run") -> str:
@@ -178,6 +178,39 @@ WEIGHTS = Row(
     ],
 )
 
+STALENESS = Row(
+    "Staleness",
+    [
+        Panel(
+            "Staleness by token",
+            "How many tokens of the selected runs were sampled how many versions before the trained policy. Of runs "
+            "whose requests tell the versions of tokens.",
+            [Query(buckets("staleness_versions"), "{{le}}")],
+            kind="heat map",
+        ),
+        Panel(
+            "KL divergence by staleness",
+            "k3 of the last batch's tokens by staleness in versions: what a lag of the engine costs.",
+            [Query(of_run("staleness_k3_nats", "avg", "run, staleness"), "{{run}} {{staleness}}")],
+            scale=Scale.LOG,
+        ),
+        Panel(
+            "Tokens by staleness",
+            "Share of the tokens by staleness in versions.",
+            [
+                Query(
+                    f"{rate('staleness_tokens_total', 'run, staleness')} / on (run) group_left "
+                    f"{rate('staleness_tokens_total')}",
+                    "{{run}} {{staleness}}",
+                )
+            ],
+            unit="percentunit",
+            minimum=0,
+            maximum=1,
+        ),
+    ],
+)
+
 DROPPED = Row(
     "Dropped",
     [
@@ -309,5 +342,5 @@ def drift_dashboard() -> dashboard.Dashboard:
                 "run", "Run", 'label_values(counterweight_drift_batches_total{job=~"$job"}, run)'
             ),
         ],
-        [BATCHES, DRIFT, LOG_RATIOS, WEIGHTS, DROPPED, LOSS, FLOW],
+        [BATCHES, DRIFT, LOG_RATIOS, STALENESS, WEIGHTS, DROPPED, LOSS, FLOW],
     )

@@ -84,6 +84,7 @@ def correct(client: cw.Client, trial: Trial, step: Step) -> Outcome:
         method=trial.method,
         run=trial.run,
         policy_version=step.trainer_version,
+        policy_versions=step.policy_versions,
     )
     return outcome(trial, step, result)
 

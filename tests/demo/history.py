@@ -26,6 +26,8 @@ SCRAPES_PER_MINUTE = 4
 # Each minute has one batch of each run, a part of the sequences of a step.
 MINUTES = 63
 PARTS = 7
+# The trained policy's in the first minute: the largest staleness of the data.
+FIRST_VERSION = 4
 # 2026-11-23, 09:00 UTC.
 START = 1795424400
 INSTANCE = 'job="counterweight",instance="localhost:9464"'
@@ -41,9 +43,10 @@ def part(step: Step, index: int, *, with_loss: bool) -> dict[str, Any]:
     lengths = step.batch["sequence_lengths"].astype(np.int64)
     taken = np.arange(len(lengths)) % PARTS == index
     tokens = np.repeat(taken, lengths)
+    versions = {"policy_versions": step.policy_versions}
     return {
         name: array[taken] if name == "sequence_lengths" else array[tokens]
-        for name, array in (step.batch | (step.loss_inputs if with_loss else {})).items()
+        for name, array in (step.batch | versions | (step.loss_inputs if with_loss else {})).items()
     }
 
 
@@ -58,7 +61,10 @@ class Run:
 
     def batch(self, minute: int, data: Sequence[Step]) -> dict[str, Any]:
         step = data[self.steps[minute * len(self.steps) // MINUTES]]
-        return part(step, minute % PARTS, with_loss=self.has_loss)
+        batch = part(step, minute % PARTS, with_loss=self.has_loss)
+        version = FIRST_VERSION + minute
+        batch["policy_versions"] += version - step.trainer_version
+        return batch | {"policy_version": version}
 
 
 RUNS = (
@@ -128,7 +134,7 @@ def train(server: ServerProcess, file: pathlib.Path) -> int:
         for minute in range(MINUTES):
             for run in RUNS:
                 batch = run.batch(minute, data)
-                client.correct(**batch, method=run.method, run=run.name, policy_version=minute)
+                client.correct(**batch, method=run.method, run=run.name)
             scrape()
             # Another trainer, with large batches that publish no drift.
             large = many(data[minute % len(data)].batch, 1 + 20 * (minute % 10 + 1))

@@ -54,7 +54,7 @@ def main() -> None:
             for minute in range(MINUTES):
                 for run in RUNS:
                     batch = run.batch(minute, data)
-                    client.correct(**batch, method=run.method, run=run.name, policy_version=minute)
+                    client.correct(**batch, method=run.method, run=run.name)
         for name, size, scheme, shown in PICTURES:
             browser.show(size, scheme)
             take(browser, server.metrics_url.removesuffix("metrics"), FOLDER / name, shown)

@@ -26,6 +26,7 @@ class Step:
         staleness: Mean over the tokens that count of trainer version - version that sampled.
         trainer_version: Training steps finished before this one.
         batch: Arguments of Client.correct, packed.
+        policy_versions: Version that sampled each token.
         loss_inputs: Further arguments for a policy loss with a KL penalty.
     """
 
@@ -35,6 +36,7 @@ class Step:
     staleness: float
     trainer_version: int
     batch: dict[str, Any]
+    policy_versions: np.ndarray
     loss_inputs: dict[str, Any]
 
     def tokens(self) -> int:
@@ -53,6 +55,7 @@ def read_step(path: pathlib.Path) -> Step:
             staleness=float(stale[counts].mean()),
             trainer_version=int(arrays["trainer_version"]),
             batch={name: arrays[name] for name in names},
+            policy_versions=arrays["token_policy_version"],
             loss_inputs={name: arrays[name] for name in LOSS_INPUTS},
         )
 

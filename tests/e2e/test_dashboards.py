@@ -63,7 +63,15 @@ def with_nan() -> dict[str, Any]:
 def work(server: ServerProcess) -> cw.Result[Any]:
     """Sends unary calls, streams and shared memory; gets answers, refusals and errors."""
     with cw.Client(server.address) as client:
-        answer = client.correct(method=METHOD, run="verl", policy_version=3, **padded_batch())
+        batch = padded_batch()
+        versions = np.arange(batch["response_mask"].size, dtype=np.int32) % 12
+        answer = client.correct(
+            method=METHOD,
+            run="verl",
+            policy_version=11,
+            policy_versions=versions.reshape(batch["response_mask"].shape),
+            **batch,
+        )
         client.correct(method="token_tis", **padded_batch(seed=1))
         batch = padded_batch()
         reference = batch["old_log_probs"] - np.float32(0.25)
@@ -151,12 +159,19 @@ def test_panels_show_what_the_server_answered(fed: Fed) -> None:
     assert rule.dropped_tokens > 0
     share = value(fed, "Tokens dropped, by rule", run="verl", rule=rule.name)
     assert share == pytest.approx(rule.dropped_tokens / fed.tokens)
+    assert fed.answer.staleness is not None
+    for bucket in fed.answer.staleness.buckets:
+        labels = {"run": "verl", "staleness": bucket.label}
+        shown = value(fed, "KL divergence by staleness", **labels)
+        assert shown == pytest.approx(bucket.k3, rel=1e-6)
+        share = value(fed, "Tokens by staleness", **labels)
+        assert share == pytest.approx(bucket.tokens / fed.tokens)
     # There is only one level, so it is the calm one.
     assert value(fed, "k3 as a multiple of the calm level", run="verl") == pytest.approx(1)
     # 2 of the 8 batches.
     lost = value(fed, "Share of batches that were not corrected")
     assert lost == pytest.approx(2 / 8, rel=0.05)
-    assert value(fed, "Policy version", run="verl") == 3
+    assert value(fed, "Policy version", run="verl") == 11
     in_thirty_days = time.time() + 30 * 86400
     assert value(fed, "Certificate ends") / 1000 == pytest.approx(in_thirty_days, abs=3600)
 

@@ -11,7 +11,7 @@ import (
 const smallest = 1<<10 + 1
 
 // MostInputs is how many tensors a request can have: one of each role.
-const MostInputs = 6
+const MostInputs = 7
 
 // A Lease is the caller's memory in the hands of gRPC, which reads it where it lies until
 // it has put it on its way. The zero value is ready.
