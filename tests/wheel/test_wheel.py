@@ -128,3 +128,17 @@ def test_the_readme_as_it_is_written(installed: pathlib.Path) -> None:
     assert run(installed / "python", "-c", found[1] + "print(result)").startswith(
         "Result of request"
     )
+
+
+def test_the_command_line(installed: pathlib.Path) -> None:
+    """Its script is there, and one sentence says what else it needs."""
+    ended = subprocess.run(
+        [installed / "counterweight", "doctor"],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        cwd="/",
+        check=False,
+    )
+    sentence = 'this needs click: pip install "counterweight-rl[cli]"'
+    assert (ended.returncode, ended.stderr) == (1, f"counterweight: {sentence}\n")

@@ -107,7 +107,7 @@ def load() -> Any:
         CounterweightError: There is none, or it is another version's; the message says where it was
             looked for.
     """
-    path = _find()
+    path = find()
     try:
         library = ctypes.CDLL(str(path))
         found = library.cw_abi_version()
@@ -124,7 +124,12 @@ def load() -> Any:
     return library
 
 
-def _find() -> pathlib.Path:
+def find() -> pathlib.Path:
+    """The library's file.
+
+    Raises:
+        CounterweightError: There is none; the message says where it was looked for.
+    """
     named = os.environ.get(VARIABLE)
     if named:
         if not os.path.isfile(named):

@@ -1,0 +1,179 @@
+"""Batches in .npz and Parquet files, and their results.
+
+The format is that of counterweightctl (client/go/cmd/counterweightctl/batchfile): the same names of
+arrays and columns, so that each reads the files of the other.
+"""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import zipfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from counterweight_rl.cli.problems import InputError
+from counterweight_rl.result import Result
+
+Array = npt.NDArray[Any]
+
+MASK = "response_mask"
+LENGTHS = "sequence_lengths"
+FLOATS = (
+    "rollout_log_probs",
+    "old_log_probs",
+    "current_log_probs",
+    "ref_log_probs",
+    "advantages",
+)
+_OUTPUTS = ("weights", "keep_mask", "token_reasons", "sequence_reasons", "gradient")
+
+
+@dataclass(frozen=True)
+class BatchFile:
+    """A batch out of a file.
+
+    Attributes:
+        path: The file.
+        arrays: Arguments of ``Client.correct`` by name.
+    """
+
+    path: pathlib.Path
+    arrays: Mapping[str, Any]
+
+    @property
+    def mask(self) -> Any:
+        """The response mask, uint8."""
+        return self.arrays[MASK]
+
+    @property
+    def lengths(self) -> Any:
+        """Positions of each sequence, int64."""
+        if LENGTHS in self.arrays:
+            return self.arrays[LENGTHS]
+        rows, width = self.mask.shape
+        return np.full(rows, width, np.int64)
+
+
+def check_kind(path: pathlib.Path, what: str) -> None:
+    """Refuses a file that is neither .npz nor .parquet.
+
+    Raises:
+        InputError: It is another kind.
+    """
+    if path.suffix.lower() not in (".npz", ".parquet"):
+        raise InputError(f"{path}: {what} a .npz or a .parquet file")
+
+
+def read(path: pathlib.Path) -> BatchFile:
+    """Reads a batch.
+
+    Raises:
+        InputError: It has none; the message names the file and the array.
+        ModuleNotFoundError: A Parquet file needs pyarrow.
+    """
+    check_kind(path, "a batch is")
+    if not path.exists():
+        raise InputError(f"{path}: there is no such file")
+    try:
+        found = _read_parquet(path) if path.suffix.lower() == ".parquet" else _read_npz(path)
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror or error}") from error
+    if MASK not in found:
+        raise InputError(f"{path}: {MASK}: is missing; the file has {_listed(found)}")
+    if not any(name in found for name in FLOATS[:3]):
+        raise InputError(f"{path}: rollout_log_probs: is missing, as are all other log-probs")
+    found = {name: _converted(path, name, array) for name, array in found.items()}
+    _check_shapes(path, found)
+    return BatchFile(path, found)
+
+
+def _listed(found: Mapping[str, Array]) -> str:
+    return ", ".join(found) or "no array of a batch"
+
+
+def _read_npz(path: pathlib.Path) -> dict[str, Array]:
+    if not zipfile.is_zipfile(path):
+        raise InputError(f"{path}: is no .npz file")
+    found = {}
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            for name in (*FLOATS, MASK, LENGTHS):
+                if name in archive.files:
+                    found[name] = archive[name]
+    except (ValueError, zipfile.BadZipFile, EOFError) as error:
+        named = next((n for n in (*FLOATS, MASK, LENGTHS) if n not in found), MASK)
+        raise InputError(f"{path}: {named}: cannot be read: {error}") from error
+    return found
+
+
+def _read_parquet(path: pathlib.Path) -> dict[str, Array]:
+    from counterweight_rl.cli import parquet
+
+    return parquet.read(path, (*FLOATS, MASK))
+
+
+def _converted(path: pathlib.Path, name: str, array: Array) -> Array:
+    """The array with the dtype that counterweightctl sends: float32, uint8 or int64."""
+    wrong = f"{path}: {name}:"
+    if name in FLOATS:
+        if array.dtype not in (np.float16, np.float32, np.float64):
+            raise InputError(f"{wrong} must be float16, float32 or float64, not {array.dtype}")
+        return array if array.dtype == np.float16 else array.astype(np.float32, copy=False)
+    if name == LENGTHS:
+        if array.dtype.kind not in "iu" or array.ndim != 1:
+            raise InputError(
+                f"{wrong} must be one-dimensional int64, not {array.ndim}-dimensional {array.dtype}"
+            )
+        if (array < 0).any():
+            raise InputError(f"{wrong} must be 0 or more everywhere")
+        return array.astype(np.int64, copy=False)
+    if array.dtype.kind not in "biuf":
+        raise InputError(f"{wrong} must be bool, integers or floats, not {array.dtype}")
+    if not ((array == 0) | (array == 1)).all():
+        raise InputError(f"{wrong} must be 0 or 1 everywhere")
+    return array.astype(np.uint8, copy=False)
+
+
+def _check_shapes(path: pathlib.Path, found: Mapping[str, Array]) -> None:
+    mask = found[MASK]
+    packed = LENGTHS in found
+    if mask.ndim != (1 if packed else 2):
+        needed = f"one-dimensional beside {LENGTHS}" if packed else f"[B, T] without {LENGTHS}"
+        raise InputError(f"{path}: {MASK}: must be {needed}; it has shape {list(mask.shape)}")
+    if packed and found[LENGTHS].sum() != mask.size:
+        raise InputError(
+            f"{path}: {LENGTHS}: must add up to the {mask.size} positions of {MASK}; "
+            f"the sum is {found[LENGTHS].sum()}"
+        )
+    for name in FLOATS:
+        if name in found and found[name].shape != mask.shape:
+            raise InputError(
+                f"{path}: {name}: has shape {list(found[name].shape)}, but {MASK} has "
+                f"{list(mask.shape)}"
+            )
+
+
+def write(path: str | os.PathLike[str], batch: BatchFile, result: Result[Any]) -> None:
+    """Writes the arrays of a result in the layout of its batch.
+
+    Raises:
+        OSError: It cannot be written.
+        ModuleNotFoundError: A Parquet file needs pyarrow.
+    """
+    path = pathlib.Path(path)
+    made = {name: getattr(result, name) for name in _OUTPUTS}
+    if path.suffix.lower() == ".parquet":
+        from counterweight_rl.cli import parquet
+
+        parquet.write(path, made, batch.lengths)
+        return
+    there = {name: array for name, array in made.items() if array is not None}
+    if LENGTHS in batch.arrays:
+        there[LENGTHS] = batch.arrays[LENGTHS]
+    with path.open("wb") as file:
+        np.savez(file, **there)

@@ -1,0 +1,224 @@
+"""Reads the command line."""
+
+from __future__ import annotations
+
+import pathlib
+import sys
+from typing import Any
+
+import click
+
+from counterweight_rl._version import __version__
+from counterweight_rl.choices import NonFinitePolicy
+from counterweight_rl.cli import batch_file, compare, demo, display, doctor, listing, serve
+from counterweight_rl.cli.connection import Connection, connected
+from counterweight_rl.cli.method import read_method
+from counterweight_rl.cli.problems import FailureError, InputError, invalid, needs_extra
+from counterweight_rl.cli.programs import find_server
+from counterweight_rl.errors import CounterweightError, InvalidRequestError
+
+_INTERRUPTED = 130
+_FILE = click.Path(path_type=pathlib.Path)
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]}, invoke_without_command=True)
+@click.version_option(__version__, prog_name="counterweight")
+@click.pass_context
+def counterweight(context: click.Context) -> None:
+    """Correct the off-policy drift of RL batches, in this process or by a server.
+
+    Exit codes: 0 done, 1 failed, 2 wrong command line or file.
+    """
+    if context.invoked_subcommand is None:
+        click.echo(context.get_help())
+
+
+@counterweight.command("correct")
+@click.argument("file", type=_FILE)
+@click.option("--method", "-m", help="Named method; see counterweight methods.")
+@click.option("--parameter", "-p", multiple=True, help="NAME=NUMBER of the method; repeatable.")
+@click.option("--dialect", help="System of --block: verl, trl, skyrl or openrlhf.")
+@click.option("--block", type=_FILE, help="YAML or JSON file with the block of --dialect.")
+@click.option("--release", help="Release of the dialect's system whose numbers are wanted.")
+@click.option("--output", "-o", type=_FILE, help=".npz or Parquet file for the results.")
+@click.option("--run", "run_label", help="Label of the drift metrics in a server's Prometheus.")
+@click.option(
+    "--non-finite",
+    type=click.Choice([policy.value for policy in NonFinitePolicy]),
+    default="reject",
+    show_default=True,
+    help="Policy for NaN and infinities.",
+)
+@click.option("--transport", help="unary, stream or shared_memory; for a server.")
+@click.option("--all", "all_metrics", is_flag=True, help="Print every metric.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@connected
+def _correct(
+    connection: Connection,
+    file: pathlib.Path,
+    method: str | None,
+    parameter: tuple[str, ...],
+    dialect: str | None,
+    block: pathlib.Path | None,
+    release: str | None,
+    output: pathlib.Path | None,
+    run_label: str | None,
+    non_finite: str,
+    transport: str | None,
+    all_metrics: bool,
+    as_json: bool,
+) -> None:
+    """Correct the batch of a .npz or Parquet FILE.
+
+    A .npz file has the arrays rollout_log_probs, old_log_probs, current_log_probs, ref_log_probs,
+    advantages and response_mask, all [B, T], or all one-dimensional beside sequence_lengths. A
+    Parquet file has one row for each sequence, and columns of lists of these names.
+    counterweightctl takes the same files.
+    """
+    asked = read_method(method, parameter, dialect, block, release)
+    if output is not None:
+        batch_file.check_kind(output, "results go into")
+    settings: dict[str, Any] = {} if transport is None else {"transport": transport}
+    with display.bar() as bar, connection.open(**settings) as client:
+        bar.stage(f"reading {file.name}")
+        batch = batch_file.read(file)
+        try:
+            result = client.correct(
+                method=asked,
+                run=run_label,
+                non_finite=non_finite,
+                progress=bar.sent("correcting"),
+                **batch.arrays,
+            )
+        except (ValueError, TypeError) as error:
+            raise invalid(error, file) from error
+        if output is not None:
+            bar.stage(f"writing {output.name}")
+            batch_file.write(output, batch, result)
+    if as_json:
+        print(display.result_json(result))
+        return
+    where = display.console()
+    compute = 1e3 * result.timing.compute_seconds
+    title = f"{file}: {method or dialect}, computed by {result.backend} in {compute:.3g} ms"
+    where.print(display.drift_table(title, result, all_metrics=all_metrics))
+    display.print_warnings(where, {"": result.warnings})
+    if output is not None:
+        where.print(f"wrote {output}", soft_wrap=True)
+
+
+@counterweight.command("compare")
+@click.argument("file", type=_FILE)
+@click.option("--methods", required=True, help="Names with commas between them.")
+@click.option("--picture", type=_FILE, help="File for a picture: .png, .svg or .pdf.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@connected
+def _compare(
+    connection: Connection,
+    file: pathlib.Path,
+    methods: str,
+    picture: pathlib.Path | None,
+    as_json: bool,
+) -> None:
+    """Show what several methods would do to the batch of a FILE."""
+    names = list(dict.fromkeys(name.strip() for name in methods.split(",") if name.strip()))
+    if not names:
+        raise InputError("--methods needs at least one name")
+    if picture is not None:
+        if picture.suffix.lower() not in (".png", ".svg", ".pdf"):
+            raise InputError(f"--picture {picture}: must be a .png, .svg or .pdf file")
+        # Before the work, which would be lost.
+        import matplotlib  # noqa: F401
+    batch = batch_file.read(file)
+    with connection.open() as client:
+        outcomes = compare.compare(client, batch, names)
+    if picture is not None:
+        compare.draw(picture, str(file), outcomes)
+    if as_json:
+        print(compare.outcomes_json(outcomes))
+        return
+    where = display.console()
+    where.print(compare.outcome_table(str(file), outcomes))
+    display.print_warnings(where, {each.method: each.warnings for each in outcomes})
+    if picture is not None:
+        where.print(f"wrote {picture}", soft_wrap=True)
+
+
+@counterweight.command("methods")
+@click.argument("name", required=False)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@connected
+def _methods(connection: Connection, name: str | None, as_json: bool) -> None:
+    """List the named methods, or tell all about the one called NAME."""
+    with connection.open() as client:
+        listing.show(display.console(), client.list_methods(), name, as_json=as_json)
+
+
+@counterweight.command("demo")
+@click.option("--save", type=_FILE, help="Folder that gets the batches, to try correct with.")
+@connected
+def _demo(connection: Connection, save: pathlib.Path | None) -> None:
+    """Correct four small batches of a real run and show how drift grows."""
+    where = display.console()
+    with connection.open() as client:
+        demo.run(client, where)
+    if save is not None:
+        for path in demo.save(save):
+            where.print(f"wrote {path}", soft_wrap=True)
+
+
+@counterweight.command("doctor")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@connected
+def _doctor(connection: Connection, as_json: bool) -> None:
+    """Tell what is installed and works, and why CUDA does not.
+
+    The exit code is 1 if library or server cannot be used, or the server of --target does not
+    answer.
+    """
+    target = None if connection.target.startswith("local:") else connection.target
+    findings = list(doctor.examine(target, connection.open))
+    sys.exit(doctor.report(display.console(), findings, as_json=as_json))
+
+
+@counterweight.command(
+    "serve", context_settings={"ignore_unknown_options": True, "help_option_names": ["-h"]}
+)
+@click.argument("flags", nargs=-1, type=click.UNPROCESSED)
+def _serve(flags: tuple[str, ...]) -> None:
+    """Run counterweight-server until Ctrl-C; all FLAGS are the server's own, --help included.
+
+    It is the file that COUNTERWEIGHT_SERVER names, else the wheel's, else the one on PATH.
+    """
+    sys.exit(serve.serve(find_server(), flags))
+
+
+def run() -> int:
+    """Runs the command line and returns its exit code."""
+    try:
+        counterweight.main(standalone_mode=False, prog_name="counterweight")
+    except (click.Abort, KeyboardInterrupt):
+        return _INTERRUPTED
+    except click.exceptions.Exit as ended:
+        return ended.exit_code
+    except (InputError, click.UsageError) as error:
+        return _fail(error.format_message() if isinstance(error, click.UsageError) else error, 2)
+    except InvalidRequestError as error:
+        return _fail(error, 2)
+    except ModuleNotFoundError as error:
+        return _fail(needs_extra(error), 1)
+    except BrokenPipeError:
+        # The reader of the output is gone; Python must not complain when it flushes at the end.
+        sys.stdout = None
+        return 1
+    except OSError as error:
+        named = f"{error.filename}: " if error.filename else ""
+        return _fail(f"{named}{error.strerror or error}", 1)
+    except (FailureError, CounterweightError) as error:
+        return _fail(error, 1)
+    return 0
+
+
+def _fail(why: object, code: int) -> int:
+    print(f"counterweight: {' '.join(str(why).split())}", file=sys.stderr)
+    return code

@@ -1,0 +1,163 @@
+"""Tables and bars on the terminal."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from counterweight_rl.correction import Progress as Report
+from counterweight_rl.result import Result
+
+# Where no terminal has a width, so that no table is broken into lines.
+_WIDTH = 140
+# The metrics of native methods that are shown: name, title, whether it is a share.
+_DRIFT = (
+    ("kl", "KL divergence, k1 (nats per token)", False),
+    ("k3", "KL divergence, k3 (nats per token)", False),
+    ("chi2_token", "chi2 by token", False),
+    ("ppl_ratio", "perplexity, trainer over engine", False),
+    ("effective_sample_size", "effective sample size", True),
+    ("weight_max", "largest weight", False),
+    ("weight_clipped_high_fraction", "weights above their bound", True),
+    ("weight_zero_fraction", "weights that are 0", True),
+    ("kept_token_fraction", "tokens kept", True),
+    ("kept_sequence_fraction", "sequences kept", True),
+)
+
+
+def console(*, to_stderr: bool = False) -> Console:
+    """A console that prints text as it is, without markup."""
+    stream = sys.stderr if to_stderr else sys.stdout
+    width = None if stream.isatty() else _WIDTH
+    return Console(file=stream, width=width, markup=False, highlight=False, emoji=False)
+
+
+def share(value: float) -> str:
+    """A fraction in percent."""
+    return "-" if math.isnan(value) else f"{100 * value:.2f} %"
+
+
+def number(value: float) -> str:
+    """A number with six digits; "-" for one that does not exist."""
+    return "-" if math.isnan(value) else f"{value:.6g}"
+
+
+def table(
+    title: str, columns: Sequence[str], rows: Iterable[Sequence[str]], left: int = 1
+) -> Table:
+    """A table whose first ``left`` columns are text and whose other ones are numbers."""
+    made = Table(title=title, title_justify="left", title_style="bold")
+    for index, column in enumerate(columns):
+        made.add_column(column, justify="left" if index < left else "right", overflow="fold")
+    for row in rows:
+        made.add_row(*row)
+    return made
+
+
+def drift_table(title: str, result: Result[Any], *, all_metrics: bool) -> Table:
+    """The drift and the effect of one correction."""
+    metrics = result.metrics
+    known = [row for row in _DRIFT if row[0] in metrics]
+    rows: list[tuple[str, str, str]] = []
+    if result.loss is not None:
+        rows.append(("loss", number(result.loss), "policy loss"))
+    if all_metrics or not known:
+        rows += [(name, number(value), "") for name, value in sorted(metrics.items())]
+    else:
+        rows += [
+            (name, share(metrics[name]) if is_share else number(metrics[name]), words)
+            for name, words, is_share in known
+        ]
+    for rule in result.rules:
+        dropped = f"{rule.dropped_tokens} tokens"
+        words = f"dropped, in {rule.dropped_sequences} sequences"
+        rows.append((f"rule {rule.name}", dropped, words))
+    if result.non_finite_tokens:
+        rows.append(("non_finite_tokens", str(result.non_finite_tokens), "NaN or infinite"))
+    made = Table(title=title, title_justify="left", title_style="bold")
+    made.add_column("metric", overflow="fold")
+    made.add_column("value", justify="right")
+    made.add_column("meaning", overflow="fold")
+    for row in rows:
+        made.add_row(*row)
+    return made
+
+
+def result_json(result: Result[Any]) -> str:
+    """Everything but the arrays, as counterweightctl prints it. JSON has no NaN: such are null."""
+
+    def finite(value: float) -> float | None:
+        return value if math.isfinite(value) else None
+
+    fields: dict[str, Any] = {
+        "request_id": result.request_id,
+        "backend": result.backend,
+        "numerics_version": result.numerics_version,
+        "metrics": {name: finite(value) for name, value in sorted(result.metrics.items())},
+        "non_finite_tokens": result.non_finite_tokens,
+        "warnings": list(result.warnings),
+        "rules": [
+            {
+                "name": rule.name,
+                "dropped_tokens": rule.dropped_tokens,
+                "dropped_sequences": rule.dropped_sequences,
+            }
+            for rule in result.rules
+        ],
+    }
+    if result.loss is not None:
+        fields["loss"] = finite(result.loss)
+    return json.dumps(fields, indent=2)
+
+
+class Bar:
+    """A progress bar on stderr."""
+
+    def __init__(self, progress: Progress) -> None:
+        self._progress = progress
+        self._task = progress.add_task("", total=None)
+
+    def stage(self, words: str) -> None:
+        """Begins a stage whose length is not known."""
+        self._progress.reset(self._task, total=None, description=words)
+
+    def count(self, done: int, total: int, words: str) -> None:
+        """Shows how much of a stage is done."""
+        self._progress.update(self._task, description=words, completed=done, total=total)
+
+    def sent(self, words: str) -> Report:
+        """Returns the ``progress=`` of a correction."""
+
+        def show(sent: int, total: int) -> None:
+            self.count(sent, max(total, 1), words)
+
+        return show
+
+
+@contextmanager
+def bar() -> Iterator[Bar]:
+    """A bar that is erased at the end; nothing where stderr is no terminal."""
+    where = console(to_stderr=True)
+    columns = (
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        TaskProgressColumn(),
+        TimeElapsedColumn(),
+    )
+    with Progress(*columns, console=where, transient=True, disable=not where.is_terminal) as shown:
+        yield Bar(shown)
+
+
+def print_warnings(where: Console, warnings: Mapping[str, Sequence[str]]) -> None:
+    """Prints each warning once, after the methods that it is about."""
+    for method, texts in warnings.items():
+        for text in texts:
+            where.print(f"{method}: warning: {text}" if method else f"warning: {text}")

@@ -1,0 +1,74 @@
+"""The method of a command line: a preset with parameters, or another system's block."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+from collections.abc import Iterable
+from typing import Any
+
+from counterweight_rl.cli.problems import InputError
+from counterweight_rl.config import Dialect, Method, Preset
+
+
+def read_method(
+    method: str | None,
+    parameters: Iterable[str],
+    dialect: str | None,
+    block: pathlib.Path | None,
+    release: str | None,
+) -> Method:
+    """Reads the flags of that name.
+
+    Raises:
+        InputError: They contradict each other, or a file cannot be read.
+        ModuleNotFoundError: YAML needs PyYAML.
+    """
+    if (method is None) == (dialect is None):
+        raise InputError("needs either --method or --dialect")
+    if dialect is not None:
+        if list(parameters):
+            raise InputError("--parameter goes with --method, not with --dialect")
+        read = {} if block is None else _read_block(block)
+        return Dialect(dialect, read, release=release or "")
+    if block is not None or release is not None:
+        raise InputError("--block and --release go with --dialect, not with --method")
+    assert method is not None
+    given: dict[str, Any] = dict(_parameter(text) for text in parameters)
+    return Preset(method, **given)
+
+
+def _parameter(text: str) -> tuple[str, float]:
+    name, _, number = text.partition("=")
+    try:
+        # Preset has arguments of these two names that are no numbers.
+        if not name.isidentifier() or name in ("policy_loss", "kl_penalty"):
+            raise ValueError
+        return name, float(number)
+    except ValueError:
+        raise InputError(f"--parameter must be NAME=NUMBER; got {text!r}") from None
+
+
+def _read_block(path: pathlib.Path) -> dict[str, Any]:
+    try:
+        text = path.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"--block {path}: {getattr(error, 'strerror', None) or error}") from error
+    try:
+        read = json.loads(text)
+    except ValueError:
+        read = _read_yaml(path, text)
+    if not isinstance(read, dict):
+        raise InputError(f"--block {path}: must be a mapping of names to values")
+    return read
+
+
+def _read_yaml(path: pathlib.Path, text: str) -> Any:
+    import yaml
+
+    try:
+        return yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        where = getattr(error, "problem_mark", None)
+        line = "" if where is None else f" in line {where.line + 1}"
+        raise InputError(f"--block {path}: is neither JSON nor YAML{line}") from error

@@ -1,0 +1,101 @@
+"""Runs the command line ``counterweight`` as its user does."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import pathlib
+import subprocess
+import sys
+from collections.abc import Mapping
+from typing import Any
+from unittest import mock
+
+import numpy as np
+from server_process import DEADLINE_SECONDS, REPOSITORY
+
+COMMAND = (sys.executable, "-m", "counterweight_rl.cli")
+
+
+def environment(changes: Mapping[str, str] | None = None) -> dict[str, str]:
+    ours = {n: v for n, v in os.environ.items() if not n.startswith("COUNTERWEIGHT_TARGET")}
+    own = {"PYTHONPATH": str(REPOSITORY / "client/python"), "no_proxy": "*"}
+    return {**ours, **own, **(changes or {})}
+
+
+def counterweight(
+    *arguments: object, changes: Mapping[str, str] | None = None, program: tuple[str, ...] = COMMAND
+) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*program, *map(str, arguments)],
+        env=environment(changes),
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_SECONDS,
+        check=False,
+    )
+
+
+def done(*arguments: object, **settings: Any) -> str:
+    """Returns the output of a command that succeeds and says nothing on stderr."""
+    ended = counterweight(*arguments, **settings)
+    assert (ended.returncode, ended.stderr) == (0, "")
+    return ended.stdout
+
+
+def one_sentence(code: int, *arguments: object) -> str:
+    """The same in this process, which spares the start of Python for each of many refusals."""
+    from counterweight_rl.cli.commands import run
+
+    out, err = io.StringIO(), io.StringIO()
+    with (
+        mock.patch.object(sys, "argv", ["counterweight", *map(str, arguments)]),
+        contextlib.redirect_stdout(out),
+        contextlib.redirect_stderr(err),
+    ):
+        ended = run()
+    assert (ended, out.getvalue()) == (code, ""), err.getvalue()
+    return _sentence(err.getvalue())
+
+
+def refused(code: int, *arguments: object, **settings: Any) -> str:
+    """The sentence of a command that fails."""
+    ended = counterweight(*arguments, **settings)
+    assert (ended.returncode, ended.stdout) == (code, ""), ended.stderr
+    return _sentence(ended.stderr)
+
+
+def _sentence(printed: str) -> str:
+    assert printed.startswith("counterweight: ")
+    assert printed.count("\n") == 1
+    assert "Traceback" not in printed
+    return printed.removeprefix("counterweight: ").strip()
+
+
+def batch_arrays(batch: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    """The arguments of Client.correct that a file can hold."""
+    return {name: value for name, value in batch.items() if isinstance(value, np.ndarray)}
+
+
+def save_npz(path: pathlib.Path, batch: Mapping[str, Any]) -> pathlib.Path:
+    np.savez(path, **batch_arrays(batch))
+    return path
+
+
+def rows_of(batch: Mapping[str, Any]) -> dict[str, list[np.ndarray]]:
+    """The lists of a Parquet file: a packed batch by its sequences."""
+    ends = np.cumsum(batch["sequence_lengths"])[:-1]
+    return {
+        name: np.split(array, ends)
+        for name, array in batch_arrays(batch).items()
+        if name != "sequence_lengths"
+    }
+
+
+def save_parquet(path: pathlib.Path, batch: Mapping[str, Any]) -> pathlib.Path:
+    import pyarrow
+    import pyarrow.parquet
+
+    pyarrow.parquet.write_table(pyarrow.table(rows_of(batch)), path)
+    return path
