@@ -40,7 +40,8 @@ def counterweight(
 def done(*arguments: object, **settings: Any) -> str:
     """Returns the output of a command that succeeds and says nothing on stderr."""
     ended = counterweight(*arguments, **settings)
-    assert (ended.returncode, ended.stderr) == (0, "")
+    assert ended.stderr == ""
+    assert ended.returncode == 0
     return ended.stdout
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from typing import Any
 
 from rich.console import Console
@@ -142,7 +142,7 @@ class Bar:
         return show
 
 
-@contextmanager
+@contextlib.contextmanager
 def bar() -> Iterator[Bar]:
     """A bar that is erased at the end; nothing where stderr is no terminal."""
     where = console(to_stderr=True)
@@ -152,8 +152,10 @@ def bar() -> Iterator[Bar]:
         TaskProgressColumn(),
         TimeElapsedColumn(),
     )
-    with Progress(*columns, console=where, transient=True, disable=not where.is_terminal) as shown:
-        yield Bar(shown)
+    progress = Progress(*columns, console=where, transient=True)
+    # Elsewhere rich 13.0 prints an empty line at the end, though nothing was drawn.
+    with progress if where.is_terminal else contextlib.nullcontext():
+        yield Bar(progress)
 
 
 def print_warnings(where: Console, warnings: Mapping[str, Sequence[str]]) -> None:
