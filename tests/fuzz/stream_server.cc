@@ -56,6 +56,7 @@ StreamServer::StreamServer()
                 .drift = &drift_,
                 .log = &log_,
                 .staging = &staging_,
+                .transport = &transport_,
                 .uses = &uses_,
                 .regions = nullptr,
                 .shared_memory_socket = "",

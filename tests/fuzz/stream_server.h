@@ -12,6 +12,7 @@
 #include "server/access/access.h"
 #include "server/call/correction_service.h"
 #include "server/call/staging_pool.h"
+#include "server/call/transport_memory.h"
 #include "server/call/use_count.h"
 #include "server/current_config.h"
 
@@ -44,6 +45,7 @@ class StreamServer {
   server::Arrivals arrivals_;
   server::CallClock clock_;
   server::StagingPool staging_;
+  server::TransportMemory transport_{[](int64_t /*bytes*/) {}};
   server::UseCount uses_;
   server::Executor executor_;
   server::CorrectionService service_;
