@@ -101,8 +101,11 @@ def folder() -> Iterator[pathlib.Path]:
 
 @pytest.fixture(scope="session")
 def sharing(start_server: Callable[..., ServerProcess], folder: pathlib.Path) -> ServerProcess:
+    # Chunks of three bytes are slower than a stream may be.
     return start_server(
-        f"--shared_memory_socket={folder}/memory", listen=f"unix:{folder}/counterweight"
+        f"--shared_memory_socket={folder}/memory",
+        "--stream_timeout=300",
+        listen=f"unix:{folder}/counterweight",
     )
 
 
