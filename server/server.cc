@@ -209,6 +209,8 @@ std::vector<Sampled> Server::Samples() const {
        number([this] { return current_config_.Get()->max_bytes_in_flight; })},
       {Sample("counterweight_waiting_bytes"),
        number([this] { return admission_.held_bytes(); })},
+      {Sample("counterweight_unparsed_bytes"),
+       number([this] { return transport_.lent_bytes(); })},
       {Sample("counterweight_arriving_requests"),
        number([this] { return arrivals_.calls(); })},
       {Sample("counterweight_tasks_waiting"),

@@ -130,10 +130,4 @@ int64_t Correction::ObjectBytes() const {
          VersionBytes(*decoded_);
 }
 
-void Correction::Clear() {
-  request_ = v1::CorrectRequest();
-  decoded_.reset();
-  response_ = v1::CorrectResponse();
-}
-
 }  // namespace counterweight::server

@@ -20,29 +20,25 @@ class Correction {
   explicit Correction(ServedCall* call)
       : call_(*call), service_(call->service()) {}
 
-  v1::CorrectRequest& request() { return request_; }
-  // REQUIRES: Decode was OK, and Clear was not called.
+  // REQUIRES: Decode was OK.
   const Decoded& decoded() const { return *decoded_; }
   v1::CorrectResponse& response() { return response_; }
 
-  // From serialized bytes to request(). `has_data`: tensors bring their data.
+  // From serialized bytes to the request. `has_data`: tensors bring their data.
   // Stops before protobuf builds more objects than a request can use.
   grpc::Status Parse(google::protobuf::io::ZeroCopyInputStream* input,
                      bool has_data);
-  // From request() to decoded(). Asks `wanted` between steps, and stops with
+  // From the request to decoded(). Asks `wanted` between steps, and stops with
   // its status if that is not OK.
   grpc::Status Decode(PayloadSource source,
                       const std::function<grpc::Status()>& wanted);
-  // Memory of request() and decoded(), in bytes: what they take beside the
+  // Memory of the request and of decoded(), in bytes: what they take beside the
   // outputs and the scratch.
   int64_t ObjectBytes() const;
-  // Frees request(), decoded() and response(). After the call is recorded.
-  void Clear();
   // Converts the kernels' status for the client. A run is stopped only when its
   // result is no longer wanted.
   grpc::Status Judge(const kernels::CorrectResult& result);
-  // All of response() but tensors and their data. Its time counts from the end
-  // of the last stage.
+  // Fills all of response() but tensors and their data.
   grpc::Status Encode(const kernels::BatchSums& sums);
   // Metrics and drift of a success. After Encode.
   void Publish(const kernels::BatchSums& sums);

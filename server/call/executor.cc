@@ -77,7 +77,7 @@ void Executor::Work() {
     task.run = nullptr;  // destroyed without the lock
     lock.lock();
     if (task.length == Length::kLong) {
-      --long_;
+      --running_long_;
       // This thread may find another task whose turn it is.
       changed_.notify_one();
     }
@@ -88,7 +88,8 @@ Executor::Queues::iterator Executor::Next() {
   auto queue = queues_.upper_bound(last_peer_);
   for (size_t i = 0; i < queues_.size(); ++i, ++queue) {
     if (queue == queues_.end()) queue = queues_.begin();
-    if (queue->second.front().length == Length::kShort || long_ < max_long_) {
+    if (queue->second.front().length == Length::kShort ||
+        running_long_ < max_long_) {
       return queue;
     }
   }
@@ -99,7 +100,7 @@ Executor::Task Executor::Take(Queues::iterator queue) {
   Task task = std::move(queue->second.front());
   queue->second.pop_front();
   --waiting_;
-  if (task.length == Length::kLong) ++long_;
+  if (task.length == Length::kLong) ++running_long_;
   last_peer_ = queue->first;
   if (queue->second.empty()) queues_.erase(queue);
   // Threads that wait for the end.

@@ -35,8 +35,7 @@ class Executor {
   Executor(const Executor&) = delete;
   Executor& operator=(const Executor&) = delete;
 
-  // Returns how long a stage of a request takes that has `bytes` reserved: with
-  // kLong, tenths of a second or more.
+  // Returns the length of the tasks of a request that has `bytes` reserved.
   static Length LengthOf(int64_t bytes);
 
   // Runs what was submitted to its end. Idempotent.
@@ -77,7 +76,7 @@ class Executor {
   Queues queues_;          // none is empty
   std::string last_peer_;  // served last
   int64_t waiting_ = 0;
-  int long_ = 0;  // that run
+  int running_long_ = 0;  // long tasks
   bool stopping_ = false;
   std::vector<std::thread> threads_;
 };

@@ -14,6 +14,11 @@ std::shared_ptr<void> TransportMemory::Lend(int64_t bytes) {
   return {this, [bytes](TransportMemory* self) { self->Add(-bytes); }};
 }
 
+int64_t TransportMemory::lent_bytes() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return lent_;
+}
+
 void TransportMemory::Add(int64_t bytes) {
   const std::lock_guard<std::mutex> lock(mutex_);
   lent_ += bytes;

@@ -30,11 +30,15 @@ class TransportMemory {
   // at the latest before this.
   std::shared_ptr<void> Lend(int64_t bytes);
 
+  // Bytes that are lent now.
+  int64_t lent_bytes() const;
+
  private:
   void Add(int64_t bytes);
 
   const std::function<void(int64_t bytes)> resize_;
-  std::mutex mutex_;  // guards the rest, and orders the calls of resize_
+  // Guards what follows, and orders the calls of resize_.
+  mutable std::mutex mutex_;
   int64_t own_ = 0;
   int64_t lent_ = 0;
 };

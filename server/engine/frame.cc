@@ -3,6 +3,7 @@
 #include "counterweight/v1/correction_service.pb.h"
 
 namespace counterweight::server {
+
 std::string ReadFrame(wire::Pieces message, Frame* frame) {
   constexpr char kNoMessage[] =
       "the frame is not a CorrectStreamRequest: its bytes do not parse";

@@ -63,6 +63,9 @@ inline constexpr MetricRow kSampleTable[] = {
     GaugeRow("counterweight_waiting_bytes",
              "Bytes that requests hold while they wait for admission; they are "
              "not among the admitted bytes."),
+    GaugeRow("counterweight_unparsed_bytes",
+             "Bytes of admitted messages that are not parsed yet; the bound of "
+             "gRPC's own memory is higher by them."),
     GaugeRow("counterweight_arriving_requests",
              "Calls whose request has not arrived completely."),
     GaugeRow("counterweight_tasks_waiting",

@@ -211,9 +211,8 @@ def test_the_bar_is_for_terminals(tmp_path: pathlib.Path) -> None:
     file = save_npz(tmp_path / "batch.npz", PADDED)
     # done() has seen that it is silent elsewhere.
     done("correct", file, "-m", "token_tis")
-    shown = counterweight(
-        "correct", file, "-m", "token_tis", changes={"FORCE_COLOR": "1", "TTY_COMPATIBLE": "1"}
-    )
+    terminal = {"FORCE_COLOR": "1", "TTY_COMPATIBLE": "1", "TERM": "xterm"}
+    shown = counterweight("correct", file, "-m", "token_tis", changes=terminal)
     assert shown.returncode == 0
     assert "correcting" in shown.stderr
     assert "100%" in shown.stderr

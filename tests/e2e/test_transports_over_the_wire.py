@@ -95,7 +95,7 @@ def golden_answers(server: ServerProcess, **way: Any) -> dict[str, Any]:
     one message takes all, as the others are compared with it.
     """
     sample = 1 if way == {"transport": "unary"} else int(os.environ.get("GOLDEN_SAMPLE", "1"))
-    step = max(sample, {1: 40, 3: 15}.get(way.get("chunk_bytes", 0), 1))
+    step = max(sample, {1: 400, 3: 150}.get(way.get("chunk_bytes", 0), 1))
     answers: dict[str, Any] = {}
     with cw.Client(server.address, **way) as client:
         for name, golden in list(GOLDENS.items())[::step]:

@@ -34,12 +34,12 @@ LOSS = cw.CorrectionConfig(
 )
 SMALL: dict[str, dict[str, Any]] = {
     "padded": padded_batch(),
-    "packed": packed(padded_batch(16, 64, seed=2)),
+    "packed": packed(padded_batch(8, 32, seed=2)),
     "one": padded_batch(1, 1, seed=3),
     "none": {name: array[:0] for name, array in padded_batch(1, 5).items()},
     "half": {
         name: array.astype(np.float16) if array.dtype == np.float32 else array.astype(bool)
-        for name, array in padded_batch(5, 300, seed=4).items()
+        for name, array in padded_batch(5, 90, seed=4).items()
     },
 }
 LARGE: dict[str, dict[str, Any]] = {

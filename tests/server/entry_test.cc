@@ -130,5 +130,18 @@ TEST_F(EntryTest, AnAdmittedMessageIsBesideTheTransportsOwn) {
   EXPECT_THAT(transport_bytes_, ElementsAre(4, 0));
 }
 
+// Of a request that fails before it is parsed.
+TEST_F(EntryTest, AShareGivesBackWhatTheTransportGot) {
+  Admission::Ticket ticket;
+  admission_.Admit({}, 9, 0, [&](Verdict, Admission::Ticket admitted) {
+    ticket = std::move(admitted);
+  });
+  {
+    const Share share(&service_, std::move(ticket), /*received_bytes=*/4);
+    EXPECT_THAT(transport_bytes_, ElementsAre(4));
+  }
+  EXPECT_THAT(transport_bytes_, ElementsAre(4, 0));
+}
+
 }  // namespace
 }  // namespace counterweight::server

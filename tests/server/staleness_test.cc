@@ -1,12 +1,14 @@
 // Drift by staleness through a running server: any transport gives the same
 // bytes, wrong versions are named, and Prometheus shows the split by run.
 #include <cstring>
+#include <future>
 #include <random>
 #include <string>
 #include <vector>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "kernels/staleness.h"
 #include "tests/server/running_server.h"
 #include "tests/server/stream_call.h"
 
@@ -94,6 +96,46 @@ TEST_F(StalenessOfServer, AWrongVersionIsNamedByBothRpcs) {
                 HasSubstr("tensors[POLICY_VERSIONS]: the version is 13 at "
                           "sequence 6, token 1000,"));
   }
+}
+
+// Spans are objects twice: of the message, and of the kernels.
+TEST(StalenessOfAFakeServer, AdmissionCountsSpans) {
+  constexpr int64_t kSpans = 200000;
+  Config config = TestConfig();
+  config.max_tokens = kSpans;
+  config.metrics_listen = {.host = "127.0.0.1", .port = 0, .path = ""};
+  RunningServer running(config);
+  v1::CorrectRequest request;
+  request.mutable_layout()->mutable_padded()->set_num_sequences(1);
+  request.mutable_layout()->mutable_padded()->set_length(kSpans);
+  AddVector(v1::TENSOR_ROLE_RESPONSE_MASK, v1::D_TYPE_U8,
+            std::vector<uint8_t>(kSpans, 1), &request);
+  for (const v1::TensorRole role :
+       {v1::TENSOR_ROLE_ROLLOUT_LOG_PROBS, v1::TENSOR_ROLE_OLD_LOG_PROBS}) {
+    AddVector(role, v1::D_TYPE_F32, std::vector<float>(kSpans, -1.0f),
+              &request);
+  }
+  request.mutable_method()->mutable_preset()->set_name("token_tis");
+  request.mutable_labels()->set_policy_version(1);
+  for (int64_t i = 0; i < kSpans; ++i) {
+    v1::VersionSpan* const span = request.add_version_spans();
+    span->set_start(i);
+    span->set_end(i + 1);
+    span->set_policy_version(1);
+  }
+  running.backend().Close();
+  auto answer =
+      std::async(std::launch::async, [&] { return running.Correct(request); });
+  running.backend().WaitForCalls(1);
+  const std::string page = running.Scrape();
+  const std::string name = "\ncounterweight_admitted_bytes ";
+  const double admitted = std::stod(page.substr(page.find(name) + name.size()));
+  // Two outputs of five bytes a token, each as object and as bytes.
+  const size_t others = request.SpaceUsedLong() + 2 * 5 * kSpans;
+  EXPECT_GE(admitted, static_cast<double>(
+                          others + kSpans * sizeof(kernels::VersionSpan)));
+  running.backend().Open();
+  EXPECT_TRUE(answer.get().ok());
 }
 
 TEST_F(StalenessOfServer, PrometheusShowsTheSplit) {

@@ -91,11 +91,37 @@ TEST(UnaryCall, GaugesReturnToZero) {
   const std::string page = running.Scrape();
   for (const char* gauge :
        {"requests_in_flight", "bytes_in_flight", "requests_queued",
-        "admitted_bytes", "waiting_bytes", "arriving_requests",
-        "tasks_waiting"}) {
+        "admitted_bytes", "waiting_bytes", "unparsed_bytes",
+        "arriving_requests", "tasks_waiting"}) {
     EXPECT_THAT(page,
                 HasSubstr(std::string("\ncounterweight_") + gauge + " 0\n"));
   }
+}
+
+// With one worker, a second message waits for it unparsed.
+TEST(UnaryCall, AMessageIsBesideTheTransportsOwnUntilItIsParsed) {
+  Config config = TestConfig();
+  config.threads = 1;
+  config.metrics_listen = {.host = "127.0.0.1", .port = 0, .path = ""};
+  RunningServer running(config);
+  const auto shows = [&](const std::string& gauge, size_t value) {
+    return running.Scrape().find("\ncounterweight_" + gauge + " " +
+                                 std::to_string(value) + "\n") !=
+           std::string::npos;
+  };
+  running.backend().Close();
+  auto first = std::async(std::launch::async,
+                          [&] { return running.Correct(SmallRequest()); });
+  running.backend().WaitForCalls(1);
+  EXPECT_TRUE(shows("unparsed_bytes", 0));
+  auto second = std::async(std::launch::async,
+                           [&] { return running.Correct(SmallRequest()); });
+  while (!shows("tasks_waiting", 1)) std::this_thread::yield();
+  EXPECT_TRUE(shows("unparsed_bytes", SmallRequest().ByteSizeLong()));
+  running.backend().Open();
+  EXPECT_TRUE(first.get().ok());
+  EXPECT_TRUE(second.get().ok());
+  EXPECT_TRUE(shows("unparsed_bytes", 0));
 }
 
 TEST(UnaryCall, AClientThatLeavesGivesUpItsPlaceInTheQueue) {
