@@ -157,7 +157,9 @@ struct LossSpec {
   // Width of the padded batch. kVespo: padding adds log of the weight of a
   // ratio of 1 to its row. 0: padding adds nothing.
   int64_t padded_length = 0;
-  // Masked positions are read after all, for LossSums::padding_*: a peer's
+  // Also compute PeerSums::loss.
+  bool peer_sums = false;
+  // Masked positions are read after all, for PeerLossSums::padding_*: a peer's
   // metrics include them. One that is not finite adds nothing.
   bool measures_padding = false;
   // The same, and the loss includes them (TRL's luspo), with the row's weight

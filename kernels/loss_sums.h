@@ -24,49 +24,26 @@ struct LossSums {
   // Over the KL's token set: sum of k and number of tokens.
   double kl;
   int64_t kl_tokens;
-  double ref_log_ratio;  // sum over m of current - ref
-  // Only with measures_padding or counts_padding, over masked positions of the
-  // rows as sent: sum of k; for PPO_CLIP and CISPO positions that would be high
-  // or low, and their r.
-  double padding_kl;
-  int64_t padding_high, padding_low;
-  Extrema padding_ratio_range;
 
   // l of metrics_source, not clamped.
-  double log_ratio;            // sum over m
-  double log_ratio_kept;       // sum over keep
-  double abs_log_ratio_kept;   // sum over keep of |l|
-  double safe_log_ratio_kept;  // sum over keep of l clamped at 20
+  double log_ratio;       // sum over m
+  double log_ratio_kept;  // sum over keep
 
   // r of the surrogate over m, after its clamp; 1 for kReinforce and
   // kCrossEntropy, which have none; the row's exp(mean) for kGeoMean.
   double ratio;
-  double clipped_ratio;  // clip(r)
   Extrema ratio_range;
 
   // Tokens. "clipped": PPO: the clipped branch is the larger one; CISPO: r
   // outside [low, high]; ROLLOUT_IS: not strictly inside; DPPO: outside, A !=
   // 0; CLIP_COV: selected; GEO_MEAN: l beyond the end that A pulls it to.
-  int64_t clipped;       // of m
-  int64_t clipped_kept;  // of keep
+  int64_t clipped;  // of m
   // By sign: r > high and A > 0; r < low and A < 0; r after ratio_cap. DPPO:
   // the clipped ones by sign of A. GEO_MEAN: l outside its interval on either
   // side, A > 0 and A < 0.
-  int64_t high, low;            // of m
-  int64_t high_kept, low_kept;  // of keep
+  int64_t high, low;  // of m
   // Tokens of keep. PPO: capped by dual_clip. DPPO: r > ratio_cap, not clipped.
   int64_t capped_kept;
-  // DPPO, tokens of keep: A = 0 and beyond clip_low, which "clipped" excludes.
-  int64_t clipped_zero_kept;
-
-  // Rows with tokens in m. Shares of the row's tokens that are high or low.
-  double row_high, row_low;  // sums
-  Extrema row_high_range, row_low_range;
-  int64_t mixed_rows;  // rows whose advantages differ within m
-  // VESPO: sum over all rows of phi, that of A < 0 where all advantages of the
-  // row are; in empty rows that of A >= 0, or with measures_padding of the sign
-  // of the advantages at masked positions.
-  double phi;
 
   // The gradient in the result, KL penalty included.
   double gradient_squared;  // sum of squares

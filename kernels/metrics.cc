@@ -25,8 +25,8 @@ double WeightMean(const BatchSums& sums) {
   return direct < 0.5 ? direct : near_one;
 }
 
-void AddDrift(const CorrectionSpec& spec, const BatchSums& sums,
-              const DriftSummary& summary, MetricMap* metrics) {
+void AddDrift(const BatchSums& sums, const DriftSummary& summary,
+              MetricMap* metrics) {
   const DriftSums& drift = sums.drift;
   MetricMap& m = *metrics;
   m["kl"] = summary.kl;
@@ -48,10 +48,6 @@ void AddDrift(const CorrectionSpec& spec, const BatchSums& sums,
       Mean(drift.abs_log_ppl_difference, sums.nonempty_sequences);
   m["numerator_ppl"] = Mean(drift.numerator_ppl, sums.nonempty_sequences);
   m["denominator_ppl"] = Mean(drift.denominator_ppl, sums.nonempty_sequences);
-  if (!spec.probability_metrics) return;
-  m["probability_difference_mean"] =
-      Mean(drift.probability.abs_difference, sums.tokens);
-  m["probability_difference_max"] = drift.probability.max_difference;
 }
 
 void AddWeight(const CorrectionSpec& spec, const BatchSums& sums,
@@ -131,7 +127,7 @@ std::map<std::string, double> Metrics(
   metrics["touched_sequence_fraction"] =
       Fraction(sums.touched_sequences, sums.nonempty_sequences);
   metrics["non_finite_tokens"] = static_cast<double>(sums.non_finite_tokens);
-  AddDrift(spec, sums, summary, &metrics);
+  AddDrift(sums, summary, &metrics);
   AddWeight(spec, sums, summary, &metrics);
   for (int r = 0; r < spec.num_rules; ++r) {
     AddRule(rule_names[static_cast<size_t>(r)], sums.rules[r], sums, &metrics);

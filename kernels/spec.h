@@ -116,9 +116,9 @@ struct CorrectionSpec {
   bool unknown_rollout = false;
   // The ratio whose drift the metrics describe.
   RatioSource drift_source = RatioSource::kOldRollout;
-  // Also compare probabilities exp(log_prob): DriftSums::probability. Costs two
+  // Also compute PeerSums::correction, of which the probabilities cost two
   // exponentials per token.
-  bool probability_metrics = false;
+  bool peer_sums = false;
   // The policy loss; surrogate kNone: none.
   LossSpec loss;
   // False: outputs and the loss alone are wanted. Of BatchSums only the counts

@@ -9,6 +9,7 @@
 #include <cstdint>
 
 #include "kernels/loss_sums.h"
+#include "kernels/peer_sums.h"
 #include "kernels/spec.h"
 #include "kernels/staleness_sums.h"
 
@@ -23,14 +24,6 @@ inline constexpr int kNumHistogramEdges = 10;
 inline constexpr float kHistogramEdges[kNumHistogramEdges] = {
     -1.0f, -0.3f, -0.1f, -0.03f, -0.01f, 0.01f, 0.03f, 0.1f, 0.3f, 1.0f};
 
-// exp(log_prob) of numerator p and denominator q of the drift source.
-struct ProbabilitySums {
-  double abs_difference;      // sum |p - q|
-  double squared_difference;  // sum (p - q)^2
-  double max_difference;      // max |p - q|, 0 over nothing
-  double p, q, p_squared, q_squared, p_q;
-};
-
 struct DriftSums {
   // Tokens.
   double log_ratio;         // sum l, each addend exact in float64
@@ -44,19 +37,14 @@ struct DriftSums {
 
   // Rows of V. a_i = mean of numerator log-probs, b_i of denominator ones,
   // s_i = sum l, e_i = -s_i / n_i = log(PPL ratio).
-  double numerator_log_ppl;       // sum -a_i
-  double numerator_ppl;           // sum exp(-a_i)
-  double denominator_log_ppl;     // sum -b_i
-  double denominator_ppl;         // sum exp(-b_i)
-  double log_ppl_difference;      // sum e_i
-  double abs_log_ppl_difference;  // sum |e_i|
-  Extrema log_ppl_difference_range;
+  double numerator_ppl;              // sum exp(-a_i)
+  double denominator_ppl;            // sum exp(-b_i)
+  double log_ppl_difference;         // sum e_i
+  double abs_log_ppl_difference;     // sum |e_i|
   double ppl_ratio_excess;           // sum exp(e_i) - 1
   double chi2_sequence;              // sum exp(2 clamp(s_i, 20)) - 1
   Extrema sequence_log_ratio_range;  // of s_i
   int64_t sequence_histogram[kNumHistogramEdges + 1];  // rows by s_i / n_i
-
-  ProbabilitySums probability;  // zero unless CorrectionSpec asks for it
 };
 
 // Bounded weights w before normalization, over m; raw = before the bound, after
@@ -66,33 +54,27 @@ struct WeightSums {
   double weight;          // sum over tokens of w
   double weight_squared;  // sum over tokens of w^2
   double excess;  // sum over tokens of w - 1, accurate where w is near 1
-  double excess_squared;  // sum over tokens of (w - 1)^2
-  Extrema range;          // of w over tokens
-  Extrema
-      raw_log_range;    // of the log ratio before the last clamp (TOKEN: before
-                        // any): tokens for TOKEN and PREFIX, rows of V else
-  int64_t tokens_high;  // raw > upper
-  int64_t tokens_low;   // raw < lower, or 1 / upper where lower is absent
+  double excess_squared;   // sum over tokens of (w - 1)^2
+  Extrema range;           // of w over tokens
+  int64_t tokens_high;     // raw > upper
+  int64_t tokens_low;      // raw < lower, or 1 / upper where lower is absent
   int64_t tokens_outside;  // raw outside [lower, upper] of the spec
   // TOKEN with after_rule > 0, else 0: tokens that the first after_rule rules
   // left, and those of them with raw > upper.
   int64_t after_rule_tokens, after_rule_tokens_high;
-  int64_t sequences_high;  // rows of V whose mean raw weight is > upper
-  int64_t sequences_low;
-  int64_t sequences_log_high;  // SEQUENCE, GEOMETRIC: rows of V whose log ratio
-  int64_t sequences_log_low;   // before the last clamp is > log upper (< ...)
+  // SEQUENCE, GEOMETRIC: rows of V whose log ratio before the last clamp is
+  // > log upper.
+  int64_t sequences_log_high;
   // Rows of V, p_i = mean of w over the row.
-  double sequence_excess;          // sum p_i - 1
-  double sequence_excess_squared;  // sum (p_i - 1)^2
-  Extrema sequence_range;          // of p_i
+  double sequence_excess;  // sum p_i - 1
+  Extrema sequence_range;  // of p_i
   // The mean that weights were divided by, 1 if they were not; see WeightSpec.
   double normalizer;
 };
 
 // One rule; for ALL x_t and q_i are the row's mean of the estimator, and a row
 // is high (low) with all its tokens if any of them is. x_t = its statistic at
-// token t (sequence rules: the row's, repeated), y = clamp(x, lower, upper),
-// over the tokens the rule saw; lower is 0 for K2 and K3 without a lower bound.
+// token t (sequence rules: the row's, repeated), over the tokens the rule saw.
 // q_i = the row's statistic (token rules: row mean of x) over the rows it saw
 // non-empty.
 struct RuleSums {
@@ -103,12 +85,8 @@ struct RuleSums {
   int64_t rows_high;    // rows with q > upper; ALL: with any token above
   int64_t rows_low;
   double sum;      // of x
-  double clamped;  // of y
-  double clamped_squared;
-  Extrema range;       // of x; sequence rules: of q
-  double row_sum;      // of q
-  double row_squared;  // of q^2
-  Extrema row_range;   // of q
+  Extrema range;   // of x; sequence rules: of q
+  double row_sum;  // of q
   // Effects of the rule, its condition included.
   int64_t dropped_tokens;
   int64_t dropped_sequences;  // rows with at least one such token
@@ -117,7 +95,6 @@ struct RuleSums {
 struct BatchSums {
   int64_t num_sequences;       // B
   int64_t nonempty_sequences;  // |V|
-  int64_t positions;           // masked ones included
   int64_t tokens;              // sum n_i
   int64_t kept_tokens;         // in the keep mask
   int64_t kept_sequences;      // rows with a kept token
@@ -129,6 +106,7 @@ struct BatchSums {
   WeightSums weight;
   RuleSums rules[kMaxRules];
   LossSums loss;
+  PeerSums peers;
   // All zero unless versions came; MeasureStaleness fills it.
   StalenessSums staleness;
 };

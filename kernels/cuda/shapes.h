@@ -30,7 +30,7 @@ inline constexpr uint32_t kAnyRules =
 inline constexpr uint32_t kCorrections = kAnyWeights | kAnyRules;
 inline constexpr uint32_t kTruncated = kFeatureTokenWeights | kFeatureMetrics;
 inline constexpr uint32_t kRowLoss =
-    kFeatureLoss | kFeatureRowLoss | kFeatureKl;
+    kFeatureLoss | kFeaturePeerLoss | kFeatureRowLoss | kFeatureKl;
 inline constexpr uint32_t kAnyLoss =
     kRowLoss | kFeatureSurrogates | kFeatureReinforce;
 
@@ -63,10 +63,11 @@ inline constexpr Shape kShapes[] = {
      kTruncated | kFeatureLoss, kFeatureTokenWeights | kFeatureLoss},
     // PPO with decoupled weights and rules.
     {RatioSource::kOldRollout, RatioSource::kCurrentOld,
-     kFeatureLoss | kCorrections, kFeatureLoss},
+     kFeatureLoss | kFeaturePeerLoss | kCorrections, kFeatureLoss},
     // PPO and REINFORCE in bypass mode.
     {RatioSource::kCurrentRollout, RatioSource::kCurrentRollout,
-     kFeatureLoss | kCorrections | kFeatureReinforce, kFeatureLoss},
+     kFeatureLoss | kFeaturePeerLoss | kCorrections | kFeatureReinforce,
+     kFeatureLoss},
     // GRPO and GSPO, with a KL penalty or without, on their own.
     {RatioSource::kCurrentOld, RatioSource::kCurrentOld,
      kRowLoss | kFeatureMetrics | kFeatureReasons, 0},

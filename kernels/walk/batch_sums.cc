@@ -10,6 +10,9 @@
 namespace counterweight::kernels {
 namespace {
 
+constexpr Extrema kNothing{std::numeric_limits<double>::infinity(),
+                           -std::numeric_limits<double>::infinity()};
+
 int64_t Count(double sum) { return static_cast<int64_t>(sum); }
 
 // x86 and CUDA make NaNs of different bits; what is infinite cancels to one.
@@ -23,14 +26,12 @@ void FillColumns(const Plan& plan, const RowRecord& total, BatchSums& sums) {
     const ColumnInfo& column = kColumnTable.columns[c];
     const int rule = RuleOfColumn(c);
     const bool is_loss = c >= kColumnLoss;
-    if (column.field == kNoField || rule >= plan.spec.num_rules ||
+    if (column.field.offset == kNoField.offset || rule >= plan.spec.num_rules ||
         (is_loss && !plan.loss.active)) {
       continue;
     }
-    char* const field =
-        (rule < 0 ? reinterpret_cast<char*>(&sums)
-                  : reinterpret_cast<char*>(&sums.rules[rule])) +
-        column.field;
+    char* const field = reinterpret_cast<char*>(&sums) + column.field.offset +
+                        std::max(rule, 0) * column.field.stride;
     const double sum = is_loss ? Canonical(total.loss_sums[c - kColumnLoss])
                                : total.token_sums[c];
     if (column.adds == Adds::kCount) {
@@ -61,30 +62,22 @@ Extrema RowRange(const RowRecord& total, int extremum) {
   return {total.row_low[extremum], total.row_high[extremum]};
 }
 
-void FillDrift(const Plan& plan, const RowRecord& total, DriftSums& drift) {
+void FillDrift(const RowRecord& total, DriftSums& drift) {
   const double* tokens = total.token_sums;
   const double* rows = total.row_sums;
   drift.k2 = 0.5 * tokens[kColumnSquared];
   drift.log_ratio_range = TokenRange(total, kExtremumLogRatio);
   FillHistogram(&tokens[kColumnHistogram], tokens[kColumnTokens],
                 drift.histogram);
-  drift.numerator_log_ppl = rows[kRowNumeratorLogPpl];
   drift.numerator_ppl = rows[kRowNumeratorPpl];
-  drift.denominator_log_ppl = rows[kRowDenominatorLogPpl];
   drift.denominator_ppl = rows[kRowDenominatorPpl];
   drift.log_ppl_difference = rows[kRowLogPplDifference];
   drift.abs_log_ppl_difference = rows[kRowAbsLogPplDifference];
-  drift.log_ppl_difference_range =
-      RowRange(total, kRowExtremumLogPplDifference);
   drift.ppl_ratio_excess = rows[kRowPplRatioExcess];
   drift.chi2_sequence = rows[kRowChi2];
   drift.sequence_log_ratio_range = RowRange(total, kRowExtremumLogRatio);
   FillHistogram(&rows[kRowHistogram], rows[kRowNonempty],
                 drift.sequence_histogram);
-  if (plan.spec.probability_metrics) {
-    drift.probability.max_difference =
-        std::max(total.token_high[kExtremumDifference], 0.0);
-  }
 }
 
 // REQUIRES: FillColumns().
@@ -92,9 +85,6 @@ void FillWeight(const Plan& plan, const RowRecord& total, WeightSums& weight) {
   const double* tokens = total.token_sums;
   const double* rows = total.row_sums;
   weight.range = TokenRange(total, kExtremumWeight);
-  weight.raw_log_range = IsSequenceLevel(plan.weight.spec.level)
-                             ? RowRange(total, kRowExtremumRawLog)
-                             : TokenRange(total, kExtremumRawLog);
   weight.tokens_outside =
       weight.tokens_high +
       (plan.weight.spec.lower > 0.0 ? weight.tokens_low : 0);
@@ -103,12 +93,8 @@ void FillWeight(const Plan& plan, const RowRecord& total, WeightSums& weight) {
     weight.after_rule_tokens = Count(tokens[kColumnWeightSeen]);
     weight.after_rule_tokens_high = Count(tokens[kColumnWeightSeenHigh]);
   }
-  weight.sequences_high = Count(rows[kRowWeightHigh]);
-  weight.sequences_low = Count(rows[kRowWeightLow]);
   weight.sequences_log_high = Count(rows[kRowWeightLogHigh]);
-  weight.sequences_log_low = Count(rows[kRowWeightLogLow]);
   weight.sequence_excess = rows[kRowWeightExcess];
-  weight.sequence_excess_squared = rows[kRowWeightExcessSquared];
   weight.sequence_range = RowRange(total, kRowExtremumWeight);
   weight.normalizer = Normalizer(plan, total);
 }
@@ -120,34 +106,23 @@ void FillRule(const Plan& plan, int r, const RowRecord& total, RuleSums& rule) {
   rule.seen_sequences = Count(row(kRowRuleSeen));
   rule.rows_high = Count(row(kRowRuleHigh));
   rule.rows_low = Count(row(kRowRuleLow));
-  rule.row_range = RowRange(total, kRowExtremumRules + r);
   rule.range = plan.rules[r].is_sequence
-                   ? rule.row_range
+                   ? RowRange(total, kRowExtremumRules + r)
                    : TokenRange(total, kExtremumRules + r);
   rule.row_sum = row(kRowRuleSum);
-  rule.row_squared = row(kRowRuleSquared);
   rule.dropped_tokens = Count(row(kRowRuleDroppedTokens));
   rule.dropped_sequences = Count(row(kRowRuleDroppedRows));
 }
 
+Extrema LossRange(const RowRecord& total, RowLossExtremum extremum) {
+  return {total.row_loss_low[extremum], total.row_loss_high[extremum]};
+}
+
 void FillLoss(const Plan& plan, const RowRecord& total, LossSums& loss) {
+  loss.ratio_range = kNothing;
+  if (!plan.loss.active) return;
   const double* rows = total.row_loss_sums;
-  const auto range = [&](RowLossExtremum e) {
-    return Extrema{total.row_loss_low[e], total.row_loss_high[e]};
-  };
-  if (!plan.loss.active) {
-    constexpr double kInfinity = std::numeric_limits<double>::infinity();
-    const Extrema nothing{kInfinity, -kInfinity};
-    loss.ratio_range = nothing;
-    loss.row_high_range = nothing;
-    loss.row_low_range = nothing;
-    loss.padding_ratio_range = nothing;
-    return;
-  }
-  loss.ratio_range = range(kRowLossExtremumRatio);
-  loss.row_high_range = range(kRowLossExtremumHigh);
-  loss.row_low_range = range(kRowLossExtremumLow);
-  loss.padding_ratio_range = range(kRowLossExtremumPaddingRatio);
+  loss.ratio_range = LossRange(total, kRowLossExtremumRatio);
   loss.policy = Canonical(rows[kRowLossPolicy]);
   loss.kl_penalty = Canonical(rows[kRowLossKlPenalty]);
   loss.total = loss.policy;
@@ -155,10 +130,47 @@ void FillLoss(const Plan& plan, const RowRecord& total, LossSums& loss) {
     loss.total += plan.loss.spec.kl.coefficient * loss.kl_penalty;
   }
   loss.total = Canonical(loss.total);
-  loss.row_high = rows[kRowLossHigh];
-  loss.row_low = rows[kRowLossLow];
-  loss.mixed_rows = Count(rows[kRowLossMixed]);
-  loss.phi = rows[kRowLossPhi];
+}
+
+// REQUIRES: FillColumns().
+void FillPeerCorrection(const Plan& plan, const RowRecord& total,
+                        PeerCorrectionSums& peers) {
+  peers.log_ppl_difference_range = peers.sequence_log_range = kNothing;
+  for (PeerRuleSums& rule : peers.rules) rule.row_range = kNothing;
+  if (!plan.spec.peer_sums) return;
+  const double* rows = total.row_sums;
+  peers.probability.max_difference =
+      std::max(total.token_high[kExtremumDifference], 0.0);
+  peers.numerator_log_ppl = rows[kRowNumeratorLogPpl];
+  peers.denominator_log_ppl = rows[kRowDenominatorLogPpl];
+  peers.log_ppl_difference_range =
+      RowRange(total, kRowExtremumLogPplDifference);
+  peers.sequence_log_range = RowRange(total, kRowExtremumRawLog);
+  peers.sequences_log_low = Count(rows[kRowWeightLogLow]);
+  peers.sequences_high = Count(rows[kRowWeightHigh]);
+  peers.sequences_low = Count(rows[kRowWeightLow]);
+  peers.sequence_excess_squared = rows[kRowWeightExcessSquared];
+  for (int r = 0; r < plan.spec.num_rules; ++r) {
+    peers.rules[r].row_squared = rows[RowRuleColumnIndex(r, kRowRuleSquared)];
+    peers.rules[r].row_range = RowRange(total, kRowExtremumRules + r);
+  }
+}
+
+// REQUIRES: FillColumns().
+void FillPeerLoss(const Plan& plan, const RowRecord& total,
+                  PeerLossSums& peers) {
+  peers.row_high_range = peers.row_low_range = kNothing;
+  peers.padding_ratio_range = kNothing;
+  if (!plan.loss.active) return;
+  peers.padding_ratio_range = LossRange(total, kRowLossExtremumPaddingRatio);
+  if (!plan.loss.spec.peer_sums) return;
+  const double* rows = total.row_loss_sums;
+  peers.row_high = rows[kRowLossHigh];
+  peers.row_low = rows[kRowLossLow];
+  peers.row_high_range = LossRange(total, kRowLossExtremumHigh);
+  peers.row_low_range = LossRange(total, kRowLossExtremumLow);
+  peers.mixed_rows = Count(rows[kRowLossMixed]);
+  peers.phi = rows[kRowLossPhi];
 }
 
 }  // namespace
@@ -186,19 +198,19 @@ BatchSums MakeBatchSums(const Plan& plan, const Batch& batch,
                         const RowRecord& total) {
   BatchSums sums{};
   sums.num_sequences = batch.num_sequences;
-  sums.positions =
-      batch.num_sequences > 0 ? batch.offsets[batch.num_sequences] : 0;
   sums.nonempty_sequences = Count(total.row_sums[kRowNonempty]);
   sums.kept_sequences = Count(total.row_sums[kRowKept]);
   sums.touched_sequences = Count(total.row_sums[kRowTouched]);
   sums.non_finite_tokens = Count(total.token_sums[kColumnNonFinite]);
   FillColumns(plan, total, sums);
-  FillDrift(plan, total, sums.drift);
+  FillDrift(total, sums.drift);
   FillWeight(plan, total, sums.weight);
   for (int r = 0; r < plan.spec.num_rules; ++r) {
     FillRule(plan, r, total, sums.rules[r]);
   }
   FillLoss(plan, total, sums.loss);
+  FillPeerCorrection(plan, total, sums.peers.correction);
+  FillPeerLoss(plan, total, sums.peers.loss);
   return sums;
 }
 

@@ -19,7 +19,9 @@ bool HasPart(const Plan& plan, Part part, int rule) {
     case Part::kTokenWeights:
       return by_token;
     case Part::kProbabilities:
-      return plan.spec.probability_metrics;
+      return plan.spec.peer_sums;
+    case Part::kRulePeers:
+      return plan.spec.peer_sums;
     case Part::kWeightAggregate:
       return aggregates;
     case Part::kWeightSeen:
@@ -32,6 +34,10 @@ bool HasPart(const Plan& plan, Part part, int rule) {
       return loss.active && (loss.by_row || loss.selects);
     case Part::kLoss:
       return loss.active;
+    case Part::kLossPeers:
+      return loss.active && loss.spec.peer_sums;
+    case Part::kLossKlPeers:
+      return loss.active && loss.has_kl && loss.spec.peer_sums;
     case Part::kLossSequenceSlope:
       return loss.active && loss.hands_back;
     case Part::kLossKl:

@@ -41,20 +41,27 @@ enum class Part : uint8_t {
   kWeightSeenHigh,   // of weights that wait for rules
   kRules,
   kRulePrefix,
+  kRulePeers,  // of PeerSums, as kProbabilities
   kLossStatistics,
   kLoss,  // This part and those below belong to the loss pass.
   kLossSequenceSlope,
   kLossKl,
   kLossKlSequenceSlope,
   kLossPadding,
+  kLossPeers,  // of PeerSums
+  kLossKlPeers,
 };
-inline constexpr int kNumParts = static_cast<int>(Part::kLossPadding) + 1;
+inline constexpr int kNumParts = static_cast<int>(Part::kLossKlPeers) + 1;
 
 constexpr bool IsOfLossPass(Part part) { return part >= Part::kLoss; }
 
-// A column of BatchSums that is the sum itself, by its offset in BatchSums, or
-// in RuleSums for a rule's; int64_t for a count, else double.
-inline constexpr uint16_t kNoField = UINT16_MAX;
+// The field of BatchSums that is the sum of the column itself; int64_t for a
+// count, else double.
+struct ColumnField {
+  uint16_t offset;  // in BatchSums; a rule's column: the first rule's
+  uint16_t stride;  // to the field of the next rule
+};
+inline constexpr ColumnField kNoField{UINT16_MAX, 0};
 
 struct ColumnInfo {
   int column;
@@ -64,7 +71,7 @@ struct ColumnInfo {
   // the first features, and one of the second where there are any.
   uint32_t all;
   uint32_t any;
-  uint16_t field;
+  ColumnField field;
 };
 
 // Extrema have the same parts and features.
@@ -75,9 +82,13 @@ struct ExtremumInfo {
 };
 
 #define COUNTERWEIGHT_FIELD(field) \
-  static_cast<uint16_t>(offsetof(BatchSums, field))
-#define COUNTERWEIGHT_RULE_FIELD(field) \
-  static_cast<uint16_t>(offsetof(RuleSums, field))
+  ColumnField { static_cast<uint16_t>(offsetof(BatchSums, field)), 0 }
+#define COUNTERWEIGHT_RULE_FIELD(rules, field)                      \
+  ColumnField {                                                     \
+    static_cast<uint16_t>(offsetof(BatchSums, rules[0].field)),     \
+        static_cast<uint16_t>(offsetof(BatchSums, rules[1].field) - \
+                              offsetof(BatchSums, rules[0].field))  \
+  }
 
 inline constexpr ColumnInfo kTokenColumnRows[] = {
     {kColumnTokens, Adds::kCount, Part::kDrift, 0, 0,
@@ -99,23 +110,23 @@ inline constexpr ColumnInfo kTokenColumnRows[] = {
     {kColumnHistogram, Adds::kCount, Part::kDrift, kFeatureMetrics, 0,
      kNoField},
     {kColumnAbsDifference, Adds::kBlocks, Part::kProbabilities,
-     kFeatureProbabilities, 0,
-     COUNTERWEIGHT_FIELD(drift.probability.abs_difference)},
+     kFeaturePeerCorrection, 0,
+     COUNTERWEIGHT_FIELD(peers.correction.probability.abs_difference)},
     {kColumnSquaredDifference, Adds::kBlocks, Part::kProbabilities,
-     kFeatureProbabilities, 0,
-     COUNTERWEIGHT_FIELD(drift.probability.squared_difference)},
-    {kColumnP, Adds::kBlocks, Part::kProbabilities, kFeatureProbabilities, 0,
-     COUNTERWEIGHT_FIELD(drift.probability.p)},
-    {kColumnQ, Adds::kBlocks, Part::kProbabilities, kFeatureProbabilities, 0,
-     COUNTERWEIGHT_FIELD(drift.probability.q)},
+     kFeaturePeerCorrection, 0,
+     COUNTERWEIGHT_FIELD(peers.correction.probability.squared_difference)},
+    {kColumnP, Adds::kBlocks, Part::kProbabilities, kFeaturePeerCorrection, 0,
+     COUNTERWEIGHT_FIELD(peers.correction.probability.p)},
+    {kColumnQ, Adds::kBlocks, Part::kProbabilities, kFeaturePeerCorrection, 0,
+     COUNTERWEIGHT_FIELD(peers.correction.probability.q)},
     {kColumnPSquared, Adds::kBlocks, Part::kProbabilities,
-     kFeatureProbabilities, 0,
-     COUNTERWEIGHT_FIELD(drift.probability.p_squared)},
+     kFeaturePeerCorrection, 0,
+     COUNTERWEIGHT_FIELD(peers.correction.probability.p_squared)},
     {kColumnQSquared, Adds::kBlocks, Part::kProbabilities,
-     kFeatureProbabilities, 0,
-     COUNTERWEIGHT_FIELD(drift.probability.q_squared)},
-    {kColumnPQ, Adds::kBlocks, Part::kProbabilities, kFeatureProbabilities, 0,
-     COUNTERWEIGHT_FIELD(drift.probability.p_q)},
+     kFeaturePeerCorrection, 0,
+     COUNTERWEIGHT_FIELD(peers.correction.probability.q_squared)},
+    {kColumnPQ, Adds::kBlocks, Part::kProbabilities, kFeaturePeerCorrection, 0,
+     COUNTERWEIGHT_FIELD(peers.correction.probability.p_q)},
     {kColumnNonFinite, Adds::kDirect, Part::kDecisions, 0, 0, kNoField},
     {kColumnKept, Adds::kCount, Part::kDecisions, kFeatureRules, 0,
      COUNTERWEIGHT_FIELD(kept_tokens)},
@@ -153,17 +164,19 @@ inline constexpr ColumnInfo kTokenColumnRows[] = {
 // Columns of each rule; `column` is a RuleColumn.
 inline constexpr ColumnInfo kRuleColumnRows[] = {
     {kRuleSum, Adds::kEither, Part::kRuleSums, kFeatureRules, 0,
-     COUNTERWEIGHT_RULE_FIELD(sum)},
-    {kRuleClamped, Adds::kBlocks, Part::kRuleSums, kFeatureRules, 0,
-     COUNTERWEIGHT_RULE_FIELD(clamped)},
-    {kRuleClampedSquared, Adds::kBlocks, Part::kRuleSums, kFeatureRules, 0,
-     COUNTERWEIGHT_RULE_FIELD(clamped_squared)},
+     COUNTERWEIGHT_RULE_FIELD(rules, sum)},
+    {kRuleClamped, Adds::kBlocks, Part::kRulePeers,
+     kFeatureRules | kFeaturePeerCorrection, 0,
+     COUNTERWEIGHT_RULE_FIELD(peers.correction.rules, clamped)},
+    {kRuleClampedSquared, Adds::kBlocks, Part::kRulePeers,
+     kFeatureRules | kFeaturePeerCorrection, 0,
+     COUNTERWEIGHT_RULE_FIELD(peers.correction.rules, clamped_squared)},
     {kRuleSeen, Adds::kCount, Part::kRules, kFeatureRules, 0,
-     COUNTERWEIGHT_RULE_FIELD(seen_tokens)},
+     COUNTERWEIGHT_RULE_FIELD(rules, seen_tokens)},
     {kRuleHigh, Adds::kCount, Part::kRules, kFeatureRules, 0,
-     COUNTERWEIGHT_RULE_FIELD(tokens_high)},
+     COUNTERWEIGHT_RULE_FIELD(rules, tokens_high)},
     {kRuleLow, Adds::kCount, Part::kRules, kFeatureRules, 0,
-     COUNTERWEIGHT_RULE_FIELD(tokens_low)},
+     COUNTERWEIGHT_RULE_FIELD(rules, tokens_low)},
     {kRuleFired, Adds::kCount, Part::kRules, kFeatureRules, 0, kNoField},
     {kRuleAggregate, Adds::kExact, Part::kRulePrefix,
      kFeatureRules | kFeaturePrefixes, 0, kNoField},
@@ -171,6 +184,7 @@ inline constexpr ColumnInfo kRuleColumnRows[] = {
 
 // `column` is a LossColumn.
 inline constexpr uint32_t kLossMetrics = kFeatureLoss | kFeatureMetrics;
+inline constexpr uint32_t kPeerLossMetrics = kLossMetrics | kFeaturePeerLoss;
 inline constexpr ColumnInfo kLossColumnRows[] = {
     {kLossAggregate, Adds::kExact, Part::kLossStatistics, kFeatureRowLoss, 0,
      kNoField},
@@ -191,25 +205,26 @@ inline constexpr ColumnInfo kLossColumnRows[] = {
     {kLossPadding, Adds::kExact, Part::kLossPadding, kFeaturePadding, 0,
      kNoField},
     {kLossPaddingKl, Adds::kExact, Part::kLossPadding, kFeaturePadding, 0,
-     COUNTERWEIGHT_FIELD(loss.padding_kl)},
+     COUNTERWEIGHT_FIELD(peers.loss.padding_kl)},
     {kLossPaddingAdvantage, Adds::kExact, Part::kLossPadding, kFeaturePadding,
      0, kNoField},
-    {kLossRefLogRatio, Adds::kExact, Part::kLossKl, kFeatureLoss | kFeatureKl,
-     0, COUNTERWEIGHT_FIELD(loss.ref_log_ratio)},
+    {kLossRefLogRatio, Adds::kExact, Part::kLossKlPeers,
+     kPeerLossMetrics | kFeatureKl, 0,
+     COUNTERWEIGHT_FIELD(peers.loss.ref_log_ratio)},
     {kLossLogRatio, Adds::kExact, Part::kLoss, kLossMetrics, 0,
      COUNTERWEIGHT_FIELD(loss.log_ratio)},
     {kLossLogRatioKept, Adds::kExact, Part::kLoss, kLossMetrics, 0,
      COUNTERWEIGHT_FIELD(loss.log_ratio_kept)},
     {kLossGradientSquared, Adds::kExact, Part::kLoss, kLossMetrics, 0,
      COUNTERWEIGHT_FIELD(loss.gradient_squared)},
-    {kLossAbsKept, Adds::kBlocks, Part::kLoss, kLossMetrics, 0,
-     COUNTERWEIGHT_FIELD(loss.abs_log_ratio_kept)},
-    {kLossSafeKept, Adds::kBlocks, Part::kLoss, kLossMetrics, 0,
-     COUNTERWEIGHT_FIELD(loss.safe_log_ratio_kept)},
+    {kLossAbsKept, Adds::kBlocks, Part::kLossPeers, kPeerLossMetrics, 0,
+     COUNTERWEIGHT_FIELD(peers.loss.abs_log_ratio_kept)},
+    {kLossSafeKept, Adds::kBlocks, Part::kLossPeers, kPeerLossMetrics, 0,
+     COUNTERWEIGHT_FIELD(peers.loss.safe_log_ratio_kept)},
     {kLossRatio, Adds::kBlocks, Part::kLoss, kLossMetrics, 0,
      COUNTERWEIGHT_FIELD(loss.ratio)},
-    {kLossClippedRatio, Adds::kBlocks, Part::kLoss, kLossMetrics, 0,
-     COUNTERWEIGHT_FIELD(loss.clipped_ratio)},
+    {kLossClippedRatio, Adds::kBlocks, Part::kLossPeers, kPeerLossMetrics, 0,
+     COUNTERWEIGHT_FIELD(peers.loss.clipped_ratio)},
     {kLossSlope, Adds::kBlocks, Part::kLoss, kLossMetrics, 0,
      COUNTERWEIGHT_FIELD(loss.slope)},
     {kLossSlopeClipped, Adds::kBlocks, Part::kLoss, kLossMetrics, 0,
@@ -220,24 +235,24 @@ inline constexpr ColumnInfo kLossColumnRows[] = {
      COUNTERWEIGHT_FIELD(loss.kl_tokens)},
     {kLossClipped, Adds::kCount, Part::kLoss, kLossMetrics, 0,
      COUNTERWEIGHT_FIELD(loss.clipped)},
-    {kLossClippedKept, Adds::kCount, Part::kLoss, kLossMetrics, 0,
-     COUNTERWEIGHT_FIELD(loss.clipped_kept)},
+    {kLossClippedKept, Adds::kCount, Part::kLossPeers, kPeerLossMetrics, 0,
+     COUNTERWEIGHT_FIELD(peers.loss.clipped_kept)},
     {kLossHigh, Adds::kCount, Part::kLoss, kLossMetrics, 0,
      COUNTERWEIGHT_FIELD(loss.high)},
     {kLossLow, Adds::kCount, Part::kLoss, kLossMetrics, 0,
      COUNTERWEIGHT_FIELD(loss.low)},
-    {kLossHighKept, Adds::kCount, Part::kLoss, kLossMetrics, 0,
-     COUNTERWEIGHT_FIELD(loss.high_kept)},
-    {kLossLowKept, Adds::kCount, Part::kLoss, kLossMetrics, 0,
-     COUNTERWEIGHT_FIELD(loss.low_kept)},
+    {kLossHighKept, Adds::kCount, Part::kLossPeers, kPeerLossMetrics, 0,
+     COUNTERWEIGHT_FIELD(peers.loss.high_kept)},
+    {kLossLowKept, Adds::kCount, Part::kLossPeers, kPeerLossMetrics, 0,
+     COUNTERWEIGHT_FIELD(peers.loss.low_kept)},
     {kLossCappedKept, Adds::kCount, Part::kLoss, kLossMetrics, 0,
      COUNTERWEIGHT_FIELD(loss.capped_kept)},
-    {kLossClippedZeroKept, Adds::kCount, Part::kLoss, kLossMetrics, 0,
-     COUNTERWEIGHT_FIELD(loss.clipped_zero_kept)},
+    {kLossClippedZeroKept, Adds::kCount, Part::kLossPeers, kPeerLossMetrics, 0,
+     COUNTERWEIGHT_FIELD(peers.loss.clipped_zero_kept)},
     {kLossPaddingHigh, Adds::kCount, Part::kLossPadding, kFeaturePadding, 0,
-     COUNTERWEIGHT_FIELD(loss.padding_high)},
+     COUNTERWEIGHT_FIELD(peers.loss.padding_high)},
     {kLossPaddingLow, Adds::kCount, Part::kLossPadding, kFeaturePadding, 0,
-     COUNTERWEIGHT_FIELD(loss.padding_low)},
+     COUNTERWEIGHT_FIELD(peers.loss.padding_low)},
 };
 
 #undef COUNTERWEIGHT_FIELD
@@ -245,10 +260,8 @@ inline constexpr ColumnInfo kLossColumnRows[] = {
 
 inline constexpr ExtremumInfo kTokenExtremumRows[] = {
     {kExtremumLogRatio, Part::kDrift, kFeatureMetrics},
-    {kExtremumDifference, Part::kProbabilities, kFeatureProbabilities},
+    {kExtremumDifference, Part::kProbabilities, kFeaturePeerCorrection},
     {kExtremumWeight, Part::kTokenWeights,
-     kFeatureMetrics | kFeatureTokenWeights},
-    {kExtremumRawLog, Part::kTokenWeights,
      kFeatureMetrics | kFeatureTokenWeights},
     // Stands for those of all rules.
     {kExtremumRules, Part::kRules, kFeatureRules},

@@ -47,7 +47,7 @@ enum TokenColumn : int {
 
 enum RuleColumn : int {
   kRuleSum,      // x; exact for RATIO with SUM or MEAN
-  kRuleClamped,  // y
+  kRuleClamped,  // y of PeerRuleSums
   kRuleClampedSquared,
   kRuleSeen,
   kRuleHigh,
@@ -76,8 +76,7 @@ enum TokenExtremum : int {
   kExtremumLogRatio,
   kExtremumDifference,  // |p - q|
   kExtremumWeight,
-  kExtremumRawLog,  // l of the weight's source
-  kExtremumRules,   // one for each rule
+  kExtremumRules,  // one for each rule
 };
 inline constexpr int kMaxTokenExtrema = kExtremumRules + kMaxRules;
 inline constexpr int kExtremumLoss = kMaxTokenExtrema;

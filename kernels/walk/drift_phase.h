@@ -54,7 +54,7 @@ struct DriftPhase {
     const TileOf<Lanes>& l = s.log_ratio[static_cast<int>(source)];
     acc.extend(kExtremumLogRatio, s.steps, l, s.mask);
     add_histogram(plan, s, l, acc);
-    if (Lanes::may(kFeatureProbabilities) && plan.spec.probability_metrics) {
+    if (Lanes::may(kFeaturePeerCorrection) && plan.spec.peer_sums) {
       add_probabilities(plan, s, num, den, acc);
     }
   }

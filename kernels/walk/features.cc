@@ -84,7 +84,10 @@ uint32_t FeaturesOf(const Plan& plan) {
   if (MarksUnknown(plan)) features |= kFeatureUnknown;
   if (plan.measures) {
     features |= kFeatureMetrics;
-    if (plan.spec.probability_metrics) features |= kFeatureProbabilities;
+    if (plan.spec.peer_sums) features |= kFeaturePeerCorrection;
+    if (plan.loss.active && plan.spec.loss.peer_sums) {
+      features |= kFeaturePeerLoss;
+    }
   }
   const std::vector<RatioSource> sources = CorrectionSources(plan);
   for (const RatioSource source : sources) {

@@ -11,8 +11,8 @@ namespace counterweight::kernels {
 
 enum Feature : uint32_t {
   kFeatureRules = 1u << 0,
-  kFeaturePrefixes = 1u << 1,  // running means
-  kFeatureProbabilities = 1u << 2,
+  kFeaturePrefixes = 1u << 1,        // running means
+  kFeaturePeerCorrection = 1u << 2,  // CorrectionSpec::peer_sums
   kFeatureLoss = 1u << 3,
   kFeatureSurrogates = 1u << 4,     // with a ratio, without kTraitCommon
   kFeatureRowLoss = 1u << 5,        // losses that need sums of their row
@@ -37,6 +37,7 @@ enum Feature : uint32_t {
   // CorrectionSpec::unknown_rollout, and more than the drift reads the rollout
   // log-probs.
   kFeatureUnknown = 1u << 24,
+  kFeaturePeerLoss = 1u << 25,  // LossSpec::peer_sums
 };
 
 // The readers of a ratio.

@@ -38,18 +38,23 @@ struct LossSumsPhase {
   template <class Columns>
   COUNTERWEIGHT_HD static void finish(const Plan& plan, Columns& columns) {
     if (!measures<Lanes>(plan) || has_rules<Lanes>(plan)) return;
+    columns.sum(kBase + kLossLogRatioKept) = columns.sum(kBase + kLossLogRatio);
+    if (!serves_peers(plan.loss)) return;
     constexpr int kCopies[][2] = {{kLossClipped, kLossClippedKept},
                                   {kLossHigh, kLossHighKept},
                                   {kLossLow, kLossLowKept}};
     for (const auto& [seen, kept] : kCopies) {
       columns.count(kBase + kept) = columns.count(kBase + seen);
     }
-    columns.sum(kBase + kLossLogRatioKept) = columns.sum(kBase + kLossLogRatio);
   }
 
  private:
   COUNTERWEIGHT_HD static const LossTiles<Lanes>& tiles(const State& s) {
     return s.tiles.template get<LossTiles<Lanes>>();
+  }
+
+  COUNTERWEIGHT_HD static bool serves_peers(const LossPlan& loss) {
+    return Lanes::may(kFeaturePeerLoss) && loss.spec.peer_sums;
   }
 
   COUNTERWEIGHT_HD static void add_tile(int column, const State& s,
@@ -85,6 +90,7 @@ struct LossSumsPhase {
                       return s.kept.wide(k, h) != 0.0 ? exact(k, h) : WideVec{};
                     });
     }
+    if (!serves_peers(loss)) return;
     const TileOf<Lanes>& l = s.log_ratio[static_cast<int>(source)];
     const Vec clamp = splat(static_cast<float>(kSafetyClamp));
     const int columns[] = {kBase + kLossAbsKept, kBase + kLossSafeKept};
@@ -128,13 +134,17 @@ struct LossSumsPhase {
   COUNTERWEIGHT_HD static void add_ratios(const LossPlan& loss, const State& s,
                                           Acc& acc) {
     const LossTiles<Lanes>& t = tiles(s);
-    const int columns[] = {kBase + kLossRatio, kBase + kLossClippedRatio};
+    const int columns[] = {kBase + kLossRatio};
     acc.add(columns, s.steps,
-            [&](int k, int g, Vec(&block)[2]) COUNTERWEIGHT_INLINE_LAMBDA {
-              const Vec r = t.ratio.vec(k, g);
-              const auto counts = s.mask.vec(k, g) != 0.0f;
-              add_where(counts, r, block[0]);
-              add_where(counts, clip(loss, r), block[1]);
+            [&](int k, int g, Vec(&block)[1]) COUNTERWEIGHT_INLINE_LAMBDA {
+              add_where(s.mask.vec(k, g) != 0.0f, t.ratio.vec(k, g), block[0]);
+            });
+    if (!serves_peers(loss)) return;
+    const int clipped[] = {kBase + kLossClippedRatio};
+    acc.add(clipped, s.steps,
+            [&](int k, int g, Vec(&block)[1]) COUNTERWEIGHT_INLINE_LAMBDA {
+              add_where(s.mask.vec(k, g) != 0.0f, clip(loss, t.ratio.vec(k, g)),
+                        block[0]);
             });
   }
 
@@ -144,14 +154,20 @@ struct LossSumsPhase {
     const int seen[] = {kBase + kLossClipped, kBase + kLossHigh,
                         kBase + kLossLow};
     count_sides(seen, s, s.mask, acc);
-    const int kept[] = {kBase + kLossCappedKept, kBase + kLossClippedZeroKept};
-    acc.count(kept, s.steps,
-              [&](int k, int g, Vec(&block)[2]) COUNTERWEIGHT_INLINE_LAMBDA {
-                const Vec m = s.kept.vec(k, g);
-                count_flag(t.capped.vec(k, g), m, block[0]);
-                if (!Lanes::may(kFeatureSurrogates)) return;
-                count_flag(t.beyond_zero.vec(k, g), m, block[1]);
+    const int capped[] = {kBase + kLossCappedKept};
+    acc.count(capped, s.steps,
+              [&](int k, int g, Vec(&block)[1]) COUNTERWEIGHT_INLINE_LAMBDA {
+                count_flag(t.capped.vec(k, g), s.kept.vec(k, g), block[0]);
               });
+    if (!serves_peers(plan.loss)) return;
+    if (Lanes::may(kFeatureSurrogates)) {
+      const int zero[] = {kBase + kLossClippedZeroKept};
+      acc.count(zero, s.steps,
+                [&](int k, int g, Vec(&block)[1]) COUNTERWEIGHT_INLINE_LAMBDA {
+                  count_flag(t.beyond_zero.vec(k, g), s.kept.vec(k, g),
+                             block[0]);
+                });
+    }
     if (!has_rules<Lanes>(plan)) return;
     const int sides[] = {kBase + kLossClippedKept, kBase + kLossHighKept,
                          kBase + kLossLowKept};
@@ -185,11 +201,13 @@ struct LossSumsPhase {
                                       Acc& acc) {
     const TileOf<Lanes>& over =
         Lanes::choose(loss.spec.kl.over == TokenSet::kKept, s.kept, s.mask);
-    acc.add_exact(kBase + kLossRefLogRatio, s.steps,
-                  [&](int k, int h) COUNTERWEIGHT_INLINE_LAMBDA {
-                    return -exact_log_ratio(s, RatioSource::kRefCurrent,
-                                            kUnbounded, k, h);
-                  });
+    if (serves_peers(loss)) {
+      acc.add_exact(kBase + kLossRefLogRatio, s.steps,
+                    [&](int k, int h) COUNTERWEIGHT_INLINE_LAMBDA {
+                      return -exact_log_ratio(s, RatioSource::kRefCurrent,
+                                              kUnbounded, k, h);
+                    });
+    }
     acc.count_each(kBase + kLossKlTokens, s.steps,
                    [&](int k, int g)
                        COUNTERWEIGHT_INLINE_LAMBDA { return over.vec(k, g); });

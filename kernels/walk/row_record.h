@@ -123,11 +123,14 @@ COUNTERWEIGHT_HD void add_rule(const Plan& plan, int r, const RowState& state,
   sums[RowRuleColumnIndex(r, kRowRuleDroppedRows)] = dropped > 0.0 ? 1.0 : 0.0;
   if (rule.is_sequence) {
     // x is the row's statistic at each of its tokens.
-    const double capped = q > rule.clamped_upper ? rule.clamped_upper : q;
-    const double y = capped < rule.clamped_lower ? rule.clamped_lower : capped;
     row.sums[RuleColumnIndex(r, kRuleSum)] = seen * q;
-    row.sums[RuleColumnIndex(r, kRuleClamped)] = seen * y;
-    row.sums[RuleColumnIndex(r, kRuleClampedSquared)] = seen * (y * y);
+    if (plan.spec.peer_sums) {
+      const double capped = q > rule.clamped_upper ? rule.clamped_upper : q;
+      const double y =
+          capped < rule.clamped_lower ? rule.clamped_lower : capped;
+      row.sums[RuleColumnIndex(r, kRuleClamped)] = seen * y;
+      row.sums[RuleColumnIndex(r, kRuleClampedSquared)] = seen * (y * y);
+    }
     row.sums[RuleColumnIndex(r, kRuleHigh)] = sides.high ? seen : 0.0;
     row.sums[RuleColumnIndex(r, kRuleLow)] = sides.low ? seen : 0.0;
   }

@@ -267,20 +267,15 @@ struct RulePhase {
                                               bool sequential, Acc& acc) {
     const RuleTiles<Lanes>& t = tiles(s);
     const RulePlan& rule = plan.rules[r];
-    const Vec lowest = splat(static_cast<float>(rule.clamped_lower));
-    const Vec highest = splat(static_cast<float>(rule.clamped_upper));
-    const int columns[] = {RuleColumnIndex(r, kRuleSum),
-                           RuleColumnIndex(r, kRuleClamped),
-                           RuleColumnIndex(r, kRuleClampedSquared)};
+    const int columns[] = {RuleColumnIndex(r, kRuleSum)};
     acc.add(columns, s.steps,
-            [&](int k, int g, Vec(&block)[3]) COUNTERWEIGHT_INLINE_LAMBDA {
-              const auto counts = seen.vec(k, g) != 0.0f;
-              const Vec x = t.statistic.vec(k, g);
-              const Vec y = clip(x, lowest, highest);
-              add_where(counts, x, block[0]);
-              add_where(counts, y, block[1]);
-              add_where(counts, y * y, block[2]);
+            [&](int k, int g, Vec(&block)[1]) COUNTERWEIGHT_INLINE_LAMBDA {
+              add_where(seen.vec(k, g) != 0.0f, t.statistic.vec(k, g),
+                        block[0]);
             });
+    if (Lanes::may(kFeaturePeerCorrection) && plan.spec.peer_sums) {
+      add_clamped_sums(rule, r, s, seen, acc);
+    }
     if (sequential) {
       acc.count_each(RuleColumnIndex(r, kRuleSeen), s.steps,
                      [&](int k, int g) COUNTERWEIGHT_INLINE_LAMBDA {
@@ -289,6 +284,24 @@ struct RulePhase {
     }
     if (extends_drift(plan, rule, sequential)) return;
     acc.extend(kExtremumRules + r, s.steps, t.statistic, seen);
+  }
+
+  COUNTERWEIGHT_HD static void add_clamped_sums(const RulePlan& rule, int r,
+                                                const State& s,
+                                                const TileOf<Lanes>& seen,
+                                                Acc& acc) {
+    const RuleTiles<Lanes>& t = tiles(s);
+    const Vec lowest = splat(static_cast<float>(rule.clamped_lower));
+    const Vec highest = splat(static_cast<float>(rule.clamped_upper));
+    const int columns[] = {RuleColumnIndex(r, kRuleClamped),
+                           RuleColumnIndex(r, kRuleClampedSquared)};
+    acc.add(columns, s.steps,
+            [&](int k, int g, Vec(&block)[2]) COUNTERWEIGHT_INLINE_LAMBDA {
+              const auto counts = seen.vec(k, g) != 0.0f;
+              const Vec y = clip(t.statistic.vec(k, g), lowest, highest);
+              add_where(counts, y, block[0]);
+              add_where(counts, y * y, block[1]);
+            });
   }
 
   COUNTERWEIGHT_HD static void add_sequence_sums(const RulePlan& rule, int r,

@@ -70,9 +70,6 @@ struct WeightPhase {
     if (!by_token(weight)) return;
     const int source = static_cast<int>(source_of(weight));
     bound_and_add(plan, s, acc, s.exp[source], s.expm1[source]);
-    if (kStats && measures<Lanes>(plan) && !is_of_drift(plan)) {
-      acc.extend(kExtremumRawLog, s.steps, s.log_ratio[source], s.mask);
-    }
   }
 
   // Runs after all rules.
@@ -100,19 +97,9 @@ struct WeightPhase {
     if (by_token(plan.weight) && !has_own_ratio(plan.weight)) {
       columns.sum(kColumnRawExcess) = drift.excess();
     }
-    if (!is_of_drift(plan)) return;
-    columns.low(kExtremumRawLog) = drift.lowest();
-    columns.high(kExtremumRawLog) = drift.highest();
   }
 
  private:
-  // The weight's log ratios are those that the drift has extrema of.
-  COUNTERWEIGHT_HD static bool is_of_drift(const Plan& plan) {
-    return by_token(plan.weight) &&
-           source_of(plan.weight) ==
-               Lanes::source(SourceUse::kDrift, plan.spec.drift_source);
-  }
-
   COUNTERWEIGHT_HD static bool by_token(const WeightPlan& weight) {
     return Lanes::must(kFeatureTokenWeights) ||
            (Lanes::may(kFeatureTokenWeights) &&
@@ -184,9 +171,6 @@ struct WeightPhase {
       t.expm1.at[k][i] = terms.expm1;
     });
     bound_and_add(plan, s, acc, t.exp, t.expm1);
-    if (kStats && measures<Lanes>(plan)) {
-      acc.extend(kExtremumRawLog, s.steps, t.mean, s.mask);
-    }
   }
 
   // exp and expm1 of the logarithm of the weight, without its clamp.

@@ -28,7 +28,7 @@ void ComputeCall::Start(const ServiceContext* service, std::string_view rpc,
                       std::move(request_id), make_work));
   // A client that leaves gives up its place in the queue.
   self->call_->OnLeave([weak = std::weak_ptr<ComputeCall>(self)] {
-    if (const auto call = weak.lock()) call->entry_.Abandon();
+    if (const auto alive = weak.lock()) alive->entry_.Abandon();
   });
   const int64_t held = self->served_.record().request_bytes;
   // The bytes as received, and the message that they become.

@@ -38,7 +38,7 @@ std::vector<Subject> Subjects() {
   std::vector<Subject> subjects = {
       {"token_tis+3_rules", HeadlineSpec()},
       {"token_tis+3_rules+probabilities", HeadlineSpec()}};
-  subjects.back().spec.probability_metrics = true;
+  subjects.back().spec.peer_sums = true;
   subjects.push_back({"token_tis+3_rules, no metrics", HeadlineSpec()});
   subjects.back().spec.metrics = false;
   // One of each kind of work: no weight, each level, each bound, sequence

@@ -88,7 +88,8 @@ void AddMethods(const Batches& batches, std::vector<CheckCase>* cases) {
     cases->push_back({name + ", unknown tokens", spec, batches.unknown});
     spec.unknown_rollout = false;
     spec.weight.normalize = spec.weight.level != Level::kNone;
-    spec.probability_metrics = true;
+    spec.peer_sums = true;
+    spec.loss.peer_sums = true;
     cases->push_back({name + "+", spec, batches.clean});
     spec = MakeSpec(method, {}, &violations);
     spec.metrics = false;

@@ -22,23 +22,24 @@ Metric FromSums(const BatchSums& s) {
   const DriftSummary summary = Summarize(s);
   const auto n = static_cast<double>(s.tokens);
   const auto rows = static_cast<double>(s.nonempty_sequences);
-  return {{"kl", summary.kl},
-          {"k3", summary.k3},
-          {"chi2 of tokens", summary.chi2_token},
-          {"chi2 of sequences", summary.chi2_sequence},
-          {"perplexity ratio - 1", s.drift.ppl_ratio_excess / rows},
-          {"perplexity ratio", summary.ppl_ratio},
-          {"perplexity", s.drift.numerator_ppl / rows},
-          {"deviation of l", summary.log_ratio_std},
-          {"mean |l|", s.drift.abs_log_ratio / n},
-          {"weight mean", summary.weight_mean},
-          {"weight deviation", summary.weight_std},
-          {"effective sample size", summary.effective_sample_size},
-          {"mean |p - q|", s.drift.probability.abs_difference / n},
-          {"mean (p - q)^2", s.drift.probability.squared_difference / n},
-          {"rule k3", s.rules[0].sum / n},
-          {"rule mean k3", s.rules[1].row_sum / rows},
-          {"rule mean k2", s.rules[2].row_sum / rows}};
+  return {
+      {"kl", summary.kl},
+      {"k3", summary.k3},
+      {"chi2 of tokens", summary.chi2_token},
+      {"chi2 of sequences", summary.chi2_sequence},
+      {"perplexity ratio - 1", s.drift.ppl_ratio_excess / rows},
+      {"perplexity ratio", summary.ppl_ratio},
+      {"perplexity", s.drift.numerator_ppl / rows},
+      {"deviation of l", summary.log_ratio_std},
+      {"mean |l|", s.drift.abs_log_ratio / n},
+      {"weight mean", summary.weight_mean},
+      {"weight deviation", summary.weight_std},
+      {"effective sample size", summary.effective_sample_size},
+      {"mean |p - q|", s.peers.correction.probability.abs_difference / n},
+      {"mean (p - q)^2", s.peers.correction.probability.squared_difference / n},
+      {"rule k3", s.rules[0].sum / n},
+      {"rule mean k3", s.rules[1].row_sum / rows},
+      {"rule mean k2", s.rules[2].row_sum / rows}};
 }
 
 struct Moments {
@@ -73,24 +74,25 @@ Metric FromReference(const CorrectionSpec& spec, const OwnedBatch& batch) {
   const Moments w = MomentsOf(weights), l = MomentsOf(log_ratios);
   const auto n = static_cast<double>(s.tokens);
   const auto rows = static_cast<double>(s.nonempty_sequences);
-  return {{"kl", -l.mean},
-          {"k3", s.drift.k3 / n},
-          {"chi2 of tokens", (2 * s.drift.excess + s.drift.excess_squared) / n},
-          {"chi2 of sequences", s.drift.chi2_sequence / rows},
-          {"perplexity ratio - 1", s.drift.ppl_ratio_excess / rows},
-          {"perplexity ratio", 1 + s.drift.ppl_ratio_excess / rows},
-          {"perplexity", s.drift.numerator_ppl / rows},
-          {"deviation of l", l.deviation},
-          {"mean |l|", s.drift.abs_log_ratio / n},
-          {"weight mean", w.mean},
-          {"weight deviation", w.deviation},
-          {"effective sample size",
-           w.mean * w.mean / (w.mean * w.mean + w.deviation * w.deviation)},
-          {"mean |p - q|", s.drift.probability.abs_difference / n},
-          {"mean (p - q)^2", s.drift.probability.squared_difference / n},
-          {"rule k3", s.rules[0].sum / n},
-          {"rule mean k3", s.rules[1].row_sum / rows},
-          {"rule mean k2", s.rules[2].row_sum / rows}};
+  return {
+      {"kl", -l.mean},
+      {"k3", s.drift.k3 / n},
+      {"chi2 of tokens", (2 * s.drift.excess + s.drift.excess_squared) / n},
+      {"chi2 of sequences", s.drift.chi2_sequence / rows},
+      {"perplexity ratio - 1", s.drift.ppl_ratio_excess / rows},
+      {"perplexity ratio", 1 + s.drift.ppl_ratio_excess / rows},
+      {"perplexity", s.drift.numerator_ppl / rows},
+      {"deviation of l", l.deviation},
+      {"mean |l|", s.drift.abs_log_ratio / n},
+      {"weight mean", w.mean},
+      {"weight deviation", w.deviation},
+      {"effective sample size",
+       w.mean * w.mean / (w.mean * w.mean + w.deviation * w.deviation)},
+      {"mean |p - q|", s.peers.correction.probability.abs_difference / n},
+      {"mean (p - q)^2", s.peers.correction.probability.squared_difference / n},
+      {"rule k3", s.rules[0].sum / n},
+      {"rule mean k3", s.rules[1].row_sum / rows},
+      {"rule mean k2", s.rules[2].row_sum / rows}};
 }
 
 CorrectionSpec SpecOf(Level level) {
@@ -103,7 +105,7 @@ CorrectionSpec SpecOf(Level level) {
                           {.estimator = Estimator::kK2,
                            .aggregation = Aggregation::kMean,
                            .upper = 1e6}});
-  spec.probability_metrics = true;
+  spec.peer_sums = true;
   return spec;
 }
 

@@ -97,13 +97,17 @@ TEST_P(EvaluationOrder, AnEmptiedRowHasWeightOne) {
       const RejectionRule rule{.aggregation = aggregation, .upper = 0.5};
       const WeightSpec weight{
           .level = level, .normalize = true, .after_rule = 1};
-      const Corrected corrected = Correct(WithWeightAndRules(weight, {rule}),
-                                          OwnedBatch({RowOf({1, 2})}));
+      CorrectionSpec spec = WithWeightAndRules(weight, {rule});
+      spec.peer_sums = true;
+      const Corrected corrected = Correct(spec, OwnedBatch({RowOf({1, 2})}));
       EXPECT_EQ(corrected.weights, std::vector<float>({1, 1})) << Name(level);
       EXPECT_EQ(corrected.keep_mask, Mask({0, 0}));
       EXPECT_EQ(corrected.sums().weight.weight, 2) << Name(level);
       EXPECT_EQ(corrected.sums().weight.range.max, 1) << Name(level);
-      EXPECT_EQ(corrected.sums().weight.raw_log_range.max, 0) << Name(level);
+      if (IsSequenceLevel(level)) {
+        EXPECT_EQ(corrected.sums().peers.correction.sequence_log_range.max, 0)
+            << Name(level);
+      }
       EXPECT_EQ(corrected.sums().weight.normalizer, 1) << Name(level);
     }
   }

@@ -26,12 +26,16 @@ TEST_P(KnownSums, CountsOfTheBatch) {
       Correct(WithRules({{.upper = 0.25}}), ExampleBatch()).sums();
   EXPECT_EQ(sums.num_sequences, 3);
   EXPECT_EQ(sums.nonempty_sequences, 2);
-  EXPECT_EQ(sums.positions, 4);
   EXPECT_EQ(sums.tokens, 3);
   EXPECT_EQ(sums.kept_tokens, 1);
   EXPECT_EQ(sums.kept_sequences, 1);
   EXPECT_EQ(sums.touched_sequences, 2);
   EXPECT_EQ(sums.non_finite_tokens, 0);
+}
+
+CorrectionSpec WithPeerSums(CorrectionSpec spec) {
+  spec.peer_sums = true;
+  return spec;
 }
 
 TEST_P(KnownSums, DriftOfTokens) {
@@ -50,17 +54,19 @@ TEST_P(KnownSums, DriftOfTokens) {
 
 TEST_P(KnownSums, DriftOfRows) {
   // rollout_log_probs are 0, so b_i = 0, a_i = 0.125 and 2, s_i = 0.25 and 2.
-  const DriftSums drift = Correct({}, ExampleBatch()).sums().drift;
-  EXPECT_EQ(drift.numerator_log_ppl, -2.125);
+  const BatchSums sums = Correct(WithPeerSums({}), ExampleBatch()).sums();
+  const DriftSums& drift = sums.drift;
+  const PeerCorrectionSums& peers = sums.peers.correction;
+  EXPECT_EQ(peers.numerator_log_ppl, -2.125);
   EXPECT_NEAR(drift.numerator_ppl, 0.8824969026 + 0.1353352832, 1e-9);
-  EXPECT_EQ(drift.denominator_log_ppl, 0);
+  EXPECT_EQ(peers.denominator_log_ppl, 0);
   EXPECT_EQ(drift.denominator_ppl, 2);
   EXPECT_EQ(drift.log_ppl_difference, -2.125);
   EXPECT_EQ(drift.abs_log_ppl_difference, 2.125);
   EXPECT_NEAR(drift.ppl_ratio_excess, -0.1175030974 - 0.8646647168, 1e-9);
   EXPECT_NEAR(drift.chi2_sequence, 0.6487212707 + 53.5981500331, 1e-8);
-  EXPECT_EQ(drift.log_ppl_difference_range.min, -2);
-  EXPECT_EQ(drift.log_ppl_difference_range.max, -0.125);
+  EXPECT_EQ(peers.log_ppl_difference_range.min, -2);
+  EXPECT_EQ(peers.log_ppl_difference_range.max, -0.125);
   EXPECT_EQ(drift.sequence_log_ratio_range.min, 0.25);
   EXPECT_EQ(drift.sequence_log_ratio_range.max, 2);
 }
@@ -105,11 +111,11 @@ TEST_P(KnownSums, TheHistogramCountsBothSidesOfManyTokens) {
 
 TEST_P(KnownSums, Probabilities) {
   CorrectionSpec spec;
-  spec.probability_metrics = true;
+  spec.peer_sums = true;
   Row row = RowOf({std::log(0.5f), std::log(0.25f)});
   row[InputRole::kRollout] = {std::log(0.25f), std::log(0.75f)};
   const ProbabilitySums p =
-      Correct(spec, OwnedBatch({row})).sums().drift.probability;
+      Correct(spec, OwnedBatch({row})).sums().peers.correction.probability;
   EXPECT_NEAR(p.abs_difference, 0.75, 1e-6);
   EXPECT_NEAR(p.squared_difference, 0.3125, 1e-6);
   EXPECT_NEAR(p.max_difference, 0.5, 1e-6);
@@ -123,24 +129,23 @@ TEST_P(KnownSums, Probabilities) {
 TEST_P(KnownSums, WeightsOfTokens) {
   const WeightSpec weight{
       .level = Level::kToken, .bound = Bound::kTruncate, .upper = 1.5};
-  const WeightSums sums =
-      Correct(WithWeight(weight), OwnedBatch({RowOf({1, 0}), RowOf({-1})}))
-          .sums()
-          .weight;
+  const BatchSums all = Correct(WithPeerSums(WithWeight(weight)),
+                                OwnedBatch({RowOf({1, 0}), RowOf({-1})}))
+                            .sums();
+  const WeightSums& sums = all.weight;
+  const PeerCorrectionSums& peers = all.peers.correction;
   EXPECT_NEAR(sums.weight, 1.5 + 1 + 0.3678794412, 1e-6);
   EXPECT_NEAR(sums.weight_squared, 2.25 + 1 + 0.1353352832, 1e-6);
   EXPECT_NEAR(sums.excess, 0.5 - 0.6321205588, 1e-6);
   EXPECT_NEAR(sums.excess_squared, 0.25 + 0.3995764009, 1e-6);
   EXPECT_EQ(sums.range.max, 1.5);
-  EXPECT_EQ(sums.raw_log_range.max, 1);
-  EXPECT_EQ(sums.raw_log_range.min, -1);
   EXPECT_EQ(sums.tokens_high, 1);
   EXPECT_EQ(sums.tokens_low, 1) << "against 1 / upper";
   EXPECT_EQ(sums.tokens_outside, 1) << "there is no lower bound";
-  EXPECT_EQ(sums.sequences_high, 1) << "mean raw weight (e + 1) / 2";
-  EXPECT_EQ(sums.sequences_low, 1);
+  EXPECT_EQ(peers.sequences_high, 1) << "mean raw weight (e + 1) / 2";
+  EXPECT_EQ(peers.sequences_low, 1);
   EXPECT_NEAR(sums.sequence_excess, 0.25 - 0.6321205588, 1e-6);
-  EXPECT_NEAR(sums.sequence_excess_squared, 0.0625 + 0.3995764009, 1e-6);
+  EXPECT_NEAR(peers.sequence_excess_squared, 0.0625 + 0.3995764009, 1e-6);
   EXPECT_EQ(sums.sequence_range.max, 1.25);
   EXPECT_EQ(sums.normalizer, 1);
 }
@@ -151,30 +156,32 @@ TEST_P(KnownSums, WeightsOfSequences) {
                           .lower = 0.5,
                           .upper = 2,
                           .normalize = true};
-  const WeightSums sums =
-      Correct(WithWeight(weight),
+  const BatchSums all =
+      Correct(WithPeerSums(WithWeight(weight)),
               OwnedBatch({RowOf({1, 1}), RowOf({0.25f}), RowOf({-1})}))
-          .sums()
-          .weight;
+          .sums();
+  const WeightSums& sums = all.weight;
+  const PeerCorrectionSums& peers = all.peers.correction;
   EXPECT_NEAR(sums.weight, 1.2840254167, 1e-6);
   EXPECT_EQ(sums.tokens_high, 2);
   EXPECT_EQ(sums.tokens_low, 1);
   EXPECT_EQ(sums.tokens_outside, 3);
-  EXPECT_EQ(sums.sequences_high, 1);
-  EXPECT_EQ(sums.sequences_low, 1);
+  EXPECT_EQ(peers.sequences_high, 1);
+  EXPECT_EQ(peers.sequences_low, 1);
   EXPECT_EQ(sums.sequences_log_high, 1);
-  EXPECT_EQ(sums.sequences_log_low, 1);
-  EXPECT_EQ(sums.raw_log_range.min, -1);
-  EXPECT_EQ(sums.raw_log_range.max, 2);
+  EXPECT_EQ(peers.sequences_log_low, 1);
+  EXPECT_EQ(peers.sequence_log_range.min, -1);
+  EXPECT_EQ(peers.sequence_log_range.max, 2);
   EXPECT_NEAR(sums.normalizer, 1.2840254167 / 3, 1e-6);
 }
 
 TEST_P(KnownSums, TokenRule) {
   const RejectionRule rule{.lower = -0.5, .upper = 1};
-  const RuleSums sums = Correct(WithRules({rule}),
+  const BatchSums all = Correct(WithPeerSums(WithRules({rule})),
                                 OwnedBatch({RowOf({2, 0.5f}), RowOf({-1, -1})}))
-                            .sums()
-                            .rules[0];
+                            .sums();
+  const RuleSums& sums = all.rules[0];
+  const PeerRuleSums& peers = all.peers.correction.rules[0];
   EXPECT_EQ(sums.seen_tokens, 4);
   EXPECT_EQ(sums.seen_sequences, 2);
   EXPECT_EQ(sums.tokens_high, 1);
@@ -182,13 +189,13 @@ TEST_P(KnownSums, TokenRule) {
   EXPECT_EQ(sums.rows_high, 1) << "row mean 1.25";
   EXPECT_EQ(sums.rows_low, 1);
   EXPECT_EQ(sums.sum, 0.5);
-  EXPECT_EQ(sums.clamped, 0.5);
-  EXPECT_EQ(sums.clamped_squared, 1.75);
+  EXPECT_EQ(peers.clamped, 0.5);
+  EXPECT_EQ(peers.clamped_squared, 1.75);
   EXPECT_EQ(sums.range.min, -1);
   EXPECT_EQ(sums.range.max, 2);
   EXPECT_EQ(sums.row_sum, 0.25);
-  EXPECT_EQ(sums.row_squared, 1.25 * 1.25 + 1);
-  EXPECT_EQ(sums.row_range.max, 1.25);
+  EXPECT_EQ(peers.row_squared, 1.25 * 1.25 + 1);
+  EXPECT_EQ(peers.row_range.max, 1.25);
   EXPECT_EQ(sums.dropped_tokens, 3);
   EXPECT_EQ(sums.dropped_sequences, 2);
 }
@@ -230,11 +237,12 @@ TEST_P(KnownSums, ExactLogRatiosStopAtTheClampItself) {
 TEST_P(KnownSums, SequenceRule) {
   const RejectionRule rule{
       .aggregation = Aggregation::kSum, .lower = -0.5, .upper = 1};
-  const RuleSums sums =
-      Correct(WithRules({rule}),
+  const BatchSums all =
+      Correct(WithPeerSums(WithRules({rule})),
               OwnedBatch({RowOf({2, 0.5f}), RowOf({-1}), RowOf({})}))
-          .sums()
-          .rules[0];
+          .sums();
+  const RuleSums& sums = all.rules[0];
+  const PeerRuleSums& peers = all.peers.correction.rules[0];
   EXPECT_EQ(sums.seen_tokens, 3);
   EXPECT_EQ(sums.seen_sequences, 2);
   EXPECT_EQ(sums.tokens_high, 2);
@@ -242,11 +250,11 @@ TEST_P(KnownSums, SequenceRule) {
   EXPECT_EQ(sums.rows_high, 1);
   EXPECT_EQ(sums.rows_low, 1);
   EXPECT_EQ(sums.sum, 4);
-  EXPECT_EQ(sums.clamped, 1.5);
+  EXPECT_EQ(peers.clamped, 1.5);
   EXPECT_EQ(sums.range.max, 2.5);
   EXPECT_EQ(sums.row_sum, 1.5);
-  EXPECT_EQ(sums.row_squared, 7.25);
-  EXPECT_EQ(sums.row_range.min, -1);
+  EXPECT_EQ(peers.row_squared, 7.25);
+  EXPECT_EQ(peers.row_range.min, -1);
 }
 
 TEST_P(KnownSums, NothingAddsUpToNothing) {
@@ -260,15 +268,15 @@ TEST_P(KnownSums, NothingAddsUpToNothing) {
          .upper = 2,
          .normalize = true},
         {{.upper = 1}, {.aggregation = Aggregation::kMax, .upper = 1}});
-    spec.probability_metrics = true;
+    spec.peer_sums = true;
     const BatchSums sums = Correct(spec, OwnedBatch(rows)).sums();
     EXPECT_EQ(sums.num_sequences, static_cast<int64_t>(rows.size()));
     for (const SumsField& field : Fields(sums, spec.num_rules)) {
-      if (field.name == "num_sequences" || field.name == "positions") continue;
+      if (field.name == "num_sequences") continue;
       double nothing = field.name == "weight.normalizer" ? 1 : 0;
       if (field.fold == Fold::kMin) nothing = kUnbounded;
       if (field.fold == Fold::kMax &&
-          field.name != "drift.probability.max_difference")
+          field.name != "peers.probability.max_difference")
         nothing = -kUnbounded;
       EXPECT_EQ(field.value, nothing) << field.name;
     }

@@ -35,7 +35,7 @@ TEST_P(Laws, EqualPoliciesHaveWeightOneAndNoDrift) {
          {.estimator = Estimator::kK2,
           .aggregation = Aggregation::kPrefixMean,
           .upper = 0}});
-    spec.probability_metrics = true;
+    spec.peer_sums = true;
     const Corrected corrected = Correct(spec, batch);
     EXPECT_EQ(corrected.weights,
               std::vector<float>(batch.num_positions(), 1.0f))
@@ -49,7 +49,7 @@ TEST_P(Laws, EqualPoliciesHaveWeightOneAndNoDrift) {
     EXPECT_EQ(sums.drift.chi2_sequence, 0);
     EXPECT_EQ(sums.drift.ppl_ratio_excess, 0);
     EXPECT_EQ(sums.drift.numerator_ppl, sums.drift.denominator_ppl);
-    EXPECT_EQ(sums.drift.probability.abs_difference, 0);
+    EXPECT_EQ(sums.peers.correction.probability.abs_difference, 0);
     // Effective sample size 1: (sum w)^2 = n sum w^2.
     EXPECT_EQ(sums.weight.weight, sums.tokens);
     EXPECT_EQ(sums.weight.weight_squared, sums.tokens);

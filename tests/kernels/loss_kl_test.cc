@@ -21,6 +21,7 @@ class LossKl : public EveryBackend {
     row[InputRole::kRef] = {static_cast<float>(l - d)};
     LossSpec loss = {.surrogate = Surrogate::kImportanceSampling};
     loss.reduction = kPlainSum;
+    loss.peer_sums = true;
     loss.kl = kl;
     loss.kl.reduction = kPlainSum;
     return Correct(WithLoss(loss), OwnedBatch({row}));
@@ -35,7 +36,7 @@ class LossKl : public EveryBackend {
     EXPECT_EQ(sums.kl_tokens, 1);
     EXPECT_NEAR(sums.total, k / 4, 1e-6);
     EXPECT_EQ(sums.policy, 0);
-    EXPECT_NEAR(sums.ref_log_ratio, d, 1e-6);
+    EXPECT_NEAR(corrected.sums().peers.loss.ref_log_ratio, d, 1e-6);
     EXPECT_NEAR(corrected.gradient[0], slope / 4, 1e-6);
   }
 };

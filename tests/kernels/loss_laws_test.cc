@@ -157,6 +157,7 @@ TEST_P(LossLaws, TheLossChangesNothingElse) {
     Corrected with = Correct(BusyLossSpec(surrogate), batch);
     with.gradient = without.gradient;
     with.result.sums.loss = without.sums().loss;
+    with.result.sums.peers.loss = without.sums().peers.loss;
     EXPECT_TRUE(SameOutputs(without, with));
     EXPECT_TRUE(SameSums(without.sums(), with.sums()));
   }

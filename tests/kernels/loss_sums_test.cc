@@ -13,10 +13,14 @@ namespace {
 
 class LossSumsByHand : public EveryBackend {
  protected:
-  LossSums SumsOf(const CorrectionSpec& spec, const std::vector<Row>& rows) {
+  struct Sums : LossSums {
+    PeerLossSums peers;
+  };
+  Sums SumsOf(CorrectionSpec spec, const std::vector<Row>& rows) {
+    spec.loss.peer_sums = true;
     const Corrected corrected = Correct(spec, OwnedBatch(rows));
     EXPECT_EQ(corrected.result.status, CorrectStatus::kOk);
-    return corrected.sums().loss;
+    return {corrected.sums().loss, corrected.sums().peers.loss};
   }
 };
 
@@ -35,18 +39,18 @@ std::vector<Row> Ratios() {
 }
 
 TEST_P(LossSumsByHand, PpoCountsBothPredicates) {
-  const LossSums sums = SumsOf(WithLoss(Clip(Surrogate::kPpoClip)), Ratios());
+  const Sums sums = SumsOf(WithLoss(Clip(Surrogate::kPpoClip)), Ratios());
   EXPECT_EQ(sums.clipped, 2);
   EXPECT_EQ(sums.high, 1);
   EXPECT_EQ(sums.low, 1);
-  EXPECT_EQ(sums.clipped_kept, 2);
-  EXPECT_NEAR(sums.row_high, 0.25, 1e-12);
-  EXPECT_NEAR(sums.row_low, 0.25, 1e-12);
-  EXPECT_EQ(sums.row_high_range.min, 0);
-  EXPECT_EQ(sums.row_high_range.max, 0.25);
-  EXPECT_EQ(sums.mixed_rows, 1);
+  EXPECT_EQ(sums.peers.clipped_kept, 2);
+  EXPECT_NEAR(sums.peers.row_high, 0.25, 1e-12);
+  EXPECT_NEAR(sums.peers.row_low, 0.25, 1e-12);
+  EXPECT_EQ(sums.peers.row_high_range.min, 0);
+  EXPECT_EQ(sums.peers.row_high_range.max, 0.25);
+  EXPECT_EQ(sums.peers.mixed_rows, 1);
   EXPECT_NEAR(sums.ratio, 2 + 0.5 + 1.1 + 2 + 0.5, 1e-6);
-  EXPECT_NEAR(sums.clipped_ratio, 1.3 + 0.8 + 1.1 + 1.3 + 0.8, 1e-6);
+  EXPECT_NEAR(sums.peers.clipped_ratio, 1.3 + 0.8 + 1.1 + 1.3 + 0.8, 1e-6);
   EXPECT_NEAR(sums.ratio_range.min, 0.5, 1e-6);
   EXPECT_NEAR(sums.ratio_range.max, 2, 1e-6);
   // The gradients -A r are -1.1, 2, -0.5.
@@ -59,7 +63,7 @@ TEST_P(LossSumsByHand, PpoCountsBothPredicates) {
 TEST_P(LossSumsByHand, TheCapComesBeforeHighAndDualClipIsCountedAlone) {
   LossSpec loss = Clip(Surrogate::kPpoClip);
   loss.dual_clip = 1.5;
-  LossSums sums = SumsOf(WithLoss(loss), Ratios());
+  Sums sums = SumsOf(WithLoss(loss), Ratios());
   EXPECT_EQ(sums.capped_kept, 1);
   EXPECT_EQ(sums.high, 1);
   loss.ratio_cap = 1.2;
@@ -68,7 +72,7 @@ TEST_P(LossSumsByHand, TheCapComesBeforeHighAndDualClipIsCountedAlone) {
 }
 
 TEST_P(LossSumsByHand, CispoIsClippedOutsideWhateverTheSign) {
-  const LossSums sums = SumsOf(WithLoss(Clip(Surrogate::kCispo)), Ratios());
+  const Sums sums = SumsOf(WithLoss(Clip(Surrogate::kCispo)), Ratios());
   EXPECT_EQ(sums.clipped, 4);
   EXPECT_EQ(sums.high, 1);
   EXPECT_EQ(sums.low, 1);
@@ -79,7 +83,7 @@ TEST_P(LossSumsByHand, CispoIsClippedOutsideWhateverTheSign) {
 TEST_P(LossSumsByHand, RolloutIsIsClippedOnItsBound) {
   LossSpec loss = Clip(Surrogate::kRolloutIs);
   loss.clip_high = 0;
-  const LossSums sums =
+  const Sums sums =
       SumsOf(WithLoss(loss), {PolicyRow({0, Log(0.9), Log(2)}, {1, 1, 1})});
   EXPECT_EQ(sums.clipped, 2);
   EXPECT_EQ(sums.high, 1) << "r is 1 on its bound, not above";
@@ -95,24 +99,24 @@ TEST_P(LossSumsByHand, DppoLeavesOutWhatHasNoAdvantage) {
                    .log_prob_form = true};
   Row row = PolicyRow({Log(0.6), Log(0.4), Log(0.4), Log(0.5)}, {1, -1, 0, 2});
   row[InputRole::kOld] = {Log(0.4), Log(0.6), Log(0.6), Log(0.4)};
-  const LossSums sums = SumsOf(WithLoss(loss), {row});
+  const Sums sums = SumsOf(WithLoss(loss), {row});
   EXPECT_EQ(sums.clipped, 2);
   EXPECT_EQ(sums.high, 1);
   EXPECT_EQ(sums.low, 1);
-  EXPECT_EQ(sums.clipped_zero_kept, 1);
+  EXPECT_EQ(sums.peers.clipped_zero_kept, 1);
   EXPECT_EQ(sums.capped_kept, 1);
 }
 
 TEST_P(LossSumsByHand, GeoMeanIsHighOnBothSidesAndClippedOnOne) {
   LossSpec loss = {
       .surrogate = Surrogate::kGeoMean, .clip_low = 0.2, .clip_high = 0.3};
-  const LossSums sums =
+  const Sums sums =
       SumsOf(WithLoss(loss), {PolicyRow({0.5f, -0.5f, 0.1f}, {1, 1, 1}),
                               PolicyRow({0.5f, -0.5f, 0.1f}, {-1, -1, -1})});
   EXPECT_EQ(sums.high, 2);
   EXPECT_EQ(sums.low, 2);
   EXPECT_EQ(sums.clipped, 2);
-  EXPECT_EQ(sums.phi, 0);
+  EXPECT_EQ(sums.peers.phi, 0);
   // r is the row's: exp of (0.3 - 0.5 + 0.1) / 3 and (0.5 - 0.2 + 0.1) / 3.
   EXPECT_NEAR(sums.ratio, 3 * std::exp(-0.1 / 3) + 3 * std::exp(0.4 / 3), 1e-6);
 }
@@ -126,9 +130,9 @@ TEST_P(LossSumsByHand, PhiOfEveryRow) {
   // Without tokens q is 0 and phi 1, of either sign.
   EXPECT_NEAR(SumsOf(WithLoss(loss), {PolicyRow({Log(2)}, {1}),
                                       PolicyRow({Log(2)}, {-1}), empty})
-                  .phi,
+                  .peers.phi,
               up + down + 1, 1e-6);
-  EXPECT_EQ(SumsOf(WithLoss(loss), {}).phi, 0);
+  EXPECT_EQ(SumsOf(WithLoss(loss), {}).peers.phi, 0);
 }
 
 // Token 1 is dropped; it counts in m and among the rejected.
@@ -140,15 +144,15 @@ TEST_P(LossSumsByHand, KeptAndOriginalTokensApart) {
   spec.loss.reduction = {.count = BatchCount::kOne, .scale = 0.5};
   Row row = PolicyRow({Log(0.5), Log(2)}, {-1, 3});
   row[InputRole::kRollout] = {-1, 25};
-  const LossSums sums = SumsOf(spec, {row});
+  const Sums sums = SumsOf(spec, {row});
   EXPECT_EQ(sums.clipped, 2);
-  EXPECT_EQ(sums.clipped_kept, 1);
+  EXPECT_EQ(sums.peers.clipped_kept, 1);
   EXPECT_EQ(sums.high, 1);
-  EXPECT_EQ(sums.high_kept, 0);
-  EXPECT_EQ(sums.low_kept, 1);
+  EXPECT_EQ(sums.peers.high_kept, 0);
+  EXPECT_EQ(sums.peers.low_kept, 1);
   EXPECT_NEAR(sums.log_ratio, -24, 1e-5);
   EXPECT_NEAR(sums.log_ratio_kept, 1 + std::log(0.5), 1e-6);
-  EXPECT_NEAR(sums.abs_log_ratio_kept, 1 + std::log(0.5), 1e-6);
+  EXPECT_NEAR(sums.peers.abs_log_ratio_kept, 1 + std::log(0.5), 1e-6);
   EXPECT_NEAR(sums.slope, 0.5 * (0.5 + 6), 1e-6);
   EXPECT_NEAR(sums.slope_clipped, 0.5 * 0.5, 1e-6);
   EXPECT_NEAR(sums.slope_rejected, 0.5 * 6, 1e-6);
@@ -156,11 +160,11 @@ TEST_P(LossSumsByHand, KeptAndOriginalTokensApart) {
 
 TEST_P(LossSumsByHand, TheSafetyClampIsOnOneSumAlone) {
   LossSpec loss = Clip(Surrogate::kReinforce);
-  const LossSums sums =
+  const Sums sums =
       SumsOf(WithLoss(loss), {PolicyRow({25.0f, -30.0f, 1.0f}, {1, 1, 1})});
   EXPECT_NEAR(sums.log_ratio_kept, -4, 1e-6);
-  EXPECT_NEAR(sums.abs_log_ratio_kept, 56, 1e-6);
-  EXPECT_NEAR(sums.safe_log_ratio_kept, 1, 1e-6);
+  EXPECT_NEAR(sums.peers.abs_log_ratio_kept, 56, 1e-6);
+  EXPECT_NEAR(sums.peers.safe_log_ratio_kept, 1, 1e-6);
   EXPECT_EQ(sums.ratio, 3) << "REINFORCE has no ratio";
 }
 
@@ -170,26 +174,26 @@ TEST_P(LossSumsByHand, PaddingIsMeasuredAndChangesNothing) {
   Row row = PolicyRow({0, Log(2), Log(0.5), Log(2)}, {1, 1, -1, NAN});
   row[InputRole::kRef] = {0, Log(2) - 0.5f, Log(0.5), Log(2)};
   row.mask = {1, 0, 0, 0};
-  const LossSums plain = SumsOf(WithLoss(loss), {row});
+  const Sums plain = SumsOf(WithLoss(loss), {row});
   loss.measures_padding = true;
-  const LossSums sums = SumsOf(WithLoss(loss), {row});
+  const Sums sums = SumsOf(WithLoss(loss), {row});
   EXPECT_EQ(sums.total, plain.total);
   EXPECT_EQ(sums.high, 0);
-  EXPECT_EQ(sums.padding_high, 1);
-  EXPECT_EQ(sums.padding_low, 1);
-  EXPECT_NEAR(sums.padding_kl, std::exp(-0.5) - 0.5, 1e-6);
-  EXPECT_NEAR(sums.padding_ratio_range.min, 0.5, 1e-6);
-  EXPECT_NEAR(sums.padding_ratio_range.max, 2, 1e-6);
-  EXPECT_EQ(plain.padding_high, 0);
-  EXPECT_EQ(plain.padding_kl, 0);
+  EXPECT_EQ(sums.peers.padding_high, 1);
+  EXPECT_EQ(sums.peers.padding_low, 1);
+  EXPECT_NEAR(sums.peers.padding_kl, std::exp(-0.5) - 0.5, 1e-6);
+  EXPECT_NEAR(sums.peers.padding_ratio_range.min, 0.5, 1e-6);
+  EXPECT_NEAR(sums.peers.padding_ratio_range.max, 2, 1e-6);
+  EXPECT_EQ(plain.peers.padding_high, 0);
+  EXPECT_EQ(plain.peers.padding_kl, 0);
 }
 
 TEST_P(LossSumsByHand, NoLossIsNoSums) {
-  const LossSums sums = SumsOf(BusySpec(), {PolicyRow({0.1f}, {1})});
+  const Sums sums = SumsOf(BusySpec(), {PolicyRow({0.1f}, {1})});
   EXPECT_EQ(sums.total, 0);
   EXPECT_EQ(sums.count, 0);
   EXPECT_EQ(sums.ratio, 0);
-  EXPECT_EQ(sums.phi, 0);
+  EXPECT_EQ(sums.peers.phi, 0);
   EXPECT_EQ(sums.ratio_range.min, kUnbounded);
   EXPECT_EQ(sums.ratio_range.max, -kUnbounded);
 }

@@ -166,6 +166,7 @@ TEST_P(NonFiniteNumbers, DropEqualsTheSameBatchMasked) {
 
 TEST_P(NonFiniteNumbers, NeutralizeIsRatioOneAndCounts) {
   CorrectionSpec spec = WithWeight({.level = Level::kToken});
+  spec.peer_sums = true;
   spec.non_finite = NonFinitePolicy::kNeutralize;
   const Corrected corrected = Correct(spec, OwnedBatch({BadRow()}));
   EXPECT_EQ(corrected.weights[1], 1.0f);
@@ -174,7 +175,7 @@ TEST_P(NonFiniteNumbers, NeutralizeIsRatioOneAndCounts) {
   EXPECT_EQ(corrected.sums().tokens, 3);
   EXPECT_EQ(corrected.sums().non_finite_tokens, 1);
   EXPECT_EQ(corrected.sums().drift.log_ratio, 1.5);
-  EXPECT_EQ(corrected.sums().drift.numerator_log_ppl, -0.5);
+  EXPECT_EQ(corrected.sums().peers.correction.numerator_log_ppl, -0.5);
 }
 
 TEST_P(NonFiniteNumbers, NeutralizeReachesEverySource) {

@@ -104,7 +104,7 @@ LossSpec SayableLoss(Random& random, const LossSpec& loss) {
 // Returns the nearest spec that a CorrectionConfig can express.
 CorrectionSpec Sayable(Random& random, CorrectionSpec spec) {
   spec.unknown_rollout = false;
-  spec.probability_metrics = false;
+  spec.peer_sums = false;
   for (int r = 0; r < kernels::kMaxRules; ++r) {
     kernels::RejectionRule& rule = spec.rules[r];
     if (r >= spec.num_rules) {
@@ -164,7 +164,8 @@ TEST(CodecRoundTrip, NoRandomSpecComesBackAsAnother) {
 }
 
 TEST(CodecRoundTrip, WhatTheWireHasNoWordsForIsNotEncoded) {
-  const LossSpec ppo = kernels::BusyLoss(Surrogate::kPpoClip, kSpread);
+  LossSpec ppo = kernels::BusyLoss(Surrogate::kPpoClip, kSpread);
+  ppo.peer_sums = false;
   ASSERT_TRUE(EncodeConfig(kernels::WithLoss(ppo)));
   const auto refuses = [&](void (*change)(LossSpec*)) {
     LossSpec loss = ppo;
@@ -183,6 +184,7 @@ TEST(CodecRoundTrip, WhatTheWireHasNoWordsForIsNotEncoded) {
   refuses([](LossSpec* loss) { loss->prescales_advantages = true; });
   refuses([](LossSpec* loss) { loss->counts_padding = true; });
   refuses([](LossSpec* loss) { loss->applies_weight = false; });
+  refuses([](LossSpec* loss) { loss->peer_sums = true; });
   refuses([](LossSpec* loss) {
     loss->kl.estimator = kernels::KlEstimator::kK3;
     loss->kl.over = TokenSet::kOriginal;
@@ -192,7 +194,7 @@ TEST(CodecRoundTrip, WhatTheWireHasNoWordsForIsNotEncoded) {
     loss->kl.reduction.count = BatchCount::kOne;
   });
   CorrectionSpec spec;
-  spec.probability_metrics = true;
+  spec.peer_sums = true;
   EXPECT_FALSE(EncodeConfig(spec));
 }
 

@@ -130,7 +130,7 @@ TEST_F(EntryTest, AnAdmittedMessageIsBesideTheTransportsOwn) {
   EXPECT_THAT(transport_bytes_, ElementsAre(4, 0));
 }
 
-// Of a request that fails before it is parsed.
+// The request fails before it is parsed.
 TEST_F(EntryTest, AShareGivesBackWhatTheTransportGot) {
   Admission::Ticket ticket;
   admission_.Admit({}, 9, 0, [&](Verdict, Admission::Ticket admitted) {

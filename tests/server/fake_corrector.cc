@@ -64,9 +64,8 @@ kernels::CorrectResult FakeBackend::Enter(const kernels::Batch& batch) {
   changed_.notify_all();
   result.sums.num_sequences = batch.num_sequences;
   result.sums.nonempty_sequences = batch.num_sequences;
-  result.sums.positions = batch.offsets[batch.num_sequences];
-  result.sums.tokens = result.sums.positions;
-  result.sums.kept_tokens = result.sums.positions;
+  result.sums.tokens = batch.offsets[batch.num_sequences];
+  result.sums.kept_tokens = result.sums.tokens;
   result.sums.kept_sequences = batch.num_sequences;
   result.sums.weight.normalizer = 1;
   return result;

@@ -159,6 +159,7 @@ LossSpec BusyLoss(Surrogate surrogate, double spread) {
     return loss;
   loss.clip_low = 0.8 * clip;
   loss.clip_high = clip;
+  loss.peer_sums = true;
   return loss;
 }
 
@@ -191,6 +192,7 @@ LossSpec RandomLoss(Random& random, double spread, int64_t longest) {
   loss.measures_padding = random.Chance(0.2);
   loss.kl = RandomKl(random, spread);
   loss.applies_weight = random.Chance(0.8);
+  loss.peer_sums = random.Chance(0.5);
   loss.allow_double_correction = true;
   return Legal(loss);
 }

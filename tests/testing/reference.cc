@@ -45,17 +45,21 @@ void AppendSums(const CorrectionSpec& spec, const RowResult& row,
   BatchSums& value = result.sums;
   BatchSums& magnitude = result.magnitudes;
   AddCounts(row, value);
-  AddDrift(spec, row.row, {value.drift, magnitude.drift}, margin);
-  if (spec.probability_metrics)
-    AddProbability(spec.drift_source, row.row,
-                   {value.drift.probability, magnitude.drift.probability});
+  PeerCorrectionSums& peers = value.peers.correction;
+  PeerCorrectionSums& peer_magnitudes = magnitude.peers.correction;
+  AddDrift(spec, row.row, {value.drift, magnitude.drift},
+           {peers, peer_magnitudes}, margin);
+  AddProbability(spec.drift_source, row.row,
+                 {peers.probability, peer_magnitudes.probability});
   if (spec.weight.level != Level::kNone)
     AddWeights(spec.weight, row.row, row.weights,
                row.verdict.left_after[spec.weight.after_rule],
-               {value.weight, magnitude.weight}, margin);
+               {value.weight, magnitude.weight}, {peers, peer_magnitudes},
+               margin);
   for (int r = 0; r < spec.num_rules; ++r)
     AddRule(spec.rules[r], row.verdict.rules[r],
-            {value.rules[r], magnitude.rules[r]});
+            {value.rules[r], magnitude.rules[r]},
+            {peers.rules[r], peer_magnitudes.rules[r]});
 }
 
 void AppendLoss(const CorrectionSpec& spec, const Batch& batch,
@@ -65,6 +69,8 @@ void AppendLoss(const CorrectionSpec& spec, const Batch& batch,
   ReferenceLoss loss = LossOf(spec, batch, corrected, margin);
   result.sums.loss = loss.sums;
   result.magnitudes.loss = loss.magnitudes;
+  result.sums.peers.loss = loss.peers;
+  result.magnitudes.peers.loss = loss.peer_magnitudes;
   result.gradient = std::move(loss.gradient);
   result.gradient_size = std::move(loss.gradient_size);
   result.loss_rows = std::move(loss.rows);
@@ -103,6 +109,7 @@ ReferenceResult Reference(const CorrectionSpec& spec, const Batch& batch) {
   }
   AppendLoss(spec, batch, {inputs.rows, verdicts, final_weights}, result,
              margin);
+  ForgetPeers(spec, result.sums.peers);
   result.margin = margin.smallest();
   return result;
 }

@@ -155,12 +155,14 @@ ReferenceLoss LossOf(const CorrectionSpec& spec, const Batch& batch,
   }
   SelectByCovariance(loss, result.rows, margin);
   result.sums = EmptyLossSums();
+  result.peers = EmptyPeerLossSums();
   const bool nothing_to_penalize =
       loss.kl.estimator != KlEstimator::kNone && kl_factors.count == 0;
   result.sums.count = nothing_to_penalize ? 0.0 : factors.count;
   for (const ReferenceLossRow& row : result.rows) {
     const RowGradient gradient = GradientOf(loss, row, margin);
-    AddLossSums(loss, row, gradient, {result.sums, result.magnitudes}, margin);
+    AddLossSums(loss, row, gradient, {result.sums, result.magnitudes},
+                {result.peers, result.peer_magnitudes}, margin);
     result.gradient.insert(result.gradient.end(), gradient.gradient.begin(),
                            gradient.gradient.end());
     result.gradient_size.insert(result.gradient_size.end(),

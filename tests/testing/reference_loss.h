@@ -31,6 +31,8 @@ struct ReferenceLoss {
   std::vector<double> gradient, gradient_size;
   LossSums sums{};
   LossSums magnitudes{};
+  PeerLossSums peers{};
+  PeerLossSums peer_magnitudes{};
 };
 
 // REQUIRES: spec has a loss.

@@ -9,6 +9,8 @@ namespace counterweight::kernels {
 namespace {
 
 constexpr double kSafetyClamp = 20.0;
+constexpr Extrema kNothing{std::numeric_limits<double>::infinity(),
+                           -std::numeric_limits<double>::infinity()};
 
 void AddTotals(const LossSpec& loss, const ReferenceLossRow& row,
                Adder<LossSums> sums) {
@@ -22,39 +24,41 @@ void AddTotals(const LossSpec& loss, const ReferenceLossRow& row,
 }
 
 void AddLogRatios(const LossSpec& loss, const ReferenceLossRow& row, size_t t,
-                  double ratio, Adder<LossSums> sums) {
+                  double ratio, Adder<LossSums> sums,
+                  Adder<PeerLossSums> peers) {
   const double l = row.metrics_log_ratio[t];
   sums.Add(&LossSums::log_ratio, l);
   if (row.keep[t]) {
     sums.Add(&LossSums::log_ratio_kept, l);
-    sums.Add(&LossSums::abs_log_ratio_kept, std::fabs(l));
-    sums.Add(&LossSums::safe_log_ratio_kept,
-             std::clamp(l, -kSafetyClamp, kSafetyClamp));
+    peers.Add(&PeerLossSums::abs_log_ratio_kept, std::fabs(l));
+    peers.Add(&PeerLossSums::safe_log_ratio_kept,
+              std::clamp(l, -kSafetyClamp, kSafetyClamp));
   }
   sums.Add(&LossSums::ratio, ratio);
-  sums.Add(&LossSums::clipped_ratio, ClippedRatio(loss, ratio));
+  peers.Add(&PeerLossSums::clipped_ratio, ClippedRatio(loss, ratio));
   sums.Extend(&LossSums::ratio_range, ratio);
   if (loss.kl.estimator == KlEstimator::kNone) return;
-  sums.Add(&LossSums::ref_log_ratio, row.ref_difference[t]);
+  peers.Add(&PeerLossSums::ref_log_ratio, row.ref_difference[t]);
   if (!row.kl_over[t]) return;
   sums.Add(&LossSums::kl, KlOf(loss.kl, row.ref_difference[t], ratio));
   sums.value.kl_tokens += 1;
 }
 
-void AddEvents(const ClipEvents& events, bool kept, LossSums& sums) {
+void AddEvents(const ClipEvents& events, bool kept, LossSums& sums,
+               PeerLossSums& peers) {
   sums.clipped += events.clipped;
   sums.high += events.high;
   sums.low += events.low;
   if (!kept) return;
-  sums.clipped_kept += events.clipped;
-  sums.high_kept += events.high;
-  sums.low_kept += events.low;
+  peers.clipped_kept += events.clipped;
+  peers.high_kept += events.high;
+  peers.low_kept += events.low;
   sums.capped_kept += events.capped;
-  sums.clipped_zero_kept += events.clipped_zero;
+  peers.clipped_zero_kept += events.clipped_zero;
 }
 
 void AddRowShares(const ReferenceLossRow& row, const RowGradient& gradient,
-                  Adder<LossSums> sums) {
+                  Adder<PeerLossSums> peers) {
   double high = 0.0, low = 0.0, n = 0.0;
   std::set<double> advantages;
   for (size_t t = 0; t < row.points.size(); ++t) {
@@ -65,17 +69,17 @@ void AddRowShares(const ReferenceLossRow& row, const RowGradient& gradient,
     advantages.insert(row.points[t].advantage);
   }
   if (n == 0) return;
-  sums.Add(&LossSums::row_high, high / n);
-  sums.Add(&LossSums::row_low, low / n);
-  sums.Extend(&LossSums::row_high_range, high / n);
-  sums.Extend(&LossSums::row_low_range, low / n);
-  sums.value.mixed_rows += advantages.size() > 1;
+  peers.Add(&PeerLossSums::row_high, high / n);
+  peers.Add(&PeerLossSums::row_low, low / n);
+  peers.Extend(&PeerLossSums::row_high_range, high / n);
+  peers.Extend(&PeerLossSums::row_low_range, low / n);
+  peers.value.mixed_rows += advantages.size() > 1;
 }
 
 // A row's phi is that of A >= 0 unless all of its advantages are negative; an
 // empty row's advantages are those of its padding, if that is read.
 void AddPhi(const LossSpec& loss, const ReferenceLossRow& row,
-            Adder<LossSums> sums) {
+            Adder<PeerLossSums> peers) {
   bool positive = false;
   double padding = 0.0;
   for (const PaddingPoint& point : row.padding)
@@ -83,7 +87,7 @@ void AddPhi(const LossSpec& loss, const ReferenceLossRow& row,
   for (size_t t = 0; t < row.points.size(); ++t)
     positive |= row.counts[t] && row.points[t].advantage >= 0;
   if (CountOf(row.counts) == 0) positive = padding >= 0;
-  sums.Add(&LossSums::phi, PhiOf(loss, row, positive));
+  peers.Add(&PeerLossSums::phi, PhiOf(loss, row, positive));
 }
 
 // Peers measure padding's clips for these alone.
@@ -92,43 +96,48 @@ bool CountsPadding(Surrogate surrogate) {
 }
 
 void AddPaddingSums(const LossSpec& loss, const ReferenceLossRow& row,
-                    Adder<LossSums> sums, Margin& margin) {
+                    Adder<PeerLossSums> peers, Margin& margin) {
   const std::vector<double> still(row.points.size(), 0.0);
   const std::vector<LossPoint> points = ClampedPadding(loss, row, still);
   for (size_t i = 0; i < points.size(); ++i) {
     const ClipEvents events = SurrogateSlopeAt(loss, points[i], margin).events;
     if (CountsPadding(loss.surrogate)) {
-      sums.Extend(&LossSums::padding_ratio_range, RatioOf(loss, points[i]));
-      sums.value.padding_high += events.high;
-      sums.value.padding_low += events.low;
+      peers.Extend(&PeerLossSums::padding_ratio_range,
+                   RatioOf(loss, points[i]));
+      peers.value.padding_high += events.high;
+      peers.value.padding_low += events.low;
     }
     if (loss.kl.estimator != KlEstimator::kNone)
-      sums.Add(&LossSums::padding_kl,
-               KlOf(loss.kl, row.padding[i].ref_difference,
-                    RatioOf(loss, points[i])));
+      peers.Add(&PeerLossSums::padding_kl,
+                KlOf(loss.kl, row.padding[i].ref_difference,
+                     RatioOf(loss, points[i])));
   }
 }
 
 }  // namespace
 
 LossSums EmptyLossSums() {
-  constexpr double kInfinity = std::numeric_limits<double>::infinity();
   LossSums sums{};
-  constexpr Extrema kNothing{kInfinity, -kInfinity};
-  sums.ratio_range = sums.padding_ratio_range = kNothing;
+  sums.ratio_range = kNothing;
+  return sums;
+}
+
+PeerLossSums EmptyPeerLossSums() {
+  PeerLossSums sums{};
+  sums.padding_ratio_range = kNothing;
   sums.row_high_range = sums.row_low_range = kNothing;
   return sums;
 }
 
 void AddLossSums(const LossSpec& loss, const ReferenceLossRow& row,
                  const RowGradient& gradient, Adder<LossSums> sums,
-                 Margin& margin) {
+                 Adder<PeerLossSums> peers, Margin& margin) {
   const std::vector<double> still(row.points.size(), 0.0);
   const std::vector<LossPoint> points = ClampedPoints(loss, row, still);
   AddTotals(loss, row, sums);
-  AddRowShares(row, gradient, sums);
-  AddPaddingSums(loss, row, sums, margin);
-  if (loss.surrogate == Surrogate::kVespo) AddPhi(loss, row, sums);
+  AddRowShares(row, gradient, peers);
+  AddPaddingSums(loss, row, peers, margin);
+  if (loss.surrogate == Surrogate::kVespo) AddPhi(loss, row, peers);
   const double of_row = loss.surrogate == Surrogate::kGeoMean
                             ? GeoMeanRatio(loss, row, points)
                             : 0.0;
@@ -137,8 +146,8 @@ void AddLossSums(const LossSpec& loss, const ReferenceLossRow& row,
     sums.Add(&LossSums::gradient_squared, g * g, size * size);
     if (!row.counts[t]) continue;
     AddLogRatios(loss, row, t, of_row > 0 ? of_row : RatioOf(loss, points[t]),
-                 sums);
-    AddEvents(gradient.events[t], row.keep[t], sums.value);
+                 sums, peers);
+    AddEvents(gradient.events[t], row.keep[t], sums.value, peers.value);
     const double unclipped = gradient.unclipped_slope[t];
     sums.Add(&LossSums::slope, unclipped);
     if (row.keep[t])

@@ -4,6 +4,7 @@
 
 #include "kernels/loss_spec.h"
 #include "kernels/loss_sums.h"
+#include "kernels/peer_sums.h"
 #include "tests/testing/reference_adder.h"
 #include "tests/testing/reference_row_gradient.h"
 #include "tests/testing/reference_row_loss.h"
@@ -12,10 +13,11 @@ namespace counterweight::kernels {
 
 // All 0, extrema those of nothing.
 LossSums EmptyLossSums();
+PeerLossSums EmptyPeerLossSums();
 
 void AddLossSums(const LossSpec& loss, const ReferenceLossRow& row,
                  const RowGradient& gradient, Adder<LossSums> sums,
-                 Margin& margin);
+                 Adder<PeerLossSums> peers, Margin& margin);
 
 }  // namespace counterweight::kernels
 

@@ -27,18 +27,28 @@ double SafetyClamp(double l) {
   return std::clamp(l, -kSafetyClamp, kSafetyClamp);
 }
 
+PeerSums EmptyPeerSums() {
+  PeerSums peers{};
+  PeerCorrectionSums& correction = peers.correction;
+  correction.log_ppl_difference_range = kNothing;
+  correction.sequence_log_range = kNothing;
+  for (PeerRuleSums& rule : correction.rules) rule.row_range = kNothing;
+  peers.loss = EmptyPeerLossSums();
+  return peers;
+}
+
 }  // namespace
 
 BatchSums EmptySums() {
   BatchSums sums{};
   sums.drift.log_ratio_range = kNothing;
-  sums.drift.log_ppl_difference_range = kNothing;
   sums.drift.sequence_log_ratio_range = kNothing;
-  sums.weight.range = sums.weight.raw_log_range = kNothing;
+  sums.weight.range = kNothing;
   sums.weight.sequence_range = kNothing;
   sums.weight.normalizer = 1.0;
-  for (RuleSums& rule : sums.rules) rule.range = rule.row_range = kNothing;
+  for (RuleSums& rule : sums.rules) rule.range = kNothing;
   sums.loss = EmptyLossSums();
+  sums.peers = EmptyPeerSums();
   return sums;
 }
 
@@ -47,7 +57,6 @@ void AddCounts(const RowResult& result, BatchSums& sums) {
   const int64_t kept = Count(result.verdict.keep);
   sums.num_sequences += 1;
   sums.nonempty_sequences += tokens > 0;
-  sums.positions += result.row.size();
   sums.tokens += tokens;
   sums.kept_tokens += kept;
   sums.kept_sequences += kept > 0;
@@ -62,7 +71,8 @@ void AddCounts(const RowResult& result, BatchSums& sums) {
 }
 
 void AddDrift(const CorrectionSpec& spec, const ReferenceRow& row,
-              Adder<DriftSums> drift, Margin& margin) {
+              Adder<DriftSums> drift, Adder<PeerCorrectionSums> peers,
+              Margin& margin) {
   const SourceRoles roles = RolesOf(spec.drift_source);
   double s = 0.0, numerator = 0.0, denominator = 0.0;
   int64_t n = 0;
@@ -85,13 +95,13 @@ void AddDrift(const CorrectionSpec& spec, const ReferenceRow& row,
   }
   if (n == 0) return;
   const double a = numerator / n, b = denominator / n, e = -s / n;
-  drift.Add(&DriftSums::numerator_log_ppl, -a);
+  peers.Add(&PeerCorrectionSums::numerator_log_ppl, -a);
   drift.Add(&DriftSums::numerator_ppl, std::exp(-a));
-  drift.Add(&DriftSums::denominator_log_ppl, -b);
+  peers.Add(&PeerCorrectionSums::denominator_log_ppl, -b);
   drift.Add(&DriftSums::denominator_ppl, std::exp(-b));
   drift.Add(&DriftSums::log_ppl_difference, e);
   drift.Add(&DriftSums::abs_log_ppl_difference, std::fabs(e));
-  drift.Extend(&DriftSums::log_ppl_difference_range, e);
+  peers.Extend(&PeerCorrectionSums::log_ppl_difference_range, e);
   drift.Add(&DriftSums::ppl_ratio_excess, std::expm1(e));
   drift.Add(&DriftSums::chi2_sequence, std::expm1(2 * SafetyClamp(s)));
   drift.Extend(&DriftSums::sequence_log_ratio_range, s);
@@ -119,7 +129,8 @@ void AddProbability(RatioSource source, const ReferenceRow& row,
 
 void AddWeights(const WeightSpec& spec, const ReferenceRow& row,
                 const RowWeights& weights, const Mask& left,
-                Adder<WeightSums> sums, Margin& margin) {
+                Adder<WeightSums> sums, Adder<PeerCorrectionSums> peers,
+                Margin& margin) {
   const double low = spec.lower > 0 ? spec.lower : 1 / spec.upper;
   double row_log_ratio = 0.0, raw_sum = 0.0, sum = 0.0, distance = 0.0;
   int64_t n = 0;
@@ -140,31 +151,29 @@ void AddWeights(const WeightSpec& spec, const ReferenceRow& row,
     sums.value.tokens_low += margin.Below(raw, low);
     sums.value.tokens_outside += high || margin.Below(raw, spec.lower);
     row_log_ratio = weights.log_ratio[t];
-    if (!IsSequenceLevel(spec.level))
-      sums.Extend(&WeightSums::raw_log_range, row_log_ratio);
     raw_sum += raw;
     sum += w;
     distance += std::fabs(w - 1);
     n += 1;
   }
   if (n == 0) return;
-  sums.value.sequences_high += margin.Above(raw_sum / n, spec.upper);
-  sums.value.sequences_low += margin.Below(raw_sum / n, low);
+  peers.value.sequences_high += margin.Above(raw_sum / n, spec.upper);
+  peers.value.sequences_low += margin.Below(raw_sum / n, low);
   if (IsSequenceLevel(spec.level)) {
-    sums.Extend(&WeightSums::raw_log_range, row_log_ratio);
+    peers.Extend(&PeerCorrectionSums::sequence_log_range, row_log_ratio);
     sums.value.sequences_log_high +=
         margin.Above(row_log_ratio, std::log(spec.upper));
-    sums.value.sequences_log_low += margin.Below(row_log_ratio, std::log(low));
+    peers.value.sequences_log_low += margin.Below(row_log_ratio, std::log(low));
   }
   const double p = sum / n;
   sums.Add(&WeightSums::sequence_excess, p - 1, distance / n);
-  sums.Add(&WeightSums::sequence_excess_squared, (p - 1) * (p - 1),
-           std::fabs(p - 1) * distance / n);
+  peers.Add(&PeerCorrectionSums::sequence_excess_squared, (p - 1) * (p - 1),
+            std::fabs(p - 1) * distance / n);
   sums.Extend(&WeightSums::sequence_range, p);
 }
 
 void AddRule(const RejectionRule& rule, const RuleOutcome& outcome,
-             Adder<RuleSums> sums) {
+             Adder<RuleSums> sums, Adder<PeerRuleSums> peers) {
   const bool positive = rule.estimator != Estimator::kRatio;
   const double lower = positive && rule.lower == -kUnbounded ? 0.0 : rule.lower;
   double size = 0.0;
@@ -174,8 +183,8 @@ void AddRule(const RejectionRule& rule, const RuleOutcome& outcome,
     const double y = std::max(std::min(x, rule.upper), lower);
     size += std::fabs(x);
     sums.Add(&RuleSums::sum, x);
-    sums.Add(&RuleSums::clamped, y);
-    sums.Add(&RuleSums::clamped_squared, y * y);
+    peers.Add(&PeerRuleSums::clamped, y);
+    peers.Add(&PeerRuleSums::clamped_squared, y * y);
     sums.Extend(&RuleSums::range, x);
     sums.value.seen_tokens += 1;
     sums.value.tokens_high += outcome.above[t];
@@ -190,9 +199,21 @@ void AddRule(const RejectionRule& rule, const RuleOutcome& outcome,
   sums.value.rows_high += outcome.row_above;
   sums.value.rows_low += outcome.row_below;
   sums.Add(&RuleSums::row_sum, outcome.q, size);
-  sums.Add(&RuleSums::row_squared, outcome.q * outcome.q,
-           std::fabs(outcome.q) * size);
-  sums.Extend(&RuleSums::row_range, outcome.q);
+  peers.Add(&PeerRuleSums::row_squared, outcome.q * outcome.q,
+            std::fabs(outcome.q) * size);
+  peers.Extend(&PeerRuleSums::row_range, outcome.q);
+}
+
+void ForgetPeers(const CorrectionSpec& spec, PeerSums& peers) {
+  const PeerSums nothing = EmptyPeerSums();
+  if (!spec.peer_sums) peers.correction = nothing.correction;
+  if (spec.loss.peer_sums) return;
+  const PeerLossSums loss = peers.loss;
+  peers.loss = nothing.loss;
+  peers.loss.padding_kl = loss.padding_kl;
+  peers.loss.padding_high = loss.padding_high;
+  peers.loss.padding_low = loss.padding_low;
+  peers.loss.padding_ratio_range = loss.padding_ratio_range;
 }
 
 }  // namespace counterweight::kernels

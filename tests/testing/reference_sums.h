@@ -25,15 +25,19 @@ struct RowResult {
 
 void AddCounts(const RowResult& result, BatchSums& sums);
 void AddDrift(const CorrectionSpec& spec, const ReferenceRow& row,
-              Adder<DriftSums> drift, Margin& margin);
+              Adder<DriftSums> drift, Adder<PeerCorrectionSums> peers,
+              Margin& margin);
 void AddProbability(RatioSource source, const ReferenceRow& row,
                     Adder<ProbabilitySums> sums);
 // `left`: what the first after_rule rules left.
 void AddWeights(const WeightSpec& spec, const ReferenceRow& row,
                 const RowWeights& weights, const Mask& left,
-                Adder<WeightSums> sums, Margin& margin);
+                Adder<WeightSums> sums, Adder<PeerCorrectionSums> peers,
+                Margin& margin);
 void AddRule(const RejectionRule& rule, const RuleOutcome& outcome,
-             Adder<RuleSums> sums);
+             Adder<RuleSums> sums, Adder<PeerRuleSums> peers);
+// Clears what the spec does not ask for.
+void ForgetPeers(const CorrectionSpec& spec, PeerSums& peers);
 
 }  // namespace counterweight::kernels
 

@@ -121,7 +121,7 @@ CorrectionSpec BusySpec() {
        {.aggregation = Aggregation::kPrefixMean,
         .lower = -0.1,
         .upper = 0.05}});
-  spec.probability_metrics = true;
+  spec.peer_sums = true;
   return spec;
 }
 
@@ -135,7 +135,7 @@ CorrectionSpec RandomSpec(Random& random, double spread) {
         RandomRule(random, spread, spec.weight.level != Level::kNone);
   spec.evaluation = Any(random, Evaluation::kSequential);
   spec.drift_source = Any(random, RatioSource::kCurrentOld);
-  spec.probability_metrics = random.Chance(0.3);
+  spec.peer_sums = random.Chance(0.3);
   spec.unknown_rollout = random.Chance(0.3);
   return spec;
 }

@@ -47,13 +47,10 @@ void List(Lister list, const DriftSums& s) {
   list.Sum("excess_squared", s.excess_squared);
   list.Range("log_ratio_range", s.log_ratio_range);
   list.Histogram("histogram", s.histogram);
-  list.Sum("numerator_log_ppl", s.numerator_log_ppl);
   list.Sum("numerator_ppl", s.numerator_ppl);
-  list.Sum("denominator_log_ppl", s.denominator_log_ppl);
   list.Sum("denominator_ppl", s.denominator_ppl);
   list.Sum("log_ppl_difference", s.log_ppl_difference);
   list.Sum("abs_log_ppl_difference", s.abs_log_ppl_difference);
-  list.Range("log_ppl_difference_range", s.log_ppl_difference_range);
   list.Sum("ppl_ratio_excess", s.ppl_ratio_excess);
   list.Sum("chi2_sequence", s.chi2_sequence);
   list.Range("sequence_log_ratio_range", s.sequence_log_ratio_range);
@@ -77,16 +74,11 @@ void List(Lister list, const WeightSums& s) {
   list.Sum("excess", s.excess);
   list.Sum("excess_squared", s.excess_squared);
   list.Range("range", s.range);
-  list.Range("raw_log_range", s.raw_log_range);
   list.Count("tokens_high", s.tokens_high);
   list.Count("tokens_low", s.tokens_low);
   list.Count("tokens_outside", s.tokens_outside);
-  list.Count("sequences_high", s.sequences_high);
-  list.Count("sequences_low", s.sequences_low);
   list.Count("sequences_log_high", s.sequences_log_high);
-  list.Count("sequences_log_low", s.sequences_log_low);
   list.Sum("sequence_excess", s.sequence_excess);
-  list.Sum("sequence_excess_squared", s.sequence_excess_squared);
   list.Range("sequence_range", s.sequence_range);
   list.Append("normalizer", Fold::kNone, s.normalizer);
   list.Count("after_rule_tokens", s.after_rule_tokens);
@@ -101,12 +93,8 @@ void List(Lister list, const RuleSums& s) {
   list.Count("rows_high", s.rows_high);
   list.Count("rows_low", s.rows_low);
   list.Sum("sum", s.sum);
-  list.Sum("clamped", s.clamped);
-  list.Sum("clamped_squared", s.clamped_squared);
   list.Range("range", s.range);
   list.Sum("row_sum", s.row_sum);
-  list.Sum("row_squared", s.row_squared);
-  list.Range("row_range", s.row_range);
   list.Count("dropped_tokens", s.dropped_tokens);
   list.Count("dropped_sequences", s.dropped_sequences);
 }
@@ -118,42 +106,62 @@ void List(Lister list, const LossSums& s) {
   list.Append("count", Fold::kNone, s.count);
   list.Sum("kl", s.kl);
   list.Count("kl_tokens", s.kl_tokens);
-  list.Sum("ref_log_ratio", s.ref_log_ratio);
-  list.Sum("padding_kl", s.padding_kl);
-  list.Count("padding_high", s.padding_high);
-  list.Count("padding_low", s.padding_low);
-  list.Range("padding_ratio_range", s.padding_ratio_range);
   list.Sum("log_ratio", s.log_ratio);
   list.Sum("log_ratio_kept", s.log_ratio_kept);
-  list.Sum("abs_log_ratio_kept", s.abs_log_ratio_kept);
-  list.Sum("safe_log_ratio_kept", s.safe_log_ratio_kept);
   list.Sum("ratio", s.ratio);
-  list.Sum("clipped_ratio", s.clipped_ratio);
   list.Range("ratio_range", s.ratio_range);
   list.Count("clipped", s.clipped);
-  list.Count("clipped_kept", s.clipped_kept);
   list.Count("high", s.high);
   list.Count("low", s.low);
-  list.Count("high_kept", s.high_kept);
-  list.Count("low_kept", s.low_kept);
   list.Count("capped_kept", s.capped_kept);
-  list.Count("clipped_zero_kept", s.clipped_zero_kept);
-  list.Sum("row_high", s.row_high);
-  list.Sum("row_low", s.row_low);
-  list.Range("row_high_range", s.row_high_range);
-  list.Range("row_low_range", s.row_low_range);
-  list.Count("mixed_rows", s.mixed_rows);
-  list.Sum("phi", s.phi);
   list.Sum("gradient_squared", s.gradient_squared);
   list.Sum("slope", s.slope);
   list.Sum("slope_clipped", s.slope_clipped);
   list.Sum("slope_rejected", s.slope_rejected);
 }
 
+void List(Lister list, const PeerRuleSums& s) {
+  list.Sum("clamped", s.clamped);
+  list.Sum("clamped_squared", s.clamped_squared);
+  list.Sum("row_squared", s.row_squared);
+  list.Range("row_range", s.row_range);
+}
+
+void List(Lister list, const PeerCorrectionSums& s) {
+  list.Sum("numerator_log_ppl", s.numerator_log_ppl);
+  list.Sum("denominator_log_ppl", s.denominator_log_ppl);
+  list.Range("log_ppl_difference_range", s.log_ppl_difference_range);
+  list.Range("sequence_log_range", s.sequence_log_range);
+  list.Count("sequences_log_low", s.sequences_log_low);
+  list.Count("sequences_high", s.sequences_high);
+  list.Count("sequences_low", s.sequences_low);
+  list.Sum("sequence_excess_squared", s.sequence_excess_squared);
+}
+
+void List(Lister list, const PeerLossSums& s) {
+  list.Sum("abs_log_ratio_kept", s.abs_log_ratio_kept);
+  list.Sum("safe_log_ratio_kept", s.safe_log_ratio_kept);
+  list.Count("clipped_kept", s.clipped_kept);
+  list.Count("high_kept", s.high_kept);
+  list.Count("low_kept", s.low_kept);
+  list.Count("clipped_zero_kept", s.clipped_zero_kept);
+  list.Sum("clipped_ratio", s.clipped_ratio);
+  list.Sum("ref_log_ratio", s.ref_log_ratio);
+  list.Sum("row_high", s.row_high);
+  list.Sum("row_low", s.row_low);
+  list.Range("row_high_range", s.row_high_range);
+  list.Range("row_low_range", s.row_low_range);
+  list.Count("mixed_rows", s.mixed_rows);
+  list.Sum("phi", s.phi);
+  list.Sum("padding_kl", s.padding_kl);
+  list.Count("padding_high", s.padding_high);
+  list.Count("padding_low", s.padding_low);
+  list.Range("padding_ratio_range", s.padding_ratio_range);
+}
+
 void List(Lister list, const BatchSums& s) {
   list.Count("num_sequences", s.num_sequences);
   list.Count("nonempty_sequences", s.nonempty_sequences);
-  list.Count("positions", s.positions);
   list.Count("tokens", s.tokens);
   list.Count("kept_tokens", s.kept_tokens);
   list.Count("kept_sequences", s.kept_sequences);
@@ -168,11 +176,16 @@ std::vector<SumsField> Fields(const BatchSums& sums, int num_rules) {
   std::vector<SumsField> fields;
   List(Lister(fields, ""), sums);
   List(Lister(fields, "drift."), sums.drift);
-  List(Lister(fields, "drift.probability."), sums.drift.probability);
   List(Lister(fields, "weight."), sums.weight);
   List(Lister(fields, "loss."), sums.loss);
-  for (int r = 0; r < num_rules; ++r)
+  const PeerCorrectionSums& peers = sums.peers.correction;
+  List(Lister(fields, "peers.correction."), peers);
+  List(Lister(fields, "peers.probability."), peers.probability);
+  List(Lister(fields, "peers.loss."), sums.peers.loss);
+  for (int r = 0; r < num_rules; ++r) {
     List(Lister(fields, At("rules", r) + "."), sums.rules[r]);
+    List(Lister(fields, At("peers.rules", r) + "."), peers.rules[r]);
+  }
   return fields;
 }
 

@@ -196,6 +196,7 @@ void ReadOpenrlhfLoss(const BlockReader& reader, const OpenrlhfPolicy& policy,
   RequireTensors(facts, policy, loss.source, &translation->violations);
   translation->empty_loss_is_nan = true;
   translation->spec.loss = loss;
+  translation->spec.loss.peer_sums = true;
 }
 
 }  // namespace counterweight::server

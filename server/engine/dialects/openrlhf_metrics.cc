@@ -32,7 +32,7 @@ void AddOpenrlhfMetrics(const kernels::CorrectionSpec& spec,
   const bool is_mean = kl.reduction.count == kernels::BatchCount::kTokens;
   (*metrics)["kl"] =
       is_mean && tokens == 0 ? Mean(0.0, 0) : sums.loss.kl_penalty;
-  (*metrics)["logprobs_diff"] = Mean(sums.loss.ref_log_ratio, tokens);
+  (*metrics)["logprobs_diff"] = Mean(sums.peers.loss.ref_log_ratio, tokens);
 }
 
 void AddOpenrlhfFilterRatio(const kernels::CorrectionSpec& spec, bool by_row,

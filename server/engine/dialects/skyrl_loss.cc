@@ -300,6 +300,7 @@ void ReadSkyrlLoss(const BlockReader& reader, const SkyrlLoss& loss,
   RequireTensors(loss, spec.source, facts, &translation->violations);
   spec.metrics_source = MetricsSource(facts);
   translation->spec.loss = spec;
+  translation->spec.loss.peer_sums = true;
 }
 
 }  // namespace counterweight::server

@@ -105,12 +105,15 @@ void AddTisMetrics(const CorrectionSpec& spec, const BatchSums& sums,
   (*metrics)["tis_seq_clip_high_ratio"] = Share(high, sums.num_sequences);
 }
 
-void AddCispoMetrics(const LossSums& loss, int64_t tokens, MetricMap* metrics) {
+void AddCispoMetrics(const BatchSums& sums, MetricMap* metrics) {
+  const kernels::LossSums& loss = sums.loss;
+  const kernels::PeerLossSums& peers = sums.peers.loss;
+  const int64_t tokens = sums.tokens;
   (*metrics)["cispo/ratio_mean"] = Share(loss.ratio, tokens);
-  (*metrics)["cispo/ratio_clamped_mean"] = Share(loss.clipped_ratio, tokens);
+  (*metrics)["cispo/ratio_clamped_mean"] = Share(peers.clipped_ratio, tokens);
   // With an empty mask SkyRL uses the extrema of all positions.
   const kernels::Extrema& range =
-      tokens > 0 ? loss.ratio_range : loss.padding_ratio_range;
+      tokens > 0 ? loss.ratio_range : peers.padding_ratio_range;
   if (range.min > range.max) return;
   (*metrics)["cispo/ratio_max"] = range.max;
   (*metrics)["cispo/ratio_min"] = range.min;
@@ -148,7 +151,7 @@ void AddSkyrlLossMetrics(const LossSpec& loss, const BatchSums& sums,
                                    : 0.0;
   }
   if (loss.surrogate == Surrogate::kCispo) {
-    AddCispoMetrics(sums.loss, sums.tokens, metrics);
+    AddCispoMetrics(sums, metrics);
   }
   if (loss.kl.estimator != kernels::KlEstimator::kNone) {
     (*metrics)["policy_kl"] = sums.loss.kl_penalty;

@@ -163,7 +163,7 @@ void SetReport(const TrlLoss& loss, const RequestFacts& facts,
                             const kernels::BatchSums& sums, MetricMap* metrics,
                             Violations* violations) {
     // VESPO has one phi per row, LUSPO advantages of padding.
-    if (judges && sums.loss.mixed_rows > 0) {
+    if (judges && sums.peers.loss.mixed_rows > 0) {
       violations->push_back(
           {"tensors[ADVANTAGES]",
            Concat("loss_type '", Name(loss.type),
@@ -210,6 +210,7 @@ Translation TranslateTrl(const Struct& block, bool ignore_unknown_fields,
   if (translation.has_weights) spec.weight.source = spec.drift_source;
   if (facts.wants_loss) {
     spec.loss = MakeTrlLossSpec(loss, spec.weight, facts);
+    spec.loss.peer_sums = true;
   }
   SetReport(loss, facts, &translation);
   return translation;

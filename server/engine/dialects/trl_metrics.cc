@@ -95,16 +95,17 @@ struct ClipShares {
 ClipShares MakeClipShares(const TrlLoss& loss, int64_t padded_length,
                           const BatchSums& sums) {
   const LossSums& from = sums.loss;
+  const kernels::PeerLossSums& peers = sums.peers.loss;
   if (padded_length == 1) {
-    return {OverPositions(from.high + from.padding_high, sums),
-            OverPositions(from.low + from.padding_low, sums)};
+    return {OverPositions(from.high + peers.padding_high, sums),
+            OverPositions(from.low + peers.padding_low, sums)};
   }
-  if (loss.sequence_level && from.mixed_rows == 0) {
-    return {OverRows(from.row_high, from.row_high_range, sums),
-            OverRows(from.row_low, from.row_low_range, sums)};
+  if (loss.sequence_level && peers.mixed_rows == 0) {
+    return {OverRows(peers.row_high, peers.row_high_range, sums),
+            OverRows(peers.row_low, peers.row_low_range, sums)};
   }
-  return {OverTokens(from.high, from.row_high_range, sums),
-          OverTokens(from.low, from.row_low_range, sums)};
+  return {OverTokens(from.high, peers.row_high_range, sums),
+          OverTokens(from.low, peers.row_low_range, sums)};
 }
 
 }  // namespace
@@ -132,14 +133,15 @@ void AddTrlSamplingMetrics(const WeightSpec& weight, const BatchSums& sums,
 void AddTrlLossMetrics(const TrlLoss& loss, int64_t padded_length,
                        const BatchSums& sums, MetricMap* metrics) {
   if (loss.beta != 0.0) {
-    (*metrics)["kl"] = padded_length == 1
-                           ? MeanOrZero(sums.loss.kl + sums.loss.padding_kl,
-                                        sums.num_sequences)
-                           : MeanOrZero(sums.loss.kl, sums.loss.kl_tokens);
+    (*metrics)["kl"] =
+        padded_length == 1
+            ? MeanOrZero(sums.loss.kl + sums.peers.loss.padding_kl,
+                         sums.num_sequences)
+            : MeanOrZero(sums.loss.kl, sums.loss.kl_tokens);
   }
   if (loss.type == TrlLossType::kVespo) {
     (*metrics)["vespo/phi_seq_mean"] =
-        MeanOrZero(sums.loss.phi, sums.num_sequences);
+        MeanOrZero(sums.peers.loss.phi, sums.num_sequences);
     return;
   }
   const ClipShares clip = MakeClipShares(loss, padded_length, sums);

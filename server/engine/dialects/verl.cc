@@ -204,7 +204,10 @@ void ReadConfig(const BlockReader& reader, const VerlLayout& layout,
     }
     RequireTensors(*mode, corrects, loss.spec, facts, &translation->violations);
   }
-  if (facts.wants_loss) spec.loss = loss.spec;
+  if (facts.wants_loss) {
+    spec.loss = loss.spec;
+    spec.loss.peer_sums = true;
+  }
   translation->empty_loss_is_nan = true;
 
   const RatioSource source = mode == VerlMode::kDecoupled
@@ -212,7 +215,7 @@ void ReadConfig(const BlockReader& reader, const VerlLayout& layout,
                                  : RatioSource::kCurrentRollout;
   spec.drift_source = corrects ? source : RatioSource::kCurrentOld;
   // verl reports them if it has both log-probs.
-  spec.probability_metrics = corrects;
+  spec.peer_sums = corrects;
   spec.weight = ReadWeight(reader, source, translation);
   translation->has_weights = spec.weight.level != Level::kNone;
   if (loss.corrects) {

@@ -49,15 +49,15 @@ void AddPpoKl(VerlPpoKl which, const BatchSums& sums, MetricMap* metrics) {
     case VerlPpoKl::kMean:
       return add(0.0 - loss.log_ratio_kept);
     case VerlPpoKl::kClampedMean:
-      return add(0.0 - loss.safe_log_ratio_kept);
+      return add(0.0 - sums.peers.loss.safe_log_ratio_kept);
     case VerlPpoKl::kAbsoluteMean:
-      return add(loss.abs_log_ratio_kept);
+      return add(sums.peers.loss.abs_log_ratio_kept);
   }
 }
 
 void AddClipFractions(VerlClipFraction which, const BatchSums& sums,
                       MetricMap* metrics) {
-  const LossSums& loss = sums.loss;
+  const kernels::PeerLossSums& peers = sums.peers.loss;
   const auto add = [&](const char* name, int64_t tokens) {
     (*metrics)[name] = FractionOfKept(tokens, sums);
   };
@@ -67,14 +67,14 @@ void AddClipFractions(VerlClipFraction which, const BatchSums& sums,
     case VerlClipFraction::kNone:
       return;
     case VerlClipFraction::kUpperOnly:
-      return add(kUpper, loss.clipped_kept);
+      return add(kUpper, peers.clipped_kept);
     case VerlClipFraction::kBoth:
       // In verl's DPPO a token without advantage can be outside as well.
-      add(kUpper, loss.clipped_kept + loss.clipped_zero_kept);
-      return add(kLower, loss.capped_kept);
+      add(kUpper, peers.clipped_kept + peers.clipped_zero_kept);
+      return add(kLower, sums.loss.capped_kept);
     case VerlClipFraction::kBySign:
-      add(kUpper, loss.high_kept);
-      return add(kLower, loss.low_kept);
+      add(kUpper, peers.high_kept);
+      return add(kLower, peers.low_kept);
   }
 }
 

@@ -15,6 +15,8 @@ using kernels::Estimator;
 using kernels::Extrema;
 using kernels::IsSequenceLevel;
 using kernels::kSafetyClamp;
+using kernels::PeerCorrectionSums;
+using kernels::PeerRuleSums;
 using kernels::RejectionRule;
 using kernels::RuleSums;
 using kernels::WeightSpec;
@@ -91,19 +93,20 @@ double EffectiveLower(const WeightSpec& weight) {
 void AddRatioMetrics(const WeightSpec& spec, const BatchSums& sums,
                      const std::string& prefix, MetricMap* metrics) {
   const WeightSums& weight = sums.weight;
+  const PeerCorrectionSums& peers = sums.peers.correction;
   double max = weight.range.max;
   double min = weight.range.min;
   double high = Fraction(weight.tokens_high, sums.tokens);
   double low = Fraction(weight.tokens_low, sums.tokens);
   if (IsSequenceLevel(spec.level)) {
     const int64_t empty = EmptyRows(sums);
-    const Extrema range = Including(weight.raw_log_range, 0.0, empty);
+    const Extrema range = Including(peers.sequence_log_range, 0.0, empty);
     max = std::exp(std::min(range.max, kSafetyClamp));
     min = std::exp(range.min);
     const int64_t empty_high = std::log(spec.upper) < 0.0 ? empty : 0;
     const int64_t empty_low = std::log(EffectiveLower(spec)) > 0.0 ? empty : 0;
     high = Fraction(weight.sequences_log_high + empty_high, sums.num_sequences);
-    low = Fraction(weight.sequences_log_low + empty_low, sums.num_sequences);
+    low = Fraction(peers.sequences_log_low + empty_low, sums.num_sequences);
   }
   (*metrics)[prefix + "max"] = max;
   (*metrics)[prefix + "min"] = min;
@@ -115,12 +118,13 @@ void AddRatioMetrics(const WeightSpec& spec, const BatchSums& sums,
 void AddRowMeanMetrics(const WeightSpec& spec, const BatchSums& sums,
                        const std::string& prefix, MetricMap* metrics) {
   const WeightSums& weight = sums.weight;
+  const PeerCorrectionSums& peers = sums.peers.correction;
   const int64_t empty = EmptyRows(sums);
   const auto rows = static_cast<double>(sums.num_sequences);
   // Relative to 1, an empty row's mean is -1.
   const double excess = weight.sequence_excess - static_cast<double>(empty);
   const double squared =
-      weight.sequence_excess_squared + static_cast<double>(empty);
+      peers.sequence_excess_squared + static_cast<double>(empty);
   const Extrema range = Including(weight.sequence_range, 0.0, empty);
   const int64_t empty_low = EffectiveLower(spec) > 0.0 ? empty : 0;
   (*metrics)[prefix + "seq_mean"] = 1.0 + excess / rows;
@@ -130,36 +134,45 @@ void AddRowMeanMetrics(const WeightSpec& spec, const BatchSums& sums,
   (*metrics)[prefix + "seq_max_deviation"] =
       LargestMagnitude({range.min - 1.0, range.max - 1.0});
   (*metrics)[prefix + "seq_fraction_high"] =
-      Fraction(weight.sequences_high, sums.num_sequences);
+      Fraction(peers.sequences_high, sums.num_sequences);
   (*metrics)[prefix + "seq_fraction_low"] =
-      Fraction(weight.sequences_low + empty_low, sums.num_sequences);
+      Fraction(peers.sequences_low + empty_low, sums.num_sequences);
 }
 
 // A rule's sums in verl's direction: k1 is minus the log ratio, which swaps the
 // ends of everything.
-RuleSums InVerlDirection(const RejectionRule& rule, RuleSums sums) {
-  if (rule.estimator != Estimator::kRatio) return sums;
+struct VerlRuleSums {
+  RuleSums own;
+  PeerRuleSums peers;
+};
+
+VerlRuleSums InVerlDirection(const RejectionRule& rule, VerlRuleSums both) {
+  if (rule.estimator != Estimator::kRatio) return both;
+  RuleSums& sums = both.own;
+  PeerRuleSums& peers = both.peers;
   std::swap(sums.tokens_high, sums.tokens_low);
   std::swap(sums.rows_high, sums.rows_low);
   // Subtracts from zero, so that the result is never -0.
   sums.sum = 0.0 - sums.sum;
-  sums.clamped = 0.0 - sums.clamped;
+  peers.clamped = 0.0 - peers.clamped;
   sums.row_sum = 0.0 - sums.row_sum;
   sums.range = {0.0 - sums.range.max, 0.0 - sums.range.min};
-  sums.row_range = {0.0 - sums.row_range.max, 0.0 - sums.row_range.min};
-  return sums;
+  peers.row_range = {0.0 - peers.row_range.max, 0.0 - peers.row_range.min};
+  return both;
 }
 
-void AddOneRule(const RejectionRule& rule, const RuleSums& sums,
+void AddOneRule(const RejectionRule& rule, const VerlRuleSums& both,
                 const std::string& prefix, MetricMap* metrics) {
+  const RuleSums& sums = both.own;
+  const PeerRuleSums& peers = both.peers;
   const bool is_k1 = rule.estimator == Estimator::kRatio;
   const bool per_row = IsSequenceRule(rule.aggregation);
   const auto tokens = static_cast<double>(sums.seen_tokens);
   const auto rows = static_cast<double>(sums.seen_sequences);
   const double rows_high = Fraction(sums.rows_high, sums.seen_sequences);
   const double rows_low = Fraction(sums.rows_low, sums.seen_sequences);
-  const double clamped = sums.clamped / tokens;
-  const double clamped_square = sums.clamped_squared / tokens;
+  const double clamped = peers.clamped / tokens;
+  const double clamped_square = peers.clamped_squared / tokens;
 
   (*metrics)[prefix + "mean"] = sums.sum / tokens;
   (*metrics)[prefix + "max"] = sums.range.max;
@@ -175,10 +188,10 @@ void AddOneRule(const RejectionRule& rule, const RuleSums& sums,
       clamped_square - clamped * clamped, clamped, sums.seen_tokens);
   (*metrics)[prefix + "seq_mean"] = sums.row_sum / rows;
   (*metrics)[prefix + "seq_std"] =
-      SampleDeviation(sums.row_sum, sums.row_squared, rows);
-  (*metrics)[prefix + "seq_max"] = sums.row_range.max;
-  (*metrics)[prefix + "seq_min"] = sums.row_range.min;
-  (*metrics)[prefix + "seq_max_deviation"] = LargestMagnitude(sums.row_range);
+      SampleDeviation(sums.row_sum, peers.row_squared, rows);
+  (*metrics)[prefix + "seq_max"] = peers.row_range.max;
+  (*metrics)[prefix + "seq_min"] = peers.row_range.min;
+  (*metrics)[prefix + "seq_max_deviation"] = LargestMagnitude(peers.row_range);
   (*metrics)[prefix + "seq_fraction_high"] = rows_high;
   if (is_k1) (*metrics)[prefix + "seq_fraction_low"] = rows_low;
   (*metrics)[prefix + "masked_fraction"] =
@@ -191,19 +204,20 @@ void AddOneRule(const RejectionRule& rule, const RuleSums& sums,
 
 void AddVerlDriftMetrics(const BatchSums& sums, MetricMap* metrics) {
   const kernels::DriftSums& drift = sums.drift;
+  const PeerCorrectionSums& peers = sums.peers.correction;
   const auto tokens = static_cast<double>(sums.tokens);
   const auto rows = static_cast<double>(sums.num_sequences);
   const int64_t empty_rows = EmptyRows(sums);
   const auto empty = static_cast<double>(empty_rows);
   const Extrema difference =
-      Including(drift.log_ppl_difference_range, 0.0, empty_rows);
+      Including(peers.log_ppl_difference_range, 0.0, empty_rows);
   const std::string prefix = "rollout_corr/";
   (*metrics)[prefix + "training_ppl"] = (drift.numerator_ppl + empty) / rows;
-  (*metrics)[prefix + "training_log_ppl"] = drift.numerator_log_ppl / rows;
+  (*metrics)[prefix + "training_log_ppl"] = peers.numerator_log_ppl / rows;
   (*metrics)[prefix + "kl"] = 0.0 - drift.log_ratio / tokens;
   (*metrics)[prefix + "k3_kl"] = drift.k3 / tokens;
   (*metrics)[prefix + "rollout_ppl"] = (drift.denominator_ppl + empty) / rows;
-  (*metrics)[prefix + "rollout_log_ppl"] = drift.denominator_log_ppl / rows;
+  (*metrics)[prefix + "rollout_log_ppl"] = peers.denominator_log_ppl / rows;
   (*metrics)[prefix + "log_ppl_diff"] = drift.log_ppl_difference / rows;
   (*metrics)[prefix + "log_ppl_abs_diff"] = drift.abs_log_ppl_difference / rows;
   (*metrics)[prefix + "log_ppl_diff_max"] = difference.max;
@@ -216,7 +230,8 @@ void AddVerlDriftMetrics(const BatchSums& sums, MetricMap* metrics) {
 }
 
 void AddVerlProbabilityMetrics(const BatchSums& sums, MetricMap* metrics) {
-  const kernels::ProbabilitySums& probability = sums.drift.probability;
+  const kernels::ProbabilitySums& probability =
+      sums.peers.correction.probability;
   const auto tokens = static_cast<double>(sums.tokens);
   const double covariance =
       probability.p_q - probability.p * probability.q / tokens;
@@ -269,7 +284,8 @@ void AddVerlRuleMetrics(const CorrectionSpec& spec,
   if (spec.num_rules == 0) return;
   const std::string prefix = "rollout_corr/rollout_rs_";
   for (int i = 0; i < spec.num_rules; ++i) {
-    AddOneRule(spec.rules[i], InVerlDirection(spec.rules[i], sums.rules[i]),
+    const VerlRuleSums rule = {sums.rules[i], sums.peers.correction.rules[i]};
+    AddOneRule(spec.rules[i], InVerlDirection(spec.rules[i], rule),
                prefix + names[static_cast<size_t>(i)] + "_", metrics);
   }
   (*metrics)[prefix + "masked_fraction"] =

@@ -67,7 +67,7 @@ TEST(Shapes, TruncatedWeightsOfPpoGetALeanWalk) {
   spec.metrics = false;
   EXPECT_EQ(WalkOf(spec), kLean);
   spec.weight.bound = Bound::kMask;
-  EXPECT_EQ(WalkOf(spec), kFeatureLoss | kCorrections);
+  EXPECT_EQ(WalkOf(spec), kFeatureLoss | kFeaturePeerLoss | kCorrections);
   spec.loss.surrogate = Surrogate::kCispo;
   EXPECT_EQ(WalkOf(spec), kAnyLoss | kCorrections);
 }
@@ -143,7 +143,7 @@ TEST(ColumnLayout, TheLargestPlanFitsIntoAMultiprocessor) {
     rule.aggregation = Aggregation::kPrefixMean;
   }
   spec.weight.level = Level::kPrefix;
-  spec.probability_metrics = true;
+  spec.peer_sums = true;
   const ColumnLayout layout = MakeColumnLayout(MakePlan(spec), true, true);
   // The limit of a block on compute capability 9.0.
   EXPECT_LE(layout.bytes * kWarps, 227 << 10);

@@ -100,11 +100,11 @@ BatchSums LowRow() {
   sums.nonempty_sequences = 3;
   sums.tokens = 9;
   sums.loss.low = 2;
-  sums.loss.row_low = 0.5;
-  sums.loss.row_low_range = {0.0, 0.5};
+  sums.peers.loss.row_low = 0.5;
+  sums.peers.loss.row_low_range = {0.0, 0.5};
   sums.loss.high = 3;
-  sums.loss.row_high = 1.0;
-  sums.loss.row_high_range = {0.0, 1.0};
+  sums.peers.loss.row_high = 1.0;
+  sums.peers.loss.row_high_range = {0.0, 1.0};
   return sums;
 }
 
@@ -129,8 +129,8 @@ TEST(TrlLossMetricsTest, SequencesAreCountedByTheRowEmptyOnesToo) {
   TrlLoss loss;
   loss.sequence_level = true;
   BatchSums sums = LowRow();
-  sums.loss.row_low = 3.0;
-  sums.loss.row_low_range = {1.0, 1.0};
+  sums.peers.loss.row_low = 3.0;
+  sums.peers.loss.row_low_range = {1.0, 1.0};
   MetricMap metrics = LossMetrics(loss, sums);
   EXPECT_EQ(metrics["clip_ratio/low_mean"], 0.75);
   EXPECT_EQ(metrics["clip_ratio/low_min"], 0.0);
@@ -144,7 +144,7 @@ TEST(TrlLossMetricsTest, MixedAdvantagesMakeTokensOfSequences) {
   TrlLoss loss;
   loss.sequence_level = true;
   BatchSums sums = LowRow();
-  sums.loss.mixed_rows = 1;
+  sums.peers.loss.mixed_rows = 1;
   EXPECT_EQ(LossMetrics(loss, sums), LossMetrics(TrlLoss(), LowRow()));
 }
 
@@ -155,17 +155,17 @@ TEST(TrlLossMetricsTest, WidthOneCountsMaskedRows) {
   sums.num_sequences = 4;
   sums.nonempty_sequences = sums.tokens = sums.loss.kl_tokens = 2;
   sums.loss.kl = 0.5;
-  sums.loss.padding_kl = 0.25;
+  sums.peers.loss.padding_kl = 0.25;
   sums.loss.low = 2;
-  sums.loss.padding_low = 2;
-  sums.loss.padding_high = 0;
+  sums.peers.loss.padding_low = 2;
+  sums.peers.loss.padding_high = 0;
   MetricMap metrics = LossMetrics(loss, sums, 1);
   EXPECT_EQ(metrics["kl"], 0.1875);
   EXPECT_EQ(metrics["clip_ratio/low_mean"], 1.0);
   EXPECT_EQ(metrics["clip_ratio/low_min"], 1.0);
   EXPECT_EQ(metrics["clip_ratio/high_max"], 0.0);
-  sums.loss.padding_low = 1;
-  sums.loss.padding_high = 1;
+  sums.peers.loss.padding_low = 1;
+  sums.peers.loss.padding_high = 1;
   metrics = LossMetrics(loss, sums, 1);
   EXPECT_EQ(metrics["clip_ratio/low_mean"], 0.75);
   EXPECT_EQ(metrics["clip_ratio/low_min"], 0.0);
@@ -193,7 +193,7 @@ TEST(TrlLossMetricsTest, EachLossTypeHasItsOwn) {
   loss.type = TrlLossType::kVespo;
   loss.beta = 0.1;
   BatchSums sums = LowRow();
-  sums.loss.phi = 6.0;
+  sums.peers.loss.phi = 6.0;
   sums.loss.kl = 1.0;
   sums.loss.kl_tokens = 8;
   MetricMap vespo = LossMetrics(loss, sums);

@@ -285,7 +285,7 @@ TEST(TrlTest, OneAdvantagePerRowForVespoAndLuspo) {
   kernels::BatchSums sums{};
   sums.num_sequences = sums.nonempty_sequences = 2;
   sums.tokens = 5;
-  sums.loss.mixed_rows = 1;
+  sums.peers.loss.mixed_rows = 1;
   for (const char* type : {"vespo", "luspo", "dapo"}) {
     const Translation t = TranslateTrlBlock(
         std::string(R"({"use_vllm": false, "loss_type": ")") + type + R"("})",

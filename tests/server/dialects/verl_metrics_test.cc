@@ -21,7 +21,7 @@ kernels::CorrectionSpec SequenceTis(double upper) {
   spec.weight.bound = kernels::Bound::kTruncate;
   spec.weight.aggregate_clamp = kernels::kSafetyClamp;
   spec.weight.upper = upper;
-  spec.probability_metrics = true;
+  spec.peer_sums = true;
   return spec;
 }
 
