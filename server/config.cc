@@ -5,6 +5,7 @@
 #include <thread>
 #include <utility>
 
+#include "server/wrong.h"
 #include "spdlog/fmt/fmt.h"
 #include "spdlog/fmt/ranges.h"
 
@@ -96,12 +97,12 @@ std::string Validate(const Config& config) {
     }
   }
   if (!config.shared_memory_socket.empty()) {
-    ListenAddress address;
-    std::string error;
-    if (!ParseListenAddress("unix:" + config.shared_memory_socket, &address,
-                            &error)) {
+    const absl::StatusOr<ListenAddress> address =
+        ParseListenAddress("unix:" + config.shared_memory_socket);
+    if (!address.ok()) {
       return fmt::format("--shared_memory_socket={}: {}",
-                         config.shared_memory_socket, error);
+                         config.shared_memory_socket,
+                         MessageOf(address.status()));
     }
   }
   return "";

@@ -7,6 +7,7 @@
 
 #include "server/engine/names.h"
 #include "server/small_file.h"
+#include "server/wrong.h"
 #include "spdlog/fmt/fmt.h"
 #include "yaml-cpp/yaml.h"
 
@@ -74,15 +75,15 @@ std::string ReadMapping(const std::string& path, const YAML::Node& root,
 
 std::string ReadConfigFile(const std::string& path,
                            std::vector<Setting>* settings) {
-  std::string text;
-  std::string unreadable;
-  if (!ReadSmallFile(path, &text, &unreadable)) {
-    return fmt::format("--config={}: {}", Printable(path), unreadable);
+  const absl::StatusOr<std::string> text = ReadSmallFile(path);
+  if (!text.ok()) {
+    return fmt::format("--config={}: {}", Printable(path),
+                       MessageOf(text.status()));
   }
   int line = 1;
   std::string wrong;
   try {
-    const std::vector<YAML::Node> documents = YAML::LoadAll(text);
+    const std::vector<YAML::Node> documents = YAML::LoadAll(*text);
     if (documents.size() > 1) {
       line = documents[1].Mark().line + 1;
       wrong = "must be a single document";

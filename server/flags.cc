@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "nlohmann/json.hpp"
+#include "server/wrong.h"
 #include "spdlog/fmt/fmt.h"
 #include "spdlog/fmt/ranges.h"
 
@@ -68,11 +69,10 @@ std::string SetListen(std::string_view value, Config* config) {
   config->listen.clear();
   for (size_t begin = 0; begin <= value.size();) {
     const size_t comma = std::min(value.find(',', begin), value.size());
-    std::string error;
-    if (!ParseListenAddress(value.substr(begin, comma - begin),
-                            &config->listen.emplace_back(), &error)) {
-      return error;
-    }
+    absl::StatusOr<ListenAddress> address =
+        ParseListenAddress(value.substr(begin, comma - begin));
+    if (!address.ok()) return MessageOf(address.status());
+    config->listen.push_back(*std::move(address));
     begin = comma + 1;
   }
   return "";
@@ -89,9 +89,10 @@ std::string GetListen(const Config& config) {
 std::string SetMetricsListen(std::string_view value, Config* config) {
   config->metrics_listen.reset();
   if (value.empty()) return "";
-  std::string error;
-  ParseListenAddress(value, &config->metrics_listen.emplace(), &error);
-  return error;
+  absl::StatusOr<ListenAddress> address = ParseListenAddress(value);
+  if (!address.ok()) return MessageOf(address.status());
+  config->metrics_listen = *std::move(address);
+  return "";
 }
 
 std::string GetMetricsListen(const Config& config) {

@@ -37,6 +37,7 @@
 #include "server/reload.h"
 #include "server/server.h"
 #include "server/spare_threads.h"
+#include "server/wrong.h"
 
 namespace counterweight::server {
 namespace {
@@ -246,13 +247,12 @@ int RunProbe(const CommandLine& line) {
 int HashToken(const std::string& name) {
   std::string token;
   std::getline(std::cin, token);
-  std::string error;
-  const std::string line = TokenLine(name, token, &error);
-  if (line.empty()) {
-    std::cerr << "counterweight-server: " << error << "\n";
+  const absl::StatusOr<std::string> line = TokenLine(name, token);
+  if (!line.ok()) {
+    std::cerr << "counterweight-server: " << MessageOf(line.status()) << "\n";
     return 2;
   }
-  std::cout << line << "\n";
+  std::cout << *line << "\n";
   return 0;
 }
 

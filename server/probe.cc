@@ -15,6 +15,7 @@
 #include "grpcpp/security/credentials.h"
 #include "server/call/status.h"
 #include "server/small_file.h"
+#include "server/wrong.h"
 #include "spdlog/fmt/fmt.h"
 
 namespace counterweight::server {
@@ -60,10 +61,13 @@ std::shared_ptr<grpc::ChannelCredentials> MakeCredentials(
        {"probe_certificate", request.certificate, &options.pem_cert_chain},
        {"probe_key", request.key, &options.pem_private_key}};
   for (const auto& [flag, path, text] : files) {
-    std::string wrong;
-    if (path.empty() || ReadSmallFile(path, text, &wrong)) continue;
-    *error = fmt::format("--{}={}: {}", flag, path, wrong);
-    return nullptr;
+    if (path.empty()) continue;
+    absl::StatusOr<std::string> read = ReadSmallFile(path);
+    if (!read.ok()) {
+      *error = fmt::format("--{}={}: {}", flag, path, MessageOf(read.status()));
+      return nullptr;
+    }
+    *text = *std::move(read);
   }
   return grpc::SslCredentials(options);
 }

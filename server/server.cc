@@ -17,6 +17,7 @@
 #include "server/listen/reflection.h"
 #include "server/observe/metrics_server.h"
 #include "server/observe/serving_table.h"
+#include "server/wrong.h"
 #include "spdlog/fmt/fmt.h"
 
 namespace counterweight::server {
@@ -155,8 +156,13 @@ Server::~Server() {
 }
 
 bool Server::StartAccess(std::string* error) {
-  access_ = Access::Load(config_, &log_, error);
-  return access_ != nullptr;
+  absl::StatusOr<std::unique_ptr<Access>> access = Access::Load(config_, &log_);
+  if (!access.ok()) {
+    *error = MessageOf(access.status());
+    return false;
+  }
+  access_ = *std::move(access);
+  return true;
 }
 
 bool Server::StartTraces(std::string* error) {

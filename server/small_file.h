@@ -4,12 +4,13 @@
 
 #include <string>
 
+#include "absl/status/statusor.h"
+
 namespace counterweight::server {
 
-// Reads the regular file at `path`, of at most 1 MiB. Returns false, and *error
-// the end of a sentence ("it cannot be read: ..."), if that fails.
-bool ReadSmallFile(const std::string& path, std::string* text,
-                   std::string* error);
+// Returns the text of the regular file at `path`, of at most 1 MiB. The message
+// of an error is the end of a sentence ("it cannot be read: ...").
+absl::StatusOr<std::string> ReadSmallFile(const std::string& path);
 
 }  // namespace counterweight::server
 

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "nlohmann/json.hpp"
+#include "server/wrong.h"
 
 namespace counterweight::server {
 namespace {
@@ -37,8 +38,8 @@ bool SameName(std::string_view a, std::string_view b) {
 
 }  // namespace
 
-std::unique_ptr<Access> Access::Load(const Config& config, RequestLog* log,
-                                     std::string* error) {
+absl::StatusOr<std::unique_ptr<Access>> Access::Load(const Config& config,
+                                                     RequestLog* log) {
   std::unique_ptr<Access> access(new Access(log));
   if (!config.tls_certificate.empty()) {
     const TlsPaths paths{.certificate = config.tls_certificate,
@@ -49,19 +50,17 @@ std::unique_ptr<Access> Access::Load(const Config& config, RequestLog* log,
     access->wants_certificates_ = !paths.client_ca.empty();
     access->client_names_ = config.tls_client_names;
     access->tls_.emplace(
-        "tls", std::move(watched),
-        [paths](std::string* wrong) { return LoadTlsFiles(paths, wrong); },
+        "tls", std::move(watched), [paths] { return LoadTlsFiles(paths); },
         log);
-    if (!access->tls_->Start(error)) return nullptr;
+    absl::Status status = access->tls_->Start();
+    if (!status.ok()) return status;
   }
   if (!config.tokens.empty()) {
     access->tokens_.emplace(
         "tokens", std::vector{config.tokens},
-        [path = config.tokens](std::string* wrong) {
-          return LoadTokens(path, wrong);
-        },
-        log);
-    if (!access->tokens_->Start(error)) return nullptr;
+        [path = config.tokens] { return LoadTokens(path); }, log);
+    absl::Status status = access->tokens_->Start();
+    if (!status.ok()) return status;
   }
   if (access->has_tls() || access->has_tokens()) {
     access->ticker_.emplace(kLookPeriod,

@@ -13,6 +13,7 @@
 #include <string_view>
 #include <vector>
 
+#include "absl/status/statusor.h"
 #include "grpcpp/support/status.h"
 #include "server/access/tls_files.h"
 #include "server/access/token_table.h"
@@ -37,10 +38,10 @@ class Access {
     std::vector<std::string_view> names;
   };
 
-  // Reads the files that `config` names. Null, and *error a sentence that names
-  // flag and file, if one is wrong. *log outlives this.
-  static std::unique_ptr<Access> Load(const Config& config, RequestLog* log,
-                                      std::string* error);
+  // Reads the files that `config` names. Fails with a sentence that names
+  // flag and file if one is wrong. *log outlives this.
+  static absl::StatusOr<std::unique_ptr<Access>> Load(const Config& config,
+                                                      RequestLog* log);
   Access(const Access&) = delete;
   Access& operator=(const Access&) = delete;
 

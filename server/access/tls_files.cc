@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <ctime>
+#include <functional>
 #include <limits>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "openssl/bio.h"
@@ -12,6 +14,7 @@
 #include "openssl/pem.h"
 #include "openssl/x509.h"
 #include "server/small_file.h"
+#include "server/wrong.h"
 #include "spdlog/fmt/chrono.h"
 #include "spdlog/fmt/fmt.h"
 
@@ -58,11 +61,13 @@ std::string Date(int64_t unix_s) {
   return fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(unix_s));
 }
 
-// Empty, or the end of a sentence.
-std::string ReadChain(const std::string& text, std::vector<Certificate>* chain,
-                      int64_t* expiry_unix_s) {
-  if (!ReadCertificates(text, chain)) return "a certificate in it is damaged";
-  if (chain->empty()) return "it has no certificate in PEM";
+// The message is the end of a sentence, as that of the next two.
+absl::Status ReadChain(const std::string& text, std::vector<Certificate>* chain,
+                       int64_t* expiry_unix_s) {
+  if (!ReadCertificates(text, chain)) {
+    return Wrong("a certificate in it is damaged");
+  }
+  if (chain->empty()) return Wrong("it has no certificate in PEM");
   const int64_t now = std::time(nullptr);
   int64_t begin = 0;
   *expiry_unix_s = std::numeric_limits<int64_t>::max();
@@ -72,76 +77,82 @@ std::string ReadChain(const std::string& text, std::vector<Certificate>* chain,
         std::min(*expiry_unix_s, UnixSeconds(X509_get0_notAfter(each.get())));
   }
   if (*expiry_unix_s <= now) {
-    return "its certificate expired at " + Date(*expiry_unix_s);
+    return Wrong("its certificate expired at " + Date(*expiry_unix_s));
   }
-  if (begin > now) return "its certificate is not valid before " + Date(begin);
-  return "";
+  if (begin > now) {
+    return Wrong("its certificate is not valid before " + Date(begin));
+  }
+  return absl::OkStatus();
 }
 
-std::string CheckKey(const std::string& text, const std::string& certificate,
-                     X509* leaf) {
+absl::Status CheckKey(const std::string& text, const std::string& certificate,
+                      X509* leaf) {
   const Bio bio = Memory(text);
   const Key key(
       PEM_read_bio_PrivateKey(bio.get(), nullptr, NoPassword, nullptr),
       EVP_PKEY_free);
   const bool matches = key && X509_check_private_key(leaf, key.get()) == 1;
   ERR_clear_error();
-  if (!key) return "it has no private key in PEM that opens without a password";
-  if (!matches) {
-    return "it is not the key of --tls_certificate=" + certificate;
+  if (!key) {
+    return Wrong("it has no private key in PEM that opens without a password");
   }
-  return "";
+  if (!matches) {
+    return Wrong("it is not the key of --tls_certificate=" + certificate);
+  }
+  return absl::OkStatus();
 }
 
-std::string CheckAuthorities(const std::string& text) {
+absl::Status CheckAuthorities(const std::string& text) {
   std::vector<Certificate> authorities;
   if (!ReadCertificates(text, &authorities)) {
-    return "a certificate in it is damaged";
+    return Wrong("a certificate in it is damaged");
   }
-  if (authorities.empty()) return "it has no certificate in PEM";
+  if (authorities.empty()) return Wrong("it has no certificate in PEM");
   const int64_t now = std::time(nullptr);
   const bool any_valid = std::any_of(
       authorities.begin(), authorities.end(), [&](const Certificate& each) {
         return UnixSeconds(X509_get0_notAfter(each.get())) > now;
       });
-  return any_valid ? "" : "all of its certificates have expired";
+  return any_valid ? absl::OkStatus()
+                   : Wrong("all of its certificates have expired");
+}
+
+// Reads the file of `flag` into *text, and checks it.
+absl::Status ReadChecked(
+    std::string_view flag, const std::string& path, std::string* text,
+    const std::function<absl::Status(const std::string& text)>& check) {
+  absl::StatusOr<std::string> read = ReadSmallFile(path);
+  const absl::Status status = read.ok() ? check(*read) : read.status();
+  if (!status.ok()) {
+    return Wrong(fmt::format("--{}={}: {}", flag, path, MessageOf(status)));
+  }
+  *text = *std::move(read);
+  return absl::OkStatus();
 }
 
 }  // namespace
 
-std::shared_ptr<const TlsFiles> LoadTlsFiles(const TlsPaths& paths,
-                                             std::string* error) {
+absl::StatusOr<std::shared_ptr<const TlsFiles>> LoadTlsFiles(
+    const TlsPaths& paths) {
   auto files = std::make_shared<TlsFiles>();
   std::vector<Certificate> chain;
-  const auto is_wrong = [&](std::string_view flag, const std::string& path,
-                            const std::string& problem) {
-    if (!problem.empty()) {
-      *error = fmt::format("--{}={}: {}", flag, path, problem);
-    }
-    return !problem.empty();
-  };
-  std::string unread;
-  ReadSmallFile(paths.certificate, &files->certificate, &unread);
-  if (is_wrong("tls_certificate", paths.certificate,
-               !unread.empty() ? unread
-                               : ReadChain(files->certificate, &chain,
-                                           &files->expiry_unix_s))) {
-    return nullptr;
+  absl::Status status =
+      ReadChecked("tls_certificate", paths.certificate, &files->certificate,
+                  [&](const std::string& text) {
+                    return ReadChain(text, &chain, &files->expiry_unix_s);
+                  });
+  if (!status.ok()) return status;
+  status = ReadChecked(
+      "tls_key", paths.key, &files->key, [&](const std::string& text) {
+        return CheckKey(text, paths.certificate, chain[0].get());
+      });
+  if (!status.ok()) return status;
+  if (!paths.client_ca.empty()) {
+    status = ReadChecked("tls_client_ca", paths.client_ca, &files->client_ca,
+                         CheckAuthorities);
+    if (!status.ok()) return status;
   }
-  ReadSmallFile(paths.key, &files->key, &unread);
-  if (is_wrong("tls_key", paths.key,
-               !unread.empty()
-                   ? unread
-                   : CheckKey(files->key, paths.certificate, chain[0].get()))) {
-    return nullptr;
-  }
-  if (paths.client_ca.empty()) return files;
-  ReadSmallFile(paths.client_ca, &files->client_ca, &unread);
-  if (is_wrong("tls_client_ca", paths.client_ca,
-               !unread.empty() ? unread : CheckAuthorities(files->client_ca))) {
-    return nullptr;
-  }
-  return files;
+  return std::shared_ptr<const TlsFiles>(std::move(files));
 }
 
 }  // namespace counterweight::server

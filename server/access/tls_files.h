@@ -6,6 +6,8 @@
 #include <memory>
 #include <string>
 
+#include "absl/status/statusor.h"
+
 namespace counterweight::server {
 
 // All in PEM.
@@ -23,11 +25,11 @@ struct TlsFiles {
   int64_t expiry_unix_s = 0;  // of the certificate that ends first
 };
 
-// Returns null, and *error a sentence that names the flag and the file, if a
-// file is unreadable or no PEM, if the key belongs to another certificate, or
-// if a certificate has expired or is not valid yet.
-std::shared_ptr<const TlsFiles> LoadTlsFiles(const TlsPaths& paths,
-                                             std::string* error);
+// Fails with a sentence that names the flag and the file if a file is
+// unreadable or no PEM, if the key belongs to another certificate, or if a
+// certificate has expired or is not valid yet.
+absl::StatusOr<std::shared_ptr<const TlsFiles>> LoadTlsFiles(
+    const TlsPaths& paths);
 
 }  // namespace counterweight::server
 

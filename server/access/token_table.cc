@@ -7,6 +7,7 @@
 #include "openssl/crypto.h"
 #include "openssl/sha.h"
 #include "server/small_file.h"
+#include "server/wrong.h"
 #include "spdlog/fmt/fmt.h"
 #include "spdlog/fmt/ranges.h"
 
@@ -59,8 +60,8 @@ constexpr std::string_view kNameRule =
 
 }  // namespace
 
-std::shared_ptr<const TokenTable> TokenTable::Parse(std::string_view text,
-                                                    std::string* error) {
+absl::StatusOr<std::shared_ptr<const TokenTable>> TokenTable::Parse(
+    std::string_view text) {
   auto table = std::make_shared<TokenTable>();
   int number = 0;
   while (!text.empty()) {
@@ -85,16 +86,14 @@ std::shared_ptr<const TokenTable> TokenTable::Parse(std::string_view text,
       wrong = "the token is there already, in a line before";
     }
     if (!wrong.empty()) {
-      *error = fmt::format("line {}: {}", number, wrong);
-      return nullptr;
+      return Wrong(fmt::format("line {}: {}", number, wrong));
     }
     table->entries_.push_back(std::move(entry));
   }
   if (table->entries_.empty()) {
-    *error = "it has no token, so no client could call";
-    return nullptr;
+    return Wrong("it has no token, so no client could call");
   }
-  return table;
+  return std::shared_ptr<const TokenTable>(std::move(table));
 }
 
 std::string_view TokenTable::Find(std::string_view token) const {
@@ -108,34 +107,34 @@ std::string_view TokenTable::Find(std::string_view token) const {
   return name;
 }
 
-std::shared_ptr<const TokenTable> LoadTokens(const std::string& path,
-                                             std::string* error) {
-  std::string text;
-  std::string wrong;
-  std::shared_ptr<const TokenTable> table;
-  if (ReadSmallFile(path, &text, &wrong)) {
-    table = TokenTable::Parse(text, &wrong);
-  }
-  if (table == nullptr) *error = fmt::format("--tokens={}: {}", path, wrong);
+absl::StatusOr<std::shared_ptr<const TokenTable>> LoadTokens(
+    const std::string& path) {
+  const auto wrong = [&](const absl::Status& status) {
+    return Wrong(fmt::format("--tokens={}: {}", path, MessageOf(status)));
+  };
+  const absl::StatusOr<std::string> text = ReadSmallFile(path);
+  if (!text.ok()) return wrong(text.status());
+  absl::StatusOr<std::shared_ptr<const TokenTable>> table =
+      TokenTable::Parse(*text);
+  if (!table.ok()) return wrong(table.status());
   return table;
 }
 
-std::string TokenLine(std::string_view name, std::string_view token,
-                      std::string* error) {
+absl::StatusOr<std::string> TokenLine(std::string_view name,
+                                      std::string_view token) {
   if (!IsName(name)) {
-    *error = fmt::format("--hash_token={}: {}", name, kNameRule);
-  } else if (token.size() < kMinTokenBytes || token.size() > kMaxTokenBytes ||
-             !std::all_of(token.begin(), token.end(),
-                          [](char c) { return c > ' ' && c <= '~'; })) {
-    *error = fmt::format(
+    return Wrong(fmt::format("--hash_token={}: {}", name, kNameRule));
+  }
+  if (token.size() < kMinTokenBytes || token.size() > kMaxTokenBytes ||
+      !std::all_of(token.begin(), token.end(),
+                   [](char c) { return c > ' ' && c <= '~'; })) {
+    return Wrong(fmt::format(
         "--hash_token: a token on stdin has {} to {} visible ASCII characters, "
         "without blanks; 'openssl rand -hex 32' makes one",
-        kMinTokenBytes, kMaxTokenBytes);
-  } else {
-    return fmt::format("{} {}{:02x}", name, kHashPrefix,
-                       fmt::join(HashOf(token), ""));
+        kMinTokenBytes, kMaxTokenBytes));
   }
-  return "";
+  return fmt::format("{} {}{:02x}", name, kHashPrefix,
+                     fmt::join(HashOf(token), ""));
 }
 
 }  // namespace counterweight::server

@@ -10,6 +10,8 @@
 #include <string_view>
 #include <vector>
 
+#include "absl/status/statusor.h"
+
 namespace counterweight::server {
 
 // SHA-256. Tokens are random, so that a hash without salt tells nothing.
@@ -20,10 +22,10 @@ class TokenTable {
  public:
   // Reads lines "name sha256:HEX"; empty lines and lines that begin with # say
   // nothing. A name has 1 to 64 of [A-Za-z0-9._-]; several tokens may have the
-  // same one. Null, and *error the end of a sentence that has the line's
-  // number, if a line is wrong or none has a token.
-  static std::shared_ptr<const TokenTable> Parse(std::string_view text,
-                                                 std::string* error);
+  // same one. Fails with the end of a sentence that has the line's number if a
+  // line is wrong or none has a token.
+  static absl::StatusOr<std::shared_ptr<const TokenTable>> Parse(
+      std::string_view text);
 
   // The name of `token`; empty if it is none of the table's. Takes the same
   // time for any token of the same length. Valid as long as this.
@@ -37,14 +39,14 @@ class TokenTable {
   std::vector<Entry> entries_;
 };
 
-// Reads the file of --tokens. Null, and *error a sentence, if it is wrong.
-std::shared_ptr<const TokenTable> LoadTokens(const std::string& path,
-                                             std::string* error);
+// Reads the file of --tokens. Fails with a sentence if it is wrong.
+absl::StatusOr<std::shared_ptr<const TokenTable>> LoadTokens(
+    const std::string& path);
 
-// The line of a file of tokens for `token`, without its end. Empty, and *error
-// a sentence, if the token or the name is not fit.
-std::string TokenLine(std::string_view name, std::string_view token,
-                      std::string* error);
+// Returns the line of a file of tokens for `token`, without its end. Fails with
+// a sentence if the token or the name is not fit.
+absl::StatusOr<std::string> TokenLine(std::string_view name,
+                                      std::string_view token);
 
 }  // namespace counterweight::server
 

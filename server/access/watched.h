@@ -12,8 +12,11 @@
 #include <utility>
 #include <vector>
 
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "nlohmann/json.hpp"
 #include "server/observe/request_log.h"
+#include "server/wrong.h"
 
 namespace counterweight::server {
 
@@ -34,8 +37,8 @@ std::vector<FileStamp> StampsOf(const std::vector<std::string>& paths);
 template <typename T>
 class Watched {
  public:
-  // Null, and *error a sentence that names the flag and the file.
-  using Load = std::function<std::shared_ptr<const T>(std::string* error)>;
+  // An error's message is a sentence that names the flag and the file.
+  using Load = std::function<absl::StatusOr<std::shared_ptr<const T>>()>;
 
   // `event` begins the names of log lines: EVENT_reloaded and
   // EVENT_reload_failed.
@@ -46,11 +49,13 @@ class Watched {
         load_(std::move(load)),
         log_(log) {}
 
-  // The first look. False, and *error, if the files are wrong.
-  bool Start(std::string* error) {
+  // The first look.
+  absl::Status Start() {
     stamps_ = StampsOf(paths_);
-    Set(load_(error));
-    return Get() != nullptr;
+    absl::StatusOr<std::shared_ptr<const T>> loaded = load_();
+    if (!loaded.ok()) return loaded.status();
+    Set(*std::move(loaded));
+    return absl::OkStatus();
   }
 
   void Look() {
@@ -58,11 +63,11 @@ class Watched {
     std::vector<FileStamp> stamps = StampsOf(paths_);
     if (is_valid_ && stamps == stamps_) return;
     stamps_ = std::move(stamps);
-    std::string error;
-    std::shared_ptr<const T> loaded = load_(&error);
-    is_valid_ = loaded != nullptr;
-    if (loaded != nullptr) {
-      Set(std::move(loaded));
+    absl::StatusOr<std::shared_ptr<const T>> loaded = load_();
+    std::string error = MessageOf(loaded.status());
+    is_valid_ = loaded.ok();
+    if (loaded.ok()) {
+      Set(*std::move(loaded));
       log_->Event(spdlog::level::info, event_ + "_reloaded");
     } else if (error != last_error_) {
       log_->Event(spdlog::level::warn, event_ + "_reload_failed",

@@ -45,7 +45,9 @@ WireSurrogates MakeWireSurrogates() {
     std::transform(name.begin(), name.end(), name.begin(), [](char c) {
       return static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
     });
-    v1::Surrogate_Parse("SURROGATE_" + name, &wires[static_cast<size_t>(s)]);
+    // Recent protobuf warns where the result is not read.
+    [[maybe_unused]] const bool has_one = v1::Surrogate_Parse(
+        "SURROGATE_" + name, &wires[static_cast<size_t>(s)]);
   }
   return wires;
 }

@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <utility>
 
+#include "server/wrong.h"
 #include "spdlog/fmt/fmt.h"
 
 namespace counterweight::server {
@@ -23,16 +24,14 @@ bool ParsePort(std::string_view text, uint16_t* port) {
   return result.ec == std::errc() && result.ptr == end;
 }
 
-bool ParseUnix(std::string_view text, std::string_view path,
-               ListenAddress* address, std::string* error) {
+absl::StatusOr<ListenAddress> ParseUnix(std::string_view text,
+                                        std::string_view path) {
   if (path.empty() || path.size() > kMaxSocketPath) {
-    *error = fmt::format(
+    return Wrong(fmt::format(
         "the socket path of '{}' has {} bytes; it must have 1 to {}", text,
-        path.size(), kMaxSocketPath);
-    return false;
+        path.size(), kMaxSocketPath));
   }
-  *address = ListenAddress{.host = "", .port = 0, .path = std::string(path)};
-  return true;
+  return ListenAddress{.host = "", .port = 0, .path = std::string(path)};
 }
 
 }  // namespace
@@ -43,21 +42,19 @@ std::string ListenAddress::ToString() const {
   return (is_ipv6 ? "[" + host + "]" : host) + ":" + std::to_string(port);
 }
 
-bool ParseListenAddress(std::string_view text, ListenAddress* address,
-                        std::string* error) {
+absl::StatusOr<ListenAddress> ParseListenAddress(std::string_view text) {
   constexpr std::string_view kUnix = "unix:";
   if (text.starts_with(kUnix)) {
-    return ParseUnix(text, text.substr(kUnix.size()), address, error);
+    return ParseUnix(text, text.substr(kUnix.size()));
   }
   const size_t colon = text.rfind(':');
   uint16_t port = 0;
   if (colon == std::string_view::npos ||
       !ParsePort(text.substr(colon + 1), &port)) {
-    *error = fmt::format(
+    return Wrong(fmt::format(
         "'{}' is not an address; write ipv4:port with a port of 0 to 65535, "
         "[ipv6]:port, localhost:port or unix:path",
-        text);
-    return false;
+        text));
   }
   std::string host(text.substr(0, colon));
   // A name would be asked for twice, by us and by the library that binds, and
@@ -69,14 +66,12 @@ bool ParseListenAddress(std::string_view text, ListenAddress* address,
   in6_addr v6;
   if (bracketed ? inet_pton(AF_INET6, host.c_str(), &v6) != 1
                 : inet_pton(AF_INET, host.c_str(), &v4) != 1) {
-    *error = fmt::format(
+    return Wrong(fmt::format(
         "'{}' has no valid host before its port; write an IPv4 address, an "
         "IPv6 address in brackets, or localhost: other names are not resolved",
-        text);
-    return false;
+        text));
   }
-  *address = ListenAddress{.host = std::move(host), .port = port, .path = ""};
-  return true;
+  return ListenAddress{.host = std::move(host), .port = port, .path = ""};
 }
 
 bool IsLocal(const ListenAddress& address) {

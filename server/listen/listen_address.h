@@ -6,6 +6,8 @@
 #include <string>
 #include <string_view>
 
+#include "absl/status/statusor.h"
+
 namespace counterweight::server {
 
 // A TCP address or the path of a Unix socket.
@@ -22,10 +24,9 @@ struct ListenAddress {
 };
 
 // Reads "127.0.0.1:port", "[::1]:port" or "unix:path"; "localhost" is
-// 127.0.0.1. Other names, and short forms such as "127.1", are refused. On
-// failure returns false and sets *error to a sentence that names `text`.
-bool ParseListenAddress(std::string_view text, ListenAddress* address,
-                        std::string* error);
+// 127.0.0.1. Other names, and short forms such as "127.1", are refused. Fails
+// with a sentence that names `text`.
+absl::StatusOr<ListenAddress> ParseListenAddress(std::string_view text);
 
 // True if only this machine can reach the address: a Unix socket or a loopback
 // address. What is no address is not.

@@ -216,17 +216,14 @@ void StopMetrics(std::unique_ptr<prometheus::Exposer> exposer,
                  const std::string& address) {
   // The thread that accepts looks every two seconds whether it is to end, and
   // after each connection.
-  ListenAddress listening;
-  std::string error;
-  if (exposer == nullptr || !ParseListenAddress(address, &listening, &error)) {
-    return;
-  }
+  const absl::StatusOr<ListenAddress> listening = ParseListenAddress(address);
+  if (exposer == nullptr || !listening.ok()) return;
   std::atomic<bool> has_stopped = false;
   std::thread knocking;
   try {
     knocking = std::thread([&] {
       while (!has_stopped) {
-        Knock(listening);
+        Knock(*listening);
         std::this_thread::sleep_for(kKnockPeriod);
       }
     });

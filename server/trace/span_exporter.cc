@@ -13,6 +13,7 @@
 #include "server/observe/version.h"
 #include "server/small_file.h"
 #include "server/trace/spans.h"
+#include "server/wrong.h"
 
 namespace counterweight::server {
 namespace {
@@ -30,12 +31,14 @@ std::unique_ptr<SpanExporter> SpanExporter::Start(const OtlpOptions& options,
       grpc::InsecureChannelCredentials();
   if (options.has_tls) {
     grpc::SslCredentialsOptions tls;
-    std::string wrong;
-    if (!options.ca_file.empty() &&
-        !ReadSmallFile(options.ca_file, &tls.pem_root_certs, &wrong)) {
-      *error =
-          "OTEL_EXPORTER_OTLP_CERTIFICATE=" + options.ca_file + ": " + wrong;
-      return nullptr;
+    if (!options.ca_file.empty()) {
+      absl::StatusOr<std::string> roots = ReadSmallFile(options.ca_file);
+      if (!roots.ok()) {
+        *error = "OTEL_EXPORTER_OTLP_CERTIFICATE=" + options.ca_file + ": " +
+                 MessageOf(roots.status());
+        return nullptr;
+      }
+      tls.pem_root_certs = *std::move(roots);
     }
     credentials = grpc::SslCredentials(tls);
   }

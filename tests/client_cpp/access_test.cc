@@ -49,8 +49,7 @@ class AccessTest : public testing::Test {
 
   // The server's tokens.
   std::string Tokens(const std::string& token) const {
-    std::string error;
-    return Write("tokens", server::TokenLine("a", token, &error) + "\n");
+    return Write("tokens", server::TokenLine("a", token).value() + "\n");
   }
 
   server::Config Tls() const {

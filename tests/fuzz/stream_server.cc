@@ -34,7 +34,7 @@ StreamServer::StreamServer()
       log_(std::make_shared<spdlog::logger>(
           "fuzz", std::make_shared<spdlog::sinks::null_sink_mt>())),
       config_(MakeConfig()),
-      access_(server::Access::Load(MakeConfig(), &log_, &access_error_)),
+      access_(server::Access::Load(MakeConfig(), &log_).value()),
       metrics_(&registry_),
       drift_({.max_runs = 4, .max_runs_per_client = 4}, &registry_),
       admission_({.max_requests = 4,

@@ -36,7 +36,6 @@ class StreamServer {
   const std::unique_ptr<kernels::Corrector> corrector_;
   server::RequestLog log_;
   server::CurrentConfig config_;
-  std::string access_error_;
   const std::unique_ptr<const server::Access> access_;
   prometheus::Registry registry_;
   server::ServingMetrics metrics_;

@@ -103,8 +103,7 @@ TEST(Listening, ATakenPortIsNamed) {
   RunningServer running;
   const std::string& taken = running.server().addresses().front();
   Config config = TestConfig();
-  std::string error;
-  ASSERT_TRUE(ParseListenAddress(taken, &config.listen.front(), &error));
+  config.listen.front() = ParseListenAddress(taken).value();
   EXPECT_NE(StartError(config).find(taken), std::string::npos);
 }
 
@@ -112,9 +111,7 @@ TEST(Listening, ATakenMetricsPortIsNamed) {
   RunningServer running;
   const std::string& taken = running.server().addresses().front();
   Config config = TestConfig();
-  std::string error;
-  ASSERT_TRUE(
-      ParseListenAddress(taken, &config.metrics_listen.emplace(), &error));
+  config.metrics_listen = ParseListenAddress(taken).value();
   EXPECT_NE(StartError(config).find("--metrics_listen=" + taken),
             std::string::npos);
 }

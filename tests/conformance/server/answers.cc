@@ -90,7 +90,9 @@ void Bend(const json& patch, const v1::CorrectRequest& request,
   const json dtypes = patch.value("dtype", json::object());
   for (const auto& [name, dtype] : dtypes.items()) {
     v1::DType parsed = v1::D_TYPE_UNSPECIFIED;
-    v1::DType_Parse(dtype.get<std::string>(), &parsed);
+    if (!v1::DType_Parse(dtype.get<std::string>(), &parsed)) {
+      throw std::invalid_argument("no dtype: " + dtype.get<std::string>());
+    }
     Find(name, response)->set_dtype(parsed);
   }
   const json dropped = patch.value("drop", json::array());
