@@ -61,7 +61,7 @@ TEST(CodecSurrogates, EveryNumberOfTheWireIsInTheTable) {
     const auto* const field = message->field(i);
     if (field->cpp_type() != google::protobuf::FieldDescriptor::CPPTYPE_DOUBLE)
       continue;
-    EXPECT_EQ(names.count(field->name()), 1u) << field->name();
+    EXPECT_EQ(names.count(std::string(field->name())), 1u) << field->name();
   }
 }
 

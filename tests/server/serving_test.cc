@@ -42,8 +42,9 @@ TEST(Serving, ServesEachRpcOfTheContract) {
           "CorrectionService");
   ASSERT_GE(service->method_count(), 4);
   for (int i = 0; i < service->method_count(); ++i) {
-    const std::string name = service->method(i)->name();
-    RawUnary call(running.channel(), "/" + service->full_name() + "/" + name);
+    const std::string name(service->method(i)->name());
+    const std::string path = "/" + std::string(service->full_name()) + "/";
+    RawUnary call(running.channel(), path + name);
     EXPECT_TRUE(call.Send("")) << name;
     EXPECT_NE(call.Finish().error_code(), grpc::StatusCode::UNIMPLEMENTED)
         << name;

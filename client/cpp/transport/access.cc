@@ -89,18 +89,34 @@ bool IsList(std::string_view target) {
          target.starts_with("ipv6:");
 }
 
+// Recent gRPC has a provider for each of the two, and deprecates the other way.
+template <class TlsOptions, class Provider>
+void Watch(const std::shared_ptr<Provider>& provider, bool roots, bool identity,
+           TlsOptions* options) {
+  if constexpr (requires {
+                  options->set_root_certificate_provider(provider);
+                }) {
+    if (roots) options->set_root_certificate_provider(provider);
+    if (identity) options->set_identity_certificate_provider(provider);
+  } else {
+    options->set_certificate_provider(provider);
+    if (roots) options->watch_root_certs();
+    if (identity) options->watch_identity_key_cert_pairs();
+  }
+}
+
 std::shared_ptr<grpc::ChannelCredentials> MakeCredentials(
     const TlsFiles& files) {
   namespace tls = grpc::experimental;
   tls::TlsChannelCredentialsOptions options;
-  if (!files.certificate.empty() || !files.root_certificates.empty()) {
-    options.set_certificate_provider(
-        std::make_shared<tls::FileWatcherCertificateProvider>(
-            files.key, files.certificate, files.root_certificates,
-            kRefreshSeconds));
+  const bool has_roots = !files.root_certificates.empty();
+  const bool has_identity = !files.certificate.empty();
+  if (has_roots || has_identity) {
+    Watch(std::make_shared<tls::FileWatcherCertificateProvider>(
+              files.key, files.certificate, files.root_certificates,
+              kRefreshSeconds),
+          has_roots, has_identity, &options);
   }
-  if (!files.root_certificates.empty()) options.watch_root_certs();
-  if (!files.certificate.empty()) options.watch_identity_key_cert_pairs();
   return tls::TlsCredentials(options);
 }
 

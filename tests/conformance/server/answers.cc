@@ -122,7 +122,7 @@ void AddDetails(const json& error, google::rpc::Status* details) {
     info.mutable_retry_delay()->set_seconds(static_cast<int64_t>(whole));
     info.mutable_retry_delay()->set_nanos(
         static_cast<int32_t>(std::lround(part * 1e9)));
-    details->add_details()->PackFrom(info);
+    static_cast<void>(details->add_details()->PackFrom(info));
   }
   if (!error.contains("violations")) return;
   google::rpc::BadRequest bad_request;
@@ -131,7 +131,7 @@ void AddDetails(const json& error, google::rpc::Status* details) {
     violation->set_field(pair[0].get<std::string>());
     violation->set_description(pair[1].get<std::string>());
   }
-  details->add_details()->PackFrom(bad_request);
+  static_cast<void>(details->add_details()->PackFrom(bad_request));
 }
 
 }  // namespace
