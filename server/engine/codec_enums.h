@@ -120,7 +120,7 @@ inline constexpr EnumPair<kernels::Estimator, v1::Estimator> kEstimators[] = {
      "TOTAL_VARIATION"},
 };
 static_assert(IsWhole(kEstimators, v1::Estimator_ARRAYSIZE,
-                      kernels::Estimator::kTotalVariation));
+                      kernels::Estimator::kLast));
 
 inline constexpr EnumPair<kernels::Aggregation, v1::Aggregation>
     kAggregations[] = {
@@ -133,7 +133,7 @@ inline constexpr EnumPair<kernels::Aggregation, v1::Aggregation>
          "PREFIX_MEAN"},
 };
 static_assert(IsWhole(kAggregations, v1::Aggregation_ARRAYSIZE,
-                      kernels::Aggregation::kPrefixMean));
+                      kernels::Aggregation::kLast));
 
 inline constexpr EnumPair<kernels::Condition, v1::RuleCondition> kConditions[] =
     {

@@ -50,8 +50,8 @@ RejectionRule TypicalRule(Estimator estimator, Aggregation aggregation,
 
 std::vector<NamedSpec> EveryStatistic(double spread) {
   std::vector<NamedSpec> all;
-  for (const Estimator estimator : UpTo(Estimator::kTotalVariation)) {
-    for (const Aggregation aggregation : UpTo(Aggregation::kPrefixMean)) {
+  for (const Estimator estimator : UpTo(Estimator::kLast)) {
+    for (const Aggregation aggregation : UpTo(Aggregation::kLast)) {
       for (const Condition condition : UpTo(Condition::kNegativeAdvantage)) {
         for (const Effect effect : UpTo(Effect::kZeroWeight)) {
           RejectionRule rule = TypicalRule(estimator, aggregation, spread);

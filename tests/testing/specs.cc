@@ -29,8 +29,8 @@ double TypicalSize(const RejectionRule& rule, double spread) {
 RejectionRule RandomRule(Random& random, double spread, bool has_weight) {
   RejectionRule rule;
   rule.source = Any(random, RatioSource::kCurrentOld);
-  rule.estimator = Any(random, Estimator::kTotalVariation);
-  rule.aggregation = Any(random, Aggregation::kPrefixMean);
+  rule.estimator = Any(random, Estimator::kLast);
+  rule.aggregation = Any(random, Aggregation::kLast);
   rule.condition = Any(random, Condition::kNegativeAdvantage);
   if (has_weight) rule.effect = Any(random, Effect::kZeroWeight);
   const bool clamps = random.Chance(0.3);
