@@ -38,7 +38,10 @@ struct RulePhase {
     } else if (Lanes::may(kFeaturePrefixes) && rule.prefix >= 0) {
       evaluate(rule, s);
       outside_prefix(rule, s, seen, acc.carry[rule.prefix]);
-      if (kStats) add_prefix_aggregate(rule, r, s, seen, sequential, acc);
+      if (kStats) {
+        add_prefix_aggregate(rule, r, s, seen, sequential, acc);
+        if (sequential) count_seen(r, s, seen, acc);
+      }
       if (adds) {
         add_token_sums(plan, r, s, seen, sequential, acc);
         count_marked(r, s, seen, acc);
@@ -48,6 +51,7 @@ struct RulePhase {
       evaluate(rule, s);
       if (adds) {
         add_token_sums(plan, r, s, seen, sequential, acc);
+        if (sequential) count_seen(r, s, seen, acc);
         count_outside(rule, r, s, seen, acc);
       }
       if (drops(rule) && !is_conditional(rule) && !explains) {
@@ -276,14 +280,16 @@ struct RulePhase {
     if (Lanes::may(kFeaturePeerCorrection) && plan.spec.peer_sums) {
       add_clamped_sums(rule, r, s, seen, acc);
     }
-    if (sequential) {
-      acc.count_each(RuleColumnIndex(r, kRuleSeen), s.steps,
-                     [&](int k, int g) COUNTERWEIGHT_INLINE_LAMBDA {
-                       return seen.vec(k, g);
-                     });
-    }
     if (extends_drift(plan, rule, sequential)) return;
     acc.extend(kExtremumRules + r, s.steps, t.statistic, seen);
+  }
+
+  // Not only a metric: running means of later segments divide by it.
+  COUNTERWEIGHT_HD static void count_seen(int r, const State& s,
+                                          const TileOf<Lanes>& seen, Acc& acc) {
+    acc.count_each(RuleColumnIndex(r, kRuleSeen), s.steps,
+                   [&](int k, int g)
+                       COUNTERWEIGHT_INLINE_LAMBDA { return seen.vec(k, g); });
   }
 
   COUNTERWEIGHT_HD static void add_clamped_sums(const RulePlan& rule, int r,

@@ -65,6 +65,28 @@ TEST_P(Lengths, EachSeamAloneMatchesTheReference) {
   }
 }
 
+// Running means of later segments start from sums of the earlier ones, which
+// outputs need where metrics do not.
+TEST_P(Lengths, LaterSegmentsNeedNoMetrics) {
+  Random random(9);
+  const OwnedBatch batch({RandomRow(random, 9000)});
+  for (const Estimator estimator : {Estimator::kRatio, Estimator::kK2}) {
+    for (const Evaluation evaluation :
+         {Evaluation::kParallel, Evaluation::kSequential}) {
+      CorrectionSpec spec = WithRules({{.upper = 0.2},
+                                       {.estimator = estimator,
+                                        .aggregation = Aggregation::kPrefixMean,
+                                        .upper = 0.02}});
+      spec.evaluation = evaluation;
+      const Corrected with = Correct(spec, batch);
+      spec.metrics = false;
+      EXPECT_TRUE(SameOutputs(with, Correct(spec, batch))) << ToString(spec);
+      EXPECT_LT(with.sums().kept_tokens, with.sums().tokens);
+      EXPECT_GT(with.sums().kept_tokens, 0);
+    }
+  }
+}
+
 TEST_P(Lengths, SeventyThousandTokensBetweenShortRows) {
   for (uint64_t seed = 1; compared_ == 0 && seed < 20; ++seed) {
     Random random(seed);
