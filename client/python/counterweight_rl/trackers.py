@@ -13,7 +13,7 @@ import math
 import operator
 from typing import Any, Protocol, SupportsIndex
 
-from counterweight_rl.result import Result
+from counterweight_rl.result import Result, Staleness
 
 PREFIX = "counterweight/"
 
@@ -52,8 +52,11 @@ def scalars(result: Result[Any], *, prefix: str = PREFIX) -> dict[str, float]:
     Returns:
         ``result.metrics`` by name (kernels/README.md of the repository lists them, or the dialect's
         system), without numbers that are not finite; the loss, if any, as ``loss/total``, finite or
-        not; ``non_finite_tokens``; and for each rule ``rules/<name>/dropped_tokens`` and
-        ``rules/<name>/dropped_sequences``.
+        not; ``non_finite_tokens``; for each rule ``rules/<name>/dropped_tokens`` and
+        ``rules/<name>/dropped_sequences``; and where the call told versions of tokens
+        ``staleness/mean``, ``staleness/max``, ``staleness/unknown_tokens`` and, for each range of
+        staleness with tokens, ``staleness/<range>/tokens``, ``/kl`` and ``/k3``, the range as "0",
+        "3-4" or "9-or-more".
     """
     found = {name: value for name, value in result.metrics.items() if math.isfinite(value)}
     if result.loss is not None:
@@ -63,7 +66,27 @@ def scalars(result: Result[Any], *, prefix: str = PREFIX) -> dict[str, float]:
     for rule in result.rules:
         found[f"rules/{rule.name}/dropped_tokens"] = float(rule.dropped_tokens)
         found[f"rules/{rule.name}/dropped_sequences"] = float(rule.dropped_sequences)
+    if result.staleness is not None:
+        found.update(_of_staleness(result.staleness))
     return {prefix + name: value for name, value in found.items()}
+
+
+def _of_staleness(staleness: Staleness) -> dict[str, float]:
+    found = {
+        "staleness/max": float(staleness.max),
+        "staleness/unknown_tokens": float(staleness.unknown_tokens),
+    }
+    if math.isfinite(staleness.mean):
+        found["staleness/mean"] = staleness.mean
+    for bucket in staleness.buckets:
+        if bucket.tokens == 0:
+            continue
+        # Neither MLflow's names nor TensorBoard's have a "+".
+        name = f"staleness/{bucket.label.replace('+', '-or-more')}"
+        found[f"{name}/tokens"] = float(bucket.tokens)
+        found[f"{name}/kl"] = bucket.kl
+        found[f"{name}/k3"] = bucket.k3
+    return {name: value for name, value in found.items() if math.isfinite(value)}
 
 
 def log(

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from counterweight_rl import Result, RuleSummary, Timing, trackers
+from counterweight_rl import Result, RuleSummary, Staleness, StalenessBucket, Timing, trackers
 
 RESULT: Result[Any] = Result(
     weights=None,
@@ -34,6 +34,17 @@ RESULT: Result[Any] = Result(
     numerics_version=1,
     backend="cpu",
     timing=Timing(0.0, 0.0, 0.0, 0.0),
+    staleness=Staleness(
+        buckets=(
+            StalenessBucket(0, 0, 6, 0.5, 0.25),
+            StalenessBucket(1, 1, 0, math.nan, math.nan),
+            StalenessBucket(3, 4, 1, -0.5, 0.125),
+            StalenessBucket(9, None, 1, 2.0, 4.0),
+        ),
+        unknown_tokens=5,
+        mean=1.5,
+        max=9,
+    ),
 )
 # LevelDB's log format.
 _BLOCK, _FULL, _LAST = 32768, 1, 4
@@ -45,6 +56,18 @@ WRITTEN = {
     "counterweight/non_finite_tokens": 3.0,
     "counterweight/rules/mean_k3/dropped_tokens": 7.0,
     "counterweight/rules/mean_k3/dropped_sequences": 2.0,
+    "counterweight/staleness/mean": 1.5,
+    "counterweight/staleness/max": 9.0,
+    "counterweight/staleness/unknown_tokens": 5.0,
+    "counterweight/staleness/0/tokens": 6.0,
+    "counterweight/staleness/0/kl": 0.5,
+    "counterweight/staleness/0/k3": 0.25,
+    "counterweight/staleness/3-4/tokens": 1.0,
+    "counterweight/staleness/3-4/kl": -0.5,
+    "counterweight/staleness/3-4/k3": 0.125,
+    "counterweight/staleness/9-or-more/tokens": 1.0,
+    "counterweight/staleness/9-or-more/kl": 2.0,
+    "counterweight/staleness/9-or-more/k3": 4.0,
 }
 
 
@@ -144,6 +167,16 @@ def test_a_loss_that_is_no_number_is_told() -> None:
     without: Result[Any] = Result(**{**fields, "loss": None, "rules": ()})
     assert set(trackers.scalars(without)) == {
         name for name in WRITTEN if not name.endswith("/total") and "rules" not in name
+    }
+
+
+def test_staleness_of_which_nothing_is_known() -> None:
+    fields = {name: getattr(RESULT, name) for name in Result.__dataclass_fields__}
+    nothing = Staleness(buckets=(), unknown_tokens=7, mean=math.nan, max=0)
+    written = trackers.scalars(Result(**{**fields, "staleness": nothing}), prefix="")
+    assert {n: v for n, v in written.items() if n.startswith("staleness")} == {
+        "staleness/max": 0.0,
+        "staleness/unknown_tokens": 7.0,
     }
 
 
