@@ -1,6 +1,7 @@
 package counterweight
 
 import (
+	"fmt"
 	"time"
 
 	pb "github.com/counterweight/counterweight/client/go/counterweightv1"
@@ -81,6 +82,17 @@ type StalenessBucket struct {
 	// KL is the mean of -l over them, K3 that of exp(l) - 1 - l, in nats, where l is the log
 	// ratio of the method's drift metrics; NaN without tokens.
 	KL, K3 float64
+}
+
+// Label is the range as Prometheus shows it: "2", "3-4", "9+".
+func (b StalenessBucket) Label() string {
+	switch b.Last {
+	case b.First:
+		return fmt.Sprint(b.First)
+	case -1:
+		return fmt.Sprintf("%d+", b.First)
+	}
+	return fmt.Sprintf("%d-%d", b.First, b.Last)
 }
 
 func staleness(message *pb.StalenessSummary) *Staleness {

@@ -102,6 +102,31 @@ def test_parquet(local: cw.Client, tmp_path: pathlib.Path, name: str) -> None:
     same_metrics(printed, expected)
 
 
+@pytest.mark.parametrize("kind", [".npz", ".parquet"])
+def test_drift_by_staleness(local: cw.Client, tmp_path: pathlib.Path, kind: str) -> None:
+    versions = np.arange(PACKED["response_mask"].size, dtype=np.int32) % 7 - 1
+    batch = {**PACKED, "policy_versions": versions}
+    save = save_npz if kind == ".npz" else save_parquet
+    asked = ("correct", save(tmp_path / f"batch{kind}", batch), "-m", "token_tis")
+    expected = local.correct(method="token_tis", policy_version=9, **batch).staleness
+    assert expected is not None
+    printed = json.loads(done(*asked, "--policy-version", 9, "--json"))["staleness"]
+    assert (printed["mean"], printed["max"]) == (expected.mean, expected.max)
+    assert printed["unknown_tokens"] == expected.unknown_tokens > 0
+    assert printed["buckets"] == {
+        b.label: {
+            "tokens": b.tokens,
+            "kl": b.kl if b.tokens else None,
+            "k3": b.k3 if b.tokens else None,
+        }
+        for b in expected.buckets
+    }
+    table = done(*asked, "--policy-version", 9)
+    assert "staleness 3-4" in table
+    assert f"{expected.unknown_tokens} tokens of unknown versions" in table
+    assert "staleness" not in json.loads(done(*asked, "--json"))
+
+
 def test_parquet_has_the_columns_of_counterweightctl(tmp_path: pathlib.Path) -> None:
     file, out = save_parquet(tmp_path / "batch.parquet", PACKED), tmp_path / "out.parquet"
     done("correct", file, "-m", "token_tis", "-o", out)

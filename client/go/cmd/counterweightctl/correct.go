@@ -28,6 +28,7 @@ type correction struct {
 	release    string
 	output     string
 	run        string
+	version    int64
 	nonFinite  string
 	transport  string
 	asJSON     bool
@@ -47,7 +48,8 @@ func newCorrect(connection *connection) *cobra.Command {
 		Long: "Correct reads a batch, prints its drift, and writes weights and keep mask with --output.\n\n" +
 			"A .npz file has the arrays rollout_log_probs, old_log_probs, current_log_probs, ref_log_probs, advantages and\n" +
 			"response_mask, all [B, T], or all one-dimensional beside sequence_lengths. A Parquet file has one row for each\n" +
-			"sequence, and columns of lists of these names.",
+			"sequence, and columns of lists of these names. With --policy-version drift is also shown by staleness, if the\n" +
+			"file has policy_versions: the version that sampled each token, -1 where unknown.",
 		Example: "  counterweightctl correct batch.npz --method geo_rs_token_tis --output result.npz\n" +
 			"  counterweightctl correct batch.parquet --method token_tis --parameter upper=3 --run my-run\n" +
 			"  counterweightctl correct batch.npz --dialect verl --block config.yaml",
@@ -66,6 +68,7 @@ func newCorrect(connection *connection) *cobra.Command {
 	flags.StringVar(&asked.release, "release", "", "that system's release whose numbers are wanted")
 	flags.StringVarP(&asked.output, "output", "o", "", ".npz or Parquet file for the results; it is overwritten")
 	flags.StringVar(&asked.run, "run", "", "label of the drift metrics in Prometheus")
+	flags.Int64Var(&asked.version, "policy-version", 0, "version of the policy being trained; needed for the file's policy_versions")
 	flags.StringVar(&asked.nonFinite, "non-finite", "reject", "what to do about NaN and infinities: reject, drop or neutralize")
 	flags.StringVar(&asked.transport, "transport", "auto", "auto, unary, stream or shared_memory")
 	flags.BoolVar(&asked.asJSON, "json", false, "print JSON")
@@ -101,6 +104,11 @@ func (c *correction) correct(command *cobra.Command, client *counterweight.Clien
 	options := []counterweight.Option{counterweight.NonFinite(policy), counterweight.Via(transport)}
 	if c.run != "" {
 		options = append(options, counterweight.Run(c.run))
+	}
+	if command.Flags().Changed("policy-version") {
+		options = append(options, counterweight.PolicyVersion(c.version))
+	} else {
+		batch.PolicyVersions = nil
 	}
 	result, err := client.Correct(command.Context(), batch, method, options...)
 	if err != nil {
@@ -160,6 +168,14 @@ func printResult(output io.Writer, result *counterweight.Result) error {
 	for _, rule := range result.Rules {
 		fmt.Fprintf(table, "rule %s\tdropped %d tokens in %d sequences\n", rule.Name, rule.DroppedTokens, rule.DroppedSequences)
 	}
+	if staleness := result.Staleness; staleness != nil {
+		fmt.Fprintf(table, "staleness\tmean %.6g, largest %d; %d tokens of unknown versions\n", staleness.Mean, staleness.Max, staleness.UnknownTokens)
+		for _, bucket := range staleness.Buckets {
+			if bucket.Tokens > 0 {
+				fmt.Fprintf(table, "staleness %s\t%d tokens, kl %.6g, k3 %.6g\n", bucket.Label(), bucket.Tokens, bucket.KL, bucket.K3)
+			}
+		}
+	}
 	for _, warning := range result.Warnings {
 		fmt.Fprintf(table, "warning\t%s\n", warning)
 	}
@@ -184,6 +200,15 @@ func printResultJSON(output io.Writer, result *counterweight.Result) error {
 	}
 	if result.HasLoss {
 		fields["loss"] = finite(result.Loss)
+	}
+	if staleness := result.Staleness; staleness != nil {
+		buckets := map[string]any{}
+		for _, bucket := range staleness.Buckets {
+			buckets[bucket.Label()] = map[string]any{"tokens": bucket.Tokens, "kl": finite(bucket.KL), "k3": finite(bucket.K3)}
+		}
+		fields["staleness"] = map[string]any{
+			"mean": finite(staleness.Mean), "max": staleness.Max, "unknown_tokens": staleness.UnknownTokens, "buckets": buckets,
+		}
 	}
 	encoder := json.NewEncoder(output)
 	encoder.SetIndent("", "  ")

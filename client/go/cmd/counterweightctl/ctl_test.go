@@ -160,6 +160,29 @@ func TestABatchOfAFileIsCorrected(t *testing.T) {
 	wants(t, printed, "ctl\t2 batches")
 }
 
+func TestDriftIsShownByStaleness(t *testing.T) {
+	target := "--target=" + servertest.Start(t).Address
+	for _, input := range []string{"batchfile/testdata/versions.npz", "batchfile/testdata/versions.parquet"} {
+		printed, err := ctl(t, "correct", input, "-m", "token_tis", "--policy-version=6", target)
+		if err != nil {
+			t.Fatal(err)
+		}
+		wants(t, printed, "mean 2.5, largest 4; 0 tokens of unknown", "staleness 1 ", "staleness 3-4 ")
+		printed, err = ctl(t, "correct", input, "-m", "token_tis", "--policy-version=6", "--json", target)
+		if err != nil {
+			t.Fatal(err)
+		}
+		wants(t, printed, `"3-4": {`, `"9+": {`, `"unknown_tokens": 0`)
+		printed, err = ctl(t, "correct", input, "-m", "token_tis", target)
+		if err != nil || strings.Contains(printed, "staleness") {
+			t.Errorf("without a version: %v, %s", err, printed)
+		}
+		if _, err = ctl(t, "correct", input, "-m", "token_tis", "--policy-version=3", target); err == nil {
+			t.Error("a token of version 5 is not older than the policy's version 3")
+		}
+	}
+}
+
 func TestAWrongCommandLineIsExitCode2(t *testing.T) {
 	const file = "batchfile/testdata/three.npz"
 	for _, arguments := range [][]string{

@@ -23,6 +23,7 @@ Array = npt.NDArray[Any]
 
 MASK = "response_mask"
 LENGTHS = "sequence_lengths"
+VERSIONS = "policy_versions"
 FLOATS = (
     "rollout_log_probs",
     "old_log_probs",
@@ -30,6 +31,7 @@ FLOATS = (
     "ref_log_probs",
     "advantages",
 )
+_NAMES = (*FLOATS, MASK, VERSIONS, LENGTHS)
 _OUTPUTS = ("weights", "keep_mask", "token_reasons", "sequence_reasons", "gradient")
 
 
@@ -44,6 +46,10 @@ class BatchFile:
 
     path: pathlib.Path
     arrays: Mapping[str, Any]
+
+    def arguments(self, *, has_version: bool = False) -> dict[str, Any]:
+        """The arrays for ``Client.correct``; versions of tokens only beside a policy_version."""
+        return {n: a for n, a in self.arrays.items() if has_version or n != VERSIONS}
 
     @property
     def mask(self) -> Any:
@@ -102,11 +108,11 @@ def _read_npz(path: pathlib.Path) -> dict[str, Array]:
     found = {}
     try:
         with np.load(path, allow_pickle=False) as archive:
-            for name in (*FLOATS, MASK, LENGTHS):
+            for name in _NAMES:
                 if name in archive.files:
                     found[name] = archive[name]
     except (ValueError, zipfile.BadZipFile, EOFError) as error:
-        named = next((n for n in (*FLOATS, MASK, LENGTHS) if n not in found), MASK)
+        named = next((n for n in _NAMES if n not in found), MASK)
         raise InputError(f"{path}: {named}: cannot be read: {error}") from error
     return found
 
@@ -114,7 +120,7 @@ def _read_npz(path: pathlib.Path) -> dict[str, Array]:
 def _read_parquet(path: pathlib.Path) -> dict[str, Array]:
     from counterweight_rl.cli import parquet
 
-    return parquet.read(path, (*FLOATS, MASK))
+    return parquet.read(path, (*FLOATS, MASK, VERSIONS))
 
 
 def _converted(path: pathlib.Path, name: str, array: Array) -> Array:
@@ -132,6 +138,10 @@ def _converted(path: pathlib.Path, name: str, array: Array) -> Array:
         if (array < 0).any():
             raise InputError(f"{wrong} must be 0 or more everywhere")
         return array.astype(np.int64, copy=False)
+    if name == VERSIONS:
+        if array.dtype not in (np.int32, np.int64):
+            raise InputError(f"{wrong} must be int32 or int64, not {array.dtype}")
+        return array
     if array.dtype.kind not in "biuf":
         raise InputError(f"{wrong} must be bool, integers or floats, not {array.dtype}")
     if not ((array == 0) | (array == 1)).all():
@@ -150,7 +160,7 @@ def _check_shapes(path: pathlib.Path, found: Mapping[str, Array]) -> None:
             f"{path}: {LENGTHS}: must add up to the {mask.size} positions of {MASK}; "
             f"the sum is {found[LENGTHS].sum()}"
         )
-    for name in FLOATS:
+    for name in (*FLOATS, VERSIONS):
         if name in found and found[name].shape != mask.shape:
             raise InputError(
                 f"{path}: {name}: has shape {list(found[name].shape)}, but {MASK} has "

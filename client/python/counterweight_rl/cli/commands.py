@@ -43,6 +43,11 @@ def counterweight(context: click.Context) -> None:
 @click.option("--output", "-o", type=_FILE, help=".npz or Parquet file for the results.")
 @click.option("--run", "run_label", help="Label of the drift metrics in a server's Prometheus.")
 @click.option(
+    "--policy-version",
+    type=int,
+    help="Version of the policy being trained; needed for the file's policy_versions.",
+)
+@click.option(
     "--non-finite",
     type=click.Choice([policy.value for policy in NonFinitePolicy]),
     default="reject",
@@ -63,6 +68,7 @@ def _correct(
     release: str | None,
     output: pathlib.Path | None,
     run_label: str | None,
+    policy_version: int | None,
     non_finite: str,
     transport: str | None,
     all_metrics: bool,
@@ -72,8 +78,9 @@ def _correct(
 
     A .npz file has the arrays rollout_log_probs, old_log_probs, current_log_probs, ref_log_probs,
     advantages and response_mask, all [B, T], or all one-dimensional beside sequence_lengths. A
-    Parquet file has one row for each sequence, and columns of lists of these names.
-    counterweightctl takes the same files.
+    Parquet file has one row for each sequence, and columns of lists of these names. With
+    --policy-version drift is also shown by staleness, if the file has policy_versions: the version
+    that sampled each token, -1 where unknown. counterweightctl takes the same files.
     """
     asked = read_method(method, parameter, dialect, block, release)
     if output is not None:
@@ -86,9 +93,10 @@ def _correct(
             result = client.correct(
                 method=asked,
                 run=run_label,
+                policy_version=policy_version,
                 non_finite=non_finite,
                 progress=bar.sent("correcting"),
-                **batch.arrays,
+                **batch.arguments(has_version=policy_version is not None),
             )
         except (ValueError, TypeError) as error:
             raise invalid(error, file) from error

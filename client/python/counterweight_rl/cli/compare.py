@@ -59,7 +59,7 @@ def compare(client: Client, batch: BatchFile, methods: Sequence[str]) -> list[Ou
         for index, method in enumerate(methods):
             bar.count(index, len(methods), f"correcting with {method}")
             try:
-                result = client.correct(method=method, metrics=True, **batch.arrays)
+                result = client.correct(method=method, metrics=True, **batch.arguments())
             except (ValueError, TypeError) as error:
                 problem = str(invalid(error, batch.path)).removeprefix("method: ")
                 raise InputError(f"--methods {method}: {problem}") from error

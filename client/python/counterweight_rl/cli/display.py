@@ -14,7 +14,7 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 from rich.table import Table
 
 from counterweight_rl.correction import Progress as Report
-from counterweight_rl.result import Result
+from counterweight_rl.result import Result, Staleness
 
 # Where no terminal has a width, so that no table is broken into lines.
 _WIDTH = 140
@@ -80,6 +80,7 @@ def drift_table(title: str, result: Result[Any], *, all_metrics: bool) -> Table:
         dropped = f"{rule.dropped_tokens} tokens"
         words = f"dropped, in {rule.dropped_sequences} sequences"
         rows.append((f"rule {rule.name}", dropped, words))
+    rows += _staleness_rows(result.staleness)
     if result.non_finite_tokens:
         rows.append(("non_finite_tokens", str(result.non_finite_tokens), "NaN or infinite"))
     made = Table(title=title, title_justify="left", title_style="bold")
@@ -89,6 +90,20 @@ def drift_table(title: str, result: Result[Any], *, all_metrics: bool) -> Table:
     for row in rows:
         made.add_row(*row)
     return made
+
+
+def _staleness_rows(staleness: Staleness | None) -> list[tuple[str, str, str]]:
+    if staleness is None:
+        return []
+    unknown = f"mean; {staleness.unknown_tokens} tokens of unknown versions"
+    return [
+        ("staleness", number(staleness.mean), unknown),
+        *(
+            (f"staleness {b.label}", f"{b.tokens} tokens", f"kl {number(b.kl)}, k3 {number(b.k3)}")
+            for b in staleness.buckets
+            if b.tokens
+        ),
+    ]
 
 
 def result_json(result: Result[Any]) -> str:
@@ -115,6 +130,16 @@ def result_json(result: Result[Any]) -> str:
     }
     if result.loss is not None:
         fields["loss"] = finite(result.loss)
+    if (staleness := result.staleness) is not None:
+        fields["staleness"] = {
+            "mean": finite(staleness.mean),
+            "max": staleness.max,
+            "unknown_tokens": staleness.unknown_tokens,
+            "buckets": {
+                b.label: {"tokens": b.tokens, "kl": finite(b.kl), "k3": finite(b.k3)}
+                for b in staleness.buckets
+            },
+        }
     return json.dumps(fields, indent=2)
 
 

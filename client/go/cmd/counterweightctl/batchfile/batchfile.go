@@ -18,6 +18,8 @@ import (
 const (
 	mask    = "response_mask"
 	lengths = "sequence_lengths"
+	// versions are of the policy that sampled each token, -1 where unknown.
+	versions = "policy_versions"
 )
 
 // floats are the columns of a batch by their names in files.
@@ -92,6 +94,21 @@ func toFloat32(values any) ([]float32, error) {
 		return converted(values, func(value float64) float32 { return float32(value) }), nil
 	}
 	return nil, fmt.Errorf("must be float32 or float64, not %T", values)
+}
+
+func toVersions(values any) ([]int32, error) {
+	switch values := values.(type) {
+	case []int32:
+		return values, nil
+	case []int64:
+		for i, value := range values {
+			if int64(int32(value)) != value {
+				return nil, fmt.Errorf("must fit into int32; element %d is %d", i, value)
+			}
+		}
+		return converted(values, func(value int64) int32 { return int32(value) }), nil
+	}
+	return nil, fmt.Errorf("must be int32 or int64, not %T", values)
 }
 
 func toMask(values any) ([]uint8, error) {

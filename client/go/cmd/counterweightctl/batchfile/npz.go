@@ -23,7 +23,7 @@ func readNpz(path string) (*counterweight.Batch, error) {
 	for _, file := range archive.File {
 		name := strings.TrimSuffix(file.Name, ".npy")
 		column := columns[name]
-		if column == nil && name != mask && name != lengths {
+		if column == nil && name != mask && name != lengths && name != versions {
 			continue
 		}
 		array, err := readMember(file)
@@ -38,6 +38,8 @@ func readNpz(path string) (*counterweight.Batch, error) {
 			continue
 		case mask:
 			batch.ResponseMask, err = toMask(array.values)
+		case versions:
+			batch.PolicyVersions, err = toVersions(array.values)
 		default:
 			*column, err = toFloat32(array.values)
 		}

@@ -31,13 +31,19 @@ func readParquet(path string) (*counterweight.Batch, error) {
 	for _, column := range file.Root().Columns() {
 		name := column.Name()
 		target := columns[name]
-		if target == nil && name != mask {
+		if target == nil && name != mask && name != versions {
 			continue
 		}
 		rows, values, err := readLists(column)
-		if err == nil && name == mask {
+		if err != nil {
+			return nil, fmt.Errorf("%s %w", name, err)
+		}
+		switch name {
+		case mask:
 			batch.ResponseMask, err = toMask(values)
-		} else if err == nil {
+		case versions:
+			batch.PolicyVersions, err = toVersions(values)
+		default:
 			*target, err = toFloat32(values)
 		}
 		if err != nil {
