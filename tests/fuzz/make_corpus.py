@@ -137,6 +137,20 @@ def write_headers() -> None:
             made.compute_loss = True
             made.group_ids.extend((7, 7) if system == "skyrl" else ())
             add(f"dialect_{index:03}", 0, made)
+    for is_stream in (False, True):
+        made = request(is_stream=is_stream)
+        made.method.preset.name = "token_tis"
+        made.labels.policy_version = 9
+        versions = b"" if is_stream else struct.pack("<6i", 9, 8, -1, 6, 2, 0)
+        role = tensor.TENSOR_ROLE_POLICY_VERSIONS
+        made.tensors.add(role=role, dtype=tensor.D_TYPE_I32, data=versions)
+        add("versions_stream" if is_stream else "versions", int(is_stream), made)
+    made = request()
+    made.method.preset.name = "token_tis"
+    made.labels.policy_version = 9
+    made.version_spans.add(sequence=0, start=0, end=2, policy_version=9)
+    made.version_spans.add(sequence=1, start=1, end=3, policy_version=4)
+    add("version_spans", 0, made)
     made = request(is_stream=True)
     made.method.preset.name = "token_tis"
     made.layout.packed.sequence_lengths.extend((0, 5, 1))
