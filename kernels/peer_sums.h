@@ -27,8 +27,8 @@ struct PeerRuleSums {
   // bound.
   double clamped;          // of y
   double clamped_squared;  // of y^2
-  double row_squared;  // of q^2
-  Extrema row_range;   // of q
+  double row_squared;      // of q^2
+  Extrema row_range;       // of q
 };
 
 // Zero unless CorrectionSpec::peer_sums. Reader: verl.

@@ -1,5 +1,7 @@
 // Drift by staleness through a running server: any transport gives the same
 // bytes, wrong versions are named, and Prometheus shows the split by run.
+#include "kernels/staleness.h"
+
 #include <cstring>
 #include <future>
 #include <random>
@@ -8,7 +10,6 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "kernels/staleness.h"
 #include "tests/server/running_server.h"
 #include "tests/server/stream_call.h"
 
