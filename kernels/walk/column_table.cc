@@ -19,7 +19,6 @@ bool HasPart(const Plan& plan, Part part, int rule) {
     case Part::kTokenWeights:
       return by_token;
     case Part::kProbabilities:
-      return plan.spec.peer_sums;
     case Part::kRulePeers:
       return plan.spec.peer_sums;
     case Part::kWeightAggregate:

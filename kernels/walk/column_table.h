@@ -83,11 +83,16 @@ struct ExtremumInfo {
 
 #define COUNTERWEIGHT_FIELD(field) \
   ColumnField { static_cast<uint16_t>(offsetof(BatchSums, field)), 0 }
-#define COUNTERWEIGHT_RULE_FIELD(rules, field)                      \
-  ColumnField {                                                     \
-    static_cast<uint16_t>(offsetof(BatchSums, rules[0].field)),     \
-        static_cast<uint16_t>(offsetof(BatchSums, rules[1].field) - \
-                              offsetof(BatchSums, rules[0].field))  \
+#define COUNTERWEIGHT_RULE_FIELD(field)                         \
+  ColumnField {                                                 \
+    static_cast<uint16_t>(offsetof(BatchSums, rules[0].field)), \
+        static_cast<uint16_t>(sizeof(RuleSums))                 \
+  }
+#define COUNTERWEIGHT_PEER_RULE_FIELD(field)                   \
+  ColumnField {                                                \
+    static_cast<uint16_t>(                                     \
+        offsetof(BatchSums, peers.correction.rules[0].field)), \
+        static_cast<uint16_t>(sizeof(PeerRuleSums))            \
   }
 
 inline constexpr ColumnInfo kTokenColumnRows[] = {
@@ -164,19 +169,19 @@ inline constexpr ColumnInfo kTokenColumnRows[] = {
 // Columns of each rule; `column` is a RuleColumn.
 inline constexpr ColumnInfo kRuleColumnRows[] = {
     {kRuleSum, Adds::kEither, Part::kRuleSums, kFeatureRules, 0,
-     COUNTERWEIGHT_RULE_FIELD(rules, sum)},
+     COUNTERWEIGHT_RULE_FIELD(sum)},
     {kRuleClamped, Adds::kBlocks, Part::kRulePeers,
      kFeatureRules | kFeaturePeerCorrection, 0,
-     COUNTERWEIGHT_RULE_FIELD(peers.correction.rules, clamped)},
+     COUNTERWEIGHT_PEER_RULE_FIELD(clamped)},
     {kRuleClampedSquared, Adds::kBlocks, Part::kRulePeers,
      kFeatureRules | kFeaturePeerCorrection, 0,
-     COUNTERWEIGHT_RULE_FIELD(peers.correction.rules, clamped_squared)},
+     COUNTERWEIGHT_PEER_RULE_FIELD(clamped_squared)},
     {kRuleSeen, Adds::kCount, Part::kRules, kFeatureRules, 0,
-     COUNTERWEIGHT_RULE_FIELD(rules, seen_tokens)},
+     COUNTERWEIGHT_RULE_FIELD(seen_tokens)},
     {kRuleHigh, Adds::kCount, Part::kRules, kFeatureRules, 0,
-     COUNTERWEIGHT_RULE_FIELD(rules, tokens_high)},
+     COUNTERWEIGHT_RULE_FIELD(tokens_high)},
     {kRuleLow, Adds::kCount, Part::kRules, kFeatureRules, 0,
-     COUNTERWEIGHT_RULE_FIELD(rules, tokens_low)},
+     COUNTERWEIGHT_RULE_FIELD(tokens_low)},
     {kRuleFired, Adds::kCount, Part::kRules, kFeatureRules, 0, kNoField},
     {kRuleAggregate, Adds::kExact, Part::kRulePrefix,
      kFeatureRules | kFeaturePrefixes, 0, kNoField},
@@ -257,6 +262,7 @@ inline constexpr ColumnInfo kLossColumnRows[] = {
 
 #undef COUNTERWEIGHT_FIELD
 #undef COUNTERWEIGHT_RULE_FIELD
+#undef COUNTERWEIGHT_PEER_RULE_FIELD
 
 inline constexpr ExtremumInfo kTokenExtremumRows[] = {
     {kExtremumLogRatio, Part::kDrift, kFeatureMetrics},
