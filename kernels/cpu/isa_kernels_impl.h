@@ -65,6 +65,18 @@ RowState initial_state(const Job& job, int64_t row) {
   return {0, 0.0f, initial_loss(job.plan->loss, *job.loss, row)};
 }
 
+// Decides a row whose segments are folded; `row` is not needed after.
+RowState settle_folded(const Job& job, int64_t index, SegmentRecord& row,
+                       RowRecord* out) {
+  const Plan& plan = *job.plan;
+  const RowState state = decide_row(plan, *job.loss, index, row);
+  if (job.row_tokens != nullptr) {
+    job.row_tokens[index] = row.sums[kColumnTokens];
+  }
+  if (out != nullptr) make_row_record(plan, row, state, *out);
+  return state;
+}
+
 RowState settle_row(const Job& job, int64_t index, const SegmentRecord* records,
                     int64_t segments, PrefixBase* bases, void* scratch,
                     RowRecord* out) {
@@ -80,13 +92,7 @@ RowState settle_row(const Job& job, int64_t index, const SegmentRecord* records,
     clear(plan, s.segment_fold.next());
     s.segment_fold.push(plan);
   }
-  SegmentRecord& row = s.segment_fold.finish(plan);
-  const RowState state = decide_row(plan, *job.loss, index, row);
-  if (job.row_tokens != nullptr) {
-    job.row_tokens[index] = row.sums[kColumnTokens];
-  }
-  if (out != nullptr) make_row_record(plan, row, state, *out);
-  return state;
+  return settle_folded(job, index, s.segment_fold.finish(plan), out);
 }
 
 void settle_loss(const Job& job, LossRecord* records, int64_t segments,
@@ -137,8 +143,7 @@ class ShortRow {
           }
           break;
         case StepKind::kSettle:
-          state_ = settle_row(job_, row_, s_.segments, segments_, bases_of(0),
-                              &s_, step.is_last ? out : nullptr);
+          state_ = settle(step.is_last ? out : nullptr);
           break;
         case StepKind::kOutputs:
           reasons = walk_all(step.loss_only);
@@ -169,6 +174,16 @@ class ShortRow {
       bases_of(0)[i] = PrefixBase{0.0, 0.0};
     }
     state_ = initial_state(job_, row_);
+  }
+
+  RowState settle(RowRecord* out) {
+    // Every pass over a row's statistics makes its records anew, so that the
+    // only segment needs no copy.
+    if (segments_ == 1 && plan_.num_prefixes == 0) {
+      return settle_folded(job_, row_, s_.segments[0], out);
+    }
+    return settle_row(job_, row_, s_.segments, segments_, bases_of(0), &s_,
+                      out);
   }
 
   uint32_t walk_all(bool loss_only) {

@@ -82,11 +82,13 @@ struct Accumulators {
       COUNTERWEIGHT_UNROLL
       for (int k = 0; k < steps; ++k) columns.exact(column) += x(k, 0);
     } else {
+      LaneValues<kWidth, double>* values;
+      const bool begins = columns.begins_sum(column, values);
       for (int h = 0; h < kWidth / kWideLanes; ++h) {
-        double* const lanes = &columns.sum(column).at[h * kWideLanes];
-        WideVec sum = load<WideVec>(lanes);
-        COUNTERWEIGHT_UNROLL
-        for (int k = 0; k < steps; ++k) sum += x(k, h);
+        double* const lanes = &values->at[h * kWideLanes];
+        WideVec sum = begins ? WideVec{} : load<WideVec>(lanes);
+        for_each_step(steps, [&](int k)
+                                 COUNTERWEIGHT_INLINE_LAMBDA { sum += x(k, h); });
         store(sum, lanes);
       }
     }
@@ -95,15 +97,16 @@ struct Accumulators {
   // Extrema of x where `seen` is not 0. Zeros get their sign when columns fold.
   COUNTERWEIGHT_HD void extend(int extremum, int steps, const TileOf<Lanes>& x,
                                const TileOf<Lanes>& seen) {
+    auto& least_of = columns.low(extremum);
+    auto& most_of = columns.high(extremum);
     for (int g = 0; g < kWidth / kVecLanes; ++g) {
-      float* const low = &columns.low(extremum).at[g * kVecLanes];
-      float* const high = &columns.high(extremum).at[g * kVecLanes];
+      float* const low = &least_of.at[g * kVecLanes];
+      float* const high = &most_of.at[g * kVecLanes];
       Vec lowest = load<Vec>(low);
       Vec highest = load<Vec>(high);
-      COUNTERWEIGHT_UNROLL
-      for (int k = 0; k < steps; ++k) {
+      for_each_step(steps, [&](int k) COUNTERWEIGHT_INLINE_LAMBDA {
         extend_where(seen.vec(k, g) != 0.0f, x.vec(k, g), lowest, highest);
-      }
+      });
       store(lowest, low);
       store(highest, high);
     }
@@ -126,29 +129,39 @@ struct Accumulators {
     LaneValues<kWidth, float> blocks[N];
     for (int g = 0; g < kWidth / kVecLanes; ++g) {
       Vec block[N] = {};
-      COUNTERWEIGHT_UNROLL
-      for (int k = 0; k < steps; ++k) f(k, g, block);
+      for_each_step(steps, [&](int k)
+                               COUNTERWEIGHT_INLINE_LAMBDA { f(k, g, block); });
       for (int c = 0; c < N; ++c) store(block[c], &blocks[c].at[g * kVecLanes]);
     }
+    // A block's sum is not -0, so that the first one needs no addition.
     for (int c = 0; c < N; ++c) {
-      LaneValues<kWidth, double>& sum = columns.sum(into[c]);
-      for_each_lane<kWidth>([&](int i) COUNTERWEIGHT_INLINE_LAMBDA {
-        sum.at[i] += static_cast<double>(blocks[c].at[i]);
-      });
+      LaneValues<kWidth, double>* sum;
+      const bool begins = columns.begins_sum(into[c], sum);
+      for (int h = 0; h < kWidth; h += kWideLanes) {
+        const WideVec block = widened(&blocks[c].at[h]);
+        store(begins ? block : load<WideVec>(&sum->at[h]) + block,
+              &sum->at[h]);
+      }
     }
   }
 
   template <int N, class F>
   COUNTERWEIGHT_HD void count_block(const int (&into)[N], int steps, F f) {
+    LaneValues<kWidth, float>* counts[N];
+    bool begins[N];
+    for (int c = 0; c < N; ++c) {
+      begins[c] = columns.begins_count(into[c], counts[c]);
+    }
     for (int g = 0; g < kWidth / kVecLanes; ++g) {
       Vec block[N];
       for (int c = 0; c < N; ++c) {
-        block[c] = load<Vec>(&columns.count(into[c]).at[g * kVecLanes]);
+        block[c] =
+            begins[c] ? Vec{} : load<Vec>(&counts[c]->at[g * kVecLanes]);
       }
-      COUNTERWEIGHT_UNROLL
-      for (int k = 0; k < steps; ++k) f(k, g, block);
+      for_each_step(steps, [&](int k)
+                               COUNTERWEIGHT_INLINE_LAMBDA { f(k, g, block); });
       for (int c = 0; c < N; ++c) {
-        store(block[c], &columns.count(into[c]).at[g * kVecLanes]);
+        store(block[c], &counts[c]->at[g * kVecLanes]);
       }
     }
   }

@@ -55,6 +55,10 @@ struct CpuLanes {
   static double fold_sum(const LaneValues<kWidth, double>& x) {
     return fold<WideVec>(x.at, [](auto a, auto b) { return a + b; });
   }
+  // Counts, whose sum is exact in any order.
+  static float fold_sum(const LaneValues<kWidth, float>& x) {
+    return fold<Vec>(x.at, [](auto a, auto b) { return a + b; });
+  }
   static float fold_min(const LaneValues<kWidth, float>& x) {
     return fold<Vec>(x.at, [](auto a, auto b) { return b < a ? b : a; });
   }

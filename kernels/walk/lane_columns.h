@@ -17,12 +17,36 @@ class LaneColumns {
   template <class T>
   using Values = LaneValues<kWidth, T>;
 
-  // Columns that are not counts.
-  COUNTERWEIGHT_HD Values<double>& sum(int column) { return sums_[column]; }
+  // Columns that are not counts. A column is cleared when it is first asked for:
+  // clearing all of them would cost a short row more than adding its tokens.
+  COUNTERWEIGHT_HD Values<double>& sum(int column) {
+    if (is_first(column)) set(sums_[column], 0.0);
+    return sums_[column];
+  }
   // Counts: exact in float32, see IsCount().
-  COUNTERWEIGHT_HD Values<float>& count(int column) { return counts_[column]; }
-  COUNTERWEIGHT_HD Values<float>& low(int extremum) { return low_[extremum]; }
-  COUNTERWEIGHT_HD Values<float>& high(int extremum) { return high_[extremum]; }
+  COUNTERWEIGHT_HD Values<float>& count(int column) {
+    if (is_first(column)) set(counts_[column], 0.0f);
+    return counts_[column];
+  }
+  COUNTERWEIGHT_HD Values<float>& low(int extremum) {
+    clear_first_extremum(extremum);
+    return low_[extremum];
+  }
+  COUNTERWEIGHT_HD Values<float>& high(int extremum) {
+    clear_first_extremum(extremum);
+    return high_[extremum];
+  }
+
+  // The same for callers that store every lane: true if the column holds
+  // nothing yet, and so is not cleared.
+  COUNTERWEIGHT_HD bool begins_sum(int column, Values<double>*& values) {
+    values = &sums_[column];
+    return is_first(column);
+  }
+  COUNTERWEIGHT_HD bool begins_count(int column, Values<float>*& values) {
+    values = &counts_[column];
+    return is_first(column);
+  }
 
   // Called after each block; these columns keep nothing elsewhere.
   COUNTERWEIGHT_HD void end_block() {}
@@ -30,17 +54,15 @@ class LaneColumns {
   // The columns of a segment that is over.
   COUNTERWEIGHT_HD LaneColumns& settled() { return *this; }
 
-  void clear(const Plan& plan) {
-    clear_columns(0, plan.token_columns);
-    clear_extrema(0, plan.token_extrema);
-    if (!plan.loss.active) return;
-    clear_columns(kColumnLoss, kColumnLoss + kNumLossStatistics);
-    clear_loss();
+  void clear(const Plan& /*plan*/) {
+    __builtin_memset(has_, 0, sizeof(has_));
+    __builtin_memset(has_extremum_, 0, sizeof(has_extremum_));
   }
   // Clears the columns that the loss pass adds to.
   void clear_loss() {
-    clear_columns(kColumnLoss + kNumLossStatistics, kNumColumns);
-    clear_extrema(kExtremumLoss, kNumExtrema);
+    constexpr int kFirst = kColumnLoss + kNumLossStatistics;
+    __builtin_memset(has_ + kFirst, 0, kNumColumns - kFirst);
+    __builtin_memset(has_extremum_ + kExtremumLoss, 0, kNumLossExtrema);
   }
 
   // Stores the sums over all lanes in `record`; called once.
@@ -59,42 +81,44 @@ class LaneColumns {
   }
 
  private:
-  void clear_columns(int begin, int end) {
-    for (int c = begin; c < end; ++c) {
-      if (IsCount(c)) {
-        for_each_lane<kWidth>([&](int i) { counts_[c].at[i] = 0.0f; });
-      } else {
-        for_each_lane<kWidth>([&](int i) { sums_[c].at[i] = 0.0; });
-      }
-    }
+  template <class T>
+  COUNTERWEIGHT_HD static void set(Values<T>& values, T x) {
+    for_each_lane<kWidth>([&](int i) { values.at[i] = x; });
   }
-
-  void clear_extrema(int begin, int end) {
-    for (int e = begin; e < end; ++e) {
-      for_each_lane<kWidth>([&](int i) {
-        low_[e].at[i] = __builtin_inff();
-        high_[e].at[i] = -__builtin_inff();
-      });
-    }
+  COUNTERWEIGHT_HD bool is_first(int column) {
+    const bool first = has_[column] == 0;
+    has_[column] = 1;
+    return first;
+  }
+  COUNTERWEIGHT_HD void clear_first_extremum(int extremum) {
+    if (has_extremum_[extremum] != 0) return;
+    has_extremum_[extremum] = 1;
+    set(low_[extremum], __builtin_inff());
+    set(high_[extremum], -__builtin_inff());
   }
 
   // Columns [begin, end) to out[0 .. end - begin).
   void fold_columns(int begin, int end, double* out) {
     for (int c = begin; c < end; ++c) {
-      if (IsCount(c)) {
-        for_each_lane<kWidth>([&](int i) {
-          sums_[c].at[i] = static_cast<double>(counts_[c].at[i]);
-        });
+      double& sum = out[c - begin];
+      if (has_[c] == 0) {
+        sum = 0.0;
+      } else if (IsCount(c)) {
+        sum = static_cast<double>(Lanes::fold_sum(counts_[c]));
+      } else {
+        sum = Lanes::fold_sum(sums_[c]);
       }
-      out[c - begin] = Lanes::fold_sum(sums_[c]);
     }
   }
 
   void fold_extrema(int begin, int end, float* least, float* most) {
     for (int e = begin; e < end; ++e) {
+      const bool has = has_extremum_[e] != 0;
       // -0 becomes 0, so that which of the two came first is no matter.
-      least[e - begin] = Lanes::fold_min(low_[e]) + 0.0f;
-      most[e - begin] = Lanes::fold_max(high_[e]) + 0.0f;
+      least[e - begin] =
+          has ? Lanes::fold_min(low_[e]) + 0.0f : __builtin_inff();
+      most[e - begin] =
+          has ? Lanes::fold_max(high_[e]) + 0.0f : -__builtin_inff();
     }
   }
 
@@ -102,6 +126,9 @@ class LaneColumns {
   Values<float> counts_[kNumColumns];
   Values<float> low_[kNumExtrema];
   Values<float> high_[kNumExtrema];
+  // 1 where a column or an extremum holds something.
+  uint8_t has_[kNumColumns];
+  uint8_t has_extremum_[kNumExtrema];
 };
 
 }  // namespace COUNTERWEIGHT_ISA

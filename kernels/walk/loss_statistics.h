@@ -96,9 +96,9 @@ struct LossStatistics {
           if (over.at[k][i] == 0.0f) continue;
           const float bounded = s.weight.at[k][i];
           const double own = static_cast<double>(bounded) / context.normalizer;
-          const double w = s.zeroed.at[k][i] != 0.0f
-                               ? 0.0
-                               : static_cast<double>(static_cast<float>(own));
+          const bool is_zeroed = plan.zeroes && s.zeroed.at[k][i] != 0.0f;
+          const double w =
+              is_zeroed ? 0.0 : static_cast<double>(static_cast<float>(own));
           sum.at[i] += surrogate.log_weight(w);
         }
       }

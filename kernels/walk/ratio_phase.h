@@ -48,10 +48,12 @@ struct RatioPhase {
         s.k3[r].at[k][i] = terms.k3;
       });
     }
-    for_each_position<kWidth>(s.steps, [&](int k, int i) {
-      s.kept.at[k][i] = s.mask.at[k][i];
-      s.zeroed.at[k][i] = 0.0f;
-    });
+    for_each_position<kWidth>(
+        s.steps, [&](int k, int i) { s.kept.at[k][i] = s.mask.at[k][i]; });
+    if (Lanes::may(kFeatureZeroing) && plan.zeroes) {
+      for_each_position<kWidth>(
+          s.steps, [&](int k, int i) { s.zeroed.at[k][i] = 0.0f; });
+    }
   }
 
   // Checks a block that was read ahead, from `position`; called once per block,

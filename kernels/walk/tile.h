@@ -9,6 +9,10 @@
 #include "kernels/math/bits.h"
 #include "kernels/math/host_device.h"
 
+#if defined(__AVX2__) && !defined(COUNTERWEIGHT_ONE_LANE)
+#include <immintrin.h>
+#endif
+
 namespace counterweight::kernels {
 inline namespace COUNTERWEIGHT_ISA {
 
@@ -42,8 +46,10 @@ inline constexpr int kWideLanes = 1;
 typedef float Vec __attribute__((vector_size(COUNTERWEIGHT_VECTOR_BYTES)));
 typedef int32_t IntVec __attribute__((vector_size(COUNTERWEIGHT_VECTOR_BYTES)));
 typedef double WideVec __attribute__((vector_size(COUNTERWEIGHT_VECTOR_BYTES)));
+#ifndef __AVX2__
 typedef float HalfVec
     __attribute__((vector_size(COUNTERWEIGHT_VECTOR_BYTES / 2)));
+#endif
 inline constexpr int kVecLanes = sizeof(Vec) / sizeof(float);
 inline constexpr int kWideLanes = sizeof(WideVec) / sizeof(double);
 #undef COUNTERWEIGHT_VECTOR_BYTES
@@ -143,6 +149,20 @@ COUNTERWEIGHT_HD void store(V v, void* to) {
   __builtin_memcpy(to, &v, sizeof(v));
 }
 
+// kWideLanes floats in float64.
+COUNTERWEIGHT_HD WideVec widened(const float* from) {
+#if defined(COUNTERWEIGHT_ONE_LANE)
+  return static_cast<double>(*from);
+#elif defined(__AVX512F__)
+  return _mm512_cvtps_pd(_mm256_loadu_ps(from));
+#elif defined(__AVX2__)
+  // Of a convertvector g++ 12 makes five instructions that wait for each other.
+  return _mm256_cvtps_pd(_mm_loadu_ps(from));
+#else
+  return __builtin_convertvector(load<HalfVec>(from), WideVec);
+#endif
+}
+
 // W = lanes that one thread holds, S = steps that are looked at together.
 template <int W, int S>
 struct COUNTERWEIGHT_ALIGNED Tile {
@@ -161,12 +181,7 @@ struct COUNTERWEIGHT_ALIGNED Tile {
   }
   // Lanes [h * kWideLanes, (h + 1) * kWideLanes) of step k in float64.
   COUNTERWEIGHT_HD WideVec wide(int k, int h) const {
-#ifdef COUNTERWEIGHT_ONE_LANE
-    return static_cast<double>(at[k][h]);
-#else
-    return __builtin_convertvector(load<HalfVec>(&at[k][h * kWideLanes]),
-                                   WideVec);
-#endif
+    return widened(&at[k][h * kWideLanes]);
   }
 };
 
@@ -195,6 +210,24 @@ COUNTERWEIGHT_HD void for_each_position(int steps, F f) {
     COUNTERWEIGHT_IVDEP
     for (int i = 0; i < W; ++i) f(k, i);
   }
+}
+
+// f(step). Bodies are short, and the counter would cost as much as they do:
+// where a tile is a block, four steps are written out.
+template <class F>
+COUNTERWEIGHT_HD void for_each_step(int steps, F f) {
+#ifdef COUNTERWEIGHT_ONE_LANE
+  COUNTERWEIGHT_UNROLL
+  for (int k = 0; k < steps; ++k) f(k);
+#else
+  static_assert(kFewSteps == 4 && kSteps % kFewSteps == 0);
+  for (int k = 0; k < steps; k += kFewSteps) {
+    f(k);
+    f(k + 1);
+    f(k + 2);
+    f(k + 3);
+  }
+#endif
 }
 
 // f(step, group of lanes) for every register of the tile.

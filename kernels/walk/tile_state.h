@@ -31,7 +31,7 @@ struct TileState {
   Values input[kNumInputRoles];
   // Masks hold 0 or 1. mask: response_mask less dropped non-finite tokens;
   // kept: less what DROP rules dropped so far; zeroed: hit by a ZERO_WEIGHT
-  // rule.
+  // rule, written if the plan has one (Plan::zeroes).
   Values mask;
   Values kept;
   Values zeroed;

@@ -139,7 +139,9 @@ struct WeightPhase {
     acc.count_each(kColumnZeroWeight, s.steps,
                    [&](int k, int g) COUNTERWEIGHT_INLINE_LAMBDA {
                      const Vec m = s.mask.vec(k, g);
-                     const Vec hit = s.zeroed.vec(k, g) != 0.0f ? m : Vec{};
+                     // Without rules that zero, their tile holds nothing.
+                     Vec hit{};
+                     if (zeroes) hit = s.zeroed.vec(k, g) != 0.0f ? m : Vec{};
                      // Without weights by token their tile holds nothing.
                      return vanishes ? (s.weight.vec(k, g) == 0.0f ? m : hit)
                                      : hit;
