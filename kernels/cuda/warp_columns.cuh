@@ -39,6 +39,16 @@ class WarpColumns {
     return at<float>(high_, layout_->extremum[extremum]);
   }
 
+  // As LaneColumns, but all columns are cleared before the walk.
+  __device__ bool begins_sum(int column, Value<double>*& values) {
+    values = &sum(column);
+    return false;
+  }
+  __device__ bool begins_count(int column, Value<float>*& values) {
+    values = &count(column);
+    return false;
+  }
+
   // Clears all columns that this walk touches.
   __device__ void clear(const Plan& /*plan*/) {
     for (int i = 0; i <= layout_->num_sums; ++i) {

@@ -87,8 +87,8 @@ struct Accumulators {
       for (int h = 0; h < kWidth / kWideLanes; ++h) {
         double* const lanes = &values->at[h * kWideLanes];
         WideVec sum = begins ? WideVec{} : load<WideVec>(lanes);
-        for_each_step(steps, [&](int k)
-                                 COUNTERWEIGHT_INLINE_LAMBDA { sum += x(k, h); });
+        for_each_step(
+            steps, [&](int k) COUNTERWEIGHT_INLINE_LAMBDA { sum += x(k, h); });
         store(sum, lanes);
       }
     }
@@ -129,8 +129,8 @@ struct Accumulators {
     LaneValues<kWidth, float> blocks[N];
     for (int g = 0; g < kWidth / kVecLanes; ++g) {
       Vec block[N] = {};
-      for_each_step(steps, [&](int k)
-                               COUNTERWEIGHT_INLINE_LAMBDA { f(k, g, block); });
+      for_each_step(steps,
+                    [&](int k) COUNTERWEIGHT_INLINE_LAMBDA { f(k, g, block); });
       for (int c = 0; c < N; ++c) store(block[c], &blocks[c].at[g * kVecLanes]);
     }
     // A block's sum is not -0, so that the first one needs no addition.
@@ -139,8 +139,7 @@ struct Accumulators {
       const bool begins = columns.begins_sum(into[c], sum);
       for (int h = 0; h < kWidth; h += kWideLanes) {
         const WideVec block = widened(&blocks[c].at[h]);
-        store(begins ? block : load<WideVec>(&sum->at[h]) + block,
-              &sum->at[h]);
+        store(begins ? block : load<WideVec>(&sum->at[h]) + block, &sum->at[h]);
       }
     }
   }
@@ -155,11 +154,10 @@ struct Accumulators {
     for (int g = 0; g < kWidth / kVecLanes; ++g) {
       Vec block[N];
       for (int c = 0; c < N; ++c) {
-        block[c] =
-            begins[c] ? Vec{} : load<Vec>(&counts[c]->at[g * kVecLanes]);
+        block[c] = begins[c] ? Vec{} : load<Vec>(&counts[c]->at[g * kVecLanes]);
       }
-      for_each_step(steps, [&](int k)
-                               COUNTERWEIGHT_INLINE_LAMBDA { f(k, g, block); });
+      for_each_step(steps,
+                    [&](int k) COUNTERWEIGHT_INLINE_LAMBDA { f(k, g, block); });
       for (int c = 0; c < N; ++c) {
         store(block[c], &counts[c]->at[g * kVecLanes]);
       }

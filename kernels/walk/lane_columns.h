@@ -17,8 +17,9 @@ class LaneColumns {
   template <class T>
   using Values = LaneValues<kWidth, T>;
 
-  // Columns that are not counts. A column is cleared when it is first asked for:
-  // clearing all of them would cost a short row more than adding its tokens.
+  // Columns that are not counts. A column is cleared when it is first asked
+  // for: clearing all of them would cost a short row more than adding its
+  // tokens.
   COUNTERWEIGHT_HD Values<double>& sum(int column) {
     if (is_first(column)) set(sums_[column], 0.0);
     return sums_[column];

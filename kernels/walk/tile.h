@@ -154,7 +154,8 @@ COUNTERWEIGHT_HD WideVec widened(const float* from) {
 #if defined(COUNTERWEIGHT_ONE_LANE)
   return static_cast<double>(*from);
 #elif defined(__AVX512F__)
-  return _mm512_cvtps_pd(_mm256_loadu_ps(from));
+  // By zero: the plain form warns of a register that it leaves undefined.
+  return _mm512_maskz_cvtps_pd(0xff, _mm256_loadu_ps(from));
 #elif defined(__AVX2__)
   // Of a convertvector g++ 12 makes five instructions that wait for each other.
   return _mm256_cvtps_pd(_mm_loadu_ps(from));
