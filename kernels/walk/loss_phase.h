@@ -39,7 +39,7 @@ struct LossPhase {
     if (Lanes::may(kFeatureSelection) && context.selected != nullptr) {
       Lanes::load_mask(context.selected, s.position, s.count, t.prepared);
     }
-    apply_surrogate(loss, row.loss, s, t);
+    apply_surrogate(loss, row.loss, measures<Lanes>(plan), s, t);
     const bool has_kl = Lanes::may(kFeatureKl) && loss.has_kl;
     if (has_kl) LossKl<Lanes>::run(loss, s, t);
     LossSumsPhase<Lanes>::run(plan, s, acc);
@@ -98,7 +98,7 @@ struct LossPhase {
 
   COUNTERWEIGHT_HD static void apply_surrogate(const LossPlan& loss,
                                                const LossRow& row,
-                                               const State& s,
+                                               bool measured, const State& s,
                                                LossTiles<Lanes>& t) {
     const TileOf<Lanes>& log_ratios =
         s.log_ratio[static_cast<int>(source_of(loss))];
@@ -116,7 +116,7 @@ struct LossPhase {
                                           t.excess.vec(k, g),
                                           t.prepared.vec(k, g),
                                           {row.value[0], row.value[1]}};
-                emit(loss, surrogate.value(loss, x), k, g, s, t);
+                emit(loss, surrogate.value(loss, x), measured, k, g, s, t);
               });
         });
   }
@@ -124,7 +124,7 @@ struct LossPhase {
   // Weights, masks, and the chain from r to the log-prob. A weight of 0 makes
   // everything 0, a slope of 0 stays 0 under an infinite r.
   COUNTERWEIGHT_HD static void emit(const LossPlan& loss, const SurrogateVec& v,
-                                    int k, int g, const State& s,
+                                    bool measured, int k, int g, const State& s,
                                     LossTiles<Lanes>& t) {
     const Vec zero{};
     const Vec w = may_weigh<Lanes>() && loss.weighs_tokens ? s.weight.vec(k, g)
@@ -137,13 +137,15 @@ struct LossPhase {
         Lanes::may(kFeatureRowLoss) && loss.spec.level == LossLevel::kSequence;
     const Vec own = by_row ? v.slope : v.slope + through_ratio;
     const Vec shared = by_row ? through_ratio : zero;
-    const Vec full = v.full_slope + full_through_ratio;
     const auto weighs = w != 0.0f;
     const auto kept = (s.kept.vec(k, g) != 0.0f) & weighs;
-    const auto seen = (s.mask.vec(k, g) != 0.0f) & weighs;
     t.value.set(k, g, kept ? w * v.value : zero);
     t.slope.set(k, g, kept ? w * own : zero);
     t.sequence_slope.set(k, g, kept ? w * shared : zero);
+    // Only metrics read the others.
+    if (!measured) return;
+    const Vec full = v.full_slope + full_through_ratio;
+    const auto seen = (s.mask.vec(k, g) != 0.0f) & weighs;
     t.full_slope.set(k, g, seen ? absolute(w * full) : zero);
     t.clipped.set(k, g, v.clipped);
     t.high.set(k, g, v.high);

@@ -24,6 +24,9 @@ constexpr int kRepetitions = 5;
 constexpr double kSecondsOfRepetition = 0.05;
 constexpr int64_t kTokens = 1'000'000;
 
+// The loss that is measured without metrics too.
+const std::string kLossWithoutMetrics = "token_tis_ppo_clip";
+
 struct Subject {
   std::string name;
   CorrectionSpec spec;
@@ -49,6 +52,10 @@ std::vector<Subject> Subjects() {
         "token_tis_ppo_clip", "sapo", "gspo"}) {
     std::vector<ParameterViolation> violations;
     subjects.push_back({name, MakeSpec(*FindMethod(name), {}, &violations)});
+    if (name != kLossWithoutMetrics) continue;
+    subjects.push_back(
+        {kLossWithoutMetrics + ", no metrics", subjects.back().spec});
+    subjects.back().spec.metrics = false;
   }
   return subjects;
 }
