@@ -18,7 +18,10 @@ const IsaKernels* KernelsFor(CpuIsa isa) {
 #endif
   switch (isa) {
     case CpuIsa::kBest:
-      return v4 ? V4Kernels() : v3 ? V3Kernels() : GenericKernels();
+      // The build may lack the one or the other.
+      if (v4 && V4Kernels() != nullptr) return V4Kernels();
+      if (v3 && V3Kernels() != nullptr) return V3Kernels();
+      return GenericKernels();
     case CpuIsa::kV3:
       return v3 ? V3Kernels() : nullptr;
     case CpuIsa::kV4:
