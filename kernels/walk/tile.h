@@ -157,7 +157,7 @@ COUNTERWEIGHT_HD WideVec widened(const float* from) {
   // By zero: the plain form warns of a register that it leaves undefined.
   return _mm512_maskz_cvtps_pd(0xff, _mm256_loadu_ps(from));
 #elif defined(__AVX2__)
-  // Of a convertvector g++ 12 makes five instructions that wait for each other.
+  // g++ 12 makes a convertvector of five instructions that wait for each other.
   return _mm256_cvtps_pd(_mm_loadu_ps(from));
 #else
   return __builtin_convertvector(load<HalfVec>(from), WideVec);
