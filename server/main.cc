@@ -209,9 +209,8 @@ int Serve(const CommandLine& line, const ReadAgain& read_again) {
   for (const std::string& address : server->addresses()) {
     std::cout << "counterweight-server listening on " << address << "\n";
   }
-  if (!server->metrics_address().empty()) {
-    std::cout << "metrics on http://" << server->metrics_address()
-              << "/metrics\n";
+  if (!server->metrics_url().empty()) {
+    std::cout << "metrics on " << server->metrics_url() << "\n";
   }
   std::cout << std::flush;
 

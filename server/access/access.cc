@@ -92,6 +92,12 @@ grpc::Status Access::Check(std::string_view path,
 
 grpc::Status Access::Judge(std::string_view path,
                            const Credentials& credentials) const {
+  // gRPC ends the handshake of such a client; the metrics port answers it.
+  if (credentials.is_tls && wants_certificates_ &&
+      !credentials.has_certificate) {
+    return {grpc::StatusCode::PERMISSION_DENIED,
+            "this server wants a certificate of the client (--tls_client_ca)"};
+  }
   if (credentials.is_tls && !client_names_.empty() &&
       std::none_of(client_names_.begin(), client_names_.end(),
                    [&](const std::string& allowed) {

@@ -32,9 +32,10 @@ class Access {
   struct Credentials {
     // The value of "authorization", as it came; empty: none.
     std::string_view authorization;
-    // Whether it came by TLS, and the subject alternative names of the client's
-    // certificate.
+    // Whether it came by TLS, whether the client has a certificate that was
+    // verified, and the subject alternative names in that.
     bool is_tls = false;
+    bool has_certificate = false;
     std::vector<std::string_view> names;
   };
 
