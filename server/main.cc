@@ -1,6 +1,7 @@
 // counterweight-server: configuration, signals, start and stop. Exit codes: 0
-// stopped by a signal, 1 cannot start or lost a listener, 2 wrong
-// configuration.
+// stopped by a signal; 1 the machine does not let it start, or it lost a
+// listener; 2 wrong configuration, or a wrong file that the configuration
+// names.
 #include <pthread.h>
 #include <signal.h>
 #include <sys/resource.h>
@@ -25,6 +26,7 @@
 
 #include "kernels/corrector.h"
 #include "nlohmann/json.hpp"
+#include "server/access/access.h"
 #include "server/access/token_table.h"
 #include "server/backend.h"
 #include "server/command_line.h"
@@ -276,6 +278,12 @@ int Main(const std::vector<std::string_view>& arguments,
   if (line.print_config) {
     std::cout << ToYaml(line);
     return 0;
+  }
+  const absl::Status files = Access::CheckFiles(line.config);
+  if (!files.ok()) {
+    std::cerr << "counterweight-server: " << WithOrigins(MessageOf(files), line)
+              << "\n";
+    return 2;
   }
   if (line.check_config) {
     std::cout << "counterweight-server: the configuration is valid\n";

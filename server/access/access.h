@@ -13,6 +13,7 @@
 #include <string_view>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "grpcpp/support/status.h"
 #include "server/access/tls_files.h"
@@ -43,6 +44,9 @@ class Access {
   // flag and file if one is wrong. *log outlives this.
   static absl::StatusOr<std::unique_ptr<Access>> Load(const Config& config,
                                                       RequestLog* log);
+  // OK if they are right, or what Load would say. For the checks before
+  // anything starts.
+  static absl::Status CheckFiles(const Config& config);
   Access(const Access&) = delete;
   Access& operator=(const Access&) = delete;
 
