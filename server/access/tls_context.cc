@@ -114,7 +114,7 @@ absl::StatusOr<std::shared_ptr<SSL_CTX>> MakeTlsContext(
                                    SSL_CTX_free);
   if (!context ||
       SSL_CTX_set_min_proto_version(context.get(), TLS1_2_VERSION) != 1 ||
-      // What TLS 1.2 has with forward secrecy; TLS 1.3 has no other.
+      // The ciphers of TLS 1.2 with forward secrecy; TLS 1.3 has no other.
       SSL_CTX_set_cipher_list(context.get(), "ECDHE+AESGCM:ECDHE+CHACHA20") !=
           1 ||
       !UseChain(context.get(), certificate) || !UseKey(context.get(), key) ||

@@ -1,4 +1,4 @@
-// What the metrics port answers: Prometheus' page, the page for people, probes.
+// The metrics port: Prometheus' page, the page for people, probes.
 #ifndef COUNTERWEIGHT_SERVER_OBSERVE_METRICS_SERVER_H_
 #define COUNTERWEIGHT_SERVER_OBSERVE_METRICS_SERVER_H_
 

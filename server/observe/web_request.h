@@ -14,8 +14,8 @@ namespace counterweight::server {
 // A longer head is refused.
 inline constexpr size_t kMaxHeadBytes = 16384;
 
-// What a question of a scraper or a browser says; other fields are ignored, and
-// a body is not read.
+// A question of a scraper or a browser; other fields are ignored, and a body is
+// not read.
 struct WebRequest {
   std::string_view method;
   std::string_view path;   // as sent: "/metrics"

@@ -14,7 +14,7 @@
 
 namespace counterweight::server {
 
-// Of more the oldest gives way: an honest one is new, and soon over.
+// The oldest gives way to more: an honest one is new, and soon over.
 inline constexpr size_t kMaxWebConnections = 256;
 
 // Answers one request per connection, on one thread. Connections, their time

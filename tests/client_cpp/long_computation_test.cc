@@ -23,7 +23,7 @@ constexpr std::chrono::seconds kPingDeadline{60};
 // their payload's length, type and flags. Answers to pings do not count.
 class PingCounter {
  public:
-  // Of a client a preface precedes the first frame.
+  // A client sends a preface before its first frame.
   explicit PingCounter(bool is_client) : skip_(is_client ? 24 : 0) {}
 
   void Read(const char* data, size_t count) {

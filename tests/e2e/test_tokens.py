@@ -191,7 +191,10 @@ def test_files_that_are_wrong_at_start(
     flags = ["--listen=127.0.0.1:0", "--metrics_listen=", "--log_level=off", f"--tokens={file}"]
     for check in [], ["--check_config"]:
         ended = subprocess.run(
-            [str(binary()), *flags, *check], capture_output=True, text=True, timeout=DEADLINE_SECONDS
+            [str(binary()), *flags, *check],
+            capture_output=True,
+            text=True,
+            timeout=DEADLINE_SECONDS,
         )
         assert ended.returncode == 2
         assert ended.stdout == ""
