@@ -29,7 +29,7 @@ OwnedCertificate NextCertificate(const ReadBio& bio) {
   return {PEM_read_bio_X509(bio.get(), nullptr, nullptr, nullptr), X509_free};
 }
 
-// What OpenSSL says about the oldest error; none is left for others to find.
+// OpenSSL's words about the oldest error; none is left for others to find.
 std::string TakeError() {
   const char* const reason = ERR_reason_error_string(ERR_peek_error());
   std::string text = reason == nullptr ? "unknown error" : reason;
