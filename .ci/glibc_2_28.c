@@ -10,7 +10,18 @@
 #include <time.h>
 #include <unistd.h>
 
-// Since glibc 2.36; std::random_device.
+// Since glibc 2.36; libevent.
+void arc4random_buf(void* buffer, size_t size) {
+  char* next = buffer;
+  while (size > 0) {
+    const ssize_t got = getrandom(next, size, 0);
+    if (got < 0) continue;
+    next += got;
+    size -= (size_t)got;
+  }
+}
+
+// Since glibc 2.36; std::random_device and libevent.
 uint32_t arc4random(void) {
   uint32_t value;
   while (getrandom(&value, sizeof(value), 0) != sizeof(value)) {

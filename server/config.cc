@@ -30,18 +30,21 @@ std::string ValidateReach(const Config& config) {
     if (IsLocal(address) || !config.tls_certificate.empty()) continue;
     if (config.tokens.empty()) {
       return NotLocal("listen", address,
-                      "this server neither encrypts nor authenticates",
+                      "without --tls_certificate nothing is encrypted and no "
+                      "client has to say who it is",
                       "--tls_certificate, a loopback address or a Unix socket");
     }
     return NotLocal("listen", address,
                     "without --tls_certificate tokens can be read on the way",
                     "TLS, a loopback address or a Unix socket");
   }
-  if (config.metrics_listen && !IsLocal(*config.metrics_listen)) {
+  if (config.metrics_listen && !IsLocal(*config.metrics_listen) &&
+      !HasMetricsTls(config)) {
     return NotLocal("metrics_listen", *config.metrics_listen,
                     "metrics, and the tokens of those who ask for them, are "
                     "not encrypted",
-                    "a loopback address");
+                    "--tls_certificate with --metrics_tls, or a loopback "
+                    "address");
   }
   return "";
 }
@@ -106,6 +109,10 @@ std::string Validate(const Config& config) {
     }
   }
   return "";
+}
+
+bool HasMetricsTls(const Config& config) {
+  return config.metrics_tls && !config.tls_certificate.empty();
 }
 
 int NumThreads(const Config& config) {

@@ -31,6 +31,7 @@ struct Config {
       {.host = "127.0.0.1", .port = 50051, .path = ""}};
   std::optional<ListenAddress> metrics_listen =
       ListenAddress{.host = "127.0.0.1", .port = 9464, .path = ""};
+  bool metrics_tls = true;  // where there is a certificate
   bool page = true;
   bool allow_insecure = false;
   bool reflection = true;
@@ -84,6 +85,9 @@ struct Config {
 // Checks combinations of values that are valid one by one. Returns a sentence
 // that names the flags, or an empty string.
 std::string Validate(const Config& config);
+
+// True if the metrics port speaks TLS.
+bool HasMetricsTls(const Config& config);
 
 // config.threads, or the hardware's number; at least 1.
 int NumThreads(const Config& config);

@@ -243,13 +243,18 @@ constexpr Flag kFlags[] = {
      "localhost:port. Port 0 takes a free port and prints it; empty turns it "
      "off.",
      SetMetricsListen, GetMetricsListen},
+    {"metrics_tls",
+     "Speak only TLS there too, where there is --tls_certificate. Probes of "
+     "/livez and /readyz need no certificate of their own.",
+     SetBool<&Config::metrics_tls>, GetBool<&Config::metrics_tls>, kBool},
     {"page",
      "Also serve a page for people, with curves of each run, at the root of "
      "--metrics_listen.",
      SetBool<&Config::page>, GetBool<&Config::page>, kBool},
     {"allow_insecure",
-     "Also listen on addresses that other machines reach without encryption: "
-     "gRPC without --tls_certificate, and metrics.",
+     "Also listen without encryption on addresses that other machines reach: "
+     "for gRPC and metrics without --tls_certificate, and for metrics with "
+     "--metrics_tls=false.",
      SetBool<&Config::allow_insecure>, GetBool<&Config::allow_insecure>, kBool},
     {"tls_certificate",
      "File with the server's certificate and those between it and the root, in "

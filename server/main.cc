@@ -1,6 +1,7 @@
 // counterweight-server: configuration, signals, start and stop. Exit codes: 0
-// stopped by a signal, 1 cannot start or lost a listener, 2 wrong
-// configuration.
+// stopped by a signal; 1 the machine does not let it start, or it lost a
+// listener; 2 wrong configuration, or a wrong file that the configuration
+// names.
 #include <pthread.h>
 #include <signal.h>
 #include <sys/resource.h>
@@ -25,6 +26,7 @@
 
 #include "kernels/corrector.h"
 #include "nlohmann/json.hpp"
+#include "server/access/access.h"
 #include "server/access/token_table.h"
 #include "server/backend.h"
 #include "server/command_line.h"
@@ -209,9 +211,8 @@ int Serve(const CommandLine& line, const ReadAgain& read_again) {
   for (const std::string& address : server->addresses()) {
     std::cout << "counterweight-server listening on " << address << "\n";
   }
-  if (!server->metrics_address().empty()) {
-    std::cout << "metrics on http://" << server->metrics_address()
-              << "/metrics\n";
+  if (!server->metrics_url().empty()) {
+    std::cout << "metrics on " << server->metrics_url() << "\n";
   }
   std::cout << std::flush;
 
@@ -281,6 +282,12 @@ int Main(const std::vector<std::string_view>& arguments,
   if (line.check_config) {
     std::cout << "counterweight-server: the configuration is valid\n";
     return 0;
+  }
+  const absl::Status files = Access::CheckFiles(line.config);
+  if (!files.ok()) {
+    std::cerr << "counterweight-server: " << WithOrigins(MessageOf(files), line)
+              << "\n";
+    return 2;
   }
   return Serve(line, [&] { return ParseFlags(arguments, environment); });
 }

@@ -3,8 +3,6 @@
 #include <sys/socket.h>
 
 #include <algorithm>
-#include <exception>
-#include <thread>
 #include <utility>
 
 #include "grpcpp/health_check_service_interface.h"
@@ -142,8 +140,7 @@ Server::~Server() {
   }
   if (shared_memory_ != nullptr) shared_memory_->UnlinkSocket();
   acceptor_->Stop();
-  std::thread closing_metrics(
-      [this] { StopMetrics(std::move(exposer_), metrics_address_); });
+  web_ = nullptr;
   // Cancels what is left: watches of health, reflection, requests that do not
   // arrive.
   grpc_->Shutdown(std::chrono::system_clock::now() + kCloseTimeout);
@@ -152,7 +149,6 @@ Server::~Server() {
   // Tasks of streams that ended before their admission.
   executor_.Stop();
   uses_.WaitUntilUnused();
-  closing_metrics.join();
 }
 
 bool Server::StartAccess(std::string* error) {
@@ -178,27 +174,24 @@ bool Server::StartTraces(std::string* error) {
 bool Server::StartMetrics(std::string* error) {
   if (!config_.metrics_listen) return true;
   ListenAddress address = *config_.metrics_listen;
-  try {
-    if (config_.page) {
-      page_ = std::make_unique<Page>(&drift_, addresses().front());
-    }
-    exposer_ =
-        ServeMetrics(address.ToString(), page_.get(), &health_, access_.get());
-  } catch (const std::exception&) {
-    const bool is_ipv6 = address.host.find(':') != std::string::npos;
-    *error = fmt::format(
-        "cannot listen on --metrics_listen={}: {}", address.ToString(),
-        is_ipv6 && !CanServeMetricsOverIpv6()
-            ? "the web server of this build has no IPv6; take an IPv4 address"
-            : "the port is taken, or the address is not ours");
+  if (config_.page) {
+    page_ = std::make_unique<Page>(&drift_, addresses().front());
+  }
+  absl::StatusOr<std::unique_ptr<WebServer>> web = ServeMetrics(
+      address, HasMetricsTls(config_),
+      {.metrics = {registry_, process_metrics_, MakeSampledMetrics(Samples())},
+       .page = page_.get(),
+       .health = &health_,
+       .access = access_.get()},
+      &address.port);
+  if (!web.ok()) {
+    *error = MessageOf(web.status());
     return false;
   }
-  exposer_->RegisterCollectable(registry_);
-  exposer_->RegisterCollectable(process_metrics_);
-  sampled_metrics_ = MakeSampledMetrics(Samples());
-  exposer_->RegisterCollectable(sampled_metrics_);
-  address.port = static_cast<uint16_t>(exposer_->GetListeningPorts().front());
-  metrics_address_ = address.ToString();
+  web_ = *std::move(web);
+  metrics_url_ =
+      fmt::format("{}://{}/metrics", HasMetricsTls(config_) ? "https" : "http",
+                  address.ToString());
   return true;
 }
 

@@ -14,7 +14,6 @@
 #include "grpcpp/server.h"
 #include "grpcpp/server_builder.h"
 #include "kernels/corrector.h"
-#include "prometheus/exposer.h"
 #include "prometheus/registry.h"
 #include "server/access/access.h"
 #include "server/call/admission.h"
@@ -34,6 +33,7 @@
 #include "server/observe/metrics.h"
 #include "server/observe/page.h"
 #include "server/observe/request_log.h"
+#include "server/observe/web_server.h"
 #include "server/shared_memory/listener.h"
 #include "server/trace/span_exporter.h"
 
@@ -61,8 +61,8 @@ class Server {
   const std::vector<std::string>& addresses() const {
     return acceptor_->addresses();
   }
-  // "127.0.0.1:9464"; empty if metrics are off.
-  const std::string& metrics_address() const { return metrics_address_; }
+  // "http://127.0.0.1:9464/metrics"; empty if metrics are off.
+  const std::string& metrics_url() const { return metrics_url_; }
 
   // Health answers NOT_SERVING from now on; requests are still served.
   void AnnounceDrain();
@@ -131,10 +131,9 @@ class Server {
   std::atomic<Health> health_ = Health::kStarting;
   std::atomic<bool> last_reload_succeeded_ = true;
   Ticker trimmer_;
-  std::shared_ptr<prometheus::Collectable> sampled_metrics_;
   std::unique_ptr<Page> page_;
-  std::unique_ptr<prometheus::Exposer> exposer_;
-  std::string metrics_address_;
+  std::unique_ptr<WebServer> web_;
+  std::string metrics_url_;
 };
 
 }  // namespace counterweight::server

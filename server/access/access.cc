@@ -36,15 +36,28 @@ bool SameName(std::string_view a, std::string_view b) {
   return a.size() == b.size() && strncasecmp(a.data(), b.data(), a.size()) == 0;
 }
 
+TlsPaths PathsOf(const Config& config) {
+  return {.certificate = config.tls_certificate,
+          .key = config.tls_key,
+          .client_ca = config.tls_client_ca};
+}
+
 }  // namespace
+
+absl::Status Access::CheckFiles(const Config& config) {
+  if (!config.tls_certificate.empty()) {
+    absl::Status status = LoadTlsFiles(PathsOf(config)).status();
+    if (!status.ok()) return status;
+  }
+  return config.tokens.empty() ? absl::OkStatus()
+                               : LoadTokens(config.tokens).status();
+}
 
 absl::StatusOr<std::unique_ptr<Access>> Access::Load(const Config& config,
                                                      RequestLog* log) {
   std::unique_ptr<Access> access(new Access(log));
   if (!config.tls_certificate.empty()) {
-    const TlsPaths paths{.certificate = config.tls_certificate,
-                         .key = config.tls_key,
-                         .client_ca = config.tls_client_ca};
+    const TlsPaths paths = PathsOf(config);
     std::vector<std::string> watched = {paths.certificate, paths.key};
     if (!paths.client_ca.empty()) watched.push_back(paths.client_ca);
     access->wants_certificates_ = !paths.client_ca.empty();
@@ -92,6 +105,12 @@ grpc::Status Access::Check(std::string_view path,
 
 grpc::Status Access::Judge(std::string_view path,
                            const Credentials& credentials) const {
+  // gRPC ends the handshake of such a client; the metrics port answers it.
+  if (credentials.is_tls && wants_certificates_ &&
+      !credentials.has_certificate) {
+    return {grpc::StatusCode::PERMISSION_DENIED,
+            "this server wants a certificate of the client (--tls_client_ca)"};
+  }
   if (credentials.is_tls && !client_names_.empty() &&
       std::none_of(client_names_.begin(), client_names_.end(),
                    [&](const std::string& allowed) {

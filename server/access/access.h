@@ -13,6 +13,7 @@
 #include <string_view>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "grpcpp/support/status.h"
 #include "server/access/tls_files.h"
@@ -32,9 +33,10 @@ class Access {
   struct Credentials {
     // The value of "authorization", as it came; empty: none.
     std::string_view authorization;
-    // Whether it came by TLS, and the subject alternative names of the client's
-    // certificate.
+    // Whether it came by TLS, whether the client has a certificate that was
+    // verified, and the subject alternative names in that.
     bool is_tls = false;
+    bool has_certificate = false;
     std::vector<std::string_view> names;
   };
 
@@ -42,6 +44,9 @@ class Access {
   // flag and file if one is wrong. *log outlives this.
   static absl::StatusOr<std::unique_ptr<Access>> Load(const Config& config,
                                                       RequestLog* log);
+  // OK if they are right, or what Load would say. For the checks before
+  // anything starts.
+  static absl::Status CheckFiles(const Config& config);
   Access(const Access&) = delete;
   Access& operator=(const Access&) = delete;
 

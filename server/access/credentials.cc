@@ -33,6 +33,8 @@ void CheckCall(void* state, grpc_auth_context* context,
   const auto& keeper = *static_cast<const Keeper*>(state);
   Access::Credentials credentials;
   credentials.is_tls = keeper.is_tls;
+  // Where one is wanted, the handshake without it has failed.
+  credentials.has_certificate = true;
   std::string_view path;
   for (size_t i = 0; i < count; ++i) {
     const std::string_view key = View(metadata[i].key);

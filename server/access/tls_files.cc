@@ -13,6 +13,7 @@
 #include "openssl/evp.h"
 #include "openssl/pem.h"
 #include "openssl/x509.h"
+#include "server/access/tls_context.h"
 #include "server/small_file.h"
 #include "server/wrong.h"
 #include "spdlog/fmt/chrono.h"
@@ -152,6 +153,13 @@ absl::StatusOr<std::shared_ptr<const TlsFiles>> LoadTlsFiles(
                          CheckAuthorities);
     if (!status.ok()) return status;
   }
+  absl::StatusOr<std::shared_ptr<SSL_CTX>> context =
+      MakeTlsContext(files->certificate, files->key, files->client_ca);
+  if (!context.ok()) {
+    return Wrong(fmt::format("--tls_certificate={}: {}", paths.certificate,
+                             MessageOf(context.status())));
+  }
+  files->context = *std::move(context);
   return std::shared_ptr<const TlsFiles>(std::move(files));
 }
 

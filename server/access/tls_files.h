@@ -7,6 +7,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "openssl/types.h"
 
 namespace counterweight::server {
 
@@ -23,11 +24,13 @@ struct TlsFiles {
   std::string key;
   std::string client_ca;
   int64_t expiry_unix_s = 0;  // of the certificate that ends first
+  // Made of them, for connections that gRPC does not serve.
+  std::shared_ptr<SSL_CTX> context;
 };
 
 // Fails with a sentence that names the flag and the file if a file is
-// unreadable or no PEM, if the key belongs to another certificate, or if a
-// certificate has expired or is not valid yet.
+// unreadable or no PEM, if the key belongs to another certificate, if a
+// certificate has expired or is not valid yet, or if OpenSSL refuses them.
 absl::StatusOr<std::shared_ptr<const TlsFiles>> LoadTlsFiles(
     const TlsPaths& paths);
 

@@ -1,8 +1,6 @@
 #include "server/listen/acceptor.h"
 
 #include <arpa/inet.h>
-#include <netdb.h>
-#include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/eventfd.h>
 #include <sys/resource.h>
@@ -17,6 +15,8 @@
 #include <utility>
 
 #include "nlohmann/json.hpp"
+#include "server/listen/tcp_socket.h"
+#include "server/observe/web_server.h"
 #include "spdlog/fmt/fmt.h"
 
 namespace counterweight::server {
@@ -29,8 +29,8 @@ using std::chrono::steady_clock;
 // in the queue, where it would wake us at once.
 constexpr milliseconds kAcceptPause{100};
 
-// Descriptors for logs, scrapes, shared memory and devices.
-constexpr int64_t kReservedFiles = 128;
+// Descriptors for logs, shared memory, devices and the metrics port.
+constexpr int64_t kReservedFiles = 128 + kMaxWebConnections;
 
 // Shortest time between two log lines.
 constexpr std::chrono::seconds kReportPause{10};
@@ -89,46 +89,6 @@ std::string BindUnix(const std::string& path, mode_t mode,
   return "";
 }
 
-std::string BindTcp(const ListenAddress& address, FileDescriptor* listening,
-                    uint16_t* port) {
-  addrinfo hints{};
-  hints.ai_flags = AI_NUMERICHOST | AI_PASSIVE;
-  hints.ai_socktype = SOCK_STREAM;
-  addrinfo* found = nullptr;
-  const std::string host =
-      address.host == "localhost" ? "127.0.0.1" : address.host;
-  if (getaddrinfo(host.c_str(), std::to_string(address.port).c_str(), &hints,
-                  &found) != 0) {
-    return "the host is not an IP address";
-  }
-  const std::unique_ptr<addrinfo, void (*)(addrinfo*)> owner(found,
-                                                             freeaddrinfo);
-  *listening = FileDescriptor(
-      socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  if (!listening->is_open()) return ErrorText(errno);
-  const int on = 1;
-  const int off = 0;
-  // A port in TIME_WAIT may be taken, one that is listened on may not.
-  setsockopt(listening->get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
-  // Accepted sockets inherit it.
-  setsockopt(listening->get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
-  if (found->ai_family == AF_INET6) {
-    setsockopt(listening->get(), IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof(off));
-  }
-  sockaddr_storage bound{};
-  socklen_t size = sizeof(bound);
-  if (bind(listening->get(), found->ai_addr, found->ai_addrlen) != 0 ||
-      listen(listening->get(), SOMAXCONN) != 0 ||
-      getsockname(listening->get(), reinterpret_cast<sockaddr*>(&bound),
-                  &size) != 0) {
-    return "the port is taken, or the address is not ours";
-  }
-  *port = ntohs(found->ai_family == AF_INET6
-                    ? reinterpret_cast<sockaddr_in6&>(bound).sin6_port
-                    : reinterpret_cast<sockaddr_in&>(bound).sin_port);
-  return "";
-}
-
 }  // namespace
 
 std::unique_ptr<Acceptor> Acceptor::Bind(const Options& options,
@@ -161,7 +121,7 @@ bool Acceptor::Listen(const ListenAddress& address, mode_t socket_mode,
     cause = BindUnix(address.path, socket_mode, &listener.socket);
     if (cause.empty()) listener.file.emplace(address.path);
   } else {
-    cause = BindTcp(address, &listener.socket, &bound.port);
+    cause = ListenTcp(address, &listener.socket, &bound.port);
   }
   if (!cause.empty()) {
     *error = fmt::format("cannot listen on --listen={}: {}", address.ToString(),

@@ -1,112 +1,73 @@
 #include "server/observe/metrics_server.h"
 
-#include <arpa/inet.h>
-#include <netinet/in.h>
-#include <sys/socket.h>
-
 #include <algorithm>
-#include <array>
-#include <chrono>
+#include <exception>
 #include <iterator>
+#include <optional>
+#include <string>
 #include <string_view>
-#include <system_error>
-#include <thread>
 #include <utility>
 #include <vector>
 
-#include "CivetServer.h"
+#include "google/protobuf/io/coded_stream.h"
+#include "google/protobuf/io/gzip_stream.h"
+#include "google/protobuf/io/zero_copy_stream_impl_lite.h"
 #include "openssl/evp.h"
-#include "server/listen/listen_address.h"
-#include "server/shared_memory/file_descriptor.h"
+#include "prometheus/text_serializer.h"
+#include "server/listen/tcp_socket.h"
+#include "server/observe/web_request.h"
+#include "server/wrong.h"
 #include "spdlog/fmt/fmt.h"
 
 namespace counterweight::server {
 namespace {
 
-// A connection has a thread until it is answered. One more accepts.
-constexpr int kConnections = kMetricsServerThreads - 1;
-
-// For the whole request to arrive, and for each part of the answer to leave. A
-// scraper sends its request in one piece: only a connection that is stuck needs
-// longer, and scrapes wait for its thread.
-constexpr int kTimeoutMilliseconds = 2000;
-
-constexpr std::chrono::milliseconds kKnockPeriod{5};
-
 // Names of runs are at most 64 bytes; a longer one is no run's.
 constexpr size_t kMaxRunBytes = 256;
 
-// Kubernetes' probes have no token, and learn one bit.
+// Kubernetes' probes have neither token nor certificate, and learn one bit.
 constexpr std::string_view kOpenPaths[] = {"/livez", "/readyz"};
 
-std::vector<std::string> Options(const std::string& address) {
-  return {
-      // clang-format off
-      "listening_ports", address,
-      "num_threads", std::to_string(kConnections),
-      "request_timeout_ms", std::to_string(kTimeoutMilliseconds),
-      // An idle connection would keep its thread.
-      "enable_keep_alive", "no",
-      // There are no files; the library would list them by default.
-      "enable_directory_listing", "no",
-      // clang-format on
-  };
-}
+constexpr const char* kText = "Content-Type: text/plain\r\n";
 
-int Send(mg_connection* connection, const WebAnswer& answer, int code = 200) {
-  const std::string_view method =
-      mg_get_request_info(connection)->request_method;
-  if (method != "GET" && method != "HEAD") {
-    constexpr std::string_view kRefused =
-        "HTTP/1.1 405 Method Not Allowed\r\nAllow: GET, HEAD\r\n"
-        "Content-Length: 0\r\nConnection: close\r\n\r\n";
-    mg_write(connection, kRefused.data(), kRefused.size());
-    return 405;
-  }
-  const std::string head = fmt::format(
+struct Reply {
+  const char* status = "200 OK";
+  WebAnswer answer;
+};
+
+// The whole of it, as it is sent.
+std::string Whole(const Reply& reply, bool with_body) {
+  const WebAnswer& answer = reply.answer;
+  std::string whole = fmt::format(
       "HTTP/1.1 {}\r\n{}Content-Length: {}\r\nCache-Control: no-store\r\n"
       "X-Content-Type-Options: nosniff\r\nReferrer-Policy: no-referrer\r\n"
       "Connection: close\r\n\r\n",
-      code == 200 ? "200 OK" : "503 Service Unavailable", answer.headers,
-      answer.body.size());
-  mg_write(connection, head.data(), head.size());
-  if (method == "GET") {
-    mg_write(connection, answer.body.data(), answer.body.size());
+      reply.status, answer.headers, answer.body.size());
+  if (with_body) whole += answer.body;
+  return whole;
+}
+
+Reply HealthReply(Health health, bool is_well) {
+  return {is_well ? "200 OK" : "503 Service Unavailable",
+          {.headers = kText, .body = fmt::format("{}\n", Word(health))}};
+}
+
+bool TakesGzip(std::string_view accept_encoding) {
+  return accept_encoding.find("gzip") != std::string_view::npos &&
+         accept_encoding.find("gzip;q=0") == std::string_view::npos;
+}
+
+std::string Gzip(const std::string& text) {
+  std::string packed;
+  {
+    google::protobuf::io::StringOutputStream sink(&packed);
+    google::protobuf::io::GzipOutputStream::Options options;
+    options.compression_level = 1;
+    google::protobuf::io::GzipOutputStream gzip(&sink, options);
+    google::protobuf::io::CodedOutputStream(&gzip).WriteRaw(
+        text.data(), static_cast<int>(text.size()));
   }
-  return code;
-}
-
-int SendHealth(mg_connection* connection, Health health, bool is_well) {
-  return Send(connection,
-              {.headers = "Content-Type: text/plain\r\n",
-               .body = fmt::format("{}\n", Word(health))},
-              is_well ? 200 : 503);
-}
-
-// A server that drains is alive, or it would be killed at its work.
-int SendAlive(mg_connection* connection, void* health) {
-  const Health now = static_cast<const std::atomic<Health>*>(health)->load();
-  return SendHealth(connection, now, now != Health::kFailed);
-}
-
-int SendReady(mg_connection* connection, void* health) {
-  const Health now = static_cast<const std::atomic<Health>*>(health)->load();
-  return SendHealth(connection, now, now == Health::kReady);
-}
-
-int SendHtml(mg_connection* connection, void* page) {
-  return Send(connection, static_cast<const Page*>(page)->Html());
-}
-
-int SendData(mg_connection* connection, void* page) {
-  const char* const given = mg_get_request_info(connection)->query_string;
-  const std::string_view query = given == nullptr ? "" : given;
-  std::array<char, kMaxRunBytes> run{};
-  const int size =
-      mg_get_var(query.data(), query.size(), "run", run.data(), run.size());
-  const std::string_view name(run.data(),
-                              size > 0 ? static_cast<size_t>(size) : 0);
-  return Send(connection, static_cast<const Page*>(page)->Data(name));
+  return packed;
 }
 
 // The token in "Basic BASE64", of NAME:TOKEN, as "Bearer TOKEN"; other values
@@ -127,112 +88,111 @@ std::string AsBearer(std::string_view authorization) {
   return "Bearer " + text.substr(text.find(':') + 1);
 }
 
-// The web server's check of each request: 1, or 0 when it has been refused.
-int MayAsk(mg_connection* connection, void* access) {
-  const mg_request_info* const request = mg_get_request_info(connection);
-  const std::string_view path =
-      request->local_uri == nullptr ? "" : request->local_uri;
-  if (std::find(std::begin(kOpenPaths), std::end(kOpenPaths), path) !=
-      std::end(kOpenPaths)) {
-    return 1;
+// All that the web server's thread uses; none of it changes.
+class Pages {
+ public:
+  explicit Pages(MetricsSources sources) : sources_(std::move(sources)) {}
+
+  std::string Answer(const WebRequest& request) const {
+    return Whole(ReplyTo(request), request.method != "HEAD");
   }
-  const char* const given = mg_get_header(connection, "Authorization");
-  const std::string authorization = AsBearer(given == nullptr ? "" : given);
-  Access::Credentials credentials;
-  credentials.authorization = authorization;
-  const grpc::Status status =
-      static_cast<Access*>(access)->Check(path, credentials);
-  if (status.ok()) return 1;
-  const std::string answer = fmt::format(
-      "HTTP/1.1 401 Unauthorized\r\nWWW-Authenticate: Bearer\r\n"
-      "WWW-Authenticate: Basic realm=\"a token is the password\"\r\n"
-      "Content-Type: text/plain\r\nContent-Length: {}\r\n"
-      "Connection: close\r\n\r\n{}\n",
-      status.error_message().size() + 1, status.error_message());
-  mg_write(connection, answer.data(), answer.size());
-  return 0;
-}
 
-// prometheus::Exposer hides its web server, which tells of itself only while
-// it is made, by this thread.
-thread_local Page* page_of_new_server = nullptr;
-thread_local const std::atomic<Health>* health_of_new_server = nullptr;
-thread_local Access* access_of_new_server = nullptr;
-
-void AddHandlers(const mg_context* context) {
-  auto* const server = const_cast<mg_context*>(context);
-  auto* const health = const_cast<std::atomic<Health>*>(health_of_new_server);
-  mg_set_auth_handler(server, "/**", MayAsk, access_of_new_server);
-  // "$": the path itself, and none below it.
-  mg_set_request_handler(server, "/livez$", SendAlive, health);
-  mg_set_request_handler(server, "/readyz$", SendReady, health);
-  if (page_of_new_server == nullptr) return;
-  mg_set_request_handler(server, "/$", SendHtml, page_of_new_server);
-  mg_set_request_handler(server, "/page.json$", SendData, page_of_new_server);
-}
-
-// Connects and leaves; waits for neither. Without success it is tried again.
-void Knock(const ListenAddress& to) {
-  const bool is_ipv6 = to.host.find(':') != to.host.npos;
-  sockaddr_in6 ipv6{};
-  ipv6.sin6_family = AF_INET6;
-  ipv6.sin6_port = htons(to.port);
-  sockaddr_in ipv4{};
-  ipv4.sin_family = AF_INET;
-  ipv4.sin_port = htons(to.port);
-  const FileDescriptor connection(
-      socket(is_ipv6 ? AF_INET6 : AF_INET,
-             SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
-  if (is_ipv6 && inet_pton(AF_INET6, to.host.c_str(), &ipv6.sin6_addr) == 1) {
-    static_cast<void>(connect(
-        connection.get(), reinterpret_cast<sockaddr*>(&ipv6), sizeof(ipv6)));
-  } else if (inet_pton(AF_INET, to.host.c_str(), &ipv4.sin_addr) == 1) {
-    static_cast<void>(connect(
-        connection.get(), reinterpret_cast<sockaddr*>(&ipv4), sizeof(ipv4)));
+ private:
+  Reply ReplyTo(const WebRequest& request) const {
+    if (request.method != "GET" && request.method != "HEAD") {
+      return {"405 Method Not Allowed",
+              {.headers = "Allow: GET, HEAD\r\n", .body = ""}};
+    }
+    const std::string_view path = request.path;
+    const bool is_open = std::find(std::begin(kOpenPaths), std::end(kOpenPaths),
+                                   path) != std::end(kOpenPaths);
+    if (!is_open) {
+      std::optional<Reply> refusal = Refusal(request);
+      if (refusal) return *std::move(refusal);
+    }
+    const Health health = *sources_.health;
+    // A server that drains is alive, or it would be killed at its work.
+    if (path == "/livez") return HealthReply(health, health != Health::kFailed);
+    if (path == "/readyz") return HealthReply(health, health == Health::kReady);
+    if (path == "/metrics") return Metrics(TakesGzip(request.accept_encoding));
+    if (sources_.page != nullptr && path == "/") {
+      return {.answer = sources_.page->Html()};
+    }
+    if (sources_.page != nullptr && path == "/page.json") {
+      const std::string run = QueryValue(request.query, "run");
+      return {.answer = sources_.page->Data(
+                  run.size() <= kMaxRunBytes ? run : std::string())};
+    }
+    return {"404 Not Found",
+            {.headers = kText, .body = "no such page; see /metrics\n"}};
   }
-}
+
+  std::optional<Reply> Refusal(const WebRequest& request) const {
+    const std::string authorization = AsBearer(request.authorization);
+    const grpc::Status status = sources_.access->Check(
+        request.path,
+        {.authorization = authorization,
+         .is_tls = request.is_tls,
+         .has_certificate = request.peer.is_given,
+         .names = {request.peer.names.begin(), request.peer.names.end()}});
+    if (status.ok()) return std::nullopt;
+    Reply reply{"403 Forbidden",
+                {.headers = kText, .body = status.error_message() + "\n"}};
+    if (status.error_code() == grpc::StatusCode::UNAUTHENTICATED) {
+      reply.status = "401 Unauthorized";
+      reply.answer.headers =
+          "WWW-Authenticate: Bearer\r\n"
+          "WWW-Authenticate: Basic realm=\"a token is the password\"\r\n"
+          "Content-Type: text/plain\r\n";
+    }
+    return reply;
+  }
+
+  Reply Metrics(bool gzip) const {
+    std::vector<prometheus::MetricFamily> families;
+    for (const auto& each : sources_.metrics) {
+      std::vector<prometheus::MetricFamily> found = each->Collect();
+      std::move(found.begin(), found.end(), std::back_inserter(families));
+    }
+    Reply reply{
+        .answer = {
+            .headers =
+                "Content-Type: text/plain; version=0.0.4; charset=utf-8\r\n",
+            .body = prometheus::TextSerializer().Serialize(families)}};
+    if (gzip) {
+      reply.answer.headers += "Content-Encoding: gzip\r\n";
+      reply.answer.body = Gzip(reply.answer.body);
+    }
+    return reply;
+  }
+
+  const MetricsSources sources_;
+};
 
 }  // namespace
 
-std::unique_ptr<prometheus::Exposer> ServeMetrics(
-    const std::string& address, Page* page, const std::atomic<Health>* health,
-    Access* access) {
-  CivetCallbacks callbacks;
-  callbacks.init_context = AddHandlers;
-  page_of_new_server = page;
-  health_of_new_server = health;
-  access_of_new_server = access;
-  auto exposer =
-      std::make_unique<prometheus::Exposer>(Options(address), &callbacks);
-  page_of_new_server = nullptr;
-  return exposer;
-}
-
-bool CanServeMetricsOverIpv6() {
-  return mg_check_feature(MG_FEATURES_IPV6) != 0;
-}
-
-void StopMetrics(std::unique_ptr<prometheus::Exposer> exposer,
-                 const std::string& address) {
-  // The thread that accepts looks every two seconds whether it is to end, and
-  // after each connection.
-  const absl::StatusOr<ListenAddress> listening = ParseListenAddress(address);
-  if (exposer == nullptr || !listening.ok()) return;
-  std::atomic<bool> has_stopped = false;
-  std::thread knocking;
-  try {
-    knocking = std::thread([&] {
-      while (!has_stopped) {
-        Knock(*listening);
-        std::this_thread::sleep_for(kKnockPeriod);
-      }
-    });
-  } catch (const std::system_error&) {
-    // Where no thread is left it takes longer.
+absl::StatusOr<std::unique_ptr<WebServer>> ServeMetrics(
+    const ListenAddress& address, bool with_tls, MetricsSources sources,
+    uint16_t* port) {
+  FileDescriptor listening;
+  std::string cause = ListenTcp(address, &listening, port);
+  if (cause.empty()) {
+    WebServer::TlsContext tls;
+    if (with_tls) {
+      tls = [access = sources.access] { return access->tls()->context; };
+    }
+    try {
+      return std::make_unique<WebServer>(
+          std::move(listening),
+          [pages = std::make_shared<Pages>(std::move(sources))](
+              const WebRequest& request) { return pages->Answer(request); },
+          std::move(tls));
+    } catch (const std::exception& error) {
+      cause = error.what();
+    }
   }
-  exposer.reset();
-  has_stopped = true;
-  if (knocking.joinable()) knocking.join();
+  return Wrong(fmt::format("cannot listen on --metrics_listen={}: {}",
+                           address.ToString(), cause));
 }
 
 }  // namespace counterweight::server

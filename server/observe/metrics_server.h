@@ -1,38 +1,42 @@
-// The web server of Prometheus' page and of the page for people.
+// The metrics port: Prometheus' page, the page for people, probes.
 #ifndef COUNTERWEIGHT_SERVER_OBSERVE_METRICS_SERVER_H_
 #define COUNTERWEIGHT_SERVER_OBSERVE_METRICS_SERVER_H_
 
 #include <atomic>
+#include <cstdint>
 #include <memory>
-#include <string>
+#include <vector>
 
-#include "prometheus/exposer.h"
+#include "absl/status/statusor.h"
+#include "prometheus/collectable.h"
 #include "server/access/access.h"
+#include "server/listen/listen_address.h"
 #include "server/observe/health.h"
 #include "server/observe/page.h"
+#include "server/observe/web_server.h"
 
 namespace counterweight::server {
 
-// Serves /metrics at `address`, "127.0.0.1:9464", and, unless `page` is null,
-// "/" and /page.json. /livez and /readyz answer 200 or 503 with the word for
-// `health`: alive until it has failed, ready while it is. `access` decides who
-// may ask for the others, by bearer token or, for browsers, by a password that
-// is a token. All must outlive it. Throws what prometheus::Exposer throws if
-// the address cannot be bound.
-std::unique_ptr<prometheus::Exposer> ServeMetrics(
-    const std::string& address, Page* page, const std::atomic<Health>* health,
-    Access* access);
+// All must outlive the web server.
+struct MetricsSources {
+  std::vector<std::shared_ptr<prometheus::Collectable>> metrics;
+  const Page* page = nullptr;  // null: none
+  const std::atomic<Health>* health = nullptr;
+  Access* access = nullptr;
+};
 
-// False if the web server's library was compiled without IPv6, as Debian 12's
-// is: ServeMetrics then throws for such an address.
-bool CanServeMetricsOverIpv6();
-
-// Stops it, whose `address` is a numeric host and the port that was chosen.
-void StopMetrics(std::unique_ptr<prometheus::Exposer> exposer,
-                 const std::string& address);
+// Serves /metrics at `address` and, if there is a page, "/" and /page.json.
+// /livez and /readyz answer 200 or 503 with the word for the health: alive
+// until it has failed, ready while it is. `access` decides who may ask for the
+// others, by certificate and by bearer token or, for browsers, by a password
+// that is a token. *port is the one that was chosen. Fails with a sentence that
+// names the address. REQUIRES: access->has_tls() if `with_tls`.
+absl::StatusOr<std::unique_ptr<WebServer>> ServeMetrics(
+    const ListenAddress& address, bool with_tls, MetricsSources sources,
+    uint16_t* port);
 
 // The threads that this web server has.
-inline constexpr int kMetricsServerThreads = 8 + 1;
+inline constexpr int kMetricsServerThreads = 1;
 
 }  // namespace counterweight::server
 

@@ -63,7 +63,8 @@ void Reset(int fd) {
 }
 
 // Passes at most `bytes` bytes on, then ends both connections.
-void Pass(int from, int to, size_t bytes) {
+void Pass(int from, int to, size_t bytes,
+          const std::function<void(const char*, size_t)>& watch) {
   const bool until_call = bytes == CutConnection::kUntilTheFirstCall;
   FirstCall call;
   char buffer[16384];
@@ -76,6 +77,7 @@ void Pass(int from, int to, size_t bytes) {
       count = static_cast<ssize_t>(before);
       if (before < all) bytes = before;
     }
+    if (watch) watch(buffer, static_cast<size_t>(count));
     for (ssize_t sent = 0; sent < count;) {
       const ssize_t step = send(
           to, buffer + sent, static_cast<size_t>(count - sent), MSG_NOSIGNAL);
@@ -94,7 +96,7 @@ void Pass(int from, int to, size_t bytes) {
 }  // namespace
 
 CutConnection::CutConnection(const std::string& server, size_t bytes_up,
-                             size_t bytes_down)
+                             size_t bytes_down, Watch watch)
     : server_(server) {
   listener_ = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   sockaddr_in address = Loopback(0);
@@ -106,7 +108,7 @@ CutConnection::CutConnection(const std::string& server, size_t bytes_up,
     throw std::runtime_error("cannot listen");
   }
   target_ = "127.0.0.1:" + std::to_string(ntohs(address.sin_port));
-  acceptor_ = std::jthread([=, this] { Accept(bytes_up, bytes_down); });
+  acceptor_ = std::jthread([=, this] { Accept(bytes_up, bytes_down, watch); });
 }
 
 CutConnection::~CutConnection() {
@@ -118,7 +120,7 @@ CutConnection::~CutConnection() {
   close(listener_);
 }
 
-void CutConnection::Accept(size_t bytes_up, size_t bytes_down) {
+void CutConnection::Accept(size_t bytes_up, size_t bytes_down, Watch watch) {
   const sockaddr_in address =
       Loopback(std::stoi(server_.substr(server_.rfind(':') + 1)));
   for (;;) {
@@ -132,8 +134,9 @@ void CutConnection::Accept(size_t bytes_up, size_t bytes_down) {
       shutdown(client, SHUT_RDWR);
       continue;
     }
-    passers_.emplace_back([=] { Pass(client, up, bytes_up); });
-    passers_.emplace_back([=] { Pass(up, client, bytes_down); });
+    passers_.emplace_back([=] { Pass(client, up, bytes_up, watch.up); });
+    passers_.emplace_back([=] { Pass(up, client, bytes_down, watch.down); });
+    watch = {};
     bytes_up = SIZE_MAX;
     bytes_down = SIZE_MAX;
   }

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -19,15 +20,22 @@ class CutConnection {
   // first call's header; the server has not seen that call.
   static constexpr size_t kUntilTheFirstCall = SIZE_MAX - 1;
 
+  // Sees what the first connection passes, on two threads: one for each
+  // direction.
+  struct Watch {
+    std::function<void(const char*data, size_t count)> up, down;
+  };
+
   // `server` is "127.0.0.1:port".
-  CutConnection(const std::string& server, size_t bytes_up, size_t bytes_down);
+  CutConnection(const std::string& server, size_t bytes_up, size_t bytes_down,
+                Watch watch = {});
   ~CutConnection();
 
   // The address for clients.
   const std::string& target() const { return target_; }
 
  private:
-  void Accept(size_t bytes_up, size_t bytes_down);
+  void Accept(size_t bytes_up, size_t bytes_down, Watch watch);
 
   const std::string server_;
   int listener_ = -1;

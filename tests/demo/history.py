@@ -110,7 +110,7 @@ def samples(page: str, time: int) -> Iterator[str]:
     """The page's lines as OpenMetrics with a time."""
     for line in page.splitlines():
         found = LINE.match(line)
-        if found and not found[1].startswith("exposer_"):
+        if found:
             labels = f"{INSTANCE},{found[2]}" if found[2] else INSTANCE
             yield f"{found[1]}{{{labels}}} {found[3]} {time}\n"
 

@@ -43,9 +43,11 @@ class Prometheus:
         interval: str = INTERVAL,
         flags: Sequence[str] = (),
         own_group: bool = False,
+        scrape: Mapping[str, object] | None = None,
     ) -> None:
         """Starts it with its configuration and samples in ``folder``.
 
+        ``scrape`` is what the job has beside its targets, such as ``tls_config``.
         With ``own_group`` a terminal's Ctrl-C does not reach it.
         """
         config = folder / "prometheus.yml"
@@ -61,6 +63,7 @@ class Prometheus:
                     "rule_files": [str(rule.resolve()) for rule in rules],
                     "scrape_configs": [
                         {
+                            **(scrape or {}),
                             "job_name": "counterweight",
                             "static_configs": [{"targets": list(targets)}],
                         }

@@ -55,18 +55,6 @@ def events(server: ServerProcess, name: str, count: int) -> list[Mapping[str, ob
     raise AssertionError(f"fewer than {count} lines {name}: {server.log_lines()}")
 
 
-def test_metrics_over_ipv6_are_served_or_the_reason_is_told(start_server: StartServer) -> None:
-    flags = ("--listen=127.0.0.1:0", "--metrics_listen=[::1]:0")
-    try:
-        server = start_server(flags[1])
-    except RuntimeError:
-        done = run(*flags)
-        assert (done.returncode, is_one_sentence(done.stderr.splitlines()[-1] + "\n")) == (1, True)
-        assert "--metrics_listen=[::1]:0: the web server of this build has no IPv6" in done.stderr
-    else:
-        assert "counterweight_ready 1" in server.scrape()
-
-
 def test_each_source_wins_over_the_next(start_server: StartServer, tmp_path: pathlib.Path) -> None:
     file = write(tmp_path / "cw.yaml", "threads: 1\nmax_tokens: 1\nmax_sequences: 11\n")
     server = start_server(
@@ -273,7 +261,6 @@ def test_a_probe_of_nonsense_is_exit_code_2() -> None:
 
 
 def test_stopping_is_fast(start_server: StartServer) -> None:
-    """The web server of metrics looks every two seconds whether it is to end."""
     server = start_server()
     begin = time.monotonic()
     server.terminate()

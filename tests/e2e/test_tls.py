@@ -226,12 +226,12 @@ def test_files_that_are_wrong_at_start(
         (pair.certificate, text, "--tls_key={1}: it has no private key in PEM"),
     ):
         code, said = refused(f"--tls_certificate={certificate}", f"--tls_key={key}")
-        assert code == 1
+        assert code == 2
         assert said.startswith("counterweight-server: " + sentence.format(certificate, key))
         assert said.count("\n") == 1
     code, said = refused(*pair.flags(), f"--tls_client_ca={text}")
     assert (code, said) == (
-        1,
+        2,
         f"counterweight-server: --tls_client_ca={text}: it has no certificate in PEM\n",
     )
 

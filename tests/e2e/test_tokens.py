@@ -192,7 +192,7 @@ def test_files_that_are_wrong_at_start(
     ended = subprocess.run(
         [str(binary()), *flags], capture_output=True, text=True, timeout=DEADLINE_SECONDS
     )
-    assert ended.returncode == 1
+    assert ended.returncode == 2
     assert ended.stdout == ""
     assert ended.stderr.startswith(f"counterweight-server: --tokens={file}: {wrong}")
 

@@ -27,6 +27,18 @@ TEST(Config, MetricsToo) {
   EXPECT_EQ(Validate(config), "");
 }
 
+TEST(Config, EncryptedMetricsMayLeaveTheMachine) {
+  Config config;
+  config.metrics_listen = {.host = "0.0.0.0", .port = 9464, .path = ""};
+  config.tls_certificate = "tls.crt";
+  config.tls_key = "tls.key";
+  EXPECT_EQ(Validate(config), "");
+  config.metrics_tls = false;
+  EXPECT_NE(Validate(config).find("not encrypted"), std::string::npos);
+  config.allow_insecure = true;
+  EXPECT_EQ(Validate(config), "");
+}
+
 TEST(Config, PrometheusCannotScrapeASocket) {
   Config config;
   config.metrics_listen = {.host = "", .port = 0, .path = "/run/cw.sock"};

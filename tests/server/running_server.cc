@@ -91,16 +91,17 @@ int RunningServer::Health(const std::string& service) {
 }
 
 FileDescriptor RunningServer::ConnectToMetrics() {
-  const std::string& address = server_->metrics_address();
+  // "http://127.0.0.1:9464/metrics"
+  const std::string& url = server_->metrics_url();
   sockaddr_in to{};
   to.sin_family = AF_INET;
-  to.sin_port = htons(
-      static_cast<uint16_t>(std::stoi(address.substr(address.rfind(':') + 1))));
+  to.sin_port =
+      htons(static_cast<uint16_t>(std::stoi(url.substr(url.rfind(':') + 1))));
   to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   FileDescriptor connection(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   if (connect(connection.get(), reinterpret_cast<sockaddr*>(&to), sizeof(to)) !=
       0) {
-    throw std::runtime_error("cannot connect to " + address);
+    throw std::runtime_error("cannot connect to " + url);
   }
   return connection;
 }

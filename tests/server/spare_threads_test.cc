@@ -18,7 +18,7 @@ TEST(SpareThreads, CountsWhatTheConfigAsksFor) {
   config.shared_memory_socket = "/run/shm.sock";
   EXPECT_EQ(NumThreadsAtStart(config), least + 7);
   config.metrics_listen.reset();
-  EXPECT_EQ(NumThreadsAtStart(config), least + 7 - 9);
+  EXPECT_EQ(NumThreadsAtStart(config), least + 7 - 1);
 }
 
 TEST(SpareThreads, AFewThereAre) {

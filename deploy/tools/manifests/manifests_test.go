@@ -177,6 +177,10 @@ func TestHelmAndKustomizeRenderTheSame(t *testing.T) {
 			"shared: {autoscaling: {enabled: true}, monitoring: {enabled: true}}",
 			namespaced + "resources: [../shared]\n",
 		},
+		"shared with encrypted metrics": {
+			"shared: {autoscaling: {enabled: true}, monitoring: {enabled: true}, metrics: {tls: true}}",
+			namespaced + "resources: [../shared]\ncomponents: [../../components/metrics-tls]\n",
+		},
 		"shared on GPUs": {"shared: {gpus: 1}", base + "components: [../../components/gpu]\n"},
 		"sidecar":        {sidecar + "}", "resources: [../sidecar]\n"},
 		"sidecar on GPUs": {
@@ -261,6 +265,21 @@ func TestPodsHaveTimeToDrain(t *testing.T) {
 	}
 }
 
+func TestEncryptedMetricsNeedNoConsent(t *testing.T) {
+	for values, encrypted := range map[string]bool{"{}": false, "shared: {metrics: {tls: true}}": true} {
+		deployment := objects(t, mustHelm(t, values))["Deployment/counterweight"].(*appsv1.Deployment)
+		server := deployment.Spec.Template.Spec.Containers[0]
+		if insecure := strings.Contains(strings.Join(server.Args, " "), "--allow_insecure"); insecure == encrypted {
+			t.Errorf("%s: %v", values, server.Args)
+		}
+		for _, probe := range []*corev1.Probe{server.StartupProbe, server.ReadinessProbe, server.LivenessProbe} {
+			if https := probe.HTTPGet.Scheme == corev1.URISchemeHTTPS; https != encrypted {
+				t.Errorf("%s: the probe of %s speaks %q", values, probe.HTTPGet.Path, probe.HTTPGet.Scheme)
+			}
+		}
+	}
+}
+
 func TestServiceAddsNoVariables(t *testing.T) {
 	for key, object := range objects(t, mustHelm(t, "{}")) {
 		if template := Template(object); template != nil && (template.Spec.EnableServiceLinks == nil || *template.Spec.EnableServiceLinks) {
@@ -325,6 +344,8 @@ func TestWrongValuesAreRefused(t *testing.T) {
 		"shared: {replicas: -1}":                        "/shared/replicas",
 		"shared: {resources: {limits: {memory: null}}}": "/shared/resources",
 		"shared: {flags: {tls_key: x}}":                 "tls_key",
+		"shared: {flags: {metrics_tls: true}}":          "metrics_tls",
+		"shared: {metrics: {tls: 1}}":                   "/shared/metrics/tls",
 		"shared: {tls: {secret: Big}}":                  "/shared/tls/secret",
 		"image: {tag: 'a b'}":                           "/image/tag",
 		"sidecar: {workloads: [{kind: Pod}]}":           "/sidecar/workloads/0",

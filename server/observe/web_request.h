@@ -1,0 +1,40 @@
+// The head of an HTTP/1.1 request.
+#ifndef COUNTERWEIGHT_SERVER_OBSERVE_WEB_REQUEST_H_
+#define COUNTERWEIGHT_SERVER_OBSERVE_WEB_REQUEST_H_
+
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "server/access/tls_context.h"
+
+namespace counterweight::server {
+
+// A longer head is refused.
+inline constexpr size_t kMaxHeadBytes = 16384;
+
+// A question of a scraper or a browser; other fields are ignored, and a body is
+// not read.
+struct WebRequest {
+  std::string_view method;
+  std::string_view path;   // as sent: "/metrics"
+  std::string_view query;  // what follows '?', as sent
+  std::string_view authorization;
+  std::string_view accept_encoding;
+  // How it came.
+  bool is_tls = false;
+  PeerCertificate peer;
+};
+
+// Reads a head with the empty line that ends it (RFC 9112). Nothing if it is
+// none. Views refer to `head`.
+std::optional<WebRequest> ParseWebRequest(std::string_view head);
+
+// The decoded value of the first `name` in a query (%41 and '+'); empty if
+// there is none.
+std::string QueryValue(std::string_view query, std::string_view name);
+
+}  // namespace counterweight::server
+
+#endif  // COUNTERWEIGHT_SERVER_OBSERVE_WEB_REQUEST_H_

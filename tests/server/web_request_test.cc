@@ -1,0 +1,67 @@
+#include "server/observe/web_request.h"
+
+#include <string>
+
+#include "gtest/gtest.h"
+
+namespace counterweight::server {
+namespace {
+
+TEST(WebRequest, IsReadAsSent) {
+  const auto request = ParseWebRequest(
+      "GET /page.json?run=a%20b&x HTTP/1.1\r\nHost: one\r\n"
+      "authorization:  Bearer abc \r\nAccept-Encoding: gzip, br\r\n\r\n");
+  ASSERT_TRUE(request.has_value());
+  EXPECT_EQ(request->method, "GET");
+  EXPECT_EQ(request->path, "/page.json");
+  EXPECT_EQ(request->query, "run=a%20b&x");
+  EXPECT_EQ(request->authorization, "Bearer abc");
+  EXPECT_EQ(request->accept_encoding, "gzip, br");
+  EXPECT_FALSE(request->is_tls);
+}
+
+TEST(WebRequest, MayNameTheWholeAddress) {
+  const auto whole =
+      ParseWebRequest("GET http://one:9464/metrics HTTP/1.1\r\n\r\n");
+  ASSERT_TRUE(whole.has_value());
+  EXPECT_EQ(whole->path, "/metrics");
+  const auto root = ParseWebRequest("HEAD https://one HTTP/1.0\r\n\r\n");
+  ASSERT_TRUE(root.has_value());
+  EXPECT_EQ(root->path, "/");
+}
+
+TEST(WebRequest, WhatIsNoneIsRefused) {
+  for (const std::string& head : {
+           std::string("\r\n\r\n"),
+           std::string("GET\r\n\r\n"),
+           std::string("GET /\r\n\r\n"),
+           std::string("GET metrics HTTP/1.1\r\n\r\n"),
+           std::string("GET / HTTP/2.0\r\n\r\n"),
+           std::string("GET / HTTP/1.1 x\r\n\r\n"),
+           std::string("GET  / HTTP/1.1\r\n\r\n"),
+           std::string("GET /\0 HTTP/1.1\r\n\r\n", 19),
+           std::string("GET / HTTP/1.1\r\nno colon\r\n\r\n"),
+           std::string("GET / HTTP/1.1\r\n: no name\r\n\r\n"),
+           std::string("GET / HTTP/1.1\r\nAuthorization : x\r\n\r\n"),
+           std::string("GET / HTTP/1.1\r\nHost: a\r\n goes: on\r\n\r\n"),
+           std::string("GET / HTTP/1.1\r\nHost: a\nb: c\r\n\r\n"),
+           std::string("GET / HTTP/1.1\r\nAuthorization: a\r\n"
+                       "Authorization: b\r\n\r\n"),
+       }) {
+    EXPECT_FALSE(ParseWebRequest(head).has_value()) << head;
+  }
+}
+
+TEST(WebRequest, QueriesAreDecoded) {
+  EXPECT_EQ(QueryValue("run=a%20b+c%2F", "run"), "a b c/");
+  EXPECT_EQ(QueryValue("x=1&run=2&run=3", "run"), "2");
+  EXPECT_EQ(QueryValue("run=100%&x=1", "run"), "100%");
+  EXPECT_EQ(QueryValue("run=%4", "run"), "%4");
+  EXPECT_EQ(QueryValue("run=%zz", "run"), "%zz");
+  EXPECT_EQ(QueryValue("runs=1", "run"), "");
+  EXPECT_EQ(QueryValue("run", "run"), "");
+  EXPECT_EQ(QueryValue("", "run"), "");
+}
+
+}  // namespace
+}  // namespace counterweight::server

@@ -1,0 +1,164 @@
+// Clients of the metrics port that are slow, silent or greedy.
+#include "server/observe/web_server.h"
+
+#include <arpa/inet.h>
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <cstdint>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "server/listen/tcp_socket.h"
+
+namespace counterweight::server {
+namespace {
+
+constexpr std::string_view kRequest = "GET /metrics HTTP/1.1\r\n\r\n";
+// Only a hang reaches it.
+constexpr int kDeadlineSeconds = 60;
+
+class WebServerTest : public testing::Test {
+ protected:
+  static constexpr size_t kBigBytes = size_t{16} << 20;
+
+  static std::string Answer(const WebRequest& request) {
+    return request.path == "/big" ? std::string(kBigBytes, 'x')
+                                  : std::string(request.path);
+  }
+
+  FileDescriptor Connect() const {
+    FileDescriptor client(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    sockaddr_in to{};
+    to.sin_family = AF_INET;
+    to.sin_port = htons(port_);
+    to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    timeval limit{.tv_sec = kDeadlineSeconds, .tv_usec = 0};
+    setsockopt(client.get(), SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
+    if (connect(client.get(), reinterpret_cast<sockaddr*>(&to), sizeof(to)) !=
+        0) {
+      throw std::runtime_error("cannot connect");
+    }
+    return client;
+  }
+
+  // A connection that has sent `text`.
+  FileDescriptor Begin(std::string_view text) const {
+    FileDescriptor client = Connect();
+    send(client.get(), text.data(), text.size(), MSG_NOSIGNAL);
+    return client;
+  }
+
+  // All that the server sends until it closes.
+  static std::string ReadAll(const FileDescriptor& client) {
+    std::string all;
+    std::array<char, 65536> part{};
+    for (ssize_t size = 0;
+         (size = recv(client.get(), part.data(), part.size(), 0)) > 0;) {
+      all.append(part.data(), static_cast<size_t>(size));
+    }
+    return all;
+  }
+
+  static bool IsOpen(const FileDescriptor& client) {
+    char byte = 0;
+    return recv(client.get(), &byte, 1, MSG_DONTWAIT) < 0 && errno == EAGAIN;
+  }
+
+  WebServer Serve() {
+    FileDescriptor listening;
+    const std::string error = ListenTcp(
+        {.host = "127.0.0.1", .port = 0, .path = ""}, &listening, &port_);
+    if (!error.empty()) throw std::runtime_error(error);
+    return WebServer(std::move(listening), Answer, nullptr);
+  }
+
+  uint16_t port_ = 0;
+  WebServer server_ = Serve();
+};
+
+TEST_F(WebServerTest, AnswersAndCloses) {
+  EXPECT_EQ(ReadAll(Begin(kRequest)), "/metrics");
+  EXPECT_EQ(ReadAll(Begin("GET /big HTTP/1.1\r\n\r\n")).size(), kBigBytes);
+}
+
+TEST_F(WebServerTest, AClientMayEndItsSideFirst) {
+  const FileDescriptor client = Begin("GET /big HTTP/1.1\r\n\r\n");
+  shutdown(client.get(), SHUT_WR);
+  EXPECT_EQ(ReadAll(client).size(), kBigBytes);
+}
+
+TEST_F(WebServerTest, ABodyDoesNotCostTheAnswer) {
+  EXPECT_EQ(ReadAll(Begin(std::string(kRequest) + std::string(100'000, 'x'))),
+            "/metrics");
+}
+
+TEST_F(WebServerTest, OtherThingsThanRequestsAreRefused) {
+  EXPECT_TRUE(ReadAll(Begin("\x16\x03\x01 hello\r\n\r\n"))
+                  .starts_with("HTTP/1.1 400 "));
+  const std::string filler(2 * kMaxHeadBytes, 'x');
+  EXPECT_TRUE(ReadAll(Begin("GET / HTTP/1.1\r\nA: " + filler))
+                  .starts_with("HTTP/1.1 431 "));
+}
+
+TEST_F(WebServerTest, SilentConnectionsDelayNoAnswer) {
+  // On a machine that stalls for seconds they are closed earlier.
+  bool at_once = false;
+  for (int attempt = 0; attempt < 5 && !at_once; ++attempt) {
+    std::vector<FileDescriptor> silent;
+    for (int i = 0; i < 100; ++i) {
+      silent.push_back(Begin(i % 2 == 0 ? "" : "GET / HTTP/1.1\r\n"));
+    }
+    EXPECT_EQ(ReadAll(Begin(kRequest)), "/metrics");
+    at_once = std::all_of(silent.begin(), silent.end(), IsOpen);
+  }
+  EXPECT_TRUE(at_once);
+}
+
+TEST_F(WebServerTest, TheOldestGivesWay) {
+  bool as_said = false;
+  for (int attempt = 0; attempt < 5 && !as_said; ++attempt) {
+    std::vector<FileDescriptor> silent;
+    for (size_t i = 0; i < kMaxWebConnections; ++i) {
+      silent.push_back(Connect());
+    }
+    EXPECT_EQ(ReadAll(Begin(kRequest)), "/metrics");
+    as_said = !IsOpen(silent.front()) &&
+              std::all_of(silent.begin() + 1, silent.end(), IsOpen);
+  }
+  EXPECT_TRUE(as_said);
+}
+
+TEST_F(WebServerTest, BytesThatTrickleDoNotRenewTheTime) {
+  const FileDescriptor client = Connect();
+  pollfd closed{.fd = client.get(), .events = POLLIN, .revents = 0};
+  const auto end =
+      std::chrono::steady_clock::now() + std::chrono::seconds(kDeadlineSeconds);
+  while (poll(&closed, 1, /*milliseconds=*/50) == 0) {
+    ASSERT_LT(std::chrono::steady_clock::now(), end);
+    send(client.get(), "G", 1, MSG_NOSIGNAL);
+  }
+  EXPECT_FALSE(IsOpen(client));
+}
+
+TEST_F(WebServerTest, AnswersThatAreNotReadAreBounded) {
+  std::vector<FileDescriptor> greedy;
+  for (int i = 0; i < 16; ++i) {
+    greedy.push_back(Begin("GET /big HTTP/1.1\r\n\r\n"));
+    // Its answer has begun.
+    char byte = 0;
+    EXPECT_EQ(recv(greedy.back().get(), &byte, 1, MSG_PEEK), 1);
+  }
+  EXPECT_EQ(ReadAll(Begin("GET /big HTTP/1.1\r\n\r\n")).size(), kBigBytes);
+  EXPECT_LT(ReadAll(greedy.front()).size(), kBigBytes);
+}
+
+}  // namespace
+}  // namespace counterweight::server
