@@ -17,7 +17,7 @@ struct DeviceAllocation {
   // Bytes.
   uint64_t size = 0;
   DeviceUuid device{};
-  // Of CUDA IPC; another one for each allocation.
+  // The handle of CUDA IPC; another one for each allocation.
   std::array<char, 64> handle{};
 
   auto operator<=>(const DeviceAllocation&) const = default;
