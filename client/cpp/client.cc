@@ -3,13 +3,14 @@
 #include <algorithm>
 #include <chrono>
 #include <functional>
-#include <iostream>
 #include <mutex>
 #include <optional>
 #include <stop_token>
 #include <string>
 #include <utility>
 
+#include "client/cpp/device/hold.h"
+#include "client/cpp/device/host_copy.h"
 #include "client/cpp/shared_memory/registry.h"
 #include "client/cpp/shared_memory/shared_memory_call.h"
 #include "client/cpp/submissions.h"
@@ -20,6 +21,7 @@
 #include "client/cpp/transport/retry.h"
 #include "client/cpp/transport/stream_call.h"
 #include "client/cpp/transport/unary_call.h"
+#include "client/cpp/warnings.h"
 
 namespace counterweight::client {
 namespace {
@@ -35,16 +37,6 @@ Status ValidateAll(const std::string& target, const Options& options) {
   return status.ok() ? ValidateAccess(target, options) : status;
 }
 
-// True if the server does not know memory that a request names.
-bool IsAboutSharedMemory(const Status& status) {
-  return status.code == StatusCode::kInvalidArgument &&
-         std::any_of(status.violations.begin(), status.violations.end(),
-                     [](const FieldViolation& violation) {
-                       return violation.field.find("shared_memory") !=
-                              std::string::npos;
-                     });
-}
-
 }  // namespace
 
 class Client::Implementation {
@@ -58,6 +50,7 @@ class Client::Implementation {
         endpoint_{Connect(target, options_status_.ok() ? options : Options()),
                   options.service},
         registry_(std::make_shared<Registry>(options.shared_memory_pool_bytes)),
+        warnings_(options.on_warning),
         submissions_(std::max(1, options.max_in_flight)) {}
 
   Status Correct(const Request& request, Response* response,
@@ -94,17 +87,8 @@ class Client::Implementation {
         &attempts);
   }
 
-  // Warns once of a server of another version.
   void CompareVersions(const v1::GetServerInfoResponse& info) {
-    const std::string warning = VersionWarning(info.version());
-    if (warning.empty()) return;
-    std::call_once(warned_, [&] {
-      if (options_.on_warning != nullptr) {
-        options_.on_warning(warning);
-      } else {
-        std::cerr << warning + "\n";
-      }
-    });
+    warnings_.CompareVersions(info.version());
   }
 
   std::future<Status> Submit(Request request, Response* response,
@@ -122,6 +106,10 @@ class Client::Implementation {
     Status status = registry_->Allocate(bytes, access, &region);
     if (status.ok()) *buffer = SharedBuffer(std::move(region));
     return status;
+  }
+
+  Status Hold(const void* data, DeviceHold* hold) {
+    return HoldAllocation(registry_, data, hold);
   }
 
  private:
@@ -193,14 +181,26 @@ class Client::Implementation {
       if (!outcome.status.ok()) return outcome;
     }
     Transport transport = automatic ? Choose(request, known) : told;
-    if (transport == Transport::kSharedMemory) {
+    const bool on_device = request.device.driver != nullptr;
+    if (transport == Transport::kSharedMemory &&
+        (!on_device || !known.devices.empty())) {
       response->transport = transport;
       Status unusable;
       Outcome outcome =
-          CorrectInPlace(request, known.socket, bounds, response, &unusable);
+          CorrectInPlace(request, known, bounds, response, &unusable);
       if (unusable.ok()) return outcome;
-      if (!automatic) return {.status = std::move(unusable)};
+      if (on_device) {
+        // Without a server at the socket the next call says more.
+        if (unusable.code != StatusCode::kUnavailable) {
+          warnings_.TellOfCopies(unusable.message);
+        }
+      } else if (!automatic) {
+        return {.status = std::move(unusable)};
+      }
       transport = known.stream ? Transport::kStream : Transport::kUnary;
+    }
+    if (on_device) {
+      return CorrectByHost(request, call_options, bounds, response);
     }
     if (transport == Transport::kStream) {
       response->transport = transport;
@@ -219,6 +219,19 @@ class Client::Implementation {
     return Send(bounds, [&](Attempt* attempt) {
       return CorrectUnary(endpoint_, request, attempt, response);
     });
+  }
+
+  // Corrects a batch whose device memory is not shared.
+  Outcome CorrectByHost(const PreparedRequest& request,
+                        const CallOptions& call_options, const Bounds& bounds,
+                        Response* response) {
+    HostCopy copy(request);
+    Status status = copy.Make();
+    if (!status.ok()) return {.status = std::move(status)};
+    Outcome outcome =
+        CorrectOnce(copy.request(), call_options, bounds, response);
+    if (outcome.status.ok()) outcome.status = copy.Return(response);
+    return outcome;
   }
 
   // True if the choice of the transport or of its chunks needs GetServerInfo.
@@ -258,9 +271,9 @@ class Client::Implementation {
   // Corrects a batch in shared memory. `*unusable` says why that cannot be
   // done; then nothing was computed.
   Outcome CorrectInPlace(const PreparedRequest& request,
-                         const std::string& socket, const Bounds& bounds,
+                         const Capabilities& known, const Bounds& bounds,
                          Response* response, Status* unusable) {
-    if (socket.empty()) {
+    if (known.socket.empty()) {
       *unusable = {
           .code = StatusCode::kFailedPrecondition,
           .message = "the server offers no shared memory to this target"};
@@ -268,7 +281,9 @@ class Client::Implementation {
     }
     for (bool renewed = false;; renewed = true) {
       SharedMemoryCall call(registry_.get(), request);
-      *unusable = call.Share(socket);
+      *unusable = call.Lend(known.socket, known.devices);
+      if (unusable->ok()) *unusable = call.Share(known.socket);
+      if (call.device_refused()) ForgetDevices();
       if (!unusable->ok()) {
         // Another server may have taken over the address.
         if (unusable->code == StatusCode::kUnavailable) Forget();
@@ -320,6 +335,12 @@ class Client::Implementation {
     capabilities_.reset();
   }
 
+  // A server that refuses one allocation opens no other either.
+  void ForgetDevices() {
+    const std::lock_guard lock(mutex_);
+    if (capabilities_) capabilities_->devices.clear();
+  }
+
   const Options options_;
   const Status options_status_;
   const bool is_unix_socket_;
@@ -329,7 +350,7 @@ class Client::Implementation {
   std::mutex mutex_;
   // Guarded by mutex_. Absent before the first question.
   std::optional<Capabilities> capabilities_;
-  std::once_flag warned_;
+  Warnings warnings_;
   std::stop_source closed_;
   // The last member: its destructor waits for calls that use the others.
   Submissions submissions_;
@@ -369,6 +390,10 @@ Status Client::ListMethods(v1::ListMethodsResponse* methods,
 
 Status Client::Allocate(size_t bytes, Access access, SharedBuffer* buffer) {
   return implementation_->Allocate(bytes, access, buffer);
+}
+
+Status Client::Hold(const void* data, DeviceHold* hold) {
+  return implementation_->Hold(data, hold);
 }
 
 }  // namespace counterweight::client

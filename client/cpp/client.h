@@ -8,6 +8,7 @@
 #include <memory>
 #include <string>
 
+#include "client/cpp/location.h"
 #include "client/cpp/options.h"
 #include "client/cpp/request.h"
 #include "client/cpp/response.h"
@@ -41,7 +42,9 @@ class Client {
   //   kInternal           the answer breaks the contract
   // After an error the bytes of the outputs are undefined. Outputs in shared
   // memory may still change after kDeadlineExceeded, kCancelled or
-  // kUnavailable: allocate others.
+  // kUnavailable: allocate others. Device memory does not: the call waits until
+  // the server has finished with it. After 10 s it returns all the same, with a
+  // message that says so: do not free that memory while the server lives.
   //
   // gRPC sends the inputs from the caller's memory, so a call returns only when
   // gRPC has released it. That is immediate unless the server's process is
@@ -74,6 +77,11 @@ class Client {
   // (elements aligned) and are not copied by kSharedMemory. Other transports
   // treat them as any memory. kResourceExhausted if the machine has no memory.
   Status Allocate(size_t bytes, Access access, SharedBuffer* buffer);
+
+  // Keeps the allocation around `data`, memory of a CUDA device, open at the
+  // server until the last copy of `hold` is gone, and so spares each call
+  // opening it. kFailedPrecondition: it cannot be shared, and calls copy it.
+  Status Hold(const void* data, DeviceHold* hold);
 
  private:
   class Implementation;

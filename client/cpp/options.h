@@ -73,8 +73,9 @@ struct Options {
   size_t shared_memory_pool_bytes = size_t{1} << 30;
   // Client::Submit: largest number of batches in flight; >= 1.
   int max_in_flight = 4;
-  // Receives warnings, at most one per client: a server of another major
-  // version. May be called by any thread. Null: a line on stderr.
+  // Receives warnings, at most one of each kind per client: a server of another
+  // major version; CUDA tensors that are copied to the host. May be called by
+  // any thread. Null: a line on stderr.
   std::function<void(std::string_view)> on_warning;
   // While a call waits and nothing has come for `keepalive_interval`, the
   // client pings the server, and fails its calls with kUnavailable if no answer

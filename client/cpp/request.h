@@ -7,6 +7,7 @@
 #include <span>
 #include <vector>
 
+#include "client/cpp/location.h"
 #include "counterweight/v1/correction_service.pb.h"
 
 namespace counterweight::client {
@@ -23,6 +24,7 @@ struct Input {
   const void* data = nullptr;
   // Positions times the element's bytes.
   size_t bytes = 0;
+  Location location = Location::kHost;
 };
 
 // An input of float32, one number per position.
@@ -54,6 +56,8 @@ struct Output {
   void* data = nullptr;
   // Elements times the element's bytes; 0 if data is null.
   size_t bytes = 0;
+  // kCuda needs an address.
+  Location location = Location::kHost;
 };
 
 // Argument of Client::Correct. All memory that it refers to belongs to the
@@ -67,6 +71,10 @@ struct Request {
   std::vector<Input> inputs;
   // Empty: the server's choice, see v1::CorrectRequest.outputs.
   std::vector<Output> outputs;
+  // With tensors in Location::kCuda: the stream (cudaStream_t, CUstream) of the
+  // work that makes them. The call waits for it, whatever the timeout is; its
+  // outputs are complete when it returns. Null: the default stream.
+  void* cuda_stream = nullptr;
 };
 
 // Every row has `length` positions.

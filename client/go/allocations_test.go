@@ -39,6 +39,50 @@ func allocated(t *testing.T, call func() error) (count, size uint64) {
 	return count, size
 }
 
+// smallestCall calls through gRPC alone, by a connection of its own.
+func smallestCall(t testing.TB, address string) func(context.Context) error {
+	t.Helper()
+	connection, err := grpc.NewClient(address, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = connection.Close() })
+	health := healthpb.NewHealthClient(connection)
+	return func(ctx context.Context) error {
+		_, err := health.Check(ctx, &healthpb.HealthCheckRequest{})
+		return err
+	}
+}
+
+func benchmark(b *testing.B, call func(context.Context) error) {
+	b.Helper()
+	b.ReportAllocs()
+	for range b.N {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		err := call(ctx)
+		cancel()
+		if err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+// The floor of every call: grpc-go's own allocations for an empty message each way.
+func BenchmarkEmptyUnaryCall(b *testing.B) {
+	benchmark(b, smallestCall(b, servertest.StartUnix(b).Address))
+}
+
+func BenchmarkCorrect64x512(b *testing.B) {
+	client := dial(b, servertest.StartUnix(b).Address)
+	batch := twoLogProbs(64, 512)
+	into := cw.Into(cw.Arrays{Weights: make([]float32, 64*512), KeepMask: make([]uint8, 64*512)})
+	method := cw.Preset("token_tis")
+	benchmark(b, func(ctx context.Context) error {
+		_, err := client.Correct(ctx, batch, method, into)
+		return err
+	})
+}
+
 func TestACallAllocatesLittleMoreThanGRPCItself(t *testing.T) {
 	if raceDetected {
 		t.Skip("under the race detector pools forget what they are given, so allocations are not counted")
@@ -53,17 +97,7 @@ func TestACallAllocatesLittleMoreThanGRPCItself(t *testing.T) {
 			return call(ctx)
 		}
 	}
-	// gRPC alone: the smallest call, by a connection of its own.
-	connection, err := grpc.NewClient(server.Address, grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer connection.Close()
-	health := healthpb.NewHealthClient(connection)
-	floor, _ := allocated(t, timeout(func(ctx context.Context) error {
-		_, err := health.Check(ctx, &healthpb.HealthCheckRequest{})
-		return err
-	}))
+	floor, _ := allocated(t, timeout(smallestCall(t, server.Address)))
 	for _, shape := range [][2]int{{1, 4}, {64, 512}, {512, 2048}} {
 		batch := twoLogProbs(shape[0], shape[1])
 		positions := shape[0] * shape[1]

@@ -1,4 +1,7 @@
-"""The clients of all languages beside each other: the same batches over one Unix socket, in turn."""
+"""The clients of all languages beside each other: the same batches over one Unix socket, in turn.
+
+``go_rate_of_cpp`` is the median over rounds of C++'s time by Go's.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,7 @@ SHAPES = (
     (8192, 1024, "stream", 12, 2),
     (8192, 1024, "shared_memory", 12, 2),
 )
-ROUNDS = 5
+ROUNDS = 7
 BYTES = e2e.REQUEST_BYTES + e2e.ANSWER_BYTES
 
 Json = dict[str, Any]
@@ -58,14 +61,29 @@ def time_shape(address: str, bench: pathlib.Path, go: pathlib.Path, shape: Any) 
     sequences, length, transport, calls, duration = shape
     size = [f"--target={address}", f"--sequences={sequences}", f"--length={length}"]
     size.append(f"--transport={transport}")
-    p50: dict[str, list[float]] = {"python": [], "cpp": [], "go": []}
-    # The machine has neighbours: the least median of some rounds is the least disturbed one.
-    for _ in range(ROUNDS):
-        p50["python"].append(python_p50(address, sequences, length, transport, calls))
+    measured: Json = {}
+
+    def time_python() -> float:
+        return python_p50(address, sequences, length, transport, calls)
+
+    def time_cpp() -> float:
         cpp = run([str(bench), *size, f"--duration={duration}", "--json"])
-        p50["cpp"].append(cpp["latency_seconds"]["p50"])
-        measured = run([str(go), *size, f"--calls={calls}"])
-        p50["go"].append(measured["p50_seconds"])
+        return float(cpp["latency_seconds"]["p50"])
+
+    def time_go() -> float:
+        measured.update(run([str(go), *size, f"--calls={calls}"]))
+        return float(measured["p50_seconds"])
+
+    # C++ and Go follow each other, in both orders: what the machine does to one of a round it
+    # does to the other.
+    turns = [("python", time_python), ("cpp", time_cpp), ("go", time_go)]
+    p50: dict[str, list[float]] = {name: [] for name, _ in turns}
+    for _ in range(ROUNDS):
+        for name, timed in turns:
+            p50[name].append(timed())
+        turns.reverse()
+    ratios = [cpp / go for cpp, go in zip(p50["cpp"], p50["go"], strict=True)]
+    # The machine has neighbours: the least median of some rounds is the least disturbed one.
     seconds = {f"{name}_seconds": min(values) for name, values in p50.items()}
     return {
         "sequences": sequences,
@@ -73,6 +91,8 @@ def time_shape(address: str, bench: pathlib.Path, go: pathlib.Path, shape: Any) 
         "transport": transport,
         "bytes": BYTES * sequences * length,
         **seconds,
+        "go_rate_of_cpp": float(np.median(ratios)),
+        "go_rates_of_cpp": [round(ratio, 3) for ratio in ratios],
         "go_allocations": measured["allocations"],
         "go_allocated_bytes": measured["allocated_bytes"],
     }

@@ -13,6 +13,7 @@
 #include "kernels/corrector.h"
 #include "kernels/methods.h"
 #include "kernels/metrics.h"
+#include "kernels/staleness.h"
 #include "tests/benchmark/bench_batch.h"
 #include "tests/benchmark/headline_spec.h"
 #include "tests/benchmark/memcpy_bandwidth.h"
@@ -23,6 +24,7 @@ namespace {
 constexpr int kRepetitions = 5;
 constexpr double kSecondsOfRepetition = 0.05;
 constexpr int64_t kTokens = 1'000'000;
+constexpr int32_t kVersions = 12;
 
 // The loss that is measured without metrics too.
 const std::string kLossWithoutMetrics = "token_tis_ppo_clip";
@@ -30,6 +32,8 @@ const std::string kLossWithoutMetrics = "token_tis_ppo_clip";
 struct Subject {
   std::string name;
   CorrectionSpec spec;
+  // Whether the tokens have versions, of which staleness is measured.
+  bool versions = false;
 };
 
 struct InstructionSet {
@@ -44,6 +48,8 @@ std::vector<Subject> Subjects() {
   subjects.back().spec.peer_sums = true;
   subjects.push_back({"token_tis+3_rules, no metrics", HeadlineSpec()});
   subjects.back().spec.metrics = false;
+  subjects.push_back(
+      {"token_tis+3_rules+versions", HeadlineSpec(), /*versions=*/true});
   // One of each kind of work: no weight, each level, each bound, sequence
   // rules, advantages, prefixes; losses by token, with weights, by row.
   for (const char* name :
@@ -70,17 +76,37 @@ std::vector<InstructionSet> InstructionSets() {
   return present;
 }
 
-void Correct(benchmark::State& state, const CorrectionSpec& spec, CpuIsa isa,
+// Every version is that of a run of tokens, as engines give them that load new
+// weights while they sample.
+std::vector<int32_t> Versions(int64_t num_tokens) {
+  constexpr int64_t kTokensOfVersion = 700;
+  std::vector<int32_t> versions(static_cast<size_t>(num_tokens));
+  for (size_t i = 0; i < versions.size(); ++i) {
+    versions[i] = static_cast<int32_t>(i / kTokensOfVersion % kVersions);
+  }
+  return versions;
+}
+
+void Correct(benchmark::State& state, const Subject& subject, CpuIsa isa,
              int64_t num_tokens, int64_t length) {
+  const CorrectionSpec& spec = subject.spec;
   const std::unique_ptr<Corrector> corrector = MakeCpuCorrector(1, isa);
   BenchBatch batch(spec, num_tokens, length);
   const std::vector<std::string> rule_names(static_cast<size_t>(spec.num_rules),
                                             "rule");
+  const std::vector<int32_t> versions =
+      Versions(subject.versions ? batch.num_positions() : 0);
+  const PolicyVersions told = {
+      .trained = kVersions, .of_positions = versions.data(), .came = true};
   const int64_t bytes = batch.bytes_per_token() * batch.num_positions();
   const double memcpy_bandwidth = MemcpyBandwidth();
   for (auto _ : state) {
-    const CorrectResult result =
+    CorrectResult result =
         corrector->Correct(spec, batch.view(), batch.outputs());
+    if (subject.versions) {
+      MeasureStaleness(spec, batch.view(), told, {}, corrector.get(), {},
+                       &result);
+    }
     if (result.status != CorrectStatus::kOk) {
       state.SkipWithError("not corrected");
       return;
@@ -109,8 +135,8 @@ void Register(const Subject& subject, const InstructionSet& set,
   // CPU time of the process, the least of the repetitions: machines are shared.
   benchmark::RegisterBenchmark(
       name.c_str(),
-      [spec = subject.spec, set, num_tokens, length](benchmark::State& state) {
-        Correct(state, spec, set.isa, num_tokens, length);
+      [subject, set, num_tokens, length](benchmark::State& state) {
+        Correct(state, subject, set.isa, num_tokens, length);
       })
       ->MeasureProcessCPUTime()
       ->MinTime(kSecondsOfRepetition)

@@ -24,6 +24,7 @@ class Process {
   std::string ReadAll();
   void CloseInput();
   void Signal(int signal);
+  pid_t pid() const { return pid_; }
   // Waits for the end and returns the exit code, or -1 if a signal killed it.
   int Wait();
   // REQUIRES: after Wait.

@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import json
 import pathlib
+from collections.abc import Iterable
 from concurrent import futures
 from typing import Any
 
@@ -62,8 +63,10 @@ def comparable(report: dict[str, Any]) -> dict[str, Any]:
     return kept
 
 
-def test_goldens_have_the_same_bytes_everywhere(build: pathlib.Path, sockets: pathlib.Path) -> None:
-    calls = [call(golden) for golden in GOLDENS.values()]
+def answers(
+    calls: list[dict[str, Any]], build: pathlib.Path, sockets: pathlib.Path
+) -> list[list[dict[str, Any]]]:
+    """Returns the real server's answers to the calls, way by way."""
     memory = f"--shared_memory_socket={sockets}/golden.mem"
     tcp = ServerProcess()
     unix = ServerProcess(memory, listen=f"unix:{sockets}/golden.sock")
@@ -83,15 +86,59 @@ def test_goldens_have_the_same_bytes_everywhere(build: pathlib.Path, sockets: pa
                 )
                 for name, transport in WAYS
             ]
-        reports = [run.result()["calls"] for run in runs]
+        return [run.result()["calls"] for run in runs]
     finally:
         for driver in drivers.values():
             driver.stop()
         tcp.stop()
         unix.stop()
-    assert len(reports[0]) == 1050
+
+
+def assert_the_same(reports: list[list[dict[str, Any]]], names: Iterable[str]) -> None:
     for way, report in zip(WAYS, reports, strict=True):
-        for name, first, have in zip(GOLDENS, reports[0], report, strict=True):
+        for name, first, have in zip(names, reports[0], report, strict=True):
             assert comparable(have) == comparable(first), (way, name)
+
+
+def test_goldens_have_the_same_bytes_everywhere(build: pathlib.Path, sockets: pathlib.Path) -> None:
+    reports = answers([call(golden) for golden in GOLDENS.values()], build, sockets)
+    assert len(reports[0]) == 1050
+    assert_the_same(reports, GOLDENS)
     refused = sum("error" in golden["expect"] for golden in GOLDENS.values())
     assert sum(not report["ok"] for report in reports[0]) == refused, json.dumps(reports[0][0])
+
+
+def test_staleness_is_the_same_everywhere(build: pathlib.Path, sockets: pathlib.Path) -> None:
+    rows, length, newest = 5, 40, 11
+    # Row r: version r before position 17, then `newest` to 30, unknown after.
+    versions = np.full((rows, length), -1)
+    versions[:, :17] = np.arange(rows)[:, None]
+    versions[:, 17:30] = newest
+    spans = [s for r in range(rows) for s in ([r, 0, 17, r], [r, 17, 30, newest])]
+    batch = {"sequences": rows, "length": length}
+    told: list[dict[str, Any]] = [
+        {"versions": versions.ravel().tolist()},
+        {"version_spans": spans},
+        {"version_spans": [[0, 0, 1, newest + 1]]},
+        {},
+    ]
+    calls = [{"policy_version": newest, "batch": batch | how} for how in told]
+    reports = answers(calls, build, sockets)
+    assert_the_same(reports, ("tensor", "spans", "too new", "none"))
+    tensor, by_spans, too_new, none = reports[0]
+    assert tensor["staleness"] == by_spans["staleness"]
+    assert too_new["code"] == "INVALID_ARGUMENT"
+    assert none["staleness"] is None
+    have = {f"{b[0]}-{b[1]}": b[2] for b in tensor["staleness"]["buckets"]}
+    mask = (np.arange(rows * length) % 4 != 3).reshape(rows, length)
+    stale = newest - versions
+    known = mask & (versions >= 0)
+    assert have == {
+        "0-0": int((known & (stale == 0)).sum()),
+        "1-1": 0,
+        "2-2": 0,
+        "3-4": 0,
+        "5-8": int((known & (stale >= 5) & (stale <= 8)).sum()),
+        "9-None": int((known & (stale >= 9)).sum()),
+    }
+    assert tensor["staleness"]["unknown_tokens"] == int((mask & (versions < 0)).sum())

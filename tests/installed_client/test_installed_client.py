@@ -65,6 +65,7 @@ def test_headers_name_neither_grpc_nor_protobuf(prefix: pathlib.Path) -> None:
     headers = sorted((prefix / "include/counterweight").iterdir())
     assert [header.name for header in headers] == [
         "client.h",
+        "location.h",
         "options.h",
         "region.h",
         "status.h",

@@ -84,4 +84,8 @@ Status Client::Allocate(size_t bytes, Access access, SharedBuffer* buffer) {
   return implementation_->client.Allocate(bytes, access, buffer);
 }
 
+Status Client::Hold(const void* data, DeviceHold* hold) {
+  return implementation_->client.Hold(data, hold);
+}
+
 }  // namespace counterweight

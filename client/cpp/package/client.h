@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "client/cpp/location.h"
 #include "client/cpp/options.h"
 #include "client/cpp/package/types.h"
 #include "client/cpp/shared_memory/region.h"
@@ -19,6 +20,7 @@ namespace counterweight {
 
 using client::Access;
 using client::CallOptions;
+using client::DeviceHold;
 using client::Options;
 using client::SharedBuffer;
 using client::TlsFiles;
@@ -57,6 +59,10 @@ class Client {
                      const CallOptions& call_options = {});
   // Memory that the server can map, so that its bytes are not copied.
   Status Allocate(size_t bytes, Access access, SharedBuffer* buffer);
+  // Keeps the allocation around `data`, memory of a CUDA device, open at the
+  // server until the last copy of `hold` is gone, and so spares each call
+  // opening it. kFailedPrecondition: it cannot be shared, and calls copy it.
+  Status Hold(const void* data, DeviceHold* hold);
 
  private:
   class Implementation;

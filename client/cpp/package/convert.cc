@@ -124,11 +124,13 @@ void Convert(const Request& from, client::Request* to) {
   ConvertSpans(from, &header);
   for (const Input& input : from.inputs) {
     to->inputs.push_back({Wire(input.role), static_cast<v1::DType>(input.dtype),
-                          input.data, input.bytes});
+                          input.data, input.bytes, input.location});
   }
   for (const Output& output : from.outputs) {
-    to->outputs.push_back({Wire(output.role), output.data, output.bytes});
+    to->outputs.push_back(
+        {Wire(output.role), output.data, output.bytes, output.location});
   }
+  to->cuda_stream = from.cuda_stream;
 }
 
 void Convert(const client::Response& from, Result* to) {

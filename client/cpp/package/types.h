@@ -13,12 +13,14 @@
 #include <string_view>
 #include <vector>
 
+#include "client/cpp/location.h"
 #include "client/cpp/options.h"
 #include "client/cpp/status.h"
 
 namespace counterweight {
 
 using client::FieldViolation;
+using client::Location;
 using client::Status;
 using client::StatusCode;
 
@@ -59,6 +61,7 @@ struct Input {
   DType dtype = DType::kU8;
   const void* data = nullptr;
   size_t bytes = 0;
+  Location location = Location::kHost;
 };
 inline Input Float32(Role role, std::span<const float> values) {
   return {role, DType::kF32, values.data(), values.size_bytes()};
@@ -85,6 +88,8 @@ struct Output {
   Role role = Role::kWeights;
   void* data = nullptr;
   size_t bytes = 0;
+  // kCuda needs an address.
+  Location location = Location::kHost;
 };
 
 // The method to compute. Copyable; any number of calls may use it.
@@ -149,6 +154,10 @@ struct Request {
   // Instead of PolicyVersions(): ascending by sequence and start, without
   // overlap; other positions are unknown.
   std::vector<VersionSpan> version_spans;
+  // With tensors in Location::kCuda: the stream (cudaStream_t, CUstream) of the
+  // work that makes them. The call waits for it, whatever the timeout is; its
+  // outputs are complete when it returns. Null: the default stream.
+  void* cuda_stream = nullptr;
 };
 
 // An output at its address.

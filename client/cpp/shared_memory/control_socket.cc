@@ -18,6 +18,8 @@ static_assert(std::endian::native == std::endian::little,
 constexpr char kMagic[] = {'C', 'W', 'M', '1'};
 constexpr uint32_t kRegister = 1;
 constexpr uint32_t kRelease = 2;
+constexpr uint32_t kRegisterDevice = 3;
+constexpr int kNoDescriptor = -1;
 constexpr size_t kHandleBytes = 16;
 constexpr size_t kMessageBytes = 200;
 constexpr time_t kPatienceSeconds = 10;
@@ -36,8 +38,16 @@ struct ControlSocket::Packet {
   uint32_t kind = 0;
   uint32_t access = 0;
   uint32_t reserved = 0;
+  // Bytes of a registration; in the answer to a release of device memory,
+  // whether requests use it.
   uint64_t size = 0;
   char handle[kHandleBytes] = {};
+};
+
+struct ControlSocket::DevicePacket {
+  Packet head;
+  DeviceUuid device{};
+  std::array<char, 64> handle{};
 };
 
 ControlSocket::~ControlSocket() {
@@ -76,22 +86,51 @@ Status ControlSocket::Register(const Region& region, std::string* handle) {
   packet.kind = kRegister;
   packet.access = static_cast<uint32_t>(region.access());
   packet.size = region.size();
-  return Exchange(packet, region.descriptor(), handle);
+  return Register(&packet, sizeof(packet), region.descriptor(), handle);
+}
+
+Status ControlSocket::Register(const DeviceAllocation& allocation,
+                               Access access, std::string* handle) {
+  static_assert(sizeof(DevicePacket) == 120, "as proto/README.md has it");
+  DevicePacket packet;
+  packet.head.kind = kRegisterDevice;
+  packet.head.access = static_cast<uint32_t>(access);
+  packet.head.size = allocation.size;
+  packet.device = allocation.device;
+  packet.handle = allocation.handle;
+  return Register(&packet, sizeof(packet), kNoDescriptor, handle);
+}
+
+Status ControlSocket::Register(const void* packet, size_t size, int descriptor,
+                               std::string* handle) {
+  Packet answer;
+  Status status = Exchange(packet, size, descriptor, &answer);
+  if (status.ok()) handle->assign(answer.handle, kHandleBytes);
+  return status;
 }
 
 Status ControlSocket::Release(const std::string& handle) {
+  bool ignored = false;
+  return Release(handle, &ignored);
+}
+
+Status ControlSocket::Release(const std::string& handle, bool* in_use) {
   Packet packet;
   packet.kind = kRelease;
   std::memcpy(packet.handle, handle.data(),
               std::min(handle.size(), kHandleBytes));
-  std::string ignored;
-  return Exchange(packet, /*descriptor=*/-1, &ignored);
+  Packet answer;
+  Status status = Exchange(&packet, sizeof(packet), kNoDescriptor, &answer);
+  // After a refusal the memory is released already, and so it is after the
+  // connection's end. A server that does not answer may be frozen.
+  *in_use = status.ok() ? answer.size != 0 : timed_out_;
+  return status;
 }
 
-Status ControlSocket::Exchange(const Packet& packet, int descriptor,
-                               std::string* handle) {
+Status ControlSocket::Exchange(const void* packet, size_t size, int descriptor,
+                               Packet* answered) {
   static_assert(sizeof(Packet) == 40, "as proto/README.md has it");
-  iovec bytes{const_cast<Packet*>(&packet), sizeof(packet)};
+  iovec bytes{const_cast<void*>(packet), size};
   alignas(cmsghdr) char control[CMSG_SPACE(sizeof(descriptor))] = {};
   msghdr message{};
   message.msg_iov = &bytes;
@@ -109,6 +148,7 @@ Status ControlSocket::Exchange(const Packet& packet, int descriptor,
   do {
     count = sendmsg(socket_, &message, MSG_NOSIGNAL);
   } while (count < 0 && errno == EINTR);
+  timed_out_ = count < 0 && errno == EAGAIN;
   if (count < 0) return Unavailable("cannot send", errno);
 
   struct {
@@ -118,6 +158,7 @@ Status ControlSocket::Exchange(const Packet& packet, int descriptor,
   do {
     count = recv(socket_, &answer, sizeof(answer), 0);
   } while (count < 0 && errno == EINTR);
+  timed_out_ = count < 0 && errno == EAGAIN;
   if (count < 0) return Unavailable("no answer", errno);
   if (count < static_cast<ssize_t>(sizeof(Packet)) ||
       std::memcmp(answer.packet.magic, kMagic, sizeof(kMagic)) != 0) {
@@ -128,7 +169,7 @@ Status ControlSocket::Exchange(const Packet& packet, int descriptor,
             .message = std::string(
                 answer.message, static_cast<size_t>(count) - sizeof(Packet))};
   }
-  handle->assign(answer.packet.handle, kHandleBytes);
+  *answered = answer.packet;
   return {};
 }
 

@@ -4,6 +4,7 @@
 
 #include <string>
 
+#include "client/cpp/device/allocation.h"
 #include "client/cpp/shared_memory/region.h"
 #include "client/cpp/status.h"
 
@@ -25,14 +26,25 @@ class ControlSocket {
   bool IsOpen() const;
   // Returns the region's handle, 16 bytes, or the server's refusal.
   Status Register(const Region& region, std::string* handle);
+  Status Register(const DeviceAllocation& allocation, Access access,
+                  std::string* handle);
   Status Release(const std::string& handle);
+  // Releases device memory. `in_use`: the server may still use it; call again,
+  // unless the status is an error: the server does not answer.
+  Status Release(const std::string& handle, bool* in_use);
 
  private:
   struct Packet;
+  struct DevicePacket;
   // Sends a packet, with `descriptor` unless negative, and reads the answer.
-  Status Exchange(const Packet& packet, int descriptor, std::string* handle);
+  Status Exchange(const void* packet, size_t size, int descriptor,
+                  Packet* answer);
+  Status Register(const void* packet, size_t size, int descriptor,
+                  std::string* handle);
 
   int socket_ = -1;
+  // The last exchange got no answer in time.
+  bool timed_out_ = false;
 };
 
 }  // namespace counterweight::client

@@ -1,6 +1,8 @@
 #include "client/cpp/shared_memory/registry.h"
 
 #include <algorithm>
+#include <iterator>
+#include <thread>
 #include <utility>
 
 namespace counterweight::client {
@@ -9,6 +11,10 @@ namespace {
 // Sizes are rounded up to these steps, so that batches of similar size share
 // regions.
 constexpr size_t kStepBytes = size_t{8} << 20;
+// Between two questions whether the server still uses device memory. It ends
+// its use shortly after the answer.
+constexpr std::chrono::microseconds kShortestPause{20};
+constexpr std::chrono::microseconds kLongestPause{2000};
 
 uintptr_t Address(const void* data) {
   return reinterpret_cast<uintptr_t>(data);
@@ -92,32 +98,113 @@ bool Registry::Trim() {
   return !dropped.empty();
 }
 
+void Registry::Drop() {
+  // Handles are valid as long as their connection.
+  socket_.reset();
+  handles_.clear();
+  for (auto& [region, lent] : lent_) lent.handle.clear();
+}
+
+Status Registry::Connect(const std::string& path) {
+  if (socket_ != nullptr && socket_->IsOpen()) return {};
+  Drop();
+  ++generation_;
+  socket_ = std::make_shared<ControlSocket>();
+  Status status = socket_->Connect(path);
+  if (!status.ok()) socket_.reset();
+  return status;
+}
+
 Status Registry::Register(const std::string& path, const Region& region,
                           std::string* handle) {
   const std::lock_guard lock(mutex_);
-  if (socket_ == nullptr || !socket_->IsOpen()) {
-    // Handles are valid as long as their connection.
-    handles_.clear();
-    ++generation_;
-    socket_ = std::make_unique<ControlSocket>();
-    Status status = socket_->Connect(path);
-    if (!status.ok()) {
-      socket_.reset();
-      return status;
-    }
-  }
+  Status status = Connect(path);
+  if (!status.ok()) return status;
   const auto known = handles_.find(&region);
   if (known != handles_.end()) {
     *handle = known->second;
     return {};
   }
-  Status status = socket_->Register(region, handle);
+  status = socket_->Register(region, handle);
   if (status.ok()) {
     handles_[&region] = *handle;
   } else if (status.code == StatusCode::kUnavailable) {
     socket_.reset();
   }
   return status;
+}
+
+Status Registry::Register(const std::string& path, const DeviceRegion& region,
+                          std::string* handle) {
+  const std::lock_guard lock(mutex_);
+  Status status = Connect(path);
+  if (!status.ok()) return status;
+  std::string& known = lent_[region].handle;
+  if (known.empty()) {
+    status = socket_->Register(region.first, region.second, &known);
+    if (status.code == StatusCode::kUnavailable) socket_.reset();
+  }
+  *handle = known;
+  return status;
+}
+
+void Registry::Use(const DeviceRegion& region) {
+  const std::lock_guard lock(mutex_);
+  ++lent_[region].uses;
+}
+
+void Registry::EndUse(const DeviceRegion& region) {
+  std::shared_ptr<ControlSocket> socket;
+  std::string handle;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto lent = lent_.find(region);
+    if (--lent->second.uses > 0) return;
+    socket = socket_;
+    handle = std::move(lent->second.handle);
+    lent_.erase(lent);
+  }
+  if (!handle.empty()) Release(socket, {std::move(handle)}, kPatience);
+}
+
+bool Registry::Withdraw(const std::vector<DeviceRegion>& regions,
+                        std::chrono::milliseconds patience) {
+  std::shared_ptr<ControlSocket> socket;
+  std::vector<std::string> handles;
+  {
+    const std::lock_guard lock(mutex_);
+    socket = socket_;
+    for (const DeviceRegion& region : regions) {
+      std::string& handle = lent_[region].handle;
+      if (!handle.empty()) handles.push_back(std::exchange(handle, ""));
+    }
+  }
+  return Release(socket, std::move(handles), patience);
+}
+
+bool Registry::Release(const std::shared_ptr<ControlSocket>& socket,
+                       std::vector<std::string> handles,
+                       std::chrono::milliseconds patience) {
+  const auto end = std::chrono::steady_clock::now() + patience;
+  std::chrono::microseconds pause = kShortestPause;
+  while (socket != nullptr && !handles.empty()) {
+    bool in_use = false;
+    Status status;
+    {
+      const std::lock_guard lock(mutex_);
+      status = socket->Release(handles.back(), &in_use);
+      if (status.code == StatusCode::kUnavailable && socket == socket_) Drop();
+    }
+    if (!in_use) {
+      handles.pop_back();
+    } else if (!status.ok() || std::chrono::steady_clock::now() > end) {
+      return false;
+    } else {
+      std::this_thread::sleep_for(pause);
+      pause = std::min(2 * pause, kLongestPause);
+    }
+  }
+  return true;
 }
 
 uint64_t Registry::generation() {
@@ -140,10 +227,7 @@ void Registry::Forget(const Region* region) {
   handles_.erase(known);
   // A connection that cannot send the release is closed, which releases all its
   // regions.
-  if (socket_ != nullptr && !socket_->Release(handle).ok()) {
-    socket_.reset();
-    handles_.clear();
-  }
+  if (socket_ != nullptr && !socket_->Release(handle).ok()) Drop();
 }
 
 }  // namespace counterweight::client

@@ -2,23 +2,32 @@
 #ifndef COUNTERWEIGHT_CLIENT_CPP_SHARED_MEMORY_REGISTRY_H_
 #define COUNTERWEIGHT_CLIENT_CPP_SHARED_MEMORY_REGISTRY_H_
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "client/cpp/device/allocation.h"
 #include "client/cpp/shared_memory/control_socket.h"
 #include "client/cpp/shared_memory/region.h"
 #include "client/cpp/status.h"
 
 namespace counterweight::client {
 
+// Device memory with the server's access.
+using DeviceRegion = std::pair<DeviceAllocation, Access>;
+
 // Thread-safe. Create with std::make_shared: regions hold a weak pointer to it.
 class Registry : public std::enable_shared_from_this<Registry> {
  public:
+  // More than the server's time between two checks for an abandoned call.
+  static constexpr std::chrono::milliseconds kPatience{10000};
+
   // Keeps idle regions of at most `pool_bytes` in total.
   explicit Registry(size_t pool_bytes) : pool_bytes_(pool_bytes) {}
 
@@ -44,6 +53,19 @@ class Registry : public std::enable_shared_from_this<Registry> {
   Status Register(const std::string& path, const Region& region,
                   std::string* handle);
 
+  // The same for device memory, which stays registered while it is used.
+  // REQUIRES: after Use.
+  Status Register(const std::string& path, const DeviceRegion& region,
+                  std::string* handle);
+  void Use(const DeviceRegion& region);
+  // Ends one use. The last one releases the region, and waits until the server
+  // has closed it: the caller may then free the memory.
+  void EndUse(const DeviceRegion& region);
+  // Releases regions after a call without an answer, and waits until the server
+  // no longer uses them. False if it still may after `patience`. Uses go on.
+  bool Withdraw(const std::vector<DeviceRegion>& regions,
+                std::chrono::milliseconds patience = kPatience);
+
   // Number of the connection by which handles are valid.
   uint64_t generation();
   // Ends the connection `generation`, and with it all registrations, so that
@@ -55,13 +77,28 @@ class Registry : public std::enable_shared_from_this<Registry> {
   Status Create(size_t bytes, Access access, std::shared_ptr<Region>* region);
   // Forgets a region that is being freed.
   void Forget(const Region* region);
+  // Connects unless there is a connection. REQUIRES: mutex_ is held.
+  Status Connect(const std::string& path);
+  // Disconnects after a failure. REQUIRES: mutex_ is held.
+  void Drop();
+  // Releases device memory and waits until it is not in use. `socket` may be a
+  // connection that another call has replaced.
+  bool Release(const std::shared_ptr<ControlSocket>& socket,
+               std::vector<std::string> handles,
+               std::chrono::milliseconds patience);
 
   const size_t pool_bytes_;
   std::mutex mutex_;
   // mutex_ guards this and all members below.
-  std::unique_ptr<ControlSocket> socket_;
+  std::shared_ptr<ControlSocket> socket_;
   uint64_t generation_ = 0;
   std::map<const Region*, std::string> handles_;
+  struct Lent {
+    int uses = 0;
+    // Empty: not registered.
+    std::string handle;
+  };
+  std::map<DeviceRegion, Lent> lent_;
   // Key: the address of the first byte.
   std::map<uintptr_t, std::weak_ptr<Region>> allocated_;
   std::vector<std::shared_ptr<Region>> idle_;

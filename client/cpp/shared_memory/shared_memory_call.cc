@@ -1,8 +1,10 @@
 #include "client/cpp/shared_memory/shared_memory_call.h"
 
+#include <algorithm>
 #include <cstring>
 #include <utility>
 
+#include "client/cpp/device/driver.h"
 #include "client/cpp/transport/answer.h"
 #include "client/cpp/transport/unary_call.h"
 
@@ -23,17 +25,107 @@ bool IsServersLastWord(StatusCode code) {
          code == StatusCode::kResourceExhausted;
 }
 
+bool HasDevice(const std::vector<std::string>& devices,
+               const DeviceUuid& device) {
+  return std::find(devices.begin(), devices.end(),
+                   std::string(device.data(), device.size())) != devices.end();
+}
+
 }  // namespace
+
+bool IsAboutSharedMemory(const Status& status) {
+  return status.code == StatusCode::kInvalidArgument &&
+         std::any_of(status.violations.begin(), status.violations.end(),
+                     [](const FieldViolation& violation) {
+                       return violation.field.find("shared_memory") !=
+                              std::string::npos;
+                     });
+}
+
+SharedMemoryCall::~SharedMemoryCall() {
+  for (const DeviceRegion& region : lent_) registry_.EndUse(region);
+}
+
+std::vector<SharedMemoryCall::Tensor> SharedMemoryCall::Inputs() const {
+  std::vector<Tensor> inputs;
+  for (const Input& input : request_.inputs) {
+    inputs.push_back({input.data, input.bytes, input.dtype, input.location});
+  }
+  return inputs;
+}
+
+std::vector<SharedMemoryCall::Tensor> SharedMemoryCall::Outputs() const {
+  std::vector<Tensor> outputs;
+  for (const Output& output : request_.outputs) {
+    outputs.push_back({output.data, OutputBytes(output.role, request_),
+                       OutputDType(output.role), output.location});
+  }
+  return outputs;
+}
+
+Status SharedMemoryCall::LendTensors(const std::string& path,
+                                     const std::vector<std::string>& devices,
+                                     const std::vector<Tensor>& tensors,
+                                     Access access,
+                                     std::vector<Place>* places) {
+  for (const Tensor& tensor : tensors) {
+    Place& place = places->emplace_back();
+    place.bytes = tensor.bytes;
+    if (tensor.bytes == 0 || tensor.location != Location::kCuda) continue;
+    DeviceRegion region{{}, access};
+    const DeviceOfRequest& device = request_.device;
+    Status status =
+        device.driver->Export(device.index, tensor.data, &region.first);
+    if (!status.ok()) return status;
+    place.offset =
+        reinterpret_cast<uint64_t>(tensor.data) - region.first.address;
+    if (!HasDevice(devices, region.first.device)) {
+      return {.code = StatusCode::kFailedPrecondition,
+              .message = "the server does not compute on the tensors' device"};
+    }
+    if (place.offset % ElementBytes(tensor.dtype) != 0) {
+      return {.code = StatusCode::kFailedPrecondition,
+              .message = "a tensor lies across elements of its allocation"};
+    }
+    registry_.Use(region);
+    lent_.push_back(region);
+    std::string handle;
+    status = registry_.Register(path, region, &handle);
+    if (status.code == StatusCode::kResourceExhausted && registry_.Trim()) {
+      status = registry_.Register(path, region, &handle);
+    }
+    device_refused_ = !status.ok() && status.code != StatusCode::kUnavailable &&
+                      status.code != StatusCode::kResourceExhausted;
+    if (!status.ok()) return status;
+    place.device = region;
+  }
+  return {};
+}
+
+Status SharedMemoryCall::Lend(const std::string& path,
+                              const std::vector<std::string>& devices) {
+  const DeviceOfRequest& device = request_.device;
+  Status status =
+      LendTensors(path, devices, Inputs(), Access::kInput, &inputs_);
+  if (status.ok()) {
+    status = LendTensors(path, devices, Outputs(), Access::kOutput, &outputs_);
+  }
+  // The server knows no streams.
+  if (status.ok() && device.driver != nullptr) {
+    status = device.driver->Synchronize(device.index, device.stream);
+  }
+  return status;
+}
 
 Status SharedMemoryCall::FindPlaces(const std::vector<Tensor>& tensors,
                                     Access access,
                                     std::shared_ptr<Region>* pooled,
                                     std::vector<Place>* places) {
   size_t pooled_bytes = 0;
-  for (const Tensor& tensor : tensors) {
-    Place& place = places->emplace_back();
-    place.bytes = tensor.bytes;
-    if (tensor.bytes == 0) continue;
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    const Tensor& tensor = tensors[i];
+    Place& place = (*places)[i];
+    if (tensor.bytes == 0 || place.device) continue;
     place.region = registry_.Find(tensor.data, tensor.bytes, access);
     if (place.region != nullptr) {
       place.offset = static_cast<size_t>(
@@ -47,7 +139,9 @@ Status SharedMemoryCall::FindPlaces(const std::vector<Tensor>& tensors,
   if (pooled_bytes == 0) return {};
   Status status = registry_.Acquire(pooled_bytes, access, pooled);
   for (Place& place : *places) {
-    if (place.bytes > 0 && place.region == nullptr) place.region = *pooled;
+    if (place.bytes > 0 && !place.device && place.region == nullptr) {
+      place.region = *pooled;
+    }
   }
   return status;
 }
@@ -57,9 +151,13 @@ Status SharedMemoryCall::RegisterPlaces(const std::string& path,
   for (Place& place : *places) {
     if (place.bytes == 0) continue;
     std::string handle;
-    Status status = registry_.Register(path, *place.region, &handle);
+    const auto enlist = [&] {
+      return place.device ? registry_.Register(path, *place.device, &handle)
+                          : registry_.Register(path, *place.region, &handle);
+    };
+    Status status = enlist();
     if (status.code == StatusCode::kResourceExhausted && registry_.Trim()) {
-      status = registry_.Register(path, *place.region, &handle);
+      status = enlist();
     }
     if (!status.ok()) return status;
     place.range.set_handle(handle);
@@ -70,15 +168,8 @@ Status SharedMemoryCall::RegisterPlaces(const std::string& path,
 }
 
 Status SharedMemoryCall::Share(const std::string& path) {
-  std::vector<Tensor> inputs;
-  for (const Input& input : request_.inputs) {
-    inputs.push_back({input.data, input.bytes, input.dtype});
-  }
-  std::vector<Tensor> outputs;
-  for (const Output& output : request_.outputs) {
-    outputs.push_back({output.data, OutputBytes(output.role, request_),
-                       OutputDType(output.role)});
-  }
+  const std::vector<Tensor> inputs = Inputs();
+  const std::vector<Tensor> outputs = Outputs();
   Status status = FindPlaces(inputs, Access::kInput, &pooled_inputs_, &inputs_);
   if (status.ok()) {
     status = FindPlaces(outputs, Access::kOutput, &pooled_outputs_, &outputs_);
@@ -129,6 +220,7 @@ Status SharedMemoryCall::TakeOutputs(Response* response) const {
                           "] is not where it was to be");
     }
     tensor->clear_shared_memory();
+    if (place.device) continue;
     std::byte* const to = response->outputs[i].data;
     if (to != place.data()) std::memcpy(to, place.data(), place.bytes);
   }
@@ -150,6 +242,9 @@ Outcome SharedMemoryCall::Run(const Endpoint& endpoint, Attempt* attempt,
   if (finished) {
     if (pooled_inputs_) registry_.Recycle(std::move(pooled_inputs_));
     if (pooled_outputs_) registry_.Recycle(std::move(pooled_outputs_));
+  } else if (!registry_.Withdraw(lent_)) {
+    outcome.status.message +=
+        "; the server may still use the request's device memory";
   }
   return outcome;
 }

@@ -3,6 +3,7 @@
 #define COUNTERWEIGHT_CLIENT_CPP_SHARED_MEMORY_SHARED_MEMORY_CALL_H_
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -13,16 +14,29 @@
 
 namespace counterweight::client {
 
-// One attempt. Tensors in regions of Registry::Allocate stay there; the others
-// are copied into and out of regions of the pool. Outputs that the request does
-// not name arrive within the answer's message.
+// True if the server does not know memory that a request names.
+bool IsAboutSharedMemory(const Status& status);
+
+// One attempt. Tensors in regions of Registry::Allocate and on a device stay
+// there; the others are copied into and out of regions of the pool. Outputs
+// that the request does not name arrive within the answer's message.
 class SharedMemoryCall {
  public:
   SharedMemoryCall(Registry* registry, const PreparedRequest& request)
       : registry_(*registry), request_(request) {}
+  ~SharedMemoryCall();
+  SharedMemoryCall(const SharedMemoryCall&) = delete;
+  SharedMemoryCall& operator=(const SharedMemoryCall&) = delete;
 
-  // Copies the inputs and registers all regions with the server that listens at
-  // `path`. If it fails, nothing of the batch was sent.
+  // Registers device memory with the server that listens at `path` and computes
+  // on `devices`, after waiting for its stream; does nothing without any.
+  // kFailedPrecondition: that memory cannot be shared; kUnavailable: no server
+  // listens; else the server's refusal.
+  Status Lend(const std::string& path, const std::vector<std::string>& devices);
+  // The server refused device memory, not for want of room.
+  bool device_refused() const { return device_refused_; }
+  // Copies the inputs and registers all other regions. If it fails, nothing of
+  // the batch was sent. REQUIRES: Lend succeeded.
   Status Share(const std::string& path);
 
   // The connection over which Share registered the regions.
@@ -35,6 +49,8 @@ class SharedMemoryCall {
   // A tensor's bytes in a region.
   struct Place {
     std::shared_ptr<Region> region;
+    // Instead of a region.
+    std::optional<DeviceRegion> device;
     size_t offset = 0;
     size_t bytes = 0;
     v1::SharedMemoryRange range;
@@ -47,7 +63,14 @@ class SharedMemoryCall {
     const void* data;
     size_t bytes;
     v1::DType dtype;
+    Location location;
   };
+  std::vector<Tensor> Inputs() const;
+  std::vector<Tensor> Outputs() const;
+  Status LendTensors(const std::string& path,
+                     const std::vector<std::string>& devices,
+                     const std::vector<Tensor>& tensors, Access access,
+                     std::vector<Place>* places);
   Status FindPlaces(const std::vector<Tensor>& tensors, Access access,
                     std::shared_ptr<Region>* pooled,
                     std::vector<Place>* places);
@@ -63,6 +86,9 @@ class SharedMemoryCall {
   std::shared_ptr<Region> pooled_outputs_;
   std::vector<Place> inputs_;
   std::vector<Place> outputs_;
+  // Uses that the destructor ends.
+  std::vector<DeviceRegion> lent_;
+  bool device_refused_ = false;
 };
 
 }  // namespace counterweight::client

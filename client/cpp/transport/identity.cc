@@ -57,11 +57,18 @@ grpc::ChannelArguments MakeChannelArguments() {
 }
 
 Capabilities ReadCapabilities(const v1::GetServerInfoResponse& info) {
-  const auto& features = info.features();
-  return {.stream = std::find(features.begin(), features.end(), "stream") !=
-                    features.end(),
-          .max_chunk_bytes = info.limits().max_chunk_bytes(),
-          .socket = info.shared_memory_socket()};
+  const auto offers = [&features = info.features()](std::string_view name) {
+    return std::find(features.begin(), features.end(), name) != features.end();
+  };
+  Capabilities known = {.stream = offers("stream"),
+                        .max_chunk_bytes = info.limits().max_chunk_bytes(),
+                        .socket = info.shared_memory_socket()};
+  if (offers("cuda_ipc")) {
+    for (const v1::Device& device : info.devices()) {
+      known.devices.push_back(device.uuid());
+    }
+  }
+  return known;
 }
 
 std::string VersionWarning(std::string_view server_version) {

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "counterweight/v1/correction_service.pb.h"
 #include "grpcpp/support/channel_arguments.h"
@@ -29,6 +30,8 @@ struct Capabilities {
   uint64_t max_chunk_bytes = 0;
   // Path of the socket that registers memory; empty: none.
   std::string socket;
+  // UUIDs of the devices whose memory it registers.
+  std::vector<std::string> devices;
 };
 Capabilities ReadCapabilities(const v1::GetServerInfoResponse& info);
 

@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "client/cpp/device/driver.h"
 #include "client/cpp/transport/identity.h"
 
 namespace counterweight::client {
@@ -65,13 +66,67 @@ void CheckOutputs(const PreparedRequest& prepared,
     }
     const uint64_t want =
         output.data == nullptr ? 0 : OutputBytes(output.role, prepared);
-    if (output.bytes != want) {
+    if (output.data == nullptr && output.location != Location::kHost) {
+      violations->push_back({field + ".data", "is null"});
+    } else if (output.bytes != want) {
       violations->push_back(
           {field + ".bytes", output.data == nullptr
                                  ? "must be 0 where data is null"
                                  : WrongSize(want, output.bytes)});
     }
   }
+}
+
+// Finds the device of the tensors in device memory.
+class DeviceCheck {
+ public:
+  DeviceCheck(PreparedRequest* prepared,
+              std::vector<FieldViolation>* violations)
+      : device_(prepared->device), violations_(*violations) {}
+
+  void Look(const std::string& field, Location location, const void* data,
+            size_t bytes) {
+    if (location != Location::kCuda || !driver_.ok()) return;
+    if (device_.driver == nullptr) driver_ = CudaDriver::Get(&device_.driver);
+    if (!driver_.ok() || bytes == 0) return;
+    int index = 0;
+    const Status found = device_.driver->DeviceOf(data, &index);
+    if (!found.ok()) {
+      violations_.push_back(
+          {field, "is not memory of a CUDA device: " + found.message});
+    } else if (first_.empty()) {
+      first_ = field;
+      device_.index = index;
+    } else if (index != device_.index) {
+      violations_.push_back(
+          {field, "is on CUDA device " + std::to_string(index) + ", but " +
+                      first_ + " on device " + std::to_string(device_.index)});
+    }
+  }
+  // Whether this process has a driver, if it needs one.
+  const Status& driver() const { return driver_; }
+
+ private:
+  DeviceOfRequest& device_;
+  std::vector<FieldViolation>& violations_;
+  Status driver_;
+  std::string first_;
+};
+
+Status FindDevice(PreparedRequest* prepared,
+                  std::vector<FieldViolation>* violations) {
+  DeviceCheck check(prepared, violations);
+  for (size_t i = 0; i < prepared->inputs.size(); ++i) {
+    const Input& input = prepared->inputs[i];
+    check.Look(Indexed("inputs", i) + ".data", input.location, input.data,
+               input.bytes);
+  }
+  for (size_t i = 0; i < prepared->outputs.size(); ++i) {
+    const Output& output = prepared->outputs[i];
+    check.Look(Indexed("outputs", i) + ".data", output.location, output.data,
+               output.bytes);
+  }
+  return check.driver();
 }
 
 }  // namespace
@@ -175,6 +230,11 @@ Status Prepare(const Request& request, PreparedRequest* prepared) {
         {"header.layout",
          "must be padded or packed, with lengths of at least 0 and at most "
          "2^48 positions in all"});
+  }
+  prepared->device.stream = request.cuda_stream;
+  if (violations.empty()) {
+    Status status = FindDevice(prepared, &violations);
+    if (!status.ok()) return status;
   }
   if (!violations.empty()) return InvalidArgument(std::move(violations));
   prepared->header = request.header;

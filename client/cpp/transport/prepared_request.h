@@ -12,6 +12,17 @@
 
 namespace counterweight::client {
 
+class CudaDriver;
+
+// The device of a request's tensors.
+struct DeviceOfRequest {
+  // Null: all tensors are on the host.
+  CudaDriver* driver = nullptr;
+  // The driver's index.
+  int index = 0;
+  void* stream = nullptr;
+};
+
 struct PreparedRequest {
   // Request.header with outputs and a request_id; no tensors yet.
   v1::CorrectRequest header;
@@ -22,14 +33,16 @@ struct PreparedRequest {
   uint64_t num_sequences = 0;
   // Sum over all inputs.
   uint64_t input_bytes = 0;
+  DeviceOfRequest device;
 
   // Sizes for ChunkOrder, in the order of the inputs.
   std::vector<ChunkedTensor> Chunked() const;
 };
 
-// Checks the properties that the library relies on: the sizes of tensors, and
-// the header's empty fields. The server checks everything else. `prepared`
-// refers to `request`.
+// Checks the properties that the library relies on: the sizes of tensors, their
+// device, and the header's empty fields. The server checks everything else.
+// `prepared` refers to `request`. kFailedPrecondition: the request has tensors
+// on a device, and this process has no driver.
 Status Prepare(const Request& request, PreparedRequest* prepared);
 
 // Bytes of one element; 0 for types that this library does not know.

@@ -55,7 +55,27 @@ std::vector<std::byte> Numbers(size_t count, double first, size_t modulus) {
   return bytes;
 }
 
+void AddVersions(const json& about, Batch* batch) {
+  if (about.contains("versions")) {
+    const auto versions = about["versions"].get<std::vector<int32_t>>();
+    std::vector<std::byte> bytes(versions.size() * sizeof(int32_t));
+    std::memcpy(bytes.data(), versions.data(), bytes.size());
+    const std::vector<std::byte>& kept =
+        batch->memory.emplace_back(std::move(bytes));
+    batch->request.inputs.push_back({v1::TENSOR_ROLE_POLICY_VERSIONS,
+                                     v1::D_TYPE_I32, kept.data(), kept.size()});
+  }
+  for (const json& numbers : about.value("version_spans", json::array())) {
+    v1::VersionSpan* const span = batch->request.header.add_version_spans();
+    span->set_sequence(numbers[0]);
+    span->set_start(numbers[1]);
+    span->set_end(numbers[2]);
+    span->set_policy_version(numbers[3]);
+  }
+}
+
 void AddInputs(const json& about, size_t positions, Batch* batch) {
+  AddVersions(about, batch);
   if (about.contains("inputs")) {
     for (const auto& [name, text] : about["inputs"].items()) {
       std::string bytes;
@@ -106,6 +126,9 @@ client::Status ReadBatch(const json& call, Batch* batch) {
   v1::CorrectRequest& header = batch->request.header;
   header.set_request_id(call.value("request_id", ""));
   header.set_compute_loss(call.value("compute_loss", false));
+  if (call.contains("policy_version")) {
+    header.mutable_labels()->set_policy_version(call["policy_version"]);
+  }
   const json method = call.value("method", json{{"preset", "token_tis"}});
   if (method.contains("preset")) {
     *header.mutable_method() = client::Preset(
@@ -116,6 +139,19 @@ client::Status ReadBatch(const json& call, Batch* batch) {
   return client::Dialect(method["dialect"].get<std::string>(),
                          method["block"].dump(), header.mutable_method(),
                          method["release"].get<std::string>());
+}
+
+json Report(const v1::StalenessSummary& summary) {
+  json buckets = json::array();
+  for (const v1::StalenessBucket& bucket : summary.buckets()) {
+    buckets.push_back({bucket.first(),
+                       bucket.has_last() ? json(bucket.last()) : json(),
+                       bucket.tokens(), Hex(bucket.kl()), Hex(bucket.k3())});
+  }
+  return {{"buckets", buckets},
+          {"unknown_tokens", summary.unknown_tokens()},
+          {"mean", Hex(summary.mean())},
+          {"max", summary.max()}};
 }
 
 json Report(const client::Response& response) {
@@ -144,6 +180,8 @@ json Report(const client::Response& response) {
           {"loss", message.has_loss() ? json(Hex(message.loss())) : json()},
           {"metrics", metrics},
           {"rules", rules},
+          {"staleness",
+           message.has_staleness() ? Report(message.staleness()) : json()},
           {"non_finite_tokens", message.non_finite_tokens()},
           {"warnings", std::vector<std::string>(message.warnings().begin(),
                                                 message.warnings().end())},

@@ -62,6 +62,12 @@ def inputs(about: dict[str, Any]) -> dict[str, Any]:
     if "lengths" in about:
         shape = (sum(about["lengths"]),)
         arrays["sequence_lengths"] = about["lengths"]
+    if "versions" in about:
+        versions = np.array(about["versions"], np.int32)
+        whole = versions.size == math.prod(shape)
+        arrays["policy_versions"] = versions.reshape(shape) if whole else versions
+    if "version_spans" in about:
+        arrays["version_spans"] = about["version_spans"]
     if "inputs" in about:
         for name, text in about["inputs"].items():
             dtype = np.uint8 if name == "RESPONSE_MASK" else np.float32
@@ -89,12 +95,27 @@ def arguments(call: dict[str, Any]) -> dict[str, Any]:
         asked["method"] = cw.Preset(method["preset"], **method.get("parameters", {}))
     asked["outputs"] = [name.lower() for name in call.get("outputs", ["WEIGHTS", "KEEP_MASK"])]
     asked["request_id"] = call.get("request_id")
+    asked["policy_version"] = call.get("policy_version")
     asked["timeout"] = call.get("timeout")
     return asked
 
 
 def hexadecimal(value: float) -> str:
     return struct.pack(">d", value).hex()
+
+
+def staleness(summary: cw.Staleness | None) -> dict[str, Any] | None:
+    if summary is None:
+        return None
+    return {
+        "buckets": [
+            [b.first, b.last, b.tokens, hexadecimal(b.kl), hexadecimal(b.k3)]
+            for b in summary.buckets
+        ],
+        "unknown_tokens": summary.unknown_tokens,
+        "mean": hexadecimal(summary.mean),
+        "max": summary.max,
+    }
 
 
 def success(result: cw.Result[Any]) -> dict[str, Any]:
@@ -116,6 +137,7 @@ def success(result: cw.Result[Any]) -> dict[str, Any]:
         "loss": None if result.loss is None else hexadecimal(result.loss),
         "metrics": {name: hexadecimal(value) for name, value in result.metrics.items()},
         "rules": [[r.name, r.dropped_tokens, r.dropped_sequences] for r in result.rules],
+        "staleness": staleness(result.staleness),
         "non_finite_tokens": result.non_finite_tokens,
         "warnings": list(result.warnings),
         "compute_seconds": result.timing.compute_seconds,

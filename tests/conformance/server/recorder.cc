@@ -51,4 +51,16 @@ json Recorder::calls() const {
   return calls_;
 }
 
+void NoteVersions(const v1::CorrectRequest& request, json* entry) {
+  json spans = json::array();
+  for (const v1::VersionSpan& span : request.version_spans()) {
+    spans.push_back(
+        {span.sequence(), span.start(), span.end(), span.policy_version()});
+  }
+  (*entry)["version_spans"] = spans;
+  (*entry)["policy_version"] = request.labels().has_policy_version()
+                                   ? json(request.labels().policy_version())
+                                   : json();
+}
+
 }  // namespace counterweight::conformance

@@ -8,6 +8,7 @@
 #include <mutex>
 #include <string>
 
+#include "counterweight/v1/correction_service.pb.h"
 #include "grpcpp/server_context.h"
 #include "nlohmann/json.hpp"
 
@@ -38,6 +39,9 @@ class Recorder {
   json calls_ = json::array();
   std::map<std::string, size_t> attempts_;
 };
+
+// Adds what a request says of versions, outside of its tensors, to an entry.
+void NoteVersions(const v1::CorrectRequest& request, json* entry);
 
 }  // namespace counterweight::conformance
 

@@ -141,6 +141,7 @@ grpc::Status ScriptedService::Correct(grpc::ServerContext* context,
     (*entry)["request_id"] = request->request_id();
     (*entry)["message_bytes"] = request->ByteSizeLong();
     (*entry)["destinations"] = request->destinations_size();
+    NoteVersions(*request, entry);
   });
   const json steps =
       StepsOf("Correct", attempt, json::array({{{"answer", nullptr}}}));

@@ -47,6 +47,7 @@ bool ScriptedStream::ReadHeader() {
   recorder_->Note(call_, [&](json* entry) {
     (*entry)["request_id"] = header_.request_id();
     (*entry)["message_bytes"] = message.ByteSizeLong();
+    NoteVersions(header_, entry);
   });
   return true;
 }

@@ -11,6 +11,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"runtime"
+	"runtime/pprof"
 	"slices"
 	"time"
 
@@ -42,11 +43,22 @@ func main() {
 	length := flag.Int("length", 512, "positions of each row")
 	transport := flag.String("transport", "auto", "auto, unary, stream or shared_memory")
 	calls := flag.Int("calls", 100, "measured calls")
+	profile := flag.String("cpuprofile", "", "file for pprof, of the measured calls and those before")
 	flag.Parse()
+	if *profile != "" {
+		file, err := os.Create(*profile)
+		if err != nil {
+			log.Fatal(err)
+		}
+		if err := pprof.StartCPUProfile(file); err != nil {
+			log.Fatal(err)
+		}
+	}
 	measured, err := measure(*target, *sequences, *length, *transport, *calls)
 	if err != nil {
 		log.Fatal(err)
 	}
+	pprof.StopCPUProfile()
 	if err := json.NewEncoder(os.Stdout).Encode(measured); err != nil {
 		log.Fatal(err)
 	}

@@ -22,6 +22,7 @@ type call struct {
 	CancelAfter float64  `json:"cancel_after"`
 	CloseAfter  float64  `json:"close_after"`
 	RequestID   string   `json:"request_id"`
+	Version     *int64   `json:"policy_version"`
 	Outputs     []string `json:"outputs"`
 	Batch       *struct {
 		Sequences int               `json:"sequences"`
@@ -29,6 +30,8 @@ type call struct {
 		Lengths   []int64           `json:"lengths"`
 		ShortBy   map[string]int    `json:"short_by"`
 		Inputs    map[string][]byte `json:"inputs"`
+		Versions  []int32           `json:"versions"`
+		Spans     [][4]int64        `json:"version_spans"`
 	} `json:"batch"`
 	Method *struct {
 		Preset     string             `json:"preset"`
@@ -41,6 +44,20 @@ type call struct {
 
 // batch has the numbers of the README.
 func (c *call) batch() (*cw.Batch, error) {
+	batch, err := c.tensors()
+	if err != nil || c.Batch == nil {
+		return batch, err
+	}
+	batch.PolicyVersions = c.Batch.Versions
+	for _, span := range c.Batch.Spans {
+		batch.VersionSpans = append(batch.VersionSpans, cw.VersionSpan{
+			Sequence: span[0], Start: span[1], End: span[2], PolicyVersion: span[3],
+		})
+	}
+	return batch, nil
+}
+
+func (c *call) tensors() (*cw.Batch, error) {
 	if c.Batch == nil {
 		return pattern([2]int{1, 4}, nil, nil), nil
 	}
@@ -124,10 +141,30 @@ func (c *call) options() []cw.Option {
 	if c.RequestID != "" {
 		options = append(options, cw.RequestID(c.RequestID))
 	}
+	if c.Version != nil {
+		options = append(options, cw.PolicyVersion(*c.Version))
+	}
 	return options
 }
 
 func hex(value float64) string { return fmt.Sprintf("%016x", math.Float64bits(value)) }
+
+func staleness(summary *cw.Staleness) any {
+	if summary == nil {
+		return nil
+	}
+	buckets := [][]any{}
+	for _, bucket := range summary.Buckets {
+		var last any = bucket.Last
+		if bucket.Last < 0 {
+			last = nil
+		}
+		buckets = append(buckets, []any{bucket.First, last, bucket.Tokens, hex(bucket.KL), hex(bucket.K3)})
+	}
+	return report{
+		"buckets": buckets, "unknown_tokens": summary.UnknownTokens, "mean": hex(summary.Mean), "max": summary.Max,
+	}
+}
 
 func success(result *cw.Result) report {
 	outputs := report{}
@@ -163,7 +200,7 @@ func success(result *cw.Result) report {
 	}
 	return report{
 		"ok": true, "request_id": result.RequestID, "numerics_version": result.NumericsVersion,
-		"outputs": outputs, "loss": loss, "metrics": metrics, "rules": rules,
+		"outputs": outputs, "loss": loss, "metrics": metrics, "rules": rules, "staleness": staleness(result.Staleness),
 		"non_finite_tokens": result.NonFiniteTokens, "warnings": append([]string{}, result.Warnings...),
 		"compute_seconds": result.Timing.Compute.Seconds(), "receive_seconds": result.Timing.Receive.Seconds(),
 	}
