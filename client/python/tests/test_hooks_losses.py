@@ -192,7 +192,7 @@ def test_nemo_rl(losses: FakeServer) -> None:
 def test_nemo_rl_refuses(losses: FakeServer, changes: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         nemo_rl.PolicyLoss(ClippedPGLoss(**changes))
-    with pytest.raises(ValueError, match="^runn is not a setting; did you mean 'run'"):
+    with pytest.raises(ValueError, match=r"^runn is not a setting; did you mean 'run'"):
         nemo_rl.PolicyLoss(ClippedPGLoss(), runn="a")
 
 

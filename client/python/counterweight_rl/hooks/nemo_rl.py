@@ -22,6 +22,7 @@ from counterweight_rl.compat import _service
 from counterweight_rl.config import CorrectionConfig, GlobalCounts, Method, Preset
 from counterweight_rl.hooks import _arguments, _nemo_rl_config
 from counterweight_rl.hooks._method import read_method, with_loss
+from counterweight_rl.hooks.slime import drift
 from counterweight_rl.torch import attach, outputs_for
 
 __all__ = ["PolicyLoss"]
@@ -129,7 +130,7 @@ class PolicyLoss:
         metrics["loss"] = loss.item()
         share = float(mask.sum()) / max(float(tokens), 1.0)
         for name in _DRIFT:
-            metrics[f"counterweight_{name}"] = result.metrics.get(name, 0.0) * share
+            metrics[f"counterweight_{name}"] = drift(result, name) * share
         return loss, metrics
 
     def _read_settings(self) -> None:

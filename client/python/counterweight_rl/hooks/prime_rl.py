@@ -14,6 +14,7 @@ this forward pass are the old ones. Without a method it is prime-rl's own defaul
 
 from __future__ import annotations
 
+import math
 import os
 from dataclasses import dataclass
 from types import SimpleNamespace
@@ -83,7 +84,8 @@ def policy_loss(inputs: Any, **kwargs: Any) -> LossOutputs:
     metrics = {
         f"counterweight/{name}": current.new_tensor(result.metrics[name], dtype=torch.float32)
         for name in _METRICS
-        if name in result.metrics
+        # A sequence without a token that counts has none.
+        if not math.isnan(result.metrics.get(name, math.nan))
     }
     return LossOutputs(attach(current, result), metrics)
 
