@@ -13,9 +13,9 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-WIDTH, LAYERS, HEADS = 64, 3, 4
+WIDTH, LAYERS, HEADS = 48, 2, 4
 _LONGEST = 80
-_GROUP = 32
+_GROUP = 16
 
 Cache = list[tuple[torch.Tensor, torch.Tensor]]
 Arrays = dict[str, np.ndarray]

@@ -18,13 +18,13 @@ class Settings:
     # Answers to a prompt.
     group: int = 8
     minibatches: int = 2
-    learning_rate: float = 3e-4
+    learning_rate: float = 4e-4
     clip: float = 0.2
     # Steps between evaluations, and their prompts.
     evaluate_every: int = 5
     evaluation_prompts: int = 200
     # Updates of the imitation that RL starts from.
-    start_updates: int = 600
+    start_updates: int = 1000
     # Seconds after which a process that hears nothing from the others gives up.
     patience: float = 300.0
 
@@ -32,12 +32,11 @@ class Settings:
 # The same parts in seconds; the curves mean nothing.
 QUICK = Settings(
     steps=8,
-    lag=3,
-    prompts=2,
-    group=4,
+    lag=2,
+    prompts=4,
     evaluate_every=4,
     evaluation_prompts=16,
-    start_updates=30,
+    start_updates=200,
     patience=60.0,
 )
 
@@ -58,6 +57,6 @@ def methods(settings: Settings) -> dict[str, cw.CorrectionConfig | cw.Preset]:
     return {
         "none": cw.CorrectionConfig(policy_loss=loss),
         "token TIS": cw.Preset("token_tis", upper=2.0, policy_loss=loss),
-        "geometric mask": cw.Preset("geo_rs", keep_lower=0.9, keep_upper=1.1, policy_loss=loss),
+        "geometric mask": cw.Preset("geo_rs", keep_lower=0.95, keep_upper=1.05, policy_loss=loss),
         "IcePop": cw.Preset("icepop", lower=0.5, upper=2.0, policy_loss=loss),
     }

@@ -11,9 +11,9 @@ import re
 
 CHARACTERS = "\n0123456789+=:;?"
 END = CHARACTERS.index("\n")
-LONGEST_ANSWER = 48
-_NUMBERS = (2, 5)
-_LARGEST = 12
+LONGEST_ANSWER = 32
+_NUMBERS = (2, 4)
+_LARGEST = 9
 
 
 def encode(text: str) -> list[int]:
