@@ -80,6 +80,7 @@ class Trainer:
         self.version += 1
         return {
             "step": self.version,
+            "sampled_by": rollouts.version,
             "losses": losses,
             "k3": sum(k3) / len(k3),
             "kept": sum(kept) / len(kept),
