@@ -84,10 +84,10 @@ def load(model: Model, weights: Arrays) -> None:
     model.load_state_dict({name: torch.from_numpy(value) for name, value in weights.items()})
 
 
-def quantize(weights: Arrays) -> Arrays:
+def quantize(weights: Arrays, within: str = "blocks") -> Arrays:
     """Rounds the blocks' matrices to 4 bits, with one scale for some neighbours."""
     return {
-        name: _int4(value) if name.startswith("blocks") and value.ndim == 2 else value
+        name: _int4(value) if name.startswith(within) and value.ndim == 2 else value
         for name, value in weights.items()
     }
 
