@@ -28,7 +28,7 @@ _ABSENT = {
     "tinker": ("pyqwest", "httpx", "orjson", "zstandard", "distro", "sniffio"),
     "trl": ("requests", "urllib3"),
     "verl": ("ray", "codetiming", "orjson", "PIL"),
-    # Of these there is no release.
+    # These have no release.
     "nemo_rl": ("ray", "hydra"),
     "prime_rl": ("beartype", "jaxtyping", "loguru", "wandb", "pydantic_config"),
     "slime": ("megatron", "ray", "httpx", "sglang"),

@@ -21,7 +21,7 @@ from nemo_rl.distributed.batched_data_dict import BatchedDataDict
 pytestmark = pytest.mark.compares("hooks.nemo_rl.PolicyLoss")
 
 ROWS, LENGTH = 6, 11
-# Of all ranks.
+# The counts of all ranks.
 SEQUENCES, TOKENS = torch.tensor(9), torch.tensor(70)
 NO_PENALTY = {"reference_policy_kl_penalty": 0.0}
 CORRECTED = {"use_importance_sampling_correction": True, **NO_PENALTY}

@@ -101,7 +101,7 @@ def _start(settings: Any) -> Method:
 
 
 _SUM = LossAggregation.TOKEN_SUM
-# Of a method without a loss of its own: current/old, which is 1, times the advantage.
+# A method without a loss of its own has current/old, which is 1, times the advantage.
 _WEIGHTED = PolicyLoss(
     surrogate=Surrogate.IMPORTANCE_SAMPLING,
     aggregation=_SUM,

@@ -33,7 +33,7 @@ def _of_seeds(numbers: list[float]) -> str:
 def table(results: dict[str, Any]) -> str:
     """Returns Markdown: what each method reached, and whether the ways through it agree."""
     lines = [
-        f"| correction | reward at the start | best | last {_LAST} evaluations (each seed) | "
+        f"| correction | solved at the start | best | last {_LAST} evaluations (each seed) | "
         "k3 at the end, nats | dropped |",
         "|---|---|---|---|---|---|",
     ]

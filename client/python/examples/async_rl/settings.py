@@ -9,7 +9,7 @@ import counterweight_rl as cw
 
 @dataclass(frozen=True)
 class Settings:
-    """What a run does; the defaults are those of the picture."""
+    """The numbers of a run; the defaults are those of the picture."""
 
     steps: int = 60
     # Steps between the weights that sample and those that learn.

@@ -139,7 +139,7 @@ def train(method: str, settings: Settings, seed: int) -> list[dict[str, Any]]:
             max_steps=settings.steps,
             learning_rate=settings.learning_rate,
             lr_scheduler_type="constant",
-            # Of a plain run; with a method the mixin's ratio takes its place.
+            # The mixin's ratio takes the place of TRL's own; a plain run has neither.
             vllm_importance_sampling_correction=method != "none",
             model_init_kwargs={"dtype": "float32"},
             logging_steps=1,
