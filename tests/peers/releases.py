@@ -28,6 +28,17 @@ _ABSENT = {
     "tinker": ("pyqwest", "httpx", "orjson", "zstandard", "distro", "sniffio"),
     "trl": ("requests", "urllib3"),
     "verl": ("ray", "codetiming", "orjson", "PIL"),
+    # These have no release.
+    "nemo_rl": ("ray", "hydra"),
+    "prime_rl": ("beartype", "jaxtyping", "loguru", "wandb", "pydantic_config"),
+    "slime": ("megatron", "ray", "httpx", "sglang"),
+}
+# Modules of a peer that workers and loggers need.
+_REPLACED = {
+    "nemo_rl": (
+        *("nemo_rl.data.multimodal_utils", "nemo_rl.models.policy", "nemo_rl.utils.fastokens"),
+        "nemo_rl.utils.logger",
+    ),
 }
 # Packages whose heads import engines that are not installed.
 _HEADLESS = {
@@ -39,11 +50,13 @@ _HEADLESS = {
         "skyrl.train.generators",
     ),
 }
+# Folders of a checkout that hold the peer's package; "." elsewhere.
+_SOURCES = {"prime_rl": ("src", "packages/prime-rl-configs/src")}
 # OmegaConf's parser of interpolations, which no test needs; it has no wheel.
 stand_ins.install("antlr4")
 
 # Packages whose name is not their module's.
-_MODULES = {"miles-rl": "miles"}
+_MODULES = {"miles-rl": "miles", "nemo-rl": "nemo_rl", "prime-rl": "prime_rl"}
 
 PACKAGE, _, RELEASE = os.environ.get(VARIABLE, "").partition("==")
 PEER = _MODULES.get(PACKAGE, PACKAGE)
@@ -60,16 +73,24 @@ def activate(peer: str, folder: pathlib.Path) -> None:
     Raises:
         FileNotFoundError: The folder does not hold the peer.
     """
-    if not (folder / peer).is_dir():
-        raise FileNotFoundError(f"{folder} has no {peer}; .ci/peers installs releases there")
-    sys.path.insert(0, str(folder))
+    for source in _SOURCES.get(peer, (".",)):
+        if not (folder / source / peer).is_dir():
+            raise FileNotFoundError(
+                f"{folder} has no {source}/{peer}; .ci/peers installs releases there"
+            )
+        sys.path.insert(0, str(folder / source))
     stand_ins.install(*_ABSENT[peer])
+    stand_ins.replace(*_REPLACED.get(peer, ()))
     for package in _HEADLESS.get(peer, ()):
         stand_ins.skip_init(package, str(folder.joinpath(*package.split("."))))
 
 
 def activate_release() -> None:
-    """Makes ``import PEER`` find the release of the environment variable."""
+    """Makes ``import PEER`` find the release of the environment variable, or without one the
+    checkout."""
+    if PEER in _ABSENT and not RELEASE and CHECKOUT_VARIABLE in os.environ:
+        activate_checkout()
+        return
     if PEER not in _ABSENT or not RELEASE:
         raise LookupError(f"{VARIABLE} must be PEER==RELEASE, as .ci/peers sets it")
     activate(PEER, REPOSITORY / f".venv-peers/releases/{PACKAGE}-{RELEASE}")

@@ -67,7 +67,7 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: types.ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
-        if fullname.partition(".")[0] not in self.packages:
+        if fullname not in self.packages and fullname.partition(".")[0] not in self.packages:
             return None
         return importlib.machinery.ModuleSpec(fullname, self, is_package=True)
 
@@ -82,6 +82,11 @@ def install(*packages: str) -> None:
     """Lets ``import package`` and its submodules succeed where the package is not installed."""
     # At the end of the path: an installed package is imported itself.
     sys.meta_path.append(_Finder(packages))
+
+
+def replace(*modules: str) -> None:
+    """Puts stand-ins in the place of a peer's own modules, which need more than they give."""
+    sys.meta_path.insert(0, _Finder(modules))
 
 
 def skip_init(package: str, folder: str) -> None:

@@ -21,13 +21,13 @@ _OF_COMPAT = (
 _METHOD = "method"
 
 
-def method_of(args: Any) -> Method | None:
+def method_of(args: Any, prefix: str = PREFIX) -> Method | None:
     """Returns ``args.counterweight_method``, else the variable's method, else None.
 
     Raises:
         ValueError: It is no method; the sentence begins with the name of argument or variable.
     """
-    name = PREFIX + _METHOD
+    name = prefix + _METHOD
     value = getattr(args, name, None)
     if value is not None:
         return read_method(name, value)
@@ -35,23 +35,27 @@ def method_of(args: Any) -> Method | None:
     return None if value is None else read_method(METHOD_VARIABLE, value)
 
 
-def apply(args: Any) -> None:
+def apply(args: Any, prefix: str = PREFIX) -> None:
     """Passes ``args.counterweight_target`` and the like to ``compat.use``; none: changes nothing.
+
+    Args:
+        args: The trainer's arguments.
+        prefix: Beginning of the names that are ours. Empty: all of them.
 
     Raises:
         ValueError: An unknown name, or a value out of its range.
     """
     given = {
-        name.removeprefix(PREFIX): value
+        name.removeprefix(prefix): value
         for name, value in vars(args).items()
-        if name.startswith(PREFIX) and value is not None
+        if name.startswith(prefix) and value is not None
     }
     given.pop(_METHOD, None)
     for name in given:
         if name not in _OF_COMPAT:
-            known = [PREFIX + one for one in (*_OF_COMPAT, _METHOD)]
-            advice = did_you_mean(PREFIX + name, known)
-            raise ValueError(f"{PREFIX}{name} is not a setting{advice}")
+            known = [prefix + one for one in (*_OF_COMPAT, _METHOD)]
+            advice = did_you_mean(prefix + name, known)
+            raise ValueError(f"{prefix}{name} is not a setting{advice}")
     if given:
         compat.use(**given)
     else:

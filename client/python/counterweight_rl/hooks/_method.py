@@ -52,9 +52,14 @@ def read_method(source: str, value: Any) -> Method:
 
 
 def with_loss(
-    method: Method, default: PolicyLoss, aggregation: LossAggregation
+    method: Method,
+    default: PolicyLoss,
+    aggregation: LossAggregation,
+    denominator: LossDenominator | None = None,
 ) -> Preset | CorrectionConfig:
     """Returns the method with its own policy loss or the default, aggregated in this way.
+
+    ``denominator``: the divisor, too; None: the loss's own.
 
     Raises:
         ValueError: The method is a dialect.
@@ -64,6 +69,8 @@ def with_loss(
     if isinstance(method, Dialect):
         raise ValueError("the method must be a preset: a dialect has an aggregation of its own")
     loss = dataclasses.replace(method.policy_loss or default, aggregation=aggregation)
+    if denominator is not None:
+        loss = dataclasses.replace(loss, denominator=denominator)
     if isinstance(method, CorrectionConfig):
         return dataclasses.replace(method, policy_loss=loss)
     return Preset(method.name, policy_loss=loss, kl_penalty=method.kl_penalty, **method.parameters)
