@@ -128,8 +128,6 @@ class ConfigDecoder {
   FieldReader fields_;
 };
 
-}  // namespace
-
 bool IsRuleName(const std::string& name) {
   constexpr size_t kMaxLength = 64;
   return !name.empty() && name.size() <= kMaxLength &&
@@ -137,6 +135,8 @@ bool IsRuleName(const std::string& name) {
            return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '_';
          });
 }
+
+}  // namespace
 
 Result<kernels::CorrectionSpec> DecodeConfig(const v1::CorrectionConfig& config,
                                              const MethodFacts& facts) {

@@ -18,9 +18,6 @@ namespace counterweight::server {
 Result<kernels::CorrectionSpec> DecodeConfig(const v1::CorrectionConfig& config,
                                              const MethodFacts& facts);
 
-// True for a name that a rule may have: [a-z0-9_]{1,64}.
-bool IsRuleName(const std::string& name);
-
 // Returns the given or default names of config's rules, parallel to the rules
 // of `spec`, its decoded form.
 Result<std::vector<std::string>> ReadRuleNames(

@@ -9,6 +9,8 @@ namespace {
 
 constexpr size_t kMaxRequestIdBytes = 128;
 
+}  // namespace
+
 bool IsLabel(const std::string& text) {
   constexpr size_t kMaxLength = 64;
   return !text.empty() && text.size() <= kMaxLength &&
@@ -16,8 +18,6 @@ bool IsLabel(const std::string& text) {
            return std::isalnum(c) != 0 || c == '_' || c == '.' || c == '-';
          });
 }
-
-}  // namespace
 
 void CheckLabels(const std::string& request_id, const v1::Labels& labels,
                  Violations* violations) {
@@ -28,12 +28,11 @@ void CheckLabels(const std::string& request_id, const v1::Labels& labels,
     violations->push_back(
         {"request_id", "must be at most 128 bytes of printable ASCII"});
   }
-  constexpr char kPattern[] = "must match [A-Za-z0-9_.-]{1,64}";
   if (!labels.run().empty() && !IsLabel(labels.run())) {
-    violations->push_back({"labels.run", kPattern});
+    violations->push_back({"labels.run", kLabelPattern});
   }
   if (!labels.replica().empty() && !IsLabel(labels.replica())) {
-    violations->push_back({"labels.replica", kPattern});
+    violations->push_back({"labels.replica", kLabelPattern});
   }
   if (labels.has_policy_version() && labels.policy_version() < 0) {
     violations->push_back({"labels.policy_version", "must be >= 0"});

@@ -9,6 +9,11 @@
 
 namespace counterweight::server {
 
+inline constexpr char kLabelPattern[] = "must match [A-Za-z0-9_.-]{1,64}";
+
+// True for a text of that pattern.
+bool IsLabel(const std::string& text);
+
 // Adds the violations of the fields request_id, which may be empty, and labels.
 void CheckLabels(const std::string& request_id, const v1::Labels& labels,
                  Violations* violations);

@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "google/protobuf/message.h"
-#include "server/engine/codec_config.h"
 #include "server/engine/codec_labels.h"
 #include "server/engine/codec_publication_fields.h"
 #include "server/engine/codec_publication_reader.h"

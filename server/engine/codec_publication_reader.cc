@@ -4,7 +4,7 @@
 #include <iterator>
 
 #include "kernels/spec.h"
-#include "server/engine/codec_config.h"
+#include "server/engine/codec_labels.h"
 #include "server/engine/names.h"
 
 namespace counterweight::server {
@@ -103,9 +103,7 @@ void SumsReader::ReadRules(const v1::BatchSums& message) {
   for (int r = 0; r < message.rules_size(); ++r) {
     const v1::RuleSums& rule = message.rules(r);
     const std::string field = Concat("rules[", r, "].");
-    if (!IsRuleName(rule.name())) {
-      Fail(field + "name", "must match [a-z0-9_]{1,64}");
-    }
+    if (!IsLabel(rule.name())) Fail(field + "name", kLabelPattern);
     batch_.rule_names.push_back(rule.name());
     Read(kRuleCounts, rule, field, &sums_.rules[r]);
   }

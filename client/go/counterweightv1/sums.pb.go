@@ -607,7 +607,7 @@ func (x *KlPenaltySums) GetKlTokens() int64 {
 // What one rejection rule did.
 type RuleSums struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Required. [a-z0-9_]{1,64}; a label of the metrics.
+	// Required. [A-Za-z0-9_.-]{1,64}; a label of the metrics.
 	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	// Tokens that the rule dropped or whose weight it set to 0, at most `tokens`.
 	DroppedTokens int64 `protobuf:"varint,2,opt,name=dropped_tokens,json=droppedTokens,proto3" json:"dropped_tokens,omitempty"`
@@ -677,7 +677,8 @@ type StalenessSums struct {
 	Buckets []*StalenessBucketSums `protobuf:"bytes,1,rep,name=buckets,proto3" json:"buckets,omitempty"`
 	// Tokens without a known version, at most `tokens`.
 	UnknownTokens int64 `protobuf:"varint,2,opt,name=unknown_tokens,json=unknownTokens,proto3" json:"unknown_tokens,omitempty"`
-	// Sum of the staleness over the tokens with a known version; >= 0.
+	// Sum of the staleness over the tokens with a known version; >= 0, at most the
+	// batch's `tokens` times 2^63.
 	Staleness float64 `protobuf:"fixed64,3,opt,name=staleness,proto3" json:"staleness,omitempty"`
 	// Required, 10 entries: tokens with a known version by staleness, up to 0, 1,
 	// 2, 4, 8, 16, 32, 64 and 128 inclusive, and above.
