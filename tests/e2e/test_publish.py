@@ -46,14 +46,14 @@ def all_batches() -> list[dict[str, Any]]:
         {**stale_batch(), "method": LOSS, "policy_version": TRAINED},
         {**stale_batch(3, 9, seed=2), "method": "seq_mis", "policy_version": TRAINED + 200},
         {**BATCH, "method": WITH_KL, "ref_log_probs": BATCH["old_log_probs"], "policy_version": 3},
-        {**INFINITE, "method": "token_tis"},
+        {**INFINITE, "method": "token_tis", "run": "infinite"},
         {**BATCH, "method": "geo_rs_token_tis", "metrics": False},
     ]
     names = [name for name in GOLDENS if name not in BLAMED_FIELDS]
     batches += [arguments(GOLDENS[name]) for name in names[::5]]
     assert len(batches) < publisher.QUEUE
     return [
-        {**batch, "run": f"run-{i % 3}", "request_id": f"id-{i}"} for i, batch in enumerate(batches)
+        {"run": f"run-{i % 3}", "request_id": f"id-{i}", **batch} for i, batch in enumerate(batches)
     ]
 
 
@@ -100,7 +100,7 @@ def test_series_are_the_servers_own(start_server: Callable[..., ServerProcess]) 
     assert any(line.endswith(("Inf", "inf")) for line in expected)
     assert series_of(publishing) == expected
     assert publishing.count("counterweight_tokens_total") == 0
-    for run in ("run-0", "run-1", "run-2"):
+    for run in ("run-0", "run-1", "run-2", "infinite"):
         assert page_of(publishing, run) == page_of(computing, run)
 
 
@@ -146,7 +146,7 @@ def test_a_token_is_sent(
             ),
             "--hash_token=trainer",
         ],
-        input="secret-token",
+        input="secret-token-of-a-trainer",
         capture_output=True,
         text=True,
         check=True,
@@ -157,7 +157,7 @@ def test_a_token_is_sent(
     with cw.Client("local:", publish=server.address) as client:
         client.correct(method="token_tis", **BATCH)
     assert client.publish_dropped == 1
-    with cw.Client("local:", publish=server.address, token="secret-token") as client:
+    with cw.Client("local:", publish=server.address, token="secret-token-of-a-trainer") as client:
         client.correct(method="token_tis", **BATCH)
     assert client.publish_dropped == 0
     assert any(
@@ -232,9 +232,10 @@ def test_a_server_that_returns_gets_what_waits(start_server: Callable[..., Serve
 
 
 def test_forked_children_publish_their_own(start_server: Callable[..., ServerProcess]) -> None:
+    """Those of a process that has published before cannot, and say so."""
     server = start_server()
     code = (
-        "import os, sys, numpy as np\n"
+        "import os, signal, sys\n"
         "import counterweight_rl as cw\n"
         "from batches import padded_batch\n"
         "from counterweight_rl.local import publisher\n"
@@ -246,22 +247,30 @@ def test_forked_children_publish_their_own(start_server: Callable[..., ServerPro
         "for _ in range(2):\n"
         "    child = os.fork()\n"
         "    if child == 0:\n"
+        "        signal.alarm(50)\n"
         "        for _ in range(3): ask()\n"
         "        client.close()\n"
         "        os._exit(client.publish_dropped)\n"
         "    children.append(child)\n"
-        "assert [os.waitpid(child, 0)[1] for child in children] == [0, 0]\n"
+        "print([os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children])\n"
+        "ask()\n"
     )  # and ends without closing
     environment = {**os.environ}
     environment["PYTHONPATH"] = f"{REPOSITORY}/client/python:{REPOSITORY}/tests/e2e"
-    for used_before in (0, 2):
-        subprocess.run(
+    counted = 0
+    for used_before, dropped, sent in ((0, 0, 7), (2, 3, 3)):
+        done = subprocess.run(
             [sys.executable, "-c", code, server.address, str(used_before)],
             check=True,
             timeout=100,
             env=environment,
+            capture_output=True,
+            text=True,
         )
-    assert server.count("counterweight_corrected_batches_total") == 14
+        assert done.stdout == f"[{dropped}, {dropped}]\n"
+        assert done.stderr.count("forked after its parent") == (2 if dropped else 0)
+        counted += sent
+        assert server.count("counterweight_corrected_batches_total") == counted
 
 
 def test_the_server_names_a_wrong_number(server: ServerProcess) -> None:

@@ -89,7 +89,8 @@ def refuse_publish(publish: str | None) -> None:
 class Publisher:
     """Sends sums from one thread, without ever letting ``put`` wait for it. Thread-safe.
 
-    A forked child begins anew: what waited in the parent is the parent's to send.
+    A forked child begins anew: what waited in the parent is the parent's to send. But gRPC does not
+    survive fork(), so a child of a process that has begun to send drops its own.
     """
 
     def __init__(self, target: str, make_access: Callable[[], Access]) -> None:
@@ -101,6 +102,7 @@ class Publisher:
         self._target = target
         self._make_access = make_access
         self._access = make_access()
+        self._is_lost = False
         self._begin()
         _publishers.add(self)
 
@@ -111,6 +113,7 @@ class Publisher:
         self._end: float | None = None  # of the flush, on the monotonic clock
         self._dropped = 0
         self._is_away = False
+        self._has_given_up = False
         self._warned: set[StatusCode] = set()
 
     def begin_in_child(self) -> None:
@@ -118,6 +121,7 @@ class Publisher:
         # Freeing a channel of the parent's could wait for its threads.
         _abandoned.append(self._access)
         self._access = self._make_access()
+        self._is_lost = self._is_lost or self._thread is not None
         self._begin()
 
     @property
@@ -127,8 +131,10 @@ class Publisher:
 
     def put(self, message: bytes) -> None:
         """Sends a PublishRequest later; drops the oldest one if too many wait."""
+        if self._is_lost:
+            self._tell_of_loss()
         with self._changed:
-            if self._end is not None:
+            if self._is_lost or self._end is not None:
                 self._dropped += 1
                 return
             if len(self._waiting) >= QUEUE:
@@ -153,12 +159,12 @@ class Publisher:
             thread = self._thread
         if thread is not None:
             thread.join(FLUSH_SECONDS)
-        for channel in self._access.close():
-            channel.close()  # ends the attempt that is under way
-        if thread is not None:
-            thread.join(FLUSH_SECONDS)
         with self._changed:
             self._drop_all()
+            if thread is not None and thread.is_alive() and not self._has_given_up:
+                # Its attempt ends by itself, and no one asks how.
+                self._has_given_up = True
+                self._dropped += 1
 
     def _start(self) -> None:
         thread = threading.Thread(target=self._run, name="counterweight-publish", daemon=True)
@@ -180,6 +186,8 @@ class Publisher:
             self._tell(failure, waits)
             if failure is not None:
                 self._keep_or_drop(message, waits)
+        for channel in self._access.close():
+            channel.close()
 
     def _next(self) -> bytes | None:
         """The oldest message, once there is one; None at the end."""
@@ -209,6 +217,8 @@ class Publisher:
 
     def _keep_or_drop(self, message: bytes, waits: bool) -> None:
         with self._changed:
+            if self._has_given_up:
+                return
             if not waits or len(self._waiting) >= QUEUE:
                 self._dropped += 1
             else:
@@ -239,6 +249,16 @@ class Publisher:
         elif not waits and self._end is None and failure.code not in self._warned:
             self._warned.add(failure.code)
             _log.warning("%s refuses sums, which are dropped: %s", self._target, failure)
+
+    def _tell_of_loss(self) -> None:
+        if self._warned:
+            return
+        self._warned.add(StatusCode.FAILED_PRECONDITION)
+        _log.warning(
+            "sums are not published to %s: this process was forked after its parent had begun to "
+            "publish, which gRPC does not survive; make the client after the fork",
+            self._target,
+        )
 
 
 def _may_help(failure: CounterweightError) -> bool:
