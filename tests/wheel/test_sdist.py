@@ -17,6 +17,8 @@ from goldens import GOLDENS, correct
 from server_process import ServerProcess
 from transports import LOSS, SMALL, assert_same
 
+# Compiling takes a quarter of an hour on two cores.
+pytestmark = pytest.mark.timeout(3600)
 SAMPLE = [name for name in sorted(GOLDENS) if "error" not in GOLDENS[name]["expect"]][::40]
 
 # Runs in the environment of the built wheel.
