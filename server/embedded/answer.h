@@ -41,7 +41,7 @@ struct Answer : cw_answer {
   };
 
   std::string text;
-  // What cw_sums tells; none if nothing is to be published.
+  // Source of cw_sums; none if nothing is to be published.
   std::optional<server::Publication> publication;
   std::string sums;
   std::vector<cw_bytes> places;

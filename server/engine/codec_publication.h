@@ -19,7 +19,8 @@ PublishedBatch Published(const kernels::CorrectionSpec& spec,
                          const std::vector<std::string>& rule_names,
                          const kernels::BatchSums& sums);
 
-// Of valid numbers ReadPublication makes the same publication again.
+// ReadPublication makes the same publication of it again if the numbers are
+// valid.
 v1::PublishRequest WritePublication(const Publication& publication);
 
 // Returns all violations, or a publication whose numbers a batch may have.

@@ -69,7 +69,7 @@ def series_of(server: ServerProcess) -> list[str]:
 
 
 def page_of(server: ServerProcess, run: str) -> dict[str, Any]:
-    """What the page draws, without times."""
+    """The page's numbers, without times."""
     url = server.metrics_url.replace("/metrics", f"/page.json?run={run}")
     with urllib.request.urlopen(url, timeout=60) as answer:
         page: dict[str, Any] = json.load(answer)["run"]

@@ -112,7 +112,8 @@ TEST(Publication, EveryWrongNumberIsNamed) {
   EXPECT_THAT(FieldsOf(ReadPublication(request).violations), IsEmpty());
 }
 
-// What is read is written again: no number is lost or takes another's place.
+// Reading and writing again keeps the message: no number is lost or takes
+// another's place.
 TEST(Publication, ReadingKeepsEveryNumber) {
   const v1::PublishRequest request = FullPublication();
   const Result<Publication> read = ReadPublication(request);
@@ -131,7 +132,7 @@ TEST(Publication, ALossMayBeAnyNumber) {
   EXPECT_TRUE(std::isinf(read.value.batch.sums.loss.slope));
 }
 
-// Of a spec with everything the numbers survive, and others become 0.
+// The message's numbers survive, and others become 0.
 TEST(Publication, PublishedIsWhatTheMessageCarries) {
   const Publication full = ReadPublication(FullPublication()).value;
   kernels::CorrectionSpec spec;

@@ -120,7 +120,7 @@ TEST_F(PublishTest, OtherBytesAreRefused) {
   EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
   EXPECT_THAT(status.error_message(), HasSubstr("do not parse"));
   v1::PublishRequest request = FullPublication();
-  // Of an unknown field.
+  // An unknown field.
   std::string bytes = request.SerializeAsString() + "\x7a\xff\xff\x03";
   bytes.append(65535, 'x');
   status = PublishBytes(bytes);

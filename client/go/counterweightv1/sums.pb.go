@@ -1,5 +1,5 @@
-// What a corrected batch adds to the drift metrics: sums over its tokens and
-// sequences, a few KB whatever the batch's size. Formulas: kernels/README.md.
+// Sums over the tokens and sequences of a corrected batch, from which the drift
+// metrics are made; a few KB whatever the batch's size. Formulas: kernels/README.md.
 //
 // Conventions, for every message of this file:
 //   * counts are >= 0 and at most 2^40, and no count of parts exceeds the count
@@ -604,7 +604,7 @@ func (x *KlPenaltySums) GetKlTokens() int64 {
 	return 0
 }
 
-// What one rejection rule did.
+// Effect of one rejection rule.
 type RuleSums struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Required. [A-Za-z0-9_.-]{1,64}; a label of the metrics.
