@@ -126,15 +126,12 @@ TEST_F(PageTest, EachAnswerHasItsOwnNonce) {
 
 TEST(RunRing, WithoutCapacityKeepsNothing) {
   RunRing ring(0);
-  const kernels::BatchSums sums = Batch(0);
-  const kernels::CorrectionSpec spec;
+  const PublishedBatch batch = Published({}, {}, Batch(0));
   ring.Add({.client = "",
             .run = "",
             .policy_version = std::nullopt,
             .request_id = "",
-            .spec = &spec,
-            .rule_names = nullptr,
-            .sums = &sums},
+            .batch = &batch},
            RunDrift{}, 0);
   EXPECT_TRUE(ring.Points().empty());
 }
