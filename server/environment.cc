@@ -16,8 +16,9 @@ constexpr std::string_view kPrefix = "COUNTERWEIGHT_";
 
 // Those of others: clients, tests and the scripts that start them.
 constexpr std::string_view kNotOurs[] = {
-    "TARGET",   "RUN",  "TIMEOUT",      "RETRY_SECONDS", "NON_FINITE", "SERVER",
-    "SKIP_APT", "PEER", "PEER_RESULTS", "PEER_CHECKOUT", "LIBRARY",
+    "TARGET", "RUN",        "TIMEOUT",        "RETRY_SECONDS", "NON_FINITE",
+    "METHOD", "TOKEN_FILE", "ON_UNAVAILABLE", "PUBLISH",       "LIBRARY",
+    "SERVER", "SKIP_APT",   "PEER",           "PEER_RESULTS",  "PEER_CHECKOUT",
 };
 // The stand-in for a GPU, with which tests link this program.
 constexpr std::string_view kFakeCuda = "FAKE_CUDA_";

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "server/call/status.h"
+#include "server/engine/codec_publication.h"
 #include "server/engine/correction_run.h"
 #include "server/engine/request_scan.h"
 #include "spdlog/fmt/fmt.h"
@@ -113,13 +114,13 @@ void Correction::Publish(const kernels::BatchSums& sums) {
   const std::optional<int64_t> version =
       labels.has_policy_version() ? std::optional(labels.policy_version())
                                   : std::nullopt;
+  const Method& method = decoded_->method;
+  const PublishedBatch batch = Published(method.spec, method.rule_names, sums);
   service_.drift->Publish({.client = call_.queue_client().peer,
                            .run = call_.record().run,
                            .policy_version = version,
                            .request_id = request_.request_id(),
-                           .spec = &decoded_->method.spec,
-                           .rule_names = &decoded_->method.rule_names,
-                           .sums = &sums});
+                           .batch = &batch});
 }
 
 int64_t Correction::ObjectBytes() const {

@@ -11,6 +11,7 @@
 #include "server/call/correct_work.h"
 #include "server/call/payload.h"
 #include "server/call/peer.h"
+#include "server/call/publish_call.h"
 #include "server/call/status.h"
 #include "server/engine/codec.h"
 #include "server/engine/codec_server_info.h"
@@ -54,6 +55,14 @@ const CorrectionService::Rpc CorrectionService::kRpcs[] = {
            rpc, [self](const grpc::CallbackServerContext& context) {
              return self->ServerInfo(context);
            });
+     }},
+    {"/counterweight.v1.CorrectionService/Publish",
+     [](CorrectionService* self, std::string_view rpc) {
+       return self->Unary(rpc, [self, rpc](std::shared_ptr<UnaryCall> call,
+                                           grpc::ByteBuffer* request) {
+         AnswerPublish(&self->service_, rpc, std::move(call), request,
+                       self->MakeRequestId());
+       });
      }},
 };
 
@@ -122,6 +131,7 @@ std::unique_ptr<google::protobuf::MessageLite> CorrectionService::ServerInfo(
   limits->set_max_bytes_in_flight(
       static_cast<uint64_t>(config->max_bytes_in_flight));
   message.add_features("stream");
+  message.add_features("publish");
   // A path is for those who could open it.
   if (service_.regions != nullptr &&
       ParsePeer(context.peer()).transport == "unix") {

@@ -5,10 +5,12 @@
 #include <cstddef>
 #include <memory>
 #include <new>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "server/embedded/counterweight.h"
+#include "server/engine/publication.h"
 
 namespace counterweight::embedded {
 
@@ -39,6 +41,9 @@ struct Answer : cw_answer {
   };
 
   std::string text;
+  // Source of cw_sums; none if nothing is to be published.
+  std::optional<server::Publication> publication;
+  std::string sums;
   std::vector<cw_bytes> places;
   std::vector<std::unique_ptr<std::byte, Delete>> memory;
 };

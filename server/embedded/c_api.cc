@@ -59,14 +59,19 @@ int Guard(int32_t format, const std::function<Failure()>& work) {
 
 Failure Misuse(const char* what) { return {CW_INVALID_ARGUMENT, what, {}}; }
 
+bool IsFormat(int32_t format) {
+  return format == CW_PROTOBUF || format == CW_JSON;
+}
+Failure WrongFormat() {
+  return Misuse("format must be CW_PROTOBUF or CW_JSON");
+}
+
 int Answered(int32_t format, cw_answer** answer,
              const std::function<Failure(Answer*)>& work) {
   return Guard(format, [&]() -> Failure {
     if (answer == nullptr) return Misuse("answer must not be NULL");
     *answer = nullptr;
-    if (format != CW_PROTOBUF && format != CW_JSON) {
-      return Misuse("format must be CW_PROTOBUF or CW_JSON");
-    }
+    if (!IsFormat(format)) return WrongFormat();
     auto made = std::make_unique<Answer>();
     Failure failure = work(made.get());
     if (!failure.ok()) return failure;
@@ -164,6 +169,20 @@ int cw_validate(cw_handle* handle, const cw_request* request,
     Failure failure = cw::Check(handle, *request);
     return failure.ok() ? cw::Validate(EngineOf(handle), *request, made)
                         : failure;
+  });
+}
+
+int cw_sums(cw_answer* answer, int32_t format, cw_bytes* message) {
+  namespace cw = counterweight::embedded;
+  return cw::Guard(format, [&]() -> Failure {
+    if (message == nullptr) return cw::Misuse("message must not be NULL");
+    *message = {nullptr, 0};
+    if (answer == nullptr) return cw::Misuse("answer must not be NULL");
+    if (!cw::IsFormat(format)) return cw::WrongFormat();
+    Answer* const made = static_cast<Answer*>(answer);
+    Failure failure = cw::Sums(format, made);
+    if (failure.ok()) *message = {made->sums.data(), made->sums.size()};
+    return failure;
   });
 }
 

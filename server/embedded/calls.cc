@@ -7,6 +7,7 @@
 #include "server/embedded/fork_guard.h"
 #include "server/embedded/message.h"
 #include "server/engine/codec.h"
+#include "server/engine/codec_publication.h"
 #include "server/engine/codec_server_info.h"
 
 namespace counterweight::embedded {
@@ -31,6 +32,15 @@ Failure Validate(Engine* engine, const cw_request& request, Answer* answer) {
   response.mutable_warnings()->Add(decoded.warnings.begin(),
                                    decoded.warnings.end());
   return Write(response, request.format, &answer->text);
+}
+
+Failure Sums(int32_t format, Answer* answer) {
+  answer->sums.clear();
+  if (!answer->publication) return {};
+  const ForkGuard guard;
+  if (!guard.is_safe()) return ForkedInside();
+  return Write(server::WritePublication(*answer->publication), format,
+               &answer->sums);
 }
 
 Failure ListMethods(int32_t format, Answer* answer) {

@@ -15,6 +15,7 @@ namespace counterweight::embedded {
 // std::bad_alloc and protobuf's exceptions.
 Failure Correct(Engine* engine, const cw_request& request, Answer* answer);
 Failure Validate(Engine* engine, const cw_request& request, Answer* answer);
+Failure Sums(int32_t format, Answer* answer);
 Failure ListMethods(int32_t format, Answer* answer);
 Failure ServerInfo(Engine* engine, int32_t format, Answer* answer);
 

@@ -1,6 +1,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdio>
+#include <optional>
 #include <random>
 #include <string>
 #include <utility>
@@ -13,6 +14,7 @@
 #include "server/embedded/message.h"
 #include "server/embedded/placement.h"
 #include "server/engine/codec.h"
+#include "server/engine/codec_publication.h"
 #include "server/engine/correction_run.h"
 #include "server/engine/names.h"
 
@@ -109,6 +111,21 @@ Failure ToFailure(const kernels::CorrectResult& result,
           {}};
 }
 
+server::Publication PublicationOf(const v1::CorrectRequest& request,
+                                  const v1::CorrectResponse& response,
+                                  const Decoded& decoded,
+                                  const kernels::CorrectResult& result) {
+  const v1::Labels& labels = request.labels();
+  return {.request_id = response.request_id(),
+          .run = labels.run(),
+          .replica = labels.replica(),
+          .policy_version = labels.has_policy_version()
+                                ? std::optional(labels.policy_version())
+                                : std::nullopt,
+          .batch = server::Published(decoded.method.spec,
+                                     decoded.method.rule_names, result.sums)};
+}
+
 }  // namespace
 
 Failure Correct(Engine* engine, const cw_request& request, Answer* answer) {
@@ -159,6 +176,9 @@ Failure Correct(Engine* engine, const cw_request& request, Answer* answer) {
   if (!violations.empty()) return InvalidArgument(violations);
   response.set_request_id(message.request_id().empty() ? MakeRequestId()
                                                        : message.request_id());
+  if (!decoded.omits_metrics) {
+    answer->publication = PublicationOf(message, response, decoded, result);
+  }
   response.set_backend(corrector->Info().name);
   response.mutable_timing()->set_encode_seconds(clock.Next());
   return Write(response, request.format, &answer->text);

@@ -1,7 +1,6 @@
 #include "server/engine/codec.h"
 
 #include <algorithm>
-#include <cctype>
 #include <iterator>
 #include <limits>
 #include <map>
@@ -12,6 +11,7 @@
 #include "kernels/metrics.h"
 #include "server/engine/codec_enums.h"
 #include "server/engine/codec_fields.h"
+#include "server/engine/codec_labels.h"
 #include "server/engine/codec_memory.h"
 #include "server/engine/codec_method.h"
 #include "server/engine/codec_outputs.h"
@@ -21,37 +21,6 @@
 
 namespace counterweight::server {
 namespace {
-
-constexpr size_t kMaxRequestIdBytes = 128;
-
-bool IsLabel(const std::string& text) {
-  constexpr size_t kMaxLength = 64;
-  return !text.empty() && text.size() <= kMaxLength &&
-         std::all_of(text.begin(), text.end(), [](unsigned char c) {
-           return std::isalnum(c) != 0 || c == '_' || c == '.' || c == '-';
-         });
-}
-
-void CheckLabels(const v1::CorrectRequest& request, Violations* violations) {
-  const std::string& id = request.request_id();
-  const bool printable = std::all_of(
-      id.begin(), id.end(), [](unsigned char c) { return c > 31 && c < 127; });
-  if (id.size() > kMaxRequestIdBytes || !printable) {
-    violations->push_back(
-        {"request_id", "must be at most 128 bytes of printable ASCII"});
-  }
-  const v1::Labels& labels = request.labels();
-  constexpr char kPattern[] = "must match [A-Za-z0-9_.-]{1,64}";
-  if (!labels.run().empty() && !IsLabel(labels.run())) {
-    violations->push_back({"labels.run", kPattern});
-  }
-  if (!labels.replica().empty() && !IsLabel(labels.replica())) {
-    violations->push_back({"labels.replica", kPattern});
-  }
-  if (labels.has_policy_version() && labels.policy_version() < 0) {
-    violations->push_back({"labels.policy_version", "must be >= 0"});
-  }
-}
 
 // Unsupported parts of the contract are refused by name: ignoring them would be
 // a wrong answer. Methods without random choices accept a seed.
@@ -153,7 +122,7 @@ Result<Decoded> Decode(const v1::CorrectRequest& request,
   const auto is_wanted = [&] {
     return !source.is_wanted || source.is_wanted();
   };
-  CheckLabels(request, &violations);
+  CheckLabels(request.request_id(), request.labels(), &violations);
   Result<Layout> layout = ReadLayout(request.layout(), limits);
   violations.Append(layout.violations);
   RefuseUnused(request, &violations);

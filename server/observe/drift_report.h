@@ -4,12 +4,9 @@
 
 #include <cstdint>
 #include <optional>
-#include <string>
 #include <string_view>
-#include <vector>
 
-#include "kernels/spec.h"
-#include "kernels/sums.h"
+#include "server/engine/publication.h"
 
 namespace counterweight::server {
 
@@ -22,11 +19,8 @@ struct DriftReport {
   std::optional<int64_t> policy_version;
   // The caller's id; if empty, the batch is always published.
   std::string_view request_id;
-  // The method that was computed; it may have no weight, or no loss.
-  const kernels::CorrectionSpec* spec = nullptr;
-  // Parallel to sums.rules; as many as the method has rules.
-  const std::vector<std::string>* rule_names = nullptr;
-  const kernels::BatchSums* sums = nullptr;
+  // Computed here, or by the client.
+  const PublishedBatch* batch = nullptr;
 };
 
 }  // namespace counterweight::server

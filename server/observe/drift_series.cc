@@ -29,7 +29,7 @@ void DriftSeries::Publish(const DriftReport& report) {
         fmt::format("{}\n{}\n{}", report.client, report.run, report.request_id);
     if (!recent_ids_.Insert(std::move(id))) return;
   }
-  PublishTotals(*report.sums);
+  PublishTotals(report.batch->sums);
   Run& run = FindOrAdd(report.run, report.client);
   run.last_published = ++num_published_;
   // Without tokens there is no drift, and the gauges keep their values.

@@ -19,8 +19,9 @@ void RunRing::Add(const DriftReport& report, const RunDrift& drift,
                           ? drift.*gauge.field
                           : std::numeric_limits<double>::quiet_NaN();
   }
-  std::copy(std::begin(report.sums->drift.histogram),
-            std::end(report.sums->drift.histogram), point.histogram.begin());
+  const kernels::DriftSums& sums = report.batch->sums.drift;
+  std::copy(std::begin(sums.histogram), std::end(sums.histogram),
+            point.histogram.begin());
   if (points_.size() < capacity_) {
     points_.push_back(point);
   } else {

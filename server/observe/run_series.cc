@@ -24,8 +24,8 @@ RunSeries::RunSeries(DriftMetrics* metrics, const std::string& run)
 
 void RunSeries::Publish(const DriftReport& report,
                         const std::optional<RunDrift>& drift) {
-  const kernels::BatchSums& sums = *report.sums;
-  const std::vector<std::string>& rule_names = *report.rule_names;
+  const kernels::BatchSums& sums = report.batch->sums;
+  const std::vector<std::string>& rule_names = report.batch->rule_names;
   for (size_t i = 0; i < counters_.size(); ++i) {
     counters_[i].Get().Increment(Amount(kRunCounters[i], sums));
   }
@@ -65,7 +65,7 @@ RunSeries::Dropped& RunSeries::DroppedBy(const std::string& rule) {
 }
 
 std::optional<RunDrift> Measure(const DriftReport& report) {
-  const kernels::BatchSums& sums = *report.sums;
+  const kernels::BatchSums& sums = report.batch->sums;
   if (sums.tokens == 0 || sums.nonempty_sequences == 0) return std::nullopt;
   RunDrift drift{};
   static_cast<kernels::DriftSummary&>(drift) = kernels::Summarize(sums);
@@ -86,12 +86,11 @@ bool IsMeasured(Needs needs, const DriftReport& report) {
     case Needs::kTokens:
       return true;
     case Needs::kWeight:
-      return report.spec->weight.level != kernels::Level::kNone;
+      return report.batch->has_weight;
     case Needs::kLoss:
-      return report.spec->loss.surrogate != kernels::Surrogate::kNone;
+      return report.batch->has_loss;
     case Needs::kKlPenalty:
-      return IsMeasured(Needs::kLoss, report) &&
-             report.spec->loss.kl.estimator != kernels::KlEstimator::kNone;
+      return report.batch->has_kl_penalty;
     case Needs::kPolicyVersion:
       return report.policy_version.has_value();
   }

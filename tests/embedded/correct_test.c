@@ -99,6 +99,45 @@ static void TestValidate(cw_handle* handle) {
   cw_free(answer);
 }
 
+static const char kWithoutMetrics[] =
+    "{\"layout\": {\"padded\": {\"numSequences\": 2, \"length\": 3}}, "
+    "\"tensors\": ["
+    "{\"role\": \"TENSOR_ROLE_ROLLOUT_LOG_PROBS\", \"dtype\": \"D_TYPE_F32\"},"
+    "{\"role\": \"TENSOR_ROLE_OLD_LOG_PROBS\", \"dtype\": \"D_TYPE_F32\"},"
+    "{\"role\": \"TENSOR_ROLE_RESPONSE_MASK\", \"dtype\": \"D_TYPE_U8\"}],"
+    "\"omitMetrics\": true, "
+    "\"method\": {\"preset\": {\"name\": \"token_tis\"}}}";
+
+static void TestSums(cw_handle* handle) {
+  Batch batch;
+  cw_answer* answer = NULL;
+  cw_bytes sums = {NULL, 1};
+  MakeBatch(&batch);
+  CHECK(cw_correct(handle, &batch.request, &answer) == CW_OK);
+  CHECK(cw_sums(answer, CW_JSON, &sums) == CW_OK);
+  CHECK(Has(sums, "\"requestId\":\"a\""));
+  CHECK(Has(sums, "\"tokens\":\"5\""));
+  CHECK(Has(sums, "\"max\":2"));
+  /* PublishRequest.request_id. */
+  CHECK(cw_sums(answer, CW_PROTOBUF, &sums) == CW_OK);
+  CHECK(sums.size > 3 && memcmp(sums.data, "\x0a\x01\x61", 3) == 0);
+  CHECK(cw_sums(answer, 2, &sums) == CW_INVALID_ARGUMENT);
+  CHECK(sums.size == 0);
+  CHECK(cw_sums(answer, CW_JSON, NULL) == CW_INVALID_ARGUMENT);
+  CHECK(cw_sums(NULL, CW_JSON, &sums) == CW_INVALID_ARGUMENT);
+  cw_free(answer);
+  CHECK(cw_validate(handle, &batch.request, &answer) == CW_OK);
+  CHECK(cw_sums(answer, CW_JSON, &sums) == CW_OK);
+  CHECK(sums.size == 0);
+  cw_free(answer);
+  batch.request.message.data = kWithoutMetrics;
+  batch.request.message.size = sizeof(kWithoutMetrics) - 1;
+  CHECK(cw_correct(handle, &batch.request, &answer) == CW_OK);
+  CHECK(cw_sums(answer, CW_JSON, &sums) == CW_OK);
+  CHECK(sums.size == 0);
+  cw_free(answer);
+}
+
 static void TestTables(cw_handle* handle) {
   cw_answer* answer = NULL;
   CHECK(cw_list_methods(handle, CW_JSON, &answer) == CW_OK);
@@ -123,6 +162,7 @@ int main(void) {
   TestMemoryOfTheCaller(handle);
   TestBytes(handle);
   TestValidate(handle);
+  TestSums(handle);
   cw_close(handle);
   CHECK(cw_open(NULL, &handle) == CW_OK);
   TestMemoryOfTheLibrary(handle);

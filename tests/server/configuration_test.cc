@@ -155,15 +155,27 @@ TEST_F(Configuration, UnknownVariablesAreErrorsWithTheNearestName) {
 }
 
 TEST_F(Configuration, VariablesOfOthersAreNotOurs) {
-  for (const std::string name :
-       {"COUNTERWEIGHT_TARGET", "COUNTERWEIGHT_RUN", "COUNTERWEIGHT_TIMEOUT",
-        "COUNTERWEIGHT_RETRY_SECONDS", "COUNTERWEIGHT_NON_FINITE",
-        "COUNTERWEIGHT_SERVER", "COUNTERWEIGHT_LIBRARY",
-        "COUNTERWEIGHT_SERVICE_HOST", "COUNTERWEIGHT_SERVICE_PORT",
-        "COUNTERWEIGHT_SERVICE_PORT_GRPC", "COUNTERWEIGHT_PORT",
-        "COUNTERWEIGHT_PORT_50051_TCP", "COUNTERWEIGHT_PORT_50051_TCP_ADDR",
-        "COUNTERWEIGHT_METRICS_SERVICE_HOST", "COUNTERWEIGHT_METRICS_PORT",
-        "MY_COUNTERWEIGHT_ZEBRA", "counterweight_zebra"}) {
+  for (const std::string name : {"COUNTERWEIGHT_TARGET",
+                                 "COUNTERWEIGHT_RUN",
+                                 "COUNTERWEIGHT_TIMEOUT",
+                                 "COUNTERWEIGHT_RETRY_SECONDS",
+                                 "COUNTERWEIGHT_NON_FINITE",
+                                 "COUNTERWEIGHT_METHOD",
+                                 "COUNTERWEIGHT_TOKEN_FILE",
+                                 "COUNTERWEIGHT_ON_UNAVAILABLE",
+                                 "COUNTERWEIGHT_PUBLISH",
+                                 "COUNTERWEIGHT_SERVER",
+                                 "COUNTERWEIGHT_LIBRARY",
+                                 "COUNTERWEIGHT_SERVICE_HOST",
+                                 "COUNTERWEIGHT_SERVICE_PORT",
+                                 "COUNTERWEIGHT_SERVICE_PORT_GRPC",
+                                 "COUNTERWEIGHT_PORT",
+                                 "COUNTERWEIGHT_PORT_50051_TCP",
+                                 "COUNTERWEIGHT_PORT_50051_TCP_ADDR",
+                                 "COUNTERWEIGHT_METRICS_SERVICE_HOST",
+                                 "COUNTERWEIGHT_METRICS_PORT",
+                                 "MY_COUNTERWEIGHT_ZEBRA",
+                                 "counterweight_zebra"}) {
     EXPECT_EQ(ParseFlags({}, std::vector{name + "=tcp://10.0.0.1:1"}).error, "")
         << name;
   }

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "server/engine/codec_publication.h"
 
 namespace counterweight::server {
 namespace {
@@ -42,13 +43,12 @@ class DriftSeriesTest : public testing::Test {
                std::optional<int64_t> policy_version,
                const std::string& request_id = "",
                const std::string& client = "a") {
+    const PublishedBatch batch = Published(spec, rule_names_, sums);
     series_.Publish({.client = client,
                      .run = run,
                      .policy_version = policy_version,
                      .request_id = request_id,
-                     .spec = &spec,
-                     .rule_names = &rule_names_,
-                     .sums = &sums});
+                     .batch = &batch});
   }
 
   // Returns the family's series with this label, or NaN.

@@ -9,6 +9,7 @@
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
 #include "prometheus/registry.h"
+#include "server/engine/codec_publication.h"
 #include "server/observe/run_ring.h"
 
 namespace counterweight::server {
@@ -31,15 +32,12 @@ kernels::BatchSums Batch(double log_ratio) {
 class PageTest : public testing::Test {
  protected:
   void Publish(const std::string& run, const kernels::BatchSums& sums) {
-    const std::vector<std::string> no_rules;
-    const kernels::CorrectionSpec spec;
+    const PublishedBatch batch = Published({}, {}, sums);
     series_.Publish({.client = "a",
                      .run = run,
                      .policy_version = std::nullopt,
                      .request_id = "",
-                     .spec = &spec,
-                     .rule_names = &no_rules,
-                     .sums = &sums});
+                     .batch = &batch});
   }
 
   json Data(const std::string& run) {
@@ -128,15 +126,12 @@ TEST_F(PageTest, EachAnswerHasItsOwnNonce) {
 
 TEST(RunRing, WithoutCapacityKeepsNothing) {
   RunRing ring(0);
-  const kernels::BatchSums sums = Batch(0);
-  const kernels::CorrectionSpec spec;
+  const PublishedBatch batch = Published({}, {}, Batch(0));
   ring.Add({.client = "",
             .run = "",
             .policy_version = std::nullopt,
             .request_id = "",
-            .spec = &spec,
-            .rule_names = nullptr,
-            .sums = &sums},
+            .batch = &batch},
            RunDrift{}, 0);
   EXPECT_TRUE(ring.Points().empty());
 }

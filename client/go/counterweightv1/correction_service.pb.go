@@ -1307,6 +1307,108 @@ func (x *StreamSummary) GetTiming() *Timing {
 	return nil
 }
 
+// One batch that the caller corrected.
+type PublishRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Required. As CorrectRequest.request_id: a caller's run counts each once,
+	// whether Correct or Publish brought it. So a retry counts once.
+	RequestId string `protobuf:"bytes,1,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	// As CorrectRequest.labels, and with the same bounds on the number of runs.
+	Labels *Labels `protobuf:"bytes,2,opt,name=labels,proto3" json:"labels,omitempty"`
+	// Required. The batch's sums.
+	Sums          *BatchSums `protobuf:"bytes,3,opt,name=sums,proto3" json:"sums,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PublishRequest) Reset() {
+	*x = PublishRequest{}
+	mi := &file_counterweight_v1_correction_service_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PublishRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PublishRequest) ProtoMessage() {}
+
+func (x *PublishRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_counterweight_v1_correction_service_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PublishRequest.ProtoReflect.Descriptor instead.
+func (*PublishRequest) Descriptor() ([]byte, []int) {
+	return file_counterweight_v1_correction_service_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *PublishRequest) GetRequestId() string {
+	if x != nil {
+		return x.RequestId
+	}
+	return ""
+}
+
+func (x *PublishRequest) GetLabels() *Labels {
+	if x != nil {
+		return x.Labels
+	}
+	return nil
+}
+
+func (x *PublishRequest) GetSums() *BatchSums {
+	if x != nil {
+		return x.Sums
+	}
+	return nil
+}
+
+// The batch is counted, now or before.
+type PublishResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PublishResponse) Reset() {
+	*x = PublishResponse{}
+	mi := &file_counterweight_v1_correction_service_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PublishResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PublishResponse) ProtoMessage() {}
+
+func (x *PublishResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_counterweight_v1_correction_service_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PublishResponse.ProtoReflect.Descriptor instead.
+func (*PublishResponse) Descriptor() ([]byte, []int) {
+	return file_counterweight_v1_correction_service_proto_rawDescGZIP(), []int{15}
+}
+
 // Request for the methods.
 type ListMethodsRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1316,7 +1418,7 @@ type ListMethodsRequest struct {
 
 func (x *ListMethodsRequest) Reset() {
 	*x = ListMethodsRequest{}
-	mi := &file_counterweight_v1_correction_service_proto_msgTypes[14]
+	mi := &file_counterweight_v1_correction_service_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1328,7 +1430,7 @@ func (x *ListMethodsRequest) String() string {
 func (*ListMethodsRequest) ProtoMessage() {}
 
 func (x *ListMethodsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_counterweight_v1_correction_service_proto_msgTypes[14]
+	mi := &file_counterweight_v1_correction_service_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1341,7 +1443,7 @@ func (x *ListMethodsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListMethodsRequest.ProtoReflect.Descriptor instead.
 func (*ListMethodsRequest) Descriptor() ([]byte, []int) {
-	return file_counterweight_v1_correction_service_proto_rawDescGZIP(), []int{14}
+	return file_counterweight_v1_correction_service_proto_rawDescGZIP(), []int{16}
 }
 
 // The methods table.
@@ -1355,7 +1457,7 @@ type ListMethodsResponse struct {
 
 func (x *ListMethodsResponse) Reset() {
 	*x = ListMethodsResponse{}
-	mi := &file_counterweight_v1_correction_service_proto_msgTypes[15]
+	mi := &file_counterweight_v1_correction_service_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1367,7 +1469,7 @@ func (x *ListMethodsResponse) String() string {
 func (*ListMethodsResponse) ProtoMessage() {}
 
 func (x *ListMethodsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_counterweight_v1_correction_service_proto_msgTypes[15]
+	mi := &file_counterweight_v1_correction_service_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1380,7 +1482,7 @@ func (x *ListMethodsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListMethodsResponse.ProtoReflect.Descriptor instead.
 func (*ListMethodsResponse) Descriptor() ([]byte, []int) {
-	return file_counterweight_v1_correction_service_proto_rawDescGZIP(), []int{15}
+	return file_counterweight_v1_correction_service_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *ListMethodsResponse) GetMethods() []*MethodInfo {
@@ -1399,7 +1501,7 @@ type GetServerInfoRequest struct {
 
 func (x *GetServerInfoRequest) Reset() {
 	*x = GetServerInfoRequest{}
-	mi := &file_counterweight_v1_correction_service_proto_msgTypes[16]
+	mi := &file_counterweight_v1_correction_service_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1411,7 +1513,7 @@ func (x *GetServerInfoRequest) String() string {
 func (*GetServerInfoRequest) ProtoMessage() {}
 
 func (x *GetServerInfoRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_counterweight_v1_correction_service_proto_msgTypes[16]
+	mi := &file_counterweight_v1_correction_service_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1424,7 +1526,7 @@ func (x *GetServerInfoRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetServerInfoRequest.ProtoReflect.Descriptor instead.
 func (*GetServerInfoRequest) Descriptor() ([]byte, []int) {
-	return file_counterweight_v1_correction_service_proto_rawDescGZIP(), []int{16}
+	return file_counterweight_v1_correction_service_proto_rawDescGZIP(), []int{18}
 }
 
 // The server's identity and limits.
@@ -1449,7 +1551,7 @@ type GetServerInfoResponse struct {
 	// Supported dialects, e.g. "verl".
 	Dialects []string `protobuf:"bytes,9,rep,name=dialects,proto3" json:"dialects,omitempty"`
 	// Optional parts of the contract that this server supports, e.g. "stream",
-	// "shared_memory", "cuda_ipc", "loss", "policy_versions".
+	// "shared_memory", "cuda_ipc", "loss", "policy_versions", "publish".
 	Features []string `protobuf:"bytes,10,rep,name=features,proto3" json:"features,omitempty"`
 	// Path of the Unix socket that registers shared memory (proto/README.md).
 	// Reported to callers over a Unix socket only; absent: none.
@@ -1462,7 +1564,7 @@ type GetServerInfoResponse struct {
 
 func (x *GetServerInfoResponse) Reset() {
 	*x = GetServerInfoResponse{}
-	mi := &file_counterweight_v1_correction_service_proto_msgTypes[17]
+	mi := &file_counterweight_v1_correction_service_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1474,7 +1576,7 @@ func (x *GetServerInfoResponse) String() string {
 func (*GetServerInfoResponse) ProtoMessage() {}
 
 func (x *GetServerInfoResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_counterweight_v1_correction_service_proto_msgTypes[17]
+	mi := &file_counterweight_v1_correction_service_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1487,7 +1589,7 @@ func (x *GetServerInfoResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetServerInfoResponse.ProtoReflect.Descriptor instead.
 func (*GetServerInfoResponse) Descriptor() ([]byte, []int) {
-	return file_counterweight_v1_correction_service_proto_rawDescGZIP(), []int{17}
+	return file_counterweight_v1_correction_service_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *GetServerInfoResponse) GetVersion() string {
@@ -1588,7 +1690,7 @@ type DialectReleases struct {
 
 func (x *DialectReleases) Reset() {
 	*x = DialectReleases{}
-	mi := &file_counterweight_v1_correction_service_proto_msgTypes[18]
+	mi := &file_counterweight_v1_correction_service_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1600,7 +1702,7 @@ func (x *DialectReleases) String() string {
 func (*DialectReleases) ProtoMessage() {}
 
 func (x *DialectReleases) ProtoReflect() protoreflect.Message {
-	mi := &file_counterweight_v1_correction_service_proto_msgTypes[18]
+	mi := &file_counterweight_v1_correction_service_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1613,7 +1715,7 @@ func (x *DialectReleases) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DialectReleases.ProtoReflect.Descriptor instead.
 func (*DialectReleases) Descriptor() ([]byte, []int) {
-	return file_counterweight_v1_correction_service_proto_rawDescGZIP(), []int{18}
+	return file_counterweight_v1_correction_service_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *DialectReleases) GetSystem() string {
@@ -1643,7 +1745,7 @@ type Release struct {
 
 func (x *Release) Reset() {
 	*x = Release{}
-	mi := &file_counterweight_v1_correction_service_proto_msgTypes[19]
+	mi := &file_counterweight_v1_correction_service_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1655,7 +1757,7 @@ func (x *Release) String() string {
 func (*Release) ProtoMessage() {}
 
 func (x *Release) ProtoReflect() protoreflect.Message {
-	mi := &file_counterweight_v1_correction_service_proto_msgTypes[19]
+	mi := &file_counterweight_v1_correction_service_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1668,7 +1770,7 @@ func (x *Release) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Release.ProtoReflect.Descriptor instead.
 func (*Release) Descriptor() ([]byte, []int) {
-	return file_counterweight_v1_correction_service_proto_rawDescGZIP(), []int{19}
+	return file_counterweight_v1_correction_service_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *Release) GetVersion() string {
@@ -1702,7 +1804,7 @@ type Device struct {
 
 func (x *Device) Reset() {
 	*x = Device{}
-	mi := &file_counterweight_v1_correction_service_proto_msgTypes[20]
+	mi := &file_counterweight_v1_correction_service_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1714,7 +1816,7 @@ func (x *Device) String() string {
 func (*Device) ProtoMessage() {}
 
 func (x *Device) ProtoReflect() protoreflect.Message {
-	mi := &file_counterweight_v1_correction_service_proto_msgTypes[20]
+	mi := &file_counterweight_v1_correction_service_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1727,7 +1829,7 @@ func (x *Device) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Device.ProtoReflect.Descriptor instead.
 func (*Device) Descriptor() ([]byte, []int) {
-	return file_counterweight_v1_correction_service_proto_rawDescGZIP(), []int{20}
+	return file_counterweight_v1_correction_service_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Device) GetIndex() uint32 {
@@ -1783,7 +1885,7 @@ type Limits struct {
 
 func (x *Limits) Reset() {
 	*x = Limits{}
-	mi := &file_counterweight_v1_correction_service_proto_msgTypes[21]
+	mi := &file_counterweight_v1_correction_service_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1795,7 +1897,7 @@ func (x *Limits) String() string {
 func (*Limits) ProtoMessage() {}
 
 func (x *Limits) ProtoReflect() protoreflect.Message {
-	mi := &file_counterweight_v1_correction_service_proto_msgTypes[21]
+	mi := &file_counterweight_v1_correction_service_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1808,7 +1910,7 @@ func (x *Limits) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Limits.ProtoReflect.Descriptor instead.
 func (*Limits) Descriptor() ([]byte, []int) {
-	return file_counterweight_v1_correction_service_proto_rawDescGZIP(), []int{21}
+	return file_counterweight_v1_correction_service_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Limits) GetMaxMessageBytes() uint64 {
@@ -1864,7 +1966,7 @@ var File_counterweight_v1_correction_service_proto protoreflect.FileDescriptor
 
 const file_counterweight_v1_correction_service_proto_rawDesc = "" +
 	"\n" +
-	")counterweight/v1/correction_service.proto\x12\x10counterweight.v1\x1a\x1dcounterweight/v1/method.proto\x1a\x1dcounterweight/v1/tensor.proto\"\xf3\x05\n" +
+	")counterweight/v1/correction_service.proto\x12\x10counterweight.v1\x1a\x1dcounterweight/v1/method.proto\x1a\x1bcounterweight/v1/sums.proto\x1a\x1dcounterweight/v1/tensor.proto\"\xf3\x05\n" +
 	"\x0eCorrectRequest\x12\x1d\n" +
 	"\n" +
 	"request_id\x18\x01 \x01(\tR\trequestId\x120\n" +
@@ -1970,7 +2072,13 @@ const file_counterweight_v1_correction_service_proto_rawDesc = "" +
 	"\x0ereceived_bytes\x18\x01 \x01(\x04R\rreceivedBytes\x12\x1d\n" +
 	"\n" +
 	"sent_bytes\x18\x02 \x01(\x04R\tsentBytes\x120\n" +
-	"\x06timing\x18\x03 \x01(\v2\x18.counterweight.v1.TimingR\x06timing\"\x14\n" +
+	"\x06timing\x18\x03 \x01(\v2\x18.counterweight.v1.TimingR\x06timing\"\x92\x01\n" +
+	"\x0ePublishRequest\x12\x1d\n" +
+	"\n" +
+	"request_id\x18\x01 \x01(\tR\trequestId\x120\n" +
+	"\x06labels\x18\x02 \x01(\v2\x18.counterweight.v1.LabelsR\x06labels\x12/\n" +
+	"\x04sums\x18\x03 \x01(\v2\x1b.counterweight.v1.BatchSumsR\x04sums\"\x11\n" +
+	"\x0fPublishResponse\"\x14\n" +
 	"\x12ListMethodsRequest\"M\n" +
 	"\x13ListMethodsResponse\x126\n" +
 	"\amethods\x18\x01 \x03(\v2\x1c.counterweight.v1.MethodInfoR\amethods\"\x16\n" +
@@ -2008,12 +2116,13 @@ const file_counterweight_v1_correction_service_proto_rawDesc = "" +
 	"\tmax_rules\x18\x04 \x01(\rR\bmaxRules\x12&\n" +
 	"\x0fmax_chunk_bytes\x18\x05 \x01(\x04R\rmaxChunkBytes\x12-\n" +
 	"\x13max_bytes_in_flight\x18\x06 \x01(\x04R\x10maxBytesInFlight\x125\n" +
-	"\x17max_shared_memory_bytes\x18\a \x01(\x04R\x14maxSharedMemoryBytes2\x87\x03\n" +
+	"\x17max_shared_memory_bytes\x18\a \x01(\x04R\x14maxSharedMemoryBytes2\xd7\x03\n" +
 	"\x11CorrectionService\x12N\n" +
 	"\aCorrect\x12 .counterweight.v1.CorrectRequest\x1a!.counterweight.v1.CorrectResponse\x12d\n" +
 	"\rCorrectStream\x12&.counterweight.v1.CorrectStreamRequest\x1a'.counterweight.v1.CorrectStreamResponse(\x010\x01\x12Z\n" +
 	"\vListMethods\x12$.counterweight.v1.ListMethodsRequest\x1a%.counterweight.v1.ListMethodsResponse\x12`\n" +
-	"\rGetServerInfo\x12&.counterweight.v1.GetServerInfoRequest\x1a'.counterweight.v1.GetServerInfoResponseBRZPgithub.com/counterweight/counterweight/client/go/counterweightv1;counterweightv1b\x06proto3"
+	"\rGetServerInfo\x12&.counterweight.v1.GetServerInfoRequest\x1a'.counterweight.v1.GetServerInfoResponse\x12N\n" +
+	"\aPublish\x12 .counterweight.v1.PublishRequest\x1a!.counterweight.v1.PublishResponseBRZPgithub.com/counterweight/counterweight/client/go/counterweightv1;counterweightv1b\x06proto3"
 
 var (
 	file_counterweight_v1_correction_service_proto_rawDescOnce sync.Once
@@ -2027,7 +2136,7 @@ func file_counterweight_v1_correction_service_proto_rawDescGZIP() []byte {
 	return file_counterweight_v1_correction_service_proto_rawDescData
 }
 
-var file_counterweight_v1_correction_service_proto_msgTypes = make([]protoimpl.MessageInfo, 23)
+var file_counterweight_v1_correction_service_proto_msgTypes = make([]protoimpl.MessageInfo, 25)
 var file_counterweight_v1_correction_service_proto_goTypes = []any{
 	(*CorrectRequest)(nil),        // 0: counterweight.v1.CorrectRequest
 	(*CorrectResponse)(nil),       // 1: counterweight.v1.CorrectResponse
@@ -2043,34 +2152,37 @@ var file_counterweight_v1_correction_service_proto_goTypes = []any{
 	(*Chunk)(nil),                 // 11: counterweight.v1.Chunk
 	(*Admission)(nil),             // 12: counterweight.v1.Admission
 	(*StreamSummary)(nil),         // 13: counterweight.v1.StreamSummary
-	(*ListMethodsRequest)(nil),    // 14: counterweight.v1.ListMethodsRequest
-	(*ListMethodsResponse)(nil),   // 15: counterweight.v1.ListMethodsResponse
-	(*GetServerInfoRequest)(nil),  // 16: counterweight.v1.GetServerInfoRequest
-	(*GetServerInfoResponse)(nil), // 17: counterweight.v1.GetServerInfoResponse
-	(*DialectReleases)(nil),       // 18: counterweight.v1.DialectReleases
-	(*Release)(nil),               // 19: counterweight.v1.Release
-	(*Device)(nil),                // 20: counterweight.v1.Device
-	(*Limits)(nil),                // 21: counterweight.v1.Limits
-	nil,                           // 22: counterweight.v1.CorrectResponse.MetricsEntry
-	(*Layout)(nil),                // 23: counterweight.v1.Layout
-	(*Tensor)(nil),                // 24: counterweight.v1.Tensor
-	(*Method)(nil),                // 25: counterweight.v1.Method
-	(TensorRole)(0),               // 26: counterweight.v1.TensorRole
-	(NonFinitePolicy)(0),          // 27: counterweight.v1.NonFinitePolicy
-	(*MethodInfo)(nil),            // 28: counterweight.v1.MethodInfo
+	(*PublishRequest)(nil),        // 14: counterweight.v1.PublishRequest
+	(*PublishResponse)(nil),       // 15: counterweight.v1.PublishResponse
+	(*ListMethodsRequest)(nil),    // 16: counterweight.v1.ListMethodsRequest
+	(*ListMethodsResponse)(nil),   // 17: counterweight.v1.ListMethodsResponse
+	(*GetServerInfoRequest)(nil),  // 18: counterweight.v1.GetServerInfoRequest
+	(*GetServerInfoResponse)(nil), // 19: counterweight.v1.GetServerInfoResponse
+	(*DialectReleases)(nil),       // 20: counterweight.v1.DialectReleases
+	(*Release)(nil),               // 21: counterweight.v1.Release
+	(*Device)(nil),                // 22: counterweight.v1.Device
+	(*Limits)(nil),                // 23: counterweight.v1.Limits
+	nil,                           // 24: counterweight.v1.CorrectResponse.MetricsEntry
+	(*Layout)(nil),                // 25: counterweight.v1.Layout
+	(*Tensor)(nil),                // 26: counterweight.v1.Tensor
+	(*Method)(nil),                // 27: counterweight.v1.Method
+	(TensorRole)(0),               // 28: counterweight.v1.TensorRole
+	(NonFinitePolicy)(0),          // 29: counterweight.v1.NonFinitePolicy
+	(*BatchSums)(nil),             // 30: counterweight.v1.BatchSums
+	(*MethodInfo)(nil),            // 31: counterweight.v1.MethodInfo
 }
 var file_counterweight_v1_correction_service_proto_depIdxs = []int32{
 	6,  // 0: counterweight.v1.CorrectRequest.labels:type_name -> counterweight.v1.Labels
-	23, // 1: counterweight.v1.CorrectRequest.layout:type_name -> counterweight.v1.Layout
-	24, // 2: counterweight.v1.CorrectRequest.tensors:type_name -> counterweight.v1.Tensor
-	25, // 3: counterweight.v1.CorrectRequest.method:type_name -> counterweight.v1.Method
-	26, // 4: counterweight.v1.CorrectRequest.outputs:type_name -> counterweight.v1.TensorRole
-	27, // 5: counterweight.v1.CorrectRequest.non_finite_policy:type_name -> counterweight.v1.NonFinitePolicy
+	25, // 1: counterweight.v1.CorrectRequest.layout:type_name -> counterweight.v1.Layout
+	26, // 2: counterweight.v1.CorrectRequest.tensors:type_name -> counterweight.v1.Tensor
+	27, // 3: counterweight.v1.CorrectRequest.method:type_name -> counterweight.v1.Method
+	28, // 4: counterweight.v1.CorrectRequest.outputs:type_name -> counterweight.v1.TensorRole
+	29, // 5: counterweight.v1.CorrectRequest.non_finite_policy:type_name -> counterweight.v1.NonFinitePolicy
 	7,  // 6: counterweight.v1.CorrectRequest.global_counts:type_name -> counterweight.v1.GlobalCounts
 	8,  // 7: counterweight.v1.CorrectRequest.version_spans:type_name -> counterweight.v1.VersionSpan
-	24, // 8: counterweight.v1.CorrectRequest.destinations:type_name -> counterweight.v1.Tensor
-	24, // 9: counterweight.v1.CorrectResponse.tensors:type_name -> counterweight.v1.Tensor
-	22, // 10: counterweight.v1.CorrectResponse.metrics:type_name -> counterweight.v1.CorrectResponse.MetricsEntry
+	26, // 8: counterweight.v1.CorrectRequest.destinations:type_name -> counterweight.v1.Tensor
+	26, // 9: counterweight.v1.CorrectResponse.tensors:type_name -> counterweight.v1.Tensor
+	24, // 10: counterweight.v1.CorrectResponse.metrics:type_name -> counterweight.v1.CorrectResponse.MetricsEntry
 	4,  // 11: counterweight.v1.CorrectResponse.rules:type_name -> counterweight.v1.RuleSummary
 	5,  // 12: counterweight.v1.CorrectResponse.timing:type_name -> counterweight.v1.Timing
 	2,  // 13: counterweight.v1.CorrectResponse.staleness:type_name -> counterweight.v1.StalenessSummary
@@ -2082,24 +2194,28 @@ var file_counterweight_v1_correction_service_proto_depIdxs = []int32{
 	11, // 19: counterweight.v1.CorrectStreamResponse.chunk:type_name -> counterweight.v1.Chunk
 	13, // 20: counterweight.v1.CorrectStreamResponse.summary:type_name -> counterweight.v1.StreamSummary
 	5,  // 21: counterweight.v1.StreamSummary.timing:type_name -> counterweight.v1.Timing
-	28, // 22: counterweight.v1.ListMethodsResponse.methods:type_name -> counterweight.v1.MethodInfo
-	20, // 23: counterweight.v1.GetServerInfoResponse.devices:type_name -> counterweight.v1.Device
-	21, // 24: counterweight.v1.GetServerInfoResponse.limits:type_name -> counterweight.v1.Limits
-	18, // 25: counterweight.v1.GetServerInfoResponse.dialect_releases:type_name -> counterweight.v1.DialectReleases
-	19, // 26: counterweight.v1.DialectReleases.releases:type_name -> counterweight.v1.Release
-	0,  // 27: counterweight.v1.CorrectionService.Correct:input_type -> counterweight.v1.CorrectRequest
-	9,  // 28: counterweight.v1.CorrectionService.CorrectStream:input_type -> counterweight.v1.CorrectStreamRequest
-	14, // 29: counterweight.v1.CorrectionService.ListMethods:input_type -> counterweight.v1.ListMethodsRequest
-	16, // 30: counterweight.v1.CorrectionService.GetServerInfo:input_type -> counterweight.v1.GetServerInfoRequest
-	1,  // 31: counterweight.v1.CorrectionService.Correct:output_type -> counterweight.v1.CorrectResponse
-	10, // 32: counterweight.v1.CorrectionService.CorrectStream:output_type -> counterweight.v1.CorrectStreamResponse
-	15, // 33: counterweight.v1.CorrectionService.ListMethods:output_type -> counterweight.v1.ListMethodsResponse
-	17, // 34: counterweight.v1.CorrectionService.GetServerInfo:output_type -> counterweight.v1.GetServerInfoResponse
-	31, // [31:35] is the sub-list for method output_type
-	27, // [27:31] is the sub-list for method input_type
-	27, // [27:27] is the sub-list for extension type_name
-	27, // [27:27] is the sub-list for extension extendee
-	0,  // [0:27] is the sub-list for field type_name
+	6,  // 22: counterweight.v1.PublishRequest.labels:type_name -> counterweight.v1.Labels
+	30, // 23: counterweight.v1.PublishRequest.sums:type_name -> counterweight.v1.BatchSums
+	31, // 24: counterweight.v1.ListMethodsResponse.methods:type_name -> counterweight.v1.MethodInfo
+	22, // 25: counterweight.v1.GetServerInfoResponse.devices:type_name -> counterweight.v1.Device
+	23, // 26: counterweight.v1.GetServerInfoResponse.limits:type_name -> counterweight.v1.Limits
+	20, // 27: counterweight.v1.GetServerInfoResponse.dialect_releases:type_name -> counterweight.v1.DialectReleases
+	21, // 28: counterweight.v1.DialectReleases.releases:type_name -> counterweight.v1.Release
+	0,  // 29: counterweight.v1.CorrectionService.Correct:input_type -> counterweight.v1.CorrectRequest
+	9,  // 30: counterweight.v1.CorrectionService.CorrectStream:input_type -> counterweight.v1.CorrectStreamRequest
+	16, // 31: counterweight.v1.CorrectionService.ListMethods:input_type -> counterweight.v1.ListMethodsRequest
+	18, // 32: counterweight.v1.CorrectionService.GetServerInfo:input_type -> counterweight.v1.GetServerInfoRequest
+	14, // 33: counterweight.v1.CorrectionService.Publish:input_type -> counterweight.v1.PublishRequest
+	1,  // 34: counterweight.v1.CorrectionService.Correct:output_type -> counterweight.v1.CorrectResponse
+	10, // 35: counterweight.v1.CorrectionService.CorrectStream:output_type -> counterweight.v1.CorrectStreamResponse
+	17, // 36: counterweight.v1.CorrectionService.ListMethods:output_type -> counterweight.v1.ListMethodsResponse
+	19, // 37: counterweight.v1.CorrectionService.GetServerInfo:output_type -> counterweight.v1.GetServerInfoResponse
+	15, // 38: counterweight.v1.CorrectionService.Publish:output_type -> counterweight.v1.PublishResponse
+	34, // [34:39] is the sub-list for method output_type
+	29, // [29:34] is the sub-list for method input_type
+	29, // [29:29] is the sub-list for extension type_name
+	29, // [29:29] is the sub-list for extension extendee
+	0,  // [0:29] is the sub-list for field type_name
 }
 
 func init() { file_counterweight_v1_correction_service_proto_init() }
@@ -2108,6 +2224,7 @@ func file_counterweight_v1_correction_service_proto_init() {
 		return
 	}
 	file_counterweight_v1_method_proto_init()
+	file_counterweight_v1_sums_proto_init()
 	file_counterweight_v1_tensor_proto_init()
 	file_counterweight_v1_correction_service_proto_msgTypes[0].OneofWrappers = []any{}
 	file_counterweight_v1_correction_service_proto_msgTypes[1].OneofWrappers = []any{}
@@ -2130,7 +2247,7 @@ func file_counterweight_v1_correction_service_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_counterweight_v1_correction_service_proto_rawDesc), len(file_counterweight_v1_correction_service_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   23,
+			NumMessages:   25,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

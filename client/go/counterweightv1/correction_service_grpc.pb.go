@@ -37,6 +37,7 @@ const (
 	CorrectionService_CorrectStream_FullMethodName = "/counterweight.v1.CorrectionService/CorrectStream"
 	CorrectionService_ListMethods_FullMethodName   = "/counterweight.v1.CorrectionService/ListMethods"
 	CorrectionService_GetServerInfo_FullMethodName = "/counterweight.v1.CorrectionService/GetServerInfo"
+	CorrectionService_Publish_FullMethodName       = "/counterweight.v1.CorrectionService/Publish"
 )
 
 // CorrectionServiceClient is the client API for CorrectionService service.
@@ -59,6 +60,11 @@ type CorrectionServiceClient interface {
 	ListMethods(ctx context.Context, in *ListMethodsRequest, opts ...grpc.CallOption) (*ListMethodsResponse, error)
 	// Returns the server's version, backend, devices and limits.
 	GetServerInfo(ctx context.Context, in *GetServerInfoRequest, opts ...grpc.CallOption) (*GetServerInfoResponse, error)
+	// Counts one batch that the caller corrected in its own process, from its
+	// sums: metrics, page and staleness of its run become what they would be had
+	// this server corrected it. With the feature "publish". A message has at most
+	// 65536 bytes after decompression; a server that drains still takes it.
+	Publish(ctx context.Context, in *PublishRequest, opts ...grpc.CallOption) (*PublishResponse, error)
 }
 
 type correctionServiceClient struct {
@@ -112,6 +118,16 @@ func (c *correctionServiceClient) GetServerInfo(ctx context.Context, in *GetServ
 	return out, nil
 }
 
+func (c *correctionServiceClient) Publish(ctx context.Context, in *PublishRequest, opts ...grpc.CallOption) (*PublishResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(PublishResponse)
+	err := c.cc.Invoke(ctx, CorrectionService_Publish_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // CorrectionServiceServer is the server API for CorrectionService service.
 // All implementations must embed UnimplementedCorrectionServiceServer
 // for forward compatibility.
@@ -132,6 +148,11 @@ type CorrectionServiceServer interface {
 	ListMethods(context.Context, *ListMethodsRequest) (*ListMethodsResponse, error)
 	// Returns the server's version, backend, devices and limits.
 	GetServerInfo(context.Context, *GetServerInfoRequest) (*GetServerInfoResponse, error)
+	// Counts one batch that the caller corrected in its own process, from its
+	// sums: metrics, page and staleness of its run become what they would be had
+	// this server corrected it. With the feature "publish". A message has at most
+	// 65536 bytes after decompression; a server that drains still takes it.
+	Publish(context.Context, *PublishRequest) (*PublishResponse, error)
 	mustEmbedUnimplementedCorrectionServiceServer()
 }
 
@@ -153,6 +174,9 @@ func (UnimplementedCorrectionServiceServer) ListMethods(context.Context, *ListMe
 }
 func (UnimplementedCorrectionServiceServer) GetServerInfo(context.Context, *GetServerInfoRequest) (*GetServerInfoResponse, error) {
 	return nil, status.Errorf(codes.Unimplemented, "method GetServerInfo not implemented")
+}
+func (UnimplementedCorrectionServiceServer) Publish(context.Context, *PublishRequest) (*PublishResponse, error) {
+	return nil, status.Errorf(codes.Unimplemented, "method Publish not implemented")
 }
 func (UnimplementedCorrectionServiceServer) mustEmbedUnimplementedCorrectionServiceServer() {}
 func (UnimplementedCorrectionServiceServer) testEmbeddedByValue()                           {}
@@ -236,6 +260,24 @@ func _CorrectionService_GetServerInfo_Handler(srv interface{}, ctx context.Conte
 	return interceptor(ctx, in, info, handler)
 }
 
+func _CorrectionService_Publish_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(PublishRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(CorrectionServiceServer).Publish(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: CorrectionService_Publish_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(CorrectionServiceServer).Publish(ctx, req.(*PublishRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // CorrectionService_ServiceDesc is the grpc.ServiceDesc for CorrectionService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -254,6 +296,10 @@ var CorrectionService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "GetServerInfo",
 			Handler:    _CorrectionService_GetServerInfo_Handler,
+		},
+		{
+			MethodName: "Publish",
+			Handler:    _CorrectionService_Publish_Handler,
 		},
 	},
 	Streams: []grpc.StreamDesc{

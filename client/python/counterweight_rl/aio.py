@@ -25,6 +25,7 @@ from counterweight_rl.config import GlobalCounts, Method
 from counterweight_rl.correction import Progress
 from counterweight_rl.info import MethodInfo, ServerInfo
 from counterweight_rl.local.connection_aio import LocalConnection
+from counterweight_rl.local.publisher import open_publisher, refuse_publish
 from counterweight_rl.local.target import read_target
 from counterweight_rl.result import Result
 from counterweight_rl.shared_memory.shared_arrays import Use, empty
@@ -62,21 +63,17 @@ class Client:
         transport: Transport = "auto",
         chunk_bytes: int = DEFAULT_CHUNK_BYTES,
         on_unavailable: OnUnavailable = "raise",
+        publish: str | None = None,
     ) -> None:
         """Prepares a connection; the arguments are those of ``counterweight_rl.Client``."""
         self._connection: Connection | LocalConnection
         local = read_target(target)
         if local is not None:
-            check_local(
-                tls=tls,
-                token=token,
-                token_file=token_file,
-                allow_insecure_token=allow_insecure_token,
-                transport=transport,
-                on_unavailable=on_unavailable,
-            )
-            self._connection = LocalConnection(local, timeout)
+            check_local(transport=transport, on_unavailable=on_unavailable)
+            publisher = open_publisher(publish, tls, token, token_file, allow_insecure_token)
+            self._connection = LocalConnection(local, timeout, publisher)
         else:
+            refuse_publish(publish)
             check_installed(target)
             from counterweight_rl.transport.connection_aio import Connection
 
@@ -260,3 +257,8 @@ class Client:
     def fallbacks(self) -> dict[str, int]:
         """How many answers were given instead of the server's; see ``counterweight_rl.Client``."""
         return self._connection.fallbacks
+
+    @property
+    def publish_dropped(self) -> int:
+        """How many batches' sums ``publish`` has given up; see ``counterweight_rl.Client``."""
+        return self._connection.publish_dropped

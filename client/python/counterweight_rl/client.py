@@ -20,6 +20,7 @@ from counterweight_rl.correction import Progress
 from counterweight_rl.errors import client_closed
 from counterweight_rl.info import MethodInfo, ServerInfo
 from counterweight_rl.local.connection_sync import LocalConnection
+from counterweight_rl.local.publisher import open_publisher, refuse_publish
 from counterweight_rl.local.target import read_target
 from counterweight_rl.result import Result
 from counterweight_rl.shared_memory.shared_arrays import Use, empty
@@ -57,6 +58,7 @@ class Client:
         transport: Transport = "auto",
         chunk_bytes: int = DEFAULT_CHUNK_BYTES,
         on_unavailable: OnUnavailable = "raise",
+        publish: str | None = None,
     ) -> None:
         """Prepares a connection.
 
@@ -64,8 +66,8 @@ class Client:
             target: "host:port" or "unix:/path/to/socket". "local:" computes in this process through
                 libcounterweight, with the same results and errors; "local:?threads=4" sets the
                 number of threads, "local:cuda?device=0" computes on a device. A local client
-                refuses tls, tokens, transport and on_unavailable, ignores retry and chunk_bytes,
-                and works in forked children.
+                refuses transport and on_unavailable, and tls and tokens unless it publishes,
+                ignores retry and chunk_bytes, and works in forked children.
             timeout: Deadline of each call in seconds, including connecting and retries; None: no
                 limit.
             tls: None: plaintext, for loopback and Unix sockets.
@@ -91,11 +93,19 @@ class Client:
                 lack the batch. "identity": weights 1, the mask as sent, no metrics, ``backend``
                 "identity"; a call with a loss raises. Each call asks the server first.
                 ``fallbacks`` counts such answers.
+            publish: For a target "local:": a server, "host:port" or "unix:/path/to/socket", that
+                gets the sums of each batch and shows them in Prometheus and on its page as if it
+                had corrected the batch; a few KB, never an array. tls and tokens are for it. One
+                background thread sends; calls never wait for it. The sums of 256 batches wait at
+                most, beyond which the oldest are dropped, and ``close`` waits two seconds at most
+                for the rest; ``publish_dropped`` counts what was given up. Needs the extra
+                [remote].
 
         Raises:
             ValueError: A number out of its range, an unknown transport, a file of ``tls`` or
                 ``token_file`` that cannot be read, a token that others could read, or an argument
                 that a local client refuses.
+            ImportError: grpcio is needed and missing.
             CounterweightError: libcounterweight is needed and cannot be loaded, or has no CUDA.
         """
         if max_in_flight < 1:
@@ -103,16 +113,11 @@ class Client:
         self._connection: Connection | LocalConnection
         local = read_target(target)
         if local is not None:
-            check_local(
-                tls=tls,
-                token=token,
-                token_file=token_file,
-                allow_insecure_token=allow_insecure_token,
-                transport=transport,
-                on_unavailable=on_unavailable,
-            )
-            self._connection = LocalConnection(local, timeout)
+            check_local(transport=transport, on_unavailable=on_unavailable)
+            publisher = open_publisher(publish, tls, token, token_file, allow_insecure_token)
+            self._connection = LocalConnection(local, timeout, publisher)
         else:
+            refuse_publish(publish)
             check_installed(target)
             from counterweight_rl.transport.connection_sync import Connection
 
@@ -140,7 +145,8 @@ class Client:
         """Closes the connection. Idempotent.
 
         Calls in flight, including submitted ones, and all later calls fail with code CANCELLED. All
-        futures are done when it returns.
+        futures are done when it returns. With ``publish`` it sends what waits, for two seconds at
+        most.
         """
         with self._lock:
             self._connection.closed.set()
@@ -408,6 +414,11 @@ class Client:
     def fallbacks(self) -> dict[str, int]:
         """How many answers were given instead of the server's: {"local": 3}, {"identity": 0}."""
         return self._connection.fallbacks
+
+    @property
+    def publish_dropped(self) -> int:
+        """How many batches' sums ``publish`` has given up, in this process."""
+        return self._connection.publish_dropped
 
     def _finished(self, future: futures.Future[Any]) -> None:
         with self._lock:

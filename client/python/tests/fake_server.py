@@ -24,7 +24,7 @@ class FakeServer(service_grpc.CorrectionServiceServicer):
 
     The generated code parses requests, and so checks the client's own framing against the contract.
     ``handler`` also answers a stream, after all its chunks; ``stream`` may replace it, and
-    ``admit`` may refuse the stream before the chunks.
+    ``admit`` may refuse the stream before the chunks. ``publish`` answers Publish.
     """
 
     def __init__(self, listen: str = "127.0.0.1:0") -> None:
@@ -42,6 +42,8 @@ class FakeServer(service_grpc.CorrectionServiceServicer):
         self.info = service_pb2.GetServerInfoResponse()
         self.inform: Callable[[Any, grpc.ServicerContext], Any] = lambda *_: self.info
         self.infos = 0
+        self.published: list[service_pb2.PublishRequest] = []
+        self.publish: Callable[..., Any] = lambda *_: service_pb2.PublishResponse()
         self._lock = threading.Lock()
         self._server = grpc.server(
             futures.ThreadPoolExecutor(max_workers=4),
@@ -93,6 +95,11 @@ class FakeServer(service_grpc.CorrectionServiceServicer):
 
     def ListMethods(self, request: Any, context: Any) -> Any:  # noqa: N802
         return self.methods
+
+    def Publish(self, request: Any, context: Any) -> Any:  # noqa: N802
+        with self._lock:
+            self.published.append(request)
+        return self.publish(request, context)
 
     def GetServerInfo(self, request: Any, context: Any) -> Any:  # noqa: N802
         with self._lock:

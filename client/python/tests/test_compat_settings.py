@@ -19,7 +19,7 @@ from counterweight_rl.compat import _service, _settings
 
 NAMES = (
     *("target", "run", "timeout", "retry_seconds"),
-    *("non_finite", "on_unavailable", "token_file"),
+    *("non_finite", "on_unavailable", "token_file", "publish"),
 )
 
 
@@ -55,6 +55,7 @@ def test_defaults() -> None:
         "non_finite": cw.NonFinitePolicy.REJECT,
         "on_unavailable": "raise",
         "token_file": None,
+        "publish": None,
     }
 
 
@@ -66,6 +67,7 @@ def test_the_environment_and_what_overrides_it(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setenv("COUNTERWEIGHT_NON_FINITE", "DROP")
     monkeypatch.setenv("COUNTERWEIGHT_ON_UNAVAILABLE", "local")
     monkeypatch.setenv("COUNTERWEIGHT_TOKEN_FILE", "/run/token")
+    monkeypatch.setenv("COUNTERWEIGHT_PUBLISH", "unix:/run/metrics.sock")
     from_environment = {
         "target": "unix:/run/cw.sock",
         "run": "from-env",
@@ -74,6 +76,7 @@ def test_the_environment_and_what_overrides_it(monkeypatch: pytest.MonkeyPatch) 
         "non_finite": cw.NonFinitePolicy.DROP,
         "on_unavailable": "local",
         "token_file": "/run/token",
+        "publish": "unix:/run/metrics.sock",
     }
     assert settings() == from_environment
     given = {
@@ -84,6 +87,7 @@ def test_the_environment_and_what_overrides_it(monkeypatch: pytest.MonkeyPatch) 
         "non_finite": cw.NonFinitePolicy.NEUTRALIZE,
         "on_unavailable": "identity",
         "token_file": "/run/other",
+        "publish": "localhost:2",
     }
     assert settings(**given) == given
     for name, value in given.items():

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from counterweight_rl.result import Result
 
-_OF_A_CLIENT = ("target", "timeout", "retry_seconds", "on_unavailable", "token_file")
+_OF_A_CLIENT = ("target", "timeout", "retry_seconds", "on_unavailable", "token_file", "publish")
 
 
 @dataclass(frozen=True)
@@ -53,6 +53,7 @@ def use(
     non_finite: NonFinitePolicy | str | None = None,
     on_unavailable: OnUnavailable | None = None,
     token_file: str | None = None,
+    publish: str | None = None,
 ) -> None:
     """Sets the server and the options of ``counterweight_rl.compat`` for the whole process.
 
@@ -77,6 +78,8 @@ def use(
         on_unavailable: What the client does while the server is away after the retries: "raise",
             "local" or "identity", as in ``Client``. Default: raise.
         token_file: A file with the token of a server that requires one. Default: none.
+        publish: With a target "local:": the server that gets the sums of each batch for its
+            metrics, as in ``Client``. Default: none.
 
     Raises:
         ValueError: The value of an argument or variable is out of its range, or a setting of the
@@ -92,6 +95,7 @@ def use(
         "non_finite": non_finite,
         "on_unavailable": on_unavailable,
         "token_file": token_file,
+        "publish": publish,
     }
     if client is not None:
         beside = [name for name in _OF_A_CLIENT if given[name] is not None]

@@ -37,6 +37,7 @@ class Settings:
     non_finite: NonFinitePolicy
     on_unavailable: OnUnavailable
     token_file: str | None
+    publish: str | None
 
     def connect(self) -> Client:
         """Returns a client with these settings."""
@@ -52,6 +53,7 @@ class Settings:
             retry=policy,
             on_unavailable=self.on_unavailable,
             token_file=self.token_file,
+            publish=self.publish,
         )
 
 
@@ -69,6 +71,7 @@ def read(given: Mapping[str, Any]) -> Settings:
     retry_source, retry = _find("retry_seconds", given)
     timeout_source, timeout = _find("timeout", given)
     token_source, token_file = _find("token_file", given)
+    publish_source, publish = _find("publish", given)
     if retry is not None:
         retry = _seconds(retry_source, retry, "at least 0", lambda seconds: seconds >= 0)
     if timeout is not None:
@@ -88,6 +91,7 @@ def read(given: Mapping[str, Any]) -> Settings:
         non_finite=_non_finite(*_find("non_finite", given)),
         on_unavailable=_on_unavailable(*_find("on_unavailable", given)),
         token_file=None if token_file is None else _text(token_source, token_file),
+        publish=None if publish is None else _text(publish_source, publish),
     )
 
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from counterweight_rl import calls
 from counterweight_rl.local.connection_sync import LocalCalls
 from counterweight_rl.local.placing import STOP
 from counterweight_rl.local.target import LocalTarget
+
+if TYPE_CHECKING:
+    from counterweight_rl.local.publisher import Publisher
 
 T = TypeVar("T")
 
@@ -30,20 +33,30 @@ async def run_in_thread(engine: LocalCalls, call: calls.Call[T], timeout: float 
 class LocalConnection:
     """Stands for ``transport.connection_aio.Connection``, without a server."""
 
-    def __init__(self, target: LocalTarget, timeout: float | None) -> None:
+    def __init__(
+        self, target: LocalTarget, timeout: float | None, publisher: Publisher | None
+    ) -> None:
         """Opens the engine; starts no thread."""
         self._timeout = timeout
-        self._calls = LocalCalls(target)
+        self._publisher = publisher
+        self._calls = LocalCalls(target, publisher)
 
     async def close(self) -> None:
         """Calls fail with code CANCELLED, those under way and later ones. Idempotent."""
         self._calls.end_calls()
+        if self._publisher is not None:
+            await asyncio.to_thread(self._publisher.close)
 
     async def pool_for_arrays(self) -> None:
         """No shared memory: any array will do."""
 
     def compare_versions(self, server: str) -> None:
         """Does nothing: the binary interface of the library is compared when it is loaded."""
+
+    @property
+    def publish_dropped(self) -> int:
+        """Batches whose sums were given up."""
+        return 0 if self._publisher is None else self._publisher.dropped
 
     @property
     def fallbacks(self) -> dict[str, int]:

@@ -5,13 +5,16 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from counterweight_rl import calls
 from counterweight_rl.errors import client_closed
 from counterweight_rl.local.engine import Engine
 from counterweight_rl.local.placing import STOP
 from counterweight_rl.local.target import LocalTarget
+
+if TYPE_CHECKING:
+    from counterweight_rl.local.publisher import Publisher
 
 T = TypeVar("T")
 
@@ -23,10 +26,10 @@ class LocalCalls:
         closed: Set once, when calls are to end and no others may begin.
     """
 
-    def __init__(self, target: LocalTarget) -> None:
+    def __init__(self, target: LocalTarget, publisher: Publisher | None = None) -> None:
         """Opens the engine; starts no thread."""
         self.closed = threading.Event()
-        self._engine = Engine(target)
+        self._engine = Engine(target, publisher)
         self._lock = threading.Lock()
         self._stops: dict[int, STOP] = {}
         self._ended = False
@@ -71,10 +74,13 @@ class LocalCalls:
 class LocalConnection:
     """Stands for ``transport.connection_sync.Connection``, without a server."""
 
-    def __init__(self, target: LocalTarget, timeout: float | None) -> None:
+    def __init__(
+        self, target: LocalTarget, timeout: float | None, publisher: Publisher | None
+    ) -> None:
         """Opens the engine; starts no thread."""
         self._timeout = timeout
-        self._calls = LocalCalls(target)
+        self._publisher = publisher
+        self._calls = LocalCalls(target, publisher)
         self.closed = self._calls.closed
 
     def end_calls(self) -> None:
@@ -82,7 +88,9 @@ class LocalConnection:
         self._calls.end_calls()
 
     def close(self) -> None:
-        """There is nothing to give back."""
+        """Publishes the rest. Idempotent."""
+        if self._publisher is not None:
+            self._publisher.close()
 
     def pool_of(self, num_bytes: int) -> None:
         """No shared memory: nothing is sent."""
@@ -92,6 +100,11 @@ class LocalConnection:
 
     def compare_versions(self, server: str) -> None:
         """Does nothing: the binary interface of the library is compared when it is loaded."""
+
+    @property
+    def publish_dropped(self) -> int:
+        """Batches whose sums were given up."""
+        return 0 if self._publisher is None else self._publisher.dropped
 
     @property
     def fallbacks(self) -> dict[str, int]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from counterweight_rl import calls
 from counterweight_rl.arrays.interop import addresses
@@ -25,6 +25,9 @@ from counterweight_rl.status import CODES, StatusCode
 from counterweight_rl.translation import Sent
 from counterweight_rl.transport import wire
 
+if TYPE_CHECKING:
+    from counterweight_rl.local.publisher import Publisher
+
 T = TypeVar("T")
 
 _SHORTEST_SECONDS = 1e-9  # 0 is no limit to the library
@@ -35,13 +38,14 @@ _ALIGNMENT = 4  # of the largest element
 class Engine:
     """A handle of the library. Thread-safe, and usable in forked children; starts no thread yet."""
 
-    def __init__(self, target: LocalTarget) -> None:
-        """Opens it.
+    def __init__(self, target: LocalTarget, publisher: Publisher | None = None) -> None:
+        """Opens it; gives the sums of each batch to ``publisher``.
 
         Raises:
             CounterweightError: There is no library, or it has not what ``target`` asks for.
         """
         self._library = library.load()
+        self._publisher = publisher
         self._handle = ctypes.c_void_p()
         options = library.Options(
             struct_size=ctypes.sizeof(library.Options),
@@ -110,9 +114,19 @@ class Engine:
             if code:
                 raise self._failure(correction.head.request_id, correction.sent)
             with reading(correction.head.request_id):
-                return placing.result(answer.contents)
+                result = placing.result(answer.contents)
+            if self._publisher is not None:
+                self._publish(answer, self._publisher)
+            return result
         finally:
             self._library.cw_free(answer)
+
+    def _publish(self, answer: Any, publisher: Publisher) -> None:
+        sums = library.Bytes()
+        if self._library.cw_sums(answer, library.PROTOBUF, ctypes.byref(sums)):
+            publisher.drop()
+        elif sums.size:
+            publisher.put(sums.copy())
 
     def _failure(self, request_id: str | None, sent: Sent) -> CounterweightError:
         """The error of this thread's last call."""

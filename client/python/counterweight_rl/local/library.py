@@ -91,6 +91,10 @@ _ANSWER = ctypes.POINTER(ctypes.POINTER(Answer))
 _FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "cw_open": (ctypes.c_int, (ctypes.POINTER(Options), ctypes.POINTER(ctypes.c_void_p))),
     "cw_correct": (ctypes.c_int, (ctypes.c_void_p, ctypes.POINTER(Request), _ANSWER)),
+    "cw_sums": (
+        ctypes.c_int,
+        (ctypes.POINTER(Answer), ctypes.c_int32, ctypes.POINTER(Bytes)),
+    ),
     "cw_list_methods": (ctypes.c_int, (ctypes.c_void_p, ctypes.c_int32, _ANSWER)),
     "cw_server_info": (ctypes.c_int, (ctypes.c_void_p, ctypes.c_int32, _ANSWER)),
     "cw_free": (None, (ctypes.POINTER(Answer),)),
@@ -111,6 +115,7 @@ def load() -> Any:
     try:
         library = ctypes.CDLL(str(path))
         found = library.cw_abi_version()
+        missing = [name for name in _FUNCTIONS if not hasattr(library, name)]
     except (OSError, AttributeError) as error:
         raise _unusable(f"{path} cannot be loaded: {error}") from error
     if found != _ABI_VERSION:
@@ -118,6 +123,8 @@ def load() -> Any:
             f"{path} has the binary interface {found}, and this package needs {_ABI_VERSION}; "
             "take both from one version"
         )
+    if missing:
+        raise _unusable(f"{path} lacks {missing[0]}; take it and this package from one version")
     for name, (result, arguments) in _FUNCTIONS.items():
         function = getattr(library, name)
         function.restype, function.argtypes = result, arguments

@@ -70,6 +70,11 @@ class Connection:
         return self._router.pool_for_arrays()
 
     @property
+    def publish_dropped(self) -> int:
+        """None: a server publishes what it corrects."""
+        return 0
+
+    @property
     def fallbacks(self) -> dict[str, int]:
         """Answers that were given instead of the server's, by ``on_unavailable``."""
         return self._fallback.counts

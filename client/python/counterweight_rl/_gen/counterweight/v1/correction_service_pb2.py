@@ -13,10 +13,11 @@ _sym_db = _symbol_database.Default()
 
 
 from ...counterweight.v1 import method_pb2 as counterweight_dot_v1_dot_method__pb2
+from ...counterweight.v1 import sums_pb2 as counterweight_dot_v1_dot_sums__pb2
 from ...counterweight.v1 import tensor_pb2 as counterweight_dot_v1_dot_tensor__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n)counterweight/v1/correction_service.proto\x12\x10\x63ounterweight.v1\x1a\x1d\x63ounterweight/v1/method.proto\x1a\x1d\x63ounterweight/v1/tensor.proto\"\xca\x04\n\x0e\x43orrectRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12(\n\x06labels\x18\x02 \x01(\x0b\x32\x18.counterweight.v1.Labels\x12(\n\x06layout\x18\x03 \x01(\x0b\x32\x18.counterweight.v1.Layout\x12)\n\x07tensors\x18\x04 \x03(\x0b\x32\x18.counterweight.v1.Tensor\x12(\n\x06method\x18\x05 \x01(\x0b\x32\x18.counterweight.v1.Method\x12-\n\x07outputs\x18\x06 \x03(\x0e\x32\x1c.counterweight.v1.TensorRole\x12<\n\x11non_finite_policy\x18\x07 \x01(\x0e\x32!.counterweight.v1.NonFinitePolicy\x12\x11\n\x04seed\x18\x08 \x01(\x04H\x00\x88\x01\x01\x12\x35\n\rglobal_counts\x18\t \x01(\x0b\x32\x1e.counterweight.v1.GlobalCounts\x12\x11\n\tgroup_ids\x18\n \x03(\x03\x12\x16\n\x0etrajectory_ids\x18\x0b \x03(\x03\x12\x34\n\rversion_spans\x18\x0c \x03(\x0b\x32\x1d.counterweight.v1.VersionSpan\x12\x14\n\x0c\x63ompute_loss\x18\r \x01(\x08\x12.\n\x0c\x64\x65stinations\x18\x0e \x03(\x0b\x32\x18.counterweight.v1.Tensor\x12\x14\n\x0comit_metrics\x18\x0f \x01(\x08\x42\x07\n\x05_seed\"\xc4\x03\n\x0f\x43orrectResponse\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12)\n\x07tensors\x18\x02 \x03(\x0b\x32\x18.counterweight.v1.Tensor\x12\x11\n\x04loss\x18\x03 \x01(\x01H\x00\x88\x01\x01\x12?\n\x07metrics\x18\x04 \x03(\x0b\x32..counterweight.v1.CorrectResponse.MetricsEntry\x12,\n\x05rules\x18\x05 \x03(\x0b\x32\x1d.counterweight.v1.RuleSummary\x12\x19\n\x11non_finite_tokens\x18\x06 \x01(\x03\x12\x18\n\x10numerics_version\x18\x07 \x01(\r\x12\x0f\n\x07\x62\x61\x63kend\x18\x08 \x01(\t\x12(\n\x06timing\x18\t \x01(\x0b\x32\x18.counterweight.v1.Timing\x12\x10\n\x08warnings\x18\n \x03(\t\x12\x35\n\tstaleness\x18\x0b \x01(\x0b\x32\".counterweight.v1.StalenessSummary\x1a.\n\x0cMetricsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\x42\x07\n\x05_loss\"y\n\x10StalenessSummary\x12\x32\n\x07\x62uckets\x18\x01 \x03(\x0b\x32!.counterweight.v1.StalenessBucket\x12\x16\n\x0eunknown_tokens\x18\x02 \x01(\x03\x12\x0c\n\x04mean\x18\x03 \x01(\x01\x12\x0b\n\x03max\x18\x04 \x01(\x03\"d\n\x0fStalenessBucket\x12\r\n\x05\x66irst\x18\x01 \x01(\x03\x12\x11\n\x04last\x18\x02 \x01(\x03H\x00\x88\x01\x01\x12\x0e\n\x06tokens\x18\x03 \x01(\x03\x12\n\n\x02kl\x18\x04 \x01(\x01\x12\n\n\x02k3\x18\x05 \x01(\x01\x42\x07\n\x05_last\"N\n\x0bRuleSummary\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x16\n\x0e\x64ropped_tokens\x18\x02 \x01(\x03\x12\x19\n\x11\x64ropped_sequences\x18\x03 \x01(\x03\"\x81\x01\n\x06Timing\x12\x16\n\x0e\x64\x65\x63ode_seconds\x18\x01 \x01(\x01\x12\x15\n\rqueue_seconds\x18\x02 \x01(\x01\x12\x17\n\x0f\x63ompute_seconds\x18\x03 \x01(\x01\x12\x16\n\x0e\x65ncode_seconds\x18\x04 \x01(\x01\x12\x17\n\x0freceive_seconds\x18\x05 \x01(\x01\"V\n\x06Labels\x12\x0b\n\x03run\x18\x01 \x01(\t\x12\x0f\n\x07replica\x18\x02 \x01(\t\x12\x1b\n\x0epolicy_version\x18\x03 \x01(\x03H\x00\x88\x01\x01\x42\x11\n\x0f_policy_version\"\xe4\x01\n\x0cGlobalCounts\x12\x17\n\nnum_tokens\x18\x01 \x01(\x03H\x00\x88\x01\x01\x12\x1a\n\rnum_sequences\x18\x02 \x01(\x03H\x01\x88\x01\x01\x12\x1c\n\x0fnum_kept_tokens\x18\x03 \x01(\x03H\x02\x88\x01\x01\x12\x16\n\tnum_ranks\x18\x04 \x01(\x03H\x03\x88\x01\x01\x12\x17\n\nweight_sum\x18\x05 \x01(\x01H\x04\x88\x01\x01\x42\r\n\x0b_num_tokensB\x10\n\x0e_num_sequencesB\x12\n\x10_num_kept_tokensB\x0c\n\n_num_ranksB\r\n\x0b_weight_sum\"S\n\x0bVersionSpan\x12\x10\n\x08sequence\x18\x01 \x01(\x03\x12\r\n\x05start\x18\x02 \x01(\x03\x12\x0b\n\x03\x65nd\x18\x03 \x01(\x03\x12\x16\n\x0epolicy_version\x18\x04 \x01(\x03\"}\n\x14\x43orrectStreamRequest\x12\x32\n\x06header\x18\x01 \x01(\x0b\x32 .counterweight.v1.CorrectRequestH\x00\x12(\n\x05\x63hunk\x18\x02 \x01(\x0b\x32\x17.counterweight.v1.ChunkH\x00\x42\x07\n\x05\x66rame\"\xe5\x01\n\x15\x43orrectStreamResponse\x12\x30\n\tadmission\x18\x01 \x01(\x0b\x32\x1b.counterweight.v1.AdmissionH\x00\x12\x33\n\x06result\x18\x02 \x01(\x0b\x32!.counterweight.v1.CorrectResponseH\x00\x12(\n\x05\x63hunk\x18\x03 \x01(\x0b\x32\x17.counterweight.v1.ChunkH\x00\x12\x32\n\x07summary\x18\x04 \x01(\x0b\x32\x1f.counterweight.v1.StreamSummaryH\x00\x42\x07\n\x05\x66rame\"5\n\x05\x43hunk\x12\x0e\n\x06tensor\x18\x01 \x01(\r\x12\x0e\n\x06offset\x18\x02 \x01(\x04\x12\x0c\n\x04\x64\x61ta\x18\x03 \x01(\x0c\"8\n\tAdmission\x12\x16\n\x0ereserved_bytes\x18\x01 \x01(\x04\x12\x13\n\x0b\x63hunk_bytes\x18\x02 \x01(\r\"e\n\rStreamSummary\x12\x16\n\x0ereceived_bytes\x18\x01 \x01(\x04\x12\x12\n\nsent_bytes\x18\x02 \x01(\x04\x12(\n\x06timing\x18\x03 \x01(\x0b\x32\x18.counterweight.v1.Timing\"\x14\n\x12ListMethodsRequest\"D\n\x13ListMethodsResponse\x12-\n\x07methods\x18\x01 \x03(\x0b\x32\x1c.counterweight.v1.MethodInfo\"\x16\n\x14GetServerInfoRequest\"\xe3\x02\n\x15GetServerInfoResponse\x12\x0f\n\x07version\x18\x01 \x01(\t\x12\x10\n\x08revision\x18\x02 \x01(\t\x12\x18\n\x10numerics_version\x18\x03 \x01(\r\x12\x0f\n\x07\x62\x61\x63kend\x18\x04 \x01(\t\x12\x17\n\x0finstruction_set\x18\x05 \x01(\t\x12\x0f\n\x07threads\x18\x06 \x01(\r\x12)\n\x07\x64\x65vices\x18\x07 \x03(\x0b\x32\x18.counterweight.v1.Device\x12(\n\x06limits\x18\x08 \x01(\x0b\x32\x18.counterweight.v1.Limits\x12\x10\n\x08\x64ialects\x18\t \x03(\t\x12\x10\n\x08\x66\x65\x61tures\x18\n \x03(\t\x12\x1c\n\x14shared_memory_socket\x18\x0b \x01(\t\x12;\n\x10\x64ialect_releases\x18\x0c \x03(\x0b\x32!.counterweight.v1.DialectReleases\"N\n\x0f\x44ialectReleases\x12\x0e\n\x06system\x18\x01 \x01(\t\x12+\n\x08releases\x18\x02 \x03(\x0b\x32\x19.counterweight.v1.Release\"*\n\x07Release\x12\x0f\n\x07version\x18\x01 \x01(\t\x12\x0e\n\x06\x63hange\x18\x02 \x01(\t\"I\n\x06\x44\x65vice\x12\r\n\x05index\x18\x01 \x01(\r\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x14\n\x0cmemory_bytes\x18\x03 \x01(\x04\x12\x0c\n\x04uuid\x18\x04 \x01(\x0c\"\xb8\x01\n\x06Limits\x12\x19\n\x11max_message_bytes\x18\x01 \x01(\x04\x12\x12\n\nmax_tokens\x18\x02 \x01(\x03\x12\x15\n\rmax_sequences\x18\x03 \x01(\x03\x12\x11\n\tmax_rules\x18\x04 \x01(\r\x12\x17\n\x0fmax_chunk_bytes\x18\x05 \x01(\x04\x12\x1b\n\x13max_bytes_in_flight\x18\x06 \x01(\x04\x12\x1f\n\x17max_shared_memory_bytes\x18\x07 \x01(\x04\x32\x87\x03\n\x11\x43orrectionService\x12N\n\x07\x43orrect\x12 .counterweight.v1.CorrectRequest\x1a!.counterweight.v1.CorrectResponse\x12\x64\n\rCorrectStream\x12&.counterweight.v1.CorrectStreamRequest\x1a\'.counterweight.v1.CorrectStreamResponse(\x01\x30\x01\x12Z\n\x0bListMethods\x12$.counterweight.v1.ListMethodsRequest\x1a%.counterweight.v1.ListMethodsResponse\x12`\n\rGetServerInfo\x12&.counterweight.v1.GetServerInfoRequest\x1a\'.counterweight.v1.GetServerInfoResponseBRZPgithub.com/counterweight/counterweight/client/go/counterweightv1;counterweightv1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n)counterweight/v1/correction_service.proto\x12\x10\x63ounterweight.v1\x1a\x1d\x63ounterweight/v1/method.proto\x1a\x1b\x63ounterweight/v1/sums.proto\x1a\x1d\x63ounterweight/v1/tensor.proto\"\xca\x04\n\x0e\x43orrectRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12(\n\x06labels\x18\x02 \x01(\x0b\x32\x18.counterweight.v1.Labels\x12(\n\x06layout\x18\x03 \x01(\x0b\x32\x18.counterweight.v1.Layout\x12)\n\x07tensors\x18\x04 \x03(\x0b\x32\x18.counterweight.v1.Tensor\x12(\n\x06method\x18\x05 \x01(\x0b\x32\x18.counterweight.v1.Method\x12-\n\x07outputs\x18\x06 \x03(\x0e\x32\x1c.counterweight.v1.TensorRole\x12<\n\x11non_finite_policy\x18\x07 \x01(\x0e\x32!.counterweight.v1.NonFinitePolicy\x12\x11\n\x04seed\x18\x08 \x01(\x04H\x00\x88\x01\x01\x12\x35\n\rglobal_counts\x18\t \x01(\x0b\x32\x1e.counterweight.v1.GlobalCounts\x12\x11\n\tgroup_ids\x18\n \x03(\x03\x12\x16\n\x0etrajectory_ids\x18\x0b \x03(\x03\x12\x34\n\rversion_spans\x18\x0c \x03(\x0b\x32\x1d.counterweight.v1.VersionSpan\x12\x14\n\x0c\x63ompute_loss\x18\r \x01(\x08\x12.\n\x0c\x64\x65stinations\x18\x0e \x03(\x0b\x32\x18.counterweight.v1.Tensor\x12\x14\n\x0comit_metrics\x18\x0f \x01(\x08\x42\x07\n\x05_seed\"\xc4\x03\n\x0f\x43orrectResponse\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12)\n\x07tensors\x18\x02 \x03(\x0b\x32\x18.counterweight.v1.Tensor\x12\x11\n\x04loss\x18\x03 \x01(\x01H\x00\x88\x01\x01\x12?\n\x07metrics\x18\x04 \x03(\x0b\x32..counterweight.v1.CorrectResponse.MetricsEntry\x12,\n\x05rules\x18\x05 \x03(\x0b\x32\x1d.counterweight.v1.RuleSummary\x12\x19\n\x11non_finite_tokens\x18\x06 \x01(\x03\x12\x18\n\x10numerics_version\x18\x07 \x01(\r\x12\x0f\n\x07\x62\x61\x63kend\x18\x08 \x01(\t\x12(\n\x06timing\x18\t \x01(\x0b\x32\x18.counterweight.v1.Timing\x12\x10\n\x08warnings\x18\n \x03(\t\x12\x35\n\tstaleness\x18\x0b \x01(\x0b\x32\".counterweight.v1.StalenessSummary\x1a.\n\x0cMetricsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\x42\x07\n\x05_loss\"y\n\x10StalenessSummary\x12\x32\n\x07\x62uckets\x18\x01 \x03(\x0b\x32!.counterweight.v1.StalenessBucket\x12\x16\n\x0eunknown_tokens\x18\x02 \x01(\x03\x12\x0c\n\x04mean\x18\x03 \x01(\x01\x12\x0b\n\x03max\x18\x04 \x01(\x03\"d\n\x0fStalenessBucket\x12\r\n\x05\x66irst\x18\x01 \x01(\x03\x12\x11\n\x04last\x18\x02 \x01(\x03H\x00\x88\x01\x01\x12\x0e\n\x06tokens\x18\x03 \x01(\x03\x12\n\n\x02kl\x18\x04 \x01(\x01\x12\n\n\x02k3\x18\x05 \x01(\x01\x42\x07\n\x05_last\"N\n\x0bRuleSummary\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x16\n\x0e\x64ropped_tokens\x18\x02 \x01(\x03\x12\x19\n\x11\x64ropped_sequences\x18\x03 \x01(\x03\"\x81\x01\n\x06Timing\x12\x16\n\x0e\x64\x65\x63ode_seconds\x18\x01 \x01(\x01\x12\x15\n\rqueue_seconds\x18\x02 \x01(\x01\x12\x17\n\x0f\x63ompute_seconds\x18\x03 \x01(\x01\x12\x16\n\x0e\x65ncode_seconds\x18\x04 \x01(\x01\x12\x17\n\x0freceive_seconds\x18\x05 \x01(\x01\"V\n\x06Labels\x12\x0b\n\x03run\x18\x01 \x01(\t\x12\x0f\n\x07replica\x18\x02 \x01(\t\x12\x1b\n\x0epolicy_version\x18\x03 \x01(\x03H\x00\x88\x01\x01\x42\x11\n\x0f_policy_version\"\xe4\x01\n\x0cGlobalCounts\x12\x17\n\nnum_tokens\x18\x01 \x01(\x03H\x00\x88\x01\x01\x12\x1a\n\rnum_sequences\x18\x02 \x01(\x03H\x01\x88\x01\x01\x12\x1c\n\x0fnum_kept_tokens\x18\x03 \x01(\x03H\x02\x88\x01\x01\x12\x16\n\tnum_ranks\x18\x04 \x01(\x03H\x03\x88\x01\x01\x12\x17\n\nweight_sum\x18\x05 \x01(\x01H\x04\x88\x01\x01\x42\r\n\x0b_num_tokensB\x10\n\x0e_num_sequencesB\x12\n\x10_num_kept_tokensB\x0c\n\n_num_ranksB\r\n\x0b_weight_sum\"S\n\x0bVersionSpan\x12\x10\n\x08sequence\x18\x01 \x01(\x03\x12\r\n\x05start\x18\x02 \x01(\x03\x12\x0b\n\x03\x65nd\x18\x03 \x01(\x03\x12\x16\n\x0epolicy_version\x18\x04 \x01(\x03\"}\n\x14\x43orrectStreamRequest\x12\x32\n\x06header\x18\x01 \x01(\x0b\x32 .counterweight.v1.CorrectRequestH\x00\x12(\n\x05\x63hunk\x18\x02 \x01(\x0b\x32\x17.counterweight.v1.ChunkH\x00\x42\x07\n\x05\x66rame\"\xe5\x01\n\x15\x43orrectStreamResponse\x12\x30\n\tadmission\x18\x01 \x01(\x0b\x32\x1b.counterweight.v1.AdmissionH\x00\x12\x33\n\x06result\x18\x02 \x01(\x0b\x32!.counterweight.v1.CorrectResponseH\x00\x12(\n\x05\x63hunk\x18\x03 \x01(\x0b\x32\x17.counterweight.v1.ChunkH\x00\x12\x32\n\x07summary\x18\x04 \x01(\x0b\x32\x1f.counterweight.v1.StreamSummaryH\x00\x42\x07\n\x05\x66rame\"5\n\x05\x43hunk\x12\x0e\n\x06tensor\x18\x01 \x01(\r\x12\x0e\n\x06offset\x18\x02 \x01(\x04\x12\x0c\n\x04\x64\x61ta\x18\x03 \x01(\x0c\"8\n\tAdmission\x12\x16\n\x0ereserved_bytes\x18\x01 \x01(\x04\x12\x13\n\x0b\x63hunk_bytes\x18\x02 \x01(\r\"e\n\rStreamSummary\x12\x16\n\x0ereceived_bytes\x18\x01 \x01(\x04\x12\x12\n\nsent_bytes\x18\x02 \x01(\x04\x12(\n\x06timing\x18\x03 \x01(\x0b\x32\x18.counterweight.v1.Timing\"y\n\x0ePublishRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12(\n\x06labels\x18\x02 \x01(\x0b\x32\x18.counterweight.v1.Labels\x12)\n\x04sums\x18\x03 \x01(\x0b\x32\x1b.counterweight.v1.BatchSums\"\x11\n\x0fPublishResponse\"\x14\n\x12ListMethodsRequest\"D\n\x13ListMethodsResponse\x12-\n\x07methods\x18\x01 \x03(\x0b\x32\x1c.counterweight.v1.MethodInfo\"\x16\n\x14GetServerInfoRequest\"\xe3\x02\n\x15GetServerInfoResponse\x12\x0f\n\x07version\x18\x01 \x01(\t\x12\x10\n\x08revision\x18\x02 \x01(\t\x12\x18\n\x10numerics_version\x18\x03 \x01(\r\x12\x0f\n\x07\x62\x61\x63kend\x18\x04 \x01(\t\x12\x17\n\x0finstruction_set\x18\x05 \x01(\t\x12\x0f\n\x07threads\x18\x06 \x01(\r\x12)\n\x07\x64\x65vices\x18\x07 \x03(\x0b\x32\x18.counterweight.v1.Device\x12(\n\x06limits\x18\x08 \x01(\x0b\x32\x18.counterweight.v1.Limits\x12\x10\n\x08\x64ialects\x18\t \x03(\t\x12\x10\n\x08\x66\x65\x61tures\x18\n \x03(\t\x12\x1c\n\x14shared_memory_socket\x18\x0b \x01(\t\x12;\n\x10\x64ialect_releases\x18\x0c \x03(\x0b\x32!.counterweight.v1.DialectReleases\"N\n\x0f\x44ialectReleases\x12\x0e\n\x06system\x18\x01 \x01(\t\x12+\n\x08releases\x18\x02 \x03(\x0b\x32\x19.counterweight.v1.Release\"*\n\x07Release\x12\x0f\n\x07version\x18\x01 \x01(\t\x12\x0e\n\x06\x63hange\x18\x02 \x01(\t\"I\n\x06\x44\x65vice\x12\r\n\x05index\x18\x01 \x01(\r\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x14\n\x0cmemory_bytes\x18\x03 \x01(\x04\x12\x0c\n\x04uuid\x18\x04 \x01(\x0c\"\xb8\x01\n\x06Limits\x12\x19\n\x11max_message_bytes\x18\x01 \x01(\x04\x12\x12\n\nmax_tokens\x18\x02 \x01(\x03\x12\x15\n\rmax_sequences\x18\x03 \x01(\x03\x12\x11\n\tmax_rules\x18\x04 \x01(\r\x12\x17\n\x0fmax_chunk_bytes\x18\x05 \x01(\x04\x12\x1b\n\x13max_bytes_in_flight\x18\x06 \x01(\x04\x12\x1f\n\x17max_shared_memory_bytes\x18\x07 \x01(\x04\x32\xd7\x03\n\x11\x43orrectionService\x12N\n\x07\x43orrect\x12 .counterweight.v1.CorrectRequest\x1a!.counterweight.v1.CorrectResponse\x12\x64\n\rCorrectStream\x12&.counterweight.v1.CorrectStreamRequest\x1a\'.counterweight.v1.CorrectStreamResponse(\x01\x30\x01\x12Z\n\x0bListMethods\x12$.counterweight.v1.ListMethodsRequest\x1a%.counterweight.v1.ListMethodsResponse\x12`\n\rGetServerInfo\x12&.counterweight.v1.GetServerInfoRequest\x1a\'.counterweight.v1.GetServerInfoResponse\x12N\n\x07Publish\x12 .counterweight.v1.PublishRequest\x1a!.counterweight.v1.PublishResponseBRZPgithub.com/counterweight/counterweight/client/go/counterweightv1;counterweightv1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -26,52 +27,56 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._serialized_options = b'ZPgithub.com/counterweight/counterweight/client/go/counterweightv1;counterweightv1'
   _globals['_CORRECTRESPONSE_METRICSENTRY']._loaded_options = None
   _globals['_CORRECTRESPONSE_METRICSENTRY']._serialized_options = b'8\001'
-  _globals['_CORRECTREQUEST']._serialized_start=126
-  _globals['_CORRECTREQUEST']._serialized_end=712
-  _globals['_CORRECTRESPONSE']._serialized_start=715
-  _globals['_CORRECTRESPONSE']._serialized_end=1167
-  _globals['_CORRECTRESPONSE_METRICSENTRY']._serialized_start=1112
-  _globals['_CORRECTRESPONSE_METRICSENTRY']._serialized_end=1158
-  _globals['_STALENESSSUMMARY']._serialized_start=1169
-  _globals['_STALENESSSUMMARY']._serialized_end=1290
-  _globals['_STALENESSBUCKET']._serialized_start=1292
-  _globals['_STALENESSBUCKET']._serialized_end=1392
-  _globals['_RULESUMMARY']._serialized_start=1394
-  _globals['_RULESUMMARY']._serialized_end=1472
-  _globals['_TIMING']._serialized_start=1475
-  _globals['_TIMING']._serialized_end=1604
-  _globals['_LABELS']._serialized_start=1606
-  _globals['_LABELS']._serialized_end=1692
-  _globals['_GLOBALCOUNTS']._serialized_start=1695
-  _globals['_GLOBALCOUNTS']._serialized_end=1923
-  _globals['_VERSIONSPAN']._serialized_start=1925
-  _globals['_VERSIONSPAN']._serialized_end=2008
-  _globals['_CORRECTSTREAMREQUEST']._serialized_start=2010
-  _globals['_CORRECTSTREAMREQUEST']._serialized_end=2135
-  _globals['_CORRECTSTREAMRESPONSE']._serialized_start=2138
-  _globals['_CORRECTSTREAMRESPONSE']._serialized_end=2367
-  _globals['_CHUNK']._serialized_start=2369
-  _globals['_CHUNK']._serialized_end=2422
-  _globals['_ADMISSION']._serialized_start=2424
-  _globals['_ADMISSION']._serialized_end=2480
-  _globals['_STREAMSUMMARY']._serialized_start=2482
-  _globals['_STREAMSUMMARY']._serialized_end=2583
-  _globals['_LISTMETHODSREQUEST']._serialized_start=2585
-  _globals['_LISTMETHODSREQUEST']._serialized_end=2605
-  _globals['_LISTMETHODSRESPONSE']._serialized_start=2607
-  _globals['_LISTMETHODSRESPONSE']._serialized_end=2675
-  _globals['_GETSERVERINFOREQUEST']._serialized_start=2677
-  _globals['_GETSERVERINFOREQUEST']._serialized_end=2699
-  _globals['_GETSERVERINFORESPONSE']._serialized_start=2702
-  _globals['_GETSERVERINFORESPONSE']._serialized_end=3057
-  _globals['_DIALECTRELEASES']._serialized_start=3059
-  _globals['_DIALECTRELEASES']._serialized_end=3137
-  _globals['_RELEASE']._serialized_start=3139
-  _globals['_RELEASE']._serialized_end=3181
-  _globals['_DEVICE']._serialized_start=3183
-  _globals['_DEVICE']._serialized_end=3256
-  _globals['_LIMITS']._serialized_start=3259
-  _globals['_LIMITS']._serialized_end=3443
-  _globals['_CORRECTIONSERVICE']._serialized_start=3446
-  _globals['_CORRECTIONSERVICE']._serialized_end=3837
+  _globals['_CORRECTREQUEST']._serialized_start=155
+  _globals['_CORRECTREQUEST']._serialized_end=741
+  _globals['_CORRECTRESPONSE']._serialized_start=744
+  _globals['_CORRECTRESPONSE']._serialized_end=1196
+  _globals['_CORRECTRESPONSE_METRICSENTRY']._serialized_start=1141
+  _globals['_CORRECTRESPONSE_METRICSENTRY']._serialized_end=1187
+  _globals['_STALENESSSUMMARY']._serialized_start=1198
+  _globals['_STALENESSSUMMARY']._serialized_end=1319
+  _globals['_STALENESSBUCKET']._serialized_start=1321
+  _globals['_STALENESSBUCKET']._serialized_end=1421
+  _globals['_RULESUMMARY']._serialized_start=1423
+  _globals['_RULESUMMARY']._serialized_end=1501
+  _globals['_TIMING']._serialized_start=1504
+  _globals['_TIMING']._serialized_end=1633
+  _globals['_LABELS']._serialized_start=1635
+  _globals['_LABELS']._serialized_end=1721
+  _globals['_GLOBALCOUNTS']._serialized_start=1724
+  _globals['_GLOBALCOUNTS']._serialized_end=1952
+  _globals['_VERSIONSPAN']._serialized_start=1954
+  _globals['_VERSIONSPAN']._serialized_end=2037
+  _globals['_CORRECTSTREAMREQUEST']._serialized_start=2039
+  _globals['_CORRECTSTREAMREQUEST']._serialized_end=2164
+  _globals['_CORRECTSTREAMRESPONSE']._serialized_start=2167
+  _globals['_CORRECTSTREAMRESPONSE']._serialized_end=2396
+  _globals['_CHUNK']._serialized_start=2398
+  _globals['_CHUNK']._serialized_end=2451
+  _globals['_ADMISSION']._serialized_start=2453
+  _globals['_ADMISSION']._serialized_end=2509
+  _globals['_STREAMSUMMARY']._serialized_start=2511
+  _globals['_STREAMSUMMARY']._serialized_end=2612
+  _globals['_PUBLISHREQUEST']._serialized_start=2614
+  _globals['_PUBLISHREQUEST']._serialized_end=2735
+  _globals['_PUBLISHRESPONSE']._serialized_start=2737
+  _globals['_PUBLISHRESPONSE']._serialized_end=2754
+  _globals['_LISTMETHODSREQUEST']._serialized_start=2756
+  _globals['_LISTMETHODSREQUEST']._serialized_end=2776
+  _globals['_LISTMETHODSRESPONSE']._serialized_start=2778
+  _globals['_LISTMETHODSRESPONSE']._serialized_end=2846
+  _globals['_GETSERVERINFOREQUEST']._serialized_start=2848
+  _globals['_GETSERVERINFOREQUEST']._serialized_end=2870
+  _globals['_GETSERVERINFORESPONSE']._serialized_start=2873
+  _globals['_GETSERVERINFORESPONSE']._serialized_end=3228
+  _globals['_DIALECTRELEASES']._serialized_start=3230
+  _globals['_DIALECTRELEASES']._serialized_end=3308
+  _globals['_RELEASE']._serialized_start=3310
+  _globals['_RELEASE']._serialized_end=3352
+  _globals['_DEVICE']._serialized_start=3354
+  _globals['_DEVICE']._serialized_end=3427
+  _globals['_LIMITS']._serialized_start=3430
+  _globals['_LIMITS']._serialized_end=3614
+  _globals['_CORRECTIONSERVICE']._serialized_start=3617
+  _globals['_CORRECTIONSERVICE']._serialized_end=4088
 # @@protoc_insertion_point(module_scope)

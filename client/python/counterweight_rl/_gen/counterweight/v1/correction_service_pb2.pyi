@@ -1,4 +1,5 @@
 from ...counterweight.v1 import method_pb2 as _method_pb2
+from ...counterweight.v1 import sums_pb2 as _sums_pb2
 from ...counterweight.v1 import tensor_pb2 as _tensor_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf import descriptor as _descriptor
@@ -207,6 +208,20 @@ class StreamSummary(_message.Message):
     sent_bytes: int
     timing: Timing
     def __init__(self, received_bytes: _Optional[int] = ..., sent_bytes: _Optional[int] = ..., timing: _Optional[_Union[Timing, _Mapping]] = ...) -> None: ...
+
+class PublishRequest(_message.Message):
+    __slots__ = ("request_id", "labels", "sums")
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    LABELS_FIELD_NUMBER: _ClassVar[int]
+    SUMS_FIELD_NUMBER: _ClassVar[int]
+    request_id: str
+    labels: Labels
+    sums: _sums_pb2.BatchSums
+    def __init__(self, request_id: _Optional[str] = ..., labels: _Optional[_Union[Labels, _Mapping]] = ..., sums: _Optional[_Union[_sums_pb2.BatchSums, _Mapping]] = ...) -> None: ...
+
+class PublishResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
 
 class ListMethodsRequest(_message.Message):
     __slots__ = ()

@@ -60,6 +60,11 @@ class CorrectionServiceStub(object):
                 request_serializer=counterweight_dot_v1_dot_correction__service__pb2.GetServerInfoRequest.SerializeToString,
                 response_deserializer=counterweight_dot_v1_dot_correction__service__pb2.GetServerInfoResponse.FromString,
                 _registered_method=True)
+        self.Publish = channel.unary_unary(
+                '/counterweight.v1.CorrectionService/Publish',
+                request_serializer=counterweight_dot_v1_dot_correction__service__pb2.PublishRequest.SerializeToString,
+                response_deserializer=counterweight_dot_v1_dot_correction__service__pb2.PublishResponse.FromString,
+                _registered_method=True)
 
 
 class CorrectionServiceServicer(object):
@@ -100,6 +105,16 @@ class CorrectionServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Publish(self, request, context):
+        """Counts one batch that the caller corrected in its own process, from its
+        sums: metrics, page and staleness of its run become what they would be had
+        this server corrected it. With the feature "publish". A message has at most
+        65536 bytes after decompression; a server that drains still takes it.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_CorrectionServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -122,6 +137,11 @@ def add_CorrectionServiceServicer_to_server(servicer, server):
                     servicer.GetServerInfo,
                     request_deserializer=counterweight_dot_v1_dot_correction__service__pb2.GetServerInfoRequest.FromString,
                     response_serializer=counterweight_dot_v1_dot_correction__service__pb2.GetServerInfoResponse.SerializeToString,
+            ),
+            'Publish': grpc.unary_unary_rpc_method_handler(
+                    servicer.Publish,
+                    request_deserializer=counterweight_dot_v1_dot_correction__service__pb2.PublishRequest.FromString,
+                    response_serializer=counterweight_dot_v1_dot_correction__service__pb2.PublishResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -233,6 +253,33 @@ class CorrectionService(object):
             '/counterweight.v1.CorrectionService/GetServerInfo',
             counterweight_dot_v1_dot_correction__service__pb2.GetServerInfoRequest.SerializeToString,
             counterweight_dot_v1_dot_correction__service__pb2.GetServerInfoResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Publish(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/counterweight.v1.CorrectionService/Publish',
+            counterweight_dot_v1_dot_correction__service__pb2.PublishRequest.SerializeToString,
+            counterweight_dot_v1_dot_correction__service__pb2.PublishResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -1,0 +1,284 @@
+"""Sums of batches on their way to a server's metrics: ``Client("local:", publish=...)``."""
+
+from __future__ import annotations
+
+import atexit
+import importlib.util
+import logging
+import os
+import threading
+import time
+import weakref
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from counterweight_rl.errors import (
+    CounterweightError,
+    DeadlineError,
+    OverloadedError,
+    UnavailableError,
+    from_rpc_error,
+)
+from counterweight_rl.local.target import read_target
+from counterweight_rl.status import StatusCode
+from counterweight_rl.transport.access import Access
+from counterweight_rl.transport.channel import SERVICE, TlsConfig
+from counterweight_rl.transport.fallback import check_local
+
+if TYPE_CHECKING:
+    import grpc
+
+QUEUE = 256
+"""Largest number of batches whose sums wait; beyond it the oldest are dropped."""
+ATTEMPT_SECONDS = 5.0
+"""Deadline of one attempt to send."""
+PAUSE_SECONDS = 1.0
+"""Pause between attempts while the server is away."""
+FLUSH_SECONDS = 2.0
+"""Longest wait for the rest when the client is closed or the process ends."""
+
+_log = logging.getLogger(__name__)
+
+
+def open_publisher(
+    publish: str | None,
+    tls: TlsConfig | grpc.ChannelCredentials | None,
+    token: str | None,
+    token_file: str | os.PathLike[str] | None,
+    allow_insecure_token: bool,
+) -> Publisher | None:
+    """The publisher of a local client, to whose server the other arguments apply.
+
+    Raises:
+        ValueError: ``publish`` is no server's address, or the others are wrong for one or for none.
+        ImportError: grpcio is missing.
+    """
+    if publish is None:
+        check_local(
+            tls=tls,
+            token=token,
+            token_file=token_file,
+            allow_insecure_token=allow_insecure_token,
+        )
+        return None
+    if not isinstance(publish, str):
+        raise TypeError(f"publish must be a str, not {type(publish).__name__}")
+    if not publish or read_target(publish) is not None:
+        raise ValueError(
+            f'publish must be a server\'s address, "host:port" or "unix:/path"; got {publish!r}'
+        )
+    if importlib.util.find_spec("grpc") is None:
+        raise ImportError(
+            f'publish={publish!r} needs grpcio: pip install "counterweight-rl[remote]"'
+        )
+    address = publish
+    return Publisher(address, lambda: Access(address, tls, token, token_file, allow_insecure_token))
+
+
+def refuse_publish(publish: str | None) -> None:
+    """Refuses the argument of a client whose target is a server.
+
+    Raises:
+        ValueError: It was given.
+    """
+    if publish is not None:
+        raise ValueError('publish is for a target "local:"; a server publishes what it corrects')
+
+
+class Publisher:
+    """Sends sums from one thread, without ever letting ``put`` wait for it. Thread-safe.
+
+    A forked child begins anew: what waited in the parent is the parent's to send. But gRPC does not
+    survive fork(), so a child of a process that has begun to send drops its own.
+    """
+
+    def __init__(self, target: str, make_access: Callable[[], Access]) -> None:
+        """Checks the access; sends nothing and starts no thread yet.
+
+        Raises:
+            ValueError: As ``Access``.
+        """
+        self._target = target
+        self._make_access = make_access
+        self._access = make_access()
+        self._is_lost = False
+        self._begin()
+        _publishers.add(self)
+
+    def _begin(self) -> None:
+        self._changed = threading.Condition()
+        self._waiting: deque[bytes] = deque()
+        self._thread: threading.Thread | None = None
+        self._end: float | None = None  # of the flush, on the monotonic clock
+        self._dropped = 0
+        self._is_away = False
+        self._has_given_up = False
+        self._warned: set[StatusCode] = set()
+
+    def begin_in_child(self) -> None:
+        """Forgets what the parent does."""
+        # Freeing a channel of the parent's could wait for its threads.
+        _abandoned.append(self._access)
+        self._access = self._make_access()
+        self._is_lost = self._is_lost or self._thread is not None
+        self._begin()
+
+    @property
+    def dropped(self) -> int:
+        """Batches whose sums were given up."""
+        return self._dropped
+
+    def put(self, message: bytes) -> None:
+        """Sends a PublishRequest later; drops the oldest one if too many wait."""
+        if self._is_lost:
+            self._tell_of_loss()
+        with self._changed:
+            if self._is_lost or self._end is not None:
+                self._dropped += 1
+                return
+            if len(self._waiting) >= QUEUE:
+                self._waiting.popleft()
+                self._dropped += 1
+            self._waiting.append(message)
+            if self._thread is None:
+                self._start()
+            self._changed.notify_all()
+
+    def drop(self) -> None:
+        """Counts a batch that has no sums to send, because there was no memory for them."""
+        with self._changed:
+            self._dropped += 1
+
+    def close(self) -> None:
+        """Sends the rest, for FLUSH_SECONDS at most, and drops what is left. Idempotent."""
+        with self._changed:
+            if self._end is None:
+                self._end = time.monotonic() + FLUSH_SECONDS
+            self._changed.notify_all()
+            thread = self._thread
+        if thread is not None:
+            thread.join(FLUSH_SECONDS)
+        with self._changed:
+            self._drop_all()
+            if thread is not None and thread.is_alive() and not self._has_given_up:
+                # Its attempt ends by itself, and no one asks how.
+                self._has_given_up = True
+                self._dropped += 1
+
+    def _start(self) -> None:
+        thread = threading.Thread(target=self._run, name="counterweight-publish", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError:  # no more threads, or the interpreter ends
+            self._drop_all()
+            return
+        self._thread = thread
+
+    def _drop_all(self) -> None:
+        self._dropped += len(self._waiting)
+        self._waiting.clear()
+
+    def _run(self) -> None:
+        while (message := self._next()) is not None:
+            failure = self._send(message)
+            waits = failure is not None and _may_help(failure)
+            self._tell(failure, waits)
+            if failure is not None:
+                self._keep_or_drop(message, waits)
+        for channel in self._access.close():
+            channel.close()
+
+    def _next(self) -> bytes | None:
+        """The oldest message, once there is one; None at the end."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._waiting or self._end is not None)
+            if not self._waiting or self._seconds_left() <= 0:
+                return None
+            return self._waiting.popleft()
+
+    def _seconds_left(self) -> float:
+        if self._end is None:
+            return ATTEMPT_SECONDS
+        return min(ATTEMPT_SECONDS, self._end - time.monotonic())
+
+    def _send(self, message: bytes) -> CounterweightError | None:
+        """Sends one; returns why it failed."""
+        import grpc
+
+        try:
+            call = self._access.channel(grpc).unary_unary(SERVICE + "Publish")
+            call(message, timeout=self._seconds_left(), metadata=self._access.metadata())
+        except grpc.RpcError as error:
+            return from_rpc_error(error)
+        except Exception as error:  # the thread must live; a closed channel is a ValueError
+            return CounterweightError(str(error))
+        return None
+
+    def _keep_or_drop(self, message: bytes, waits: bool) -> None:
+        with self._changed:
+            if self._has_given_up:
+                return
+            if not waits or len(self._waiting) >= QUEUE:
+                self._dropped += 1
+            else:
+                self._waiting.appendleft(message)
+            if waits and not self._changed.wait_for(
+                lambda: self._end is not None, timeout=PAUSE_SECONDS
+            ):
+                return
+            if waits:
+                # A server that is away while the client closes is not waited for.
+                self._drop_all()
+
+    def _tell(self, failure: CounterweightError | None, waits: bool) -> None:
+        """Warns once while the server is away, and once of each kind of refusal."""
+        if failure is None:
+            if self._is_away:
+                self._is_away = False
+                _log.warning("sums are published to %s again", self._target)
+        elif waits and not self._is_away:
+            self._is_away = True
+            _log.warning(
+                "sums cannot be published to %s now; those of the last %d batches wait, others "
+                "are dropped: %s",
+                self._target,
+                QUEUE,
+                failure,
+            )
+        elif not waits and self._end is None and failure.code not in self._warned:
+            self._warned.add(failure.code)
+            _log.warning("%s refuses sums, which are dropped: %s", self._target, failure)
+
+    def _tell_of_loss(self) -> None:
+        if self._warned:
+            return
+        self._warned.add(StatusCode.FAILED_PRECONDITION)
+        _log.warning(
+            "sums are not published to %s: this process was forked after its parent had begun to "
+            "publish, which gRPC does not survive; make the client after the fork",
+            self._target,
+        )
+
+
+def _may_help(failure: CounterweightError) -> bool:
+    """Whether the same message may be taken later."""
+    if isinstance(failure, OverloadedError):
+        return failure.retry_after is not None
+    return isinstance(failure, (DeadlineError, UnavailableError))
+
+
+def _begin_in_child() -> None:
+    for publisher in list(_publishers):
+        publisher.begin_in_child()
+
+
+def _close_all() -> None:
+    for publisher in list(_publishers):
+        publisher.close()
+
+
+_publishers: weakref.WeakSet[Publisher] = weakref.WeakSet()
+_abandoned: list[Any] = []
+os.register_at_fork(after_in_child=_begin_in_child)
+atexit.register(_close_all)

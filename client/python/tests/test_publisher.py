@@ -1,0 +1,212 @@
+"""The queue between a local client and the server that it publishes to."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import grpc
+import pytest
+from fake_server import FakeServer, failing, retry_info
+
+from counterweight_rl._gen.counterweight.v1 import correction_service_pb2 as pb
+from counterweight_rl.local import publisher
+from counterweight_rl.local.publisher import QUEUE, Publisher, open_publisher
+
+Open = Callable[..., Publisher]
+
+
+def message(i: int) -> bytes:
+    return pb.PublishRequest(request_id=str(i)).SerializeToString()
+
+
+def ids(server: FakeServer) -> list[int]:
+    return [int(each.request_id) for each in server.published]
+
+
+def wait_until(holds: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+@pytest.fixture
+def opened(server: FakeServer) -> Iterator[Open]:
+    made: list[Publisher] = []
+
+    def make(target: str = server.target, **access: Any) -> Publisher:
+        settings = {"tls": None, "token": None, "token_file": None, "allow_insecure_token": False}
+        sender = open_publisher(target, **{**settings, **access})
+        assert sender is not None
+        made.append(sender)
+        return sender
+
+    yield make
+    for each in made:
+        each.close()
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(publisher, "PAUSE_SECONDS", 0.02)
+
+
+class Gate:
+    """Holds every message until it is opened."""
+
+    def __init__(self) -> None:
+        self.arrived = threading.Semaphore(0)
+        self.is_open = threading.Event()
+
+    def __call__(self, request: Any, context: Any) -> Any:
+        self.arrived.release()
+        self.is_open.wait(30)
+        return pb.PublishResponse()
+
+
+def test_closing_sends_the_rest_in_order(
+    server: FakeServer, opened: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(publisher, "FLUSH_SECONDS", 60.0)  # for a busy machine
+    sender = opened(token="secret")
+    for i in range(100):
+        sender.put(message(i))
+    sender.close()
+    assert ids(server) == list(range(100))
+    assert sender.dropped == 0
+    sender.put(message(100))
+    assert sender.dropped == 1  # too late
+    sender.close()
+
+
+def test_the_oldest_give_way(server: FakeServer, opened: Open) -> None:
+    server.publish = gate = Gate()
+    sender = opened()
+    sender.put(message(0))
+    assert gate.arrived.acquire(timeout=30)
+    for i in range(1, QUEUE + 4):
+        sender.put(message(i))
+    assert sender.dropped == 3
+    gate.is_open.set()
+    wait_until(lambda: len(server.published) == QUEUE + 1)
+    assert ids(server) == [0, *range(4, QUEUE + 4)]
+    assert sender.dropped == 3
+
+
+@pytest.mark.usefixtures("quick")
+@pytest.mark.parametrize(
+    ("code", "details"),
+    [
+        (grpc.StatusCode.UNAVAILABLE, ()),
+        (grpc.StatusCode.CANCELLED, ()),
+        (grpc.StatusCode.DEADLINE_EXCEEDED, ()),
+        (grpc.StatusCode.RESOURCE_EXHAUSTED, (retry_info(250),)),
+    ],
+)
+def test_what_may_pass_is_sent_again(
+    server: FakeServer,
+    opened: Open,
+    caplog: pytest.LogCaptureFixture,
+    code: grpc.StatusCode,
+    details: tuple[Any, ...],
+) -> None:
+    answers = [failing(code, "not now", *details)] * 3
+    server.publish = lambda *call: answers.pop()(*call) if answers else pb.PublishResponse()
+    sender = opened()
+    for i in range(3):
+        sender.put(message(i))
+    wait_until(lambda: len(server.published) == 6)
+    sender.close()
+    assert ids(server) == [0, 0, 0, 0, 1, 2]
+    assert sender.dropped == 0
+    told = [each.message for each in caplog.records]
+    assert len(told) == 2, told
+    assert "cannot be published" in told[0]
+    assert "again" in told[1]
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        grpc.StatusCode.INVALID_ARGUMENT,
+        grpc.StatusCode.UNIMPLEMENTED,
+        grpc.StatusCode.UNAUTHENTICATED,
+        grpc.StatusCode.RESOURCE_EXHAUSTED,
+    ],
+)
+def test_what_is_refused_is_dropped(
+    server: FakeServer, opened: Open, caplog: pytest.LogCaptureFixture, code: grpc.StatusCode
+) -> None:
+    server.publish = failing(code, "no")
+    sender = opened()
+    for i in range(5):
+        sender.put(message(i))
+    wait_until(lambda: sender.dropped == 5)
+    assert ids(server) == list(range(5))
+    assert [each.message.endswith("dropped: no") for each in caplog.records] == [True]
+    server.publish = lambda *_: pb.PublishResponse()
+    sender.put(message(5))
+    sender.close()
+    assert sender.dropped == 5
+
+
+def test_closing_beside_an_absent_server_drops_at_once(opened: Open) -> None:
+    sender = opened("localhost:1")
+    for i in range(7):
+        sender.put(message(i))
+    sender.close()
+    assert sender.dropped == 7
+
+
+def test_closing_has_a_deadline(
+    server: FakeServer, opened: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(publisher, "FLUSH_SECONDS", 0.1)
+    server.publish = gate = Gate()
+    sender = opened()
+    for i in range(7):
+        sender.put(message(i))
+    assert gate.arrived.acquire(timeout=30)
+    sender.close()  # the gate would hold it for half a minute
+    assert len(server.published) == 1
+    assert sender.dropped == 7
+    gate.is_open.set()
+
+
+def test_no_thread_before_the_first_batch(opened: Open) -> None:
+    before = threading.active_count()
+    sender = opened()
+    assert threading.active_count() == before
+    sender.close()
+    assert sender.dropped == 0
+
+
+def test_a_machine_without_threads(opened: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    def start(_: Any) -> None:
+        raise RuntimeError("can't start new thread")
+
+    sender = opened()
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", start)
+        sender.put(message(0))
+    assert sender.dropped == 1
+
+
+def test_a_child_begins_anew(opened: Open) -> None:
+    sender = opened("localhost:1")
+    sender.put(message(0))
+    sender.drop()
+    child = os.fork()
+    if child == 0:
+        signal.alarm(30)
+        was = sender.dropped
+        sender.close()
+        os._exit(10 * was + sender.dropped)  # the parent's message is not the child's
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    sender.close()
+    assert sender.dropped == 2

@@ -1,0 +1,73 @@
+#include "server/call/publish_call.h"
+
+#include <utility>
+
+#include "counterweight/v1/correction_service.pb.h"
+#include "server/call/payload.h"
+#include "server/call/served_call.h"
+#include "server/engine/codec_publication.h"
+#include "server/observe/drift_report.h"
+#include "spdlog/fmt/fmt.h"
+
+namespace counterweight::server {
+namespace {
+
+grpc::Status Parse(grpc::ByteBuffer* bytes, v1::PublishRequest* request) {
+  bool is_parsed = true;
+  grpc::Status status = ParsePayload(kMaxPublishBytes, bytes, [&](auto* input) {
+    is_parsed = request->ParseFromZeroCopyStream(input);
+    return grpc::Status::OK;
+  });
+  if (status.error_code() == grpc::StatusCode::RESOURCE_EXHAUSTED) {
+    return {grpc::StatusCode::INVALID_ARGUMENT,
+            fmt::format("a {} has at most {} bytes after decompression",
+                        request->GetTypeName(), kMaxPublishBytes)};
+  }
+  if (status.ok() && !is_parsed) {
+    return {grpc::StatusCode::INVALID_ARGUMENT,
+            fmt::format("the request is not a {}: its bytes do not parse",
+                        request->GetTypeName())};
+  }
+  return status;
+}
+
+grpc::Status Publish(const ServiceContext& service, ServedCall* call,
+                     grpc::ByteBuffer* bytes, grpc::ByteBuffer* response) {
+  v1::PublishRequest request;
+  grpc::Status status = Parse(bytes, &request);
+  if (!status.ok()) return status;
+  RequestRecord& record = call->record();
+  if (!request.request_id().empty()) record.request_id = request.request_id();
+  record.run = request.labels().run();
+  record.replica = request.labels().replica();
+  const Result<Publication> read = ReadPublication(request);
+  if (!read.ok()) return call->InvalidArgument(read.violations);
+  const Publication& publication = read.value;
+  record.tokens = publication.batch.sums.tokens;
+  record.sequences = publication.batch.sums.num_sequences;
+  service.drift->Publish({.client = call->queue_client().peer,
+                          .run = publication.run,
+                          .policy_version = publication.policy_version,
+                          .request_id = publication.request_id,
+                          .batch = &publication.batch});
+  return SerializePayload(v1::PublishResponse(), response);
+}
+
+}  // namespace
+
+void AnswerPublish(const ServiceContext* service, std::string_view rpc,
+                   std::shared_ptr<UnaryCall> call, grpc::ByteBuffer* request,
+                   std::string request_id) {
+  ServedCall served(service, rpc, call->context(), std::move(request_id));
+  grpc::ByteBuffer response;
+  const grpc::Status status = served.Guard(
+      [&] { return Publish(*service, &served, request, &response); });
+  served.record().response_bytes = static_cast<int64_t>(response.Length());
+  served.EndStage("decode", &RequestRecord::decode_seconds);
+  // Spans are of corrections.
+  if (served.record().trace) served.record().trace->is_sampled = false;
+  served.Record(status);
+  call->Finish(status, &response, nullptr);
+}
+
+}  // namespace counterweight::server

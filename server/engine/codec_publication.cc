@@ -1,0 +1,188 @@
+#include "server/engine/codec_publication.h"
+
+#include <algorithm>
+#include <iterator>
+#include <numeric>
+#include <utility>
+
+#include "google/protobuf/message.h"
+#include "server/engine/codec_labels.h"
+#include "server/engine/codec_publication_fields.h"
+#include "server/engine/codec_publication_reader.h"
+
+namespace counterweight::server {
+namespace {
+
+using google::protobuf::Message;
+using google::protobuf::RepeatedField;
+
+// Both of which are of one message.
+template <class Sums, class Field, size_t n>
+void Copy(const Field (&table)[n], const Sums& from, Sums* to) {
+  for (const Field& field : table) to->*field.sum = from.*field.sum;
+}
+
+template <class Sums, size_t n>
+void Write(const CountField<Sums> (&table)[n], const Sums& sums,
+           Message* message) {
+  for (const CountField<Sums>& field : table) {
+    message->GetReflection()->SetInt64(message, FieldOf(*message, field.name),
+                                       sums.*field.sum);
+  }
+}
+
+template <class Sums, size_t n>
+void Write(const NumberField<Sums> (&table)[n], const Sums& sums,
+           Message* message) {
+  for (const NumberField<Sums>& field : table) {
+    message->GetReflection()->SetDouble(message, FieldOf(*message, field.name),
+                                        sums.*field.sum);
+  }
+}
+
+template <size_t n>
+void WriteHistogram(const int64_t (&histogram)[n],
+                    RepeatedField<int64_t>* entries) {
+  entries->Add(std::begin(histogram), std::end(histogram));
+}
+
+void WriteLoss(const PublishedBatch& batch, v1::LossSums* message) {
+  const kernels::LossSums& loss = batch.sums.loss;
+  Write(kLossNumbers, loss, message);
+  Write(kLossCounts, loss, message);
+  if (!batch.has_kl_penalty) return;
+  Write(kKlPenaltyNumbers, loss, message->mutable_kl_penalty());
+  Write(kKlPenaltyCounts, loss, message->mutable_kl_penalty());
+}
+
+void WriteStaleness(const kernels::StalenessSums& staleness,
+                    v1::StalenessSums* message) {
+  Write(kStalenessNumbers, staleness, message);
+  Write(kStalenessCounts, staleness, message);
+  WriteHistogram(staleness.histogram, message->mutable_histogram());
+  for (const kernels::StalenessBucketSums& bucket : staleness.buckets) {
+    v1::StalenessBucketSums* const added = message->add_buckets();
+    Write(kBucketNumbers, bucket, added);
+    Write(kBucketCounts, bucket, added);
+  }
+}
+
+void WriteSums(const PublishedBatch& batch, v1::BatchSums* message) {
+  const kernels::BatchSums& sums = batch.sums;
+  Write(kBatchCounts, sums, message);
+  v1::DriftSums* const drift = message->mutable_drift();
+  Write(kDriftNumbers, sums.drift, drift);
+  WriteHistogram(sums.drift.histogram, drift->mutable_token_histogram());
+  WriteHistogram(sums.drift.sequence_histogram,
+                 drift->mutable_sequence_histogram());
+  if (batch.has_weight) {
+    Write(kWeightNumbers, sums.weight, message->mutable_weight());
+    Write(kWeightCounts, sums.weight, message->mutable_weight());
+    if (sums.tokens > 0) {
+      message->mutable_weight()->set_max(sums.weight.range.max);
+    }
+  }
+  if (batch.has_loss) WriteLoss(batch, message->mutable_loss());
+  for (size_t r = 0; r < batch.rule_names.size(); ++r) {
+    v1::RuleSums* const rule = message->add_rules();
+    rule->set_name(batch.rule_names[r]);
+    Write(kRuleCounts, sums.rules[r], rule);
+  }
+  if (sums.staleness.measured != 0) {
+    WriteStaleness(sums.staleness, message->mutable_staleness());
+  }
+}
+
+void CopyStaleness(const kernels::StalenessSums& from,
+                   kernels::StalenessSums* to) {
+  if (from.measured == 0) return;
+  to->measured = 1;
+  Copy(kStalenessNumbers, from, to);
+  Copy(kStalenessCounts, from, to);
+  std::copy(std::begin(from.histogram), std::end(from.histogram),
+            to->histogram);
+  for (size_t b = 0; b < std::size(from.buckets); ++b) {
+    Copy(kBucketNumbers, from.buckets[b], &to->buckets[b]);
+    Copy(kBucketCounts, from.buckets[b], &to->buckets[b]);
+  }
+}
+
+}  // namespace
+
+PublishedBatch Published(const kernels::CorrectionSpec& spec,
+                         const std::vector<std::string>& rule_names,
+                         const kernels::BatchSums& sums) {
+  PublishedBatch batch;
+  batch.has_weight = spec.weight.level != kernels::Level::kNone;
+  batch.has_loss = spec.loss.surrogate != kernels::Surrogate::kNone;
+  batch.has_kl_penalty =
+      batch.has_loss && spec.loss.kl.estimator != kernels::KlEstimator::kNone;
+  batch.rule_names = rule_names;
+  kernels::BatchSums& to = batch.sums;
+  Copy(kBatchCounts, sums, &to);
+  Copy(kDriftNumbers, sums.drift, &to.drift);
+  std::copy(std::begin(sums.drift.histogram), std::end(sums.drift.histogram),
+            to.drift.histogram);
+  std::copy(std::begin(sums.drift.sequence_histogram),
+            std::end(sums.drift.sequence_histogram),
+            to.drift.sequence_histogram);
+  if (batch.has_weight) {
+    Copy(kWeightNumbers, sums.weight, &to.weight);
+    Copy(kWeightCounts, sums.weight, &to.weight);
+    if (sums.tokens > 0) to.weight.range.max = sums.weight.range.max;
+  }
+  if (batch.has_loss) {
+    Copy(kLossNumbers, sums.loss, &to.loss);
+    Copy(kLossCounts, sums.loss, &to.loss);
+  }
+  if (batch.has_kl_penalty) {
+    Copy(kKlPenaltyNumbers, sums.loss, &to.loss);
+    Copy(kKlPenaltyCounts, sums.loss, &to.loss);
+  }
+  for (size_t r = 0; r < rule_names.size(); ++r) {
+    Copy(kRuleCounts, sums.rules[r], &to.rules[r]);
+  }
+  CopyStaleness(sums.staleness, &to.staleness);
+  return batch;
+}
+
+v1::PublishRequest WritePublication(const Publication& publication) {
+  v1::PublishRequest request;
+  request.set_request_id(publication.request_id);
+  v1::Labels& labels = *request.mutable_labels();
+  labels.set_run(publication.run);
+  labels.set_replica(publication.replica);
+  if (publication.policy_version) {
+    labels.set_policy_version(*publication.policy_version);
+  }
+  WriteSums(publication.batch, request.mutable_sums());
+  return request;
+}
+
+Result<Publication> ReadPublication(const v1::PublishRequest& request) {
+  Result<Publication> result;
+  Publication& publication = result.value;
+  const v1::Labels& labels = request.labels();
+  publication.request_id = request.request_id();
+  publication.run = labels.run();
+  publication.replica = labels.replica();
+  if (labels.has_policy_version()) {
+    publication.policy_version = labels.policy_version();
+  }
+  if (request.request_id().empty()) {
+    result.violations.push_back({"request_id", "is required"});
+  }
+  CheckLabels(request.request_id(), labels, &result.violations);
+  if (request.sums().has_staleness() && !labels.has_policy_version()) {
+    result.violations.push_back(
+        {"labels.policy_version", "is required with sums.staleness"});
+  }
+  if (!request.has_sums()) {
+    result.violations.push_back({"sums", "is required"});
+    return result;
+  }
+  SumsReader(&publication.batch, &result.violations).Read(request.sums());
+  return result;
+}
+
+}  // namespace counterweight::server

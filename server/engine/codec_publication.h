@@ -1,0 +1,31 @@
+// Sums of a batch: chosen, written and read. Part of the codec.
+#ifndef COUNTERWEIGHT_SERVER_ENGINE_CODEC_PUBLICATION_H_
+#define COUNTERWEIGHT_SERVER_ENGINE_CODEC_PUBLICATION_H_
+
+#include <string>
+#include <vector>
+
+#include "counterweight/v1/correction_service.pb.h"
+#include "kernels/spec.h"
+#include "kernels/sums.h"
+#include "server/engine/publication.h"
+#include "server/engine/result.h"
+
+namespace counterweight::server {
+
+// The batch as a PublishRequest would carry it. `rule_names` is parallel to the
+// spec's rules.
+PublishedBatch Published(const kernels::CorrectionSpec& spec,
+                         const std::vector<std::string>& rule_names,
+                         const kernels::BatchSums& sums);
+
+// ReadPublication makes the same publication of it again if the numbers are
+// valid.
+v1::PublishRequest WritePublication(const Publication& publication);
+
+// Returns all violations, or a publication whose numbers a batch may have.
+Result<Publication> ReadPublication(const v1::PublishRequest& request);
+
+}  // namespace counterweight::server
+
+#endif  // COUNTERWEIGHT_SERVER_ENGINE_CODEC_PUBLICATION_H_

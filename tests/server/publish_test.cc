@@ -1,0 +1,157 @@
+// Batches that clients corrected, in the metrics of a running server.
+#include <algorithm>
+#include <future>
+#include <string>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "server/call/publish_call.h"
+#include "tests/server/publications.h"
+#include "tests/server/raw_unary.h"
+#include "tests/server/running_server.h"
+
+namespace counterweight::server {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+constexpr char kPath[] = "/counterweight.v1.CorrectionService/Publish";
+
+class PublishTest : public testing::Test {
+ protected:
+  static Config WithMetrics() {
+    Config config = TestConfig();
+    config.metrics_listen = {.host = "127.0.0.1", .port = 0, .path = ""};
+    config.max_runs_per_client = 2;
+    config.max_requests_in_flight = 1;
+    config.max_queued_requests = 0;
+    return config;
+  }
+
+  grpc::Status Publish(const v1::PublishRequest& request) {
+    grpc::ClientContext context;
+    v1::PublishResponse response;
+    return v1::CorrectionService::NewStub(running_.channel())
+        ->Publish(&context, request, &response);
+  }
+
+  grpc::Status PublishBytes(const std::string& bytes) {
+    RawUnary call(running_.channel(), kPath);
+    EXPECT_TRUE(call.Send(bytes));
+    return call.Finish();
+  }
+
+  RunningServer running_{WithMetrics()};
+};
+
+TEST_F(PublishTest, IsAnnounced) {
+  grpc::ClientContext context;
+  v1::GetServerInfoResponse info;
+  ASSERT_TRUE(v1::CorrectionService::NewStub(running_.channel())
+                  ->GetServerInfo(&context, {}, &info)
+                  .ok());
+  EXPECT_THAT(info.features(), testing::Contains("publish"));
+}
+
+TEST_F(PublishTest, AppearsInTheSeriesOfItsRun) {
+  ASSERT_TRUE(Publish(FullPublication()).ok());
+  const std::string page = running_.Scrape();
+  for (const char* line :
+       {"counterweight_drift_batches_total{run=\"run\"} 1\n",
+        "counterweight_drift_tokens_total{run=\"run\"} 100\n",
+        "counterweight_drift_kl_nats{run=\"run\"} 0.015\n",
+        "counterweight_drift_weight_max{run=\"run\"} 2\n",
+        "counterweight_drift_policy_version{run=\"run\"} 12\n",
+        "counterweight_loss{run=\"run\"} -0.5\n",
+        "counterweight_loss_kl_nats{run=\"run\"} 0.1\n",
+        "counterweight_drift_dropped_tokens_total{rule=\"mean_k3\",run="
+        "\"run\"} 5\n",
+        "counterweight_drift_staleness_tokens_total{run=\"run\",staleness="
+        "\"9+\"} 4\n",
+        "counterweight_corrected_tokens_total 100\n",
+        "counterweight_requests_total{code=\"OK\",method=\"Publish\"} 1\n",
+        // It was not computed here.
+        "counterweight_tokens_total 0\n"}) {
+    EXPECT_THAT(page, HasSubstr(line));
+  }
+  EXPECT_THAT(running_.Get("/page.json?run=run"),
+              HasSubstr("counterweight_loss_gradient_norm"));
+}
+
+TEST_F(PublishTest, AnIdCountsOnceByEitherRpc) {
+  ASSERT_TRUE(Publish(FullPublication("id")).ok());
+  ASSERT_TRUE(Publish(FullPublication("id")).ok());
+  ASSERT_TRUE(running_.Correct(SmallRequest("id", "run")).ok());
+  EXPECT_THAT(running_.Scrape(),
+              HasSubstr("counterweight_drift_batches_total{run=\"run\"} 1\n"));
+  ASSERT_TRUE(running_.Correct(SmallRequest("other", "run")).ok());
+  ASSERT_TRUE(Publish(FullPublication("other")).ok());
+  EXPECT_THAT(running_.Scrape(),
+              HasSubstr("counterweight_drift_batches_total{run=\"run\"} 2\n"));
+}
+
+TEST_F(PublishTest, RunsAreBounded) {
+  for (const char* run : {"a", "b", "c", "d"}) {
+    ASSERT_TRUE(Publish(FullPublication("id", run)).ok());
+  }
+  const std::string page = running_.Scrape();
+  EXPECT_THAT(page, HasSubstr("counterweight_drift_runs 2\n"));
+  EXPECT_THAT(page, Not(HasSubstr("run=\"b\"")));
+  EXPECT_THAT(page, HasSubstr("run=\"c\""));
+}
+
+TEST_F(PublishTest, AWrongNumberIsNamedAndPublishesNothing) {
+  v1::PublishRequest request = FullPublication();
+  request.mutable_sums()->mutable_drift()->set_k3(-1);
+  request.mutable_sums()->set_kept_tokens(101);
+  const grpc::Status status = Publish(request);
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  const auto detail = DetailOf<google::rpc::BadRequest>(status);
+  ASSERT_EQ(detail.field_violations_size(), 2);
+  EXPECT_EQ(detail.field_violations(0).field(), "sums.kept_tokens");
+  EXPECT_EQ(detail.field_violations(1).field(), "sums.drift.k3");
+  EXPECT_THAT(running_.Scrape(), Not(HasSubstr("drift_batches_total{")));
+}
+
+TEST_F(PublishTest, OtherBytesAreRefused) {
+  grpc::Status status = PublishBytes("\x0a\x05x");
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_THAT(status.error_message(), HasSubstr("do not parse"));
+  v1::PublishRequest request = FullPublication();
+  // An unknown field.
+  std::string bytes = request.SerializeAsString() + "\x7a\xff\xff\x03";
+  bytes.append(65535, 'x');
+  status = PublishBytes(bytes);
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_THAT(status.error_message(), HasSubstr("at most 65536 bytes"));
+  EXPECT_EQ(PublishBytes("").error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+}
+
+// Its metrics are the run's, whatever this server is busy with.
+TEST_F(PublishTest, AFullServerTakesIt) {
+  running_.backend().Close();
+  auto busy = std::async(std::launch::async,
+                         [&] { return running_.Correct(SmallRequest("a")); });
+  running_.backend().WaitForCalls(1);
+  EXPECT_EQ(running_.Correct(SmallRequest("b")).error_code(),
+            grpc::StatusCode::RESOURCE_EXHAUSTED);
+  EXPECT_TRUE(Publish(FullPublication()).ok());
+  running_.backend().Open();
+  EXPECT_TRUE(busy.get().ok());
+}
+
+TEST_F(PublishTest, LogsOneLine) {
+  ASSERT_TRUE(Publish(FullPublication("the-id", "the-run")).ok());
+  const std::string log = running_.Stop();
+  EXPECT_EQ(std::count(log.begin(), log.end(), '\n'), 1) << log;
+  for (const char* field :
+       {R"("rpc":"Publish")", R"("request_id":"the-id")", R"("run":"the-run")",
+        R"("replica":"replica")", R"("tokens":100)", R"("sequences":9)"}) {
+    EXPECT_THAT(log, HasSubstr(field));
+  }
+}
+
+}  // namespace
+}  // namespace counterweight::server
