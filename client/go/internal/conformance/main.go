@@ -117,6 +117,7 @@ func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Se
 
 func (c *call) do(client *cw.Client) report {
 	time.Sleep(seconds(c.After))
+	begin := time.Now() // before the timers
 	ctx := context.Background()
 	if c.Timeout > 0 {
 		bounded, cancel := context.WithTimeout(ctx, seconds(c.Timeout))
@@ -132,7 +133,6 @@ func (c *call) do(client *cw.Client) report {
 	if c.CloseAfter > 0 {
 		time.AfterFunc(seconds(c.CloseAfter), func() { _ = client.Close() })
 	}
-	begin := time.Now()
 	result, err := c.answer(ctx, client)
 	if err != nil {
 		result = failure(err)
