@@ -50,8 +50,7 @@ def test_quick(tmp_path: pathlib.Path) -> None:
         losses[method] = [record["losses"] for record in records]
         assert any(map(any, losses[method]))
     assert losses["none"] != losses["token TIS"]
-    served, killed = results["same"].values()
-    assert served == {"equal": True, "backends": {"cpu": 2 * steps}}
+    (killed,) = results["same"].values()
     assert killed["equal"]
     assert killed["backends"]["local:cpu"] > 0
     assert killed["backends"]["cpu"] >= steps // 2

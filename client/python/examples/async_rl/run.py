@@ -131,7 +131,7 @@ def main() -> int:
             save()
     for name in corrected:
         undisturbed = results["curves"][name][_SEED_OF_SERVERS]
-        for kill in (False, True):
+        for kill in (True,) if arguments.quick else (False, True):
             label = f"{name}, seed {_SEED_OF_SERVERS}, server" + (" killed" if kill else "")
             with processes.server() as server:
                 hear = killing(server, settings) if kill else None

@@ -36,7 +36,7 @@ QUICK = Settings(
     prompts=4,
     evaluate_every=4,
     evaluation_prompts=16,
-    start_updates=200,
+    start_updates=150,
     patience=60.0,
 )
 
