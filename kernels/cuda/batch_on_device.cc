@@ -77,6 +77,7 @@ bool BatchOnDevice::IsResident() const {
 
 cudaError_t BatchOnDevice::Place(int device, const CudaOptions& options,
                                  DeviceMemory* memory) {
+  shared_bytes_ = options.shared_bytes;
   COUNTERWEIGHT_CUDA_TRY(PlaceInputs(device, memory));
   COUNTERWEIGHT_CUDA_TRY(PlaceOutputs(device, memory));
   blocks_ = CutIntoBlocks(batch_, IsResident() ? options.resident_positions
@@ -175,6 +176,9 @@ DeviceJob BatchOnDevice::JobFor(const Block& block) const {
   job.outputs.weights = Where(weights_);
   job.outputs.keep_mask = Where(keep_mask_);
   job.outputs.token_reasons = Where(token_reasons_);
+  if (outputs_.sequence_reasons != nullptr) {
+    job.outputs.sequence_reasons = Where(sequence_reasons_) + block.first_row;
+  }
   job.outputs.gradient = Where(gradient_);
   job.num_segments = block.num_segments;
   job.segments = segments_ + block.first_segment;
@@ -186,6 +190,7 @@ DeviceJob BatchOnDevice::JobFor(const Block& block) const {
   job.states = states_ + block.first_row;
   job.rows = rows_ + block.first_row;
   job.reasons = reasons_ + block.first_row;
+  job.shared_bytes = shared_bytes_;
   job.loss = context_;
   if (job.loss.row_factors != nullptr) job.loss.row_factors += block.first_row;
   return job;
@@ -229,9 +234,9 @@ cudaError_t BatchOnDevice::LaunchMain(const DeviceJob& job, const Block& block,
       job.reasons, 0, static_cast<size_t>(block.rows()) * sizeof(uint32_t),
       stream));
   COUNTERWEIGHT_CUDA_TRY(LaunchSchedule(Purpose::kOutputs, job, block, stream));
-  if (outputs_.sequence_reasons == nullptr) return cudaSuccess;
-  return LaunchNarrow(job.reasons, block.rows(),
-                      Where(sequence_reasons_) + block.first_row, stream);
+  if (job.outputs.sequence_reasons == nullptr) return cudaSuccess;
+  return LaunchNarrow(job.reasons, block.rows(), job.outputs.sequence_reasons,
+                      stream);
 }
 
 cudaError_t BatchOnDevice::Launch(Walk walk, const Block& block, double divisor,
@@ -263,6 +268,10 @@ cudaError_t BatchOnDevice::Launch(Walk walk, const Block& block, double divisor,
                           block.end - block.begin, divisor, stream);
   }
   return cudaSuccess;
+}
+
+cudaError_t BatchOnDevice::Clear(cudaStream_t stream) const {
+  return cudaMemsetAsync(rows_, 0, sizeof(*rows_), stream);
 }
 
 cudaError_t BatchOnDevice::LaunchFold(cudaStream_t stream) const {

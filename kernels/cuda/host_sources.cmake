@@ -13,5 +13,7 @@ set(counterweight_cuda_host_sources
     ipc_memory.cc
     pipe.cc
     placement.cc
+    prepare_kernels.cc
+    probe.cc
     shapes.cc)
 list(TRANSFORM counterweight_cuda_host_sources PREPEND ${CMAKE_CURRENT_LIST_DIR}/)

@@ -66,18 +66,26 @@ grpc::Status CorrectWork::ReserveRest(Share* share) {
   return bytes <= 0 ? grpc::Status::OK : call_.Refuse(share->Grow(bytes));
 }
 
-grpc::Status CorrectWork::Compute() {
-  const Decoded& decoded = correction_.decoded();
-  const kernels::Outputs outputs = AllocateOutputs(
-      decoded.outputs, decoded.layout, PlaceInMessage, &correction_.response());
-  kernels::Batch batch = BatchOf(decoded);
-  if (mask_ != nullptr) {
-    batch.response_mask = reinterpret_cast<const uint8_t*>(mask_.get());
+bool CorrectWork::TakeTurn(std::function<void()> wake) {
+  if (run_ == nullptr) {
+    const Decoded& decoded = correction_.decoded();
+    const kernels::Outputs outputs =
+        AllocateOutputs(decoded.outputs, decoded.layout, PlaceInMessage,
+                        &correction_.response());
+    kernels::Batch batch = BatchOf(decoded);
+    if (mask_ != nullptr) {
+      batch.response_mask = reinterpret_cast<const uint8_t*>(mask_.get());
+    }
+    run_ =
+        BeginCorrection(service_.corrector, decoded, batch, VersionsOf(decoded),
+                        outputs, [this] { return !call_.StillWanted().ok(); });
   }
-  result_ =
-      BeginCorrection(service_.corrector, decoded, batch, VersionsOf(decoded),
-                      outputs, [this] { return !call_.StillWanted().ok(); })
-          ->Finish();
+  return run_->TakeTurn(std::move(wake)) != kernels::Turn::kLater;
+}
+
+grpc::Status CorrectWork::Compute() {
+  result_ = run_->Finish();
+  run_.reset();
   mask_.reset();
   return correction_.Judge(result_);
 }
