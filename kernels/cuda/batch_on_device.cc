@@ -183,6 +183,7 @@ DeviceJob BatchOnDevice::JobFor(const Block& block) const {
   job.num_segments = block.num_segments;
   job.segments = segments_ + block.first_segment;
   job.row_segments = row_segments_ + block.row_segments;
+  job.most_segments = block.most_segments;
   job.records = records_ + block.first_segment;
   if (bases_ != nullptr) {
     job.bases = bases_ + block.first_segment * plan_.num_prefixes;
@@ -221,7 +222,7 @@ cudaError_t BatchOnDevice::LaunchStep(const Step& step, const DeviceJob& job,
 cudaError_t BatchOnDevice::LaunchSchedule(Purpose purpose, const DeviceJob& job,
                                           const Block& block,
                                           cudaStream_t stream) const {
-  for (const Step& step : ScheduleOf(plan_, purpose, block.any_row_has_several,
+  for (const Step& step : ScheduleOf(plan_, purpose, block.most_segments > 1,
                                      /*fuses=*/true)) {
     COUNTERWEIGHT_CUDA_TRY(LaunchStep(step, job, stream));
   }

@@ -10,6 +10,7 @@ set(counterweight_cuda_host_sources
     device_count.cc
     device_memory.cc
     device_share.cc
+    fold_columns.cc
     ipc_memory.cc
     pipe.cc
     placement.cc

@@ -30,6 +30,7 @@ struct DeviceJob {
   int64_t num_segments;
   const DeviceSegment* segments;  // [num_segments]
   const int64_t* row_segments;    // [num_sequences + 1] first segment of a row
+  int64_t most_segments;          // of a row
   SegmentRecord* records;         // [num_segments]
   PrefixBase* bases;              // [num_segments][num_prefixes]
   RowState* states;               // [num_sequences]
@@ -68,8 +69,9 @@ cudaError_t LaunchStatistics(const Plan& plan, const DeviceJob& job,
 cudaError_t LaunchBoth(const Plan& plan, const DeviceJob& job,
                        cudaStream_t stream);
 
-// Computes bases, folds segments in place, and computes states and the rows'
-// records. Where a guess was wrong reasons begin anew.
+// Computes bases, if a row has several segments, folds segments in place, and
+// computes states and the rows' records. Where a guess was wrong reasons begin
+// anew. REQUIRES: bases are zero.
 cudaError_t LaunchSettle(const Plan& plan, const DeviceJob& job,
                          cudaStream_t stream);
 

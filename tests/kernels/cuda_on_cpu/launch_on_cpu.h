@@ -84,10 +84,6 @@ inline bool MayTouchAll(const Plan& plan, const DeviceJob& job,
                         const ColumnLayout& /*layout*/) {
   return MayTouchAll(plan, job) && MayTouchTokens(plan, job);
 }
-inline bool MayTouchAll(const Plan& /*plan*/, const RowRecord* rows,
-                        int64_t count, int64_t /*stride*/) {
-  return MayTouch(rows, 0, count);
-}
 inline bool MayTouchAll(const uint32_t* reasons, int64_t count,
                         const uint16_t* out) {
   return MayTouch(reasons, 0, count) && MayTouch(out, 0, count);

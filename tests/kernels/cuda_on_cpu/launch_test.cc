@@ -78,8 +78,8 @@ TEST_F(LaunchTest, OfPlansOfSeveralSizesAtOnce) {
 }
 
 TEST_F(LaunchTest, HasFewerWarpsWhereThereIsLessMemory) {
-  // Capabilities 8.0, 8.6 and 12.0, and what every device grants.
-  for (const int limit : {163 << 10, 99 << 10, 48 << 10}) {
+  // Capabilities 8.6, 8.9 and 12.0, and what every device grants.
+  for (const int limit : {99 << 10, 48 << 10}) {
     fake_cuda::SetSharedMemory(limit);
     const std::unique_ptr<Corrector> cuda = MakeFakeCuda(kSmallOptions);
     ASSERT_GT(BytesOf(kMaxRules), limit);

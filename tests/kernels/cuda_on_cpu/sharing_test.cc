@@ -143,7 +143,7 @@ TEST_F(Sharing, IsWaitedForWithoutAThread) {
 TEST_F(Sharing, IsNeverTakenByWhatCannotFit) {
   const OwnedBatch batch = BatchOf(1);
   CudaOptions options = kSmallOptions;
-  options.memory_bytes = BytesOf(batch) - 1;
+  options.memory_bytes = 1024;
   const std::unique_ptr<Corrector> cuda = MakeFakeCuda(options);
   const std::unique_ptr<CorrectRun> run =
       cuda->Begin(BusySpec(), batch.view(), Outputs{}, nullptr);
