@@ -32,10 +32,12 @@ grpc::Status CorrectWork::CopyMask() {
   if (!decoded.tensors.has_device_mask) {
     std::memcpy(mask_.get(), shared, size);
   } else {
-    kernels::CorrectResult failure{.status =
-                                       kernels::CorrectStatus::kDeviceError};
+    kernels::CorrectResult failure;
     if (!service_.corrector->CopyFromDevice(mask_.get(), shared, size,
                                             &failure.device_error)) {
+      failure.status = service_.corrector->IsAlive()
+                           ? kernels::CorrectStatus::kDeviceError
+                           : kernels::CorrectStatus::kDeviceLost;
       failure.device = IndexOf(*decoded.tensors.device);
       return correction_.Judge(failure);
     }

@@ -154,6 +154,7 @@ TEST_P(Laws, EveryNanOfTheSumsIsTheCanonicalOne) {
       row[InputRole::kOld] = {a, b, -1.0f};
       row[InputRole::kRollout] = {b, b, -1.1f};
       row[InputRole::kCurrent] = {a, a, -1.0f};
+      row[InputRole::kAdvantages] = {1.0f, -1.0f, -1.0f};
       rows.push_back(row);
     }
   }
