@@ -28,7 +28,8 @@ template <class T>
 cudaError_t BatchOnDevice::PlaceOutput(T* output, int64_t count, int device,
                                        DeviceMemory* memory, Output<T>* place) {
   if (output == nullptr || count == 0) return cudaSuccess;
-  COUNTERWEIGHT_CUDA_TRY(FindPlacement(output, device, &place->placement));
+  COUNTERWEIGHT_CUDA_TRY(
+      FindPlacement(output, sizeof(T), device, &place->placement));
   if (place->placement == Placement::kHere) {
     place->device = output;
   } else {
@@ -43,12 +44,13 @@ cudaError_t BatchOnDevice::PlaceInputs(int device, DeviceMemory* memory) {
   for (int r = 0; r < kNumInputRoles; ++r) {
     if ((plan_.inputs >> r & 1u) == 0) continue;
     const TensorView& tensor = batch_.tensors[r];
-    COUNTERWEIGHT_CUDA_TRY(FindPlacement(tensor.data, device, &placements_[r]));
+    COUNTERWEIGHT_CUDA_TRY(FindPlacement(tensor.data, SizeOf(tensor.dtype),
+                                         device, &placements_[r]));
     if (placements_[r] == Placement::kHere) continue;
     memory->Want(&inputs_[r], positions_ * SizeOf(tensor.dtype));
   }
   COUNTERWEIGHT_CUDA_TRY(
-      FindPlacement(batch_.response_mask, device, &mask_placement_));
+      FindPlacement(batch_.response_mask, 1, device, &mask_placement_));
   memory->Want(&mask_, positions_);
   return cudaSuccess;
 }
