@@ -85,7 +85,7 @@ struct BackendInfo {
 // kStopped.
 using StopRequest = std::function<bool()>;
 
-// What a run can have of a device that others use too.
+// A run's turn on a device that others use too.
 enum class Turn : uint8_t {
   kNow,    // Finish does not wait for other runs
   kLater,  // it would

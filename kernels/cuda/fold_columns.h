@@ -21,7 +21,7 @@ enum class FoldOp : uint8_t {
 };
 
 struct FoldColumns {
-  // Of a record without a float there is a column for each 8 bytes.
+  // Records without floats have a column for each 8 bytes.
   static constexpr int kMost = sizeof(RowRecord) / sizeof(double);
 
   int32_t count = 0;

@@ -151,7 +151,7 @@ struct WarpLanes {
     ahead.left = count - lane();
     ahead.dropped = 0;
     read_mask(batch.response_mask, ahead.own, ahead.left, ahead.mask);
-    // What widens a number waits for it, so all loads come first: the block
+    // Widening a number waits for it, so all loads come first: the block
     // takes one latency of memory, whatever the dtypes are.
     COUNTERWEIGHT_UNROLL
     for (int r = 0; r < kNumInputRoles; ++r) {

@@ -26,7 +26,7 @@ void MakeCanonical(int count, double (&values)[kSize]) {
   for (int i = 0; i < count; ++i) values[i] = Canonical(values[i]);
 }
 
-// Of the sums that the plan has; no other is read.
+// Changes the sums that the plan has; no other is read.
 RowRecord Canonical(const Plan& plan, RowRecord total) {
   MakeCanonical(plan.token_columns, total.token_sums);
   MakeCanonical(plan.row_columns, total.row_sums);

@@ -167,7 +167,7 @@ class DeviceTurns : public DeviceErrors {
 
 INSTANTIATE_TEST_SUITE_P(Rpcs, DeviceTurns, testing::Bool(), NameOfRpc);
 
-// What holds the device may need the only thread.
+// A stream that holds the device may need the only thread.
 TEST_P(DeviceTurns, WaitingForADeviceHoldsNoThread) {
   running_.backend().SetTurn(kernels::Turn::kLater);
   auto waits = std::async(std::launch::async, [this] { return Correct("a"); });

@@ -57,8 +57,8 @@ void FailOperation(int64_t n, cudaError_t error);
 std::map<std::string, int64_t> Calls();
 int64_t OperationsRun();
 
-// What cuMemGetAddressRange says of opened memory: its range, nothing, or the
-// range of a larger block.
+// The answers of cuMemGetAddressRange about opened memory: its range, nothing,
+// or the range of a larger block.
 enum class OpenedRange : uint8_t { kOwn, kUnknown, kOfBlock };
 void SetOpenedRange(OpenedRange range);
 

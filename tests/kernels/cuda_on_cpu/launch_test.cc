@@ -57,7 +57,8 @@ class LaunchTest : public ::testing::Test {
   }();
 };
 
-// What one request sets would hold for another one that is about to launch.
+// A limit that one request sets would hold for another one that is about to
+// launch.
 TEST_F(LaunchTest, ChangesNothingThatOtherRequestsShare) {
   const std::unique_ptr<Corrector> cuda = MakeFakeCuda(kSmallOptions);
   fake_cuda::ForgetErrors();
