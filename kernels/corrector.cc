@@ -36,6 +36,8 @@ class WholeRun final : public CorrectRun {
 
 }  // namespace
 
+Turn CorrectRun::TakeTurn(std::function<void()> /*wake*/) { return Turn::kNow; }
+
 std::unique_ptr<CorrectRun> Corrector::Begin(const CorrectionSpec& spec,
                                              const Batch& batch,
                                              const Outputs& outputs,

@@ -40,11 +40,13 @@ struct BadVersion {
 
 enum class CorrectStatus : uint8_t {
   kOk,
-  kNonFinite,    // policy REJECT; see CorrectResult::non_finite
-  kDeviceError,  // see CorrectResult::device_error
-  kDeviceFull,   // the batch needs more device memory than there is
-  kStopped,      // the run's StopRequest asked for it
-  kBadVersion,   // MeasureStaleness; see CorrectResult::bad_version
+  kNonFinite,  // policy REJECT; see CorrectResult::non_finite
+  // See CorrectResult::device_error. This correction failed; the device works.
+  kDeviceError,
+  kDeviceLost,  // the same, and the device fails whatever it is asked
+  kDeviceFull,  // the batch needs more device memory than there is
+  kStopped,     // the run's StopRequest asked for it
+  kBadVersion,  // MeasureStaleness; see CorrectResult::bad_version
 };
 
 struct CorrectResult {
@@ -83,6 +85,13 @@ struct BackendInfo {
 // kStopped.
 using StopRequest = std::function<bool()>;
 
+// A run's turn on a device that others use too.
+enum class Turn : uint8_t {
+  kNow,    // Finish does not wait for other runs
+  kLater,  // it would
+  kNever,  // Finish is to report that the device is full
+};
+
 // One correction of a batch whose rows arrive one after the other. The answer's
 // bits are Corrector::Correct's. Used by one thread at a time.
 class CorrectRun {
@@ -93,7 +102,14 @@ class CorrectRun {
   // all of response_mask. Computes what can be computed by now. Optional.
   virtual void Advance(int64_t rows, bool has_mask) = 0;
 
-  // Computes the rest. REQUIRES: everything has arrived; called once.
+  // Takes what Finish needs of a shared device, so that no thread has to wait
+  // for it. After kLater `wake` is called once, from any thread, when it is
+  // time to ask again, unless the run has ended; it must not call the run.
+  // Optional: Finish waits. REQUIRES: everything has arrived.
+  virtual Turn TakeTurn(std::function<void()> wake);
+
+  // Computes the rest. REQUIRES: everything has arrived; called once, and not
+  // while TakeTurn's last result is kLater.
   virtual CorrectResult Finish() = 0;
 };
 
@@ -137,6 +153,10 @@ class Corrector {
   // false and an error sentence in *error if the device failed.
   virtual bool CopyFromDevice(void* to, const void* from, size_t bytes,
                               std::string* error);
+
+  // Asks the devices whether they work; false if none does. A lost one stays
+  // lost while the process lives. True for a backend without devices.
+  virtual bool IsAlive() { return true; }
 
   virtual BackendInfo Info() const = 0;
 };

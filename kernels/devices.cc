@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <mutex>
 #include <optional>
 #include <utility>
@@ -16,7 +17,7 @@ struct Device {
   std::unique_ptr<Corrector> corrector;
   DeviceInfo info;
   int64_t positions_in_work = 0;
-  bool has_failed = false;
+  bool is_lost = false;
 };
 
 // Tracks the work of each device and picks devices for batches. Thread-safe.
@@ -35,8 +36,8 @@ class Devices {
   }
   const DeviceInfo& info(size_t device) const { return devices_[device].info; }
 
-  // Picks the device with the least work that is not in `tried`, and a device
-  // that failed only if there is no other; nothing if all were tried. Adds
+  // Picks the device with the least work that is not in `tried`, and a lost
+  // device only if there is no other; nothing if all were tried. Adds
   // `positions` to its work.
   std::optional<size_t> Choose(int64_t positions,
                                const std::vector<bool>& tried) {
@@ -55,17 +56,22 @@ class Devices {
     devices_[device].positions_in_work += positions;
   }
 
-  void Fail(size_t device) {
+  void Lose(size_t device) {
     const std::lock_guard<std::mutex> lock(mutex_);
-    devices_[device].has_failed = true;
+    devices_[device].is_lost = true;
+  }
+
+  bool IsLost(size_t device) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return devices_[device].is_lost;
   }
 
  private:
   static std::pair<bool, int64_t> Rank(const Device& device) {
-    return {device.has_failed, device.positions_in_work};
+    return {device.is_lost, device.positions_in_work};
   }
 
-  std::mutex mutex_;  // guards the work and the failures
+  std::mutex mutex_;  // guards the work and the losses
   std::vector<Device> devices_;
 };
 
@@ -113,12 +119,22 @@ class DevicesRun final : public CorrectRun {
     run_->Advance(rows, has_mask);
   }
 
+  Turn TakeTurn(std::function<void()> wake) override {
+    for (;;) {
+      const Turn turn = run_->TakeTurn(wake);
+      if (turn != Turn::kNever) return turn;
+      const std::optional<size_t> next = devices_.Choose(positions_, tried_);
+      if (!next) return turn;
+      BeginOn(*next);
+    }
+  }
+
   CorrectResult Finish() override {
     for (;;) {
       CorrectResult result = run_->Finish();
       const size_t device = place_->device();
       result.device = devices_.info(device).index;
-      if (result.status == CorrectStatus::kDeviceError) devices_.Fail(device);
+      if (result.status == CorrectStatus::kDeviceLost) devices_.Lose(device);
       if (result.status != CorrectStatus::kDeviceFull) return result;
       const std::optional<size_t> next = devices_.Choose(positions_, tried_);
       if (!next) return result;
@@ -207,6 +223,19 @@ class DevicesCorrector final : public Corrector {
       return false;
     }
     return devices_.corrector(*device).CopyFromDevice(to, from, bytes, error);
+  }
+
+  bool IsAlive() override {
+    bool any = false;
+    for (size_t i = 0; i < devices_.size(); ++i) {
+      if (devices_.IsLost(i)) continue;
+      if (devices_.corrector(i).IsAlive()) {
+        any = true;
+      } else {
+        devices_.Lose(i);
+      }
+    }
+    return any;
   }
 
   BackendInfo Info() const override {

@@ -128,7 +128,8 @@ class StalenessPass {
         return;
       }
       if (!PlaceBlock(begin, end - begin, &result->device_error)) {
-        result->status = CorrectStatus::kDeviceError;
+        result->status = corrector_->IsAlive() ? CorrectStatus::kDeviceError
+                                               : CorrectStatus::kDeviceLost;
         return;
       }
       for (int64_t at = begin; at < end;) {

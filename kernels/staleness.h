@@ -44,10 +44,10 @@ int64_t StalenessScratchBytes(const CorrectionSpec& spec,
                               const DeviceInputs& on_device);
 
 // Fills result->sums.staleness; on failure sets result->status to kBadVersion,
-// kStopped or kDeviceError. Checks versions alone if the spec wants no metrics.
-// `corrector` copies from its devices; `stop` may be empty, and is asked
-// between blocks of positions.
-// REQUIRES: result is that of the correction, and kOk.
+// kStopped, kDeviceError or kDeviceLost. Checks versions alone if the spec
+// wants no metrics. `corrector` copies from its devices; `stop` may be empty,
+// and is asked between blocks of positions. REQUIRES: result is that of the
+// correction, and kOk.
 void MeasureStaleness(const CorrectionSpec& spec, const Batch& batch,
                       const PolicyVersions& versions,
                       const DeviceInputs& on_device, Corrector* corrector,

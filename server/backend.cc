@@ -1,5 +1,6 @@
 #include "server/backend.h"
 
+#include <cstdlib>
 #include <numeric>
 #include <utility>
 #include <vector>
@@ -24,6 +25,9 @@ BackendChoice MakeCpu(const Config& config) {
 // Returns null and a sentence in *reason if one of them cannot be used.
 std::unique_ptr<kernels::Corrector> MakeCuda(const DeviceChoice& choice,
                                              std::string* reason) {
+  // Read by CUDA's first call: with its 8 queues a small request's kernels
+  // would stand behind what a large one's stream waits for.
+  setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", /*replace=*/0);
   const int count = kernels::NumCudaDevices(reason);
   if (count == 0) return nullptr;
   std::vector<int> indices = choice.indices;

@@ -317,7 +317,7 @@ bool Server::StartGrpc(std::string* error, std::function<void()> on_failure) {
                      .uses = &uses_,
                      .regions = shared_memory_.get(),
                      .shared_memory_socket = config_.shared_memory_socket,
-                     .on_device_error = fail});
+                     .on_devices_lost = fail});
   grpc::EnableDefaultHealthCheckService(true);
   grpc::ServerBuilder builder;
   SetReflection(config_.reflection, &builder);

@@ -270,8 +270,8 @@ DEVICES = Row(
         ),
         Panel(
             "Device errors",
-            "Batches in five minutes that failed because the device did; the process has to be replaced. Servers "
-            "without devices are shown with 0.",
+            "Batches in five minutes that failed because CUDA reported an error. Servers without devices are shown "
+            "with 0.",
             [
                 Query(
                     "sum by (instance, device) "

@@ -49,7 +49,7 @@ BatchBlocks CutIntoBlocks(const Batch& batch, int64_t block_positions) {
       int64_t begin = batch.offsets[row];
       counted += std::max(end - begin, kPositionsOfShortRow);
       const int64_t segments = SegmentsOfRow(end - begin);
-      block.any_row_has_several = block.any_row_has_several || segments > 1;
+      block.most_segments = std::max(block.most_segments, segments);
       block.num_segments += segments;
       for (int64_t i = 0; i < segments; ++i) {
         const int64_t next = std::min(begin + kSegmentPositions, end);

@@ -18,7 +18,7 @@ struct Block {
   // Where the block's own row_segments begin: [rows + 1], counted from the
   // block's first segment.
   int64_t row_segments;
-  bool any_row_has_several;
+  int64_t most_segments;  // of a row
 
   int64_t rows() const { return last_row - first_row; }
 };

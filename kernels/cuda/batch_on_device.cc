@@ -28,7 +28,8 @@ template <class T>
 cudaError_t BatchOnDevice::PlaceOutput(T* output, int64_t count, int device,
                                        DeviceMemory* memory, Output<T>* place) {
   if (output == nullptr || count == 0) return cudaSuccess;
-  COUNTERWEIGHT_CUDA_TRY(FindPlacement(output, device, &place->placement));
+  COUNTERWEIGHT_CUDA_TRY(
+      FindPlacement(output, sizeof(T), device, &place->placement));
   if (place->placement == Placement::kHere) {
     place->device = output;
   } else {
@@ -43,12 +44,13 @@ cudaError_t BatchOnDevice::PlaceInputs(int device, DeviceMemory* memory) {
   for (int r = 0; r < kNumInputRoles; ++r) {
     if ((plan_.inputs >> r & 1u) == 0) continue;
     const TensorView& tensor = batch_.tensors[r];
-    COUNTERWEIGHT_CUDA_TRY(FindPlacement(tensor.data, device, &placements_[r]));
+    COUNTERWEIGHT_CUDA_TRY(FindPlacement(tensor.data, SizeOf(tensor.dtype),
+                                         device, &placements_[r]));
     if (placements_[r] == Placement::kHere) continue;
     memory->Want(&inputs_[r], positions_ * SizeOf(tensor.dtype));
   }
   COUNTERWEIGHT_CUDA_TRY(
-      FindPlacement(batch_.response_mask, device, &mask_placement_));
+      FindPlacement(batch_.response_mask, 1, device, &mask_placement_));
   memory->Want(&mask_, positions_);
   return cudaSuccess;
 }
@@ -77,6 +79,7 @@ bool BatchOnDevice::IsResident() const {
 
 cudaError_t BatchOnDevice::Place(int device, const CudaOptions& options,
                                  DeviceMemory* memory) {
+  shared_bytes_ = options.shared_bytes;
   COUNTERWEIGHT_CUDA_TRY(PlaceInputs(device, memory));
   COUNTERWEIGHT_CUDA_TRY(PlaceOutputs(device, memory));
   blocks_ = CutIntoBlocks(batch_, IsResident() ? options.resident_positions
@@ -175,10 +178,14 @@ DeviceJob BatchOnDevice::JobFor(const Block& block) const {
   job.outputs.weights = Where(weights_);
   job.outputs.keep_mask = Where(keep_mask_);
   job.outputs.token_reasons = Where(token_reasons_);
+  if (outputs_.sequence_reasons != nullptr) {
+    job.outputs.sequence_reasons = Where(sequence_reasons_) + block.first_row;
+  }
   job.outputs.gradient = Where(gradient_);
   job.num_segments = block.num_segments;
   job.segments = segments_ + block.first_segment;
   job.row_segments = row_segments_ + block.row_segments;
+  job.most_segments = block.most_segments;
   job.records = records_ + block.first_segment;
   if (bases_ != nullptr) {
     job.bases = bases_ + block.first_segment * plan_.num_prefixes;
@@ -186,6 +193,7 @@ DeviceJob BatchOnDevice::JobFor(const Block& block) const {
   job.states = states_ + block.first_row;
   job.rows = rows_ + block.first_row;
   job.reasons = reasons_ + block.first_row;
+  job.shared_bytes = shared_bytes_;
   job.loss = context_;
   if (job.loss.row_factors != nullptr) job.loss.row_factors += block.first_row;
   return job;
@@ -216,7 +224,7 @@ cudaError_t BatchOnDevice::LaunchStep(const Step& step, const DeviceJob& job,
 cudaError_t BatchOnDevice::LaunchSchedule(Purpose purpose, const DeviceJob& job,
                                           const Block& block,
                                           cudaStream_t stream) const {
-  for (const Step& step : ScheduleOf(plan_, purpose, block.any_row_has_several,
+  for (const Step& step : ScheduleOf(plan_, purpose, block.most_segments > 1,
                                      /*fuses=*/true)) {
     COUNTERWEIGHT_CUDA_TRY(LaunchStep(step, job, stream));
   }
@@ -229,9 +237,9 @@ cudaError_t BatchOnDevice::LaunchMain(const DeviceJob& job, const Block& block,
       job.reasons, 0, static_cast<size_t>(block.rows()) * sizeof(uint32_t),
       stream));
   COUNTERWEIGHT_CUDA_TRY(LaunchSchedule(Purpose::kOutputs, job, block, stream));
-  if (outputs_.sequence_reasons == nullptr) return cudaSuccess;
-  return LaunchNarrow(job.reasons, block.rows(),
-                      Where(sequence_reasons_) + block.first_row, stream);
+  if (job.outputs.sequence_reasons == nullptr) return cudaSuccess;
+  return LaunchNarrow(job.reasons, block.rows(), job.outputs.sequence_reasons,
+                      stream);
 }
 
 cudaError_t BatchOnDevice::Launch(Walk walk, const Block& block, double divisor,
@@ -263,6 +271,10 @@ cudaError_t BatchOnDevice::Launch(Walk walk, const Block& block, double divisor,
                           block.end - block.begin, divisor, stream);
   }
   return cudaSuccess;
+}
+
+cudaError_t BatchOnDevice::Clear(cudaStream_t stream) const {
+  return cudaMemsetAsync(rows_, 0, sizeof(*rows_), stream);
 }
 
 cudaError_t BatchOnDevice::LaunchFold(cudaStream_t stream) const {

@@ -64,6 +64,9 @@ class BatchOnDevice {
                      cudaStream_t stream);
   // Folds the rows of a walk over all blocks.
   cudaError_t LaunchFold(cudaStream_t stream) const;
+  // Makes all of LaunchFold's result defined: walks write what their plan has.
+  // Once, before the first walk.
+  cudaError_t Clear(cudaStream_t stream) const;
   // Copies of LaunchFold's result to *total and, for kStatistics, of row_tokens
   // [num_sequences], which may be null.
   std::vector<Transfer> Results(RowRecord* total, double* row_tokens) const;
@@ -108,6 +111,7 @@ class BatchOnDevice {
   const int64_t positions_;
   const bool weights_wait_;
   LossContext context_ = kNoLossContext;  // device pointers
+  int shared_bytes_ = 0;
 
   // Null where the tensor is not read or lies on the device.
   char* inputs_[kNumInputRoles] = {};

@@ -12,6 +12,7 @@
 #include "kernels/cuda/cuda_try.h"
 #include "kernels/cuda/ipc_memory.h"
 #include "kernels/cuda/launch.h"
+#include "kernels/cuda/probe.h"
 #include "kernels/float_modes.h"
 #include "kernels/walk/loss_batch.h"
 
@@ -46,6 +47,8 @@ class CudaCorrector final : public Corrector {
     return Corrector::ScratchBytes(spec, batch) +
            BlocksBytes(batch, device_.options.block_positions);
   }
+
+  bool IsAlive() override { return IsDeviceAlive(device_.index); }
 
   BackendInfo Info() const override { return {"cuda", "", 0, {info_}}; }
 
@@ -122,6 +125,9 @@ cudaError_t Begin(int device, cudaDeviceProp* properties,
   COUNTERWEIGHT_CUDA_TRY(cudaSetDevice(device));
   COUNTERWEIGHT_CUDA_TRY(cudaGetDeviceProperties(properties, device));
   COUNTERWEIGHT_CUDA_TRY(KeepFreedMemory(device));
+  int shared_bytes = 0;
+  COUNTERWEIGHT_CUDA_TRY(PrepareKernels(&shared_bytes));
+  if (options->shared_bytes == 0) options->shared_bytes = shared_bytes;
   if (options->memory_bytes > 0) return cudaSuccess;
   size_t free = 0;
   size_t total = 0;
@@ -144,7 +150,6 @@ std::unique_ptr<Corrector> MakeCudaCorrector(int device,
   cudaDeviceProp properties{};
   CudaOptions chosen = options;
   if (status == cudaSuccess) status = Begin(device, &properties, &chosen);
-  if (status == cudaSuccess) status = CheckKernels();
   if (status != cudaSuccess) {
     cudaGetLastError();
     *error = std::string("no CUDA device can be used: ") +

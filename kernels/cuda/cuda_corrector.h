@@ -24,6 +24,8 @@ struct CudaOptions {
   int64_t bounce_bytes = int64_t{4} << 20;
   // Device memory for batches; 0: 90 % of what is free when the backend starts.
   int64_t memory_bytes = 0;
+  // Shared memory of a walk's block; 0: all that the device grants.
+  int shared_bytes = 0;
   // Maximum number of runs on the device at a time; others wait for their turn.
   int concurrent_runs = 8;
 };

@@ -3,6 +3,7 @@
 #include <string>
 #include <utility>
 
+#include "kernels/cuda/probe.h"
 #include "kernels/float_modes.h"
 #include "kernels/walk/batch_sums.h"
 #include "kernels/walk/row_record.h"
@@ -36,27 +37,36 @@ bool CudaRun::MustStop() {
   return stopped_;
 }
 
-// Acquires everything that the run will hold, at once, so that runs cannot
+bool CudaRun::Place() {
+  placed_ = placed_ ||
+            Check(on_device_.Place(device_.index, device_.options, &memory_),
+                  "looking for the tensors");
+  return placed_;
+}
+
+bool CudaRun::MayFit() {
+  if (memory_.bytes() <= device_.share.capacity()) return true;
+  failure_ = {cudaErrorMemoryAllocation, kAllocating};
+  return false;
+}
+
+// Everything that the run will hold comes at once, so that runs cannot
 // deadlock.
 bool CudaRun::Start(bool waits) {
   if (started_) return true;
-  if (!placed_ &&
-      !Check(on_device_.Place(device_.index, device_.options, &memory_),
-             "looking for the tensors")) {
-    return false;
-  }
-  placed_ = true;
+  if (!Place()) return false;
   const int64_t bytes = memory_.bytes();
   if (!waits && !device_.share.TryTake(bytes)) return false;
   if (waits) {
-    if (bytes > device_.share.capacity()) {
-      failure_ = {cudaErrorMemoryAllocation, kAllocating};
-      return false;
-    }
+    if (!MayFit()) return false;
     stopped_ = !device_.share.Take(bytes, stop_);
     if (stopped_) return false;
   }
   reserved_ = bytes;
+  return Allocate();
+}
+
+bool CudaRun::Allocate() {
   pipe_ = device_.share.TakePipe();
   if (pipe_ == nullptr) {
     pipe_ = std::make_unique<Pipe>(device_.options.bounce_bytes);
@@ -66,9 +76,33 @@ bool CudaRun::Start(bool waits) {
   cudaEvent_t allocated = pipe_->slots[0].computed;
   started_ =
       Check(memory_.Allocate(pipe_->compute), kAllocating) &&
+      Check(on_device_.Clear(pipe_->compute), kAllocating) &&
       Check(cudaEventRecord(allocated, pipe_->compute), kAllocating) &&
       Check(cudaStreamWaitEvent(pipe_->upload, allocated, 0), kAllocating);
   return started_;
+}
+
+Turn CudaRun::TakeTurn(std::function<void()> wake) {
+  const auto has_failed = [this] { return failure_.error != cudaSuccess; };
+  if (started_ || stopped_ || has_failed() || is_empty()) return Turn::kNow;
+  const DefaultFloatModes modes;
+  // Finish reports what goes wrong here.
+  if (!Check(cudaSetDevice(device_.index), "choosing the device") || !Place()) {
+    return Turn::kNow;
+  }
+  if (!MayFit()) return Turn::kNever;
+  if (waits_) {
+    if (!device_.share.HasShare(waiter_)) return Turn::kLater;
+  } else {
+    waiter_ = {.bytes = memory_.bytes(), .wake = std::move(wake)};
+    waits_ = true;
+    if (!device_.share.Ask(&waiter_)) return Turn::kLater;
+  }
+  waits_ = false;
+  reserved_ = waiter_.bytes;
+  Allocate();
+  return failure_.error == cudaErrorMemoryAllocation ? Turn::kNever
+                                                     : Turn::kNow;
 }
 
 void CudaRun::Advance(int64_t rows, bool has_mask) {
@@ -156,15 +190,21 @@ CorrectResult CudaRun::Unfinished() const {
     result.status = CorrectStatus::kStopped;
     return result;
   }
-  result.status = failure_.error == cudaErrorMemoryAllocation
-                      ? CorrectStatus::kDeviceFull
-                      : CorrectStatus::kDeviceError;
+  if (failure_.error == cudaErrorMemoryAllocation) {
+    result.status = CorrectStatus::kDeviceFull;
+  } else {
+    result.status = IsDeviceAlive(device_.index) ? CorrectStatus::kDeviceError
+                                                 : CorrectStatus::kDeviceLost;
+  }
   result.device_error =
       std::string(failure_.doing) + ": " + cudaGetErrorString(failure_.error);
   return result;
 }
 
 void CudaRun::End() {
+  if (std::exchange(waits_, false) && device_.share.Leave(&waiter_)) {
+    reserved_ = waiter_.bytes;
+  }
   if (reserved_ < 0) return;
   cudaSetDevice(device_.index);
   if (pipe_ != nullptr) {

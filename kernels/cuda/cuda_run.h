@@ -6,6 +6,7 @@
 #include <cuda_runtime_api.h>
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -35,6 +36,7 @@ class CudaRun final : public CorrectRun, private LossBackend {
   ~CudaRun() override;
 
   void Advance(int64_t rows, bool has_mask) override;
+  Turn TakeTurn(std::function<void()> wake) override;
   CorrectResult Finish() override;
 
  private:
@@ -53,6 +55,12 @@ class CudaRun final : public CorrectRun, private LossBackend {
   // Functions that return bool return false if the run is over (failed or
   // stopped) or, with waits = false, if they would block.
   bool Start(bool waits);
+  // Finds what the run needs of the device.
+  bool Place();
+  // False, and a failure, if the device can never have that much.
+  bool MayFit();
+  // Allocates. REQUIRES: it has its share.
+  bool Allocate();
   bool Prepare();
   bool Work(CorrectResult* result);
   bool MustStop();
@@ -85,6 +93,8 @@ class CudaRun final : public CorrectRun, private LossBackend {
   BatchOnDevice on_device_;
   DeviceMemory memory_;
   std::unique_ptr<Pipe> pipe_;
+  DeviceShare::Waiter waiter_;
+  bool waits_ = false;     // waiter_ is in line, or has its share
   int64_t reserved_ = -1;  // -1: no share yet
   bool placed_ = false;
   bool finished_ = false;

@@ -5,29 +5,66 @@
 
 namespace counterweight::kernels {
 
-bool DeviceShare::Take(int64_t bytes, const StopRequest& stop) {
-  // A waiting run gets no signal when its caller has gone, so it polls `stop`.
-  constexpr auto kPatience = std::chrono::milliseconds(20);
-  std::unique_lock lock(mutex_);
-  const auto self = queue_.insert(queue_.end(), &bytes);
-  bool stopped = false;
-  while (queue_.begin() != self || !Fits(bytes)) {
-    changed_.wait_for(lock, kPatience);
-    if (!stop) continue;
-    lock.unlock();
-    stopped = stop();
-    lock.lock();
-    if (stopped) break;
+bool DeviceShare::Ask(Waiter* waiter) {
+  const std::lock_guard lock(mutex_);
+  waiter->has_share = line_.empty() && Fits(waiter->bytes);
+  if (waiter->has_share) {
+    Use(waiter->bytes);
+  } else {
+    line_.push_back(waiter);
   }
-  if (!stopped) Use(bytes);
-  queue_.erase(self);
-  changed_.notify_all();  // the next one may fit as well
-  return !stopped;
+  return waiter->has_share;
+}
+
+bool DeviceShare::HasShare(const Waiter& waiter) {
+  const std::lock_guard lock(mutex_);
+  return waiter.has_share;
+}
+
+bool DeviceShare::Leave(Waiter* waiter) {
+  Wakes wakes;
+  {
+    const std::lock_guard lock(mutex_);
+    if (waiter->has_share) return true;
+    line_.remove(waiter);
+    wakes = ServeLine();  // the next one may fit
+  }
+  for (const std::function<void()>& wake : wakes) wake();
+  return false;
+}
+
+bool DeviceShare::Take(int64_t bytes, const StopRequest& stop) {
+  // This thread gets no signal when its caller has gone, so it polls `stop`.
+  constexpr auto kPatience = std::chrono::milliseconds(20);
+  Waiter waiter{.bytes = bytes, .wake = nullptr};
+  if (Ask(&waiter)) return true;
+  for (;;) {
+    {
+      std::unique_lock lock(mutex_);
+      changed_.wait_for(lock, kPatience, [&] { return waiter.has_share; });
+      if (waiter.has_share) return true;
+    }
+    if (stop && stop()) return Leave(&waiter);
+  }
+}
+
+DeviceShare::Wakes DeviceShare::ServeLine() {
+  Wakes wakes;
+  while (!line_.empty() && Fits(line_.front()->bytes)) {
+    Waiter* const next = line_.front();
+    line_.pop_front();
+    Use(next->bytes);
+    next->has_share = true;
+    // Copied: the waiter may be gone when it is called.
+    if (next->wake) wakes.push_back(next->wake);
+  }
+  changed_.notify_all();
+  return wakes;
 }
 
 bool DeviceShare::TryTake(int64_t bytes) {
   const std::lock_guard lock(mutex_);
-  if (!queue_.empty() || used_runs_ + 1 > runs_ / 2 ||
+  if (!line_.empty() || used_runs_ + 1 > runs_ / 2 ||
       bytes > bytes_ / 2 - used_bytes_) {
     return false;
   }
@@ -36,10 +73,14 @@ bool DeviceShare::TryTake(int64_t bytes) {
 }
 
 void DeviceShare::GiveBack(int64_t bytes) {
-  const std::lock_guard lock(mutex_);
-  --used_runs_;
-  used_bytes_ -= bytes;
-  changed_.notify_all();
+  Wakes wakes;
+  {
+    const std::lock_guard lock(mutex_);
+    --used_runs_;
+    used_bytes_ -= bytes;
+    wakes = ServeLine();
+  }
+  for (const std::function<void()>& wake : wakes) wake();
 }
 
 std::unique_ptr<Pipe> DeviceShare::TakePipe() {

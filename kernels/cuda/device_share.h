@@ -5,6 +5,7 @@
 
 #include <condition_variable>
 #include <cstdint>
+#include <functional>
 #include <list>
 #include <memory>
 #include <mutex>
@@ -19,10 +20,24 @@ namespace counterweight::kernels {
 // deadlock.
 class DeviceShare {
  public:
+  // One that waits. Its owner keeps it where it is until it has its share or
+  // has left.
+  struct Waiter {
+    int64_t bytes = 0;
+    // Called once the share is the waiter's, from the thread that gave it back.
+    std::function<void()> wake;
+    bool has_share = false;  // the DeviceShare's to read and write
+  };
+
   DeviceShare(int64_t bytes, int runs) : bytes_(bytes), runs_(runs) {}
 
-  // REQUIRES: bytes <= capacity(). Waits for its turn; returns false if `stop`
-  // said so.
+  // Takes the waiter's bytes now, or puts it in line: it has them later, and is
+  // woken then. REQUIRES: waiter->bytes <= capacity().
+  bool Ask(Waiter* waiter);
+  bool HasShare(const Waiter& waiter);
+  // Ends the waiting. True if the waiter has its share.
+  bool Leave(Waiter* waiter);
+  // Waits for its turn; returns false if `stop` said so. REQUIRES: as Ask.
   bool Take(int64_t bytes, const StopRequest& stop);
   // For a run whose rows have not all arrived: never waits, never overtakes,
   // and leaves half of the device to runs that are complete.
@@ -36,6 +51,8 @@ class DeviceShare {
   void KeepPipe(std::unique_ptr<Pipe> pipe);
 
  private:
+  using Wakes = std::vector<std::function<void()>>;
+
   bool Fits(int64_t bytes) const {
     return used_runs_ < runs_ && bytes <= bytes_ - used_bytes_;
   }
@@ -43,6 +60,9 @@ class DeviceShare {
     ++used_runs_;
     used_bytes_ += bytes;
   }
+  // Gives shares to the first in line while there is room. The caller calls the
+  // result without the mutex. REQUIRES: mutex_ is held.
+  Wakes ServeLine();
 
   const int64_t bytes_;
   const int runs_;
@@ -50,7 +70,7 @@ class DeviceShare {
   std::condition_variable changed_;
   int64_t used_bytes_ = 0;
   int used_runs_ = 0;
-  std::list<const void*> queue_;  // one address for each that waits
+  std::list<Waiter*> line_;
   std::vector<std::unique_ptr<Pipe>> pipes_;
 };
 

@@ -9,7 +9,7 @@
 namespace counterweight::kernels {
 inline namespace COUNTERWEIGHT_ISA {
 
-// Threads of a block.
+// Threads of a block, at most.
 inline constexpr int kThreads = 128;
 inline constexpr int kWarps = kThreads / kLanes;
 

@@ -10,8 +10,11 @@ set(counterweight_cuda_host_sources
     device_count.cc
     device_memory.cc
     device_share.cc
+    fold_columns.cc
     ipc_memory.cc
     pipe.cc
     placement.cc
+    prepare_kernels.cc
+    probe.cc
     shapes.cc)
 list(TRANSFORM counterweight_cuda_host_sources PREPEND ${CMAKE_CURRENT_LIST_DIR}/)

@@ -9,42 +9,70 @@
 namespace counterweight::kernels {
 namespace {
 
-// The runtime has no such function, and to link the driver's would keep the
+// The runtime has no such functions, and to link the driver's would keep the
 // program from starting on machines without one.
-using AddressRange = int (*)(unsigned long long* base, size_t* size,
-                             unsigned long long address);
-
-cudaError_t FindAddressRange(AddressRange* function) {
+template <class Function>
+cudaError_t FindInDriver(const char* name, Function* function) {
   void* found = nullptr;
   cudaDriverEntryPointQueryResult result{};
-  constexpr char kName[] = "cuMemGetAddressRange";
 #if CUDART_VERSION >= 12050
   constexpr unsigned kVersion = 12000;
   COUNTERWEIGHT_CUDA_TRY(cudaGetDriverEntryPointByVersion(
-      kName, &found, kVersion, cudaEnableDefault, &result));
+      name, &found, kVersion, cudaEnableDefault, &result));
 #else
   COUNTERWEIGHT_CUDA_TRY(
-      cudaGetDriverEntryPoint(kName, &found, cudaEnableDefault, &result));
+      cudaGetDriverEntryPoint(name, &found, cudaEnableDefault, &result));
 #endif
   if (result != cudaDriverEntryPointSuccess || found == nullptr) {
     return cudaErrorSymbolNotFound;
   }
-  *function = reinterpret_cast<AddressRange>(found);
+  *function = reinterpret_cast<Function>(found);
   return cudaSuccess;
 }
 
-// The size of the allocation that begins at `memory`.
-cudaError_t FindSize(const void* memory, int64_t* bytes) {
-  AddressRange range = nullptr;
-  COUNTERWEIGHT_CUDA_TRY(FindAddressRange(&range));
-  const auto address = reinterpret_cast<uintptr_t>(memory);
-  unsigned long long base = 0;
+struct Range {
+  unsigned long long begin = 0;
   size_t size = 0;
-  if (range(&base, &size, address) != 0 || base != address) {
-    return cudaErrorInvalidValue;
+};
+
+// The driver's view of the allocation around `address`. No page says that
+// cuMemGetAddressRange knows memory that was opened by a handle, so a second
+// function is asked where it does not.
+cudaError_t FindRange(unsigned long long address, Range* range) {
+  int (*address_range)(unsigned long long*, size_t*, unsigned long long) =
+      nullptr;
+  COUNTERWEIGHT_CUDA_TRY(FindInDriver("cuMemGetAddressRange", &address_range));
+  if (address_range(&range->begin, &range->size, address) == 0) {
+    return cudaSuccess;
   }
-  *bytes = static_cast<int64_t>(size);
-  return cudaSuccess;
+  constexpr int kRangeStart = 11;  // CU_POINTER_ATTRIBUTE_RANGE_START_ADDR
+  constexpr int kRangeSize = 12;   // CU_POINTER_ATTRIBUTE_RANGE_SIZE
+  int (*attribute)(void*, int, unsigned long long) = nullptr;
+  COUNTERWEIGHT_CUDA_TRY(FindInDriver("cuPointerGetAttribute", &attribute));
+  const bool is_known = attribute(&range->begin, kRangeStart, address) == 0 &&
+                        attribute(&range->size, kRangeSize, address) == 0;
+  return is_known ? cudaSuccess : cudaErrorInvalidValue;
+}
+
+// Finds the size of the allocation that begins at `memory`, or an error
+// sentence. A client's word for it would let it read what it does not own.
+bool FindSize(const void* memory, int64_t* bytes, std::string* error) {
+  const auto address = reinterpret_cast<uintptr_t>(memory);
+  Range range;
+  const cudaError_t status = FindRange(address, &range);
+  if (status != cudaSuccess) {
+    *error = std::string("the size of the memory cannot be found: ") +
+             cudaGetErrorString(status);
+    return false;
+  }
+  if (range.begin != address) {
+    *error =
+        "the memory is a part of a larger block, which its handle would open "
+        "as a whole; allocations of 2 MiB and more have blocks of their own";
+    return false;
+  }
+  *bytes = static_cast<int64_t>(range.size);
+  return true;
 }
 
 // Whether the memory is that of `device`, not of another one that it reaches.
@@ -74,14 +102,16 @@ void* OpenIpcMemory(const IpcHandle& handle, int device, int64_t* bytes,
   }
   bool is_own = false;
   status = FindOwner(memory, device, &is_own);
-  if (status == cudaSuccess && is_own) status = FindSize(memory, bytes);
-  if (status == cudaSuccess && is_own) return memory;
+  if (status != cudaSuccess) {
+    *error = std::string("the device of the memory cannot be found: ") +
+             cudaGetErrorString(status);
+  } else if (!is_own) {
+    *error = "the memory lies on another device than its uuid says";
+  } else if (FindSize(memory, bytes, error)) {
+    return memory;
+  }
   cudaIpcCloseMemHandle(memory);
   cudaGetLastError();
-  *error = status == cudaSuccess
-               ? "the memory lies on another device than its uuid says"
-               : std::string("the size of the memory cannot be found: ") +
-                     cudaGetErrorString(status);
   return nullptr;
 }
 

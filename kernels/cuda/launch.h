@@ -23,11 +23,14 @@ struct DeviceSegment {
 
 // Arguments of the kernels. Rows without tokens have one segment, an empty one.
 struct DeviceJob {
-  Batch batch;      // device pointers; offsets unused
-  Outputs outputs;  // device pointers; sequence_reasons unused
+  Batch batch;  // device pointers; offsets unused
+  // Device pointers. Walks make reasons if sequence_reasons asks for them, and
+  // leave them in `reasons`.
+  Outputs outputs;
   int64_t num_segments;
   const DeviceSegment* segments;  // [num_segments]
   const int64_t* row_segments;    // [num_sequences + 1] first segment of a row
+  int64_t most_segments;          // of a row
   SegmentRecord* records;         // [num_segments]
   PrefixBase* bases;              // [num_segments][num_prefixes]
   RowState* states;               // [num_sequences]
@@ -35,13 +38,23 @@ struct DeviceJob {
   uint32_t* reasons;              // [num_sequences], zero before the walk
   LossContext loss;               // device pointers
   double* row_tokens;             // [num_sequences], or null: not wanted
+  int32_t shared_bytes;           // of a walk's block, at most
   // LaunchOutputs and LaunchSettleLoss: leave rows alone where no sequence rule
   // fired.
   bool fired_rows_only;
 };
 
-// An error if this program has no code for the current device.
-cudaError_t CheckKernels();
+// Loads all kernels for the current device, which takes long where the driver
+// has to compile them; an error if this program has no code for it. Stores the
+// shared memory that a block of a walk may take from now on, all that the
+// device grants. Once for each device, before the launches.
+cudaError_t PrepareKernels(int* shared_bytes);
+
+// Its parts.
+cudaError_t PrepareRows();
+cudaError_t PrepareStatistics(int shared_bytes);
+cudaError_t PrepareBoth(int shared_bytes);
+cudaError_t PrepareOutputs(int shared_bytes);
 
 // States before the first pass.
 cudaError_t LaunchInitialStates(const Plan& plan, const DeviceJob& job,
@@ -56,8 +69,9 @@ cudaError_t LaunchStatistics(const Plan& plan, const DeviceJob& job,
 cudaError_t LaunchBoth(const Plan& plan, const DeviceJob& job,
                        cudaStream_t stream);
 
-// Computes bases, folds segments in place, and computes states and the rows'
-// records. Where a guess was wrong reasons begin anew.
+// Computes bases, if a row has several segments, folds segments in place, and
+// computes states and the rows' records. Where a guess was wrong reasons begin
+// anew. REQUIRES: bases are zero.
 cudaError_t LaunchSettle(const Plan& plan, const DeviceJob& job,
                          cudaStream_t stream);
 

@@ -1,4 +1,5 @@
-// Starts a kernel on the device.
+// Loads kernels and starts them. Compiled with the toolkit's runtime, and by
+// tests with a runtime of their own.
 #ifndef COUNTERWEIGHT_KERNELS_CUDA_LAUNCH_ON_DEVICE_CUH_
 #define COUNTERWEIGHT_KERNELS_CUDA_LAUNCH_ON_DEVICE_CUH_
 
@@ -6,25 +7,38 @@
 
 #include <cstdint>
 
+#include "kernels/cuda/cuda_try.h"
 #include "kernels/cuda/grid.h"
 
 namespace counterweight::kernels {
 inline namespace COUNTERWEIGHT_ISA {
 
-// `shared` bytes of dynamic shared memory for each block.
+// Loads a kernel's code for the current device, and lets its blocks take
+// `shared` bytes of dynamic shared memory. That limit is state of the kernel
+// and the device, which all threads share: a launch must not change it.
+template <class... Parameters>
+cudaError_t Prepare(void (*kernel)(Parameters...), int shared) {
+  const auto* function = reinterpret_cast<const void*>(kernel);
+  cudaFuncAttributes attributes{};
+  COUNTERWEIGHT_CUDA_TRY(cudaFuncGetAttributes(&attributes, function));
+  if (shared == 0) return cudaSuccess;
+  return cudaFuncSetAttribute(
+      function, cudaFuncAttributeMaxDynamicSharedMemorySize,
+      shared - static_cast<int>(attributes.sharedSizeBytes));
+}
+
+// `shared` bytes of dynamic shared memory for each block of `threads`.
 template <class... Parameters, class... Arguments>
-cudaError_t Launch(void (*kernel)(Parameters...), int64_t blocks, int shared,
-                   cudaStream_t stream, const Arguments&... arguments) {
-  // Dynamic shared memory of a kernel without an opt-in.
-  constexpr int kUnasked = 48 << 10;
-  if (shared > kUnasked) {
-    const cudaError_t error = cudaFuncSetAttribute(
-        reinterpret_cast<const void*>(kernel),
-        cudaFuncAttributeMaxDynamicSharedMemorySize, shared);
-    if (error != cudaSuccess) return error;
-  }
-  kernel<<<static_cast<unsigned>(blocks), kThreads, static_cast<size_t>(shared),
-           stream>>>(arguments...);
+cudaError_t Launch(void (*kernel)(Parameters...), int64_t blocks, int threads,
+                   int shared, cudaStream_t stream,
+                   const Arguments&... arguments) {
+  cudaLaunchConfig_t config{};
+  config.gridDim.x = static_cast<unsigned>(blocks);
+  config.blockDim.x = static_cast<unsigned>(threads);
+  config.dynamicSmemBytes = static_cast<size_t>(shared);
+  config.stream = stream;
+  COUNTERWEIGHT_CUDA_TRY(cudaLaunchKernelEx(&config, kernel, arguments...));
+  // An earlier failure that no call has reported is reported here.
   return cudaGetLastError();
 }
 

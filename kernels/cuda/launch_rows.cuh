@@ -1,54 +1,102 @@
-// Launchers of all kernels but the walk. The including file has defined
-// Launch().
+// Launchers of all kernels but the walk.
 #ifndef COUNTERWEIGHT_KERNELS_CUDA_LAUNCH_ROWS_CUH_
 #define COUNTERWEIGHT_KERNELS_CUDA_LAUNCH_ROWS_CUH_
 
+#include "kernels/cuda/fold_kernel.cuh"
 #include "kernels/cuda/launch.h"
+#include "kernels/cuda/launch_on_device.cuh"
 #include "kernels/cuda/row_kernels.cuh"
 
 namespace counterweight::kernels {
 
+cudaError_t PrepareRows() {
+  COUNTERWEIGHT_CUDA_TRY(Prepare(initial_states_kernel, 0));
+  COUNTERWEIGHT_CUDA_TRY(Prepare(settle_kernel, 0));
+  COUNTERWEIGHT_CUDA_TRY(Prepare(settle_loss_kernel, 0));
+  COUNTERWEIGHT_CUDA_TRY(Prepare(bases_kernel, 0));
+  COUNTERWEIGHT_CUDA_TRY(Prepare(fold_kernel, 0));
+  COUNTERWEIGHT_CUDA_TRY(Prepare(narrow_kernel, 0));
+  return Prepare(divide_kernel, 0);
+}
+
 cudaError_t LaunchInitialStates(const Plan& plan, const DeviceJob& job,
                                 cudaStream_t stream) {
   return Launch(initial_states_kernel,
-                Blocks(job.batch.num_sequences, kThreads), 0, stream, plan,
-                job);
+                Blocks(job.batch.num_sequences, kThreads), kThreads, 0, stream,
+                plan, job);
 }
 
-cudaError_t LaunchSettle(const Plan& plan, const DeviceJob& job,
-                         cudaStream_t stream) {
-  return Launch(settle_kernel, Blocks(job.batch.num_sequences, kThreads), 0,
-                stream, plan, job);
-}
-
-cudaError_t LaunchSettleLoss(const Plan& plan, const DeviceJob& job,
-                             cudaStream_t stream) {
-  return Launch(settle_loss_kernel, Blocks(job.batch.num_sequences, kThreads),
-                0, stream, plan, job);
-}
-
-cudaError_t LaunchFoldRows(const Plan& plan, const DeviceJob& job,
-                           cudaStream_t stream) {
-  const int64_t count = job.batch.num_sequences;
-  for (int64_t stride = 1; stride < count; stride *= 2) {
-    const int64_t pairs = Blocks(count, 2 * stride);
-    const cudaError_t error = Launch(fold_rows_kernel, Blocks(pairs, kThreads),
-                                     0, stream, plan, job.rows, count, stride);
-    if (error != cudaSuccess) return error;
+// `longest`: records of the longest sequence.
+static cudaError_t LaunchFold(const FoldColumns& columns, FoldJob job,
+                              int64_t longest, cudaStream_t stream) {
+  const int64_t column_blocks = Blocks(columns.count, kLanes);
+  for (job.stride = 1; job.stride < longest; job.stride *= kFoldGroup) {
+    job.groups = Blocks(Blocks(longest, job.stride), kFoldGroup);
+    const int64_t warps = job.num_sequences * job.groups * column_blocks;
+    COUNTERWEIGHT_CUDA_TRY(Launch(fold_kernel, Blocks(warps, kWarps), kThreads,
+                                  0, stream, columns, job));
   }
   return cudaSuccess;
 }
 
+// Into the first of each row.
+static cudaError_t LaunchFoldSegments(const FoldColumns& columns,
+                                      const DeviceJob& job,
+                                      const RowState* states,
+                                      cudaStream_t stream) {
+  FoldJob fold{};
+  fold.records = reinterpret_cast<char*>(job.records);
+  fold.record_bytes = sizeof(SegmentRecord);
+  fold.num_records = job.num_segments;
+  fold.num_sequences = job.batch.num_sequences;
+  fold.begins = job.row_segments;
+  fold.states = states;
+  return LaunchFold(columns, fold, job.most_segments, stream);
+}
+
+cudaError_t LaunchSettle(const Plan& plan, const DeviceJob& job,
+                         cudaStream_t stream) {
+  const int64_t blocks = Blocks(job.batch.num_sequences, kThreads);
+  if (job.most_segments > 1) {
+    if (plan.num_prefixes > 0) {
+      COUNTERWEIGHT_CUDA_TRY(
+          Launch(bases_kernel, blocks, kThreads, 0, stream, plan, job));
+    }
+    COUNTERWEIGHT_CUDA_TRY(
+        LaunchFoldSegments(ColumnsOfSegments(plan), job, nullptr, stream));
+  }
+  return Launch(settle_kernel, blocks, kThreads, 0, stream, plan, job);
+}
+
+cudaError_t LaunchSettleLoss(const Plan& plan, const DeviceJob& job,
+                             cudaStream_t stream) {
+  COUNTERWEIGHT_CUDA_TRY(
+      LaunchFoldSegments(ColumnsOfLossPass(), job,
+                         job.fired_rows_only ? job.states : nullptr, stream));
+  return Launch(settle_loss_kernel, Blocks(job.batch.num_sequences, kThreads),
+                kThreads, 0, stream, plan, job);
+}
+
+cudaError_t LaunchFoldRows(const Plan& plan, const DeviceJob& job,
+                           cudaStream_t stream) {
+  FoldJob fold{};
+  fold.records = reinterpret_cast<char*>(job.rows);
+  fold.record_bytes = sizeof(RowRecord);
+  fold.num_records = job.batch.num_sequences;
+  fold.num_sequences = 1;
+  return LaunchFold(ColumnsOfRows(plan), fold, fold.num_records, stream);
+}
+
 cudaError_t LaunchNarrow(const uint32_t* reasons, int64_t count, uint16_t* out,
                          cudaStream_t stream) {
-  return Launch(narrow_kernel, Blocks(count, kThreads), 0, stream, reasons,
-                count, out);
+  return Launch(narrow_kernel, Blocks(count, kThreads), kThreads, 0, stream,
+                reasons, count, out);
 }
 
 cudaError_t LaunchDivide(float* weights, int64_t count, double divisor,
                          cudaStream_t stream) {
-  return Launch(divide_kernel, Blocks(count, kThreads), 0, stream, weights,
-                count, divisor);
+  return Launch(divide_kernel, Blocks(count, kThreads), kThreads, 0, stream,
+                weights, count, divisor);
 }
 
 }  // namespace counterweight::kernels

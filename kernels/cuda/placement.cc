@@ -4,17 +4,17 @@
 
 namespace counterweight::kernels {
 
-cudaError_t FindPlacement(const void* memory, int device,
+cudaError_t FindPlacement(const void* memory, int64_t alignment, int device,
                           Placement* placement) {
-  // Kernels read tensors as if they had allocated them.
-  constexpr uintptr_t kAlignment = 16;
   cudaPointerAttributes attributes{};
   COUNTERWEIGHT_CUDA_TRY(cudaPointerGetAttributes(&attributes, memory));
   if (attributes.type == cudaMemoryTypeUnregistered) {
     *placement = Placement::kPageable;
   } else if (attributes.type == cudaMemoryTypeDevice &&
              attributes.device == device &&
-             reinterpret_cast<uintptr_t>(memory) % kAlignment == 0) {
+             reinterpret_cast<uintptr_t>(memory) %
+                     static_cast<uintptr_t>(alignment) ==
+                 0) {
     *placement = Placement::kHere;
   } else {
     *placement = Placement::kReachable;

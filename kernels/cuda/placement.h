@@ -14,8 +14,11 @@ enum class Placement : uint8_t {
   kPageable,   // any other: goes through pinned memory
 };
 
-// Finds the placement of memory of this process, or opened by it.
-cudaError_t FindPlacement(const void* memory, int device, Placement* placement);
+// Finds the placement of an array of this process, or opened by it. Kernels
+// access one element at a time, so arrays on the device are taken where they
+// are if they have `alignment`, an element's bytes.
+cudaError_t FindPlacement(const void* memory, int64_t alignment, int device,
+                          Placement* placement);
 
 }  // namespace counterweight::kernels
 

@@ -19,27 +19,31 @@ __global__ void initial_states_kernel(const __grid_constant__ Plan plan,
   job.states[row] = {0, 0.0f, initial_loss(plan.loss, job.loss, row)};
 }
 
-__global__ void settle_kernel(const __grid_constant__ Plan plan,
-                              const __grid_constant__ DeviceJob job) {
+__global__ void bases_kernel(const __grid_constant__ Plan plan,
+                             const __grid_constant__ DeviceJob job) {
   const int64_t row =
       static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
   if (row >= job.batch.num_sequences) return;
   const int64_t first = job.row_segments[row];
   const int64_t count = job.row_segments[row + 1] - first;
-  SegmentRecord* records = job.records + first;
-  find_bases(plan, records, count, job.bases + first * plan.num_prefixes);
-  for (int64_t stride = 1; stride < count; stride *= 2) {
-    for (int64_t i = 0; i + stride < count; i += 2 * stride) {
-      fold(plan, records[i], records[i + stride]);
-    }
-  }
-  const RowState state = decide_row(plan, job.loss, row, records[0]);
+  find_bases(plan, job.records + first, count,
+             job.bases + first * plan.num_prefixes);
+}
+
+// A row's segments are folded into its first.
+__global__ void settle_kernel(const __grid_constant__ Plan plan,
+                              const __grid_constant__ DeviceJob job) {
+  const int64_t row =
+      static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+  if (row >= job.batch.num_sequences) return;
+  SegmentRecord& record = job.records[job.row_segments[row]];
+  const RowState state = decide_row(plan, job.loss, row, record);
   job.states[row] = state;
   if (plan.guesses && state.fired != 0) job.reasons[row] = 0;
   if (job.row_tokens != nullptr) {
-    job.row_tokens[row] = records[0].sums[kColumnTokens];
+    job.row_tokens[row] = record.sums[kColumnTokens];
   }
-  make_row_record(plan, records[0], state, job.rows[row]);
+  make_row_record(plan, record, state, job.rows[row]);
 }
 
 __global__ void settle_loss_kernel(const __grid_constant__ Plan plan,
@@ -48,28 +52,14 @@ __global__ void settle_loss_kernel(const __grid_constant__ Plan plan,
       static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
   if (row >= job.batch.num_sequences) return;
   if (job.fired_rows_only && job.states[row].fired == 0) return;
-  const int64_t first = job.row_segments[row];
-  const int64_t count = job.row_segments[row + 1] - first;
-  SegmentRecord* records = job.records + first;
-  fold_loss_segments(count,
-                     [&](int64_t i) -> LossRecord& { return records[i].loss; });
   LossRow& state = job.states[row].loss;
   RowRecord& out = job.rows[row];
-  LossRecord& loss = records[0].loss;
+  LossRecord& loss = job.records[job.row_segments[row]].loss;
   take_statistics(out, loss);
   if (plan.loss.hands_back) {
     state.hand_back = hand_back(plan.loss, loss, state);
   }
   add_loss(plan.loss, out.token_sums[kColumnTokens], state, loss, out);
-}
-
-__global__ void fold_rows_kernel(const __grid_constant__ Plan plan,
-                                 RowRecord* rows, int64_t count,
-                                 int64_t stride) {
-  const int64_t pair =
-      static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
-  const int64_t i = pair * 2 * stride;
-  if (i + stride < count) fold(plan, rows[i], rows[i + stride]);
 }
 
 __global__ void narrow_kernel(const uint32_t* reasons, int64_t count,

@@ -29,7 +29,8 @@ __global__ void __launch_bounds__(kThreads, MinBlocks(kShapeIndex))
                 const __grid_constant__ ColumnLayout layout) {
   using Lanes = WarpLanes<kShapeIndex, kStats, kOutput>;
   const int warp = static_cast<int>(threadIdx.x) / kLanes;
-  const int64_t index = static_cast<int64_t>(blockIdx.x) * kWarps + warp;
+  const unsigned warps = blockDim.x / kLanes;
+  const int64_t index = static_cast<int64_t>(blockIdx.x) * warps + warp;
   if (index >= job.num_segments) return;
   const DeviceSegment segment = job.segments[index];
   const RowState state = job.states[segment.row];

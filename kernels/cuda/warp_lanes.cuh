@@ -151,10 +151,17 @@ struct WarpLanes {
     ahead.left = count - lane();
     ahead.dropped = 0;
     read_mask(batch.response_mask, ahead.own, ahead.left, ahead.mask);
+    // Widening a number waits for it, so all loads come first: the block
+    // takes one latency of memory, whatever the dtypes are.
     COUNTERWEIGHT_UNROLL
     for (int r = 0; r < kNumInputRoles; ++r) {
       if ((inputs(plan.inputs) >> r & 1u) == 0) continue;
-      read(batch.tensors[r], ahead.own, ahead.mask, ahead.input[r]);
+      read_words(batch.tensors[r], ahead.own, ahead.mask, ahead.input[r]);
+    }
+    COUNTERWEIGHT_UNROLL
+    for (int r = 0; r < kNumInputRoles; ++r) {
+      if ((inputs(plan.inputs) >> r & 1u) == 0) continue;
+      widen_words(batch.tensors[r].dtype, ahead.input[r]);
     }
   }
 
@@ -277,6 +284,31 @@ struct WarpLanes {
                        out, [](uint16_t x) { return from_f16(x); });
     }
   }
+  // The same without widening: elements of two bytes are the low half of the
+  // float's bits until widen_words().
+  template <int kCount>
+  static __device__ void read_words(const TensorView& tensor, int64_t own,
+                                    const Tile<1, kCount>& mask,
+                                    Tile<1, kCount>& out) {
+    if (tensor.dtype == DType::kF32) {
+      const auto* from = static_cast<const uint32_t*>(tensor.data) + own;
+      read_as(from, mask, out, [](uint32_t x) { return float_of(x); });
+    } else {
+      const auto* from = static_cast<const uint16_t*>(tensor.data) + own;
+      read_as(from, mask, out, [](uint32_t x) { return float_of(x); });
+    }
+  }
+  template <int kCount>
+  static __device__ void widen_words(DType dtype, Tile<1, kCount>& words) {
+    if (dtype == DType::kF32) return;
+    COUNTERWEIGHT_UNROLL
+    for (int k = 0; k < kCount; ++k) {
+      float& x = words.at[k][0];
+      const auto word = static_cast<uint16_t>(bits_of(x));
+      x = dtype == DType::kBF16 ? from_bf16(word) : from_f16(word);
+    }
+  }
+
   template <int kCount, class T, class F>
   static __device__ void read_as(const T* from, const Tile<1, kCount>& mask,
                                  Tile<1, kCount>& out, F widen) {

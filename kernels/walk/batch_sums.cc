@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstddef>
 #include <cstring>
 #include <limits>
 
@@ -20,6 +21,27 @@ double Canonical(double x) {
   return x == x ? x : std::numeric_limits<double>::quiet_NaN();
 }
 
+template <size_t kSize>
+void MakeCanonical(int count, double (&values)[kSize]) {
+  for (int i = 0; i < count; ++i) values[i] = Canonical(values[i]);
+}
+
+// Changes the sums that the plan has; no other is read.
+RowRecord Canonical(const Plan& plan, RowRecord total) {
+  MakeCanonical(plan.token_columns, total.token_sums);
+  MakeCanonical(plan.row_columns, total.row_sums);
+  MakeCanonical(plan.token_extrema, total.token_low);
+  MakeCanonical(plan.token_extrema, total.token_high);
+  MakeCanonical(plan.row_extrema, total.row_low);
+  MakeCanonical(plan.row_extrema, total.row_high);
+  if (!plan.loss.active) return total;
+  MakeCanonical(kNumLossColumns, total.loss_sums);
+  MakeCanonical(kNumRowLossColumns, total.row_loss_sums);
+  MakeCanonical(kNumRowLossExtrema, total.row_loss_low);
+  MakeCanonical(kNumRowLossExtrema, total.row_loss_high);
+  return total;
+}
+
 // The fields that are columns themselves.
 void FillColumns(const Plan& plan, const RowRecord& total, BatchSums& sums) {
   for (int c = 0; c < kNumColumns; ++c) {
@@ -32,8 +54,8 @@ void FillColumns(const Plan& plan, const RowRecord& total, BatchSums& sums) {
     }
     char* const field = reinterpret_cast<char*>(&sums) + column.field.offset +
                         std::max(rule, 0) * column.field.stride;
-    const double sum = is_loss ? Canonical(total.loss_sums[c - kColumnLoss])
-                               : total.token_sums[c];
+    const double sum =
+        is_loss ? total.loss_sums[c - kColumnLoss] : total.token_sums[c];
     if (column.adds == Adds::kCount) {
       const int64_t count = Count(sum);
       std::memcpy(field, &count, sizeof(count));
@@ -123,8 +145,8 @@ void FillLoss(const Plan& plan, const RowRecord& total, LossSums& loss) {
   if (!plan.loss.active) return;
   const double* rows = total.row_loss_sums;
   loss.ratio_range = LossRange(total, kRowLossExtremumRatio);
-  loss.policy = Canonical(rows[kRowLossPolicy]);
-  loss.kl_penalty = Canonical(rows[kRowLossKlPenalty]);
+  loss.policy = rows[kRowLossPolicy];
+  loss.kl_penalty = rows[kRowLossKlPenalty];
   loss.total = loss.policy;
   if (plan.loss.has_kl) {
     loss.total += plan.loss.spec.kl.coefficient * loss.kl_penalty;
@@ -195,7 +217,8 @@ double Normalizer(const Plan& plan, const RowRecord& total) {
 }
 
 BatchSums MakeBatchSums(const Plan& plan, const Batch& batch,
-                        const RowRecord& total) {
+                        const RowRecord& folded) {
+  const RowRecord total = Canonical(plan, folded);
   BatchSums sums{};
   sums.num_sequences = batch.num_sequences;
   sums.nonempty_sequences = Count(total.row_sums[kRowNonempty]);

@@ -13,9 +13,10 @@ namespace counterweight::kernels {
 // The divisor of the weights: their batch mean, or 1 (see WeightSpec).
 double Normalizer(const Plan& plan, const RowRecord& total);
 
-// `total` is the fold of all rows.
+// `folded` is the fold of all rows. What is NaN there has the same bits in the
+// sums, whatever processor made it.
 BatchSums MakeBatchSums(const Plan& plan, const Batch& batch,
-                        const RowRecord& total);
+                        const RowRecord& folded);
 
 // The sums and, where the policy is REJECT, the first non-finite number.
 CorrectResult MakeResult(const Plan& plan, const Batch& batch,

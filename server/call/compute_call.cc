@@ -26,9 +26,12 @@ void ComputeCall::Start(const ServiceContext* service, std::string_view rpc,
   const std::shared_ptr<ComputeCall> self(
       new ComputeCall(service, rpc, std::move(call), request,
                       std::move(request_id), make_work));
-  // A client that leaves gives up its place in the queue.
+  // A client that leaves gives up its place in every line.
   self->call_->OnLeave([weak = std::weak_ptr<ComputeCall>(self)] {
-    if (const auto alive = weak.lock()) alive->entry_.Abandon();
+    const auto alive = weak.lock();
+    if (alive == nullptr) return;
+    alive->entry_.Abandon();
+    alive->parking_.Wake();
   });
   const int64_t held = self->served_.record().request_bytes;
   // The bytes as received, and the message that they become.
@@ -62,12 +65,22 @@ void ComputeCall::Run() {
   for (;;) {
     const grpc::Status status = served_.Guard([this] { return RunStage(); });
     if (!status.ok() || stage_ == Stage::kDone) return Finish(status);
-    if (service_.executor->IsTurnOver(peer, start)) {
-      service_.executor->Continue(peer, Executor::LengthOf(share_->bytes()),
-                                  [self = shared_from_this()] { self->Run(); });
-      return;
+    if (waits_) {
+      if (IsParked()) return;
+    } else if (service_.executor->IsTurnOver(peer, start)) {
+      return Resume();
     }
   }
+}
+
+void ComputeCall::Resume() {
+  service_.executor->Continue(served_.queue_client().peer,
+                              Executor::LengthOf(share_->bytes()),
+                              [self = shared_from_this()] { self->Run(); });
+}
+
+bool ComputeCall::IsParked() {
+  return parking_.Park([self = shared_from_this()] { self->Resume(); });
 }
 
 grpc::Status ComputeCall::RunStage() {
@@ -81,7 +94,13 @@ grpc::Status ComputeCall::RunStage() {
       status = work_->Decode(&request_, share_.get());
       share_->EndReceived();
       served_.EndStage("decode", &RequestRecord::decode_seconds);
-      stage_ = Stage::kCompute;
+      stage_ = Stage::kTurn;
+      break;
+    case Stage::kTurn:
+      waits_ = !work_->TakeTurn([weak = weak_from_this()] {
+        if (const auto self = weak.lock()) self->parking_.Wake();
+      });
+      if (!waits_) stage_ = Stage::kCompute;
       break;
     case Stage::kCompute:
       status = work_->Compute();

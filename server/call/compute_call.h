@@ -11,6 +11,7 @@
 #include "grpcpp/support/byte_buffer.h"
 #include "grpcpp/support/status.h"
 #include "server/call/entry.h"
+#include "server/call/parking.h"
 #include "server/call/served_call.h"
 #include "server/call/service_context.h"
 #include "server/call/unary_call.h"
@@ -30,6 +31,9 @@ class Work {
   // received and the bound of the parsed message; what else the request needs
   // is to be reserved here.
   virtual grpc::Status Decode(grpc::ByteBuffer* request, Share* share) = 0;
+  // Takes what Compute shares with other requests, beside threads. False: not
+  // now; `wake` is called once, from any thread, when it is to be tried again.
+  virtual bool TakeTurn(std::function<void()> wake) = 0;
   virtual grpc::Status Compute() = 0;
   virtual grpc::Status Encode(grpc::ByteBuffer* response) = 0;
   // Publishes a success. After Encode.
@@ -53,7 +57,7 @@ class ComputeCall : public std::enable_shared_from_this<ComputeCall> {
                     std::string request_id, const MakeWork& make_work);
 
  private:
-  enum class Stage : uint8_t { kDecode, kCompute, kEncode, kDone };
+  enum class Stage : uint8_t { kDecode, kTurn, kCompute, kEncode, kDone };
 
   ComputeCall(const ServiceContext* service, std::string_view rpc,
               std::shared_ptr<UnaryCall> call, grpc::ByteBuffer* request,
@@ -63,6 +67,10 @@ class ComputeCall : public std::enable_shared_from_this<ComputeCall> {
   // On the executor.
   void Run();
   grpc::Status RunStage();
+  // Has the executor run the rest.
+  void Resume();
+  // Returns true if the work waits for its turn, without a thread.
+  bool IsParked();
   // Logs, counts and sends.
   void Finish(const grpc::Status& status);
 
@@ -74,6 +82,8 @@ class ComputeCall : public std::enable_shared_from_this<ComputeCall> {
   Entry entry_;
   std::shared_ptr<Share> share_;
   Stage stage_ = Stage::kDecode;
+  bool waits_ = false;  // for its turn
+  Parking parking_;
   grpc::ByteBuffer response_;
 };
 

@@ -297,7 +297,12 @@ void CorrectStream::Work() {
     });
     if (!status.ok()) return EndFromTask(status);
   }
-  const grpc::Status status = call_.Guard([this] { return FinishComputing(); });
+  bool waits = false;
+  grpc::Status status;
+  do {
+    status = call_.Guard([&] { return FinishComputing(&waits); });
+    if (status.ok() && waits && IsParked()) return;
+  } while (status.ok() && waits && !has_ended_);
   const std::lock_guard<std::mutex> lock(mutex_);
   is_working_ = false;
   if (state_ == State::kEnded) return;
@@ -306,7 +311,16 @@ void CorrectStream::Work() {
   if (!is_writing_) SendNext();
 }
 
-grpc::Status CorrectStream::FinishComputing() {
+bool CorrectStream::IsParked() {
+  return parking_.Park([self = shared_from_this()] { self->SubmitWork(); });
+}
+
+grpc::Status CorrectStream::FinishComputing(bool* waits) {
+  const kernels::Turn turn = run_->TakeTurn([weak = weak_from_this()] {
+    if (const auto self = weak.lock()) self->parking_.Wake();
+  });
+  *waits = turn == kernels::Turn::kLater;
+  if (*waits) return grpc::Status::OK;
   const kernels::CorrectResult result = run_->Finish();
   call_.EndStage("compute", &RequestRecord::compute_seconds);
   // The stream has ended; this status is not read.
@@ -338,6 +352,10 @@ void CorrectStream::BeginComputing() {
 void CorrectStream::BeginWork() {
   if (is_working_) return;
   is_working_ = true;
+  SubmitWork();
+}
+
+void CorrectStream::SubmitWork() {
   service_.executor->Submit(call_.queue_client().peer,
                             Executor::LengthOf(reserved_bytes_),
                             [self = shared_from_this()] { self->Work(); });
@@ -380,6 +398,8 @@ void CorrectStream::End(const grpc::Status& status) {
   AddErrorTrailers(status, context_);
   // Otherwise the write's end tells.
   if (!is_writing_) Finish(status);
+  // Work that is parked sees that it is over.
+  parking_.Wake();
 }
 
 void CorrectStream::EndFromTask(const grpc::Status& status) {

@@ -17,6 +17,7 @@
 #include "server/call/call_clock.h"
 #include "server/call/correction.h"
 #include "server/call/entry.h"
+#include "server/call/parking.h"
 #include "server/call/payload.h"
 #include "server/call/stream_answer.h"
 #include "server/engine/stream_batch.h"
@@ -75,7 +76,11 @@ class CorrectStream final
   int64_t NeededBytes() const;
   // Memory and the run.
   grpc::Status Prepare();
-  grpc::Status FinishComputing();
+  // Computes the rest, if it is the run's turn; *waits tells.
+  grpc::Status FinishComputing(bool* waits);
+  // Returns true if Work waits for its turn, without a thread.
+  bool IsParked();
+  void SubmitWork();
   void EndFromTask(const grpc::Status& status);
 
   // The reading callback's.
@@ -103,7 +108,7 @@ class CorrectStream final
 
   std::mutex mutex_;
   State state_ = State::kHeader;
-  bool is_working_ = false;  // Work runs or waits for a thread
+  bool is_working_ = false;  // Work runs, waits for a thread or is parked
   bool is_writing_ = false;
   grpc::Status end_;
   int64_t arrived_rows_ = 0;
@@ -137,6 +142,7 @@ class CorrectStream final
   std::shared_ptr<std::byte> memory_;
   StreamBatch batch_;
   std::unique_ptr<kernels::CorrectRun> run_;
+  Parking parking_;
   kernels::BatchSums sums_{};
 };
 

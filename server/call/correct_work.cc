@@ -32,10 +32,12 @@ grpc::Status CorrectWork::CopyMask() {
   if (!decoded.tensors.has_device_mask) {
     std::memcpy(mask_.get(), shared, size);
   } else {
-    kernels::CorrectResult failure{.status =
-                                       kernels::CorrectStatus::kDeviceError};
+    kernels::CorrectResult failure;
     if (!service_.corrector->CopyFromDevice(mask_.get(), shared, size,
                                             &failure.device_error)) {
+      failure.status = service_.corrector->IsAlive()
+                           ? kernels::CorrectStatus::kDeviceError
+                           : kernels::CorrectStatus::kDeviceLost;
       failure.device = IndexOf(*decoded.tensors.device);
       return correction_.Judge(failure);
     }
@@ -66,18 +68,26 @@ grpc::Status CorrectWork::ReserveRest(Share* share) {
   return bytes <= 0 ? grpc::Status::OK : call_.Refuse(share->Grow(bytes));
 }
 
-grpc::Status CorrectWork::Compute() {
-  const Decoded& decoded = correction_.decoded();
-  const kernels::Outputs outputs = AllocateOutputs(
-      decoded.outputs, decoded.layout, PlaceInMessage, &correction_.response());
-  kernels::Batch batch = BatchOf(decoded);
-  if (mask_ != nullptr) {
-    batch.response_mask = reinterpret_cast<const uint8_t*>(mask_.get());
+bool CorrectWork::TakeTurn(std::function<void()> wake) {
+  if (run_ == nullptr) {
+    const Decoded& decoded = correction_.decoded();
+    const kernels::Outputs outputs =
+        AllocateOutputs(decoded.outputs, decoded.layout, PlaceInMessage,
+                        &correction_.response());
+    kernels::Batch batch = BatchOf(decoded);
+    if (mask_ != nullptr) {
+      batch.response_mask = reinterpret_cast<const uint8_t*>(mask_.get());
+    }
+    run_ =
+        BeginCorrection(service_.corrector, decoded, batch, VersionsOf(decoded),
+                        outputs, [this] { return !call_.StillWanted().ok(); });
   }
-  result_ =
-      BeginCorrection(service_.corrector, decoded, batch, VersionsOf(decoded),
-                      outputs, [this] { return !call_.StillWanted().ok(); })
-          ->Finish();
+  return run_->TakeTurn(std::move(wake)) != kernels::Turn::kLater;
+}
+
+grpc::Status CorrectWork::Compute() {
+  result_ = run_->Finish();
+  run_.reset();
   mask_.reset();
   return correction_.Judge(result_);
 }

@@ -3,6 +3,7 @@
 #define COUNTERWEIGHT_SERVER_CALL_CORRECT_WORK_H_
 
 #include <cstddef>
+#include <functional>
 #include <memory>
 
 #include "server/call/compute_call.h"
@@ -16,6 +17,7 @@ class CorrectWork final : public Work {
       : call_(*call), service_(call->service()), correction_(call) {}
 
   grpc::Status Decode(grpc::ByteBuffer* request, Share* share) override;
+  bool TakeTurn(std::function<void()> wake) override;
   grpc::Status Compute() override;
   grpc::Status Encode(grpc::ByteBuffer* response) override;
   void Publish() override { correction_.Publish(result_.sums); }
@@ -32,6 +34,7 @@ class CorrectWork final : public Work {
   const ServiceContext& service_;
   Correction correction_;
   std::shared_ptr<std::byte> mask_;  // a copy of a shared one
+  std::unique_ptr<kernels::CorrectRun> run_;
   kernels::CorrectResult result_;
 };
 

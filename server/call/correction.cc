@@ -1,6 +1,7 @@
 #include "server/call/correction.h"
 
 #include <chrono>
+#include <string_view>
 #include <utility>
 
 #include "server/call/status.h"
@@ -56,6 +57,7 @@ grpc::Status Correction::Decode(PayloadSource source,
 }
 
 grpc::Status Correction::Judge(const kernels::CorrectResult& result) {
+  std::string_view event = "device_error";
   service_.metrics->CountDevice(result);
   switch (result.status) {
     case kernels::CorrectStatus::kOk:
@@ -78,11 +80,14 @@ grpc::Status Correction::Judge(const kernels::CorrectResult& result) {
                       kRetryWhenDeviceFullSeconds);
     case kernels::CorrectStatus::kDeviceError:
       break;
+    case kernels::CorrectStatus::kDeviceLost:
+      event = "device_lost";
+      // Where one process cannot use a device any more, it often can use none.
+      if (!service_.corrector->IsAlive()) service_.on_devices_lost();
+      break;
   }
-  service_.on_device_error();
   return call_.InternalError(
-      "device_error",
-      fmt::format("device {}: {}", result.device, result.device_error));
+      event, fmt::format("device {}: {}", result.device, result.device_error));
 }
 
 grpc::Status Correction::Encode(const kernels::BatchSums& sums) {

@@ -46,8 +46,8 @@ struct ServiceContext {
   const Regions* regions;
   // The socket where clients register shared memory; empty if they cannot.
   std::string shared_memory_socket;
-  // Called when a device failed, from any thread, perhaps often.
-  std::function<void()> on_device_error;
+  // Called when no device is left that works, from any thread, perhaps often.
+  std::function<void()> on_devices_lost;
 };
 
 }  // namespace counterweight::server

@@ -104,6 +104,7 @@ Failure ToFailure(const kernels::CorrectResult& result,
               "the device has no memory for this batch; send a smaller batch",
               {}};
     case kernels::CorrectStatus::kDeviceError:
+    case kernels::CorrectStatus::kDeviceLost:
       break;
   }
   return {CW_INTERNAL,

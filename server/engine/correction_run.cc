@@ -1,5 +1,6 @@
 #include "server/engine/correction_run.h"
 
+#include <functional>
 #include <utility>
 
 namespace counterweight::server {
@@ -20,6 +21,10 @@ class MeasuredRun final : public kernels::CorrectRun {
 
   void Advance(int64_t rows, bool has_mask) override {
     run_->Advance(rows, has_mask);
+  }
+
+  kernels::Turn TakeTurn(std::function<void()> wake) override {
+    return run_->TakeTurn(std::move(wake));
   }
 
   kernels::CorrectResult Finish() override {

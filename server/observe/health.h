@@ -12,7 +12,7 @@ enum class Health : uint8_t {
   kStarting,
   kReady,
   kDraining,
-  kFailed,  // a device or a listener is lost until the process is replaced
+  kFailed,  // the devices or a listener are lost until the process is replaced
 };
 
 constexpr std::string_view Word(Health health) {

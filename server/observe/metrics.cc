@@ -162,6 +162,7 @@ ServingMetrics::ServingMetrics(Registry* registry)
           Counters(registry, Serving("counterweight_device_seconds_total"))),
       device_errors(
           Counters(registry, Serving("counterweight_device_errors_total"))),
+      device_lost(Gauges(registry, Serving("counterweight_device_lost"))),
       requests_in_flight(
           Gauges(registry, Serving("counterweight_requests_in_flight"))
               .Add({})),
@@ -180,6 +181,7 @@ void ServingMetrics::SetBackend(const kernels::BackendInfo& backend) {
   for (const kernels::DeviceInfo& device : backend.devices) {
     device_seconds.Add(DeviceLabel(device.index));
     device_errors.Add(DeviceLabel(device.index));
+    device_lost.Add(DeviceLabel(device.index));
   }
   build_info
       .Add({{"version", Version()},
@@ -194,7 +196,9 @@ void ServingMetrics::CountDevice(const kernels::CorrectResult& result) {
   if (result.device_seconds > 0) {
     device_seconds.Add(label).Increment(result.device_seconds);
   }
-  if (result.status == kernels::CorrectStatus::kDeviceError) {
+  const bool is_lost = result.status == kernels::CorrectStatus::kDeviceLost;
+  if (is_lost) device_lost.Add(label).Set(1);
+  if (is_lost || result.status == kernels::CorrectStatus::kDeviceError) {
     device_errors.Add(label).Increment();
   }
 }

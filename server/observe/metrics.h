@@ -51,6 +51,7 @@ struct ServingMetrics {
   Counter& non_finite_rejections;
   Family<Counter>& device_seconds;
   Family<Counter>& device_errors;
+  Family<Gauge>& device_lost;
   Gauge& requests_in_flight;
   Gauge& bytes_in_flight;
   Gauge& ready;

@@ -37,7 +37,11 @@ inline constexpr MetricRow kServingTable[] = {
                "the rate is the load that this server puts on the device.",
                "device"),
     CounterRow("counterweight_device_errors_total",
-               "Batches that failed because the device did.", "device"),
+               "Batches that failed because CUDA reported an error.", "device"),
+    GaugeRow("counterweight_device_lost",
+             "1 once a device fails whatever it is asked, until the process "
+             "ends; otherwise 0.",
+             "device"),
     GaugeRow("counterweight_requests_in_flight",
              "Correction requests that are admitted and not answered."),
     GaugeRow("counterweight_bytes_in_flight",

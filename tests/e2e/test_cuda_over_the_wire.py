@@ -148,7 +148,23 @@ def test_a_full_device_is_worth_a_retry(start_fake: StartFake) -> None:
 
 
 @pytest.mark.parametrize("transport", ["unary", "stream"])
-def test_a_device_error_is_seen_by_everyone(start_fake: StartFake, transport: str) -> None:
+def test_an_error_of_one_request_is_that_requests(start_fake: StartFake, transport: str) -> None:
+    server = start_fake(fail_launch=2)
+    batch = padded_batch()
+    with cw.Client(server.address, transport=transport) as client:
+        with pytest.raises(cw.CounterweightError) as caught:
+            client.correct(method="token_tis", **batch)
+        assert caught.value.code is grpc.StatusCode.INTERNAL
+        assert client.correct(method="token_tis", **batch).metrics
+    assert server.metric("counterweight_ready") == 1
+    assert server.metric('counterweight_device_errors_total{device="0"}') == 1
+    assert server.metric('counterweight_device_lost{device="0"}') == 0
+    (logged,) = [line for line in server.log_lines() if line["event"] == "device_error"]
+    assert "invalid argument" in logged["what"]
+
+
+@pytest.mark.parametrize("transport", ["unary", "stream"])
+def test_a_lost_device_is_seen_by_everyone(start_fake: StartFake, transport: str) -> None:
     server = start_fake("--devices=all", devices=2, fail_operation=60)
     batch = padded_batch()
     with (
@@ -174,7 +190,9 @@ def test_a_device_error_is_seen_by_everyone(start_fake: StartFake, transport: st
     errors = [server.metric(f'counterweight_device_errors_total{{device="{i}"}}') for i in range(2)]
     # A batch goes to the other device while the earlier one is released.
     assert sorted(errors) == [0, 1]
-    (logged,) = [line for line in server.log_lines() if line["event"] == "device_error"]
+    lost = [server.metric(f'counterweight_device_lost{{device="{i}"}}') for i in range(2)]
+    assert lost == errors
+    (logged,) = [line for line in server.log_lines() if line["event"] == "device_lost"]
     assert logged["level"] == "error"
     assert logged["request_id"] == caught.value.request_id
     assert logged["what"].startswith(f"device {errors.index(1)}: ")

@@ -60,7 +60,7 @@ StreamServer::StreamServer()
                 .uses = &uses_,
                 .regions = nullptr,
                 .shared_memory_socket = "",
-                .on_device_error = [] {}}) {
+                .on_devices_lost = [] {}}) {
   // The test checks a call's end, not gRPC's log lines about it.
   SilenceLibraries();
   grpc::ServerBuilder builder;

@@ -10,15 +10,35 @@
 namespace counterweight::kernels {
 namespace {
 
-Outputs Only(WantedOutputs wanted, Outputs outputs) {
-  if (wanted == WantedOutputs::kAll) return outputs;
-  outputs.token_reasons = nullptr;
-  outputs.sequence_reasons = nullptr;
-  if (wanted == WantedOutputs::kUsual) return outputs;
-  outputs.weights = nullptr;
-  outputs.keep_mask = nullptr;
-  if (wanted == WantedOutputs::kSums) outputs.gradient = nullptr;
-  return outputs;
+Outputs Only(WantedOutputs wanted, const Outputs& all) {
+  Outputs only;
+  switch (wanted) {
+    case WantedOutputs::kAll:
+      return all;
+    case WantedOutputs::kUsual:
+      only = all;
+      only.token_reasons = nullptr;
+      only.sequence_reasons = nullptr;
+      break;
+    case WantedOutputs::kSums:
+      break;
+    case WantedOutputs::kWeights:
+      only.weights = all.weights;
+      break;
+    case WantedOutputs::kKeepMask:
+      only.keep_mask = all.keep_mask;
+      break;
+    case WantedOutputs::kTokenReasons:
+      only.token_reasons = all.token_reasons;
+      break;
+    case WantedOutputs::kSequenceReasons:
+      only.sequence_reasons = all.sequence_reasons;
+      break;
+    case WantedOutputs::kGradient:
+      only.gradient = all.gradient;
+      break;
+  }
+  return only;
 }
 
 // Passes on a request for some outputs.

@@ -82,6 +82,9 @@ void AddMethods(const Batches& batches, std::vector<CheckCase>* cases) {
     cases->push_back({name, spec, batches.masked});
     cases->push_back(
         {name + ", usual outputs", spec, batches.clean, WantedOutputs::kUsual});
+    // Reasons alone: what makes them must not depend on the other outputs.
+    cases->push_back({name + ", reasons of sequences", spec, batches.masked,
+                      WantedOutputs::kSequenceReasons});
     // REJECT: its report is an answer too.
     cases->push_back({name + ", rejected", spec, batches.spoilt});
     spec.unknown_rollout = true;
@@ -103,12 +106,10 @@ void AddSystematic(const Batches& batches, double spread,
                    std::vector<CheckCase>* cases) {
   const auto add = [&](std::vector<NamedSpec> specs) {
     for (NamedSpec& s : specs) {
-      // Each selection of outputs has its turn beside all of them.
-      constexpr WantedOutputs kTurns[] = {
-          WantedOutputs::kAll, WantedOutputs::kUsual, WantedOutputs::kSums,
-          WantedOutputs::kGradient};
-      cases->push_back({std::move(s.name), s.spec, batches.masked,
-                        kTurns[cases->size() % std::size(kTurns)]});
+      // Each selection of outputs has its turn.
+      const auto wanted =
+          static_cast<WantedOutputs>(cases->size() % kNumWantedOutputs);
+      cases->push_back({std::move(s.name), s.spec, batches.masked, wanted});
     }
   };
   add(EveryStatistic(spread));

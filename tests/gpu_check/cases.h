@@ -16,10 +16,16 @@ namespace counterweight::kernels {
 // The outputs that a caller selects: kernels may differ by them.
 enum class WantedOutputs : uint8_t {
   kAll,
-  kUsual,     // no reasons
-  kGradient,  // and the sums
+  kUsual,  // no reasons
   kSums,
+  // One output and the sums.
+  kWeights,
+  kKeepMask,
+  kTokenReasons,
+  kSequenceReasons,
+  kGradient,
 };
+inline constexpr int kNumWantedOutputs = 8;
 
 struct CheckCase {
   std::string name;

@@ -60,6 +60,7 @@ std::string DifferInRefusal(const NonFinite& expected,
 std::string FirstDifference(const Corrected& expected,
                             const Corrected& actual) {
   if (actual.result.status == CorrectStatus::kDeviceError ||
+      actual.result.status == CorrectStatus::kDeviceLost ||
       actual.result.status == CorrectStatus::kDeviceFull) {
     return "device error: " + actual.result.device_error;
   }

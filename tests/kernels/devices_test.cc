@@ -6,6 +6,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstring>
+#include <functional>
 #include <memory>
 #include <string>
 #include <thread>
@@ -27,12 +28,29 @@ using testing::HasSubstr;
 // A device's observations, and the test's settings for it.
 struct Seen {
   CorrectStatus status = CorrectStatus::kOk;
+  Turn turn = Turn::kNow;
   std::atomic<int> corrections = 0;
   int opened = 0;
   int closed = 0;
   int copies = 0;
   int host_blocks = 0;
   std::array<float, 64> memory{};  // result of OpenDeviceMemory
+};
+
+// A run whose turn is the test's to set.
+class FakeRun final : public CorrectRun {
+ public:
+  FakeRun(const Seen& seen, std::unique_ptr<CorrectRun> run)
+      : seen_(seen), run_(std::move(run)) {}
+  void Advance(int64_t rows, bool has_mask) override {
+    run_->Advance(rows, has_mask);
+  }
+  Turn TakeTurn(std::function<void()> /*wake*/) override { return seen_.turn; }
+  CorrectResult Finish() override { return run_->Finish(); }
+
+ private:
+  const Seen& seen_;
+  const std::unique_ptr<CorrectRun> run_;
 };
 
 // The CPU backend as a device.
@@ -45,6 +63,12 @@ class FakeDevice final : public Corrector {
     ++seen_.corrections;
     if (seen_.status != CorrectStatus::kOk) return {.status = seen_.status};
     return cpu_->Correct(spec, batch, outputs);
+  }
+  std::unique_ptr<CorrectRun> Begin(const CorrectionSpec& spec,
+                                    const Batch& batch, const Outputs& outputs,
+                                    StopRequest stop) override {
+    return std::make_unique<FakeRun>(
+        seen_, Corrector::Begin(spec, batch, outputs, std::move(stop)));
   }
   int64_t ScratchBytes(const CorrectionSpec&, const Batch&) const override {
     return 100 * (index_ + 1);
@@ -78,6 +102,7 @@ class FakeDevice final : public Corrector {
     std::memcpy(to, from, bytes);
     return true;
   }
+  bool IsAlive() override { return seen_.status != CorrectStatus::kDeviceLost; }
   BackendInfo Info() const override {
     return {"cuda", "", 0, {{index_, "fake", 1, UuidOf(index_)}}};
   }
@@ -186,24 +211,55 @@ TEST_F(DevicesTest, AFullDevicePassesTheBatchOn) {
   EXPECT_EQ(Correct().device, 0);
 }
 
+// Without a thread that waits, too.
+TEST_F(DevicesTest, AFullDevicePassesTheTurnOn) {
+  seen_[0].turn = seen_[1].turn = Turn::kNever;
+  seen_[2].turn = Turn::kLater;
+  const auto run = Begin(10);
+  EXPECT_EQ(run->TakeTurn(nullptr), Turn::kLater);
+  seen_[2].turn = Turn::kNow;
+  EXPECT_EQ(run->TakeTurn(nullptr), Turn::kNow);
+  EXPECT_EQ(DeviceOf(run.get()), 4);
+  for (Seen& each : seen_) each.turn = Turn::kNever;
+  EXPECT_EQ(Begin(10)->TakeTurn(nullptr), Turn::kNever);
+}
+
 TEST_F(DevicesTest, FullOnesAreEachAskedOnce) {
   for (Seen& each : seen_) each.status = CorrectStatus::kDeviceFull;
   EXPECT_EQ(Correct().status, CorrectStatus::kDeviceFull);
   for (const Seen& each : seen_) EXPECT_EQ(each.corrections, 1);
 }
 
-TEST_F(DevicesTest, AFailureIsReportedAndItsDeviceGetsNoMoreWork) {
+TEST_F(DevicesTest, AFailureIsReportedAndItsDeviceWorksOn) {
   seen_[0].status = CorrectStatus::kDeviceError;
   const CorrectResult failed = Correct();
   EXPECT_EQ(failed.status, CorrectStatus::kDeviceError);
   EXPECT_EQ(failed.device, 0);
+  seen_[0].status = CorrectStatus::kOk;
+  EXPECT_EQ(Correct().device, 0);
+  EXPECT_TRUE(devices_->IsAlive());
+}
+
+TEST_F(DevicesTest, ALostDeviceGetsNoMoreWork) {
+  seen_[0].status = CorrectStatus::kDeviceLost;
+  const CorrectResult failed = Correct();
+  EXPECT_EQ(failed.status, CorrectStatus::kDeviceLost);
+  EXPECT_EQ(failed.device, 0);
   EXPECT_EQ(Correct().device, 2);
   EXPECT_EQ(seen_[0].corrections, 1);
+  EXPECT_TRUE(devices_->IsAlive());
   // Without a usable device every batch fails with the error.
-  seen_[1].status = seen_[2].status = CorrectStatus::kDeviceError;
-  EXPECT_EQ(Correct().status, CorrectStatus::kDeviceError);
-  EXPECT_EQ(Correct().status, CorrectStatus::kDeviceError);
-  EXPECT_EQ(Correct().status, CorrectStatus::kDeviceError);
+  seen_[1].status = seen_[2].status = CorrectStatus::kDeviceLost;
+  EXPECT_FALSE(devices_->IsAlive());
+  EXPECT_EQ(Correct().status, CorrectStatus::kDeviceLost);
+}
+
+// Devices that have no work at the time are asked too.
+TEST_F(DevicesTest, IsAliveFindsLostDevices) {
+  seen_[0].status = CorrectStatus::kDeviceLost;
+  EXPECT_TRUE(devices_->IsAlive());
+  EXPECT_EQ(Correct().device, 2);
+  EXPECT_EQ(seen_[0].corrections, 0);
 }
 
 TEST_F(DevicesTest, DeviceMemoryIsItsOwnersToOpenCopyAndClose) {

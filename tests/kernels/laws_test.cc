@@ -1,6 +1,7 @@
 // Laws that hold for every batch.
 #include <gtest/gtest.h>
 
+#include <cstring>
 #include <limits>
 
 #include "tests/testing/backends.h"
@@ -139,6 +140,43 @@ TEST_P(Laws, OutputsThatAreNotWantedChangeNothing) {
       EXPECT_EQ(one.sequence_reasons, all.sequence_reasons);
     }
   }
+}
+
+// Processors make NaNs of different bits; what is infinite cancels to one.
+TEST_P(Laws, EveryNanOfTheSumsIsTheCanonicalOne) {
+  CorrectionSpec spec = BusySpec();
+  spec.peer_sums = true;
+  const std::vector<float> far = {100.0f, -200.0f, 3e38f, -3e38f};
+  std::vector<Row> rows;
+  for (const float a : far) {
+    for (const float b : far) {
+      Row row = RowOf({0.0f, 0.0f, 0.1f});
+      row[InputRole::kOld] = {a, b, -1.0f};
+      row[InputRole::kRollout] = {b, b, -1.1f};
+      row[InputRole::kCurrent] = {a, a, -1.0f};
+      row[InputRole::kAdvantages] = {1.0f, -1.0f, -1.0f};
+      rows.push_back(row);
+    }
+  }
+  int nans = 0;
+  for (const NonFinitePolicy policy :
+       {NonFinitePolicy::kDrop, NonFinitePolicy::kNeutralize}) {
+    spec.non_finite = policy;
+    const Corrected corrected = Correct(spec, OwnedBatch(rows));
+    ASSERT_EQ(corrected.result.status, CorrectStatus::kOk);
+    // All members are 8 bytes long, and no count has the bits of a NaN.
+    for (size_t i = 0; i < sizeof(BatchSums); i += sizeof(double)) {
+      const char* at = reinterpret_cast<const char*>(&corrected.sums()) + i;
+      double value = 0.0;
+      uint64_t bits = 0;
+      std::memcpy(&value, at, sizeof(value));
+      std::memcpy(&bits, at, sizeof(bits));
+      if (value == value) continue;
+      EXPECT_EQ(bits, 0x7ff8000000000000u) << "byte " << i;
+      ++nans;
+    }
+  }
+  EXPECT_GT(nans, 0);
 }
 
 COUNTERWEIGHT_ON_EVERY_BACKEND(Laws);

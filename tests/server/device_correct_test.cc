@@ -222,11 +222,13 @@ TEST_F(DeviceCorrect, OutputsAreNotWrittenOverInputs) {
 }
 
 TEST_F(DeviceCorrect, ABrokenDeviceIsNotTheClientsFault) {
-  devices_->BreakCopies();
-  const grpc::Status status = running_.Correct(Request());
-  EXPECT_EQ(status.error_code(), grpc::StatusCode::INTERNAL);
-  EXPECT_THAT(status.error_message(), Not(testing::HasSubstr("device")));
-  EXPECT_EQ(running_.Health(""), 2);
+  for (const bool is_lost : {false, true}) {
+    devices_->BreakCopies(is_lost);
+    const grpc::Status status = running_.Correct(Request());
+    EXPECT_EQ(status.error_code(), grpc::StatusCode::INTERNAL);
+    EXPECT_THAT(status.error_message(), Not(testing::HasSubstr("device")));
+    EXPECT_EQ(running_.Health(""), is_lost ? 2 : 1);
+  }
 }
 
 TEST_F(DeviceCorrect, MemoryOutlivesItsConnectionUntilTheAnswer) {

@@ -1,4 +1,6 @@
-// The view of clients, probes and Prometheus on a device that fails or is full.
+// The view of clients, probes and Prometheus on a device that fails, is lost or
+// is full.
+#include <chrono>
 #include <future>
 #include <string>
 
@@ -27,6 +29,12 @@ kernels::CorrectResult Failure() {
   result.status = kernels::CorrectStatus::kDeviceError;
   result.device_error = "an illegal memory access at /dev/nvidia0";
   result.device = 0;
+  return result;
+}
+
+kernels::CorrectResult Loss() {
+  kernels::CorrectResult result = Failure();
+  result.status = kernels::CorrectStatus::kDeviceLost;
   return result;
 }
 
@@ -79,10 +87,34 @@ TEST_P(DeviceErrors, AFailureIsInternalAndTellsTheLogAlone) {
   EXPECT_THAT(log, HasSubstr(R"("level":"error")"));
 }
 
-TEST_P(DeviceMetrics, AFailureEndsReadinessForGood) {
-  EXPECT_THAT(running_.Scrape(),
-              HasSubstr("\ncounterweight_device_errors_total{device=\"0\"} 0"));
+TEST_P(DeviceMetrics, AFailureIsCountedAndServedOn) {
+  const std::string errors =
+      "\ncounterweight_device_errors_total{device=\"0\"} ";
+  EXPECT_THAT(running_.Scrape(), HasSubstr(errors + "0"));
   running_.backend().SetResult(Failure());
+  EXPECT_EQ(Correct("").error_code(), grpc::StatusCode::INTERNAL);
+  running_.backend().SetResult({});
+  EXPECT_TRUE(Correct("").ok());
+  EXPECT_EQ(running_.Health(""), kServing);
+  const std::string metrics = running_.Scrape();
+  EXPECT_THAT(metrics, HasSubstr(errors + "1"));
+  EXPECT_THAT(metrics, HasSubstr("\ncounterweight_ready 1\n"));
+  EXPECT_THAT(metrics,
+              HasSubstr("\ncounterweight_device_lost{device=\"0\"} 0\n"));
+}
+
+TEST_P(DeviceMetrics, ALostDeviceLeavesReadinessToTheOthers) {
+  running_.backend().SetResult(Loss());
+  EXPECT_EQ(Correct("").error_code(), grpc::StatusCode::INTERNAL);
+  EXPECT_EQ(running_.Health(""), kServing);
+  EXPECT_THAT(running_.Scrape(),
+              HasSubstr("\ncounterweight_device_lost{device=\"0\"} 1\n"));
+  EXPECT_THAT(running_.Stop(), HasSubstr(R"("event":"device_lost")"));
+}
+
+TEST_P(DeviceMetrics, TheLastDevicesLossEndsReadinessForGood) {
+  running_.backend().SetResult(Loss());
+  running_.backend().SetAlive(false);
   EXPECT_FALSE(Correct("").ok());
   running_.backend().SetResult({});
   EXPECT_TRUE(Correct("").ok());
@@ -121,6 +153,54 @@ TEST_P(DeviceErrors, AFullDeviceIsWorthARetryAndNoFailure) {
   EXPECT_EQ(running_.Health(""), kServing);
   running_.backend().SetResult({});
   EXPECT_TRUE(Correct("").ok());
+}
+
+class DeviceTurns : public DeviceErrors {
+ protected:
+  static Config OfOneThread() {
+    Config config = TestConfig();
+    config.threads = 1;
+    return config;
+  }
+  DeviceTurns() : DeviceErrors(OfOneThread()) {}
+};
+
+INSTANTIATE_TEST_SUITE_P(Rpcs, DeviceTurns, testing::Bool(), NameOfRpc);
+
+// A stream that holds the device may need the only thread.
+TEST_P(DeviceTurns, WaitingForADeviceHoldsNoThread) {
+  running_.backend().SetTurn(kernels::Turn::kLater);
+  auto waits = std::async(std::launch::async, [this] { return Correct("a"); });
+  running_.backend().WaitForWaiting(1);
+  running_.backend().SetTurn(kernels::Turn::kNow);
+  EXPECT_TRUE(Correct("b").ok());
+  running_.backend().WakeAll();
+  EXPECT_TRUE(waits.get().ok());
+}
+
+// Its memory is free soon, whenever the device is.
+TEST_P(DeviceTurns, AClientMayLeaveWhileItWaits) {
+  running_.backend().SetTurn(kernels::Turn::kLater);
+  const v1::CorrectRequest request = SmallRequest("gone");
+  if (GetParam()) {
+    StreamCall call(running_.channel());
+    call.SendHeader(request);
+    ASSERT_TRUE(call.IsAdmitted());
+    call.SendTensors(request);
+    running_.backend().WaitForWaiting(1);
+  } else {
+    grpc::ClientContext context;
+    auto waits = std::async(std::launch::async, [&] {
+      v1::CorrectResponse response;
+      return running_.Correct(request, &response, &context);
+    });
+    running_.backend().WaitForWaiting(1);
+    context.TryCancel();
+    EXPECT_EQ(waits.get().error_code(), grpc::StatusCode::CANCELLED);
+  }
+  EXPECT_TRUE(running_.server().WaitUntilIdle(std::chrono::seconds(60)));
+  running_.backend().WakeAll();  // too late for the one that has gone
+  EXPECT_TRUE(Correct("next").ok());
 }
 
 TEST_P(DeviceMetrics, DeviceSecondsAddUp) {

@@ -53,6 +53,35 @@ void FakeBackend::Arrive(int64_t rows) {
   changed_.notify_all();
 }
 
+void FakeBackend::SetTurn(kernels::Turn turn) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  turn_ = turn;
+}
+
+void FakeBackend::WakeAll() {
+  std::vector<std::function<void()>> woken;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    turn_ = kernels::Turn::kNow;
+    woken.swap(waiting_);
+  }
+  for (const std::function<void()>& wake : woken) wake();
+}
+
+void FakeBackend::WaitForWaiting(size_t count) {
+  std::unique_lock<std::mutex> lock(mutex_);
+  changed_.wait(lock, [&] { return waiting_.size() == count; });
+}
+
+kernels::Turn FakeBackend::TakeTurn(std::function<void()> wake) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (turn_ == kernels::Turn::kLater) {
+    waiting_.push_back(std::move(wake));
+    changed_.notify_all();
+  }
+  return turn_;
+}
+
 kernels::CorrectResult FakeBackend::Enter(const kernels::Batch& batch) {
   std::unique_lock<std::mutex> lock(mutex_);
   kernels::CorrectResult result = result_;
@@ -93,6 +122,9 @@ class FakeRun final : public kernels::CorrectRun {
 
   void Advance(int64_t rows, bool /*has_mask*/) override {
     backend_->Arrive(rows);
+  }
+  kernels::Turn TakeTurn(std::function<void()> wake) override {
+    return backend_->TakeTurn(std::move(wake));
   }
   kernels::CorrectResult Finish() override { return whole_->Finish(); }
 

@@ -2,9 +2,13 @@
 #ifndef COUNTERWEIGHT_TESTS_SERVER_FAKE_CORRECTOR_H_
 #define COUNTERWEIGHT_TESTS_SERVER_FAKE_CORRECTOR_H_
 
+#include <atomic>
 #include <condition_variable>
+#include <cstddef>
+#include <functional>
 #include <memory>
 #include <mutex>
+#include <vector>
 
 #include "kernels/corrector.h"
 
@@ -22,6 +26,15 @@ class FakeBackend {
   void WaitForCalls(int count);
   // Sets the result of later calls.
   void SetResult(const kernels::CorrectResult& result);
+  // Sets whether a device works.
+  void SetAlive(bool is_alive) { is_alive_ = is_alive; }
+  bool IsAlive() const { return is_alive_; }
+
+  // Runs get their turn only from now on, or no longer.
+  void SetTurn(kernels::Turn turn);
+  // Gives it to those that wait, and waits until `count` do.
+  void WakeAll();
+  void WaitForWaiting(size_t count);
 
   // Waits until a run was told that so many rows have arrived.
   void WaitForRows(int64_t rows);
@@ -33,16 +46,20 @@ class FakeBackend {
   // Called by the backend.
   void Begin(kernels::StopRequest stop);
   void Arrive(int64_t rows);
+  kernels::Turn TakeTurn(std::function<void()> wake);
   kernels::CorrectResult Enter(const kernels::Batch& batch);
 
  private:
   std::mutex mutex_;
   std::condition_variable changed_;
+  std::atomic<bool> is_alive_ = true;
   bool open_ = true;
   int passes_ = 0;
   int inside_ = 0;
   int64_t rows_ = 0;
   kernels::StopRequest stop_;
+  kernels::Turn turn_ = kernels::Turn::kNow;
+  std::vector<std::function<void()>> waiting_;
   kernels::CorrectResult result_;
 };
 
@@ -58,6 +75,7 @@ class FakeCorrector final : public kernels::Corrector {
   std::unique_ptr<kernels::CorrectRun> Begin(
       const kernels::CorrectionSpec& spec, const kernels::Batch& batch,
       const kernels::Outputs& outputs, kernels::StopRequest stop) override;
+  bool IsAlive() override { return backend_->IsAlive(); }
   kernels::BackendInfo Info() const override;
 
  private:

@@ -48,8 +48,12 @@ class FakeDevices final : public kernels::Corrector {
 
   // Number of open allocations, counted once per opening.
   int64_t open() const { return open_; }
-  // Later copies to the host fail.
-  void BreakCopies() { copies_fail_ = true; }
+  // Later copies to the host fail, and everything else too if `is_lost`.
+  void BreakCopies(bool is_lost) {
+    copies_fail_ = true;
+    is_lost_ = is_lost;
+  }
+  bool IsAlive() override { return !is_lost_; }
   // Called once, before the next correction begins.
   void PauseNext(std::function<void()> pause);
 
@@ -83,6 +87,7 @@ class FakeDevices final : public kernels::Corrector {
   std::map<const std::byte*, Window> windows_;  // by first byte
   std::atomic<int64_t> open_ = 0;
   std::atomic<bool> copies_fail_ = false;
+  std::atomic<bool> is_lost_ = false;
   std::function<void()> pause_;
 };
 

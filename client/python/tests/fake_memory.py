@@ -32,6 +32,7 @@ class FakeMemory:
     Attributes:
         regions: Registered regions: access and mapping by handle.
         packets: Every received packet.
+        refused_sizes: Sizes of device allocations that are refused.
         busy: Whether requests still use released device memory.
         connections: Number of connections so far.
     """
@@ -42,6 +43,7 @@ class FakeMemory:
         self.packets: list[tuple[int, ...]] = []
         self.connections = 0
         self.refuse = 0
+        self.refused_sizes: set[int] = set()
         self.silent = False
         self.busy = False
         self._released: set[bytes] = set()
@@ -138,7 +140,7 @@ class FakeMemory:
         self, connection: socket.socket, handles: set[bytes], access: int, size: int, name: bytes
     ) -> None:
         assert len(name) == 16 + 64
-        if self.refuse or name[:16] != UUID:
+        if self.refuse or name[:16] != UUID or size in self.refused_sizes:
             refusal = PACKET.pack(b"CWM1", self.refuse or 3, 0, 0, 0, b"")
             connection.send(refusal + b"I will not")
             return

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import mmap
 import time
 import warnings
 from concurrent.futures import ThreadPoolExecutor
@@ -207,6 +208,26 @@ def test_memory_that_the_server_cannot_open_is_copied(
         warnings.simplefilter("error")
         assert_is_the_answer(sharer.correct(**on(device), outputs=ALL))
     assert [operation for operation, _ in kinds(memory.packets)].count(REGISTER_DEVICE) == 1
+
+
+def test_one_refused_allocation_does_not_end_sharing(
+    computing: Sharing, sharer: cw.Client, device: FakeCuda
+) -> None:
+    """As a small one, whose handle would open others too; the client tries it once."""
+    _, memory = computing
+    assert_is_the_answer(sharer.correct(**on(device), outputs=ALL))
+    small = device.allocate(3 * mmap.PAGESIZE)
+    memory.refused_sizes.add(len(small))
+    old = small[: OLD.nbytes].view(torch.float32).reshape(OLD.shape)
+    batch = {**on(device), "old_log_probs": old.copy_(torch.from_numpy(OLD))}
+    memory.packets.clear()
+    with pytest.warns(cw.CopyWarning, match="I will not"):
+        assert_is_the_answer(sharer.correct(**batch, outputs=ALL))
+    assert_is_the_answer(sharer.correct(**batch, outputs=ALL))
+    sizes = [size for operation, _, size in memory.packets if operation == REGISTER_DEVICE]
+    assert sizes.count(len(small)) == 1
+    # The other tensors of the batch, and its outputs.
+    assert len(sizes) > 4
 
 
 @pytest.mark.filterwarnings("error")

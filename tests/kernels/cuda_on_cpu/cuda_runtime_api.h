@@ -21,6 +21,7 @@ enum cudaError_t {
   cudaErrorInvalidValue = 1,
   cudaErrorMemoryAllocation = 2,
   cudaErrorInitializationError = 3,
+  cudaErrorInvalidConfiguration = 9,
   cudaErrorNoDevice = 100,
   cudaErrorInvalidDevice = 101,
   cudaErrorDeviceUninitialized = 201,
@@ -49,6 +50,8 @@ enum cudaMemoryType {
   cudaMemoryTypeManaged = 3
 };
 enum cudaMemPoolAttr { cudaMemPoolAttrReleaseThreshold = 4 };
+enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize = 8 };
+enum cudaDeviceAttr { cudaDevAttrMaxSharedMemoryPerBlockOptin = 97 };
 enum cudaDriverEntryPointQueryResult {
   cudaDriverEntryPointSuccess = 0,
   cudaDriverEntryPointSymbolNotFound = 1
@@ -86,6 +89,21 @@ struct cudaPointerAttributes {
 struct cudaIpcMemHandle_t {
   char reserved[64];
 };
+struct cudaFuncAttributes {
+  size_t sharedSizeBytes;
+  int maxThreadsPerBlock;
+};
+struct dim3 {
+  unsigned x = 1;
+  unsigned y = 1;
+  unsigned z = 1;
+};
+struct cudaLaunchConfig_t {
+  dim3 gridDim;
+  dim3 blockDim;
+  size_t dynamicSmemBytes;
+  cudaStream_t stream;
+};
 
 extern "C" {
 
@@ -100,12 +118,13 @@ cudaError_t cudaGetDevice(int* device);
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device);
 cudaError_t cudaMemGetInfo(size_t* free, size_t* total);
 
-struct cudaFuncAttributes {
-  int maxThreadsPerBlock;
-};
 // Succeeds for any function: functions of this process run on every device.
 cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes,
                                   const void* function);
+cudaError_t cudaFuncSetAttribute(const void* function,
+                                 cudaFuncAttribute attribute, int value);
+cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute,
+                                   int device);
 cudaError_t cudaDeviceSynchronize();
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags);

@@ -143,14 +143,28 @@ TEST_F(Errors, OfADeviceThatIsLost) {
         cuda->Begin(Spec(), batch_->view(), Outputs{}, nullptr);
     run->Advance(3, false);
     const CorrectResult failed = run->Finish();
-    EXPECT_EQ(failed.status, CorrectStatus::kDeviceError) << n;
+    EXPECT_EQ(failed.status, CorrectStatus::kDeviceLost) << n;
     EXPECT_NE(failed.device_error.find("unspecified launch failure"),
               std::string::npos);
     const CorrectResult again =
         cuda->Correct(Spec(), batch_->view(), Outputs{});
-    EXPECT_EQ(again.status, CorrectStatus::kDeviceError);
+    EXPECT_EQ(again.status, CorrectStatus::kDeviceLost);
+    EXPECT_FALSE(cuda->IsAlive());
     fake_cuda::ForgetErrors();
   }
+}
+
+// A request's own mistake, or a moment's: nothing is wrong with the device.
+TEST_F(Errors, OfOneCallLeaveTheDeviceAlive) {
+  const std::unique_ptr<Corrector> cuda = MakeFakeCuda(kOptions);
+  fake_cuda::FailCall("launch", 1, cudaErrorInvalidValue);
+  EXPECT_EQ(cuda->Correct(Spec(), batch_->view(), Outputs{}).status,
+            CorrectStatus::kDeviceError);
+  EXPECT_TRUE(cuda->IsAlive());
+  // Memory is short, which the device can tell.
+  fake_cuda::FailCall("cudaMallocAsync", 1, cudaErrorMemoryAllocation);
+  EXPECT_TRUE(cuda->IsAlive());
+  EXPECT_EQ(cudaPeekAtLastError(), cudaSuccess);
 }
 
 TEST_F(Errors, OfTheBackendItself) {

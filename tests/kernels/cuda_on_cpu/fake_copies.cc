@@ -42,6 +42,18 @@ Traffic TrafficOf(const Allocation* to, const Allocation* from) {
   return Traffic::kToHost;
 }
 
+// Device memory that an operation has written since it was allocated. What
+// still has its first content, for 8 bytes at least, has not.
+bool IsWritten(const Allocation* allocation, const void* memory, size_t size) {
+  if (allocation->kind != MemoryKind::kPooled) return true;
+  constexpr uint64_t kFresh = 0xa5a5a5a5a5a5a5a5u;
+  const char* const bytes = static_cast<const char*>(memory);
+  for (size_t i = 0; i + sizeof(kFresh) <= size; i += sizeof(kFresh)) {
+    if (std::memcmp(bytes + i, &kFresh, sizeof(kFresh)) == 0) return false;
+  }
+  return true;
+}
+
 void Trace(Runtime& runtime, const TracedOperation& operation) {
   if (runtime.trace) runtime.trace->push_back(operation);
 }
@@ -54,7 +66,12 @@ cudaError_t CopyNow(Runtime& runtime, cudaStream_t stream, void* to,
     Complain("a copy ran on memory that is freed");
     return cudaErrorIllegalAddress;
   }
-  Trace(runtime, {stream, TrafficOf(target, source), size, from});
+  const Traffic traffic = TrafficOf(target, source);
+  if (traffic == Traffic::kToHost && !IsWritten(source, from, size)) {
+    Complain("a copy to the host reads memory that nothing has written");
+    return cudaErrorIllegalAddress;
+  }
+  Trace(runtime, {stream, traffic, size, from});
   std::memcpy(to, from, size);
   return cudaSuccess;
 }
@@ -73,11 +90,25 @@ bool IsDeviceMemory(const void* memory, size_t size) {
   return size == 0 || IsDevice(Runtime::Get().memory.Find(memory, size));
 }
 
-cudaError_t Launch(cudaStream_t stream, std::function<bool()> run) {
+cudaError_t Launch(const void* kernel, const cudaLaunchConfig_t& config,
+                   std::function<bool()> run) {
+  constexpr int kSharedWithoutAsking = 48 << 10;
   Runtime& runtime = Runtime::Get();
-  const cudaError_t error = runtime.Call("launch", true, [&] {
+  return runtime.Call("launch", true, [&] {
+    cudaStream_t const stream = config.stream;
     if (!runtime.Owns(stream) || stream->device != CurrentDevice()) {
       return cudaErrorInvalidResourceHandle;
+    }
+    if (config.gridDim.x == 0 || config.blockDim.x == 0) {
+      return cudaErrorInvalidConfiguration;
+    }
+    const auto granted = runtime.granted_shared.find({stream->device, kernel});
+    const int limit = granted == runtime.granted_shared.end()
+                          ? kSharedWithoutAsking
+                          : granted->second;
+    if (config.dynamicSmemBytes > static_cast<size_t>(limit)) {
+      Complain("a block takes more shared memory than its kernel was granted");
+      return cudaErrorInvalidValue;
     }
     return runtime.Enqueue(
         stream, {nullptr, 0, [&runtime, stream, run = std::move(run)] {
@@ -87,9 +118,6 @@ cudaError_t Launch(cudaStream_t stream, std::function<bool()> run) {
                    return cudaErrorIllegalAddress;
                  }});
   });
-  if (error != cudaSuccess) return error;
-  // Like launchers: an earlier unreported failure is reported here.
-  return cudaGetLastError();
 }
 
 }  // namespace counterweight::fake_cuda

@@ -11,8 +11,9 @@
 // (it faults); asynchronous copies take device and pinned memory only. Memory
 // is filled with garbage when it is allocated and when it is freed, in the
 // order of its stream. An operation on memory of the wrong kind or on freed
-// memory, or a kernel with numbers at misaligned addresses, fails as on a
-// device: every later call fails.
+// memory, a copy to the host of memory that nothing has written, or a kernel
+// with numbers at misaligned addresses, fails as on a device: every later call
+// fails.
 //
 // Other processes can open memory of cudaMalloc by its IPC handle, as long as
 // this process lives.
@@ -56,6 +57,11 @@ void FailOperation(int64_t n, cudaError_t error);
 std::map<std::string, int64_t> Calls();
 int64_t OperationsRun();
 
+// The answers of cuMemGetAddressRange about opened memory: its range, nothing,
+// or the range of a larger block.
+enum class OpenedRange : uint8_t { kOwn, kUnknown, kOfBlock };
+void SetOpenedRange(OpenedRange range);
+
 // Counts of live objects.
 struct Census {
   int64_t device_allocations = 0;
@@ -77,9 +83,15 @@ int64_t PeakDeviceBytes();
 // REQUIRES: called by what Launch() runs.
 bool IsDeviceMemory(const void* memory, size_t size);
 
-// Queues a kernel in the stream. `run` returns false if it may not access its
+// Queues a kernel in the stream, or refuses more shared memory than the kernel
+// was granted on this device. `run` returns false if it may not access its
 // arguments.
-cudaError_t Launch(cudaStream_t stream, std::function<bool()> run);
+cudaError_t Launch(const void* kernel, const cudaLaunchConfig_t& config,
+                   std::function<bool()> run);
+
+// Shared memory that each device grants a block which asks for it, bytes: at
+// first a capability 9.0's. Without asking, it gets 48 KiB.
+void SetSharedMemory(int bytes);
 
 // The operations that streams ran between StartTrace and StopTrace, in order.
 enum class Traffic : uint8_t { kToDevice, kToHost, kOnDevice, kKernel };

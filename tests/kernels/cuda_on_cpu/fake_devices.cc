@@ -19,6 +19,8 @@ constexpr ErrorWords kErrorWords[] = {
     {cudaErrorMemoryAllocation, "cudaErrorMemoryAllocation", "out of memory"},
     {cudaErrorInitializationError, "cudaErrorInitializationError",
      "initialization error"},
+    {cudaErrorInvalidConfiguration, "cudaErrorInvalidConfiguration",
+     "invalid configuration argument"},
     {cudaErrorNoDevice, "cudaErrorNoDevice",
      "no CUDA-capable device is detected"},
     {cudaErrorInvalidDevice, "cudaErrorInvalidDevice",
@@ -52,7 +54,7 @@ const ErrorWords& WordsFor(cudaError_t error) {
   return kNone;
 }
 
-// The driver's function behind cudaGetDriverEntryPointByVersion.
+// The driver's functions behind cudaGetDriverEntryPointByVersion.
 int AddressRange(unsigned long long* base, size_t* size,
                  unsigned long long address) {
   Runtime& runtime = Runtime::Get();
@@ -62,6 +64,28 @@ int AddressRange(unsigned long long* base, size_t* size,
     if (!IsDeviceMemory(memory, 1)) return cudaErrorInvalidValue;
     *base = reinterpret_cast<unsigned long long>(runtime.memory.BaseOf(memory));
     *size = allocation->size;
+    if (allocation->kind != MemoryKind::kOpened) return cudaSuccess;
+    constexpr size_t kNeighbour = 512;
+    if (runtime.opened_range == OpenedRange::kOfBlock) {
+      *base -= kNeighbour;
+      *size += kNeighbour;
+    }
+    return runtime.opened_range == OpenedRange::kUnknown ? cudaErrorInvalidValue
+                                                         : cudaSuccess;
+  });
+}
+
+int PointerAttribute(void* data, int attribute, unsigned long long address) {
+  constexpr int kRangeStart = 11;
+  constexpr int kRangeSize = 12;
+  Runtime& runtime = Runtime::Get();
+  return runtime.Call("cuPointerGetAttribute", true, [&] {
+    const auto* memory = reinterpret_cast<const void*>(address);
+    if (!IsDeviceMemory(memory, 1)) return cudaErrorInvalidValue;
+    const void* const base = runtime.memory.BaseOf(memory);
+    const size_t size = runtime.memory.Find(memory, 1)->size;
+    if (attribute == kRangeStart) std::memcpy(data, &base, sizeof(base));
+    if (attribute == kRangeSize) std::memcpy(data, &size, sizeof(size));
     return cudaSuccess;
   });
 }
@@ -139,6 +163,19 @@ Census Alive() {
     census.events += event->alive ? 1 : 0;
   }
   return census;
+}
+
+void SetSharedMemory(int bytes) {
+  Runtime& runtime = Runtime::Get();
+  const std::lock_guard lock(runtime.mutex);
+  runtime.shared_limit = bytes;
+  runtime.granted_shared.clear();
+}
+
+void SetOpenedRange(OpenedRange range) {
+  Runtime& runtime = Runtime::Get();
+  const std::lock_guard lock(runtime.mutex);
+  runtime.opened_range = range;
 }
 
 int64_t PeakDeviceBytes() {
@@ -239,7 +276,28 @@ cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {
 cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes,
                                   const void* /*function*/) {
   return Runtime::Get().Call("cudaFuncGetAttributes", true, [&] {
-    *attributes = {1024};
+    *attributes = {0, 1024};
+    return cudaSuccess;
+  });
+}
+
+cudaError_t cudaFuncSetAttribute(const void* function, cudaFuncAttribute,
+                                 int value) {
+  Runtime& runtime = Runtime::Get();
+  return runtime.Call("cudaFuncSetAttribute", true, [&] {
+    if (value < 0 || value > runtime.shared_limit) return cudaErrorInvalidValue;
+    runtime.granted_shared[{CurrentDevice(), function}] = value;
+    return cudaSuccess;
+  });
+}
+
+cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr, int device) {
+  Runtime& runtime = Runtime::Get();
+  return runtime.Call("cudaDeviceGetAttribute", true, [&] {
+    if (device < 0 || device >= runtime.num_devices()) {
+      return cudaErrorInvalidDevice;
+    }
+    *value = runtime.shared_limit;
     return cudaSuccess;
   });
 }
@@ -272,11 +330,16 @@ cudaError_t cudaGetDriverEntryPointByVersion(
     const char* symbol, void** function, unsigned, unsigned long long,
     cudaDriverEntryPointQueryResult* result) {
   return Runtime::Get().Call("cudaGetDriverEntryPointByVersion", true, [&] {
-    const bool known = std::strcmp(symbol, "cuMemGetAddressRange") == 0;
-    *result = known ? cudaDriverEntryPointSuccess
-                    : cudaDriverEntryPointSymbolNotFound;
-    *function = known ? reinterpret_cast<void*>(AddressRange) : nullptr;
-    return known ? cudaSuccess : cudaErrorSymbolNotFound;
+    *function = nullptr;
+    if (std::strcmp(symbol, "cuMemGetAddressRange") == 0) {
+      *function = reinterpret_cast<void*>(AddressRange);
+    } else if (std::strcmp(symbol, "cuPointerGetAttribute") == 0) {
+      *function = reinterpret_cast<void*>(PointerAttribute);
+    }
+    const bool is_known = *function != nullptr;
+    *result = is_known ? cudaDriverEntryPointSuccess
+                       : cudaDriverEntryPointSymbolNotFound;
+    return is_known ? cudaSuccess : cudaErrorSymbolNotFound;
   });
 }
 

@@ -15,6 +15,7 @@
 #include <optional>
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tests/kernels/cuda_on_cpu/fake_cuda.h"
@@ -83,6 +84,10 @@ class Runtime {
     bool sticky;
   };
   std::vector<PlannedFailure> planned;
+  // Dynamic shared memory that kernels were granted, by device and kernel.
+  std::map<std::pair<int, const void*>, int> granted_shared;
+  int shared_limit = 227 << 10;
+  OpenedRange opened_range = OpenedRange::kOwn;
   std::map<std::string, int64_t> calls;
   int64_t operations_run = 0;
   int64_t failing_operation = 0;  // 0: none

@@ -193,11 +193,35 @@ TEST_F(Ipc, ClosesMemoryOnItsDevice) {
   EXPECT_EQ(fake_cuda::Alive().ipc_mappings, 0);
 }
 
+// Its size must come from the driver, whichever function knows it.
+TEST_F(Ipc, OpensWhatTheFirstFunctionDoesNotKnow) {
+  Client client(300);
+  fake_cuda::SetOpenedRange(fake_cuda::OpenedRange::kUnknown);
+  void* memory = Open(client.handle());
+  fake_cuda::SetOpenedRange(fake_cuda::OpenedRange::kOwn);
+  ASSERT_NE(memory, nullptr) << error_;
+  EXPECT_EQ(bytes_, 300);
+  cuda_->CloseDeviceMemory(memory);
+}
+
+// Its handle opens its neighbours' memory too.
+TEST_F(Ipc, RefusesAPartOfABlock) {
+  Client client(300);
+  fake_cuda::SetOpenedRange(fake_cuda::OpenedRange::kOfBlock);
+  EXPECT_EQ(Open(client.handle()), nullptr);
+  fake_cuda::SetOpenedRange(fake_cuda::OpenedRange::kOwn);
+  EXPECT_EQ(error_,
+            "the memory is a part of a larger block, which its handle would "
+            "open as a whole; allocations of 2 MiB and more have blocks of "
+            "their own");
+  EXPECT_EQ(fake_cuda::Alive().ipc_mappings, 0);
+}
+
 TEST_F(Ipc, ClosesWhatItCannotUse) {
   Client client(100);
   for (const char* api :
        {"cudaSetDevice", "cudaIpcOpenMemHandle", "cudaPointerGetAttributes",
-        "cudaGetDriverEntryPointByVersion", "cuMemGetAddressRange"}) {
+        "cudaGetDriverEntryPointByVersion"}) {
     fake_cuda::FailCall(api, 1, cudaErrorUnknown);
     error_.clear();
     EXPECT_EQ(Open(client.handle()), nullptr) << api;

@@ -136,7 +136,8 @@ TEST(ColumnLayout, ColumnsLieWhereCompiledCodeExpectsThem) {
   EXPECT_GT(known_columns, 18 * static_cast<int>(Methods().size()));
 }
 
-TEST(ColumnLayout, TheLargestPlanFitsIntoAMultiprocessor) {
+// One warp's columns, on every device: see LaunchWalk.
+TEST(ColumnLayout, TheLargestPlanFitsIntoABlock) {
   CorrectionSpec spec = WithLoss(BusyLoss(Surrogate::kPpoClip, 0.1));
   spec.num_rules = kMaxRules;
   for (RejectionRule& rule : spec.rules) {
@@ -145,7 +146,8 @@ TEST(ColumnLayout, TheLargestPlanFitsIntoAMultiprocessor) {
   spec.weight.level = Level::kPrefix;
   spec.peer_sums = true;
   const ColumnLayout layout = MakeColumnLayout(MakePlan(spec), true, true);
-  // The limit of a block on compute capability 9.0.
+  EXPECT_LE(layout.bytes, 48 << 10);
+  // All warps of a block on compute capability 9.0.
   EXPECT_LE(layout.bytes * kWarps, 227 << 10);
 }
 

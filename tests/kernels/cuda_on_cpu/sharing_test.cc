@@ -106,6 +106,51 @@ TEST_F(Sharing, RefusesWhatCanNeverFit) {
             CorrectStatus::kOk);
 }
 
+// Its thread is free meanwhile: a run that holds a share may need it.
+TEST_F(Sharing, IsWaitedForWithoutAThread) {
+  const OwnedBatch batch = BatchOf(1);
+  CudaOptions options = kSmallOptions;
+  options.memory_bytes = 2 * BytesOf(batch) + 512;
+  const std::unique_ptr<Corrector> cuda = MakeFakeCuda(options);
+  const auto begin = [&] {
+    return cuda->Begin(BusySpec(), batch.view(), Outputs{}, nullptr);
+  };
+  const auto refuse = [] { ADD_FAILURE() << "it had its turn"; };
+  const std::unique_ptr<CorrectRun> first = begin();
+  const std::unique_ptr<CorrectRun> second = begin();
+  EXPECT_EQ(first->TakeTurn(refuse), Turn::kNow);
+  EXPECT_EQ(second->TakeTurn(refuse), Turn::kNow);
+  int woken = 0;
+  const std::unique_ptr<CorrectRun> third = begin();
+  EXPECT_EQ(third->TakeTurn([&] { ++woken; }), Turn::kLater);
+  EXPECT_EQ(third->TakeTurn(refuse), Turn::kLater);
+  std::unique_ptr<CorrectRun> left = begin();
+  EXPECT_EQ(left->TakeTurn([&] { woken += 100; }), Turn::kLater);
+  left.reset();  // out of the line
+  EXPECT_EQ(first->Finish().status, CorrectStatus::kOk);
+  EXPECT_EQ(woken, 1);
+  // One that is woken and never asks again gives its share to the next.
+  std::unique_ptr<CorrectRun> woken_and_gone = begin();
+  EXPECT_EQ(woken_and_gone->TakeTurn([&] { woken += 10; }), Turn::kLater);
+  EXPECT_EQ(second->Finish().status, CorrectStatus::kOk);
+  EXPECT_EQ(woken, 11);
+  woken_and_gone.reset();
+  EXPECT_EQ(begin()->TakeTurn(refuse), Turn::kNow);
+  EXPECT_EQ(third->TakeTurn(refuse), Turn::kNow);
+  EXPECT_EQ(third->Finish().status, CorrectStatus::kOk);
+}
+
+TEST_F(Sharing, IsNeverTakenByWhatCannotFit) {
+  const OwnedBatch batch = BatchOf(1);
+  CudaOptions options = kSmallOptions;
+  options.memory_bytes = 1024;
+  const std::unique_ptr<Corrector> cuda = MakeFakeCuda(options);
+  const std::unique_ptr<CorrectRun> run =
+      cuda->Begin(BusySpec(), batch.view(), Outputs{}, nullptr);
+  EXPECT_EQ(run->TakeTurn(nullptr), Turn::kNever);
+  EXPECT_EQ(run->Finish().status, CorrectStatus::kDeviceFull);
+}
+
 // The work queued in a run's streams is bounded by blocks, not by its batch:
 // the next run's blocks follow directly.
 TEST_F(Sharing, KeepsFewBlocksInTheStreams) {

@@ -60,6 +60,8 @@ class Pool:
         self._handles: dict[AnyRegion, bytes] = {}
         self._regions: set[Region] = set()
         self._lent: dict[tuple[Access, cuda.Allocation], DeviceRegion] = {}
+        self._has_lent = False  # the server has opened an allocation
+        self._refused: set[cuda.Allocation] = set()
         self._quarantine = Quarantine()
         self._warned = False
         self._free: list[Region] = []  # the most recently used one is the last
@@ -75,6 +77,8 @@ class Pool:
                 self._disconnect()
             if (path, devices) != (self.path, self._offered):
                 self.devices = self._offered = devices
+                self._has_lent = False
+                self._refused.clear()
             self.path, self._max_bytes = path, max_bytes
 
     def take(self, access: Access, num_bytes: int) -> Region:
@@ -143,6 +147,8 @@ class Pool:
         allocation = cuda.allocation_of(tensor)
         if allocation.device not in self.devices:
             raise UnusableError("the server does not compute on the tensor's device")
+        if allocation in self._refused:
+            raise UnusableError("the server refuses the tensor's allocation")
         storage = tensor.untyped_storage()
         with self._lock:
             self._collect()
@@ -297,13 +303,14 @@ class Pool:
                 raise UnusableError("the client is closed", lasting=True)
             control = self._connect()
             try:
-                return control.register(region)
+                handle = control.register(region)
+                self._has_lent = self._has_lent or isinstance(region, DeviceRegion)
+                return handle
             except RefusedError as refused:
                 # There may be room without the idle regions.
                 full = refused.code is StatusCode.RESOURCE_EXHAUSTED
                 if isinstance(region, DeviceRegion) and not full:
-                    # The server then opens no other allocation either: see "CUDA" in the README.
-                    self.devices = frozenset()
+                    self._remember_refusal(region)
                 if not (again and full and (self._free or self._lent)):
                     raise UnusableError(f"the server refuses memory: {refused}") from refused
                 self._drop_free()
@@ -312,6 +319,15 @@ class Pool:
                 if not again:
                     raise UnusableError(f"the shared-memory socket: {error}") from error
             again = False
+
+    def _remember_refusal(self, region: DeviceRegion) -> None:
+        if not self._has_lent:
+            # A server that cannot open the first one, as in another PID namespace, can open none.
+            self.devices = frozenset()
+            return
+        if len(self._refused) >= _MOST_REMEMBERED:
+            self._refused.clear()
+        self._refused.add(region.allocation)
 
     def _connect(self) -> Control:
         if self._control is None:

@@ -1,0 +1,39 @@
+// The columns of records by which a plan's records differ, one for each lane of
+// a fold. What fold() of walk/record.h does record by record, a device does
+// column by column, since it reads neighbouring columns in one access.
+#ifndef COUNTERWEIGHT_KERNELS_CUDA_FOLD_COLUMNS_H_
+#define COUNTERWEIGHT_KERNELS_CUDA_FOLD_COLUMNS_H_
+
+#include <cstdint>
+
+#include "kernels/walk/plan.h"
+#include "kernels/walk/record.h"
+
+namespace counterweight::kernels {
+
+enum class FoldOp : uint8_t {
+  kSum,
+  kLow,
+  kHigh,
+  kFirst,  // the least integer
+  kFloatLow,
+  kFloatHigh,
+};
+
+struct FoldColumns {
+  // Records without floats have a column for each 8 bytes.
+  static constexpr int kMost = sizeof(RowRecord) / sizeof(double);
+
+  int32_t count = 0;
+  uint16_t offset[kMost];  // in the record, bytes
+  FoldOp op[kMost];
+};
+
+FoldColumns ColumnsOfRows(const Plan& plan);
+FoldColumns ColumnsOfSegments(const Plan& plan);
+// The loss pass's columns of segments.
+FoldColumns ColumnsOfLossPass();
+
+}  // namespace counterweight::kernels
+
+#endif  // COUNTERWEIGHT_KERNELS_CUDA_FOLD_COLUMNS_H_

@@ -1,0 +1,17 @@
+#include "tests/kernels/cuda_on_cpu/launch_on_cpu.h"
+//
+#include "kernels/cuda/fold_kernel.cuh"
+
+namespace counterweight::kernels {
+
+static bool MayTouchAll(const FoldColumns& /*columns*/, const FoldJob& job) {
+  return MayTouch(job.records, 0, job.num_records * job.record_bytes) &&
+         MayTouch(job.begins, 0, job.num_sequences + 1) &&
+         MayTouch(job.states, 0, job.num_sequences) &&
+         (job.begins == nullptr ||
+          job.begins[job.num_sequences] <= job.num_records);
+}
+
+}  // namespace counterweight::kernels
+
+#include "kernels/cuda/launch_rows.cu"
