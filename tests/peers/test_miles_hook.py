@@ -2,7 +2,7 @@
 
 miles loads the hooks by the paths in its arguments and runs its own reduction and scaling. Its
 log-probs come from Megatron's kernels, for which a log-softmax stands in; ray and httpx are
-stand-ins. slime, of which miles is a fork, has no release on PyPI and is not tested.
+stand-ins. slime, of which miles is a fork, has no release on PyPI: test_slime_hook.py needs a checkout.
 """
 
 from __future__ import annotations
