@@ -183,6 +183,7 @@ def main() -> None:
         server = ServerProcess(
             f"--shared_memory_socket={folder}/memory",
             *Authority(folder, "authority").sign("server").flags(),
+            "--metrics_tls=false",
             listen=f"unix:{folder}/server",
         )
         try:

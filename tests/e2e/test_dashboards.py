@@ -99,6 +99,7 @@ def fed(
     server = start_server(
         f"--shared_memory_socket={folder}/dashboards-memory",
         *certificate.flags(),
+        "--metrics_tls=false",
         listen=f"unix:{folder}/dashboards",
     )
     # Prometheus counts the growth of a counter after its first scrape, so these counters must exist
