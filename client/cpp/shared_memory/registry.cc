@@ -14,7 +14,7 @@ constexpr size_t kStepBytes = size_t{8} << 20;
 // Between two questions whether the server still uses device memory. It ends
 // its use shortly after the answer.
 constexpr std::chrono::microseconds kShortestPause{20};
-constexpr std::chrono::microseconds kLongestPause{2000};
+constexpr std::chrono::microseconds kLongestPoll{2000};
 
 uintptr_t Address(const void* data) {
   return reinterpret_cast<uintptr_t>(data);
@@ -201,7 +201,7 @@ bool Registry::Release(const std::shared_ptr<ControlSocket>& socket,
       return false;
     } else {
       std::this_thread::sleep_for(pause);
-      pause = std::min(2 * pause, kLongestPause);
+      pause = std::min(2 * pause, kLongestPoll);
     }
   }
   return true;

@@ -113,11 +113,11 @@ double ReadCap(const BlockReader& reader, std::string_view key,
 }
 
 void ReadTis(const BlockReader& reader, SkyrlCorrection* correction) {
-  constexpr std::string_view kType = "tis_ratio_type";
-  if (reader.IsNull(kType)) return;
-  const auto type = reader.ReadName(kType, kTisTypes[0], kTisTypes);
+  constexpr std::string_view kTisType = "tis_ratio_type";
+  if (reader.IsNull(kTisType)) return;
+  const auto type = reader.ReadName(kTisType, kTisTypes[0], kTisTypes);
   if (!type) return;
-  correction->tis_path = reader.Path(kType);
+  correction->tis_path = reader.Path(kTisType);
   if (kTisTypes[*type] == "token") {
     correction->tis = Level::kToken;
     correction->tis_cap = ReadCap(reader, "token_tis_ratio_clip_high", 2.0);
