@@ -36,6 +36,7 @@ class WholeRun final : public CorrectRun {
 
 }  // namespace
 
+// NOLINTNEXTLINE(performance-unnecessary-value-param): others keep it.
 Turn CorrectRun::TakeTurn(std::function<void()> /*wake*/) { return Turn::kNow; }
 
 std::unique_ptr<CorrectRun> Corrector::Begin(const CorrectionSpec& spec,

@@ -58,11 +58,12 @@ const CorrectionService::Rpc CorrectionService::kRpcs[] = {
      }},
     {"/counterweight.v1.CorrectionService/Publish",
      [](CorrectionService* self, std::string_view rpc) {
-       return self->Unary(rpc, [self, rpc](std::shared_ptr<UnaryCall> call,
-                                           grpc::ByteBuffer* request) {
-         AnswerPublish(&self->service_, rpc, std::move(call), request,
-                       self->MakeRequestId());
-       });
+       return self->Unary(rpc,
+                          [self, rpc](const std::shared_ptr<UnaryCall>& call,
+                                      grpc::ByteBuffer* request) {
+                            AnswerPublish(&self->service_, rpc, call, request,
+                                          self->MakeRequestId());
+                          });
      }},
 };
 

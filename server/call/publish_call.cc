@@ -56,8 +56,8 @@ grpc::Status Publish(const ServiceContext& service, ServedCall* call,
 }  // namespace
 
 void AnswerPublish(const ServiceContext* service, std::string_view rpc,
-                   std::shared_ptr<UnaryCall> call, grpc::ByteBuffer* request,
-                   std::string request_id) {
+                   const std::shared_ptr<UnaryCall>& call,
+                   grpc::ByteBuffer* request, std::string request_id) {
   ServedCall served(service, rpc, call->context(), std::move(request_id));
   grpc::ByteBuffer response;
   const grpc::Status status = served.Guard(

@@ -20,7 +20,7 @@ struct DeviceAllocation {
   // The handle of CUDA IPC; another one for each allocation.
   std::array<char, 64> handle{};
 
-  auto operator<=>(const DeviceAllocation&) const = default;
+  auto operator<=>(const DeviceAllocation&) const = default;  // NOLINT
 };
 
 }  // namespace counterweight::client
