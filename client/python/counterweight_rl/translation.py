@@ -44,6 +44,7 @@ _RPCS = {
     "ListMethods": "client.list_methods()",
     "GetServerInfo": "client.server_info()",
     "CorrectStream": 'transport="stream"',
+    "Publish": "publish=",
 }
 _CHOICES = {
     member.name: f'"{member.value}"'
