@@ -100,8 +100,10 @@ grpc::Status ComputeCall::RunStage() {
       waits_ = !work_->TakeTurn([weak = weak_from_this()] {
         if (const auto self = weak.lock()) self->parking_.Wake();
       });
-      if (!waits_) stage_ = Stage::kCompute;
-      break;
+      if (waits_) break;
+      // Within this turn, so that a trace has no second wait.
+      stage_ = Stage::kCompute;
+      [[fallthrough]];
     case Stage::kCompute:
       status = work_->Compute();
       served_.EndStage("compute", &RequestRecord::compute_seconds);
