@@ -66,6 +66,11 @@ WebServer::WebServer(FileDescriptor listening, WebConnection::Answer answer,
 WebServer::~WebServer() {
   eventfd_write(stop_.get(), 1);
   thread_.join();
+  event_del(accepting_.get());
+  event_del(pausing_.get());
+  connections_.clear();
+  // The loop's next turn frees streams that were given up.
+  event_base_loop(base_.get(), EVLOOP_NONBLOCK);
 }
 
 void WebServer::Run() {
