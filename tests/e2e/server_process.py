@@ -9,8 +9,9 @@ import signal
 import ssl
 import subprocess
 import tempfile
+import time
 import urllib.request
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
@@ -23,6 +24,13 @@ DEADLINE_SECONDS = 60
 def binary() -> pathlib.Path:
     default = REPOSITORY / "build/release/counterweight-server"
     return pathlib.Path(os.environ.get("COUNTERWEIGHT_SERVER", default))
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    end = time.monotonic() + DEADLINE_SECONDS
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.02)
 
 
 class ServerProcess:

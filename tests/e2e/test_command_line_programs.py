@@ -9,7 +9,6 @@ import pathlib
 import signal
 import socket
 import subprocess
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -18,7 +17,7 @@ import numpy as np
 import pytest
 from batches import padded_batch
 from command_line import COMMAND, counterweight, done, environment, refused
-from server_process import DEADLINE_SECONDS, REPOSITORY, ServerProcess, binary
+from server_process import DEADLINE_SECONDS, REPOSITORY, ServerProcess, binary, wait_until
 
 pytest.importorskip("click")
 from counterweight_rl.cli import demo
@@ -81,13 +80,6 @@ def test_serve_forwards_other_signals(tmp_path: pathlib.Path) -> None:
         config.write_text("max_tokens: 2000\n")
         process.send_signal(signal.SIGHUP)
         wait_until(lambda: client.server_info().limits.max_tokens == 2000)
-
-
-def wait_until(condition) -> None:  # type: ignore[no-untyped-def]
-    deadline = time.monotonic() + DEADLINE_SECONDS
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 def test_a_killed_command_leaves_no_server() -> None:

@@ -14,7 +14,7 @@ import pytest
 from batches import padded_batch
 from certificates import Authority, Pair, replace
 from counterweight_rl import aio
-from server_process import DEADLINE_SECONDS, ServerProcess, binary
+from server_process import DEADLINE_SECONDS, ServerProcess, binary, wait_until
 
 pytestmark = pytest.mark.server_only
 
@@ -64,13 +64,6 @@ def tls(authority: Authority, client: Pair | None = None) -> cw.TlsConfig:
 def connect(server: ServerProcess, config: cw.TlsConfig | None) -> None:
     with cw.Client(server.address, tls=config, retry=False, timeout=DEADLINE_SECONDS) as client:
         assert client.correct(method="token_tis", **padded_batch()).metrics
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    end = time.monotonic() + DEADLINE_SECONDS
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.05)
 
 
 def test_who_trusts_the_authority_is_served(

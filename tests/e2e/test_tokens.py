@@ -11,7 +11,6 @@ import pathlib
 import subprocess
 import sys
 import threading
-import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -23,7 +22,7 @@ from batches import padded_batch
 from certificates import replace
 from counterweight_rl import aio
 from counterweight_rl.transport.channel import SERVICE
-from server_process import DEADLINE_SECONDS, REPOSITORY, ServerProcess, binary
+from server_process import DEADLINE_SECONDS, REPOSITORY, ServerProcess, binary, wait_until
 
 pytestmark = pytest.mark.server_only
 
@@ -76,13 +75,6 @@ def metric(server: ServerProcess, name: str) -> float:
         if found.startswith(f"{name} "):
             return float(found.split()[1])
     raise KeyError(name)
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    end = time.monotonic() + DEADLINE_SECONDS
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.05)
 
 
 def test_right_wrong_and_missing_tokens(guarded: ServerProcess) -> None:
