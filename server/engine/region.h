@@ -30,6 +30,9 @@ class Region {
   virtual RegionAccess access() const = 0;
   // The device of the memory; none: the host.
   virtual std::optional<kernels::DeviceUuid> device() const { return {}; }
+  // Expires when memory of a device has been closed. A weak pointer to the
+  // region expires before that, with its last owner. Expired for the host's.
+  virtual std::weak_ptr<const void> open() const { return {}; }
 };
 
 // True if bytes [offset, offset + length) are inside a region of `size` bytes;

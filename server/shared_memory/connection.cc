@@ -123,7 +123,7 @@ Connection::Reply Connection::RegisterDevice(const ControlRequest& request) {
 
 Connection::Reply Connection::Add(std::shared_ptr<const Region> region,
                                   int64_t host_bytes) {
-  Owned owned{host_bytes, region};
+  Owned owned{host_bytes, region->open()};
   const std::optional<RegionHandle> handle =
       context_.registry->Add(std::move(region));
   if (!handle) {
@@ -135,24 +135,23 @@ Connection::Reply Connection::Add(std::shared_ptr<const Region> region,
 }
 
 Connection::Reply Connection::Release(const RegionHandle& handle) {
-  std::weak_ptr<const Region> region;
+  std::weak_ptr<const void> open;
   if (const auto found = regions_.find(handle); found != regions_.end()) {
-    const auto held = found->second.region.lock();
-    if (held != nullptr && held->device()) region = held;
+    open = std::move(found->second.open);
     bytes_ -= found->second.host_bytes;
     regions_.erase(found);
     context_.registry->Remove(handle);
   } else if (const auto again = released_.find(handle);
              again != released_.end()) {
-    region = again->second;
+    open = again->second;
   } else {
     // The answer must not reveal whether another connection has the handle.
     return Refused({StatusCode::NOT_FOUND,
                     "this connection has no region with this handle"});
   }
-  const bool in_use = !region.expired();
+  const bool in_use = !open.expired();
   if (in_use) {
-    released_.insert_or_assign(handle, std::move(region));
+    released_.insert_or_assign(handle, std::move(open));
   } else {
     released_.erase(handle);
   }

@@ -86,7 +86,7 @@ class Connection {
 
   struct Owned {
     int64_t host_bytes;
-    std::weak_ptr<const Region> region;
+    std::weak_ptr<const void> open;  // Region::open()
   };
 
   // Closed last: a client that sees the end finds everything released.
@@ -94,8 +94,9 @@ class Connection {
   const ConnectionContext& context_;
   std::map<RegionHandle, Owned> regions_;  // of this connection
   int64_t bytes_ = 0;                      // of these on the host
-  // Released device regions; expired once no request uses them.
-  std::map<RegionHandle, std::weak_ptr<const Region>> released_;
+  // Region::open() of released device regions: expired once no request uses
+  // them.
+  std::map<RegionHandle, std::weak_ptr<const void>> released_;
   std::chrono::steady_clock::time_point last_used_;
   // Files that it sent and that are not memory: not closed yet, and being
   // closed (null: none).

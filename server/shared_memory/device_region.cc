@@ -53,8 +53,11 @@ class DeviceRegion final : public Region {
   int64_t size() const override { return size_; }
   RegionAccess access() const override { return access_; }
   std::optional<kernels::DeviceUuid> device() const override { return device_; }
+  std::weak_ptr<const void> open() const override { return open_; }
 
  private:
+  // The first member, so that it ends after the others.
+  const std::shared_ptr<const void> open_ = std::make_shared<char>();
   const std::shared_ptr<RegionCounts> counts_;
   const OpenAllocation allocation_;
   const int64_t size_;

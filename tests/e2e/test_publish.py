@@ -9,18 +9,22 @@ import pathlib
 import signal
 import subprocess
 import sys
+import threading
 import time
 import urllib.request
 from collections.abc import Callable
+from concurrent import futures
 from typing import Any
 
 import counterweight_rl as cw
 import counterweight_rl.aio
+import grpc
 import numpy as np
 import pytest
 from batches import padded_batch
 from counterweight_rl import compat
 from counterweight_rl.local import publisher
+from counterweight_rl.transport.channel import SERVICE
 from goldens import BLAMED_FIELDS, GOLDENS, arguments
 from server_process import REPOSITORY, ServerProcess
 from test_staleness_over_the_wire import TRAINED, stale_batch
@@ -271,6 +275,47 @@ def test_forked_children_publish_their_own(start_server: Callable[..., ServerPro
         assert done.stderr.count("forked after its parent") == (2 if dropped else 0)
         counted += sent
         assert server.count("counterweight_corrected_batches_total") == counted
+
+
+def test_a_fork_waits_for_the_attempt_in_progress(
+    folder: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else threads that gRPC starts again in the child may end it by a segmentation fault."""
+    asked, may_answer = threading.Event(), threading.Event()
+
+    def answer(message: bytes, context: grpc.ServicerContext) -> bytes:
+        asked.set()
+        may_answer.wait(60)
+        return b""
+
+    server = grpc.server(futures.ThreadPoolExecutor(1))
+    server.add_generic_rpc_handlers(
+        (
+            grpc.method_handlers_generic_handler(
+                SERVICE.strip("/"), {"Publish": grpc.unary_unary_rpc_method_handler(answer)}
+            ),
+        )
+    )
+    server.add_insecure_port(f"unix:{folder}/slow")
+    server.start()
+    try:
+        with cw.Client("local:", publish=f"unix:{folder}/slow") as client:
+            client.correct(method="token_tis", **BATCH)
+            assert asked.wait(60)
+            monkeypatch.setattr(publisher, "FORK_SECONDS", 0.0)
+            (own,) = [each for each in publisher._publishers if each._target.endswith("/slow")]
+            assert not own.pause()
+            may_answer.set()
+            monkeypatch.setattr(publisher, "FORK_SECONDS", 60.0)
+            assert own.pause()
+            asked.clear()
+            client.correct(method="token_tis", **BATCH)
+            assert not asked.is_set()
+            own.resume()
+            assert asked.wait(60)
+        assert client.publish_dropped == 0
+    finally:
+        server.stop(None)
 
 
 def test_the_server_names_a_wrong_number(server: ServerProcess) -> None:

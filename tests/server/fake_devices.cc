@@ -52,15 +52,20 @@ void FakeDevices::PauseNext(std::function<void()> pause) {
   pause_ = std::move(pause);
 }
 
-std::function<void()> FakeDevices::TakePause() {
+void FakeDevices::PauseNextClose(std::function<void()> pause) {
   const std::lock_guard lock(mutex_);
-  return std::exchange(pause_, {});
+  close_pause_ = std::move(pause);
+}
+
+std::function<void()> FakeDevices::Take(std::function<void()>* pause) {
+  const std::lock_guard lock(mutex_);
+  return std::exchange(*pause, {});
 }
 
 kernels::CorrectResult FakeDevices::Correct(const kernels::CorrectionSpec& spec,
                                             const kernels::Batch& batch,
                                             const kernels::Outputs& outputs) {
-  if (const auto pause = TakePause()) pause();
+  if (const auto pause = Take(&pause_)) pause();
   kernels::Batch on_host = batch;
   for (kernels::TensorView& tensor : on_host.tensors) {
     tensor.data = Behind(static_cast<const std::byte*>(tensor.data));
@@ -101,6 +106,7 @@ void* FakeDevices::OpenDeviceMemory(const kernels::IpcHandle& handle,
 }
 
 void FakeDevices::CloseDeviceMemory(void* memory) {
+  if (const auto pause = Take(&close_pause_)) pause();
   const std::lock_guard<std::mutex> lock(mutex_);
   const auto found = windows_.find(static_cast<const std::byte*>(memory));
   if (found == windows_.end())

@@ -56,6 +56,8 @@ class FakeDevices final : public kernels::Corrector {
   bool IsAlive() override { return !is_lost_; }
   // Called once, before the next correction begins.
   void PauseNext(std::function<void()> pause);
+  // Called once, before the next memory is closed.
+  void PauseNextClose(std::function<void()> pause);
 
   kernels::CorrectResult Correct(const kernels::CorrectionSpec& spec,
                                  const kernels::Batch& batch,
@@ -75,20 +77,21 @@ class FakeDevices final : public kernels::Corrector {
     int64_t times = 0;
   };
 
-  std::function<void()> TakePause();
+  std::function<void()> Take(std::function<void()>* pause);
 
   // Translates an address inside a window; returns others unchanged.
   template <typename T>
   T* Behind(T* address) const;
 
   const std::unique_ptr<kernels::Corrector> cpu_ = kernels::MakeCpuCorrector(2);
-  mutable std::mutex mutex_;  // guards lent_, windows_ and pause_
+  mutable std::mutex mutex_;  // guards lent_, windows_ and the pauses
   std::map<kernels::IpcHandle, const FakeAllocation*> lent_;
   std::map<const std::byte*, Window> windows_;  // by first byte
   std::atomic<int64_t> open_ = 0;
   std::atomic<bool> copies_fail_ = false;
   std::atomic<bool> is_lost_ = false;
   std::function<void()> pause_;
+  std::function<void()> close_pause_;
 };
 
 }  // namespace counterweight::server

@@ -1,7 +1,9 @@
 // Device memory by handle: opened and refused handles, and that all memory is
 // closed.
 #include <algorithm>
+#include <future>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "gmock/gmock.h"
@@ -99,6 +101,26 @@ TEST_F(DeviceMemory, AReleaseTellsWhetherRequestsUseItStill) {
   EXPECT_EQ(last.code, StatusCode::OK);
   EXPECT_FALSE(last.in_use);
   EXPECT_EQ(client_.Release(handle).code, StatusCode::NOT_FOUND);
+}
+
+// The client frees its memory after the answer, so the server must be done.
+TEST_F(DeviceMemory, IsInUseUntilItIsClosed) {
+  const std::string handle = client_.Ask(Packet()).handle;
+  std::promise<void> closes;
+  std::promise<void> may_close;
+  devices_.PauseNextClose([&] {
+    closes.set_value();
+    may_close.get_future().wait();
+  });
+  auto held = running_.listener().Find(handle);
+  ASSERT_TRUE(client_.Release(handle).in_use);
+  std::thread request([&] { held.reset(); });
+  closes.get_future().wait();
+  EXPECT_TRUE(client_.Release(handle).in_use);
+  may_close.set_value();
+  request.join();
+  EXPECT_EQ(devices_.open(), 0);
+  EXPECT_FALSE(client_.Release(handle).in_use);
 }
 
 TEST_F(DeviceMemory, AMemfdsReleaseTellsNothing) {

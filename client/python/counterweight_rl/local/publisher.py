@@ -37,6 +37,8 @@ PAUSE_SECONDS = 1.0
 """Pause between attempts while the server is away."""
 FLUSH_SECONDS = 2.0
 """Longest wait for the rest when the client is closed or the process ends."""
+FORK_SECONDS = 1.0
+"""Longest wait of a fork for the attempt in progress."""
 
 _log = logging.getLogger(__name__)
 
@@ -90,7 +92,9 @@ class Publisher:
     """Sends sums from one thread, without ever letting ``put`` wait for it. Thread-safe.
 
     A forked child begins anew: what waited in the parent is the parent's to send. But gRPC does not
-    survive fork(), so a child of a process that has begun to send drops its own.
+    survive fork(), so a child of a process that has begun to send drops its own. The threads that
+    gRPC starts again in such a child may even crash it if a call was in progress, so a fork waits
+    for the end of an attempt.
     """
 
     def __init__(self, target: str, make_access: Callable[[], Access]) -> None:
@@ -108,6 +112,7 @@ class Publisher:
 
     def _begin(self) -> None:
         self._changed = threading.Condition()
+        self._calling = threading.Lock()  # held during each attempt, and during a fork
         self._waiting: deque[bytes] = deque()
         self._thread: threading.Thread | None = None
         self._end: float | None = None  # of the flush, on the monotonic clock
@@ -115,6 +120,14 @@ class Publisher:
         self._is_away = False
         self._has_given_up = False
         self._warned: set[StatusCode] = set()
+
+    def pause(self) -> bool:
+        """Keeps attempts from beginning until ``resume``; False if one is still in progress."""
+        return self._calling.acquire(timeout=FORK_SECONDS)
+
+    def resume(self) -> None:
+        """Ends a pause."""
+        self._calling.release()
 
     def begin_in_child(self) -> None:
         """Forgets what the parent does."""
@@ -207,8 +220,9 @@ class Publisher:
         import grpc
 
         try:
-            call = self._access.channel(grpc).unary_unary(SERVICE + "Publish")
-            call(message, timeout=self._seconds_left(), metadata=self._access.metadata())
+            with self._calling:
+                call = self._access.channel(grpc).unary_unary(SERVICE + "Publish")
+                call(message, timeout=self._seconds_left(), metadata=self._access.metadata())
         except grpc.RpcError as error:
             return from_rpc_error(error)
         except Exception as error:  # the thread must live; a closed channel is a ValueError
@@ -268,7 +282,17 @@ def _may_help(failure: CounterweightError) -> bool:
     return isinstance(failure, (DeadlineError, UnavailableError))
 
 
+def _pause_all() -> None:
+    _paused.extend(publisher for publisher in list(_publishers) if publisher.pause())
+
+
+def _resume_all() -> None:
+    while _paused:
+        _paused.pop().resume()
+
+
 def _begin_in_child() -> None:
+    _paused.clear()
     for publisher in list(_publishers):
         publisher.begin_in_child()
 
@@ -280,5 +304,6 @@ def _close_all() -> None:
 
 _publishers: weakref.WeakSet[Publisher] = weakref.WeakSet()
 _abandoned: list[Any] = []
-os.register_at_fork(after_in_child=_begin_in_child)
+_paused: list[Publisher] = []  # while a fork is made
+os.register_at_fork(before=_pause_all, after_in_parent=_resume_all, after_in_child=_begin_in_child)
 atexit.register(_close_all)
