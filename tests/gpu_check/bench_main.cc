@@ -1,13 +1,14 @@
 // gpu_bench PART [--candidate=cuda|generic|v3|v4] [--tokens=N] [--most=N]
-// [--work=NAME]: PART is copies, kernels, requests or profile (see
-// bench_parts.h). Exit status: 0 all measured, 1 something was not, 2 no such
-// candidate on this machine.
+// [--work=NAME] [--repetitions=N]: PART is copies, kernels, requests or profile
+// (see bench_parts.h). Exit status: 0 all measured, 1 something was not, 2 no
+// such candidate on this machine.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <string>
 
 #include "tests/gpu_check/bench_parts.h"
+#include "tests/gpu_check/timing.h"
 
 namespace counterweight::kernels {
 namespace {
@@ -27,6 +28,8 @@ bool Parse(int argc, char** argv, BenchOptions* options) {
       options->most_tokens = std::atoll(value.c_str());
     } else if (name == "--work") {
       options->work = value;
+    } else if (name == "--repetitions") {
+      most_repetitions = std::atoi(value.c_str());
     } else {
       return false;
     }
@@ -34,7 +37,7 @@ bool Parse(int argc, char** argv, BenchOptions* options) {
   // Rows of the longest length must fit.
   constexpr int64_t kLeastTokens = int64_t{1} << 17;
   options->most_tokens = std::max(options->most_tokens, options->tokens);
-  return options->tokens >= kLeastTokens;
+  return options->tokens >= kLeastTokens && most_repetitions > 0;
 }
 
 int Main(int argc, char** argv) {
@@ -46,7 +49,7 @@ int Main(int argc, char** argv) {
     std::fprintf(stderr,
                  "gpu_bench copies|kernels|requests|profile "
                  "[--candidate=cuda|generic|v3|v4] [--tokens=N, at least "
-                 "131072] [--most=N] [--work=NAME]\n");
+                 "131072] [--most=N] [--work=NAME] [--repetitions=N]\n");
     return 2;
   }
   std::string error;

@@ -65,7 +65,7 @@ bool TimeAlone(const char* memory_name, Requests& requests) {
 // The same work in so many threads, against one after the other.
 bool TimeTogether(Candidate& candidate, Memory& memory, int64_t tokens) {
   constexpr int kThreads = 4;
-  constexpr int kRounds = 5;
+  const int rounds = std::min(5, most_repetitions);
   const Work work = TargetWorks().front();
   std::vector<std::unique_ptr<Requests>> requests;
   for (int t = 0; t < kThreads; ++t) {
@@ -79,12 +79,12 @@ bool TimeTogether(Candidate& candidate, Memory& memory, int64_t tokens) {
   const double start = Now();
   std::vector<std::thread> threads;
   for (auto& own : requests) {
-    threads.emplace_back([&own, &ok] {
-      for (int i = 0; i < kRounds; ++i) ok = own->Send() >= 0.0 && ok;
+    threads.emplace_back([&own, &ok, rounds] {
+      for (int i = 0; i < rounds; ++i) ok = own->Send() >= 0.0 && ok;
     });
   }
   for (std::thread& thread : threads) thread.join();
-  const double together = (Now() - start) / kRounds;
+  const double together = (Now() - start) / rounds;
   if (!ok) return false;
   JsonLine("together")
       .Text("work", work.name)

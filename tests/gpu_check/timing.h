@@ -21,16 +21,18 @@ inline double Now() {
       .count();
 }
 
+// The flag --repetitions: the most repetitions of one figure.
+inline int most_repetitions = 30;
+
 // `once` does the work and returns its seconds, negative if it failed. Two
-// rounds to warm up, then at least 5, at most 30 and no more than `budget`
-// seconds of them.
+// rounds to warm up (none for one repetition), then at least 5, at most
+// `most_repetitions` and no more than `budget` seconds of them.
 inline Timing Repeat(const std::function<double()>& once, double budget = 1.0) {
-  constexpr int kWarmUps = 2;
+  const int warm_ups = std::min(2, most_repetitions - 1);
   constexpr int kLeast = 5;
-  constexpr int kMost = 30;
   std::vector<double> seconds;
   const double start = Now();
-  for (int i = -kWarmUps; i < kMost; ++i) {
+  for (int i = -warm_ups; i < most_repetitions; ++i) {
     if (i >= kLeast && Now() - start > budget) break;
     const double one = once();
     if (one < 0.0) return {};
