@@ -47,8 +47,7 @@ class Client::Implementation {
         is_unix_socket_(target.starts_with("unix:") ||
                         target.starts_with("unix-abstract:")),
         // gRPC ends the process over some options that are refused above.
-        endpoint_{Connect(target, options_status_.ok() ? options : Options()),
-                  options.service},
+        endpoint_(Connect(target, options_status_.ok() ? options : Options())),
         registry_(std::make_shared<Registry>(options.shared_memory_pool_bytes)),
         warnings_(options.on_warning),
         submissions_(std::max(1, options.max_in_flight)) {}
@@ -145,7 +144,7 @@ class Client::Implementation {
   // Sends one RPC.
   Outcome Send(const Bounds& bounds,
                const std::function<Outcome(Attempt*)>& rpc) {
-    Attempt attempt(bounds.deadline, bounds.stop);
+    Attempt attempt(bounds.deadline, bounds.stop, endpoint_.connections);
     attempt.context()->AddMetadata(kClientKey, id_);
     Status status = AddToken(options_, attempt.context());
     return status.ok() ? rpc(&attempt) : Outcome{.status = std::move(status)};

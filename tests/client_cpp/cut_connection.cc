@@ -3,6 +3,7 @@
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -64,7 +65,8 @@ void Reset(int fd) {
 
 // Passes at most `bytes` bytes on, then ends both connections.
 void Pass(int from, int to, size_t bytes,
-          const std::function<void(const char*, size_t)>& watch) {
+          const std::function<void(const char*, size_t)>& watch,
+          CutConnection::End end) {
   const bool until_call = bytes == CutConnection::kUntilTheFirstCall;
   FirstCall call;
   char buffer[16384];
@@ -86,6 +88,7 @@ void Pass(int from, int to, size_t bytes,
     }
     bytes -= static_cast<size_t>(count);
   }
+  if (bytes == 0 && end == CutConnection::End::kFreeze) return;
   // A reset, as when a process dies: a socket that is only shut down still
   // takes bytes, and a sender with a full buffer would wait for its reader.
   if (bytes == 0) Reset(from);
@@ -96,8 +99,19 @@ void Pass(int from, int to, size_t bytes,
 }  // namespace
 
 CutConnection::CutConnection(const std::string& server, size_t bytes_up,
-                             size_t bytes_down, Watch watch)
+                             size_t bytes_down, Watch watch, End end,
+                             const std::string& path)
     : server_(server) {
+  if (path.empty()) {
+    ListenOnLoopback();
+  } else {
+    ListenOn(path);
+  }
+  acceptor_ =
+      std::jthread([=, this] { Accept(bytes_up, bytes_down, watch, end); });
+}
+
+void CutConnection::ListenOnLoopback() {
   listener_ = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   sockaddr_in address = Loopback(0);
   socklen_t size = sizeof(address);
@@ -108,7 +122,22 @@ CutConnection::CutConnection(const std::string& server, size_t bytes_up,
     throw std::runtime_error("cannot listen");
   }
   target_ = "127.0.0.1:" + std::to_string(ntohs(address.sin_port));
-  acceptor_ = std::jthread([=, this] { Accept(bytes_up, bytes_down, watch); });
+}
+
+void CutConnection::ListenOn(const std::string& path) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  if (path.size() >= sizeof(address.sun_path)) {
+    throw std::runtime_error(path + " is too long for a socket");
+  }
+  path.copy(address.sun_path, path.size());
+  listener_ = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  if (bind(listener_, reinterpret_cast<sockaddr*>(&address), sizeof(address)) !=
+          0 ||
+      listen(listener_, 8) != 0) {
+    throw std::runtime_error("cannot listen on " + path);
+  }
+  target_ = "unix:" + path;
 }
 
 CutConnection::~CutConnection() {
@@ -120,7 +149,8 @@ CutConnection::~CutConnection() {
   close(listener_);
 }
 
-void CutConnection::Accept(size_t bytes_up, size_t bytes_down, Watch watch) {
+void CutConnection::Accept(size_t bytes_up, size_t bytes_down, Watch watch,
+                           End end) {
   const sockaddr_in address =
       Loopback(std::stoi(server_.substr(server_.rfind(':') + 1)));
   for (;;) {
@@ -134,8 +164,9 @@ void CutConnection::Accept(size_t bytes_up, size_t bytes_down, Watch watch) {
       shutdown(client, SHUT_RDWR);
       continue;
     }
-    passers_.emplace_back([=] { Pass(client, up, bytes_up, watch.up); });
-    passers_.emplace_back([=] { Pass(up, client, bytes_down, watch.down); });
+    passers_.emplace_back([=] { Pass(client, up, bytes_up, watch.up, end); });
+    passers_.emplace_back(
+        [=] { Pass(up, client, bytes_down, watch.down, end); });
     watch = {};
     bytes_up = SIZE_MAX;
     bytes_down = SIZE_MAX;

@@ -1,4 +1,4 @@
-// A connection that breaks at a chosen byte.
+// A connection that breaks, or freezes, at a chosen byte.
 #ifndef COUNTERWEIGHT_TESTS_CLIENT_CPP_CUT_CONNECTION_H_
 #define COUNTERWEIGHT_TESTS_CLIENT_CPP_CUT_CONNECTION_H_
 
@@ -13,7 +13,7 @@ namespace counterweight::client {
 
 // Passes bytes between clients and a server, both on loopback. It cuts the
 // first connection in both directions after so many bytes up or down, and no
-// later one.
+// later one. A frozen connection stays open, and nothing reads it.
 class CutConnection {
  public:
   // For `bytes_up`: cuts the connection when the client has sent a part of its
@@ -26,16 +26,22 @@ class CutConnection {
     std::function<void(const char*data, size_t count)> up, down;
   };
 
-  // `server` is "127.0.0.1:port".
+  enum class End { kCut, kFreeze };
+
+  // `server` is "127.0.0.1:port". Clients come to a loopback port, or to a Unix
+  // socket at `path`.
   CutConnection(const std::string& server, size_t bytes_up, size_t bytes_down,
-                Watch watch = {});
+                Watch watch = {}, End end = End::kCut,
+                const std::string& path = "");
   ~CutConnection();
 
   // The address for clients.
   const std::string& target() const { return target_; }
 
  private:
-  void Accept(size_t bytes_up, size_t bytes_down, Watch watch);
+  void ListenOnLoopback();
+  void ListenOn(const std::string& path);
+  void Accept(size_t bytes_up, size_t bytes_down, Watch watch, End end);
 
   const std::string server_;
   int listener_ = -1;

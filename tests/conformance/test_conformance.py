@@ -13,7 +13,12 @@ import pytest
 from harness import HERE, REPOSITORY, Report, Scenario
 
 SCENARIOS = harness.scenarios()
-PAIRS = [(scenario, driver) for scenario in SCENARIOS for driver in harness.DRIVERS]
+PAIRS = [
+    (scenario, driver)
+    for scenario in SCENARIOS
+    for driver in harness.DRIVERS
+    if not driver.startswith(tuple(scenario.about.get("without", ())))
+]
 
 pytestmark = [pytest.mark.server_only, pytest.mark.timeout(180)]
 

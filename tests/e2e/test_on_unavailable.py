@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -13,7 +15,7 @@ import counterweight_rl.aio
 import numpy as np
 import pytest
 from batches import padded_batch
-from server_process import ServerProcess
+from server_process import ServerProcess, wait_until
 from transports import LOSS, assert_same
 
 ONCE = cw.RetryPolicy(attempts=2, max_pause=0.1)
@@ -27,6 +29,21 @@ def undisturbed(client: cw.Client) -> list[cw.Result[Any]]:
 
 def unmarked(result: cw.Result[Any]) -> cw.Result[Any]:
     return replace(result, backend=result.backend.removeprefix("local:"))
+
+
+@pytest.fixture
+def address() -> Iterator[str]:
+    """A socket of the test's own: no other server takes it when its server is gone, as a port."""
+    with tempfile.TemporaryDirectory() as folder:
+        yield f"unix:{folder}/server"
+
+
+def is_connected(client: cw.Client) -> bool:
+    """Whether the server answers. On a busy machine the first attempt to connect may time out."""
+    with contextlib.suppress(cw.UnavailableError):
+        client.server_info()
+        return True
+    return False
 
 
 def wait_until_back(client: cw.Client) -> cw.Result[Any]:
@@ -44,12 +61,13 @@ def wait_until_back(client: cw.Client) -> cw.Result[Any]:
 @pytest.mark.usefixtures("local_library")
 def test_a_loop_survives_its_server(
     start_server: Callable[..., ServerProcess],
+    address: str,
     undisturbed: list[cw.Result[Any]],
     transport: Any,
 ) -> None:
-    server = start_server()
-    address = server.address
+    server = start_server(listen=address)
     with cw.Client(address, retry=ONCE, transport=transport, on_unavailable="local") as client:
+        wait_until(lambda: is_connected(client))
         answers = []
         for i, batch in enumerate(BATCHES):
             if i == 3:
@@ -67,18 +85,14 @@ def test_a_loop_survives_its_server(
 
 
 @pytest.mark.usefixtures("local_library")
-def test_submitted_and_awaited(
-    start_server: Callable[..., ServerProcess], undisturbed: list[cw.Result[Any]]
-) -> None:
-    server = start_server()
-    server.stop()
-    with cw.Client(server.address, retry=False, on_unavailable="local") as client:
+def test_submitted_and_awaited(address: str, undisturbed: list[cw.Result[Any]]) -> None:
+    with cw.Client(address, retry=False, on_unavailable="local") as client:
         futures = [client.submit(method=LOSS, **batch) for batch in BATCHES]
         for future, expected in zip(futures, undisturbed, strict=True):
             assert_same(unmarked(future.result()), expected)
 
     async def ask() -> None:
-        async with cw.aio.Client(server.address, retry=False, on_unavailable="local") as each:
+        async with cw.aio.Client(address, retry=False, on_unavailable="local") as each:
             answers = await asyncio.gather(*(each.correct(method=LOSS, **b) for b in BATCHES))
             assert each.fallbacks == {"local": len(BATCHES)}
             for answer, expected in zip(answers, undisturbed, strict=True):
@@ -88,10 +102,8 @@ def test_submitted_and_awaited(
 
 
 @pytest.mark.usefixtures("local_library")
-def test_a_wrong_request_is_wrong_here_too(start_server: Callable[..., ServerProcess]) -> None:
-    server = start_server()
-    server.stop()
-    with cw.Client(server.address, retry=False, on_unavailable="local") as client:
+def test_a_wrong_request_is_wrong_here_too(address: str) -> None:
+    with cw.Client(address, retry=False, on_unavailable="local") as client:
         with pytest.raises(cw.InvalidRequestError, match="token_ts"):
             client.correct(method="token_ts", **BATCHES[0])
         assert client.fallbacks == {"local": 0}
@@ -99,12 +111,10 @@ def test_a_wrong_request_is_wrong_here_too(start_server: Callable[..., ServerPro
             client.server_info()
 
 
-def test_identity(start_server: Callable[..., ServerProcess]) -> None:
-    server = start_server()
-    server.stop()
+def test_identity(address: str) -> None:
     batch = dict(BATCHES[0])
     batch.pop("advantages", None)
-    with cw.Client(server.address, retry=False, on_unavailable="identity") as client:
+    with cw.Client(address, retry=False, on_unavailable="identity") as client:
         result = client.correct(method="token_tis", **batch)
         assert (result.backend, result.metrics, result.loss) == ("identity", {}, None)
         assert result.keep_mask.dtype == batch["response_mask"].dtype
@@ -117,10 +127,8 @@ def test_identity(start_server: Callable[..., ServerProcess]) -> None:
         assert client.fallbacks == {"identity": 1}
 
 
-def test_raise_is_the_default(start_server: Callable[..., ServerProcess]) -> None:
-    server = start_server()
-    server.stop()
-    with cw.Client(server.address, retry=False) as client:
+def test_raise_is_the_default(address: str) -> None:
+    with cw.Client(address, retry=False) as client:
         with pytest.raises(cw.UnavailableError):
             client.correct(method="token_tis", **BATCHES[0])
         assert client.fallbacks == {}

@@ -6,11 +6,13 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <memory>
 #include <string_view>
 #include <system_error>
 #include <utility>
 #include <vector>
 
+#include "client/cpp/transport/connections.h"
 #include "client/cpp/transport/identity.h"
 #include "grpcpp/create_channel.h"
 #include "grpcpp/security/credentials.h"
@@ -175,9 +177,10 @@ Status ValidateAccess(const std::string& target, const Options& options) {
   return violations.empty() ? Status{} : InvalidArgument(std::move(violations));
 }
 
-std::shared_ptr<grpc::Channel> Connect(const std::string& target,
-                                       const Options& options) {
+Endpoint Connect(const std::string& target, const Options& options) {
+  const auto connections = std::make_shared<Connections>();
   grpc::ChannelArguments arguments = MakeChannelArguments();
+  Connections::Watch(connections, &arguments);
   if (IsList(target)) {
     // A headless Service's name, for example; gRPC would use one address only.
     arguments.SetServiceConfigJSON(
@@ -203,7 +206,8 @@ std::shared_ptr<grpc::Channel> Connect(const std::string& target,
   } else if (credentials == nullptr) {
     credentials = grpc::InsecureChannelCredentials();
   }
-  return grpc::CreateCustomChannel(target, credentials, arguments);
+  return {grpc::CreateCustomChannel(target, credentials, arguments),
+          connections, options.service};
 }
 
 Status AddToken(const Options& options, grpc::ClientContext* context) {

@@ -2,12 +2,11 @@
 #ifndef COUNTERWEIGHT_CLIENT_CPP_TRANSPORT_ACCESS_H_
 #define COUNTERWEIGHT_CLIENT_CPP_TRANSPORT_ACCESS_H_
 
-#include <memory>
 #include <string>
 
 #include "client/cpp/options.h"
 #include "client/cpp/status.h"
-#include "grpcpp/channel.h"
+#include "client/cpp/transport/attempt.h"
 #include "grpcpp/client_context.h"
 
 namespace counterweight::client {
@@ -17,9 +16,8 @@ namespace counterweight::client {
 // files.
 Status ValidateAccess(const std::string& target, const Options& options);
 
-// Returns a channel; sends nothing yet.
-std::shared_ptr<grpc::Channel> Connect(const std::string& target,
-                                       const Options& options);
+// Returns a new channel; sends nothing yet.
+Endpoint Connect(const std::string& target, const Options& options);
 
 // Adds the token, if there is one, to a call. Returns kUnauthenticated if its
 // file cannot be read now.

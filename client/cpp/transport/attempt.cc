@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <optional>
+#include <utility>
 
 #include "google/rpc/error_details.pb.h"
 #include "google/rpc/status.pb.h"
@@ -15,6 +16,10 @@ using std::chrono::milliseconds;
 // Longer than any deadline. Numbers up to this one can be doubled and converted
 // to nanoseconds.
 constexpr int64_t kLongestDelaySeconds = int64_t{10} * 365 * 24 * 3600;
+
+// How long an attempt that is over waits for a write to end: those of slow
+// links end, those to a frozen process do not.
+constexpr std::chrono::seconds kWritePatience{2};
 
 // The server's delay, https://github.com/grpc/proposal A6: milliseconds; a
 // negative number forbids retries.
@@ -66,9 +71,24 @@ std::chrono::system_clock::time_point WallClock(
 }  // namespace
 
 Attempt::Attempt(std::chrono::steady_clock::time_point deadline,
-                 const std::stop_token& stop)
-    : deadline_(deadline), on_stop_(stop, [this] { context_.TryCancel(); }) {
+                 const std::stop_token& stop,
+                 std::shared_ptr<Connections> connections)
+    : deadline_(deadline),
+      connections_(std::move(connections)),
+      on_stop_(stop, [this] {
+        context_.TryCancel();
+        CutStuckAfter(std::chrono::steady_clock::now(), &after_stop_);
+      }) {
   context_.set_deadline(WallClock(deadline));
+  CutStuckAfter(deadline, &after_deadline_);
+}
+
+void Attempt::CutStuckAfter(std::chrono::steady_clock::time_point end,
+                            grpc::Alarm* alarm) {
+  alarm->Set(WallClock(end + kWritePatience),
+             [connections = connections_](bool expired) {
+               if (expired) connections->CutStuck();
+             });
 }
 
 Outcome Attempt::End(const grpc::Status& status) const {

@@ -10,6 +10,8 @@
 
 #include "client/cpp/status.h"
 #include "client/cpp/transport/borrowed_memory.h"
+#include "client/cpp/transport/connections.h"
+#include "grpcpp/alarm.h"
 #include "grpcpp/channel.h"
 #include "grpcpp/client_context.h"
 #include "grpcpp/support/status.h"
@@ -19,6 +21,8 @@ namespace counterweight::client {
 // The destination of calls.
 struct Endpoint {
   std::shared_ptr<grpc::Channel> channel;
+  // The channel's.
+  std::shared_ptr<Connections> connections;
   // Full name of the service.
   std::string service;
 };
@@ -33,11 +37,13 @@ struct Outcome {
 };
 
 // gRPC's state of one attempt. The destructor waits until gRPC has released the
-// lent memory.
+// lent memory. A connection that takes no more bytes is ended 2 s after the
+// deadline or the stop, because gRPC would not end the attempt before that.
 class Attempt {
  public:
   Attempt(std::chrono::steady_clock::time_point deadline,
-          const std::stop_token& stop);
+          const std::stop_token& stop,
+          std::shared_ptr<Connections> connections);
 
   std::chrono::steady_clock::time_point deadline() const { return deadline_; }
   grpc::ClientContext* context() { return &context_; }
@@ -48,10 +54,16 @@ class Attempt {
   Outcome End(const grpc::Status& status) const;
 
  private:
+  void CutStuckAfter(std::chrono::steady_clock::time_point end,
+                     grpc::Alarm* alarm);
+
   const std::chrono::steady_clock::time_point deadline_;
+  const std::shared_ptr<Connections> connections_;
   // The order matters: a context holds slices of what was not sent.
   BorrowedMemory memory_;
   grpc::ClientContext context_;
+  grpc::Alarm after_deadline_;
+  grpc::Alarm after_stop_;
   std::stop_callback<std::function<void()>> on_stop_;
 };
 

@@ -119,6 +119,34 @@ TEST_F(DeviceMemory, HasTheHostsAnswers) {
   EXPECT_TRUE(warnings_.empty());
 }
 
+// Only the allocation of the outputs is held; the request lacks what the page
+// says about it.
+TEST_F(DeviceMemory, IsUsedAsTheReadmeSays) {
+  namespace cw = counterweight::client;
+  Client client(target_, In(Transport::kSharedMemory));
+  const DeviceBatch batch(batch_.Everything());
+  Request request = batch.request();
+  request.inputs[0].location = Location::kHost;
+  request.cuda_stream = nullptr;
+  ASSERT_EQ(request.outputs[1].role, v1::TENSOR_ROLE_WEIGHTS);
+  void* const device_weights = request.outputs[1].data;
+  const size_t bytes = request.outputs[1].bytes;
+  void* const stream = batch.stream();
+#include "readme_device_memory.inc"
+  ASSERT_TRUE(held.ok()) << held.ToString();
+  Response response;
+  const Status status = client.Correct(request, &response);
+  ASSERT_TRUE(status.ok()) << status.ToString();
+  EXPECT_EQ(Opened(), 1);
+  EXPECT_EQ(response.outputs[0].data, device_weights);
+  std::string weights(bytes, '\0');
+  ASSERT_EQ(
+      cudaMemcpy(weights.data(), device_weights, bytes, cudaMemcpyDeviceToHost),
+      cudaSuccess);
+  EXPECT_EQ(weights, Want(batch_.Everything()).tensors(1).data());
+  EXPECT_TRUE(warnings_.empty());
+}
+
 TEST_F(DeviceMemory, MayBeAPartOfABatch) {
   Client client(target_, In(Transport::kSharedMemory));
   const Request host = batch_.Everything();

@@ -82,8 +82,11 @@ ScriptedServer::ScriptedServer(const json& script, const std::string& folder,
     const size_t up = cut.value("before_first_call", false)
                           ? client::CutConnection::kUntilTheFirstCall
                           : cut.value("up", SIZE_MAX);
-    cut_ = std::make_unique<client::CutConnection>(addresses_.front(), up,
-                                                   cut.value("down", SIZE_MAX));
+    using Cut = client::CutConnection;
+    cut_ = std::make_unique<Cut>(
+        addresses_.front(), up, cut.value("down", SIZE_MAX), Cut::Watch(),
+        cut.value("freeze", false) ? Cut::End::kFreeze : Cut::End::kCut,
+        cut.value("unix", false) ? folder + "/" + name + ".cut" : "");
     target_ = cut_->target();
   }
   if (script.contains("listen")) {
@@ -123,6 +126,11 @@ void ScriptedServer::Listen() {
   }
   builder.SetMaxReceiveMessageSize(-1);
   builder.SetMaxSendMessageSize(-1);
+  if (script_.contains("cut")) {
+    // HTTP/2 must not hold back what a frozen connection is to be filled with.
+    builder.AddChannelArgument(GRPC_ARG_HTTP2_BDP_PROBE, 0);
+    builder.AddChannelArgument(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, 64 << 20);
+  }
   builder.RegisterService(service_.get());
   const std::lock_guard lock(mutex_);
   server_ = builder.BuildAndStart();

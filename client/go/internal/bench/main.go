@@ -13,6 +13,7 @@ import (
 	"runtime"
 	"runtime/pprof"
 	"slices"
+	"syscall"
 	"time"
 
 	counterweight "github.com/counterweight/counterweight/client/go"
@@ -30,6 +31,8 @@ type result struct {
 	Min float64 `json:"min_seconds"`
 	P50 float64 `json:"p50_seconds"`
 	P99 float64 `json:"p99_seconds"`
+	// ProcessorSeconds are this process's of one call, of all its threads.
+	ProcessorSeconds float64 `json:"processor_seconds"`
 	// GigabytesPerSecond is of the quickest call, up and down together.
 	GigabytesPerSecond float64 `json:"gigabytes_per_second"`
 	// Allocations of one call and their bytes, gRPC's included.
@@ -95,6 +98,7 @@ func measure(target string, sequences, length int, transport string, calls int) 
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
 	times := make([]float64, calls)
+	cpu := processorSeconds()
 	for i := range times {
 		begin := time.Now()
 		if err := correct(); err != nil {
@@ -102,10 +106,12 @@ func measure(target string, sequences, length int, transport string, calls int) 
 		}
 		times[i] = time.Since(begin).Seconds()
 	}
+	cpu = processorSeconds() - cpu
 	runtime.ReadMemStats(&after)
 	slices.Sort(times)
 	return &result{
-		Sequences: sequences, Length: length, Transport: transport, Calls: calls,
+		ProcessorSeconds: cpu / float64(calls),
+		Sequences:        sequences, Length: length, Transport: transport, Calls: calls,
 		Min: times[0], P50: times[calls/2], P99: times[calls*99/100],
 		GigabytesPerSecond: 1e-9 * float64(bytesPerPosition*len(batch.ResponseMask)) / times[0],
 		Allocations:        float64(after.Mallocs-before.Mallocs) / float64(calls),
@@ -130,4 +136,13 @@ func randomBatch(sequences, length int) *counterweight.Batch {
 		}
 	}
 	return batch
+}
+
+// processorSeconds is what this process has computed so far, in the kernel too.
+func processorSeconds() float64 {
+	var usage syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &usage); err != nil {
+		log.Fatal(err)
+	}
+	return 1e-9 * float64(usage.Utime.Nano()+usage.Stime.Nano())
 }
