@@ -118,6 +118,7 @@ void WebConnection::OnRead() {
     return;
   }
   head_bytes_ = static_cast<size_t>(end.pos) + kHeadEnd.size();
+  arrived_ = Clock::now();
   state_ = State::kWaiting;
   AllowSeconds(kAnswerSeconds);
   callbacks_.on_request();
@@ -140,6 +141,7 @@ std::string WebConnection::AnswerTo(std::string_view head,
                                     const Answer& answer) const {
   std::optional<WebRequest> request = ParseWebRequest(head);
   if (!request) return std::string(kNoRequest);
+  request->arrived = arrived_;
   if (const SSL* const ssl = bufferevent_openssl_get_ssl(stream_.get())) {
     request->is_tls = true;
     request->peer = PeerCertificateOf(ssl);

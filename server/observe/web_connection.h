@@ -77,6 +77,7 @@ class WebConnection {
   Callbacks callbacks_;
   State state_ = State::kReading;
   size_t head_bytes_ = 0;  // once it waits
+  Clock::time_point arrived_;
   size_t answer_bytes_ = 0;
   Clock::time_point answered_;
   bool client_has_ended_ = false;
