@@ -97,6 +97,7 @@ size_t WebConnection::unsent_bytes() const {
 }
 
 bool WebConnection::is_slow() const {
+  if (unsent_bytes() == 0) return false;
   const std::chrono::duration<double> age = Clock::now() - answered_;
   const size_t sent = answer_bytes_ - unsent_bytes();
   return age.count() >

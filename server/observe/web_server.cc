@@ -101,7 +101,7 @@ void WebServer::Accept() {
     // The client has gone already.
     if (errno == EINTR || errno == ECONNABORTED) continue;
     if (errno == EAGAIN || errno == EWOULDBLOCK) return;
-    if (!connections_.empty()) connections_.pop_front();
+    EndOne();
     event_del(accepting_.get());
     event_add(pausing_.get(), &kAcceptPause);
     return;
@@ -109,7 +109,7 @@ void WebServer::Accept() {
 }
 
 void WebServer::Add(FileDescriptor socket) {
-  if (connections_.size() >= kMaxWebConnections) connections_.pop_front();
+  if (connections_.size() >= kMaxWebConnections) EndOne();
   const std::shared_ptr<SSL_CTX> tls = tls_ ? tls_() : nullptr;
   const auto place = connections_.emplace(connections_.end());
   try {
@@ -124,6 +124,17 @@ void WebServer::Add(FileDescriptor socket) {
             .on_end = [this, place] { connections_.erase(place); }});
   } catch (const std::bad_alloc&) {
     connections_.erase(place);
+  }
+}
+
+void WebServer::EndOne() {
+  const auto slow =
+      std::find_if(connections_.begin(), connections_.end(),
+                   [](const auto& each) { return each->is_slow(); });
+  if (slow != connections_.end()) {
+    connections_.erase(slow);
+  } else if (!connections_.empty()) {
+    connections_.pop_front();
   }
 }
 
@@ -145,9 +156,8 @@ bool WebServer::MakeRoom() {
   for (const auto& each : connections_) unsent += each->unsent_bytes();
   for (auto each = connections_.begin();
        each != connections_.end() && unsent > kMaxUnsentBytes;) {
-    const size_t bytes = (*each)->unsent_bytes();
-    if (bytes > 0 && (*each)->is_slow()) {
-      unsent -= bytes;
+    if ((*each)->is_slow()) {
+      unsent -= (*each)->unsent_bytes();
       each = connections_.erase(each);
     } else {
       ++each;

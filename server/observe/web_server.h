@@ -14,7 +14,8 @@
 
 namespace counterweight::server {
 
-// The oldest gives way to more: an honest one is new, and soon over.
+// To more the oldest gives way that is slow to read, else the oldest: an honest
+// one is new, and soon over.
 inline constexpr size_t kMaxWebConnections = 256;
 
 // Answers one request per connection, on one thread. Connections, their time
@@ -41,6 +42,7 @@ class WebServer {
   void Run();
   void Accept();
   void Add(FileDescriptor socket);
+  void EndOne();
   // Answers the oldest request that waits, if there is room.
   void AnswerOne();
   // Whether the bound allows one more answer; ends slow clients if it must.

@@ -138,6 +138,24 @@ TEST_F(WebServerTest, TheOldestGivesWay) {
   EXPECT_TRUE(as_said);
 }
 
+TEST_F(WebServerTest, BeforeItThoseDoThatDoNotRead) {
+  bool as_said = false;
+  for (int attempt = 0; attempt < 5 && !as_said; ++attempt) {
+    const FileDescriptor oldest = Connect();
+    const FileDescriptor greedy = Begin("GET /big HTTP/1.1\r\n\r\n");
+    // Longer than a client that reads needs, less than the silent one may take.
+    pollfd ended{.fd = greedy.get(), .events = 0, .revents = 0};
+    poll(&ended, 1, /*milliseconds=*/1200);
+    std::vector<FileDescriptor> silent;
+    for (size_t i = 0; i + 2 < kMaxWebConnections; ++i) {
+      silent.push_back(Connect());
+    }
+    EXPECT_EQ(ReadAll(Begin(kRequest)), "/metrics");
+    as_said = IsOpen(oldest) && ReadAll(greedy).size() < kBigBytes;
+  }
+  EXPECT_TRUE(as_said);
+}
+
 TEST_F(WebServerTest, BytesThatTrickleDoNotRenewTheTime) {
   const FileDescriptor client = Connect();
   pollfd closed{.fd = client.get(), .events = POLLIN, .revents = 0};
