@@ -23,7 +23,7 @@ namespace counterweight::server {
 namespace {
 
 // Counts its pages; the first one is made when the test says so.
-class Pages : public prometheus::Collectable {
+class CountedPages : public prometheus::Collectable {
  public:
   std::vector<prometheus::MetricFamily> Collect() const override {
     std::unique_lock lock(mutex_);
@@ -64,8 +64,8 @@ FileDescriptor Ask(uint16_t port) {
   timeval limit{.tv_sec = 60, .tv_usec = 0};
   setsockopt(client.get(), SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
   connect(client.get(), reinterpret_cast<sockaddr*>(&to), sizeof(to));
-  constexpr std::string_view kRequest = "GET /metrics HTTP/1.1\r\n\r\n";
-  send(client.get(), kRequest.data(), kRequest.size(), MSG_NOSIGNAL);
+  constexpr std::string_view kQuestion = "GET /metrics HTTP/1.1\r\n\r\n";
+  send(client.get(), kQuestion.data(), kQuestion.size(), MSG_NOSIGNAL);
   return client;
 }
 
@@ -81,7 +81,7 @@ class MetricsServerTest : public testing::Test {
   RequestLog log_{std::make_shared<spdlog::logger>(
       "", std::make_shared<spdlog::sinks::null_sink_mt>())};
   const std::unique_ptr<Access> access_ = Access::Load(Config{}, &log_).value();
-  const std::shared_ptr<Pages> pages_ = std::make_shared<Pages>();
+  const std::shared_ptr<CountedPages> pages_ = std::make_shared<CountedPages>();
   const std::atomic<Health> health_ = Health::kReady;
   uint16_t port_ = 0;
   const std::unique_ptr<WebServer> web_ =
