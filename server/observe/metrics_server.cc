@@ -1,6 +1,8 @@
 #include "server/observe/metrics_server.h"
 
 #include <algorithm>
+#include <array>
+#include <chrono>
 #include <exception>
 #include <iterator>
 #include <optional>
@@ -88,17 +90,19 @@ std::string AsBearer(std::string_view authorization) {
   return "Bearer " + text.substr(text.find(':') + 1);
 }
 
-// All that the web server's thread uses; none of it changes.
+// All that the web server's thread uses.
 class Pages {
  public:
   explicit Pages(MetricsSources sources) : sources_(std::move(sources)) {}
 
-  std::string Answer(const WebRequest& request) const {
+  std::string Answer(const WebRequest& request) {
     return Whole(ReplyTo(request), request.method != "HEAD");
   }
 
  private:
-  Reply ReplyTo(const WebRequest& request) const {
+  using Clock = std::chrono::steady_clock;
+
+  Reply ReplyTo(const WebRequest& request) {
     if (request.method != "GET" && request.method != "HEAD") {
       return {"405 Method Not Allowed",
               {.headers = "Allow: GET, HEAD\r\n", .body = ""}};
@@ -114,7 +118,9 @@ class Pages {
     // A server that drains is alive, or it would be killed at its work.
     if (path == "/livez") return HealthReply(health, health != Health::kFailed);
     if (path == "/readyz") return HealthReply(health, health == Health::kReady);
-    if (path == "/metrics") return Metrics(TakesGzip(request.accept_encoding));
+    if (path == "/metrics") {
+      return Metrics(TakesGzip(request.accept_encoding), request.arrived);
+    }
     if (sources_.page != nullptr && path == "/") {
       return {.answer = sources_.page->Html()};
     }
@@ -148,7 +154,18 @@ class Pages {
     return reply;
   }
 
-  Reply Metrics(bool gzip) const {
+  // Many at once cost one page: a request takes the last one too if that was
+  // begun after the request had come.
+  const Reply& Metrics(bool gzip, Clock::time_point arrived) {
+    LastPage& last = last_pages_[gzip ? 1 : 0];
+    if (last.begun <= arrived) {
+      const Clock::time_point begun = Clock::now();
+      last = {.begun = begun, .reply = MakeMetrics(gzip)};
+    }
+    return last.reply;
+  }
+
+  Reply MakeMetrics(bool gzip) const {
     std::vector<prometheus::MetricFamily> families;
     for (const auto& each : sources_.metrics) {
       std::vector<prometheus::MetricFamily> found = each->Collect();
@@ -166,7 +183,13 @@ class Pages {
     return reply;
   }
 
+  struct LastPage {
+    Clock::time_point begun = Clock::time_point::min();
+    Reply reply;
+  };
+
   const MetricsSources sources_;
+  std::array<LastPage, 2> last_pages_;  // plain, gzip
 };
 
 }  // namespace

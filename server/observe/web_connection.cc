@@ -17,8 +17,14 @@ namespace {
 // only a connection that is stuck needs longer.
 constexpr int kRequestSeconds = 2;
 
-// For the answer to leave: as long as Prometheus waits by default.
+// For a request to wait, and for the answer to leave: as long as Prometheus
+// waits by default.
 constexpr int kAnswerSeconds = 10;
+
+// A client that reads gets more than that. What a socket's buffers take at
+// once, some MiB, counts as read.
+constexpr double kSlowSeconds = 0.5;
+constexpr double kSlowBytesPerSecond = 8 << 20;
 
 // For the client to close first, so that bytes of its that we have not read do
 // not make the system throw the answer away.
@@ -58,10 +64,8 @@ void FreeText(const void* /*data*/, size_t /*size*/, void* text) {
 }  // namespace
 
 WebConnection::WebConnection(event_base* base, FileDescriptor socket,
-                             SSL_CTX* tls, const Answer* answer,
-                             std::function<void()> on_end)
-    : answer_(*answer),
-      on_end_(std::move(on_end)),
+                             SSL_CTX* tls, Callbacks callbacks)
+    : callbacks_(std::move(callbacks)),
       stream_(MakeStream(base, &socket, tls)),
       timer_(event_new(
           base, -1, 0,
@@ -92,7 +96,16 @@ size_t WebConnection::unsent_bytes() const {
   return evbuffer_get_length(bufferevent_get_output(stream_.get()));
 }
 
+bool WebConnection::is_slow() const {
+  if (unsent_bytes() == 0) return false;
+  const std::chrono::duration<double> age = Clock::now() - answered_;
+  const size_t sent = answer_bytes_ - unsent_bytes();
+  return age.count() >
+         kSlowSeconds + static_cast<double>(sent) / kSlowBytesPerSecond;
+}
+
 void WebConnection::OnRead() {
+  if (state_ == State::kWaiting) return;  // the head stays where it is
   evbuffer* const input = bufferevent_get_input(stream_.get());
   const size_t size = evbuffer_get_length(input);
   if (state_ != State::kReading) {
@@ -105,26 +118,36 @@ void WebConnection::OnRead() {
     if (size >= kMaxHeadBytes) Send(std::string(kTooLong));
     return;
   }
-  const auto head_bytes = static_cast<size_t>(end.pos) + kHeadEnd.size();
+  head_bytes_ = static_cast<size_t>(end.pos) + kHeadEnd.size();
+  arrived_ = Clock::now();
+  state_ = State::kWaiting;
+  AllowSeconds(kAnswerSeconds);
+  callbacks_.on_request();
+}
+
+void WebConnection::Give(const Answer& answer) {
   const auto* const head = reinterpret_cast<const char*>(
-      evbuffer_pullup(input, static_cast<ev_ssize_t>(head_bytes)));
+      evbuffer_pullup(bufferevent_get_input(stream_.get()),
+                      static_cast<ev_ssize_t>(head_bytes_)));
   try {
     if (head == nullptr) throw std::bad_alloc();
-    Send(AnswerTo(std::string_view(head, head_bytes)));
+    Send(AnswerTo(std::string_view(head, head_bytes_), answer));
   } catch (const std::bad_alloc&) {
     // It may not pass through libevent.
     End();
   }
 }
 
-std::string WebConnection::AnswerTo(std::string_view head) const {
+std::string WebConnection::AnswerTo(std::string_view head,
+                                    const Answer& answer) const {
   std::optional<WebRequest> request = ParseWebRequest(head);
   if (!request) return std::string(kNoRequest);
+  request->arrived = arrived_;
   if (const SSL* const ssl = bufferevent_openssl_get_ssl(stream_.get())) {
     request->is_tls = true;
     request->peer = PeerCertificateOf(ssl);
   }
-  return answer_(*request);
+  return answer(*request);
 }
 
 void WebConnection::Send(std::string answer) {
@@ -132,6 +155,8 @@ void WebConnection::Send(std::string answer) {
   evbuffer* const input = bufferevent_get_input(stream_.get());
   evbuffer_drain(input, evbuffer_get_length(input));
   AllowSeconds(kAnswerSeconds);
+  answer_bytes_ = answer.size();
+  answered_ = Clock::now();
   auto* const text = new std::string(std::move(answer));
   if (evbuffer_add_reference(bufferevent_get_output(stream_.get()),
                              text->data(), text->size(), FreeText, text) != 0) {
@@ -159,7 +184,8 @@ void WebConnection::OnEvent(int16_t what) {
   if ((what & BEV_EVENT_CONNECTED) != 0) return;  // the handshake
   // A client may end its side as soon as it has asked. libevent writes nothing
   // more to one that ends TLS.
-  if ((what & BEV_EVENT_EOF) != 0 && state_ == State::kAnswering &&
+  if ((what & BEV_EVENT_EOF) != 0 &&
+      (state_ == State::kWaiting || state_ == State::kAnswering) &&
       bufferevent_openssl_get_ssl(stream_.get()) == nullptr) {
     client_has_ended_ = true;
     return;
@@ -173,8 +199,8 @@ void WebConnection::AllowSeconds(int seconds) {
 }
 
 void WebConnection::End() {
-  // The call destroys this, and with it on_end_.
-  const std::function<void()> on_end = std::move(on_end_);
+  // The call destroys this, and with it the function.
+  const std::function<void()> on_end = std::move(callbacks_.on_end);
   on_end();
 }
 

@@ -2,6 +2,7 @@
 #ifndef COUNTERWEIGHT_SERVER_OBSERVE_WEB_CONNECTION_H_
 #define COUNTERWEIGHT_SERVER_OBSERVE_WEB_CONNECTION_H_
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -35,31 +36,50 @@ class WebConnection {
   // Returns the whole answer, status line included.
   using Answer = std::function<std::string(const WebRequest& request)>;
 
+  struct Callbacks {
+    std::function<void()> on_request;  // it has come: now is_waiting()
+    // Called once, if the connection ends by itself, and destroys it.
+    std::function<void()> on_end;
+  };
+
   // Takes `socket`. With `tls` the client has to begin with a handshake.
-  // `on_end` is called once, if the connection ends by itself, and destroys it.
-  // Throws std::bad_alloc. *answer outlives this.
+  // Throws std::bad_alloc.
   WebConnection(event_base* base, FileDescriptor socket, SSL_CTX* tls,
-                const Answer* answer, std::function<void()> on_end);
+                Callbacks callbacks);
   WebConnection(const WebConnection&) = delete;
   WebConnection& operator=(const WebConnection&) = delete;
+
+  // Its request is whole, and nothing answers it yet.
+  bool is_waiting() const { return state_ == State::kWaiting; }
+
+  // Answers the request that waits. May end the connection.
+  void Give(const Answer& answer);
 
   // Bytes of the answer that wait for the client.
   size_t unsent_bytes() const;
 
+  // Whether the client reads the answer more slowly than one that is served
+  // while others wait for room.
+  bool is_slow() const;
+
  private:
-  enum class State : uint8_t { kReading, kAnswering, kClosing };
+  using Clock = std::chrono::steady_clock;
+  enum class State : uint8_t { kReading, kWaiting, kAnswering, kClosing };
 
   void OnRead();
-  std::string AnswerTo(std::string_view head) const;
+  std::string AnswerTo(std::string_view head, const Answer& answer) const;
   void OnWritten();
   void OnEvent(int16_t what);
   void Send(std::string answer);
   void AllowSeconds(int seconds);
   void End();
 
-  const Answer& answer_;
-  std::function<void()> on_end_;
+  Callbacks callbacks_;
   State state_ = State::kReading;
+  size_t head_bytes_ = 0;  // once it waits
+  Clock::time_point arrived_;
+  size_t answer_bytes_ = 0;
+  Clock::time_point answered_;
   bool client_has_ended_ = false;
   EventOwner<bufferevent> stream_;
   EventOwner<event> timer_;

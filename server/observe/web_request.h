@@ -2,6 +2,7 @@
 #ifndef COUNTERWEIGHT_SERVER_OBSERVE_WEB_REQUEST_H_
 #define COUNTERWEIGHT_SERVER_OBSERVE_WEB_REQUEST_H_
 
+#include <chrono>
 #include <cstddef>
 #include <optional>
 #include <string>
@@ -22,7 +23,8 @@ struct WebRequest {
   std::string_view query;  // what follows '?', as sent
   std::string_view authorization;
   std::string_view accept_encoding;
-  // How it came.
+  // How it came, and when the last of it had.
+  std::chrono::steady_clock::time_point arrived;
   bool is_tls = false;
   PeerCertificate peer;
 };

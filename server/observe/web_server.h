@@ -14,12 +14,14 @@
 
 namespace counterweight::server {
 
-// The oldest gives way to more: an honest one is new, and soon over.
+// To more the oldest gives way that is slow to read, else the oldest: an honest
+// one is new, and soon over.
 inline constexpr size_t kMaxWebConnections = 256;
 
 // Answers one request per connection, on one thread. Connections, their time
 // and their bytes are bounded: kMaxWebConnections, WebConnection, and 64 MiB of
-// answers that clients do not read; there too the oldest gives way.
+// answers that wait for their clients. Requests then wait too: clients that
+// read make room, and those that do not are ended, the oldest first.
 class WebServer {
  public:
   // Each new connection takes the context of the moment.
@@ -40,18 +42,21 @@ class WebServer {
   void Run();
   void Accept();
   void Add(FileDescriptor socket);
-  // Ends the oldest with unread answers until less than the bound is unread.
-  void BoundUnsent();
+  void EndOne();
+  // Answers the oldest request that waits, if there is room.
+  void AnswerOne();
+  // Whether the bound allows one more answer; ends slow clients if it must.
+  bool MakeRoom();
 
   const FileDescriptor listening_;
-  const WebConnection::Answer give_;
-  const WebConnection::Answer answer_;  // that, within the bounds
+  const WebConnection::Answer answer_;
   const TlsContext tls_;
   const FileDescriptor stop_;  // an eventfd, readable when it is time to end
   const EventOwner<event_base> base_;
   const EventOwner<event> stopping_;
   const EventOwner<event> accepting_;
   const EventOwner<event> pausing_;
+  const EventOwner<event> answering_;
   Connections connections_;  // oldest first
   std::thread thread_;
 };
