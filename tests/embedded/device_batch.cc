@@ -1,6 +1,9 @@
 #include "tests/embedded/device_batch.h"
 
+#include <algorithm>
+#include <functional>
 #include <regex>
+#include <sstream>
 
 namespace counterweight::embedded {
 namespace {
@@ -26,16 +29,28 @@ std::string Text(const cw_bytes& bytes) {
   return {static_cast<const char*>(bytes.data), bytes.size};
 }
 
-std::string WithoutTimes(const std::string& json) {
+// Without times, and sorted: protobuf writes a map in any order.
+std::string Comparable(const std::string& json) {
   static const std::regex times(
-      "\"timing\":\\{[^}]*\\},?|\"backend\":\"[a-z]*\",?");
-  return std::regex_replace(json, times, "");
+      "\"timing\":\\{[^}]*\\}|\"backend\":\"[a-z]*\"");
+  std::istringstream stream(std::regex_replace(json, times, ""));
+  std::vector<std::string> parts;
+  for (std::string part; std::getline(stream, part, ',');) {
+    // The map's first and last entry have its braces.
+    std::erase_if(part, [](char c) { return c == '{' || c == '}'; });
+    const size_t map = part.find("\"metrics\":");
+    parts.push_back(map == std::string::npos ? part : part.substr(map + 10));
+  }
+  std::sort(parts.begin(), parts.end());
+  std::string text;
+  for (const std::string& part : parts) text += part + "\n";
+  return text;
 }
 
 // The answer but its outputs.
 Answered Read(int code, cw_answer* answer) {
   if (code != CW_OK) return {code, cw_last_error()->message, "", {}};
-  Answered read{code, WithoutTimes(Text(answer->message)), "", {}};
+  Answered read{code, Comparable(Text(answer->message)), "", {}};
   cw_bytes sums{};
   if (cw_sums(answer, CW_JSON, &sums) == CW_OK) read.sums = Text(sums);
   return read;
@@ -67,6 +82,16 @@ void* PlaceOnHost(void* context, int32_t role, int32_t /*dtype*/, size_t size) {
 }
 
 }  // namespace
+
+std::ostream& operator<<(std::ostream& out, const Answered& answered) {
+  out << answered.code << " " << answered.message << "\n" << answered.sums;
+  for (const auto& [role, bytes] : answered.outputs) {
+    out << "\n"
+        << role << ": " << bytes.size() << " bytes, hash "
+        << std::hash<std::string>()(bytes);
+  }
+  return out;
+}
 
 DeviceBatch::DeviceBatch(const kernels::OwnedBatch& batch) {
   const kernels::Batch view = batch.view();

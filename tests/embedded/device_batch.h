@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <ostream>
 #include <string>
 #include <vector>
 
@@ -23,6 +24,9 @@ struct Answered {
 
   bool operator==(const Answered&) const = default;
 };
+
+// For a failed comparison.
+std::ostream& operator<<(std::ostream& out, const Answered& answered);
 
 class DeviceBatch {
  public:
