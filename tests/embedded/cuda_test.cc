@@ -104,7 +104,7 @@ TEST_F(EmbeddedCuda, Staleness) {
       batch.Message("{\"preset\": {\"name\": \"token_tis\"}}", {},
                     ", \"labels\": {\"policyVersion\": 9}, \"versionSpans\": "
                     "[{\"sequence\": 2, "
-                    "\"start\": 3, \"end\": 50, \"policyVersion\": 7}]");
+                    "\"start\": 3, \"end\": 30, \"policyVersion\": 7}]");
   const Answered expected = batch.OnHost(cpu_, message);
   ASSERT_EQ(expected.code, CW_OK) << expected.message;
   EXPECT_NE(expected.message.find("staleness"), std::string::npos);
