@@ -9,8 +9,9 @@
 
 namespace counterweight::kernels {
 
-// cudaErrorInsufficientDriver, which a first call says where there is no driver,
-// or one that is older than the runtime which this program was built with.
+// cudaErrorInsufficientDriver, which a first call says where there is no
+// driver, or one that is older than the runtime which this program was built
+// with.
 inline constexpr cudaError_t kDriverTooOld = static_cast<cudaError_t>(35);
 
 // The sentence for an error of a first call. Reads the driver's release if that

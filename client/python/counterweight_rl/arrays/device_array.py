@@ -215,7 +215,11 @@ class _Tensor(ctypes.Structure):
 
 def _from_dlpack(name: str, array: Any) -> DeviceArray:
     # The capsule keeps the memory and frees it, because it is not renamed to "used_dltensor".
-    capsule = array.__dlpack__(stream=_DEFAULT_STREAM)
+    try:
+        capsule = array.__dlpack__(stream=_DEFAULT_STREAM)
+    except (BufferError, RuntimeError, TypeError, ValueError) as error:
+        kind = type(array).__name__
+        raise TypeError(f"{name} is a {kind} that cannot be read: {error}") from error
     get = ctypes.pythonapi.PyCapsule_GetPointer
     get.restype, get.argtypes = ctypes.c_void_p, (ctypes.py_object, ctypes.c_char_p)
     tensor = _Tensor.from_address(get(capsule, b"dltensor"))
