@@ -12,8 +12,8 @@ constexpr int64_t SizeOf(DType dtype) { return dtype == DType::kF32 ? 4 : 2; }
 
 // [num_positions] little-endian elements of any alignment; data may be null:
 // the tensor was not sent. Tensors and outputs may also lie in memory of the
-// device that computes (Corrector::OpenDeviceMemory); response_mask, offsets
-// and groups are host memory.
+// device that computes (Corrector::OpenDeviceMemory); offsets and groups are
+// host memory, and so is response_mask but in Corrector::BeginInStream.
 struct TensorView {
   const void* data = nullptr;
   DType dtype = DType::kF32;

@@ -47,6 +47,17 @@ std::unique_ptr<CorrectRun> Corrector::Begin(const CorrectionSpec& spec,
                                     std::move(stop));
 }
 
+std::unique_ptr<CorrectRun> Corrector::BeginInStream(
+    const CorrectionSpec& /*spec*/, const Batch& /*batch*/,
+    // NOLINTNEXTLINE(performance-unnecessary-value-param): others keep it.
+    const Outputs& /*outputs*/, StopRequest /*stop*/, void* /*stream*/) {
+  return nullptr;
+}
+
+MemoryPlace Corrector::PlaceOf(const void* /*memory*/) const {
+  return MemoryPlace::kHost;
+}
+
 int64_t Corrector::ScratchBytes(const CorrectionSpec& spec,
                                 const Batch& batch) const {
   return LossScratchBytes(MakePlan(spec), batch);

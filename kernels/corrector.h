@@ -38,6 +38,12 @@ struct BadVersion {
   bool by_span;     // a span told it
 };
 
+// The first byte of response_mask that is neither 0 nor 1.
+struct BadMask {
+  int64_t position;  // in the batch
+  int value;
+};
+
 enum class CorrectStatus : uint8_t {
   kOk,
   kNonFinite,  // policy REJECT; see CorrectResult::non_finite
@@ -47,12 +53,14 @@ enum class CorrectStatus : uint8_t {
   kDeviceFull,  // the batch needs more device memory than there is
   kStopped,     // the run's StopRequest asked for it
   kBadVersion,  // MeasureStaleness; see CorrectResult::bad_version
+  kBadMask,     // BeginInStream; see CorrectResult::bad_mask
 };
 
 struct CorrectResult {
   CorrectStatus status = CorrectStatus::kOk;
   NonFinite non_finite{};
   BadVersion bad_version{};
+  BadMask bad_mask{};
   std::string device_error;
   // Compute time of the device, seconds, without transfers; 0 on the CPU.
   double device_seconds = 0.0;
@@ -113,6 +121,13 @@ class CorrectRun {
   virtual CorrectResult Finish() = 0;
 };
 
+// Where memory of this process lies.
+enum class MemoryPlace : uint8_t {
+  kHost,        // or in memory that device and host share
+  kDevice,      // on the device that computes
+  kOtherDevice  // on another one
+};
+
 // Thread-safe; concurrent calls share the backend's threads or devices.
 class Corrector {
  public:
@@ -129,6 +144,19 @@ class Corrector {
                                             const Batch& batch,
                                             const Outputs& outputs,
                                             StopRequest stop);
+
+  // Begins a correction of a batch that lies on the device with all of its
+  // outputs, the mask included and aligned to their elements, as a part of the
+  // work of `stream`: a cudaStream_t of the device, null for the default one.
+  // Tensors are read after the work that it holds when Finish is called; what
+  // is put into it after Finish comes after the outputs, for which Finish need
+  // not wait. Null: the backend does not compute on one device.
+  virtual std::unique_ptr<CorrectRun> BeginInStream(const CorrectionSpec& spec,
+                                                    const Batch& batch,
+                                                    const Outputs& outputs,
+                                                    StopRequest stop,
+                                                    void* stream);
+  virtual MemoryPlace PlaceOf(const void* memory) const;
 
   // Returns the bytes of host memory that a correction allocates beside the
   // batch and the outputs; reads the batch's shape alone.

@@ -168,6 +168,10 @@ class StalenessPass {
         return false;
       }
     }
+    if (!Find(batch_.response_mask, 1, on_device_.mask, begin, count, &mask_,
+              error)) {
+      return false;
+    }
     if (versions_.of_positions == nullptr) return true;
     return Find(versions_.of_positions, kVersionBytes, on_device_.versions,
                 begin, count, &read_versions_, error);
@@ -243,7 +247,7 @@ class StalenessPass {
   bool Compare(int64_t at, int64_t offset, int64_t count, int64_t* staleness,
                BadVersion* bad) {
     for (int64_t i = 0; i < count; ++i) {
-      if (batch_.response_mask[at + i] == 0) {
+      if (mask_.data[offset + i] == std::byte{0}) {
         staleness[i] = kIgnored;
         continue;
       }
@@ -287,6 +291,7 @@ class StalenessPass {
   Corrector* const corrector_;
   const IsaKernels& kernels_;
   std::array<BlockInput, kNumInputRoles> inputs_;
+  BlockInput mask_;
   BlockInput read_versions_;
   int64_t next_span_ = 0;
   int64_t row_ = 0;
@@ -299,6 +304,7 @@ class StalenessPass {
 int64_t StalenessScratchBytes(const CorrectionSpec& spec,
                               const DeviceInputs& on_device) {
   int64_t bytes = on_device.versions ? kBlock * kVersionBytes : 0;
+  if (on_device.mask) bytes += kBlock;
   const uint32_t copied = on_device.roles & RequiredTensors(spec);
   for (int r = 0; r < kNumInputRoles; ++r) {
     if ((copied >> r & 1u) != 0) bytes += kBlock * SizeOf(DType::kF32);

@@ -36,6 +36,7 @@ struct PolicyVersions {
 struct DeviceInputs {
   uint32_t roles = 0;  // bit InputRole
   bool versions = false;
+  bool mask = false;
 };
 
 // Bytes of host memory that MeasureStaleness allocates for copies from a

@@ -51,7 +51,12 @@ cudaError_t BatchOnDevice::PlaceInputs(int device, DeviceMemory* memory) {
   }
   COUNTERWEIGHT_CUDA_TRY(
       FindPlacement(batch_.response_mask, 1, device, &mask_placement_));
-  memory->Want(&mask_, positions_);
+  if (mask_placement_ == Placement::kHere) {
+    memory->Want(&mask_tokens_, batch_.num_sequences);
+    memory->Want(&first_bad_, 1);
+  } else {
+    memory->Want(&mask_, positions_);
+  }
   return cudaSuccess;
 }
 
@@ -174,7 +179,7 @@ DeviceJob BatchOnDevice::JobFor(const Block& block) const {
   for (int r = 0; r < kNumInputRoles; ++r) {
     if (inputs_[r] != nullptr) job.batch.tensors[r].data = inputs_[r];
   }
-  job.batch.response_mask = mask_;
+  if (mask_ != nullptr) job.batch.response_mask = mask_;
   job.outputs.weights = Where(weights_);
   job.outputs.keep_mask = Where(keep_mask_);
   job.outputs.token_reasons = Where(token_reasons_);
@@ -245,7 +250,7 @@ cudaError_t BatchOnDevice::LaunchMain(const DeviceJob& job, const Block& block,
 cudaError_t BatchOnDevice::Launch(Walk walk, const Block& block, double divisor,
                                   cudaStream_t stream) {
   DeviceJob job = JobFor(block);
-  if (bases_ != nullptr && walk != Walk::kDivide) {
+  if (bases_ != nullptr && walk != Walk::kDivide && walk != Walk::kMask) {
     COUNTERWEIGHT_CUDA_TRY(cudaMemsetAsync(
         job.bases, 0,
         static_cast<size_t>(block.num_segments * plan_.num_prefixes) *
@@ -255,6 +260,10 @@ cudaError_t BatchOnDevice::Launch(Walk walk, const Block& block, double divisor,
   switch (walk) {
     case Walk::kUpload:
       break;
+    case Walk::kMask:
+      return LaunchMask({batch_.response_mask, job.segments, job.num_segments,
+                         mask_tokens_ + block.first_row, first_bad_},
+                        stream);
     case Walk::kStatistics:
       if (row_tokens_ != nullptr)
         job.row_tokens = row_tokens_ + block.first_row;
@@ -274,6 +283,14 @@ cudaError_t BatchOnDevice::Launch(Walk walk, const Block& block, double divisor,
 }
 
 cudaError_t BatchOnDevice::Clear(cudaStream_t stream) const {
+  if (has_mask_here()) {
+    COUNTERWEIGHT_CUDA_TRY(cudaMemsetAsync(
+        mask_tokens_, 0,
+        static_cast<size_t>(batch_.num_sequences) * sizeof(*mask_tokens_),
+        stream));
+    COUNTERWEIGHT_CUDA_TRY(cudaMemsetAsync(first_bad_, kAllBooleanByte,
+                                           sizeof(*first_bad_), stream));
+  }
   return cudaMemsetAsync(rows_, 0, sizeof(*rows_), stream);
 }
 
@@ -293,6 +310,20 @@ std::vector<Transfer> BatchOnDevice::Results(RowRecord* total,
                            Placement::kPageable));
   }
   return results;
+}
+
+Transfer BatchOnDevice::MaskTokens(uint64_t* tokens) const {
+  return Copy(tokens, mask_tokens_, 0, batch_.num_sequences,
+              Placement::kPageable);
+}
+
+Transfer BatchOnDevice::FirstBad(uint64_t* position) const {
+  return Copy(position, first_bad_, 0, 1, Placement::kPageable);
+}
+
+Transfer BatchOnDevice::MaskByte(int64_t position, uint8_t* value) const {
+  return Copy(value, batch_.response_mask + position, 0, 1,
+              Placement::kPageable);
 }
 
 }  // namespace counterweight::kernels

@@ -13,6 +13,7 @@
 #include "kernels/cuda/cuda_corrector.h"
 #include "kernels/cuda/device_memory.h"
 #include "kernels/cuda/launch.h"
+#include "kernels/cuda/launch_mask.h"
 #include "kernels/cuda/placement.h"
 #include "kernels/walk/plan.h"
 #include "kernels/walk/schedule.h"
@@ -29,6 +30,7 @@ struct Transfer {
 
 enum class Walk : uint8_t {
   kUpload,         // none
+  kMask,           // counts a mask that lies on the device
   kStatistics,     // of the whole batch, ahead of a loss
   kSelectionKeys,  // likewise
   kMain,           // outputs and sums
@@ -64,12 +66,20 @@ class BatchOnDevice {
                      cudaStream_t stream);
   // Folds the rows of a walk over all blocks.
   cudaError_t LaunchFold(cudaStream_t stream) const;
-  // Makes all of LaunchFold's result defined: walks write what their plan has.
-  // Once, before the first walk.
+  // Makes all of LaunchFold's result defined, because walks write what their
+  // plan has, and counts of the mask zero. Once, before the first walk.
   cudaError_t Clear(cudaStream_t stream) const;
   // Copies of LaunchFold's result to *total and, for kStatistics, of row_tokens
   // [num_sequences], which may be null.
   std::vector<Transfer> Results(RowRecord* total, double* row_tokens) const;
+
+  // True if the mask lies on the device, so that the host cannot count it.
+  bool has_mask_here() const { return mask_tokens_ != nullptr; }
+  // Copies of kMask's results: tokens [num_sequences], the position of the
+  // first byte that is neither 0 nor 1, or kAllBoolean, and that byte.
+  Transfer MaskTokens(uint64_t* tokens) const;
+  Transfer FirstBad(uint64_t* position) const;
+  Transfer MaskByte(int64_t position, uint8_t* value) const;
 
   // The weights are final only after kDivide, or as kMain wrote them if their
   // mean is 1.
@@ -118,6 +128,8 @@ class BatchOnDevice {
   Placement placements_[kNumInputRoles] = {};
   Placement mask_placement_ = Placement::kPageable;
   uint8_t* mask_ = nullptr;
+  uint64_t* mask_tokens_ = nullptr;
+  uint64_t* first_bad_ = nullptr;
   Output<float> weights_;
   Output<uint8_t> keep_mask_;
   Output<uint16_t> token_reasons_;

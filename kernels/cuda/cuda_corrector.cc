@@ -8,10 +8,13 @@
 #include <utility>
 
 #include "kernels/cuda/batch_blocks.h"
+#include "kernels/cuda/callers_device.h"
 #include "kernels/cuda/cuda_run.h"
 #include "kernels/cuda/cuda_try.h"
+#include "kernels/cuda/driver.h"
 #include "kernels/cuda/ipc_memory.h"
 #include "kernels/cuda/launch.h"
+#include "kernels/cuda/placement.h"
 #include "kernels/cuda/probe.h"
 #include "kernels/float_modes.h"
 #include "kernels/walk/loss_batch.h"
@@ -40,6 +43,24 @@ class CudaCorrector final : public Corrector {
     const DefaultFloatModes modes;
     return std::make_unique<CudaRun>(&device_, spec, batch, outputs,
                                      std::move(stop));
+  }
+
+  std::unique_ptr<CorrectRun> BeginInStream(const CorrectionSpec& spec,
+                                            const Batch& batch,
+                                            const Outputs& outputs,
+                                            StopRequest stop,
+                                            void* stream) override {
+    const DefaultFloatModes modes;
+    return std::make_unique<CudaRun>(&device_, spec, batch, outputs,
+                                     std::move(stop),
+                                     static_cast<cudaStream_t>(stream));
+  }
+
+  MemoryPlace PlaceOf(const void* memory) const override {
+    int device = 0;
+    if (!IsOnDevice(memory, &device)) return MemoryPlace::kHost;
+    return device == device_.index ? MemoryPlace::kDevice
+                                   : MemoryPlace::kOtherDevice;
   }
 
   int64_t ScratchBytes(const CorrectionSpec& spec,
@@ -87,6 +108,7 @@ class CudaCorrector final : public Corrector {
 
   bool CopyFromDevice(void* to, const void* from, size_t bytes,
                       std::string* error) override {
+    const CallersDevice restored;
     if (!IsCurrent(error)) return false;
     const cudaError_t status =
         cudaMemcpy(to, from, bytes, cudaMemcpyDeviceToHost);
@@ -141,6 +163,7 @@ cudaError_t Begin(int device, cudaDeviceProp* properties,
 std::unique_ptr<Corrector> MakeCudaCorrector(int device,
                                              const CudaOptions& options,
                                              std::string* error) {
+  const CallersDevice restored;
   int count = 0;
   cudaError_t status = cudaGetDeviceCount(&count);
   if (status == cudaSuccess && (device < 0 || device >= count)) {
@@ -152,8 +175,7 @@ std::unique_ptr<Corrector> MakeCudaCorrector(int device,
   if (status == cudaSuccess) status = Begin(device, &properties, &chosen);
   if (status != cudaSuccess) {
     cudaGetLastError();
-    *error = std::string("no CUDA device can be used: ") +
-             cudaGetErrorString(status);
+    *error = WhyNoDevice(status);
     return nullptr;
   }
   DeviceInfo info{device, properties.name, properties.totalGlobalMem};

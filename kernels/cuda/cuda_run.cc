@@ -3,6 +3,7 @@
 #include <string>
 #include <utility>
 
+#include "kernels/cuda/callers_device.h"
 #include "kernels/cuda/probe.h"
 #include "kernels/float_modes.h"
 #include "kernels/walk/batch_sums.h"
@@ -16,14 +17,19 @@ constexpr char kAllocating[] = "allocating device memory";
 }  // namespace
 
 CudaRun::CudaRun(SharedDevice* device, const CorrectionSpec& spec,
-                 const Batch& batch, const Outputs& outputs, StopRequest stop)
+                 const Batch& batch, const Outputs& outputs, StopRequest stop,
+                 std::optional<cudaStream_t> caller)
     : device_(*device),
       plan_(MakePlan(spec)),
       batch_(batch),
       stop_(std::move(stop)),
+      caller_(caller),
       on_device_(plan_, batch_, outputs) {}
 
-CudaRun::~CudaRun() { End(); }
+CudaRun::~CudaRun() {
+  const CallersDevice restored;
+  End();
+}
 
 bool CudaRun::Check(cudaError_t error, const char* doing) {
   if (error == cudaSuccess) return true;
@@ -75,7 +81,7 @@ bool CudaRun::Allocate() {
   // The upload stream may write only what the compute stream has allocated.
   cudaEvent_t allocated = pipe_->slots[0].computed;
   started_ =
-      Check(memory_.Allocate(pipe_->compute), kAllocating) &&
+      Enter() && Check(memory_.Allocate(pipe_->compute), kAllocating) &&
       Check(on_device_.Clear(pipe_->compute), kAllocating) &&
       Check(cudaEventRecord(allocated, pipe_->compute), kAllocating) &&
       Check(cudaStreamWaitEvent(pipe_->upload, allocated, 0), kAllocating);
@@ -86,6 +92,7 @@ Turn CudaRun::TakeTurn(std::function<void()> wake) {
   const auto has_failed = [this] { return failure_.error != cudaSuccess; };
   if (started_ || stopped_ || has_failed() || is_empty()) return Turn::kNow;
   const DefaultFloatModes modes;
+  const CallersDevice restored;
   // Finish reports what goes wrong here.
   if (!Check(cudaSetDevice(device_.index), "choosing the device") || !Place()) {
     return Turn::kNow;
@@ -108,10 +115,13 @@ Turn CudaRun::TakeTurn(std::function<void()> wake) {
 void CudaRun::Advance(int64_t rows, bool has_mask) {
   if (failure_.error != cudaSuccess || stopped_ || is_empty()) return;
   const DefaultFloatModes modes;
+  const CallersDevice restored;
   if (!Check(cudaSetDevice(device_.index), "choosing the device") ||
       MustStop() || !Start(false)) {
     return;
   }
+  // Its count would have to be waited for.
+  if (on_device_.has_mask_here()) return;
   // Blocks only go up until a loss knows what it counts.
   const bool computes =
       !plan_.loss.active || (MaskTellsLoss(plan_) && has_mask && Prepare());
@@ -148,25 +158,32 @@ bool CudaRun::Prepare() {
 bool CudaRun::Work(CorrectResult* result) {
   if (failure_.error != cudaSuccess || MustStop() ||
       !Check(cudaSetDevice(device_.index), "choosing the device") ||
-      !Start(true) || (plan_.loss.active && !Prepare())) {
+      !Start(true) || !CountMask() || (plan_.loss.active && !Prepare())) {
     return false;
   }
   RowRecord total;
-  if (!WalkBlocks(Walk::kMain, &main_) || !FetchFold(&total, nullptr)) {
+  // The caller's stream need not wait for the fold.
+  if (!WalkBlocks(Walk::kMain, &main_) ||
+      (!on_device_.weights_wait() && !Leave()) || !FetchFold(&total, nullptr)) {
     return false;
   }
   *result = MakeResult(plan_, batch_, total);
-  if (on_device_.weights_wait() && result->status == CorrectStatus::kOk) {
+  if (!JudgeMask(result)) return false;
+  if (!on_device_.weights_wait()) return RetireAll();
+  // The stream waits for the division, not this thread, which does not time it.
+  if (caller_ && !RetireAll()) return false;
+  if (result->status == CorrectStatus::kOk) {
     divisor_ = result->sums.weight.normalizer;
     Progress progress;
     if (!WalkBlocks(Walk::kDivide, &progress)) return false;
   }
-  return RetireAll();
+  return caller_ ? Leave() : RetireAll();
 }
 
 CorrectResult CudaRun::Finish() {
   // The plan and what losses count are computed on this thread.
   const DefaultFloatModes modes;
+  const CallersDevice restored;
   CorrectResult result;
   if (is_empty()) {
     if (stop_ && stop_()) return {.status = CorrectStatus::kStopped};
@@ -186,6 +203,7 @@ CorrectResult CudaRun::Finish() {
 
 CorrectResult CudaRun::Unfinished() const {
   CorrectResult result;
+  result.device = device_.index;
   if (failure_.error == cudaSuccess) {
     result.status = CorrectStatus::kStopped;
     return result;
@@ -208,11 +226,16 @@ void CudaRun::End() {
   if (reserved_ < 0) return;
   cudaSetDevice(device_.index);
   if (pipe_ != nullptr) {
-    const bool is_quiet = pipe_->Quiesce();
+    // Leave() put the compute stream behind the others. The sums came last but
+    // for a division, so that all transfers of the rings are over.
+    const bool has_left = finished_ && caller_.has_value();
+    if (has_left) pipe_->Forget();
+    const bool is_quiet = has_left || pipe_->Quiesce();
     memory_.Free(pipe_->compute);
     // The memory must be back in the device's pool before another run counts on
-    // it.
-    if (is_quiet) cudaStreamSynchronize(pipe_->compute);
+    // it. One that has left frees it in the order of its stream, which the
+    // driver knows.
+    if (is_quiet && !has_left) cudaStreamSynchronize(pipe_->compute);
     cudaGetLastError();  // clears the sticky error
     if (is_quiet && failure_.error == cudaSuccess) {
       device_.share.KeepPipe(std::move(pipe_));

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "kernels/corrector.h"
@@ -28,11 +29,14 @@ struct SharedDevice {
 };
 
 // Until a result is returned or the run is destroyed, nothing else may touch
-// the outputs; afterwards no transfer is in flight.
+// the outputs; afterwards no transfer is in flight, or what is, the caller's
+// stream waits for.
 class CudaRun final : public CorrectRun, private LossBackend {
  public:
+  // `caller`: the stream of Corrector::BeginInStream.
   CudaRun(SharedDevice* device, const CorrectionSpec& spec, const Batch& batch,
-          const Outputs& outputs, StopRequest stop);
+          const Outputs& outputs, StopRequest stop,
+          std::optional<cudaStream_t> caller = std::nullopt);
   ~CudaRun() override;
 
   void Advance(int64_t rows, bool has_mask) override;
@@ -62,6 +66,14 @@ class CudaRun final : public CorrectRun, private LossBackend {
   // Allocates. REQUIRES: it has its share.
   bool Allocate();
   bool Prepare();
+  // Keep the run behind the caller's stream, and then that behind the run's
+  // outputs; do nothing without one.
+  bool Enter();
+  bool Leave();
+  bool CountMask();
+  // Stores what CountMask found wrong in *result.
+  bool JudgeMask(CorrectResult* result);
+  bool Download(const Transfer& transfer);
   bool Work(CorrectResult* result);
   bool MustStop();
   bool is_empty() const { return batch_.num_sequences == 0; }
@@ -84,12 +96,14 @@ class CudaRun final : public CorrectRun, private LossBackend {
 
   bool Statistics(const LossContext& context, double* row_tokens,
                   RowRecord* total) override;
+  bool CountRows(const Batch& batch, double* row_tokens) override;
   bool SelectionKeys(const LossContext& context, float* keys) override;
 
   SharedDevice& device_;
   const Plan plan_;
   const Batch batch_;
   const StopRequest stop_;
+  const std::optional<cudaStream_t> caller_;
   BatchOnDevice on_device_;
   DeviceMemory memory_;
   std::unique_ptr<Pipe> pipe_;
@@ -99,6 +113,7 @@ class CudaRun final : public CorrectRun, private LossBackend {
   bool placed_ = false;
   bool finished_ = false;
   bool started_ = false;
+  bool counted_ = false;
   bool prepared_ = false;
   bool stopped_ = false;
   Failure failure_;

@@ -2,6 +2,7 @@
 
 #include <string>
 
+#include "kernels/cuda/driver.h"
 #include "kernels/devices.h"
 
 namespace counterweight::kernels {
@@ -11,8 +12,7 @@ int NumCudaDevices(std::string* error) {
   const cudaError_t status = cudaGetDeviceCount(&count);
   if (status != cudaSuccess) {
     cudaGetLastError();  // clears the sticky error
-    *error = std::string("no CUDA device can be used: ") +
-             cudaGetErrorString(status);
+    *error = WhyNoDevice(status);
     return 0;
   }
   if (count == 0) *error = "this machine has no CUDA device";

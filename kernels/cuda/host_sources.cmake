@@ -6,10 +6,12 @@ set(counterweight_cuda_host_sources
     column_layout.cc
     cuda_corrector.cc
     cuda_run.cc
+    cuda_run_caller.cc
     cuda_run_walks.cc
     device_count.cc
     device_memory.cc
     device_share.cc
+    driver.cc
     fold_columns.cc
     ipc_memory.cc
     pipe.cc

@@ -11,6 +11,9 @@ Pipe::~Pipe() {
       if (event != nullptr) cudaEventDestroy(event);
     }
   }
+  for (cudaEvent_t event : {entered, left}) {
+    if (event != nullptr) cudaEventDestroy(event);
+  }
   for (cudaStream_t stream : {upload, compute, download}) {
     if (stream != nullptr) cudaStreamDestroy(stream);
   }
@@ -31,7 +34,13 @@ cudaError_t Pipe::Create() {
         cudaEventCreateWithFlags(&slot.computed, cudaEventBlockingSync));
     COUNTERWEIGHT_CUDA_TRY(cudaEventCreateWithFlags(&slot.done, kUntimed));
   }
-  return cudaSuccess;
+  COUNTERWEIGHT_CUDA_TRY(cudaEventCreateWithFlags(&entered, kUntimed));
+  return cudaEventCreateWithFlags(&left, kUntimed);
+}
+
+void Pipe::Forget() {
+  to_device.Forget();
+  from_device.Forget();
 }
 
 bool Pipe::Quiesce() {
@@ -43,10 +52,7 @@ bool Pipe::Quiesce() {
   }
   quiet = quiet || cudaDeviceSynchronize() == cudaSuccess;
   cudaGetLastError();  // clears the sticky error
-  if (quiet) {
-    to_device.Forget();
-    from_device.Forget();
-  }
+  if (quiet) Forget();
   return quiet;
 }
 

@@ -38,10 +38,16 @@ class Pipe {
   // call cannot tell; its driver has ended what was in flight.
   bool Quiesce();
 
+  // Forgets what the rings hold. REQUIRES: their transfers are over.
+  void Forget();
+
   cudaStream_t upload = nullptr;
   cudaStream_t compute = nullptr;
   cudaStream_t download = nullptr;
   Slot slots[kBlocksInFlight];
+  // Order a run behind the caller's stream, and that behind the run.
+  cudaEvent_t entered = nullptr;
+  cudaEvent_t left = nullptr;
   BounceRing to_device;
   BounceRing from_device;
 };

@@ -22,4 +22,14 @@ cudaError_t FindPlacement(const void* memory, int64_t alignment, int device,
   return cudaSuccess;
 }
 
+bool IsOnDevice(const void* memory, int* device) {
+  cudaPointerAttributes attributes{};
+  if (cudaPointerGetAttributes(&attributes, memory) != cudaSuccess) {
+    cudaGetLastError();  // clears the sticky error
+    return false;
+  }
+  *device = attributes.device;
+  return attributes.type == cudaMemoryTypeDevice;
+}
+
 }  // namespace counterweight::kernels

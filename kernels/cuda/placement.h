@@ -20,6 +20,9 @@ enum class Placement : uint8_t {
 cudaError_t FindPlacement(const void* memory, int64_t alignment, int device,
                           Placement* placement);
 
+// False if it is host memory, or managed memory, which has no device.
+bool IsOnDevice(const void* memory, int* device);
+
 }  // namespace counterweight::kernels
 
 #endif  // COUNTERWEIGHT_KERNELS_CUDA_PLACEMENT_H_

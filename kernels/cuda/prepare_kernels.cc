@@ -1,5 +1,6 @@
 #include "kernels/cuda/cuda_try.h"
 #include "kernels/cuda/launch.h"
+#include "kernels/cuda/launch_mask.h"
 
 namespace counterweight::kernels {
 
@@ -8,6 +9,7 @@ cudaError_t PrepareKernels(int* shared_bytes) {
   COUNTERWEIGHT_CUDA_TRY(cudaGetDevice(&device));
   COUNTERWEIGHT_CUDA_TRY(cudaDeviceGetAttribute(
       shared_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device));
+  COUNTERWEIGHT_CUDA_TRY(PrepareMask());
   COUNTERWEIGHT_CUDA_TRY(PrepareRows());
   COUNTERWEIGHT_CUDA_TRY(PrepareStatistics(*shared_bytes));
   COUNTERWEIGHT_CUDA_TRY(PrepareBoth(*shared_bytes));

@@ -31,18 +31,6 @@ int64_t CountTokens(const uint8_t* mask, int64_t size) {
   return count;
 }
 
-Counts CountMask(const Batch& batch) {
-  Counts counts;
-  counts.row_tokens.reserve(static_cast<size_t>(batch.num_sequences));
-  for (int64_t i = 0; i < batch.num_sequences; ++i) {
-    const int64_t begin = batch.offsets[i];
-    counts.row_tokens.push_back(static_cast<double>(CountTokens(
-        batch.response_mask + begin, batch.offsets[i + 1] - begin)));
-  }
-  AddUp(&counts);
-  return counts;
-}
-
 double CountOf(BatchCount kind, const Batch& batch, const Counts& counts) {
   switch (kind) {
     case BatchCount::kOne:
@@ -127,6 +115,15 @@ bool Select(const Plan& plan, const Batch& batch, const RowRecord& total,
 
 }  // namespace
 
+bool LossBackend::CountRows(const Batch& batch, double* row_tokens) {
+  for (int64_t i = 0; i < batch.num_sequences; ++i) {
+    const int64_t begin = batch.offsets[i];
+    row_tokens[i] = static_cast<double>(
+        CountTokens(batch.response_mask + begin, batch.offsets[i + 1] - begin));
+  }
+  return true;
+}
+
 int64_t LossScratchBytes(const Plan& plan, const Batch& batch) {
   if (!plan.loss.active) return 0;
   // Tokens and factor of each row, tokens of each group.
@@ -147,15 +144,14 @@ bool PrepareLoss(const Plan& plan, const Batch& batch, LossBackend* backend,
   }
   Counts counts;
   RowRecord total;
-  if (plan.spec.non_finite == NonFinitePolicy::kDrop) {
-    counts.row_tokens.resize(static_cast<size_t>(batch.num_sequences));
-    if (!backend->Statistics(out->context, counts.row_tokens.data(), &total)) {
-      return false;
-    }
-    AddUp(&counts);
-  } else {
-    counts = CountMask(batch);
+  counts.row_tokens.resize(static_cast<size_t>(batch.num_sequences));
+  double* const row_tokens = counts.row_tokens.data();
+  if (plan.spec.non_finite == NonFinitePolicy::kDrop
+          ? !backend->Statistics(out->context, row_tokens, &total)
+          : !backend->CountRows(batch, row_tokens)) {
+    return false;
   }
+  AddUp(&counts);
   SetFactors(plan, batch, counts, out);
   if (!plan.loss.by_batch) return true;
   if (!backend->Statistics(out->context, counts.row_tokens.data(), &total)) {

@@ -23,6 +23,10 @@ class LossBackend {
   virtual bool Statistics(const LossContext& context, double* row_tokens,
                           RowRecord* total) = 0;
 
+  // row_tokens [num_sequences] gets each row's count in response_mask. False:
+  // there is no answer.
+  virtual bool CountRows(const Batch& batch, double* row_tokens);
+
   // [num_positions] LossContext::selection_keys. False: there is no answer.
   virtual bool SelectionKeys(const LossContext& context, float* keys) = 0;
 };

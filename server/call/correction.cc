@@ -68,6 +68,9 @@ grpc::Status Correction::Judge(const kernels::CorrectResult& result) {
       return call_.InvalidArgument({ToViolation(result.non_finite)});
     case kernels::CorrectStatus::kBadVersion:
       return call_.InvalidArgument({ToViolation(result.bad_version)});
+    case kernels::CorrectStatus::kBadMask:
+      return call_.InvalidArgument(
+          {ToViolation(result.bad_mask, decoded_->tensors)});
     case kernels::CorrectStatus::kStopped: {
       grpc::Status status = call_.StillWanted();
       // The clock may have been set back since the run asked.

@@ -93,6 +93,9 @@ Failure Check(const cw_handle* handle, const cw_request& request) {
   if (request.message.size > size_t{1} << 30) {
     return Misuse("request.message has more than 2^30 bytes");
   }
+  if (request.memory != CW_HOST && request.memory != CW_CUDA) {
+    return Misuse("request.memory must be CW_HOST or CW_CUDA");
+  }
   if (!(request.timeout_seconds >= 0.0)) {
     return Misuse("request.timeout_seconds must be >= 0");
   }

@@ -63,6 +63,22 @@ Memory InputsOf(const cw_request& request) {
   return memory;
 }
 
+// Finds addresses that nothing may read. Of a backend on the CPU, which knows
+// no devices, all are memory of the host.
+Violations CheckPlaces(const kernels::Corrector& corrector,
+                       const cw_request& request, const Memory& memory) {
+  Violations violations;
+  for (size_t i = 0; i < memory.size(); ++i) {
+    if (memory[i].empty()) continue;
+    const std::string_view wrong =
+        WrongPlace(corrector, request.memory, memory[i].data());
+    if (wrong.empty()) continue;
+    violations.push_back(
+        {Concat("tensors[", i, "].data"), Concat("lies ", wrong)});
+  }
+  return violations;
+}
+
 // Finds the violations that the codec cannot see.
 Violations CheckInputs(const Decoded& decoded, const Memory& memory) {
   Violations violations;
@@ -84,7 +100,7 @@ Violations CheckInputs(const Decoded& decoded, const Memory& memory) {
   return violations;
 }
 
-Failure ToFailure(const kernels::CorrectResult& result,
+Failure ToFailure(const kernels::CorrectResult& result, const Decoded& decoded,
                   const Cancellation& cancellation) {
   switch (result.status) {
     case kernels::CorrectStatus::kOk:
@@ -93,6 +109,9 @@ Failure ToFailure(const kernels::CorrectResult& result,
       return InvalidArgument({server::ToViolation(result.non_finite)});
     case kernels::CorrectStatus::kBadVersion:
       return InvalidArgument({server::ToViolation(result.bad_version)});
+    case kernels::CorrectStatus::kBadMask:
+      return InvalidArgument(
+          {server::ToViolation(result.bad_mask, decoded.tensors)});
     case kernels::CorrectStatus::kStopped: {
       Failure failure = cancellation.Check();
       // The caller may have reset its stop since the backend read it.
@@ -130,6 +149,13 @@ server::Publication PublicationOf(const v1::CorrectRequest& request,
 }  // namespace
 
 Failure Correct(Engine* engine, const cw_request& request, Answer* answer) {
+  const bool is_on_device = request.memory == CW_CUDA;
+  if (is_on_device && !engine->computes_on_device()) {
+    return {CW_INVALID_ARGUMENT,
+            "request.memory is CW_CUDA, but the handle computes on the CPU; "
+            "open one with backend \"cuda\"",
+            {}};
+  }
   const Cancellation cancellation(request);
   const Memory memory = InputsOf(request);
   StageClock clock;
@@ -141,8 +167,16 @@ Failure Correct(Engine* engine, const cw_request& request, Answer* answer) {
   {
     const ForkGuard guard;
     if (!guard.is_safe()) return ForkedInside();
-    Failure failure =
-        Decode(*engine, request, {.memory = &memory}, &message, &decoded);
+    Failure failure;
+    if (engine->computes_on_device()) {
+      failure = engine->Use(&corrector);
+      if (!failure.ok()) return failure;
+      const Violations violations = CheckPlaces(*corrector, request, memory);
+      if (!violations.empty()) return InvalidArgument(violations);
+    }
+    failure = Decode(*engine, request,
+                     {.memory = &memory, .is_on_device = is_on_device},
+                     &message, &decoded);
     if (!failure.ok()) return failure;
     const Violations violations = CheckInputs(decoded, memory);
     if (!violations.empty()) return InvalidArgument(violations);
@@ -150,7 +184,7 @@ Failure Correct(Engine* engine, const cw_request& request, Answer* answer) {
     if (!failure.ok()) return failure;
   }
   response.mutable_timing()->set_decode_seconds(clock.Next());
-  Placement placement(request, memory, answer);
+  Placement placement(request, memory, *corrector, answer);
   outputs = server::AllocateOutputs(
       decoded.outputs, decoded.layout,
       [&](auto* tensor, int64_t bytes) {
@@ -166,9 +200,10 @@ Failure Correct(Engine* engine, const cw_request& request, Answer* answer) {
       server::BeginCorrection(
           corrector, decoded, server::BatchOf(decoded),
           server::VersionsOf(decoded), outputs,
-          [&cancellation] { return cancellation.Code() != CW_OK; })
+          [&cancellation] { return cancellation.Code() != CW_OK; },
+          is_on_device ? std::optional(request.stream) : std::nullopt)
           ->Finish();
-  Failure failure = ToFailure(result, cancellation);
+  Failure failure = ToFailure(result, decoded, cancellation);
   if (!failure.ok()) return failure;
   response.mutable_timing()->set_compute_seconds(clock.Next());
   const ForkGuard guard;

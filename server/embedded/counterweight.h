@@ -20,6 +20,10 @@
  * stay held; the backend is "cuda" and computed before, because CUDA does not
  * survive fork().
  *
+ * CUDA: a handle whose backend is "cuda" corrects a batch that lies on its
+ * device (CW_CUDA) as a part of the work of the caller's stream, without copies
+ * of its arrays to the host. Calls leave the thread's current device as it was.
+ *
  * This header is C99 and C++. Every struct begins with its size, so that later
  * versions can add members. */
 #ifndef COUNTERWEIGHT_SERVER_EMBEDDED_COUNTERWEIGHT_H_
@@ -55,6 +59,12 @@ enum {
 /* The form of a request, and of its answer or violations. */
 enum { CW_PROTOBUF = 0, CW_JSON = 1 };
 
+/* The memory of a request's tensors and outputs, all of them. */
+enum {
+  CW_HOST = 0,
+  CW_CUDA = 1 /* of the handle's device, for backend "cuda" */
+};
+
 typedef struct cw_handle cw_handle;
 
 typedef struct cw_options {
@@ -80,9 +90,9 @@ typedef struct cw_bytes {
 /* Says where an output goes: `size` bytes, aligned to the element, that overlap
  * neither inputs nor other outputs and live until the call returns. role and
  * dtype are numbers of counterweight.v1.TensorRole and DType. NULL: the library
- * makes the memory, which lives as long as the answer. Called by the calling
- * thread, once for each output that is not empty, before anything is computed;
- * must not throw. */
+ * makes the memory, which lives as long as the answer; it makes none on a
+ * device. Called by the calling thread, once for each output that is not empty,
+ * before anything is computed; must not throw. */
 typedef void* (*cw_place)(void* context, int32_t role, int32_t dtype,
                           size_t size);
 
@@ -91,7 +101,8 @@ typedef struct cw_request {
   int32_t format;     /* CW_PROTOBUF or CW_JSON */
   cw_bytes message;   /* the CorrectRequest */
   /* The bytes of message.tensors, one for each in its order, aligned to their
-   * elements. Not to be changed before the call returns. */
+   * elements. Not to be changed before the call returns; on a device, but by
+   * later work of `stream`. */
   const cw_bytes* tensors;
   size_t num_tensors;
   /* NULL: the library makes all memory of outputs. */
@@ -102,6 +113,16 @@ typedef struct cw_request {
   /* Looked at while computing: the call ends with CW_CANCELLED once another
    * thread has written anything but 0. NULL: never. */
   const volatile int32_t* stop;
+  int32_t memory; /* CW_HOST or CW_CUDA */
+  /* For CW_CUDA: a cudaStream_t of the handle's device, NULL for the default
+   * stream. The tensors are read after all work that the stream holds when
+   * cw_correct is called, and work that is put into it after the return comes
+   * after the outputs: the stream waits for them, and the tensors may be
+   * overwritten or freed in its order. The call itself waits for sums alone, a
+   * few KB, and where a loss divides by counts, for 8 bytes a sequence; for
+   * versions of policies it copies the tensors piece by piece. The time that
+   * the stream's earlier work takes is the call's too. */
+  void* stream;
 } cw_request;
 
 typedef struct cw_answer {

@@ -26,6 +26,7 @@ class Engine {
   ~Engine();
 
   const server::RequestLimits& limits() const { return limits_; }
+  bool computes_on_device() const { return cuda_; }
 
   // Returns the backend of this process, which lives as long as the engine; the
   // first call makes it. *corrector is null if the failure is not OK.

@@ -8,11 +8,17 @@
 #include <string_view>
 #include <vector>
 
+#include "kernels/corrector.h"
 #include "server/embedded/answer.h"
 #include "server/embedded/counterweight.h"
 #include "server/engine/violation.h"
 
 namespace counterweight::embedded {
+
+// Says where a place wrongly is in a request of that `memory`, CW_HOST or
+// CW_CUDA: "on another CUDA device ..."; empty if it is right.
+std::string_view WrongPlace(const kernels::Corrector& corrector, int32_t memory,
+                            const void* place);
 
 // Asks the caller for memory and checks the answer.
 class Placement {
@@ -20,10 +26,14 @@ class Placement {
   // REQUIRES: the arguments outlive this object.
   Placement(const cw_request& request,
             const std::vector<std::span<const std::byte>>& inputs,
-            Answer* answer)
-      : request_(request), inputs_(inputs), answer_(answer) {}
+            const kernels::Corrector& corrector, Answer* answer)
+      : request_(request),
+        inputs_(inputs),
+        corrector_(corrector),
+        answer_(answer) {}
 
-  // Returns the memory of the answer's next output, never null.
+  // Returns the memory of the answer's next output, never null if there are no
+  // violations.
   std::byte* Next(int32_t role, int32_t dtype, std::string_view name,
                   int64_t element_size, int64_t bytes);
 
@@ -35,6 +45,7 @@ class Placement {
 
   const cw_request& request_;
   const std::vector<std::span<const std::byte>>& inputs_;
+  const kernels::Corrector& corrector_;
   Answer* const answer_;
   server::Violations violations_;
 };

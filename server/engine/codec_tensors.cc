@@ -67,12 +67,16 @@ class TensorReader {
       data = range.data;
       tensors_.shared_inputs.emplace_back(range.data,
                                           data == nullptr ? 0 : input.bytes);
-      NoteDevice(role, range.device().has_value());
+      NoteShared(role, range.device().has_value());
     } else {
       const std::span<const std::byte> bytes = BytesOf(tensor, index);
       if (CheckSize(tensor, bytes, input.bytes)) {
         data = bytes.data();
-        if (role == v1::TENSOR_ROLE_RESPONSE_MASK) CheckMask(bytes);
+        if (source_.is_on_device) {
+          NoteDevice(role);
+        } else if (role == v1::TENSOR_ROLE_RESPONSE_MASK) {
+          CheckMask(bytes);
+        }
       }
     }
     if (role == v1::TENSOR_ROLE_RESPONSE_MASK) {
@@ -92,12 +96,18 @@ class TensorReader {
   }
 
   // Notes where a tensor in shared memory lies.
-  void NoteDevice(v1::TensorRole role, bool is_on_device) {
+  void NoteShared(v1::TensorRole role, bool is_on_device) {
     if (role == v1::TENSOR_ROLE_RESPONSE_MASK) {
       tensors_.has_shared_mask = true;
       tensors_.has_device_mask = is_on_device;
-    } else if (!is_on_device) {
-      return;
+    } else if (is_on_device) {
+      NoteDevice(role);
+    }
+  }
+
+  void NoteDevice(v1::TensorRole role) {
+    if (role == v1::TENSOR_ROLE_RESPONSE_MASK) {
+      tensors_.on_device.mask = true;
     } else if (role == v1::TENSOR_ROLE_POLICY_VERSIONS) {
       tensors_.on_device.versions = true;
     } else if (const auto slot = FromWire(kInputRoles, role)) {
@@ -281,6 +291,13 @@ Violations CheckMask(const std::byte* copy, const Tensors& tensors) {
         NonBoolean("tensors[" + std::to_string(i) + "].data", bad, mask[bad])};
   }
   return {};
+}
+
+Violation ToViolation(const kernels::BadMask& bad, const Tensors& tensors) {
+  size_t index = 0;
+  while (tensors.inputs[index].role != v1::TENSOR_ROLE_RESPONSE_MASK) ++index;
+  return NonBoolean(Concat("tensors[", index, "].data"), bad.position,
+                    bad.value);
 }
 
 Violations RequireTensors(uint32_t inputs, const Tensors& tensors) {

@@ -29,6 +29,8 @@ struct PayloadSource {
   // The bytes of each tensor in the request's order if they lie in this process
   // and the tensors carry no data; null: the tensors carry it.
   const std::vector<std::span<const std::byte>>* memory = nullptr;
+  // True if that memory is a device's; the device checks the mask.
+  bool is_on_device = false;
   // Finds ranges of shared memory; null: there are none.
   const Regions* regions = nullptr;
   // Called between steps; false ends the decoding early. Empty: always wanted.
@@ -55,7 +57,7 @@ struct Tensors {
   std::vector<std::span<const std::byte>> shared_inputs;
   // The device of device regions, if any.
   std::optional<kernels::DeviceUuid> device;
-  // The inputs that lie there, the mask aside.
+  // The inputs that lie there; a shared mask is copied from there first.
   kernels::DeviceInputs on_device;
   // True if response_mask lies in shared memory, unchecked; see CheckMask.
   bool has_shared_mask = false;
@@ -76,6 +78,9 @@ int64_t InputBytes(const Tensors& tensors);
 // Checks a host copy of a shared mask; the client may change the mask itself at
 // any time.
 Violations CheckMask(const std::byte* copy, const Tensors& tensors);
+
+// Converts what a device found in a mask to a violation.
+Violation ToViolation(const kernels::BadMask& bad, const Tensors& tensors);
 
 // Converts a refused non-finite number to a violation.
 Violation ToViolation(const kernels::NonFinite& non_finite);

@@ -1,23 +1,37 @@
 #include "server/engine/correction_run.h"
 
 #include <functional>
+#include <optional>
 #include <utility>
 
 namespace counterweight::server {
 namespace {
+
+std::unique_ptr<kernels::CorrectRun> Begin(kernels::Corrector* corrector,
+                                           const Decoded& decoded,
+                                           const kernels::Batch& batch,
+                                           const kernels::Outputs& outputs,
+                                           kernels::StopRequest stop,
+                                           std::optional<void*> stream) {
+  const kernels::CorrectionSpec& spec = decoded.method.spec;
+  if (!stream) return corrector->Begin(spec, batch, outputs, std::move(stop));
+  return corrector->BeginInStream(spec, batch, outputs, std::move(stop),
+                                  *stream);
+}
 
 class MeasuredRun final : public kernels::CorrectRun {
  public:
   MeasuredRun(kernels::Corrector* corrector, const Decoded& decoded,
               const kernels::Batch& batch,
               const kernels::PolicyVersions& versions,
-              const kernels::Outputs& outputs, kernels::StopRequest stop)
+              const kernels::Outputs& outputs, kernels::StopRequest stop,
+              std::optional<void*> stream)
       : corrector_(corrector),
         decoded_(decoded),
         batch_(batch),
         versions_(versions),
         stop_(std::move(stop)),
-        run_(corrector->Begin(decoded.method.spec, batch, outputs, stop_)) {}
+        run_(Begin(corrector, decoded, batch, outputs, stop_, stream)) {}
 
   void Advance(int64_t rows, bool has_mask) override {
     run_->Advance(rows, has_mask);
@@ -51,13 +65,13 @@ class MeasuredRun final : public kernels::CorrectRun {
 std::unique_ptr<kernels::CorrectRun> BeginCorrection(
     kernels::Corrector* corrector, const Decoded& decoded,
     const kernels::Batch& batch, const kernels::PolicyVersions& versions,
-    const kernels::Outputs& outputs, kernels::StopRequest stop) {
+    const kernels::Outputs& outputs, kernels::StopRequest stop,
+    std::optional<void*> stream) {
   if (!versions.came) {
-    return corrector->Begin(decoded.method.spec, batch, outputs,
-                            std::move(stop));
+    return Begin(corrector, decoded, batch, outputs, std::move(stop), stream);
   }
   return std::make_unique<MeasuredRun>(corrector, decoded, batch, versions,
-                                       outputs, std::move(stop));
+                                       outputs, std::move(stop), stream);
 }
 
 int64_t VersionBytes(const Decoded& decoded) {

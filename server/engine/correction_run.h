@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 
 #include "kernels/corrector.h"
 #include "kernels/staleness.h"
@@ -11,13 +12,15 @@
 
 namespace counterweight::server {
 
-// Corrector::Begin. Where the request told versions, Finish also fills
-// BatchSums::staleness, on its own thread. `versions` are VersionsOf() of
-// `decoded`, or of its placed inputs. `decoded` must outlive the run.
+// Corrector::Begin, or BeginInStream where a stream is given. Where the request
+// told versions, Finish also fills BatchSums::staleness, on its own thread.
+// `versions` are VersionsOf() of `decoded`, or of its placed inputs. `decoded`
+// must outlive the run.
 std::unique_ptr<kernels::CorrectRun> BeginCorrection(
     kernels::Corrector* corrector, const Decoded& decoded,
     const kernels::Batch& batch, const kernels::PolicyVersions& versions,
-    const kernels::Outputs& outputs, kernels::StopRequest stop);
+    const kernels::Outputs& outputs, kernels::StopRequest stop,
+    std::optional<void*> stream = std::nullopt);
 
 // Host memory that versions take beside tensors, in bytes: spans, and copies
 // of blocks of device memory.

@@ -337,10 +337,13 @@ TEST(Staleness, DeviceMemoryIsCopiedBlockByBlock) {
     TensorView& tensor = view.tensors[static_cast<int>(role)];
     tensor.data = FarMemory::Far(tensor.data);
   }
+  view.response_mask =
+      static_cast<const uint8_t*>(FarMemory::Far(view.response_mask));
   const DeviceInputs on_device{
       .roles = 1u << static_cast<int>(InputRole::kRollout) |
                1u << static_cast<int>(InputRole::kOld),
-      .versions = true};
+      .versions = true,
+      .mask = true};
   const PolicyVersions versions{
       .trained = 9,
       .of_positions = FarMemory::Far(batch.versions.data()),
@@ -351,7 +354,8 @@ TEST(Staleness, DeviceMemoryIsCopiedBlockByBlock) {
   ASSERT_EQ(result.status, CorrectStatus::kOk);
   ExpectSameBits(result.sums.staleness, batch.Measure(9).sums.staleness);
   EXPECT_LT(memory.largest, batch.old.size() * sizeof(float));
-  EXPECT_EQ(static_cast<int64_t>(3 * memory.largest),
+  // Three of 4 bytes a position, and the mask.
+  EXPECT_EQ(static_cast<int64_t>(13 * memory.largest / 4),
             StalenessScratchBytes(batch.spec, on_device));
   EXPECT_EQ(StalenessScratchBytes(batch.spec, {}), 0);
   memory.fails = true;

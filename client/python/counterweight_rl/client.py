@@ -349,7 +349,8 @@ class Client:
             )
             assert call.correction is not None
             pool = self._connection.pool_of(call.correction.num_bytes)
-            correction, release = snapshot(call.correction, pool)
+            stays = self._connection.computes_on_device
+            correction, release = snapshot(call.correction, pool, on_device=stays)
             call = replace(call, decode=correction.read, correction=correction)
             with self._lock:
                 if self._connection.closed.is_set():

@@ -86,7 +86,8 @@ def test_they_are_not_copied() -> None:
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        (Foreign(OLD, device=2), "x is a Foreign on a device; pass it as a torch tensor"),
+        (Foreign(OLD, device=10), "x is a Foreign on a device; pass it as a torch tensor"),
+        (Foreign(OLD, device=2), "x is a Foreign that cannot be read: NumPy only supports"),
         (Foreign(object()), "x is a Foreign|no attribute"),
         ([1.0], "x must be a numpy array or a torch tensor, or have the buffer protocol or"),
         ("text", "x must be .*, not str"),

@@ -222,6 +222,7 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t size,
                             cudaMemcpyKind kind, cudaStream_t stream) {
   Runtime& runtime = Runtime::Get();
   return runtime.Call("cudaMemcpyAsync", true, [&] {
+    stream = runtime.Resolve(stream);
     const Allocation* target = runtime.memory.Find(to, size);
     const Allocation* source = runtime.memory.Find(from, size);
     if (target == nullptr || source == nullptr ||
@@ -240,6 +241,7 @@ cudaError_t cudaMemsetAsync(void* memory, int value, size_t size,
                             cudaStream_t stream) {
   Runtime& runtime = Runtime::Get();
   return runtime.Call("cudaMemsetAsync", true, [&] {
+    stream = runtime.Resolve(stream);
     if (!IsDeviceMemory(memory, size)) return cudaErrorInvalidValue;
     return runtime.Enqueue(stream, {nullptr, 0, [memory, value, size] {
                                       if (!IsDeviceMemory(memory, size)) {

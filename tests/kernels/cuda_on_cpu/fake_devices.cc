@@ -1,5 +1,6 @@
 // Devices, errors and IPC of the fake runtime, and the tests' interface to it.
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 
 #include "tests/kernels/cuda_on_cpu/fake_runtime.h"
@@ -156,7 +157,10 @@ Census Alive() {
     }
   }
   for (const auto& stream : runtime.streams) {
-    census.streams += stream->alive ? 1 : 0;
+    const auto of_device = runtime.default_streams.find(stream->device);
+    const bool is_default = of_device != runtime.default_streams.end() &&
+                            of_device->second == stream.get();
+    census.streams += stream->alive && !is_default ? 1 : 0;
     census.queued_operations += static_cast<int64_t>(stream->queue.size());
   }
   for (const auto& event : runtime.events) {
@@ -226,6 +230,10 @@ cudaError_t cudaGetLastError() {
 cudaError_t cudaGetDeviceCount(int* count) {
   Runtime& runtime = Runtime::Get();
   return runtime.Call("cudaGetDeviceCount", true, [&] {
+    // For tests from Python: as if the driver were older than this runtime.
+    if (std::getenv("COUNTERWEIGHT_FAKE_CUDA_OLD_DRIVER") != nullptr) {
+      return static_cast<cudaError_t>(35);
+    }
     *count = runtime.num_devices();
     return *count == 0 ? cudaErrorNoDevice : cudaSuccess;
   });

@@ -59,6 +59,19 @@ bool Runtime::Chance(double probability) {
   return static_cast<double>(random_() >> 11) * 0x1p-53 < probability;
 }
 
+cudaStream_t Runtime::Resolve(cudaStream_t stream) {
+  constexpr uintptr_t kLegacy = 1;  // cudaStreamLegacy
+  const auto handle = reinterpret_cast<uintptr_t>(stream);
+  if (handle > kLegacy) return stream;
+  cudaStream_t& of_device = default_streams[CurrentDevice()];
+  if (of_device == nullptr || !of_device->alive) {
+    streams.push_back(
+        std::make_unique<CUstream_st>(CUstream_st{CurrentDevice()}));
+    of_device = streams.back().get();
+  }
+  return of_device;
+}
+
 bool Runtime::Owns(cudaStream_t stream) const {
   return Contains(streams, stream);
 }
@@ -118,7 +131,7 @@ CUstream_st* Runtime::AnyThatCanRun() {
 }
 
 CUstream_st* Runtime::Needed(CUstream_st* stream) {
-  while (!CanRun(*stream)) stream = stream->queue.front().awaits->stream;
+  while (!CanRun(*stream)) stream = stream->queue.front().stream;
   return stream;
 }
 

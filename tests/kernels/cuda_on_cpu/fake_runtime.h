@@ -35,11 +35,13 @@ struct CUevent_st {
 namespace counterweight::fake_cuda {
 
 struct Operation {
-  // Runs only when `awaits` has passed its record number `record`.
+  // Runs only when `awaits` has passed its record number `record`, which is in
+  // `stream`.
   CUevent_st* awaits = nullptr;
   uint64_t record = 0;
   // Its action; empty: none.
   std::function<cudaError_t()> run;
+  struct CUstream_st* stream = nullptr;
 };
 
 }  // namespace counterweight::fake_cuda
@@ -63,6 +65,10 @@ class Runtime {
 
   // All members below require the lock.
   int num_devices() const { return static_cast<int>(memory.num_devices()); }
+  // The current device's default stream for null and 1 (cudaStreamLegacy);
+  // other streams as they are. Like those that do not block, it is ordered by
+  // events alone.
+  cudaStream_t Resolve(cudaStream_t stream);
   bool Owns(cudaStream_t stream) const;
   bool Owns(cudaEvent_t event) const;
   cudaError_t Enqueue(cudaStream_t stream, Operation operation);
@@ -86,6 +92,7 @@ class Runtime {
   std::vector<PlannedFailure> planned;
   // Dynamic shared memory that kernels were granted, by device and kernel.
   std::map<std::pair<int, const void*>, int> granted_shared;
+  std::map<int, cudaStream_t> default_streams;  // by device
   int shared_limit = 227 << 10;
   OpenedRange opened_range = OpenedRange::kOwn;
   std::map<std::string, int64_t> calls;

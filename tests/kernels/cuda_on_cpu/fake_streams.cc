@@ -31,6 +31,7 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
   Runtime& runtime = Runtime::Get();
   return runtime.Call("cudaStreamSynchronize", true, [&] {
+    stream = runtime.Resolve(stream);
     if (!runtime.Owns(stream)) return cudaErrorInvalidResourceHandle;
     return runtime.RunUntil(stream, [&] { return stream->queue.empty(); });
   });
@@ -49,7 +50,8 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event,
   Runtime& runtime = Runtime::Get();
   return runtime.Call("cudaStreamWaitEvent", true, [&] {
     if (!runtime.Owns(event)) return cudaErrorInvalidResourceHandle;
-    return runtime.Enqueue(stream, {event, event->recorded, nullptr});
+    return runtime.Enqueue(runtime.Resolve(stream),
+                           {event, event->recorded, nullptr, event->stream});
   });
 }
 
@@ -85,6 +87,7 @@ cudaError_t cudaEventDestroy(cudaEvent_t event) {
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   Runtime& runtime = Runtime::Get();
   return runtime.Call("cudaEventRecord", true, [&] {
+    stream = runtime.Resolve(stream);
     if (!runtime.Owns(event) || !runtime.Owns(stream) ||
         event->device != stream->device) {
       return cudaErrorInvalidResourceHandle;

@@ -12,7 +12,8 @@ from typing import Any, Generic
 import numpy as np
 
 from counterweight_rl.arrays import cuda
-from counterweight_rl.arrays.encoding import MASK, ROLE_PREFIX, DeviceTensor, to_wire
+from counterweight_rl.arrays.device_array import DeviceArray, stream_of
+from counterweight_rl.arrays.encoding import MASK, ROLE_PREFIX, Input, to_wire
 from counterweight_rl.arrays.interop import ArrayT, adopt, check_kinds, is_torch
 from counterweight_rl.arrays.pinned import Transfers
 from counterweight_rl.contract import tensor_pb2
@@ -42,15 +43,23 @@ class Batch(Generic[ArrayT]):
             has a dtype of the wire, else converted copies; CUDA tensors are on their device.
         response_mask: The caller's mask; the outputs take its kind, shape, dtype and device.
         num_sequences: Rows.
-        stream: With CUDA tensors, the caller's current stream, on which the inputs are complete.
-            Else None.
+        stream: With CUDA tensors, the caller's current stream, in whose order the inputs are
+            complete. Else None.
+        foreign_stream: With arrays on a device that are not torch's, the cudaStream_t of the same
+            meaning. Else None.
     """
 
     layout: tensor_pb2.Layout
-    inputs: list[wire.WireTensor | DeviceTensor]
+    inputs: list[Input]
     response_mask: ArrayT
     num_sequences: int
     stream: Any = None
+    foreign_stream: int | None = None
+
+    @property
+    def stream_handle(self) -> int | None:
+        """The cudaStream_t of inputs on a device; None: they are on the host."""
+        return self.foreign_stream if self.stream is None else int(self.stream.cuda_stream)
 
     @cached_property
     def tensors(self) -> list[wire.WireTensor]:
@@ -62,7 +71,9 @@ class Batch(Generic[ArrayT]):
         chosen = [self.inputs[i] for i in indices]
         with self.on_stream():
             transfers = Transfers()
-            tensors = [t.to_host(transfers) if isinstance(t, DeviceTensor) else t for t in chosen]
+            tensors = [
+                t if isinstance(t, wire.WireTensor) else t.to_host(transfers) for t in chosen
+            ]
             if self.stream is not None:
                 transfers.wait()
         return tensors
@@ -143,16 +154,19 @@ def read_batch(
     tensors = [to_wire(name, array, transfers) for name, array in arrays.items()]
     transfers.wait()
     stream = None
+    foreign_stream = None
     if cuda.is_on_device(response_mask):
-        # The reader, another thread or process, does not wait for this thread's stream.
+        # A reader in another thread or process has to wait for it.
         stream = cuda.current_stream(response_mask)
-        stream.synchronize()
+    elif isinstance(response_mask, DeviceArray):
+        foreign_stream = stream_of(arrays, MASK)
     return Batch(
         layout=layout,
         inputs=tensors,
         response_mask=response_mask,
         num_sequences=num_sequences,
         stream=stream,
+        foreign_stream=foreign_stream,
     )
 
 
@@ -179,6 +193,8 @@ def _is_int(value: Any) -> bool:
 
 def _per_token(advantages: Any, mask: Any, lengths: list[int] | None) -> Any:
     """Expands advantages of [B] or [B, 1] to every token; returns others unchanged."""
+    if isinstance(advantages, DeviceArray):
+        return advantages  # nothing is copied there
     shape = tuple(advantages.shape)
     rows = len(lengths) if lengths is not None else mask.shape[0] if mask.ndim == 2 else -1
     if shape == tuple(mask.shape) or shape not in ((rows,), (rows, 1)):

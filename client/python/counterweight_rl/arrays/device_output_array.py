@@ -7,6 +7,7 @@ from typing import Any
 
 from counterweight_rl.arrays import cuda
 from counterweight_rl.arrays.batch import Batch
+from counterweight_rl.arrays.device_array import ForeignTensor
 from counterweight_rl.arrays.encoding import DeviceTensor
 from counterweight_rl.arrays.interop import addresses
 from counterweight_rl.arrays.output_array import OutputArray
@@ -46,10 +47,15 @@ class DeviceOutputArray(OutputArray):
         Raises:
             ValueError: A byte of a mask is neither 0 nor 1.
         """
-        torch = sys.modules["torch"]
         with self._batch.on_stream():
             if self.name == "keep_mask" and bool((self.target > 1).any()):
                 raise ValueError(f"{self.name} holds {int(self.target.max())}")
+        self.convert()
+
+    def convert(self) -> None:
+        """``finish`` of bytes that are known to be right: in the stream, without a wait."""
+        torch = sys.modules["torch"]
+        with self._batch.on_stream():
             if self._in_place:
                 self._tell_autograd()
                 return
@@ -89,5 +95,6 @@ def _is_input(array: Any, batch: Batch[Any]) -> bool:
     others = [
         addresses(tensor.flat if isinstance(tensor, DeviceTensor) else tensor.data)
         for tensor in batch.inputs
+        if not isinstance(tensor, ForeignTensor)
     ]
     return any(begin < other_end and other_begin < end for other_begin, other_end in others)

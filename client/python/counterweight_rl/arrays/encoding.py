@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from counterweight_rl.arrays import cuda
+from counterweight_rl.arrays.device_array import DeviceArray, ForeignTensor, to_foreign
 from counterweight_rl.arrays.interop import is_torch
 from counterweight_rl.arrays.pinned import Transfers
 from counterweight_rl.contract import tensor_pb2
@@ -56,7 +57,11 @@ class DeviceTensor:
         return wire.WireTensor(self.role, self.dtype, array.data, owned=True)
 
 
-def to_wire(name: str, array: Any, transfers: Transfers) -> wire.WireTensor | DeviceTensor:
+Input = wire.WireTensor | DeviceTensor | ForeignTensor
+"""An input of a batch."""
+
+
+def to_wire(name: str, array: Any, transfers: Transfers) -> Input:
     """Returns the tensor of that name, complete after ``transfers.wait()``.
 
     Raises:
@@ -64,6 +69,9 @@ def to_wire(name: str, array: Any, transfers: Transfers) -> wire.WireTensor | De
         InvalidRequestError: A mask has other values than 0 and 1 and a dtype that is converted.
     """
     role = tensor_pb2.TensorRole.Value(ROLE_PREFIX + name.upper())
+    if isinstance(array, DeviceArray):
+        known = {MASK: "mask", VERSIONS: "versions"}.get(name, "real")
+        return to_foreign(name, role, array, known)
     if is_torch(array):
         read = _TORCH_READERS.get(name, _torch_real)
         dtype, tensor = read(name, array)

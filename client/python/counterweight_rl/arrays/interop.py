@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from counterweight_rl.arrays.device_array import DeviceArray, adopt_device_array
+
 if TYPE_CHECKING:
     import torch
 
@@ -28,16 +30,19 @@ def is_torch(array: Any) -> bool:
 
 
 def adopt(name: str, array: Any) -> Any:
-    """Returns numpy arrays and torch tensors unchanged, others as numpy arrays of their memory.
+    """Returns numpy arrays and torch tensors unchanged, others as arrays of their memory.
 
-    Others are objects with ``__dlpack__`` in host memory (JAX, CuPy's pinned memory, ...) or with
-    the buffer protocol (array.array, memoryview, ...).
+    Others are objects on a CUDA device (a DeviceArray), with ``__dlpack__`` in host memory (JAX,
+    CuPy's pinned memory, ...) or with the buffer protocol (array.array, memoryview, ...).
 
     Raises:
         TypeError: It is none of these.
     """
     if is_torch(array) or isinstance(array, np.ndarray):
         return array
+    on_device = adopt_device_array(name, array)
+    if on_device is not None:
+        return on_device
     if hasattr(array, "__dlpack__") and hasattr(array, "__dlpack_device__"):
         return _from_dlpack(name, array)
     try:
@@ -59,10 +64,9 @@ def check_kinds(arrays: Mapping[str, Any], first: str) -> None:
     reference = arrays[first]
     torch = is_torch(reference)
     for name, array in arrays.items():
-        if is_torch(array) != torch:
-            kinds = ("a numpy array", "a torch tensor")
+        if _kind(array) != _kind(reference):
             raise TypeError(
-                f"{name} is {kinds[not torch]} but {first} is {kinds[torch]}; pass one kind"
+                f"{name} is {_kind(array)} but {first} is {_kind(reference)}; pass one kind"
             )
         if torch and array.device != reference.device:
             raise TypeError(
@@ -71,8 +75,16 @@ def check_kinds(arrays: Mapping[str, Any], first: str) -> None:
             )
 
 
+def _kind(array: Any) -> str:
+    if isinstance(array, DeviceArray):
+        return "an array on a device"
+    return "a torch tensor" if is_torch(array) else "a numpy array"
+
+
 def addresses(array: Any) -> tuple[int, int]:
     """Returns the addresses of the first byte and past the last one; the array is contiguous."""
+    if isinstance(array, DeviceArray):
+        return array.address, array.address + array.num_bytes
     if is_torch(array):
         return array.data_ptr(), array.data_ptr() + array.numel() * array.element_size()
     if isinstance(array, memoryview):

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from counterweight_rl.arrays.batch import Batch
+from counterweight_rl.arrays.device_array import DeviceArray, adopt_device_array
 from counterweight_rl.arrays.interop import ArrayT, addresses, is_torch
 from counterweight_rl.arrays.requested_outputs import ARRAYS, RequestedOutputs
 from counterweight_rl.errors import Violation, refuse
@@ -26,6 +27,12 @@ def check_destinations(
     """
     if not isinstance(out, Mapping):
         raise TypeError(f"out must be a mapping of outputs to arrays, not {type(out).__name__}")
+    if isinstance(batch.response_mask, DeviceArray):
+        arrays: Any = {
+            name: adopt_device_array(f"out[{name!r}]", array) or array
+            for name, array in out.items()
+        }
+        out = arrays
     violations = [
         Violation(f"out[{name!r}]", problem)
         for name, array in out.items()
@@ -43,8 +50,13 @@ def _problems(name: str, array: Any, batch: Batch[Any], requested: RequestedOutp
         return [f"must be one of {', '.join(ARRAYS)}{did_you_mean(name, ARRAYS)}"]
     if name not in requested.arrays:
         return ["is not asked for; name it in outputs"]
+    if isinstance(batch.response_mask, DeviceArray) != isinstance(array, DeviceArray):
+        kind = "on a device" if isinstance(batch.response_mask, DeviceArray) else "of its kind"
+        return [f"must be an array {kind}, as response_mask is; it is a {type(array).__name__}"]
     torch = is_torch(batch.response_mask)
-    if is_torch(array) != torch or not (torch or isinstance(array, np.ndarray)):
+    if isinstance(array, DeviceArray):
+        pass
+    elif is_torch(array) != torch or not (torch or isinstance(array, np.ndarray)):
         kind = "a torch tensor" if torch else "a numpy array"
         return [f"must be {kind}, as response_mask is; it is a {type(array).__name__}"]
     problems = []
@@ -54,6 +66,8 @@ def _problems(name: str, array: Any, batch: Batch[Any], requested: RequestedOutp
     ):
         if have != want:
             problems.append(f"must have {what} {want}; it has {have}")
+    if isinstance(array, DeviceArray):
+        return [*problems, "must be writable"] if array.read_only else problems
     return problems + (_torch_problems(array, batch) if torch else _numpy_problems(array))
 
 

@@ -80,6 +80,7 @@ class LocalConnection:
         """Opens the engine; starts no thread."""
         self._timeout = timeout
         self._publisher = publisher
+        self.computes_on_device = target.backend == "cuda"
         self._calls = LocalCalls(target, publisher)
         self.closed = self._calls.closed
 

@@ -7,6 +7,8 @@ import functools
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from counterweight_rl import calls
+from counterweight_rl.arrays.device_array import ForeignTensor
+from counterweight_rl.arrays.encoding import DeviceTensor, Input
 from counterweight_rl.arrays.interop import addresses
 from counterweight_rl.contract import correction_service_pb2 as pb
 from counterweight_rl.contract.wire_format import prefix
@@ -46,6 +48,7 @@ class Engine:
         """
         self._library = library.load()
         self._publisher = publisher
+        self._on_device = target.backend == "cuda"
         self._handle = ctypes.c_void_p()
         options = library.Options(
             struct_size=ctypes.sizeof(library.Options),
@@ -85,13 +88,19 @@ class Engine:
     def _correct(
         self, correction: Correction[Any], timeout: float | None, stop: STOP
     ) -> Result[Any]:
-        tensors = [_aligned(tensor) for tensor in correction.batch.tensors]
-        places = [addresses(tensor.data) for tensor in tensors]
+        batch = correction.batch
+        stream = batch.stream_handle if self._on_device else None
+        if stream is None:
+            tensors: list[Any] = [_aligned(tensor) for tensor in batch.tensors]
+            places = [addresses(tensor.data) for tensor in tensors]
+        else:
+            tensors = list(batch.inputs)
+            places = [_on_device(tensor) for tensor in tensors]
         inputs = (library.Bytes * len(places))(*(library.Bytes(b, e - b) for b, e in places))
         heads = [_head(tensor.role, tensor.dtype) for tensor in tensors]
         message = b"".join([correction.head.SerializeToString(), *heads])
         answer = ctypes.POINTER(library.Answer)()
-        with Placing(correction, places) as placing:
+        with Placing(correction, places, on_device=stream is not None) as placing:
             request = library.Request(
                 struct_size=_REQUEST_BYTES,
                 format=library.PROTOBUF,
@@ -104,6 +113,8 @@ class Engine:
                 context=placing.context,
                 timeout_seconds=0.0 if timeout is None else max(timeout, _SHORTEST_SECONDS),
                 stop=ctypes.pointer(stop),
+                memory=library.HOST if stream is None else library.CUDA,
+                stream=stream,
             )
             code = self._library.cw_correct(
                 self._handle, ctypes.byref(request), ctypes.byref(answer)
@@ -144,6 +155,14 @@ def _head(role: int, dtype: int) -> bytes:
     """A tensor without data as an entry of a request that is serialized already."""
     body = wire.WireTensor(role, dtype, memoryview(b"")).head().SerializeToString()
     return prefix(pb.CorrectRequest.TENSORS_FIELD_NUMBER, len(body)) + body
+
+
+def _on_device(tensor: Input) -> tuple[int, int]:
+    """Addresses of a tensor on a device: its first byte and the end."""
+    if isinstance(tensor, ForeignTensor):
+        return addresses(tensor.array)
+    assert isinstance(tensor, DeviceTensor)
+    return addresses(tensor.flat)
 
 
 def _aligned(tensor: wire.WireTensor) -> wire.WireTensor:

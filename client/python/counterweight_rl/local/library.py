@@ -17,6 +17,8 @@ _NAME = "libcounterweight.so"
 _ABI_VERSION = 1
 PROTOBUF = 0
 """The form of requests and answers."""
+HOST, CUDA = 0, 1
+"""The memory of a request's tensors and outputs."""
 
 Place = ctypes.CFUNCTYPE(
     ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int32, ctypes.c_int32, ctypes.c_size_t
@@ -63,6 +65,8 @@ class Request(ctypes.Structure):
         ("context", ctypes.c_void_p),
         ("timeout_seconds", ctypes.c_double),
         ("stop", ctypes.POINTER(ctypes.c_int32)),
+        ("memory", ctypes.c_int32),
+        ("stream", ctypes.c_void_p),
     )
 
 

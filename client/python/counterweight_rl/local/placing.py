@@ -12,6 +12,7 @@ from counterweight_rl.arrays.output_array import OutputArray
 from counterweight_rl.arrays.pinned import Transfers
 from counterweight_rl.correction import Answer, Correction
 from counterweight_rl.local import library
+from counterweight_rl.local.device_outputs import ForeignOutput, TorchOutput, device_output
 from counterweight_rl.result import Result
 
 
@@ -23,11 +24,17 @@ class Placing:
         failure: What went wrong in Python, where the library cannot see it.
     """
 
-    def __init__(self, correction: Correction[Any], inputs: list[tuple[int, int]]) -> None:
-        """``inputs``: addresses of each input's first byte and behind its last one."""
+    def __init__(
+        self, correction: Correction[Any], inputs: list[tuple[int, int]], *, on_device: bool = False
+    ) -> None:
+        """``inputs``: addresses of each input's first byte and behind its last one.
+
+        ``on_device``: they lie on a CUDA device, and so will the outputs.
+        """
+        self._on_device = on_device
         self._correction = correction
         self._inputs = inputs
-        self._outputs: dict[str, OutputArray] = {}
+        self._outputs: dict[str, Any] = {}
         self._transfers = Transfers()
         self.failure: BaseException | None = None
         self.context = next(_numbers)
@@ -46,8 +53,13 @@ class Placing:
         try:
             name = role_name(role)
             given = self._correction.destinations.get(name)
-            output = OutputArray(name, self._correction.batch, given, self._transfers)
-            begin, end = addresses(output.buffer())
+            output: OutputArray | ForeignOutput | TorchOutput
+            if self._on_device:
+                output = device_output(name, self._correction.batch, given)
+                begin, end = output.place
+            else:
+                output = OutputArray(name, self._correction.batch, given, self._transfers)
+                begin, end = addresses(output.buffer())
             # An array of the caller's may be an input too, which is read while outputs are written.
             if end - begin != num_bytes or any(b < end and begin < e for b, e in self._inputs):
                 return None

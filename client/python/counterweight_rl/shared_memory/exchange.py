@@ -10,8 +10,9 @@ import numpy as np
 
 from counterweight_rl.arrays.batch import OUTPUT_DTYPES
 from counterweight_rl.arrays.cuda import NotExportableError
+from counterweight_rl.arrays.device_array import ForeignTensor
 from counterweight_rl.arrays.device_output_array import DeviceOutputArray
-from counterweight_rl.arrays.encoding import ROLE_PREFIX, DeviceTensor
+from counterweight_rl.arrays.encoding import ROLE_PREFIX, DeviceTensor, Input
 from counterweight_rl.arrays.interop import addresses
 from counterweight_rl.arrays.output_array import OutputArray
 from counterweight_rl.arrays.pinned import Transfers
@@ -23,7 +24,7 @@ from counterweight_rl.shared_memory.device_region import DeviceRegion
 from counterweight_rl.shared_memory.pool import AnyRegion, Pool, UnusableError
 from counterweight_rl.shared_memory.region import Access, Region
 from counterweight_rl.status import StatusCode
-from counterweight_rl.transport.wire import ELEMENT_BYTES, WireTensor
+from counterweight_rl.transport.wire import ELEMENT_BYTES
 
 _ALIGNMENT = 64  # of tensors in regions, bytes
 _DESTINATION = re.compile(r"destinations\[(\w+)\]")
@@ -86,7 +87,8 @@ class Exchange:
         try:
             self._place_inputs()
             self._place_outputs()
-            if self._on_device:
+            if self._lent:
+                # The server does not know the stream in whose order the inputs are complete, and
                 # torch may reuse memory of unfinished work for fresh tensors.
                 correction.batch.stream.synchronize()
         except BaseException:
@@ -190,8 +192,11 @@ class Exchange:
         self._pool.handle(region)  # a refused region need not be filled
         return [_Place(region, o, size) for o, size in zip(offsets, sizes, strict=True)]
 
-    def _find_input(self, tensor: WireTensor | DeviceTensor) -> _Place | None:
+    def _find_input(self, tensor: Input) -> _Place | None:
         if tensor.num_bytes == 0:
+            return None
+        if isinstance(tensor, ForeignTensor):
+            tensor.to_host()  # which refuses
             return None
         if isinstance(tensor, DeviceTensor):
             return self._lend(tensor.flat, Access.READ)

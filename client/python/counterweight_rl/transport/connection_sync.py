@@ -73,6 +73,11 @@ class Connection:
         """Gives all shared memory back. Idempotent."""
         self.router.close()
 
+    @property
+    def computes_on_device(self) -> bool:
+        """No: a server has its own ways to memory of a device."""
+        return False
+
     def pool_of(self, num_bytes: int) -> Pool | None:
         """Shared memory if a batch of that size goes there, as far as is known by now."""
         return self.router.pool_of(num_bytes)

@@ -19,15 +19,19 @@ from counterweight_rl.transport.wire import WireTensor
 
 
 def snapshot(
-    correction: Correction[Any], pool: Pool | None
+    correction: Correction[Any], pool: Pool | None, *, on_device: bool = False
 ) -> tuple[Correction[Any], Callable[[], None]]:
     """Returns the batch with copied arrays, and a function that frees the copies.
 
     Arrays in ``pool`` are not copied, since they exist to avoid copies. The copies lie in ``pool``
     too, so that there is only one; without a pool in ordinary memory. CUDA tensors are copied on
-    their device if the server can read them there.
+    their device if the server can read them there, or if ``on_device``.
+
+    Raises:
+        TypeError: Only an array's own library could copy it.
     """
-    correction = replace(correction, batch=_settled(correction.batch, pool))
+    reads = on_device or (pool is not None and bool(pool.devices))
+    correction = replace(correction, batch=_settled(correction.batch, reads))
     copied = [
         tensor
         for tensor in correction.batch.inputs
@@ -65,11 +69,16 @@ def snapshot(
     return replace(correction, batch=replace(correction.batch, inputs=tensors)), release
 
 
-def _settled(batch: Batch[Any], pool: Pool | None) -> Batch[Any]:
+def _settled(batch: Batch[Any], on_device: bool) -> Batch[Any]:
     """Returns the batch with copied CUDA tensors: on their device, or else on the host."""
+    if batch.foreign_stream is not None:
+        raise TypeError(
+            "submit copies its arrays, and only their own library can copy arrays on a device that "
+            "are not torch's; use correct"
+        )
     if batch.stream is None:
         return batch
-    if pool is None or not pool.devices:
+    if not on_device:
         return replace(batch, inputs=list(batch.tensors))
     with batch.on_stream():
         inputs = [

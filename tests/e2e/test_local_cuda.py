@@ -1,0 +1,144 @@
+"""``local:cuda`` computes arrays where they lie, in the caller's stream: on the fake CUDA runtime.
+
+The runtime runs streams late, in an order that its seed says, and nothing but streams is waited for
+here, so that a missing wait shows as wrong numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import counterweight_rl as cw
+import numpy as np
+import pytest
+from batches import padded_batch
+from counterweight_rl.arrays import cuda
+from counterweight_rl.local import library
+from device_arrays import Device, DlpackArray, library_file
+from transports import LOSS
+
+OUTPUTS = ("weights", "keep_mask", "gradient")
+DTYPES = {"weights": np.float32, "keep_mask": np.uint8, "gradient": np.float32}
+
+
+@pytest.fixture(scope="module")
+def device() -> Iterator[Device]:
+    """The fake device, and a libcounterweight on it."""
+    if not library_file().exists():
+        pytest.skip(f"{library_file()} is missing: make build")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("COUNTERWEIGHT_FAKE_CUDA_DEVICES", "2")
+        patch.setenv(library.VARIABLE, str(library_file()))
+        library.load.cache_clear()
+        yield Device()
+        library.load.cache_clear()
+
+
+@pytest.fixture
+def local(device: Device) -> Iterator[cw.Client]:
+    device.set_seed(0)
+    with cw.Client("local:cuda") as client:
+        yield client
+    device.set_seed(0)
+
+
+def arrays(seed: int = 0) -> dict[str, Any]:
+    return padded_batch(6, 50, seed=seed)
+
+
+def expected(batch: dict[str, Any]) -> cw.Result[Any]:
+    with cw.Client("local:") as client:
+        return client.correct(**batch, method=LOSS, outputs=OUTPUTS)
+
+
+def assert_equal(actual: cw.Result[Any], arrays: dict[str, Any], wanted: cw.Result[Any]) -> None:
+    for name in OUTPUTS:
+        np.testing.assert_array_equal(arrays[name], getattr(wanted, name), name)
+    assert actual.loss == wanted.loss
+    assert actual.metrics == wanted.metrics
+    assert actual.backend == "cuda"
+
+
+@pytest.mark.parametrize("kind", ["interface", "dlpack"])
+def test_arrays_are_corrected_in_their_stream(device: Device, local: cw.Client, kind: str) -> None:
+    for seed in range(1, 13):
+        device.set_seed(seed)
+        batch = arrays(seed)
+        stream = device.stream() if kind == "interface" else 1
+        sent: Any = {name: device.send(array, stream) for name, array in batch.items()}
+        out: Any = {
+            n: device.empty(batch["response_mask"].shape, DTYPES[n], stream) for n in OUTPUTS
+        }
+        if kind == "dlpack":
+            sent = {name: DlpackArray(array) for name, array in sent.items()}
+        result = local.correct(**sent, method=LOSS, outputs=OUTPUTS, out=out)
+        assert result.weights is out["weights"]
+        received = {name: device.receive(out[name], stream) for name in OUTPUTS}
+        device.overwrite(stream)
+        device.synchronize(stream)
+        assert_equal(result, received, expected(batch))
+
+
+def test_torch_tensors_are_corrected_in_the_current_stream(
+    device: Device, local: cw.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch = pytest.importorskip("torch")
+    current = device.stream()
+    device.pretend_to_be_torchs(monkeypatch, cuda, current)
+    for seed in range(1, 13):
+        device.set_seed(seed)
+        batch = arrays(seed)
+        sent: Any = {n: device.as_torch(device.send(a, current)) for n, a in batch.items()}
+        result = local.correct(**sent, method=LOSS, outputs=OUTPUTS)
+        assert isinstance(result.weights, torch.Tensor)
+        received = {n: device.receive_torch(getattr(result, n), current) for n in OUTPUTS}
+        device.synchronize(current)
+        assert_equal(result, received, expected(batch))
+    assert device.synchronized_by_the_client == 0
+
+
+def test_arrays_in_host_memory_are_still_taken(local: cw.Client) -> None:
+    batch = arrays()
+    result = local.correct(**batch, method=LOSS, outputs=OUTPUTS)
+    assert_equal(result, {n: getattr(result, n) for n in OUTPUTS}, expected(batch))
+
+
+def test_what_is_refused(device: Device, local: cw.Client) -> None:
+    host = arrays()
+    sent: Any = {name: device.send(array, 1) for name, array in host.items()}
+    with pytest.raises(cw.InvalidRequestError, match=r"out\['weights'\]: is required"):
+        local.correct(**sent, method=LOSS, outputs=("weights",))
+    out: Any = {"weights": device.empty((6, 50), np.float32, 1)}
+    call: dict[str, Any] = {"method": LOSS, "outputs": ("weights",), "out": out}
+    with pytest.raises(
+        TypeError, match="advantages is a numpy array but response_mask is an array"
+    ):
+        local.correct(**{**sent, "advantages": host["advantages"]}, **call)
+    with pytest.raises(cw.InvalidRequestError, match="lies on another CUDA device"):
+        local.correct(**{**sent, "advantages": device.send(host["advantages"], 1, index=1)}, **call)
+    with pytest.raises(cw.InvalidRequestError, match="names stream"):
+        other = device.send(host["advantages"], device.stream())
+        local.correct(**{**sent, "advantages": other}, **call)
+    with pytest.raises(TypeError, match="advantages must be C-contiguous on a device"):
+        local.correct(**{**sent, "advantages": device.transposed(sent["advantages"])}, **call)
+    with pytest.raises(
+        TypeError, match="advantages must be float32 or float16 or bfloat16 on a dev"
+    ):
+        wide = device.send(host["advantages"].astype(np.float64), 1)
+        local.correct(**{**sent, "advantages": wide}, **call)
+    with pytest.raises(cw.InvalidRequestError, match=r"out\['weights'\]: must have dtype float32"):
+        wrong: Any = {"weights": device.empty((6, 50), np.float16, 1)}
+        local.correct(**sent, **{**call, "out": wrong})
+    with cw.Client("local:") as cpu, pytest.raises(TypeError, match="only a target local:cuda"):
+        cpu.correct(**sent, **call)
+    with pytest.raises(cw.CounterweightError, match="there is no device 7"):
+        cw.Client("local:cuda?device=7")
+
+
+def test_the_reason_is_given_where_there_is_no_device(
+    device: Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COUNTERWEIGHT_FAKE_CUDA_OLD_DRIVER", "1")
+    with pytest.raises(cw.CounterweightError, match=r"CUDA 13\.0 needs .*\(580\)"):
+        cw.Client("local:cuda")
