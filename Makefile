@@ -65,7 +65,7 @@ format: ## Format C++, CUDA, Python and proto files in place
 	@.ci/setup lint
 	@.ci/lint --fix
 
-docs: ## Rewrite kernels/METHODS.md, the tables of metrics in server/README.md, the client's table of fields, and the dashboards
+docs: ## Rewrite kernels/METHODS.md, server/METRICS.md, the client's table of fields, and the dashboards
 	@.ci/setup
 	@.ci/docs
 	@.ci/dialect_fields

@@ -1,236 +1,15 @@
 #include "server/flags.h"
 
 #include <algorithm>
-#include <charconv>
-#include <cstddef>
 #include <cstdint>
 #include <iterator>
-#include <limits>
-#include <utility>
+#include <string>
 
 #include "nlohmann/json.hpp"
-#include "server/wrong.h"
-#include "spdlog/fmt/fmt.h"
-#include "spdlog/fmt/ranges.h"
+#include "server/flag_values.h"
 
 namespace counterweight::server {
 namespace {
-
-constexpr int64_t kMaxInt32 = std::numeric_limits<int32_t>::max();
-constexpr double kMaxSeconds = 86400.0;
-
-// True if all of `text` is one number.
-template <typename Number>
-bool Parse(std::string_view text, Number* number) {
-  const char* const end = text.data() + text.size();
-  const auto result = std::from_chars(text.data(), end, *number);
-  return result.ec == std::errc() && result.ptr == end;
-}
-
-template <int64_t Config::*field, int64_t low, int64_t high>
-std::string SetInteger(std::string_view value, Config* config) {
-  int64_t number = 0;
-  if (!Parse(value, &number) || number < low || number > high) {
-    return fmt::format("must be an integer from {} to {}", low, high);
-  }
-  config->*field = number;
-  return "";
-}
-
-template <int64_t Config::*field>
-std::string GetInteger(const Config& config) {
-  return fmt::format("{}", config.*field);
-}
-
-template <double Config::*field>
-std::string SetSeconds(std::string_view value, Config* config) {
-  double number = 0;
-  // The negation refuses NaN too.
-  if (!Parse(value, &number) || !(number >= 0 && number <= kMaxSeconds)) {
-    return fmt::format("must be a number of seconds from 0 to {}", kMaxSeconds);
-  }
-  config->*field = number;
-  return "";
-}
-
-template <double Config::*field>
-std::string GetSeconds(const Config& config) {
-  return fmt::format("{}", config.*field);
-}
-
-template <double Config::*field>
-std::string SetSecondOrMore(std::string_view value, Config* config) {
-  std::string error = SetSeconds<field>(value, config);
-  if (error.empty() && config->*field < 1) error = "must be at least 1";
-  return error;
-}
-
-std::string SetListen(std::string_view value, Config* config) {
-  config->listen.clear();
-  for (size_t begin = 0; begin <= value.size();) {
-    const size_t comma = std::min(value.find(',', begin), value.size());
-    absl::StatusOr<ListenAddress> address =
-        ParseListenAddress(value.substr(begin, comma - begin));
-    if (!address.ok()) return MessageOf(address.status());
-    config->listen.push_back(*std::move(address));
-    begin = comma + 1;
-  }
-  return "";
-}
-
-std::string GetListen(const Config& config) {
-  std::string joined;
-  for (const ListenAddress& address : config.listen) {
-    joined.append(joined.empty() ? "" : ",").append(address.ToString());
-  }
-  return joined;
-}
-
-std::string SetMetricsListen(std::string_view value, Config* config) {
-  config->metrics_listen.reset();
-  if (value.empty()) return "";
-  absl::StatusOr<ListenAddress> address = ParseListenAddress(value);
-  if (!address.ok()) return MessageOf(address.status());
-  config->metrics_listen = *std::move(address);
-  return "";
-}
-
-std::string GetMetricsListen(const Config& config) {
-  return config.metrics_listen ? config.metrics_listen->ToString() : "";
-}
-
-template <bool Config::*field>
-std::string SetBool(std::string_view value, Config* config) {
-  if (value != "true" && value != "false") return "must be true or false";
-  config->*field = value == "true";
-  return "";
-}
-
-template <bool Config::*field>
-std::string GetBool(const Config& config) {
-  return config.*field ? "true" : "false";
-}
-
-constexpr std::pair<std::string_view, Backend> kBackends[] = {
-    {"auto", Backend::kAuto}, {"cpu", Backend::kCpu}, {"cuda", Backend::kCuda}};
-
-std::string SetBackend(std::string_view value, Config* config) {
-  for (const auto& [name, backend] : kBackends) {
-    if (name != value) continue;
-    config->backend = backend;
-    return "";
-  }
-  return "must be auto, cpu or cuda";
-}
-
-std::string GetBackend(const Config& config) {
-  const auto* const found = std::find_if(
-      std::begin(kBackends), std::end(kBackends),
-      [&](const auto& entry) { return entry.second == config.backend; });
-  return std::string(found->first);
-}
-
-std::string SetDevices(std::string_view value, Config* config) {
-  DeviceChoice choice{.is_given = true, .all = value == "all", .indices = {}};
-  for (size_t begin = 0; !choice.all && begin <= value.size();) {
-    const size_t comma = std::min(value.find(',', begin), value.size());
-    int index = 0;
-    if (!Parse(value.substr(begin, comma - begin), &index) || index < 0) {
-      return "must be all, or numbers of devices from 0 on, such as 0,2";
-    }
-    if (std::find(choice.indices.begin(), choice.indices.end(), index) !=
-        choice.indices.end()) {
-      return fmt::format("names device {} twice", index);
-    }
-    choice.indices.push_back(index);
-    begin = comma + 1;
-  }
-  config->devices = std::move(choice);
-  return "";
-}
-
-std::string GetDevices(const Config& config) {
-  return ToString(config.devices);
-}
-
-std::string SetLogLevel(std::string_view value, Config* config) {
-  constexpr std::string_view kLevels[] = {"debug", "info", "warning", "error",
-                                          "off"};
-  if (std::find(std::begin(kLevels), std::end(kLevels), value) ==
-      std::end(kLevels)) {
-    return "must be debug, info, warning, error or off";
-  }
-  config->log_level = std::string(value);
-  return "";
-}
-
-std::string GetLogLevel(const Config& config) { return config.log_level; }
-
-template <std::string Config::*field>
-std::string SetPath(std::string_view value, Config* config) {
-  config->*field = std::string(value);
-  return "";
-}
-
-template <std::string Config::*field>
-std::string GetPath(const Config& config) {
-  return config.*field;
-}
-
-std::vector<std::string_view> Split(std::string_view list) {
-  std::vector<std::string_view> parts;
-  for (size_t begin = 0; !list.empty() && begin <= list.size();) {
-    const size_t comma = std::min(list.find(',', begin), list.size());
-    parts.push_back(list.substr(begin, comma - begin));
-    begin = comma + 1;
-  }
-  return parts;
-}
-
-std::string SetClientNames(std::string_view value, Config* config) {
-  config->tls_client_names.clear();
-  for (const std::string_view name : Split(value)) {
-    if (name.empty()) return "has an empty name";
-    config->tls_client_names.emplace_back(name);
-  }
-  return "";
-}
-
-std::string GetClientNames(const Config& config) {
-  return fmt::format("{}", fmt::join(config.tls_client_names, ","));
-}
-
-std::string SetSocketModeFlag(std::string_view value, Config* config) {
-  constexpr uint32_t kReadAndWrite = 0666;
-  constexpr uint32_t kOwner = 0600;
-  const char* const end = value.data() + value.size();
-  uint32_t mode = 0;
-  const auto read = std::from_chars(value.data(), end, mode, 8);
-  if (read.ec != std::errc() || read.ptr != end ||
-      (mode & ~kReadAndWrite) != 0 || (mode & kOwner) != kOwner) {
-    return "must be octal, from 0600 (the server's user) to 0666 (all users)";
-  }
-  config->socket_mode = mode;
-  return "";
-}
-
-std::string GetSocketModeFlag(const Config& config) {
-  return fmt::format("{:04o}", config.socket_mode);
-}
-
-std::string SetUids(std::string_view value, Config* config) {
-  config->shared_memory_uids.clear();
-  for (const std::string_view part : Split(value)) {
-    if (!Parse(part, &config->shared_memory_uids.emplace_back())) {
-      return "must be numbers of users, such as 1000,1001";
-    }
-  }
-  return "";
-}
-
-std::string GetUids(const Config& config) {
-  return fmt::format("{}", fmt::join(config.shared_memory_uids, ","));
-}
 
 constexpr Flag kFlags[] = {
     {"listen",
@@ -246,16 +25,17 @@ constexpr Flag kFlags[] = {
     {"metrics_tls",
      "Speak only TLS there too, where there is --tls_certificate. Probes of "
      "/livez and /readyz need no certificate of their own.",
-     SetBool<&Config::metrics_tls>, GetBool<&Config::metrics_tls>, kBool},
+     SetBoolean<&Config::metrics_tls>, GetBoolean<&Config::metrics_tls>, kBool},
     {"page",
      "Also serve a page for people, with curves of each run, at the root of "
      "--metrics_listen.",
-     SetBool<&Config::page>, GetBool<&Config::page>, kBool},
+     SetBoolean<&Config::page>, GetBoolean<&Config::page>, kBool},
     {"allow_insecure",
      "Also listen without encryption on addresses that other machines reach: "
      "for gRPC and metrics without --tls_certificate, and for metrics with "
      "--metrics_tls=false.",
-     SetBool<&Config::allow_insecure>, GetBool<&Config::allow_insecure>, kBool},
+     SetBoolean<&Config::allow_insecure>, GetBoolean<&Config::allow_insecure>,
+     kBool},
     {"tls_certificate",
      "File with the server's certificate and those between it and the root, in "
      "PEM: TCP listeners then accept only TLS 1.2 and 1.3, and may be reached "
@@ -284,7 +64,7 @@ constexpr Flag kFlags[] = {
     {"reflection",
      "Serve gRPC's reflection, which tells grpcurl and the like the contract. "
      "It takes a thread for each open stream.",
-     SetBool<&Config::reflection>, GetBool<&Config::reflection>, kBool},
+     SetBoolean<&Config::reflection>, GetBoolean<&Config::reflection>, kBool},
     {"backend",
      "Where to compute: cpu, cuda, or auto (cuda if it works, else cpu).",
      SetBackend, GetBackend},

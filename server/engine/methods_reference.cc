@@ -1,6 +1,5 @@
 // Prints kernels/METHODS.md, the reference of the methods table. `make docs`
 // runs it.
-#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <string>
@@ -51,15 +50,14 @@ between these methods is a `CorrectionConfig`.
 | detached | a constant to the gradient, which is that by current log-probs |
 
 **Elsewhere** are other systems' blocks that compute a method with its default parameters (`Dialect` on the wire): the
-same weights, mask, loss and gradient, byte for byte and for every batch, unless a difference is named. Batches whose rows
-all have tokens and one advantage each, and whose log ratios and sums of them stay within 20 nats, show none of these
-differences but rounding. Metrics have that system's names, and where no token counts verl and OpenRLHF have a loss of
-NaN, Counterweight one of 0. `tests/server/method_equivalents_test.cc` compares them all.
+same weights, mask, loss and gradient, byte for byte and for every batch, unless a difference is named. Batches whose
+rows all have tokens and one advantage each, and whose log ratios and sums of them stay within 20 nats, show none of
+these differences but rounding. A system that is not listed has no such block. Metrics have that system's names, and
+where no token counts verl and OpenRLHF have a loss of NaN, Counterweight one of 0.
+`tests/server/method_equivalents_test.cc` compares them all.
 )";
 
 constexpr size_t kWidth = 120;
-
-constexpr std::string_view kSystems[] = {"verl", "trl", "skyrl", "openrlhf"};
 
 enum class Group { kDrift, kWeights, kRejection, kLosses };
 
@@ -182,23 +180,12 @@ std::string Elsewhere(const Method& method) {
     }
     text += Wrap(item + ": " + Code(equivalent.block), "  ");
   }
-  std::string without;
-  for (const std::string_view system : kSystems) {
-    const auto is_it = [&](const Equivalent& equivalent) {
-      return equivalent.system == system;
-    };
-    if (std::any_of(equivalents.begin(), equivalents.end(), is_it)) {
-      continue;
-    }
-    without += (without.empty() ? "- " : ", ") + std::string(system);
-  }
-  return without.empty() ? text : text + without + ": no block\n";
+  return equivalents.empty() ? std::string() : text;
 }
 
 std::string Describe(const Method& method) {
   std::string text = "\n### " + std::string(method.name) + "\n\n";
-  text += Wrap(method.summary, "");
-  text += "\n```\n" + Clauses(method.formula) + "```\n\n";
+  text += "```\n" + Clauses(method.formula) + "```\n\n";
   text += Wrap("**When** " + std::string(method.when_to_use), "");
   text += '\n' + Wrap("**Source** " + std::string(method.reference) + ".", "");
   return text + Parameters(method) + Elsewhere(method);

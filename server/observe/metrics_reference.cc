@@ -1,4 +1,5 @@
-// Prints the tables of metrics in server/README.md. `make docs` runs it.
+// Prints server/METRICS.md, the reference of Prometheus' metrics. `make docs`
+// runs it.
 #include <cstdio>
 #include <string>
 #include <string_view>
@@ -40,7 +41,16 @@ void PrintSection(const char* title, const Tables&... tables) {
   (PrintRows(tables), ...);
 }
 
-void PrintTables() {
+constexpr char kHead[] = R"(# Metrics
+
+Written by `make docs` from `observe/serving_table.h` and `observe/drift_table.h`. Counters never reset while the process lives.
+l is the log ratio of the method's drift source, in nats (clamped at 20 where it is exponentiated), w the bounded weights before
+normalization and before rules zero any. Requests without the label have `run=""`. The gauges are the native metrics of
+[kernels](../kernels/README.md); [README](README.md#series-of-drift) says when they move.
+)";
+
+void PrintPage() {
+  std::fputs(kHead, stdout);
   PrintSection("Serving", kServingTable, kSampleTable);
   PrintSection("Serving, where `--shared_memory_socket` is set",
                kSharedMemoryTable);
@@ -60,7 +70,6 @@ void PrintTables() {
 }  // namespace counterweight::server
 
 int main() {
-  counterweight::server::PrintTables();
-  std::puts("");
+  counterweight::server::PrintPage();
   return std::fflush(stdout) == 0 ? 0 : 1;
 }

@@ -10,33 +10,32 @@ from __future__ import annotations
 import argparse
 import importlib
 import json
-import math
 import os
 import pathlib
 import subprocess
 import sys
 from typing import Any
 
-import counterweight_rl as cw
+import megatron_trainer
 import pytest
 import torch
-from comparison import GRADIENT_ATOL_OF_LARGEST, LOSS
 from counterweight_rl.hooks import miles as miles_hook
 from counterweight_rl.hooks import slime as slime_hook
+from megatron_trainer import (
+    ICEPOP,
+    LENGTHS,
+    Answer,
+    batch,
+    check_truncation,
+    kept_rows,
+    log_softmax,
+    same,
+)
 from miles.backends.training_utils import loss as original
 from miles.backends.training_utils import parallel
 
-WORDS = 11
-# Samples: prompt and response lengths; the last has no token that counts.
-LENGTHS = [(2, 7), (1, 5), (3, 9), (2, 4)]
 CORRECT = "counterweight_rl.hooks.miles.correct"
 POLICY_LOSS = "counterweight_rl.hooks.miles.policy_loss"
-
-
-def log_softmax(logits: torch.Tensor, tokens: torch.Tensor, *_: Any, **options: Any) -> Any:
-    log_probs = torch.log_softmax(logits, dim=-1)
-    entropy = -(log_probs.exp() * log_probs).sum(-1) if options["with_entropy"] else None
-    return log_probs.gather(1, tokens.unsqueeze(1)), entropy
 
 
 @pytest.fixture(autouse=True)
@@ -51,47 +50,13 @@ def trainer(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def arguments(**changes: Any) -> argparse.Namespace:
     fields = {
-        **{"loss_type": "policy_loss", "use_tis": True, "custom_tis_function_path": None},
-        **{"tis_clip": 1.3, "tis_clip_low": 0.8, "eps_clip": 0.1, "eps_clip_high": 0.15},
-        **{"advantage_estimator": "grpo", "use_rollout_logprobs": False, "use_opsm": False},
-        **{"get_mismatch_metrics": False, "calculate_per_token_loss": False},
-        **{"entropy_coef": 0.01, "use_kl_loss": False, "qkv_format": "thd"},
-        **{"rollout_temperature": 1.0, "log_probs_chunk_size": -1, "true_on_policy_mode": False},
-        **{"allgather_cp": False, "recompute_loss_function": False, "global_batch_size": 8},
+        **{"qkv_format": "thd", "true_on_policy_mode": False, "global_batch_size": 8},
         **{"use_dynamic_global_batch_size": False, "custom_loss_function_path": None},
     }
-    return argparse.Namespace(**{**fields, **changes})
+    return megatron_trainer.arguments(**{**fields, **changes})
 
 
-def batch() -> tuple[torch.Tensor, dict[str, Any]]:
-    """Returns logits and a micro-batch."""
-    generator = torch.Generator().manual_seed(41)
-
-    def normal(*shape: int) -> torch.Tensor:
-        return torch.randn(*shape, generator=generator)
-
-    tokens = [torch.randint(WORDS, (p + r,), generator=generator) for p, r in LENGTHS]
-    logits = normal(1, sum(map(len, tokens)), WORDS)
-    ends = torch.tensor([len(one) for one in tokens]).cumsum(0).tolist()
-    logs = torch.log_softmax(logits[0], dim=-1)
-    found = {"log_probs": [], "rollout_log_probs": [], "advantages": [], "loss_masks": []}
-    for row, ((_, size), end, words) in enumerate(zip(LENGTHS, ends, tokens, strict=True)):
-        current = logs[end - size - 1 : end - 1].gather(1, words[-size:].unsqueeze(1)).squeeze(1)
-        old = current + 0.15 * normal(size)
-        mask = torch.rand(size, generator=generator) < 0.8
-        found["log_probs"].append(old)
-        found["rollout_log_probs"].append(old + 0.3 * normal(size))
-        found["advantages"].append(normal(1).expand(size).clone())
-        found["loss_masks"].append((mask & (row != len(LENGTHS) - 1)).int())
-    lengths = {
-        "unconcat_tokens": tokens,
-        "total_lengths": [p + r for p, r in LENGTHS],
-        "response_lengths": [r for _, r in LENGTHS],
-    }
-    return logits.requires_grad_(), {**found, **lengths}
-
-
-def answer(args: argparse.Namespace) -> tuple[float, torch.Tensor, dict[str, float]]:
+def answer(args: argparse.Namespace) -> Answer:
     """Returns miles' loss, gradient by the logits, and the averages that it logs."""
     logits, data = batch()
     loss, _, log = original.loss_function(args, data, 1, logits)
@@ -101,34 +66,18 @@ def answer(args: argparse.Namespace) -> tuple[float, torch.Tensor, dict[str, flo
     return loss.item(), logits.grad, averages
 
 
-def same(actual: tuple[Any, ...], called: tuple[Any, ...]) -> None:
-    """Equal but for rounding: miles computes in float32 only."""
-    assert math.isclose(actual[0], called[0], rel_tol=LOSS["rtol"], abs_tol=1e-6)
-    largest = called[1].abs().max().item()
-    assert largest > 0
-    torch.testing.assert_close(
-        actual[1], called[1], rtol=1e-4, atol=GRADIENT_ATOL_OF_LARGEST * largest
-    )
-
-
 @pytest.mark.compares("hooks.slime.correct")
 @pytest.mark.parametrize("per_token", [False, True], ids=["per_sample", "per_token"])
 def test_truncation_is_the_trainers_own(per_token: bool) -> None:
     args = arguments(calculate_per_token_loss=per_token)
-    called = answer(args)
-    args.custom_tis_function_path = CORRECT
-    actual = answer(args)
-    same(actual, called)
-    for name in ("loss", "pg_loss", "pg_clipfrac", "entropy_loss", "ois"):
-        assert actual[2][name] == pytest.approx(called[2][name], rel=1e-4, abs=1e-6), name
+    check_truncation(answer, args, CORRECT)
 
 
 @pytest.mark.compares("hooks.slime.correct")
 def test_masked_weights_are_the_trainers_icepop(monkeypatch: pytest.MonkeyPatch) -> None:
     path = "miles.backends.training_utils.loss.icepop_function"
     called = answer(arguments(custom_tis_function_path=path))
-    icepop = '{"preset": "icepop", "lower": 0.8, "upper": 1.3}'
-    monkeypatch.setenv("COUNTERWEIGHT_METHOD", icepop)
+    monkeypatch.setenv("COUNTERWEIGHT_METHOD", ICEPOP)
     same(answer(arguments(custom_tis_function_path=CORRECT)), called)
 
 
@@ -142,19 +91,10 @@ def test_rejected_tokens_leave_the_divisor() -> None:
         "rollout_rs_threshold": 0.04,
     }
     _, data = batch()
-    with cw.Client("local:") as client:
-        kept = client.correct(
-            rollout_log_probs=torch.cat(data["rollout_log_probs"]),
-            old_log_probs=torch.cat(data["log_probs"]),
-            response_mask=torch.cat(data["loss_masks"]),
-            sequence_lengths=data["response_lengths"],
-            method=slime_hook._arguments.method_of(args),
-        ).keep_mask
-    rows = torch.split(kept, data["response_lengths"])
-    assert [bool(row.any()) for row in rows].count(True) in (1, 2)  # of three
+    rows = kept_rows(slime_hook._arguments.method_of(args), data)
 
     def reference(args: Any, **given: Any) -> Any:
-        return given["pg_loss"], list(rows), {}
+        return given["pg_loss"], rows, {}
 
     module = importlib.import_module("counterweight_rl.hooks.miles")
     with pytest.MonkeyPatch.context() as patch:

@@ -136,7 +136,7 @@ v1::CorrectRequest RequestWithAll() {
   return request;
 }
 
-// README.md's tables are generated from these.
+// METRICS.md is generated from these.
 TEST(ServingMetrics, AScrapeShowsTheTables) {
   const TemporaryFolder folder;
   Config config = ServingMetrics();

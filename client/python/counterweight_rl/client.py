@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import os
-import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent import futures
-from dataclasses import replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -17,7 +15,6 @@ from counterweight_rl.arrays.interop import ArrayT
 from counterweight_rl.choices import NonFinitePolicy
 from counterweight_rl.config import GlobalCounts, Method
 from counterweight_rl.correction import Progress
-from counterweight_rl.errors import client_closed
 from counterweight_rl.info import MethodInfo, ServerInfo
 from counterweight_rl.local.connection_sync import LocalConnection
 from counterweight_rl.local.publisher import open_publisher, refuse_publish
@@ -25,11 +22,11 @@ from counterweight_rl.local.target import read_target
 from counterweight_rl.result import Result
 from counterweight_rl.shared_memory.shared_arrays import Use, empty
 from counterweight_rl.transport.access import Access
+from counterweight_rl.transport.background import Background
 from counterweight_rl.transport.channel import TlsConfig, check_installed
 from counterweight_rl.transport.fallback import OnUnavailable, check_local
 from counterweight_rl.transport.retry import DEFAULT, RetryPolicy
 from counterweight_rl.transport.router import DEFAULT_CHUNK_BYTES, Transport
-from counterweight_rl.transport.snapshot import snapshot
 
 if TYPE_CHECKING:
     import grpc
@@ -125,10 +122,7 @@ class Client:
             self._connection = Connection(
                 target, timeout, access, retry, transport, chunk_bytes, on_unavailable
             )
-        self._slots = threading.BoundedSemaphore(max_in_flight)
-        self._workers = futures.ThreadPoolExecutor(max_in_flight, "counterweight")
-        self._in_flight: set[futures.Future[Any]] = set()
-        self._lock = threading.Lock()
+        self._background = Background(self._connection, max_in_flight)
 
     def __enter__(self) -> Client:
         return self
@@ -148,13 +142,7 @@ class Client:
         futures are done when it returns. With ``publish`` it sends what waits, for two seconds at
         most.
         """
-        with self._lock:
-            self._connection.closed.set()
-            pending = list(self._in_flight)
-        self._connection.end_calls()
-        futures.wait(pending)
-        self._workers.shutdown(wait=False)
-        self._connection.close()
+        self._background.close()
 
     def correct(
         self,
@@ -318,10 +306,8 @@ class Client:
         future holds all errors, also of wrong arguments. A running future cannot be cancelled;
         ``close`` ends all of them. Arguments and errors are those of ``correct``.
         """
-        self._slots.acquire()
-        release: Callable[[], None] = lambda: None  # noqa: E731
-        try:
-            call = calls.correct(
+        return self._background.submit(
+            lambda: calls.correct(
                 response_mask=response_mask,
                 method=method,
                 rollout_log_probs=rollout_log_probs,
@@ -347,25 +333,7 @@ class Client:
                 progress=progress,
                 timeout=timeout,
             )
-            assert call.correction is not None
-            pool = self._connection.pool_of(call.correction.num_bytes)
-            stays = self._connection.computes_on_device
-            correction, release = snapshot(call.correction, pool, on_device=stays)
-            call = replace(call, decode=correction.read, correction=correction)
-            with self._lock:
-                if self._connection.closed.is_set():
-                    raise client_closed(call.request_id)
-                future = self._workers.submit(self._connection.run, call)
-                self._in_flight.add(future)
-        except Exception as error:
-            release()
-            self._slots.release()
-            failed: futures.Future[Result[ArrayT]] = futures.Future()
-            failed.set_exception(error)
-            return failed
-        future.add_done_callback(lambda _: release())
-        future.add_done_callback(self._finished)
-        return future
+        )
 
     def empty(
         self, shape: int | Sequence[int], dtype: Any = np.float32, access: Use = "input"
@@ -420,8 +388,3 @@ class Client:
     def publish_dropped(self) -> int:
         """How many batches' sums ``publish`` has given up, in this process."""
         return self._connection.publish_dropped
-
-    def _finished(self, future: futures.Future[Any]) -> None:
-        with self._lock:
-            self._in_flight.discard(future)
-        self._slots.release()

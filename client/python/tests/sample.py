@@ -74,6 +74,11 @@ def answer(request: Request, context: Any) -> Response:
     return response
 
 
+def destinations(request: Request) -> set[bytes]:
+    """Returns the regions to which the server must write."""
+    return {destination.shared_memory.handle for destination in request.destinations}
+
+
 def sent(request: Request, role: int) -> tensor_pb2.Tensor:
     (tensor,) = [t for t in request.tensors if t.role == role]
     return tensor

@@ -1,14 +1,23 @@
 #include "server/engine/dialects/equivalents.h"
 
+#include <utility>
+
 namespace counterweight::server {
 
 std::vector<Equivalent> EquivalentsOf(std::string_view method) {
   static const std::vector<Equivalent> all = [] {
     std::vector<Equivalent> rows;
-    for (const auto system : {VerlEquivalents, TrlEquivalents, SkyrlEquivalents,
-                              OpenrlhfEquivalents}) {
-      for (const Equivalent& row : system()) rows.push_back(row);
-    }
+    const auto add = [&](std::string_view system,
+                         std::vector<Equivalent> table) {
+      for (Equivalent& row : table) {
+        row.system = system;
+        rows.push_back(std::move(row));
+      }
+    };
+    add("verl", VerlEquivalents());
+    add("trl", TrlEquivalents());
+    add("skyrl", SkyrlEquivalents());
+    add("openrlhf", OpenrlhfEquivalents());
     return rows;
   }();
   std::vector<Equivalent> found;

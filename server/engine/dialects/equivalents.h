@@ -10,14 +10,15 @@ namespace counterweight::server {
 // A system's block for a method with default parameters.
 struct Equivalent {
   std::string_view method;  // a row of kernels::Methods()
-  std::string_view system;  // a dialect: "verl", "trl", "skyrl", "openrlhf"
-  std::string_view block;   // JSON, as that dialect takes it
+  std::string_view block;   // JSON, as the system's dialect takes it
   // Differences of its weights, mask, loss or gradient, each completing the
   // sentence "the same, but ...". Empty: equal byte for byte for every input.
   std::vector<std::string_view> differences{};
+  std::string_view system{};  // a dialect; EquivalentsOf tells it
 };
 
-// At most one for each method and system, in the order of the methods table.
+// Rows of one system, at most one for each method, in the order of the methods
+// table.
 std::vector<Equivalent> VerlEquivalents();
 std::vector<Equivalent> TrlEquivalents();
 std::vector<Equivalent> SkyrlEquivalents();

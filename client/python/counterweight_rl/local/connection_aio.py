@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from counterweight_rl import calls
-from counterweight_rl.local.connection_sync import LocalCalls
+from counterweight_rl.local.connection_sync import LocalBase, LocalCalls
 from counterweight_rl.local.placing import STOP
-from counterweight_rl.local.target import LocalTarget
-
-if TYPE_CHECKING:
-    from counterweight_rl.local.publisher import Publisher
 
 T = TypeVar("T")
 
@@ -30,16 +26,8 @@ async def run_in_thread(engine: LocalCalls, call: calls.Call[T], timeout: float 
         raise
 
 
-class LocalConnection:
+class LocalConnection(LocalBase):
     """Stands for ``transport.connection_aio.Connection``, without a server."""
-
-    def __init__(
-        self, target: LocalTarget, timeout: float | None, publisher: Publisher | None
-    ) -> None:
-        """Opens the engine; starts no thread."""
-        self._timeout = timeout
-        self._publisher = publisher
-        self._calls = LocalCalls(target, publisher)
 
     async def close(self) -> None:
         """Calls fail with code CANCELLED, those under way and later ones. Idempotent."""
@@ -49,19 +37,6 @@ class LocalConnection:
 
     async def pool_for_arrays(self) -> None:
         """No shared memory: any array will do."""
-
-    def compare_versions(self, server: str) -> None:
-        """Does nothing: the binary interface of the library is compared when it is loaded."""
-
-    @property
-    def publish_dropped(self) -> int:
-        """Batches whose sums were given up."""
-        return 0 if self._publisher is None else self._publisher.dropped
-
-    @property
-    def fallbacks(self) -> dict[str, int]:
-        """None: there is no server to be away."""
-        return {}
 
     async def run(self, call: calls.Call[T]) -> T:
         """Computes the answer.

@@ -71,8 +71,8 @@ class LocalCalls:
             self._engine.close()
 
 
-class LocalConnection:
-    """Stands for ``transport.connection_sync.Connection``, without a server."""
+class LocalBase:
+    """The part of a connection without a server that waits for nothing."""
 
     def __init__(
         self, target: LocalTarget, timeout: float | None, publisher: Publisher | None
@@ -82,7 +82,28 @@ class LocalConnection:
         self._publisher = publisher
         self.computes_on_device = target.backend == "cuda"
         self._calls = LocalCalls(target, publisher)
-        self.closed = self._calls.closed
+
+    def compare_versions(self, server: str) -> None:
+        """Does nothing: the binary interface of the library is compared when it is loaded."""
+
+    @property
+    def publish_dropped(self) -> int:
+        """Batches whose sums were given up."""
+        return 0 if self._publisher is None else self._publisher.dropped
+
+    @property
+    def fallbacks(self) -> dict[str, int]:
+        """None: there is no server to be away."""
+        return {}
+
+
+class LocalConnection(LocalBase):
+    """Stands for ``transport.connection_sync.Connection``, without a server."""
+
+    @property
+    def closed(self) -> threading.Event:
+        """Set once, when calls are to end and no others may begin."""
+        return self._calls.closed
 
     def end_calls(self) -> None:
         """Calls fail with code CANCELLED, those under way and later ones. Idempotent."""
@@ -98,19 +119,6 @@ class LocalConnection:
 
     def pool_for_arrays(self) -> None:
         """No shared memory: any array will do."""
-
-    def compare_versions(self, server: str) -> None:
-        """Does nothing: the binary interface of the library is compared when it is loaded."""
-
-    @property
-    def publish_dropped(self) -> int:
-        """Batches whose sums were given up."""
-        return 0 if self._publisher is None else self._publisher.dropped
-
-    @property
-    def fallbacks(self) -> dict[str, int]:
-        """None: there is no server to be away."""
-        return {}
 
     def run(self, call: calls.Call[T]) -> T:
         """Computes the answer.

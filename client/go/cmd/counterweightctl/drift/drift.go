@@ -20,7 +20,7 @@ const prefix = "counterweight_drift_"
 const mostBytes = 64 << 20
 
 // A Run is the drift of one run: gauges of its last batch and counters since the server
-// began, under their names without "counterweight_drift_". server/README.md lists them.
+// began, under their names without "counterweight_drift_". server/METRICS.md lists them.
 type Run map[string]float64
 
 // Batches is how many the server has corrected in this run.
