@@ -1,4 +1,4 @@
-// What many scrapes at once cost.
+// The cost of many scrapes at once.
 #include "server/observe/metrics_server.h"
 
 #include <arpa/inet.h>
