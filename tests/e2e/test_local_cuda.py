@@ -6,6 +6,8 @@ here, so that a missing wait shows as wrong numbers.
 
 from __future__ import annotations
 
+import ctypes
+import os
 from collections.abc import Iterator
 from typing import Any
 
@@ -31,6 +33,8 @@ def device() -> Iterator[Device]:
         patch.setenv("COUNTERWEIGHT_FAKE_CUDA_DEVICES", "2")
         patch.setenv(library.VARIABLE, str(library_file()))
         library.load.cache_clear()
+        # Else the fake runtime's functions would be those of torch's own CUDA runtime, once torch is imported.
+        ctypes.CDLL(str(library_file()), mode=os.RTLD_NOW | os.RTLD_DEEPBIND)
         yield Device()
         library.load.cache_clear()
 
