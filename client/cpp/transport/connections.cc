@@ -43,7 +43,7 @@ constexpr Mutator::Functions kFunctions = {
     .compare =
         [](Mutator* a, Mutator* b) {
           const auto order = std::compare_three_way()(a, b);
-          return order < 0 ? -1 : order > 0 ? 1 : 0;
+          return std::is_lt(order) ? -1 : std::is_gt(order) ? 1 : 0;
         },
     .destroy = [](Mutator* mutator) { delete mutator; },
     .mutate_for_use = nullptr};
