@@ -38,7 +38,7 @@ PAUSE_SECONDS = 1.0
 FLUSH_SECONDS = 2.0
 """Longest wait for the rest when the client is closed or the process ends."""
 FORK_SECONDS = 1.0
-"""Longest wait of a fork for the attempt in progress."""
+"""Longest wait of a fork for the attempts in progress, of all publishers together."""
 
 _log = logging.getLogger(__name__)
 
@@ -121,9 +121,9 @@ class Publisher:
         self._has_given_up = False
         self._warned: set[StatusCode] = set()
 
-    def pause(self) -> bool:
-        """Keeps attempts from beginning until ``resume``; False if one is still in progress."""
-        return self._calling.acquire(timeout=FORK_SECONDS)
+    def pause(self, seconds: float) -> bool:
+        """Keeps attempts from beginning until ``resume``; False if one lasts longer than that."""
+        return self._calling.acquire(timeout=max(0.0, seconds))
 
     def resume(self) -> None:
         """Ends a pause."""
@@ -283,7 +283,10 @@ def _may_help(failure: CounterweightError) -> bool:
 
 
 def _pause_all() -> None:
-    _paused.extend(publisher for publisher in list(_publishers) if publisher.pause())
+    end = time.monotonic() + FORK_SECONDS
+    for publisher in list(_publishers):
+        if publisher.pause(end - time.monotonic()):
+            _paused.append(publisher)
 
 
 def _resume_all() -> None:
