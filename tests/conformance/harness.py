@@ -7,8 +7,8 @@ import json
 import pathlib
 import subprocess
 import sys
+import tempfile
 import threading
-import zlib
 from concurrent import futures
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -103,9 +103,10 @@ class Files:
         """Returns a scenario's server or client with paths instead of names."""
         placed = dict(about)
         if "token_file" in about:
-            path = self._folder / f"token-{zlib.crc32(about['token_file'].encode())}"
-            path.write_text(about["token_file"])
-            placed["token_file"] = str(path)
+            # Each run has its own: writing a file again empties it for a moment.
+            with tempfile.NamedTemporaryFile("w", dir=self._folder, delete=False) as file:
+                file.write(about["token_file"])
+            placed["token_file"] = file.name
         if "tls" in about:
             tls = dict(about["tls"])
             for name in {"root_certificates", "client_authority"} & set(tls):

@@ -58,3 +58,9 @@ def test_every_rule_has_a_scenario() -> None:
     assert numbers == list(range(1, len(numbers) + 1))
     assert proven <= set(numbers)
     assert set(numbers) - proven == {int(rule) for rule in unscripted}
+
+
+def test_runs_at_once_do_not_write_each_other_s_files(tmp_path: pathlib.Path) -> None:
+    files = harness.Files(tmp_path)
+    first, second = (files.placed({"token_file": "t0ken"})["token_file"] for _ in range(2))
+    assert first != second
