@@ -34,7 +34,7 @@ std::string ReadValue(const Flag& flag, const YAML::Node& node,
   if (!node.IsSequence()) return "must be a single value or a list of them";
   for (const YAML::Node& element : node) {
     if (!IsPlain(element)) return "must be a list of single values";
-    if (!value->empty()) *value += ",";
+    if (!value->empty()) *value += ',';
     *value += element.Scalar();
   }
   return node.size() == 0 ? "must not be an empty list" : "";

@@ -281,10 +281,8 @@ Admission::Queues::iterator Admission::NextQueue() {
   if (waiting_.empty()) return waiting_.end();
   const auto first = waiting_.upper_bound(last_peer_);
   const auto next_in_turn = [&](auto queue) {
-    if (queue == waiting_.end() || ++queue == waiting_.end()) {
-      return waiting_.begin();
-    }
-    return queue;
+    if (queue != waiting_.end()) ++queue;
+    return queue == waiting_.end() ? waiting_.begin() : queue;
   };
   auto queue = first == waiting_.end() ? waiting_.begin() : first;
   for (size_t i = 0; waiting_.size() > 1 && i < waiting_.size(); ++i) {

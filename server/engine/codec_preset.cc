@@ -29,6 +29,7 @@ void RefuseUnknownParameters(const kernels::Method& method,
                              std::map<std::string, double>* parameters,
                              Violations* violations) {
   std::vector<std::string_view> names;
+  names.reserve(method.parameters.size());
   for (const kernels::MethodParameter& parameter : method.parameters) {
     names.push_back(parameter.name);
   }

@@ -4,6 +4,7 @@
 #define COUNTERWEIGHT_SERVER_OBSERVE_METRIC_ROW_H_
 
 #include <span>
+#include <stdexcept>
 #include <string_view>
 
 #include "prometheus/metric_type.h"
@@ -39,7 +40,7 @@ consteval const MetricRow& FindRow(std::span<const MetricRow> table,
   for (const MetricRow& row : table) {
     if (row.name == name) return row;
   }
-  throw "the table has no metric of this name";
+  throw std::logic_error("the table has no metric of this name");
 }
 
 }  // namespace counterweight::server

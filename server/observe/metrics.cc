@@ -94,6 +94,7 @@ class SampledMetrics final : public prometheus::Collectable {
 
   std::vector<prometheus::MetricFamily> Collect() const override {
     std::vector<prometheus::MetricFamily> families;
+    families.reserve(samples_.size());
     for (const Sampled& each : samples_) {
       families.push_back(OneSample(each.row, each.read()));
     }

@@ -59,6 +59,7 @@ Measurement Load(const Settings& settings,
   Schedule schedule(settings, begin);
   std::vector<Worker> workers(requests.size());
   std::vector<std::jthread> threads;
+  threads.reserve(requests.size());
   for (size_t i = 0; i < requests.size(); ++i) {
     threads.emplace_back([&, i] {
       Worker& worker = workers[i];

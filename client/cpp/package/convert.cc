@@ -1,5 +1,7 @@
 #include "client/cpp/package/convert.h"
 
+#include <utility>
+
 #include "client/cpp/method.h"
 #include "google/protobuf/util/json_util.h"
 
@@ -36,7 +38,8 @@ void ConvertCounts(const GlobalCounts& from, v1::CorrectRequest* to) {
   if (from.num_kept_tokens) counts.set_num_kept_tokens(*from.num_kept_tokens);
   if (from.num_ranks) counts.set_num_ranks(*from.num_ranks);
   if (from.weight_sum) counts.set_weight_sum(*from.weight_sum);
-  if (counts.ByteSizeLong() > 0) *to->mutable_global_counts() = counts;
+  if (counts.ByteSizeLong() > 0)
+    *to->mutable_global_counts() = std::move(counts);
 }
 
 void ConvertLabels(const Request& from, v1::CorrectRequest* to) {
