@@ -1,5 +1,5 @@
 // A policy loss as data: which surrogate, of which ratio, added up how.
-// Formulas and papers stand in surrogates/ and README.md; the gradient is
+// Formulas and papers stand in surrogates/ and METHODS.md; the gradient is
 // always with respect to current_log_probs. Each surrogate's struct says what
 // it needs.
 //

@@ -118,7 +118,7 @@ const (
 	RuleEffectZeroWeight = pb.RuleEffect_RULE_EFFECT_ZERO_WEIGHT
 )
 
-// Surrogate: The pointwise policy objective. Formulas and papers: kernels/README.md.
+// Surrogate: The pointwise policy objective. Formulas and papers: kernels/METHODS.md.
 type Surrogate = pb.Surrogate
 
 // Values of Surrogate.

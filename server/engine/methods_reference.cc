@@ -225,7 +225,7 @@ std::string SurrogateTables() {
 ## Surrogates
 
 What `PolicyLoss.surrogate` can be, what its value is made of, and which numbers of the `PolicyLoss` it reads; others are
-refused. Formulas and papers: [README](README.md), "Policy losses".
+refused. Formulas and papers: [Losses](#losses); gradients and factors: [README](README.md#policy-losses).
 
 | surrogate | ratio of | numbers |
 |---|---|---|

@@ -38,6 +38,13 @@ except ModuleNotFoundError as error:
 TOKENS = 1_000_000
 PROGRAMS = ("counterweight-server", "benchmark/kernels_bench", "counterweight-bench")
 README_MARKS = ("<!-- tables of bench.py -->", "<!-- end of tables -->")
+RESULTS_HEAD = """<!-- Made by `make bench ARGS=--update-readme`. Edits here are lost. -->
+
+# Results of a run
+
+[README.md](README.md) says what is measured, and has the targets.
+
+"""
 
 Json = dict[str, Any]
 
@@ -139,12 +146,18 @@ def commit() -> str:
 
 
 def update_readme(markdown: str) -> None:
+    """Puts the targets into the README, and the tables that they come from into RESULTS.md."""
+    targets, first, rest = markdown.partition("### Kernels")
     readme = HERE / "README.md"
     start, end = README_MARKS
-    before, rest = readme.read_text().split(start, 1)
-    after = rest.split(end, 1)[1]
-    readme.write_text(f"{before}{start}\n\n{markdown}\n{end}{after}")
-    say(f"updated {readme.relative_to(ROOT)}")
+    before, replaced = readme.read_text().split(start, 1)
+    after = replaced.split(end, 1)[1]
+    readme.write_text(f"{before}{start}\n\n{targets}{end}{after}")
+    about = targets.partition("### Targets")[0]
+    (HERE / "RESULTS.md").write_text(
+        f"{RESULTS_HEAD}{about}{first}{rest}".replace("\n### ", "\n## ")
+    )
+    say("updated tests/benchmark/README.md and RESULTS.md")
 
 
 def measure(build: pathlib.Path) -> Json:
@@ -184,7 +197,9 @@ def main() -> None:
     parser.add_argument("--build", type=pathlib.Path, default=ROOT / "build/release")
     parser.add_argument("--output", type=pathlib.Path, default=ROOT / "build/bench")
     parser.add_argument(
-        "--update-readme", action="store_true", help="put the tables into tests/benchmark/README.md"
+        "--update-readme",
+        action="store_true",
+        help="write the tables into tests/benchmark/README.md and RESULTS.md",
     )
     arguments = parser.parse_args()
     build = arguments.build.resolve()

@@ -493,7 +493,7 @@ func (RuleEffect) EnumDescriptor() ([]byte, []int) {
 	return file_counterweight_v1_method_proto_rawDescGZIP(), []int{7}
 }
 
-// The pointwise policy objective. Formulas and papers: kernels/README.md.
+// The pointwise policy objective. Formulas and papers: kernels/METHODS.md.
 type Surrogate int32
 
 const (

@@ -112,7 +112,7 @@ class RuleEffect(Choice):
 
 
 class Surrogate(Choice):
-    """The pointwise policy objective. Formulas and papers: kernels/README.md."""
+    """The pointwise policy objective. Formulas and papers: kernels/METHODS.md."""
 
     PPO_CLIP = "ppo_clip"
     """PPO clip, with dual_clip and ratio_cap."""

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from compat_service import METRICS, answers
+from fake_cuda import UUID, FakeCuda
 from fake_memory import Sharing, sharing_server
 from fake_server import FakeServer
 from sample import BATCH, Correct, answer
@@ -70,6 +71,20 @@ def sharer(sharing: Sharing) -> Iterator[cw.Client]:
     """A client that shares memory with the server."""
     with cw.Client(sharing[0].target, timeout=30, transport="shared_memory") as connected:
         yield connected
+
+
+@pytest.fixture
+def device(monkeypatch: pytest.MonkeyPatch) -> FakeCuda:
+    return FakeCuda(monkeypatch)
+
+
+@pytest.fixture
+def computing(sharing: Sharing) -> Sharing:
+    """A server that computes on the device."""
+    server, _ = sharing
+    server.info.features.append("cuda_ipc")
+    server.info.devices.add(index=0, name="fake", uuid=UUID)
+    return sharing
 
 
 @pytest.fixture(params=["sync", "aio"])

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from fake_cuda import FakeCuda
 
 import counterweight_rl as cw
 from counterweight_rl._gen.counterweight.v1 import correction_service_pb2 as service_pb2
@@ -87,3 +88,9 @@ def sent(request: Request, role: int) -> tensor_pb2.Tensor:
 def assert_is_the_answer(result: cw.Result[Any]) -> None:
     for name, expected in OUTPUTS.items():
         np.testing.assert_array_equal(getattr(result, name), expected)
+
+
+def on(device: FakeCuda, **changed: Any) -> dict[str, Any]:
+    """The sample's batch, on the device."""
+    batch: dict[str, Any] = {**BATCH, **changed}
+    return {n: device.put(a) if hasattr(a, "shape") else a for n, a in batch.items()}

@@ -17,15 +17,8 @@ the answer becomes the original's return value. All of them differ from the orig
 * The server's warnings about a request become Python warnings.
 
 The originals have no argument for a server. These functions ask the server that the environment
-names, or the argument of ``use``, whose documentation defines each setting:
-
-* ``COUNTERWEIGHT_TARGET``, the server's address: ``localhost:50051``;
-* ``COUNTERWEIGHT_RUN``, the label of the drift metrics: none;
-* ``COUNTERWEIGHT_TIMEOUT``, seconds that a call may take, retries included: 120;
-* ``COUNTERWEIGHT_RETRY_SECONDS``, seconds within which a call is tried again: 60;
-* ``COUNTERWEIGHT_NON_FINITE``, what to do about a NaN or infinity where the mask is 1: ``reject``;
-* ``COUNTERWEIGHT_ON_UNAVAILABLE``, what to do while the server is away after that: ``raise``;
-* ``COUNTERWEIGHT_TOKEN_FILE``, a file with the server's token: none.
+names (``COUNTERWEIGHT_TARGET``, ...), or the argument of ``use``, whose documentation defines each
+setting; client/python/README.md has the variables.
 
 A server that is away for less than a minute therefore causes a pause and does not end the run.
 

@@ -6,6 +6,9 @@
 It follows OpenRLHF/OpenRLHF @3c3be623 (0.11.0) and 0.11.2. Numbers and quirks are those of the
 dialect ``openrlhf``; server/engine/dialects/README.md lists them. The other names of
 ``openrlhf.models`` (``Actor``, ``aggregate_loss``, ...) are OpenRLHF's own, imported on first use.
+
+It takes the arguments of 0.11.2 or of earlier releases, and returns five or four values
+accordingly; ``vllm_is_correction_type`` may also be "reinforce_pro".
 """
 
 from __future__ import annotations

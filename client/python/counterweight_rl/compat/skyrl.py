@@ -4,7 +4,11 @@
 
 It follows NovaSky-AI/SkyRL @a9564572. Numbers, metric names and quirks are those of the dialect
 ``skyrl``; server/engine/dialects/README.md lists them. ``off_policy_correction_enabled`` and the
-functions behind these are SkyRL's own, imported on first use.
+functions behind these are SkyRL's own, imported on first use. Differences:
+
+* A mask with other numbers than 0 and 1 (Tinker's weights) is corrected by SkyRL's own function,
+  with a warning.
+* Fields of the configuration that are newer than this package are omitted while they are None.
 """
 
 from __future__ import annotations

@@ -7,9 +7,11 @@ It is TRL's own class with ``GRPOMixin`` before it; a subclass takes the mixin:
 
     class Trainer(GRPOMixin, GRPOTrainer): ...
 
-Its numbers are those of TRL 1.10 to 1.16. On creation a trainer refuses ``use_adaptive_entropy``;
-``top_entropy_quantile`` < 1 with ``loss_type`` vespo; ``use_liger_kernel`` if TRL (< 1.14) computes
-another loss with it; and settings that the server refuses. It differs as follows:
+Its numbers are those of TRL 1.10 to 1.16; forward pass, entropies, auxiliary losses and logging
+stay TRL's. On creation a trainer asks the server for the loss of two tokens, and refuses
+``use_adaptive_entropy``; ``top_entropy_quantile`` < 1 with ``loss_type`` vespo;
+``use_liger_kernel`` if TRL (< 1.14) computes another loss with it; and settings that the server
+refuses. It differs as follows:
 
 * The loss takes the importance-sampling ratio from the log-probs, not from
   ``inputs["importance_sampling_ratio"]``, unless the inputs have the latter only.

@@ -8,7 +8,15 @@
 
 It follows verl-project/verl @1dda039b. Numbers, metric names and quirks are those of the dialect
 ``verl``; server/engine/dialects/README.md lists them. Other names that verl's trainers import from
-these modules (``agg_loss``, ``kl_penalty``, ...) are verl's own, imported on first use.
+these modules (``agg_loss``, ``kl_penalty``, ...) are verl's own, imported on first use, and
+``get_policy_loss_fn`` also returns losses registered with verl. Differences:
+
+* ``rollout_is_weights`` multiply the advantages. ``clip_cov``, ``kl_cov``, ``geo_mean`` and
+  ``dro``, which are not proportional to those, refuse them; use ``counterweight_rl.torch`` with a
+  ``Dialect`` that has the ``rollout_is``.
+* A token of weight 0 counts as not clipped in ``actor/pg_clipfrac``.
+* Batch normalization in bypass mode averages over this call's batch.
+* Fields of the configuration that are newer than this package are omitted while they are None.
 """
 
 from __future__ import annotations

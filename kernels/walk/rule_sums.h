@@ -1,0 +1,206 @@
+// The statistic of a rule at each token, and what a rule adds to the columns.
+#ifndef COUNTERWEIGHT_KERNELS_WALK_RULE_SUMS_H_
+#define COUNTERWEIGHT_KERNELS_WALK_RULE_SUMS_H_
+
+#include "kernels/rules/estimators.h"
+#include "kernels/walk/accumulators.h"
+
+namespace counterweight::kernels {
+inline namespace COUNTERWEIGHT_ISA {
+
+template <class Lanes>
+struct RuleSums {
+  using State = TileState<Lanes>;
+  using Acc = Accumulators<Lanes>;
+  static constexpr int kAdvantages = static_cast<int>(InputRole::kAdvantages);
+
+  COUNTERWEIGHT_HD static RuleTiles<Lanes>& tiles(State& s) {
+    return s.tiles.template get<RuleTiles<Lanes>>();
+  }
+  COUNTERWEIGHT_HD static const RuleTiles<Lanes>& tiles(const State& s) {
+    return s.tiles.template get<RuleTiles<Lanes>>();
+  }
+
+  COUNTERWEIGHT_HD static RatioSource source_of(const RulePlan& rule) {
+    return Lanes::source(SourceUse::kCorrection, rule.rule.source);
+  }
+
+  COUNTERWEIGHT_HD static bool is_conditional(const RulePlan& rule) {
+    return Lanes::may(kFeatureConditions) && rule.is_conditional;
+  }
+
+  // The statistic is the drift's log ratio, clamped, over the same tokens, and
+  // so its extrema are theirs, clamped.
+  COUNTERWEIGHT_HD static bool extends_drift(const Plan& plan,
+                                             const RulePlan& rule,
+                                             bool sequential) {
+    return !rule.is_sequence && rule.prefix < 0 && !sequential &&
+           rule.is_log_ratio &&
+           source_of(rule) ==
+               Lanes::source(SourceUse::kDrift, plan.spec.drift_source);
+  }
+
+  // The estimator of each token.
+  COUNTERWEIGHT_HD static void evaluate(const RulePlan& rule, State& s) {
+    with_estimator<Lanes>(
+        rule.rule.estimator, [&](auto estimator) COUNTERWEIGHT_INLINE_LAMBDA {
+          estimator.evaluate(rule.clamp, source_of(rule), s, tiles(s));
+        });
+  }
+
+  // The estimator in float64: RATIO as the exact difference, which is what its
+  // sums hang on; others as computed.
+  COUNTERWEIGHT_HD static WideVec exact(const RulePlan& rule, const State& s,
+                                        const TileOf<Lanes>& computed, int k,
+                                        int h) {
+    if (!rule.is_log_ratio) return computed.wide(k, h);
+    return exact_log_ratio(s, source_of(rule), rule.rule.token_clamp, k, h);
+  }
+
+  // Adds the sums that the row's later segments start from.
+  COUNTERWEIGHT_HD static void add_prefix_aggregate(const RulePlan& rule, int r,
+                                                    const State& s,
+                                                    const TileOf<Lanes>& seen,
+                                                    bool sequential, Acc& acc) {
+    const RuleTiles<Lanes>& t = tiles(s);
+    const int column = RuleColumnIndex(r, kRuleAggregate);
+    if (rule.is_log_ratio) {
+      add_ratios(rule, column, s, seen, sequential, acc);
+      return;
+    }
+    acc.add_exact(column, s.steps,
+                  [&](int k, int h) COUNTERWEIGHT_INLINE_LAMBDA {
+                    const WideVec x = t.estimate.wide(k, h);
+                    return seen.wide(k, h) != 0.0 ? x : WideVec{};
+                  });
+  }
+
+  COUNTERWEIGHT_HD static void add_ratios(const RulePlan& rule, int column,
+                                          const State& s,
+                                          const TileOf<Lanes>& seen,
+                                          bool sequential, Acc& acc) {
+    add_exact_log_ratios(s, source_of(rule), rule.rule.token_clamp, seen,
+                         !sequential, column, acc);
+  }
+
+  COUNTERWEIGHT_HD static void add_token_sums(const Plan& plan, int r,
+                                              const State& s,
+                                              const TileOf<Lanes>& seen,
+                                              bool sequential, Acc& acc) {
+    const RuleTiles<Lanes>& t = tiles(s);
+    const RulePlan& rule = plan.rules[r];
+    const int columns[] = {RuleColumnIndex(r, kRuleSum)};
+    acc.add(columns, s.steps,
+            [&](int k, int g, Vec(&block)[1]) COUNTERWEIGHT_INLINE_LAMBDA {
+              add_where(seen.vec(k, g) != 0.0f, t.statistic.vec(k, g),
+                        block[0]);
+            });
+    if (Lanes::may(kFeaturePeerCorrection) && plan.spec.peer_sums) {
+      add_clamped_sums(rule, r, s, seen, acc);
+    }
+    if (extends_drift(plan, rule, sequential)) return;
+    acc.extend(kExtremumRules + r, s.steps, t.statistic, seen);
+  }
+
+  // Not only a metric: running means of later segments divide by it.
+  COUNTERWEIGHT_HD static void count_seen(int r, const State& s,
+                                          const TileOf<Lanes>& seen, Acc& acc) {
+    acc.count_each(RuleColumnIndex(r, kRuleSeen), s.steps,
+                   [&](int k, int g)
+                       COUNTERWEIGHT_INLINE_LAMBDA { return seen.vec(k, g); });
+  }
+
+  COUNTERWEIGHT_HD static void add_clamped_sums(const RulePlan& rule, int r,
+                                                const State& s,
+                                                const TileOf<Lanes>& seen,
+                                                Acc& acc) {
+    const RuleTiles<Lanes>& t = tiles(s);
+    const Vec lowest = splat(static_cast<float>(rule.clamped_lower));
+    const Vec highest = splat(static_cast<float>(rule.clamped_upper));
+    const int columns[] = {RuleColumnIndex(r, kRuleClamped),
+                           RuleColumnIndex(r, kRuleClampedSquared)};
+    acc.add(columns, s.steps,
+            [&](int k, int g, Vec(&block)[2]) COUNTERWEIGHT_INLINE_LAMBDA {
+              const auto counts = seen.vec(k, g) != 0.0f;
+              const Vec y = clip(t.statistic.vec(k, g), lowest, highest);
+              add_where(counts, y, block[0]);
+              add_where(counts, y * y, block[1]);
+            });
+  }
+
+  COUNTERWEIGHT_HD static void add_sequence_sums(const RulePlan& rule, int r,
+                                                 State& s,
+                                                 const TileOf<Lanes>& seen,
+                                                 bool sequential, Acc& acc) {
+    RuleTiles<Lanes>& t = tiles(s);
+    if (sequential) {
+      const int columns[] = {RuleColumnIndex(r, kRuleSeen),
+                             RuleColumnIndex(r, kRuleFired)};
+      acc.count(columns, s.steps,
+                [&](int k, int g, Vec(&block)[2]) COUNTERWEIGHT_INLINE_LAMBDA {
+                  block[0] += seen.vec(k, g);
+                  block[1] += rule.is_conditional ? Vec{} : seen.vec(k, g);
+                });
+    }
+    const TileOf<Lanes>& advantages = s.input[kAdvantages];
+    if (is_conditional(rule)) {
+      acc.count_each(RuleColumnIndex(r, kRuleFired), s.steps,
+                     [&](int k, int g) COUNTERWEIGHT_INLINE_LAMBDA {
+                       return advantages.vec(k, g) < 0.0f ? seen.vec(k, g)
+                                                          : Vec{};
+                     });
+    }
+    const int sum_column = RuleColumnIndex(r, kRuleSum);
+    if (rule.sums_ratios) {
+      add_ratios(rule, sum_column, s, seen, sequential, acc);
+      return;
+    }
+    evaluate(rule, s);
+    const int columns[] = {sum_column};
+    acc.add(columns, s.steps,
+            [&](int k, int g, Vec(&block)[1]) COUNTERWEIGHT_INLINE_LAMBDA {
+              add_where(seen.vec(k, g) != 0.0f, t.statistic.vec(k, g),
+                        block[0]);
+            });
+    if (rule.sums) return;
+    acc.extend(kExtremumRules + r, s.steps, t.statistic, seen);
+    if (rule.counts) {
+      count_outside(rule, r, s, seen, acc);
+    }
+  }
+
+  COUNTERWEIGHT_HD static void count_outside(const RulePlan& rule, int r,
+                                             const State& s,
+                                             const TileOf<Lanes>& seen,
+                                             Acc& acc) {
+    const RuleTiles<Lanes>& t = tiles(s);
+    const int columns[] = {RuleColumnIndex(r, kRuleHigh),
+                           RuleColumnIndex(r, kRuleLow)};
+    acc.count(columns, s.steps,
+              [&](int k, int g, Vec(&block)[2]) COUNTERWEIGHT_INLINE_LAMBDA {
+                const Vec x = t.statistic.vec(k, g);
+                const Vec m = seen.vec(k, g);
+                count_where(x > rule.upper, m, block[0]);
+                count_where(x < rule.lower, m, block[1]);
+              });
+  }
+
+  COUNTERWEIGHT_HD static void count_marked(int r, const State& s,
+                                            const TileOf<Lanes>& seen,
+                                            Acc& acc) {
+    const RuleTiles<Lanes>& t = tiles(s);
+    const int columns[] = {RuleColumnIndex(r, kRuleHigh),
+                           RuleColumnIndex(r, kRuleLow)};
+    acc.count(columns, s.steps,
+              [&](int k, int g, Vec(&block)[2]) COUNTERWEIGHT_INLINE_LAMBDA {
+                const Vec m = seen.vec(k, g);
+                block[0] += t.high.vec(k, g) * m;
+                block[1] += t.low.vec(k, g) * m;
+              });
+  }
+};
+
+}  // namespace COUNTERWEIGHT_ISA
+}  // namespace counterweight::kernels
+
+#endif  // COUNTERWEIGHT_KERNELS_WALK_RULE_SUMS_H_
