@@ -23,6 +23,7 @@ from counterweight_rl.transport.fallback import Fallback, OnUnavailable
 from counterweight_rl.transport.retry import Attempts, Retry, RetryPolicy
 from counterweight_rl.transport.router import Capabilities, Router, Transport
 from counterweight_rl.transport.stream_aio import correct_by_stream
+from counterweight_rl.transport.stuck import Peer
 
 T = TypeVar("T")
 
@@ -47,11 +48,13 @@ class Connection:
         self._fallback = Fallback(on_unavailable)
         self._router = Router(target, transport, chunk_bytes)
         self._closed = asyncio.Event()
+        self._peer = Peer(target)
 
     async def close(self) -> None:
         """Ends calls in flight and later ones with code CANCELLED. Idempotent."""
         self._closed.set()
         self._fallback.close()
+        self._peer.closes()
         for channel in self._access.close():
             await channel.close()
         self._router.close()
@@ -65,7 +68,10 @@ class Connection:
         if not self._router.may_share() or self._closed.is_set():
             return None
         if self._router.capabilities is None:
-            with contextlib.suppress(grpc.RpcError, CounterweightError):
+            with (
+                contextlib.suppress(grpc.RpcError, CounterweightError),
+                self._peer.bounds(self._timeout),
+            ):
                 await self._ask(self._timeout)
         return self._router.pool_for_arrays()
 
@@ -88,7 +94,8 @@ class Connection:
         attempts = self._retry.begin(self._timeout if call.timeout is None else call.timeout)
         while not self._closed.is_set():
             try:
-                answer = await self._attempt(call, attempts)
+                with self._peer.bounds(attempts.remaining()):
+                    answer = await self._attempt(call, attempts)
                 self._fallback.answered(answer)
                 return answer
             except grpc.RpcError as error:

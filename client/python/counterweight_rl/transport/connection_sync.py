@@ -28,6 +28,7 @@ from counterweight_rl.transport.fallback import Fallback, OnUnavailable
 from counterweight_rl.transport.retry import Attempts, Retry, RetryPolicy
 from counterweight_rl.transport.router import Capabilities, Router, Transport
 from counterweight_rl.transport.stream_sync import correct_by_stream
+from counterweight_rl.transport.stuck import Peer
 
 T = TypeVar("T")
 
@@ -57,11 +58,13 @@ class Connection:
         self._fallback = Fallback(on_unavailable)
         self._timeout = timeout
         self._access = access
+        self._peer = Peer(target)
 
     def end_calls(self) -> None:
         """Ends calls in flight and later ones with code CANCELLED. Idempotent."""
         self.closed.set()
         self._fallback.close()
+        self._peer.closes()
         for channel in self._access.close():
             channel.close()
 
@@ -99,7 +102,10 @@ class Connection:
         if self.router.capabilities is None:
             # Without a server, the array serves a later one. grpc raises ValueError for a closed
             # channel; a closed router then creates no shared memory.
-            with suppress(grpc.RpcError, ValueError, CounterweightError):
+            with (
+                suppress(grpc.RpcError, ValueError, CounterweightError),
+                self._peer.bounds(self._timeout),
+            ):
                 self._ask(self._timeout)
         return self.router.pool_for_arrays()
 
@@ -112,7 +118,8 @@ class Connection:
         attempts = self._retry.begin(self._timeout if call.timeout is None else call.timeout)
         while True:
             try:
-                answer = self._attempt(call, attempts)
+                with self._peer.bounds(attempts.remaining()):
+                    answer = self._attempt(call, attempts)
                 self._fallback.answered(answer)
                 return answer
             except grpc.RpcError as error:
