@@ -84,14 +84,21 @@ TEST_F(SharedMemory, AnswersTheSameWithCopies) {
   }
 }
 
-TEST_F(SharedMemory, AnswersTheSameInPlace) {
+TEST_F(SharedMemory, AnswersTheSameInPlaceAsTheReadmeSays) {
+  namespace cw = counterweight::client;
   Client client(target_, Shared());
   const TestBatch batch(70, 3001);
-  SharedBuffer inputs;
-  Request request = Moved(batch.Weights(), &client, &inputs);
   const size_t positions = static_cast<size_t>(batch.num_positions());
-  SharedBuffer outputs;
-  ASSERT_TRUE(client.Allocate(positions * 8, Access::kOutput, &outputs).ok());
+#include "readme_shared_memory.inc"
+  ASSERT_TRUE(status.ok()) << status.ToString();
+  Request request = batch.Weights();
+  std::byte* at = inputs.data();
+  for (Input& input : request.inputs) {
+    std::memcpy(at, input.data, input.bytes);
+    input.data = at;
+    at += input.bytes;
+  }
+  EXPECT_EQ(at, inputs.data() + positions * 9);
   request.outputs = {
       {v1::TENSOR_ROLE_WEIGHTS, outputs.data(), positions * 4},
       {v1::TENSOR_ROLE_KEEP_MASK, outputs.data() + positions * 4, positions}};
