@@ -19,7 +19,8 @@ constexpr int kMomentMilliseconds = 100;
 
 // The argument of grpc::ChannelArguments::SetSocketMutator. gRPC's header,
 // src/core/lib/iomgr/socket_mutator.h, is not installed; the layout is that of
-// gRPC 1.51 and of releases up to 2025. gRPC calls `mutate` for each socket before it connects it.
+// gRPC 1.51, which later sources keep. gRPC calls `mutate` for each socket
+// before it connects it.
 struct Mutator {
   struct Functions {
     bool (*mutate)(int fd, Mutator* mutator);
