@@ -115,6 +115,42 @@ def test_found_by_pkg_config(
         assert answer(program, server, libraries(prefix)) == ANSWER
 
 
+README_PROGRAM = """
+#include <counterweight/client.h>
+
+#include <cstdint>
+#include <iostream>
+#include <vector>
+
+int main() {
+  std::vector<float> rollout(64 * 512, -1.0F), old(64 * 512, -0.9F);
+  const std::vector<uint8_t> mask(64 * 512, 1);
+BLOCK
+  return status.ok() && result.Find(counterweight::Role::kWeights)->bytes == mask.size() * 4 ? 0 : 1;
+}
+"""
+
+
+def test_the_readmes_block_runs_as_written(
+    prefix: pathlib.Path, server: ServerProcess, tmp_path: pathlib.Path
+) -> None:
+    (block,) = re.findall(r"```cpp\n([^`]+)```", (REPOSITORY / "README.md").read_text())
+    assert '"localhost:50051"' in block
+    source = tmp_path / "readme.cc"
+    source.write_text(
+        README_PROGRAM.replace("BLOCK", block.replace("localhost:50051", server.address))
+    )
+    environment = {**os.environ, "PKG_CONFIG_LIBDIR": str(libraries(prefix) / "pkgconfig")}
+    flags = run("pkg-config", "--cflags", "--libs", "counterweight-client", env=environment)
+    program = tmp_path / "readme"
+    run("g++", "-std=c++20", "-Wall", "-Werror", source, "-o", program, *flags.split())
+    status, k3, effective_sample_size = answer(program, server, libraries(prefix))
+    assert status == "OK"
+    # exp(0.1) - 1 - 0.1, and equal weights.
+    assert float(k3) == pytest.approx(0.00517, abs=1e-5)
+    assert float(effective_sample_size) == pytest.approx(1.0)
+
+
 def test_debian_package(build: pathlib.Path, tmp_path: pathlib.Path) -> None:
     run("cpack", "-B", tmp_path, "-D", f"CPACK_OUTPUT_FILE_PREFIX={tmp_path}", cwd=build)
     (package,) = tmp_path.glob("*.deb")
