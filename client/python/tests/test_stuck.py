@@ -6,6 +6,7 @@ import os
 import pathlib
 import socket
 import tempfile
+import threading
 import time
 from collections.abc import Iterator
 
@@ -65,6 +66,10 @@ def pairs(folder: pathlib.Path) -> Iterator[list[Pair]]:
 def entries_of(name: str) -> list[stuck._Entry]:
     entries = list(stuck._watch._entries.values())
     return [entry for entry in entries if entry.address.endswith(name.encode())]
+
+
+def refuse(thread: threading.Thread) -> None:
+    raise RuntimeError("can't start new thread")
 
 
 def await_end(pair: Pair) -> None:
@@ -142,6 +147,22 @@ def test_calls_that_ended_are_forgotten(folder: pathlib.Path) -> None:
         raise EndedError(grpc.StatusCode.INVALID_ARGUMENT)
     peer.closes()  # no call runs
     assert not entries_of("gone")
+
+
+def test_a_thread_that_cannot_start_leaves_nothing(
+    folder: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    watch = stuck._Watch()
+    with monkeypatch.context() as patched:
+        patched.setattr(stuck.threading.Thread, "start", refuse)
+        with pytest.raises(RuntimeError, match="new thread"):
+            watch.add(b"a", 0.0)
+    assert not watch._entries
+    pair = Pair(str(folder / "later"))
+    pair.fill()
+    watch.add(os.fsencode(folder / "later"), 0.0, once=True)
+    await_end(pair)
+    pair.close()
 
 
 def test_a_forked_child_has_a_thread_of_its_own(folder: pathlib.Path, pairs: list[Pair]) -> None:

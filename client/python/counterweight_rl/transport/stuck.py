@@ -78,9 +78,11 @@ class _Entry:
 class _Watch:
     """A thread that examines connections when they are due; all clients of a process share it."""
 
+    # Calls that a fork interrupts have numbers that no later one has in the child.
+    _numbers = itertools.count()
+
     def __init__(self) -> None:
         self._changed = threading.Condition()
-        self._numbers = itertools.count()
         self._entries: dict[int, _Entry] = {}
         self._wakes_at = math.inf
         self._thread: threading.Thread | None = None
@@ -88,13 +90,12 @@ class _Watch:
     def add(self, address: bytes, due: float, once: bool = False) -> int:
         number = next(self._numbers)
         with self._changed:
-            self._entries[number] = _Entry(address, due, once)
             if self._thread is None and due < math.inf:
-                self._thread = threading.Thread(
-                    target=self._run, name="counterweight-stuck", daemon=True
-                )
-                self._thread.start()
-            elif due < self._wakes_at:
+                thread = threading.Thread(target=self._run, name="counterweight-stuck", daemon=True)
+                thread.start()  # raises at the end of the process, and then nothing is kept
+                self._thread = thread
+            self._entries[number] = _Entry(address, due, once)
+            if due < self._wakes_at:
                 self._changed.notify()
         return number
 
