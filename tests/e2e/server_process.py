@@ -89,7 +89,20 @@ class ServerProcess:
         # Reading at the file's own position would move the server's.
         file = self.log.fileno()
         text = os.pread(file, os.fstat(file).st_size, 0)
-        return [json.loads(line) for line in text.splitlines()]
+        # The last line may still be written.
+        return [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith(b"\n")]
+
+    def events(self, name: str, count: int = 1) -> list[dict[str, Any]]:
+        """Returns the log lines of the event, once there are ``count``.
+
+        The server answers first and logs afterwards, on another thread, so that a test that has
+        an answer cannot expect its line yet.
+        """
+        wait_until(lambda: len(self._events(name)) >= count)
+        return self._events(name)
+
+    def _events(self, name: str) -> list[dict[str, Any]]:
+        return [line for line in self.log_lines() if line["event"] == name]
 
     def scrape(self) -> str:
         """Returns the metrics page; over TLS any certificate will do."""

@@ -259,7 +259,7 @@ def test_a_second_signal_means_now(start_server: StartServer, tmp_path: pathlib.
     path = tmp_path / "s"
     server = start_server("--drain_delay=600", "--drain_timeout=600", listen=f"unix:{path}")
     server.terminate()
-    assert until(lambda: any(line["event"] == "draining" for line in server.log_lines()))
+    assert server.events("draining")
     server.process.send_signal(signal.SIGINT)
     assert server.wait() == 0
     assert not path.exists()
@@ -278,8 +278,7 @@ def test_a_full_descriptor_table_does_not_end_the_listener(start_server: StartSe
     resource.prlimit(server.process.pid, resource.RLIMIT_NOFILE, (limit, limit))
     connections = list(sockets(server.address, 2 * limit))
     lost = "counterweight_connections_refused_total"
-    events = [line["event"] for line in server.log_lines()]
-    assert until(lambda: "accept_failed" in [line["event"] for line in server.log_lines()]), events
+    assert server.events("accept_failed")
     for connection in connections:
         connection.close()
     assert is_served(server)

@@ -10,7 +10,7 @@ import subprocess
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 
 import counterweight_rl as cw
 import grpc
@@ -42,17 +42,6 @@ def is_one_sentence(text: str) -> bool:
 def write(path: pathlib.Path, text: str) -> str:
     path.write_text(text)
     return f"--config={path}"
-
-
-def events(server: ServerProcess, name: str, count: int) -> list[Mapping[str, object]]:
-    """The first ``count`` log lines of that event."""
-    deadline = time.monotonic() + DEADLINE_SECONDS
-    while time.monotonic() < deadline:
-        found = [line for line in server.log_lines() if line["event"] == name]
-        if len(found) >= count:
-            return found[:count]
-        time.sleep(0.01)
-    raise AssertionError(f"fewer than {count} lines {name}: {server.log_lines()}")
 
 
 def test_each_source_wins_over_the_next(start_server: StartServer, tmp_path: pathlib.Path) -> None:
@@ -144,7 +133,7 @@ def test_sighup_takes_up_limits_and_names_the_rest(
         assert client.correct(method="token_tis", **batch).metrics
         path.write_text("max_tokens: 1\nthreads: 3\n")
         server.process.send_signal(signal.SIGHUP)
-        (line,) = events(server, "config_reloaded", 1)
+        (line,) = server.events("config_reloaded")
         assert line["changed"] == {"max_tokens": "1"}
         assert line["needs_restart"] == ["threads"]
         assert line["level"] == "warning"
@@ -155,7 +144,7 @@ def test_sighup_takes_up_limits_and_names_the_rest(
         # A broken file changes nothing.
         path.write_text("max_tokens: 5\nmax_tokns: 6\n")
         server.process.send_signal(signal.SIGHUP)
-        (failed,) = events(server, "config_reload_failed", 1)
+        (failed,) = server.events("config_reload_failed")
         assert failed["level"] == "error"
         assert f"{path}:2: unknown key 'max_tokns'" in str(failed["error"])
         assert server.metric("counterweight_config_last_reload_success") == 0
@@ -163,7 +152,7 @@ def test_sighup_takes_up_limits_and_names_the_rest(
 
         path.write_text("max_tokens: 1000000\nlog_level: error\n")
         server.process.send_signal(signal.SIGHUP)
-        assert events(server, "config_reloaded", 2)[1]["changed"] == {
+        assert server.events("config_reloaded", 2)[1]["changed"] == {
             "max_tokens": "1000000",
             "log_level": "error",
         }

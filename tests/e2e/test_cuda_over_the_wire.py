@@ -76,7 +76,7 @@ def test_the_first_device_alone_is_the_default(start_fake: StartFake) -> None:
         assert info.backend == "cuda"
         assert [device.index for device in info.devices] == [0]
         assert client.correct(method="token_tis", **padded_batch()).backend == "cuda"
-    started = next(line for line in server.log_lines() if line["event"] == "started")
+    (started,) = server.events("started")
     assert started["backend"]["name"] == "cuda"
     assert [device["index"] for device in started["backend"]["devices"]] == [0]
 
@@ -117,7 +117,7 @@ def test_auto_without_devices_says_why(start_fake: StartFake) -> None:
     server = start_fake(devices=0)
     with cw.Client(server.address) as client:
         assert client.server_info().backend == "cpu"
-    started = next(line for line in server.log_lines() if line["event"] == "started")
+    (started,) = server.events("started")
     assert started["backend"]["name"] == "cpu"
     assert started["no_cuda"]
 
@@ -159,7 +159,7 @@ def test_an_error_of_one_request_is_that_requests(start_fake: StartFake, transpo
     assert server.metric("counterweight_ready") == 1
     assert server.metric('counterweight_device_errors_total{device="0"}') == 1
     assert server.metric('counterweight_device_lost{device="0"}') == 0
-    (logged,) = [line for line in server.log_lines() if line["event"] == "device_error"]
+    (logged,) = server.events("device_error")
     assert "invalid argument" in logged["what"]
 
 
@@ -192,7 +192,7 @@ def test_a_lost_device_is_seen_by_everyone(start_fake: StartFake, transport: str
     assert sorted(errors) == [0, 1]
     lost = [server.metric(f'counterweight_device_lost{{device="{i}"}}') for i in range(2)]
     assert lost == errors
-    (logged,) = [line for line in server.log_lines() if line["event"] == "device_lost"]
+    (logged,) = server.events("device_lost")
     assert logged["level"] == "error"
     assert logged["request_id"] == caught.value.request_id
     assert logged["what"].startswith(f"device {errors.index(1)}: ")

@@ -164,10 +164,8 @@ def test_a_token_is_sent(
     with cw.Client("local:", publish=server.address, token="secret-token-of-a-trainer") as client:
         client.correct(method="token_tis", **BATCH)
     assert client.publish_dropped == 0
-    assert any(
-        line.get("rpc") == "Publish" and line["code"] == "OK" and line["client"] == "trainer"
-        for line in server.log_lines()
-    )
+    (taken,) = server.events("request")
+    assert (taken["rpc"], taken["code"], taken["client"]) == ("Publish", "OK", "trainer")
 
 
 def test_a_killed_server_costs_counts_alone(

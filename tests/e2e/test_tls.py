@@ -186,7 +186,7 @@ def test_wrong_files_change_nothing(
     replace(served.key, key)
     wait_until(lambda: server.metric(VALID) == 1)
     connect(server, cw.TlsConfig(root_certificates=tmp_path / "old.pem"))
-    [failed] = [line for line in server.log_lines() if line["event"] == "tls_reload_failed"]
+    [failed] = server.events("tls_reload_failed")
     assert failed["error"] == (
         f"--tls_key={served.key}: it is not the key of --tls_certificate={served.certificate}"
     )

@@ -148,7 +148,7 @@ def test_replaced_tokens(
             client.server_info()
         replace(own, new.encode())
         assert client.server_info().version
-    assert "tokens_reloaded" in [entry["event"] for entry in guarded.log_lines()]
+    assert guarded.events("tokens_reloaded")
 
 
 def test_a_broken_file_changes_nothing(guarded: ServerProcess, file: pathlib.Path) -> None:
@@ -158,7 +158,7 @@ def test_a_broken_file_changes_nothing(guarded: ServerProcess, file: pathlib.Pat
     assert may_call(guarded, TRAINER)
     replace(file, before)
     wait_until(lambda: metric(guarded, VALID) == 1)
-    [failed] = [each for each in guarded.log_lines() if each["event"] == "tokens_reload_failed"]
+    [failed] = guarded.events("tokens_reload_failed")
     assert failed["error"].startswith(f"--tokens={file}: line 1: after the name comes 'sha256:'")
 
 
@@ -219,8 +219,7 @@ def test_the_name_is_who_calls(start_server: StartServer, file: pathlib.Path) ->
         "second",
         "third",
     ]
-    wait_until(lambda: sum(entry["event"] == "request" for entry in server.log_lines()) == 3)
-    lines = [entry for entry in server.log_lines() if entry["event"] == "request"]
+    lines = server.events("request", 3)
     assert [entry["client"] for entry in lines] == ["trainer", "other", "trainer"]
     assert TRAINER not in json.dumps(server.log_lines())
 

@@ -164,7 +164,7 @@ def test_a_callers_trace_goes_on(start_server: StartServer, collector: Collector
     # The request is wrong, not the server.
     assert span.status.code == trace_pb2.Status.STATUS_CODE_UNSET
     assert attributes(span)["rpc.grpc.status_code"] == 3
-    (line,) = [line for line in server.log_lines() if line["event"] == "request"]
+    (line,) = server.events("request")
     assert line["trace_id"] == TRACE_ID
 
 
@@ -188,7 +188,7 @@ def test_without_an_endpoint_nothing_is_sent_but_the_trace_is_logged(
     error = call(server, SAMPLED)
     assert SAMPLED in [(each.key, each.value) for each in error.trailing_metadata()]
     assert "traceparent" not in dict(call(server).trailing_metadata())
-    first, second = [line for line in server.log_lines() if line["event"] == "request"]
+    first, second = server.events("request", 2)
     assert first["trace_id"] == TRACE_ID
     assert "trace_id" not in second
     assert EXPORTED not in server.scrape()
@@ -214,7 +214,7 @@ def test_a_collector_that_is_away_costs_only_spans(
     wait_until(lambda: server.metric(DROPPED) == 3 * 7)
     correct(server)
     wait_until(lambda: server.metric(DROPPED) == 4 * 7)
-    (lost,) = [line for line in server.log_lines() if line["event"] == "spans_lost"]
+    (lost,) = server.events("spans_lost")
     assert lost["code"] == "UNAVAILABLE"
     assert lost["error"] == "the collector is being replaced"
     collector.refuses = False
@@ -222,7 +222,7 @@ def test_a_collector_that_is_away_costs_only_spans(
     correct(server)
     wait_until(lambda: server.metric(EXPORTED) == 5)
     assert server.metric(DROPPED) == 4 * 7 + 2
-    assert [line["event"] for line in server.log_lines()].count("spans_taken_again") == 1
+    assert len(server.events("spans_taken_again")) == 1
     collector.stop()
     correct(server)
     began = time.monotonic()
