@@ -5,7 +5,7 @@ SERVER := build/release/counterweight-server
 export PATH := $(CURDIR)/.venv/bin:$(CURDIR)/.tools/prometheus:$(PATH)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test build deb wheel serve image bench peers fuzz lint format docs pictures proto clean
+.PHONY: help demo test build deb wheel serve image bench peers fuzz arm64 lint format docs pictures proto clean
 
 help: ## List the targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -56,6 +56,10 @@ peers: ## Compare counterweight_rl.compat with other systems' own releases; ARGS
 fuzz: ## Fuzz targets under sanitizers, 20 seconds each; ARGS=600 for the long run
 	@.ci/setup fuzz
 	@.ci/fuzz $(ARGS)
+
+arm64: ## Compile the kernels for arm64, run their tests in qemu and compare every bit with this machine's
+	@.ci/setup arm64
+	@.ci/arm64
 
 lint: ## Formatting, clang-tidy, buf, ruff, mypy, Go's vet and staticcheck, layers, words, generated code and documentation
 	@.ci/setup lint gen

@@ -1,7 +1,8 @@
 // gpu_check [--candidate=cuda|generic|v3|v4] [--quick|--edges] [--sample=N]
-// [--threads=N]: compares the candidate with the CPU backend byte for byte.
-// Exit status: 0 all equal, 1 a difference, 2 no such candidate on this
-// machine.
+// [--threads=N] [--digests=FILE]: compares the candidate with the CPU backend
+// byte for byte, or writes digests of its answers to compare with another
+// machine's. Exit status: 0 all equal or written, 1 a difference or a file
+// that cannot be written, 2 no such candidate on this machine.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -12,6 +13,7 @@
 #include "kernels/corrector.h"
 #include "tests/gpu_check/candidate.h"
 #include "tests/gpu_check/comparison.h"
+#include "tests/gpu_check/digests.h"
 
 namespace counterweight::kernels {
 namespace {
@@ -21,6 +23,7 @@ struct Options {
   CheckSize size = CheckSize::kFull;
   int sample = 1;   // compares every so many-th case
   int threads = 8;  // 0: no concurrent requests
+  std::string digests;
 };
 
 // True, with the rest in *value, if `argument` begins with `name` and =.
@@ -41,6 +44,8 @@ bool Parse(int argc, char** argv, Options* options) {
       options->sample = std::atoi(value.c_str());
     } else if (Takes(argument, "--threads", &value)) {
       options->threads = std::atoi(value.c_str());
+    } else if (Takes(argument, "--digests", &value)) {
+      options->digests = value;
     } else if (argument == "--quick") {
       options->size = CheckSize::kQuick;
     } else if (argument == "--edges") {
@@ -52,12 +57,30 @@ bool Parse(int argc, char** argv, Options* options) {
   return options->sample > 0 && options->threads >= 0;
 }
 
+int Write(const Options& options, Corrector& corrector) {
+  std::FILE* file = std::fopen(options.digests.c_str(), "w");
+  const int lines = file == nullptr ? -1
+                                    : WriteDigests(corrector, options.size,
+                                                   options.sample, file);
+  if (file != nullptr) std::fclose(file);
+  if (lines < 0) {
+    std::fprintf(stderr, "gpu_check: cannot write %s\n",
+                 options.digests.c_str());
+    return 1;
+  }
+  std::printf("%s: %d digests of %s's answers, numerics version %u\n",
+              options.digests.c_str(), lines, options.candidate.c_str(),
+              kNumericsVersion);
+  return 0;
+}
+
 int Main(int argc, char** argv) {
   Options options;
   if (!Parse(argc, argv, &options)) {
     std::fprintf(stderr,
                  "gpu_check [--candidate=cuda|generic|v3|v4] "
-                 "[--quick|--edges] [--sample=N] [--threads=N]\n");
+                 "[--quick|--edges] [--sample=N] [--threads=N] "
+                 "[--digests=FILE]\n");
     return 2;
   }
   std::string error;
@@ -67,6 +90,7 @@ int Main(int argc, char** argv) {
                  error.c_str());
     return 2;
   }
+  if (!options.digests.empty()) return Write(options, *candidate.corrector);
   const unsigned cores = std::max(1u, std::thread::hardware_concurrency());
   const std::unique_ptr<Corrector> reference =
       MakeCpuCorrector(static_cast<int>(cores));
