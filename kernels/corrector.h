@@ -182,6 +182,11 @@ class Corrector {
   virtual bool CopyFromDevice(void* to, const void* from, size_t bytes,
                               std::string* error);
 
+  // Gives back device memory that is kept for later batches and that none
+  // needed since the call before the last one. Its caller calls it every few
+  // seconds; it waits for no batch.
+  virtual void ReturnUnused() {}
+
   // Asks the devices whether they work; false if none does. A lost one stays
   // lost while the process lives. True for a backend without devices.
   virtual bool IsAlive() { return true; }
@@ -197,9 +202,11 @@ enum class CpuIsa : uint8_t { kBest, kV3, kV4, kGeneric };
 std::unique_ptr<Corrector> MakeCpuCorrector(int threads,
                                             CpuIsa isa = CpuIsa::kBest);
 
-// Returns null and an error sentence in *error if this build or machine has no
-// CUDA.
-std::unique_ptr<Corrector> MakeCudaCorrector(int device, std::string* error);
+// Batches take `memory_bytes` of the device at most; 0: nine tenths of what is
+// free now. Returns null and an error sentence in *error if this build or
+// machine has no CUDA.
+std::unique_ptr<Corrector> MakeCudaCorrector(int device, int64_t memory_bytes,
+                                             std::string* error);
 
 // Bit InputRole is set for each tensor that `spec` reads.
 uint32_t RequiredTensors(const CorrectionSpec& spec);

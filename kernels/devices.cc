@@ -225,6 +225,12 @@ class DevicesCorrector final : public Corrector {
     return devices_.corrector(*device).CopyFromDevice(to, from, bytes, error);
   }
 
+  void ReturnUnused() override {
+    for (size_t i = 0; i < devices_.size(); ++i) {
+      if (!devices_.IsLost(i)) devices_.corrector(i).ReturnUnused();
+    }
+  }
+
   bool IsAlive() override {
     bool any = false;
     for (size_t i = 0; i < devices_.size(); ++i) {

@@ -24,6 +24,7 @@ BackendChoice MakeCpu(const Config& config) {
 
 // Returns null and a sentence in *reason if one of them cannot be used.
 std::unique_ptr<kernels::Corrector> MakeCuda(const DeviceChoice& choice,
+                                             int64_t memory_bytes,
                                              std::string* reason) {
   // Read by CUDA's first call: with its 8 queues a small request's kernels
   // would stand behind what a large one's stream waits for.
@@ -43,7 +44,7 @@ std::unique_ptr<kernels::Corrector> MakeCuda(const DeviceChoice& choice,
           index, count);
       return nullptr;
     }
-    devices.push_back(kernels::MakeCudaCorrector(index, reason));
+    devices.push_back(kernels::MakeCudaCorrector(index, memory_bytes, reason));
     if (devices.back() == nullptr) return nullptr;
   }
   return kernels::MakeDevicesCorrector(std::move(devices));
@@ -54,7 +55,8 @@ std::unique_ptr<kernels::Corrector> MakeCuda(const DeviceChoice& choice,
 BackendChoice MakeCorrector(const Config& config) {
   if (config.backend == Backend::kCpu) return MakeCpu(config);
   std::string reason;
-  auto corrector = MakeCuda(config.devices, &reason);
+  auto corrector =
+      MakeCuda(config.devices, config.device_memory_bytes, &reason);
   if (corrector != nullptr) return {std::move(corrector), ""};
   if (config.devices.is_given) {
     return {nullptr,

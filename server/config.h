@@ -72,6 +72,10 @@ struct Config {
   std::vector<uint32_t> shared_memory_uids;
   int64_t max_shared_memory_bytes = int64_t{1} << 30;
 
+  // The most that batches take of each GPU's memory; 0: nine tenths of what is
+  // free at the start.
+  int64_t device_memory_bytes = 0;
+
   int64_t max_runs = 256;
   int64_t max_runs_per_client = 64;
 

@@ -173,6 +173,12 @@ constexpr Flag kFlags[] = {
      "Most bytes that one connection shares, at least 4096.",
      SetInteger<&Config::max_shared_memory_bytes, 4096, int64_t{1} << 50>,
      GetInteger<&Config::max_shared_memory_bytes>},
+    {"device_memory_bytes",
+     "Most bytes of each GPU's memory that batches take; 0: nine tenths of "
+     "what "
+     "is free at the start. What none needed for ten seconds is given back.",
+     SetInteger<&Config::device_memory_bytes, 0, int64_t{1} << 50>,
+     GetInteger<&Config::device_memory_bytes>},
     {"max_runs",
      "Most values of the label run in the drift metrics; the idlest leaves.",
      SetInteger<&Config::max_runs, 1, 1 << 20>, GetInteger<&Config::max_runs>},

@@ -126,6 +126,7 @@ Server::Server(const Config& config,
       executor_(NumThreads(config)),
       trimmer_(kTrimPeriod, [this] {
         if (admission_.requests_in_flight() == 0) TrimHeap();
+        corrector_->ReturnUnused();
       }) {
   metrics_.SetBackend(corrector_->Info());
 }

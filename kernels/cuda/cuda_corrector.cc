@@ -24,9 +24,11 @@ namespace {
 
 class CudaCorrector final : public Corrector {
  public:
-  CudaCorrector(int device, const CudaOptions& options, DeviceInfo info)
+  CudaCorrector(int device, const CudaOptions& options,
+                std::unique_ptr<DevicePool> pool, DeviceInfo info)
       : device_{device,
                 options,
+                std::move(pool),
                 {options.memory_bytes, options.concurrent_runs}},
         info_(std::move(info)) {}
 
@@ -67,6 +69,12 @@ class CudaCorrector final : public Corrector {
                        const Batch& batch) const override {
     return Corrector::ScratchBytes(spec, batch) +
            BlocksBytes(batch, device_.options.block_positions);
+  }
+
+  void ReturnUnused() override {
+    const CallersDevice restored;
+    if (cudaSetDevice(device_.index) != cudaSuccess) return;
+    device_.pool->TrimTo(device_.share.NeededLately());
   }
 
   bool IsAlive() override { return IsDeviceAlive(device_.index); }
@@ -133,20 +141,11 @@ class CudaCorrector final : public Corrector {
   const DeviceInfo info_;
 };
 
-// Keeps freed memory in the pool, for the next batch.
-cudaError_t KeepFreedMemory(int device) {
-  cudaMemPool_t pool = nullptr;
-  COUNTERWEIGHT_CUDA_TRY(cudaDeviceGetDefaultMemPool(&pool, device));
-  uint64_t threshold = UINT64_MAX;
-  return cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReleaseThreshold,
-                                 &threshold);
-}
-
-cudaError_t Begin(int device, cudaDeviceProp* properties,
-                  CudaOptions* options) {
+cudaError_t Begin(int device, cudaDeviceProp* properties, CudaOptions* options,
+                  DevicePool* pool) {
   COUNTERWEIGHT_CUDA_TRY(cudaSetDevice(device));
   COUNTERWEIGHT_CUDA_TRY(cudaGetDeviceProperties(properties, device));
-  COUNTERWEIGHT_CUDA_TRY(KeepFreedMemory(device));
+  COUNTERWEIGHT_CUDA_TRY(pool->Create(device));
   int shared_bytes = 0;
   COUNTERWEIGHT_CUDA_TRY(PrepareKernels(&shared_bytes));
   if (options->shared_bytes == 0) options->shared_bytes = shared_bytes;
@@ -172,7 +171,10 @@ std::unique_ptr<Corrector> MakeCudaCorrector(int device,
   }
   cudaDeviceProp properties{};
   CudaOptions chosen = options;
-  if (status == cudaSuccess) status = Begin(device, &properties, &chosen);
+  auto pool = std::make_unique<DevicePool>();
+  if (status == cudaSuccess) {
+    status = Begin(device, &properties, &chosen, pool.get());
+  }
   if (status != cudaSuccess) {
     cudaGetLastError();
     *error = WhyNoDevice(status);
@@ -180,11 +182,14 @@ std::unique_ptr<Corrector> MakeCudaCorrector(int device,
   }
   DeviceInfo info{device, properties.name, properties.totalGlobalMem};
   std::memcpy(info.uuid.data(), properties.uuid.bytes, info.uuid.size());
-  return std::make_unique<CudaCorrector>(device, chosen, std::move(info));
+  return std::make_unique<CudaCorrector>(device, chosen, std::move(pool),
+                                         std::move(info));
 }
 
-std::unique_ptr<Corrector> MakeCudaCorrector(int device, std::string* error) {
-  return MakeCudaCorrector(device, CudaOptions{}, error);
+std::unique_ptr<Corrector> MakeCudaCorrector(int device, int64_t memory_bytes,
+                                             std::string* error) {
+  return MakeCudaCorrector(device, CudaOptions{.memory_bytes = memory_bytes},
+                           error);
 }
 
 }  // namespace counterweight::kernels

@@ -81,7 +81,9 @@ bool CudaRun::Allocate() {
   // The upload stream may write only what the compute stream has allocated.
   cudaEvent_t allocated = pipe_->slots[0].computed;
   started_ =
-      Enter() && Check(memory_.Allocate(pipe_->compute), kAllocating) &&
+      Enter() &&
+      Check(memory_.Allocate(device_.pool->get(), pipe_->compute),
+            kAllocating) &&
       Check(on_device_.Clear(pipe_->compute), kAllocating) &&
       Check(cudaEventRecord(allocated, pipe_->compute), kAllocating) &&
       Check(cudaStreamWaitEvent(pipe_->upload, allocated, 0), kAllocating);

@@ -15,6 +15,7 @@
 #include "kernels/cuda/batch_on_device.h"
 #include "kernels/cuda/cuda_corrector.h"
 #include "kernels/cuda/device_memory.h"
+#include "kernels/cuda/device_pool.h"
 #include "kernels/cuda/device_share.h"
 #include "kernels/cuda/pipe.h"
 #include "kernels/walk/loss_batch.h"
@@ -25,6 +26,7 @@ namespace counterweight::kernels {
 struct SharedDevice {
   int index;
   CudaOptions options;
+  std::unique_ptr<DevicePool> pool;
   DeviceShare share;
 };
 

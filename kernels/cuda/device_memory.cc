@@ -13,9 +13,10 @@ int64_t DeviceMemory::bytes() const {
   return static_cast<int64_t>(sum);
 }
 
-cudaError_t DeviceMemory::Allocate(cudaStream_t stream) {
+cudaError_t DeviceMemory::Allocate(cudaMemPool_t pool, cudaStream_t stream) {
   for (const Array& array : arrays_) {
-    COUNTERWEIGHT_CUDA_TRY(cudaMallocAsync(array.pointer, array.bytes, stream));
+    COUNTERWEIGHT_CUDA_TRY(
+        cudaMallocFromPoolAsync(array.pointer, array.bytes, pool, stream));
   }
   return cudaSuccess;
 }

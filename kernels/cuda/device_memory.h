@@ -31,7 +31,7 @@ class DeviceMemory {
   int64_t bytes() const;
 
   // Allocates in the stream's order. Free() must be called after an error too.
-  cudaError_t Allocate(cudaStream_t stream);
+  cudaError_t Allocate(cudaMemPool_t pool, cudaStream_t stream);
   // Frees in the stream's order; does nothing without Allocate().
   void Free(cudaStream_t stream);
 

@@ -83,6 +83,13 @@ void DeviceShare::GiveBack(int64_t bytes) {
   for (const std::function<void()>& wake : wakes) wake();
 }
 
+int64_t DeviceShare::NeededLately() {
+  const std::lock_guard lock(mutex_);
+  const int64_t needed = std::max(peak_, last_peak_);
+  last_peak_ = std::exchange(peak_, used_bytes_);
+  return needed;
+}
+
 std::unique_ptr<Pipe> DeviceShare::TakePipe() {
   const std::lock_guard lock(mutex_);
   if (pipes_.empty()) return nullptr;

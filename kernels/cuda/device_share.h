@@ -3,6 +3,7 @@
 #ifndef COUNTERWEIGHT_KERNELS_CUDA_DEVICE_SHARE_H_
 #define COUNTERWEIGHT_KERNELS_CUDA_DEVICE_SHARE_H_
 
+#include <algorithm>
 #include <condition_variable>
 #include <cstdint>
 #include <functional>
@@ -46,6 +47,10 @@ class DeviceShare {
 
   int64_t capacity() const { return bytes_; }
 
+  // Returns the largest number of bytes that runs had at a time since the call
+  // before the last one.
+  int64_t NeededLately();
+
   // Returns a pipe that was given back, or null.
   std::unique_ptr<Pipe> TakePipe();
   void KeepPipe(std::unique_ptr<Pipe> pipe);
@@ -59,6 +64,7 @@ class DeviceShare {
   void Use(int64_t bytes) {
     ++used_runs_;
     used_bytes_ += bytes;
+    peak_ = std::max(peak_, used_bytes_);
   }
   // Gives shares to the first in line while there is room. The caller calls the
   // result without the mutex. REQUIRES: mutex_ is held.
@@ -70,6 +76,8 @@ class DeviceShare {
   std::condition_variable changed_;
   int64_t used_bytes_ = 0;
   int used_runs_ = 0;
+  int64_t peak_ = 0;  // of used_bytes_, since the last NeededLately
+  int64_t last_peak_ = 0;
   std::list<Waiter*> line_;
   std::vector<std::unique_ptr<Pipe>> pipes_;
 };

@@ -10,6 +10,7 @@ set(counterweight_cuda_host_sources
     cuda_run_walks.cc
     device_count.cc
     device_memory.cc
+    device_pool.cc
     device_share.cc
     driver.cc
     fold_columns.cc

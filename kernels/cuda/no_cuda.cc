@@ -13,6 +13,7 @@ int NumCudaDevices(std::string* error) {
 }
 
 std::unique_ptr<Corrector> MakeCudaCorrector(int /*device*/,
+                                             int64_t /*memory_bytes*/,
                                              std::string* error) {
   *error = "this build has no CUDA backend";
   return nullptr;

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <string_view>
 #include <thread>
 #include <utility>
@@ -117,7 +118,19 @@ Failure Engine::Use(kernels::Corrector** corrector) {
     }
   }
   *corrector = seen->corrector.get();
+  if (cuda_) ReturnUnusedNowAndThen(**corrector);
   return {};
+}
+
+void Engine::ReturnUnusedNowAndThen(kernels::Corrector& corrector) {
+  constexpr auto kPeriod = std::chrono::nanoseconds(std::chrono::seconds(5));
+  const int64_t now = std::chrono::steady_clock::now().time_since_epoch() /
+                      std::chrono::nanoseconds(1);
+  int64_t last = last_return_ns_.load();
+  if (now - last < kPeriod.count()) return;
+  if (last_return_ns_.compare_exchange_strong(last, now)) {
+    corrector.ReturnUnused();
+  }
 }
 
 Failure Engine::Info(kernels::BackendInfo* info) {
@@ -139,7 +152,7 @@ Failure Engine::Info(kernels::BackendInfo* info) {
 std::unique_ptr<kernels::Corrector> Engine::MakeCorrector(
     int threads, std::string* error) const {
   const BlockedSignals blocked;
-  if (cuda_) return kernels::MakeCudaCorrector(device_, error);
+  if (cuda_) return kernels::MakeCudaCorrector(device_, 0, error);
   auto corrector = kernels::MakeCpuCorrector(threads);
   if (corrector == nullptr) {
     *error = "this machine lacks the instruction set that this build needs";

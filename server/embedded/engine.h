@@ -35,6 +35,9 @@ class Engine {
   Failure Info(kernels::BackendInfo* info);
 
  private:
+  // There is no thread to do it, so calls do.
+  void ReturnUnusedNowAndThen(kernels::Corrector& corrector);
+
   struct Backend {
     pid_t process = 0;
     std::unique_ptr<kernels::Corrector> corrector;
@@ -50,6 +53,7 @@ class Engine {
   const int threads_;
   const int device_;
   const server::RequestLimits limits_;
+  std::atomic<int64_t> last_return_ns_ = 0;  // of the steady clock
   // A forked child does not delete its parent's backend, because the threads to
   // join do not exist there.
   std::atomic<Backend*> backend_ = nullptr;

@@ -135,8 +135,13 @@ def test_concurrent_batches_share_the_devices(start_fake: StartFake) -> None:
     assert server.metric('counterweight_device_seconds_total{device="0"}') > 0
 
 
-def test_a_full_device_is_worth_a_retry(start_fake: StartFake) -> None:
-    server = start_fake(memory=1 << 20)
+@pytest.mark.parametrize(
+    ("flags", "settings"), [([], {"memory": 1 << 20}), ([f"--device_memory_bytes={1 << 20}"], {})]
+)
+def test_a_full_device_is_worth_a_retry(
+    start_fake: StartFake, flags: list[str], settings: dict[str, int]
+) -> None:
+    server = start_fake(*flags, **settings)
     with cw.Client(server.address, retry=False) as client:
         with pytest.raises(cw.OverloadedError, match="smaller batch") as caught:
             client.correct(method="token_tis", **padded_batch(8, 1 << 15))

@@ -5,7 +5,7 @@ namespace {
 
 std::unique_ptr<Corrector> MakeCorrector(const std::string& name,
                                          std::string* error) {
-  if (name == "cuda") return MakeCudaCorrector(0, error);
+  if (name == "cuda") return MakeCudaCorrector(0, 0, error);
   *error = "this machine has no such instruction set";
   if (name == "generic") return MakeCpuCorrector(1, CpuIsa::kGeneric);
   if (name == "v3") return MakeCpuCorrector(1, CpuIsa::kV3);

@@ -70,6 +70,7 @@ TEST(Flags, SetEveryField) {
                                        "--max_shared_memory_bytes=8192",
                                        "--max_runs=9",
                                        "--max_runs_per_client=8",
+                                       "--device_memory_bytes=1048576",
                                        "--drain_delay=0.5",
                                        "--drain_timeout=1.5",
                                        "--log_level=error"});
@@ -95,6 +96,7 @@ TEST(Flags, SetEveryField) {
   EXPECT_EQ(config.max_shared_memory_bytes, 8192);
   EXPECT_EQ(config.max_runs, 9);
   EXPECT_EQ(config.max_runs_per_client, 8);
+  EXPECT_EQ(config.device_memory_bytes, 1048576);
   EXPECT_EQ(config.drain_delay_s, 0.5);
   EXPECT_EQ(config.drain_timeout_s, 1.5);
   EXPECT_EQ(config.log_level, "error");
@@ -182,6 +184,7 @@ TEST(Flags, HelpAndLogHaveEveryFlag) {
                            "min_stream_bytes_per_second",
                            "shared_memory_socket",
                            "max_shared_memory_bytes",
+                           "device_memory_bytes",
                            "max_runs",
                            "max_runs_per_client",
                            "drain_delay",

@@ -8,7 +8,7 @@ namespace {
 
 std::unique_ptr<Corrector> Make(const BackendCase& backend) {
   std::string error;
-  return backend.cuda ? MakeCudaCorrector(0, &error)
+  return backend.cuda ? MakeCudaCorrector(0, 0, &error)
                       : MakeCpuCorrector(backend.threads, backend.isa);
 }
 

@@ -48,7 +48,7 @@ TEST(Driver, IsWhatTheBackendsSay) {
   EXPECT_EQ(NumCudaDevices(&error), 0);
   EXPECT_NE(error.find("(580)"), std::string::npos) << error;
   fake_cuda::FailCall("cudaGetDeviceCount", 1, kDriverTooOld);
-  EXPECT_EQ(MakeCudaCorrector(0, &error), nullptr);
+  EXPECT_EQ(MakeCudaCorrector(0, 0, &error), nullptr);
   EXPECT_NE(error.find("(580)"), std::string::npos) << error;
   fake_cuda::FailCall("cudaGetDeviceCount", 1, cudaErrorNoDevice);
   EXPECT_EQ(NumCudaDevices(&error), 0);

@@ -107,7 +107,7 @@ TEST_F(Errors, OfEveryLaunch) {
 }
 
 TEST_F(Errors, OfEveryAllocation) {
-  api_ = "cudaMallocAsync";
+  api_ = "cudaMallocFromPoolAsync";
   ExpectCleanFailures(LossSpec(), cudaErrorMemoryAllocation,
                       CorrectStatus::kDeviceFull);
 }
@@ -131,8 +131,8 @@ TEST_F(Errors, OfADeviceThatIsLost) {
   fake_cuda::ForgetErrors();
   whole->Correct(Spec(), batch_->view(), Outputs{});
   // The last operations free memory after the answer.
-  const int64_t operations =
-      fake_cuda::OperationsRun() - fake_cuda::Calls()["cudaMallocAsync"];
+  const int64_t operations = fake_cuda::OperationsRun() -
+                             fake_cuda::Calls()["cudaMallocFromPoolAsync"];
   ASSERT_GT(operations, 50);
   for (int64_t n = 1; n < operations; n += 7) {
     const std::unique_ptr<Corrector> cuda = MakeFakeCuda(kOptions);

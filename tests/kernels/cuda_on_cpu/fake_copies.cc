@@ -76,14 +76,6 @@ cudaError_t CopyNow(Runtime& runtime, cudaStream_t stream, void* to,
   return cudaSuccess;
 }
 
-cudaError_t Poison(Runtime& runtime, void* memory, size_t size) {
-  if (runtime.memory.Find(memory, size) == nullptr) {
-    return cudaErrorIllegalAddress;
-  }
-  std::memset(memory, 0xa5, size);
-  return cudaSuccess;
-}
-
 }  // namespace
 
 bool IsDeviceMemory(const void* memory, size_t size) {
@@ -145,41 +137,6 @@ cudaError_t cudaFree(void* memory) {
     const cudaError_t error = runtime.RunAll();
     if (error == cudaSuccess) runtime.memory.Free(memory);
     return error;
-  });
-}
-
-cudaError_t cudaMallocAsync(void** memory, size_t size, cudaStream_t stream) {
-  Runtime& runtime = Runtime::Get();
-  return runtime.Call("cudaMallocAsync", true, [&] {
-    if (!runtime.Owns(stream)) return cudaErrorInvalidResourceHandle;
-    void* allocated = runtime.memory.AllocatePooled(stream->device, size);
-    if (allocated == nullptr) {
-      // Queued frees would make room, as in a device's pool.
-      const cudaError_t error = runtime.RunAll();
-      if (error != cudaSuccess) return error;
-      allocated = runtime.memory.AllocatePooled(stream->device, size);
-    }
-    if (allocated == nullptr) return cudaErrorMemoryAllocation;
-    *memory = allocated;
-    return runtime.Enqueue(stream, {nullptr, 0, [&runtime, allocated, size] {
-                                      return Poison(runtime, allocated, size);
-                                    }});
-  });
-}
-
-cudaError_t cudaFreeAsync(void* memory, cudaStream_t stream) {
-  Runtime& runtime = Runtime::Get();
-  return runtime.Call("cudaFreeAsync", false, [&] {
-    Allocation* allocation = runtime.memory.At(memory);
-    if (allocation == nullptr || allocation->kind != MemoryKind::kPooled ||
-        allocation->freed) {
-      return cudaErrorInvalidValue;
-    }
-    allocation->freed = true;
-    return runtime.Enqueue(stream, {nullptr, 0, [&runtime, memory] {
-                                      runtime.memory.Free(memory);
-                                      return cudaSuccess;
-                                    }});
   });
 }
 
@@ -268,22 +225,6 @@ cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes,
     if (!is_device) attributes->hostPointer = const_cast<void*>(memory);
     return cudaSuccess;
   });
-}
-
-cudaError_t cudaDeviceGetDefaultMemPool(cudaMemPool_t* pool, int device) {
-  Runtime& runtime = Runtime::Get();
-  return runtime.Call("cudaDeviceGetDefaultMemPool", true, [&] {
-    if (device < 0 || device >= runtime.num_devices()) {
-      return cudaErrorInvalidDevice;
-    }
-    *pool = nullptr;  // there is one, and it has nothing to set
-    return cudaSuccess;
-  });
-}
-
-cudaError_t cudaMemPoolSetAttribute(cudaMemPool_t, cudaMemPoolAttr, void*) {
-  return Runtime::Get().Call("cudaMemPoolSetAttribute", true,
-                             [] { return cudaSuccess; });
 }
 
 }  // extern "C"

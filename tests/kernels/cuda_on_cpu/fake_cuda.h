@@ -69,12 +69,16 @@ struct Census {
   int64_t pinned_allocations = 0;
   int64_t streams = 0;
   int64_t events = 0;
+  int64_t pools = 0;
   int64_t ipc_mappings = 0;
   int64_t queued_operations = 0;
 
   bool operator==(const Census&) const = default;
 };
 Census Alive();
+
+// Bytes that the memory pools hold of the devices, in use and kept.
+int64_t ReservedBytes();
 
 // Peak of the device memory in use since ForgetErrors, bytes, over all devices.
 int64_t PeakDeviceBytes();

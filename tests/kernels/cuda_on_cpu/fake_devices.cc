@@ -156,6 +156,7 @@ Census Alive() {
         break;
     }
   }
+  for (const auto& pool : runtime.pools) census.pools += pool->alive;
   for (const auto& stream : runtime.streams) {
     const auto of_device = runtime.default_streams.find(stream->device);
     const bool is_default = of_device != runtime.default_streams.end() &&

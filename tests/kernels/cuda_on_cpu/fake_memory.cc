@@ -82,7 +82,7 @@ void Memory::Add(void* memory, const Allocation& allocation) {
   peak = std::max(peak, sum);
 }
 
-void* Memory::AllocatePooled(int device, size_t size) {
+void* Memory::AllocatePooled(int device, size_t size, cudaMemPool_t pool) {
   const size_t wanted = RoundUp(size, kAlignment);
   if (used(device) + wanted > bytes_each_) return nullptr;
   Arena& arena = arenas_[static_cast<size_t>(device)];
@@ -100,7 +100,10 @@ void* Memory::AllocatePooled(int device, size_t size) {
     if (unlocked_ > 0) Protect(PROT_READ | PROT_WRITE);
   }
   auto* memory = reinterpret_cast<void*>(at);
-  Add(memory, {MemoryKind::kPooled, device, size});
+  Add(memory, {.kind = MemoryKind::kPooled,
+               .device = device,
+               .size = size,
+               .pool = pool});
   return memory;
 }
 

@@ -27,6 +27,7 @@ struct Allocation {
   int opener = -1;     // kOpened: the device that was current
   uint64_t id = 0;     // kShared, kOpened: of the file
   bool freed = false;  // kPooled: its stream will, and it must not be again
+  cudaMemPool_t pool = nullptr;  // kPooled: of the device's default pool: null
 };
 
 // Guarded by the runtime's lock.
@@ -39,7 +40,7 @@ class Memory {
   size_t used(int device) const;
 
   // Null: there is not enough.
-  void* AllocatePooled(int device, size_t size);
+  void* AllocatePooled(int device, size_t size, cudaMemPool_t pool);
   void* AllocateShared(int device, size_t size);
   void* AllocatePinned(size_t size);
   // REQUIRES: memory begins an allocation of this process. Fills it with

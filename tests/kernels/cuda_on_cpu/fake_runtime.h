@@ -46,6 +46,12 @@ struct Operation {
 
 }  // namespace counterweight::fake_cuda
 
+struct CUmemPoolHandle_st {
+  int device;
+  bool alive = true;
+  size_t reserved = 0;  // bytes: what is used, and what is kept
+};
+
 struct CUstream_st {
   int device;
   bool alive = true;
@@ -82,6 +88,7 @@ class Runtime {
   Memory memory;
   std::vector<std::unique_ptr<CUstream_st>> streams;
   std::vector<std::unique_ptr<CUevent_st>> events;
+  std::vector<std::unique_ptr<CUmemPoolHandle_st>> pools;
 
   struct PlannedFailure {
     std::string api;

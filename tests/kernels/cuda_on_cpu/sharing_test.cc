@@ -164,7 +164,7 @@ TEST_F(Sharing, KeepsFewBlocksInTheStreams) {
   fake_cuda::SetSeed(0);
   EXPECT_EQ(cuda->Correct(BusySpec(), batch.view(), Outputs{}).status,
             CorrectStatus::kOk);
-  const int64_t allocations = fake_cuda::Calls()["cudaMallocAsync"];
+  const int64_t allocations = fake_cuda::Calls()["cudaMallocFromPoolAsync"];
   const int64_t of_a_block =
       (fake_cuda::OperationsRun() - 2 * allocations) / 40 + 1;
   fake_cuda::SetSeed(6);  // nothing runs before it must
@@ -179,6 +179,53 @@ TEST_F(Sharing, KeepsFewBlocksInTheStreams) {
   for (const std::unique_ptr<CorrectRun>& run : runs) {
     EXPECT_EQ(run->Finish().status, CorrectStatus::kOk);
   }
+}
+
+// A trainer on the same device needs what batches do not.
+TEST_F(Sharing, ReturnsWhatNoBatchNeededLately) {
+  const std::unique_ptr<Corrector> cuda = MakeFakeCuda(kSmallOptions);
+  const OwnedBatch small = BatchOf(1);
+  Random random(2);
+  const OwnedBatch large(
+      RandomRows(random, std::vector<int64_t>(20, 5000), {.spread = 0.2}));
+  const auto run = [&](const OwnedBatch& batch) {
+    const Corrected answer = RunPlaced(*cuda, BusySpec(), batch, {});
+    EXPECT_EQ(FirstDifference(Expected(batch), answer), "");
+  };
+  run(small);
+  const int64_t of_small = fake_cuda::ReservedBytes();
+  run(large);
+  const int64_t of_large = fake_cuda::ReservedBytes();
+  ASSERT_GT(of_large, 2 * of_small);
+  ASSERT_GT(of_small, 0);
+  run(small);
+  EXPECT_EQ(fake_cuda::ReservedBytes(), of_large);  // kept for a next one
+  cuda->ReturnUnused();
+  EXPECT_EQ(fake_cuda::ReservedBytes(), of_large);
+  run(small);
+  cuda->ReturnUnused();  // needed since the call before the last one
+  EXPECT_EQ(fake_cuda::ReservedBytes(), of_large);
+  run(small);
+  cuda->ReturnUnused();
+  EXPECT_LE(fake_cuda::ReservedBytes(), 2 * of_small);
+  EXPECT_GE(fake_cuda::ReservedBytes(), of_small);
+  cuda->ReturnUnused();
+  cuda->ReturnUnused();
+  EXPECT_EQ(fake_cuda::ReservedBytes(), 0);
+  run(large);
+}
+
+// The device's default pool is the process's: what a trainer set there stays.
+TEST_F(Sharing, HasAPoolOfItsOwn) {
+  const int64_t before = fake_cuda::Alive().pools;
+  {
+    const std::unique_ptr<Corrector> cuda = MakeFakeCuda(kSmallOptions);
+    EXPECT_EQ(fake_cuda::Alive().pools, before + 1);
+    fake_cuda::ForgetErrors();
+    RunPlaced(*cuda, BusySpec(), BatchOf(1), {});
+    EXPECT_EQ(fake_cuda::Calls()["cudaMallocAsync"], 0);
+  }
+  EXPECT_EQ(fake_cuda::Alive().pools, before);
 }
 
 TEST_F(Sharing, OfDevicesIsByDevice) {
