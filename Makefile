@@ -86,11 +86,12 @@ proto: ## Regenerate the Python and Go clients' protobuf code
 	@.ci/setup gen
 	@.ci/generate
 
-wheel: ## dist/*.whl with the client, the library and the server, the source distribution, and the wheel's tests; SDIST=1 builds from source too
+wheel: ## dist/*.whl with the client, the library and the server, the source distribution, and the wheel's tests; CUDA=1 adds the wheel with CUDA, SDIST=1 builds from source too
 	@.ci/setup wheel
 	@.ci/wheel
 	@.ci/build release counterweight-server counterweight_embedded
-	@WHEEL=$$(ls $(CURDIR)/dist/*.whl) SDIST=$(if $(SDIST),$$(ls $(CURDIR)/dist/*.tar.gz)) \
+	@WHEEL=$$(ls $(CURDIR)/dist/counterweight_rl-*.whl) CUDA_WHEEL=$(if $(filter 1,$(CUDA)),$$(ls $(CURDIR)/dist/counterweight_rl_cu13-*.whl)) \
+	  SDIST=$(if $(SDIST),$$(ls $(CURDIR)/dist/*.tar.gz)) \
 	  $(PYTHON) -m pytest -q -p no:cacheprovider tests/wheel
 
 clean: ## Remove build and dist; the environments .venv* and .tools stay

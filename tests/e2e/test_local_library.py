@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pathlib
 import re
 import subprocess
 import sys
@@ -38,6 +39,54 @@ def test_needs_nothing_but_the_system() -> None:
     needed = set(re.findall(r"NEEDED.*\[(\w+)", dynamic))
     # glibc's (the wheel's glibc has two more), and what g++ brings. No protobuf, no gRPC, no OpenSSL.
     assert needed <= {"libstdc", "libm", "libgcc_s", "libc", "ld", "libpthread", "libdl"}
+
+
+@pytest.fixture
+def brought(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> pathlib.Path:
+    """The library of another distribution, as counterweight-rl-cu13 brings it."""
+    module = tmp_path / "brought_library.py"
+    module.write_text(
+        "import pathlib\n"
+        "def library() -> pathlib.Path:\n"
+        "    return pathlib.Path(__file__).with_name('brought.so')\n"
+    )
+    about = tmp_path / "brought_library-1.0.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: brought-library\nVersion: 1.0\n")
+    (about / "entry_points.txt").write_text(
+        f"[{library.ENTRY_POINTS}]\ncu13 = brought_library:library\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "brought_library", raising=False)
+    monkeypatch.delenv(library.VARIABLE, raising=False)
+    return tmp_path / "brought.so"
+
+
+def test_another_distributions_library_comes_first(brought: pathlib.Path) -> None:
+    brought.write_bytes(b"")
+    assert library.find() == brought
+
+
+def test_the_variable_precedes_another_distribution(
+    brought: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    brought.write_bytes(b"")
+    monkeypatch.setenv(library.VARIABLE, str(brought.parent / "brought_library.py"))
+    assert library.find() == brought.parent / "brought_library.py"
+
+
+def test_a_distribution_without_its_library_is_named(brought: pathlib.Path) -> None:
+    with pytest.raises(
+        cw.CounterweightError,
+        match=r"brought_library:library names .*brought\.so, which is no file",
+    ):
+        library.find()
+    (brought.parent / "brought_library.py").write_text("raise OSError('damaged')\n")
+    sys.modules.pop("brought_library")
+    with pytest.raises(
+        cw.CounterweightError, match="brought_library:library cannot be loaded: damaged"
+    ):
+        library.find()
 
 
 LOADED_FIRST = """

@@ -2,9 +2,10 @@ from __future__ import annotations
 
 import os
 import pathlib
-import subprocess
 import sys
+from collections.abc import Iterator
 
+import counterweight_rl as cw
 import pytest
 
 REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
@@ -18,9 +19,18 @@ def wheel() -> pathlib.Path:
 
 @pytest.fixture(scope="session")
 def installed(wheel: pathlib.Path, tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
-    """The bin folder of an environment with the wheel and what it brings."""
-    folder = tmp_path_factory.mktemp("installed")
-    subprocess.run([sys.executable, "-m", "venv", folder], check=True)
-    pip = [folder / "bin/pip", "--disable-pip-version-check", "--quiet", "install", wheel]
-    subprocess.run(pip, check=True, timeout=300)
-    return folder / "bin"
+    """The bin folder of an environment with the wheel."""
+    # Not before the path above has its modules.
+    from environments import install
+
+    return install(tmp_path_factory.mktemp("installed"), wheel)
+
+
+@pytest.fixture(scope="session")
+def tree() -> Iterator[cw.Client]:
+    """The library of build/release."""
+    with pytest.MonkeyPatch.context() as patch:
+        library = REPOSITORY / "build/release/libcounterweight.so"
+        patch.setenv("COUNTERWEIGHT_LIBRARY", str(library))
+        with cw.Client("local:") as client:
+            yield client

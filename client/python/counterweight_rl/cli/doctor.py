@@ -158,7 +158,10 @@ def _cuda() -> Finding:
         with Client("local:cuda", timeout=_SECONDS) as client:
             devices = ", ".join(device.name for device in client.server_info().devices)
     except CounterweightError as error:
-        return Finding("CUDA (local:cuda)", "missing", str(error))
+        why = str(error)
+        if "no CUDA backend" in why:
+            why += "; the wheel counterweight-rl-cu13 brings a library that has it"
+        return Finding("CUDA (local:cuda)", "missing", why)
     return Finding("CUDA (local:cuda)", "ok", devices)
 
 

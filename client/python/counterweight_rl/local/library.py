@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import importlib.metadata
 import os
 import pathlib
 from typing import Any
@@ -13,6 +14,9 @@ from counterweight_rl.status import StatusCode
 
 VARIABLE = "COUNTERWEIGHT_LIBRARY"
 """The environment variable that names the library's file."""
+ENTRY_POINTS = "counterweight_rl.library"
+"""The group of entry points by which another distribution, such as counterweight-rl-cu13, brings a
+library: functions without arguments that return its file."""
 _NAME = "libcounterweight.so"
 _ABI_VERSION = 1
 PROTOBUF = 0
@@ -146,6 +150,9 @@ def find() -> pathlib.Path:
         if not os.path.isfile(named):
             raise _unusable(f"{VARIABLE} names {named}, which is no file")
         return pathlib.Path(named)
+    entries = importlib.metadata.entry_points(group=ENTRY_POINTS)
+    for entry in sorted(entries, key=lambda each: (each.name, each.value)):
+        return _file_of(entry)
     package = pathlib.Path(__file__).resolve().parent.parent
     # In a checkout the package is client/python/counterweight_rl.
     places = [package / _NAME, package.parents[2] / "build/release" / _NAME]
@@ -157,6 +164,16 @@ def find() -> pathlib.Path:
         f'a target "local:" needs {_NAME}, which is not at {looked}; build it '
         f"(.ci/build release counterweight_embedded), or name it in {VARIABLE}"
     )
+
+
+def _file_of(entry: importlib.metadata.EntryPoint) -> pathlib.Path:
+    try:
+        path = pathlib.Path(entry.load()())
+    except Exception as error:
+        raise _unusable(f"the entry point {entry.value} cannot be loaded: {error}") from error
+    if not path.is_file():
+        raise _unusable(f"the entry point {entry.value} names {path}, which is no file")
+    return path
 
 
 def _unusable(why: str) -> CounterweightError:
