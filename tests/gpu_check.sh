@@ -9,7 +9,7 @@
 #
 # Needs CMake, a C++20 compiler, the CUDA toolkit (nvcc on PATH, or CUDACXX) and a GPU. Torch, compute-sanitizer, ncu,
 # cuobjdump and a bundled server (.ci/bundle; --prebuilt, or build/bundle) add their parts; without one its part is
-# skipped, which is said. Results stay in build/gpu-check/results, so that several calls with some of the parts add up
+# skipped, which is said. Results stay in build/gpu-check/results (and results.tgz), so that several calls with some of the parts add up
 # to one report. --candidate=generic tries the script itself on a machine without a GPU, with small batches.
 #
 # Exit status: 0 all parts passed, 1 some failed, 2 wrong usage, 3 none failed but some were skipped.
@@ -78,6 +78,8 @@ part_build() {
     options=(-DCOUNTERWEIGHT_CUDA=ON -DCOUNTERWEIGHT_BUILD_TESTS=OFF
       "-DCMAKE_CUDA_ARCHITECTURES=${CUDA_ARCHITECTURES:-$architecture}")
   fi
+  # A machine may have one of make and ninja.
+  if command -v ninja >/dev/null && [[ ! -e $build/CMakeCache.txt ]]; then options+=(-G Ninja); fi
   cmake -S . -B "$build" -DCMAKE_BUILD_TYPE=Release -DCOUNTERWEIGHT_BUILD_SERVER=OFF \
     -DCMAKE_EXPORT_COMPILE_COMMANDS=ON "${options[@]}" >"$results/cmake.txt" 2>&1 || { cat "$results/cmake.txt"; return 1; }
   cmake --build "$build" --target gpu_check gpu_bench --parallel "$(nproc)"
@@ -225,10 +227,12 @@ note() { # PART VERDICT SECONDS: replaces what an earlier call said about it
 }
 
 failed=() left_out=()
+# The report's minute lies before the deadline.
+last=$deadline
+if ((deadline)) && [[ " ${wanted[*]} " == *' report '* ]]; then last=$((deadline - 60)); fi
 for part in "${wanted[@]}"; do
   seconds=$(limit "$part")
-  # The report always has a minute, even after the deadline.
-  left=$((deadline - SECONDS))
+  left=$((last - SECONDS))
   if ((deadline && left < seconds)); then seconds=$left; fi
   if [[ $part == report ]]; then seconds=60; fi
   echo
@@ -254,7 +258,9 @@ for part in "${wanted[@]}"; do
   echo "--- $part: $verdict, $((SECONDS - start)) s"
 done
 
+# One file to carry back from a machine that is lent.
+tar -C "$(dirname "$results")" -czf "$results.tgz" "$(basename "$results")"
 echo
-echo "gpu_check: $SECONDS s; failed: ${failed[*]:-none}; skipped: ${left_out[*]:-none}; report: $REPORT"
+echo "gpu_check: $SECONDS s; failed: ${failed[*]:-none}; skipped: ${left_out[*]:-none}; report: $REPORT; all results: $results.tgz"
 if ((${#failed[@]})); then exit 1; fi
 if ((${#left_out[@]})); then exit 3; fi

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import tarfile
 from pathlib import Path
@@ -10,9 +11,11 @@ from pathlib import Path
 SCRIPT = Path(__file__).parents[1] / "gpu_check.sh"
 
 
-def run_parts(folder: Path, prebuilt: Path, parts: str) -> subprocess.CompletedProcess[str]:
+def run_parts(
+    folder: Path, prebuilt: Path, parts: str, *flags: str
+) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [SCRIPT, f"--prebuilt={prebuilt}", f"--parts={parts}", "--candidate=generic"],
+        [SCRIPT, f"--prebuilt={prebuilt}", f"--parts={parts}", "--candidate=generic", *flags],
         env={**os.environ, "GPU_CHECK_BUILD": str(folder / "build")},
         capture_output=True,
         text=True,
@@ -58,3 +61,23 @@ def test_a_torn_bundle_is_refused_before_any_part(tmp_path: Path) -> None:
     assert done.returncode == 2
     assert "bundle.tar.gz is no archive of .ci/bundle" in done.stderr
     assert "===" not in done.stdout
+
+
+def test_results_are_one_file_to_carry_back(tmp_path: Path) -> None:
+    archive = packed_programs(tmp_path, gpu_check="echo compared 3, 0 differ")
+    done = run_parts(tmp_path, archive, "bytes")
+    packed = tmp_path / "build" / "results.tgz"
+    assert f"all results: {packed}" in done.stdout
+    with tarfile.open(packed) as tar:
+        assert {"results/bytes.log", "results/parts.tsv", "results/about.json"} <= set(
+            tar.getnames()
+        )
+
+
+def test_the_report_ends_before_the_deadline(tmp_path: Path) -> None:
+    archive = packed_programs(tmp_path, gpu_check="echo compared 3, 0 differ")
+    done = run_parts(tmp_path, archive, "bytes,report", "--deadline=100")
+    assert re.search(r"=== bytes \(\d+ s so far, at most (3\d|40) s", done.stdout), done.stdout
+    done = run_parts(tmp_path, archive, "bytes,report", "--deadline=60")
+    assert "skipped: no time left" in done.stdout
+    assert re.search(r"=== report \(\d+ s so far, at most 60 s", done.stdout), done.stdout
