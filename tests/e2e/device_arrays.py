@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from server_process import binary
 
-_TO_DEVICE, _TO_HOST = 1, 2
+_TO_DEVICE, _TO_HOST, _ON_DEVICE = 1, 2, 3
 _SET_SEED = "_ZN13counterweight9fake_cuda7SetSeedEm"  # fake_cuda::SetSeed(uint64_t)
 
 
@@ -129,6 +129,13 @@ class Device:
             kind = np.float32 if dtype.is_floating_point else np.uint8
             return self.as_torch(self.empty(shape, np.dtype(kind), stream))
 
+        def clone(tensor: Any) -> Any:
+            made = empty(tuple(tensor.shape), tensor.dtype, tensor)
+            size = tensor.numel() * tensor.element_size()
+            self._copy(made.data_ptr(), tensor.data_ptr(), size, _ON_DEVICE, stream)
+            return made
+
+        patch.setattr("torch.Tensor.clone", clone)
         patch.setattr(cuda, "is_on_device", lambda array: hasattr(array, "data_ptr"))
         patch.setattr(cuda, "current_stream", lambda tensor: current)
         patch.setattr(cuda, "on_stream", on_stream)

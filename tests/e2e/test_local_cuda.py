@@ -6,6 +6,7 @@ here, so that a missing wait shows as wrong numbers.
 
 from __future__ import annotations
 
+import asyncio
 import ctypes
 import os
 from collections.abc import Iterator
@@ -15,9 +16,11 @@ import counterweight_rl as cw
 import numpy as np
 import pytest
 from batches import padded_batch
+from counterweight_rl import aio
 from counterweight_rl.arrays import cuda
 from counterweight_rl.local import library
 from device_arrays import Device, DlpackArray, library_file
+from server_process import DEADLINE_SECONDS
 from transports import LOSS
 
 OUTPUTS = ("weights", "keep_mask", "gradient")
@@ -102,6 +105,46 @@ def test_torch_tensors_are_corrected_in_the_current_stream(
     assert device.synchronized_by_the_client == 0
 
 
+def test_submitted_tensors_are_copied_on_the_device(
+    device: Device, local: cw.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("torch")
+    current = device.stream()
+    device.pretend_to_be_torchs(monkeypatch, cuda, current)
+    for seed in range(1, 13):
+        device.set_seed(seed)
+        batch = arrays(seed)
+        sent: Any = {n: device.as_torch(device.send(a, current)) for n, a in batch.items()}
+        future = local.submit(**sent, method=LOSS, outputs=OUTPUTS)
+        device.overwrite(current)
+        result = future.result(DEADLINE_SECONDS)
+        received = {n: device.receive_torch(getattr(result, n), current) for n in OUTPUTS}
+        device.synchronize(current)
+        assert_equal(result, received, expected(batch))
+
+
+def test_arrays_under_asyncio(device: Device, local: cw.Client) -> None:
+    async def correct(batch: dict[str, Any], stream: int) -> None:
+        sent: Any = {name: device.send(array, stream) for name, array in batch.items()}
+        out: Any = {
+            n: device.empty(batch["response_mask"].shape, DTYPES[n], stream) for n in OUTPUTS
+        }
+        result = await client.correct(**sent, method=LOSS, outputs=OUTPUTS, out=out)
+        received = {name: device.receive(out[name], stream) for name in OUTPUTS}
+        device.synchronize(stream)
+        assert_equal(result, received, expected(batch))
+
+    async def together() -> None:
+        for seed in range(1, 7):
+            device.set_seed(seed)
+            batches = [arrays(10 * seed + i) for i in range(3)]
+            await asyncio.gather(*(correct(batch, device.stream()) for batch in batches))
+        await client.close()
+
+    client = aio.Client("local:cuda")
+    asyncio.run(together())
+
+
 def test_arrays_in_host_memory_are_still_taken(local: cw.Client) -> None:
     batch = arrays()
     result = local.correct(**batch, method=LOSS, outputs=OUTPUTS)
@@ -136,6 +179,8 @@ def test_what_is_refused(device: Device, local: cw.Client) -> None:
         local.correct(**sent, **{**call, "out": wrong})
     with cw.Client("local:") as cpu, pytest.raises(TypeError, match="only a target local:cuda"):
         cpu.correct(**sent, **call)
+    with pytest.raises(TypeError, match="only their own library can copy arrays on a device"):
+        local.submit(**sent, **call).result(DEADLINE_SECONDS)
     with pytest.raises(cw.CounterweightError, match="there is no device 7"):
         cw.Client("local:cuda?device=7")
 
