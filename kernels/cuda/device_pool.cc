@@ -7,7 +7,8 @@
 namespace counterweight::kernels {
 
 DevicePool::~DevicePool() {
-  if (pool_ != nullptr) cudaMemPoolDestroy(pool_);
+  if (pool_ == nullptr) return;
+  cudaMemPoolDestroy(pool_);
   cudaGetLastError();  // clears the sticky error
 }
 

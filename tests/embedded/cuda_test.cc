@@ -48,6 +48,19 @@ class EmbeddedCuda : public ::testing::Test {
   cw_handle* cuda_ = nullptr;
 };
 
+TEST_F(EmbeddedCuda, ReturnsUnusedMemory) {
+  fake_cuda::ForgetErrors();
+  const DeviceBatch batch = SmallBatch(1);
+  const std::string message = batch.Message(Preset(kernels::Methods()[0]), {});
+  const auto correct = [&] {
+    Trainer trainer;
+    batch.OnDevice(cuda_, message, &trainer);
+    return fake_cuda::Calls()["cudaMemPoolTrimTo"];
+  };
+  EXPECT_EQ(correct(), 1);
+  EXPECT_EQ(correct(), 1);  // not again within seconds
+}
+
 TEST_F(EmbeddedCuda, EveryPresetAndEverySubsetOfOutputs) {
   const DeviceBatch batch = SmallBatch(1);
   const std::string more = ", \"seed\": 5";

@@ -1,6 +1,7 @@
 #include "tests/server/fake_corrector.h"
 
 #include <algorithm>
+#include <chrono>
 #include <utility>
 
 namespace counterweight::server {
@@ -35,6 +36,18 @@ void FakeBackend::SetResult(const kernels::CorrectResult& result) {
 void FakeBackend::WaitForRows(int64_t rows) {
   std::unique_lock<std::mutex> lock(mutex_);
   changed_.wait(lock, [&] { return rows_ >= rows; });
+}
+
+void FakeBackend::ReturnUnused() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  returned_ = true;
+  changed_.notify_all();
+}
+
+bool FakeBackend::WaitForReturn() {
+  std::unique_lock<std::mutex> lock(mutex_);
+  return changed_.wait_for(lock, std::chrono::minutes(1),
+                           [this] { return returned_; });
 }
 
 bool FakeBackend::IsAskedToStop() {

@@ -39,6 +39,9 @@ class FakeBackend {
   // Waits until a run was told that so many rows have arrived.
   void WaitForRows(int64_t rows);
 
+  // Waits until unused memory is asked for. Returns false after a minute.
+  bool WaitForReturn();
+
   // Returns whether the latest run would see a stop request. REQUIRES: it is
   // inside.
   bool IsAskedToStop();
@@ -46,6 +49,7 @@ class FakeBackend {
   // Called by the backend.
   void Begin(kernels::StopRequest stop);
   void Arrive(int64_t rows);
+  void ReturnUnused();
   kernels::Turn TakeTurn(std::function<void()> wake);
   kernels::CorrectResult Enter(const kernels::Batch& batch);
 
@@ -57,6 +61,7 @@ class FakeBackend {
   int passes_ = 0;
   int inside_ = 0;
   int64_t rows_ = 0;
+  bool returned_ = false;
   kernels::StopRequest stop_;
   kernels::Turn turn_ = kernels::Turn::kNow;
   std::vector<std::function<void()>> waiting_;
@@ -75,6 +80,7 @@ class FakeCorrector final : public kernels::Corrector {
   std::unique_ptr<kernels::CorrectRun> Begin(
       const kernels::CorrectionSpec& spec, const kernels::Batch& batch,
       const kernels::Outputs& outputs, kernels::StopRequest stop) override;
+  void ReturnUnused() override { backend_->ReturnUnused(); }
   bool IsAlive() override { return backend_->IsAlive(); }
   kernels::BackendInfo Info() const override;
 

@@ -51,6 +51,11 @@ TEST(Serving, ServesEachRpcOfTheContract) {
   }
 }
 
+TEST(Serving, AsksTheBackendForUnusedMemory) {
+  RunningServer running;
+  EXPECT_TRUE(running.backend().WaitForReturn());
+}
+
 TEST(Serving, ListMethodsHasEveryNameOnce) {
   RunningServer running;
   auto stub = v1::CorrectionService::NewStub(running.channel());

@@ -93,10 +93,14 @@ cudaError_t cudaFreeAsync(void* memory, cudaStream_t stream) {
       return cudaErrorInvalidValue;
     }
     allocation->freed = true;
-    return runtime.Enqueue(stream, {nullptr, 0, [&runtime, memory] {
-                                      runtime.memory.Free(memory);
-                                      return cudaSuccess;
-                                    }});
+    return runtime.Enqueue(
+        stream, {nullptr, 0, [&runtime, memory, pool = allocation->pool] {
+                   runtime.memory.Free(memory);
+                   if (pool != nullptr && !pool->keeps) {
+                     pool->reserved = UsedOf(runtime, pool);
+                   }
+                   return cudaSuccess;
+                 }});
   });
 }
 
@@ -127,22 +131,24 @@ cudaError_t cudaMemPoolDestroy(cudaMemPool_t pool) {
   });
 }
 
-// Pools keep all that was freed: they are made with that threshold.
+// Knows one threshold: a pool that has it keeps all that was freed.
 cudaError_t cudaMemPoolSetAttribute(cudaMemPool_t pool, cudaMemPoolAttr,
                                     void* value) {
   Runtime& runtime = Runtime::Get();
   return runtime.Call("cudaMemPoolSetAttribute", true, [&] {
     uint64_t threshold = 0;
     std::memcpy(&threshold, value, sizeof(threshold));
-    return Exists(runtime, pool) && threshold == UINT64_MAX
-               ? cudaSuccess
-               : cudaErrorInvalidValue;
+    if (!Exists(runtime, pool) || threshold != UINT64_MAX) {
+      return cudaErrorInvalidValue;
+    }
+    pool->keeps = true;
+    return cudaSuccess;
   });
 }
 
 cudaError_t cudaMemPoolTrimTo(cudaMemPool_t pool, size_t bytes) {
   Runtime& runtime = Runtime::Get();
-  return runtime.Call("cudaMemPoolTrimTo", false, [&] {
+  return runtime.Call("cudaMemPoolTrimTo", true, [&] {
     if (!Exists(runtime, pool)) return cudaErrorInvalidValue;
     pool->reserved =
         std::max(UsedOf(runtime, pool), std::min(pool->reserved, bytes));

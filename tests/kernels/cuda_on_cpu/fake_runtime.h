@@ -49,6 +49,7 @@ struct Operation {
 struct CUmemPoolHandle_st {
   int device;
   bool alive = true;
+  bool keeps = false;   // what is freed
   size_t reserved = 0;  // bytes: what is used, and what is kept
 };
 
