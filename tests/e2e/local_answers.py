@@ -11,8 +11,8 @@ if __name__ == "__main__":
     sys.modules.update(dict.fromkeys(("grpc", "google", "google.protobuf")))
 
 import counterweight_rl as cw
-from goldens import GOLDENS, correct
-from transports import LARGE, LOSS, SMALL
+from goldens import BLAMED_FIELDS, GOLDENS, correct
+from transports import LARGE, LOSS, SMALL, assert_same
 
 SETTINGS: dict[str, Any] = {"run": "a", "replica": "b", "policy_version": 0, "seed": 7}
 BATCHES: dict[str, dict[str, Any]] = {
@@ -23,6 +23,19 @@ BATCHES["preset"] = {
     "method": cw.Preset("token_tis", upper=3.0),
     "metrics": False,
 }
+
+
+def assert_goldens(answers: dict[str, Any], client: cw.Client) -> None:
+    """The answers to the goldens have the client's bytes, and refusals its errors."""
+    for name, golden in GOLDENS.items():
+        try:
+            expected = correct(client, golden)
+        except cw.InvalidRequestError as error:
+            assert name in BLAMED_FIELDS
+            assert answers[name] == (str(error), error.violations)
+        else:
+            assert name not in BLAMED_FIELDS
+            assert_same(answers[name], expected)
 
 
 def main() -> None:

@@ -67,6 +67,15 @@ def assert_equal(actual: cw.Result[Any], arrays: dict[str, Any], wanted: cw.Resu
     assert actual.backend == "cuda"
 
 
+def assert_tensors(
+    device: Device, result: cw.Result[Any], current: int, batch: dict[str, Any]
+) -> None:
+    """The result's tensors have the numbers once the current stream has come to them."""
+    received = {n: device.receive_torch(getattr(result, n), current) for n in OUTPUTS}
+    device.synchronize(current)
+    assert_equal(result, received, expected(batch))
+
+
 @pytest.mark.parametrize("kind", ["interface", "dlpack"])
 def test_arrays_are_corrected_in_their_stream(device: Device, local: cw.Client, kind: str) -> None:
     for seed in range(1, 13):
@@ -99,9 +108,7 @@ def test_torch_tensors_are_corrected_in_the_current_stream(
         sent: Any = {n: device.as_torch(device.send(a, current)) for n, a in batch.items()}
         result = local.correct(**sent, method=LOSS, outputs=OUTPUTS)
         assert isinstance(result.weights, torch.Tensor)
-        received = {n: device.receive_torch(getattr(result, n), current) for n in OUTPUTS}
-        device.synchronize(current)
-        assert_equal(result, received, expected(batch))
+        assert_tensors(device, result, current, batch)
     assert device.synchronized_by_the_client == 0
 
 
@@ -117,10 +124,7 @@ def test_submitted_tensors_are_copied_on_the_device(
         sent: Any = {n: device.as_torch(device.send(a, current)) for n, a in batch.items()}
         future = local.submit(**sent, method=LOSS, outputs=OUTPUTS)
         device.overwrite(current)
-        result = future.result(DEADLINE_SECONDS)
-        received = {n: device.receive_torch(getattr(result, n), current) for n in OUTPUTS}
-        device.synchronize(current)
-        assert_equal(result, received, expected(batch))
+        assert_tensors(device, future.result(DEADLINE_SECONDS), current, batch)
 
 
 def test_arrays_under_asyncio(device: Device, local: cw.Client) -> None:

@@ -11,10 +11,10 @@
 namespace counterweight::kernels {
 
 // Writes "<digest of the inputs> <digest of the answer> <case>" for every
-// `sample`-th case. Equal digests of inputs with different ones of answers mean
-// different bits; inputs differ where the C library's log and cos do. Digests
-// are FNV-1a of 64 bits over all bytes of outputs and sums. Returns the number
-// of lines, or -1 if one could not be written.
+// `sample`-th case; the inputs are the tensors, which differ where the C
+// library's log and cos do. Digests are FNV-1a of 64 bits, of the answer over
+// all bytes of outputs and sums. Returns the number of lines, or -1 if one
+// could not be written.
 int WriteDigests(Corrector& corrector, CheckSize size, int sample,
                  std::FILE* file);
 

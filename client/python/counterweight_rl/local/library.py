@@ -151,8 +151,8 @@ def find() -> pathlib.Path:
             raise _unusable(f"{VARIABLE} names {named}, which is no file")
         return pathlib.Path(named)
     entries = importlib.metadata.entry_points(group=ENTRY_POINTS)
-    for entry in sorted(entries, key=lambda each: (each.name, each.value)):
-        return _file_of(entry)
+    if entries:
+        return _file_of(min(entries, key=lambda each: (each.name, each.value)))
     package = pathlib.Path(__file__).resolve().parent.parent
     # In a checkout the package is client/python/counterweight_rl.
     places = [package / _NAME, package.parents[2] / "build/release" / _NAME]
