@@ -20,7 +20,7 @@ PAIRS = [
     if not driver.startswith(tuple(scenario.about.get("without", ())))
 ]
 
-pytestmark = [pytest.mark.server_only, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.server_only
 
 
 @pytest.fixture(scope="session")
