@@ -93,9 +93,11 @@ part_sanitizer() {
   needs compute-sanitizer
   local tool pids=() found=() at=0
   # memcheck sees every seventh case, the slower others every thirteenth; primes, so that each turn of cases.cc is met.
+  # With each array an allocation of its own, so that its ends are seen.
+  local separate=${CANDIDATE/%cuda/cuda_arrays}
   local tools=(memcheck racecheck initcheck synccheck) samples=(7 13 13 13)
   for tool in "${tools[@]}"; do
-    compute-sanitizer --tool "$tool" --error-exitcode 9 --print-limit 20 "$programs/gpu_check" "--candidate=$CANDIDATE" --edges \
+    compute-sanitizer --tool "$tool" --error-exitcode 9 --print-limit 20 "$programs/gpu_check" "--candidate=$separate" --edges \
       "--sample=${samples[$at]}" --threads=2 >"$results/sanitizer_$tool.txt" 2>&1 &
     pids+=($!)
     at=$((at + 1))

@@ -26,6 +26,9 @@ struct CudaOptions {
   int64_t memory_bytes = 0;
   // Shared memory of a walk's block; 0: all that the device grants.
   int shared_bytes = 0;
+  // Makes each array of a run an allocation of its own, for memory checkers,
+  // instead of all of them one.
+  bool separate_arrays = false;
   // Maximum number of runs on the device at a time; others wait for their turn.
   int concurrent_runs = 8;
 };

@@ -24,7 +24,8 @@ CudaRun::CudaRun(SharedDevice* device, const CorrectionSpec& spec,
       batch_(batch),
       stop_(std::move(stop)),
       caller_(caller),
-      on_device_(plan_, batch_, outputs) {}
+      on_device_(plan_, batch_, outputs),
+      memory_(device->options.separate_arrays) {}
 
 CudaRun::~CudaRun() {
   const CallersDevice restored;
@@ -237,7 +238,7 @@ void CudaRun::End() {
     // The memory must be back in the device's pool before another run counts on
     // it. One that has left frees it in the order of its stream, which the
     // driver knows.
-    if (is_quiet && !has_left) cudaStreamSynchronize(pipe_->compute);
+    if (is_quiet && !has_left) pipe_->Wait(pipe_->compute);
     cudaGetLastError();  // clears the sticky error
     if (is_quiet && failure_.error == cudaSuccess) {
       device_.share.KeepPipe(std::move(pipe_));

@@ -10,11 +10,11 @@
 
 namespace counterweight::kernels {
 
-// Arrays are requested first, so that their sum is known, and then allocated.
-// Each is a separate allocation, so that memory checkers see its ends.
+// Arrays are requested first, so that their sum is known, and then allocated at
+// once, or one by one if `separate`, so that memory checkers see their ends.
 class DeviceMemory {
  public:
-  DeviceMemory() = default;
+  explicit DeviceMemory(bool separate) : separate_(separate) {}
   DeviceMemory(const DeviceMemory&) = delete;
   DeviceMemory& operator=(const DeviceMemory&) = delete;
 
@@ -40,7 +40,12 @@ class DeviceMemory {
     void** pointer;
     size_t bytes;
   };
+
+  cudaError_t AllocateEach(cudaMemPool_t pool, cudaStream_t stream);
+
+  const bool separate_;
   std::vector<Array> arrays_;
+  char* arena_ = nullptr;  // of all arrays
 };
 
 }  // namespace counterweight::kernels

@@ -3,6 +3,7 @@
 #include <string>
 
 #include "kernels/corrector.h"
+#include "kernels/cuda/cuda_corrector.h"
 #include "kernels/devices.h"
 
 namespace counterweight::kernels {
@@ -17,6 +18,12 @@ std::unique_ptr<Corrector> MakeCudaCorrector(int /*device*/,
                                              std::string* error) {
   *error = "this build has no CUDA backend";
   return nullptr;
+}
+
+std::unique_ptr<Corrector> MakeCudaCorrector(int device,
+                                             const CudaOptions& /*options*/,
+                                             std::string* error) {
+  return MakeCudaCorrector(device, int64_t{0}, error);
 }
 
 }  // namespace counterweight::kernels

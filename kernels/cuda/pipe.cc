@@ -11,7 +11,7 @@ Pipe::~Pipe() {
       if (event != nullptr) cudaEventDestroy(event);
     }
   }
-  for (cudaEvent_t event : {entered, left}) {
+  for (cudaEvent_t event : {entered, left, ended}) {
     if (event != nullptr) cudaEventDestroy(event);
   }
   for (cudaStream_t stream : {upload, compute, download}) {
@@ -35,7 +35,20 @@ cudaError_t Pipe::Create() {
     COUNTERWEIGHT_CUDA_TRY(cudaEventCreateWithFlags(&slot.done, kUntimed));
   }
   COUNTERWEIGHT_CUDA_TRY(cudaEventCreateWithFlags(&entered, kUntimed));
-  return cudaEventCreateWithFlags(&left, kUntimed);
+  COUNTERWEIGHT_CUDA_TRY(cudaEventCreateWithFlags(&left, kUntimed));
+  return cudaEventCreateWithFlags(&ended, kUntimed);
+}
+
+cudaError_t Pipe::Wait(cudaStream_t stream) {
+  if (stream == nullptr) return cudaSuccess;
+  cudaError_t error = cudaStreamQuery(stream);
+  if (error == cudaErrorNotReady) {
+    cudaGetLastError();  // clears the sticky error
+    error = cudaEventRecord(ended, stream);
+    if (error == cudaSuccess) error = cudaEventSynchronize(ended);
+  }
+  // Spinning does not matter after an error.
+  return error == cudaSuccess ? error : cudaStreamSynchronize(stream);
 }
 
 void Pipe::Forget() {
@@ -46,9 +59,7 @@ void Pipe::Forget() {
 bool Pipe::Quiesce() {
   bool quiet = true;
   for (cudaStream_t stream : {upload, compute, download}) {
-    if (stream != nullptr && cudaStreamSynchronize(stream) != cudaSuccess) {
-      quiet = false;
-    }
+    if (Wait(stream) != cudaSuccess) quiet = false;
   }
   quiet = quiet || cudaDeviceSynchronize() == cudaSuccess;
   cudaGetLastError();  // clears the sticky error

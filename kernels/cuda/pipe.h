@@ -33,6 +33,9 @@ class Pipe {
   // REQUIRES: the device is current. The pipe is unusable after an error.
   cudaError_t Create();
 
+  // Waits until the stream, which may be null, is empty; the thread sleeps.
+  cudaError_t Wait(cudaStream_t stream);
+
   // Waits until nothing is in flight, after an error too: no transfer touches
   // the caller's memory any more. Returns false if a device that fails every
   // call cannot tell; its driver has ended what was in flight.
@@ -48,6 +51,7 @@ class Pipe {
   // Order a run behind the caller's stream, and that behind the run.
   cudaEvent_t entered = nullptr;
   cudaEvent_t left = nullptr;
+  cudaEvent_t ended = nullptr;  // of Wait
   BounceRing to_device;
   BounceRing from_device;
 };

@@ -9,14 +9,24 @@
 namespace counterweight::kernels {
 namespace {
 
-// Work of a stream of its own: allocates, writes, waits, frees.
-cudaError_t WorkIn(cudaStream_t stream) {
+// Work of a stream of its own: allocates, writes, frees, waits.
+cudaError_t WorkIn(cudaStream_t stream, cudaEvent_t ended) {
   constexpr size_t kBytes = 256;
   void* memory = nullptr;
   COUNTERWEIGHT_CUDA_TRY(cudaMallocAsync(&memory, kBytes, stream));
   cudaError_t error = cudaMemsetAsync(memory, 0, kBytes, stream);
   cudaFreeAsync(memory, stream);
-  if (error == cudaSuccess) error = cudaStreamSynchronize(stream);
+  if (error == cudaSuccess) error = cudaEventRecord(ended, stream);
+  if (error == cudaSuccess) error = cudaEventSynchronize(ended);
+  return error;
+}
+
+cudaError_t WorkIn(cudaStream_t stream) {
+  cudaEvent_t ended = nullptr;
+  COUNTERWEIGHT_CUDA_TRY(cudaEventCreateWithFlags(
+      &ended, cudaEventDisableTiming | cudaEventBlockingSync));
+  const cudaError_t error = WorkIn(stream, ended);
+  cudaEventDestroy(ended);
   return error;
 }
 

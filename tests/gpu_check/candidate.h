@@ -16,8 +16,9 @@ struct Candidate {
   std::unique_ptr<Memory> memory;
 };
 
-// cuda, or to try the checks themselves generic, v3, v4. Without a corrector,
-// and *error a sentence, if this machine has no such backend.
+// cuda, or cuda_arrays, whose arrays are separate allocations for memory
+// checkers, or to try the checks themselves generic, v3, v4. Without a
+// corrector, and *error a sentence, if this machine has no such backend.
 Candidate MakeCandidate(const std::string& name, std::string* error);
 
 }  // namespace counterweight::kernels

@@ -3,12 +3,16 @@
 #include <map>
 #include <memory>
 
+#include "kernels/cuda/cuda_corrector.h"
+
 namespace counterweight::kernels {
 namespace {
 
 std::unique_ptr<Corrector> Make(const BackendCase& backend) {
   std::string error;
-  return backend.cuda ? MakeCudaCorrector(0, 0, &error)
+  // Their ends are checked; the others that run CUDA have them in one piece.
+  return backend.cuda ? MakeCudaCorrector(
+                            0, CudaOptions{.separate_arrays = true}, &error)
                       : MakeCpuCorrector(backend.threads, backend.isa);
 }
 

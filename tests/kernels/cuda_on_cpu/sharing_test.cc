@@ -3,8 +3,10 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <map>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -178,6 +180,45 @@ TEST_F(Sharing, KeepsFewBlocksInTheStreams) {
   }
   for (const std::unique_ptr<CorrectRun>& run : runs) {
     EXPECT_EQ(run->Finish().status, CorrectStatus::kOk);
+  }
+}
+
+// Scratch memory and copies of tensors are pieces of it.
+TEST_F(Sharing, AllocatesOnceForARun) {
+  CudaOptions options = kSmallOptions;
+  options.separate_arrays = false;
+  const OwnedBatch batch = BatchOf(1);
+  const int64_t bytes = BytesOf(batch);
+  const std::unique_ptr<Corrector> cuda = MakeFakeCuda(options);
+  for (int i = 0; i < 3; ++i) {
+    fake_cuda::ForgetErrors();
+    const Corrected answer =
+        RunPlaced(*cuda, BusySpec(), batch, {.arrivals = {i}});
+    EXPECT_EQ(FirstDifference(Expected(batch), answer), "");
+    EXPECT_EQ(fake_cuda::Calls()["cudaMallocFromPoolAsync"], 1);
+    EXPECT_EQ(fake_cuda::Alive().device_allocations, 0);
+  }
+  EXPECT_EQ(fake_cuda::ReservedBytes(), bytes);
+}
+
+// cudaStreamSynchronize spins until the stream is empty.
+TEST_F(Sharing, WaitsAsleep) {
+  const std::unique_ptr<Corrector> cuda = MakeFakeCuda(kSmallOptions);
+  for (uint64_t seed = 0; seed < 7; ++seed) {
+    fake_cuda::ForgetErrors();
+    fake_cuda::SetSeed(seed);
+    const OwnedBatch batch = BatchOf(seed);
+    EXPECT_EQ(FirstDifference(Expected(batch),
+                              RunPlaced(*cuda, BusySpec(), batch, {})),
+              "");
+    int asked = 0;
+    const auto stop = [&] { return ++asked > 2; };
+    EXPECT_EQ(RunPlaced(*cuda, BusySpec(), batch, {.stop = stop}).result.status,
+              CorrectStatus::kStopped);
+    EXPECT_TRUE(cuda->IsAlive());
+    const std::map<std::string, int64_t> calls = fake_cuda::Calls();
+    EXPECT_EQ(calls.count("cudaStreamSynchronize"), 0u);
+    EXPECT_EQ(calls.count("cudaDeviceSynchronize"), 0u);
   }
 }
 
