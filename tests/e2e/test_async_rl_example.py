@@ -29,6 +29,7 @@ def report() -> Iterator[ModuleType]:
 
 
 @pytest.mark.usefixtures("local_library")
+@pytest.mark.timeout(600)
 def test_quick(tmp_path: pathlib.Path) -> None:
     pytest.importorskip("torch", reason="needs torch: .ci/setup torch, or make test TORCH=1")
     finished = subprocess.run(
@@ -36,7 +37,7 @@ def test_quick(tmp_path: pathlib.Path) -> None:
         env={**os.environ, "COUNTERWEIGHT_SERVER": str(binary())},
         capture_output=True,
         text=True,
-        timeout=280,
+        timeout=540,
     )
     assert finished.returncode == 0, finished.stderr
     results = json.loads((tmp_path / "results.json").read_text())

@@ -31,13 +31,12 @@ class Settings:
 
 # The same parts in seconds; the curves mean nothing.
 QUICK = Settings(
-    steps=8,
+    steps=6,
     lag=2,
-    prompts=4,
-    evaluate_every=4,
+    prompts=2,
+    evaluate_every=3,
     evaluation_prompts=16,
-    start_updates=150,
-    patience=60.0,
+    start_updates=40,
 )
 
 
