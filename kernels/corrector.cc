@@ -67,6 +67,13 @@ void* Corrector::AllocateHost(size_t /*bytes*/) { return nullptr; }
 
 void Corrector::FreeHost(void* /*memory*/) {}
 
+bool Corrector::PinHost(void* /*memory*/, size_t /*bytes*/,
+                        bool /*is_read_only*/) {
+  return false;
+}
+
+void Corrector::UnpinHost(void* /*memory*/) {}
+
 void* Corrector::OpenDeviceMemory(const IpcHandle& /*handle*/,
                                   const DeviceUuid& /*uuid*/,
                                   int64_t* /*bytes*/, std::string* error) {

@@ -38,7 +38,8 @@ struct BadVersion {
   bool by_span;     // a span told it
 };
 
-// The first byte of response_mask that is neither 0 nor 1.
+// The first byte of response_mask that is neither 0 nor 1, of a mask on the
+// device; the host checks its own before.
 struct BadMask {
   int64_t position;  // in the batch
   int value;
@@ -53,7 +54,7 @@ enum class CorrectStatus : uint8_t {
   kDeviceFull,  // the batch needs more device memory than there is
   kStopped,     // the run's StopRequest asked for it
   kBadVersion,  // MeasureStaleness; see CorrectResult::bad_version
-  kBadMask,     // BeginInStream; see CorrectResult::bad_mask
+  kBadMask,     // of a mask on the device; see CorrectResult::bad_mask
 };
 
 struct CorrectResult {
@@ -168,10 +169,17 @@ class Corrector {
   virtual void* AllocateHost(size_t bytes);
   virtual void FreeHost(void* memory);
 
+  // Makes transfers of host memory that many batches will use as fast as those
+  // of AllocateHost. `memory` begins a page; `is_read_only`: this process may
+  // not write there. Returns false if transfers stay as they are.
+  virtual bool PinHost(void* memory, size_t bytes, bool is_read_only);
+  // REQUIRES: PinHost returned true; no run reads or writes `memory` any more.
+  virtual void UnpinHost(void* memory);
+
   // Opens device memory of another process of this machine: the whole
   // allocation that `handle` names, on the device `uuid`; stores its size in
-  // *bytes. Tensors of a batch, except its mask, and outputs may lie there.
-  // Returns null and an error sentence in *error if there is no such memory.
+  // *bytes. Tensors of a batch, its mask and outputs may lie there. Returns
+  // null and an error sentence in *error if there is no such memory.
   virtual void* OpenDeviceMemory(const IpcHandle& handle,
                                  const DeviceUuid& uuid, int64_t* bytes,
                                  std::string* error);

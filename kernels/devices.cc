@@ -196,6 +196,12 @@ class DevicesCorrector final : public Corrector {
   void FreeHost(void* memory) override {
     devices_.corrector(0).FreeHost(memory);
   }
+  bool PinHost(void* memory, size_t bytes, bool is_read_only) override {
+    return devices_.corrector(0).PinHost(memory, bytes, is_read_only);
+  }
+  void UnpinHost(void* memory) override {
+    devices_.corrector(0).UnpinHost(memory);
+  }
 
   void* OpenDeviceMemory(const IpcHandle& handle, const DeviceUuid& uuid,
                          int64_t* bytes, std::string* error) override {
@@ -256,8 +262,8 @@ class DevicesCorrector final : public Corrector {
   std::optional<size_t> Owner(const Batch& batch,
                               const Outputs& outputs) const {
     std::vector<const void*> memory = {
-        outputs.weights, outputs.keep_mask, outputs.token_reasons,
-        outputs.sequence_reasons, outputs.gradient};
+        outputs.weights,          outputs.keep_mask, outputs.token_reasons,
+        outputs.sequence_reasons, outputs.gradient,  batch.response_mask};
     for (const TensorView& tensor : batch.tensors) {
       memory.push_back(tensor.data);
     }

@@ -98,6 +98,23 @@ class CudaCorrector final : public Corrector {
     cudaGetLastError();
   }
 
+  bool PinHost(void* memory, size_t bytes, bool is_read_only) override {
+    unsigned flags = cudaHostRegisterPortable;
+    if (is_read_only) flags |= cudaHostRegisterReadOnly;
+    if (cudaSetDevice(device_.index) == cudaSuccess &&
+        cudaHostRegister(memory, bytes, flags) == cudaSuccess) {
+      return true;
+    }
+    cudaGetLastError();  // clears the sticky error
+    return false;
+  }
+
+  void UnpinHost(void* memory) override {
+    cudaSetDevice(device_.index);
+    cudaHostUnregister(memory);
+    cudaGetLastError();
+  }
+
   void* OpenDeviceMemory(const IpcHandle& handle, const DeviceUuid& uuid,
                          int64_t* bytes, std::string* error) override {
     if (uuid != info_.uuid) {

@@ -29,29 +29,10 @@ grpc::Status CorrectWork::CopyMask() {
   const auto size = static_cast<size_t>(decoded.layout.num_positions);
   mask_ = service_.staging->Take(decoded.layout.num_positions);
   if (mask_ == nullptr) return call_.NoMemory();
-  if (!decoded.tensors.has_device_mask) {
-    std::memcpy(mask_.get(), shared, size);
-  } else {
-    kernels::CorrectResult failure;
-    if (!service_.corrector->CopyFromDevice(mask_.get(), shared, size,
-                                            &failure.device_error)) {
-      failure.status = service_.corrector->IsAlive()
-                           ? kernels::CorrectStatus::kDeviceError
-                           : kernels::CorrectStatus::kDeviceLost;
-      failure.device = IndexOf(*decoded.tensors.device);
-      return correction_.Judge(failure);
-    }
-  }
+  std::memcpy(mask_.get(), shared, size);
   const Violations violations = CheckMask(mask_.get(), decoded.tensors);
   return violations.empty() ? grpc::Status::OK
                             : call_.InvalidArgument(violations);
-}
-
-int CorrectWork::IndexOf(const kernels::DeviceUuid& uuid) const {
-  for (const kernels::DeviceInfo& device : service_.backend.devices) {
-    if (device.uuid == uuid) return device.index;
-  }
-  return -1;
 }
 
 grpc::Status CorrectWork::ReserveRest(Share* share) {

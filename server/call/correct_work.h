@@ -25,10 +25,8 @@ class CorrectWork final : public Work {
  private:
   // Room for what only the decoded request tells.
   grpc::Status ReserveRest(Share* share);
-  // Copies a mask in shared memory, and checks the copy.
+  // Copies a mask in the host's shared memory, and checks the copy.
   grpc::Status CopyMask();
-  // A device's, as the driver counts; -1 if the server does not use it.
-  int IndexOf(const kernels::DeviceUuid& uuid) const;
 
   ServedCall& call_;
   const ServiceContext& service_;

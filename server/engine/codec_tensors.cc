@@ -97,11 +97,10 @@ class TensorReader {
 
   // Notes where a tensor in shared memory lies.
   void NoteShared(v1::TensorRole role, bool is_on_device) {
-    if (role == v1::TENSOR_ROLE_RESPONSE_MASK) {
-      tensors_.has_shared_mask = true;
-      tensors_.has_device_mask = is_on_device;
-    } else if (is_on_device) {
+    if (is_on_device) {
       NoteDevice(role);
+    } else if (role == v1::TENSOR_ROLE_RESPONSE_MASK) {
+      tensors_.has_shared_mask = true;
     }
   }
 

@@ -57,12 +57,11 @@ struct Tensors {
   std::vector<std::span<const std::byte>> shared_inputs;
   // The device of device regions, if any.
   std::optional<kernels::DeviceUuid> device;
-  // The inputs that lie there; a shared mask is copied from there first.
+  // The inputs that lie there. The device checks a mask.
   kernels::DeviceInputs on_device;
-  // True if response_mask lies in shared memory, unchecked; see CheckMask.
+  // True if response_mask lies in the host's shared memory, unchecked; see
+  // CheckMask.
   bool has_shared_mask = false;
-  // True if it lies on a device.
-  bool has_device_mask = false;
 
   bool has(v1::TensorRole role) const { return (roles >> role & 1u) != 0; }
 };

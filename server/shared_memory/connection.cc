@@ -103,9 +103,9 @@ Connection::Reply Connection::Register(const ControlRequest& request,
   }
   Refusal refusal = LimitProblem(request.size);
   if (refusal.code != StatusCode::OK) return Refused(refusal);
-  std::shared_ptr<const Region> region =
-      MapRegion(packet.descriptors[0], request.size, request.access,
-                context_.admission, context_.counts, &refusal);
+  std::shared_ptr<const Region> region = MapRegion(
+      packet.descriptors[0], request.size, request.access, context_.admission,
+      context_.backend, context_.counts, &refusal);
   if (region == nullptr) return Refused(refusal);
 
   const int64_t size = region->size();

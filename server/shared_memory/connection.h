@@ -29,7 +29,7 @@ namespace counterweight::server {
 struct ConnectionContext {
   int64_t max_bytes = 0;    // of one connection's regions on the host
   int64_t max_regions = 0;  // of one connection
-  // Opens device memory; null: there is none.
+  // Opens device memory and pins the host's; null: neither.
   kernels::Corrector* backend = nullptr;
   RegionRegistry* registry = nullptr;
   Admission* admission = nullptr;

@@ -42,8 +42,8 @@ class SharedMemoryListener final : public Regions {
     int64_t max_connections = 64;  // >= 0
     // A connection without regions ends after this time without a packet.
     std::chrono::milliseconds idle_limit{30'000};
-    // Opens memory on devices, and outlives the listener and every region;
-    // null: there is none.
+    // Opens memory on devices and pins the host's, and outlives the listener
+    // and every region; null: neither.
     kernels::Corrector* backend = nullptr;
     // Peer credentials; injectable for tests.
     std::function<std::optional<uid_t>(int socket)> peer_user_id = PeerUserId;

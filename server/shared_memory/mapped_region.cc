@@ -17,18 +17,24 @@ namespace {
 class MappedRegion final : public Region {
  public:
   MappedRegion(Admission::Ticket ticket, std::shared_ptr<RegionCounts> counts,
-               void* data, int64_t size, RegionAccess access)
+               kernels::Corrector* backend, void* data, int64_t size,
+               RegionAccess access)
       : ticket_(std::move(ticket)),
         counts_(std::move(counts)),
+        backend_(backend),
         data_(static_cast<std::byte*>(data)),
         size_(size),
-        access_(access) {
+        access_(access),
+        is_pinned_(backend != nullptr &&
+                   backend->PinHost(data, static_cast<size_t>(size),
+                                    access == RegionAccess::kRead)) {
     counts_->regions += 1;
     counts_->bytes += size_;
   }
   MappedRegion(const MappedRegion&) = delete;
   MappedRegion& operator=(const MappedRegion&) = delete;
   ~MappedRegion() override {
+    if (is_pinned_) backend_->UnpinHost(data_);
     munmap(data_, static_cast<size_t>(size_));
     counts_->regions -= 1;
     counts_->bytes -= size_;
@@ -42,9 +48,11 @@ class MappedRegion final : public Region {
   // Released after the memory is unmapped.
   const Admission::Ticket ticket_;
   const std::shared_ptr<RegionCounts> counts_;
+  kernels::Corrector* const backend_;
   std::byte* const data_;
   const int64_t size_;
   const RegionAccess access_;
+  const bool is_pinned_;
 };
 
 // The reserved size of a region: whole pages.
@@ -78,8 +86,8 @@ Refusal Borrow(int64_t bytes, Admission* admission, Admission::Ticket* ticket) {
 
 std::shared_ptr<const Region> MapRegion(
     const FileDescriptor& memfd, uint64_t size, RegionAccess access,
-    Admission* admission, const std::shared_ptr<RegionCounts>& counts,
-    Refusal* refusal) {
+    Admission* admission, kernels::Corrector* backend,
+    const std::shared_ptr<RegionCounts>& counts, Refusal* refusal) {
   const std::string problem =
       MemfdProblem(ReadMemfdFacts(memfd.get()), size, access);
   if (!problem.empty()) {
@@ -103,8 +111,8 @@ std::shared_ptr<const Region> MapRegion(
                             std::generic_category().message(cause))};
     return nullptr;
   }
-  return std::make_shared<const MappedRegion>(std::move(ticket), counts, data,
-                                              bytes, access);
+  return std::make_shared<const MappedRegion>(std::move(ticket), counts,
+                                              backend, data, bytes, access);
 }
 
 }  // namespace counterweight::server

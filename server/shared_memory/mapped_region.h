@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 
+#include "kernels/corrector.h"
 #include "server/call/admission.h"
 #include "server/engine/region.h"
 #include "server/shared_memory/control.h"
@@ -21,13 +22,13 @@ struct RegionCounts {
 };
 
 // Checks and maps a client's memfd of `size` bytes. Reserves its pages in
-// *admission, which must outlive the region. Otherwise returns null with
-// *refusal: INVALID_ARGUMENT, RESOURCE_EXHAUSTED or, if admission is closed,
-// UNAVAILABLE.
+// *admission and lets *backend, which may be null, pin them; both must outlive
+// the region. Otherwise returns null with *refusal: INVALID_ARGUMENT,
+// RESOURCE_EXHAUSTED or, if admission is closed, UNAVAILABLE.
 std::shared_ptr<const Region> MapRegion(
     const FileDescriptor& memfd, uint64_t size, RegionAccess access,
-    Admission* admission, const std::shared_ptr<RegionCounts>& counts,
-    Refusal* refusal);
+    Admission* admission, kernels::Corrector* backend,
+    const std::shared_ptr<RegionCounts>& counts, Refusal* refusal);
 
 }  // namespace counterweight::server
 

@@ -79,6 +79,10 @@ class Elsewhere final : public Corrector {
       tensor.data = Take(tensor.data, positions * SizeOf(tensor.dtype),
                          SizeOf(tensor.dtype));
     }
+    if (misalignment_ % 2 == 1) {
+      there.response_mask =
+          static_cast<const uint8_t*>(Take(batch.response_mask, positions, 1));
+    }
     Outputs to;
     to.weights = TakeOutput(outputs.weights, positions);
     to.keep_mask = TakeOutput(outputs.keep_mask, positions);

@@ -16,8 +16,8 @@ Corrected RunWhole(Corrector& corrector, const CheckCase& c);
 // together, and whether the mask comes first.
 Corrected RunInPieces(Corrector& corrector, const CheckCase& c, uint64_t seed);
 
-// Tensors and outputs in `memory`, the mask in the host's, each `misalignment`
-// elements behind the begin of an allocation.
+// Tensors and outputs in `memory`, each `misalignment` elements behind the
+// begin of an allocation, and the mask too if `misalignment` is odd.
 Corrected RunResident(Corrector& corrector, const CheckCase& c, Memory& memory,
                       int64_t misalignment);
 

@@ -81,6 +81,14 @@ class FakeDevice final : public Corrector {
     EXPECT_EQ(memory, &seen_);
     --seen_.host_blocks;
   }
+  bool PinHost(void* memory, size_t bytes, bool is_read_only) override {
+    EXPECT_EQ(memory, &seen_);
+    EXPECT_EQ(bytes, 5u);
+    EXPECT_TRUE(is_read_only);
+    ++seen_.host_blocks;
+    return true;
+  }
+  void UnpinHost(void* memory) override { FreeHost(memory); }
   void* OpenDeviceMemory(const IpcHandle& /*handle*/, const DeviceUuid& uuid,
                          int64_t* bytes, std::string* error) override {
     EXPECT_EQ(uuid, UuidOf(index_));
@@ -331,6 +339,10 @@ TEST_F(DevicesTest, EachInputAndOutputAloneChoosesItsDevice) {
     batch.tensors[role].data = memory;
     EXPECT_EQ(devices_->Correct(spec_, batch, {}).device, 4) << role;
   }
+  Batch masked = small_.view();
+  seen_[2].memory.fill(0.0f);
+  masked.response_mask = static_cast<uint8_t*>(memory);
+  EXPECT_EQ(devices_->Correct(spec_, masked, {}).device, 4);
   EXPECT_EQ(Correct({.weights = static_cast<float*>(memory)}).device, 4);
   EXPECT_EQ(Correct({.keep_mask = static_cast<uint8_t*>(memory)}).device, 4);
   EXPECT_EQ(Correct({.token_reasons = static_cast<uint16_t*>(memory)}).device,
@@ -351,6 +363,10 @@ TEST_F(DevicesTest, HostMemoryIsTheFirstsAndScratchTheMost) {
   void* const block = devices_->AllocateHost(1);
   EXPECT_EQ(seen_[0].host_blocks, 1);
   devices_->FreeHost(block);
+  EXPECT_EQ(seen_[0].host_blocks, 0);
+  EXPECT_TRUE(devices_->PinHost(&seen_[0], 5, /*is_read_only=*/true));
+  EXPECT_EQ(seen_[0].host_blocks, 1);
+  devices_->UnpinHost(&seen_[0]);
   EXPECT_EQ(seen_[0].host_blocks, 0);
   EXPECT_EQ(devices_->ScratchBytes(spec_, small_.view()), 500);
 }

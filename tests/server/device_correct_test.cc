@@ -180,6 +180,13 @@ TEST_F(DeviceCorrect, MasksAreCheckedToo) {
   EXPECT_THAT(Fields(request), ElementsAre("tensors[2].data"));
 }
 
+// The device counts it and finds its first bad byte.
+TEST_F(DeviceCorrect, MasksAreNotCopied) {
+  devices_->BreakCopies();
+  EXPECT_TRUE(running_.Correct(Request()).ok());
+  EXPECT_EQ(Outputs(), Expected());
+}
+
 TEST_F(DeviceCorrect, OneRequestIsOnOneDevice) {
   const std::string reads = Register(&other_, RegionAccess::kRead);
   const std::string writes = Register(&other_, RegionAccess::kWrite);
@@ -223,7 +230,7 @@ TEST_F(DeviceCorrect, OutputsAreNotWrittenOverInputs) {
 
 TEST_F(DeviceCorrect, ABrokenDeviceIsNotTheClientsFault) {
   for (const bool is_lost : {false, true}) {
-    devices_->BreakCopies(is_lost);
+    devices_->Break(is_lost);
     const grpc::Status status = running_.Correct(Request());
     EXPECT_EQ(status.error_code(), grpc::StatusCode::INTERNAL);
     EXPECT_THAT(status.error_message(), Not(testing::HasSubstr("device")));

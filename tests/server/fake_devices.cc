@@ -66,11 +66,22 @@ kernels::CorrectResult FakeDevices::Correct(const kernels::CorrectionSpec& spec,
                                             const kernels::Batch& batch,
                                             const kernels::Outputs& outputs) {
   if (const auto pause = Take(&pause_)) pause();
+  if (fails_) {
+    return {.status = is_lost_ ? kernels::CorrectStatus::kDeviceLost
+                               : kernels::CorrectStatus::kDeviceError,
+            .device_error = "the device failed"};
+  }
   kernels::Batch on_host = batch;
   for (kernels::TensorView& tensor : on_host.tensors) {
     tensor.data = Behind(static_cast<const std::byte*>(tensor.data));
   }
-  // The mask is on the host by contract, so it is not translated.
+  on_host.response_mask = Behind(batch.response_mask);
+  const int64_t positions = batch.offsets[batch.num_sequences];
+  for (int64_t i = 0; i < positions; ++i) {
+    const int value = on_host.response_mask[i];
+    if (value <= 1) continue;
+    return {.status = kernels::CorrectStatus::kBadMask, .bad_mask = {i, value}};
+  }
   return cpu_->Correct(spec, on_host,
                        {.weights = Behind(outputs.weights),
                         .keep_mask = Behind(outputs.keep_mask),
@@ -125,6 +136,17 @@ bool FakeDevices::CopyFromDevice(void* to, const void* from, size_t bytes,
   }
   std::memcpy(to, Behind(static_cast<const std::byte*>(from)), bytes);
   return true;
+}
+
+bool FakeDevices::PinHost(void* memory, size_t bytes, bool is_read_only) {
+  if (pins_fail_) return false;
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return pinned_.emplace(memory, Pinned{bytes, is_read_only}).second;
+}
+
+void FakeDevices::UnpinHost(void* memory) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  pinned_.erase(memory);
 }
 
 kernels::BackendInfo FakeDevices::Info() const {

@@ -48,9 +48,11 @@ class FakeDevices final : public kernels::Corrector {
 
   // Number of open allocations, counted once per opening.
   int64_t open() const { return open_; }
-  // Later copies to the host fail, and everything else too if `is_lost`.
-  void BreakCopies(bool is_lost) {
-    copies_fail_ = true;
+  // Later copies to the host fail.
+  void BreakCopies() { copies_fail_ = true; }
+  // Later corrections fail too, and everything else if `is_lost`.
+  void Break(bool is_lost) {
+    fails_ = copies_fail_ = true;
     is_lost_ = is_lost;
   }
   bool IsAlive() override { return !is_lost_; }
@@ -68,7 +70,21 @@ class FakeDevices final : public kernels::Corrector {
   void CloseDeviceMemory(void* memory) override;
   bool CopyFromDevice(void* to, const void* from, size_t bytes,
                       std::string* error) override;
+  bool PinHost(void* memory, size_t bytes, bool is_read_only) override;
+  void UnpinHost(void* memory) override;
   kernels::BackendInfo Info() const override;
+
+  struct Pinned {
+    size_t bytes;
+    bool is_read_only;
+    bool operator==(const Pinned&) const = default;
+  };
+  std::map<const void*, Pinned> pinned() const {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return pinned_;
+  }
+  // Later memory is not pinned.
+  void RefusePins() { pins_fail_ = true; }
 
  private:
   struct Window {
@@ -84,11 +100,14 @@ class FakeDevices final : public kernels::Corrector {
   T* Behind(T* address) const;
 
   const std::unique_ptr<kernels::Corrector> cpu_ = kernels::MakeCpuCorrector(2);
-  mutable std::mutex mutex_;  // guards lent_, windows_ and the pauses
+  mutable std::mutex mutex_;  // guards the maps and the pauses
   std::map<kernels::IpcHandle, const FakeAllocation*> lent_;
   std::map<const std::byte*, Window> windows_;  // by first byte
+  std::map<const void*, Pinned> pinned_;        // by first byte
+  std::atomic<bool> pins_fail_ = false;
   std::atomic<int64_t> open_ = 0;
   std::atomic<bool> copies_fail_ = false;
+  std::atomic<bool> fails_ = false;
   std::atomic<bool> is_lost_ = false;
   std::function<void()> pause_;
   std::function<void()> close_pause_;

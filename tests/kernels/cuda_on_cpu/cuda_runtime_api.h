@@ -32,6 +32,8 @@ enum cudaError_t {
   cudaErrorSymbolNotFound = 500,
   cudaErrorNotReady = 600,
   cudaErrorIllegalAddress = 700,
+  cudaErrorHostMemoryAlreadyRegistered = 712,
+  cudaErrorHostMemoryNotRegistered = 713,
   cudaErrorLaunchFailure = 719,
   cudaErrorUnknown = 999
 };
@@ -64,6 +66,8 @@ inline constexpr unsigned cudaEventDefault = 0x0;
 inline constexpr unsigned cudaEventBlockingSync = 0x1;
 inline constexpr unsigned cudaEventDisableTiming = 0x2;
 inline constexpr unsigned cudaHostAllocPortable = 0x1;
+inline constexpr unsigned cudaHostRegisterPortable = 0x1;
+inline constexpr unsigned cudaHostRegisterReadOnly = 0x8;
 inline constexpr unsigned cudaIpcMemLazyEnablePeerAccess = 0x1;
 inline constexpr unsigned long long cudaEnableDefault = 0x0;
 
@@ -160,6 +164,8 @@ cudaError_t cudaMallocAsync(void** memory, size_t size, cudaStream_t stream);
 cudaError_t cudaFreeAsync(void* memory, cudaStream_t stream);
 cudaError_t cudaHostAlloc(void** memory, size_t size, unsigned flags);
 cudaError_t cudaFreeHost(void* memory);
+cudaError_t cudaHostRegister(void* memory, size_t size, unsigned flags);
+cudaError_t cudaHostUnregister(void* memory);
 cudaError_t cudaMemcpy(void* to, const void* from, size_t size,
                        cudaMemcpyKind kind);
 cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t size,

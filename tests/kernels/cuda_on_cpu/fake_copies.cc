@@ -9,7 +9,7 @@ namespace counterweight::fake_cuda {
 namespace {
 
 bool IsDevice(const Allocation* allocation) {
-  return allocation != nullptr && allocation->kind != MemoryKind::kPinned;
+  return allocation != nullptr && !IsHost(allocation->kind);
 }
 
 bool Complain(const char* what) {
@@ -161,6 +161,18 @@ cudaError_t cudaFreeHost(void* memory) {
   });
 }
 
+cudaError_t cudaHostRegister(void* memory, size_t size, unsigned) {
+  Runtime& runtime = Runtime::Get();
+  return runtime.Call("cudaHostRegister", true,
+                      [&] { return runtime.memory.Register(memory, size); });
+}
+
+cudaError_t cudaHostUnregister(void* memory) {
+  Runtime& runtime = Runtime::Get();
+  return runtime.Call("cudaHostUnregister", false,
+                      [&] { return runtime.memory.Unregister(memory); });
+}
+
 cudaError_t cudaMemcpy(void* to, const void* from, size_t size,
                        cudaMemcpyKind kind) {
   Runtime& runtime = Runtime::Get();
@@ -218,7 +230,7 @@ cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes,
     *attributes = {};
     attributes->device = -1;
     if (allocation == nullptr) return cudaSuccess;
-    const bool is_device = allocation->kind != MemoryKind::kPinned;
+    const bool is_device = IsDevice(allocation);
     attributes->type = is_device ? cudaMemoryTypeDevice : cudaMemoryTypeHost;
     attributes->device = allocation->device;
     attributes->devicePointer = const_cast<void*>(memory);

@@ -67,6 +67,7 @@ struct Census {
   int64_t device_allocations = 0;
   int64_t device_bytes = 0;
   int64_t pinned_allocations = 0;
+  int64_t registered_ranges = 0;
   int64_t streams = 0;
   int64_t events = 0;
   int64_t pools = 0;

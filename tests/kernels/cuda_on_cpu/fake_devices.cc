@@ -154,6 +154,9 @@ Census Alive() {
       case MemoryKind::kPinned:
         ++census.pinned_allocations;
         break;
+      case MemoryKind::kRegistered:
+        ++census.registered_ranges;
+        break;
     }
   }
   for (const auto& pool : runtime.pools) census.pools += pool->alive;

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <iterator>
 #include <string>
 
 namespace counterweight::fake_cuda {
@@ -70,7 +71,10 @@ size_t Memory::used(int device) const {
 
 void Memory::Add(void* memory, const Allocation& allocation) {
   allocations_[reinterpret_cast<uintptr_t>(memory)] = allocation;
-  if (allocation.kind == MemoryKind::kOpened) return;
+  if (allocation.kind == MemoryKind::kOpened ||
+      allocation.kind == MemoryKind::kRegistered) {
+    return;
+  }
   if (allocation.kind == MemoryKind::kPinned) {
     std::memset(memory, kFresh, allocation.size);
     return;
@@ -129,6 +133,27 @@ void* Memory::AllocatePinned(size_t size) {
   void* memory = std::aligned_alloc(kAlignment, RoundUp(size, kAlignment));
   if (memory != nullptr) Add(memory, {MemoryKind::kPinned, 0, size});
   return memory;
+}
+
+cudaError_t Memory::Register(void* memory, size_t size) {
+  const auto begin = reinterpret_cast<uintptr_t>(memory);
+  if (memory == nullptr || size == 0) return cudaErrorInvalidValue;
+  const auto behind = allocations_.lower_bound(begin + size);
+  const bool overlaps =
+      behind != allocations_.begin() &&
+      std::prev(behind)->first + std::prev(behind)->second.size > begin;
+  if (overlaps) return cudaErrorHostMemoryAlreadyRegistered;
+  Add(memory, {MemoryKind::kRegistered, 0, size});
+  return cudaSuccess;
+}
+
+cudaError_t Memory::Unregister(void* memory) {
+  const Allocation* allocation = At(memory);
+  if (allocation == nullptr || allocation->kind != MemoryKind::kRegistered) {
+    return cudaErrorHostMemoryNotRegistered;
+  }
+  allocations_.erase(reinterpret_cast<uintptr_t>(memory));
+  return cudaSuccess;
 }
 
 void Memory::Free(void* memory) {

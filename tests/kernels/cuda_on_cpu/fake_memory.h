@@ -12,11 +12,16 @@
 namespace counterweight::fake_cuda {
 
 enum class MemoryKind : uint8_t {
-  kPooled,  // of a device, by cudaMallocAsync
-  kShared,  // of a device, by cudaMalloc: other processes can open it
-  kOpened,  // of a device, another process's
-  kPinned,  // of the host
+  kPooled,      // of a device, by cudaMallocAsync
+  kShared,      // of a device, by cudaMalloc: other processes can open it
+  kOpened,      // of a device, another process's
+  kPinned,      // of the host, by cudaHostAlloc
+  kRegistered,  // of the host, its owner's
 };
+
+constexpr bool IsHost(MemoryKind kind) {
+  return kind == MemoryKind::kPinned || kind == MemoryKind::kRegistered;
+}
 
 struct Allocation {
   MemoryKind kind;
@@ -43,6 +48,8 @@ class Memory {
   void* AllocatePooled(int device, size_t size, cudaMemPool_t pool);
   void* AllocateShared(int device, size_t size);
   void* AllocatePinned(size_t size);
+  cudaError_t Register(void* memory, size_t size);
+  cudaError_t Unregister(void* memory);
   // REQUIRES: memory begins an allocation of this process. Fills it with
   // rubbish first.
   void Free(void* memory);

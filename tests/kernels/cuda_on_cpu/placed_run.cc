@@ -93,10 +93,10 @@ class PlacedBatch {
   PlacedBatch(Corrector* corrector, const OwnedBatch& source, Where where)
       : source_(source.view()), batch_(source_) {
     const int64_t positions = source.num_positions();
-    const bool on_device = where != Where::kPageable && where != Where::kPinned;
-    mask_ = std::make_unique<Memory>(corrector,
-                                     on_device ? Where::kPageable : where,
-                                     static_cast<size_t>(positions));
+    // With unaligned tensors the mask is the host's, so that both are tried.
+    mask_ = std::make_unique<Memory>(
+        corrector, where == Where::kDeviceUnaligned ? Where::kPageable : where,
+        static_cast<size_t>(positions));
     batch_.response_mask = reinterpret_cast<const uint8_t*>(mask_->data());
     for (int i = 0; i < kNumInputRoles; ++i) {
       if (source_.tensors[i].data == nullptr) continue;

@@ -53,6 +53,25 @@ TEST_F(PlacementTest, IsWhoseMemoryItIs) {
   EXPECT_EQ(Find(pageable.data()), Placement::kPageable);
 }
 
+// A client's shared memory crosses the bus without a copy on the host.
+TEST_F(PlacementTest, PinnedMemoryOfOthersIsCopiedDirectly) {
+  const auto cuda = MakeFakeCuda(kSmallOptions);
+  std::vector<float> of_client(100);
+  const size_t bytes = of_client.size() * sizeof(float);
+  EXPECT_EQ(Find(of_client.data()), Placement::kPageable);
+  ASSERT_TRUE(cuda->PinHost(of_client.data(), bytes, /*is_read_only=*/true));
+  EXPECT_EQ(Find(of_client.data()), Placement::kReachable);
+  EXPECT_EQ(Find(&of_client.back()), Placement::kReachable);
+  EXPECT_EQ(Find(of_client.data() + of_client.size()), Placement::kPageable);
+  EXPECT_FALSE(cuda->PinHost(of_client.data(), bytes, /*is_read_only=*/true));
+  cuda->UnpinHost(of_client.data());
+  EXPECT_EQ(Find(of_client.data()), Placement::kPageable);
+  fake_cuda::FailCall("cudaHostRegister", 1, cudaErrorMemoryAllocation);
+  EXPECT_FALSE(cuda->PinHost(of_client.data(), bytes, /*is_read_only=*/false));
+  EXPECT_EQ(cudaGetLastError(), cudaSuccess);
+  EXPECT_EQ(Find(of_client.data()), Placement::kPageable);
+}
+
 // Kernels read memory in place only if it is aligned: a misaligned access ends
 // the context for every client. Other memory is copied.
 TEST_F(PlacementTest, IsReachableWhereItIsNotAligned) {

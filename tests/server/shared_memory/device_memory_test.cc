@@ -18,7 +18,12 @@ namespace counterweight::server {
 namespace {
 
 using grpc::StatusCode;
+using testing::ElementsAre;
 using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::Key;
+using testing::Pair;
+using testing::UnorderedElementsAre;
 
 class DeviceMemory : public ::testing::Test {
  protected:
@@ -129,6 +134,38 @@ TEST_F(DeviceMemory, AMemfdsReleaseTellsNothing) {
       client_.Register(memfd.get(), kRegionBytes, RegionAccess::kRead);
   const auto held = running_.listener().Find(answer.handle);
   EXPECT_FALSE(client_.Release(answer.handle).in_use);
+}
+
+// So that it crosses the bus without a copy on the host.
+TEST_F(DeviceMemory, AMemfdIsPinnedWhileItIsMapped) {
+  const FileDescriptor memfd = MakeMemfd(kRegionBytes);
+  const std::string read =
+      client_.Register(memfd.get(), kRegionBytes, RegionAccess::kRead).handle;
+  const std::string written =
+      client_.Register(memfd.get(), kRegionBytes, RegionAccess::kWrite).handle;
+  auto held = running_.listener().Find(read);
+  EXPECT_THAT(devices_.pinned(),
+              UnorderedElementsAre(
+                  Pair(held->data(), FakeDevices::Pinned{kRegionBytes, true}),
+                  Pair(running_.listener().Find(written)->data(),
+                       FakeDevices::Pinned{kRegionBytes, false})));
+  client_.Release(read);
+  client_.Release(written);
+  // A request still uses it.
+  EXPECT_THAT(devices_.pinned(), ElementsAre(Key(held->data())));
+  EXPECT_EQ(PermissionsOf(held->data()), "r--s");
+  held.reset();
+  EXPECT_THAT(devices_.pinned(), IsEmpty());
+}
+
+TEST_F(DeviceMemory, AMemfdThatCannotBePinnedIsARegion) {
+  devices_.RefusePins();
+  const FileDescriptor memfd = MakeMemfd(kRegionBytes);
+  const auto answer =
+      client_.Register(memfd.get(), kRegionBytes, RegionAccess::kRead);
+  EXPECT_NE(running_.listener().Find(answer.handle), nullptr);
+  client_.Release(answer.handle);
+  EXPECT_EQ(CountMemfdMappings(), 0);
 }
 
 TEST_F(DeviceMemory, MoreThanTheAllocationIsRefusedAndClosed) {
