@@ -11,14 +11,14 @@ import counterweight_rl as cw
 class Settings:
     """The numbers of a run; the defaults are those of the picture."""
 
-    steps: int = 60
+    steps: int = 120
     # Steps between the weights that sample and those that learn.
     lag: int = 8
     prompts: int = 8
     # Answers to a prompt.
     group: int = 8
     minibatches: int = 2
-    learning_rate: float = 4e-4
+    learning_rate: float = 2e-4
     clip: float = 0.2
     # Steps between evaluations, and their prompts.
     evaluate_every: int = 5
