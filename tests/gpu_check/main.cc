@@ -1,8 +1,8 @@
 // gpu_check [--candidate=cuda|cuda_arrays|generic|v3|v4] [--quick|--edges]
-// [--sample=N] [--threads=N] [--digests=FILE]: compares the candidate with the CPU backend
-// byte for byte, or writes digests of its answers to compare with another
-// machine's. Exit status: 0 all equal or written, 1 a difference or a file
-// that cannot be written, 2 no such candidate on this machine.
+// [--sample=N] [--threads=N] [--digests=FILE]: compares the candidate with the
+// CPU backend byte for byte, or writes digests of its answers to compare with
+// another machine's. Exit status: 0 all equal or written, 1 a difference or a
+// file that cannot be written, 2 no such candidate on this machine.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>

@@ -21,11 +21,10 @@ enum class Where : uint8_t {
 
 // Blocks of a few rows and buffers of a few hundred tokens: kilobytes show
 // production's behaviour with gigabytes.
-inline constexpr CudaOptions kSmallOptions = {
-    .block_positions = 300,
-    .resident_positions = 900,
-    .bounce_bytes = 1024,
-    .separate_arrays = true};
+inline constexpr CudaOptions kSmallOptions = {.block_positions = 300,
+                                              .resident_positions = 900,
+                                              .bounce_bytes = 1024,
+                                              .separate_arrays = true};
 
 // Ends the program if there is none.
 std::unique_ptr<Corrector> MakeFakeCuda(const CudaOptions& options,
