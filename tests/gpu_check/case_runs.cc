@@ -112,8 +112,10 @@ class Elsewhere final : public Corrector {
     // An allocation of nothing has no address.
     blocks_.emplace_back(memory_, static_cast<size_t>(bytes + skipped + 1));
     std::byte* data = blocks_.back().data();
+    // An empty batch's mask may have no address, which memcpy refuses.
     if (data == nullptr ||
-        !memory_.Copy(data + skipped, from, static_cast<size_t>(bytes))) {
+        (bytes > 0 &&
+         !memory_.Copy(data + skipped, from, static_cast<size_t>(bytes)))) {
       failed_ = true;
       return nullptr;
     }
