@@ -146,7 +146,7 @@ bool BatchWalk::Finish(const Job& job, RowRecord* total) {
   next_group_ = 0;
   if (stopped_) return false;
   if (records_.empty()) {
-    clear(plan_, *total);
+    clear_row(plan_, *total);
   } else {
     kernels_.fold_rows(plan_, records_.data(),
                        static_cast<int64_t>(records_.size()),

@@ -82,7 +82,8 @@ RowState settle_row(const Job& job, int64_t index, const SegmentRecord* records,
                     RowRecord* out) {
   const Plan& plan = *job.plan;
   auto& s = *static_cast<Scratch*>(scratch);
-  find_bases(plan, records, segments, bases);
+  find_bases(
+      plan, segments, [&](int64_t i) { return records[i].sums; }, bases);
   s.segment_fold.reset();
   for (int64_t i = 0; i < segments; ++i) {
     s.segment_fold.next() = records[i];

@@ -1,6 +1,7 @@
 #include "kernels/cuda/batch_on_device.h"
 
 #include "kernels/cuda/cuda_try.h"
+#include "kernels/cuda/packed_records.h"
 
 namespace counterweight::kernels {
 namespace {
@@ -94,10 +95,10 @@ cudaError_t BatchOnDevice::Place(int device, const CudaOptions& options,
   memory->Want(&segments_, segments);
   memory->Want(&row_segments_,
                static_cast<int64_t>(blocks_.row_segments.size()));
-  memory->Want(&records_, segments);
+  memory->Want(&records_, segments * segment_offsets(plan_).bytes);
   memory->Want(&bases_, segments * plan_.num_prefixes);
   memory->Want(&states_, rows);
-  memory->Want(&rows_, rows);
+  memory->Want(&rows_, rows * row_offsets(plan_).bytes);
   memory->Want(&reasons_, rows);
   if (!plan_.loss.active) return cudaSuccess;
   memory->Want(&row_factors_, rows);
@@ -191,12 +192,12 @@ DeviceJob BatchOnDevice::JobFor(const Block& block) const {
   job.segments = segments_ + block.first_segment;
   job.row_segments = row_segments_ + block.row_segments;
   job.most_segments = block.most_segments;
-  job.records = records_ + block.first_segment;
+  job.records = records_ + block.first_segment * segment_offsets(plan_).bytes;
   if (bases_ != nullptr) {
     job.bases = bases_ + block.first_segment * plan_.num_prefixes;
   }
   job.states = states_ + block.first_row;
-  job.rows = rows_ + block.first_row;
+  job.rows = rows_ + block.first_row * row_offsets(plan_).bytes;
   job.reasons = reasons_ + block.first_row;
   job.shared_bytes = shared_bytes_;
   job.loss = context_;
@@ -283,15 +284,13 @@ cudaError_t BatchOnDevice::Launch(Walk walk, const Block& block, double divisor,
 }
 
 cudaError_t BatchOnDevice::Clear(cudaStream_t stream) const {
-  if (has_mask_here()) {
-    COUNTERWEIGHT_CUDA_TRY(cudaMemsetAsync(
-        mask_tokens_, 0,
-        static_cast<size_t>(batch_.num_sequences) * sizeof(*mask_tokens_),
-        stream));
-    COUNTERWEIGHT_CUDA_TRY(cudaMemsetAsync(first_bad_, kAllBooleanByte,
-                                           sizeof(*first_bad_), stream));
-  }
-  return cudaMemsetAsync(rows_, 0, sizeof(*rows_), stream);
+  if (!has_mask_here()) return cudaSuccess;
+  COUNTERWEIGHT_CUDA_TRY(cudaMemsetAsync(
+      mask_tokens_, 0,
+      static_cast<size_t>(batch_.num_sequences) * sizeof(*mask_tokens_),
+      stream));
+  return cudaMemsetAsync(first_bad_, kAllBooleanByte, sizeof(*first_bad_),
+                         stream);
 }
 
 cudaError_t BatchOnDevice::LaunchFold(cudaStream_t stream) const {
@@ -301,10 +300,10 @@ cudaError_t BatchOnDevice::LaunchFold(cudaStream_t stream) const {
   return LaunchFoldRows(plan_, job, stream);
 }
 
-std::vector<Transfer> BatchOnDevice::Results(RowRecord* total,
+std::vector<Transfer> BatchOnDevice::Results(char* total,
                                              double* row_tokens) const {
   std::vector<Transfer> results = {
-      Copy(total, rows_, 0, 1, Placement::kPageable)};
+      Copy(total, rows_, 0, row_offsets(plan_).bytes, Placement::kPageable)};
   if (row_tokens != nullptr) {
     results.push_back(Copy(row_tokens, row_tokens_, 0, batch_.num_sequences,
                            Placement::kPageable));

@@ -66,12 +66,11 @@ class BatchOnDevice {
                      cudaStream_t stream);
   // Folds the rows of a walk over all blocks.
   cudaError_t LaunchFold(cudaStream_t stream) const;
-  // Makes all of LaunchFold's result defined, because walks write what their
-  // plan has, and counts of the mask zero. Once, before the first walk.
+  // Makes counts of the mask zero. Once, before the first walk.
   cudaError_t Clear(cudaStream_t stream) const;
-  // Copies of LaunchFold's result to *total and, for kStatistics, of row_tokens
-  // [num_sequences], which may be null.
-  std::vector<Transfer> Results(RowRecord* total, double* row_tokens) const;
+  // Copies of LaunchFold's result to `total`, a PackedRow's bytes, and, for
+  // kStatistics, of row_tokens [num_sequences], which may be null.
+  std::vector<Transfer> Results(char* total, double* row_tokens) const;
 
   // True if the mask lies on the device, so that the host cannot count it.
   bool has_mask_here() const { return mask_tokens_ != nullptr; }
@@ -137,10 +136,10 @@ class BatchOnDevice {
   Output<float> gradient_;
   DeviceSegment* segments_ = nullptr;
   int64_t* row_segments_ = nullptr;
-  SegmentRecord* records_ = nullptr;
+  char* records_ = nullptr;  // PackedSegment
   PrefixBase* bases_ = nullptr;
   RowState* states_ = nullptr;
-  RowRecord* rows_ = nullptr;
+  char* rows_ = nullptr;  // PackedRow
   uint32_t* reasons_ = nullptr;
   double* row_factors_ = nullptr;
   double* row_tokens_ = nullptr;

@@ -192,7 +192,7 @@ CorrectResult CudaRun::Finish() {
     if (stop_ && stop_()) return {.status = CorrectStatus::kStopped};
     if (plan_.loss.active) PrepareLoss(plan_, batch_, nullptr, &loss_);
     RowRecord nothing{};
-    clear(plan_, nothing);
+    clear_row(plan_, nothing);
     result = MakeResult(plan_, batch_, nothing);
   } else {
     finished_ = Work(&result);

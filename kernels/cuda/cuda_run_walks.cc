@@ -1,6 +1,7 @@
 // The walks of a CudaRun: which stream each step uses, and which events it
 // waits for.
 #include "kernels/cuda/cuda_run.h"
+#include "kernels/cuda/packed_records.h"
 
 namespace counterweight::kernels {
 namespace {
@@ -173,7 +174,8 @@ bool CudaRun::FetchFold(RowRecord* total, double* row_tokens) {
              kDownloading)) {
     return false;
   }
-  for (const Transfer& transfer : on_device_.Results(total, row_tokens)) {
+  alignas(RowRecord) char packed[sizeof(RowRecord)];
+  for (const Transfer& transfer : on_device_.Results(packed, row_tokens)) {
     if (!Check(pipe_->from_device.Download(transfer.to, transfer.from,
                                            transfer.bytes, pipe_->download),
                kDownloading)) {
@@ -184,7 +186,10 @@ bool CudaRun::FetchFold(RowRecord* total, double* row_tokens) {
     return false;
   }
   slots_[slot] = {true, true};
-  return Check(pipe_->from_device.Drain(), kDownloading);
+  if (!Check(pipe_->from_device.Drain(), kDownloading)) return false;
+  *total = RowRecord{};
+  copy_row(plan_, row_at(plan_, packed, 0), *total);
+  return true;
 }
 
 }  // namespace counterweight::kernels

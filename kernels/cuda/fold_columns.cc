@@ -2,6 +2,8 @@
 
 #include <cstddef>
 
+#include "kernels/cuda/packed_records.h"
+
 namespace counterweight::kernels {
 namespace {
 
@@ -20,57 +22,58 @@ void Add(FoldOp op, size_t begin, int count, size_t size, FoldColumns* to) {
 }
 
 // The loss's columns of a segment, from the `first` on.
-void AddLossOfSegments(int first, FoldColumns* columns) {
-  constexpr size_t kLoss = offsetof(SegmentRecord, loss);
+void AddLossOfSegments(const Plan& plan, int first, FoldColumns* columns) {
+  const auto loss = static_cast<size_t>(segment_offsets(plan).loss);
   Add(FoldOp::kSum,
-      kLoss + offsetof(LossRecord, sums) +
+      loss + offsetof(LossRecord, sums) +
           static_cast<size_t>(first) * sizeof(double),
       kNumLossColumns - first, sizeof(double), columns);
-  Add(FoldOp::kFloatLow, kLoss + offsetof(LossRecord, low), kNumLossExtrema,
+  Add(FoldOp::kFloatLow, loss + offsetof(LossRecord, low), kNumLossExtrema,
       sizeof(float), columns);
-  Add(FoldOp::kFloatHigh, kLoss + offsetof(LossRecord, high), kNumLossExtrema,
+  Add(FoldOp::kFloatHigh, loss + offsetof(LossRecord, high), kNumLossExtrema,
       sizeof(float), columns);
 }
 
 }  // namespace
 
 FoldColumns ColumnsOfRows(const Plan& plan) {
+  const RowOffsets at = row_offsets(plan);
   FoldColumns columns;
-  const auto add = [&](FoldOp op, size_t begin, int count) {
-    Add(op, begin, count, sizeof(double), &columns);
+  const auto add = [&](FoldOp op, int32_t begin, int count) {
+    Add(op, static_cast<size_t>(begin), count, sizeof(double), &columns);
   };
-  add(FoldOp::kSum, offsetof(RowRecord, token_sums), plan.token_columns);
-  add(FoldOp::kSum, offsetof(RowRecord, row_sums), plan.row_columns);
-  add(FoldOp::kLow, offsetof(RowRecord, token_low), plan.token_extrema);
-  add(FoldOp::kHigh, offsetof(RowRecord, token_high), plan.token_extrema);
-  add(FoldOp::kLow, offsetof(RowRecord, row_low), plan.row_extrema);
-  add(FoldOp::kHigh, offsetof(RowRecord, row_high), plan.row_extrema);
-  add(FoldOp::kFirst, offsetof(RowRecord, first_bad), 1);
+  add(FoldOp::kSum, 0, plan.token_columns);
+  add(FoldOp::kSum, at.row_sums, plan.row_columns);
+  add(FoldOp::kLow, at.token_low, plan.token_extrema);
+  add(FoldOp::kHigh, at.token_high, plan.token_extrema);
+  add(FoldOp::kLow, at.row_low, plan.row_extrema);
+  add(FoldOp::kHigh, at.row_high, plan.row_extrema);
+  add(FoldOp::kFirst, at.first_bad, 1);
   if (!plan.loss.active) return columns;
-  add(FoldOp::kSum, offsetof(RowRecord, loss_sums), kNumLossColumns);
-  add(FoldOp::kSum, offsetof(RowRecord, row_loss_sums), kNumRowLossColumns);
-  add(FoldOp::kLow, offsetof(RowRecord, row_loss_low), kNumRowLossExtrema);
-  add(FoldOp::kHigh, offsetof(RowRecord, row_loss_high), kNumRowLossExtrema);
+  add(FoldOp::kSum, at.loss_sums, kNumLossColumns);
+  add(FoldOp::kSum, at.row_loss_sums, kNumRowLossColumns);
+  add(FoldOp::kLow, at.row_loss_low, kNumRowLossExtrema);
+  add(FoldOp::kHigh, at.row_loss_high, kNumRowLossExtrema);
   return columns;
 }
 
 FoldColumns ColumnsOfSegments(const Plan& plan) {
+  const SegmentOffsets at = segment_offsets(plan);
   FoldColumns columns;
-  Add(FoldOp::kSum, offsetof(SegmentRecord, sums), plan.token_columns,
-      sizeof(double), &columns);
-  Add(FoldOp::kFloatLow, offsetof(SegmentRecord, low), plan.token_extrema,
+  Add(FoldOp::kSum, 0, plan.token_columns, sizeof(double), &columns);
+  Add(FoldOp::kFloatLow, static_cast<size_t>(at.low), plan.token_extrema,
       sizeof(float), &columns);
-  Add(FoldOp::kFloatHigh, offsetof(SegmentRecord, high), plan.token_extrema,
+  Add(FoldOp::kFloatHigh, static_cast<size_t>(at.high), plan.token_extrema,
       sizeof(float), &columns);
-  Add(FoldOp::kFirst, offsetof(SegmentRecord, first_bad), 1, sizeof(int64_t),
+  Add(FoldOp::kFirst, static_cast<size_t>(at.first_bad), 1, sizeof(int64_t),
       &columns);
-  if (plan.loss.active) AddLossOfSegments(0, &columns);
+  if (plan.loss.active) AddLossOfSegments(plan, 0, &columns);
   return columns;
 }
 
-FoldColumns ColumnsOfLossPass() {
+FoldColumns ColumnsOfLossPass(const Plan& plan) {
   FoldColumns columns;
-  AddLossOfSegments(kNumLossStatistics, &columns);
+  AddLossOfSegments(plan, kNumLossStatistics, &columns);
   return columns;
 }
 

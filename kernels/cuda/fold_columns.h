@@ -21,18 +21,18 @@ enum class FoldOp : uint8_t {
 };
 
 struct FoldColumns {
-  // Records without floats have a column for each 8 bytes.
+  // A row has the most; see RowRecord, which has doubles alone.
   static constexpr int kMost = sizeof(RowRecord) / sizeof(double);
 
   int32_t count = 0;
-  uint16_t offset[kMost];  // in the record, bytes
+  uint16_t offset[kMost];  // in the packed record, bytes
   FoldOp op[kMost];
 };
 
 FoldColumns ColumnsOfRows(const Plan& plan);
 FoldColumns ColumnsOfSegments(const Plan& plan);
 // The loss pass's columns of segments.
-FoldColumns ColumnsOfLossPass();
+FoldColumns ColumnsOfLossPass(const Plan& plan);
 
 }  // namespace counterweight::kernels
 

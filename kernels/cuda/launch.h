@@ -31,10 +31,10 @@ struct DeviceJob {
   const DeviceSegment* segments;  // [num_segments]
   const int64_t* row_segments;    // [num_sequences + 1] first segment of a row
   int64_t most_segments;          // of a row
-  SegmentRecord* records;         // [num_segments]
+  char* records;                  // [num_segments] PackedSegment
   PrefixBase* bases;              // [num_segments][num_prefixes]
   RowState* states;               // [num_sequences]
-  RowRecord* rows;                // [num_sequences]
+  char* rows;                     // [num_sequences] PackedRow
   uint32_t* reasons;              // [num_sequences], zero before the walk
   LossContext loss;               // device pointers
   double* row_tokens;             // [num_sequences], or null: not wanted

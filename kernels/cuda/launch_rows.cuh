@@ -5,6 +5,7 @@
 #include "kernels/cuda/fold_kernel.cuh"
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/launch_on_device.cuh"
+#include "kernels/cuda/packed_records.h"
 #include "kernels/cuda/row_kernels.cuh"
 
 namespace counterweight::kernels {
@@ -40,13 +41,14 @@ static cudaError_t LaunchFold(const FoldColumns& columns, FoldJob job,
 }
 
 // Into the first of each row.
-static cudaError_t LaunchFoldSegments(const FoldColumns& columns,
+static cudaError_t LaunchFoldSegments(const Plan& plan,
+                                      const FoldColumns& columns,
                                       const DeviceJob& job,
                                       const RowState* states,
                                       cudaStream_t stream) {
   FoldJob fold{};
-  fold.records = reinterpret_cast<char*>(job.records);
-  fold.record_bytes = sizeof(SegmentRecord);
+  fold.records = job.records;
+  fold.record_bytes = segment_offsets(plan).bytes;
   fold.num_records = job.num_segments;
   fold.num_sequences = job.batch.num_sequences;
   fold.begins = job.row_segments;
@@ -62,8 +64,8 @@ cudaError_t LaunchSettle(const Plan& plan, const DeviceJob& job,
       COUNTERWEIGHT_CUDA_TRY(
           Launch(bases_kernel, blocks, kThreads, 0, stream, plan, job));
     }
-    COUNTERWEIGHT_CUDA_TRY(
-        LaunchFoldSegments(ColumnsOfSegments(plan), job, nullptr, stream));
+    COUNTERWEIGHT_CUDA_TRY(LaunchFoldSegments(plan, ColumnsOfSegments(plan),
+                                              job, nullptr, stream));
   }
   return Launch(settle_kernel, blocks, kThreads, 0, stream, plan, job);
 }
@@ -71,7 +73,7 @@ cudaError_t LaunchSettle(const Plan& plan, const DeviceJob& job,
 cudaError_t LaunchSettleLoss(const Plan& plan, const DeviceJob& job,
                              cudaStream_t stream) {
   COUNTERWEIGHT_CUDA_TRY(
-      LaunchFoldSegments(ColumnsOfLossPass(), job,
+      LaunchFoldSegments(plan, ColumnsOfLossPass(plan), job,
                          job.fired_rows_only ? job.states : nullptr, stream));
   return Launch(settle_loss_kernel, Blocks(job.batch.num_sequences, kThreads),
                 kThreads, 0, stream, plan, job);
@@ -80,8 +82,8 @@ cudaError_t LaunchSettleLoss(const Plan& plan, const DeviceJob& job,
 cudaError_t LaunchFoldRows(const Plan& plan, const DeviceJob& job,
                            cudaStream_t stream) {
   FoldJob fold{};
-  fold.records = reinterpret_cast<char*>(job.rows);
-  fold.record_bytes = sizeof(RowRecord);
+  fold.records = job.rows;
+  fold.record_bytes = row_offsets(plan).bytes;
   fold.num_records = job.batch.num_sequences;
   fold.num_sequences = 1;
   return LaunchFold(ColumnsOfRows(plan), fold, fold.num_records, stream);

@@ -4,6 +4,7 @@
 
 #include "kernels/cuda/grid.h"
 #include "kernels/cuda/launch.h"
+#include "kernels/cuda/packed_records.h"
 #include "kernels/walk/prefix_bases.h"
 #include "kernels/walk/row_record.h"
 
@@ -26,8 +27,10 @@ __global__ void bases_kernel(const __grid_constant__ Plan plan,
   if (row >= job.batch.num_sequences) return;
   const int64_t first = job.row_segments[row];
   const int64_t count = job.row_segments[row + 1] - first;
-  find_bases(plan, job.records + first, count,
-             job.bases + first * plan.num_prefixes);
+  find_bases(
+      plan, count,
+      [&](int64_t i) { return segment_at(plan, job.records, first + i).sums; },
+      job.bases + first * plan.num_prefixes);
 }
 
 // A row's segments are folded into its first.
@@ -36,14 +39,15 @@ __global__ void settle_kernel(const __grid_constant__ Plan plan,
   const int64_t row =
       static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
   if (row >= job.batch.num_sequences) return;
-  SegmentRecord& record = job.records[job.row_segments[row]];
+  PackedSegment record = segment_at(plan, job.records, job.row_segments[row]);
   const RowState state = decide_row(plan, job.loss, row, record);
   job.states[row] = state;
   if (plan.guesses && state.fired != 0) job.reasons[row] = 0;
   if (job.row_tokens != nullptr) {
     job.row_tokens[row] = record.sums[kColumnTokens];
   }
-  make_row_record(plan, record, state, job.rows[row]);
+  PackedRow out = row_at(plan, job.rows, row);
+  make_row_record(plan, record, state, out);
 }
 
 __global__ void settle_loss_kernel(const __grid_constant__ Plan plan,
@@ -53,8 +57,8 @@ __global__ void settle_loss_kernel(const __grid_constant__ Plan plan,
   if (row >= job.batch.num_sequences) return;
   if (job.fired_rows_only && job.states[row].fired == 0) return;
   LossRow& state = job.states[row].loss;
-  RowRecord& out = job.rows[row];
-  LossRecord& loss = job.records[job.row_segments[row]].loss;
+  PackedRow out = row_at(plan, job.rows, row);
+  LossRecord& loss = segment_at(plan, job.records, job.row_segments[row]).loss;
   take_statistics(out, loss);
   if (plan.loss.hands_back) {
     state.hand_back = hand_back(plan.loss, loss, state);

@@ -5,6 +5,7 @@
 
 #include "kernels/cuda/grid.h"
 #include "kernels/cuda/launch.h"
+#include "kernels/cuda/packed_records.h"
 #include "kernels/cuda/warp_lanes.cuh"
 #include "kernels/walk/segment_walk.h"
 
@@ -44,10 +45,11 @@ __global__ void __launch_bounds__(kThreads, MinBlocks(kShapeIndex))
                          job.bases + index * plan.num_prefixes, &job.loss};
   walk_segment<Lanes, kStats, kOutput>(plan, job.batch, task, job.outputs, tile,
                                        sums);
+  PackedSegment record = segment_at(plan, job.records, index);
   if (kStats) {
-    sums.fold_lanes(plan, job.records[index]);
+    sums.fold_lanes(plan, record);
   } else if (has_loss) {
-    sums.columns.fold_loss(job.records[index].loss);
+    sums.columns.fold_loss(record.loss);
   }
   if (kOutput) {
     const uint32_t reasons = Lanes::fold_or(sums.reasons);

@@ -3,7 +3,7 @@
 #define COUNTERWEIGHT_KERNELS_CUDA_WARP_COLUMNS_CUH_
 
 #include "kernels/cuda/column_layout.h"
-#include "kernels/walk/record.h"
+#include "kernels/cuda/packed_records.h"
 #include "kernels/walk/tile.h"
 
 namespace counterweight::kernels {
@@ -70,7 +70,7 @@ class WarpColumns {
 
   // As LaneColumns::fold, for the statistics and, in a walk that has it, the
   // loss.
-  __device__ void fold(const Plan& plan, SegmentRecord& record) {
+  __device__ void fold(const Plan& plan, PackedSegment& record) {
     for (int c = lane_; c < plan.token_columns; c += kLanes) {
       if (layout_->offset[c] == 0) record.sums[c] = 0.0;
     }

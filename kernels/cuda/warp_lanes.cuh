@@ -27,6 +27,7 @@ struct BlockAhead {
   int64_t own;       // position of this lane's first element, in the batch
   int left;          // positions of the block from there on
   uint32_t dropped;  // bit k: step k was non-finite and is taken out
+  uint32_t next;     // bit k: the mask of step k of the block after this one
   Tile<1, kSteps> mask;
   Tile<1, kSteps> input[kNumInputRoles];
 
@@ -145,24 +146,40 @@ struct WarpLanes {
     return __shfl_sync(kAll, x.at[0], kLanes - 1);
   }
 
+  // Before the first block of a segment, [position, end) of the batch.
+  static __device__ void read_first(const Batch& batch, int64_t position,
+                                    int64_t end, Ahead& ahead) {
+    uint8_t mask[kSteps];
+    read_bytes(batch.response_mask, position, end, mask);
+    ahead.next = packed(mask);
+  }
+
   static __device__ void read_ahead(const Plan& plan, const Batch& batch,
-                                    int64_t position, int count, Ahead& ahead) {
+                                    int64_t position, int64_t end,
+                                    Ahead& ahead) {
     ahead.own = position + lane();
-    ahead.left = count - lane();
+    ahead.left = left_of(position, end) - lane();
     ahead.dropped = 0;
-    read_mask(batch.response_mask, ahead.own, ahead.left, ahead.mask);
-    // Widening a number waits for it, so all loads come first: the block
-    // takes one latency of memory, whatever the dtypes are.
+    COUNTERWEIGHT_UNROLL
+    for (int k = 0; k < kSteps; ++k) {
+      ahead.mask.at[k][0] = (ahead.next >> k & 1u) != 0 ? 1.0f : 0.0f;
+    }
+    // Widening a number waits for it, so all loads come first, those of the
+    // next block's mask too: the block takes one latency of memory, whatever
+    // the dtypes are.
     COUNTERWEIGHT_UNROLL
     for (int r = 0; r < kNumInputRoles; ++r) {
       if ((inputs(plan.inputs) >> r & 1u) == 0) continue;
       read_words(batch.tensors[r], ahead.own, ahead.mask, ahead.input[r]);
     }
+    uint8_t mask[kSteps];
+    read_bytes(batch.response_mask, position + kTilePositions, end, mask);
     COUNTERWEIGHT_UNROLL
     for (int r = 0; r < kNumInputRoles; ++r) {
       if ((inputs(plan.inputs) >> r & 1u) == 0) continue;
       widen_words(batch.tensors[r].dtype, ahead.input[r]);
     }
+    ahead.next = packed(mask);
   }
 
   // The tile's part of what was read ahead.
@@ -228,6 +245,31 @@ struct WarpLanes {
   template <class E>
   static constexpr COUNTERWEIGHT_HD uint32_t bit(E of) {
     return 1u << static_cast<uint32_t>(of);
+  }
+
+  // Positions of the block at `position` of a segment; 0 or less behind its
+  // end.
+  static __device__ int left_of(int64_t position, int64_t end) {
+    const int64_t left = end - position;
+    return static_cast<int>(left < kTilePositions ? left : kTilePositions);
+  }
+  // This lane's bytes of the mask's block at `position`; 0 from `end` on.
+  static __device__ void read_bytes(const uint8_t* mask, int64_t position,
+                                    int64_t end, uint8_t (&out)[kSteps]) {
+    const int left = left_of(position, end) - lane();
+    const uint8_t* const own = mask + position + lane();
+    COUNTERWEIGHT_UNROLL
+    for (int k = 0; k < kSteps; ++k) {
+      out[k] = k * kLanes < left ? own[k * kLanes] : uint8_t{0};
+    }
+  }
+  static __device__ uint32_t packed(const uint8_t (&mask)[kSteps]) {
+    uint32_t bits = 0;
+    COUNTERWEIGHT_UNROLL
+    for (int k = 0; k < kSteps; ++k) {
+      bits |= static_cast<uint32_t>(mask[k] != 0) << k;
+    }
+    return bits;
   }
 
   // left: positions from this lane's first on.

@@ -24,7 +24,9 @@ struct Accumulators {
     first_bad = kNoBadToken;
   }
 
-  COUNTERWEIGHT_HD void fold_lanes(const Plan& plan, SegmentRecord& record) {
+  // `Segment` has the members of SegmentRecord.
+  template <class Segment>
+  COUNTERWEIGHT_HD void fold_lanes(const Plan& plan, Segment& record) {
     columns.fold(plan, record);
     const int64_t bad = Lanes::fold_min(first_bad);
     if (Lanes::writes()) record.first_bad = bad;

@@ -1,5 +1,6 @@
 // Row-level decisions for the loss of a row's tokens, and the row's
-// contribution to the batch. Formulas: README.md, "Policy losses".
+// contribution to the batch. Formulas: README.md, "Policy losses". `Row` has
+// the members of RowRecord.
 #ifndef COUNTERWEIGHT_KERNELS_WALK_LOSS_ROW_H_
 #define COUNTERWEIGHT_KERNELS_WALK_LOSS_ROW_H_
 
@@ -119,11 +120,13 @@ COUNTERWEIGHT_HD void fold_loss_segments(int64_t count, At at) {
 }
 
 // The statistics pass's columns of a settled row.
-COUNTERWEIGHT_HD void take_statistics(const RowRecord& from, LossRecord& row) {
+template <class Row>
+COUNTERWEIGHT_HD void take_statistics(const Row& from, LossRecord& row) {
   for (int c = 0; c < kNumLossStatistics; ++c) row.sums[c] = from.loss_sums[c];
 }
 
-COUNTERWEIGHT_HD void clear_loss(RowRecord& record) {
+template <class Row>
+COUNTERWEIGHT_HD void clear_row_loss(Row& record) {
   for (int c = 0; c < kNumLossColumns; ++c) record.loss_sums[c] = 0.0;
   for (int c = 0; c < kNumRowLossColumns; ++c) record.row_loss_sums[c] = 0.0;
   for (int e = 0; e < kNumRowLossExtrema; ++e) {
@@ -134,10 +137,11 @@ COUNTERWEIGHT_HD void clear_loss(RowRecord& record) {
 
 // Adds the row to the batch once the loss pass is over. `tokens` = its count in
 // response_mask.
+template <class Row>
 COUNTERWEIGHT_HD void add_loss(const LossPlan& loss, double tokens,
                                const LossRow& state, const LossRecord& row,
-                               RowRecord& out) {
-  clear_loss(out);
+                               Row& out) {
+  clear_row_loss(out);
   for (int c = 0; c < kNumLossColumns; ++c) out.loss_sums[c] = row.sums[c];
   const double scale = state.factor < 0.0 ? -state.factor : state.factor;
   out.loss_sums[kLossSlope] *= scale;

@@ -29,16 +29,18 @@ COUNTERWEIGHT_HD PrefixColumns prefix_columns(const Plan& plan, int p) {
 }
 
 // bases [segments][num_prefixes]: what the row's earlier segments hold, added
-// in order.
-COUNTERWEIGHT_HD void find_bases(const Plan& plan, const SegmentRecord* records,
-                                 int64_t segments, PrefixBase* bases) {
+// in order; sums_at(i) points to the sums of the i-th.
+template <class SumsAt>
+COUNTERWEIGHT_HD void find_bases(const Plan& plan, int64_t segments,
+                                 SumsAt sums_at, PrefixBase* bases) {
   for (int p = 0; p < plan.num_prefixes; ++p) {
     const PrefixColumns columns = prefix_columns(plan, p);
     PrefixBase base{0.0, 0.0};
     for (int64_t i = 0; i < segments; ++i) {
       bases[i * plan.num_prefixes + p] = base;
-      base.sum += records[i].sums[columns.sum];
-      base.count += records[i].sums[columns.count];
+      const double* const sums = sums_at(i);
+      base.sum += sums[columns.sum];
+      base.count += sums[columns.count];
     }
   }
 }

@@ -1,5 +1,5 @@
 // Decisions from a row's sums for its tokens: the sequence rules that fire, and
-// the row's weight.
+// the row's weight. `Segment` has the members of SegmentRecord.
 #ifndef COUNTERWEIGHT_KERNELS_WALK_ROW_DECISION_H_
 #define COUNTERWEIGHT_KERNELS_WALK_ROW_DECISION_H_
 
@@ -12,7 +12,8 @@
 namespace counterweight::kernels {
 inline namespace COUNTERWEIGHT_ISA {
 
-COUNTERWEIGHT_HD RowOfRule row_of_rule(int r, const SegmentRecord& row) {
+template <class Segment>
+COUNTERWEIGHT_HD RowOfRule row_of_rule(int r, const Segment& row) {
   return {row.sums[RuleColumnIndex(r, kRuleSeen)],
           row.sums[RuleColumnIndex(r, kRuleSum)], row.high[kExtremumRules + r],
           row.sums[RuleColumnIndex(r, kRuleHigh)],
@@ -21,8 +22,9 @@ COUNTERWEIGHT_HD RowOfRule row_of_rule(int r, const SegmentRecord& row) {
 
 // The statistic of rule r for a row; 0 for one that it saw empty. Token rules:
 // the row's mean.
+template <class Segment>
 COUNTERWEIGHT_HD double row_statistic(const Plan& plan, int r,
-                                      const SegmentRecord& row) {
+                                      const Segment& row) {
   const RejectionRule& rule = plan.rules[r].rule;
   const RowOfRule sums = row_of_rule(r, row);
   double statistic = 0.0;
@@ -33,8 +35,8 @@ COUNTERWEIGHT_HD double row_statistic(const Plan& plan, int r,
   return statistic;
 }
 
-COUNTERWEIGHT_HD Sides row_sides(const Plan& plan, int r,
-                                 const SegmentRecord& row) {
+template <class Segment>
+COUNTERWEIGHT_HD Sides row_sides(const Plan& plan, int r, const Segment& row) {
   const RulePlan& rule = plan.rules[r];
   const double x = row_statistic(plan, r, row);
   Sides sides{};
@@ -58,8 +60,9 @@ struct RowWeight {
   double excess;
 };
 
+template <class Segment>
 COUNTERWEIGHT_HD RowWeight row_weight(const WeightPlan& plan,
-                                      const SegmentRecord& row) {
+                                      const Segment& row) {
   const WeightSpec& spec = plan.spec;
   const double sum = row.sums[kColumnWeightAggregate];
   const double seen = row.sums[kColumnWeightSeen];
@@ -86,9 +89,10 @@ COUNTERWEIGHT_HD RowWeight row_weight(const WeightPlan& plan,
 // Decides the row, the batch's `index`-th, and settles its columns: rules after
 // one that emptied the row saw nothing, and neither did a weight that waits for
 // it.
+template <class Segment>
 COUNTERWEIGHT_HD RowState decide_row(const Plan& plan,
                                      const LossContext& context, int64_t index,
-                                     SegmentRecord& row) {
+                                     Segment& row) {
   const bool sequential = plan.spec.evaluation == Evaluation::kSequential;
   RowState state{};
   bool emptied = false;
@@ -118,7 +122,8 @@ COUNTERWEIGHT_HD RowState decide_row(const Plan& plan,
   if (IsSequenceLevel(plan.weight.spec.level)) {
     state.weight = static_cast<float>(row_weight(plan.weight, row).weight);
   }
-  if (emptied && plan.loss.spec.over == TokenSet::kKept) {
+  // Records on a device have the columns of a loss only if there is one.
+  if (emptied && plan.loss.active && plan.loss.spec.over == TokenSet::kKept) {
     for (int c = 0; c < kNumLossStatistics; ++c) row.loss.sums[c] = 0.0;
   }
   const RowCounts counts{row.sums[kColumnTokens], row.sums[kColumnKept]};

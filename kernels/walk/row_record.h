@@ -1,4 +1,5 @@
-// Partial sums of one finished row.
+// Partial sums of one finished row. `Segment` and `Row` have the members of
+// SegmentRecord and RowRecord.
 #ifndef COUNTERWEIGHT_KERNELS_WALK_ROW_RECORD_H_
 #define COUNTERWEIGHT_KERNELS_WALK_ROW_RECORD_H_
 
@@ -10,7 +11,8 @@
 namespace counterweight::kernels {
 inline namespace COUNTERWEIGHT_ISA {
 
-COUNTERWEIGHT_HD void clear(const Plan& plan, RowRecord& record) {
+template <class Row>
+COUNTERWEIGHT_HD void clear_row(const Plan& plan, Row& record) {
   constexpr double kInfinity = __builtin_inf();
   for (int c = 0; c < plan.token_columns; ++c) record.token_sums[c] = 0.0;
   for (int c = 0; c < plan.row_columns; ++c) record.row_sums[c] = 0.0;
@@ -23,18 +25,20 @@ COUNTERWEIGHT_HD void clear(const Plan& plan, RowRecord& record) {
     record.row_high[e] = -kInfinity;
   }
   record.first_bad = kNoBadToken;
-  if (plan.loss.active) clear_loss(record);
+  if (plan.loss.active) clear_row_loss(record);
 }
 
-COUNTERWEIGHT_HD void extend(RowRecord& record, RowExtremum e, double x) {
+template <class Row>
+COUNTERWEIGHT_HD void extend(Row& record, RowExtremum e, double x) {
   record.row_low[e] = x;
   record.row_high[e] = x;
 }
 
 // Perplexities and their ratio: a_i = mean numerator log-prob, b_i = mean
 // denominator one, e_i = b_i - a_i taken from the exact sum of l.
-COUNTERWEIGHT_HD void add_drift(const Plan& plan, const SegmentRecord& row,
-                                double n, RowRecord& out) {
+template <class Segment, class Row>
+COUNTERWEIGHT_HD void add_drift(const Plan& plan, const Segment& row, double n,
+                                Row& out) {
   double* sums = out.row_sums;
   const double log_ratio = row.sums[kColumnLogRatio];
   const double mean = log_ratio / n;
@@ -59,9 +63,9 @@ COUNTERWEIGHT_HD void add_drift(const Plan& plan, const SegmentRecord& row,
 }
 
 // Row-level weights enter the token columns once per token.
+template <class Segment>
 COUNTERWEIGHT_HD void spread_row_weight(const WeightPlan& plan, double n,
-                                        const RowWeight& weight,
-                                        SegmentRecord& row) {
+                                        const RowWeight& weight, Segment& row) {
   row.sums[kColumnWeight] = n * weight.weight;
   row.sums[kColumnWeightSquared] = n * (weight.weight * weight.weight);
   row.sums[kColumnWeightExcess] = n * weight.excess;
@@ -73,8 +77,9 @@ COUNTERWEIGHT_HD void spread_row_weight(const WeightPlan& plan, double n,
   row.high[kExtremumWeight] = static_cast<float>(weight.weight);
 }
 
-COUNTERWEIGHT_HD void add_weight(const Plan& plan, double n, SegmentRecord& row,
-                                 RowRecord& out) {
+template <class Segment, class Row>
+COUNTERWEIGHT_HD void add_weight(const Plan& plan, double n, Segment& row,
+                                 Row& out) {
   const WeightPlan& weight = plan.weight;
   double* sums = out.row_sums;
   if (weight.spec.level == Level::kNone) return;
@@ -102,8 +107,9 @@ COUNTERWEIGHT_HD void add_weight(const Plan& plan, double n, SegmentRecord& row,
   extend(out, kRowExtremumWeight, mean);
 }
 
+template <class Segment, class Row>
 COUNTERWEIGHT_HD void add_rule(const Plan& plan, int r, const RowState& state,
-                               SegmentRecord& row, RowRecord& out) {
+                               Segment& row, Row& out) {
   const RulePlan& rule = plan.rules[r];
   const double seen = row.sums[RuleColumnIndex(r, kRuleSeen)];
   if (!(seen > 0.0)) return;
@@ -138,9 +144,10 @@ COUNTERWEIGHT_HD void add_rule(const Plan& plan, int r, const RowState& state,
 
 // REQUIRES: decide_row() of the row gave `state`. Changes `row`, which is not
 // needed after.
-COUNTERWEIGHT_HD void make_row_record(const Plan& plan, SegmentRecord& row,
-                                      const RowState& state, RowRecord& out) {
-  clear(plan, out);
+template <class Segment, class Row>
+COUNTERWEIGHT_HD void make_row_record(const Plan& plan, Segment& row,
+                                      const RowState& state, Row& out) {
+  clear_row(plan, out);
   out.first_bad = row.first_bad;
   const double n = row.sums[kColumnTokens];
   if (n > 0.0) {

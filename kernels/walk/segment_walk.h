@@ -138,11 +138,14 @@ COUNTERWEIGHT_HD void walk_segment(const Plan& plan, const Batch& batch,
   if (kOutput) {
     for_each_lane<Lanes::kWidth>([&](int i) { acc.reasons.at[i] = 0; });
   }
+  if constexpr (Lanes::kReadsAhead) {
+    Lanes::read_first(batch, task.begin, task.end, s.ahead);
+  }
   for (int64_t begin = task.begin; begin < task.end; begin += kTilePositions) {
     const int count = static_cast<int>(
         task.end - begin < kTilePositions ? task.end - begin : kTilePositions);
     if constexpr (Lanes::kReadsAhead) {
-      Lanes::read_ahead(plan, batch, begin, count, s.ahead);
+      Lanes::read_ahead(plan, batch, begin, task.end, s.ahead);
       RatioPhase<Lanes>::admit(plan, begin, s.ahead, acc);
     }
     COUNTERWEIGHT_UNROLL

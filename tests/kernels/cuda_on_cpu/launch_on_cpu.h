@@ -18,6 +18,7 @@
 //
 #include "kernels/cuda/column_layout.h"
 #include "kernels/cuda/launch.h"
+#include "kernels/cuda/packed_records.h"
 
 namespace counterweight::kernels {
 
@@ -37,10 +38,16 @@ bool MayTouch(const T* array, int64_t first, int64_t last) {
                          static_cast<size_t>(last - first) * sizeof(T)));
 }
 
-inline bool MayTouchRows(const DeviceJob& job) {
+inline bool MayTouchRecords(const char* records, int64_t count, int32_t bytes) {
+  return records == nullptr || (IsAligned(records, alignof(double)) &&
+                                MayTouch(records, 0, count * bytes));
+}
+
+inline bool MayTouchRows(const Plan& plan, const DeviceJob& job) {
   const int64_t rows = job.batch.num_sequences;
   return MayTouch(job.row_segments, 0, rows + 1) &&
-         MayTouch(job.states, 0, rows) && MayTouch(job.rows, 0, rows) &&
+         MayTouch(job.states, 0, rows) &&
+         MayTouchRecords(job.rows, rows, row_offsets(plan).bytes) &&
          MayTouch(job.reasons, 0, rows) && MayTouch(job.row_tokens, 0, rows) &&
          MayTouch(job.outputs.sequence_reasons, 0, rows) &&
          MayTouch(job.loss.row_factors, 0, rows);
@@ -48,7 +55,8 @@ inline bool MayTouchRows(const DeviceJob& job) {
 
 inline bool MayTouchSegments(const Plan& plan, const DeviceJob& job) {
   return job.num_segments > 0 && MayTouch(job.segments, 0, job.num_segments) &&
-         MayTouch(job.records, 0, job.num_segments) &&
+         MayTouchRecords(job.records, job.num_segments,
+                         segment_offsets(plan).bytes) &&
          MayTouch(job.bases, 0, job.num_segments * plan.num_prefixes);
 }
 
@@ -78,7 +86,7 @@ inline bool MayTouchTokens(const Plan& plan, const DeviceJob& job) {
 
 // Checks the arguments of each kind of kernel.
 inline bool MayTouchAll(const Plan& plan, const DeviceJob& job) {
-  return MayTouchRows(job) && MayTouchSegments(plan, job);
+  return MayTouchRows(plan, job) && MayTouchSegments(plan, job);
 }
 inline bool MayTouchAll(const Plan& plan, const DeviceJob& job,
                         const ColumnLayout& /*layout*/) {
