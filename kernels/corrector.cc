@@ -81,6 +81,14 @@ void* Corrector::OpenDeviceMemory(const IpcHandle& /*handle*/,
   return nullptr;
 }
 
+void* Corrector::OpenDeviceParts(std::span<const int> /*parts*/,
+                                 int64_t /*part_bytes*/,
+                                 const DeviceUuid& /*uuid*/,
+                                 std::string* error) {
+  *error = "the server computes on no device";
+  return nullptr;
+}
+
 void Corrector::CloseDeviceMemory(void* /*memory*/) {}
 
 bool Corrector::CopyFromDevice(void* /*to*/, const void* /*from*/,

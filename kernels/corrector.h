@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -183,9 +184,15 @@ class Corrector {
   virtual void* OpenDeviceMemory(const IpcHandle& handle,
                                  const DeviceUuid& uuid, int64_t* bytes,
                                  std::string* error);
+  // The same for memory of several allocations, one behind another: `parts` are
+  // their POSIX file descriptors, which stay the caller's, in the order of
+  // addresses. The first `part_bytes` of each are opened; an allocation with
+  // fewer is an error. Memory that is opened twice has two addresses.
+  virtual void* OpenDeviceParts(std::span<const int> parts, int64_t part_bytes,
+                                const DeviceUuid& uuid, std::string* error);
   // REQUIRES: no run reads or writes `memory` any more.
   virtual void CloseDeviceMemory(void* memory);
-  // Copies from memory that OpenDeviceMemory returned to host memory. Returns
+  // Copies from memory that was opened so to host memory. Returns
   // false and an error sentence in *error if the device failed.
   virtual bool CopyFromDevice(void* to, const void* from, size_t bytes,
                               std::string* error);

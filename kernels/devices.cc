@@ -205,15 +205,19 @@ class DevicesCorrector final : public Corrector {
 
   void* OpenDeviceMemory(const IpcHandle& handle, const DeviceUuid& uuid,
                          int64_t* bytes, std::string* error) override {
-    for (size_t i = 0; i < devices_.size(); ++i) {
-      if (devices_.info(i).uuid != uuid) continue;
-      void* const memory =
-          devices_.corrector(i).OpenDeviceMemory(handle, uuid, bytes, error);
-      if (memory != nullptr) memory_.Add(memory, *bytes, i);
+    return Open(uuid, error, [&](Corrector& device, int64_t* opened) {
+      void* const memory = device.OpenDeviceMemory(handle, uuid, bytes, error);
+      *opened = *bytes;
       return memory;
-    }
-    *error = "the memory lies on a device that the server does not compute on";
-    return nullptr;
+    });
+  }
+
+  void* OpenDeviceParts(std::span<const int> parts, int64_t part_bytes,
+                        const DeviceUuid& uuid, std::string* error) override {
+    return Open(uuid, error, [&](Corrector& device, int64_t* opened) {
+      *opened = part_bytes * static_cast<int64_t>(parts.size());
+      return device.OpenDeviceParts(parts, part_bytes, uuid, error);
+    });
   }
 
   void CloseDeviceMemory(void* memory) override {
@@ -259,6 +263,21 @@ class DevicesCorrector final : public Corrector {
   }
 
  private:
+  // open(corrector, bytes): opens memory on the device, or returns null with
+  // *error.
+  template <class F>
+  void* Open(const DeviceUuid& uuid, std::string* error, F open) {
+    for (size_t i = 0; i < devices_.size(); ++i) {
+      if (devices_.info(i).uuid != uuid) continue;
+      int64_t bytes = 0;
+      void* const memory = open(devices_.corrector(i), &bytes);
+      if (memory != nullptr) memory_.Add(memory, bytes, i);
+      return memory;
+    }
+    *error = "the memory lies on a device that the server does not compute on";
+    return nullptr;
+  }
+
   std::optional<size_t> Owner(const Batch& batch,
                               const Outputs& outputs) const {
     std::vector<const void*> memory = {

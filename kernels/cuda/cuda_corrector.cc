@@ -14,6 +14,7 @@
 #include "kernels/cuda/driver.h"
 #include "kernels/cuda/ipc_memory.h"
 #include "kernels/cuda/launch.h"
+#include "kernels/cuda/part_memory.h"
 #include "kernels/cuda/placement.h"
 #include "kernels/cuda/probe.h"
 #include "kernels/float_modes.h"
@@ -125,8 +126,19 @@ class CudaCorrector final : public Corrector {
     return OpenIpcMemory(handle, device_.index, bytes, error);
   }
 
+  void* OpenDeviceParts(std::span<const int> parts, int64_t part_bytes,
+                        const DeviceUuid& uuid, std::string* error) override {
+    if (uuid != info_.uuid) {
+      *error = "the server does not compute on that device";
+      return nullptr;
+    }
+    if (!IsCurrent(error)) return nullptr;
+    return parts_.Open(parts, part_bytes, device_.index, error);
+  }
+
   void CloseDeviceMemory(void* memory) override {
     cudaSetDevice(device_.index);
+    if (parts_.Close(memory)) return;
     cudaIpcCloseMemHandle(memory);
     cudaGetLastError();
   }
@@ -156,6 +168,7 @@ class CudaCorrector final : public Corrector {
 
   SharedDevice device_;
   const DeviceInfo info_;
+  PartMemory parts_;
 };
 
 cudaError_t Begin(int device, cudaDeviceProp* properties, CudaOptions* options,

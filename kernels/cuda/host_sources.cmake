@@ -15,6 +15,7 @@ set(counterweight_cuda_host_sources
     driver.cc
     fold_columns.cc
     ipc_memory.cc
+    part_memory.cc
     pipe.cc
     placement.cc
     prepare_kernels.cc

@@ -5,30 +5,10 @@
 #include <cstring>
 
 #include "kernels/cuda/cuda_try.h"
+#include "kernels/cuda/driver_function.h"
 
 namespace counterweight::kernels {
 namespace {
-
-// The runtime has no such functions, and to link the driver's would keep the
-// program from starting on machines without one.
-template <class Function>
-cudaError_t FindInDriver(const char* name, Function* function) {
-  void* found = nullptr;
-  cudaDriverEntryPointQueryResult result{};
-#if CUDART_VERSION >= 12050
-  constexpr unsigned kVersion = 12000;
-  COUNTERWEIGHT_CUDA_TRY(cudaGetDriverEntryPointByVersion(
-      name, &found, kVersion, cudaEnableDefault, &result));
-#else
-  COUNTERWEIGHT_CUDA_TRY(
-      cudaGetDriverEntryPoint(name, &found, cudaEnableDefault, &result));
-#endif
-  if (result != cudaDriverEntryPointSuccess || found == nullptr) {
-    return cudaErrorSymbolNotFound;
-  }
-  *function = reinterpret_cast<Function>(found);
-  return cudaSuccess;
-}
 
 struct Range {
   unsigned long long begin = 0;

@@ -137,7 +137,10 @@ std::unique_ptr<google::protobuf::MessageLite> CorrectionService::ServerInfo(
   if (service_.regions != nullptr &&
       ParsePeer(context.peer()).transport == "unix") {
     message.add_features("shared_memory");
-    if (!backend.devices.empty()) message.add_features("cuda_ipc");
+    if (!backend.devices.empty()) {
+      message.add_features("cuda_ipc");
+      message.add_features("cuda_parts");
+    }
     message.set_shared_memory_socket(service_.shared_memory_socket);
     limits->set_max_shared_memory_bytes(
         static_cast<uint64_t>(config->max_shared_memory_bytes));

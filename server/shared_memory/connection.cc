@@ -4,6 +4,7 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "nlohmann/json.hpp"
 #include "server/shared_memory/device_region.h"
@@ -13,6 +14,15 @@
 namespace counterweight::server {
 
 using grpc::StatusCode;
+
+namespace {
+
+Refusal NoDescriptorLeft() {
+  return {StatusCode::RESOURCE_EXHAUSTED,
+          "the server has no file descriptor left"};
+}
+
+}  // namespace
 
 Connection::Connection(FileDescriptor socket, const ConnectionContext& context)
     : socket_(std::move(socket)), context_(context), last_used_(context.now()) {
@@ -66,21 +76,24 @@ int64_t Connection::HeldAfterRelease() const {
 Connection::Reply Connection::Handle(const Packet& packet) {
   ControlRequest request;
   std::string problem = ParseControlRequest(packet.bytes(), &request);
-  const bool has_memfd =
-      request.operation == ControlRequest::Operation::kRegister;
-  if (problem.empty() && !has_memfd &&
+  using Operation = ControlRequest::Operation;
+  const bool brings_descriptors =
+      request.operation == Operation::kRegister ||
+      request.operation == Operation::kRegisterParts;
+  if (problem.empty() && !brings_descriptors &&
       (!packet.descriptors.empty() || packet.lost_descriptors)) {
-    problem = "a register of a memfd alone brings a descriptor";
+    problem = "a register of a memfd or of parts alone brings descriptors";
   }
   if (!problem.empty()) {
     return Refused({StatusCode::INVALID_ARGUMENT, problem}, /*ends=*/true);
   }
   switch (request.operation) {
-    case ControlRequest::Operation::kRegister:
+    case Operation::kRegister:
       return Register(request, packet);
-    case ControlRequest::Operation::kRegisterDevice:
-      return RegisterDevice(request);
-    case ControlRequest::Operation::kRelease:
+    case Operation::kRegisterDevice:
+    case Operation::kRegisterParts:
+      return RegisterDevice(request, packet);
+    case Operation::kRelease:
       break;
   }
   return Release(request.handle);
@@ -93,8 +106,7 @@ Connection::Reply Connection::Refused(const Refusal& refusal, bool ends) {
 Connection::Reply Connection::Register(const ControlRequest& request,
                                        const Packet& packet) {
   if (packet.descriptors.empty() && packet.lost_descriptors) {
-    return Refused({StatusCode::RESOURCE_EXHAUSTED,
-                    "the server has no file descriptor left"});
+    return Refused(NoDescriptorLeft());
   }
   if (packet.descriptors.size() != 1 || packet.lost_descriptors) {
     return Refused({StatusCode::INVALID_ARGUMENT,
@@ -112,11 +124,24 @@ Connection::Reply Connection::Register(const ControlRequest& request,
   return Add(std::move(region), size);
 }
 
-Connection::Reply Connection::RegisterDevice(const ControlRequest& request) {
+Connection::Reply Connection::RegisterDevice(const ControlRequest& request,
+                                             const Packet& packet) {
+  // Some of them would be other memory than the client means.
+  if (packet.lost_descriptors) return Refused(NoDescriptorLeft());
+  std::vector<int> parts;
+  for (const FileDescriptor& part : packet.descriptors) {
+    parts.push_back(part.get());
+  }
+  if (parts.empty() &&
+      request.operation == ControlRequest::Operation::kRegisterParts) {
+    return Refused({StatusCode::INVALID_ARGUMENT,
+                    "a register of parts brings a descriptor for each"},
+                   /*ends=*/true);
+  }
   Refusal refusal = LimitProblem(/*host_bytes=*/0);
   if (refusal.code != StatusCode::OK) return Refused(refusal);
-  std::shared_ptr<const Region> region =
-      OpenDeviceRegion(request, context_.backend, context_.counts, &refusal);
+  std::shared_ptr<const Region> region = OpenDeviceRegion(
+      request, parts, context_.backend, context_.counts, &refusal);
   if (region == nullptr) return Refused(refusal);
   return Add(std::move(region), /*host_bytes=*/0);
 }

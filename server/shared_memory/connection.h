@@ -75,7 +75,7 @@ class Connection {
   Reply Handle(const Packet& packet);
   Reply Refused(const Refusal& refusal, bool ends = false);
   Reply Register(const ControlRequest& request, const Packet& packet);
-  Reply RegisterDevice(const ControlRequest& request);
+  Reply RegisterDevice(const ControlRequest& request, const Packet& packet);
   // Gives the region a handle; it takes `host_bytes` of max_bytes.
   Reply Add(std::shared_ptr<const Region> region, int64_t host_bytes);
   Reply Release(const RegionHandle& handle);

@@ -40,7 +40,7 @@ Bytes BytesAt(std::span<const uint8_t> packet, size_t begin) {
   return bytes;
 }
 
-// Parses the common part of both kinds of register.
+// Parses the common part of all kinds of register.
 std::string ParseRegister(std::span<const uint8_t> packet,
                           ControlRequest* request) {
   const auto access = LittleEndian<uint32_t>(packet, kAccess);
@@ -62,6 +62,25 @@ std::string ParseRegisterDevice(std::span<const uint8_t> packet,
   request->device = BytesAt<kernels::DeviceUuid>(packet, kDevice);
   request->allocation = BytesAt<kernels::IpcHandle>(packet, kAllocation);
   return ParseRegister(packet, request);
+}
+
+std::string ParseRegisterParts(std::span<const uint8_t> packet,
+                               ControlRequest* request) {
+  request->device = BytesAt<kernels::DeviceUuid>(packet, kDevice);
+  return ParseRegister(packet, request);
+}
+
+size_t BytesOf(ControlRequest::Operation operation) {
+  switch (operation) {
+    case ControlRequest::Operation::kRegisterDevice:
+      return kDevicePacketBytes;
+    case ControlRequest::Operation::kRegisterParts:
+      return kPartsPacketBytes;
+    case ControlRequest::Operation::kRegister:
+    case ControlRequest::Operation::kRelease:
+      break;
+  }
+  return kControlPacketBytes;
 }
 
 std::string ParseRelease(std::span<const uint8_t> packet,
@@ -97,9 +116,7 @@ std::string ParseControlRequest(std::span<const uint8_t> packet,
   using Operation = ControlRequest::Operation;
   const auto operation = LittleEndian<uint32_t>(packet, kOperation);
   *request = {.operation = static_cast<Operation>(operation)};
-  const size_t bytes = request->operation == Operation::kRegisterDevice
-                           ? kDevicePacketBytes
-                           : kControlPacketBytes;
+  const size_t bytes = BytesOf(request->operation);
   if (packet.size() != bytes) {
     return fmt::format("this request has {} bytes, no more and no less", bytes);
   }
@@ -110,10 +127,12 @@ std::string ParseControlRequest(std::span<const uint8_t> packet,
       return ParseRelease(packet, request);
     case Operation::kRegisterDevice:
       return ParseRegisterDevice(packet, request);
+    case Operation::kRegisterParts:
+      return ParseRegisterParts(packet, request);
   }
   return fmt::format(
-      "bytes 4-7 are {}; the operation is 1 (register), 2 (release) or 3 "
-      "(register device memory)",
+      "bytes 4-7 are {}; the operation is 1 (register), 2 (release), 3 "
+      "(register device memory) or 4 (register device memory in parts)",
       operation);
 }
 

@@ -20,6 +20,9 @@ inline constexpr size_t kControlPacketBytes = 40;
 inline constexpr size_t kDevicePacketBytes = kControlPacketBytes +
                                              sizeof(kernels::DeviceUuid) +
                                              sizeof(kernels::IpcHandle);
+// Size of a request for device memory in parts.
+inline constexpr size_t kPartsPacketBytes =
+    kControlPacketBytes + sizeof(kernels::DeviceUuid);
 
 using RegionHandle = std::array<uint8_t, 16>;
 
@@ -28,17 +31,18 @@ struct ControlRequest {
     kRegister = 1,
     kRelease = 2,
     kRegisterDevice = 3,
+    kRegisterParts = 4,
   };
   Operation operation = Operation::kRegister;
-  // kRegister, kRegisterDevice. `size` is the unchecked number of bytes that
-  // was sent.
+  // All but kRelease. `size` is the unchecked number of bytes that was sent.
   RegionAccess access = RegionAccess::kRead;
   uint64_t size = 0;
   // kRelease.
   RegionHandle handle = {};
-  // kRegisterDevice, unchecked: the allocation may belong to any process, or
-  // not exist.
+  // kRegisterDevice and kRegisterParts, unchecked: the memory may belong to any
+  // process, or not exist.
   kernels::DeviceUuid device = {};
+  // kRegisterDevice.
   kernels::IpcHandle allocation = {};
 };
 

@@ -1,5 +1,6 @@
 #include "server/shared_memory/device_region.h"
 
+#include <cstdint>
 #include <string>
 #include <utility>
 
@@ -65,11 +66,38 @@ class DeviceRegion final : public Region {
   const kernels::DeviceUuid device_;
 };
 
+// Both return null with an error sentence if the memory cannot be opened.
+void* OpenWhole(const ControlRequest& request, kernels::Corrector* backend,
+                std::string* error) {
+  int64_t bytes = 0;
+  void* const memory = backend->OpenDeviceMemory(request.allocation,
+                                                 request.device, &bytes, error);
+  if (memory == nullptr) return nullptr;
+  if (bytes >= 0 && request.size <= static_cast<uint64_t>(bytes)) return memory;
+  backend->CloseDeviceMemory(memory);
+  *error = fmt::format("the size is {}, but the allocation has {} bytes",
+                       request.size, bytes);
+  return nullptr;
+}
+
+void* OpenParts(const ControlRequest& request, std::span<const int> parts,
+                kernels::Corrector* backend, std::string* error) {
+  if (request.size % parts.size() != 0 || request.size > INT64_MAX) {
+    *error = fmt::format("the size is {}, which {} parts cannot have",
+                         request.size, parts.size());
+    return nullptr;
+  }
+  return backend->OpenDeviceParts(
+      parts, static_cast<int64_t>(request.size / parts.size()), request.device,
+      error);
+}
+
 }  // namespace
 
 std::shared_ptr<const Region> OpenDeviceRegion(
-    const ControlRequest& request, kernels::Corrector* backend,
-    const std::shared_ptr<RegionCounts>& counts, Refusal* refusal) {
+    const ControlRequest& request, std::span<const int> parts,
+    kernels::Corrector* backend, const std::shared_ptr<RegionCounts>& counts,
+    Refusal* refusal) {
   if (backend == nullptr || backend->Info().devices.empty()) {
     *refusal = {grpc::StatusCode::FAILED_PRECONDITION,
                 "the server computes on no device"};
@@ -80,16 +108,11 @@ std::shared_ptr<const Region> OpenDeviceRegion(
     refusal->message = "the size is 0";
     return nullptr;
   }
-  int64_t bytes = 0;
   OpenAllocation allocation(
-      backend, backend->OpenDeviceMemory(request.allocation, request.device,
-                                         &bytes, &refusal->message));
+      backend, parts.empty()
+                   ? OpenWhole(request, backend, &refusal->message)
+                   : OpenParts(request, parts, backend, &refusal->message));
   if (allocation.memory() == nullptr) return nullptr;
-  if (bytes < 0 || request.size > static_cast<uint64_t>(bytes)) {
-    refusal->message = fmt::format(
-        "the size is {}, but the allocation has {} bytes", request.size, bytes);
-    return nullptr;
-  }
   *refusal = {};
   return std::make_shared<const DeviceRegion>(std::move(allocation), request,
                                               counts);

@@ -3,6 +3,7 @@
 #define COUNTERWEIGHT_SERVER_SHARED_MEMORY_DEVICE_REGION_H_
 
 #include <memory>
+#include <span>
 
 #include "kernels/corrector.h"
 #include "server/engine/region.h"
@@ -11,13 +12,15 @@
 
 namespace counterweight::server {
 
-// Opens the first `request.size` bytes of an allocation of another process.
-// *backend, which may be null, must outlive the region. Otherwise returns null
+// Opens the first `request.size` bytes of an allocation of another process, or,
+// if there are descriptors in `parts`, as many of each of theirs. *backend,
+// which may be null, must outlive the region. Otherwise returns null
 // with *refusal: FAILED_PRECONDITION if the backend computes on no device,
 // INVALID_ARGUMENT for an invalid request; nothing stays open.
 std::shared_ptr<const Region> OpenDeviceRegion(
-    const ControlRequest& request, kernels::Corrector* backend,
-    const std::shared_ptr<RegionCounts>& counts, Refusal* refusal);
+    const ControlRequest& request, std::span<const int> parts,
+    kernels::Corrector* backend, const std::shared_ptr<RegionCounts>& counts,
+    Refusal* refusal);
 
 }  // namespace counterweight::server
 

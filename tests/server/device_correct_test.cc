@@ -261,6 +261,7 @@ TEST_F(DeviceCorrect, MemoryOutlivesItsConnectionUntilTheAnswer) {
 TEST_F(DeviceCorrect, IsOfferedOnThisMachineOnly) {
   const auto& addresses = running_.server().addresses();
   EXPECT_THAT(Features(addresses.front()), Contains("cuda_ipc"));
+  EXPECT_THAT(Features(addresses.front()), Contains("cuda_parts"));
   EXPECT_THAT(Features(addresses.back()), Not(Contains("cuda_ipc")));
   const auto stub = v1::CorrectionService::NewStub(grpc::CreateChannel(
       addresses.back(), grpc::InsecureChannelCredentials()));

@@ -1,6 +1,7 @@
 #include "tests/server/fake_devices.h"
 
 #include <sys/mman.h>
+#include <sys/stat.h>
 
 #include <cstring>
 #include <stdexcept>
@@ -43,8 +44,8 @@ T* FakeDevices::Behind(T* address) const {
   if (byte == nullptr || window == windows_.begin()) return address;
   --window;
   const auto& [begin, found] = *window;
-  if (byte - begin >= found.allocation->size()) return address;
-  return reinterpret_cast<T*>(found.allocation->data() + (byte - begin));
+  if (byte - begin >= found.size) return address;
+  return reinterpret_cast<T*>(found.data + (byte - begin));
 }
 
 void FakeDevices::PauseNext(std::function<void()> pause) {
@@ -112,7 +113,38 @@ void* FakeDevices::OpenDeviceMemory(const kernels::IpcHandle& handle,
     return const_cast<std::byte*>(begin);
   }
   void* const memory = Map(*bytes, PROT_NONE);
-  windows_[static_cast<const std::byte*>(memory)] = {found->second, *bytes, 1};
+  windows_[static_cast<const std::byte*>(memory)] = {
+      found->second, found->second->data(), *bytes, 1};
+  return memory;
+}
+
+void* FakeDevices::OpenDeviceParts(std::span<const int> parts,
+                                   int64_t part_bytes,
+                                   const kernels::DeviceUuid& uuid,
+                                   std::string* error) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (uuid != kFirstDevice) {
+    *error = "the memory lies on another device";
+    return nullptr;
+  }
+  for (const int part : parts) {
+    struct stat status {};
+    if (fstat(part, &status) == 0 && status.st_size >= part_bytes) continue;
+    *error = "a part is no memory of this size";
+    return nullptr;
+  }
+  const auto size = static_cast<int64_t>(parts.size()) * part_bytes;
+  auto* const data = static_cast<uint8_t*>(Map(size, PROT_NONE));
+  for (size_t i = 0; i < parts.size(); ++i) {
+    uint8_t* const begin = data + static_cast<int64_t>(i) * part_bytes;
+    if (mmap(begin, static_cast<size_t>(part_bytes), PROT_READ | PROT_WRITE,
+             MAP_SHARED | MAP_FIXED, parts[i], 0) == MAP_FAILED) {
+      throw std::runtime_error("a part cannot be mapped");
+    }
+  }
+  ++open_;
+  void* const memory = Map(size, PROT_NONE);
+  windows_[static_cast<const std::byte*>(memory)] = {nullptr, data, size, 1};
   return memory;
 }
 
@@ -124,7 +156,9 @@ void FakeDevices::CloseDeviceMemory(void* memory) {
     throw std::logic_error("closed what is not open");
   --open_;
   if (--found->second.times > 0) return;
-  munmap(memory, static_cast<size_t>(found->second.size));
+  const auto size = static_cast<size_t>(found->second.size);
+  if (found->second.allocation == nullptr) munmap(found->second.data, size);
+  munmap(memory, size);
   windows_.erase(found);
 }
 

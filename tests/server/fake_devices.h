@@ -10,6 +10,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <string>
 
 #include "kernels/corrector.h"
@@ -67,6 +68,10 @@ class FakeDevices final : public kernels::Corrector {
   void* OpenDeviceMemory(const kernels::IpcHandle& handle,
                          const kernels::DeviceUuid& uuid, int64_t* bytes,
                          std::string* error) override;
+  // Parts are memfds, of the first device.
+  void* OpenDeviceParts(std::span<const int> parts, int64_t part_bytes,
+                        const kernels::DeviceUuid& uuid,
+                        std::string* error) override;
   void CloseDeviceMemory(void* memory) override;
   bool CopyFromDevice(void* to, const void* from, size_t bytes,
                       std::string* error) override;
@@ -88,8 +93,10 @@ class FakeDevices final : public kernels::Corrector {
 
  private:
   struct Window {
+    // Null: parts, which `data` maps. It may be gone when its window closes.
     const FakeAllocation* allocation = nullptr;
-    int64_t size = 0;  // the allocation may be gone when its window closes
+    uint8_t* data = nullptr;
+    int64_t size = 0;
     int64_t times = 0;
   };
 

@@ -1551,7 +1551,8 @@ type GetServerInfoResponse struct {
 	// Supported dialects, e.g. "verl".
 	Dialects []string `protobuf:"bytes,9,rep,name=dialects,proto3" json:"dialects,omitempty"`
 	// Optional parts of the contract that this server supports, e.g. "stream",
-	// "shared_memory", "cuda_ipc", "loss", "policy_versions", "publish".
+	// "shared_memory", "cuda_ipc", "cuda_parts", "loss", "policy_versions",
+	// "publish".
 	Features []string `protobuf:"bytes,10,rep,name=features,proto3" json:"features,omitempty"`
 	// Path of the Unix socket that registers shared memory (proto/README.md).
 	// Reported to callers over a Unix socket only; absent: none.

@@ -131,7 +131,10 @@ cudaError_t cudaFree(void* memory) {
   return runtime.Call("cudaFree", false, [&] {
     if (memory == nullptr) return cudaSuccess;
     const Allocation* allocation = runtime.memory.At(memory);
-    if (!IsDevice(allocation) || allocation->kind == MemoryKind::kOpened) {
+    const bool is_mapped =
+        allocation != nullptr && (allocation->kind == MemoryKind::kOpened ||
+                                  allocation->kind == MemoryKind::kReserved);
+    if (!IsDevice(allocation) || is_mapped) {
       return cudaErrorInvalidValue;
     }
     const cudaError_t error = runtime.RunAll();

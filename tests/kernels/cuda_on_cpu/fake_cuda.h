@@ -16,7 +16,8 @@
 // fails.
 //
 // Other processes can open memory of cudaMalloc by its IPC handle, as long as
-// this process lives.
+// this process lives. A memfd called fake_cuda_part_DEVICE stands for the
+// descriptor of an allocation of that device.
 //
 // Environment, read once: COUNTERWEIGHT_FAKE_CUDA_DEVICES (default 1),
 // COUNTERWEIGHT_FAKE_CUDA_MEMORY (bytes of each device, default 2^32),
@@ -72,6 +73,8 @@ struct Census {
   int64_t events = 0;
   int64_t pools = 0;
   int64_t ipc_mappings = 0;
+  int64_t reserved_ranges = 0;
+  int64_t imported_handles = 0;
   int64_t queued_operations = 0;
 
   bool operator==(const Census&) const = default;

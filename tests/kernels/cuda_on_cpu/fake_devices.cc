@@ -55,42 +55,6 @@ const ErrorWords& WordsFor(cudaError_t error) {
   return kNone;
 }
 
-// The driver's functions behind cudaGetDriverEntryPointByVersion.
-int AddressRange(unsigned long long* base, size_t* size,
-                 unsigned long long address) {
-  Runtime& runtime = Runtime::Get();
-  return runtime.Call("cuMemGetAddressRange", true, [&] {
-    const auto* memory = reinterpret_cast<const void*>(address);
-    const Allocation* allocation = runtime.memory.Find(memory, 1);
-    if (!IsDeviceMemory(memory, 1)) return cudaErrorInvalidValue;
-    *base = reinterpret_cast<unsigned long long>(runtime.memory.BaseOf(memory));
-    *size = allocation->size;
-    if (allocation->kind != MemoryKind::kOpened) return cudaSuccess;
-    constexpr size_t kNeighbour = 512;
-    if (runtime.opened_range == OpenedRange::kOfBlock) {
-      *base -= kNeighbour;
-      *size += kNeighbour;
-    }
-    return runtime.opened_range == OpenedRange::kUnknown ? cudaErrorInvalidValue
-                                                         : cudaSuccess;
-  });
-}
-
-int PointerAttribute(void* data, int attribute, unsigned long long address) {
-  constexpr int kRangeStart = 11;
-  constexpr int kRangeSize = 12;
-  Runtime& runtime = Runtime::Get();
-  return runtime.Call("cuPointerGetAttribute", true, [&] {
-    const auto* memory = reinterpret_cast<const void*>(address);
-    if (!IsDeviceMemory(memory, 1)) return cudaErrorInvalidValue;
-    const void* const base = runtime.memory.BaseOf(memory);
-    const size_t size = runtime.memory.Find(memory, 1)->size;
-    if (attribute == kRangeStart) std::memcpy(data, &base, sizeof(base));
-    if (attribute == kRangeSize) std::memcpy(data, &size, sizeof(size));
-    return cudaSuccess;
-  });
-}
-
 }  // namespace
 
 void SetSeed(uint64_t seed) {
@@ -151,6 +115,9 @@ Census Alive() {
       case MemoryKind::kOpened:
         ++census.ipc_mappings;
         break;
+      case MemoryKind::kReserved:
+        ++census.reserved_ranges;
+        break;
       case MemoryKind::kPinned:
         ++census.pinned_allocations;
         break;
@@ -159,6 +126,7 @@ Census Alive() {
         break;
     }
   }
+  census.imported_handles = static_cast<int64_t>(runtime.memory.num_handles());
   for (const auto& pool : runtime.pools) census.pools += pool->alive;
   for (const auto& stream : runtime.streams) {
     const auto of_device = runtime.default_streams.find(stream->device);
@@ -335,23 +303,6 @@ cudaError_t cudaIpcCloseMemHandle(void* memory) {
     const cudaError_t error = runtime.RunAll();
     return error == cudaSuccess ? runtime.memory.Close(memory, CurrentDevice())
                                 : error;
-  });
-}
-
-cudaError_t cudaGetDriverEntryPointByVersion(
-    const char* symbol, void** function, unsigned, unsigned long long,
-    cudaDriverEntryPointQueryResult* result) {
-  return Runtime::Get().Call("cudaGetDriverEntryPointByVersion", true, [&] {
-    *function = nullptr;
-    if (std::strcmp(symbol, "cuMemGetAddressRange") == 0) {
-      *function = reinterpret_cast<void*>(AddressRange);
-    } else if (std::strcmp(symbol, "cuPointerGetAttribute") == 0) {
-      *function = reinterpret_cast<void*>(PointerAttribute);
-    }
-    const bool is_known = *function != nullptr;
-    *result = is_known ? cudaDriverEntryPointSuccess
-                       : cudaDriverEntryPointSymbolNotFound;
-    return is_known ? cudaSuccess : cudaErrorSymbolNotFound;
   });
 }
 

@@ -72,6 +72,7 @@ size_t Memory::used(int device) const {
 void Memory::Add(void* memory, const Allocation& allocation) {
   allocations_[reinterpret_cast<uintptr_t>(memory)] = allocation;
   if (allocation.kind == MemoryKind::kOpened ||
+      allocation.kind == MemoryKind::kReserved ||
       allocation.kind == MemoryKind::kRegistered) {
     return;
   }
@@ -177,6 +178,10 @@ const Allocation* Memory::Find(const void* memory, size_t size) const {
   if (found == allocations_.begin()) return nullptr;
   --found;
   const uintptr_t end = found->first + found->second.size;
+  if (found->second.kind == MemoryKind::kReserved &&
+      !found->second.accessible) {
+    return nullptr;
+  }
   return at + size <= end && at <= end ? &found->second : nullptr;
 }
 
@@ -264,6 +269,10 @@ void Memory::Protect(int protection) {
     if (arena.touched > 0) mprotect(arena.begin, arena.touched, protection);
   }
   for (const auto& [address, allocation] : allocations_) {
+    for (const auto& [begin, part] : allocation.parts) {
+      if (!allocation.accessible) break;
+      mprotect(reinterpret_cast<void*>(begin), part.size, protection);
+    }
     if (allocation.file < 0) continue;
     mprotect(reinterpret_cast<void*>(address), RoundUp(allocation.size, kPage),
              protection);

@@ -15,6 +15,7 @@ enum class MemoryKind : uint8_t {
   kPooled,      // of a device, by cudaMallocAsync
   kShared,      // of a device, by cudaMalloc: other processes can open it
   kOpened,      // of a device, another process's
+  kReserved,    // a range of addresses, for parts of other processes
   kPinned,      // of the host, by cudaHostAlloc
   kRegistered,  // of the host, its owner's
 };
@@ -33,6 +34,14 @@ struct Allocation {
   uint64_t id = 0;     // kShared, kOpened: of the file
   bool freed = false;  // kPooled: its stream will, and it must not be again
   cudaMemPool_t pool = nullptr;  // kPooled: of the device's default pool: null
+  // kReserved: what is mapped, by address; all of it accessible, or nothing.
+  struct Part {
+    size_t size;
+    int file;
+    int device;
+  };
+  std::map<uintptr_t, Part> parts = {};
+  bool accessible = false;
 };
 
 // Guarded by the runtime's lock.
@@ -68,6 +77,20 @@ class Memory {
                    void** memory);
   cudaError_t Close(void* memory, int current);
 
+  // Virtual memory: a handle of an allocation that a process has exported as a
+  // file descriptor, here of a memfd called fake_cuda_part_DEVICE.
+  cudaError_t Import(int file, unsigned long long* handle);
+  cudaError_t DeviceOf(unsigned long long handle, int* device) const;
+  cudaError_t Release(unsigned long long handle);
+  size_t num_handles() const { return handles_.size(); }
+  // `size` is a multiple of the page, as a device's of 2 MiB.
+  cudaError_t Reserve(size_t size, unsigned long long* begin);
+  cudaError_t FreeRange(unsigned long long begin, size_t size);
+  cudaError_t MapPart(unsigned long long begin, size_t size,
+                      unsigned long long handle);
+  cudaError_t UnmapPart(unsigned long long begin, size_t size);
+  cudaError_t GrantAccess(unsigned long long begin, size_t size, int device);
+
   // Device memory is accessible between these calls, which nest.
   void Unlock();
   void Lock();
@@ -83,12 +106,21 @@ class Memory {
     size_t touched = 0;  // bytes from begin that were ever allocated
   };
 
+  struct Imported {
+    int file;
+    int device;
+  };
+
+  // The range that contains [begin, begin + size); null: none does.
+  Allocation* RangeAround(unsigned long long begin, size_t size);
   void Protect(int protection);
   void Add(void* memory, const Allocation& allocation);
 
   size_t bytes_each_;
   std::vector<Arena> arenas_;
   std::map<uintptr_t, Allocation> allocations_;
+  std::map<unsigned long long, Imported> handles_;
+  unsigned long long next_handle_ = 1;
   int unlocked_ = 0;  // times
 };
 

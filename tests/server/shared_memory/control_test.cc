@@ -34,8 +34,9 @@ std::string With(std::string packet, size_t index, char byte) {
 constexpr std::string_view kHandle = "0123456789abcdef";
 
 std::string Valid(int kind, uint64_t size) {
-  if (kind % 3 == 0) return RegisterPacket(size, RegionAccess::kRead);
-  if (kind % 3 == 1) return ReleasePacket(kHandle);
+  if (kind % 4 == 0) return RegisterPacket(size, RegionAccess::kRead);
+  if (kind % 4 == 1) return ReleasePacket(kHandle);
+  if (kind % 4 == 2) return PartsPacket(size, RegionAccess::kRead, {7, 8, 9});
   return DevicePacket(size, RegionAccess::kWrite, {1, 2, 3}, {4, 5, 6});
 }
 
@@ -46,6 +47,8 @@ std::string PacketOf(const ControlRequest& request) {
     case ControlRequest::Operation::kRegisterDevice:
       return DevicePacket(request.size, request.access, request.device,
                           request.allocation);
+    case ControlRequest::Operation::kRegisterParts:
+      return PartsPacket(request.size, request.access, request.device);
     case ControlRequest::Operation::kRelease:
       break;
   }
@@ -94,6 +97,21 @@ TEST(Control, ARegisterOfDeviceMemoryIsReadFromItsBytes) {
             allocation);
 }
 
+TEST(Control, ARegisterOfPartsIsReadFromItsBytes) {
+  ControlRequest request;
+  ASSERT_EQ(Parse("CWM1\x04\0\0\0\x02\0\0\0\0\0\0\0"
+                  "\x08\x07\x06\x05\x04\x03\x02\x81"
+                  "\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0"
+                  "fedcba9876543210"sv,
+                  &request),
+            "");
+  EXPECT_EQ(request.operation, ControlRequest::Operation::kRegisterParts);
+  EXPECT_EQ(request.access, RegionAccess::kWrite);
+  EXPECT_EQ(request.size, 0x8102030405060708U);
+  EXPECT_EQ(std::string(request.device.begin(), request.device.end()),
+            "fedcba9876543210");
+}
+
 TEST(Control, WhatIsNotOfTheFormIsNamed) {
   const std::string registers = RegisterPacket(4096, RegionAccess::kRead);
   const std::string releases = ReleasePacket(kHandle);
@@ -105,11 +123,12 @@ TEST(Control, WhatIsNotOfTheFormIsNamed) {
   EXPECT_NE(Problem(With(registers, 3, '2')).find("CWM1"), std::string::npos);
   EXPECT_NE(Problem(With(registers, 4, 0)).find("operation"),
             std::string::npos);
-  EXPECT_NE(Problem(With(registers, 4, 4)).find("operation"),
+  EXPECT_NE(Problem(With(registers, 4, 5)).find("operation"),
             std::string::npos);
   // The packet has another operation's size.
   EXPECT_NE(Problem(With(registers, 4, 3)).find("120 bytes"),
             std::string::npos);
+  EXPECT_NE(Problem(With(registers, 4, 4)).find("56 bytes"), std::string::npos);
   EXPECT_NE(Problem(registers + std::string(80, '\0')).find("40 bytes"),
             std::string::npos);
   EXPECT_NE(Problem(With(registers, 7, 1)).find("operation"),

@@ -1,6 +1,7 @@
 // Device memory by handle: opened and refused handles, and that all memory is
 // closed.
 #include <algorithm>
+#include <array>
 #include <future>
 #include <string>
 #include <thread>
@@ -210,6 +211,94 @@ TEST_F(DeviceMemory, ADescriptorEndsTheConnection) {
   running_.Settle();
   EXPECT_EQ(devices_.open(), 0);
   EXPECT_EQ(CountDescriptors(), before - 1);  // the server's end
+}
+
+// As torch's expandable segments are: parts with a descriptor each.
+class DeviceParts : public DeviceMemory {
+ protected:
+  SharedMemoryAnswer Ask(uint64_t size, const std::vector<int>& parts,
+                         kernels::DeviceUuid device = kFirstDevice) {
+    client_.Send(PartsPacket(size, RegionAccess::kWrite, device), parts);
+    return client_.Receive().value();
+  }
+
+  const ClientMemory first_{kRegionBytes};
+  const ClientMemory second_{kRegionBytes};
+  const std::vector<int> both_{first_.memfd(), second_.memfd()};
+};
+
+TEST_F(DeviceParts, AreOneRegionInTheirOrder) {
+  first_.data()[kRegionBytes - 1] = 3;
+  second_.data()[0] = 5;
+  const auto answer = Ask(2 * kRegionBytes, both_);
+  ASSERT_EQ(answer.code, StatusCode::OK) << answer.message;
+  const auto region = running_.listener().Find(answer.handle);
+  ASSERT_NE(region, nullptr);
+  EXPECT_EQ(region->size(), 2 * kRegionBytes);
+  EXPECT_EQ(region->access(), RegionAccess::kWrite);
+  EXPECT_EQ(region->device(), kFirstDevice);
+  std::array<uint8_t, 2> bytes{};
+  std::string error;
+  ASSERT_TRUE(devices_.CopyFromDevice(
+      bytes.data(), region->data() + kRegionBytes - 1, 2, &error));
+  EXPECT_THAT(bytes, ElementsAre(3, 5));
+  EXPECT_EQ(running_.listener().device_bytes(), 2 * kRegionBytes);
+  EXPECT_EQ(running_.admission().bytes_in_flight(), 0);
+}
+
+TEST_F(DeviceParts, EndWithTheirRelease) {
+  const auto answer = Ask(2 * kRegionBytes, both_);
+  auto held = running_.listener().Find(answer.handle);
+  EXPECT_TRUE(client_.Release(answer.handle).in_use);
+  held.reset();
+  EXPECT_FALSE(client_.Release(answer.handle).in_use);
+  EXPECT_EQ(devices_.open(), 0);
+}
+
+TEST_F(DeviceParts, AreClosedByTheServerAfterTheAnswer) {
+  client_.Ask(Packet());  // the server has accepted the connection
+  const int before = CountDescriptors();
+  const auto answer = Ask(2 * kRegionBytes, both_);
+  EXPECT_EQ(answer.code, StatusCode::OK);
+  EXPECT_EQ(CountDescriptors(), before);
+}
+
+TEST_F(DeviceParts, OfImpossibleSizesAreRefused) {
+  for (const uint64_t size : {uint64_t{0}, uint64_t{2 * kRegionBytes + 1},
+                              uint64_t{1} << 63, UINT64_MAX - 1}) {
+    const auto answer = Ask(size, both_);
+    EXPECT_EQ(answer.code, StatusCode::INVALID_ARGUMENT) << size;
+    EXPECT_THAT(answer.message, HasSubstr("the size is")) << size;
+  }
+  EXPECT_EQ(Ask(4 * kRegionBytes, both_).message,
+            "a part is no memory of this size");
+  EXPECT_EQ(Ask(2 * kRegionBytes, both_, kSecondDevice).code,
+            StatusCode::INVALID_ARGUMENT);
+  EXPECT_EQ(devices_.open(), 0);
+  EXPECT_EQ(Ask(2 * kRegionBytes, both_).code, StatusCode::OK)
+      << "a refusal leaves the connection as it was";
+}
+
+TEST_F(DeviceParts, WithoutADescriptorEndTheConnection) {
+  const auto answer = Ask(kRegionBytes, {});
+  EXPECT_EQ(answer.code, StatusCode::INVALID_ARGUMENT);
+  EXPECT_THAT(answer.message, HasSubstr("a descriptor for each"));
+  EXPECT_EQ(client_.Receive(), std::nullopt);
+}
+
+TEST_F(DeviceParts, MayBeAsManyAsAPacketCarries) {
+  const std::vector<int> most(253, first_.memfd());
+  EXPECT_EQ(Ask(253 * kRegionBytes, most).code, StatusCode::OK);
+}
+
+TEST_F(DeviceParts, AreNothingToAServerWithoutDevices) {
+  RunningListener running(TestOptions());
+  SharedMemoryClient client(running.path());
+  client.Send(PartsPacket(2 * kRegionBytes, RegionAccess::kRead, kFirstDevice),
+              both_);
+  const auto answer = client.Receive().value();
+  EXPECT_EQ(answer.code, StatusCode::FAILED_PRECONDITION);
+  EXPECT_THAT(answer.message, HasSubstr("no device"));
 }
 
 TEST_F(DeviceMemory, RegionsAreLimitedByNumberNotByBytes) {

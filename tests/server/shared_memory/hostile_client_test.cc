@@ -108,7 +108,7 @@ TEST(HostileClient, AReleaseBringsNone) {
         client.Register(memfd.get(), kRegionBytes, RegionAccess::kRead);
     const auto last =
         LastAnswer(&client, ReleasePacket(answer.handle), {memfd.get()});
-    EXPECT_THAT(last.message, HasSubstr("alone brings a descriptor"));
+    EXPECT_THAT(last.message, HasSubstr("alone brings descriptors"));
   }
   EXPECT_EQ(CountDescriptors(), before);
 }

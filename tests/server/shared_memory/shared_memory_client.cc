@@ -75,6 +75,11 @@ std::string DevicePacket(uint64_t size, RegionAccess access,
       .append(allocation.begin(), allocation.end());
 }
 
+std::string PartsPacket(uint64_t size, RegionAccess access,
+                        const kernels::DeviceUuid& device) {
+  return RegisterHead(4, size, access).append(device.begin(), device.end());
+}
+
 std::string ReleasePacket(std::string_view handle) {
   std::string packet = "CWM1";
   AppendLittleEndian(2, 4, &packet);

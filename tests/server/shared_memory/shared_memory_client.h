@@ -64,6 +64,8 @@ std::string RegisterPacket(uint64_t size, RegionAccess access);
 std::string DevicePacket(uint64_t size, RegionAccess access,
                          const kernels::DeviceUuid& device,
                          const kernels::IpcHandle& allocation);
+std::string PartsPacket(uint64_t size, RegionAccess access,
+                        const kernels::DeviceUuid& device);
 std::string ReleasePacket(std::string_view handle);
 
 // One connection to a server's shared-memory socket.
