@@ -83,7 +83,7 @@ class Mapping {
         kPosixFileDescriptor);
     if (result != 0) return Failed("cuMemImportFromShareableHandle", result);
     std::string error = MapPart(handle, device);
-    // What is mapped stays.
+    // The mapping keeps the allocation.
     result = driver_.release(handle);
     if (error.empty() && result != 0) error = Failed("cuMemRelease", result);
     return error;

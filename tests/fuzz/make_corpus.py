@@ -219,6 +219,11 @@ def write_scripts() -> None:
     # Device memory: a part of it, more than exists, an unknown handle; and a release.
     lent = bytes((4, 1, 0, 8)), bytes((4, 0, 48, 1)), bytes((4, 201, 0, 8, 5))
     write("shared_memory_control", "device", b"\x01" + b"".join(lent) + b"\x01\x01\x00")
+    packet = struct.pack("<4sIIIQ16x", b"CWM1", 4, 2, 0, 8192) + bytes(range(16))
+    write("shared_memory_control", "register_parts", b"\x00" + packet)
+    # Two parts of a page, of two pages, of three; none; and a release.
+    parts = bytes((5, 2, 2)), bytes((5, 2, 4)), bytes((5, 2, 6)), bytes((1, 1, 5, 0, 2))
+    write("shared_memory_control", "parts", b"\x01" + b"".join(parts))
     rows = bytes((3, 4, 0, 5))
     tensors = bytes((2, 2, 3, 1))
     chunks = b"".join(bytes((0x2F, each)) + b"\x01" * 10 for each in (0, 1, 2, 0, 1, 0, 0))

@@ -84,6 +84,9 @@ std::string PacketOf(const ControlRequest& request) {
     packet.append(request.device.begin(), request.device.end())
         .append(request.allocation.begin(), request.allocation.end());
   }
+  if (request.operation == Operation::kRegisterParts) {
+    packet.append(request.device.begin(), request.device.end());
+  }
   return packet;
 }
 
@@ -134,6 +137,8 @@ bool SharedMemoryClient::Step(Input* input) {
       return true;
     case 4:
       return RegisterDevice(input);
+    case 5:
+      return RegisterParts(input);
     default:
       return Register(input);
   }
@@ -221,6 +226,38 @@ bool SharedMemoryClient::RegisterDevice(Input* input) {
                           request.size <= static_cast<uint64_t>(kDeviceBytes) &&
                           static_cast<int64_t>(regions_.size()) < kMaxRegions),
          "memory that was lent is opened, as far as it goes");
+  if (!answer.is_ok) return is_open;
+  Expect(regions_.emplace(answer.handle, static_cast<int64_t>(request.size))
+             .second,
+         "no two regions have one handle");
+  return true;
+}
+
+bool SharedMemoryClient::RegisterParts(Input* input) {
+  constexpr int64_t kPartPages = 2;
+  const uint8_t choice = input->TakeByte();
+  const FileDescriptor part(memfd_create("fuzz", MFD_CLOEXEC));
+  Expect(ftruncate(part.get(), kPartPages * kPage) == 0,
+         "a memfd takes a size");
+  const auto count = static_cast<int64_t>(choice % 5);
+  // Half of the sizes are whole pages.
+  const uint64_t size =
+      input->TakeBelow(16) * (choice < 128 ? kPage : kPage / 2 + 1);
+  ControlRequest request{
+      .operation = ControlRequest::Operation::kRegisterParts,
+      .access = server::RegionAccess::kWrite,
+      .size = choice == 255 ? input->TakeBelow(UINT64_MAX) : size,
+      .device = server::kFirstDevice};
+  const std::vector<int> parts(static_cast<size_t>(count), part.get());
+  Answer answer;
+  const bool is_open = Exchange(PacketOf(request), parts, &answer);
+  Expect(is_open == (count > 0), "a register of parts brings descriptors");
+  const auto most = static_cast<uint64_t>(count * kPartPages * kPage);
+  Expect(answer.is_ok ==
+             (count > 0 && request.size > 0 && request.size <= most &&
+              request.size % static_cast<uint64_t>(count * kPage) == 0 &&
+              static_cast<int64_t>(regions_.size()) < kMaxRegions),
+         "parts that the memory has are opened, and nothing else");
   if (!answer.is_ok) return is_open;
   Expect(regions_.emplace(answer.handle, static_cast<int64_t>(request.size))
              .second,

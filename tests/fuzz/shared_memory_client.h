@@ -69,6 +69,7 @@ class SharedMemoryClient {
 
   bool Register(Input* input);
   bool RegisterDevice(Input* input);
+  bool RegisterParts(Input* input);
   bool IsWelcome(const SharedFile& file,
                  const server::ControlRequest& request) const;
   void ExpectMapped(const Answer& answer, server::RegionAccess access) const;

@@ -128,8 +128,12 @@ void* FakeDevices::OpenDeviceParts(std::span<const int> parts,
     return nullptr;
   }
   for (const int part : parts) {
+    constexpr int64_t kPage = 4096;
     struct stat status {};
-    if (fstat(part, &status) == 0 && status.st_size >= part_bytes) continue;
+    if (part_bytes % kPage == 0 && fstat(part, &status) == 0 &&
+        S_ISREG(status.st_mode) && status.st_size >= part_bytes) {
+      continue;
+    }
     *error = "a part is no memory of this size";
     return nullptr;
   }

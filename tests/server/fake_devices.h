@@ -68,7 +68,7 @@ class FakeDevices final : public kernels::Corrector {
   void* OpenDeviceMemory(const kernels::IpcHandle& handle,
                          const kernels::DeviceUuid& uuid, int64_t* bytes,
                          std::string* error) override;
-  // Parts are memfds, of the first device.
+  // Parts are memfds, of the first device, and whole pages.
   void* OpenDeviceParts(std::span<const int> parts, int64_t part_bytes,
                         const kernels::DeviceUuid& uuid,
                         std::string* error) override;
