@@ -16,13 +16,14 @@ import threading
 import time
 from typing import Any
 
-from fake_cuda import UUID, open_handle
+import numpy as np
+from fake_cuda import UUID, map_parts, open_handle
 from fake_server import FakeServer, Handler, bad_request
 
 from counterweight_rl._gen.counterweight.v1 import correction_service_pb2 as service_pb2
 
 PACKET = struct.Struct("<4sIIIQ16s")
-REGISTER, RELEASE, REGISTER_DEVICE = 1, 2, 3
+REGISTER, RELEASE, REGISTER_DEVICE, REGISTER_PARTS = 1, 2, 3, 4
 READ, WRITE = 1, 2
 
 
@@ -32,18 +33,22 @@ class FakeMemory:
     Attributes:
         regions: Registered regions: access and mapping by handle.
         packets: Every received packet.
+        parts: Number of descriptors of each registration in parts.
         refused_sizes: Sizes of device allocations that are refused.
+        refused_operations: Operations that are refused.
         busy: Whether requests still use released device memory.
         connections: Number of connections so far.
     """
 
     def __init__(self, path: pathlib.Path) -> None:
         self.path = str(path)
-        self.regions: dict[bytes, tuple[int, mmap.mmap]] = {}
+        self.regions: dict[bytes, tuple[int, Any]] = {}
         self.packets: list[tuple[int, ...]] = []
         self.connections = 0
         self.refuse = 0
+        self.parts: list[int] = []
         self.refused_sizes: set[int] = set()
+        self.refused_operations: set[int] = set()
         self.silent = False
         self.busy = False
         self._released: set[bytes] = set()
@@ -91,7 +96,7 @@ class FakeMemory:
 
     def _take(self, fd: int) -> None:
         connection, handles = self._open[fd]
-        data, fds, _, _ = socket.recv_fds(connection, 128, 4)
+        data, fds, _, _ = socket.recv_fds(connection, 128, 254)
         if not data:
             self._end(fd)
             return
@@ -118,6 +123,10 @@ class FakeMemory:
             assert not fds
             self._open_device(connection, handles, access, size, data[PACKET.size :])
             return
+        if operation == REGISTER_PARTS:
+            assert handle == bytes(16)
+            self._open_parts(connection, handles, access, size, data[PACKET.size :], fds)
+            return
         (memfd,) = fds
         if self.refuse:
             os.close(memfd)
@@ -140,12 +149,48 @@ class FakeMemory:
         self, connection: socket.socket, handles: set[bytes], access: int, size: int, name: bytes
     ) -> None:
         assert len(name) == 16 + 64
-        if self.refuse or name[:16] != UUID or size in self.refused_sizes:
-            refusal = PACKET.pack(b"CWM1", self.refuse or 3, 0, 0, 0, b"")
-            connection.send(refusal + b"I will not")
-            return
-        mapping = open_handle(name[16:])
+        if not self._refuses_device(connection, REGISTER_DEVICE, size, name[:16]):
+            mapping = open_handle(name[16:])
+            assert len(mapping) == size
+            self._answer_device(connection, handles, access, mapping)
+
+    def _open_parts(
+        self,
+        connection: socket.socket,
+        handles: set[bytes],
+        access: int,
+        size: int,
+        device: bytes,
+        fds: list[int],
+    ) -> None:
+        assert len(device) == 16
+        self.parts.append(len(fds))
+        part_size = size // len(fds)
+        assert {os.fstat(fd).st_size for fd in fds} == {part_size}
+        mapping = np.frombuffer(map_parts(fds, part_size), np.uint8)
         assert len(mapping) == size
+        for fd in fds:
+            os.close(fd)
+        if not self._refuses_device(connection, REGISTER_PARTS, size, device):
+            self._answer_device(connection, handles, access, mapping)
+
+    def _refuses_device(
+        self, connection: socket.socket, operation: int, size: int, device: bytes
+    ) -> bool:
+        if not (
+            self.refuse
+            or device != UUID
+            or size in self.refused_sizes
+            or operation in self.refused_operations
+        ):
+            return False
+        refusal = PACKET.pack(b"CWM1", self.refuse or 3, 0, 0, 0, b"")
+        connection.send(refusal + b"I will not")
+        return True
+
+    def _answer_device(
+        self, connection: socket.socket, handles: set[bytes], access: int, mapping: Any
+    ) -> None:
         handle = os.urandom(16)
         self.regions[handle] = (access, mapping)
         handles.add(handle)

@@ -6,13 +6,14 @@ import socket
 import struct
 import time
 
+from counterweight_rl.arrays import cuda
 from counterweight_rl.shared_memory.device_region import DeviceRegion
 from counterweight_rl.shared_memory.region import Region
 from counterweight_rl.status import CODES, StatusCode
 
 _PACKET = struct.Struct("<4sIIIQ16s")
 _MAGIC = b"CWM1"
-_REGISTER, _RELEASE, _REGISTER_DEVICE = 1, 2, 3
+_REGISTER, _RELEASE, _REGISTER_DEVICE, _REGISTER_PARTS = 1, 2, 3, 4
 _MOST_ANSWER_BYTES = 512  # more than an answer can have
 # A bound for a server that does not answer; a healthy one answers at once.
 _SECONDS = 10.0
@@ -61,12 +62,18 @@ class Control:
 
         Raises:
             RefusedError: The server refuses it; the connection stays usable.
+            NotExportableError: The driver gives no descriptors; nothing was sent.
             OSError: The connection is lost.
         """
         if isinstance(region, DeviceRegion):
-            packet = _PACKET.pack(_MAGIC, _REGISTER_DEVICE, region.access, 0, region.size, b"")
-            packet += region.allocation.device + region.allocation.handle
-            return self._exchange(packet, [])[1]
+            allocation = region.allocation
+            operation = _REGISTER_PARTS if allocation.in_parts else _REGISTER_DEVICE
+            packet = _PACKET.pack(_MAGIC, operation, region.access, 0, region.size, b"")
+            packet += allocation.device + allocation.handle
+            # The packet carries the descriptors, so that ours need not wait for the answer.
+            with cuda.descriptors(allocation) as files:
+                end = self._send(packet, files)
+            return self._answer(end)[1]
         packet = _PACKET.pack(_MAGIC, _REGISTER, region.access, 0, region.size, b"")
         return self._exchange(packet, [region.fd])[1]
 
@@ -119,10 +126,17 @@ class Control:
 
     def _exchange(self, packet: bytes, fds: list[int]) -> tuple[int, bytes]:
         """Returns the number and the handle of the answer."""
+        return self._answer(self._send(packet, fds))
+
+    def _send(self, packet: bytes, fds: list[int]) -> float:
+        """Returns the time at which the answer is late."""
         self._drain()
         end = time.monotonic() + _SECONDS
         self._socket.settimeout(_SECONDS)
         socket.send_fds(self._socket, [packet], fds)
+        return end
+
+    def _answer(self, end: float) -> tuple[int, bytes]:
         while True:
             self._socket.settimeout(max(end - time.monotonic(), 0.001))
             code, number, handle, message = self._receive()

@@ -7,11 +7,11 @@ from counterweight_rl.shared_memory.region import Access
 
 
 class DeviceRegion:
-    """An allocation that contains tensors. Only the tensors keep it alive.
+    """An allocation, or parts of mapped memory, that contains tensors. Only they keep it alive.
 
     Attributes:
         access: The server's access.
-        allocation: The allocation, which the server opens as a whole.
+        allocation: The allocation or the parts, which the server opens as a whole.
         size: Bytes.
         storages: Ids of torch's storages of lent tensors; after the last one is freed, torch may
             return the memory to the driver.

@@ -49,10 +49,20 @@ class Pool:
         known_outputs: Outputs of a method's answer by a key of the callers.
     """
 
-    def __init__(self, path: str, max_bytes: int, devices: frozenset[bytes] = frozenset()) -> None:
-        """Connects to ``path`` on demand; makes no region above ``max_bytes``; 0: no limit."""
+    def __init__(
+        self,
+        path: str,
+        max_bytes: int,
+        devices: frozenset[bytes] = frozenset(),
+        device_parts: bool = False,
+    ) -> None:
+        """Connects to ``path`` on demand; makes no region above ``max_bytes``; 0: no limit.
+
+        The server opens allocations of ``devices``, and with ``device_parts`` parts of mapped
+        memory too.
+        """
         self.path = path
-        self.devices = self._offered = devices
+        self._offer(devices, device_parts)
         self.known_outputs: dict[bytes, tuple[str, ...]] = {}
         self._max_bytes = max_bytes
         self._lock = threading.Lock()
@@ -60,8 +70,6 @@ class Pool:
         self._handles: dict[AnyRegion, bytes] = {}
         self._regions: set[Region] = set()
         self._lent: dict[tuple[Access, cuda.Allocation], DeviceRegion] = {}
-        self._has_lent = False  # the server has opened an allocation
-        self._refused: set[cuda.Allocation] = set()
         self._quarantine = Quarantine()
         self._warned = False
         self._free: list[Region] = []  # the most recently used one is the last
@@ -70,15 +78,19 @@ class Pool:
         self._orphans: deque[tuple[AnyRegion, int]] = deque()
         self._closed = False
 
-    def move_to(self, path: str, max_bytes: int, devices: frozenset[bytes] = frozenset()) -> None:
-        """Switches to another server if its socket or devices differ."""
+    def move_to(
+        self,
+        path: str,
+        max_bytes: int,
+        devices: frozenset[bytes] = frozenset(),
+        device_parts: bool = False,
+    ) -> None:
+        """Switches to another server if its socket or what it opens differs."""
         with self._lock:
             if path != self.path:
                 self._disconnect()
-            if (path, devices) != (self.path, self._offered):
-                self.devices = self._offered = devices
-                self._has_lent = False
-                self._refused.clear()
+            if (path, devices, device_parts) != (self.path, *self._offered):
+                self._offer(devices, device_parts)
             self.path, self._max_bytes = path, max_bytes
 
     def take(self, access: Access, num_bytes: int) -> Region:
@@ -142,16 +154,24 @@ class Pool:
 
         Raises:
             NotExportableError: The driver gives no handle for this memory.
-            UnusableError: The server refuses it, or does not answer.
+            UnusableError: The driver gives no descriptors, or the server refuses it, or does not
+                answer.
         """
-        allocation = cuda.allocation_of(tensor)
+        try:
+            allocation = cuda.allocation_of(tensor)
+        except cuda.NotExportableError:
+            if True not in self._kinds:
+                raise
+            allocation = cuda.parts_of(tensor)
         if allocation.device not in self.devices:
             raise UnusableError("the server does not compute on the tensor's device")
-        if allocation in self._refused:
+        if allocation in self._refused or allocation.in_parts not in self._kinds:
             raise UnusableError("the server refuses the tensor's allocation")
         storage = tensor.untyped_storage()
         with self._lock:
             self._collect()
+            # Addresses name parts well enough: a lent storage touches each part of its region, so
+            # that none is mapped anew before the region has ended.
             key = (access, allocation)
             region = self._lent.setdefault(key, DeviceRegion(*key))
             region.calls += 1
@@ -268,6 +288,14 @@ class Pool:
 
     # All following methods require the lock.
 
+    def _offer(self, devices: frozenset[bytes], device_parts: bool) -> None:
+        self._offered = (devices, device_parts)
+        self.devices = devices
+        # Whether in parts: what the server may open, and what it has opened.
+        self._kinds = frozenset((False, True) if device_parts else (False,))
+        self._opened: set[bool] = set()
+        self._refused: set[cuda.Allocation] = set()
+
     def _collect(self) -> None:
         while self._orphans:
             region, storage = self._orphans.popleft()
@@ -304,8 +332,11 @@ class Pool:
             control = self._connect()
             try:
                 handle = control.register(region)
-                self._has_lent = self._has_lent or isinstance(region, DeviceRegion)
+                if isinstance(region, DeviceRegion):
+                    self._opened.add(region.allocation.in_parts)
                 return handle
+            except cuda.NotExportableError as error:
+                raise UnusableError(str(error)) from error
             except RefusedError as refused:
                 # There may be room without the idle regions.
                 full = refused.code is StatusCode.RESOURCE_EXHAUSTED
@@ -321,9 +352,13 @@ class Pool:
             again = False
 
     def _remember_refusal(self, region: DeviceRegion) -> None:
-        if not self._has_lent:
-            # A server that cannot open the first one, as in another PID namespace, can open none.
-            self.devices = frozenset()
+        kind = region.allocation.in_parts
+        if kind not in self._opened:
+            # A server that cannot open the first one, as in another PID namespace, can open none
+            # of its kind.
+            self._kinds -= {kind}
+            if not self._kinds:
+                self.devices = frozenset()
             return
         if len(self._refused) >= _MOST_REMEMBERED:
             self._refused.clear()

@@ -35,6 +35,7 @@ class Capabilities:
         socket: Path of the socket for shared memory; empty if there is none.
         max_shared_bytes: Limit of one client's shared bytes.
         devices: UUIDs of the devices whose memory can be shared.
+        device_parts: Whether that includes memory that is mapped in parts.
         version: The server's; empty: unknown.
     """
 
@@ -43,6 +44,7 @@ class Capabilities:
     socket: str = ""
     max_shared_bytes: int = 0
     devices: frozenset[bytes] = frozenset()
+    device_parts: bool = False
     version: str = ""
 
     @staticmethod
@@ -58,6 +60,7 @@ class Capabilities:
             frozenset(
                 device.uuid for device in info.devices if shares and "cuda_ipc" in info.features
             ),
+            "cuda_parts" in info.features,
             info.version,
         )
 
@@ -172,14 +175,16 @@ class Router:
         """Returns the shared memory of the offered socket."""
         capabilities = self.capabilities or Capabilities()
         with self._lock:
+            offer = (
+                capabilities.socket,
+                capabilities.max_shared_bytes,
+                capabilities.devices,
+                capabilities.device_parts,
+            )
             if self._pool is None:
-                self._pool = Pool(
-                    capabilities.socket, capabilities.max_shared_bytes, capabilities.devices
-                )
+                self._pool = Pool(*offer)
             elif capabilities.socket:
-                self._pool.move_to(
-                    capabilities.socket, capabilities.max_shared_bytes, capabilities.devices
-                )
+                self._pool.move_to(*offer)
             if self._closed:
                 self._pool.close()
             return self._pool
