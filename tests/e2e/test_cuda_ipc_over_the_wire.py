@@ -102,6 +102,35 @@ def test_the_answer_is_the_cpu_servers(
     assert_same(replace(result, backend="cpu", **arrays), expected)
 
 
+@pytest.mark.filterwarnings("error::counterweight_rl.CopyWarning")
+def test_memory_in_parts_is_used_in_place(
+    computing: ServerProcess, server: ServerProcess, device: FakeCuda
+) -> None:
+    """As torch's expandable segments have it: a descriptor for each part, and no handle."""
+    batch = BATCHES["segments"]
+    arrays = [array for name, array in batch.items() if "length" not in name]
+    segment = device.segment(parts=sum(array.nbytes // 4096 + 2 for array in arrays))
+    placed, offset = dict(batch), 0
+    for name, array in batch.items():
+        if "length" not in name:
+            placed[name] = segment.put(offset, array)
+            offset += -(-array.nbytes // 512) * 512
+    with cw.Client(server.address) as client:
+        expected = client.correct(method=LOSS, **batch)
+    with cw.Client(computing.address, transport="shared_memory") as client:
+        assert "cuda_parts" in client.server_info().features
+        before = bytes_sent(computing)
+        for _ in range(2):
+            result = client.correct(method=LOSS, **placed)
+        assert bytes_sent(computing) - before < 20_000
+        assert device.is_on_device(result.weights)
+        assert descriptors(computing) > len(arrays)
+        assert result.loss == expected.loss
+        assert result.weights.numpy().tobytes() == expected.weights.tobytes()
+        del result, placed
+    nothing_is_left(computing)
+
+
 def test_regions_last_as_long_as_their_tensors(computing: ServerProcess, device: FakeCuda) -> None:
     batch = on(device, BATCHES["padded"])
     with cw.Client(computing.address, transport="shared_memory") as client:

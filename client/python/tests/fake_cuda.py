@@ -2,7 +2,8 @@
 
 The tensors are the host's, in memfds that another process opens by handles of the fake CUDA runtime
 in tests/kernels/cuda_on_cpu (``Exported`` in its fake_memory.cc): a server on that runtime takes
-them for CUDA's. Memory in parts is one memfd for each part, mapped one after another.
+them for CUDA's. Memory in parts is one memfd for each part, with the name that fake_virtual_memory.cc
+expects, mapped one after another.
 """
 
 from __future__ import annotations
@@ -121,7 +122,7 @@ class Segment:
         self._driver.mappings[address] = (self._part_size, file)
 
     def _make_part(self) -> int:
-        file = os.memfd_create("fake_cuda_part", os.MFD_CLOEXEC)
+        file = os.memfd_create("fake_cuda_part_0", os.MFD_CLOEXEC)
         os.ftruncate(file, self._part_size)
         return file
 
