@@ -2,8 +2,8 @@
 
 The tensors are the host's, in memfds that another process opens by handles of the fake CUDA runtime
 in tests/kernels/cuda_on_cpu (``Exported`` in its fake_memory.cc): a server on that runtime takes
-them for CUDA's. Memory in parts is one memfd for each part, with the name that fake_virtual_memory.cc
-expects, mapped one after another.
+them for CUDA's. Memory in parts is one memfd for each part, with the name that the runtime's
+fake_virtual_memory.cc expects, mapped one after another.
 """
 
 from __future__ import annotations
