@@ -2,9 +2,18 @@
 
 #include <algorithm>
 #include <chrono>
+#include <stdexcept>
 #include <utility>
 
 namespace counterweight::server {
+
+template <class F>
+void FakeBackend::WaitUntil(std::unique_lock<std::mutex>& lock, F condition) {
+  // The exception fails the test, which would wait for ever.
+  if (!changed_.wait_for(lock, std::chrono::minutes(2), condition)) {
+    throw std::runtime_error("the fake backend waited for two minutes");
+  }
+}
 
 void FakeBackend::Close() {
   const std::lock_guard<std::mutex> lock(mutex_);
@@ -25,7 +34,7 @@ void FakeBackend::LetPass(int count) {
 
 void FakeBackend::WaitForCalls(int count) {
   std::unique_lock<std::mutex> lock(mutex_);
-  changed_.wait(lock, [&] { return inside_ == count; });
+  WaitUntil(lock, [&] { return inside_ == count; });
 }
 
 void FakeBackend::SetResult(const kernels::CorrectResult& result) {
@@ -35,7 +44,7 @@ void FakeBackend::SetResult(const kernels::CorrectResult& result) {
 
 void FakeBackend::WaitForRows(int64_t rows) {
   std::unique_lock<std::mutex> lock(mutex_);
-  changed_.wait(lock, [&] { return rows_ >= rows; });
+  WaitUntil(lock, [&] { return rows_ >= rows; });
 }
 
 void FakeBackend::ReturnUnused() {
@@ -83,7 +92,7 @@ void FakeBackend::WakeAll() {
 
 void FakeBackend::WaitForWaiting(size_t count) {
   std::unique_lock<std::mutex> lock(mutex_);
-  changed_.wait(lock, [&] { return waiting_.size() == count; });
+  WaitUntil(lock, [&] { return waiting_.size() == count; });
 }
 
 kernels::Turn FakeBackend::TakeTurn(std::function<void()> wake) {

@@ -54,6 +54,10 @@ class FakeBackend {
   kernels::CorrectResult Enter(const kernels::Batch& batch);
 
  private:
+  // Throws after two minutes. REQUIRES: `lock` holds mutex_.
+  template <class F>
+  void WaitUntil(std::unique_lock<std::mutex>& lock, F condition);
+
   std::mutex mutex_;
   std::condition_variable changed_;
   std::atomic<bool> is_alive_ = true;

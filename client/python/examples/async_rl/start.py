@@ -17,7 +17,13 @@ _PEAK = 3e-3
 def pretrain(
     updates: int, shown: Callable[[int], None], model: Any = None, log_probs: Any = models.log_probs
 ) -> Any:
-    """Returns the model, a new one if none is given; ``log_probs`` is that of its tokens."""
+    """Returns the model, a new one if none is given; ``log_probs`` is that of its tokens.
+
+    Raises:
+        ValueError: There are fewer than 20 updates, of which a tenth warms up.
+    """
+    if updates < 20:
+        raise ValueError(f"start_updates is {updates}; the schedule needs 20 at least")
     model, source = model or models.Model(), random.Random(0)
     optimizer = torch.optim.AdamW(model.parameters(), lr=_PEAK, betas=(0.9, 0.98))
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, _PEAK, updates, pct_start=0.1)
