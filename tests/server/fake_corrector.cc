@@ -9,7 +9,7 @@ namespace counterweight::server {
 
 template <class F>
 void FakeBackend::WaitUntil(std::unique_lock<std::mutex>& lock, F condition) {
-  // The exception fails the test, which would wait for ever.
+  // The exception fails a test that would otherwise hang.
   if (!changed_.wait_for(lock, std::chrono::minutes(2), condition)) {
     throw std::runtime_error("the fake backend waited for two minutes");
   }
