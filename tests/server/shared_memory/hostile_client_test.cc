@@ -200,14 +200,14 @@ TEST(HostileClient, TheKernelKnowsWhoConnects) {
   EXPECT_EQ(connect_as_nobody(), grpc::StatusCode::PERMISSION_DENIED);
 }
 
-// While it lives, this process cannot open more descriptors.
+// While it lives, this process can open only so many more descriptors.
 class NoMoreDescriptors {
  public:
-  NoMoreDescriptors() {
+  explicit NoMoreDescriptors(int but = 0) {
     getrlimit(RLIMIT_NOFILE, &before_);
     // The lowest free descriptor: all below are in use.
     const FileDescriptor free(dup(STDERR_FILENO));
-    const rlimit now{static_cast<rlim_t>(free.get()), before_.rlim_max};
+    const rlimit now{static_cast<rlim_t>(free.get() + but), before_.rlim_max};
     setrlimit(RLIMIT_NOFILE, &now);
   }
   ~NoMoreDescriptors() { setrlimit(RLIMIT_NOFILE, &before_); }
@@ -248,6 +248,23 @@ TEST(HostileClient, WithoutDescriptorsTheServerWaitsForBetterTimes) {
   running.Settle();
   // One line for each period, whatever its length.
   EXPECT_EQ(CountOf("shared_memory_accept_failed", running.Log()), 2);
+}
+
+// Half of the parts would be other memory than the client means.
+TEST(HostileClient, PartsThatTheServerCannotReceiveAreRefused) {
+  RunningListener running;
+  const FileDescriptor part = MakeMemfd(kRegionBytes);
+  SharedMemoryClient client(running.path());
+  client.Release(std::string(16, 'x'));
+  SharedMemoryAnswer answer;
+  {
+    const NoMoreDescriptors no_more(/*but=*/1);
+    client.Send(PartsPacket(2 * kRegionBytes, RegionAccess::kRead, {}),
+                {part.get(), part.get()});
+    answer = client.Receive().value();
+  }
+  EXPECT_EQ(answer.code, grpc::StatusCode::RESOURCE_EXHAUSTED);
+  EXPECT_THAT(answer.message, HasSubstr("file descriptor"));
 }
 
 // One line a second over all connections, with the number it stands for.
