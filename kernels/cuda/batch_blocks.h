@@ -1,4 +1,4 @@
-// A batch cut into blocks of whole rows, and each block into segments.
+// A batch cut into blocks of whole rows.
 #ifndef COUNTERWEIGHT_KERNELS_CUDA_BATCH_BLOCKS_H_
 #define COUNTERWEIGHT_KERNELS_CUDA_BATCH_BLOCKS_H_
 
@@ -16,7 +16,7 @@ struct Block {
   int64_t begin, end;
   int64_t first_segment, num_segments;
   // Where the block's own row_segments begin: [rows + 1], counted from the
-  // block's first segment.
+  // block's first segment. Its offsets on the device begin there too.
   int64_t row_segments;
   int64_t most_segments;  // of a row
 
@@ -25,9 +25,8 @@ struct Block {
 
 struct BatchBlocks {
   std::vector<Block> blocks;
-  // DeviceSegment::row counts from the block's first row.
-  std::vector<DeviceSegment> segments;
   std::vector<int64_t> row_segments;
+  int64_t num_segments = 0;
 };
 
 // Blocks have at least one row, and end when they have `block_positions`; a

@@ -91,10 +91,11 @@ cudaError_t BatchOnDevice::Place(int device, const CudaOptions& options,
   blocks_ = CutIntoBlocks(batch_, IsResident() ? options.resident_positions
                                                : options.block_positions);
   const int64_t rows = batch_.num_sequences;
-  const auto segments = static_cast<int64_t>(blocks_.segments.size());
+  const int64_t segments = blocks_.num_segments;
+  const auto bounds = static_cast<int64_t>(blocks_.row_segments.size());
   memory->Want(&segments_, segments);
-  memory->Want(&row_segments_,
-               static_cast<int64_t>(blocks_.row_segments.size()));
+  memory->Want(&offsets_, bounds);
+  memory->Want(&row_segments_, bounds);
   memory->Want(&records_, segments * segment_offsets(plan_).bytes);
   memory->Want(&bases_, segments * plan_.num_prefixes);
   memory->Want(&states_, rows);
@@ -123,9 +124,9 @@ std::vector<Transfer> BatchOnDevice::Uploads(const Block& block) const {
     uploads.push_back(Copy(mask_, batch_.response_mask, block.begin, block.end,
                            mask_placement_));
   }
-  uploads.push_back(
-      Copy(segments_, blocks_.segments.data(), block.first_segment,
-           block.first_segment + block.num_segments, Placement::kPageable));
+  uploads.push_back(Copy(offsets_ + block.row_segments,
+                         batch_.offsets + block.first_row, 0, block.rows() + 1,
+                         Placement::kPageable));
   uploads.push_back(
       Copy(row_segments_, blocks_.row_segments.data(), block.row_segments,
            block.row_segments + block.rows() + 1, Placement::kPageable));
@@ -205,6 +206,16 @@ DeviceJob BatchOnDevice::JobFor(const Block& block) const {
   return job;
 }
 
+cudaError_t BatchOnDevice::MakeSegments(const Block& block,
+                                        cudaStream_t stream) {
+  if (block.first_segment < segments_made_) return cudaSuccess;
+  segments_made_ = block.first_segment + block.num_segments;
+  return LaunchSegments(
+      {offsets_ + block.row_segments, row_segments_ + block.row_segments,
+       block.rows(), segments_ + block.first_segment},
+      stream);
+}
+
 cudaError_t BatchOnDevice::LaunchStep(const Step& step, const DeviceJob& job,
                                       cudaStream_t stream) const {
   DeviceJob own = job;
@@ -251,6 +262,9 @@ cudaError_t BatchOnDevice::LaunchMain(const DeviceJob& job, const Block& block,
 cudaError_t BatchOnDevice::Launch(Walk walk, const Block& block, double divisor,
                                   cudaStream_t stream) {
   DeviceJob job = JobFor(block);
+  if (walk != Walk::kDivide) {
+    COUNTERWEIGHT_CUDA_TRY(MakeSegments(block, stream));
+  }
   if (bases_ != nullptr && walk != Walk::kDivide && walk != Walk::kMask) {
     COUNTERWEIGHT_CUDA_TRY(cudaMemsetAsync(
         job.bases, 0,

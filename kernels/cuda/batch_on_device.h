@@ -106,6 +106,7 @@ class BatchOnDevice {
     return output.device != nullptr ? output.device : output.allocated;
   }
   DeviceJob JobFor(const Block& block) const;
+  cudaError_t MakeSegments(const Block& block, cudaStream_t stream);
   cudaError_t LaunchStep(const Step& step, const DeviceJob& job,
                          cudaStream_t stream) const;
   cudaError_t LaunchSchedule(Purpose purpose, const DeviceJob& job,
@@ -135,6 +136,8 @@ class BatchOnDevice {
   Output<uint16_t> sequence_reasons_;
   Output<float> gradient_;
   DeviceSegment* segments_ = nullptr;
+  int64_t segments_made_ = 0;  // so many of the first ones are filled
+  int64_t* offsets_ = nullptr;
   int64_t* row_segments_ = nullptr;
   char* records_ = nullptr;  // PackedSegment
   PrefixBase* bases_ = nullptr;

@@ -44,6 +44,14 @@ struct DeviceJob {
   bool fired_rows_only;
 };
 
+// The segments of a block's rows, from where the rows lie.
+struct SegmentsJob {
+  const int64_t* offsets;       // [rows + 1] positions of the batch
+  const int64_t* row_segments;  // [rows + 1]
+  int64_t rows;
+  DeviceSegment* segments;  // [row_segments[rows]]
+};
+
 // Loads all kernels for the current device, which takes long where the driver
 // has to compile them; an error if this program has no code for it. Stores the
 // shared memory that a block of a walk may take from now on, all that the
@@ -55,6 +63,9 @@ cudaError_t PrepareRows();
 cudaError_t PrepareStatistics(int shared_bytes);
 cudaError_t PrepareBoth(int shared_bytes);
 cudaError_t PrepareOutputs(int shared_bytes);
+
+// Before everything else of a block.
+cudaError_t LaunchSegments(const SegmentsJob& job, cudaStream_t stream);
 
 // States before the first pass.
 cudaError_t LaunchInitialStates(const Plan& plan, const DeviceJob& job,

@@ -11,6 +11,7 @@
 namespace counterweight::kernels {
 
 cudaError_t PrepareRows() {
+  COUNTERWEIGHT_CUDA_TRY(Prepare(segments_kernel, 0));
   COUNTERWEIGHT_CUDA_TRY(Prepare(initial_states_kernel, 0));
   COUNTERWEIGHT_CUDA_TRY(Prepare(settle_kernel, 0));
   COUNTERWEIGHT_CUDA_TRY(Prepare(settle_loss_kernel, 0));
@@ -18,6 +19,11 @@ cudaError_t PrepareRows() {
   COUNTERWEIGHT_CUDA_TRY(Prepare(fold_kernel, 0));
   COUNTERWEIGHT_CUDA_TRY(Prepare(narrow_kernel, 0));
   return Prepare(divide_kernel, 0);
+}
+
+cudaError_t LaunchSegments(const SegmentsJob& job, cudaStream_t stream) {
+  return Launch(segments_kernel, Blocks(job.rows, kWarps), kThreads, 0, stream,
+                job);
 }
 
 cudaError_t LaunchInitialStates(const Plan& plan, const DeviceJob& job,

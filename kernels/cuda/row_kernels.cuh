@@ -1,4 +1,5 @@
-// Kernels over rows and results, one thread for each.
+// Kernels over rows and results, one thread for each where nothing else is
+// said.
 #ifndef COUNTERWEIGHT_KERNELS_CUDA_ROW_KERNELS_CUH_
 #define COUNTERWEIGHT_KERNELS_CUDA_ROW_KERNELS_CUH_
 
@@ -11,6 +12,24 @@
 namespace counterweight::kernels {
 inline namespace COUNTERWEIGHT_ISA {
 namespace {
+
+// A warp for each row, as a row may have thousands of segments. Rows without
+// positions have an empty one.
+__global__ void segments_kernel(const __grid_constant__ SegmentsJob job) {
+  const int64_t thread =
+      static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+  const int64_t row = thread / kLanes;
+  if (row >= job.rows) return;
+  const int64_t first = job.row_segments[row];
+  const int64_t count = job.row_segments[row + 1] - first;
+  const int64_t begin = job.offsets[row];
+  const int64_t end = job.offsets[row + 1];
+  for (int64_t i = thread % kLanes; i < count; i += kLanes) {
+    const int64_t from = begin + i * kSegmentPositions;
+    const int64_t to = from + kSegmentPositions;
+    job.segments[first + i] = {from, to < end ? to : end, row};
+  }
+}
 
 __global__ void initial_states_kernel(const __grid_constant__ Plan plan,
                                       const __grid_constant__ DeviceJob job) {

@@ -12,6 +12,12 @@ static bool MayTouchAll(const FoldColumns& /*columns*/, const FoldJob& job) {
           job.begins[job.num_sequences] <= job.num_records);
 }
 
+static bool MayTouchAll(const SegmentsJob& job) {
+  return MayTouch(job.offsets, 0, job.rows + 1) &&
+         MayTouch(job.row_segments, 0, job.rows + 1) &&
+         MayTouch(job.segments, 0, job.row_segments[job.rows]);
+}
+
 }  // namespace counterweight::kernels
 
 #include "kernels/cuda/launch_rows.cu"
