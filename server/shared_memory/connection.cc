@@ -129,6 +129,7 @@ Connection::Reply Connection::RegisterDevice(const ControlRequest& request,
   // Some of them would be other memory than the client means.
   if (packet.lost_descriptors) return Refused(NoDescriptorLeft());
   std::vector<int> parts;
+  parts.reserve(packet.descriptors.size());
   for (const FileDescriptor& part : packet.descriptors) {
     parts.push_back(part.get());
   }
