@@ -192,8 +192,8 @@ class Corrector {
                                 const DeviceUuid& uuid, std::string* error);
   // REQUIRES: no run reads or writes `memory` any more.
   virtual void CloseDeviceMemory(void* memory);
-  // Copies from memory that was opened so to host memory. Returns
-  // false and an error sentence in *error if the device failed.
+  // Copies from memory that was opened so to host memory. Returns false and an
+  // error sentence in *error if the device failed.
   virtual bool CopyFromDevice(void* to, const void* from, size_t bytes,
                               std::string* error);
 

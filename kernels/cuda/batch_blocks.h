@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "kernels/batch.h"
-#include "kernels/cuda/launch.h"
 
 namespace counterweight::kernels {
 

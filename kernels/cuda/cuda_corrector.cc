@@ -118,21 +118,13 @@ class CudaCorrector final : public Corrector {
 
   void* OpenDeviceMemory(const IpcHandle& handle, const DeviceUuid& uuid,
                          int64_t* bytes, std::string* error) override {
-    if (uuid != info_.uuid) {
-      *error = "the server does not compute on that device";
-      return nullptr;
-    }
-    if (!IsCurrent(error)) return nullptr;
+    if (!Computes(uuid, error)) return nullptr;
     return OpenIpcMemory(handle, device_.index, bytes, error);
   }
 
   void* OpenDeviceParts(std::span<const int> parts, int64_t part_bytes,
                         const DeviceUuid& uuid, std::string* error) override {
-    if (uuid != info_.uuid) {
-      *error = "the server does not compute on that device";
-      return nullptr;
-    }
-    if (!IsCurrent(error)) return nullptr;
+    if (!Computes(uuid, error)) return nullptr;
     return parts_.Open(parts, part_bytes, device_.index, error);
   }
 
@@ -157,6 +149,13 @@ class CudaCorrector final : public Corrector {
   }
 
  private:
+  // Whether the device is this one, which becomes the calling thread's.
+  bool Computes(const DeviceUuid& uuid, std::string* error) const {
+    if (uuid == info_.uuid) return IsCurrent(error);
+    *error = "the server does not compute on that device";
+    return false;
+  }
+
   // Makes the device the calling thread's.
   bool IsCurrent(std::string* error) const {
     const cudaError_t status = cudaSetDevice(device_.index);

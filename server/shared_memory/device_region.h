@@ -13,8 +13,8 @@
 namespace counterweight::server {
 
 // Opens the first `request.size` bytes of an allocation of another process, or,
-// if there are descriptors in `parts`, as many of each of theirs. *backend,
-// which may be null, must outlive the region. Otherwise returns null
+// if there are descriptors in `parts`, an equal share of each of theirs.
+// *backend, which may be null, must outlive the region. Otherwise returns null
 // with *refusal: FAILED_PRECONDITION if the backend computes on no device,
 // INVALID_ARGUMENT for an invalid request; nothing stays open.
 std::shared_ptr<const Region> OpenDeviceRegion(
