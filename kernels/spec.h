@@ -44,7 +44,10 @@ inline constexpr double kLeastProbability = 1e-6;
 // True for those of two probabilities, not of their log ratio.
 bool IsDivergence(Estimator estimator);
 
-// kAll: every token of the sequence inside the interval.
+// kToken decides about each token by its own number, kPrefixMean by the mean
+// over the tokens 0..t. The others decide about the sequence: kAll keeps it if
+// every token is inside the interval. A sequence without tokens that the rule
+// covers is kept.
 enum class Aggregation : uint8_t {
   kToken,
   kSum,
@@ -55,8 +58,13 @@ enum class Aggregation : uint8_t {
   kLast = kPrefixMean
 };
 
+// kNegativeAdvantage: only tokens whose advantage is below 0.
 enum class Condition : uint8_t { kAlways, kNegativeAdvantage };
+// kDrop removes the token from the keep mask; kZeroWeight leaves it there with
+// the weight 0.
 enum class Effect : uint8_t { kDrop, kZeroWeight };
+// kParallel: every rule covers response_mask. kSequential: each covers what the
+// kDrop rules before it kept.
 enum class Evaluation : uint8_t { kParallel, kSequential };
 enum class NonFinitePolicy : uint8_t { kReject, kDrop, kNeutralize };
 
@@ -74,12 +82,13 @@ struct WeightSpec {
   double upper = kUnbounded;
   // Divide by the batch mean of the bounded weights: over tokens (kToken,
   // kPrefix) or sequences (kSequence, kGeometric) that count in response_mask.
-  // A mean <= 1e-8 leaves the weights as they are.
+  // A mean that is <= 1e-8 or not finite leaves the weights as they are.
   bool normalize = false;
   // Normalize by this mean instead of the batch's own, > 0: the mean over all
   // data-parallel ranks. 0: the batch's own.
   double given_mean = 0.0;
-  // The aggregate sees the mask that the first after_rule rules left.
+  // The aggregate sees the mask that the first after_rule rules left; a row
+  // without any such token has the weight 1.
   int32_t after_rule = 0;
 
   bool operator==(const WeightSpec&) const = default;

@@ -1,5 +1,7 @@
 // The table of flags, from which the command line, the environment, the
-// configuration file, --help and the start-up log line are read and made.
+// configuration file, --help and the start-up log line are read and made. It is
+// our own, because absl::ParseCommandLine cannot repeat a flag and CLI11 2.1
+// reads `--metrics_listen= --threads=3` as one flag.
 #ifndef COUNTERWEIGHT_SERVER_FLAGS_H_
 #define COUNTERWEIGHT_SERVER_FLAGS_H_
 

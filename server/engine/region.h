@@ -12,7 +12,8 @@
 
 namespace counterweight::server {
 
-// The server's access to a region: inputs are read, outputs written.
+// The server's access to a region: inputs are read, outputs written. For memory
+// of a device this is a promise: the driver has no read-only memory.
 enum class RegionAccess : uint32_t { kRead = 1, kWrite = 2 };
 
 // One mapping of a client's memfd, or of its device memory, which ends with its

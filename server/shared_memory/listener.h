@@ -86,7 +86,8 @@ class SharedMemoryListener final : public Regions {
 
   void Run();
   // Waits, then takes one packet of each connection that has one, and one new
-  // connection. False when it is time to end.
+  // connection: last, so that a client that reconnects at the limit finds its
+  // former place. False when it is time to end.
   bool Serve();
   void Accept();
   void ReportFailedAccept(int cause);

@@ -1,4 +1,10 @@
-"""Compares what a run reported with the scenario's ``expect``; README.md has the words."""
+"""Compares what a run reported with the scenario's ``expect``.
+
+It holds ``calls`` (default: all are ok), ``attempts`` by RPC, ``pauses`` by RPC (s, by the
+server's clock), ``seen`` (the server's calls), ``packets``, ``peers``, ``warnings`` (number by
+text), ``chunk_order``, and changes of these for one client (``cpp``). An object may have more
+members than are expected.
+"""
 
 from __future__ import annotations
 

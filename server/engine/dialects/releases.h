@@ -1,5 +1,5 @@
 // For each system the releases since which some blocks have other answers, and
-// names of the changes. README.md has the formulas.
+// names of the changes. README.md describes the oldest release.
 #ifndef COUNTERWEIGHT_SERVER_ENGINE_DIALECTS_RELEASES_H_
 #define COUNTERWEIGHT_SERVER_ENGINE_DIALECTS_RELEASES_H_
 
@@ -8,6 +8,7 @@
 namespace counterweight::server {
 
 // @1dda039b, which the older answers are of, equals 0.9.0.
+// It needs the count of that mode where dp_size > 1.
 inline constexpr Release kVerlGspoByLossAggMode{0, 9, 1};
 inline constexpr DatedRelease kVerlReleases[] = {
     {{0, 9, 0}, ""},
@@ -17,9 +18,15 @@ inline constexpr DatedRelease kVerlReleases[] = {
 };
 
 // @f2cd5771, which the older answers are of, is before 1.10.0.
+// The divisor's steps_per_generation, absent, comes from generation_batch_size,
+// else it equals gradient_accumulation_steps.
 inline constexpr Release kTrlStepsPerGeneration{1, 10, 0};
+// The mean over rows of the masked sum, with one advantage per token too.
 inline constexpr Release kTrlLuspoByMask{1, 10, 0};
 inline constexpr Release kTrlKlCorrectedByDefault{1, 10, 0};
+// Its log ratio is 0 everywhere; sampling/sampling_logp_difference/* leaves it
+// out, and non_finite_tokens counts it. Under DROP or NEUTRALIZE the request's
+// policy decides instead. Infinities are refused (TRL: the largest float).
 inline constexpr Release kTrlUnknownSampler{1, 11, 0};
 inline constexpr Release kTrlOwnLossOnly{1, 14, 0};
 inline constexpr DatedRelease kTrlReleases[] = {

@@ -9,7 +9,8 @@
 namespace counterweight::server {
 
 // Adds rules and their names to *translation in the order of the options, or
-// violations; nothing if rollout_rs is absent or null. `reader` reads a
+// violations; nothing if rollout_rs is absent or null. Like verl, it makes the
+// options unique before it counts thresholds. `reader` reads a
 // RolloutCorrectionConfig, `source` is the options' ratio.
 void ReadVerlRules(const BlockReader& reader, kernels::RatioSource source,
                    Translation* translation);

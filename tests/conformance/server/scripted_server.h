@@ -1,4 +1,20 @@
 // One server of one scenario: its address, when it listens, its connections.
+// Members of a scenario's "server":
+//   info            the answer of GetServerInfo; "sharedMemorySocket": "absent"
+//                   names a socket that is not there
+//   rpcs.RPC        see scripted_service.h
+//   tls, token      speaks TLS: certificate, and client_authority if clients
+//                   need one; the token that each call needs
+//   addresses, absent_address, dns
+//                   the target is a list of so many addresses; one more without
+//                   a server; the name of this machine
+//   unix, memory    listens on a Unix socket; shares memory (refusals: how many
+//                   registrations it refuses; silent)
+//   listen          periods in seconds during which it listens:
+//                   [[0, 0.6], [1.5]]
+//   cut             the first connection breaks after so many bytes up or down,
+//                   or before_first_call; freeze: it stays open, and nothing
+//                   reads it; unix: the target is a Unix socket
 #ifndef COUNTERWEIGHT_TESTS_CONFORMANCE_SERVER_SCRIPTED_SERVER_H_
 #define COUNTERWEIGHT_TESTS_CONFORMANCE_SERVER_SCRIPTED_SERVER_H_
 

@@ -1,4 +1,15 @@
-// The contract's service, answering as a scenario says.
+// The contract's service, answering as a scenario says. A script is a list of
+// steps:
+//   wait             seconds; ends early if the client leaves
+//   together         waits until the server has received so many calls; an
+//                    error if they do not come within 30 s
+//   error            ends the call: code, message, message_padding (bytes),
+//                    retry_info (s), pushback (text), violations,
+//                    unreadable_details
+//   answer, result   the standard answer, bent by merge (protobuf's JSON),
+//                    drop, append, resize, dtype, unknown_fields, unreadable
+//   forget_memory    forgets all regions: quietly, or disconnect
+// Steps of streams are those of scripted_stream.h.
 #ifndef COUNTERWEIGHT_TESTS_CONFORMANCE_SERVER_SCRIPTED_SERVICE_H_
 #define COUNTERWEIGHT_TESTS_CONFORMANCE_SERVER_SCRIPTED_SERVICE_H_
 

@@ -15,7 +15,13 @@ namespace counterweight::conformance {
 
 using nlohmann::json;
 
-// Runs the steps of README.md's table "streams".
+// Runs the steps of streams:
+//   admit, read (all, end, a number), chunks, summary
+//                    the contract's frames; chunks takes size, most, only,
+//                    excess, offset_shift, tensor_shift
+//   expect_silence   notes whether a chunk comes within so many seconds
+//   unknown_frame, unreadable_frame
+//                    frames that no contract has
 class ScriptedStream {
  public:
   using Stream = grpc::ServerReaderWriter<v1::CorrectStreamResponse,
