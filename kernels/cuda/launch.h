@@ -42,6 +42,8 @@ struct DeviceJob {
   // LaunchOutputs and LaunchSettleLoss: leave rows alone where no sequence rule
   // fired.
   bool fired_rows_only;
+  // LaunchOutputs: as SegmentTask::loss_only.
+  bool loss_only;
 };
 
 // The segments of a block's rows, from where the rows lie.

@@ -183,28 +183,57 @@ COUNTERWEIGHT_HD WideVec exact_log_ratio(const TileState<Lanes>& s,
   return capped < -c ? -c : capped;
 }
 
+// True if a log ratio of the tile may lie beyond the clamp. Rounding keeps
+// order: where float32 differences do not reach it, exact ones do not either.
+template <class Lanes>
+COUNTERWEIGHT_HD bool reaches(const TileState<Lanes>& s, RatioSource source,
+                              double clamp) {
+  constexpr int kWidth = Lanes::kWidth;
+  if (clamp == kUnbounded) return false;
+  const TileOf<Lanes>& l = s.log_ratio[static_cast<int>(source)];
+  const float edge = static_cast<float>(clamp);
+  const Vec one = splat(1.0f);
+  Vec beyond[kWidth / kVecLanes] = {};
+  for_each_group<kWidth>(s.steps,
+                         [&](int k, int g) COUNTERWEIGHT_INLINE_LAMBDA {
+                           const Vec x = absolute(l.vec(k, g));
+                           beyond[g] = x < edge ? beyond[g] : one;
+                         });
+  LaneValues<kWidth, float> lanes;
+  for (int g = 0; g < kWidth / kVecLanes; ++g) {
+    store(beyond[g], &lanes.at[g * kVecLanes]);
+  }
+  return Lanes::any(lanes);
+}
+
 // Adds the same to a column, of tokens that `seen` has; of all if it is the
-// mask, as masked log ratios are 0.
+// mask, as masked log ratios are 0. is_drift: the drift phase has added the
+// tile's log ratios of this source.
 template <class Lanes>
 COUNTERWEIGHT_HD void add_exact_log_ratios(const TileState<Lanes>& s,
                                            RatioSource source, double clamp,
                                            const TileOf<Lanes>& seen,
-                                           bool is_mask, int column,
+                                           bool is_mask, bool is_drift,
+                                           int column,
                                            Accumulators<Lanes>& acc) {
-  constexpr int kWidth = Lanes::kWidth;
-  const TileOf<Lanes>& l = s.log_ratio[static_cast<int>(source)];
-  const float edge = static_cast<float>(clamp);
-  LaneValues<kWidth, float> beyond{};
-  for_each_position<kWidth>(s.steps, [&](int k, int i) {
-    beyond.at[i] = __builtin_fabsf(l.at[k][i]) < edge ? beyond.at[i] : 1.0f;
-  });
-  // Rounding keeps order: no difference of this tile reaches the clamp either.
-  if (is_mask && !Lanes::any(beyond) && !may_be_unknown(s, source)) {
-    acc.add_exact(column, s.steps,
-                  [&](int k, int h) COUNTERWEIGHT_INLINE_LAMBDA {
-                    return s.input[numerator(source)].wide(k, h) -
-                           s.input[denominator(source)].wide(k, h);
-                  });
+  // The tiles are looked up once, not for each number.
+  const TileOf<Lanes>& num = s.input[numerator(source)];
+  const TileOf<Lanes>& den = s.input[denominator(source)];
+  const auto difference = [&](int k, int h) COUNTERWEIGHT_INLINE_LAMBDA {
+    return num.wide(k, h) - den.wide(k, h);
+  };
+  if (!may_be_unknown(s, source) && !reaches(s, source, clamp)) {
+    if (is_mask && is_drift && acc.columns.copy_sum(kColumnLogRatio, column)) {
+      return;
+    }
+    if (is_mask) {
+      acc.add_exact(column, s.steps, difference);
+    } else {
+      acc.add_exact(
+          column, s.steps, [&](int k, int h) COUNTERWEIGHT_INLINE_LAMBDA {
+            return seen.wide(k, h) != 0.0 ? difference(k, h) : WideVec{};
+          });
+    }
     return;
   }
   acc.add_exact(column, s.steps, [&](int k, int h) COUNTERWEIGHT_INLINE_LAMBDA {

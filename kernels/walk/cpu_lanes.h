@@ -96,34 +96,29 @@ struct CpuLanes {
   // 0, and writes 0 elsewhere.
   static void load(const TensorView& tensor, int64_t position, int count,
                    const CpuTile& mask, CpuTile& out) {
-    const int64_t size = SizeOf(tensor.dtype);
     const char* source =
-        static_cast<const char*>(tensor.data) + position * size;
-    alignas(64) char padded[kTilePositions * 4];
-    const int whole = steps(count) * kLanes;
-    if (whole != count) {
-      __builtin_memset(padded, 0, static_cast<size_t>(whole * size));
-      __builtin_memcpy(padded, source, static_cast<size_t>(count * size));
-      source = padded;
-    }
+        static_cast<const char*>(tensor.data) + position * SizeOf(tensor.dtype);
+    const auto put = [&](int k, int i, float x) COUNTERWEIGHT_INLINE_LAMBDA {
+      out.at[k][i] = select(mask.at[k][i] != 0.0f, x, 0.0f);
+    };
     switch (tensor.dtype) {
       case DType::kF32:
-        for_each_position<kWidth>(steps(count), [&](int k, int i) {
-          const float x = element<float>(source, k * kLanes + i);
-          out.at[k][i] = select(mask.at[k][i] != 0.0f, x, 0.0f);
-        });
+        for_each_element<float>(
+            source, count,
+            [&](int k, int i, float x)
+                COUNTERWEIGHT_INLINE_LAMBDA { put(k, i, x); });
         break;
       case DType::kBF16:
-        for_each_position<kWidth>(steps(count), [&](int k, int i) {
-          const float x = from_bf16(element<uint16_t>(source, k * kLanes + i));
-          out.at[k][i] = select(mask.at[k][i] != 0.0f, x, 0.0f);
-        });
+        for_each_element<uint16_t>(
+            source, count,
+            [&](int k, int i, uint16_t x)
+                COUNTERWEIGHT_INLINE_LAMBDA { put(k, i, from_bf16(x)); });
         break;
       case DType::kF16:
-        for_each_position<kWidth>(steps(count), [&](int k, int i) {
-          const float x = from_f16(element<uint16_t>(source, k * kLanes + i));
-          out.at[k][i] = select(mask.at[k][i] != 0.0f, x, 0.0f);
-        });
+        for_each_element<uint16_t>(
+            source, count,
+            [&](int k, int i, uint16_t x)
+                COUNTERWEIGHT_INLINE_LAMBDA { put(k, i, from_f16(x)); });
         break;
     }
   }
@@ -136,17 +131,11 @@ struct CpuLanes {
   // 1 where the byte is not 0.
   static void load_mask(const uint8_t* mask, int64_t position, int count,
                         CpuTile& out) {
-    const uint8_t* source = mask + position;
-    alignas(64) uint8_t padded[kTilePositions];
-    const int whole = steps(count) * kLanes;
-    if (whole != count) {
-      __builtin_memset(padded, 0, static_cast<size_t>(whole));
-      __builtin_memcpy(padded, source, static_cast<size_t>(count));
-      source = padded;
-    }
-    for_each_position<kWidth>(steps(count), [&](int k, int i) {
-      out.at[k][i] = source[k * kLanes + i] != 0 ? 1.0f : 0.0f;
-    });
+    for_each_element<uint8_t>(
+        reinterpret_cast<const char*>(mask + position), count,
+        [&](int k, int i, uint8_t x) COUNTERWEIGHT_INLINE_LAMBDA {
+          out.at[k][i] = x != 0 ? 1.0f : 0.0f;
+        });
   }
 
   // Writes the tile's positions into `out` of the batch; does nothing where it
@@ -184,6 +173,29 @@ struct CpuLanes {
         values[i] = f(values[i], values[i + kHalf]);
       }
       halve<kHalf / 2>(values, f);
+    }
+  }
+
+  // f(step, lane, element) for every position of a tile's steps, with 0 from
+  // `count` on. Nothing behind the elements is read.
+  template <class T, class F>
+  COUNTERWEIGHT_HD static void for_each_element(const char* source, int count,
+                                                F f) {
+    constexpr int kStepBytes = kLanes * static_cast<int>(sizeof(T));
+    const auto step = [&](const char* from, int k) COUNTERWEIGHT_INLINE_LAMBDA {
+      COUNTERWEIGHT_IVDEP
+      for (int i = 0; i < kLanes; ++i) f(k, i, element<T>(from, i));
+    };
+    const int whole = count / kLanes;
+    for (int k = 0; k < whole; ++k) step(source + k * kStepBytes, k);
+    if (whole == steps(count)) return;
+    alignas(64) char rest[kStepBytes] = {};
+    __builtin_memcpy(rest, source + whole * kStepBytes,
+                     static_cast<size_t>(count - whole * kLanes) * sizeof(T));
+    step(rest, whole);
+    for (int k = whole + 1; k < steps(count); ++k) {
+      COUNTERWEIGHT_IVDEP
+      for (int i = 0; i < kLanes; ++i) f(k, i, T{});
     }
   }
 

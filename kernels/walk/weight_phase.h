@@ -17,13 +17,27 @@ struct WeightVec {
   Vec excess;
 };
 
+// The ends of a weight, in registers.
+struct WeightEnds {
+  COUNTERWEIGHT_HD explicit WeightEnds(const WeightPlan& plan)
+      : least(splat(plan.least)),
+        most(splat(plan.most)),
+        least_excess(splat(plan.least_excess)),
+        most_excess(splat(plan.most_excess)) {}
+
+  Vec least;
+  Vec most;
+  Vec least_excess;
+  Vec most_excess;
+};
+
 // masks: plan.masks, as a type where it is known.
 template <class Bool>
-COUNTERWEIGHT_HD WeightVec bounded(const WeightPlan& plan, Bool masks, Vec exp,
+COUNTERWEIGHT_HD WeightVec bounded(const WeightPlan& plan,
+                                   const WeightEnds& ends, Bool masks, Vec exp,
                                    Vec expm1) {
-  WeightVec v = {
-      clip(exp, splat(plan.least), splat(plan.most)),
-      clip(expm1, splat(plan.least_excess), splat(plan.most_excess))};
+  WeightVec v = {clip(exp, ends.least, ends.most),
+                 clip(expm1, ends.least_excess, ends.most_excess)};
   if (!masks) return v;
   const auto high = exp > plan.high_above;
   const auto inside = exp >= plan.low_from;
@@ -55,8 +69,10 @@ struct WeightPhase {
     const bool sums = by_row || prefix;
     if (!kStats || !sums) return;
     const bool sees_all = weight.spec.after_rule == 0;
-    add_exact_log_ratios(s, source_of(weight), weight.spec.token_clamp, s.kept,
-                         sees_all, kColumnWeightAggregate, acc);
+    const RatioSource source = source_of(weight);
+    add_exact_log_ratios(s, source, weight.spec.token_clamp, s.kept, sees_all,
+                         measures_drift_of<Lanes>(plan, source),
+                         kColumnWeightAggregate, acc);
     acc.count_each(kColumnWeightSeen, s.steps,
                    [&](int k, int g) COUNTERWEIGHT_INLINE_LAMBDA {
                      return s.kept.vec(k, g);
@@ -199,11 +215,12 @@ struct WeightPhase {
                                                 const TileOf<Lanes>& exp,
                                                 const TileOf<Lanes>& expm1) {
     // Masked tokens have finite weights, as their logarithm is 0.
+    const WeightEnds ends(weight);
     const auto value = [&](int k, int g) COUNTERWEIGHT_INLINE_LAMBDA {
       const Vec m = s.mask.vec(k, g);
       const WeightVec v =
-          bounded(weight, masks, exp.vec(k, g), expm1.vec(k, g));
-      return WeightVec{v.weight * m, v.excess};
+          bounded(weight, ends, masks, exp.vec(k, g), expm1.vec(k, g));
+      return WeightVec{v.weight * m, v.excess * m};
     };
     if (!adds) {
       for_each_group<kWidth>(s.steps,
@@ -217,12 +234,11 @@ struct WeightPhase {
     acc.add(columns, s.steps,
             [&](int k, int g, Vec(&block)[4]) COUNTERWEIGHT_INLINE_LAMBDA {
               const WeightVec v = value(k, g);
-              const auto counts = s.mask.vec(k, g) != 0.0f;
               s.weight.set(k, g, v.weight);
               block[0] += v.weight;
               block[1] += v.weight * v.weight;
-              add_where(counts, v.excess, block[2]);
-              add_where(counts, v.excess * v.excess, block[3]);
+              block[2] += v.excess;
+              block[3] += v.excess * v.excess;
             });
     if (has_own_ratio(weight)) {
       const Vec lowest = splat(weight.clamp.expm1_low);
