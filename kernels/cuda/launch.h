@@ -78,7 +78,7 @@ cudaError_t LaunchStatistics(const Plan& plan, const DeviceJob& job,
                              cudaStream_t stream);
 
 // Statistics and outputs at once, the outputs as if no sequence rule fired.
-// REQUIRES: plan.streams or plan.guesses.
+// REQUIRES: a schedule of the plan has kBoth.
 cudaError_t LaunchBoth(const Plan& plan, const DeviceJob& job,
                        cudaStream_t stream);
 

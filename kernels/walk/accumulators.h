@@ -167,21 +167,35 @@ struct Accumulators {
   }
 };
 
-// Log ratios of a half group in float64, clamped: the exact differences, on
-// which sums over rows hang.
+// Log ratios in float64, clamped: the exact differences, on which sums over
+// rows hang. Looks its tiles up once, not for each number.
 template <class Lanes>
-COUNTERWEIGHT_HD WideVec exact_log_ratio(const TileState<Lanes>& s,
-                                         RatioSource source, double clamp,
-                                         int k, int h) {
-  WideVec l = s.input[numerator(source)].wide(k, h) -
-              s.input[denominator(source)].wide(k, h);
-  if (may_be_unknown(s, source)) {
-    l = s.unknown.wide(k, h) != 0.0 ? WideVec{} : l;
+class ExactLogRatio {
+ public:
+  COUNTERWEIGHT_HD ExactLogRatio(const TileState<Lanes>& s, RatioSource source,
+                                 double clamp)
+      : num_(s.input[numerator(source)]),
+        den_(s.input[denominator(source)]),
+        unknown_(s.unknown),
+        has_unknown_(may_be_unknown(s, source)),
+        clamp_(clamp) {}
+
+  // A half group of a step.
+  COUNTERWEIGHT_HD WideVec operator()(int k, int h) const {
+    WideVec l = num_.wide(k, h) - den_.wide(k, h);
+    if (has_unknown_) l = unknown_.wide(k, h) != 0.0 ? WideVec{} : l;
+    const WideVec c = splat_wide(clamp_);
+    const WideVec capped = l > c ? c : l;
+    return capped < -c ? -c : capped;
   }
-  const WideVec c = splat_wide(clamp);
-  const WideVec capped = l > c ? c : l;
-  return capped < -c ? -c : capped;
-}
+
+ private:
+  const TileOf<Lanes>& num_;
+  const TileOf<Lanes>& den_;
+  const TileOf<Lanes>& unknown_;
+  const bool has_unknown_;
+  const double clamp_;
+};
 
 // True if a log ratio of the tile may lie beyond the clamp. Rounding keeps
 // order: where float32 differences do not reach it, exact ones do not either.
@@ -206,9 +220,9 @@ COUNTERWEIGHT_HD bool reaches(const TileState<Lanes>& s, RatioSource source,
   return Lanes::any(lanes);
 }
 
-// Adds the same to a column, of tokens that `seen` has; of all if it is the
-// mask, as masked log ratios are 0. is_drift: the drift phase has added the
-// tile's log ratios of this source.
+// Adds log ratios, exact and clamped, to a column, of tokens that `seen` has;
+// of all if it is the mask, as masked log ratios are 0. is_drift: the drift
+// phase has added the tile's log ratios of this source.
 template <class Lanes>
 COUNTERWEIGHT_HD void add_exact_log_ratios(const TileState<Lanes>& s,
                                            RatioSource source, double clamp,
@@ -216,7 +230,6 @@ COUNTERWEIGHT_HD void add_exact_log_ratios(const TileState<Lanes>& s,
                                            bool is_mask, bool is_drift,
                                            int column,
                                            Accumulators<Lanes>& acc) {
-  // The tiles are looked up once, not for each number.
   const TileOf<Lanes>& num = s.input[numerator(source)];
   const TileOf<Lanes>& den = s.input[denominator(source)];
   const auto difference = [&](int k, int h) COUNTERWEIGHT_INLINE_LAMBDA {
@@ -236,9 +249,9 @@ COUNTERWEIGHT_HD void add_exact_log_ratios(const TileState<Lanes>& s,
     }
     return;
   }
+  const ExactLogRatio<Lanes> exact(s, source, clamp);
   acc.add_exact(column, s.steps, [&](int k, int h) COUNTERWEIGHT_INLINE_LAMBDA {
-    const WideVec x = exact_log_ratio(s, source, clamp, k, h);
-    return seen.wide(k, h) != 0.0 ? x : WideVec{};
+    return seen.wide(k, h) != 0.0 ? exact(k, h) : WideVec{};
   });
 }
 

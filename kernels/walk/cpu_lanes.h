@@ -3,6 +3,7 @@
 #define COUNTERWEIGHT_KERNELS_WALK_CPU_LANES_H_
 
 #include <cstdint>
+#include <utility>
 
 #include "kernels/batch.h"
 #include "kernels/math/bits.h"
@@ -79,14 +80,37 @@ struct CpuLanes {
 
   // Hillis and Steele's inclusive scan over the lanes ("Data parallel
   // algorithms", 1986).
-  static void scan(LaneValues<kWidth, double>& x) {
-    for (int distance = 1; distance < kLanes; distance *= 2) {
-      LaneValues<kWidth, double> before = x;
-      COUNTERWEIGHT_IVDEP
-      for (int i = distance; i < kLanes; ++i) {
-        x.at[i] = before.at[i] + before.at[i - distance];
-      }
+  static COUNTERWEIGHT_HD void scan(LaneValues<kWidth, double>& x) {
+    constexpr int kRegisters = kLanes / kWideLanes;
+    WideVec r[kRegisters];
+    for (int j = 0; j < kRegisters; ++j) {
+      r[j] = counterweight::kernels::load<WideVec>(&x.at[j * kWideLanes]);
     }
+    scan_registers<1>(r);
+    for (int j = 0; j < kRegisters; ++j) {
+      counterweight::kernels::store(r[j], &x.at[j * kWideLanes]);
+    }
+  }
+  // The same of the tile's step, which is 0 or 1 in each lane.
+  static COUNTERWEIGHT_HD void scan_counts(const CpuTile& seen, int step,
+                                           LaneValues<kWidth, double>& count) {
+    BitsVec all = reinterpret_cast<BitsVec>(seen.vec(step, 0));
+    for (int g = 1; g < kLanes / kVecLanes; ++g) {
+      all &= reinterpret_cast<BitsVec>(seen.vec(step, g));
+    }
+    LaneValues<kVecLanes, float> lanes;
+    counterweight::kernels::store(all, lanes.at);
+    uint32_t bits = ~0u;
+    for (int i = 0; i < kVecLanes; ++i) bits &= bits_of(lanes.at[i]);
+    if (bits == bits_of(1.0f)) {
+      for (int i = 0; i < kLanes; ++i) count.at[i] = i + 1;
+      return;
+    }
+    for (int h = 0; h < kLanes / kWideLanes; ++h) {
+      counterweight::kernels::store(seen.wide(step, h),
+                                    &count.at[h * kWideLanes]);
+    }
+    scan(count);
   }
   static double last(const LaneValues<kWidth, double>& x) {
     return x.at[kLanes - 1];
@@ -174,6 +198,30 @@ struct CpuLanes {
       }
       halve<kHalf / 2>(values, f);
     }
+  }
+
+  // The distances of a scan from kDistance on, the largest lanes first: a
+  // register's lanes are read before they change.
+  template <int kDistance, int kRegisters>
+  static COUNTERWEIGHT_HD void scan_registers(WideVec (&r)[kRegisters]) {
+    for (int j = kRegisters - 1; j >= 0; --j) {
+      if constexpr (kDistance < kWideLanes) {
+        // -0 leaves every addend as it is.
+        const WideVec before = j > 0 ? r[j - 1] : splat_wide(-0.0);
+        r[j] += shifted<kDistance>(
+            before, r[j], std::make_integer_sequence<int, kWideLanes>());
+      } else if (j >= kDistance / kWideLanes) {
+        r[j] += r[j - kDistance / kWideLanes];
+      }
+    }
+    if constexpr (2 * kDistance < kLanes) scan_registers<2 * kDistance>(r);
+  }
+  // `distance` lanes of `before`, then those of `x` as far as they fit.
+  template <int kDistance, int... lane>
+  static COUNTERWEIGHT_HD WideVec shifted(WideVec before, WideVec x,
+                                          std::integer_sequence<int, lane...>) {
+    return __builtin_shufflevector(before, x,
+                                   (kWideLanes - kDistance + lane)...);
   }
 
   // f(step, lane, element) for every position of a tile's steps, with 0 from

@@ -58,10 +58,11 @@ struct LossStatistics {
     const TileOf<Lanes>& advantages = s.input[kAdvantages];
     const auto add = [&](double clamp,
                          auto addend) COUNTERWEIGHT_INLINE_LAMBDA {
+      const ExactLogRatio<Lanes> exact(s, source, clamp);
       acc.add_exact(kColumnLoss + kLossAggregate, s.steps,
                     [&](int k, int h) COUNTERWEIGHT_INLINE_LAMBDA {
-                      const WideVec l = exact_log_ratio(s, source, clamp, k, h);
-                      const WideVec x = addend(l, advantages.wide(k, h));
+                      const WideVec x =
+                          addend(exact(k, h), advantages.wide(k, h));
                       return over.wide(k, h) != 0.0 ? x : WideVec{};
                     });
     };

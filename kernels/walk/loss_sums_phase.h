@@ -200,11 +200,10 @@ struct LossSumsPhase {
     const TileOf<Lanes>& over =
         Lanes::choose(loss.spec.kl.over == TokenSet::kKept, s.kept, s.mask);
     if (serves_peers(loss)) {
+      const ExactLogRatio<Lanes> exact(s, RatioSource::kRefCurrent, kUnbounded);
       acc.add_exact(kBase + kLossRefLogRatio, s.steps,
-                    [&](int k, int h) COUNTERWEIGHT_INLINE_LAMBDA {
-                      return -exact_log_ratio(s, RatioSource::kRefCurrent,
-                                              kUnbounded, k, h);
-                    });
+                    [&](int k, int h)
+                        COUNTERWEIGHT_INLINE_LAMBDA { return -exact(k, h); });
     }
     acc.count_each(kBase + kLossKlTokens, s.steps,
                    [&](int k, int g)

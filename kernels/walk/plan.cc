@@ -198,7 +198,7 @@ Plan MakePlan(const CorrectionSpec& spec) {
       if (!rule.is_sequence) plan.output_exps |= Bit(rule.rule.source);
     }
     plan.zeroes = plan.zeroes || rule.rule.effect == Effect::kZeroWeight;
-    needs_row = needs_row || rule.is_sequence || rule.prefix >= 0;
+    needs_row = needs_row || rule.is_sequence;
   }
   WeightPlan& weight = plan.weight;
   weight.spec = spec.weight;
@@ -231,13 +231,18 @@ Plan MakePlan(const CorrectionSpec& spec) {
       spec.weight.normalize && spec.weight.given_mean <= 0.0;
   plan.measures = spec.metrics || needs_mean;
   if (plan.measures) plan.statistics_exps |= Bit(spec.drift_source);
-  needs_row = needs_row || weight.prefix >= 0 || plan.loss.by_row ||
-              IsSequenceLevel(spec.weight.level);
-  plan.streams = !needs_row;
+  const bool needs_row_first =
+      plan.loss.by_row || IsSequenceLevel(spec.weight.level);
+  const bool needs_base = plan.num_prefixes > 0;
+  needs_row = needs_row || needs_row_first;
+  plan.streams = !needs_row && !needs_base;
+  plan.segment_streams = !needs_row;
   CountPasses(spec, false, &plan.passes);
   CountPasses(spec, true, &plan.single_segment_passes);
-  plan.guesses = !plan.streams && plan.passes == 1 && plan.num_prefixes == 0 &&
-                 !plan.loss.by_row && !IsSequenceLevel(spec.weight.level);
+  plan.guesses =
+      needs_row && plan.passes == 1 && !needs_base && !needs_row_first;
+  plan.segment_guesses =
+      needs_row && plan.single_segment_passes == 1 && !needs_row_first;
   plan.token_columns = kColumnRules + kNumRuleColumns * spec.num_rules;
   plan.token_extrema = kExtremumRules + spec.num_rules;
   plan.row_columns = kRowRules + kNumRowRuleColumns * spec.num_rules;

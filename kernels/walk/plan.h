@@ -109,6 +109,9 @@ struct Plan {
   // pass writes them as if none fired, which is the common case, and rows where
   // one fired are written again.
   bool guesses;
+  // The same of rows of one segment, whose running means start from nothing.
+  bool segment_streams;
+  bool segment_guesses;
   int32_t token_columns;
   int32_t token_extrema;
   int32_t row_columns;

@@ -130,17 +130,25 @@ struct RulePhase {
     RuleTiles<Lanes>& t = Sums::tiles(s);
     const double lower = rule.rule.lower;
     const double upper = rule.rule.upper;
+    const WideVec one = splat_wide(1.0);
+    const ExactLogRatio<Lanes> exact(s, Sums::source_of(rule),
+                                     rule.rule.token_clamp);
     t.estimate = t.statistic;
     for_each_prefix_mean<Lanes>(
         s.steps, carry,
         [&](int k, int h) COUNTERWEIGHT_INLINE_LAMBDA {
-          return Sums::exact(rule, s, t.estimate, k, h);
+          // RATIO's sums hang on the exact difference.
+          return rule.is_log_ratio ? exact(k, h) : t.estimate.wide(k, h);
         },
         seen,
-        [&](int k, int i, double mean) COUNTERWEIGHT_INLINE_LAMBDA {
-          t.statistic.at[k][i] = static_cast<float>(mean);
-          t.high.at[k][i] = mean > upper ? 1.0f : 0.0f;
-          t.low.at[k][i] = mean < lower ? 1.0f : 0.0f;
+        [&](int k, int g, const auto& means) COUNTERWEIGHT_INLINE_LAMBDA {
+          t.statistic.set(k, g, narrowed([&](int h) { return means[h]; }));
+          t.high.set(k, g, narrowed([&](int h) {
+                       return means[h] > upper ? one : WideVec{};
+                     }));
+          t.low.set(k, g, narrowed([&](int h) {
+                      return means[h] < lower ? one : WideVec{};
+                    }));
         });
   }
 

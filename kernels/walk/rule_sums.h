@@ -48,15 +48,6 @@ struct RuleSums {
         });
   }
 
-  // The estimator in float64: RATIO as the exact difference, which is what its
-  // sums hang on; others as computed.
-  COUNTERWEIGHT_HD static WideVec exact(const RulePlan& rule, const State& s,
-                                        const TileOf<Lanes>& computed, int k,
-                                        int h) {
-    if (!rule.is_log_ratio) return computed.wide(k, h);
-    return exact_log_ratio(s, source_of(rule), rule.rule.token_clamp, k, h);
-  }
-
   // Adds the sums that the row's later segments start from.
   COUNTERWEIGHT_HD static void add_prefix_aggregate(const Plan& plan, int r,
                                                     const State& s,

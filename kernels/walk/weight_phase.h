@@ -164,30 +164,24 @@ struct WeightPhase {
                    });
   }
 
-  COUNTERWEIGHT_HD static WideVec exact(const WeightPlan& weight,
-                                        const State& s, int k, int h) {
-    return exact_log_ratio(s, source_of(weight), weight.spec.token_clamp, k, h);
-  }
-
   COUNTERWEIGHT_HD static void prefix_weights(const Plan& plan, State& s,
                                               Acc& acc) {
     const WeightPlan& weight = plan.weight;
     WeightTiles<Lanes>& t = s.tiles.template begin<WeightTiles<Lanes>>();
+    const ExactLogRatio<Lanes> exact(s, source_of(weight),
+                                     weight.spec.token_clamp);
     for_each_prefix_mean<Lanes>(
         s.steps, acc.carry[weight.prefix],
-        [&](int k, int h)
-            COUNTERWEIGHT_INLINE_LAMBDA { return exact(weight, s, k, h); },
+        [&](int k, int h) COUNTERWEIGHT_INLINE_LAMBDA { return exact(k, h); },
         s.kept,
-        [&](int k, int i, double mean) COUNTERWEIGHT_INLINE_LAMBDA {
-          t.mean.at[k][i] = static_cast<float>(mean);
+        [&](int k, int g, const auto& means) COUNTERWEIGHT_INLINE_LAMBDA {
+          // Only the mean of what came before would be at a masked token.
+          const Vec mean = narrowed([&](int h) { return means[h]; });
+          const Vec own = s.mask.vec(k, g) != 0.0f ? mean : Vec{};
+          const auto terms = exp_terms(own);
+          t.exp.set(k, g, terms.exp);
+          t.expm1.set(k, g, terms.expm1);
         });
-    for_each_position<kWidth>(s.steps, [&](int k, int i) {
-      // Only the mean of what came before would be at a masked token.
-      const float own = s.mask.at[k][i] != 0.0f ? t.mean.at[k][i] : 0.0f;
-      const ExpTerms terms = exp_terms(own);
-      t.exp.at[k][i] = terms.exp;
-      t.expm1.at[k][i] = terms.expm1;
-    });
     bound_and_add(plan, s, acc, t.exp, t.expm1);
   }
 
