@@ -38,6 +38,7 @@ enum SurrogateTrait : uint32_t {
   kTraitOverKept = 1u << 16,
   // Walks that are compiled without kFeatureSurrogates have it.
   kTraitCommon = 1u << 17,
+  kTraitExcess = 1u << 18,  // V reads r - 1.
 };
 
 struct SurrogateInfo {

@@ -30,7 +30,7 @@ void walk_statistics(const Job& job, const SegmentSpan& span, RowState state,
                      SegmentRecord* out) {
   auto& s = *static_cast<Scratch*>(scratch);
   s.sums.clear(*job.plan);
-  const SegmentTask task{span.begin, span.end, state, bases, job.loss};
+  const SegmentTask task{span.begin, span.end, state, bases, job.loss, false};
   walk_segment<CpuLanes, true, false>(*job.plan, *job.batch, task, Outputs{},
                                       s.tile, s.sums);
   s.sums.fold_lanes(*job.plan, *out);
@@ -42,7 +42,8 @@ uint32_t walk_outputs(const Job& job, const SegmentSpan& span,
   auto& s = *static_cast<Scratch*>(scratch);
   const bool has_loss = job.plan->loss.active;
   if (has_loss) s.sums.columns.clear_loss();
-  const SegmentTask task{span.begin, span.end, state, bases, job.loss};
+  const SegmentTask task{span.begin, span.end, state,
+                         bases,      job.loss, loss_only};
   walk_segment<CpuLanes, false, true>(*job.plan, *job.batch, task,
                                       loss_only ? Outputs{} : *job.outputs,
                                       s.tile, s.sums);
@@ -54,7 +55,7 @@ uint32_t walk_both(const Job& job, const SegmentSpan& span,
                    const RowState& state, void* scratch, SegmentRecord* out) {
   auto& s = *static_cast<Scratch*>(scratch);
   s.sums.clear(*job.plan);
-  const SegmentTask task{span.begin, span.end, state, nullptr, job.loss};
+  const SegmentTask task{span.begin, span.end, state, nullptr, job.loss, false};
   walk_segment<CpuLanes, true, true>(*job.plan, *job.batch, task, *job.outputs,
                                      s.tile, s.sums);
   s.sums.fold_lanes(*job.plan, *out);

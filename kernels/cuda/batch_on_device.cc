@@ -220,6 +220,7 @@ cudaError_t BatchOnDevice::LaunchStep(const Step& step, const DeviceJob& job,
                                       cudaStream_t stream) const {
   DeviceJob own = job;
   own.fired_rows_only = step.fired_rows_only;
+  own.loss_only = step.loss_only;
   if (step.loss_only) own.outputs = Outputs{};
   switch (step.kind) {
     case StepKind::kInitialStates:

@@ -42,6 +42,8 @@ struct DeviceJob {
   // LaunchOutputs and LaunchSettleLoss: leave rows alone where no sequence rule
   // fired.
   bool fired_rows_only;
+  // LaunchOutputs: as SegmentTask::loss_only.
+  bool loss_only;
 };
 
 // The segments of a block's rows, from where the rows lie.
@@ -76,7 +78,7 @@ cudaError_t LaunchStatistics(const Plan& plan, const DeviceJob& job,
                              cudaStream_t stream);
 
 // Statistics and outputs at once, the outputs as if no sequence rule fired.
-// REQUIRES: plan.streams or plan.guesses.
+// REQUIRES: a schedule of the plan has kBoth.
 cudaError_t LaunchBoth(const Plan& plan, const DeviceJob& job,
                        cudaStream_t stream);
 

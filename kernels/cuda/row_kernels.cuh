@@ -61,7 +61,7 @@ __global__ void settle_kernel(const __grid_constant__ Plan plan,
   PackedSegment record = segment_at(plan, job.records, job.row_segments[row]);
   const RowState state = decide_row(plan, job.loss, row, record);
   job.states[row] = state;
-  if (plan.guesses && state.fired != 0) job.reasons[row] = 0;
+  if (state.fired != 0) job.reasons[row] = 0;
   if (job.row_tokens != nullptr) {
     job.row_tokens[row] = record.sums[kColumnTokens];
   }

@@ -41,8 +41,9 @@ __global__ void __launch_bounds__(kThreads, MinBlocks(kShapeIndex))
   Accumulators<Lanes> sums;
   sums.columns.init(&layout, SharedMemory(warp * layout.bytes), Lanes::lane());
   sums.clear(plan);
-  const SegmentTask task{segment.begin, segment.end, state,
-                         job.bases + index * plan.num_prefixes, &job.loss};
+  const SegmentTask task{segment.begin, segment.end,
+                         state,         job.bases + index * plan.num_prefixes,
+                         &job.loss,     !kStats && job.loss_only};
   walk_segment<Lanes, kStats, kOutput>(plan, job.batch, task, job.outputs, tile,
                                        sums);
   PackedSegment record = segment_at(plan, job.records, index);

@@ -49,6 +49,11 @@ class WarpColumns {
     return false;
   }
 
+  // Sums cost less than the questions whether they are the same.
+  __device__ static constexpr bool copy_sum(int /*from*/, int /*to*/) {
+    return false;
+  }
+
   // Clears all columns that this walk touches.
   __device__ void clear(const Plan& /*plan*/) {
     for (int i = 0; i <= layout_->num_sums; ++i) {

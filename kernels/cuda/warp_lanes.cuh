@@ -142,6 +142,12 @@ struct WarpLanes {
       if (lane() >= distance) x.at[0] += before;
     }
   }
+  // The same of the tile's step, which is 0 or 1.
+  static __device__ void scan_counts(const WarpTile& seen, int step,
+                                     LaneValues<1, double>& count) {
+    count.at[0] = static_cast<double>(seen.at[step][0]);
+    scan(count);
+  }
   static __device__ double last(const LaneValues<1, double>& x) {
     return __shfl_sync(kAll, x.at[0], kLanes - 1);
   }

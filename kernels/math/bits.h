@@ -6,6 +6,10 @@
 
 #include "kernels/math/host_device.h"
 
+#if defined(__AVX2__) && !defined(COUNTERWEIGHT_ONE_LANE)
+#include <immintrin.h>
+#endif
+
 namespace counterweight::kernels {
 inline namespace COUNTERWEIGHT_ISA {
 
@@ -20,6 +24,54 @@ COUNTERWEIGHT_HD float float_of(uint32_t bits) {
   __builtin_memcpy(&x, &bits, sizeof(x));
   return x;
 }
+
+#ifndef COUNTERWEIGHT_ONE_LANE
+// The same for vectors of floats, which the processor's registers hold.
+template <class V>
+struct VectorBits {
+  typedef uint32_t Type __attribute__((vector_size(sizeof(V))));
+};
+template <class V>
+COUNTERWEIGHT_HD typename VectorBits<V>::Type bits_of(V x) {
+  return reinterpret_cast<typename VectorBits<V>::Type>(x);
+}
+template <class U>
+struct VectorFloats {
+  typedef float Type __attribute__((vector_size(sizeof(U))));
+};
+template <class U>
+COUNTERWEIGHT_HD typename VectorFloats<U>::Type float_of(U bits) {
+  return reinterpret_cast<typename VectorFloats<U>::Type>(bits);
+}
+#endif
+
+// x in every lane of V. x - 0 is x whatever its sign, so that nothing is left
+// to compute.
+template <class V>
+COUNTERWEIGHT_HD V spread(float x) {
+  return x - V{};
+}
+
+// a b + c, rounded once.
+COUNTERWEIGHT_HD float fused(float a, float b, float c) {
+  return __builtin_fmaf(a, b, c);
+}
+#ifndef COUNTERWEIGHT_ONE_LANE
+template <class V>
+COUNTERWEIGHT_HD V fused(V a, V b, V c) {
+#ifdef __AVX512F__
+  if constexpr (sizeof(V) == 64) return _mm512_fmadd_ps(a, b, c);
+#endif
+#ifdef __FMA__
+  if constexpr (sizeof(V) == 32) return _mm256_fmadd_ps(a, b, c);
+#endif
+  V sum;
+  for (unsigned i = 0; i < sizeof(V) / sizeof(float); ++i) {
+    sum[i] = __builtin_fmaf(a[i], b[i], c[i]);
+  }
+  return sum;
+}
+#endif
 
 COUNTERWEIGHT_HD uint64_t bits_of(double x) {
   uint64_t bits;

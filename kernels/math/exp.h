@@ -12,17 +12,21 @@
 namespace counterweight::kernels {
 inline namespace COUNTERWEIGHT_ISA {
 
-// The results of one polynomial for a token's log ratio l.
-struct ExpTerms {
-  float exp;    // e^l
-  float expm1;  // e^l - 1, relative error below 2^-23 for small l
-  float k3;  // e^l - 1 - l >= 0 (Schulman 2020, "Approximating KL Divergence")
+// The results of one polynomial for a token's log ratio l; V is float, or a
+// vector of them.
+template <class V>
+struct ExpTermsOf {
+  V exp;    // e^l
+  V expm1;  // e^l - 1, relative error below 2^-23 for small l
+  V k3;     // e^l - 1 - l >= 0 (Schulman 2020, "Approximating KL Divergence")
 };
+using ExpTerms = ExpTermsOf<float>;
 
 // Range reduction l = n ln 2 + r, |r| <= ln(2) / 2 (Cody and Waite 1980), then
 // e^r - 1 - r = r^2 q(r). q is a degree 5 minimax polynomial with q(0) = 1/2;
 // for n = 0 it is k3 itself, so that k3 of a tiny l has full relative accuracy.
-COUNTERWEIGHT_HD ExpTerms exp_terms(float l) {
+template <class V>
+COUNTERWEIGHT_HD ExpTermsOf<V> exp_terms(V l) {
   constexpr float kLog2E = 0x1.715476p+0f;
   constexpr float kLn2High = 0x1.62e4p-1f;  // 15 bits: n * kLn2High is exact
   constexpr float kLn2Low = 0x1.7f7d1cp-20f;
@@ -32,34 +36,36 @@ COUNTERWEIGHT_HD ExpTerms exp_terms(float l) {
   // Below exp is 0 and above it is infinite.
   constexpr float kLowest = -104.0f;
   constexpr float kHighest = 89.0f;
+  const auto all = [](float x)
+                       COUNTERWEIGHT_INLINE_LAMBDA { return spread<V>(x); };
 #ifdef COUNTERWEIGHT_ONE_LANE
   // One instruction each, and the same results.
   const float c = __builtin_fminf(__builtin_fmaxf(l, kLowest), kHighest);
 #else
-  const float raised = l > kLowest ? l : kLowest;  // maps NaN too
-  const float c = raised < kHighest ? raised : kHighest;
+  const V raised = l > kLowest ? l : all(kLowest);  // maps NaN too
+  const V c = raised < kHighest ? raised : all(kHighest);
 #endif
-  const float shifted = __builtin_fmaf(c, kLog2E, kShift);
-  const float n = shifted - kShift;
-  const float r = __builtin_fmaf(n, -kLn2Low, __builtin_fmaf(n, -kLn2High, c));
-  float q = 0x1.a05312p-13f;
-  q = __builtin_fmaf(q, r, 0x1.6d2dcep-10f);
-  q = __builtin_fmaf(q, r, 0x1.11115ap-7f);
-  q = __builtin_fmaf(q, r, 0x1.555502p-5f);
-  q = __builtin_fmaf(q, r, 0x1.555556p-3f);
-  q = __builtin_fmaf(q, r, 0.5f);
-  const float r2 = r * r;
-  const float p = __builtin_fmaf(r2, q, r);
+  const V shifted = fused(c, all(kLog2E), all(kShift));
+  const V n = shifted - kShift;
+  const V r = fused(n, all(-kLn2Low), fused(n, all(-kLn2High), c));
+  V q = all(0x1.a05312p-13f);
+  q = fused(q, r, all(0x1.6d2dcep-10f));
+  q = fused(q, r, all(0x1.11115ap-7f));
+  q = fused(q, r, all(0x1.555502p-5f));
+  q = fused(q, r, all(0x1.555556p-3f));
+  q = fused(q, r, all(0.5f));
+  const V r2 = r * r;
+  const V p = fused(r2, q, r);
   // 2^n in two factors: n reaches 128 and -150, which no single float holds.
   // The bits above n + 254 are shifted out at the top.
-  const uint32_t bits = bits_of(shifted);
-  const uint32_t half = bits >> 1;
-  const float scale1 = float_of(half << 23);
-  const float scale2 = float_of((bits - half) << 23);
-  const float exp = __builtin_fmaf(p, scale1, scale1) * scale2;
-  const bool near = n == 0.0f;
-  const float expm1 = near ? p : exp - 1.0f;
-  const float k3 = near ? r2 * q : expm1 - l;
+  const auto bits = bits_of(shifted);
+  const auto half = bits >> 1;
+  const V scale1 = float_of(half << 23);
+  const V scale2 = float_of((bits - half) << 23);
+  const V exp = fused(p, scale1, scale1) * scale2;
+  const auto near = n == 0.0f;
+  const V expm1 = near ? p : exp - 1.0f;
+  const V k3 = near ? r2 * q : expm1 - l;
   return {exp, expm1, k3};
 }
 

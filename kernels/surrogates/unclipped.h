@@ -76,7 +76,7 @@ struct Dro {
 struct Sapo {
   static constexpr Surrogate kSurrogate = Surrogate::kSapo;
   static constexpr SurrogateInfo kInfo = {
-      "sapo", kTraitRatio | kTraitRatioSlope | kTraitLevels,
+      "sapo", kTraitExcess | kTraitRatio | kTraitRatioSlope | kTraitLevels,
       Bits(LossParameter::kTauPositive, LossParameter::kTauNegative,
            LossParameter::kLogRatioClamp)};
 
@@ -92,11 +92,9 @@ struct Sapo {
         s.steps, [&](int k, int g) COUNTERWEIGHT_INLINE_LAMBDA {
           const Vec a = s.input[kAdvantages].vec(k, g);
           const Vec tau = a > 0.0f ? positive : negative;
-          t.prepared.set(k, g, -absolute(tau * t.excess.vec(k, g)));
+          const Vec distance = absolute(tau * t.excess.vec(k, g));
+          t.prepared.set(k, g, exp_terms(-distance).exp);
         });
-    for_each_position<Lanes::kWidth>(s.steps, [&](int k, int i) {
-      t.prepared.at[k][i] = exp_terms(t.prepared.at[k][i]).exp;
-    });
   }
 
   COUNTERWEIGHT_HD static SurrogateVec value(const LossPlan& loss,

@@ -3,6 +3,7 @@
 #define COUNTERWEIGHT_KERNELS_WALK_CPU_LANES_H_
 
 #include <cstdint>
+#include <utility>
 
 #include "kernels/batch.h"
 #include "kernels/math/bits.h"
@@ -79,14 +80,37 @@ struct CpuLanes {
 
   // Hillis and Steele's inclusive scan over the lanes ("Data parallel
   // algorithms", 1986).
-  static void scan(LaneValues<kWidth, double>& x) {
-    for (int distance = 1; distance < kLanes; distance *= 2) {
-      LaneValues<kWidth, double> before = x;
-      COUNTERWEIGHT_IVDEP
-      for (int i = distance; i < kLanes; ++i) {
-        x.at[i] = before.at[i] + before.at[i - distance];
-      }
+  static COUNTERWEIGHT_HD void scan(LaneValues<kWidth, double>& x) {
+    constexpr int kRegisters = kLanes / kWideLanes;
+    WideVec r[kRegisters];
+    for (int j = 0; j < kRegisters; ++j) {
+      r[j] = counterweight::kernels::load<WideVec>(&x.at[j * kWideLanes]);
     }
+    scan_registers<1>(r);
+    for (int j = 0; j < kRegisters; ++j) {
+      counterweight::kernels::store(r[j], &x.at[j * kWideLanes]);
+    }
+  }
+  // The same of the tile's step, which is 0 or 1 in each lane.
+  static COUNTERWEIGHT_HD void scan_counts(const CpuTile& seen, int step,
+                                           LaneValues<kWidth, double>& count) {
+    BitsVec all = reinterpret_cast<BitsVec>(seen.vec(step, 0));
+    for (int g = 1; g < kLanes / kVecLanes; ++g) {
+      all &= reinterpret_cast<BitsVec>(seen.vec(step, g));
+    }
+    LaneValues<kVecLanes, float> lanes;
+    counterweight::kernels::store(all, lanes.at);
+    uint32_t bits = ~0u;
+    for (int i = 0; i < kVecLanes; ++i) bits &= bits_of(lanes.at[i]);
+    if (bits == bits_of(1.0f)) {
+      for (int i = 0; i < kLanes; ++i) count.at[i] = i + 1;
+      return;
+    }
+    for (int h = 0; h < kLanes / kWideLanes; ++h) {
+      counterweight::kernels::store(seen.wide(step, h),
+                                    &count.at[h * kWideLanes]);
+    }
+    scan(count);
   }
   static double last(const LaneValues<kWidth, double>& x) {
     return x.at[kLanes - 1];
@@ -96,34 +120,29 @@ struct CpuLanes {
   // 0, and writes 0 elsewhere.
   static void load(const TensorView& tensor, int64_t position, int count,
                    const CpuTile& mask, CpuTile& out) {
-    const int64_t size = SizeOf(tensor.dtype);
     const char* source =
-        static_cast<const char*>(tensor.data) + position * size;
-    alignas(64) char padded[kTilePositions * 4];
-    const int whole = steps(count) * kLanes;
-    if (whole != count) {
-      __builtin_memset(padded, 0, static_cast<size_t>(whole * size));
-      __builtin_memcpy(padded, source, static_cast<size_t>(count * size));
-      source = padded;
-    }
+        static_cast<const char*>(tensor.data) + position * SizeOf(tensor.dtype);
+    const auto put = [&](int k, int i, float x) COUNTERWEIGHT_INLINE_LAMBDA {
+      out.at[k][i] = select(mask.at[k][i] != 0.0f, x, 0.0f);
+    };
     switch (tensor.dtype) {
       case DType::kF32:
-        for_each_position<kWidth>(steps(count), [&](int k, int i) {
-          const float x = element<float>(source, k * kLanes + i);
-          out.at[k][i] = select(mask.at[k][i] != 0.0f, x, 0.0f);
-        });
+        for_each_element<float>(
+            source, count,
+            [&](int k, int i, float x)
+                COUNTERWEIGHT_INLINE_LAMBDA { put(k, i, x); });
         break;
       case DType::kBF16:
-        for_each_position<kWidth>(steps(count), [&](int k, int i) {
-          const float x = from_bf16(element<uint16_t>(source, k * kLanes + i));
-          out.at[k][i] = select(mask.at[k][i] != 0.0f, x, 0.0f);
-        });
+        for_each_element<uint16_t>(
+            source, count,
+            [&](int k, int i, uint16_t x)
+                COUNTERWEIGHT_INLINE_LAMBDA { put(k, i, from_bf16(x)); });
         break;
       case DType::kF16:
-        for_each_position<kWidth>(steps(count), [&](int k, int i) {
-          const float x = from_f16(element<uint16_t>(source, k * kLanes + i));
-          out.at[k][i] = select(mask.at[k][i] != 0.0f, x, 0.0f);
-        });
+        for_each_element<uint16_t>(
+            source, count,
+            [&](int k, int i, uint16_t x)
+                COUNTERWEIGHT_INLINE_LAMBDA { put(k, i, from_f16(x)); });
         break;
     }
   }
@@ -136,17 +155,11 @@ struct CpuLanes {
   // 1 where the byte is not 0.
   static void load_mask(const uint8_t* mask, int64_t position, int count,
                         CpuTile& out) {
-    const uint8_t* source = mask + position;
-    alignas(64) uint8_t padded[kTilePositions];
-    const int whole = steps(count) * kLanes;
-    if (whole != count) {
-      __builtin_memset(padded, 0, static_cast<size_t>(whole));
-      __builtin_memcpy(padded, source, static_cast<size_t>(count));
-      source = padded;
-    }
-    for_each_position<kWidth>(steps(count), [&](int k, int i) {
-      out.at[k][i] = source[k * kLanes + i] != 0 ? 1.0f : 0.0f;
-    });
+    for_each_element<uint8_t>(
+        reinterpret_cast<const char*>(mask + position), count,
+        [&](int k, int i, uint8_t x) COUNTERWEIGHT_INLINE_LAMBDA {
+          out.at[k][i] = x != 0 ? 1.0f : 0.0f;
+        });
   }
 
   // Writes the tile's positions into `out` of the batch; does nothing where it
@@ -184,6 +197,53 @@ struct CpuLanes {
         values[i] = f(values[i], values[i + kHalf]);
       }
       halve<kHalf / 2>(values, f);
+    }
+  }
+
+  // The distances of a scan from kDistance on, the largest lanes first: a
+  // register's lanes are read before they change.
+  template <int kDistance, int kRegisters>
+  static COUNTERWEIGHT_HD void scan_registers(WideVec (&r)[kRegisters]) {
+    for (int j = kRegisters - 1; j >= 0; --j) {
+      if constexpr (kDistance < kWideLanes) {
+        // -0 leaves every addend as it is.
+        const WideVec before = j > 0 ? r[j - 1] : splat_wide(-0.0);
+        r[j] += shifted<kDistance>(
+            before, r[j], std::make_integer_sequence<int, kWideLanes>());
+      } else if (j >= kDistance / kWideLanes) {
+        r[j] += r[j - kDistance / kWideLanes];
+      }
+    }
+    if constexpr (2 * kDistance < kLanes) scan_registers<2 * kDistance>(r);
+  }
+  // `distance` lanes of `before`, then those of `x` as far as they fit.
+  template <int kDistance, int... lane>
+  static COUNTERWEIGHT_HD WideVec shifted(WideVec before, WideVec x,
+                                          std::integer_sequence<int, lane...>) {
+    return __builtin_shufflevector(before, x,
+                                   (kWideLanes - kDistance + lane)...);
+  }
+
+  // f(step, lane, element) for every position of a tile's steps, with 0 from
+  // `count` on. Nothing behind the elements is read.
+  template <class T, class F>
+  COUNTERWEIGHT_HD static void for_each_element(const char* source, int count,
+                                                F f) {
+    constexpr int kStepBytes = kLanes * static_cast<int>(sizeof(T));
+    const auto step = [&](const char* from, int k) COUNTERWEIGHT_INLINE_LAMBDA {
+      COUNTERWEIGHT_IVDEP
+      for (int i = 0; i < kLanes; ++i) f(k, i, element<T>(from, i));
+    };
+    const int whole = count / kLanes;
+    for (int k = 0; k < whole; ++k) step(source + k * kStepBytes, k);
+    if (whole == steps(count)) return;
+    alignas(64) char rest[kStepBytes] = {};
+    __builtin_memcpy(rest, source + whole * kStepBytes,
+                     static_cast<size_t>(count - whole * kLanes) * sizeof(T));
+    step(rest, whole);
+    for (int k = whole + 1; k < steps(count); ++k) {
+      COUNTERWEIGHT_IVDEP
+      for (int i = 0; i < kLanes; ++i) f(k, i, T{});
     }
   }
 

@@ -49,6 +49,16 @@ class LaneColumns {
     return is_first(column);
   }
 
+  // Makes the sums of `to` those of `from`, where both have been the same so
+  // far: `to` was only copied in this segment, or not touched. Else returns
+  // false.
+  COUNTERWEIGHT_HD bool copy_sum(int from, int to) {
+    if (has_[to] == kOwn) return false;
+    has_[to] = kCopy;
+    sums_[to] = sums_[from];
+    return true;
+  }
+
   // Called after each block; these columns keep nothing elsewhere.
   COUNTERWEIGHT_HD void end_block() {}
   COUNTERWEIGHT_HD void end_segment() {}
@@ -88,7 +98,7 @@ class LaneColumns {
   }
   COUNTERWEIGHT_HD bool is_first(int column) {
     const bool first = has_[column] == 0;
-    has_[column] = 1;
+    has_[column] = kOwn;
     return first;
   }
   COUNTERWEIGHT_HD void clear_first_extremum(int extremum) {
@@ -127,7 +137,10 @@ class LaneColumns {
   Values<float> counts_[kNumColumns];
   Values<float> low_[kNumExtrema];
   Values<float> high_[kNumExtrema];
-  // 1 where a column or an extremum holds something.
+  // What a column has that holds something: sums of its own, or copy_sum()'s.
+  static constexpr uint8_t kOwn = 1;
+  static constexpr uint8_t kCopy = 2;
+  // Not 0 where a column or an extremum holds something.
   uint8_t has_[kNumColumns];
   uint8_t has_extremum_[kNumExtrema];
 };

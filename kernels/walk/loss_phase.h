@@ -27,8 +27,8 @@ struct LossPhase {
   // REQUIRES: s.weight holds final weights if loss.weighs_tokens.
   COUNTERWEIGHT_HD static void run(const Plan& plan, const Batch& batch,
                                    const LossContext& context,
-                                   const RowState& row, State& s, Acc& acc,
-                                   float* gradient) {
+                                   const RowState& row, bool loss_only,
+                                   State& s, Acc& acc, float* gradient) {
     const LossPlan& loss = plan.loss;
     LossTiles<Lanes>& t = s.tiles.template begin<LossTiles<Lanes>>();
     set_ratios(loss, row.loss, s, t);
@@ -39,15 +39,17 @@ struct LossPhase {
     if (Lanes::may(kFeatureSelection) && context.selected != nullptr) {
       Lanes::load_mask(context.selected, s.position, s.count, t.prepared);
     }
-    apply_surrogate(loss, row.loss, measures<Lanes>(plan), s, t);
+    const bool measured = measures<Lanes>(plan) && !loss_only;
+    apply_surrogate(loss, row.loss, measured, s, t);
     const bool has_kl = Lanes::may(kFeatureKl) && loss.has_kl;
     if (has_kl) LossKl<Lanes>::run(loss, s, t);
-    LossSumsPhase<Lanes>::run(plan, s, acc);
+    LossSumsPhase<Lanes>::run(plan, measured, s, acc);
     if (Lanes::may(kFeaturePadding) && loss.reads_padding) {
       LossPadding<Lanes>::run(plan, batch, row, s, acc);
     }
+    if (loss_only) return;
     make_gradient(loss, row.loss, s, t);
-    if (measures<Lanes>(plan)) {
+    if (measured) {
       acc.add_exact(kColumnLoss + kLossGradientSquared, s.steps,
                     [&](int k, int h) COUNTERWEIGHT_INLINE_LAMBDA {
                       const WideVec g = t.slope.wide(k, h);
@@ -82,18 +84,26 @@ struct LossPhase {
     const TileOf<Lanes>& log_ratio = s.log_ratio[source];
     const TileOf<Lanes>& exp = s.exp[source];
     const TileOf<Lanes>& expm1 = s.expm1[source];
-    const IntervalTerms c = loss.clamp;
-    for_each_group<kWidth>(s.steps, [&](int k,
-                                        int g) COUNTERWEIGHT_INLINE_LAMBDA {
-      const Vec l = log_ratio.vec(k, g);
-      const auto outside = (l > c.upper) | (l < c.lower);
-      const Vec r = clip(exp.vec(k, g), splat(c.exp_lower), splat(c.exp_upper));
-      t.ratio.set(k, g, r);
-      t.excess.set(
-          k, g,
-          clip(expm1.vec(k, g), splat(c.expm1_lower), splat(c.expm1_upper)));
-      t.ratio_slope.set(k, g, outside ? Vec{} : r);
-    });
+    const IntervalTerms& c = loss.clamp;
+    const Vec lower = splat(c.lower);
+    const Vec upper = splat(c.upper);
+    const Vec lowest = splat(c.exp_lower);
+    const Vec highest = splat(c.exp_upper);
+    for_each_group<kWidth>(s.steps,
+                           [&](int k, int g) COUNTERWEIGHT_INLINE_LAMBDA {
+                             const Vec l = log_ratio.vec(k, g);
+                             const auto outside = (l > upper) | (l < lower);
+                             const Vec r = clip(exp.vec(k, g), lowest, highest);
+                             t.ratio.set(k, g, r);
+                             t.ratio_slope.set(k, g, outside ? Vec{} : r);
+                           });
+    if (!Lanes::may(kFeatureSurrogates) || !loss.reads_excess) return;
+    const Vec least_excess = splat(c.expm1_lower);
+    const Vec most_excess = splat(c.expm1_upper);
+    for_each_group<kWidth>(
+        s.steps, [&](int k, int g) COUNTERWEIGHT_INLINE_LAMBDA {
+          t.excess.set(k, g, clip(expm1.vec(k, g), least_excess, most_excess));
+        });
   }
 
   COUNTERWEIGHT_HD static void apply_surrogate(const LossPlan& loss,
@@ -102,6 +112,9 @@ struct LossPhase {
                                                LossTiles<Lanes>& t) {
     const TileOf<Lanes>& log_ratios =
         s.log_ratio[static_cast<int>(source_of(loss))];
+    // A token that counts weighs 1 where there are no weights.
+    const TileOf<Lanes>& weights = Lanes::choose(
+        may_weigh<Lanes>() && loss.weighs_tokens, s.weight, s.mask);
     with_surrogate<SurrogateOfWalk<Lanes>>(
         loss.spec.surrogate, [&](auto surrogate) COUNTERWEIGHT_INLINE_LAMBDA {
           if constexpr (requires { surrogate.prepare(loss, s, t); }) {
@@ -116,7 +129,8 @@ struct LossPhase {
                                           t.excess.vec(k, g),
                                           t.prepared.vec(k, g),
                                           {row.value[0], row.value[1]}};
-                emit(loss, surrogate.value(loss, x), measured, k, g, s, t);
+                emit(loss, surrogate.value(loss, x), weights, measured, k, g, s,
+                     t);
               });
         });
   }
@@ -124,24 +138,25 @@ struct LossPhase {
   // Weights, masks, and the chain from r to the log-prob. A weight of 0 makes
   // everything 0, a slope of 0 stays 0 under an infinite r.
   COUNTERWEIGHT_HD static void emit(const LossPlan& loss, const SurrogateVec& v,
-                                    bool measured, int k, int g, const State& s,
+                                    const TileOf<Lanes>& weights, bool measured,
+                                    int k, int g, const State& s,
                                     LossTiles<Lanes>& t) {
     const Vec zero{};
-    const Vec w = may_weigh<Lanes>() && loss.weighs_tokens ? s.weight.vec(k, g)
-                                                           : splat(1.0f);
+    const Vec w = weights.vec(k, g);
     const Vec dr = t.ratio_slope.vec(k, g);
     const Vec full_through_ratio =
         v.full_ratio_slope != 0.0f ? v.full_ratio_slope * dr : zero;
     const Vec through_ratio = v.stopped != 0.0f ? zero : full_through_ratio;
-    const bool by_row =
-        Lanes::may(kFeatureRowLoss) && loss.spec.level == LossLevel::kSequence;
-    const Vec own = by_row ? v.slope : v.slope + through_ratio;
-    const Vec shared = by_row ? through_ratio : zero;
     const auto weighs = w != 0.0f;
     const auto kept = (s.kept.vec(k, g) != 0.0f) & weighs;
+    Vec own = v.slope;
+    if (slopes_by_row<Lanes>(loss)) {
+      t.sequence_slope.set(k, g, kept ? w * through_ratio : zero);
+    } else {
+      own = own + through_ratio;
+    }
     t.value.set(k, g, kept ? w * v.value : zero);
     t.slope.set(k, g, kept ? w * own : zero);
-    t.sequence_slope.set(k, g, kept ? w * shared : zero);
     // Only metrics read the others.
     if (!measured) return;
     const Vec full = v.full_slope + full_through_ratio;
@@ -166,14 +181,20 @@ struct LossPhase {
     const double shared = row.hand_back;
     const bool has_kl = Lanes::may(kFeatureKl) && loss.has_kl;
     const bool hands_back = Lanes::may(kFeatureRowLoss) && loss.hands_back;
-    for_each_position<kWidth>(s.steps, [&](int k, int i) {
-      double g = factor * static_cast<double>(t.slope.at[k][i]);
-      if (has_kl) g += kl_factor * static_cast<double>(t.kl_slope.at[k][i]);
-      if (hands_back) g += shared * static_cast<double>(over.at[k][i]);
-      const float narrow = static_cast<float>(g);
-      const float canonical = select(narrow == narrow, narrow, kCanonicalNaN);
-      t.slope.at[k][i] = select(s.mask.at[k][i] != 0.0f, canonical, 0.0f);
-    });
+    constexpr int kHalves = kVecLanes / kWideLanes;
+    const Vec nan = splat(kCanonicalNaN);
+    for_each_group<kWidth>(
+        s.steps, [&](int k, int g) COUNTERWEIGHT_INLINE_LAMBDA {
+          const Vec narrow = narrowed([&](int h) COUNTERWEIGHT_INLINE_LAMBDA {
+            const int half = g * kHalves + h;
+            WideVec x = factor * t.slope.wide(k, half);
+            if (has_kl) x += kl_factor * t.kl_slope.wide(k, half);
+            if (hands_back) x += shared * over.wide(k, half);
+            return x;
+          });
+          const Vec canonical = narrow == narrow ? narrow : nan;
+          t.slope.set(k, g, s.mask.vec(k, g) != 0.0f ? canonical : Vec{});
+        });
   }
 };
 

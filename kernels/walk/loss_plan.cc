@@ -62,6 +62,7 @@ LossPlan MakeLossPlan(const CorrectionSpec& spec) {
   plan.row_by_sign = info.Has(kTraitRowBySign);
   plan.ratio_of_row = !plan.has_ratio || loss.level != LossLevel::kToken ||
                       info.Has(kTraitRowRatio);
+  plan.reads_excess = info.Has(kTraitExcess);
   plan.sums_advantages = plan.selects || info.Has(kTraitRowAdvantage);
   plan.hands_back = loss.level == LossLevel::kSequence &&
                     (info.Has(kTraitRatioSlope) ||

@@ -36,6 +36,8 @@ struct LossPlan {
   bool row_by_sign;
   // One r for all tokens of a row, or none.
   bool ratio_of_row;
+  // As kTraitExcess.
+  bool reads_excess;
   // The row's or the batch's advantages are summed.
   bool sums_advantages;
   bool has_kl;

@@ -28,7 +28,7 @@ struct LossStatistics {
     acc.count_each(kColumnLoss + kLossSeen, s.steps,
                    [&](int k, int g)
                        COUNTERWEIGHT_INLINE_LAMBDA { return over.vec(k, g); });
-    add_aggregate(loss, s, over, acc);
+    add_aggregate(plan, s, over, acc);
     if (Lanes::may(kFeatureSurrogates) && loss.sums_advantages) {
       add_input(kLossAdvantage, s, s.input[kAdvantages], over, acc);
     }
@@ -49,25 +49,29 @@ struct LossStatistics {
   }
 
   // Adds the terms of the row's ratio or V.
-  COUNTERWEIGHT_HD static void add_aggregate(const LossPlan& loss,
-                                             const State& s,
+  COUNTERWEIGHT_HD static void add_aggregate(const Plan& plan, const State& s,
                                              const TileOf<Lanes>& over,
                                              Acc& acc) {
+    const LossPlan& loss = plan.loss;
     const RatioSource source =
         Lanes::source(SourceUse::kLoss, loss.spec.source);
     const TileOf<Lanes>& advantages = s.input[kAdvantages];
     const auto add = [&](double clamp,
                          auto addend) COUNTERWEIGHT_INLINE_LAMBDA {
+      const ExactLogRatio<Lanes> exact(s, source, clamp);
       acc.add_exact(kColumnLoss + kLossAggregate, s.steps,
                     [&](int k, int h) COUNTERWEIGHT_INLINE_LAMBDA {
-                      const WideVec l = exact_log_ratio(s, source, clamp, k, h);
-                      const WideVec x = addend(l, advantages.wide(k, h));
+                      const WideVec x =
+                          addend(exact(k, h), advantages.wide(k, h));
                       return over.wide(k, h) != 0.0 ? x : WideVec{};
                     });
     };
     if (loss.spec.level != LossLevel::kToken) {
-      add(kUnbounded,
-          [](WideVec l, WideVec) COUNTERWEIGHT_INLINE_LAMBDA { return l; });
+      add_exact_log_ratios(
+          s, source, kUnbounded, over,
+          loss.spec.over != TokenSet::kKept || !has_rules<Lanes>(plan),
+          measures_drift_of<Lanes>(plan, source), kColumnLoss + kLossAggregate,
+          acc);
       return;
     }
     with_surrogate<OfRow>(

@@ -16,13 +16,14 @@ struct LossSumsPhase {
   static constexpr int kBase = kColumnLoss;
 
   // The loss alone where metrics are not wanted.
-  COUNTERWEIGHT_HD static void run(const Plan& plan, const State& s, Acc& acc) {
+  COUNTERWEIGHT_HD static void run(const Plan& plan, bool measured,
+                                   const State& s, Acc& acc) {
     const LossTiles<Lanes>& t = tiles(s);
     const LossPlan& loss = plan.loss;
     const bool has_kl = Lanes::may(kFeatureKl) && loss.has_kl;
     add_values(loss, s, acc);
     if (has_kl) add_kl_values(loss, s, acc);
-    if (!measures<Lanes>(plan)) return;
+    if (!measured) return;
     add_log_ratios(plan, s, acc);
     add_slopes(plan, s, acc);
     add_ratios(loss, s, acc);
@@ -79,16 +80,13 @@ struct LossSumsPhase {
     const LossPlan& loss = plan.loss;
     const RatioSource source =
         Lanes::source(SourceUse::kLossMetrics, loss.spec.metrics_source);
-    const auto exact = [&](int k, int h) COUNTERWEIGHT_INLINE_LAMBDA {
-      return exact_log_ratio(s, source, kUnbounded, k, h);
-    };
-    acc.add_exact(kBase + kLossLogRatio, s.steps, exact);
+    // Walks of outputs alone have no drift.
+    add_exact_log_ratios(s, source, kUnbounded, s.mask, true, false,
+                         kBase + kLossLogRatio, acc);
     const bool drops = has_rules<Lanes>(plan);
     if (drops) {
-      acc.add_exact(kBase + kLossLogRatioKept, s.steps,
-                    [&](int k, int h) COUNTERWEIGHT_INLINE_LAMBDA {
-                      return s.kept.wide(k, h) != 0.0 ? exact(k, h) : WideVec{};
-                    });
+      add_exact_log_ratios(s, source, kUnbounded, s.kept, false, false,
+                           kBase + kLossLogRatioKept, acc);
     }
     if (!serves_peers(loss)) return;
     const TileOf<Lanes>& l = s.log_ratio[static_cast<int>(source)];
@@ -108,6 +106,7 @@ struct LossSumsPhase {
                                           Acc& acc) {
     const LossTiles<Lanes>& t = tiles(s);
     const bool drops = has_rules<Lanes>(plan);
+    const bool by_row = slopes_by_row<Lanes>(plan.loss);
     const int columns[] = {kBase + kLossSlope, kBase + kLossSlopeClipped,
                            kBase + kLossSlopeRejected};
     acc.add(columns, s.steps,
@@ -115,9 +114,8 @@ struct LossSumsPhase {
               const Vec full = t.full_slope.vec(k, g);
               const auto kept = s.kept.vec(k, g) != 0.0f;
               const Vec own = t.slope.vec(k, g);
-              const Vec applied = absolute(
-                  Lanes::may(kFeatureRowLoss) ? own + t.sequence_slope.vec(k, g)
-                                              : own);
+              const Vec applied =
+                  absolute(by_row ? own + t.sequence_slope.vec(k, g) : own);
               // 0 where both are infinite.
               const Vec lost = most(full - applied, Vec{});
               block[0] += full;
@@ -202,11 +200,10 @@ struct LossSumsPhase {
     const TileOf<Lanes>& over =
         Lanes::choose(loss.spec.kl.over == TokenSet::kKept, s.kept, s.mask);
     if (serves_peers(loss)) {
+      const ExactLogRatio<Lanes> exact(s, RatioSource::kRefCurrent, kUnbounded);
       acc.add_exact(kBase + kLossRefLogRatio, s.steps,
-                    [&](int k, int h) COUNTERWEIGHT_INLINE_LAMBDA {
-                      return -exact_log_ratio(s, RatioSource::kRefCurrent,
-                                              kUnbounded, k, h);
-                    });
+                    [&](int k, int h)
+                        COUNTERWEIGHT_INLINE_LAMBDA { return -exact(k, h); });
     }
     acc.count_each(kBase + kLossKlTokens, s.steps,
                    [&](int k, int g)

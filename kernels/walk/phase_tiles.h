@@ -29,9 +29,9 @@ struct RuleTiles {
 template <class Lanes>
 struct WeightTiles {
   static constexpr TilePhase kPhase = TilePhase::kWeight;
-  TileOf<Lanes> mean;
-  TileOf<Lanes> exp;    // of the mean
-  TileOf<Lanes> expm1;  // of the mean
+  // Of the mean.
+  TileOf<Lanes> exp;
+  TileOf<Lanes> expm1;
 };
 
 template <class Lanes>

@@ -150,17 +150,15 @@ void AddLoss(Plan* plan) {
   if (!loss.active) return;
   plan->sources |= Bit(loss.spec.metrics_source);
   if (loss.has_ratio) plan->sources |= Bit(loss.spec.source);
-  if (loss.has_ratio && loss.spec.level == LossLevel::kToken) {
-    plan->exp_sources |= Bit(loss.spec.source);
-  }
+  if (!loss.ratio_of_row) plan->output_exps |= Bit(loss.spec.source);
   if (!loss.has_kl) return;
   plan->sources |= Bit(RatioSource::kRefCurrent);
   if (loss.spec.kl.estimator == KlEstimator::kK3) {
-    plan->exp_sources |= Bit(RatioSource::kRefCurrent);
+    plan->output_exps |= Bit(RatioSource::kRefCurrent);
   }
   if (loss.has_kl_ratio) {
     plan->sources |= Bit(RatioSource::kCurrentOld);
-    plan->exp_sources |= Bit(RatioSource::kCurrentOld);
+    plan->output_exps |= Bit(RatioSource::kCurrentOld);
   }
 }
 
@@ -175,7 +173,6 @@ Plan MakePlan(const CorrectionSpec& spec) {
   std::copy(std::begin(kHistogramEdges), std::end(kHistogramEdges),
             plan.histogram_edges);
   plan.sources = Bit(spec.drift_source);
-  plan.exp_sources = Bit(spec.drift_source);
   plan.inputs = RequiredTensors(spec);
   bool needs_row = false;
   for (int r = 0; r < spec.num_rules; ++r) {
@@ -197,10 +194,11 @@ Plan MakePlan(const CorrectionSpec& spec) {
     rule.prefix = aggregation.Has(kAggregatesPrefix) ? plan.num_prefixes++ : -1;
     plan.sources |= Bit(rule.rule.source);
     if (estimator.Has(kEstimatorReadsExp)) {
-      plan.exp_sources |= Bit(rule.rule.source);
+      plan.statistics_exps |= Bit(rule.rule.source);
+      if (!rule.is_sequence) plan.output_exps |= Bit(rule.rule.source);
     }
     plan.zeroes = plan.zeroes || rule.rule.effect == Effect::kZeroWeight;
-    needs_row = needs_row || rule.is_sequence || rule.prefix >= 0;
+    needs_row = needs_row || rule.is_sequence;
   }
   WeightPlan& weight = plan.weight;
   weight.spec = spec.weight;
@@ -224,20 +222,27 @@ Plan MakePlan(const CorrectionSpec& spec) {
   if (spec.weight.level != Level::kNone) {
     plan.sources |= Bit(spec.weight.source);
     if (spec.weight.level == Level::kToken) {
-      plan.exp_sources |= Bit(spec.weight.source);
+      plan.statistics_exps |= Bit(spec.weight.source);
+      plan.output_exps |= Bit(spec.weight.source);
     }
   }
   AddLoss(&plan);
   const bool needs_mean =
       spec.weight.normalize && spec.weight.given_mean <= 0.0;
   plan.measures = spec.metrics || needs_mean;
-  needs_row = needs_row || weight.prefix >= 0 || plan.loss.by_row ||
-              IsSequenceLevel(spec.weight.level);
-  plan.streams = !needs_row;
+  if (plan.measures) plan.statistics_exps |= Bit(spec.drift_source);
+  const bool needs_row_first =
+      plan.loss.by_row || IsSequenceLevel(spec.weight.level);
+  const bool needs_base = plan.num_prefixes > 0;
+  needs_row = needs_row || needs_row_first;
+  plan.streams = !needs_row && !needs_base;
+  plan.segment_streams = !needs_row;
   CountPasses(spec, false, &plan.passes);
   CountPasses(spec, true, &plan.single_segment_passes);
-  plan.guesses = !plan.streams && plan.passes == 1 && plan.num_prefixes == 0 &&
-                 !plan.loss.by_row && !IsSequenceLevel(spec.weight.level);
+  plan.guesses =
+      needs_row && plan.passes == 1 && !needs_base && !needs_row_first;
+  plan.segment_guesses =
+      needs_row && plan.single_segment_passes == 1 && !needs_row_first;
   plan.token_columns = kColumnRules + kNumRuleColumns * spec.num_rules;
   plan.token_extrema = kExtremumRules + spec.num_rules;
   plan.row_columns = kRowRules + kNumRowRuleColumns * spec.num_rules;

@@ -89,8 +89,9 @@ struct Plan {
   // Bit s: RatioSource s is read. Bit r: InputRole r is read.
   uint32_t sources;
   uint32_t inputs;
-  // Sources whose exponential is needed, a subset of `sources`.
-  uint32_t exp_sources;
+  // Sources whose exponential statistics or outputs need, subsets of `sources`.
+  uint32_t statistics_exps;
+  uint32_t output_exps;
   // Prefix means, numbered in the order of evaluation.
   int32_t num_prefixes;
   // True if metrics are wanted or an output depends on a mean over the batch.
@@ -108,6 +109,9 @@ struct Plan {
   // pass writes them as if none fired, which is the common case, and rows where
   // one fired are written again.
   bool guesses;
+  // The same of rows of one segment, whose running means start from nothing.
+  bool segment_streams;
+  bool segment_guesses;
   int32_t token_columns;
   int32_t token_extrema;
   int32_t row_columns;

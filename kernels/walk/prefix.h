@@ -7,33 +7,37 @@
 namespace counterweight::kernels {
 inline namespace COUNTERWEIGHT_ISA {
 
-// Calls f(step, lane, mean) with the mean of addend(step, half group) over the
-// row's tokens up to and with this one where `seen` is 1; 0 while there is
-// none. `carry` holds what came before the tile, and afterwards what came
-// before its end.
+// Calls f(step, group, means) with the means, a half group in each element, of
+// addend(step, half group) over the row's tokens up to and with this one where
+// `seen` is 1; 0 while there is none. `carry` holds what came before the tile,
+// and afterwards what came before its end.
 template <class Lanes, class Addend, class F>
 COUNTERWEIGHT_HD void for_each_prefix_mean(int steps, PrefixBase& carry,
                                            Addend addend,
                                            const TileOf<Lanes>& seen, F f) {
   constexpr int kWidth = Lanes::kWidth;
+  constexpr int kHalves = kVecLanes / kWideLanes;
   COUNTERWEIGHT_UNROLL
   for (int k = 0; k < steps; ++k) {
     LaneValues<kWidth, double> sum;
     LaneValues<kWidth, double> count;
     for (int h = 0; h < kWidth / kWideLanes; ++h) {
-      const WideVec s = seen.wide(k, h);
-      const WideVec x = s != 0.0 ? addend(k, h) : WideVec{};
+      const WideVec x = seen.wide(k, h) != 0.0 ? addend(k, h) : WideVec{};
       store(x, &sum.at[h * kWideLanes]);
-      store(s, &count.at[h * kWideLanes]);
     }
     Lanes::scan(sum);
-    Lanes::scan(count);
+    Lanes::scan_counts(seen, k, count);
     const PrefixBase before = carry;
-    for_each_lane<kWidth>([&](int i) COUNTERWEIGHT_INLINE_LAMBDA {
-      const double n = before.count + count.at[i];
-      const double total = before.sum + sum.at[i];
-      f(k, i, n > 0.0 ? total / n : 0.0);
-    });
+    for (int g = 0; g < kWidth / kVecLanes; ++g) {
+      WideVec means[kHalves];
+      for (int h = 0; h < kHalves; ++h) {
+        const int first = g * kVecLanes + h * kWideLanes;
+        const WideVec n = before.count + load<WideVec>(&count.at[first]);
+        const WideVec total = before.sum + load<WideVec>(&sum.at[first]);
+        means[h] = n > 0.0 ? total / n : WideVec{};
+      }
+      f(k, g, means);
+    }
     carry.sum += Lanes::last(sum);
     carry.count += Lanes::last(count);
   }

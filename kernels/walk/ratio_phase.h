@@ -15,8 +15,10 @@ struct RatioPhase {
   static constexpr int kWidth = Lanes::kWidth;
   using State = TileState<Lanes>;
 
+  // exps: sources whose exponential this walk needs.
   COUNTERWEIGHT_HD static void run(const Plan& plan, const Batch& batch,
-                                   State& s, Accumulators<Lanes>& acc) {
+                                   uint32_t exps, State& s,
+                                   Accumulators<Lanes>& acc) {
     if constexpr (Lanes::kReadsAhead) {
       Lanes::take(plan, s);
       set_log_ratios(plan, s);
@@ -28,9 +30,11 @@ struct RatioPhase {
         Lanes::load(batch.tensors[r], s.position, s.count, s.mask, s.input[r]);
       }
       const bool bad = any_bad(plan, s, s.steps,
-                               [&](int r, int k, int i, float num, float den)
+                               [&](int r, int k, int g, Vec num, Vec den)
                                    COUNTERWEIGHT_INLINE_LAMBDA {
-                                     return s.log_ratio[r].at[k][i] = num - den;
+                                     const Vec l = num - den;
+                                     s.log_ratio[r].set(k, g, l);
+                                     return l;
                                    });
       s.has_unknown = false;
       if (bad) {
@@ -40,19 +44,24 @@ struct RatioPhase {
     }
     COUNTERWEIGHT_UNROLL
     for (int r = 0; r < kNumRatioSources; ++r) {
-      if ((Lanes::sources(plan.exp_sources) >> r & 1u) == 0) continue;
-      for_each_position<kWidth>(s.steps, [&](int k, int i) {
-        const ExpTerms terms = exp_terms(s.log_ratio[r].at[k][i]);
-        s.exp[r].at[k][i] = terms.exp;
-        s.expm1[r].at[k][i] = terms.expm1;
-        s.k3[r].at[k][i] = terms.k3;
-      });
+      if ((Lanes::sources(exps) >> r & 1u) == 0) continue;
+      for_each_group<kWidth>(
+          s.steps, [&](int k, int g) COUNTERWEIGHT_INLINE_LAMBDA {
+            const auto terms = exp_terms(s.log_ratio[r].vec(k, g));
+            s.exp[r].set(k, g, terms.exp);
+            s.expm1[r].set(k, g, terms.expm1);
+            s.k3[r].set(k, g, terms.k3);
+          });
     }
-    for_each_position<kWidth>(
-        s.steps, [&](int k, int i) { s.kept.at[k][i] = s.mask.at[k][i]; });
+    for_each_group<kWidth>(s.steps,
+                           [&](int k, int g) COUNTERWEIGHT_INLINE_LAMBDA {
+                             s.kept.set(k, g, s.mask.vec(k, g));
+                           });
     if (Lanes::may(kFeatureZeroing) && plan.zeroes) {
-      for_each_position<kWidth>(
-          s.steps, [&](int k, int i) { s.zeroed.at[k][i] = 0.0f; });
+      for_each_group<kWidth>(s.steps,
+                             [&](int k, int g) COUNTERWEIGHT_INLINE_LAMBDA {
+                               s.zeroed.set(k, g, Vec{});
+                             });
     }
   }
 
@@ -63,11 +72,11 @@ struct RatioPhase {
                                      Ahead& block, Accumulators<Lanes>& acc) {
     // An upper bound of |num - den|. The difference itself would occupy
     // registers until the tiles use it.
-    const bool may_be_bad = any_bad(
-        plan, block, kSteps,
-        [](int, int, int, float num, float den) COUNTERWEIGHT_INLINE_LAMBDA {
-          return __builtin_fabsf(num) + __builtin_fabsf(den);
-        });
+    const bool may_be_bad = any_bad(plan, block, kSteps,
+                                    [](int, int, int, Vec num, Vec den)
+                                        COUNTERWEIGHT_INLINE_LAMBDA {
+                                          return absolute(num) + absolute(den);
+                                        });
     if (!may_be_bad) return;
     // A copy in memory is indexed there; the block stays in registers.
     Ahead copy = block;
@@ -105,8 +114,8 @@ struct RatioPhase {
     }
   }
 
-  // f(source, step, lane, numerator, denominator) for every log ratio. Block: a
-  // tile's state or a block read ahead.
+  // f(source, step, group of lanes, numerator, denominator) for every log
+  // ratio. Block: a tile's state or a block read ahead.
   template <class Block, class F>
   COUNTERWEIGHT_HD static void for_each_ratio(const Plan& plan,
                                               const Block& block, int steps,
@@ -117,26 +126,27 @@ struct RatioPhase {
       const auto source = static_cast<RatioSource>(r);
       const auto& num = block.input[numerator(source)];
       const auto& den = block.input[denominator(source)];
-      for_each_position<kWidth>(steps,
-                                [&](int k, int i) COUNTERWEIGHT_INLINE_LAMBDA {
-                                  f(r, k, i, num.at[k][i], den.at[k][i]);
-                                });
+      for_each_group<kWidth>(steps,
+                             [&](int k, int g) COUNTERWEIGHT_INLINE_LAMBDA {
+                               f(r, k, g, num.vec(k, g), den.vec(k, g));
+                             });
     }
   }
 
   COUNTERWEIGHT_HD static void set_log_ratios(const Plan& plan, State& s) {
     for_each_ratio(plan, s, s.steps,
-                   [&](int r, int k, int i, float num, float den)
+                   [&](int r, int k, int g, Vec num, Vec den)
                        COUNTERWEIGHT_INLINE_LAMBDA {
-                         s.log_ratio[r].at[k][i] = num - den;
+                         s.log_ratio[r].set(k, g, num - den);
                        });
     for (int r = 0; r < kNumRatioSources; ++r) {
       if ((Lanes::sources(plan.sources) >> r & 1u) == 0) continue;
       if (!may_be_unknown(s, static_cast<RatioSource>(r))) continue;
-      for_each_position<kWidth>(s.steps, [&](int k, int i) {
-        const float l = s.log_ratio[r].at[k][i];
-        s.log_ratio[r].at[k][i] = s.unknown.at[k][i] != 0.0f ? 0.0f : l;
-      });
+      for_each_group<kWidth>(
+          s.steps, [&](int k, int g) COUNTERWEIGHT_INLINE_LAMBDA {
+            const Vec l = s.log_ratio[r].vec(k, g);
+            s.log_ratio[r].set(k, g, s.unknown.vec(k, g) != 0.0f ? Vec{} : l);
+          });
     }
   }
 
@@ -144,23 +154,30 @@ struct RatioPhase {
   template <class Block, class F>
   COUNTERWEIGHT_HD static bool any_bad(const Plan& plan, const Block& block,
                                        int steps, F f) {
-    LaneValues<kWidth, float> bad{};
+    // Magnitudes are ordered as their bits are, infinity and NaN last.
+    BitsVec largest[kWidth / kVecLanes] = {};
+    const auto add = [&](int g, Vec x) COUNTERWEIGHT_INLINE_LAMBDA {
+      const BitsVec size = magnitude_bits(x);
+      largest[g] = size > largest[g] ? size : largest[g];
+    };
     for_each_ratio(
         plan, block, steps,
-        [&](int r, int k, int i, float num, float den)
-            COUNTERWEIGHT_INLINE_LAMBDA {
-              const float x = f(r, k, i, num, den);
-              bad.at[i] = __builtin_fabsf(x) <= __FLT_MAX__ ? bad.at[i] : 1.0f;
-            });
+        [&](int r, int k, int g, Vec num, Vec den)
+            COUNTERWEIGHT_INLINE_LAMBDA { add(g, f(r, k, g, num, den)); });
     if (Lanes::inputs(plan.inputs) >> static_cast<int>(InputRole::kAdvantages) &
         1u) {
       const auto& a = block.input[static_cast<int>(InputRole::kAdvantages)];
-      for_each_position<kWidth>(steps, [&](int k, int i) {
-        bad.at[i] =
-            __builtin_fabsf(a.at[k][i]) <= __FLT_MAX__ ? bad.at[i] : 1.0f;
-      });
+      for_each_group<kWidth>(
+          steps, [&](int k, int g)
+                     COUNTERWEIGHT_INLINE_LAMBDA { add(g, a.vec(k, g)); });
     }
-    return Lanes::any(bad);
+    const BitsVec finite = magnitude_bits(splat(__FLT_MAX__));
+    LaneValues<kWidth, float> lanes;
+    for (int g = 0; g < kWidth / kVecLanes; ++g) {
+      const Vec bad = largest[g] > finite ? splat(1.0f) : Vec{};
+      store(bad, &lanes.at[g * kVecLanes]);
+    }
+    return Lanes::any(lanes);
   }
 
   // Notes the non-finite tokens and takes them out as the policy says. REJECT

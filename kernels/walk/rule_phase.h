@@ -30,7 +30,7 @@ struct RulePhase {
     const bool adds = kStats && measures<Lanes>(plan);
     if (rule.is_sequence) {
       if (kStats) {
-        Sums::add_sequence_sums(rule, r, s, seen, sequential, acc);
+        Sums::add_sequence_sums(plan, r, s, seen, sequential, acc);
       }
       const bool applies = kOutput || rule.hits_in_statistics;
       if (!applies || (row_fired >> r & 1u) == 0) return;
@@ -39,7 +39,7 @@ struct RulePhase {
       Sums::evaluate(rule, s);
       outside_prefix(rule, s, seen, acc.carry[rule.prefix]);
       if (kStats) {
-        Sums::add_prefix_aggregate(rule, r, s, seen, sequential, acc);
+        Sums::add_prefix_aggregate(plan, r, s, seen, sequential, acc);
         if (sequential) Sums::count_seen(r, s, seen, acc);
       }
       if (adds) {
@@ -130,70 +130,81 @@ struct RulePhase {
     RuleTiles<Lanes>& t = Sums::tiles(s);
     const double lower = rule.rule.lower;
     const double upper = rule.rule.upper;
+    const WideVec one = splat_wide(1.0);
+    const ExactLogRatio<Lanes> exact(s, Sums::source_of(rule),
+                                     rule.rule.token_clamp);
     t.estimate = t.statistic;
     for_each_prefix_mean<Lanes>(
         s.steps, carry,
         [&](int k, int h) COUNTERWEIGHT_INLINE_LAMBDA {
-          return Sums::exact(rule, s, t.estimate, k, h);
+          // RATIO's sums hang on the exact difference.
+          return rule.is_log_ratio ? exact(k, h) : t.estimate.wide(k, h);
         },
         seen,
-        [&](int k, int i, double mean) COUNTERWEIGHT_INLINE_LAMBDA {
-          t.statistic.at[k][i] = static_cast<float>(mean);
-          t.high.at[k][i] = mean > upper ? 1.0f : 0.0f;
-          t.low.at[k][i] = mean < lower ? 1.0f : 0.0f;
+        [&](int k, int g, const auto& means) COUNTERWEIGHT_INLINE_LAMBDA {
+          t.statistic.set(k, g, narrowed([&](int h) { return means[h]; }));
+          t.high.set(k, g, narrowed([&](int h) {
+                       return means[h] > upper ? one : WideVec{};
+                     }));
+          t.low.set(k, g, narrowed([&](int h) {
+                      return means[h] < lower ? one : WideVec{};
+                    }));
         });
   }
 
   COUNTERWEIGHT_HD static void fire_outside(const RulePlan& rule, State& s,
                                             const TileOf<Lanes>& seen) {
     RuleTiles<Lanes>& t = Sums::tiles(s);
-    const float lower = rule.lower;
-    const float upper = rule.upper;
-    for_each_position<kWidth>(s.steps, [&](int k, int i) {
-      const float x = t.statistic.at[k][i];
-      const float high = x > upper ? 1.0f : 0.0f;
-      const float outside = x < lower ? 1.0f : high;
-      t.fired.at[k][i] = outside * seen.at[k][i];
-    });
+    const Vec one = splat(1.0f);
+    for_each_group<kWidth>(s.steps,
+                           [&](int k, int g) COUNTERWEIGHT_INLINE_LAMBDA {
+                             const Vec x = t.statistic.vec(k, g);
+                             const Vec high = x > rule.upper ? one : Vec{};
+                             const Vec outside = x < rule.lower ? one : high;
+                             t.fired.set(k, g, outside * seen.vec(k, g));
+                           });
   }
 
   // fire_outside and apply in one. What the rule does not see is left by none.
   COUNTERWEIGHT_HD static void drop_outside(const RulePlan& rule, State& s) {
     RuleTiles<Lanes>& t = Sums::tiles(s);
-    const float lower = rule.lower;
-    const float upper = rule.upper;
-    for_each_position<kWidth>(s.steps, [&](int k, int i) {
-      const float x = t.statistic.at[k][i];
-      const float kept = x > upper ? 0.0f : s.kept.at[k][i];
-      s.kept.at[k][i] = x < lower ? 0.0f : kept;
-    });
+    for_each_group<kWidth>(
+        s.steps, [&](int k, int g) COUNTERWEIGHT_INLINE_LAMBDA {
+          const Vec x = t.statistic.vec(k, g);
+          const Vec kept = x > rule.upper ? Vec{} : s.kept.vec(k, g);
+          s.kept.set(k, g, x < rule.lower ? Vec{} : kept);
+        });
   }
 
   // Fires the rule on the tokens that outside_prefix marked.
   COUNTERWEIGHT_HD static void fire_marked(State& s,
                                            const TileOf<Lanes>& seen) {
     RuleTiles<Lanes>& t = Sums::tiles(s);
-    for_each_position<kWidth>(s.steps, [&](int k, int i) {
-      const float outside = t.high.at[k][i] + t.low.at[k][i];
-      t.fired.at[k][i] = outside * seen.at[k][i];
-    });
+    for_each_group<kWidth>(
+        s.steps, [&](int k, int g) COUNTERWEIGHT_INLINE_LAMBDA {
+          const Vec outside = t.high.vec(k, g) + t.low.vec(k, g);
+          t.fired.set(k, g, outside * seen.vec(k, g));
+        });
   }
 
   COUNTERWEIGHT_HD static void fire_row(State& s, const TileOf<Lanes>& seen) {
     RuleTiles<Lanes>& t = Sums::tiles(s);
-    for_each_position<kWidth>(
-        s.steps, [&](int k, int i) { t.fired.at[k][i] = seen.at[k][i]; });
+    for_each_group<kWidth>(s.steps,
+                           [&](int k, int g) COUNTERWEIGHT_INLINE_LAMBDA {
+                             t.fired.set(k, g, seen.vec(k, g));
+                           });
   }
 
   COUNTERWEIGHT_HD static void keep_where_condition_holds(const RulePlan& rule,
                                                           State& s) {
     RuleTiles<Lanes>& t = Sums::tiles(s);
     if (!Sums::is_conditional(rule)) return;
-    for_each_position<kWidth>(s.steps, [&](int k, int i) {
-      const float fired = t.fired.at[k][i];
-      t.fired.at[k][i] =
-          s.input[Sums::kAdvantages].at[k][i] < 0.0f ? fired : 0.0f;
-    });
+    const TileOf<Lanes>& advantages = s.input[Sums::kAdvantages];
+    for_each_group<kWidth>(
+        s.steps, [&](int k, int g) COUNTERWEIGHT_INLINE_LAMBDA {
+          const Vec fired = t.fired.vec(k, g);
+          t.fired.set(k, g, advantages.vec(k, g) < 0.0f ? fired : Vec{});
+        });
   }
 
   COUNTERWEIGHT_HD static void apply(const RulePlan& rule, int r, bool explains,
@@ -202,15 +213,18 @@ struct RulePhase {
     TileOf<Lanes>& kept = s.kept;
     TileOf<Lanes>& zeroed = s.zeroed;
     if (drops(rule)) {
-      for_each_position<kWidth>(s.steps, [&](int k, int i) {
-        const float before = kept.at[k][i];
-        kept.at[k][i] = t.fired.at[k][i] != 0.0f ? 0.0f : before;
-      });
+      for_each_group<kWidth>(
+          s.steps, [&](int k, int g) COUNTERWEIGHT_INLINE_LAMBDA {
+            const Vec before = kept.vec(k, g);
+            kept.set(k, g, t.fired.vec(k, g) != 0.0f ? Vec{} : before);
+          });
     } else {
-      for_each_position<kWidth>(s.steps, [&](int k, int i) {
-        const float before = zeroed.at[k][i];
-        zeroed.at[k][i] = t.fired.at[k][i] != 0.0f ? 1.0f : before;
-      });
+      const Vec one = splat(1.0f);
+      for_each_group<kWidth>(
+          s.steps, [&](int k, int g) COUNTERWEIGHT_INLINE_LAMBDA {
+            const Vec before = zeroed.vec(k, g);
+            zeroed.set(k, g, t.fired.vec(k, g) != 0.0f ? one : before);
+          });
     }
     if (!explains) return;
     const uint32_t bit = uint32_t{1} << r;

@@ -48,24 +48,16 @@ struct RuleSums {
         });
   }
 
-  // The estimator in float64: RATIO as the exact difference, which is what its
-  // sums hang on; others as computed.
-  COUNTERWEIGHT_HD static WideVec exact(const RulePlan& rule, const State& s,
-                                        const TileOf<Lanes>& computed, int k,
-                                        int h) {
-    if (!rule.is_log_ratio) return computed.wide(k, h);
-    return exact_log_ratio(s, source_of(rule), rule.rule.token_clamp, k, h);
-  }
-
   // Adds the sums that the row's later segments start from.
-  COUNTERWEIGHT_HD static void add_prefix_aggregate(const RulePlan& rule, int r,
+  COUNTERWEIGHT_HD static void add_prefix_aggregate(const Plan& plan, int r,
                                                     const State& s,
                                                     const TileOf<Lanes>& seen,
                                                     bool sequential, Acc& acc) {
+    const RulePlan& rule = plan.rules[r];
     const RuleTiles<Lanes>& t = tiles(s);
     const int column = RuleColumnIndex(r, kRuleAggregate);
     if (rule.is_log_ratio) {
-      add_ratios(rule, column, s, seen, sequential, acc);
+      add_ratios(plan, rule, column, s, seen, sequential, acc);
       return;
     }
     acc.add_exact(column, s.steps,
@@ -75,12 +67,14 @@ struct RuleSums {
                   });
   }
 
-  COUNTERWEIGHT_HD static void add_ratios(const RulePlan& rule, int column,
+  COUNTERWEIGHT_HD static void add_ratios(const Plan& plan,
+                                          const RulePlan& rule, int column,
                                           const State& s,
                                           const TileOf<Lanes>& seen,
                                           bool sequential, Acc& acc) {
-    add_exact_log_ratios(s, source_of(rule), rule.rule.token_clamp, seen,
-                         !sequential, column, acc);
+    const RatioSource source = source_of(rule);
+    add_exact_log_ratios(s, source, rule.rule.token_clamp, seen, !sequential,
+                         measures_drift_of<Lanes>(plan, source), column, acc);
   }
 
   COUNTERWEIGHT_HD static void add_token_sums(const Plan& plan, int r,
@@ -128,10 +122,11 @@ struct RuleSums {
             });
   }
 
-  COUNTERWEIGHT_HD static void add_sequence_sums(const RulePlan& rule, int r,
+  COUNTERWEIGHT_HD static void add_sequence_sums(const Plan& plan, int r,
                                                  State& s,
                                                  const TileOf<Lanes>& seen,
                                                  bool sequential, Acc& acc) {
+    const RulePlan& rule = plan.rules[r];
     RuleTiles<Lanes>& t = tiles(s);
     if (sequential) {
       const int columns[] = {RuleColumnIndex(r, kRuleSeen),
@@ -152,7 +147,7 @@ struct RuleSums {
     }
     const int sum_column = RuleColumnIndex(r, kRuleSum);
     if (rule.sums_ratios) {
-      add_ratios(rule, sum_column, s, seen, sequential, acc);
+      add_ratios(plan, rule, sum_column, s, seen, sequential, acc);
       return;
     }
     evaluate(rule, s);

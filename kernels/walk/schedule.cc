@@ -42,11 +42,13 @@ class Builder {
 Schedule ScheduleOf(const Plan& plan, Purpose purpose, bool several,
                     bool fuses) {
   Builder builder;
-  if (purpose == Purpose::kOutputs && fuses && (plan.streams || plan.guesses)) {
+  const bool streams = several ? plan.streams : plan.segment_streams;
+  const bool guesses = several ? plan.guesses : plan.segment_guesses;
+  if (purpose == Purpose::kOutputs && fuses && (streams || guesses)) {
     builder.Add({StepKind::kInitialStates});
     builder.Add({StepKind::kBoth});
     builder.Add({.kind = StepKind::kSettle, .is_last = true});
-    if (plan.guesses) builder.AddOutputs(plan, /*fired_rows_only=*/true);
+    if (guesses) builder.AddOutputs(plan, /*fired_rows_only=*/true);
     return builder.schedule();
   }
   builder.AddDecisions(several ? plan.passes : plan.single_segment_passes);

@@ -23,15 +23,21 @@ struct SegmentTask {
   const PrefixBase* bases;
   // Read if the plan has a loss.
   const LossContext* loss;
+  // The walk of outputs finds only what hand_back() needs of the loss.
+  bool loss_only;
 };
 
 template <class Lanes>
 COUNTERWEIGHT_HD void scale_advantages(double scale, TileState<Lanes>& s) {
   constexpr int kAdvantages = static_cast<int>(InputRole::kAdvantages);
-  for_each_position<Lanes::kWidth>(s.steps, [&](int k, int i) {
-    float& a = s.input[kAdvantages].at[k][i];
-    a = static_cast<float>(static_cast<double>(a) * scale);
-  });
+  constexpr int kHalves = kVecLanes / kWideLanes;
+  TileOf<Lanes>& a = s.input[kAdvantages];
+  for_each_group<Lanes::kWidth>(
+      s.steps, [&](int k, int g) COUNTERWEIGHT_INLINE_LAMBDA {
+        a.set(k, g, narrowed([&](int h) COUNTERWEIGHT_INLINE_LAMBDA {
+                return a.wide(k, g * kHalves + h) * scale;
+              }));
+      });
 }
 
 // Writes the values of Outputs::weights into s.weight. Without a loss the
@@ -48,24 +54,29 @@ COUNTERWEIGHT_HD void finish_weights(const Plan& plan, const SegmentTask& task,
     const bool by_row =
         Lanes::may(kFeatureRowWeights) && IsSequenceLevel(level);
     const float w = by_row ? task.row.weight : 1.0f;
-    for_each_position<kWidth>(s.steps, [&](int k, int i) {
-      s.weight.at[k][i] = s.mask.at[k][i] != 0.0f ? w : 0.0f;
-    });
+    for_each_group<kWidth>(
+        s.steps, [&](int k, int g) COUNTERWEIGHT_INLINE_LAMBDA {
+          s.weight.set(k, g, s.mask.vec(k, g) != 0.0f ? splat(w) : Vec{});
+        });
   }
   if (Lanes::may(kFeatureZeroing) && plan.zeroes) {
-    for_each_position<kWidth>(s.steps, [&](int k, int i) {
-      const float w = s.weight.at[k][i];
-      s.weight.at[k][i] = s.zeroed.at[k][i] != 0.0f ? 0.0f : w;
-    });
+    for_each_group<kWidth>(
+        s.steps, [&](int k, int g) COUNTERWEIGHT_INLINE_LAMBDA {
+          const Vec w = s.weight.vec(k, g);
+          s.weight.set(k, g, s.zeroed.vec(k, g) != 0.0f ? Vec{} : w);
+        });
   }
   if (!Lanes::may(kFeatureLoss) || !may_weigh<Lanes>()) return;
   if (!plan.loss.active) return;
   if (task.loss->normalizer == 1.0) return;
   const double normalizer = task.loss->normalizer;
-  for_each_position<kWidth>(s.steps, [&](int k, int i) {
-    float& w = s.weight.at[k][i];
-    w = static_cast<float>(static_cast<double>(w) / normalizer);
-  });
+  constexpr int kHalves = kVecLanes / kWideLanes;
+  for_each_group<kWidth>(
+      s.steps, [&](int k, int g) COUNTERWEIGHT_INLINE_LAMBDA {
+        s.weight.set(k, g, narrowed([&](int h) COUNTERWEIGHT_INLINE_LAMBDA {
+                       return s.weight.wide(k, g * kHalves + h) / normalizer;
+                     }));
+      });
 }
 
 // One tile, of s.count positions from s.position.
@@ -84,7 +95,9 @@ COUNTERWEIGHT_HD void walk_tile(const Plan& plan, const Batch& batch,
       s.reasons.at[k][i] = Lanes::reasons_ahead(s, k);
     });
   }
-  RatioPhase<Lanes>::run(plan, batch, s, acc);
+  const uint32_t exps =
+      (kStats ? plan.statistics_exps : 0u) | (kOutput ? plan.output_exps : 0u);
+  RatioPhase<Lanes>::run(plan, batch, exps, s, acc);
   if (Lanes::may(kFeatureRowAdvantages) &&
       plan.loss.spec.prescales_advantages) {
     scale_advantages(task.row.loss.advantage_scale, s);
@@ -110,8 +123,8 @@ COUNTERWEIGHT_HD void walk_tile(const Plan& plan, const Batch& batch,
   }
   Lanes::store(s.weight, s, outputs.weights);
   if (has_loss) {
-    LossPhase<Lanes>::run(plan, batch, *task.loss, task.row, s, acc,
-                          outputs.gradient);
+    LossPhase<Lanes>::run(plan, batch, *task.loss, task.row, task.loss_only, s,
+                          acc, outputs.gradient);
   }
   Lanes::store(s.kept, s, outputs.keep_mask);
   if (!explains) return;
@@ -123,7 +136,7 @@ COUNTERWEIGHT_HD void walk_tile(const Plan& plan, const Batch& batch,
 // kStats: fills `acc`, which the caller has cleared. kOutput: writes `outputs`,
 // leaves the segment's reasons in acc.reasons, and adds the loss to `acc`,
 // whose columns of the loss the caller has cleared. Both at once where outputs
-// depend on no sum (plan.streams), or as a guess that no sequence rule fires.
+// depend on no sum (Plan::streams), or as a guess that no sequence rule fires.
 template <class Lanes, bool kStats, bool kOutput>
 COUNTERWEIGHT_HD void walk_segment(const Plan& plan, const Batch& batch,
                                    const SegmentTask& task,

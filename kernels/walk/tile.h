@@ -31,6 +31,7 @@ inline constexpr int kFewSteps = 4;
 // Values of one lane live in registers.
 #define COUNTERWEIGHT_ALIGNED
 using Vec = float;
+using BitsVec = int32_t;
 using WideVec = double;
 inline constexpr int kVecLanes = 1;
 inline constexpr int kWideLanes = 1;
@@ -44,7 +45,8 @@ inline constexpr int kWideLanes = 1;
 #define COUNTERWEIGHT_VECTOR_BYTES 16
 #endif
 typedef float Vec __attribute__((vector_size(COUNTERWEIGHT_VECTOR_BYTES)));
-typedef int32_t IntVec __attribute__((vector_size(COUNTERWEIGHT_VECTOR_BYTES)));
+typedef int32_t BitsVec
+    __attribute__((vector_size(COUNTERWEIGHT_VECTOR_BYTES)));
 typedef double WideVec __attribute__((vector_size(COUNTERWEIGHT_VECTOR_BYTES)));
 #ifndef __AVX2__
 typedef float HalfVec
@@ -55,8 +57,7 @@ inline constexpr int kWideLanes = sizeof(WideVec) / sizeof(double);
 #undef COUNTERWEIGHT_VECTOR_BYTES
 #endif
 
-// x - 0 is x whatever its sign, so that nothing is left to compute.
-COUNTERWEIGHT_HD Vec splat(float x) { return x - Vec{}; }
+COUNTERWEIGHT_HD Vec splat(float x) { return spread<Vec>(x); }
 COUNTERWEIGHT_HD WideVec splat_wide(double x) { return x - WideVec{}; }
 
 // least and most: which zero they give of two that differ in sign is open, and
@@ -67,11 +68,21 @@ COUNTERWEIGHT_HD Vec least(Vec a, Vec b) { return __builtin_fminf(a, b); }
 COUNTERWEIGHT_HD Vec most(Vec a, Vec b) { return __builtin_fmaxf(a, b); }
 #else
 COUNTERWEIGHT_HD Vec absolute(Vec x) {
-  return reinterpret_cast<Vec>(reinterpret_cast<IntVec>(x) & 0x7fffffff);
+  return reinterpret_cast<Vec>(reinterpret_cast<BitsVec>(x) & 0x7fffffff);
 }
 // b where a is NaN.
 COUNTERWEIGHT_HD Vec least(Vec a, Vec b) { return a < b ? a : b; }
 COUNTERWEIGHT_HD Vec most(Vec a, Vec b) { return a > b ? a : b; }
+#endif
+// The bits of |x|.
+#ifdef COUNTERWEIGHT_ONE_LANE
+COUNTERWEIGHT_HD BitsVec magnitude_bits(Vec x) {
+  return static_cast<BitsVec>(bits_of(x) & 0x7fffffffu);
+}
+#else
+COUNTERWEIGHT_HD BitsVec magnitude_bits(Vec x) {
+  return reinterpret_cast<BitsVec>(x) & 0x7fffffff;
+}
 #endif
 COUNTERWEIGHT_HD Vec clip(Vec x, Vec low, Vec high) {
   return most(least(x, high), low);
@@ -86,7 +97,7 @@ COUNTERWEIGHT_HD Vec reach(Vec x) {
 }
 #else
 COUNTERWEIGHT_HD Vec reach(Vec x) {
-  const IntVec bits = reinterpret_cast<IntVec>(x);
+  const BitsVec bits = reinterpret_cast<BitsVec>(x);
   return reinterpret_cast<Vec>((bits & 0x7fffffff) - (bits >> 31));
 }
 #endif
@@ -161,6 +172,25 @@ COUNTERWEIGHT_HD WideVec widened(const float* from) {
   return _mm256_cvtps_pd(_mm_loadu_ps(from));
 #else
   return __builtin_convertvector(load<HalfVec>(from), WideVec);
+#endif
+}
+
+// kVecLanes numbers of half(0), half(1), ..., kWideLanes in each, in float32.
+template <class F>
+COUNTERWEIGHT_HD Vec narrowed(F half) {
+#if defined(COUNTERWEIGHT_ONE_LANE)
+  return static_cast<float>(half(0));
+#elif defined(__AVX512F__)
+  // The plain forms warn of registers that they leave undefined.
+  return __builtin_shufflevector(_mm512_maskz_cvtpd_ps(0xff, half(0)),
+                                 _mm512_maskz_cvtpd_ps(0xff, half(1)), 0, 1, 2,
+                                 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+#elif defined(__AVX2__)
+  return _mm256_set_m128(_mm256_cvtpd_ps(half(1)), _mm256_cvtpd_ps(half(0)));
+#else
+  const HalfVec parts[] = {__builtin_convertvector(half(0), HalfVec),
+                           __builtin_convertvector(half(1), HalfVec)};
+  return load<Vec>(parts);
 #endif
 }
 

@@ -77,6 +77,12 @@ constexpr COUNTERWEIGHT_HD bool may_weigh() {
          Lanes::may(kFeaturePrefixes);
 }
 
+// The slope through r is the row's, see LossTiles::sequence_slope.
+template <class Lanes>
+COUNTERWEIGHT_HD bool slopes_by_row(const LossPlan& loss) {
+  return Lanes::may(kFeatureRowLoss) && loss.spec.level == LossLevel::kSequence;
+}
+
 // Numerator and denominator of a ratio source.
 constexpr COUNTERWEIGHT_HD int numerator(RatioSource source) {
   if (source == RatioSource::kRefCurrent) {
@@ -94,6 +100,13 @@ constexpr COUNTERWEIGHT_HD int denominator(RatioSource source) {
   return static_cast<int>(source == RatioSource::kCurrentOld
                               ? InputRole::kOld
                               : InputRole::kRollout);
+}
+
+// The drift phase adds up log ratios of `source` exactly.
+template <class Lanes>
+COUNTERWEIGHT_HD bool measures_drift_of(const Plan& plan, RatioSource source) {
+  return measures<Lanes>(plan) &&
+         source == Lanes::source(SourceUse::kDrift, plan.spec.drift_source);
 }
 
 // True if some log ratios of the tile are 0 whatever its inputs are.

@@ -17,13 +17,27 @@ struct WeightVec {
   Vec excess;
 };
 
+// The ends of a weight, in registers.
+struct WeightEnds {
+  COUNTERWEIGHT_HD explicit WeightEnds(const WeightPlan& plan)
+      : least(splat(plan.least)),
+        most(splat(plan.most)),
+        least_excess(splat(plan.least_excess)),
+        most_excess(splat(plan.most_excess)) {}
+
+  Vec least;
+  Vec most;
+  Vec least_excess;
+  Vec most_excess;
+};
+
 // masks: plan.masks, as a type where it is known.
 template <class Bool>
-COUNTERWEIGHT_HD WeightVec bounded(const WeightPlan& plan, Bool masks, Vec exp,
+COUNTERWEIGHT_HD WeightVec bounded(const WeightPlan& plan,
+                                   const WeightEnds& ends, Bool masks, Vec exp,
                                    Vec expm1) {
-  WeightVec v = {
-      clip(exp, splat(plan.least), splat(plan.most)),
-      clip(expm1, splat(plan.least_excess), splat(plan.most_excess))};
+  WeightVec v = {clip(exp, ends.least, ends.most),
+                 clip(expm1, ends.least_excess, ends.most_excess)};
   if (!masks) return v;
   const auto high = exp > plan.high_above;
   const auto inside = exp >= plan.low_from;
@@ -55,8 +69,10 @@ struct WeightPhase {
     const bool sums = by_row || prefix;
     if (!kStats || !sums) return;
     const bool sees_all = weight.spec.after_rule == 0;
-    add_exact_log_ratios(s, source_of(weight), weight.spec.token_clamp, s.kept,
-                         sees_all, kColumnWeightAggregate, acc);
+    const RatioSource source = source_of(weight);
+    add_exact_log_ratios(s, source, weight.spec.token_clamp, s.kept, sees_all,
+                         measures_drift_of<Lanes>(plan, source),
+                         kColumnWeightAggregate, acc);
     acc.count_each(kColumnWeightSeen, s.steps,
                    [&](int k, int g) COUNTERWEIGHT_INLINE_LAMBDA {
                      return s.kept.vec(k, g);
@@ -148,30 +164,24 @@ struct WeightPhase {
                    });
   }
 
-  COUNTERWEIGHT_HD static WideVec exact(const WeightPlan& weight,
-                                        const State& s, int k, int h) {
-    return exact_log_ratio(s, source_of(weight), weight.spec.token_clamp, k, h);
-  }
-
   COUNTERWEIGHT_HD static void prefix_weights(const Plan& plan, State& s,
                                               Acc& acc) {
     const WeightPlan& weight = plan.weight;
     WeightTiles<Lanes>& t = s.tiles.template begin<WeightTiles<Lanes>>();
+    const ExactLogRatio<Lanes> exact(s, source_of(weight),
+                                     weight.spec.token_clamp);
     for_each_prefix_mean<Lanes>(
         s.steps, acc.carry[weight.prefix],
-        [&](int k, int h)
-            COUNTERWEIGHT_INLINE_LAMBDA { return exact(weight, s, k, h); },
+        [&](int k, int h) COUNTERWEIGHT_INLINE_LAMBDA { return exact(k, h); },
         s.kept,
-        [&](int k, int i, double mean) COUNTERWEIGHT_INLINE_LAMBDA {
-          t.mean.at[k][i] = static_cast<float>(mean);
+        [&](int k, int g, const auto& means) COUNTERWEIGHT_INLINE_LAMBDA {
+          // Only the mean of what came before would be at a masked token.
+          const Vec mean = narrowed([&](int h) { return means[h]; });
+          const Vec own = s.mask.vec(k, g) != 0.0f ? mean : Vec{};
+          const auto terms = exp_terms(own);
+          t.exp.set(k, g, terms.exp);
+          t.expm1.set(k, g, terms.expm1);
         });
-    for_each_position<kWidth>(s.steps, [&](int k, int i) {
-      // Only the mean of what came before would be at a masked token.
-      const float own = s.mask.at[k][i] != 0.0f ? t.mean.at[k][i] : 0.0f;
-      const ExpTerms terms = exp_terms(own);
-      t.exp.at[k][i] = terms.exp;
-      t.expm1.at[k][i] = terms.expm1;
-    });
     bound_and_add(plan, s, acc, t.exp, t.expm1);
   }
 
@@ -199,11 +209,12 @@ struct WeightPhase {
                                                 const TileOf<Lanes>& exp,
                                                 const TileOf<Lanes>& expm1) {
     // Masked tokens have finite weights, as their logarithm is 0.
+    const WeightEnds ends(weight);
     const auto value = [&](int k, int g) COUNTERWEIGHT_INLINE_LAMBDA {
       const Vec m = s.mask.vec(k, g);
       const WeightVec v =
-          bounded(weight, masks, exp.vec(k, g), expm1.vec(k, g));
-      return WeightVec{v.weight * m, v.excess};
+          bounded(weight, ends, masks, exp.vec(k, g), expm1.vec(k, g));
+      return WeightVec{v.weight * m, v.excess * m};
     };
     if (!adds) {
       for_each_group<kWidth>(s.steps,
@@ -217,12 +228,11 @@ struct WeightPhase {
     acc.add(columns, s.steps,
             [&](int k, int g, Vec(&block)[4]) COUNTERWEIGHT_INLINE_LAMBDA {
               const WeightVec v = value(k, g);
-              const auto counts = s.mask.vec(k, g) != 0.0f;
               s.weight.set(k, g, v.weight);
               block[0] += v.weight;
               block[1] += v.weight * v.weight;
-              add_where(counts, v.excess, block[2]);
-              add_where(counts, v.excess * v.excess, block[3]);
+              block[2] += v.excess;
+              block[3] += v.excess * v.excess;
             });
     if (has_own_ratio(weight)) {
       const Vec lowest = splat(weight.clamp.expm1_low);

@@ -80,6 +80,17 @@ TEST(Schedule, RunningMeansOfSeveralSegmentsTakeOnePassMore) {
   EXPECT_EQ(Steps(ScheduleOf(plan, Purpose::kStatistics, true, true)), "ISdSD");
 }
 
+TEST(Schedule, RunningMeansOfOneSegmentStartFromNothing) {
+  CorrectionSpec spec = SequenceRule();
+  spec.rules[0].aggregation = Aggregation::kPrefixMean;
+  EXPECT_EQ(Steps(ScheduleOf(MakePlan(spec), Purpose::kOutputs, false, true)),
+            "IBD");
+  spec.num_rules = 2;
+  spec.rules[1] = SequenceRule().rules[0];
+  EXPECT_EQ(Steps(ScheduleOf(MakePlan(spec), Purpose::kOutputs, false, true)),
+            "IBDO'");
+}
+
 TEST(Schedule, SelectionKeysAreWrittenOnceRulesAreDecided) {
   CorrectionSpec spec = SequenceRule();
   spec.loss.surrogate = Surrogate::kKlCov;
