@@ -181,16 +181,32 @@ struct LossPhase {
     const double shared = row.hand_back;
     const bool has_kl = Lanes::may(kFeatureKl) && loss.has_kl;
     const bool hands_back = Lanes::may(kFeatureRowLoss) && loss.hands_back;
+    const auto own = [&](int k, int half) COUNTERWEIGHT_INLINE_LAMBDA {
+      return factor * t.slope.wide(k, half);
+    };
+    // The common case apart, so that its loop asks nothing.
+    if (!has_kl && !hands_back) {
+      set_gradient(s, t, own);
+      return;
+    }
+    set_gradient(s, t, [&](int k, int half) COUNTERWEIGHT_INLINE_LAMBDA {
+      WideVec x = own(k, half);
+      if (has_kl) x += kl_factor * t.kl_slope.wide(k, half);
+      if (hands_back) x += shared * over.wide(k, half);
+      return x;
+    });
+  }
+
+  // slope(step, half group) in float64.
+  template <class F>
+  COUNTERWEIGHT_HD static void set_gradient(const State& s, LossTiles<Lanes>& t,
+                                            F slope) {
     constexpr int kHalves = kVecLanes / kWideLanes;
     const Vec nan = splat(kCanonicalNaN);
     for_each_group<kWidth>(
         s.steps, [&](int k, int g) COUNTERWEIGHT_INLINE_LAMBDA {
           const Vec narrow = narrowed([&](int h) COUNTERWEIGHT_INLINE_LAMBDA {
-            const int half = g * kHalves + h;
-            WideVec x = factor * t.slope.wide(k, half);
-            if (has_kl) x += kl_factor * t.kl_slope.wide(k, half);
-            if (hands_back) x += shared * over.wide(k, half);
-            return x;
+            return slope(k, g * kHalves + h);
           });
           const Vec canonical = narrow == narrow ? narrow : nan;
           t.slope.set(k, g, s.mask.vec(k, g) != 0.0f ? canonical : Vec{});

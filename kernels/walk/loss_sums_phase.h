@@ -105,26 +105,32 @@ struct LossSumsPhase {
   COUNTERWEIGHT_HD static void add_slopes(const Plan& plan, const State& s,
                                           Acc& acc) {
     const LossTiles<Lanes>& t = tiles(s);
-    const bool drops = has_rules<Lanes>(plan);
     const bool by_row = slopes_by_row<Lanes>(plan.loss);
+    // What clipping took; 0 where both are infinite.
+    const auto lost = [&](int k, int g) COUNTERWEIGHT_INLINE_LAMBDA {
+      const Vec own = t.slope.vec(k, g);
+      const Vec applied =
+          absolute(by_row ? own + t.sequence_slope.vec(k, g) : own);
+      return most(t.full_slope.vec(k, g) - applied, Vec{});
+    };
+    if (!has_rules<Lanes>(plan)) {
+      // Masked tokens have slopes of 0.
+      const int columns[] = {kBase + kLossSlope, kBase + kLossSlopeClipped};
+      acc.add(columns, s.steps,
+              [&](int k, int g, Vec(&block)[2]) COUNTERWEIGHT_INLINE_LAMBDA {
+                block[0] += t.full_slope.vec(k, g);
+                block[1] += lost(k, g);
+              });
+      return;
+    }
     const int columns[] = {kBase + kLossSlope, kBase + kLossSlopeClipped,
                            kBase + kLossSlopeRejected};
     acc.add(columns, s.steps,
             [&](int k, int g, Vec(&block)[3]) COUNTERWEIGHT_INLINE_LAMBDA {
               const Vec full = t.full_slope.vec(k, g);
               const auto kept = s.kept.vec(k, g) != 0.0f;
-              const Vec own = t.slope.vec(k, g);
-              const Vec applied =
-                  absolute(by_row ? own + t.sequence_slope.vec(k, g) : own);
-              // 0 where both are infinite.
-              const Vec lost = most(full - applied, Vec{});
               block[0] += full;
-              if (!drops) {
-                // Masked tokens have slopes of 0.
-                block[1] += lost;
-                return;
-              }
-              block[1] += kept ? lost : Vec{};
+              block[1] += kept ? lost(k, g) : Vec{};
               block[2] += kept ? Vec{} : full;
             });
   }
