@@ -69,7 +69,8 @@ TEST(RecordNoLockOrder, AMutexTakesNoMemoryBesideItself) {
   std::vector<absl::Mutex> mutexes(kMutexes);
   const int64_t before = ResidentBytes();
   for (absl::Mutex& mutex : mutexes) {
-    const absl::MutexLock lock(&mutex);
+    mutex.Lock();
+    mutex.Unlock();
   }
   EXPECT_LE(ResidentBytes(), before + (int64_t{1} << 20));
 #endif
