@@ -4,6 +4,8 @@
 
 #include <cstddef>
 
+#include "absl/synchronization/mutex.h"
+
 namespace counterweight::server {
 
 void BoundHeap() {
@@ -13,6 +15,10 @@ void BoundHeap() {
   mallopt(M_TRIM_THRESHOLD, kBytes);
   mallopt(M_MMAP_THRESHOLD, kBytes);
 #endif
+}
+
+void RecordNoLockOrder() {
+  absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
 }
 
 void TrimHeap() {

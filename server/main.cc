@@ -166,6 +166,7 @@ int Serve(const CommandLine& line, const ReadAgain& read_again) {
   const sigset_t signals = BlockSignals();
   RaiseFileLimit();
   BoundHeap();
+  RecordNoLockOrder();
   if (!HasSpareThreads(NumThreadsAtStart(config))) {
     std::cerr << "counterweight-server: cannot start "
               << NumThreadsAtStart(config)

@@ -13,15 +13,9 @@
 #include <utility>
 #include <vector>
 
-namespace counterweight::server {
+#include "server/call/client.h"
 
-// The owner of a request's share. `peer` is the identity that the server sees,
-// and shares are counted by it; `name` is the client's own claim, by which
-// clients of one peer take turns.
-struct Client {
-  std::string peer;
-  std::string name;
-};
+namespace counterweight::server {
 
 // Counts requests and the bytes that they need (input, scratch and output
 // together). A request beyond the limits waits in a queue, in which peers take

@@ -55,28 +55,34 @@ void ComputeCall::Decided(Admission::Verdict verdict,
   if (share_ == nullptr) {
     Finish(served_.Refuse(verdict));
   } else {
+    length_ = Length();
     Run();
   }
 }
 
 void ComputeCall::Run() {
   const auto start = std::chrono::steady_clock::now();
-  const std::string& peer = served_.queue_client().peer;
+  Executor& executor = *service_.executor;
   for (;;) {
     const grpc::Status status = served_.Guard([this] { return RunStage(); });
     if (!status.ok() || stage_ == Stage::kDone) return Finish(status);
     if (waits_) {
       if (IsParked()) return;
-    } else if (service_.executor->IsTurnOver(peer, start)) {
+    } else if (Length() != length_ ||
+               executor.IsTurnOver(served_.queue_client(), start)) {
       return Resume();
     }
   }
 }
 
 void ComputeCall::Resume() {
-  service_.executor->Continue(served_.queue_client().peer,
-                              Executor::LengthOf(share_->bytes()),
+  length_ = Length();
+  service_.executor->Continue(served_.queue_client(), length_,
                               [self = shared_from_this()] { self->Run(); });
+}
+
+Executor::Length ComputeCall::Length() const {
+  return Executor::LengthOf(share_->bytes(), served_.record().sequences);
 }
 
 bool ComputeCall::IsParked() {

@@ -69,6 +69,8 @@ class ComputeCall : public std::enable_shared_from_this<ComputeCall> {
   grpc::Status RunStage();
   // Has the executor run the rest.
   void Resume();
+  // Returns the length of what is left, as far as is known.
+  Executor::Length Length() const;
   // Returns true if the work waits for its turn, without a thread.
   bool IsParked();
   // Logs, counts and sends.
@@ -82,7 +84,8 @@ class ComputeCall : public std::enable_shared_from_this<ComputeCall> {
   Entry entry_;
   std::shared_ptr<Share> share_;
   Stage stage_ = Stage::kDecode;
-  bool waits_ = false;  // for its turn
+  Executor::Length length_ = Executor::Length::kShort;  // of the task that runs
+  bool waits_ = false;                                  // for its turn
   Parking parking_;
   grpc::ByteBuffer response_;
 };

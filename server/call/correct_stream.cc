@@ -77,7 +77,7 @@ void CorrectStream::OnReadDone(bool ok) {
       if (ok) {
         state_ = State::kEntering;
         place = std::move(place_);
-        service_.executor->Submit(call_.queue_client().peer,
+        service_.executor->Submit(call_.queue_client(),
                                   Executor::Length::kShort,
                                   [self] { self->Enter(); });
       } else {
@@ -178,8 +178,7 @@ void CorrectStream::BeginWork() {
 }
 
 void CorrectStream::SubmitWork() {
-  service_.executor->Submit(call_.queue_client().peer,
-                            Executor::LengthOf(reserved_bytes_),
+  service_.executor->Submit(call_.queue_client(), length_,
                             [self = shared_from_this()] { self->Work(); });
 }
 

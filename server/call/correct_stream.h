@@ -121,6 +121,7 @@ class CorrectStream final
   std::shared_ptr<void> watch_;  // null once gRPC is done with the context
   int64_t moved_bytes_ = 0;      // up and down
   int64_t reserved_bytes_ = 0;   // 0 before the admission
+  Executor::Length length_ = Executor::Length::kShort;  // of Work
   // When a tick first saw the state that it is in.
   std::chrono::steady_clock::time_point state_since_;
   State timed_state_ = State::kHeader;

@@ -88,6 +88,7 @@ void CorrectStream::Decided(Admission::Verdict verdict,
   if (!status.ok()) return End(status);
   state_ = State::kReceiving;
   reserved_bytes_ = share_->bytes();
+  length_ = Executor::LengthOf(reserved_bytes_, call_.record().sequences);
   SendAdmission();
   if (batch_.IsWhole()) {
     BeginComputing();

@@ -35,7 +35,7 @@ void Share::BeginAnswer(int64_t bytes) {
 
 void Entry::Begin(const ServiceContext* service, const Request& request,
                   Decided decided) {
-  const auto decide = [service, peer = request.client.peer,
+  const auto decide = [service, client = request.client,
                        received = request.received_bytes,
                        decided = std::move(decided)](Admission::Verdict verdict,
                                                      Admission::Ticket ticket) {
@@ -46,7 +46,7 @@ void Entry::Begin(const ServiceContext* service, const Request& request,
     auto share = std::make_shared<Share>(service, std::move(ticket), received);
     const Executor::Length length = Executor::LengthOf(share->bytes());
     service->executor->Submit(
-        peer, length, [decided, share = std::move(share)]() mutable {
+        client, length, [decided, share = std::move(share)]() mutable {
           decided(Admission::Verdict::kAdmitted, std::move(share));
         });
   };

@@ -8,6 +8,21 @@ namespace {
 
 // Parsing and computing this much takes about a tenth of a second.
 constexpr int64_t kLongBytes = int64_t{64} << 20;
+// A sequence without tokens takes as long as this many bytes of them.
+constexpr int64_t kSequenceBytes = 64;
+
+// Returns the first element of which `is_wanted` is true, in turn from the one
+// after the key `last`; the end if none is.
+template <typename Map, typename Predicate>
+typename Map::iterator NextInTurn(Map& map, const std::string& last,
+                                  const Predicate& is_wanted) {
+  auto next = map.upper_bound(last);
+  for (size_t i = 0; i < map.size(); ++i, ++next) {
+    if (next == map.end()) next = map.begin();
+    if (is_wanted(next)) return next;
+  }
+  return map.end();
+}
 
 }  // namespace
 
@@ -17,8 +32,10 @@ Executor::Executor(int num_threads) : max_long_(std::max(1, num_threads - 1)) {
     threads_.emplace_back([this] { Work(); });
 }
 
-Executor::Length Executor::LengthOf(int64_t bytes) {
-  return bytes > kLongBytes ? Length::kLong : Length::kShort;
+Executor::Length Executor::LengthOf(int64_t bytes, int64_t sequences) {
+  const bool is_long =
+      bytes > kLongBytes || sequences > (kLongBytes - bytes) / kSequenceBytes;
+  return is_long ? Length::kLong : Length::kShort;
 }
 
 void Executor::Stop() {
@@ -31,30 +48,34 @@ void Executor::Stop() {
   threads_.clear();
 }
 
-void Executor::Submit(const std::string& peer, Length length,
+void Executor::Submit(const Client& client, Length length,
                       std::function<void()> task) {
   {
     const std::lock_guard<std::mutex> lock(mutex_);
-    queues_[peer].push_back({length, std::move(task)});
+    TasksOf(client, length).push_back({length, next_order_++, std::move(task)});
     ++waiting_;
   }
   changed_.notify_one();
 }
 
-void Executor::Continue(const std::string& peer, Length length,
+void Executor::Continue(const Client& client, Length length,
                         std::function<void()> task) {
   {
     const std::lock_guard<std::mutex> lock(mutex_);
-    queues_[peer].push_front({length, std::move(task)});
+    TasksOf(client, length).push_front({length, 0, std::move(task)});
     ++waiting_;
   }
   changed_.notify_one();
 }
 
-bool Executor::IsTurnOver(const std::string& peer, Clock::time_point start) {
+bool Executor::IsTurnOver(const Client& client, Clock::time_point start) {
   if (Clock::now() - start < kTurn) return false;
   const std::lock_guard<std::mutex> lock(mutex_);
-  return queues_.size() > (queues_.contains(peer) ? 1U : 0U);
+  const auto own = queues_.find(client.peer);
+  if (own == queues_.end()) return !queues_.empty();
+  const Names& names = own->second.by_name;
+  return queues_.size() > 1 ||
+         names.size() > (names.contains(client.name) ? 1U : 0U);
 }
 
 int64_t Executor::waiting() const {
@@ -65,13 +86,13 @@ int64_t Executor::waiting() const {
 void Executor::Work() {
   std::unique_lock<std::mutex> lock(mutex_);
   for (;;) {
-    auto queue = queues_.end();
+    std::optional<Place> place;
     changed_.wait(lock, [&] {
-      queue = Next();
-      return queue != queues_.end() || (stopping_ && queues_.empty());
+      place = Next();
+      return place || (stopping_ && queues_.empty());
     });
-    if (queue == queues_.end()) return;
-    Task task = Take(queue);
+    if (!place) return;
+    Task task = Take(*place);
     lock.unlock();
     task.run();
     task.run = nullptr;  // destroyed without the lock
@@ -84,25 +105,49 @@ void Executor::Work() {
   }
 }
 
-Executor::Queues::iterator Executor::Next() {
-  auto queue = queues_.upper_bound(last_peer_);
-  for (size_t i = 0; i < queues_.size(); ++i, ++queue) {
-    if (queue == queues_.end()) queue = queues_.begin();
-    if (queue->second.front().length == Length::kShort ||
-        running_long_ < max_long_) {
-      return queue;
-    }
-  }
-  return queues_.end();
+std::deque<Executor::Task>& Executor::TasksOf(const Client& client,
+                                              Length length) {
+  Tasks& tasks = queues_[client.peer].by_name[client.name];
+  return length == Length::kShort ? tasks.shorts : tasks.longs;
 }
 
-Executor::Task Executor::Take(Queues::iterator queue) {
-  Task task = std::move(queue->second.front());
-  queue->second.pop_front();
+std::deque<Executor::Task>* Executor::FirstOf(Tasks* tasks) const {
+  auto& [shorts, longs] = *tasks;
+  const bool may_be_long = !longs.empty() && running_long_ < max_long_;
+  if (shorts.empty()) return may_be_long ? &longs : nullptr;
+  return may_be_long && longs.front().order < shorts.front().order ? &longs
+                                                                   : &shorts;
+}
+
+std::optional<Executor::Place> Executor::Next() {
+  const auto may_begin = [this](Names::iterator name) {
+    return FirstOf(&name->second) != nullptr;
+  };
+  Names::iterator name;
+  const auto queue =
+      NextInTurn(queues_, last_peer_, [&](Queues::iterator each) {
+        Queue& peer = each->second;
+        name = NextInTurn(peer.by_name, peer.last_name, may_begin);
+        return name != peer.by_name.end();
+      });
+  if (queue == queues_.end()) return std::nullopt;
+  return Place{queue, name};
+}
+
+Executor::Task Executor::Take(const Place& place) {
+  const auto [queue, name] = place;
+  Tasks& tasks = name->second;
+  std::deque<Task>& first = *FirstOf(&tasks);
+  Task task = std::move(first.front());
+  first.pop_front();
   --waiting_;
   if (task.length == Length::kLong) ++running_long_;
   last_peer_ = queue->first;
-  if (queue->second.empty()) queues_.erase(queue);
+  queue->second.last_name = name->first;
+  if (tasks.shorts.empty() && tasks.longs.empty()) {
+    queue->second.by_name.erase(name);
+  }
+  if (queue->second.by_name.empty()) queues_.erase(queue);
   // Threads that wait for the end.
   if (stopping_ && queues_.empty()) changed_.notify_all();
   return task;

@@ -9,15 +9,19 @@
 #include <functional>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "server/call/client.h"
+
 namespace counterweight::server {
 
-// Runs tasks on a fixed number of threads. Peers take turns, task by task; the
-// tasks of one peer are begun in the order in which they came. Long tasks never
-// have all threads, if there is more than one: a short one waits for short ones
+// Runs tasks on a fixed number of threads. Peers take turns, task by task, and
+// so do the names of one peer; the tasks of one name are begun in the order in
+// which they came, as far as there are threads for them. Long tasks never have
+// all threads, if there is more than one: a short one waits for short ones
 // only. The queue has no bound of its own: Admission and Arrivals bound it.
 // Thread-safe.
 class Executor {
@@ -35,47 +39,68 @@ class Executor {
   Executor(const Executor&) = delete;
   Executor& operator=(const Executor&) = delete;
 
-  // Returns the length of the tasks of a request that has `bytes` reserved.
-  static Length LengthOf(int64_t bytes);
+  // Returns the length of the tasks of a request that has `bytes` reserved. An
+  // empty sequence takes time without bytes.
+  static Length LengthOf(int64_t bytes, int64_t sequences = 0);
 
   // Runs what was submitted to its end. Idempotent.
   void Stop();
 
-  // True if a task of another peer waits and this peer's task, which began at
-  // `start`, has run for kTurn: it is to end and to submit its rest with
+  // True if a task of another client waits and this client's task, which began
+  // at `start`, has run for kTurn: it is to end and to submit its rest with
   // Continue. A short task that gave way would wait for a long one each time.
-  bool IsTurnOver(const std::string& peer, Clock::time_point start);
+  bool IsTurnOver(const Client& client, Clock::time_point start);
 
   // Tasks that wait for a thread.
   int64_t waiting() const;
 
   // REQUIRES: not after Stop has begun.
-  void Submit(const std::string& peer, Length length,
-              std::function<void()> task);
-  // The same for the rest of a task, which comes before the peer's other tasks:
-  // what has begun holds memory until its end.
-  void Continue(const std::string& peer, Length length,
+  void Submit(const Client& client, Length length, std::function<void()> task);
+  // The same for the rest of a task, which comes before the client's other
+  // tasks: what has begun holds memory until its end.
+  void Continue(const Client& client, Length length,
                 std::function<void()> task);
 
  private:
   struct Task {
     Length length;
+    uint64_t order;  // of submission; 0: a rest, before all others
     std::function<void()> run;
   };
-  using Queues = std::map<std::string, std::deque<Task>>;  // by peer
+  // The tasks of one name that wait, by length.
+  struct Tasks {
+    std::deque<Task> shorts;
+    std::deque<Task> longs;
+  };
+  using Names = std::map<std::string, Tasks>;
+  // The tasks of one peer that wait.
+  struct Queue {
+    Names by_name;          // none is empty
+    std::string last_name;  // served last
+  };
+  using Queues = std::map<std::string, Queue>;  // by peer
+  // Where a task waits.
+  struct Place {
+    Queues::iterator queue;
+    Names::iterator name;
+  };
 
   void Work();
-  // Returns the queue whose turn it is and whose first task may begin, or the
-  // end. REQUIRES: mutex_ is held.
-  Queues::iterator Next();
-  Task Take(Queues::iterator queue);
+  // REQUIRES, these three: mutex_ is held.
+  std::deque<Task>& TasksOf(const Client& client, Length length);
+  // Returns those tasks whose first one is next, if any may begin.
+  std::deque<Task>* FirstOf(Tasks* tasks) const;
+  // Returns the place whose turn it is and whose first task may begin, if any.
+  std::optional<Place> Next();
+  Task Take(const Place& place);
 
   const int max_long_;        // long tasks that run at a time
-  mutable std::mutex mutex_;  // guards the next six
+  mutable std::mutex mutex_;  // guards the next seven
   std::condition_variable changed_;
   Queues queues_;          // none is empty
   std::string last_peer_;  // served last
   int64_t waiting_ = 0;
+  uint64_t next_order_ = 1;
   int running_long_ = 0;  // long tasks
   bool stopping_ = false;
   std::vector<std::thread> threads_;

@@ -88,7 +88,8 @@ grpc::Status PayloadPieces::Open(int64_t max_bytes, grpc::ByteBuffer* payload) {
   Clear();
   if (!payload->Valid()) return grpc::Status::OK;
   if (!IsCompressed(*payload)) {
-    grpc::Status status = payload->Dump(&slices_);
+    payload_.Swap(payload);
+    grpc::Status status = payload_.Dump(&slices_);
     if (!status.ok()) return status;
     for (const grpc::Slice& slice : slices_) {
       pieces_.emplace_back(slice.begin(), slice.size());
@@ -117,6 +118,7 @@ grpc::Status PayloadPieces::Open(int64_t max_bytes, grpc::ByteBuffer* payload) {
 
 void PayloadPieces::Clear() {
   slices_.clear();
+  payload_.Clear();
   inflated_.clear();
   pieces_.clear();
   size_ = 0;

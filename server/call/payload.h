@@ -33,6 +33,10 @@ int64_t InflatedBound(int64_t max_bytes, const grpc::ByteBuffer& payload);
 
 // A payload's bytes in one piece after the other, inflated if it was compressed
 // to at most max_bytes (RESOURCE_EXHAUSTED above).
+//
+// Its slices never free gRPC's memory, the payload does: when gRPC 1.51 is
+// short of memory, the last reference to a slice ends the process unless the
+// thread is inside gRPC, as it is while it destroys a byte buffer.
 class PayloadPieces {
  public:
   grpc::Status Open(int64_t max_bytes, grpc::ByteBuffer* payload);
@@ -42,6 +46,7 @@ class PayloadPieces {
   void Clear();
 
  private:
+  grpc::ByteBuffer payload_;  // outlives slices_
   std::vector<grpc::Slice> slices_;
   std::string inflated_;
   std::vector<std::span<const uint8_t>> pieces_;

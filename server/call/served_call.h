@@ -32,6 +32,7 @@ class ServedCall {
 
   const ServiceContext& service() const { return service_; }
   RequestRecord& record() { return record_; }
+  const RequestRecord& record() const { return record_; }
   // Whose share and turn it is: the peer, and what the client calls itself in
   // the metadata kClientKey, since a machine's trainers are one peer.
   const Client& queue_client() const { return queue_client_; }

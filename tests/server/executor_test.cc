@@ -9,6 +9,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/server/admission_decisions.h"
 
 namespace counterweight::server {
 namespace {
@@ -23,7 +24,7 @@ TEST(Executor, FinishesWhatWasSubmitted) {
   {
     Executor executor(3);
     for (int i = 0; i < 100; ++i)
-      executor.Submit("peer", kShort, [&] { ++done; });
+      executor.Submit(Peer("peer"), kShort, [&] { ++done; });
   }
   EXPECT_EQ(done, 100);
 }
@@ -33,11 +34,11 @@ TEST(Executor, RunsTasksSideBySide) {
   std::promise<void> second;
   Executor executor(2);
   // Each waits for the other: one thread would hang.
-  executor.Submit("peer", kShort, [&] {
+  executor.Submit(Peer("peer"), kShort, [&] {
     first.set_value();
     second.get_future().wait();
   });
-  executor.Submit("peer", kShort, [&] {
+  executor.Submit(Peer("peer"), kShort, [&] {
     first.get_future().wait();
     second.set_value();
   });
@@ -49,29 +50,50 @@ TEST(Executor, PeersTakeTurns) {
   std::vector<std::string> order;  // of the one thread
   {
     Executor executor(1);
-    executor.Submit("greedy", kShort, [&] { begin.get_future().wait(); });
+    executor.Submit(Peer("greedy"), kShort, [&] { begin.get_future().wait(); });
     for (int i = 0; i < 3; ++i) {
-      executor.Submit("greedy", kShort, [&, i] {
+      executor.Submit(Peer("greedy"), kShort, [&, i] {
         order.push_back("greedy " + std::to_string(i));
       });
     }
-    executor.Submit("modest", kShort, [&] { order.push_back("modest"); });
+    executor.Submit(Peer("modest"), kShort, [&] { order.push_back("modest"); });
     begin.set_value();
   }
   EXPECT_THAT(order, ElementsAre("modest", "greedy 0", "greedy 1", "greedy 2"));
 }
 
-TEST(Executor, WhatHasBegunComesBeforeThePeersOtherTasks) {
+// A machine's trainers are one peer.
+TEST(Executor, NamesOfOnePeerTakeTurns) {
   std::promise<void> begin;
   std::vector<std::string> order;  // of the one thread
   {
     Executor executor(1);
-    executor.Submit("a", kShort, [&] {
+    const Client greedy{"peer", "greedy"};
+    executor.Submit(greedy, kShort, [&] { begin.get_future().wait(); });
+    for (int i = 0; i < 3; ++i) {
+      executor.Submit(greedy, kShort, [&, i] {
+        order.push_back("greedy " + std::to_string(i));
+      });
+    }
+    executor.Submit({"peer", "modest"}, kShort,
+                    [&] { order.push_back("modest"); });
+    EXPECT_TRUE(executor.IsTurnOver(greedy, Executor::Clock::time_point()));
+    begin.set_value();
+  }
+  EXPECT_THAT(order, ElementsAre("modest", "greedy 0", "greedy 1", "greedy 2"));
+}
+
+TEST(Executor, WhatHasBegunComesBeforeTheClientsOtherTasks) {
+  std::promise<void> begin;
+  std::vector<std::string> order;  // of the one thread
+  {
+    Executor executor(1);
+    executor.Submit(Peer("a"), kShort, [&] {
       begin.get_future().wait();
-      executor.Continue("a", kShort, [&] { order.push_back("rest"); });
+      executor.Continue(Peer("a"), kShort, [&] { order.push_back("rest"); });
     });
-    executor.Submit("a", kShort, [&] { order.push_back("next"); });
-    executor.Submit("b", kShort, [&] { order.push_back("other"); });
+    executor.Submit(Peer("a"), kShort, [&] { order.push_back("next"); });
+    executor.Submit(Peer("b"), kShort, [&] { order.push_back("other"); });
     begin.set_value();
   }
   EXPECT_THAT(order, ElementsAre("other", "rest", "next"));
@@ -82,14 +104,14 @@ TEST(Executor, ATurnIsOverIfOthersWaitAndItWasLong) {
   const auto long_ago = now - std::chrono::hours(1);
   std::promise<void> begin;
   Executor executor(1);
-  EXPECT_FALSE(executor.IsTurnOver("a", long_ago));
-  executor.Submit("a", kShort, [&] { begin.get_future().wait(); });
-  executor.Submit("a", kShort, [] {});
-  EXPECT_FALSE(executor.IsTurnOver("a", long_ago));
-  EXPECT_TRUE(executor.IsTurnOver("b", long_ago));
-  EXPECT_FALSE(executor.IsTurnOver("b", now + std::chrono::hours(1)));
-  executor.Submit("b", kShort, [] {});
-  EXPECT_TRUE(executor.IsTurnOver("a", long_ago));
+  EXPECT_FALSE(executor.IsTurnOver(Peer("a"), long_ago));
+  executor.Submit(Peer("a"), kShort, [&] { begin.get_future().wait(); });
+  executor.Submit(Peer("a"), kShort, [] {});
+  EXPECT_FALSE(executor.IsTurnOver(Peer("a"), long_ago));
+  EXPECT_TRUE(executor.IsTurnOver(Peer("b"), long_ago));
+  EXPECT_FALSE(executor.IsTurnOver(Peer("b"), now + std::chrono::hours(1)));
+  executor.Submit(Peer("b"), kShort, [] {});
+  EXPECT_TRUE(executor.IsTurnOver(Peer("a"), long_ago));
   begin.set_value();
 }
 
@@ -100,13 +122,13 @@ TEST(Executor, LongTasksLeaveAThreadToShortOnes) {
   std::promise<void> short_ran;
   std::atomic<bool> second_began = false;
   Executor executor(2);
-  executor.Submit("a", kLong, [&] {
+  executor.Submit(Peer("a"), kLong, [&] {
     first_began.set_value();
     end.get_future().wait();
   });
   first_began.get_future().wait();
-  executor.Submit("b", kLong, [&] { second_began = true; });
-  executor.Submit("c", kShort, [&] { short_ran.set_value(); });
+  executor.Submit(Peer("b"), kLong, [&] { second_began = true; });
+  executor.Submit(Peer("c"), kShort, [&] { short_ran.set_value(); });
   short_ran.get_future().wait();
   EXPECT_FALSE(second_began);
   end.set_value();
@@ -114,10 +136,24 @@ TEST(Executor, LongTasksLeaveAThreadToShortOnes) {
   EXPECT_TRUE(second_began);
 }
 
+TEST(Executor, AShortTaskPassesLongOnesOfItsOwnClient) {
+  std::promise<void> end;
+  std::promise<void> short_ran;
+  Executor executor(2);
+  const std::shared_future<void> ended = end.get_future().share();
+  for (int i = 0; i < 3; ++i) {
+    executor.Submit(Peer("a"), kLong, [ended] { ended.wait(); });
+  }
+  executor.Submit(Peer("a"), kShort, [&] { short_ran.set_value(); });
+  short_ran.get_future().wait();
+  end.set_value();
+}
+
 TEST(Executor, OneThreadRunsLongTasksToo) {
   std::atomic<int> done = 0;
   Executor executor(1);
-  for (int i = 0; i < 3; ++i) executor.Submit("a", kLong, [&] { ++done; });
+  for (int i = 0; i < 3; ++i)
+    executor.Submit(Peer("a"), kLong, [&] { ++done; });
   executor.Stop();
   EXPECT_EQ(done, 3);
 }
@@ -125,6 +161,12 @@ TEST(Executor, OneThreadRunsLongTasksToo) {
 TEST(Executor, LengthIsJudgedByBytes) {
   EXPECT_EQ(Executor::LengthOf(int64_t{64} << 20), kShort);
   EXPECT_EQ(Executor::LengthOf((int64_t{64} << 20) + 1), kLong);
+}
+
+// A million empty ones reserve about 10 MB and compute for a tenth of a second.
+TEST(Executor, LengthIsJudgedBySequences) {
+  EXPECT_EQ(Executor::LengthOf(10'000'000, 1'000'000), kLong);
+  EXPECT_EQ(Executor::LengthOf(10'000'000, 100'000), kShort);
 }
 
 }  // namespace

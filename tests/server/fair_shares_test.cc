@@ -184,6 +184,57 @@ TEST(FairShares, WorkersTakeTurnsBetweenPeers) {
   for (auto& each : greedy) EXPECT_TRUE(each.get().ok());
 }
 
+// A machine's trainers are one peer; each has its turn by the name that it
+// gives.
+TEST(FairShares, WorkersTakeTurnsBetweenClientsOfAPeer) {
+  Config config = TestConfig();
+  config.threads = 1;
+  RunningServer running(config);
+  running.backend().Close();
+  const auto correct = [&](const std::string& name) {
+    return std::async(std::launch::async, [&running, name] {
+      grpc::ClientContext context;
+      context.AddMetadata("counterweight-client", name);
+      v1::CorrectResponse response;
+      return running.Correct(SmallRequest(), &response, &context);
+    });
+  };
+  std::vector<std::future<grpc::Status>> greedy;
+  for (int i = 0; i < 10; ++i) greedy.push_back(correct("greedy"));
+  while (running.server().requests_in_flight() < 10) std::this_thread::yield();
+  std::future<grpc::Status> modest = correct("modest");
+  while (running.server().requests_in_flight() < 11) std::this_thread::yield();
+  // The one that computes, and then the other client's.
+  running.backend().LetPass(2);
+  EXPECT_TRUE(modest.get().ok());
+  running.backend().Open();
+  for (auto& each : greedy) EXPECT_TRUE(each.get().ok());
+}
+
+// The batches have 50 bytes and compute for long: the second one waits.
+TEST(FairShares, BatchesOfManyEmptySequencesLeaveAWorkerToOthers) {
+  Config config = TestConfig();
+  config.threads = 2;
+  RunningServer running(config);
+  running.backend().Close();
+  v1::CorrectRequest empty = SmallRequest();
+  v1::PaddedLayout* const layout = empty.mutable_layout()->mutable_padded();
+  layout->set_num_sequences(1'000'000);
+  layout->set_length(0);
+  for (v1::Tensor& tensor : *empty.mutable_tensors()) tensor.clear_data();
+  std::vector<std::future<grpc::Status>> long_ones;
+  for (int i = 0; i < 2; ++i) {
+    long_ones.push_back(
+        std::async(std::launch::async, [&] { return running.Correct(empty); }));
+  }
+  while (running.server().requests_in_flight() < 2) std::this_thread::yield();
+  // Its decoding is the next task of this client's, and needs no backend.
+  EXPECT_EQ(running.Correct(v1::CorrectRequest()).error_code(),
+            grpc::StatusCode::INVALID_ARGUMENT);
+  running.backend().Open();
+  for (auto& each : long_ones) EXPECT_TRUE(each.get().ok());
+}
+
 // With one worker, another peer's batch that arrived during a long computation
 // is decoded before the first answer is encoded.
 TEST(FairShares, OthersHaveTheirTurnBetweenTheStagesOfABatch) {

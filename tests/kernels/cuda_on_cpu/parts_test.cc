@@ -4,6 +4,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -76,8 +77,8 @@ TEST_F(Parts, LieOneBehindAnother) {
   std::vector<uint8_t> bytes(2 * kPart);
   ASSERT_TRUE(
       cuda_->CopyFromDevice(bytes.data(), memory, bytes.size(), &error_));
-  std::vector<uint8_t> expected(kPart, 3);
-  expected.resize(2 * kPart, 5);
+  std::vector<uint8_t> expected(2 * kPart, 5);
+  std::fill_n(expected.begin(), kPart, uint8_t{3});
   EXPECT_EQ(bytes, expected);
   EXPECT_EQ(cuda_->PlaceOf(memory), MemoryPlace::kDevice);
   cuda_->CloseDeviceMemory(memory);
