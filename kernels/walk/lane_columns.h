@@ -137,7 +137,7 @@ class LaneColumns {
   Values<float> counts_[kNumColumns];
   Values<float> low_[kNumExtrema];
   Values<float> high_[kNumExtrema];
-  // What a column has that holds something: sums of its own, or copy_sum()'s.
+  // A column that holds something has sums of its own, or copy_sum()'s.
   static constexpr uint8_t kOwn = 1;
   static constexpr uint8_t kCopy = 2;
   // Not 0 where a column or an extremum holds something.

@@ -106,7 +106,7 @@ struct LossSumsPhase {
                                           Acc& acc) {
     const LossTiles<Lanes>& t = tiles(s);
     const bool by_row = slopes_by_row<Lanes>(plan.loss);
-    // What clipping took; 0 where both are infinite.
+    // The slope that clipping took; 0 where both are infinite.
     const auto lost = [&](int k, int g) COUNTERWEIGHT_INLINE_LAMBDA {
       const Vec own = t.slope.vec(k, g);
       const Vec applied =

@@ -29,7 +29,7 @@ struct RuleTiles {
 template <class Lanes>
 struct WeightTiles {
   static constexpr TilePhase kPhase = TilePhase::kWeight;
-  // Of the mean.
+  // exp and expm1 of the mean.
   TileOf<Lanes> exp;
   TileOf<Lanes> expm1;
 };
