@@ -307,6 +307,7 @@ bool Server::StartGrpc(std::string* error, std::function<void()> on_failure) {
                      .access = access_.get(),
                      .admission = &admission_,
                      .arrivals = &arrivals_,
+                     .resets = &resets_,
                      .clock = &clock_,
                      .executor = &executor_,
                      .metrics = &metrics_,

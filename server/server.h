@@ -113,6 +113,8 @@ class Server {
   DriftSeries drift_;
   Admission admission_;
   Arrivals arrivals_;
+  Resets resets_{
+      [this](const std::string& connection) { acceptor_->Close(connection); }};
   CallClock clock_;
   StagingPool staging_;
   grpc::ResourceQuota quota_{"server"};

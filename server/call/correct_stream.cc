@@ -76,6 +76,7 @@ void CorrectStream::OnReadDone(bool ok) {
     if (state_ == State::kHeader) {
       if (ok) {
         state_ = State::kEntering;
+        has_header_ = true;
         place = std::move(place_);
         service_.executor->Submit(call_.queue_client(),
                                   Executor::Length::kShort,
@@ -140,16 +141,24 @@ void CorrectStream::OnWriteDone(bool ok) {
 
 void CorrectStream::OnCancel() {
   const std::shared_ptr<CorrectStream> self = shared_from_this();
+  std::string reset;
+  bool is_over = false;
   {
     const std::lock_guard<std::mutex> lock(mutex_);
-    if (state_ == State::kEnded) return;
-    grpc::Status status = call_.StillWanted();
-    if (status.ok()) {
-      status = {grpc::StatusCode::CANCELLED, "the client cancelled the stream"};
-    }
-    End(status);
+    if (!has_header_) reset = context_->peer();
+    is_over = state_ == State::kEnded;
+    if (!is_over) EndCancelled();
   }
-  entry_.Abandon();
+  if (!reset.empty()) service_.resets->Add(reset, steady_clock::now());
+  if (!is_over) entry_.Abandon();
+}
+
+void CorrectStream::EndCancelled() {
+  grpc::Status status = call_.StillWanted();
+  if (status.ok()) {
+    status = {grpc::StatusCode::CANCELLED, "the client cancelled the stream"};
+  }
+  End(status);
 }
 
 void CorrectStream::OnDone() {

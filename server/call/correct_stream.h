@@ -94,6 +94,8 @@ class CorrectStream final
   void SendNext();
   void Write();
   void End(const grpc::Status& status);
+  // Ends a stream whose client left.
+  void EndCancelled();
   // Frees the place among arrivals, and ends the stream where the peer has too
   // many silent ones.
   void GiveWay();
@@ -108,6 +110,7 @@ class CorrectStream final
 
   std::mutex mutex_;
   State state_ = State::kHeader;
+  bool has_header_ = false;
   bool is_working_ = false;  // Work runs, waits for a thread or is parked
   bool is_writing_ = false;
   grpc::Status end_;

@@ -11,6 +11,7 @@
 #include "server/call/arrivals.h"
 #include "server/call/call_clock.h"
 #include "server/call/executor.h"
+#include "server/call/resets.h"
 #include "server/call/staging_pool.h"
 #include "server/call/transport_memory.h"
 #include "server/call/use_count.h"
@@ -31,6 +32,7 @@ struct ServiceContext {
   const Access* access;
   Admission* admission;
   Arrivals* arrivals;
+  Resets* resets;
   CallClock* clock;
   Executor* executor;
   ServingMetrics* metrics;

@@ -111,6 +111,7 @@ void UnaryCall::OnReadDone(bool ok) {
     const std::lock_guard<std::mutex> lock(mutex_);
     if (state_ != State::kReceiving) return;
     state_ = State::kWorking;
+    has_request_ = true;
     place = std::move(place_);
   }
   grpc::ByteBuffer request;
@@ -123,11 +124,14 @@ void UnaryCall::OnReadDone(bool ok) {
 void UnaryCall::OnCancel() {
   const std::shared_ptr<UnaryCall> self = shared_from_this();
   std::function<void()> on_leave;
+  bool has_request = false;
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     has_left_ = true;
+    has_request = has_request_;
     on_leave = std::exchange(on_leave_, nullptr);
   }
+  if (!has_request) service_.resets->Add(context_->peer(), steady_clock::now());
   EndEarly({grpc::StatusCode::CANCELLED, "the client cancelled the request"});
   if (on_leave) on_leave();
 }

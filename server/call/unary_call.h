@@ -78,6 +78,7 @@ class UnaryCall final : public RawReactor,
   std::mutex mutex_;  // guards all below
   State state_ = State::kReceiving;
   std::chrono::steady_clock::time_point since_;  // when the state began
+  bool has_request_ = false;
   bool has_left_ = false;
   bool is_done_ = false;  // gRPC may have freed the context
   std::function<void()> on_leave_;

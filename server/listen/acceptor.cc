@@ -11,6 +11,7 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <string_view>
 #include <system_error>
 #include <utility>
 
@@ -68,6 +69,43 @@ std::string PeerOf(const sockaddr_storage& address) {
   return text.data();
 }
 
+// "10.0.0.7 40312", the name of a TCP connection; "" for others, which have
+// none of their own. IPv4 in IPv6 is IPv4.
+std::string NameOf(std::string ip, const std::string& port) {
+  constexpr std::string_view kMapped = "::ffff:";
+  if (ip.starts_with(kMapped) && ip.find('.') != std::string::npos) {
+    ip.erase(0, kMapped.size());
+  }
+  return ip + " " + port;
+}
+
+std::string NameOf(const sockaddr_storage& address) {
+  in_port_t port = 0;
+  if (address.ss_family == AF_INET) {
+    port = reinterpret_cast<const sockaddr_in&>(address).sin_port;
+  } else if (address.ss_family == AF_INET6) {
+    port = reinterpret_cast<const sockaddr_in6&>(address).sin6_port;
+  } else {
+    return "";
+  }
+  return NameOf(PeerOf(address), std::to_string(ntohs(port)));
+}
+
+// The same of gRPC's "ipv4:10.0.0.7:40312" or "ipv6:%5B::1%5D:40312", whose
+// brackets newer versions write as they are.
+std::string NameOf(const std::string& peer) {
+  const size_t ip = peer.find(':') + 1;
+  const size_t port = peer.rfind(':');
+  const bool is_tcp = peer.starts_with("ipv4:") || peer.starts_with("ipv6:");
+  if (!is_tcp || port < ip) return "";
+  std::string address = peer.substr(ip, port - ip);
+  for (const std::string_view bracket : {"%5B", "%5D", "[", "]"}) {
+    const size_t at = address.find(bracket);
+    if (at != std::string::npos) address.erase(at, bracket.size());
+  }
+  return NameOf(address, peer.substr(port + 1));
+}
+
 // Returns an empty string, or the end of a sentence about the failure.
 std::string BindUnix(const std::string& path, mode_t mode,
                      FileDescriptor* listening) {
@@ -97,7 +135,7 @@ std::unique_ptr<Acceptor> Acceptor::Bind(const Options& options,
   for (const ListenAddress& address : options.listen) {
     if (!acceptor->Listen(address, options.socket_mode, error)) return nullptr;
   }
-  if (!acceptor->stop_.is_open()) {
+  if (!acceptor->stop_.is_open() || !acceptor->wake_.is_open()) {
     *error = "cannot listen: " + ErrorText(errno);
     return nullptr;
   }
@@ -107,7 +145,8 @@ std::unique_ptr<Acceptor> Acceptor::Bind(const Options& options,
 Acceptor::Acceptor(const Options& options, RequestLog* log)
     : log_(log),
       table_(MaxConnections(options.max_connections)),
-      stop_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
+      stop_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
+      wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
 
 Acceptor::~Acceptor() { Stop(); }
 
@@ -155,12 +194,13 @@ void Acceptor::UnlinkSockets() const {
 }
 
 void Acceptor::Run() {
-  constexpr size_t kFirstListener = 2;
+  constexpr size_t kFirstListener = 3;
   for (;;) {
     const auto now = steady_clock::now();
     const bool paused = now < accept_again_;
     std::vector<pollfd> polls = {{stop_.get(), POLLIN, 0},
-                                 {table_.descriptor(), POLLIN, 0}};
+                                 {table_.descriptor(), POLLIN, 0},
+                                 {wake_.get(), POLLIN, 0}};
     for (const Listener& listener : listeners_) {
       polls.push_back({paused ? -1 : listener.socket.get(), POLLIN, 0});
     }
@@ -173,10 +213,33 @@ void Acceptor::Run() {
     if (polls[0].revents != 0) return;
     // Runs first: a peer that closes one connection and opens the next has one.
     if (polls[1].revents != 0) table_.Clean();
+    if (polls[2].revents != 0) CloseRequested();
     for (size_t i = 0; i < listeners_.size(); ++i) {
       if (polls[kFirstListener + i].revents == 0) continue;
       if (!Accept(listeners_[i])) return on_lost_();
     }
+  }
+}
+
+void Acceptor::Close(const std::string& peer) {
+  {
+    const std::lock_guard<std::mutex> lock(close_mutex_);
+    to_close_.push_back(peer);
+  }
+  eventfd_write(wake_.get(), 1);
+}
+
+void Acceptor::CloseRequested() {
+  eventfd_t ignored = 0;
+  eventfd_read(wake_.get(), &ignored);
+  std::vector<std::string> peers;
+  {
+    const std::lock_guard<std::mutex> lock(close_mutex_);
+    peers.swap(to_close_);
+  }
+  for (const std::string& peer : peers) {
+    if (!table_.Close(NameOf(peer))) continue;
+    Report("connection_closed", {{"reason", "it reset calls by the thousand"}});
   }
 }
 
@@ -209,7 +272,7 @@ bool Acceptor::Accept(const Listener& listener) {
       }
     }
     FileDescriptor connection(fd);
-    if (!table_.Add(fd, PeerOf(address))) {
+    if (!table_.Add(fd, PeerOf(address), NameOf(address))) {
       ReportFailure("there are as many connections as may be");
       continue;
     }
@@ -220,11 +283,15 @@ bool Acceptor::Accept(const Listener& listener) {
 
 void Acceptor::ReportFailure(const std::string& cause) {
   refused_ += 1;
+  Report("accept_failed", {{"error", cause}});
+}
+
+void Acceptor::Report(std::string_view event, const nlohmann::json& fields) {
   // A client decides how often this happens.
   const auto now = steady_clock::now();
   if (now < report_again_) return;
   report_again_ = now + kReportPause;
-  log_->Event(spdlog::level::warn, "accept_failed", {{"error", cause}});
+  log_->Event(spdlog::level::warn, event, fields);
 }
 
 }  // namespace counterweight::server

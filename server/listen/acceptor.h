@@ -8,11 +8,14 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <vector>
 
+#include "nlohmann/json_fwd.hpp"
 #include "server/listen/connection_table.h"
 #include "server/listen/listen_address.h"
 #include "server/listen/unix_socket.h"
@@ -51,6 +54,10 @@ class Acceptor {
   // more. REQUIRES: called once.
   void Start(Handle handle, std::function<void()> on_lost);
 
+  // Closes a TCP connection, named as grpc::ServerContext::peer() does; does
+  // nothing if there is none. Thread-safe.
+  void Close(const std::string& peer);
+
   // Accepts no more and closes the listeners; connections stay. Idempotent.
   void Stop();
 
@@ -76,10 +83,14 @@ class Acceptor {
   bool Listen(const ListenAddress& address, mode_t socket_mode,
               std::string* error);
   void Run();
+  // Closes what Close() asked for.
+  void CloseRequested();
   // Accepts pending connections; false if the listener is lost.
   bool Accept(const Listener& listener);
-  // Counts failures, and logs one at most every kReportPause.
+  // Counts failures, and reports one.
   void ReportFailure(const std::string& cause);
+  // Logs one event at most every kReportPause.
+  void Report(std::string_view event, const nlohmann::json& fields);
 
   RequestLog* const log_;
   ConnectionTable table_;
@@ -87,6 +98,9 @@ class Acceptor {
   std::vector<Listener> listeners_;
   std::vector<std::string> addresses_;
   FileDescriptor stop_;  // an eventfd, readable when it is time to end
+  FileDescriptor wake_;  // an eventfd, readable when to_close_ has something
+  std::mutex close_mutex_;
+  std::vector<std::string> to_close_;  // guarded by close_mutex_
 
   // Used by thread_ alone.
   Handle handle_;

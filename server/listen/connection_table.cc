@@ -14,9 +14,11 @@ namespace counterweight::server {
 ConnectionTable::ConnectionTable(int64_t max_connections)
     : max_connections_(max_connections), epoll_(epoll_create1(EPOLL_CLOEXEC)) {}
 
-bool ConnectionTable::Add(int socket, const std::string& peer) {
+bool ConnectionTable::Add(int socket, const std::string& peer,
+                          const std::string& name) {
   if (size_ >= max_connections_ && !MakeRoom(peer)) return false;
-  Watched watched{FileDescriptor(fcntl(socket, F_DUPFD_CLOEXEC, 0)), peer};
+  Watched watched{FileDescriptor(fcntl(socket, F_DUPFD_CLOEXEC, 0)), peer,
+                  name};
   if (!watched.duplicate.is_open()) return false;
   const uint64_t id = next_id_++;
   epoll_event event{};
@@ -29,6 +31,8 @@ bool ConnectionTable::Add(int socket, const std::string& peer) {
   }
   peers_[peer].emplace(id, watched.duplicate.get());
   connections_.emplace(id, std::move(watched));
+  // A name that was used before belongs to the newest.
+  if (!name.empty()) names_[name] = id;
   size_ = static_cast<int64_t>(connections_.size());
   return true;
 }
@@ -48,16 +52,28 @@ bool ConnectionTable::MakeRoom(const std::string& peer) {
                                        return a.second.size() < b.second.size();
                                      });
   if (most == peers_.end() || most->second.size() <= own_size + 1) return false;
-  const auto [id, socket] = *std::prev(most->second.end());
-  // The owner of the descriptor is told so, and closes it.
-  shutdown(socket, SHUT_RDWR);
-  Forget(id);
+  ShutDown(std::prev(most->second.end())->first);
   return true;
+}
+
+bool ConnectionTable::Close(const std::string& name) {
+  const auto found = names_.find(name);
+  if (found == names_.end()) return false;
+  ShutDown(found->second);
+  return true;
+}
+
+void ConnectionTable::ShutDown(uint64_t id) {
+  // The owner of the descriptor is told so, and closes it.
+  shutdown(connections_.at(id).duplicate.get(), SHUT_RDWR);
+  Forget(id);
 }
 
 void ConnectionTable::Forget(uint64_t id) {
   const auto found = connections_.find(id);
   if (found == connections_.end()) return;
+  const auto name = names_.find(found->second.name);
+  if (name != names_.end() && name->second == id) names_.erase(name);
   const auto peer = peers_.find(found->second.peer);
   peer->second.erase(id);
   if (peer->second.empty()) peers_.erase(peer);

@@ -22,9 +22,12 @@ class ConnectionTable {
   // Readable when Clean has something to do.
   int descriptor() const { return epoll_.get(); }
 
-  // Adds a connection of `peer`. False if it is one too many or cannot be
-  // watched; the caller must close it.
-  bool Add(int socket, const std::string& peer);
+  // Adds a connection of `peer` by a name of its own; "" has none. False if it
+  // is one too many or cannot be watched; the caller must close it.
+  bool Add(int socket, const std::string& peer, const std::string& name);
+
+  // Shuts the connection of the name down. False if there is none.
+  bool Close(const std::string& name);
 
   // Forgets connections that have ended.
   void Clean();
@@ -35,17 +38,20 @@ class ConnectionTable {
   struct Watched {
     FileDescriptor duplicate;
     std::string peer;
+    std::string name;
   };
   // Connections of each peer in the order of arrival.
   using Peers = std::map<std::string, std::map<uint64_t, int>>;
 
   bool MakeRoom(const std::string& peer);
+  void ShutDown(uint64_t id);
   void Forget(uint64_t id);
 
   const int64_t max_connections_;
   const FileDescriptor epoll_;
   std::map<uint64_t, Watched> connections_;
   Peers peers_;
+  std::map<std::string, uint64_t> names_;
   uint64_t next_id_ = 1;
   std::atomic<int64_t> size_ = 0;
 };

@@ -6,6 +6,7 @@ from __future__ import annotations
 import pathlib
 import queue
 import resource
+import select
 import signal
 import socket
 import struct
@@ -149,13 +150,20 @@ class RawConnection:
 
     def begin(self, method: str, message_bytes: int, sent_bytes: int) -> None:
         """Begins a call whose message stops after the first bytes."""
+        self.socket.sendall(self.headers(1, method))
+        data = b"\x00" + struct.pack(">I", message_bytes) + bytes(sent_bytes)
+        self.socket.sendall(self.frame(0, 0, 1, data))
+
+    @classmethod
+    def headers(cls, stream: int, method: str) -> bytes:
+        """Returns the frame that begins a call."""
 
         def literal(name: str, value: str) -> bytes:
             return (
                 b"\x00" + bytes([len(name)]) + name.encode() + bytes([len(value)]) + value.encode()
             )
 
-        headers = b"".join(
+        block = b"".join(
             literal(*pair)
             for pair in (
                 (":method", "POST"),
@@ -166,9 +174,45 @@ class RawConnection:
                 ("te", "trailers"),
             )
         )
-        self.socket.sendall(self.frame(1, 4, 1, headers))
-        data = b"\x00" + struct.pack(">I", message_bytes) + bytes(sent_bytes)
-        self.socket.sendall(self.frame(0, 0, 1, data))
+        return cls.frame(1, 4, stream, block)
+
+    def reset_calls(self, method: str, count: int) -> bool:
+        """Begins calls and resets them; returns whether the server ended the connection."""
+        self.socket.setblocking(False)
+        pending = b""
+        stream = 1
+        end = time.monotonic() + DEADLINE_SECONDS
+        while time.monotonic() < end:
+            if not pending and stream < 2 * count:
+                for _ in range(200):
+                    reset = self.frame(3, 0, stream, struct.pack(">I", 8))
+                    pending += self.headers(stream, method) + reset
+                    stream += 2
+            select.select([self.socket], [self.socket] if pending else [], [], 1)
+            try:
+                if pending:
+                    pending = pending[self.socket.send(pending) :]
+                if self.socket.recv(1 << 16) == b"":
+                    return True
+            except BlockingIOError:
+                continue
+            except OSError:
+                return True
+        return False
+
+
+@pytest.mark.parametrize("method", ["Correct", "CorrectStream"])
+def test_a_connection_that_only_resets_calls_is_closed(
+    start_server: StartServer, method: str
+) -> None:
+    server = start_server()
+    with cw.Client(server.address) as bystander:
+        bystander.correct(method="token_tis", **padded_batch())
+        assert RawConnection(server.address).reset_calls(SERVICE + method, 100_000)
+        # Other connections of the same peer stay.
+        assert bystander.correct(method="token_tis", **padded_batch()).metrics
+    assert until(lambda: server.metric("counterweight_arriving_requests") == 0)
+    server.stop()
 
 
 def test_an_upload_that_stalls_is_ended(start_server: StartServer) -> None:

@@ -50,6 +50,7 @@ StreamServer::StreamServer()
                 .access = access_.get(),
                 .admission = &admission_,
                 .arrivals = &arrivals_,
+                .resets = &resets_,
                 .clock = &clock_,
                 .executor = &executor_,
                 .metrics = &metrics_,

@@ -42,6 +42,7 @@ class StreamServer {
   server::DriftSeries drift_;
   server::Admission admission_;
   server::Arrivals arrivals_;
+  server::Resets resets_{[](const std::string& /*connection*/) {}};
   server::CallClock clock_;
   server::StagingPool staging_;
   server::TransportMemory transport_{[](int64_t /*bytes*/) {}};

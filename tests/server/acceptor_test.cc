@@ -121,6 +121,35 @@ TEST(Acceptor, ALostListenerIsTold) {
             std::future_status::ready);
 }
 
+// The name that gRPC gives the connection whose end is `client`.
+std::string PeerName(const FileDescriptor& client) {
+  sockaddr_in own{};
+  socklen_t size = sizeof(own);
+  EXPECT_EQ(getsockname(client.get(), reinterpret_cast<sockaddr*>(&own), &size),
+            0);
+  return "ipv4:127.0.0.1:" + std::to_string(ntohs(own.sin_port));
+}
+
+TEST(Acceptor, ClosesTheConnectionThatIsNamed) {
+  std::string error;
+  const auto acceptor = Acceptor::Bind(
+      {.listen = {Tcp("127.0.0.1")}, .max_connections = 9}, NullLog(), &error);
+  Accepted accepted;
+  acceptor->Start(accepted.Handle(), [] {});
+  const FileDescriptor stays = Connect(acceptor->addresses().front());
+  const FileDescriptor closed = Connect(acceptor->addresses().front());
+  ASSERT_TRUE(Until([&] { return accepted.count() == 2; }));
+  for (const char* none :
+       {"", "unix:", "ipv4:127.0.0.1:1", "ipv6:%5B::1%5D:1"}) {
+    acceptor->Close(none);
+  }
+  acceptor->Close(PeerName(closed));
+  char byte = 0;
+  EXPECT_EQ(recv(closed.get(), &byte, 1, 0), 0);
+  EXPECT_EQ(recv(stays.get(), &byte, 1, MSG_DONTWAIT), -1);
+  EXPECT_EQ(acceptor->connections(), 1);
+}
+
 TEST(Acceptor, StopsWhileConnectionsStay) {
   std::string error;
   const auto acceptor = Acceptor::Bind(
@@ -171,14 +200,26 @@ TEST(ConnectionTable, TheNewestOfThePeerWithMostGivesWay) {
   ConnectionTable table(3);
   std::vector<Pair> pairs(5);
   for (size_t i = 0; i < 3; ++i) {
-    EXPECT_TRUE(table.Add(pairs[i].ours.get(), "a"));
+    EXPECT_TRUE(table.Add(pairs[i].ours.get(), "a", ""));
   }
-  EXPECT_FALSE(table.Add(pairs[3].ours.get(), "a")) << "a has most";
-  EXPECT_TRUE(table.Add(pairs[3].ours.get(), "b"));
+  EXPECT_FALSE(table.Add(pairs[3].ours.get(), "a", "")) << "a has most";
+  EXPECT_TRUE(table.Add(pairs[3].ours.get(), "b", ""));
   EXPECT_EQ(table.size(), 3);
   EXPECT_TRUE(pairs[2].IsShutDown());
   EXPECT_FALSE(pairs[1].IsShutDown());
-  EXPECT_FALSE(table.Add(pairs[4].ours.get(), "b")) << "b would have as many";
+  EXPECT_FALSE(table.Add(pairs[4].ours.get(), "b", ""))
+      << "b would have as many";
+}
+
+TEST(ConnectionTable, ANameIsItsNewestConnections) {
+  ConnectionTable table(9);
+  std::vector<Pair> pairs(2);
+  for (const Pair& pair : pairs) table.Add(pair.ours.get(), "a", "a 1");
+  EXPECT_FALSE(table.Close("a 2"));
+  EXPECT_TRUE(table.Close("a 1"));
+  EXPECT_TRUE(pairs[1].IsShutDown());
+  EXPECT_FALSE(pairs[0].IsShutDown());
+  EXPECT_FALSE(table.Close("a 1"));
 }
 
 int64_t OpenDescriptors() {
@@ -190,7 +231,7 @@ TEST(ConnectionTable, ClosesItsDuplicates) {
   ConnectionTable table(9);
   Pair pair;
   const int64_t before = OpenDescriptors();
-  table.Add(pair.ours.get(), "a");
+  table.Add(pair.ours.get(), "a", "");
   EXPECT_EQ(OpenDescriptors(), before + 1);
   shutdown(pair.ours.get(), SHUT_RDWR);
   table.Clean();
@@ -200,7 +241,7 @@ TEST(ConnectionTable, ClosesItsDuplicates) {
 TEST(ConnectionTable, ForgetsWhatEndsOnEitherSide) {
   ConnectionTable table(9);
   std::vector<Pair> pairs(3);
-  for (const Pair& pair : pairs) table.Add(pair.ours.get(), "a");
+  for (const Pair& pair : pairs) table.Add(pair.ours.get(), "a", "");
   table.Clean();
   EXPECT_EQ(table.size(), 3);
   { const FileDescriptor closed = std::move(pairs[0].theirs); }

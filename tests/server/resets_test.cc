@@ -1,0 +1,48 @@
+#include "server/call/resets.h"
+
+#include <string>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace counterweight::server {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+
+struct Floods {
+  std::vector<std::string> closed;
+  Resets resets{
+      [this](const std::string& connection) { closed.push_back(connection); }};
+  Resets::Time now{std::chrono::hours(1)};
+
+  void Add(const std::string& connection, int64_t count) {
+    for (int64_t i = 0; i < count; ++i) resets.Add(connection, now);
+  }
+};
+
+TEST(Resets, AConnectionIsToldOnceWhenItHasOneTooMany) {
+  Floods floods;
+  floods.Add("a", Resets::kMost);
+  EXPECT_THAT(floods.closed, IsEmpty());
+  floods.Add("b", Resets::kMost);
+  floods.Add("a", 1);
+  EXPECT_THAT(floods.closed, ElementsAre("a"));
+  floods.Add("a", Resets::kMost);
+  EXPECT_THAT(floods.closed, ElementsAre("a"));
+}
+
+TEST(Resets, EachWindowBeginsAnew) {
+  Floods floods;
+  floods.Add("a", Resets::kMost);
+  floods.now += Resets::kWindow;
+  floods.Add("a", Resets::kMost);
+  EXPECT_THAT(floods.closed, IsEmpty());
+  floods.Add("a", 1);
+  EXPECT_THAT(floods.closed, ElementsAre("a"));
+}
+
+}  // namespace
+}  // namespace counterweight::server
