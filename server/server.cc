@@ -214,7 +214,7 @@ std::vector<Sampled> Server::Samples() const {
       {Sample("counterweight_arriving_requests"),
        number([this] { return arrivals_.calls(); })},
       {Sample("counterweight_tasks_waiting"),
-       number([this] { return executor_.waiting(); })},
+       number([this] { return waiting_tasks(); })},
       {Sample("counterweight_connections"),
        number([this] { return acceptor_->connections(); })},
       {Sample("counterweight_connections_refused_total"),

@@ -77,6 +77,8 @@ class Server {
   void ReportReload(bool success) { last_reload_succeeded_ = success; }
 
   int64_t requests_in_flight() const { return admission_.requests_in_flight(); }
+  // Tasks that wait for a worker.
+  int64_t waiting_tasks() const { return executor_.waiting(); }
   int64_t requests_queued() const { return admission_.requests_queued(); }
   int64_t bytes_in_flight() const { return admission_.bytes_in_flight(); }
 

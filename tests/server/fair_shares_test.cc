@@ -174,7 +174,8 @@ TEST(FairShares, WorkersTakeTurnsBetweenPeers) {
   }
   RawUnary modest(peers.unix_channel);
   ASSERT_TRUE(modest.Send(SmallRequest().SerializeAsString()));
-  while (peers.running.server().requests_in_flight() < 11) {
+  // All but the one that computes.
+  while (peers.running.server().waiting_tasks() < 10) {
     std::this_thread::yield();
   }
   // The one that computes, and then the other peer's.
@@ -203,7 +204,8 @@ TEST(FairShares, WorkersTakeTurnsBetweenClientsOfAPeer) {
   for (int i = 0; i < 10; ++i) greedy.push_back(correct("greedy"));
   while (running.server().requests_in_flight() < 10) std::this_thread::yield();
   std::future<grpc::Status> modest = correct("modest");
-  while (running.server().requests_in_flight() < 11) std::this_thread::yield();
+  // All but the one that computes.
+  while (running.server().waiting_tasks() < 10) std::this_thread::yield();
   // The one that computes, and then the other client's.
   running.backend().LetPass(2);
   EXPECT_TRUE(modest.get().ok());
