@@ -107,7 +107,11 @@ void Executor::Work() {
 
 std::deque<Executor::Task>& Executor::TasksOf(const Client& client,
                                               Length length) {
-  Tasks& tasks = queues_[client.peer].by_name[client.name];
+  const auto [queue, is_new] = queues_.try_emplace(client.peer);
+  // A peer that had no other task waiting is forgotten; the turn that it just
+  // had is not.
+  if (is_new && client.peer == last_.peer) queue->second.last_name = last_.name;
+  Tasks& tasks = queue->second.by_name[client.name];
   return length == Length::kShort ? tasks.shorts : tasks.longs;
 }
 
@@ -125,7 +129,7 @@ std::optional<Executor::Place> Executor::Next() {
   };
   Names::iterator name;
   const auto queue =
-      NextInTurn(queues_, last_peer_, [&](Queues::iterator each) {
+      NextInTurn(queues_, last_.peer, [&](Queues::iterator each) {
         Queue& peer = each->second;
         name = NextInTurn(peer.by_name, peer.last_name, may_begin);
         return name != peer.by_name.end();
@@ -142,7 +146,7 @@ Executor::Task Executor::Take(const Place& place) {
   first.pop_front();
   --waiting_;
   if (task.length == Length::kLong) ++running_long_;
-  last_peer_ = queue->first;
+  last_ = {queue->first, name->first};
   queue->second.last_name = name->first;
   if (tasks.shorts.empty() && tasks.longs.empty()) {
     queue->second.by_name.erase(name);

@@ -97,8 +97,8 @@ class Executor {
   const int max_long_;        // long tasks that run at a time
   mutable std::mutex mutex_;  // guards the next seven
   std::condition_variable changed_;
-  Queues queues_;          // none is empty
-  std::string last_peer_;  // served last
+  Queues queues_;  // none is empty
+  Client last_;    // served last
   int64_t waiting_ = 0;
   uint64_t next_order_ = 1;
   int running_long_ = 0;  // long tasks

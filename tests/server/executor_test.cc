@@ -62,14 +62,20 @@ TEST(Executor, PeersTakeTurns) {
   EXPECT_THAT(order, ElementsAre("modest", "greedy 0", "greedy 1", "greedy 2"));
 }
 
-// A machine's trainers are one peer.
+// A machine's trainers are one peer. The peer has no task that waits when the
+// first one has begun.
 TEST(Executor, NamesOfOnePeerTakeTurns) {
+  std::promise<void> began;
   std::promise<void> begin;
   std::vector<std::string> order;  // of the one thread
   {
     Executor executor(1);
     const Client greedy{"peer", "greedy"};
-    executor.Submit(greedy, kShort, [&] { begin.get_future().wait(); });
+    executor.Submit(greedy, kShort, [&] {
+      began.set_value();
+      begin.get_future().wait();
+    });
+    began.get_future().wait();
     for (int i = 0; i < 3; ++i) {
       executor.Submit(greedy, kShort, [&, i] {
         order.push_back("greedy " + std::to_string(i));
