@@ -58,6 +58,24 @@ TEST_P(KnownRules, EveryEstimatorOfATokenIsItsFormula) {
   }
 }
 
+// Blocks before and after the one whose token is clamped add up as if no clamp
+// were near, and so does the drift, whose sum is another.
+TEST_P(KnownRules, AClampInOneBlockCountsInTheWholeRowsSum) {
+  RejectionRule rule = Around(Estimator::kRatio, Aggregation::kSum, 3.0);
+  rule.token_clamp = 1;
+  for (const size_t clamped : {0, 300, 600}) {
+    std::vector<float> l(768, 0.0f);
+    l[20] += 0.5f;
+    l[320] += 0.5f;
+    l[620] += 1.0f;
+    l[clamped] += 7.0f;
+    EXPECT_EQ(Keep(rule, {RowOf(l)}), Mask(768, 1)) << clamped;
+    rule.token_clamp = 8;
+    EXPECT_EQ(Keep(rule, {RowOf(l)}), Mask(768, 0)) << clamped;
+    rule.token_clamp = 1;
+  }
+}
+
 TEST_P(KnownRules, EveryAggregationOfEveryEstimatorIsItsFormula) {
   Row row = RowOf({1, 99, -2});
   row.mask[1] = 0;

@@ -222,6 +222,16 @@ TEST(ConnectionTable, ANameIsItsNewestConnections) {
   EXPECT_FALSE(table.Close("a 1"));
 }
 
+TEST(ConnectionTable, AnEarlierConnectionOfANameTakesNoneAway) {
+  ConnectionTable table(9);
+  std::vector<Pair> pairs(2);
+  for (const Pair& pair : pairs) table.Add(pair.ours.get(), "a", "a 1");
+  shutdown(pairs[0].ours.get(), SHUT_RDWR);
+  table.Clean();
+  EXPECT_TRUE(table.Close("a 1"));
+  EXPECT_TRUE(pairs[1].IsShutDown());
+}
+
 int64_t OpenDescriptors() {
   const std::filesystem::directory_iterator all("/proc/self/fd");
   return std::distance(begin(all), end(all));
