@@ -57,6 +57,23 @@ class FreeingService final : public grpc::CallbackGenericService {
   std::atomic<int> freed_ = 0;
 };
 
+TEST(PayloadPieces, ClearFreesThePayload) {
+  bool is_freed = false;
+  std::string bytes(5000, 'x');
+  grpc::ByteBuffer payload;
+  {
+    const grpc::Slice slice(
+        bytes.data(), bytes.size(),
+        [](void* freed) { *static_cast<bool*>(freed) = true; }, &is_freed);
+    payload = grpc::ByteBuffer(&slice, 1);
+  }
+  PayloadPieces pieces;
+  ASSERT_TRUE(pieces.Open(kMessageBytes, &payload).ok());
+  EXPECT_FALSE(is_freed);
+  pieces.Clear();
+  EXPECT_TRUE(is_freed);
+}
+
 // gRPC closes connections to find memory. When it has none left to close, what
 // is freed tells it to look again.
 TEST(PayloadPieces, AreFreedWhileGrpcLooksForMemory) {
