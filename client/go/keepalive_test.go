@@ -3,7 +3,6 @@ package counterweight_test
 import (
 	"context"
 	"errors"
-	"syscall"
 	"testing"
 	"time"
 
@@ -19,7 +18,7 @@ func TestAServerThatFreezesIsNoticed(t *testing.T) {
 	if _, err := client.Correct(background(t), threeTokens(), cw.Preset("token_tis")); err != nil {
 		t.Fatal(err)
 	}
-	if err := server.Signal(syscall.SIGSTOP); err != nil {
+	if err := server.Freeze(); err != nil {
 		t.Fatal(err)
 	}
 	done := make(chan error, 1)

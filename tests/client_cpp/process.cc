@@ -71,6 +71,11 @@ void Process::CloseInput() {
 
 void Process::Signal(int signal) { kill(pid_, signal); }
 
+void Process::Freeze() {
+  Signal(SIGSTOP);
+  waitpid(pid_, nullptr, WUNTRACED);
+}
+
 int Process::Wait() {
   int status = 0;
   waitpid(pid_, &status, 0);

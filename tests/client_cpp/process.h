@@ -24,6 +24,8 @@ class Process {
   std::string ReadAll();
   void CloseInput();
   void Signal(int signal);
+  // Stops the process until SIGCONT; returns when no thread of it runs anymore.
+  void Freeze();
   pid_t pid() const { return pid_; }
   // Waits for the end and returns the exit code, or -1 if a signal killed it.
   int Wait();

@@ -84,6 +84,11 @@ class ServerProcess:
         self.stop()
         raise RuntimeError(f"the server did not start:\n{tail}")
 
+    def freeze(self) -> None:
+        """Stops the process until SIGCONT; returns when no thread of it runs anymore."""
+        self.process.send_signal(signal.SIGSTOP)
+        os.waitpid(self.process.pid, os.WUNTRACED)
+
     def log_lines(self) -> list[dict[str, Any]]:
         """Returns the log lines so far."""
         # Reading at the file's own position would move the server's.

@@ -222,7 +222,7 @@ def test_probes_follow_the_server(start_server: StartServer, folder: pathlib.Pat
 
 @contextlib.contextmanager
 def stopped(server: ServerProcess) -> Iterator[None]:
-    server.process.send_signal(signal.SIGSTOP)
+    server.freeze()
     try:
         yield
     finally:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import signal
 import socket
 import struct
 from collections.abc import Callable, Iterator
@@ -210,7 +209,7 @@ def test_a_server_that_freezes_is_noticed(
     with cw.Client(target, transport=transport, retry=False, timeout=CALL_SECONDS) as client:
         batch = padded_batch(64, 512)
         client.correct(method="token_tis", **batch)
-        server.process.send_signal(signal.SIGSTOP)
+        server.freeze()
         with pytest.raises(cw.UnavailableError):
             client.correct(method="token_tis", **batch)
     server.stop()
@@ -223,7 +222,7 @@ def test_a_server_that_freezes_is_noticed_by_asyncio(start_server: StartServer) 
     async def call() -> None:
         async with aio.Client(server.address, retry=False, timeout=CALL_SECONDS) as client:
             await client.correct(method="token_tis", **padded_batch())
-            server.process.send_signal(signal.SIGSTOP)
+            server.freeze()
             with pytest.raises(cw.UnavailableError):
                 await client.correct(method="token_tis", **padded_batch())
 

@@ -191,7 +191,7 @@ def test_a_frozen_server_costs_counts_alone(start_server: Callable[..., ServerPr
     with cw.Client("local:", publish=server.address) as client:
         client.correct(method=LOSS, **BATCH)
         wait_for(server, 1)
-        server.process.send_signal(signal.SIGSTOP)
+        server.freeze()
         try:
             # Would take half an hour if each waited for an attempt.
             for _ in range(publisher.QUEUE + 100):
@@ -211,7 +211,7 @@ def test_closing_does_not_wait_for_a_frozen_server(
 ) -> None:
     monkeypatch.setattr(publisher, "FLUSH_SECONDS", 0.2)
     server = start_server()
-    server.process.send_signal(signal.SIGSTOP)
+    server.freeze()
     client = cw.Client("local:", publish=server.address)
     for _ in range(3):
         client.correct(method=LOSS, **BATCH)

@@ -4,6 +4,7 @@ package servertest
 import (
 	"bufio"
 	"bytes"
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -123,6 +124,20 @@ func (s *Server) Kill() {
 
 // Signal sends a signal to the process.
 func (s *Server) Signal(signal syscall.Signal) error { return s.command.Process.Signal(signal) }
+
+// Freeze stops the process until SIGCONT, and returns when no thread of it runs anymore.
+func (s *Server) Freeze() error {
+	if err := s.Signal(syscall.SIGSTOP); err != nil {
+		return err
+	}
+	for {
+		var status syscall.WaitStatus
+		_, err := syscall.Wait4(s.command.Process.Pid, &status, syscall.WUNTRACED, nil)
+		if !errors.Is(err, syscall.EINTR) {
+			return err
+		}
+	}
+}
 
 // OpenFiles counts the server's file descriptors.
 func (s *Server) OpenFiles() (int, error) {
