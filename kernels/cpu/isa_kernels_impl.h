@@ -34,6 +34,8 @@ void walk_statistics(const Job& job, const SegmentSpan& span, RowState state,
   walk_segment<CpuLanes, true, false>(*job.plan, *job.batch, task, Outputs{},
                                       s.tile, s.sums);
   s.sums.fold_lanes(*job.plan, *out);
+  FoldedColumns folded(*out);
+  settle_segment<CpuLanes, true, false>(*job.plan, folded);
 }
 
 uint32_t walk_outputs(const Job& job, const SegmentSpan& span,
@@ -47,7 +49,11 @@ uint32_t walk_outputs(const Job& job, const SegmentSpan& span,
   walk_segment<CpuLanes, false, true>(*job.plan, *job.batch, task,
                                       loss_only ? Outputs{} : *job.outputs,
                                       s.tile, s.sums);
-  if (has_loss) s.sums.columns.fold_loss(*loss);
+  if (has_loss) {
+    s.sums.columns.fold_loss(*loss);
+    FoldedColumns folded(*loss);
+    settle_segment<CpuLanes, false, true>(*job.plan, folded);
+  }
   return CpuLanes::fold_or(s.sums.reasons);
 }
 
@@ -59,6 +65,8 @@ uint32_t walk_both(const Job& job, const SegmentSpan& span,
   walk_segment<CpuLanes, true, true>(*job.plan, *job.batch, task, *job.outputs,
                                      s.tile, s.sums);
   s.sums.fold_lanes(*job.plan, *out);
+  FoldedColumns folded(*out);
+  settle_segment<CpuLanes, true, true>(*job.plan, folded);
   return CpuLanes::fold_or(s.sums.reasons);
 }
 

@@ -46,6 +46,7 @@ __global__ void __launch_bounds__(kThreads, MinBlocks(kShapeIndex))
                          &job.loss,     !kStats && job.loss_only};
   walk_segment<Lanes, kStats, kOutput>(plan, job.batch, task, job.outputs, tile,
                                        sums);
+  settle_segment<Lanes, kStats, kOutput>(plan, sums.columns.settled());
   PackedSegment record = segment_at(plan, job.records, index);
   if (kStats) {
     sums.fold_lanes(plan, record);

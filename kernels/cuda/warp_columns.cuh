@@ -12,6 +12,7 @@ inline namespace COUNTERWEIGHT_ISA {
 // As LaneColumns; see ColumnLayout. Every thread of the warp takes every call.
 class WarpColumns {
  public:
+  static constexpr int kWidth = 1;
   template <class T>
   using Value = LaneValues<1, T>;
 
@@ -71,6 +72,7 @@ class WarpColumns {
   // These columns keep nothing elsewhere.
   __device__ void end_block() {}
   __device__ void end_segment() {}
+  // The columns of a segment that is over.
   __device__ WarpColumns& settled() { return *this; }
 
   // As LaneColumns::fold, for the statistics and, in a walk that has it, the

@@ -9,6 +9,30 @@
 namespace counterweight::kernels {
 inline namespace COUNTERWEIGHT_ISA {
 
+// Columns that one pass over a tile adds to: S sums, C counts, and an extremum,
+// which is -1 if there is none.
+template <int S, int C>
+struct PassColumns {
+  static constexpr int kCounts = C > 0 ? C : 1;
+  int sums[S];
+  int counts[kCounts];
+  int extremum;
+};
+
+// The values of a group of lanes. A count is 0 or 1 for each lane.
+template <int S, int C>
+struct PassSums {
+  Vec sum[S];
+  Vec count[PassColumns<S, C>::kCounts];
+  Vec lowest;
+  Vec highest;
+
+  template <class Bool>
+  COUNTERWEIGHT_HD void extend_where(Bool counts, Vec x) {
+    kernels::extend_where(counts, x, lowest, highest);
+  }
+};
+
 template <class Lanes>
 struct Accumulators {
   static constexpr int kWidth = Lanes::kWidth;
@@ -96,6 +120,30 @@ struct Accumulators {
     }
   }
 
+  // add(), count() and extend() in one pass: f(step, group, PassSums& to).
+  template <int S, int C, class F>
+  COUNTERWEIGHT_HD void collect(const PassColumns<S, C>& into, int steps, F f) {
+    if constexpr (kWholeBlocks) {
+      collect_block(into, steps, f);
+    } else {
+      PassSums<S, C> to;
+      take_blocks(into.sums, to.sum);
+      if constexpr (C > 0) take_blocks(into.counts, to.count);
+      if (into.extremum >= 0) {
+        to.lowest = columns.low(into.extremum).at[0];
+        to.highest = columns.high(into.extremum).at[0];
+      }
+      COUNTERWEIGHT_UNROLL
+      for (int k = 0; k < steps; ++k) f(k, 0, to);
+      put_blocks(into.sums, to.sum);
+      if constexpr (C > 0) put_blocks(into.counts, to.count);
+      if (into.extremum >= 0) {
+        columns.low(into.extremum).at[0] = to.lowest;
+        columns.high(into.extremum).at[0] = to.highest;
+      }
+    }
+  }
+
   // Extrema of x where `seen` is not 0. Zeros get their sign when columns fold.
   COUNTERWEIGHT_HD void extend(int extremum, int steps, const TileOf<Lanes>& x,
                                const TileOf<Lanes>& seen) {
@@ -118,10 +166,19 @@ struct Accumulators {
   template <int N, class F>
   COUNTERWEIGHT_HD void add_steps(const int (&into)[N], int steps, F f) {
     Vec block[N];
-    COUNTERWEIGHT_UNROLL
-    for (int c = 0; c < N; ++c) block[c] = columns.block(into[c]);
+    take_blocks(into, block);
     COUNTERWEIGHT_UNROLL
     for (int k = 0; k < steps; ++k) f(k, 0, block);
+    put_blocks(into, block);
+  }
+  template <int N>
+  COUNTERWEIGHT_HD void take_blocks(const int (&of)[N], Vec (&block)[N]) {
+    COUNTERWEIGHT_UNROLL
+    for (int c = 0; c < N; ++c) block[c] = columns.block(of[c]);
+  }
+  template <int N>
+  COUNTERWEIGHT_HD void put_blocks(const int (&into)[N],
+                                   const Vec (&block)[N]) {
     COUNTERWEIGHT_UNROLL
     for (int c = 0; c < N; ++c) columns.block(into[c]) = block[c];
   }
@@ -135,6 +192,11 @@ struct Accumulators {
                     [&](int k) COUNTERWEIGHT_INLINE_LAMBDA { f(k, g, block); });
       for (int c = 0; c < N; ++c) store(block[c], &blocks[c].at[g * kVecLanes]);
     }
+    add_blocks(into, blocks);
+  }
+  template <int N>
+  COUNTERWEIGHT_HD void add_blocks(
+      const int (&into)[N], const LaneValues<kWidth, float> (&blocks)[N]) {
     // A block's sum is not -0, so that the first one needs no addition.
     for (int c = 0; c < N; ++c) {
       LaneValues<kWidth, double>* sum;
@@ -144,6 +206,40 @@ struct Accumulators {
         store(begins ? block : load<WideVec>(&sum->at[h]) + block, &sum->at[h]);
       }
     }
+  }
+
+  template <int S, int C, class F>
+  COUNTERWEIGHT_HD void collect_block(const PassColumns<S, C>& into, int steps,
+                                      F f) {
+    LaneValues<kWidth, float> blocks[S];
+    LaneValues<kWidth, float>* counts[PassColumns<S, C>::kCounts];
+    bool begins[PassColumns<S, C>::kCounts];
+    for (int c = 0; c < C; ++c) {
+      begins[c] = columns.begins_count(into.counts[c], counts[c]);
+    }
+    const bool extends = into.extremum >= 0;
+    float* const low = extends ? columns.low(into.extremum).at : nullptr;
+    float* const high = extends ? columns.high(into.extremum).at : nullptr;
+    for (int first = 0; first < kWidth; first += kVecLanes) {
+      PassSums<S, C> to = {};
+      for (int c = 0; c < C; ++c) {
+        if (!begins[c]) to.count[c] = load<Vec>(&counts[c]->at[first]);
+      }
+      if (extends) {
+        to.lowest = load<Vec>(&low[first]);
+        to.highest = load<Vec>(&high[first]);
+      }
+      for_each_step(steps, [&](int k) COUNTERWEIGHT_INLINE_LAMBDA {
+        f(k, first / kVecLanes, to);
+      });
+      for (int c = 0; c < S; ++c) store(to.sum[c], &blocks[c].at[first]);
+      for (int c = 0; c < C; ++c) store(to.count[c], &counts[c]->at[first]);
+      if (extends) {
+        store(to.lowest, &low[first]);
+        store(to.highest, &high[first]);
+      }
+    }
+    add_blocks(into.sums, blocks);
   }
 
   template <int N, class F>
@@ -197,6 +293,16 @@ class ExactLogRatio {
   const double clamp_;
 };
 
+// True if a flag is not 0.
+template <class Lanes>
+COUNTERWEIGHT_HD bool any_of(const Vec (&flags)[Lanes::kWidth / kVecLanes]) {
+  LaneValues<Lanes::kWidth, float> lanes;
+  for (int g = 0; g < Lanes::kWidth / kVecLanes; ++g) {
+    store(flags[g], &lanes.at[g * kVecLanes]);
+  }
+  return Lanes::any(lanes);
+}
+
 // True if a log ratio of the tile may lie beyond the clamp. Rounding keeps
 // order: where float32 differences do not reach it, exact ones do not either.
 template <class Lanes>
@@ -204,20 +310,23 @@ COUNTERWEIGHT_HD bool reaches(const TileState<Lanes>& s, RatioSource source,
                               double clamp) {
   constexpr int kWidth = Lanes::kWidth;
   if (clamp == kUnbounded) return false;
-  const TileOf<Lanes>& l = s.log_ratio[static_cast<int>(source)];
   const float edge = static_cast<float>(clamp);
   const Vec one = splat(1.0f);
   Vec beyond[kWidth / kVecLanes] = {};
-  for_each_group<kWidth>(s.steps,
-                         [&](int k, int g) COUNTERWEIGHT_INLINE_LAMBDA {
-                           const Vec x = absolute(l.vec(k, g));
-                           beyond[g] = x < edge ? beyond[g] : one;
-                         });
-  LaneValues<kWidth, float> lanes;
-  for (int g = 0; g < kWidth / kVecLanes; ++g) {
-    store(beyond[g], &lanes.at[g * kVecLanes]);
+  if constexpr (Lanes::kReadsAhead) {
+    const TileOf<Lanes>& l = s.log_ratio[static_cast<int>(source)];
+    for_each_group<kWidth>(s.steps,
+                           [&](int k, int g) COUNTERWEIGHT_INLINE_LAMBDA {
+                             const Vec x = absolute(l.vec(k, g));
+                             beyond[g] = x < edge ? beyond[g] : one;
+                           });
+  } else {
+    for (int g = 0; g < kWidth / kVecLanes; ++g) {
+      const Vec x = load<Vec>(&s.largest.at[g * kVecLanes]);
+      beyond[g] = x < edge ? Vec{} : one;
+    }
   }
-  return Lanes::any(lanes);
+  return any_of<Lanes>(beyond);
 }
 
 // Adds log ratios, exact and clamped, to a column, of tokens that `seen` has;

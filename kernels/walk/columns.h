@@ -19,7 +19,7 @@ enum TokenColumn : int {
   kColumnK3,
   kColumnExcess,         // u of the clamped l
   kColumnExcessSquared,  // u^2
-  // kNumHistogramEdges columns: l <= edge. While a segment is walked the upper
+  // kNumHistogramEdges columns: l <= edge. Until settle_segment() the upper
   // half holds something else, see DriftPhase.
   kColumnHistogram,
   kColumnAbsDifference = kColumnHistogram + kNumHistogramEdges,

@@ -52,19 +52,28 @@ struct CpuLanes {
     return count <= kFewSteps * kLanes ? kFewSteps : kSteps;
   }
 
-  // Lanes fold by halving.
-  static double fold_sum(const LaneValues<kWidth, double>& x) {
-    return fold<WideVec>(x.at, [](auto a, auto b) { return a + b; });
+  // Lanes fold by halving: first whole registers, down to one.
+  static WideVec halved(const LaneValues<kWidth, double>& x) {
+    return halved<WideVec>(x.at, [](auto a, auto b) { return a + b; });
   }
   // Counts, whose sum is exact in any order.
-  static float fold_sum(const LaneValues<kWidth, float>& x) {
-    return fold<Vec>(x.at, [](auto a, auto b) { return a + b; });
+  static WideVec halved(const LaneValues<kWidth, float>& x) {
+    WideVec sum = widened(x.at);
+    for (int i = kWideLanes; i < kLanes; i += kWideLanes) {
+      sum += widened(&x.at[i]);
+    }
+    return sum;
+  }
+  // Then the lanes within registers, of as many columns as a register has
+  // lanes: lane i of the result is column i's sum.
+  static WideVec fold_registers(WideVec (&columns)[kWideLanes]) {
+    return fold_registers<kWideLanes>(columns);
   }
   static float fold_min(const LaneValues<kWidth, float>& x) {
-    return fold<Vec>(x.at, [](auto a, auto b) { return b < a ? b : a; });
+    return fold_lanes(x.at, [](auto a, auto b) { return b < a ? b : a; });
   }
   static float fold_max(const LaneValues<kWidth, float>& x) {
-    return fold<Vec>(x.at, [](auto a, auto b) { return b > a ? b : a; });
+    return fold_lanes(x.at, [](auto a, auto b) { return b > a ? b : a; });
   }
   static int64_t fold_min(int64_t x) { return x; }
   static uint32_t fold_or(const LaneValues<kWidth, uint32_t>& x) {
@@ -175,29 +184,68 @@ struct CpuLanes {
   }
 
  private:
-  // Whole registers first, then the lanes of the last one.
+  // f(lane i, lane i + half) until one register is left.
   template <class V, class T, class F>
-  COUNTERWEIGHT_HD static T fold(const T (&lanes)[kLanes], F f) {
+  COUNTERWEIGHT_HD static V halved(const T (&lanes)[kLanes], F f) {
     constexpr int kRegisters = kLanes * sizeof(T) / sizeof(V);
-    constexpr int kRest = kLanes / kRegisters;
+    constexpr int kLanesOfOne = kLanes / kRegisters;
     V registers[kRegisters];
     for (int i = 0; i < kRegisters; ++i) {
-      registers[i] = counterweight::kernels::load<V>(&lanes[i * kRest]);
+      registers[i] = counterweight::kernels::load<V>(&lanes[i * kLanesOfOne]);
     }
-    halve<kRegisters / 2>(registers, f);
-    T rest[kRest];
-    counterweight::kernels::store(registers[0], rest);
-    halve<kRest / 2>(rest, f);
-    return rest[0];
-  }
-  template <int kHalf, class T, class F>
-  COUNTERWEIGHT_HD static void halve(T* values, F f) {
-    if constexpr (kHalf > 0) {
-      for (int i = 0; i < kHalf; ++i) {
-        values[i] = f(values[i], values[i + kHalf]);
+    for (int half = kRegisters / 2; half > 0; half /= 2) {
+      for (int i = 0; i < half; ++i) {
+        registers[i] = f(registers[i], registers[i + half]);
       }
-      halve<kHalf / 2>(values, f);
     }
+    return registers[0];
+  }
+  template <class F>
+  COUNTERWEIGHT_HD static float fold_lanes(const float (&lanes)[kLanes], F f) {
+    return fold_within<kVecLanes / 2>(halved<Vec>(lanes, f), f)[0];
+  }
+  template <int kHalf, class F>
+  COUNTERWEIGHT_HD static Vec fold_within(Vec x, F f) {
+    if constexpr (kHalf == 0) {
+      return x;
+    } else {
+      const Vec folded =
+          f(x,
+            moved_down<kHalf>(x, std::make_integer_sequence<int, kVecLanes>()));
+      return fold_within<kHalf / 2>(folded, f);
+    }
+  }
+  // Lane i of the result is lane i + kDistance, or any where there is none.
+  template <int kDistance, int... lane>
+  COUNTERWEIGHT_HD static Vec moved_down(Vec x,
+                                         std::integer_sequence<int, lane...>) {
+    return __builtin_shufflevector(x, x, ((lane + kDistance) % kVecLanes)...);
+  }
+
+  // Registers hold kLeft lanes of kWideLanes / kLeft neighbouring columns each;
+  // two of them become one that holds half the lanes of twice the columns.
+  template <int kLeft>
+  COUNTERWEIGHT_HD static WideVec fold_registers(WideVec (&registers)[kLeft]) {
+    if constexpr (kLeft == 1) {
+      return registers[0];
+    } else {
+      WideVec halves[kLeft / 2];
+      for (int i = 0; i < kLeft / 2; ++i) {
+        halves[i] =
+            fold_two<kLeft>(registers[2 * i], registers[2 * i + 1],
+                            std::make_integer_sequence<int, kWideLanes>());
+      }
+      return fold_registers<kLeft / 2>(halves);
+    }
+  }
+  template <int kLeft, int... lane>
+  COUNTERWEIGHT_HD static WideVec fold_two(
+      WideVec a, WideVec b, std::integer_sequence<int, lane...>) {
+    constexpr int kHalf = kLeft / 2;
+    return __builtin_shufflevector(a, b,
+                                   (lane / kHalf * kLeft + lane % kHalf)...) +
+           __builtin_shufflevector(
+               a, b, (lane / kHalf * kLeft + lane % kHalf + kHalf)...);
   }
 
   // The distances of a scan from kDistance on, the largest lanes first: a
@@ -235,7 +283,13 @@ struct CpuLanes {
       for (int i = 0; i < kLanes; ++i) f(k, i, element<T>(from, i));
     };
     const int whole = count / kLanes;
-    for (int k = 0; k < whole; ++k) step(source + k * kStepBytes, k);
+    for (int k = 0; k < whole; ++k) {
+      const char* const from = source + k * kStepBytes;
+      for (int line = 0; line < kStepBytes; line += 64) {
+        __builtin_prefetch(from + kSteps * kStepBytes + line);
+      }
+      step(from, k);
+    }
     if (whole == steps(count)) return;
     alignas(64) char rest[kStepBytes] = {};
     __builtin_memcpy(rest, source + whole * kStepBytes,

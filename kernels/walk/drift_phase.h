@@ -2,6 +2,8 @@
 #ifndef COUNTERWEIGHT_KERNELS_WALK_DRIFT_PHASE_H_
 #define COUNTERWEIGHT_KERNELS_WALK_DRIFT_PHASE_H_
 
+#include <type_traits>
+
 #include "kernels/math/exp.h"
 #include "kernels/walk/accumulators.h"
 
@@ -51,15 +53,12 @@ struct DriftPhase {
                   [&](int k, int h) COUNTERWEIGHT_INLINE_LAMBDA {
                     return num.wide(k, h) - den.wide(k, h);
                   });
-    const TileOf<Lanes>& l = s.log_ratio[static_cast<int>(source)];
-    acc.extend(kExtremumLogRatio, s.steps, l, s.mask);
-    add_histogram(plan, s, l, acc);
     if (Lanes::may(kFeaturePeerCorrection) && plan.spec.peer_sums) {
       add_probabilities(plan, s, num, den, acc);
     }
   }
 
-  // Turns the histogram's columns into counts of l <= edge; once per segment.
+  // Turns the histogram's columns into counts of l <= edge.
   template <class Columns>
   COUNTERWEIGHT_HD static void finish(const Plan& plan, Columns& columns) {
     if (!measures<Lanes>(plan)) return;
@@ -67,9 +66,10 @@ struct DriftPhase {
       const auto& tokens = columns.count(kColumnTokens);
       auto& below = columns.count(kColumnHistogram + kEdgePairs - 1 - e);
       auto& within = columns.count(right(e));
-      for_each_lane<kWidth>([&](int i) COUNTERWEIGHT_INLINE_LAMBDA {
-        const float both = within.at[i];
-        const auto left = static_cast<float>(static_cast<int>(both / kLeft));
+      for_each_lane<Columns::kWidth>([&](int i) COUNTERWEIGHT_INLINE_LAMBDA {
+        const auto both = within.at[i];
+        using Count = std::remove_const_t<decltype(both)>;
+        const auto left = static_cast<Count>(static_cast<int>(both / kLeft));
         below.at[i] = left;
         within.at[i] = tokens.at[i] - (both - left * kLeft);
       });
@@ -78,9 +78,9 @@ struct DriftPhase {
 
  private:
   static constexpr int kEdgePairs = kNumHistogramEdges / 2;
-  // Larger than a lane's token count of a segment, so that both counts fit one
-  // column.
-  static constexpr float kLeft = 256.0f;
+  // Larger than a segment's token count, so that both counts fit one column.
+  static constexpr float kLeft = 8192.0f;
+  static_assert(kSegmentPositions < 8192);
 
   static constexpr COUNTERWEIGHT_HD int right(int pair) {
     return kColumnHistogram + kEdgePairs + pair;
@@ -90,6 +90,9 @@ struct DriftPhase {
     return Lanes::source(SourceUse::kDrift, plan.spec.drift_source);
   }
 
+  // Edges of the histogram come in pairs -e, e. The column of e adds 1 for l >
+  // e and kLeft for l <= -e, until the segment is over. Masked tokens, of which
+  // l is 0, add nothing.
   COUNTERWEIGHT_HD static void add_token_sums(const Plan& plan, const State& s,
                                               const TileOf<Lanes>& den,
                                               Acc& acc) {
@@ -97,48 +100,37 @@ struct DriftPhase {
     const TileOf<Lanes>& log_ratio = s.log_ratio[source];
     const TileOf<Lanes>& expm1 = s.expm1[source];
     const TileOf<Lanes>& k3s = s.k3[source];
-    const ClampTerms safety = plan.safety;
-    const int columns[] = {kColumnDenominator, kColumnAbs,
-                           kColumnSquared,     kColumnK3,
-                           kColumnExcess,      kColumnExcessSquared};
-    const Vec highest = splat(safety.expm1_high);
-    const Vec lowest = splat(safety.expm1_low);
-    acc.add(columns, s.steps,
-            [&](int k, int g, Vec(&block)[6]) COUNTERWEIGHT_INLINE_LAMBDA {
-              const Vec l = log_ratio.vec(k, g);
-              const Vec u = clip(expm1.vec(k, g), lowest, highest);
-              block[0] += den.vec(k, g);
-              block[1] += absolute(l);
-              block[2] += l * l;
-              block[3] += k3s.vec(k, g);
-              block[4] += u;
-              block[5] += u * u;
-            });
-  }
-
-  // Edges come in pairs -e, e. The column of e adds 1 for l > e and kLeft for
-  // l <= -e, until the segment is over. Masked tokens, of which l is 0, add
-  // nothing.
-  COUNTERWEIGHT_HD static void add_histogram(const Plan& plan, const State& s,
-                                             const TileOf<Lanes>& l, Acc& acc) {
-    int columns[kEdgePairs];
-    float edges[kEdgePairs];
+    PassColumns<6, kEdgePairs> columns = {
+        {kColumnDenominator, kColumnAbs, kColumnSquared, kColumnK3,
+         kColumnExcess, kColumnExcessSquared},
+        {},
+        kExtremumLogRatio};
+    const Vec highest = splat(plan.safety.expm1_high);
+    const Vec lowest = splat(plan.safety.expm1_low);
+    Vec edges[kEdgePairs];
     for (int e = 0; e < kEdgePairs; ++e) {
-      columns[e] = right(e);
-      edges[e] = plan.histogram_edges[kEdgePairs + e];
+      columns.counts[e] = right(e);
+      edges[e] = splat(plan.histogram_edges[kEdgePairs + e]);
     }
     const Vec one = splat(1.0f);
     const Vec left = splat(kLeft);
-    acc.count(columns, s.steps,
-              [&](int k, int g, Vec(&block)[kEdgePairs])
-                  COUNTERWEIGHT_INLINE_LAMBDA {
-                    const Vec x = l.vec(k, g);
-                    const Vec far = reach(x);
-                    const Vec side = x < 0.0f ? left : one;
-                    for (int e = 0; e < kEdgePairs; ++e) {
-                      count_where(far > edges[e], side, block[e]);
-                    }
-                  });
+    acc.collect(columns, s.steps,
+                [&](int k, int g, auto& to) COUNTERWEIGHT_INLINE_LAMBDA {
+                  const Vec l = log_ratio.vec(k, g);
+                  const Vec u = clip(expm1.vec(k, g), lowest, highest);
+                  to.sum[0] += den.vec(k, g);
+                  to.sum[1] += absolute(l);
+                  to.sum[2] += l * l;
+                  to.sum[3] += k3s.vec(k, g);
+                  to.sum[4] += u;
+                  to.sum[5] += u * u;
+                  const Vec far = reach(l);
+                  const Vec side = l < 0.0f ? left : one;
+                  for (int e = 0; e < kEdgePairs; ++e) {
+                    count_where(far > edges[e], side, to.count[e]);
+                  }
+                  to.extend_where(s.mask.vec(k, g) != 0.0f, l);
+                });
   }
 
   // p - q = q u where u = p / q - 1 is small: no cancellation.

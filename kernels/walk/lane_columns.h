@@ -3,12 +3,50 @@
 #ifndef COUNTERWEIGHT_KERNELS_WALK_LANE_COLUMNS_H_
 #define COUNTERWEIGHT_KERNELS_WALK_LANE_COLUMNS_H_
 
+#include <cstddef>
+#include <cstdint>
+
 #include "kernels/walk/column_table.h"
 #include "kernels/walk/record.h"
 #include "kernels/walk/tile.h"
 
 namespace counterweight::kernels {
 inline namespace COUNTERWEIGHT_ISA {
+
+// A set of indices [0, N).
+template <int N>
+class IndexSet {
+ public:
+  constexpr bool has(int i) const {
+    return (words_[i / 64] >> i % 64 & 1) != 0;
+  }
+  constexpr void add(int i) { words_[i / 64] |= uint64_t{1} << i % 64; }
+  // Removes [first, N).
+  void remove_from(int first) {
+    for (int w = 0; w < kWords; ++w) words_[w] &= below(first, w);
+  }
+  // f(i) for each i of both sets in [begin, end), in order.
+  template <class F>
+  void for_each(int begin, int end, const IndexSet& other, F f) const {
+    for (int w = begin / 64; w * 64 < end; ++w) {
+      uint64_t left =
+          words_[w] & other.words_[w] & below(end, w) & ~below(begin, w);
+      for (; left != 0; left &= left - 1) f(w * 64 + __builtin_ctzll(left));
+    }
+  }
+
+ private:
+  static constexpr int kWords = (N + 63) / 64;
+  // The part of word w that lies below `end`.
+  static uint64_t below(int end, int w) {
+    const int bits = end - w * 64;
+    return bits >= 64  ? ~uint64_t{0}
+           : bits <= 0 ? 0
+                       : (uint64_t{1} << bits) - 1;
+  }
+
+  uint64_t words_[kWords] = {};
+};
 
 template <class Lanes>
 class LaneColumns {
@@ -53,8 +91,8 @@ class LaneColumns {
   // far: `to` was only copied in this segment, or not touched. Else returns
   // false.
   COUNTERWEIGHT_HD bool copy_sum(int from, int to) {
-    if (has_[to] == kOwn) return false;
-    has_[to] = kCopy;
+    if (own_.has(to)) return false;
+    has_.add(to);
     sums_[to] = sums_[from];
     return true;
   }
@@ -62,18 +100,17 @@ class LaneColumns {
   // Called after each block; these columns keep nothing elsewhere.
   COUNTERWEIGHT_HD void end_block() {}
   COUNTERWEIGHT_HD void end_segment() {}
-  // The columns of a segment that is over.
-  COUNTERWEIGHT_HD LaneColumns& settled() { return *this; }
 
   void clear(const Plan& /*plan*/) {
-    __builtin_memset(has_, 0, sizeof(has_));
-    __builtin_memset(has_extremum_, 0, sizeof(has_extremum_));
+    has_ = {};
+    own_ = {};
+    has_extremum_ = {};
   }
   // Clears the columns that the loss pass adds to.
   void clear_loss() {
-    constexpr int kFirst = kColumnLoss + kNumLossStatistics;
-    __builtin_memset(has_ + kFirst, 0, kNumColumns - kFirst);
-    __builtin_memset(has_extremum_ + kExtremumLoss, 0, kNumLossExtrema);
+    has_.remove_from(kColumnLoss + kNumLossStatistics);
+    own_.remove_from(kColumnLoss + kNumLossStatistics);
+    has_extremum_.remove_from(kExtremumLoss);
   }
 
   // Stores the sums over all lanes in `record`; called once.
@@ -97,34 +134,50 @@ class LaneColumns {
     for_each_lane<kWidth>([&](int i) { values.at[i] = x; });
   }
   COUNTERWEIGHT_HD bool is_first(int column) {
-    const bool first = has_[column] == 0;
-    has_[column] = kOwn;
+    const bool first = !has_.has(column);
+    has_.add(column);
+    own_.add(column);
     return first;
   }
   COUNTERWEIGHT_HD void clear_first_extremum(int extremum) {
-    if (has_extremum_[extremum] != 0) return;
-    has_extremum_[extremum] = 1;
+    if (has_extremum_.has(extremum)) return;
+    has_extremum_.add(extremum);
     set(low_[extremum], __builtin_inff());
     set(high_[extremum], -__builtin_inff());
   }
 
   // Columns [begin, end) to out[0 .. end - begin).
   void fold_columns(int begin, int end, double* out) {
-    for (int c = begin; c < end; ++c) {
-      double& sum = out[c - begin];
-      if (has_[c] == 0) {
-        sum = 0.0;
-      } else if (IsCount(c)) {
-        sum = static_cast<double>(Lanes::fold_sum(counts_[c]));
-      } else {
-        sum = Lanes::fold_sum(sums_[c]);
+    __builtin_memset(out, 0, static_cast<size_t>(end - begin) * sizeof(*out));
+    fold_some(begin, end, kIsSum, sums_, out);
+    fold_some(begin, end, kIsCount, counts_, out);
+  }
+  // Those of `kind`, a register of them at a time.
+  template <class T>
+  void fold_some(int begin, int end, const IndexSet<kNumColumns>& kind,
+                 const Values<T>* values, double* out) {
+    int columns[kNumColumns + kWideLanes];
+    int count = 0;
+    has_.for_each(begin, end, kind, [&](int c) { columns[count++] = c; });
+    if (count == 0) return;
+    // Folded a second time where a register would not be full.
+    for (int i = 0; i < kWideLanes; ++i) columns[count + i] = columns[0];
+    for (int first = 0; first < count; first += kWideLanes) {
+      const int* const some = &columns[first];
+      WideVec lanes[kWideLanes];
+#pragma GCC unroll 8
+      for (int i = 0; i < kWideLanes; ++i) {
+        lanes[i] = Lanes::halved(values[some[i]]);
       }
+      const WideVec sums = Lanes::fold_registers(lanes);
+#pragma GCC unroll 8
+      for (int i = 0; i < kWideLanes; ++i) out[some[i] - begin] = sums[i];
     }
   }
 
   void fold_extrema(int begin, int end, float* least, float* most) {
     for (int e = begin; e < end; ++e) {
-      const bool has = has_extremum_[e] != 0;
+      const bool has = has_extremum_.has(e);
       // -0 becomes 0, so that which of the two came first is no matter.
       least[e - begin] =
           has ? Lanes::fold_min(low_[e]) + 0.0f : __builtin_inff();
@@ -133,16 +186,64 @@ class LaneColumns {
     }
   }
 
+  static constexpr IndexSet<kNumColumns> columns_where(bool is_count) {
+    IndexSet<kNumColumns> columns;
+    for (int c = 0; c < kNumColumns; ++c) {
+      if (IsCount(c) == is_count) columns.add(c);
+    }
+    return columns;
+  }
+  static constexpr IndexSet<kNumColumns> kIsCount = columns_where(true);
+  static constexpr IndexSet<kNumColumns> kIsSum = columns_where(false);
+
   Values<double> sums_[kNumColumns];
   Values<float> counts_[kNumColumns];
   Values<float> low_[kNumExtrema];
   Values<float> high_[kNumExtrema];
-  // A column that holds something has sums of its own, or copy_sum()'s.
-  static constexpr uint8_t kOwn = 1;
-  static constexpr uint8_t kCopy = 2;
-  // Not 0 where a column or an extremum holds something.
-  uint8_t has_[kNumColumns];
-  uint8_t has_extremum_[kNumExtrema];
+  // Columns and extrema that hold something, and those of them that hold
+  // something else than copy_sum()'s.
+  IndexSet<kNumColumns> has_;
+  IndexSet<kNumColumns> own_;
+  IndexSet<kNumExtrema> has_extremum_;
+};
+
+// The sums of a segment whose lanes are folded, as columns of one lane.
+class FoldedColumns {
+ public:
+  static constexpr int kWidth = 1;
+  template <class T>
+  struct Value {
+    T at[1];
+  };
+
+  // A segment of a walk with statistics.
+  explicit FoldedColumns(SegmentRecord& record)
+      : sums_(record.sums),
+        low_(record.low),
+        high_(record.high),
+        loss_(record.loss) {}
+  // One of a walk of outputs alone.
+  explicit FoldedColumns(LossRecord& loss)
+      : sums_(nullptr), low_(nullptr), high_(nullptr), loss_(loss) {}
+
+  Value<double>& sum(int column) {
+    return as_value(column < kColumnLoss ? sums_[column]
+                                         : loss_.sums[column - kColumnLoss]);
+  }
+  Value<double>& count(int column) { return sum(column); }
+  Value<float>& low(int extremum) { return as_value(low_[extremum]); }
+  Value<float>& high(int extremum) { return as_value(high_[extremum]); }
+
+ private:
+  template <class T>
+  static Value<T>& as_value(T& x) {
+    return reinterpret_cast<Value<T>&>(x);
+  }
+
+  double* sums_;
+  float* low_;  // none of the loss is settled
+  float* high_;
+  LossRecord& loss_;
 };
 
 }  // namespace COUNTERWEIGHT_ISA

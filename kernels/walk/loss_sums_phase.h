@@ -18,24 +18,20 @@ struct LossSumsPhase {
   // The loss alone where metrics are not wanted.
   COUNTERWEIGHT_HD static void run(const Plan& plan, bool measured,
                                    const State& s, Acc& acc) {
-    const LossTiles<Lanes>& t = tiles(s);
     const LossPlan& loss = plan.loss;
     const bool has_kl = Lanes::may(kFeatureKl) && loss.has_kl;
     add_values(loss, s, acc);
     if (has_kl) add_kl_values(loss, s, acc);
     if (!measured) return;
     add_log_ratios(plan, s, acc);
-    add_slopes(plan, s, acc);
-    add_ratios(loss, s, acc);
-    count_flags(plan, s, acc);
-    acc.extend(kExtremumLoss + kLossExtremumRatio, s.steps, t.ratio, s.mask);
+    collect(plan, s, acc);
     acc.extend(kExtremumLoss + kLossExtremumAdvantage, s.steps,
                s.input[static_cast<int>(InputRole::kAdvantages)], s.mask);
     if (has_kl) add_kl(loss, s, acc);
   }
 
   // Copies sums over all tokens to the sums over kept ones where no rule drops
-  // any; once per segment.
+  // any.
   template <class Columns>
   COUNTERWEIGHT_HD static void finish(const Plan& plan, Columns& columns) {
     if (!measures<Lanes>(plan) || has_rules<Lanes>(plan)) return;
@@ -102,7 +98,20 @@ struct LossSumsPhase {
             });
   }
 
-  COUNTERWEIGHT_HD static void add_slopes(const Plan& plan, const State& s,
+  // Slopes, ratios and flags.
+  COUNTERWEIGHT_HD static void collect(const Plan& plan, const State& s,
+                                       Acc& acc) {
+    if (has_rules<Lanes>(plan)) {
+      collect_of<true>(plan, s, acc);
+    } else {
+      collect_of<false>(plan, s, acc);
+    }
+    if (!serves_peers(plan.loss)) return;
+    add_peer_sums(plan, s, acc);
+  }
+
+  template <bool kRules>
+  COUNTERWEIGHT_HD static void collect_of(const Plan& plan, const State& s,
                                           Acc& acc) {
     const LossTiles<Lanes>& t = tiles(s);
     const bool by_row = slopes_by_row<Lanes>(plan.loss);
@@ -113,57 +122,46 @@ struct LossSumsPhase {
           absolute(by_row ? own + t.sequence_slope.vec(k, g) : own);
       return most(t.full_slope.vec(k, g) - applied, Vec{});
     };
-    if (!has_rules<Lanes>(plan)) {
-      // Masked tokens have slopes of 0.
-      const int columns[] = {kBase + kLossSlope, kBase + kLossSlopeClipped};
-      acc.add(columns, s.steps,
-              [&](int k, int g, Vec(&block)[2]) COUNTERWEIGHT_INLINE_LAMBDA {
-                block[0] += t.full_slope.vec(k, g);
-                block[1] += lost(k, g);
-              });
-      return;
-    }
-    const int columns[] = {kBase + kLossSlope, kBase + kLossSlopeClipped,
-                           kBase + kLossSlopeRejected};
-    acc.add(columns, s.steps,
-            [&](int k, int g, Vec(&block)[3]) COUNTERWEIGHT_INLINE_LAMBDA {
-              const Vec full = t.full_slope.vec(k, g);
-              const auto kept = s.kept.vec(k, g) != 0.0f;
-              block[0] += full;
-              block[1] += kept ? lost(k, g) : Vec{};
-              block[2] += kept ? Vec{} : full;
-            });
+    constexpr int kSums = kRules ? 4 : 3;
+    PassColumns<kSums, 4> columns = {
+        {kBase + kLossRatio, kBase + kLossSlope, kBase + kLossSlopeClipped},
+        {kBase + kLossClipped, kBase + kLossHigh, kBase + kLossLow,
+         kBase + kLossCappedKept},
+        kExtremumLoss + kLossExtremumRatio};
+    if constexpr (kRules) columns.sums[3] = kBase + kLossSlopeRejected;
+    acc.collect(columns, s.steps,
+                [&](int k, int g, auto& to) COUNTERWEIGHT_INLINE_LAMBDA {
+                  const Vec m = s.mask.vec(k, g);
+                  const Vec ratio = t.ratio.vec(k, g);
+                  const auto counts = m != 0.0f;
+                  add_where(counts, ratio, to.sum[0]);
+                  to.extend_where(counts, ratio);
+                  const Vec full = t.full_slope.vec(k, g);
+                  to.sum[1] += full;
+                  if constexpr (kRules) {
+                    const auto kept = s.kept.vec(k, g) != 0.0f;
+                    to.sum[2] += kept ? lost(k, g) : Vec{};
+                    to.sum[3] += kept ? Vec{} : full;
+                  } else {
+                    // Masked tokens have slopes of 0.
+                    to.sum[2] += lost(k, g);
+                  }
+                  count_flag(t.clipped.vec(k, g), m, to.count[0]);
+                  count_flag(t.high.vec(k, g), m, to.count[1]);
+                  count_flag(t.low.vec(k, g), m, to.count[2]);
+                  count_flag(t.capped.vec(k, g), s.kept.vec(k, g), to.count[3]);
+                });
   }
 
-  COUNTERWEIGHT_HD static void add_ratios(const LossPlan& loss, const State& s,
-                                          Acc& acc) {
+  COUNTERWEIGHT_HD static void add_peer_sums(const Plan& plan, const State& s,
+                                             Acc& acc) {
     const LossTiles<Lanes>& t = tiles(s);
-    const int columns[] = {kBase + kLossRatio};
-    acc.add(columns, s.steps,
-            [&](int k, int g, Vec(&block)[1]) COUNTERWEIGHT_INLINE_LAMBDA {
-              add_where(s.mask.vec(k, g) != 0.0f, t.ratio.vec(k, g), block[0]);
-            });
-    if (!serves_peers(loss)) return;
     const int clipped[] = {kBase + kLossClippedRatio};
     acc.add(clipped, s.steps,
             [&](int k, int g, Vec(&block)[1]) COUNTERWEIGHT_INLINE_LAMBDA {
-              add_where(s.mask.vec(k, g) != 0.0f, clip(loss, t.ratio.vec(k, g)),
-                        block[0]);
+              add_where(s.mask.vec(k, g) != 0.0f,
+                        clip(plan.loss, t.ratio.vec(k, g)), block[0]);
             });
-  }
-
-  COUNTERWEIGHT_HD static void count_flags(const Plan& plan, const State& s,
-                                           Acc& acc) {
-    const LossTiles<Lanes>& t = tiles(s);
-    const int seen[] = {kBase + kLossClipped, kBase + kLossHigh,
-                        kBase + kLossLow};
-    count_sides(seen, s, s.mask, acc);
-    const int capped[] = {kBase + kLossCappedKept};
-    acc.count(capped, s.steps,
-              [&](int k, int g, Vec(&block)[1]) COUNTERWEIGHT_INLINE_LAMBDA {
-                count_flag(t.capped.vec(k, g), s.kept.vec(k, g), block[0]);
-              });
-    if (!serves_peers(plan.loss)) return;
     if (Lanes::may(kFeatureSurrogates)) {
       const int zero[] = {kBase + kLossClippedZeroKept};
       acc.count(zero, s.steps,
@@ -175,20 +173,12 @@ struct LossSumsPhase {
     if (!has_rules<Lanes>(plan)) return;
     const int sides[] = {kBase + kLossClippedKept, kBase + kLossHighKept,
                          kBase + kLossLowKept};
-    count_sides(sides, s, s.kept, acc);
-  }
-
-  COUNTERWEIGHT_HD static void count_sides(const int (&columns)[3],
-                                           const State& s,
-                                           const TileOf<Lanes>& counts,
-                                           Acc& acc) {
-    const LossTiles<Lanes>& t = tiles(s);
-    acc.count(columns, s.steps,
+    acc.count(sides, s.steps,
               [&](int k, int g, Vec(&block)[3]) COUNTERWEIGHT_INLINE_LAMBDA {
-                const Vec m = counts.vec(k, g);
-                count_flag(t.clipped.vec(k, g), m, block[0]);
-                count_flag(t.high.vec(k, g), m, block[1]);
-                count_flag(t.low.vec(k, g), m, block[2]);
+                const Vec kept = s.kept.vec(k, g);
+                count_flag(t.clipped.vec(k, g), kept, block[0]);
+                count_flag(t.high.vec(k, g), kept, block[1]);
+                count_flag(t.low.vec(k, g), kept, block[2]);
               });
   }
 

@@ -29,7 +29,7 @@ struct RatioPhase {
         if ((Lanes::inputs(plan.inputs) >> r & 1u) == 0) continue;
         Lanes::load(batch.tensors[r], s.position, s.count, s.mask, s.input[r]);
       }
-      const bool bad = any_bad(plan, s, s.steps,
+      const bool bad = any_bad(plan, s, s.steps, s.largest,
                                [&](int r, int k, int g, Vec num, Vec den)
                                    COUNTERWEIGHT_INLINE_LAMBDA {
                                      const Vec l = num - den;
@@ -72,7 +72,8 @@ struct RatioPhase {
                                      Ahead& block, Accumulators<Lanes>& acc) {
     // An upper bound of |num - den|. The difference itself would occupy
     // registers until the tiles use it.
-    const bool may_be_bad = any_bad(plan, block, kSteps,
+    LaneValues<kWidth, float> largest;
+    const bool may_be_bad = any_bad(plan, block, kSteps, largest,
                                     [](int, int, int, Vec num, Vec den)
                                         COUNTERWEIGHT_INLINE_LAMBDA {
                                           return absolute(num) + absolute(den);
@@ -150,10 +151,13 @@ struct RatioPhase {
     }
   }
 
-  // True if f of any log ratio, or any advantage, is non-finite.
+  // True if f of any log ratio, or any advantage, is non-finite. Gives the
+  // magnitude of each lane's largest f.
   template <class Block, class F>
   COUNTERWEIGHT_HD static bool any_bad(const Plan& plan, const Block& block,
-                                       int steps, F f) {
+                                       int steps,
+                                       LaneValues<kWidth, float>& largest_of,
+                                       F f) {
     // Magnitudes are ordered as their bits are, infinity and NaN last.
     BitsVec largest[kWidth / kVecLanes] = {};
     const auto add = [&](int g, Vec x) COUNTERWEIGHT_INLINE_LAMBDA {
@@ -164,6 +168,9 @@ struct RatioPhase {
         plan, block, steps,
         [&](int r, int k, int g, Vec num, Vec den)
             COUNTERWEIGHT_INLINE_LAMBDA { add(g, f(r, k, g, num, den)); });
+    for (int g = 0; g < kWidth / kVecLanes; ++g) {
+      store(largest[g], &largest_of.at[g * kVecLanes]);
+    }
     if (Lanes::inputs(plan.inputs) >> static_cast<int>(InputRole::kAdvantages) &
         1u) {
       const auto& a = block.input[static_cast<int>(InputRole::kAdvantages)];
@@ -172,12 +179,11 @@ struct RatioPhase {
                      COUNTERWEIGHT_INLINE_LAMBDA { add(g, a.vec(k, g)); });
     }
     const BitsVec finite = magnitude_bits(splat(__FLT_MAX__));
-    LaneValues<kWidth, float> lanes;
+    Vec bad[kWidth / kVecLanes];
     for (int g = 0; g < kWidth / kVecLanes; ++g) {
-      const Vec bad = largest[g] > finite ? splat(1.0f) : Vec{};
-      store(bad, &lanes.at[g * kVecLanes]);
+      bad[g] = largest[g] > finite ? splat(1.0f) : Vec{};
     }
-    return Lanes::any(lanes);
+    return any_of<Lanes>(bad);
   }
 
   // Notes the non-finite tokens and takes them out as the policy says. REJECT

@@ -43,21 +43,24 @@ struct RulePhase {
         if (sequential) Sums::count_seen(r, s, seen, acc);
       }
       if (adds) {
-        Sums::add_token_sums(plan, r, s, seen, sequential, acc);
+        Sums::add_token_sums(plan, r, false, s, seen, sequential, acc);
         Sums::count_marked(r, s, seen, acc);
       }
       fire_marked(s, seen);
     } else {
       Sums::evaluate(rule, s);
+      const bool drops_at_once =
+          drops(rule) && !Sums::is_conditional(rule) && !explains;
       if (adds) {
-        Sums::add_token_sums(plan, r, s, seen, sequential, acc);
         if (sequential) Sums::count_seen(r, s, seen, acc);
-        Sums::count_outside(rule, r, s, seen, acc);
+        Sums::add_token_sums(plan, r, drops_at_once, s, seen, sequential, acc);
+      } else if (drops_at_once) {
+        for_each_group<kWidth>(
+            s.steps, [&](int k, int g) COUNTERWEIGHT_INLINE_LAMBDA {
+              Sums::drop_outside(rule, k, g, t.statistic.vec(k, g), s);
+            });
       }
-      if (drops(rule) && !Sums::is_conditional(rule) && !explains) {
-        drop_outside(rule, s);
-        return;
-      }
+      if (drops_at_once) return;
       fire_outside(rule, s, seen);
     }
     keep_where_condition_holds(rule, s);
@@ -70,9 +73,8 @@ struct RulePhase {
     apply(rule, r, explains, s);
   }
 
-  // Copies sums that were found already; once per segment. A rule that saw the
-  // mask of all saw those tokens; one without a condition fired on all that
-  // were outside.
+  // Copies sums that were found already. A rule that saw the mask of all saw
+  // those tokens; one without a condition fired on all that were outside.
   template <class Drift, class Columns>
   COUNTERWEIGHT_HD static void finish(const Plan& plan, const Drift& drift,
                                       Columns& columns) {
@@ -84,7 +86,7 @@ struct RulePhase {
         const auto& high = columns.count(RuleColumnIndex(r, kRuleHigh));
         const auto& low = columns.count(RuleColumnIndex(r, kRuleLow));
         auto& fired = columns.count(RuleColumnIndex(r, kRuleFired));
-        for_each_lane<kWidth>([&](int i) COUNTERWEIGHT_INLINE_LAMBDA {
+        for_each_lane<Columns::kWidth>([&](int i) COUNTERWEIGHT_INLINE_LAMBDA {
           fired.at[i] = high.at[i] + low.at[i];
         });
       }
@@ -96,13 +98,13 @@ struct RulePhase {
         auto& high = columns.high(kExtremumRules + r);
         const auto& lowest = drift.lowest();
         const auto& highest = drift.highest();
-        for_each_lane<kWidth>([&](int i) COUNTERWEIGHT_INLINE_LAMBDA {
+        for_each_lane<Columns::kWidth>([&](int i) COUNTERWEIGHT_INLINE_LAMBDA {
           const float l = lowest.at[i];
           const float h = highest.at[i];
-          // A lane without tokens stays without.
+          // Where there are no tokens it stays so. -0 becomes 0.
           const bool seen = l <= h;
-          low.at[i] = seen ? clamped(l, end) : l;
-          high.at[i] = seen ? clamped(h, end) : h;
+          low.at[i] = seen ? clamped(l, end) + 0.0f : l;
+          high.at[i] = seen ? clamped(h, end) + 0.0f : h;
         });
       }
       if (sequential) continue;
@@ -163,17 +165,6 @@ struct RulePhase {
                              const Vec outside = x < rule.lower ? one : high;
                              t.fired.set(k, g, outside * seen.vec(k, g));
                            });
-  }
-
-  // fire_outside and apply in one. What the rule does not see is left by none.
-  COUNTERWEIGHT_HD static void drop_outside(const RulePlan& rule, State& s) {
-    RuleTiles<Lanes>& t = Sums::tiles(s);
-    for_each_group<kWidth>(
-        s.steps, [&](int k, int g) COUNTERWEIGHT_INLINE_LAMBDA {
-          const Vec x = t.statistic.vec(k, g);
-          const Vec kept = x > rule.upper ? Vec{} : s.kept.vec(k, g);
-          s.kept.set(k, g, x < rule.lower ? Vec{} : kept);
-        });
   }
 
   // Fires the rule on the tokens that outside_prefix marked.

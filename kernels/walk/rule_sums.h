@@ -77,23 +77,31 @@ struct RuleSums {
                          measures_drift_of<Lanes>(plan, source), column, acc);
   }
 
+  // drops: takes the tokens outside out of s.kept.
   COUNTERWEIGHT_HD static void add_token_sums(const Plan& plan, int r,
-                                              const State& s,
+                                              bool drops, State& s,
                                               const TileOf<Lanes>& seen,
                                               bool sequential, Acc& acc) {
-    const RuleTiles<Lanes>& t = tiles(s);
     const RulePlan& rule = plan.rules[r];
-    const int columns[] = {RuleColumnIndex(r, kRuleSum)};
-    acc.add(columns, s.steps,
-            [&](int k, int g, Vec(&block)[1]) COUNTERWEIGHT_INLINE_LAMBDA {
-              add_where(seen.vec(k, g) != 0.0f, t.statistic.vec(k, g),
-                        block[0]);
-            });
     if (Lanes::may(kFeaturePeerCorrection) && plan.spec.peer_sums) {
       add_clamped_sums(rule, r, s, seen, acc);
     }
-    if (extends_drift(plan, rule, sequential)) return;
-    acc.extend(kExtremumRules + r, s.steps, t.statistic, seen);
+    if (extends_drift(plan, rule, sequential)) {
+      collect<true, false>(rule, r, drops, s, seen, acc);
+    } else if (rule.prefix >= 0) {
+      // The sides of running means are marked: count_marked().
+      collect<false, true>(rule, r, drops, s, seen, acc);
+    } else {
+      collect<true, true>(rule, r, drops, s, seen, acc);
+    }
+  }
+
+  // Keeps a token where the statistic x is inside. What the rule does not see
+  // is left by none.
+  COUNTERWEIGHT_HD static void drop_outside(const RulePlan& rule, int k, int g,
+                                            Vec x, State& s) {
+    const Vec kept = x > rule.upper ? Vec{} : s.kept.vec(k, g);
+    s.kept.set(k, g, x < rule.lower ? Vec{} : kept);
   }
 
   // Not only a metric: running means of later segments divide by it.
@@ -127,7 +135,6 @@ struct RuleSums {
                                                  const TileOf<Lanes>& seen,
                                                  bool sequential, Acc& acc) {
     const RulePlan& rule = plan.rules[r];
-    RuleTiles<Lanes>& t = tiles(s);
     if (sequential) {
       const int columns[] = {RuleColumnIndex(r, kRuleSeen),
                              RuleColumnIndex(r, kRuleFired)};
@@ -151,33 +158,41 @@ struct RuleSums {
       return;
     }
     evaluate(rule, s);
-    const int columns[] = {sum_column};
-    acc.add(columns, s.steps,
-            [&](int k, int g, Vec(&block)[1]) COUNTERWEIGHT_INLINE_LAMBDA {
-              add_where(seen.vec(k, g) != 0.0f, t.statistic.vec(k, g),
-                        block[0]);
-            });
-    if (rule.sums) return;
-    acc.extend(kExtremumRules + r, s.steps, t.statistic, seen);
-    if (rule.counts) {
-      count_outside(rule, r, s, seen, acc);
+    if (rule.sums) {
+      collect<false, false>(rule, r, false, s, seen, acc);
+    } else if (rule.counts) {
+      collect<true, true>(rule, r, false, s, seen, acc);
+    } else {
+      collect<false, true>(rule, r, false, s, seen, acc);
     }
   }
 
-  COUNTERWEIGHT_HD static void count_outside(const RulePlan& rule, int r,
-                                             const State& s,
-                                             const TileOf<Lanes>& seen,
-                                             Acc& acc) {
+  // Adds the statistic of the tokens that the rule sees.
+  template <bool kCounts, bool kExtends>
+  COUNTERWEIGHT_HD static void collect(const RulePlan& rule, int r, bool drops,
+                                       State& s, const TileOf<Lanes>& seen,
+                                       Acc& acc) {
     const RuleTiles<Lanes>& t = tiles(s);
-    const int columns[] = {RuleColumnIndex(r, kRuleHigh),
-                           RuleColumnIndex(r, kRuleLow)};
-    acc.count(columns, s.steps,
-              [&](int k, int g, Vec(&block)[2]) COUNTERWEIGHT_INLINE_LAMBDA {
-                const Vec x = t.statistic.vec(k, g);
-                const Vec m = seen.vec(k, g);
-                count_where(x > rule.upper, m, block[0]);
-                count_where(x < rule.lower, m, block[1]);
-              });
+    constexpr int kSides = kCounts ? 2 : 0;
+    PassColumns<1, kSides> columns = {
+        {RuleColumnIndex(r, kRuleSum)}, {}, kExtends ? kExtremumRules + r : -1};
+    if constexpr (kCounts) {
+      columns.counts[0] = RuleColumnIndex(r, kRuleHigh);
+      columns.counts[1] = RuleColumnIndex(r, kRuleLow);
+    }
+    acc.collect(columns, s.steps,
+                [&](int k, int g, auto& to) COUNTERWEIGHT_INLINE_LAMBDA {
+                  const Vec x = t.statistic.vec(k, g);
+                  const Vec m = seen.vec(k, g);
+                  const auto counts = m != 0.0f;
+                  add_where(counts, x, to.sum[0]);
+                  if constexpr (kCounts) {
+                    count_where(x > rule.upper, m, to.count[0]);
+                    count_where(x < rule.lower, m, to.count[1]);
+                  }
+                  if constexpr (kExtends) to.extend_where(counts, x);
+                  if (drops) drop_outside(rule, k, g, x, s);
+                });
   }
 
   COUNTERWEIGHT_HD static void count_marked(int r, const State& s,

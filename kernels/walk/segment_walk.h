@@ -133,7 +133,8 @@ COUNTERWEIGHT_HD void walk_tile(const Plan& plan, const Batch& batch,
   Lanes::store(s.reasons, s, outputs.token_reasons);
 }
 
-// kStats: fills `acc`, which the caller has cleared. kOutput: writes `outputs`,
+// kStats: fills `acc`, which the caller has cleared; settle_segment() comes
+// next. kOutput: writes `outputs`,
 // leaves the segment's reasons in acc.reasons, and adds the loss to `acc`,
 // whose columns of the loss the caller has cleared. Both at once where outputs
 // depend on no sum (Plan::streams), or as a guess that no sequence rule fires.
@@ -176,7 +177,13 @@ COUNTERWEIGHT_HD void walk_segment(const Plan& plan, const Batch& batch,
     acc.columns.end_block();
   }
   acc.columns.end_segment();
-  auto& columns = acc.columns.settled();
+}
+
+// Makes the sums of a walked segment that follow from others, in its lanes or
+// after they are folded. Columns has LaneColumns' sum(), count(), low() and
+// high().
+template <class Lanes, bool kStats, bool kOutput, class Columns>
+COUNTERWEIGHT_HD void settle_segment(const Plan& plan, Columns& columns) {
   if (kStats) DriftPhase<Lanes>::finish(plan, columns);
   const auto drift = drift_columns(columns);
   WeightPhase<Lanes, kStats>::finish_segment(plan, drift, columns);

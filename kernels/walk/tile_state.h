@@ -41,6 +41,8 @@ struct TileState {
   Values unknown;
   // By ratio source.
   Values log_ratio[kNumRatioSources];
+  // No log ratio of a lane is larger, of any source; unless kReadsAhead.
+  LaneValues<kWidth, float> largest;
   Values exp[kNumRatioSources];
   Values expm1[kNumRatioSources];
   Values k3[kNumRatioSources];

@@ -100,8 +100,7 @@ struct WeightPhase {
     if (measures<Lanes>(plan)) count_zero_weights(plan, s, acc);
   }
 
-  // Copies sums that were counted already, by the drift phase too; once per
-  // segment.
+  // Copies sums that were counted already, by the drift phase too.
   template <class Drift, class Columns>
   COUNTERWEIGHT_HD static void finish_segment(const Plan& plan,
                                               const Drift& drift,
@@ -223,17 +222,25 @@ struct WeightPhase {
                              });
       return;
     }
-    const int columns[] = {kColumnWeight, kColumnWeightSquared,
-                           kColumnWeightExcess, kColumnWeightExcessSquared};
-    acc.add(columns, s.steps,
-            [&](int k, int g, Vec(&block)[4]) COUNTERWEIGHT_INLINE_LAMBDA {
-              const WeightVec v = value(k, g);
-              s.weight.set(k, g, v.weight);
-              block[0] += v.weight;
-              block[1] += v.weight * v.weight;
-              block[2] += v.excess;
-              block[3] += v.excess * v.excess;
-            });
+    const PassColumns<4, 2> columns = {
+        {kColumnWeight, kColumnWeightSquared, kColumnWeightExcess,
+         kColumnWeightExcessSquared},
+        {kColumnWeightHigh, kColumnWeightLow},
+        kExtremumWeight};
+    acc.collect(columns, s.steps,
+                [&](int k, int g, auto& to) COUNTERWEIGHT_INLINE_LAMBDA {
+                  const Vec m = s.mask.vec(k, g);
+                  const Vec own = exp.vec(k, g);
+                  const WeightVec v = value(k, g);
+                  s.weight.set(k, g, v.weight);
+                  to.sum[0] += v.weight;
+                  to.sum[1] += v.weight * v.weight;
+                  to.sum[2] += v.excess;
+                  to.sum[3] += v.excess * v.excess;
+                  count_where(own > weight.high_above, m, to.count[0]);
+                  count_where(!(own >= weight.counts_low_from), m, to.count[1]);
+                  to.extend_where(m != 0.0f, v.weight);
+                });
     if (has_own_ratio(weight)) {
       const Vec lowest = splat(weight.clamp.expm1_low);
       const Vec highest = splat(weight.clamp.expm1_high);
@@ -243,15 +250,6 @@ struct WeightPhase {
                             s.mask.vec(k, g);
                    });
     }
-    const int counts[] = {kColumnWeightHigh, kColumnWeightLow};
-    acc.count(counts, s.steps,
-              [&](int k, int g, Vec(&block)[2]) COUNTERWEIGHT_INLINE_LAMBDA {
-                const Vec m = s.mask.vec(k, g);
-                const Vec own = exp.vec(k, g);
-                count_where(own > weight.high_above, m, block[0]);
-                count_where(!(own >= weight.counts_low_from), m, block[1]);
-              });
-    acc.extend(kExtremumWeight, s.steps, s.weight, s.mask);
   }
 };
 
