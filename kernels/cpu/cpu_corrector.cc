@@ -27,19 +27,17 @@ bool WantsTokens(const Plan& plan, const Outputs& outputs) {
 class Schedules {
  public:
   Schedules(const Plan& plan, Purpose purpose)
-      : one_segment_(ScheduleOf(plan, purpose, false, true)),
-        several_(ScheduleOf(plan, purpose, true, true)),
+      : in_order_(ScheduleOf(plan, purpose, false, true)),
         cut_up_(ScheduleOf(plan, purpose, true, false)) {}
 
   Job JobFor(const Plan& plan, const Batch& batch, const Outputs& outputs,
              const LossContext& context, double* row_tokens) const {
-    return {&plan,         &batch,    &outputs, &context,
-            &one_segment_, &several_, &cut_up_, row_tokens};
+    return {&plan,      &batch,   &outputs,  &context,
+            &in_order_, &cut_up_, row_tokens};
   }
 
  private:
-  const Schedule one_segment_;
-  const Schedule several_;
+  const Schedule in_order_;
   const Schedule cut_up_;
 };
 

@@ -24,10 +24,9 @@ struct Job {
   const Outputs* outputs;
   // Read if the plan has a loss.
   const LossContext* loss;
-  // Schedules for rows of one segment, of several, and for rows that are cut
-  // up.
-  const Schedule* one_segment;
-  const Schedule* several_segments;
+  // Schedules for rows whose segments are walked in order, and for rows that
+  // are cut up.
+  const Schedule* in_order;
   const Schedule* cut_up;
   // [num_sequences] tokens of each row in response_mask; null: not wanted.
   double* row_tokens;

@@ -58,10 +58,11 @@ uint32_t walk_outputs(const Job& job, const SegmentSpan& span,
 }
 
 uint32_t walk_both(const Job& job, const SegmentSpan& span,
-                   const RowState& state, void* scratch, SegmentRecord* out) {
+                   const RowState& state, const PrefixBase* bases,
+                   void* scratch, SegmentRecord* out) {
   auto& s = *static_cast<Scratch*>(scratch);
   s.sums.clear(*job.plan);
-  const SegmentTask task{span.begin, span.end, state, nullptr, job.loss, false};
+  const SegmentTask task{span.begin, span.end, state, bases, job.loss, false};
   walk_segment<CpuLanes, true, true>(*job.plan, *job.batch, task, *job.outputs,
                                      s.tile, s.sums);
   s.sums.fold_lanes(*job.plan, *out);
@@ -86,13 +87,10 @@ RowState settle_folded(const Job& job, int64_t index, SegmentRecord& row,
   return state;
 }
 
-RowState settle_row(const Job& job, int64_t index, const SegmentRecord* records,
-                    int64_t segments, PrefixBase* bases, void* scratch,
-                    RowRecord* out) {
+RowState settle_segments(const Job& job, int64_t index,
+                         const SegmentRecord* records, int64_t segments,
+                         Scratch& s, RowRecord* out) {
   const Plan& plan = *job.plan;
-  auto& s = *static_cast<Scratch*>(scratch);
-  find_bases(
-      plan, segments, [&](int64_t i) { return records[i].sums; }, bases);
   s.segment_fold.reset();
   for (int64_t i = 0; i < segments; ++i) {
     s.segment_fold.next() = records[i];
@@ -103,6 +101,15 @@ RowState settle_row(const Job& job, int64_t index, const SegmentRecord* records,
     s.segment_fold.push(plan);
   }
   return settle_folded(job, index, s.segment_fold.finish(plan), out);
+}
+
+RowState settle_row(const Job& job, int64_t index, const SegmentRecord* records,
+                    int64_t segments, PrefixBase* bases, void* scratch,
+                    RowRecord* out) {
+  find_bases(
+      *job.plan, segments, [&](int64_t i) { return records[i].sums; }, bases);
+  return settle_segments(job, index, records, segments,
+                         *static_cast<Scratch*>(scratch), out);
 }
 
 void settle_loss(const Job& job, LossRecord* records, int64_t segments,
@@ -120,7 +127,8 @@ void settle_loss(const Job& job, LossRecord* records, int64_t segments,
   add_loss(loss, out->token_sums[kColumnTokens], state->loss, row, *out);
 }
 
-// One row of few enough segments, by one thread.
+// One row of few enough segments, by one thread in order: a running mean goes
+// on where the segment before left it, as if the row were one segment.
 class ShortRow {
  public:
   ShortRow(const Job& job, int64_t row, Scratch* scratch)
@@ -134,8 +142,7 @@ class ShortRow {
 
   void walk(RowRecord* out) {
     uint32_t reasons = 0;
-    for (const Step& step :
-         *(segments_ > 1 ? job_.several_segments : job_.one_segment)) {
+    for (const Step& step : *job_.in_order) {
       if (step.fired_rows_only && state_.fired == 0) continue;
       switch (step.kind) {
         case StepKind::kInitialStates:
@@ -145,11 +152,14 @@ class ShortRow {
           for (int64_t i = 0; i < segments_; ++i) {
             walk_statistics(job_, span(i), state_, bases_of(i), &s_,
                             &s_.segments[i]);
+            go_on(i);
           }
           break;
         case StepKind::kBoth:
           for (int64_t i = 0; i < segments_; ++i) {
-            reasons |= walk_both(job_, span(i), state_, &s_, &s_.segments[i]);
+            reasons |= walk_both(job_, span(i), state_, bases_of(i), &s_,
+                                 &s_.segments[i]);
+            go_on(i);
           }
           break;
         case StepKind::kSettle:
@@ -180,20 +190,26 @@ class ShortRow {
   }
 
   void begin() {
-    for (int64_t i = 0; i < segments_ * plan_.num_prefixes; ++i) {
-      bases_of(0)[i] = PrefixBase{0.0, 0.0};
+    for (int p = 0; p < plan_.num_prefixes; ++p) {
+      bases_of(0)[p] = PrefixBase{0.0, 0.0};
     }
     state_ = initial_state(job_, row_);
+  }
+
+  // Segment i is walked: finds where the running means of the next one start.
+  void go_on(int64_t i) {
+    if (i + 1 < segments_) {
+      next_bases(plan_, s_.segments[i].sums, bases_of(i), bases_of(i + 1));
+    }
   }
 
   RowState settle(RowRecord* out) {
     // Every pass over a row's statistics makes its records anew, so that the
     // only segment needs no copy.
-    if (segments_ == 1 && plan_.num_prefixes == 0) {
+    if (segments_ == 1) {
       return settle_folded(job_, row_, s_.segments[0], out);
     }
-    return settle_row(job_, row_, s_.segments, segments_, bases_of(0), &s_,
-                      out);
+    return settle_segments(job_, row_, s_.segments, segments_, s_, out);
   }
 
   uint32_t walk_all(bool loss_only) {

@@ -118,8 +118,7 @@ bool HitsInStatistics(const CorrectionSpec& spec, int r) {
 }
 
 // After how many passes over a row's statistics each decision can be used.
-void CountPasses(const CorrectionSpec& spec, bool one_segment,
-                 int32_t* passes) {
+void CountPasses(const CorrectionSpec& spec, bool in_order, int32_t* passes) {
   int32_t known[kMaxRules] = {};
   int32_t all = 0;
   const bool sequential = spec.evaluation == Evaluation::kSequential;
@@ -132,7 +131,7 @@ void CountPasses(const CorrectionSpec& spec, bool one_segment,
       }
     }
     const bool prefix =
-        InfoOf(rule.aggregation).Has(kAggregatesPrefix) && !one_segment;
+        InfoOf(rule.aggregation).Has(kAggregatesPrefix) && !in_order;
     known[r] = start + (prefix || HitsInStatistics(spec, r) ? 1 : 0);
     all = std::max(all, known[r]);
   }
@@ -140,7 +139,7 @@ void CountPasses(const CorrectionSpec& spec, bool one_segment,
   for (int r = 0; r < spec.weight.after_rule; ++r) {
     start = std::max(start, known[r]);
   }
-  if (spec.weight.level == Level::kPrefix && !one_segment) start += 1;
+  if (spec.weight.level == Level::kPrefix && !in_order) start += 1;
   *passes = 1 + std::max(all, start);
 }
 
@@ -236,13 +235,13 @@ Plan MakePlan(const CorrectionSpec& spec) {
   const bool needs_base = plan.num_prefixes > 0;
   needs_row = needs_row || needs_row_first;
   plan.streams = !needs_row && !needs_base;
-  plan.segment_streams = !needs_row;
+  plan.in_order_streams = !needs_row;
   CountPasses(spec, false, &plan.passes);
-  CountPasses(spec, true, &plan.single_segment_passes);
+  CountPasses(spec, true, &plan.in_order_passes);
   plan.guesses =
       needs_row && plan.passes == 1 && !needs_base && !needs_row_first;
-  plan.segment_guesses =
-      needs_row && plan.single_segment_passes == 1 && !needs_row_first;
+  plan.in_order_guesses =
+      needs_row && plan.in_order_passes == 1 && !needs_row_first;
   plan.token_columns = kColumnRules + kNumRuleColumns * spec.num_rules;
   plan.token_extrema = kExtremumRules + spec.num_rules;
   plan.row_columns = kRowRules + kNumRowRuleColumns * spec.num_rules;

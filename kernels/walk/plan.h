@@ -98,10 +98,11 @@ struct Plan {
   bool measures;
   // True if some rule has the effect kZeroWeight.
   bool zeroes;
-  // Passes over a row's statistics until every decision is known; rows of one
-  // segment need at most single_segment_passes.
+  // Passes over a row's statistics until every decision is known; at most
+  // in_order_passes where its segments are walked in order, so that each starts
+  // from the running means of those before it.
   int32_t passes;
-  int32_t single_segment_passes;
+  int32_t in_order_passes;
   // True if outputs, the loss's included, depend on no sum of their row: one
   // pass can write them.
   bool streams;
@@ -109,9 +110,9 @@ struct Plan {
   // pass writes them as if none fired, which is the common case, and rows where
   // one fired are written again.
   bool guesses;
-  // The same of rows of one segment, whose running means start from nothing.
-  bool segment_streams;
-  bool segment_guesses;
+  // The same of rows whose segments are walked in order.
+  bool in_order_streams;
+  bool in_order_guesses;
   int32_t token_columns;
   int32_t token_extrema;
   int32_t row_columns;

@@ -28,6 +28,17 @@ COUNTERWEIGHT_HD PrefixColumns prefix_columns(const Plan& plan, int p) {
   return {kColumnWeightAggregate, kColumnWeightSeen};
 }
 
+// next [num_prefixes]: what starts from `bases` holds after a segment of these
+// sums.
+COUNTERWEIGHT_HD void next_bases(const Plan& plan, const double* sums,
+                                 const PrefixBase* bases, PrefixBase* next) {
+  for (int p = 0; p < plan.num_prefixes; ++p) {
+    const PrefixColumns columns = prefix_columns(plan, p);
+    next[p] = {bases[p].sum + sums[columns.sum],
+               bases[p].count + sums[columns.count]};
+  }
+}
+
 // bases [segments][num_prefixes]: what the row's earlier segments hold, added
 // in order; sums_at(i) points to the sums of the i-th.
 template <class SumsAt>

@@ -8,8 +8,8 @@ class Builder {
   void Add(const Step& step) { schedule_.steps[schedule_.num_steps++] = step; }
 
   // Passes over the statistics until every decision is known. Rows of one
-  // segment among others repeat passes that they do not need: the same state
-  // comes out again.
+  // segment among longer ones repeat passes that they do not need: the same
+  // state comes out again.
   void AddDecisions(int passes) {
     Add({StepKind::kInitialStates});
     for (int pass = 1; pass <= passes; ++pass) {
@@ -39,11 +39,11 @@ class Builder {
 
 }  // namespace
 
-Schedule ScheduleOf(const Plan& plan, Purpose purpose, bool several,
+Schedule ScheduleOf(const Plan& plan, Purpose purpose, bool any_order,
                     bool fuses) {
   Builder builder;
-  const bool streams = several ? plan.streams : plan.segment_streams;
-  const bool guesses = several ? plan.guesses : plan.segment_guesses;
+  const bool streams = any_order ? plan.streams : plan.in_order_streams;
+  const bool guesses = any_order ? plan.guesses : plan.in_order_guesses;
   if (purpose == Purpose::kOutputs && fuses && (streams || guesses)) {
     builder.Add({StepKind::kInitialStates});
     builder.Add({StepKind::kBoth});
@@ -51,7 +51,7 @@ Schedule ScheduleOf(const Plan& plan, Purpose purpose, bool several,
     if (guesses) builder.AddOutputs(plan, /*fired_rows_only=*/true);
     return builder.schedule();
   }
-  builder.AddDecisions(several ? plan.passes : plan.single_segment_passes);
+  builder.AddDecisions(any_order ? plan.passes : plan.in_order_passes);
   if (purpose == Purpose::kSelectionKeys) builder.Add({StepKind::kOutputs});
   if (purpose == Purpose::kOutputs) {
     builder.AddOutputs(plan, /*fired_rows_only=*/false);

@@ -47,8 +47,9 @@ struct Schedule {
   const Step* end() const { return steps + num_steps; }
 };
 
-// several: rows have more than one segment. fuses: the backend has kBoth.
-Schedule ScheduleOf(const Plan& plan, Purpose purpose, bool several,
+// any_order: a row's segments are walked in any order; else one after another,
+// or each row has one. fuses: the backend has kBoth.
+Schedule ScheduleOf(const Plan& plan, Purpose purpose, bool any_order,
                     bool fuses);
 
 // The mask tells a loss what it counts, so that rows can be walked as they

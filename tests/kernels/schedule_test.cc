@@ -72,7 +72,7 @@ TEST(Schedule, ALossOfWholeRowsIsAddedUpBeforeItIsWritten) {
   EXPECT_EQ(Steps(ScheduleOf(plan, Purpose::kOutputs, true, true)), "ISDoLOL");
 }
 
-TEST(Schedule, RunningMeansOfSeveralSegmentsTakeOnePassMore) {
+TEST(Schedule, RunningMeansInAnyOrderTakeOnePassMore) {
   CorrectionSpec spec = SequenceRule();
   spec.rules[0].aggregation = Aggregation::kPrefixMean;
   const Plan plan = MakePlan(spec);
@@ -80,7 +80,7 @@ TEST(Schedule, RunningMeansOfSeveralSegmentsTakeOnePassMore) {
   EXPECT_EQ(Steps(ScheduleOf(plan, Purpose::kStatistics, true, true)), "ISdSD");
 }
 
-TEST(Schedule, RunningMeansOfOneSegmentStartFromNothing) {
+TEST(Schedule, RunningMeansInOrderStartFromWhatWasWalked) {
   CorrectionSpec spec = SequenceRule();
   spec.rules[0].aggregation = Aggregation::kPrefixMean;
   EXPECT_EQ(Steps(ScheduleOf(MakePlan(spec), Purpose::kOutputs, false, true)),
