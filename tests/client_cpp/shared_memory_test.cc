@@ -25,7 +25,7 @@ class SharedMemory : public testing::Test {
     server::Config config = server::TestConfig();
     config.listen = {{.host = "", .port = 0, .path = folder_.File("cw.sock")}};
     config.shared_memory_socket = folder_.File("memory.sock");
-    config.max_shared_memory_bytes = int64_t{64} << 20;
+    config.max_shared_memory_bytes = int64_t{16} << 20;
     running_ = std::make_unique<server::RunningServer>(
         config, kernels::MakeCpuCorrector(2));
     target_ = "unix:" + folder_.File("cw.sock");
@@ -139,8 +139,8 @@ TEST_F(SharedMemory, WhatTheServerDoesNotTakeGoesByStream) {
   Options options;
   options.stream_from_bytes = 10000;
   Client client(target_, options);
-  // Inputs of 68 MB where a connection may share 64 MiB.
-  const TestBatch batch(1000, 4000);
+  // Inputs of 17 MB where a connection may share 16 MiB.
+  const TestBatch batch(1000, 1000);
   Response response;
   const Status status = client.Correct(batch.Everything(), &response);
   ASSERT_TRUE(status.ok()) << status.ToString();
@@ -153,12 +153,12 @@ TEST_F(SharedMemory, WhatTheServerDoesNotTakeGoesByStream) {
 
 TEST_F(SharedMemory, KeptRegionsMakeRoomForOthers) {
   Client client(target_, Shared());
-  const TestBatch batch(750, 4000);
+  const TestBatch batch(750, 1000);
   Request request = batch.Weights();
   request.outputs = {{.role = v1::TENSOR_ROLE_WEIGHTS},
                      {.role = v1::TENSOR_ROLE_KEEP_MASK}};
-  // 27 MB of inputs and 15 MB of outputs leave 32 MiB and 16 MiB with the
-  // server, of 64 MiB that a connection may share.
+  // 7 MB of inputs and 4 MB of outputs leave 8 MiB and 4 MiB with the server,
+  // of 16 MiB that a connection may share.
   Response first;
   ASSERT_TRUE(client.Correct(request, &first).ok());
   SharedBuffer buffer;
@@ -189,8 +189,7 @@ TEST_F(SharedMemory, RegionsThatGoAreReleased) {
   // Five times what the connection may share, were it not released.
   for (int i = 0; i < 10; ++i) {
     SharedBuffer buffer;
-    ASSERT_TRUE(
-        client.Allocate(size_t{32} << 20, Access::kInput, &buffer).ok());
+    ASSERT_TRUE(client.Allocate(size_t{8} << 20, Access::kInput, &buffer).ok());
     Request request = batch.Weights();
     std::memcpy(buffer.data(), request.inputs[0].data, request.inputs[0].bytes);
     request.inputs[0].data = buffer.data();

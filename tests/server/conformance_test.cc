@@ -172,12 +172,13 @@ std::string NameOf(const testing::TestParamInfo<Golden>& parameter) {
 }
 
 INSTANTIATE_TEST_SUITE_P(DatedOpenrlhf, ConformanceTest,
-                         testing::ValuesIn(ReadGoldens("dated/openrlhf")),
+                         testing::ValuesIn(SampleGoldens("dated/openrlhf")),
                          NameOf);
 INSTANTIATE_TEST_SUITE_P(DatedTrl, ConformanceTest,
-                         testing::ValuesIn(ReadGoldens("dated/trl")), NameOf);
+                         testing::ValuesIn(SampleGoldens("dated/trl")), NameOf);
 INSTANTIATE_TEST_SUITE_P(DatedVerl, ConformanceTest,
-                         testing::ValuesIn(ReadGoldens("dated/verl")), NameOf);
+                         testing::ValuesIn(SampleGoldens("dated/verl")),
+                         NameOf);
 INSTANTIATE_TEST_SUITE_P(Openrlhf, ConformanceTest,
                          testing::ValuesIn(SampleGoldens("openrlhf")), NameOf);
 INSTANTIATE_TEST_SUITE_P(Skyrl, ConformanceTest,
