@@ -174,6 +174,7 @@ void BatchWalk::WalkLongRow(const Job& job, int64_t index, RowRecord* out) {
   };
   RowState state{};
   for (const Step& step : *job.cut_up) {
+    if (step.fired_rows_only && state.fired == 0) continue;
     switch (step.kind) {
       case StepKind::kInitialStates:
         std::fill(bases_.begin(), bases_.end(), PrefixBase{0.0, 0.0});
@@ -202,7 +203,13 @@ void BatchWalk::WalkLongRow(const Job& job, int64_t index, RowRecord* out) {
       case StepKind::kSettleLoss:
         kernels_.settle_loss(job, losses_.data(), segments, &state, out);
         break;
-      case StepKind::kBoth:  // not for rows that are cut up
+      case StepKind::kBoth:
+        Run(segments, [&](int64_t i) {
+          const auto at = static_cast<size_t>(i);
+          reasons_[at] =
+              kernels_.walk_both(job, row.span(i), state, bases_of(i),
+                                 LocalScratch(kernels_), &segments_[at]);
+        });
         break;
     }
     if (stopped_) return;

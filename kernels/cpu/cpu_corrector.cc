@@ -28,7 +28,7 @@ class Schedules {
  public:
   Schedules(const Plan& plan, Purpose purpose)
       : in_order_(ScheduleOf(plan, purpose, false, true)),
-        cut_up_(ScheduleOf(plan, purpose, true, false)) {}
+        cut_up_(ScheduleOf(plan, purpose, true, true)) {}
 
   Job JobFor(const Plan& plan, const Batch& batch, const Outputs& outputs,
              const LossContext& context, double* row_tokens) const {

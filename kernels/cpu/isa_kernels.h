@@ -72,6 +72,11 @@ struct IsaKernels {
                            const RowState& state, const PrefixBase* bases,
                            bool loss_only, void* scratch, LossRecord* loss);
 
+  // Both at once, where Schedule has StepKind::kBoth.
+  uint32_t (*walk_both)(const Job& job, const SegmentSpan& span,
+                        const RowState& state, const PrefixBase* bases,
+                        void* scratch, SegmentRecord* out);
+
   // Settles a row after its loss pass: stores the gradient that its tokens
   // share in *state and adds its sums to *out, which settle_row has filled.
   // Folds records [segments] in place.

@@ -273,8 +273,8 @@ void k3_of(const float* log_ratios, int64_t count, float* k3) {
 
 constexpr IsaKernels MakeKernels(const char* name) {
   return {name,          sizeof(Scratch), walk_rows,    walk_statistics,
-          initial_state, settle_row,      walk_outputs, settle_loss,
-          fold_rows,     divide,          k3_of};
+          initial_state, settle_row,      walk_outputs, walk_both,
+          settle_loss,   fold_rows,       divide,       k3_of};
 }
 
 }  // namespace

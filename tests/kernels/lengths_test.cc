@@ -1,6 +1,7 @@
 // Lengths around boundaries: lanes of 32, blocks of 256, segments of 4096.
 #include <gtest/gtest.h>
 
+#include "kernels/walk/plan.h"
 #include "tests/testing/backends.h"
 #include "tests/testing/matchers.h"
 #include "tests/testing/random_rows.h"
@@ -94,6 +95,36 @@ TEST_P(Lengths, SeventyThousandTokensBetweenShortRows) {
                     RandomRows(random, {3, 70000, 0, 17}));
   }
   EXPECT_EQ(compared_, 1);
+}
+
+// Their segments are cut up between threads, and written while the sums are
+// not known: again where the rule for whole rows fires.
+TEST_P(Lengths, SeventyThousandTokensInOneWalk) {
+  for (const double upper : {0.0048, 1.0}) {
+    CorrectionSpec spec =
+        WithWeightAndRules({.level = Level::kToken,
+                            .token_clamp = 20,
+                            .aggregate_clamp = 20,
+                            .bound = Bound::kTruncate,
+                            .lower = 0.3,
+                            .upper = 3},
+                           {{.lower = -0.3, .upper = 0.3},
+                            {.estimator = Estimator::kK3,
+                             .aggregation = Aggregation::kMean,
+                             .upper = upper}});
+    ASSERT_TRUE(MakePlan(spec).guesses);
+    compared_ = 0;
+    for (uint64_t seed = 1; compared_ == 0 && seed < 20; ++seed) {
+      Random random(seed);
+      const std::vector<Row> rows = RandomRows(random, {3, 70000, 0, 17});
+      ExpectReference(spec, rows);
+      spec.num_rules = 0;
+      ASSERT_TRUE(MakePlan(spec).streams);
+      ExpectReference(spec, rows);
+      spec.num_rules = 2;
+    }
+    EXPECT_GE(compared_, 1);
+  }
 }
 
 TEST_P(Lengths, AllMaskedRowsOfAnyLength) {
