@@ -239,7 +239,8 @@ void Acceptor::CloseRequested() {
   }
   for (const std::string& peer : peers) {
     if (!table_.Close(NameOf(peer))) continue;
-    Report("connection_closed", {{"reason", "it reset calls by the thousand"}});
+    Report("connection_closed",
+           {{"peer", peer}, {"reason", "it reset calls by the thousand"}});
   }
 }
 

@@ -11,13 +11,16 @@
 #include <iterator>
 #include <memory>
 #include <mutex>
+#include <sstream>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "server/listen/connection_table.h"
 #include "spdlog/sinks/null_sink.h"
+#include "spdlog/sinks/ostream_sink.h"
 #include "tests/server/temporary_folder.h"
 
 namespace counterweight::server {
@@ -132,8 +135,11 @@ std::string PeerName(const FileDescriptor& client) {
 
 TEST(Acceptor, ClosesTheConnectionThatIsNamed) {
   std::string error;
+  std::ostringstream lines;
+  RequestLog log(std::make_shared<spdlog::logger>(
+      "test", std::make_shared<spdlog::sinks::ostream_sink_mt>(lines)));
   const auto acceptor = Acceptor::Bind(
-      {.listen = {Tcp("127.0.0.1")}, .max_connections = 9}, NullLog(), &error);
+      {.listen = {Tcp("127.0.0.1")}, .max_connections = 9}, &log, &error);
   Accepted accepted;
   acceptor->Start(accepted.Handle(), [] {});
   const FileDescriptor stays = Connect(acceptor->addresses().front());
@@ -148,6 +154,9 @@ TEST(Acceptor, ClosesTheConnectionThatIsNamed) {
   EXPECT_EQ(recv(closed.get(), &byte, 1, 0), 0);
   EXPECT_EQ(recv(stays.get(), &byte, 1, MSG_DONTWAIT), -1);
   EXPECT_TRUE(Until([&] { return acceptor->connections() == 1; }));
+  // Its thread writes the line after it has closed the connection.
+  acceptor->Stop();
+  EXPECT_THAT(lines.str(), testing::HasSubstr(PeerName(closed)));
 }
 
 TEST(Acceptor, StopsWhileConnectionsStay) {
