@@ -20,12 +20,13 @@ class SharedMemory : public testing::Test {
  protected:
   SharedMemory() { Start(); }
 
-  void Start() {
+  // A connection may share max_bytes.
+  void Start(int64_t max_bytes = int64_t{16} << 20) {
     running_.reset();
     server::Config config = server::TestConfig();
     config.listen = {{.host = "", .port = 0, .path = folder_.File("cw.sock")}};
     config.shared_memory_socket = folder_.File("memory.sock");
-    config.max_shared_memory_bytes = int64_t{16} << 20;
+    config.max_shared_memory_bytes = max_bytes;
     running_ = std::make_unique<server::RunningServer>(
         config, kernels::MakeCpuCorrector(2));
     target_ = "unix:" + folder_.File("cw.sock");
@@ -199,6 +200,8 @@ TEST_F(SharedMemory, RegionsThatGoAreReleased) {
 }
 
 TEST_F(SharedMemory, ManyThreadsShareAClient) {
+  // Each thread keeps a region for inputs and one for outputs.
+  Start(int64_t{64} << 20);
   Client client(target_, Shared());
   const TestBatch batch(16, 2000);
   const v1::CorrectResponse want = Want(batch.Everything());
