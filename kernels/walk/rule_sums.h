@@ -88,7 +88,7 @@ struct RuleSums {
     }
     if (extends_drift(plan, rule, sequential)) {
       collect<true, false>(rule, r, drops, s, seen, acc);
-    } else if (rule.prefix >= 0) {
+    } else if (Lanes::may(kFeaturePrefixes) && rule.prefix >= 0) {
       // The sides of running means are marked: count_marked().
       collect<false, true>(rule, r, drops, s, seen, acc);
     } else {

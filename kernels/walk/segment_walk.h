@@ -134,10 +134,10 @@ COUNTERWEIGHT_HD void walk_tile(const Plan& plan, const Batch& batch,
 }
 
 // kStats: fills `acc`, which the caller has cleared; settle_segment() comes
-// next. kOutput: writes `outputs`,
-// leaves the segment's reasons in acc.reasons, and adds the loss to `acc`,
-// whose columns of the loss the caller has cleared. Both at once where outputs
-// depend on no sum (Plan::streams), or as a guess that no sequence rule fires.
+// next. kOutput: writes `outputs`, leaves the segment's reasons in acc.reasons,
+// and adds the loss to `acc`, whose columns of the loss the caller has cleared.
+// Both at once where outputs depend on no sum (Plan::streams), or as a guess
+// that no sequence rule fires.
 template <class Lanes, bool kStats, bool kOutput>
 COUNTERWEIGHT_HD void walk_segment(const Plan& plan, const Batch& batch,
                                    const SegmentTask& task,

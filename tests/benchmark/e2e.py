@@ -44,7 +44,7 @@ class Echo:
     def __init__(self, client: cw.Client) -> None:
         self.client = client
 
-    def correct(self, **arguments: Any) -> cw.CorrectResult:
+    def correct(self, **arguments: Any) -> cw.Result[Any]:
         # For this call only: the client reads the name at each one, and so does every other.
         real = connection_sync.SERVICE
         connection_sync.SERVICE = "/counterweight.bench.v1.Echo/"

@@ -27,15 +27,19 @@ class Lengths : public EveryBackend {
   int compared_ = 0;
 };
 
-// Its bounds are far from typical statistics, so that few decisions are close.
+// Bounds are far from typical statistics, so that few decisions are close.
+WeightSpec WideWeight(Level level) {
+  return {.level = level,
+          .token_clamp = 20,
+          .aggregate_clamp = 20,
+          .bound = Bound::kTruncate,
+          .lower = 0.3,
+          .upper = 3};
+}
+
 CorrectionSpec WideSpec(Level level) {
   CorrectionSpec spec = WithWeightAndRules(
-      {.level = level,
-       .token_clamp = 20,
-       .aggregate_clamp = 20,
-       .bound = Bound::kTruncate,
-       .lower = 0.3,
-       .upper = 3},
+      WideWeight(level),
       {{.lower = -0.3, .upper = 0.3},
        {.aggregation = Aggregation::kSum, .lower = -40, .upper = 40},
        {.estimator = Estimator::kK3,
@@ -101,17 +105,11 @@ TEST_P(Lengths, SeventyThousandTokensBetweenShortRows) {
 // not known: again where the rule for whole rows fires.
 TEST_P(Lengths, SeventyThousandTokensInOneWalk) {
   for (const double upper : {0.0048, 1.0}) {
-    CorrectionSpec spec =
-        WithWeightAndRules({.level = Level::kToken,
-                            .token_clamp = 20,
-                            .aggregate_clamp = 20,
-                            .bound = Bound::kTruncate,
-                            .lower = 0.3,
-                            .upper = 3},
-                           {{.lower = -0.3, .upper = 0.3},
-                            {.estimator = Estimator::kK3,
-                             .aggregation = Aggregation::kMean,
-                             .upper = upper}});
+    CorrectionSpec spec = WithWeightAndRules(
+        WideWeight(Level::kToken), {{.lower = -0.3, .upper = 0.3},
+                                    {.estimator = Estimator::kK3,
+                                     .aggregation = Aggregation::kMean,
+                                     .upper = upper}});
     ASSERT_TRUE(MakePlan(spec).guesses);
     compared_ = 0;
     for (uint64_t seed = 1; compared_ == 0 && seed < 20; ++seed) {
