@@ -15,7 +15,7 @@ import pytest
 from batches import padded_batch
 from server_process import DEADLINE_SECONDS, ServerProcess, binary
 
-CLIENTS = 250
+CLIENTS = 500
 AT_ONCE = 8
 # After this many clients the server has all buffers that it keeps.
 FIRST = 100
