@@ -140,6 +140,7 @@ Server::~Server() {
   while (!WaitUntilIdle(std::chrono::hours(1))) {
   }
   if (shared_memory_ != nullptr) shared_memory_->UnlinkSocket();
+  floods_ = nullptr;
   acceptor_->Stop();
   web_ = nullptr;
   // Cancels what is left: watches of health, reflection, requests that do not
@@ -362,6 +363,11 @@ bool Server::StartGrpc(std::string* error, std::function<void()> on_failure) {
         fail();
         on_failure();
       });
+  if constexpr (FloodWatch::kIsNeeded) {
+    floods_ = std::make_unique<FloodWatch>(
+        config_.max_streams_per_connection + Resets::kMost,
+        [this](const std::string& peer) { acceptor_->Close(peer); });
+  }
   return true;
 }
 

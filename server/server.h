@@ -28,6 +28,7 @@
 #include "server/config.h"
 #include "server/current_config.h"
 #include "server/listen/acceptor.h"
+#include "server/listen/flood_watch.h"
 #include "server/observe/drift_series.h"
 #include "server/observe/health.h"
 #include "server/observe/metrics.h"
@@ -131,6 +132,7 @@ class Server {
   std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> unix_;
   std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> tcp_;
   std::unique_ptr<Acceptor> acceptor_;
+  std::unique_ptr<FloodWatch> floods_;  // null: gRPC needs none
   std::mutex health_mutex_;  // a device may fail before serving begins
   std::atomic<Health> health_ = Health::kStarting;
   std::atomic<bool> last_reload_succeeded_ = true;

@@ -14,9 +14,9 @@
 namespace counterweight::server {
 namespace {
 
-// Threads of the log, the acceptor, the call clock, the heap trimmer and the
-// staging pool.
-constexpr int kServerThreads = 5;
+// Threads of the log, the acceptor, the call clock, the heap trimmer, the
+// staging pool and the flood watch.
+constexpr int kServerThreads = 6;
 
 // As counted with gRPC 1.51, and some more for those that it starts under load.
 int NumGrpcThreads() {

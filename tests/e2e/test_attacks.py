@@ -208,7 +208,10 @@ def test_a_connection_that_only_resets_calls_is_closed(
     server = start_server()
     with cw.Client(server.address) as bystander:
         bystander.correct(method="token_tis", **padded_batch())
+        start = memory(server, "VmRSS")
         assert RawConnection(server.address).reset_calls(SERVICE + method, 100_000)
+        # All of them at once are more than a gigabyte in gRPC 1.51.
+        assert memory(server, "VmHWM") - start < 512
         # Other connections of the same peer stay.
         assert bystander.correct(method="token_tis", **padded_batch()).metrics
     assert until(lambda: server.metric("counterweight_arriving_requests") == 0)
