@@ -9,9 +9,14 @@
 namespace counterweight::kernels {
 namespace {
 
-// Bounds the memory of partial sums, 3.3 KB a group: they should stay in the
-// caches until they are folded. Enough groups for the threads of any machine.
+// Partial sums take 3.3 KB a group, one thread folds them, and what others
+// wrote comes from their caches: few are best, and enough that threads end
+// together.
 constexpr int64_t kMaxGroups = 512;
+constexpr int64_t kLeastGroupsOfThread = 8;
+constexpr int64_t kMostGroupsOfThread = 32;
+// Between the two: some 6 us.
+constexpr int64_t kGroupTokens = 2048;
 
 struct AlignedFree {
   void operator()(void* p) const { std::free(p); }
@@ -48,10 +53,16 @@ struct Sizes {
   int64_t segments = 0;  // of the longest
 };
 
-Sizes SizesOf(const Batch& batch) {
+// A power of two of rows is a whole branch of the tree by which rows are added
+// up, so that no bit depends on the threads.
+Sizes SizesOf(const Batch& batch, int threads) {
   Sizes sizes;
   const int64_t rows = batch.num_sequences;
-  while (rows > sizes.group * kMaxGroups) sizes.group *= 2;
+  const int64_t groups =
+      std::min(kMaxGroups, std::clamp(batch.offsets[rows] / kGroupTokens,
+                                      threads * kLeastGroupsOfThread,
+                                      threads * kMostGroupsOfThread));
+  while (rows > sizes.group * groups) sizes.group *= 2;
   sizes.groups = (rows + sizes.group - 1) / sizes.group;
   for (int64_t i = 0; i < rows; ++i) {
     const Row row = RowOf(batch, i);
@@ -68,9 +79,10 @@ BatchWalk::BatchWalk(const IsaKernels& kernels, ThreadPool* pool,
                      const Plan& plan, const Batch& batch,
                      const StopRequest& stop)
     : kernels_(kernels), pool_(pool), plan_(plan), batch_(batch), stop_(stop) {
-  const Sizes sizes = SizesOf(batch);
+  const Sizes sizes = SizesOf(batch, pool->threads());
   group_ = sizes.group;
-  records_.resize(static_cast<size_t>(sizes.groups));
+  records_ = std::make_unique_for_overwrite<RowRecord[]>(
+      static_cast<size_t>(sizes.groups));
   if (sizes.long_rows == 0) return;
   const auto segments = static_cast<size_t>(sizes.segments);
   long_records_.resize(static_cast<size_t>(sizes.long_rows));
@@ -86,8 +98,9 @@ BatchWalk::BatchWalk(const IsaKernels& kernels, ThreadPool* pool,
   reasons_.resize(segments);
 }
 
-int64_t BatchWalk::ScratchBytes(const Plan& plan, const Batch& batch) {
-  const Sizes sizes = SizesOf(batch);
+int64_t BatchWalk::ScratchBytes(const Plan& plan, const Batch& batch,
+                                int threads) {
+  const Sizes sizes = SizesOf(batch, threads);
   const auto bytes = [](int64_t count, size_t size) {
     return count * static_cast<int64_t>(size);
   };
@@ -145,12 +158,12 @@ bool BatchWalk::Finish(const Job& job, RowRecord* total) {
   Advance(job, batch_.num_sequences);
   next_group_ = 0;
   if (stopped_) return false;
-  if (records_.empty()) {
+  const int64_t groups = GroupsOf(batch_.num_sequences);
+  if (groups == 0) {
     clear_row(plan_, *total);
   } else {
-    kernels_.fold_rows(plan_, records_.data(),
-                       static_cast<int64_t>(records_.size()),
-                       LocalScratch(kernels_), total);
+    kernels_.fold_rows(plan_, records_.get(), groups, LocalScratch(kernels_),
+                       total);
   }
   return true;
 }

@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "kernels/corrector.h"
@@ -13,9 +14,9 @@
 
 namespace counterweight::kernels {
 
-// Walks rows in groups whose size depends on the number of rows alone, and a
-// group once all its rows have arrived, so that the order of arrival changes no
-// bit. Used by one thread at a time.
+// Walks rows in groups, and a group once all its rows have arrived. Neither the
+// order of arrival nor the size of groups changes a bit. Used by one thread at
+// a time.
 class BatchWalk {
  public:
   // Allocates all that its walks need. The memory that the views point to must
@@ -23,8 +24,9 @@ class BatchWalk {
   BatchWalk(const IsaKernels& kernels, ThreadPool* pool, const Plan& plan,
             const Batch& batch, const StopRequest& stop);
 
-  // Bytes that the constructor allocates.
-  static int64_t ScratchBytes(const Plan& plan, const Batch& batch);
+  // Bytes that the constructor allocates for a pool of `threads`.
+  static int64_t ScratchBytes(const Plan& plan, const Batch& batch,
+                              int threads);
 
   // Walks the groups of rows [0, rows) that were not walked yet. `job` is the
   // same at each call of one walk.
@@ -52,9 +54,9 @@ class BatchWalk {
   const Batch& batch_;
   const StopRequest& stop_;
   std::atomic<bool> stopped_ = false;
-  int64_t group_ = 1;       // rows of a group
-  int64_t next_group_ = 0;  // first that was not walked
-  std::vector<RowRecord> records_;
+  int64_t group_ = 1;                     // rows of a group
+  int64_t next_group_ = 0;                // first that was not walked
+  std::unique_ptr<RowRecord[]> records_;  // of the groups
   // Records of the rows that are cut up, [num_sequences] pointers to them (null
   // for a short row), and the segments of one row; empty if there is none.
   std::vector<RowRecord> long_records_;

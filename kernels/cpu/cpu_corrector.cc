@@ -169,7 +169,8 @@ class CpuCorrector final : public Corrector {
   int64_t ScratchBytes(const CorrectionSpec& spec,
                        const Batch& batch) const override {
     const Plan plan = MakePlan(spec);
-    return LossScratchBytes(plan, batch) + BatchWalk::ScratchBytes(plan, batch);
+    return LossScratchBytes(plan, batch) +
+           BatchWalk::ScratchBytes(plan, batch, pool_.threads());
   }
 
   BackendInfo Info() const override {

@@ -3,6 +3,12 @@
 #include "kernels/float_modes.h"
 
 namespace counterweight::kernels {
+namespace {
+
+// Some 10 us.
+constexpr int kLooks = 10'000;
+
+}  // namespace
 
 ThreadPool::ThreadPool(int threads) {
   for (int i = 1; i < threads; ++i) {
@@ -20,26 +26,37 @@ ThreadPool::~ThreadPool() {
 }
 
 void ThreadPool::Run(int64_t count, const std::function<void(int64_t)>& task) {
-  if (count <= 0) return;
-  Job job;
-  job.task = &task;
-  job.count = count;
+  Job job{.task = task, .count = count};
+  // Waking a thread costs as much as a small job.
+  if (count <= 1 || workers_.empty()) {
+    while (job.RunNext()) {
+    }
+    return;
+  }
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    jobs_.push_back(&job);
+    num_jobs_ = jobs_.size();
+  }
+  wake_.notify_all();
+  while (job.RunNext()) {
+  }
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    Remove(job);
+  }
+  // Workers have begun their last index, and a thread that sleeps wakes late.
+  for (int i = 0; i < kLooks && job.workers != 0; ++i) {
+  }
   std::unique_lock<std::mutex> lock(mutex_);
-  jobs_.push_back(&job);
-  if (count > 1) wake_.notify_all();
-  while (job.next < job.count) RunNext(job, lock);
-  job.done.wait(lock, [&] { return job.running == 0; });
+  job.left.wait(lock, [&] { return job.workers == 0; });
 }
 
-void ThreadPool::RunNext(Job& job, std::unique_lock<std::mutex>& lock) {
-  const int64_t index = job.next++;
-  if (job.next == job.count) jobs_.remove(&job);
-  ++job.running;
-  lock.unlock();
-  (*job.task)(index);
-  lock.lock();
-  // The waiter destroys the job, but not before it has the lock.
-  if (--job.running == 0 && job.next == job.count) job.done.notify_all();
+bool ThreadPool::Job::RunNext() {
+  const int64_t index = next.fetch_add(1, std::memory_order_relaxed);
+  if (index >= count) return false;
+  task(index);
+  return true;
 }
 
 void ThreadPool::Serve() {
@@ -48,11 +65,29 @@ void ThreadPool::Serve() {
   while (true) {
     wake_.wait(lock, [&] { return stop_ || !jobs_.empty(); });
     if (stop_) return;
-    // One index of the job that waited longest: concurrent jobs share threads.
+    // The job that waited longest: concurrent jobs share threads.
     Job& job = *jobs_.front();
     jobs_.splice(jobs_.end(), jobs_, jobs_.begin());
-    RunNext(job, lock);
+    ServeJob(job, lock);
   }
+}
+
+void ThreadPool::ServeJob(Job& job, std::unique_lock<std::mutex>& lock) {
+  ++job.workers;
+  lock.unlock();
+  bool has_more = job.RunNext();
+  while (has_more && num_jobs_.load(std::memory_order_relaxed) == 1) {
+    has_more = job.RunNext();
+  }
+  lock.lock();
+  if (!has_more) Remove(job);
+  // The waiter destroys the job, but not before it has the lock.
+  if (--job.workers == 0) job.left.notify_all();
+}
+
+void ThreadPool::Remove(Job& job) {
+  jobs_.remove(&job);
+  num_jobs_ = jobs_.size();
 }
 
 }  // namespace counterweight::kernels

@@ -2,6 +2,7 @@
 #ifndef COUNTERWEIGHT_KERNELS_CPU_THREAD_POOL_H_
 #define COUNTERWEIGHT_KERNELS_CPU_THREAD_POOL_H_
 
+#include <atomic>
 #include <condition_variable>
 #include <cstdint>
 #include <functional>
@@ -28,22 +29,28 @@ class ThreadPool {
   int threads() const { return static_cast<int>(workers_.size()) + 1; }
 
  private:
+  // Threads take indices without the lock: a task can take a microsecond, and
+  // threads that wait for a lock sleep.
   struct Job {
-    const std::function<void(int64_t)>* task;
-    int64_t count;
-    int64_t next = 0;     // first index not yet taken
-    int64_t running = 0;  // indices taken and not finished
-    std::condition_variable done;
+    const std::function<void(int64_t)>& task;
+    const int64_t count;
+    std::atomic<int64_t> next = 0;  // first index not yet taken, or beyond all
+    std::atomic<int64_t> workers = 0;  // at it; changed under mutex_
+    std::condition_variable left;      // its last worker
+
+    // Runs one index; false if none is left.
+    bool RunNext();
   };
 
-  // Takes and runs one index of `job`, which has one left. The lock is held at
-  // entry and exit, not while the task runs.
-  void RunNext(Job& job, std::unique_lock<std::mutex>& lock);
   void Serve();
+  // Works on `job`, until it has no index left or while it is the only one.
+  void ServeJob(Job& job, std::unique_lock<std::mutex>& lock);
+  void Remove(Job& job);
 
   std::mutex mutex_;
   std::condition_variable wake_;
-  std::list<Job*> jobs_;  // those with indices left
+  std::list<Job*> jobs_;  // those with indices left; guarded by mutex_
+  std::atomic<size_t> num_jobs_ = 0;  // their number
   bool stop_ = false;
   std::vector<std::thread> workers_;
 };

@@ -1,5 +1,6 @@
 #include "kernels/cpu/thread_pool.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <array>
@@ -11,6 +12,7 @@
 #include <mutex>
 #include <string>
 #include <thread>
+#include <vector>
 
 #if defined(__x86_64__)
 #include <xmmintrin.h>
@@ -65,6 +67,30 @@ TEST(ThreadPool, AllThreadsWorkOnOneJob) {
     pool.Run(kThreads, [&](int64_t) { met += meeting.Join() ? 1 : 0; });
     ASSERT_EQ(met, kThreads) << round;
   }
+}
+
+// Jobs end while threads still look for their indices.
+TEST(ThreadPool, ManyCallersOfSmallJobs) {
+  constexpr int kCallers = 3;
+  constexpr int64_t kJobs = 2000;
+  ThreadPool pool(3);
+  std::array<int64_t, kCallers> sums{};
+  std::vector<std::thread> callers;
+  for (int64_t& sum : sums) {
+    callers.emplace_back([&pool, &sum] {
+      for (int64_t job = 0; job < kJobs; ++job) {
+        std::array<int64_t, 5> results{};
+        const int64_t count = job % 5 + 1;
+        pool.Run(count, [&](int64_t i) {
+          results.at(static_cast<size_t>(i)) += i + 1;
+        });
+        for (const int64_t result : results) sum += result;
+      }
+    });
+  }
+  for (std::thread& caller : callers) caller.join();
+  // 1, 1 + 2, ..., 1 + 2 + 3 + 4 + 5.
+  EXPECT_THAT(sums, testing::Each(kJobs / 5 * (1 + 3 + 6 + 10 + 15)));
 }
 
 // One worker serves two jobs whose own threads are busy: it takes from them in
