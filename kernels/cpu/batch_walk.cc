@@ -15,8 +15,13 @@ namespace {
 constexpr int64_t kMaxGroups = 512;
 constexpr int64_t kLeastGroupsOfThread = 8;
 constexpr int64_t kMostGroupsOfThread = 32;
+// As much as a row's end costs.
+constexpr int64_t kRowTokens = 128;
 // Between the two: some 6 us.
-constexpr int64_t kGroupTokens = 2048;
+constexpr int64_t kLeastGroupTokens = 1 << 11;
+// More groups than that: the rows that a stream brings at once, a tenth of a
+// million tokens, are work for all threads.
+constexpr int64_t kMostGroupTokens = 1 << 14;
 
 struct AlignedFree {
   void operator()(void* p) const { std::free(p); }
@@ -58,10 +63,12 @@ struct Sizes {
 Sizes SizesOf(const Batch& batch, int threads) {
   Sizes sizes;
   const int64_t rows = batch.num_sequences;
+  const int64_t tokens = batch.offsets[rows] + rows * kRowTokens;
+  const int64_t few =
+      std::clamp(tokens / kLeastGroupTokens, threads * kLeastGroupsOfThread,
+                 threads * kMostGroupsOfThread);
   const int64_t groups =
-      std::min(kMaxGroups, std::clamp(batch.offsets[rows] / kGroupTokens,
-                                      threads * kLeastGroupsOfThread,
-                                      threads * kMostGroupsOfThread));
+      std::min(kMaxGroups, std::max(few, tokens / kMostGroupTokens));
   while (rows > sizes.group * groups) sizes.group *= 2;
   sizes.groups = (rows + sizes.group - 1) / sizes.group;
   for (int64_t i = 0; i < rows; ++i) {

@@ -16,6 +16,9 @@ ECHO_TARGETS = {2: 0.75, 8: 0.85}
 IN_PROCESS_TARGET = 8.0
 SMALL_BATCH_TARGET = 3.0
 SCALING_TARGET = 1.2
+# The rate of two threads against one's, from 64 x 512 on, and the time of that batch.
+THREADS_TARGET = 1.8
+SMALL_KERNEL_TARGET = 60.0
 # Against the stream: arrays in shared memory from the start, and others.
 SHARED_TARGETS = {"allocated": 4.0, "shared_memory": 1.8}
 SHARING_TARGET = 0.85
@@ -316,6 +319,39 @@ def kernel_targets(results: Json) -> list[list[str]]:
     return cells
 
 
+def thread_targets(results: Json) -> list[list[str]]:
+    cells = []
+    for isa in instruction_sets(results):
+        for length in (512, LONG):
+            one, two = (
+                kernel(results, method=method, isa=isa, length=length)
+                for method in (HEADLINE, f"{HEADLINE}, 2 threads")
+            )
+            tokens = two[0]["tokens"]
+            alone = next(row for row in one if row["tokens"] == tokens)
+            ratio = alone["ns_per_token"] / two[0]["ns_per_token"]
+            cells.append(
+                [
+                    f"kernel, {isa}, {tokens // length:,} x {length:,}, two threads against one",
+                    f">= {THREADS_TARGET} x",
+                    f"{ratio:.2f} x",
+                    verdict(ratio >= THREADS_TARGET),
+                ]
+            )
+            if length == LONG:
+                continue
+            us = two[0]["ns_per_token"] * tokens / 1e3
+            cells.append(
+                [
+                    f"kernel, {isa}, {tokens // length:,} x {length:,} on two threads, us with metrics",
+                    f"<= {SMALL_KERNEL_TARGET:.0f}",
+                    f"{us:.0f}",
+                    verdict(us <= SMALL_KERNEL_TARGET),
+                ]
+            )
+    return cells
+
+
 def wire_targets(results: Json) -> list[list[str]]:
     rows = results["wire"]["rows"]
     small, large = rows[0], rows[-1]
@@ -376,6 +412,7 @@ def markdown(results: Json) -> str:
         table(
             ["what", "target", "measured", "verdict"],
             kernel_targets(results)
+            + thread_targets(results)
             + wire_targets(results)
             + shared_targets(results)
             + load_targets(results),
