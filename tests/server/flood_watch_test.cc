@@ -163,12 +163,18 @@ TEST_F(FloodWatchTest, CallsThatWereResetCountUntilTheServerGetsToThem) {
 }
 
 TEST_F(FloodWatchTest, CallsThatHaveEndedDoNotCount) {
-  const std::shared_ptr<grpc::Channel> channel = Connect(server_);
-  Begin(channel, 5);
+  // Connections that stay open without calls.
+  const std::shared_ptr<grpc::Channel> done = Connect(server_);
+  Begin(done, 5);
   server_.peers.WaitFor(5);
   server_.EndAll();
+  const std::shared_ptr<grpc::Channel> reset = Connect(server_);
+  Begin(reset, 5);
+  server_.peers.WaitFor(10);
+  ResetAll();
+  server_.EndAll();
   Begin(Connect(server_), 3);
-  const std::string flood = server_.peers.WaitFor(8).back();
+  const std::string flood = server_.peers.WaitFor(13).back();
   FloodWatch watch(2, [this](const std::string& peer) { floods_.Add(peer); });
   // gRPC may count the end a look later.
   const std::vector<std::string> names = floods_.WaitFor(6);
