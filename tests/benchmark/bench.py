@@ -88,7 +88,7 @@ def kernel_row(name: str, row: Json) -> Json:
         "isa": isa,
         "tokens": int(tokens),
         "length": int(length),
-        # Rates are of CPU time; the library writes an inverted one in seconds.
+        # Rates are of the time that the case measures; the library writes an inverted one in seconds.
         **{
             counter: row[counter]
             for counter in (
