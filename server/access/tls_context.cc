@@ -18,7 +18,8 @@ namespace {
 using ReadBio = std::unique_ptr<BIO, decltype(&BIO_free)>;
 using OwnedCertificate = std::unique_ptr<X509, decltype(&X509_free)>;
 using OwnedKey = std::unique_ptr<EVP_PKEY, decltype(&EVP_PKEY_free)>;
-using Names = std::unique_ptr<GENERAL_NAMES, decltype(&GENERAL_NAMES_free)>;
+using AlternativeNames =
+    std::unique_ptr<GENERAL_NAMES, decltype(&GENERAL_NAMES_free)>;
 
 ReadBio BioOf(const std::string& text) {
   return {BIO_new_mem_buf(text.data(), static_cast<int>(text.size())),
@@ -136,7 +137,7 @@ PeerCertificate PeerCertificateOf(const SSL* ssl) {
   const OwnedCertificate certificate(SSL_get1_peer_certificate(ssl), X509_free);
   if (!certificate) return peer;
   peer.is_given = true;
-  const Names names(
+  const AlternativeNames names(
       static_cast<GENERAL_NAMES*>(X509_get_ext_d2i(
           certificate.get(), NID_subject_alt_name, nullptr, nullptr)),
       GENERAL_NAMES_free);

@@ -50,9 +50,9 @@ ordered_json Begin(spdlog::level::level_enum level, std::string_view event) {
 
 // ASCII alone, so that no request can split a line or make a terminal show
 // another one; bytes that are not UTF-8 become U+FFFD.
-std::string ToLine(const ordered_json& json) {
-  return json.dump(/*indent=*/-1, ' ', /*ensure_ascii=*/true,
-                   ordered_json::error_handler_t::replace);
+std::string ToLine(const ordered_json& entry) {
+  return entry.dump(/*indent=*/-1, ' ', /*ensure_ascii=*/true,
+                    ordered_json::error_handler_t::replace);
 }
 
 std::string_view Cut(std::string_view text,
@@ -72,33 +72,33 @@ void RequestLog::Request(const RequestRecord& record) {
                          record.code == grpc::StatusCode::UNKNOWN;
   const auto level = our_fault ? spdlog::level::err : spdlog::level::info;
   if (!logger_->should_log(level)) return;
-  ordered_json json = Begin(level, "request");
+  ordered_json entry = Begin(level, "request");
   // Fields are copied when the object grows: a fifth of a line's time.
-  json.get_ref<ordered_json::object_t&>().reserve(kMaxFields);
-  json["rpc"] = record.rpc;
-  json["request_id"] = Cut(record.request_id);
-  json["run"] = Cut(record.run);
-  json["replica"] = Cut(record.replica);
-  json["method"] = Cut(record.method);
-  json["code"] = CodeName(record.code);
-  json["peer"] = record.peer;
-  if (!record.token.empty()) json["client"] = record.token;
-  if (record.trace) json["trace_id"] = ToHex(record.trace->trace_id);
-  json["tokens"] = record.tokens;
-  json["sequences"] = record.sequences;
-  json["request_bytes"] = record.request_bytes;
-  json["response_bytes"] = record.response_bytes;
-  json["decode_seconds"] = record.decode_seconds;
-  json["queue_seconds"] = record.queue_seconds;
-  json["receive_seconds"] = record.receive_seconds;
-  json["compute_seconds"] = record.compute_seconds;
-  json["encode_seconds"] = record.encode_seconds;
-  json["violations"] = record.violations;
+  entry.get_ref<ordered_json::object_t&>().reserve(kMaxFields);
+  entry["rpc"] = record.rpc;
+  entry["request_id"] = Cut(record.request_id);
+  entry["run"] = Cut(record.run);
+  entry["replica"] = Cut(record.replica);
+  entry["method"] = Cut(record.method);
+  entry["code"] = CodeName(record.code);
+  entry["peer"] = record.peer;
+  if (!record.token.empty()) entry["client"] = record.token;
+  if (record.trace) entry["trace_id"] = ToHex(record.trace->trace_id);
+  entry["tokens"] = record.tokens;
+  entry["sequences"] = record.sequences;
+  entry["request_bytes"] = record.request_bytes;
+  entry["response_bytes"] = record.response_bytes;
+  entry["decode_seconds"] = record.decode_seconds;
+  entry["queue_seconds"] = record.queue_seconds;
+  entry["receive_seconds"] = record.receive_seconds;
+  entry["compute_seconds"] = record.compute_seconds;
+  entry["encode_seconds"] = record.encode_seconds;
+  entry["violations"] = record.violations;
   if (!record.message.empty()) {
-    json["message"] = Cut(record.message, kMaxLoggedMessageBytes);
+    entry["message"] = Cut(record.message, kMaxLoggedMessageBytes);
   }
   // Not as a format string: requests may hold braces.
-  logger_->log(level, spdlog::string_view_t(ToLine(json)));
+  logger_->log(level, spdlog::string_view_t(ToLine(entry)));
 }
 
 void RequestLog::Event(spdlog::level::level_enum level,
@@ -109,9 +109,9 @@ void RequestLog::Event(spdlog::level::level_enum level,
 void RequestLog::Event(spdlog::level::level_enum level, std::string_view event,
                        const ordered_json& fields) {
   if (!logger_->should_log(level)) return;
-  ordered_json json = Begin(level, event);
-  json.update(fields);
-  logger_->log(level, spdlog::string_view_t(ToLine(json)));
+  ordered_json entry = Begin(level, event);
+  entry.update(fields);
+  logger_->log(level, spdlog::string_view_t(ToLine(entry)));
 }
 
 int64_t RequestLog::lines_dropped() const {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
 import pathlib
@@ -58,8 +59,11 @@ def bytes_sent(server: ServerProcess) -> float:
 
 def descriptors(server: ServerProcess) -> int:
     """Returns how much memory of the fake runtime the server has open."""
-    folder = pathlib.Path(f"/proc/{server.process.pid}/fd")
-    return sum("fake_cuda" in os.readlink(path) for path in folder.iterdir())
+    count = 0
+    for path in pathlib.Path(f"/proc/{server.process.pid}/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):  # closed since the folder was read
+            count += "fake_cuda" in os.readlink(path)
+    return count
 
 
 def reach(value: Callable[[], float], goal: float) -> None:

@@ -55,7 +55,7 @@ TEST(Compression, ABombIsRefusedWithoutBeingInflated) {
   config.max_message_bytes = 1 << 20;
   RunningServer running(config);
   v1::CorrectRequest bomb = SmallRequest();
-  constexpr size_t kInflatedBytes = size_t{256} << 20;
+  constexpr size_t kInflatedBytes = size_t{64} << 20;
   bomb.mutable_tensors(0)->mutable_data()->assign(kInflatedBytes, 'x');
 
   const grpc::Status status =

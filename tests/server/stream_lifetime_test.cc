@@ -141,7 +141,7 @@ TEST(StreamLifetime, AStreamThatLeavesTheQueueMakesRoomThere) {
 TEST(StreamLifetime, ABatchReservesItsOutputsToo) {
   v1::CorrectRequest request = LargeRequest();
   constexpr int64_t kPositions = int64_t{4} << 20;
-  constexpr int64_t kBytes = kPositions * (4 + 4 + 1 + 4 + 1);
+  constexpr int64_t kReserved = kPositions * (4 + 4 + 1 + 4 + 1);
   int64_t reserved = 0;
   {
     RunningServer running;
@@ -149,8 +149,8 @@ TEST(StreamLifetime, ABatchReservesItsOutputsToo) {
     call.SendHeader(request);
     ASSERT_TRUE(call.IsAdmitted());
     reserved = running.server().bytes_in_flight();
-    EXPECT_GE(reserved, kBytes);
-    EXPECT_LT(reserved, kBytes + kBytes / 100);
+    EXPECT_GE(reserved, kReserved);
+    EXPECT_LT(reserved, kReserved + kReserved / 100);
   }
   for (const int64_t less : {0, 1}) {
     Config config = TestConfig();

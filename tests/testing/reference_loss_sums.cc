@@ -9,7 +9,7 @@ namespace counterweight::kernels {
 namespace {
 
 constexpr double kSafetyClamp = 20.0;
-constexpr Extrema kNothing{std::numeric_limits<double>::infinity(),
+constexpr Extrema kNoRange{std::numeric_limits<double>::infinity(),
                            -std::numeric_limits<double>::infinity()};
 
 void AddTotals(const LossSpec& loss, const ReferenceLossRow& row,
@@ -118,14 +118,14 @@ void AddPaddingSums(const LossSpec& loss, const ReferenceLossRow& row,
 
 LossSums EmptyLossSums() {
   LossSums sums{};
-  sums.ratio_range = kNothing;
+  sums.ratio_range = kNoRange;
   return sums;
 }
 
 PeerLossSums EmptyPeerLossSums() {
   PeerLossSums sums{};
-  sums.padding_ratio_range = kNothing;
-  sums.row_high_range = sums.row_low_range = kNothing;
+  sums.padding_ratio_range = kNoRange;
+  sums.row_high_range = sums.row_low_range = kNoRange;
   return sums;
 }
 

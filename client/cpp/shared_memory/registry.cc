@@ -16,7 +16,7 @@ constexpr size_t kStepBytes = size_t{8} << 20;
 constexpr std::chrono::microseconds kShortestPause{20};
 constexpr std::chrono::microseconds kLongestPoll{2000};
 
-uintptr_t Address(const void* data) {
+uintptr_t AddressOf(const void* data) {
   return reinterpret_cast<uintptr_t>(data);
 }
 
@@ -37,7 +37,7 @@ Status Registry::Allocate(size_t bytes, Access access,
   Status status = Create(bytes, access, region);
   if (!status.ok()) return status;
   const std::lock_guard lock(mutex_);
-  allocated_[Address((*region)->data())] = *region;
+  allocated_[AddressOf((*region)->data())] = *region;
   return {};
 }
 
@@ -47,7 +47,7 @@ std::shared_ptr<Region> Registry::Find(const void* data, size_t bytes,
   // mutex.
   std::shared_ptr<Region> region;
   const std::lock_guard lock(mutex_);
-  const auto after = allocated_.upper_bound(Address(data));
+  const auto after = allocated_.upper_bound(AddressOf(data));
   if (after == allocated_.begin()) return nullptr;
   region = std::prev(after)->second.lock();
   if (region == nullptr || region->access() != access) return nullptr;
@@ -219,7 +219,7 @@ void Registry::Renew(uint64_t generation) {
 
 void Registry::Forget(const Region* region) {
   const std::lock_guard lock(mutex_);
-  const auto allocated = allocated_.find(Address(region->data()));
+  const auto allocated = allocated_.find(AddressOf(region->data()));
   if (allocated != allocated_.end()) allocated_.erase(allocated);
   const auto known = handles_.find(region);
   if (known == handles_.end()) return;
