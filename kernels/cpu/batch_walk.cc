@@ -169,8 +169,8 @@ bool BatchWalk::Finish(const Job& job, RowRecord* total) {
   if (groups == 0) {
     clear_row(plan_, *total);
   } else {
-    kernels_.fold_rows(plan_, records_.get(), groups, LocalScratch(kernels_),
-                       total);
+    kernels_.fold_rows(plan_, records_.get(), groups);
+    *total = records_[0];
   }
   return true;
 }

@@ -248,15 +248,14 @@ void walk_rows(const Job& job, int64_t first, int64_t last, void* scratch,
   *out = s.row_fold.finish(*job.plan);
 }
 
-void fold_rows(const Plan& plan, const RowRecord* records, int64_t count,
-               void* scratch, RowRecord* out) {
-  auto& s = *static_cast<Scratch*>(scratch);
-  s.row_fold.reset();
-  for (int64_t i = 0; i < count; ++i) {
-    s.row_fold.next() = records[i];
-    s.row_fold.push(plan);
+// The tree of PairwiseFold. Copies would fetch all of a record, of which a plan
+// uses a third, from the caches of the threads that wrote it.
+void fold_rows(const Plan& plan, RowRecord* records, int64_t count) {
+  for (int64_t half = 1; half < count; half *= 2) {
+    for (int64_t i = 0; i + half < count; i += 2 * half) {
+      fold(plan, records[i], records[i + half]);
+    }
   }
-  *out = s.row_fold.finish(plan);
 }
 
 void divide(float* weights, int64_t count, double divisor) {

@@ -1,5 +1,7 @@
 #include "kernels/cpu/thread_pool.h"
 
+#include <chrono>
+
 #include "kernels/float_modes.h"
 
 namespace counterweight::kernels {
@@ -7,6 +9,10 @@ namespace {
 
 // Some 10 us.
 constexpr int kLooks = 10'000;
+
+// A worker that sleeps wakes 5 to 25 us late, which is half of a small job; the
+// next job of a stream, or of a caller with many small batches, comes sooner.
+constexpr auto kIdleLook = std::chrono::microseconds(50);
 
 }  // namespace
 
@@ -69,6 +75,19 @@ void ThreadPool::Serve() {
     Job& job = *jobs_.front();
     jobs_.splice(jobs_.end(), jobs_, jobs_.begin());
     ServeJob(job, lock);
+    if (!jobs_.empty() || stop_) continue;
+    lock.unlock();
+    LookForJob();
+    lock.lock();
+  }
+}
+
+void ThreadPool::LookForJob() const {
+  const auto end = std::chrono::steady_clock::now() + kIdleLook;
+  while (num_jobs_.load(std::memory_order_relaxed) == 0 &&
+         std::chrono::steady_clock::now() < end) {
+    std::this_thread::yield();  // to the caller's thread, if it waits for a
+                                // core
   }
 }
 

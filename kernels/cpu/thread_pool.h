@@ -45,6 +45,8 @@ class ThreadPool {
   void Serve();
   // Works on `job`, until it has no index left or while it is the only one.
   void ServeJob(Job& job, std::unique_lock<std::mutex>& lock);
+  // Returns when there is a job, or after some 50 us.
+  void LookForJob() const;
   void Remove(Job& job);
 
   std::mutex mutex_;

@@ -107,6 +107,7 @@ void SetFactors(const Plan& plan, const Batch& batch, const Counts& counts,
   out->count = plan.loss.has_kl && kl_count == 0.0 ? 0.0 : count;
   out->context.factor = FactorOf(loss.reduction, count);
   out->context.kl_factor = FactorOf(loss.kl.reduction, kl_count);
+  out->row_factors = std::vector<double>();  // gives its memory back first
   out->row_factors = RowFactors(loss, batch, counts, out->context.factor);
   out->context.row_factors =
       out->row_factors.empty() ? nullptr : out->row_factors.data();

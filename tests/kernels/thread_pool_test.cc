@@ -8,11 +8,17 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
+#include <filesystem>
+#include <fstream>
 #include <future>
 #include <mutex>
 #include <string>
 #include <thread>
 #include <vector>
+
+#if defined(__linux__)
+#include <unistd.h>
+#endif
 
 #if defined(__x86_64__)
 #include <xmmintrin.h>
@@ -68,6 +74,31 @@ TEST(ThreadPool, AllThreadsWorkOnOneJob) {
     ASSERT_EQ(met, kThreads) << round;
   }
 }
+
+#if defined(__linux__)
+// Workers look for another job for a moment only. What else uses processor time
+// in this process is the loop below, whose thread is left out.
+TEST(ThreadPool, WorkersSleepWhileThereIsNoJob) {
+  ThreadPool pool(3);
+  Meeting meeting(3);
+  pool.Run(3, [&](int64_t) { meeting.Join(); });
+  const auto end = std::chrono::steady_clock::now() + kPatience;
+  bool sleep = false;
+  while (!sleep && std::chrono::steady_clock::now() < end) {
+    sleep = true;
+    for (const auto& task :
+         std::filesystem::directory_iterator("/proc/self/task")) {
+      if (task.path().filename() == std::to_string(gettid())) continue;
+      std::ifstream file(task.path() / "stat");
+      std::string stat;
+      std::getline(file, stat);
+      // The state follows the name, which is in parentheses.
+      sleep = sleep && stat.at(stat.rfind(')') + 2) == 'S';
+    }
+  }
+  EXPECT_TRUE(sleep);
+}
+#endif
 
 // Jobs end while threads still look for their indices.
 TEST(ThreadPool, ManyCallersOfSmallJobs) {
