@@ -86,8 +86,8 @@ void ThreadPool::LookForJob() const {
   const auto end = std::chrono::steady_clock::now() + kIdleLook;
   while (num_jobs_.load(std::memory_order_relaxed) == 0 &&
          std::chrono::steady_clock::now() < end) {
-    std::this_thread::yield();  // to the caller's thread, if it waits for a
-                                // core
+    // The caller's thread may wait for this core.
+    std::this_thread::yield();
   }
 }
 

@@ -81,7 +81,7 @@ TEST(ThreadPool, AllThreadsWorkOnOneJob) {
 TEST(ThreadPool, WorkersSleepWhileThereIsNoJob) {
   ThreadPool pool(3);
   Meeting meeting(3);
-  pool.Run(3, [&](int64_t) { meeting.Join(); });
+  pool.Run(3, [&](int64_t) { EXPECT_TRUE(meeting.Join()); });
   const auto end = std::chrono::steady_clock::now() + kPatience;
   bool sleep = false;
   while (!sleep && std::chrono::steady_clock::now() < end) {
