@@ -11,6 +11,7 @@
 #include "client/cpp/client.h"
 #include "tests/client_cpp/fake_service.h"
 #include "tests/client_cpp/test_batch.h"
+#include "tests/testing/eventually.h"
 
 namespace counterweight::client {
 namespace {
@@ -33,12 +34,7 @@ class Submit : public testing::Test {
 
   // False if the calls do not arrive.
   bool Arrive(int calls) const {
-    const auto end = std::chrono::steady_clock::now() + seconds(30);
-    while (service_.calls() < calls) {
-      if (std::chrono::steady_clock::now() > end) return false;
-      std::this_thread::yield();
-    }
-    return true;
+    return Eventually([&] { return service_.calls() >= calls; });
   }
 
   const TestBatch batch_;

@@ -13,7 +13,6 @@
 #include <mutex>
 #include <sstream>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "gmock/gmock.h"
@@ -22,6 +21,7 @@
 #include "spdlog/sinks/null_sink.h"
 #include "spdlog/sinks/ostream_sink.h"
 #include "tests/server/temporary_folder.h"
+#include "tests/testing/eventually.h"
 
 namespace counterweight::server {
 namespace {
@@ -72,15 +72,6 @@ class Accepted {
   std::vector<FileDescriptor> connections_;
 };
 
-template <typename Condition>
-bool Until(Condition condition) {
-  const auto end = std::chrono::steady_clock::now() + std::chrono::minutes(1);
-  while (!condition() && std::chrono::steady_clock::now() < end) {
-    std::this_thread::yield();
-  }
-  return condition();
-}
-
 TEST(Acceptor, PassesConnectionsOnAndCountsThem) {
   std::string error;
   const auto acceptor = Acceptor::Bind(
@@ -94,10 +85,10 @@ TEST(Acceptor, PassesConnectionsOnAndCountsThem) {
     EXPECT_EQ(address.find(":0"), std::string::npos) << address;
     clients.push_back(Connect(address));
   }
-  EXPECT_TRUE(Until([&] { return accepted.count() == 2; }));
+  EXPECT_TRUE(Eventually([&] { return accepted.count() == 2; }));
   EXPECT_EQ(acceptor->connections(), 2);
   clients.pop_back();
-  EXPECT_TRUE(Until([&] { return acceptor->connections() == 1; }));
+  EXPECT_TRUE(Eventually([&] { return acceptor->connections() == 1; }));
 }
 
 TEST(Acceptor, SaysWhichAddressCannotBeHad) {
@@ -117,7 +108,7 @@ TEST(Acceptor, ALostListenerIsTold) {
   std::promise<void> lost;
   acceptor->Start(accepted.Handle(), [&] { lost.set_value(); });
   const FileDescriptor client = Connect(acceptor->addresses().front());
-  ASSERT_TRUE(Until([&] { return accepted.count() == 1; }));
+  ASSERT_TRUE(Eventually([&] { return accepted.count() == 1; }));
   // The next accept fails with EINVAL.
   shutdown(accepted.listener(), SHUT_RDWR);
   EXPECT_EQ(lost.get_future().wait_for(std::chrono::minutes(1)),
@@ -144,7 +135,7 @@ TEST(Acceptor, ClosesTheConnectionThatIsNamed) {
   acceptor->Start(accepted.Handle(), [] {});
   const FileDescriptor stays = Connect(acceptor->addresses().front());
   const FileDescriptor closed = Connect(acceptor->addresses().front());
-  ASSERT_TRUE(Until([&] { return accepted.count() == 2; }));
+  ASSERT_TRUE(Eventually([&] { return accepted.count() == 2; }));
   for (const char* none :
        {"", "unix:", "ipv4:127.0.0.1:1", "ipv6:%5B::1%5D:1"}) {
     acceptor->Close(none);
@@ -153,7 +144,7 @@ TEST(Acceptor, ClosesTheConnectionThatIsNamed) {
   char byte = 0;
   EXPECT_EQ(recv(closed.get(), &byte, 1, 0), 0);
   EXPECT_EQ(recv(stays.get(), &byte, 1, MSG_DONTWAIT), -1);
-  EXPECT_TRUE(Until([&] { return acceptor->connections() == 1; }));
+  EXPECT_TRUE(Eventually([&] { return acceptor->connections() == 1; }));
   // Its thread writes the line after it has closed the connection.
   acceptor->Stop();
   EXPECT_THAT(lines.str(), testing::HasSubstr(PeerName(closed)));
@@ -166,7 +157,7 @@ TEST(Acceptor, StopsWhileConnectionsStay) {
   Accepted accepted;
   acceptor->Start(accepted.Handle(), [] {});
   const FileDescriptor client = Connect(acceptor->addresses().front());
-  ASSERT_TRUE(Until([&] { return accepted.count() == 1; }));
+  ASSERT_TRUE(Eventually([&] { return accepted.count() == 1; }));
   acceptor->Stop();
   EXPECT_EQ(send(client.get(), "x", 1, MSG_NOSIGNAL), 1);
 }

@@ -6,7 +6,6 @@
 #include <future>
 #include <memory>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "counterweight/v1/correction_service.grpc.pb.h"
@@ -17,6 +16,7 @@
 #include "gtest/gtest.h"
 #include "server/call/payload.h"
 #include "tests/server/running_server.h"
+#include "tests/testing/eventually.h"
 
 namespace counterweight::server {
 namespace {
@@ -87,11 +87,11 @@ TEST(Compression, ACompressedMessageIsAdmittedAsWhatItMayInflateTo) {
     }));
     if (i == 0) running.backend().WaitForCalls(1);
   }
-  while (running.server().requests_queued() == 0 &&
-         calls[1].wait_for(std::chrono::seconds(0)) !=
-             std::future_status::ready) {
-    std::this_thread::yield();
-  }
+  ASSERT_TRUE(Eventually([&] {
+    return running.server().requests_queued() > 0 ||
+           calls[1].wait_for(std::chrono::seconds(0)) ==
+               std::future_status::ready;
+  }));
   EXPECT_EQ(running.server().requests_queued(), 1);
   running.backend().Open();
   for (auto& call : calls) EXPECT_TRUE(call.get().ok());

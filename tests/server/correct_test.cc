@@ -8,6 +8,7 @@
 
 #include "gtest/gtest.h"
 #include "tests/server/running_server.h"
+#include "tests/testing/eventually.h"
 
 namespace counterweight::server {
 namespace {
@@ -136,7 +137,7 @@ TEST(Correct, AClientThatLeavesWhileItsBatchIsComputedIsNotAnswered) {
   running.backend().WaitForCalls(1);
   context.TryCancel();
   EXPECT_EQ(call.get().error_code(), grpc::StatusCode::CANCELLED);
-  while (!running.backend().IsAskedToStop()) std::this_thread::yield();
+  ASSERT_TRUE(Eventually([&] { return running.backend().IsAskedToStop(); }));
   running.backend().Open();
   EXPECT_TRUE(running.server().WaitUntilIdle(std::chrono::minutes(1)));
   EXPECT_EQ(running.Stop().find(R"("code":"OK")"), std::string::npos);

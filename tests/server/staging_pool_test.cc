@@ -14,6 +14,7 @@
 
 #include "gtest/gtest.h"
 #include "tests/server/fake_corrector.h"
+#include "tests/testing/eventually.h"
 
 namespace counterweight::server {
 namespace {
@@ -120,11 +121,7 @@ TEST_F(StagingPoolTest, GivesBackWhatIsMoreThanTheUse) {
   StagingPool pool(&backend_, std::chrono::milliseconds(1));
   const std::shared_ptr<std::byte> kept = pool.Take(10 * kMiB);
   pool.Take(64 * kMiB).reset();
-  const auto end = std::chrono::steady_clock::now() + std::chrono::minutes(1);
-  while (pool.free_bytes() > 0 && std::chrono::steady_clock::now() < end) {
-    std::this_thread::yield();
-  }
-  EXPECT_EQ(pool.free_bytes(), 0);
+  EXPECT_TRUE(Eventually([&] { return pool.free_bytes() == 0; }));
   EXPECT_EQ(pool.used_bytes(), 10 * kMiB);
 }
 
@@ -137,11 +134,7 @@ TEST_F(StagingPoolTest, LongUseCountsToItsEnd) {
   pool.Take(kMiB).reset();
   // The pool frees it in the second window, when the two are no longer the
   // peak.
-  const auto end = std::chrono::steady_clock::now() + std::chrono::minutes(1);
-  while (pool.free_bytes() > 0 && std::chrono::steady_clock::now() < end) {
-    std::this_thread::yield();
-  }
-  ASSERT_EQ(pool.free_bytes(), 0);
+  ASSERT_TRUE(Eventually([&] { return pool.free_bytes() == 0; }));
   block.reset();
   EXPECT_EQ(memory.freed_here(), 0);
 }
@@ -161,11 +154,7 @@ TEST_F(StagingPoolTest, MapsNothingBehindALargeBlock) {
 TEST_F(StagingPoolTest, GivesBackWhatNobodyUses) {
   StagingPool pool(&backend_, std::chrono::milliseconds(1));
   pool.Take(kMiB);
-  const auto end = std::chrono::steady_clock::now() + std::chrono::minutes(1);
-  while (pool.free_bytes() > 0 && std::chrono::steady_clock::now() < end) {
-    std::this_thread::yield();
-  }
-  EXPECT_EQ(pool.free_bytes(), 0);
+  EXPECT_TRUE(Eventually([&] { return pool.free_bytes() == 0; }));
 }
 
 TEST_F(StagingPoolTest, SaysWhenThereIsNoMore) {

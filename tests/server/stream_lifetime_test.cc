@@ -11,6 +11,7 @@
 #include "gtest/gtest.h"
 #include "tests/server/running_server.h"
 #include "tests/server/stream_call.h"
+#include "tests/testing/eventually.h"
 
 namespace counterweight::server {
 namespace {
@@ -128,10 +129,12 @@ TEST(StreamLifetime, AStreamThatLeavesTheQueueMakesRoomThere) {
   for (int i = 0; i < 5; ++i) {
     StreamCall waits(running.channel());
     waits.SendHeader(SmallRequest());
-    while (running.server().requests_queued() == 0) std::this_thread::yield();
+    ASSERT_TRUE(
+        Eventually([&] { return running.server().requests_queued() > 0; }));
     waits.context().TryCancel();
     EXPECT_EQ(waits.Finish().error_code(), grpc::StatusCode::CANCELLED);
-    while (running.server().requests_queued() > 0) std::this_thread::yield();
+    ASSERT_TRUE(
+        Eventually([&] { return running.server().requests_queued() == 0; }));
   }
   running.backend().Open();
   EXPECT_TRUE(first.get().ok());
@@ -292,7 +295,7 @@ TEST(StreamLifetime, ARunIsToldThatItsClientLeft) {
   running.backend().WaitForCalls(1);
   EXPECT_FALSE(running.backend().IsAskedToStop());
   call.context().TryCancel();
-  while (!running.backend().IsAskedToStop()) std::this_thread::yield();
+  ASSERT_TRUE(Eventually([&] { return running.backend().IsAskedToStop(); }));
   running.backend().Open();
   ExpectIdle(running);
 }

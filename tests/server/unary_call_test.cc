@@ -5,12 +5,12 @@
 #include <future>
 #include <memory>
 #include <string>
-#include <thread>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/server/raw_unary.h"
 #include "tests/server/running_server.h"
+#include "tests/testing/eventually.h"
 
 namespace counterweight::server {
 namespace {
@@ -70,9 +70,9 @@ TEST(UnaryCall, AnUnreadAnswerStaysInTheBudgetUntilItsTimeIsUp) {
   running.backend().Open();
   // The admitted bytes exceed the answer; the difference is released first.
   constexpr int64_t kAnswerBytes = int64_t{20} << 20;
-  while (running.server().bytes_in_flight() > kAnswerBytes + (1 << 20)) {
-    std::this_thread::yield();
-  }
+  ASSERT_TRUE(Eventually([&] {
+    return running.server().bytes_in_flight() <= kAnswerBytes + (1 << 20);
+  }));
   EXPECT_GE(running.server().bytes_in_flight(), kAnswerBytes);
   EXPECT_EQ(running.server().requests_in_flight(), 1);
   EXPECT_FALSE(running.server().WaitUntilIdle(std::chrono::nanoseconds(0)));
@@ -119,7 +119,7 @@ TEST(UnaryCall, AMessageIsBesideTheTransportsOwnUntilItIsParsed) {
   EXPECT_TRUE(shows("unparsed_bytes", 0));
   auto second = std::async(std::launch::async,
                            [&] { return running.Correct(SmallRequest()); });
-  while (!shows("tasks_waiting", 1)) std::this_thread::yield();
+  ASSERT_TRUE(Eventually([&] { return shows("tasks_waiting", 1); }));
   EXPECT_TRUE(shows("unparsed_bytes", SmallRequest().ByteSizeLong()));
   running.backend().Open();
   EXPECT_TRUE(first.get().ok());
@@ -139,14 +139,17 @@ TEST(UnaryCall, AClientThatLeavesGivesUpItsPlaceInTheQueue) {
   {
     RawUnary second(running.channel());
     ASSERT_TRUE(second.Send(SmallRequest().SerializeAsString()));
-    while (running.server().requests_queued() == 0) std::this_thread::yield();
+    ASSERT_TRUE(
+        Eventually([&] { return running.server().requests_queued() > 0; }));
     second.context().TryCancel();
     EXPECT_EQ(second.Finish().error_code(), grpc::StatusCode::CANCELLED);
   }
-  while (running.server().requests_queued() > 0) std::this_thread::yield();
+  ASSERT_TRUE(
+      Eventually([&] { return running.server().requests_queued() == 0; }));
   auto third = std::async(std::launch::async,
                           [&] { return running.Correct(SmallRequest()); });
-  while (running.server().requests_queued() == 0) std::this_thread::yield();
+  ASSERT_TRUE(
+      Eventually([&] { return running.server().requests_queued() > 0; }));
   running.backend().Open();
   EXPECT_TRUE(first.get().ok());
   EXPECT_TRUE(third.get().ok());

@@ -14,6 +14,7 @@
 #include "tests/gpu_check/compare.h"
 #include "tests/kernels/cuda_on_cpu/fake_cuda.h"
 #include "tests/kernels/cuda_on_cpu/placed_run.h"
+#include "tests/testing/eventually.h"
 #include "tests/testing/loss_specs.h"
 #include "tests/testing/random_rows.h"
 #include "tests/testing/specs.h"
@@ -305,10 +306,10 @@ TEST(DeviceShare, IsTakenInTheOrderOfAsking) {
     order.push_back(name);
   };
   std::thread large([&] { ask(1, 80); });
-  while (waiting < 1) std::this_thread::yield();
+  ASSERT_TRUE(Eventually([&] { return waiting >= 1; }));
   // It would fit now, but must not overtake the large one.
   std::thread small([&] { ask(2, 10); });
-  while (waiting < 2) std::this_thread::yield();
+  ASSERT_TRUE(Eventually([&] { return waiting >= 2; }));
   EXPECT_FALSE(share.TryTake(1));
   EXPECT_TRUE(order.empty());
   share.GiveBack(60);
@@ -335,7 +336,7 @@ TEST(DeviceShare, IsNotTakenEarlyWhileARunWaits) {
       return false;
     }));
   });
-  while (!waits) std::this_thread::yield();
+  ASSERT_TRUE(Eventually([&] { return waits.load(); }));
   EXPECT_FALSE(share.TryTake(1));
   share.GiveBack(30);
   large.join();

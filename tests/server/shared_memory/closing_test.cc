@@ -11,7 +11,6 @@
 #include <optional>
 #include <stdexcept>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -21,6 +20,7 @@
 #include "server/shared_memory/listener.h"
 #include "tests/server/shared_memory/running_listener.h"
 #include "tests/server/shared_memory/shared_memory_client.h"
+#include "tests/testing/eventually.h"
 
 namespace counterweight::server {
 namespace {
@@ -328,14 +328,15 @@ TEST_F(Closing, HasSoManyThreadsAndNoMore) {
     }
   });
   // `holding_` is the ninth, and its socket has nothing to wait for.
-  while (running_.listener().errors() < 6) std::this_thread::yield();
+  ASSERT_TRUE(Eventually([&] { return running_.listener().errors() >= 6; }));
   // In each packet's round the server could accept one more.
   for (int i = 1; i <= 10; ++i) {
     early.Release(std::string(16, 'x'));
     EXPECT_EQ(running_.listener().errors(), 6 + i);
   }
   lingering_.clear();
-  while (running_.listener().errors() < 9 + 10) std::this_thread::yield();
+  ASSERT_TRUE(
+      Eventually([&] { return running_.listener().errors() >= 9 + 10; }));
 }
 
 TEST(Closer, LeavesToItsThreadWhatTakesTooLong) {
@@ -353,7 +354,7 @@ TEST(Closer, LeavesToItsThreadWhatTakesTooLong) {
   EXPECT_LT(steady_clock::now() - begin, kSoon);
   EXPECT_FALSE(*done);
   lingering.reset();
-  while (!*done) std::this_thread::yield();
+  ASSERT_TRUE(Eventually([&] { return done->load(); }));
 }
 
 TEST(Closer, TellsWhenItIsDone) {
@@ -363,13 +364,12 @@ TEST(Closer, TellsWhenItIsDone) {
   descriptors.push_back(MakeMemfd(kRegionBytes));
   descriptors.push_back(SharedMemoryClient::NewSocket());
   const Closer::Done done = closer.Close(std::move(descriptors));
-  while (!*done) std::this_thread::yield();
+  ASSERT_TRUE(Eventually([&] { return done->load(); }));
   EXPECT_EQ(CountDescriptors(), before);
   eventfd_t ended = 0;
-  while (closer.count() > 0) std::this_thread::yield();
-  while (eventfd_read(closer.changed().get(), &ended) != 0) {
-    std::this_thread::yield();
-  }
+  ASSERT_TRUE(Eventually([&] { return closer.count() == 0; }));
+  ASSERT_TRUE(Eventually(
+      [&] { return eventfd_read(closer.changed().get(), &ended) == 0; }));
   EXPECT_EQ(ended, 1U);
 }
 

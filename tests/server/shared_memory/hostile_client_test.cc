@@ -12,7 +12,6 @@
 #include <optional>
 #include <string>
 #include <system_error>
-#include <thread>
 #include <vector>
 
 #include "gmock/gmock.h"
@@ -21,6 +20,7 @@
 #include "server/shared_memory/listener.h"
 #include "tests/server/shared_memory/running_listener.h"
 #include "tests/server/shared_memory/shared_memory_client.h"
+#include "tests/testing/eventually.h"
 
 namespace counterweight::server {
 namespace {
@@ -231,9 +231,8 @@ TEST(HostileClient, WithoutDescriptorsTheServerWaitsForBetterTimes) {
       const NoMoreDescriptors no_more;
       late.push_back(std::make_unique<SharedMemoryClient>(running.path(),
                                                           std::move(socket)));
-      while (running.listener().errors() < errors + 3) {
-        std::this_thread::yield();
-      }
+      ASSERT_TRUE(Eventually(
+          [&] { return running.listener().errors() >= errors + 3; }));
       // Existing connections are still served as far as possible.
       answer = early.Register(memfd.get(), kRegionBytes, RegionAccess::kRead);
     }
