@@ -9,9 +9,8 @@
 namespace counterweight::kernels {
 namespace {
 
-// Partial sums take 3.3 KB a group, one thread folds them, and what others
-// wrote comes from their caches: few are best, and enough that threads end
-// together.
+// Partial sums take 3.3 KB a group, and what other threads wrote comes from
+// their caches: few are best, and enough that threads end together.
 constexpr int64_t kMaxGroups = 512;
 constexpr int64_t kLeastGroupsOfThread = 8;
 constexpr int64_t kMostGroupsOfThread = 32;
@@ -50,17 +49,11 @@ Row RowOf(const Batch& batch, int64_t i) {
   return {batch.offsets[i], batch.offsets[i + 1]};
 }
 
-// Sizes of a walk's allocations, in elements.
-struct Sizes {
-  int64_t group = 1;
-  int64_t groups = 0;
-  int64_t long_rows = 0;
-  int64_t segments = 0;  // of the longest
-};
+}  // namespace
 
 // A power of two of rows is a whole branch of the tree by which rows are added
 // up, so that no bit depends on the threads.
-Sizes SizesOf(const Batch& batch, int threads) {
+BatchWalk::Sizes BatchWalk::SizesOf(const Batch& batch, int threads) {
   Sizes sizes;
   const int64_t rows = batch.num_sequences;
   const int64_t tokens = batch.offsets[rows] + rows * kRowTokens;
@@ -80,16 +73,22 @@ Sizes SizesOf(const Batch& batch, int threads) {
   return sizes;
 }
 
-}  // namespace
-
 BatchWalk::BatchWalk(const IsaKernels& kernels, ThreadPool* pool,
                      const Plan& plan, const Batch& batch,
                      const StopRequest& stop)
-    : kernels_(kernels), pool_(pool), plan_(plan), batch_(batch), stop_(stop) {
-  const Sizes sizes = SizesOf(batch, pool->threads());
-  group_ = sizes.group;
-  records_ = std::make_unique_for_overwrite<RowRecord[]>(
-      static_cast<size_t>(sizes.groups));
+    : BatchWalk(kernels, pool, plan, batch, stop,
+                SizesOf(batch, pool->threads())) {}
+
+BatchWalk::BatchWalk(const IsaKernels& kernels, ThreadPool* pool,
+                     const Plan& plan, const Batch& batch,
+                     const StopRequest& stop, const Sizes& sizes)
+    : kernels_(kernels),
+      pool_(pool),
+      plan_(plan),
+      batch_(batch),
+      stop_(stop),
+      group_(sizes.group),
+      tree_(sizes.groups) {
   if (sizes.long_rows == 0) return;
   const auto segments = static_cast<size_t>(sizes.segments);
   long_records_.resize(static_cast<size_t>(sizes.long_rows));
@@ -111,7 +110,7 @@ int64_t BatchWalk::ScratchBytes(const Plan& plan, const Batch& batch,
   const auto bytes = [](int64_t count, size_t size) {
     return count * static_cast<int64_t>(size);
   };
-  int64_t sum = bytes(sizes.groups, sizeof(RowRecord));
+  int64_t sum = GroupTree::Bytes(sizes.groups);
   if (sizes.long_rows == 0) return sum;
   sum += bytes(sizes.long_rows, sizeof(RowRecord));
   sum += bytes(batch.num_sequences, sizeof(uintptr_t));
@@ -157,7 +156,10 @@ void BatchWalk::Advance(const Job& job, int64_t rows) {
     const int64_t end = std::min(batch_.num_sequences, begin + group_);
     kernels_.walk_rows(job, begin, end, LocalScratch(kernels_),
                        long_rows_.empty() ? nullptr : &long_rows_[begin],
-                       &records_[static_cast<size_t>(first + i)]);
+                       tree_.At(first + i));
+    tree_.Complete(first + i, [&](RowRecord& into, const RowRecord& from) {
+      kernels_.fold_rows(plan_, into, from);
+    });
   });
 }
 
@@ -165,13 +167,12 @@ bool BatchWalk::Finish(const Job& job, RowRecord* total) {
   Advance(job, batch_.num_sequences);
   next_group_ = 0;
   if (stopped_) return false;
-  const int64_t groups = GroupsOf(batch_.num_sequences);
-  if (groups == 0) {
+  if (batch_.num_sequences == 0) {
     clear_row(plan_, *total);
   } else {
-    kernels_.fold_rows(plan_, records_.get(), groups);
-    *total = records_[0];
+    *total = tree_.root();
   }
+  tree_.Reset();
   return true;
 }
 

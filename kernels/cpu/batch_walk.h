@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "kernels/corrector.h"
+#include "kernels/cpu/group_tree.h"
 #include "kernels/cpu/isa_kernels.h"
 #include "kernels/cpu/thread_pool.h"
 
@@ -40,6 +41,19 @@ class BatchWalk {
   static void* LocalScratch(const IsaKernels& kernels);
 
  private:
+  // Sizes of a walk's allocations, in elements.
+  struct Sizes {
+    int64_t group = 1;
+    int64_t groups = 0;
+    int64_t long_rows = 0;
+    int64_t segments = 0;  // of the longest
+  };
+
+  static Sizes SizesOf(const Batch& batch, int threads);
+
+  BatchWalk(const IsaKernels& kernels, ThreadPool* pool, const Plan& plan,
+            const Batch& batch, const StopRequest& stop, const Sizes& sizes);
+
   // Runs tasks until one finds that the result is no longer wanted.
   template <class Task>
   void Run(int64_t count, const Task& task);
@@ -54,9 +68,9 @@ class BatchWalk {
   const Batch& batch_;
   const StopRequest& stop_;
   std::atomic<bool> stopped_ = false;
-  int64_t group_ = 1;                     // rows of a group
-  int64_t next_group_ = 0;                // first that was not walked
-  std::unique_ptr<RowRecord[]> records_;  // of the groups
+  const int64_t group_;     // rows of a group
+  int64_t next_group_ = 0;  // first that was not walked
+  GroupTree tree_;
   // Records of the rows that are cut up, [num_sequences] pointers to them (null
   // for a short row), and the segments of one row; empty if there is none.
   std::vector<RowRecord> long_records_;

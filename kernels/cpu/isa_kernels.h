@@ -83,8 +83,8 @@ struct IsaKernels {
   void (*settle_loss)(const Job& job, LossRecord* records, int64_t segments,
                       RowState* state, RowRecord* out);
 
-  // Folds rows' records pairwise by index, in place, into records[0].
-  void (*fold_rows)(const Plan& plan, RowRecord* records, int64_t count);
+  // Adds the record of later rows to that of earlier ones.
+  void (*fold_rows)(const Plan& plan, RowRecord& into, const RowRecord& from);
 
   // weights[i] /= divisor, in float64.
   void (*divide)(float* weights, int64_t count, double divisor);

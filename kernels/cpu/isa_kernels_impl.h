@@ -248,14 +248,8 @@ void walk_rows(const Job& job, int64_t first, int64_t last, void* scratch,
   *out = s.row_fold.finish(*job.plan);
 }
 
-// The tree of PairwiseFold. Copies would fetch all of a record, of which a plan
-// uses a third, from the caches of the threads that wrote it.
-void fold_rows(const Plan& plan, RowRecord* records, int64_t count) {
-  for (int64_t half = 1; half < count; half *= 2) {
-    for (int64_t i = 0; i + half < count; i += 2 * half) {
-      fold(plan, records[i], records[i + half]);
-    }
-  }
+void fold_rows(const Plan& plan, RowRecord& into, const RowRecord& from) {
+  fold(plan, into, from);
 }
 
 void divide(float* weights, int64_t count, double divisor) {

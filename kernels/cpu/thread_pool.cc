@@ -35,7 +35,7 @@ void ThreadPool::Run(int64_t count, const std::function<void(int64_t)>& task) {
   Job job{.task = task, .count = count};
   // Waking a thread costs as much as a small job.
   if (count <= 1 || workers_.empty()) {
-    while (job.RunNext()) {
+    while (job.RunNext(/*is_caller=*/true)) {
     }
     return;
   }
@@ -45,7 +45,7 @@ void ThreadPool::Run(int64_t count, const std::function<void(int64_t)>& task) {
     num_jobs_ = jobs_.size();
   }
   wake_.notify_all();
-  while (job.RunNext()) {
+  while (job.RunNext(/*is_caller=*/true)) {
   }
   {
     const std::lock_guard<std::mutex> lock(mutex_);
@@ -58,10 +58,14 @@ void ThreadPool::Run(int64_t count, const std::function<void(int64_t)>& task) {
   job.left.wait(lock, [&] { return job.workers == 0; });
 }
 
-bool ThreadPool::Job::RunNext() {
-  const int64_t index = next.fetch_add(1, std::memory_order_relaxed);
-  if (index >= count) return false;
-  task(index);
+bool ThreadPool::Job::RunNext(bool is_caller) {
+  constexpr uint64_t kBack = uint64_t{1} << 32;
+  const uint64_t before =
+      taken.fetch_add(is_caller ? 1 : kBack, std::memory_order_relaxed);
+  const auto front = static_cast<int64_t>(before % kBack);
+  const auto back = static_cast<int64_t>(before / kBack);
+  if (front + back >= count) return false;
+  task(is_caller ? front : count - 1 - back);
   return true;
 }
 
@@ -94,9 +98,9 @@ void ThreadPool::LookForJob() const {
 void ThreadPool::ServeJob(Job& job, std::unique_lock<std::mutex>& lock) {
   ++job.workers;
   lock.unlock();
-  bool has_more = job.RunNext();
+  bool has_more = job.RunNext(/*is_caller=*/false);
   while (has_more && num_jobs_.load(std::memory_order_relaxed) == 1) {
-    has_more = job.RunNext();
+    has_more = job.RunNext(/*is_caller=*/false);
   }
   lock.lock();
   if (!has_more) Remove(job);

@@ -22,8 +22,10 @@ class ThreadPool {
   ThreadPool& operator=(const ThreadPool&) = delete;
 
   // Runs task(0) ... task(count - 1) in any order and returns when all are
-  // done. On the calling thread they run with its floating-point modes, on
-  // others with the default ones. Tasks must not throw.
+  // done. The calling thread begins with the first, others with the last, so
+  // that neighbours mostly run on one thread, whose cache has what they share.
+  // On the calling thread they run with its floating-point modes, on others
+  // with the default ones. Tasks must not throw. REQUIRES: count < 2^31
   void Run(int64_t count, const std::function<void(int64_t)>& task);
 
   int threads() const { return static_cast<int>(workers_.size()) + 1; }
@@ -34,12 +36,14 @@ class ThreadPool {
   struct Job {
     const std::function<void(int64_t)>& task;
     const int64_t count;
-    std::atomic<int64_t> next = 0;  // first index not yet taken, or beyond all
+    // Indices taken from the front, and 2^32 times those from the back. Each
+    // thread adds one in vain when none is left.
+    std::atomic<uint64_t> taken = 0;
     std::atomic<int64_t> workers = 0;  // at it; changed under mutex_
     std::condition_variable left;      // its last worker
 
     // Runs one index; false if none is left.
-    bool RunNext();
+    bool RunNext(bool is_caller);
   };
 
   void Serve();

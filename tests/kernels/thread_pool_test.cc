@@ -63,6 +63,27 @@ TEST(ThreadPool, RunsEachIndexOnce) {
   }
 }
 
+TEST(ThreadPool, TheCallerBeginsWithTheFirstAndWorkersWithTheLast) {
+  ThreadPool pool(2);
+  Meeting meeting(2);
+  std::mutex mutex;
+  std::vector<std::vector<int64_t>> taken(2);
+  const std::thread::id caller = std::this_thread::get_id();
+  std::atomic<int> met = 0;
+  pool.Run(9, [&](int64_t i) {
+    const bool is_caller = std::this_thread::get_id() == caller;
+    {
+      const std::lock_guard<std::mutex> lock(mutex);
+      taken[is_caller ? 0 : 1].push_back(i);
+    }
+    if (i == 0 || i == 8) met += meeting.Join() ? 1 : 0;
+  });
+  EXPECT_EQ(met, 2);
+  const auto front = static_cast<int64_t>(taken[0].size());
+  for (int64_t i = 0; i < front; ++i) EXPECT_EQ(taken[0][i], i);
+  for (int64_t i = 0; i < 9 - front; ++i) EXPECT_EQ(taken[1][i], 8 - i);
+}
+
 TEST(ThreadPool, AllThreadsWorkOnOneJob) {
   constexpr int kThreads = 4;
   ThreadPool pool(kThreads);

@@ -1,0 +1,75 @@
+// The records of groups of rows, which the threads that walk them add up.
+#ifndef COUNTERWEIGHT_KERNELS_CPU_GROUP_TREE_H_
+#define COUNTERWEIGHT_KERNELS_CPU_GROUP_TREE_H_
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+#include "kernels/walk/row_record.h"
+
+namespace counterweight::kernels {
+
+// Pairs neighbours level by level, an odd last one going up alone, in whatever
+// order groups are done: no bit depends on the threads. The thread that
+// completes a pair folds it, while the records are in its cache; none waits.
+class GroupTree {
+ public:
+  explicit GroupTree(int64_t groups)
+      : nodes_(std::make_unique_for_overwrite<Node[]>(
+            static_cast<size_t>(groups))),
+        groups_(groups) {
+    Reset();
+  }
+
+  // Bytes that the constructor allocates.
+  static int64_t Bytes(int64_t groups) {
+    return groups * static_cast<int64_t>(sizeof(Node));
+  }
+
+  // Where the record of a group is to be written.
+  RowRecord* At(int64_t group) { return &node(group).record; }
+
+  // The group's record is written. Calls fold(into, from) for each pair that is
+  // complete now. Other threads may be at other groups.
+  template <class Fold>
+  void Complete(int64_t group, const Fold& fold) {
+    for (int64_t half = 1; half < groups_; half *= 2) {
+      const int64_t left = group / (2 * half) * (2 * half);
+      const int64_t right = left + half;
+      if (right >= groups_) continue;
+      // The first of the two to come leaves the pair to the other.
+      if (!node(right).has_half.exchange(true, std::memory_order_acq_rel)) {
+        return;
+      }
+      fold(node(left).record, node(right).record);
+    }
+  }
+
+  // The sum of all. REQUIRES: there are groups, and all are complete.
+  const RowRecord& root() const { return nodes_[0].record; }
+
+  // Begins anew. REQUIRES: no other thread is here.
+  void Reset() {
+    for (int64_t i = 0; i < groups_; ++i) {
+      node(i).has_half.store(false, std::memory_order_relaxed);
+    }
+  }
+
+ private:
+  struct Node {
+    RowRecord record;
+    // One half of the pair whose right half begins here is complete.
+    std::atomic<bool> has_half;
+  };
+
+  Node& node(int64_t i) { return nodes_[static_cast<size_t>(i)]; }
+
+  const std::unique_ptr<Node[]> nodes_;
+  const int64_t groups_;
+};
+
+}  // namespace counterweight::kernels
+
+#endif  // COUNTERWEIGHT_KERNELS_CPU_GROUP_TREE_H_
