@@ -4,6 +4,7 @@
 #define COUNTERWEIGHT_KERNELS_LOSS_SUMS_H_
 
 #include <cstdint>
+#include <limits>
 
 namespace counterweight::kernels {
 
@@ -11,6 +12,10 @@ struct Extrema {
   double min;
   double max;
 };
+
+// The extrema of no values.
+inline constexpr Extrema kNoExtrema{std::numeric_limits<double>::infinity(),
+                                    -std::numeric_limits<double>::infinity()};
 
 // All 0 (extrema +-infinity) if the spec has no loss.
 struct LossSums {

@@ -11,9 +11,6 @@
 namespace counterweight::kernels {
 namespace {
 
-constexpr Extrema kNothing{std::numeric_limits<double>::infinity(),
-                           -std::numeric_limits<double>::infinity()};
-
 int64_t Count(double sum) { return static_cast<int64_t>(sum); }
 
 // x86 and CUDA make NaNs of different bits; what is infinite cancels to one.
@@ -141,7 +138,7 @@ Extrema LossRange(const RowRecord& total, RowLossExtremum extremum) {
 }
 
 void FillLoss(const Plan& plan, const RowRecord& total, LossSums& loss) {
-  loss.ratio_range = kNothing;
+  loss.ratio_range = kNoExtrema;
   if (!plan.loss.active) return;
   const double* rows = total.row_loss_sums;
   loss.ratio_range = LossRange(total, kRowLossExtremumRatio);
@@ -157,8 +154,8 @@ void FillLoss(const Plan& plan, const RowRecord& total, LossSums& loss) {
 // REQUIRES: FillColumns().
 void FillPeerCorrection(const Plan& plan, const RowRecord& total,
                         PeerCorrectionSums& peers) {
-  peers.log_ppl_difference_range = peers.sequence_log_range = kNothing;
-  for (PeerRuleSums& rule : peers.rules) rule.row_range = kNothing;
+  peers.log_ppl_difference_range = peers.sequence_log_range = kNoExtrema;
+  for (PeerRuleSums& rule : peers.rules) rule.row_range = kNoExtrema;
   if (!plan.spec.peer_sums) return;
   const double* rows = total.row_sums;
   peers.probability.max_difference =
@@ -181,8 +178,8 @@ void FillPeerCorrection(const Plan& plan, const RowRecord& total,
 // REQUIRES: FillColumns().
 void FillPeerLoss(const Plan& plan, const RowRecord& total,
                   PeerLossSums& peers) {
-  peers.row_high_range = peers.row_low_range = kNothing;
-  peers.padding_ratio_range = kNothing;
+  peers.row_high_range = peers.row_low_range = kNoExtrema;
+  peers.padding_ratio_range = kNoExtrema;
   if (!plan.loss.active) return;
   peers.padding_ratio_range = LossRange(total, kRowLossExtremumPaddingRatio);
   if (!plan.loss.spec.peer_sums) return;

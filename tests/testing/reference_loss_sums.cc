@@ -2,15 +2,12 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <set>
 
 namespace counterweight::kernels {
 namespace {
 
 constexpr double kSafetyClamp = 20.0;
-constexpr Extrema kNoRange{std::numeric_limits<double>::infinity(),
-                           -std::numeric_limits<double>::infinity()};
 
 void AddTotals(const LossSpec& loss, const ReferenceLossRow& row,
                Adder<LossSums> sums) {
@@ -118,14 +115,14 @@ void AddPaddingSums(const LossSpec& loss, const ReferenceLossRow& row,
 
 LossSums EmptyLossSums() {
   LossSums sums{};
-  sums.ratio_range = kNoRange;
+  sums.ratio_range = kNoExtrema;
   return sums;
 }
 
 PeerLossSums EmptyPeerLossSums() {
   PeerLossSums sums{};
-  sums.padding_ratio_range = kNoRange;
-  sums.row_high_range = sums.row_low_range = kNoRange;
+  sums.padding_ratio_range = kNoExtrema;
+  sums.row_high_range = sums.row_low_range = kNoExtrema;
   return sums;
 }
 

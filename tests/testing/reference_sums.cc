@@ -8,8 +8,6 @@
 namespace counterweight::kernels {
 namespace {
 
-constexpr Extrema kNothing{kUnbounded, -kUnbounded};
-
 int64_t Count(const Mask& mask) {
   return std::count(mask.begin(), mask.end(), 1);
 }
@@ -30,9 +28,9 @@ double SafetyClamp(double l) {
 PeerSums EmptyPeerSums() {
   PeerSums peers{};
   PeerCorrectionSums& correction = peers.correction;
-  correction.log_ppl_difference_range = kNothing;
-  correction.sequence_log_range = kNothing;
-  for (PeerRuleSums& rule : correction.rules) rule.row_range = kNothing;
+  correction.log_ppl_difference_range = kNoExtrema;
+  correction.sequence_log_range = kNoExtrema;
+  for (PeerRuleSums& rule : correction.rules) rule.row_range = kNoExtrema;
   peers.loss = EmptyPeerLossSums();
   return peers;
 }
@@ -41,12 +39,12 @@ PeerSums EmptyPeerSums() {
 
 BatchSums EmptySums() {
   BatchSums sums{};
-  sums.drift.log_ratio_range = kNothing;
-  sums.drift.sequence_log_ratio_range = kNothing;
-  sums.weight.range = kNothing;
-  sums.weight.sequence_range = kNothing;
+  sums.drift.log_ratio_range = kNoExtrema;
+  sums.drift.sequence_log_ratio_range = kNoExtrema;
+  sums.weight.range = kNoExtrema;
+  sums.weight.sequence_range = kNoExtrema;
   sums.weight.normalizer = 1.0;
-  for (RuleSums& rule : sums.rules) rule.range = kNothing;
+  for (RuleSums& rule : sums.rules) rule.range = kNoExtrema;
   sums.loss = EmptyLossSums();
   sums.peers = EmptyPeerSums();
   return sums;
