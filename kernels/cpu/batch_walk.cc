@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <cstring>
 #include <memory>
 
 #include "kernels/walk/row_record.h"
@@ -31,7 +32,9 @@ ScratchPtr AllocateScratch(const IsaKernels& kernels) {
   constexpr size_t kAlignment = 64;
   const size_t bytes =
       (kernels.scratch_bytes + kAlignment - 1) / kAlignment * kAlignment;
-  return ScratchPtr(std::aligned_alloc(kAlignment, bytes));
+  ScratchPtr scratch(std::aligned_alloc(kAlignment, bytes));
+  std::memset(scratch.get(), 0, bytes);
+  return scratch;
 }
 
 struct Row {

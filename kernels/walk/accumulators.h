@@ -108,15 +108,24 @@ struct Accumulators {
       COUNTERWEIGHT_UNROLL
       for (int k = 0; k < steps; ++k) columns.exact(column) += x(k, 0);
     } else {
+      // All lanes at once: a loop over the steps of each register would cost
+      // as much as its additions.
+      constexpr int kRegisters = kWidth / kWideLanes;
       LaneValues<kWidth, double>* values;
       const bool begins = columns.begins_sum(column, values);
-      for (int h = 0; h < kWidth / kWideLanes; ++h) {
-        double* const lanes = &values->at[h * kWideLanes];
-        WideVec sum = begins ? WideVec{} : load<WideVec>(lanes);
-        for_each_step(
-            steps, [&](int k) COUNTERWEIGHT_INLINE_LAMBDA { sum += x(k, h); });
-        store(sum, lanes);
+      WideVec sums[kRegisters] = {};
+      if (!begins) {
+        unrolled<kRegisters>([&](int h) COUNTERWEIGHT_INLINE_LAMBDA {
+          sums[h] = load<WideVec>(&values->at[h * kWideLanes]);
+        });
       }
+      for (int k = 0; k < steps; ++k) {
+        unrolled<kRegisters>(
+            [&](int h) COUNTERWEIGHT_INLINE_LAMBDA { sums[h] += x(k, h); });
+      }
+      unrolled<kRegisters>([&](int h) COUNTERWEIGHT_INLINE_LAMBDA {
+        store(sums[h], &values->at[h * kWideLanes]);
+      });
     }
   }
 
@@ -221,14 +230,15 @@ struct Accumulators {
     float* const low = extends ? columns.low(into.extremum).at : nullptr;
     float* const high = extends ? columns.high(into.extremum).at : nullptr;
     for (int first = 0; first < kWidth; first += kVecLanes) {
-      PassSums<S, C> to = {};
-      for (int c = 0; c < C; ++c) {
-        if (!begins[c]) to.count[c] = load<Vec>(&counts[c]->at[first]);
-      }
-      if (extends) {
-        to.lowest = load<Vec>(&low[first]);
-        to.highest = load<Vec>(&high[first]);
-      }
+      // One by one: g++ clears a whole object in memory.
+      PassSums<S, C> to;
+      unrolled<S>([&](int c)
+                      COUNTERWEIGHT_INLINE_LAMBDA { to.sum[c] = Vec{}; });
+      unrolled<C>([&](int c) COUNTERWEIGHT_INLINE_LAMBDA {
+        to.count[c] = begins[c] ? Vec{} : load<Vec>(&counts[c]->at[first]);
+      });
+      to.lowest = extends ? load<Vec>(&low[first]) : Vec{};
+      to.highest = extends ? load<Vec>(&high[first]) : Vec{};
       for_each_step(steps, [&](int k) COUNTERWEIGHT_INLINE_LAMBDA {
         f(k, first / kVecLanes, to);
       });
@@ -244,21 +254,33 @@ struct Accumulators {
 
   template <int N, class F>
   COUNTERWEIGHT_HD void count_block(const int (&into)[N], int steps, F f) {
+    // One column's registers at once, for the same reason as in add_exact();
+    // those of several would not fit.
+    constexpr int kGroups = kWidth / kVecLanes;
+    constexpr int kAtOnce = N == 1 ? kGroups : 1;
     LaneValues<kWidth, float>* counts[N];
     bool begins[N];
     for (int c = 0; c < N; ++c) {
       begins[c] = columns.begins_count(into[c], counts[c]);
     }
-    for (int g = 0; g < kWidth / kVecLanes; ++g) {
-      Vec block[N];
-      for (int c = 0; c < N; ++c) {
-        block[c] = begins[c] ? Vec{} : load<Vec>(&counts[c]->at[g * kVecLanes]);
+    for (int first = 0; first < kGroups; first += kAtOnce) {
+      Vec block[kAtOnce][N];
+      unrolled<N>([&](int c) COUNTERWEIGHT_INLINE_LAMBDA {
+        unrolled<kAtOnce>([&](int g) COUNTERWEIGHT_INLINE_LAMBDA {
+          const float* const lanes = &counts[c]->at[(first + g) * kVecLanes];
+          block[g][c] = begins[c] ? Vec{} : load<Vec>(lanes);
+        });
+      });
+      for (int k = 0; k < steps; ++k) {
+        unrolled<kAtOnce>([&](int g) COUNTERWEIGHT_INLINE_LAMBDA {
+          f(k, first + g, block[g]);
+        });
       }
-      for_each_step(steps,
-                    [&](int k) COUNTERWEIGHT_INLINE_LAMBDA { f(k, g, block); });
-      for (int c = 0; c < N; ++c) {
-        store(block[c], &counts[c]->at[g * kVecLanes]);
-      }
+      unrolled<N>([&](int c) COUNTERWEIGHT_INLINE_LAMBDA {
+        unrolled<kAtOnce>([&](int g) COUNTERWEIGHT_INLINE_LAMBDA {
+          store(block[g][c], &counts[c]->at[(first + g) * kVecLanes]);
+        });
+      });
     }
   }
 };

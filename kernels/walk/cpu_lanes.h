@@ -179,11 +179,22 @@ struct CpuLanes {
     const auto* from = &tile.at[0][0];
     To* to = out + s.position;
     const int count = s.count;
+    // The next tile's lines: a store waits for its line as a load does.
+    const char* const next = reinterpret_cast<const char*>(to + kTilePositions);
+    const int bytes = count * static_cast<int>(sizeof(To));
+    for (int line = 0; line < bytes; line += kCacheLine) {
+      __builtin_prefetch(next + line, /*rw=*/1);
+    }
     COUNTERWEIGHT_IVDEP
     for (int i = 0; i < count; ++i) to[i] = static_cast<To>(from[i]);
   }
 
  private:
+  static constexpr int kCacheLine = 64;
+  // How far ahead inputs are asked for. Memory that is not there may be asked
+  // for too.
+  static constexpr int kTilesAhead = 2;
+
   // f(lane i, lane i + half) until one register is left.
   template <class V, class T, class F>
   COUNTERWEIGHT_HD static V halved(const T (&lanes)[kLanes], F f) {
@@ -285,8 +296,8 @@ struct CpuLanes {
     const int whole = count / kLanes;
     for (int k = 0; k < whole; ++k) {
       const char* const from = source + k * kStepBytes;
-      for (int line = 0; line < kStepBytes; line += 64) {
-        __builtin_prefetch(from + kSteps * kStepBytes + line);
+      for (int line = 0; line < kStepBytes; line += kCacheLine) {
+        __builtin_prefetch(from + kTilesAhead * kSteps * kStepBytes + line);
       }
       step(from, k);
     }

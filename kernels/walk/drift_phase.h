@@ -124,10 +124,10 @@ struct DriftPhase {
                   to.sum[3] += k3s.vec(k, g);
                   to.sum[4] += u;
                   to.sum[5] += u * u;
-                  const Vec far = reach(l);
-                  const Vec side = l < 0.0f ? left : one;
+                  const Reach far = reach(l);
+                  const Vec side = far.side(one, left);
                   for (int e = 0; e < kEdgePairs; ++e) {
-                    count_where(far > edges[e], side, to.count[e]);
+                    count_where(far.is_beyond(edges[e]), side, to.count[e]);
                   }
                   to.extend_where(s.mask.vec(k, g) != 0.0f, l);
                 });

@@ -21,6 +21,7 @@ class IndexSet {
     return (words_[i / 64] >> i % 64 & 1) != 0;
   }
   constexpr void add(int i) { words_[i / 64] |= uint64_t{1} << i % 64; }
+  bool operator==(const IndexSet&) const = default;
   // Removes [first, N).
   void remove_from(int first) {
     for (int w = 0; w < kWords; ++w) words_[w] &= below(first, w);
@@ -48,6 +49,7 @@ class IndexSet {
   uint64_t words_[kWords] = {};
 };
 
+// Starts as memory that holds zeros.
 template <class Lanes>
 class LaneColumns {
  public:
@@ -115,15 +117,15 @@ class LaneColumns {
 
   // Stores the sums over all lanes in `record`; called once.
   void fold(const Plan& plan, SegmentRecord& record) {
-    fold_columns(0, plan.token_columns, record.sums);
+    fold_columns(Range::kTokens, 0, plan.token_columns, record.sums);
     fold_extrema(0, plan.token_extrema, record.low, record.high);
     if (!plan.loss.active) return;
-    fold_columns(kColumnLoss, kColumnLoss + kNumLossStatistics,
-                 record.loss.sums);
+    fold_columns(Range::kLossStatistics, kColumnLoss,
+                 kColumnLoss + kNumLossStatistics, record.loss.sums);
     fold_loss(record.loss);
   }
   void fold_loss(LossRecord& record) {
-    fold_columns(kColumnLoss + kNumLossStatistics, kNumColumns,
+    fold_columns(Range::kLoss, kColumnLoss + kNumLossStatistics, kNumColumns,
                  record.sums + kNumLossStatistics);
     fold_extrema(kExtremumLoss, kNumExtrema, record.low, record.high);
   }
@@ -146,24 +148,44 @@ class LaneColumns {
     set(high_[extremum], -__builtin_inff());
   }
 
-  // Columns [begin, end) to out[0 .. end - begin).
-  void fold_columns(int begin, int end, double* out) {
-    __builtin_memset(out, 0, static_cast<size_t>(end - begin) * sizeof(*out));
-    fold_some(begin, end, kIsSum, sums_, out);
-    fold_some(begin, end, kIsCount, counts_, out);
-  }
-  // Those of `kind`, a register of them at a time.
-  template <class T>
-  void fold_some(int begin, int end, const IndexSet<kNumColumns>& kind,
-                 const Values<T>* values, double* out) {
+  // Columns that are folded together.
+  enum class Range : uint8_t { kTokens, kLossStatistics, kLoss };
+  static constexpr int kRanges = 3;
+
+  // Columns of one kind and range that hold something. Rows after each other
+  // nearly always have the same, so that they are looked for once.
+  struct Found {
+    void look(const IndexSet<kNumColumns>& has,
+              const IndexSet<kNumColumns>& kind, int begin, int end_of_range) {
+      if (of == has && end == end_of_range) return;
+      of = has;
+      end = end_of_range;
+      count = 0;
+      has.for_each(begin, end, kind, [&](int c) { columns[count++] = c; });
+      // Folded a second time where a register would not be full.
+      for (int i = 0; i < kWideLanes; ++i) columns[count + i] = columns[0];
+    }
+
+    IndexSet<kNumColumns> of;
+    int end;
+    int count;
     int columns[kNumColumns + kWideLanes];
-    int count = 0;
-    has_.for_each(begin, end, kind, [&](int c) { columns[count++] = c; });
-    if (count == 0) return;
-    // Folded a second time where a register would not be full.
-    for (int i = 0; i < kWideLanes; ++i) columns[count + i] = columns[0];
-    for (int first = 0; first < count; first += kWideLanes) {
-      const int* const some = &columns[first];
+  };
+
+  // Columns [begin, end) to out[0 .. end - begin).
+  void fold_columns(Range range, int begin, int end, double* out) {
+    for (int c = 0; c < end - begin; ++c) out[c] = 0.0;
+    const int at = static_cast<int>(range);
+    found_sums_[at].look(has_, kIsSum, begin, end);
+    found_counts_[at].look(has_, kIsCount, begin, end);
+    fold_found(found_sums_[at], sums_, out - begin);
+    fold_found(found_counts_[at], counts_, out - begin);
+  }
+  // A register of columns at a time.
+  template <class T>
+  void fold_found(const Found& found, const Values<T>* values, double* out) {
+    for (int first = 0; first < found.count; first += kWideLanes) {
+      const int* const some = &found.columns[first];
       WideVec lanes[kWideLanes];
 #pragma GCC unroll 8
       for (int i = 0; i < kWideLanes; ++i) {
@@ -171,7 +193,7 @@ class LaneColumns {
       }
       const WideVec sums = Lanes::fold_registers(lanes);
 #pragma GCC unroll 8
-      for (int i = 0; i < kWideLanes; ++i) out[some[i] - begin] = sums[i];
+      for (int i = 0; i < kWideLanes; ++i) out[some[i]] = sums[i];
     }
   }
 
@@ -205,6 +227,8 @@ class LaneColumns {
   IndexSet<kNumColumns> has_;
   IndexSet<kNumColumns> own_;
   IndexSet<kNumExtrema> has_extremum_;
+  Found found_sums_[kRanges];
+  Found found_counts_[kRanges];
 };
 
 // The sums of a segment whose lanes are folded, as columns of one lane.

@@ -2,7 +2,7 @@
 #ifndef COUNTERWEIGHT_KERNELS_WALK_LOSS_KL_H_
 #define COUNTERWEIGHT_KERNELS_WALK_LOSS_KL_H_
 
-#include "kernels/walk/tile_state.h"
+#include "kernels/walk/loss_ratios.h"
 
 namespace counterweight::kernels {
 inline namespace COUNTERWEIGHT_ISA {
@@ -20,6 +20,8 @@ struct LossKl {
     const IntervalTerms c = loss.kl_clamp;
     const TileOf<Lanes>& over =
         Lanes::choose(kl.over == TokenSet::kKept, s.kept, s.mask);
+    const TileOf<Lanes>& ratios = LossRatios<Lanes>::ratio(loss, s, t);
+    const TileOf<Lanes>& ratio_slopes = LossRatios<Lanes>::slope(loss, s, t);
     const bool by_row = loss.spec.level == LossLevel::kSequence;
     for_each_group<kWidth>(s.steps, [&](int k,
                                         int g) COUNTERWEIGHT_INLINE_LAMBDA {
@@ -75,8 +77,8 @@ struct LossKl {
       }
       Vec shared = zero;
       if (kl.importance_weighted) {
-        const Vec r = t.ratio.vec(k, g);
-        const Vec dr = t.ratio_slope.vec(k, g);
+        const Vec r = ratios.vec(k, g);
+        const Vec dr = ratio_slopes.vec(k, g);
         const Vec through_ratio = value != 0.0f ? value * dr : zero;
         slope = slope != 0.0f ? slope * r : zero;
         slope = by_row ? slope : slope + through_ratio;

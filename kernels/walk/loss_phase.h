@@ -7,6 +7,7 @@
 #include "kernels/walk/accumulators.h"
 #include "kernels/walk/loss_kl.h"
 #include "kernels/walk/loss_padding.h"
+#include "kernels/walk/loss_ratios.h"
 #include "kernels/walk/loss_sums_phase.h"
 #include "kernels/walk/selection_keys.h"
 
@@ -31,7 +32,7 @@ struct LossPhase {
                                    State& s, Acc& acc, float* gradient) {
     const LossPlan& loss = plan.loss;
     LossTiles<Lanes>& t = s.tiles.template begin<LossTiles<Lanes>>();
-    set_ratios(loss, row.loss, s, t);
+    LossRatios<Lanes>::set(loss, row.loss, s, t);
     if (Lanes::may(kFeatureSelection) && context.selection_keys != nullptr) {
       SelectionKeys<Lanes>::run(loss, context, s, t);
       return;
@@ -63,48 +64,6 @@ struct LossPhase {
   COUNTERWEIGHT_HD static RatioSource source_of(const LossPlan& loss) {
     return Lanes::source(SourceUse::kLoss, loss.spec.source);
   }
-  // r, r - 1 and dr / dl (kSequence: dr / dS), clamped.
-  COUNTERWEIGHT_HD static void set_ratios(const LossPlan& loss,
-                                          const LossRow& row, const State& s,
-                                          LossTiles<Lanes>& t) {
-    const bool none = !loss.has_ratio;
-    const bool others = Lanes::may(kFeatureSurrogates) ||
-                        Lanes::may(kFeatureReinforce) ||
-                        Lanes::may(kFeatureRowLoss);
-    if (others && loss.ratio_of_row) {
-      for_each_group<kWidth>(
-          s.steps, [&](int k, int g) COUNTERWEIGHT_INLINE_LAMBDA {
-            t.ratio.set(k, g, splat(row.ratio));
-            t.excess.set(k, g, splat(row.excess));
-            t.ratio_slope.set(k, g, splat(none ? 0.0f : row.slope));
-          });
-      return;
-    }
-    const int source = static_cast<int>(source_of(loss));
-    const TileOf<Lanes>& log_ratio = s.log_ratio[source];
-    const TileOf<Lanes>& exp = s.exp[source];
-    const TileOf<Lanes>& expm1 = s.expm1[source];
-    const IntervalTerms& c = loss.clamp;
-    const Vec lower = splat(c.lower);
-    const Vec upper = splat(c.upper);
-    const Vec lowest = splat(c.exp_lower);
-    const Vec highest = splat(c.exp_upper);
-    for_each_group<kWidth>(s.steps,
-                           [&](int k, int g) COUNTERWEIGHT_INLINE_LAMBDA {
-                             const Vec l = log_ratio.vec(k, g);
-                             const auto outside = (l > upper) | (l < lower);
-                             const Vec r = clip(exp.vec(k, g), lowest, highest);
-                             t.ratio.set(k, g, r);
-                             t.ratio_slope.set(k, g, outside ? Vec{} : r);
-                           });
-    if (!Lanes::may(kFeatureSurrogates) || !loss.reads_excess) return;
-    const Vec least_excess = splat(c.expm1_lower);
-    const Vec most_excess = splat(c.expm1_upper);
-    for_each_group<kWidth>(
-        s.steps, [&](int k, int g) COUNTERWEIGHT_INLINE_LAMBDA {
-          t.excess.set(k, g, clip(expm1.vec(k, g), least_excess, most_excess));
-        });
-  }
 
   COUNTERWEIGHT_HD static void apply_surrogate(const LossPlan& loss,
                                                const LossRow& row,
@@ -115,6 +74,8 @@ struct LossPhase {
     // A token that counts weighs 1 where there are no weights.
     const TileOf<Lanes>& weights = Lanes::choose(
         may_weigh<Lanes>() && loss.weighs_tokens, s.weight, s.mask);
+    const TileOf<Lanes>& ratios = LossRatios<Lanes>::ratio(loss, s, t);
+    const TileOf<Lanes>& ratio_slopes = LossRatios<Lanes>::slope(loss, s, t);
     with_surrogate<SurrogateOfWalk<Lanes>>(
         loss.spec.surrogate, [&](auto surrogate) COUNTERWEIGHT_INLINE_LAMBDA {
           if constexpr (requires { surrogate.prepare(loss, s, t); }) {
@@ -125,12 +86,12 @@ struct LossPhase {
                 const SurrogateInput x = {s.input[kAdvantages].vec(k, g),
                                           s.input[kCurrent].vec(k, g),
                                           log_ratios.vec(k, g),
-                                          t.ratio.vec(k, g),
+                                          ratios.vec(k, g),
                                           t.excess.vec(k, g),
                                           t.prepared.vec(k, g),
                                           {row.value[0], row.value[1]}};
-                emit(loss, surrogate.value(loss, x), weights, measured, k, g, s,
-                     t);
+                emit(loss, surrogate.value(loss, x), weights,
+                     ratio_slopes.vec(k, g), measured, k, g, s, t);
               });
         });
   }
@@ -138,12 +99,11 @@ struct LossPhase {
   // Weights, masks, and the chain from r to the log-prob. A weight of 0 makes
   // everything 0, a slope of 0 stays 0 under an infinite r.
   COUNTERWEIGHT_HD static void emit(const LossPlan& loss, const SurrogateVec& v,
-                                    const TileOf<Lanes>& weights, bool measured,
-                                    int k, int g, const State& s,
+                                    const TileOf<Lanes>& weights, Vec dr,
+                                    bool measured, int k, int g, const State& s,
                                     LossTiles<Lanes>& t) {
     const Vec zero{};
     const Vec w = weights.vec(k, g);
-    const Vec dr = t.ratio_slope.vec(k, g);
     const Vec full_through_ratio =
         v.full_ratio_slope != 0.0f ? v.full_ratio_slope * dr : zero;
     const Vec through_ratio = v.stopped != 0.0f ? zero : full_through_ratio;

@@ -125,9 +125,9 @@ COUNTERWEIGHT_HD void take_statistics(const Row& from, LossRecord& row) {
   for (int c = 0; c < kNumLossStatistics; ++c) row.sums[c] = from.loss_sums[c];
 }
 
+// The loss's sums over rows.
 template <class Row>
 COUNTERWEIGHT_HD void clear_row_loss(Row& record) {
-  for (int c = 0; c < kNumLossColumns; ++c) record.loss_sums[c] = 0.0;
   for (int c = 0; c < kNumRowLossColumns; ++c) record.row_loss_sums[c] = 0.0;
   for (int e = 0; e < kNumRowLossExtrema; ++e) {
     record.row_loss_low[e] = __builtin_inf();

@@ -4,6 +4,7 @@
 
 #include "kernels/surrogates/surrogate.h"
 #include "kernels/walk/accumulators.h"
+#include "kernels/walk/loss_ratios.h"
 
 namespace counterweight::kernels {
 inline namespace COUNTERWEIGHT_ISA {
@@ -101,25 +102,28 @@ struct LossSumsPhase {
   // Slopes, ratios and flags.
   COUNTERWEIGHT_HD static void collect(const Plan& plan, const State& s,
                                        Acc& acc) {
+    const bool by_row = slopes_by_row<Lanes>(plan.loss);
     if (has_rules<Lanes>(plan)) {
-      collect_of<true>(plan, s, acc);
+      by_row ? collect_of<true, true>(plan, s, acc)
+             : collect_of<true, false>(plan, s, acc);
     } else {
-      collect_of<false>(plan, s, acc);
+      by_row ? collect_of<false, true>(plan, s, acc)
+             : collect_of<false, false>(plan, s, acc);
     }
     if (!serves_peers(plan.loss)) return;
     add_peer_sums(plan, s, acc);
   }
 
-  template <bool kRules>
+  template <bool kRules, bool kByRow>
   COUNTERWEIGHT_HD static void collect_of(const Plan& plan, const State& s,
                                           Acc& acc) {
     const LossTiles<Lanes>& t = tiles(s);
-    const bool by_row = slopes_by_row<Lanes>(plan.loss);
+    const TileOf<Lanes>& ratios = LossRatios<Lanes>::ratio(plan.loss, s, t);
     // The slope that clipping took; 0 where both are infinite.
     const auto lost = [&](int k, int g) COUNTERWEIGHT_INLINE_LAMBDA {
       const Vec own = t.slope.vec(k, g);
       const Vec applied =
-          absolute(by_row ? own + t.sequence_slope.vec(k, g) : own);
+          absolute(kByRow ? own + t.sequence_slope.vec(k, g) : own);
       return most(t.full_slope.vec(k, g) - applied, Vec{});
     };
     constexpr int kSums = kRules ? 4 : 3;
@@ -132,7 +136,7 @@ struct LossSumsPhase {
     acc.collect(columns, s.steps,
                 [&](int k, int g, auto& to) COUNTERWEIGHT_INLINE_LAMBDA {
                   const Vec m = s.mask.vec(k, g);
-                  const Vec ratio = t.ratio.vec(k, g);
+                  const Vec ratio = ratios.vec(k, g);
                   const auto counts = m != 0.0f;
                   add_where(counts, ratio, to.sum[0]);
                   to.extend_where(counts, ratio);
@@ -156,11 +160,12 @@ struct LossSumsPhase {
   COUNTERWEIGHT_HD static void add_peer_sums(const Plan& plan, const State& s,
                                              Acc& acc) {
     const LossTiles<Lanes>& t = tiles(s);
+    const TileOf<Lanes>& ratios = LossRatios<Lanes>::ratio(plan.loss, s, t);
     const int clipped[] = {kBase + kLossClippedRatio};
     acc.add(clipped, s.steps,
             [&](int k, int g, Vec(&block)[1]) COUNTERWEIGHT_INLINE_LAMBDA {
               add_where(s.mask.vec(k, g) != 0.0f,
-                        clip(plan.loss, t.ratio.vec(k, g)), block[0]);
+                        clip(plan.loss, ratios.vec(k, g)), block[0]);
             });
     if (Lanes::may(kFeatureSurrogates)) {
       const int zero[] = {kBase + kLossClippedZeroKept};

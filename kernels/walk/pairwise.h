@@ -23,19 +23,31 @@ class PairwiseFold {
   COUNTERWEIGHT_HD void push(const Plan& plan) {
     ++depth_;
     ++count_;
-    // Bit k of the count clears when a tree of 2^k items is complete.
-    for (uint64_t c = count_; (c & 1u) == 0; c >>= 1) {
-      fold(plan, partial_[depth_ - 2], partial_[depth_ - 1]);
-      --depth_;
+    // Four at once are read and written less often.
+    if (count_ % 4 != 0) return;
+    depth_ -= 3;
+    Record* const four = &partial_[depth_ - 1];
+    if constexpr (requires {
+                    fold(plan, four[0], four[1], four[2], four[3]);
+                  }) {
+      fold(plan, four[0], four[1], four[2], four[3]);
+    } else {
+      fold(plan, four[0], four[1]);
+      fold(plan, four[2], four[3]);
+      fold(plan, four[0], four[2]);
     }
+    // Bit k of the count clears when a tree of 2^k items is complete.
+    for (uint64_t c = count_ / 4; (c & 1u) == 0; c >>= 1) fold_last(plan);
   }
 
   // The fold of everything pushed. REQUIRES: at least one push.
   COUNTERWEIGHT_HD Record& finish(const Plan& plan) {
-    while (depth_ > 1) {
-      fold(plan, partial_[depth_ - 2], partial_[depth_ - 1]);
-      --depth_;
+    if (count_ % 4 == 3) {
+      fold(plan, partial_[depth_ - 3], partial_[depth_ - 2]);
+      fold(plan, partial_[depth_ - 3], partial_[depth_ - 1]);
+      depth_ -= 2;
     }
+    while (depth_ > 1) fold_last(plan);
     return partial_[0];
   }
 
@@ -45,9 +57,15 @@ class PairwiseFold {
   }
 
  private:
+  COUNTERWEIGHT_HD void fold_last(const Plan& plan) {
+    fold(plan, partial_[depth_ - 2], partial_[depth_ - 1]);
+    --depth_;
+  }
+
   int depth_;
   uint64_t count_;
-  Record partial_[kLevels + 1];
+  // One for each level, and up to four items.
+  Record partial_[kLevels + 3];
 };
 
 }  // namespace COUNTERWEIGHT_ISA

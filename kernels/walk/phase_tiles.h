@@ -41,6 +41,9 @@ struct LossTiles {
   TileOf<Lanes> ratio;
   TileOf<Lanes> excess;
   TileOf<Lanes> ratio_slope;
+  // r and its slope are e^l itself, and their tiles hold nothing, see
+  // LossRatios.
+  bool ratio_is_exp;
   // Result of the surrogate's prepare() or of the selection of tokens.
   TileOf<Lanes> prepared;
   // w V, its slopes by the token's log-prob and by the row's log ratio, and the

@@ -150,10 +150,12 @@ void AddLoss(Plan* plan) {
   plan->sources |= Bit(loss.spec.metrics_source);
   if (loss.has_ratio) plan->sources |= Bit(loss.spec.source);
   if (!loss.ratio_of_row) plan->output_exps |= Bit(loss.spec.source);
+  if (loss.reads_excess) plan->whole_exps |= Bit(loss.spec.source);
   if (!loss.has_kl) return;
   plan->sources |= Bit(RatioSource::kRefCurrent);
   if (loss.spec.kl.estimator == KlEstimator::kK3) {
     plan->output_exps |= Bit(RatioSource::kRefCurrent);
+    plan->whole_exps |= Bit(RatioSource::kRefCurrent);
   }
   if (loss.has_kl_ratio) {
     plan->sources |= Bit(RatioSource::kCurrentOld);
@@ -194,6 +196,7 @@ Plan MakePlan(const CorrectionSpec& spec) {
     plan.sources |= Bit(rule.rule.source);
     if (estimator.Has(kEstimatorReadsExp)) {
       plan.statistics_exps |= Bit(rule.rule.source);
+      plan.whole_exps |= Bit(rule.rule.source);
       if (!rule.is_sequence) plan.output_exps |= Bit(rule.rule.source);
     }
     plan.zeroes = plan.zeroes || rule.rule.effect == Effect::kZeroWeight;
@@ -229,7 +232,14 @@ Plan MakePlan(const CorrectionSpec& spec) {
   const bool needs_mean =
       spec.weight.normalize && spec.weight.given_mean <= 0.0;
   plan.measures = spec.metrics || needs_mean;
-  if (plan.measures) plan.statistics_exps |= Bit(spec.drift_source);
+  if (plan.measures) {
+    plan.statistics_exps |= Bit(spec.drift_source);
+    plan.whole_exps |= Bit(spec.drift_source);
+    // The sums of weights.
+    if (spec.weight.level == Level::kToken) {
+      plan.whole_exps |= Bit(spec.weight.source);
+    }
+  }
   const bool needs_row_first =
       plan.loss.by_row || IsSequenceLevel(spec.weight.level);
   const bool needs_base = plan.num_prefixes > 0;

@@ -92,6 +92,8 @@ struct Plan {
   // Sources whose exponential statistics or outputs need, subsets of `sources`.
   uint32_t statistics_exps;
   uint32_t output_exps;
+  // Those of them of which not only e^l is read, but e^l - 1 or k3 too.
+  uint32_t whole_exps;
   // Prefix means, numbered in the order of evaluation.
   int32_t num_prefixes;
   // True if metrics are wanted or an output depends on a mean over the batch.

@@ -45,6 +45,14 @@ struct RatioPhase {
     COUNTERWEIGHT_UNROLL
     for (int r = 0; r < kNumRatioSources; ++r) {
       if ((Lanes::sources(exps) >> r & 1u) == 0) continue;
+      // Compilers see for themselves what is not read of tiles in registers.
+      if (!Lanes::kReadsAhead && (plan.whole_exps >> r & 1u) == 0) {
+        for_each_group<kWidth>(
+            s.steps, [&](int k, int g) COUNTERWEIGHT_INLINE_LAMBDA {
+              s.exp[r].set(k, g, exp_terms(s.log_ratio[r].vec(k, g)).exp);
+            });
+        continue;
+      }
       for_each_group<kWidth>(
           s.steps, [&](int k, int g) COUNTERWEIGHT_INLINE_LAMBDA {
             const auto terms = exp_terms(s.log_ratio[r].vec(k, g));

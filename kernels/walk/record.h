@@ -122,37 +122,52 @@ COUNTERWEIGHT_HD void fold(const Plan& plan, SegmentRecord& a,
   if (plan.loss.active) fold_loss(a.loss, b.loss, 0, kNumLossColumns);
 }
 
+// f(member of RowRecord, elements that the plan has, how two become one) for
+// each array of sums or extrema.
+template <class F>
+COUNTERWEIGHT_HD void for_each_array(const Plan& plan, F f) {
+  const auto sum = [](double a, double b) { return a + b; };
+  const auto low = [](double a, double b) { return b < a ? b : a; };
+  const auto high = [](double a, double b) { return b > a ? b : a; };
+  f(&RowRecord::token_sums, plan.token_columns, sum);
+  f(&RowRecord::row_sums, plan.row_columns, sum);
+  f(&RowRecord::token_low, plan.token_extrema, low);
+  f(&RowRecord::token_high, plan.token_extrema, high);
+  f(&RowRecord::row_low, plan.row_extrema, low);
+  f(&RowRecord::row_high, plan.row_extrema, high);
+  if (!plan.loss.active) return;
+  f(&RowRecord::loss_sums, kNumLossColumns, sum);
+  f(&RowRecord::row_loss_sums, kNumRowLossColumns, sum);
+  f(&RowRecord::row_loss_low, kNumRowLossExtrema, low);
+  f(&RowRecord::row_loss_high, kNumRowLossExtrema, high);
+}
+
+COUNTERWEIGHT_HD int64_t first_of(int64_t a, int64_t b) {
+  return b < a ? b : a;
+}
+
 // a = a + b, a the rows before b.
 COUNTERWEIGHT_HD void fold(const Plan& plan, RowRecord& a, const RowRecord& b) {
-  for (int c = 0; c < plan.token_columns; ++c) {
-    a.token_sums[c] += b.token_sums[c];
-  }
-  for (int c = 0; c < plan.row_columns; ++c) a.row_sums[c] += b.row_sums[c];
-  for (int e = 0; e < plan.token_extrema; ++e) {
-    a.token_low[e] =
-        b.token_low[e] < a.token_low[e] ? b.token_low[e] : a.token_low[e];
-    a.token_high[e] =
-        b.token_high[e] > a.token_high[e] ? b.token_high[e] : a.token_high[e];
-  }
-  for (int e = 0; e < plan.row_extrema; ++e) {
-    a.row_low[e] = b.row_low[e] < a.row_low[e] ? b.row_low[e] : a.row_low[e];
-    a.row_high[e] =
-        b.row_high[e] > a.row_high[e] ? b.row_high[e] : a.row_high[e];
-  }
-  a.first_bad = b.first_bad < a.first_bad ? b.first_bad : a.first_bad;
-  if (!plan.loss.active) return;
-  for (int c = 0; c < kNumLossColumns; ++c) a.loss_sums[c] += b.loss_sums[c];
-  for (int c = 0; c < kNumRowLossColumns; ++c) {
-    a.row_loss_sums[c] += b.row_loss_sums[c];
-  }
-  for (int e = 0; e < kNumRowLossExtrema; ++e) {
-    a.row_loss_low[e] = b.row_loss_low[e] < a.row_loss_low[e]
-                            ? b.row_loss_low[e]
-                            : a.row_loss_low[e];
-    a.row_loss_high[e] = b.row_loss_high[e] > a.row_loss_high[e]
-                             ? b.row_loss_high[e]
-                             : a.row_loss_high[e];
-  }
+  for_each_array(plan, [&](auto member, int count, auto join) {
+    for (int i = 0; i < count; ++i) {
+      (a.*member)[i] = join((a.*member)[i], (b.*member)[i]);
+    }
+  });
+  a.first_bad = first_of(a.first_bad, b.first_bad);
+}
+
+// a = (a + b) + (c + d), rows in order.
+COUNTERWEIGHT_HD void fold(const Plan& plan, RowRecord& a, const RowRecord& b,
+                           const RowRecord& c, const RowRecord& d) {
+  for_each_array(plan, [&](auto member, int count, auto join) {
+    COUNTERWEIGHT_IVDEP
+    for (int i = 0; i < count; ++i) {
+      (a.*member)[i] = join(join((a.*member)[i], (b.*member)[i]),
+                            join((c.*member)[i], (d.*member)[i]));
+    }
+  });
+  a.first_bad = first_of(first_of(a.first_bad, b.first_bad),
+                         first_of(c.first_bad, d.first_bad));
 }
 
 }  // namespace COUNTERWEIGHT_ISA

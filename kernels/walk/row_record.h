@@ -11,21 +11,29 @@
 namespace counterweight::kernels {
 inline namespace COUNTERWEIGHT_ISA {
 
+// The sums over rows, without those of the loss.
+template <class Row>
+COUNTERWEIGHT_HD void clear_row_sums(const Plan& plan, Row& record) {
+  for (int c = 0; c < plan.row_columns; ++c) record.row_sums[c] = 0.0;
+  for (int e = 0; e < plan.row_extrema; ++e) {
+    record.row_low[e] = __builtin_inf();
+    record.row_high[e] = -__builtin_inf();
+  }
+}
+
+// No row at all.
 template <class Row>
 COUNTERWEIGHT_HD void clear_row(const Plan& plan, Row& record) {
-  constexpr double kInfinity = __builtin_inf();
+  clear_row_sums(plan, record);
   for (int c = 0; c < plan.token_columns; ++c) record.token_sums[c] = 0.0;
-  for (int c = 0; c < plan.row_columns; ++c) record.row_sums[c] = 0.0;
   for (int e = 0; e < plan.token_extrema; ++e) {
-    record.token_low[e] = kInfinity;
-    record.token_high[e] = -kInfinity;
-  }
-  for (int e = 0; e < plan.row_extrema; ++e) {
-    record.row_low[e] = kInfinity;
-    record.row_high[e] = -kInfinity;
+    record.token_low[e] = __builtin_inf();
+    record.token_high[e] = -__builtin_inf();
   }
   record.first_bad = kNoBadToken;
-  if (plan.loss.active) clear_row_loss(record);
+  if (!plan.loss.active) return;
+  clear_row_loss(record);
+  for (int c = 0; c < kNumLossColumns; ++c) record.loss_sums[c] = 0.0;
 }
 
 template <class Row>
@@ -147,7 +155,7 @@ COUNTERWEIGHT_HD void add_rule(const Plan& plan, int r, const RowState& state,
 template <class Segment, class Row>
 COUNTERWEIGHT_HD void make_row_record(const Plan& plan, Segment& row,
                                       const RowState& state, Row& out) {
-  clear_row(plan, out);
+  clear_row_sums(plan, out);
   out.first_bad = row.first_bad;
   const double n = row.sums[kColumnTokens];
   if (n > 0.0) {

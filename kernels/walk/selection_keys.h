@@ -3,7 +3,7 @@
 #define COUNTERWEIGHT_KERNELS_WALK_SELECTION_KEYS_H_
 
 #include "kernels/surrogates/list.h"
-#include "kernels/walk/tile_state.h"
+#include "kernels/walk/loss_ratios.h"
 
 namespace counterweight::kernels {
 inline namespace COUNTERWEIGHT_ISA {
@@ -22,6 +22,7 @@ struct SelectionKeys {
                                    LossTiles<Lanes>& t) {
     const TileOf<Lanes>& over =
         Lanes::choose(loss.spec.over == TokenSet::kKept, s.kept, s.mask);
+    const TileOf<Lanes>& ratios = LossRatios<Lanes>::ratio(loss, s, t);
     with_surrogate<SurrogateWith<SurrogateOfWalk<Lanes>, kTraitSelection>>(
         loss.spec.surrogate, [&](auto surrogate) {
           COUNTERWEIGHT_UNROLL
@@ -34,7 +35,7 @@ struct SelectionKeys {
                   (lp - context.log_prob_mean);
               t.prepared.at[k][i] = surrogate.selection_key(
                   loss,
-                  {covariance, t.ratio.at[k][i], a, over.at[k][i] != 0.0f});
+                  {covariance, ratios.at[k][i], a, over.at[k][i] != 0.0f});
             }
           }
         });

@@ -88,17 +88,43 @@ COUNTERWEIGHT_HD Vec clip(Vec x, Vec low, Vec high) {
   return most(least(x, high), low);
 }
 
-// |x|, and of a negative x the next larger number: for e > 0, reach(x) > e asks
-// whether x > e or x <= -e. x is not NaN.
+// How far x lies from 0, which is not NaN.
 #ifdef COUNTERWEIGHT_ONE_LANE
-COUNTERWEIGHT_HD Vec reach(Vec x) {
+struct Reach {
+  // |x|, and of a negative x the next larger number.
+  Vec far;
+  bool is_negative;
+
+  // x > edge or x <= -edge, for edge > 0.
+  COUNTERWEIGHT_HD bool is_beyond(Vec edge) const { return far > edge; }
+  // `negative` or `positive`, where x is beyond an edge.
+  COUNTERWEIGHT_HD Vec side(Vec positive, Vec negative) const {
+    return is_negative ? negative : positive;
+  }
+};
+COUNTERWEIGHT_HD Reach reach(Vec x) {
   const uint32_t bits = bits_of(x);
-  return float_of((bits & 0x7fffffffu) + (bits >> 31));
+  return {float_of((bits & 0x7fffffffu) + (bits >> 31)), x < 0.0f};
 }
 #else
-COUNTERWEIGHT_HD Vec reach(Vec x) {
+// Numbers above 0 are ordered as their bits are.
+struct Reach {
+  BitsVec far;
+  BitsVec sign;  // all bits set where x is negative, or -0
+
+  COUNTERWEIGHT_HD auto is_beyond(Vec edge) const {
+    return far > reinterpret_cast<BitsVec>(edge);
+  }
+  COUNTERWEIGHT_HD Vec side(Vec positive, Vec negative) const {
+    const BitsVec own = reinterpret_cast<BitsVec>(positive);
+    return reinterpret_cast<Vec>(
+        own ^ (sign & (own ^ reinterpret_cast<BitsVec>(negative))));
+  }
+};
+COUNTERWEIGHT_HD Reach reach(Vec x) {
   const BitsVec bits = reinterpret_cast<BitsVec>(x);
-  return reinterpret_cast<Vec>((bits & 0x7fffffff) - (bits >> 31));
+  const BitsVec sign = bits >> 31;
+  return {(bits & 0x7fffffff) - sign, sign};
 }
 #endif
 
@@ -142,7 +168,13 @@ COUNTERWEIGHT_HD void extend_where(Bool counts, Vec x, Vec& low, Vec& high) {
     high = most(x, high);
   }
 #else
+#ifdef __AVX512F__
   const Vec taken = counts ? x : splat(__builtin_nanf(""));
+#else
+  // All bits set is a NaN, and one instruction less than a choice.
+  const Vec taken =
+      reinterpret_cast<Vec>(reinterpret_cast<BitsVec>(x) | ~counts);
+#endif
   low = least(taken, low);
   high = most(taken, high);
 #endif
@@ -267,6 +299,16 @@ COUNTERWEIGHT_HD void for_each_group(int steps, F f) {
   COUNTERWEIGHT_UNROLL
   for (int k = 0; k < steps; ++k) {
     for (int g = 0; g < W / kVecLanes; ++g) f(k, g);
+  }
+}
+
+// f(0), f(1), ... f(N - 1), written out before compilers look for what can stay
+// in registers.
+template <int N, class F>
+COUNTERWEIGHT_HD void unrolled(F f) {
+  if constexpr (N > 0) {
+    unrolled<N - 1>(f);
+    f(N - 1);
   }
 }
 

@@ -149,6 +149,44 @@ TEST_P(LossLaws, TwiceTheAdvantageIsTwiceTheLoss) {
   }
 }
 
+// Tiles without a log ratio near the clamp take another way than others.
+TEST_P(LossLaws, ATokenBeyondTheClampChangesNoOther) {
+  constexpr int64_t kToken = 70;
+  std::vector<Row> near = RandomPolicies(8, 0.1);
+  const auto set_log_ratio = [](Row& row, float log_ratio) {
+    row.mask[kToken] = 1;
+    row[InputRole::kCurrent][kToken] = row[InputRole::kOld][kToken] + log_ratio;
+  };
+  std::vector<Row> far = near;
+  for (size_t i = 0; i < near.size(); ++i) {
+    if (near[i].size() <= kToken) continue;
+    set_log_ratio(near[i], 0.5f);
+    set_log_ratio(far[i], 2.5f);
+  }
+  const OwnedBatch a(near), b(far);
+  for (Surrogate surrogate : RatioSurrogates()) {
+    // Its tokens are chosen from the whole batch.
+    if (surrogate == Surrogate::kKlCov) continue;
+    SCOPED_TRACE(Name(surrogate));
+    LossSpec loss = BusyLoss(surrogate, 0.1);
+    loss.source = RatioSource::kCurrentOld;
+    loss.log_ratio_lower = -2;
+    loss.log_ratio_upper = 2;
+    const Corrected x = Correct(WithLoss(loss), a);
+    const Corrected y = Correct(WithLoss(loss), b);
+    size_t position = 0;
+    for (const Row& row : near) {
+      for (int64_t t = 0; t < row.size(); ++t, ++position) {
+        if (t == kToken) {
+          EXPECT_TRUE(IsZero(y.gradient[position]));
+        } else {
+          ASSERT_EQ(x.gradient[position], y.gradient[position]) << t;
+        }
+      }
+    }
+  }
+}
+
 TEST_P(LossLaws, TheLossChangesNothingElse) {
   const OwnedBatch batch(RandomPolicies(6, 0.1));
   const Corrected without = Correct(BusySpec(), batch);
