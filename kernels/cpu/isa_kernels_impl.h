@@ -38,16 +38,12 @@ void walk_statistics(const Job& job, const SegmentSpan& span, RowState state,
   settle_segment<CpuLanes, true, false>(*job.plan, folded);
 }
 
-uint32_t walk_outputs(const Job& job, const SegmentSpan& span,
-                      const RowState& state, const PrefixBase* bases,
-                      bool loss_only, void* scratch, LossRecord* loss) {
-  auto& s = *static_cast<Scratch*>(scratch);
+uint32_t walk_task(const Job& job, const SegmentTask& task, Scratch& s,
+                   LossRecord* loss) {
   const bool has_loss = job.plan->loss.active;
   if (has_loss) s.sums.columns.clear_loss();
-  const SegmentTask task{span.begin, span.end, state,
-                         bases,      job.loss, loss_only};
   walk_segment<CpuLanes, false, true>(*job.plan, *job.batch, task,
-                                      loss_only ? Outputs{} : *job.outputs,
+                                      task.loss_only ? Outputs{} : *job.outputs,
                                       s.tile, s.sums);
   if (has_loss) {
     s.sums.columns.fold_loss(*loss);
@@ -55,6 +51,14 @@ uint32_t walk_outputs(const Job& job, const SegmentSpan& span,
     settle_segment<CpuLanes, false, true>(*job.plan, folded);
   }
   return CpuLanes::fold_or(s.sums.reasons);
+}
+
+uint32_t walk_outputs(const Job& job, const SegmentSpan& span,
+                      const RowState& state, const PrefixBase* bases,
+                      bool loss_only, void* scratch, LossRecord* loss) {
+  const SegmentTask task{span.begin, span.end, state,
+                         bases,      job.loss, loss_only};
+  return walk_task(job, task, *static_cast<Scratch*>(scratch), loss);
 }
 
 uint32_t walk_both(const Job& job, const SegmentSpan& span,
@@ -166,6 +170,11 @@ class ShortRow {
           state_ = settle(step.is_last ? out : nullptr);
           break;
         case StepKind::kOutputs:
+          if (step.loss_only && can_leave_slopes()) {
+            reasons = walk_then_hand_back(out);
+            explain(reasons);
+            return;
+          }
           reasons = walk_all(step.loss_only);
           break;
         case StepKind::kSettleLoss:
@@ -173,12 +182,50 @@ class ShortRow {
           break;
       }
     }
-    if (job_.outputs->sequence_reasons != nullptr) {
-      job_.outputs->sequence_reasons[row_] = static_cast<uint16_t>(reasons);
-    }
+    explain(reasons);
   }
 
  private:
+  void explain(uint32_t reasons) {
+    if (job_.outputs->sequence_reasons == nullptr) return;
+    job_.outputs->sequence_reasons[row_] = static_cast<uint16_t>(reasons);
+  }
+
+  // The gradient alone waits for what the row hands back, and the mask is all
+  // that it needs beside slopes.
+  bool can_leave_slopes() const {
+    const LossPlan& loss = plan_.loss;
+    const bool over_mask =
+        plan_.spec.non_finite != NonFinitePolicy::kDrop &&
+        (loss.spec.over != TokenSet::kKept || plan_.spec.num_rules == 0);
+    return segments_ == 1 && over_mask && !loss.has_kl &&
+           job_.outputs->gradient != nullptr;
+  }
+
+  // In place of the schedule's last steps: a walk for the row's slope, and then
+  // one with outputs.
+  uint32_t walk_then_hand_back(RowRecord* out) {
+    LossRecord& loss = s_.losses[0];
+    SegmentTask task{begin_,
+                     end_,
+                     state_,
+                     bases_of(0),
+                     job_.loss,
+                     /*loss_only=*/false,
+                     /*leaves_slopes=*/true};
+    const uint32_t reasons = walk_task(job_, task, s_, &loss);
+    settle_loss(job_, &loss, 1, &state_, out);
+    task.row = state_;
+    s_.sums.columns.clear_loss();
+    finish_gradient<CpuLanes>(plan_, *job_.batch, task, job_.outputs->gradient,
+                              s_.tile, s_.sums);
+    LossRecord squares;
+    s_.sums.columns.fold_loss(squares);
+    loss.sums[kLossGradientSquared] = squares.sums[kLossGradientSquared];
+    settle_loss(job_, &loss, 1, &state_, out);
+    return reasons;
+  }
+
   SegmentSpan span(int64_t i) const {
     const int64_t from = begin_ + i * kSegmentPositions;
     const int64_t to = from + kSegmentPositions;

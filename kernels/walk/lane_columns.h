@@ -178,12 +178,13 @@ class LaneColumns {
     const int at = static_cast<int>(range);
     found_sums_[at].look(has_, kIsSum, begin, end);
     found_counts_[at].look(has_, kIsCount, begin, end);
-    fold_found(found_sums_[at], sums_, out - begin);
-    fold_found(found_counts_[at], counts_, out - begin);
+    fold_found(found_sums_[at], sums_, begin, out);
+    fold_found(found_counts_[at], counts_, begin, out);
   }
   // A register of columns at a time.
   template <class T>
-  void fold_found(const Found& found, const Values<T>* values, double* out) {
+  void fold_found(const Found& found, const Values<T>* values, int begin,
+                  double* out) {
     for (int first = 0; first < found.count; first += kWideLanes) {
       const int* const some = &found.columns[first];
       WideVec lanes[kWideLanes];
@@ -193,7 +194,7 @@ class LaneColumns {
       }
       const WideVec sums = Lanes::fold_registers(lanes);
 #pragma GCC unroll 8
-      for (int i = 0; i < kWideLanes; ++i) out[some[i]] = sums[i];
+      for (int i = 0; i < kWideLanes; ++i) out[some[i] - begin] = sums[i];
     }
   }
 

@@ -29,7 +29,8 @@ struct LossPhase {
   COUNTERWEIGHT_HD static void run(const Plan& plan, const Batch& batch,
                                    const LossContext& context,
                                    const RowState& row, bool loss_only,
-                                   State& s, Acc& acc, float* gradient) {
+                                   bool leaves_slopes, State& s, Acc& acc,
+                                   float* gradient) {
     const LossPlan& loss = plan.loss;
     LossTiles<Lanes>& t = s.tiles.template begin<LossTiles<Lanes>>();
     LossRatios<Lanes>::set(loss, row.loss, s, t);
@@ -49,7 +50,28 @@ struct LossPhase {
       LossPadding<Lanes>::run(plan, batch, row, s, acc);
     }
     if (loss_only) return;
-    make_gradient(loss, row.loss, s, t);
+    if (!Lanes::kReadsAhead && leaves_slopes) {
+      Lanes::store(t.slope, s, gradient);
+      return;
+    }
+    put_gradient(plan, measured, row.loss, s, t, acc, gradient);
+  }
+
+  // Reads slopes from `gradient` and writes the gradient there; s has the mask.
+  COUNTERWEIGHT_HD static void finish_slopes(const Plan& plan,
+                                             const RowState& row, State& s,
+                                             Acc& acc, float* gradient) {
+    LossTiles<Lanes>& t = s.tiles.template begin<LossTiles<Lanes>>();
+    Lanes::load({gradient, DType::kF32}, s.position, s.count, s.mask, t.slope);
+    put_gradient(plan, measures<Lanes>(plan), row.loss, s, t, acc, gradient);
+  }
+
+ private:
+  COUNTERWEIGHT_HD static void put_gradient(const Plan& plan, bool measured,
+                                            const LossRow& row, const State& s,
+                                            LossTiles<Lanes>& t, Acc& acc,
+                                            float* gradient) {
+    make_gradient(plan.loss, row, s, t);
     if (measured) {
       acc.add_exact(kColumnLoss + kLossGradientSquared, s.steps,
                     [&](int k, int h) COUNTERWEIGHT_INLINE_LAMBDA {
@@ -60,7 +82,6 @@ struct LossPhase {
     Lanes::store(t.slope, s, gradient);
   }
 
- private:
   COUNTERWEIGHT_HD static RatioSource source_of(const LossPlan& loss) {
     return Lanes::source(SourceUse::kLoss, loss.spec.source);
   }

@@ -25,6 +25,10 @@ struct SegmentTask {
   const LossContext* loss;
   // The walk of outputs finds only what hand_back() needs of the loss.
   bool loss_only;
+  // The walk of outputs leaves slopes where the gradient belongs, and their
+  // squares aside: finish_gradient() comes next. For one thread that holds all
+  // lanes.
+  bool leaves_slopes = false;
 };
 
 template <class Lanes>
@@ -123,8 +127,8 @@ COUNTERWEIGHT_HD void walk_tile(const Plan& plan, const Batch& batch,
   }
   Lanes::store(s.weight, s, outputs.weights);
   if (has_loss) {
-    LossPhase<Lanes>::run(plan, batch, *task.loss, task.row, task.loss_only, s,
-                          acc, outputs.gradient);
+    LossPhase<Lanes>::run(plan, batch, *task.loss, task.row, task.loss_only,
+                          task.leaves_slopes, s, acc, outputs.gradient);
   }
   Lanes::store(s.kept, s, outputs.keep_mask);
   if (!explains) return;
@@ -177,6 +181,26 @@ COUNTERWEIGHT_HD void walk_segment(const Plan& plan, const Batch& batch,
     acc.columns.end_block();
   }
   acc.columns.end_segment();
+}
+
+// Turns the slopes that a walk left into the gradient, once the row's share of
+// it is known, and adds up its squares. REQUIRES: the plan hands back, has no
+// KL penalty, and its loss is over all tokens of the batch's mask.
+template <class Lanes>
+COUNTERWEIGHT_HD void finish_gradient(const Plan& plan, const Batch& batch,
+                                      const SegmentTask& task, float* gradient,
+                                      TileState<Lanes>& s,
+                                      Accumulators<Lanes>& acc) {
+  static_assert(!Lanes::kReadsAhead && Lanes::kTileSteps == kSteps);
+  for (int64_t begin = task.begin; begin < task.end; begin += kTilePositions) {
+    const int64_t left = task.end - begin;
+    s.position = begin;
+    s.count = static_cast<int>(left < kTilePositions ? left : kTilePositions);
+    s.steps = Lanes::steps(s.count);
+    Lanes::load_mask(batch.response_mask, s.position, s.count, s.mask);
+    s.kept = s.mask;
+    LossPhase<Lanes>::finish_slopes(plan, task.row, s, acc, gradient);
+  }
 }
 
 // Makes the sums of a walked segment that follow from others, in its lanes or
