@@ -72,12 +72,16 @@ def correct(old: Tensor, rollout: Tensor, mask: Tensor) -> tuple[Tensor, Tensor,
 def importance_weights(log_ratio: Tensor, mask: Tensor) -> tuple[Tensor, Metrics]:
     raw = torch.exp(log_ratio.clamp(-CLAMP, CLAMP)) * mask
     weights = raw.clamp(max=UPPER)
+    return weights, weight_metrics(weights, raw, mask)
+
+
+def weight_metrics(weights: Tensor, raw: Tensor, mask: Tensor) -> Metrics:
     valid = mask.bool()
     clamped = weights.clamp(0, UPPER)
     relative = clamped / (masked_mean(clamped, mask) + 1e-8)
     rows = masked_mean(weights, mask, -1)
     raw_rows = masked_mean(raw, mask, -1)
-    return weights, {
+    return {
         "rollout_is_mean": number(masked_mean(weights, mask)),
         "rollout_is_max": number(largest(weights, valid)),
         "rollout_is_min": number(smallest(weights, valid)),

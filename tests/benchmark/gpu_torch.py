@@ -21,14 +21,14 @@ from typing import Any
 
 import eager_torch
 import torch
-from eager_torch import Metrics, masked_mean
+from eager_torch import masked_mean
 from headline import UPPER
 from torch import Tensor
+from torch_works import ppo_loss, ppo_terms
 
 LENGTH = 4096  # as in bench_kernels.cc, and the lengths and sizes below too
 LENGTHS = (128, 512, 2048, 8192, 32_768, 131_072)
 SIZES = tuple(1 << n for n in (16, 19, 22, 25, 28))
-CLIP, DUAL_CLIP = 0.2, 3.0
 WARM_UPS, LEAST, MOST = 3, 5, 20
 SECONDS_OF_REPETITIONS = 1.0
 
@@ -52,34 +52,8 @@ def three_rules(b: Batch) -> Any:
     return weights, keep.to(torch.uint8), metrics
 
 
-def ppo_terms(
-    current: Tensor, old: Tensor, advantages: Tensor, mask: Tensor
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    log_ratio = (current - old).clamp(-eager_torch.CLAMP, eager_torch.CLAMP)
-    ratio = torch.exp(log_ratio)
-    plain = -advantages * ratio
-    clipped = -advantages * ratio.clamp(1 - CLIP, 1 + CLIP)
-    worse = torch.maximum(plain, clipped)
-    bounded = torch.minimum(-advantages * DUAL_CLIP, worse)
-    loss = masked_mean(torch.where(advantages < 0, bounded, worse), mask)
-    return loss, log_ratio, plain, clipped, worse
-
-
 def ppo_loss_alone(current: Tensor, old: Tensor, advantages: Tensor, mask: Tensor) -> Any:
-    return ppo_terms(current, old, advantages, mask)[0], {}
-
-
-def ppo_loss(current: Tensor, old: Tensor, advantages: Tensor, mask: Tensor) -> Any:
-    """verl's compute_policy_loss with its metrics."""
-    loss, log_ratio, plain, clipped, worse = ppo_terms(current, old, advantages, mask)
-    metrics: Metrics = {
-        "ppo_kl": eager_torch.number(masked_mean(-log_ratio, mask)),
-        "pg_clipfrac": eager_torch.number(masked_mean((clipped > plain).float(), mask)),
-        "pg_clipfrac_lower": eager_torch.number(
-            masked_mean((worse > -advantages * DUAL_CLIP).float() * (advantages < 0), mask)
-        ),
-    }
-    return loss, metrics
+    return masked_mean(ppo_terms(current, old, advantages).values, mask), {}
 
 
 def with_gradient(loss_of: Callable[..., Any]) -> Callable[[Batch], Any]:

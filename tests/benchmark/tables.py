@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+import torch_tables
+from table_parts import (
+    HEADLINE,
+    LONG,
+    Json,
+    instruction_sets,
+    kernel,
+    table,
+    torch_rows,
+    verdict,
+)
 
-HEADLINE = "token_tis+3_rules"
-# Shorter sequences have no target.
-LONG = 1024
 # Nanoseconds per token, by instruction set.
 KERNEL_TARGETS = {"v3": 3.0, "v4": 2.3}
 TORCH_TARGET = 40.0
@@ -22,37 +28,6 @@ SMALL_KERNEL_TARGET = 60.0
 # Against the stream: arrays in shared memory from the start, and others.
 SHARED_TARGETS = {"allocated": 4.0, "shared_memory": 1.8}
 SHARING_TARGET = 0.85
-
-Json = dict[str, Any]
-
-
-def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Aligned, so that it reads well as plain text too."""
-    lines = [list(header), *[list(row) for row in rows]]
-    widths = [max(3, *(len(line[i]) for line in lines)) for i in range(len(header))]
-
-    def line_of(cells: Sequence[str]) -> str:
-        padded = [
-            cell.ljust(width) if i == 0 else cell.rjust(width)
-            for i, (cell, width) in enumerate(zip(cells, widths, strict=True))
-        ]
-        return "| " + " | ".join(padded) + " |"
-
-    rule = ["-" * width if i == 0 else "-" * (width - 1) + ":" for i, width in enumerate(widths)]
-    return "\n".join([line_of(header), "| " + " | ".join(rule) + " |", *map(line_of, lines[1:])])
-
-
-def instruction_sets(results: Json) -> list[str]:
-    return list(dict.fromkeys(row["isa"] for row in results["kernels"]))
-
-
-def kernel(results: Json, **wanted: object) -> list[Json]:
-    return [row for row in results["kernels"] if all(row[k] == v for k, v in wanted.items())]
-
-
-def torch_rows(results: Json, **wanted: object) -> list[Json]:
-    rows = results["torch"]["rows"] if results["torch"] else []
-    return [row for row in rows if all(row[k] == v for k, v in wanted.items())]
 
 
 def length_table(results: Json, isa: str) -> str:
@@ -73,28 +48,6 @@ def length_table(results: Json, isa: str) -> str:
                 f"{100 * longest['of_memcpy']:.1f} %",
             ]
         )
-    return table(header, cells)
-
-
-def torch_table(results: Json) -> str:
-    sets = instruction_sets(results)
-    header = [f"{HEADLINE}, ns per token", "eager torch", "compiled torch"]
-    header += [cell for isa in sets for cell in (isa, f"eager / {isa}", f"compiled / {isa}")]
-    compiled = {
-        row["length"]: row["cpu_ns_per_token"] for row in results["torch"].get("compiled", [])
-    }
-    cells = []
-    for eager in torch_rows(results, tokens=results["tokens"]):
-        ns = eager["cpu_ns_per_token"]
-        fast = compiled.get(eager["length"])
-        row = [f"T = {eager['length']:,}", f"{ns:.1f}", f"{fast:.1f}" if fast else "-"]
-        for isa in sets:
-            ours = kernel(
-                results, method=HEADLINE, isa=isa, tokens=eager["tokens"], length=eager["length"]
-            )[0]["ns_per_token"]
-            ratio = f"{fast / ours:.1f} x" if fast else "-"
-            row += [f"{ours:.2f}", f"{ns / ours:.1f} x", ratio]
-        cells.append(row)
     return table(header, cells)
 
 
@@ -271,10 +224,6 @@ def shared_targets(results: Json) -> list[list[str]]:
     return cells
 
 
-def verdict(met: bool) -> str:
-    return "met" if met else "**missed**"
-
-
 def kernel_targets(results: Json) -> list[list[str]]:
     cells = []
     for isa in instruction_sets(results):
@@ -412,6 +361,7 @@ def markdown(results: Json) -> str:
         table(
             ["what", "target", "measured", "verdict"],
             kernel_targets(results)
+            + torch_tables.targets(results)
             + thread_targets(results)
             + wire_targets(results)
             + shared_targets(results)
@@ -421,10 +371,7 @@ def markdown(results: Json) -> str:
     for isa in instruction_sets(results):
         parts += [f"### Kernels, {isa}", length_table(results, isa)]
     parts += ["### Size of the batch", scaling_table(results), "### Torch"]
-    if results["torch"]:
-        parts += [torch_table(results)]
-    else:
-        parts += ["Skipped: no `.venv-torch`; `.ci/setup torch` makes it (5 GB)."]
+    parts += torch_tables.tables(results)
     parts += [agreement_line(results), "### Over the wire", wire_table(results)]
     parts += ["### Shared memory", shared_table(results)]
     parts += ["### TLS, token_tis", tls_table(results["tls"])]
