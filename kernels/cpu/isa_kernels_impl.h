@@ -202,8 +202,8 @@ class ShortRow {
            job_.outputs->gradient != nullptr;
   }
 
-  // In place of the schedule's last steps: a walk for the row's slope, and then
-  // one with outputs.
+  // Stands for the schedule's last steps, which walk once for the row's slope
+  // and once more for the outputs.
   uint32_t walk_then_hand_back(RowRecord* out) {
     LossRecord& loss = s_.losses[0];
     SegmentTask task{begin_,
