@@ -11,7 +11,7 @@ import counterweight_rl as cw
 import pytest
 from batches import padded_batch
 from prometheus_process import Prometheus
-from server_process import ServerProcess
+from server_process import ServerProcess, wait_until
 from transports import LOSS
 
 pytestmark = pytest.mark.server_only
@@ -150,7 +150,7 @@ def test_a_refused_request_publishes_nothing(server: ServerProcess, client: cw.C
     assert 'run="refused"' not in page
     assert server.metric("counterweight_corrected_batches_total") == before
     refused = 'counterweight_requests_total{code="INVALID_ARGUMENT",method="Correct"}'
-    assert server.metric(refused) == 1
+    wait_until(lambda: server.count(refused) == 1)
     # A refused request does not use up its request_id.
     client.correct(method="token_tis", run="refused", request_id="again", **padded_batch())
     assert server.metric("counterweight_corrected_batches_total") == before + 1
