@@ -28,7 +28,7 @@ struct LossRatios {
     const int source = static_cast<int>(source_of(loss));
     const IntervalTerms& c = loss.clamp;
     if constexpr (!Lanes::kReadsAhead) {
-      t.ratio_is_exp = !may_clamp(s, c);
+      t.ratio_is_exp = !may_clamp(s, source_of(loss), c);
     }
     if (!t.ratio_is_exp)
       set_clamped(c, s.log_ratio[source], s.exp[source], s, t);
@@ -73,19 +73,12 @@ struct LossRatios {
 
   // False if no log ratio of the tile is near an end of the clamp. Ends are
   // approached as far as the exponential's rounding cannot matter.
-  COUNTERWEIGHT_HD static bool may_clamp(const State& s,
+  COUNTERWEIGHT_HD static bool may_clamp(const State& s, RatioSource source,
                                          const IntervalTerms& c) {
-    constexpr float kNear = 0.99f;
+    constexpr double kNear = 0.99;
     constexpr float kLeastEnd = 1e-3f;
     const float end = c.upper < -c.lower ? c.upper : -c.lower;
-    if (!(end > kLeastEnd)) return true;
-    const Vec edge = splat(kNear * end);
-    Vec near[kWidth / kVecLanes];
-    for (int g = 0; g < kWidth / kVecLanes; ++g) {
-      const Vec x = load<Vec>(&s.largest.at[g * kVecLanes]);
-      near[g] = x < edge ? Vec{} : splat(1.0f);
-    }
-    return any_of<Lanes>(near);
+    return !(end > kLeastEnd) || reaches(s, source, kNear * end);
   }
 
   COUNTERWEIGHT_HD static void set_row(const LossPlan& loss, const LossRow& row,

@@ -31,6 +31,7 @@ def test_the_way_is_chosen_by_size(sharing: ServerProcess) -> None:
         wait_until(lambda: count("Correct") + count("CorrectStream") > unary + streams)
         if count("CorrectStream") > streams:
             return "stream"
+        assert count("Correct") == unary + 1
         return "shared_memory" if regions(sharing) > shared else "unary"
 
     reach(lambda: regions(sharing), 0)
