@@ -17,7 +17,7 @@ set -uo pipefail
 script=$(readlink -f "$0")
 cd "$(dirname "$script")/.."
 
-parts=build,bytes,kernels,requests,torch,sanitizer,ncu,server,sass,report
+parts=build,bytes,kernels,requests,torch,sanitizer,ncu,server,local,sass,report
 deadline=0
 export REPORT=build/gpu-check/report.md PREBUILT='' COMMIT='' CANDIDATE=cuda PART=''
 usage() { sed -n '2,/^set -/{/^#/s/^# \{0,1\}//p}' "$script"; }
@@ -189,6 +189,14 @@ part_server() {
     echo "the goldens pass with --backend=$backend$(sized '; it answers as the CPU does, CUDA tensors too' '')"
   fi
   return $status
+}
+
+part_local() {
+  [[ $CANDIDATE == cuda ]] || skip "compares the GPU's answers with the CPU's"
+  [[ -f $programs/libcounterweight.so ]] || skip "no $programs/libcounterweight.so; .ci/bundle takes it along"
+  "$python" -c 'import torch, numpy, google.protobuf' || skip "$python has no torch, numpy or protobuf"
+  PYTHONPATH=$PWD/client/python${PYTHONPATH:+:$PYTHONPATH} COUNTERWEIGHT_LIBRARY=$(readlink -f "$programs/libcounterweight.so") \
+    "$python" tests/e2e/compare_local_cuda.py
 }
 
 part_sass() {
