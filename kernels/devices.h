@@ -10,6 +10,8 @@
 
 namespace counterweight::kernels {
 
+bool IsBuiltWithCuda();
+
 // Returns the number of devices that MakeCudaCorrector accepts. 0, and an error
 // sentence in *error, if this build or machine has none.
 int NumCudaDevices(std::string* error);

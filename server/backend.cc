@@ -26,9 +26,6 @@ BackendChoice MakeCpu(const Config& config) {
 std::unique_ptr<kernels::Corrector> MakeCuda(const DeviceChoice& choice,
                                              int64_t memory_bytes,
                                              std::string* reason) {
-  // Read by CUDA's first call: with its 8 queues a small request's kernels
-  // would stand behind what a large one's stream waits for.
-  setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", /*replace=*/0);
   const int count = kernels::NumCudaDevices(reason);
   if (count == 0) return nullptr;
   std::vector<int> indices = choice.indices;

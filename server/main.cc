@@ -25,11 +25,13 @@
 #include <vector>
 
 #include "kernels/corrector.h"
+#include "kernels/devices.h"
 #include "nlohmann/json.hpp"
 #include "server/access/access.h"
 #include "server/access/token_table.h"
 #include "server/backend.h"
 #include "server/command_line.h"
+#include "server/device_queues.h"
 #include "server/flags.h"
 #include "server/heap.h"
 #include "server/observe/library_log.h"
@@ -163,6 +165,9 @@ using ReadAgain = std::function<CommandLine()>;
 
 int Serve(const CommandLine& line, const ReadAgain& read_again) {
   Config config = line.config;
+  if (config.backend != Backend::kCpu && kernels::IsBuiltWithCuda()) {
+    WidenDeviceQueues();
+  }
   const sigset_t signals = BlockSignals();
   RaiseFileLimit();
   BoundHeap();

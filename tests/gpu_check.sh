@@ -219,6 +219,9 @@ for part in "${wanted[@]}"; do
   declare -F "part_$part" >/dev/null || { echo "gpu_check: no part is called '$part'" >&2; usage >&2; exit 2; }
 done
 
+# As the server starts itself; CUDA reads it before main().
+export CUDA_DEVICE_MAX_CONNECTIONS=${CUDA_DEVICE_MAX_CONNECTIONS:-32}
+
 smi() { nvidia-smi --query-gpu="$1" --format=csv,noheader 2>/dev/null | head -n 1; }
 : "${COMMIT:=$(git describe --always --dirty=+ --abbrev=12 2>/dev/null || cat "$bundle/COMMIT" 2>/dev/null || echo unknown)}"
 device=$(smi name)

@@ -40,7 +40,8 @@ cudaError_t BatchOnDevice::PlaceOutput(T* output, int64_t count, int device,
   return cudaSuccess;
 }
 
-cudaError_t BatchOnDevice::PlaceInputs(int device, DeviceMemory* memory) {
+cudaError_t BatchOnDevice::PlaceInputs(int device, const CudaOptions& options,
+                                       DeviceMemory* memory) {
   if (positions_ == 0) return cudaSuccess;
   for (int r = 0; r < kNumInputRoles; ++r) {
     if ((plan_.inputs >> r & 1u) == 0) continue;
@@ -52,11 +53,14 @@ cudaError_t BatchOnDevice::PlaceInputs(int device, DeviceMemory* memory) {
   }
   COUNTERWEIGHT_CUDA_TRY(
       FindPlacement(batch_.response_mask, 1, device, &mask_placement_));
-  if (mask_placement_ == Placement::kHere) {
+  has_mask_here_ = mask_placement_ == Placement::kHere;
+  if (!has_mask_here_) memory->Want(&mask_, positions_);
+  const bool loss_counts = plan_.loss.active &&
+                           plan_.spec.non_finite != NonFinitePolicy::kDrop &&
+                           positions_ > options.host_counts;
+  if (has_mask_here_ || loss_counts) {
     memory->Want(&mask_tokens_, batch_.num_sequences);
     memory->Want(&first_bad_, 1);
-  } else {
-    memory->Want(&mask_, positions_);
   }
   return cudaSuccess;
 }
@@ -86,21 +90,29 @@ bool BatchOnDevice::IsResident() const {
 cudaError_t BatchOnDevice::Place(int device, const CudaOptions& options,
                                  DeviceMemory* memory) {
   shared_bytes_ = options.shared_bytes;
-  COUNTERWEIGHT_CUDA_TRY(PlaceInputs(device, memory));
+  COUNTERWEIGHT_CUDA_TRY(PlaceInputs(device, options, memory));
   COUNTERWEIGHT_CUDA_TRY(PlaceOutputs(device, memory));
   blocks_ = CutIntoBlocks(batch_, IsResident() ? options.resident_positions
                                                : options.block_positions);
   const int64_t rows = batch_.num_sequences;
   const int64_t segments = blocks_.num_segments;
   const auto bounds = static_cast<int64_t>(blocks_.row_segments.size());
-  memory->Want(&segments_, segments);
+  has_long_rows_ = segments > rows;
+  if (has_long_rows_) {
+    memory->Want(&segments_, segments);
+    memory->Want(&row_segments_, bounds);
+  }
   memory->Want(&offsets_, bounds);
-  memory->Want(&row_segments_, bounds);
   memory->Want(&records_, segments * segment_offsets(plan_).bytes);
   memory->Want(&bases_, segments * plan_.num_prefixes);
   memory->Want(&states_, rows);
   memory->Want(&rows_, rows * row_offsets(plan_).bytes);
-  memory->Want(&reasons_, rows);
+  if (outputs_.sequence_reasons != nullptr) memory->Want(&reasons_, rows);
+  const int settled = RowsOfWarp(plan_, shared_bytes_);
+  are_rows_aligned_ = true;
+  for (const Block& block : blocks_.blocks) {
+    are_rows_aligned_ = are_rows_aligned_ && block.first_row % settled == 0;
+  }
   if (!plan_.loss.active) return cudaSuccess;
   memory->Want(&row_factors_, rows);
   if (plan_.loss.by_batch) memory->Want(&row_tokens_, rows);
@@ -120,6 +132,15 @@ std::vector<Transfer> BatchOnDevice::Uploads(const Block& block) const {
                            block.begin * size, block.end * size,
                            placements_[r]));
   }
+  if (leaves_out_masks_) return uploads;
+  for (const Transfer& transfer : UploadsOfMask(block)) {
+    uploads.push_back(transfer);
+  }
+  return uploads;
+}
+
+std::vector<Transfer> BatchOnDevice::UploadsOfMask(const Block& block) const {
+  std::vector<Transfer> uploads;
   if (mask_ != nullptr) {
     uploads.push_back(Copy(mask_, batch_.response_mask, block.begin, block.end,
                            mask_placement_));
@@ -127,9 +148,11 @@ std::vector<Transfer> BatchOnDevice::Uploads(const Block& block) const {
   uploads.push_back(Copy(offsets_ + block.row_segments,
                          batch_.offsets + block.first_row, 0, block.rows() + 1,
                          Placement::kPageable));
-  uploads.push_back(
-      Copy(row_segments_, blocks_.row_segments.data(), block.row_segments,
-           block.row_segments + block.rows() + 1, Placement::kPageable));
+  if (has_long_rows_) {
+    uploads.push_back(
+        Copy(row_segments_, blocks_.row_segments.data(), block.row_segments,
+             block.row_segments + block.rows() + 1, Placement::kPageable));
+  }
   return uploads;
 }
 
@@ -190,8 +213,11 @@ DeviceJob BatchOnDevice::JobFor(const Block& block) const {
   }
   job.outputs.gradient = Where(gradient_);
   job.num_segments = block.num_segments;
-  job.segments = segments_ + block.first_segment;
-  job.row_segments = row_segments_ + block.row_segments;
+  job.segments.offsets = offsets_ + block.row_segments;
+  if (has_long_rows_) {
+    job.segments.segments = segments_ + block.first_segment;
+    job.row_segments = row_segments_ + block.row_segments;
+  }
   job.most_segments = block.most_segments;
   job.records = records_ + block.first_segment * segment_offsets(plan_).bytes;
   if (bases_ != nullptr) {
@@ -199,7 +225,7 @@ DeviceJob BatchOnDevice::JobFor(const Block& block) const {
   }
   job.states = states_ + block.first_row;
   job.rows = rows_ + block.first_row * row_offsets(plan_).bytes;
-  job.reasons = reasons_ + block.first_row;
+  if (reasons_ != nullptr) job.reasons = reasons_ + block.first_row;
   job.shared_bytes = shared_bytes_;
   job.loss = context_;
   if (job.loss.row_factors != nullptr) job.loss.row_factors += block.first_row;
@@ -208,7 +234,9 @@ DeviceJob BatchOnDevice::JobFor(const Block& block) const {
 
 cudaError_t BatchOnDevice::MakeSegments(const Block& block,
                                         cudaStream_t stream) {
-  if (block.first_segment < segments_made_) return cudaSuccess;
+  if (!has_long_rows_ || block.first_segment < segments_made_) {
+    return cudaSuccess;
+  }
   segments_made_ = block.first_segment + block.num_segments;
   return LaunchSegments(
       {offsets_ + block.row_segments, row_segments_ + block.row_segments,
@@ -221,10 +249,12 @@ cudaError_t BatchOnDevice::LaunchStep(const Step& step, const DeviceJob& job,
   DeviceJob own = job;
   own.fired_rows_only = step.fired_rows_only;
   own.loss_only = step.loss_only;
+  own.makes_rows = step.is_last;
+  own.folds_rows = are_rows_folded_;
   if (step.loss_only) own.outputs = Outputs{};
   switch (step.kind) {
     case StepKind::kInitialStates:
-      return LaunchInitialStates(plan_, own, stream);
+      break;
     case StepKind::kStatistics:
       return LaunchStatistics(plan_, own, stream);
     case StepKind::kBoth:
@@ -241,19 +271,30 @@ cudaError_t BatchOnDevice::LaunchStep(const Step& step, const DeviceJob& job,
 
 cudaError_t BatchOnDevice::LaunchSchedule(Purpose purpose, const DeviceJob& job,
                                           const Block& block,
-                                          cudaStream_t stream) const {
-  for (const Step& step : ScheduleOf(plan_, purpose, block.most_segments > 1,
-                                     /*fuses=*/true)) {
-    COUNTERWEIGHT_CUDA_TRY(LaunchStep(step, job, stream));
+                                          cudaStream_t stream) {
+  const Schedule schedule =
+      ScheduleOf(plan_, purpose, block.most_segments > 1, /*fuses=*/true);
+  // Records that a loss pass adds to must stay as they are.
+  are_rows_folded_ = are_rows_aligned_;
+  for (const Step& step : schedule) {
+    if (step.kind == StepKind::kSettleLoss) are_rows_folded_ = false;
+  }
+  DeviceJob own = job;
+  own.first_pass = true;
+  for (const Step& step : schedule) {
+    COUNTERWEIGHT_CUDA_TRY(LaunchStep(step, own, stream));
+    if (step.kind == StepKind::kSettle) own.first_pass = false;
   }
   return cudaSuccess;
 }
 
 cudaError_t BatchOnDevice::LaunchMain(const DeviceJob& job, const Block& block,
-                                      cudaStream_t stream) const {
-  COUNTERWEIGHT_CUDA_TRY(cudaMemsetAsync(
-      job.reasons, 0, static_cast<size_t>(block.rows()) * sizeof(uint32_t),
-      stream));
+                                      cudaStream_t stream) {
+  if (job.reasons != nullptr) {
+    COUNTERWEIGHT_CUDA_TRY(cudaMemsetAsync(
+        job.reasons, 0, static_cast<size_t>(block.rows()) * sizeof(uint32_t),
+        stream));
+  }
   COUNTERWEIGHT_CUDA_TRY(LaunchSchedule(Purpose::kOutputs, job, block, stream));
   if (job.outputs.sequence_reasons == nullptr) return cudaSuccess;
   return LaunchNarrow(job.reasons, block.rows(), job.outputs.sequence_reasons,
@@ -277,9 +318,10 @@ cudaError_t BatchOnDevice::Launch(Walk walk, const Block& block, double divisor,
     case Walk::kUpload:
       break;
     case Walk::kMask:
-      return LaunchMask({batch_.response_mask, job.segments, job.num_segments,
-                         mask_tokens_ + block.first_row, first_bad_},
-                        stream);
+      return LaunchMask(
+          {job.batch.response_mask, job.segments, job.num_segments,
+           mask_tokens_ + block.first_row, first_bad_},
+          stream);
     case Walk::kStatistics:
       if (row_tokens_ != nullptr)
         job.row_tokens = row_tokens_ + block.first_row;
@@ -299,7 +341,7 @@ cudaError_t BatchOnDevice::Launch(Walk walk, const Block& block, double divisor,
 }
 
 cudaError_t BatchOnDevice::Clear(cudaStream_t stream) const {
-  if (!has_mask_here()) return cudaSuccess;
+  if (!counts_mask()) return cudaSuccess;
   COUNTERWEIGHT_CUDA_TRY(cudaMemsetAsync(
       mask_tokens_, 0,
       static_cast<size_t>(batch_.num_sequences) * sizeof(*mask_tokens_),
@@ -312,16 +354,21 @@ cudaError_t BatchOnDevice::LaunchFold(cudaStream_t stream) const {
   DeviceJob job{};
   job.batch.num_sequences = batch_.num_sequences;
   job.rows = rows_;
+  job.shared_bytes = shared_bytes_;
+  job.folds_rows = are_rows_folded_;
   return LaunchFoldRows(plan_, job, stream);
 }
 
-std::vector<Transfer> BatchOnDevice::Results(char* total,
-                                             double* row_tokens) const {
+std::vector<Transfer> BatchOnDevice::Results(char* total, double* row_tokens,
+                                             uint64_t* first_bad) const {
   std::vector<Transfer> results = {
       Copy(total, rows_, 0, row_offsets(plan_).bytes, Placement::kPageable)};
   if (row_tokens != nullptr) {
     results.push_back(Copy(row_tokens, row_tokens_, 0, batch_.num_sequences,
                            Placement::kPageable));
+  }
+  if (has_mask_here_) {
+    results.push_back(Copy(first_bad, first_bad_, 0, 1, Placement::kPageable));
   }
   return results;
 }
@@ -329,10 +376,6 @@ std::vector<Transfer> BatchOnDevice::Results(char* total,
 Transfer BatchOnDevice::MaskTokens(uint64_t* tokens) const {
   return Copy(tokens, mask_tokens_, 0, batch_.num_sequences,
               Placement::kPageable);
-}
-
-Transfer BatchOnDevice::FirstBad(uint64_t* position) const {
-  return Copy(position, first_bad_, 0, 1, Placement::kPageable);
 }
 
 Transfer BatchOnDevice::MaskByte(int64_t position, uint8_t* value) const {

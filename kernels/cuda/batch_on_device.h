@@ -51,6 +51,10 @@ class BatchOnDevice {
 
   // The inputs of the block's walks.
   std::vector<Transfer> Uploads(const Block& block) const;
+  // Those of them that kMask needs. After LeaveOutMasks(), Uploads() has the
+  // others alone.
+  std::vector<Transfer> UploadsOfMask(const Block& block) const;
+  void LeaveOutMasks() { leaves_out_masks_ = true; }
   // The outputs of a walk over the block that the caller gets; `keys` of
   // kSelectionKeys is host memory [num_positions].
   std::vector<Transfer> Downloads(const Block& block, Walk walk,
@@ -68,16 +72,19 @@ class BatchOnDevice {
   cudaError_t LaunchFold(cudaStream_t stream) const;
   // Makes counts of the mask zero. Once, before the first walk.
   cudaError_t Clear(cudaStream_t stream) const;
-  // Copies of LaunchFold's result to `total`, a PackedRow's bytes, and, for
-  // kStatistics, of row_tokens [num_sequences], which may be null.
-  std::vector<Transfer> Results(char* total, double* row_tokens) const;
+  // Copies of LaunchFold's result to `total`, a PackedRow's bytes; for
+  // kStatistics, of row_tokens [num_sequences], which may be null; of a mask on
+  // the device, after kMask, the position of the first byte that is neither 0
+  // nor 1, or kAllBoolean.
+  std::vector<Transfer> Results(char* total, double* row_tokens,
+                                uint64_t* first_bad) const;
 
-  // True if the mask lies on the device, so that the host cannot count it.
-  bool has_mask_here() const { return mask_tokens_ != nullptr; }
-  // Copies of kMask's results: tokens [num_sequences], the position of the
-  // first byte that is neither 0 nor 1, or kAllBoolean, and that byte.
+  // True if the mask lies on the device, so that the host cannot read it.
+  bool has_mask_here() const { return has_mask_here_; }
+  // True if kMask is to count it there, which takes less time than the host.
+  bool counts_mask() const { return mask_tokens_ != nullptr; }
+  // Copies of kMask's count of tokens [num_sequences], and of a byte.
   Transfer MaskTokens(uint64_t* tokens) const;
-  Transfer FirstBad(uint64_t* position) const;
   Transfer MaskByte(int64_t position, uint8_t* value) const;
 
   // The weights are final only after kDivide, or as kMain wrote them if their
@@ -94,7 +101,8 @@ class BatchOnDevice {
     Placement placement = Placement::kHere;
   };
 
-  cudaError_t PlaceInputs(int device, DeviceMemory* memory);
+  cudaError_t PlaceInputs(int device, const CudaOptions& options,
+                          DeviceMemory* memory);
   cudaError_t PlaceOutputs(int device, DeviceMemory* memory);
   // True if no tensor and no output of tokens crosses the bus.
   bool IsResident() const;
@@ -110,9 +118,9 @@ class BatchOnDevice {
   cudaError_t LaunchStep(const Step& step, const DeviceJob& job,
                          cudaStream_t stream) const;
   cudaError_t LaunchSchedule(Purpose purpose, const DeviceJob& job,
-                             const Block& block, cudaStream_t stream) const;
+                             const Block& block, cudaStream_t stream);
   cudaError_t LaunchMain(const DeviceJob& job, const Block& block,
-                         cudaStream_t stream) const;
+                         cudaStream_t stream);
 
   const Plan& plan_;
   const Batch& batch_;
@@ -127,6 +135,8 @@ class BatchOnDevice {
   char* inputs_[kNumInputRoles] = {};
   Placement placements_[kNumInputRoles] = {};
   Placement mask_placement_ = Placement::kPageable;
+  bool has_mask_here_ = false;
+  bool leaves_out_masks_ = false;
   uint8_t* mask_ = nullptr;
   uint64_t* mask_tokens_ = nullptr;
   uint64_t* first_bad_ = nullptr;
@@ -135,6 +145,11 @@ class BatchOnDevice {
   Output<uint16_t> token_reasons_;
   Output<uint16_t> sequence_reasons_;
   Output<float> gradient_;
+  bool has_long_rows_ = false;  // of several segments
+  // All blocks begin where warps' groups of rows begin.
+  bool are_rows_aligned_ = false;
+  // The last schedule folded them in such groups.
+  bool are_rows_folded_ = false;
   DeviceSegment* segments_ = nullptr;
   int64_t segments_made_ = 0;  // so many of the first ones are filled
   int64_t* offsets_ = nullptr;

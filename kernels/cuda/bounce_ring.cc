@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "kernels/cuda/cuda_try.h"
+#include "kernels/cuda/wait.h"
 
 namespace counterweight::kernels {
 
@@ -41,8 +42,8 @@ cudaError_t BounceRing::MakeRoom(bool waits, bool* ready) {
     const int next = (current_ + 1) % kBounceSlots;
     Slot& slot = slots_[next];
     if (slot.in_flight) {
-      const cudaError_t error = waits ? cudaEventSynchronize(slot.passed)
-                                      : cudaEventQuery(slot.passed);
+      const cudaError_t error =
+          waits ? WaitFor(slot.passed) : cudaEventQuery(slot.passed);
       *ready = error != cudaErrorNotReady;
       if (!*ready) {
         cudaGetLastError();  // clears the sticky error
@@ -99,7 +100,7 @@ cudaError_t BounceRing::Drain() {
   for (int i = 1; i <= kBounceSlots; ++i) {
     Slot& slot = slots_[(current_ + i) % kBounceSlots];  // the oldest first
     if (!slot.in_flight) continue;
-    COUNTERWEIGHT_CUDA_TRY(cudaEventSynchronize(slot.passed));
+    COUNTERWEIGHT_CUDA_TRY(WaitFor(slot.passed));
     Empty(&slot);
   }
   return cudaSuccess;

@@ -19,6 +19,10 @@ struct CudaOptions {
   // The same where nothing but the mask crosses the bus: 2^26 positions are
   // less than 1 ms of the device's memory.
   int64_t resident_positions = int64_t{1} << 26;
+  // Positions of a batch up to which the host counts a mask in its memory. Of
+  // more, the device does: a host takes a tenth of a second for a gigabyte,
+  // five times as long as the bus.
+  int64_t host_counts = int64_t{1} << 20;
   // Size of a pinned staging buffer for pageable memory; a run has kBounceSlots
   // of them for each direction.
   int64_t bounce_bytes = int64_t{4} << 20;

@@ -72,7 +72,9 @@ class CudaRun final : public CorrectRun, private LossBackend {
   // outputs; do nothing without one.
   bool Enter();
   bool Leave();
+  // Counts the mask on the device, if the host cannot or takes longer.
   bool CountMask();
+  bool UploadMasks();
   // Stores what CountMask found wrong in *result.
   bool JudgeMask(CorrectResult* result);
   bool Download(const Transfer& transfer);
@@ -81,6 +83,8 @@ class CudaRun final : public CorrectRun, private LossBackend {
   bool is_empty() const { return batch_.num_sequences == 0; }
   bool Check(cudaError_t error, const char* doing);
 
+  // Puts a copy, of which *done bytes are under way, into the upload stream.
+  bool Enqueue(const Transfer& transfer, bool waits, size_t* done);
   bool Upload(size_t block, bool waits);
   bool UploadContext(const LossContext& context);
   // Enqueues a block of a walk on the streams.
@@ -138,6 +142,7 @@ class CudaRun final : public CorrectRun, private LossBackend {
   double device_seconds_ = 0.0;
   double divisor_ = 1.0;
   float* keys_ = nullptr;
+  uint64_t first_bad_ = kAllBoolean;  // of the mask, once the sums are here
   LossBatch loss_;
 };
 

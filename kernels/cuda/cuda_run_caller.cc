@@ -33,10 +33,24 @@ bool CudaRun::Leave() {
          follow(*caller_, pipe_->compute);
 }
 
+// Those of blocks that are on their way have theirs.
+bool CudaRun::UploadMasks() {
+  if (!transfers_.empty() && !Upload(uploading_, true)) return false;
+  for (size_t i = uploading_; i < on_device_.blocks().size(); ++i) {
+    for (const Transfer& transfer :
+         on_device_.UploadsOfMask(on_device_.blocks()[i])) {
+      size_t done = 0;
+      if (!Enqueue(transfer, true, &done)) return false;
+    }
+  }
+  on_device_.LeaveOutMasks();
+  return true;
+}
+
 bool CudaRun::CountMask() {
-  if (counted_ || !on_device_.has_mask_here()) return true;
+  if (counted_ || prepared_ || !on_device_.counts_mask()) return true;
   Progress progress;
-  counted_ = WalkBlocks(Walk::kMask, &progress);
+  counted_ = UploadMasks() && WalkBlocks(Walk::kMask, &progress);
   return counted_;
 }
 
@@ -48,9 +62,7 @@ bool CudaRun::Download(const Transfer& transfer) {
 }
 
 bool CudaRun::CountRows(const Batch& batch, double* row_tokens) {
-  if (!on_device_.has_mask_here()) {
-    return LossBackend::CountRows(batch, row_tokens);
-  }
+  if (!counted_) return LossBackend::CountRows(batch, row_tokens);
   std::vector<uint64_t> tokens(static_cast<size_t>(batch.num_sequences));
   const Pipe::Slot& last = pipe_->slots[(steps_ - 1) % kBlocksInFlight];
   if (!Check(cudaStreamWaitEvent(pipe_->download, last.computed, 0),
@@ -66,12 +78,9 @@ bool CudaRun::CountRows(const Batch& batch, double* row_tokens) {
 
 bool CudaRun::JudgeMask(CorrectResult* result) {
   if (!on_device_.has_mask_here()) return true;
-  // The fold came through the download stream, so the counts are there.
-  uint64_t position = 0;
-  if (!Download(on_device_.FirstBad(&position))) return false;
-  if (position == kAllBoolean) return true;
+  if (first_bad_ == kAllBoolean) return true;
   uint8_t value = 0;
-  const auto at = static_cast<int64_t>(position);
+  const auto at = static_cast<int64_t>(first_bad_);
   if (!Download(on_device_.MaskByte(at, &value))) return false;
   result->status = CorrectStatus::kBadMask;
   result->bad_mask = {at, value};

@@ -2,6 +2,7 @@
 // waits for.
 #include "kernels/cuda/cuda_run.h"
 #include "kernels/cuda/packed_records.h"
+#include "kernels/cuda/wait.h"
 
 namespace counterweight::kernels {
 namespace {
@@ -17,27 +18,25 @@ cudaError_t CopyDirectly(const Transfer& transfer, cudaStream_t stream) {
 
 }  // namespace
 
+bool CudaRun::Enqueue(const Transfer& transfer, bool waits, size_t* done) {
+  if (transfer.bytes == 0) return true;
+  if (transfer.placement != Placement::kPageable) {
+    return Check(CopyDirectly(transfer, pipe_->upload), kUploading);
+  }
+  return Check(
+             pipe_->to_device.Upload(transfer.to, transfer.from, transfer.bytes,
+                                     waits, pipe_->upload, done),
+             kUploading) &&
+         *done == transfer.bytes;
+}
+
 bool CudaRun::Upload(size_t block, bool waits) {
   if (block < uploading_) return true;
   if (transfers_.empty()) {
     transfers_ = on_device_.Uploads(on_device_.blocks()[block]);
   }
   for (; transfer_ < transfers_.size(); ++transfer_, transfer_done_ = 0) {
-    const Transfer& transfer = transfers_[transfer_];
-    if (transfer.bytes == 0) continue;
-    if (transfer.placement != Placement::kPageable) {
-      if (!Check(CopyDirectly(transfer, pipe_->upload), kUploading)) {
-        return false;
-      }
-      continue;
-    }
-    if (!Check(
-            pipe_->to_device.Upload(transfer.to, transfer.from, transfer.bytes,
-                                    waits, pipe_->upload, &transfer_done_),
-            kUploading) ||
-        transfer_done_ < transfer.bytes) {
-      return false;
-    }
+    if (!Enqueue(transfers_[transfer_], waits, &transfer_done_)) return false;
   }
   transfers_.clear();
   transfer_ = 0;
@@ -48,12 +47,7 @@ bool CudaRun::Upload(size_t block, bool waits) {
 bool CudaRun::UploadContext(const LossContext& context) {
   for (const Transfer& transfer : on_device_.SetContext(context)) {
     size_t done = 0;
-    if (!Check(
-            pipe_->to_device.Upload(transfer.to, transfer.from, transfer.bytes,
-                                    true, pipe_->upload, &done),
-            kUploading)) {
-      return false;
-    }
+    if (!Enqueue(transfer, true, &done)) return false;
   }
   return true;
 }
@@ -61,7 +55,7 @@ bool CudaRun::UploadContext(const LossContext& context) {
 bool CudaRun::Retire(int slot, bool waits) {
   const Pipe::Slot& events = pipe_->slots[slot];
   const cudaError_t error =
-      waits ? cudaEventSynchronize(events.done) : cudaEventQuery(events.done);
+      waits ? WaitFor(events.done) : cudaEventQuery(events.done);
   if (error == cudaErrorNotReady) {
     cudaGetLastError();  // clears the sticky error
     return false;
@@ -87,9 +81,8 @@ bool CudaRun::RetireAll() {
 
 bool CudaRun::Step(Walk walk, size_t index, bool waits) {
   const int slot = static_cast<int>(steps_ % kBlocksInFlight);
-  if ((slots_[slot].busy && !Retire(slot, waits)) || !Upload(index, waits)) {
-    return false;
-  }
+  if (slots_[slot].busy && !Retire(slot, waits)) return false;
+  if (walk != Walk::kMask && !Upload(index, waits)) return false;
   const Block& block = on_device_.blocks()[index];
   const Pipe::Slot& events = pipe_->slots[slot];
   cudaStream_t last = pipe_->upload;
@@ -175,7 +168,8 @@ bool CudaRun::FetchFold(RowRecord* total, double* row_tokens) {
     return false;
   }
   alignas(RowRecord) char packed[sizeof(RowRecord)];
-  for (const Transfer& transfer : on_device_.Results(packed, row_tokens)) {
+  for (const Transfer& transfer :
+       on_device_.Results(packed, row_tokens, &first_bad_)) {
     if (!Check(pipe_->from_device.Download(transfer.to, transfer.from,
                                            transfer.bytes, pipe_->download),
                kDownloading)) {

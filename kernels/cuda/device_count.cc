@@ -7,6 +7,8 @@
 
 namespace counterweight::kernels {
 
+bool IsBuiltWithCuda() { return true; }
+
 int NumCudaDevices(std::string* error) {
   int count = 0;
   const cudaError_t status = cudaGetDeviceCount(&count);

@@ -21,6 +21,20 @@ void Add(FoldOp op, size_t begin, int count, size_t size, FoldColumns* to) {
   }
 }
 
+// Fills FoldColumns::only_sums. The last step.
+FoldColumns Finished(FoldColumns columns) {
+  constexpr int kTogether = 32;
+  for (int i = 0; i < columns.count; i += kTogether) {
+    columns.only_sums |= 1u << i / kTogether;
+  }
+  for (int i = 0; i < columns.count; ++i) {
+    if (columns.op[i] != FoldOp::kSum) {
+      columns.only_sums &= ~(1u << i / kTogether);
+    }
+  }
+  return columns;
+}
+
 // The loss's columns of a segment, from the `first` on.
 void AddLossOfSegments(const Plan& plan, int first, FoldColumns* columns) {
   const auto loss = static_cast<size_t>(segment_offsets(plan).loss);
@@ -49,12 +63,12 @@ FoldColumns ColumnsOfRows(const Plan& plan) {
   add(FoldOp::kLow, at.row_low, plan.row_extrema);
   add(FoldOp::kHigh, at.row_high, plan.row_extrema);
   add(FoldOp::kFirst, at.first_bad, 1);
-  if (!plan.loss.active) return columns;
+  if (!plan.loss.active) return Finished(columns);
   add(FoldOp::kSum, at.loss_sums, kNumLossColumns);
   add(FoldOp::kSum, at.row_loss_sums, kNumRowLossColumns);
   add(FoldOp::kLow, at.row_loss_low, kNumRowLossExtrema);
   add(FoldOp::kHigh, at.row_loss_high, kNumRowLossExtrema);
-  return columns;
+  return Finished(columns);
 }
 
 FoldColumns ColumnsOfSegments(const Plan& plan) {
@@ -68,13 +82,13 @@ FoldColumns ColumnsOfSegments(const Plan& plan) {
   Add(FoldOp::kFirst, static_cast<size_t>(at.first_bad), 1, sizeof(int64_t),
       &columns);
   if (plan.loss.active) AddLossOfSegments(plan, 0, &columns);
-  return columns;
+  return Finished(columns);
 }
 
 FoldColumns ColumnsOfLossPass(const Plan& plan) {
   FoldColumns columns;
   AddLossOfSegments(plan, kNumLossStatistics, &columns);
-  return columns;
+  return Finished(columns);
 }
 
 }  // namespace counterweight::kernels

@@ -25,6 +25,8 @@ struct FoldColumns {
   static constexpr int kMost = sizeof(RowRecord) / sizeof(double);
 
   int32_t count = 0;
+  // Bit k: the columns from 32 k on, which 32 lanes fold together, are sums.
+  uint32_t only_sums = 0;
   uint16_t offset[kMost];  // in the packed record, bytes
   FoldOp op[kMost];
 };

@@ -20,5 +20,6 @@ set(counterweight_cuda_host_sources
     placement.cc
     prepare_kernels.cc
     probe.cc
-    shapes.cc)
+    shapes.cc
+    wait.cc)
 list(TRANSFORM counterweight_cuda_host_sources PREPEND ${CMAKE_CURRENT_LIST_DIR}/)

@@ -13,12 +13,23 @@
 
 namespace counterweight::kernels {
 
-// A segment is [begin, end) of the batch and belongs to `row`, as the row's
-// `index`-th.
+// A segment is [begin, end) of the batch and belongs to `row`.
 struct DeviceSegment {
   int64_t begin;
   int64_t end;
   int64_t row;
+};
+
+// The segments of a block's rows. Where each row is one segment, the rows'
+// bounds tell all.
+struct SegmentsView {
+  const DeviceSegment* segments;  // null: each row is one
+  const int64_t* offsets;         // [rows + 1] positions of the batch
+
+  COUNTERWEIGHT_HD DeviceSegment at(int64_t index) const {
+    if (segments != nullptr) return segments[index];
+    return {offsets[index], offsets[index + 1], index};
+  }
 };
 
 // Arguments of the kernels. Rows without tokens have one segment, an empty one.
@@ -28,17 +39,25 @@ struct DeviceJob {
   // leave them in `reasons`.
   Outputs outputs;
   int64_t num_segments;
-  const DeviceSegment* segments;  // [num_segments]
-  const int64_t* row_segments;    // [num_sequences + 1] first segment of a row
-  int64_t most_segments;          // of a row
-  char* records;                  // [num_segments] PackedSegment
-  PrefixBase* bases;              // [num_segments][num_prefixes]
-  RowState* states;               // [num_sequences]
-  char* rows;                     // [num_sequences] PackedRow
-  uint32_t* reasons;              // [num_sequences], zero before the walk
-  LossContext loss;               // device pointers
-  double* row_tokens;             // [num_sequences], or null: not wanted
-  int32_t shared_bytes;           // of a walk's block, at most
+  SegmentsView segments;
+  // [num_sequences + 1] first segment of a row; null: each row is one
+  const int64_t* row_segments;
+  int64_t most_segments;  // of a row
+  char* records;          // [num_segments] PackedSegment
+  PrefixBase* bases;      // [num_segments][num_prefixes]
+  RowState* states;       // [num_sequences]
+  char* rows;             // [num_sequences] PackedRow
+  // [num_sequences], zero before the walk; null: not wanted
+  uint32_t* reasons;
+  LossContext loss;      // device pointers
+  double* row_tokens;    // [num_sequences], or null: not wanted
+  int32_t shared_bytes;  // of a walk's block, at most
+  // Walks: no row is settled yet, so `states` are not read.
+  bool first_pass;
+  // LaunchSettle: makes records of the rows, and folds groups of RowsOfWarp()
+  // of them into the first of each. LaunchFoldRows: they are.
+  bool makes_rows;
+  bool folds_rows;
   // LaunchOutputs and LaunchSettleLoss: leave rows alone where no sequence rule
   // fired.
   bool fired_rows_only;
@@ -61,17 +80,13 @@ struct SegmentsJob {
 cudaError_t PrepareKernels(int* shared_bytes);
 
 // Its parts.
-cudaError_t PrepareRows();
+cudaError_t PrepareRows(int shared_bytes);
 cudaError_t PrepareStatistics(int shared_bytes);
 cudaError_t PrepareBoth(int shared_bytes);
 cudaError_t PrepareOutputs(int shared_bytes);
 
-// Before everything else of a block.
+// Before everything else of a block in which a row has several.
 cudaError_t LaunchSegments(const SegmentsJob& job, cudaStream_t stream);
-
-// States before the first pass.
-cudaError_t LaunchInitialStates(const Plan& plan, const DeviceJob& job,
-                                cudaStream_t stream);
 
 // Statistics of every segment, under the states and bases known so far.
 cudaError_t LaunchStatistics(const Plan& plan, const DeviceJob& job,
@@ -82,9 +97,14 @@ cudaError_t LaunchStatistics(const Plan& plan, const DeviceJob& job,
 cudaError_t LaunchBoth(const Plan& plan, const DeviceJob& job,
                        cudaStream_t stream);
 
+// Rows that a warp settles together: a power of two, 32 or less. `shared_bytes`
+// as DeviceJob's.
+int RowsOfWarp(const Plan& plan, int shared_bytes);
+
 // Computes bases, if a row has several segments, folds segments in place, and
 // computes states and the rows' records. Where a guess was wrong reasons begin
-// anew. REQUIRES: bases are zero.
+// anew. REQUIRES: bases are zero; with job.folds_rows, the block begins at a
+// multiple of RowsOfWarp() of the batch's rows.
 cudaError_t LaunchSettle(const Plan& plan, const DeviceJob& job,
                          cudaStream_t stream);
 

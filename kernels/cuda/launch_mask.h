@@ -19,7 +19,7 @@ inline constexpr uint64_t kAllBoolean = 0x7f7f7f7f7f7f7f7fu;
 // Device pointers.
 struct MaskJob {
   const uint8_t* mask;
-  const DeviceSegment* segments;  // [num_segments]
+  SegmentsView segments;
   int64_t num_segments;
   // [rows of the segments] gets the bytes that are not 0 added; zero before.
   uint64_t* row_tokens;

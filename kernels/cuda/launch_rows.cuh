@@ -7,13 +7,13 @@
 #include "kernels/cuda/launch_on_device.cuh"
 #include "kernels/cuda/packed_records.h"
 #include "kernels/cuda/row_kernels.cuh"
+#include "kernels/cuda/settle_kernel.cuh"
 
 namespace counterweight::kernels {
 
-cudaError_t PrepareRows() {
+cudaError_t PrepareRows(int shared_bytes) {
   COUNTERWEIGHT_CUDA_TRY(Prepare(segments_kernel, 0));
-  COUNTERWEIGHT_CUDA_TRY(Prepare(initial_states_kernel, 0));
-  COUNTERWEIGHT_CUDA_TRY(Prepare(settle_kernel, 0));
+  COUNTERWEIGHT_CUDA_TRY(Prepare(settle_kernel, shared_bytes));
   COUNTERWEIGHT_CUDA_TRY(Prepare(settle_loss_kernel, 0));
   COUNTERWEIGHT_CUDA_TRY(Prepare(bases_kernel, 0));
   COUNTERWEIGHT_CUDA_TRY(Prepare(fold_kernel, 0));
@@ -26,18 +26,12 @@ cudaError_t LaunchSegments(const SegmentsJob& job, cudaStream_t stream) {
                 job);
 }
 
-cudaError_t LaunchInitialStates(const Plan& plan, const DeviceJob& job,
-                                cudaStream_t stream) {
-  return Launch(initial_states_kernel,
-                Blocks(job.batch.num_sequences, kThreads), kThreads, 0, stream,
-                plan, job);
-}
-
-// `longest`: records of the longest sequence.
+// `longest`: records of the longest sequence. Those at multiples of job.stride
+// are left of an earlier fold.
 static cudaError_t LaunchFold(const FoldColumns& columns, FoldJob job,
                               int64_t longest, cudaStream_t stream) {
   const int64_t column_blocks = Blocks(columns.count, kLanes);
-  for (job.stride = 1; job.stride < longest; job.stride *= kFoldGroup) {
+  for (; job.stride < longest; job.stride *= kFoldGroup) {
     job.groups = Blocks(Blocks(longest, job.stride), kFoldGroup);
     const int64_t warps = job.num_sequences * job.groups * column_blocks;
     COUNTERWEIGHT_CUDA_TRY(Launch(fold_kernel, Blocks(warps, kWarps), kThreads,
@@ -59,21 +53,42 @@ static cudaError_t LaunchFoldSegments(const Plan& plan,
   fold.num_sequences = job.batch.num_sequences;
   fold.begins = job.row_segments;
   fold.states = states;
+  fold.stride = 1;
   return LaunchFold(columns, fold, job.most_segments, stream);
+}
+
+static SettleLayout MakeSettleLayout(const Plan& plan, int shared_bytes) {
+  constexpr auto kDouble = static_cast<int32_t>(sizeof(double));
+  SettleLayout layout{.rows = kLanes,
+                      .segment_stride = segment_offsets(plan).bytes | kDouble,
+                      .row_stride = row_offsets(plan).bytes | kDouble};
+  const int32_t of_row = layout.segment_stride + layout.row_stride;
+  while (layout.rows > 1 && layout.rows * of_row > shared_bytes) {
+    layout.rows /= 2;
+  }
+  return layout;
+}
+
+int RowsOfWarp(const Plan& plan, int shared_bytes) {
+  return MakeSettleLayout(plan, shared_bytes).rows;
 }
 
 cudaError_t LaunchSettle(const Plan& plan, const DeviceJob& job,
                          cudaStream_t stream) {
-  const int64_t blocks = Blocks(job.batch.num_sequences, kThreads);
   if (job.most_segments > 1) {
     if (plan.num_prefixes > 0) {
-      COUNTERWEIGHT_CUDA_TRY(
-          Launch(bases_kernel, blocks, kThreads, 0, stream, plan, job));
+      COUNTERWEIGHT_CUDA_TRY(Launch(bases_kernel,
+                                    Blocks(job.batch.num_sequences, kThreads),
+                                    kThreads, 0, stream, plan, job));
     }
     COUNTERWEIGHT_CUDA_TRY(LaunchFoldSegments(plan, ColumnsOfSegments(plan),
                                               job, nullptr, stream));
   }
-  return Launch(settle_kernel, blocks, kThreads, 0, stream, plan, job);
+  const SettleLayout layout = MakeSettleLayout(plan, job.shared_bytes);
+  return Launch(settle_kernel, Blocks(job.batch.num_sequences, layout.rows),
+                kLanes,
+                layout.rows * (layout.segment_stride + layout.row_stride),
+                stream, plan, job, ColumnsOfRows(plan), layout);
 }
 
 cudaError_t LaunchSettleLoss(const Plan& plan, const DeviceJob& job,
@@ -92,6 +107,7 @@ cudaError_t LaunchFoldRows(const Plan& plan, const DeviceJob& job,
   fold.record_bytes = row_offsets(plan).bytes;
   fold.num_records = job.batch.num_sequences;
   fold.num_sequences = 1;
+  fold.stride = job.folds_rows ? RowsOfWarp(plan, job.shared_bytes) : 1;
   return LaunchFold(ColumnsOfRows(plan), fold, fold.num_records, stream);
 }
 

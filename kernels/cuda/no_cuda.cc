@@ -8,6 +8,8 @@
 
 namespace counterweight::kernels {
 
+bool IsBuiltWithCuda() { return false; }
+
 int NumCudaDevices(std::string* error) {
   *error = "this build has no CUDA backend";
   return 0;

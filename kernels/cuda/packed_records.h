@@ -82,20 +82,16 @@ COUNTERWEIGHT_HD T* part_of(char* record, int32_t offset) {
   return reinterpret_cast<T*>(record + offset);
 }
 
-// The `index`-th record of an array, 8-byte aligned.
-COUNTERWEIGHT_HD PackedSegment segment_at(const Plan& plan, char* records,
-                                          int64_t index) {
+// `record` is 8-byte aligned.
+COUNTERWEIGHT_HD PackedSegment packed_segment(const Plan& plan, char* record) {
   const SegmentOffsets at = segment_offsets(plan);
-  char* const record = records + index * at.bytes;
   return {part_of<double>(record, 0), *part_of<int64_t>(record, at.first_bad),
           part_of<float>(record, at.low), part_of<float>(record, at.high),
           *part_of<LossRecord>(record, at.loss)};
 }
 
-COUNTERWEIGHT_HD PackedRow row_at(const Plan& plan, char* records,
-                                  int64_t index) {
+COUNTERWEIGHT_HD PackedRow packed_row(const Plan& plan, char* record) {
   const RowOffsets at = row_offsets(plan);
-  char* const record = records + index * at.bytes;
   return {part_of<double>(record, 0),
           part_of<double>(record, at.row_sums),
           part_of<double>(record, at.token_low),
@@ -107,6 +103,16 @@ COUNTERWEIGHT_HD PackedRow row_at(const Plan& plan, char* records,
           part_of<double>(record, at.row_loss_sums),
           part_of<double>(record, at.row_loss_low),
           part_of<double>(record, at.row_loss_high)};
+}
+
+// The `index`-th record of an array.
+COUNTERWEIGHT_HD PackedSegment segment_at(const Plan& plan, char* records,
+                                          int64_t index) {
+  return packed_segment(plan, records + index * segment_offsets(plan).bytes);
+}
+COUNTERWEIGHT_HD PackedRow row_at(const Plan& plan, char* records,
+                                  int64_t index) {
+  return packed_row(plan, records + index * row_offsets(plan).bytes);
 }
 
 // Copies the plan's columns of a row between packed and other records.

@@ -1,6 +1,7 @@
 #include "kernels/cuda/pipe.h"
 
 #include "kernels/cuda/cuda_try.h"
+#include "kernels/cuda/wait.h"
 
 namespace counterweight::kernels {
 
@@ -45,7 +46,7 @@ cudaError_t Pipe::Wait(cudaStream_t stream) {
   if (error == cudaErrorNotReady) {
     cudaGetLastError();  // clears the sticky error
     error = cudaEventRecord(ended, stream);
-    if (error == cudaSuccess) error = cudaEventSynchronize(ended);
+    if (error == cudaSuccess) error = WaitFor(ended);
   }
   // Spinning does not matter after an error.
   return error == cudaSuccess ? error : cudaStreamSynchronize(stream);

@@ -10,7 +10,7 @@ cudaError_t PrepareKernels(int* shared_bytes) {
   COUNTERWEIGHT_CUDA_TRY(cudaDeviceGetAttribute(
       shared_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device));
   COUNTERWEIGHT_CUDA_TRY(PrepareMask());
-  COUNTERWEIGHT_CUDA_TRY(PrepareRows());
+  COUNTERWEIGHT_CUDA_TRY(PrepareRows(*shared_bytes));
   COUNTERWEIGHT_CUDA_TRY(PrepareStatistics(*shared_bytes));
   COUNTERWEIGHT_CUDA_TRY(PrepareBoth(*shared_bytes));
   return PrepareOutputs(*shared_bytes);

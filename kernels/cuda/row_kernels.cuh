@@ -31,14 +31,6 @@ __global__ void segments_kernel(const __grid_constant__ SegmentsJob job) {
   }
 }
 
-__global__ void initial_states_kernel(const __grid_constant__ Plan plan,
-                                      const __grid_constant__ DeviceJob job) {
-  const int64_t row =
-      static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
-  if (row >= job.batch.num_sequences) return;
-  job.states[row] = {0, 0.0f, initial_loss(plan.loss, job.loss, row)};
-}
-
 __global__ void bases_kernel(const __grid_constant__ Plan plan,
                              const __grid_constant__ DeviceJob job) {
   const int64_t row =
@@ -52,23 +44,6 @@ __global__ void bases_kernel(const __grid_constant__ Plan plan,
       job.bases + first * plan.num_prefixes);
 }
 
-// A row's segments are folded into its first.
-__global__ void settle_kernel(const __grid_constant__ Plan plan,
-                              const __grid_constant__ DeviceJob job) {
-  const int64_t row =
-      static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
-  if (row >= job.batch.num_sequences) return;
-  PackedSegment record = segment_at(plan, job.records, job.row_segments[row]);
-  const RowState state = decide_row(plan, job.loss, row, record);
-  job.states[row] = state;
-  if (state.fired != 0) job.reasons[row] = 0;
-  if (job.row_tokens != nullptr) {
-    job.row_tokens[row] = record.sums[kColumnTokens];
-  }
-  PackedRow out = row_at(plan, job.rows, row);
-  make_row_record(plan, record, state, out);
-}
-
 __global__ void settle_loss_kernel(const __grid_constant__ Plan plan,
                                    const __grid_constant__ DeviceJob job) {
   const int64_t row =
@@ -77,7 +52,9 @@ __global__ void settle_loss_kernel(const __grid_constant__ Plan plan,
   if (job.fired_rows_only && job.states[row].fired == 0) return;
   LossRow& state = job.states[row].loss;
   PackedRow out = row_at(plan, job.rows, row);
-  LossRecord& loss = segment_at(plan, job.records, job.row_segments[row]).loss;
+  const int64_t first =
+      job.row_segments != nullptr ? job.row_segments[row] : row;
+  LossRecord& loss = segment_at(plan, job.records, first).loss;
   take_statistics(out, loss);
   if (plan.loss.hands_back) {
     state.hand_back = hand_back(plan.loss, loss, state);

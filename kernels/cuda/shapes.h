@@ -90,21 +90,34 @@ inline constexpr int kAnyPlan = -1;
 // Plans with more rules have no shape.
 inline constexpr int kMaxShapeRules = 3;
 
-// Blocks that a multiprocessor is to hold at once, which bounds registers: more
-// than these spill what the walk needs in each step.
+// Shapes that were measured on an H100 (tests/benchmark/README.md); the others
+// follow the rule that no walk spills what it needs in each step.
+constexpr bool IsPpoAlone(const Shape& shape) {
+  return (shape.features & ~(kFeatureLoss | kFeatureMetrics)) == 0;
+}
+constexpr bool HasRulesAlways(const Shape& shape) {
+  return (shape.always & kFeatureRules) != 0;
+}
+
+// Blocks that a multiprocessor is to hold at once, which bounds registers.
 constexpr int MinBlocks(int shape) {
   if (shape == kAnyPlan) return 4;
   constexpr uint32_t kHeavy = kFeatureRules | kFeatureLoss;
-  return (kShapes[shape].features & kHeavy) == 0 ? 4 : 3;
+  const Shape& of = kShapes[shape];
+  const bool is_heavy = (of.features & kHeavy) != 0;
+  return is_heavy && !IsPpoAlone(of) && !HasRulesAlways(of) ? 3 : 4;
 }
 
 // Steps that a walk looks at together: one, as registers are short. Walks with
-// rules have enough for more, and ask each question about a rule that much less
-// often.
+// rules ask each question about a rule that much less often, and a loss without
+// metrics has registers left for more in flight.
 constexpr int StepsTogether(const Shape& shape) {
-  const bool has_rules = (shape.features & kFeatureRules) != 0;
-  if (!has_rules || (shape.features & kFeatureLoss) != 0) return 1;
-  return (shape.always & kFeatureRules) != 0 ? 4 : 2;
+  constexpr int kBlock = 8;  // kSteps
+  if (HasRulesAlways(shape)) return kBlock;
+  if ((shape.features & kFeatureLoss) != 0) {
+    return shape.features == kFeatureLoss ? kBlock / 2 : 1;
+  }
+  return (shape.features & kFeatureRules) != 0 ? 2 : 1;
 }
 
 // Index of the shape of `plan` where these outputs are wanted, or kAnyPlan.

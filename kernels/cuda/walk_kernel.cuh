@@ -6,21 +6,14 @@
 #include "kernels/cuda/grid.h"
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/packed_records.h"
+#include "kernels/cuda/shared_memory.cuh"
 #include "kernels/cuda/warp_lanes.cuh"
+#include "kernels/walk/loss_row.h"
 #include "kernels/walk/segment_walk.h"
 
 namespace counterweight::kernels {
 inline namespace COUNTERWEIGHT_ISA {
 namespace {
-
-#ifdef __CUDACC__
-extern __shared__ double dynamic_shared_memory[];
-#endif
-
-// `offset` in bytes, a multiple of 8.
-__device__ double* SharedMemory(int offset) {
-  return dynamic_shared_memory + offset / static_cast<int>(sizeof(double));
-}
 
 // Dynamic shared memory: layout.bytes for each warp.
 template <bool kStats, bool kOutput, int kShapeIndex>
@@ -33,8 +26,13 @@ __global__ void __launch_bounds__(kThreads, MinBlocks(kShapeIndex))
   const unsigned warps = blockDim.x / kLanes;
   const int64_t index = static_cast<int64_t>(blockIdx.x) * warps + warp;
   if (index >= job.num_segments) return;
-  const DeviceSegment segment = job.segments[index];
-  const RowState state = job.states[segment.row];
+  const DeviceSegment segment = job.segments.at(index);
+  RowState state{};
+  if (job.first_pass) {
+    state.loss = initial_loss(plan.loss, job.loss, segment.row);
+  } else {
+    state = job.states[segment.row];
+  }
   if (!kStats && job.fired_rows_only && state.fired == 0) return;
   const bool has_loss = Lanes::may(kFeatureLoss) && plan.loss.active;
   TileState<Lanes> tile;
@@ -55,7 +53,7 @@ __global__ void __launch_bounds__(kThreads, MinBlocks(kShapeIndex))
   }
   if (kOutput) {
     const uint32_t reasons = Lanes::fold_or(sums.reasons);
-    if (Lanes::writes() && reasons != 0) {
+    if (Lanes::writes() && reasons != 0 && job.reasons != nullptr) {
       atomicOr(&job.reasons[segment.row], reasons);
     }
   }

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import pathlib
 import subprocess
 from collections.abc import Callable
 from typing import Any
@@ -62,6 +63,26 @@ def test_methods_have_the_cpus_bytes(comparison: compare_backends.Comparison) ->
     comparison.run(compare_backends.method_cases(methods))
     assert comparison.differences == []
     assert comparison.answered == before + len(methods)
+
+
+@pytest.mark.parametrize(
+    ("flag", "given", "connections"),
+    [("--backend=cuda", None, "32"), ("--backend=auto", "4", "4"), ("--backend=cpu", None, None)],
+)
+def test_the_server_starts_with_a_queue_for_each_stream(
+    start_server: Callable[..., ServerProcess],
+    flag: str,
+    given: str | None,
+    connections: str | None,
+) -> None:
+    """CUDA reads the variable before main(), so that the environment it starts with counts."""
+    name = "CUDA_DEVICE_MAX_CONNECTIONS"
+    server = start_server(flag, program=FAKE, environment={name: given} if given else {})
+    entries = pathlib.Path(f"/proc/{server.process.pid}/environ").read_bytes().split(b"\0")
+    found = dict(entry.decode().partition("=")[::2] for entry in entries)
+    assert found.get(name) == connections
+    arguments = pathlib.Path(f"/proc/{server.process.pid}/cmdline").read_bytes().split(b"\0")
+    assert flag.encode() in arguments
 
 
 def test_chunks_have_the_cpus_bytes(comparison: compare_backends.Comparison) -> None:

@@ -12,7 +12,7 @@
 namespace counterweight::kernels {
 namespace {
 
-constexpr int64_t kLength = 4096;  // if neither length nor size varies
+constexpr int64_t kLength = BenchOptions{}.length;
 
 // Seconds that the device computed in one correction; by the host's clock where
 // there is no device. Negative: it failed. *call: of the whole call.
@@ -29,6 +29,11 @@ double Once(Corrector& corrector, const Work& work, const Batch& batch,
     return -1.0;
   }
   return result.device_seconds > 0.0 ? result.device_seconds : *call;
+}
+
+double Median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return values[values.size() / 2];
 }
 
 class KernelTimes {
@@ -59,6 +64,7 @@ class KernelTimes {
         .Number("best", timing.best)
         .Number("median", timing.median)
         .Number("call", *std::min_element(calls.begin(), calls.end()))
+        .Number("call_median", Median(calls))
         .Count("repetitions", timing.repetitions);
   }
 
@@ -105,12 +111,32 @@ bool TimeKernels(const BenchOptions& options, Candidate& candidate) {
   return times.ok();
 }
 
+bool TimeTargets(const BenchOptions& options, Candidate& candidate) {
+  const BenchTensors tensors(*candidate.memory, *candidate.memory,
+                             options.tokens);
+  if (!tensors.ok()) return CannotHold(options.tokens);
+  KernelTimes times(candidate, tensors);
+  const std::vector<Work> targets = TargetWorks();
+  for (const int64_t length : {int64_t{128}, int64_t{1024}, kLength}) {
+    for (const Work& work : targets) {
+      times.Time("targets", work, options.tokens, length);
+    }
+  }
+  for (int64_t tokens = int64_t{1} << 13; tokens <= int64_t{1} << 17;
+       tokens *= 4) {
+    for (const Work& work : targets) {
+      times.Time("micro", work, tokens, tokens / 8);
+    }
+  }
+  return times.ok();
+}
+
 bool Profile(const BenchOptions& options, Candidate& candidate) {
   const std::unique_ptr<Memory> host =
       MakeFastestHostMemory(*candidate.corrector);
   const BenchTensors tensors(*candidate.memory, *host, options.tokens);
   if (!tensors.ok()) return CannotHold(options.tokens);
-  const BenchRows rows(options.tokens, kLength);
+  const BenchRows rows(options.tokens, options.length);
   for (const Work& work : TargetWorks()) {
     if (work.name != options.work) continue;
     const Batch batch = tensors.batch(work, rows);

@@ -1,7 +1,7 @@
 // gpu_bench PART [--candidate=cuda|generic|v3|v4] [--tokens=N] [--most=N]
-// [--work=NAME] [--repetitions=N]: PART is copies, kernels, requests or profile
-// (see bench_parts.h). Exit status: 0 all measured, 1 something was not, 2 no
-// such candidate on this machine.
+// [--work=NAME] [--length=N] [--repetitions=N]: PART is copies, kernels,
+// targets, requests or profile (see bench_parts.h). Exit status: 0 all
+// measured, 1 something was not, 2 no such candidate on this machine.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -28,6 +28,8 @@ bool Parse(int argc, char** argv, BenchOptions* options) {
       options->most_tokens = std::atoll(value.c_str());
     } else if (name == "--work") {
       options->work = value;
+    } else if (name == "--length") {
+      options->length = std::atoll(value.c_str());
     } else if (name == "--repetitions") {
       most_repetitions = std::atoi(value.c_str());
     } else {
@@ -37,19 +39,22 @@ bool Parse(int argc, char** argv, BenchOptions* options) {
   // Rows of the longest length must fit.
   constexpr int64_t kLeastTokens = int64_t{1} << 17;
   options->most_tokens = std::max(options->most_tokens, options->tokens);
-  return options->tokens >= kLeastTokens && most_repetitions > 0;
+  return options->tokens >= kLeastTokens && options->length > 0 &&
+         most_repetitions > 0;
 }
 
 int Main(int argc, char** argv) {
   BenchOptions options;
   const std::string part = argc > 1 ? argv[1] : "";
   const bool known = part == "copies" || part == "kernels" ||
-                     part == "requests" || part == "profile";
+                     part == "targets" || part == "requests" ||
+                     part == "profile";
   if (!known || !Parse(argc, argv, &options)) {
     std::fprintf(stderr,
-                 "gpu_bench copies|kernels|requests|profile "
+                 "gpu_bench copies|kernels|targets|requests|profile "
                  "[--candidate=cuda|generic|v3|v4] [--tokens=N, at least "
-                 "131072] [--most=N] [--work=NAME] [--repetitions=N]\n");
+                 "131072] [--most=N] [--work=NAME] "
+                 "[--length=N] [--repetitions=N]\n");
     return 2;
   }
   std::string error;
@@ -61,6 +66,7 @@ int Main(int argc, char** argv) {
   }
   bool ok = false;
   if (part == "copies") ok = MeasureCopies(options);
+  if (part == "targets") ok = TimeTargets(options, candidate);
   if (part == "kernels") ok = TimeKernels(options, candidate);
   if (part == "requests") ok = TimeRequests(options, candidate);
   if (part == "profile") ok = Profile(options, candidate);

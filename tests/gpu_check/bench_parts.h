@@ -16,6 +16,8 @@ struct BenchOptions {
   // The largest batch of the table by size.
   int64_t most_tokens = int64_t{1} << 28;
   std::string work = "token_tis";  // for Profile()
+  // Of rows, if neither length nor size varies, and for Profile().
+  int64_t length = 4096;
 };
 
 // All are false, with a line on stderr, if something could not be measured.
@@ -26,6 +28,10 @@ bool MeasureCopies(const BenchOptions& options);
 // Kernel time of batches that lie on the device: every method, then the works
 // of the targets by length of the rows and by size of the batch.
 bool TimeKernels(const BenchOptions& options, Candidate& candidate);
+
+// The works of the targets alone, with their masks on the device as a trainer
+// has them: rows of three lengths, and micro-batches of eight rows.
+bool TimeTargets(const BenchOptions& options, Candidate& candidate);
 
 // Correct() from and to the host's memory, by the host's clock; many requests
 // at once, and a small one beside a large one.

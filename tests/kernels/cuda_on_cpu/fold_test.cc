@@ -156,13 +156,14 @@ TEST_F(FoldTest, OfRowsIsPairwiseByIndex) {
     DeviceJob job{};
     job.rows = copied.device();
     job.batch.num_sequences = count;
+    job.shared_bytes = 48 << 10;
     fake_cuda::StartTrace();
     ASSERT_EQ(LaunchFoldRows(plan_, job, stream_), cudaSuccess);
     const std::vector<char> folded = copied.Read();
-    EXPECT_EQ(fake_cuda::StopTrace().size(), count == 1        ? 0U
-                                             : count <= 128    ? 1U
-                                             : count <= 16'384 ? 2U
-                                                               : 3U);
+    EXPECT_EQ(fake_cuda::StopTrace().size(), count == 1      ? 0U
+                                             : count <= 32   ? 1U
+                                             : count <= 1024 ? 2U
+                                                             : 3U);
     FoldPairs(rows.data(), count,
               [&](RowRecord& a, const RowRecord& b) { fold(plan_, a, b); });
     EXPECT_TRUE(HasBytesOf(plan_, folded, 0, rows.front())) << count;

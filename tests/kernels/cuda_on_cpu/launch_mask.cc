@@ -2,6 +2,7 @@
 //
 #include "kernels/cuda/launch_mask.h"
 
+inline int __popc(uint32_t bits) { return __builtin_popcount(bits); }
 inline void atomicAdd(unsigned long long* target, unsigned long long value) {
   *target += value;
 }
@@ -12,12 +13,12 @@ inline void atomicMin(unsigned long long* target, unsigned long long value) {
 namespace counterweight::kernels {
 
 static bool MayTouchAll(const MaskJob& job) {
-  if (!MayTouch(job.segments, 0, job.num_segments) ||
+  if (!MayTouchSegments(job.segments, job.num_segments) ||
       !MayTouch(job.first_bad, 0, 1)) {
     return false;
   }
   for (int64_t i = 0; i < job.num_segments; ++i) {
-    const DeviceSegment& segment = job.segments[i];
+    const DeviceSegment segment = job.segments.at(i);
     if (!MayTouch(job.mask, segment.begin, segment.end) ||
         !MayTouch(job.row_tokens, segment.row, segment.row + 1)) {
       return false;

@@ -17,6 +17,7 @@
 #include "tests/kernels/cuda_on_cpu/warp.h"
 //
 #include "kernels/cuda/column_layout.h"
+#include "kernels/cuda/fold_columns.h"
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/packed_records.h"
 
@@ -53,8 +54,13 @@ inline bool MayTouchRows(const Plan& plan, const DeviceJob& job) {
          MayTouch(job.loss.row_factors, 0, rows);
 }
 
+inline bool MayTouchSegments(const SegmentsView& view, int64_t count) {
+  return MayTouch(view.segments, 0, count) &&
+         (view.segments != nullptr || MayTouch(view.offsets, 0, count + 1));
+}
 inline bool MayTouchSegments(const Plan& plan, const DeviceJob& job) {
-  return job.num_segments > 0 && MayTouch(job.segments, 0, job.num_segments) &&
+  return job.num_segments > 0 &&
+         MayTouchSegments(job.segments, job.num_segments) &&
          MayTouchRecords(job.records, job.num_segments,
                          segment_offsets(plan).bytes) &&
          MayTouch(job.bases, 0, job.num_segments * plan.num_prefixes);
@@ -62,8 +68,8 @@ inline bool MayTouchSegments(const Plan& plan, const DeviceJob& job) {
 
 // REQUIRES: MayTouchSegments().
 inline bool MayTouchTokens(const Plan& plan, const DeviceJob& job) {
-  const int64_t begin = job.segments[0].begin;
-  const int64_t end = job.segments[job.num_segments - 1].end;
+  const int64_t begin = job.segments.at(0).begin;
+  const int64_t end = job.segments.at(job.num_segments - 1).end;
   for (int r = 0; r < kNumInputRoles; ++r) {
     if ((plan.inputs >> r & 1u) == 0 || begin == end) continue;
     const TensorView& tensor = job.batch.tensors[r];
@@ -91,6 +97,11 @@ inline bool MayTouchAll(const Plan& plan, const DeviceJob& job) {
 inline bool MayTouchAll(const Plan& plan, const DeviceJob& job,
                         const ColumnLayout& /*layout*/) {
   return MayTouchAll(plan, job) && MayTouchTokens(plan, job);
+}
+template <class Layout>
+bool MayTouchAll(const Plan& plan, const DeviceJob& job,
+                 const FoldColumns& /*columns*/, const Layout& /*layout*/) {
+  return MayTouchAll(plan, job);
 }
 inline bool MayTouchAll(const uint32_t* reasons, int64_t count,
                         const uint16_t* out) {

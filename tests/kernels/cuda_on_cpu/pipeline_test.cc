@@ -7,6 +7,7 @@
 #include <memory>
 #include <vector>
 
+#include "kernels/cuda/batch_blocks.h"
 #include "tests/gpu_check/compare.h"
 #include "tests/kernels/cuda_on_cpu/fake_cuda.h"
 #include "tests/kernels/cuda_on_cpu/placed_run.h"
@@ -155,6 +156,47 @@ TEST_F(Pipeline, OfShapesAtTheEdge) {
       ExpectCpuBytes(8, spec, batch, {Where::kPinned, Where::kPinned});
     }
   }
+}
+
+// Rows fold in their warps only where every block begins with a group of them.
+TEST_F(Pipeline, OfBlocksThatBeginWithAGroupOfRows) {
+  Random random(8);
+  for (const int64_t rows_of_block : {31, 32, 64}) {
+    CudaOptions options = kSmallOptions;
+    options.block_positions = rows_of_block * kPositionsOfShortRow;
+    const std::unique_ptr<Corrector> cuda = MakeFakeCuda(options);
+    for (const bool has_loss : {false, true}) {
+      const CorrectionSpec spec =
+          has_loss ? WithLoss(BusyLoss(Surrogate::kPpoClip, 0.2)) : BusySpec();
+      const OwnedBatch batch(
+          RandomRows(random, std::vector<int64_t>(150, 20), {.spread = 0.2}));
+      EXPECT_EQ(FirstDifference(Expected(spec, batch),
+                                RunPlaced(*cuda, spec, batch, {})),
+                "")
+          << rows_of_block << " rows";
+    }
+  }
+}
+
+// Each launch costs a micro-batch as much as its rows.
+TEST_F(Pipeline, LaunchesTwoKernelsForAMicroBatch) {
+  Random random(9);
+  CorrectionSpec spec;
+  spec.weight = {.level = Level::kToken, .bound = Bound::kTruncate};
+  spec.weight.upper = 2.0;
+  const OwnedBatch batch(
+      RandomRows(random, std::vector<int64_t>(8, 60), {.spread = 0.2}));
+  const std::unique_ptr<Corrector> cuda = MakeFakeCuda(CudaOptions{});
+  fake_cuda::StartTrace();
+  Corrected actual =
+      RunPlaced(*cuda, spec, batch, {Where::kDevice, Where::kDevice});
+  int kernels = 0;
+  for (const fake_cuda::TracedOperation& operation : fake_cuda::StopTrace()) {
+    kernels += operation.traffic == fake_cuda::Traffic::kKernel ? 1 : 0;
+  }
+  // RunPlaced wants the reasons of sequences, which are zeroed and narrowed.
+  EXPECT_EQ(kernels, 2 + 2);
+  EXPECT_EQ(FirstDifference(Expected(spec, batch), actual), "");
 }
 
 TEST_F(Pipeline, FindsTheFirstNonFiniteNumber) {

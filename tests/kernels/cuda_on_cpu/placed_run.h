@@ -23,6 +23,7 @@ enum class Where : uint8_t {
 // production's behaviour with gigabytes.
 inline constexpr CudaOptions kSmallOptions = {.block_positions = 300,
                                               .resident_positions = 900,
+                                              .host_counts = 2000,
                                               .bounce_bytes = 1024,
                                               .separate_arrays = true};
 
