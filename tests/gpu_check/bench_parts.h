@@ -16,7 +16,7 @@ struct BenchOptions {
   // The largest batch of the table by size.
   int64_t most_tokens = int64_t{1} << 28;
   std::string work = "token_tis";  // for Profile()
-  // Of rows, if neither length nor size varies, and for Profile().
+  // Rows' length, if neither length nor size varies, and for Profile().
   int64_t length = 4096;
 };
 
