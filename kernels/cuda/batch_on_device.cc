@@ -269,19 +269,29 @@ cudaError_t BatchOnDevice::LaunchStep(const Step& step, const DeviceJob& job,
   return cudaSuccess;
 }
 
+// All blocks alike, although one of short rows may need no loss pass: the rows
+// of all fold as one sequence.
+bool BatchOnDevice::FoldsRows(Purpose purpose) const {
+  if (!are_rows_aligned_) return false;
+  for (const bool any_order : {false, true}) {
+    if (any_order && !has_long_rows_) continue;
+    for (const Step& step :
+         ScheduleOf(plan_, purpose, any_order, /*fuses=*/true)) {
+      // It adds to the rows' records, which must stay as they are.
+      if (step.kind == StepKind::kSettleLoss) return false;
+    }
+  }
+  return true;
+}
+
 cudaError_t BatchOnDevice::LaunchSchedule(Purpose purpose, const DeviceJob& job,
                                           const Block& block,
                                           cudaStream_t stream) {
-  const Schedule schedule =
-      ScheduleOf(plan_, purpose, block.most_segments > 1, /*fuses=*/true);
-  // Records that a loss pass adds to must stay as they are.
-  are_rows_folded_ = are_rows_aligned_;
-  for (const Step& step : schedule) {
-    if (step.kind == StepKind::kSettleLoss) are_rows_folded_ = false;
-  }
+  are_rows_folded_ = FoldsRows(purpose);
   DeviceJob own = job;
   own.first_pass = true;
-  for (const Step& step : schedule) {
+  for (const Step& step : ScheduleOf(plan_, purpose, block.most_segments > 1,
+                                     /*fuses=*/true)) {
     COUNTERWEIGHT_CUDA_TRY(LaunchStep(step, own, stream));
     if (step.kind == StepKind::kSettle) own.first_pass = false;
   }

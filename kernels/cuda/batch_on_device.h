@@ -115,6 +115,7 @@ class BatchOnDevice {
   }
   DeviceJob JobFor(const Block& block) const;
   cudaError_t MakeSegments(const Block& block, cudaStream_t stream);
+  bool FoldsRows(Purpose purpose) const;
   cudaError_t LaunchStep(const Step& step, const DeviceJob& job,
                          cudaStream_t stream) const;
   cudaError_t LaunchSchedule(Purpose purpose, const DeviceJob& job,

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "kernels/cuda/batch_blocks.h"
+#include "kernels/walk/plan.h"
 #include "tests/gpu_check/compare.h"
 #include "tests/kernels/cuda_on_cpu/fake_cuda.h"
 #include "tests/kernels/cuda_on_cpu/placed_run.h"
@@ -175,6 +176,31 @@ TEST_F(Pipeline, OfBlocksThatBeginWithAGroupOfRows) {
                 "")
           << rows_of_block << " rows";
     }
+  }
+}
+
+// A block with a row of several segments may take another schedule than the
+// others, in which a loss pass adds to the rows' records.
+TEST_F(Pipeline, OfBlocksWithOtherSchedules) {
+  Random random(10);
+  CudaOptions options = kSmallOptions;
+  options.block_positions = 32 * kPositionsOfShortRow;
+  const std::unique_ptr<Corrector> cuda = MakeFakeCuda(options);
+  // Running means know a row's end in one walk only if it is one segment.
+  CorrectionSpec spec;
+  spec.weight = {.level = Level::kPrefix, .bound = Bound::kTruncate};
+  spec.weight.upper = 2.0;
+  spec.loss.surrogate = Surrogate::kPpoClip;
+  const Plan plan = MakePlan(spec);
+  ASSERT_NE(plan.streams, plan.in_order_streams);
+  for (const size_t long_row : {31, 95}) {
+    std::vector<int64_t> lengths(96, 20);
+    lengths[long_row] = 4200;
+    const OwnedBatch batch(RandomRows(random, lengths, {.spread = 0.2}));
+    EXPECT_EQ(FirstDifference(Expected(spec, batch),
+                              RunPlaced(*cuda, spec, batch, {})),
+              "")
+        << "long row " << long_row;
   }
 }
 
