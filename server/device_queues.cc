@@ -19,6 +19,7 @@ void WidenDeviceQueues() {
   }
   if (arguments.empty()) return;
   std::vector<char*> pointers;
+  pointers.reserve(arguments.size() + 1);
   for (std::string& each : arguments) pointers.push_back(each.data());
   pointers.push_back(nullptr);
   setenv(kVariable, "32", /*replace=*/0);
