@@ -51,7 +51,7 @@ struct DeviceJob {
   uint32_t* reasons;
   LossContext loss;      // device pointers
   double* row_tokens;    // [num_sequences], or null: not wanted
-  int32_t shared_bytes;  // of a walk's block, at most
+  int32_t shared_bytes;  // of a block, at most
   // Walks: no row is settled yet, so `states` are not read.
   bool first_pass;
   // LaunchSettle: makes records of the rows, and folds groups of RowsOfWarp()

@@ -17,10 +17,10 @@ import sys
 import tempfile
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
-from typing import Any
+from typing import Any, Protocol
 
 from server_process import DEADLINE_SECONDS, REPOSITORY, ServerProcess, binary
 
@@ -45,6 +45,13 @@ MOST_BYTES_SENT = 64 << 10
 DEVICE = "cuda"
 
 
+class Sides(Protocol):
+    """Clients whose answers are compared: tensors in place on the GPU, and the CPU."""
+
+    in_place: cw.Client
+    on_cpu: cw.Client
+
+
 class Servers:
     """A server on the GPU, one on the CPU, and clients of both."""
 
@@ -57,12 +64,12 @@ class Servers:
             listen=f"unix:{folder}/cuda",
         )
         self.cpu = ServerProcess("--backend=cpu", "--max_tokens=268435456")
-        self.by_ipc = cw.Client(self.cuda.address, transport="shared_memory", timeout=300)
+        self.in_place = cw.Client(self.cuda.address, transport="shared_memory", timeout=300)
         self.by_stream = cw.Client(self.cuda.address, transport="stream", timeout=300)
         self.on_cpu = cw.Client(self.cpu.address, timeout=300)
 
     def close(self) -> None:
-        for client in (self.by_ipc, self.by_stream, self.on_cpu):
+        for client in (self.in_place, self.by_stream, self.on_cpu):
             client.close()
         self.cuda.stop()
         self.cpu.stop()
@@ -115,7 +122,7 @@ def check_answers(servers: Servers) -> None:
             outputs = OUTPUTS if method is LOSS else OUTPUTS[:4]
             expected = servers.on_cpu.correct(**request, outputs=outputs)
             before = servers.sent()
-            result = servers.by_ipc.correct(**on_device(request), outputs=outputs)
+            result = servers.in_place.correct(**on_device(request), outputs=outputs)
             sent = servers.sent() - before
             assert sent < MOST_BYTES_SENT + 16 * len(batch.get("sequence_lengths", ())), (
                 f"{name}: {sent} bytes travelled"
@@ -126,10 +133,10 @@ def check_answers(servers: Servers) -> None:
             )
 
 
-def check_streams(servers: Servers) -> None:
+def check_streams(sides: Sides) -> None:
     """The call waits for the caller's current stream."""
     batch = padded_batch(64, 4096, seed=11)
-    expected = servers.on_cpu.correct(**batch, method=LOSS, outputs=OUTPUTS)
+    expected = sides.on_cpu.correct(**batch, method=LOSS, outputs=OUTPUTS)
     right = on_device(batch)
     torch.cuda.synchronize()
     with torch.cuda.stream(torch.cuda.Stream()):
@@ -140,22 +147,22 @@ def check_streams(servers: Servers) -> None:
                 late[name].copy_(tensor)
             request = {**late, "method": LOSS, "outputs": OUTPUTS}
             result = (
-                servers.by_ipc.submit(**request).result(DEADLINE_SECONDS)
+                sides.in_place.submit(**request).result(DEADLINE_SECONDS)
                 if submit
-                else servers.by_ipc.correct(**request)
+                else sides.in_place.correct(**request)
             )
             assert_same(on_host(result, expected), expected)
 
 
-def check_destinations(servers: Servers) -> None:
+def check_destinations(sides: Sides) -> None:
     """``out`` is written in place, and an input may be an output."""
     batch = padded_batch(64, 4096, seed=12)
-    expected = servers.on_cpu.correct(**batch, method=LOSS, outputs=OUTPUTS)
+    expected = sides.on_cpu.correct(**batch, method=LOSS, outputs=OUTPUTS)
     tensors = on_device(batch)
     shape = batch["response_mask"].shape
     whole = torch.empty((3, *shape), device=DEVICE)
     out = {"weights": whole[1], "gradient": tensors["old_log_probs"]}
-    result = servers.by_ipc.correct(**tensors, method=LOSS, outputs=OUTPUTS, out=out)
+    result = sides.in_place.correct(**tensors, method=LOSS, outputs=OUTPUTS, out=out)
     assert result.weights is out["weights"]
     assert_same(on_host(result, expected), expected)
 
@@ -167,7 +174,7 @@ def check_given_up_calls(servers: Servers) -> None:
     given_up = 0
     for attempt in range(30):
         try:
-            servers.by_ipc.correct(**batch, method=LOSS, timeout=0.0005 * (attempt % 10 + 1))
+            servers.in_place.correct(**batch, method=LOSS, timeout=0.0005 * (attempt % 10 + 1))
         except cw.DeadlineError:
             given_up += 1
         others = [torch.full((size,), 7.0, device=DEVICE) for _ in range(3)]
@@ -183,7 +190,7 @@ def check_memory_goes_back(servers: Servers) -> None:
     free = torch.cuda.mem_get_info()[0]
     for _ in range(3):
         tensors = on_device(padded_batch(512, 8192, seed=14))
-        servers.by_ipc.correct(**tensors, method="token_tis")
+        servers.in_place.correct(**tensors, method="token_tis")
         del tensors
         gc.collect()
         end = time.monotonic() + DEADLINE_SECONDS
@@ -230,7 +237,7 @@ def time_ways(servers: Servers, num_tokens: int) -> None:
         "keep_mask": torch.empty_like(batch["response_mask"]),
     }
     tokens = batch["response_mask"].numel()
-    for name, client in (("CUDA IPC", servers.by_ipc), ("stream", servers.by_stream)):
+    for name, client in (("CUDA IPC", servers.in_place), ("stream", servers.by_stream)):
         seconds = []
         for _ in range(7):
             begin = time.perf_counter()
@@ -243,6 +250,22 @@ def time_ways(servers: Servers, num_tokens: int) -> None:
             f"{tokens / best / 1e9:7.3f} G tokens/s, server computed "
             f"{result.timing.compute_seconds * 1e3:.2f} ms"
         )
+
+
+def run(checks: Sequence[Callable[[Any], None]], subject: Any) -> int:
+    """Runs each check and prints how it ended; the exit code is 1 if one failed."""
+    failures = 0
+    for check in checks:
+        name = check.__name__.removeprefix("check_").replace("_", " ").replace("<lambda>", "time")
+        begin = time.monotonic()
+        try:
+            check(subject)
+        except (AssertionError, cw.CounterweightError, TypeError, Warning) as error:
+            failures += 1
+            print(f"FAILED {name}: {type(error).__name__}: {str(error)[:2000]}")
+        else:
+            print(f"ok     {name} ({time.monotonic() - begin:.1f} s)")
+    return 1 if failures else 0
 
 
 def main() -> int:
@@ -262,25 +285,12 @@ def main() -> int:
         check_memory_in_parts,
         lambda servers: time_ways(servers, tokens),
     ]
-    failures = 0
     with (
         tempfile.TemporaryDirectory(prefix="cw") as folder,
         closing(Servers(pathlib.Path(folder))) as servers,
     ):
         print(f"compare_cuda_tensors: {torch.cuda.get_device_name()}, torch {torch.__version__}")
-        for check in checks:
-            name = (
-                check.__name__.removeprefix("check_").replace("_", " ").replace("<lambda>", "time")
-            )
-            begin = time.monotonic()
-            try:
-                check(servers)
-            except (AssertionError, cw.CounterweightError, Warning) as error:
-                failures += 1
-                print(f"FAILED {name}: {type(error).__name__}: {str(error)[:2000]}")
-            else:
-                print(f"ok     {name} ({time.monotonic() - begin:.1f} s)")
-    return 1 if failures else 0
+        return run(checks, servers)
 
 
 if __name__ == "__main__":

@@ -24,7 +24,16 @@ except ImportError:
     sys.path.insert(0, str(REPOSITORY / "client/python"))
     import counterweight_rl as cw
 from batches import padded_batch
-from compare_cuda_tensors import DEVICE, OUTPUTS, batches, on_device, on_host
+from compare_cuda_tensors import (
+    DEVICE,
+    OUTPUTS,
+    batches,
+    check_destinations,
+    check_streams,
+    on_device,
+    on_host,
+    run,
+)
 from transports import LOSS, assert_same
 
 try:
@@ -41,21 +50,12 @@ class Engines:
     """The engine of this process on the GPU, and on the CPU."""
 
     def __init__(self) -> None:
-        self.cuda = cw.Client("local:cuda")
-        self.cpu = cw.Client("local:")
+        self.in_place = cw.Client("local:cuda")
+        self.on_cpu = cw.Client("local:")
 
     def close(self) -> None:
-        self.cuda.close()
-        self.cpu.close()
-
-
-def in_stream(tensors: dict[str, Any], seconds_of_sleep: float = 0.1) -> dict[str, Any]:
-    """Copies of the tensors that the current stream makes late."""
-    late = {name: torch.zeros_like(tensor) for name, tensor in tensors.items()}
-    torch.cuda._sleep(int(2e9 * seconds_of_sleep))
-    for name, tensor in tensors.items():
-        late[name].copy_(tensor)
-    return late
+        self.in_place.close()
+        self.on_cpu.close()
 
 
 def check_answers(engines: Engines) -> None:
@@ -63,48 +63,19 @@ def check_answers(engines: Engines) -> None:
         for method in (LOSS, "token_tis"):
             request = {**batch, "method": method}
             outputs = OUTPUTS if method is LOSS else OUTPUTS[:4]
-            expected = engines.cpu.correct(**request, outputs=outputs)
+            expected = engines.on_cpu.correct(**request, outputs=outputs)
             try:
-                result = engines.cuda.correct(**on_device(request), outputs=outputs)
+                result = engines.in_place.correct(**on_device(request), outputs=outputs)
                 assert_same(on_host(result, expected), expected)
             except AssertionError as error:
                 raise AssertionError(f"{name}: {error}") from error
-
-
-def check_streams(engines: Engines) -> None:
-    """The call waits for the caller's stream, and that stream for the call."""
-    batch = padded_batch(64, 4096, seed=11)
-    expected = engines.cpu.correct(**batch, method=LOSS, outputs=OUTPUTS)
-    right = on_device(batch)
-    torch.cuda.synchronize()
-    with torch.cuda.stream(torch.cuda.Stream()):
-        for submit in (False, True):
-            request: dict[str, Any] = {**in_stream(right), "method": LOSS, "outputs": OUTPUTS}
-            result = (
-                engines.cuda.submit(**request).result(60)
-                if submit
-                else engines.cuda.correct(**request)
-            )
-            assert_same(on_host(result, expected), expected)
-
-
-def check_destinations(engines: Engines) -> None:
-    """``out`` is written in place, and an input may be an output."""
-    batch = padded_batch(64, 4096, seed=12)
-    expected = engines.cpu.correct(**batch, method=LOSS, outputs=OUTPUTS)
-    tensors = on_device(batch)
-    whole = torch.empty((3, *batch["response_mask"].shape), device=DEVICE)
-    out = {"weights": whole[1], "gradient": tensors["old_log_probs"]}
-    result = engines.cuda.correct(**tensors, method=LOSS, outputs=OUTPUTS, out=out)
-    assert result.weights is out["weights"]
-    assert_same(on_host(result, expected), expected)
 
 
 def check_compiled_operator(engines: Engines) -> None:
     """A compiled step on the GPU has the CPU's loss and gradient."""
     batch = padded_batch(32, 512, seed=13)
     found = []
-    for client, device in ((engines.cpu, "cpu"), (engines.cuda, DEVICE)):
+    for client, device in ((engines.on_cpu, "cpu"), (engines.in_place, DEVICE)):
         operator = PolicyLossOperator(client, method="token_tis_ppo_clip")
         tensors = {n: torch.from_numpy(a).to(device) for n, a in batch.items()}
         current = tensors.pop("current_log_probs").requires_grad_()
@@ -132,7 +103,7 @@ def time_calls(engines: Engines) -> None:
             for _ in range(7 if rows > 128 else 200):
                 torch.cuda.synchronize()
                 begin = time.perf_counter()
-                result = engines.cuda.correct(**inputs, method=method)
+                result = engines.in_place.correct(**inputs, method=method)
                 torch.cuda.synchronize()
                 seconds.append(time.perf_counter() - begin)
             print(
@@ -146,27 +117,16 @@ def main() -> int:
     if not torch.cuda.is_available():
         print("compare_local_cuda: needs a GPU", file=sys.stderr)
         return 2
-    checks: list[Callable[[Engines], None]] = [
+    checks: list[Callable[[Any], None]] = [
         check_answers,
         check_streams,
         check_destinations,
         check_compiled_operator,
         time_calls,
     ]
-    failures = 0
     with closing(Engines()) as engines:
         print(f"compare_local_cuda: {torch.cuda.get_device_name()}, torch {torch.__version__}")
-        for check in checks:
-            name = check.__name__.removeprefix("check_").replace("_", " ")
-            begin = time.monotonic()
-            try:
-                check(engines)
-            except (AssertionError, cw.CounterweightError, TypeError) as error:
-                failures += 1
-                print(f"FAILED {name}: {type(error).__name__}: {str(error)[:2000]}")
-            else:
-                print(f"ok     {name} ({time.monotonic() - begin:.1f} s)")
-    return 1 if failures else 0
+        return run(checks, engines)
 
 
 if __name__ == "__main__":

@@ -11,43 +11,13 @@
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/packed_records.h"
 #include "kernels/walk/loss_row.h"
+#include "tests/kernels/cuda_on_cpu/copied.h"
 #include "tests/kernels/cuda_on_cpu/fake_cuda.h"
 #include "tests/testing/loss_specs.h"
 #include "tests/testing/random_rows.h"
 
 namespace counterweight::kernels {
 namespace {
-
-// Device memory with a copy of `host`.
-template <class T>
-class Copied {
- public:
-  explicit Copied(const std::vector<T>& host) : host_(host) {
-    void* memory = nullptr;
-    EXPECT_EQ(cudaMalloc(&memory, Bytes()), cudaSuccess);
-    device_ = static_cast<T*>(memory);
-    EXPECT_EQ(cudaMemcpy(device_, host.data(), Bytes(), cudaMemcpyHostToDevice),
-              cudaSuccess);
-  }
-  ~Copied() { cudaFree(device_); }
-  Copied(const Copied&) = delete;
-  Copied& operator=(const Copied&) = delete;
-
-  T* device() const { return device_; }
-  std::vector<T> Read() {
-    EXPECT_EQ(cudaDeviceSynchronize(), cudaSuccess);
-    EXPECT_EQ(
-        cudaMemcpy(host_.data(), device_, Bytes(), cudaMemcpyDeviceToHost),
-        cudaSuccess);
-    return host_;
-  }
-
- private:
-  size_t Bytes() const { return host_.size() * sizeof(T); }
-
-  std::vector<T> host_;
-  T* device_ = nullptr;
-};
 
 class FoldTest : public ::testing::Test {
  protected:

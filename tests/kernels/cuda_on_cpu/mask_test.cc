@@ -3,23 +3,15 @@
 #include <gtest/gtest.h>
 
 #include <cstdint>
-#include <cstring>
 #include <vector>
 
 #include "kernels/cuda/launch_mask.h"
+#include "tests/kernels/cuda_on_cpu/copied.h"
 #include "tests/kernels/cuda_on_cpu/fake_cuda.h"
 #include "tests/testing/random_rows.h"
 
 namespace counterweight::kernels {
 namespace {
-
-// Device memory.
-template <class T>
-T* Allocated(size_t count) {
-  void* memory = nullptr;
-  EXPECT_EQ(cudaMalloc(&memory, count * sizeof(T)), cudaSuccess);
-  return static_cast<T*>(memory);
-}
 
 class MaskTest : public ::testing::Test {
  protected:
@@ -29,47 +21,30 @@ class MaskTest : public ::testing::Test {
     ASSERT_EQ(cudaSetDevice(0), cudaSuccess);
     ASSERT_EQ(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking),
               cudaSuccess);
-    memory_ = Allocated<uint8_t>(kMost);
-    offsets_ = Allocated<int64_t>(2);
-    results_ = Allocated<uint64_t>(2);
   }
-  void TearDown() override {
-    for (void* memory :
-         {static_cast<void*>(memory_), static_cast<void*>(offsets_),
-          static_cast<void*>(results_)}) {
-      cudaFree(memory);
-    }
-    cudaStreamDestroy(stream_);
-  }
+  void TearDown() override { cudaStreamDestroy(stream_); }
 
   // Counts a mask of one row that begins `offset` bytes behind an allocation:
   // its tokens, and the first byte that is none.
   std::vector<uint64_t> Count(const std::vector<uint8_t>& mask,
                               int64_t offset) {
-    const int64_t bounds[] = {0, static_cast<int64_t>(mask.size())};
-    cudaMemcpy(memory_ + offset, mask.data(), mask.size(),
-               cudaMemcpyHostToDevice);
-    cudaMemcpy(offsets_, bounds, sizeof(bounds), cudaMemcpyHostToDevice);
-    const uint64_t start[] = {0, kAllBoolean};
-    cudaMemcpy(results_, start, sizeof(start), cudaMemcpyHostToDevice);
+    // An allocation of nothing has no address.
+    std::vector<uint8_t> bytes(static_cast<size_t>(offset) + 1, 1);
+    bytes.insert(bytes.begin() + offset, mask.begin(), mask.end());
+    const Copied<uint8_t> there(bytes);
+    const Copied<int64_t> bounds({0, static_cast<int64_t>(mask.size())});
+    Copied<uint64_t> results({0, kAllBoolean});
     MaskJob job{};
-    job.mask = memory_ + offset;
-    job.segments.offsets = offsets_;
+    job.mask = there.device() + offset;
+    job.segments.offsets = bounds.device();
     job.num_segments = 1;
-    job.row_tokens = results_;
-    job.first_bad = results_ + 1;
+    job.row_tokens = results.device();
+    job.first_bad = results.device() + 1;
     EXPECT_EQ(LaunchMask(job, stream_), cudaSuccess);
-    EXPECT_EQ(cudaDeviceSynchronize(), cudaSuccess);
-    std::vector<uint64_t> counted(2);
-    cudaMemcpy(counted.data(), results_, sizeof(start), cudaMemcpyDeviceToHost);
-    return counted;
+    return results.Read();
   }
 
-  static constexpr size_t kMost = 5000;
   cudaStream_t stream_ = nullptr;
-  uint8_t* memory_ = nullptr;
-  int64_t* offsets_ = nullptr;
-  uint64_t* results_ = nullptr;
 };
 
 TEST_F(MaskTest, CountsBytesOfEveryAlignmentAndLength) {
