@@ -94,12 +94,12 @@ BatchWalk::BatchWalk(const IsaKernels& kernels, ThreadPool* pool,
       tree_(sizes.groups) {
   if (sizes.long_rows == 0) return;
   const auto segments = static_cast<size_t>(sizes.segments);
-  long_records_.resize(static_cast<size_t>(sizes.long_rows));
+  finished_.resize(static_cast<size_t>(sizes.long_rows));
   long_rows_.resize(static_cast<size_t>(batch.num_sequences), nullptr);
   size_t next = 0;
   for (int64_t i = 0; i < batch.num_sequences; ++i) {
     if (!RowOf(batch, i).is_long()) continue;
-    long_rows_[static_cast<size_t>(i)] = &long_records_[next++];
+    long_rows_[static_cast<size_t>(i)] = &finished_[next++];
   }
   segments_.resize(segments);
   losses_.resize(plan.loss.active ? segments : 0);
@@ -115,7 +115,7 @@ int64_t BatchWalk::ScratchBytes(const Plan& plan, const Batch& batch,
   };
   int64_t sum = GroupTree::Bytes(sizes.groups);
   if (sizes.long_rows == 0) return sum;
-  sum += bytes(sizes.long_rows, sizeof(RowRecord));
+  sum += bytes(sizes.long_rows, sizeof(FinishedRow));
   sum += bytes(batch.num_sequences, sizeof(uintptr_t));
   sum += bytes(sizes.segments, sizeof(SegmentRecord) + sizeof(uint32_t) +
                                    (plan.loss.active ? sizeof(LossRecord) : 0));
@@ -182,27 +182,26 @@ bool BatchWalk::Finish(const Job& job, RowRecord* total) {
 void BatchWalk::WalkLongRows(const Job& job, int64_t first, int64_t last) {
   if (long_rows_.empty()) return;
   for (int64_t i = first; i < last && !stopped_; ++i) {
-    const RowRecord* record = long_rows_[static_cast<size_t>(i)];
-    if (record == nullptr) continue;
-    WalkLongRow(
-        job, i,
-        &long_records_[static_cast<size_t>(record - long_records_.data())]);
+    const FinishedRow* row = long_rows_[static_cast<size_t>(i)];
+    if (row == nullptr) continue;
+    WalkLongRow(job, i,
+                &finished_[static_cast<size_t>(row - finished_.data())]);
   }
 }
 
-void BatchWalk::WalkLongRow(const Job& job, int64_t index, RowRecord* out) {
+void BatchWalk::WalkLongRow(const Job& job, int64_t index, FinishedRow* out) {
   const Row row = RowOf(batch_, index);
   const int64_t segments = row.segments();
   const auto bases_of = [&](int64_t i) {
     return bases_.data() + i * plan_.num_prefixes;
   };
-  RowState state{};
+  RowState& state = out->state;
   for (const Step& step : *job.cut_up) {
     if (step.fired_rows_only && state.fired == 0) continue;
     switch (step.kind) {
       case StepKind::kInitialStates:
         std::fill(bases_.begin(), bases_.end(), PrefixBase{0.0, 0.0});
-        state = kernels_.initial_state(job, index);
+        kernels_.initial_state(job, index, &state);
         break;
       case StepKind::kStatistics:
         Run(segments, [&](int64_t i) {
@@ -212,9 +211,8 @@ void BatchWalk::WalkLongRow(const Job& job, int64_t index, RowRecord* out) {
         });
         break;
       case StepKind::kSettle:
-        state = kernels_.settle_row(job, index, segments_.data(), segments,
-                                    bases_.data(), LocalScratch(kernels_),
-                                    step.is_last ? out : nullptr);
+        kernels_.settle_row(job, index, segments_.data(), segments,
+                            bases_.data(), LocalScratch(kernels_), out);
         break;
       case StepKind::kOutputs:
         Run(segments, [&](int64_t i) {
@@ -225,7 +223,7 @@ void BatchWalk::WalkLongRow(const Job& job, int64_t index, RowRecord* out) {
         });
         break;
       case StepKind::kSettleLoss:
-        kernels_.settle_loss(job, losses_.data(), segments, &state, out);
+        kernels_.settle_loss(job, losses_.data(), segments, out);
         break;
       case StepKind::kBoth:
         Run(segments, [&](int64_t i) {

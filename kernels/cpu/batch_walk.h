@@ -59,7 +59,7 @@ class BatchWalk {
   void Run(int64_t count, const Task& task);
 
   void WalkLongRows(const Job& job, int64_t first, int64_t last);
-  void WalkLongRow(const Job& job, int64_t index, RowRecord* out);
+  void WalkLongRow(const Job& job, int64_t index, FinishedRow* out);
   int64_t GroupsOf(int64_t rows) const { return (rows + group_ - 1) / group_; }
 
   const IsaKernels& kernels_;
@@ -71,10 +71,10 @@ class BatchWalk {
   const int64_t group_;     // rows of a group
   int64_t next_group_ = 0;  // first that was not walked
   GroupTree tree_;
-  // Records of the rows that are cut up, [num_sequences] pointers to them (null
+  // The rows that are cut up, [num_sequences] pointers to them (null
   // for a short row), and the segments of one row; empty if there is none.
-  std::vector<RowRecord> long_records_;
-  std::vector<const RowRecord*> long_rows_;
+  std::vector<FinishedRow> finished_;
+  std::vector<const FinishedRow*> long_rows_;
   std::vector<SegmentRecord> segments_;
   std::vector<LossRecord> losses_;
   std::vector<PrefixBase> bases_;

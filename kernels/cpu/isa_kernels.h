@@ -46,25 +46,24 @@ struct IsaKernels {
 
   // Computes rows [first, last), writes their outputs, and folds them into
   // *out. `long_rows` holds, for row i with more than kMaxShortRowSegments
-  // segments, its record at long_rows[i - first]; such rows' outputs are left
+  // segments, its sums at long_rows[i - first]; such rows' outputs are left
   // alone.
   void (*walk_rows)(const Job& job, int64_t first, int64_t last, void* scratch,
-                    const RowRecord* const* long_rows, RowRecord* out);
+                    const FinishedRow* const* long_rows, RowRecord* out);
 
   // Statistics of one segment of a long row.
   void (*walk_statistics)(const Job& job, const SegmentSpan& span,
-                          RowState state, const PrefixBase* bases,
+                          const RowState& state, const PrefixBase* bases,
                           void* scratch, SegmentRecord* out);
 
-  // The state of row `row` before its first pass.
-  RowState (*initial_state)(const Job& job, int64_t row);
+  // Makes the state of row `row` before its first pass.
+  void (*initial_state)(const Job& job, int64_t row, RowState* state);
 
-  // Decides long row `row` after a pass, and where each segment's prefixes
-  // start. records and bases: [segments], [segments][num_prefixes]. If `out` is
-  // not null it becomes the row's record.
-  RowState (*settle_row)(const Job& job, int64_t row,
-                         const SegmentRecord* records, int64_t segments,
-                         PrefixBase* bases, void* scratch, RowRecord* out);
+  // Makes `out` long row `row` after a pass, and finds where each segment's
+  // prefixes start. records and bases: [segments], [segments][num_prefixes].
+  void (*settle_row)(const Job& job, int64_t row, const SegmentRecord* records,
+                     int64_t segments, PrefixBase* bases, void* scratch,
+                     FinishedRow* out);
 
   // Outputs of one segment of a long row, and its loss into *loss; returns the
   // OR of its reasons. loss_only writes nothing.
@@ -77,11 +76,11 @@ struct IsaKernels {
                         const RowState& state, const PrefixBase* bases,
                         void* scratch, SegmentRecord* out);
 
-  // Settles a row after its loss pass: stores the gradient that its tokens
-  // share in *state and adds its sums to *out, which settle_row has filled.
-  // Folds records [segments] in place.
+  // Takes a long row's loss pass into *row, which settle_row has made, and
+  // finds the gradient that its tokens share. Folds records [segments] in
+  // place.
   void (*settle_loss)(const Job& job, LossRecord* records, int64_t segments,
-                      RowState* state, RowRecord* out);
+                      FinishedRow* row);
 
   // Adds the record of later rows to that of earlier ones.
   void (*fold_rows)(const Plan& plan, RowRecord& into, const RowRecord& from);

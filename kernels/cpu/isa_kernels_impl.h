@@ -7,7 +7,7 @@
 #include "kernels/walk/cpu_lanes.h"
 #include "kernels/walk/pairwise.h"
 #include "kernels/walk/prefix_bases.h"
-#include "kernels/walk/row_record.h"
+#include "kernels/walk/row_lanes.h"
 #include "kernels/walk/segment_walk.h"
 
 namespace counterweight::kernels {
@@ -18,16 +18,18 @@ struct Scratch {
   TileState<CpuLanes> tile;
   Accumulators<CpuLanes> sums;
   SegmentRecord segments[kMaxShortRowSegments];
-  LossRecord losses[kMaxShortRowSegments];
   PrefixBase bases[kMaxShortRowSegments][kMaxPrefixes];
   // 64 levels would do for any row; rows have fewer than 2^40 segments.
   PairwiseFold<SegmentRecord, 40> segment_fold;
   PairwiseFold<RowRecord, 40> row_fold;
+  // Rows that have not been settled.
+  FinishedRow rows[kRowLanes];
+  RowLaneSums row_sums;
 };
 
-void walk_statistics(const Job& job, const SegmentSpan& span, RowState state,
-                     const PrefixBase* bases, void* scratch,
-                     SegmentRecord* out) {
+void walk_statistics(const Job& job, const SegmentSpan& span,
+                     const RowState& state, const PrefixBase* bases,
+                     void* scratch, SegmentRecord* out) {
   auto& s = *static_cast<Scratch*>(scratch);
   s.sums.clear(*job.plan);
   const SegmentTask task{span.begin, span.end, state, bases, job.loss, false};
@@ -75,25 +77,24 @@ uint32_t walk_both(const Job& job, const SegmentSpan& span,
   return CpuLanes::fold_or(s.sums.reasons);
 }
 
-RowState initial_state(const Job& job, int64_t row) {
-  return {0, 0.0f, initial_loss(job.plan->loss, *job.loss, row)};
+void initial_state(const Job& job, int64_t row, RowState* state) {
+  state->fired = 0;
+  state->weight = 0.0f;
+  const LossPlan& loss = job.plan->loss;
+  if (loss.active) initial_loss(loss, *job.loss, row, state->loss);
 }
 
-// Decides a row whose segments are folded; `row` is not needed after.
-RowState settle_folded(const Job& job, int64_t index, SegmentRecord& row,
-                       RowRecord* out) {
-  const Plan& plan = *job.plan;
-  const RowState state = decide_row(plan, *job.loss, index, row);
+// Decides a row whose segments are folded.
+void decide(const Job& job, int64_t index, FinishedRow& row) {
+  decide_row(*job.plan, *job.loss, index, row.sums, row.state);
   if (job.row_tokens != nullptr) {
-    job.row_tokens[index] = row.sums[kColumnTokens];
+    job.row_tokens[index] = row.sums.sums[kColumnTokens];
   }
-  if (out != nullptr) make_row_record(plan, row, state, *out);
-  return state;
 }
 
-RowState settle_segments(const Job& job, int64_t index,
-                         const SegmentRecord* records, int64_t segments,
-                         Scratch& s, RowRecord* out) {
+void settle_segments(const Job& job, int64_t index,
+                     const SegmentRecord* records, int64_t segments, Scratch& s,
+                     FinishedRow& out) {
   const Plan& plan = *job.plan;
   s.segment_fold.reset();
   for (int64_t i = 0; i < segments; ++i) {
@@ -104,81 +105,89 @@ RowState settle_segments(const Job& job, int64_t index,
     clear(plan, s.segment_fold.next());
     s.segment_fold.push(plan);
   }
-  return settle_folded(job, index, s.segment_fold.finish(plan), out);
+  out.sums = s.segment_fold.finish(plan);
+  decide(job, index, out);
 }
 
-RowState settle_row(const Job& job, int64_t index, const SegmentRecord* records,
-                    int64_t segments, PrefixBase* bases, void* scratch,
-                    RowRecord* out) {
+void settle_row(const Job& job, int64_t index, const SegmentRecord* records,
+                int64_t segments, PrefixBase* bases, void* scratch,
+                FinishedRow* out) {
   find_bases(
       *job.plan, segments, [&](int64_t i) { return records[i].sums; }, bases);
-  return settle_segments(job, index, records, segments,
-                         *static_cast<Scratch*>(scratch), out);
+  settle_segments(job, index, records, segments,
+                  *static_cast<Scratch*>(scratch), *out);
+}
+
+// `at` as in fold_loss_segments().
+template <class At>
+void settle_loss_of(const LossPlan& loss, int64_t segments, At at,
+                    FinishedRow& row) {
+  fold_loss_segments(segments, at);
+  if (segments > 0) take_loss(at(0), row.sums.loss);
+  if (!loss.hands_back) return;
+  row.state.loss.hand_back = hand_back(loss, row.sums.loss, row.state.loss);
 }
 
 void settle_loss(const Job& job, LossRecord* records, int64_t segments,
-                 RowState* state, RowRecord* out) {
-  const LossPlan& loss = job.plan->loss;
-  LossRecord nothing;
-  clear_loss(nothing);
-  LossRecord& row = segments > 0 ? records[0] : nothing;
-  fold_loss_segments(segments,
-                     [&](int64_t i) -> LossRecord& { return records[i]; });
-  take_statistics(*out, row);
-  if (loss.hands_back) {
-    state->loss.hand_back = hand_back(loss, row, state->loss);
-  }
-  add_loss(loss, out->token_sums[kColumnTokens], state->loss, row, *out);
+                 FinishedRow* row) {
+  settle_loss_of(
+      job.plan->loss, segments,
+      [&](int64_t i) -> LossRecord& { return records[i]; }, *row);
 }
 
 // One row of few enough segments, by one thread in order: a running mean goes
 // on where the segment before left it, as if the row were one segment.
 class ShortRow {
  public:
-  ShortRow(const Job& job, int64_t row, Scratch* scratch)
+  ShortRow(const Job& job, int64_t row, Scratch* scratch, FinishedRow* out)
       : job_(job),
         plan_(*job.plan),
         row_(row),
         begin_(job.batch->offsets[row]),
         end_(job.batch->offsets[row + 1]),
         segments_(SegmentsOf(end_ - begin_)),
-        s_(*scratch) {}
+        s_(*scratch),
+        out_(*out),
+        // The only segment's sums are the row's.
+        records_(segments_ == 1 ? &out->sums : scratch->segments) {}
 
-  void walk(RowRecord* out) {
+  void walk() {
     uint32_t reasons = 0;
     for (const Step& step : *job_.in_order) {
-      if (step.fired_rows_only && state_.fired == 0) continue;
+      if (step.fired_rows_only && out_.state.fired == 0) continue;
       switch (step.kind) {
         case StepKind::kInitialStates:
           begin();
           break;
         case StepKind::kStatistics:
           for (int64_t i = 0; i < segments_; ++i) {
-            walk_statistics(job_, span(i), state_, bases_of(i), &s_,
-                            &s_.segments[i]);
+            walk_statistics(job_, span(i), out_.state, bases_of(i), &s_,
+                            &records_[i]);
             go_on(i);
           }
           break;
         case StepKind::kBoth:
           for (int64_t i = 0; i < segments_; ++i) {
-            reasons |= walk_both(job_, span(i), state_, bases_of(i), &s_,
-                                 &s_.segments[i]);
+            reasons |= walk_both(job_, span(i), out_.state, bases_of(i), &s_,
+                                 &records_[i]);
             go_on(i);
           }
           break;
         case StepKind::kSettle:
-          state_ = settle(step.is_last ? out : nullptr);
+          settle();
           break;
         case StepKind::kOutputs:
           if (step.loss_only && can_leave_slopes()) {
-            reasons = walk_then_hand_back(out);
+            reasons = walk_then_hand_back();
             explain(reasons);
             return;
           }
           reasons = walk_all(step.loss_only);
           break;
         case StepKind::kSettleLoss:
-          settle_loss(job_, s_.losses, segments_, &state_, out);
+          settle_loss_of(
+              plan_.loss, segments_,
+              [&](int64_t i) -> LossRecord& { return records_[i].loss; }, out_);
           break;
       }
     }
@@ -204,25 +213,24 @@ class ShortRow {
 
   // Stands for the schedule's last steps, which walk once for the row's slope
   // and once more for the outputs.
-  uint32_t walk_then_hand_back(RowRecord* out) {
-    LossRecord& loss = s_.losses[0];
-    SegmentTask task{begin_,
-                     end_,
-                     state_,
-                     bases_of(0),
-                     job_.loss,
-                     /*loss_only=*/false,
-                     /*leaves_slopes=*/true};
+  uint32_t walk_then_hand_back() {
+    LossRecord& loss = out_.sums.loss;
+    const SegmentTask task{begin_,
+                           end_,
+                           out_.state,
+                           bases_of(0),
+                           job_.loss,
+                           /*loss_only=*/false,
+                           /*leaves_slopes=*/true};
     const uint32_t reasons = walk_task(job_, task, s_, &loss);
-    settle_loss(job_, &loss, 1, &state_, out);
-    task.row = state_;
+    LossRow& state = out_.state.loss;
+    state.hand_back = hand_back(plan_.loss, loss, state);
     s_.sums.columns.clear_loss();
     finish_gradient<CpuLanes>(plan_, *job_.batch, task, job_.outputs->gradient,
                               s_.tile, s_.sums);
     LossRecord squares;
     s_.sums.columns.fold_loss(squares);
     loss.sums[kLossGradientSquared] = squares.sums[kLossGradientSquared];
-    settle_loss(job_, &loss, 1, &state_, out);
     return reasons;
   }
 
@@ -240,30 +248,30 @@ class ShortRow {
     for (int p = 0; p < plan_.num_prefixes; ++p) {
       bases_of(0)[p] = PrefixBase{0.0, 0.0};
     }
-    state_ = initial_state(job_, row_);
+    initial_state(job_, row_, &out_.state);
   }
 
   // Segment i is walked: finds where the running means of the next one start.
   void go_on(int64_t i) {
     if (i + 1 < segments_) {
-      next_bases(plan_, s_.segments[i].sums, bases_of(i), bases_of(i + 1));
+      next_bases(plan_, records_[i].sums, bases_of(i), bases_of(i + 1));
     }
   }
 
-  RowState settle(RowRecord* out) {
-    // Every pass over a row's statistics makes its records anew, so that the
-    // only segment needs no copy.
+  // Every pass over a row's statistics makes its records anew.
+  void settle() {
     if (segments_ == 1) {
-      return settle_folded(job_, row_, s_.segments[0], out);
+      decide(job_, row_, out_);
+    } else {
+      settle_segments(job_, row_, records_, segments_, s_, out_);
     }
-    return settle_segments(job_, row_, s_.segments, segments_, s_, out);
   }
 
   uint32_t walk_all(bool loss_only) {
     uint32_t reasons = 0;
     for (int64_t i = 0; i < segments_; ++i) {
-      reasons |= walk_outputs(job_, span(i), state_, bases_of(i), loss_only,
-                              &s_, &s_.losses[i]);
+      reasons |= walk_outputs(job_, span(i), out_.state, bases_of(i), loss_only,
+                              &s_, &records_[i].loss);
     }
     return reasons;
   }
@@ -275,21 +283,29 @@ class ShortRow {
   const int64_t end_;
   const int64_t segments_;
   Scratch& s_;
-  RowState state_{};
+  FinishedRow& out_;
+  SegmentRecord* const records_;
 };
 
+// Rows end together. A power of two of them is a branch of the tree by which
+// rows are added up.
 void walk_rows(const Job& job, int64_t first, int64_t last, void* scratch,
-               const RowRecord* const* long_rows, RowRecord* out) {
+               const FinishedRow* const* long_rows, RowRecord* out) {
   auto& s = *static_cast<Scratch*>(scratch);
   s.row_fold.reset();
-  for (int64_t row = first; row < last; ++row) {
-    const RowRecord* done =
-        long_rows == nullptr ? nullptr : long_rows[row - first];
-    if (done != nullptr) {
-      s.row_fold.next() = *done;
-    } else {
-      ShortRow(job, row, &s).walk(&s.row_fold.next());
+  for (int64_t row = first; row < last; row += kRowLanes) {
+    const int64_t left = last - row;
+    const int count = static_cast<int>(left < kRowLanes ? left : kRowLanes);
+    for (int i = 0; i < count; ++i) {
+      const FinishedRow* done =
+          long_rows == nullptr ? nullptr : long_rows[row - first + i];
+      if (done != nullptr) {
+        s.rows[i] = *done;
+      } else {
+        ShortRow(job, row + i, &s, &s.rows[i]).walk();
+      }
     }
+    make_record(*job.plan, count, s.rows, s.row_sums, s.row_fold.next());
     s.row_fold.push(*job.plan);
   }
   *out = s.row_fold.finish(*job.plan);

@@ -59,7 +59,7 @@ __global__ void settle_loss_kernel(const __grid_constant__ Plan plan,
   if (plan.loss.hands_back) {
     state.hand_back = hand_back(plan.loss, loss, state);
   }
-  add_loss(plan.loss, out.token_sums[kColumnTokens], state, loss, out);
+  add_row_loss(plan.loss, out.token_sums[kColumnTokens], state, loss, out);
 }
 
 __global__ void narrow_kernel(const uint32_t* reasons, int64_t count,

@@ -57,7 +57,8 @@ __global__ void settle_kernel(const __grid_constant__ Plan plan,
     const int64_t row = first + lane;
     PackedSegment record =
         packed_segment(plan, segments + lane * layout.segment_stride);
-    const RowState state = decide_row(plan, job.loss, row, record);
+    RowState state{};
+    decide_row(plan, job.loss, row, record, state);
     job.states[row] = state;
     if (state.fired != 0 && job.reasons != nullptr) job.reasons[row] = 0;
     if (job.row_tokens != nullptr) {

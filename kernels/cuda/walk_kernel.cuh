@@ -27,14 +27,14 @@ __global__ void __launch_bounds__(kThreads, MinBlocks(kShapeIndex))
   const int64_t index = static_cast<int64_t>(blockIdx.x) * warps + warp;
   if (index >= job.num_segments) return;
   const DeviceSegment segment = job.segments.at(index);
+  const bool has_loss = Lanes::may(kFeatureLoss) && plan.loss.active;
   RowState state{};
-  if (job.first_pass) {
-    state.loss = initial_loss(plan.loss, job.loss, segment.row);
-  } else {
+  if (!job.first_pass) {
     state = job.states[segment.row];
+  } else if (has_loss) {
+    initial_loss(plan.loss, job.loss, segment.row, state.loss);
   }
   if (!kStats && job.fired_rows_only && state.fired == 0) return;
-  const bool has_loss = Lanes::may(kFeatureLoss) && plan.loss.active;
   TileState<Lanes> tile;
   Accumulators<Lanes> sums;
   sums.columns.init(&layout, SharedMemory(warp * layout.bytes), Lanes::lane());

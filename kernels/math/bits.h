@@ -26,10 +26,15 @@ COUNTERWEIGHT_HD float float_of(uint32_t bits) {
 }
 
 #ifndef COUNTERWEIGHT_ONE_LANE
-// The same for vectors of floats, which the processor's registers hold.
-template <class V>
+// The same for vectors of floats or doubles, which the processor's registers
+// hold.
+template <class V, bool kIsWide = sizeof(V{}[0]) == sizeof(double)>
 struct VectorBits {
   typedef uint32_t Type __attribute__((vector_size(sizeof(V))));
+};
+template <class V>
+struct VectorBits<V, true> {
+  typedef uint64_t Type __attribute__((vector_size(sizeof(V))));
 };
 template <class V>
 COUNTERWEIGHT_HD typename VectorBits<V>::Type bits_of(V x) {
@@ -43,6 +48,14 @@ template <class U>
 COUNTERWEIGHT_HD typename VectorFloats<U>::Type float_of(U bits) {
   return reinterpret_cast<typename VectorFloats<U>::Type>(bits);
 }
+template <class U>
+struct VectorDoubles {
+  typedef double Type __attribute__((vector_size(sizeof(U))));
+};
+template <class U>
+COUNTERWEIGHT_HD typename VectorDoubles<U>::Type double_of(U bits) {
+  return reinterpret_cast<typename VectorDoubles<U>::Type>(bits);
+}
 #endif
 
 // x in every lane of V. x - 0 is x whatever its sign, so that nothing is left
@@ -52,22 +65,34 @@ COUNTERWEIGHT_HD V spread(float x) {
   return x - V{};
 }
 
+// The same of float64, for V of double or of vectors of them.
+template <class V>
+COUNTERWEIGHT_HD V spread_wide(double x) {
+  return x - V{};
+}
+
 // a b + c, rounded once.
 COUNTERWEIGHT_HD float fused(float a, float b, float c) {
   return __builtin_fmaf(a, b, c);
 }
+COUNTERWEIGHT_HD double fused(double a, double b, double c) {
+  return __builtin_fma(a, b, c);
+}
 #ifndef COUNTERWEIGHT_ONE_LANE
 template <class V>
 COUNTERWEIGHT_HD V fused(V a, V b, V c) {
+  [[maybe_unused]] constexpr bool kIsWide = sizeof(a[0]) == sizeof(double);
 #ifdef __AVX512F__
-  if constexpr (sizeof(V) == 64) return _mm512_fmadd_ps(a, b, c);
+  if constexpr (sizeof(V) == 64 && kIsWide) return _mm512_fmadd_pd(a, b, c);
+  if constexpr (sizeof(V) == 64 && !kIsWide) return _mm512_fmadd_ps(a, b, c);
 #endif
 #ifdef __FMA__
-  if constexpr (sizeof(V) == 32) return _mm256_fmadd_ps(a, b, c);
+  if constexpr (sizeof(V) == 32 && kIsWide) return _mm256_fmadd_pd(a, b, c);
+  if constexpr (sizeof(V) == 32 && !kIsWide) return _mm256_fmadd_ps(a, b, c);
 #endif
   V sum;
-  for (unsigned i = 0; i < sizeof(V) / sizeof(float); ++i) {
-    sum[i] = __builtin_fmaf(a[i], b[i], c[i]);
+  for (unsigned i = 0; i < sizeof(V) / sizeof(a[0]); ++i) {
+    sum[i] = fused(a[i], b[i], c[i]);
   }
   return sum;
 }

@@ -70,52 +70,64 @@ COUNTERWEIGHT_HD ExpTermsOf<V> exp_terms(V l) {
 }
 
 // e^x and e^x - 1 in float64; Taylor coefficients suffice for |r| <= ln(2) / 2:
-// the first omitted term is 4e-17 of the result.
-struct ExpTerms64 {
-  double exp;
-  double expm1;
+// the first omitted term is 4e-17 of the result. V is double, or a vector of
+// them.
+template <class V>
+struct ExpTerms64Of {
+  V exp;
+  V expm1;
 };
 
-COUNTERWEIGHT_HD ExpTerms64 exp_terms64(double x) {
+using ExpTerms64 = ExpTerms64Of<double>;
+
+template <class V>
+COUNTERWEIGHT_HD ExpTerms64Of<V> exp_terms64(V x) {
   constexpr double kLog2E = 0x1.71547652b82fep+0;
   constexpr double kLn2High = 0x1.62e42fefa0000p-1;  // 33 bits
   constexpr double kLn2Low = 0x1.cf79abc9e3b3ap-40;
-  constexpr double kShift = 0x1.8p52;
+  // As in exp_terms().
+  constexpr double kShift = 0x1.8p52 + 2046.0;
   constexpr double kLowest = -746.0;
   constexpr double kHighest = 710.0;
-  const double raised = x > kLowest ? x : kLowest;
-  const double c = raised < kHighest ? raised : kHighest;
-  const double shifted = __builtin_fma(c, kLog2E, kShift);
-  const double n = shifted - kShift;
-  const int64_t exponent =
-      static_cast<int64_t>(bits_of(shifted) - bits_of(kShift));
-  const double r = __builtin_fma(n, -kLn2Low, __builtin_fma(n, -kLn2High, c));
-  double q = 1.0 / 87178291200.0;  // 1/14!
-  q = __builtin_fma(q, r, 1.0 / 6227020800.0);
-  q = __builtin_fma(q, r, 1.0 / 479001600.0);
-  q = __builtin_fma(q, r, 1.0 / 39916800.0);
-  q = __builtin_fma(q, r, 1.0 / 3628800.0);
-  q = __builtin_fma(q, r, 1.0 / 362880.0);
-  q = __builtin_fma(q, r, 1.0 / 40320.0);
-  q = __builtin_fma(q, r, 1.0 / 5040.0);
-  q = __builtin_fma(q, r, 1.0 / 720.0);
-  q = __builtin_fma(q, r, 1.0 / 120.0);
-  q = __builtin_fma(q, r, 1.0 / 24.0);
-  q = __builtin_fma(q, r, 1.0 / 6.0);
-  q = __builtin_fma(q, r, 0.5);
-  const double p = __builtin_fma(r * r, q, r);
-  const int64_t half = exponent >> 1;
-  const double scale1 = double_of(static_cast<uint64_t>(half + 1023) << 52);
-  const double scale2 =
-      double_of(static_cast<uint64_t>(exponent - half + 1023) << 52);
-  const double exp = __builtin_fma(p, scale1, scale1) * scale2;
-  const bool nan = !(x == x);
-  const double value = nan ? x : exp;
-  return {value, exponent == 0 && !nan ? p : value - 1.0};
+  const auto all = [](double c) COUNTERWEIGHT_INLINE_LAMBDA {
+    return spread_wide<V>(c);
+  };
+  const V raised = x > kLowest ? x : all(kLowest);
+  const V c = raised < kHighest ? raised : all(kHighest);
+  const V shifted = fused(c, all(kLog2E), all(kShift));
+  const V n = shifted - kShift;
+  const V r = fused(n, all(-kLn2Low), fused(n, all(-kLn2High), c));
+  V q = all(1.0 / 87178291200.0);  // 1/14!
+  q = fused(q, r, all(1.0 / 6227020800.0));
+  q = fused(q, r, all(1.0 / 479001600.0));
+  q = fused(q, r, all(1.0 / 39916800.0));
+  q = fused(q, r, all(1.0 / 3628800.0));
+  q = fused(q, r, all(1.0 / 362880.0));
+  q = fused(q, r, all(1.0 / 40320.0));
+  q = fused(q, r, all(1.0 / 5040.0));
+  q = fused(q, r, all(1.0 / 720.0));
+  q = fused(q, r, all(1.0 / 120.0));
+  q = fused(q, r, all(1.0 / 24.0));
+  q = fused(q, r, all(1.0 / 6.0));
+  q = fused(q, r, all(0.5));
+  const V p = fused(r * r, q, r);
+  const auto bits = bits_of(shifted);
+  const auto half = bits >> 1;
+  const V scale1 = double_of(half << 52);
+  const V scale2 = double_of((bits - half) << 52);
+  const V exp = fused(p, scale1, scale1) * scale2;
+  const V value = x == x ? exp : x;
+  return {value, n == 0.0 ? p : value - 1.0};
 }
 
-COUNTERWEIGHT_HD double exp64(double x) { return exp_terms64(x).exp; }
-COUNTERWEIGHT_HD double expm1_64(double x) { return exp_terms64(x).expm1; }
+template <class V>
+COUNTERWEIGHT_HD V exp64(V x) {
+  return exp_terms64(x).exp;
+}
+template <class V>
+COUNTERWEIGHT_HD V expm1_64(V x) {
+  return exp_terms64(x).expm1;
+}
 
 // Natural logarithm of x >= 0: x = 2^n m, m in [sqrt(1/2), sqrt(2)), log m =
 // 2 atanh(f / (2 + f)), f = m - 1. 0 gives -infinity, infinity itself; negative

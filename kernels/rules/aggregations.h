@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "kernels/math/bits.h"
 #include "kernels/math/host_device.h"
 #include "kernels/rules/info.h"
 #include "kernels/walk/plan.h"
@@ -14,36 +15,36 @@
 namespace counterweight::kernels {
 inline namespace COUNTERWEIGHT_ISA {
 
-// The sums of a rule over the tokens of a row that it saw; seen > 0.
-struct RowOfRule {
-  double seen;
-  double sum;    // of the estimator
-  float most;    // of the estimator
-  double above;  // tokens outside the interval; kAggregatesCounts only
-  double below;
-};
+// Comparisons of V, which is double or a vector of them.
+template <class V>
+using BoolOf = decltype(V{} < V{});
 
 // The sides of its interval on which a row lies.
+template <class V>
 struct Sides {
-  bool high;
-  bool low;
+  BoolOf<V> high;
+  BoolOf<V> low;
 };
 
-COUNTERWEIGHT_HD double clamped64(double x, double clamp) {
-  const double capped = x > clamp ? clamp : x;
-  return capped < -clamp ? -clamp : capped;
+template <class V>
+COUNTERWEIGHT_HD V clamped64(V x, double clamp) {
+  const V capped = x > clamp ? spread_wide<V>(clamp) : x;
+  return capped < -clamp ? spread_wide<V>(-clamp) : capped;
 }
 
-// Defaults of the aggregations.
+// Defaults of the aggregations. `Row` is a RowOfRule, of a rule that saw tokens
+// of the row.
 struct AnyAggregation {
   // Token rules: the row's mean, for metrics.
-  COUNTERWEIGHT_HD static double statistic(const RejectionRule& /*rule*/,
-                                           const RowOfRule& row) {
-    return row.sum / row.seen;
+  template <class Row>
+  COUNTERWEIGHT_HD static auto statistic(const RejectionRule& /*rule*/,
+                                         const Row& row) {
+    return row.sum() / row.seen();
   }
   // x is the statistic, 0 for a row that the rule saw empty.
-  COUNTERWEIGHT_HD static Sides sides(const RulePlan& rule, double x,
-                                      const RowOfRule& /*row*/) {
+  template <class V, class Row>
+  COUNTERWEIGHT_HD static Sides<V> sides(const RulePlan& rule, V x,
+                                         const Row& /*row*/) {
     return {x > rule.rule.upper, x < rule.rule.lower};
   }
 };
@@ -58,9 +59,10 @@ struct SumAggregation : AnyAggregation {
   static constexpr AggregationInfo kInfo = {
       "sum", kAggregatesSequence | kAggregatesSum};
 
-  COUNTERWEIGHT_HD static double statistic(const RejectionRule& rule,
-                                           const RowOfRule& row) {
-    return clamped64(row.sum, rule.aggregate_clamp);
+  template <class Row>
+  COUNTERWEIGHT_HD static auto statistic(const RejectionRule& rule,
+                                         const Row& row) {
+    return clamped64(row.sum(), rule.aggregate_clamp);
   }
 };
 
@@ -69,9 +71,10 @@ struct MeanAggregation : AnyAggregation {
   static constexpr AggregationInfo kInfo = {
       "mean", kAggregatesSequence | kAggregatesSum};
 
-  COUNTERWEIGHT_HD static double statistic(const RejectionRule& rule,
-                                           const RowOfRule& row) {
-    return clamped64(row.sum / row.seen, rule.aggregate_clamp);
+  template <class Row>
+  COUNTERWEIGHT_HD static auto statistic(const RejectionRule& rule,
+                                         const Row& row) {
+    return clamped64(row.sum() / row.seen(), rule.aggregate_clamp);
   }
 };
 
@@ -79,14 +82,17 @@ struct MaxAggregation : AnyAggregation {
   static constexpr Aggregation kAggregation = Aggregation::kMax;
   static constexpr AggregationInfo kInfo = {"max", kAggregatesSequence};
 
-  COUNTERWEIGHT_HD static double statistic(const RejectionRule& /*rule*/,
-                                           const RowOfRule& row) {
-    return static_cast<double>(row.most);
+  template <class Row>
+  COUNTERWEIGHT_HD static auto statistic(const RejectionRule& /*rule*/,
+                                         const Row& row) {
+    return row.most();
   }
-  COUNTERWEIGHT_HD static Sides sides(const RulePlan& rule, double x,
-                                      const RowOfRule& /*row*/) {
-    return {static_cast<float>(x) > rule.upper,
-            static_cast<float>(x) < rule.lower};
+  // x is a float32 and compares with bounds that are.
+  template <class V, class Row>
+  COUNTERWEIGHT_HD static Sides<V> sides(const RulePlan& rule, V x,
+                                         const Row& /*row*/) {
+    return {x > static_cast<double>(rule.upper),
+            x < static_cast<double>(rule.lower)};
   }
 };
 
@@ -96,9 +102,10 @@ struct AllAggregation : AnyAggregation {
   static constexpr AggregationInfo kInfo = {
       "all", kAggregatesSequence | kAggregatesCounts};
 
-  COUNTERWEIGHT_HD static Sides sides(const RulePlan& /*rule*/, double /*x*/,
-                                      const RowOfRule& row) {
-    return {row.above > 0.0, row.below > 0.0};
+  template <class V, class Row>
+  COUNTERWEIGHT_HD static Sides<V> sides(const RulePlan& /*rule*/, V /*x*/,
+                                         const Row& row) {
+    return {row.above() > 0.0, row.below() > 0.0};
   }
 };
 

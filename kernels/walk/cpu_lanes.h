@@ -56,13 +56,23 @@ struct CpuLanes {
   static WideVec halved(const LaneValues<kWidth, double>& x) {
     return halved<WideVec>(x.at, [](auto a, auto b) { return a + b; });
   }
-  // Counts, whose sum is exact in any order.
-  static WideVec halved(const LaneValues<kWidth, float>& x) {
-    WideVec sum = widened(x.at);
-    for (int i = kWideLanes; i < kLanes; i += kWideLanes) {
-      sum += widened(&x.at[i]);
+  // Counts, whose sum is exact in any order. In float32, too, as long as few
+  // lanes are added: the largest are those of DriftPhase's histogram, below
+  // 2^14 for each of the 128 tokens that a lane sees.
+  static WideVec halved_count(const LaneValues<kWidth, float>& x) {
+    constexpr int kRegisters = kLanes / kVecLanes;
+    constexpr int kAdded = kRegisters < 4 ? kRegisters : 4;
+    static_assert(kAdded * (kSegmentPositions / kLanes) << 14 < 1 << 24);
+    WideVec all{};
+    for (int first = 0; first < kRegisters; first += kAdded) {
+      const float* const at = &x.at[first * kVecLanes];
+      Vec sum = counterweight::kernels::load<Vec>(at);
+      for (int i = 1; i < kAdded; ++i) {
+        sum += counterweight::kernels::load<Vec>(at + i * kVecLanes);
+      }
+      all += widened_half<false>(sum) + widened_half<true>(sum);
     }
-    return sum;
+    return all;
   }
   // Then the lanes within registers, of as many columns as a register has
   // lanes: lane i of the result is column i's sum.
@@ -302,14 +312,54 @@ struct CpuLanes {
       step(from, k);
     }
     if (whole == steps(count)) return;
-    alignas(64) char rest[kStepBytes] = {};
-    __builtin_memcpy(rest, source + whole * kStepBytes,
-                     static_cast<size_t>(count - whole * kLanes) * sizeof(T));
+    alignas(64) char rest[kStepBytes];
+    copy_rest<T>(source + whole * kStepBytes, count - whole * kLanes, rest);
     step(rest, whole);
     for (int k = whole + 1; k < steps(count); ++k) {
       COUNTERWEIGHT_IVDEP
       for (int i = 0; i < kLanes; ++i) f(k, i, T{});
     }
+  }
+
+  // `count` elements, fewer than a step has, and zeros. By whole registers: a
+  // load waits for stores that are narrower than it.
+  template <class T>
+  COUNTERWEIGHT_HD static void copy_rest(const char* from, int count,
+                                         char (&to)[kLanes * sizeof(T)]) {
+    constexpr int kBytes = sizeof(to);
+    const int bytes = count * static_cast<int>(sizeof(T));
+#if defined(__AVX512BW__)
+    const uint64_t all = (uint64_t{1} << (bytes & 63)) - 1;
+    if constexpr (kBytes == 32) {
+      _mm256_store_si256(
+          reinterpret_cast<__m256i*>(to),
+          _mm256_maskz_loadu_epi8(static_cast<__mmask32>(all), from));
+      return;
+    }
+    for (int at = 0; at < kBytes; at += 64) {
+      const uint64_t before = bytes >= at + 64 ? ~uint64_t{0} : all;
+      const uint64_t mask = bytes > at ? before : 0;
+      _mm512_store_si512(to + at, _mm512_maskz_loadu_epi8(mask, from + at));
+    }
+#elif defined(__AVX2__)
+    const int words = bytes / 4;
+    uint32_t end = 0;
+    __builtin_memcpy(&end, from + words * 4, static_cast<size_t>(bytes % 4));
+    const __m256i last = _mm256_set1_epi32(static_cast<int>(end));
+    for (int at = 0; at < kBytes; at += 32) {
+      const __m256i word = _mm256_add_epi32(
+          _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7), _mm256_set1_epi32(at / 4));
+      const __m256i whole = _mm256_cmpgt_epi32(_mm256_set1_epi32(words), word);
+      const __m256i is_end = _mm256_cmpeq_epi32(_mm256_set1_epi32(words), word);
+      const __m256i read =
+          _mm256_maskload_epi32(reinterpret_cast<const int*>(from + at), whole);
+      _mm256_store_si256(reinterpret_cast<__m256i*>(to + at),
+                         _mm256_or_si256(read, _mm256_and_si256(last, is_end)));
+    }
+#else
+    __builtin_memset(to, 0, kBytes);
+    __builtin_memcpy(to, from, static_cast<size_t>(bytes));
+#endif
   }
 
   // Tensors come with any alignment.

@@ -178,19 +178,24 @@ class LaneColumns {
     const int at = static_cast<int>(range);
     found_sums_[at].look(has_, kIsSum, begin, end);
     found_counts_[at].look(has_, kIsCount, begin, end);
-    fold_found(found_sums_[at], sums_, begin, out);
-    fold_found(found_counts_[at], counts_, begin, out);
+    fold_found(found_sums_[at], begin, out,
+               [&](int c) COUNTERWEIGHT_INLINE_LAMBDA {
+                 return Lanes::halved(sums_[c]);
+               });
+    fold_found(found_counts_[at], begin, out,
+               [&](int c) COUNTERWEIGHT_INLINE_LAMBDA {
+                 return Lanes::halved_count(counts_[c]);
+               });
   }
   // A register of columns at a time.
-  template <class T>
-  void fold_found(const Found& found, const Values<T>* values, int begin,
-                  double* out) {
+  template <class F>
+  void fold_found(const Found& found, int begin, double* out, F halved) {
     for (int first = 0; first < found.count; first += kWideLanes) {
       const int* const some = &found.columns[first];
       WideVec lanes[kWideLanes];
 #pragma GCC unroll 8
       for (int i = 0; i < kWideLanes; ++i) {
-        lanes[i] = Lanes::halved(values[some[i]]);
+        lanes[i] = halved(some[i]);
       }
       const WideVec sums = Lanes::fold_registers(lanes);
 #pragma GCC unroll 8

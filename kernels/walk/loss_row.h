@@ -4,6 +4,8 @@
 #ifndef COUNTERWEIGHT_KERNELS_WALK_LOSS_ROW_H_
 #define COUNTERWEIGHT_KERNELS_WALK_LOSS_ROW_H_
 
+#include <type_traits>
+
 #include "kernels/math/exp.h"
 #include "kernels/surrogates/list.h"
 #include "kernels/walk/plan.h"
@@ -53,15 +55,15 @@ COUNTERWEIGHT_HD void set_sequence_ratio(const LossPlan& loss,
   out.slope = c == mean ? out.ratio : 0.0f;
 }
 
-// Returns the state of row `index` before its sums are known.
-COUNTERWEIGHT_HD LossRow initial_loss(const LossPlan& loss,
-                                      const LossContext& context,
-                                      int64_t index) {
-  LossRow out{};
+// Makes the state of row `index` before its sums are known. REQUIRES:
+// loss.active.
+COUNTERWEIGHT_HD void initial_loss(const LossPlan& loss,
+                                   const LossContext& context, int64_t index,
+                                   LossRow& out) {
+  out = LossRow{};
   out.advantage_scale = 1.0;
   out.ratio = 1.0f;
   out.slope = 1.0f;
-  if (!loss.active) return out;
   out.factor = context.row_factors != nullptr ? context.row_factors[index]
                                               : context.factor;
   out.kl_factor = context.kl_factor;
@@ -69,18 +71,16 @@ COUNTERWEIGHT_HD LossRow initial_loss(const LossPlan& loss,
     out.advantage_scale = out.factor;
     out.factor = 1.0;
   }
-  return out;
 }
 
 // Decides the row after the statistics pass. `row` and `counts` may be all zero
-// where nothing of them is read (not loss.by_row).
-COUNTERWEIGHT_HD LossRow decide_loss(const Plan& plan,
-                                     const LossContext& context, int64_t index,
-                                     const RowCounts& counts, float weight,
-                                     const LossRecord& row) {
+// where nothing of them is read (not loss.by_row). REQUIRES: plan.loss.active.
+COUNTERWEIGHT_HD void decide_loss(const Plan& plan, const LossContext& context,
+                                  int64_t index, const RowCounts& counts,
+                                  float weight, const LossRecord& row,
+                                  LossRow& out) {
   const LossPlan& loss = plan.loss;
-  LossRow out = initial_loss(loss, context, index);
-  if (!loss.active) return out;
+  initial_loss(loss, context, index, out);
   if (context.row_factors == nullptr) {
     out.factor = row_factor(loss.spec.reduction, context.factor, counts);
   }
@@ -95,7 +95,6 @@ COUNTERWEIGHT_HD LossRow decide_loss(const Plan& plan,
   with_surrogate<SurrogateWith<AnySurrogate, kTraitRow>>(
       loss.spec.surrogate,
       [&](auto surrogate) { surrogate.set_row(plan, of_row, out); });
-  return out;
 }
 
 // Returns, after the loss pass, each token's share (LossSpec::over) of the
@@ -125,62 +124,78 @@ COUNTERWEIGHT_HD void take_statistics(const Row& from, LossRecord& row) {
   for (int c = 0; c < kNumLossStatistics; ++c) row.sums[c] = from.loss_sums[c];
 }
 
-// The loss's sums over rows.
-template <class Row>
-COUNTERWEIGHT_HD void clear_row_loss(Row& record) {
-  for (int c = 0; c < kNumRowLossColumns; ++c) record.row_loss_sums[c] = 0.0;
-  for (int e = 0; e < kNumRowLossExtrema; ++e) {
-    record.row_loss_low[e] = __builtin_inf();
-    record.row_loss_high[e] = -__builtin_inf();
+// The loss pass's columns of a row whose segments are folded; `from` may be
+// `row` itself.
+COUNTERWEIGHT_HD void take_loss(const LossRecord& from, LossRecord& row) {
+  for (int c = kNumLossStatistics; c < kNumLossColumns; ++c) {
+    row.sums[c] = from.sums[c];
+  }
+  for (int e = 0; e < kNumLossExtrema; ++e) {
+    row.low[e] = from.low[e];
+    row.high[e] = from.high[e];
   }
 }
 
-// Adds the row to the batch once the loss pass is over. `tokens` = its count in
-// response_mask.
+// The loss's sums over rows.
 template <class Row>
-COUNTERWEIGHT_HD void add_loss(const LossPlan& loss, double tokens,
-                               const LossRow& state, const LossRecord& row,
-                               Row& out) {
+COUNTERWEIGHT_HD void clear_row_loss(Row& record) {
+  using V = std::remove_reference_t<decltype(record.row_loss_sums[0])>;
+  const V infinity = spread_wide<V>(__builtin_inf());
+  for (int c = 0; c < kNumRowLossColumns; ++c) record.row_loss_sums[c] = V{};
+  for (int e = 0; e < kNumRowLossExtrema; ++e) {
+    record.row_loss_low[e] = infinity;
+    record.row_loss_high[e] = -infinity;
+  }
+}
+
+// Adds rows to the batch once the loss pass is over: a OneLossRow, or those of
+// a register. `tokens` = their counts in response_mask. Leaves sums over tokens
+// in `rows`.
+template <class Rows, class Sums>
+COUNTERWEIGHT_HD void add_loss(const LossPlan& loss,
+                               typename Rows::Number tokens, const Rows& rows,
+                               Sums& out) {
+  using V = typename Rows::Number;
   clear_row_loss(out);
-  for (int c = 0; c < kNumLossColumns; ++c) out.loss_sums[c] = row.sums[c];
-  const double scale = state.factor < 0.0 ? -state.factor : state.factor;
-  out.loss_sums[kLossSlope] *= scale;
-  out.loss_sums[kLossSlopeClipped] *= scale;
-  out.loss_sums[kLossSlopeRejected] *= scale;
-  double* sums = out.row_loss_sums;
+  const V factor = rows.factor();
+  const V scale = factor < 0.0 ? -factor : factor;
+  for (const int c : {kLossSlope, kLossSlopeClipped, kLossSlopeRejected}) {
+    rows.set_loss_sum(c, rows.loss_sum(c) * scale);
+  }
+  V* const sums = out.row_loss_sums;
   sums[kRowLossPolicy] =
-      state.factor * (row.sums[kLossValue] + row.sums[kLossPadding]);
-  const double padding_kl =
-      loss.spec.counts_padding ? row.sums[kLossPaddingKl] : 0.0;
-  sums[kRowLossKlPenalty] = state.kl_factor * (row.sums[kLossKl] + padding_kl);
+      factor * (rows.loss_sum(kLossValue) + rows.loss_sum(kLossPadding));
+  const V padding_kl =
+      loss.spec.counts_padding ? rows.loss_sum(kLossPaddingKl) : V{};
+  sums[kRowLossKlPenalty] =
+      rows.kl_factor() * (rows.loss_sum(kLossKl) + padding_kl);
   out.row_loss_low[kRowLossExtremumPaddingRatio] =
-      static_cast<double>(row.low[kLossExtremumPaddingRatio]);
+      rows.loss_low(kLossExtremumPaddingRatio);
   out.row_loss_high[kRowLossExtremumPaddingRatio] =
-      static_cast<double>(row.high[kLossExtremumPaddingRatio]);
-  const bool pads_negative = row.sums[kLossPaddingAdvantage] < 0.0;
+      rows.loss_high(kLossExtremumPaddingRatio);
+
+  const auto nonempty = tokens > 0.0;
+  const V least = rows.loss_low(kLossExtremumAdvantage);
+  const V most = rows.loss_high(kLossExtremumAdvantage);
   if (loss.row_by_sign) {
-    sums[kRowLossPhi] = static_cast<double>(state.value[pads_negative ? 1 : 0]);
+    const V sign = nonempty ? most : rows.loss_sum(kLossPaddingAdvantage);
+    sums[kRowLossPhi] = sign < 0.0 ? rows.value(1) : rows.value(0);
   }
-  if (!(tokens > 0.0)) return;
-  const double high = row.sums[kLossHigh] / tokens;
-  const double low = row.sums[kLossLow] / tokens;
-  const bool mixed =
-      row.low[kLossExtremumAdvantage] < row.high[kLossExtremumAdvantage];
-  sums[kRowLossHigh] = high;
-  sums[kRowLossLow] = low;
-  sums[kRowLossMixed] = mixed ? 1.0 : 0.0;
-  const bool negative = row.high[kLossExtremumAdvantage] < 0.0f;
-  if (loss.row_by_sign) {
-    sums[kRowLossPhi] = static_cast<double>(state.value[negative ? 1 : 0]);
-  }
-  out.row_loss_low[kRowLossExtremumRatio] =
-      static_cast<double>(row.low[kLossExtremumRatio]);
-  out.row_loss_high[kRowLossExtremumRatio] =
-      static_cast<double>(row.high[kLossExtremumRatio]);
-  out.row_loss_low[kRowLossExtremumHigh] = high;
-  out.row_loss_high[kRowLossExtremumHigh] = high;
-  out.row_loss_low[kRowLossExtremumLow] = low;
-  out.row_loss_high[kRowLossExtremumLow] = low;
+  const V high = rows.loss_sum(kLossHigh) / tokens;
+  const V low = rows.loss_sum(kLossLow) / tokens;
+  sums[kRowLossHigh] = nonempty ? high : V{};
+  sums[kRowLossLow] = nonempty ? low : V{};
+  const V mixed = least < most ? spread_wide<V>(1.0) : V{};
+  sums[kRowLossMixed] = nonempty ? mixed : V{};
+  const auto extend = [&](RowLossExtremum e, V lowest,
+                          V highest) COUNTERWEIGHT_INLINE_LAMBDA {
+    out.row_loss_low[e] = nonempty ? lowest : out.row_loss_low[e];
+    out.row_loss_high[e] = nonempty ? highest : out.row_loss_high[e];
+  };
+  extend(kRowLossExtremumRatio, rows.loss_low(kLossExtremumRatio),
+         rows.loss_high(kLossExtremumRatio));
+  extend(kRowLossExtremumHigh, high, high);
+  extend(kRowLossExtremumLow, low, low);
 }
 
 }  // namespace COUNTERWEIGHT_ISA

@@ -63,6 +63,12 @@ struct PrefixBase {
   double count;
 };
 
+// One row whose walks are over.
+struct FinishedRow {
+  SegmentRecord sums;  // all segments', the loss pass's included
+  RowState state;
+};
+
 // A row, or many rows folded.
 struct RowRecord {
   double token_sums[kMaxTokenColumns];

@@ -6,44 +6,62 @@
 #include "kernels/math/exp.h"
 #include "kernels/rules/aggregations.h"
 #include "kernels/walk/loss_row.h"
+#include "kernels/walk/one_row.h"
 #include "kernels/walk/plan.h"
 #include "kernels/walk/record.h"
 
 namespace counterweight::kernels {
 inline namespace COUNTERWEIGHT_ISA {
 
-template <class Segment>
-COUNTERWEIGHT_HD RowOfRule row_of_rule(int r, const Segment& row) {
-  return {row.sums[RuleColumnIndex(r, kRuleSeen)],
-          row.sums[RuleColumnIndex(r, kRuleSum)], row.high[kExtremumRules + r],
-          row.sums[RuleColumnIndex(r, kRuleHigh)],
-          row.sums[RuleColumnIndex(r, kRuleLow)]};
-}
+// The sums of rule r over the tokens of a row that it saw. `Rows` is a OneRow,
+// or one of the rows of a register.
+template <class Rows>
+class RowOfRule {
+ public:
+  using Number = typename Rows::Number;
 
-// The statistic of rule r for a row; 0 for one that it saw empty. Token rules:
-// the row's mean.
-template <class Segment>
-COUNTERWEIGHT_HD double row_statistic(const Plan& plan, int r,
-                                      const Segment& row) {
-  const RejectionRule& rule = plan.rules[r].rule;
-  const RowOfRule sums = row_of_rule(r, row);
-  double statistic = 0.0;
-  if (!(sums.seen > 0.0)) return statistic;
-  with_aggregation(rule.aggregation, [&](auto aggregation) {
-    statistic = aggregation.statistic(rule, sums);
+  COUNTERWEIGHT_HD RowOfRule(const Rows& rows, int r) : rows_(rows), r_(r) {}
+
+  COUNTERWEIGHT_HD Number seen() const { return of(kRuleSeen); }
+  // Of the estimator.
+  COUNTERWEIGHT_HD Number sum() const { return of(kRuleSum); }
+  COUNTERWEIGHT_HD Number most() const {
+    return rows_.high(kExtremumRules + r_);
+  }
+  // Tokens outside the interval; kAggregatesCounts only.
+  COUNTERWEIGHT_HD Number above() const { return of(kRuleHigh); }
+  COUNTERWEIGHT_HD Number below() const { return of(kRuleLow); }
+
+ private:
+  COUNTERWEIGHT_HD Number of(RuleColumn column) const {
+    return rows_.sum(RuleColumnIndex(r_, column));
+  }
+
+  const Rows& rows_;
+  const int r_;
+};
+
+// The statistic of a rule for a row, 0 for one that it saw empty, and the sides
+// on which it lies. Token rules: the row's mean.
+template <class V>
+struct RuleStatistic {
+  V x;
+  Sides<V> sides;
+};
+
+template <class Rows>
+COUNTERWEIGHT_HD RuleStatistic<typename Rows::Number> row_statistic(
+    const Plan& plan, int r, const Rows& rows) {
+  using V = typename Rows::Number;
+  const RulePlan& rule = plan.rules[r];
+  const RowOfRule<Rows> row(rows, r);
+  RuleStatistic<V> statistic{};
+  with_aggregation(rule.rule.aggregation, [&](auto aggregation) {
+    const V x = aggregation.statistic(rule.rule, row);
+    statistic.x = row.seen() > 0.0 ? x : V{};
+    statistic.sides = aggregation.sides(rule, statistic.x, row);
   });
   return statistic;
-}
-
-template <class Segment>
-COUNTERWEIGHT_HD Sides row_sides(const Plan& plan, int r, const Segment& row) {
-  const RulePlan& rule = plan.rules[r];
-  const double x = row_statistic(plan, r, row);
-  Sides sides{};
-  with_aggregation(rule.rule.aggregation, [&](auto aggregation) {
-    sides = aggregation.sides(rule, x, row_of_rule(r, row));
-  });
-  return sides;
 }
 
 COUNTERWEIGHT_HD bool empties_row(const RulePlan& rule) {
@@ -52,49 +70,48 @@ COUNTERWEIGHT_HD bool empties_row(const RulePlan& rule) {
 }
 
 // The weight of a sequence level and its logarithm before the last clamp.
+template <class V>
 struct RowWeight {
-  double raw_log;
-  double raw;
-  double raw_excess;
-  double weight;
-  double excess;
+  V raw_log;
+  V raw;
+  V raw_excess;
+  V weight;
+  V excess;
 };
 
-template <class Segment>
-COUNTERWEIGHT_HD RowWeight row_weight(const WeightPlan& plan,
-                                      const Segment& row) {
+template <class Rows>
+COUNTERWEIGHT_HD RowWeight<typename Rows::Number> row_weight(
+    const WeightPlan& plan, const Rows& rows) {
+  using V = typename Rows::Number;
   const WeightSpec& spec = plan.spec;
-  const double sum = row.sums[kColumnWeightAggregate];
-  const double seen = row.sums[kColumnWeightSeen];
-  const double mean = seen > 0.0 ? sum / seen : 0.0;
-  const double log = spec.level == Level::kGeometric ? mean : sum;
-  const ExpTerms64 raw = exp_terms64(clamped64(log, spec.aggregate_clamp));
-  const bool high = raw.exp > spec.upper;
-  const bool low = raw.exp < spec.lower;
+  const V sum = rows.sum(kColumnWeightAggregate);
+  const V seen = rows.sum(kColumnWeightSeen);
+  const V mean = seen > 0.0 ? sum / seen : V{};
+  const V log = spec.level == Level::kGeometric ? mean : sum;
+  const ExpTerms64Of<V> raw = exp_terms64(clamped64(log, spec.aggregate_clamp));
+  const auto high = raw.exp > spec.upper;
+  const auto low = raw.exp < spec.lower;
   const bool masks = spec.bound == Bound::kMask;
   const double above = masks ? 0.0 : spec.upper;
   const double below = masks ? 0.0 : spec.lower;
-  RowWeight weight{log, raw.exp, raw.expm1, raw.exp, raw.expm1};
-  if (high) {
-    weight.weight = above;
-    weight.excess = above - 1.0;
-  }
-  if (low) {
-    weight.weight = below;
-    weight.excess = below - 1.0;
-  }
-  return weight;
+  const auto bounded = [&](V own, double beyond_upper,
+                           double beyond_lower) COUNTERWEIGHT_INLINE_LAMBDA {
+    const V capped = high ? spread_wide<V>(beyond_upper) : own;
+    return low ? spread_wide<V>(beyond_lower) : capped;
+  };
+  return {log, raw.exp, raw.expm1, bounded(raw.exp, above, below),
+          bounded(raw.expm1, above - 1.0, below - 1.0)};
 }
 
 // Decides the row, the batch's `index`-th, and settles its columns: rules after
 // one that emptied the row saw nothing, and neither did a weight that waits for
-// it.
+// it. Leaves state.loss alone where there is no loss.
 template <class Segment>
-COUNTERWEIGHT_HD RowState decide_row(const Plan& plan,
-                                     const LossContext& context, int64_t index,
-                                     Segment& row) {
+COUNTERWEIGHT_HD void decide_row(const Plan& plan, const LossContext& context,
+                                 int64_t index, Segment& row, RowState& state) {
   const bool sequential = plan.spec.evaluation == Evaluation::kSequential;
-  RowState state{};
+  const OneRow<Segment> one(row, state);
+  uint32_t fired = 0;
   bool emptied = false;
   for (int r = 0; r < plan.spec.num_rules; ++r) {
     const RulePlan& rule = plan.rules[r];
@@ -106,9 +123,9 @@ COUNTERWEIGHT_HD RowState decide_row(const Plan& plan,
       row.high[kExtremumRules + r] = -__builtin_inff();
     }
     if (rule.is_sequence && row.sums[RuleColumnIndex(r, kRuleSeen)] > 0.0) {
-      const Sides sides = row_sides(plan, r, row);
+      const Sides<double> sides = row_statistic(plan, r, one).sides;
       if (sides.high || sides.low) {
-        state.fired |= uint32_t{1} << r;
+        fired |= uint32_t{1} << r;
         emptied = emptied || empties_row(rule);
       }
     }
@@ -119,17 +136,18 @@ COUNTERWEIGHT_HD RowState decide_row(const Plan& plan,
     }
   }
   if (emptied) row.sums[kColumnKept] = 0.0;
+  float weight = 0.0f;
   if (IsSequenceLevel(plan.weight.spec.level)) {
-    state.weight = static_cast<float>(row_weight(plan.weight, row).weight);
+    weight = static_cast<float>(row_weight(plan.weight, one).weight);
   }
-  // Records on a device have the columns of a loss only if there is one.
-  if (emptied && plan.loss.active && plan.loss.spec.over == TokenSet::kKept) {
+  state.fired = fired;
+  state.weight = weight;
+  if (!plan.loss.active) return;
+  if (emptied && plan.loss.spec.over == TokenSet::kKept) {
     for (int c = 0; c < kNumLossStatistics; ++c) row.loss.sums[c] = 0.0;
   }
   const RowCounts counts{row.sums[kColumnTokens], row.sums[kColumnKept]};
-  state.loss =
-      decide_loss(plan, context, index, counts, state.weight, row.loss);
-  return state;
+  decide_loss(plan, context, index, counts, weight, row.loss, state.loss);
 }
 
 }  // namespace COUNTERWEIGHT_ISA

@@ -18,7 +18,7 @@ inline namespace COUNTERWEIGHT_ISA {
 struct SegmentTask {
   int64_t begin;  // positions of the batch
   int64_t end;
-  RowState row;
+  const RowState& row;
   // [plan.num_prefixes], or null: nothing came before.
   const PrefixBase* bases;
   // Read if the plan has a loss.

@@ -207,6 +207,24 @@ COUNTERWEIGHT_HD WideVec widened(const float* from) {
 #endif
 }
 
+#ifndef COUNTERWEIGHT_ONE_LANE
+// The lower or upper half of x in float64.
+template <bool kUpper>
+COUNTERWEIGHT_HD WideVec widened_half(Vec x) {
+#if defined(__AVX512F__)
+  constexpr int k = kUpper ? 8 : 0;
+  return _mm512_maskz_cvtps_pd(
+      0xff, __builtin_shufflevector(x, x, k, k + 1, k + 2, k + 3, k + 4, k + 5,
+                                    k + 6, k + 7));
+#elif defined(__AVX2__)
+  return _mm256_cvtps_pd(_mm256_extractf128_ps(x, kUpper ? 1 : 0));
+#else
+  constexpr int kFirst = kUpper ? kWideLanes : 0;
+  return WideVec{x[kFirst], x[kFirst + 1]};
+#endif
+}
+#endif
+
 // kVecLanes numbers of half(0), half(1), ..., kWideLanes in each, in float32.
 template <class F>
 COUNTERWEIGHT_HD Vec narrowed(F half) {

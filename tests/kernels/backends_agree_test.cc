@@ -1,10 +1,13 @@
 // Same inputs, same bytes: on every instruction set, thread count and device.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <thread>
+#include <vector>
 
 #include "kernels/methods.h"
 #include "tests/testing/backends.h"
+#include "tests/testing/loss_specs.h"
 #include "tests/testing/matchers.h"
 #include "tests/testing/random_rows.h"
 #include "tests/testing/sanitized.h"
@@ -51,6 +54,30 @@ TEST_P(BackendsAgree, OnManyShortRows) {
   CorrectionSpec spec = BusySpec();
   spec.weight.normalize = true;
   ExpectSameBytes(spec, OwnedBatch(RandomRows(random, lengths)));
+}
+
+// Instruction sets settle two, four or eight rows together; the rest of a batch
+// leaves some of them without a row. Sums of -0 stay so.
+TEST_P(BackendsAgree, OnAFewRows) {
+  Random random(7);
+  Row zeros = RandomRow(random, 3);
+  for (std::vector<float>& values : zeros.values) {
+    std::fill(values.begin(), values.end(), 0.0f);
+  }
+  for (size_t rows = 1; rows <= 17; ++rows) {
+    std::vector<int64_t> lengths;
+    for (size_t i = 0; i < rows; ++i) lengths.push_back(random.Integer(0, 40));
+    const OwnedBatch batch(RandomRows(random, lengths));
+    const OwnedBatch of_zeros(std::vector<Row>(rows, zeros));
+    for (Level level : {Level::kToken, Level::kSequence}) {
+      CorrectionSpec spec = BusySpec();
+      spec.weight.level = level;
+      ExpectSameBytes(spec, batch);
+      ExpectSameBytes(spec, of_zeros);
+    }
+    ExpectSameBytes(WithLoss(BusyLoss(Surrogate::kPpoClip, 0.2)), batch);
+    if (HasFailure()) FAIL() << "at " << rows << " rows";
+  }
 }
 
 TEST_P(BackendsAgree, OnRandomSpecs) {

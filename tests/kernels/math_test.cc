@@ -4,10 +4,12 @@
 #include <cstdint>
 #include <limits>
 #include <random>
+#include <vector>
 
 #include "kernels/log_ratio.h"
 #include "kernels/math/bits.h"
 #include "kernels/math/exp.h"
+#include "kernels/walk/tile.h"
 
 namespace counterweight::kernels {
 namespace {
@@ -62,6 +64,32 @@ TEST(Exp64, IsWithinTwoRoundings) {
     EXPECT_NEAR(exp64(x) / std::exp(x), 1.0, 0x1p-51) << x;
     EXPECT_NEAR(expm1_64(x * 1e-5) / std::expm1(x * 1e-5), 1.0, 0x1p-49) << x;
   }
+}
+
+TEST(Exp64, IsTheSameInEveryLane) {
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+  std::vector<double> xs = {0.0,     -0.0,      1e-300,     709.78, 709.79,
+                            -708.4,  -745.1,    -746.,      800.0,  -1e9,
+                            0x1p-60, kInfinity, -kInfinity, kNan};
+  std::mt19937_64 random(2);
+  std::uniform_real_distribution<double> uniform(-760.0, 720.0);
+  for (int i = 0; i < 100'000; ++i) xs.push_back(uniform(random));
+  for (size_t first = 0; first + kWideLanes <= xs.size(); ++first) {
+    const ExpTerms64Of<WideVec> terms = exp_terms64(load<WideVec>(&xs[first]));
+    for (int i = 0; i < kWideLanes; ++i) {
+      const double x = xs[first + static_cast<size_t>(i)];
+      const ExpTerms64 one = exp_terms64(x);
+      EXPECT_EQ(bits_of(terms.exp[i]), bits_of(one.exp)) << x;
+      EXPECT_EQ(bits_of(terms.expm1[i]), bits_of(one.expm1)) << x;
+    }
+  }
+  EXPECT_EQ(exp64(0.0), 1.0);
+  EXPECT_EQ(exp64(-kInfinity), 0.0);
+  EXPECT_EQ(exp64(kInfinity), kInfinity);
+  EXPECT_EQ(exp64(-745.0), 0x1p-1074);
+  EXPECT_EQ(bits_of(expm1_64(1e-300)), bits_of(1e-300));
+  EXPECT_TRUE(std::isnan(exp64(kNan)));
 }
 
 TEST(LogRatio, IsWithinOneRounding) {
