@@ -41,12 +41,16 @@ class WarpColumns {
   }
 
   // As LaneColumns, but all columns are cleared before the walk.
-  __device__ bool begins_sum(int column, Value<double>*& values) {
-    values = &sum(column);
+  template <class... Columns>
+  __device__ static constexpr bool begins(const Columns&... /*columns*/) {
     return false;
   }
-  __device__ bool begins_count(int column, Value<float>*& values) {
-    values = &count(column);
+  __device__ Value<double>& sum_lanes(int column) { return sum(column); }
+  __device__ Value<float>& count_lanes(int column) { return count(column); }
+  __device__ bool begins_extremum(int extremum, Value<float>*& low_of,
+                                  Value<float>*& high_of) {
+    low_of = &low(extremum);
+    high_of = &high(extremum);
     return false;
   }
 

@@ -111,12 +111,13 @@ struct Accumulators {
       // All lanes at once: a loop over the steps of each register would cost
       // as much as its additions.
       constexpr int kRegisters = kWidth / kWideLanes;
-      LaneValues<kWidth, double>* values;
-      const bool begins = columns.begins_sum(column, values);
+      const int into[] = {column};
+      const bool begins = columns.begins(into);
+      double* const values = columns.sum_lanes(column).at;
       WideVec sums[kRegisters] = {};
       if (!begins) {
         unrolled<kRegisters>([&](int h) COUNTERWEIGHT_INLINE_LAMBDA {
-          sums[h] = load<WideVec>(&values->at[h * kWideLanes]);
+          sums[h] = load<WideVec>(&values[h * kWideLanes]);
         });
       }
       for (int k = 0; k < steps; ++k) {
@@ -124,7 +125,7 @@ struct Accumulators {
             [&](int h) COUNTERWEIGHT_INLINE_LAMBDA { sums[h] += x(k, h); });
       }
       unrolled<kRegisters>([&](int h) COUNTERWEIGHT_INLINE_LAMBDA {
-        store(sums[h], &values->at[h * kWideLanes]);
+        store(sums[h], &values[h * kWideLanes]);
       });
     }
   }
@@ -201,18 +202,18 @@ struct Accumulators {
                     [&](int k) COUNTERWEIGHT_INLINE_LAMBDA { f(k, g, block); });
       for (int c = 0; c < N; ++c) store(block[c], &blocks[c].at[g * kVecLanes]);
     }
-    add_blocks(into, blocks);
+    add_blocks(columns.begins(into), into, blocks);
   }
   template <int N>
   COUNTERWEIGHT_HD void add_blocks(
-      const int (&into)[N], const LaneValues<kWidth, float> (&blocks)[N]) {
+      bool begins, const int (&into)[N],
+      const LaneValues<kWidth, float> (&blocks)[N]) {
     // A block's sum is not -0, so that the first one needs no addition.
     for (int c = 0; c < N; ++c) {
-      LaneValues<kWidth, double>* sum;
-      const bool begins = columns.begins_sum(into[c], sum);
+      double* const sum = columns.sum_lanes(into[c]).at;
       for (int h = 0; h < kWidth; h += kWideLanes) {
         const WideVec block = widened(&blocks[c].at[h]);
-        store(begins ? block : load<WideVec>(&sum->at[h]) + block, &sum->at[h]);
+        store(begins ? block : load<WideVec>(&sum[h]) + block, &sum[h]);
       }
     }
   }
@@ -221,35 +222,48 @@ struct Accumulators {
   COUNTERWEIGHT_HD void collect_block(const PassColumns<S, C>& into, int steps,
                                       F f) {
     LaneValues<kWidth, float> blocks[S];
-    LaneValues<kWidth, float>* counts[PassColumns<S, C>::kCounts];
-    bool begins[PassColumns<S, C>::kCounts];
-    for (int c = 0; c < C; ++c) {
-      begins[c] = columns.begins_count(into.counts[c], counts[c]);
+    bool begins = false;
+    if constexpr (C > 0) {
+      begins = columns.begins(into.sums, into.counts);
+    } else {
+      begins = columns.begins(into.sums);
     }
     const bool extends = into.extremum >= 0;
-    float* const low = extends ? columns.low(into.extremum).at : nullptr;
-    float* const high = extends ? columns.high(into.extremum).at : nullptr;
+    LaneValues<kWidth, float>* low = nullptr;
+    LaneValues<kWidth, float>* high = nullptr;
+    const bool begins_extremum =
+        extends && columns.begins_extremum(into.extremum, low, high);
+    const Vec infinity = splat(__builtin_inff());
     for (int first = 0; first < kWidth; first += kVecLanes) {
       // One by one: g++ clears a whole object in memory.
       PassSums<S, C> to;
       unrolled<S>([&](int c)
                       COUNTERWEIGHT_INLINE_LAMBDA { to.sum[c] = Vec{}; });
-      unrolled<C>([&](int c) COUNTERWEIGHT_INLINE_LAMBDA {
-        to.count[c] = begins[c] ? Vec{} : load<Vec>(&counts[c]->at[first]);
-      });
-      to.lowest = extends ? load<Vec>(&low[first]) : Vec{};
-      to.highest = extends ? load<Vec>(&high[first]) : Vec{};
+      if (begins) {
+        unrolled<C>([&](int c)
+                        COUNTERWEIGHT_INLINE_LAMBDA { to.count[c] = Vec{}; });
+      } else {
+        unrolled<C>([&](int c) COUNTERWEIGHT_INLINE_LAMBDA {
+          to.count[c] =
+              load<Vec>(&columns.count_lanes(into.counts[c]).at[first]);
+        });
+      }
+      const bool loads = extends && !begins_extremum;
+      to.lowest = loads ? load<Vec>(&low->at[first]) : infinity;
+      to.highest = loads ? load<Vec>(&high->at[first]) : -infinity;
       for_each_step(steps, [&](int k) COUNTERWEIGHT_INLINE_LAMBDA {
         f(k, first / kVecLanes, to);
       });
       for (int c = 0; c < S; ++c) store(to.sum[c], &blocks[c].at[first]);
-      for (int c = 0; c < C; ++c) store(to.count[c], &counts[c]->at[first]);
+      for (int c = 0; c < C; ++c) {
+        store(to.count[c], &columns.count_lanes(into.counts[c]).at[first]);
+      }
       if (extends) {
-        store(to.lowest, &low[first]);
-        store(to.highest, &high[first]);
+        store(to.lowest, &low->at[first]);
+        store(to.highest, &high->at[first]);
       }
     }
-    add_blocks(into.sums, blocks);
+    add_blocks(begins, into.sums, blocks);
   }
 
   template <int N, class F>
@@ -258,19 +272,25 @@ struct Accumulators {
     // those of several would not fit.
     constexpr int kGroups = kWidth / kVecLanes;
     constexpr int kAtOnce = N == 1 ? kGroups : 1;
+    const bool begins = columns.begins(into);
     LaneValues<kWidth, float>* counts[N];
-    bool begins[N];
-    for (int c = 0; c < N; ++c) {
-      begins[c] = columns.begins_count(into[c], counts[c]);
-    }
+    for (int c = 0; c < N; ++c) counts[c] = &columns.count_lanes(into[c]);
     for (int first = 0; first < kGroups; first += kAtOnce) {
       Vec block[kAtOnce][N];
-      unrolled<N>([&](int c) COUNTERWEIGHT_INLINE_LAMBDA {
-        unrolled<kAtOnce>([&](int g) COUNTERWEIGHT_INLINE_LAMBDA {
-          const float* const lanes = &counts[c]->at[(first + g) * kVecLanes];
-          block[g][c] = begins[c] ? Vec{} : load<Vec>(lanes);
+      const auto take = [&] {
+        unrolled<N>([&](int c) COUNTERWEIGHT_INLINE_LAMBDA {
+          unrolled<kAtOnce>([&](int g) COUNTERWEIGHT_INLINE_LAMBDA {
+            const float* const lanes = &counts[c]->at[(first + g) * kVecLanes];
+            block[g][c] = begins ? Vec{} : load<Vec>(lanes);
+          });
         });
-      });
+      };
+      // Where no masks choose, a copy for either case: one branch for all.
+      if (kVecLanes == 16 || begins) {
+        take();
+      } else {
+        take();
+      }
       for (int k = 0; k < steps; ++k) {
         unrolled<kAtOnce>([&](int g) COUNTERWEIGHT_INLINE_LAMBDA {
           f(k, first + g, block[g]);

@@ -22,6 +22,19 @@ class IndexSet {
   }
   constexpr void add(int i) { words_[i / 64] |= uint64_t{1} << i % 64; }
   bool operator==(const IndexSet&) const = default;
+  COUNTERWEIGHT_HD void operator|=(const IndexSet& other) {
+    for (int w = 0; w < kWords; ++w) words_[w] |= other.words_[w];
+  }
+  COUNTERWEIGHT_HD bool meets(const IndexSet& other) const {
+    uint64_t both = 0;
+    for (int w = 0; w < kWords; ++w) both |= words_[w] & other.words_[w];
+    return both != 0;
+  }
+  COUNTERWEIGHT_HD bool contains(const IndexSet& other) const {
+    uint64_t missing = 0;
+    for (int w = 0; w < kWords; ++w) missing |= other.words_[w] & ~words_[w];
+    return missing == 0;
+  }
   // Removes [first, N).
   void remove_from(int first) {
     for (int w = 0; w < kWords; ++w) words_[w] &= below(first, w);
@@ -78,15 +91,33 @@ class LaneColumns {
     return high_[extremum];
   }
 
-  // The same for callers that store every lane: true if the column holds
-  // nothing yet, and so is not cleared.
-  COUNTERWEIGHT_HD bool begins_sum(int column, Values<double>*& values) {
-    values = &sums_[column];
-    return is_first(column);
+  // The same for passes that store every lane of the columns they add to. They
+  // call begins() first: true if none of the columns holds anything yet, which
+  // leaves them as they are. Columns of one pass begin together, and are looked
+  // up together.
+  template <int N>
+  COUNTERWEIGHT_HD bool begins(const int (&columns)[N]) {
+    return begin(set_of(columns));
   }
-  COUNTERWEIGHT_HD bool begins_count(int column, Values<float>*& values) {
-    values = &counts_[column];
-    return is_first(column);
+  template <int N, int M>
+  COUNTERWEIGHT_HD bool begins(const int (&sums)[N], const int (&counts)[M]) {
+    IndexSet<kNumColumns> all = set_of(sums);
+    all |= set_of(counts);
+    return begin(all);
+  }
+  COUNTERWEIGHT_HD Values<double>& sum_lanes(int column) {
+    return sums_[column];
+  }
+  COUNTERWEIGHT_HD Values<float>& count_lanes(int column) {
+    return counts_[column];
+  }
+  COUNTERWEIGHT_HD bool begins_extremum(int extremum, Values<float>*& low,
+                                        Values<float>*& high) {
+    const bool begin = !has_extremum_.has(extremum);
+    has_extremum_.add(extremum);
+    low = &low_[extremum];
+    high = &high_[extremum];
+    return begin;
   }
 
   // Makes the sums of `to` those of `from`, where both have been the same so
@@ -141,6 +172,32 @@ class LaneColumns {
     own_.add(column);
     return first;
   }
+  template <int N>
+  static COUNTERWEIGHT_HD IndexSet<kNumColumns> set_of(
+      const int (&columns)[N]) {
+    IndexSet<kNumColumns> set;
+    unrolled<N>([&](int c)
+                    COUNTERWEIGHT_INLINE_LAMBDA { set.add(columns[c]); });
+    return set;
+  }
+  COUNTERWEIGHT_HD bool begin(const IndexSet<kNumColumns>& columns) {
+    const bool all = !has_.meets(columns);
+    if (!all && !has_.contains(columns)) clear_missing(columns);
+    has_ |= columns;
+    own_ |= columns;
+    return all;
+  }
+  __attribute__((noinline)) void clear_missing(
+      const IndexSet<kNumColumns>& columns) {
+    columns.for_each(0, kNumColumns, columns, [&](int c) {
+      if (has_.has(c)) return;
+      if (IsCount(c)) {
+        set(counts_[c], 0.0f);
+      } else {
+        set(sums_[c], 0.0);
+      }
+    });
+  }
   COUNTERWEIGHT_HD void clear_first_extremum(int extremum) {
     if (has_extremum_.has(extremum)) return;
     has_extremum_.add(extremum);
@@ -172,9 +229,15 @@ class LaneColumns {
     int columns[kNumColumns + kWideLanes];
   };
 
+  static void clear(int count, double* out) {
+    int c = 0;
+    for (; c + kWideLanes <= count; c += kWideLanes) store(WideVec{}, &out[c]);
+    for (; c < count; ++c) out[c] = 0.0;
+  }
+
   // Columns [begin, end) to out[0 .. end - begin).
   void fold_columns(Range range, int begin, int end, double* out) {
-    for (int c = 0; c < end - begin; ++c) out[c] = 0.0;
+    clear(end - begin, out);
     const int at = static_cast<int>(range);
     found_sums_[at].look(has_, kIsSum, begin, end);
     found_counts_[at].look(has_, kIsCount, begin, end);

@@ -23,7 +23,7 @@ class RowOfRule {
   COUNTERWEIGHT_HD RowOfRule(const Rows& rows, int r) : rows_(rows), r_(r) {}
 
   COUNTERWEIGHT_HD Number seen() const { return of(kRuleSeen); }
-  // Of the estimator.
+  // Both are of the estimator.
   COUNTERWEIGHT_HD Number sum() const { return of(kRuleSum); }
   COUNTERWEIGHT_HD Number most() const {
     return rows_.high(kExtremumRules + r_);

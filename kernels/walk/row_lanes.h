@@ -15,7 +15,7 @@ inline namespace COUNTERWEIGHT_ISA {
 
 inline constexpr int kRowLanes = kWideLanes;
 
-// What settling reads and writes of the rows, see one_row.h.
+// The rows as settling reads and writes them, see one_row.h.
 class RowLanes {
  public:
   using Number = WideVec;
@@ -92,14 +92,19 @@ class RowLanes {
   FinishedRow (&rows_)[kRowLanes];
 };
 
+constexpr int WholeRegisters(int columns) {
+  return (columns + kRowLanes - 1) / kRowLanes * kRowLanes;
+}
+
 // The sums and extrema over rows, a row for each lane, by members of RowRecord.
+// As many as fill registers when they fold.
 struct RowLaneSums {
-  WideVec row_sums[kMaxRowColumns];
-  WideVec row_low[kMaxRowExtrema];
-  WideVec row_high[kMaxRowExtrema];
-  WideVec row_loss_sums[kNumRowLossColumns];
-  WideVec row_loss_low[kNumRowLossExtrema];
-  WideVec row_loss_high[kNumRowLossExtrema];
+  WideVec row_sums[WholeRegisters(kMaxRowColumns)];
+  WideVec row_low[WholeRegisters(kMaxRowExtrema)];
+  WideVec row_high[WholeRegisters(kMaxRowExtrema)];
+  WideVec row_loss_sums[WholeRegisters(kNumRowLossColumns)];
+  WideVec row_loss_low[WholeRegisters(kNumRowLossExtrema)];
+  WideVec row_loss_high[WholeRegisters(kNumRowLossExtrema)];
 };
 
 // Folds neighbouring lanes of registers with a column each, pairwise by index:
@@ -127,25 +132,22 @@ COUNTERWEIGHT_HD WideVec fold_neighbours(WideVec (&columns)[kLeft], F f) {
 // Folds `count` rows' lanes of each column into one number; the other lanes
 // become `nothing`, which changes no row's.
 template <class F>
-COUNTERWEIGHT_HD void fold_row_lanes(const WideVec* lanes, int columns,
-                                     int count, double nothing, double* out,
-                                     F f) {
-  WideVec index;
-  for (int i = 0; i < kRowLanes; ++i) index[i] = i;
-  const auto is_row = index < static_cast<double>(count);
+COUNTERWEIGHT_HD void fold_row_lanes(WideVec* lanes, int columns, int count,
+                                     double nothing, double* out, F f) {
+  if (count < kRowLanes) {
+    for (int c = 0; c < columns; ++c) {
+      for (int i = count; i < kRowLanes; ++i) lanes[c][i] = nothing;
+    }
+  }
   for (int first = 0; first < columns; first += kRowLanes) {
-    const int left = columns - first;
     WideVec some[kRowLanes];
 #pragma GCC unroll 8
-    for (int i = 0; i < kRowLanes; ++i) {
-      const WideVec x = lanes[first + (i < left ? i : 0)];
-      some[i] = is_row ? x : splat_wide(nothing);
-    }
+    for (int i = 0; i < kRowLanes; ++i) some[i] = lanes[first + i];
     const WideVec folded = fold_neighbours(some, f);
-    if (left >= kRowLanes) {
+    if (first + kRowLanes <= columns) {
       store(folded, &out[first]);
     } else {
-      for (int i = 0; i < left; ++i) out[first + i] = folded[i];
+      for (int i = 0; first + i < columns; ++i) out[first + i] = folded[i];
     }
   }
 }
@@ -219,7 +221,7 @@ COUNTERWEIGHT_HD void make_record(const Plan& plan, int count,
   }
   for (int i = count; i < kRowLanes; ++i) clear_unused(plan, rows[i].sums);
   fold_token_sums(plan, rows, out);
-  const auto fold_all = [&](const WideVec* of, int columns, double nothing,
+  const auto fold_all = [&](WideVec* of, int columns, double nothing,
                             double* into, auto f) {
     fold_row_lanes(of, columns, count, nothing, into, f);
   };

@@ -59,6 +59,14 @@ class NonemptyRows {
   COUNTERWEIGHT_HD void set_flag(int column, Bool flag) const {
     set(column, flag ? spread_wide<V>(1.0) : V{});
   }
+  COUNTERWEIGHT_HD void clear(int column) const {
+    sums_.row_sums[column] = V{};
+  }
+  COUNTERWEIGHT_HD void clear_extremum(int extremum) const {
+    const V infinity = spread_wide<V>(__builtin_inf());
+    sums_.row_low[extremum] = infinity;
+    sums_.row_high[extremum] = -infinity;
+  }
   COUNTERWEIGHT_HD void extend(int extremum, V x) const {
     const V infinity = spread_wide<V>(__builtin_inf());
     sums_.row_low[extremum] = is_counted_ ? x : infinity;
@@ -126,14 +134,22 @@ template <class Rows, class V, class Sums>
 COUNTERWEIGHT_HD void add_weight(const Plan& plan, V n, const Rows& rows,
                                  const NonemptyRows<Sums, V>& out) {
   const WeightPlan& weight = plan.weight;
-  if (weight.spec.level == Level::kNone) return;
+  if (weight.spec.level == Level::kNone) {
+    for (int c = kRowWeightExcess; c <= kRowWeightLow; ++c) out.clear(c);
+    out.clear_extremum(kRowExtremumWeight);
+  }
   if (IsSequenceLevel(weight.spec.level)) {
     const RowWeight<V> value = row_weight(weight, rows);
     spread_row_weight(weight, n, value, out, rows);
     out.set_flag(kRowWeightLogHigh, value.raw_log > weight.upper_log);
     out.set_flag(kRowWeightLogLow, value.raw_log < weight.low_threshold_log);
     out.extend(kRowExtremumRawLog, value.raw_log);
+  } else {
+    out.clear(kRowWeightLogHigh);
+    out.clear(kRowWeightLogLow);
+    out.clear_extremum(kRowExtremumRawLog);
   }
+  if (weight.spec.level == Level::kNone) return;
   // Near 1 the sum of excesses is the accurate one, near 0 that of weights.
   const V excess = rows.sum(kColumnWeightExcess) / n;
   const V direct = rows.sum(kColumnWeight) / n;
@@ -199,7 +215,6 @@ COUNTERWEIGHT_HD void add_rule(const Plan& plan, int r, const Rows& rows,
 template <class Rows, class Sums>
 COUNTERWEIGHT_HD void add_rows(const Plan& plan, const Rows& rows, Sums& sums) {
   using V = typename Rows::Number;
-  clear_row_sums(plan, sums);
   const V n = rows.sum(kColumnTokens);
   const NonemptyRows<Sums, V> out(sums, n);
   add_drift(plan, rows, n, out);
