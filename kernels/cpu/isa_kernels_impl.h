@@ -228,9 +228,8 @@ class ShortRow {
     s_.sums.columns.clear_loss();
     finish_gradient<CpuLanes>(plan_, *job_.batch, task, job_.outputs->gradient,
                               s_.tile, s_.sums);
-    LossRecord squares;
-    s_.sums.columns.fold_loss(squares);
-    loss.sums[kLossGradientSquared] = squares.sums[kLossGradientSquared];
+    loss.sums[kLossGradientSquared] =
+        s_.sums.columns.fold_sum(kColumnLoss + kLossGradientSquared);
     return reasons;
   }
 

@@ -27,6 +27,12 @@ class StepColumns : public WarpColumns {
   }
   __device__ Value<float>& low(int extremum) { return low_[extremum]; }
   __device__ Value<float>& high(int extremum) { return high_[extremum]; }
+  __device__ bool begins_extremum(int extremum, Value<float>*& low_of,
+                                  Value<float>*& high_of) {
+    low_of = &low(extremum);
+    high_of = &high(extremum);
+    return false;
+  }
 
   __device__ void clear(const Plan& plan) {
     WarpColumns::clear(plan);

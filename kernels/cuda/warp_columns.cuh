@@ -40,7 +40,8 @@ class WarpColumns {
     return at<float>(high_, layout_->extremum[extremum]);
   }
 
-  // As LaneColumns, but all columns are cleared before the walk.
+  // As LaneColumns, but all columns are cleared before the walk. A class that
+  // keeps extrema elsewhere has a begins_extremum() of its own.
   template <class... Columns>
   __device__ static constexpr bool begins(const Columns&... /*columns*/) {
     return false;

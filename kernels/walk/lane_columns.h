@@ -155,6 +155,12 @@ class LaneColumns {
                  kColumnLoss + kNumLossStatistics, record.loss.sums);
     fold_loss(record.loss);
   }
+  // The sum of one column that is not a count.
+  double fold_sum(int column) {
+    WideVec lanes[kWideLanes] = {};
+    lanes[0] = Lanes::halved(sum(column));
+    return Lanes::fold_registers(lanes)[0];
+  }
   void fold_loss(LossRecord& record) {
     fold_columns(Range::kLoss, kColumnLoss + kNumLossStatistics, kNumColumns,
                  record.sums + kNumLossStatistics);
