@@ -286,6 +286,8 @@ struct Accumulators {
         });
       };
       // Where no masks choose, a copy for either case: one branch for all.
+      // Written out, the copies cost 5 % of a row of 100 tokens (g++ 12).
+      // NOLINTNEXTLINE(bugprone-branch-clone)
       if (kVecLanes == 16 || begins) {
         take();
       } else {
