@@ -3,6 +3,7 @@
 #define COUNTERWEIGHT_KERNELS_WALK_LOSS_RATIOS_H_
 
 #include "kernels/walk/accumulators.h"
+#include "kernels/walk/exact_log_ratio.h"
 
 namespace counterweight::kernels {
 inline namespace COUNTERWEIGHT_ISA {

@@ -5,6 +5,7 @@
 
 #include "kernels/surrogates/list.h"
 #include "kernels/walk/accumulators.h"
+#include "kernels/walk/exact_log_ratio.h"
 
 namespace counterweight::kernels {
 inline namespace COUNTERWEIGHT_ISA {

@@ -4,6 +4,7 @@
 
 #include "kernels/surrogates/surrogate.h"
 #include "kernels/walk/accumulators.h"
+#include "kernels/walk/exact_log_ratio.h"
 #include "kernels/walk/loss_ratios.h"
 
 namespace counterweight::kernels {

@@ -6,6 +6,7 @@
 #include "kernels/math/bits.h"
 #include "kernels/math/exp.h"
 #include "kernels/walk/accumulators.h"
+#include "kernels/walk/exact_log_ratio.h"
 
 namespace counterweight::kernels {
 inline namespace COUNTERWEIGHT_ISA {

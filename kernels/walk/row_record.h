@@ -3,8 +3,6 @@
 #ifndef COUNTERWEIGHT_KERNELS_WALK_ROW_RECORD_H_
 #define COUNTERWEIGHT_KERNELS_WALK_ROW_RECORD_H_
 
-#include <type_traits>
-
 #include "kernels/math/exp.h"
 #include "kernels/walk/one_row.h"
 #include "kernels/walk/plan.h"
@@ -14,22 +12,14 @@
 namespace counterweight::kernels {
 inline namespace COUNTERWEIGHT_ISA {
 
-// The sums over rows, without those of the loss.
-template <class Sums>
-COUNTERWEIGHT_HD void clear_row_sums(const Plan& plan, Sums& record) {
-  using V = std::remove_reference_t<decltype(record.row_sums[0])>;
-  const V infinity = spread_wide<V>(__builtin_inf());
-  for (int c = 0; c < plan.row_columns; ++c) record.row_sums[c] = V{};
-  for (int e = 0; e < plan.row_extrema; ++e) {
-    record.row_low[e] = infinity;
-    record.row_high[e] = -infinity;
-  }
-}
-
 // No row at all.
 template <class Row>
 COUNTERWEIGHT_HD void clear_row(const Plan& plan, Row& record) {
-  clear_row_sums(plan, record);
+  for (int c = 0; c < plan.row_columns; ++c) record.row_sums[c] = 0.0;
+  for (int e = 0; e < plan.row_extrema; ++e) {
+    record.row_low[e] = __builtin_inf();
+    record.row_high[e] = -__builtin_inf();
+  }
   for (int c = 0; c < plan.token_columns; ++c) record.token_sums[c] = 0.0;
   for (int e = 0; e < plan.token_extrema; ++e) {
     record.token_low[e] = __builtin_inf();

@@ -3,6 +3,7 @@
 #ifndef COUNTERWEIGHT_KERNELS_WALK_RULE_PHASE_H_
 #define COUNTERWEIGHT_KERNELS_WALK_RULE_PHASE_H_
 
+#include "kernels/walk/exact_log_ratio.h"
 #include "kernels/walk/prefix.h"
 #include "kernels/walk/rule_sums.h"
 

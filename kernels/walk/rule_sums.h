@@ -4,6 +4,7 @@
 
 #include "kernels/rules/estimators.h"
 #include "kernels/walk/accumulators.h"
+#include "kernels/walk/exact_log_ratio.h"
 
 namespace counterweight::kernels {
 inline namespace COUNTERWEIGHT_ISA {

@@ -6,6 +6,7 @@
 
 #include "kernels/math/exp.h"
 #include "kernels/walk/accumulators.h"
+#include "kernels/walk/exact_log_ratio.h"
 #include "kernels/walk/prefix.h"
 
 namespace counterweight::kernels {
