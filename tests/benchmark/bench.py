@@ -168,7 +168,7 @@ def measure(build: pathlib.Path) -> Json:
     if python is None:
         say("eager torch: skipped, no torch here; .ci/setup torch installs it (5 GB)")
     else:
-        say("the same work in torch, eager and compiled (four minutes, most of it compiling)")
+        say("the same work in torch, eager and compiled (eight minutes, most of it compiling)")
     torch = run_torch(python) if python else None
     say("Correct and an echo over a Unix socket, shared memory (a minute)")
     wire = e2e.measure(build)

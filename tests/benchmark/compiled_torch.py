@@ -18,7 +18,8 @@ from typing import Any
 import eager_torch
 import torch
 from torch import Tensor
-from torch_works import WHOLE_GRAPH, WORKS, Work
+from torch_works import WHOLE_GRAPH, WORKS
+from work_parts import Work
 
 TOKENS = 1_000_000
 LENGTHS = (100, 1_024, 10_000)
@@ -78,7 +79,8 @@ def time_all(isa: str) -> list[Json]:
     for length in LENGTHS:
         batch = random_batch(length)
         for work in WORKS:
-            row = {"method": work.method, "isa": isa, "tokens": TOKENS, "length": length}
+            row = {"method": work.method, "metrics": work.metrics, "isa": isa}
+            row |= {"tokens": TOKENS, "length": length}
             rows.append({**row, "cpu_ns_per_token": time_work(work, isa, batch)})
     return rows
 

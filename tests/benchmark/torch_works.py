@@ -2,32 +2,33 @@
 
 Formulas and metrics are verl's, as in eager_torch.py, with each preset's default numbers. Metrics
 stay tensors; they are like those of the kernels, not equal to them. Each row needs a token.
+WORKS also has the works of same_works.py, whose metrics are those of the kernels.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import eager_torch
 import torch
 from eager_torch import CLAMP, Metrics, Rule, masked_mean
+from same_works import SAME_WORKS
 from torch import Tensor
-
-CLIP, DUAL_CLIP = 0.2, 3.0
-SEQUENCE_CLIP = (3e-4, 4e-4)
+from work_parts import (
+    CLIP,
+    DECOUPLED,
+    DUAL_CLIP,
+    LOSS,
+    PREFIX_BOUNDS,
+    SEQUENCE_CLIP,
+    WEIGHTED_LOSS,
+    Answer,
+    Work,
+    with_gradient,
+)
 
 Loss = tuple[Tensor, Metrics]
-
-
-class Answer(NamedTuple):
-    keep: Tensor
-    weights: Tensor | None = None
-    loss: Tensor | None = None
-    gradient: Tensor | None = None
-    metrics: Metrics | None = None
 
 
 def largest(x: Tensor, valid: Tensor) -> Tensor:
@@ -66,7 +67,7 @@ def prefix_mean(x: Tensor, mask: Tensor) -> Tensor:
     return (x * mask).cumsum(-1) / mask.cumsum(-1).clamp(min=1)
 
 
-PREFIX_RULE = Rule("prefix_mean_k1", prefix_mean, math.log(0.5), math.log(5.0))
+PREFIX_RULE = Rule("prefix_mean_k1", prefix_mean, *PREFIX_BOUNDS)
 
 
 def reinforce_pro(old: Tensor, rollout: Tensor, mask: Tensor) -> Answer:
@@ -134,16 +135,6 @@ def gspo_loss(current: Tensor, old: Tensor, advantages: Tensor, mask: Tensor) ->
     }
 
 
-def with_gradient(loss_of: Callable[..., Loss], *inputs: Tensor) -> tuple[Tensor, Tensor, Metrics]:
-    """The loss, its gradient by the first input, metrics.
-
-    torch.func makes one graph of both passes. Autograd makes two, as in a trainer, and took up to
-    30 % longer.
-    """
-    gradient, (loss, metrics) = torch.func.grad_and_value(loss_of, has_aux=True)(*inputs)
-    return loss, gradient, metrics
-
-
 def loss_alone(loss_of: Callable[..., Loss]) -> Callable[..., Answer]:
     """A loss without weights, whose drift is that of current against old log-probs."""
 
@@ -174,25 +165,17 @@ def without_metrics(answer: Callable[..., Answer]) -> Callable[..., Answer]:
     return lambda *inputs: answer(*inputs)._replace(metrics=None)
 
 
-@dataclass(frozen=True)
-class Work:
-    method: str  # as kernels_bench names it
-    inputs: tuple[str, ...]
-    answer: Callable[..., Answer]
-
-
-DECOUPLED = ("old", "rollout", "mask")
-LOSS = ("current", "old", "advantages", "mask")
-WEIGHTED_LOSS = ("current", "old", "rollout", "advantages", "mask")
-
 WORKS = (
-    Work("none", DECOUPLED, none),
-    Work("token_tis", DECOUPLED, token_tis),
-    Work("token_tis+3_rules", DECOUPLED, three_rules),
-    Work("token_tis+3_rules, no metrics", DECOUPLED, without_metrics(three_rules)),
-    Work("reinforce_pro", DECOUPLED, reinforce_pro),
-    Work("ppo_clip", LOSS, loss_alone(ppo_loss)),
-    Work("token_tis_ppo_clip", WEIGHTED_LOSS, token_tis_ppo_clip),
-    Work("token_tis_ppo_clip, no metrics", WEIGHTED_LOSS, without_metrics(token_tis_ppo_clip)),
-    Work("gspo", LOSS, loss_alone(gspo_loss)),
+    Work("none", "verl", DECOUPLED, none),
+    Work("token_tis", "verl", DECOUPLED, token_tis),
+    Work("token_tis+3_rules", "verl", DECOUPLED, three_rules),
+    Work("token_tis+3_rules, no metrics", None, DECOUPLED, without_metrics(three_rules)),
+    Work("reinforce_pro", "verl", DECOUPLED, reinforce_pro),
+    Work("ppo_clip", "verl", LOSS, loss_alone(ppo_loss)),
+    Work("token_tis_ppo_clip", "verl", WEIGHTED_LOSS, token_tis_ppo_clip),
+    Work(
+        "token_tis_ppo_clip, no metrics", None, WEIGHTED_LOSS, without_metrics(token_tis_ppo_clip)
+    ),
+    Work("gspo", "verl", LOSS, loss_alone(gspo_loss)),
+    *SAME_WORKS,
 )
