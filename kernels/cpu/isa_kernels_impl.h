@@ -8,6 +8,7 @@
 #include "kernels/walk/pairwise.h"
 #include "kernels/walk/prefix_bases.h"
 #include "kernels/walk/row_lanes.h"
+#include "kernels/walk/row_ratio_loss.h"
 #include "kernels/walk/segment_walk.h"
 
 namespace counterweight::kernels {
@@ -177,17 +178,22 @@ class ShortRow {
           settle();
           break;
         case StepKind::kOutputs:
-          if (step.loss_only && can_leave_slopes()) {
-            reasons = walk_then_hand_back();
+          if (step.loss_only && hands_back_at_once()) {
+            if (takes_row_ratio()) {
+              walk_row_ratio();
+            } else if (segments_ == 1) {
+              reasons = walk_then_hand_back();
+            } else {
+              reasons = walk_all(step.loss_only);
+              break;
+            }
             explain(reasons);
             return;
           }
           reasons = walk_all(step.loss_only);
           break;
         case StepKind::kSettleLoss:
-          settle_loss_of(
-              plan_.loss, segments_,
-              [&](int64_t i) -> LossRecord& { return records_[i].loss; }, out_);
+          settle_loss();
           break;
       }
     }
@@ -202,13 +208,16 @@ class ShortRow {
 
   // The gradient alone waits for what the row hands back, and the mask is all
   // that it needs beside slopes.
-  bool can_leave_slopes() const {
+  bool hands_back_at_once() const {
     const LossPlan& loss = plan_.loss;
     const bool over_mask =
         plan_.spec.non_finite != NonFinitePolicy::kDrop &&
         (loss.spec.over != TokenSet::kKept || plan_.spec.num_rules == 0);
-    return segments_ == 1 && over_mask && !loss.has_kl &&
-           job_.outputs->gradient != nullptr;
+    return over_mask && !loss.has_kl && job_.outputs->gradient != nullptr;
+  }
+
+  bool takes_row_ratio() const {
+    return plan_.row_ratio_alone && out_.sums.first_bad == kNoBadToken;
   }
 
   // Stands for the schedule's last steps, which walk once for the row's slope
@@ -231,6 +240,39 @@ class ShortRow {
     loss.sums[kLossGradientSquared] =
         s_.sums.columns.fold_sum(kColumnLoss + kLossGradientSquared);
     return reasons;
+  }
+
+  // The same for a loss that reads the mask and the advantages alone.
+  void walk_row_ratio() {
+    LaneColumns<CpuLanes>& columns = s_.sums.columns;
+    RowRatioLoss walk(plan_, out_.state.loss, s_.tile, s_.sums);
+    for (int64_t i = 0; i < segments_; ++i) {
+      LossRecord& loss = records_[i].loss;
+      columns.clear_loss();
+      walk.walk(*job_.batch, span(i).begin, span(i).end, *job_.outputs);
+      columns.fold_loss(loss);
+      loss.sums[kLossLogRatio] = records_[i].sums[kColumnLogRatio];
+      FoldedColumns folded(loss);
+      settle_segment<CpuLanes, false, true>(plan_, folded);
+    }
+    settle_loss();
+    double squares[kMaxShortRowSegments];
+    for (int64_t i = 0; i < segments_; ++i) {
+      columns.clear_loss();
+      walk.write_gradient(*job_.batch, span(i).begin, span(i).end,
+                          job_.outputs->gradient);
+      squares[i] = columns.fold_sum(kColumnLoss + kLossGradientSquared);
+    }
+    fold_segments(segments_, [&](int64_t into, int64_t from) {
+      squares[into] += squares[from];
+    });
+    if (segments_ > 0) out_.sums.loss.sums[kLossGradientSquared] = squares[0];
+  }
+
+  void settle_loss() {
+    settle_loss_of(
+        plan_.loss, segments_,
+        [&](int64_t i) -> LossRecord& { return records_[i].loss; }, out_);
   }
 
   SegmentSpan span(int64_t i) const {

@@ -26,19 +26,24 @@ struct PpoClip {
 
   COUNTERWEIGHT_HD static SurrogateVec value(const LossPlan& loss,
                                              const SurrogateInput& x) {
+    // Without advantage nothing counts, also where the ratio overflows.
+    return value_at(loss, x.a, x.a != 0.0f ? x.r : splat(1.0f));
+  }
+
+  // The same, where `ratio` is finite. Its value without advantage is no matter.
+  COUNTERWEIGHT_HD static SurrogateVec value_at(const LossPlan& loss, Vec a,
+                                                Vec ratio) {
     const Vec zero{};
     const Vec one = splat(1.0f);
-    // Without advantage nothing counts, also where the ratio overflows.
-    const Vec ratio = x.a != 0.0f ? x.r : one;
     const Vec cap = splat(loss.ratio_cap);
     const auto over = ratio > cap;
     const Vec c1 = over ? cap : ratio;
-    const Vec unclipped = -x.a * c1;
-    const Vec clipped = -x.a * clip(loss, ratio);
+    const Vec unclipped = -a * c1;
+    const Vec clipped = -a * clip(loss, ratio);
     const auto takes_clipped = clipped > unclipped;
     const Vec value = takes_clipped ? clipped : unclipped;
-    const Vec ceiling = -x.a * loss.dual_clip;
-    const auto negative = x.a < 0.0f;
+    const Vec ceiling = -a * loss.dual_clip;
+    const auto negative = a < 0.0f;
     const auto capped = negative & (value > ceiling);
     // A cap below `high` makes clip(r) the larger branch where it is r itself.
     const auto outside = (ratio > loss.ratio_high) | (ratio < loss.ratio_low);
@@ -46,10 +51,10 @@ struct PpoClip {
         capped | (takes_clipped & outside) | (over & !takes_clipped);
     SurrogateVec out{};
     out.value = capped ? ceiling : value;
-    out.full_ratio_slope = -x.a;
+    out.full_ratio_slope = -a;
     out.stopped = stopped ? one : zero;
     out.clipped = takes_clipped ? one : zero;
-    out.high = ((x.a > 0.0f) & (c1 > loss.ratio_high)) ? one : zero;
+    out.high = ((a > 0.0f) & (c1 > loss.ratio_high)) ? one : zero;
     out.low = (negative & (c1 < loss.ratio_low)) ? one : zero;
     out.capped = capped ? one : zero;
     return out;

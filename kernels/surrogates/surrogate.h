@@ -36,6 +36,18 @@ struct SurrogateVec {
   Vec beyond_zero;
 };
 
+// The slope of V that reaches the log-prob through r, without clipping and with
+// it; dr = dr / dl. A slope of 0 stays 0 under an infinite r.
+struct RatioSlope {
+  Vec full;
+  Vec own;
+};
+COUNTERWEIGHT_HD RatioSlope slope_through_ratio(const SurrogateVec& v, Vec dr) {
+  const Vec zero{};
+  const Vec full = v.full_ratio_slope != 0.0f ? v.full_ratio_slope * dr : zero;
+  return {full, v.stopped != 0.0f ? zero : full};
+}
+
 COUNTERWEIGHT_HD Vec clip(const LossPlan& loss, Vec r) {
   return clip(r, splat(loss.ratio_low), splat(loss.ratio_high));
 }

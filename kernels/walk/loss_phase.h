@@ -25,12 +25,13 @@ struct LossPhase {
   static constexpr int kCurrent = static_cast<int>(InputRole::kCurrent);
   static constexpr int kAdvantages = static_cast<int>(InputRole::kAdvantages);
 
-  // REQUIRES: s.weight holds final weights if loss.weighs_tokens.
+  // has_drift: the drift phase has added up the tile. REQUIRES: s.weight holds
+  // final weights if loss.weighs_tokens.
   COUNTERWEIGHT_HD static void run(const Plan& plan, const Batch& batch,
                                    const LossContext& context,
-                                   const RowState& row, bool loss_only,
-                                   bool leaves_slopes, State& s, Acc& acc,
-                                   float* gradient) {
+                                   const RowState& row, bool has_drift,
+                                   bool loss_only, bool leaves_slopes, State& s,
+                                   Acc& acc, float* gradient) {
     const LossPlan& loss = plan.loss;
     LossTiles<Lanes>& t = s.tiles.template begin<LossTiles<Lanes>>();
     LossRatios<Lanes>::set(loss, row.loss, s, t);
@@ -45,7 +46,7 @@ struct LossPhase {
     apply_surrogate(loss, row.loss, measured, s, t);
     const bool has_kl = Lanes::may(kFeatureKl) && loss.has_kl;
     if (has_kl) LossKl<Lanes>::run(loss, s, t);
-    LossSumsPhase<Lanes>::run(plan, measured, s, acc);
+    LossSumsPhase<Lanes>::run(plan, has_drift, measured, s, acc);
     if (Lanes::may(kFeaturePadding) && loss.reads_padding) {
       LossPadding<Lanes>::run(plan, batch, row, s, acc);
     }
@@ -125,22 +126,20 @@ struct LossPhase {
                                     LossTiles<Lanes>& t) {
     const Vec zero{};
     const Vec w = weights.vec(k, g);
-    const Vec full_through_ratio =
-        v.full_ratio_slope != 0.0f ? v.full_ratio_slope * dr : zero;
-    const Vec through_ratio = v.stopped != 0.0f ? zero : full_through_ratio;
+    const RatioSlope through = slope_through_ratio(v, dr);
     const auto weighs = w != 0.0f;
     const auto kept = (s.kept.vec(k, g) != 0.0f) & weighs;
     Vec own = v.slope;
     if (slopes_by_row<Lanes>(loss)) {
-      t.sequence_slope.set(k, g, kept ? w * through_ratio : zero);
+      t.sequence_slope.set(k, g, kept ? w * through.own : zero);
     } else {
-      own = own + through_ratio;
+      own = own + through.own;
     }
     t.value.set(k, g, kept ? w * v.value : zero);
     t.slope.set(k, g, kept ? w * own : zero);
     // Only metrics read the others.
     if (!measured) return;
-    const Vec full = v.full_slope + full_through_ratio;
+    const Vec full = v.full_slope + through.full;
     const auto seen = (s.mask.vec(k, g) != 0.0f) & weighs;
     t.full_slope.set(k, g, seen ? absolute(w * full) : zero);
     t.clipped.set(k, g, v.clipped);

@@ -107,15 +107,22 @@ COUNTERWEIGHT_HD double hand_back(const LossPlan& loss, const LossRecord& row,
   return slope / at_least_one(row.sums[kLossSeen]);
 }
 
-// Folds the loss pass's columns of a row's segments into the first's, pairwise
-// by index; at(i) is segment i's record.
-template <class At>
-COUNTERWEIGHT_HD void fold_loss_segments(int64_t count, At at) {
+// Folds a row's segments into the first, pairwise by index: fold(into, from).
+template <class F>
+COUNTERWEIGHT_HD void fold_segments(int64_t count, F fold) {
   for (int64_t stride = 1; stride < count; stride *= 2) {
     for (int64_t i = 0; i + stride < count; i += 2 * stride) {
-      fold_loss(at(i), at(i + stride), kNumLossStatistics, kNumLossColumns);
+      fold(i, i + stride);
     }
   }
+}
+
+// The same of the loss pass's columns; at(i) is segment i's record.
+template <class At>
+COUNTERWEIGHT_HD void fold_loss_segments(int64_t count, At at) {
+  fold_segments(count, [&](int64_t into, int64_t from) {
+    fold_loss(at(into), at(from), kNumLossStatistics, kNumLossColumns);
+  });
 }
 
 // The statistics pass's columns of a settled row.

@@ -18,14 +18,14 @@ struct LossSumsPhase {
   static constexpr int kBase = kColumnLoss;
 
   // The loss alone where metrics are not wanted.
-  COUNTERWEIGHT_HD static void run(const Plan& plan, bool measured,
-                                   const State& s, Acc& acc) {
+  COUNTERWEIGHT_HD static void run(const Plan& plan, bool has_drift,
+                                   bool measured, const State& s, Acc& acc) {
     const LossPlan& loss = plan.loss;
     const bool has_kl = Lanes::may(kFeatureKl) && loss.has_kl;
     add_values(loss, s, acc);
     if (has_kl) add_kl_values(loss, s, acc);
     if (!measured) return;
-    add_log_ratios(plan, s, acc);
+    add_log_ratios(plan, has_drift, s, acc);
     collect(plan, s, acc);
     acc.extend(kExtremumLoss + kLossExtremumAdvantage, s.steps,
                s.input[static_cast<int>(InputRole::kAdvantages)], s.mask);
@@ -73,13 +73,13 @@ struct LossSumsPhase {
   }
 
   // Masked tokens have l = 0; dropped ones are left out of the kept sums.
-  COUNTERWEIGHT_HD static void add_log_ratios(const Plan& plan, const State& s,
-                                              Acc& acc) {
+  COUNTERWEIGHT_HD static void add_log_ratios(const Plan& plan, bool has_drift,
+                                              const State& s, Acc& acc) {
     const LossPlan& loss = plan.loss;
     const RatioSource source =
         Lanes::source(SourceUse::kLossMetrics, loss.spec.metrics_source);
-    // Walks of outputs alone have no drift.
-    add_exact_log_ratios(s, source, kUnbounded, s.mask, true, false,
+    add_exact_log_ratios(s, source, kUnbounded, s.mask, true,
+                         has_drift && measures_drift_of<Lanes>(plan, source),
                          kBase + kLossLogRatio, acc);
     const bool drops = has_rules<Lanes>(plan);
     if (drops) {

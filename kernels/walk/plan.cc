@@ -9,6 +9,7 @@
 #include "kernels/rules/aggregations.h"
 #include "kernels/rules/estimators.h"
 #include "kernels/surrogates/list.h"
+#include "kernels/walk/features.h"
 
 namespace counterweight::kernels {
 namespace {
@@ -163,6 +164,16 @@ void AddLoss(Plan* plan) {
   }
 }
 
+// PPO's clip is the only surrogate without a feature of its own.
+bool RowRatioAlone(const Plan& plan) {
+  constexpr uint32_t kFeatures =
+      kFeatureLoss | kFeatureRowLoss | kFeatureMetrics;
+  const LossSpec& loss = plan.loss.spec;
+  return plan.loss.active && loss.level == LossLevel::kSequence &&
+         (FeaturesOf(plan) & ~kFeatures) == 0 &&
+         loss.metrics_source == plan.spec.drift_source;
+}
+
 }  // namespace
 
 Plan MakePlan(const CorrectionSpec& spec) {
@@ -252,6 +263,7 @@ Plan MakePlan(const CorrectionSpec& spec) {
       needs_row && plan.passes == 1 && !needs_base && !needs_row_first;
   plan.in_order_guesses =
       needs_row && plan.in_order_passes == 1 && !needs_row_first;
+  plan.row_ratio_alone = RowRatioAlone(plan);
   plan.token_columns = kColumnRules + kNumRuleColumns * spec.num_rules;
   plan.token_extrema = kExtremumRules + spec.num_rules;
   plan.row_columns = kRowRules + kNumRowRuleColumns * spec.num_rules;

@@ -115,6 +115,9 @@ struct Plan {
   // The same of rows whose segments are walked in order.
   bool in_order_streams;
   bool in_order_guesses;
+  // True if the walk of the loss reads the mask and the advantages alone, see
+  // RowRatioLoss.
+  bool row_ratio_alone;
   int32_t token_columns;
   int32_t token_extrema;
   int32_t row_columns;

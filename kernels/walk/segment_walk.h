@@ -127,8 +127,9 @@ COUNTERWEIGHT_HD void walk_tile(const Plan& plan, const Batch& batch,
   }
   Lanes::store(s.weight, s, outputs.weights);
   if (has_loss) {
-    LossPhase<Lanes>::run(plan, batch, *task.loss, task.row, task.loss_only,
-                          task.leaves_slopes, s, acc, outputs.gradient);
+    LossPhase<Lanes>::run(plan, batch, *task.loss, task.row, kStats,
+                          task.loss_only, task.leaves_slopes, s, acc,
+                          outputs.gradient);
   }
   Lanes::store(s.kept, s, outputs.keep_mask);
   if (!explains) return;
