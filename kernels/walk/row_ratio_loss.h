@@ -81,7 +81,7 @@ class RowRatioLoss {
       kColumnLoss + kLossClipped, kColumnLoss + kLossHigh,
       kColumnLoss + kLossLow, kColumnLoss + kLossCappedKept};
 
-  // What a group of lanes adds up. Sums of steps in float32 meet their columns
+  // Sums of a group of lanes. Those of steps in float32 meet their columns
   // when the tile is over.
   struct Group {
     WideVec exact[2][2];  // by column, the lower and the upper half
