@@ -35,6 +35,8 @@ CorrectionSpec SpecOf(double spread, RowCount row, bool metrics) {
   loss.level = LossLevel::kSequence;
   loss.reduction = {.count = BatchCount::kRows, .row = row};
   CorrectionSpec spec = WithLoss(loss);
+  // Its sum of log ratios is the loss's.
+  spec.drift_source = loss.metrics_source;
   spec.metrics = metrics;
   return spec;
 }
