@@ -34,9 +34,8 @@ CorrectionSpec SpecOf(double spread, RowCount row, bool metrics) {
   LossSpec loss = BusyLoss(Surrogate::kPpoClip, spread);
   loss.level = LossLevel::kSequence;
   loss.reduction = {.count = BatchCount::kRows, .row = row};
+  loss.peer_sums = false;
   CorrectionSpec spec = WithLoss(loss);
-  // Its sum of log ratios is the loss's.
-  spec.drift_source = loss.metrics_source;
   spec.metrics = metrics;
   return spec;
 }
