@@ -30,11 +30,13 @@ class RowRatio : public EveryBackend {
   }
 };
 
-CorrectionSpec SpecOf(double spread, RowCount row, bool metrics) {
+CorrectionSpec SpecOf(double spread, RowCount row, bool metrics, bool caps) {
   LossSpec loss = BusyLoss(Surrogate::kPpoClip, spread);
   loss.level = LossLevel::kSequence;
   loss.reduction = {.count = BatchCount::kRows, .row = row};
   loss.peer_sums = false;
+  loss.log_ratio_upper = LossSpec::kNoBound;
+  if (!caps) loss.ratio_cap = LossSpec::kNoBound;
   CorrectionSpec spec = WithLoss(loss);
   spec.metrics = metrics;
   return spec;
@@ -49,8 +51,10 @@ TEST_P(RowRatio, IsThatOfTheCommonWalk) {
     const OwnedBatch batch(RandomRows(random, lengths, {.spread = spread}));
     for (RowCount row : {RowCount::kTokens, RowCount::kOne}) {
       for (bool metrics : {true, false}) {
-        SCOPED_TRACE(spread);
-        ExpectTheSame(SpecOf(spread, row, metrics), batch);
+        for (bool caps : {true, false}) {
+          SCOPED_TRACE(spread);
+          ExpectTheSame(SpecOf(spread, row, metrics, caps), batch);
+        }
       }
     }
   }
@@ -61,7 +65,7 @@ TEST_P(RowRatio, CostsNothingWithoutAdvantage) {
   for (float l : {-200.0f, 0.5f, 200.0f}) {
     const OwnedBatch batch({PolicyRow({l, l, l}, {0.0f, -0.0f, 0.0f})});
     const Corrected found =
-        Correct(SpecOf(0.3, RowCount::kTokens, true), batch);
+        Correct(SpecOf(0.3, RowCount::kTokens, true, /*caps=*/false), batch);
     EXPECT_EQ(found.sums().loss.policy, 0.0);
     EXPECT_EQ(found.sums().loss.clipped, 0);
     EXPECT_EQ(found.gradient, std::vector<float>({0, 0, 0}));
