@@ -35,7 +35,6 @@ CorrectionSpec SpecOf(double spread, RowCount row, bool metrics, bool caps) {
   loss.level = LossLevel::kSequence;
   loss.reduction = {.count = BatchCount::kRows, .row = row};
   loss.peer_sums = false;
-  loss.log_ratio_upper = LossSpec::kNoBound;
   if (!caps) loss.ratio_cap = LossSpec::kNoBound;
   CorrectionSpec spec = WithLoss(loss);
   spec.metrics = metrics;
