@@ -178,15 +178,13 @@ class ShortRow {
           settle();
           break;
         case StepKind::kOutputs:
-          if (step.loss_only && hands_back_at_once()) {
-            if (takes_row_ratio()) {
-              walk_row_ratio();
-            } else if (segments_ == 1) {
-              reasons = walk_then_hand_back();
-            } else {
-              reasons = walk_all(step.loss_only);
-              break;
-            }
+          if (step.loss_only && takes_row_ratio()) {
+            walk_row_ratio();
+            explain(0);
+            return;
+          }
+          if (step.loss_only && can_leave_slopes()) {
+            reasons = walk_then_hand_back();
             explain(reasons);
             return;
           }
@@ -208,7 +206,7 @@ class ShortRow {
 
   // The gradient alone waits for what the row hands back, and the mask is all
   // that it needs beside slopes.
-  bool hands_back_at_once() const {
+  bool gradient_waits_alone() const {
     const LossPlan& loss = plan_.loss;
     const bool over_mask =
         plan_.spec.non_finite != NonFinitePolicy::kDrop &&
@@ -216,8 +214,13 @@ class ShortRow {
     return over_mask && !loss.has_kl && job_.outputs->gradient != nullptr;
   }
 
+  bool can_leave_slopes() const {
+    return segments_ == 1 && gradient_waits_alone();
+  }
+
   bool takes_row_ratio() const {
-    return plan_.row_ratio_alone && out_.sums.first_bad == kNoBadToken;
+    return plan_.row_ratio_alone && out_.sums.first_bad == kNoBadToken &&
+           gradient_waits_alone();
   }
 
   // Stands for the schedule's last steps, which walk once for the row's slope
