@@ -30,7 +30,7 @@ struct PpoClip {
     return value_at(loss, x.a, x.a != 0.0f ? x.r : splat(1.0f));
   }
 
-  // The same, where `ratio` is finite. Its value without advantage is no matter.
+  // The same of finite ratios; where A is 0, of any.
   COUNTERWEIGHT_HD static SurrogateVec value_at(const LossPlan& loss, Vec a,
                                                 Vec ratio) {
     const Vec zero{};
