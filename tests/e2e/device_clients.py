@@ -7,6 +7,7 @@ a life. The tests beside this file use it.
 
 from __future__ import annotations
 
+import math
 import os
 import random
 import signal
@@ -33,7 +34,7 @@ def live(target: str, socket: str) -> None:
     batch = padded_batch(20, 200)
     memory, allocation, _ = allocate(6 * _OFFSET)
     control = Control(socket)
-    reads = control.register(DeviceRegion(Access.READ, allocation))
+    reads = control.register(DeviceRegion(Access.READ, allocation), math.inf)
     request = service_pb2.CorrectRequest()
     request.layout.padded.num_sequences, request.layout.padded.length = 20, 200
     request.method.preset.name = "token_tis"
@@ -48,13 +49,14 @@ def live(target: str, socket: str) -> None:
         tensor.shared_memory.offset, tensor.shared_memory.length = i * _OFFSET, size
     correct = grpc.insecure_channel(target).unary_unary(SERVICE + "Correct")
     while True:
-        writes = control.register(DeviceRegion(Access.WRITE, allocation))
+        writes = control.register(DeviceRegion(Access.WRITE, allocation), math.inf)
         del request.destinations[:]
         to = request.destinations.add(role="TENSOR_ROLE_WEIGHTS", dtype="D_TYPE_F32")
         to.shared_memory.handle = writes
         to.shared_memory.offset, to.shared_memory.length = 5 * _OFFSET, 20 * 200 * 4
         correct(request.SerializeToString(), timeout=30)
         control.release(writes)
+        control.pump()
 
 
 def main(target: str, socket: str, count: int) -> None:

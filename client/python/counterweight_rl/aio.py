@@ -27,6 +27,7 @@ from counterweight_rl.info import MethodInfo, ServerInfo
 from counterweight_rl.local.connection_aio import LocalConnection
 from counterweight_rl.local.publisher import open_publisher, refuse_publish
 from counterweight_rl.local.target import read_target
+from counterweight_rl.one_process import OneProcess
 from counterweight_rl.result import Result
 from counterweight_rl.shared_memory.shared_arrays import Use, empty
 from counterweight_rl.transport.access import Access
@@ -34,6 +35,8 @@ from counterweight_rl.transport.channel import TlsConfig, check_installed
 from counterweight_rl.transport.fallback import OnUnavailable, check_local
 from counterweight_rl.transport.retry import DEFAULT, RetryPolicy
 from counterweight_rl.transport.router import DEFAULT_CHUNK_BYTES, Transport
+from counterweight_rl.transport.settings import read_timeout
+from counterweight_rl.transport.target import read_server
 
 __all__ = ["Client"]
 
@@ -43,7 +46,7 @@ if TYPE_CHECKING:
     from counterweight_rl.transport.connection_aio import Connection
 
 
-class Client:
+class Client(OneProcess):
     """A connection to one Counterweight server, for the tasks of one event loop.
 
     It belongs to the loop of its first call; you may create it before there is a loop. It sends
@@ -66,6 +69,7 @@ class Client:
         publish: str | None = None,
     ) -> None:
         """Prepares a connection; the arguments are those of ``counterweight_rl.Client``."""
+        timeout = read_timeout(timeout)
         self._connection: Connection | LocalConnection
         local = read_target(target)
         if local is not None:
@@ -74,12 +78,13 @@ class Client:
             self._connection = LocalConnection(local, timeout, publisher)
         else:
             refuse_publish(publish)
+            server = read_server(target)
             check_installed(target)
             from counterweight_rl.transport.connection_aio import Connection
 
-            access = Access(target, tls, token, token_file, allow_insecure_token)
+            access = Access(server, tls, token, token_file, allow_insecure_token)
             self._connection = Connection(
-                target, timeout, access, retry, transport, chunk_bytes, on_unavailable
+                server, timeout, access, retry, transport, chunk_bytes, on_unavailable
             )
 
     async def __aenter__(self) -> Client:
@@ -184,7 +189,7 @@ class Client:
                 Streams also call it after every chunk, from another thread (asyncio: in the event
                 loop), never concurrently. An exception that it raises cancels the call and is
                 raised by it.
-            timeout: Seconds, retries included; None: the client's.
+            timeout: Seconds, retries included; > 0. None: the client's. Infinity: no limit.
 
         Raises:
             TypeError: An argument is of a wrong type; the message names it.

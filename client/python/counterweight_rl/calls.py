@@ -5,6 +5,7 @@ The clients differ only in how they wait.
 
 from __future__ import annotations
 
+import sys
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -25,7 +26,9 @@ from counterweight_rl.correction import Correction, Progress, reading
 from counterweight_rl.errors import CounterweightError, InvalidRequestError, from_rpc_error
 from counterweight_rl.info import MethodInfo, ServerInfo
 from counterweight_rl.result import Result
+from counterweight_rl.status import StatusCode
 from counterweight_rl.translation import Sent
+from counterweight_rl.transport.settings import read_timeout
 
 if TYPE_CHECKING:
     import grpc
@@ -33,6 +36,19 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 RPCS = ("Correct", "ListMethods", "GetServerInfo")
+
+
+def _refuse_at_exit() -> None:
+    """Refuses a call of a ``__del__`` at Python's end, which could import and wait no more.
+
+    Raises:
+        CounterweightError: Python is ending.
+    """
+    if sys.is_finalizing():
+        raise CounterweightError(
+            "Python is ending, and calls need it: make them before, or in a function of atexit",
+            code=StatusCode.FAILED_PRECONDITION,
+        )
 
 
 @dataclass(frozen=True)
@@ -44,7 +60,7 @@ class Call(Generic[T]):
         request: The message's bytes; empty if there is a correction.
         decode: Converts the answer's bytes to the caller's result; ValueError or DecodeError if
             they are unreadable.
-        timeout: Seconds; None: the client's.
+        timeout: Seconds; None: the client's. Infinite: no limit.
         request_id: The request's, if it has one.
         correction: A batch, which any transport can carry; every attempt reads its arrays.
     """
@@ -55,6 +71,13 @@ class Call(Generic[T]):
     timeout: float | None = None
     request_id: str | None = None
     correction: Correction[Any] | None = None
+
+    def __post_init__(self) -> None:
+        read_timeout(self.timeout)
+
+    def limit(self, default: float | None) -> float | None:
+        """Returns the seconds of the call for a client's timeout; None: no limit."""
+        return default if self.timeout is None else read_timeout(self.timeout)
 
     def failure(self, error: grpc.RpcError, *, closed: bool) -> CounterweightError:
         """Converts grpc's error to a typed one; ``closed`` if the client was closed meanwhile."""
@@ -119,6 +142,7 @@ def correct(
     timeout: float | None = None,
 ) -> Call[Result[ArrayT]]:
     """Builds the call of ``Client.correct``; raises its errors about arguments."""
+    _refuse_at_exit()
     request_id = uuid.uuid4().hex if request_id is None else request_id
     with _identified(request_id):
         requested = read_outputs(
@@ -173,6 +197,7 @@ def correct(
 
 def list_methods(*, timeout: float | None = None) -> Call[list[MethodInfo]]:
     """Builds the call of ``Client.list_methods``."""
+    _refuse_at_exit()
 
     def decode(answer: bytes) -> list[MethodInfo]:
         methods = service_pb2.ListMethodsResponse.FromString(answer).methods
@@ -183,6 +208,7 @@ def list_methods(*, timeout: float | None = None) -> Call[list[MethodInfo]]:
 
 def server_info(*, timeout: float | None = None) -> Call[ServerInfo]:
     """Builds the call of ``Client.server_info``."""
+    _refuse_at_exit()
 
     def decode(answer: bytes) -> ServerInfo:
         info = service_pb2.GetServerInfoResponse.FromString(answer)

@@ -19,6 +19,7 @@ from counterweight_rl.info import MethodInfo, ServerInfo
 from counterweight_rl.local.connection_sync import LocalConnection
 from counterweight_rl.local.publisher import open_publisher, refuse_publish
 from counterweight_rl.local.target import read_target
+from counterweight_rl.one_process import OneProcess
 from counterweight_rl.result import Result
 from counterweight_rl.shared_memory.shared_arrays import Use, empty
 from counterweight_rl.transport.access import Access
@@ -27,6 +28,8 @@ from counterweight_rl.transport.channel import TlsConfig, check_installed
 from counterweight_rl.transport.fallback import OnUnavailable, check_local
 from counterweight_rl.transport.retry import DEFAULT, RetryPolicy
 from counterweight_rl.transport.router import DEFAULT_CHUNK_BYTES, Transport
+from counterweight_rl.transport.settings import read_count, read_timeout
+from counterweight_rl.transport.target import read_server
 
 if TYPE_CHECKING:
     import grpc
@@ -34,7 +37,7 @@ if TYPE_CHECKING:
     from counterweight_rl.transport.connection_sync import Connection
 
 
-class Client:
+class Client(OneProcess):
     """A connection to one Counterweight server, or to none: see ``target``.
 
     Thread-safe: any number of threads may call concurrently and share the connection. It sends
@@ -65,8 +68,8 @@ class Client:
                 number of threads, "local:cuda?device=0" computes on a device. A local client
                 refuses transport and on_unavailable, and tls and tokens unless it publishes,
                 ignores retry and chunk_bytes, and works in forked children.
-            timeout: Deadline of each call in seconds, including connecting and retries; None: no
-                limit.
+            timeout: Deadline of each call in seconds, including connecting and retries; > 0. None,
+                and from 1e8 (three years) to infinity: no limit.
             tls: None: plaintext, for loopback and Unix sockets.
             token: Sent with every call to a server that requires tokens (``--tokens``).
             token_file: A file with the token, read again when it changes; instead of ``token``.
@@ -105,8 +108,8 @@ class Client:
             ImportError: grpcio is needed and missing.
             CounterweightError: libcounterweight is needed and cannot be loaded, or has no CUDA.
         """
-        if max_in_flight < 1:
-            raise ValueError(f"max_in_flight must be at least 1; got {max_in_flight}")
+        timeout = read_timeout(timeout)
+        max_in_flight = read_count("max_in_flight", max_in_flight, 1)
         self._connection: Connection | LocalConnection
         local = read_target(target)
         if local is not None:
@@ -115,12 +118,13 @@ class Client:
             self._connection = LocalConnection(local, timeout, publisher)
         else:
             refuse_publish(publish)
+            server = read_server(target)
             check_installed(target)
             from counterweight_rl.transport.connection_sync import Connection
 
-            access = Access(target, tls, token, token_file, allow_insecure_token)
+            access = Access(server, tls, token, token_file, allow_insecure_token)
             self._connection = Connection(
-                target, timeout, access, retry, transport, chunk_bytes, on_unavailable
+                server, timeout, access, retry, transport, chunk_bytes, on_unavailable
             )
         self._background = Background(self._connection, max_in_flight)
 
@@ -231,7 +235,7 @@ class Client:
                 Streams also call it after every chunk, from another thread (asyncio: in the event
                 loop), never concurrently. An exception that it raises cancels the call and is
                 raised by it.
-            timeout: Seconds, retries included; None: the client's.
+            timeout: Seconds, retries included; > 0. None: the client's. Infinity: no limit.
 
         Raises:
             TypeError: An argument is of a wrong type; the message names it.

@@ -51,6 +51,7 @@ class FakeMemory:
         self.refused_operations: set[int] = set()
         self.silent = False
         self.busy = False
+        self._frozen = False
         self._released: set[bytes] = set()
         self._listening = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._listening.bind(self.path)
@@ -69,6 +70,15 @@ class FakeMemory:
         os.close(self._wake)
         os.close(self._woken)
 
+    def freeze(self) -> None:
+        """Reads no packet until ``thaw``; the kernel accepts connections meanwhile."""
+        self._frozen = True
+        os.write(self._woken, b"f")
+
+    def thaw(self) -> None:
+        self._frozen = False
+        os.write(self._woken, b"t")
+
     def disconnect(self) -> None:
         """Acts like a restarted server, which knows no regions."""
         for connection, _ in list(self._open.values()):
@@ -80,9 +90,12 @@ class FakeMemory:
 
     def _run(self) -> None:
         while True:
-            ready = select.select([self._wake, self._listening, *self._open], [], [])[0]
+            watched = [] if self._frozen else [self._listening, *self._open]
+            ready = select.select([self._wake, *watched], [], [])[0]
             if self._wake in ready:
-                return
+                if os.read(self._wake, 1) == b"x":
+                    return
+                continue
             for fd in ready:
                 if fd is self._listening:
                     connection, _ = self._listening.accept()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import math
 import mmap
 import os
 import socket
@@ -127,7 +128,7 @@ def test_the_packet(device: FakeCuda, tmp_path: Path) -> None:
         ends.callback(control.close)
         connection = ends.enter_context(listening.accept()[0])
         threads = ends.enter_context(ThreadPoolExecutor())
-        answer = threads.submit(control.register, DeviceRegion(Access.WRITE, parts))
+        answer = threads.submit(control.register, DeviceRegion(Access.WRITE, parts), math.inf)
         packet, received, flags, _ = socket.recv_fds(connection, 1024, 254)
         assert [os.fstat(fd).st_ino for fd in received] == [os.fstat(fd).st_ino for fd in mapped]
         for fd in received:
@@ -143,7 +144,7 @@ def test_the_packet(device: FakeCuda, tmp_path: Path) -> None:
         assert not answer.done()
         connection.send(PACKET.pack(b"CWM1", 0, 0, 0, 0, b"0123456789abcdef"))
         assert answer.result(30) == b"0123456789abcdef"
-        refused = threads.submit(control.register, DeviceRegion(Access.READ, parts))
+        refused = threads.submit(control.register, DeviceRegion(Access.READ, parts), math.inf)
         for fd in socket.recv_fds(connection, 1024, 254)[1]:
             os.close(fd)
         connection.send(PACKET.pack(b"CWM1", 8, 0, 0, 0, b"") + b"full")
@@ -152,7 +153,7 @@ def test_the_packet(device: FakeCuda, tmp_path: Path) -> None:
         assert caught.value.code is StatusCode.RESOURCE_EXHAUSTED
     assert descriptors(device) == 0
     with pytest.raises(OSError, match="Bad file descriptor"):
-        control.register(DeviceRegion(Access.READ, parts))
+        control.register(DeviceRegion(Access.READ, parts), math.inf)
     assert descriptors(device) == 0
 
 

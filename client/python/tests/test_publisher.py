@@ -98,6 +98,31 @@ def test_the_oldest_give_way(server: FakeServer, opened: Open) -> None:
     assert sender.dropped == 3
 
 
+def test_a_message_that_failed_finds_no_room(server: FakeServer, opened: Open) -> None:
+    """The queue filled up while it was on its way."""
+    gate = Gate()
+
+    def publish(request: Any, context: Any) -> Any:
+        gate(request, context)
+        return failing(grpc.StatusCode.UNAVAILABLE, "away")(request, context)
+
+    server.publish = publish
+    sender = opened()
+    sender.put(message(0))
+    assert gate.arrived.acquire(timeout=30)
+    for i in range(1, QUEUE + 1):
+        sender.put(message(i))
+    assert sender.dropped == 0
+    gate.is_open.set()
+    wait_until(lambda: sender.dropped == 1)
+    assert len(sender._waiting) <= QUEUE
+    server.publish = lambda *_: pb.PublishResponse()
+    wait_until(lambda: len(server.published) >= QUEUE + 1)
+    sender.close()
+    assert ids(server)[-QUEUE:] == list(range(1, QUEUE + 1))
+    assert sender.dropped == 1
+
+
 @pytest.mark.usefixtures("quick")
 @pytest.mark.parametrize(
     ("code", "details"),

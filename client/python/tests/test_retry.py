@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 import threading
 from typing import Any
@@ -9,9 +10,10 @@ from typing import Any
 import grpc
 import pytest
 from fake_server import FakeServer, failing, in_turn, retry_info
-from sample import MASK, OLD, ROLLOUT, answer, correct
+from sample import BATCH, MASK, OLD, ROLLOUT, answer, correct
 
 import counterweight_rl as cw
+from counterweight_rl import aio
 from counterweight_rl.transport.retry import Attempts, Retry
 
 OVERLOADED = cw.OverloadedError("full", retry_after=0.25)
@@ -71,7 +73,6 @@ def test_the_random_part_follows_from_the_seed() -> None:
         cw.OverloadedError("beyond a limit"),
         cw.OverloadedError("told not to", retry_after=math.inf),
         cw.UnavailableError("told not to", retry_after=math.inf),
-        cw.UnavailableError("in a shutdown", code=grpc.StatusCode.CANCELLED),
         cw.InvalidRequestError("wrong"),
         cw.DeadlineError("late", code=grpc.StatusCode.DEADLINE_EXCEEDED),
         cw.CounterweightError("broken", code=grpc.StatusCode.INTERNAL),
@@ -89,6 +90,48 @@ def test_nobody_there_is_tried_again() -> None:
     pause = attempts.pause(cw.UnavailableError("nobody listens"))
     assert pause is not None
     assert 0.1 <= pause <= 0.125
+
+
+def test_a_cancellation_that_is_not_ours_is_tried_again_once() -> None:
+    """gRPC's servers end calls so that arrive while they shut down."""
+    ended = cw.UnavailableError("in a shutdown", code=grpc.StatusCode.CANCELLED)
+    attempts, _ = begin(cw.RetryPolicy(seed=1))
+    pause = attempts.pause(ended)
+    assert pause is not None
+    assert 0.1 <= pause <= 0.125
+    # Meanwhile the port may have no server.
+    assert attempts.pause(cw.UnavailableError("nobody listens")) is not None
+    assert attempts.pause(ended) is None
+    for policy in (cw.RetryPolicy(attempts=1), cw.RetryPolicy(max_seconds=0)):
+        assert begin(policy)[0].pause(ended) is None
+    admitted, _ = begin(cw.RetryPolicy())
+    admitted.admitted()
+    assert admitted.pause(ended) is None
+
+
+@pytest.mark.parametrize("asynchronous", [False, True], ids=["sync", "aio"])
+def test_an_ending_server_costs_no_call(server: FakeServer, asynchronous: bool) -> None:
+    cancelled = failing(grpc.StatusCode.CANCELLED, "CANCELLED")
+    server.handler = in_turn(cancelled, answer, cancelled)
+
+    async def use() -> None:
+        async with aio.Client(server.target, timeout=30) as client:
+            await client.correct(**BATCH)
+            with pytest.raises(cw.UnavailableError) as caught:
+                await client.correct(**BATCH)
+            assert caught.value.code is grpc.StatusCode.CANCELLED
+
+    if asynchronous:
+        asyncio.run(use())
+    else:
+        with cw.Client(server.target, timeout=30) as client:
+            correct(client)
+            with pytest.raises(cw.UnavailableError) as caught:
+                correct(client)
+            assert caught.value.code is grpc.StatusCode.CANCELLED
+    ids = [request.request_id for request in server.requests]
+    assert ids[0] == ids[1] != ids[2] == ids[3]
+    assert len(ids) == 4
 
 
 @pytest.mark.parametrize(

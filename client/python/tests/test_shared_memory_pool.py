@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import math
 import mmap
 import pathlib
 import socket
 import threading
+import time
 
 import grpc
 import pytest
@@ -22,9 +24,11 @@ from fake_memory import (
 )
 
 from counterweight_rl.shared_memory.control import Control, RefusedError
-from counterweight_rl.shared_memory.pool import Pool, UnusableError
+from counterweight_rl.shared_memory.pool import Pool
 from counterweight_rl.shared_memory.region import SUPPORTED, Access, Region
+from counterweight_rl.shared_memory.registry import UnusableError
 from counterweight_rl.transport.router import Capabilities, Router
+from counterweight_rl.transport.target import read_server
 
 pytestmark = pytest.mark.skipif(not SUPPORTED, reason="memory is shared on Linux only")
 
@@ -129,7 +133,7 @@ class TestPool:
         """With and without an earlier pool."""
         _, memory = sharing
         for used in (False, True):
-            router = Router(sharing[0].target, "shared_memory", 1)
+            router = Router(read_server(sharing[0].target), "shared_memory", 1)
             router.capabilities = Capabilities(socket=memory.path)
             if used:
                 router.pool()
@@ -207,21 +211,21 @@ class TestControl:
         control, region = Control(memory.path), Region(Access.READ, 10)
         memory.refuse = 8
         with pytest.raises(RefusedError, match="RESOURCE_EXHAUSTED: I will not") as caught:
-            control.register(region)
+            control.register(region, math.inf)
         assert caught.value.code is grpc.StatusCode.RESOURCE_EXHAUSTED
         memory.refuse = 0
-        handle = control.register(region)
-        for _ in range(300):  # the answers are not read
+        handle = control.register(region, math.inf)
+        for _ in range(3000):  # more than the socket has room for
             control.release(handle)
-        assert control.register(region) != handle
+            control.pump()
+        assert control.register(region, math.inf) != handle
         assert memory.connections == 1
         control.close()
         region.close()
 
     def test_slow_answers_to_releases_are_within_the_same_patience(
-        self, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+        self, tmp_path: pathlib.Path
     ) -> None:
-        monkeypatch.setattr("counterweight_rl.shared_memory.control._SECONDS", 0.5)
         with contextlib.ExitStack() as ends:
             memory = SlowMemory(tmp_path, 0.1)
             ends.callback(memory.stop)
@@ -232,17 +236,21 @@ class TestControl:
             for _ in range(releases):
                 control.release(bytes(16))
             with pytest.raises(TimeoutError):
-                control.register(region)
+                control.register(region, time.monotonic() + 0.5)
             assert memory.answered < releases  # the registration was never answered
 
     def test_a_server_that_says_nothing(
         self, sharing: Sharing, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         _, memory = sharing
-        monkeypatch.setattr("counterweight_rl.shared_memory.control._SECONDS", 0.05)
+        monkeypatch.setattr("counterweight_rl.shared_memory.registry._PATIENCE_SECONDS", 0.05)
         memory.silent = True
         pool = Pool(memory.path, 0)
-        with pytest.raises(UnusableError, match=r"the shared-memory socket: .*timed out"):
-            pool.handle(pool.take(Access.READ, 10))
-        assert memory.connections == 2
+        region = pool.take(Access.READ, 10)
+        for _ in range(2):  # the second one does not wait
+            with pytest.raises(UnusableError, match="does not answer in time") as caught:
+                pool.handle(region)
+            assert caught.value.is_late
+            assert not caught.value.lasting
+        assert memory.connections == 1
         pool.close()

@@ -14,6 +14,7 @@ import grpc
 import pytest
 
 from counterweight_rl.transport import stuck
+from counterweight_rl.transport.target import read_server
 
 SECONDS = 20.0  # an ample bound
 
@@ -63,6 +64,10 @@ def pairs(folder: pathlib.Path) -> Iterator[list[Pair]]:
         pair.close()
 
 
+def peer_of(target: str) -> stuck.Peer:
+    return stuck.Peer(read_server(target))
+
+
 def entries_of(name: str) -> list[stuck._Entry]:
     entries = list(stuck._watch._entries.values())
     return [entry for entry in entries if entry.address.endswith(name.encode())]
@@ -92,21 +97,6 @@ def test_only_full_connections_to_the_address_are_ended(
     assert moving.is_open()
 
 
-@pytest.mark.parametrize(
-    ("target", "address"),
-    [
-        ("unix:/run/a.sock", b"/run/a.sock"),
-        ("unix:///run/a.sock", b"/run/a.sock"),
-        ("unix:a.sock", b"a.sock"),
-        ("unix-abstract:a", b"\0a"),
-        ("localhost:50051", None),
-        ("dns:///unix:50051", None),
-    ],
-)
-def test_the_address_of_a_target(target: str, address: bytes | None) -> None:
-    assert stuck._unix_address(target) == address
-
-
 class EndedError(grpc.RpcError):
     def __init__(self, code: grpc.StatusCode) -> None:
         self._code = code
@@ -119,7 +109,7 @@ def test_a_call_beyond_its_deadline_ends_its_connection(
     folder: pathlib.Path, pairs: list[Pair]
 ) -> None:
     pairs[0].fill()
-    with stuck.Peer(f"unix:{folder / 'stuck'}").bounds(0.01):
+    with peer_of(f"unix:{folder / 'stuck'}").bounds(0.01):
         await_end(pairs[0])
 
 
@@ -130,7 +120,7 @@ def test_a_call_that_ended_early_leaves_no_stuck_connection(
     pairs[0].fill()
     with (
         contextlib.suppress(EndedError),
-        stuck.Peer(f"unix:{folder / 'stuck'}").bounds(None),
+        peer_of(f"unix:{folder / 'stuck'}").bounds(None),
     ):
         raise EndedError(code)
     await_end(pairs[0])
@@ -139,7 +129,7 @@ def test_a_call_that_ended_early_leaves_no_stuck_connection(
 
 
 def test_calls_that_ended_are_forgotten(folder: pathlib.Path) -> None:
-    peer = stuck.Peer(f"unix:{folder / 'gone'}")
+    peer = peer_of(f"unix:{folder / 'gone'}")
     with peer.bounds(60):
         (mine,) = entries_of("gone")
         assert mine.due < math.inf
@@ -167,10 +157,10 @@ def test_a_thread_that_cannot_start_leaves_nothing(
 
 def test_a_forked_child_has_a_thread_of_its_own(folder: pathlib.Path, pairs: list[Pair]) -> None:
     pairs[0].fill()
-    with stuck.Peer(f"unix:{folder / 'other'}").bounds(60):
+    with peer_of(f"unix:{folder / 'other'}").bounds(60):
         child = os.fork()
         if child == 0:
-            with stuck.Peer(f"unix:{folder / 'stuck'}").bounds(0.01):
+            with peer_of(f"unix:{folder / 'stuck'}").bounds(0.01):
                 end = time.monotonic() + SECONDS
                 while pairs[0].is_open() and time.monotonic() < end:
                     time.sleep(0.01)

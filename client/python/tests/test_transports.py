@@ -16,6 +16,7 @@ import counterweight_rl.aio
 from counterweight_rl._gen.counterweight.v1 import correction_service_pb2 as service_pb2
 from counterweight_rl.shared_memory.region import SUPPORTED
 from counterweight_rl.transport.router import SMALL_BYTES, Capabilities, Router
+from counterweight_rl.transport.target import read_server
 
 SMALL: dict[str, Any] = {
     "rollout_log_probs": ROLLOUT,
@@ -153,7 +154,7 @@ def test_wrong_choices(arguments: dict[str, Any], message: str) -> None:
     ],
 )
 def test_choices(target: str, num_bytes: int, capabilities: Capabilities, way: str) -> None:
-    router = Router(target, "auto", 1)
+    router = Router(read_server(target), "auto", 1)
     router.capabilities = capabilities
     assert router.choose(num_bytes) == way
 

@@ -10,7 +10,10 @@ import click
 
 from counterweight_rl.cli.problems import InputError
 from counterweight_rl.client import Client
+from counterweight_rl.local.target import read_target
 from counterweight_rl.transport.channel import TlsConfig
+from counterweight_rl.transport.settings import read_seconds
+from counterweight_rl.transport.target import read_server
 
 
 @dataclass(frozen=True)
@@ -37,7 +40,16 @@ class Connection:
                 **settings,
             )
         except (ValueError, ImportError) as error:
-            raise InputError(str(error)) from error
+            raise InputError(str(error)) from None
+
+
+def _check(target: str, timeout: float) -> None:
+    try:
+        if read_target(target, "--target") is None:
+            read_server(target, "--target")
+        read_seconds("--timeout", timeout)
+    except ValueError as error:
+        raise InputError(str(error)) from None
 
 
 def connected(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -51,6 +63,7 @@ def connected(command: Callable[..., Any]) -> Callable[..., Any]:
             "server_name": arguments.pop("tls_server_name"),
         }
         given = {name: value for name, value in files.items() if value is not None}
+        _check(arguments["target"], arguments["timeout"])
         tls = TlsConfig(**given) if arguments.pop("tls") or given else None
         connection = Connection(
             arguments.pop("target"), arguments.pop("timeout"), arguments.pop("token_file"), tls

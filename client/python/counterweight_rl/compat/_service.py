@@ -68,8 +68,8 @@ def use(
             localhost:50051.
         run: Training run, [A-Za-z0-9_.-]{1,64}; a label of the drift metrics in Prometheus.
             Default: none.
-        timeout: Deadline of a call in seconds, retries included; > 0. Default: 60 more than
-            retry_seconds.
+        timeout: Deadline of a call in seconds, retries included; > 0. "inf": no limit. Default:
+            60 more than retry_seconds.
         retry_seconds: Seconds from a call's beginning within which it is retried when the server is
             away, restarts, or has no room; from 0, no retries, to timeout. Default: 60, or timeout
             if that is less.

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import math
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from numbers import Real
 from typing import Any, cast, get_args
 
 from counterweight_rl.choices import NonFinitePolicy
 from counterweight_rl.client import Client
+from counterweight_rl.local.target import read_target
 from counterweight_rl.transport.fallback import OnUnavailable
 from counterweight_rl.transport.retry import RetryPolicy
+from counterweight_rl.transport.settings import read_seconds
+from counterweight_rl.transport.target import read_server
 
 VARIABLE_PREFIX = "COUNTERWEIGHT_"
 DEFAULT_TARGET = "localhost:50051"
@@ -72,10 +73,12 @@ def read(given: Mapping[str, Any]) -> Settings:
     timeout_source, timeout = _find("timeout", given)
     token_source, token_file = _find("token_file", given)
     publish_source, publish = _find("publish", given)
+    if publish is not None:
+        read_server(_text(publish_source, publish), publish_source)
     if retry is not None:
-        retry = _seconds(retry_source, retry, "at least 0", lambda seconds: seconds >= 0)
+        retry = _seconds(retry_source, retry, or_zero=True)
     if timeout is not None:
-        timeout = _seconds(timeout_source, timeout, "above 0", lambda seconds: seconds > 0)
+        timeout = _seconds(timeout_source, timeout)
     if retry is not None and timeout is not None and retry > timeout:
         raise ValueError(
             f"{retry_source} must be at most {timeout_source}, which includes it; "
@@ -84,14 +87,14 @@ def read(given: Mapping[str, Any]) -> Settings:
     if retry is None:
         retry = DEFAULT_RETRY_SECONDS if timeout is None else min(DEFAULT_RETRY_SECONDS, timeout)
     return Settings(
-        target=DEFAULT_TARGET if target is None else _text(target_source, target),
+        target=DEFAULT_TARGET if target is None else _target(target_source, target),
         run=run,
         timeout=retry + ANSWER_SECONDS if timeout is None else timeout,
         retry_seconds=retry,
         non_finite=_non_finite(*_find("non_finite", given)),
         on_unavailable=_on_unavailable(*_find("on_unavailable", given)),
         token_file=None if token_file is None else _text(token_source, token_file),
-        publish=None if publish is None else _text(publish_source, publish),
+        publish=publish,
     )
 
 
@@ -112,18 +115,20 @@ def _text(source: str, value: Any) -> str:
     return value
 
 
-def _seconds(source: str, value: Any, bound: str, is_within: Callable[[float], bool]) -> float:
+def _target(source: str, value: Any) -> str:
+    target = _text(source, value)
+    if read_target(target, source) is None:
+        read_server(target, source)
+    return target
+
+
+def _seconds(source: str, value: Any, *, or_zero: bool = False) -> float:
     if isinstance(value, str):
         try:
             value = float(value)
         except ValueError:
             raise ValueError(f"{source} must be a number of seconds; got {value!r}") from None
-    if isinstance(value, bool) or not isinstance(value, Real):
-        raise TypeError(f"{source} must be a number of seconds, not {type(value).__name__}")
-    seconds = float(value)
-    if not (math.isfinite(seconds) and is_within(seconds)):
-        raise ValueError(f"{source} must be {bound} seconds and finite; got {seconds:g}")
-    return seconds
+    return read_seconds(source, value, or_zero=or_zero)
 
 
 def _non_finite(source: str, value: Any) -> NonFinitePolicy:

@@ -45,7 +45,6 @@ class LocalConnection(LocalBase):
             CounterweightError: It failed; one of its kinds.
         """
         call.report_begin()
-        timeout = self._timeout if call.timeout is None else call.timeout
-        answer = await run_in_thread(self._calls, call, timeout)
+        answer = await run_in_thread(self._calls, call, call.limit(self._timeout))
         call.report_end()
         return answer

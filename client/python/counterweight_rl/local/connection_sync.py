@@ -127,7 +127,6 @@ class LocalConnection(LocalBase):
             CounterweightError: It failed; one of its kinds.
         """
         call.report_begin()
-        timeout = self._timeout if call.timeout is None else call.timeout
-        answer = self._calls.run(call, timeout, STOP())
+        answer = self._calls.run(call, call.limit(self._timeout), STOP())
         call.report_end()
         return answer

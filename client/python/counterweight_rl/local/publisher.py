@@ -20,11 +20,12 @@ from counterweight_rl.errors import (
     UnavailableError,
     from_rpc_error,
 )
-from counterweight_rl.local.target import read_target
+from counterweight_rl.one_process import OneProcess
 from counterweight_rl.status import StatusCode
 from counterweight_rl.transport.access import Access
 from counterweight_rl.transport.channel import SERVICE, TlsConfig
 from counterweight_rl.transport.fallback import check_local
+from counterweight_rl.transport.target import read_server
 
 if TYPE_CHECKING:
     import grpc
@@ -64,18 +65,16 @@ def open_publisher(
             allow_insecure_token=allow_insecure_token,
         )
         return None
-    if not isinstance(publish, str):
-        raise TypeError(f"publish must be a str, not {type(publish).__name__}")
-    if not publish or read_target(publish) is not None:
+    if isinstance(publish, str) and (not publish or publish.startswith("local:")):
         raise ValueError(
             f'publish must be a server\'s address, "host:port" or "unix:/path"; got {publish!r}'
         )
+    address = read_server(publish, "publish")
     if importlib.util.find_spec("grpc") is None:
         raise ImportError(
             f'publish={publish!r} needs grpcio: pip install "counterweight-rl[remote]"'
         )
-    address = publish
-    return Publisher(address, lambda: Access(address, tls, token, token_file, allow_insecure_token))
+    return Publisher(publish, lambda: Access(address, tls, token, token_file, allow_insecure_token))
 
 
 def refuse_publish(publish: str | None) -> None:
@@ -88,7 +87,7 @@ def refuse_publish(publish: str | None) -> None:
         raise ValueError('publish is for a target "local:"; a server publishes what it corrects')
 
 
-class Publisher:
+class Publisher(OneProcess):
     """Sends sums from one thread, without ever letting ``put`` wait for it. Thread-safe.
 
     A forked child begins anew: what waited in the parent is the parent's to send. But gRPC does not

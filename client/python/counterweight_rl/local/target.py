@@ -31,19 +31,21 @@ class LocalTarget:
     device: int = 0
 
 
-def read_target(target: str) -> LocalTarget | None:
+def read_target(target: str, source: str = "target") -> LocalTarget | None:
     """Reads "local:", "local:?threads=4" or "local:cuda?device=1"; None: another target.
+
+    ``source`` is what the caller called it.
 
     Raises:
         ValueError: No such backend or setting, or a number out of its range.
     """
-    if not target.startswith(_SCHEME):
+    if not isinstance(target, str) or not target.startswith(_SCHEME):
         return None
     backend, _, query = target.removeprefix(_SCHEME).partition("?")
     backend = backend or "cpu"
     if backend not in _BACKENDS:
         raise ValueError(
-            f"target {target!r}: the backend must be one of {', '.join(_BACKENDS)}; "
+            f"{source} {target!r}: the backend must be one of {', '.join(_BACKENDS)}; "
             f"got {backend!r}{did_you_mean(backend, _BACKENDS)}"
         )
     settings: dict[str, int] = {}
@@ -52,12 +54,12 @@ def read_target(target: str) -> LocalTarget | None:
         if name not in known or name in settings:
             problem = "was given twice" if name in settings else f"local:{backend} has no such"
             raise ValueError(
-                f"target {target!r}: {name}: {problem} setting; it has {', '.join(known)}"
+                f"{source} {target!r}: {name}: {problem} setting; it has {', '.join(known)}"
             )
         number = int(text) if text.isascii() and text.isdigit() and len(text) < 6 else -1
         if not _SMALLEST[name] <= number <= known[name]:
             raise ValueError(
-                f"target {target!r}: {name} must be from {_SMALLEST[name]} to {known[name]}; "
+                f"{source} {target!r}: {name} must be from {_SMALLEST[name]} to {known[name]}; "
                 f"got {text!r}"
             )
         settings[name] = number

@@ -85,8 +85,8 @@ def main() -> None:
         sys.exit('report: needs matplotlib: pip install "counterweight-rl[report]"')
     end = time.time() if arguments.until is None else arguments.until
     span = Span(end - arguments.since, end)
-    prometheus = Prometheus(arguments.prometheus, dict(arguments.header))
     try:
+        prometheus = Prometheus(arguments.prometheus, dict(arguments.header))
         runs = read_runs(prometheus, span, list(dict.fromkeys(arguments.run)))
         image = picture(runs)
         for suffix, data in ((".png", image), (".html", page(runs, span, image).encode())):

@@ -11,6 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from counterweight_rl.transport.target import may_stay_here
+
 _TIMEOUT_SECONDS = 60.0
 _POINTS = 400
 _DRIFT = "counterweight_drift_"
@@ -115,13 +117,45 @@ class Run:
     dropped: dict[str, tuple[float, float]] = field(default_factory=dict)
 
 
+class _NoRedirect(urllib.request.HTTPRedirectHandler):
+    """urllib would send the headers to another host too."""
+
+    def redirect_request(self, *_: Any) -> None:
+        """Follows none, which makes the redirect an HTTPError."""
+
+
+def _split(url: str) -> urllib.parse.SplitResult:
+    try:
+        parts = urllib.parse.urlsplit(url)
+        if parts.username is not None or parts.password is not None:
+            raise ReportError("the address of Prometheus has a password, which belongs in --header")
+        if parts.scheme in ("http", "https") and parts.hostname and parts.port != 0:
+            return parts
+    except ValueError:  # of the port, or of brackets
+        pass
+    raise ReportError(f"{url!r} is not an address of Prometheus, such as http://localhost:9090")
+
+
 class Prometheus:
     """The HTTP API of a Prometheus server, or of what speaks like one."""
 
     def __init__(self, url: str, headers: Mapping[str, str]) -> None:
-        """``headers`` go with each request."""
+        """``headers`` go with each request.
+
+        They may be credentials, so neither a redirect nor, without TLS, a proxy gets them.
+
+        Raises:
+            ReportError: ``url`` is not one of http or https.
+        """
         self._url = url.rstrip("/")
         self._headers = dict(headers)
+        parts = _split(self._url)
+        handlers: list[urllib.request.BaseHandler] = []
+        if may_stay_here(parts.hostname or "") or (headers and parts.scheme == "http"):
+            handlers.append(urllib.request.ProxyHandler({}))
+        if headers:
+            handlers.append(_NoRedirect())
+        self._opener = urllib.request.build_opener(*handlers)
 
     def ask(self, path: str, **parameters: object) -> list[Any]:
         """The result of a query.
@@ -134,12 +168,12 @@ class Prometheus:
             request = urllib.request.Request(
                 f"{self._url}/api/v1/{path}?{query}", headers=self._headers
             )
-            with urllib.request.urlopen(request, timeout=_TIMEOUT_SECONDS) as answer:
+            with self._opener.open(request, timeout=_TIMEOUT_SECONDS) as answer:
                 return list(json.load(answer)["data"]["result"])
         except urllib.error.HTTPError as error:
-            raise ReportError(f"Prometheus at {self._url} answers {error.code}") from error
+            raise ReportError(f"Prometheus at {self._url} answers {error.code}") from None
         except (OSError, ValueError, KeyError, TypeError) as error:
-            raise ReportError(f"found no Prometheus at {self._url}: {error}") from error
+            raise ReportError(f"found no Prometheus at {self._url}: {error}") from None
 
 
 def read_runs(prometheus: Prometheus, span: Span, names: Sequence[str]) -> list[Run]:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import select
 import socket
 import struct
 import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
 
 from counterweight_rl.arrays import cuda
 from counterweight_rl.shared_memory.device_region import DeviceRegion
@@ -15,8 +19,7 @@ _PACKET = struct.Struct("<4sIIIQ16s")
 _MAGIC = b"CWM1"
 _REGISTER, _RELEASE, _REGISTER_DEVICE, _REGISTER_PARTS = 1, 2, 3, 4
 _MOST_ANSWER_BYTES = 512  # more than an answer can have
-# A bound for a server that does not answer; a healthy one answers at once.
-_SECONDS = 10.0
+_SLICE_SECONDS = 0.05  # a wait ends within this time after its client is closed
 
 
 class RefusedError(Exception):
@@ -31,40 +34,73 @@ class RefusedError(Exception):
         self.code = code
 
 
-class Control:
-    """One connection; its end releases its regions. Not thread-safe."""
+@dataclass(frozen=True)
+class Answer:
+    """The server's answer to a packet; see proto/README.md."""
 
-    def __init__(self, path: str) -> None:
-        """Connects.
+    code: int
+    number: int
+    handle: bytes
+    message: str
+
+
+def _ignore(_: Answer) -> None:
+    pass
+
+
+class Control:
+    """One connection; its end releases its regions. Not thread-safe.
+
+    The server answers the packets in their order. Only ``register`` waits for an answer.
+    """
+
+    def __init__(self, path: str, is_over: Callable[[], bool] = lambda: False) -> None:
+        """Connects; ``is_over`` ends a wait.
 
         Raises:
+            TimeoutError: The server accepts no connections now.
             OSError: No server listens there.
         """
-        self._unread = 0  # answers to releases, which no call waits for
+        self._is_over = is_over
+        self._unsent: deque[tuple[bytes, Callable[[Answer], None]]] = deque()
+        self._awaited: deque[Callable[[Answer], None]] = deque()
+        self._late = 0
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
-            self._socket.settimeout(_SECONDS)
+            self._socket.setblocking(False)
             self._socket.connect(path)
+        except BlockingIOError:
+            self._socket.close()
+            raise TimeoutError("it accepts no connections") from None
         except BaseException:
             self._socket.close()
             raise
 
-    def is_open(self) -> bool:
-        """Returns whether the connection is open, as far as is known without a packet."""
-        try:
-            self._drain()
-        except OSError:
-            return False
-        return True
+    @property
+    def is_late(self) -> bool:
+        """Whether the server owes an answer beyond a deadline, as far as has been read."""
+        return self._late > 0 or bool(self._unsent)
 
-    def register(self, region: Region | DeviceRegion) -> bytes:
-        """Registers a region; returns its handle.
+    def register(self, region: Region | DeviceRegion, end: float) -> bytes:
+        """Registers a region until ``end`` on the monotonic clock; returns its handle.
 
         Raises:
             RefusedError: The server refuses it; the connection stays usable.
             NotExportableError: The driver gives no descriptors; nothing was sent.
-            OSError: The connection is lost.
+            TimeoutError: There is no answer; the connection stays usable.
+            OSError: The connection is lost, or the wait is over.
         """
+        answers: list[Answer] = []
+
+        def take(answer: Answer) -> None:
+            if is_awaited:
+                answers.append(answer)
+                return
+            self._late -= 1
+            if answer.code == 0:
+                self.release(answer.handle)
+
+        is_awaited = True
         if isinstance(region, DeviceRegion):
             allocation = region.allocation
             operation = _REGISTER_PARTS if allocation.in_parts else _REGISTER_DEVICE
@@ -72,86 +108,89 @@ class Control:
             packet += allocation.device + allocation.handle
             # The packet carries the descriptors, so that ours need not wait for the answer.
             with cuda.descriptors(allocation) as files:
-                end = self._send(packet, files)
-            return self._answer(end)[1]
-        packet = _PACKET.pack(_MAGIC, _REGISTER, region.access, 0, region.size, b"")
-        return self._exchange(packet, [region.fd])[1]
-
-    def uses(self, handle: bytes) -> bool:
-        """Releases a device's region; returns whether requests still use it. If so, call it again.
-
-        Raises:
-            OSError: The connection is lost.
-        """
+                self._send(packet, files, take, end)
+        else:
+            packet = _PACKET.pack(_MAGIC, _REGISTER, region.access, 0, region.size, b"")
+            self._send(packet, [region.fd], take, end)
         try:
-            return self._exchange(_PACKET.pack(_MAGIC, _RELEASE, 0, 0, 0, handle), [])[0] != 0
-        except RefusedError:  # the server no longer knows it
-            return False
+            while not answers:
+                self._wait(select.POLLIN, end)
+                self._read()
+        except TimeoutError:
+            is_awaited = False
+            self._late += 1
+            raise
+        (answer,) = answers
+        if answer.code != 0:
+            raise RefusedError(CODES.get(answer.code, StatusCode.UNKNOWN), answer.message)
+        return answer.handle
 
-    def release(self, handle: bytes) -> None:
-        """Releases a region; waits only for room in the socket.
+    def release(self, handle: bytes, take: Callable[[Answer], None] = _ignore) -> None:
+        """Releases a region by a later ``pump``, which gives the answer to ``take``.
+
+        The answer's number is not 0 while requests use a device's region; then release it again.
+        """
+        self._unsent.append((_PACKET.pack(_MAGIC, _RELEASE, 0, 0, 0, handle), take))
+
+    def pump(self) -> None:
+        """Sends what there is room for, and reads what is there; does not wait.
 
         Raises:
             OSError: The connection is lost.
         """
-        packet = _PACKET.pack(_MAGIC, _RELEASE, 0, 0, 0, handle)
-        while True:
-            self._drain()
+        self._read()
+        while self._unsent:
+            packet, take = self._unsent[0]
             try:
                 self._socket.send(packet)
-                break
             except BlockingIOError:
-                if self._unread == 0:
-                    raise
-                self._socket.settimeout(_SECONDS)
-                self._receive()
-                self._unread -= 1
-        self._unread += 1
+                return
+            self._unsent.popleft()
+            self._awaited.append(take)
 
     def close(self) -> None:
         """Ends the connection, which releases all its regions at the server."""
         self._socket.close()
 
-    def _drain(self) -> None:
-        """Reads pending answers to releases, and notices the connection's end."""
-        self._socket.settimeout(0)
+    def _send(
+        self, packet: bytes, fds: list[int], take: Callable[[Answer], None], end: float
+    ) -> None:
+        while True:
+            self.pump()
+            if not self._unsent:
+                try:
+                    socket.send_fds(self._socket, [packet], fds)
+                    break
+                except BlockingIOError:
+                    pass
+            self._wait(select.POLLIN | select.POLLOUT, end)
+        self._awaited.append(take)
+
+    def _wait(self, events: int, end: float) -> None:
+        poll = select.poll()
+        poll.register(self._socket, events)
+        while True:
+            if self._is_over():
+                raise ConnectionAbortedError("the client is closed")
+            seconds = end - time.monotonic()
+            if seconds <= 0:
+                raise TimeoutError("it does not answer")
+            if poll.poll(1000 * min(seconds, _SLICE_SECONDS)):
+                return
+
+    def _read(self) -> None:
+        """Takes the answers that have arrived, and notices the connection's end."""
         while True:
             try:
-                *_, message = self._receive()
+                data = self._socket.recv(_MOST_ANSWER_BYTES)
             except BlockingIOError:
                 return
-            self._unread -= 1
-            if self._unread < 0:  # an unsolicited packet: the server refuses the connection
+            if not data:
+                raise ConnectionResetError("the server closed the connection")
+            if len(data) < _PACKET.size or data[:4] != _MAGIC:
+                raise ConnectionError("the server sent something else than an answer")
+            _, code, _, _, number, handle = _PACKET.unpack(data[: _PACKET.size])
+            message = str(data[_PACKET.size :], "utf-8", "replace")
+            if not self._awaited:  # the server refuses the connection
                 raise ConnectionRefusedError(message or "the server ends the connection")
-
-    def _exchange(self, packet: bytes, fds: list[int]) -> tuple[int, bytes]:
-        """Returns the number and the handle of the answer."""
-        return self._answer(self._send(packet, fds))
-
-    def _send(self, packet: bytes, fds: list[int]) -> float:
-        """Returns the time at which the answer is late."""
-        self._drain()
-        end = time.monotonic() + _SECONDS
-        self._socket.settimeout(_SECONDS)
-        socket.send_fds(self._socket, [packet], fds)
-        return end
-
-    def _answer(self, end: float) -> tuple[int, bytes]:
-        while True:
-            self._socket.settimeout(max(end - time.monotonic(), 0.001))
-            code, number, handle, message = self._receive()
-            if self._unread == 0:
-                break
-            self._unread -= 1
-        if code != 0:
-            raise RefusedError(CODES.get(code, StatusCode.UNKNOWN), message)
-        return number, handle
-
-    def _receive(self) -> tuple[int, int, bytes, str]:
-        answer = self._socket.recv(_MOST_ANSWER_BYTES)
-        if not answer:
-            raise ConnectionResetError("the server closed the connection")
-        if len(answer) < _PACKET.size or answer[:4] != _MAGIC:
-            raise ConnectionError("the server sent something else than an answer")
-        _, code, _, _, number, handle = _PACKET.unpack(answer[: _PACKET.size])
-        return code, number, handle, str(answer[_PACKET.size :], "utf-8", "replace")
+            self._awaited.popleft()(Answer(code, number, handle, message))

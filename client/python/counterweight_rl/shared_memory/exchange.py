@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import re
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,11 +22,12 @@ from counterweight_rl.arrays.output_array import OutputArray
 from counterweight_rl.arrays.pinned import Transfers
 from counterweight_rl.contract import tensor_pb2
 from counterweight_rl.correction import Answer, Correction, reading
-from counterweight_rl.errors import CounterweightError, InvalidRequestError
+from counterweight_rl.errors import CounterweightError, DeadlineError, InvalidRequestError
 from counterweight_rl.result import Result
 from counterweight_rl.shared_memory.device_region import DeviceRegion
-from counterweight_rl.shared_memory.pool import AnyRegion, Pool, UnusableError
+from counterweight_rl.shared_memory.pool import Pool
 from counterweight_rl.shared_memory.region import Access, Region
+from counterweight_rl.shared_memory.registry import AnyRegion, UnusableError
 from counterweight_rl.status import StatusCode
 from counterweight_rl.transport.wire import ELEMENT_BYTES
 
@@ -34,6 +39,8 @@ _ANSWERS = (
     StatusCode.FAILED_PRECONDITION,
     StatusCode.RESOURCE_EXHAUSTED,
 )
+
+_Handle = bytes  # "bytes" is a method there
 
 
 @dataclass(frozen=True)
@@ -48,10 +55,8 @@ class _Place:
         assert isinstance(self.region, Region)
         return self.region.bytes(self.offset, self.length)
 
-    def describe(self, pool: Pool) -> tensor_pb2.SharedMemoryRange:
-        return tensor_pb2.SharedMemoryRange(
-            handle=pool.handle(self.region), offset=self.offset, length=self.length
-        )
+    def describe(self, handle: _Handle) -> tensor_pb2.SharedMemoryRange:
+        return tensor_pb2.SharedMemoryRange(handle=handle, offset=self.offset, length=self.length)
 
 
 class Exchange:
@@ -60,13 +65,17 @@ class Exchange:
     CUDA tensors stay in place if the server computes on their device. Always ``close`` it.
     """
 
-    def __init__(self, pool: Pool, correction: Correction[Any]) -> None:
+    def __init__(self, pool: Pool, correction: Correction[Any], timeout: float | None) -> None:
         """Copies the inputs that lie outside shared memory.
+
+        ``timeout``: seconds from now in which the server must answer; None: no limit.
 
         Raises:
             UnusableError: The batch must take another transport.
+            DeadlineError: The server does not answer in time.
         """
         self._pool = pool
+        self._end = math.inf if timeout is None else time.monotonic() + timeout
         self._correction = correction
         self._taken: list[Region] = []
         self._lent: list[DeviceRegion] = []
@@ -100,13 +109,16 @@ class Exchange:
 
         Raises:
             UnusableError: The batch must take another transport.
+            DeadlineError: The server does not answer in time.
         """
         request = self._correction.request()
         for tensor, place in zip(request.tensors, self._inputs, strict=True):
             if place is not None:
-                tensor.shared_memory.CopyFrom(place.describe(self._pool))
+                tensor.shared_memory.CopyFrom(place.describe(self._handle(place.region)))
         self._asked = list(self._outputs)
-        self._sent = {n: place.describe(self._pool) for n, place in self._outputs.items()}
+        self._sent = {
+            n: place.describe(self._handle(place.region)) for n, place in self._outputs.items()
+        }
         for name, shared in self._sent.items():
             request.destinations.add(
                 role=ROLE_PREFIX + name.upper(),
@@ -189,8 +201,20 @@ class Exchange:
             return []
         region = self._pool.take(access, total)
         self._taken.append(region)
-        self._pool.handle(region)  # a refused region need not be filled
+        self._handle(region)  # a refused region need not be filled
         return [_Place(region, o, size) for o, size in zip(offsets, sizes, strict=True)]
+
+    def _handle(self, region: AnyRegion) -> bytes:
+        with self._identified():
+            return self._pool.handle(region, self._end)
+
+    @contextmanager
+    def _identified(self) -> Iterator[None]:
+        try:
+            yield
+        except DeadlineError as late:
+            late.request_id = self._correction.head.request_id
+            raise
 
     def _find_input(self, tensor: Input) -> _Place | None:
         if tensor.num_bytes == 0:
@@ -206,7 +230,8 @@ class Exchange:
         if not self._pool.devices:
             return None
         try:
-            region, offset = self._pool.lend(flat, access)
+            with self._identified():
+                region, offset = self._pool.lend(flat, access, self._end)
         except (NotExportableError, UnusableError) as why:
             if isinstance(why, UnusableError) and why.lasting:
                 raise  # no other shared memory is available either

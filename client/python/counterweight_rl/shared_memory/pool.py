@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import warnings
 import weakref
@@ -11,34 +12,20 @@ from typing import TYPE_CHECKING, Any
 
 from counterweight_rl.arrays import cuda
 from counterweight_rl.errors import CopyWarning
-from counterweight_rl.shared_memory.control import Control, RefusedError
+from counterweight_rl.shared_memory.control import RefusedError
 from counterweight_rl.shared_memory.device_region import DeviceRegion
-from counterweight_rl.shared_memory.quarantine import Quarantine
 from counterweight_rl.shared_memory.region import Access, Region
+from counterweight_rl.shared_memory.registry import AnyRegion, Registry, UnusableError
 from counterweight_rl.stack_level import stack_level
 from counterweight_rl.status import StatusCode
 
 if TYPE_CHECKING:
     import torch
 
-AnyRegion = Region | DeviceRegion
-
 # Bytes of idle regions kept for later calls: the first touch of memory costs several copies.
 _MOST_FREE_BYTES = 512 << 20
 _GRAIN = 64 << 10
 _MOST_REMEMBERED = 256
-
-
-class UnusableError(Exception):
-    """Shared memory is not possible for a batch; other transports may be.
-
-    Attributes:
-        lasting: Whether the next call would fail too: no server at the socket, or a closed client.
-    """
-
-    def __init__(self, message: str, *, lasting: bool = False) -> None:
-        super().__init__(message)
-        self.lasting = lasting
 
 
 class Pool:
@@ -65,12 +52,10 @@ class Pool:
         self._offer(devices, device_parts)
         self.known_outputs: dict[bytes, tuple[str, ...]] = {}
         self._max_bytes = max_bytes
-        self._lock = threading.Lock()
-        self._control: Control | None = None
-        self._handles: dict[AnyRegion, bytes] = {}
+        self._lock = threading.Lock()  # held by no one who waits
+        self._registry = Registry(path)
         self._regions: set[Region] = set()
         self._lent: dict[tuple[Access, cuda.Allocation], DeviceRegion] = {}
-        self._quarantine = Quarantine()
         self._warned = False
         self._free: list[Region] = []  # the most recently used one is the last
         # Finalizers of arrays run at any time, also while the lock is held; their regions wait
@@ -88,7 +73,7 @@ class Pool:
         """Switches to another server if its socket or what it opens differs."""
         with self._lock:
             if path != self.path:
-                self._disconnect()
+                self._registry.renew(path)
             if (path, devices, device_parts) != (self.path, *self._offered):
                 self._offer(devices, device_parts)
             self.path, self._max_bytes = path, max_bytes
@@ -146,7 +131,9 @@ class Pool:
                     return region, address - region.address
         return None
 
-    def lend(self, tensor: torch.Tensor, access: Access) -> tuple[DeviceRegion, int]:
+    def lend(
+        self, tensor: torch.Tensor, access: Access, end: float = math.inf
+    ) -> tuple[DeviceRegion, int]:
         """Returns the device's region that contains a CUDA tensor, and the tensor's offset.
 
         The call gives it back by ``let_go``. It stays registered as long as a tensor lent from it
@@ -156,6 +143,7 @@ class Pool:
             NotExportableError: The driver gives no handle for this memory.
             UnusableError: The driver gives no descriptors, or the server refuses it, or does not
                 answer.
+            DeadlineError: ``end``, on the monotonic clock, came first.
         """
         try:
             allocation = cuda.allocation_of(tensor)
@@ -180,8 +168,8 @@ class Pool:
                 died = weakref.finalize(storage, self._orphaned, region, id(storage))
                 died.atexit = False
         try:
-            self.handle(region)
-        except UnusableError:
+            self.handle(region, end)
+        except BaseException:
             self.let_go([region])
             raise
         return region, tensor.data_ptr() - allocation.address
@@ -209,33 +197,43 @@ class Pool:
         The server may write there for some time after the call was given up, and torch would give
         the memory to other tensors.
         """
-        with self._lock:
-            for region in regions:
-                handle = self._handles.pop(region, None)
-                if handle is not None and self._control is not None:
-                    self._quarantine.add(self._control, handle, owners)
-                elif self._closed:
-                    self._quarantine.give_up(owners)
+        for region in regions:
+            self._registry.keep(region, owners)
 
-    def handle(self, region: AnyRegion) -> bytes:
+    def handle(self, region: AnyRegion, end: float = math.inf) -> bytes:
         """Returns the server's handle of the region; registers it if necessary.
 
         Raises:
             UnusableError: The server refuses it, or does not answer.
+            DeadlineError: ``end``, on the monotonic clock, came first.
         """
         with self._lock:
             self._collect()
-            if self._control is not None and not self._control.is_open():
-                self._disconnect()
-            self._quarantine.look()
-            if region not in self._handles:
-                self._handles[region] = self._register(region)
-            return self._handles[region]
+        again = True
+        while True:
+            try:
+                handle = self._registry.handle(region, end)
+                break
+            except cuda.NotExportableError as error:
+                raise UnusableError(str(error)) from error
+            except RefusedError as refused:
+                # There may be room without the idle regions.
+                full = refused.code is StatusCode.RESOURCE_EXHAUSTED
+                with self._lock:
+                    if isinstance(region, DeviceRegion) and not full:
+                        self._remember_refusal(region)
+                    if not (again and full and (self._free or self._lent)):
+                        raise UnusableError(f"the server refuses memory: {refused}") from refused
+                    self._drop_free()
+            again = False
+        if isinstance(region, DeviceRegion):
+            with self._lock:
+                self._opened.add(region.allocation.in_parts)
+        return handle
 
     def forget_handles(self) -> None:
         """Disconnects from the server: regions are registered anew on their next use."""
-        with self._lock:
-            self._disconnect()
+        self._registry.renew()
 
     def trim(self) -> None:
         """Frees idle regions."""
@@ -249,12 +247,16 @@ class Pool:
             self.known_outputs.clear()
         self.known_outputs[key] = outputs
 
+    def stop(self) -> None:
+        """Ends waits for the server, and permits no other. Idempotent."""
+        self._registry.stop()
+
     def close(self) -> None:
-        """Frees everything but mappings with live arrays. Idempotent."""
+        """Frees everything but mappings with live arrays; does not wait. Idempotent."""
         with self._lock:
             self._closed = True
             self._collect()
-            self._disconnect()
+            self._registry.close()
             for region in self._free:
                 self._regions.discard(region)
                 region.close()
@@ -306,12 +308,7 @@ class Pool:
             self._drop(region)
 
     def _drop(self, region: AnyRegion) -> None:
-        handle = self._handles.pop(region, None)
-        if handle is not None and self._control is not None:
-            try:
-                self._control.release(handle)
-            except OSError:
-                self._disconnect()
+        self._registry.release(region)
         if isinstance(region, Region):
             self._regions.discard(region)
             region.close()
@@ -323,33 +320,6 @@ class Pool:
             self._drop(self._free.pop())
         for region in [region for region in self._lent.values() if region.calls == 0]:
             self._drop(region)
-
-    def _register(self, region: AnyRegion) -> bytes:
-        again = True
-        while True:
-            if self._closed:
-                raise UnusableError("the client is closed", lasting=True)
-            control = self._connect()
-            try:
-                handle = control.register(region)
-                if isinstance(region, DeviceRegion):
-                    self._opened.add(region.allocation.in_parts)
-                return handle
-            except cuda.NotExportableError as error:
-                raise UnusableError(str(error)) from error
-            except RefusedError as refused:
-                # There may be room without the idle regions.
-                full = refused.code is StatusCode.RESOURCE_EXHAUSTED
-                if isinstance(region, DeviceRegion) and not full:
-                    self._remember_refusal(region)
-                if not (again and full and (self._free or self._lent)):
-                    raise UnusableError(f"the server refuses memory: {refused}") from refused
-                self._drop_free()
-            except OSError as error:
-                self._disconnect()
-                if not again:
-                    raise UnusableError(f"the shared-memory socket: {error}") from error
-            again = False
 
     def _remember_refusal(self, region: DeviceRegion) -> None:
         kind = region.allocation.in_parts
@@ -363,23 +333,6 @@ class Pool:
         if len(self._refused) >= _MOST_REMEMBERED:
             self._refused.clear()
         self._refused.add(region.allocation)
-
-    def _connect(self) -> Control:
-        if self._control is None:
-            try:
-                self._control = Control(self.path)
-            except OSError as error:
-                raise UnusableError(
-                    f"cannot connect to {self.path}: {error}", lasting=True
-                ) from error
-        return self._control
-
-    def _disconnect(self) -> None:
-        self._quarantine.wait()
-        self._handles.clear()
-        if self._control is not None:
-            self._control.close()
-            self._control = None
 
 
 def _rounded(num_bytes: int) -> int:

@@ -9,8 +9,9 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-from counterweight_rl.shared_memory.pool import Pool, UnusableError
+from counterweight_rl.shared_memory.pool import Pool
 from counterweight_rl.shared_memory.region import Access, is_torch_dtype
+from counterweight_rl.shared_memory.registry import UnusableError
 
 Use = Literal["input", "output"]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import os
 import threading
 import time
@@ -11,7 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from counterweight_rl.transport.channel import TlsConfig, connect, read_small_file
+from counterweight_rl.transport.channel import TlsConfig, connect, encrypts, read_small_file
+from counterweight_rl.transport.target import Target
 
 if TYPE_CHECKING:
     import grpc
@@ -27,7 +27,7 @@ class Access:
 
     def __init__(
         self,
-        target: str,
+        target: Target,
         tls: TlsConfig | grpc.ChannelCredentials | None,
         token: str | None,
         token_file: str | os.PathLike[str] | None,
@@ -36,8 +36,10 @@ class Access:
         """Reads the files once.
 
         Raises:
+            TypeError: An argument is of a wrong type; the message names it.
             ValueError: A file or a token is not fit, or the token could be read on its way.
         """
+        _check_type_of_tls(tls)
         self._target = target
         self._tls = tls
         # The server keeps its queue fair between names.
@@ -49,17 +51,15 @@ class Access:
             fixed = _checked_token(token, "token")
             self._token = lambda: fixed
         elif token_file is not None:
-            path = Path(token_file)
+            path = _path(token_file)
             self._token = Watched([path], lambda: _read_token(path)).get
-        if (
-            self._token is not None
-            and tls is None
-            and not allow_insecure_token
-            and not is_local(target)
-        ):
+        is_readable = self._token is not None and not encrypts(tls)
+        # A proxy would read the token.
+        self._direct = target.is_direct or is_readable
+        if is_readable and not allow_insecure_token and not target.is_local:
             raise ValueError(
-                f"a token for {target} could be read on its way, as nothing is encrypted: pass "
-                "tls=cw.TlsConfig(...), or allow_insecure_token=True"
+                f"a token for {target.text} could be read on its way, as nothing is encrypted: "
+                "pass tls=cw.TlsConfig(...), or allow_insecure_token=True"
             )
         self._credentials: Watched[grpc.ChannelCredentials] | None = None
         if isinstance(tls, TlsConfig):
@@ -90,7 +90,9 @@ class Access:
                 if self._channel is not None:
                     self._retired.append((now + _RETIRED_SECONDS, self._channel))
                 name = self._tls.server_name if isinstance(self._tls, TlsConfig) else None
-                self._channel = connect(library, self._target, credentials, name)
+                self._channel = connect(
+                    library, self._target, credentials, name, direct=self._direct
+                )
                 self._channel_credentials = credentials
             return self._channel
 
@@ -135,29 +137,6 @@ class Watched(Generic[T]):
         return [_stamp(path) for path in self._paths]
 
 
-def is_local(target: str) -> bool:
-    """Whether data for ``target`` stays on this machine."""
-    if target.startswith(("unix:", "unix-abstract:")):
-        return True
-    for prefix in ("dns:///", "dns:", "ipv4:", "ipv6:"):
-        target = target.removeprefix(prefix)
-    # A list is as open as the farthest of its addresses.
-    return all(_is_loopback(address) for address in target.split(","))
-
-
-def _is_loopback(address: str) -> bool:
-    host = address
-    if address.count(":") == 1 or "]:" in address:
-        host = address.rpartition(":")[0]
-    host = host.strip("[]")
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
-
-
 def _stamp(path: Path) -> tuple[int, int, int] | None:
     try:
         found = path.stat()
@@ -171,11 +150,30 @@ def _read_token(path: Path) -> str:
     try:
         text = content.decode("ascii")
     except UnicodeDecodeError as error:
-        raise ValueError(f"token_file: {path} cannot be read: {error}") from error
+        raise ValueError(f"token_file: {path} cannot be read: {error}") from None
     return _checked_token(text.strip(), f"token_file: {path}")
 
 
+def _path(token_file: str | os.PathLike[str]) -> Path:
+    if not isinstance(token_file, (str, os.PathLike)):
+        raise TypeError(f"token_file must be a path, not {type(token_file).__name__}")
+    return Path(token_file)
+
+
+def _check_type_of_tls(tls: object) -> None:
+    if tls is None or isinstance(tls, TlsConfig):
+        return
+    import grpc
+
+    if not isinstance(tls, grpc.ChannelCredentials):
+        raise TypeError(
+            f"tls must be a TlsConfig or grpc's channel credentials, not {type(tls).__name__}"
+        )
+
+
 def _checked_token(token: str, where: str) -> str:
+    if not isinstance(token, str):
+        raise TypeError(f"{where} must be a str, not {type(token).__name__}")
     if not token or not all("!" <= character <= "~" for character in token):
         raise ValueError(f"{where}: a token has visible ASCII characters, and no blanks")
     return token

@@ -5,11 +5,12 @@ from __future__ import annotations
 import importlib.util
 import os
 import stat
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from counterweight_rl._version import __version__
+from counterweight_rl.transport.target import Target
 
 if TYPE_CHECKING:
     import grpc
@@ -46,6 +47,9 @@ _OPTIONS = [
 # A name or list may stand for several servers, such as a headless Service's; calls take turns.
 _TURNS = ("grpc.service_config", '{"loadBalancingConfig":[{"round_robin":{}}]}')
 
+# Passes by the proxies of grpc_proxy, https_proxy and http_proxy, and of GRPC_ADDRESS_HTTP_PROXY.
+_NO_PROXY = [("grpc.enable_http_proxy", 0), ("grpc.address_http_proxy_enabled_addresses", "")]
+
 Pem = bytes | str | os.PathLike[str] | None
 
 
@@ -63,9 +67,24 @@ class TlsConfig:
     """
 
     root_certificates: Pem = None
-    private_key: Pem = None
+    private_key: Pem = field(default=None, repr=False)
     certificate_chain: Pem = None
     server_name: str | None = None
+
+    def __post_init__(self) -> None:
+        """Refuses values of other types, and PEM where a path is expected.
+
+        Raises:
+            TypeError: There is one; the message names the field and has no content of it.
+        """
+        for name in ("root_certificates", "private_key", "certificate_chain"):
+            pem = getattr(self, name)
+            if not (pem is None or isinstance(pem, (bytes, str, os.PathLike))):
+                raise TypeError(f"TlsConfig.{name} must be bytes or a path, not {_kind(pem)}")
+            if isinstance(pem, str) and "-----BEGIN" in pem:
+                raise TypeError(f"TlsConfig.{name}: a str is the path of a file; pass PEM as bytes")
+        if not isinstance(self.server_name, (str, type(None))):
+            raise TypeError(f"TlsConfig.server_name must be a str, not {_kind(self.server_name)}")
 
     def paths(self) -> list[Path]:
         """The files among them."""
@@ -115,7 +134,11 @@ def read_small_file(path: str | os.PathLike[str], where: str) -> bytes:
                 raise ValueError(f"{where} is not a regular file")
             return file.read()
     except OSError as error:
-        raise ValueError(f"{where} cannot be read: {error.strerror}") from error
+        raise ValueError(f"{where} cannot be read: {error.strerror}") from None
+
+
+def _kind(value: object) -> str:
+    return type(value).__name__
 
 
 def _read(name: str, pem: Pem) -> bytes | None:
@@ -130,18 +153,32 @@ def _read(name: str, pem: Pem) -> bytes | None:
     return pem
 
 
+def encrypts(tls: TlsConfig | grpc.ChannelCredentials | None) -> bool:
+    """Returns whether the connection is encrypted; grpc has credentials without TLS too."""
+    # grpc does not export the types.
+    kind = type(getattr(tls, "_credentials", None)).__name__
+    return tls is not None and kind not in ("InsecureChannelCredentials", "LocalChannelCredentials")
+
+
 def connect(
     library: Any,
-    target: str,
+    target: Target,
     credentials: grpc.ChannelCredentials | None,
     server_name: str | None = None,
+    *,
+    direct: bool,
 ) -> Any:
-    """Returns a channel of ``library``, grpc or grpc.aio; sends nothing yet."""
+    """Returns a channel of ``library``, grpc or grpc.aio; sends nothing yet.
+
+    With ``direct`` it passes by the proxies of the environment.
+    """
     options: list[tuple[str, Any]] = list(_OPTIONS)
-    if target.startswith(("dns:", "ipv4:", "ipv6:")):
+    if target.takes_turns:
         options.append(_TURNS)
+    if direct:
+        options += _NO_PROXY
     if credentials is None:
-        return library.insecure_channel(target, options)
+        return library.insecure_channel(target.text, options)
     if server_name is not None:
         options.append(("grpc.ssl_target_name_override", server_name))
-    return library.secure_channel(target, credentials, options)
+    return library.secure_channel(target.text, credentials, options)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Callable
 from functools import partial
 from typing import Any, Literal, TypeVar
 
@@ -12,11 +13,18 @@ import grpc.aio
 
 from counterweight_rl import calls
 from counterweight_rl.correction import Correction, reading
-from counterweight_rl.errors import CounterweightError, client_closed, from_rpc_error
+from counterweight_rl.errors import (
+    CounterweightError,
+    DeadlineError,
+    client_closed,
+    from_rpc_error,
+)
 from counterweight_rl.local.connection_aio import run_in_thread
 from counterweight_rl.result import Result
 from counterweight_rl.shared_memory.exchange import Exchange
-from counterweight_rl.shared_memory.pool import Pool, UnusableError
+from counterweight_rl.shared_memory.pool import Pool
+from counterweight_rl.shared_memory.registry import UnusableError
+from counterweight_rl.status import StatusCode
 from counterweight_rl.transport.access import Access
 from counterweight_rl.transport.channel import SERVICE
 from counterweight_rl.transport.fallback import Fallback, OnUnavailable
@@ -24,6 +32,7 @@ from counterweight_rl.transport.retry import Attempts, Retry, RetryPolicy
 from counterweight_rl.transport.router import Capabilities, Router, Transport
 from counterweight_rl.transport.stream_aio import correct_by_stream
 from counterweight_rl.transport.stuck import Peer
+from counterweight_rl.transport.target import Target
 
 T = TypeVar("T")
 
@@ -33,7 +42,7 @@ class Connection:
 
     def __init__(
         self,
-        target: str,
+        target: Target,
         timeout: float | None,
         access: Access,
         retry: RetryPolicy | Literal[False],
@@ -49,14 +58,19 @@ class Connection:
         self._router = Router(target, transport, chunk_bytes)
         self._closed = asyncio.Event()
         self._peer = Peer(target)
+        self._loop: asyncio.AbstractEventLoop | None = None
 
     async def close(self) -> None:
         """Ends calls in flight and later ones with code CANCELLED. Idempotent."""
         self._closed.set()
         self._fallback.close()
         self._peer.closes()
-        for channel in self._access.close():
-            await channel.close()
+        self._router.stop()
+        channels = self._access.close()
+        # In another loop they cannot be closed; grpc ends them with their last reference.
+        if self._loop is asyncio.get_running_loop():
+            for channel in channels:
+                await channel.close()
         self._router.close()
 
     def compare_versions(self, server: str) -> None:
@@ -91,7 +105,7 @@ class Connection:
         Raises:
             CounterweightError: The call failed; the type says how.
         """
-        attempts = self._retry.begin(self._timeout if call.timeout is None else call.timeout)
+        attempts = self._retry.begin(call.limit(self._timeout))
         while not self._closed.is_set():
             try:
                 with self._peer.bounds(attempts.remaining()):
@@ -100,20 +114,22 @@ class Connection:
                 return answer
             except grpc.RpcError as error:
                 failure = call.failure(error, closed=self._closed.is_set())
-                if self._router.falls_back(failure):
-                    continue
-                pause = attempts.pause(failure) if self._fallback.waits(failure) else None
-                if pause is None:
-                    if not self._closed.is_set() and self._fallback.takes(call, failure):
-                        return await self._fall_back(call, failure, attempts.remaining())
-                    raise failure from error
-                if await self._closes_within(pause):
-                    raise client_closed(call.request_id) from error
             except asyncio.CancelledError:
                 # grpc raises it for calls that close() ended, and asyncio for this task's
                 # cancellation.
                 if not self._closed.is_set() or _this_task_is_cancelled():
                     raise
+                break
+            # Outside of the handler, so that grpc's traceback does not stand before the caller's.
+            if self._router.falls_back(failure):
+                continue
+            pause = attempts.pause(failure) if self._fallback.waits(failure) else None
+            if pause is None:
+                if not self._closed.is_set() and self._fallback.takes(call, failure):
+                    return await self._fall_back(call, failure, attempts.remaining())
+                raise failure
+            if await self._closes_within(pause):
+                break
         raise client_closed(call.request_id)
 
     async def _fall_back(
@@ -143,7 +159,7 @@ class Connection:
                 result = await self._correct_by_shared_memory(correction, attempts)
             except UnusableError as why:
                 if self._closed.is_set():
-                    raise client_closed(call.request_id) from why
+                    raise client_closed(call.request_id) from None
                 way = self._router.without_shared_memory(why)
         if way == "stream":
             result = await correct_by_stream(
@@ -166,10 +182,14 @@ class Connection:
     async def _correct_by_shared_memory(
         self, correction: Correction[Any], attempts: Attempts
     ) -> Result[Any]:
-        with contextlib.closing(await self._exchange(correction)) as exchange:
+        # In threads, since they allocate memory, copy, and wait for the server.
+        seconds = attempts.remaining()
+        making = partial(Exchange, self._router.pool(), correction, seconds)
+        exchange: Exchange = await _beside(making, seconds, correction)
+        with contextlib.closing(exchange):
             correction.report(0)
             while True:
-                message = await asyncio.to_thread(exchange.message)
+                message: bytes = await _beside(exchange.message, attempts.remaining(), correction)
                 try:
                     answer = await self._send("Correct", message, attempts.remaining())
                     break
@@ -178,16 +198,6 @@ class Connection:
                         raise
             correction.report(correction.num_bytes)
             return exchange.read(answer)
-
-    async def _exchange(self, correction: Correction[Any]) -> Exchange:
-        """Runs in a thread, since it allocates memory, copies, and waits for the server."""
-        pool = self._router.pool()
-        making = asyncio.ensure_future(asyncio.to_thread(Exchange, pool, correction))
-        try:
-            return await asyncio.shield(making)
-        except asyncio.CancelledError:
-            making.add_done_callback(_close_result)
-            raise
 
     async def _ask(self, timeout: float | None, request_id: str | None = None) -> None:
         """Asks for the server's capabilities."""
@@ -207,7 +217,16 @@ class Connection:
         return answer
 
     def _connected(self) -> Any:
-        return self._access.channel(grpc.aio)  # a channel belongs to the loop that creates it
+        # A channel belongs to the loop that creates it.
+        loop = asyncio.get_running_loop()
+        if self._loop is None:
+            self._loop = loop
+        elif self._loop is not loop:
+            raise RuntimeError(
+                "this client belongs to the event loop of its first call, and this is another one: "
+                "make a client in each loop, as each asyncio.run() has its own"
+            )
+        return self._access.channel(grpc.aio)
 
     async def _closes_within(self, seconds: float) -> bool:
         try:
@@ -216,10 +235,31 @@ class Connection:
             return False
 
 
-def _close_result(making: asyncio.Future[Exchange]) -> None:
-    """Frees the memory of an exchange whose call was cancelled."""
-    if not making.cancelled() and making.exception() is None:
-        making.result().close()
+async def _beside(
+    work: Callable[[], Any], seconds: float | None, correction: Correction[Any]
+) -> Any:
+    """Returns the result of a thread, for which the call waits no longer than its time."""
+    working = asyncio.ensure_future(asyncio.to_thread(work))
+    try:
+        await asyncio.wait([working], timeout=seconds)
+        if not working.done():  # other calls may keep all threads busy
+            raise DeadlineError(
+                "Deadline Exceeded while the batch is placed in shared memory",
+                code=StatusCode.DEADLINE_EXCEEDED,
+                request_id=correction.head.request_id,
+            )
+        return working.result()
+    except BaseException:
+        working.add_done_callback(_close_result)
+        raise
+
+
+def _close_result(working: asyncio.Future[Any]) -> None:
+    """Frees the memory of an exchange whose call has ended."""
+    if not working.cancelled() and working.exception() is None:
+        result = working.result()
+        if isinstance(result, Exchange):
+            result.close()
 
 
 def _this_task_is_cancelled() -> bool:

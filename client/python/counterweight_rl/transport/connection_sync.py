@@ -21,7 +21,8 @@ from counterweight_rl.errors import (
 from counterweight_rl.local.placing import STOP
 from counterweight_rl.result import Result
 from counterweight_rl.shared_memory.exchange import Exchange
-from counterweight_rl.shared_memory.pool import Pool, UnusableError
+from counterweight_rl.shared_memory.pool import Pool
+from counterweight_rl.shared_memory.registry import UnusableError
 from counterweight_rl.transport.access import Access
 from counterweight_rl.transport.channel import SERVICE
 from counterweight_rl.transport.fallback import Fallback, OnUnavailable
@@ -29,6 +30,7 @@ from counterweight_rl.transport.retry import Attempts, Retry, RetryPolicy
 from counterweight_rl.transport.router import Capabilities, Router, Transport
 from counterweight_rl.transport.stream_sync import correct_by_stream
 from counterweight_rl.transport.stuck import Peer
+from counterweight_rl.transport.target import Target
 
 T = TypeVar("T")
 
@@ -43,7 +45,7 @@ class Connection:
 
     def __init__(
         self,
-        target: str,
+        target: Target,
         timeout: float | None,
         access: Access,
         retry: RetryPolicy | Literal[False],
@@ -65,6 +67,7 @@ class Connection:
         self.closed.set()
         self._fallback.close()
         self._peer.closes()
+        self.router.stop()
         for channel in self._access.close():
             channel.close()
 
@@ -115,7 +118,7 @@ class Connection:
         Raises:
             CounterweightError: The call failed; the type says how.
         """
-        attempts = self._retry.begin(self._timeout if call.timeout is None else call.timeout)
+        attempts = self._retry.begin(call.limit(self._timeout))
         while True:
             try:
                 with self._peer.bounds(attempts.remaining()):
@@ -124,20 +127,21 @@ class Connection:
                 return answer
             except grpc.RpcError as error:
                 failure = call.failure(error, closed=self.closed.is_set())
-                if self.router.falls_back(failure):
-                    continue
-                pause = attempts.pause(failure) if self._fallback.waits(failure) else None
-                if pause is None:
-                    if not self.closed.is_set() and self._fallback.takes(call, failure):
-                        return self._fall_back(call, failure, attempts.remaining())
-                    raise failure from error
-                if self.closed.wait(pause):
-                    raise client_closed(call.request_id) from error
             except ValueError as error:
                 # grpc raises it for a channel that was closed before the call.
                 if isinstance(error, InvalidRequestError) or not self.closed.is_set():
                     raise
-                raise client_closed(call.request_id) from error
+                raise client_closed(call.request_id) from None
+            # Outside of the handler, so that grpc's traceback does not stand before the caller's.
+            if self.router.falls_back(failure):
+                continue
+            pause = attempts.pause(failure) if self._fallback.waits(failure) else None
+            if pause is None:
+                if not self.closed.is_set() and self._fallback.takes(call, failure):
+                    return self._fall_back(call, failure, attempts.remaining())
+                raise failure
+            if self.closed.wait(pause):
+                raise client_closed(call.request_id)
 
     def _fall_back(
         self, call: calls.Call[T], failure: CounterweightError, timeout: float | None
@@ -177,7 +181,7 @@ class Connection:
                 result = self._correct_by_shared_memory(correction, attempts)
             except UnusableError as why:
                 if self.closed.is_set():
-                    raise client_closed(call.request_id) from why
+                    raise client_closed(call.request_id) from None
                 way = self.router.without_shared_memory(why)
         if way == "stream":
             result = correct_by_stream(
@@ -197,7 +201,8 @@ class Connection:
     def _correct_by_shared_memory(
         self, correction: Correction[Any], attempts: Attempts
     ) -> Result[Any]:
-        with closing(Exchange(self.router.pool(), correction)) as exchange:
+        pool = self.router.pool()
+        with closing(Exchange(pool, correction, attempts.remaining())) as exchange:
             correction.report(0)
             while True:
                 message = exchange.message()

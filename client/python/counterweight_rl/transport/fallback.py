@@ -127,7 +127,7 @@ class Fallback:
                 f"{failure}; libcounterweight is no substitute, because its numerics_version is "
                 f"{result.numerics_version} and the server's {theirs}",
                 request_id=failure.request_id,
-            ) from failure
+            )
         return self._counted(replace(result, backend=f"local:{result.backend}"))
 
     def _counted(self, result: Result[Any]) -> Result[Any]:

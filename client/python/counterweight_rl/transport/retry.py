@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ from typing import Literal
 
 from counterweight_rl.errors import CounterweightError, OverloadedError, UnavailableError
 from counterweight_rl.status import StatusCode
+from counterweight_rl.transport.settings import read_count, read_seconds
 
 _FIRST_PAUSE_SECONDS = 0.1  # if the server names none
 _MOST_DOUBLINGS = 64  # more doublings than any pause needs; 2**1024 is no float
@@ -21,8 +23,9 @@ _JITTER = 0.25  # share of the pause, added at random so that refused clients sp
 class RetryPolicy:
     """Number and duration of retries.
 
-    The client retries calls that the server did not admit: RESOURCE_EXHAUSTED with a delay, and
-    UNAVAILABLE. A stream reports its admission and is not retried afterwards, unless
+    The client retries calls that the server did not admit: RESOURCE_EXHAUSTED with a delay,
+    UNAVAILABLE, and once a CANCELLED of the server's, with which it ends calls that arrive while it
+    shuts down. A stream reports its admission and is not retried afterwards, unless
     ``interrupted`` is set. The pause is the server's delay or 0.1 s; it doubles with every attempt
     up to ``max_pause``, and up to a quarter of it is added at random. A pause that would end after
     the timeout or ``max_seconds`` is not begun: the error is raised at once.
@@ -34,11 +37,12 @@ class RetryPolicy:
         seed: Seed of the random part, for tests. None: one of the operating system.
         max_pause: Longest pause in seconds; > 0. A longer delay of the server is kept.
         interrupted: Whether to retry calls that ended because the server went away after it had
-            admitted them: UNAVAILABLE in an admitted stream, and the CANCELLED of a server that
-            shuts down. A correction has no effect but its metrics, so this is safe; a batch that
-            crashes the server would crash it again.
+            admitted them: in an admitted stream, and more than once after CANCELLED. A correction
+            has no effect but its metrics, so this is safe; a batch that crashes the server would
+            crash it again.
 
     Raises:
+        TypeError: A value of another type than its field's.
         ValueError: A number out of its range.
     """
 
@@ -49,12 +53,13 @@ class RetryPolicy:
     interrupted: bool = False
 
     def __post_init__(self) -> None:
-        if self.attempts is not None and self.attempts < 1:
-            raise ValueError(f"attempts must be at least 1; got {self.attempts}")
-        if self.max_seconds is not None and not self.max_seconds >= 0:
-            raise ValueError(f"max_seconds must be at least 0; got {self.max_seconds}")
-        if not self.max_pause > 0:
-            raise ValueError(f"max_pause must be above 0; got {self.max_pause}")
+        if self.attempts is not None:
+            read_count("attempts", self.attempts, 1)
+        if self.max_seconds is not None:
+            read_seconds("max_seconds", self.max_seconds, or_zero=True)
+        read_seconds("max_pause", self.max_pause)
+        if not isinstance(self.interrupted, bool):
+            raise TypeError(f"interrupted must be a bool, not {type(self.interrupted).__name__}")
 
 
 DEFAULT = RetryPolicy()
@@ -87,6 +92,7 @@ class Attempts:
         self._begin = clock()
         self._failed = 0
         self._admitted = False
+        self._was_cancelled = False
 
     def remaining(self) -> float | None:
         """Returns the seconds until the deadline; None: no deadline."""
@@ -100,15 +106,20 @@ class Attempts:
         """Returns the pause before the next attempt in seconds; None: raise ``error``."""
         self._failed += 1
         policy = self._retry.policy
-        asked = _pause_asked_for(error, policy.interrupted)
+        asked = _pause_asked_for(error)
         if asked is None or (self._admitted and not policy.interrupted):
             return None
+        if error.code is StatusCode.CANCELLED and not policy.interrupted:
+            if self._was_cancelled:
+                return None
+            self._was_cancelled = True
         if policy.attempts is not None and self._failed >= policy.attempts:
             return None
         pause = max(asked, self._grown(asked)) * (1 + _JITTER * self._retry.random.random())
         bounds = (self._timeout, policy.max_seconds)
         end = min((bound for bound in bounds if bound is not None), default=math.inf)
-        return None if self._elapsed() + pause >= end else pause
+        # A server may ask for more than a thread can wait.
+        return None if self._elapsed() + pause >= end else min(pause, threading.TIMEOUT_MAX)
 
     def _grown(self, pause: float) -> float:
         """Returns the pause doubled once for each earlier failure, at most ``max_pause``."""
@@ -119,12 +130,10 @@ class Attempts:
         return self._clock() - self._begin
 
 
-def _pause_asked_for(error: CounterweightError, interrupted: bool) -> float | None:
-    """Returns None if a retry would not help, or the server may have admitted the call."""
+def _pause_asked_for(error: CounterweightError) -> float | None:
+    """Returns None if a retry would not help."""
     if isinstance(error, OverloadedError):
         return error.retry_after  # a request beyond a limit has none
-    if isinstance(error, UnavailableError) and (
-        interrupted or error.code is StatusCode.UNAVAILABLE
-    ):
+    if isinstance(error, UnavailableError):
         return _FIRST_PAUSE_SECONDS if error.retry_after is None else error.retry_after
     return None

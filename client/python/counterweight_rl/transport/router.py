@@ -9,11 +9,14 @@ from typing import Literal, get_args
 
 from counterweight_rl._version import __version__
 from counterweight_rl.contract import correction_service_pb2 as pb
-from counterweight_rl.errors import CounterweightError
-from counterweight_rl.shared_memory.pool import Pool, UnusableError
+from counterweight_rl.errors import CounterweightError, UnavailableError
+from counterweight_rl.shared_memory.pool import Pool
 from counterweight_rl.shared_memory.region import SUPPORTED
+from counterweight_rl.shared_memory.registry import UnusableError
 from counterweight_rl.status import StatusCode
 from counterweight_rl.suggestions import did_you_mean
+from counterweight_rl.transport.settings import read_count
+from counterweight_rl.transport.target import Target
 
 Transport = Literal["auto", "unary", "stream", "shared_memory"]
 
@@ -68,10 +71,11 @@ class Capabilities:
 class Router:
     """Chooses for one client; asks for the server's capabilities once, when they first matter."""
 
-    def __init__(self, target: str, transport: Transport, chunk_bytes: int) -> None:
+    def __init__(self, target: Target, transport: Transport, chunk_bytes: int) -> None:
         """Takes the arguments of ``Client``.
 
         Raises:
+            TypeError: ``chunk_bytes`` is not an int.
             ValueError: An unknown transport, or a size out of its range.
         """
         if transport not in get_args(Transport):
@@ -80,17 +84,14 @@ class Router:
             raise ValueError(
                 f"transport must be one of {', '.join(choices)}; got {transport!r}{advice}"
             )
-        if not 1 <= chunk_bytes <= MAX_CHUNK_BYTES:
-            raise ValueError(
-                f"chunk_bytes must be from 1 to {MAX_CHUNK_BYTES}; got {chunk_bytes!r}"
-            )
         self.transport = transport
-        self._chunk_bytes = chunk_bytes
+        self._chunk_bytes = read_count("chunk_bytes", chunk_bytes, 1, MAX_CHUNK_BYTES)
         # A path names the same file for both ends only on one machine.
-        self._local = target.startswith("unix:") and SUPPORTED
+        self._local = target.text.startswith("unix:") and SUPPORTED
         self.capabilities: Capabilities | None = None
         self._lock = threading.Lock()
         self._pool: Pool | None = None
+        self._stopped = False
         self._closed = False
         self._warned = False
 
@@ -147,8 +148,12 @@ class Router:
         Raises:
             CounterweightError: The caller chose shared memory.
         """
+        if self.transport == "shared_memory" and why.is_late:
+            raise UnavailableError(
+                f"transport='shared_memory' is not possible now: {why}"
+            ) from None
         if self.transport == "shared_memory":
-            raise _not_shared(str(why)) from why
+            raise _not_shared(str(why)) from None
         capabilities = self.capabilities or Capabilities()
         if why.lasting:
             self.capabilities = replace(capabilities, socket="")
@@ -161,7 +166,7 @@ class Router:
         code = failure.code
         if code is StatusCode.RESOURCE_EXHAUSTED and self._pool is not None:
             self._pool.trim()  # the server counts the memory of idle regions
-        if code is StatusCode.UNAVAILABLE:
+        if isinstance(failure, UnavailableError):
             self.capabilities = None  # the next server may be another one
         if code is not StatusCode.UNIMPLEMENTED or self.transport != "auto":
             return False
@@ -185,6 +190,8 @@ class Router:
                 self._pool = Pool(*offer)
             elif capabilities.socket:
                 self._pool.move_to(*offer)
+            if self._stopped:
+                self._pool.stop()
             if self._closed:
                 self._pool.close()
             return self._pool
@@ -198,6 +205,13 @@ class Router:
     def pool_for_arrays(self) -> Pool | None:
         """Returns the pool, unless the server offers no shared memory."""
         return self.pool() if self.capabilities is None or self.capabilities.socket else None
+
+    def stop(self) -> None:
+        """Ends waits for the server's end of shared memory, and permits no other. Idempotent."""
+        with self._lock:
+            self._stopped = True
+            if self._pool is not None:
+                self._pool.stop()
 
     def close(self) -> None:
         """Frees all shared memory. Idempotent."""

@@ -50,15 +50,16 @@ def correct_by_stream(
                 sender.report(0)
                 sender.go(rpc.cancel)
         sender.report(correction.num_bytes)
-        sender.raise_failure()
-        with reading(correction.head.request_id):
-            return download.result()
+        if not sender.has_failed:
+            with reading(correction.head.request_id):
+                return download.result()
     except grpc.RpcError:
-        sender.raise_failure()
-        raise
+        if not sender.has_failed:
+            raise
     finally:
         sender.stop()
         rpc.cancel()
+    raise sender.failure()
 
 
 class _Sender:
@@ -111,7 +112,12 @@ class _Sender:
                 if self._failure is None:
                     self._correction.report(num_bytes)
 
-    def raise_failure(self) -> None:
-        """Raises the exception of the caller's function in the other thread."""
-        if self._failure is not None:
-            raise self._failure
+    @property
+    def has_failed(self) -> bool:
+        """Whether the caller's function raised an exception in the other thread."""
+        return self._failure is not None
+
+    def failure(self) -> BaseException:
+        """Returns that exception."""
+        assert self._failure is not None
+        return self._failure

@@ -21,6 +21,8 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from counterweight_rl.transport.target import Target
+
 GRACE_SECONDS = 2.0
 """Time that gRPC has to end a call after its deadline or cancellation."""
 _MOMENT_MILLISECONDS = 500  # a connection in use takes bytes again within this time
@@ -31,8 +33,8 @@ _SHUT_RDWR = 2
 class Peer:
     """The server of one client. Thread-safe."""
 
-    def __init__(self, target: str) -> None:
-        self._address = _unix_address(target)
+    def __init__(self, target: Target) -> None:
+        self._address = target.socket
         self._running: set[int] = set()
 
     @contextlib.contextmanager
@@ -42,7 +44,7 @@ class Peer:
         The connection is also examined after a call that ended early, since later calls would
         wait for it.
         """
-        if self._address is None:
+        if not self._address:
             yield
             return
         due = math.inf if timeout is None else time.monotonic() + timeout + GRACE_SECONDS
@@ -64,7 +66,6 @@ class Peer:
             self._examine_later()
 
     def _examine_later(self) -> None:
-        assert self._address is not None
         _watch.add(self._address, time.monotonic() + GRACE_SECONDS, once=True)
 
 
@@ -167,16 +168,6 @@ def _is_writable(descriptor: int) -> bool:
     poll = select.poll()
     poll.register(descriptor, select.POLLOUT)
     return bool(poll.poll(_MOMENT_MILLISECONDS))
-
-
-def _unix_address(target: str) -> bytes | None:
-    """Returns the address of a gRPC target as the kernel has it; None: not a Unix socket."""
-    if target.startswith("unix-abstract:"):
-        return b"\0" + os.fsencode(target.removeprefix("unix-abstract:"))
-    if target.startswith("unix:"):
-        path = target.removeprefix("unix:")
-        return os.fsencode(path.removeprefix("//") if path.startswith("///") else path)
-    return None
 
 
 def _ended_early(error: BaseException) -> bool:

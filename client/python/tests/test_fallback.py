@@ -1,0 +1,77 @@
+"""``on_unavailable`` without a real server: what is answered, and how often the server is asked."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import grpc
+import pytest
+from fake_server import FakeServer, failing, in_turn, retry_info
+from sample import answer, correct
+
+import counterweight_rl as cw
+from counterweight_rl.transport import fallback
+
+AWAY = failing(grpc.StatusCode.UNAVAILABLE, "away", retry_info(1))
+QUICK = cw.RetryPolicy(attempts=3, seed=1)
+
+
+class FakeLibrary:
+    """Answers like the fake server, with another number."""
+
+    numerics_version = 7
+
+    def __init__(self, *_: object) -> None:
+        pass
+
+    def run(self, call: Any, timeout: float | None, stop: Any) -> cw.Result[Any]:
+        response = answer(call.correction.request(), None)
+        response.numerics_version = self.numerics_version
+        result: cw.Result[Any] = call.decode(response.SerializeToString())
+        return result
+
+    def end_calls(self) -> None:
+        pass
+
+
+@pytest.fixture
+def library(monkeypatch: pytest.MonkeyPatch) -> type[FakeLibrary]:
+    monkeypatch.setattr(fallback, "LocalCalls", FakeLibrary)
+    return FakeLibrary
+
+
+@pytest.mark.usefixtures("library")
+def test_the_library_answers_with_the_servers_numbers_only(
+    server: FakeServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server.handler = in_turn(answer, AWAY)
+    with cw.Client(server.target, timeout=30, retry=QUICK, on_unavailable="local") as client:
+        first = correct(client, request_id="mine")
+        second = correct(client, request_id="mine")
+        assert second.backend == "local:cpu"
+        assert replace(second, backend="cpu").metrics == first.metrics
+        assert client.fallbacks == {"local": 1}
+        monkeypatch.setattr(FakeLibrary, "numerics_version", 8)
+        with pytest.raises(cw.UnavailableError, match="numerics_version is 8 and the server's 7"):
+            correct(client)
+        assert client.fallbacks == {"local": 1}
+
+
+@pytest.mark.usefixtures("library")
+@pytest.mark.parametrize("choice", ["local", "identity"])
+def test_a_server_that_is_away_is_asked_once(server: FakeServer, choice: Any) -> None:
+    """Its first absence is worth all attempts, and so is the first one after its return."""
+    server.handler = AWAY
+    with cw.Client(server.target, timeout=30, retry=QUICK, on_unavailable=choice) as client:
+        for attempts in (3, 1, 1):
+            before = len(server.requests)
+            correct(client)
+            assert len(server.requests) == before + attempts
+        server.handler = answer
+        assert correct(client).backend == "cpu"
+        server.handler = AWAY
+        before = len(server.requests)
+        correct(client)
+        assert len(server.requests) == before + 3
+        assert client.fallbacks == {choice: 4}
