@@ -30,6 +30,7 @@ CHOICES = [
     "LossDenominator",
     "KlEstimator",
     "NonFinitePolicy",
+    "SelectionScope",
 ]
 ENUM_FIELD = 5  # FileDescriptorProto.enum_type
 VALUE_FIELD = 2  # EnumDescriptorProto.value

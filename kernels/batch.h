@@ -38,6 +38,9 @@ struct Batch {
   // groups.
   const int32_t* groups = nullptr;
   int64_t num_groups = 0;
+  // [num_sequences] finite divisors > 0 of the rows' sums. Null unless
+  // LossReduction reads them. Host memory.
+  const double* row_divisors = nullptr;
 
   const TensorView& tensor(InputRole role) const {
     return tensors[static_cast<int>(role)];

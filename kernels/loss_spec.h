@@ -77,6 +77,7 @@ enum class RowCount : uint8_t {
   kKeptTokens,   // the row's, of the keep mask; at least 1
   kGroupTokens,  // of response_mask in all rows of the row's group; at least 1
   kPerToken,  // times the row's tokens instead: factor_i = scale / count * n_i
+  kGiven,     // Batch::row_divisors
 };
 
 struct LossReduction {

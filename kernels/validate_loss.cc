@@ -128,6 +128,10 @@ class LossChecker {
             "must be > 0 nats, or absent for no clamp");
     Require(kl.reduction.row != RowCount::kGroupTokens, SpecField::kKlReduction,
             "has no groups");
+    Require(kl.reduction.row != RowCount::kGiven ||
+                kl.reduction == loss_.reduction,
+            SpecField::kKlReduction,
+            "has the loss's divisors only where it has the loss's reduction");
     Require(
         !kl.importance_weighted || (Has(kTraitRatio) && !Has(kTraitRowRatio)),
         SpecField::kKlImportanceWeighted,

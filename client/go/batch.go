@@ -12,7 +12,7 @@ import (
 // be used for others as soon as Correct has returned, whatever came of it.
 //
 // The layout is padded, [B, T] row by row, or packed: the sequences one after the other
-// without padding. Each slice but GroupIDs and VersionSpans has one element for each
+// without padding. Each slice but GroupIDs, RowDivisors and VersionSpans has one element for each
 // position. Which log-probs are needed follows from the method; at least two. Log-probs are
 // natural logarithms (nats).
 type Batch struct {
@@ -43,6 +43,11 @@ type Batch struct {
 	// GroupIDs are the group (prompt) of each sequence, [B], for losses that average within
 	// groups; refused by name elsewhere.
 	GroupIDs []int64
+
+	// RowDivisors divide each sequence's sum, [B] finite numbers > 0, instead of its number of
+	// tokens, in losses aggregated by SeqMeanTokenMean: the tokens of the whole rollout that
+	// the sequence is a part of, say; refused by name elsewhere.
+	RowDivisors []float64
 
 	// PolicyVersions are the versions of the policy that sampled each token, from 0 to the
 	// option PolicyVersion, or -1 where unknown. Result.Staleness is split by them.

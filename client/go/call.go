@@ -53,6 +53,7 @@ func (c *Client) newCall(batch *Batch, method Method, options []Option) (*call, 
 	call.head.Method = message
 	call.head.Layout = batch.layout(&call.layout)
 	call.head.GroupIds = batch.GroupIDs
+	call.head.RowDivisors = batch.RowDivisors
 	call.head.VersionSpans = batch.versionSpans()
 	violations = append(violations, call.readOutputs()...)
 	if err := call.transport.check(); err != nil {

@@ -183,11 +183,12 @@ type LossDenominator = pb.LossDenominator
 
 // Values of LossDenominator.
 const (
-	// DenominatorOriginal: Tokens (sequences) of response_mask.
+	// DenominatorOriginal: Tokens (sequences) of response_mask; of the step, if
+	// CorrectRequest.global_counts has them.
 	DenominatorOriginal = pb.LossDenominator_LOSS_DENOMINATOR_ORIGINAL
-	// DenominatorKept: Tokens (sequences) that the rules kept.
+	// DenominatorKept: Tokens (sequences) that the rules kept; likewise.
 	DenominatorKept = pb.LossDenominator_LOSS_DENOMINATOR_KEPT
-	// DenominatorGlobal: CorrectRequest.global_counts.
+	// DenominatorGlobal: As ORIGINAL, and CorrectRequest.global_counts is required.
 	DenominatorGlobal = pb.LossDenominator_LOSS_DENOMINATOR_GLOBAL
 )
 
@@ -218,4 +219,13 @@ const (
 	// NonFiniteNeutralize: The token's log ratio is 0 (ratio 1) in every source; it is counted. In
 	// a loss its advantage stays if it and the current log-prob are finite, else it is 0.
 	NonFiniteNeutralize = pb.NonFinitePolicy_NON_FINITE_POLICY_NEUTRALIZE
+)
+
+// SelectionScope: The tokens among which a loss selects some.
+type SelectionScope = pb.SelectionScope
+
+// Values of SelectionScope.
+const (
+	// SelectionScopeCall: Those of one request: each selects its own share.
+	SelectionScopeCall = pb.SelectionScope_SELECTION_SCOPE_CALL
 )

@@ -141,3 +141,15 @@ func TestWhatIsNoBlockIsAnError(t *testing.T) {
 		}
 	}
 }
+
+func TestACountOfZeroIsSentAndAnAbsentOneIsNot(t *testing.T) {
+	c := &call{}
+	WithGlobalCounts(GlobalCounts{Tokens: Count[int64](0), SelectionScope: SelectionScopeCall})(c)
+	counts := c.head.GlobalCounts
+	if counts.NumTokens == nil || *counts.NumTokens != 0 || counts.NumSequences != nil {
+		t.Errorf("sent %v", counts)
+	}
+	if counts.SelectionScope != pb.SelectionScope_SELECTION_SCOPE_CALL {
+		t.Errorf("sent the scope %v", counts.SelectionScope)
+	}
+}

@@ -84,36 +84,45 @@ func WithoutMetrics() Option {
 	return func(c *call) { c.head.OmitMetrics = true }
 }
 
-// GlobalCounts are sums over all ranks that share one optimizer step, for losses with
-// DenominatorGlobal and for weights that are normalized. A count of 0 is "this request's
-// own".
+// GlobalCounts are sums over all ranks that share one optimizer step: losses divide by
+// them instead of the batch's own counts, so that the ranks' losses add up. Nil is absent; a
+// count of 0 makes the loss 0. Count makes the pointers.
 type GlobalCounts struct {
-	// Tokens with ResponseMask 1, >= 1. TokenMean divides by it, and the normalization of
+	// Tokens with ResponseMask 1, >= 0. TokenMean divides by it, and the normalization of
 	// LevelToken and LevelPrefix weights.
-	Tokens int64
-	// Sequences with at least one such token, >= 1. SeqMean* divide by it, and the
+	Tokens *int64
+	// Sequences with at least one such token, >= 0. SeqMean* divide by it, and the
 	// normalization of LevelSequence and LevelGeometric weights.
-	Sequences int64
-	// KeptTokens are those that the rules kept, >= 1. TokenMean divides by it instead of
-	// Tokens where it is given.
-	KeptTokens int64
+	Sequences *int64
+	// KeptTokens are those that the rules kept, >= 0; DenominatorKept requires them, and
+	// DenominatorGlobal divides by them instead of Tokens.
+	KeptTokens *int64
+	// KeptSequences are those with a kept token, >= 0; likewise.
+	KeptSequences *int64
 	// Ranks are the data-parallel ranks, >= 1: loss and gradient are multiplied by it, for
 	// trainers whose all-reduce averages.
-	Ranks int64
+	Ranks *int64
 	// WeightSum is the sum over all ranks of the bounded importance weights (LevelSequence,
-	// LevelGeometric: one per sequence), > 0.
-	WeightSum float64
+	// LevelGeometric: one per sequence), >= 0.
+	WeightSum *float64
+	// SelectionScope is required by SurrogateKlCov and SurrogateClipCov.
+	SelectionScope SelectionScope
 }
+
+// Count is a number of GlobalCounts.
+func Count[N int64 | float64](number N) *N { return &number }
 
 // WithGlobalCounts gives the counts over all ranks.
 func WithGlobalCounts(counts GlobalCounts) Option {
 	return func(c *call) {
 		c.head.GlobalCounts = &pb.GlobalCounts{
-			NumTokens:     present(counts.Tokens),
-			NumSequences:  present(counts.Sequences),
-			NumKeptTokens: present(counts.KeptTokens),
-			NumRanks:      present(counts.Ranks),
-			WeightSum:     present(counts.WeightSum),
+			NumTokens:        counts.Tokens,
+			NumSequences:     counts.Sequences,
+			NumKeptTokens:    counts.KeptTokens,
+			NumKeptSequences: counts.KeptSequences,
+			NumRanks:         counts.Ranks,
+			WeightSum:        counts.WeightSum,
+			SelectionScope:   counts.SelectionScope,
 		}
 	}
 }
@@ -123,11 +132,4 @@ func WithGlobalCounts(counts GlobalCounts) Option {
 // sent again. Streams call it after every chunk too. It runs in the goroutine of Correct.
 func Progress(report func(sent, all int64)) Option {
 	return func(c *call) { c.progress = report }
-}
-
-func present[N int64 | float64](value N) *N {
-	if value == 0 {
-		return nil
-	}
-	return &value
 }

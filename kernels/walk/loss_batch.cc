@@ -77,7 +77,8 @@ double FactorOf(const LossReduction& reduction, double count) {
 std::vector<double> RowFactors(const LossSpec& loss, const Batch& batch,
                                const Counts& counts, double factor) {
   const bool by_group = loss.reduction.row == RowCount::kGroupTokens;
-  if (!by_group && !loss.prescales_advantages) return {};
+  const bool is_given = loss.reduction.row == RowCount::kGiven;
+  if (!by_group && !is_given && !loss.prescales_advantages) return {};
   const auto rows = static_cast<size_t>(batch.num_sequences);
   std::vector<double> group_tokens(static_cast<size_t>(batch.num_groups), 0.0);
   for (size_t i = 0; by_group && i < rows; ++i) {
@@ -88,7 +89,9 @@ std::vector<double> RowFactors(const LossSpec& loss, const Batch& batch,
   }
   std::vector<double> factors(rows, 0.0);
   for (size_t i = 0; i < rows; ++i) {
-    if (!by_group) {
+    if (is_given) {
+      factors[i] = factor / batch.row_divisors[i];
+    } else if (!by_group) {
       factors[i] = row_factor(loss.reduction, factor,
                               {counts.row_tokens[i], counts.row_tokens[i]});
     } else if (batch.groups[i] >= 0) {

@@ -66,7 +66,8 @@ struct LossContext {
   double advantage_mean;
   double log_prob_mean;
   // [num_sequences] factor_i where tokens need it before their row was walked:
-  // groups, scaled advantages. Null: the reduction's own formula.
+  // groups, given divisors, scaled advantages. Null: the reduction's own
+  // formula.
   const double* row_factors;
   // [num_positions] 1 = selected. Null: none.
   const uint8_t* selected;

@@ -29,6 +29,7 @@ COUNTERWEIGHT_HD double row_factor(const LossReduction& reduction,
   switch (reduction.row) {
     case RowCount::kOne:
     case RowCount::kGroupTokens:  // see LossContext::row_factors
+    case RowCount::kGiven:        // likewise
       return factor;
     case RowCount::kTokens:
       return factor / at_least_one(counts.tokens);
@@ -66,7 +67,10 @@ COUNTERWEIGHT_HD void initial_loss(const LossPlan& loss,
   out.slope = 1.0f;
   out.factor = context.row_factors != nullptr ? context.row_factors[index]
                                               : context.factor;
-  out.kl_factor = context.kl_factor;
+  // Validate: a penalty with given divisors has the loss's own reduction.
+  out.kl_factor = loss.spec.kl.reduction.row == RowCount::kGiven
+                      ? out.factor
+                      : context.kl_factor;
   if (loss.spec.prescales_advantages) {
     out.advantage_scale = out.factor;
     out.factor = 1.0;
@@ -84,7 +88,7 @@ COUNTERWEIGHT_HD void decide_loss(const Plan& plan, const LossContext& context,
   if (context.row_factors == nullptr) {
     out.factor = row_factor(loss.spec.reduction, context.factor, counts);
   }
-  if (loss.has_kl) {
+  if (loss.has_kl && loss.spec.kl.reduction.row != RowCount::kGiven) {
     out.kl_factor =
         row_factor(loss.spec.kl.reduction, context.kl_factor, counts);
   }

@@ -15,7 +15,6 @@
 #include "server/engine/codec_memory.h"
 #include "server/engine/codec_method.h"
 #include "server/engine/codec_outputs.h"
-#include "server/engine/codec_reduction.h"
 #include "server/engine/codec_tensors.h"
 #include "server/engine/codec_versions.h"
 
@@ -38,19 +37,9 @@ bool AsksFor(const v1::CorrectRequest& request, v1::TensorRole role) {
          request.outputs().end();
 }
 
-bool ReadsGlobalCounts(const v1::CorrectRequest& request) {
-  const v1::Method& method = request.method();
-  const v1::PolicyLoss& loss = method.has_preset()
-                                   ? method.preset().policy_loss()
-                                   : method.config().policy_loss();
-  return request.global_counts().has_weight_sum() ||
-         loss.denominator() == v1::LOSS_DENOMINATOR_GLOBAL;
-}
-
-MethodFacts FactsOf(const v1::CorrectRequest& request, const Layout& layout,
-                    const Tensors& tensors) {
-  MethodFacts facts;
-  RequestFacts& of = facts.request;
+RequestFacts FactsOf(const v1::CorrectRequest& request, const Layout& layout,
+                     const Tensors& tensors) {
+  RequestFacts of;
   of.has_rollout_log_probs = tensors.has(v1::TENSOR_ROLE_ROLLOUT_LOG_PROBS);
   of.has_old_log_probs = tensors.has(v1::TENSOR_ROLE_OLD_LOG_PROBS);
   of.has_current_log_probs = tensors.has(v1::TENSOR_ROLE_CURRENT_LOG_PROBS);
@@ -62,10 +51,20 @@ MethodFacts FactsOf(const v1::CorrectRequest& request, const Layout& layout,
   of.seed = request.seed();
   of.num_sequences = layout.num_sequences;
   of.padded_length = layout.padded_length;
-  if (request.has_global_counts()) {
-    facts.global_counts = &request.global_counts();
+  of.has_global_counts = request.has_global_counts();
+  return of;
+}
+
+// A native method always computes its loss, if it has one.
+void CheckComputesLoss(const v1::CorrectRequest& request,
+                       const kernels::CorrectionSpec& spec,
+                       Violations* violations) {
+  if (!request.compute_loss() ||
+      spec.loss.surrogate != kernels::Surrogate::kNone) {
+    return;
   }
-  return facts;
+  violations->push_back(
+      {"compute_loss", "this method has no policy loss; leave it out"});
 }
 
 // Groups are numbered in the order in which they first appear.
@@ -137,12 +136,20 @@ Result<Decoded> Decode(const v1::CorrectRequest& request,
   violations.Append(method.violations);
   kernels::CorrectionSpec& spec = method.value.spec;
   std::vector<std::string> warnings = std::move(method.value.warnings);
-  const Result<double> given_mean = ReadGivenMean(request, spec.weight);
-  violations.Append(given_mean.violations);
-  spec.weight.given_mean = given_mean.value;
-  if (request.has_global_counts() && !ReadsGlobalCounts(request)) {
-    warnings.emplace_back(
-        "global_counts was sent, but this method does not read it");
+  if (method.value.counts_use.is_global && !request.has_global_counts()) {
+    violations.push_back(
+        {"global_counts", "is required by policy_loss.denominator GLOBAL"});
+  }
+  Result<StatedCounts> stated;
+  Result<std::vector<double>> row_divisors;
+  if (method.ok()) {
+    const CountsUse& use = method.value.counts_use;
+    stated = ApplyCounts(request, use, &spec);
+    row_divisors =
+        ApplyRowDivisors(request, use, layout.value.num_sequences, &spec);
+    violations.Append(stated.violations);
+    violations.Append(row_divisors.violations);
+    CheckComputesLoss(request, spec, &violations);
   }
   if (!is_wanted()) return {};
   Result<Groups> groups;
@@ -155,7 +162,12 @@ Result<Decoded> Decode(const v1::CorrectRequest& request,
       FieldReader("", &violations)
           .Optional(kNonFinitePolicies, request.non_finite_policy(),
                     "non_finite_policy");
-  spec.metrics = !request.omit_metrics() || method.value.report_judges;
+  spec.metrics = !request.omit_metrics() || method.value.report_judges ||
+                 stated.value.kept_tokens.has_value();
+  if (request.omit_metrics() && versions.value.came) {
+    warnings.emplace_back(
+        "versions of tokens were sent, but omit_metrics leaves staleness out");
+  }
   if (method.ok()) {
     const uint32_t inputs = kernels::RequiredTensors(spec);
     violations.Append(RequireTensors(inputs, tensors.value));
@@ -171,6 +183,8 @@ Result<Decoded> Decode(const v1::CorrectRequest& request,
            .groups = std::move(groups.value),
            .versions = std::move(versions.value),
            .outputs = std::move(outputs.value),
+           .stated = stated.value,
+           .row_divisors = std::move(row_divisors.value),
            .warnings = std::move(warnings),
            .omits_metrics = request.omit_metrics()},
           {}};
@@ -187,6 +201,8 @@ kernels::Batch BatchOf(const Decoded& decoded) {
   batch.response_mask = decoded.tensors.response_mask;
   batch.groups = groups.of_rows.empty() ? nullptr : groups.of_rows.data();
   batch.num_groups = groups.count;
+  batch.row_divisors =
+      decoded.row_divisors.empty() ? nullptr : decoded.row_divisors.data();
   return batch;
 }
 
@@ -220,8 +236,9 @@ PlacedInputs PlaceInputs(std::byte* memory, const Decoded& decoded) {
 Violations Encode(const Decoded& decoded, const kernels::BatchSums& sums,
                   v1::CorrectResponse* response) {
   const Method& method = decoded.method;
-  Violations violations;
+  Violations violations = CheckStated(decoded.stated, sums);
   MetricMap metrics;
+  if (!violations.empty()) return violations;
   if (method.report) {
     method.report(sums, &metrics, &violations);
   } else {

@@ -9,6 +9,7 @@
 #include "counterweight/v1/correction_service.pb.h"
 #include "kernels/batch.h"
 #include "kernels/corrector.h"
+#include "server/engine/codec_counts.h"
 #include "server/engine/codec_layout.h"
 #include "server/engine/codec_method.h"
 #include "server/engine/codec_outputs.h"
@@ -28,6 +29,9 @@ struct Decoded {
   Groups groups;
   Versions versions;
   Outputs outputs;
+  StatedCounts stated;
+  // CorrectRequest.row_divisors, where the loss reads them.
+  std::vector<double> row_divisors;
   std::vector<std::string> warnings;
   // True if the answer has neither metrics nor rules.
   bool omits_metrics = false;

@@ -139,10 +139,10 @@ bool IsRuleName(const std::string& name) {
 }  // namespace
 
 Result<kernels::CorrectionSpec> DecodeConfig(const v1::CorrectionConfig& config,
-                                             const MethodFacts& facts) {
+                                             const RequestFacts& facts) {
   Result<kernels::CorrectionSpec> result;
   kernels::CorrectionSpec& spec = result.value;
-  ConfigDecoder decoder(facts.request, &result.violations);
+  ConfigDecoder decoder(facts, &result.violations);
   spec.drift_source = decoder.DriftSource(config.drift_source());
   if (config.rules_size() > kernels::kMaxRules) {
     decoder.fields().Fail(

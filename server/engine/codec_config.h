@@ -9,14 +9,14 @@
 
 #include "counterweight/v1/method.pb.h"
 #include "kernels/spec.h"
-#include "server/engine/codec_facts.h"
+#include "server/engine/dialects/dialect.h"
 #include "server/engine/result.h"
 
 namespace counterweight::server {
 
 // Decodes a spelled-out method, without kernels::Validate.
 Result<kernels::CorrectionSpec> DecodeConfig(const v1::CorrectionConfig& config,
-                                             const MethodFacts& facts);
+                                             const RequestFacts& facts);
 
 // Returns the given or default names of config's rules, parallel to the rules
 // of `spec`, its decoded form.

@@ -48,6 +48,8 @@ Result<Method> ReadDialect(const v1::Dialect& block, RequestFacts facts,
   method.report_judges = translation.report_judges;
   method.empty_loss_is_nan = translation.empty_loss_is_nan;
   method.uses_group_ids = translation.uses_group_ids;
+  method.counts_use = std::move(translation.counts_use);
+  method.counts_use.is_dialect = true;
   method.groups = {std::move(translation.groups), translation.num_groups};
   return result;
 }

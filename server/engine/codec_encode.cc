@@ -68,11 +68,11 @@ void EncodeWeight(const kernels::WeightSpec& spec,
 // with the spec.
 bool DecodesTo(const kernels::CorrectionSpec& spec,
                const v1::CorrectionConfig& config) {
-  MethodFacts facts;
-  facts.request.has_rollout_log_probs = true;
-  facts.request.has_old_log_probs = true;
-  facts.request.has_current_log_probs = true;
-  facts.request.seed = spec.loss.seed;
+  RequestFacts facts;
+  facts.has_rollout_log_probs = true;
+  facts.has_old_log_probs = true;
+  facts.has_current_log_probs = true;
+  facts.seed = spec.loss.seed;
   const Result<kernels::CorrectionSpec> decoded = DecodeConfig(config, facts);
   return decoded.ok() && decoded.value == spec;
 }

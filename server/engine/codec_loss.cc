@@ -18,7 +18,7 @@ using kernels::Surrogate;
 
 class LossDecoder {
  public:
-  LossDecoder(const MethodFacts& facts, const std::string& prefix,
+  LossDecoder(const RequestFacts& facts, const std::string& prefix,
               LossSpec* spec, Violations* violations)
       : facts_(facts),
         prefix_(prefix),
@@ -38,7 +38,7 @@ class LossDecoder {
     spec_ = LossSpec();
     spec_.surrogate = row->surrogate;
     spec_.level = row->level;
-    spec_.seed = facts_.request.seed;
+    spec_.seed = facts_.seed;
     spec_.allow_double_correction = loss.allow_double_correction();
     DecodeNumbers(loss, *row);
     DecodeSource(loss.ratio_source());
@@ -85,7 +85,7 @@ class LossDecoder {
   }
 
   void DecodeSource(v1::RatioSource source) {
-    const RequestFacts& present = facts_.request;
+    const RequestFacts& present = facts_;
     RatioSource chosen =
         present.has_old_log_probs || !present.has_rollout_log_probs
             ? RatioSource::kCurrentOld
@@ -128,7 +128,7 @@ class LossDecoder {
     }
   }
 
-  const MethodFacts& facts_;
+  const RequestFacts& facts_;
   const std::string& prefix_;
   FieldReader fields_;
   LossSpec& spec_;
@@ -138,7 +138,7 @@ class LossDecoder {
 }  // namespace
 
 void DecodeLoss(const v1::PolicyLoss* loss, const v1::KlPenalty* kl,
-                const MethodFacts& facts, const std::string& prefix,
+                const RequestFacts& facts, const std::string& prefix,
                 kernels::CorrectionSpec* spec, Violations* violations) {
   LossDecoder decoder(facts, prefix, &spec->loss, violations);
   if (loss != nullptr) decoder.Decode(*loss);

@@ -8,7 +8,7 @@
 #include "counterweight/v1/correction_service.pb.h"
 #include "counterweight/v1/method.pb.h"
 #include "kernels/spec.h"
-#include "server/engine/codec_facts.h"
+#include "server/engine/dialects/dialect.h"
 #include "server/engine/violation.h"
 
 namespace counterweight::server {
@@ -16,7 +16,7 @@ namespace counterweight::server {
 // Fills spec->loss. Either message may be null: absent. Violations get field
 // paths below `prefix`: "method.config.policy_loss.clip_low".
 void DecodeLoss(const v1::PolicyLoss* loss, const v1::KlPenalty* kl,
-                const MethodFacts& facts, const std::string& prefix,
+                const RequestFacts& facts, const std::string& prefix,
                 kernels::CorrectionSpec* spec, Violations* violations);
 
 // Encodes as much of `loss` as the wire can express; nothing without a loss.

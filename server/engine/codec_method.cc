@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "server/engine/codec_config.h"
+#include "server/engine/codec_counts.h"
 #include "server/engine/codec_dialect.h"
 #include "server/engine/codec_preset.h"
 #include "server/engine/codec_spec_fields.h"
@@ -11,12 +12,15 @@ namespace counterweight::server {
 namespace {
 
 Result<Method> ReadConfig(const v1::CorrectionConfig& config,
-                          const MethodFacts& facts) {
+                          const RequestFacts& facts) {
   Result<kernels::CorrectionSpec> spec = DecodeConfig(config, facts);
-  return {{.name = "config", .spec = spec.value}, std::move(spec.violations)};
+  return {{.name = "config",
+           .spec = spec.value,
+           .counts_use = CountsUseOf(config.policy_loss(), "method.config.")},
+          std::move(spec.violations)};
 }
 
-Result<Method> Read(const v1::Method& method, const MethodFacts& facts,
+Result<Method> Read(const v1::Method& method, const RequestFacts& facts,
                     std::span<const Dialect> dialects) {
   switch (method.method_case()) {
     case v1::Method::kPreset:
@@ -24,7 +28,7 @@ Result<Method> Read(const v1::Method& method, const MethodFacts& facts,
     case v1::Method::kConfig:
       return ReadConfig(method.config(), facts);
     case v1::Method::kDialect:
-      return ReadDialect(method.dialect(), facts.request, dialects);
+      return ReadDialect(method.dialect(), facts, dialects);
     case v1::Method::METHOD_NOT_SET:
       break;
   }
@@ -47,7 +51,7 @@ Violation ToViolation(const kernels::SpecViolation& violation,
 
 }  // namespace
 
-Result<Method> ReadMethod(const v1::Method& method, const MethodFacts& facts,
+Result<Method> ReadMethod(const v1::Method& method, const RequestFacts& facts,
                           std::span<const Dialect> dialects) {
   Result<Method> result = Read(method, facts, dialects);
   // A config's invalid fields are independent; the effect of other invalid

@@ -12,7 +12,7 @@
 #include "counterweight/v1/method.pb.h"
 #include "kernels/spec.h"
 #include "kernels/sums.h"
-#include "server/engine/codec_facts.h"
+#include "server/engine/counts_use.h"
 #include "server/engine/dialects/dialect.h"
 #include "server/engine/result.h"
 
@@ -44,11 +44,12 @@ struct Method {
   bool uses_group_ids = false;
   // Otherwise these groups, if any.
   Groups groups;
+  CountsUse counts_use;
 };
 
 // Without violations the spec fulfills the REQUIRES of Corrector::Correct:
 // presets, configs and dialects all pass kernels::Validate here.
-Result<Method> ReadMethod(const v1::Method& method, const MethodFacts& facts,
+Result<Method> ReadMethod(const v1::Method& method, const RequestFacts& facts,
                           std::span<const Dialect> dialects = Dialects());
 
 }  // namespace counterweight::server

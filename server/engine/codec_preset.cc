@@ -8,6 +8,7 @@
 
 #include "kernels/methods.h"
 #include "server/engine/codec_config.h"
+#include "server/engine/codec_counts.h"
 #include "server/engine/codec_loss.h"
 #include "server/engine/names.h"
 
@@ -53,7 +54,7 @@ void RefuseUnknownParameters(const kernels::Method& method,
 
 }  // namespace
 
-Result<Method> ReadPreset(const v1::Preset& preset, const MethodFacts& facts) {
+Result<Method> ReadPreset(const v1::Preset& preset, const RequestFacts& facts) {
   const kernels::Method* row = kernels::FindMethod(preset.name());
   if (row == nullptr) {
     return {{}, {{"method.preset.name", UnknownPreset(preset.name())}}};
@@ -66,7 +67,8 @@ Result<Method> ReadPreset(const v1::Preset& preset, const MethodFacts& facts) {
   std::vector<kernels::ParameterViolation> found;
   method.name = preset.name();
   method.spec = kernels::MakeSpec(*row, parameters, &found);
-  method.spec.loss.seed = facts.request.seed;
+  method.spec.loss.seed = facts.seed;
+  method.counts_use = CountsUseOf(preset.policy_loss(), "method.preset.");
   DecodeLoss(preset.has_policy_loss() ? &preset.policy_loss() : nullptr,
              preset.has_kl_penalty() ? &preset.kl_penalty() : nullptr, facts,
              "method.preset.", &method.spec, &result.violations);

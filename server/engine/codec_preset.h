@@ -10,7 +10,7 @@ namespace counterweight::server {
 
 // Decodes a preset without kernels::Validate. An unknown name of a preset or
 // parameter is a violation that names the nearest one.
-Result<Method> ReadPreset(const v1::Preset& preset, const MethodFacts& facts);
+Result<Method> ReadPreset(const v1::Preset& preset, const RequestFacts& facts);
 
 }  // namespace counterweight::server
 

@@ -140,6 +140,12 @@ bool RequestScan::BeginPayload(uint64_t size) {
         structure_bytes_ -= 2;
         return CountEntries(Counted::kVersionSpans, 1) && enter(Level::kSpan);
       }
+      if (field_ == v1::CorrectRequest::kRowDivisorsFieldNumber) {
+        // Numbers of eight bytes. Those that are not packed are structure.
+        if (size == 0) EndMessages();
+        return CountEntries(Counted::kRowDivisors,
+                            static_cast<int64_t>(size / sizeof(double)));
+      }
       break;
     case Level::kLayout:
       if (field_ == v1::Layout::kPackedFieldNumber) {
@@ -189,10 +195,12 @@ bool RequestScan::CountEntries(Counted what, int64_t count) {
                     Concat("has more than ", kMaxRequestTensors,
                            " entries; a role stands there once at most"));
     case Counted::kGroupIds:
+    case Counted::kRowDivisors:
     case Counted::kSequenceLengths:
       return counted <= max_sequences_ ||
-             Refuse(what == Counted::kGroupIds
-                        ? "group_ids"
+             Refuse(what == Counted::kGroupIds ? "group_ids"
+                    : what == Counted::kRowDivisors
+                        ? "row_divisors"
                         : "layout.packed.sequence_lengths",
                     Concat("has more than ", max_sequences_,
                            " entries, the most sequences of a request"));
@@ -213,12 +221,12 @@ bool RequestScan::CountStructure(uint64_t bytes) {
   structure_bytes_ += static_cast<int64_t>(bytes);
   if (structure_bytes_ <= kMaxStructureBytes) return true;
   is_refused_ = true;
-  violation_ = Violation{
-      NameOf(top_field_),
-      Concat(
-          "the request has more than ", kMaxStructureBytes,
-          " bytes beside tensor data, sequence lengths, group ids and version "
-          "spans; this field passed the limit")};
+  violation_ =
+      Violation{NameOf(top_field_),
+                Concat("the request has more than ", kMaxStructureBytes,
+                       " bytes beside tensor data, sequence lengths, group "
+                       "ids, row divisors "
+                       "and version spans; this field passed the limit")};
   return false;
 }
 

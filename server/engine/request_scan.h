@@ -35,7 +35,7 @@ inline constexpr int64_t kVersionSpanFields = 4;
 // bytes would become.
 class RequestScan {
  public:
-  // At most `max_sequences` group ids and sequence lengths, each. `has_data`:
+  // At most `max_sequences` group ids, row divisors and sequence lengths, each. `has_data`:
   // tensor data is bounded elsewhere; without it data counts as structure.
   RequestScan(int64_t max_sequences, bool has_data)
       : max_sequences_(max_sequences), has_data_(has_data) {}
@@ -62,6 +62,7 @@ class RequestScan {
     kDestinations,
     kOutputs,
     kGroupIds,
+    kRowDivisors,
     kSequenceLengths,
     kVersionSpans,
     kVersionSpanNumbers,

@@ -82,10 +82,25 @@ def test_packed_and_per_sequence_advantages_change_nothing(
         assert gradient.tobytes() == expected.gradient[mask].tobytes()
 
 
-def test_ranks_add_up_to_the_whole_batch(client: cw.Client) -> None:
+@pytest.mark.parametrize(
+    "method",
+    [
+        ppo(cw.LossDenominator.GLOBAL),
+        ppo(cw.LossDenominator.ORIGINAL),
+        "ppo_clip",
+        "gspo",
+        VERL,
+        cw.Dialect("trl", {"loss_type": "dapo"}),
+        cw.Dialect("openrlhf", {}),
+    ],
+    ids=str,
+)
+def test_ranks_add_up_to_the_whole_batch(client: cw.Client, method: cw.Method) -> None:
     batch = padded_batch()
-    method = ppo(cw.LossDenominator.GLOBAL)
-    counts = cw.GlobalCounts(num_tokens=int(batch["response_mask"].sum()))
+    counts = cw.GlobalCounts(
+        num_tokens=int(batch["response_mask"].sum()),
+        num_sequences=int(batch["response_mask"].any(1).sum()),
+    )
     whole = client.correct(method=method, global_counts=counts, **batch)
     parts = [
         client.correct(
@@ -101,6 +116,20 @@ def test_ranks_add_up_to_the_whole_batch(client: cw.Client) -> None:
     assert gradients.tobytes() == whole.gradient.tobytes()
     losses = [part.loss for part in parts if part.loss is not None]
     np.testing.assert_allclose(sum(losses), whole.loss, rtol=1e-12)
+
+
+def test_parts_of_a_rollout_share_its_divisor(client: cw.Client) -> None:
+    batch = padded_batch()
+    tokens = np.maximum(batch["response_mask"].sum(1), 1)
+    own = client.correct(method="gspo", row_divisors=tokens, **batch)
+    half = client.correct(method="gspo", row_divisors=2.0 * tokens, **batch)
+    assert own.loss == client.correct(method="gspo", **batch).loss
+    assert own.loss is not None
+    assert half.loss == own.loss / 2
+    with pytest.raises(cw.InvalidRequestError, match="row_divisors: is read by losses that"):
+        client.correct(method="ppo_clip", row_divisors=tokens, **batch)
+    with pytest.raises(TypeError, match="row_divisors must be a one-dimensional sequence of num"):
+        client.correct(method="gspo", row_divisors=["1"] * len(tokens), **batch)
 
 
 def test_the_loss_alone_is_the_same_loss(client: cw.Client) -> None:

@@ -86,6 +86,22 @@ TEST_P(LossBackends, AgreeOnManyShortRows) {
   }
 }
 
+TEST_P(LossBackends, AgreeOnDivisorsOfRows) {
+  Random random(5);
+  const std::vector<int64_t> lengths = {300, 0, 5000, 31, 64, 1, 700};
+  OwnedBatch batch(RandomRows(random, lengths));
+  std::vector<double> divisors;
+  for (size_t i = 0; i < lengths.size(); ++i)
+    divisors.push_back(static_cast<double>(random.Integer(1, 9000)));
+  batch.SetRowDivisors(std::move(divisors));
+  for (Surrogate surrogate : Surrogates()) {
+    CorrectionSpec spec =
+        SpecOf(surrogate, LossLevel::kToken, 0.1, RowCount::kGiven);
+    spec.loss.kl.reduction = spec.loss.reduction;
+    ExpectSameBytes(spec, batch);
+  }
+}
+
 TEST_P(LossBackends, AgreeOnTheSameBatchTwice) {
   Random random(4);
   const OwnedBatch batch(RandomRows(random, {5000, 40000, 10}));

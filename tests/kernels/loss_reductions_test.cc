@@ -41,6 +41,7 @@ class LossReductions : public EveryBackend {
     spec.loss.reduction = reduction;
     OwnedBatch batch(Rows());
     batch.SetGroups({1, 0, 0, 1, -1}, 4);
+    batch.SetRowDivisors({5, 0.5, 3, 1, 7});
     const Corrected corrected = Correct(spec, batch);
     double total = 0.0;
     for (size_t i = 0; i < shares.size(); ++i) total -= kSums[i] * shares[i];
@@ -85,6 +86,12 @@ TEST_P(LossReductions, GroupsShareTheirTokens) {
   ExpectFactors(
       {.count = BatchCount::kGroups, .row = RowCount::kGroupTokens, .scale = 3},
       4, {3.0 / 16, 0.75, 0.75, 3.0 / 16, 0});
+}
+
+TEST_P(LossReductions, GivenDivisorsReplaceTheRowsTokens) {
+  ExpectFactors(
+      {.count = BatchCount::kNonemptyRows, .row = RowCount::kGiven, .scale = 2},
+      4, {0.1, 1, 1.0 / 6, 0.5, 1.0 / 14});
 }
 
 TEST_P(LossReductions, NothingToAverageIsALossOfZero) {

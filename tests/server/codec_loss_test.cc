@@ -8,8 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "kernels/corrector.h"
-#include "server/engine/codec.h"
+#include "tests/server/decoded_answers.h"
 
 namespace counterweight::server {
 namespace {
@@ -30,75 +29,23 @@ v1::PolicyLoss PpoClip() {
   return loss;
 }
 
-void Add(v1::TensorRole role, const std::vector<float>& values,
-         v1::CorrectRequest* request) {
-  v1::Tensor* tensor = request->add_tensors();
-  tensor->set_role(role);
-  tensor->set_dtype(v1::D_TYPE_F32);
-  tensor->set_data(values.data(), values.size() * sizeof(float));
-}
-
 // Two rows of two tokens, the last one masked; ratios current/old are 1.
 v1::CorrectRequest RequestWith(const v1::PolicyLoss& loss) {
   v1::CorrectRequest request;
   v1::PaddedLayout* layout = request.mutable_layout()->mutable_padded();
   layout->set_num_sequences(2);
   layout->set_length(2);
-  Add(v1::TENSOR_ROLE_ROLLOUT_LOG_PROBS, {-1, -1, -1, -1}, &request);
-  Add(v1::TENSOR_ROLE_OLD_LOG_PROBS, {-1, -2, -3, -4}, &request);
-  Add(v1::TENSOR_ROLE_CURRENT_LOG_PROBS, {-1, -2, -3, -4}, &request);
-  Add(v1::TENSOR_ROLE_ADVANTAGES, {1, 2, 4, 8}, &request);
-  v1::Tensor* mask = request.add_tensors();
-  mask->set_role(v1::TENSOR_ROLE_RESPONSE_MASK);
-  mask->set_dtype(v1::D_TYPE_U8);
-  mask->set_data(std::string{1, 1, 1, 0});
+  AddNumbers(v1::TENSOR_ROLE_ROLLOUT_LOG_PROBS, {-1, -1, -1, -1}, &request);
+  AddNumbers(v1::TENSOR_ROLE_OLD_LOG_PROBS, {-1, -2, -3, -4}, &request);
+  AddNumbers(v1::TENSOR_ROLE_CURRENT_LOG_PROBS, {-1, -2, -3, -4}, &request);
+  AddNumbers(v1::TENSOR_ROLE_ADVANTAGES, {1, 2, 4, 8}, &request);
+  AddMask({1, 1, 1, 0}, &request);
   *request.mutable_method()->mutable_config()->mutable_policy_loss() = loss;
   return request;
 }
 
-struct Answer {
-  Violations violations;
-  std::vector<std::string> warnings;
-  v1::CorrectResponse response;
-
-  std::vector<std::string> fields() const {
-    std::vector<std::string> fields;
-    for (const Violation& violation : violations) {
-      fields.push_back(violation.field);
-    }
-    return fields;
-  }
-
-  std::vector<float> gradient() const {
-    for (const v1::Tensor& tensor : response.tensors()) {
-      if (tensor.role() != v1::TENSOR_ROLE_GRADIENT) continue;
-      const auto* data = reinterpret_cast<const float*>(tensor.data().data());
-      return {data, data + tensor.data().size() / sizeof(float)};
-    }
-    return {};
-  }
-};
-
-Answer Correct(const v1::CorrectRequest& request) {
-  static kernels::Corrector& corrector =
-      *kernels::MakeCpuCorrector(1).release();
-  Answer answer;
-  const Result<Decoded> result = Decode(request, {}, {});
-  const Decoded& decoded = result.value;
-  answer.violations = result.violations;
-  answer.warnings = decoded.warnings;
-  if (!answer.violations.empty()) return answer;
-  const kernels::Outputs outputs = AllocateOutputs(
-      decoded.outputs, decoded.layout, PlaceInMessage, &answer.response);
-  const kernels::CorrectResult computed =
-      corrector.Correct(decoded.method.spec, BatchOf(decoded), outputs);
-  EXPECT_EQ(computed.status, kernels::CorrectStatus::kOk);
-  answer.violations = Encode(decoded, computed.sums, &answer.response);
-  return answer;
-}
-
 TEST(CodecLoss, EqualPoliciesLoseTheMeanAdvantage) {
-  const Answer answer = Correct(RequestWith(PpoClip()));
+  const Answer answer = AnswerOf(RequestWith(PpoClip()));
   ASSERT_THAT(answer.violations, IsEmpty());
   EXPECT_DOUBLE_EQ(answer.response.loss(), -7.0 / 3.0);
   EXPECT_THAT(answer.gradient(),
@@ -109,7 +56,7 @@ TEST(CodecLoss, AggregationsAndDenominators) {
   const auto loss = [](v1::LossAggregation aggregation) {
     v1::PolicyLoss message = PpoClip();
     message.set_aggregation(aggregation);
-    return Correct(RequestWith(message)).response.loss();
+    return AnswerOf(RequestWith(message)).response.loss();
   };
   EXPECT_DOUBLE_EQ(loss(v1::LOSS_AGGREGATION_TOKEN_SUM), -7.0);
   EXPECT_DOUBLE_EQ(loss(v1::LOSS_AGGREGATION_SEQ_MEAN_TOKEN_SUM), -3.5);
@@ -118,47 +65,23 @@ TEST(CodecLoss, AggregationsAndDenominators) {
   EXPECT_DOUBLE_EQ(loss(v1::LOSS_AGGREGATION_SEQ_MEAN_TOKEN_SUM_NORM), -1.75);
 }
 
-TEST(CodecLoss, GlobalCountsReplaceTheBatchsOwn) {
-  v1::PolicyLoss loss = PpoClip();
-  loss.set_denominator(v1::LOSS_DENOMINATOR_GLOBAL);
-  v1::CorrectRequest request = RequestWith(loss);
-  EXPECT_THAT(Correct(request).fields(), ElementsAre("global_counts"));
-  request.mutable_global_counts()->set_num_ranks(2);
-  EXPECT_THAT(Correct(request).fields(),
-              ElementsAre("global_counts.num_tokens"));
-  request.mutable_global_counts()->set_num_tokens(28);
-  EXPECT_DOUBLE_EQ(Correct(request).response.loss(), -0.5);
-  request.mutable_global_counts()->set_num_kept_tokens(14);
-  EXPECT_DOUBLE_EQ(Correct(request).response.loss(), -1.0);
-}
-
-TEST(CodecLoss, GlobalCountsThatNothingReadsAreMentioned) {
-  v1::CorrectRequest request = RequestWith(PpoClip());
-  request.mutable_global_counts()->set_num_tokens(3);
-  EXPECT_THAT(Correct(request).warnings,
-              Contains(HasSubstr("global_counts was sent")));
-  request.mutable_global_counts()->set_weight_sum(3.0);
-  EXPECT_THAT(Correct(request).fields(),
-              ElementsAre("global_counts.weight_sum"));
-}
-
 TEST(CodecLoss, WhatASurrogateNeedsAndDoesNotReadIsNamed) {
   v1::PolicyLoss loss = PpoClip();
   loss.clear_clip_high();
   loss.set_beta(1.0);
-  EXPECT_THAT(Correct(RequestWith(loss)).fields(),
+  EXPECT_THAT(AnswerOf(RequestWith(loss)).fields(),
               UnorderedElementsAre("method.config.policy_loss.clip_high",
                                    "method.config.policy_loss.beta"));
   loss.set_surrogate(v1::SURROGATE_UNSPECIFIED);
-  EXPECT_THAT(Correct(RequestWith(loss)).fields(),
+  EXPECT_THAT(AnswerOf(RequestWith(loss)).fields(),
               ElementsAre("method.config.policy_loss.surrogate"));
   loss = PpoClip();
   loss.clear_denominator();
-  EXPECT_THAT(Correct(RequestWith(loss)).fields(),
+  EXPECT_THAT(AnswerOf(RequestWith(loss)).fields(),
               ElementsAre("method.config.policy_loss.denominator"));
   loss.set_surrogate(v1::SURROGATE_GEO_MEAN);
   loss.set_denominator(v1::LOSS_DENOMINATOR_KEPT);
-  EXPECT_THAT(Correct(RequestWith(loss)).fields(),
+  EXPECT_THAT(AnswerOf(RequestWith(loss)).fields(),
               ElementsAre("method.config.policy_loss.aggregation"));
 }
 
@@ -172,13 +95,13 @@ TEST(CodecLoss, TheSameDriftIsNotCorrectedTwice) {
   weight->set_level(v1::LEVEL_TOKEN);
   weight->set_bound(v1::BOUND_TRUNCATE);
   weight->set_upper(2.0);
-  EXPECT_THAT(Correct(request).fields(),
+  EXPECT_THAT(AnswerOf(request).fields(),
               ElementsAre("method.config.policy_loss.allow_double_correction"));
   request.mutable_method()
       ->mutable_config()
       ->mutable_policy_loss()
       ->set_allow_double_correction(true);
-  EXPECT_THAT(Correct(request).violations, IsEmpty());
+  EXPECT_THAT(AnswerOf(request).violations, IsEmpty());
 }
 
 TEST(CodecLoss, AKlPenaltyNeedsALossAndItsReference) {
@@ -186,14 +109,15 @@ TEST(CodecLoss, AKlPenaltyNeedsALossAndItsReference) {
   v1::CorrectionConfig* config = request.mutable_method()->mutable_config();
   config->mutable_kl_penalty()->set_estimator(v1::KL_ESTIMATOR_K1);
   config->mutable_kl_penalty()->set_coefficient(0.5);
-  EXPECT_THAT(Correct(request).fields(), ElementsAre("tensors[REF_LOG_PROBS]"));
-  Add(v1::TENSOR_ROLE_REF_LOG_PROBS, {-2, -3, -4, -5}, &request);
-  const Answer answer = Correct(request);
+  EXPECT_THAT(AnswerOf(request).fields(),
+              ElementsAre("tensors[REF_LOG_PROBS]"));
+  AddNumbers(v1::TENSOR_ROLE_REF_LOG_PROBS, {-2, -3, -4, -5}, &request);
+  const Answer answer = AnswerOf(request);
   // d = 1 everywhere: the penalty is 0.5, its gradient 0.5 / 3 a token.
   EXPECT_DOUBLE_EQ(answer.response.loss(), -7.0 / 3.0 + 0.5);
   EXPECT_FLOAT_EQ(answer.gradient()[0], -1.0f / 3.0f + 0.5f / 3.0f);
   config->clear_policy_loss();
-  EXPECT_THAT(Correct(request).fields(),
+  EXPECT_THAT(AnswerOf(request).fields(),
               ElementsAre("method.config.kl_penalty"));
 }
 
@@ -202,7 +126,7 @@ TEST(CodecLoss, APresetTakesALoss) {
   v1::Preset* preset = request.mutable_method()->mutable_preset();
   preset->set_name("token_tis");
   *preset->mutable_policy_loss() = PpoClip();
-  const Answer answer = Correct(request);
+  const Answer answer = AnswerOf(request);
   ASSERT_THAT(answer.violations, IsEmpty());
   // Weights 1, exp(-1), exp(-2).
   EXPECT_NEAR(answer.response.loss(),
@@ -224,7 +148,7 @@ TEST(CodecLoss, MetricsTellWhatClippingTook) {
   replace(1, old);
   replace(2, current);
   replace(3, advantages);
-  const Answer answer = Correct(request);
+  const Answer answer = AnswerOf(request);
   ASSERT_THAT(answer.violations, IsEmpty());
   const auto metric = [&](const char* name) {
     return answer.response.metrics().at(std::string("loss/") + name);
@@ -251,7 +175,7 @@ TEST(CodecLoss, AGradientWithoutALossIsRefused) {
   v1::CorrectRequest request = RequestWith(PpoClip());
   request.mutable_method()->mutable_config()->clear_policy_loss();
   request.add_outputs(v1::TENSOR_ROLE_GRADIENT);
-  EXPECT_THAT(Correct(request).fields(), ElementsAre("outputs[0]"));
+  EXPECT_THAT(AnswerOf(request).fields(), ElementsAre("outputs[0]"));
 }
 
 }  // namespace

@@ -21,11 +21,11 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-MethodFacts AllLogProbs() {
-  MethodFacts facts;
-  facts.request.has_rollout_log_probs = true;
-  facts.request.has_old_log_probs = true;
-  facts.request.has_current_log_probs = true;
+RequestFacts AllLogProbs() {
+  RequestFacts facts;
+  facts.has_rollout_log_probs = true;
+  facts.has_old_log_probs = true;
+  facts.has_current_log_probs = true;
   return facts;
 }
 
@@ -199,9 +199,9 @@ TEST(CodecMethod, RuleNamesAreUnique) {
 
 TEST(CodecMethod, DriftIsOfTheRatioThatCanBeFormed) {
   const auto source = [](bool rollout, bool old) {
-    MethodFacts facts = AllLogProbs();
-    facts.request.has_rollout_log_probs = rollout;
-    facts.request.has_old_log_probs = old;
+    RequestFacts facts = AllLogProbs();
+    facts.has_rollout_log_probs = rollout;
+    facts.has_old_log_probs = old;
     return DecodeConfig({}, facts).value.drift_source;
   };
   EXPECT_EQ(source(true, true), kernels::RatioSource::kOldRollout);

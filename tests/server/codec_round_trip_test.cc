@@ -29,11 +29,11 @@ using kernels::TokenSet;
 constexpr double kSpread = 0.3;
 
 CorrectionSpec SpecOf(const v1::CorrectionConfig& config, uint64_t seed) {
-  MethodFacts facts;
-  facts.request.has_rollout_log_probs = true;
-  facts.request.has_old_log_probs = true;
-  facts.request.has_current_log_probs = true;
-  facts.request.seed = seed;
+  RequestFacts facts;
+  facts.has_rollout_log_probs = true;
+  facts.has_old_log_probs = true;
+  facts.has_current_log_probs = true;
+  facts.seed = seed;
   const Result<CorrectionSpec> spec = DecodeConfig(config, facts);
   for (const Violation& violation : spec.violations) {
     ADD_FAILURE() << violation.field << ": " << violation.description;

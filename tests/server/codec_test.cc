@@ -166,7 +166,7 @@ TEST(Codec, LayoutsAreBounded) {
 
 TEST(Codec, WhatIsNotHonouredYetIsRefusedByName) {
   v1::CorrectRequest request = ValidRequest();
-  request.mutable_global_counts()->set_num_tokens(0);
+  request.mutable_global_counts()->set_num_tokens(4);
   request.add_group_ids(1);
   request.add_group_ids(1);
   request.add_trajectory_ids(1);
@@ -175,7 +175,7 @@ TEST(Codec, WhatIsNotHonouredYetIsRefusedByName) {
   request.mutable_tensors(0)->mutable_shared_memory();
   Add(v1::TENSOR_ROLE_ENTROPIES, v1::D_TYPE_F32, Bytes({0, 0, 0, 0}), &request);
   EXPECT_THAT(Fields(request),
-              UnorderedElementsAre("global_counts.num_tokens", "group_ids",
+              UnorderedElementsAre("global_counts", "group_ids",
                                    "trajectory_ids", "tensors[0].shared_memory",
                                    "tensors[3].role", "outputs[0]"));
 }

@@ -46,6 +46,7 @@ v1::CorrectRequest Largest() {
   }
   for (int i = 0; i < kMaxSequences; ++i) {
     request.add_group_ids(-i);  // ten bytes each
+    request.add_row_divisors(i);
     request.mutable_layout()->mutable_packed()->add_sequence_lengths(i << 20);
   }
   for (int64_t i = 0; i < kMaxVersionSpans; ++i) {
@@ -81,6 +82,9 @@ TEST(RequestScan, OneTooManyIsRefusedByName) {
   request = Largest();
   request.add_group_ids(1);
   EXPECT_EQ(Scan(request), "group_ids");
+  request = Largest();
+  request.add_row_divisors(1);
+  EXPECT_EQ(Scan(request), "row_divisors");
   request = Largest();
   request.mutable_layout()->mutable_packed()->add_sequence_lengths(1);
   EXPECT_EQ(Scan(request), "layout.packed.sequence_lengths");

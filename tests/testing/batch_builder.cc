@@ -83,6 +83,7 @@ Batch OwnedBatch::view() const {
   batch.response_mask = mask_.data();
   batch.groups = groups_.empty() ? nullptr : groups_.data();
   batch.num_groups = num_groups_;
+  batch.row_divisors = row_divisors_.empty() ? nullptr : row_divisors_.data();
   for (int role = 0; role < kNumInputRoles; ++role) {
     batch.tensors[role].dtype = layout_.dtype;
     if (sent_[role])

@@ -56,6 +56,10 @@ class OwnedBatch {
     groups_ = std::move(groups);
     num_groups_ = num_groups;
   }
+  // divisors: [num_sequences], > 0.
+  void SetRowDivisors(std::vector<double> divisors) {
+    row_divisors_ = std::move(divisors);
+  }
 
   Batch view() const;
   int64_t num_positions() const { return offsets_.back(); }
@@ -69,6 +73,7 @@ class OwnedBatch {
   std::vector<uint8_t> mask_;
   std::vector<int32_t> groups_;
   int64_t num_groups_ = 0;
+  std::vector<double> row_divisors_;
 };
 
 }  // namespace counterweight::kernels

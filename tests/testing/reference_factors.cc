@@ -14,6 +14,7 @@ double DoubleCount(const Mask& mask) {
 struct RowTokens {
   double counted = 0.0, kept = 0.0;
   int32_t group = 0;
+  double divisor = 1.0;
 };
 
 double BatchCountOf(BatchCount count, const std::vector<RowTokens>& rows,
@@ -43,6 +44,8 @@ double Shared(RowCount count, const RowTokens& row, double tokens_of_group) {
       return 1.0 / std::max(tokens_of_group, 1.0);
     case RowCount::kPerToken:
       return row.counted;
+    case RowCount::kGiven:
+      return 1.0 / row.divisor;
   }
   return 0.0;
 }
@@ -55,8 +58,10 @@ Factors FactorsOf(const LossReduction& reduction, const Batch& batch,
   std::vector<RowTokens> tokens;
   std::map<int32_t, double> of_group;
   for (size_t i = 0; i < rows.size(); ++i) {
-    tokens.push_back({DoubleCount(rows[i].counts), DoubleCount(kept[i]),
-                      batch.groups == nullptr ? 0 : batch.groups[i]});
+    tokens.push_back(
+        {DoubleCount(rows[i].counts), DoubleCount(kept[i]),
+         batch.groups == nullptr ? 0 : batch.groups[i],
+         batch.row_divisors == nullptr ? 1.0 : batch.row_divisors[i]});
     of_group[tokens[i].group] += tokens[i].counted;
   }
   Factors factors;

@@ -36,8 +36,13 @@ void ConvertCounts(const GlobalCounts& from, v1::CorrectRequest* to) {
   if (from.num_tokens) counts.set_num_tokens(*from.num_tokens);
   if (from.num_sequences) counts.set_num_sequences(*from.num_sequences);
   if (from.num_kept_tokens) counts.set_num_kept_tokens(*from.num_kept_tokens);
+  if (from.num_kept_sequences) {
+    counts.set_num_kept_sequences(*from.num_kept_sequences);
+  }
   if (from.num_ranks) counts.set_num_ranks(*from.num_ranks);
   if (from.weight_sum) counts.set_weight_sum(*from.weight_sum);
+  counts.set_selection_scope(
+      static_cast<v1::SelectionScope>(from.selection_scope));
   if (counts.ByteSizeLong() > 0)
     *to->mutable_global_counts() = std::move(counts);
 }
@@ -124,6 +129,8 @@ void Convert(const Request& from, client::Request* to) {
   if (from.seed) header.set_seed(*from.seed);
   header.mutable_group_ids()->Assign(from.group_ids.begin(),
                                      from.group_ids.end());
+  header.mutable_row_divisors()->Assign(from.row_divisors.begin(),
+                                        from.row_divisors.end());
   ConvertSpans(from, &header);
   for (const Input& input : from.inputs) {
     to->inputs.push_back({Wire(input.role), static_cast<v1::DType>(input.dtype),

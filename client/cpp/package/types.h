@@ -113,13 +113,23 @@ class Method {
   std::string message_;
 };
 
-// Sums over all data-parallel ranks; absent: this request's own.
+// The tokens among which KL_COV and CLIP_COV select.
+enum class SelectionScope : uint8_t {
+  kUnspecified = 0,
+  kCall = 1,  // those of each call
+};
+
+// Sums over all data-parallel ranks of a step, by which losses divide instead
+// of the batch's own counts; counterweight.v1.GlobalCounts says which method
+// needs which. A count of 0 makes the loss 0.
 struct GlobalCounts {
   std::optional<int64_t> num_tokens;
   std::optional<int64_t> num_sequences;
   std::optional<int64_t> num_kept_tokens;
+  std::optional<int64_t> num_kept_sequences;
   std::optional<int64_t> num_ranks;
   std::optional<double> weight_sum;
+  SelectionScope selection_scope = SelectionScope::kUnspecified;
 };
 
 // One batch. All memory belongs to the caller, and must not change until the
@@ -151,6 +161,9 @@ struct Request {
   GlobalCounts global_counts;
   // Group of each sequence, or empty.
   std::vector<int64_t> group_ids;
+  // Divisor of each sequence's sum instead of its number of tokens, in losses
+  // aggregated by SEQ_MEAN_TOKEN_MEAN; or empty. Each finite and > 0.
+  std::vector<double> row_divisors;
   // Instead of PolicyVersions(): ascending by sequence and start, without
   // overlap; other positions are unknown.
   std::vector<VersionSpan> version_spans;

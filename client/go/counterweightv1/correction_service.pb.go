@@ -35,6 +35,55 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+// The tokens among which a loss selects some.
+type SelectionScope int32
+
+const (
+	// See the field.
+	SelectionScope_SELECTION_SCOPE_UNSPECIFIED SelectionScope = 0
+	// Those of one request: each selects its own share.
+	SelectionScope_SELECTION_SCOPE_CALL SelectionScope = 1
+)
+
+// Enum value maps for SelectionScope.
+var (
+	SelectionScope_name = map[int32]string{
+		0: "SELECTION_SCOPE_UNSPECIFIED",
+		1: "SELECTION_SCOPE_CALL",
+	}
+	SelectionScope_value = map[string]int32{
+		"SELECTION_SCOPE_UNSPECIFIED": 0,
+		"SELECTION_SCOPE_CALL":        1,
+	}
+)
+
+func (x SelectionScope) Enum() *SelectionScope {
+	p := new(SelectionScope)
+	*p = x
+	return p
+}
+
+func (x SelectionScope) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (SelectionScope) Descriptor() protoreflect.EnumDescriptor {
+	return file_counterweight_v1_correction_service_proto_enumTypes[0].Descriptor()
+}
+
+func (SelectionScope) Type() protoreflect.EnumType {
+	return &file_counterweight_v1_correction_service_proto_enumTypes[0]
+}
+
+func (x SelectionScope) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use SelectionScope.Descriptor instead.
+func (SelectionScope) EnumDescriptor() ([]byte, []int) {
+	return file_counterweight_v1_correction_service_proto_rawDescGZIP(), []int{0}
+}
+
 // One batch and the correction to compute.
 type CorrectRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -63,8 +112,11 @@ type CorrectRequest struct {
 	// Seed of random choices (CLIP_COV). Absent: 0. The same seed makes the same
 	// choice; methods without one give the same answer for every seed.
 	Seed *uint64 `protobuf:"varint,8,opt,name=seed,proto3,oneof" json:"seed,omitempty"`
-	// Sums over all data-parallel ranks, for losses whose denominator is GLOBAL
-	// and for weights that are normalized.
+	// Sums over all data-parallel ranks of the step. A loss then divides by them
+	// instead of this request's own counts, so that the ranks' losses and
+	// gradients add up to the whole batch's; normalized weights divide by their
+	// mean. Losses whose denominator is GLOBAL need it. INVALID_ARGUMENT where
+	// the method does not read it, or where a count is below this request's own.
 	GlobalCounts *GlobalCounts `protobuf:"bytes,9,opt,name=global_counts,json=globalCounts,proto3" json:"global_counts,omitempty"`
 	// Group (prompt) of each sequence, [num_sequences] or empty. Any int64.
 	// Losses that average within groups (dialect skyrl, prompt_mean) read it;
@@ -92,7 +144,13 @@ type CorrectRequest struct {
 	// Leave metrics and rules of the answer empty, and publish no drift of this
 	// batch; tensors, loss and errors are the same and arrive sooner. For batches
 	// whose drift is already known, such as later epochs over the same rollouts.
-	OmitMetrics   bool `protobuf:"varint,15,opt,name=omit_metrics,json=omitMetrics,proto3" json:"omit_metrics,omitempty"`
+	OmitMetrics bool `protobuf:"varint,15,opt,name=omit_metrics,json=omitMetrics,proto3" json:"omit_metrics,omitempty"`
+	// Divisor of each sequence's sum in a loss aggregated by SEQ_MEAN_TOKEN_MEAN,
+	// instead of the sequence's own number of tokens: the tokens of a whole
+	// rollout whose turns are several sequences, say. [num_sequences] or empty;
+	// each finite and > 0. Other aggregations, GEO_MEAN and dialects refuse it by
+	// name.
+	RowDivisors   []float64 `protobuf:"fixed64,16,rep,packed,name=row_divisors,json=rowDivisors,proto3" json:"row_divisors,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -230,6 +288,13 @@ func (x *CorrectRequest) GetOmitMetrics() bool {
 		return x.OmitMetrics
 	}
 	return false
+}
+
+func (x *CorrectRequest) GetRowDivisors() []float64 {
+	if x != nil {
+		return x.RowDivisors
+	}
+	return nil
 }
 
 // A batch's answer, in the layout of the request.
@@ -747,29 +812,40 @@ func (x *Labels) GetPolicyVersion() int64 {
 	return 0
 }
 
-// Sums over all ranks that share one optimizer step. Each absent count means
-// "this request's own".
+// Sums over all ranks that share one optimizer step. A count of 0 makes loss
+// and gradient 0. A count that the method needs and that is absent is
+// INVALID_ARGUMENT, as is one below this request's own.
 type GlobalCounts struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Tokens with response_mask 1, >= 1. TOKEN_MEAN divides by it, and the
+	// Tokens with response_mask 1, >= 0. TOKEN_MEAN divides by it, and the
 	// normalization of TOKEN and PREFIX weights.
 	NumTokens *int64 `protobuf:"varint,1,opt,name=num_tokens,json=numTokens,proto3,oneof" json:"num_tokens,omitempty"`
-	// Sequences with at least one such token, >= 1. SEQ_MEAN_* divide by it, and
-	// the normalization of SEQUENCE and GEOMETRIC weights.
+	// Sequences with at least one such token (dialect skyrl, which counts empty
+	// ones: all sequences), >= 0. SEQ_MEAN_* divide by it, and the normalization
+	// of SEQUENCE and GEOMETRIC weights.
 	NumSequences *int64 `protobuf:"varint,2,opt,name=num_sequences,json=numSequences,proto3,oneof" json:"num_sequences,omitempty"`
-	// Tokens that the rules kept, >= 1. If present, TOKEN_MEAN divides by it
-	// instead of num_tokens.
+	// Tokens that the rules kept, >= 0. TOKEN_MEAN divides by it where the
+	// denominator is KEPT, which requires it, or GLOBAL, which then does not read
+	// num_tokens.
 	NumKeptTokens *int64 `protobuf:"varint,3,opt,name=num_kept_tokens,json=numKeptTokens,proto3,oneof" json:"num_kept_tokens,omitempty"`
 	// Number of data-parallel ranks, >= 1: loss and gradient are multiplied by
 	// it, for trainers whose all-reduce averages. Absent: 1; the ranks' losses
 	// add up to the whole batch's.
 	NumRanks *int64 `protobuf:"varint,4,opt,name=num_ranks,json=numRanks,proto3,oneof" json:"num_ranks,omitempty"`
 	// Sum over all ranks of the bounded importance weights (SEQUENCE, GEOMETRIC:
-	// one per sequence), > 0; normalized weights are divided by weight_sum /
-	// num_tokens (num_sequences).
-	WeightSum     *float64 `protobuf:"fixed64,5,opt,name=weight_sum,json=weightSum,proto3,oneof" json:"weight_sum,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	// one per sequence), >= 0; normalized weights are divided by weight_sum /
+	// num_tokens (num_sequences). Required where the weight is normalized and a
+	// loss reads the counts.
+	WeightSum *float64 `protobuf:"fixed64,5,opt,name=weight_sum,json=weightSum,proto3,oneof" json:"weight_sum,omitempty"`
+	// Sequences with a kept token, >= 0. SEQ_MEAN_* divide by it as TOKEN_MEAN
+	// does by num_kept_tokens.
+	NumKeptSequences *int64 `protobuf:"varint,6,opt,name=num_kept_sequences,json=numKeptSequences,proto3,oneof" json:"num_kept_sequences,omitempty"`
+	// The tokens among which KL_COV and CLIP_COV select. Required for them, as
+	// the answer then depends on how the step is cut into requests; other methods
+	// refuse it by name.
+	SelectionScope SelectionScope `protobuf:"varint,7,opt,name=selection_scope,json=selectionScope,proto3,enum=counterweight.v1.SelectionScope" json:"selection_scope,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *GlobalCounts) Reset() {
@@ -835,6 +911,20 @@ func (x *GlobalCounts) GetWeightSum() float64 {
 		return *x.WeightSum
 	}
 	return 0
+}
+
+func (x *GlobalCounts) GetNumKeptSequences() int64 {
+	if x != nil && x.NumKeptSequences != nil {
+		return *x.NumKeptSequences
+	}
+	return 0
+}
+
+func (x *GlobalCounts) GetSelectionScope() SelectionScope {
+	if x != nil {
+		return x.SelectionScope
+	}
+	return SelectionScope_SELECTION_SCOPE_UNSPECIFIED
 }
 
 // Positions [start, end) of one sequence, sampled by one policy version.
@@ -1967,7 +2057,7 @@ var File_counterweight_v1_correction_service_proto protoreflect.FileDescriptor
 
 const file_counterweight_v1_correction_service_proto_rawDesc = "" +
 	"\n" +
-	")counterweight/v1/correction_service.proto\x12\x10counterweight.v1\x1a\x1dcounterweight/v1/method.proto\x1a\x1bcounterweight/v1/sums.proto\x1a\x1dcounterweight/v1/tensor.proto\"\xf3\x05\n" +
+	")counterweight/v1/correction_service.proto\x12\x10counterweight.v1\x1a\x1dcounterweight/v1/method.proto\x1a\x1bcounterweight/v1/sums.proto\x1a\x1dcounterweight/v1/tensor.proto\"\x96\x06\n" +
 	"\x0eCorrectRequest\x12\x1d\n" +
 	"\n" +
 	"request_id\x18\x01 \x01(\tR\trequestId\x120\n" +
@@ -1985,7 +2075,8 @@ const file_counterweight_v1_correction_service_proto_rawDesc = "" +
 	"\rversion_spans\x18\f \x03(\v2\x1d.counterweight.v1.VersionSpanR\fversionSpans\x12!\n" +
 	"\fcompute_loss\x18\r \x01(\bR\vcomputeLoss\x12<\n" +
 	"\fdestinations\x18\x0e \x03(\v2\x18.counterweight.v1.TensorR\fdestinations\x12!\n" +
-	"\fomit_metrics\x18\x0f \x01(\bR\vomitMetricsB\a\n" +
+	"\fomit_metrics\x18\x0f \x01(\bR\vomitMetrics\x12!\n" +
+	"\frow_divisors\x18\x10 \x03(\x01R\vrowDivisorsB\a\n" +
 	"\x05_seed\"\xc2\x04\n" +
 	"\x0fCorrectResponse\x12\x1d\n" +
 	"\n" +
@@ -2031,7 +2122,7 @@ const file_counterweight_v1_correction_service_proto_rawDesc = "" +
 	"\x03run\x18\x01 \x01(\tR\x03run\x12\x18\n" +
 	"\areplica\x18\x02 \x01(\tR\areplica\x12*\n" +
 	"\x0epolicy_version\x18\x03 \x01(\x03H\x00R\rpolicyVersion\x88\x01\x01B\x11\n" +
-	"\x0f_policy_version\"\xa1\x02\n" +
+	"\x0f_policy_version\"\xb6\x03\n" +
 	"\fGlobalCounts\x12\"\n" +
 	"\n" +
 	"num_tokens\x18\x01 \x01(\x03H\x00R\tnumTokens\x88\x01\x01\x12(\n" +
@@ -2039,13 +2130,16 @@ const file_counterweight_v1_correction_service_proto_rawDesc = "" +
 	"\x0fnum_kept_tokens\x18\x03 \x01(\x03H\x02R\rnumKeptTokens\x88\x01\x01\x12 \n" +
 	"\tnum_ranks\x18\x04 \x01(\x03H\x03R\bnumRanks\x88\x01\x01\x12\"\n" +
 	"\n" +
-	"weight_sum\x18\x05 \x01(\x01H\x04R\tweightSum\x88\x01\x01B\r\n" +
+	"weight_sum\x18\x05 \x01(\x01H\x04R\tweightSum\x88\x01\x01\x121\n" +
+	"\x12num_kept_sequences\x18\x06 \x01(\x03H\x05R\x10numKeptSequences\x88\x01\x01\x12I\n" +
+	"\x0fselection_scope\x18\a \x01(\x0e2 .counterweight.v1.SelectionScopeR\x0eselectionScopeB\r\n" +
 	"\v_num_tokensB\x10\n" +
 	"\x0e_num_sequencesB\x12\n" +
 	"\x10_num_kept_tokensB\f\n" +
 	"\n" +
 	"_num_ranksB\r\n" +
-	"\v_weight_sum\"x\n" +
+	"\v_weight_sumB\x15\n" +
+	"\x13_num_kept_sequences\"x\n" +
 	"\vVersionSpan\x12\x1a\n" +
 	"\bsequence\x18\x01 \x01(\x03R\bsequence\x12\x14\n" +
 	"\x05start\x18\x02 \x01(\x03R\x05start\x12\x10\n" +
@@ -2117,7 +2211,10 @@ const file_counterweight_v1_correction_service_proto_rawDesc = "" +
 	"\tmax_rules\x18\x04 \x01(\rR\bmaxRules\x12&\n" +
 	"\x0fmax_chunk_bytes\x18\x05 \x01(\x04R\rmaxChunkBytes\x12-\n" +
 	"\x13max_bytes_in_flight\x18\x06 \x01(\x04R\x10maxBytesInFlight\x125\n" +
-	"\x17max_shared_memory_bytes\x18\a \x01(\x04R\x14maxSharedMemoryBytes2\xd7\x03\n" +
+	"\x17max_shared_memory_bytes\x18\a \x01(\x04R\x14maxSharedMemoryBytes*K\n" +
+	"\x0eSelectionScope\x12\x1f\n" +
+	"\x1bSELECTION_SCOPE_UNSPECIFIED\x10\x00\x12\x18\n" +
+	"\x14SELECTION_SCOPE_CALL\x10\x012\xd7\x03\n" +
 	"\x11CorrectionService\x12N\n" +
 	"\aCorrect\x12 .counterweight.v1.CorrectRequest\x1a!.counterweight.v1.CorrectResponse\x12d\n" +
 	"\rCorrectStream\x12&.counterweight.v1.CorrectStreamRequest\x1a'.counterweight.v1.CorrectStreamResponse(\x010\x01\x12Z\n" +
@@ -2137,86 +2234,89 @@ func file_counterweight_v1_correction_service_proto_rawDescGZIP() []byte {
 	return file_counterweight_v1_correction_service_proto_rawDescData
 }
 
+var file_counterweight_v1_correction_service_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
 var file_counterweight_v1_correction_service_proto_msgTypes = make([]protoimpl.MessageInfo, 25)
 var file_counterweight_v1_correction_service_proto_goTypes = []any{
-	(*CorrectRequest)(nil),        // 0: counterweight.v1.CorrectRequest
-	(*CorrectResponse)(nil),       // 1: counterweight.v1.CorrectResponse
-	(*StalenessSummary)(nil),      // 2: counterweight.v1.StalenessSummary
-	(*StalenessBucket)(nil),       // 3: counterweight.v1.StalenessBucket
-	(*RuleSummary)(nil),           // 4: counterweight.v1.RuleSummary
-	(*Timing)(nil),                // 5: counterweight.v1.Timing
-	(*Labels)(nil),                // 6: counterweight.v1.Labels
-	(*GlobalCounts)(nil),          // 7: counterweight.v1.GlobalCounts
-	(*VersionSpan)(nil),           // 8: counterweight.v1.VersionSpan
-	(*CorrectStreamRequest)(nil),  // 9: counterweight.v1.CorrectStreamRequest
-	(*CorrectStreamResponse)(nil), // 10: counterweight.v1.CorrectStreamResponse
-	(*Chunk)(nil),                 // 11: counterweight.v1.Chunk
-	(*Admission)(nil),             // 12: counterweight.v1.Admission
-	(*StreamSummary)(nil),         // 13: counterweight.v1.StreamSummary
-	(*PublishRequest)(nil),        // 14: counterweight.v1.PublishRequest
-	(*PublishResponse)(nil),       // 15: counterweight.v1.PublishResponse
-	(*ListMethodsRequest)(nil),    // 16: counterweight.v1.ListMethodsRequest
-	(*ListMethodsResponse)(nil),   // 17: counterweight.v1.ListMethodsResponse
-	(*GetServerInfoRequest)(nil),  // 18: counterweight.v1.GetServerInfoRequest
-	(*GetServerInfoResponse)(nil), // 19: counterweight.v1.GetServerInfoResponse
-	(*DialectReleases)(nil),       // 20: counterweight.v1.DialectReleases
-	(*Release)(nil),               // 21: counterweight.v1.Release
-	(*Device)(nil),                // 22: counterweight.v1.Device
-	(*Limits)(nil),                // 23: counterweight.v1.Limits
-	nil,                           // 24: counterweight.v1.CorrectResponse.MetricsEntry
-	(*Layout)(nil),                // 25: counterweight.v1.Layout
-	(*Tensor)(nil),                // 26: counterweight.v1.Tensor
-	(*Method)(nil),                // 27: counterweight.v1.Method
-	(TensorRole)(0),               // 28: counterweight.v1.TensorRole
-	(NonFinitePolicy)(0),          // 29: counterweight.v1.NonFinitePolicy
-	(*BatchSums)(nil),             // 30: counterweight.v1.BatchSums
-	(*MethodInfo)(nil),            // 31: counterweight.v1.MethodInfo
+	(SelectionScope)(0),           // 0: counterweight.v1.SelectionScope
+	(*CorrectRequest)(nil),        // 1: counterweight.v1.CorrectRequest
+	(*CorrectResponse)(nil),       // 2: counterweight.v1.CorrectResponse
+	(*StalenessSummary)(nil),      // 3: counterweight.v1.StalenessSummary
+	(*StalenessBucket)(nil),       // 4: counterweight.v1.StalenessBucket
+	(*RuleSummary)(nil),           // 5: counterweight.v1.RuleSummary
+	(*Timing)(nil),                // 6: counterweight.v1.Timing
+	(*Labels)(nil),                // 7: counterweight.v1.Labels
+	(*GlobalCounts)(nil),          // 8: counterweight.v1.GlobalCounts
+	(*VersionSpan)(nil),           // 9: counterweight.v1.VersionSpan
+	(*CorrectStreamRequest)(nil),  // 10: counterweight.v1.CorrectStreamRequest
+	(*CorrectStreamResponse)(nil), // 11: counterweight.v1.CorrectStreamResponse
+	(*Chunk)(nil),                 // 12: counterweight.v1.Chunk
+	(*Admission)(nil),             // 13: counterweight.v1.Admission
+	(*StreamSummary)(nil),         // 14: counterweight.v1.StreamSummary
+	(*PublishRequest)(nil),        // 15: counterweight.v1.PublishRequest
+	(*PublishResponse)(nil),       // 16: counterweight.v1.PublishResponse
+	(*ListMethodsRequest)(nil),    // 17: counterweight.v1.ListMethodsRequest
+	(*ListMethodsResponse)(nil),   // 18: counterweight.v1.ListMethodsResponse
+	(*GetServerInfoRequest)(nil),  // 19: counterweight.v1.GetServerInfoRequest
+	(*GetServerInfoResponse)(nil), // 20: counterweight.v1.GetServerInfoResponse
+	(*DialectReleases)(nil),       // 21: counterweight.v1.DialectReleases
+	(*Release)(nil),               // 22: counterweight.v1.Release
+	(*Device)(nil),                // 23: counterweight.v1.Device
+	(*Limits)(nil),                // 24: counterweight.v1.Limits
+	nil,                           // 25: counterweight.v1.CorrectResponse.MetricsEntry
+	(*Layout)(nil),                // 26: counterweight.v1.Layout
+	(*Tensor)(nil),                // 27: counterweight.v1.Tensor
+	(*Method)(nil),                // 28: counterweight.v1.Method
+	(TensorRole)(0),               // 29: counterweight.v1.TensorRole
+	(NonFinitePolicy)(0),          // 30: counterweight.v1.NonFinitePolicy
+	(*BatchSums)(nil),             // 31: counterweight.v1.BatchSums
+	(*MethodInfo)(nil),            // 32: counterweight.v1.MethodInfo
 }
 var file_counterweight_v1_correction_service_proto_depIdxs = []int32{
-	6,  // 0: counterweight.v1.CorrectRequest.labels:type_name -> counterweight.v1.Labels
-	25, // 1: counterweight.v1.CorrectRequest.layout:type_name -> counterweight.v1.Layout
-	26, // 2: counterweight.v1.CorrectRequest.tensors:type_name -> counterweight.v1.Tensor
-	27, // 3: counterweight.v1.CorrectRequest.method:type_name -> counterweight.v1.Method
-	28, // 4: counterweight.v1.CorrectRequest.outputs:type_name -> counterweight.v1.TensorRole
-	29, // 5: counterweight.v1.CorrectRequest.non_finite_policy:type_name -> counterweight.v1.NonFinitePolicy
-	7,  // 6: counterweight.v1.CorrectRequest.global_counts:type_name -> counterweight.v1.GlobalCounts
-	8,  // 7: counterweight.v1.CorrectRequest.version_spans:type_name -> counterweight.v1.VersionSpan
-	26, // 8: counterweight.v1.CorrectRequest.destinations:type_name -> counterweight.v1.Tensor
-	26, // 9: counterweight.v1.CorrectResponse.tensors:type_name -> counterweight.v1.Tensor
-	24, // 10: counterweight.v1.CorrectResponse.metrics:type_name -> counterweight.v1.CorrectResponse.MetricsEntry
-	4,  // 11: counterweight.v1.CorrectResponse.rules:type_name -> counterweight.v1.RuleSummary
-	5,  // 12: counterweight.v1.CorrectResponse.timing:type_name -> counterweight.v1.Timing
-	2,  // 13: counterweight.v1.CorrectResponse.staleness:type_name -> counterweight.v1.StalenessSummary
-	3,  // 14: counterweight.v1.StalenessSummary.buckets:type_name -> counterweight.v1.StalenessBucket
-	0,  // 15: counterweight.v1.CorrectStreamRequest.header:type_name -> counterweight.v1.CorrectRequest
-	11, // 16: counterweight.v1.CorrectStreamRequest.chunk:type_name -> counterweight.v1.Chunk
-	12, // 17: counterweight.v1.CorrectStreamResponse.admission:type_name -> counterweight.v1.Admission
-	1,  // 18: counterweight.v1.CorrectStreamResponse.result:type_name -> counterweight.v1.CorrectResponse
-	11, // 19: counterweight.v1.CorrectStreamResponse.chunk:type_name -> counterweight.v1.Chunk
-	13, // 20: counterweight.v1.CorrectStreamResponse.summary:type_name -> counterweight.v1.StreamSummary
-	5,  // 21: counterweight.v1.StreamSummary.timing:type_name -> counterweight.v1.Timing
-	6,  // 22: counterweight.v1.PublishRequest.labels:type_name -> counterweight.v1.Labels
-	30, // 23: counterweight.v1.PublishRequest.sums:type_name -> counterweight.v1.BatchSums
-	31, // 24: counterweight.v1.ListMethodsResponse.methods:type_name -> counterweight.v1.MethodInfo
-	22, // 25: counterweight.v1.GetServerInfoResponse.devices:type_name -> counterweight.v1.Device
-	23, // 26: counterweight.v1.GetServerInfoResponse.limits:type_name -> counterweight.v1.Limits
-	20, // 27: counterweight.v1.GetServerInfoResponse.dialect_releases:type_name -> counterweight.v1.DialectReleases
-	21, // 28: counterweight.v1.DialectReleases.releases:type_name -> counterweight.v1.Release
-	0,  // 29: counterweight.v1.CorrectionService.Correct:input_type -> counterweight.v1.CorrectRequest
-	9,  // 30: counterweight.v1.CorrectionService.CorrectStream:input_type -> counterweight.v1.CorrectStreamRequest
-	16, // 31: counterweight.v1.CorrectionService.ListMethods:input_type -> counterweight.v1.ListMethodsRequest
-	18, // 32: counterweight.v1.CorrectionService.GetServerInfo:input_type -> counterweight.v1.GetServerInfoRequest
-	14, // 33: counterweight.v1.CorrectionService.Publish:input_type -> counterweight.v1.PublishRequest
-	1,  // 34: counterweight.v1.CorrectionService.Correct:output_type -> counterweight.v1.CorrectResponse
-	10, // 35: counterweight.v1.CorrectionService.CorrectStream:output_type -> counterweight.v1.CorrectStreamResponse
-	17, // 36: counterweight.v1.CorrectionService.ListMethods:output_type -> counterweight.v1.ListMethodsResponse
-	19, // 37: counterweight.v1.CorrectionService.GetServerInfo:output_type -> counterweight.v1.GetServerInfoResponse
-	15, // 38: counterweight.v1.CorrectionService.Publish:output_type -> counterweight.v1.PublishResponse
-	34, // [34:39] is the sub-list for method output_type
-	29, // [29:34] is the sub-list for method input_type
-	29, // [29:29] is the sub-list for extension type_name
-	29, // [29:29] is the sub-list for extension extendee
-	0,  // [0:29] is the sub-list for field type_name
+	7,  // 0: counterweight.v1.CorrectRequest.labels:type_name -> counterweight.v1.Labels
+	26, // 1: counterweight.v1.CorrectRequest.layout:type_name -> counterweight.v1.Layout
+	27, // 2: counterweight.v1.CorrectRequest.tensors:type_name -> counterweight.v1.Tensor
+	28, // 3: counterweight.v1.CorrectRequest.method:type_name -> counterweight.v1.Method
+	29, // 4: counterweight.v1.CorrectRequest.outputs:type_name -> counterweight.v1.TensorRole
+	30, // 5: counterweight.v1.CorrectRequest.non_finite_policy:type_name -> counterweight.v1.NonFinitePolicy
+	8,  // 6: counterweight.v1.CorrectRequest.global_counts:type_name -> counterweight.v1.GlobalCounts
+	9,  // 7: counterweight.v1.CorrectRequest.version_spans:type_name -> counterweight.v1.VersionSpan
+	27, // 8: counterweight.v1.CorrectRequest.destinations:type_name -> counterweight.v1.Tensor
+	27, // 9: counterweight.v1.CorrectResponse.tensors:type_name -> counterweight.v1.Tensor
+	25, // 10: counterweight.v1.CorrectResponse.metrics:type_name -> counterweight.v1.CorrectResponse.MetricsEntry
+	5,  // 11: counterweight.v1.CorrectResponse.rules:type_name -> counterweight.v1.RuleSummary
+	6,  // 12: counterweight.v1.CorrectResponse.timing:type_name -> counterweight.v1.Timing
+	3,  // 13: counterweight.v1.CorrectResponse.staleness:type_name -> counterweight.v1.StalenessSummary
+	4,  // 14: counterweight.v1.StalenessSummary.buckets:type_name -> counterweight.v1.StalenessBucket
+	0,  // 15: counterweight.v1.GlobalCounts.selection_scope:type_name -> counterweight.v1.SelectionScope
+	1,  // 16: counterweight.v1.CorrectStreamRequest.header:type_name -> counterweight.v1.CorrectRequest
+	12, // 17: counterweight.v1.CorrectStreamRequest.chunk:type_name -> counterweight.v1.Chunk
+	13, // 18: counterweight.v1.CorrectStreamResponse.admission:type_name -> counterweight.v1.Admission
+	2,  // 19: counterweight.v1.CorrectStreamResponse.result:type_name -> counterweight.v1.CorrectResponse
+	12, // 20: counterweight.v1.CorrectStreamResponse.chunk:type_name -> counterweight.v1.Chunk
+	14, // 21: counterweight.v1.CorrectStreamResponse.summary:type_name -> counterweight.v1.StreamSummary
+	6,  // 22: counterweight.v1.StreamSummary.timing:type_name -> counterweight.v1.Timing
+	7,  // 23: counterweight.v1.PublishRequest.labels:type_name -> counterweight.v1.Labels
+	31, // 24: counterweight.v1.PublishRequest.sums:type_name -> counterweight.v1.BatchSums
+	32, // 25: counterweight.v1.ListMethodsResponse.methods:type_name -> counterweight.v1.MethodInfo
+	23, // 26: counterweight.v1.GetServerInfoResponse.devices:type_name -> counterweight.v1.Device
+	24, // 27: counterweight.v1.GetServerInfoResponse.limits:type_name -> counterweight.v1.Limits
+	21, // 28: counterweight.v1.GetServerInfoResponse.dialect_releases:type_name -> counterweight.v1.DialectReleases
+	22, // 29: counterweight.v1.DialectReleases.releases:type_name -> counterweight.v1.Release
+	1,  // 30: counterweight.v1.CorrectionService.Correct:input_type -> counterweight.v1.CorrectRequest
+	10, // 31: counterweight.v1.CorrectionService.CorrectStream:input_type -> counterweight.v1.CorrectStreamRequest
+	17, // 32: counterweight.v1.CorrectionService.ListMethods:input_type -> counterweight.v1.ListMethodsRequest
+	19, // 33: counterweight.v1.CorrectionService.GetServerInfo:input_type -> counterweight.v1.GetServerInfoRequest
+	15, // 34: counterweight.v1.CorrectionService.Publish:input_type -> counterweight.v1.PublishRequest
+	2,  // 35: counterweight.v1.CorrectionService.Correct:output_type -> counterweight.v1.CorrectResponse
+	11, // 36: counterweight.v1.CorrectionService.CorrectStream:output_type -> counterweight.v1.CorrectStreamResponse
+	18, // 37: counterweight.v1.CorrectionService.ListMethods:output_type -> counterweight.v1.ListMethodsResponse
+	20, // 38: counterweight.v1.CorrectionService.GetServerInfo:output_type -> counterweight.v1.GetServerInfoResponse
+	16, // 39: counterweight.v1.CorrectionService.Publish:output_type -> counterweight.v1.PublishResponse
+	35, // [35:40] is the sub-list for method output_type
+	30, // [30:35] is the sub-list for method input_type
+	30, // [30:30] is the sub-list for extension type_name
+	30, // [30:30] is the sub-list for extension extendee
+	0,  // [0:30] is the sub-list for field type_name
 }
 
 func init() { file_counterweight_v1_correction_service_proto_init() }
@@ -2247,13 +2347,14 @@ func file_counterweight_v1_correction_service_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_counterweight_v1_correction_service_proto_rawDesc), len(file_counterweight_v1_correction_service_proto_rawDesc)),
-			NumEnums:      0,
+			NumEnums:      1,
 			NumMessages:   25,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
 		GoTypes:           file_counterweight_v1_correction_service_proto_goTypes,
 		DependencyIndexes: file_counterweight_v1_correction_service_proto_depIdxs,
+		EnumInfos:         file_counterweight_v1_correction_service_proto_enumTypes,
 		MessageInfos:      file_counterweight_v1_correction_service_proto_msgTypes,
 	}.Build()
 	File_counterweight_v1_correction_service_proto = out.File

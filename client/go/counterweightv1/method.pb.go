@@ -681,11 +681,12 @@ type LossDenominator int32
 const (
 	// INVALID_ARGUMENT.
 	LossDenominator_LOSS_DENOMINATOR_UNSPECIFIED LossDenominator = 0
-	// Tokens (sequences) of response_mask.
+	// Tokens (sequences) of response_mask; of the step, if
+	// CorrectRequest.global_counts has them.
 	LossDenominator_LOSS_DENOMINATOR_ORIGINAL LossDenominator = 1
-	// Tokens (sequences) that the rules kept.
+	// Tokens (sequences) that the rules kept; likewise.
 	LossDenominator_LOSS_DENOMINATOR_KEPT LossDenominator = 2
-	// CorrectRequest.global_counts.
+	// As ORIGINAL, and CorrectRequest.global_counts is required.
 	LossDenominator_LOSS_DENOMINATOR_GLOBAL LossDenominator = 3
 )
 
@@ -1449,7 +1450,7 @@ type PolicyLoss struct {
 	// KL_COV: weight of |log ratio| on the selected tokens, >= 0.
 	CovarianceKlWeight *float64 `protobuf:"fixed64,20,opt,name=covariance_kl_weight,json=covarianceKlWeight,proto3,oneof" json:"covariance_kl_weight,omitempty"`
 	// SEQ_MEAN_TOKEN_SUM_NORM: divisor of each row's sum, > 0. Absent: the padded
-	// width.
+	// width; required beside global_counts, as requests differ in width.
 	NormLength *float64 `protobuf:"fixed64,21,opt,name=norm_length,json=normLength,proto3,oneof" json:"norm_length,omitempty"`
 	// Apply the importance weight although the surrogate's own ratio already
 	// corrects the same drift. False: such a combination is INVALID_ARGUMENT.

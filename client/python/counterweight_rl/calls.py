@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from counterweight_rl import messages
-from counterweight_rl.arrays.batch import int_list, read_batch
+from counterweight_rl.arrays.batch import float_list, int_list, read_batch
 from counterweight_rl.arrays.interop import ArrayT
 from counterweight_rl.arrays.out_argument import check_destinations
 from counterweight_rl.arrays.requested_outputs import read_outputs
@@ -134,6 +134,7 @@ def correct(
     seed: int | None = None,
     global_counts: GlobalCounts | None = None,
     group_ids: Iterable[int] | None = None,
+    row_divisors: Iterable[float] | None = None,
     policy_versions: ArrayT | None = None,
     version_spans: Iterable[Sequence[int]] | None = None,
     metrics: bool = True,
@@ -177,6 +178,7 @@ def correct(
             seed=seed,
             omit_metrics=not metrics,
             group_ids=[] if group_ids is None else int_list("group_ids", group_ids),
+            row_divisors=[] if row_divisors is None else float_list("row_divisors", row_divisors),
         )
         if global_counts is not None:
             messages.to_proto("global_counts", global_counts, head.global_counts)

@@ -171,11 +171,12 @@ class LossDenominator(Choice):
     """The count that a mean divides by."""
 
     ORIGINAL = "original"
-    """Tokens (sequences) of response_mask."""
+    """Tokens (sequences) of response_mask; of the step, if CorrectRequest.global_counts has them.
+    """
     KEPT = "kept"
-    """Tokens (sequences) that the rules kept."""
+    """Tokens (sequences) that the rules kept; likewise."""
     GLOBAL = "global"
-    """CorrectRequest.global_counts."""
+    """As ORIGINAL, and CorrectRequest.global_counts is required."""
 
 
 class KlEstimator(Choice):
@@ -201,3 +202,10 @@ class NonFinitePolicy(Choice):
     NEUTRALIZE = "neutralize"
     """The token's log ratio is 0 (ratio 1) in every source; it is counted. In a loss its advantage
     stays if it and the current log-prob are finite, else it is 0."""
+
+
+class SelectionScope(Choice):
+    """The tokens among which a loss selects some."""
+
+    CALL = "call"
+    """Those of one request: each selects its own share."""

@@ -169,6 +169,7 @@ class Client(OneProcess):
         seed: int | None = None,
         global_counts: GlobalCounts | None = None,
         group_ids: Iterable[int] | None = None,
+        row_divisors: Iterable[float] | None = None,
         policy_versions: ArrayT | None = None,
         version_spans: Iterable[Sequence[int]] | None = None,
         metrics: bool = True,
@@ -213,10 +214,12 @@ class Client(OneProcess):
                 makes one, which results and errors carry.
             non_finite: Policy for a NaN or infinity where response_mask is 1.
             seed: Seed of random choices (CLIP_COV). None: 0.
-            global_counts: Counts over all data-parallel ranks, for losses whose denominator is
-                GLOBAL and for weights that are normalized.
+            global_counts: Counts over all data-parallel ranks, of the step; losses divide by
+                them, so that the ranks' losses add up, and so do normalized weights.
             group_ids: Group (prompt) of each sequence, [B] integers. Losses that average within
                 groups (skyrl's prompt_mean) need them; other methods refuse them.
+            row_divisors: Divisor of each sequence's sum, [B] numbers > 0, instead of its number of
+                tokens, in losses aggregated by SEQ_MEAN_TOKEN_MEAN; other methods refuse them.
             policy_versions: Version of the policy that sampled each token, integers of the shape of
                 response_mask (int32 is read in place), from 0 to ``policy_version``; -1 = unknown.
                 The result then has ``staleness``.
@@ -265,6 +268,7 @@ class Client(OneProcess):
             seed=seed,
             global_counts=global_counts,
             group_ids=group_ids,
+            row_divisors=row_divisors,
             policy_versions=policy_versions,
             version_spans=version_spans,
             metrics=metrics,
@@ -295,6 +299,7 @@ class Client(OneProcess):
         seed: int | None = None,
         global_counts: GlobalCounts | None = None,
         group_ids: Iterable[int] | None = None,
+        row_divisors: Iterable[float] | None = None,
         policy_versions: ArrayT | None = None,
         version_spans: Iterable[Sequence[int]] | None = None,
         metrics: bool = True,
@@ -330,6 +335,7 @@ class Client(OneProcess):
                 seed=seed,
                 global_counts=global_counts,
                 group_ids=group_ids,
+                row_divisors=row_divisors,
                 policy_versions=policy_versions,
                 version_spans=version_spans,
                 metrics=metrics,

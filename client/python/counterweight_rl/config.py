@@ -24,6 +24,7 @@ from counterweight_rl.choices import (
     RuleCondition,
     RuleEffect,
     RuleEvaluation,
+    SelectionScope,
     Surrogate,
 )
 
@@ -254,22 +255,29 @@ Method: TypeAlias = str | Preset | CorrectionConfig | Dialect
 
 @dataclass(frozen=True, kw_only=True)
 class GlobalCounts:
-    """Sums over all ranks that share one optimizer step; None means "this request's own".
+    """Sums over all ranks that share one optimizer step.
 
-    Losses whose denominator is GLOBAL need them, and normalized weights.
+    A loss divides by them instead of the batch's own counts, so that the ranks' losses and
+    gradients add up to the whole batch's. A count of 0 makes both 0. The server refuses by name a
+    count that the method needs and that is None, one that it does not read, and one below the
+    batch's own.
 
     Attributes:
-        num_tokens: Tokens with response_mask 1, >= 1. TOKEN_MEAN divides by it, and the
+        num_tokens: Tokens with response_mask 1, >= 0. TOKEN_MEAN divides by it, and the
             normalization of TOKEN and PREFIX weights.
-        num_sequences: Sequences with at least one such token, >= 1. SEQ_MEAN_* divide by it, and
+        num_sequences: Sequences with at least one such token, >= 0. SEQ_MEAN_* divide by it, and
             the normalization of SEQUENCE and GEOMETRIC weights.
-        num_kept_tokens: Tokens that the rules kept, >= 1. If given, TOKEN_MEAN divides by it
-            instead of num_tokens.
+        num_kept_tokens: Tokens that the rules kept, >= 0. TOKEN_MEAN divides by it where the
+            denominator is KEPT, which requires it, or GLOBAL.
         num_ranks: Data-parallel ranks, >= 1: loss and gradient are multiplied by it, for trainers
             whose all-reduce averages. None: 1; the ranks' losses add up to the whole batch's.
         weight_sum: Sum over all ranks of the bounded importance weights (SEQUENCE, GEOMETRIC: one
-            per sequence), > 0; normalized weights are divided by weight_sum / num_tokens
-            (num_sequences).
+            per sequence), >= 0; normalized weights are divided by weight_sum / num_tokens
+            (num_sequences). Required where the weight is normalized and a loss reads the counts.
+        num_kept_sequences: Sequences with a kept token, >= 0. SEQ_MEAN_* divide by it as
+            TOKEN_MEAN does by num_kept_tokens.
+        selection_scope: The tokens among which KL_COV and CLIP_COV select, which require it:
+            "call", those of each call.
     """
 
     num_tokens: int | None = None
@@ -277,3 +285,5 @@ class GlobalCounts:
     num_kept_tokens: int | None = None
     num_ranks: int | None = None
     weight_sum: float | None = None
+    num_kept_sequences: int | None = None
+    selection_scope: SelectionScope | str | None = None

@@ -53,6 +53,7 @@ _ENUMS: dict[str, type[choices.Choice]] = {
         choices.RuleCondition,
         choices.RuleEffect,
         choices.RuleEvaluation,
+        choices.SelectionScope,
         choices.Surrogate,
     )
 }

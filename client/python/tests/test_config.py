@@ -66,7 +66,9 @@ def test_dataclass_has_every_field(name: str, cls: type[Any]) -> None:
 
 @pytest.mark.parametrize(("name", "cls"), sorted(messages._ENUMS.items()))
 def test_enum_has_every_choice(name: str, cls: Any) -> None:
-    descriptor = (getattr(method_pb2, name, None) or getattr(tensor_pb2, name)).DESCRIPTOR
+    modules = (method_pb2, tensor_pb2, service_pb2)
+    (module,) = (each for each in modules if hasattr(each, name))
+    descriptor = getattr(module, name).DESCRIPTOR
     prefix = descriptor.values[0].name.removesuffix("UNSPECIFIED")
     assert [v.name for v in descriptor.values[1:]] == [prefix + c.name for c in cls]
     assert all(c.value == c.name.lower() for c in cls)

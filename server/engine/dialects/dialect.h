@@ -15,6 +15,7 @@
 #include "google/protobuf/struct.pb.h"
 #include "kernels/spec.h"
 #include "kernels/sums.h"
+#include "server/engine/counts_use.h"
 #include "server/engine/dialects/release.h"
 #include "server/engine/violation.h"
 
@@ -40,6 +41,9 @@ struct RequestFacts {
   bool wants_loss = false;
   // CorrectRequest.seed.
   uint64_t seed = 0;
+  // CorrectRequest.global_counts was sent; the codec applies them to the
+  // translation's reductions.
+  bool has_global_counts = false;
   int64_t num_sequences = 0;
   // Width of the padded batch, see PackedLayout.padded_length.
   int64_t padded_length = 0;
@@ -67,6 +71,7 @@ struct Translation {
   int64_t num_groups = 0;
   // True if CorrectRequest.group_ids supplies the groups instead.
   bool uses_group_ids = false;
+  CountsUse counts_use;
   // True if the answer's loss is NaN for LossSums::count 0, like that system's.
   bool empty_loss_is_nan = false;
   // Converts the finished sums to that system's metrics, or appends violations

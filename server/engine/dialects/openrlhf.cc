@@ -137,6 +137,11 @@ Translation TranslateOpenrlhf(const Struct& block, bool ignore_unknown_fields,
                   &translation.violations);
     ReadOpenrlhfThreshold(reader, facts, &correction);
     ApplyOpenrlhfCorrection(correction, &translation);
+  } else if (!correction.is_on && facts.has_rollout_log_probs) {
+    translation.warnings.push_back(
+        Concat(reader.Path(correction.field),
+               " is off: nothing is corrected, and rollout_log_probs and "
+               "old_log_probs are compared for the metrics of the run only."));
   }
   ReadOpenrlhfLoss(reader, policy, facts, &translation);
   translation.spec.drift_source = DriftSource(facts);

@@ -31,15 +31,23 @@ struct Counts {
   double processes = 1.0;
   std::optional<double> tokens;
   std::optional<double> samples;
+  // CorrectRequest.global_counts takes their place.
+  bool are_requests = false;
 };
 
-Counts ReadCounts(const BlockReader& reader) {
+Counts ReadCounts(const BlockReader& reader, const RequestFacts& facts,
+                  CountsUse* use) {
   constexpr NumberRange kAtLeastOne{
       .lowest = 1.0, .highest = std::numeric_limits<double>::max()};
   Counts counts;
   counts.processes = static_cast<double>(reader.ReadCount("dp_size", 1));
   counts.tokens = reader.ReadOptionalNumber("batch_num_tokens", kAtLeastOne);
   counts.samples = reader.ReadOptionalNumber("global_batch_size", kAtLeastOne);
+  counts.are_requests = facts.has_global_counts;
+  if (!reader.IsNull("dp_size")) use->given_ranks = reader.Path("dp_size");
+  for (const char* const key : {"global_batch_size", "batch_num_tokens"}) {
+    if (!reader.IsNull(key)) use->given_count = reader.Path(key);
+  }
   return counts;
 }
 
@@ -47,19 +55,18 @@ Counts ReadCounts(const BlockReader& reader) {
 // the process divides by its own count, and the number of processes has no
 // effect.
 LossReduction Reduction(BatchCount own, RowCount row,
-                        std::optional<double> given, double processes) {
-  if (!given) return {own, row, 1.0};
-  return {BatchCount::kOne, row, processes / *given};
+                        std::optional<double> given, const Counts& counts) {
+  if (!given) return {own, row, counts.are_requests ? counts.processes : 1.0};
+  return {BatchCount::kOne, row, counts.processes / *given};
 }
 
 LossReduction TokenReduction(const Counts& counts) {
-  return Reduction(BatchCount::kTokens, RowCount::kOne, counts.tokens,
-                   counts.processes);
+  return Reduction(BatchCount::kTokens, RowCount::kOne, counts.tokens, counts);
 }
 
 LossReduction SampleReduction(const Counts& counts) {
   return Reduction(BatchCount::kNonemptyRows, RowCount::kTokens, counts.samples,
-                   counts.processes);
+                   counts);
 }
 
 void ReadClips(const BlockReader& reader, LossSpec* loss) {
@@ -187,7 +194,7 @@ void ReadOpenrlhfLoss(const BlockReader& reader, const OpenrlhfPolicy& policy,
     loss.log_ratio_upper = kSafetyClamp;
   }
   ReadClips(reader, &loss);
-  const Counts counts = ReadCounts(reader);
+  const Counts counts = ReadCounts(reader, facts, &translation->counts_use);
   const bool by_token = ReadTokenLevel(reader, facts);
   loss.reduction = by_token && !policy.is_gspo ? TokenReduction(counts)
                                                : SampleReduction(counts);

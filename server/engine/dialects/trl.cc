@@ -210,6 +210,7 @@ Translation TranslateTrl(const Struct& block, bool ignore_unknown_fields,
   if (translation.has_weights) spec.weight.source = spec.drift_source;
   if (facts.wants_loss) {
     spec.loss = MakeTrlLossSpec(loss, spec.weight, facts);
+    translation.counts_use = TrlCountsUse(reader, loss);
     spec.loss.peer_sums = true;
   }
   SetReport(loss, facts, &translation);

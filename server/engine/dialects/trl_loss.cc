@@ -171,10 +171,7 @@ void WarnOfReleases(const BlockReader& reader, const TrlLoss& loss,
                                ToString(kTrlStepsPerGeneration), " ",
                                difference, " Name the release to be sure."));
   };
-  const bool divides_by_items = loss.type == TrlLossType::kDapo ||
-                                loss.type == TrlLossType::kCispo ||
-                                loss.type == TrlLossType::kVespo;
-  if (divides_by_items &&
+  if (loss.divides_by_items() &&
       loss.steps_per_generation != loss.gradient_accumulation_steps) {
     warn("steps_per_generation",
          "num_items_in_batch is multiplied by gradient_accumulation_steps / "
@@ -307,6 +304,22 @@ TrlLoss ReadTrlLoss(const BlockReader& reader,
     WarnOfReleases(reader, loss, IsOnePerRow(loss, weight), warnings);
   }
   return loss;
+}
+
+CountsUse TrlCountsUse(const BlockReader& reader, const TrlLoss& loss) {
+  CountsUse use;
+  if (!loss.divides_by_items()) {
+    use.refusal = Concat("is not read by loss_type '", Name(loss.type),
+                         "', which averages over each process's own rows or "
+                         "tokens in TRL; leave it out");
+  }
+  if (!reader.IsNull("num_processes")) {
+    use.given_ranks = reader.Path("num_processes");
+  }
+  if (loss.num_items_in_batch) {
+    use.given_count = reader.Path("num_items_in_batch");
+  }
+  return use;
 }
 
 LossSpec MakeTrlLossSpec(const TrlLoss& loss, const kernels::WeightSpec& weight,

@@ -63,6 +63,11 @@ struct TrlLoss {
   // True before 1.10.0: luspo averages over all positions of its rows.
   bool luspo_counts_padding = false;
 
+  // True for the losses that divide by num_items_in_batch.
+  bool divides_by_items() const {
+    return type == TrlLossType::kDapo || type == TrlLossType::kCispo ||
+           type == TrlLossType::kVespo;
+  }
   // True for the losses that clip the ratio: grpo, bnpo, dr_grpo, dapo, luspo.
   bool clips_ratio() const { return type <= TrlLossType::kLuspo; }
 };
@@ -74,6 +79,9 @@ TrlLoss ReadTrlLoss(const BlockReader& reader,
                     const kernels::WeightSpec& weight,
                     const RequestFacts& facts,
                     std::vector<std::string>* warnings);
+
+// TRL reads counts over all processes where it divides by num_items_in_batch.
+CountsUse TrlCountsUse(const BlockReader& reader, const TrlLoss& loss);
 
 // REQUIRES: ReadTrlLoss() found no violations, and the request wants a loss.
 kernels::LossSpec MakeTrlLossSpec(const TrlLoss& loss,

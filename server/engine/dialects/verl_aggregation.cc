@@ -45,9 +45,11 @@ VerlAggregation ReadVerlAggregation(const BlockReader& actor,
   aggregation.global_batch_size =
       global_batch_info.ReadOptionalNumber("global_batch_size", kGlobalCount);
   if (aggregation.mode == VerlAggMode::kSeqMeanTokenSumNorm) {
-    aggregation.norm =
-        actor.ReadOptionalNumber("loss_scale_factor", kDivisor)
-            .value_or(static_cast<double>(std::max<int64_t>(padded_length, 1)));
+    const std::optional<double> factor =
+        actor.ReadOptionalNumber("loss_scale_factor", kDivisor);
+    aggregation.is_norm_width = !factor;
+    aggregation.norm = factor.value_or(
+        static_cast<double>(std::max<int64_t>(padded_length, 1)));
   }
   return aggregation;
 }

@@ -31,6 +31,10 @@ struct VerlAggregation {
   // The further divisor of seq-mean-token-sum-norm besides the number of
   // sequences.
   double norm = 1.0;
+  // norm is the padded width, for want of loss_scale_factor.
+  bool is_norm_width = false;
+
+  bool has_counts() const { return batch_num_tokens || global_batch_size; }
 };
 
 // `actor` reads an ActorConfig, `padded_length` is the width of its batch.

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "kernels/sums.h"
+#include "kernels/surrogates/list.h"
 #include "server/engine/dialects/block_reader.h"
 #include "server/engine/dialects/releases.h"
 #include "server/engine/dialects/verl_aggregation.h"
@@ -288,7 +289,47 @@ void MakeReductions(const LossMode& mode, const VerlAggregation& aggregation,
     spec->kl.reduction =
         MakeVerlReduction(aggregation, used.back(), spec->kl.over);
   }
-  RequireVerlCounts(aggregation, used, global_batch_info);
+  if (!facts.has_global_counts) {
+    RequireVerlCounts(aggregation, used, global_batch_info);
+  }
+}
+
+// How global_counts and verl's own global_batch_info meet, and what of a loss
+// stays within one call.
+void UseCounts(const LossMode& mode, const VerlAggregation& aggregation,
+               const BlockReader& actor, const BlockReader& global_batch_info,
+               Translation* translation) {
+  CountsUse& use = translation->counts_use;
+  if (mode.aggregation == kMeanOverRows) {
+    use.refusal = Concat("is not read by loss_mode '", mode.name,
+                         "', which averages over the rows of each call in "
+                         "verl; leave it out");
+  }
+  if (!global_batch_info.IsNull("dp_size")) {
+    use.given_ranks = global_batch_info.Path("dp_size");
+  }
+  for (const char* const key : {"global_batch_size", "batch_num_tokens"}) {
+    if (!global_batch_info.IsNull(key)) {
+      use.given_count = global_batch_info.Path(key);
+    }
+  }
+  if (aggregation.is_norm_width) {
+    use.width_field = actor.Path("loss_scale_factor");
+  }
+  if (!aggregation.has_counts()) return;
+  if (aggregation.is_norm_width) {
+    translation->warnings.push_back(
+        Concat(actor.Path("loss_scale_factor"),
+               " is absent: each call divides by its own padded width, so the "
+               "losses of calls of other widths do not add up."));
+  }
+  if (kernels::InfoOf(mode.surrogate).Has(kernels::kTraitSelection)) {
+    translation->warnings.push_back(
+        Concat(actor.Path("loss_mode"), " '", mode.name,
+               "' selects tokens among those of each call, as in verl: the "
+               "losses of the step's calls do not add up to the whole "
+               "batch's."));
+  }
 }
 
 void WarnOfReleases(const LossMode& mode, const VerlAggregation& aggregation,
@@ -340,6 +381,7 @@ VerlLoss ReadVerlLoss(const VerlLayout& layout, VerlMode mode, bool ignore,
   // In bypass mode the mask after rejection stays inside the loss function.
   spec.kl.over = bypass ? TokenSet::kOriginal : TokenSet::kKept;
   MakeReductions(*row, aggregation, global_batch_info, facts, &spec);
+  UseCounts(*row, aggregation, actor, global_batch_info, translation);
   WarnOfReleases(*row, aggregation, actor, facts, &translation->warnings);
   spec.seed = facts.seed;
   // The ratio of bypass_mode's ppo_clip already corrects the drift.

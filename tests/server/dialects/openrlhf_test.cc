@@ -55,7 +55,9 @@ Translation TranslateCorrection(const std::string& type,
 TEST(OpenrlhfTest, DefaultIsPpoByToken) {
   const Translation t = TranslateOpenrlhfBlock("{}");
   EXPECT_THAT(Fields(t), IsEmpty());
-  EXPECT_THAT(t.warnings, IsEmpty());
+  // Rollout log-probs came, and nothing is corrected by them.
+  EXPECT_THAT(t.warnings,
+              ElementsAre(HasSubstr("enable_vllm_is_correction is off")));
   EXPECT_FALSE(t.has_weights);
   const LossSpec& loss = t.spec.loss;
   EXPECT_EQ(loss.surrogate, Surrogate::kPpoClip);

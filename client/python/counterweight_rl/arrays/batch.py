@@ -187,6 +187,20 @@ def int_list(name: str, values: Iterable[Any]) -> list[int]:
     return [int(item) for item in items]
 
 
+def float_list(name: str, values: Iterable[Any]) -> list[float]:
+    """Converts a sequence of numbers, a numpy array or a torch tensor to a list of floats.
+
+    Raises:
+        TypeError: An element is not a number.
+    """
+    items = values.tolist() if hasattr(values, "tolist") else list(values)
+    if not isinstance(items, list) or not all(
+        _is_int(item) or isinstance(item, (float, np.floating)) for item in items
+    ):
+        raise TypeError(f"{name} must be a one-dimensional sequence of numbers")
+    return [float(item) for item in items]
+
+
 def _is_int(value: Any) -> bool:
     return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
 

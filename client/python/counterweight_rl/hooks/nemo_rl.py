@@ -115,7 +115,7 @@ class PolicyLoss:
             data["generation_logprobs"][:, 1:],
             data["advantages"][:, 1:],
             mask,
-            (max(int(sequences), 1), max(int(tokens), 1)),
+            (int(sequences), int(tokens)),
         )
         # Without advantages its surrogate is 0, and its penalties and metrics are what they are.
         rest = copy.copy(data)

@@ -2,14 +2,22 @@ from ...counterweight.v1 import method_pb2 as _method_pb2
 from ...counterweight.v1 import sums_pb2 as _sums_pb2
 from ...counterweight.v1 import tensor_pb2 as _tensor_pb2
 from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from typing import ClassVar as _ClassVar, Iterable as _Iterable, Mapping as _Mapping, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
+class SelectionScope(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    SELECTION_SCOPE_UNSPECIFIED: _ClassVar[SelectionScope]
+    SELECTION_SCOPE_CALL: _ClassVar[SelectionScope]
+SELECTION_SCOPE_UNSPECIFIED: SelectionScope
+SELECTION_SCOPE_CALL: SelectionScope
+
 class CorrectRequest(_message.Message):
-    __slots__ = ("request_id", "labels", "layout", "tensors", "method", "outputs", "non_finite_policy", "seed", "global_counts", "group_ids", "trajectory_ids", "version_spans", "compute_loss", "destinations", "omit_metrics")
+    __slots__ = ("request_id", "labels", "layout", "tensors", "method", "outputs", "non_finite_policy", "seed", "global_counts", "group_ids", "trajectory_ids", "version_spans", "compute_loss", "destinations", "omit_metrics", "row_divisors")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     LABELS_FIELD_NUMBER: _ClassVar[int]
     LAYOUT_FIELD_NUMBER: _ClassVar[int]
@@ -25,6 +33,7 @@ class CorrectRequest(_message.Message):
     COMPUTE_LOSS_FIELD_NUMBER: _ClassVar[int]
     DESTINATIONS_FIELD_NUMBER: _ClassVar[int]
     OMIT_METRICS_FIELD_NUMBER: _ClassVar[int]
+    ROW_DIVISORS_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     labels: Labels
     layout: _tensor_pb2.Layout
@@ -40,7 +49,8 @@ class CorrectRequest(_message.Message):
     compute_loss: bool
     destinations: _containers.RepeatedCompositeFieldContainer[_tensor_pb2.Tensor]
     omit_metrics: bool
-    def __init__(self, request_id: _Optional[str] = ..., labels: _Optional[_Union[Labels, _Mapping]] = ..., layout: _Optional[_Union[_tensor_pb2.Layout, _Mapping]] = ..., tensors: _Optional[_Iterable[_Union[_tensor_pb2.Tensor, _Mapping]]] = ..., method: _Optional[_Union[_method_pb2.Method, _Mapping]] = ..., outputs: _Optional[_Iterable[_Union[_tensor_pb2.TensorRole, str]]] = ..., non_finite_policy: _Optional[_Union[_tensor_pb2.NonFinitePolicy, str]] = ..., seed: _Optional[int] = ..., global_counts: _Optional[_Union[GlobalCounts, _Mapping]] = ..., group_ids: _Optional[_Iterable[int]] = ..., trajectory_ids: _Optional[_Iterable[int]] = ..., version_spans: _Optional[_Iterable[_Union[VersionSpan, _Mapping]]] = ..., compute_loss: bool = ..., destinations: _Optional[_Iterable[_Union[_tensor_pb2.Tensor, _Mapping]]] = ..., omit_metrics: bool = ...) -> None: ...
+    row_divisors: _containers.RepeatedScalarFieldContainer[float]
+    def __init__(self, request_id: _Optional[str] = ..., labels: _Optional[_Union[Labels, _Mapping]] = ..., layout: _Optional[_Union[_tensor_pb2.Layout, _Mapping]] = ..., tensors: _Optional[_Iterable[_Union[_tensor_pb2.Tensor, _Mapping]]] = ..., method: _Optional[_Union[_method_pb2.Method, _Mapping]] = ..., outputs: _Optional[_Iterable[_Union[_tensor_pb2.TensorRole, str]]] = ..., non_finite_policy: _Optional[_Union[_tensor_pb2.NonFinitePolicy, str]] = ..., seed: _Optional[int] = ..., global_counts: _Optional[_Union[GlobalCounts, _Mapping]] = ..., group_ids: _Optional[_Iterable[int]] = ..., trajectory_ids: _Optional[_Iterable[int]] = ..., version_spans: _Optional[_Iterable[_Union[VersionSpan, _Mapping]]] = ..., compute_loss: bool = ..., destinations: _Optional[_Iterable[_Union[_tensor_pb2.Tensor, _Mapping]]] = ..., omit_metrics: bool = ..., row_divisors: _Optional[_Iterable[float]] = ...) -> None: ...
 
 class CorrectResponse(_message.Message):
     __slots__ = ("request_id", "tensors", "loss", "metrics", "rules", "non_finite_tokens", "numerics_version", "backend", "timing", "warnings", "staleness")
@@ -136,18 +146,22 @@ class Labels(_message.Message):
     def __init__(self, run: _Optional[str] = ..., replica: _Optional[str] = ..., policy_version: _Optional[int] = ...) -> None: ...
 
 class GlobalCounts(_message.Message):
-    __slots__ = ("num_tokens", "num_sequences", "num_kept_tokens", "num_ranks", "weight_sum")
+    __slots__ = ("num_tokens", "num_sequences", "num_kept_tokens", "num_ranks", "weight_sum", "num_kept_sequences", "selection_scope")
     NUM_TOKENS_FIELD_NUMBER: _ClassVar[int]
     NUM_SEQUENCES_FIELD_NUMBER: _ClassVar[int]
     NUM_KEPT_TOKENS_FIELD_NUMBER: _ClassVar[int]
     NUM_RANKS_FIELD_NUMBER: _ClassVar[int]
     WEIGHT_SUM_FIELD_NUMBER: _ClassVar[int]
+    NUM_KEPT_SEQUENCES_FIELD_NUMBER: _ClassVar[int]
+    SELECTION_SCOPE_FIELD_NUMBER: _ClassVar[int]
     num_tokens: int
     num_sequences: int
     num_kept_tokens: int
     num_ranks: int
     weight_sum: float
-    def __init__(self, num_tokens: _Optional[int] = ..., num_sequences: _Optional[int] = ..., num_kept_tokens: _Optional[int] = ..., num_ranks: _Optional[int] = ..., weight_sum: _Optional[float] = ...) -> None: ...
+    num_kept_sequences: int
+    selection_scope: SelectionScope
+    def __init__(self, num_tokens: _Optional[int] = ..., num_sequences: _Optional[int] = ..., num_kept_tokens: _Optional[int] = ..., num_ranks: _Optional[int] = ..., weight_sum: _Optional[float] = ..., num_kept_sequences: _Optional[int] = ..., selection_scope: _Optional[_Union[SelectionScope, str]] = ...) -> None: ...
 
 class VersionSpan(_message.Message):
     __slots__ = ("sequence", "start", "end", "policy_version")
