@@ -166,7 +166,8 @@ Result<Decoded> Decode(const v1::CorrectRequest& request,
                  stated.value.kept_tokens.has_value();
   if (request.omit_metrics() && versions.value.came) {
     warnings.emplace_back(
-        "versions of tokens were sent, but omit_metrics leaves staleness out");
+        "versions of tokens were sent, but an answer without metrics has no "
+        "staleness");
   }
   if (method.ok()) {
     const uint32_t inputs = kernels::RequiredTensors(spec);

@@ -1,4 +1,4 @@
-// What a method does with CorrectRequest.global_counts and row_divisors.
+// Use of CorrectRequest.global_counts and row_divisors by a method.
 #ifndef COUNTERWEIGHT_SERVER_ENGINE_COUNTS_USE_H_
 #define COUNTERWEIGHT_SERVER_ENGINE_COUNTS_USE_H_
 

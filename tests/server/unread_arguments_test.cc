@@ -286,7 +286,7 @@ void ExpectTheLaw(const std::string& method, const Change& choose) {
                 (argument.is_tensor && Warns(answer, argument));
     }
     const v1::CorrectResponse answer = AnswerOf(base).response;
-    // What is asked for is there, or absent, without the argument too.
+    // The loss is there, and metrics are absent, without the argument too.
     is_read = is_read ||
               (argument.name == "compute_loss" && answer.has_loss()) ||
               (argument.name == "omit_metrics" && answer.metrics().empty());

@@ -37,6 +37,7 @@ _PATHS = {
     "layout": "response_mask",
     "non_finite_policy": "non_finite",
     "omit_metrics": "metrics",
+    "compute_loss": "outputs['loss']",
     **{f"labels.{field.name}": field.name for field in service_pb2.Labels.DESCRIPTOR.fields},
     **{f"tensors[{role}]": name for role, name in _ROLES.items()},
 }

@@ -49,6 +49,7 @@ def root(field: str) -> str:
         ("layout.packed", "sequence_lengths"),
         ("labels.policy_version", "policy_version"),
         ("non_finite_policy", "non_finite"),
+        ("compute_loss", "outputs['loss']"),
         ("global_counts.num_tokens", "global_counts.num_tokens"),
         # Paths that this client does not know stay unchanged.
         ("tensors[3].data", "tensors[3].data"),
