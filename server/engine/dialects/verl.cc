@@ -218,6 +218,14 @@ void ReadConfig(const BlockReader& reader, const VerlLayout& layout,
   spec.peer_sums = corrects;
   spec.weight = ReadWeight(reader, source, translation);
   translation->has_weights = spec.weight.level != Level::kNone;
+  if (spec.weight.normalize && !translation->counts_use.given_count.empty()) {
+    translation->warnings.push_back(
+        Concat(reader.Path("rollout_is_batch_normalize"),
+               " divides by the mean weight of each call, whereas ",
+               translation->counts_use.given_count,
+               " is of the step; global_counts, in its place, also takes the "
+               "step's weight_sum."));
+  }
   if (loss.corrects) {
     ReadVerlRules(reader, source, translation);
   } else if (!reader.IsNull("rollout_rs")) {

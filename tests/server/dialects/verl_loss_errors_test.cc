@@ -40,6 +40,27 @@ TEST(VerlLossErrorsTest, MeansOverRanksNeedGlobalCounts) {
               IsEmpty());
 }
 
+// The counts of the step are given, and something of a loss stays within a
+// call.
+TEST(VerlLossErrorsTest, WhatDoesNotAddUpOverCallsIsMentioned) {
+  const auto warnings = [](const std::string& more, const std::string& policy) {
+    return Translate("{" + more + R"("policy_loss": {)" + policy +
+                     R"("global_batch_info": {"batch_num_tokens": 99,
+                                              "global_batch_size": 9}}})")
+        .warnings;
+  };
+  EXPECT_THAT(warnings("", ""), IsEmpty());
+  EXPECT_THAT(
+      warnings("", R"("loss_mode": "kl_cov",)"),
+      ElementsAre(HasSubstr("selects tokens among those of each call")));
+  EXPECT_THAT(warnings("", R"("loss_agg_mode": "seq-mean-token-sum-norm",)"),
+              ElementsAre(HasSubstr("loss_scale_factor is absent")));
+  EXPECT_THAT(warnings(R"("rollout_is": "token", "rollout_is_threshold": 2.0,
+                          "rollout_is_batch_normalize": true,)",
+                       ""),
+              ElementsAre(HasSubstr("the mean weight of each call")));
+}
+
 TEST(VerlLossErrorsTest, LossModeMustSuitTheBypass) {
   for (const char* mode : {"bypass_mode", "reinforce"}) {
     EXPECT_THAT(Fields(TranslateLoss(std::string(R"({"loss_mode": ")") + mode +
