@@ -14,7 +14,7 @@ from fake_server import Held, bad_request, failing, in_turn
 from sample import ALL, BATCH, answer, assert_is_the_answer, on
 
 import counterweight_rl as cw
-from counterweight_rl.shared_memory import quarantine
+from counterweight_rl.shared_memory import quarantine, registry
 from counterweight_rl.shared_memory.region import SUPPORTED
 
 pytest.importorskip("torch", reason="needs torch: .ci/setup torch, or make test TORCH=1")
@@ -35,9 +35,66 @@ def test_outputs_are_kept_until_the_server_is_done(computing: Sharing, device: F
         assert device.alive() == 1
         memory.busy = False
         server.handler = memory.serve(answer)
-        client.correct(**BATCH)
+        end = time.monotonic() + 30
+        while device.alive():  # a call asks, and does not wait for the answer
+            assert time.monotonic() < end
+            client.correct(**BATCH)
+            gc.collect()
+
+
+def test_a_server_that_does_not_answer_keeps_outputs_and_no_one_waits(
+    computing: Sharing, device: FakeCuda
+) -> None:
+    server, memory = computing
+    held = Held()
+    server.handler = held
+    client = cw.Client(server.target, transport="shared_memory", timeout=3600)
+    with ThreadPoolExecutor() as threads:
+        call = threads.submit(client.correct, **on(device), outputs=("weights",), timeout=8)
+        assert held.arrived.acquire(timeout=30)
+        memory.freeze()
+        begin = time.monotonic()
+        with pytest.raises(cw.DeadlineError):
+            call.result()
+        client.close()
+        # One packet alone would be waited for as long.
+        assert time.monotonic() - begin < 8 + registry._PATIENCE_SECONDS
+    del call
+    gc.collect()
+    assert device.alive() == 1
+    held.release()
+    memory.thaw()
+    end = time.monotonic() + 30
+    while device.alive():
+        assert time.monotonic() < end
+        time.sleep(0.01)
         gc.collect()
-        assert device.alive() == 0
+
+
+def test_outputs_of_a_connection_that_was_given_up_are_lost(
+    computing: Sharing, device: FakeCuda, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another call's packet had no answer, so no one can ask when the server has finished."""
+    server, memory = computing
+    given_up: list[object] = []
+    monkeypatch.setattr(quarantine, "_given_up", given_up)
+    held = Held()
+    server.handler = held
+    with (
+        cw.Client(server.target, transport="shared_memory", timeout=60) as client,
+        ThreadPoolExecutor() as threads,
+    ):
+        call = threads.submit(client.correct, **on(device), outputs=("weights",), timeout=15)
+        assert held.arrived.acquire(timeout=30)
+        memory.freeze()
+        monkeypatch.setattr(registry, "_PATIENCE_SECONDS", 0.05)
+        with pytest.raises(cw.UnavailableError):
+            client.correct(**BATCH)
+        with pytest.raises(cw.DeadlineError):
+            call.result()
+        assert len(given_up) == 1
+        held.release()
+        memory.thaw()
 
 
 def test_an_overloaded_server_gets_back_what_no_call_uses(
@@ -97,6 +154,10 @@ def test_memory_of_a_server_that_never_ends_is_lost(
         pytest.raises(cw.DeadlineError),
     ):
         client.correct(**on(device), outputs=("weights",))
+    end = time.monotonic() + 30
+    while not given_up:
+        assert time.monotonic() < end
+        time.sleep(0.01)
     assert len(given_up) == 1
     gc.collect()
     assert device.alive() == 1

@@ -237,6 +237,20 @@ def test_a_report_of_this_machine_passes_by(
     assert proxy.received == []
 
 
+def test_a_report_is_not_redirected_to_this_machine_by_it(
+    prometheus: FakePrometheus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A proxy answers for another machine, and leads back."""
+    leading = FakePrometheus(f"http://localhost:{prometheus.port}/")
+    monkeypatch.setenv("http_proxy", f"http://127.0.0.1:{leading.port}")
+    monkeypatch.delenv("no_proxy", raising=False)
+    try:
+        assert Prometheus("http://h.invalid:1", {}).ask("query") == [1]
+    finally:
+        leading.stop()
+    assert (len(leading.headers), len(prometheus.headers)) == (1, 1)
+
+
 def test_a_report_with_headers_passes_by(proxy: Proxy) -> None:
     with pytest.raises(ReportError, match="found no Prometheus"):
         Prometheus("http://h.invalid:1", {"Authorization": f"Bearer {TOKEN}"}).ask("query")

@@ -10,6 +10,7 @@ import pathlib
 import socket
 import threading
 import time
+from typing import Any
 
 import grpc
 import pytest
@@ -23,6 +24,7 @@ from fake_memory import (
     reach,
 )
 
+from counterweight_rl.shared_memory import control as control_module
 from counterweight_rl.shared_memory.control import Control, RefusedError
 from counterweight_rl.shared_memory.pool import Pool
 from counterweight_rl.shared_memory.region import SUPPORTED, Access, Region
@@ -175,6 +177,31 @@ class TestPool:
         reach(0)
 
 
+class Interrupted:
+    """A socket, or the poll for it, that a signal interrupts after one method."""
+
+    def __init__(self, real: Any, after: str) -> None:
+        self._real = real
+        self._after = after
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._real, name)
+
+    def register(self, *_: Any) -> None:
+        pass
+
+    def poll(self, *_: Any) -> bool:
+        if self._after == "poll":
+            raise KeyboardInterrupt
+        return True
+
+    def recv(self, size: int) -> bytes:
+        data: bytes = self._real.recv(size)
+        if self._after == "recv":
+            raise KeyboardInterrupt
+        return data
+
+
 class SlowMemory:
     """Accepts one connection, reads everything, and answers one packet after each pause."""
 
@@ -238,6 +265,37 @@ class TestControl:
             with pytest.raises(TimeoutError):
                 control.register(region, time.monotonic() + 0.5)
             assert memory.answered < releases  # the registration was never answered
+
+    @pytest.mark.parametrize("after", ["poll", "send_fds", "recv"])
+    def test_an_interrupted_packet_is_not_answered_to_another(
+        self, sharing: Sharing, monkeypatch: pytest.MonkeyPatch, after: str
+    ) -> None:
+        """Ctrl-C may come at any time; another region's handle would be another batch's memory."""
+        _, memory = sharing
+        pool = Pool(memory.path, 0)
+        first, second = pool.take(Access.READ, 10), pool.take(Access.WRITE, 10)
+        pool.handle(pool.take(Access.READ, 20))
+        with monkeypatch.context() as patched:
+            if after == "send_fds":
+                send = socket.send_fds
+
+                def interrupted(*arguments: Any) -> None:
+                    send(*arguments)
+                    raise KeyboardInterrupt
+
+                patched.setattr(socket, "send_fds", interrupted)
+            else:
+                control = pool._registry._control
+                assert control is not None
+                patched.setattr(control, "_socket", Interrupted(control._socket, after))
+                patched.setattr(control_module.select, "poll", lambda: Interrupted(None, after))
+            with pytest.raises(KeyboardInterrupt):
+                pool.handle(first)
+        handle = pool.handle(second)
+        assert memory.regions[handle][0] == Access.WRITE
+        assert memory.regions[pool.handle(first)][0] == Access.READ
+        assert memory.connections == (1 if after == "poll" else 2)
+        pool.close()
 
     def test_a_server_that_says_nothing(
         self, sharing: Sharing, monkeypatch: pytest.MonkeyPatch

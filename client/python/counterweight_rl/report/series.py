@@ -124,6 +124,16 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
         """Follows none, which makes the redirect an HTTPError."""
 
 
+class _Proxies(urllib.request.ProxyHandler):
+    """The proxies of the environment, for other machines only."""
+
+    def proxy_open(self, req: urllib.request.Request, proxy: str, type: str) -> Any:
+        """Passes by the proxy for what is on this machine, also after a redirect."""
+        if may_stay_here(urllib.parse.urlsplit(req.full_url).hostname or ""):
+            return None
+        return super().proxy_open(req, proxy, type)
+
+
 def _split(url: str) -> urllib.parse.SplitResult:
     try:
         parts = urllib.parse.urlsplit(url)
@@ -151,10 +161,12 @@ class Prometheus:
         self._headers = dict(headers)
         parts = _split(self._url)
         handlers: list[urllib.request.BaseHandler] = []
-        if may_stay_here(parts.hostname or "") or (headers and parts.scheme == "http"):
-            handlers.append(urllib.request.ProxyHandler({}))
         if headers:
             handlers.append(_NoRedirect())
+        if headers and parts.scheme == "http":
+            handlers.append(urllib.request.ProxyHandler({}))
+        else:
+            handlers.append(_Proxies())
         self._opener = urllib.request.build_opener(*handlers)
 
     def ask(self, path: str, **parameters: object) -> list[Any]:

@@ -65,6 +65,7 @@ class Control:
         self._unsent: deque[tuple[bytes, Callable[[Answer], None]]] = deque()
         self._awaited: deque[Callable[[Answer], None]] = deque()
         self._late = 0
+        self._is_broken = False
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
             self._socket.setblocking(False)
@@ -80,6 +81,14 @@ class Control:
     def is_late(self) -> bool:
         """Whether the server owes an answer beyond a deadline, as far as has been read."""
         return self._late > 0 or bool(self._unsent)
+
+    @property
+    def is_broken(self) -> bool:
+        """Whether an exception, such as Ctrl-C, came between a packet and its place in the order.
+
+        The next answer would be taken for another packet's.
+        """
+        return self._is_broken
 
     def register(self, region: Region | DeviceRegion, end: float) -> bytes:
         """Registers a region until ``end`` on the monotonic clock; returns its handle.
@@ -116,7 +125,7 @@ class Control:
             while not answers:
                 self._wait(select.POLLIN, end)
                 self._read()
-        except TimeoutError:
+        except BaseException:
             is_awaited = False
             self._late += 1
             raise
@@ -141,12 +150,15 @@ class Control:
         self._read()
         while self._unsent:
             packet, take = self._unsent[0]
+            self._is_broken = True
             try:
                 self._socket.send(packet)
             except BlockingIOError:
+                self._is_broken = False
                 return
             self._unsent.popleft()
             self._awaited.append(take)
+            self._is_broken = False
 
     def close(self) -> None:
         """Ends the connection, which releases all its regions at the server."""
@@ -158,13 +170,16 @@ class Control:
         while True:
             self.pump()
             if not self._unsent:
+                self._is_broken = True
                 try:
                     socket.send_fds(self._socket, [packet], fds)
-                    break
                 except BlockingIOError:
-                    pass
+                    self._is_broken = False
+                else:
+                    self._awaited.append(take)
+                    self._is_broken = False
+                    return
             self._wait(select.POLLIN | select.POLLOUT, end)
-        self._awaited.append(take)
 
     def _wait(self, events: int, end: float) -> None:
         poll = select.poll()
@@ -181,9 +196,11 @@ class Control:
     def _read(self) -> None:
         """Takes the answers that have arrived, and notices the connection's end."""
         while True:
+            self._is_broken = True
             try:
                 data = self._socket.recv(_MOST_ANSWER_BYTES)
             except BlockingIOError:
+                self._is_broken = False
                 return
             if not data:
                 raise ConnectionResetError("the server closed the connection")
@@ -194,3 +211,4 @@ class Control:
             if not self._awaited:  # the server refuses the connection
                 raise ConnectionRefusedError(message or "the server ends the connection")
             self._awaited.popleft()(Answer(code, number, handle, message))
+            self._is_broken = False

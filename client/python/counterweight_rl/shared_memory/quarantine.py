@@ -48,6 +48,9 @@ class Quarantine:
         if not (self._asked or self._used):
             self._control.close()
             return
+        if self._control.is_broken:
+            self._end()
+            return
         try:
             threading.Thread(target=self._outlast, name="counterweight-kept", daemon=True).start()
         except RuntimeError:  # no more threads, or the interpreter ends

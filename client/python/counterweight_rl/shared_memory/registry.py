@@ -134,6 +134,8 @@ class Registry:
 
     def _refresh(self) -> None:
         """Does what others want, and notices the connection's end."""
+        if self._control is not None and self._control.is_broken:
+            self._give_up()
         while self._releases:
             handle, owners = self._releases.popleft()
             if self._control is None or self._quarantine is None:
