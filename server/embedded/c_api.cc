@@ -1,4 +1,7 @@
 // The C ABI: no exception passes it, and each call leaves its error behind.
+#include <cxxabi.h>
+#include <pthread.h>
+
 #include <cstddef>
 #include <exception>
 #include <functional>
@@ -7,10 +10,15 @@
 #include <string>
 #include <utility>
 
+#include "google/protobuf/message.h"
 #include "server/embedded/calls.h"
 #include "server/embedded/counterweight.h"
 #include "server/embedded/message.h"
 #include "server/engine/names.h"
+
+#if GOOGLE_PROTOBUF_VERSION < 4022000
+#include "google/protobuf/stubs/logging.h"
+#endif
 
 namespace counterweight::embedded {
 namespace {
@@ -36,7 +44,21 @@ int Fail(Failure failure, int32_t format) {
   return failure.code;
 }
 
+// Defers pthread_cancel to the end of the call: what a call shares with the
+// library's threads must outlive their work on it.
+class Uncancelled {
+ public:
+  Uncancelled() { pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before_); }
+  ~Uncancelled() { pthread_setcancelstate(before_, nullptr); }
+  Uncancelled(const Uncancelled&) = delete;
+  Uncancelled& operator=(const Uncancelled&) = delete;
+
+ private:
+  int before_ = PTHREAD_CANCEL_ENABLE;
+};
+
 int Guard(int32_t format, const std::function<Failure()>& work) {
+  const Uncancelled uncancelled;
   try {
     try {
       return Fail(work(), format);
@@ -50,6 +72,10 @@ int Guard(int32_t format, const std::function<Failure()>& work) {
           {CW_INTERNAL, server::Concat("internal error: ", error.what()), {}},
           format);
     }
+  } catch (const abi::__forced_unwind&) {
+    // `place` ends the thread, as Python's interpreter does to its daemon
+    // threads at exit. glibc aborts the process if this is not rethrown.
+    throw;
   } catch (...) {
     // There is no memory for the error's text.
     last.error = {CW_RESOURCE_EXHAUSTED, "out of memory", {nullptr, 0}};
@@ -138,6 +164,11 @@ int cw_open(const cw_options* options, cw_handle** handle) {
   return cw::Guard(CW_PROTOBUF, [&]() -> Failure {
     if (handle == nullptr) return cw::Misuse("handle must not be NULL");
     *handle = nullptr;
+    // Text that is not UTF-8 is refused; protobuf also writes each to stderr,
+    // which is the program's.
+#if GOOGLE_PROTOBUF_VERSION < 4022000
+    google::protobuf::SetLogHandler(nullptr);
+#endif
     const cw_options defaults{.struct_size = sizeof(cw_options)};
     if (options == nullptr) options = &defaults;
     if (options->struct_size != sizeof(cw_options)) {
@@ -212,6 +243,7 @@ const cw_error* cw_last_error(void) {
 }
 
 void cw_close(cw_handle* handle) {
+  const counterweight::embedded::Uncancelled uncancelled;
   delete counterweight::embedded::EngineOf(handle);
 }
 }

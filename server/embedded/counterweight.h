@@ -12,6 +12,7 @@
  *
  * Threads: a handle may be used by any number of threads at once. No thread is
  * started before the first correction; those of the library block all signals.
+ * A thread that is cancelled (pthread_cancel) ends when its call returns.
  *
  * fork(): a handle that was opened before is usable in the child, where the
  * first correction starts threads of its own. Two cases are refused with
@@ -92,7 +93,8 @@ typedef struct cw_bytes {
  * dtype are numbers of counterweight.v1.TensorRole and DType. NULL: the library
  * makes the memory, which lives as long as the answer; it makes none on a
  * device. Called by the calling thread, once for each output that is not empty,
- * before anything is computed; must not throw. */
+ * before anything is computed; must not throw, but may end its thread
+ * (pthread_exit): the call then leaves nothing behind. */
 typedef void* (*cw_place)(void* context, int32_t role, int32_t dtype,
                           size_t size);
 
