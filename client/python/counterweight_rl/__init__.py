@@ -17,6 +17,7 @@ modules that need torch: ``counterweight_rl.torch`` makes the policy loss an aut
 """
 
 from counterweight_rl._version import __version__
+from counterweight_rl.arrays.version_spans import spans_of
 from counterweight_rl.choices import (
     Aggregation,
     Bound,
@@ -112,4 +113,5 @@ __all__ = [
     "UnavailableError",
     "Violation",
     "__version__",
+    "spans_of",
 ]

@@ -13,7 +13,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from counterweight_rl import messages
-from counterweight_rl.arrays.batch import float_list, int_list, read_batch
+from counterweight_rl.arguments import (
+    INT64,
+    UINT64,
+    boolean,
+    float_list,
+    int_list,
+    integer,
+    text,
+)
+from counterweight_rl.arrays.batch import read_batch
 from counterweight_rl.arrays.interop import ArrayT
 from counterweight_rl.arrays.out_argument import check_destinations
 from counterweight_rl.arrays.requested_outputs import read_outputs
@@ -144,7 +153,7 @@ def correct(
 ) -> Call[Result[ArrayT]]:
     """Builds the call of ``Client.correct``; raises its errors about arguments."""
     _refuse_at_exit()
-    request_id = uuid.uuid4().hex if request_id is None else request_id
+    request_id = uuid.uuid4().hex if request_id is None else text("request_id", request_id)
     with _identified(request_id):
         requested = read_outputs(
             outputs,
@@ -164,8 +173,6 @@ def correct(
             sequence_lengths,
             padded_length,
         )
-        if not isinstance(metrics, bool):
-            raise TypeError(f"metrics must be a bool, not {type(metrics).__name__}")
         head = service_pb2.CorrectRequest(
             request_id=request_id,
             layout=batch.layout,
@@ -175,24 +182,24 @@ def correct(
             non_finite_policy=messages.enum_to_proto(
                 "non_finite", non_finite, tensor_pb2.NonFinitePolicy.DESCRIPTOR
             ),
-            seed=seed,
-            omit_metrics=not metrics,
+            seed=None if seed is None else integer("seed", seed, UINT64),
+            omit_metrics=not boolean("metrics", metrics),
             group_ids=[] if group_ids is None else int_list("group_ids", group_ids),
             row_divisors=[] if row_divisors is None else float_list("row_divisors", row_divisors),
         )
         if global_counts is not None:
             messages.to_proto("global_counts", global_counts, head.global_counts)
         if run is not None:
-            head.labels.run = run
+            head.labels.run = text("run", run)
         if replica is not None:
-            head.labels.replica = replica
+            head.labels.replica = text("replica", replica)
         if policy_version is not None:
-            head.labels.policy_version = policy_version
+            head.labels.policy_version = integer("policy_version", policy_version, INT64)
         if version_spans is not None:
-            add_spans(version_spans, head)
+            add_spans(version_spans, batch.num_sequences, head)
         if progress is not None and not callable(progress):
             raise TypeError(f"progress must be callable, not {type(progress).__name__}")
-        destinations = check_destinations(out or {}, batch, requested)
+        destinations = check_destinations({} if out is None else out, batch, requested)
         correction = Correction(head, batch, requested, destinations, progress)
         return Call("Correct", b"", correction.read, timeout, request_id, correction)
 

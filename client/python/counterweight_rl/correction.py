@@ -105,6 +105,7 @@ class Answer(Generic[ArrayT]):
         """
         self._response, self.tensors = wire.decode_response(message)
         self._requested = correction.requested
+        self._batch: Batch[Any] = correction.batch
         names = [role_name(tensor.head.role) for tensor in self.tensors]
         if len(set(names)) < len(names):
             raise ValueError(f"an output came twice: {', '.join(names)}")
@@ -131,7 +132,8 @@ class Answer(Generic[ArrayT]):
     def result(self, timing: pb.Timing | None = None) -> Result[Any]:
         """Returns the Result of filled outputs; ``timing`` replaces the answer's own."""
         self._transfers.wait()
-        arrays = {output.name: output.array for output in self.outputs}
+        batch = self._batch
+        arrays = {output.name: batch.as_sent(output.name, output.array) for output in self.outputs}
         if not self._requested.keep_mask:
             arrays.pop("keep_mask", None)
         response = self._response

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
+from enum import Enum
 from numbers import Real
 from typing import Any
 
@@ -42,7 +43,7 @@ def to_mapping(system: str, config: Any) -> Mapping[str, Any]:
     is_tree = isinstance(config, Mapping) and any(
         node in config for node in _TREE if node in fields
     )
-    return _struct("block", config, fields, whole=_is_written(config) and not is_tree)
+    return _struct("method.block", config, fields, whole=_is_written(config) and not is_tree)
 
 
 def _is_written(config: Any) -> bool:
@@ -80,11 +81,11 @@ def _read(config: Any, name: str) -> Any:
         return config.get(name, _ABSENT)
     # A class has defaults but is not a configuration.
     value: Any = _ABSENT if isinstance(config, type) else getattr(config, name, _ABSENT)
-    # A count may be a tensor.
-    return value.item() if getattr(value, "ndim", None) == 0 else value
+    # A count may be a tensor, and boundaries an array.
+    return value.tolist() if hasattr(value, "ndim") and hasattr(value, "tolist") else value
 
 
 def _is_value(value: Any) -> bool:
     """False for a struct of any type."""
     is_list = isinstance(value, Sequence) and not isinstance(value, (bytes, bytearray))
-    return value is None or value is _ABSENT or is_list or isinstance(value, Real)
+    return value is None or value is _ABSENT or is_list or isinstance(value, (Real, Enum))

@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import functools
+from collections.abc import Callable, Mapping
 from dataclasses import fields
-from numbers import Real
 from typing import Any, TypeVar
 
-import numpy as np
-
 from counterweight_rl import choices, config, dialect_blocks, info, result
-from counterweight_rl.contract import Message, method_pb2, struct_pb2
+from counterweight_rl.arguments import INT64, UINT32, boolean, integer, items, number, text
+from counterweight_rl.contract import Message, method_pb2
+from counterweight_rl.contract.descriptors import DESCRIPTORS
+from counterweight_rl.dialect_structs import fill_struct
 from counterweight_rl.suggestions import did_you_mean
 
 T = TypeVar("T")
 
+_SCALARS: dict[str, Callable[[str, Any], Any]] = {
+    "bool": boolean,
+    "double": number,
+    "int64": functools.partial(integer, limits=INT64),
+    "string": text,
+    "uint32": functools.partial(integer, limits=UINT32),
+}
 # Dataclasses and enums by the name of their proto counterpart.
 _DATACLASSES: dict[str, type[Any]] = {
     cls.__name__: cls
@@ -68,23 +76,23 @@ def method_to_proto(method: config.Method) -> method_pb2.Method:
     """
     message = method_pb2.Method()
     if isinstance(method, str):
-        message.preset.name = method
+        message.preset.name = text("method", method)
     elif isinstance(method, config.Preset):
-        message.preset.name = method.name
+        message.preset.name = text("method.name", method.name)
         for name, value in method.parameters.items():
-            message.preset.parameters[name] = _number(f"Preset parameter {name}", value)
+            path = f"method.parameters[{text('method.parameters', name)}]"
+            message.preset.parameters[name] = number(path, value)
         for name in ("policy_loss", "kl_penalty"):
-            _fill_field("preset", name, getattr(method, name), message.preset)
+            _fill_field("method", name, getattr(method, name), message.preset)
     elif isinstance(method, config.CorrectionConfig):
         message.config.SetInParent()
-        _fill("config", method, message.config)
+        _fill("method", method, message.config)
     elif isinstance(method, config.Dialect):
-        message.dialect.system = method.system
-        message.dialect.ignore_unknown_fields = method.ignore_unknown_fields
-        message.dialect.release = method.release
+        for name in ("system", "ignore_unknown_fields", "release"):
+            _fill_field("method", name, getattr(method, name), message.dialect)
         message.dialect.block.SetInParent()
         block = dialect_blocks.to_mapping(method.system, method.block)
-        _fill_struct("block", block, message.dialect.block)
+        fill_struct("method.block", block, message.dialect.block)
     else:
         raise TypeError(
             "method must be a preset's name, Preset, CorrectionConfig or Dialect, "
@@ -96,12 +104,14 @@ def method_to_proto(method: config.Method) -> method_pb2.Method:
 def enum_to_proto(path: str, value: str, descriptor: Any) -> Any:
     """Returns the number of the choice ``value``, an enum's member or its text."""
     prefix = _prefix(descriptor)
-    number = descriptor.values_by_name.get(prefix + str(value).upper())
-    if number is None or number.number == 0:
+    # str() of another package's enum of strings is not its text.
+    name = str.__str__(value) if isinstance(value, str) else str(value)
+    found = descriptor.values_by_name.get(prefix + name.upper())
+    if found is None or found.number == 0:
         choices = [v.name[len(prefix) :].lower() for v in descriptor.values[1:]]
         advice = did_you_mean(value, choices)
         raise ValueError(f"{path} must be one of {', '.join(choices)}; got {value!r}{advice}")
-    return number.number
+    return found.number
 
 
 def to_proto(path: str, source: Any, message: Message) -> None:
@@ -171,52 +181,16 @@ def _fill_field(parent: str, name: str, value: Any, message: Message) -> None:
             target.SetInParent()
             _fill(path, _checked(path, value, cls), target)
         else:
-            for i, item in enumerate(value):
+            for i, item in enumerate(items(path, value, f"a sequence of {cls.__name__}")):
                 item_path = f"{path}[{i}]"
                 _fill(item_path, _checked(item_path, item, cls), target.add())
     else:
-        try:
-            setattr(message, name, value)
-        except (TypeError, ValueError) as error:
-            raise type(error)(f"{path} cannot be {value!r}: {error}") from error
+        # Not protobuf's descriptor: errors are the same without protobuf.
+        field = DESCRIPTORS[message.DESCRIPTOR.name].fields_by_name[name]
+        setattr(message, name, _SCALARS[field.type](path, value))
 
 
 def _checked(path: str, value: Any, cls: type[Any]) -> Any:
     if not isinstance(value, cls):
         raise TypeError(f"{path} must be a {cls.__name__}, not {type(value).__name__}")
     return value
-
-
-def _number(path: str, value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, Real):
-        raise TypeError(f"{path} must be a number, not {type(value).__name__}")
-    return float(value)
-
-
-def _fill_struct(path: str, block: Any, message: struct_pb2.Struct) -> None:
-    if not isinstance(block, Mapping):
-        raise TypeError(f"{path} must be a mapping, not {type(block).__name__}")
-    for key, value in block.items():
-        if not isinstance(key, str):
-            raise TypeError(f"{path}: keys must be strings, not {type(key).__name__}")
-        _fill_value(f"{path}.{key}", value, message.fields[key])
-
-
-def _fill_value(path: str, value: Any, message: struct_pb2.Value) -> None:
-    if value is None:
-        message.null_value = struct_pb2.NULL_VALUE
-    elif isinstance(value, (bool, np.bool_)):
-        message.bool_value = bool(value)
-    elif isinstance(value, str):
-        message.string_value = str(value)
-    elif isinstance(value, Real):
-        message.number_value = float(value)
-    elif isinstance(value, Mapping):
-        message.struct_value.SetInParent()
-        _fill_struct(path, value, message.struct_value)
-    elif isinstance(value, Sequence) and not isinstance(value, (bytes, bytearray)):
-        message.list_value.SetInParent()
-        for i, item in enumerate(value):
-            _fill_value(f"{path}[{i}]", item, message.list_value.values.add())
-    else:
-        raise TypeError(f"{path}: a block cannot hold a {type(value).__name__}")

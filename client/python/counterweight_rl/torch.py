@@ -27,6 +27,7 @@ from typing import Any
 import torch
 from torch.autograd.function import once_differentiable
 
+from counterweight_rl.arrays.nested import flatten
 from counterweight_rl.choices import NonFinitePolicy
 from counterweight_rl.client import Client
 from counterweight_rl.config import GlobalCounts, Method
@@ -70,8 +71,8 @@ def policy_loss(
     Args:
         client: The client to ask.
         current_log_probs: log pi_theta at this gradient step, nats; padded [B, T] or, with
-            ``sequence_lengths``, packed [N]; float32, bfloat16, float16 or float64 (sent as
-            float32). The only input that gets a gradient.
+            ``sequence_lengths``, packed [N]; or nested; float32, bfloat16, float16 or float64 (sent
+            as float32). The only input that gets a gradient.
         response_mask: [B, T] or [N], each 0 or 1; 1 = the token counts. Other positions get
             gradient 0, whatever they contain.
         advantages: [B, T] or [N]; or one per sequence, [B] or [B, 1].
@@ -235,7 +236,14 @@ def attach(current_log_probs: torch.Tensor, result: Result[torch.Tensor]) -> tor
     """
     if result.loss is None:
         raise refuse([Violation("method", "has no policy loss")], result.request_id)
-    loss: torch.Tensor = _PolicyLoss.apply(current_log_probs, result.loss, result.gradient)
+    gradient = result.gradient
+    if current_log_probs.is_nested:
+        # Autograd's gradient of a nested tensor must have its very layout; that of the packed
+        # elements needs none.
+        current_log_probs, _ = flatten("current_log_probs", current_log_probs)
+        if gradient is not None:
+            gradient, _ = flatten("gradient", gradient)
+    loss: torch.Tensor = _PolicyLoss.apply(current_log_probs, result.loss, gradient)
     return loss
 
 

@@ -25,6 +25,7 @@ from typing import Any
 import torch
 from torch.autograd.function import once_differentiable
 
+from counterweight_rl.arrays.nested import unnest
 from counterweight_rl.choices import NonFinitePolicy
 from counterweight_rl.client import Client
 from counterweight_rl.config import GlobalCounts, Method
@@ -95,15 +96,23 @@ class PolicyLossOperator:
 
         ``sequence_lengths`` is a tensor of integers, [B].
         """
+        inputs = {
+            "current_log_probs": current_log_probs,
+            "response_mask": response_mask,
+            "advantages": advantages,
+            "rollout_log_probs": rollout_log_probs,
+            "old_log_probs": old_log_probs,
+            "ref_log_probs": ref_log_probs,
+        }
+        if response_mask.is_nested or current_log_probs.is_nested:
+            # Operators of torch.library take no nested tensors.
+            inputs, mask, nested = unnest(inputs, "response_mask", response_mask, sequence_lengths)
+            inputs["response_mask"] = mask
+            sequence_lengths = None if nested is None else torch.tensor(nested.lengths)
         loss: torch.Tensor
         loss, _ = torch.ops.counterweight.policy_loss(
             self._number,
-            current_log_probs,
-            response_mask,
-            advantages,
-            rollout_log_probs,
-            old_log_probs,
-            ref_log_probs,
+            *inputs.values(),
             sequence_lengths,
             torch.is_grad_enabled() and current_log_probs.requires_grad,
         )

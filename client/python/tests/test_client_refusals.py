@@ -12,9 +12,11 @@ from sample import (
     OLD,
     ROLLOUT,
     correct,
+    sent,
 )
 
 import counterweight_rl as cw
+from counterweight_rl._gen.counterweight.v1 import tensor_pb2
 
 
 @pytest.mark.parametrize(
@@ -109,7 +111,7 @@ def test_advantages_of_other_shapes_are_refused(client: cw.Client, shape: tuple[
     ("counts", "message"),
     [
         ({"num_tokens": 3}, "global_counts must be a GlobalCounts, not dict"),
-        (cw.GlobalCounts(num_tokens=1.5), r"global_counts\.num_tokens cannot be 1\.5"),  # type: ignore[arg-type]
+        (cw.GlobalCounts(num_tokens=1.5), r"global_counts\.num_tokens must be an int, not float"),  # type: ignore[arg-type]
     ],
 )
 def test_global_counts_of_wrong_types(client: cw.Client, counts: Any, message: str) -> None:
@@ -159,3 +161,27 @@ def test_long_names_are_compared_with_nothing(client: cw.Client) -> None:
     with pytest.raises(cw.InvalidRequestError) as caught:
         correct(client, outputs=(name,))
     assert "did you mean" not in caught.value.violations[0].description
+
+
+@pytest.mark.parametrize("lengths", [[2, 0, 1], [0, 3, 0], [3, 0, 0]])
+def test_packed_advantages_that_fit_two_readings(client: cw.Client, lengths: list[int]) -> None:
+    """Three sequences of three positions: one per token, or one per sequence?"""
+    flat = {"rollout_log_probs": ROLLOUT[0], "old_log_probs": OLD[0], "response_mask": MASK[0]}
+    advantages = np.array([1, 100, 5], np.float32)
+    with pytest.raises(cw.InvalidRequestError, match=r"advantages: fit .* pass \[B, 1\]"):
+        correct(client, **flat, advantages=advantages, sequence_lengths=lengths)
+
+
+def test_packed_advantages_that_fit_one_reading(server: FakeServer, client: cw.Client) -> None:
+    flat = {"rollout_log_probs": ROLLOUT[0], "old_log_probs": OLD[0], "response_mask": MASK[0]}
+    advantages = np.array([1, 100, 5], np.float32)
+    cases = [
+        ([1, 1, 1], advantages, [1, 100, 5]),
+        ([2, 0, 1], advantages[:, None], [1, 1, 5]),
+        ([2, 1], advantages, [1, 100, 5]),
+        ([2, 1], advantages[:2], [1, 1, 100]),
+    ]
+    for lengths, given, expected in cases:
+        correct(client, **flat, advantages=given, sequence_lengths=lengths)
+        tensor = sent(server.requests[-1], tensor_pb2.TENSOR_ROLE_ADVANTAGES)
+        assert np.frombuffer(tensor.data, "<f4").tolist() == expected

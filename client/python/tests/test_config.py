@@ -100,19 +100,21 @@ def test_unknown_choice_names_field_and_choices(wrong: Any) -> None:
     weight = cw.ImportanceWeight(
         ratio_source=cw.RatioSource.OLD_ROLLOUT, level=wrong, bound=cw.Bound.NONE
     )
-    with pytest.raises(ValueError, match=r"config\.importance_weight\.level .*token, sequence"):
+    with pytest.raises(ValueError, match=r"method\.importance_weight\.level .*token, sequence"):
         messages.method_to_proto(cw.CorrectionConfig(importance_weight=weight))
 
 
 def test_wrong_types_name_the_field() -> None:
-    with pytest.raises(TypeError, match=r"config\.rules\[0\] must be a RejectionRule"):
+    with pytest.raises(TypeError, match=r"method\.rules\[0\] must be a RejectionRule"):
         messages.method_to_proto(cw.CorrectionConfig(rules=[FULL.importance_weight]))  # type: ignore[list-item]
     with pytest.raises(TypeError, match="method must be"):
         messages.method_to_proto({"rollout_is": "token"})  # type: ignore[arg-type]
     penalty = cw.KlPenalty(estimator=cw.KlEstimator.K1, coefficient="big")  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match=r"config\.kl_penalty\.coefficient cannot be 'big'"):
+    with pytest.raises(
+        TypeError, match=r"method\.kl_penalty\.coefficient must be a number, not str"
+    ):
         messages.method_to_proto(cw.CorrectionConfig(kl_penalty=penalty))
-    with pytest.raises(TypeError, match="Preset parameter upper must be a number, not str"):
+    with pytest.raises(TypeError, match=r"method\.parameters\[upper\] must be a number, not str"):
         messages.method_to_proto(cw.Preset("token_tis", upper="3"))  # type: ignore[arg-type]
 
 
@@ -133,9 +135,9 @@ def test_presets_with_a_loss() -> None:
     assert dict(message.parameters) == {"upper": 3.0}
     assert messages.from_proto(message.policy_loss, cw.PolicyLoss) == FULL.policy_loss
     assert messages.from_proto(message.kl_penalty, cw.KlPenalty) == FULL.kl_penalty
-    with pytest.raises(TypeError, match=r"preset\.kl_penalty must be a KlPenalty, not float"):
+    with pytest.raises(TypeError, match=r"method\.kl_penalty must be a KlPenalty, not float"):
         messages.method_to_proto(cw.Preset("token_tis", kl_penalty=0.1))  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match=r"preset\.policy_loss\.surrogate must be one of ppo_clip"):
+    with pytest.raises(ValueError, match=r"method\.policy_loss\.surrogate must be one of ppo_clip"):
         messages.method_to_proto(
             cw.Preset(
                 "token_tis",

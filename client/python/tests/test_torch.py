@@ -11,6 +11,7 @@ from sample import MASK, OLD, REASONS, ROLLOUT, SHAPE, WEIGHTS, answer, sent
 
 import counterweight_rl as cw
 from counterweight_rl._gen.counterweight.v1 import tensor_pb2
+from counterweight_rl.arrays.interop import check_kinds
 
 torch = pytest.importorskip("torch", reason="needs torch: .ci/setup torch, or make test TORCH=1")
 
@@ -144,8 +145,11 @@ def test_mixed_kinds_are_refused(client: cw.Client) -> None:
 
 
 def test_mixed_devices_are_refused(client: cw.Client) -> None:
-    with pytest.raises(TypeError, match="old_log_probs is on meta but response_mask is on cpu"):
-        correct(client, old_log_probs=torch.empty(SHAPE, device="meta"))
+    arrays = {"x": torch.empty(SHAPE, device="meta"), "response_mask": torch.empty(SHAPE)}
+    with pytest.raises(TypeError, match="x is on meta but response_mask is on cpu"):
+        check_kinds(arrays, "response_mask")
+    with pytest.raises(TypeError, match="old_log_probs is a Tensor on the device meta, which has"):
+        correct(client, old_log_probs=arrays["x"])
 
 
 def test_wrong_masks_are_refused(client: cw.Client) -> None:
@@ -190,11 +194,14 @@ def test_results_are_written_in_place(
             "must have dtype torch.float32; it has torch.float64",
         ),
         (lambda: torch.zeros(3, 2).T, "must be contiguous"),
-        (lambda: torch.zeros(SHAPE).to_sparse(), "must be contiguous"),
+        (
+            lambda: torch.zeros(SHAPE).to_sparse(),
+            "must be a plain tensor; it has the layout torch.sparse_coo",
+        ),
         (lambda: torch.zeros(1, 3).expand(SHAPE), "must be contiguous"),
         (
             lambda: torch.empty(SHAPE, device="meta"),
-            "must be on cpu, as response_mask is; it is on meta",
+            "must be a plain tensor; it is a Tensor on the device meta, which has no data",
         ),
         (
             lambda: torch.zeros(SHAPE, requires_grad=True),

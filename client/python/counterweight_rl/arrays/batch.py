@@ -11,10 +11,12 @@ from typing import Any, Generic
 
 import numpy as np
 
+from counterweight_rl.arguments import INT64, int_list, integer
 from counterweight_rl.arrays import cuda
 from counterweight_rl.arrays.device_array import DeviceArray, stream_of
 from counterweight_rl.arrays.encoding import MASK, ROLE_PREFIX, Input, to_wire
 from counterweight_rl.arrays.interop import ArrayT, adopt, check_kinds, is_torch
+from counterweight_rl.arrays.nested import Nested, unnest
 from counterweight_rl.arrays.pinned import Transfers
 from counterweight_rl.contract import tensor_pb2
 from counterweight_rl.errors import Violation, refuse
@@ -47,6 +49,8 @@ class Batch(Generic[ArrayT]):
             complete. Else None.
         foreign_stream: With arrays on a device that are not torch's, the cudaStream_t of the same
             meaning. Else None.
+        nested: The layout of nested tensors, which inputs and ``response_mask`` no longer have and
+            answers get. Else None.
     """
 
     layout: tensor_pb2.Layout
@@ -55,6 +59,7 @@ class Batch(Generic[ArrayT]):
     num_sequences: int
     stream: Any = None
     foreign_stream: int | None = None
+    nested: Nested | None = None
 
     @property
     def stream_handle(self) -> int | None:
@@ -88,6 +93,11 @@ class Batch(Generic[ArrayT]):
             return (self.num_sequences,)
         return tuple(self.response_mask.shape)
 
+    def as_sent(self, name: str, array: Any) -> Any:
+        """Returns an output in the layout of the caller's arrays."""
+        is_packed = self.nested is not None and name != "sequence_reasons"
+        return self.nested.nest(array) if self.nested is not None and is_packed else array
+
     def output_dtype(self, name: str) -> Any:
         """Returns the dtype of the output, numpy's or torch's."""
         mask: Any = self.response_mask
@@ -113,7 +123,7 @@ def read_batch(
         inputs: Log-probs and advantages by argument name; None is skipped. Advantages may be one
             per sequence, [B] or [B, 1].
         response_mask: The mask.
-        sequence_lengths: Ints; if present, the layout is packed.
+        sequence_lengths: Ints; if present, the layout is packed, as it is with nested tensors.
         padded_length: See ``Client.correct``.
 
     Raises:
@@ -125,14 +135,24 @@ def read_batch(
     arrays: dict[str, Any] = {
         name: adopt(name, array) for name, array in inputs.items() if array is not None
     }
+    arrays, response_mask, nested = unnest(arrays, MASK, response_mask, sequence_lengths)
     arrays[MASK] = response_mask
     check_kinds(arrays, MASK)
-    lengths = None
+    lengths = None if nested is None else nested.lengths
     if sequence_lengths is not None:
         lengths = int_list("sequence_lengths", sequence_lengths)
+    if padded_length is not None:
+        padded_length = integer("padded_length", padded_length, INT64)
+    violations: list[Violation] = []
     if _ADVANTAGES in arrays:
+        if nested is None and _is_ambiguous(arrays[_ADVANTAGES], arrays[MASK], lengths):
+            problem = (
+                "fit one per token and one per sequence, because sequences are empty; pass [B, 1] "
+                "for one per sequence, or leave the empty sequences out"
+            )
+            violations.append(Violation(_ADVANTAGES, problem))
         arrays[_ADVANTAGES] = _per_token(arrays[_ADVANTAGES], arrays[MASK], lengths)
-    violations = _shape_violations(arrays, packed=lengths is not None)
+    violations += _shape_violations(arrays, packed=lengths is not None)
     if not violations and lengths is not None:
         violations = _length_violations(lengths, response_mask)
     if padded_length is not None and lengths is None:
@@ -167,6 +187,7 @@ def read_batch(
         num_sequences=num_sequences,
         stream=stream,
         foreign_stream=foreign_stream,
+        nested=nested,
     )
 
 
@@ -175,34 +196,11 @@ def role_name(role: int) -> str:
     return str(tensor_pb2.TensorRole.Name(role)).removeprefix(ROLE_PREFIX).lower()
 
 
-def int_list(name: str, values: Iterable[Any]) -> list[int]:
-    """Converts a sequence of ints, a numpy array or a torch tensor to a list of ints.
-
-    Raises:
-        TypeError: An element is not an int.
-    """
-    items = values.tolist() if hasattr(values, "tolist") else list(values)
-    if not isinstance(items, list) or not all(_is_int(item) for item in items):
-        raise TypeError(f"{name} must be a one-dimensional sequence of integers")
-    return [int(item) for item in items]
-
-
-def float_list(name: str, values: Iterable[Any]) -> list[float]:
-    """Converts a sequence of numbers, a numpy array or a torch tensor to a list of floats.
-
-    Raises:
-        TypeError: An element is not a number.
-    """
-    items = values.tolist() if hasattr(values, "tolist") else list(values)
-    if not isinstance(items, list) or not all(
-        _is_int(item) or isinstance(item, (float, np.floating)) for item in items
-    ):
-        raise TypeError(f"{name} must be a one-dimensional sequence of numbers")
-    return [float(item) for item in items]
-
-
-def _is_int(value: Any) -> bool:
-    return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+def _is_ambiguous(advantages: Any, mask: Any, lengths: list[int] | None) -> bool:
+    """Whether packed advantages may be one per token and one per sequence, with other answers."""
+    if lengths is None or all(length == 1 for length in lengths):
+        return False
+    return tuple(advantages.shape) == tuple(mask.shape) == (len(lengths),)
 
 
 def _per_token(advantages: Any, mask: Any, lengths: list[int] | None) -> Any:

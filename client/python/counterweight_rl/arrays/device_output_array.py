@@ -12,6 +12,7 @@ from counterweight_rl.arrays.encoding import DeviceTensor
 from counterweight_rl.arrays.interop import addresses
 from counterweight_rl.arrays.output_array import OutputArray
 from counterweight_rl.arrays.pinned import Transfers
+from counterweight_rl.arrays.torch_kinds import flat_bytes
 
 
 class DeviceOutputArray(OutputArray):
@@ -36,7 +37,7 @@ class DeviceOutputArray(OutputArray):
             self._in_place = self._fits() and not _is_input(array, batch)
             torch = sys.modules["torch"]
             self.target: Any = (
-                array.detach().reshape(-1).view(torch.uint8)
+                flat_bytes(array)
                 if self._in_place
                 else cuda.empty((self.num_bytes,), torch.uint8, array)
             )

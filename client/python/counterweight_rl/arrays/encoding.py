@@ -13,6 +13,7 @@ from counterweight_rl.arrays import cuda
 from counterweight_rl.arrays.device_array import DeviceArray, ForeignTensor, to_foreign
 from counterweight_rl.arrays.interop import is_torch
 from counterweight_rl.arrays.pinned import Transfers
+from counterweight_rl.arrays.torch_kinds import flat_bytes
 from counterweight_rl.contract import tensor_pb2
 from counterweight_rl.errors import Violation, refuse
 from counterweight_rl.transport import wire
@@ -75,7 +76,7 @@ def to_wire(name: str, array: Any, transfers: Transfers) -> Input:
     if is_torch(array):
         read = _TORCH_READERS.get(name, _torch_real)
         dtype, tensor = read(name, array)
-        bytes_of = _torch_bytes(tensor)
+        bytes_of = flat_bytes(tensor.contiguous())
         if cuda.is_on_device(array):
             owned = bytes_of.data_ptr() != array.data_ptr()
             return DeviceTensor(role, dtype, bytes_of, owned)
@@ -160,12 +161,6 @@ def _torch_versions(name: str, tensor: torch.Tensor) -> tuple[int, torch.Tensor]
     if tensor.dtype == torch.int64:
         _check_range(name, bool(((tensor < _INT32.min) | (tensor > _INT32.max)).any()))
     return tensor_pb2.D_TYPE_I32, tensor.to(torch.int32)
-
-
-def _torch_bytes(tensor: torch.Tensor) -> torch.Tensor:
-    """Returns the tensor's bytes, without a copy if it is contiguous."""
-    torch = sys.modules["torch"]
-    return tensor.detach().contiguous().reshape(-1).view(torch.uint8)
 
 
 # Inputs of other numbers than real ones.

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from counterweight_rl.arrays.device_array import DeviceArray, adopt_device_array
+from counterweight_rl.arrays.torch_kinds import plain
 
 if TYPE_CHECKING:
     import torch
@@ -30,15 +31,23 @@ def is_torch(array: Any) -> bool:
 
 
 def adopt(name: str, array: Any) -> Any:
-    """Returns numpy arrays and torch tensors unchanged, others as arrays of their memory.
+    """Returns numpy arrays and torch tensors, others as arrays of their memory.
 
-    Others are objects on a CUDA device (a DeviceArray), with ``__dlpack__`` in host memory (JAX,
-    CuPy's pinned memory, ...) or with the buffer protocol (array.array, memoryview, ...).
+    A torch tensor that is stored negated is copied. Others are objects on a CUDA device (a
+    DeviceArray), with ``__dlpack__`` in host memory (JAX, CuPy's pinned memory, ...) or with the
+    buffer protocol (array.array, memoryview, ...).
 
     Raises:
-        TypeError: It is none of these.
+        TypeError: It is none of these, or has no elements of its own in memory.
     """
-    if is_torch(array) or isinstance(array, np.ndarray):
+    if is_torch(array):
+        return plain(name, array)
+    if isinstance(array, np.ma.MaskedArray):
+        raise TypeError(
+            f"{name} is a numpy masked array, whose mask would not be read; pass {name}.data, and "
+            "a response_mask without what it masks"
+        )
+    if isinstance(array, np.ndarray):
         return array
     on_device = adopt_device_array(name, array)
     if on_device is not None:
@@ -52,7 +61,11 @@ def adopt(name: str, array: Any) -> Any:
             f"{name} must be a numpy array or a torch tensor, or have the buffer protocol or "
             f"__dlpack__, not {type(array).__name__}"
         ) from None
-    return np.asarray(view)
+    try:
+        return np.asarray(view)
+    except (TypeError, ValueError) as error:
+        kind = type(array).__name__
+        raise TypeError(f"{name} is a {kind} that numpy cannot read: {error}") from error
 
 
 def check_kinds(arrays: Mapping[str, Any], first: str) -> None:
@@ -98,5 +111,5 @@ def _from_dlpack(name: str, array: Any) -> npt.NDArray[Any]:
         raise TypeError(f"{name} is a {kind} on a device; pass it as a torch tensor, or copy it")
     try:
         return np.from_dlpack(array)
-    except (BufferError, RuntimeError, TypeError, ValueError) as error:
+    except Exception as error:  # of any library
         raise TypeError(f"{name} is a {kind} that numpy cannot read: {error}") from error

@@ -12,6 +12,7 @@ from counterweight_rl.arrays.batch import Batch
 from counterweight_rl.arrays.device_array import DeviceArray, adopt_device_array
 from counterweight_rl.arrays.interop import ArrayT, addresses, is_torch
 from counterweight_rl.arrays.requested_outputs import ARRAYS, RequestedOutputs
+from counterweight_rl.arrays.torch_kinds import unreadable
 from counterweight_rl.errors import Violation, refuse
 from counterweight_rl.suggestions import did_you_mean
 
@@ -53,7 +54,15 @@ def _problems(name: str, array: Any, batch: Batch[Any], requested: RequestedOutp
     if isinstance(batch.response_mask, DeviceArray) != isinstance(array, DeviceArray):
         kind = "on a device" if isinstance(batch.response_mask, DeviceArray) else "of its kind"
         return [f"must be an array {kind}, as response_mask is; it is a {type(array).__name__}"]
+    if batch.nested is not None:
+        return ["is not for nested tensors, whose answers are new ones; pass packed tensors"]
     torch = is_torch(batch.response_mask)
+    if isinstance(array, np.ma.MaskedArray):
+        return ["must have no mask of its own; pass its data"]
+    if is_torch(array) and (problem := unreadable("it", array)) is not None:
+        return [f"must be a plain tensor; it {problem.partition(';')[0]}"]
+    if is_torch(array) and (array.is_nested or array.is_neg()):
+        return ["must be a plain tensor; it is a view of another or nested"]
     if isinstance(array, DeviceArray):
         pass
     elif is_torch(array) != torch or not (torch or isinstance(array, np.ndarray)):

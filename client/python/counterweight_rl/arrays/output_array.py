@@ -11,6 +11,7 @@ import numpy.typing as npt
 from counterweight_rl.arrays.batch import OUTPUT_DTYPES, Batch, role_name
 from counterweight_rl.arrays.interop import is_torch
 from counterweight_rl.arrays.pinned import Transfers
+from counterweight_rl.arrays.torch_kinds import flat_bytes
 from counterweight_rl.contract import tensor_pb2
 
 
@@ -96,16 +97,12 @@ class OutputArray:
             torch = sys.modules["torch"]
             if self.array.device.type != "cpu":
                 return None
-            if self.array.dtype in (torch.bool, torch.uint8):
-                flat = self.array.reshape(-1).view(torch.uint8).numpy()
-            elif self.array.dtype == torch.float32:
-                flat = self.array.reshape(-1).numpy()
-            else:
-                return None
-        else:
-            flat = self.array.reshape(-1)
-            if flat.dtype == np.bool_:
-                flat = flat.view(np.uint8)
+            wire = (torch.float32,) if self._wire_dtype.kind == "f" else (torch.bool, torch.uint8)
+            fits = self._wire_dtype.itemsize != 2 and self.array.dtype in wire
+            return flat_bytes(self.array).numpy().data if fits else None
+        flat = self.array.reshape(-1)
+        if flat.dtype == np.bool_:
+            flat = flat.view(np.uint8)
         return flat.view(np.uint8).data if flat.dtype == self._wire_dtype else None
 
     def _convert(self, received: npt.NDArray[Any]) -> None:

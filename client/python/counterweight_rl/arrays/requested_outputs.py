@@ -66,13 +66,15 @@ def read_outputs(
         has_loss_inputs: Whether current log-probs and advantages are given.
 
     Raises:
-        TypeError: It is a single string.
+        TypeError: It is a single string, or no sequence.
         InvalidRequestError: An unknown output, or an empty selection.
     """
     if outputs is None:
         return RequestedOutputs([], compute_loss=has_loss_inputs and isinstance(method, Dialect))
     if isinstance(outputs, str):
         raise TypeError(f"outputs must be a sequence of names, such as ({outputs!r},)")
+    if isinstance(outputs, bytes) or not isinstance(outputs, Iterable):
+        raise TypeError(f"outputs must be a sequence of names, not {type(outputs).__name__}")
     names = list(outputs)
     known = [*_ROLES, _LOSS]
     violations = [

@@ -51,6 +51,7 @@ def identity(correction: Correction[Any]) -> Result[Any] | None:
             output.fill(contents[name].view(np.uint8).data)
             arrays[name] = output.array
     transfers.wait()
+    arrays = {name: batch.as_sent(name, array) for name, array in arrays.items()}
     if not requested.keep_mask:
         arrays.pop("keep_mask", None)
     return Result(
