@@ -61,7 +61,18 @@ def test_tables_are_the_servers(client: cw.Client, local: cw.Client) -> None:
     mine, theirs = local.server_info(), client.server_info()
     for name in ("version", "numerics_version", "instruction_set", "dialects", "dialect_releases"):
         assert getattr(mine, name) == getattr(theirs, name)
-    assert mine.limits.max_tokens == theirs.limits.max_tokens
+    assert mine.limits.max_tokens == 1 << 40, "the memory is the caller's"
+
+
+@pytest.mark.parametrize("setting", ["max_tokens=12", "max_sequences=3", "max_tokens=12&threads=2"])
+def test_limits_are_settings_of_the_target(setting: str) -> None:
+    with cw.Client(f"local:?{setting}") as limited:
+        limited.correct(method="token_tis", **padded_batch(3, 4))
+        with pytest.raises(
+            cw.InvalidRequestError, match=r"response_mask\.shape\[.\]: must be"
+        ) as error:
+            limited.correct(method="token_tis", **padded_batch(4, 4))
+    assert setting.partition("=")[2].partition("&")[0] in str(error.value)
 
 
 def test_out_may_be_an_input(local: cw.Client) -> None:

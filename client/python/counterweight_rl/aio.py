@@ -125,7 +125,7 @@ class Client(OneProcess):
         group_ids: Iterable[int] | None = None,
         row_divisors: Iterable[float] | None = None,
         policy_versions: ArrayT | None = None,
-        version_spans: Iterable[Sequence[int]] | None = None,
+        version_spans: Iterable[Any] | None = None,
         metrics: bool = True,
         out: Mapping[str, ArrayT] | None = None,
         progress: Progress | None = None,
@@ -134,8 +134,9 @@ class Client(OneProcess):
         """Corrects one batch; computes its policy loss and gradient if the method has a loss.
 
         Arrays are numpy arrays or torch tensors (CPU or CUDA, one device), all of one kind and
-        shape: padded [B, T], or packed [sum of sequence_lengths]. Objects with ``__dlpack__`` in
-        host memory or with the buffer protocol count as numpy arrays, and so do the results.
+        shape: padded [B, T], or packed [sum of sequence_lengths]; or torch's nested tensors of [B,
+        lengths], and then results are nested. Objects with ``__dlpack__`` in host memory or with
+        the buffer protocol count as numpy arrays, and so do the results.
         Log-probs and advantages are float32, float16, bfloat16 (torch), or float64, which is sent
         as float32. Contiguous arrays of a dtype that the wire carries are read in place; others are
         converted first, and CUDA tensors are copied to the host through pinned memory. The method
@@ -179,7 +180,8 @@ class Client(OneProcess):
                 The result then has ``staleness``.
             version_spans: The same as (sequence, start, end, policy_version) for positions [start,
                 end) of a sequence, ascending, without overlap; other positions are unknown. Instead
-                of policy_versions.
+                of policy_versions. Or for each row the weight_versions of vLLM or SGLang; see
+                ``counterweight_rl.spans_of``.
             metrics: False leaves ``metrics`` and ``rules`` of the result empty and publishes no
                 drift of this batch; arrays, loss and errors are the same and arrive sooner. Use it
                 for batches whose drift is already known, such as later epochs over the same

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -145,7 +145,7 @@ def correct(
     group_ids: Iterable[int] | None = None,
     row_divisors: Iterable[float] | None = None,
     policy_versions: ArrayT | None = None,
-    version_spans: Iterable[Sequence[int]] | None = None,
+    version_spans: Iterable[Any] | None = None,
     metrics: bool = True,
     out: Mapping[str, ArrayT] | None = None,
     progress: Progress | None = None,

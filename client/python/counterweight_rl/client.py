@@ -65,7 +65,8 @@ class Client(OneProcess):
         Args:
             target: "host:port" or "unix:/path/to/socket". "local:" computes in this process through
                 libcounterweight, with the same results and errors; "local:?threads=4" sets the
-                number of threads, "local:cuda?device=0" computes on a device. A local client
+                number of threads, "local:?max_tokens=1000000" limits a batch's positions,
+                "local:cuda?device=0" computes on a device. A local client
                 refuses transport and on_unavailable, and tls and tokens unless it publishes,
                 ignores retry and chunk_bytes, and works in forked children.
             timeout: Deadline of each call in seconds, including connecting and retries; > 0. None,
@@ -171,7 +172,7 @@ class Client(OneProcess):
         group_ids: Iterable[int] | None = None,
         row_divisors: Iterable[float] | None = None,
         policy_versions: ArrayT | None = None,
-        version_spans: Iterable[Sequence[int]] | None = None,
+        version_spans: Iterable[Any] | None = None,
         metrics: bool = True,
         out: Mapping[str, ArrayT] | None = None,
         progress: Progress | None = None,
@@ -180,8 +181,9 @@ class Client(OneProcess):
         """Corrects one batch; computes its policy loss and gradient if the method has a loss.
 
         Arrays are numpy arrays or torch tensors (CPU or CUDA, one device), all of one kind and
-        shape: padded [B, T], or packed [sum of sequence_lengths]. Objects with ``__dlpack__`` in
-        host memory or with the buffer protocol count as numpy arrays, and so do the results.
+        shape: padded [B, T], or packed [sum of sequence_lengths]; or torch's nested tensors of [B,
+        lengths], and then results are nested. Objects with ``__dlpack__`` in host memory or with
+        the buffer protocol count as numpy arrays, and so do the results.
         Log-probs and advantages are float32, float16, bfloat16 (torch), or float64, which is sent
         as float32. Contiguous arrays of a dtype that the wire carries are read in place; others are
         converted first, and CUDA tensors are copied to the host through pinned memory. The method
@@ -225,7 +227,8 @@ class Client(OneProcess):
                 The result then has ``staleness``.
             version_spans: The same as (sequence, start, end, policy_version) for positions [start,
                 end) of a sequence, ascending, without overlap; other positions are unknown. Instead
-                of policy_versions.
+                of policy_versions. Or for each row the weight_versions of vLLM or SGLang; see
+                ``counterweight_rl.spans_of``.
             metrics: False leaves ``metrics`` and ``rules`` of the result empty and publishes no
                 drift of this batch; arrays, loss and errors are the same and arrive sooner. Use it
                 for batches whose drift is already known, such as later epochs over the same
@@ -301,7 +304,7 @@ class Client(OneProcess):
         group_ids: Iterable[int] | None = None,
         row_divisors: Iterable[float] | None = None,
         policy_versions: ArrayT | None = None,
-        version_spans: Iterable[Sequence[int]] | None = None,
+        version_spans: Iterable[Any] | None = None,
         metrics: bool = True,
         out: Mapping[str, ArrayT] | None = None,
         progress: Progress | None = None,

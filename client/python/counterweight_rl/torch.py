@@ -21,7 +21,7 @@ RuntimeError.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
@@ -60,7 +60,7 @@ def policy_loss(
     group_ids: Iterable[int] | None = None,
     row_divisors: Iterable[float] | None = None,
     policy_versions: torch.Tensor | None = None,
-    version_spans: Iterable[Sequence[int]] | None = None,
+    version_spans: Iterable[Any] | None = None,
     metrics: bool = True,
     out: Mapping[str, torch.Tensor] | None = None,
     progress: Progress | None = None,
@@ -75,7 +75,8 @@ def policy_loss(
             as float32). The only input that gets a gradient.
         response_mask: [B, T] or [N], each 0 or 1; 1 = the token counts. Other positions get
             gradient 0, whatever they contain.
-        advantages: [B, T] or [N]; or one per sequence, [B] or [B, 1].
+        advantages: [B, T] or [N]; or one per sequence, [B] or [B, 1] (packed: [B, 1] alone where B
+            is N and a sequence is empty).
         method: A Dialect, or a CorrectionConfig or preset that has a policy loss.
         rollout_log_probs: log mu of the sampling policy; nats. The method determines whether it is
             needed.
@@ -105,7 +106,8 @@ def policy_loss(
             result then has ``staleness``.
         version_spans: The same as (sequence, start, end, policy_version) for positions [start, end)
             of a sequence, ascending, without overlap; other positions are unknown. Instead of
-            policy_versions.
+            policy_versions. Or for each row the weight_versions of vLLM or SGLang; see
+            ``counterweight_rl.spans_of``.
         metrics: False leaves ``metrics`` and ``rules`` of the result empty and publishes no drift
             of this batch; arrays, loss and errors are the same and arrive sooner. Use it for
             batches whose drift is already known, such as later epochs over the same rollouts.
@@ -179,7 +181,7 @@ def policy_loss_with_result(
     group_ids: Iterable[int] | None = None,
     row_divisors: Iterable[float] | None = None,
     policy_versions: torch.Tensor | None = None,
-    version_spans: Iterable[Sequence[int]] | None = None,
+    version_spans: Iterable[Any] | None = None,
     metrics: bool = True,
     out: Mapping[str, torch.Tensor] | None = None,
     progress: Progress | None = None,

@@ -55,6 +55,8 @@ class Engine:
             backend=target.backend.encode(),
             threads=target.threads,
             device=target.device,
+            max_tokens=target.max_tokens,
+            max_sequences=target.max_sequences,
         )
         if self._library.cw_open(ctypes.byref(options), ctypes.byref(self._handle)):
             raise self._failure(None, Sent())

@@ -11,8 +11,9 @@ from counterweight_rl.suggestions import did_you_mean
 _SCHEME = "local:"
 _BACKENDS = ("cpu", "cuda")
 # The settings of each backend with the largest value that one may have.
-_SETTINGS = {"cpu": {"threads": 1024}, "cuda": {"device": 1023}}
-_SMALLEST = {"threads": 1, "device": 0}
+_LIMITS = {"max_tokens": 1 << 40, "max_sequences": 1 << 40}
+_SETTINGS = {"cpu": {"threads": 1024, **_LIMITS}, "cuda": {"device": 1023, **_LIMITS}}
+_SMALLEST = {"threads": 1, "device": 0, "max_tokens": 1, "max_sequences": 1}
 
 
 @dataclass(frozen=True)
@@ -24,11 +25,16 @@ class LocalTarget:
         threads: Threads of the CPU backend, the caller's included; 0: as many as this process may
             run on.
         device: The device of the CUDA backend, as CUDA counts.
+        max_tokens: Most positions of a batch, masked ones included. The memory is the caller's, so
+            the default is the most that the library can have.
+        max_sequences: Most sequences of a batch, which may be empty.
     """
 
     backend: Literal["cpu", "cuda"] = "cpu"
     threads: int = 0
     device: int = 0
+    max_tokens: int = _LIMITS["max_tokens"]
+    max_sequences: int = 1 << 26
 
 
 def read_target(target: str, source: str = "target") -> LocalTarget | None:
@@ -56,7 +62,7 @@ def read_target(target: str, source: str = "target") -> LocalTarget | None:
             raise ValueError(
                 f"{source} {target!r}: {name}: {problem} setting; it has {', '.join(known)}"
             )
-        number = int(text) if text.isascii() and text.isdigit() and len(text) < 6 else -1
+        number = int(text) if text.isascii() and text.isdigit() and len(text) < 20 else -1
         if not _SMALLEST[name] <= number <= known[name]:
             raise ValueError(
                 f"{source} {target!r}: {name} must be from {_SMALLEST[name]} to {known[name]}; "
