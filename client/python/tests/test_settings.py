@@ -203,6 +203,7 @@ def test_a_delay_beyond_what_a_thread_can_wait(server: FakeServer) -> None:
         ({"token": b"secret"}, "token must be a str, not bytes"),
         ({"token": 5}, "token must be a str, not int"),
         ({"token_file": 5}, "token_file must be a path, not int"),
+        ({"allow_insecure_token": "no"}, "allow_insecure_token must be a bool, not str"),
     ],
 )
 def test_credentials_of_other_types(arguments: dict[str, Any], message: str) -> None:

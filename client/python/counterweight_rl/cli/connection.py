@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from counterweight_rl.cli.problems import InputError
 from counterweight_rl.client import Client
@@ -14,6 +15,8 @@ from counterweight_rl.local.target import read_target
 from counterweight_rl.transport.channel import TlsConfig
 from counterweight_rl.transport.settings import read_seconds
 from counterweight_rl.transport.target import read_server
+
+_VARIABLE = "COUNTERWEIGHT_TARGET"
 
 
 @dataclass(frozen=True)
@@ -44,9 +47,11 @@ class Connection:
 
 
 def _check(target: str, timeout: float) -> None:
+    source = click.get_current_context().get_parameter_source("target")
+    name = _VARIABLE if source is ParameterSource.ENVIRONMENT else "--target"
     try:
-        if read_target(target, "--target") is None:
-            read_server(target, "--target")
+        if read_target(target, name) is None:
+            read_server(target, name)
         read_seconds("--timeout", timeout)
     except ValueError as error:
         raise InputError(str(error)) from None
@@ -78,7 +83,7 @@ def connected(command: Callable[..., Any]) -> Callable[..., Any]:
                 "--target",
                 "-t",
                 default="local:",
-                envvar="COUNTERWEIGHT_TARGET",
+                envvar=_VARIABLE,
                 show_default=True,
                 help='"local:" computes in this process; a server is "host:port" or "unix:/path". '
                 "Default: the environment's COUNTERWEIGHT_TARGET, if it is set.",

@@ -40,6 +40,9 @@ class Access:
             ValueError: A file or a token is not fit, or the token could be read on its way.
         """
         _check_type_of_tls(tls)
+        if not isinstance(allow_insecure_token, bool):
+            kind = type(allow_insecure_token).__name__
+            raise TypeError(f"allow_insecure_token must be a bool, not {kind}")
         self._target = target
         self._tls = tls
         # The server keeps its queue fair between names.

@@ -16,6 +16,7 @@ from counterweight_rl.correction import Correction, reading
 from counterweight_rl.errors import (
     CounterweightError,
     DeadlineError,
+    UnavailableError,
     client_closed,
     from_rpc_error,
 )
@@ -114,6 +115,8 @@ class Connection:
                 return answer
             except grpc.RpcError as error:
                 failure = call.failure(error, closed=self._closed.is_set())
+            except UnavailableError as error:
+                failure = error
             except asyncio.CancelledError:
                 # grpc raises it for calls that close() ended, and asyncio for this task's
                 # cancellation.

@@ -15,6 +15,7 @@ from counterweight_rl.correction import Correction, reading
 from counterweight_rl.errors import (
     CounterweightError,
     InvalidRequestError,
+    UnavailableError,
     client_closed,
     from_rpc_error,
 )
@@ -127,6 +128,8 @@ class Connection:
                 return answer
             except grpc.RpcError as error:
                 failure = call.failure(error, closed=self.closed.is_set())
+            except UnavailableError as error:
+                failure = error
             except ValueError as error:
                 # grpc raises it for a channel that was closed before the call.
                 if isinstance(error, InvalidRequestError) or not self.closed.is_set():
