@@ -27,7 +27,7 @@ from counterweight_rl.info import MethodInfo, ServerInfo
 from counterweight_rl.local.connection_aio import LocalConnection
 from counterweight_rl.local.publisher import open_publisher, refuse_publish
 from counterweight_rl.local.target import read_target
-from counterweight_rl.one_process import OneProcess
+from counterweight_rl.one_process import OneProcess, refuse_at_exit
 from counterweight_rl.result import Result
 from counterweight_rl.shared_memory.shared_arrays import Use, empty
 from counterweight_rl.transport.access import Access
@@ -69,6 +69,7 @@ class Client(OneProcess):
         publish: str | None = None,
     ) -> None:
         """Prepares a connection; the arguments are those of ``counterweight_rl.Client``."""
+        refuse_at_exit()
         timeout = read_timeout(timeout)
         self._connection: Connection | LocalConnection
         local = read_target(target)

@@ -5,7 +5,6 @@ The clients differ only in how they wait.
 
 from __future__ import annotations
 
-import sys
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -34,8 +33,8 @@ from counterweight_rl.contract import tensor_pb2
 from counterweight_rl.correction import Correction, Progress, reading
 from counterweight_rl.errors import CounterweightError, InvalidRequestError, from_rpc_error
 from counterweight_rl.info import MethodInfo, ServerInfo
+from counterweight_rl.one_process import refuse_at_exit
 from counterweight_rl.result import Result
-from counterweight_rl.status import StatusCode
 from counterweight_rl.translation import Sent
 from counterweight_rl.transport.settings import read_timeout
 
@@ -45,19 +44,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 RPCS = ("Correct", "ListMethods", "GetServerInfo")
-
-
-def _refuse_at_exit() -> None:
-    """Refuses a call of a ``__del__`` at Python's end, which could import and wait no more.
-
-    Raises:
-        CounterweightError: Python is ending.
-    """
-    if sys.is_finalizing():
-        raise CounterweightError(
-            "Python is ending, and calls need it: make them before, or in a function of atexit",
-            code=StatusCode.FAILED_PRECONDITION,
-        )
 
 
 @dataclass(frozen=True)
@@ -152,7 +138,7 @@ def correct(
     timeout: float | None = None,
 ) -> Call[Result[ArrayT]]:
     """Builds the call of ``Client.correct``; raises its errors about arguments."""
-    _refuse_at_exit()
+    refuse_at_exit()
     request_id = uuid.uuid4().hex if request_id is None else text("request_id", request_id)
     with _identified(request_id):
         requested = read_outputs(
@@ -206,7 +192,7 @@ def correct(
 
 def list_methods(*, timeout: float | None = None) -> Call[list[MethodInfo]]:
     """Builds the call of ``Client.list_methods``."""
-    _refuse_at_exit()
+    refuse_at_exit()
 
     def decode(answer: bytes) -> list[MethodInfo]:
         methods = service_pb2.ListMethodsResponse.FromString(answer).methods
@@ -217,7 +203,7 @@ def list_methods(*, timeout: float | None = None) -> Call[list[MethodInfo]]:
 
 def server_info(*, timeout: float | None = None) -> Call[ServerInfo]:
     """Builds the call of ``Client.server_info``."""
-    _refuse_at_exit()
+    refuse_at_exit()
 
     def decode(answer: bytes) -> ServerInfo:
         info = service_pb2.GetServerInfoResponse.FromString(answer)

@@ -19,7 +19,7 @@ from counterweight_rl.info import MethodInfo, ServerInfo
 from counterweight_rl.local.connection_sync import LocalConnection
 from counterweight_rl.local.publisher import open_publisher, refuse_publish
 from counterweight_rl.local.target import read_target
-from counterweight_rl.one_process import OneProcess
+from counterweight_rl.one_process import OneProcess, refuse_at_exit
 from counterweight_rl.result import Result
 from counterweight_rl.shared_memory.shared_arrays import Use, empty
 from counterweight_rl.transport.access import Access
@@ -41,7 +41,8 @@ class Client(OneProcess):
     """A connection to one Counterweight server, or to none: see ``target``.
 
     Thread-safe: any number of threads may call concurrently and share the connection. It sends
-    nothing before the first call. Do not use it across fork() unless its target is "local:".
+    nothing before the first call. Do not use it across fork() unless its target is "local:", and do
+    not pickle it: make it in the process that uses it.
     """
 
     def __init__(
@@ -63,7 +64,8 @@ class Client(OneProcess):
         """Prepares a connection.
 
         Args:
-            target: "host:port" or "unix:/path/to/socket". "local:" computes in this process through
+            target: "host:port", "[IPv6]:port", "unix:/path/to/socket", "dns:///name:port", or a list
+                such as "ipv4:10.0.0.1:50051,10.0.0.2:50051". "local:" computes in this process through
                 libcounterweight, with the same results and errors; "local:?threads=4" sets the
                 number of threads, "local:?max_tokens=1000000" limits a batch's positions,
                 "local:cuda?device=0" computes on a device. A local client
@@ -103,12 +105,14 @@ class Client(OneProcess):
                 [remote].
 
         Raises:
-            ValueError: A number out of its range, an unknown transport, a file of ``tls`` or
-                ``token_file`` that cannot be read, a token that others could read, or an argument
-                that a local client refuses.
+            TypeError: An argument is of a wrong type; the message names it.
+            ValueError: A malformed target, a number out of its range, an unknown transport, a file
+                of ``tls`` or ``token_file`` that cannot be read, a token that others could read, or
+                an argument that a local client refuses.
             ImportError: grpcio is needed and missing.
             CounterweightError: libcounterweight is needed and cannot be loaded, or has no CUDA.
         """
+        refuse_at_exit()
         timeout = read_timeout(timeout)
         max_in_flight = read_count("max_in_flight", max_in_flight, 1)
         self._connection: Connection | LocalConnection

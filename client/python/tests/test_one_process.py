@@ -83,13 +83,21 @@ def test_the_end_of_python() -> None:
     program = """
 import sys
 import counterweight_rl as cw
+import counterweight_rl.aio
 
 class Trainer:
     def __init__(self):
         self.client = cw.Client("localhost:1", timeout=5)
 
     def __del__(self):
-        for call in (self.client.server_info, self.client.list_methods, self.correct):
+        for call in (
+            self.client.server_info,
+            self.client.list_methods,
+            self.correct,
+            lambda: cw.Client("localhost:1"),
+            lambda: cw.Client("local:"),
+            lambda: counterweight_rl.aio.Client("localhost:1"),
+        ):
             try:
                 call()
             except cw.CounterweightError as error:
@@ -110,7 +118,7 @@ sys.modules["kept until the very end"] = Trainer()
     )
     assert (ended.returncode, ended.stderr) == (0, "")
     lines = ended.stdout.splitlines()
-    assert lines == 3 * [lines[0]]
+    assert lines == 6 * [lines[0]]
     assert lines[0].startswith("FAILED_PRECONDITION Python is ending")
 
 
