@@ -64,13 +64,13 @@ class Client(OneProcess):
         """Prepares a connection.
 
         Args:
-            target: "host:port", "[IPv6]:port", "unix:/path/to/socket", "dns:///name:port", or a list
-                such as "ipv4:10.0.0.1:50051,10.0.0.2:50051". "local:" computes in this process through
-                libcounterweight, with the same results and errors; "local:?threads=4" sets the
-                number of threads, "local:?max_tokens=1000000" limits a batch's positions,
-                "local:cuda?device=0" computes on a device. A local client
-                refuses transport and on_unavailable, and tls and tokens unless it publishes,
-                ignores retry and chunk_bytes, and works in forked children.
+            target: "host:port", "[IPv6]:port", "unix:/path/to/socket", "dns:///name:port", or a
+                list such as "ipv4:10.0.0.1:50051,10.0.0.2:50051". "local:" computes in this process
+                through libcounterweight, with the same results and errors; "local:?threads=4" sets
+                the number of threads, "local:?max_tokens=1000000" limits a batch's positions,
+                "local:cuda?device=0" computes on a device. A local client refuses transport and
+                on_unavailable, and tls and tokens unless it publishes, ignores retry and
+                chunk_bytes, and works in forked children.
             timeout: Deadline of each call in seconds, including connecting and retries; > 0. None,
                 and from 1e8 (three years) to infinity: no limit.
             tls: None: plaintext, for loopback and Unix sockets.
