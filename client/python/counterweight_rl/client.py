@@ -376,7 +376,7 @@ class Client(OneProcess):
         """Returns every named method, in the table's order.
 
         Args:
-            timeout: Seconds, retries included; None: the client's.
+            timeout: Seconds, retries included; > 0. None: the client's. Infinity: no limit.
 
         Raises:
             CounterweightError: The errors of ``correct``.
@@ -387,7 +387,7 @@ class Client(OneProcess):
         """Returns the server's identity and limits.
 
         Args:
-            timeout: Seconds, retries included; None: the client's.
+            timeout: Seconds, retries included; > 0. None: the client's. Infinity: no limit.
 
         Raises:
             CounterweightError: The errors of ``correct``.

@@ -119,7 +119,7 @@ def policy_loss(
             Streams also call it after every chunk, from another thread (asyncio: in the event
             loop), never concurrently. An exception that it raises cancels the call and is raised by
             it.
-        timeout: Seconds, retries included; None: the client's.
+        timeout: Seconds, retries included; > 0. None: the client's. Infinity: no limit.
 
     Returns:
         A scalar on the device of current_log_probs; float32, or float64 if they are. Its gradient
