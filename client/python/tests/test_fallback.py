@@ -59,6 +59,26 @@ def test_the_library_answers_with_the_servers_numbers_only(
 
 
 @pytest.mark.usefixtures("library")
+def test_the_servers_numbers_are_those_of_its_last_answer(server: FakeServer) -> None:
+    """A server is replaced by another version while its client lives."""
+
+    def newer(request: Any, context: Any) -> Any:
+        response = answer(request, context)
+        response.numerics_version = 8
+        return response
+
+    server.handler = in_turn(answer, newer, AWAY)
+    with cw.Client(server.target, timeout=30, retry=QUICK, on_unavailable="local") as client:
+        correct(client)
+        correct(client)
+        with pytest.raises(cw.UnavailableError, match="numerics_version is 7 and the server's 8"):
+            correct(client)
+        server.handler = in_turn(answer, AWAY)
+        correct(client)
+        assert correct(client).backend == "local:cpu"
+
+
+@pytest.mark.usefixtures("library")
 @pytest.mark.parametrize("choice", ["local", "identity"])
 def test_a_server_that_is_away_is_asked_once(server: FakeServer, choice: Any) -> None:
     """Its first absence is worth all attempts, and so is the first one after its return."""

@@ -235,3 +235,19 @@ def test_a_child_begins_anew(opened: Open) -> None:
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     sender.close()
     assert sender.dropped == 2
+
+
+def test_a_grandchild_of_a_process_that_published_loses_its_sums_too(opened: Open) -> None:
+    """Each fork begins anew; gRPC, once used, works in no descendant."""
+    sender = opened("localhost:1")
+    sender.put(message(0))
+    child = os.fork()
+    if child == 0:
+        signal.alarm(30)
+        grandchild = os.fork()
+        if grandchild != 0:
+            os._exit(os.waitstatus_to_exitcode(os.waitpid(grandchild, 0)[1]))
+        signal.alarm(30)
+        sender.put(message(1))
+        os._exit(sender.dropped)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 1
