@@ -18,12 +18,12 @@ const goldenFolder = "../../tests/golden"
 
 // goldenCounts are how many files there are of each system: none is left out.
 var goldenCounts = map[string]int{
-	"openrlhf": 108, "skyrl": 178, "trl": 175, "verl": 326,
-	"dated/openrlhf": 111, "dated/trl": 84, "dated/verl": 68,
+	"openrlhf": 108, "skyrl": 181, "trl": 175, "verl": 326,
+	"dated/openrlhf": 111, "dated/trl": 88, "dated/verl": 68,
 }
 
 // oldReleases are those that equal the files without one.
-var oldReleases = map[string]string{"openrlhf": "0.11.0", "skyrl": "", "trl": "1.9.0", "verl": "0.9.0"}
+var oldReleases = map[string]string{"openrlhf": "0.11.0", "skyrl": "0.4.0", "trl": "1.9.0", "verl": "0.9.0"}
 
 // A number may be written as "NaN", "Infinity" or "-Infinity".
 type number float64

@@ -121,22 +121,6 @@ class Report:
                 rows.append([f"`{work}`", f">= {target:.0%}", f"{share:.1%}", verdict])
         return table(["work", "target, of the copy bandwidth", "measured", "verdict"], rows)
 
-    def torch_cell(self, line: Json, variant: str) -> str:
-        """torch's time over ours for the same work and shape."""
-        same = self.part(
-            "torch",
-            table=line["table"],
-            work=line["work"],
-            variant=variant,
-            tokens=line["tokens"],
-            length=line["length"],
-        )
-        if not same:
-            return "-"
-        if "error" in same[0]:
-            return same[0]["error"].replace("|", "/")[:60]
-        return f"{same[0]['median'] * 1e3:.3f} ms, {same[0]['median'] / line['median']:.1f} x"
-
     def kernels(self, name: str) -> str:
         rows = []
         for line in self.part("kernel", table=name):
@@ -153,8 +137,6 @@ class Report:
                     f"{line['median'] / line['tokens'] * 1e9:.4f}",
                     f"{rate * 1e-9:.0f}",
                     "-" if share is None else f"{share:.1%}",
-                    self.torch_cell(line, "eager"),
-                    self.torch_cell(line, "compiled"),
                 ]
             )
         head = [
@@ -167,7 +149,7 @@ class Report:
             "ns/token",
             "GB/s",
         ]
-        return table([*head, "of copy", "eager torch", "torch.compile"], rows)
+        return table([*head, "of copy"], rows)
 
     def requests(self) -> str:
         links = self.part("link")

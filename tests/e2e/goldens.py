@@ -13,11 +13,11 @@ FOLDER = REPOSITORY / "tests/golden"
 # Number of files of each system, so that no file is skipped.
 COUNTS = {
     "openrlhf": 108,
-    "skyrl": 178,
+    "skyrl": 181,
     "trl": 175,
     "verl": 326,
     "dated/openrlhf": 111,
-    "dated/trl": 84,
+    "dated/trl": 88,
     "dated/verl": 68,
 }
 # All files of each system.
@@ -26,7 +26,7 @@ SYSTEMS = {
     for system in ("openrlhf", "skyrl", "trl", "verl")
 }
 # Releases whose answers equal the files without a release.
-OLD_RELEASES = {"openrlhf": "0.11.0", "skyrl": "", "trl": "1.9.0", "verl": "0.9.0"}
+OLD_RELEASES = {"openrlhf": "0.11.0", "skyrl": "0.4.0", "trl": "1.9.0", "verl": "0.9.0"}
 
 GOLDENS: dict[str, dict[str, Any]] = {
     f"{folder.removeprefix('dated/')}/{path.stem}": json.loads(path.read_text())

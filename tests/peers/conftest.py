@@ -53,6 +53,8 @@ def service() -> Iterator[None]:
         # Loopback is not for the developer's proxy.
         patch.setenv("no_proxy", "*")
         server = ServerProcess()
+        # For processes that a test starts.
+        patch.setenv("COUNTERWEIGHT_TARGET", server.address)
         try:
             with cw.Client(server.address) as client:
                 compat.use(client)

@@ -17,10 +17,10 @@ import torch.distributed.nn  # noqa: E402
 from counterweight_rl.hooks import miles as hook  # noqa: E402
 from megatron_trainer import batch  # noqa: E402
 from miles.backends.training_utils import cp_utils, parallel  # noqa: E402
-from test_miles_hook import arguments  # noqa: E402
+from test_miles_hook import AT_HEAD, arguments  # noqa: E402
 
 RANKS = 2
-NAMES = ("intra_dp", "intra_dp_cp", "tp", "pp", "ep", "etp")
+NAMES = ("intra_dp", "intra_dp_cp", "tp", "pp", "ep", "etp", *(("indep_dp",) if AT_HEAD else ()))
 
 
 def main(rank: int, store: str) -> None:

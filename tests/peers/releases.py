@@ -35,6 +35,10 @@ _ABSENT = {
 }
 # Modules of a peer that workers and loggers need.
 _REPLACED = {
+    "miles": (
+        "miles.utils.audit_utils.event_logger.logger",
+        "miles.utils.audit_utils.event_logger.models",
+    ),
     "nemo_rl": (
         *("nemo_rl.data.multimodal_utils", "nemo_rl.models.policy", "nemo_rl.utils.fastokens"),
         "nemo_rl.utils.logger",

@@ -1,4 +1,6 @@
-"""``counterweight_rl.hooks.miles`` and ``.slime`` in miles' own ``loss_function`` (miles-rl 0.0.2).
+"""``counterweight_rl.hooks.miles`` and ``.slime`` in miles' own ``loss_function``.
+
+It is that of miles-rl 0.0.2, or of a checkout.
 
 miles loads the hooks by the paths in its arguments and runs its own reduction and scaling. Its
 log-probs come from Megatron's kernels, for which a log-softmax stands in; ray and httpx are
@@ -18,10 +20,12 @@ from typing import Any
 
 import megatron_trainer
 import pytest
+import releases
 import torch
 from counterweight_rl.hooks import miles as miles_hook
 from counterweight_rl.hooks import slime as slime_hook
 from megatron_trainer import (
+    DRAWS,
     ICEPOP,
     LENGTHS,
     Answer,
@@ -33,7 +37,10 @@ from megatron_trainer import (
 )
 from miles.backends.training_utils import loss as original
 from miles.backends.training_utils import parallel
+from miles.utils.misc import load_function
 
+# miles-rl 0.0.2 has neither shared divisors nor a dual clip.
+AT_HEAD = not releases.RELEASE
 CORRECT = "counterweight_rl.hooks.miles.correct"
 POLICY_LOSS = "counterweight_rl.hooks.miles.policy_loss"
 
@@ -41,9 +48,12 @@ POLICY_LOSS = "counterweight_rl.hooks.miles.policy_loss"
 @pytest.fixture(autouse=True)
 def trainer(monkeypatch: pytest.MonkeyPatch) -> None:
     one = parallel.GroupInfo(rank=0, size=1, group=None)
-    names = ("intra_dp", "intra_dp_cp", "cp", "tp", "pp", "ep", "etp")
+    names = ["intra_dp", "intra_dp_cp", "cp", "tp", "pp", "ep", "etp"]
+    if AT_HEAD:
+        names.append("indep_dp")
     parallel.set_parallel_state(parallel.ParallelState(**dict.fromkeys(names, one)))
-    monkeypatch.setattr(original, "calculate_log_probs_and_entropy", log_softmax)
+    module = sys.modules[original.get_log_probs_and_entropy.__module__]
+    monkeypatch.setattr(module, "calculate_log_probs_and_entropy", log_softmax)
     monkeypatch.setattr(slime_hook, "_started", None)
     monkeypatch.setattr(miles_hook, "_checked_in", None)
 
@@ -52,13 +62,18 @@ def arguments(**changes: Any) -> argparse.Namespace:
     fields = {
         **{"qkv_format": "thd", "true_on_policy_mode": False, "global_batch_size": 8},
         **{"use_dynamic_global_batch_size": False, "custom_loss_function_path": None},
+        **{"skip_actor_forward_only": False, "observe_training_entropy": False, "lacks": ()},
     }
     return megatron_trainer.arguments(**{**fields, **changes})
 
 
 def answer(args: argparse.Namespace) -> Answer:
     """Returns miles' loss, gradient by the logits, and the averages that it logs."""
-    logits, data = batch()
+    logits, data = batch(args.draw)
+    if not AT_HEAD:
+        del data["rollout_mask_sums"]
+    for name in args.lacks:
+        del data[name]
     loss, _, log = original.loss_function(args, data, 1, logits)
     loss.backward()
     count, *values = log["values"].tolist()
@@ -67,23 +82,43 @@ def answer(args: argparse.Namespace) -> Answer:
 
 
 @pytest.mark.compares("hooks.slime.correct")
+@pytest.mark.parametrize("draw", DRAWS)
 @pytest.mark.parametrize("per_token", [False, True], ids=["per_sample", "per_token"])
-def test_truncation_is_the_trainers_own(per_token: bool) -> None:
-    args = arguments(calculate_per_token_loss=per_token)
+def test_truncation_is_the_trainers_own(per_token: bool, draw: str) -> None:
+    args = arguments(calculate_per_token_loss=per_token, draw=draw)
     check_truncation(answer, args, CORRECT)
 
 
 @pytest.mark.compares("hooks.slime.correct")
+@pytest.mark.skipif(not AT_HEAD, reason="miles-rl 0.0.2 always has both")
+@pytest.mark.parametrize(
+    ("lacks", "message"),
+    [("log_probs", "^the trainer gives no train_log_probs"), ("rollout_log_probs", "no rollout_")],
+)
+def test_log_probs_that_are_missing_are_named(lacks: str, message: str) -> None:
+    args = arguments(
+        custom_tis_function_path=CORRECT,
+        get_mismatch_metrics=True,
+        use_tis=False,
+        use_rollout_logprobs=lacks == "log_probs",
+        lacks=(lacks,),
+    )
+    with pytest.raises(ValueError, match=message):
+        answer(args)
+
+
+@pytest.mark.compares("hooks.slime.correct")
 def test_masked_weights_are_the_trainers_icepop(monkeypatch: pytest.MonkeyPatch) -> None:
-    path = "miles.backends.training_utils.loss.icepop_function"
+    module = "loss_hub.corrections" if AT_HEAD else "loss"
+    path = f"miles.backends.training_utils.{module}.icepop_function"
     called = answer(arguments(custom_tis_function_path=path))
     monkeypatch.setenv("COUNTERWEIGHT_METHOD", ICEPOP)
     same(answer(arguments(custom_tis_function_path=CORRECT)), called)
 
 
 @pytest.mark.compares("hooks.slime.correct")
-def test_rejected_tokens_leave_the_divisor() -> None:
-    """The masks that the hook returns are those of the client, and miles divides by them."""
+def test_rejected_tokens() -> None:
+    """The masks that the hook returns are those of the client, and miles sums over them."""
     args = arguments(custom_tis_function_path=CORRECT, entropy_coef=0)
     args.counterweight_method = {
         "dialect": "verl",
@@ -113,7 +148,7 @@ def test_rejected_tokens_leave_the_divisor() -> None:
 @pytest.mark.compares("hooks.slime.correct")
 def test_context_parallelism(tmp_path: pathlib.Path) -> None:
     here = pathlib.Path(__file__).parent
-    environment = {**os.environ, "COUNTERWEIGHT_TARGET": "local:", "OMP_NUM_THREADS": "1"}
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     ranks = [
         subprocess.Popen(
             [sys.executable, here / "miles_context_parallel.py", str(rank), tmp_path / "store"],
@@ -137,17 +172,62 @@ def test_context_parallelism(tmp_path: pathlib.Path) -> None:
             rank.kill()
 
 
-@pytest.mark.compares("hooks.miles.policy_loss")
-@pytest.mark.parametrize("per_token", [False, True], ids=["per_sample", "per_token"])
-@pytest.mark.parametrize("use_tis", [False, True], ids=["plain", "tis"])
-def test_policy_loss_is_the_trainers_own(use_tis: bool, per_token: bool) -> None:
-    args = arguments(use_tis=use_tis, calculate_per_token_loss=per_token)
+def check_policy_loss(args: argparse.Namespace) -> None:
     called = answer(args)
     args.loss_type, args.custom_loss_function_path = "custom_loss", POLICY_LOSS
     actual = answer(args)
     same(actual, called)
     for name in ("loss", "pg_loss", "entropy_loss"):
         assert actual[2][name] == pytest.approx(called[2][name], rel=1e-4, abs=1e-6), name
+
+
+# Arguments that change the trainer's own loss, which the hook has too.
+OPTIONS: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "gspo": {"advantage_estimator": "gspo"},
+    "rollout as old": {"use_rollout_logprobs": True, "lacks": ("log_probs",)},
+}
+if AT_HEAD:
+    OPTIONS |= {
+        "dual clip": {"eps_clip_c": 1.05},
+        "gspo, dual clip": {"advantage_estimator": "gspo", "eps_clip_c": 1.05},
+        "no forward pass": {"skip_actor_forward_only": True, "lacks": ("log_probs",)},
+        "no forward pass, gspo": {
+            **{"skip_actor_forward_only": True, "lacks": ("log_probs",)},
+            "advantage_estimator": "gspo",
+        },
+        "a forward pass to ignore": {"skip_actor_forward_only": True},
+        "entropy is only logged": {"observe_training_entropy": True, "entropy_coef": 0.0},
+    }
+
+
+@pytest.mark.compares("hooks.miles.policy_loss")
+@pytest.mark.parametrize("draw", DRAWS)
+@pytest.mark.parametrize("per_token", [False, True], ids=["per_sample", "per_token"])
+@pytest.mark.parametrize("use_tis", [False, True], ids=["plain", "tis"])
+@pytest.mark.parametrize("option", OPTIONS)
+def test_policy_loss_is_the_trainers_own(
+    option: str, use_tis: bool, per_token: bool, draw: str
+) -> None:
+    if use_tis and OPTIONS[option].get("use_rollout_logprobs"):
+        pytest.skip("miles refuses both")
+    check_policy_loss(
+        arguments(use_tis=use_tis, calculate_per_token_loss=per_token, draw=draw, **OPTIONS[option])
+    )
+
+
+@pytest.mark.compares("hooks.miles.policy_loss")
+@pytest.mark.skipif(not AT_HEAD, reason="miles-rl 0.0.2 has no shared divisors")
+def test_a_shared_divisor_and_a_penalty_are_refused() -> None:
+    args = arguments(loss_type="custom_loss", custom_loss_function_path=POLICY_LOSS, draw="shared")
+    args.counterweight_method = {
+        "preset": "token_tis",
+        "policy_loss": {"surrogate": "dro", "beta": 0.1},
+    }
+    with pytest.raises(ValueError, match=r"share a divisor \(rollout_mask_sums\)"):
+        answer(args)
+    args.draw = "plain"
+    answer(args)
 
 
 @pytest.mark.compares("hooks.miles.policy_loss")
@@ -188,15 +268,34 @@ def test_policy_loss_of_a_method() -> None:
     ],
 )
 def test_a_wrong_setting_ends_the_start(changes: dict[str, Any], message: str) -> None:
-    start = original.load_function("counterweight_rl.hooks.miles.start")
+    start = load_function("counterweight_rl.hooks.miles.start")
     with pytest.raises(ValueError, match=message):
         start(arguments(**changes))
     start(arguments(counterweight_method="token_tis"))
 
 
 @pytest.mark.compares("hooks.miles.policy_loss")
-def test_unsupported_arguments() -> None:
-    args = arguments(use_kl_loss=True, loss_type="custom_loss")
-    args.custom_loss_function_path = POLICY_LOSS
-    with pytest.raises(ValueError, match=r"^--use-kl-loss cannot be used with"):
+@pytest.mark.parametrize(
+    ("given", "named"),
+    [
+        ({"use_kl_loss": True}, "--use-kl-loss"),
+        ({"use_opsm": True}, "--use-opsm"),
+        ({"get_mismatch_metrics": True}, "--get-mismatch-metrics"),
+        ({"custom_pg_loss_reducer_function_path": "a.b"}, "--custom-pg-loss-reducer-function-path"),
+        ({"custom_tis_function_path": "a.b"}, "--custom-tis-function-path"),
+        ({"use_rollout_logprobs": True}, "--use-rollout-logprobs with --use-tis"),
+    ],
+)
+def test_unsupported_arguments(given: dict[str, Any], named: str) -> None:
+    args = arguments(loss_type="custom_loss", custom_loss_function_path=POLICY_LOSS, **given)
+    with pytest.raises(ValueError, match=f"^{named} cannot be used with"):
+        answer(args)
+    assert miles_hook._checked_in is None
+
+
+@pytest.mark.compares("hooks.miles.policy_loss")
+def test_the_old_policys_log_probs_are_needed() -> None:
+    args = arguments(loss_type="custom_loss", custom_loss_function_path=POLICY_LOSS)
+    args.lacks = ("log_probs",)
+    with pytest.raises(ValueError, match=r"^the batch has no log_probs of the old policy"):
         answer(args)

@@ -174,6 +174,28 @@ def test_wrong_settings(wrong: str, documented: Callable[[str], None]) -> None:
         documented("a wrong setting is an InvalidRequestError whatever the original raises")
 
 
+def is_accepted(loss_of: Callable[..., torch.nn.Module], settings: dict[str, Any]) -> bool:
+    try:
+        loss_of(**settings)
+    except (ValueError, AssertionError):
+        return False
+    return True
+
+
+@pytest.mark.skipif(not BY_LEVEL, reason="combinations exist since 0.11.2")
+@pytest.mark.parametrize("low", [0.0, 0.5, None])
+@pytest.mark.parametrize("gating", ["ratio", "binary_kl", "tv", "kl"])
+@pytest.mark.parametrize("mode", ["mask", "clip", "drop"])
+@pytest.mark.parametrize("level", ["off", "token", "seq", "row"])
+def test_the_constructor_refuses_the_same(
+    level: str, mode: str, gating: str, low: float | None
+) -> None:
+    settings = by_level(level, mode, gating, [0.0 if low is None else low, 5.0])
+    if low is None:
+        del settings["is_correction_threshold"]
+    assert is_accepted(Ours, settings) == is_accepted(Original, settings)
+
+
 @pytest.mark.parametrize("number", [float("nan"), float("inf")])
 def test_what_is_not_finite(number: float, documented: Callable[[str], None]) -> None:
     batch = random_batches.make(54)

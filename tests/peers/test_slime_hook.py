@@ -14,7 +14,16 @@ import counterweight_rl as cw
 import megatron_trainer
 import pytest
 from counterweight_rl.hooks import slime as hook
-from megatron_trainer import ICEPOP, Answer, batch, check_truncation, kept_rows, log_softmax, same
+from megatron_trainer import (
+    DRAWS,
+    ICEPOP,
+    Answer,
+    batch,
+    check_truncation,
+    kept_rows,
+    log_softmax,
+    same,
+)
 from slime.backends.megatron_utils import cp_utils
 from slime.backends.megatron_utils import loss as original
 
@@ -40,22 +49,32 @@ def trainer(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def arguments(**changes: Any) -> argparse.Namespace:
-    fields = {"eps_clip_c": None, "rollout_top_p": 1.0}
-    return megatron_trainer.arguments(**{**fields, **changes})
+    return megatron_trainer.arguments(**{"rollout_top_p": 1.0, **changes})
 
 
 def answer(args: argparse.Namespace) -> Answer:
     """Returns slime's loss, gradient by the logits, and the sums that it logs."""
-    logits, data = batch()
+    logits, data = batch(args.draw)
     loss, _, log = original.loss_function(args, data, 1, 8, logits)
     loss.backward()
     return loss.item(), logits.grad, dict(zip(log["keys"], log["values"].tolist()[1:], strict=True))
 
 
+@pytest.mark.parametrize("draw", DRAWS)
 @pytest.mark.parametrize("per_token", [False, True], ids=["per_sample", "per_token"])
-def test_truncation_is_the_trainers_own(per_token: bool) -> None:
-    args = arguments(calculate_per_token_loss=per_token)
+def test_truncation_is_the_trainers_own(per_token: bool, draw: str) -> None:
+    args = arguments(calculate_per_token_loss=per_token, draw=draw)
     check_truncation(answer, args, CORRECT)
+
+
+@pytest.mark.parametrize("estimator", ["cispo", "gspo"])
+def test_the_trainers_other_losses_are_weighted(estimator: str) -> None:
+    check_truncation(answer, arguments(advantage_estimator=estimator), CORRECT)
+
+
+@pytest.mark.parametrize("option", [{"eps_clip_c": 1.05}, {"use_opsm": True, "opsm_delta": 0.0}])
+def test_the_trainers_options_are_weighted(option: dict[str, Any]) -> None:
+    check_truncation(answer, arguments(**option), CORRECT)
 
 
 def test_masked_weights_are_the_trainers_icepop(monkeypatch: pytest.MonkeyPatch) -> None:

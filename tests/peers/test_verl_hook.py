@@ -185,7 +185,7 @@ def run_python(program: str, **environment: str) -> subprocess.CompletedProcess[
 
 @pytest.mark.compares("hooks.verl: import")
 def test_import_by_environment() -> None:
-    done = import_verl(COUNTERWEIGHT_TARGET="local:")
+    done = import_verl()
     assert done.returncode == 0, done.stderr
     assert done.stdout.split()[-1] == "counterweight_rl.compat.verl"
 

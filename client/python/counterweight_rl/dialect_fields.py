@@ -52,6 +52,7 @@ FIELDS: Mapping[str, Mapping[str, Any]] = {
             "dppo_type": None,
         },
         "dynamic_sampling": None,
+        "enable_sample_support_replay": None,
         "entropy_loss_coef": None,
         "eps_clip_high": None,
         "eps_clip_low": None,

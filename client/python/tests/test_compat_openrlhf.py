@@ -130,6 +130,41 @@ def test_openrlhf_checks_at_once_what_the_original_does() -> None:
     assert fields == ["is_correction_level", "is_correction_gating"]
 
 
+def refused(**settings: Any) -> list[str]:
+    try:
+        openrlhf.PolicyLoss(**settings)
+    except cw.InvalidRequestError as error:
+        return [violation.field for violation in error.violations]
+    return []
+
+
+@pytest.mark.parametrize("level", ["off", "token", "seq"])
+@pytest.mark.parametrize("mode", ["mask", "clip"])
+@pytest.mark.parametrize("gating", ["ratio", "binary_kl", "tv"])
+@pytest.mark.parametrize("low", [None, 0, 0.5])
+def test_openrlhf_combinations(level: str, mode: str, gating: str, low: float | None) -> None:
+    """Those that 0.11.2's constructor refuses, and no others."""
+    expected = []
+    if mode == "clip" and (level, gating) not in {("token", "ratio"), ("off", "ratio")}:
+        expected.append("is_correction_mode")
+    if gating != "ratio" and level != "off" and low != 0:  # the default has a lower end too
+        expected.append("is_correction_threshold")
+    threshold = None if low is None else [low, 0.05 + low]
+    found = refused(
+        is_correction_level=level,
+        is_correction_mode=mode,
+        is_correction_gating=gating,
+        is_correction_threshold=threshold,
+    )
+    assert found == expected
+
+
+def test_openrlhf_before_levels_has_no_combinations(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_releases, "_installed", lambda _: "0.11.1")
+    assert refused() == []
+    assert refused(vllm_is_correction_type="icepop") == []
+
+
 def test_openrlhf_names() -> None:
     parameters = inspect.signature(openrlhf.PolicyLoss.__init__).parameters
     assert list(parameters)[1:] == [

@@ -17,13 +17,14 @@ inline constexpr DatedRelease kVerlReleases[] = {
      "seq-mean-token-mean"},
 };
 
-// @f2cd5771, which the older answers are of, is before 1.10.0.
+// @f2cd5771, which the older answers are of, equals 1.9.0.
 // The divisor's steps_per_generation, absent, comes from generation_batch_size,
 // else it equals gradient_accumulation_steps.
-inline constexpr Release kTrlStepsPerGeneration{1, 10, 0};
+inline constexpr Release kTrlStepsPerGeneration{1, 9, 1};
 // The mean over rows of the masked sum, with one advantage per token too.
 inline constexpr Release kTrlLuspoByMask{1, 10, 0};
 inline constexpr Release kTrlKlCorrectedByDefault{1, 10, 0};
+inline constexpr Release kTrlCompletionOf512{1, 10, 0};
 // Its log ratio is 0 everywhere; sampling/sampling_logp_difference/* leaves it
 // out, and non_finite_tokens counts it. Under DROP or NEUTRALIZE the request's
 // policy decides instead. Infinities are refused (TRL: the largest float).
@@ -33,8 +34,10 @@ inline constexpr DatedRelease kTrlReleases[] = {
     {{1, 9, 0}, ""},
     {kTrlStepsPerGeneration,
      "dapo, cispo and vespo divide by gradient_accumulation_steps / "
-     "steps_per_generation too; luspo leaves masked positions out; "
-     "use_bias_correction_kl is true by default"},
+     "steps_per_generation too"},
+    {kTrlLuspoByMask,
+     "luspo leaves masked positions out; use_bias_correction_kl is true and "
+     "max_completion_length 512 by default, no longer false and 256"},
     {kTrlUnknownSampler,
      "a NaN of rollout_log_probs is an unknown number, not an error"},
     {kTrlOwnLossOnly,
@@ -55,8 +58,14 @@ inline constexpr DatedRelease kOpenrlhfReleases[] = {
      "is_filter_ratio"},
 };
 
-// The answers are those of @a9564572; no release has been published since.
-inline constexpr DatedRelease kSkyrlReleases[] = {{{0, 3, 0}, ""}};
+// @a9564572, which the answers are of, equals 0.4.0.
+inline constexpr Release kSkyrlCispoAnchor{0, 4, 0};
+inline constexpr DatedRelease kSkyrlReleases[] = {
+    {{0, 3, 0}, ""},
+    {kSkyrlCispoAnchor,
+     "cispo_eps_clip_low is 1 and cispo_eps_clip_high 4 by default, no longer "
+     "0 and 5; cispo_anchor; cispo/ratio_*; enable_sample_support_replay"},
+};
 
 }  // namespace counterweight::server
 

@@ -2,8 +2,10 @@
 
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "server/engine/dialects/block_reader.h"
+#include "server/engine/dialects/releases.h"
 #include "server/engine/dialects/request_tensors.h"
 #include "server/engine/dialects/skyrl_correction.h"
 #include "server/engine/dialects/skyrl_loss.h"
@@ -14,8 +16,10 @@ namespace {
 
 using google::protobuf::Struct;
 
+constexpr std::string_view kSupportReplay = "enable_sample_support_replay";
+
 // AlgorithmConfig's fields; the second group has no effect on weights, masks
-// and losses of given advantages. The last two are arguments of SkyRL's calls.
+// and losses of given tensors. The last two are arguments of SkyRL's calls.
 constexpr std::string_view kSkyrlFields[] = {
     "cispo", "clip_cov", "clip_ratio_c", "dppo", "entropy_loss_coef",
     "eps_clip_high", "eps_clip_low", "kl_cov", "kl_estimator_type",
@@ -24,8 +28,8 @@ constexpr std::string_view kSkyrlFields[] = {
     "use_kl_in_reward", "use_kl_loss", "use_tis",
     //
     "advantage_batch_normalize", "advantage_estimator", "dynamic_sampling",
-    "gamma", "grpo_norm_by_std", "kl_ctrl", "lambd", "temperature",
-    "value_clip", "value_head_prefix", "zero_variance_filter",
+    kSupportReplay, "gamma", "grpo_norm_by_std", "kl_ctrl", "lambd",
+    "temperature", "value_clip", "value_head_prefix", "zero_variance_filter",
     "zero_variance_filter_tol",
     //
     "micro_batch_size", "prompt_boundaries"};
@@ -37,6 +41,17 @@ void RefuseEntropyCoefficient(const BlockReader& reader) {
                  "use_entropy_loss needs the entropies of whole distributions, "
                  "which requests cannot carry; log-probs of sampled tokens do "
                  "not give them.");
+}
+
+void CheckSupportReplay(const BlockReader& reader, const RequestFacts& facts,
+                        std::vector<std::string>* warnings) {
+  RefuseNewSkyrlField(reader, kSupportReplay, facts);
+  if (!reader.ReadBool(kSupportReplay, false)) return;
+  warnings->push_back(
+      Concat(reader.Path(kSupportReplay),
+             ": the trainer's log-probs must be those over the sampler's "
+             "recorded support, as SkyRL's workers renormalise them; a request "
+             "cannot show whether they are."));
 }
 
 void AddCorrection(const BlockReader& reader, const SkyrlLoss& loss,
@@ -84,6 +99,7 @@ Translation TranslateSkyrl(const Struct& block, bool ignore_unknown_fields,
       kSkyrlFields, ignore_unknown_fields,
       [](std::string_view) { return std::string(); }, &translation.warnings);
   RefuseEntropyCoefficient(reader);
+  CheckSupportReplay(reader, facts, &translation.warnings);
   const SkyrlCorrection correction =
       ReadSkyrlCorrection(reader, ignore_unknown_fields, &translation);
   if (const SkyrlLoss* loss = ReadSkyrlLossType(reader)) {
@@ -93,10 +109,11 @@ Translation TranslateSkyrl(const Struct& block, bool ignore_unknown_fields,
   }
   translation.spec.drift_source = DriftSource(facts);
   translation.report =
-      [spec = translation.spec, padded_length = facts.padded_length](
+      [spec = translation.spec, padded_length = facts.padded_length,
+       has_cispo_ratios = facts.IsSince(kSkyrlCispoAnchor)](
           const kernels::BatchSums& sums, MetricMap* metrics, Violations*) {
         AddSkyrlCorrectionMetrics(spec, padded_length, sums, metrics);
-        AddSkyrlLossMetrics(spec.loss, sums, metrics);
+        AddSkyrlLossMetrics(spec.loss, has_cispo_ratios, sums, metrics);
         AddSkyrlDriftMetrics(spec, sums, metrics);
       };
   return translation;

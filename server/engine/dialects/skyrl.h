@@ -1,5 +1,5 @@
-// SkyRL's AlgorithmConfig and its algorithm, from NovaSky-AI/SkyRL @a9564572:
-// skyrl/train/config/config.py,
+// SkyRL's AlgorithmConfig and its algorithm, from NovaSky-AI/SkyRL @a9564572
+// (0.4.0): skyrl/train/config/config.py,
 // skyrl/backends/skyrl_train/utils/off_policy_correction_utils.py and
 // ppo_utils.py. README.md lists the coverage and decisions.
 #ifndef COUNTERWEIGHT_SERVER_ENGINE_DIALECTS_SKYRL_H_

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "server/engine/dialects/releases.h"
 #include "server/engine/dialects/request_tensors.h"
 #include "server/engine/dialects/skyrl_reduction.h"
 
@@ -25,6 +26,7 @@ using kernels::RowCount;
 using kernels::Surrogate;
 using kernels::TokenSet;
 
+constexpr std::string_view kAnchor = "cispo_anchor";
 constexpr NumberRange kTemperature{
     .lowest = 0.0, .above = true, .highest = kLargestDouble};
 constexpr NumberRange kCoefficient{.lowest = 0.0, .highest = kLargestDouble};
@@ -69,11 +71,22 @@ void ReadSapo(const SkyrlLossBlock& block, LossSpec* loss) {
 
 void ReadCispo(const SkyrlLossBlock& block, LossSpec* loss) {
   constexpr std::string_view kAnchors[] = {"old", "rollout"};
-  loss->clip_low =
-      block.own.ReadNumber("cispo_eps_clip_low", 1.0, kNonNegative);
+  constexpr std::string_view kLow = "cispo_eps_clip_low";
+  constexpr std::string_view kHigh = "cispo_eps_clip_high";
+  const bool is_new = block.facts.IsSince(kSkyrlCispoAnchor);
+  loss->clip_low = block.own.ReadNumber(kLow, is_new ? 1.0 : 0.0, kNonNegative);
   loss->clip_high =
-      block.own.ReadNumber("cispo_eps_clip_high", 4.0, kNonNegative);
-  const auto anchor = block.own.ReadName("cispo_anchor", kAnchors[0], kAnchors);
+      block.own.ReadNumber(kHigh, is_new ? 4.0 : 5.0, kNonNegative);
+  const bool lacks_bound =
+      block.own.Find(kLow) == nullptr || block.own.Find(kHigh) == nullptr;
+  if (lacks_bound && !block.facts.asked.is_named && block.facts.wants_loss) {
+    block.translation->warnings.push_back(Concat(
+        block.shared.Path("cispo"), ": releases of SkyRL differ: since ",
+        ToString(kSkyrlCispoAnchor),
+        " cispo_eps_clip_low is 1 and cispo_eps_clip_high 4 by default, as "
+        "here; before, 0 and 5. Name the release to be sure."));
+  }
+  const auto anchor = block.own.ReadName(kAnchor, kAnchors[0], kAnchors);
   if (!anchor || kAnchors[*anchor] == "old") return;
   loss->source = RatioSource::kCurrentRollout;
   if (block.correction.tis == kernels::Level::kNone) return;
@@ -145,8 +158,8 @@ void ReadCrossEntropy(const SkyrlLossBlock& block, LossSpec* loss) {
 }
 
 constexpr std::string_view kSapoFields[] = {"tau_neg", "tau_pos"};
-constexpr std::string_view kCispoFields[] = {
-    "cispo_anchor", "cispo_eps_clip_high", "cispo_eps_clip_low"};
+constexpr std::string_view kCispoFields[] = {kAnchor, "cispo_eps_clip_high",
+                                             "cispo_eps_clip_low"};
 constexpr std::string_view kDppoFields[] = {"delta_high", "delta_low",
                                             "dppo_type"};
 constexpr std::string_view kClipCovFields[] = {"clip_cov_lb", "clip_cov_ub",
@@ -180,7 +193,7 @@ constexpr SkyrlLoss kLosses[] = {
 
 // Checks the structs of all losses, also unused ones, for unknown keys.
 void CheckLossStructs(const BlockReader& reader, bool ignore_unknown_fields,
-                      Translation* translation) {
+                      const RequestFacts& facts, Translation* translation) {
   for (const SkyrlLoss& loss : kLosses) {
     if (loss.fields.empty()) continue;
     const Struct* block = reader.ReadStruct(loss.name);
@@ -190,6 +203,9 @@ void CheckLossStructs(const BlockReader& reader, bool ignore_unknown_fields,
     own.CheckKeys(
         loss.fields, ignore_unknown_fields,
         [](std::string_view) { return std::string(); }, &translation->warnings);
+    if (loss.surrogate == Surrogate::kCispo) {
+      RefuseNewSkyrlField(own, kAnchor, facts);
+    }
   }
 }
 
@@ -261,6 +277,15 @@ RatioSource MetricsSource(const RequestFacts& facts) {
 
 }  // namespace
 
+void RefuseNewSkyrlField(const BlockReader& reader, std::string_view field,
+                         const RequestFacts& facts) {
+  if (reader.Find(field) == nullptr || facts.IsSince(kSkyrlCispoAnchor)) return;
+  reader.Violate(
+      field,
+      Concat(field, " is a field of SkyRL since ", ToString(kSkyrlCispoAnchor),
+             ", and ", ToString(facts.asked.release), " is asked for."));
+}
+
 const SkyrlLoss* ReadSkyrlLossType(const BlockReader& reader) {
   std::vector<std::string_view> names;
   for (const SkyrlLoss& loss : kLosses) names.push_back(loss.name);
@@ -282,7 +307,7 @@ void ReadSkyrlLoss(const BlockReader& reader, const SkyrlLoss& loss,
     spec.log_ratio_lower = -kSafetyClamp;
     spec.log_ratio_upper = kSafetyClamp;
   }
-  CheckLossStructs(reader, ignore_unknown_fields, translation);
+  CheckLossStructs(reader, ignore_unknown_fields, facts, translation);
   ReadSkyrlReduction(reader, facts, &spec, translation);
   if (loss.read != nullptr) {
     const Value* own = reader.Find(loss.name);

@@ -137,8 +137,8 @@ void AddSkyrlCorrectionMetrics(const CorrectionSpec& spec,
   if (spec.weight.level != Level::kNone) AddTisMetrics(spec, sums, metrics);
 }
 
-void AddSkyrlLossMetrics(const LossSpec& loss, const BatchSums& sums,
-                         MetricMap* metrics) {
+void AddSkyrlLossMetrics(const LossSpec& loss, bool has_cispo_ratios,
+                         const BatchSums& sums, MetricMap* metrics) {
   if (loss.surrogate == Surrogate::kNone) return;
   if (loss.surrogate == Surrogate::kImportanceSampling) {
     // A plain quotient, unlike the means of all other losses.
@@ -150,7 +150,7 @@ void AddSkyrlLossMetrics(const LossSpec& loss, const BatchSums& sums,
                                    ? Share(sums.loss.clipped, sums.tokens)
                                    : 0.0;
   }
-  if (loss.surrogate == Surrogate::kCispo) {
+  if (loss.surrogate == Surrogate::kCispo && has_cispo_ratios) {
     AddCispoMetrics(sums, metrics);
   }
   if (loss.kl.estimator != kernels::KlEstimator::kNone) {

@@ -19,9 +19,9 @@ void AddSkyrlCorrectionMetrics(const kernels::CorrectionSpec& spec,
                                const kernels::BatchSums& sums,
                                MetricMap* metrics);
 
-// Adds clip_ratio or importance_ratio, cispo/*, policy_kl; nothing without a
-// loss.
-void AddSkyrlLossMetrics(const kernels::LossSpec& loss,
+// Adds clip_ratio or importance_ratio, policy_kl and, if `has_cispo_ratios`,
+// cispo/*; nothing without a loss.
+void AddSkyrlLossMetrics(const kernels::LossSpec& loss, bool has_cispo_ratios,
                          const kernels::BatchSums& sums, MetricMap* metrics);
 
 // Adds the trainer's policy/rollout_train_logprobs_abs_diff_* if old and

@@ -110,7 +110,9 @@ void ReadStepsPerGeneration(const BlockReader& reader, TrlLoss* loss) {
   }
 }
 
-void ReadCounts(const BlockReader& reader, TrlLoss* loss) {
+void ReadCounts(const BlockReader& reader, const RequestFacts& facts,
+                TrlLoss* loss) {
+  if (!facts.IsSince(kTrlCompletionOf512)) loss->max_completion_length = 256;
   const auto read = [&](std::string_view key, int64_t* number) {
     *number = reader.ReadCount(key, *number);
   };
@@ -165,27 +167,32 @@ bool IsOnePerRow(const TrlLoss& loss, const kernels::WeightSpec& weight) {
 
 void WarnOfReleases(const BlockReader& reader, const TrlLoss& loss,
                     bool is_one_per_row, std::vector<std::string>* warnings) {
-  const auto warn = [&](std::string_view key, std::string_view difference) {
-    warnings->push_back(Concat(reader.Path(key),
-                               ": releases of TRL differ: since ",
-                               ToString(kTrlStepsPerGeneration), " ",
-                               difference, " Name the release to be sure."));
+  const auto warn = [&](std::string_view key, const Release& since,
+                        std::string_view difference) {
+    warnings->push_back(Concat(
+        reader.Path(key), ": releases of TRL differ: since ", ToString(since),
+        " ", difference, " Name the release to be sure."));
   };
   if (loss.divides_by_items() &&
       loss.steps_per_generation != loss.gradient_accumulation_steps) {
-    warn("steps_per_generation",
+    warn("steps_per_generation", kTrlStepsPerGeneration,
          "num_items_in_batch is multiplied by gradient_accumulation_steps / "
          "steps_per_generation, as here; before, steps_per_generation was not "
          "read.");
   }
   if (loss.type == TrlLossType::kLuspo && !is_one_per_row) {
-    warn("loss_type",
+    warn("loss_type", kTrlLuspoByMask,
          "'luspo' leaves masked positions out, as here; before, it counted "
          "them.");
   }
   if (loss.beta != 0.0 && reader.Find("use_bias_correction_kl") == nullptr) {
-    warn("use_bias_correction_kl",
+    warn("use_bias_correction_kl", kTrlKlCorrectedByDefault,
          "it is true by default, as here; before, false.");
+  }
+  if (loss.type == TrlLossType::kDrGrpo &&
+      reader.Find("max_completion_length") == nullptr) {
+    warn("max_completion_length", kTrlCompletionOf512,
+         "it is 512 by default, as here; before, 256.");
   }
 }
 
@@ -281,7 +288,7 @@ TrlLoss ReadTrlLoss(const BlockReader& reader,
                               kGspoTokenHint)) == 1;
   loss.luspo_counts_padding = !facts.IsSince(kTrlLuspoByMask);
   ReadNumbers(reader, facts, &loss);
-  ReadCounts(reader, &loss);
+  ReadCounts(reader, facts, &loss);
   if (loss.type == TrlLossType::kVespo && weight.level != Level::kNone &&
       weight.level != Level::kToken) {
     reader.Violate(

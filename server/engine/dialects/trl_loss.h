@@ -53,9 +53,9 @@ struct TrlLoss {
   double vespo_k_neg = 3.0;
   double vespo_lambda_neg = 2.0;
   // >= 1
-  int64_t max_completion_length = 512;
+  int64_t max_completion_length = 512;  // before 1.10.0: 256
   int64_t gradient_accumulation_steps = 1;
-  // Micro-batches of a generation. Before 1.10.0 no loss reads it.
+  // Micro-batches of a generation. Before 1.9.1 no loss reads it.
   int64_t steps_per_generation = 1;
   int64_t num_processes = 1;
   // Tokens of the generation batch on all ranks, >= 0. Absent: this batch's.

@@ -86,7 +86,7 @@ std::string ReleaseOf(const json& file, const std::string& dialect) {
   }
   if (dialect == "verl") return "0.9.0";
   if (dialect == "trl") return "1.9.0";
-  return dialect == "openrlhf" ? "0.11.0" : "";
+  return dialect == "openrlhf" ? "0.11.0" : "0.4.0";
 }
 
 Golden Parse(const json& file, const std::string& name) {

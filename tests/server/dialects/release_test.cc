@@ -6,9 +6,11 @@
 #include <gtest/gtest.h>
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "server/engine/dialects/openrlhf.h"
+#include "server/engine/dialects/skyrl.h"
 #include "server/engine/dialects/trl.h"
 #include "server/engine/dialects/verl.h"
 #include "tests/server/dialects/blocks.h"
@@ -18,6 +20,7 @@ namespace counterweight::server {
 namespace {
 
 using testing::AllOf;
+using testing::Contains;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
@@ -153,6 +156,13 @@ TEST(Release, TrlWarnsOfEachFieldWhereReleasesDiffer) {
               IsEmpty());
   EXPECT_THAT(warnings(R"(, "loss_type": "luspo")", facts),
               ElementsAre(HasSubstr("luspo")));
+  EXPECT_THAT(warnings(R"(, "loss_type": "dr_grpo")", facts),
+              ElementsAre(AllOf(HasSubstr("max_completion_length"),
+                                HasSubstr("1.10.0"))));
+  EXPECT_THAT(
+      warnings(R"(, "loss_type": "dr_grpo", "max_completion_length": 9)",
+               facts),
+      IsEmpty());
   EXPECT_THAT(warnings(R"(, "beta": 0.1)", facts),
               ElementsAre(HasSubstr("use_bias_correction_kl")));
   EXPECT_THAT(
@@ -163,6 +173,84 @@ TEST(Release, TrlWarnsOfEachFieldWhereReleasesDiffer) {
   EXPECT_THAT(warnings(R"(, "beta": 0.1, "loss_type": "luspo",
                            "use_liger_kernel": true)",
                        Asking({1, 16, 0})),
+              IsEmpty());
+}
+
+// Each change takes effect in the release that made it, not in a later one.
+TEST(Release, TrlChangesInItsOwnReleases) {
+  const auto loss = [](const std::string& fields, Release release) {
+    return TranslateTrl(
+               Block("{\"vllm_importance_sampling_correction\": false, "
+                     "\"num_items_in_batch\": 8" +
+                     fields + "}"),
+               false, Asking(release))
+        .spec.loss;
+  };
+  const std::string steps = R"(, "steps_per_generation": 4)";
+  EXPECT_EQ(loss(steps, {1, 9, 0}).reduction.scale, 1.0 / 8);
+  EXPECT_EQ(loss(steps, {1, 9, 1}).reduction.scale, 4.0 / 8);
+  EXPECT_EQ(loss(steps, {1, 9, 2}).reduction.scale, 4.0 / 8);
+  const std::string luspo =
+      R"(, "loss_type": "luspo", "importance_sampling_level": "sequence",
+          "beta": 0.1)";
+  EXPECT_TRUE(loss(luspo, {1, 9, 2}).counts_padding);
+  EXPECT_FALSE(loss(luspo, {1, 10, 0}).counts_padding);
+  EXPECT_FALSE(loss(luspo, {1, 9, 2}).kl.importance_weighted);
+  EXPECT_TRUE(loss(luspo, {1, 10, 0}).kl.importance_weighted);
+  const std::string dr_grpo = R"(, "loss_type": "dr_grpo")";
+  EXPECT_EQ(loss(dr_grpo, {1, 9, 2}).reduction.scale, 1.0 / 256);
+  EXPECT_EQ(loss(dr_grpo, {1, 10, 0}).reduction.scale, 1.0 / 512);
+  EXPECT_EQ(loss(dr_grpo + R"(, "max_completion_length": 100)", {1, 9, 0})
+                .reduction.scale,
+            1.0 / 100);
+}
+
+TEST(Release, SkyrlCispoHasItsOwnDefaults) {
+  const auto block = [](const std::string& fields) {
+    return Block(R"({"policy_loss_type": "cispo", "cispo": {)" + fields + "}}");
+  };
+  const auto bounds = [&](const std::string& fields, RequestFacts facts) {
+    const auto loss = TranslateSkyrl(block(fields), false, facts).spec.loss;
+    return std::pair(loss.clip_low, loss.clip_high);
+  };
+  const std::string both =
+      R"("cispo_eps_clip_low": 0.5, "cispo_eps_clip_high": 2.0)";
+  EXPECT_EQ(bounds("", Asking({0, 3, 0})), std::pair(0.0, 5.0));
+  EXPECT_EQ(bounds("", Asking({0, 3, 1})), std::pair(0.0, 5.0));
+  EXPECT_EQ(bounds("", Asking({0, 4, 0})), std::pair(1.0, 4.0));
+  EXPECT_EQ(bounds(both, Asking({0, 3, 0})), std::pair(0.5, 2.0));
+  EXPECT_THAT(TranslateSkyrl(block(""), false, AllTensors()).warnings,
+              Contains(AllOf(HasSubstr("block.cispo:"), HasSubstr("0.4.0"))));
+  EXPECT_THAT(TranslateSkyrl(block(both), false, AllTensors()).warnings,
+              IsEmpty());
+  EXPECT_THAT(TranslateSkyrl(block(""), false, Asking({0, 4, 0})).warnings,
+              IsEmpty());
+}
+
+TEST(Release, SkyrlFieldsOfANewerAreRefusedNamingIt) {
+  for (const char* json : {R"({"cispo": {"cispo_anchor": "old"}})",
+                           R"({"enable_sample_support_replay": false})"}) {
+    for (const bool ignore : {false, true}) {
+      const Translation old =
+          TranslateSkyrl(Block(json), ignore, Asking({0, 3, 0}));
+      ASSERT_EQ(old.violations.size(), 1U) << json;
+      EXPECT_THAT(old.violations.begin()->description,
+                  AllOf(HasSubstr("since 0.4.0"), HasSubstr("0.3.0")));
+      EXPECT_THAT(
+          Fields(TranslateSkyrl(Block(json), ignore, Asking({0, 4, 0}))),
+          IsEmpty());
+    }
+  }
+}
+
+// The loss is the same: SkyRL's workers renormalise before it.
+TEST(Release, SkyrlWarnsOfSupportReplay) {
+  const auto warnings = [](const char* json) {
+    return TranslateSkyrl(Block(json), false, AllTensors()).warnings;
+  };
+  EXPECT_THAT(warnings(R"({"enable_sample_support_replay": true})"),
+              ElementsAre(HasSubstr("enable_sample_support_replay")));
+  EXPECT_THAT(warnings(R"({"enable_sample_support_replay": false})"),
               IsEmpty());
 }
 

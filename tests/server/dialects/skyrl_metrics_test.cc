@@ -68,7 +68,7 @@ TEST(SkyrlMetricsTest, NothingIsReportedOfWhatWasNotAsked) {
   kernels::BatchSums sums{};
   MetricMap metrics;
   AddSkyrlCorrectionMetrics({}, 4, sums, &metrics);
-  AddSkyrlLossMetrics({}, sums, &metrics);
+  AddSkyrlLossMetrics({}, true, sums, &metrics);
   AddSkyrlDriftMetrics({}, sums, &metrics);
   EXPECT_THAT(metrics, IsEmpty());
 }

@@ -90,8 +90,8 @@ class PolicyLoss(torch.nn.Module):
             vllm_is_correction_type: "tis", "icepop", "seq-mask-tis" or "reinforce_pro".
 
         Raises:
-            InvalidRequestError: A check that OpenRLHF makes here failed; the service checks the
-                rest in the first forward.
+            InvalidRequestError: OpenRLHF refuses the value or the combination here too; the service
+                checks the rest in the first forward.
             TypeError: Arguments of both kinds.
         """
         super().__init__()
@@ -128,6 +128,12 @@ class PolicyLoss(torch.nn.Module):
             if value is not None and value not in choices:
                 problem = f"must be one of {', '.join(choices)}; got {value!r}"
                 violations.append(Violation(name, problem))
+        self.is_correction_level = is_correction_level or _LEVELS[0]
+        self.is_correction_mode = is_correction_mode or _MODES[0]
+        self.is_correction_gating = is_correction_gating or _GATINGS[0]
+        self.is_correction_threshold = is_correction_threshold or (0.5, 5.0)
+        if self._is_by_level and not violations:
+            violations += self._contradictions()
         if violations:
             raise refuse(violations)
         self.clip_eps_low = clip_eps_low
@@ -138,10 +144,6 @@ class PolicyLoss(torch.nn.Module):
         self.enable_vllm_is_correction = bool(enable_vllm_is_correction)
         self.vllm_is_truncated_threshold = vllm_is_truncated_threshold
         self.vllm_is_correction_type = vllm_is_correction_type or "tis"
-        self.is_correction_level = is_correction_level or _LEVELS[0]
-        self.is_correction_mode = is_correction_mode or _MODES[0]
-        self.is_correction_gating = is_correction_gating or _GATINGS[0]
-        self.is_correction_threshold = is_correction_threshold or (0.5, 5.0)
 
     def forward(
         self,
@@ -196,6 +198,21 @@ class PolicyLoss(torch.nn.Module):
         if self._is_by_level:
             names.append("is_filter_ratio")
         return loss, *map(scalar, names)
+
+    def _contradictions(self) -> list[Violation]:
+        """Returns the combinations that OpenRLHF refuses before the first rollout."""
+        level, gating = self.is_correction_level, self.is_correction_gating
+        found = []
+        if self.is_correction_mode == "clip" and (level == "seq" or gating != "ratio"):
+            problem = "'clip' requires is_correction_level 'token' and is_correction_gating 'ratio'"
+            found.append(Violation("is_correction_mode", problem))
+        if gating != "ratio" and level != "off" and self.is_correction_threshold[0] > 0:
+            problem = (
+                f"is_correction_gating {gating!r} takes an upper bound only; give [0, high], not "
+                f"{list(self.is_correction_threshold)}"
+            )
+            found.append(Violation("is_correction_threshold", problem))
+        return found
 
     def _release(self) -> str:
         """Returns the installed release if it has these arguments, else the nearest that has."""

@@ -20,6 +20,8 @@ NAMES = (
     *("rollout_is", "dppo", "importance_sampling"),
 )
 _UNCORRECTED = ("importance_sampling",)
+# Those of cispo since SkyRL 0.4.0; the dialect answers with them where the release has them.
+_CISPO_RATIOS = tuple(f"cispo/ratio_{name}" for name in ("mean", "clamped_mean", "max", "min"))
 
 _SCALARS = ("eps_clip_low", "eps_clip_high", "clip_ratio_c")
 _GROUPS = ("sapo", "cispo", "dppo")
@@ -53,8 +55,6 @@ def policy_loss(
         loss_mask = torch.ones_like(log_probs, dtype=torch.bool)
     block = _block(loss, config, rollout_logprobs is not None)
     own = "importance_ratio" if loss in _UNCORRECTED else "clip_ratio"
-    # SkyRL reduces them over ranks by their order.
-    names = [own, *_compat.metric_names(block.get(_CORRECTION, {}))]
     value, metrics = _service.policy_loss(
         "skyrl",
         block,
@@ -65,6 +65,9 @@ def policy_loss(
         response_mask=loss_mask,
         own_warning="SkyRL recommends loss_reduction",
     )
+    # SkyRL reduces them over ranks by their order.
+    names = [own, *(name for name in _CISPO_RATIOS if name in metrics)]
+    names += _compat.metric_names(block.get(_CORRECTION, {}))
     # The block divides by the rows; SkyRL's losses are sums.
     return value * log_probs.shape[0], {name: metrics[name] for name in names}
 

@@ -2,10 +2,11 @@
 
     --custom-loss-function-path counterweight_rl.hooks.miles.policy_loss
 
-The loss is PPO's clip to ``--eps-clip`` and ``--eps-clip-high``, or the ``policy_loss`` of
-``args.counterweight_method``, with that method's weights and rules; without a method it is weighted
-only if ``--use-tis`` is given. It is reduced as the trainer does: the sum of the samples' means, or
-with ``--calculate-per-token-loss`` the sum over tokens. Entropy is the trainer's own.
+The loss is PPO's clip to ``--eps-clip``, ``--eps-clip-high`` and ``--eps-clip-c``, by samples with
+the advantage estimator gspo, or the ``policy_loss`` of ``args.counterweight_method``, with that
+method's weights and rules; without a method it is weighted only if ``--use-tis`` is given. It is
+reduced as the trainer does: the sum of the samples' means, by ``rollout_mask_sums`` if the batch
+has them, or with ``--calculate-per-token-loss`` the sum over tokens. Entropy is the trainer's own.
 
 ``start`` is that of ``counterweight_rl.hooks.slime``, and so is ``correct``, which here also takes
 context parallelism: every rank of a group gathers the samples' log-probs and corrects them.
@@ -21,7 +22,7 @@ import torch
 
 from counterweight_rl.choices import LossAggregation, LossDenominator, Surrogate
 from counterweight_rl.compat import _peers, _service
-from counterweight_rl.config import CorrectionConfig, Method, PolicyLoss
+from counterweight_rl.config import CorrectionConfig, PolicyLoss, Preset
 from counterweight_rl.hooks import _arguments, slime
 from counterweight_rl.hooks._method import with_loss
 from counterweight_rl.hooks.slime import drift, start, truncation_of
@@ -31,7 +32,17 @@ __all__ = ["correct", "policy_loss", "start"]
 
 _MODULE = "miles.backends.training_utils.loss"
 _CONTEXT_PARALLEL = "miles.backends.training_utils.cp_utils"
-_UNSUPPORTED = ("use_kl_loss", "use_opsm", "get_mismatch_metrics")
+_PARALLEL = "miles.backends.training_utils.parallel"
+# They change the trainer's own loss.
+_UNSUPPORTED = (
+    *("use_kl_loss", "use_opsm", "get_mismatch_metrics"),
+    "custom_pg_loss_reducer_function_path",
+)
+# miles clamps log ratios before exp, nats.
+_CLAMP = 20.0
+# Not proportional to the advantages, into which a shared divisor of samples goes.
+_FIXED = (Surrogate.DRO, Surrogate.KL_COV, Surrogate.CLIP_COV, Surrogate.CROSS_ENTROPY)
+_OURS = tuple(f"counterweight_rl.hooks.{name}.correct" for name in ("miles", "slime"))
 _checked_in: int | None = None  # process
 
 
@@ -63,7 +74,7 @@ def correct(
     Returns:
         This rank's weighted losses and metrics; masks of whole responses.
     """
-    if parallel_state.cp.size == 1:
+    if parallel_state.cp.size == 1 or train_log_probs is None or rollout_log_probs is None:
         return slime.correct(
             args,
             pg_loss=pg_loss,
@@ -108,7 +119,9 @@ def policy_loss(
     Args:
         args: The trainer's arguments.
         batch: advantages, log_probs, rollout_log_probs, loss_masks, each a list of [T_i];
-            unconcat_tokens, total_lengths, response_lengths.
+            unconcat_tokens, total_lengths, response_lengths; rollout_mask_sums, the divisor of each
+            sample. With ``--skip-actor-forward-only`` the current log-probs, detached, are the old
+            ones; with ``--use-rollout-logprobs`` rollout_log_probs are.
         logits: [1, T, V]; get the gradient.
         sum_of_sample_mean: The trainer's reduction, for the entropy.
 
@@ -117,7 +130,8 @@ def policy_loss(
         ``counterweight_kl``, ``counterweight_k3``.
 
     Raises:
-        ValueError: An unsupported argument, a dialect as the method, or context parallelism.
+        ValueError: An unsupported argument, a dialect as the method, context parallelism, log-probs
+            that the batch lacks, or samples that share a divisor where the loss cannot have one.
         InvalidRequestError: See ``counterweight_rl.compat``.
     """
     global _checked_in
@@ -125,41 +139,44 @@ def policy_loss(
         _check(args)
         _arguments.apply(args)
         _checked_in = os.getpid()
+    logs_entropy = args.entropy_coef != 0 or getattr(args, "observe_training_entropy", False)
     found = _peers.load(_MODULE).get_log_probs_and_entropy(
         logits,
         args=args,
         unconcat_tokens=batch["unconcat_tokens"],
         total_lengths=batch["total_lengths"],
         response_lengths=batch["response_lengths"],
-        with_entropy=args.entropy_coef != 0,
+        with_entropy=logs_entropy,
         max_seq_lens=batch.get("max_seq_lens"),
     )
     current = torch.cat(found["log_probs"])
     masks = batch["loss_masks"]
     mask = torch.cat(masks).to(current.device)
-    if mask.numel() != current.numel():
+    parallel = _peers.load(_PARALLEL).get_parallel_state()
+    if parallel.cp.size != 1 or mask.numel() != current.numel():
         raise ValueError(
             "counterweight_rl.hooks.miles.policy_loss needs whole samples on each rank: set "
             "--context-parallel-size 1"
         )
+    method = _with_loss(args)
     rollout = batch.get("rollout_log_probs")
-    old = rollout if args.use_rollout_logprobs else batch["log_probs"]
     result = _service.ask(
-        _with_loss(args),
+        method,
         current_log_probs=current,
-        old_log_probs=torch.cat(old),
+        old_log_probs=_old_log_probs(args, batch, current),
         rollout_log_probs=torch.cat(rollout) if rollout else None,
-        advantages=torch.cat(batch["advantages"]),
+        advantages=torch.cat(_advantages(args, batch, method)),
         response_mask=mask,
         sequence_lengths=[one.numel() for one in masks],
     )
     # The service divides by the samples that have a token; the trainer divides by its own count.
     samples = sum(int(one.any()) for one in masks)
     pg_loss = attach(current, result) * (1 if args.calculate_per_token_loss else samples)
-    entropy = pg_loss.new_zeros(())
-    if args.entropy_coef != 0:
+    loss, entropy = pg_loss, pg_loss.new_zeros(())
+    if logs_entropy:
         entropy = sum_of_sample_mean(torch.cat(found["entropy"]))
-    loss = pg_loss - args.entropy_coef * entropy
+    if args.entropy_coef != 0:
+        loss = pg_loss - args.entropy_coef * entropy
     if current.numel() == 0:
         loss = loss + 0 * logits.sum()  # so that backward reaches every rank's model
 
@@ -178,16 +195,18 @@ def policy_loss(
     return loss, {name: value.detach().clone() for name, value in log.items()}
 
 
-def _with_loss(args: Any) -> Method:
+def _with_loss(args: Any) -> Preset | CorrectionConfig:
     method = _arguments.method_of(args)
     if method is None:
         method = truncation_of(args) if args.use_tis else CorrectionConfig()
     loss = PolicyLoss(
-        surrogate=Surrogate.PPO_CLIP,
+        surrogate=Surrogate.GSPO if args.advantage_estimator == "gspo" else Surrogate.PPO_CLIP,
         aggregation=LossAggregation.TOKEN_SUM,
         denominator=LossDenominator.ORIGINAL,
         clip_low=args.eps_clip,
         clip_high=args.eps_clip_high,
+        dual_clip=getattr(args, "eps_clip_c", None),
+        log_ratio_clamp=_CLAMP,
     )
     aggregation = LossAggregation.SEQ_MEAN_TOKEN_MEAN
     if args.calculate_per_token_loss:
@@ -195,8 +214,53 @@ def _with_loss(args: Any) -> Method:
     return with_loss(method, loss, aggregation)
 
 
+def _old_log_probs(args: Any, batch: Any, current: torch.Tensor) -> torch.Tensor | None:
+    """Returns the anchor of the policy's ratio; None: the log-probs of the rollout."""
+    if args.use_rollout_logprobs:
+        if not batch.get("rollout_log_probs"):
+            raise ValueError("--use-rollout-logprobs needs rollout_log_probs in the batch")
+        return None
+    if getattr(args, "skip_actor_forward_only", False):
+        return current.detach()
+    if not batch.get("log_probs"):
+        raise ValueError(
+            "the batch has no log_probs of the old policy: let the trainer compute them, or set "
+            "--skip-actor-forward-only or --use-rollout-logprobs"
+        )
+    return torch.cat(batch["log_probs"])
+
+
+def _advantages(args: Any, batch: Any, method: Preset | CorrectionConfig) -> list[torch.Tensor]:
+    """Returns each sample's advantages, by which a divisor other than its own tokens is applied."""
+    divisors = batch.get("rollout_mask_sums")
+    rows = list(batch["advantages"])
+    if divisors is None or args.calculate_per_token_loss:
+        return rows
+    tokens = [max(int(mask.sum()), 1) for mask in batch["loss_masks"]]
+    if isinstance(divisors, torch.Tensor):
+        divisors = divisors.tolist()
+    shared = [max(float(divisor), 1.0) for divisor in divisors]
+    pairs = list(zip(tokens, shared, strict=True))
+    if all(own == divisor for own, divisor in pairs):
+        return rows
+    loss = method.policy_loss
+    assert loss is not None
+    if method.kl_penalty is not None or loss.surrogate in _FIXED:
+        raise ValueError(
+            "samples of a rollout share a divisor (rollout_mask_sums), which a kl_penalty and "
+            f"{', '.join(one.name for one in _FIXED)} cannot have; use another loss, or "
+            "--calculate-per-token-loss"
+        )
+    return [row * (own / divisor) for row, (own, divisor) in zip(rows, pairs, strict=True)]
+
+
 def _check(args: Any) -> None:
     given = [f"--{name.replace('_', '-')}" for name in _UNSUPPORTED if getattr(args, name, False)]
+    custom = getattr(args, "custom_tis_function_path", None)
+    if args.use_tis and custom and custom not in _OURS:
+        given.append("--custom-tis-function-path")
+    if args.use_tis and args.use_rollout_logprobs:
+        given.append("--use-rollout-logprobs with --use-tis")
     if given:
         raise ValueError(
             f"{' and '.join(given)} cannot be used with counterweight_rl.hooks.miles.policy_loss; "

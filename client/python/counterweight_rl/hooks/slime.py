@@ -72,9 +72,16 @@ def correct(
         ``counterweight_k3`` of the micro-batch beside each token. The trainer averages them.
 
     Raises:
-        ValueError: Context parallelism, whose ranks hold parts of the samples.
+        ValueError: Context parallelism, whose ranks hold parts of the samples, or no log-probs of
+            one of the two policies.
         InvalidRequestError: See ``counterweight_rl.compat``.
     """
+    for name, given, way in (
+        ("train_log_probs", train_log_probs, "let the trainer compute log-probs of its own"),
+        ("rollout_log_probs", rollout_log_probs, "let the engine return them"),
+    ):
+        if given is None:
+            raise ValueError(f"the trainer gives no {name}, which a correction compares: {way}")
     if sum(mask.numel() for mask in loss_masks) != pg_loss.numel():
         raise ValueError(
             "counterweight_rl.hooks.slime needs whole samples on each rank: set "
