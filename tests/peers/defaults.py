@@ -9,6 +9,7 @@ import inspect
 import json
 import pathlib
 import tempfile
+from collections.abc import Mapping
 from typing import Any
 
 import releases
@@ -57,6 +58,42 @@ def block() -> dict[str, Any]:
     found = {"openrlhf": of_openrlhf, "skyrl": of_skyrl, "trl": of_trl, "verl": of_verl}
     plain = dialect_blocks.to_mapping(releases.PEER, found[releases.PEER]())
     return dict(json.loads(json.dumps(plain, default=_plain)))
+
+
+def merged(defaults: Mapping[str, Any], said: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the defaults with other fields in their place, also in structs."""
+    both = dict(defaults)
+    for name, value in said.items():
+        old = both.get(name)
+        both[name] = merged(old, value) if isinstance(old, dict) else value
+    return both
+
+
+def answer(said: Mapping[str, Any], **arguments: Any) -> Any:
+    """Returns the client's answer to a block of these fields alone.
+
+    The release's default object with the same fields has the same answer to the bit.
+    """
+    import counterweight_rl as cw
+    import torch
+    from counterweight_rl.compat import client
+
+    alone, whole = (
+        client().correct(
+            method=cw.Dialect(releases.PEER, fields, release=releases.RELEASE),
+            outputs=["gradient"],
+            **arguments,
+        )
+        for fields in (said, merged(block(), said))
+    )
+    for result in (alone, whole):
+        assert not [one for one in result.warnings if "releases of" in one]
+    torch.testing.assert_close(alone.loss, whole.loss, rtol=0, atol=0, equal_nan=True)
+    assert torch.equal(alone.gradient, whole.gradient)
+    assert alone.metrics.keys() == whole.metrics.keys()
+    for name, value in alone.metrics.items():
+        assert value == whole.metrics[name] or value != value, name
+    return alone
 
 
 def _plain(value: Any) -> Any:

@@ -45,6 +45,9 @@ def _release_of_checkout() -> str | None:
     for name in VERSION_FILES:
         if (CHECKOUT / name).is_file():
             return (CHECKOUT / name).read_text().strip()
+    # An installed release that brings its tests.
+    for folder in CHECKOUT.glob(f"{releases.PEER}-*.dist-info"):
+        return folder.name.removesuffix(".dist-info").partition("-")[2]
     return None
 
 

@@ -22,7 +22,7 @@ import torch
 
 from counterweight_rl.choices import LossAggregation, LossDenominator, Surrogate
 from counterweight_rl.compat import _peers, _service
-from counterweight_rl.config import CorrectionConfig, PolicyLoss, Preset
+from counterweight_rl.config import CorrectionConfig, Method, PolicyLoss
 from counterweight_rl.hooks import _arguments, slime
 from counterweight_rl.hooks._method import with_loss
 from counterweight_rl.hooks.slime import drift, start, truncation_of
@@ -40,8 +40,6 @@ _UNSUPPORTED = (
 )
 # miles clamps log ratios before exp, nats.
 _CLAMP = 20.0
-# Not proportional to the advantages, into which a shared divisor of samples goes.
-_FIXED = (Surrogate.DRO, Surrogate.KL_COV, Surrogate.CLIP_COV, Surrogate.CROSS_ENTROPY)
 _OURS = tuple(f"counterweight_rl.hooks.{name}.correct" for name in ("miles", "slime"))
 _checked_in: int | None = None  # process
 
@@ -130,8 +128,8 @@ def policy_loss(
         ``counterweight_kl``, ``counterweight_k3``.
 
     Raises:
-        ValueError: An unsupported argument, a dialect as the method, context parallelism, log-probs
-            that the batch lacks, or samples that share a divisor where the loss cannot have one.
+        ValueError: An unsupported argument, a dialect as the method, context parallelism, or
+            log-probs that the batch lacks.
         InvalidRequestError: See ``counterweight_rl.compat``.
     """
     global _checked_in
@@ -158,16 +156,16 @@ def policy_loss(
             "counterweight_rl.hooks.miles.policy_loss needs whole samples on each rank: set "
             "--context-parallel-size 1"
         )
-    method = _with_loss(args)
     rollout = batch.get("rollout_log_probs")
     result = _service.ask(
-        method,
+        _with_loss(args),
         current_log_probs=current,
         old_log_probs=_old_log_probs(args, batch, current),
         rollout_log_probs=torch.cat(rollout) if rollout else None,
-        advantages=torch.cat(_advantages(args, batch, method)),
+        advantages=torch.cat(batch["advantages"]),
         response_mask=mask,
         sequence_lengths=[one.numel() for one in masks],
+        row_divisors=_divisors(args, batch),
     )
     # The service divides by the samples that have a token; the trainer divides by its own count.
     samples = sum(int(one.any()) for one in masks)
@@ -195,7 +193,7 @@ def policy_loss(
     return loss, {name: value.detach().clone() for name, value in log.items()}
 
 
-def _with_loss(args: Any) -> Preset | CorrectionConfig:
+def _with_loss(args: Any) -> Method:
     method = _arguments.method_of(args)
     if method is None:
         method = truncation_of(args) if args.use_tis else CorrectionConfig()
@@ -230,28 +228,16 @@ def _old_log_probs(args: Any, batch: Any, current: torch.Tensor) -> torch.Tensor
     return torch.cat(batch["log_probs"])
 
 
-def _advantages(args: Any, batch: Any, method: Preset | CorrectionConfig) -> list[torch.Tensor]:
-    """Returns each sample's advantages, by which a divisor other than its own tokens is applied."""
-    divisors = batch.get("rollout_mask_sums")
-    rows = list(batch["advantages"])
-    if divisors is None or args.calculate_per_token_loss:
-        return rows
-    tokens = [max(int(mask.sum()), 1) for mask in batch["loss_masks"]]
-    if isinstance(divisors, torch.Tensor):
-        divisors = divisors.tolist()
-    shared = [max(float(divisor), 1.0) for divisor in divisors]
-    pairs = list(zip(tokens, shared, strict=True))
-    if all(own == divisor for own, divisor in pairs):
-        return rows
-    loss = method.policy_loss
-    assert loss is not None
-    if method.kl_penalty is not None or loss.surrogate in _FIXED:
-        raise ValueError(
-            "samples of a rollout share a divisor (rollout_mask_sums), which a kl_penalty and "
-            f"{', '.join(one.name for one in _FIXED)} cannot have; use another loss, or "
-            "--calculate-per-token-loss"
-        )
-    return [row * (own / divisor) for row, (own, divisor) in zip(rows, pairs, strict=True)]
+def _divisors(args: Any, batch: Any) -> list[float] | None:
+    """Returns each sample's divisor; None: its own tokens, or no mean of samples."""
+    given = batch.get("rollout_mask_sums")
+    if given is None or args.calculate_per_token_loss:
+        return None
+    # A tensor is read at once, because each read of a GPU waits for it.
+    given = given.tolist() if isinstance(given, torch.Tensor) else given
+    divisors = [max(float(one), 1.0) for one in given]
+    own = [max(int(mask.sum()), 1) for mask in batch["loss_masks"]]
+    return None if divisors == own else divisors
 
 
 def _check(args: Any) -> None:
