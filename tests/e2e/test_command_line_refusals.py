@@ -179,6 +179,69 @@ def test_wrong_blocks(good: pathlib.Path, tmp_path: pathlib.Path, text: str) -> 
     assert "method.block.rollout_iss" in sentence or f"--block {block}: " in sentence
 
 
+BOMB = "a0: &a0 [x,x,x,x,x,x,x,x,x,x]\n" + "".join(
+    f"a{i}: &a{i} [{','.join([f'*a{i - 1}'] * 10)}]\n" for i in range(1, 9)
+)
+MERGES = "a0: &a0 {x: 1, y: 2}\n" + "".join(
+    f"a{i}: &a{i} {{<<: [{','.join([f'*a{i - 1}'] * 10)}]}}\n" for i in range(1, 9)
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ('{"rollout_is": "token", "rollout_is": "sequence"}', "the key 'rollout_is' stands twice"),
+        ('{"a": {"b": 1, "b": 1}}', "the key 'b' stands twice"),
+        ("rollout_is: token\nrollout_is: sequence\n", "the key 'rollout_is' stands twice"),
+        ("a: {b: 1, c: 2, b: 3}", "the key 'b' stands twice"),
+        (BOMB, "at most 10000 values"),
+        (MERGES, "10000"),
+        ('{"a":' * 30000 + "1" + "}" * 30000, "deep"),
+        ('{"a":' * 90 + "1" + "}" * 90, "nested at most 30 deep"),
+        ("a: " + "[" * 5000, "deep"),
+        ("a: " + "[" * 90 + "]" * 90, "nested at most 30 deep"),
+        ("a: &a\n  b: *a\n", "nested at most 30 deep"),
+        ('{"rollout_is_threshold": ' + "9" * 5000 + "}", "digits"),
+        ('{"rollout_is_threshold": ' + "9" * 400 + "}", "beyond the range of a float"),
+        ("a: !!python/object/apply:os.system [id]", "neither JSON nor YAML"),
+        ("rollout_is: 2020-01-01", "cannot hold a date"),
+        ("rollout_is: !!set {a, b}", "cannot hold a set"),
+        ("1: 2", "keys must be strings"),
+        ('{"rollout_is": "\\ud800"}', "UTF-8"),
+        ("", "must be a mapping"),
+    ],
+)
+def test_hostile_blocks(good: pathlib.Path, tmp_path: pathlib.Path, text: str, words: str) -> None:
+    pytest.importorskip("yaml")
+    block = tmp_path / "block.yaml"
+    block.write_text(text)
+    assert words in one_sentence(2, "correct", good, "--dialect", "verl", "--block", block)
+
+
+def test_a_merge_is_no_key_that_stands_twice(good: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    pytest.importorskip("yaml")
+    block = tmp_path / "block.yaml"
+    block.write_text(
+        "a: &a {rollout_is: token, rollout_is_threshold: 3}\n"
+        "b: &b {<<: *a, rollout_is: sequence}\n"
+        "c: {<<: *b, rollout_is: token}\n"
+    )
+    sentence = one_sentence(2, "correct", good, "--dialect", "verl", "--block", block)
+    assert "Unknown field 'a'" in sentence
+    assert "twice" not in sentence
+
+
+def test_the_flag_that_a_refusal_of_nan_names(tmp_path: pathlib.Path, good: pathlib.Path) -> None:
+    with np.load(good) as archive:
+        arrays = dict(archive)
+    arrays["old_log_probs"] = np.full_like(arrays["old_log_probs"], np.nan)
+    path = tmp_path / "nan.npz"
+    np.savez(path, **arrays)
+    sentence = one_sentence(2, "correct", path, *TIS)
+    assert "--non-finite" in sentence
+    assert "non_finite" not in sentence
+
+
 def test_wrong_methods_of_compare(good: pathlib.Path) -> None:
     sentence = one_sentence(2, "compare", good, "--methods", "token_tis,ice")
     assert sentence.startswith("--methods ice: No preset is called 'ice'")

@@ -48,8 +48,9 @@ func newCorrect(connection *connection) *cobra.Command {
 		Long: "Correct reads a batch, prints its drift, and writes weights and keep mask with --output.\n\n" +
 			"A .npz file has the arrays rollout_log_probs, old_log_probs, current_log_probs, ref_log_probs, advantages and\n" +
 			"response_mask, all [B, T], or all one-dimensional beside sequence_lengths. A Parquet file has one row for each\n" +
-			"sequence, and columns of lists of these names. With --policy-version drift is also shown by staleness, if the\n" +
-			"file has policy_versions: the version that sampled each token, -1 where unknown.",
+			"sequence, and columns of lists of these names. Advantages may be one per sequence. With --policy-version drift\n" +
+			"is also shown by staleness, if the file has policy_versions (the version that sampled each token, -1 where\n" +
+			"unknown) or version_spans. A --dialect also gets group_ids.",
 		Example: "  counterweightctl correct batch.npz --method geo_rs_token_tis --output result.npz\n" +
 			"  counterweightctl correct batch.parquet --method token_tis --parameter upper=3 --run my-run\n" +
 			"  counterweightctl correct batch.npz --dialect verl --block config.yaml",
@@ -108,7 +109,10 @@ func (c *correction) correct(command *cobra.Command, client *counterweight.Clien
 	if command.Flags().Changed("policy-version") {
 		options = append(options, counterweight.PolicyVersion(c.version))
 	} else {
-		batch.PolicyVersions = nil
+		batch.PolicyVersions, batch.VersionSpans = nil, nil
+	}
+	if c.dialect == "" {
+		batch.GroupIDs = nil // no named method reads them
 	}
 	result, err := client.Correct(command.Context(), batch, method, options...)
 	if err != nil {

@@ -24,14 +24,20 @@ Array = npt.NDArray[Any]
 MASK = "response_mask"
 LENGTHS = "sequence_lengths"
 VERSIONS = "policy_versions"
+SPANS = "version_spans"
+GROUPS = "group_ids"
+ADVANTAGES = "advantages"
 FLOATS = (
     "rollout_log_probs",
     "old_log_probs",
     "current_log_probs",
     "ref_log_probs",
-    "advantages",
+    ADVANTAGES,
 )
-_NAMES = (*FLOATS, MASK, VERSIONS, LENGTHS)
+_NAMES = (*FLOATS, MASK, VERSIONS, LENGTHS, GROUPS, SPANS)
+# Those of a Parquet file: columns of lists, and of which a row may or must have one number.
+_LISTS = (*FLOATS, MASK, VERSIONS)
+_ONE_PER_ROW = (ADVANTAGES, GROUPS)
 _OUTPUTS = ("weights", "keep_mask", "token_reasons", "sequence_reasons", "gradient")
 
 
@@ -47,9 +53,15 @@ class BatchFile:
     path: pathlib.Path
     arrays: Mapping[str, Any]
 
-    def arguments(self, *, has_version: bool = False) -> dict[str, Any]:
-        """The arrays for ``Client.correct``; versions of tokens only beside a policy_version."""
-        return {n: a for n, a in self.arrays.items() if has_version or n != VERSIONS}
+    def arguments(self, *, has_version: bool = False, has_groups: bool = False) -> dict[str, Any]:
+        """The arrays for ``Client.correct``.
+
+        Versions of tokens only beside a policy_version, and groups only for methods that may read
+        them.
+        """
+        unread: tuple[str, ...] = () if has_version else (VERSIONS, SPANS)
+        unread += () if has_groups else (GROUPS,)
+        return {n: a for n, a in self.arrays.items() if n not in unread}
 
     @property
     def mask(self) -> Any:
@@ -120,28 +132,30 @@ def _read_npz(path: pathlib.Path) -> dict[str, Array]:
 def _read_parquet(path: pathlib.Path) -> dict[str, Array]:
     from counterweight_rl.cli import parquet
 
-    return parquet.read(path, (*FLOATS, MASK, VERSIONS))
+    return parquet.read(path, _LISTS, _ONE_PER_ROW)
 
 
 def _converted(path: pathlib.Path, name: str, array: Array) -> Array:
-    """The array with the dtype that counterweightctl sends: float32, uint8 or int64."""
+    """The array in the machine's byte order, as float16, float32, uint8 or int64."""
     wrong = f"{path}: {name}:"
     if name in FLOATS:
-        if array.dtype not in (np.float16, np.float32, np.float64):
+        if array.dtype.kind != "f" or array.dtype.itemsize > 8:
             raise InputError(f"{wrong} must be float16, float32 or float64, not {array.dtype}")
-        return array if array.dtype == np.float16 else array.astype(np.float32, copy=False)
-    if name == LENGTHS:
-        if array.dtype.kind not in "iu" or array.ndim != 1:
+        # Numbers beyond float32 become infinity, as in counterweightctl.
+        with np.errstate(over="ignore"):
+            return array.astype(np.float16 if array.dtype.itemsize == 2 else np.float32, copy=False)
+    if name in (LENGTHS, GROUPS, SPANS, VERSIONS):
+        dimensions = {LENGTHS: 1, GROUPS: 1, SPANS: 2}.get(name, array.ndim)
+        if array.dtype.kind not in "iu" or array.ndim != dimensions:
             raise InputError(
-                f"{wrong} must be one-dimensional int64, not {array.ndim}-dimensional {array.dtype}"
+                f"{wrong} must be {dimensions}-dimensional integers, not {array.ndim}-dimensional "
+                f"{array.dtype}"
             )
-        if (array < 0).any():
+        if array.dtype.kind == "u" and (array > np.iinfo(np.int64).max).any():
+            raise InputError(f"{wrong} must fit into int64")
+        if name == LENGTHS and (array < 0).any():
             raise InputError(f"{wrong} must be 0 or more everywhere")
         return array.astype(np.int64, copy=False)
-    if name == VERSIONS:
-        if array.dtype not in (np.int32, np.int64):
-            raise InputError(f"{wrong} must be int32 or int64, not {array.dtype}")
-        return array
     if array.dtype.kind not in "biuf":
         raise InputError(f"{wrong} must be bool, integers or floats, not {array.dtype}")
     if not ((array == 0) | (array == 1)).all():
@@ -160,7 +174,14 @@ def _check_shapes(path: pathlib.Path, found: Mapping[str, Array]) -> None:
             f"{path}: {LENGTHS}: must add up to the {mask.size} positions of {MASK}; "
             f"the sum is {found[LENGTHS].sum()}"
         )
+    rows = len(found[LENGTHS]) if packed else mask.shape[0]
+    if GROUPS in found and len(found[GROUPS]) != rows:
+        raise InputError(
+            f"{path}: {GROUPS}: has {len(found[GROUPS])} elements for {rows} sequences"
+        )
     for name in (*FLOATS, VERSIONS):
+        if name == ADVANTAGES and name in found and found[name].shape in ((rows,), (rows, 1)):
+            continue  # one per sequence; or refused by the client, where both readings fit
         if name in found and found[name].shape != mask.shape:
             raise InputError(
                 f"{path}: {name}: has shape {list(found[name].shape)}, but {MASK} has "

@@ -78,9 +78,10 @@ def _correct(
 
     A .npz file has the arrays rollout_log_probs, old_log_probs, current_log_probs, ref_log_probs,
     advantages and response_mask, all [B, T], or all one-dimensional beside sequence_lengths. A
-    Parquet file has one row for each sequence, and columns of lists of these names. With
-    --policy-version drift is also shown by staleness, if the file has policy_versions: the version
-    that sampled each token, -1 where unknown. counterweightctl takes the same files.
+    Parquet file has one row for each sequence, and columns of lists of these names. Advantages may
+    be one per sequence. With --policy-version drift is also shown by staleness, if the file has
+    policy_versions (the version that sampled each token, -1 where unknown) or version_spans. A
+    --dialect also gets group_ids. counterweightctl takes the same files.
     """
     asked = read_method(method, parameter, dialect, block, release)
     if output is not None:
@@ -96,7 +97,9 @@ def _correct(
                 policy_version=policy_version,
                 non_finite=non_finite,
                 progress=bar.sent("correcting"),
-                **batch.arguments(has_version=policy_version is not None),
+                **batch.arguments(
+                    has_version=policy_version is not None, has_groups=dialect is not None
+                ),
             )
         except (ValueError, TypeError) as error:
             raise invalid(error, file) from error

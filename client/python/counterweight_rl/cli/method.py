@@ -9,6 +9,7 @@ from typing import Any
 
 from counterweight_rl.cli.problems import InputError
 from counterweight_rl.config import Dialect, Method, Preset
+from counterweight_rl.dialect_structs import MAX_VALUES
 
 
 def read_method(
@@ -55,20 +56,59 @@ def _read_block(path: pathlib.Path) -> dict[str, Any]:
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"--block {path}: {getattr(error, 'strerror', None) or error}") from error
     try:
-        read = json.loads(text)
-    except ValueError:
-        read = _read_yaml(path, text)
+        try:
+            read = json.loads(text, object_pairs_hook=_mapping)
+        except json.JSONDecodeError:
+            read = _read_yaml(text)
+    except RecursionError:
+        raise InputError(f"--block {path}: is nested too deep") from None
+    except ValueError as error:
+        raise InputError(f"--block {path}: {error}") from None
     if not isinstance(read, dict):
         raise InputError(f"--block {path}: must be a mapping of names to values")
     return read
 
 
-def _read_yaml(path: pathlib.Path, text: str) -> Any:
+def _mapping(pairs: list[tuple[Any, Any]]) -> dict[Any, Any]:
+    """Returns the pairs as a mapping.
+
+    Raises:
+        ValueError: A key stands twice: parsers take either value, and readers the first one.
+    """
+    made: dict[Any, Any] = {}
+    for key, value in pairs:
+        if key in made:
+            raise ValueError(f"the key {key!r} stands twice in a mapping")
+        made[key] = value
+    return made
+
+
+def _read_yaml(text: str) -> Any:
+    """Reads YAML.
+
+    Raises:
+        ValueError: It is none, or has a key twice.
+    """
     import yaml
 
+    checked: set[int] = set()
+
+    class Loader(yaml.SafeLoader):  # type: ignore[misc]
+        """Refuses what PyYAML takes in silence, and merges that grow without end."""
+
+        def flatten_mapping(self, node: Any) -> None:
+            # Again for a node that is merged elsewhere, which by then has merged keys.
+            if id(node) not in checked:
+                checked.add(id(node))
+                keys = [key for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
+                _mapping([(key.value, None) for key in keys])
+            super().flatten_mapping(node)
+            if len(node.value) > MAX_VALUES:
+                raise ValueError(f"a mapping has more than {MAX_VALUES} keys")
+
     try:
-        return yaml.safe_load(text)
+        return yaml.load(text, Loader)
     except yaml.YAMLError as error:
         where = getattr(error, "problem_mark", None)
         line = "" if where is None else f" in line {where.line + 1}"
-        raise InputError(f"--block {path}: is neither JSON nor YAML{line}") from error
+        raise ValueError(f"is neither JSON nor YAML{line}") from error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 
 from counterweight_rl.errors import InvalidRequestError
 
@@ -39,12 +40,14 @@ def needs_extra(error: ModuleNotFoundError) -> str:
 def invalid(error: Exception, path: str | os.PathLike[str]) -> InputError:
     """The sentence for a batch of a file that was refused; all fields that are wrong."""
     if not isinstance(error, InvalidRequestError) or not error.violations:
-        return InputError(f"{path}: {error}")
+        # A block or a parameter is no part of the file.
+        return InputError(str(error) if str(error).startswith("method") else f"{path}: {error}")
     told = []
     for each in error.violations:
-        of_method = each.field.startswith(("method", "run", "non_finite"))
+        of_method = each.field.startswith(("method", "run", "policy_version", "non_finite"))
         # The library's advice is for Python.
         text = each.description.replace("client.list_methods()", "counterweight methods")
         text = text.removeprefix(f"{each.field} ")
+        text = re.sub(r'non_finite="?(drop|neutralize)"?', r"--non-finite \1", text)
         told.append(f"{each.field if of_method else f'{path}: {each.field}'}: {text}")
     return InputError("; ".join(told))

@@ -4,6 +4,7 @@
 // rollout_log_probs, old_log_probs, current_log_probs, ref_log_probs, advantages and
 // response_mask, all [B, T]; or all one-dimensional, beside sequence_lengths. A Parquet file
 // has one row for each sequence and a column of lists for each of these names.
+// client/python/README.md has the table of arrays, columns and dtypes.
 package batchfile
 
 import (
@@ -20,6 +21,12 @@ const (
 	lengths = "sequence_lengths"
 	// versions are of the policy that sampled each token, -1 where unknown.
 	versions = "policy_versions"
+	// spans say the same, [S, 4].
+	spans = "version_spans"
+	// groups are those of each sequence, [B].
+	groups = "group_ids"
+	// advantages may be one for each sequence.
+	advantages = "advantages"
 )
 
 // floats are the columns of a batch by their names in files.
@@ -85,6 +92,21 @@ func rowLengths(batch *counterweight.Batch) []int64 {
 	return rows
 }
 
+// perToken repeats the number of each sequence for its positions.
+func perToken(values []float32, lengths []int64) []float32 {
+	var total int64
+	for _, length := range lengths {
+		total += length
+	}
+	made := make([]float32, 0, total)
+	for i, length := range lengths {
+		for range length {
+			made = append(made, values[i])
+		}
+	}
+	return made
+}
+
 // toFloat32 and toMask convert exactly, but for float64.
 func toFloat32(values any) ([]float32, error) {
 	switch values := values.(type) {
@@ -93,22 +115,49 @@ func toFloat32(values any) ([]float32, error) {
 	case []float64:
 		return converted(values, func(value float64) float32 { return float32(value) }), nil
 	}
-	return nil, fmt.Errorf("must be float32 or float64, not %T", values)
+	return nil, fmt.Errorf("must be float16, float32 or float64, not %T", values)
+}
+
+func toInt64(values any) ([]int64, error) {
+	switch values := values.(type) {
+	case []int64:
+		return values, nil
+	case []int32:
+		return converted(values, func(value int32) int64 { return int64(value) }), nil
+	case []uint8:
+		return converted(values, func(value uint8) int64 { return int64(value) }), nil
+	}
+	return nil, fmt.Errorf("must be integers, not %T", values)
 }
 
 func toVersions(values any) ([]int32, error) {
-	switch values := values.(type) {
-	case []int32:
-		return values, nil
-	case []int64:
-		for i, value := range values {
-			if int64(int32(value)) != value {
-				return nil, fmt.Errorf("must fit into int32; element %d is %d", i, value)
-			}
-		}
-		return converted(values, func(value int64) int32 { return int32(value) }), nil
+	wide, err := toInt64(values)
+	if err != nil {
+		return nil, err
 	}
-	return nil, fmt.Errorf("must be int32 or int64, not %T", values)
+	for i, value := range wide {
+		if int64(int32(value)) != value {
+			return nil, fmt.Errorf("must fit into int32; element %d is %d", i, value)
+		}
+	}
+	return converted(wide, func(value int64) int32 { return int32(value) }), nil
+}
+
+// toSpans reads rows of sequence, start, end and version.
+func toSpans(values any, shape []int) ([]counterweight.VersionSpan, error) {
+	numbers, err := toInt64(values)
+	if err != nil {
+		return nil, err
+	}
+	if len(shape) != 2 || shape[1] != 4 {
+		return nil, fmt.Errorf("must be [S, 4], not %v", shape)
+	}
+	made := make([]counterweight.VersionSpan, shape[0])
+	for i := range made {
+		row := numbers[4*i : 4*i+4]
+		made[i] = counterweight.VersionSpan{Sequence: row[0], Start: row[1], End: row[2], PolicyVersion: row[3]}
+	}
+	return made, nil
 }
 
 func toMask(values any) ([]uint8, error) {
@@ -137,8 +186,13 @@ func toMask(values any) ([]uint8, error) {
 			wrong = wrong || (value != 0 && value != 1)
 			return uint8(value)
 		})
+	case []float64:
+		made = converted(values, func(value float64) uint8 {
+			wrong = wrong || (value != 0 && value != 1)
+			return uint8(value)
+		})
 	default:
-		return nil, fmt.Errorf("must be bool or integers, not %T", values)
+		return nil, fmt.Errorf("must be bool, integers or floats, not %T", values)
 	}
 	if wrong {
 		return nil, fmt.Errorf("must be 0 or 1 everywhere")

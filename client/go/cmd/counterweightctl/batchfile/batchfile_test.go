@@ -133,13 +133,13 @@ func npz(t *testing.T, arrays map[string]*ndarray) string {
 func TestWhatIsNoBatchIsAnError(t *testing.T) {
 	row := &ndarray{[]int{1, 2}, []float32{0, 1}}
 	for want, arrays := range map[string]map[string]*ndarray{
-		"has no response_mask":             {"old_log_probs": row},
-		"must be 0 or 1":                   {mask: {[]int{1, 2}, []float32{0, 2}}},
-		"must be [B, T]":                   {mask: {[]int{2}, []uint8{0, 1}}},
-		"old_log_probs has shape [1 2]":    {mask: {[]int{2, 1}, []uint8{0, 1}}, "old_log_probs": row},
-		"old_log_probs must be float32":    {mask: row, "old_log_probs": {[]int{1, 2}, []uint8{0, 1}}},
-		"sequence_lengths must be int32":   {mask: row, lengths: row},
-		"must be [B, T], or one-dimension": {mask: row, lengths: {[]int{1}, []int64{2}}},
+		"has no response_mask":                              {"old_log_probs": row},
+		"must be 0 or 1":                                    {mask: {[]int{1, 2}, []float32{0, 2}}},
+		"must be [B, T]":                                    {mask: {[]int{2}, []uint8{0, 1}}},
+		"old_log_probs has shape [1 2]":                     {mask: {[]int{2, 1}, []uint8{0, 1}}, "old_log_probs": row},
+		"old_log_probs must be float16, float32 or float64": {mask: row, "old_log_probs": {[]int{1, 2}, []uint8{0, 1}}},
+		"sequence_lengths must be one-dimensional integers": {mask: row, lengths: row},
+		"must be [B, T], or one-dimension":                  {mask: row, lengths: {[]int{1}, []int64{2}}},
 	} {
 		if _, err := Read(npz(t, arrays)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v does not say %q", err, want)

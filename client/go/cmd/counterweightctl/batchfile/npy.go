@@ -3,8 +3,10 @@ package batchfile
 import (
 	"bytes"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"io"
+	"math"
 	"regexp"
 	"strconv"
 	"strings"
@@ -13,7 +15,7 @@ import (
 // An ndarray is an array of a .npy file: its elements in C order.
 type ndarray struct {
 	shape []int
-	// values is []float32, []float64, []int32, []int64, []uint8, []uint16 or []bool.
+	// values is []float32, []float64, []int64, []uint8 or []bool; written also []uint16.
 	values any
 }
 
@@ -24,14 +26,11 @@ var (
 	npyShape   = regexp.MustCompile(`'shape':\s*\(([^)]*)\)`)
 )
 
-// readNpy reads format 1.0 to 3.0, little-endian and in C order, of a file of that size.
+// readNpy reads format 1.0 to 3.0 of a file of that size.
 func readNpy(reader io.Reader, size uint64) (*ndarray, error) {
 	header, err := readNpyHeader(reader)
 	if err != nil {
 		return nil, err
-	}
-	if npyFortran.MatchString(header) {
-		return nil, fmt.Errorf("it is in Fortran order; save numpy.ascontiguousarray of it")
 	}
 	descr, shape := npyDescr.FindStringSubmatch(header), npyShape.FindStringSubmatch(header)
 	if descr == nil || shape == nil {
@@ -50,26 +49,111 @@ func readNpy(reader io.Reader, size uint64) (*ndarray, error) {
 		}
 		array.shape, elements = append(array.shape, length), elements*length
 	}
-	switch descr[1] {
-	case "<f4":
-		array.values = make([]float32, elements)
-	case "<f8":
-		array.values = make([]float64, elements)
-	case "<i4":
-		array.values = make([]int32, elements)
-	case "<i8":
-		array.values = make([]int64, elements)
-	case "|u1":
-		array.values = make([]uint8, elements)
-	case "|b1":
-		array.values = make([]bool, elements)
-	default:
-		return nil, fmt.Errorf("its dtype is %s; it must be float32, float64, int32, int64, uint8 or bool", descr[1])
+	if array.values, err = readElements(reader, descr[1], elements); err != nil {
+		return nil, err
 	}
-	if err := binary.Read(reader, binary.LittleEndian, array.values); err != nil {
-		return nil, fmt.Errorf("it ends too early: %w", err)
+	if npyFortran.MatchString(header) && len(array.shape) == 2 {
+		array.values = inOrderOfC(array.values, array.shape[0], array.shape[1])
 	}
 	return array, nil
+}
+
+// readElements reads numbers of the dtype that numpy calls so: "<f4", ">i8", "|b1".
+func readElements(reader io.Reader, descr string, elements int) (any, error) {
+	var order binary.ByteOrder = binary.LittleEndian
+	if strings.HasPrefix(descr, ">") {
+		order = binary.BigEndian
+	}
+	input := elementReader{reader, order, elements}
+	switch strings.TrimLeft(descr, "<>|=") {
+	case "f2":
+		return convertedFrom(input, fromFloat16)
+	case "f4":
+		return convertedFrom(input, func(value float32) float32 { return value })
+	case "f8":
+		return convertedFrom(input, func(value float64) float64 { return value })
+	case "i1":
+		return convertedFrom(input, func(value int8) int64 { return int64(value) })
+	case "i2":
+		return convertedFrom(input, func(value int16) int64 { return int64(value) })
+	case "i4":
+		return convertedFrom(input, func(value int32) int64 { return int64(value) })
+	case "i8":
+		return convertedFrom(input, func(value int64) int64 { return value })
+	case "u1":
+		return convertedFrom(input, func(value uint8) uint8 { return value })
+	case "u2":
+		return convertedFrom(input, func(value uint16) int64 { return int64(value) })
+	case "u4":
+		return convertedFrom(input, func(value uint32) int64 { return int64(value) })
+	case "u8":
+		fits := true
+		values, err := convertedFrom(input, func(value uint64) int64 {
+			fits = fits && value <= math.MaxInt64
+			return int64(value)
+		})
+		if err == nil && !fits {
+			err = errors.New("must fit into int64")
+		}
+		return values, err
+	case "b1":
+		return convertedFrom(input, func(value bool) bool { return value })
+	}
+	return nil, fmt.Errorf("its dtype is %s; it must be a float of 16 to 64 bits, an integer or bool", descr)
+}
+
+type elementReader struct {
+	reader   io.Reader
+	order    binary.ByteOrder
+	elements int
+}
+
+func convertedFrom[Raw, Made any](input elementReader, convert func(Raw) Made) (any, error) {
+	raw := make([]Raw, input.elements)
+	if err := binary.Read(input.reader, input.order, raw); err != nil {
+		return nil, fmt.Errorf("it ends too early: %w", err)
+	}
+	return converted(raw, convert), nil
+}
+
+// fromFloat16 widens an IEEE 754 binary16 exactly.
+func fromFloat16(bits uint16) float32 {
+	sign := uint32(bits>>15) << 31
+	exponent, fraction := uint32(bits>>10)&0x1f, uint32(bits)&0x3ff
+	switch exponent {
+	case 0x1f: // infinity, NaN
+		return math.Float32frombits(sign | 0xff<<23 | fraction<<13)
+	case 0: // zero, and numbers below 2^-14, in units of 2^-24
+		return math.Float32frombits(sign | math.Float32bits(float32(fraction)*0x1p-24))
+	}
+	return math.Float32frombits(sign | (exponent+127-15)<<23 | fraction<<13)
+}
+
+// inOrderOfC transposes elements that lie column by column.
+func inOrderOfC(values any, rows, columns int) any {
+	switch values := values.(type) {
+	case []float32:
+		return transposed(values, rows, columns)
+	case []float64:
+		return transposed(values, rows, columns)
+	case []int64:
+		return transposed(values, rows, columns)
+	case []uint8:
+		return transposed(values, rows, columns)
+	case []bool:
+		return transposed(values, rows, columns)
+	}
+	return values
+}
+
+func transposed[E any](values []E, rows, columns int) []E {
+	made := make([]E, len(values))
+	for i := range rows {
+		for j := range columns {
+			made[i*columns+j] = values[j*rows+i]
+		}
+	}
+	return made
 }
 
 func readNpyHeader(reader io.Reader) (string, error) {

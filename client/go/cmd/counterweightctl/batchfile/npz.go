@@ -23,7 +23,7 @@ func readNpz(path string) (*counterweight.Batch, error) {
 	for _, file := range archive.File {
 		name := strings.TrimSuffix(file.Name, ".npy")
 		column := columns[name]
-		if column == nil && name != mask && name != lengths && name != versions {
+		if column == nil && !slices.Contains([]string{mask, lengths, versions, spans, groups}, name) {
 			continue
 		}
 		array, err := readMember(file)
@@ -31,9 +31,16 @@ func readNpz(path string) (*counterweight.Batch, error) {
 			return nil, fmt.Errorf("%s: %w", name, err)
 		}
 		switch name {
-		case lengths:
-			if batch.SequenceLengths, err = toLengths(array); err != nil {
-				return nil, err
+		case lengths, groups:
+			numbers, err := toInt64(array.values)
+			if err != nil || len(array.shape) != 1 {
+				return nil, fmt.Errorf("%s must be one-dimensional integers, not %T of shape %v", name, array.values, array.shape)
+			}
+			*map[string]*[]int64{lengths: &batch.SequenceLengths, groups: &batch.GroupIDs}[name] = numbers
+			continue
+		case spans:
+			if batch.VersionSpans, err = toSpans(array.values, array.shape); err != nil {
+				return nil, fmt.Errorf("%s %w", name, err)
 			}
 			continue
 		case mask:
@@ -60,17 +67,8 @@ func readMember(file *zip.File) (*ndarray, error) {
 	return readNpy(bufio.NewReader(reader), file.UncompressedSize64)
 }
 
-func toLengths(array *ndarray) ([]int64, error) {
-	switch values := array.values.(type) {
-	case []int64:
-		return values, nil
-	case []int32:
-		return converted(values, func(value int32) int64 { return int64(value) }), nil
-	}
-	return nil, fmt.Errorf("%s must be int32 or int64, not %T", lengths, array.values)
-}
-
-// setShape takes the shape of the mask, which all others must have.
+// setShape takes the shape of the mask, which all others must have; but advantages may be
+// [B] or [B, 1], one for each sequence.
 func setShape(batch *counterweight.Batch, shapes map[string][]int) error {
 	shape := shapes[mask]
 	want := 2
@@ -80,13 +78,29 @@ func setShape(batch *counterweight.Batch, shapes map[string][]int) error {
 	if shape != nil && len(shape) != want {
 		return fmt.Errorf("%s has shape %v; it must be [B, T], or one-dimensional beside %s", mask, shape, lengths)
 	}
+	if want == 2 && shape != nil {
+		batch.Shape = [2]int{shape[0], shape[1]}
+	}
+	if shape != nil {
+		rows := rowLengths(batch)
+		if batch.GroupIDs != nil && len(batch.GroupIDs) != len(rows) {
+			return fmt.Errorf("%s has %d elements for %d sequences", groups, len(batch.GroupIDs), len(rows))
+		}
+		given, count := shapes[advantages], len(rows)
+		isOne := slices.Equal(given, []int{count, 1}) && !slices.Equal(shape, given)
+		isOne = isOne || (slices.Equal(given, []int{count}) && !slices.Equal(shape, given))
+		if slices.Equal(given, shape) && slices.Equal(given, []int{count}) && slices.ContainsFunc(rows, func(n int64) bool { return n != 1 }) {
+			return fmt.Errorf("%s fit one per token and one per sequence, because sequences are empty; save [B, 1] for one per sequence, or leave the empty sequences out", advantages)
+		}
+		if isOne && !slices.ContainsFunc(rows, func(n int64) bool { return n < 0 }) {
+			batch.Advantages = perToken(batch.Advantages, rows)
+			shapes[advantages] = shape
+		}
+	}
 	for name, other := range shapes {
 		if shape != nil && !slices.Equal(shape, other) {
 			return fmt.Errorf("%s has shape %v, but %s has %v", name, other, mask, shape)
 		}
-	}
-	if want == 2 && shape != nil {
-		batch.Shape = [2]int{shape[0], shape[1]}
 	}
 	return nil
 }

@@ -1,6 +1,7 @@
 package batchfile
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -8,6 +9,7 @@ import (
 	"slices"
 
 	"github.com/parquet-go/parquet-go"
+	"github.com/parquet-go/parquet-go/format"
 
 	counterweight "github.com/counterweight/counterweight/client/go"
 )
@@ -28,13 +30,27 @@ func readParquet(path string) (*counterweight.Batch, error) {
 	}
 	batch := &counterweight.Batch{}
 	columns := floats(batch)
+	halves := float16Leaves(file)
+	var onePerRow []float32
 	for _, column := range file.Root().Columns() {
 		name := column.Name()
 		target := columns[name]
-		if target == nil && name != mask && name != versions {
+		if target == nil && name != mask && name != versions && name != groups {
 			continue
 		}
-		rows, values, err := readLists(column)
+		if isNumber := column.Leaf() && column.MaxRepetitionLevel() == 0; name == groups || (name == advantages && isNumber) {
+			values, err := readNumbers(column, halves)
+			if err == nil && name == groups {
+				batch.GroupIDs, err = toInt64(values)
+			} else if err == nil {
+				onePerRow, err = toFloat32(values)
+			}
+			if err != nil {
+				return nil, fmt.Errorf("%s %w", name, err)
+			}
+			continue
+		}
+		rows, values, err := readLists(column, halves)
 		if err != nil {
 			return nil, fmt.Errorf("%s %w", name, err)
 		}
@@ -55,11 +71,70 @@ func readParquet(path string) (*counterweight.Batch, error) {
 			return nil, fmt.Errorf("%s has lists of other lengths than the columns before it", name)
 		}
 	}
+	if onePerRow != nil && batch.SequenceLengths != nil {
+		batch.Advantages = perToken(onePerRow, batch.SequenceLengths)
+	}
 	return batch, nil
 }
 
+// readNumbers returns the numbers of a column that has one in each row.
+func readNumbers(column *parquet.Column, halves []bool) (values any, err error) {
+	if !column.Leaf() || column.MaxRepetitionLevel() != 0 {
+		return nil, errors.New("must be a column of numbers")
+	}
+	read, err := reader(column, halves, &values)
+	if err != nil {
+		return nil, err
+	}
+	err = eachValue(column, func(value parquet.Value) error {
+		if value.IsNull() {
+			return errors.New("must have no nulls")
+		}
+		read(value)
+		return nil
+	})
+	return values, err
+}
+
+// float16Leaves tells of each leaf whether it has float16, which the library reads as bytes.
+func float16Leaves(file *parquet.File) []bool {
+	var leaves []bool
+	for _, element := range file.Metadata().Schema {
+		if element.Type.Valid {
+			_, is := element.LogicalType.Value.(*format.Float16Type)
+			leaves = append(leaves, is)
+		}
+	}
+	return leaves
+}
+
+// reader appends the values of a column to *values.
+func reader(column *parquet.Column, halves []bool, values *any) (func(parquet.Value), error) {
+	switch kind := column.Type().Kind(); kind {
+	case parquet.Float:
+		return into(values, parquet.Value.Float), nil
+	case parquet.Double:
+		return into(values, parquet.Value.Double), nil
+	case parquet.Boolean:
+		return into(values, parquet.Value.Boolean), nil
+	case parquet.Int32:
+		return into(values, parquet.Value.Int32), nil
+	case parquet.Int64:
+		return into(values, parquet.Value.Int64), nil
+	case parquet.FixedLenByteArray:
+		if index := column.Index(); index >= 0 && index < len(halves) && halves[index] {
+			return into(values, func(value parquet.Value) float32 {
+				return fromFloat16(binary.LittleEndian.Uint16(value.ByteArray()))
+			}), nil
+		}
+		fallthrough
+	default:
+		return nil, fmt.Errorf("must have numbers, not %v", kind)
+	}
+}
+
 // readLists returns the lengths of a column's lists, and their elements one after the other.
-func readLists(column *parquet.Column) (rows []int64, values any, err error) {
+func readLists(column *parquet.Column, halves []bool) (rows []int64, values any, err error) {
 	// An element is there at the last definition level; an empty list ends just below the
 	// level of the node that is repeated.
 	empty := -1
@@ -78,20 +153,9 @@ func readLists(column *parquet.Column) (rows []int64, values any, err error) {
 	if !column.Leaf() || empty < 0 || column.MaxRepetitionLevel() != 1 {
 		return nil, nil, errors.New("must be a column of lists of numbers")
 	}
-	var read func(parquet.Value)
-	switch kind := column.Type().Kind(); kind {
-	case parquet.Float:
-		read = into(&values, parquet.Value.Float)
-	case parquet.Double:
-		read = into(&values, parquet.Value.Double)
-	case parquet.Boolean:
-		read = into(&values, parquet.Value.Boolean)
-	case parquet.Int32:
-		read = into(&values, parquet.Value.Int32)
-	case parquet.Int64:
-		read = into(&values, parquet.Value.Int64)
-	default:
-		return nil, nil, fmt.Errorf("must have lists of numbers, not of %v", kind)
+	read, err := reader(column, halves, &values)
+	if err != nil {
+		return nil, nil, err
 	}
 	rows = []int64{}
 	err = eachValue(column, func(value parquet.Value) error {
