@@ -27,7 +27,8 @@ class Checker {
 };
 
 constexpr double kMaxFloat = std::numeric_limits<float>::max();
-constexpr char kClampReason[] = "must be > 0 nats, or absent for no clamp";
+constexpr char kClampReason[] =
+    "must be > 0 nats as float32, or absent for no clamp";
 
 void CheckWeight(const CorrectionSpec& spec,
                  std::vector<SpecViolation>* violations) {
@@ -38,10 +39,10 @@ void CheckWeight(const CorrectionSpec& spec,
                   "needs an importance weight to normalize");
     return;
   }
-  check.Require(weight.token_clamp > 0.0, SpecField::kWeightTokenClamp,
+  check.Require(IsAboveZero(weight.token_clamp), SpecField::kWeightTokenClamp,
                 kClampReason);
-  check.Require(weight.aggregate_clamp > 0.0, SpecField::kWeightAggregateClamp,
-                kClampReason);
+  check.Require(IsAboveZero(weight.aggregate_clamp),
+                SpecField::kWeightAggregateClamp, kClampReason);
   // Infinite weights are not even 0 where they are masked.
   if (weight.bound == Bound::kTruncate) {
     check.Require(weight.lower >= 0.0 && weight.lower <= kMaxFloat,
@@ -51,8 +52,8 @@ void CheckWeight(const CorrectionSpec& spec,
     check.Require(weight.lower >= 0.0 && weight.lower < kUnbounded,
                   SpecField::kWeightLower, "must be a finite ratio >= 0");
   }
-  check.Require(weight.upper > 0.0, SpecField::kWeightUpper,
-                "must be a ratio > 0");
+  check.Require(IsAboveZero(weight.upper), SpecField::kWeightUpper,
+                "must be a ratio > 0 as float32");
   check.Require(std::isnan(weight.lower) || std::isnan(weight.upper) ||
                     weight.lower <= weight.upper,
                 SpecField::kWeightLower, "must be <= upper");
@@ -75,13 +76,13 @@ void CheckRule(const CorrectionSpec& spec, int r,
                std::vector<SpecViolation>* violations) {
   const RejectionRule& rule = spec.rules[r];
   Checker check(r, violations);
-  check.Require(rule.token_clamp > 0.0, SpecField::kRuleTokenClamp,
+  check.Require(IsAboveZero(rule.token_clamp), SpecField::kRuleTokenClamp,
                 kClampReason);
   check.Require(!IsDivergence(rule.estimator) || rule.token_clamp == kUnbounded,
                 SpecField::kRuleTokenClamp,
                 "is for log ratios, not for BINARY_KL, TOTAL_VARIATION");
-  check.Require(rule.aggregate_clamp > 0.0, SpecField::kRuleAggregateClamp,
-                kClampReason);
+  check.Require(IsAboveZero(rule.aggregate_clamp),
+                SpecField::kRuleAggregateClamp, kClampReason);
   const bool sums_ratios = InfoOf(rule.aggregation).Has(kAggregatesSum) &&
                            InfoOf(rule.estimator).Has(kEstimatesLogRatio);
   check.Require(rule.aggregate_clamp == kUnbounded || sums_ratios,

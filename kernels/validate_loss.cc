@@ -39,7 +39,16 @@ class LossChecker {
       const bool is_bound = std::isinf(LossSpec().*info.member);
       if (!is_bound && !info_.Reads(info.parameter)) continue;
       Require(IsLegal(info), FieldOf(info.parameter), info.reason);
+      Require(!Vanishes(info), FieldOf(info.parameter),
+              std::string(info.reason) + "; as float32 it is 0");
     }
+  }
+
+  // A number above 0 that the kernels would read as 0.
+  bool Vanishes(const LossParameterInfo& info) const {
+    const double value = loss_.*info.member;
+    return info.range.open_low && info.range.low == 0.0 && value > 0.0 &&
+           !IsAboveZero(value);
   }
 
   bool IsLegal(const LossParameterInfo& info) const {
@@ -122,10 +131,10 @@ class LossChecker {
     if (kl.estimator == KlEstimator::kNone) return;
     Require(kl.coefficient >= 0.0 && std::isfinite(kl.coefficient),
             SpecField::kKlCoefficient, "must be a finite number >= 0");
-    Require(kl.token_clamp > 0.0, SpecField::kKlTokenClamp,
-            "must be > 0 nats, or absent for no clamp");
-    Require(kl.value_clamp > 0.0, SpecField::kKlValueClamp,
-            "must be > 0 nats, or absent for no clamp");
+    Require(IsAboveZero(kl.token_clamp), SpecField::kKlTokenClamp,
+            "must be > 0 nats as float32, or absent for no clamp");
+    Require(IsAboveZero(kl.value_clamp), SpecField::kKlValueClamp,
+            "must be > 0 nats as float32, or absent for no clamp");
     Require(kl.reduction.row != RowCount::kGroupTokens, SpecField::kKlReduction,
             "has no groups");
     Require(kl.reduction.row != RowCount::kGiven ||

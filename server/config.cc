@@ -2,9 +2,9 @@
 
 #include <algorithm>
 #include <string_view>
-#include <thread>
 #include <utility>
 
+#include "server/engine/available_cpus.h"
 #include "server/wrong.h"
 #include "spdlog/fmt/fmt.h"
 #include "spdlog/fmt/ranges.h"
@@ -117,7 +117,7 @@ bool HasMetricsTls(const Config& config) {
 
 int NumThreads(const Config& config) {
   if (config.threads > 0) return static_cast<int>(config.threads);
-  return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+  return AvailableCpus();
 }
 
 }  // namespace counterweight::server

@@ -45,7 +45,7 @@ struct Config {
 
   Backend backend = Backend::kAuto;
   DeviceChoice devices;
-  int64_t threads = 0;  // 0: as many as the hardware has
+  int64_t threads = 0;  // 0: AvailableCpus()
 
   int64_t max_message_bytes = int64_t{256} << 20;
   int64_t max_tokens = int64_t{64} << 20;
@@ -93,7 +93,7 @@ std::string Validate(const Config& config);
 // True if the metrics port speaks TLS.
 bool HasMetricsTls(const Config& config);
 
-// config.threads, or the hardware's number; at least 1.
+// config.threads, or AvailableCpus(); at least 1.
 int NumThreads(const Config& config);
 
 }  // namespace counterweight::server

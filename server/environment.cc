@@ -87,8 +87,13 @@ std::string ReadEnvironment(std::span<const std::string> environment,
       *config_file = value;
       continue;
     }
+    const Flag* const flag = FindFlag(*known);
+    // Charts and scripts set a variable to nothing to leave it unset; only a
+    // flag that may be empty takes that as its value.
+    Config scratch;
+    if (value.empty() && !flag->set(value, &scratch).empty()) continue;
     settings->push_back(
-        {FindFlag(*known), value, Source::kEnvironment, std::string(variable)});
+        {flag, value, Source::kEnvironment, std::string(variable)});
   }
   return "";
 }

@@ -73,7 +73,8 @@ constexpr Flag kFlags[] = {
      "(see CUDA_VISIBLE_DEVICES), or all. Given, auto never takes the CPU.",
      SetDevices, GetDevices, kList},
     {"threads",
-     "Threads that compute, 0 to 4096; 0 takes as many as the hardware has.",
+     "Threads that compute, 0 to 4096; 0 takes one for each CPU that the "
+     "process may use, by its affinity and its control group's quota.",
      SetInteger<&Config::threads, 0, 4096>, GetInteger<&Config::threads>},
     {"max_message_bytes",
      "Largest request, in bytes after decompression, 1024 to 2147483647.",

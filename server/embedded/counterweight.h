@@ -73,7 +73,8 @@ typedef struct cw_options {
   /* "cpu" or "cuda"; NULL: "cpu". */
   const char* backend;
   /* Threads that compute, the caller's included, from 1 to 1024; 0: as many as
-   * the process may run on. For "cpu". */
+   * the process has CPUs, by its affinity and its control group's quota. For
+   * "cpu". */
   int32_t threads;
   /* The device as CUDA counts, >= 0. For "cuda". */
   int32_t device;

@@ -4,13 +4,12 @@
 #include <signal.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <chrono>
 #include <string_view>
-#include <thread>
 #include <utility>
 
 #include "kernels/devices.h"
+#include "server/engine/available_cpus.h"
 #include "server/engine/names.h"
 
 namespace counterweight::embedded {
@@ -85,9 +84,8 @@ Failure Engine::Make(const cw_options& options,
   }
   if (options.max_tokens > 0) limits.max_tokens = options.max_tokens;
   if (options.max_sequences > 0) limits.max_sequences = options.max_sequences;
-  const int hardware =
-      std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
-  const int threads = options.threads > 0 ? options.threads : hardware;
+  const int threads =
+      options.threads > 0 ? options.threads : server::AvailableCpus();
   engine->reset(new Engine(cuda, threads, options.device, limits));
   return {};
 }

@@ -296,3 +296,101 @@ def test_deadline(client: cw.Client) -> None:
     batch = padded_batch(16, 65536)
     with pytest.raises(cw.DeadlineError):
         client.correct(method="token_tis", timeout=1e-3, **batch)
+
+
+@pytest.mark.parametrize(
+    "method",
+    [
+        *(cw.Dialect(system, {f"z{i:02}": 1 for i in range(40)}) for system in sorted(FIELDS)),
+        cw.Dialect("skyrl", {"sapo": {f"z{i:02}": 1 for i in range(40)}}),
+        cw.Preset("token_tis", **{f"z{i:02}": 1.0 for i in range(40)}),
+    ],
+    ids=lambda method: getattr(method, "system", "preset"),
+)
+def test_all_violations_are_counted(client: cw.Client, method: cw.Method) -> None:
+    batch = padded_batch(2, 5)
+    with pytest.raises(cw.InvalidRequestError) as caught:
+        client.correct(method=method, **batch)
+    assert str(caught.value).startswith("40 violations:")
+    assert 0 < len(caught.value.violations) <= 16
+
+
+def test_all_ignored_fields_are_counted(client: cw.Client) -> None:
+    block = {"rollout_is": "token", **{f"z{i:02}": 1 for i in range(40)}}
+    method = cw.Dialect("verl", block, ignore_unknown_fields=True)
+    warnings = client.correct(method=method, **padded_batch(2, 5)).warnings
+    named = [text for text in warnings if text.startswith("Ignored the unknown field")]
+    assert len(named) == 16
+    assert "Ignored 24 more unknown fields of method.block." in warnings
+
+
+WEIGHT = {"ratio_source": "old_rollout", "level": "token", "bound": "truncate"}
+RULE = {"ratio_source": "old_rollout", "estimator": "ratio", "aggregation": "mean", "upper": 2.0}
+REDUCTION = {"aggregation": "token_mean", "denominator": "original"}
+
+
+@pytest.mark.parametrize(
+    ("field", "make"),
+    [
+        ("method.parameters", lambda x: cw.Preset("token_tis", upper=x)),
+        (
+            "method.importance_weight.upper",
+            lambda x: cw.CorrectionConfig(importance_weight=cw.ImportanceWeight(**WEIGHT, upper=x)),
+        ),
+        *(
+            (
+                f"method.importance_weight.{name}",
+                lambda x, name=name: cw.CorrectionConfig(
+                    importance_weight=cw.ImportanceWeight(**WEIGHT, upper=2.0, **{name: x})
+                ),
+            )
+            for name in ("token_clamp", "aggregate_clamp")
+        ),
+        *(
+            (
+                f"method.rules[0].{name}",
+                lambda x, name=name: cw.CorrectionConfig(
+                    rules=[cw.RejectionRule(**RULE, **{name: x})]
+                ),
+            )
+            for name in ("token_clamp", "aggregate_clamp")
+        ),
+        *(
+            (
+                f"method.policy_loss.{name}",
+                lambda x, name=name, surrogate=surrogate: cw.CorrectionConfig(
+                    policy_loss=cw.PolicyLoss(
+                        **REDUCTION,
+                        **{"surrogate": surrogate, "clip_low": 0.2, "clip_high": 0.2, name: x},
+                    )
+                ),
+            )
+            for name, surrogate in (
+                ("ratio_cap", "ppo_clip"),
+                ("log_ratio_clamp", "ppo_clip"),
+                ("tau_positive", "sapo"),
+                ("tau_negative", "sapo"),
+                ("beta", "dro"),
+            )
+        ),
+        *(
+            (
+                f"method.kl_penalty.{name}",
+                lambda x, name=name: cw.CorrectionConfig(
+                    policy_loss=cw.PolicyLoss(**REDUCTION, surrogate="reinforce"),
+                    kl_penalty=cw.KlPenalty(estimator="k3", coefficient=0.1, **{name: x}),
+                ),
+            )
+            for name in ("token_clamp", "value_clamp")
+        ),
+    ],
+)
+def test_numbers_above_0_that_float32_makes_0(client: cw.Client, field: str, make: Any) -> None:
+    """Kernels compute in float32, where such a bound or clamp would be 0, without a word."""
+    batch = padded_batch(2, 5)
+    for number in (1e-46, 1e-50, 5e-324):
+        with pytest.raises(cw.InvalidRequestError) as caught:
+            client.correct(method=make(number), ref_log_probs=batch["old_log_probs"], **batch)
+        assert field in fields(caught.value)
+        description = next(v.description for v in caught.value.violations if v.field == field)
+        assert "float32" in description

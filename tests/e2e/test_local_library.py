@@ -155,3 +155,21 @@ def test_the_readme_as_it_is_written() -> None:
     exec(found[1], names)
     weights = np.minimum(np.exp(names["old"] - names["mu"]), 2.0)
     np.testing.assert_allclose(names["result"].weights, weights, rtol=1e-6)
+
+
+def test_writes_nothing_to_the_programs_stderr() -> None:
+    """Protobuf reports text that is not UTF-8 there, unless it is told not to."""
+    code = (
+        "import ctypes\n"
+        "from counterweight_rl.local import library as abi\n"
+        "library, handle = abi.load(), ctypes.c_void_p()\n"
+        "assert not library.cw_open(None, ctypes.byref(handle))\n"
+        "text = b'\\x0a\\x02\\xff\\xfe'  # a request_id\n"
+        "address = ctypes.cast(ctypes.c_char_p(text), ctypes.c_void_p).value\n"
+        "request = abi.Request(struct_size=ctypes.sizeof(abi.Request))\n"
+        "request.message = abi.Bytes(address, len(text))\n"
+        "answer = ctypes.POINTER(abi.Answer)()\n"
+        "print(library.cw_correct(handle, ctypes.byref(request), ctypes.byref(answer)))\n"
+    )
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert (ended.stdout, ended.stderr) == ("3\n", "")

@@ -12,8 +12,8 @@ namespace {
 using google::protobuf::Struct;
 using google::protobuf::Value;
 
-// Limit of violations for one struct's unknown keys; the answer holds no more.
-constexpr size_t kMaxUnknownKeys = 16;
+// Warnings of one struct's unknown keys; the last one counts the others.
+constexpr size_t kMaxWarnings = 16;
 
 bool Contains(const NumberRange& range, double number) {
   return (range.above ? number > range.lowest : number >= range.lowest) &&
@@ -178,10 +178,16 @@ void BlockReader::CheckKeys(
   }
   // A protobuf map has no order; an answer needs one.
   std::sort(unknown.begin(), unknown.end());
-  unknown.resize(std::min(unknown.size(), kMaxUnknownKeys));
+  size_t ignored = 0;
   for (const std::string_view key : unknown) {
     if (ignore) {
+      if (++ignored > kMaxWarnings) continue;
       warnings->push_back(Concat("Ignored the unknown field ", Path(key), "."));
+      continue;
+    }
+    // Advice takes time, so violations that are only counted have none.
+    if (violations_->size() >= Violations::kMaxKept) {
+      violations_->push_back({});
       continue;
     }
     std::string advice = hint(key);
@@ -193,6 +199,10 @@ void BlockReader::CheckKeys(
     const bool ended = advice.back() == '?' || advice.back() == '.';
     Violate(key, Concat("Unknown field ", Quote(key), ": ", advice,
                         ended ? "" : "."));
+  }
+  if (ignored > kMaxWarnings) {
+    warnings->push_back(Concat("Ignored ", ignored - kMaxWarnings,
+                               " more unknown fields of ", path_, "."));
   }
 }
 
