@@ -16,11 +16,12 @@ import numpy as np
 import pytest
 from compat_service import KEEP, answers, roles, tensors
 from fake_server import FakeServer
-from sample import MASK, OLD, ROLLOUT, WEIGHTS, Request, Response
+from sample import MASK, OLD, ROLLOUT, WEIGHTS, Request, Response, sent
 
 import counterweight_rl as cw
 from counterweight_rl import compat
 from counterweight_rl._gen.counterweight.v1 import tensor_pb2
+from counterweight_rl.compat import _service
 
 torch = pytest.importorskip("torch", reason="needs torch: .ci/setup torch, or make test TORCH=1")
 
@@ -221,3 +222,20 @@ def test_trl(service: FakeServer) -> None:
     trainer.use_vllm = False
     with pytest.raises(ValueError, match="needs use_vllm=True"):
         trainer._generate_and_score_completions(None)
+
+
+def test_samples_without_tokens_are_left_out(service: FakeServer) -> None:
+    """Six samples of six tokens: their advantages, one per token, might be one per sample."""
+    flat = {
+        "old_log_probs": torch.from_numpy(OLD).reshape(-1),
+        "rollout_log_probs": torch.from_numpy(ROLLOUT).reshape(-1),
+        "advantages": torch.arange(6.0),
+        "response_mask": torch.from_numpy(MASK).reshape(-1),
+    }
+    divisors = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]
+    _service.ask("ppo_clip", sequence_lengths=[2, 0, 4, 0, 0, 0], row_divisors=divisors, **flat)
+    (request,) = service.requests
+    assert list(request.layout.packed.sequence_lengths) == [2, 4]
+    assert list(request.row_divisors) == [1.0, 3.0]
+    advantages = sent(request, tensor_pb2.TENSOR_ROLE_ADVANTAGES)
+    assert np.frombuffer(advantages.data, "<f4").tolist() == flat["advantages"].tolist()

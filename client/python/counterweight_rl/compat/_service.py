@@ -178,13 +178,29 @@ def ask(
         method=method,
         run=session.run,
         non_finite=session.non_finite,
-        **arguments,
+        **_without_empty(arguments),
     )
     for sentence in result.warnings:
         if own_warning is not None and sentence.startswith(own_warning):
             continue
         warnings.warn(sentence, stacklevel=stack_level())
     return result
+
+
+def _without_empty(arguments: dict[str, Any]) -> dict[str, Any]:
+    """Leaves packed sequences without positions out.
+
+    Peers' advantages are per token; as many sequences as positions would fit another reading.
+    """
+    lengths = arguments.get("sequence_lengths")
+    if lengths is None or all(lengths) or not any(lengths):
+        return arguments
+    rows = [i for i, length in enumerate(lengths) if length]
+    per_row = {
+        n: arguments[n] for n in ("sequence_lengths", "row_divisors", "group_ids") if n in arguments
+    }
+    changed = {n: a and [a[i] for i in rows] for n, a in per_row.items()}
+    return {**arguments, **changed}
 
 
 def policy_loss(
