@@ -234,14 +234,10 @@ def client_closed(request_id: str | None) -> CounterweightError:
     )
 
 
-_MOST_DIGITS = 18  # of milliseconds; Python reads no number of more than 4300
-
-
 def _read_pushback(text: str | bytes) -> float:
     """Returns seconds; per gRPC's retry design, anything but a number >= 0 forbids retries."""
     digits = text.decode("ascii", "replace") if isinstance(text, bytes) else text
-    is_number = digits.isascii() and digits.isdigit() and len(digits) <= _MOST_DIGITS
-    return int(digits) / 1000 if is_number else math.inf
+    return int(digits) / 1000 if digits.isascii() and digits.isdigit() else math.inf
 
 
 # Field numbers of google/rpc/status.proto and google/rpc/error_details.proto. Generated code would

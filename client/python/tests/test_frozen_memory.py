@@ -82,6 +82,22 @@ def test_a_deadline_ends_the_wait_for_a_packet(frozen: Sharing, threads: int) ->
     assert memory.connections <= 1
 
 
+def test_a_patient_call_does_not_hold_an_impatient_one(frozen: Sharing) -> None:
+    server, memory = frozen
+    client = cw.Client(server.target, timeout=3600)
+    with ThreadPoolExecutor() as pool:
+        patient = pool.submit(client.correct, **BATCH)
+        end = time.monotonic() + AMPLE_SECONDS
+        registers = client._connection.router._pool  # type: ignore[union-attr]
+        while registers is None or registers._registry._control is None:
+            assert time.monotonic() < end
+            registers = client._connection.router._pool  # type: ignore[union-attr]
+        assert outcome(client, timeout=TIMEOUT) == "late"
+        client.close()
+        assert isinstance(patient.exception(), cw.CounterweightError)
+    memory.thaw()
+
+
 def test_what_comes_late_is_given_back(frozen: Sharing) -> None:
     server, memory = frozen
     with cw.Client(server.target, timeout=60) as client:

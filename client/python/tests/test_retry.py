@@ -58,6 +58,12 @@ def test_no_pause_is_shorter_than_the_server_asked_for() -> None:
     assert all(pause is not None and 7.0 <= pause <= 8.75 for pause in pauses)
 
 
+def test_no_pause_is_longer_than_a_thread_can_wait() -> None:
+    attempts, _ = begin(cw.RetryPolicy())
+    pause = attempts.pause(cw.OverloadedError("", retry_after=1e15))
+    assert pause == threading.TIMEOUT_MAX
+
+
 def test_the_random_part_follows_from_the_seed() -> None:
     def pauses(seed: int) -> list[float | None]:
         attempts, _ = begin(cw.RetryPolicy(seed=seed))
