@@ -217,7 +217,7 @@ def test_policy_loss_is_the_trainers_own(
 
 
 @pytest.mark.compares("hooks.miles.policy_loss")
-# Of "one_token" no weight lies within the bounds.
+# Every weight of "one_token" lies outside the bounds.
 @pytest.mark.parametrize("draw", [d for d in DRAWS if d != "one_token"] if AT_HEAD else ["plain"])
 def test_policy_loss_of_a_method(draw: str) -> None:
     """A surrogate, weights and rules that miles does not have, against their formulas."""

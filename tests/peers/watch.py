@@ -1,4 +1,4 @@
-"""Red where the peers have moved and nobody has looked: the watch of ``.ci/peers``.
+"""Finds releases and changed code of the peers that no review has seen: the watch of ``.ci/peers``.
 
     watch.py newest    # every release on the index since the oldest of releases.in is in it
     watch.py changes   # code that differs between neighbouring releases is in reviewed.txt

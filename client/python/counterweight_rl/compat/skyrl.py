@@ -2,7 +2,7 @@
 
     from counterweight_rl.compat.skyrl import apply_off_policy_correction
 
-It follows NovaSky-AI/SkyRL 0.3.0 and 0.4.0. Numbers, metric names and quirks are those of the dialect
+It follows SkyRL 0.3.0 and 0.4.0. Numbers, metric names and quirks are those of the dialect
 ``skyrl``; server/engine/dialects/README.md lists them. ``off_policy_correction_enabled`` and the
 functions behind these are SkyRL's own, imported on first use. Differences:
 
