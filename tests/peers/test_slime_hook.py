@@ -39,6 +39,7 @@ def trainer(monkeypatch: pytest.MonkeyPatch) -> None:
 
     ranks = SimpleNamespace(
         get_context_parallel_world_size=one,
+        get_context_parallel_group=lambda: None,
         get_data_parallel_world_size=one,
         get_tensor_model_parallel_group=lambda: None,
     )
