@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import json
+import math
 import os
 import pathlib
 import subprocess
@@ -177,6 +178,7 @@ def check_policy_loss(args: argparse.Namespace) -> None:
     args.loss_type, args.custom_loss_function_path = "custom_loss", POLICY_LOSS
     actual = answer(args)
     same(actual, called)
+    assert all(map(math.isfinite, actual[2].values())), actual[2]
     for name in ("loss", "pg_loss", "entropy_loss"):
         assert actual[2][name] == pytest.approx(called[2][name], rel=1e-4, abs=1e-6), name
 
