@@ -3,31 +3,45 @@ package counterweight
 import (
 	"fmt"
 	"net"
-	"net/netip"
 	"strings"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/resolver"
+
+	"github.com/counterweight/counterweight/client/go/internal/targets"
 )
 
-// defaultPort is gRPC's for an address without one.
-const defaultPort = "443"
-
 // takeTurns are the options for a target that may stand for several servers.
-func takeTurns(target string) ([]grpc.DialOption, error) {
-	scheme, addresses, _ := strings.Cut(target, ":")
-	if scheme != "dns" && scheme != "ipv4" && scheme != "ipv6" {
-		return nil, nil
+func takeTurns(target targets.Target) []grpc.DialOption {
+	if target.Scheme != "dns" && !target.IsList() {
+		return nil
 	}
-	turns := grpc.WithDefaultServiceConfig(`{"loadBalancingConfig":[{"round_robin":{}}]}`)
-	if scheme == "dns" {
-		return []grpc.DialOption{turns}, nil
+	options := []grpc.DialOption{grpc.WithDefaultServiceConfig(`{"loadBalancingConfig":[{"round_robin":{}}]}`)}
+	if target.IsList() {
+		options = append(options, grpc.WithResolvers(newAddressList(target)))
 	}
-	list, err := parseAddresses(scheme, addresses)
-	if err != nil {
-		return nil, err
+	return options
+}
+
+// malformed is the error of a target that no call could reach; nil if there is nothing wrong, or a
+// resolver of the caller's knows the target.
+func malformed(target string, wrong error, conn *grpc.ClientConn, dial []grpc.DialOption) error {
+	scheme, _, _ := strings.Cut(target, ":")
+	switch scheme {
+	case "dns", "ipv4", "ipv6", "unix", "unix-abstract":
+	case "passthrough":
+		if len(dial) > 0 { // a dialer of the caller's gives it a meaning
+			return nil
+		}
+	default:
+		if strings.HasPrefix(conn.CanonicalTarget(), scheme+":") {
+			return nil
+		}
 	}
-	return []grpc.DialOption{turns, grpc.WithResolvers(list)}, nil
+	if wrong == nil {
+		return nil
+	}
+	return fmt.Errorf("counterweight: the target %q %w; targets are HOST:PORT, dns:///HOST:PORT, unix:/PATH, and lists ipv4:IP:PORT,IP:PORT", target, wrong)
 }
 
 // An addressList resolves "ipv4:host:port,host:port" and "ipv6:[host]:port", which gRPC
@@ -37,20 +51,14 @@ type addressList struct {
 	addresses []resolver.Address
 }
 
-func parseAddresses(scheme, text string) (*addressList, error) {
-	list := &addressList{scheme: scheme}
-	for _, address := range strings.Split(text, ",") {
-		host, port, err := net.SplitHostPort(address)
-		if err != nil {
-			host, port = strings.Trim(address, "[]"), defaultPort
-		}
-		ip, err := netip.ParseAddr(host)
-		if err != nil || ip.Is4() != (scheme == "ipv4") {
-			return nil, fmt.Errorf("counterweight: the target %s:%s: %q is no %s address", scheme, text, address, scheme)
-		}
-		list.addresses = append(list.addresses, resolver.Address{Addr: net.JoinHostPort(host, port), ServerName: host})
+func newAddressList(target targets.Target) *addressList {
+	list := &addressList{scheme: target.Scheme}
+	for _, address := range target.Addresses {
+		list.addresses = append(list.addresses, resolver.Address{
+			Addr: net.JoinHostPort(address.Host, address.Port), ServerName: address.Host,
+		})
 	}
-	return list, nil
+	return list
 }
 
 // Scheme implements resolver.Builder.

@@ -11,6 +11,8 @@ import (
 	"google.golang.org/grpc/metadata"
 
 	pb "github.com/counterweight/counterweight/client/go/counterweightv1"
+	"github.com/counterweight/counterweight/client/go/internal/sharedmemory"
+	"github.com/counterweight/counterweight/client/go/internal/targets"
 	"github.com/counterweight/counterweight/client/go/internal/wire"
 )
 
@@ -46,10 +48,11 @@ type Client struct {
 	closed      chan struct{}
 }
 
-// New prepares a connection to "host:port" or "unix:/path/to/socket"; gRPC's other targets
-// work too. Behind "dns:///name:port", such as a headless Service's, and
+// New prepares a connection to "host:port" or "unix:/path/to/socket"; schemes for which gRPC has a
+// resolver of the caller's work too. Behind "dns:///name:port", such as a headless Service's, and
 // "ipv4:host:port,host:port" (or "ipv6:") stand several servers, which take turns by call.
-// Nothing is sent before the first call. An error names an option that is wrong.
+// Nothing is sent before the first call. An error names a target or an option that is wrong. A proxy of
+// the environment serves only targets that are neither on this machine nor lists.
 //
 // Without WithTLS or WithTLSConfig nothing is encrypted: for loopback and Unix sockets.
 func New(target string, options ...ClientOption) (*Client, error) {
@@ -69,15 +72,24 @@ func New(target string, options ...ClientOption) (*Client, error) {
 		}
 	}
 	client.connections.open = map[*connection]struct{}{}
-	dial, err := client.settings.dialOptions(target, &client.connections)
-	if err != nil {
-		return nil, err
+	parsed, wrong := targets.Parse(target)
+	if wrong != nil {
+		parsed = targets.Target{}
 	}
-	if client.conn, err = grpc.NewClient(target, dial...); err != nil {
+	var err error
+	if client.conn, err = grpc.NewClient(target, client.settings.dialOptions(parsed, &client.connections)...); err != nil {
 		return nil, fmt.Errorf("counterweight: %w", err)
 	}
+	err = malformed(target, wrong, client.conn, client.settings.dial)
+	if err == nil {
+		err = client.settings.checkToken(target, parsed)
+	}
+	if err != nil {
+		_ = client.conn.Close()
+		return nil, err
+	}
 	client.service = pb.NewCorrectionServiceClient(client.conn)
-	client.router.local = mayShare(target)
+	client.router.local = sharedmemory.Supported && parsed.Scheme == "unix"
 	return client, nil
 }
 

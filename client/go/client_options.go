@@ -12,6 +12,8 @@ import (
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/keepalive"
+
+	"github.com/counterweight/counterweight/client/go/internal/targets"
 )
 
 const (
@@ -53,7 +55,7 @@ type settings struct {
 func WithTimeout(timeout time.Duration) ClientOption {
 	return func(s *settings) error {
 		if timeout <= 0 {
-			return fmt.Errorf("counterweight: the timeout must be above 0; got %v", timeout)
+			return fmt.Errorf("counterweight: the timeout of WithTimeout must be above 0; got %v", timeout)
 		}
 		s.timeout = timeout
 		return nil
@@ -121,13 +123,13 @@ func WithDialOptions(options ...grpc.DialOption) ClientOption {
 }
 
 // dialOptions are for a connection to the target.
-func (s *settings) dialOptions(target string, connections *connections) ([]grpc.DialOption, error) {
-	secure := s.credentials != nil
-	if !secure {
-		s.credentials = insecure.NewCredentials()
+func (s *settings) dialOptions(target targets.Target, connections *connections) []grpc.DialOption {
+	transport := s.credentials
+	if transport == nil {
+		transport = insecure.NewCredentials()
 	}
 	options := []grpc.DialOption{
-		grpc.WithTransportCredentials(&watchedCredentials{s.credentials, connections}),
+		grpc.WithTransportCredentials(&watchedCredentials{transport, connections}),
 		grpc.WithUserAgent("counterweight-go/" + Version),
 		// The server's limits are the ones that hold.
 		grpc.WithDefaultCallOptions(
@@ -147,14 +149,19 @@ func (s *settings) dialOptions(target string, connections *connections) ([]grpc.
 		grpc.WithWriteBufferSize(ioBufferBytes),
 	}
 	if s.tokens != nil {
-		if !secure && !isLocal(target) {
-			return nil, fmt.Errorf("counterweight: a token is only sent over TLS or on this machine, not to %q", target)
-		}
 		options = append(options, grpc.WithPerRPCCredentials(s.tokens))
 	}
-	turns, err := takeTurns(target)
-	if err != nil {
-		return nil, err
+	// Without TLS a token goes to this machine only, so that no proxy sees it.
+	if target.MayStayHere() || target.IsList() {
+		options = append(options, grpc.WithNoProxy())
 	}
-	return append(append(options, turns...), s.dial...), nil
+	return append(append(options, takeTurns(target)...), s.dial...)
+}
+
+// checkToken refuses a token that others could read on its way.
+func (s *settings) checkToken(name string, target targets.Target) error {
+	if s.tokens == nil || s.credentials != nil || target.StaysHere() {
+		return nil
+	}
+	return fmt.Errorf("counterweight: a token is only sent over TLS or on this machine, not to %q", name)
 }

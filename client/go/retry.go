@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 )
 
 const (
@@ -20,9 +21,9 @@ const (
 
 // A RetryPolicy says how often and how long a refused call is tried again.
 //
-// Tried again is what the server did not admit: RESOURCE_EXHAUSTED with a delay, and
-// UNAVAILABLE. A stream is told that it is admitted, and is not tried again from then on
-// unless Interrupted says so. The pause is what the server asks for, or 0.1 s; it doubles
+// Tried again is what the server did not admit: RESOURCE_EXHAUSTED with a delay, UNAVAILABLE,
+// and once the CANCELLED of a server that ends. A stream is told that it is admitted, and is
+// not tried again from then on unless Interrupted says so. The pause is what the server asks for, or 0.1 s; it doubles
 // with every attempt up to MaxPause and has up to a quarter of itself on top, at random. A
 // pause that would end after the context's deadline or MaxElapsed is not begun: the error
 // is returned at once. Every attempt has the same request_id.
@@ -37,8 +38,8 @@ type RetryPolicy struct {
 	// MaxPause is the longest pause, unless the server asks for a longer one. 0: 5 s.
 	MaxPause time.Duration
 	// Interrupted also tries calls again that ended because the server went away after it
-	// had admitted them: UNAVAILABLE in an admitted stream, and the CANCELLED of a server
-	// that shuts down. A correction has no effect but its metrics, so this is safe; a batch
+	// had admitted them: UNAVAILABLE and CANCELLED in an admitted stream, and CANCELLED more
+	// than once. A correction has no effect but its metrics, so this is safe; a batch
 	// that crashes the server would crash it again.
 	Interrupted bool
 }
@@ -63,12 +64,18 @@ type attempts struct {
 	begin    time.Time
 	failed   int
 	admitted bool
+	// cancelled: the server has ended an attempt with CANCELLED.
+	cancelled bool
 }
 
 // pause says how long to wait before the next attempt; false: there is none.
 func (a *attempts) pause(ctx context.Context, err error) (time.Duration, bool) {
 	a.failed++
-	asked, helps := pauseAskedFor(err, a.policy.Interrupted)
+	asked, helps := pauseAskedFor(err)
+	if status.Code(err) == codes.Canceled {
+		helps = helps && (!a.cancelled || a.policy.Interrupted)
+		a.cancelled = true
+	}
 	if !helps || (a.admitted && !a.policy.Interrupted) {
 		return 0, false
 	}
@@ -93,7 +100,7 @@ func (a *attempts) pause(ctx context.Context, err error) (time.Duration, bool) {
 
 // pauseAskedFor is false where another attempt would not help, or the server may have
 // admitted the call.
-func pauseAskedFor(err error, interrupted bool) (time.Duration, bool) {
+func pauseAskedFor(err error) (time.Duration, bool) {
 	var call *CallError
 	if !errors.As(err, &call) || call.forbidden {
 		return 0, false
@@ -101,8 +108,7 @@ func pauseAskedFor(err error, interrupted bool) (time.Duration, bool) {
 	switch {
 	case call.Code == codes.ResourceExhausted:
 		return call.RetryAfter, call.pushedBack
-	case call.Code == codes.Unavailable,
-		interrupted && call.Code == codes.Canceled && errors.Is(call, ErrUnavailable):
+	case errors.Is(call, ErrUnavailable): // UNAVAILABLE, or CANCELLED that the server sent
 		if call.pushedBack {
 			return call.RetryAfter, true
 		}

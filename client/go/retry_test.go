@@ -118,24 +118,43 @@ func TestTheServerMayForbidRetries(t *testing.T) {
 }
 
 func TestWhatTheServerMayHaveDoneIsNotTriedAgain(t *testing.T) {
-	for _, code := range []codes.Code{codes.Internal, codes.InvalidArgument, codes.ResourceExhausted, codes.Canceled, codes.DeadlineExceeded} {
+	for _, code := range []codes.Code{codes.Internal, codes.InvalidArgument, codes.ResourceExhausted, codes.DeadlineExceeded} {
 		server := refusing(status.Error(code, "no"))
 		client := dial(t, server.Start(t))
 		_, err := client.Correct(background(t), threeTokens(), cw.Preset("token_tis"))
 		if status.Code(err) != code || len(server.Requests()) != 1 {
 			t.Errorf("%v after %d attempts", err, len(server.Requests()))
 		}
-		if errors.Is(err, cw.ErrUnavailable) != (code == codes.Canceled) {
+		if errors.Is(err, cw.ErrUnavailable) {
 			t.Errorf("%v is of the wrong kind", err)
 		}
 	}
 }
 
-func TestAnInterruptedCallIsTriedAgainIfThePolicySaysSo(t *testing.T) {
-	server := refusing(status.Error(codes.Canceled, "shutdown"))
-	client := dial(t, server.Start(t), cw.WithRetry(cw.RetryPolicy{Interrupted: true}))
-	if _, err := client.Correct(background(t), threeTokens(), cw.Preset("token_tis")); err != nil {
-		t.Error(err)
+func TestAServerThatEndsIsTriedAgainOnce(t *testing.T) {
+	ends := status.Error(codes.Canceled, "shutdown")
+	gone := refusal(t, codes.Unavailable, time.Millisecond)
+	for name, test := range map[string]struct {
+		refusals []error
+		options  []cw.ClientOption
+		attempts int
+		ok       bool
+	}{
+		"once":                 {[]error{ends}, nil, 2, true},
+		"twice":                {[]error{ends, ends}, nil, 2, false},
+		"after another":        {[]error{gone, ends, gone}, nil, 4, true},
+		"without retries":      {[]error{ends}, []cw.ClientOption{cw.WithoutRetry()}, 1, false},
+		"twice, interruptedly": {[]error{ends, ends}, []cw.ClientOption{cw.WithRetry(cw.RetryPolicy{Interrupted: true})}, 3, true},
+	} {
+		server := refusing(test.refusals...)
+		client := dial(t, server.Start(t), test.options...)
+		_, err := client.Correct(background(t), threeTokens(), cw.Preset("token_tis"))
+		if (err == nil) != test.ok || len(server.Requests()) != test.attempts {
+			t.Errorf("%s: %v after %d attempts", name, err, len(server.Requests()))
+		}
+		if err != nil && (!errors.Is(err, cw.ErrUnavailable) || errors.Is(err, context.Canceled)) {
+			t.Errorf("%s: %v is of the wrong kind", name, err)
+		}
 	}
 }
 

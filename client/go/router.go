@@ -3,7 +3,6 @@ package counterweight
 import (
 	"errors"
 	"slices"
-	"strings"
 	"sync"
 
 	"google.golang.org/grpc/codes"
@@ -106,17 +105,15 @@ func (r *router) fallsBack(err error) bool {
 	if call.Code == codes.ResourceExhausted && r.pool != nil {
 		r.pool.Trim() // what is kept for later calls, the server counts
 	}
-	switch call.Code {
-	case codes.Unavailable:
+	if errors.Is(call, ErrUnavailable) {
 		r.known = nil // the next server may be another one
-	case codes.Unimplemented:
-		// Not the server that said what it offers, but an older one behind the same address.
-		if call.viaStream && r.known != nil && r.known.stream {
-			known := *r.known
-			known.stream = false
-			r.known = &known
-			return true
-		}
+	}
+	// Not the server that said what it offers, but an older one behind the same address.
+	if call.Code == codes.Unimplemented && call.viaStream && r.known != nil && r.known.stream {
+		known := *r.known
+		known.stream = false
+		r.known = &known
+		return true
 	}
 	return false
 }
@@ -138,6 +135,11 @@ func (r *router) sharedPool() *sharedmemory.Pool {
 
 // withoutSharedMemory says which way a batch goes that cannot go by shared memory.
 func (r *router) withoutSharedMemory(transport Transport, why *sharedmemory.UnusableError) (Transport, error) {
+	if transport == SharedMemory && why.Late {
+		stuck := newCallError(codes.Unavailable, "shared memory: "+why.Reason, "")
+		stuck.cause, stuck.Retryable = ErrUnavailable, true
+		return 0, stuck
+	}
 	if transport == SharedMemory {
 		return 0, notShared(why.Reason)
 	}
@@ -178,11 +180,6 @@ func (r *router) close() {
 	if r.pool != nil {
 		r.pool.Close()
 	}
-}
-
-// mayShare tells whether the target is a Unix socket, of a system that can share memory.
-func mayShare(target string) bool {
-	return sharedmemory.Supported && strings.HasPrefix(target, "unix:")
 }
 
 func notShared(why string) error {

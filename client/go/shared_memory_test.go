@@ -5,7 +5,6 @@ package counterweight_test
 import (
 	"context"
 	"errors"
-	"net"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -17,8 +16,6 @@ import (
 	"google.golang.org/grpc/status"
 
 	cw "github.com/counterweight/counterweight/client/go"
-	pb "github.com/counterweight/counterweight/client/go/counterweightv1"
-	"github.com/counterweight/counterweight/client/go/internal/fakeserver"
 	"github.com/counterweight/counterweight/client/go/internal/servertest"
 )
 
@@ -231,42 +228,5 @@ func TestCancelledCallsDoNotUseMemoryUp(t *testing.T) {
 		if time.Now().After(deadline) {
 			t.Fatalf("the server had %d open files, and now has %d", before, after)
 		}
-	}
-}
-
-func TestASocketThatDoesNotAnswerDoesNotHoldACallThatIsCancelled(t *testing.T) {
-	folder := servertest.Folder(t)
-	socket := filepath.Join(folder, "memory")
-	listener, err := net.ListenUnix("unixpacket", &net.UnixAddr{Name: socket, Net: "unixpacket"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = listener.Close() }()
-	server := &fakeserver.Server{OnInfo: func() (*pb.GetServerInfoResponse, error) {
-		return &pb.GetServerInfoResponse{Features: []string{"shared_memory"}, SharedMemorySocket: socket}, nil
-	}}
-	grpcSocket, err := net.Listen("unix", filepath.Join(folder, "server"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	client := dial(t, "unix:"+server.Serve(t, grpcSocket))
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() {
-		_, err := client.Correct(ctx, large(), cw.Preset("token_tis"))
-		done <- err
-	}()
-	connection, err := listener.AcceptUnix()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = connection.Close() }()
-	if _, err := connection.Read(make([]byte, 100)); err != nil { // it asks, and is not answered
-		t.Fatal(err)
-	}
-	begin := time.Now()
-	cancel()
-	if err := <-done; !errors.Is(err, context.Canceled) || time.Since(begin) > 5*time.Second {
-		t.Errorf("%v after %v", err, time.Since(begin))
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"strings"
 
@@ -74,31 +73,3 @@ func (t *tokens) GetRequestMetadata(ctx context.Context, _ ...string) (map[strin
 // RequireTransportSecurity is false: New has looked at the target, and gRPC would refuse
 // Unix sockets.
 func (t *tokens) RequireTransportSecurity() bool { return false }
-
-// isLocal tells whether the bytes do not leave this machine.
-func isLocal(target string) bool {
-	for _, prefix := range []string{"unix:", "unix-abstract:"} {
-		if strings.HasPrefix(target, prefix) {
-			return true
-		}
-	}
-	for _, prefix := range []string{"passthrough:///", "dns:///", "dns:", "ipv4:", "ipv6:"} {
-		target = strings.TrimPrefix(target, prefix)
-	}
-	// A list is as open as the farthest of its addresses.
-	for _, address := range strings.Split(target, ",") {
-		if !isLoopback(address) {
-			return false
-		}
-	}
-	return true
-}
-
-func isLoopback(address string) bool {
-	host, _, err := net.SplitHostPort(address)
-	if err != nil {
-		host = strings.Trim(address, "[]")
-	}
-	ip := net.ParseIP(host)
-	return host == "localhost" || (ip != nil && ip.IsLoopback())
-}

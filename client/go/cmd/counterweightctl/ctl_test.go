@@ -189,7 +189,8 @@ func TestAWrongCommandLineIsExitCode2(t *testing.T) {
 		{"correct"}, {"correct", file}, {"correct", file, "-m", "a", "--dialect", "verl"}, {"info", "more"}, {"--no-such"},
 		{"correct", file, "-m", "a", "-p", "upper"}, {"correct", file, "-m", "a", "--non-finite=x"},
 		{"correct", file, "-m", "a", "--transport=x"}, {"correct", file, "-m", "a", "-o", "x.csv"},
-		{"info", "--tls-ca=/no/such"}, {"watch", "--interval=0s"}, {"no-such"},
+		{"info", "--tls-ca=/no/such"}, {"watch", "--interval=0s"}, {"no-such"}, {"info", "--timeout=0s"}, {"health", "--timeout=-1s"},
+		{"health", "--wait=-1s"}, {"info", "--target=http://localhost:50051"}, {"health", "--target=localhost"}, {"info", "-t", "unix:/run/"},
 	} {
 		if code := run(arguments); code != exitUsage {
 			t.Errorf("%v ends with %d", arguments, code)

@@ -19,6 +19,9 @@ func newHealth(connection *connection) *cobra.Command {
 			"there but takes no new batches) or why there is no server. Only the first is exit code 0.",
 		Args: cobra.NoArgs,
 		RunE: func(command *cobra.Command, _ []string) error {
+			if wait < 0 {
+				return &usageError{fmt.Errorf("--wait must not be negative; got %v", wait)}
+			}
 			return connection.with(func(client *counterweight.Client) error {
 				end := time.Now().Add(wait)
 				for {

@@ -94,6 +94,9 @@ func newCommand() *cobra.Command {
 
 // dial connects as the flags say.
 func (c *connection) dial() (*counterweight.Client, error) {
+	if c.timeout <= 0 {
+		return nil, &usageError{fmt.Errorf("--timeout must be above 0; got %v", c.timeout)}
+	}
 	options := []counterweight.ClientOption{counterweight.WithTimeout(c.timeout)}
 	if c.tls || c.files != (counterweight.TLSFiles{}) {
 		options = append(options, counterweight.WithTLS(c.files))

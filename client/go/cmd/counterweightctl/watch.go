@@ -42,7 +42,7 @@ func newWatch() *cobra.Command {
 			"bound; ppl, the ratio of perplexities; max w, the largest weight.",
 		Args: cobra.MaximumNArgs(1),
 		ValidArgsFunction: func(command *cobra.Command, given []string, _ string) ([]string, cobra.ShellCompDirective) {
-			runs, err := drift.Read(command.Context(), asked.metrics)
+			runs, err := asked.read(command.Context())
 			if err != nil || len(given) > 0 {
 				return nil, cobra.ShellCompDirectiveNoFileComp
 			}

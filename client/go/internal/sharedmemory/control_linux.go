@@ -1,12 +1,14 @@
 package sharedmemory
 
 import (
-	"bytes"
 	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"net"
+	"slices"
+	"sync"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -14,12 +16,13 @@ import (
 )
 
 const (
-	magic          = "CWM1"
-	register       = 1
-	release        = 2
-	packetBytes    = 40
-	mostAnswerByte = 512 // more than an answer can have
-	// answerTime is only reached where a server is stuck; it answers at once.
+	magic           = "CWM1"
+	register        = 1
+	release         = 2
+	packetBytes     = 40
+	mostAnswerBytes = 512 // more than an answer can have
+	// answerTime is only reached where a server is stuck; it answers at once. The call's own deadline
+	// may come before.
 	answerTime = 10 * time.Second
 )
 
@@ -32,125 +35,208 @@ type refusedError struct {
 
 func (e *refusedError) Error() string { return fmt.Sprintf("%v: %s", e.code, e.message) }
 
-// A control is a connection to the socket; what was registered over it is gone when it is.
-// It is not for use by several goroutines at once.
-type control struct {
-	conn *net.UnixConn
-	// unread are answers to releases, which no call waits for.
-	unread int
+// errEnded: the server has closed the connection.
+var errEnded = errors.New("the server closed the connection")
+
+// errLate: a packet was not answered in its time, and is not yet.
+var errLate = errors.New("the server has not answered a packet in its time")
+
+// A packet was sent and is not answered.
+type packet struct {
+	// answered gets the answer, or is closed with the connection.
+	answered chan answer
+	// abandoned: no call waits for it any more.
+	abandoned bool
 }
 
-func connect(ctx context.Context, path string) (*control, error) {
-	ctx, cancel := context.WithTimeout(ctx, answerTime)
-	defer cancel()
-	var dialer net.Dialer
-	conn, err := dialer.DialContext(ctx, "unixpacket", path)
+type answer struct {
+	code    codes.Code
+	handle  Handle
+	message string
+}
+
+// A control is a connection to the socket; what was registered over it is gone when it is. Any number
+// of goroutines may use it, and none waits for another.
+type control struct {
+	conn *net.UnixConn
+	raw  syscall.RawConn
+
+	// mutex guards what follows; it is never held while something is waited for.
+	mutex sync.Mutex
+	// due are answers that have not come, in the order of their packets; those of releases are nil.
+	due []*packet
+	// late lasts from the first packet that is not answered in its time until all are.
+	late bool
+	// ended says why there is no connection any more.
+	ended error
+}
+
+// connect does not wait: a socket takes a connection at once or has no room.
+func connect(path string) (*control, error) {
+	conn, err := net.DialUnix("unixpacket", nil, &net.UnixAddr{Name: path, Net: "unixpacket"})
 	if err != nil {
 		return nil, err
 	}
-	return &control{conn: conn.(*net.UnixConn)}, nil
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		_ = conn.Close()
+		return nil, err
+	}
+	control := &control{conn: conn, raw: raw}
+	go control.read()
+	return control, nil
 }
 
+// close ends the connection, and the waits for its answers.
 func (c *control) close() { _ = c.conn.Close() }
 
 // isOpen tells whether the server is still there, as far as is known without asking.
-func (c *control) isOpen() bool { return c.drain() == nil }
+func (c *control) isOpen() bool {
+	c.mutex.Lock()
+	defer c.mutex.Unlock()
+	if c.ended != nil {
+		return false
+	}
+	open := false
+	err := c.raw.Control(func(fd uintptr) {
+		var first [1]byte
+		n, _, err := unix.Recvfrom(int(fd), first[:], unix.MSG_PEEK|unix.MSG_DONTWAIT)
+		open = n > 0 || errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.EINTR)
+	})
+	return err == nil && open
+}
 
-// register lends a region.
+// isLate tells whether a packet waits for longer than it may.
+func (c *control) isLate() bool {
+	c.mutex.Lock()
+	defer c.mutex.Unlock()
+	return c.late
+}
+
+// register lends a region. It waits until the context ends, and at most for answerTime: errLate.
 func (c *control) register(ctx context.Context, region *Region) (Handle, error) {
-	packet := newPacket(register)
-	binary.LittleEndian.PutUint32(packet[8:], uint32(region.Access))
-	binary.LittleEndian.PutUint64(packet[16:], uint64(len(region.memory)))
-	if err := c.drain(); err != nil {
+	bytes := newPacket(register)
+	binary.LittleEndian.PutUint32(bytes[8:], uint32(region.Access))
+	binary.LittleEndian.PutUint64(bytes[16:], uint64(len(region.memory)))
+	sent := &packet{answered: make(chan answer, 1)}
+	if err := c.send(bytes, unix.UnixRights(int(region.file.Fd())), sent); err != nil {
 		return Handle{}, err
 	}
-	stop := context.AfterFunc(ctx, func() { _ = c.conn.SetDeadline(time.Unix(1, 0)) })
-	defer stop()
-	if err := c.conn.SetDeadline(time.Now().Add(answerTime)); err != nil {
-		return Handle{}, err
-	}
-	// A context that is done already has set an earlier deadline, which the line above took back.
-	if ctx.Err() != nil {
+	timer := time.NewTimer(answerTime)
+	defer timer.Stop()
+	select {
+	case answer, came := <-sent.answered:
+		if !came {
+			return Handle{}, errEnded
+		}
+		if answer.code != codes.OK {
+			return Handle{}, &refusedError{answer.code, answer.message}
+		}
+		return answer.handle, nil
+	case <-ctx.Done():
+		c.abandon(sent, errors.Is(ctx.Err(), context.DeadlineExceeded))
 		return Handle{}, ctx.Err()
+	case <-timer.C:
+		c.abandon(sent, true)
+		return Handle{}, errLate
 	}
-	rights := unix.UnixRights(int(region.file.Fd()))
-	if _, _, err := c.conn.WriteMsgUnix(packet, rights, nil); err != nil {
-		return Handle{}, err
+}
+
+// abandon leaves a packet whose answer is not waited for any more.
+func (c *control) abandon(sent *packet, late bool) {
+	c.mutex.Lock()
+	defer c.mutex.Unlock()
+	sent.abandoned = true
+	c.late = c.late || (late && slices.Contains(c.due, sent))
+	select {
+	case answer, came := <-sent.answered: // it came meanwhile
+		if came && answer.code == codes.OK {
+			_ = c.sendLocked(releasing(answer.handle), nil, nil)
+		}
+	default:
 	}
+}
+
+// release takes a region back, and waits for nothing.
+func (c *control) release(handle Handle) error { return c.send(releasing(handle), nil, nil) }
+
+func (c *control) send(bytes, rights []byte, sent *packet) error {
+	c.mutex.Lock()
+	defer c.mutex.Unlock()
+	return c.sendLocked(bytes, rights, sent)
+}
+
+// sendLocked fails where the socket has no room: a server that reads nothing is late.
+func (c *control) sendLocked(bytes, rights []byte, sent *packet) error {
+	if c.ended != nil {
+		return c.ended
+	}
+	var failed error
+	if err := c.raw.Control(func(fd uintptr) {
+		_, failed = unix.SendmsgN(int(fd), bytes, rights, nil, unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL)
+	}); err != nil {
+		return err
+	}
+	if errors.Is(failed, unix.EAGAIN) {
+		c.late = true
+		return errLate
+	}
+	if failed == nil {
+		c.due = append(c.due, sent)
+	}
+	return failed
+}
+
+// read takes the answers until the connection ends.
+func (c *control) read() {
+	var bytes [mostAnswerBytes]byte
 	for {
-		code, handle, message, err := c.receive()
-		switch {
-		case err != nil:
-			return Handle{}, err
-		case c.unread > 0:
-			c.unread--
-		case code != codes.OK:
-			return Handle{}, &refusedError{code, message}
-		default:
-			return handle, nil
+		n, err := c.conn.Read(bytes[:])
+		var came answer
+		if err == nil {
+			came, err = parse(bytes[:n])
+		}
+		if err = c.take(came, err); err != nil {
+			_ = c.conn.Close()
+			return
 		}
 	}
 }
 
-// release takes a region back; it waits only for room in the socket.
-func (c *control) release(handle Handle) error {
-	if err := c.drain(); err != nil {
+// take gives an answer to the packet that it belongs to.
+func (c *control) take(came answer, err error) error {
+	c.mutex.Lock()
+	defer c.mutex.Unlock()
+	if err == nil && len(c.due) == 0 { // nothing was asked: it has no place for this connection
+		err = fmt.Errorf("the server ends the connection: %s", came.message)
+	}
+	if err != nil {
+		c.ended = err
+		for _, sent := range c.due {
+			if sent != nil {
+				close(sent.answered)
+			}
+		}
+		c.due = nil
 		return err
 	}
-	packet := newPacket(release)
-	copy(packet[24:], handle[:])
-	if err := c.conn.SetDeadline(time.Now().Add(answerTime)); err != nil {
-		return err
+	sent := c.due[0]
+	c.due = c.due[1:]
+	c.late = c.late && len(c.due) > 0
+	switch {
+	case sent == nil:
+	case !sent.abandoned:
+		sent.answered <- came
+	case came.code == codes.OK:
+		return c.sendLocked(releasing(came.handle), nil, nil)
 	}
-	if _, _, err := c.conn.WriteMsgUnix(packet, nil, nil); err != nil {
-		return err
-	}
-	c.unread++
 	return nil
 }
 
-// drain reads the answers to releases that have come, and notices the connection's end.
-func (c *control) drain() error {
-	for {
-		raw, err := c.conn.SyscallConn()
-		if err != nil {
-			return err
-		}
-		var answer [mostAnswerByte]byte
-		n, readErr := 0, error(nil)
-		err = raw.Read(func(fd uintptr) bool {
-			n, _, readErr = unix.Recvfrom(int(fd), answer[:], unix.MSG_DONTWAIT)
-			return true
-		})
-		if err != nil {
-			return err
-		}
-		if errors.Is(readErr, unix.EAGAIN) {
-			return nil
-		}
-		if errors.Is(readErr, unix.EINTR) {
-			continue
-		}
-		if readErr != nil {
-			return readErr
-		}
-		_, _, message, err := parse(answer[:n])
-		if err != nil {
-			return err
-		}
-		if c.unread--; c.unread < 0 { // nothing was asked: it has no place for this connection
-			return fmt.Errorf("the server ends the connection: %s", message)
-		}
-	}
-}
-
-func (c *control) receive() (codes.Code, Handle, string, error) {
-	var answer [mostAnswerByte]byte
-	n, err := c.conn.Read(answer[:])
-	if err != nil {
-		return 0, Handle{}, "", err
-	}
-	return parse(answer[:n])
+func releasing(handle Handle) []byte {
+	packet := newPacket(release)
+	copy(packet[24:], handle[:])
+	return packet
 }
 
 func newPacket(operation uint32) []byte {
@@ -160,13 +246,14 @@ func newPacket(operation uint32) []byte {
 	return packet
 }
 
-func parse(answer []byte) (code codes.Code, handle Handle, message string, err error) {
-	if len(answer) == 0 {
-		return 0, handle, "", errors.New("the server closed the connection")
+func parse(bytes []byte) (answer, error) {
+	if len(bytes) == 0 {
+		return answer{}, errEnded
 	}
-	if len(answer) < packetBytes || !bytes.HasPrefix(answer, []byte(magic)) {
-		return 0, handle, "", errors.New("the server sent something else than an answer")
+	if len(bytes) < packetBytes || string(bytes[:len(magic)]) != magic {
+		return answer{}, errors.New("the server sent something else than an answer")
 	}
-	copy(handle[:], answer[24:])
-	return codes.Code(binary.LittleEndian.Uint32(answer[4:])), handle, string(answer[packetBytes:]), nil
+	parsed := answer{code: codes.Code(binary.LittleEndian.Uint32(bytes[4:])), message: string(bytes[packetBytes:])}
+	copy(parsed.handle[:], bytes[24:])
+	return parsed, nil
 }

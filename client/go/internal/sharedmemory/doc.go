@@ -22,6 +22,8 @@ type UnusableError struct {
 	Reason string
 	// Lasting: no server is at the socket, or the client is closed. The next call fails too.
 	Lasting bool
+	// Late: the server may be frozen. Calls go in other ways until it has answered.
+	Late bool
 }
 
 // Error is the reason.
@@ -30,3 +32,5 @@ func (e *UnusableError) Error() string { return e.Reason }
 func unusable(lasting bool, format string, values ...any) error {
 	return &UnusableError{Reason: fmt.Sprintf(format, values...), Lasting: lasting}
 }
+
+func late(err error) error { return &UnusableError{Reason: err.Error(), Late: true} }

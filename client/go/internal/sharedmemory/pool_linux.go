@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math/bits"
+	"sync"
 
 	"google.golang.org/grpc/codes"
 )
@@ -17,9 +18,8 @@ const (
 
 // A Pool has the regions of one client: those that calls share, and those of the caller.
 type Pool struct {
-	// lock is held by the one who is in it; a channel, so that waiting for it ends with a
-	// context.
-	lock     chan struct{}
+	// mutex guards all members; it is never held while the server is waited for.
+	mutex    sync.Mutex
 	path     string
 	maxBytes uint64
 	control  *control
@@ -33,16 +33,14 @@ type Pool struct {
 
 // NewPool makes an empty pool.
 func NewPool() *Pool {
-	return &Pool{
-		lock: make(chan struct{}, 1), handles: map[*Region]Handle{}, owned: map[*Region]struct{}{},
-	}
+	return &Pool{handles: map[*Region]Handle{}, owned: map[*Region]struct{}{}}
 }
 
 // MoveTo goes on with the server at the socket, if it is another one. Regions have at most
 // maxBytes; 0: any.
 func (p *Pool) MoveTo(path string, maxBytes uint64) {
-	p.lock <- struct{}{}
-	defer p.unlock()
+	p.mutex.Lock()
+	defer p.mutex.Unlock()
 	if path != p.path {
 		p.disconnect()
 	}
@@ -52,8 +50,8 @@ func (p *Pool) MoveTo(path string, maxBytes uint64) {
 // Take returns a region of at least that size for one call, which gives it back or discards
 // it.
 func (p *Pool) Take(access Access, bytes int) (*Region, error) {
-	p.lock <- struct{}{}
-	defer p.unlock()
+	p.mutex.Lock()
+	defer p.mutex.Unlock()
 	best := -1
 	for i, region := range p.free {
 		size := len(region.memory)
@@ -72,8 +70,8 @@ func (p *Pool) Take(access Access, bytes int) (*Region, error) {
 
 // GiveBack keeps a region for later calls, or not.
 func (p *Pool) GiveBack(region *Region) {
-	p.lock <- struct{}{}
-	defer p.unlock()
+	p.mutex.Lock()
+	defer p.mutex.Unlock()
 	p.free = append(p.free, region)
 	total := 0
 	for _, kept := range p.free {
@@ -88,15 +86,15 @@ func (p *Pool) GiveBack(region *Region) {
 
 // Discard ends a region that a call took: the server may use it still.
 func (p *Pool) Discard(region *Region) {
-	p.lock <- struct{}{}
-	defer p.unlock()
+	p.mutex.Lock()
+	defer p.mutex.Unlock()
 	p.drop(region)
 }
 
 // Allocate returns a region of the caller's, which ends with Retire.
 func (p *Pool) Allocate(access Access, bytes int) (*Region, error) {
-	p.lock <- struct{}{}
-	defer p.unlock()
+	p.mutex.Lock()
+	defer p.mutex.Unlock()
 	region, err := p.make(access, bytes)
 	if err == nil {
 		p.owned[region] = struct{}{}
@@ -106,8 +104,8 @@ func (p *Pool) Allocate(access Access, bytes int) (*Region, error) {
 
 // Retire ends a region of the caller's, as soon as no call uses it.
 func (p *Pool) Retire(region *Region) {
-	p.lock <- struct{}{}
-	defer p.unlock()
+	p.mutex.Lock()
+	defer p.mutex.Unlock()
 	if !region.retired {
 		region.retired = true
 		p.collect(region)
@@ -117,8 +115,8 @@ func (p *Pool) Retire(region *Region) {
 // Find returns the caller's region with that access that has these bytes, at least one, and
 // their offset in it; the region stays until Leave. Nil: there is none.
 func (p *Pool) Find(bytes []byte, access Access) (*Region, int) {
-	p.lock <- struct{}{}
-	defer p.unlock()
+	p.mutex.Lock()
+	defer p.mutex.Unlock()
 	for region := range p.owned {
 		if region.Access != access || region.retired {
 			continue
@@ -133,52 +131,109 @@ func (p *Pool) Find(bytes []byte, access Access) (*Region, int) {
 
 // Leave ends a use by Find.
 func (p *Pool) Leave(region *Region) {
-	p.lock <- struct{}{}
-	defer p.unlock()
+	p.mutex.Lock()
+	defer p.mutex.Unlock()
 	region.uses--
 	p.collect(region)
 }
 
-// Handle is what the server calls the region, which it gets to know if it does not.
+// Handle is what the server calls the region, which it gets to know if it does not. It waits until the
+// context ends at most, and then returns its error.
 func (p *Pool) Handle(ctx context.Context, region *Region) (Handle, error) {
-	select {
-	case p.lock <- struct{}{}:
-		defer p.unlock()
-	case <-ctx.Done():
-		return Handle{}, ctx.Err()
+	for again := true; ; again = false {
+		control, handle, err := p.lookUp(region)
+		if control == nil {
+			return handle, err
+		}
+		if handle, err = control.register(ctx, region); err == nil {
+			if handle, err = p.keep(control, region, handle); err == nil {
+				return handle, nil
+			}
+		}
+		var refused *refusedError
+		switch {
+		case ctx.Err() != nil:
+			return Handle{}, ctx.Err()
+		case errors.Is(err, errLate):
+			return Handle{}, late(err)
+		case errors.As(err, &refused):
+			// There may be room without what is kept for later calls only.
+			if !again || refused.code != codes.ResourceExhausted || !p.Trim() {
+				return Handle{}, unusable(false, "the server refuses memory: %v", refused)
+			}
+		case !again:
+			return Handle{}, unusable(false, "the shared-memory socket: %v", err)
+		}
 	}
+}
+
+// lookUp returns the handle that the server has given the region, or else the connection over which it
+// is asked for one.
+func (p *Pool) lookUp(region *Region) (*control, Handle, error) {
+	p.mutex.Lock()
+	defer p.mutex.Unlock()
 	if p.control != nil && !p.control.isOpen() {
 		p.disconnect()
 	}
 	if handle, known := p.handles[region]; known {
-		return handle, nil
+		return nil, handle, nil
 	}
-	handle, err := p.register(ctx, region)
-	if err == nil {
-		p.handles[region] = handle
+	if p.closed {
+		return nil, Handle{}, unusable(true, "the client is closed")
 	}
-	return handle, err
+	if p.control == nil {
+		control, err := connect(p.path)
+		if err != nil {
+			return nil, Handle{}, unusable(true, "cannot connect to the shared-memory socket: %v", err)
+		}
+		p.control = control
+	}
+	if p.control.isLate() {
+		return nil, Handle{}, late(errLate)
+	}
+	return p.control, Handle{}, nil
+}
+
+// keep remembers a handle, unless its connection is not the pool's any more. Another call may have
+// registered the same region meanwhile.
+func (p *Pool) keep(control *control, region *Region, handle Handle) (Handle, error) {
+	p.mutex.Lock()
+	defer p.mutex.Unlock()
+	if control != p.control {
+		return Handle{}, errEnded
+	}
+	if first, known := p.handles[region]; known {
+		if control.release(handle) != nil {
+			p.disconnect()
+		}
+		return first, nil
+	}
+	p.handles[region] = handle
+	return handle, nil
 }
 
 // ForgetHandles begins anew with the server: all regions are registered again.
 func (p *Pool) ForgetHandles() {
-	p.lock <- struct{}{}
-	defer p.unlock()
+	p.mutex.Lock()
+	defer p.mutex.Unlock()
 	p.disconnect()
 }
 
-// Trim gives back what no call uses: what is kept for later calls, the server counts.
-func (p *Pool) Trim() {
-	p.lock <- struct{}{}
-	defer p.unlock()
+// Trim gives back what no call uses: what is kept for later calls, the server counts. False: there
+// was nothing.
+func (p *Pool) Trim() bool {
+	p.mutex.Lock()
+	defer p.mutex.Unlock()
+	had := len(p.free) > 0
 	p.dropFree()
+	return had
 }
 
 // Close gives everything back but the mappings of the caller's regions, which end with
 // Retire.
 func (p *Pool) Close() {
-	p.lock <- struct{}{}
-	defer p.unlock()
+	p.mutex.Lock()
+	defer p.mutex.Unlock()
 	p.closed = true
 	p.dropFree()
 	p.disconnect()
@@ -187,9 +242,7 @@ func (p *Pool) Close() {
 	}
 }
 
-func (p *Pool) unlock() { <-p.lock }
-
-// The lock is held in all that follows.
+// The mutex is held in all that follows.
 
 func (p *Pool) make(access Access, bytes int) (*Region, error) {
 	if p.maxBytes > 0 && uint64(bytes) > p.maxBytes {
@@ -226,44 +279,6 @@ func (p *Pool) dropFree() {
 		p.drop(region)
 	}
 	p.free = nil
-}
-
-func (p *Pool) register(ctx context.Context, region *Region) (Handle, error) {
-	for again := true; ; again = false {
-		if p.closed {
-			return Handle{}, unusable(true, "the client is closed")
-		}
-		if p.control == nil {
-			control, err := connect(ctx, p.path)
-			if err != nil {
-				if ctx.Err() != nil {
-					return Handle{}, ctx.Err()
-				}
-				return Handle{}, unusable(true, "cannot connect to the shared-memory socket: %v", err)
-			}
-			p.control = control
-		}
-		handle, err := p.control.register(ctx, region)
-		if err == nil {
-			return handle, nil
-		}
-		var refused *refusedError
-		if errors.As(err, &refused) {
-			// There may be room without what is kept for later calls only.
-			if !again || refused.code != codes.ResourceExhausted || len(p.free) == 0 {
-				return Handle{}, unusable(false, "the server refuses memory: %v", refused)
-			}
-			p.dropFree()
-			continue
-		}
-		p.disconnect()
-		if ctx.Err() != nil {
-			return Handle{}, ctx.Err()
-		}
-		if !again {
-			return Handle{}, unusable(false, "the shared-memory socket: %v", err)
-		}
-	}
 }
 
 func (p *Pool) disconnect() {

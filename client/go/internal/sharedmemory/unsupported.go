@@ -27,5 +27,5 @@ func (*Pool) Find([]byte, Access) (*Region, int)              { return nil, 0 }
 func (*Pool) Leave(*Region)                                   {}
 func (*Pool) Handle(context.Context, *Region) (Handle, error) { return Handle{}, errUnsupported }
 func (*Pool) ForgetHandles()                                  {}
-func (*Pool) Trim()                                           {}
+func (*Pool) Trim() bool                                      { return false }
 func (*Pool) Close()                                          {}

@@ -6,18 +6,35 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 
 	dto "github.com/prometheus/client_model/go"
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
+
+	"github.com/counterweight/counterweight/client/go/internal/targets"
 )
 
 const prefix = "counterweight_drift_"
 
 // mostBytes is far above what a server with the most runs tells.
 const mostBytes = 64 << 20
+
+// client takes no proxy to this machine, whatever the spelling.
+var client = &http.Client{Transport: withoutProxyHere()}
+
+func withoutProxyHere() *http.Transport {
+	transport := http.DefaultTransport.(*http.Transport).Clone()
+	transport.Proxy = func(request *http.Request) (*url.URL, error) {
+		if targets.IsThisMachine(request.URL.Hostname()) {
+			return nil, nil
+		}
+		return http.ProxyFromEnvironment(request)
+	}
+	return transport
+}
 
 // A Run is the drift of one run: gauges of its last batch and counters since the server
 // began, under their names without "counterweight_drift_". server/METRICS.md lists them.
@@ -40,7 +57,7 @@ func Read(ctx context.Context, address string) (map[string]Run, error) {
 	if err != nil {
 		return nil, fmt.Errorf("the address of the metrics: %w", err)
 	}
-	answer, err := http.DefaultClient.Do(request)
+	answer, err := client.Do(request)
 	if err != nil {
 		return nil, fmt.Errorf("the metrics: %w", err)
 	}

@@ -1,0 +1,45 @@
+package targets
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+)
+
+// loopbackNames are those of hosts files, beside names below localhost.
+var loopbackNames = []string{"localhost", "localhost.localdomain", "localhost4", "localhost6", "ip6-localhost", "ip6-loopback"}
+
+// IsSocket tells whether the target is a Unix socket.
+func (t Target) IsSocket() bool { return t.Scheme == "unix" || t.Scheme == "unix-abstract" }
+
+// IsList tells whether the target is a list of addresses.
+func (t Target) IsList() bool { return t.Scheme == "ipv4" || t.Scheme == "ipv6" }
+
+// StaysHere tells whether the bytes never leave this machine, except through a proxy.
+func (t Target) StaysHere() bool {
+	if len(t.Addresses) == 0 {
+		return t.IsSocket()
+	}
+	// A name server elsewhere may say anything of localhost.
+	return t.Authority == "" && !slices.ContainsFunc(t.Addresses, func(a Address) bool { return !a.isLoopback() })
+}
+
+// MayStayHere tells whether an address may be of this machine; a proxy would take it for one of its own.
+func (t Target) MayStayHere() bool {
+	return t.IsSocket() || slices.ContainsFunc(t.Addresses, func(a Address) bool { return IsThisMachine(a.Host) })
+}
+
+func (a Address) isLoopback() bool {
+	ip, err := netip.ParseAddr(a.Host)
+	return a.Host == "localhost" || (err == nil && ip.Unmap().IsLoopback())
+}
+
+// IsThisMachine tells whether the host is a name or an address of loopback in any spelling, or the
+// unspecified address, which connects to loopback.
+func IsThisMachine(host string) bool {
+	if ip, err := netip.ParseAddr(host); err == nil {
+		return ip.Unmap().IsLoopback() || ip.Unmap().IsUnspecified()
+	}
+	name := strings.ToLower(strings.TrimSuffix(host, "."))
+	return slices.Contains(loopbackNames, name) || strings.HasSuffix(name, ".localhost")
+}
