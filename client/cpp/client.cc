@@ -16,6 +16,7 @@
 #include "client/cpp/submissions.h"
 #include "client/cpp/transport/access.h"
 #include "client/cpp/transport/attempt.h"
+#include "client/cpp/transport/bounds.h"
 #include "client/cpp/transport/identity.h"
 #include "client/cpp/transport/prepared_request.h"
 #include "client/cpp/transport/retry.h"
@@ -47,7 +48,8 @@ class Client::Implementation {
         is_unix_socket_(target.starts_with("unix:") ||
                         target.starts_with("unix-abstract:")),
         // gRPC ends the process over some options that are refused above.
-        endpoint_(Connect(target, options_status_.ok() ? options : Options())),
+        endpoint_(options_status_.ok() ? Connect(target, options)
+                                       : Connect("localhost:1", Options())),
         registry_(std::make_shared<Registry>(options.shared_memory_pool_bytes)),
         warnings_(options.on_warning),
         submissions_(std::max(1, options.max_in_flight)) {}
@@ -112,12 +114,6 @@ class Client::Implementation {
   }
 
  private:
-  // The end of a call and of all its attempts.
-  struct Bounds {
-    steady_clock::time_point deadline;
-    std::stop_token stop;
-  };
-
   Status Try(const CallOptions& call_options,
              const std::function<Outcome(const Bounds&)>& once, int* attempts) {
     if (!options_status_.ok()) return options_status_;
@@ -162,7 +158,10 @@ class Client::Implementation {
       registry_->Trim();
     }
     // The next server behind the address may be another one.
-    if (outcome.status.code == StatusCode::kUnavailable) Forget();
+    if (outcome.status.code == StatusCode::kUnavailable ||
+        outcome.status.code == StatusCode::kCancelled) {
+      Forget();
+    }
     if (progress != nullptr && outcome.status.ok()) {
       progress(request.input_bytes, request.input_bytes);
     }
@@ -280,9 +279,12 @@ class Client::Implementation {
     }
     for (bool renewed = false;; renewed = true) {
       SharedMemoryCall call(registry_.get(), request);
-      *unusable = call.Lend(known.socket, known.devices);
-      if (unusable->ok()) *unusable = call.Share(known.socket);
+      *unusable = call.Lend(known.socket, known.devices, bounds);
+      if (unusable->ok()) *unusable = call.Share(known.socket, bounds);
       if (call.device_refused()) ForgetDevices();
+      if (EndsCall(*unusable)) {
+        return {.status = std::exchange(*unusable, Status())};
+      }
       if (!unusable->ok()) {
         // Another server may have taken over the address.
         if (unusable->code == StatusCode::kUnavailable) Forget();

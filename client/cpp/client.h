@@ -23,7 +23,8 @@ namespace counterweight::client {
 class Client {
  public:
   // `target` has gRPC's syntax: "localhost:50051", "unix:/run/cw.sock". The
-  // first call connects, and reports a wrong option.
+  // first call connects. All calls report a malformed target ("target") or a
+  // wrong option ("options.NAME") as kInvalidArgument, and send nothing.
   explicit Client(const std::string& target, const Options& options = {});
   // Closes, and waits for submitted batches. REQUIRES: no other call is in
   // progress.

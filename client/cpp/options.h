@@ -54,13 +54,15 @@ struct TlsFiles {
 
 struct Options {
   Transport transport = Transport::kAuto;
-  // Deadline of a whole call, with pauses and later attempts; > 0.
+  // Deadline of a whole call, with pauses and later attempts; > 0. One of years
+  // is no limit.
   std::chrono::milliseconds timeout{60000};
   // Number of attempts including the first; >= 1. The client retries only what
   // the server did not admit: RESOURCE_EXHAUSTED with a delay, and UNAVAILABLE
-  // before the stream's admission. The pause is the server's delay or 0.1 s; it
-  // doubles up to 5 s, and up to a quarter is added at random. A pause that
-  // would pass the deadline is not begun.
+  // before the stream's admission, or once a CANCELLED of a server that ends.
+  // The pause is the server's delay or 0.1 s; it doubles up to 5 s, and up to a
+  // quarter is added at random. A pause that would pass the deadline is not
+  // begun.
   int max_attempts = 5;
   // Data bytes of a chunk, 1 to 2^30; the server refuses more than
   // Limits.max_chunk_bytes. 0: the server's preference (2 MiB).

@@ -2,6 +2,8 @@ package counterweight_test
 
 import (
 	"crypto/tls"
+	"net"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -10,6 +12,7 @@ import (
 	"google.golang.org/grpc/resolver/manual"
 
 	cw "github.com/counterweight/counterweight/client/go"
+	"github.com/counterweight/counterweight/client/go/internal/servertest"
 )
 
 func TestATargetThatNoCallCouldReachIsRefused(t *testing.T) {
@@ -43,5 +46,21 @@ func TestAResolverOfTheCallersKnowsItsScheme(t *testing.T) {
 	}
 	if _, err := cw.New("http://localhost:1", cw.WithDialOptions(grpc.WithResolvers(own))); err == nil {
 		t.Error("a resolver of another scheme hides the mistake")
+	}
+}
+
+func TestAPathIsTakenAsItIsWritten(t *testing.T) {
+	for _, name := range []string{"a b%41.sock", "ö.sock"} {
+		folder := servertest.Folder(t)
+		listener, err := net.Listen("unix", filepath.Join(folder, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		refusing().Serve(t, listener)
+		for _, target := range []string{"unix:" + filepath.Join(folder, name), "unix://" + filepath.Join(folder, name)} {
+			if _, err := dial(t, target, cw.WithoutRetry()).Correct(background(t), threeTokens(), cw.Preset("token_tis")); err != nil {
+				t.Errorf("%s: %v", target, err)
+			}
+		}
 	}
 }

@@ -74,10 +74,10 @@ func New(target string, options ...ClientOption) (*Client, error) {
 	client.connections.open = map[*connection]struct{}{}
 	parsed, wrong := targets.Parse(target)
 	if wrong != nil {
-		parsed = targets.Target{}
+		parsed = targets.Target{Text: target} // a resolver of the caller's may know it
 	}
 	var err error
-	if client.conn, err = grpc.NewClient(target, client.settings.dialOptions(parsed, &client.connections)...); err != nil {
+	if client.conn, err = grpc.NewClient(parsed.Text, client.settings.dialOptions(parsed, &client.connections)...); err != nil {
 		return nil, fmt.Errorf("counterweight: %w", err)
 	}
 	err = malformed(target, wrong, client.conn, client.settings.dial)

@@ -127,12 +127,31 @@ TEST_F(AccessTest, TokensAreSentAndReadAgain) {
   EXPECT_THAT(client.GetServerInfo(&info).message, HasSubstr("token_file"));
 }
 
+TEST_F(AccessTest, AMalformedTargetIsNotAnOutage) {
+  for (const std::string target :
+       {"http://localhost:1", "localhost", "localhost:0", "a b:1", "unix:"}) {
+    const Status status = AskAt(target, {});
+    EXPECT_EQ(status.code, StatusCode::kInvalidArgument) << target;
+    ASSERT_EQ(status.violations.size(), 1U);
+    EXPECT_EQ(status.violations[0].field, "target");
+    EXPECT_THAT(status.violations[0].description, HasSubstr(target));
+    EXPECT_THAT(status.violations[0].description, HasSubstr("HOST:PORT"));
+  }
+}
+
+TEST_F(AccessTest, TheLongestTimeoutIsNone) {
+  server::RunningServer running(server::TestConfig());
+  Options options;
+  options.timeout = std::chrono::milliseconds::max();
+  EXPECT_TRUE(Ask(&running, options).ok());
+}
+
 TEST_F(AccessTest, ATokenIsNotSentWhereOthersCouldReadIt) {
   Options options;
   options.token = kToken;
   options.timeout = std::chrono::milliseconds(50);
   for (const char* target :
-       {"10.0.0.1:1", "dns:///a.example:1", "a.example",
+       {"10.0.0.1:1", "dns:///a.example:1", "0.0.0.0:1",
         "ipv4:127.0.0.1:1,10.0.0.1:1", "ipv6:[::1]:1,[2001:db8::1]:1"}) {
     const Status status = AskAt(target, options);
     EXPECT_EQ(status.code, StatusCode::kInvalidArgument) << target;

@@ -103,9 +103,13 @@ class DeviceRegions : public testing::Test {
   static DeviceRegion Region(uint64_t address) {
     return {{.address = address, .size = 100}, Access::kOutput};
   }
+  static Bounds Soon() {
+    return {std::chrono::steady_clock::now() + std::chrono::minutes(1), {}};
+  }
   std::string Register(const MemorySocket& socket, const DeviceRegion& region) {
     std::string handle;
-    const Status status = registry_->Register(socket.path(), region, &handle);
+    const Status status =
+        registry_->Register(socket.path(), region, Soon(), &handle);
     EXPECT_TRUE(status.ok()) << status.ToString();
     return handle;
   }

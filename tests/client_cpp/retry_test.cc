@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <vector>
+
 namespace counterweight::client {
 namespace {
 
@@ -35,8 +37,8 @@ TEST(Retry, DoublesThePauseUpToFiveSeconds) {
 TEST(Retry, EndsWhereAnotherAttemptIsNoHelp) {
   for (const StatusCode code :
        {StatusCode::kInvalidArgument, StatusCode::kDeadlineExceeded,
-        StatusCode::kCancelled, StatusCode::kInternal,
-        StatusCode::kUnimplemented, StatusCode::kResourceExhausted}) {
+        StatusCode::kInternal, StatusCode::kUnimplemented,
+        StatusCode::kResourceExhausted}) {
     EXPECT_FALSE(PauseAfter(Refused(code), 1)) << ToString(code);
   }
   Outcome admitted = Refused(StatusCode::kUnavailable);
@@ -45,6 +47,37 @@ TEST(Retry, EndsWhereAnotherAttemptIsNoHelp) {
   Outcome forbidden = Refused(StatusCode::kUnavailable);
   forbidden.retry_forbidden = true;
   EXPECT_FALSE(PauseAfter(forbidden, 1));
+}
+
+TEST(Retry, TriesAServerThatEndsOnceMore) {
+  const auto attempts_of = [](std::vector<StatusCode> codes, StatusCode last) {
+    int attempts = 0;
+    const Status status = Retry(
+        5, steady_clock::now() + hours(1), {},
+        [&] { return Refused(codes.at(attempts - 1), milliseconds(0)); },
+        &attempts);
+    EXPECT_EQ(status.code, last);
+    return attempts;
+  };
+  using enum StatusCode;
+  EXPECT_EQ(attempts_of({kCancelled, kOk}, kOk), 2);
+  EXPECT_EQ(attempts_of({kCancelled, kCancelled, kOk}, kCancelled), 2);
+  EXPECT_EQ(attempts_of({kUnavailable, kCancelled, kUnavailable, kOk}, kOk), 4);
+  EXPECT_EQ(attempts_of({kCancelled, kUnavailable, kCancelled}, kCancelled), 3);
+}
+
+TEST(Retry, DoesNotRepeatWhatTheCallerStopped) {
+  std::stop_source stop;
+  int attempts = 0;
+  const Status status = Retry(
+      5, steady_clock::now() + hours(1), stop.get_token(),
+      [&] {
+        stop.request_stop();
+        return Refused(StatusCode::kCancelled, milliseconds(0));
+      },
+      &attempts);
+  EXPECT_EQ(status.code, StatusCode::kCancelled);
+  EXPECT_EQ(attempts, 1);
 }
 
 TEST(Retry, MakesNoMoreAttemptsThanAllowed) {

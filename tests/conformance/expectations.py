@@ -1,9 +1,9 @@
 """Compares what a run reported with the scenario's ``expect``.
 
 It holds ``calls`` (default: all are ok), ``attempts`` by RPC, ``pauses`` by RPC (s, by the
-server's clock), ``seen`` (the server's calls), ``packets``, ``peers``, ``warnings`` (number by
-text), ``chunk_order``, and changes of these for one client (``cpp``). An object may have more
-members than are expected.
+server's clock), ``seen`` (the server's calls), ``packets``, ``proxy`` (default: nothing), ``peers``,
+``warnings`` (number by text), ``chunk_order``, and changes of these for one client (``cpp``). An
+object may have more members than are expected.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ from harness import Report, Scenario
 
 # On top of a pause: no bound on speed, which a busy machine may not have, but on a wrong unit.
 SLACK_SECONDS = 10.0
+# A timeout from here on is no limit, with which a client may send no deadline.
+NO_LIMIT_SECONDS = 1e8
 CHUNK_BYTES = 2 << 20
 
 
@@ -88,6 +90,7 @@ def check_calls(scenario: Scenario, report: Report, expect: dict[str, Any]) -> I
 def check_identity(scenario: Scenario, report: Report) -> Iterator[str]:
     """Every run keeps rules 4 and 7, whatever else it is about."""
     calls = scenario.about["calls"]
+    timeouts = [about.get("timeout", 0) for about in (scenario.about.get("client", {}), *calls)]
     known = set()
     for call, have in zip(calls, report.driver["calls"], strict=True):
         if call.get("do", "correct") != "correct" or not have.get("request_id"):
@@ -100,7 +103,7 @@ def check_identity(scenario: Scenario, report: Report) -> Iterator[str]:
     for seen in report.server["calls"]:
         if seen.get("request_id") is not None and known and seen["request_id"] not in known:
             yield f"the server saw the request_id {seen['request_id']!r}, not one of {known}"
-        if seen["deadline"] is None:
+        if seen["deadline"] is None and max(timeouts) < NO_LIMIT_SECONDS:
             yield f"{seen['rpc']} has no deadline"
 
 
@@ -125,6 +128,7 @@ def check_server(report: Report, expect: dict[str, Any]) -> Iterator[str]:
         yield f"the calls came over {len({call['peer'] for call in seen})} connections"
     if "packets" in expect:
         yield from differences(report.server["packets"], expect["packets"], "packets")
+    yield from differences(report.proxy, expect.get("proxy", []), "proxy")
 
 
 def check_chunks(scenario: Scenario, report: Report) -> Iterator[str]:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from certificates import Authority
+from proxy import Proxy
 
 HERE = pathlib.Path(__file__).resolve().parent
 REPOSITORY = HERE.parents[1]
@@ -63,7 +64,17 @@ def can_be_secured(scenario: Scenario) -> bool:
     if "warnings" in scenario.about["expect"]:
         return False
     about = {*scenario.about.get("server", {}), *scenario.about.get("client", {}), *scenario.about}
-    return not about & {"unix", "memory", "cut", "listen", "tls", "token", "addresses", "target"}
+    return not about & {
+        "unix",
+        "memory",
+        "cut",
+        "listen",
+        "tls",
+        "token",
+        "addresses",
+        "target",
+        "proxy",
+    }
 
 
 def secured(scenario: Scenario) -> Scenario:
@@ -125,10 +136,12 @@ class Report:
     Attributes:
         driver: {"calls", "warnings"}.
         server: {"calls", "packets"}.
+        proxy: What the proxy got for the server, ["connect", "sent"].
     """
 
     driver: dict[str, Any]
     server: dict[str, Any]
+    proxy: list[dict[str, Any]]
 
 
 class Server:
@@ -163,9 +176,9 @@ class Driver:
 
     running: ClassVar[set[Driver]] = set()
 
-    def __init__(self, command: list[str]) -> None:
+    def __init__(self, command: list[str], environment: dict[str, str] | None = None) -> None:
         self._process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
         )
         self._lock = threading.Lock()
         self._runs: list[futures.Future[dict[str, Any]]] = []
@@ -226,17 +239,18 @@ def build_go(build: pathlib.Path) -> None:
     subprocess.run([*go, "-o", str(target), "./internal/conformance"], check=True)
 
 
-def run(scenario: Scenario, server: Server, driver: Driver, files: Files) -> Report:
+def run(scenario: Scenario, server: Server, driver: Driver, files: Files, proxy: Proxy) -> Report:
     about = scenario.about
     opened = server.ask({"open": files.placed(about.get("server", {}))})
     try:
         command = {name: about[name] for name in ("calls", "concurrent") if name in about}
         command["client"] = files.placed(about.get("client", {}))
-        command["target"] = about.get("target", opened["target"])
+        port = opened["target"].rpartition(":")[2]
+        command["target"] = about.get("target", opened["target"]).replace("PORT", port)
         answer = driver.run(command)
     finally:
         seen = server.ask({"close": opened["server"]})
-    return Report(answer, seen)
+    return Report(answer, seen, proxy.seen(port))
 
 
 def longest_pause(pair: tuple[Scenario, str]) -> float:
@@ -250,15 +264,21 @@ def run_all(
     reports: dict[tuple[str, str], futures.Future[Report]] = {}
     server = Server(build / "conformance/conformance_server", folder)
     files = Files(folder / "files")
-    drivers: dict[str, Driver] = {}
+    proxy = Proxy()
+    # By name, and whether the environment has the proxy.
+    drivers: dict[tuple[str, bool], Driver] = {}
     with contextlib.ExitStack() as started:
+        started.callback(proxy.stop)
         started.callback(server.stop)
         with futures.ThreadPoolExecutor(CONCURRENT_RUNS * len(DRIVERS)) as workers:
             # The ones that wait longest begin first and do not prolong the whole.
             for scenario, name in sorted(pairs, key=longest_pause, reverse=True):
-                if name not in drivers:
-                    drivers[name] = Driver(commands(build)[name])
-                    started.callback(drivers[name].stop)
-                driver = drivers[name]
-                reports[scenario.name, name] = workers.submit(run, scenario, server, driver, files)
+                key = name, scenario.about.get("proxy", False)
+                if key not in drivers:
+                    environment = proxy.environment() if key[1] else None
+                    drivers[key] = Driver(commands(build)[name], environment)
+                    started.callback(drivers[key].stop)
+                reports[scenario.name, name] = workers.submit(
+                    run, scenario, server, drivers[key], files, proxy
+                )
     return reports

@@ -1,12 +1,18 @@
 #include "client/cpp/shared_memory/control_socket.h"
 
+#include <poll.h>
+#include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <bit>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
+#include <functional>
+#include <stop_token>
 #include <system_error>
 
 namespace counterweight::client {
@@ -22,13 +28,47 @@ constexpr uint32_t kRegisterDevice = 3;
 constexpr int kNoDescriptor = -1;
 constexpr size_t kHandleBytes = 16;
 constexpr size_t kMessageBytes = 200;
-constexpr time_t kPatienceSeconds = 10;
+// For one answer. A server answers at once, unless it is stuck.
+constexpr std::chrono::seconds kPatience{10};
+
+using std::chrono::steady_clock;
 
 Status Unavailable(const std::string& what, int error) {
   return {.code = StatusCode::kUnavailable,
           .message = "shared memory: " + what + ": " +
                      std::system_category().message(error)};
 }
+
+// Ends a wait when a stop is requested.
+class Waker {
+ public:
+  explicit Waker(const std::stop_token& stop)
+      : event_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)), on_stop_(stop, [this] {
+          const uint64_t one = 1;
+          [[maybe_unused]] const ssize_t sent =
+              write(event_, &one, sizeof(one));
+        }) {}
+  ~Waker() {
+    if (event_ >= 0) close(event_);
+  }
+  Waker(const Waker&) = delete;
+  Waker& operator=(const Waker&) = delete;
+
+  // Waits until `descriptor` is readable, the time is over, or a stop is
+  // requested.
+  void Wait(int descriptor, steady_clock::time_point end) const {
+    pollfd both[] = {{.fd = descriptor, .events = POLLIN, .revents = 0},
+                     {.fd = event_, .events = POLLIN, .revents = 0}};
+    const auto left =
+        std::chrono::ceil<std::chrono::milliseconds>(end - steady_clock::now());
+    poll(both, 2, std::max(0, static_cast<int>(left.count())));
+  }
+
+ private:
+  const int event_;
+  // The last member: it uses the other.
+  const std::stop_callback<std::function<void()>> on_stop_;
+};
 
 }  // namespace
 
@@ -42,6 +82,12 @@ struct ControlSocket::Packet {
   // whether requests use it.
   uint64_t size = 0;
   char handle[kHandleBytes] = {};
+};
+
+struct ControlSocket::Answer {
+  Packet packet;
+  // The sentence of a refusal.
+  std::string message;
 };
 
 struct ControlSocket::DevicePacket {
@@ -61,11 +107,10 @@ Status ControlSocket::Connect(const std::string& path) {
     return Unavailable("its socket's path", ENAMETOOLONG);
   }
   std::memcpy(address.sun_path, path.data(), path.size());
-  socket_ = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+  // Connecting does not wait either: EAGAIN says that the server accepts
+  // nothing.
+  socket_ = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   if (socket_ < 0) return Unavailable("socket", errno);
-  const timeval patience{.tv_sec = kPatienceSeconds, .tv_usec = 0};
-  setsockopt(socket_, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
-  setsockopt(socket_, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof(patience));
   if (connect(socket_, reinterpret_cast<const sockaddr*>(&address),
               sizeof(address)) != 0) {
     return Unavailable("cannot connect", errno);
@@ -73,24 +118,38 @@ Status ControlSocket::Connect(const std::string& path) {
   return {};
 }
 
-bool ControlSocket::IsOpen() const {
-  // The server never sends first, so any other result means that the connection
-  // ended.
+bool ControlSocket::IsOpen() {
+  const std::lock_guard lock(mutex_);
   char byte = 0;
-  return socket_ >= 0 && recv(socket_, &byte, 1, MSG_PEEK | MSG_DONTWAIT) < 0 &&
-         (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR);
+  const ssize_t count =
+      socket_ < 0 ? 0 : recv(socket_, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+  // The server sends nothing but answers, except before it disconnects.
+  if (count >= 0) return count > 0 && !due_.empty();
+  return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR;
 }
 
-Status ControlSocket::Register(const Region& region, std::string* handle) {
+bool ControlSocket::IsLate() {
+  const std::lock_guard lock(mutex_);
+  const bool is_awaited = std::any_of(due_.begin(), due_.end(),
+                                      [](Due due) { return due.awaited; });
+  std::optional<Answer> none;
+  // A connection that has ended is not late.
+  if (late_ && !is_awaited && !Read(&none).ok()) late_ = false;
+  return late_;
+}
+
+Status ControlSocket::Register(const Region& region, const Bounds& bounds,
+                               std::string* handle) {
   Packet packet;
   packet.kind = kRegister;
   packet.access = static_cast<uint32_t>(region.access());
   packet.size = region.size();
-  return Register(&packet, sizeof(packet), region.descriptor(), handle);
+  return Register(&packet, sizeof(packet), region.descriptor(), bounds, handle);
 }
 
 Status ControlSocket::Register(const DeviceAllocation& allocation,
-                               Access access, std::string* handle) {
+                               Access access, const Bounds& bounds,
+                               std::string* handle) {
   static_assert(sizeof(DevicePacket) == 120, "as proto/README.md has it");
   DevicePacket packet;
   packet.head.kind = kRegisterDevice;
@@ -98,37 +157,49 @@ Status ControlSocket::Register(const DeviceAllocation& allocation,
   packet.head.size = allocation.size;
   packet.device = allocation.device;
   packet.handle = allocation.handle;
-  return Register(&packet, sizeof(packet), kNoDescriptor, handle);
+  return Register(&packet, sizeof(packet), kNoDescriptor, bounds, handle);
 }
 
 Status ControlSocket::Register(const void* packet, size_t size, int descriptor,
-                               std::string* handle) {
+                               const Bounds& bounds, std::string* handle) {
   Packet answer;
-  Status status = Exchange(packet, size, descriptor, &answer);
+  Status status =
+      Exchange(packet, size, descriptor, /*registers=*/true, bounds, &answer);
   if (status.ok()) handle->assign(answer.handle, kHandleBytes);
   return status;
 }
 
-Status ControlSocket::Release(const std::string& handle) {
-  bool ignored = false;
-  return Release(handle, &ignored);
+bool ControlSocket::Release(const std::string& handle) {
+  const std::lock_guard lock(mutex_);
+  return handle.size() == kHandleBytes && SendRelease(handle.data());
 }
 
-Status ControlSocket::Release(const std::string& handle, bool* in_use) {
+bool ControlSocket::SendRelease(const char* handle) {
+  Packet packet;
+  packet.kind = kRelease;
+  std::memcpy(packet.handle, handle, kHandleBytes);
+  return Send(&packet, sizeof(packet), kNoDescriptor,
+              {.registers = false, .awaited = false})
+      .ok();
+}
+
+Status ControlSocket::Release(const std::string& handle, const Bounds& bounds,
+                              bool* in_use) {
   Packet packet;
   packet.kind = kRelease;
   std::memcpy(packet.handle, handle.data(),
               std::min(handle.size(), kHandleBytes));
   Packet answer;
-  Status status = Exchange(&packet, sizeof(packet), kNoDescriptor, &answer);
+  Status status = Exchange(&packet, sizeof(packet), kNoDescriptor,
+                           /*registers=*/false, bounds, &answer);
   // After a refusal the memory is released already, and so it is after the
   // connection's end. A server that does not answer may be frozen.
-  *in_use = status.ok() ? answer.size != 0 : timed_out_;
+  *in_use = status.ok() ? answer.size != 0 : IsLate();
   return status;
 }
 
-Status ControlSocket::Exchange(const void* packet, size_t size, int descriptor,
-                               Packet* answered) {
+Status ControlSocket::Send(const void* packet, size_t size, int descriptor,
+                           Due due) {
   static_assert(sizeof(Packet) == 40, "as proto/README.md has it");
   iovec bytes{const_cast<void*>(packet), size};
   alignas(cmsghdr) char control[CMSG_SPACE(sizeof(descriptor))] = {};
@@ -148,28 +219,90 @@ Status ControlSocket::Exchange(const void* packet, size_t size, int descriptor,
   do {
     count = sendmsg(socket_, &message, MSG_NOSIGNAL);
   } while (count < 0 && errno == EINTR);
-  timed_out_ = count < 0 && errno == EAGAIN;
-  if (count < 0) return Unavailable("cannot send", errno);
+  if (count < 0) {
+    const int error = errno;
+    // A server that reads nothing has packets to answer.
+    late_ = late_ || error == EAGAIN;
+    return Unavailable("cannot send", error);
+  }
+  due_.push_back(due);
+  return {};
+}
 
-  struct {
-    Packet packet;
-    char message[kMessageBytes];
-  } answer{};
-  do {
-    count = recv(socket_, &answer, sizeof(answer), 0);
-  } while (count < 0 && errno == EINTR);
-  timed_out_ = count < 0 && errno == EAGAIN;
-  if (count < 0) return Unavailable("no answer", errno);
-  if (count < static_cast<ssize_t>(sizeof(Packet)) ||
-      std::memcmp(answer.packet.magic, kMagic, sizeof(kMagic)) != 0) {
-    return Unavailable("no answer", ECONNRESET);
+Status ControlSocket::Read(std::optional<Answer>* awaited) {
+  while (!due_.empty() && !*awaited) {
+    struct {
+      Packet packet;
+      char message[kMessageBytes];
+    } bytes{};
+    ssize_t count = 0;
+    do {
+      count = recv(socket_, &bytes, sizeof(bytes), 0);
+    } while (count < 0 && errno == EINTR);
+    if (count < 0 && errno == EAGAIN) return {};
+    if (count < 0) return Unavailable("no answer", errno);
+    if (count < static_cast<ssize_t>(sizeof(Packet)) ||
+        std::memcmp(bytes.packet.magic, kMagic, sizeof(kMagic)) != 0) {
+      return Unavailable("no answer", ECONNRESET);
+    }
+    const Due due = due_.front();
+    due_.pop_front();
+    late_ = late_ && !due_.empty();
+    if (due.awaited) {
+      *awaited = {bytes.packet,
+                  std::string(bytes.message,
+                              static_cast<size_t>(count) - sizeof(Packet))};
+    } else if (due.registers && bytes.packet.kind == 0 &&
+               !SendRelease(bytes.packet.handle)) {
+      return Unavailable("cannot send", EAGAIN);
+    }
   }
-  if (answer.packet.kind != 0) {
-    return {.code = static_cast<StatusCode>(answer.packet.kind),
-            .message = std::string(
-                answer.message, static_cast<size_t>(count) - sizeof(Packet))};
+  return {};
+}
+
+Status ControlSocket::Exchange(const void* packet, size_t size, int descriptor,
+                               bool registers, const Bounds& bounds,
+                               Packet* answered) {
+  const auto end = std::min(bounds.deadline, steady_clock::now() + kPatience);
+  const Waker waker(bounds.stop);
+  std::optional<Answer> answer;
+  std::unique_lock lock(mutex_);
+  Status status = Read(&answer);
+  if (status.ok()) {
+    status = Send(packet, size, descriptor,
+                  {.registers = registers, .awaited = true});
   }
-  *answered = answer.packet;
+  while (status.ok() && !answer) {
+    const bool is_stopped = bounds.stop.stop_requested();
+    const bool is_over = steady_clock::now() >= end;
+    // Once more after the time is over: this thread may have slept.
+    status = Read(&answer);
+    if (!status.ok() || answer) break;
+    if (is_stopped || is_over) {
+      for (Due& due : due_) due.awaited = false;
+      late_ = late_ || is_over;
+      if (is_stopped) {
+        return {.code = StatusCode::kCancelled,
+                .message = "a stop was requested"};
+      }
+      if (end == bounds.deadline) {
+        return {.code = StatusCode::kDeadlineExceeded,
+                .message =
+                    "shared memory: the server has not answered a packet "
+                    "before the call's deadline"};
+      }
+      return Unavailable("no answer", ETIMEDOUT);
+    }
+    lock.unlock();
+    waker.Wait(socket_, end);
+    lock.lock();
+  }
+  if (!status.ok()) return status;
+  if (answer->packet.kind != 0) {
+    return {.code = static_cast<StatusCode>(answer->packet.kind),
+            .message = std::move(answer->message)};
+  }
+  *answered = answer->packet;
   return {};
 }
 

@@ -22,6 +22,42 @@ uintptr_t AddressOf(const void* data) {
 
 }  // namespace
 
+class Registry::Turn {
+ public:
+  Turn(Registry* registry, const Bounds& bounds) : registry_(*registry) {
+    std::unique_lock lock(registry_.mutex_);
+    if (registry_.turn_ended_.wait_until(
+            lock, bounds.stop, bounds.deadline,
+            [this] { return !registry_.has_turn_; })) {
+      registry_.has_turn_ = true;
+    } else if (bounds.stop.stop_requested()) {
+      status_ = {.code = StatusCode::kCancelled,
+                 .message = "a stop was requested"};
+    } else {
+      status_ = {.code = StatusCode::kDeadlineExceeded,
+                 .message =
+                     "shared memory: other calls waited for the server "
+                     "until the call's deadline"};
+    }
+  }
+  ~Turn() {
+    if (!status_.ok()) return;
+    {
+      const std::lock_guard lock(registry_.mutex_);
+      registry_.has_turn_ = false;
+    }
+    registry_.turn_ended_.notify_one();
+  }
+  Turn(const Turn&) = delete;
+  Turn& operator=(const Turn&) = delete;
+
+  const Status& status() const { return status_; }
+
+ private:
+  Registry& registry_;
+  Status status_;
+};
+
 Status Registry::Create(size_t bytes, Access access,
                         std::shared_ptr<Region>* region) {
   Status status = Region::Create(bytes, access, region);
@@ -115,37 +151,68 @@ Status Registry::Connect(const std::string& path) {
   return status;
 }
 
-Status Registry::Register(const std::string& path, const Region& region,
-                          std::string* handle) {
-  const std::lock_guard lock(mutex_);
-  Status status = Connect(path);
-  if (!status.ok()) return status;
-  const auto known = handles_.find(&region);
-  if (known != handles_.end()) {
-    *handle = known->second;
-    return {};
+Status Registry::Enlist(const std::string& path, const Bounds& bounds,
+                        const Known& known, const Ask& ask,
+                        std::string* handle) {
+  const auto is_known = [&] {
+    if (socket_ == nullptr || !socket_->IsOpen()) return false;
+    *handle = *known();
+    return !handle->empty();
+  };
+  {
+    const std::lock_guard lock(mutex_);
+    if (is_known()) return {};
   }
-  status = socket_->Register(region, handle);
+  const Turn turn(this, bounds);
+  if (!turn.status().ok()) return turn.status();
+  std::shared_ptr<ControlSocket> socket;
+  {
+    const std::lock_guard lock(mutex_);
+    Status status = Connect(path);
+    if (!status.ok()) return status;
+    // The call before may have registered it.
+    if (is_known()) return {};
+    socket = socket_;
+  }
+  if (socket->IsLate()) {
+    return {.code = StatusCode::kUnavailable,
+            .message =
+                "shared memory: the server has not answered a packet "
+                "in its time"};
+  }
+  Status status = ask(socket.get(), handle);
+  const std::lock_guard lock(mutex_);
+  if (socket != socket_) {
+    return {.code = StatusCode::kUnavailable,
+            .message = "shared memory: the connection has ended"};
+  }
   if (status.ok()) {
-    handles_[&region] = *handle;
-  } else if (status.code == StatusCode::kUnavailable) {
-    socket_.reset();
+    *known() = *handle;
+  } else if (status.code == StatusCode::kUnavailable && !socket->IsLate()) {
+    Drop();
   }
   return status;
 }
 
+Status Registry::Register(const std::string& path, const Region& region,
+                          const Bounds& bounds, std::string* handle) {
+  return Enlist(
+      path, bounds, [&] { return &handles_[&region]; },
+      [&](ControlSocket* socket, std::string* new_handle) {
+        return socket->Register(region, bounds, new_handle);
+      },
+      handle);
+}
+
 Status Registry::Register(const std::string& path, const DeviceRegion& region,
-                          std::string* handle) {
-  const std::lock_guard lock(mutex_);
-  Status status = Connect(path);
-  if (!status.ok()) return status;
-  std::string& known = lent_[region].handle;
-  if (known.empty()) {
-    status = socket_->Register(region.first, region.second, &known);
-    if (status.code == StatusCode::kUnavailable) socket_.reset();
-  }
-  *handle = known;
-  return status;
+                          const Bounds& bounds, std::string* handle) {
+  return Enlist(
+      path, bounds, [&] { return &lent_[region].handle; },
+      [&](ControlSocket* socket, std::string* new_handle) {
+        return socket->Register(region.first, region.second, bounds,
+                                new_handle);
+      },
+      handle);
 }
 
 void Registry::Use(const DeviceRegion& region) {
@@ -185,19 +252,26 @@ bool Registry::Withdraw(const std::vector<DeviceRegion>& regions,
 bool Registry::Release(const std::shared_ptr<ControlSocket>& socket,
                        std::vector<std::string> handles,
                        std::chrono::milliseconds patience) {
-  const auto end = std::chrono::steady_clock::now() + patience;
+  using std::chrono::steady_clock;
+  const auto end = steady_clock::now() + patience;
   std::chrono::microseconds pause = kShortestPause;
   while (socket != nullptr && !handles.empty()) {
     bool in_use = false;
+    const Bounds bounds{steady_clock::now() + kPatience, {}};
     Status status;
     {
+      const Turn turn(this, bounds);
+      // A server that owes an answer for too long is not asked again.
+      if (!turn.status().ok() || socket->IsLate()) return false;
+      status = socket->Release(handles.back(), bounds, &in_use);
+    }
+    if (status.code == StatusCode::kUnavailable && !in_use) {
       const std::lock_guard lock(mutex_);
-      status = socket->Release(handles.back(), &in_use);
-      if (status.code == StatusCode::kUnavailable && socket == socket_) Drop();
+      if (socket == socket_) Drop();
     }
     if (!in_use) {
       handles.pop_back();
-    } else if (!status.ok() || std::chrono::steady_clock::now() > end) {
+    } else if (!status.ok() || steady_clock::now() > end) {
       return false;
     } else {
       std::this_thread::sleep_for(pause);
@@ -227,7 +301,9 @@ void Registry::Forget(const Region* region) {
   handles_.erase(known);
   // A connection that cannot send the release is closed, which releases all its
   // regions.
-  if (socket_ != nullptr && !socket_->Release(handle).ok()) Drop();
+  if (socket_ != nullptr && !handle.empty() && !socket_->Release(handle)) {
+    Drop();
+  }
 }
 
 }  // namespace counterweight::client

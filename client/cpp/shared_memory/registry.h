@@ -3,8 +3,10 @@
 #define COUNTERWEIGHT_CLIENT_CPP_SHARED_MEMORY_REGISTRY_H_
 
 #include <chrono>
+#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -16,13 +18,16 @@
 #include "client/cpp/shared_memory/control_socket.h"
 #include "client/cpp/shared_memory/region.h"
 #include "client/cpp/status.h"
+#include "client/cpp/transport/bounds.h"
 
 namespace counterweight::client {
 
 // Device memory with the server's access.
 using DeviceRegion = std::pair<DeviceAllocation, Access>;
 
-// Thread-safe. Create with std::make_shared: regions hold a weak pointer to it.
+// Thread-safe. Only the functions with bounds or patience wait for the server,
+// and hold up no other meanwhile. Create with std::make_shared: regions hold a
+// weak pointer to it.
 class Registry : public std::enable_shared_from_this<Registry> {
  public:
   // More than the server's time between two checks for an abandoned call.
@@ -48,15 +53,16 @@ class Registry : public std::enable_shared_from_this<Registry> {
   bool Trim();
 
   // Returns the region's handle, 16 bytes; registers it over the socket at
-  // `path` first if necessary. kUnavailable if no server listens there; else
-  // the server's refusal.
+  // `path` first if necessary. kUnavailable if no server listens there, or it
+  // owes an answer for too long; kDeadlineExceeded and kCancelled at the
+  // bounds; else the server's refusal.
   Status Register(const std::string& path, const Region& region,
-                  std::string* handle);
+                  const Bounds& bounds, std::string* handle);
 
   // The same for device memory, which stays registered while it is used.
   // REQUIRES: after Use.
   Status Register(const std::string& path, const DeviceRegion& region,
-                  std::string* handle);
+                  const Bounds& bounds, std::string* handle);
   void Use(const DeviceRegion& region);
   // Ends one use. The last one releases the region, and waits until the server
   // has closed it: the caller may then free the memory.
@@ -73,6 +79,15 @@ class Registry : public std::enable_shared_from_this<Registry> {
   void Renew(uint64_t generation);
 
  private:
+  // The right to wait for the server's next answer.
+  class Turn;
+  // Asks the server for a handle.
+  using Ask = std::function<Status(ControlSocket*, std::string*)>;
+  // Returns the place of a handle, empty where there is none.
+  using Known = std::function<std::string*()>;
+  // Implements both Register. `known` runs while mutex_ is held, `ask` without.
+  Status Enlist(const std::string& path, const Bounds& bounds,
+                const Known& known, const Ask& ask, std::string* handle);
   // Creates a region that calls Forget when it is freed.
   Status Create(size_t bytes, Access access, std::shared_ptr<Region>* region);
   // Forgets a region that is being freed.
@@ -88,8 +103,11 @@ class Registry : public std::enable_shared_from_this<Registry> {
                std::chrono::milliseconds patience);
 
   const size_t pool_bytes_;
+  // Held while nothing waits.
   std::mutex mutex_;
+  std::condition_variable_any turn_ended_;
   // mutex_ guards this and all members below.
+  bool has_turn_ = false;
   std::shared_ptr<ControlSocket> socket_;
   uint64_t generation_ = 0;
   std::map<const Region*, std::string> handles_;

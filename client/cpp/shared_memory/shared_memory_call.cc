@@ -33,6 +33,11 @@ bool HasDevice(const std::vector<std::string>& devices,
 
 }  // namespace
 
+bool EndsCall(const Status& status) {
+  return status.code == StatusCode::kDeadlineExceeded ||
+         status.code == StatusCode::kCancelled;
+}
+
 bool IsAboutSharedMemory(const Status& status) {
   return status.code == StatusCode::kInvalidArgument &&
          std::any_of(status.violations.begin(), status.violations.end(),
@@ -66,7 +71,7 @@ std::vector<SharedMemoryCall::Tensor> SharedMemoryCall::Outputs() const {
 Status SharedMemoryCall::LendTensors(const std::string& path,
                                      const std::vector<std::string>& devices,
                                      const std::vector<Tensor>& tensors,
-                                     Access access,
+                                     Access access, const Bounds& bounds,
                                      std::vector<Place>* places) {
   for (const Tensor& tensor : tensors) {
     Place& place = places->emplace_back();
@@ -90,11 +95,12 @@ Status SharedMemoryCall::LendTensors(const std::string& path,
     registry_.Use(region);
     lent_.push_back(region);
     std::string handle;
-    status = registry_.Register(path, region, &handle);
+    status = registry_.Register(path, region, bounds, &handle);
     if (status.code == StatusCode::kResourceExhausted && registry_.Trim()) {
-      status = registry_.Register(path, region, &handle);
+      status = registry_.Register(path, region, bounds, &handle);
     }
-    device_refused_ = !status.ok() && status.code != StatusCode::kUnavailable &&
+    device_refused_ = !status.ok() && !EndsCall(status) &&
+                      status.code != StatusCode::kUnavailable &&
                       status.code != StatusCode::kResourceExhausted;
     if (!status.ok()) return status;
     place.device = region;
@@ -103,12 +109,14 @@ Status SharedMemoryCall::LendTensors(const std::string& path,
 }
 
 Status SharedMemoryCall::Lend(const std::string& path,
-                              const std::vector<std::string>& devices) {
+                              const std::vector<std::string>& devices,
+                              const Bounds& bounds) {
   const DeviceOfRequest& device = request_.device;
   Status status =
-      LendTensors(path, devices, Inputs(), Access::kInput, &inputs_);
+      LendTensors(path, devices, Inputs(), Access::kInput, bounds, &inputs_);
   if (status.ok()) {
-    status = LendTensors(path, devices, Outputs(), Access::kOutput, &outputs_);
+    status = LendTensors(path, devices, Outputs(), Access::kOutput, bounds,
+                         &outputs_);
   }
   // The server knows no streams.
   if (status.ok() && device.driver != nullptr) {
@@ -147,13 +155,15 @@ Status SharedMemoryCall::FindPlaces(const std::vector<Tensor>& tensors,
 }
 
 Status SharedMemoryCall::RegisterPlaces(const std::string& path,
+                                        const Bounds& bounds,
                                         std::vector<Place>* places) {
   for (Place& place : *places) {
     if (place.bytes == 0) continue;
     std::string handle;
     const auto enlist = [&] {
-      return place.device ? registry_.Register(path, *place.device, &handle)
-                          : registry_.Register(path, *place.region, &handle);
+      return place.device
+                 ? registry_.Register(path, *place.device, bounds, &handle)
+                 : registry_.Register(path, *place.region, bounds, &handle);
     };
     Status status = enlist();
     if (status.code == StatusCode::kResourceExhausted && registry_.Trim()) {
@@ -167,15 +177,15 @@ Status SharedMemoryCall::RegisterPlaces(const std::string& path,
   return {};
 }
 
-Status SharedMemoryCall::Share(const std::string& path) {
+Status SharedMemoryCall::Share(const std::string& path, const Bounds& bounds) {
   const std::vector<Tensor> inputs = Inputs();
   const std::vector<Tensor> outputs = Outputs();
   Status status = FindPlaces(inputs, Access::kInput, &pooled_inputs_, &inputs_);
   if (status.ok()) {
     status = FindPlaces(outputs, Access::kOutput, &pooled_outputs_, &outputs_);
   }
-  if (status.ok()) status = RegisterPlaces(path, &inputs_);
-  if (status.ok()) status = RegisterPlaces(path, &outputs_);
+  if (status.ok()) status = RegisterPlaces(path, bounds, &inputs_);
+  if (status.ok()) status = RegisterPlaces(path, bounds, &outputs_);
   generation_ = registry_.generation();
   for (size_t i = 0; i < inputs.size() && status.ok(); ++i) {
     const Place& place = inputs_[i];

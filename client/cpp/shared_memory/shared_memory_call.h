@@ -14,6 +14,8 @@
 
 namespace counterweight::client {
 
+// True if the call's deadline has passed or a stop was requested.
+bool EndsCall(const Status& status);
 // True if the server does not know memory that a request names.
 bool IsAboutSharedMemory(const Status& status);
 
@@ -30,14 +32,15 @@ class SharedMemoryCall {
 
   // Registers device memory with the server that listens at `path` and computes
   // on `devices`, after waiting for its stream; does nothing without any.
-  // kFailedPrecondition: that memory cannot be shared; kUnavailable: no server
-  // listens; else the server's refusal.
-  Status Lend(const std::string& path, const std::vector<std::string>& devices);
+  // kFailedPrecondition: that memory cannot be shared; others as of
+  // Registry::Register.
+  Status Lend(const std::string& path, const std::vector<std::string>& devices,
+              const Bounds& bounds);
   // The server refused device memory, not for want of room.
   bool device_refused() const { return device_refused_; }
   // Copies the inputs and registers all other regions. If it fails, nothing of
   // the batch was sent. REQUIRES: Lend succeeded.
-  Status Share(const std::string& path);
+  Status Share(const std::string& path, const Bounds& bounds);
 
   // The connection over which Share registered the regions.
   uint64_t generation() const { return generation_; }
@@ -70,11 +73,12 @@ class SharedMemoryCall {
   Status LendTensors(const std::string& path,
                      const std::vector<std::string>& devices,
                      const std::vector<Tensor>& tensors, Access access,
-                     std::vector<Place>* places);
+                     const Bounds& bounds, std::vector<Place>* places);
   Status FindPlaces(const std::vector<Tensor>& tensors, Access access,
                     std::shared_ptr<Region>* pooled,
                     std::vector<Place>* places);
-  Status RegisterPlaces(const std::string& path, std::vector<Place>* places);
+  Status RegisterPlaces(const std::string& path, const Bounds& bounds,
+                        std::vector<Place>* places);
   v1::CorrectRequest Message() const;
   // Copies outputs from the pool to their addresses.
   Status TakeOutputs(Response* response) const;

@@ -1,7 +1,5 @@
 #include "client/cpp/transport/access.h"
 
-#include <arpa/inet.h>
-
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
@@ -14,6 +12,7 @@
 
 #include "client/cpp/transport/connections.h"
 #include "client/cpp/transport/identity.h"
+#include "client/cpp/transport/target.h"
 #include "grpcpp/create_channel.h"
 #include "grpcpp/security/credentials.h"
 #include "grpcpp/security/tls_certificate_provider.h"
@@ -51,44 +50,16 @@ std::string ReadToken(const std::string& path) {
   return IsToken(text) ? text : "";
 }
 
-// Whether "host:port" is an address of this machine.
-bool IsLoopback(std::string_view address) {
-  const bool is_bracketed = address.starts_with('[');
-  const size_t end = is_bracketed ? address.find(']') : address.rfind(':');
-  const std::string host(address.substr(
-      is_bracketed ? 1 : 0,
-      end == std::string_view::npos ? end : end - (is_bracketed ? 1 : 0)));
-  in_addr v4{};
-  in6_addr v6{};
-  if (host == "localhost") return true;
-  if (inet_pton(AF_INET, host.c_str(), &v4) == 1) {
-    return (ntohl(v4.s_addr) >> 24U) == IN_LOOPBACKNET;
-  }
-  return inet_pton(AF_INET6, host.c_str(), &v6) == 1 &&
-         IN6_IS_ADDR_LOOPBACK(&v6);
+constexpr char kTargets[] =
+    "; targets are HOST:PORT, dns:///HOST:PORT, unix:/PATH, and lists "
+    "ipv4:IP:PORT,IP:PORT";
+
+bool IsEncrypted(const Options& options) {
+  return options.tls || options.credentials != nullptr;
 }
 
-// Whether what is sent there does not leave this machine.
-bool IsLocal(std::string_view target) {
-  if (target.starts_with("unix:") || target.starts_with("unix-abstract:")) {
-    return true;
-  }
-  for (const std::string_view prefix : {"dns:///", "dns:", "ipv4:", "ipv6:"}) {
-    if (target.starts_with(prefix)) target.remove_prefix(prefix.size());
-  }
-  // A list is as open as the farthest of its addresses.
-  for (size_t comma = target.find(','); comma != std::string_view::npos;
-       comma = target.find(',')) {
-    if (!IsLoopback(target.substr(0, comma))) return false;
-    target.remove_prefix(comma + 1);
-  }
-  return IsLoopback(target);
-}
-
-// Whether the target may stand for several servers.
-bool IsList(std::string_view target) {
-  return target.starts_with("dns:") || target.starts_with("ipv4:") ||
-         target.starts_with("ipv6:");
+bool HasToken(const Options& options) {
+  return !options.token.empty() || !options.token_file.empty();
 }
 
 // Recent gRPC has a provider for each of the two, and deprecates the other way.
@@ -152,8 +123,13 @@ void ValidateTls(const Options& options,
 
 Status ValidateAccess(const std::string& target, const Options& options) {
   std::vector<FieldViolation> violations;
+  Target parsed;
+  const std::string malformed = ParseTarget(target, &parsed);
+  if (!malformed.empty()) {
+    violations.push_back(
+        {"target", "\"" + target + "\" " + malformed + kTargets});
+  }
   if (options.tls) ValidateTls(options, &violations);
-  const bool has_token = !options.token.empty() || !options.token_file.empty();
   if (!options.token.empty() && !options.token_file.empty()) {
     violations.push_back(
         {"options.token", "must be empty where token_file is given"});
@@ -167,8 +143,8 @@ Status ValidateAccess(const std::string& target, const Options& options) {
         {"options.token_file", "the file " + options.token_file +
                                    " cannot be read, or has no token"});
   }
-  if (has_token && !options.tls && options.credentials == nullptr &&
-      !options.allow_insecure_token && !IsLocal(target)) {
+  if (malformed.empty() && HasToken(options) && !IsEncrypted(options) &&
+      !options.allow_insecure_token && !StaysHere(parsed)) {
     violations.push_back(
         {"options.token", "could be read on its way to " + target +
                               ", as nothing is encrypted: set options.tls, or "
@@ -178,10 +154,20 @@ Status ValidateAccess(const std::string& target, const Options& options) {
 }
 
 Endpoint Connect(const std::string& target, const Options& options) {
+  Target parsed;
+  ParseTarget(target, &parsed);
   const auto connections = std::make_shared<Connections>();
   grpc::ChannelArguments arguments = MakeChannelArguments();
   Connections::Watch(connections, &arguments);
-  if (IsList(target)) {
+  // A proxy would take local addresses for its own, and could read what TLS
+  // does not protect.
+  if (MayStayHere(parsed) || IsList(parsed) ||
+      (HasToken(options) && !IsEncrypted(options))) {
+    arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
+    // Since gRPC 1.65, a proxy by address.
+    arguments.SetString("grpc.address_http_proxy_enabled_addresses", "");
+  }
+  if (IsList(parsed) || parsed.scheme == "dns") {
     // A headless Service's name, for example; gRPC would use one address only.
     arguments.SetServiceConfigJSON(
         R"({"loadBalancingConfig":[{"round_robin":{}}]})");
@@ -206,7 +192,7 @@ Endpoint Connect(const std::string& target, const Options& options) {
   } else if (credentials == nullptr) {
     credentials = grpc::InsecureChannelCredentials();
   }
-  return {grpc::CreateCustomChannel(target, credentials, arguments),
+  return {grpc::CreateCustomChannel(parsed.text, credentials, arguments),
           connections, options.service};
 }
 

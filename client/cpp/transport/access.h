@@ -11,12 +11,13 @@
 
 namespace counterweight::client {
 
-// Returns kInvalidArgument, with the field's name, for options of TLS and
-// tokens that exclude each other or do not fit `target`, and for unreadable
-// files.
+// Returns kInvalidArgument, with the field's name, for a malformed `target`,
+// options of TLS and tokens that exclude each other or do not fit it, and for
+// unreadable files.
 Status ValidateAccess(const std::string& target, const Options& options);
 
-// Returns a new channel; sends nothing yet.
+// Returns a new channel; sends nothing yet. It takes no proxy of the
+// environment to this machine, to a list, or for a token without TLS.
 Endpoint Connect(const std::string& target, const Options& options);
 
 // Adds the token, if there is one, to a call. Returns kUnauthenticated if its

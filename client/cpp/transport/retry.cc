@@ -48,7 +48,8 @@ std::optional<milliseconds> PauseAfter(const Outcome& outcome, int failed) {
     // A request beyond a limit has no delay, because waiting does not help it.
     if (!status.retry_after) return std::nullopt;
     asked = *status.retry_after;
-  } else if (status.code == StatusCode::kUnavailable) {
+  } else if (status.code == StatusCode::kUnavailable ||
+             status.code == StatusCode::kCancelled) {
     asked = status.retry_after.value_or(kFirstPause);
   } else {
     return std::nullopt;
@@ -61,10 +62,15 @@ std::optional<milliseconds> PauseAfter(const Outcome& outcome, int failed) {
 Status Retry(int max_attempts, steady_clock::time_point deadline,
              const std::stop_token& stop,
              const std::function<Outcome()>& attempt, int* attempts) {
+  int cancelled = 0;
   for (*attempts = 1;; ++*attempts) {
     if (stop.stop_requested()) return Cancelled();
     Outcome outcome = attempt();
     if (outcome.status.ok() || *attempts >= max_attempts) return outcome.status;
+    if (outcome.status.code == StatusCode::kCancelled &&
+        (++cancelled > 1 || stop.stop_requested())) {
+      return outcome.status;
+    }
     const auto pause = PauseAfter(outcome, *attempts);
     if (!pause) return outcome.status;
     const milliseconds whole = *pause + Jitter(*pause);

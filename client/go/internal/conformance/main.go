@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"math"
 	"os"
 	"sync"
 	"time"
@@ -23,12 +24,12 @@ type run struct {
 	Run    int    `json:"run"`
 	Target string `json:"target"`
 	Client struct {
-		Timeout    float64 `json:"timeout"`
-		Attempts   int     `json:"attempts"`
-		Transport  string  `json:"transport"`
-		ChunkBytes int     `json:"chunk_bytes"`
-		Token      string  `json:"token"`
-		TokenFile  string  `json:"token_file"`
+		Timeout    *float64 `json:"timeout"`
+		Attempts   int      `json:"attempts"`
+		Transport  string   `json:"transport"`
+		ChunkBytes int      `json:"chunk_bytes"`
+		Token      string   `json:"token"`
+		TokenFile  string   `json:"token_file"`
 		TLS        *struct {
 			RootCertificates string `json:"root_certificates"`
 			Certificate      string `json:"certificate"`
@@ -45,8 +46,8 @@ type report map[string]any
 
 func (r *run) options() ([]cw.ClientOption, error) {
 	var options []cw.ClientOption
-	if r.Client.Timeout > 0 {
-		options = append(options, cw.WithTimeout(seconds(r.Client.Timeout)))
+	if r.Client.Timeout != nil {
+		options = append(options, cw.WithTimeout(seconds(*r.Client.Timeout)))
 	}
 	if r.Client.Attempts > 0 {
 		options = append(options, cw.WithRetry(cw.RetryPolicy{Attempts: r.Client.Attempts}))
@@ -113,7 +114,10 @@ func (r *run) do(log *warnings) report {
 	return report{"run": r.Run, "calls": reports, "warnings": log.all()}
 }
 
-func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
+// seconds is the longest duration where there are more.
+func seconds(s float64) time.Duration {
+	return time.Duration(min(s*float64(time.Second), math.MaxInt64-1024))
+}
 
 func (c *call) do(client *cw.Client) report {
 	time.Sleep(seconds(c.After))

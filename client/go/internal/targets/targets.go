@@ -24,6 +24,8 @@ type Address struct {
 
 // A Target is an address that a client connects to.
 type Target struct {
+	// Text is the target as gRPC takes it: a path is encoded.
+	Text string
 	// Scheme is empty for HOST:PORT.
 	Scheme string
 	// Authority is the name server of "dns://AUTHORITY/HOST:PORT".
@@ -42,7 +44,7 @@ func Parse(text string) (Target, error) {
 		if authority != "" {
 			return Target{}, fmt.Errorf("takes %q for another machine: a path begins with one or three slashes", authority)
 		}
-		return Target{Scheme: scheme}, checkPath(scheme, path)
+		return Target{Text: scheme + ":" + encoded(path), Scheme: scheme}, checkPath(scheme, path)
 	case "dns", "passthrough":
 		endpoint, authority := withoutAuthority(rest, "")
 		endpoint = strings.TrimPrefix(endpoint, "/")
@@ -50,19 +52,21 @@ func Parse(text string) (Target, error) {
 			return Parse(endpoint)
 		}
 		address, err := parseAddress(endpoint)
-		return Target{Scheme: scheme, Authority: authority, Addresses: []Address{address}}, err
+		return Target{Text: text, Scheme: scheme, Authority: authority, Addresses: []Address{address}}, err
 	case "ipv4", "ipv6":
 		members, authority := withoutAuthority(rest, "")
 		if authority != "" {
 			return Target{}, fmt.Errorf("has %q before its addresses", authority)
 		}
-		return parseList(scheme, strings.TrimPrefix(members, "/"))
+		list, err := parseList(scheme, strings.TrimPrefix(members, "/"))
+		list.Text = text
+		return list, err
 	}
 	if strings.Contains(text, "://") {
 		return Target{}, fmt.Errorf("has the scheme %q, which is none of a server", scheme)
 	}
 	address, err := parseAddress(text)
-	return Target{Addresses: []Address{address}}, err
+	return Target{Text: text, Addresses: []Address{address}}, err
 }
 
 // withoutAuthority splits "//AUTHORITY/REST"; keep is put before the rest.
@@ -74,18 +78,22 @@ func withoutAuthority(text, keep string) (rest, authority string) {
 	return text, ""
 }
 
-func checkPath(scheme, text string) error {
-	if strings.ContainsAny(text, "?#") {
-		return fmt.Errorf("has a query or a fragment: write %%3F for ? and %%23 for #")
+// encoded is a path as gRPC reads it, which decodes targets as URLs do, except relative paths.
+func encoded(path string) string {
+	if !strings.HasPrefix(path, "/") {
+		return path
 	}
-	path, err := url.PathUnescape(text)
+	return (&url.URL{Path: path}).EscapedPath()
+}
+
+func checkPath(scheme, path string) error {
 	switch {
-	case err != nil:
-		return fmt.Errorf("has a %% that is not followed by two hexadecimal digits: write %%25")
+	case strings.ContainsAny(path, "?#"):
+		return fmt.Errorf("has a query or a fragment, which a socket has not")
+	case strings.ContainsFunc(path, func(r rune) bool { return r < ' ' || r == 0x7f }):
+		return fmt.Errorf("has a control character in its path")
 	case path == "" || (scheme == "unix" && strings.HasSuffix(path, "/")):
 		return fmt.Errorf("has no path of a socket")
-	case strings.Contains(path, "\x00"):
-		return fmt.Errorf("has a zero byte in its path")
 	case len(path) > mostPathBytes:
 		return fmt.Errorf("has a path of %d bytes; a socket's has at most %d", len(path), mostPathBytes)
 	}
