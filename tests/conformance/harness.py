@@ -242,15 +242,17 @@ def build_go(build: pathlib.Path) -> None:
 def run(scenario: Scenario, server: Server, driver: Driver, files: Files, proxy: Proxy) -> Report:
     about = scenario.about
     opened = server.ask({"open": files.placed(about.get("server", {}))})
+    port = opened["target"].rpartition(":")[2]
     try:
         command = {name: about[name] for name in ("calls", "concurrent") if name in about}
         command["client"] = files.placed(about.get("client", {}))
-        port = opened["target"].rpartition(":")[2]
         command["target"] = about.get("target", opened["target"]).replace("PORT", port)
         answer = driver.run(command)
     finally:
+        # Another run may get the port when the server is closed.
+        taken = proxy.take(port)
         seen = server.ask({"close": opened["server"]})
-    return Report(answer, seen, proxy.seen(port))
+    return Report(answer, seen, taken)
 
 
 def longest_pause(pair: tuple[Scenario, str]) -> float:

@@ -29,10 +29,12 @@ class Proxy:
         spellings = [*VARIABLES, *(name.upper() for name in VARIABLES)]
         return kept | dict.fromkeys(spellings, address)
 
-    def seen(self, port: str) -> list[dict[str, Any]]:
-        """Returns what was asked for and sent to a port: ``connect`` and ``sent``."""
+    def take(self, port: str) -> list[dict[str, Any]]:
+        """Returns, once, what was asked for and sent to a port: ``connect`` and ``sent``."""
         with self._lock:
-            return [dict(entry) for entry in self._seen if entry["connect"].endswith(f":{port}")]
+            taken = [entry for entry in self._seen if entry["connect"].endswith(f":{port}")]
+            self._seen = [entry for entry in self._seen if entry not in taken]
+            return [dict(entry) for entry in taken]
 
     def stop(self) -> None:
         self._listener.close()
