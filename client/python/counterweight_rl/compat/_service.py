@@ -199,7 +199,7 @@ def _without_empty(arguments: dict[str, Any]) -> dict[str, Any]:
     per_row = {
         n: arguments[n] for n in ("sequence_lengths", "row_divisors", "group_ids") if n in arguments
     }
-    changed = {n: a and [a[i] for i in rows] for n, a in per_row.items()}
+    changed: dict[str, Any] = {n: a and [a[i] for i in rows] for n, a in per_row.items()}
     return {**arguments, **changed}
 
 
