@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "kernels/float_bounds.h"
 #include "kernels/rules/aggregations.h"
 #include "kernels/rules/estimators.h"
 #include "kernels/spec.h"

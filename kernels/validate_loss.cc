@@ -1,3 +1,4 @@
+#include "kernels/float_bounds.h"
 #include "kernels/validate_loss.h"
 
 #include <cmath>

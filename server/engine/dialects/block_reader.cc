@@ -6,6 +6,8 @@
 #include <cstddef>
 #include <utility>
 
+#include "kernels/float_bounds.h"
+
 namespace counterweight::server {
 namespace {
 
@@ -16,7 +18,11 @@ using google::protobuf::Value;
 constexpr size_t kMaxWarnings = 16;
 
 bool Contains(const NumberRange& range, double number) {
-  return (range.above ? number > range.lowest : number >= range.lowest) &&
+  // Kernels read float32, where a number above 0 must not be 0.
+  const bool vanishes =
+      range.above && range.lowest == 0.0 && !kernels::IsAboveZero(number);
+  return !vanishes &&
+         (range.above ? number > range.lowest : number >= range.lowest) &&
          number <= range.highest &&
          (!range.whole || number == std::floor(number));
 }

@@ -6,6 +6,7 @@
 #include <optional>
 #include <vector>
 
+#include "kernels/float_bounds.h"
 #include "kernels/log_ratio.h"
 #include "server/engine/dialects/openrlhf_loss.h"
 #include "server/engine/dialects/releases.h"
@@ -53,7 +54,8 @@ constexpr OldType kOldTypes[] = {
 
 void CheckRatios(const BlockReader& reader, std::string_view key, double low,
                  double high) {
-  if (high > 0.0 && low <= high && low <= std::numeric_limits<float>::max()) {
+  if (kernels::IsAboveZero(high) && low <= high &&
+      low <= std::numeric_limits<float>::max()) {
     return;
   }
   reader.Violate(key,

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "kernels/float_bounds.h"
 #include "kernels/log_ratio.h"
 
 namespace counterweight::server {
@@ -104,7 +105,7 @@ void ReadSequenceMask(const BlockReader& reader, SkyrlCorrection* correction) {
 double ReadCap(const BlockReader& reader, std::string_view key,
                double missing) {
   const double cap = reader.ReadNumber(key, missing);
-  if (!(cap > 0.0)) {
+  if (!kernels::IsAboveZero(cap)) {
     reader.Violate(key, Concat(key, " must be > 0, but is ", FormatNumber(cap),
                                ": SkyRL takes the lesser of ratio and cap, so "
                                "that no weight would be positive."));

@@ -4,6 +4,8 @@
 #include <limits>
 #include <span>
 
+#include "kernels/float_bounds.h"
+
 namespace counterweight::server {
 namespace {
 
@@ -77,7 +79,7 @@ void CheckTruncation(const BlockReader& reader, const Clips& clips) {
 kernels::WeightSpec MakeWeight(const BlockReader& reader, const Mode& mode,
                                const Clips& clips) {
   // TRL computes with these values.
-  if (clips.max && *clips.max <= 0.0) {
+  if (clips.max && !kernels::IsAboveZero(*clips.max)) {
     reader.Violate(
         clips.max_key,
         Concat(clips.max_key, " must be > 0, got ", FormatNumber(*clips.max),

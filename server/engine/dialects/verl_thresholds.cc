@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <iterator>
 
+#include "kernels/float_bounds.h"
 #include "server/engine/dialects/block_reader.h"
 #include "server/engine/dialects/python_float.h"
 
@@ -42,7 +43,7 @@ void CheckIsBounds(const IsThreshold& threshold,
   if (std::isnan(upper)) {
     problems->push_back(
         Concat("rollout_is_threshold upper bound", kNanReason, "."));
-  } else if (upper <= 0) {
+  } else if (!kernels::IsAboveZero(upper)) {
     problems->push_back(
         Concat("rollout_is_threshold upper bound must be positive, got ",
                FormatNumber(upper), "."));
