@@ -394,3 +394,65 @@ def test_numbers_above_0_that_float32_makes_0(client: cw.Client, field: str, mak
         assert field in fields(caught.value)
         description = next(v.description for v in caught.value.violations if v.field == field)
         assert "float32" in description
+
+
+@pytest.mark.parametrize(
+    ("system", "field", "make"),
+    [
+        (
+            "verl",
+            "rollout_is_threshold",
+            lambda x: {"rollout_is": "token", "rollout_is_threshold": x},
+        ),
+        (
+            "verl",
+            "policy_loss.tau_pos",
+            lambda x: {"policy_loss": {"loss_mode": "sapo", "tau_pos": x}},
+        ),
+        (
+            "verl",
+            "policy_loss.dro_beta",
+            lambda x: {"policy_loss": {"loss_mode": "dro", "dro_beta": x}},
+        ),
+        (
+            "trl",
+            "vllm_importance_sampling_clip_max",
+            lambda x: {
+                "vllm_importance_sampling_mode": "token_truncate",
+                "vllm_importance_sampling_clip_max": x,
+            },
+        ),
+        (
+            "openrlhf",
+            "vllm_is_truncated_threshold",
+            lambda x: {
+                "enable_vllm_is_correction": True,
+                "vllm_is_correction_type": "tis",
+                "vllm_is_truncated_threshold": [0.0, x],
+            },
+        ),
+        (
+            "skyrl",
+            "off_policy_correction.token_tis_ratio_clip_high",
+            lambda x: {
+                "off_policy_correction": {
+                    "tis_ratio_type": "token",
+                    "token_tis_ratio_clip_high": x,
+                }
+            },
+        ),
+    ],
+)
+def test_bounds_of_dialects_that_float32_makes_0(
+    client: cw.Client, system: str, field: str, make: Any
+) -> None:
+    batch = padded_batch(2, 5)
+
+    def dialect(number: float) -> cw.Dialect:
+        return cw.Dialect(system, make(number), release={"openrlhf": "0.11.1"}.get(system, ""))
+
+    for number in (1e-46, 1e-50):
+        with pytest.raises(cw.InvalidRequestError) as caught:
+            client.correct(method=dialect(number), **batch)
+        assert any(name.endswith(field.rpartition(".")[2]) for name in fields(caught.value))
+    client.correct(method=dialect(1.5), **batch)
