@@ -176,6 +176,8 @@ def test_a_refusal_has_one_traceback(streaming: FakeServer, handler: Any, transp
 def assert_one_traceback(error: Exception) -> None:
     told = "".join(traceback.format_exception(type(error), error, error.__traceback__))
     assert told.count("Traceback (most recent call last)") == 1, told
+    assert "The above exception" not in told, told
+    assert "During handling" not in told, told
 
 
 def test_other_refusals_have_one_traceback(server: FakeServer, tmp_path: pathlib.Path) -> None:
