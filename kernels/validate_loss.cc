@@ -1,9 +1,9 @@
-#include "kernels/float_bounds.h"
 #include "kernels/validate_loss.h"
 
 #include <cmath>
 #include <string>
 
+#include "kernels/float_bounds.h"
 #include "kernels/surrogates/list.h"
 
 namespace counterweight::kernels {
@@ -45,10 +45,12 @@ class LossChecker {
     }
   }
 
-  // A number above 0 that the kernels would read as 0.
+  // A number above 0 that the kernels would read as 0. A fraction of a count
+  // stays a double, and SkyRL's least one is a denormal.
   bool Vanishes(const LossParameterInfo& info) const {
     const double value = loss_.*info.member;
-    return info.range.open_low && info.range.low == 0.0 && value > 0.0 &&
+    return info.range.open_low && info.range.low == 0.0 &&
+           std::isinf(info.range.high) && value > 0.0 &&
            !IsAboveZero(value);
   }
 

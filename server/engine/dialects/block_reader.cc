@@ -19,8 +19,8 @@ constexpr size_t kMaxWarnings = 16;
 
 bool Contains(const NumberRange& range, double number) {
   // Kernels read float32, where a number above 0 must not be 0.
-  const bool vanishes =
-      range.above && range.lowest == 0.0 && !kernels::IsAboveZero(number);
+  const bool vanishes = range.above && range.lowest == 0.0 &&
+                        range.highest > 1.0 && !kernels::IsAboveZero(number);
   return !vanishes &&
          (range.above ? number > range.lowest : number >= range.lowest) &&
          number <= range.highest &&
