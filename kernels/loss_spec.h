@@ -133,6 +133,10 @@ struct LossSpec {
   double ratio_cap = kNoBound;
   // kDppo: -A r lp with r detached instead of -A r.
   bool log_prob_form = false;
+  // kDppoKl: a divergence that is no number, because a log-prob is above 0,
+  // counts as within the bounds (SkyRL's order of comparison). Otherwise only
+  // what is proven to be within them trains.
+  bool keeps_undefined_divergence = false;
   double tau_positive = 1.0;   // SAPO, A > 0
   double tau_negative = 1.05;  // SAPO, A <= 0
   double k_positive = 2.0;     // VESPO, A >= 0

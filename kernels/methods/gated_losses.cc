@@ -111,8 +111,9 @@ std::vector<Method> TrustRegionRows() {
                   "distributions.",
        .formula =
            "loss = (1/n) sum_t -A_t min(r_t, ratio_cap) lp_t, the ratio "
-           "detached, except 0 where A_t > 0, p > q and D > clip_high or A_t "
-           "<= 0, p < q and D > clip_low; D = q log(q / p) + (1 - q) log((1 - "
+           "detached, except 0 where A_t > 0, p > q and not D <= clip_high or "
+           "A_t <= 0, p < q and not D <= clip_low; D = q log(q / p) + (1 - q) "
+           "log((1 - "
            "q + 1e-8) / (1 - p + 1e-8)); p = exp(current); q = exp(old); "
            "r = exp(c_20(l)); l = current - old",
        .when_to_use = "Like dppo_tv, stricter towards probabilities near 0 "

@@ -15,7 +15,8 @@ inline namespace COUNTERWEIGHT_ISA {
 // Of::divergence(lp, lq) is the divergence.
 template <class Of>
 struct Dppo {
-  // Leaves 1 where the divergence is beyond clip_high, -1 beyond clip_low.
+  // Leaves 1 where the divergence is not within clip_high, -1 not within
+  // clip_low.
   template <class Lanes>
   COUNTERWEIGHT_HD static void prepare(const LossPlan& loss,
                                        const TileState<Lanes>& s,
@@ -30,10 +31,10 @@ struct Dppo {
         const double lp = static_cast<double>(num.at[k][i]);
         const double lq = static_cast<double>(den.at[k][i]);
         const double divergence = Of::divergence(lp, lq);
-        const bool rises = lp > lq;
-        const bool falls = lp < lq;
-        const bool high = rises && divergence > loss.spec.clip_high;
-        const bool low = falls && divergence > loss.spec.clip_low;
+        const bool high =
+            lp > lq && is_beyond(loss, divergence, loss.spec.clip_high);
+        const bool low =
+            lp < lq && is_beyond(loss, divergence, loss.spec.clip_low);
         const float low_or_zero = low ? -1.0f : 0.0f;
         t.prepared.at[k][i] = high ? 1.0f : low_or_zero;
       }
@@ -67,6 +68,13 @@ struct Dppo {
     }
     return out;
   }
+
+ private:
+  COUNTERWEIGHT_HD static bool is_beyond(const LossPlan& loss,
+                                         double divergence, double bound) {
+    return loss.spec.keeps_undefined_divergence ? divergence > bound
+                                                : !(divergence <= bound);
+  }
 };
 
 inline constexpr uint32_t kDppoTraits = kTraitRatio | kTraitDivergence;
@@ -92,14 +100,23 @@ struct DppoKl : Dppo<DppoKl> {
   static constexpr SurrogateInfo kInfo = {"dppo_kl", kDppoTraits,
                                           kDppoParameters};
 
-  // q (lq - lp) + (1 - q) log((1 - q + 1e-8) / (1 - p + 1e-8)).
+  // q (lq - lp) + (1 - q) log((1 - q + 1e-8) / (1 - p + 1e-8)). NaN where one
+  // of the two log-probs is above 0.
   COUNTERWEIGHT_HD static double divergence(double lp, double lq) {
     constexpr double kFloor = 1e-8;
     const double q = exp64(lq);
-    const double rest_p = -expm1_64(lp);
-    const double rest_q = -expm1_64(lq);
+    const double rest_p = rest(lp);
+    const double rest_q = rest(lq);
     return q * (lq - lp) +
            rest_q * log64((rest_q + kFloor) / (rest_p + kFloor));
+  }
+
+ private:
+  // 1 - exp(log_prob). Up to 2^-24 above 0 the exponential is 1 in float32, in
+  // which the other systems compute it, and so it is here.
+  COUNTERWEIGHT_HD static double rest(double log_prob) {
+    const bool is_one = log_prob > 0.0 && log_prob <= 0x1p-24;
+    return is_one ? 0.0 : -expm1_64(log_prob);
   }
 };
 

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "tests/server/decoded_answers.h"
+#include "tests/server/dialects/blocks.h"
 
 namespace counterweight::server {
 namespace {
@@ -176,6 +177,47 @@ TEST(CodecLoss, AGradientWithoutALossIsRefused) {
   request.mutable_method()->mutable_config()->clear_policy_loss();
   request.add_outputs(v1::TENSOR_ROLE_GRADIENT);
   EXPECT_THAT(AnswerOf(request).fields(), ElementsAre("outputs[0]"));
+}
+
+// A token whose old log-prob is -3, current above 0, and advantage 1.
+v1::CorrectRequest AboveZero(float current, const std::string& system,
+                             const std::string& block) {
+  v1::CorrectRequest request;
+  request.mutable_layout()->mutable_padded()->set_num_sequences(1);
+  request.mutable_layout()->mutable_padded()->set_length(2);
+  Add(v1::TENSOR_ROLE_ROLLOUT_LOG_PROBS, {-3, -1}, &request);
+  Add(v1::TENSOR_ROLE_OLD_LOG_PROBS, {-3, -1}, &request);
+  Add(v1::TENSOR_ROLE_CURRENT_LOG_PROBS, {current, -1}, &request);
+  Add(v1::TENSOR_ROLE_ADVANTAGES, {1, 1}, &request);
+  v1::Tensor* mask = request.add_tensors();
+  mask->set_role(v1::TENSOR_ROLE_RESPONSE_MASK);
+  mask->set_dtype(v1::D_TYPE_U8);
+  mask->set_data(std::string{1, 1});
+  v1::Dialect* dialect = request.mutable_method()->mutable_dialect();
+  dialect->set_system(system);
+  *dialect->mutable_block() = Block(block);
+  request.add_outputs(v1::TENSOR_ROLE_GRADIENT);
+  return request;
+}
+
+// The divergence of a probability above 1 is no number: verl keeps what is
+// within its bound, SkyRL drops what is above it.
+TEST(CodecLoss, ADivergenceThatIsNoNumberIsItsSystemsOwn) {
+  for (const float current : {1e-7f, 0.03f}) {
+    const Answer verl = AnswerOf(AboveZero(
+        current, "verl",
+        R"({"policy_loss": {"loss_mode": "dppo_kl", "clip_ratio_low": 0.05,
+            "clip_ratio_high": 0.05, "clip_ratio_c": 3.0,
+            "loss_agg_mode": "token-mean"}})"));
+    ASSERT_THAT(verl.violations, IsEmpty());
+    EXPECT_THAT(verl.gradient(), ElementsAre(0.0f, -0.5f));
+    const Answer skyrl = AnswerOf(AboveZero(
+        current, "skyrl",
+        R"({"policy_loss_type": "dppo", "dppo": {"dppo_type": "binary_kl",
+            "delta_low": 0.05, "delta_high": 0.05}})"));
+    ASSERT_THAT(skyrl.violations, IsEmpty());
+    EXPECT_LT(skyrl.gradient()[0], -9.0f);
+  }
 }
 
 }  // namespace

@@ -42,6 +42,11 @@ bool AboveWithin(double x, double bound, double size, Margin& margin) {
   return margin.Above(x + size, bound + size);
 }
 
+// 1 - exp(log_prob), in which float32 sees a log-prob up to 2^-24 as 0.
+double RestOf(double log_prob) {
+  return log_prob > 0 && log_prob <= 0x1p-24 ? 0.0 : -std::expm1(log_prob);
+}
+
 // DPPO: beyond the bound on the side that the advantage pushes to; A = 0 counts
 // as pushing down.
 bool IsOutside(const LossSpec& loss, const LossPoint& point, Margin& margin) {
@@ -52,10 +57,13 @@ bool IsOutside(const LossSpec& loss, const LossPoint& point, Margin& margin) {
     return up ? AboveWithin(p - q, loss.clip_high, std::max(p, q), margin)
               : AboveWithin(q - p, loss.clip_low, std::max(p, q), margin);
   constexpr double kEpsilon = 1e-8;  // verl's and SkyRL's
+  const double rest_p = RestOf(point.log_prob);
+  const double rest_q = RestOf(point.denominator);
   const double drawn = q * (point.denominator - point.log_prob);
   const double others =
-      (1 - q) * std::log((1 - q + kEpsilon) / (1 - p + kEpsilon));
+      rest_q * std::log((rest_q + kEpsilon) / (rest_p + kEpsilon));
   const bool moved = up ? p > q : p < q;
+  if (std::isnan(others)) return moved && !loss.keeps_undefined_divergence;
   return moved &&
          AboveWithin(drawn + others, up ? loss.clip_high : loss.clip_low,
                      std::fabs(drawn) + std::fabs(others), margin);

@@ -109,6 +109,8 @@ void ReadDppo(const SkyrlLossBlock& block, LossSpec* loss) {
   const auto type = block.own.ReadName("dppo_type", kTypes[0], kTypes);
   if (type && kTypes[*type] == "binary_kl") {
     loss->surrogate = Surrogate::kDppoKl;
+    // SkyRL drops what is above a bound, and NaN is not.
+    loss->keeps_undefined_divergence = true;
   }
   if (block.facts.has_rollout_log_probs) {
     loss->source = RatioSource::kCurrentRollout;
