@@ -79,10 +79,19 @@ struct LossKl {
       if (kl.importance_weighted) {
         const Vec r = ratios.vec(k, g);
         const Vec dr = ratio_slopes.vec(k, g);
-        const Vec through_ratio = value != 0.0f ? value * dr : zero;
+        if (by_row) {
+          const auto slides = (value != 0.0f) & (dr != 0.0f);
+          shared = slides ? value * dr : zero;
+        } else {
+          // d(k r) = r (k + dk) where r moves with the token, else r dk. Far
+          // from the reference the two terms of K3 are huge; their sum is d.
+          const auto clamped = high | low | above | below;
+          const Vec sum = value + slope;
+          const Vec cancelled = clamped ? sum : -raw;
+          const Vec both = kl.estimator == KlEstimator::kK3 ? cancelled : sum;
+          slope = dr == r ? both : slope;
+        }
         slope = slope != 0.0f ? slope * r : zero;
-        slope = by_row ? slope : slope + through_ratio;
-        shared = by_row ? through_ratio : zero;
         value = value != 0.0f ? value * r : zero;
       }
       const auto counts = over.vec(k, g) != 0.0f;

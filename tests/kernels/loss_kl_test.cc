@@ -1,6 +1,7 @@
 // KL penalties by hand.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <vector>
 
@@ -117,6 +118,112 @@ TEST_P(LossKl, ImportanceWeightedMovesThroughTheRatio) {
   EXPECT_NEAR(corrected.gradient[0], 2 * (1 - std::exp(-kD) + kK3) * r, 1e-6);
 }
 
+// Gradients of one token at `d` nats from the reference, in float64.
+struct FarGradient {
+  KlSpec kl;
+  double (*slope)(double d);  // dk/dd
+  double (*value)(double d);  // k
+};
+
+std::vector<FarGradient> FarGradients() {
+  return {{{.estimator = KlEstimator::kK1},
+           [](double) { return 1.0; },
+           [](double d) { return d; }},
+          {{.estimator = KlEstimator::kK2},
+           [](double d) { return d; },
+           [](double d) { return d * d / 2; }},
+          {{.estimator = KlEstimator::kK3},
+           [](double d) { return -std::expm1(-d); },
+           [](double d) { return std::expm1(-d) + d; }},
+          {{.estimator = KlEstimator::kAbs},
+           [](double d) { return d > 0 ? 1.0 : -1.0; },
+           [](double d) { return std::fabs(d); }}};
+}
+
+class FarLossKl : public LossKl {
+ protected:
+  // Expects infinity where float32 cannot hold the number.
+  static void ExpectSlope(float actual, double expected) {
+    const auto narrow = static_cast<float>(expected);
+    if (std::isinf(narrow)) {
+      EXPECT_EQ(actual, narrow);
+    } else {
+      EXPECT_NEAR(actual, expected, 1e-5 * std::fabs(expected));
+    }
+  }
+
+  // f(d, l): at both sides of the reference, for ratios exp(l).
+  template <class F>
+  static void ForEachDistance(F f) {
+    for (const double distance : {10, 17, 20, 25, 40, 88, 100, 500}) {
+      for (const double d : {distance, -distance}) {
+        for (const double l : {0.0, 0.25, -3.0, -120.0}) {
+          SCOPED_TRACE(::testing::Message() << "d " << d << ", l " << l);
+          f(d, l);
+        }
+      }
+    }
+  }
+};
+
+TEST_P(FarLossKl, PlainGradients) {
+  for (FarGradient far : FarGradients()) {
+    far.kl.coefficient = 2;
+    ForEachDistance([&](double d, double l) {
+      ExpectSlope(Penalize(far.kl, d, l).gradient[0], 2 * far.slope(d));
+    });
+  }
+}
+
+TEST_P(FarLossKl, GradientsStraightThrough) {
+  for (FarGradient far : FarGradients()) {
+    far.kl.coefficient = 2;
+    far.kl.straight_through = true;
+    for (const double cap : {0.0, 2.0}) {
+      far.kl.gradient_ratio_cap = cap;
+      ForEachDistance([&](double d, double l) {
+        const double ratio = cap == 0.0 ? 1.0 : std::min(std::exp(l), cap);
+        const double slope = static_cast<float>(ratio) * d;
+        ExpectSlope(Penalize(far.kl, d, l).gradient[0], 2 * slope);
+      });
+    }
+  }
+}
+
+// K3's value and slope are e^-d, and cancel to d.
+TEST_P(FarLossKl, ImportanceWeightedGradients) {
+  for (FarGradient far : FarGradients()) {
+    far.kl.coefficient = 2;
+    far.kl.importance_weighted = true;
+    ForEachDistance([&](double d, double l) {
+      const bool is_k3 = far.kl.estimator == KlEstimator::kK3;
+      const double both = is_k3 ? d : far.value(d) + far.slope(d);
+      // The ratio is a float32, and denormal or 0 far below 1.
+      if (l < -87) {
+        EXPECT_NEAR(Penalize(far.kl, d, l).gradient[0], 0, 1e-30);
+      } else {
+        ExpectSlope(Penalize(far.kl, d, l).gradient[0], 2 * both * std::exp(l));
+      }
+    });
+  }
+}
+
+// A ratio that a clamp holds passes no gradient on, not even of an infinite k.
+TEST_P(FarLossKl, ImportanceWeightedByAClampedRatio) {
+  for (const double d : {-100.0, -40.0, 10.0, 100.0}) {
+    Row row = PolicyRow({0.5f}, {0});
+    row[InputRole::kRef] = {static_cast<float>(0.5 - d)};
+    LossSpec loss = {.surrogate = Surrogate::kImportanceSampling,
+                     .log_ratio_upper = 0.25};
+    loss.reduction = loss.kl.reduction = kPlainSum;
+    loss.kl.estimator = KlEstimator::kK3;
+    loss.kl.coefficient = 2;
+    loss.kl.importance_weighted = true;
+    const Corrected corrected = Correct(WithLoss(loss), OwnedBatch({row}));
+    ExpectSlope(corrected.gradient[0], -2 * std::expm1(-d) * std::exp(0.25));
+  }
+}
+
 // Two tokens, log ratios 0.1 and 0.3: r = exp(0.2) for both.
 TEST_P(LossKl, ImportanceWeightedByARowSharesItsGradient) {
   Row row = PolicyRow({0.1f, 0.3f}, {0, 0});
@@ -168,6 +275,7 @@ TEST_P(LossKl, ACoefficientOfZeroMeasuresAlone) {
 }
 
 COUNTERWEIGHT_ON_EVERY_BACKEND(LossKl);
+COUNTERWEIGHT_ON_EVERY_BACKEND(FarLossKl);
 
 }  // namespace
 }  // namespace counterweight::kernels

@@ -168,6 +168,13 @@ void AddKl(const LossSpec& loss, const ReferenceLossRow& row,
       continue;
     }
     const double r = RatioOf(loss, points[t]);
+    // k + dk/dd = d: not left to two numbers that cancel far from the
+    // reference.
+    if (loss.kl.estimator == KlEstimator::kK3 && slope != 0.0 &&
+        clamp[t] == 1.0 && loss.level != LossLevel::kSequence) {
+      builder->Add(t, scale * d * r);
+      continue;
+    }
     builder->Add(t, scale * slope * r);
     if (HasRatio(loss.surrogate))
       builder->AddByLogRatio(t, clamp[t] * scale * KlOf(loss.kl, d, r));
