@@ -11,11 +11,18 @@ namespace {
 
 using MetricMap = std::map<std::string, double>;
 
-// Population deviation from sums of x and x^2; rounding may leave a variance
-// just below 0.
-double Deviation(double sum, double squared, int64_t count) {
+// Population variance from sums of x and x^2. Equal numbers leave the rounding
+// of their mean otherwise; a range of 0 is also that of sums that came without.
+double Variance(double sum, double squared, int64_t count,
+                const Extrema& range) {
+  const bool is_one = range.min == range.max && std::isfinite(range.min);
+  if (is_one && range.min != 0.0) return 0.0;
   const double mean = Mean(sum, count);
-  const double variance = Mean(squared, count) - mean * mean;
+  return Mean(squared, count) - mean * mean;
+}
+
+// Rounding may leave a variance just below 0.
+double Deviation(double variance) {
   return std::isnan(variance) ? variance : std::sqrt(std::max(variance, 0.0));
 }
 
@@ -84,6 +91,17 @@ void AddRule(const std::string& name, const RuleSums& rule,
 
 }  // namespace
 
+double WeightVariance(const WeightSums& weight, int64_t tokens) {
+  // Very near 1 the weights, float32, have fewer bits of what they differ by
+  // than their distances from 1; elsewhere the squares of these cancel.
+  constexpr double kNear = 0x1p-12;
+  const bool near = std::abs(Mean(weight.excess, tokens)) < kNear;
+  return near ? Variance(weight.excess, weight.excess_squared, tokens,
+                         weight.range)
+              : Variance(weight.weight, weight.weight_squared, tokens,
+                         weight.range);
+}
+
 DriftSummary Summarize(const BatchSums& sums) {
   const DriftSums& drift = sums.drift;
   const WeightSums& weight = sums.weight;
@@ -97,12 +115,11 @@ DriftSummary Summarize(const BatchSums& sums) {
       2.0 * Mean(drift.excess, n) + Mean(drift.excess_squared, n);
   summary.chi2_sequence = Mean(drift.chi2_sequence, rows);
   summary.ppl_ratio = 1.0 + Mean(drift.ppl_ratio_excess, rows);
-  summary.log_ratio_std = Deviation(drift.log_ratio, 2.0 * drift.k2, n);
+  summary.log_ratio_std = Deviation(
+      Variance(drift.log_ratio, 2.0 * drift.k2, n, drift.log_ratio_range));
   summary.weight_mean = WeightMean(sums);
   const double direct = Mean(weight.weight, n);
-  summary.weight_std = direct < 0.5
-                           ? Deviation(weight.weight, weight.weight_squared, n)
-                           : Deviation(weight.excess, weight.excess_squared, n);
+  summary.weight_std = Deviation(WeightVariance(weight, n));
   summary.weight_max = weight.range.max;
   // All weights 0: no sample is effective.
   summary.effective_sample_size =

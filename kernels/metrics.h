@@ -3,6 +3,7 @@
 #ifndef COUNTERWEIGHT_KERNELS_METRICS_H_
 #define COUNTERWEIGHT_KERNELS_METRICS_H_
 
+#include <cstdint>
 #include <map>
 #include <string>
 #include <vector>
@@ -31,6 +32,10 @@ struct DriftSummary {
 };
 
 DriftSummary Summarize(const BatchSums& sums);
+
+// The population variance of the bounded weights over `tokens` tokens; NaN over
+// none. Rounding may leave it just below 0.
+double WeightVariance(const WeightSums& weight, int64_t tokens);
 
 // Returns all metrics. rule_names: [spec.num_rules].
 std::map<std::string, double> Metrics(

@@ -130,6 +130,50 @@ struct Accumulators {
     }
   }
 
+  // add_exact() of x, and of its squares.
+  template <class F>
+  COUNTERWEIGHT_HD void add_exact_squares(int column, int squares, int steps,
+                                          F x) {
+    if constexpr (!kWholeBlocks) {
+      COUNTERWEIGHT_UNROLL
+      for (int k = 0; k < steps; ++k) {
+        const WideVec own = x(k, 0);
+        columns.exact(column) += own;
+        columns.exact(squares) = fused(own, own, columns.exact(squares));
+      }
+    } else {
+      // As many registers as hold both sums of a part of the lanes.
+      constexpr int kRegisters = kWidth / kWideLanes;
+      constexpr int kAtOnce = kRegisters < 4 ? kRegisters : 4;
+      const int into[] = {column, squares};
+      const bool begins = columns.begins(into);
+      double* const values[] = {columns.sum_lanes(column).at,
+                                columns.sum_lanes(squares).at};
+      for (int first = 0; first < kRegisters; first += kAtOnce) {
+        WideVec sums[2][kAtOnce] = {};
+        if (!begins) {
+          unrolled<kAtOnce>([&](int i) COUNTERWEIGHT_INLINE_LAMBDA {
+            const int at = (first + i) * kWideLanes;
+            sums[0][i] = load<WideVec>(&values[0][at]);
+            sums[1][i] = load<WideVec>(&values[1][at]);
+          });
+        }
+        for (int k = 0; k < steps; ++k) {
+          unrolled<kAtOnce>([&](int i) COUNTERWEIGHT_INLINE_LAMBDA {
+            const WideVec own = x(k, first + i);
+            sums[0][i] += own;
+            sums[1][i] = fused(own, own, sums[1][i]);
+          });
+        }
+        unrolled<kAtOnce>([&](int i) COUNTERWEIGHT_INLINE_LAMBDA {
+          const int at = (first + i) * kWideLanes;
+          store(sums[0][i], &values[0][at]);
+          store(sums[1][i], &values[1][at]);
+        });
+      }
+    }
+  }
+
   // add(), count() and extend() in one pass: f(step, group, PassSums& to).
   template <int S, int C, class F>
   COUNTERWEIGHT_HD void collect(const PassColumns<S, C>& into, int steps, F f) {

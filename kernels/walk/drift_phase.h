@@ -47,12 +47,12 @@ struct DriftPhase {
     const TileOf<Lanes>& num = s.input[numerator(source)];
     const TileOf<Lanes>& den = s.input[denominator(source)];
     add_token_sums(plan, s, den, acc);
-    // Decisions about whole sequences depend on this sum, so each addend is
-    // exact.
-    acc.add_exact(kColumnLogRatio, s.steps,
-                  [&](int k, int h) COUNTERWEIGHT_INLINE_LAMBDA {
-                    return num.wide(k, h) - den.wide(k, h);
-                  });
+    // Decisions about whole sequences depend on this sum, and the deviation is
+    // what is left of the squares, so each addend is exact.
+    acc.add_exact_squares(kColumnLogRatio, kColumnSquared, s.steps,
+                          [&](int k, int h) COUNTERWEIGHT_INLINE_LAMBDA {
+                            return num.wide(k, h) - den.wide(k, h);
+                          });
     if (Lanes::may(kFeaturePeerCorrection) && plan.spec.peer_sums) {
       add_probabilities(plan, s, num, den, acc);
     }
@@ -100,9 +100,9 @@ struct DriftPhase {
     const TileOf<Lanes>& log_ratio = s.log_ratio[source];
     const TileOf<Lanes>& expm1 = s.expm1[source];
     const TileOf<Lanes>& k3s = s.k3[source];
-    PassColumns<6, kEdgePairs> columns = {
-        {kColumnDenominator, kColumnAbs, kColumnSquared, kColumnK3,
-         kColumnExcess, kColumnExcessSquared},
+    PassColumns<5, kEdgePairs> columns = {
+        {kColumnDenominator, kColumnAbs, kColumnK3, kColumnExcess,
+         kColumnExcessSquared},
         {},
         kExtremumLogRatio};
     const Vec highest = splat(plan.safety.expm1_high);
@@ -120,10 +120,9 @@ struct DriftPhase {
                   const Vec u = clip(expm1.vec(k, g), lowest, highest);
                   to.sum[0] += den.vec(k, g);
                   to.sum[1] += absolute(l);
-                  to.sum[2] += l * l;
-                  to.sum[3] += k3s.vec(k, g);
-                  to.sum[4] += u;
-                  to.sum[5] += u * u;
+                  to.sum[2] += k3s.vec(k, g);
+                  to.sum[3] += u;
+                  to.sum[4] += u * u;
                   const Reach far = reach(l);
                   const Vec side = far.side(one, left);
                   for (int e = 0; e < kEdgePairs; ++e) {
@@ -155,21 +154,21 @@ struct DriftPhase {
       difference.at[k][i] =
           __builtin_fabsf(select(near, q * expm1.at[k][i], p - q));
     });
-    const int columns[] = {
-        kColumnAbsDifference, kColumnSquaredDifference, kColumnP, kColumnQ,
-        kColumnPSquared,      kColumnQSquared,          kColumnPQ};
+    acc.add_exact_squares(
+        kColumnAbsDifference, kColumnSquaredDifference, s.steps,
+        [&](int k, int h)
+            COUNTERWEIGHT_INLINE_LAMBDA { return difference.wide(k, h); });
+    const int columns[] = {kColumnP, kColumnQ, kColumnPSquared, kColumnQSquared,
+                           kColumnPQ};
     acc.add(columns, s.steps,
-            [&](int k, int g, Vec(&block)[7]) COUNTERWEIGHT_INLINE_LAMBDA {
-              const Vec d = difference.vec(k, g);
+            [&](int k, int g, Vec(&block)[5]) COUNTERWEIGHT_INLINE_LAMBDA {
               const Vec p = p_of.vec(k, g);
               const Vec q = q_of.vec(k, g);
-              block[0] += d;
-              block[1] += d * d;
-              block[2] += p;
-              block[3] += q;
-              block[4] += p * p;
-              block[5] += q * q;
-              block[6] += p * q;
+              block[0] += p;
+              block[1] += q;
+              block[2] += p * p;
+              block[3] += q * q;
+              block[4] += p * q;
             });
     acc.extend(kExtremumDifference, s.steps, difference, s.mask);
   }

@@ -118,17 +118,19 @@ struct RuleSums {
                                                 const TileOf<Lanes>& seen,
                                                 Acc& acc) {
     const RuleTiles<Lanes>& t = tiles(s);
-    const Vec lowest = splat(static_cast<float>(rule.clamped_lower));
-    const Vec highest = splat(static_cast<float>(rule.clamped_upper));
-    const int columns[] = {RuleColumnIndex(r, kRuleClamped),
-                           RuleColumnIndex(r, kRuleClampedSquared)};
-    acc.add(columns, s.steps,
-            [&](int k, int g, Vec(&block)[2]) COUNTERWEIGHT_INLINE_LAMBDA {
-              const auto counts = seen.vec(k, g) != 0.0f;
-              const Vec y = clip(t.statistic.vec(k, g), lowest, highest);
-              add_where(counts, y, block[0]);
-              add_where(counts, y * y, block[1]);
-            });
+    const auto bound = [](double x) COUNTERWEIGHT_INLINE_LAMBDA {
+      return splat_wide(static_cast<double>(static_cast<float>(x)));
+    };
+    const WideVec lowest = bound(rule.clamped_lower);
+    const WideVec highest = bound(rule.clamped_upper);
+    acc.add_exact_squares(RuleColumnIndex(r, kRuleClamped),
+                          RuleColumnIndex(r, kRuleClampedSquared), s.steps,
+                          [&](int k, int h) COUNTERWEIGHT_INLINE_LAMBDA {
+                            const WideVec x = t.statistic.wide(k, h);
+                            const WideVec capped = x > highest ? highest : x;
+                            const WideVec y = capped < lowest ? lowest : capped;
+                            return seen.wide(k, h) != 0.0 ? y : WideVec{};
+                          });
   }
 
   COUNTERWEIGHT_HD static void add_sequence_sums(const Plan& plan, int r,

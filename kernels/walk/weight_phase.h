@@ -223,9 +223,8 @@ struct WeightPhase {
                              });
       return;
     }
-    const PassColumns<4, 2> columns = {
-        {kColumnWeight, kColumnWeightSquared, kColumnWeightExcess,
-         kColumnWeightExcessSquared},
+    const PassColumns<2, 2> columns = {
+        {kColumnWeightExcess, kColumnWeightExcessSquared},
         {kColumnWeightHigh, kColumnWeightLow},
         kExtremumWeight};
     acc.collect(columns, s.steps,
@@ -234,14 +233,16 @@ struct WeightPhase {
                   const Vec own = exp.vec(k, g);
                   const WeightVec v = value(k, g);
                   s.weight.set(k, g, v.weight);
-                  to.sum[0] += v.weight;
-                  to.sum[1] += v.weight * v.weight;
-                  to.sum[2] += v.excess;
-                  to.sum[3] += v.excess * v.excess;
+                  to.sum[0] += v.excess;
+                  to.sum[1] += v.excess * v.excess;
                   count_where(own > weight.high_above, m, to.count[0]);
                   count_where(!(own >= weight.counts_low_from), m, to.count[1]);
                   to.extend_where(m != 0.0f, v.weight);
                 });
+    acc.add_exact_squares(kColumnWeight, kColumnWeightSquared, s.steps,
+                          [&](int k, int h) COUNTERWEIGHT_INLINE_LAMBDA {
+                            return s.weight.wide(k, h);
+                          });
     if (has_own_ratio(weight)) {
       const Vec lowest = splat(weight.clamp.expm1_low);
       const Vec highest = splat(weight.clamp.expm1_high);

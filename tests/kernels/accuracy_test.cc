@@ -127,6 +127,76 @@ TEST_P(Accuracy, OfEveryMetricAtEverySpread) {
   }
 }
 
+// Rows whose log ratios all share an offset, as of another temperature.
+OwnedBatch OffsetBatch(Random& random, double offset, double spread) {
+  std::vector<Row> rows;
+  for (int i = 0; i < 16; ++i) {
+    Row row = RandomRow(random, random.Integer(1, 600));
+    for (size_t t = 0; t < row.mask.size(); ++t) {
+      const double mu = random.Uniform(-3, -0.1);
+      row[InputRole::kRollout][t] = static_cast<float>(mu);
+      row[InputRole::kOld][t] =
+          static_cast<float>(mu + offset + spread * random.Normal());
+    }
+    rows.push_back(row);
+  }
+  return OwnedBatch(rows);
+}
+
+TEST_P(Accuracy, OfDeviationsBesideAnyMean) {
+  Random random(8);
+  for (const double offset :
+       {0.0, 1e-3, 0.1, -0.1, 0.5, 2.0, -2.0, 10.0, -10.0}) {
+    for (const double spread : {1e-5, 1e-4, 1e-2, 0.5, 2.0}) {
+      const OwnedBatch batch = OffsetBatch(random, offset, spread);
+      for (const Level level :
+           {Level::kToken, Level::kGeometric, Level::kPrefix}) {
+        // Means of many tokens have smaller spreads than l.
+        if (level != Level::kToken && spread < 1e-3) continue;
+        CorrectionSpec spec = WithWeightAndRules({.level = level}, {{}});
+        spec.peer_sums = true;
+        const BatchSums sums = Correct(spec, batch).sums();
+        const Metric actual = FromSums(sums);
+        const Metric expected = FromReference(spec, batch);
+        const auto n = static_cast<double>(sums.tokens);
+        const PeerRuleSums& rule = sums.peers.correction.rules[0];
+        const double mean = rule.clamped / n;
+        const double of_rule =
+            std::sqrt(rule.clamped_squared / n - mean * mean);
+        const double l = expected.at("deviation of l");
+        const double w = expected.at("weight deviation");
+        EXPECT_NEAR(actual.at("deviation of l"), l, 1e-3 * l)
+            << offset << " +- " << spread;
+        // Rules and weights read l as float32, in steps of 1e-6 at 10 nats.
+        if (std::fabs(offset) > 8 && spread < 1e-4) continue;
+        EXPECT_NEAR(of_rule, l, 1e-3 * l) << offset << " +- " << spread;
+        EXPECT_NEAR(actual.at("weight deviation"), w, 1e-3 * w)
+            << Name(level) << ", " << offset << " +- " << spread;
+      }
+    }
+  }
+}
+
+TEST_P(Accuracy, EqualNumbersDoNotDeviate) {
+  for (const float l : {0.3f, -0.7f, 1.9f, 11.0f, -9.0f}) {
+    const OwnedBatch batch(
+        {RowOf(std::vector<float>(1000, l)), RowOf(std::vector<float>(77, l))});
+    for (const Level level :
+         {Level::kToken, Level::kSequence, Level::kGeometric, Level::kPrefix}) {
+      for (const double upper : {0.2, 1.7, kUnbounded}) {
+        WeightSpec weight = {
+            .level = level, .aggregate_clamp = 20, .upper = upper};
+        if (upper != kUnbounded) weight.bound = Bound::kTruncate;
+        const DriftSummary summary =
+            Summarize(Correct(WithWeight(weight), batch).sums());
+        EXPECT_EQ(summary.log_ratio_std, 0) << l;
+        if (level == Level::kSequence && upper == kUnbounded) continue;
+        EXPECT_EQ(summary.weight_std, 0) << l << ", " << Name(level);
+      }
+    }
+  }
+}
+
 TEST_P(Accuracy, OfNumbersNearOne) {
   for (float l : {1e-3f, 1e-4f, -1e-5f}) {
     const double exact = l;

@@ -167,8 +167,13 @@ void AddSkyrlDriftMetrics(const CorrectionSpec& spec, const BatchSums& sums,
   }
   const auto tokens = static_cast<double>(sums.tokens);
   const double mean = sums.drift.abs_log_ratio / tokens;
-  const double squares = 2.0 * sums.drift.k2 - tokens * mean * mean;
   const kernels::Extrema& range = sums.drift.log_ratio_range;
+  // Log ratios of one sign have an exact sum.
+  const bool one_sign = range.min >= 0.0 || range.max <= 0.0;
+  const double center = one_sign ? sums.drift.log_ratio / tokens : mean;
+  const double squares = range.min == range.max
+                             ? 0.0
+                             : 2.0 * sums.drift.k2 - tokens * center * center;
   (*metrics)[Concat(kPrefix, "_mean")] = mean;
   (*metrics)[Concat(kPrefix, "_std")] =
       sums.tokens > 1 ? std::sqrt(std::max(squares, 0.0) / (tokens - 1.0))

@@ -5,6 +5,8 @@
 #include <cstddef>
 #include <utility>
 
+#include "kernels/metrics.h"
+
 namespace counterweight::server {
 namespace {
 
@@ -70,15 +72,17 @@ struct Moments {
 };
 
 // Near one the sums of w - 1 are accurate, near zero those of w.
-Moments WeightMoments(const WeightSums& weight, double tokens) {
+Moments WeightMoments(const WeightSums& weight, int64_t count) {
+  const auto tokens = static_cast<double>(count);
+  const double variance = kernels::WeightVariance(weight, count);
   if (weight.excess_squared < weight.weight_squared) {
     const double mean = weight.excess / tokens;
     const double square = weight.excess_squared / tokens;
-    return {1.0 + mean, 1.0 + 2.0 * mean + square, square - mean * mean};
+    return {1.0 + mean, 1.0 + 2.0 * mean + square, variance};
   }
   const double mean = weight.weight / tokens;
   const double square = weight.weight_squared / tokens;
-  return {mean, square, square - mean * mean};
+  return {mean, square, variance};
 }
 
 // The lower bound of a fraction: the interval's, or 1 / upper where it has
@@ -258,8 +262,7 @@ void AddVerlProbabilityMetrics(const BatchSums& sums, MetricMap* metrics) {
 void AddVerlWeightMetrics(const WeightSpec& spec, const BatchSums& sums,
                           MetricMap* metrics) {
   const std::string prefix = "rollout_corr/rollout_is_";
-  const auto tokens = static_cast<double>(sums.tokens);
-  const Moments moments = WeightMoments(sums.weight, tokens);
+  const Moments moments = WeightMoments(sums.weight, sums.tokens);
   (*metrics)[prefix + "mean"] = moments.mean;
   (*metrics)[prefix + "std"] =
       TokenDeviation(moments.variance, moments.mean, sums.tokens);
