@@ -144,6 +144,7 @@ std::map<std::string, double> Metrics(
   metrics["touched_sequence_fraction"] =
       Fraction(sums.touched_sequences, sums.nonempty_sequences);
   metrics["non_finite_tokens"] = static_cast<double>(sums.non_finite_tokens);
+  metrics["positive_log_probs"] = static_cast<double>(sums.positive_log_probs);
   AddDrift(sums, summary, &metrics);
   AddWeight(spec, sums, summary, &metrics);
   for (int r = 0; r < spec.num_rules; ++r) {

@@ -131,8 +131,8 @@ struct CorrectionSpec {
   // The policy loss; surrogate kNone: none.
   LossSpec loss;
   // False: outputs and the loss alone are wanted. Of BatchSums only the counts
-  // of tokens, sequences and non-finite tokens and the loss itself hold then;
-  // outputs have the same bits.
+  // of tokens, sequences, non-finite tokens and positive log-probs and the loss
+  // itself hold then; outputs have the same bits.
   bool metrics = true;
 
   bool operator==(const CorrectionSpec&) const = default;

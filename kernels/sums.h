@@ -102,6 +102,8 @@ struct BatchSums {
   int64_t touched_sequences;
   int64_t zero_weight_tokens;  // in m with a final weight of exactly 0
   int64_t non_finite_tokens;   // by policy DROP or NEUTRALIZE, or unknown
+  // Tokens in m of which a log-prob that the spec reads is above 0.
+  int64_t positive_log_probs;
   DriftSums drift;
   WeightSums weight;
   RuleSums rules[kMaxRules];

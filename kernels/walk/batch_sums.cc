@@ -222,6 +222,7 @@ BatchSums MakeBatchSums(const Plan& plan, const Batch& batch,
   sums.kept_sequences = Count(total.row_sums[kRowKept]);
   sums.touched_sequences = Count(total.row_sums[kRowTouched]);
   sums.non_finite_tokens = Count(total.token_sums[kColumnNonFinite]);
+  sums.positive_log_probs = Count(total.token_sums[kColumnPositive]);
   FillColumns(plan, total, sums);
   FillDrift(total, sums.drift);
   FillWeight(plan, total, sums.weight);

@@ -133,6 +133,7 @@ inline constexpr ColumnInfo kTokenColumnRows[] = {
     {kColumnPQ, Adds::kBlocks, Part::kProbabilities, kFeaturePeerCorrection, 0,
      COUNTERWEIGHT_FIELD(peers.correction.probability.p_q)},
     {kColumnNonFinite, Adds::kDirect, Part::kDecisions, 0, 0, kNoField},
+    {kColumnPositive, Adds::kDirect, Part::kDecisions, 0, 0, kNoField},
     {kColumnKept, Adds::kCount, Part::kDecisions, kFeatureRules, 0,
      COUNTERWEIGHT_FIELD(kept_tokens)},
     {kColumnZeroWeight, Adds::kCount, Part::kDecisions, 0,

@@ -30,6 +30,7 @@ enum TokenColumn : int {
   kColumnQSquared,
   kColumnPQ,
   kColumnNonFinite,
+  kColumnPositive,  // tokens with a log-prob above 0
   kColumnKept,
   kColumnZeroWeight,
   kColumnWeight,

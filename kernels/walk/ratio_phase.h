@@ -37,11 +37,13 @@ struct RatioPhase {
                                      s.log_ratio[r].set(k, g, l);
                                      return l;
                                    });
+      const bool positive = any_positive(plan, s, s.steps);
       s.has_unknown = false;
       if (bad) {
         repair(plan, s, s.steps, s.position, acc);
         set_log_ratios(plan, s);
       }
+      if (positive) count_positive(plan, s, s.steps, acc);
     }
     COUNTERWEIGHT_UNROLL
     for (int r = 0; r < kNumRatioSources; ++r) {
@@ -87,10 +89,12 @@ struct RatioPhase {
                                         COUNTERWEIGHT_INLINE_LAMBDA {
                                           return absolute(num) + absolute(den);
                                         });
-    if (!may_be_bad) return;
+    const bool positive = any_positive(plan, block, kSteps);
+    if (!may_be_bad && !positive) return;
     // A copy in memory is indexed there; the block stays in registers.
     Ahead copy = block;
-    repair(plan, copy, kSteps, position, acc);
+    if (may_be_bad) repair(plan, copy, kSteps, position, acc);
+    if (positive) count_positive(plan, copy, kSteps, acc);
     block = copy;
   }
 
@@ -193,6 +197,65 @@ struct RatioPhase {
       bad[g] = largest[g] > finite ? splat(1.0f) : Vec{};
     }
     return any_of<Lanes>(bad);
+  }
+
+  // f(values) for each log-prob tensor that the plan reads.
+  template <class Block, class F>
+  COUNTERWEIGHT_HD static void for_each_log_prob(const Plan& plan,
+                                                 const Block& block, F f) {
+    COUNTERWEIGHT_UNROLL
+    for (int r = 0; r < kNumInputRoles; ++r) {
+      const bool is_log_prob = r != static_cast<int>(InputRole::kAdvantages);
+      if (is_log_prob && (Lanes::inputs(plan.inputs) >> r & 1u) != 0) {
+        f(block.input[r]);
+      }
+    }
+  }
+
+  // True if a log-prob is above 0. Numbers above 0 are integers above 0.
+  template <class Block>
+  COUNTERWEIGHT_HD static bool any_positive(const Plan& plan,
+                                            const Block& block, int steps) {
+    BitsVec largest[kWidth / kVecLanes] = {};
+    for_each_log_prob(
+        plan, block, [&](const auto& x) COUNTERWEIGHT_INLINE_LAMBDA {
+          for_each_group<kWidth>(
+              steps, [&](int k, int g) COUNTERWEIGHT_INLINE_LAMBDA {
+                const BitsVec bits = signed_bits(x.vec(k, g));
+                largest[g] = bits > largest[g] ? bits : largest[g];
+              });
+        });
+    Vec found[kWidth / kVecLanes];
+    for (int g = 0; g < kWidth / kVecLanes; ++g) {
+      found[g] = largest[g] > 0 ? splat(1.0f) : Vec{};
+    }
+    return any_of<Lanes>(found);
+  }
+
+  // Counts the tokens of which a log-prob is above 0, once those that are not
+  // finite are taken out.
+  template <class Block>
+  COUNTERWEIGHT_HD static void count_positive(const Plan& plan,
+                                              const Block& block, int steps,
+                                              Accumulators<Lanes>& acc) {
+    LaneValues<kWidth, double>& count = acc.columns.sum(kColumnPositive);
+    for (int g = 0; g < kWidth / kVecLanes; ++g) {
+      LaneValues<kVecLanes, float> found;
+      Vec sum{};
+      COUNTERWEIGHT_NO_UNROLL
+      for (int k = 0; k < steps; ++k) {
+        Vec largest{};
+        for_each_log_prob(plan, block,
+                          [&](const auto& x) COUNTERWEIGHT_INLINE_LAMBDA {
+                            largest = most(x.vec(k, g), largest);
+                          });
+        sum += largest > 0.0f ? splat(1.0f) : Vec{};
+      }
+      store(sum, found.at);
+      for (int i = 0; i < kVecLanes; ++i) {
+        count.at[g * kVecLanes + i] += static_cast<double>(found.at[i]);
+      }
+    }
   }
 
   // Notes the non-finite tokens and takes them out as the policy says. REJECT

@@ -74,14 +74,20 @@ COUNTERWEIGHT_HD Vec absolute(Vec x) {
 COUNTERWEIGHT_HD Vec least(Vec a, Vec b) { return a < b ? a : b; }
 COUNTERWEIGHT_HD Vec most(Vec a, Vec b) { return a > b ? a : b; }
 #endif
-// The bits of |x|.
+// The bits of |x|, and of x itself.
 #ifdef COUNTERWEIGHT_ONE_LANE
+COUNTERWEIGHT_HD BitsVec signed_bits(Vec x) {
+  return static_cast<BitsVec>(bits_of(x));
+}
 COUNTERWEIGHT_HD BitsVec magnitude_bits(Vec x) {
   return static_cast<BitsVec>(bits_of(x) & 0x7fffffffu);
 }
 #else
+COUNTERWEIGHT_HD BitsVec signed_bits(Vec x) {
+  return reinterpret_cast<BitsVec>(x);
+}
 COUNTERWEIGHT_HD BitsVec magnitude_bits(Vec x) {
-  return reinterpret_cast<BitsVec>(x) & 0x7fffffff;
+  return signed_bits(x) & 0x7fffffff;
 }
 #endif
 COUNTERWEIGHT_HD Vec clip(Vec x, Vec low, Vec high) {

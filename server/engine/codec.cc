@@ -17,6 +17,7 @@
 #include "server/engine/codec_outputs.h"
 #include "server/engine/codec_tensors.h"
 #include "server/engine/codec_versions.h"
+#include "server/engine/names.h"
 
 namespace counterweight::server {
 namespace {
@@ -260,6 +261,12 @@ Violations Encode(const Decoded& decoded, const kernels::BatchSums& sums,
   response->set_numerics_version(kernels::kNumericsVersion);
   response->mutable_warnings()->Add(decoded.warnings.begin(),
                                     decoded.warnings.end());
+  if (sums.positive_log_probs > 0) {
+    response->add_warnings(Concat(
+        "positive_log_probs: ", sums.positive_log_probs, " of ", sums.tokens,
+        " tokens have a log-prob above 0, a probability above 1; compute "
+        "log-probs in float32, in the trainer and in the inference engine"));
+  }
   return violations;
 }
 

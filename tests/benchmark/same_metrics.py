@@ -81,6 +81,7 @@ def drift(numerator: Tensor, denominator: Tensor, mask: Tensor) -> Drift:
         "tokens": tokens,
         "sequences": (n > 0).sum(),
         "non_finite_tokens": count(~torch.isfinite(log_ratio)),
+        "positive_log_probs": count(((numerator > 0) | (denominator > 0)) & (mask != 0)),
         "kl": -mean,
         "k2": mean_of_squares / 2,
         "k3": total(unclamped - 1 - log_ratio) / tokens,

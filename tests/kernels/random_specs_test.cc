@@ -63,6 +63,7 @@ void ExpectSameWithoutMetrics(const Corrected& with, const Corrected& without) {
   EXPECT_EQ(a.kept_tokens, b.kept_tokens);
   EXPECT_EQ(a.kept_sequences, b.kept_sequences);
   EXPECT_EQ(a.non_finite_tokens, b.non_finite_tokens);
+  EXPECT_EQ(a.positive_log_probs, b.positive_log_probs);
   EXPECT_EQ(std::bit_cast<uint64_t>(a.loss.policy),
             std::bit_cast<uint64_t>(b.loss.policy));
   EXPECT_EQ(std::bit_cast<uint64_t>(a.loss.kl_penalty),

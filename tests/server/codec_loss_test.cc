@@ -6,6 +6,7 @@
 
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tests/server/decoded_answers.h"
@@ -18,6 +19,7 @@ using testing::Contains;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
+using testing::Not;
 using testing::UnorderedElementsAre;
 
 v1::PolicyLoss PpoClip() {
@@ -218,6 +220,27 @@ TEST(CodecLoss, ADivergenceThatIsNoNumberIsItsSystemsOwn) {
     ASSERT_THAT(skyrl.violations, IsEmpty());
     EXPECT_LT(skyrl.gradient()[0], -9.0f);
   }
+}
+
+TEST(CodecLoss, LogProbsAboveZeroAreWarnedAboutInEveryDialect) {
+  const std::pair<std::string, std::string> blocks[] = {
+      {"verl", R"({"policy_loss": {"loss_mode": "vanilla"}})"},
+      {"trl", R"({"vllm_importance_sampling_correction": false})"},
+      {"skyrl", R"({"policy_loss_type": "regular"})"},
+      {"openrlhf", R"({"policy_loss_type": "ppo", "token_level_loss": true})"}};
+  const auto warns = Contains(HasSubstr("positive_log_probs: 1 of 2 tokens"));
+  for (const auto& [system, block] : blocks) {
+    const Answer above = AnswerOf(AboveZero(1e-7f, system, block));
+    ASSERT_THAT(above.violations, IsEmpty()) << system;
+    EXPECT_THAT(above.response.warnings(), warns) << system;
+    v1::CorrectRequest request = AboveZero(0.0f, system, block);
+    EXPECT_THAT(AnswerOf(request).response.warnings(), Not(warns)) << system;
+  }
+  v1::CorrectRequest request = AboveZero(1e-7f, "verl", "{}");
+  request.mutable_method()->mutable_preset()->set_name("ppo_clip");
+  const Answer preset = AnswerOf(request);
+  EXPECT_THAT(preset.response.warnings(), warns);
+  EXPECT_EQ(preset.response.metrics().at("positive_log_probs"), 1);
 }
 
 }  // namespace

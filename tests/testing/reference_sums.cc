@@ -25,6 +25,9 @@ double SafetyClamp(double l) {
   return std::clamp(l, -kSafetyClamp, kSafetyClamp);
 }
 
+constexpr InputRole kLogProbs[] = {InputRole::kRollout, InputRole::kOld,
+                                   InputRole::kCurrent, InputRole::kRef};
+
 PeerSums EmptyPeerSums() {
   PeerSums peers{};
   PeerCorrectionSums& correction = peers.correction;
@@ -62,10 +65,16 @@ void AddCounts(const RowResult& result, BatchSums& sums) {
   sums.non_finite_tokens += Count(result.row.dropped) +
                             Count(result.row.neutralized) +
                             Count(result.row.unknown);
-  for (int64_t t = 0; t < result.row.size(); ++t)
+  for (int64_t t = 0; t < result.row.size(); ++t) {
     sums.zero_weight_tokens +=
         result.row.counts[t] &&
         static_cast<float>(result.final_weights[t]) == 0.0f;
+    sums.positive_log_probs +=
+        result.row.counts[t] &&
+        std::ranges::any_of(kLogProbs, [&](InputRole role) {
+          return result.row.Value(role, t) > 0.0;
+        });
+  }
 }
 
 void AddDrift(const CorrectionSpec& spec, const ReferenceRow& row,

@@ -168,6 +168,7 @@ void List(Lister list, const BatchSums& s) {
   list.Count("touched_sequences", s.touched_sequences);
   list.Count("zero_weight_tokens", s.zero_weight_tokens);
   list.Count("non_finite_tokens", s.non_finite_tokens);
+  list.Count("positive_log_probs", s.positive_log_probs);
 }
 
 }  // namespace
