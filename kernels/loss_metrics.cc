@@ -1,24 +1,8 @@
 #include "kernels/loss_metrics.h"
 
-#include <cmath>
-
 #include "kernels/averages.h"
 
 namespace counterweight::kernels {
-LossSummary SummarizeLoss(const BatchSums& sums) {
-  const LossSums& loss = sums.loss;
-  const int64_t n = sums.tokens;
-  LossSummary summary{};
-  // + 0.0 turns the -0 of equal policies into 0.
-  summary.ppo_kl = -Mean(loss.log_ratio_kept, sums.kept_tokens) + 0.0;
-  summary.clip_fraction = Fraction(loss.clipped, n);
-  summary.clip_high_fraction = Fraction(loss.high, n);
-  summary.clip_low_fraction = Fraction(loss.low, n);
-  summary.gradient_norm = std::sqrt(loss.gradient_squared);
-  summary.gradient_clipped_share = loss.slope_clipped / loss.slope;
-  summary.gradient_rejected_share = loss.slope_rejected / loss.slope;
-  return summary;
-}
 
 void AddLossMetrics(const CorrectionSpec& spec, const BatchSums& sums,
                     std::map<std::string, double>* metrics) {

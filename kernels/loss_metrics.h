@@ -2,9 +2,12 @@
 #ifndef COUNTERWEIGHT_KERNELS_LOSS_METRICS_H_
 #define COUNTERWEIGHT_KERNELS_LOSS_METRICS_H_
 
+#include <cmath>
+#include <cstdint>
 #include <map>
 #include <string>
 
+#include "kernels/averages.h"
 #include "kernels/spec.h"
 #include "kernels/sums.h"
 
@@ -23,7 +26,22 @@ struct LossSummary {
   double gradient_rejected_share;
 };
 
-LossSummary SummarizeLoss(const BatchSums& sums);
+// `sums` are BatchSums, or have those of its members that are read here.
+template <class Sums>
+LossSummary SummarizeLoss(const Sums& sums) {
+  const auto& loss = sums.loss;
+  const int64_t n = sums.tokens;
+  LossSummary summary{};
+  // + 0.0 turns the -0 of equal policies into 0.
+  summary.ppo_kl = -Mean(loss.log_ratio_kept, sums.kept_tokens) + 0.0;
+  summary.clip_fraction = Fraction(loss.clipped, n);
+  summary.clip_high_fraction = Fraction(loss.high, n);
+  summary.clip_low_fraction = Fraction(loss.low, n);
+  summary.gradient_norm = std::sqrt(loss.gradient_squared);
+  summary.gradient_clipped_share = loss.slope_clipped / loss.slope;
+  summary.gradient_rejected_share = loss.slope_rejected / loss.slope;
+  return summary;
+}
 
 // Adds the metrics "loss/..." if the spec has a loss.
 void AddLossMetrics(const CorrectionSpec& spec, const BatchSums& sums,

@@ -26,12 +26,6 @@ double Deviation(double variance) {
   return std::isnan(variance) ? variance : std::sqrt(std::max(variance, 0.0));
 }
 
-double WeightMean(const BatchSums& sums) {
-  const double direct = Mean(sums.weight.weight, sums.tokens);
-  const double near_one = 1.0 + Mean(sums.weight.excess, sums.tokens);
-  return direct < 0.5 ? direct : near_one;
-}
-
 void AddDrift(const BatchSums& sums, const DriftSummary& summary,
               MetricMap* metrics) {
   const DriftSums& drift = sums.drift;
@@ -106,28 +100,10 @@ DriftSummary Summarize(const BatchSums& sums) {
   const DriftSums& drift = sums.drift;
   const WeightSums& weight = sums.weight;
   const int64_t n = sums.tokens;
-  const int64_t rows = sums.nonempty_sequences;
-  DriftSummary summary{};
-  // + 0.0 turns the -0 of equal policies into 0.
-  summary.kl = -Mean(drift.log_ratio, n) + 0.0;
-  summary.k3 = Mean(drift.k3, n);
-  summary.chi2_token =
-      2.0 * Mean(drift.excess, n) + Mean(drift.excess_squared, n);
-  summary.chi2_sequence = Mean(drift.chi2_sequence, rows);
-  summary.ppl_ratio = 1.0 + Mean(drift.ppl_ratio_excess, rows);
+  DriftSummary summary{MeansOf(sums), 0.0, 0.0};
   summary.log_ratio_std = Deviation(
       Variance(drift.log_ratio, 2.0 * drift.k2, n, drift.log_ratio_range));
-  summary.weight_mean = WeightMean(sums);
-  const double direct = Mean(weight.weight, n);
   summary.weight_std = Deviation(WeightVariance(weight, n));
-  summary.weight_max = weight.range.max;
-  // All weights 0: no sample is effective.
-  summary.effective_sample_size =
-      n > 0 && weight.weight_squared == 0.0
-          ? 0.0
-          : direct * direct / Mean(weight.weight_squared, n);
-  summary.clipped_high = Fraction(weight.tokens_high, n);
-  summary.clipped_low = Fraction(weight.tokens_outside - weight.tokens_high, n);
   return summary;
 }
 

@@ -78,6 +78,7 @@ struct Config {
 
   int64_t max_runs = 256;
   int64_t max_runs_per_client = 64;
+  double drift_gauge_window_s = 1800.0;
 
   double drain_delay_s = 2.0;
   double drain_timeout_s = 30.0;

@@ -58,7 +58,9 @@ constexpr Flag kFlags[] = {
      "File of lines 'name sha256:HEX', as --hash_token prints them: calls and "
      "scrapes then need one of these tokens, over Unix sockets too; health "
      "does "
-     "not. A changed file is read again. Tokens alone do not let the server "
+     "not. A third word 'runs=team-a-*,eval' binds a token to runs of these "
+     "names, where * is any text. A changed file is read again. Tokens alone "
+     "do not let the server "
      "leave loopback: they could be read on the network, which TLS prevents.",
      SetPath<&Config::tokens>, GetPath<&Config::tokens>},
     {"reflection",
@@ -187,6 +189,13 @@ constexpr Flag kFlags[] = {
      "Most values of the label run for one client (one IP address).",
      SetInteger<&Config::max_runs_per_client, 1, 1 << 20>,
      GetInteger<&Config::max_runs_per_client>},
+    {"drift_gauge_window",
+     "Seconds after a run's last batch here until its gauges leave /metrics, "
+     "at "
+     "least 1: longer than its pause between two steps. Counters and "
+     "histograms stay, and gauges return with the next batch.",
+     SetSecondOrMore<&Config::drift_gauge_window_s>,
+     GetSeconds<&Config::drift_gauge_window_s>},
     {"drain_delay",
      "Seconds between SIGTERM, when health turns NOT_SERVING, and the refusal "
      "of new requests: time for balancers to look elsewhere.",

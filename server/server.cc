@@ -117,7 +117,9 @@ Server::Server(const Config& config,
       metrics_(registry_.get()),
       drift_({.max_runs = config.max_runs,
               .max_runs_per_client = config.max_runs_per_client,
-              .last_batches = config.page ? kPageBatches : 0},
+              .last_batches = config.page ? kPageBatches : 0,
+              .gauge_window =
+                  std::chrono::duration<double>(config.drift_gauge_window_s)},
              registry_.get()),
       admission_(AdmissionLimits(config)),
       arrivals_(MaxArrivals(config)),
@@ -181,7 +183,8 @@ bool Server::StartMetrics(std::string* error) {
   }
   absl::StatusOr<std::unique_ptr<WebServer>> web = ServeMetrics(
       address, HasMetricsTls(config_),
-      {.metrics = {registry_, process_metrics_, MakeSampledMetrics(Samples())},
+      {.metrics = {HideOldGaugesOf(&drift_), registry_, process_metrics_,
+                   MakeSampledMetrics(Samples())},
        .page = page_.get(),
        .health = &health_,
        .access = access_.get()},

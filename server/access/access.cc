@@ -130,17 +130,24 @@ grpc::Status Access::Judge(std::string_view path,
     return {grpc::StatusCode::UNAUTHENTICATED,
             "this server wants a token: send 'authorization: Bearer TOKEN'"};
   }
-  if (tokens_->Get()->Find(token).empty()) {
+  if (tokens_->Get()->Find(token) == nullptr) {
     return {grpc::StatusCode::UNAUTHENTICATED,
             "the token is none of this server's; perhaps it was replaced"};
   }
   return grpc::Status::OK;
 }
 
-std::string Access::NameOf(std::string_view authorization) const {
-  if (!tokens_) return "";
-  const std::string_view token = TokenOf(authorization);
-  return token.empty() ? "" : std::string(tokens_->Get()->Find(token));
+std::shared_ptr<const TokenTable::Token> Access::TokenIn(
+    std::string_view authorization) const {
+  if (!tokens_) return nullptr;
+  const std::string_view text = TokenOf(authorization);
+  if (text.empty()) return nullptr;
+  const std::shared_ptr<const TokenTable> table = tokens_->Get();
+  const TokenTable::Token* const token = table->Find(text);
+  // Shares the table, which a changed file replaces.
+  return token == nullptr
+             ? nullptr
+             : std::shared_ptr<const TokenTable::Token>(table, token);
 }
 
 }  // namespace counterweight::server

@@ -59,9 +59,9 @@ class Access {
   // "/grpc.health.v1.Health/Check"; health needs no token.
   grpc::Status Check(std::string_view path, const Credentials& credentials);
 
-  // The name of the token in the value of "authorization"; empty if there is
-  // none.
-  std::string NameOf(std::string_view authorization) const;
+  // The token in the value of "authorization"; null if there is none.
+  std::shared_ptr<const TokenTable::Token> TokenIn(
+      std::string_view authorization) const;
 
   // REQUIRES: has_tls().
   std::shared_ptr<const TlsFiles> tls() const { return tls_->Get(); }

@@ -15,6 +15,7 @@ namespace counterweight::server {
 namespace {
 
 constexpr std::string_view kHashPrefix = "sha256:";
+constexpr std::string_view kRunsPrefix = "runs=";
 constexpr std::string_view kBlank = " \t\r";
 constexpr size_t kMaxNameBytes = 64;
 // A short token could be guessed from its hash.
@@ -55,6 +56,20 @@ bool ParseHash(std::string_view text, TokenHash* hash) {
   return true;
 }
 
+// Takes the first word of trimmed text, and the blanks behind it.
+std::string_view TakeWord(std::string_view* text) {
+  const size_t end = std::min(text->find_first_of(kBlank), text->size());
+  const std::string_view word = text->substr(0, end);
+  *text = Trimmed(text->substr(end));
+  return word;
+}
+
+// Reads "runs=PATTERNS".
+bool ParseRuns(std::string_view text, RunPatterns* runs) {
+  if (!text.starts_with(kRunsPrefix)) return false;
+  return RunPatterns::Parse(text.substr(kRunsPrefix.size()), runs);
+}
+
 constexpr std::string_view kNameRule =
     "a name has 1 to 64 letters, digits, '.', '_' and '-'";
 
@@ -70,17 +85,22 @@ absl::StatusOr<std::shared_ptr<const TokenTable>> TokenTable::Parse(
     text.remove_prefix(std::min(end + 1, text.size()));
     number += 1;
     if (line.empty() || line.starts_with('#')) continue;
-    const size_t blank = std::min(line.find_first_of(kBlank), line.size());
-    Entry entry{.name = std::string(line.substr(0, blank)), .hash = {}};
+    std::string_view rest = line;
+    Token entry{.name = std::string(TakeWord(&rest)), .hash = {}, .runs = {}};
+    const std::string_view hash = TakeWord(&rest);
     std::string_view wrong;
     if (!IsName(entry.name)) {
       wrong = kNameRule;
-    } else if (!ParseHash(Trimmed(line.substr(blank)), &entry.hash)) {
+    } else if (!ParseHash(hash, &entry.hash) ||
+               (!rest.empty() && !ParseRuns(rest, &entry.runs))) {
       wrong =
-          "after the name comes 'sha256:' with 64 hexadecimal digits, and "
-          "nothing else; counterweight-server --hash_token prints such a line";
+          "after the name comes 'sha256:' with 64 hexadecimal digits, as "
+          "counterweight-server --hash_token prints them, and then nothing or "
+          "'runs=' with 1 to 64 patterns of run names, separated by commas "
+          "without blanks: 1 to 64 letters, digits, '.', '_', '-' and '*', "
+          "which stands for any text";
     } else if (std::any_of(table->entries_.begin(), table->entries_.end(),
-                           [&](const Entry& other) {
+                           [&](const Token& other) {
                              return other.hash == entry.hash;
                            })) {
       wrong = "the token is there already, in a line before";
@@ -96,15 +116,15 @@ absl::StatusOr<std::shared_ptr<const TokenTable>> TokenTable::Parse(
   return std::shared_ptr<const TokenTable>(std::move(table));
 }
 
-std::string_view TokenTable::Find(std::string_view token) const {
+const TokenTable::Token* TokenTable::Find(std::string_view token) const {
   const TokenHash hash = HashOf(token);
-  std::string_view name;
-  for (const Entry& entry : entries_) {
+  const Token* found = nullptr;
+  for (const Token& entry : entries_) {
     if (CRYPTO_memcmp(hash.data(), entry.hash.data(), hash.size()) == 0) {
-      name = entry.name;
+      found = &entry;
     }
   }
-  return name;
+  return found;
 }
 
 absl::StatusOr<std::shared_ptr<const TokenTable>> LoadTokens(

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "server/access/run_patterns.h"
 
 namespace counterweight::server {
 
@@ -20,23 +21,26 @@ using TokenHash = std::array<uint8_t, 32>;
 // The tokens that a file names. Immutable.
 class TokenTable {
  public:
-  // Reads lines "name sha256:HEX"; empty lines and lines that begin with # say
-  // nothing. A name has 1 to 64 of [A-Za-z0-9._-]; several tokens may have the
-  // same one. Fails with the end of a sentence that has the line's number if a
-  // line is wrong or none has a token.
+  struct Token {
+    std::string name;
+    TokenHash hash;
+    RunPatterns runs;
+  };
+
+  // Reads lines "name sha256:HEX" and "name sha256:HEX runs=PATTERNS", with
+  // RunPatterns; empty lines and lines that begin with # say nothing. A name
+  // has 1 to 64 of [A-Za-z0-9._-]; several tokens may have the same one. Fails
+  // with the end of a sentence that has the line's number if a line is wrong or
+  // none has a token.
   static absl::StatusOr<std::shared_ptr<const TokenTable>> Parse(
       std::string_view text);
 
-  // The name of `token`; empty if it is none of the table's. Takes the same
-  // time for any token of the same length. Valid as long as this.
-  std::string_view Find(std::string_view token) const;
+  // Null if `token` is none of the table's. Takes the same time for any token
+  // of the same length. Valid as long as this.
+  const Token* Find(std::string_view token) const;
 
  private:
-  struct Entry {
-    std::string name;
-    TokenHash hash;
-  };
-  std::vector<Entry> entries_;
+  std::vector<Token> entries_;
 };
 
 // Reads the file of --tokens. Fails with a sentence if it is wrong.

@@ -40,7 +40,8 @@ grpc::Status Correction::Decode(PayloadSource source,
   if (!request_.request_id().empty()) record.request_id = request_.request_id();
   record.run = request_.labels().run();
   record.replica = request_.labels().replica();
-  grpc::Status status;
+  grpc::Status status = call_.MayWrite(record.run);
+  if (!status.ok()) return status;
   source.is_wanted = [&] {
     if (status.ok()) status = wanted();
     return status.ok();

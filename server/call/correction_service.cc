@@ -159,7 +159,7 @@ void CorrectionService::Record(std::string_view rpc, const grpc::Status& status,
        .code = status.error_code(),
        .message = status.error_message(),
        .peer = peer.transport,
-       .token = peer.token,
+       .token = peer.token == nullptr ? "" : peer.token->name,
        .response_bytes = static_cast<int64_t>(response_bytes)});
 }
 

@@ -5,19 +5,19 @@
 namespace counterweight::server {
 
 Peer ParsePeer(std::string_view peer) {
-  if (peer.starts_with("unix")) return {"unix", "unix", ""};
+  if (peer.starts_with("unix")) return {"unix", "unix", nullptr};
   if (peer.starts_with("ipv4:") || peer.starts_with("ipv6:")) {
-    return {"tcp", std::string(peer.substr(0, peer.rfind(':'))), ""};
+    return {"tcp", std::string(peer.substr(0, peer.rfind(':'))), nullptr};
   }
-  return {"inproc", "inproc", ""};
+  return {"inproc", "inproc", nullptr};
 }
 
 Peer PeerOf(const grpc::CallbackServerContext& context, const Access& access) {
   Peer peer = ParsePeer(context.peer());
   const auto header = context.client_metadata().find("authorization");
   if (header == context.client_metadata().end()) return peer;
-  peer.token = access.NameOf({header->second.data(), header->second.size()});
-  if (!peer.token.empty()) peer.client = "token:" + peer.token;
+  peer.token = access.TokenIn({header->second.data(), header->second.size()});
+  if (peer.token != nullptr) peer.client = "token:" + peer.token->name;
   return peer;
 }
 

@@ -3,11 +3,13 @@
 #ifndef COUNTERWEIGHT_SERVER_CALL_PEER_H_
 #define COUNTERWEIGHT_SERVER_CALL_PEER_H_
 
+#include <memory>
 #include <string>
 #include <string_view>
 
 #include "grpcpp/server_context.h"
 #include "server/access/access.h"
+#include "server/access/token_table.h"
 #include "server/trace/traceparent.h"
 
 namespace counterweight::server {
@@ -19,8 +21,8 @@ struct Peer {
   // the server requires tokens; otherwise the IP address without the port, or
   // the transport. Never empty; never logged.
   std::string client;
-  // The token's name, for the log; empty without one.
-  std::string token;
+  // Null without one; its name is for the log.
+  std::shared_ptr<const TokenTable::Token> token;
 };
 
 // Reads grpc::ServerContext::peer(), e.g. "ipv4:10.0.0.7:40312".

@@ -40,7 +40,11 @@ grpc::Status Publish(const ServiceContext& service, ServedCall* call,
   if (!request.request_id().empty()) record.request_id = request.request_id();
   record.run = request.labels().run();
   record.replica = request.labels().replica();
-  const Result<Publication> read = ReadPublication(request);
+  status = call->MayWrite(record.run);
+  if (!status.ok()) return status;
+  const std::shared_ptr<const Config> config = service.config->Get();
+  const Result<Publication> read =
+      ReadPublication(request, {config->max_tokens, config->max_sequences});
   if (!read.ok()) return call->InvalidArgument(read.violations);
   const Publication& publication = read.value;
   record.tokens = publication.batch.sums.tokens;
@@ -49,6 +53,7 @@ grpc::Status Publish(const ServiceContext& service, ServedCall* call,
                           .run = publication.run,
                           .policy_version = publication.policy_version,
                           .request_id = publication.request_id,
+                          .source = RecentIds::Source::kPublication,
                           .batch = &publication.batch});
   return SerializePayload(v1::PublishResponse(), response);
 }

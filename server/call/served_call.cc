@@ -7,6 +7,7 @@
 #include "nlohmann/json.hpp"
 #include "server/call/peer.h"
 #include "server/call/status.h"
+#include "server/engine/codec_labels.h"
 #include "spdlog/fmt/fmt.h"
 
 namespace counterweight::server {
@@ -63,13 +64,29 @@ ServedCall::ServedCall(const ServiceContext* service, std::string_view rpc,
   }
   record_.rpc = rpc;
   record_.peer = peer.transport;
-  record_.token = std::move(peer.token);
+  token_ = std::move(peer.token);
+  if (token_ != nullptr) record_.token = token_->name;
   record_.request_id = std::move(request_id);
   record_.trace = BeginTrace(*context, service->spans != nullptr, stage_start_);
 }
 
 const Regions* ServedCall::regions() const {
   return record_.peer == "tcp" ? nullptr : service_.regions;
+}
+
+grpc::Status ServedCall::MayWrite(const std::string& run) const {
+  if (token_ == nullptr || token_->runs.Allow(run)) return grpc::Status::OK;
+  std::string refusal =
+      fmt::format("is required of the token '{}'", token_->name);
+  if (!run.empty()) {
+    // A wrong label may hold anything.
+    refusal = fmt::format(
+        "the token '{}' may not write {}", token_->name,
+        IsLabel(run) ? fmt::format("the run '{}'", run) : "this run");
+  }
+  return {grpc::StatusCode::PERMISSION_DENIED,
+          fmt::format("labels.run: {}; its runs are {}", refusal,
+                      token_->runs.ToString())};
 }
 
 grpc::Status ServedCall::StillWanted() const {

@@ -4,11 +4,13 @@
 
 #include <chrono>
 #include <functional>
+#include <memory>
 #include <string>
 #include <string_view>
 
 #include "grpcpp/server_context.h"
 #include "grpcpp/support/status.h"
+#include "server/access/token_table.h"
 #include "server/call/service_context.h"
 #include "server/engine/violation.h"
 #include "server/observe/request_log.h"
@@ -39,6 +41,9 @@ class ServedCall {
   // Shared memory is for callers on this machine. Null if there is none.
   const Regions* regions() const;
 
+  // OK if the client's token may write this run's series; PERMISSION_DENIED
+  // otherwise.
+  grpc::Status MayWrite(const std::string& run) const;
   // OK while the client waits for the answer.
   grpc::Status StillWanted() const;
   grpc::Status InvalidArgument(const Violations& violations);
@@ -65,6 +70,7 @@ class ServedCall {
   grpc::CallbackServerContext* const context_;
   Clock::time_point stage_start_ = Clock::now();
   Client queue_client_;  // its peer is what drift is counted by
+  std::shared_ptr<const TokenTable::Token> token_;
   RequestRecord record_;
 };
 

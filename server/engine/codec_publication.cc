@@ -16,25 +16,24 @@ namespace {
 using google::protobuf::Message;
 using google::protobuf::RepeatedField;
 
-// Both of which are of one message.
-template <class Sums, class Field, size_t n>
-void Copy(const Field (&table)[n], const Sums& from, Sums* to) {
-  for (const Field& field : table) to->*field.sum = from.*field.sum;
+template <class Field, class Kernel, class Sums, size_t n>
+void Copy(const Field (&table)[n], const Kernel& from, Sums* to) {
+  for (const Field& field : table) to->*field.sum = from.*field.from;
 }
 
-template <class Sums, size_t n>
-void Write(const CountField<Sums> (&table)[n], const Sums& sums,
+template <class Kernel, class Sums, size_t n>
+void Write(const CountField<Kernel, Sums> (&table)[n], const Sums& sums,
            Message* message) {
-  for (const CountField<Sums>& field : table) {
+  for (const CountField<Kernel, Sums>& field : table) {
     message->GetReflection()->SetInt64(message, FieldOf(*message, field.name),
                                        sums.*field.sum);
   }
 }
 
-template <class Sums, size_t n>
-void Write(const NumberField<Sums> (&table)[n], const Sums& sums,
+template <class Kernel, class Sums, size_t n>
+void Write(const NumberField<Kernel, Sums> (&table)[n], const Sums& sums,
            Message* message) {
-  for (const NumberField<Sums>& field : table) {
+  for (const NumberField<Kernel, Sums>& field : table) {
     message->GetReflection()->SetDouble(message, FieldOf(*message, field.name),
                                         sums.*field.sum);
   }
@@ -47,7 +46,7 @@ void WriteHistogram(const int64_t (&histogram)[n],
 }
 
 void WriteLoss(const PublishedBatch& batch, v1::LossSums* message) {
-  const kernels::LossSums& loss = batch.sums.loss;
+  const PublishedSums::Loss& loss = batch.sums.loss;
   Write(kLossNumbers, loss, message);
   Write(kLossCounts, loss, message);
   if (!batch.has_kl_penalty) return;
@@ -55,7 +54,7 @@ void WriteLoss(const PublishedBatch& batch, v1::LossSums* message) {
   Write(kKlPenaltyCounts, loss, message->mutable_kl_penalty());
 }
 
-void WriteStaleness(const kernels::StalenessSums& staleness,
+void WriteStaleness(const PublishedSums::Staleness& staleness,
                     v1::StalenessSums* message) {
   Write(kStalenessNumbers, staleness, message);
   Write(kStalenessCounts, staleness, message);
@@ -68,7 +67,7 @@ void WriteStaleness(const kernels::StalenessSums& staleness,
 }
 
 void WriteSums(const PublishedBatch& batch, v1::BatchSums* message) {
-  const kernels::BatchSums& sums = batch.sums;
+  const PublishedSums& sums = batch.sums;
   Write(kBatchCounts, sums, message);
   v1::DriftSums* const drift = message->mutable_drift();
   Write(kDriftNumbers, sums.drift, drift);
@@ -94,7 +93,7 @@ void WriteSums(const PublishedBatch& batch, v1::BatchSums* message) {
 }
 
 void CopyStaleness(const kernels::StalenessSums& from,
-                   kernels::StalenessSums* to) {
+                   PublishedSums::Staleness* to) {
   if (from.measured == 0) return;
   to->measured = 1;
   Copy(kStalenessNumbers, from, to);
@@ -118,7 +117,7 @@ PublishedBatch Published(const kernels::CorrectionSpec& spec,
   batch.has_kl_penalty =
       batch.has_loss && spec.loss.kl.estimator != kernels::KlEstimator::kNone;
   batch.rule_names = rule_names;
-  kernels::BatchSums& to = batch.sums;
+  PublishedSums& to = batch.sums;
   Copy(kBatchCounts, sums, &to);
   Copy(kDriftNumbers, sums.drift, &to.drift);
   std::copy(std::begin(sums.drift.histogram), std::end(sums.drift.histogram),
@@ -159,7 +158,8 @@ v1::PublishRequest WritePublication(const Publication& publication) {
   return request;
 }
 
-Result<Publication> ReadPublication(const v1::PublishRequest& request) {
+Result<Publication> ReadPublication(const v1::PublishRequest& request,
+                                    const RequestLimits& limits) {
   Result<Publication> result;
   Publication& publication = result.value;
   const v1::Labels& labels = request.labels();
@@ -181,7 +181,8 @@ Result<Publication> ReadPublication(const v1::PublishRequest& request) {
     result.violations.push_back({"sums", "is required"});
     return result;
   }
-  SumsReader(&publication.batch, &result.violations).Read(request.sums());
+  SumsReader(limits, &publication.batch, &result.violations)
+      .Read(request.sums());
   return result;
 }
 

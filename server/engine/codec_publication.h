@@ -8,6 +8,7 @@
 #include "counterweight/v1/correction_service.pb.h"
 #include "kernels/spec.h"
 #include "kernels/sums.h"
+#include "server/engine/codec_layout.h"
 #include "server/engine/publication.h"
 #include "server/engine/result.h"
 
@@ -23,8 +24,10 @@ PublishedBatch Published(const kernels::CorrectionSpec& spec,
 // valid.
 v1::PublishRequest WritePublication(const Publication& publication);
 
-// Returns all violations, or a publication whose numbers a batch may have.
-Result<Publication> ReadPublication(const v1::PublishRequest& request);
+// Returns all violations, or a publication whose numbers a batch within the
+// limits may have.
+Result<Publication> ReadPublication(const v1::PublishRequest& request,
+                                    const RequestLimits& limits);
 
 }  // namespace counterweight::server
 

@@ -4,6 +4,7 @@
 #include <iterator>
 
 #include "kernels/spec.h"
+#include "server/engine/bounded_sums.h"
 #include "server/engine/codec_labels.h"
 #include "server/engine/names.h"
 
@@ -12,8 +13,10 @@ namespace {
 
 const char* NameOf(Most most) {
   switch (most) {
-    case Most::kAny:
-      break;
+    case Most::kMaxTokens:
+      return ", the server's --max_tokens";
+    case Most::kMaxSequences:
+      return ", the server's --max_sequences";
     case Most::kSequences:
       return ", the batch's sequences";
     case Most::kNonemptySequences:
@@ -47,6 +50,7 @@ void SumsReader::Read(const v1::BatchSums& message) {
         ReadHistogram(drift.sequence_histogram(), "drift.sequence_histogram",
                       sums_.drift.sequence_histogram),
         sums_.nonempty_sequences, "nonempty_sequences");
+    CheckHistograms();
   } else {
     Fail("drift", "is required");
   }
@@ -111,7 +115,7 @@ void SumsReader::ReadRules(const v1::BatchSums& message) {
 
 void SumsReader::ReadStaleness(const v1::StalenessSums& message) {
   const size_t before = violations_.size();
-  kernels::StalenessSums& staleness = sums_.staleness;
+  PublishedSums::Staleness& staleness = sums_.staleness;
   staleness.measured = 1;
   Read(kStalenessNumbers, message, "staleness.", &staleness);
   Read(kStalenessCounts, message, "staleness.", &staleness);
@@ -129,31 +133,34 @@ void SumsReader::ReadStaleness(const v1::StalenessSums& message) {
     Read(kBucketCounts, message.buckets(b), field, &staleness.buckets[b]);
   }
   if (violations_.size() != before) return;
-  const int64_t in_buckets = kernels::KnownTokens(staleness);
+  int64_t in_buckets = 0;
+  for (const kernels::StalenessBucketSums& bucket : staleness.buckets) {
+    in_buckets += bucket.tokens;
+  }
   CheckTotal("staleness.buckets", in_buckets + staleness.unknown_tokens,
              sums_.tokens, "tokens, with staleness.unknown_tokens");
   CheckTotal("staleness.histogram", known, in_buckets,
              "the tokens of staleness.buckets");
 }
 
-template <class Sums, size_t n>
-void SumsReader::Read(const CountField<Sums> (&table)[n],
+template <class Kernel, class Sums, size_t n>
+void SumsReader::Read(const CountField<Kernel, Sums> (&table)[n],
                       const google::protobuf::Message& message,
                       const std::string& prefix, Sums* sums) {
-  for (const CountField<Sums>& field : table) {
+  for (const CountField<Kernel, Sums>& field : table) {
     const int64_t count = message.GetReflection()->GetInt64(
         message, FieldOf(message, field.name));
     // So that a wrong whole does not make its parts wrong.
     const bool is_valid = CheckCount(prefix + field.name, count, field.most);
-    sums->*field.sum = is_valid ? count : kMostCount;
+    sums->*field.sum = is_valid ? count : Largest(field.most);
   }
 }
 
-template <class Sums, size_t n>
-void SumsReader::Read(const NumberField<Sums> (&table)[n],
+template <class Kernel, class Sums, size_t n>
+void SumsReader::Read(const NumberField<Kernel, Sums> (&table)[n],
                       const google::protobuf::Message& message,
                       const std::string& prefix, Sums* sums) {
-  for (const NumberField<Sums>& field : table) {
+  for (const NumberField<Kernel, Sums>& field : table) {
     const double value = message.GetReflection()->GetDouble(
         message, FieldOf(message, field.name));
     CheckNumber(prefix + field.name, value, field.range);
@@ -170,7 +177,7 @@ int64_t SumsReader::ReadHistogram(const Entries& entries,
   }
   int64_t total = 0;
   for (int i = 0; i < entries.size(); ++i) {
-    if (!CheckCount(Concat(field, "[", i, "]"), entries[i], Most::kAny)) {
+    if (!CheckCount(Concat(field, "[", i, "]"), entries[i], Most::kMaxTokens)) {
       return -1;
     }
     to[i] = entries[i];
@@ -183,6 +190,21 @@ void SumsReader::CheckTotal(const std::string& field, int64_t total,
                             int64_t whole, const char* name) {
   if (!has_counts_ || total < 0 || total == whole) return;
   Fail(field, Concat("adds up to ", total, "; must be ", whole, ", ", name));
+}
+
+void SumsReader::CheckHistograms() {
+  if (!violations_.empty()) return;
+  const PublishedSums::Drift& drift = sums_.drift;
+  if (!MayHaveLogRatio(drift.log_ratio, drift.histogram)) {
+    Fail("drift.log_ratio", "is none that drift.token_histogram allows");
+  }
+  if (!MayHaveK3(drift.k3, drift.histogram)) {
+    Fail("drift.k3", "is more than drift.token_histogram allows");
+  }
+  if (!MayHaveLogRatio(-drift.log_ppl_difference, drift.sequence_histogram)) {
+    Fail("drift.log_ppl_difference",
+         "is none that drift.sequence_histogram allows");
+  }
 }
 
 bool SumsReader::CheckCount(const std::string& field, int64_t count,
@@ -239,8 +261,10 @@ void SumsReader::CheckNumber(const std::string& field, double value,
 
 int64_t SumsReader::Largest(Most most) const {
   switch (most) {
-    case Most::kAny:
-      break;
+    case Most::kMaxTokens:
+      return limits_.max_tokens;
+    case Most::kMaxSequences:
+      return limits_.max_sequences;
     case Most::kSequences:
       return sums_.num_sequences;
     case Most::kNonemptySequences:
@@ -250,7 +274,7 @@ int64_t SumsReader::Largest(Most most) const {
     case Most::kOutside:
       return sums_.weight.tokens_outside;
   }
-  return kMostCount;
+  return 0;
 }
 
 }  // namespace counterweight::server

@@ -8,6 +8,7 @@
 
 #include "counterweight/v1/sums.pb.h"
 #include "google/protobuf/message.h"
+#include "server/engine/codec_layout.h"
 #include "server/engine/codec_publication_fields.h"
 #include "server/engine/publication.h"
 #include "server/engine/violation.h"
@@ -22,9 +23,14 @@ inline const google::protobuf::FieldDescriptor* FieldOf(
 
 class SumsReader {
  public:
-  // `batch` is a new one.
-  SumsReader(PublishedBatch* batch, Violations* violations)
-      : batch_(*batch), sums_(batch->sums), violations_(*violations) {}
+  // `batch` is a new one. It is held to the limits of one that is sent to be
+  // corrected, so that no message counts for more than such a one.
+  SumsReader(const RequestLimits& limits, PublishedBatch* batch,
+             Violations* violations)
+      : limits_(limits),
+        batch_(*batch),
+        sums_(batch->sums),
+        violations_(*violations) {}
 
   void Read(const v1::BatchSums& message);
 
@@ -39,12 +45,12 @@ class SumsReader {
   void ReadStaleness(const v1::StalenessSums& message);
 
   // `prefix` is the message's path in the sums: "drift.".
-  template <class Sums, size_t n>
-  void Read(const CountField<Sums> (&table)[n],
+  template <class Kernel, class Sums, size_t n>
+  void Read(const CountField<Kernel, Sums> (&table)[n],
             const google::protobuf::Message& message, const std::string& prefix,
             Sums* sums);
-  template <class Sums, size_t n>
-  void Read(const NumberField<Sums> (&table)[n],
+  template <class Kernel, class Sums, size_t n>
+  void Read(const NumberField<Kernel, Sums> (&table)[n],
             const google::protobuf::Message& message, const std::string& prefix,
             Sums* sums);
   // The entries' sum; -1 after a violation.
@@ -54,12 +60,15 @@ class SumsReader {
   // Parts of a batch whose counts are valid.
   void CheckTotal(const std::string& field, int64_t total, int64_t whole,
                   const char* name);
+  // Sums against the histograms of the same tokens.
+  void CheckHistograms();
   bool CheckCount(const std::string& field, int64_t count, Most most);
   void CheckNumber(const std::string& field, double value, Range range);
   int64_t Largest(Most most) const;
 
+  const RequestLimits limits_;
   PublishedBatch& batch_;
-  kernels::BatchSums& sums_;
+  PublishedSums& sums_;
   Violations& violations_;
   bool has_counts_ = false;  // those of the batch are valid
 };

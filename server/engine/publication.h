@@ -7,20 +7,19 @@
 #include <string>
 #include <vector>
 
-#include "kernels/sums.h"
+#include "server/engine/published_sums.h"
 
 namespace counterweight::server {
 
-// Made by Published() or read from a PublishRequest, so that the metrics cannot
-// use what the message lacks: of `sums` only its numbers are there, and all
-// others are 0.
+// Made by Published() or read from a PublishRequest: the metrics are the same
+// for a batch that the server corrected and for one that a client did.
 struct PublishedBatch {
   bool has_weight = false;
   bool has_loss = false;
   bool has_kl_penalty = false;
   // Parallel to sums.rules; as many as the method has rules.
   std::vector<std::string> rule_names;
-  kernels::BatchSums sums{};
+  PublishedSums sums{};
 };
 
 // A batch with its origin.

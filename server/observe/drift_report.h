@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "server/engine/publication.h"
+#include "server/observe/recent_ids.h"
 
 namespace counterweight::server {
 
@@ -19,7 +20,8 @@ struct DriftReport {
   std::optional<int64_t> policy_version;
   // The caller's id; if empty, the batch is always published.
   std::string_view request_id;
-  // Computed here, or by the client.
+  // Who computed the batch: this server, or the client of a publication.
+  RecentIds::Source source = RecentIds::Source::kServer;
   const PublishedBatch* batch = nullptr;
 };
 

@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "server/observe/drift_table.h"
-#include "spdlog/fmt/fmt.h"
 
 namespace counterweight::server {
 namespace {
@@ -16,31 +15,68 @@ int64_t UnixMilliseconds() {
       .count();
 }
 
+class OldGauges final : public prometheus::Collectable {
+ public:
+  explicit OldGauges(DriftSeries* drift) : drift_(*drift) {}
+
+  std::vector<prometheus::MetricFamily> Collect() const override {
+    drift_.HideOldGauges();
+    return {};
+  }
+
+ private:
+  DriftSeries& drift_;
+};
+
 }  // namespace
 
-DriftSeries::DriftSeries(const Limits& limits, prometheus::Registry* registry)
-    : limits_(limits), metrics_(registry), recent_ids_(kMaxRecentIds) {}
+std::shared_ptr<prometheus::Collectable> HideOldGaugesOf(DriftSeries* drift) {
+  return std::make_shared<OldGauges>(drift);
+}
+
+DriftSeries::DriftSeries(const Limits& limits, prometheus::Registry* registry,
+                         std::function<Clock::time_point()> now)
+    : limits_(limits),
+      now_(std::move(now)),
+      metrics_(registry),
+      token_log_ratio_(metrics_.token_log_ratio, {}, LogRatioBuckets()),
+      sequence_log_ratio_(metrics_.sequence_log_ratio, {}, LogRatioBuckets()),
+      recent_ids_(kMaxRecentIds) {
+  for (Family<Counter>* const family : metrics_.totals) {
+    totals_.emplace_back(*family, prometheus::Labels(), Addends::kCounts);
+    totals_.back().Add(0);
+  }
+  token_log_ratio_.Show();
+  sequence_log_ratio_.Show();
+}
 
 void DriftSeries::Publish(const DriftReport& report) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  if (!report.request_id.empty()) {
-    // A newline is in none of the three.
-    std::string id =
-        fmt::format("{}\n{}\n{}", report.client, report.run, report.request_id);
-    if (!recent_ids_.Insert(std::move(id))) return;
+  if (!report.request_id.empty() &&
+      !recent_ids_.Insert({std::string(report.run), std::string(report.client)},
+                          std::string(report.request_id), report.source)) {
+    return;
   }
   PublishTotals(report.batch->sums);
   Run& run = FindOrAdd(report.run, report.client);
   run.last_published = ++num_published_;
   // Without tokens there is no drift, and the gauges keep their values.
   const std::optional<RunDrift> drift = Measure(report);
-  run.series.Publish(report, drift);
-  run.last_batch = std::chrono::steady_clock::now();
+  run.last_batch = now_();
+  run.series.Publish(report, drift, run.last_batch);
   if (drift) run.ring.Add(report, *drift, UnixMilliseconds());
 }
 
+void DriftSeries::HideOldGauges() {
+  const auto window =
+      std::chrono::duration_cast<Clock::duration>(limits_.gauge_window);
+  const std::lock_guard<std::mutex> lock(mutex_);
+  const Clock::time_point oldest = now_() - window;
+  for (auto& [name, run] : runs_) run.series.HideGaugesBefore(oldest);
+}
+
 std::vector<DriftSeries::LastBatch> DriftSeries::Runs() const {
-  const auto now = std::chrono::steady_clock::now();
+  const Clock::time_point now = now_();
   const std::lock_guard<std::mutex> lock(mutex_);
   std::vector<LastBatch> runs;
   for (const auto& [name, run] : runs_) {
@@ -85,7 +121,10 @@ void DriftSeries::RemoveIdlest(std::string_view client) {
       idlest = run;
     }
   }
-  if (idlest != runs_.end()) runs_.erase(idlest);
+  if (idlest == runs_.end()) return;
+  // Else invented runs would take the places of others' ids.
+  recent_ids_.Forget(idlest->first);
+  runs_.erase(idlest);
 }
 
 int64_t DriftSeries::CountRuns(std::string_view client) const {
@@ -95,12 +134,11 @@ int64_t DriftSeries::CountRuns(std::string_view client) const {
   });
 }
 
-void DriftSeries::PublishTotals(const kernels::BatchSums& sums) {
-  for (size_t i = 0; i < metrics_.totals.size(); ++i) {
-    metrics_.totals[i]->Increment(Amount(kCorrectedCounters[i], sums));
+void DriftSeries::PublishTotals(const PublishedSums& sums) {
+  for (size_t i = 0; i < totals_.size(); ++i) {
+    totals_[i].Add(Amount(kCorrectedCounters[i], sums));
   }
-  ObserveLogRatios(sums.drift, &metrics_.token_log_ratio,
-                   &metrics_.sequence_log_ratio);
+  ObserveLogRatios(sums.drift, &token_log_ratio_, &sequence_log_ratio_);
 }
 
 }  // namespace counterweight::server

@@ -5,19 +5,24 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "kernels/sums.h"
+#include "prometheus/collectable.h"
+#include "prometheus/registry.h"
+#include "server/engine/published_sums.h"
 #include "server/observe/drift_report.h"
 #include "server/observe/metrics.h"
 #include "server/observe/recent_ids.h"
 #include "server/observe/run_ring.h"
 #include "server/observe/run_series.h"
+#include "server/observe/total.h"
 
 namespace counterweight::server {
 
@@ -30,23 +35,34 @@ class DriftSeries {
     int64_t max_runs_per_client;
     // Batches of each run that LastBatches keeps.
     int64_t last_batches = 0;
+    // Time after which HideOldGauges hides a gauge.
+    std::chrono::duration<double> gauge_window = std::chrono::hours(1);
   };
+  using Clock = std::chrono::steady_clock;
 
   struct LastBatch {
     std::string run;
     double seconds_ago;
   };
 
-  // `registry` must outlive this.
-  DriftSeries(const Limits& limits, prometheus::Registry* registry);
+  // `registry` must outlive this. `now` is for tests.
+  DriftSeries(const Limits& limits, prometheus::Registry* registry,
+              std::function<Clock::time_point()> now = Clock::now);
 
   // Publishes one successful batch, unless its client and run published the
-  // same request_id recently (of the last kMaxRecentIds). Gauges show the run's
+  // same request_id recently: of kMaxRecentIds those are forgotten first that
+  // are the oldest of the client and run with most, and a batch of this server
+  // counts even if a publication had its id before. Gauges show the run's
   // last batch that had tokens; counters and histograms add up. A run belongs
   // to the client that brought it; a run too many removes the series of the
   // idlest one, of this client or of all. The unlabelled run is never removed
   // and counts for no client.
   void Publish(const DriftReport& report);
+
+  // Removes the gauges that no batch has set for gauge_window: a run that has
+  // left this server, or no longer has what the gauge shows. They return with
+  // the next such batch; counters and histograms stay.
+  void HideOldGauges();
 
   // The runs that have series, by name.
   std::vector<LastBatch> Runs() const;
@@ -68,7 +84,7 @@ class DriftSeries {
     uint64_t last_published = 0;  // by the clock num_published_
     RunSeries series;
     RunRing ring;
-    std::chrono::steady_clock::time_point last_batch;
+    Clock::time_point last_batch;
   };
 
   // The members below need the mutex.
@@ -77,15 +93,22 @@ class DriftSeries {
   // `client` unless that is empty.
   void RemoveIdlest(std::string_view client);
   int64_t CountRuns(std::string_view client) const;
-  void PublishTotals(const kernels::BatchSums& sums);
+  void PublishTotals(const PublishedSums& sums);
 
   const Limits limits_;
+  const std::function<Clock::time_point()> now_;
   DriftMetrics metrics_;
   mutable std::mutex mutex_;  // guards all below
+  std::deque<Total> totals_;  // parallel to kCorrectedCounters
+  TotalHistogram token_log_ratio_, sequence_log_ratio_;
   RecentIds recent_ids_;
   uint64_t num_published_ = 0;
   std::map<std::string, Run, std::less<>> runs_;
 };
+
+// A source of metrics without any, which hides old gauges whenever it is read:
+// to be read before the registry.
+std::shared_ptr<prometheus::Collectable> HideOldGaugesOf(DriftSeries* drift);
 
 }  // namespace counterweight::server
 

@@ -4,11 +4,13 @@
 #ifndef COUNTERWEIGHT_SERVER_OBSERVE_DRIFT_TABLE_H_
 #define COUNTERWEIGHT_SERVER_OBSERVE_DRIFT_TABLE_H_
 
+#include <cmath>
 #include <cstdint>
 
+#include "kernels/drift_means.h"
 #include "kernels/loss_metrics.h"
-#include "kernels/metrics.h"
-#include "kernels/sums.h"
+#include "server/engine/bounded_sums.h"
+#include "server/engine/publication.h"
 #include "server/observe/metric_row.h"
 
 namespace counterweight::server {
@@ -16,7 +18,7 @@ namespace counterweight::server {
 // A counter that each batch increases by one of its sums.
 struct BatchCounter {
   MetricRow row;
-  int64_t kernels::BatchSums::*field;  // null: by 1
+  int64_t PublishedSums::*field;  // null: by 1
 };
 
 inline constexpr BatchCounter kCorrectedCounters[] = {
@@ -25,20 +27,20 @@ inline constexpr BatchCounter kCorrectedCounters[] = {
      nullptr},
     {CounterRow("counterweight_corrected_tokens_total",
                 "Tokens that count, of the corrected batches of all runs."),
-     &kernels::BatchSums::tokens},
+     &PublishedSums::tokens},
     {CounterRow("counterweight_corrected_sequences_total",
                 "Sequences of the corrected batches of all runs."),
-     &kernels::BatchSums::num_sequences},
+     &PublishedSums::num_sequences},
     {CounterRow("counterweight_corrected_kept_tokens_total",
                 "Tokens in the keep masks of all runs."),
-     &kernels::BatchSums::kept_tokens},
+     &PublishedSums::kept_tokens},
     {CounterRow("counterweight_corrected_kept_sequences_total",
                 "Sequences of all runs with a token in the keep mask."),
-     &kernels::BatchSums::kept_sequences},
+     &PublishedSums::kept_sequences},
     {CounterRow("counterweight_corrected_non_finite_tokens_total",
                 "Tokens of all runs that were dropped or neutralized because a "
                 "number was not finite."),
-     &kernels::BatchSums::non_finite_tokens},
+     &PublishedSums::non_finite_tokens},
 };
 
 inline constexpr MetricRow kCorrectedTable[] = {
@@ -56,15 +58,18 @@ inline constexpr BatchCounter kRunCounters[] = {
      nullptr},
     {CounterRow("counterweight_drift_tokens_total",
                 "Tokens that count, of this run's corrected batches.", "run"),
-     &kernels::BatchSums::tokens},
+     &PublishedSums::tokens},
     {CounterRow("counterweight_drift_sequences_total",
                 "Sequences of this run's corrected batches.", "run"),
-     &kernels::BatchSums::num_sequences},
+     &PublishedSums::num_sequences},
+    {CounterRow("counterweight_drift_kept_tokens_total",
+                "Tokens in the keep masks of this run.", "run"),
+     &PublishedSums::kept_tokens},
     {CounterRow("counterweight_drift_non_finite_tokens_total",
                 "Tokens of this run that were dropped or neutralized because a "
                 "number was not finite.",
                 "run"),
-     &kernels::BatchSums::non_finite_tokens},
+     &PublishedSums::non_finite_tokens},
 };
 
 inline constexpr MetricRow kRunTable[] = {
@@ -88,6 +93,10 @@ inline constexpr MetricRow kRunTable[] = {
                "Tokens of this run by their staleness in versions, of batches "
                "that told versions.",
                "run, staleness"),
+    CounterRow("counterweight_drift_staleness_k3_sum_nats_total",
+               "Sum of exp(l) - 1 - l, where l is the log ratio, over this "
+               "run's tokens of this staleness.",
+               "run, staleness"),
     GaugeRow("counterweight_drift_staleness_kl_nats",
              "KL divergence as in counterweight_drift_kl_nats, over the tokens "
              "of this staleness of the last batch that had any.",
@@ -99,7 +108,7 @@ inline constexpr MetricRow kRunTable[] = {
 };
 
 // The gauges of a run show these of its last batch that had tokens.
-struct RunDrift : kernels::DriftSummary, kernels::LossSummary {
+struct RunDrift : kernels::DriftMeans, kernels::LossSummary {
   double policy_version;
   double kept_tokens;  // fraction in the keep mask
   double outside;      // fraction with raw weight outside the bounds
@@ -107,8 +116,191 @@ struct RunDrift : kernels::DriftSummary, kernels::LossSummary {
   double loss, policy_loss, kl_penalty, loss_kl;
 };
 
-// A gauge shows a batch only if the batch has this.
+// A gauge shows a batch, and a sum counts one, only if the batch has this.
 enum class Needs { kTokens, kWeight, kLoss, kKlPenalty, kPolicyVersion };
+
+// A counter that each batch increases by a sum over its tokens or sequences. A
+// ratio of two rates of these is a mean over all batches, whatever their sizes
+// and whichever servers had them; a mean of gauges is not. A sum with either
+// sign is two counters, since one that decreases reads as a restart.
+struct RunSum {
+  MetricRow row;
+  // At least 0; NaN counts nothing.
+  double (*of)(const PublishedSums& sums);
+  Needs needs = Needs::kTokens;
+  bool is_count = false;
+};
+
+inline constexpr RunSum kRunSums[] = {
+    {CounterRow("counterweight_drift_log_ratio_positive_nats_total",
+                "Sum of the log ratios of this run's tokens, over the batches "
+                "where it is above 0.",
+                "run"),
+     [](const PublishedSums& sums) {
+       return BoundedLogRatio(sums.drift.log_ratio, sums.drift.histogram);
+     }},
+    {CounterRow("counterweight_drift_log_ratio_negative_nats_total",
+                "Sum of the log ratios of this run's tokens, over the batches "
+                "where it is below 0, without its sign.",
+                "run"),
+     [](const PublishedSums& sums) {
+       return -BoundedLogRatio(sums.drift.log_ratio, sums.drift.histogram);
+     }},
+    {CounterRow("counterweight_drift_k3_sum_nats_total",
+                "Sum of exp(l) - 1 - l over this run's tokens, where l is the "
+                "log ratio.",
+                "run"),
+     [](const PublishedSums& sums) {
+       return BoundedK3(sums.drift.k3, sums.drift.histogram);
+     }},
+    {CounterRow("counterweight_drift_ratio_squared_sum_total",
+                "Sum of exp(2 l) over this run's tokens, where l is the log "
+                "ratio.",
+                "run"),
+     [](const PublishedSums& sums) {
+       return Finite(static_cast<double>(sums.tokens) + 2 * sums.drift.excess +
+                     sums.drift.excess_squared);
+     }},
+    {CounterRow("counterweight_drift_sequence_ratio_squared_sum_total",
+                "Sum of exp(2 s) over this run's sequences that have tokens, "
+                "where s is the sum of their log ratios.",
+                "run"),
+     [](const PublishedSums& sums) {
+       return Finite(static_cast<double>(sums.nonempty_sequences) +
+                     sums.drift.chi2_sequence);
+     }},
+    {CounterRow("counterweight_drift_ppl_ratio_sum_total",
+                "Sum of exp(-m) over this run's sequences that have tokens, "
+                "where m is the mean of their log ratios.",
+                "run"),
+     [](const PublishedSums& sums) {
+       return BoundedPplRatio(static_cast<double>(sums.nonempty_sequences) +
+                                  sums.drift.ppl_ratio_excess,
+                              sums.drift.sequence_histogram);
+     }},
+    {CounterRow("counterweight_drift_weighted_tokens_total",
+                "Tokens of this run's batches that have importance weights.",
+                "run"),
+     [](const PublishedSums& sums) { return static_cast<double>(sums.tokens); },
+     Needs::kWeight, true},
+    {CounterRow("counterweight_drift_weight_sum_total",
+                "Sum of the importance weights of this run's tokens.", "run"),
+     [](const PublishedSums& sums) { return Finite(sums.weight.weight); },
+     Needs::kWeight},
+    {CounterRow("counterweight_drift_weight_squared_sum_total",
+                "Sum of the squared importance weights of this run's tokens.",
+                "run"),
+     [](const PublishedSums& sums) {
+       return Finite(sums.weight.weight_squared);
+     },
+     Needs::kWeight},
+    {CounterRow("counterweight_drift_weight_high_tokens_total",
+                "Tokens of this run whose weight was above the upper bound.",
+                "run"),
+     [](const PublishedSums& sums) {
+       return static_cast<double>(sums.weight.tokens_high);
+     },
+     Needs::kWeight, true},
+    {CounterRow("counterweight_drift_weight_outside_tokens_total",
+                "Tokens of this run whose weight the bounds truncated or "
+                "masked.",
+                "run"),
+     [](const PublishedSums& sums) {
+       return static_cast<double>(sums.weight.tokens_outside);
+     },
+     Needs::kWeight, true},
+    {CounterRow("counterweight_loss_tokens_total",
+                "Tokens of this run's batches that have a policy loss.", "run"),
+     [](const PublishedSums& sums) { return static_cast<double>(sums.tokens); },
+     Needs::kLoss, true},
+    {CounterRow("counterweight_loss_clipped_tokens_total",
+                "Tokens of this run of which the loss took the clipped branch.",
+                "run"),
+     [](const PublishedSums& sums) {
+       return static_cast<double>(sums.loss.clipped);
+     },
+     Needs::kLoss, true},
+    {CounterRow("counterweight_loss_clip_high_tokens_total",
+                "Tokens of this run with a ratio above the loss's interval and "
+                "a positive advantage.",
+                "run"),
+     [](const PublishedSums& sums) {
+       return static_cast<double>(sums.loss.high);
+     },
+     Needs::kLoss, true},
+    {CounterRow("counterweight_loss_clip_low_tokens_total",
+                "Tokens of this run with a ratio below the loss's interval and "
+                "a negative advantage.",
+                "run"),
+     [](const PublishedSums& sums) {
+       return static_cast<double>(sums.loss.low);
+     },
+     Needs::kLoss, true},
+    {CounterRow("counterweight_loss_kept_tokens_total",
+                "Kept tokens of this run's batches that have a loss with a "
+                "finite log ratio.",
+                "run"),
+     [](const PublishedSums& sums) {
+       return std::isnan(sums.loss.log_ratio_kept)
+                  ? 0.0
+                  : static_cast<double>(sums.kept_tokens);
+     },
+     Needs::kLoss, true},
+    {CounterRow("counterweight_loss_log_ratio_positive_nats_total",
+                "Sum of the loss's log ratios over this run's kept tokens, of "
+                "the batches where it is above 0.",
+                "run"),
+     [](const PublishedSums& sums) { return Finite(sums.loss.log_ratio_kept); },
+     Needs::kLoss},
+    {CounterRow("counterweight_loss_log_ratio_negative_nats_total",
+                "Sum of the loss's log ratios over this run's kept tokens, of "
+                "the batches where it is below 0, without its sign.",
+                "run"),
+     [](const PublishedSums& sums) {
+       return -Finite(sums.loss.log_ratio_kept);
+     },
+     Needs::kLoss},
+    {CounterRow("counterweight_loss_gradient_sum_total",
+                "Sum of the absolute gradients of this run's tokens without "
+                "clipping and rejection.",
+                "run"),
+     [](const PublishedSums& sums) { return Finite(sums.loss.slope); },
+     Needs::kLoss},
+    {CounterRow("counterweight_loss_gradient_clipped_sum_total",
+                "Part of counterweight_loss_gradient_sum_total that clipping "
+                "took.",
+                "run"),
+     [](const PublishedSums& sums) { return Finite(sums.loss.slope_clipped); },
+     Needs::kLoss},
+    {CounterRow("counterweight_loss_gradient_rejected_sum_total",
+                "Part of counterweight_loss_gradient_sum_total on tokens that "
+                "rules dropped.",
+                "run"),
+     [](const PublishedSums& sums) { return Finite(sums.loss.slope_rejected); },
+     Needs::kLoss},
+    {CounterRow("counterweight_loss_kl_tokens_total",
+                "Tokens of this run's KL penalties, of the batches where the "
+                "penalty is a number.",
+                "run"),
+     [](const PublishedSums& sums) {
+       return std::isnan(sums.loss.kl)
+                  ? 0.0
+                  : static_cast<double>(sums.loss.kl_tokens);
+     },
+     Needs::kKlPenalty, true},
+    {CounterRow("counterweight_loss_kl_positive_nats_total",
+                "Sum of the KL penalty's estimator over this run's tokens, of "
+                "the batches where it is above 0.",
+                "run"),
+     [](const PublishedSums& sums) { return Finite(sums.loss.kl); },
+     Needs::kKlPenalty},
+    {CounterRow("counterweight_loss_kl_negative_nats_total",
+                "Sum of the KL penalty's estimator over this run's tokens, of "
+                "the batches where it is below 0, without its sign.",
+                "run"),
+     [](const PublishedSums& sums) { return -Finite(sums.loss.kl); },
+     Needs::kKlPenalty},
+};
 
 struct DriftGauge {
   MetricRow row;

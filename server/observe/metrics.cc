@@ -205,15 +205,11 @@ void ServingMetrics::CountDevice(const kernels::CorrectResult& result) {
 }
 
 DriftMetrics::DriftMetrics(Registry* registry)
-    : token_log_ratio(
-          Histograms(registry,
-                     Corrected("counterweight_corrected_token_log_ratio_nats"))
-              .Add({}, LogRatioBuckets())),
-      sequence_log_ratio(
-          Histograms(
-              registry,
-              Corrected("counterweight_corrected_sequence_log_ratio_nats"))
-              .Add({}, LogRatioBuckets())),
+    : token_log_ratio(Histograms(
+          registry, Corrected("counterweight_corrected_token_log_ratio_nats"))),
+      sequence_log_ratio(Histograms(
+          registry,
+          Corrected("counterweight_corrected_sequence_log_ratio_nats"))),
       runs(Gauges(registry, Corrected("counterweight_drift_runs")).Add({})),
       run_dropped_tokens(Counters(
           registry, OfRun("counterweight_drift_dropped_tokens_total"))),
@@ -227,15 +223,20 @@ DriftMetrics::DriftMetrics(Registry* registry)
           registry, OfRun("counterweight_drift_staleness_versions"))),
       run_staleness_tokens(Counters(
           registry, OfRun("counterweight_drift_staleness_tokens_total"))),
+      run_staleness_k3_sum(Counters(
+          registry, OfRun("counterweight_drift_staleness_k3_sum_nats_total"))),
       run_staleness_kl(
           Gauges(registry, OfRun("counterweight_drift_staleness_kl_nats"))),
       run_staleness_k3(
           Gauges(registry, OfRun("counterweight_drift_staleness_k3_nats"))) {
   for (const BatchCounter& each : kCorrectedCounters) {
-    totals.push_back(&Counters(registry, each.row).Add({}));
+    totals.push_back(&Counters(registry, each.row));
   }
   for (const BatchCounter& each : kRunCounters) {
     run_counters.push_back(&Counters(registry, each.row));
+  }
+  for (const RunSum& each : kRunSums) {
+    run_sums.push_back(&Counters(registry, each.row));
   }
   for (const DriftGauge& each : kDriftGauges) {
     run_gauges.push_back(&Gauges(registry, each.row));

@@ -62,14 +62,15 @@ struct ServingMetrics {
 struct DriftMetrics {
   explicit DriftMetrics(prometheus::Registry* registry);
 
-  // Counters over all runs, never reset.
-  std::vector<Counter*> totals;  // parallel to kCorrectedCounters
-  Histogram& token_log_ratio;
-  Histogram& sequence_log_ratio;
+  // Over all runs.
+  std::vector<Family<Counter>*> totals;  // parallel to kCorrectedCounters
+  Family<Histogram>& token_log_ratio;
+  Family<Histogram>& sequence_log_ratio;
   Gauge& runs;
 
   // Counters by run; those of dropped tokens also by rule.
   std::vector<Family<Counter>*> run_counters;  // parallel to kRunCounters
+  std::vector<Family<Counter>*> run_sums;      // parallel to kRunSums
   std::vector<Family<Gauge>*> run_gauges;      // parallel to kDriftGauges
   Family<Counter>& run_dropped_tokens;
   Family<Counter>& run_dropped_sequences;
@@ -78,6 +79,7 @@ struct DriftMetrics {
   Family<Histogram>& run_staleness;
   // By run and staleness.
   Family<Counter>& run_staleness_tokens;
+  Family<Counter>& run_staleness_k3_sum;
   Family<Gauge>& run_staleness_kl;
   Family<Gauge>& run_staleness_k3;
 };

@@ -19,7 +19,7 @@ void RunRing::Add(const DriftReport& report, const RunDrift& drift,
                           ? drift.*gauge.field
                           : std::numeric_limits<double>::quiet_NaN();
   }
-  const kernels::DriftSums& sums = report.batch->sums.drift;
+  const PublishedSums::Drift& sums = report.batch->sums.drift;
   std::copy(std::begin(sums.histogram), std::end(sums.histogram),
             point.histogram.begin());
   if (points_.size() < capacity_) {

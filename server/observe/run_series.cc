@@ -11,11 +11,18 @@ namespace counterweight::server {
 RunSeries::RunSeries(DriftMetrics* metrics, const std::string& run)
     : metrics_(metrics),
       labels_({{"run", run}}),
-      token_log_ratio_(metrics->run_token_log_ratio, labels_),
-      sequence_log_ratio_(metrics->run_sequence_log_ratio, labels_),
+      token_log_ratio_(metrics->run_token_log_ratio, labels_,
+                       LogRatioBuckets()),
+      sequence_log_ratio_(metrics->run_sequence_log_ratio, labels_,
+                          LogRatioBuckets()),
       staleness_(metrics, labels_) {
   for (auto* family : metrics->run_counters) {
-    counters_.emplace_back(*family, labels_);
+    counters_.emplace_back(*family, labels_, Addends::kCounts);
+  }
+  for (size_t i = 0; i < std::size(kRunSums); ++i) {
+    sums_.emplace_back(
+        *metrics->run_sums[i], labels_,
+        kRunSums[i].is_count ? Addends::kCounts : Addends::kNumbers);
   }
   for (auto* family : metrics->run_gauges) {
     gauges_.emplace_back(*family, labels_);
@@ -23,30 +30,38 @@ RunSeries::RunSeries(DriftMetrics* metrics, const std::string& run)
 }
 
 void RunSeries::Publish(const DriftReport& report,
-                        const std::optional<RunDrift>& drift) {
-  const kernels::BatchSums& sums = report.batch->sums;
+                        const std::optional<RunDrift>& drift,
+                        TimedGauge::Time now) {
+  const PublishedSums& sums = report.batch->sums;
   const std::vector<std::string>& rule_names = report.batch->rule_names;
   for (size_t i = 0; i < counters_.size(); ++i) {
-    counters_[i].Get().Increment(Amount(kRunCounters[i], sums));
+    counters_[i].Add(Amount(kRunCounters[i], sums));
   }
-  ObserveLogRatios(sums.drift, &token_log_ratio_.Get(LogRatioBuckets()),
-                   &sequence_log_ratio_.Get(LogRatioBuckets()));
+  for (size_t i = 0; i < sums_.size(); ++i) {
+    const RunSum& sum = kRunSums[i];
+    if (IsMeasured(sum.needs, report)) sums_[i].Add(sum.of(sums));
+  }
+  ObserveLogRatios(sums.drift, &token_log_ratio_, &sequence_log_ratio_);
   for (size_t i = 0; i < rule_names.size() && i < std::size(sums.rules); ++i) {
     Dropped& dropped = DroppedBy(rule_names[i]);
-    dropped.tokens.Get().Increment(
-        static_cast<double>(sums.rules[i].dropped_tokens));
-    dropped.sequences.Get().Increment(
-        static_cast<double>(sums.rules[i].dropped_sequences));
+    dropped.tokens.Add(static_cast<double>(sums.rules[i].dropped_tokens));
+    dropped.sequences.Add(static_cast<double>(sums.rules[i].dropped_sequences));
   }
-  staleness_.Publish(sums.staleness);
-  if (drift) ShowDrift(report, *drift);
+  staleness_.Publish(sums.staleness, now);
+  if (drift) ShowDrift(report, *drift, now);
 }
 
-void RunSeries::ShowDrift(const DriftReport& report, const RunDrift& drift) {
+void RunSeries::HideGaugesBefore(TimedGauge::Time oldest) {
+  for (TimedGauge& gauge : gauges_) gauge.HideIfBefore(oldest);
+  staleness_.HideGaugesBefore(oldest);
+}
+
+void RunSeries::ShowDrift(const DriftReport& report, const RunDrift& drift,
+                          TimedGauge::Time now) {
   for (size_t i = 0; i < gauges_.size(); ++i) {
     const DriftGauge& gauge = kDriftGauges[i];
     if (IsMeasured(gauge.needs, report)) {
-      gauges_[i].Get().Set(drift.*gauge.field);
+      gauges_[i].Set(drift.*gauge.field, now);
     }
   }
 }
@@ -65,10 +80,10 @@ RunSeries::Dropped& RunSeries::DroppedBy(const std::string& rule) {
 }
 
 std::optional<RunDrift> Measure(const DriftReport& report) {
-  const kernels::BatchSums& sums = report.batch->sums;
+  const PublishedSums& sums = report.batch->sums;
   if (sums.tokens == 0 || sums.nonempty_sequences == 0) return std::nullopt;
   RunDrift drift{};
-  static_cast<kernels::DriftSummary&>(drift) = kernels::Summarize(sums);
+  static_cast<kernels::DriftMeans&>(drift) = kernels::MeansOf(sums);
   static_cast<kernels::LossSummary&>(drift) = kernels::SummarizeLoss(sums);
   drift.policy_version = static_cast<double>(report.policy_version.value_or(0));
   drift.kept_tokens =
@@ -97,20 +112,19 @@ bool IsMeasured(Needs needs, const DriftReport& report) {
   return false;
 }
 
-double Amount(const BatchCounter& counter, const kernels::BatchSums& sums) {
+double Amount(const BatchCounter& counter, const PublishedSums& sums) {
   if (counter.field == nullptr) return 1;
   return static_cast<double>(sums.*counter.field);
 }
 
-void ObserveLogRatios(const kernels::DriftSums& drift, Histogram* tokens,
-                      Histogram* sequences) {
-  tokens->ObserveMultiple(
-      {std::begin(drift.histogram), std::end(drift.histogram)},
-      drift.log_ratio);
+void ObserveLogRatios(const PublishedSums::Drift& drift, TotalHistogram* tokens,
+                      TotalHistogram* sequences) {
+  tokens->Add(drift.histogram,
+              BoundedLogRatio(drift.log_ratio, drift.histogram));
   // A row's -log(PPL ratio) is its mean log ratio.
-  sequences->ObserveMultiple({std::begin(drift.sequence_histogram),
-                              std::end(drift.sequence_histogram)},
-                             -drift.log_ppl_difference);
+  sequences->Add(
+      drift.sequence_histogram,
+      BoundedLogRatio(-drift.log_ppl_difference, drift.sequence_histogram));
 }
 
 }  // namespace counterweight::server

@@ -8,12 +8,13 @@
 #include <optional>
 #include <string>
 
-#include "kernels/sums.h"
+#include "server/engine/published_sums.h"
 #include "server/observe/drift_report.h"
 #include "server/observe/drift_table.h"
 #include "server/observe/metrics.h"
 #include "server/observe/series.h"
 #include "server/observe/staleness_series.h"
+#include "server/observe/total.h"
 
 namespace counterweight::server {
 
@@ -28,27 +29,32 @@ class RunSeries {
   RunSeries(DriftMetrics* metrics, const std::string& run);
 
   // Counts one batch and shows its drift, if there is one.
-  void Publish(const DriftReport& report, const std::optional<RunDrift>& drift);
+  void Publish(const DriftReport& report, const std::optional<RunDrift>& drift,
+               TimedGauge::Time now);
+  // Hides the gauges whose last value is from before `oldest`.
+  void HideGaugesBefore(TimedGauge::Time oldest);
 
  private:
   struct Dropped {
     Dropped(DriftMetrics* metrics, const prometheus::Labels& labels)
-        : tokens(metrics->run_dropped_tokens, labels),
-          sequences(metrics->run_dropped_sequences, labels) {}
+        : tokens(metrics->run_dropped_tokens, labels, Addends::kCounts),
+          sequences(metrics->run_dropped_sequences, labels, Addends::kCounts) {}
 
-    Series<Counter> tokens;
-    Series<Counter> sequences;
+    Total tokens;
+    Total sequences;
   };
 
-  void ShowDrift(const DriftReport& report, const RunDrift& drift);
+  void ShowDrift(const DriftReport& report, const RunDrift& drift,
+                 TimedGauge::Time now);
   Dropped& DroppedBy(const std::string& rule);
 
   DriftMetrics* const metrics_;
   const prometheus::Labels labels_;
   // A deque, as series cannot be moved.
-  std::deque<Series<Counter>> counters_;  // parallel to kRunCounters
-  std::deque<Series<Gauge>> gauges_;      // parallel to kDriftGauges
-  Series<Histogram> token_log_ratio_, sequence_log_ratio_;
+  std::deque<Total> counters_;     // parallel to kRunCounters
+  std::deque<Total> sums_;         // parallel to kRunSums
+  std::deque<TimedGauge> gauges_;  // parallel to kDriftGauges
+  TotalHistogram token_log_ratio_, sequence_log_ratio_;
   StalenessSeries staleness_;
   std::map<std::string, Dropped> dropped_;
 };
@@ -60,11 +66,11 @@ std::optional<RunDrift> Measure(const DriftReport& report);
 bool IsMeasured(Needs needs, const DriftReport& report);
 
 // The batch's increment of the counter.
-double Amount(const BatchCounter& counter, const kernels::BatchSums& sums);
+double Amount(const BatchCounter& counter, const PublishedSums& sums);
 
 // Adds the batch to the two histograms.
-void ObserveLogRatios(const kernels::DriftSums& drift, Histogram* tokens,
-                      Histogram* sequences);
+void ObserveLogRatios(const PublishedSums::Drift& drift, TotalHistogram* tokens,
+                      TotalHistogram* sequences);
 
 }  // namespace counterweight::server
 

@@ -1,7 +1,6 @@
 #include "server/observe/staleness_series.h"
 
-#include <iterator>
-
+#include "server/engine/bounded_sums.h"
 #include "spdlog/fmt/fmt.h"
 
 namespace counterweight::server {
@@ -23,26 +22,33 @@ std::string StalenessLabel(kernels::StalenessRange range) {
 
 StalenessSeries::StalenessSeries(DriftMetrics* metrics,
                                  const prometheus::Labels& run)
-    : staleness_(metrics->run_staleness, run),
+    : staleness_(metrics->run_staleness, run, StalenessBuckets()),
       unknown_(metrics->run_staleness_tokens,
-               WithStaleness(run, kUnknownStaleness)) {
+               WithStaleness(run, kUnknownStaleness), Addends::kCounts) {
   for (const kernels::StalenessRange& range : kernels::kStalenessBuckets) {
     buckets_.emplace_back(metrics, WithStaleness(run, StalenessLabel(range)));
   }
 }
 
-void StalenessSeries::Publish(const kernels::StalenessSums& sums) {
+void StalenessSeries::Publish(const PublishedSums::Staleness& sums,
+                              TimedGauge::Time now) {
   if (sums.measured == 0) return;
-  staleness_.Get(StalenessBuckets())
-      .ObserveMultiple({std::begin(sums.histogram), std::end(sums.histogram)},
-                       sums.staleness);
-  unknown_.Get().Increment(static_cast<double>(sums.unknown_tokens));
+  staleness_.Add(sums.histogram, BoundedStaleness(sums));
+  unknown_.Add(static_cast<double>(sums.unknown_tokens));
   for (size_t b = 0; b < buckets_.size(); ++b) {
     const kernels::StalenessBucketSums& bucket = sums.buckets[b];
-    buckets_[b].tokens.Get().Increment(static_cast<double>(bucket.tokens));
+    buckets_[b].tokens.Add(static_cast<double>(bucket.tokens));
+    buckets_[b].k3_sum.Add(BoundedK3(bucket.k3, bucket.tokens));
     if (bucket.tokens == 0) continue;
-    buckets_[b].kl.Get().Set(kernels::KlOf(bucket));
-    buckets_[b].k3.Get().Set(kernels::K3Of(bucket));
+    buckets_[b].kl.Set(kernels::KlOf(bucket), now);
+    buckets_[b].k3.Set(kernels::K3Of(bucket), now);
+  }
+}
+
+void StalenessSeries::HideGaugesBefore(TimedGauge::Time oldest) {
+  for (Bucket& bucket : buckets_) {
+    bucket.kl.HideIfBefore(oldest);
+    bucket.k3.HideIfBefore(oldest);
   }
 }
 

@@ -6,8 +6,10 @@
 #include <string>
 
 #include "kernels/staleness_sums.h"
+#include "server/engine/published_sums.h"
 #include "server/observe/metrics.h"
 #include "server/observe/series.h"
+#include "server/observe/total.h"
 
 namespace counterweight::server {
 
@@ -24,22 +26,25 @@ class StalenessSeries {
   StalenessSeries(DriftMetrics* metrics, const prometheus::Labels& run);
 
   // Adds a batch; does nothing if no versions came.
-  void Publish(const kernels::StalenessSums& sums);
+  void Publish(const PublishedSums::Staleness& sums, TimedGauge::Time now);
+  void HideGaugesBefore(TimedGauge::Time oldest);
 
  private:
   struct Bucket {
     Bucket(DriftMetrics* metrics, const prometheus::Labels& labels)
-        : tokens(metrics->run_staleness_tokens, labels),
+        : tokens(metrics->run_staleness_tokens, labels, Addends::kCounts),
+          k3_sum(metrics->run_staleness_k3_sum, labels, Addends::kNumbers),
           kl(metrics->run_staleness_kl, labels),
           k3(metrics->run_staleness_k3, labels) {}
 
-    Series<Counter> tokens;
-    Series<Gauge> kl;
-    Series<Gauge> k3;
+    Total tokens;
+    Total k3_sum;
+    TimedGauge kl;
+    TimedGauge k3;
   };
 
-  Series<Histogram> staleness_;
-  Series<Counter> unknown_;
+  TotalHistogram staleness_;
+  Total unknown_;
   // A deque, as series cannot be moved; parallel to kStalenessBuckets.
   std::deque<Bucket> buckets_;
 };

@@ -6,8 +6,10 @@ import pathlib
 import subprocess
 import urllib.parse
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import counterweight_rl as cw
+import numpy as np
 import pytest
 from batches import padded_batch
 from prometheus_process import Prometheus
@@ -154,3 +156,40 @@ def test_a_refused_request_publishes_nothing(server: ServerProcess, client: cw.C
     # A refused request does not use up its request_id.
     client.correct(method="token_tis", run="refused", request_id="again", **padded_batch())
     assert server.metric("counterweight_corrected_batches_total") == before + 1
+
+
+def test_no_batch_stops_a_total(server: ServerProcess, client: cw.Client) -> None:
+    """A masked logit's log-prob, or a version long gone, counts for no more than a token may."""
+    honest = padded_batch()
+    shape = honest["response_mask"].shape
+    extreme = padded_batch()
+    extreme["old_log_probs"][0, 0] = np.finfo(np.float32).min
+    extreme["response_mask"][0, 0] = True
+
+    def totals() -> dict[str, float]:
+        lines = (line.rpartition(" ") for line in server.scrape().splitlines())
+        families = ("counterweight_drift_", "counterweight_loss_", "counterweight_corrected_")
+        return {
+            name: float(value)
+            for name, _, value in lines
+            if name.startswith(families) and ("_total" in name or "_sum" in name)
+        }
+
+    def send(batch: dict[str, Any], newest: int, sampled: int) -> dict[str, float]:
+        before = totals()
+        client.correct(
+            method=LOSS,
+            run="run",
+            policy_version=newest,
+            policy_versions=np.full(shape, sampled, np.int32),
+            **batch,
+        )
+        return {name: value - before.get(name, 0.0) for name, value in totals().items()}
+
+    alone = send(honest, 5, 4)
+    assert len(alone) > 30
+    shock = send(extreme, 2**63 - 1, 0)
+    tokens = extreme["response_mask"].sum()
+    assert abs(shock["counterweight_corrected_token_log_ratio_nats_sum"]) < 20 + tokens
+    assert shock['counterweight_drift_staleness_versions_sum{run="run"}'] == 1024 * tokens
+    assert send(honest, 5, 4) == pytest.approx(alone, rel=1e-6, abs=1e-9)

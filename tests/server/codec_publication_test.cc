@@ -3,8 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <functional>
+#include <iterator>
 #include <limits>
 #include <memory>
 #include <optional>
@@ -13,10 +15,15 @@
 
 #include "server/engine/codec_publication_fields.h"
 #include "tests/server/publications.h"
-#include "tests/testing/sums_fields.h"
 
 namespace counterweight::server {
 namespace {
+
+constexpr RequestLimits kLimits{.max_tokens = 1000, .max_sequences = 1000};
+
+Result<Publication> ReadLimited(const v1::PublishRequest& request) {
+  return ReadPublication(request, kLimits);
+}
 
 using google::protobuf::FieldDescriptor;
 using google::protobuf::Message;
@@ -36,13 +43,27 @@ std::vector<std::string> ViolationsAfter(
     const std::function<void(v1::PublishRequest*)>& change) {
   v1::PublishRequest request = FullPublication();
   change(&request);
-  return FieldsOf(ReadPublication(request).violations);
+  return FieldsOf(ReadLimited(request).violations);
 }
 
 std::vector<std::string> ViolationsAfterSums(
     const std::function<void(v1::BatchSums*)>& change) {
   return ViolationsAfter(
       [&](v1::PublishRequest* request) { change(request->mutable_sums()); });
+}
+
+// A metric cannot be made of a sum that no message carries.
+template <class Sums>
+concept NamesTouchedSequences = requires(Sums sums) {
+  sums.touched_sequences;
+};
+static_assert(NamesTouchedSequences<kernels::BatchSums>);
+static_assert(!NamesTouchedSequences<PublishedSums>);
+
+// The inverse of the copy that Published makes.
+template <class Field, class Kernel, class Sums, size_t n>
+void CopyBack(const Field (&table)[n], const Sums& from, Kernel* to) {
+  for (const Field& field : table) to->*field.from = from.*field.sum;
 }
 
 // A field that holds a value: its message, the field, its path.
@@ -88,13 +109,13 @@ TEST(Publication, EveryWrongNumberIsNamed) {
           const std::string& path) {
         ++fields;
         const auto expect_named = [&] {
-          EXPECT_THAT(FieldsOf(ReadPublication(request).violations),
+          EXPECT_THAT(FieldsOf(ReadLimited(request).violations),
                       ElementsAre(path));
         };
         const std::unique_ptr<Message> before(message->New());
         before->CopyFrom(*message);
         if (field->cpp_type() == FieldDescriptor::CPPTYPE_INT64) {
-          for (const int64_t wrong : {int64_t{-1}, kMostCount + 1}) {
+          for (const int64_t wrong : {int64_t{-1}, kLimits.max_tokens + 1}) {
             SetInt(message, field, wrong);
             expect_named();
           }
@@ -109,14 +130,14 @@ TEST(Publication, EveryWrongNumberIsNamed) {
         message->CopyFrom(*before);
       });
   EXPECT_EQ(fields, 45);
-  EXPECT_THAT(FieldsOf(ReadPublication(request).violations), IsEmpty());
+  EXPECT_THAT(FieldsOf(ReadLimited(request).violations), IsEmpty());
 }
 
 // Reading and writing again keeps the message: no number is lost or takes
 // another's place.
 TEST(Publication, ReadingKeepsEveryNumber) {
   const v1::PublishRequest request = FullPublication();
-  const Result<Publication> read = ReadPublication(request);
+  const Result<Publication> read = ReadLimited(request);
   ASSERT_TRUE(read.ok());
   EXPECT_EQ(WritePublication(read.value).DebugString(), request.DebugString());
 }
@@ -126,34 +147,47 @@ TEST(Publication, ALossMayBeAnyNumber) {
   v1::LossSums& loss = *request.mutable_sums()->mutable_loss();
   loss.set_total(kNan);
   loss.set_slope(std::numeric_limits<double>::infinity());
-  const Result<Publication> read = ReadPublication(request);
+  const Result<Publication> read = ReadLimited(request);
   ASSERT_TRUE(read.ok());
   EXPECT_TRUE(std::isnan(read.value.batch.sums.loss.total));
   EXPECT_TRUE(std::isinf(read.value.batch.sums.loss.slope));
 }
 
-// The message's numbers survive, and others become 0.
+// A batch that the server corrected is published as one that a client sends.
 TEST(Publication, PublishedIsWhatTheMessageCarries) {
-  const Publication full = ReadPublication(FullPublication()).value;
+  const Publication full = ReadLimited(FullPublication()).value;
+  const PublishedSums& from = full.batch.sums;
   kernels::CorrectionSpec spec;
   spec.weight.level = kernels::Level::kToken;
   spec.loss.surrogate = kernels::Surrogate::kPpoClip;
   spec.loss.kl.estimator = kernels::KlEstimator::kK3;
-  kernels::BatchSums more = full.batch.sums;
-  more.touched_sequences = 1;
-  more.drift.abs_log_ratio = 1;
-  more.weight.normalizer = 1;
-  more.rules[0].sum = 1;
-  more.loss.ratio = 1;
-  more.staleness.max = 1;
-  Publication published = full;
-  published.batch = Published(spec, full.batch.rule_names, more);
-  const auto fields = kernels::Fields(published.batch.sums);
-  const auto expected = kernels::Fields(full.batch.sums);
-  ASSERT_EQ(fields.size(), expected.size());
-  for (size_t i = 0; i < fields.size(); ++i) {
-    EXPECT_EQ(fields[i].value, expected[i].value) << fields[i].name;
+  kernels::BatchSums sums{};
+  CopyBack(kBatchCounts, from, &sums);
+  CopyBack(kDriftNumbers, from.drift, &sums.drift);
+  std::copy(std::begin(from.drift.histogram), std::end(from.drift.histogram),
+            sums.drift.histogram);
+  std::copy(std::begin(from.drift.sequence_histogram),
+            std::end(from.drift.sequence_histogram),
+            sums.drift.sequence_histogram);
+  CopyBack(kWeightNumbers, from.weight, &sums.weight);
+  CopyBack(kWeightCounts, from.weight, &sums.weight);
+  sums.weight.range.max = from.weight.range.max;
+  CopyBack(kLossNumbers, from.loss, &sums.loss);
+  CopyBack(kLossCounts, from.loss, &sums.loss);
+  CopyBack(kKlPenaltyNumbers, from.loss, &sums.loss);
+  CopyBack(kKlPenaltyCounts, from.loss, &sums.loss);
+  for (size_t r = 0; r < full.batch.rule_names.size(); ++r) {
+    CopyBack(kRuleCounts, from.rules[r], &sums.rules[r]);
   }
+  sums.staleness.measured = 1;
+  CopyBack(kStalenessNumbers, from.staleness, &sums.staleness);
+  CopyBack(kStalenessCounts, from.staleness, &sums.staleness);
+  std::copy(std::begin(from.staleness.histogram),
+            std::end(from.staleness.histogram), sums.staleness.histogram);
+  std::copy(std::begin(from.staleness.buckets),
+            std::end(from.staleness.buckets), sums.staleness.buckets);
+  Publication published = full;
+  published.batch = Published(spec, full.batch.rule_names, sums);
   EXPECT_EQ(WritePublication(published).DebugString(),
             FullPublication().DebugString());
 }
@@ -171,11 +205,11 @@ TEST(Publication, PartsThatTheMethodLacksAreAbsent) {
   EXPECT_FALSE(written.sums().has_weight());
   EXPECT_FALSE(written.sums().has_loss());
   EXPECT_FALSE(written.sums().has_staleness());
-  EXPECT_TRUE(ReadPublication(written).ok());
+  EXPECT_TRUE(ReadLimited(written).ok());
 }
 
 TEST(Publication, OriginIsCheckedAsOfCorrect) {
-  EXPECT_THAT(FieldsOf(ReadPublication({}).violations),
+  EXPECT_THAT(FieldsOf(ReadLimited({}).violations),
               ElementsAre("request_id", "sums"));
   EXPECT_THAT(ViolationsAfter([](auto* request) {
                 request->set_request_id(std::string(129, 'x'));
@@ -261,10 +295,72 @@ TEST(Publication, SumsOfHistogramsHaveBounds) {
       IsEmpty());
 }
 
+// No message counts for more than the largest batch that the server takes.
+TEST(Publication, CountsAreWithinTheServersLimits) {
+  v1::PublishRequest request = FullPublication();
+  const auto read = [&](int64_t tokens, int64_t sequences) {
+    return ReadPublication(request,
+                           {.max_tokens = tokens, .max_sequences = sequences});
+  };
+  EXPECT_TRUE(read(100, 9).ok());
+  EXPECT_THAT(FieldsOf(read(100, 8).violations), ElementsAre("sums.sequences"));
+  const Result<Publication> refused = read(99, 9);
+  EXPECT_THAT(FieldsOf(refused.violations), ElementsAre("sums.tokens"));
+  EXPECT_THAT(
+      refused.violations.front().description,
+      HasSubstr("must be from 0 to 99, the server's --max_tokens; got 100"));
+  request.mutable_sums()->set_non_finite_tokens(101);
+  EXPECT_THAT(FieldsOf(read(100, 9).violations),
+              ElementsAre("sums.non_finite_tokens"));
+}
+
+TEST(Publication, SumsFitTheirHistograms) {
+  const auto calm = [](v1::BatchSums* s) {
+    for (int b = 0; b < 11; ++b) {
+      s->mutable_drift()->set_token_histogram(b, b == 5 ? 100 : 0);
+      s->mutable_drift()->set_sequence_histogram(b, b == 5 ? 7 : 0);
+    }
+    s->mutable_drift()->set_log_ratio(1);  // 100 times the edge of 0.01
+    s->mutable_drift()->set_k3(5.0167e-3);
+    s->mutable_drift()->set_log_ppl_difference(-0.07);
+  };
+  const auto sums = [&](const std::function<void(v1::DriftSums*)>& change) {
+    return ViolationsAfterSums([&](v1::BatchSums* s) {
+      calm(s);
+      change(s->mutable_drift());
+    });
+  };
+  EXPECT_THAT(sums([](auto*) {}), IsEmpty());
+  EXPECT_THAT(sums([](auto* drift) { drift->set_log_ratio(1.01); }),
+              ElementsAre("sums.drift.log_ratio"));
+  EXPECT_THAT(sums([](auto* drift) { drift->set_log_ratio(-3e38); }),
+              ElementsAre("sums.drift.log_ratio"));
+  EXPECT_THAT(sums([](auto* drift) { drift->set_k3(5.1e-3); }),
+              ElementsAre("sums.drift.k3"));
+  EXPECT_THAT(sums([](auto* drift) { drift->set_k3(kernels::kUnbounded); }),
+              ElementsAre("sums.drift.k3"));
+  EXPECT_THAT(sums([](auto* drift) { drift->set_log_ppl_difference(0.08); }),
+              ElementsAre("sums.drift.log_ppl_difference"));
+  // A token beyond the outermost edges may have any log ratio.
+  EXPECT_THAT(sums([](auto* drift) {
+                drift->set_token_histogram(5, 99);
+                drift->set_token_histogram(10, 1);
+                drift->set_log_ratio(3e38);
+                drift->set_k3(kernels::kUnbounded);
+              }),
+              IsEmpty());
+  EXPECT_THAT(sums([](auto* drift) {
+                drift->set_token_histogram(5, 99);
+                drift->set_token_histogram(10, 1);
+                drift->set_log_ratio(-3e38);
+              }),
+              ElementsAre("sums.drift.log_ratio"));
+}
+
 TEST(Publication, DescriptionsTellTheLimit) {
   v1::PublishRequest request = FullPublication();
   request.mutable_sums()->set_kept_tokens(101);
-  EXPECT_THAT(ReadPublication(request).violations.front().description,
+  EXPECT_THAT(ReadLimited(request).violations.front().description,
               HasSubstr("must be from 0 to 100, the batch's tokens; got 101"));
 }
 

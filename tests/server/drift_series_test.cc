@@ -1,5 +1,6 @@
 #include "server/observe/drift_series.h"
 
+#include <chrono>
 #include <cmath>
 #include <limits>
 #include <map>
@@ -91,23 +92,32 @@ class DriftSeriesTest : public testing::Test {
     return count;
   }
 
-  // Returns the counts over all runs by the label rule.
-  std::map<std::string, double> DroppedTokens() {
-    std::map<std::string, double> dropped;
+  // Returns the family's counters by the label that is not the run.
+  std::map<std::string, double> Values(const std::string& name) {
+    std::map<std::string, double> values;
     for (const auto& family : registry_.Collect()) {
-      if (family.name != "counterweight_drift_dropped_tokens_total") continue;
+      if (family.name != name) continue;
       for (const auto& metric : family.metric) {
         for (const auto& label : metric.label) {
-          if (label.name == "rule") dropped[label.value] = metric.counter.value;
+          if (label.name != "run") values[label.value] = metric.counter.value;
         }
       }
     }
-    return dropped;
+    return values;
+  }
+
+  std::map<std::string, double> DroppedTokens() {
+    return Values("counterweight_drift_dropped_tokens_total");
   }
 
   prometheus::Registry registry_;
   std::vector<std::string> rule_names_;
-  DriftSeries series_{{.max_runs = 3, .max_runs_per_client = 2}, &registry_};
+  DriftSeries::Clock::time_point now_;
+  DriftSeries series_{{.max_runs = 3,
+                       .max_runs_per_client = 2,
+                       .gauge_window = std::chrono::minutes(10)},
+                      &registry_,
+                      [this] { return now_; }};
 };
 
 TEST_F(DriftSeriesTest, GaugesAreTheFormulas) {
@@ -271,6 +281,129 @@ TEST_F(DriftSeriesTest, StalenessIsBoundedByRunAndShowsWhatWasMeasured) {
   EXPECT_EQ(kl, (std::map<std::string, double>{{"9+", 1.5}}));
 }
 
+TEST_F(DriftSeriesTest, GaugesOfARunThatLeftLeave) {
+  BatchSums sums = TwoTokens();
+  sums.drift.log_ratio = 1;
+  sums.drift.histogram[9] = 2;
+  sums.staleness.measured = 1;
+  sums.staleness.buckets[0] = {.tokens = 2, .log_ratio = 1.0, .k3 = 1.0};
+  const kernels::CorrectionSpec spec;
+  Publish(sums, "left", spec, 7);
+  Publish(sums, "stays", spec, 7);
+  const size_t all = NumRunSeries();
+  now_ += std::chrono::minutes(10);
+  series_.HideOldGauges();
+  EXPECT_EQ(NumRunSeries(), all);
+  Publish(TwoTokens(), "stays", spec, 8);
+  now_ += std::chrono::seconds(1);
+  series_.HideOldGauges();
+  for (const char* gauge :
+       {"counterweight_drift_kl_nats", "counterweight_drift_k3_nats",
+        "counterweight_drift_kept_token_ratio",
+        "counterweight_drift_policy_version",
+        "counterweight_drift_staleness_kl_nats",
+        "counterweight_drift_staleness_k3_nats"}) {
+    EXPECT_TRUE(std::isnan(Value(gauge, "left"))) << gauge;
+  }
+  EXPECT_EQ(Value("counterweight_drift_policy_version", "stays"), 8);
+  // A gauge of something that its last batches lacked has left, too.
+  EXPECT_TRUE(
+      std::isnan(Value("counterweight_drift_staleness_kl_nats", "stays")));
+  EXPECT_EQ(Value("counterweight_drift_tokens_total", "left"), 2);
+  EXPECT_EQ(Value("counterweight_drift_k3_sum_nats_total", "left"), 0);
+  EXPECT_EQ(Total("counterweight_drift_runs").gauge.value, 2);
+  Publish(sums, "left", spec, 9);
+  EXPECT_EQ(Value("counterweight_drift_policy_version", "left"), 9);
+  EXPECT_EQ(Value("counterweight_drift_kl_nats", "left"), -0.5);
+  EXPECT_EQ(Value("counterweight_drift_tokens_total", "left"), 4);
+}
+
+// A ratio of two of these is what one batch with all tokens would have.
+TEST_F(DriftSeriesTest, SumsAddUp) {
+  BatchSums sums = TwoTokens();
+  // l = 0.5 and 0.25.
+  sums.drift.histogram[9] = 1;
+  sums.drift.histogram[8] = 1;
+  sums.drift.log_ratio = 0.75;
+  sums.drift.k3 = 0.25;
+  sums.drift.excess = 1;
+  sums.drift.excess_squared = 0.5;
+  sums.drift.chi2_sequence = 3;
+  sums.drift.sequence_histogram[5] = 1;
+  sums.drift.ppl_ratio_excess = -0.25;
+  sums.weight.weight = 1.5;
+  sums.weight.weight_squared = 1.25;
+  sums.weight.tokens_high = 1;
+  sums.weight.tokens_outside = 2;
+  sums.loss.clipped = 1;
+  sums.loss.high = 2;
+  sums.loss.low = 1;
+  sums.loss.log_ratio_kept = -0.5;
+  sums.loss.slope = 8;
+  sums.loss.slope_clipped = 2;
+  sums.loss.slope_rejected = 1;
+  sums.loss.kl = 0.125;
+  sums.loss.kl_tokens = 2;
+  sums.staleness.measured = 1;
+  sums.staleness.buckets[5] = {.tokens = 2, .log_ratio = 0.75, .k3 = 0.25};
+  kernels::CorrectionSpec spec;
+  spec.weight.level = kernels::Level::kToken;
+  spec.loss.surrogate = kernels::Surrogate::kPpoClip;
+  spec.loss.kl.estimator = kernels::KlEstimator::kK3;
+  Publish(sums, "r", spec, 1);
+  sums.drift.log_ratio = -0.25;
+  sums.drift.histogram[9] = sums.drift.histogram[8] = 0;
+  sums.drift.histogram[2] = 2;
+  sums.loss.log_ratio_kept = 0.25;
+  sums.loss.kl = -0.5;
+  Publish(sums, "r", spec, 1);
+  const std::map<std::string, double> expected = {
+      {"drift_log_ratio_positive_nats", 0.75},
+      {"drift_log_ratio_negative_nats", 0.25},
+      {"drift_kept_tokens", 2},
+      {"drift_ratio_squared_sum", 2 * 4.5},
+      {"drift_sequence_ratio_squared_sum", 2 * 4},
+      {"drift_ppl_ratio_sum", 2 * 0.75},
+      {"drift_weighted_tokens", 4},
+      {"drift_weight_sum", 3},
+      {"drift_weight_squared_sum", 2.5},
+      {"drift_weight_high_tokens", 2},
+      {"drift_weight_outside_tokens", 4},
+      {"loss_tokens", 4},
+      {"loss_kept_tokens", 2},
+      {"loss_clipped_tokens", 2},
+      {"loss_clip_high_tokens", 4},
+      {"loss_clip_low_tokens", 2},
+      {"loss_log_ratio_positive_nats", 0.25},
+      {"loss_log_ratio_negative_nats", 0.5},
+      {"loss_gradient_sum", 16},
+      {"loss_gradient_clipped_sum", 4},
+      {"loss_gradient_rejected_sum", 2},
+      {"loss_kl_tokens", 4},
+      {"loss_kl_positive_nats", 0.125},
+      {"loss_kl_negative_nats", 0.5},
+      {"drift_staleness_k3_sum_nats", 0.5}};
+  for (const auto& [name, value] : expected) {
+    const std::string family = "counterweight_" + name + "_total";
+    if (name.find("staleness") == std::string::npos) {
+      EXPECT_DOUBLE_EQ(Value(family, "r"), value) << family;
+    } else {
+      EXPECT_DOUBLE_EQ(Values(family)["9+"], value) << family;
+    }
+  }
+}
+
+TEST_F(DriftSeriesTest, WhatABatchLacksHasNoSums) {
+  Publish(TwoTokens(), "r");
+  EXPECT_EQ(Value("counterweight_drift_log_ratio_positive_nats_total", "r"), 0)
+      << "there, so that a difference of both signs has a value";
+  for (const char* family : {"counterweight_drift_weighted_tokens_total",
+                             "counterweight_loss_tokens_total",
+                             "counterweight_loss_kl_tokens_total"}) {
+    EXPECT_TRUE(std::isnan(Value(family, "r"))) << family;
+  }
+}
+
 TEST_F(DriftSeriesTest, HistogramsAddUp) {
   BatchSums sums = TwoTokens();
   sums.drift.histogram[0] = 1;
@@ -385,14 +518,69 @@ TEST_F(DriftSeriesTest, IsThreadSafe) {
   EXPECT_EQ(Total("counterweight_corrected_batches_total").counter.value, 200);
 }
 
+TEST_F(DriftSeriesTest, APublicationHidesNoBatchOfTheServer) {
+  const PublishedBatch forged = Published({}, {}, TwoTokens());
+  series_.Publish({.client = "a",
+                   .run = "r",
+                   .policy_version = std::nullopt,
+                   .request_id = "step-7",
+                   .source = RecentIds::Source::kPublication,
+                   .batch = &forged});
+  Publish(TwoTokens(), "r", "step-7");
+  EXPECT_EQ(Value("counterweight_drift_batches_total", "r"), 2);
+  Publish(TwoTokens(), "r", "step-7");
+  EXPECT_EQ(Value("counterweight_drift_batches_total", "r"), 2) << "a retry";
+}
+
+constexpr auto kServer = RecentIds::Source::kServer;
+constexpr auto kPublication = RecentIds::Source::kPublication;
+
 TEST(RecentIds, ForgetsTheOldest) {
   RecentIds ids(2);
-  EXPECT_TRUE(ids.Insert("a"));
-  EXPECT_TRUE(ids.Insert("b"));
-  EXPECT_FALSE(ids.Insert("a"));
-  EXPECT_TRUE(ids.Insert("c"));
-  EXPECT_TRUE(ids.Insert("b")) << "a was used later than b";
-  EXPECT_FALSE(ids.Insert("c"));
+  const RecentIds::Owner owner("run", "client");
+  EXPECT_TRUE(ids.Insert(owner, "a", kServer));
+  EXPECT_TRUE(ids.Insert(owner, "b", kServer));
+  EXPECT_FALSE(ids.Insert(owner, "a", kServer));
+  EXPECT_TRUE(ids.Insert(owner, "c", kServer));
+  EXPECT_TRUE(ids.Insert(owner, "b", kServer)) << "a was used later than b";
+  EXPECT_FALSE(ids.Insert(owner, "c", kServer));
+  EXPECT_EQ(ids.size(), 2U);
+}
+
+TEST(RecentIds, AFloodTakesNoOtherOwnersPlace) {
+  RecentIds ids(100);
+  const RecentIds::Owner victim("run", "a");
+  for (int i = 0; i < 20; ++i) ids.Insert(victim, std::to_string(i), kServer);
+  for (int i = 0; i < 1000; ++i) {
+    ids.Insert({"flood", "b"}, std::to_string(i), kPublication);
+    ids.Insert({"run", "b"}, std::to_string(i), kPublication);
+    ids.Insert({"", "a"}, std::to_string(i), kPublication);
+  }
+  EXPECT_EQ(ids.size(), 100U);
+  for (int i = 0; i < 20; ++i) {
+    EXPECT_FALSE(ids.Insert(victim, std::to_string(i), kServer)) << i;
+  }
+}
+
+TEST(RecentIds, APublicationHidesNoBatchOfTheServer) {
+  RecentIds ids(10);
+  const RecentIds::Owner owner("run", "client");
+  EXPECT_TRUE(ids.Insert(owner, "x", kPublication));
+  EXPECT_FALSE(ids.Insert(owner, "x", kPublication));
+  EXPECT_TRUE(ids.Insert(owner, "x", kServer));
+  EXPECT_FALSE(ids.Insert(owner, "x", kServer)) << "a retry";
+  EXPECT_FALSE(ids.Insert(owner, "x", kPublication));
+}
+
+TEST(RecentIds, ForgetsARun) {
+  RecentIds ids(10);
+  ids.Insert({"r", "a"}, "x", kServer);
+  ids.Insert({"r", "b"}, "x", kServer);
+  ids.Insert({"r1", "a"}, "x", kServer);
+  ids.Forget("r");
+  EXPECT_EQ(ids.size(), 1U);
+  EXPECT_FALSE(ids.Insert({"r1", "a"}, "x", kServer));
+  EXPECT_TRUE(ids.Insert({"r", "a"}, "x", kServer));
 }
 
 }  // namespace

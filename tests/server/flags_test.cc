@@ -187,6 +187,7 @@ TEST(Flags, HelpAndLogHaveEveryFlag) {
                            "device_memory_bytes",
                            "max_runs",
                            "max_runs_per_client",
+                           "drift_gauge_window",
                            "drain_delay",
                            "drain_timeout",
                            "log_level"}) {

@@ -80,16 +80,34 @@ TEST_F(PublishTest, AppearsInTheSeriesOfItsRun) {
               HasSubstr("counterweight_loss_gradient_norm"));
 }
 
-TEST_F(PublishTest, AnIdCountsOnceByEitherRpc) {
-  ASSERT_TRUE(Publish(FullPublication("id")).ok());
-  ASSERT_TRUE(Publish(FullPublication("id")).ok());
+TEST_F(PublishTest, AnIdCountsOnceByEitherRpcAndHidesNoBatchOfTheServer) {
+  const auto expect_batches = [&](int count) {
+    EXPECT_THAT(running_.Scrape(),
+                HasSubstr("counterweight_drift_batches_total{run=\"run\"} " +
+                          std::to_string(count) + "\n"));
+  };
   ASSERT_TRUE(running_.Correct(SmallRequest("id", "run")).ok());
-  EXPECT_THAT(running_.Scrape(),
-              HasSubstr("counterweight_drift_batches_total{run=\"run\"} 1\n"));
+  ASSERT_TRUE(running_.Correct(SmallRequest("id", "run")).ok());
+  ASSERT_TRUE(Publish(FullPublication("id")).ok());
+  expect_batches(1);
+  ASSERT_TRUE(Publish(FullPublication("other")).ok());
+  ASSERT_TRUE(Publish(FullPublication("other")).ok());
+  expect_batches(2);
+  ASSERT_TRUE(running_.Correct(SmallRequest("other", "run")).ok());
+  expect_batches(3);
   ASSERT_TRUE(running_.Correct(SmallRequest("other", "run")).ok());
   ASSERT_TRUE(Publish(FullPublication("other")).ok());
-  EXPECT_THAT(running_.Scrape(),
-              HasSubstr("counterweight_drift_batches_total{run=\"run\"} 2\n"));
+  expect_batches(3);
+}
+
+TEST_F(PublishTest, CountsForNoMoreThanTheLargestBatch) {
+  v1::PublishRequest request = FullPublication();
+  request.mutable_sums()->set_non_finite_tokens(TestConfig().max_tokens + 1);
+  const grpc::Status status = Publish(request);
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_THAT(status.error_message(),
+              HasSubstr("sums.non_finite_tokens: must be from 0 to "));
+  EXPECT_THAT(status.error_message(), HasSubstr("the server's --max_tokens"));
 }
 
 TEST_F(PublishTest, RunsAreBounded) {

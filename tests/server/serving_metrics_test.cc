@@ -153,6 +153,7 @@ TEST(ServingMetrics, AScrapeShowsTheTables) {
   for (const auto& each : kCorrectedCounters) Add(each.row, &expected);
   for (const MetricRow& row : kCorrectedTable) Add(row, &expected);
   for (const auto& each : kRunCounters) Add(each.row, &expected);
+  for (const auto& each : kRunSums) Add(each.row, &expected);
   for (const MetricRow& row : kRunTable) Add(row, &expected);
   for (const auto& each : kDriftGauges) Add(each.row, &expected);
   const std::map<std::string, Shown> shown = FamiliesOf(running.Scrape());

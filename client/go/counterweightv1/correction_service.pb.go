@@ -89,8 +89,8 @@ type CorrectRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The caller's identifier of this request, at most 128 bytes of printable
 	// ASCII; returned in the response and in the server's log line. Drift metrics
-	// are published once per request_id, so a retry with the same one counts
-	// once. Absent: published at each success.
+	// are published once per request_id and server, so a retry with the same one
+	// counts once. Absent: published at each success.
 	RequestId string `protobuf:"bytes,1,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
 	// Labels of the batch's origin. Absent: unlabelled.
 	Labels *Labels `protobuf:"bytes,2,opt,name=labels,proto3" json:"labels,omitempty"`
@@ -750,7 +750,8 @@ func (x *Timing) GetReceiveSeconds() float64 {
 // Labels of a batch for Prometheus and the log.
 type Labels struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Training run, [A-Za-z0-9_.-]{1,64}. Absent: unlabelled.
+	// Training run, [A-Za-z0-9_.-]{1,64}. Absent: unlabelled. A token that the
+	// server binds to other runs is PERMISSION_DENIED.
 	Run string `protobuf:"bytes,1,opt,name=run,proto3" json:"run,omitempty"`
 	// Data-parallel replica or worker, [A-Za-z0-9_.-]{1,64}; log only.
 	Replica string `protobuf:"bytes,2,opt,name=replica,proto3" json:"replica,omitempty"`
@@ -1401,7 +1402,8 @@ func (x *StreamSummary) GetTiming() *Timing {
 type PublishRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Required. As CorrectRequest.request_id: a caller's run counts each once,
-	// whether Correct or Publish brought it. So a retry counts once.
+	// whether Correct or Publish brought it, so a retry counts once; but a batch
+	// that the server corrects itself counts after a Publish with its id, too.
 	RequestId string `protobuf:"bytes,1,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
 	// As CorrectRequest.labels, and with the same bounds on the number of runs.
 	Labels *Labels `protobuf:"bytes,2,opt,name=labels,proto3" json:"labels,omitempty"`

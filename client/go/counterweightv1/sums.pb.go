@@ -2,8 +2,10 @@
 // metrics are made; a few KB whatever the batch's size. Formulas: kernels/README.md.
 //
 // Conventions, for every message of this file:
-//   * counts are >= 0 and at most 2^40, and no count of parts exceeds the count
-//     of the whole that its comment names;
+//   * counts are >= 0; those of tokens are at most the server's
+//     Limits.max_tokens, those of sequences Limits.max_sequences, as in a
+//     batch that is sent; no count of parts exceeds the count of the whole that
+//     its comment names;
 //   * numbers are finite unless their comment says more;
 //   * "tokens" have response_mask 1, after the non-finite policy DROP; l is the
 //     log ratio that the method's drift metrics describe, nats.
