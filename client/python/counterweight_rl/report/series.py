@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import urllib.error
 import urllib.parse
 import urllib.request
@@ -15,6 +16,8 @@ from counterweight_rl.transport.target import may_stay_here
 
 _TIMEOUT_SECONDS = 60.0
 _POINTS = 400
+# Four scrapes of the usual interval.
+_LEAST_WINDOW_SECONDS = 60.0
 _DRIFT = "counterweight_drift_"
 
 
@@ -27,38 +30,82 @@ class Gauge:
     """A metric that the report draws.
 
     Attributes:
-        metric: Its name in Prometheus.
+        metric: Its name in Prometheus: a gauge of the last batch of each of a run's servers.
         title: With its unit.
+        mean: Its mean over batches of any size on any number of servers: PromQL of counters,
+            without the prefix that all have. Empty: the mean of the gauge over time and servers.
         is_share: Shown in percent.
         is_log: On a logarithmic scale.
     """
 
     metric: str
     title: str
+    mean: str = ""
     is_share: bool = False
     is_log: bool = False
 
 
+_TOKENS = "(drift_tokens_total > 0)"
+_WEIGHTED = "(drift_weighted_tokens_total > 0)"
+
 GAUGES = (
-    Gauge(_DRIFT + "k3_nats", "KL divergence, k3 (nats per token)", is_log=True),
-    Gauge(_DRIFT + "kl_nats", "KL divergence, k1 (nats per token)"),
-    Gauge(_DRIFT + "chi2_token", "chi2 by token"),
-    Gauge(_DRIFT + "effective_sample_size_ratio", "Effective sample size", is_share=True),
-    Gauge(_DRIFT + "weight_outside_ratio", "Weights out of their bounds", is_share=True),
-    Gauge(_DRIFT + "kept_token_ratio", "Tokens kept", is_share=True),
+    Gauge(
+        _DRIFT + "k3_nats",
+        "KL divergence, k3 (nats per token)",
+        f"drift_k3_sum_nats_total / {_TOKENS}",
+        is_log=True,
+    ),
+    Gauge(
+        _DRIFT + "kl_nats",
+        "KL divergence, k1 (nats per token)",
+        "(drift_log_ratio_negative_nats_total - drift_log_ratio_positive_nats_total) / " + _TOKENS,
+    ),
+    Gauge(
+        _DRIFT + "chi2_token",
+        "chi2 by token",
+        f"drift_ratio_squared_sum_total / {_TOKENS} - 1",
+    ),
+    Gauge(
+        _DRIFT + "effective_sample_size_ratio",
+        "Effective sample size",
+        "drift_weight_sum_total ^ 2 "
+        f"/ (clamp_min(drift_weight_squared_sum_total, 1e-99) * {_WEIGHTED})",
+        is_share=True,
+    ),
+    Gauge(
+        _DRIFT + "weight_outside_ratio",
+        "Weights out of their bounds",
+        f"drift_weight_outside_tokens_total / {_WEIGHTED}",
+        is_share=True,
+    ),
+    Gauge(
+        _DRIFT + "kept_token_ratio",
+        "Tokens kept",
+        f"drift_kept_tokens_total / {_TOKENS}",
+        is_share=True,
+    ),
     Gauge("counterweight_loss", "Policy loss"),
-    Gauge("counterweight_loss_clip_ratio", "Clipped tokens", is_share=True),
+    Gauge(
+        "counterweight_loss_clip_ratio",
+        "Clipped tokens",
+        "loss_clipped_tokens_total / (loss_tokens_total > 0)",
+        is_share=True,
+    ),
     Gauge("counterweight_loss_gradient_norm", "Gradient norm", is_log=True),
 )
 
 
-# How a gauge is summed up over time, and over the servers of a run.
-SUMMARIES = {
-    "least": "min by (run) (min_over_time({}))",
-    "median": "avg by (run) (quantile_over_time(0.5, {}))",
-    "largest": "max by (run) (max_over_time({}))",
-    "last": "avg by (run) (last_over_time({}))",
-}
+def _mean(gauge: Gauge, growth: str) -> str:
+    """PromQL of the mean by run; ``growth`` is that of one counter, whose place is ``{}``."""
+    return re.sub(
+        r"\b(?:drift|loss)_\w+",
+        lambda name: f"sum by (run) ({growth.replace('{}', 'counterweight_' + name[0])})",
+        gauge.mean,
+    )
+
+
+# The columns of the tables: of single batches, the mean over all.
+SUMMARIES = ("least", "mean", "largest")
 
 
 @dataclass(frozen=True)
@@ -91,8 +138,8 @@ class Curve:
     Attributes:
         times: Unix times in seconds.
         values: Parallel to ``times``, all finite.
-        summary: By the words of SUMMARIES. Between two points of the curve there may have been
-            others, which these have seen.
+        summary: By the words of SUMMARIES. Each point of the curve is a mean over a time, and
+            these have seen the batches in it.
     """
 
     times: Sequence[float]
@@ -225,26 +272,46 @@ def read_runs(prometheus: Prometheus, span: Span, names: Sequence[str]) -> list[
             sums["sequences"].get((name, rule), 0.0) / max(counts["sequences"], 1),
         )
     for gauge in GAUGES:
-        _read_curves(prometheus, span, gauge.metric, runs)
+        _read_curves(prometheus, span, gauge, runs)
     return [runs[name] for name in sorted(names or runs)]
 
 
-def _read_curves(prometheus: Prometheus, span: Span, metric: str, runs: dict[str, Run]) -> None:
+def _summaries(gauge: Gauge, window: str) -> dict[str, str]:
+    """PromQL by the words of SUMMARIES."""
+    over = f"{gauge.metric}[{window}]"
+    # An increase would leave out the first batch, with which series begin.
+    last = f"max_over_time({{}}[{window}])"
+    growth = f"({last} - {{}} offset {window}) or {last}"
+    return {
+        "least": f"min by (run) (min_over_time({over}))",
+        "mean": _mean(gauge, growth) or f"avg by (run) (avg_over_time({over}))",
+        "largest": f"max by (run) (max_over_time({over}))",
+    }
+
+
+def _curve(gauge: Gauge, step: float) -> str:
+    """PromQL of the mean at a time."""
+    shown = f"avg by (run) ({gauge.metric})"
+    if not gauge.mean:
+        return shown
+    window = f"{math.ceil(max(2 * step, _LEAST_WINDOW_SECONDS))}s"
+    # A run's first batch has no rate, and may be its only one.
+    has_rate = f"sum by (run) (rate({_DRIFT}tokens_total[1h])) > 0"
+    return f"{_mean(gauge, f'rate({{}}[{window}])')} or ({shown} unless on (run) {has_rate})"
+
+
+def _read_curves(prometheus: Prometheus, span: Span, gauge: Gauge, runs: dict[str, Run]) -> None:
     summaries: dict[str, dict[str, float]] = {name: {} for name in runs}
-    for word, expression in SUMMARIES.items():
-        query = expression.format(f"{metric}[{span.window}]")
+    for word, query in _summaries(gauge, span.window).items():
         for one in prometheus.ask("query", query=query, time=span.end):
             summaries.get(one["metric"].get("run", ""), {})[word] = float(one["value"][1])
+    step = max(span.seconds / _POINTS, 0.001)
     for one in prometheus.ask(
-        "query_range",
-        query=f"avg by (run) ({metric})",
-        start=span.start,
-        end=span.end,
-        step=max(span.seconds / _POINTS, 0.001),
+        "query_range", query=_curve(gauge, step), start=span.start, end=span.end, step=step
     ):
         run = runs.get(one["metric"].get("run", ""))
         points = [(time, float(value)) for time, value in one["values"]]
         points = [(time, value) for time, value in points if math.isfinite(value)]
         if run is not None and points:
             times, values = zip(*points, strict=True)
-            run.curves[metric] = Curve(times, values, summaries[run.name])
+            run.curves[gauge.metric] = Curve(times, values, summaries[run.name])
