@@ -6,27 +6,54 @@ from grafana_foundation_sdk.models import dashboard
 from panels import Panel, Query, Row, Scale, page, variable
 
 SELECTED = '{job=~"$job",run=~"$run"}'
-# Window of dropped tokens and heat maps: batches come seconds to an hour apart.
+# Window of rates and heat maps: batches come seconds to an hour apart.
 WINDOW = "$__rate_interval"
+MATCH = "on (job, instance, run)"
 
 
-def of_run(gauge: str, function: str = "avg", by: str = "run") -> str:
-    """Returns a gauge by run; several servers may correct for one run."""
-    return f"{function} by ({by}) (counterweight_drift_{gauge}{SELECTED})"
+def of_run(gauge: str, function: str) -> str:
+    """Returns a gauge of the last batches of a run's servers, of which there may be several."""
+    return f"{function} by (run) (counterweight_{gauge}{SELECTED})"
 
 
 def rate(counter: str, by: str = "run") -> str:
-    return f"sum by ({by}) (rate(counterweight_drift_{counter}{SELECTED}[{WINDOW}]))"
+    return f"sum by ({by}) (rate(counterweight_{counter}{SELECTED}[{WINDOW}]))"
 
 
-def share(counter: str, of: str) -> str:
-    """Returns the dropped share of a run, by rule."""
-    return f"{rate(counter, 'run, rule')} / on (run) group_left {rate(of)}"
+def mean(total: str, of: str = "drift_tokens_total", *, minus: str = "") -> str:
+    """Returns the rate of a sum over that of its terms: the mean over batches of any size on any number of servers.
+
+    Args:
+        total: A counter of kRunSums in server/observe/drift_table.h, without its prefix.
+        of: The counter of the terms, of servers that have ``total``.
+        minus: A counter that is taken off ``total``, as one of negative parts.
+    """
+    above = f"({rate(total)} - {rate(minus)})" if minus else rate(total)
+    terms = f"rate(counterweight_{of}{SELECTED}[{WINDOW}]) and {MATCH} counterweight_{total}"
+    return f"{above} / (sum by (run) ({terms}) > 0)"
+
+
+def effective_sample_size() -> str:
+    squared = f"clamp_min({rate('drift_weight_squared_sum_total')}, 1e-99)"
+    return (
+        f"{rate('drift_weight_sum_total')} ^ 2 "
+        f"/ ({squared} * ({rate('drift_weighted_tokens_total')} > 0))"
+    )
+
+
+def share(counter: str, of: str, by: str) -> str:
+    """Returns the part of a run's terms that a rule dropped, or that have a staleness."""
+    return f"{rate(counter, f'run, {by}')} / on (run) group_left () ({rate(of)} > 0)"
 
 
 def buckets(histogram: str) -> str:
     return f"sum by (le) (increase(counterweight_drift_{histogram}_bucket{SELECTED}[{WINDOW}]))"
 
+
+SEQUENCES = "drift_sequence_log_ratio_nats_count"
+WEIGHTED = "drift_weighted_tokens_total"
+LOSS_TOKENS = "loss_tokens_total"
+GRADIENT = "loss_gradient_sum_total"
 
 BATCHES = Row(
     "Runs",
@@ -47,14 +74,14 @@ BATCHES = Row(
         ),
         Panel(
             "Largest k3",
-            "Of the runs' last batches, in nats per token.",
+            "Of the last batches of all runs and servers, in nats per token.",
             [Query(f"max(counterweight_drift_k3_nats{SELECTED})")],
             kind="stat",
             width=5,
         ),
         Panel(
             "Smallest effective sample size",
-            "Of the runs' last batches, as a share of the tokens.",
+            "Of the last batches of all runs and servers, as a share of the tokens.",
             [Query(f"min(counterweight_drift_effective_sample_size_ratio{SELECTED})")],
             unit="percentunit",
             kind="stat",
@@ -62,7 +89,7 @@ BATCHES = Row(
         ),
         Panel(
             "Smallest share of tokens kept",
-            "Of the runs' last batches.",
+            "Of the last batches of all runs and servers.",
             [Query(f"min(counterweight_drift_kept_token_ratio{SELECTED})")],
             unit="percentunit",
             kind="stat",
@@ -72,55 +99,64 @@ BATCHES = Row(
 )
 
 
-def of_loss(gauge: str) -> str:
-    return f"avg by (run) (counterweight_loss{gauge}{SELECTED})"
-
-
 DRIFT = Row(
-    "Drift of the last batch",
+    "Drift",
     [
         Panel(
             "KL divergence, k3",
             "Mean of exp(l) - 1 - l over the tokens, where l is the log ratio: never negative. Compare "
             "it with the run's own level while engine and trainer are in step.",
-            [Query(of_run("k3_nats"), "{{run}}")],
+            [Query(mean("drift_k3_sum_nats_total"), "{{run}}")],
             scale=Scale.LOG,
         ),
         Panel(
             "KL divergence, k1",
             "Mean of -l over the tokens: noisy, may be negative. k3 - k1 is the mean ratio less 1, which "
             "should be near 0.",
-            [Query(of_run("kl_nats"), "{{run}}")],
+            [
+                Query(
+                    mean(
+                        "drift_log_ratio_negative_nats_total",
+                        minus="drift_log_ratio_positive_nats_total",
+                    ),
+                    "{{run}}",
+                )
+            ],
         ),
         Panel(
             "k3 as a multiple of the calm level",
             "The calm level is the lowest tenth of the run's last day, which the rules in "
-            "deploy/prometheus record. The alert looks at this number.",
+            "deploy/prometheus record. The alerts look at these numbers: one server of many hardly moves the mean.",
             [
                 Query(
                     'avg by (run) (run:counterweight_drift_k3_nats:avg{job=~"$job",run=~"$run"} '
                     '/ run:counterweight_drift_k3_nats:calm1d{job=~"$job",run=~"$run"})',
                     "{{run}}",
-                )
+                ),
+                Query(
+                    'max by (run) (instance_run:counterweight_drift_k3_nats:avg{job=~"$job",run=~"$run"} '
+                    "/ on (job, run) group_left run:counterweight_drift_k3_nats:calm1d)",
+                    "{{run}}, worst server",
+                ),
             ],
             minimum=0,
         ),
         Panel(
             "Perplexity ratio",
             "Perplexity under the trainer over that under the engine; 1 = equal.",
-            [Query(of_run("ppl_ratio"), "{{run}}")],
+            [Query(mean("drift_ppl_ratio_sum_total", SEQUENCES), "{{run}}")],
         ),
         Panel(
             "chi2 by token",
             "Variance that unbounded weights of tokens would have.",
-            [Query(of_run("chi2_token"), "{{run}}")],
+            [Query(mean("drift_ratio_squared_sum_total") + " - 1", "{{run}}")],
             scale=Scale.SYMMETRIC_LOG,
             linear_below=0.01,
         ),
         Panel(
             "chi2 by sequence",
             "Variance that unbounded weights of sequences would have; it explodes with length.",
-            [Query(of_run("chi2_sequence"), "{{run}}")],
+            [Query(mean("drift_sequence_ratio_squared_sum_total", SEQUENCES) + " - 1", "{{run}}")],
             scale=Scale.SYMMETRIC_LOG,
         ),
     ],
@@ -147,12 +183,12 @@ LOG_RATIOS = Row(
 )
 
 WEIGHTS = Row(
-    "Importance weights of the last batch",
+    "Importance weights",
     [
         Panel(
             "Effective sample size",
-            "The share of the batch that is left, statistically, after weighting; 1 = on-policy.",
-            [Query(of_run("effective_sample_size_ratio"), "{{run}}")],
+            "The share of the tokens that is left, statistically, after weighting; 1 = on-policy.",
+            [Query(effective_sample_size(), "{{run}}")],
             unit="percentunit",
             maximum=1,
         ),
@@ -160,19 +196,29 @@ WEIGHTS = Row(
             "Tokens with a weight outside its bounds",
             "Above the upper bound truncation begins to bias.",
             [
-                Query(of_run("weight_high_ratio"), "{{run}} high"),
-                Query(of_run("weight_low_ratio"), "{{run}} low"),
-                Query(of_run("weight_outside_ratio"), "{{run}} truncated or masked"),
+                Query(mean("drift_weight_high_tokens_total", WEIGHTED), "{{run}} high"),
+                Query(
+                    mean(
+                        "drift_weight_outside_tokens_total",
+                        WEIGHTED,
+                        minus="drift_weight_high_tokens_total",
+                    ),
+                    "{{run}} low",
+                ),
+                Query(
+                    mean("drift_weight_outside_tokens_total", WEIGHTED),
+                    "{{run}} truncated or masked",
+                ),
             ],
             unit="percentunit",
             minimum=0,
         ),
         Panel(
             "Weight: mean and largest",
-            "The mean of unbounded weights is 1.",
+            "The mean of unbounded weights is 1. The largest is that of the servers' last batches.",
             [
-                Query(of_run("weight_mean"), "{{run}} mean"),
-                Query(of_run("weight_max", "max"), "{{run}} largest"),
+                Query(mean("drift_weight_sum_total", WEIGHTED), "{{run}} mean"),
+                Query(of_run("drift_weight_max", "max"), "{{run}} largest"),
             ],
         ),
     ],
@@ -190,8 +236,14 @@ STALENESS = Row(
         ),
         Panel(
             "KL divergence by staleness",
-            "k3 of the last batch's tokens by staleness in versions: what a lag of the engine costs.",
-            [Query(of_run("staleness_k3_nats", "avg", "run, staleness"), "{{run}} {{staleness}}")],
+            "k3 of the tokens by staleness in versions: what a lag of the engine costs.",
+            [
+                Query(
+                    f"{rate('drift_staleness_k3_sum_nats_total', 'run, staleness')} / "
+                    f"({rate('drift_staleness_tokens_total', 'run, staleness')} > 0)",
+                    "{{run}} {{staleness}}",
+                )
+            ],
             scale=Scale.LOG,
         ),
         Panel(
@@ -199,8 +251,9 @@ STALENESS = Row(
             "Share of the tokens by staleness in versions.",
             [
                 Query(
-                    f"{rate('staleness_tokens_total', 'run, staleness')} / on (run) group_left "
-                    f"{rate('staleness_tokens_total')}",
+                    share(
+                        "drift_staleness_tokens_total", "drift_staleness_tokens_total", "staleness"
+                    ),
                     "{{run}} {{staleness}}",
                 )
             ],
@@ -216,9 +269,9 @@ DROPPED = Row(
     [
         Panel(
             "Tokens kept",
-            "Share of the last batch's tokens in the keep mask. Near 0 the rules' intervals do not fit "
+            "Share of the tokens in the keep mask. Near 0 the rules' intervals do not fit "
             "the drift.",
-            [Query(of_run("kept_token_ratio"), "{{run}}")],
+            [Query(mean("drift_kept_tokens_total"), "{{run}}")],
             unit="percentunit",
             minimum=0,
             maximum=1,
@@ -226,14 +279,24 @@ DROPPED = Row(
         Panel(
             "Tokens dropped, by rule",
             "Share of the tokens that a rule dropped, or whose weight it set to 0.",
-            [Query(share("dropped_tokens_total", "tokens_total"), "{{run}} {{rule}}")],
+            [
+                Query(
+                    share("drift_dropped_tokens_total", "drift_tokens_total", "rule"),
+                    "{{run}} {{rule}}",
+                )
+            ],
             unit="percentunit",
             minimum=0,
         ),
         Panel(
             "Sequences with a dropped token, by rule",
             "Share of the sequences with a token that a rule dropped, or whose weight it set to 0.",
-            [Query(share("dropped_sequences_total", "sequences_total"), "{{run}} {{rule}}")],
+            [
+                Query(
+                    share("drift_dropped_sequences_total", "drift_sequences_total", "rule"),
+                    "{{run}} {{rule}}",
+                )
+            ],
             unit="percentunit",
             minimum=0,
         ),
@@ -241,17 +304,17 @@ DROPPED = Row(
 )
 
 LOSS = Row(
-    "Policy loss of the last batch",
+    "Policy loss",
     [
         Panel(
             "Loss",
-            "Of runs whose batches ask for a loss, KL penalty included.",
-            [Query(of_loss(""), "{{run}}")],
+            "Of runs whose batches ask for a loss, KL penalty included: the mean over the servers' last batches.",
+            [Query(of_run("loss", "avg"), "{{run}}")],
         ),
         Panel(
             "Gradient norm",
-            "2-norm of the gradient by the current log-probs, over all tokens.",
-            [Query(of_loss("_gradient_norm"), "{{run}}")],
+            "2-norm of the gradient by the current log-probs over a batch: the largest of the servers' last batches.",
+            [Query(of_run("loss_gradient_norm", "max"), "{{run}}")],
             scale=Scale.LOG,
         ),
         Panel(
@@ -259,9 +322,9 @@ LOSS = Row(
             "Share of the tokens of which the loss took the clipped branch; high: ratio above the interval and A > 0, "
             "low: below it and A < 0.",
             [
-                Query(of_loss("_clip_ratio"), "{{run}} clipped"),
-                Query(of_loss("_clip_high_ratio"), "{{run}} high"),
-                Query(of_loss("_clip_low_ratio"), "{{run}} low"),
+                Query(mean("loss_clipped_tokens_total", LOSS_TOKENS), "{{run}} clipped"),
+                Query(mean("loss_clip_high_tokens_total", LOSS_TOKENS), "{{run}} high"),
+                Query(mean("loss_clip_low_tokens_total", LOSS_TOKENS), "{{run}} low"),
             ],
             unit="percentunit",
             minimum=0,
@@ -270,8 +333,8 @@ LOSS = Row(
             "Gradient lost",
             "What clipping took from the sum of absolute gradients, and what lies on tokens that rules dropped.",
             [
-                Query(of_loss("_gradient_clipped_ratio"), "{{run}} clipped"),
-                Query(of_loss("_gradient_rejected_ratio"), "{{run}} dropped"),
+                Query(mean("loss_gradient_clipped_sum_total", GRADIENT), "{{run}} clipped"),
+                Query(mean("loss_gradient_rejected_sum_total", GRADIENT), "{{run}} dropped"),
             ],
             unit="percentunit",
             minimum=0,
@@ -279,14 +342,31 @@ LOSS = Row(
         Panel(
             "KL of old and current policy",
             "Mean of -l over the kept tokens, where l is the log ratio of the loss, in nats.",
-            [Query(of_loss("_ppo_kl_nats"), "{{run}}")],
+            [
+                Query(
+                    mean(
+                        "loss_log_ratio_negative_nats_total",
+                        "loss_kept_tokens_total",
+                        minus="loss_log_ratio_positive_nats_total",
+                    ),
+                    "{{run}}",
+                )
+            ],
         ),
         Panel(
             "KL from the reference",
-            "Of runs with a KL penalty: the mean of its estimator in nats, and the penalty without its coefficient.",
+            "Of runs with a KL penalty: the mean of its estimator in nats, and the penalty without its coefficient, as the "
+            "mean over the servers' last batches.",
             [
-                Query(of_loss("_kl_nats"), "{{run}} mean"),
-                Query(of_loss("_kl_penalty"), "{{run}} penalty"),
+                Query(
+                    mean(
+                        "loss_kl_positive_nats_total",
+                        "loss_kl_tokens_total",
+                        minus="loss_kl_negative_nats_total",
+                    ),
+                    "{{run}} mean",
+                ),
+                Query(of_run("loss_kl_penalty", "avg"), "{{run}} penalty"),
             ],
         ),
     ],
@@ -298,7 +378,7 @@ FLOW = Row(
         Panel(
             "Batches",
             "Batches corrected per minute.",
-            [Query(f"60 * {rate('batches_total')}", "{{run}}")],
+            [Query(f"60 * {rate('drift_batches_total')}", "{{run}}")],
             unit="opm",
             minimum=0,
             width=6,
@@ -306,7 +386,7 @@ FLOW = Row(
         Panel(
             "Tokens",
             "Tokens that count, of the corrected batches, per second.",
-            [Query(rate("tokens_total"), "{{run}}")],
+            [Query(rate("drift_tokens_total"), "{{run}}")],
             unit="cps",
             minimum=0,
             width=6,
@@ -314,14 +394,14 @@ FLOW = Row(
         Panel(
             "Policy version",
             "Of the trained policy, as the requests' label tells it: a run that stands still shows here.",
-            [Query(of_run("policy_version", "max"), "{{run}}")],
+            [Query(of_run("drift_policy_version", "max"), "{{run}}")],
             width=6,
         ),
         Panel(
             "Non-finite tokens",
             "Tokens per second that were dropped or neutralized because a number was not finite: the "
             "engine or the trainer has a bug.",
-            [Query(rate("non_finite_tokens_total"), "{{run}}")],
+            [Query(rate("drift_non_finite_tokens_total"), "{{run}}")],
             unit="cps",
             minimum=0,
             width=6,

@@ -68,7 +68,7 @@ MISTAKES = {
     "a threshold": ("drift", r"> 5$", "> 50000"),
     "the floor": ("drift", r"^ +and run:counterweight_drift_k3_nats:avg > 0.001\n", ""),
     "the first hour": ("drift", r"^ +and run:.* offset 1h >= 0\n", ""),
-    "a run that is over": ("drift", r"^ +and run:counterweight_drift_batches.* > 0\n", ""),
+    "a run that is over": ("drift", r" unless on .* offset 1h(?=\)$)", ""),
     "the wait": ("not ready", r"for: (2m|5m|10m|15m|1h)", "for: 0m"),
     "what an increase does not see": (
         "non-finite numbers",
@@ -86,7 +86,29 @@ MISTAKES = {
         r'{method=~"Correct\|CorrectStream"}\[15m',
         "[15m",
     ),
-    "one server of two": ("everything dropped", "max by", "min by"),
+    "one server of two": ("everything dropped", r"or avg by", "or min by"),
+    "a server that the run left": (
+        "a server that the run left, by gauges alone",
+        r" unless on .* offset 1h(?=\)$)",
+        "",
+    ),
+    "sums before gauges": (
+        "several servers",
+        r"sum by \(job, run\) \(rate\(counterweight_drift_k3_sum_nats_total",
+        "sum by (job, run) (rate(nothing",
+    ),
+    "an older server": ("several servers", r" and on \(job, instance, run\) \w+\)", ")"),
+    "a slow run's last step": ("several servers", r"\[15m\]", "[1h]"),
+    "weights that are all 0": (
+        "effective sample size of several servers",
+        r"clamp_min\((sum by \(job, run\) \(rate\(\w+\[\w+\]\)\)), 1e-99\)",
+        r"\1",
+    ),
+    "one server of many": (
+        "one drifting server of several",
+        r"(?<=\n            )unless on \(job, run\) run:.* > 5$",
+        "",
+    ),
 }
 
 
