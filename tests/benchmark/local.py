@@ -55,6 +55,7 @@ def main() -> None:
                     print_table(in_turn(calls))
             finally:
                 server.terminate()
+                server.wait()
 
 
 def add_torch(calls: dict[str, Callable[[], object]], batch: dict[str, np.ndarray]) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pathlib
 import signal
 import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator
 
@@ -101,6 +103,62 @@ def test_the_epilog_ends_what_preemption_left(job: Job, number: signal.Signals) 
     job.run("epilog")
     assert not runs(pid)
     assert not job.folder.exists()
+
+
+# For BASH_ENV: SIGKILL takes effect late, as on a busy node.
+SLOW_DEATH = '''
+kill() {
+  [[ $1 == -KILL ]] || { builtin kill "$@"; return; }
+  { command sleep 1; builtin kill "$@"; } >/dev/null 2>&1 &
+}
+'''
+# The process, which ignores SIGTERM, is stopped only after it.
+STOPS_LATER = "sleep() { builtin kill -STOP $pid; command sleep $1; }\n"
+
+
+def left_behind(job: Job) -> subprocess.Popen[bytes]:
+    """Starts the process that the job's state names; it ignores SIGTERM."""
+    ignore = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)"
+    code = f"import sys; {ignore}; print(flush=True); sys.stdin.read()"
+    other = subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    assert other.stdout is not None
+    assert other.stdout.readline() == b"\n"
+    started = pathlib.Path(f"/proc/{other.pid}/stat").read_text().split()[21]
+    job.state.write_text(f"{other.pid} {started}\n")
+    job.folder.mkdir()
+    return other
+
+
+@pytest.mark.parametrize("moment", ["before", "after_sigterm"])
+def test_the_epilog_waits_for_what_it_kills(job: Job, moment: str, tmp_path: pathlib.Path) -> None:
+    functions = tmp_path / "functions"
+    functions.write_text(SLOW_DEATH + (STOPS_LATER if moment == "after_sigterm" else ""))
+    with left_behind(job) as other:
+        if moment == "before":
+            os.kill(other.pid, signal.SIGSTOP)
+        done = job.run("epilog", BASH_ENV=str(functions))
+        assert not runs(other.pid)
+        assert done.stderr == ""
+    assert not job.folder.exists()
+    assert not job.state.exists()
+
+
+def test_a_server_that_no_epilog_could_find_is_ended(job: Job) -> None:
+    job.state.mkdir()
+    done = job.run("prolog")
+    assert f"{job.state} cannot be written" in done.stderr
+    job.state.rmdir()
+    line = f"{job.folder}/server.sock"
+    assert not any(line in command for command in commands())
+
+
+def commands() -> Iterator[str]:
+    """Yields the command lines of all processes."""
+    for file in pathlib.Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            yield file.read_text(errors="replace")
 
 
 def test_the_epilog_leaves_another_process_of_the_same_number(job: Job) -> None:

@@ -171,6 +171,7 @@ def test_context_parallelism(tmp_path: pathlib.Path) -> None:
     finally:
         for rank in ranks:
             rank.kill()
+            rank.wait()
 
 
 def check_policy_loss(args: argparse.Namespace) -> None:
