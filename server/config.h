@@ -31,6 +31,8 @@ struct Config {
       {.host = "127.0.0.1", .port = 50051, .path = ""}};
   std::optional<ListenAddress> metrics_listen =
       ListenAddress{.host = "127.0.0.1", .port = 9464, .path = ""};
+  // Host names by which clients without TLS may ask there.
+  std::vector<std::string> metrics_hosts;
   bool metrics_tls = true;  // where there is a certificate
   bool page = true;
   bool allow_insecure = false;

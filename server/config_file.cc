@@ -83,6 +83,11 @@ std::string ReadConfigFile(const std::string& path,
   int line = 1;
   std::string wrong;
   try {
+    // Otherwise yaml-cpp would take UTF-16 and UTF-32 too.
+    if (text->find('\0') != text->npos || text->starts_with("\xff\xfe") ||
+        text->starts_with("\xfe\xff")) {
+      return fmt::format("{}: must be UTF-8 text", Printable(path));
+    }
     const std::vector<YAML::Node> documents = YAML::LoadAll(*text);
     if (documents.size() > 1) {
       line = documents[1].Mark().line + 1;

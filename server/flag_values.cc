@@ -61,6 +61,26 @@ std::string GetMetricsListen(const Config& config) {
   return config.metrics_listen ? config.metrics_listen->ToString() : "";
 }
 
+std::string SetMetricsHosts(std::string_view value, Config* config) {
+  config->metrics_hosts.clear();
+  for (const std::string_view name : Split(value)) {
+    const bool is_name = std::all_of(name.begin(), name.end(), [](char c) {
+      return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
+             (c >= '0' && c <= '9') || c == '.' || c == '-' || c == '_';
+    });
+    if (name.empty() || !is_name) {
+      return "must be names of hosts without ports, such as "
+             "metrics.example,cw.example";
+    }
+    config->metrics_hosts.emplace_back(name);
+  }
+  return "";
+}
+
+std::string GetMetricsHosts(const Config& config) {
+  return fmt::format("{}", fmt::join(config.metrics_hosts, ","));
+}
+
 std::string SetBackend(std::string_view value, Config* config) {
   for (const auto& [name, backend] : kBackends) {
     if (name != value) continue;

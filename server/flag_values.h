@@ -4,6 +4,7 @@
 #define COUNTERWEIGHT_SERVER_FLAG_VALUES_H_
 
 #include <charconv>
+#include <cstddef>
 #include <cstdint>
 #include <limits>
 #include <string>
@@ -18,9 +19,15 @@ namespace counterweight::server {
 inline constexpr int64_t kMaxInt32 = std::numeric_limits<int32_t>::max();
 inline constexpr double kMaxSeconds = 86400.0;
 
-// True if all of `text` is one number.
+// True if all of `text` is one number. A zero in front is none's: YAML and C
+// read 010 as 8.
 template <typename Number>
 bool ParseNumber(std::string_view text, Number* number) {
+  const size_t first = text.starts_with('-') ? 1 : 0;
+  if (text.size() > first + 1 && text[first] == '0' && text[first + 1] >= '0' &&
+      text[first + 1] <= '9') {
+    return false;
+  }
   const char* const end = text.data() + text.size();
   const auto result = std::from_chars(text.data(), end, *number);
   return result.ec == std::errc() && result.ptr == end;
@@ -91,6 +98,8 @@ std::string SetListen(std::string_view value, Config* config);
 std::string GetListen(const Config& config);
 std::string SetMetricsListen(std::string_view value, Config* config);
 std::string GetMetricsListen(const Config& config);
+std::string SetMetricsHosts(std::string_view value, Config* config);
+std::string GetMetricsHosts(const Config& config);
 std::string SetBackend(std::string_view value, Config* config);
 std::string GetBackend(const Config& config);
 std::string SetDevices(std::string_view value, Config* config);

@@ -22,6 +22,12 @@ constexpr Flag kFlags[] = {
      "localhost:port. Port 0 takes a free port and prints it; empty turns it "
      "off.",
      SetMetricsListen, GetMetricsListen},
+    {"metrics_hosts",
+     "Names, separated by commas, by which scrapers and browsers may ask "
+     "--metrics_listen without TLS, besides IP addresses, names without dots "
+     "and this machine's own: other names are answered 421, because a web "
+     "page could point its name here (DNS rebinding).",
+     SetMetricsHosts, GetMetricsHosts, kList},
     {"metrics_tls",
      "Speak only TLS there too, where there is --tls_certificate. Probes of "
      "/livez and /readyz need no certificate of their own.",

@@ -63,15 +63,29 @@ sigset_t StopSignals() {
 }
 
 // SIGTERM, SIGINT and SIGHUP are taken with sigwait instead of handlers, so
-// that all of gRPC may be used in answer to them. Blocked before any thread
-// starts: threads inherit it.
-sigset_t BlockSignals() {
+// that all of gRPC may be used in answer to them.
+sigset_t ServerSignals() {
   sigset_t signals = StopSignals();
   sigaddset(&signals, SIGHUP);
+  return signals;
+}
+
+// Runs before the libraries' initialisers, whose threads inherit it, and before
+// main reads files: a reload that is asked for at the start does not kill the
+// server, and is done as soon as it serves.
+void BlockSignals(int /*argc*/, char** /*argv*/, char** /*environment*/) {
+  const sigset_t signals = ServerSignals();
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
   // A broken connection must not kill the server.
   signal(SIGPIPE, SIG_IGN);
-  return signals;
+}
+[[gnu::section(".preinit_array"), gnu::used]] constexpr auto* kBeforeAll =
+    &BlockSignals;
+
+// For runs that only ask something, and may wait for an answer.
+void UnblockSignals() {
+  const sigset_t signals = ServerSignals();
+  pthread_sigmask(SIG_UNBLOCK, &signals, nullptr);
 }
 
 // True if a signal came within `seconds`.
@@ -168,7 +182,7 @@ int Serve(const CommandLine& line, const ReadAgain& read_again) {
   if (config.backend != Backend::kCpu && kernels::IsBuiltWithCuda()) {
     WidenDeviceQueues();
   }
-  const sigset_t signals = BlockSignals();
+  const sigset_t signals = ServerSignals();
   RaiseFileLimit();
   BoundHeap();
   RecordNoLockOrder();
@@ -266,6 +280,7 @@ int HashToken(const std::string& name) {
 int Main(const std::vector<std::string_view>& arguments,
          const std::vector<std::string>& environment) {
   const CommandLine line = ParseFlags(arguments, environment);
+  if (!line.probe.target.empty() || !line.hash_token.empty()) UnblockSignals();
   if (!line.error.empty()) {
     std::cerr << "counterweight-server: " << line.error << "\n";
     return 2;

@@ -14,6 +14,7 @@
 #include "grpcpp/impl/codegen/proto_utils.h"
 #include "grpcpp/security/credentials.h"
 #include "server/call/status.h"
+#include "server/monotonic.h"
 #include "server/small_file.h"
 #include "server/wrong.h"
 #include "spdlog/fmt/fmt.h"
@@ -106,10 +107,7 @@ bool Probe(const ProbeRequest& request, std::string* sentence) {
   const auto channel =
       grpc::CreateCustomChannel(target, credentials, arguments);
   grpc::ClientContext context;
-  context.set_deadline(
-      std::chrono::system_clock::now() +
-      std::chrono::duration_cast<std::chrono::system_clock::duration>(
-          std::chrono::duration<double>(request.timeout_s)));
+  context.set_deadline(After(std::chrono::duration<double>(request.timeout_s)));
   const grpc::internal::RpcMethod method("/grpc.health.v1.Health/Check",
                                          grpc::internal::RpcMethod::NORMAL_RPC);
   // HealthCheckRequest and -Response are, on the wire, a string and an enum

@@ -1,8 +1,11 @@
 #include "server/server.h"
 
+#include <limits.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <utility>
 
 #include "grpcpp/health_check_service_interface.h"
@@ -13,6 +16,7 @@
 #include "server/heap.h"
 #include "server/listen/connection_options.h"
 #include "server/listen/reflection.h"
+#include "server/monotonic.h"
 #include "server/observe/metrics_server.h"
 #include "server/observe/serving_table.h"
 #include "server/wrong.h"
@@ -75,6 +79,16 @@ consteval const MetricRow& TraceSample(std::string_view name) {
 
 consteval const MetricRow& AccessSample(std::string_view name) {
   return FindRow(kAccessTable, name);
+}
+
+// Names by which the metrics port is asked for.
+std::vector<std::string> MetricsHosts(const Config& config) {
+  std::vector<std::string> hosts = config.metrics_hosts;
+  std::array<char, HOST_NAME_MAX + 1> own{};
+  if (gethostname(own.data(), own.size() - 1) == 0) {
+    hosts.emplace_back(own.data());
+  }
+  return hosts;
 }
 
 // The period of checks on open calls: short enough for their timeouts, and for
@@ -145,9 +159,13 @@ Server::~Server() {
   floods_ = nullptr;
   acceptor_->Stop();
   web_ = nullptr;
+  // gRPC cancels calls that arrive while it shuts down, as if their client had
+  // left. On a connection that has ended for them they are UNAVAILABLE, which
+  // clients try again.
+  acceptor_->EndConnections();
   // Cancels what is left: watches of health, reflection, requests that do not
   // arrive.
-  grpc_->Shutdown(std::chrono::system_clock::now() + kCloseTimeout);
+  grpc_->Shutdown(After(kCloseTimeout));
   grpc_->Wait();
   clock_.Stop();
   // Tasks of streams that ended before their admission.
@@ -187,7 +205,8 @@ bool Server::StartMetrics(std::string* error) {
                    MakeSampledMetrics(Samples())},
        .page = page_.get(),
        .health = &health_,
-       .access = access_.get()},
+       .access = access_.get(),
+       .hosts = MetricsHosts(config_)},
       &address.port);
   if (!web.ok()) {
     *error = MessageOf(web.status());

@@ -15,9 +15,6 @@ constexpr std::chrono::seconds kLookPeriod{1};
 // Between two lines of the log: a client decides how often it is refused.
 constexpr std::chrono::seconds kRefusalReportPause{10};
 
-// Probes have no token.
-constexpr std::string_view kHealth = "/grpc.health.v1.Health/";
-
 // The token of "Bearer TOKEN"; empty if there is none. The scheme's case does
 // not count (RFC 9110).
 std::string_view TokenOf(std::string_view authorization) {
@@ -87,9 +84,8 @@ void Access::Look() {
   if (tokens_) tokens_->Look();
 }
 
-grpc::Status Access::Check(std::string_view path,
-                           const Credentials& credentials) {
-  grpc::Status status = Judge(path, credentials);
+grpc::Status Access::Check(const Credentials& credentials) {
+  grpc::Status status = Judge(credentials);
   if (status.ok()) return status;
   refused_ += 1;
   const auto now = std::chrono::steady_clock::now();
@@ -103,8 +99,7 @@ grpc::Status Access::Check(std::string_view path,
   return status;
 }
 
-grpc::Status Access::Judge(std::string_view path,
-                           const Credentials& credentials) const {
+grpc::Status Access::Judge(const Credentials& credentials) {
   // gRPC ends the handshake of such a client; the metrics port answers it.
   if (credentials.is_tls && wants_certificates_ &&
       !credentials.has_certificate) {
@@ -124,7 +119,18 @@ grpc::Status Access::Judge(std::string_view path,
             "the client's certificate has no subject alternative name that "
             "this server allows (--tls_client_names)"};
   }
-  if (!tokens_ || path.starts_with(kHealth)) return grpc::Status::OK;
+  if (!credentials.certificate.empty() &&
+      !trust_.Trusts(tls(), credentials.certificate,
+                     credentials.certificate_chain)) {
+    return {grpc::StatusCode::PERMISSION_DENIED,
+            "the authority of the client's certificate is no longer one of "
+            "this server's (--tls_client_ca)"};
+  }
+  if (!tokens_ || !credentials.needs_token) return grpc::Status::OK;
+  if (credentials.has_several) {
+    return {grpc::StatusCode::UNAUTHENTICATED,
+            "the call has several 'authorization' entries; send one"};
+  }
   const std::string_view token = TokenOf(credentials.authorization);
   if (token.empty()) {
     return {grpc::StatusCode::UNAUTHENTICATED,

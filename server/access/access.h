@@ -16,6 +16,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "grpcpp/support/status.h"
+#include "server/access/client_trust.h"
 #include "server/access/tls_files.h"
 #include "server/access/token_table.h"
 #include "server/access/watched.h"
@@ -33,11 +34,19 @@ class Access {
   struct Credentials {
     // The value of "authorization", as it came; empty: none.
     std::string_view authorization;
+    // Whether there are several values: a proxy may have checked another one.
+    bool has_several = false;
+    // False for what probes call.
+    bool needs_token = true;
     // Whether it came by TLS, whether the client has a certificate that was
     // verified, and the subject alternative names in that.
     bool is_tls = false;
     bool has_certificate = false;
     std::vector<std::string_view> names;
+    // The certificate, and those between it and its authority, in PEM; empty:
+    // it was verified a moment ago.
+    std::string_view certificate;
+    std::string_view certificate_chain;
   };
 
   // Reads the files that `config` names. Fails with a sentence that names
@@ -55,9 +64,8 @@ class Access {
   // True if clients need a certificate.
   bool wants_certificates() const { return wants_certificates_; }
 
-  // OK, or what the caller is told, and counts that. `path` is the RPC's,
-  // "/grpc.health.v1.Health/Check"; health needs no token.
-  grpc::Status Check(std::string_view path, const Credentials& credentials);
+  // OK, or what the caller is told, and counts that.
+  grpc::Status Check(const Credentials& credentials);
 
   // The token in the value of "authorization"; null if there is none.
   std::shared_ptr<const TokenTable::Token> TokenIn(
@@ -74,8 +82,7 @@ class Access {
 
  private:
   explicit Access(RequestLog* log) : log_(log) {}
-  grpc::Status Judge(std::string_view path,
-                     const Credentials& credentials) const;
+  grpc::Status Judge(const Credentials& credentials);
   void Look();
 
   RequestLog* const log_;
@@ -83,6 +90,7 @@ class Access {
   std::vector<std::string>
       client_names_;  // empty: any that --tls_client_ca signed
   std::optional<Watched<TlsFiles>> tls_;
+  ClientTrust trust_;
   std::optional<Watched<TokenTable>> tokens_;
   std::atomic<int64_t> refused_ = 0;
   std::mutex mutex_;  // guards report_again_

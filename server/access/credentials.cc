@@ -12,9 +12,22 @@
 namespace counterweight::server {
 namespace {
 
+// Probes have no token.
+constexpr std::string_view kHealth = "/grpc.health.v1.Health/";
+
 std::string_view View(const grpc_slice& slice) {
   return {reinterpret_cast<const char*>(GRPC_SLICE_START_PTR(slice)),
           GRPC_SLICE_LENGTH(slice)};
+}
+
+// The first value of a property; empty if there is none.
+std::string_view PropertyOf(grpc_auth_context* context, const char* name) {
+  grpc_auth_property_iterator values =
+      grpc_auth_context_find_properties_by_name(context, name);
+  const grpc_auth_property* const value =
+      grpc_auth_property_iterator_next(&values);
+  return value == nullptr ? std::string_view()
+                          : std::string_view(value->value, value->value_length);
 }
 
 // The state that gRPC keeps for one kind of connection.
@@ -35,14 +48,22 @@ void CheckCall(void* state, grpc_auth_context* context,
   credentials.is_tls = keeper.is_tls;
   // Where one is wanted, the handshake without it has failed.
   credentials.has_certificate = true;
-  std::string_view path;
+  int authorizations = 0;
   for (size_t i = 0; i < count; ++i) {
     const std::string_view key = View(metadata[i].key);
     if (key == "authorization") {
       credentials.authorization = View(metadata[i].value);
+      authorizations += 1;
     } else if (key == ":path") {
-      path = View(metadata[i].value);
+      credentials.needs_token = !View(metadata[i].value).starts_with(kHealth);
     }
+  }
+  credentials.has_several = authorizations > 1;
+  if (keeper.is_tls && keeper.access->wants_certificates()) {
+    credentials.certificate =
+        PropertyOf(context, GRPC_X509_PEM_CERT_PROPERTY_NAME);
+    credentials.certificate_chain =
+        PropertyOf(context, GRPC_X509_PEM_CERT_CHAIN_PROPERTY_NAME);
   }
   grpc_auth_property_iterator names = grpc_auth_context_find_properties_by_name(
       context, GRPC_X509_SAN_PROPERTY_NAME);
@@ -50,7 +71,7 @@ void CheckCall(void* state, grpc_auth_context* context,
              grpc_auth_property_iterator_next(&names)) {
     credentials.names.emplace_back(name->value, name->value_length);
   }
-  const grpc::Status status = keeper.access->Check(path, credentials);
+  const grpc::Status status = keeper.access->Check(credentials);
   done(done_data, nullptr, 0, nullptr, 0,
        static_cast<grpc_status_code>(status.error_code()),
        status.ok() ? nullptr : status.error_message().c_str());

@@ -21,7 +21,7 @@ using OwnedKey = std::unique_ptr<EVP_PKEY, decltype(&EVP_PKEY_free)>;
 using AlternativeNames =
     std::unique_ptr<GENERAL_NAMES, decltype(&GENERAL_NAMES_free)>;
 
-ReadBio BioOf(const std::string& text) {
+ReadBio BioOf(std::string_view text) {
   return {BIO_new_mem_buf(text.data(), static_cast<int>(text.size())),
           BIO_free};
 }
@@ -130,6 +130,33 @@ absl::StatusOr<std::shared_ptr<SSL_CTX>> MakeTlsContext(
                                          SSL_OP_NO_RENEGOTIATION);
   SSL_CTX_set_mode(context.get(), SSL_MODE_RELEASE_BUFFERS);
   return context;
+}
+
+bool IsSignedBy(SSL_CTX* context, std::string_view certificate,
+                std::string_view chain) {
+  const OwnedCertificate leaf = NextCertificate(BioOf(certificate));
+  const std::unique_ptr<STACK_OF(X509), void (*)(STACK_OF(X509)*)> between(
+      sk_X509_new_null(),
+      [](STACK_OF(X509) * all) { sk_X509_pop_free(all, X509_free); });
+  const std::unique_ptr<X509_STORE_CTX, decltype(&X509_STORE_CTX_free)> check(
+      X509_STORE_CTX_new(), X509_STORE_CTX_free);
+  bool is_signed = false;
+  if (leaf && between && check) {
+    const ReadBio bio = BioOf(chain);
+    while (OwnedCertificate each = NextCertificate(bio)) {
+      if (sk_X509_push(between.get(), each.get()) > 0) {
+        static_cast<void>(each.release());
+      }
+    }
+    if (X509_STORE_CTX_init(check.get(), SSL_CTX_get_cert_store(context),
+                            leaf.get(), between.get()) == 1) {
+      X509_STORE_CTX_set_flags(
+          check.get(), X509_V_FLAG_PARTIAL_CHAIN | X509_V_FLAG_NO_CHECK_TIME);
+      is_signed = X509_verify_cert(check.get()) == 1;
+    }
+  }
+  ERR_clear_error();
+  return is_signed;
 }
 
 PeerCertificate PeerCertificateOf(const SSL* ssl) {

@@ -4,6 +4,7 @@
 
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -19,6 +20,11 @@ namespace counterweight::server {
 absl::StatusOr<std::shared_ptr<SSL_CTX>> MakeTlsContext(
     const std::string& certificate, const std::string& key,
     const std::string& client_ca);
+
+// True if an authority that `context` trusts signed the certificate (PEM),
+// directly or through those of `chain` (PEM, may be empty). Dates do not count.
+bool IsSignedBy(SSL_CTX* context, std::string_view certificate,
+                std::string_view chain);
 
 // The subject alternative names in the peer's verified certificate: DNS names,
 // URIs, mail addresses and IP addresses.

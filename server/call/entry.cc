@@ -3,6 +3,8 @@
 #include <chrono>
 #include <utility>
 
+#include "server/monotonic.h"
+
 namespace counterweight::server {
 
 Share::Share(const ServiceContext* service, Admission::Ticket ticket,
@@ -55,12 +57,10 @@ void Entry::Begin(const ServiceContext* service, const Request& request,
   if (id == 0) return;
   const auto wait =
       std::chrono::duration<double>(service->config->Get()->max_queue_seconds);
-  timer_.Set(std::chrono::system_clock::now() +
-                 std::chrono::duration_cast<std::chrono::nanoseconds>(wait),
-             [admission = service->admission, id,
-              use = service->uses->Use()](bool is_due) {
-               if (is_due) admission->Abandon(id);
-             });
+  timer_.Set(After(wait), [admission = service->admission, id,
+                           use = service->uses->Use()](bool is_due) {
+    if (is_due) admission->Abandon(id);
+  });
   bool is_abandoned = false;
   {
     const std::lock_guard<std::mutex> lock(mutex_);

@@ -8,6 +8,7 @@
 #include "server/call/peer.h"
 #include "server/call/status.h"
 #include "server/engine/codec_labels.h"
+#include "server/monotonic.h"
 #include "spdlog/fmt/fmt.h"
 
 namespace counterweight::server {
@@ -90,7 +91,7 @@ grpc::Status ServedCall::MayWrite(const std::string& run) const {
 }
 
 grpc::Status ServedCall::StillWanted() const {
-  if (context_->deadline() <= std::chrono::system_clock::now()) {
+  if (HasPassed(context_->raw_deadline())) {
     return {grpc::StatusCode::DEADLINE_EXCEEDED,
             "the deadline passed before the batch was corrected"};
   }

@@ -238,9 +238,15 @@ void Acceptor::CloseRequested() {
     peers.swap(to_close_);
   }
   for (const std::string& peer : peers) {
-    if (!table_.Close(NameOf(peer))) continue;
+    const std::optional<std::string> address = table_.Close(NameOf(peer));
+    if (!address) continue;
     Report("connection_closed",
            {{"peer", peer}, {"reason", "it reset calls by the thousand"}});
+    if (!flooders_.Add(*address, steady_clock::now())) continue;
+    Report("address_refused",
+           {{"address", *address},
+            {"seconds", Flooders::kRefusal.count()},
+            {"reason", "its connections were closed again and again"}});
   }
 }
 
@@ -273,6 +279,10 @@ bool Acceptor::Accept(const Listener& listener) {
       }
     }
     FileDescriptor connection(fd);
+    if (flooders_.IsRefused(PeerOf(address), steady_clock::now())) {
+      refused_ += 1;
+      continue;
+    }
     if (!table_.Add(fd, PeerOf(address), NameOf(address))) {
       ReportFailure("there are as many connections as may be");
       continue;
@@ -290,8 +300,9 @@ void Acceptor::ReportFailure(const std::string& cause) {
 void Acceptor::Report(std::string_view event, const nlohmann::json& fields) {
   // A client decides how often this happens.
   const auto now = steady_clock::now();
-  if (now < report_again_) return;
-  report_again_ = now + kReportPause;
+  const auto found = report_again_.find(event);
+  if (found != report_again_.end() && now < found->second) return;
+  report_again_.insert_or_assign(std::string(event), now + kReportPause);
   log_->Event(spdlog::level::warn, event, fields);
 }
 

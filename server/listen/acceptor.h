@@ -17,6 +17,7 @@
 
 #include "nlohmann/json_fwd.hpp"
 #include "server/listen/connection_table.h"
+#include "server/listen/flooders.h"
 #include "server/listen/listen_address.h"
 #include "server/listen/unix_socket.h"
 #include "server/observe/request_log.h"
@@ -54,12 +55,17 @@ class Acceptor {
   // more. REQUIRES: called once.
   void Start(Handle handle, std::function<void()> on_lost);
 
-  // Closes a TCP connection, named as grpc::ServerContext::peer() does; does
-  // nothing if there is none. Thread-safe.
+  // Closes a TCP connection that floods the server, named as
+  // grpc::ServerContext::peer() does; does nothing if there is none. An address
+  // with several of them is refused for a while. Thread-safe.
   void Close(const std::string& peer);
 
   // Accepts no more and closes the listeners; connections stay. Idempotent.
   void Stop();
+
+  // Sends nothing more to any client: each sees the end of its connection, and
+  // its calls there fail as UNAVAILABLE. REQUIRES: Stop has returned.
+  void EndConnections() { table_.EndWriting(); }
 
   // Removes the Unix sockets' files: for an exit without destruction.
   void UnlinkSockets() const;
@@ -67,8 +73,8 @@ class Acceptor {
   // Addresses as clients write them, with the chosen ports.
   const std::vector<std::string>& addresses() const { return addresses_; }
 
-  // Open connections; those refused because there were too many, and failed
-  // accepts.
+  // Open connections; those refused because there were too many or because
+  // their address floods the server, and failed accepts.
   int64_t connections() const { return table_.size(); }
   int64_t refused() const { return refused_; }
 
@@ -89,7 +95,7 @@ class Acceptor {
   bool Accept(const Listener& listener);
   // Counts failures, and reports one.
   void ReportFailure(const std::string& cause);
-  // Logs one event at most every kReportPause.
+  // Logs each event at most every kReportPause.
   void Report(std::string_view event, const nlohmann::json& fields);
 
   RequestLog* const log_;
@@ -106,7 +112,9 @@ class Acceptor {
   Handle handle_;
   std::function<void()> on_lost_;
   std::chrono::steady_clock::time_point accept_again_;
-  std::chrono::steady_clock::time_point report_again_;
+  std::map<std::string, std::chrono::steady_clock::time_point, std::less<>>
+      report_again_;  // by event
+  Flooders flooders_;
 
   std::thread thread_;
 };

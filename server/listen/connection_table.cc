@@ -56,11 +56,18 @@ bool ConnectionTable::MakeRoom(const std::string& peer) {
   return true;
 }
 
-bool ConnectionTable::Close(const std::string& name) {
+std::optional<std::string> ConnectionTable::Close(const std::string& name) {
   const auto found = names_.find(name);
-  if (found == names_.end()) return false;
+  if (found == names_.end()) return std::nullopt;
+  std::string peer = connections_.at(found->second).peer;
   ShutDown(found->second);
-  return true;
+  return peer;
+}
+
+void ConnectionTable::EndWriting() const {
+  for (const auto& [id, watched] : connections_) {
+    shutdown(watched.duplicate.get(), SHUT_WR);
+  }
 }
 
 void ConnectionTable::ShutDown(uint64_t id) {

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 
 #include "server/shared_memory/file_descriptor.h"
@@ -26,8 +27,13 @@ class ConnectionTable {
   // is one too many or cannot be watched; the caller must close it.
   bool Add(int socket, const std::string& peer, const std::string& name);
 
-  // Shuts the connection of the name down. False if there is none.
-  bool Close(const std::string& name);
+  // Shuts the connection of the name down, and returns its peer; nothing if
+  // there is none.
+  std::optional<std::string> Close(const std::string& name);
+
+  // Ends the direction to the client in every connection, after what was
+  // written.
+  void EndWriting() const;
 
   // Forgets connections that have ended.
   void Clean();

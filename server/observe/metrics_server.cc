@@ -14,7 +14,6 @@
 #include "google/protobuf/io/coded_stream.h"
 #include "google/protobuf/io/gzip_stream.h"
 #include "google/protobuf/io/zero_copy_stream_impl_lite.h"
-#include "openssl/evp.h"
 #include "prometheus/text_serializer.h"
 #include "server/listen/tcp_socket.h"
 #include "server/observe/web_request.h"
@@ -72,24 +71,6 @@ std::string Gzip(const std::string& text) {
   return packed;
 }
 
-// The token in "Basic BASE64", of NAME:TOKEN, as "Bearer TOKEN"; other values
-// as they are.
-std::string AsBearer(std::string_view authorization) {
-  constexpr std::string_view kBasic = "Basic ";
-  if (!authorization.starts_with(kBasic)) return std::string(authorization);
-  authorization.remove_prefix(kBasic.size());
-  std::string text(authorization.size(), '\0');
-  const int size = EVP_DecodeBlock(
-      reinterpret_cast<unsigned char*>(text.data()),
-      reinterpret_cast<const unsigned char*>(authorization.data()),
-      static_cast<int>(authorization.size()));
-  if (size < 0) return "";
-  // It counts what stands for '=', as zeros.
-  text.resize(static_cast<size_t>(size));
-  text.resize(text.find_last_not_of('\0') + 1);
-  return "Bearer " + text.substr(text.find(':') + 1);
-}
-
 // All that the web server's thread uses.
 class Pages {
  public:
@@ -110,6 +91,12 @@ class Pages {
     const std::string_view path = request.path;
     const bool is_open = std::find(std::begin(kOpenPaths), std::end(kOpenPaths),
                                    path) != std::end(kOpenPaths);
+    if (!is_open && !IsForUs(request)) {
+      return {"421 Misdirected Request",
+              {.headers = kText,
+               .body = "this server has another name: ask by IP address, or "
+                       "add the name to --metrics_hosts\n"}};
+    }
     if (!is_open) {
       std::optional<Reply> refusal = Refusal(request);
       if (refusal) return *std::move(refusal);
@@ -133,14 +120,23 @@ class Pages {
             {.headers = kText, .body = "no such page; see /metrics\n"}};
   }
 
+  // With TLS a browser has compared the name with the certificate.
+  bool IsForUs(const WebRequest& request) const {
+    return request.is_tls || request.host.empty() ||
+           IsOwnHost(request.host, sources_.hosts);
+  }
+
   std::optional<Reply> Refusal(const WebRequest& request) const {
-    const std::string authorization = AsBearer(request.authorization);
+    const std::string authorization = BearerOf(request.authorization);
     const grpc::Status status = sources_.access->Check(
-        request.path,
         {.authorization = authorization,
+         .has_several = false,
+         .needs_token = true,
          .is_tls = request.is_tls,
          .has_certificate = request.peer.is_given,
-         .names = {request.peer.names.begin(), request.peer.names.end()}});
+         .names = {request.peer.names.begin(), request.peer.names.end()},
+         .certificate = {},
+         .certificate_chain = {}});
     if (status.ok()) return std::nullopt;
     Reply reply{"403 Forbidden",
                 {.headers = kText, .body = status.error_message() + "\n"}};

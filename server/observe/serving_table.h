@@ -76,8 +76,9 @@ inline constexpr MetricRow kSampleTable[] = {
              "Parts of admitted batches that wait for a worker thread."),
     GaugeRow("counterweight_connections", "Open gRPC connections."),
     CounterRow("counterweight_connections_refused_total",
-               "gRPC connections refused because there were too many, and "
-               "accepts that failed."),
+               "gRPC connections refused because there were too many or "
+               "because their address floods the server, and accepts that "
+               "failed."),
     GaugeRow("counterweight_staging_used_bytes",
              "Bytes of staging memory that hold the payload of streams."),
     GaugeRow("counterweight_staging_free_bytes",

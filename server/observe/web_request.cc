@@ -1,9 +1,13 @@
 #include "server/observe/web_request.h"
 
+#include <arpa/inet.h>
 #include <strings.h>
 
 #include <algorithm>
 #include <charconv>
+#include <utility>
+
+#include "openssl/evp.h"
 
 namespace counterweight::server {
 namespace {
@@ -38,14 +42,25 @@ bool IsText(std::string_view line) {
   });
 }
 
-// "/path", or "http://host/path" of clients that think that we are a proxy.
-std::string_view PathOf(std::string_view target) {
+// "/path", or "http://host/path" of clients that think that we are a proxy;
+// then *host is set.
+std::string_view PathOf(std::string_view target, std::string_view* host) {
   for (const std::string_view scheme : {"http://", "https://"}) {
     if (!target.starts_with(scheme)) continue;
-    const size_t slash = target.find('/', scheme.size());
-    return slash == std::string_view::npos ? "/" : target.substr(slash);
+    target.remove_prefix(scheme.size());
+    const size_t end = std::min(target.find_first_of("/?#"), target.size());
+    *host = target.substr(0, end);
+    return target.substr(end).starts_with('/') ? target.substr(end) : "/";
   }
   return target;
+}
+
+bool IsIpAddress(const std::string& host) {
+  in6_addr address;
+  return host.starts_with('[') && host.ends_with(']')
+             ? inet_pton(AF_INET6, host.substr(1, host.size() - 2).c_str(),
+                         &address) == 1
+             : inet_pton(AF_INET, host.c_str(), &address) == 1;
 }
 
 }  // namespace
@@ -55,13 +70,16 @@ std::optional<WebRequest> ParseWebRequest(std::string_view head) {
   if (!IsText(line)) return std::nullopt;
   WebRequest request;
   request.method = Take(" ", &line);
-  std::string_view target = PathOf(Take(" ", &line));
+  std::string_view whole_host;
+  std::string_view target = PathOf(Take(" ", &line), &whole_host);
   if (request.method.empty() || !target.starts_with('/') ||
       (line != "HTTP/1.1" && line != "HTTP/1.0")) {
     return std::nullopt;
   }
   request.path = Take("?", &target);
   request.query = target;
+  bool has_host = false;
+  bool has_authorization = false;
   for (line = Take(kLineEnd, &head); !line.empty();
        line = Take(kLineEnd, &head)) {
     if (!IsText(line)) return std::nullopt;
@@ -75,13 +93,52 @@ std::optional<WebRequest> ParseWebRequest(std::string_view head) {
     const std::string_view name = line.substr(0, colon);
     const std::string_view value = WithoutBlanks(line.substr(colon + 1));
     if (SameWord(name, "authorization")) {
-      if (!request.authorization.empty()) return std::nullopt;
+      if (std::exchange(has_authorization, true)) return std::nullopt;
       request.authorization = value;
+    } else if (SameWord(name, "host")) {
+      if (std::exchange(has_host, true)) return std::nullopt;
+      request.host = value;
     } else if (SameWord(name, "accept-encoding")) {
       request.accept_encoding = value;
     }
   }
+  // RFC 9112, 3.2.2: the address counts, not the field.
+  if (!whole_host.empty()) request.host = whole_host;
   return request;
+}
+
+bool IsOwnHost(std::string_view host, const std::vector<std::string>& names) {
+  const size_t colon = host.rfind(':');
+  if (colon != std::string_view::npos &&
+      host.find_first_not_of("0123456789", colon + 1) ==
+          std::string_view::npos) {
+    host = host.substr(0, colon);
+  }
+  if (IsIpAddress(std::string(host))) return true;
+  const bool is_label = std::all_of(host.begin(), host.end(), [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
+           (c >= '0' && c <= '9') || c == '-' || c == '_';
+  });
+  return (is_label && !host.empty()) ||
+         std::any_of(names.begin(), names.end(), [&](const std::string& name) {
+           return SameWord(name, host);
+         });
+}
+
+std::string BearerOf(std::string_view authorization) {
+  constexpr std::string_view kBasic = "Basic ";
+  if (!authorization.starts_with(kBasic)) return std::string(authorization);
+  authorization.remove_prefix(kBasic.size());
+  std::string text(authorization.size(), '\0');
+  const int size = EVP_DecodeBlock(
+      reinterpret_cast<unsigned char*>(text.data()),
+      reinterpret_cast<const unsigned char*>(authorization.data()),
+      static_cast<int>(authorization.size()));
+  if (size < 0) return "";
+  // It counts what stands for '=', as zeros.
+  text.resize(static_cast<size_t>(size));
+  text.resize(text.find_last_not_of('\0') + 1);
+  return "Bearer " + text.substr(text.find(':') + 1);
 }
 
 std::string QueryValue(std::string_view query, std::string_view name) {

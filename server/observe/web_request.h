@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "server/access/tls_context.h"
 
@@ -23,15 +24,26 @@ struct WebRequest {
   std::string_view query;  // what follows '?', as sent
   std::string_view authorization;
   std::string_view accept_encoding;
+  // The host that the client believes to ask, with its port; empty: not said.
+  std::string_view host;
   // How it came, and when the last of it had.
   std::chrono::steady_clock::time_point arrived;
   bool is_tls = false;
   PeerCertificate peer;
 };
 
+// Whether `host` ("name:9464") is one of a server's own, which a page of
+// another site cannot have in a browser (DNS rebinding): an IP address, a name
+// without dots such as localhost, or one of `names`. Names have no case.
+bool IsOwnHost(std::string_view host, const std::vector<std::string>& names);
+
 // Reads a head with the empty line that ends it (RFC 9112). Nothing if it is
 // none. Views refer to `head`.
 std::optional<WebRequest> ParseWebRequest(std::string_view head);
+
+// "Bearer TOKEN" of "Basic BASE64", which is NAME:TOKEN, as browsers send a
+// password; empty if that is no base64. Other values as they are.
+std::string BearerOf(std::string_view authorization);
 
 // The decoded value of the first `name` in a query (%41 and '+'); empty if
 // there is none.

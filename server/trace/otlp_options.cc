@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "server/engine/names.h"
+#include "server/listen/listen_address.h"
 #include "server/settings.h"
 #include "spdlog/fmt/fmt.h"
 
@@ -134,6 +135,26 @@ std::string ReadEndpoint(std::string_view name, std::string_view url,
   return "";
 }
 
+// Whether "host:port" is an address of this machine, whatever its network.
+bool IsOnThisMachine(std::string_view target) {
+  std::string host(target.substr(0, target.rfind(':')));
+  for (char& c : host) {
+    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c | 0x20);
+  }
+  if (host.ends_with('.')) host.pop_back();
+  // A connection to the unspecified address goes to loopback.
+  if (host == "localhost" || host.ends_with(".localhost") ||
+      host == "0.0.0.0" || host == "[::]") {
+    return true;
+  }
+  if (host.starts_with('[') && host.ends_with(']')) {
+    host = host.substr(1, host.size() - 2);
+  }
+  constexpr std::string_view kMapped = "::ffff:";
+  if (host.starts_with(kMapped)) host.erase(0, kMapped.size());
+  return IsLocal({.host = host, .port = 0, .path = ""});
+}
+
 std::string WhyOff(std::span<const std::string> environment) {
   constexpr std::array kProtocols = {
       std::string_view("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL"),
@@ -156,6 +177,11 @@ std::string WhyOff(std::span<const std::string> environment) {
 }
 
 }  // namespace
+
+bool MayUseProxy(const OtlpOptions& options) {
+  return !IsOnThisMachine(options.target) &&
+         (options.has_tls || options.headers.empty());
+}
 
 std::string ReadOtlpOptions(std::span<const std::string> environment,
                             OtlpOptions* options) {

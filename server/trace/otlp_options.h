@@ -34,6 +34,11 @@ struct OtlpOptions {
 std::string ReadOtlpOptions(std::span<const std::string> environment,
                             OtlpOptions* options);
 
+// Whether a proxy of the environment (http_proxy, grpc_proxy) may stand between
+// server and collector: not if the collector is on this machine, and not if it
+// could read the headers, which are often tokens.
+bool MayUseProxy(const OtlpOptions& options);
+
 }  // namespace counterweight::server
 
 #endif  // COUNTERWEIGHT_SERVER_TRACE_OTLP_OPTIONS_H_

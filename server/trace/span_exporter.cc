@@ -10,6 +10,7 @@
 #include "grpcpp/security/credentials.h"
 #include "nlohmann/json.hpp"
 #include "server/call/status.h"
+#include "server/monotonic.h"
 #include "server/observe/version.h"
 #include "server/small_file.h"
 #include "server/trace/spans.h"
@@ -42,8 +43,11 @@ std::unique_ptr<SpanExporter> SpanExporter::Start(const OtlpOptions& options,
     }
     credentials = grpc::SslCredentials(tls);
   }
+  grpc::ChannelArguments arguments;
+  if (!MayUseProxy(options)) arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
   return std::unique_ptr<SpanExporter>(new SpanExporter(
-      options, grpc::CreateChannel(options.target, credentials), log));
+      options,
+      grpc::CreateCustomChannel(options.target, credentials, arguments), log));
 }
 
 SpanExporter::SpanExporter(const OtlpOptions& options,
@@ -113,8 +117,7 @@ bool SpanExporter::Export() {
       waiting_.pop_front();
     }
     is_last = is_stopping_;
-    context.set_deadline(std::chrono::system_clock::now() +
-                         (is_last ? kLastDeadline : kDeadline));
+    context.set_deadline(After(is_last ? kLastDeadline : kDeadline));
     in_flight_ = &context;
   }
   const int64_t count = scope->spans_size();

@@ -218,6 +218,34 @@ def test_a_connection_that_only_resets_calls_is_closed(
     server.stop()
 
 
+def test_a_client_that_floods_again_and_again_is_refused(start_server: StartServer) -> None:
+    server = start_server()
+    refused = "counterweight_connections_refused_total"
+    with cw.Client(server.address) as bystander:
+        bystander.correct(method="token_tis", **padded_batch())
+        for _ in range(3):
+            assert RawConnection(server.address).reset_calls(SERVICE + "Correct", 100_000)
+        assert server.events("address_refused")[0]["address"] == "127.0.0.1"
+        host, _, port = server.address.rpartition(":")
+        with socket.create_connection((host, int(port)), DEADLINE_SECONDS) as again:
+            assert again.recv(1) == b""
+        assert server.metric(refused) >= 1
+        # Who is connected stays, though of the same address.
+        assert bystander.correct(method="token_tis", **padded_batch()).metrics
+
+        def is_let_in() -> bool:
+            with socket.create_connection((host, int(port)), DEADLINE_SECONDS) as newcomer:
+                newcomer.settimeout(0.5)
+                try:
+                    # gRPC speaks first.
+                    return newcomer.recv(1) != b""
+                except TimeoutError:
+                    return True
+
+        assert until(is_let_in)
+    server.stop()
+
+
 def test_an_upload_that_stalls_is_ended(start_server: StartServer) -> None:
     server = start_server("--unary_timeout=1")
     connection = RawConnection(server.address)

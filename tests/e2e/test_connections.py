@@ -83,7 +83,8 @@ def connected(server: ServerProcess) -> Iterator[grpc.Channel]:
 
 
 def test_a_client_that_freezes_is_disconnected(start_server: StartServer) -> None:
-    server = start_server("--keepalive_interval=1", "--keepalive_timeout=1")
+    # A busy machine may take a second to answer, and no five.
+    server = start_server("--keepalive_interval=1", "--keepalive_timeout=5")
     with http2(server) as client:
         # More than gRPC sends by default without data: the limit is off.
         for _ in range(4):
@@ -100,12 +101,13 @@ def test_a_client_that_freezes_is_disconnected(start_server: StartServer) -> Non
 
 
 def test_a_client_that_lives_is_not(start_server: StartServer) -> None:
-    server = start_server("--keepalive_interval=1", "--keepalive_timeout=1")
+    server = start_server("--keepalive_interval=1", "--keepalive_timeout=5")
     with http2(server) as pinged, connected(server) as proper:
         watch = proper.unary_stream(WATCH)(b"", timeout=DEADLINE_SECONDS)
         assert next(watch) is not None
-        # The other client's pings are the clock: the server has the same for both.
-        for _ in range(4):
+        # The other client's pings are the clock: the server has the same for both. They take longer
+        # than a client that does not answer would stay.
+        for _ in range(8):
             ping = pinged.next(PING)
             assert ping is not None
             pinged.send(PING, ACK, ping)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import os
 import pathlib
 import stat
@@ -13,9 +14,10 @@ import counterweight_rl as cw
 import grpc
 import pytest
 from batches import padded_batch
+from counterweight_rl._gen.counterweight.v1 import correction_service_pb2 as pb
 from counterweight_rl._gen.counterweight.v1 import correction_service_pb2_grpc as service_grpc
 from generated_stream import stream_frames
-from server_process import DEADLINE_SECONDS, ServerProcess
+from server_process import DEADLINE_SECONDS, ServerProcess, wait_until
 
 pytestmark = pytest.mark.server_only
 
@@ -93,6 +95,57 @@ def test_draining_finishes_what_was_admitted(start_server: StartServer) -> None:
         thread.join(DEADLINE_SECONDS)
     assert unexpected == []
     assert server.wait() == 0
+
+
+def test_restarts_cancel_no_call(start_server: StartServer) -> None:
+    """Calls without an answer are UNAVAILABLE, which clients try again."""
+    server = start_server()
+    address = server.address
+    request = pb.GetServerInfoRequest()
+    ends: collections.Counter[grpc.StatusCode] = collections.Counter()
+    failed: list[cw.CounterweightError] = []
+    over = threading.Event()
+
+    def ask() -> None:
+        """Calls as fast as it can, without retries."""
+        # Otherwise all channels share one connection.
+        options = [("grpc.use_local_subchannel_pool", 1)]
+        with grpc.insecure_channel(address, options) as channel:
+            stub = service_grpc.CorrectionServiceStub(channel)
+            while not over.is_set():
+                code = grpc.StatusCode.OK
+                try:
+                    stub.GetServerInfo(request, wait_for_ready=True, timeout=DEADLINE_SECONDS)
+                except grpc.RpcError as error:
+                    code = error.code()
+                ends[code] += 1
+
+    def correct() -> None:
+        """Calls with the default retries."""
+        # Until the next server listens; on a busy machine five attempts may not suffice.
+        patient = cw.RetryPolicy(attempts=None, max_seconds=DEADLINE_SECONDS)
+        with cw.Client(address, retry=patient) as client:
+            while not over.is_set():
+                try:
+                    client.correct(method="token_tis", **padded_batch())
+                except cw.CounterweightError as error:
+                    failed.append(error)
+
+    threads = [threading.Thread(target=ask) for _ in range(6)]
+    threads += [threading.Thread(target=correct) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for _ in range(8):
+        answered = ends[grpc.StatusCode.OK]
+        wait_until(lambda: ends[grpc.StatusCode.OK] > answered + 200)  # noqa: B023
+        server.terminate()
+        assert server.wait() == 0
+        server = start_server(listen=address)
+    over.set()
+    for thread in threads:
+        thread.join(DEADLINE_SECONDS)
+    assert set(ends) <= {grpc.StatusCode.OK, grpc.StatusCode.UNAVAILABLE}, ends
+    assert failed == []
 
 
 def test_draining_loses_no_admitted_stream(start_server: StartServer) -> None:

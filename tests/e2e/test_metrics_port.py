@@ -231,6 +231,29 @@ def test_slow_handshakes_delay_no_scrape(encrypted: ServerProcess, authority: Au
     assert encrypted.metric("process_open_fds") < 200
 
 
+def test_a_page_of_another_site_reads_nothing(
+    start_server: StartServer, encrypted: ServerProcess, authority: Authority
+) -> None:
+    """A site may point its own name at this machine (DNS rebinding)."""
+    server = start_server("--metrics_hosts=metrics.example,cw.example")
+
+    def code(host: str, path: str = "/metrics") -> int:
+        return get(server, None, path, {"Host": host})[0]
+
+    port = urllib.parse.urlsplit(server.metrics_url).port
+    for path in "/metrics", "/", "/page.json", "/none":
+        assert code(f"attacker.example:{port}", path) == 421
+        assert code("metrics.example.attacker.example", path) == 421
+    # A probe learns one bit, by whatever name.
+    assert code("attacker.example", "/livez") == 200
+    own = socket.gethostname()
+    for host in "127.0.0.1", "10.1.2.3", "[::1]:9464", "localhost", "cw", "CW.example:1", own:
+        assert code(host) == 200, host
+    # Over TLS a browser has compared the name with the certificate.
+    assert get(encrypted, trusting(authority), headers={"Host": "any.example"})[0] == 200
+    server.stop()
+
+
 def test_metrics_may_stay_plaintext(start_server: StartServer, pair: Pair) -> None:
     server = start_server(*pair.flags(), "--metrics_tls=false")
     assert server.metrics_url.startswith("http://")

@@ -106,12 +106,12 @@ def test_the_epilog_ends_what_preemption_left(job: Job, number: signal.Signals) 
 
 
 # For BASH_ENV: SIGKILL takes effect late, as on a busy node.
-SLOW_DEATH = '''
+SLOW_DEATH = """
 kill() {
   [[ $1 == -KILL ]] || { builtin kill "$@"; return; }
   { command sleep 1; builtin kill "$@"; } >/dev/null 2>&1 &
 }
-'''
+"""
 # The process, which ignores SIGTERM, is stopped only after it.
 STOPS_LATER = "sleep() { builtin kill -STOP $pid; command sleep $1; }\n"
 

@@ -172,6 +172,47 @@ def test_renewed_files_are_served_without_a_restart(
         assert client.server_info().version
 
 
+def test_a_removed_authority_ends_on_open_connections_too(
+    start_server: StartServer, authority: Authority, other: Authority, tmp_path: pathlib.Path
+) -> None:
+    trusted = tmp_path / "clients.pem"
+    both = authority.certificate.read_bytes() + other.certificate.read_bytes()
+    trusted.write_bytes(both)
+    pair = authority.sign("server")
+    server = start_server(*pair.flags(), f"--tls_client_ca={trusted}", "--metrics_tls=false")
+    leaver = tls(authority, other.sign("leaver", "DNS:leaver.example"))
+    stayer = tls(authority, authority.sign("stayer", "DNS:stayer.example"))
+    with (
+        cw.Client(server.address, tls=leaver, retry=False) as leaving,
+        cw.Client(server.address, tls=stayer, retry=False) as staying,
+    ):
+
+        def is_served(client: cw.Client) -> bool:
+            try:
+                return bool(client.server_info().version)
+            except cw.CounterweightError as error:
+                assert error.code is grpc.StatusCode.PERMISSION_DENIED
+                assert "--tls_client_ca" in str(error)
+                return False
+
+        assert is_served(leaving)
+        assert is_served(staying)
+        replace(trusted, authority.certificate.read_bytes())
+        wait_until(lambda: not is_served(leaving))
+        assert is_served(staying)
+        with pytest.raises(cw.UnavailableError):
+            connect(server, leaver)
+        # Another certificate of the server's changes nothing for clients.
+        before = server.metric(EXPIRY)
+        authority.sign("server", days=9).copy_to(pair)
+        wait_until(lambda: server.metric(EXPIRY) != before)
+        assert is_served(staying)
+        assert not is_served(leaving)
+        replace(trusted, both)
+        wait_until(lambda: is_served(leaving))
+        assert is_served(staying)
+
+
 def test_wrong_files_change_nothing(
     start_server: StartServer, authority: Authority, tmp_path: pathlib.Path
 ) -> None:

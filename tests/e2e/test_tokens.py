@@ -113,6 +113,22 @@ def test_every_rpc_is_guarded_but_health(guarded: ServerProcess) -> None:
         assert b"counterweight.v1.CorrectionService" in next(answers)
 
 
+@pytest.mark.parametrize("tokens", [(TRAINER, "wrong"), ("wrong", TRAINER), (TRAINER, TRAINER)])
+def test_several_tokens_are_none(guarded: ServerProcess, tokens: tuple[str, str]) -> None:
+    """A proxy in front may have checked the other one."""
+    with (
+        grpc.insecure_channel(guarded.address) as channel,
+        pytest.raises(grpc.RpcError) as error,
+    ):
+        channel.unary_unary(SERVICE + "GetServerInfo")(
+            b"",
+            timeout=DEADLINE_SECONDS,
+            metadata=[("authorization", f"Bearer {token}") for token in tokens],
+        )
+    assert error.value.code() is grpc.StatusCode.UNAUTHENTICATED
+    assert "several 'authorization' entries" in str(error.value.details())
+
+
 def test_unix_sockets_are_guarded_too(
     start_server: StartServer, file: pathlib.Path, folder: pathlib.Path
 ) -> None:

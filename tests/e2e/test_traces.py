@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pathlib
 import socket
+import socketserver
+import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent import futures
@@ -225,10 +227,8 @@ def test_a_collector_that_is_away_costs_only_spans(
     assert len(server.events("spans_taken_again")) == 1
     collector.stop()
     correct(server)
-    began = time.monotonic()
     server.terminate()
     assert server.wait() == 0
-    assert time.monotonic() - began < 10
 
 
 def test_a_collector_that_does_not_answer_holds_nothing(start_server: StartServer) -> None:
@@ -244,6 +244,73 @@ def test_a_collector_that_does_not_answer_holds_nothing(start_server: StartServe
         correct(server)
         server.terminate()
         assert server.wait() == 0
+
+
+class Proxy(socketserver.ThreadingTCPServer):
+    """An HTTP proxy that keeps what it is told, and lets CONNECT through."""
+
+    daemon_threads = True
+
+    def __init__(self) -> None:
+        self.requests: list[bytes] = []
+        super().__init__(("127.0.0.1", 0), self._serve)
+        threading.Thread(target=self.serve_forever, daemon=True).start()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_address[1]}"
+
+    def _serve(self, client: socket.socket, _address: Any, _server: Any) -> None:
+        head = b""
+        while b"\r\n\r\n" not in head:
+            part = client.recv(4096)
+            if not part:
+                return
+            head += part
+        self.requests.append(head)
+        client.sendall(b"HTTP/1.1 503 Service Unavailable\r\n\r\n")
+
+
+@pytest.mark.parametrize("variable", ["grpc_proxy", "https_proxy", "http_proxy"])
+def test_a_collector_of_this_machine_is_reached_without_a_proxy(
+    start_server: StartServer, collector: Collector, variable: str
+) -> None:
+    with Proxy() as proxy:
+        environment = {variable: proxy.url, "no_proxy": "", "no_grpc_proxy": ""}
+        for host in "127.0.0.1", "localhost":
+            url = f"http://{host}:{collector.port}"
+            server = start_server(environment={"OTEL_EXPORTER_OTLP_ENDPOINT": url, **environment})
+            taken = len(collector.spans())
+            correct(server)
+            wait_until(lambda: len(collector.spans()) > taken)  # noqa: B023
+            server.stop()
+        assert proxy.requests == []
+
+
+def test_headers_go_through_no_proxy_without_tls(start_server: StartServer) -> None:
+    # Nothing answers at this address, of RFC 5737.
+    remote = "192.0.2.1:4317"
+    with Proxy() as proxy:
+        for scheme, headers, uses_proxy in (
+            ("http", "authorization=Bearer%20secret", False),
+            ("https", "authorization=Bearer%20secret", True),
+            ("http", "", True),
+        ):
+            proxy.requests.clear()
+            server = start_server(
+                environment={
+                    "OTEL_EXPORTER_OTLP_ENDPOINT": f"{scheme}://{remote}",
+                    "OTEL_EXPORTER_OTLP_HEADERS": headers,
+                    "http_proxy": proxy.url,
+                    "no_proxy": "",
+                    "no_grpc_proxy": "",
+                }
+            )
+            correct(server)
+            wait_until(lambda: server.metric(DROPPED) > 0)  # noqa: B023
+            server.stop()
+            assert bool(proxy.requests) == uses_proxy
+            assert not any(b"secret" in each for each in proxy.requests)
 
 
 def test_headers_resource_and_tls(start_server: StartServer, tmp_path: pathlib.Path) -> None:

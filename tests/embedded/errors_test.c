@@ -1,4 +1,6 @@
 /* One clear error for each wrong input. */
+#include <unistd.h>
+
 #include "check.h"
 
 /* That the request is refused with these words, and no answer. */
@@ -109,6 +111,24 @@ static void TestEnds(cw_handle* handle) {
   CheckRefused(handle, &batch.request, CW_DEADLINE_EXCEEDED, "deadline");
 }
 
+/* A request_id that is not UTF-8. */
+static void TestNothingIsPrinted(cw_handle* handle) {
+  static const char kWrongText[] = "\x0a\x02\xff\xfe";
+  const int own = dup(STDERR_FILENO);
+  FILE* const printed = tmpfile();
+  Batch batch;
+  MakeBatch(&batch);
+  batch.request.format = CW_PROTOBUF;
+  batch.request.message.data = kWrongText;
+  batch.request.message.size = sizeof(kWrongText) - 1;
+  CHECK(printed != NULL && dup2(fileno(printed), STDERR_FILENO) >= 0);
+  CheckRefused(handle, &batch.request, CW_INVALID_ARGUMENT, "");
+  CHECK(dup2(own, STDERR_FILENO) >= 0);
+  CHECK(fseek(printed, 0, SEEK_END) == 0 && ftell(printed) == 0);
+  fclose(printed);
+  close(own);
+}
+
 int main(void) {
   cw_handle* handle = NULL;
   TestOptions();
@@ -116,6 +136,7 @@ int main(void) {
   TestRequests(handle);
   TestPlaces(handle);
   TestEnds(handle);
+  TestNothingIsPrinted(handle);
   cw_close(handle);
   return 0;
 }

@@ -5,7 +5,10 @@ Usage: .venv/bin/python tests/fuzz/make_corpus.py
 Other files of the corpus stay: they are inputs that once found a bug.
 """
 
+import base64
+import hashlib
 import json
+import math
 import re
 import struct
 from collections.abc import Iterator
@@ -244,6 +247,85 @@ def write_scripts() -> None:
     write("stream_call", "no_header", head + b"\x04\x05\x04")
 
 
+def write_texts() -> None:
+    """Seeds of the targets that read text."""
+    trace = "4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7"
+    for name, text in (
+        ("sampled", f"00-{trace}-01"),
+        ("not_sampled", f"00-{trace}-00"),
+        ("later", f"cc-{trace}-01-more"),
+        ("no_version", f"ff-{trace}-01"),
+        ("zero", f"00-{'0' * 32}-00f067aa0ba902b7-01"),
+    ):
+        write("traceparent", name, text.encode())
+    token = hashlib.sha256(b"seed-token-0123456789").hexdigest()
+    other = hashlib.sha256(b"x").hexdigest()
+    for name, text in (
+        ("one", f"trainer sha256:{token}\n"),
+        ("several", f"# who\n\n a.b_c-1 \tsha256:{token}\r\nother sha256:{other.upper()}"),
+        ("twice", f"a sha256:{token}\nb sha256:{token}\n"),
+        ("short", f"a sha256:{token[:-1]}\n"),
+        ("more", f"a sha256:{token} x\n"),
+        ("none", "# nobody\n"),
+    ):
+        write("token_file", name, text.encode())
+    password = base64.b64encode(b"me:seed:token-0123456789").decode()
+    for name, lines in (
+        ("metrics", ("GET /metrics HTTP/1.1", "Host: 127.0.0.1:9464", "Accept-Encoding: gzip")),
+        ("page", ("HEAD /page.json?run=a%20b+c&x HTTP/1.0", "host: [::1]:9464")),
+        ("whole", ("GET http://metrics.example:9464/?x HTTP/1.1", "Host: other")),
+        ("bearer", ("GET / HTTP/1.1", "Authorization: Bearer abc", "Host: node_7")),
+        ("basic", ("GET / HTTP/1.1", f"Authorization: Basic {password}")),
+        ("folded", ("GET / HTTP/1.1", "Host: a", " b")),
+        ("password", (f"Basic {password}",)),
+    ):
+        write("web_request", name, "\r\n".join(lines).encode())
+
+
+def write_publications() -> None:
+    """Seeds of `publication`: sums that a batch may have, and some that none has."""
+    made = service.PublishRequest(request_id="seed")
+    made.labels.run = "run"
+    made.labels.policy_version = 9
+    batch = made.sums
+    batch.sequences, batch.nonempty_sequences, batch.kept_sequences = 8, 7, 6
+    batch.tokens, batch.kept_tokens = 100, 90
+    batch.drift.log_ratio, batch.drift.k2, batch.drift.k3 = -1.5, 2.25, 2.125
+    batch.drift.token_histogram.extend((1, 2, 3, 4, 10, 60, 10, 4, 3, 2, 1))
+    batch.drift.sequence_histogram.extend((0, 0, 0, 1, 1, 3, 2, 0, 0, 0, 0))
+    write("publication", "plain", made.SerializeToString())
+    batch.rules.add(name="rule", dropped_tokens=10, dropped_sequences=1)
+    batch.weight.weight, batch.weight.weight_squared, batch.weight.max = 101, 104.5, 2
+    batch.loss.total = -0.5
+    batch.loss.kl_penalty.penalty = 0.875
+    batch.staleness.unknown_tokens = 7
+    write("publication", "all_parts", made.SerializeToString())
+    batch.kept_tokens = 101
+    write("publication", "more_kept", made.SerializeToString())
+    batch.drift.k3 = math.nan
+    write("publication", "nan", made.SerializeToString())
+    write("publication", "empty", service.PublishRequest(request_id="e").SerializeToString())
+
+
+def write_messages() -> None:
+    """Seeds of `c_abi`: as protobuf and as JSON, and some that are neither."""
+    for index, preset in enumerate(presets()[::6]):
+        made = request(is_stream=True)
+        made.method.preset.name = preset
+        head = bytes((index % 8, 0xBD))
+        is_json = index % 2 == 1
+        body = json_format.MessageToJson(made).encode() if is_json else made.SerializeToString()
+        write("c_abi", preset, head + body)
+    made = request(is_stream=True)
+    made.method.config.CopyFrom(configuration())
+    made.global_counts.num_tokens = 9
+    made.global_counts.num_sequences = 4
+    write("c_abi", "config", b"\x01\xbd" + json_format.MessageToJson(made).encode())
+    write("c_abi", "data", b"\x00\xbd" + request().SerializeToString())
+    write("c_abi", "not_json", b"\x01\x00{'a': [")
+    write("c_abi", "deep", b"\x01\x00" + b'{"method":{"dialect":{"block":' + b'{"a":' * 300)
+
+
 def write_words() -> None:
     """Writes a dictionary of the words of methods, presets and blocks."""
     words = set(presets()) | set(DIALECTS)
@@ -265,6 +347,9 @@ def main() -> None:
     write_dialects()
     write_frames()
     write_scripts()
+    write_texts()
+    write_publications()
+    write_messages()
     write_words()
 
 

@@ -5,12 +5,14 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <array>
 #include <chrono>
 #include <filesystem>
 #include <future>
 #include <iterator>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -36,13 +38,19 @@ ListenAddress Tcp(const std::string& host) {
   return {.host = host, .port = 0, .path = ""};
 }
 
-FileDescriptor Connect(const std::string& address) {
+// A client of 127.0.0.`host`.
+FileDescriptor Connect(const std::string& address, uint32_t host = 1) {
+  sockaddr_in from{};
+  from.sin_family = AF_INET;
+  from.sin_addr.s_addr = htonl(INADDR_LOOPBACK - 1 + host);
   sockaddr_in to{};
   to.sin_family = AF_INET;
   to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   to.sin_port = htons(
       static_cast<uint16_t>(std::stoi(address.substr(address.rfind(':') + 1))));
   FileDescriptor fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  EXPECT_EQ(bind(fd.get(), reinterpret_cast<sockaddr*>(&from), sizeof(from)),
+            0);
   EXPECT_EQ(connect(fd.get(), reinterpret_cast<sockaddr*>(&to), sizeof(to)), 0);
   return fd;
 }
@@ -121,7 +129,10 @@ std::string PeerName(const FileDescriptor& client) {
   socklen_t size = sizeof(own);
   EXPECT_EQ(getsockname(client.get(), reinterpret_cast<sockaddr*>(&own), &size),
             0);
-  return "ipv4:127.0.0.1:" + std::to_string(ntohs(own.sin_port));
+  std::array<char, INET_ADDRSTRLEN> ip{};
+  inet_ntop(AF_INET, &own.sin_addr, ip.data(), ip.size());
+  return std::string("ipv4:") + ip.data() + ":" +
+         std::to_string(ntohs(own.sin_port));
 }
 
 TEST(Acceptor, ClosesTheConnectionThatIsNamed) {
@@ -148,6 +159,61 @@ TEST(Acceptor, ClosesTheConnectionThatIsNamed) {
   // Its thread writes the line after it has closed the connection.
   acceptor->Stop();
   EXPECT_THAT(lines.str(), testing::HasSubstr(PeerName(closed)));
+}
+
+// True if the server ends the connection.
+bool IsEnded(const FileDescriptor& client) {
+  char byte = 0;
+  return recv(client.get(), &byte, 1, 0) <= 0;
+}
+
+TEST(Acceptor, AnAddressThatFloodsAgainAndAgainIsRefused) {
+  std::string error;
+  std::ostringstream lines;
+  RequestLog log(std::make_shared<spdlog::logger>(
+      "test", std::make_shared<spdlog::sinks::ostream_sink_mt>(lines)));
+  const auto acceptor = Acceptor::Bind(
+      {.listen = {Tcp("127.0.0.1")}, .max_connections = 9}, &log, &error);
+  Accepted accepted;
+  acceptor->Start(accepted.Handle(), [] {});
+  const std::string& address = acceptor->addresses().front();
+  const FileDescriptor stays = Connect(address, 2);
+  for (size_t i = 1; i <= Flooders::kMost; ++i) {
+    const FileDescriptor flood = Connect(address, 2);
+    ASSERT_TRUE(Eventually([&] { return accepted.count() == i + 1; }));
+    acceptor->Close(PeerName(flood));
+    EXPECT_TRUE(IsEnded(flood));
+  }
+  EXPECT_TRUE(IsEnded(Connect(address, 2)));
+  EXPECT_EQ(acceptor->refused(), 1);
+  const FileDescriptor other = Connect(address, 3);
+  EXPECT_TRUE(
+      Eventually([&] { return accepted.count() == Flooders::kMost + 2; }));
+  char byte = 0;
+  EXPECT_EQ(recv(stays.get(), &byte, 1, MSG_DONTWAIT), -1);
+  EXPECT_EQ(recv(other.get(), &byte, 1, MSG_DONTWAIT), -1);
+  acceptor->Stop();
+  EXPECT_THAT(lines.str(), testing::HasSubstr("address_refused"));
+}
+
+TEST(Acceptor, EndsConnectionsAfterWhatWasWritten) {
+  std::string error;
+  const auto acceptor = Acceptor::Bind(
+      {.listen = {Tcp("127.0.0.1")}, .max_connections = 9}, NullLog(), &error);
+  std::promise<int> accepted;
+  acceptor->Start([&](int, int fd) { accepted.set_value(fd); }, [] {});
+  const FileDescriptor client = Connect(acceptor->addresses().front());
+  const FileDescriptor server(accepted.get_future().get());
+  EXPECT_EQ(send(server.get(), "answer", 6, MSG_NOSIGNAL), 6);
+  acceptor->Stop();
+  acceptor->EndConnections();
+  EXPECT_EQ(send(server.get(), "x", 1, MSG_NOSIGNAL), -1);
+  std::array<char, 7> text{};
+  EXPECT_EQ(recv(client.get(), text.data(), text.size(), MSG_WAITALL), 6);
+  EXPECT_TRUE(IsEnded(client));
+  // The server still reads: unread bytes would cost the answer.
+  EXPECT_EQ(send(client.get(), "x", 1, MSG_NOSIGNAL), 1);
+  EXPECT_EQ(recv(server.get(), text.data(), 1, 0), 1);
 }
 
 TEST(Acceptor, StopsWhileConnectionsStay) {
@@ -215,11 +281,11 @@ TEST(ConnectionTable, ANameIsItsNewestConnections) {
   ConnectionTable table(9);
   std::vector<Pair> pairs(2);
   for (const Pair& pair : pairs) table.Add(pair.ours.get(), "a", "a 1");
-  EXPECT_FALSE(table.Close("a 2"));
-  EXPECT_TRUE(table.Close("a 1"));
+  EXPECT_EQ(table.Close("a 2"), std::nullopt);
+  EXPECT_EQ(table.Close("a 1"), "a");
   EXPECT_TRUE(pairs[1].IsShutDown());
   EXPECT_FALSE(pairs[0].IsShutDown());
-  EXPECT_FALSE(table.Close("a 1"));
+  EXPECT_EQ(table.Close("a 1"), std::nullopt);
 }
 
 TEST(ConnectionTable, AnEarlierConnectionOfANameTakesNoneAway) {
@@ -228,7 +294,7 @@ TEST(ConnectionTable, AnEarlierConnectionOfANameTakesNoneAway) {
   for (const Pair& pair : pairs) table.Add(pair.ours.get(), "a", "a 1");
   shutdown(pairs[0].ours.get(), SHUT_RDWR);
   table.Clean();
-  EXPECT_TRUE(table.Close("a 1"));
+  EXPECT_EQ(table.Close("a 1"), "a");
   EXPECT_TRUE(pairs[1].IsShutDown());
 }
 

@@ -7,6 +7,7 @@
 #include <array>
 #include <atomic>
 #include <condition_variable>
+#include <fstream>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -14,10 +15,13 @@
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "openssl/evp.h"
+#include "server/access/token_table.h"
 #include "server/config.h"
 #include "server/observe/request_log.h"
 #include "spdlog/logger.h"
 #include "spdlog/sinks/null_sink.h"
+#include "tests/server/temporary_folder.h"
 
 namespace counterweight::server {
 namespace {
@@ -54,7 +58,8 @@ class CountedPages : public prometheus::Collectable {
   bool go_on_ = false;
 };
 
-FileDescriptor Ask(uint16_t port) {
+FileDescriptor Ask(uint16_t port, const std::string& fields = "",
+                   const std::string& path = "/metrics") {
   FileDescriptor client(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   sockaddr_in to{};
   to.sin_family = AF_INET;
@@ -64,36 +69,112 @@ FileDescriptor Ask(uint16_t port) {
   timeval limit{.tv_sec = 60, .tv_usec = 0};
   setsockopt(client.get(), SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
   connect(client.get(), reinterpret_cast<sockaddr*>(&to), sizeof(to));
-  constexpr std::string_view kQuestion = "GET /metrics HTTP/1.1\r\n\r\n";
-  send(client.get(), kQuestion.data(), kQuestion.size(), MSG_NOSIGNAL);
+  const std::string question =
+      "GET " + path + " HTTP/1.1\r\n" + fields + "\r\n";
+  send(client.get(), question.data(), question.size(), MSG_NOSIGNAL);
   return client;
 }
 
-bool IsAnswered(const FileDescriptor& client) {
+// "200"; empty if there is no answer.
+std::string CodeOf(const FileDescriptor& client) {
   std::array<char, 12> begin{};
-  return recv(client.get(), begin.data(), begin.size(), MSG_WAITALL) ==
-             static_cast<ssize_t>(begin.size()) &&
-         std::string_view(begin.data(), begin.size()) == "HTTP/1.1 200";
+  if (recv(client.get(), begin.data(), begin.size(), MSG_WAITALL) !=
+      static_cast<ssize_t>(begin.size())) {
+    return "";
+  }
+  const std::string_view line(begin.data(), begin.size());
+  return line.starts_with("HTTP/1.1 ") ? std::string(line.substr(9)) : "";
+}
+
+bool IsAnswered(const FileDescriptor& client) {
+  return CodeOf(client) == "200";
 }
 
 class MetricsServerTest : public testing::Test {
  protected:
+  // A token may have any visible character.
+  static constexpr const char* kToken = "abc:def:0123456789";
+
+  Config WithTokens() const {
+    std::ofstream(folder_.File("tokens")) << *TokenLine("a", kToken) << "\n";
+    Config config;
+    config.tokens = folder_.File("tokens");
+    return config;
+  }
+
+  const TemporaryFolder folder_;
   RequestLog log_{std::make_shared<spdlog::logger>(
       "", std::make_shared<spdlog::sinks::null_sink_mt>())};
   const std::unique_ptr<Access> access_ = Access::Load(Config{}, &log_).value();
+  const std::unique_ptr<Access> guard_ =
+      Access::Load(WithTokens(), &log_).value();
   const std::shared_ptr<CountedPages> pages_ = std::make_shared<CountedPages>();
   const std::atomic<Health> health_ = Health::kReady;
+
+  std::unique_ptr<WebServer> Serve(Access* access, uint16_t* port) {
+    return ServeMetrics({.host = "127.0.0.1", .port = 0, .path = ""},
+                        /*with_tls=*/false,
+                        {.metrics = {pages_},
+                         .page = nullptr,
+                         .health = &health_,
+                         .access = access,
+                         .hosts = {"metrics.example"}},
+                        port)
+        .value();
+  }
+
   uint16_t port_ = 0;
-  const std::unique_ptr<WebServer> web_ =
-      ServeMetrics({.host = "127.0.0.1", .port = 0, .path = ""},
-                   /*with_tls=*/false,
-                   {.metrics = {pages_},
-                    .page = nullptr,
-                    .health = &health_,
-                    .access = access_.get()},
-                   &port_)
-          .value();
+  const std::unique_ptr<WebServer> web_ = Serve(access_.get(), &port_);
 };
+
+std::string Basic(const std::string& text) {
+  std::string encoded(text.size() * 2 + 4, '\0');
+  encoded.resize(static_cast<size_t>(
+      EVP_EncodeBlock(reinterpret_cast<unsigned char*>(encoded.data()),
+                      reinterpret_cast<const unsigned char*>(text.data()),
+                      static_cast<int>(text.size()))));
+  return "Authorization: Basic " + encoded + "\r\n";
+}
+
+TEST_F(MetricsServerTest, APasswordBeginsAfterTheFirstColon) {
+  pages_->GoOn();
+  uint16_t port = 0;
+  const auto web = Serve(guard_.get(), &port);
+  const std::string token = kToken;
+  EXPECT_EQ(CodeOf(Ask(port, Basic("user:" + token))), "200");
+  EXPECT_EQ(CodeOf(Ask(port, Basic(":" + token))), "200");
+  EXPECT_EQ(CodeOf(Ask(port, "Authorization: Bearer " + token + "\r\n")),
+            "200");
+  EXPECT_EQ(CodeOf(Ask(port, Basic("user:x" + token))), "401");
+  EXPECT_EQ(CodeOf(Ask(port, Basic("user:" + token + "x"))), "401");
+  EXPECT_EQ(CodeOf(Ask(port)), "401");
+}
+
+TEST_F(MetricsServerTest, OnlyProbesNeedNoToken) {
+  pages_->GoOn();
+  uint16_t port = 0;
+  const auto web = Serve(guard_.get(), &port);
+  EXPECT_EQ(CodeOf(Ask(port, "", "/livez")), "200");
+  // The exemption of gRPC's health belongs to the other port.
+  for (const char* const path :
+       {"/grpc.health.v1.Health/Check", "/livez/../metrics", "/livez/", "/"}) {
+    EXPECT_EQ(CodeOf(Ask(port, "", path)), "401") << path;
+  }
+}
+
+TEST_F(MetricsServerTest, APageOfAnotherSiteReadsNothing) {
+  pages_->GoOn();
+  for (const char* const path : {"/metrics", "/none"}) {
+    EXPECT_EQ(CodeOf(Ask(port_, "Host: evil.example:9464\r\n", path)), "421");
+  }
+  EXPECT_EQ(CodeOf(Ask(port_, "", "http://evil.example/metrics")), "421");
+  EXPECT_EQ(CodeOf(Ask(port_, "Host: evil.example\r\n", "/readyz")), "200");
+  for (const char* const host :
+       {"127.0.0.1:9464", "localhost", "cw:9464", "Metrics.Example:9464", ""}) {
+    const std::string field = std::string("Host: ") + host + "\r\n";
+    EXPECT_EQ(CodeOf(Ask(port_, field)), "200") << host;
+  }
+}
 
 TEST_F(MetricsServerTest, ScrapesAtOnceShareAPage) {
   const FileDescriptor first = Ask(port_);

@@ -4,12 +4,16 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <chrono>
+#include <memory>
 #include <set>
 #include <string>
 #include <vector>
 
 #include "gmock/gmock.h"
+#include "grpcpp/generic/async_generic_service.h"
+#include "grpcpp/grpcpp.h"
 #include "gtest/gtest.h"
 #include "server/trace/otlp_options.h"
 #include "server/trace/span_exporter.h"
@@ -17,6 +21,7 @@
 #include "server/trace/traceparent.h"
 #include "spdlog/logger.h"
 #include "spdlog/sinks/null_sink.h"
+#include "tests/testing/eventually.h"
 
 namespace counterweight::server {
 namespace {
@@ -142,6 +147,34 @@ TEST(OtlpOptions, HeadersAndResourcesArePercentEncodedPairs) {
   }
 }
 
+TEST(OtlpOptions, NoProxyStandsBeforeThisMachineOrReadsHeaders) {
+  const std::string token = "OTEL_EXPORTER_OTLP_HEADERS=authorization=x";
+  const auto may_use_proxy = [](const std::string& url,
+                                const std::string& headers) {
+    std::string error;
+    const bool may = MayUseProxy(
+        Read({"OTEL_EXPORTER_OTLP_ENDPOINT=" + url, headers}, &error));
+    EXPECT_EQ(error, "") << url;
+    return may;
+  };
+  for (const char* const here :
+       {"localhost:4317", "LocalHost", "localhost.:4317", "otel.localhost",
+        "127.0.0.1:4317", "127.1.2.3", "[::1]:4317", "[::1]", "0.0.0.0:4317",
+        "[::]:4317", "[::ffff:127.0.0.1]:4317"}) {
+    for (const char* const scheme : {"http://", "https://"}) {
+      EXPECT_FALSE(may_use_proxy(scheme + std::string(here), "")) << here;
+      EXPECT_FALSE(may_use_proxy(scheme + std::string(here), token)) << here;
+    }
+  }
+  for (const char* const elsewhere :
+       {"collector:4317", "10.0.0.1:4317", "[fd00::1]", "localhost.example",
+        "127.0.0.1.example"}) {
+    EXPECT_TRUE(may_use_proxy(std::string("http://") + elsewhere, ""));
+    EXPECT_TRUE(may_use_proxy(std::string("https://") + elsewhere, token));
+    EXPECT_FALSE(may_use_proxy(std::string("http://") + elsewhere, token));
+  }
+}
+
 TEST(OtlpOptions, OtherVariablesTurnTracesOffWithAReason) {
   for (const char* const off :
        {"OTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf", "OTEL_SDK_DISABLED=true",
@@ -194,6 +227,61 @@ TEST(SpanExporter, BoundsTheSpansThatWait) {
   }
   EXPECT_GE(dropped, static_cast<int64_t>(2 * (SpanExporter::kMaxWaiting -
                                                SpanExporter::kMaxBatch)));
+}
+
+// Answers every call at once, and keeps the time that its deadline leaves.
+class Collector final : public grpc::CallbackGenericService {
+ public:
+  Collector() {
+    grpc::ServerBuilder builder;
+    builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(),
+                             &port_);
+    builder.RegisterCallbackGenericService(this);
+    server_ = builder.BuildAndStart();
+  }
+  ~Collector() override { server_->Shutdown(); }
+
+  std::string target() const { return "127.0.0.1:" + std::to_string(port_); }
+  // The time that the last call had left, in seconds.
+  double seconds_left() const { return seconds_left_; }
+
+ private:
+  struct Call : grpc::ServerGenericBidiReactor {
+    Call() { Finish({grpc::StatusCode::UNAVAILABLE, "away"}); }
+    void OnDone() override { delete this; }
+  };
+  grpc::ServerGenericBidiReactor* CreateReactor(
+      grpc::GenericCallbackServerContext* context) override {
+    const gpr_timespec left = gpr_time_sub(
+        gpr_convert_clock_type(context->raw_deadline(), GPR_CLOCK_MONOTONIC),
+        gpr_now(GPR_CLOCK_MONOTONIC));
+    seconds_left_ = gpr_timespec_to_micros(left) / 1e6;
+    return new Call;
+  }
+
+  int port_ = 0;
+  std::atomic<double> seconds_left_ = 0;
+  std::unique_ptr<grpc::Server> server_;
+};
+
+TEST(SpanExporter, TheLastExportHasAShorterDeadline) {
+  RequestLog log(std::make_shared<spdlog::logger>(
+      "test", std::make_shared<spdlog::sinks::null_sink_mt>()));
+  Collector collector;
+  const auto last_deadline = [&] {
+    std::string error;
+    auto exporter =
+        SpanExporter::Start({.target = collector.target()}, &log, &error);
+    exporter->Add(Sampled());
+    exporter.reset();
+    return collector.seconds_left();
+  };
+  // On a busy machine the export of a period may be the last that has a span.
+  constexpr double kSeconds = SpanExporter::kLastDeadline.count() / 1e3;
+  EXPECT_TRUE(Eventually([&] {
+    const double seconds = last_deadline();
+    return seconds > 0 && seconds <= 1.1 * kSeconds;
+  }));
 }
 
 TEST(SpanExporter, ItsEndDoesNotWaitForASilentCollector) {

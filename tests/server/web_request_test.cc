@@ -1,6 +1,7 @@
 #include "server/observe/web_request.h"
 
 #include <string>
+#include <vector>
 
 #include "gtest/gtest.h"
 
@@ -17,14 +18,20 @@ TEST(WebRequest, IsReadAsSent) {
   EXPECT_EQ(request->query, "run=a%20b&x");
   EXPECT_EQ(request->authorization, "Bearer abc");
   EXPECT_EQ(request->accept_encoding, "gzip, br");
+  EXPECT_EQ(request->host, "one");
   EXPECT_FALSE(request->is_tls);
 }
 
 TEST(WebRequest, MayNameTheWholeAddress) {
-  const auto whole =
-      ParseWebRequest("GET http://one:9464/metrics HTTP/1.1\r\n\r\n");
+  const auto whole = ParseWebRequest(
+      "GET http://one:9464/metrics HTTP/1.1\r\nHost: two\r\n"
+      "\r\n");
   ASSERT_TRUE(whole.has_value());
   EXPECT_EQ(whole->path, "/metrics");
+  EXPECT_EQ(whole->host, "one:9464");
+  const auto query = ParseWebRequest("GET http://one?a/b HTTP/1.1\r\n\r\n");
+  ASSERT_TRUE(query.has_value());
+  EXPECT_EQ(query->host, "one");
   const auto root = ParseWebRequest("HEAD https://one HTTP/1.0\r\n\r\n");
   ASSERT_TRUE(root.has_value());
   EXPECT_EQ(root->path, "/");
@@ -47,8 +54,47 @@ TEST(WebRequest, WhatIsNoneIsRefused) {
            std::string("GET / HTTP/1.1\r\nHost: a\nb: c\r\n\r\n"),
            std::string("GET / HTTP/1.1\r\nAuthorization: a\r\n"
                        "Authorization: b\r\n\r\n"),
+           std::string("GET / HTTP/1.1\r\nAuthorization:\r\n"
+                       "authorization: b\r\n\r\n"),
+           std::string("GET / HTTP/1.1\r\nHost: a\r\nhost: a\r\n\r\n"),
+           std::string("GET / HTTP/1.1\r\nHost:\r\nHost: a\r\n\r\n"),
        }) {
     EXPECT_FALSE(ParseWebRequest(head).has_value()) << head;
+  }
+}
+
+TEST(WebRequest, AHostOfAnotherSiteIsNotOurs) {
+  const std::vector<std::string> names = {"metrics.example", "Cw.Example"};
+  for (const char* const ours :
+       {"127.0.0.1", "127.0.0.1:9464", "10.1.2.3:80", "[::1]", "[::1]:9464",
+        "[fd00::7]:1", "localhost", "LOCALHOST:9464", "counterweight:9464",
+        "node_7", "metrics.example", "METRICS.example:9464",
+        "cw.example:", "cw.example"}) {
+    EXPECT_TRUE(IsOwnHost(ours, names)) << ours;
+  }
+  for (const char* const others : {"attacker.example",
+                                   "attacker.example:9464",
+                                   "metrics.example.evil",
+                                   "evil.metrics.example",
+                                   "metrics.example.",
+                                   "metrics.example:80:80",
+                                   "127.0.0.1.evil.example",
+                                   "localhost.evil",
+                                   "127.1",
+                                   "1.2.3.4.5",
+                                   "[::1].evil",
+                                   "[evil]",
+                                   "::1",
+                                   "a b",
+                                   "a@localhost",
+                                   "evil/localhost",
+                                   ":9464",
+                                   "localhost:9464x",
+                                   "\xc3\xa4",
+                                   ".",
+                                   "a.",
+                                   ""}) {
+    EXPECT_FALSE(IsOwnHost(others, names)) << others;
   }
 }
 

@@ -66,6 +66,17 @@ TEST(Lifetime, ARequestKeepsItsRegion) {
   EXPECT_EQ(CountMemfdMappings(), 0);
 }
 
+TEST(Lifetime, AReleasedHandleIsForgotten) {
+  RunningListener running;
+  SharedMemoryClient client(running.path());
+  const FileDescriptor memfd = MakeMemfd(kRegionBytes);
+  const std::string handle =
+      client.Register(memfd.get(), kRegionBytes, RegionAccess::kRead).handle;
+  EXPECT_FALSE(client.Release(handle).in_use);
+  // The connection keeps nothing of it.
+  EXPECT_EQ(client.Release(handle).code, grpc::StatusCode::NOT_FOUND);
+}
+
 TEST(Lifetime, TheEndOfTheListenerEndsEverything) {
   const int before = CountDescriptors();
   {

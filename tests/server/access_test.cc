@@ -1,0 +1,114 @@
+// Tokens, and files that change while the server runs.
+#include "server/access/access.h"
+
+#include <fstream>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "server/access/token_table.h"
+#include "server/access/watched.h"
+#include "server/wrong.h"
+#include "spdlog/logger.h"
+#include "spdlog/sinks/null_sink.h"
+#include "tests/server/temporary_folder.h"
+
+namespace counterweight::server {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr char kToken[] = "known-token-0123456789";
+
+std::string LineOf(const std::string& token) {
+  return TokenLine("known", token).value() + "\n";
+}
+
+TEST(TokenTable, EveryByteOfTheHashCounts) {
+  const std::string line = LineOf(kToken);
+  EXPECT_EQ((*TokenTable::Parse(line))->Find(kToken), "known");
+  const size_t digits = line.find(':') + 1;
+  for (size_t i = digits; i < digits + 64; ++i) {
+    std::string other = line;
+    other[i] = other[i] == '0' ? '1' : '0';
+    EXPECT_EQ((*TokenTable::Parse(other))->Find(kToken), "") << i - digits;
+  }
+}
+
+TEST(TokenTable, ATokenWhoseHashBeginsOrEndsAlikeIsAnother) {
+  const auto table = *TokenTable::Parse(LineOf(kToken));
+  // The first two bytes of its SHA-256 are those of kToken's, and the last two.
+  EXPECT_EQ(table->Find("guessed-token-0000008355"), "");
+  EXPECT_EQ(table->Find("guessed-token-0000134191"), "");
+}
+
+class AccessTest : public testing::Test {
+ protected:
+  std::unique_ptr<Access> Load() {
+    std::ofstream(folder_.File("tokens")) << LineOf(kToken);
+    Config config;
+    config.tokens = folder_.File("tokens");
+    return Access::Load(config, &log_).value();
+  }
+
+  const TemporaryFolder folder_;
+  RequestLog log_{std::make_shared<spdlog::logger>(
+      "", std::make_shared<spdlog::sinks::null_sink_mt>())};
+};
+
+TEST_F(AccessTest, SeveralTokensAreRefusedThoughOneIsRight) {
+  const auto access = Load();
+  const std::string bearer = std::string("Bearer ") + kToken;
+  Access::Credentials credentials;
+  credentials.authorization = bearer;
+  EXPECT_TRUE(access->Check(credentials).ok());
+  credentials.has_several = true;
+  const grpc::Status status = access->Check(credentials);
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::UNAUTHENTICATED);
+  EXPECT_THAT(status.error_message(), HasSubstr("several 'authorization'"));
+}
+
+TEST_F(AccessTest, WhatProbesCallNeedsNoToken) {
+  const auto access = Load();
+  Access::Credentials credentials;
+  EXPECT_FALSE(access->Check(credentials).ok());
+  credentials.needs_token = false;
+  EXPECT_TRUE(access->Check(credentials).ok());
+}
+
+// A file whose content cannot be used, such as a key without permission or a
+// certificate of tomorrow, may become right without another content.
+TEST_F(AccessTest, AWrongFileIsReadUntilItIsRight) {
+  const std::string path = folder_.File("file");
+  std::ofstream(path) << "one";
+  absl::StatusOr<std::shared_ptr<const int>> next = std::make_shared<int>(1);
+  int reads = 0;
+  Watched<int> watched(
+      "file", {path},
+      [&] {
+        ++reads;
+        return next;
+      },
+      &log_);
+  ASSERT_TRUE(watched.Start().ok());
+  next = Wrong("no permission");
+  std::ofstream(path) << "longer";
+  watched.Look();
+  EXPECT_FALSE(watched.is_valid());
+  EXPECT_EQ(*watched.Get(), 1);
+  watched.Look();
+  EXPECT_EQ(reads, 3);
+  next = std::make_shared<int>(2);
+  watched.Look();
+  EXPECT_TRUE(watched.is_valid());
+  EXPECT_EQ(*watched.Get(), 2);
+  // A right one is read once.
+  watched.Look();
+  EXPECT_EQ(reads, 4);
+}
+
+}  // namespace
+}  // namespace counterweight::server

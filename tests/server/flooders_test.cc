@@ -1,0 +1,79 @@
+#include "server/listen/flooders.h"
+
+#include <chrono>
+#include <string>
+
+#include "gtest/gtest.h"
+
+namespace counterweight::server {
+namespace {
+
+using std::chrono::seconds;
+
+constexpr Flooders::Time kStart{std::chrono::hours(1)};
+
+// The closing at which the address is refused, counted from 1.
+int ClosingsUntilRefused(Flooders* flooders, const std::string& address,
+                         Flooders::Time now) {
+  int count = 1;
+  while (!flooders->Add(address, now)) ++count;
+  return count;
+}
+
+TEST(Flooders, TheThirdConnectionCostsTheAddressTenSeconds) {
+  Flooders flooders;
+  EXPECT_FALSE(flooders.IsRefused("10.0.0.1", kStart));
+  EXPECT_EQ(ClosingsUntilRefused(&flooders, "10.0.0.1", kStart), 3);
+  EXPECT_TRUE(flooders.IsRefused("10.0.0.1", kStart));
+  EXPECT_TRUE(flooders.IsRefused("10.0.0.1", kStart + seconds(9)));
+  EXPECT_FALSE(flooders.IsRefused("10.0.0.1", kStart + seconds(10)));
+  EXPECT_FALSE(flooders.IsRefused("10.0.0.2", kStart));
+}
+
+TEST(Flooders, OneMoreSoonAfterwardsCostsItAgain) {
+  Flooders flooders;
+  ClosingsUntilRefused(&flooders, "10.0.0.1", kStart);
+  EXPECT_TRUE(flooders.Add("10.0.0.1", kStart + seconds(11)));
+  EXPECT_TRUE(flooders.IsRefused("10.0.0.1", kStart + seconds(20)));
+}
+
+TEST(Flooders, AMinuteLaterTheCountBeginsAnew) {
+  Flooders flooders;
+  ClosingsUntilRefused(&flooders, "10.0.0.1", kStart);
+  EXPECT_EQ(ClosingsUntilRefused(&flooders, "10.0.0.1", kStart + seconds(61)),
+            3);
+}
+
+TEST(Flooders, OfIpv6TheNetworkCounts) {
+  Flooders flooders;
+  flooders.Add("2001:db8::1", kStart);
+  flooders.Add("2001:db8::ffff:1", kStart);
+  EXPECT_TRUE(flooders.Add("2001:db8:0:0:8::", kStart));
+  EXPECT_TRUE(flooders.IsRefused("2001:db8::2", kStart));
+  EXPECT_FALSE(flooders.IsRefused("2001:db8:0:1::1", kStart));
+}
+
+TEST(Flooders, Ipv4InIpv6IsOneAddress) {
+  Flooders flooders;
+  ClosingsUntilRefused(&flooders, "::ffff:10.0.0.1", kStart);
+  EXPECT_TRUE(flooders.IsRefused("::ffff:10.0.0.1", kStart));
+  EXPECT_FALSE(flooders.IsRefused("::ffff:10.0.0.2", kStart));
+}
+
+TEST(Flooders, ManyAddressesTakeBoundedMemory) {
+  Flooders flooders;
+  ClosingsUntilRefused(&flooders, "10.0.0.1", kStart + seconds(1));
+  flooders.Add("10.0.0.2", kStart);
+  for (int i = 0; i < 100'000; ++i) {
+    flooders.Add("11." + std::to_string(i / 65536) + "." +
+                     std::to_string(i / 256 % 256) + "." +
+                     std::to_string(i % 256),
+                 kStart);
+    ASSERT_LE(flooders.size(), Flooders::kMaxAddresses);
+  }
+  // The one that was closed last stays.
+  EXPECT_TRUE(flooders.IsRefused("10.0.0.1", kStart + seconds(2)));
+}
+
+}  // namespace
+}  // namespace counterweight::server
