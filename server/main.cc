@@ -43,6 +43,14 @@
 #include "server/spare_threads.h"
 #include "server/wrong.h"
 
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define COUNTERWEIGHT_HAS_SANITIZER
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define COUNTERWEIGHT_HAS_SANITIZER
+#endif
+#endif
+
 namespace counterweight::server {
 namespace {
 
@@ -79,8 +87,15 @@ void BlockSignals(int /*argc*/, char** /*argv*/, char** /*environment*/) {
   // A broken connection must not kill the server.
   signal(SIGPIPE, SIG_IGN);
 }
+#ifdef COUNTERWEIGHT_HAS_SANITIZER
+// The sanitizer's own initialiser has to come first.
+[[gnu::constructor]] void BlockSignalsLater() {
+  BlockSignals(0, nullptr, nullptr);
+}
+#else
 [[gnu::section(".preinit_array"), gnu::used]] constexpr auto* kBeforeAll =
     &BlockSignals;
+#endif
 
 // For runs that only ask something, and may wait for an answer.
 void UnblockSignals() {

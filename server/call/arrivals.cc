@@ -2,22 +2,25 @@
 
 #include <algorithm>
 #include <iterator>
+#include <map>
+#include <string_view>
 #include <utility>
 
 namespace counterweight::server {
 
-std::shared_ptr<void> Arrivals::Enter(const std::string& peer, Time now,
+std::shared_ptr<void> Arrivals::Enter(const std::string& peer,
+                                      const std::string& connection, Time now,
                                       std::function<void()> give_way) {
   std::function<void()> displaced;
   std::shared_ptr<void> place;
   {
     const std::lock_guard<std::mutex> lock(state_->mutex);
     if (state_->calls >= max_calls_) {
-      displaced = Displace(state_.get(), peer, now);
+      displaced = Displace(state_.get(), peer, connection, now);
       if (!displaced) return nullptr;
     }
     const uint64_t id = state_->next_id++;
-    state_->peers[peer].emplace(id, Call{now, std::move(give_way)});
+    state_->peers[peer].emplace(id, Call{connection, now, std::move(give_way)});
     ++state_->calls;
     place = {state_.get(), [state = state_, peer, id](void*) {
                const std::lock_guard<std::mutex> guard(state->mutex);
@@ -28,7 +31,25 @@ std::shared_ptr<void> Arrivals::Enter(const std::string& peer, Time now,
   return place;
 }
 
+Arrivals::Calls::iterator Arrivals::Crowding(Calls* calls,
+                                             const std::string& connection) {
+  std::map<std::string_view, int64_t> counts;
+  for (const auto& [id, call] : *calls) ++counts[call.connection];
+  const auto most = std::max_element(
+      counts.begin(), counts.end(),
+      [](const auto& a, const auto& b) { return a.second < b.second; });
+  const auto own = counts.find(connection);
+  const int64_t own_calls = own == counts.end() ? 0 : own->second;
+  if (most == counts.end() || most->second <= own_calls + 1) {
+    return calls->end();
+  }
+  auto newest = std::prev(calls->end());
+  while (newest->second.connection != most->first) --newest;
+  return newest;
+}
+
 std::function<void()> Arrivals::Displace(State* state, const std::string& peer,
+                                         const std::string& connection,
                                          Time now) {
   auto& peers = state->peers;
   const auto most = std::max_element(peers.begin(), peers.end(),
@@ -41,9 +62,13 @@ std::function<void()> Arrivals::Displace(State* state, const std::string& peer,
   Calls::iterator call;
   if (most->second.size() > own_calls + 1) {
     call = std::prev(most->second.end());
-  } else if (own_calls > 0 &&
-             now - own->second.begin()->second.since >= kSilence) {
-    call = own->second.begin();
+  } else if (own_calls > 0) {
+    call = Crowding(&own->second, connection);
+    const auto oldest = own->second.begin();
+    if (call == own->second.end() && now - oldest->second.since >= kSilence) {
+      call = oldest;
+    }
+    if (call == own->second.end()) return nullptr;
   } else {
     return nullptr;
   }

@@ -16,8 +16,10 @@ namespace counterweight::server {
 
 // Bounds the calls that have begun and are not queued yet: a client may open
 // any number and send nothing. When all places are taken, a call of the peer
-// with most calls gives way: its newest call to another peer, or to the same
-// peer its oldest, if that has been silent for kSilence. Thread-safe.
+// with most calls gives way to another peer; within a peer, whose clients may
+// share an address, one of the connection with most calls to another
+// connection: the newest in both cases. To the same connection the peer's
+// oldest call gives way, if that has been silent for kSilence. Thread-safe.
 class Arrivals {
  public:
   using Time = std::chrono::steady_clock::time_point;
@@ -27,11 +29,13 @@ class Arrivals {
   Arrivals(const Arrivals&) = delete;
   Arrivals& operator=(const Arrivals&) = delete;
 
-  // Takes a place for a call that begins at `now`, until the result is
+  // Takes a place for a call of a peer's connection, each by any name, that
+  // begins at `now`, until the result is
   // destroyed. Null if no place is left and no call gives way. `give_way` is
   // called at most once, from any thread, never under a lock of this; the call
   // must end then. The result may outlive this.
-  std::shared_ptr<void> Enter(const std::string& peer, Time now,
+  std::shared_ptr<void> Enter(const std::string& peer,
+                              const std::string& connection, Time now,
                               std::function<void()> give_way);
 
   // Calls beyond a lower bound stay.
@@ -42,6 +46,7 @@ class Arrivals {
  private:
   // A peer's calls, the newest last.
   struct Call {
+    std::string connection;
     Time since;
     std::function<void()> give_way;
   };
@@ -54,7 +59,11 @@ class Arrivals {
   };
   // Takes a call out for a newcomer; its give_way, or none.
   static std::function<void()> Displace(State* state, const std::string& peer,
+                                        const std::string& connection,
                                         Time now);
+  // The newest call of the connection with most calls, if that has more than
+  // `connection` would have; otherwise the end.
+  static Calls::iterator Crowding(Calls* calls, const std::string& connection);
   static void Leave(State* state, const std::string& peer, uint64_t id);
 
   std::atomic<int64_t> max_calls_;

@@ -47,7 +47,7 @@ CorrectStream* CorrectStream::Start(const ServiceContext* service,
       service, rpc, context, std::move(request_id), std::move(use)));
   stream->self_ = stream;
   std::shared_ptr<void> place = service->arrivals->Enter(
-      stream->call_.queue_client().peer, stream->state_since_,
+      stream->call_.queue_client().peer, context->peer(), stream->state_since_,
       [weak = std::weak_ptr<CorrectStream>(stream)] {
         if (const auto self = weak.lock()) self->GiveWay();
       });

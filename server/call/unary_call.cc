@@ -31,7 +31,7 @@ UnaryCall* UnaryCall::Start(const ServiceContext* service,
                     std::move(on_end)));
   call->self_ = call;
   std::shared_ptr<void> place = service->arrivals->Enter(
-      PeerOf(*context, *service->access).client, call->since_,
+      PeerOf(*context, *service->access).client, context->peer(), call->since_,
       [weak = std::weak_ptr<UnaryCall>(call)] {
         if (const auto self = weak.lock()) self->EndEarly(ServerIsFull());
       });

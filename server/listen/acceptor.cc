@@ -106,6 +106,13 @@ std::string NameOf(const std::string& peer) {
   return NameOf(address, peer.substr(port + 1));
 }
 
+bool IsLoopback(const std::string& ip) {
+  // IPv4 in IPv6 is IPv4.
+  const std::string address = NameOf(ip, "");
+  return IsLocal(
+      {.host = address.substr(0, address.find(' ')), .port = 0, .path = ""});
+}
+
 // Returns an empty string, or the end of a sentence about the failure.
 std::string BindUnix(const std::string& path, mode_t mode,
                      FileDescriptor* listening) {
@@ -144,6 +151,7 @@ std::unique_ptr<Acceptor> Acceptor::Bind(const Options& options,
 
 Acceptor::Acceptor(const Options& options, RequestLog* log)
     : log_(log),
+      refuses_loopback_(options.refuses_loopback),
       table_(MaxConnections(options.max_connections)),
       stop_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
       wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
@@ -242,6 +250,7 @@ void Acceptor::CloseRequested() {
     if (!address) continue;
     Report("connection_closed",
            {{"peer", peer}, {"reason", "it reset calls by the thousand"}});
+    if (!refuses_loopback_ && IsLoopback(*address)) continue;
     if (!flooders_.Add(*address, steady_clock::now())) continue;
     Report("address_refused",
            {{"address", *address},

@@ -38,6 +38,9 @@ class Acceptor {
     int64_t max_connections = 0;
     // The mode of the files of Unix sockets.
     mode_t socket_mode = 0600;
+    // Loopback addresses are refused like others if they flood the server. They
+    // are all programs' of this machine, and all clients' of a mesh's sidecar.
+    bool refuses_loopback = false;
   };
 
   // Takes the connected, non-blocking `fd`, and owns it.
@@ -99,6 +102,7 @@ class Acceptor {
   void Report(std::string_view event, const nlohmann::json& fields);
 
   RequestLog* const log_;
+  const bool refuses_loopback_;
   ConnectionTable table_;
   std::atomic<int64_t> refused_ = 0;
   std::vector<Listener> listeners_;

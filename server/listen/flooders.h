@@ -11,8 +11,7 @@ namespace counterweight::server {
 
 // A connection that is closed for flooding costs its client one handshake; an
 // address that has lost kMost of them within kWindow is refused for kRefusal.
-// All clients of a proxy, and of a mesh's sidecar, share its address. For one
-// thread.
+// All clients of a proxy share its address. For one thread.
 class Flooders {
  public:
   using Time = std::chrono::steady_clock::time_point;

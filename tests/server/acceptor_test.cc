@@ -172,8 +172,10 @@ TEST(Acceptor, AnAddressThatFloodsAgainAndAgainIsRefused) {
   std::ostringstream lines;
   RequestLog log(std::make_shared<spdlog::logger>(
       "test", std::make_shared<spdlog::sinks::ostream_sink_mt>(lines)));
-  const auto acceptor = Acceptor::Bind(
-      {.listen = {Tcp("127.0.0.1")}, .max_connections = 9}, &log, &error);
+  const auto acceptor = Acceptor::Bind({.listen = {Tcp("127.0.0.1")},
+                                        .max_connections = 9,
+                                        .refuses_loopback = true},
+                                       &log, &error);
   Accepted accepted;
   acceptor->Start(accepted.Handle(), [] {});
   const std::string& address = acceptor->addresses().front();
@@ -194,6 +196,22 @@ TEST(Acceptor, AnAddressThatFloodsAgainAndAgainIsRefused) {
   EXPECT_EQ(recv(other.get(), &byte, 1, MSG_DONTWAIT), -1);
   acceptor->Stop();
   EXPECT_THAT(lines.str(), testing::HasSubstr("address_refused"));
+}
+
+TEST(Acceptor, LoopbackIsSharedByTooManyToBeRefused) {
+  std::string error;
+  const auto acceptor = Acceptor::Bind(
+      {.listen = {Tcp("127.0.0.1")}, .max_connections = 9}, NullLog(), &error);
+  Accepted accepted;
+  acceptor->Start(accepted.Handle(), [] {});
+  const std::string& address = acceptor->addresses().front();
+  for (size_t i = 1; i <= 2 * Flooders::kMost; ++i) {
+    const FileDescriptor flood = Connect(address, 2);
+    ASSERT_TRUE(Eventually([&] { return accepted.count() == i; }));
+    acceptor->Close(PeerName(flood));
+    EXPECT_TRUE(IsEnded(flood));
+  }
+  EXPECT_EQ(acceptor->refused(), 0);
 }
 
 TEST(Acceptor, EndsConnectionsAfterWhatWasWritten) {

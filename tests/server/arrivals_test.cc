@@ -20,9 +20,10 @@ struct Calls {
   Arrivals::Time now;
 
   // Returns whether the call got a place.
-  bool Enter(const std::string& peer, const std::string& name) {
-    places.push_back(
-        arrivals.Enter(peer, now, [this, name] { gave_way.push_back(name); }));
+  bool Enter(const std::string& peer, const std::string& name,
+             const std::string& connection = "") {
+    places.push_back(arrivals.Enter(
+        peer, connection, now, [this, name] { gave_way.push_back(name); }));
     return places.back() != nullptr;
   }
 };
@@ -56,6 +57,20 @@ TEST(Arrivals, TheNewestOfThePeerWithMostGivesWay) {
   EXPECT_EQ(calls.arrivals.calls(), 0);
 }
 
+TEST(Arrivals, WithinAPeerConnectionsShareThePlaces) {
+  Calls calls;
+  EXPECT_TRUE(calls.Enter("a", "flood1", "flood"));
+  EXPECT_TRUE(calls.Enter("a", "flood2", "flood"));
+  EXPECT_TRUE(calls.Enter("a", "honest1", "honest"));
+  // As many as the other would have.
+  EXPECT_FALSE(calls.Enter("a", "honest2", "honest"));
+  EXPECT_FALSE(calls.Enter("a", "flood3", "flood"));
+  EXPECT_TRUE(calls.Enter("a", "third1", "third"));
+  EXPECT_THAT(calls.gave_way, ElementsAre("flood2"));
+  EXPECT_EQ(calls.arrivals.calls(), 3);
+  EXPECT_FALSE(calls.Enter("a", "fourth1", "fourth"));
+}
+
 TEST(Arrivals, SilenceGivesWayToItsOwnPeer) {
   Calls calls;
   EXPECT_TRUE(calls.Enter("a", "a1"));
@@ -72,7 +87,7 @@ TEST(Arrivals, PlacesOutliveIt) {
   std::shared_ptr<void> place;
   {
     Arrivals arrivals(1);
-    place = arrivals.Enter("a", {}, [] {});
+    place = arrivals.Enter("a", "", {}, [] {});
   }
   place.reset();
 }

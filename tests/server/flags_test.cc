@@ -2,6 +2,7 @@
 
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
@@ -53,6 +54,7 @@ TEST(Flags, OfConnectionsHaveTheirBounds) {
 TEST(Flags, SetEveryField) {
   const CommandLine line = ParseFlags({"--metrics_listen=",
                                        "--allow_insecure",
+                                       "--metrics_hosts=a.example,B-2.example",
                                        "--reflection=false",
                                        "--backend=cuda",
                                        "--devices=2,0",
@@ -78,6 +80,8 @@ TEST(Flags, SetEveryField) {
   const Config& config = line.config;
   EXPECT_FALSE(config.metrics_listen.has_value());
   EXPECT_TRUE(config.allow_insecure);
+  EXPECT_EQ(config.metrics_hosts,
+            (std::vector<std::string>{"a.example", "B-2.example"}));
   EXPECT_FALSE(config.reflection);
   EXPECT_EQ(config.backend, Backend::kCuda);
   EXPECT_TRUE(config.devices.is_given);
@@ -110,6 +114,12 @@ TEST(Flags, ErrorsNameTheFlag) {
       {"--threads=", "--threads"},
       {"--threads=-1", "--threads=-1"},
       {"--threads=2x", "--threads=2x"},
+      {"--threads=02", "--threads=02"},
+      {"--max_tokens=-01", "--max_tokens=-01"},
+      {"--drain_delay=01.5", "--drain_delay=01.5"},
+      {"--metrics_hosts=a,", "--metrics_hosts=a,"},
+      {"--metrics_hosts=a:9464", "--metrics_hosts=a:9464"},
+      {"--metrics_hosts=http://a", "--metrics_hosts=http://a"},
       {"--max_message_bytes=2147483648", "--max_message_bytes"},
       {"--max_tokens=0", "--max_tokens"},
       {"--max_tokens=99999999999999999999", "--max_tokens"},
