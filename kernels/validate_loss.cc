@@ -50,8 +50,7 @@ class LossChecker {
   bool Vanishes(const LossParameterInfo& info) const {
     const double value = loss_.*info.member;
     return info.range.open_low && info.range.low == 0.0 &&
-           std::isinf(info.range.high) && value > 0.0 &&
-           !IsAboveZero(value);
+           std::isinf(info.range.high) && value > 0.0 && !IsAboveZero(value);
   }
 
   bool IsLegal(const LossParameterInfo& info) const {
@@ -140,10 +139,10 @@ class LossChecker {
             "must be > 0 nats as float32, or absent for no clamp");
     Require(kl.reduction.row != RowCount::kGroupTokens, SpecField::kKlReduction,
             "has no groups");
-    Require(kl.reduction.row != RowCount::kGiven ||
-                kl.reduction == loss_.reduction,
-            SpecField::kKlReduction,
-            "has the loss's divisors only where it has the loss's reduction");
+    Require(
+        kl.reduction.row != RowCount::kGiven || kl.reduction == loss_.reduction,
+        SpecField::kKlReduction,
+        "has the loss's divisors only where it has the loss's reduction");
     Require(
         !kl.importance_weighted || (Has(kTraitRatio) && !Has(kTraitRowRatio)),
         SpecField::kKlImportanceWeighted,

@@ -35,8 +35,9 @@ inline constexpr int64_t kVersionSpanFields = 4;
 // bytes would become.
 class RequestScan {
  public:
-  // At most `max_sequences` group ids, row divisors and sequence lengths, each. `has_data`:
-  // tensor data is bounded elsewhere; without it data counts as structure.
+  // At most `max_sequences` group ids, row divisors and sequence lengths, each.
+  // `has_data`: tensor data is bounded elsewhere; without it data counts as
+  // structure.
   RequestScan(int64_t max_sequences, bool has_data)
       : max_sequences_(max_sequences), has_data_(has_data) {}
 
