@@ -166,15 +166,17 @@ def test_a_guarded_port_wants_certificate_and_token(
     guarded: ServerProcess, authority: Authority, other: Authority
 ) -> None:
     bearer = {"Authorization": f"Bearer {TOKEN}"}
-    scraper = trusting(authority, authority.sign("scraper", ALLOWED))
-    assert get(guarded, scraper, headers=bearer)[0] == 200
+    for sans in f"DNS:guest.example,{ALLOWED}", ALLOWED:
+        scraper = trusting(authority, authority.sign("scraper", sans))
+        assert get(guarded, scraper, headers=bearer)[0] == 200
     code, said = get(guarded, scraper)
     assert (code, b"wants a token" in said) == (401, True)
     code, said = get(guarded, trusting(authority), headers=bearer)
     assert (code, b"--tls_client_ca" in said) == (403, True)
-    guest = trusting(authority, authority.sign("guest", "DNS:guest.example"))
-    code, said = get(guarded, guest, headers=bearer)
-    assert (code, b"--tls_client_names" in said) == (403, True)
+    for sans in "DNS:guest.example", f"{ALLOWED}.guest":
+        guest = trusting(authority, authority.sign("guest", sans))
+        code, said = get(guarded, guest, headers=bearer)
+        assert (code, b"--tls_client_names" in said) == (403, True)
     stranger = trusting(authority, other.sign("scraper", ALLOWED))
     with pytest.raises((OSError, urllib.error.URLError)):
         get(guarded, stranger, headers=bearer)

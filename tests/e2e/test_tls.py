@@ -130,8 +130,18 @@ def test_old_versions_are_refused(mutual: ServerProcess) -> None:
     assert "Cipher is (NONE)" in answer.stdout
 
 
-def test_the_allowed_client_is_served(mutual: ServerProcess, authority: Authority) -> None:
-    connect(mutual, tls(authority, authority.sign("trainer", "DNS:trainer.example")))
+@pytest.mark.parametrize(
+    "sans",
+    [
+        "DNS:trainer.example",
+        "DNS:Trainer.EXAMPLE",
+        "DNS:guest.example,URI:spiffe://example/guest,DNS:trainer.example",
+    ],
+)
+def test_the_allowed_client_is_served(
+    mutual: ServerProcess, authority: Authority, sans: str
+) -> None:
+    connect(mutual, tls(authority, authority.sign("trainer", sans)))
 
 
 def test_clients_without_a_good_certificate_are_refused(
@@ -143,9 +153,21 @@ def test_clients_without_a_good_certificate_are_refused(
             connect(mutual, tls(authority, client))
 
 
-def test_clients_by_another_name_are_told(mutual: ServerProcess, authority: Authority) -> None:
+@pytest.mark.parametrize(
+    "sans",
+    [
+        "DNS:guest.example",
+        "DNS:trainer.example.guest",
+        "DNS:guest.trainer.example",
+        "DNS:trainer.exampl",
+        "DNS:*.example",
+    ],
+)
+def test_clients_by_another_name_are_told(
+    mutual: ServerProcess, authority: Authority, sans: str
+) -> None:
     with pytest.raises(cw.CounterweightError, match="--tls_client_names") as error:
-        connect(mutual, tls(authority, authority.sign("guest", "DNS:guest.example")))
+        connect(mutual, tls(authority, authority.sign("guest", sans)))
     assert error.value.code is grpc.StatusCode.PERMISSION_DENIED
 
 
@@ -170,6 +192,17 @@ def test_renewed_files_are_served_without_a_restart(
         assert client.server_info().version
         replace(roots, other.certificate.read_bytes())
         assert client.server_info().version
+
+
+@pytest.mark.parametrize(("days", "earliest"), [(3, 3), (60, 30)])
+def test_the_earliest_end_of_a_chain_is_shown(
+    start_server: StartServer, authority: Authority, days: int, earliest: int
+) -> None:
+    served = authority.sign("chain", days=days)
+    chain = served.certificate.read_bytes() + authority.certificate.read_bytes()
+    replace(served.certificate, chain)
+    server = start_server(*served.flags())
+    assert earliest - 1 < (server.metric(EXPIRY) - time.time()) / 86400 < earliest
 
 
 def test_a_removed_authority_ends_on_open_connections_too(
@@ -252,10 +285,15 @@ def test_files_that_are_wrong_at_start(
     text = tmp_path / "text"
     text.write_text("no PEM\n")
     another = authority.sign("another")
+    chains = tmp_path / "late_leaf.pem", tmp_path / "late_signer.pem"
+    chains[0].write_bytes(late.certificate.read_bytes() + authority.certificate.read_bytes())
+    chains[1].write_bytes(pair.certificate.read_bytes() + late.certificate.read_bytes())
     for certificate, key, sentence in (
         (tmp_path / "none", pair.key, "--tls_certificate={0}: it cannot be read: No such file"),
         (text, pair.key, "--tls_certificate={0}: it has no certificate in PEM"),
         (late.certificate, late.key, "--tls_certificate={0}: its certificate expired at 20"),
+        (chains[0], late.key, "--tls_certificate={0}: its certificate expired at 20"),
+        (chains[1], pair.key, "--tls_certificate={0}: its certificate expired at 20"),
         (pair.certificate, another.key, "--tls_key={1}: it is not the key of"),
         (pair.certificate, text, "--tls_key={1}: it has no private key in PEM"),
     ):

@@ -167,6 +167,20 @@ bool IsEnded(const FileDescriptor& client) {
   return recv(client.get(), &byte, 1, 0) <= 0;
 }
 
+// gRPC calls it "ipv4:127.0.0.1:PORT", the socket ::ffff:127.0.0.1.
+TEST(Acceptor, ClosesAnIpv4ConnectionOfAnIpv6Listener) {
+  std::string error;
+  const auto acceptor = Acceptor::Bind(
+      {.listen = {Tcp("::")}, .max_connections = 9}, NullLog(), &error);
+  if (acceptor == nullptr) GTEST_SKIP() << "no IPv6: " << error;
+  Accepted accepted;
+  acceptor->Start(accepted.Handle(), [] {});
+  const FileDescriptor closed = Connect(acceptor->addresses().front());
+  ASSERT_TRUE(Eventually([&] { return accepted.count() == 1; }));
+  acceptor->Close(PeerName(closed));
+  EXPECT_TRUE(Eventually([&] { return acceptor->connections() == 0; }));
+}
+
 TEST(Acceptor, AnAddressThatFloodsAgainAndAgainIsRefused) {
   std::string error;
   std::ostringstream lines;

@@ -1,5 +1,7 @@
 #include "server/observe/metrics.h"
 
+#include <sys/resource.h>
+
 #include <regex>
 #include <set>
 #include <string>
@@ -43,10 +45,35 @@ TEST(ProcessUsage, IsThatOfThisProcess) {
   const ProcessUsage usage = ReadProcessUsage();
   EXPECT_GT(usage.resident_bytes, 1e6);
   EXPECT_GE(usage.virtual_bytes, usage.resident_bytes);
-  EXPECT_GE(usage.cpu_seconds, 0);
   EXPECT_GE(usage.open_files, 3);
   EXPECT_GE(usage.max_open_files, usage.open_files);
   EXPECT_GT(usage.start_time_seconds, 1.6e9);
+}
+
+// User and system time of this process, in seconds.
+double CpuSeconds(double* system = nullptr) {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  const auto seconds = [](const timeval& time) {
+    return static_cast<double>(time.tv_sec) +
+           static_cast<double>(time.tv_usec) / 1e6;
+  };
+  if (system != nullptr) *system = seconds(usage.ru_stime);
+  return seconds(usage.ru_utime) + seconds(usage.ru_stime);
+}
+
+TEST(ProcessUsage, CpuTimeIsThatOfUserAndSystem) {
+  // /proc counts ticks of 10 ms.
+  constexpr double kTicks = 0.03;
+  double system = 0;
+  do {
+    ReadProcessUsage();
+    CpuSeconds(&system);
+  } while (system < 10 * kTicks);
+  const double before = CpuSeconds();
+  const double cpu_seconds = ReadProcessUsage().cpu_seconds;
+  EXPECT_GE(cpu_seconds, before - kTicks);
+  EXPECT_LE(cpu_seconds, CpuSeconds() + kTicks);
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <set>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "gtest/gtest.h"
@@ -56,15 +57,18 @@ TEST_F(PageTest, AnEmptyServerTellsItsAddress) {
 }
 
 TEST_F(PageTest, HasTheLastBatchesOldestFirst) {
-  for (const double log_ratio : {0.5, 0.25, 0.125, 1.0, 2.0}) {
+  for (const double log_ratio : {0.5, 0.25, 0.125, 1.0}) {
     Publish("r", Batch(log_ratio));
   }
+  kernels::BatchSums last = Batch(2);
+  std::swap(last.drift.histogram[5], last.drift.histogram[10]);
+  Publish("r", last);
   const json run = Data("r")["run"];
   EXPECT_EQ(run["name"], "r");
   EXPECT_EQ(run["gauges"]["counterweight_drift_kl_nats"],
             (json{-0.125, -1.0, -2.0}));
   EXPECT_EQ(run["times"].size(), 3U);
-  EXPECT_EQ(run["histogram"], (json{0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0}));
+  EXPECT_EQ(run["histogram"], (json{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2}));
   EXPECT_EQ(run["edges"], json(LogRatioBuckets()));
   EXPECT_FALSE(run["gauges"].contains("counterweight_loss")) << "no loss";
 }

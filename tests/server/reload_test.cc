@@ -1,13 +1,18 @@
 #include "server/reload.h"
 
 #include <fstream>
+#include <future>
+#include <memory>
 #include <sstream>
 #include <string>
+#include <vector>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "spdlog/sinks/ostream_sink.h"
+#include "tests/server/raw_unary.h"
 #include "tests/server/running_server.h"
+#include "tests/testing/eventually.h"
 
 namespace counterweight::server {
 namespace {
@@ -53,7 +58,9 @@ TEST(Reload, APartThatContradictsWhatRunsIsRefused) {
 
 class TakeUpTest : public ::testing::Test {
  protected:
-  TakeUpTest() { logger_->set_pattern("%v"); }
+  explicit TakeUpTest(const Config& config = WithMetrics()) : config_(config) {
+    logger_->set_pattern("%v");
+  }
 
   static Config WithMetrics() {
     Config config = TestConfig();
@@ -68,7 +75,7 @@ class TakeUpTest : public ::testing::Test {
     TakeUp(line, &config_, &running_.server(), logger_.get(), &log_);
   }
 
-  Config config_ = WithMetrics();
+  Config config_;
   RunningServer running_{config_};
   std::ostringstream lines_;
   std::shared_ptr<spdlog::logger> logger_ = std::make_shared<spdlog::logger>(
@@ -92,6 +99,39 @@ TEST_F(TakeUpTest, LimitsHoldForTheNextRequest) {
   loaded.max_tokens = 6;
   Load(loaded);
   EXPECT_TRUE(running_.Correct(SmallRequest()).ok());
+}
+
+class FullServerTakeUpTest : public TakeUpTest {
+ protected:
+  static Config OfOnePlace() {
+    Config config = WithMetrics();
+    config.max_requests_in_flight = 1;
+    config.max_queued_requests = 0;
+    return config;
+  }
+  FullServerTakeUpTest() : TakeUpTest(OfOnePlace()) {}
+};
+
+// Requests that are computed and calls that arrive are bounded apart.
+TEST_F(FullServerTakeUpTest, MorePlacesHoldForTheNextCalls) {
+  Config loaded = config_;
+  loaded.max_requests_in_flight = 2;
+  Load(loaded);
+  running_.backend().Close();
+  std::vector<std::future<grpc::Status>> computed;
+  for (int i = 1; i <= 2; ++i) {
+    computed.push_back(std::async(
+        std::launch::async, [&] { return running_.Correct(SmallRequest()); }));
+    running_.backend().WaitForCalls(i);
+  }
+  running_.backend().Open();
+  for (auto& each : computed) EXPECT_TRUE(each.get().ok());
+  const RawUnary first(running_.channel());
+  const RawUnary second(running_.channel());
+  EXPECT_TRUE(Eventually([&] {
+    return running_.Scrape().find("\ncounterweight_arriving_requests 2\n") !=
+           std::string::npos;
+  }));
 }
 
 TEST_F(TakeUpTest, AnErrorKeepsWhatWasAndShowsInTheGauge) {

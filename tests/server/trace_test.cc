@@ -4,11 +4,16 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <limits>
 #include <memory>
+#include <mutex>
+#include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "gmock/gmock.h"
@@ -45,8 +50,13 @@ TEST(Traceparent, IsReadAsTheSpecificationSays) {
   EXPECT_THAT(parsed->parent_id,
               ElementsAre(0x00, 0xf0, 0x67, 0xaa, 0x0b, 0xa9, 0x02, 0xb7));
   EXPECT_TRUE(parsed->is_sampled);
-  EXPECT_FALSE(ParseTraceparent(Replaced(53, "00"))->is_sampled);
-  EXPECT_TRUE(ParseTraceparent(Replaced(53, "ff"))->is_sampled);
+  // Of the flags, the last bit says "sampled"; level 2 defines the one before.
+  for (const char* const flags : {"00", "02", "fe", "80"}) {
+    EXPECT_FALSE(ParseTraceparent(Replaced(53, flags))->is_sampled) << flags;
+  }
+  for (const char* const flags : {"01", "03", "ff", "81"}) {
+    EXPECT_TRUE(ParseTraceparent(Replaced(53, flags))->is_sampled) << flags;
+  }
   EXPECT_TRUE(ParseTraceparent(Replaced(0, "cc")));
   EXPECT_TRUE(ParseTraceparent(Replaced(0, "cc") + "-later-fields"));
 }
@@ -229,10 +239,11 @@ TEST(SpanExporter, BoundsTheSpansThatWait) {
                                                SpanExporter::kMaxBatch)));
 }
 
-// Answers every call at once, and keeps the time that its deadline leaves.
+// Answers every call at once with `status`, and keeps the time that its
+// deadline leaves and the shortest pause between two calls.
 class Collector final : public grpc::CallbackGenericService {
  public:
-  Collector() {
+  explicit Collector(grpc::Status status) : status_(std::move(status)) {
     grpc::ServerBuilder builder;
     builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(),
                              &port_);
@@ -244,30 +255,59 @@ class Collector final : public grpc::CallbackGenericService {
   std::string target() const { return "127.0.0.1:" + std::to_string(port_); }
   // The time that the last call had left, in seconds.
   double seconds_left() const { return seconds_left_; }
+  // In seconds; infinite before the second call.
+  double shortest_pause() const {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return shortest_pause_;
+  }
 
  private:
   struct Call : grpc::ServerGenericBidiReactor {
-    Call() { Finish({grpc::StatusCode::UNAVAILABLE, "away"}); }
+    explicit Call(const grpc::Status& status) {
+      // An empty message.
+      const grpc::Slice none;
+      answer = grpc::ByteBuffer(&none, 1);
+      if (status.ok()) {
+        StartWriteAndFinish(&answer, {}, status);
+      } else {
+        Finish(status);
+      }
+    }
     void OnDone() override { delete this; }
+    grpc::ByteBuffer answer;
   };
   grpc::ServerGenericBidiReactor* CreateReactor(
       grpc::GenericCallbackServerContext* context) override {
+    NoteCall(std::chrono::steady_clock::now());
     const gpr_timespec left = gpr_time_sub(
         gpr_convert_clock_type(context->raw_deadline(), GPR_CLOCK_MONOTONIC),
         gpr_now(GPR_CLOCK_MONOTONIC));
     seconds_left_ = gpr_timespec_to_micros(left) / 1e6;
-    return new Call;
+    return new Call(status_);
   }
 
+  void NoteCall(std::chrono::steady_clock::time_point now) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (last_) {
+      const std::chrono::duration<double> pause = now - *last_;
+      shortest_pause_ = std::min(shortest_pause_, pause.count());
+    }
+    last_ = now;
+  }
+
+  const grpc::Status status_;
   int port_ = 0;
   std::atomic<double> seconds_left_ = 0;
+  mutable std::mutex mutex_;  // guards the next two
+  std::optional<std::chrono::steady_clock::time_point> last_;
+  double shortest_pause_ = std::numeric_limits<double>::infinity();
   std::unique_ptr<grpc::Server> server_;
 };
 
 TEST(SpanExporter, TheLastExportHasAShorterDeadline) {
   RequestLog log(std::make_shared<spdlog::logger>(
       "test", std::make_shared<spdlog::sinks::null_sink_mt>()));
-  Collector collector;
+  Collector collector({grpc::StatusCode::UNAVAILABLE, "away"});
   const auto last_deadline = [&] {
     std::string error;
     auto exporter =
@@ -282,6 +322,25 @@ TEST(SpanExporter, TheLastExportHasAShorterDeadline) {
     const double seconds = last_deadline();
     return seconds > 0 && seconds <= 1.1 * kSeconds;
   }));
+}
+
+// Else what is sent in a second would have a bound.
+TEST(SpanExporter, ExportsOfManySpansFollowWithoutAPause) {
+  RequestLog log(std::make_shared<spdlog::logger>(
+      "test", std::make_shared<spdlog::sinks::null_sink_mt>()));
+  Collector collector(grpc::Status::OK);
+  std::string error;
+  const auto exporter =
+      SpanExporter::Start({.target = collector.target()}, &log, &error);
+  ASSERT_NE(exporter, nullptr) << error;
+  const RequestRecord record = Sampled();
+  constexpr int64_t kRequests = SpanExporter::kMaxWaiting;
+  for (int64_t i = 0; i < kRequests; ++i) exporter->Add(record);
+  // A request has a span and one of its stage.
+  EXPECT_TRUE(
+      Eventually([&] { return exporter->exported() == 2 * kRequests; }));
+  constexpr double kSeconds = SpanExporter::kPeriod.count() / 1e3;
+  EXPECT_LT(collector.shortest_pause(), kSeconds);
 }
 
 TEST(SpanExporter, ItsEndDoesNotWaitForASilentCollector) {
