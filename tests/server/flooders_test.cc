@@ -8,8 +8,6 @@
 namespace counterweight::server {
 namespace {
 
-using std::chrono::seconds;
-
 constexpr Flooders::Time kStart{std::chrono::hours(1)};
 
 // The closing at which the address is refused, counted from 1.
@@ -25,22 +23,25 @@ TEST(Flooders, TheThirdConnectionCostsTheAddressTenSeconds) {
   EXPECT_FALSE(flooders.IsRefused("10.0.0.1", kStart));
   EXPECT_EQ(ClosingsUntilRefused(&flooders, "10.0.0.1", kStart), 3);
   EXPECT_TRUE(flooders.IsRefused("10.0.0.1", kStart));
-  EXPECT_TRUE(flooders.IsRefused("10.0.0.1", kStart + seconds(9)));
-  EXPECT_FALSE(flooders.IsRefused("10.0.0.1", kStart + seconds(10)));
+  EXPECT_TRUE(flooders.IsRefused("10.0.0.1", kStart + std::chrono::seconds(9)));
+  EXPECT_FALSE(
+      flooders.IsRefused("10.0.0.1", kStart + std::chrono::seconds(10)));
   EXPECT_FALSE(flooders.IsRefused("10.0.0.2", kStart));
 }
 
 TEST(Flooders, OneMoreSoonAfterwardsCostsItAgain) {
   Flooders flooders;
   ClosingsUntilRefused(&flooders, "10.0.0.1", kStart);
-  EXPECT_TRUE(flooders.Add("10.0.0.1", kStart + seconds(11)));
-  EXPECT_TRUE(flooders.IsRefused("10.0.0.1", kStart + seconds(20)));
+  EXPECT_TRUE(flooders.Add("10.0.0.1", kStart + std::chrono::seconds(11)));
+  EXPECT_TRUE(
+      flooders.IsRefused("10.0.0.1", kStart + std::chrono::seconds(20)));
 }
 
 TEST(Flooders, AMinuteLaterTheCountBeginsAnew) {
   Flooders flooders;
   ClosingsUntilRefused(&flooders, "10.0.0.1", kStart);
-  EXPECT_EQ(ClosingsUntilRefused(&flooders, "10.0.0.1", kStart + seconds(61)),
+  EXPECT_EQ(ClosingsUntilRefused(&flooders, "10.0.0.1",
+                                 kStart + std::chrono::seconds(61)),
             3);
 }
 
@@ -62,7 +63,7 @@ TEST(Flooders, Ipv4InIpv6IsOneAddress) {
 
 TEST(Flooders, ManyAddressesTakeBoundedMemory) {
   Flooders flooders;
-  ClosingsUntilRefused(&flooders, "10.0.0.1", kStart + seconds(1));
+  ClosingsUntilRefused(&flooders, "10.0.0.1", kStart + std::chrono::seconds(1));
   flooders.Add("10.0.0.2", kStart);
   for (int i = 0; i < 100'000; ++i) {
     flooders.Add("11." + std::to_string(i / 65536) + "." +
@@ -72,7 +73,7 @@ TEST(Flooders, ManyAddressesTakeBoundedMemory) {
     ASSERT_LE(flooders.size(), Flooders::kMaxAddresses);
   }
   // The one that was closed last stays.
-  EXPECT_TRUE(flooders.IsRefused("10.0.0.1", kStart + seconds(2)));
+  EXPECT_TRUE(flooders.IsRefused("10.0.0.1", kStart + std::chrono::seconds(2)));
 }
 
 }  // namespace
