@@ -29,20 +29,22 @@ std::string LineOf(const std::string& token) {
 
 TEST(TokenTable, EveryByteOfTheHashCounts) {
   const std::string line = LineOf(kToken);
-  EXPECT_EQ((*TokenTable::Parse(line))->Find(kToken), "known");
+  const auto table = *TokenTable::Parse(line);
+  ASSERT_NE(table->Find(kToken), nullptr);
+  EXPECT_EQ(table->Find(kToken)->name, "known");
   const size_t digits = line.find(':') + 1;
   for (size_t i = digits; i < digits + 64; ++i) {
     std::string other = line;
     other[i] = other[i] == '0' ? '1' : '0';
-    EXPECT_EQ((*TokenTable::Parse(other))->Find(kToken), "") << i - digits;
+    EXPECT_EQ((*TokenTable::Parse(other))->Find(kToken), nullptr) << i - digits;
   }
 }
 
 TEST(TokenTable, ATokenWhoseHashBeginsOrEndsAlikeIsAnother) {
   const auto table = *TokenTable::Parse(LineOf(kToken));
   // The first two bytes of its SHA-256 are those of kToken's, and the last two.
-  EXPECT_EQ(table->Find("guessed-token-0000008355"), "");
-  EXPECT_EQ(table->Find("guessed-token-0000134191"), "");
+  EXPECT_EQ(table->Find("guessed-token-0000008355"), nullptr);
+  EXPECT_EQ(table->Find("guessed-token-0000134191"), nullptr);
 }
 
 class AccessTest : public testing::Test {
