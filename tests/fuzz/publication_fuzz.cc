@@ -31,12 +31,12 @@ void Show(const server::Publication& publication) {
 void CheckRequest(const std::string& bytes) {
   v1::PublishRequest request;
   if (!request.ParseFromString(bytes)) return;
-  const auto read = server::ReadPublication(request);
+  const auto read = server::ReadPublication(request, {});
   ExpectReadable(read.violations);
   if (!read.ok()) return;
   Show(read.value);
   const v1::PublishRequest written = server::WritePublication(read.value);
-  const auto again = server::ReadPublication(written);
+  const auto again = server::ReadPublication(written, {});
   Expect(again.ok(), "what is written can be read");
   Expect(server::WritePublication(again.value).SerializeAsString() ==
              written.SerializeAsString(),
