@@ -29,6 +29,7 @@ from batches import packed, padded_batch
 from counterweight_rl import calls
 from counterweight_rl._gen.counterweight.v1 import correction_service_pb2 as service_pb2
 from counterweight_rl.transport.channel import SERVICE, connect
+from counterweight_rl.transport.target import read_server
 from goldens import GOLDENS, SYSTEMS, arguments
 from transports import ARRAYS, LOSS
 
@@ -89,7 +90,7 @@ def same_for_all(response: service_pb2.CorrectResponse, backend: str) -> bytes:
 
 
 def ask_by_message(address: str, backend: str) -> Callable[[dict[str, Any]], Answer]:
-    channel = connect(grpc, address, None)
+    channel = connect(grpc, read_server(address), None, direct=True)
     rpc = channel.unary_unary(SERVICE + "Correct")
 
     def ask(asked: dict[str, Any]) -> Answer:
