@@ -29,6 +29,11 @@ def count(where: Tensor) -> Tensor:
     return total(where.float())
 
 
+def positive(log_probs: tuple[Tensor, ...], mask: Tensor) -> Tensor:
+    """The tokens where any of the log-probs is above 0."""
+    return count((torch.stack(log_probs).amax(0) > 0) & (mask != 0))
+
+
 def smallest(x: Tensor, mask: Tensor) -> Tensor:
     return torch.where(mask != 0, x, torch.inf).amin(-1).amin()
 
@@ -81,7 +86,7 @@ def drift(numerator: Tensor, denominator: Tensor, mask: Tensor) -> Drift:
         "tokens": tokens,
         "sequences": (n > 0).sum(),
         "non_finite_tokens": count(~torch.isfinite(log_ratio)),
-        "positive_log_probs": count(((numerator > 0) | (denominator > 0)) & (mask != 0)),
+        "positive_log_probs": positive((numerator, denominator), mask),
         "kl": -mean,
         "k2": mean_of_squares / 2,
         "k3": total(unclamped - 1 - log_ratio) / tokens,

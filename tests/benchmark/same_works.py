@@ -20,6 +20,7 @@ from same_metrics import (
     largest,
     loss_metrics,
     masked_log_ratio,
+    positive,
     rule_metrics,
     smallest,
     total,
@@ -148,7 +149,9 @@ def token_tis_ppo_clip(
 ) -> Answer:
     corrected = token_tis(old, rollout, mask)
     loss, gradient, metrics = ppo(current, old, advantages, corrected.weights, mask)
-    return Answer(mask, corrected.weights, loss, gradient, metrics | corrected.metrics)
+    metrics = metrics | corrected.metrics
+    metrics["positive_log_probs"] = positive((current, old, rollout), mask)
+    return Answer(mask, corrected.weights, loss, gradient, metrics)
 
 
 def gspo_loss(
