@@ -63,12 +63,16 @@ std::function<void()> Arrivals::Displace(State* state, const std::string& peer,
   if (most->second.size() > own_calls + 1) {
     call = std::prev(most->second.end());
   } else if (own_calls > 0) {
-    call = Crowding(&own->second, connection);
-    const auto oldest = own->second.begin();
-    if (call == own->second.end() && now - oldest->second.since >= kSilence) {
-      call = oldest;
+    Calls& calls = own->second;
+    call = Crowding(&calls, connection);
+    if (call == calls.end()) {
+      call = std::find_if(calls.begin(), calls.end(), [&](const auto& each) {
+        return each.second.connection == connection;
+      });
+      // Then each connection has one call.
+      if (call == calls.end()) call = calls.begin();
+      if (now - call->second.since < kSilence) return nullptr;
     }
-    if (call == own->second.end()) return nullptr;
   } else {
     return nullptr;
   }

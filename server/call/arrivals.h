@@ -18,8 +18,9 @@ namespace counterweight::server {
 // any number and send nothing. When all places are taken, a call of the peer
 // with most calls gives way to another peer; within a peer, whose clients may
 // share an address, one of the connection with most calls to another
-// connection: the newest in both cases. To the same connection the peer's
-// oldest call gives way, if that has been silent for kSilence. Thread-safe.
+// connection: the newest in both cases. To the same connection its own oldest
+// call gives way, if that has been silent for kSilence, and to one without
+// calls the peer's oldest. Thread-safe.
 class Arrivals {
  public:
   using Time = std::chrono::steady_clock::time_point;

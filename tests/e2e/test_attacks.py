@@ -235,7 +235,7 @@ def test_an_honest_client_is_served_beside_floods_of_its_own_address(
     for each in floods:
         each.start()
     try:
-        for _ in range(20):
+        for _ in range(8):
             with cw.Client(server.address, retry=False) as newcomer:
                 assert newcomer.correct(method="token_tis", **padded_batch()).metrics
     finally:

@@ -83,6 +83,29 @@ TEST(Arrivals, SilenceGivesWayToItsOwnPeer) {
   EXPECT_FALSE(calls.Enter("a", "a6")) << "a2 may still speak";
 }
 
+TEST(Arrivals, AFloodTakesNoSilentCallOfAnotherConnection) {
+  Calls calls;
+  EXPECT_TRUE(calls.Enter("a", "honest1", "honest"));
+  calls.now += Arrivals::kSilence;
+  EXPECT_TRUE(calls.Enter("a", "flood1", "flood"));
+  EXPECT_TRUE(calls.Enter("a", "flood2", "flood"));
+  EXPECT_FALSE(calls.Enter("a", "flood3", "flood"));
+  calls.now += Arrivals::kSilence;
+  EXPECT_TRUE(calls.Enter("a", "flood4", "flood"));
+  EXPECT_THAT(calls.gave_way, ElementsAre("flood1"));
+}
+
+TEST(Arrivals, SilentConnectionsGiveWayToANewOne) {
+  Calls calls;
+  for (const char* name : {"a1", "a2", "a3"}) {
+    EXPECT_TRUE(calls.Enter("a", name, name));
+  }
+  EXPECT_FALSE(calls.Enter("a", "a4", "a4"));
+  calls.now += Arrivals::kSilence;
+  EXPECT_TRUE(calls.Enter("a", "a5", "a5"));
+  EXPECT_THAT(calls.gave_way, ElementsAre("a1"));
+}
+
 TEST(Arrivals, PlacesOutliveIt) {
   std::shared_ptr<void> place;
   {
