@@ -41,7 +41,7 @@ class ControlSocket {
                   std::string* handle);
   Status Register(const DeviceAllocation& allocation, Access access,
                   const Bounds& bounds, std::string* handle);
-  // Releases a region. False: the server cannot be told.
+  // Releases a region. False: the packet could not be sent.
   bool Release(const std::string& handle);
   // Releases device memory. `in_use`: the server may still use it; call again,
   // unless the status is an error: the server does not answer.
@@ -66,7 +66,7 @@ class ControlSocket {
   // The functions below do not wait. REQUIRES: mutex_ is held.
   Status Send(const void* packet, size_t size, int descriptor, Due due);
   bool SendRelease(const char* handle);
-  // Reads the answers that have come, up to the awaited one.
+  // Reads the answers that have arrived, up to the awaited one.
   Status Read(std::optional<Answer>* awaited);
 
   int socket_ = -1;

@@ -81,11 +81,12 @@ class Registry : public std::enable_shared_from_this<Registry> {
  private:
   // The right to wait for the server's next answer.
   class Turn;
-  // Asks the server for a handle.
+  // Sends the packet that registers a region, and reads the handle.
   using Ask = std::function<Status(ControlSocket*, std::string*)>;
   // Returns the place of a handle, empty where there is none.
   using Known = std::function<std::string*()>;
-  // Implements both Register. `known` runs while mutex_ is held, `ask` without.
+  // The common part of both Register: `known` runs with mutex_ held, `ask`
+  // without it.
   Status Enlist(const std::string& path, const Bounds& bounds,
                 const Known& known, const Ask& ask, std::string* handle);
   // Creates a region that calls Forget when it is freed.

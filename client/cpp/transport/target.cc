@@ -49,8 +49,8 @@ bool IsIpv6(const std::string& host, in6_addr* address) {
   return inet_pton(AF_INET6, host.substr(0, zone).c_str(), address) == 1;
 }
 
-// Tells an address from a name: no top-level domain is a number. Systems differ
-// in what they take for an address.
+// True if the host is an address and no name: no top-level domain is a number.
+// Systems differ in the numeric forms that they accept.
 bool EndsInNumber(std::string_view last) {
   if (last.starts_with("0x") || last.starts_with("0X")) {
     return HasOnly(last.substr(2), kHexadecimal);
