@@ -34,6 +34,9 @@ def openrlhf_loss(params: dict[str, Any], inputs: SimpleNamespace) -> tuple[Any,
         settings["token_level_loss"] = mode == "token-mean"
     eps_clip = settings.pop("eps_clip", 0.2)
     low, high = settings.pop("eps_clip_low_high", None) or (eps_clip, eps_clip)
+    if len(settings.get("is_correction_threshold", ())) == 1:
+        # So does the command line with a single bound; the class takes both ends.
+        settings["is_correction_threshold"] = [0.0, *settings["is_correction_threshold"]]
     if settings.get("enable_vllm_is_correction"):
         # The default of OpenRLHF's command line, which its class lacks.
         settings.setdefault("vllm_is_truncated_threshold", [0.5, 5.0])

@@ -29,6 +29,7 @@ from counterweight_rl.shared_memory.control import Control, RefusedError
 from counterweight_rl.shared_memory.pool import Pool
 from counterweight_rl.shared_memory.region import SUPPORTED, Access, Region
 from counterweight_rl.shared_memory.registry import UnusableError
+from counterweight_rl.status import StatusCode
 from counterweight_rl.transport.router import Capabilities, Router
 from counterweight_rl.transport.target import read_server
 
@@ -312,3 +313,27 @@ class TestControl:
             assert not caught.value.lasting
         assert memory.connections == 1
         pool.close()
+
+
+def test_a_refusal_counts_though_the_server_closes_at_once(tmp_path: pathlib.Path) -> None:
+    """A server that refuses a user answers its first packet and ends the connection."""
+    path = str(tmp_path / "m")
+    listening = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    listening.bind(path)
+    listening.listen()
+
+    class Late(Control):
+        """Reads once the answer and the end of the connection are both there."""
+
+        def _wait(self, events: int, end: float) -> None:
+            peer, _ = listening.accept()
+            peer.recv(PACKET.size)
+            code = StatusCode.PERMISSION_DENIED.value[0]
+            peer.send(PACKET.pack(b"CWM1", code, 0, 0, 0, b"") + b"own user's processes only")
+            peer.close()
+
+    with contextlib.closing(listening), contextlib.closing(Late(path)) as control:
+        with pytest.raises(RefusedError, match="own user's processes only"):
+            control.register(Region(Access.READ, 1), math.inf)
+        with pytest.raises(ConnectionResetError):
+            control.pump()

@@ -124,7 +124,12 @@ class Control:
         try:
             while not answers:
                 self._wait(select.POLLIN, end)
-                self._read()
+                try:
+                    self._read()
+                except OSError:
+                    # A server that refuses a peer answers and closes at once.
+                    if not answers:
+                        raise
         except BaseException:
             is_awaited = False
             self._late += 1
