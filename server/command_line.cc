@@ -67,7 +67,7 @@ constexpr Option kOptions[] = {
      SetText<&CommandLine::config_file>},
     {"check_config",
      "Exit with code 0 if the configuration is valid, or with 2 and a sentence "
-     "about the first mistake, also in the files of certificates and tokens.",
+     "about the first mistake. Files of certificates and tokens are not read.",
      SetBool<&CommandLine::check_config>, true},
     {"print_config",
      "Print the configuration as YAML, with the origin of each value, and "

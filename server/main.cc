@@ -315,15 +315,15 @@ int Main(const std::vector<std::string_view>& arguments,
     std::cout << ToYaml(line);
     return 0;
   }
+  if (line.check_config) {
+    std::cout << "counterweight-server: the configuration is valid\n";
+    return 0;
+  }
   const absl::Status files = Access::CheckFiles(line.config);
   if (!files.ok()) {
     std::cerr << "counterweight-server: " << WithOrigins(MessageOf(files), line)
               << "\n";
     return 2;
-  }
-  if (line.check_config) {
-    std::cout << "counterweight-server: the configuration is valid\n";
-    return 0;
   }
   return Serve(line, [&] { return ParseFlags(arguments, environment); });
 }

@@ -219,7 +219,10 @@ def test_parquet(
         for key, array in arrays.items()
     }
     path = tmp_path / "batch.parquet"
-    pq.write_table(pa.table(columns), path)
+    try:
+        pq.write_table(pa.table(columns), path)
+    except pa.ArrowNotImplementedError as error:
+        pytest.skip(f"this release of pyarrow writes no such file: {error}")
     packed = {
         key: array if key == "group_ids" else array[:, None] if array.ndim == 1 else np.ravel(array)
         for key, array in arrays.items()
