@@ -38,7 +38,7 @@ struct WebRequest {
 bool IsOwnHost(std::string_view host, const std::vector<std::string>& names);
 
 // Reads a head with the empty line that ends it (RFC 9112). Nothing if it is
-// none. Views refer to `head`.
+// none. Views refer to `head`, but the path of "http://host" is a literal.
 std::optional<WebRequest> ParseWebRequest(std::string_view head);
 
 // "Bearer TOKEN" of "Basic BASE64", which is NAME:TOKEN, as browsers send a

@@ -30,7 +30,9 @@ void CheckHead(std::string head) {
   for (const std::string_view part :
        {request->method, request->path, request->query, request->authorization,
         request->accept_encoding}) {
-    Expect(LiesWithin(part, head), "what is read is part of the head");
+    // The path of "http://host" is "/", which no byte of the head is.
+    Expect(LiesWithin(part, head) || part == "/",
+           "what is read is part of the head");
     Expect(part.find_first_of(std::string_view("\r\n\0", 3)) ==
                std::string_view::npos,
            "no field has another line");

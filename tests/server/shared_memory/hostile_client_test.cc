@@ -18,6 +18,7 @@
 #include "grpcpp/support/status_code_enum.h"
 #include "gtest/gtest.h"
 #include "server/shared_memory/listener.h"
+#include "tests/server/shared_memory/child_processes.h"
 #include "tests/server/shared_memory/running_listener.h"
 #include "tests/server/shared_memory/shared_memory_client.h"
 #include "tests/testing/eventually.h"
@@ -174,26 +175,25 @@ TEST(HostileClient, AnotherUserIsRefused) {
   }
 }
 
-// In a child of another user; only root can make one.
+// The code of the answer that another user gets, 101 if the file's mode keeps
+// that user out. Only root can become another user.
+int ConnectAsNobody(const std::string& path, int /*argument*/) {
+  if (setuid(12345) != 0) return 100;
+  try {
+    return static_cast<int>(SharedMemoryClient(path).Receive().value().code);
+  } catch (const std::system_error& e) {
+    return e.code().value() == EACCES ? 101 : 102;
+  }
+}
+
 TEST(HostileClient, TheKernelKnowsWhoConnects) {
   if (geteuid() != 0) GTEST_SKIP() << "only root can become somebody else";
+  ChildProcesses clients(ConnectAsNobody);
   RunningListener running;
-  // Otherwise the file's mode would keep the other user out.
+  // Otherwise the folder's mode would keep the other user out.
   ASSERT_EQ(chmod(running.folder().path().c_str(), 0755), 0);
-  const auto connect_as_nobody = [&running]() -> int {
-    const pid_t child = fork();
-    if (child == 0) {
-      if (setuid(12345) != 0) _exit(100);
-      try {
-        _exit(static_cast<int>(
-            SharedMemoryClient(running.path()).Receive().value().code));
-      } catch (const std::system_error& e) {
-        _exit(e.code().value() == EACCES ? 101 : 102);
-      }
-    }
-    int status = 0;
-    waitpid(child, &status, 0);
-    return WEXITSTATUS(status);
+  const auto connect_as_nobody = [&] {
+    return WEXITSTATUS(clients.Run(running.path(), 0));
   };
   EXPECT_EQ(connect_as_nobody(), 101);
   ASSERT_EQ(chmod(running.path().c_str(), 0666), 0);

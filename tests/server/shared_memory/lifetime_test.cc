@@ -1,10 +1,10 @@
 // The end of regions, also of clients that died.
 #include <signal.h>
-#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <atomic>
+#include <exception>
 #include <fstream>
 #include <string>
 #include <thread>
@@ -14,6 +14,7 @@
 #include "grpcpp/support/status_code_enum.h"
 #include "gtest/gtest.h"
 #include "server/shared_memory/listener.h"
+#include "tests/server/shared_memory/child_processes.h"
 #include "tests/server/shared_memory/running_listener.h"
 #include "tests/server/shared_memory/shared_memory_client.h"
 
@@ -94,7 +95,7 @@ TEST(Lifetime, TheEndOfTheListenerEndsEverything) {
 }
 
 // One client's life up to its death, in its own process.
-[[noreturn]] void LiveAndDie(const std::string& path, int stage) {
+int LiveAndDie(const std::string& path, int stage) {
   try {
     SharedMemoryClient client(path);
     const FileDescriptor memfd = MakeMemfd(kRegionBytes);
@@ -104,25 +105,23 @@ TEST(Lifetime, TheEndOfTheListenerEndsEverything) {
     if (stage >= 2) client.Receive();
     if (stage >= 3) client.Send(packet, {memfd.get()});
     if (stage >= 4) client.Release(client.Receive()->handle);
+    // Before the destructors, which would say goodbye.
+    raise(SIGKILL);
   } catch (const std::exception&) {
-    _exit(1);
+    return 1;
   }
-  raise(SIGKILL);
-  _exit(2);
+  return 2;
 }
 
 TEST(Lifetime, AThousandClientsThatAreKilledLeaveNothing) {
   constexpr int kStages = 5;
+  ChildProcesses clients(LiveAndDie);
   RunningListener running;
   running.Settle();
   const int descriptors = CountDescriptors();
   for (int round = 0; round < 1000; ++round) {
-    const pid_t child = fork();
-    ASSERT_GE(child, 0);
-    if (child == 0) LiveAndDie(running.path(), round % kStages);
-    int status = 0;
-    ASSERT_EQ(waitpid(child, &status, 0), child);
-    ASSERT_TRUE(WIFSIGNALED(status)) << WEXITSTATUS(status);
+    const int status = clients.Run(running.path(), round % kStages);
+    ASSERT_TRUE(status != -1 && WIFSIGNALED(status)) << status;
   }
   running.Settle();
   EXPECT_EQ(WaitForDescriptors(descriptors), descriptors);
