@@ -38,6 +38,11 @@ Config TestConfig() {
   config.listen = {{.host = "127.0.0.1", .port = 0, .path = ""}};
   config.metrics_listen.reset();
   config.threads = 2;
+  // A busy machine is no broken client; tests of a limit set their own.
+  config.unary_timeout_s = 300;
+  config.stream_timeout_s = 300;
+  config.max_queue_seconds = 300;
+  config.keepalive_timeout_s = 300;
   return config;
 }
 
