@@ -3,6 +3,7 @@
 
 #include <fstream>
 #include <memory>
+#include <sstream>
 #include <string>
 #include <utility>
 #include <vector>
@@ -14,6 +15,7 @@
 #include "server/wrong.h"
 #include "spdlog/logger.h"
 #include "spdlog/sinks/null_sink.h"
+#include "spdlog/sinks/ostream_sink.h"
 #include "tests/server/temporary_folder.h"
 
 namespace counterweight::server {
@@ -110,6 +112,34 @@ TEST_F(AccessTest, AWrongFileIsReadUntilItIsRight) {
   // A right one is read once.
   watched.Look();
   EXPECT_EQ(reads, 4);
+}
+
+// A mistake is told once while it lasts, and again if it comes back.
+TEST_F(AccessTest, AMistakeThatComesBackIsToldAgain) {
+  std::ostringstream lines;
+  RequestLog log(std::make_shared<spdlog::logger>(
+      "", std::make_shared<spdlog::sinks::ostream_sink_mt>(lines)));
+  const std::string path = folder_.File("file");
+  std::ofstream(path) << "one";
+  absl::StatusOr<std::shared_ptr<const int>> next = std::make_shared<int>(1);
+  Watched<int> watched(
+      "file", {path}, [&] { return next; }, &log);
+  ASSERT_TRUE(watched.Start().ok());
+  const auto look = [&](const absl::StatusOr<std::shared_ptr<const int>>& value,
+                        const std::string& content) {
+    next = value;
+    std::ofstream(path) << content;
+    lines.str("");
+    watched.Look();
+    return lines.str();
+  };
+  EXPECT_THAT(look(Wrong("no permission"), "longer"),
+              HasSubstr("file_reload_failed"));
+  EXPECT_EQ(look(Wrong("no permission"), "longer"), "");
+  EXPECT_THAT(look(std::make_shared<int>(2), "one"),
+              HasSubstr("file_reloaded"));
+  EXPECT_THAT(look(Wrong("no permission"), "longer"),
+              HasSubstr("file_reload_failed"));
 }
 
 }  // namespace

@@ -45,6 +45,15 @@ TEST(Flooders, AMinuteLaterTheCountBeginsAnew) {
             3);
 }
 
+TEST(Flooders, OneInFiftySecondsCostsNothing) {
+  Flooders flooders;
+  for (int i = 0; i < 10; ++i) {
+    EXPECT_FALSE(
+        flooders.Add("10.0.0.1", kStart + i * std::chrono::seconds(50)))
+        << i;
+  }
+}
+
 TEST(Flooders, OfIpv6TheNetworkCounts) {
   Flooders flooders;
   flooders.Add("2001:db8::1", kStart);

@@ -128,6 +128,28 @@ TEST_F(PageTest, EachAnswerHasItsOwnNonce) {
             std::string::npos);
 }
 
+TEST(RunRing, KeepsTheNewestOldestFirstHoweverManyCome) {
+  constexpr size_t kCapacity = 3;
+  RunRing ring(kCapacity);
+  const PublishedBatch batch = Published({}, {}, Batch(0));
+  std::vector<int64_t> expected;
+  for (int64_t time = 1; time <= 10; ++time) {
+    ring.Add({.client = "",
+              .run = "",
+              .policy_version = std::nullopt,
+              .request_id = "",
+              .batch = &batch},
+             RunDrift{}, time);
+    if (expected.size() == kCapacity) expected.erase(expected.begin());
+    expected.push_back(time);
+    std::vector<int64_t> times;
+    for (const RunPoint& point : ring.Points()) {
+      times.push_back(point.unix_milliseconds);
+    }
+    EXPECT_EQ(times, expected);
+  }
+}
+
 TEST(RunRing, WithoutCapacityKeepsNothing) {
   RunRing ring(0);
   const PublishedBatch batch = Published({}, {}, Batch(0));

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 from typing import Any
 
 import grpc
 import pytest
 from fake_server import FakeServer, failing, in_turn, retry_info
-from sample import answer, correct
+from sample import BATCH, answer, correct
 
 import counterweight_rl as cw
+import counterweight_rl.aio
 from counterweight_rl.transport import fallback
 
 AWAY = failing(grpc.StatusCode.UNAVAILABLE, "away", retry_info(1))
+FULL = failing(grpc.StatusCode.RESOURCE_EXHAUSTED, "full", retry_info(1))
 QUICK = cw.RetryPolicy(attempts=3, seed=1)
 
 
@@ -95,3 +98,49 @@ def test_a_server_that_is_away_is_asked_once(server: FakeServer, choice: Any) ->
         correct(client)
         assert len(server.requests) == before + 3
         assert client.fallbacks == {choice: 4}
+
+
+def test_an_asyncio_client_asks_a_server_that_is_away_once(server: FakeServer) -> None:
+    async def asked(client: counterweight_rl.aio.Client, backend: str) -> int:
+        before = len(server.requests)
+        assert (await client.correct(**BATCH)).backend == backend
+        return len(server.requests) - before
+
+    async def use() -> None:
+        async with counterweight_rl.aio.Client(
+            server.target, timeout=30, retry=QUICK, on_unavailable="identity"
+        ) as client:
+            server.handler = AWAY
+            assert [await asked(client, "identity") for _ in range(3)] == [3, 1, 1]
+            server.handler = answer
+            assert await asked(client, "cpu") == 1
+            server.handler = AWAY
+            assert await asked(client, "identity") == 3
+
+    asyncio.run(asyncio.wait_for(use(), 30))
+
+
+@pytest.mark.usefixtures("library")
+def test_an_asyncio_client_knows_the_servers_numbers(
+    server: FakeServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def use() -> None:
+        async with counterweight_rl.aio.Client(
+            server.target, timeout=30, retry=QUICK, on_unavailable="local"
+        ) as client:
+            await client.correct(**BATCH)
+            with pytest.raises(cw.UnavailableError, match="is 8 and the server's 7"):
+                await client.correct(**BATCH)
+
+    monkeypatch.setattr(FakeLibrary, "numerics_version", 8)
+    server.handler = in_turn(answer, AWAY)
+    asyncio.run(asyncio.wait_for(use(), 30))
+
+
+def test_a_server_that_is_back_but_full_is_tried_again(server: FakeServer) -> None:
+    """Only its absence is not worth a pause."""
+    with cw.Client(server.target, timeout=30, retry=QUICK, on_unavailable="identity") as client:
+        server.handler = AWAY
+        assert correct(client).backend == "identity"
+        server.handler = in_turn(FULL, FULL, answer)
+        assert correct(client).backend == "cpu"
