@@ -65,9 +65,10 @@ TEST(FairShares, SilentCallsGiveWayToAnotherPeer) {
   EXPECT_TRUE(Stream(peers.unix_channel, SmallRequest(), 0, &answer).ok());
 }
 
-// They give way long before --stream_timeout, 10 s here.
+// They give way long before --stream_timeout, which ends those that did not.
 TEST(FairShares, StalledStreamsGiveWayToAnotherPeer) {
   Config config = TestConfig();
+  config.stream_timeout_s = 10;
   config.max_requests_in_flight = 4;
   config.max_queue_seconds = 5;
   TwoPeers peers(config);
