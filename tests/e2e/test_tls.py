@@ -144,6 +144,20 @@ def test_the_allowed_client_is_served(
     connect(mutual, tls(authority, authority.sign("trainer", sans)))
 
 
+def test_an_authority_that_has_ended_leaves_the_others(
+    start_server: StartServer,
+    authority: Authority,
+    other: Authority,
+    pair: Pair,
+    tmp_path: pathlib.Path,
+) -> None:
+    trusted = tmp_path / "clients.pem"
+    ended = other.sign("ended", days=-1).certificate.read_bytes()
+    trusted.write_bytes(ended + authority.certificate.read_bytes())
+    server = start_server(*pair.flags(), f"--tls_client_ca={trusted}")
+    connect(server, tls(authority, authority.sign("trainer")))
+
+
 def test_clients_without_a_good_certificate_are_refused(
     mutual: ServerProcess, authority: Authority, other: Authority
 ) -> None:

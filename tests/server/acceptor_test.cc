@@ -2,6 +2,7 @@
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -97,6 +98,35 @@ TEST(Acceptor, PassesConnectionsOnAndCountsThem) {
   EXPECT_EQ(acceptor->connections(), 2);
   clients.pop_back();
   EXPECT_TRUE(Eventually([&] { return acceptor->connections() == 1; }));
+}
+
+// Each connection has two descriptors, so half of what a process may have, of
+// which half stays for others.
+TEST(Acceptor, LeavesDescriptorsForOthers) {
+  constexpr rlim_t kDescriptors = 200;
+  constexpr size_t kConnections = kDescriptors / 4;
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+  const rlimit few{.rlim_cur = kDescriptors, .rlim_max = before.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &few), 0);
+  std::string error;
+  const auto acceptor =
+      Acceptor::Bind({.listen = {Tcp("127.0.0.1")}, .max_connections = 1000},
+                     NullLog(), &error);
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
+  ASSERT_NE(acceptor, nullptr) << error;
+  Accepted accepted;
+  acceptor->Start(accepted.Handle(), [] {});
+  std::vector<FileDescriptor> clients;
+  for (size_t i = 0; i <= kConnections; ++i) {
+    clients.push_back(Connect(acceptor->addresses().front()));
+  }
+  EXPECT_TRUE(Eventually([&] {
+    return accepted.count() + static_cast<size_t>(acceptor->refused()) ==
+           clients.size();
+  }));
+  EXPECT_EQ(accepted.count(), kConnections);
+  acceptor->Stop();
 }
 
 TEST(Acceptor, SaysWhichAddressCannotBeHad) {

@@ -10,6 +10,11 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "openssl/bio.h"
+#include "openssl/evp.h"
+#include "openssl/pem.h"
+#include "openssl/x509.h"
+#include "server/access/tls_context.h"
 #include "server/access/token_table.h"
 #include "server/access/watched.h"
 #include "server/wrong.h"
@@ -114,6 +119,28 @@ TEST_F(AccessTest, AWrongFileIsReadUntilItIsRight) {
   EXPECT_EQ(reads, 4);
 }
 
+TEST_F(AccessTest, AChangeWhileAFileIsReadIsSeen) {
+  const std::string path = folder_.File("file");
+  std::ofstream(path) << "one";
+  std::string next;  // takes the content's place once that is read
+  Watched<std::string> watched(
+      "file", {path},
+      [&] {
+        std::string read;
+        std::ifstream(path) >> read;
+        if (!next.empty()) std::ofstream(path) << std::exchange(next, "");
+        return std::make_shared<const std::string>(read);
+      },
+      &log_);
+  ASSERT_TRUE(watched.Start().ok());
+  std::ofstream(path) << "second";
+  next = "the_third";
+  watched.Look();
+  EXPECT_EQ(*watched.Get(), "second");
+  watched.Look();
+  EXPECT_EQ(*watched.Get(), "the_third");
+}
+
 // A mistake is told once while it lasts, and again if it comes back.
 TEST_F(AccessTest, AMistakeThatComesBackIsToldAgain) {
   std::ostringstream lines;
@@ -140,6 +167,66 @@ TEST_F(AccessTest, AMistakeThatComesBackIsToldAgain) {
               HasSubstr("file_reloaded"));
   EXPECT_THAT(look(Wrong("no permission"), "longer"),
               HasSubstr("file_reload_failed"));
+}
+
+// Signs certificates of version 1, of which each is an authority's.
+class Signer {
+ public:
+  // In PEM; it ends in that time, or has ended before.
+  std::string Sign(const char* name, const char* issuer, long seconds) const {
+    const std::unique_ptr<X509, decltype(&X509_free)> made(X509_new(),
+                                                           X509_free);
+    SetName(name, X509_get_subject_name(made.get()));
+    SetName(issuer, X509_get_issuer_name(made.get()));
+    X509_gmtime_adj(X509_getm_notBefore(made.get()), -kDay);
+    X509_gmtime_adj(X509_getm_notAfter(made.get()), seconds);
+    X509_set_pubkey(made.get(), key_.get());
+    X509_sign(made.get(), key_.get(), EVP_sha256());
+    const Bio bio(BIO_new(BIO_s_mem()), BIO_free);
+    PEM_write_bio_X509(bio.get(), made.get());
+    return TextOf(bio);
+  }
+  std::string Key() const {
+    const Bio bio(BIO_new(BIO_s_mem()), BIO_free);
+    PEM_write_bio_PrivateKey(bio.get(), key_.get(), nullptr, nullptr, 0,
+                             nullptr, nullptr);
+    return TextOf(bio);
+  }
+
+  static constexpr long kDay = 86400;
+
+ private:
+  using Bio = std::unique_ptr<BIO, decltype(&BIO_free)>;
+
+  static void SetName(const char* name, X509_NAME* to) {
+    X509_NAME_add_entry_by_txt(to, "CN", MBSTRING_ASC,
+                               reinterpret_cast<const unsigned char*>(name), -1,
+                               -1, 0);
+  }
+  static std::string TextOf(const Bio& bio) {
+    char* text = nullptr;
+    const long size = BIO_get_mem_data(bio.get(), &text);
+    return {text, static_cast<size_t>(size)};
+  }
+
+  const std::unique_ptr<EVP_PKEY, decltype(&EVP_PKEY_free)> key_{
+      EVP_EC_gen("P-256"), EVP_PKEY_free};
+};
+
+// The handshake has looked at the dates; its connection may outlive them.
+TEST(IsSignedBy, ACertificateThatHasEndedSinceStaysSigned) {
+  constexpr long kDay = Signer::kDay;
+  const Signer signer;
+  const std::string authority = signer.Sign("authority", "authority", kDay);
+  const auto context = MakeTlsContext(authority, signer.Key(), authority);
+  ASSERT_TRUE(context.ok()) << context.status();
+  const auto is_signed = [&](const std::string& certificate) {
+    return IsSignedBy(context->get(), certificate, "");
+  };
+  EXPECT_TRUE(is_signed(signer.Sign("client", "authority", kDay)));
+  EXPECT_TRUE(is_signed(signer.Sign("client", "authority", -60)));
+  EXPECT_FALSE(is_signed(signer.Sign("client", "another", kDay)));
+  EXPECT_FALSE(is_signed(Signer().Sign("client", "authority", kDay)));
 }
 
 }  // namespace

@@ -208,6 +208,14 @@ TEST(Publication, PartsThatTheMethodLacksAreAbsent) {
   EXPECT_TRUE(ReadLimited(written).ok());
 }
 
+TEST(Publication, PolicyVersion0IsNoneTheLess) {
+  v1::PublishRequest request = FullPublication();
+  request.mutable_labels()->set_policy_version(0);
+  const Result<Publication> read = ReadLimited(request);
+  EXPECT_EQ(read.value.policy_version, 0);
+  EXPECT_EQ(WritePublication(read.value).DebugString(), request.DebugString());
+}
+
 TEST(Publication, OriginIsCheckedAsOfCorrect) {
   EXPECT_THAT(FieldsOf(ReadLimited({}).violations),
               ElementsAre("request_id", "sums"));
@@ -268,10 +276,13 @@ TEST(Publication, RequiredPartsAndTheNumberOfRules) {
               ElementsAre("sums.drift"));
   EXPECT_THAT(sums([](auto* s) { s->mutable_weight()->clear_max(); }),
               ElementsAre("sums.weight.max"));
-  EXPECT_THAT(sums([](auto* s) {
-                while (s->rules_size() < 16) s->add_rules()->set_name("a");
-              }),
-              ElementsAre("sums.rules"));
+  const auto with_rules = [&](int number) {
+    return sums([number](auto* s) {
+      while (s->rules_size() < number) s->add_rules()->set_name("a");
+    });
+  };
+  EXPECT_THAT(with_rules(15), IsEmpty());
+  EXPECT_THAT(with_rules(16), ElementsAre("sums.rules"));
 }
 
 // The sum of a histogram is never taken back.

@@ -2,11 +2,13 @@
 #include "server/observe/total.h"
 
 #include <cmath>
+#include <cstdint>
 #include <iterator>
 #include <limits>
 #include <map>
 #include <random>
 #include <string>
+#include <vector>
 
 #include "gtest/gtest.h"
 #include "prometheus/registry.h"
@@ -136,6 +138,21 @@ TEST(Totals, ACountBeginsAgainWhereOnesWouldBeLost) {
   total.Add(-1);
   total.Add(std::nan(""));
   EXPECT_EQ(TotalsOf(registry).at("c"), 512);
+}
+
+TEST(Totals, AHistogramThatHasBegunAgainGoesOn) {
+  prometheus::Registry registry;
+  auto& family = prometheus::BuildHistogram().Name("h").Register(registry);
+  const std::vector<double> buckets = {1};
+  TotalHistogram total(family, {}, buckets);
+  const std::vector<int64_t> all = {0, int64_t{1} << 53};
+  const std::vector<int64_t> few = {1, 2};
+  total.Add(all, 1e9);
+  for (int i = 1; i <= 3; ++i) {
+    total.Add(few, 5);
+    EXPECT_EQ(TotalsOf(registry).at("h_count"), i * 3);
+    EXPECT_EQ(TotalsOf(registry).at("h_sum"), i * 5);
+  }
 }
 
 TEST(Totals, ANumberBeginsAgainWhereAddendsWouldBeLost) {

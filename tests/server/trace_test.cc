@@ -198,6 +198,22 @@ TEST(OtlpOptions, OtherVariablesTurnTracesOffWithAReason) {
   }
 }
 
+TEST(OtlpOptions, TheProtocolOfTracesWins) {
+  const std::string all = "OTEL_EXPORTER_OTLP_PROTOCOL=";
+  const std::string traces = "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL=";
+  const auto why_off = [&](const std::string& of_all,
+                           const std::string& of_traces) {
+    std::string error;
+    return Read({"OTEL_EXPORTER_OTLP_ENDPOINT=http://a", all + of_all,
+                 traces + of_traces},
+                &error)
+        .why_off;
+  };
+  EXPECT_EQ(why_off("http/protobuf", "grpc"), "");
+  EXPECT_THAT(why_off("grpc", "http/json"), HasSubstr(traces + "http/json"));
+  EXPECT_THAT(why_off("http/protobuf", ""), HasSubstr(all + "http/protobuf"));
+}
+
 RequestRecord Sampled() {
   const auto now = std::chrono::steady_clock::now();
   RequestRecord record{.rpc = "Correct", .run = std::string(1000, 'r')};

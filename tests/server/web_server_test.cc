@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <chrono>
 #include <cstdint>
+#include <semaphore>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -30,7 +31,15 @@ class WebServerTest : public testing::Test {
   static constexpr size_t kBigBytes = size_t{16} << 20;
   static constexpr size_t kPageBytes = size_t{1} << 20;
 
+  // The server does nothing else while it answers that.
+  static inline std::binary_semaphore waits_{0};
+  static inline std::binary_semaphore go_on_{0};
+
   static std::string Answer(const WebRequest& request) {
+    if (request.path == "/wait") {
+      waits_.release();
+      go_on_.acquire();
+    }
     if (request.path == "/big") return std::string(kBigBytes, 'x');
     if (request.path == "/page") return std::string(kPageBytes, 'x');
     return std::string(request.path);
@@ -95,6 +104,21 @@ TEST_F(WebServerTest, AClientMayEndItsSideFirst) {
   const FileDescriptor client = Begin("GET /big HTTP/1.1\r\n\r\n");
   shutdown(client.get(), SHUT_WR);
   EXPECT_EQ(ReadAll(client).size(), kBigBytes);
+}
+
+TEST_F(WebServerTest, ItMayEndItWhileItsRequestWaits) {
+  const FileDescriptor first = Begin("GET /wait HTTP/1.1\r\n\r\n");
+  ASSERT_TRUE(waits_.try_acquire_for(std::chrono::seconds(kDeadlineSeconds)));
+  std::vector<FileDescriptor> clients;
+  for (int i = 0; i < 8; ++i) {
+    clients.push_back(Begin(kRequest));
+    shutdown(clients.back().get(), SHUT_WR);
+  }
+  go_on_.release();
+  EXPECT_EQ(ReadAll(first), "/wait");
+  for (const FileDescriptor& client : clients) {
+    EXPECT_EQ(ReadAll(client), "/metrics");
+  }
 }
 
 TEST_F(WebServerTest, ABodyDoesNotCostTheAnswer) {

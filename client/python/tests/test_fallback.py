@@ -81,6 +81,33 @@ def test_the_servers_numbers_are_those_of_its_last_answer(server: FakeServer) ->
         assert correct(client).backend == "local:cpu"
 
 
+def test_the_library_has_what_is_left_of_the_calls_time(
+    server: FakeServer, library: type[FakeLibrary], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seconds = []
+    run = library.run
+
+    def timed(self: Any, call: Any, timeout: float, stop: Any) -> Any:
+        seconds.append(timeout)
+        return run(self, call, timeout, stop)
+
+    async def use() -> None:
+        async with counterweight_rl.aio.Client(
+            server.target, timeout=30, retry=QUICK, on_unavailable="local"
+        ) as client:
+            await client.correct(**BATCH)
+            await client.correct(**BATCH, timeout=20)
+
+    monkeypatch.setattr(library, "run", timed)
+    server.handler = AWAY
+    with cw.Client(server.target, timeout=30, retry=QUICK, on_unavailable="local") as client:
+        correct(client)
+        correct(client, timeout=20)
+    asyncio.run(asyncio.wait_for(use(), 30))
+    for left, whole in zip(seconds, [30, 20, 30, 20], strict=True):
+        assert 0 < left < whole
+
+
 @pytest.mark.usefixtures("library")
 @pytest.mark.parametrize("choice", ["local", "identity"])
 def test_a_server_that_is_away_is_asked_once(server: FakeServer, choice: Any) -> None:
