@@ -100,8 +100,7 @@ TEST(Acceptor, PassesConnectionsOnAndCountsThem) {
   EXPECT_TRUE(Eventually([&] { return acceptor->connections() == 1; }));
 }
 
-// Each connection has two descriptors, so half of what a process may have, of
-// which half stays for others.
+// Connections may use half of the process's descriptors, two each.
 TEST(Acceptor, LeavesDescriptorsForOthers) {
   constexpr rlim_t kDescriptors = 200;
   constexpr size_t kConnections = kDescriptors / 4;

@@ -122,7 +122,7 @@ TEST_F(AccessTest, AWrongFileIsReadUntilItIsRight) {
 TEST_F(AccessTest, AChangeWhileAFileIsReadIsSeen) {
   const std::string path = folder_.File("file");
   std::ofstream(path) << "one";
-  std::string next;  // takes the content's place once that is read
+  std::string next;  // the file's content after the next read
   Watched<std::string> watched(
       "file", {path},
       [&] {
@@ -141,8 +141,8 @@ TEST_F(AccessTest, AChangeWhileAFileIsReadIsSeen) {
   EXPECT_EQ(*watched.Get(), "the_third");
 }
 
-// A mistake is told once while it lasts, and again if it comes back.
-TEST_F(AccessTest, AMistakeThatComesBackIsToldAgain) {
+// A mistake is logged once while it lasts, and again when it returns.
+TEST_F(AccessTest, AMistakeThatReturnsIsLoggedAgain) {
   std::ostringstream lines;
   RequestLog log(std::make_shared<spdlog::logger>(
       "", std::make_shared<spdlog::sinks::ostream_sink_mt>(lines)));
@@ -169,10 +169,10 @@ TEST_F(AccessTest, AMistakeThatComesBackIsToldAgain) {
               HasSubstr("file_reload_failed"));
 }
 
-// Signs certificates of version 1, of which each is an authority's.
+// Signs certificates of version 1, each of which may sign others.
 class Signer {
  public:
-  // In PEM; it ends in that time, or has ended before.
+  // Returns PEM that is valid until `seconds` from now, which may be negative.
   std::string Sign(const char* name, const char* issuer, long seconds) const {
     const std::unique_ptr<X509, decltype(&X509_free)> made(X509_new(),
                                                            X509_free);
@@ -213,7 +213,7 @@ class Signer {
       EVP_EC_gen("P-256"), EVP_PKEY_free};
 };
 
-// The handshake has looked at the dates; its connection may outlive them.
+// Only the handshake checks the dates: a connection may last longer.
 TEST(IsSignedBy, ACertificateThatHasEndedSinceStaysSigned) {
   constexpr long kDay = Signer::kDay;
   const Signer signer;

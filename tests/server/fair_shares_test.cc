@@ -65,7 +65,8 @@ TEST(FairShares, SilentCallsGiveWayToAnotherPeer) {
   EXPECT_TRUE(Stream(peers.unix_channel, SmallRequest(), 0, &answer).ok());
 }
 
-// They give way long before --stream_timeout, which ends those that did not.
+// A stalled stream loses its place long before --stream_timeout. The timeout
+// ends the streams that keep theirs.
 TEST(FairShares, StalledStreamsGiveWayToAnotherPeer) {
   Config config = TestConfig();
   config.stream_timeout_s = 10;

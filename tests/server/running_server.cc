@@ -38,11 +38,12 @@ Config TestConfig() {
   config.listen = {{.host = "127.0.0.1", .port = 0, .path = ""}};
   config.metrics_listen.reset();
   config.threads = 2;
-  // A busy machine is no broken client; tests of a limit set their own.
-  config.unary_timeout_s = 300;
-  config.stream_timeout_s = 300;
-  config.max_queue_seconds = 300;
-  config.keepalive_timeout_s = 300;
+  // A slow machine must not look like a broken client. Longer than any test may
+  // run: one that relies on a limit fails, unless it sets its own.
+  config.unary_timeout_s = 3600;
+  config.stream_timeout_s = 3600;
+  config.max_queue_seconds = 3600;
+  config.keepalive_timeout_s = 3600;
   return config;
 }
 

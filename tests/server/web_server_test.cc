@@ -31,7 +31,7 @@ class WebServerTest : public testing::Test {
   static constexpr size_t kBigBytes = size_t{16} << 20;
   static constexpr size_t kPageBytes = size_t{1} << 20;
 
-  // The server does nothing else while it answers that.
+  // /wait occupies the server's thread until the test goes on.
   static inline std::binary_semaphore waits_{0};
   static inline std::binary_semaphore go_on_{0};
 

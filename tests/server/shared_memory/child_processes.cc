@@ -1,6 +1,7 @@
 #include "tests/server/shared_memory/child_processes.h"
 
 #include <signal.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/time.h>
 #include <sys/wait.h>
@@ -18,12 +19,18 @@ struct Call {
   char path[108] = {};
 };
 
+// A body that hangs does not outlive its test.
+void EndWithParent() { prctl(PR_SET_PDEATHSIG, SIGKILL); }
+
 // Until the test's end of `socket` is closed.
 [[noreturn]] void Serve(int socket, ChildProcesses::Body body) {
   Call call;
   while (recv(socket, &call, sizeof call, 0) == sizeof call) {
     const pid_t child = fork();
-    if (child == 0) _exit(body(call.path, call.argument));
+    if (child == 0) {
+      EndWithParent();
+      _exit(body(call.path, call.argument));
+    }
     int status = -1;
     if (child > 0) waitpid(child, &status, 0);
     if (send(socket, &status, sizeof status, MSG_NOSIGNAL) < 0) break;
@@ -48,6 +55,7 @@ ChildProcesses::ChildProcesses(Body body) {
     throw std::system_error(errno, std::generic_category(), "fork");
   }
   if (process_ > 0) return;
+  EndWithParent();
   close(ends[0]);
   Serve(ends[1], body);
 }
