@@ -40,6 +40,10 @@ enum Feature : uint32_t {
   kFeaturePeerLoss = 1u << 25,  // LossSpec::peer_sums
 };
 
+// All features of plans with RowRatioLoss.
+inline constexpr uint32_t kRowRatioFeatures =
+    kFeatureLoss | kFeatureRowLoss | kFeatureMetrics;
+
 // The readers of a ratio.
 enum class SourceUse : uint8_t {
   kDrift,

@@ -166,11 +166,9 @@ void AddLoss(Plan* plan) {
 
 // PPO's clip is the only surrogate without a feature of its own.
 bool RowRatioAlone(const Plan& plan) {
-  constexpr uint32_t kFeatures =
-      kFeatureLoss | kFeatureRowLoss | kFeatureMetrics;
   const LossSpec& loss = plan.loss.spec;
   return plan.loss.active && loss.level == LossLevel::kSequence &&
-         (FeaturesOf(plan) & ~kFeatures) == 0 &&
+         (FeaturesOf(plan) & ~kRowRatioFeatures) == 0 &&
          loss.metrics_source == plan.spec.drift_source;
 }
 

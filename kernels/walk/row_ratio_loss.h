@@ -7,11 +7,62 @@
 
 #include "kernels/surrogates/clipped.h"
 #include "kernels/walk/accumulators.h"
+#include "kernels/walk/column_table.h"
 #include "kernels/walk/cpu_lanes.h"
+#include "kernels/walk/features.h"
 #include "kernels/walk/loss_phase.h"
 
 namespace counterweight::kernels {
 inline namespace COUNTERWEIGHT_ISA {
+
+// The columns that RowRatioLoss fills.
+struct RowRatioColumns {
+  static constexpr int kExact[] = {kColumnLoss + kLossValue,
+                                   kColumnLoss + kLossSequenceSlope};
+  static constexpr int kSums[] = {kColumnLoss + kLossRatio,
+                                  kColumnLoss + kLossSlope,
+                                  kColumnLoss + kLossSlopeClipped};
+  static constexpr int kCounts[] = {
+      kColumnLoss + kLossClipped, kColumnLoss + kLossHigh,
+      kColumnLoss + kLossLow, kColumnLoss + kLossCappedKept};
+  static constexpr int kOfGradient[] = {kColumnLoss + kLossGradientSquared};
+  // The log ratios are the drift's; without rules nothing is rejected.
+  static constexpr int kElsewhere[] = {kColumnLoss + kLossLogRatio,
+                                       kColumnLoss + kLossLogRatioKept,
+                                       kColumnLoss + kLossSlopeRejected};
+  static constexpr int kExtrema[] = {kLossExtremumRatio,
+                                     kLossExtremumAdvantage};
+
+  template <int n>
+  static constexpr bool Lists(const int (&all)[n], int column) {
+    for (const int one : all) {
+      if (one == column) return true;
+    }
+    return false;
+  }
+  // Whether each column and extremum that such a plan may fill is above.
+  static constexpr bool AreAll() {
+    for (const ColumnInfo& row : kLossColumnRows) {
+      const int column = kColumnLoss + row.column;
+      if (IsOfLossPass(row.part) && (row.all & ~kRowRatioFeatures) == 0 &&
+          !Lists(kExact, column) && !Lists(kSums, column) &&
+          !Lists(kCounts, column) && !Lists(kOfGradient, column) &&
+          !Lists(kElsewhere, column)) {
+        return false;
+      }
+    }
+    for (const ExtremumInfo& row : kLossExtremumRows) {
+      if ((row.all & ~kRowRatioFeatures) == 0 &&
+          !Lists(kExtrema, row.extremum)) {
+        return false;
+      }
+    }
+    return true;
+  }
+};
+static_assert(RowRatioColumns::AreAll(),
+              "RowRatioLoss adds up what LossSumsPhase does: a new column of "
+              "the loss needs its line in add_step(), or in kElsewhere.");
 
 // REQUIRES: Plan::row_ratio_alone, and no non-finite number in the row.
 class RowRatioLoss {
@@ -72,14 +123,9 @@ class RowRatioLoss {
   }
 
  private:
-  static constexpr int kExact[] = {kColumnLoss + kLossValue,
-                                   kColumnLoss + kLossSequenceSlope};
-  static constexpr int kSums[] = {kColumnLoss + kLossRatio,
-                                  kColumnLoss + kLossSlope,
-                                  kColumnLoss + kLossSlopeClipped};
-  static constexpr int kCounts[] = {
-      kColumnLoss + kLossClipped, kColumnLoss + kLossHigh,
-      kColumnLoss + kLossLow, kColumnLoss + kLossCappedKept};
+  static constexpr auto& kExact = RowRatioColumns::kExact;
+  static constexpr auto& kSums = RowRatioColumns::kSums;
+  static constexpr auto& kCounts = RowRatioColumns::kCounts;
 
   // Sums of a group of lanes. Those of steps in float32 meet their columns
   // when the tile is over.

@@ -134,8 +134,7 @@ TEST_P(LossLaws, TwiceTheAdvantageIsTwiceTheLoss) {
   const OwnedBatch a(once), b(twice);
   for (Surrogate surrogate : Surrogates()) {
     // The loss is not proportional to A, or A selects tokens.
-    if (surrogate == Surrogate::kDro || surrogate == Surrogate::kKlCov ||
-        surrogate == Surrogate::kClipCov ||
+    if (HasTrait(surrogate, kTraitSelection) || surrogate == Surrogate::kDro ||
         surrogate == Surrogate::kCrossEntropy)
       continue;
     SCOPED_TRACE(Name(surrogate));
@@ -166,7 +165,7 @@ TEST_P(LossLaws, ATokenBeyondTheClampChangesNoOther) {
   const OwnedBatch a(near), b(far);
   for (Surrogate surrogate : RatioSurrogates()) {
     // Its tokens are chosen from the whole batch.
-    if (surrogate == Surrogate::kKlCov) continue;
+    if (HasTrait(surrogate, kTraitSelection)) continue;
     SCOPED_TRACE(Name(surrogate));
     LossSpec loss = BusyLoss(surrogate, 0.1);
     loss.source = RatioSource::kCurrentOld;

@@ -46,9 +46,7 @@ std::vector<Row> RowsOfAllSizes(uint64_t seed, int num_rows) {
 std::vector<CorrectionSpec> Specs(double batch_tokens, double batch_rows) {
   std::vector<CorrectionSpec> specs;
   for (Surrogate surrogate : Surrogates()) {
-    const bool selects =
-        surrogate == Surrogate::kKlCov || surrogate == Surrogate::kClipCov;
-    if (selects) continue;
+    if (HasTrait(surrogate, kTraitSelection)) continue;
     for (LossLevel level :
          {LossLevel::kToken, LossLevel::kSequence, LossLevel::kSequenceToken}) {
       CorrectionSpec spec = BusySpec();

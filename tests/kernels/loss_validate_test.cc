@@ -96,10 +96,8 @@ TEST(ValidateLoss, ClampsAreForRatios) {
   for (Surrogate surrogate : Surrogates()) {
     LossSpec loss = Of(surrogate);
     loss.log_ratio_upper = 20;
-    const bool reads_l =
-        surrogate == Surrogate::kDro || surrogate == Surrogate::kGeoMean ||
-        surrogate == Surrogate::kVespo || surrogate == Surrogate::kKlCov;
-    EXPECT_EQ(FieldsOf(loss).empty(), !reads_l) << Name(surrogate);
+    EXPECT_EQ(FieldsOf(loss).empty(), !HasTrait(surrogate, kTraitLogRatio))
+        << Name(surrogate);
   }
   LossSpec loss = Of(Surrogate::kPpoClip);
   loss.log_ratio_lower = loss.log_ratio_upper = 0;
@@ -111,11 +109,8 @@ TEST(ValidateLoss, LevelsAreForRatiosOfWholeSequences) {
   for (Surrogate surrogate : Surrogates()) {
     LossSpec loss = Of(surrogate);
     loss.level = LossLevel::kSequence;
-    const bool has_levels = surrogate == Surrogate::kPpoClip ||
-                            surrogate == Surrogate::kCispo ||
-                            surrogate == Surrogate::kSapo ||
-                            surrogate == Surrogate::kImportanceSampling;
-    EXPECT_EQ(FieldsOf(loss).empty(), has_levels) << Name(surrogate);
+    EXPECT_EQ(FieldsOf(loss).empty(), HasTrait(surrogate, kTraitLevels))
+        << Name(surrogate);
   }
 }
 

@@ -147,8 +147,7 @@ TEST_P(Undefined, EverySurrogateDecidesAsTheReference) {
   int compared = 0, cases = 0;
   for (const Surrogate surrogate : Surrogates()) {
     SCOPED_TRACE(Name(surrogate));
-    const bool is_dppo =
-        surrogate == Surrogate::kDppoTv || surrogate == Surrogate::kDppoKl;
+    const bool is_dppo = HasTrait(surrogate, kTraitDivergence);
     for (const bool keeps : {false, true}) {
       if (keeps && !is_dppo) continue;
       CorrectionSpec spec = WithLoss(BusyLoss(surrogate, 0.1));

@@ -1,6 +1,8 @@
 #include "tests/testing/loss_specs.h"
 
+#include <optional>
 #include <sstream>
+#include <string_view>
 #include <utility>
 
 #include "kernels/surrogates/list.h"
@@ -80,15 +82,22 @@ KlSpec RandomKl(Random& random, double spread) {
 }
 
 // Shapes of the surrogates that have some.
-void Reshape(Random& random, LossSpec& loss) {
-  loss.tau_positive = random.Uniform(0.3, 3);
-  loss.tau_negative = random.Uniform(0.3, 3);
-  loss.k_positive = random.Uniform(0.5, 3);
-  loss.lambda_positive = random.Uniform(0.5, 3);
-  loss.k_negative = random.Uniform(0.5, 3);
-  loss.lambda_negative = random.Chance(0.1) ? 0.0 : random.Uniform(0.5, 3);
-  loss.covariance_fraction = random.Uniform(0.01, 0.5);
-  loss.seed = static_cast<uint64_t>(random.Integer(0, int64_t{1} << 62));
+void Reshape(uint64_t seed, LossSpec& loss) {
+  const auto of = [seed](std::string_view name) { return Random(seed, name); };
+  loss.tau_positive = of("tau_positive").Uniform(0.3, 3);
+  loss.tau_negative = of("tau_negative").Uniform(0.3, 3);
+  loss.k_positive = of("k_positive").Uniform(0.5, 3);
+  loss.lambda_positive = of("lambda_positive").Uniform(0.5, 3);
+  loss.k_negative = of("k_negative").Uniform(0.5, 3);
+  Random lambda = of("lambda_negative");
+  loss.lambda_negative = lambda.Chance(0.1) ? 0.0 : lambda.Uniform(0.5, 3);
+  loss.covariance_fraction = of("covariance_fraction").Uniform(0.01, 0.5);
+  loss.seed = of("seed").Seed() >> 2;
+}
+
+// A bound that some losses have.
+double RandomBound(Random random, double chance, double bound) {
+  return random.Chance(chance) ? bound : LossSpec::kNoBound;
 }
 
 }  // namespace
@@ -113,6 +122,10 @@ std::vector<Surrogate> Surrogates() {
   for (int s = 1; s < kNumSurrogates; ++s)
     all.push_back(static_cast<Surrogate>(s));
   return all;
+}
+
+bool HasTrait(Surrogate surrogate, SurrogateTrait trait) {
+  return InfoOf(surrogate).Has(trait);
 }
 
 LossSpec BusyLoss(Surrogate surrogate, double spread) {
@@ -163,46 +176,57 @@ LossSpec BusyLoss(Surrogate surrogate, double spread) {
   return loss;
 }
 
-LossSpec RandomLoss(Random& random, double spread, int64_t longest) {
-  const auto surrogate =
-      AnyLossEnum(random, static_cast<Surrogate>(kNumSurrogates - 1));
+LossSpec RandomLoss(Random& random, double spread, int64_t longest,
+                    std::optional<Surrogate> surrogate) {
+  const uint64_t seed = random.Seed();
+  const auto of = [seed](std::string_view name) { return Random(seed, name); };
+  if (!surrogate) {
+    Random any = of("surrogate");
+    surrogate = AnyLossEnum(any, static_cast<Surrogate>(kNumSurrogates - 1));
+  }
   if (surrogate == Surrogate::kNone) return {};
+  Random level = of("level");
   const bool of_rows =
-      InfoOf(surrogate).Has(kTraitLevels) && random.Chance(0.5);
+      InfoOf(*surrogate).Has(kTraitLevels) && level.Chance(0.5);
   // Means of rows are smaller than their terms.
   const double size = of_rows ? 0.3 * spread : spread;
-  LossSpec loss = BusyLoss(surrogate, size * random.Uniform(0.5, 2));
+  LossSpec loss = BusyLoss(*surrogate, size * of("size").Uniform(0.5, 2));
   if (of_rows)
     loss.level =
-        random.Chance(0.5) ? LossLevel::kSequence : LossLevel::kSequenceToken;
-  loss.source = RandomSource(random);
-  loss.metrics_source = RandomSource(random);
-  if (random.Chance(0.3)) loss.log_ratio_lower = -size * random.Uniform(0.5, 3);
-  if (random.Chance(0.3)) loss.log_ratio_upper = size * random.Uniform(0.5, 3);
-  if (random.Chance(0.5)) loss.dual_clip = LossSpec::kNoBound;
-  if (random.Chance(0.3)) loss.ratio_cap = LossSpec::kNoBound;
-  if (random.Chance(0.3)) loss.clip_low = LossSpec::kNoBound;
-  if (random.Chance(0.3)) loss.clip_high = LossSpec::kNoBound;
-  Reshape(random, loss);
-  loss.over = AnyLossEnum(random, TokenSet::kKept);
-  loss.reduction = RandomReduction(random);
-  loss.prescales_advantages = random.Chance(0.2);
-  if (random.Chance(0.5)) loss.padded_length = longest + 5;
-  loss.counts_padding = loss.padded_length > 0 && random.Chance(0.3);
-  loss.measures_padding = random.Chance(0.2);
-  loss.kl = RandomKl(random, spread);
-  loss.applies_weight = random.Chance(0.8);
-  loss.peer_sums = random.Chance(0.5);
+        level.Chance(0.5) ? LossLevel::kSequence : LossLevel::kSequenceToken;
+  Random source = of("source"), metrics_source = of("metrics_source");
+  loss.source = RandomSource(source);
+  loss.metrics_source = RandomSource(metrics_source);
+  Random lower = of("log_ratio_lower"), upper = of("log_ratio_upper");
+  if (lower.Chance(0.3)) loss.log_ratio_lower = -size * lower.Uniform(0.5, 3);
+  if (upper.Chance(0.3)) loss.log_ratio_upper = size * upper.Uniform(0.5, 3);
+  loss.dual_clip = RandomBound(of("dual_clip"), 0.5, loss.dual_clip);
+  loss.ratio_cap = RandomBound(of("ratio_cap"), 0.7, loss.ratio_cap);
+  loss.clip_low = RandomBound(of("clip_low"), 0.7, loss.clip_low);
+  loss.clip_high = RandomBound(of("clip_high"), 0.7, loss.clip_high);
+  Reshape(seed, loss);
+  Random over = of("over"), reduction = of("reduction"), kl = of("kl");
+  loss.over = AnyLossEnum(over, TokenSet::kKept);
+  loss.reduction = RandomReduction(reduction);
+  loss.prescales_advantages = of("prescales_advantages").Chance(0.2);
+  if (of("padded_length").Chance(0.5)) loss.padded_length = longest + 5;
+  loss.counts_padding =
+      loss.padded_length > 0 && of("counts_padding").Chance(0.3);
+  loss.measures_padding = of("measures_padding").Chance(0.2);
+  loss.kl = RandomKl(kl, spread);
+  loss.applies_weight = of("applies_weight").Chance(0.8);
+  loss.peer_sums = of("peer_sums").Chance(0.5);
   loss.allow_double_correction = true;
   return Legal(loss);
 }
 
-CorrectionSpec RandomLossSpec(Random& random, double spread, int64_t longest) {
+CorrectionSpec RandomLossSpec(Random& random, double spread, int64_t longest,
+                              std::optional<Surrogate> surrogate) {
   for (;;) {
     CorrectionSpec spec = RandomSpec(random, spread);
     if (random.Chance(0.5)) spec.num_rules = spec.weight.after_rule = 0;
     if (random.Chance(0.5)) spec.weight = {};
-    spec.loss = RandomLoss(random, spread, longest);
+    spec.loss = RandomLoss(random, spread, longest, surrogate);
     if (spec.loss.counts_padding) {
       // Padding has the row's weight as it was before both.
       spec.weight.normalize = false;

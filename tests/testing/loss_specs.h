@@ -2,10 +2,13 @@
 #ifndef COUNTERWEIGHT_TESTS_TESTING_LOSS_SPECS_H_
 #define COUNTERWEIGHT_TESTS_TESTING_LOSS_SPECS_H_
 
+#include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "kernels/spec.h"
+#include "kernels/surrogate_info.h"
 #include "tests/testing/batch_builder.h"
 #include "tests/testing/random_rows.h"
 
@@ -25,16 +28,23 @@ inline constexpr LossReduction kPlainSum = {.count = BatchCount::kOne};
 // Every surrogate there is.
 std::vector<Surrogate> Surrogates();
 
+// Whether its kInfo has `trait`.
+bool HasTrait(Surrogate surrogate, SurrogateTrait trait);
+
 // Returns a loss of that kind whose bounds take effect at that spread: clips,
 // caps, dual clip, a selection.
 LossSpec BusyLoss(Surrogate surrogate, double spread);
 
-// The same with a random level, source, reduction, clamps, KL penalty...;
-// padded_length is at least `longest`, or 0.
-LossSpec RandomLoss(Random& random, double spread, int64_t longest);
+// The same with a random level, source, reduction, clamps, KL penalty..., of
+// any surrogate or of that one; padded_length is at least `longest`, or 0. Each
+// number has its own generator: a new parameter changes no other number.
+LossSpec RandomLoss(Random& random, double spread, int64_t longest,
+                    std::optional<Surrogate> surrogate = std::nullopt);
 
 // RandomSpec() with a RandomLoss(). Valid.
-CorrectionSpec RandomLossSpec(Random& random, double spread, int64_t longest);
+CorrectionSpec RandomLossSpec(
+    Random& random, double spread, int64_t longest,
+    std::optional<Surrogate> surrogate = std::nullopt);
 
 // One line for the message of a failure.
 std::string Describe(const LossSpec& loss);

@@ -8,7 +8,20 @@ namespace counterweight::kernels {
 namespace {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
+
+// FNV-1a (Fowler, Noll, Vo).
+uint64_t Hash(uint64_t seed, std::string_view name) {
+  uint64_t hash = 0xcbf29ce484222325 ^ seed;
+  for (const char c : name) {
+    hash = (hash ^ static_cast<uint8_t>(c)) * 0x100000001b3;
+  }
+  return hash;
+}
+
 }  // namespace
+
+Random::Random(uint64_t seed, std::string_view name)
+    : engine_(Hash(seed, name)) {}
 
 double Random::Uniform(double low, double high) {
   const double unit = static_cast<double>(engine_() >> 11) * 0x1p-53;

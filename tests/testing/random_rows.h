@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <limits>
 #include <random>
+#include <string_view>
 #include <vector>
 
 #include "tests/testing/batch_builder.h"
@@ -15,11 +16,16 @@ namespace counterweight::kernels {
 class Random {
  public:
   explicit Random(uint64_t seed) : engine_(seed) {}
+  // A generator for one named number alone, so that a new name changes no other
+  // number of the same seed.
+  Random(uint64_t seed, std::string_view name);
 
   double Uniform(double low, double high);
   // Both ends inclusive.
   int64_t Integer(int64_t low, int64_t high);
   double Normal();
+  // Of generators for named numbers.
+  uint64_t Seed() { return engine_(); }
   bool Chance(double probability) { return Uniform(0, 1) < probability; }
 
  private:

@@ -111,6 +111,7 @@ ReferenceResult Reference(const CorrectionSpec& spec, const Batch& batch) {
              margin);
   ForgetPeers(spec, result.sums.peers);
   result.margin = margin.smallest();
+  result.distance = margin.smallest_distance();
   return result;
 }
 

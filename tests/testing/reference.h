@@ -39,6 +39,8 @@ struct ReferenceResult {
   // Smallest relative distance between a number and the bound it was compared
   // with. Below 1e-5, float32 may rightly decide otherwise.
   double margin = std::numeric_limits<double>::infinity();
+  // The smallest such distance itself.
+  double distance = std::numeric_limits<double>::infinity();
 };
 
 ReferenceResult Reference(const CorrectionSpec& spec, const Batch& batch);

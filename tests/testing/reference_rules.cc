@@ -84,6 +84,7 @@ void FillStatistics(const RejectionRule& rule, const ReferenceRow& row,
 bool Margin::Above(double x, double bound) {
   // An absent bound, or an infinite statistic, leaves nothing to doubt.
   if (std::isinf(x) || std::isinf(bound)) return x > bound;
+  smallest_distance_ = std::min(smallest_distance_, std::fabs(x - bound));
   const double scale = std::max(std::fabs(x), std::fabs(bound));
   if (scale > 0) smallest_ = std::min(smallest_, std::fabs(x - bound) / scale);
   return x > bound;

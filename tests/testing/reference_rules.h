@@ -15,9 +15,12 @@ class Margin {
   bool Above(double x, double bound);
   bool Below(double x, double bound) { return Above(bound, x); }
   double smallest() const { return smallest_; }
+  // The same in the units of the statistics, for inputs that move by a step.
+  double smallest_distance() const { return smallest_distance_; }
 
  private:
   double smallest_ = kUnbounded;
+  double smallest_distance_ = kUnbounded;
 };
 
 // One rule on one row. Vectors are [length], read where seen.

@@ -33,10 +33,15 @@ enum class LossAggregation : uint8_t {
   kMeanOverRows       // of one loss per row, empty rows and all
 };
 
+// Reads a loss's own fields into *spec; verl checks no others.
+using ReadFields = void (*)(const BlockReader& actor,
+                            const BlockReader& policy_loss, LossSpec* spec);
+
 // One function of POLICY_LOSS_REGISTRY.
 struct LossMode {
   std::string_view name;
   Surrogate surrogate;
+  ReadFields read;
   // The log ratio is clamped at 20 before everything.
   bool clamps;
   LossAggregation aggregation;
@@ -50,26 +55,6 @@ constexpr auto kNoKl = VerlPpoKl::kNone;
 constexpr auto kMean = VerlPpoKl::kMean;
 constexpr auto kClamped = VerlPpoKl::kClampedMean;
 constexpr auto kAbsolute = VerlPpoKl::kAbsoluteMean;
-
-constexpr LossMode kLossModes[] = {
-    {"vanilla", Surrogate::kPpoClip, true, kLossAggMode, kClamped, kBoth},
-    {"dppo_tv", Surrogate::kDppoTv, true, kLossAggMode, kClamped, kBoth},
-    {"dppo_kl", Surrogate::kDppoKl, true, kLossAggMode, kClamped, kBoth},
-    {"gspo", Surrogate::kPpoClip, false, kGspo, kMean, kBoth},
-    {"sapo", Surrogate::kSapo, true, kSeqMeanTokenMean, kClamped, kBoth},
-    {"gpg", Surrogate::kReinforce, false, kLossAggMode, kNoKl, kNone},
-    {"clip_cov", Surrogate::kClipCov, false, kLossAggMode, kMean, kUpperOnly},
-    {"kl_cov", Surrogate::kKlCov, false, kLossAggMode, kAbsolute, kNone},
-    {"geo_mean", Surrogate::kGeoMean, false, kMeanOverRows, kMean, kBySign},
-    {"dro", Surrogate::kDro, false, kLossAggMode, kMean, kNone},
-    {"cispo", Surrogate::kCispo, true, kLossAggMode, kClamped, kBoth},
-};
-
-// compute_policy_loss_reinforce, which is not in the registry.
-constexpr std::string_view kReinforce = "reinforce";
-constexpr std::string_view kBypass = "bypass_mode";
-constexpr LossMode kReinforceMode = {
-    kReinforce, Surrogate::kReinforce, false, kLossAggMode, kMean, kNone};
 
 struct KlType {
   std::string_view name;
@@ -92,6 +77,131 @@ constexpr NumberRange kFraction{.lowest = 0.0, .above = true, .highest = 1.0};
 constexpr double kLargest = std::numeric_limits<float>::max();
 constexpr NumberRange kScale{.lowest = 0.0, .above = true, .highest = kLargest};
 constexpr NumberRange kAnyCoefficient{.lowest = 0.0, .highest = kLargest};
+
+// Reads clip_ratio_low and clip_ratio_high, each 0.2 if absent; clip_ratio
+// matters only if one of them is null.
+void ReadClipRange(const BlockReader& actor, LossSpec* spec) {
+  constexpr double kClipRatio = 0.2;
+  const auto is_null = [&](std::string_view key) {
+    return actor.Find(key) != nullptr && actor.IsNull(key);
+  };
+  const double clip_ratio =
+      is_null("clip_ratio_low") || is_null("clip_ratio_high")
+          ? actor.ReadNumber("clip_ratio", kClipRatio, kNonNegative)
+          : kClipRatio;
+  const auto read = [&](std::string_view key) {
+    return is_null(key) ? clip_ratio
+                        : actor.ReadNumber(key, kClipRatio, kNonNegative);
+  };
+  spec->clip_low = read("clip_ratio_low");
+  spec->clip_high = read("clip_ratio_high");
+}
+
+void ReadClip(const BlockReader& actor, const BlockReader& /*policy_loss*/,
+              LossSpec* spec) {
+  ReadClipRange(actor, spec);
+}
+
+void ReadNothing(const BlockReader& /*actor*/,
+                 const BlockReader& /*policy_loss*/, LossSpec* /*spec*/) {}
+
+constexpr double kClipRatioC = 3.0;
+
+void ReadVanilla(const BlockReader& actor, const BlockReader& /*policy_loss*/,
+                 LossSpec* spec) {
+  ReadClipRange(actor, spec);
+  spec->dual_clip = actor.ReadNumber("clip_ratio_c", kClipRatioC,
+                                     {.lowest = 1.0, .above = true});
+}
+
+void ReadGspo(const BlockReader& actor, const BlockReader& /*policy_loss*/,
+              LossSpec* spec) {
+  ReadClipRange(actor, spec);
+  spec->level = LossLevel::kSequenceToken;
+  spec->log_ratio_upper = 10.0;
+}
+
+void ReadDppo(const BlockReader& actor, const BlockReader& /*policy_loss*/,
+              LossSpec* spec) {
+  ReadClipRange(actor, spec);
+  spec->ratio_cap = actor.ReadNumber("clip_ratio_c", kClipRatioC, kPositive);
+  spec->log_prob_form = true;
+}
+
+void ReadSapo(const BlockReader& actor, const BlockReader& /*policy_loss*/,
+              LossSpec* spec) {
+  spec->tau_positive = actor.ReadNumber("tau_pos", 1.0, kScale);
+  spec->tau_negative = actor.ReadNumber("tau_neg", 1.05, kScale);
+}
+
+void ReadClipCov(const BlockReader& actor, const BlockReader& policy_loss,
+                 LossSpec* spec) {
+  ReadClipRange(actor, spec);
+  // A selection cannot exceed the candidates.
+  spec->covariance_fraction =
+      std::min(policy_loss.ReadOptionalNumber("clip_cov_ratio", kPositive)
+                   .value_or(0.0002),
+               1.0);
+  spec->covariance_lower =
+      policy_loss.ReadOptionalNumber("clip_cov_lb").value_or(1.0);
+  // verl selects nothing if the bounds are swapped.
+  spec->covariance_upper =
+      std::max(policy_loss.ReadOptionalNumber("clip_cov_ub").value_or(5.0),
+               spec->covariance_lower);
+}
+
+void ReadKlCov(const BlockReader& /*actor*/, const BlockReader& policy_loss,
+               LossSpec* spec) {
+  spec->covariance_fraction =
+      policy_loss.ReadOptionalNumber("kl_cov_ratio", kFraction)
+          .value_or(0.0002);
+  // PolicyLossConfig's default differs from the function's own for None.
+  spec->covariance_kl_weight =
+      policy_loss.Find("ppo_kl_coef") == nullptr
+          ? 0.1
+          : policy_loss.ReadOptionalNumber("ppo_kl_coef", kAnyCoefficient)
+                .value_or(1.0);
+}
+
+void ReadDro(const BlockReader& /*actor*/, const BlockReader& policy_loss,
+             LossSpec* spec) {
+  if (policy_loss.IsNull("dro_beta")) {
+    policy_loss.Violate("dro_beta",
+                        "dro_beta must be a positive number for loss_mode "
+                        "'dro'; it has no default.");
+    return;
+  }
+  spec->beta = policy_loss.ReadNumber("dro_beta", 1.0, kScale);
+}
+
+constexpr LossMode kLossModes[] = {
+    {"vanilla", Surrogate::kPpoClip, ReadVanilla, true, kLossAggMode, kClamped,
+     kBoth},
+    {"dppo_tv", Surrogate::kDppoTv, ReadDppo, true, kLossAggMode, kClamped,
+     kBoth},
+    {"dppo_kl", Surrogate::kDppoKl, ReadDppo, true, kLossAggMode, kClamped,
+     kBoth},
+    {"gspo", Surrogate::kPpoClip, ReadGspo, false, kGspo, kMean, kBoth},
+    {"sapo", Surrogate::kSapo, ReadSapo, true, kSeqMeanTokenMean, kClamped,
+     kBoth},
+    {"gpg", Surrogate::kReinforce, ReadNothing, false, kLossAggMode, kNoKl,
+     kNone},
+    {"clip_cov", Surrogate::kClipCov, ReadClipCov, false, kLossAggMode, kMean,
+     kUpperOnly},
+    {"kl_cov", Surrogate::kKlCov, ReadKlCov, false, kLossAggMode, kAbsolute,
+     kNone},
+    {"geo_mean", Surrogate::kGeoMean, ReadClip, false, kMeanOverRows, kMean,
+     kBySign},
+    {"dro", Surrogate::kDro, ReadDro, false, kLossAggMode, kMean, kNone},
+    {"cispo", Surrogate::kCispo, ReadClip, true, kLossAggMode, kClamped, kBoth},
+};
+
+// compute_policy_loss_reinforce, which is not in the registry.
+constexpr std::string_view kReinforce = "reinforce";
+constexpr std::string_view kBypass = "bypass_mode";
+constexpr LossMode kReinforceMode = {
+    kReinforce, Surrogate::kReinforce, ReadNothing, false, kLossAggMode, kMean,
+    kNone};
 
 // Returns the row of loss_mode, or null and a violation.
 const LossMode* FindLossMode(const BlockReader& policy_loss, VerlMode mode) {
@@ -124,113 +234,14 @@ const LossMode* FindLossMode(const BlockReader& policy_loss, VerlMode mode) {
   return nullptr;
 }
 
-// Reads clip_ratio_low and clip_ratio_high, each 0.2 if absent; clip_ratio
-// matters only if one of them is null.
-void ReadClipRange(const BlockReader& actor, LossSpec* spec) {
-  constexpr double kClipRatio = 0.2;
-  const auto is_null = [&](std::string_view key) {
-    return actor.Find(key) != nullptr && actor.IsNull(key);
-  };
-  const double clip_ratio =
-      is_null("clip_ratio_low") || is_null("clip_ratio_high")
-          ? actor.ReadNumber("clip_ratio", kClipRatio, kNonNegative)
-          : kClipRatio;
-  const auto read = [&](std::string_view key) {
-    return is_null(key) ? clip_ratio
-                        : actor.ReadNumber(key, kClipRatio, kNonNegative);
-  };
-  spec->clip_low = read("clip_ratio_low");
-  spec->clip_high = read("clip_ratio_high");
-}
-
-void ReadSapo(const BlockReader& actor, LossSpec* spec) {
-  spec->tau_positive = actor.ReadNumber("tau_pos", 1.0, kScale);
-  spec->tau_negative = actor.ReadNumber("tau_neg", 1.05, kScale);
-}
-
-void ReadClipCov(const BlockReader& policy_loss, LossSpec* spec) {
-  // A selection cannot exceed the candidates.
-  spec->covariance_fraction =
-      std::min(policy_loss.ReadOptionalNumber("clip_cov_ratio", kPositive)
-                   .value_or(0.0002),
-               1.0);
-  spec->covariance_lower =
-      policy_loss.ReadOptionalNumber("clip_cov_lb").value_or(1.0);
-  // verl selects nothing if the bounds are swapped.
-  spec->covariance_upper =
-      std::max(policy_loss.ReadOptionalNumber("clip_cov_ub").value_or(5.0),
-               spec->covariance_lower);
-}
-
-void ReadKlCov(const BlockReader& policy_loss, LossSpec* spec) {
-  spec->covariance_fraction =
-      policy_loss.ReadOptionalNumber("kl_cov_ratio", kFraction)
-          .value_or(0.0002);
-  // PolicyLossConfig's default differs from the function's own for None.
-  spec->covariance_kl_weight =
-      policy_loss.Find("ppo_kl_coef") == nullptr
-          ? 0.1
-          : policy_loss.ReadOptionalNumber("ppo_kl_coef", kAnyCoefficient)
-                .value_or(1.0);
-}
-
-void ReadDro(const BlockReader& policy_loss, LossSpec* spec) {
-  if (policy_loss.IsNull("dro_beta")) {
-    policy_loss.Violate("dro_beta",
-                        "dro_beta must be a positive number for loss_mode "
-                        "'dro'; it has no default.");
-    return;
-  }
-  spec->beta = policy_loss.ReadNumber("dro_beta", 1.0, kScale);
-}
-
-// Reads the fields of `mode`; verl checks no others.
 void ReadSurrogate(const LossMode& mode, const BlockReader& actor,
                    const BlockReader& policy_loss, LossSpec* spec) {
-  constexpr double kClipRatioC = 3.0;
   spec->surrogate = mode.surrogate;
   if (mode.clamps) {
     spec->log_ratio_lower = -kSafetyClamp;
     spec->log_ratio_upper = kSafetyClamp;
   }
-  switch (mode.surrogate) {
-    case Surrogate::kPpoClip:
-      ReadClipRange(actor, spec);
-      if (mode.aggregation == kLossAggMode) {
-        spec->dual_clip = actor.ReadNumber("clip_ratio_c", kClipRatioC,
-                                           {.lowest = 1.0, .above = true});
-      } else {
-        spec->level = LossLevel::kSequenceToken;
-        spec->log_ratio_upper = 10.0;
-      }
-      return;
-    case Surrogate::kDppoTv:
-    case Surrogate::kDppoKl:
-      ReadClipRange(actor, spec);
-      spec->ratio_cap =
-          actor.ReadNumber("clip_ratio_c", kClipRatioC, kPositive);
-      spec->log_prob_form = true;
-      return;
-    case Surrogate::kSapo:
-      return ReadSapo(actor, spec);
-    case Surrogate::kClipCov:
-      ReadClipRange(actor, spec);
-      return ReadClipCov(policy_loss, spec);
-    case Surrogate::kKlCov:
-      return ReadKlCov(policy_loss, spec);
-    case Surrogate::kDro:
-      return ReadDro(policy_loss, spec);
-    case Surrogate::kCispo:
-    case Surrogate::kGeoMean:
-      return ReadClipRange(actor, spec);
-    case Surrogate::kNone:
-    case Surrogate::kReinforce:
-    case Surrogate::kVespo:
-    case Surrogate::kRolloutIs:
-    case Surrogate::kCrossEntropy:
-    case Surrogate::kImportanceSampling:
-      return;
-  }
+  mode.read(actor, policy_loss, spec);
 }
 
 // The KL penalty without its reduction.
