@@ -13,7 +13,7 @@
 #include "grpcpp/impl/client_unary_call.h"
 #include "grpcpp/impl/codegen/proto_utils.h"
 #include "grpcpp/security/credentials.h"
-#include "server/call/status.h"
+#include "server/base/code_name.h"
 #include "server/monotonic.h"
 #include "server/small_file.h"
 #include "server/wrong.h"

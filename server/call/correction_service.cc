@@ -7,12 +7,12 @@
 // Not for its service: it includes the handlers' header, whose path differs
 // between versions of gRPC.
 #include "counterweight/v1/correction_service.grpc.pb.h"
+#include "server/base/code_name.h"
 #include "server/call/correct_stream.h"
 #include "server/call/correct_work.h"
 #include "server/call/payload.h"
 #include "server/call/peer.h"
 #include "server/call/publish_call.h"
-#include "server/call/status.h"
 #include "server/engine/codec.h"
 #include "server/engine/codec_server_info.h"
 #include "server/observe/version.h"

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "nlohmann/json.hpp"
+#include "server/base/code_name.h"
 #include "server/call/peer.h"
 #include "server/call/status.h"
 #include "server/engine/codec_labels.h"

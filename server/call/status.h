@@ -27,9 +27,6 @@ grpc::Status TryAgain(grpc::StatusCode code, std::string_view message,
 void AddErrorTrailers(const grpc::Status& status,
                       grpc::CallbackServerContext* context);
 
-// "OK", "INVALID_ARGUMENT", ...
-std::string_view CodeName(grpc::StatusCode code);
-
 }  // namespace counterweight::server
 
 #endif  // COUNTERWEIGHT_SERVER_CALL_STATUS_H_

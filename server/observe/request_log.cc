@@ -5,7 +5,7 @@
 #include <chrono>
 
 #include "nlohmann/json.hpp"
-#include "server/call/status.h"
+#include "server/base/code_name.h"
 #include "server/engine/names.h"
 #include "server/observe/async_sink.h"
 #include "spdlog/fmt/chrono.h"

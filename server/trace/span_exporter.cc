@@ -9,7 +9,7 @@
 #include "grpcpp/impl/codegen/proto_utils.h"
 #include "grpcpp/security/credentials.h"
 #include "nlohmann/json.hpp"
-#include "server/call/status.h"
+#include "server/base/code_name.h"
 #include "server/monotonic.h"
 #include "server/observe/version.h"
 #include "server/small_file.h"
