@@ -32,7 +32,7 @@ uint32_t arc4random(void) {
 // Since glibc 2.32; std::shared_ptr. 0 means that there may be threads.
 char __libc_single_threaded = 0;
 
-// Since glibc 2.33; server/heap.cc. The older function counts with int: above
+// Since glibc 2.33; server/base/heap.cc. The older function counts with int: above
 // 2 GiB its counts wrap.
 struct mallinfo2 mallinfo2(void) {
   struct mallinfo2 wide;

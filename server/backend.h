@@ -7,7 +7,7 @@
 
 #include "kernels/corrector.h"
 #include "nlohmann/json_fwd.hpp"
-#include "server/config.h"
+#include "server/config/config.h"
 
 namespace counterweight::server {
 

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "nlohmann/json.hpp"
-#include "server/flags.h"
+#include "server/config/flags.h"
 
 namespace counterweight::server {
 

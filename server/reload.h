@@ -5,9 +5,9 @@
 #include <string>
 #include <vector>
 
-#include "server/command_line.h"
-#include "server/config.h"
-#include "server/observe/request_log.h"
+#include "server/config/command_line.h"
+#include "server/config/config.h"
+#include "server/log/request_log.h"
 #include "server/server.h"
 #include "spdlog/logger.h"
 

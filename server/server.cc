@@ -12,14 +12,14 @@
 #include "grpcpp/security/server_credentials.h"
 #include "grpcpp/server_builder.h"
 #include "server/access/credentials.h"
+#include "server/base/config_error.h"
+#include "server/base/heap.h"
+#include "server/base/monotonic.h"
 #include "server/call/correct_stream.h"
-#include "server/heap.h"
 #include "server/listen/connection_options.h"
 #include "server/listen/reflection.h"
-#include "server/monotonic.h"
 #include "server/observe/metrics_server.h"
 #include "server/observe/serving_table.h"
-#include "server/wrong.h"
 #include "spdlog/fmt/fmt.h"
 
 namespace counterweight::server {

@@ -2,7 +2,7 @@
 #ifndef COUNTERWEIGHT_SERVER_SPARE_THREADS_H_
 #define COUNTERWEIGHT_SERVER_SPARE_THREADS_H_
 
-#include "server/config.h"
+#include "server/config/config.h"
 
 namespace counterweight::server {
 

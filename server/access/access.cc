@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "nlohmann/json.hpp"
-#include "server/wrong.h"
+#include "server/base/config_error.h"
 
 namespace counterweight::server {
 namespace {

@@ -20,9 +20,9 @@
 #include "server/access/tls_files.h"
 #include "server/access/token_table.h"
 #include "server/access/watched.h"
-#include "server/call/ticker.h"
-#include "server/config.h"
-#include "server/observe/request_log.h"
+#include "server/base/ticker.h"
+#include "server/config/config.h"
+#include "server/log/request_log.h"
 
 namespace counterweight::server {
 

@@ -10,7 +10,7 @@
 #include "openssl/err.h"
 #include "openssl/pem.h"
 #include "openssl/x509v3.h"
-#include "server/wrong.h"
+#include "server/base/config_error.h"
 
 namespace counterweight::server {
 namespace {

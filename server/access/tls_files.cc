@@ -14,8 +14,8 @@
 #include "openssl/pem.h"
 #include "openssl/x509.h"
 #include "server/access/tls_context.h"
-#include "server/small_file.h"
-#include "server/wrong.h"
+#include "server/base/config_error.h"
+#include "server/base/small_file.h"
 #include "spdlog/fmt/chrono.h"
 #include "spdlog/fmt/fmt.h"
 

@@ -6,8 +6,8 @@
 
 #include "openssl/crypto.h"
 #include "openssl/sha.h"
-#include "server/small_file.h"
-#include "server/wrong.h"
+#include "server/base/config_error.h"
+#include "server/base/small_file.h"
 #include "spdlog/fmt/fmt.h"
 #include "spdlog/fmt/ranges.h"
 

@@ -15,8 +15,8 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "nlohmann/json.hpp"
-#include "server/observe/request_log.h"
-#include "server/wrong.h"
+#include "server/base/config_error.h"
+#include "server/log/request_log.h"
 
 namespace counterweight::server {
 

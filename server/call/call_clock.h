@@ -8,7 +8,7 @@
 #include <memory>
 #include <mutex>
 
-#include "server/call/ticker.h"
+#include "server/base/ticker.h"
 
 namespace counterweight::server {
 

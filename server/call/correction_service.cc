@@ -8,6 +8,7 @@
 // between versions of gRPC.
 #include "counterweight/v1/correction_service.grpc.pb.h"
 #include "server/base/code_name.h"
+#include "server/base/version.h"
 #include "server/call/correct_stream.h"
 #include "server/call/correct_work.h"
 #include "server/call/payload.h"
@@ -15,7 +16,6 @@
 #include "server/call/publish_call.h"
 #include "server/engine/codec.h"
 #include "server/engine/codec_server_info.h"
-#include "server/observe/version.h"
 #include "spdlog/fmt/fmt.h"
 
 namespace counterweight::server {

@@ -3,7 +3,7 @@
 #include <chrono>
 #include <utility>
 
-#include "server/monotonic.h"
+#include "server/base/monotonic.h"
 
 namespace counterweight::server {
 

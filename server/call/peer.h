@@ -10,7 +10,7 @@
 #include "grpcpp/server_context.h"
 #include "server/access/access.h"
 #include "server/access/token_table.h"
-#include "server/trace/traceparent.h"
+#include "server/log/traceparent.h"
 
 namespace counterweight::server {
 

@@ -6,10 +6,10 @@
 
 #include "nlohmann/json.hpp"
 #include "server/base/code_name.h"
+#include "server/base/monotonic.h"
 #include "server/call/peer.h"
 #include "server/call/status.h"
 #include "server/engine/codec_labels.h"
-#include "server/monotonic.h"
 #include "spdlog/fmt/fmt.h"
 
 namespace counterweight::server {

@@ -13,7 +13,7 @@
 #include "server/access/token_table.h"
 #include "server/call/service_context.h"
 #include "server/engine/violation.h"
-#include "server/observe/request_log.h"
+#include "server/log/request_log.h"
 
 namespace counterweight::server {
 

@@ -15,11 +15,11 @@
 #include "server/call/staging_pool.h"
 #include "server/call/transport_memory.h"
 #include "server/call/use_count.h"
-#include "server/current_config.h"
+#include "server/config/current_config.h"
 #include "server/engine/region.h"
+#include "server/log/request_log.h"
 #include "server/observe/drift_series.h"
 #include "server/observe/metrics.h"
-#include "server/observe/request_log.h"
 #include "server/trace/span_exporter.h"
 
 namespace counterweight::server {

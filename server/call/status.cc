@@ -6,7 +6,7 @@
 
 #include "google/rpc/error_details.pb.h"
 #include "google/rpc/status.pb.h"
-#include "server/trace/traceparent.h"
+#include "server/log/traceparent.h"
 
 namespace counterweight::server {
 namespace {

@@ -9,7 +9,7 @@
 
 #include "counterweight/v1/method.pb.h"
 #include "kernels/spec.h"
-#include "server/engine/dialects/dialect.h"
+#include "server/engine/dialect.h"
 #include "server/engine/result.h"
 
 namespace counterweight::server {

@@ -6,7 +6,7 @@
 
 #include "counterweight/v1/method.pb.h"
 #include "server/engine/codec_method.h"
-#include "server/engine/dialects/dialect.h"
+#include "server/engine/dialect.h"
 #include "server/engine/result.h"
 
 namespace counterweight::server {

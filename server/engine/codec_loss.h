@@ -8,7 +8,7 @@
 #include "counterweight/v1/correction_service.pb.h"
 #include "counterweight/v1/method.pb.h"
 #include "kernels/spec.h"
-#include "server/engine/dialects/dialect.h"
+#include "server/engine/dialect.h"
 #include "server/engine/violation.h"
 
 namespace counterweight::server {

@@ -13,7 +13,7 @@
 #include "kernels/spec.h"
 #include "kernels/sums.h"
 #include "server/engine/counts_use.h"
-#include "server/engine/dialects/dialect.h"
+#include "server/engine/dialect.h"
 #include "server/engine/result.h"
 
 namespace counterweight::server {

@@ -6,7 +6,7 @@
 #include "kernels/methods.h"
 #include "server/engine/codec.h"
 #include "server/engine/codec_config.h"
-#include "server/engine/dialects/equivalents.h"
+#include "server/engine/equivalents.h"
 
 namespace counterweight::server {
 

@@ -3,7 +3,7 @@
 #include <string>
 
 #include "kernels/spec.h"
-#include "server/engine/dialects/dialect.h"
+#include "server/engine/dialect.h"
 
 namespace counterweight::server {
 

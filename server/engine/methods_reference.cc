@@ -8,7 +8,7 @@
 
 #include "kernels/methods.h"
 #include "kernels/surrogates/list.h"
-#include "server/engine/dialects/equivalents.h"
+#include "server/engine/equivalents.h"
 
 namespace counterweight::server {
 namespace {
@@ -28,7 +28,7 @@ using kernels::Surrogate;
 using kernels::SurrogateInfo;
 
 constexpr std::string_view kIntroduction =
-    R"(<!-- Made by `make docs` from kernels/methods, kernels/surrogates and server/engine/dialects/equivalents.h. Edits here are lost. -->
+    R"(<!-- Made by `make docs` from kernels/methods, kernels/surrogates and server/engine/equivalents.h. Edits here are lost. -->
 
 # Methods
 

@@ -16,7 +16,7 @@
 #include <utility>
 
 #include "nlohmann/json.hpp"
-#include "server/listen/tcp_socket.h"
+#include "server/base/tcp_socket.h"
 #include "server/observe/web_server.h"
 #include "spdlog/fmt/fmt.h"
 

@@ -16,12 +16,12 @@
 #include <vector>
 
 #include "nlohmann/json_fwd.hpp"
+#include "server/base/file_descriptor.h"
+#include "server/base/listen_address.h"
+#include "server/base/unix_socket.h"
 #include "server/listen/connection_table.h"
 #include "server/listen/flooders.h"
-#include "server/listen/listen_address.h"
-#include "server/listen/unix_socket.h"
-#include "server/observe/request_log.h"
-#include "server/shared_memory/file_descriptor.h"
+#include "server/log/request_log.h"
 
 namespace counterweight::server {
 

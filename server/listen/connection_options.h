@@ -3,7 +3,7 @@
 #define COUNTERWEIGHT_SERVER_LISTEN_CONNECTION_OPTIONS_H_
 
 #include "grpcpp/server_builder.h"
-#include "server/config.h"
+#include "server/config/config.h"
 
 namespace counterweight::server {
 

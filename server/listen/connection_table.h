@@ -8,7 +8,7 @@
 #include <optional>
 #include <string>
 
-#include "server/shared_memory/file_descriptor.h"
+#include "server/base/file_descriptor.h"
 
 namespace counterweight::server {
 

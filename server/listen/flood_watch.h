@@ -8,7 +8,7 @@
 #include <string>
 
 #include "grpcpp/version_info.h"
-#include "server/call/ticker.h"
+#include "server/base/ticker.h"
 
 namespace counterweight::server {
 

@@ -6,10 +6,10 @@
 #include <utility>
 
 #include "kernels/sums.h"
+#include "server/base/version.h"
 #include "server/observe/drift_table.h"
 #include "server/observe/process_usage.h"
 #include "server/observe/serving_table.h"
-#include "server/observe/version.h"
 
 namespace counterweight::server {
 namespace {

@@ -15,9 +15,9 @@
 #include "google/protobuf/io/gzip_stream.h"
 #include "google/protobuf/io/zero_copy_stream_impl_lite.h"
 #include "prometheus/text_serializer.h"
-#include "server/listen/tcp_socket.h"
+#include "server/base/config_error.h"
+#include "server/base/tcp_socket.h"
 #include "server/observe/web_request.h"
-#include "server/wrong.h"
 #include "spdlog/fmt/fmt.h"
 
 namespace counterweight::server {

@@ -11,7 +11,7 @@
 #include "absl/status/statusor.h"
 #include "prometheus/collectable.h"
 #include "server/access/access.h"
-#include "server/listen/listen_address.h"
+#include "server/base/listen_address.h"
 #include "server/observe/health.h"
 #include "server/observe/page.h"
 #include "server/observe/web_server.h"

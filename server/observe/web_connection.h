@@ -14,8 +14,8 @@
 #include "event2/bufferevent.h"
 #include "event2/event.h"
 #include "openssl/ssl.h"
+#include "server/base/file_descriptor.h"
 #include "server/observe/web_request.h"
-#include "server/shared_memory/file_descriptor.h"
 
 namespace counterweight::server {
 

@@ -9,8 +9,8 @@
 #include <thread>
 
 #include "openssl/ssl.h"
+#include "server/base/file_descriptor.h"
 #include "server/observe/web_connection.h"
-#include "server/shared_memory/file_descriptor.h"
 
 namespace counterweight::server {
 

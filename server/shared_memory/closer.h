@@ -8,7 +8,7 @@
 #include <memory>
 #include <vector>
 
-#include "server/shared_memory/file_descriptor.h"
+#include "server/base/file_descriptor.h"
 
 namespace counterweight::server {
 

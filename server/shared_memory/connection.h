@@ -13,11 +13,11 @@
 #include <vector>
 
 #include "kernels/corrector.h"
+#include "server/base/file_descriptor.h"
 #include "server/call/admission.h"
-#include "server/observe/request_log.h"
+#include "server/log/request_log.h"
 #include "server/shared_memory/closer.h"
 #include "server/shared_memory/control.h"
-#include "server/shared_memory/file_descriptor.h"
 #include "server/shared_memory/mapped_region.h"
 #include "server/shared_memory/packet_socket.h"
 #include "server/shared_memory/registry.h"

@@ -12,7 +12,7 @@
 #include <utility>
 
 #include "nlohmann/json.hpp"
-#include "server/listen/unix_socket.h"
+#include "server/base/unix_socket.h"
 #include "spdlog/fmt/fmt.h"
 
 namespace counterweight::server {

@@ -16,12 +16,12 @@
 #include <vector>
 
 #include "kernels/corrector.h"
+#include "server/base/file_descriptor.h"
+#include "server/base/unix_socket.h"
 #include "server/call/admission.h"
 #include "server/engine/region.h"
-#include "server/listen/unix_socket.h"
-#include "server/observe/request_log.h"
+#include "server/log/request_log.h"
 #include "server/shared_memory/connection.h"
-#include "server/shared_memory/file_descriptor.h"
 #include "server/shared_memory/packet_socket.h"
 #include "server/shared_memory/registry.h"
 

@@ -7,10 +7,10 @@
 #include <memory>
 
 #include "kernels/corrector.h"
+#include "server/base/file_descriptor.h"
 #include "server/call/admission.h"
 #include "server/engine/region.h"
 #include "server/shared_memory/control.h"
-#include "server/shared_memory/file_descriptor.h"
 
 namespace counterweight::server {
 

@@ -7,7 +7,7 @@
 #include <cstring>
 #include <system_error>
 
-#include "server/listen/unix_socket.h"
+#include "server/base/unix_socket.h"
 
 namespace counterweight::server {
 namespace {

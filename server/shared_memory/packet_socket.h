@@ -13,8 +13,8 @@
 #include <string_view>
 #include <vector>
 
+#include "server/base/file_descriptor.h"
 #include "server/shared_memory/control.h"
-#include "server/shared_memory/file_descriptor.h"
 
 namespace counterweight::server {
 

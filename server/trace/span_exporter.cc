@@ -10,11 +10,11 @@
 #include "grpcpp/security/credentials.h"
 #include "nlohmann/json.hpp"
 #include "server/base/code_name.h"
-#include "server/monotonic.h"
-#include "server/observe/version.h"
-#include "server/small_file.h"
+#include "server/base/config_error.h"
+#include "server/base/monotonic.h"
+#include "server/base/small_file.h"
+#include "server/base/version.h"
 #include "server/trace/spans.h"
-#include "server/wrong.h"
 
 namespace counterweight::server {
 namespace {

@@ -16,8 +16,8 @@
 #include "grpcpp/channel.h"
 #include "grpcpp/client_context.h"
 #include "opentelemetry/otlp.pb.h"
-#include "server/observe/request_log.h"
-#include "server/trace/otlp_options.h"
+#include "server/config/otlp_options.h"
+#include "server/log/request_log.h"
 
 namespace counterweight::server {
 

@@ -7,7 +7,7 @@
 #include <string_view>
 
 #include "server/engine/names.h"
-#include "server/trace/trace.h"
+#include "server/log/trace.h"
 
 namespace counterweight::server {
 namespace {

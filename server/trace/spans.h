@@ -5,7 +5,7 @@
 #include <chrono>
 
 #include "opentelemetry/otlp.pb.h"
-#include "server/observe/request_log.h"
+#include "server/log/request_log.h"
 
 namespace counterweight::server {
 

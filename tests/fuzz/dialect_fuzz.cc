@@ -8,7 +8,7 @@
 #include "google/protobuf/struct.pb.h"
 #include "google/protobuf/util/json_util.h"
 #include "kernels/sums.h"
-#include "server/engine/dialects/dialect.h"
+#include "server/engine/dialect.h"
 #include "tests/fuzz/input.h"
 #include "tests/fuzz/laws.h"
 

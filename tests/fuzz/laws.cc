@@ -8,7 +8,7 @@
 #include "google/rpc/status.pb.h"
 #include "kernels/corrector.h"
 #include "server/call/status.h"
-#include "server/observe/library_log.h"
+#include "server/log/library_log.h"
 #include "spdlog/sinks/null_sink.h"
 #include "tests/fuzz/input.h"
 

@@ -14,7 +14,7 @@
 #include "server/call/staging_pool.h"
 #include "server/call/transport_memory.h"
 #include "server/call/use_count.h"
-#include "server/current_config.h"
+#include "server/config/current_config.h"
 
 namespace counterweight::fuzz {
 

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "server/access/token_table.h"
-#include "server/wrong.h"
+#include "server/base/config_error.h"
 #include "tests/fuzz/input.h"
 
 namespace counterweight::fuzz {

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <string>
 
-#include "server/trace/traceparent.h"
+#include "server/log/traceparent.h"
 #include "tests/fuzz/input.h"
 
 namespace counterweight::fuzz {

@@ -17,7 +17,7 @@
 #include "server/access/tls_context.h"
 #include "server/access/token_table.h"
 #include "server/access/watched.h"
-#include "server/wrong.h"
+#include "server/base/config_error.h"
 #include "spdlog/logger.h"
 #include "spdlog/sinks/null_sink.h"
 #include "spdlog/sinks/ostream_sink.h"

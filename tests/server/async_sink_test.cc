@@ -1,4 +1,4 @@
-#include "server/observe/async_sink.h"
+#include "server/log/async_sink.h"
 
 #include <fcntl.h>
 #include <signal.h>
@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "gtest/gtest.h"
-#include "server/observe/request_log.h"
-#include "server/shared_memory/file_descriptor.h"
+#include "server/base/file_descriptor.h"
+#include "server/log/request_log.h"
 #include "spdlog/fmt/fmt.h"
 #include "spdlog/logger.h"
 

@@ -6,8 +6,8 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "server/command_line.h"
-#include "server/config_file.h"
+#include "server/config/command_line.h"
+#include "server/config/config_file.h"
 #include "tests/server/temporary_folder.h"
 
 namespace counterweight::server {

@@ -1,4 +1,4 @@
-#include "server/flags.h"
+#include "server/config/flags.h"
 
 #include <string>
 #include <utility>
@@ -6,7 +6,7 @@
 
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
-#include "server/command_line.h"
+#include "server/config/command_line.h"
 
 namespace counterweight::server {
 namespace {

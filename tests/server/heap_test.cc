@@ -1,4 +1,4 @@
-#include "server/heap.h"
+#include "server/base/heap.h"
 
 #include <malloc.h>
 

@@ -1,4 +1,4 @@
-#include "server/observe/library_log.h"
+#include "server/log/library_log.h"
 
 #include <memory>
 #include <string>

@@ -1,9 +1,9 @@
-#include "server/listen/listen_address.h"
+#include "server/base/listen_address.h"
 
 #include <string>
 
 #include "gtest/gtest.h"
-#include "server/wrong.h"
+#include "server/base/config_error.h"
 
 namespace counterweight::server {
 namespace {

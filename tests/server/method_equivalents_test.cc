@@ -17,7 +17,7 @@
 #include "kernels/corrector.h"
 #include "kernels/methods.h"
 #include "server/engine/codec.h"
-#include "server/engine/dialects/equivalents.h"
+#include "server/engine/equivalents.h"
 #include "tests/server/dialects/blocks.h"
 #include "tests/testing/random_rows.h"
 

@@ -1,4 +1,4 @@
-#include "server/observe/request_log.h"
+#include "server/log/request_log.h"
 
 #include <climits>
 #include <limits>

@@ -10,8 +10,8 @@
 #include "google/rpc/error_details.pb.h"
 #include "google/rpc/status.pb.h"
 #include "grpcpp/channel.h"
+#include "server/base/file_descriptor.h"
 #include "server/server.h"
-#include "server/shared_memory/file_descriptor.h"
 #include "tests/server/fake_corrector.h"
 
 namespace counterweight::server {

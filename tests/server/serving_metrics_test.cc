@@ -13,9 +13,9 @@
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "server/base/file_descriptor.h"
 #include "server/observe/drift_table.h"
 #include "server/observe/serving_table.h"
-#include "server/shared_memory/file_descriptor.h"
 #include "tests/server/running_server.h"
 #include "tests/server/temporary_folder.h"
 

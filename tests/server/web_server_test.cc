@@ -17,7 +17,7 @@
 #include <vector>
 
 #include "gtest/gtest.h"
-#include "server/listen/tcp_socket.h"
+#include "server/base/tcp_socket.h"
 
 namespace counterweight::server {
 namespace {

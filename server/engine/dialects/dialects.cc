@@ -1,6 +1,6 @@
 #include <algorithm>
 
-#include "server/engine/dialects/dialect.h"
+#include "server/engine/dialect.h"
 #include "server/engine/dialects/openrlhf.h"
 #include "server/engine/dialects/releases.h"
 #include "server/engine/dialects/skyrl.h"

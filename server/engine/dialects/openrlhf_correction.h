@@ -10,8 +10,8 @@
 #include <string_view>
 
 #include "kernels/spec.h"
+#include "server/engine/dialect.h"
 #include "server/engine/dialects/block_reader.h"
-#include "server/engine/dialects/dialect.h"
 
 namespace counterweight::server {
 

@@ -6,8 +6,8 @@
 #include <optional>
 #include <string_view>
 
+#include "server/engine/dialect.h"
 #include "server/engine/dialects/block_reader.h"
-#include "server/engine/dialects/dialect.h"
 
 namespace counterweight::server {
 

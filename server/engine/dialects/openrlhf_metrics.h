@@ -4,7 +4,7 @@
 
 #include "kernels/spec.h"
 #include "kernels/sums.h"
-#include "server/engine/dialects/dialect.h"
+#include "server/engine/dialect.h"
 
 namespace counterweight::server {
 

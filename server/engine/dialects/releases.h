@@ -3,7 +3,7 @@
 #ifndef COUNTERWEIGHT_SERVER_ENGINE_DIALECTS_RELEASES_H_
 #define COUNTERWEIGHT_SERVER_ENGINE_DIALECTS_RELEASES_H_
 
-#include "server/engine/dialects/release.h"
+#include "server/engine/release.h"
 
 namespace counterweight::server {
 

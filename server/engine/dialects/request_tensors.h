@@ -5,7 +5,7 @@
 #include <string_view>
 
 #include "kernels/spec.h"
-#include "server/engine/dialects/dialect.h"
+#include "server/engine/dialect.h"
 #include "server/engine/violation.h"
 
 namespace counterweight::server {

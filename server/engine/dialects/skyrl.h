@@ -6,7 +6,7 @@
 #define COUNTERWEIGHT_SERVER_ENGINE_DIALECTS_SKYRL_H_
 
 #include "google/protobuf/struct.pb.h"
-#include "server/engine/dialects/dialect.h"
+#include "server/engine/dialect.h"
 
 namespace counterweight::server {
 

@@ -10,8 +10,8 @@
 
 #include "kernels/spec.h"
 #include "kernels/sums.h"
+#include "server/engine/dialect.h"
 #include "server/engine/dialects/block_reader.h"
-#include "server/engine/dialects/dialect.h"
 
 namespace counterweight::server {
 

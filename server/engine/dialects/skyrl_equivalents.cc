@@ -1,4 +1,4 @@
-#include "server/engine/dialects/equivalents.h"
+#include "server/engine/equivalents.h"
 
 namespace counterweight::server {
 

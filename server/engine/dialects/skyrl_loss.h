@@ -6,8 +6,8 @@
 #include <string_view>
 
 #include "kernels/loss_spec.h"
+#include "server/engine/dialect.h"
 #include "server/engine/dialects/block_reader.h"
-#include "server/engine/dialects/dialect.h"
 #include "server/engine/dialects/skyrl_correction.h"
 
 namespace counterweight::server {

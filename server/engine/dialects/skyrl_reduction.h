@@ -4,8 +4,8 @@
 #define COUNTERWEIGHT_SERVER_ENGINE_DIALECTS_SKYRL_REDUCTION_H_
 
 #include "kernels/loss_spec.h"
+#include "server/engine/dialect.h"
 #include "server/engine/dialects/block_reader.h"
-#include "server/engine/dialects/dialect.h"
 
 namespace counterweight::server {
 

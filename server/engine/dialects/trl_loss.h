@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "kernels/spec.h"
+#include "server/engine/dialect.h"
 #include "server/engine/dialects/block_reader.h"
-#include "server/engine/dialects/dialect.h"
 
 namespace counterweight::server {
 

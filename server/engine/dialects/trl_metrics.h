@@ -7,7 +7,7 @@
 
 #include "kernels/spec.h"
 #include "kernels/sums.h"
-#include "server/engine/dialects/dialect.h"
+#include "server/engine/dialect.h"
 #include "server/engine/dialects/trl_loss.h"
 
 namespace counterweight::server {

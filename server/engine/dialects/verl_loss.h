@@ -8,7 +8,7 @@
 #include <string_view>
 
 #include "kernels/loss_spec.h"
-#include "server/engine/dialects/dialect.h"
+#include "server/engine/dialect.h"
 #include "server/engine/dialects/verl_layout.h"
 #include "server/engine/dialects/verl_loss_metrics.h"
 

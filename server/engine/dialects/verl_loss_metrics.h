@@ -8,7 +8,7 @@
 
 #include "kernels/loss_spec.h"
 #include "kernels/sums.h"
-#include "server/engine/dialects/dialect.h"
+#include "server/engine/dialect.h"
 
 namespace counterweight::server {
 

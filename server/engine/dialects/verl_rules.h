@@ -3,8 +3,8 @@
 #define COUNTERWEIGHT_SERVER_ENGINE_DIALECTS_VERL_RULES_H_
 
 #include "kernels/spec.h"
+#include "server/engine/dialect.h"
 #include "server/engine/dialects/block_reader.h"
-#include "server/engine/dialects/dialect.h"
 
 namespace counterweight::server {
 

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "google/protobuf/struct.pb.h"
-#include "server/engine/dialects/dialect.h"
+#include "server/engine/dialect.h"
 
 namespace counterweight::server {
 

@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "server/engine/dialects/dialect.h"
+#include "server/engine/dialect.h"
 #include "tests/server/dialects/golden.h"
 #include "tests/testing/batch_builder.h"
 #include "tests/testing/reference.h"

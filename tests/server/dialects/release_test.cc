@@ -1,6 +1,6 @@
 // The release of a request, and effects of a block's release beyond the
 // goldens: refusals that name a release, and warnings.
-#include "server/engine/dialects/release.h"
+#include "server/engine/release.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

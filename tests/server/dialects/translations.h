@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "server/engine/dialects/dialect.h"
+#include "server/engine/dialect.h"
 
 namespace counterweight::server {
 

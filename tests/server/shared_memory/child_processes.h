@@ -6,7 +6,7 @@
 
 #include <string>
 
-#include "server/shared_memory/file_descriptor.h"
+#include "server/base/file_descriptor.h"
 
 namespace counterweight::server {
 

@@ -8,7 +8,7 @@
 #include <string>
 
 #include "server/call/admission.h"
-#include "server/observe/request_log.h"
+#include "server/log/request_log.h"
 #include "server/shared_memory/listener.h"
 #include "tests/server/shared_memory/shared_memory_client.h"
 #include "tests/server/temporary_folder.h"

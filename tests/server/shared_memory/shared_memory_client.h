@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "kernels/corrector.h"
+#include "server/base/file_descriptor.h"
 #include "server/engine/region.h"
-#include "server/shared_memory/file_descriptor.h"
 
 namespace counterweight::server {
 

@@ -1,0 +1,134 @@
+#include "server/config/probe.h"
+
+#include <charconv>
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <tuple>
+
+#include "google/protobuf/wrappers.pb.h"
+#include "grpcpp/channel.h"
+#include "grpcpp/client_context.h"
+#include "grpcpp/create_channel.h"
+#include "grpcpp/impl/client_unary_call.h"
+#include "grpcpp/impl/codegen/proto_utils.h"
+#include "grpcpp/security/credentials.h"
+#include "server/base/code_name.h"
+#include "server/base/config_error.h"
+#include "server/base/monotonic.h"
+#include "server/base/small_file.h"
+#include "spdlog/fmt/fmt.h"
+
+namespace counterweight::server {
+namespace {
+
+// grpc.health.v1.HealthCheckResponse.ServingStatus.
+constexpr int kServing = 1;
+
+constexpr std::string_view kUnix = "unix:";
+
+std::string StatusName(int status) {
+  switch (status) {
+    case 0:
+      return "UNKNOWN";
+    case kServing:
+      return "SERVING";
+    case 2:
+      return "NOT_SERVING";
+    case 3:
+      return "SERVICE_UNKNOWN";
+    default:
+      return std::to_string(status);
+  }
+}
+
+// Null, and *error a sentence, if the files are wrong.
+std::shared_ptr<grpc::ChannelCredentials> MakeCredentials(
+    const ProbeRequest& request, std::string* error) {
+  if (request.certificate.empty() != request.key.empty()) {
+    *error = "--probe_certificate and --probe_key need each other";
+    return nullptr;
+  }
+  if (request.ca.empty()) {
+    if (request.certificate.empty() && request.server_name.empty()) {
+      return grpc::InsecureChannelCredentials();
+    }
+    *error = "--probe_certificate and --probe_server_name need --probe_ca";
+    return nullptr;
+  }
+  grpc::SslCredentialsOptions options;
+  const std::tuple<std::string_view, const std::string&, std::string*> files[] =
+      {{"probe_ca", request.ca, &options.pem_root_certs},
+       {"probe_certificate", request.certificate, &options.pem_cert_chain},
+       {"probe_key", request.key, &options.pem_private_key}};
+  for (const auto& [flag, path, text] : files) {
+    if (path.empty()) continue;
+    absl::StatusOr<std::string> read = ReadSmallFile(path);
+    if (!read.ok()) {
+      *error = fmt::format("--{}={}: {}", flag, path, MessageOf(read.status()));
+      return nullptr;
+    }
+    *text = *std::move(read);
+  }
+  return grpc::SslCredentials(options);
+}
+
+}  // namespace
+
+std::string CheckProbeTarget(std::string_view target) {
+  constexpr const char* kWrong =
+      "must be host:port, [ipv6]:port or unix:path, such as 127.0.0.1:50051";
+  if (target.starts_with(kUnix)) {
+    return target.size() > kUnix.size() ? "" : kWrong;
+  }
+  const size_t colon = target.rfind(':');
+  if (colon == target.npos || colon == 0) return kWrong;
+  const std::string_view host = target.substr(0, colon);
+  const bool is_bracketed = host.starts_with('[') && host.ends_with(']');
+  if (!is_bracketed && host.find_first_of(":/[]") != host.npos) return kWrong;
+  const char* const end = target.data() + target.size();
+  uint16_t port = 0;
+  const auto read = std::from_chars(target.data() + colon + 1, end, port);
+  if (read.ec != std::errc() || read.ptr != end || port == 0) return kWrong;
+  return "";
+}
+
+bool Probe(const ProbeRequest& request, std::string* sentence) {
+  const std::string& target = request.target;
+  const std::shared_ptr<grpc::ChannelCredentials> credentials =
+      MakeCredentials(request, sentence);
+  if (credentials == nullptr) return false;
+  grpc::ChannelArguments arguments;
+  if (!request.server_name.empty()) {
+    arguments.SetSslTargetNameOverride(request.server_name);
+  }
+  // A probe is about this server and not about a proxy.
+  arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
+  const auto channel =
+      grpc::CreateCustomChannel(target, credentials, arguments);
+  grpc::ClientContext context;
+  context.set_deadline(After(std::chrono::duration<double>(request.timeout_s)));
+  const grpc::internal::RpcMethod method("/grpc.health.v1.Health/Check",
+                                         grpc::internal::RpcMethod::NORMAL_RPC);
+  // HealthCheckRequest and -Response are, on the wire, a string and an enum
+  // with number 1, just as these wrappers.
+  const google::protobuf::StringValue whole_server;
+  google::protobuf::Int32Value health;
+  const grpc::Status status = grpc::internal::BlockingUnaryCall(
+      channel.get(), method, &context, whole_server, &health);
+  if (status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED) {
+    *sentence =
+        fmt::format("{} did not answer within {} s", target, request.timeout_s);
+    return false;
+  }
+  if (!status.ok()) {
+    *sentence =
+        fmt::format("{} did not tell its health: {}: {}", target,
+                    CodeName(status.error_code()), status.error_message());
+    return false;
+  }
+  *sentence = fmt::format("{} is {}", target, StatusName(health.value()));
+  return health.value() == kServing;
+}
+
+}  // namespace counterweight::server

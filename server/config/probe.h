@@ -1,0 +1,31 @@
+// A client of the server's health, for images without a shell.
+#ifndef COUNTERWEIGHT_SERVER_CONFIG_PROBE_H_
+#define COUNTERWEIGHT_SERVER_CONFIG_PROBE_H_
+
+#include <string>
+#include <string_view>
+
+namespace counterweight::server {
+
+// Returns what is wrong with a target, empty for host:port, [ipv6]:port and
+// unix:path.
+std::string CheckProbeTarget(std::string_view target);
+
+// A question for a server's health. Files are in PEM.
+struct ProbeRequest {
+  std::string target;
+  double timeout_s = 1.0;
+  std::string ca;           // file; empty: without TLS
+  std::string certificate;  // file, for a server that requires one; with `key`
+  std::string key;
+  std::string server_name;  // in the server's certificate; empty: the host
+};
+
+// Asks the server at `target` for its health (grpc.health.v1.Health/Check of
+// ""). True if it is SERVING. *sentence says what the answer was, or why there
+// is none. REQUIRES: CheckProbeTarget(request.target) is empty.
+bool Probe(const ProbeRequest& request, std::string* sentence);
+
+}  // namespace counterweight::server
+
+#endif  // COUNTERWEIGHT_SERVER_CONFIG_PROBE_H_

@@ -1,0 +1,107 @@
+// Other systems' configuration blocks, answered with those systems' numbers and
+// metric names.
+#ifndef COUNTERWEIGHT_SERVER_ENGINE_DIALECT_H_
+#define COUNTERWEIGHT_SERVER_ENGINE_DIALECT_H_
+
+#include <cstdint>
+#include <functional>
+#include <limits>
+#include <map>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "google/protobuf/struct.pb.h"
+#include "kernels/spec.h"
+#include "kernels/sums.h"
+#include "server/engine/counts_use.h"
+#include "server/engine/release.h"
+#include "server/engine/violation.h"
+
+namespace counterweight::server {
+
+// Metrics by name.
+using MetricMap = std::map<std::string, double>;
+
+// A metric without terms, where the other system answers NaN.
+inline constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+
+// Facts about the request, besides the block, that a dialect can use.
+struct RequestFacts {
+  bool has_rollout_log_probs = false;
+  bool has_old_log_probs = false;
+  bool has_current_log_probs = false;
+  bool has_ref_log_probs = false;
+  bool has_advantages = false;
+  // CorrectRequest.group_ids was sent.
+  bool has_group_ids = false;
+  // The loss or GRADIENT is requested; otherwise a translation does not set
+  // spec.loss.
+  bool wants_loss = false;
+  // CorrectRequest.seed.
+  uint64_t seed = 0;
+  // CorrectRequest.global_counts was sent; the codec applies them to the
+  // translation's reductions.
+  bool has_global_counts = false;
+  int64_t num_sequences = 0;
+  // Width of the padded batch, see PackedLayout.padded_length.
+  int64_t padded_length = 0;
+  // method.dialect.release.
+  AskedRelease asked;
+
+  // True if the selected release is `release` or newer.
+  bool IsSince(const Release& release) const {
+    return asked.release >= release;
+  }
+};
+
+// A translated block. With violations, nothing else is valid.
+struct Translation {
+  kernels::CorrectionSpec spec;
+  // True if that system's answer has an importance weight.
+  bool has_weights = false;
+  // Sentences for CorrectResponse.warnings, e.g. ignored unknown keys.
+  std::vector<std::string> warnings;
+  Violations violations;
+  // Names of the rules, parallel to spec.rules.
+  std::vector<std::string> rule_names;
+  // Batch::groups, [num_sequences], and their number; empty: no groups.
+  std::vector<int32_t> groups;
+  int64_t num_groups = 0;
+  // True if CorrectRequest.group_ids supplies the groups instead.
+  bool uses_group_ids = false;
+  CountsUse counts_use;
+  // True if the answer's loss is NaN for LossSums::count 0, like that system's.
+  bool empty_loss_is_nan = false;
+  // Converts the finished sums to that system's metrics, or appends violations
+  // that only the sums show; the request then fails.
+  std::function<void(const kernels::BatchSums& sums, MetricMap* metrics,
+                     Violations* violations)>
+      report;
+  // True if `report` may fail a request by more than counts of tokens and
+  // sequences.
+  bool report_judges = false;
+};
+
+// One system. Field paths of violations start with "method.dialect.block.".
+struct Dialect {
+  std::string_view system;  // "verl"
+  // Releases at which answers changed, ascending. The first is the oldest
+  // supported one, the last the newest that was read.
+  std::span<const DatedRelease> releases;
+  Translation (*translate)(const google::protobuf::Struct& block,
+                           bool ignore_unknown_fields,
+                           const RequestFacts& facts);
+};
+
+// Every supported dialect.
+std::span<const Dialect> Dialects();
+
+// Null if there is none of that name.
+const Dialect* FindDialect(std::string_view system,
+                           std::span<const Dialect> dialects = Dialects());
+
+}  // namespace counterweight::server
+
+#endif  // COUNTERWEIGHT_SERVER_ENGINE_DIALECT_H_

@@ -1,0 +1,30 @@
+#include "server/engine/equivalents.h"
+
+#include <utility>
+
+namespace counterweight::server {
+
+std::vector<Equivalent> EquivalentsOf(std::string_view method) {
+  static const std::vector<Equivalent> all = [] {
+    std::vector<Equivalent> rows;
+    const auto add = [&](std::string_view system,
+                         std::vector<Equivalent> table) {
+      for (Equivalent& row : table) {
+        row.system = system;
+        rows.push_back(std::move(row));
+      }
+    };
+    add("verl", VerlEquivalents());
+    add("trl", TrlEquivalents());
+    add("skyrl", SkyrlEquivalents());
+    add("openrlhf", OpenrlhfEquivalents());
+    return rows;
+  }();
+  std::vector<Equivalent> found;
+  for (const Equivalent& row : all) {
+    if (row.method == method) found.push_back(row);
+  }
+  return found;
+}
+
+}  // namespace counterweight::server
