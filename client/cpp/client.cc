@@ -9,14 +9,14 @@
 #include <string>
 #include <utility>
 
-#include "client/cpp/device/hold.h"
-#include "client/cpp/device/host_copy.h"
+#include "client/cpp/shared_memory/hold.h"
 #include "client/cpp/shared_memory/registry.h"
 #include "client/cpp/shared_memory/shared_memory_call.h"
 #include "client/cpp/submissions.h"
 #include "client/cpp/transport/access.h"
 #include "client/cpp/transport/attempt.h"
 #include "client/cpp/transport/bounds.h"
+#include "client/cpp/transport/host_copy.h"
 #include "client/cpp/transport/identity.h"
 #include "client/cpp/transport/prepared_request.h"
 #include "client/cpp/transport/retry.h"

@@ -1,4 +1,4 @@
-#include "client/cpp/device/hold.h"
+#include "client/cpp/shared_memory/hold.h"
 
 #include "client/cpp/device/driver.h"
 

@@ -1,6 +1,6 @@
 // A batch on a device, by way of the host.
-#ifndef COUNTERWEIGHT_CLIENT_CPP_DEVICE_HOST_COPY_H_
-#define COUNTERWEIGHT_CLIENT_CPP_DEVICE_HOST_COPY_H_
+#ifndef COUNTERWEIGHT_CLIENT_CPP_TRANSPORT_HOST_COPY_H_
+#define COUNTERWEIGHT_CLIENT_CPP_TRANSPORT_HOST_COPY_H_
 
 #include <cstddef>
 #include <memory>
@@ -39,4 +39,4 @@ class HostCopy {
 
 }  // namespace counterweight::client
 
-#endif  // COUNTERWEIGHT_CLIENT_CPP_DEVICE_HOST_COPY_H_
+#endif  // COUNTERWEIGHT_CLIENT_CPP_TRANSPORT_HOST_COPY_H_

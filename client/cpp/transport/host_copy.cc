@@ -1,4 +1,4 @@
-#include "client/cpp/device/host_copy.h"
+#include "client/cpp/transport/host_copy.h"
 
 #include "client/cpp/device/driver.h"
 

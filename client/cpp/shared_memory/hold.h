@@ -1,6 +1,6 @@
 // Device memory that stays registered between calls.
-#ifndef COUNTERWEIGHT_CLIENT_CPP_DEVICE_HOLD_H_
-#define COUNTERWEIGHT_CLIENT_CPP_DEVICE_HOLD_H_
+#ifndef COUNTERWEIGHT_CLIENT_CPP_SHARED_MEMORY_HOLD_H_
+#define COUNTERWEIGHT_CLIENT_CPP_SHARED_MEMORY_HOLD_H_
 
 #include <memory>
 
@@ -16,4 +16,4 @@ Status HoldAllocation(const std::shared_ptr<Registry>& registry,
 
 }  // namespace counterweight::client
 
-#endif  // COUNTERWEIGHT_CLIENT_CPP_DEVICE_HOLD_H_
+#endif  // COUNTERWEIGHT_CLIENT_CPP_SHARED_MEMORY_HOLD_H_
