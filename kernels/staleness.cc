@@ -11,9 +11,9 @@
 #include "kernels/cpu/choose_kernels.h"
 #include "kernels/float_modes.h"
 #include "kernels/math/bits.h"
+#include "kernels/plan/plan.h"
+#include "kernels/tile/tile_state.h"
 #include "kernels/walk/pairwise.h"
-#include "kernels/walk/plan.h"
-#include "kernels/walk/tile_state.h"
 
 namespace counterweight::kernels {
 

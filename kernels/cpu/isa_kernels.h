@@ -9,8 +9,8 @@
 #include <cstdint>
 
 #include "kernels/batch.h"
-#include "kernels/walk/plan.h"
-#include "kernels/walk/record.h"
+#include "kernels/plan/plan.h"
+#include "kernels/plan/record.h"
 #include "kernels/walk/schedule.h"
 
 namespace counterweight::kernels {

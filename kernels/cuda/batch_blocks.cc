@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "kernels/walk/plan.h"
+#include "kernels/plan/plan.h"
 
 namespace counterweight::kernels {
 namespace {

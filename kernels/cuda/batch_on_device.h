@@ -15,7 +15,7 @@
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/launch_mask.h"
 #include "kernels/cuda/placement.h"
-#include "kernels/walk/plan.h"
+#include "kernels/plan/plan.h"
 #include "kernels/walk/schedule.h"
 
 namespace counterweight::kernels {

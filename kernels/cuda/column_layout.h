@@ -6,8 +6,8 @@
 
 #include <cstdint>
 
+#include "kernels/plan/plan.h"
 #include "kernels/walk/column_table.h"
-#include "kernels/walk/plan.h"
 
 namespace counterweight::kernels {
 

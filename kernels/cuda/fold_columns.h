@@ -1,13 +1,13 @@
 // The columns of records by which a plan's records differ, one for each lane of
-// a fold. What fold() of walk/record.h does record by record, a device does
+// a fold. What fold() of plan/record.h does record by record, a device does
 // column by column, since it reads neighbouring columns in one access.
 #ifndef COUNTERWEIGHT_KERNELS_CUDA_FOLD_COLUMNS_H_
 #define COUNTERWEIGHT_KERNELS_CUDA_FOLD_COLUMNS_H_
 
 #include <cstdint>
 
-#include "kernels/walk/plan.h"
-#include "kernels/walk/record.h"
+#include "kernels/plan/plan.h"
+#include "kernels/plan/record.h"
 
 namespace counterweight::kernels {
 

@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-#include "kernels/walk/tile.h"
+#include "kernels/tile/tile.h"
 
 namespace counterweight::kernels {
 inline namespace COUNTERWEIGHT_ISA {

@@ -1,14 +1,14 @@
 // Records in device memory, where each has only the columns of its plan: a
 // batch of short rows has a record for every few tokens. Both views have the
-// members of the records in walk/record.h.
+// members of the records in plan/record.h.
 #ifndef COUNTERWEIGHT_KERNELS_CUDA_PACKED_RECORDS_H_
 #define COUNTERWEIGHT_KERNELS_CUDA_PACKED_RECORDS_H_
 
 #include <cstdint>
 
 #include "kernels/math/host_device.h"
-#include "kernels/walk/plan.h"
-#include "kernels/walk/record.h"
+#include "kernels/plan/plan.h"
+#include "kernels/plan/record.h"
 
 namespace counterweight::kernels {
 

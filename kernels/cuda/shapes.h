@@ -7,7 +7,7 @@
 #include <cstdint>
 
 #include "kernels/batch.h"
-#include "kernels/walk/features.h"
+#include "kernels/plan/features.h"
 
 namespace counterweight::kernels {
 

@@ -4,7 +4,7 @@
 
 #include "kernels/cuda/column_layout.h"
 #include "kernels/cuda/packed_records.h"
-#include "kernels/walk/tile.h"
+#include "kernels/tile/tile.h"
 
 namespace counterweight::kernels {
 inline namespace COUNTERWEIGHT_ISA {

@@ -10,7 +10,7 @@
 #include "kernels/cuda/step_columns.cuh"
 #include "kernels/cuda/warp_columns.cuh"
 #include "kernels/math/bits.h"
-#include "kernels/walk/tile_state.h"
+#include "kernels/tile/tile_state.h"
 
 namespace counterweight::kernels {
 inline namespace COUNTERWEIGHT_ISA {

@@ -9,8 +9,8 @@
 
 #include "kernels/math/bits.h"
 #include "kernels/math/host_device.h"
+#include "kernels/plan/plan.h"
 #include "kernels/rules/info.h"
-#include "kernels/walk/plan.h"
 
 namespace counterweight::kernels {
 inline namespace COUNTERWEIGHT_ISA {

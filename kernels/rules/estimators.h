@@ -8,9 +8,9 @@
 #include <cstdint>
 
 #include "kernels/math/exp.h"
+#include "kernels/plan/plan.h"
 #include "kernels/rules/info.h"
-#include "kernels/walk/plan.h"
-#include "kernels/walk/tile_state.h"
+#include "kernels/tile/tile_state.h"
 
 namespace counterweight::kernels {
 inline namespace COUNTERWEIGHT_ISA {

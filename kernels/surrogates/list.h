@@ -6,13 +6,13 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "kernels/plan/features.h"
 #include "kernels/surrogate_info.h"
 #include "kernels/surrogates/clipped.h"
 #include "kernels/surrogates/covariance.h"
 #include "kernels/surrogates/divergence.h"
 #include "kernels/surrogates/sequence.h"
 #include "kernels/surrogates/unclipped.h"
-#include "kernels/walk/features.h"
 
 namespace counterweight::kernels {
 inline namespace COUNTERWEIGHT_ISA {

@@ -3,9 +3,9 @@
 #define COUNTERWEIGHT_KERNELS_SURROGATES_SEQUENCE_H_
 
 #include "kernels/math/exp.h"
+#include "kernels/plan/record.h"
 #include "kernels/surrogate_info.h"
 #include "kernels/surrogates/surrogate.h"
-#include "kernels/walk/record.h"
 
 namespace counterweight::kernels {
 inline namespace COUNTERWEIGHT_ISA {

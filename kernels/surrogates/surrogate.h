@@ -3,8 +3,8 @@
 #ifndef COUNTERWEIGHT_KERNELS_SURROGATES_SURROGATE_H_
 #define COUNTERWEIGHT_KERNELS_SURROGATES_SURROGATE_H_
 
-#include "kernels/walk/loss_plan.h"
-#include "kernels/walk/tile.h"
+#include "kernels/plan/loss_plan.h"
+#include "kernels/tile/tile.h"
 
 namespace counterweight::kernels {
 inline namespace COUNTERWEIGHT_ISA {

@@ -5,7 +5,7 @@
 #include "kernels/math/exp.h"
 #include "kernels/surrogate_info.h"
 #include "kernels/surrogates/surrogate.h"
-#include "kernels/walk/tile_state.h"
+#include "kernels/tile/tile_state.h"
 
 namespace counterweight::kernels {
 inline namespace COUNTERWEIGHT_ISA {

@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-#include "kernels/walk/tile_state.h"
+#include "kernels/tile/tile_state.h"
 
 namespace counterweight::kernels {
 inline namespace COUNTERWEIGHT_ISA {

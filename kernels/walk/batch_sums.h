@@ -4,9 +4,9 @@
 
 #include "kernels/batch.h"
 #include "kernels/corrector.h"
+#include "kernels/plan/plan.h"
+#include "kernels/plan/record.h"
 #include "kernels/sums.h"
-#include "kernels/walk/plan.h"
-#include "kernels/walk/record.h"
 
 namespace counterweight::kernels {
 

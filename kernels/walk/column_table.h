@@ -9,9 +9,9 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "kernels/plan/columns.h"
+#include "kernels/plan/features.h"
 #include "kernels/sums.h"
-#include "kernels/walk/columns.h"
-#include "kernels/walk/features.h"
 
 namespace counterweight::kernels {
 

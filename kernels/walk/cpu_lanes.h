@@ -7,9 +7,9 @@
 
 #include "kernels/batch.h"
 #include "kernels/math/bits.h"
-#include "kernels/walk/features.h"
+#include "kernels/plan/features.h"
+#include "kernels/tile/tile.h"
 #include "kernels/walk/lane_columns.h"
-#include "kernels/walk/tile.h"
 
 namespace counterweight::kernels {
 inline namespace COUNTERWEIGHT_ISA {

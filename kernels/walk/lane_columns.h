@@ -6,9 +6,9 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "kernels/plan/record.h"
+#include "kernels/tile/tile.h"
 #include "kernels/walk/column_table.h"
-#include "kernels/walk/record.h"
-#include "kernels/walk/tile.h"
 
 namespace counterweight::kernels {
 inline namespace COUNTERWEIGHT_ISA {

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "kernels/batch.h"
-#include "kernels/walk/plan.h"
-#include "kernels/walk/record.h"
+#include "kernels/plan/plan.h"
+#include "kernels/plan/record.h"
 
 namespace counterweight::kernels {
 

@@ -7,9 +7,9 @@
 #include <type_traits>
 
 #include "kernels/math/exp.h"
+#include "kernels/plan/plan.h"
+#include "kernels/plan/record.h"
 #include "kernels/surrogates/list.h"
-#include "kernels/walk/plan.h"
-#include "kernels/walk/record.h"
 
 namespace counterweight::kernels {
 inline namespace COUNTERWEIGHT_ISA {

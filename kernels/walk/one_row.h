@@ -6,8 +6,8 @@
 #include <cstdint>
 
 #include "kernels/math/host_device.h"
-#include "kernels/walk/columns.h"
-#include "kernels/walk/record.h"
+#include "kernels/plan/columns.h"
+#include "kernels/plan/record.h"
 
 namespace counterweight::kernels {
 inline namespace COUNTERWEIGHT_ISA {

@@ -7,7 +7,7 @@
 #include <cstdint>
 
 #include "kernels/math/host_device.h"
-#include "kernels/walk/record.h"
+#include "kernels/plan/record.h"
 
 namespace counterweight::kernels {
 inline namespace COUNTERWEIGHT_ISA {

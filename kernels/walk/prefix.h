@@ -2,7 +2,7 @@
 #ifndef COUNTERWEIGHT_KERNELS_WALK_PREFIX_H_
 #define COUNTERWEIGHT_KERNELS_WALK_PREFIX_H_
 
-#include "kernels/walk/tile_state.h"
+#include "kernels/tile/tile_state.h"
 
 namespace counterweight::kernels {
 inline namespace COUNTERWEIGHT_ISA {

@@ -5,9 +5,9 @@
 #include <cstdint>
 
 #include "kernels/math/host_device.h"
-#include "kernels/walk/columns.h"
-#include "kernels/walk/plan.h"
-#include "kernels/walk/record.h"
+#include "kernels/plan/columns.h"
+#include "kernels/plan/plan.h"
+#include "kernels/plan/record.h"
 
 namespace counterweight::kernels {
 inline namespace COUNTERWEIGHT_ISA {

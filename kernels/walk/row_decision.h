@@ -4,11 +4,11 @@
 #define COUNTERWEIGHT_KERNELS_WALK_ROW_DECISION_H_
 
 #include "kernels/math/exp.h"
+#include "kernels/plan/plan.h"
+#include "kernels/plan/record.h"
 #include "kernels/rules/aggregations.h"
 #include "kernels/walk/loss_row.h"
 #include "kernels/walk/one_row.h"
-#include "kernels/walk/plan.h"
-#include "kernels/walk/record.h"
 
 namespace counterweight::kernels {
 inline namespace COUNTERWEIGHT_ISA {

@@ -6,9 +6,9 @@
 #include <cstdint>
 #include <utility>
 
-#include "kernels/walk/record.h"
+#include "kernels/plan/record.h"
+#include "kernels/tile/tile.h"
 #include "kernels/walk/row_record.h"
-#include "kernels/walk/tile.h"
 
 namespace counterweight::kernels {
 inline namespace COUNTERWEIGHT_ISA {

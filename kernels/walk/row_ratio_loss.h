@@ -5,11 +5,11 @@
 #ifndef COUNTERWEIGHT_KERNELS_WALK_ROW_RATIO_LOSS_H_
 #define COUNTERWEIGHT_KERNELS_WALK_ROW_RATIO_LOSS_H_
 
+#include "kernels/plan/features.h"
 #include "kernels/surrogates/clipped.h"
 #include "kernels/walk/accumulators.h"
 #include "kernels/walk/column_table.h"
 #include "kernels/walk/cpu_lanes.h"
-#include "kernels/walk/features.h"
 #include "kernels/walk/loss_phase.h"
 
 namespace counterweight::kernels {

@@ -4,9 +4,9 @@
 #define COUNTERWEIGHT_KERNELS_WALK_ROW_RECORD_H_
 
 #include "kernels/math/exp.h"
+#include "kernels/plan/plan.h"
+#include "kernels/plan/record.h"
 #include "kernels/walk/one_row.h"
-#include "kernels/walk/plan.h"
-#include "kernels/walk/record.h"
 #include "kernels/walk/row_decision.h"
 
 namespace counterweight::kernels {

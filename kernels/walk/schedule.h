@@ -6,7 +6,7 @@
 #include <cstdint>
 
 #include "kernels/batch.h"
-#include "kernels/walk/plan.h"
+#include "kernels/plan/plan.h"
 
 namespace counterweight::kernels {
 

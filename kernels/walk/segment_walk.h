@@ -2,13 +2,13 @@
 #ifndef COUNTERWEIGHT_KERNELS_WALK_SEGMENT_WALK_H_
 #define COUNTERWEIGHT_KERNELS_WALK_SEGMENT_WALK_H_
 
+#include "kernels/tile/tile_state.h"
 #include "kernels/walk/accumulators.h"
 #include "kernels/walk/drift_phase.h"
 #include "kernels/walk/loss_phase.h"
 #include "kernels/walk/loss_statistics.h"
 #include "kernels/walk/ratio_phase.h"
 #include "kernels/walk/rule_phase.h"
-#include "kernels/walk/tile_state.h"
 #include "kernels/walk/weight_phase.h"
 
 namespace counterweight::kernels {

@@ -6,8 +6,8 @@
 #include <algorithm>
 #include <memory>
 
+#include "kernels/plan/plan.h"
 #include "kernels/walk/cpu_lanes.h"
-#include "kernels/walk/plan.h"
 
 namespace counterweight::kernels {
 namespace {

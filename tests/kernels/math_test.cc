@@ -9,7 +9,7 @@
 #include "kernels/log_ratio.h"
 #include "kernels/math/bits.h"
 #include "kernels/math/exp.h"
-#include "kernels/walk/tile.h"
+#include "kernels/tile/tile.h"
 
 namespace counterweight::kernels {
 namespace {

@@ -1,4 +1,4 @@
-// The device's folds against fold() of walk/record.h, record by record.
+// The device's folds against fold() of plan/record.h, record by record.
 #include <cuda_runtime_api.h>
 #include <gtest/gtest.h>
 

@@ -1,12 +1,12 @@
 // Scratch tiles of one phase of a tile's walk. They hold nothing when the phase
 // begins, and nothing reads them after it: later phases read TileState or
 // arguments.
-#ifndef COUNTERWEIGHT_KERNELS_WALK_PHASE_TILES_H_
-#define COUNTERWEIGHT_KERNELS_WALK_PHASE_TILES_H_
+#ifndef COUNTERWEIGHT_KERNELS_TILE_PHASE_TILES_H_
+#define COUNTERWEIGHT_KERNELS_TILE_PHASE_TILES_H_
 
 #include <cstdint>
 
-#include "kernels/walk/tile.h"
+#include "kernels/tile/tile.h"
 
 namespace counterweight::kernels {
 inline namespace COUNTERWEIGHT_ISA {
@@ -132,4 +132,4 @@ class PhaseTiles {
 }  // namespace COUNTERWEIGHT_ISA
 }  // namespace counterweight::kernels
 
-#endif  // COUNTERWEIGHT_KERNELS_WALK_PHASE_TILES_H_
+#endif  // COUNTERWEIGHT_KERNELS_TILE_PHASE_TILES_H_

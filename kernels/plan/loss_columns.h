@@ -1,7 +1,7 @@
 // Indices of a policy loss's sums; see columns.h. Unlike those, these are the
 // same for every spec, and are touched only if it has a loss.
-#ifndef COUNTERWEIGHT_KERNELS_WALK_LOSS_COLUMNS_H_
-#define COUNTERWEIGHT_KERNELS_WALK_LOSS_COLUMNS_H_
+#ifndef COUNTERWEIGHT_KERNELS_PLAN_LOSS_COLUMNS_H_
+#define COUNTERWEIGHT_KERNELS_PLAN_LOSS_COLUMNS_H_
 
 namespace counterweight::kernels {
 
@@ -77,4 +77,4 @@ enum RowLossExtremum : int {
 
 }  // namespace counterweight::kernels
 
-#endif  // COUNTERWEIGHT_KERNELS_WALK_LOSS_COLUMNS_H_
+#endif  // COUNTERWEIGHT_KERNELS_PLAN_LOSS_COLUMNS_H_

@@ -1,13 +1,13 @@
 // Sums of a segment, a row, a group of rows and a batch, and the fold of two of
 // them.
-#ifndef COUNTERWEIGHT_KERNELS_WALK_RECORD_H_
-#define COUNTERWEIGHT_KERNELS_WALK_RECORD_H_
+#ifndef COUNTERWEIGHT_KERNELS_PLAN_RECORD_H_
+#define COUNTERWEIGHT_KERNELS_PLAN_RECORD_H_
 
 #include <cstdint>
 
 #include "kernels/math/host_device.h"
-#include "kernels/walk/columns.h"
-#include "kernels/walk/plan.h"
+#include "kernels/plan/columns.h"
+#include "kernels/plan/plan.h"
 
 namespace counterweight::kernels {
 
@@ -179,4 +179,4 @@ COUNTERWEIGHT_HD void fold(const Plan& plan, RowRecord& a, const RowRecord& b,
 }  // namespace COUNTERWEIGHT_ISA
 }  // namespace counterweight::kernels
 
-#endif  // COUNTERWEIGHT_KERNELS_WALK_RECORD_H_
+#endif  // COUNTERWEIGHT_KERNELS_PLAN_RECORD_H_

@@ -1,8 +1,8 @@
 // A block of 256 positions as 8 steps of 32 lanes: position t of the block is
 // step t / 32, lane t mod 32. On the CPU one thread holds all 32 lanes and a
 // loop over them is vector code; on the GPU each thread of a warp is one lane.
-#ifndef COUNTERWEIGHT_KERNELS_WALK_TILE_H_
-#define COUNTERWEIGHT_KERNELS_WALK_TILE_H_
+#ifndef COUNTERWEIGHT_KERNELS_TILE_TILE_H_
+#define COUNTERWEIGHT_KERNELS_TILE_TILE_H_
 
 #include <cstdint>
 
@@ -345,4 +345,4 @@ COUNTERWEIGHT_HD void for_each_lane(F f) {
 }  // namespace COUNTERWEIGHT_ISA
 }  // namespace counterweight::kernels
 
-#endif  // COUNTERWEIGHT_KERNELS_WALK_TILE_H_
+#endif  // COUNTERWEIGHT_KERNELS_TILE_TILE_H_

@@ -1,11 +1,11 @@
 // Indices of a batch's sums. A walk adds tokens into columns; segments, then
 // rows, fold column by column. column_table.h describes each column.
-#ifndef COUNTERWEIGHT_KERNELS_WALK_COLUMNS_H_
-#define COUNTERWEIGHT_KERNELS_WALK_COLUMNS_H_
+#ifndef COUNTERWEIGHT_KERNELS_PLAN_COLUMNS_H_
+#define COUNTERWEIGHT_KERNELS_PLAN_COLUMNS_H_
 
+#include "kernels/plan/loss_columns.h"
 #include "kernels/spec.h"
 #include "kernels/sums.h"
-#include "kernels/walk/loss_columns.h"
 
 namespace counterweight::kernels {
 
@@ -137,4 +137,4 @@ inline constexpr int kMaxRowExtrema = kRowExtremumRules + kMaxRules;
 
 }  // namespace counterweight::kernels
 
-#endif  // COUNTERWEIGHT_KERNELS_WALK_COLUMNS_H_
+#endif  // COUNTERWEIGHT_KERNELS_PLAN_COLUMNS_H_

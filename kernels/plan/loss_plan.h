@@ -1,7 +1,7 @@
 // A loss prepared for the walk, and its whole-batch inputs. PODs, passed to
 // devices by value.
-#ifndef COUNTERWEIGHT_KERNELS_WALK_LOSS_PLAN_H_
-#define COUNTERWEIGHT_KERNELS_WALK_LOSS_PLAN_H_
+#ifndef COUNTERWEIGHT_KERNELS_PLAN_LOSS_PLAN_H_
+#define COUNTERWEIGHT_KERNELS_PLAN_LOSS_PLAN_H_
 
 #include <cstdint>
 
@@ -84,4 +84,4 @@ LossPlan MakeLossPlan(const CorrectionSpec& spec);
 
 }  // namespace counterweight::kernels
 
-#endif  // COUNTERWEIGHT_KERNELS_WALK_LOSS_PLAN_H_
+#endif  // COUNTERWEIGHT_KERNELS_PLAN_LOSS_PLAN_H_

@@ -1,7 +1,6 @@
-#include "kernels/walk/features.h"
-
 #include <vector>
 
+#include "kernels/plan/features.h"
 #include "kernels/surrogates/list.h"
 
 namespace counterweight::kernels {

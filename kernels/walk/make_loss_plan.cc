@@ -1,6 +1,5 @@
-#include "kernels/walk/loss_plan.h"
-
 #include "kernels/math/exp.h"
+#include "kernels/plan/loss_plan.h"
 #include "kernels/surrogates/list.h"
 
 namespace counterweight::kernels {

@@ -1,11 +1,11 @@
 // Features of a plan that a walk must support. A walk compiled for plans of one
 // kind alone has its tiles in registers and no code for other features.
-#ifndef COUNTERWEIGHT_KERNELS_WALK_FEATURES_H_
-#define COUNTERWEIGHT_KERNELS_WALK_FEATURES_H_
+#ifndef COUNTERWEIGHT_KERNELS_PLAN_FEATURES_H_
+#define COUNTERWEIGHT_KERNELS_PLAN_FEATURES_H_
 
 #include <cstdint>
 
-#include "kernels/walk/plan.h"
+#include "kernels/plan/plan.h"
 
 namespace counterweight::kernels {
 
@@ -61,4 +61,4 @@ RatioSource SourceOf(const Plan& plan, SourceUse use);
 
 }  // namespace counterweight::kernels
 
-#endif  // COUNTERWEIGHT_KERNELS_WALK_FEATURES_H_
+#endif  // COUNTERWEIGHT_KERNELS_PLAN_FEATURES_H_

@@ -1,15 +1,15 @@
 // A spec prepared for the walk: every constant is computed once, and every
 // question that does not depend on a token is answered once. A POD, passed to
 // devices by value.
-#ifndef COUNTERWEIGHT_KERNELS_WALK_PLAN_H_
-#define COUNTERWEIGHT_KERNELS_WALK_PLAN_H_
+#ifndef COUNTERWEIGHT_KERNELS_PLAN_PLAN_H_
+#define COUNTERWEIGHT_KERNELS_PLAN_PLAN_H_
 
 #include <cstdint>
 
 #include "kernels/batch.h"
+#include "kernels/plan/columns.h"
+#include "kernels/plan/loss_plan.h"
 #include "kernels/spec.h"
-#include "kernels/walk/columns.h"
-#include "kernels/walk/loss_plan.h"
 
 namespace counterweight::kernels {
 
@@ -131,4 +131,4 @@ Plan MakePlan(const CorrectionSpec& spec);
 
 }  // namespace counterweight::kernels
 
-#endif  // COUNTERWEIGHT_KERNELS_WALK_PLAN_H_
+#endif  // COUNTERWEIGHT_KERNELS_PLAN_PLAN_H_

@@ -1,16 +1,16 @@
 // State of one tile that the phases of a walk pass to each other.
-#ifndef COUNTERWEIGHT_KERNELS_WALK_TILE_STATE_H_
-#define COUNTERWEIGHT_KERNELS_WALK_TILE_STATE_H_
+#ifndef COUNTERWEIGHT_KERNELS_TILE_TILE_STATE_H_
+#define COUNTERWEIGHT_KERNELS_TILE_TILE_STATE_H_
 
 #include <cstdint>
 
 #include "kernels/batch.h"
 #include "kernels/math/bits.h"
-#include "kernels/walk/features.h"
-#include "kernels/walk/phase_tiles.h"
-#include "kernels/walk/plan.h"
-#include "kernels/walk/record.h"
-#include "kernels/walk/tile.h"
+#include "kernels/plan/features.h"
+#include "kernels/plan/plan.h"
+#include "kernels/plan/record.h"
+#include "kernels/tile/phase_tiles.h"
+#include "kernels/tile/tile.h"
 
 namespace counterweight::kernels {
 inline namespace COUNTERWEIGHT_ISA {
@@ -122,4 +122,4 @@ COUNTERWEIGHT_HD bool may_be_unknown(const TileState<Lanes>& s,
 }  // namespace COUNTERWEIGHT_ISA
 }  // namespace counterweight::kernels
 
-#endif  // COUNTERWEIGHT_KERNELS_WALK_TILE_STATE_H_
+#endif  // COUNTERWEIGHT_KERNELS_TILE_TILE_STATE_H_
