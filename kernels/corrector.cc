@@ -2,8 +2,8 @@
 
 #include <utility>
 
-#include "kernels/plan/plan.h"
 #include "kernels/walk/loss_batch.h"
+#include "kernels/walk/make_plan.h"
 
 namespace counterweight::kernels {
 namespace {

@@ -11,8 +11,8 @@
 #include "kernels/cpu/choose_kernels.h"
 #include "kernels/float_modes.h"
 #include "kernels/math/bits.h"
-#include "kernels/plan/plan.h"
 #include "kernels/tile/tile_state.h"
+#include "kernels/walk/make_plan.h"
 #include "kernels/walk/pairwise.h"
 
 namespace counterweight::kernels {

@@ -11,6 +11,7 @@
 #include "kernels/float_modes.h"
 #include "kernels/walk/batch_sums.h"
 #include "kernels/walk/loss_batch.h"
+#include "kernels/walk/make_plan.h"
 
 namespace counterweight::kernels {
 namespace {

@@ -7,6 +7,7 @@
 #include "kernels/cuda/probe.h"
 #include "kernels/float_modes.h"
 #include "kernels/walk/batch_sums.h"
+#include "kernels/walk/make_plan.h"
 #include "kernels/walk/row_record.h"
 
 namespace counterweight::kernels {

@@ -1,5 +1,7 @@
 #include "kernels/cuda/shapes.h"
 
+#include "kernels/walk/make_plan.h"
+
 namespace counterweight::kernels {
 namespace {
 

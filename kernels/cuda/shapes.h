@@ -8,6 +8,7 @@
 
 #include "kernels/batch.h"
 #include "kernels/plan/features.h"
+#include "kernels/plan/plan.h"
 
 namespace counterweight::kernels {
 

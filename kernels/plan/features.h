@@ -5,8 +5,6 @@
 
 #include <cstdint>
 
-#include "kernels/plan/plan.h"
-
 namespace counterweight::kernels {
 
 enum Feature : uint32_t {
@@ -51,13 +49,6 @@ enum class SourceUse : uint8_t {
   kLoss,
   kLossMetrics,
 };
-
-// The Features of `plan`, of which kFeatureReasons is none.
-uint32_t FeaturesOf(const Plan& plan);
-
-// The source of `use`; the drift's where nothing uses one. REQUIRES: `plan` is
-// without kFeatureMixedSources if `use` is kCorrection.
-RatioSource SourceOf(const Plan& plan, SourceUse use);
 
 }  // namespace counterweight::kernels
 

@@ -79,9 +79,6 @@ struct LossContext {
 constexpr LossContext kNoLossContext = {0.0, 0.0,     1.0,     0.0,
                                         0.0, nullptr, nullptr, nullptr};
 
-// REQUIRES: Validate(spec) is empty.
-LossPlan MakeLossPlan(const CorrectionSpec& spec);
-
 }  // namespace counterweight::kernels
 
 #endif  // COUNTERWEIGHT_KERNELS_PLAN_LOSS_PLAN_H_

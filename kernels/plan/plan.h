@@ -126,9 +126,6 @@ struct Plan {
 
 inline constexpr int kMaxPrefixes = kMaxRules + 1;
 
-// REQUIRES: Validate(spec) is empty.
-Plan MakePlan(const CorrectionSpec& spec);
-
 }  // namespace counterweight::kernels
 
 #endif  // COUNTERWEIGHT_KERNELS_PLAN_PLAN_H_

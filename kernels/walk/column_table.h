@@ -11,6 +11,7 @@
 
 #include "kernels/plan/columns.h"
 #include "kernels/plan/features.h"
+#include "kernels/plan/plan.h"
 #include "kernels/sums.h"
 
 namespace counterweight::kernels {

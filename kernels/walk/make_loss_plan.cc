@@ -1,6 +1,6 @@
 #include "kernels/math/exp.h"
-#include "kernels/plan/loss_plan.h"
 #include "kernels/surrogates/list.h"
+#include "kernels/walk/make_plan.h"
 
 namespace counterweight::kernels {
 namespace {

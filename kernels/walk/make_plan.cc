@@ -1,11 +1,11 @@
+#include "kernels/walk/make_plan.h"
+
 #include <algorithm>
 #include <iterator>
 #include <limits>
 
 #include "kernels/corrector.h"
 #include "kernels/math/exp.h"
-#include "kernels/plan/features.h"
-#include "kernels/plan/plan.h"
 #include "kernels/rules/aggregations.h"
 #include "kernels/rules/estimators.h"
 #include "kernels/surrogates/list.h"

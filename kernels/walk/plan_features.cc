@@ -1,7 +1,7 @@
 #include <vector>
 
-#include "kernels/plan/features.h"
 #include "kernels/surrogates/list.h"
+#include "kernels/walk/make_plan.h"
 
 namespace counterweight::kernels {
 namespace {

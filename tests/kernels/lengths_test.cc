@@ -1,7 +1,7 @@
 // Lengths around boundaries: lanes of 32, blocks of 256, segments of 4096.
 #include <gtest/gtest.h>
 
-#include "kernels/plan/plan.h"
+#include "kernels/walk/make_plan.h"
 #include "tests/testing/backends.h"
 #include "tests/testing/matchers.h"
 #include "tests/testing/random_rows.h"

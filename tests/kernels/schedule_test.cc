@@ -5,6 +5,8 @@
 
 #include <string>
 
+#include "kernels/walk/make_plan.h"
+
 namespace counterweight::kernels {
 namespace {
 

@@ -11,6 +11,7 @@
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/packed_records.h"
 #include "kernels/walk/loss_row.h"
+#include "kernels/walk/make_plan.h"
 #include "tests/kernels/cuda_on_cpu/copied.h"
 #include "tests/kernels/cuda_on_cpu/fake_cuda.h"
 #include "tests/testing/loss_specs.h"

@@ -8,6 +8,7 @@
 
 #include "kernels/cuda/column_layout.h"
 #include "kernels/cuda/grid.h"
+#include "kernels/walk/make_plan.h"
 #include "tests/gpu_check/compare.h"
 #include "tests/kernels/cuda_on_cpu/fake_cuda.h"
 #include "tests/kernels/cuda_on_cpu/placed_run.h"

@@ -10,6 +10,7 @@
 #include "kernels/cuda/column_layout.h"
 #include "kernels/cuda/grid.h"
 #include "kernels/methods.h"
+#include "kernels/walk/make_plan.h"
 #include "tests/testing/loss_specs.h"
 
 namespace counterweight::kernels {

@@ -1,0 +1,27 @@
+// Makes plans of specs, and answers questions about them that need the lists of
+// surrogates and rules.
+#ifndef COUNTERWEIGHT_KERNELS_WALK_MAKE_PLAN_H_
+#define COUNTERWEIGHT_KERNELS_WALK_MAKE_PLAN_H_
+
+#include <cstdint>
+
+#include "kernels/plan/features.h"
+#include "kernels/plan/plan.h"
+#include "kernels/spec.h"
+
+namespace counterweight::kernels {
+
+// REQUIRES: Validate(spec) is empty.
+Plan MakePlan(const CorrectionSpec& spec);
+LossPlan MakeLossPlan(const CorrectionSpec& spec);
+
+// The Features of `plan`, of which kFeatureReasons is none.
+uint32_t FeaturesOf(const Plan& plan);
+
+// The source of `use`; the drift's where nothing uses one. REQUIRES: `plan` is
+// without kFeatureMixedSources if `use` is kCorrection.
+RatioSource SourceOf(const Plan& plan, SourceUse use);
+
+}  // namespace counterweight::kernels
+
+#endif  // COUNTERWEIGHT_KERNELS_WALK_MAKE_PLAN_H_
