@@ -24,7 +24,7 @@ class Random {
   // Both ends inclusive.
   int64_t Integer(int64_t low, int64_t high);
   double Normal();
-  // Of generators for named numbers.
+  // Makes the seed of a generator for named numbers.
   uint64_t Seed() { return engine_(); }
   bool Chance(double probability) { return Uniform(0, 1) < probability; }
 
