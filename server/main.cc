@@ -254,7 +254,7 @@ int Serve(const CommandLine& line, const ReadAgain& read_again) {
   int signal_number = 0;
   while (sigwait(&signals, &signal_number) != 0 || signal_number == SIGHUP) {
     if (signal_number == SIGHUP) {
-      TakeUp(read_again(), &config, server.get(), logger.get(), &log);
+      ApplyReload(read_again(), &config, server.get(), logger.get(), &log);
     }
   }
   const int exit_code = has_failed ? 1 : 0;

@@ -28,8 +28,8 @@ Reload PlanReload(const Config& running, const Config& loaded) {
   return reload;
 }
 
-void TakeUp(const CommandLine& loaded, Config* running, Server* server,
-            spdlog::logger* logger, RequestLog* log) {
+void ApplyReload(const CommandLine& loaded, Config* running, Server* server,
+                 spdlog::logger* logger, RequestLog* log) {
   Reload reload = PlanReload(*running, loaded.config);
   if (!loaded.error.empty()) reload.error = loaded.error;
   server->ReportReload(reload.error.empty());

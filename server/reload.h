@@ -26,8 +26,8 @@ Reload PlanReload(const Config& running, const Config& loaded);
 
 // Takes up what was read again into *running, *server and *logger, or, if that
 // has an error, nothing; either is one line of *log, and the server's gauge.
-void TakeUp(const CommandLine& loaded, Config* running, Server* server,
-            spdlog::logger* logger, RequestLog* log);
+void ApplyReload(const CommandLine& loaded, Config* running, Server* server,
+                 spdlog::logger* logger, RequestLog* log);
 
 }  // namespace counterweight::server
 

@@ -120,7 +120,7 @@ absl::StatusOr<std::shared_ptr<SSL_CTX>> MakeTlsContext(
           1 ||
       !UseChain(context.get(), certificate) || !UseKey(context.get(), key) ||
       (!client_ca.empty() && !TrustClients(context.get(), client_ca))) {
-    return Wrong("OpenSSL refuses it: " + TakeError());
+    return ConfigError("OpenSSL refuses it: " + TakeError());
   }
   // A scraper returns every few seconds: sessions to resume are not worth their
   // memory.

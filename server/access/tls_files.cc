@@ -66,9 +66,9 @@ std::string Date(int64_t unix_s) {
 absl::Status ReadChain(const std::string& text, std::vector<Certificate>* chain,
                        int64_t* expiry_unix_s) {
   if (!ReadCertificates(text, chain)) {
-    return Wrong("a certificate in it is damaged");
+    return ConfigError("a certificate in it is damaged");
   }
-  if (chain->empty()) return Wrong("it has no certificate in PEM");
+  if (chain->empty()) return ConfigError("it has no certificate in PEM");
   const int64_t now = std::time(nullptr);
   int64_t begin = 0;
   *expiry_unix_s = std::numeric_limits<int64_t>::max();
@@ -78,10 +78,10 @@ absl::Status ReadChain(const std::string& text, std::vector<Certificate>* chain,
         std::min(*expiry_unix_s, UnixSeconds(X509_get0_notAfter(each.get())));
   }
   if (*expiry_unix_s <= now) {
-    return Wrong("its certificate expired at " + Date(*expiry_unix_s));
+    return ConfigError("its certificate expired at " + Date(*expiry_unix_s));
   }
   if (begin > now) {
-    return Wrong("its certificate is not valid before " + Date(begin));
+    return ConfigError("its certificate is not valid before " + Date(begin));
   }
   return absl::OkStatus();
 }
@@ -95,10 +95,11 @@ absl::Status CheckKey(const std::string& text, const std::string& certificate,
   const bool matches = key && X509_check_private_key(leaf, key.get()) == 1;
   ERR_clear_error();
   if (!key) {
-    return Wrong("it has no private key in PEM that opens without a password");
+    return ConfigError(
+        "it has no private key in PEM that opens without a password");
   }
   if (!matches) {
-    return Wrong("it is not the key of --tls_certificate=" + certificate);
+    return ConfigError("it is not the key of --tls_certificate=" + certificate);
   }
   return absl::OkStatus();
 }
@@ -106,16 +107,16 @@ absl::Status CheckKey(const std::string& text, const std::string& certificate,
 absl::Status CheckAuthorities(const std::string& text) {
   std::vector<Certificate> authorities;
   if (!ReadCertificates(text, &authorities)) {
-    return Wrong("a certificate in it is damaged");
+    return ConfigError("a certificate in it is damaged");
   }
-  if (authorities.empty()) return Wrong("it has no certificate in PEM");
+  if (authorities.empty()) return ConfigError("it has no certificate in PEM");
   const int64_t now = std::time(nullptr);
   const bool any_valid = std::any_of(
       authorities.begin(), authorities.end(), [&](const Certificate& each) {
         return UnixSeconds(X509_get0_notAfter(each.get())) > now;
       });
   return any_valid ? absl::OkStatus()
-                   : Wrong("all of its certificates have expired");
+                   : ConfigError("all of its certificates have expired");
 }
 
 // Reads the file of `flag` into *text, and checks it.
@@ -125,7 +126,8 @@ absl::Status ReadChecked(
   absl::StatusOr<std::string> read = ReadSmallFile(path);
   const absl::Status status = read.ok() ? check(*read) : read.status();
   if (!status.ok()) {
-    return Wrong(fmt::format("--{}={}: {}", flag, path, MessageOf(status)));
+    return ConfigError(
+        fmt::format("--{}={}: {}", flag, path, MessageOf(status)));
   }
   *text = *std::move(read);
   return absl::OkStatus();
@@ -156,8 +158,9 @@ absl::StatusOr<std::shared_ptr<const TlsFiles>> LoadTlsFiles(
   absl::StatusOr<std::shared_ptr<SSL_CTX>> context =
       MakeTlsContext(files->certificate, files->key, files->client_ca);
   if (!context.ok()) {
-    return Wrong(fmt::format("--tls_certificate={}: {}", paths.certificate,
-                             MessageOf(context.status())));
+    return ConfigError(fmt::format("--tls_certificate={}: {}",
+                                   paths.certificate,
+                                   MessageOf(context.status())));
   }
   files->context = *std::move(context);
   return std::shared_ptr<const TlsFiles>(std::move(files));

@@ -106,12 +106,12 @@ absl::StatusOr<std::shared_ptr<const TokenTable>> TokenTable::Parse(
       wrong = "the token is there already, in a line before";
     }
     if (!wrong.empty()) {
-      return Wrong(fmt::format("line {}: {}", number, wrong));
+      return ConfigError(fmt::format("line {}: {}", number, wrong));
     }
     table->entries_.push_back(std::move(entry));
   }
   if (table->entries_.empty()) {
-    return Wrong("it has no token, so no client could call");
+    return ConfigError("it has no token, so no client could call");
   }
   return std::shared_ptr<const TokenTable>(std::move(table));
 }
@@ -130,7 +130,7 @@ const TokenTable::Token* TokenTable::Find(std::string_view token) const {
 absl::StatusOr<std::shared_ptr<const TokenTable>> LoadTokens(
     const std::string& path) {
   const auto wrong = [&](const absl::Status& status) {
-    return Wrong(fmt::format("--tokens={}: {}", path, MessageOf(status)));
+    return ConfigError(fmt::format("--tokens={}: {}", path, MessageOf(status)));
   };
   const absl::StatusOr<std::string> text = ReadSmallFile(path);
   if (!text.ok()) return wrong(text.status());
@@ -143,12 +143,12 @@ absl::StatusOr<std::shared_ptr<const TokenTable>> LoadTokens(
 absl::StatusOr<std::string> TokenLine(std::string_view name,
                                       std::string_view token) {
   if (!IsName(name)) {
-    return Wrong(fmt::format("--hash_token={}: {}", name, kNameRule));
+    return ConfigError(fmt::format("--hash_token={}: {}", name, kNameRule));
   }
   if (token.size() < kMinTokenBytes || token.size() > kMaxTokenBytes ||
       !std::all_of(token.begin(), token.end(),
                    [](char c) { return c > ' ' && c <= '~'; })) {
-    return Wrong(fmt::format(
+    return ConfigError(fmt::format(
         "--hash_token: a token on stdin has {} to {} visible ASCII characters, "
         "without blanks; 'openssl rand -hex 32' makes one",
         kMinTokenBytes, kMaxTokenBytes));

@@ -9,7 +9,7 @@
 
 namespace counterweight::server {
 
-inline absl::Status Wrong(const std::string& message) {
+inline absl::Status ConfigError(const std::string& message) {
   return absl::InvalidArgumentError(message);
 }
 

@@ -27,7 +27,7 @@ bool ParsePort(std::string_view text, uint16_t* port) {
 absl::StatusOr<ListenAddress> ParseUnix(std::string_view text,
                                         std::string_view path) {
   if (path.empty() || path.size() > kMaxSocketPath) {
-    return Wrong(fmt::format(
+    return ConfigError(fmt::format(
         "the socket path of '{}' has {} bytes; it must have 1 to {}", text,
         path.size(), kMaxSocketPath));
   }
@@ -51,7 +51,7 @@ absl::StatusOr<ListenAddress> ParseListenAddress(std::string_view text) {
   uint16_t port = 0;
   if (colon == std::string_view::npos ||
       !ParsePort(text.substr(colon + 1), &port)) {
-    return Wrong(fmt::format(
+    return ConfigError(fmt::format(
         "'{}' is not an address; write ipv4:port with a port of 0 to 65535, "
         "[ipv6]:port, localhost:port or unix:path",
         text));
@@ -66,7 +66,7 @@ absl::StatusOr<ListenAddress> ParseListenAddress(std::string_view text) {
   in6_addr v6;
   if (bracketed ? inet_pton(AF_INET6, host.c_str(), &v6) != 1
                 : inet_pton(AF_INET, host.c_str(), &v4) != 1) {
-    return Wrong(fmt::format(
+    return ConfigError(fmt::format(
         "'{}' has no valid host before its port; write an IPv4 address, an "
         "IPv6 address in brackets, or localhost: other names are not resolved",
         text));

@@ -18,7 +18,8 @@ namespace {
 constexpr size_t kMaxBytes = size_t{1} << 20;
 
 absl::Status CannotRead() {
-  return Wrong("it cannot be read: " + std::generic_category().message(errno));
+  return ConfigError("it cannot be read: " +
+                     std::generic_category().message(errno));
 }
 
 }  // namespace
@@ -32,7 +33,7 @@ absl::StatusOr<std::string> ReadSmallFile(const std::string& path) {
   if (!file.is_open() || fstat(file.get(), &status) != 0) {
     return CannotRead();
   }
-  if (!S_ISREG(status.st_mode)) return Wrong("it is not a regular file");
+  if (!S_ISREG(status.st_mode)) return ConfigError("it is not a regular file");
   std::array<char, 16384> part{};
   for (;;) {
     const ssize_t size = read(file.get(), part.data(), part.size());
@@ -40,7 +41,7 @@ absl::StatusOr<std::string> ReadSmallFile(const std::string& path) {
     if (size < 0 && errno == EINTR) continue;
     if (size < 0) return CannotRead();
     text.append(part.data(), static_cast<size_t>(size));
-    if (text.size() > kMaxBytes) return Wrong("it has more than 1 MiB");
+    if (text.size() > kMaxBytes) return ConfigError("it has more than 1 MiB");
   }
 }
 

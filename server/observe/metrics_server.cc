@@ -210,8 +210,8 @@ absl::StatusOr<std::unique_ptr<WebServer>> ServeMetrics(
       cause = error.what();
     }
   }
-  return Wrong(fmt::format("cannot listen on --metrics_listen={}: {}",
-                           address.ToString(), cause));
+  return ConfigError(fmt::format("cannot listen on --metrics_listen={}: {}",
+                                 address.ToString(), cause));
 }
 
 }  // namespace counterweight::server

@@ -103,7 +103,7 @@ TEST_F(AccessTest, AWrongFileIsReadUntilItIsRight) {
       },
       &log_);
   ASSERT_TRUE(watched.Start().ok());
-  next = Wrong("no permission");
+  next = ConfigError("no permission");
   std::ofstream(path) << "longer";
   watched.Look();
   EXPECT_FALSE(watched.is_valid());
@@ -160,12 +160,12 @@ TEST_F(AccessTest, AMistakeThatReturnsIsLoggedAgain) {
     watched.Look();
     return lines.str();
   };
-  EXPECT_THAT(look(Wrong("no permission"), "longer"),
+  EXPECT_THAT(look(ConfigError("no permission"), "longer"),
               HasSubstr("file_reload_failed"));
-  EXPECT_EQ(look(Wrong("no permission"), "longer"), "");
+  EXPECT_EQ(look(ConfigError("no permission"), "longer"), "");
   EXPECT_THAT(look(std::make_shared<int>(2), "one"),
               HasSubstr("file_reloaded"));
-  EXPECT_THAT(look(Wrong("no permission"), "longer"),
+  EXPECT_THAT(look(ConfigError("no permission"), "longer"),
               HasSubstr("file_reload_failed"));
 }
 

@@ -72,7 +72,7 @@ class TakeUpTest : public ::testing::Test {
     CommandLine line;
     line.config = config;
     line.error = error;
-    TakeUp(line, &config_, &running_.server(), logger_.get(), &log_);
+    ApplyReload(line, &config_, &running_.server(), logger_.get(), &log_);
   }
 
   Config config_;
