@@ -69,6 +69,8 @@ const CorrectionService::Rpc CorrectionService::kRpcs[] = {
 
 CorrectionService::CorrectionService(ServiceContext context)
     : service_(std::move(context)), id_prefix_(RandomPrefix()) {
+  // As generated code does it: reflection lists registered services only, not
+  // the methods of a CallbackGenericService.
   for (int i = 0; i < static_cast<int>(std::size(kRpcs)); ++i) {
     const std::string_view path = kRpcs[i].path;
     AddMethod(new grpc::internal::RpcServiceMethod(

@@ -10,9 +10,8 @@
 #include "grpcpp/channel.h"
 #include "grpcpp/client_context.h"
 #include "grpcpp/create_channel.h"
-#include "grpcpp/impl/client_unary_call.h"
-#include "grpcpp/impl/codegen/proto_utils.h"
 #include "grpcpp/security/credentials.h"
+#include "server/base/blocking_call.h"
 #include "server/base/code_name.h"
 #include "server/base/config_error.h"
 #include "server/base/monotonic.h"
@@ -108,14 +107,12 @@ bool Probe(const ProbeRequest& request, std::string* sentence) {
       grpc::CreateCustomChannel(target, credentials, arguments);
   grpc::ClientContext context;
   context.set_deadline(After(std::chrono::duration<double>(request.timeout_s)));
-  const grpc::internal::RpcMethod method("/grpc.health.v1.Health/Check",
-                                         grpc::internal::RpcMethod::NORMAL_RPC);
   // HealthCheckRequest and -Response are, on the wire, a string and an enum
   // with number 1, just as these wrappers.
   const google::protobuf::StringValue whole_server;
   google::protobuf::Int32Value health;
-  const grpc::Status status = grpc::internal::BlockingUnaryCall(
-      channel.get(), method, &context, whole_server, &health);
+  const grpc::Status status = BlockingCall(
+      channel, "/grpc.health.v1.Health/Check", &context, whole_server, &health);
   if (status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED) {
     *sentence =
         fmt::format("{} did not answer within {} s", target, request.timeout_s);

@@ -5,10 +5,9 @@
 #include <utility>
 
 #include "grpcpp/create_channel.h"
-#include "grpcpp/impl/client_unary_call.h"
-#include "grpcpp/impl/codegen/proto_utils.h"
 #include "grpcpp/security/credentials.h"
 #include "nlohmann/json.hpp"
+#include "server/base/blocking_call.h"
 #include "server/base/code_name.h"
 #include "server/base/config_error.h"
 #include "server/base/monotonic.h"
@@ -124,10 +123,7 @@ bool SpanExporter::Export() {
   grpc::Status status;
   otlp::ExportResponse response;
   if (count > 0) {
-    const grpc::internal::RpcMethod method(
-        kMethod, grpc::internal::RpcMethod::NORMAL_RPC);
-    status = grpc::internal::BlockingUnaryCall(channel_.get(), method, &context,
-                                               request, &response);
+    status = BlockingCall(channel_, kMethod, &context, request, &response);
   }
   {
     const std::lock_guard<std::mutex> lock(mutex_);

@@ -8,10 +8,10 @@
 #include "counterweight/v1/correction_service.grpc.pb.h"
 #include "gmock/gmock.h"
 #include "grpcpp/create_channel.h"
-#include "grpcpp/impl/client_unary_call.h"
 #include "grpcpp/security/credentials.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
+#include "server/base/blocking_call.h"
 #include "tests/server/child_process.h"
 
 namespace counterweight::server {
@@ -43,15 +43,12 @@ grpc::Status GetServerInfo(const std::string& address) {
 grpc::Status SendInvalidUtf8(const std::string& address) {
   const auto channel =
       grpc::CreateChannel(address, grpc::InsecureChannelCredentials());
-  const grpc::internal::RpcMethod method(
-      "/counterweight.v1.CorrectionService/Correct",
-      grpc::internal::RpcMethod::NORMAL_RPC);
   grpc::ClientContext context;
   context.set_wait_for_ready(true);
   const grpc::Slice bytes(std::string("\x0a\x01\xff"));
   grpc::ByteBuffer response;
-  return grpc::internal::BlockingUnaryCall(
-      channel.get(), method, &context, grpc::ByteBuffer(&bytes, 1), &response);
+  return BlockingCall(channel, "/counterweight.v1.CorrectionService/Correct",
+                      &context, grpc::ByteBuffer(&bytes, 1), &response);
 }
 
 // Returns the stderr lines of a server with this --log_level that received

@@ -4,8 +4,8 @@
 #include "google/protobuf/empty.pb.h"
 #include "google/protobuf/wrappers.pb.h"
 #include "grpcpp/client_context.h"
-#include "grpcpp/impl/codegen/client_unary_call.h"
 #include "gtest/gtest.h"
+#include "server/base/blocking_call.h"
 #include "tests/server/running_server.h"
 
 namespace counterweight::server {
@@ -17,11 +17,10 @@ grpc::Status Reflect(const Config& config) {
   google::protobuf::Empty request;
   google::protobuf::BytesValue response;
   grpc::ClientContext context;
-  const grpc::internal::RpcMethod method(
+  return BlockingCall(
+      running.channel(),
       "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo",
-      grpc::internal::RpcMethod::NORMAL_RPC);
-  return grpc::internal::BlockingUnaryCall(running.channel().get(), method,
-                                           &context, request, &response);
+      &context, request, &response);
 }
 
 TEST(Reflection, IsServedUnlessTurnedOff) {

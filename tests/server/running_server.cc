@@ -10,8 +10,8 @@
 
 #include "google/protobuf/wrappers.pb.h"
 #include "grpcpp/create_channel.h"
-#include "grpcpp/impl/codegen/client_unary_call.h"
 #include "grpcpp/security/credentials.h"
+#include "server/base/blocking_call.h"
 #include "spdlog/sinks/ostream_sink.h"
 
 namespace counterweight::server {
@@ -89,10 +89,8 @@ int RunningServer::Health(const std::string& service) {
   request.set_value(service);
   google::protobuf::Int32Value response;
   grpc::ClientContext context;
-  const grpc::internal::RpcMethod method("/grpc.health.v1.Health/Check",
-                                         grpc::internal::RpcMethod::NORMAL_RPC);
-  const grpc::Status status = grpc::internal::BlockingUnaryCall(
-      channel_.get(), method, &context, request, &response);
+  const grpc::Status status = BlockingCall(
+      channel_, "/grpc.health.v1.Health/Check", &context, request, &response);
   return status.ok() ? response.value() : -1;
 }
 
