@@ -10,9 +10,9 @@
 
 #include "grpcpp/support/byte_buffer.h"
 #include "grpcpp/support/status.h"
-#include "server/call/entry.h"
+#include "server/call/admission_wait.h"
+#include "server/call/call.h"
 #include "server/call/parking.h"
-#include "server/call/served_call.h"
 #include "server/call/service_context.h"
 #include "server/call/unary_call.h"
 

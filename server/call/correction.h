@@ -8,7 +8,7 @@
 
 #include "google/protobuf/io/zero_copy_stream.h"
 #include "grpcpp/support/status.h"
-#include "server/call/served_call.h"
+#include "server/call/call.h"
 #include "server/engine/codec.h"
 
 namespace counterweight::server {

@@ -3,8 +3,8 @@
 #include <utility>
 
 #include "counterweight/v1/correction_service.pb.h"
+#include "server/call/call.h"
 #include "server/call/payload.h"
-#include "server/call/served_call.h"
 #include "server/engine/codec_publication.h"
 #include "server/observe/drift_report.h"
 #include "spdlog/fmt/fmt.h"

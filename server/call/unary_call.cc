@@ -3,8 +3,8 @@
 #include <utility>
 
 #include "server/call/arrivals.h"
+#include "server/call/call.h"
 #include "server/call/peer.h"
-#include "server/call/served_call.h"
 #include "server/call/status.h"
 
 namespace counterweight::server {

@@ -10,8 +10,8 @@
 
 #include "grpcpp/support/byte_buffer.h"
 #include "grpcpp/support/server_callback.h"
+#include "server/call/admission_wait.h"
 #include "server/call/call_clock.h"
-#include "server/call/entry.h"
 #include "server/call/service_context.h"
 
 namespace counterweight::server {

@@ -1,4 +1,4 @@
-#include "server/call/entry.h"
+#include "server/call/admission_wait.h"
 
 #include <chrono>
 #include <cstdint>

@@ -1,4 +1,4 @@
-#include "server/call/served_call.h"
+#include "server/call/call.h"
 
 #include <algorithm>
 #include <new>

@@ -1,6 +1,6 @@
 // Admission of one request.
-#ifndef COUNTERWEIGHT_SERVER_CALL_ENTRY_H_
-#define COUNTERWEIGHT_SERVER_CALL_ENTRY_H_
+#ifndef COUNTERWEIGHT_SERVER_CALL_ADMISSION_WAIT_H_
+#define COUNTERWEIGHT_SERVER_CALL_ADMISSION_WAIT_H_
 
 #include <cstdint>
 #include <functional>
@@ -70,4 +70,4 @@ class Entry {
 
 }  // namespace counterweight::server
 
-#endif  // COUNTERWEIGHT_SERVER_CALL_ENTRY_H_
+#endif  // COUNTERWEIGHT_SERVER_CALL_ADMISSION_WAIT_H_

@@ -1,6 +1,6 @@
 // The part that the calls of all RPCs share.
-#ifndef COUNTERWEIGHT_SERVER_CALL_SERVED_CALL_H_
-#define COUNTERWEIGHT_SERVER_CALL_SERVED_CALL_H_
+#ifndef COUNTERWEIGHT_SERVER_CALL_CALL_H_
+#define COUNTERWEIGHT_SERVER_CALL_CALL_H_
 
 #include <chrono>
 #include <functional>
@@ -76,4 +76,4 @@ class ServedCall {
 
 }  // namespace counterweight::server
 
-#endif  // COUNTERWEIGHT_SERVER_CALL_SERVED_CALL_H_
+#endif  // COUNTERWEIGHT_SERVER_CALL_CALL_H_
