@@ -7,8 +7,8 @@
 
 namespace counterweight::server {
 
-Share::Share(const ServiceContext* service, Admission::Ticket ticket,
-             int64_t received_bytes)
+Reservation::Reservation(const ServiceContext* service,
+                         Admission::Ticket ticket, int64_t received_bytes)
     : service_(*service),
       ticket_(std::move(ticket)),
       received_(service->transport->Lend(received_bytes)) {
@@ -16,12 +16,12 @@ Share::Share(const ServiceContext* service, Admission::Ticket ticket,
   service_.metrics->bytes_in_flight.Increment(static_cast<double>(bytes()));
 }
 
-Share::~Share() {
+Reservation::~Reservation() {
   service_.metrics->requests_in_flight.Decrement();
   service_.metrics->bytes_in_flight.Decrement(static_cast<double>(bytes()));
 }
 
-Admission::Verdict Share::Grow(int64_t bytes) {
+Admission::Verdict Reservation::Grow(int64_t bytes) {
   const Admission::Verdict verdict = service_.admission->Grow(bytes, &ticket_);
   if (verdict == Admission::Verdict::kAdmitted) {
     service_.metrics->bytes_in_flight.Increment(static_cast<double>(bytes));
@@ -29,14 +29,14 @@ Admission::Verdict Share::Grow(int64_t bytes) {
   return verdict;
 }
 
-void Share::BeginAnswer(int64_t bytes) {
+void Reservation::BeginAnswer(int64_t bytes) {
   service_.metrics->bytes_in_flight.Increment(
       static_cast<double>(bytes - ticket_.bytes()));
   service_.admission->BeginAnswer(bytes, &ticket_);
 }
 
-void Entry::Begin(const ServiceContext* service, const Request& request,
-                  Decided decided) {
+void AdmissionWait::Begin(const ServiceContext* service, const Request& request,
+                          Decided decided) {
   const auto decide = [service, client = request.client,
                        received = request.received_bytes,
                        decided = std::move(decided)](Admission::Verdict verdict,
@@ -45,11 +45,13 @@ void Entry::Begin(const ServiceContext* service, const Request& request,
       decided(verdict, nullptr);
       return;
     }
-    auto share = std::make_shared<Share>(service, std::move(ticket), received);
-    const Executor::Length length = Executor::LengthOf(share->bytes());
+    auto reservation =
+        std::make_shared<Reservation>(service, std::move(ticket), received);
+    const Executor::Length length = Executor::LengthOf(reservation->bytes());
     service->executor->Submit(
-        client, length, [decided, share = std::move(share)]() mutable {
-          decided(Admission::Verdict::kAdmitted, std::move(share));
+        client, length,
+        [decided, reservation = std::move(reservation)]() mutable {
+          decided(Admission::Verdict::kAdmitted, std::move(reservation));
         });
   };
   const uint64_t id = service->admission->Admit(request.client, request.bytes,
@@ -71,7 +73,7 @@ void Entry::Begin(const ServiceContext* service, const Request& request,
   if (is_abandoned) service->admission->Abandon(id);
 }
 
-void Entry::Abandon() {
+void AdmissionWait::Abandon() {
   uint64_t id = 0;
   {
     const std::lock_guard<std::mutex> lock(mutex_);

@@ -15,14 +15,14 @@ namespace counterweight::server {
 
 // Holds an admitted request's resources, in admission and in the gauges. Used
 // by one thread at a time.
-class Share {
+class Reservation {
  public:
   // `received_bytes`: what the request as it came takes of gRPC's memory.
-  Share(const ServiceContext* service, Admission::Ticket ticket,
-        int64_t received_bytes);
-  ~Share();
-  Share(const Share&) = delete;
-  Share& operator=(const Share&) = delete;
+  Reservation(const ServiceContext* service, Admission::Ticket ticket,
+              int64_t received_bytes);
+  ~Reservation();
+  Reservation(const Reservation&) = delete;
+  Reservation& operator=(const Reservation&) = delete;
 
   // Takes more of admission's bytes.
   Admission::Verdict Grow(int64_t bytes);
@@ -39,7 +39,7 @@ class Share {
 };
 
 // Waits for admission, at most --max_queue_seconds. Thread-safe.
-class Entry {
+class AdmissionWait {
  public:
   struct Request {
     Client client;
@@ -48,9 +48,9 @@ class Entry {
     // The part of held_bytes that gRPC counts too: a message as it came.
     int64_t received_bytes = 0;
   };
-  // `share` is null unless the verdict is kAdmitted.
-  using Decided =
-      std::function<void(Admission::Verdict, std::shared_ptr<Share> share)>;
+  // `reservation` is null unless the verdict is kAdmitted.
+  using Decided = std::function<void(Admission::Verdict,
+                                     std::shared_ptr<Reservation> reservation)>;
 
   // Calls `decided` once: on the executor if the request is admitted, in
   // whichever thread refused it if not. REQUIRES: called once.

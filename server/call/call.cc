@@ -53,9 +53,8 @@ grpc::Status ServerIsFull() {
                   kRetryWhenFullSeconds);
 }
 
-ServedCall::ServedCall(const ServiceContext* service, std::string_view rpc,
-                       grpc::CallbackServerContext* context,
-                       std::string request_id)
+Call::Call(const ServiceContext* service, std::string_view rpc,
+           grpc::CallbackServerContext* context, std::string request_id)
     : service_(*service), context_(context) {
   Peer peer = PeerOf(*context, *service->access);
   queue_client_.peer = std::move(peer.client);
@@ -72,11 +71,11 @@ ServedCall::ServedCall(const ServiceContext* service, std::string_view rpc,
   record_.trace = BeginTrace(*context, service->spans != nullptr, stage_start_);
 }
 
-const Regions* ServedCall::regions() const {
+const Regions* Call::regions() const {
   return record_.peer == "tcp" ? nullptr : service_.regions;
 }
 
-grpc::Status ServedCall::MayWrite(const std::string& run) const {
+grpc::Status Call::MayWrite(const std::string& run) const {
   if (token_ == nullptr || token_->runs.Allow(run)) return grpc::Status::OK;
   std::string refusal =
       fmt::format("is required of the token '{}'", token_->name);
@@ -91,7 +90,7 @@ grpc::Status ServedCall::MayWrite(const std::string& run) const {
                       token_->runs.ToString())};
 }
 
-grpc::Status ServedCall::StillWanted() const {
+grpc::Status Call::StillWanted() const {
   if (HasPassed(context_->raw_deadline())) {
     return {grpc::StatusCode::DEADLINE_EXCEEDED,
             "the deadline passed before the batch was corrected"};
@@ -102,12 +101,12 @@ grpc::Status ServedCall::StillWanted() const {
   return grpc::Status::OK;
 }
 
-grpc::Status ServedCall::InvalidArgument(const Violations& violations) {
+grpc::Status Call::InvalidArgument(const Violations& violations) {
   record_.violations = static_cast<int64_t>(violations.size());
   return server::InvalidArgument(violations);
 }
 
-grpc::Status ServedCall::Refuse(Admission::Verdict verdict) {
+grpc::Status Call::Refuse(Admission::Verdict verdict) {
   switch (verdict) {
     case Admission::Verdict::kAdmitted:
       break;
@@ -127,14 +126,14 @@ grpc::Status ServedCall::Refuse(Admission::Verdict verdict) {
   return grpc::Status::OK;
 }
 
-grpc::Status ServedCall::NoMemory() {
+grpc::Status Call::NoMemory() {
   return TryAgain(grpc::StatusCode::RESOURCE_EXHAUSTED,
                   "the server has no memory for this request; try again, "
                   "or send a smaller batch",
                   kRetryWhenDrainingSeconds);
 }
 
-grpc::Status ServedCall::Guard(const std::function<grpc::Status()>& work) {
+grpc::Status Call::Guard(const std::function<grpc::Status()>& work) {
   try {
     return work();
   } catch (const std::bad_alloc&) {
@@ -144,8 +143,8 @@ grpc::Status ServedCall::Guard(const std::function<grpc::Status()>& work) {
   }
 }
 
-grpc::Status ServedCall::InternalError(std::string_view event,
-                                       std::string_view what) {
+grpc::Status Call::InternalError(std::string_view event,
+                                 std::string_view what) {
   service_.log->Event(spdlog::level::err, event,
                       {{"request_id", record_.request_id}, {"what", what}});
   // The cause may hold paths and addresses, so it stays in the log.
@@ -154,8 +153,7 @@ grpc::Status ServedCall::InternalError(std::string_view event,
               record_.request_id};
 }
 
-void ServedCall::EndStage(std::string_view stage,
-                          double RequestRecord::*seconds) {
+void Call::EndStage(std::string_view stage, double RequestRecord::*seconds) {
   const Clock::time_point now = Clock::now();
   const Clock::time_point start = std::exchange(stage_start_, now);
   record_.*seconds += std::chrono::duration<double>(now - start).count();
@@ -164,7 +162,7 @@ void ServedCall::EndStage(std::string_view stage,
   }
 }
 
-void ServedCall::CountStages() {
+void Call::CountStages() {
   ServingMetrics& metrics = *service_.metrics;
   metrics.decode_seconds.Observe(record_.decode_seconds);
   metrics.queue_seconds.Observe(record_.queue_seconds);
@@ -176,7 +174,7 @@ void ServedCall::CountStages() {
   metrics.response_bytes.Increment(static_cast<double>(record_.response_bytes));
 }
 
-void ServedCall::Record(const grpc::Status& status) {
+void Call::Record(const grpc::Status& status) {
   record_.code = status.error_code();
   record_.message = status.error_message();
   service_.metrics->request_bytes.Increment(

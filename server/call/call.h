@@ -26,11 +26,11 @@ grpc::Status ServerIsFull();
 // One call: who makes it, how long its stages took, and the statuses with which
 // it can fail. Used by one thread at a time; but any may call StillWanted, and
 // the refusals beside InvalidArgument.
-class ServedCall {
+class Call {
  public:
   // `rpc` is the RPC's name. `context` must outlive the calls of StillWanted.
-  ServedCall(const ServiceContext* service, std::string_view rpc,
-             grpc::CallbackServerContext* context, std::string request_id);
+  Call(const ServiceContext* service, std::string_view rpc,
+       grpc::CallbackServerContext* context, std::string request_id);
 
   const ServiceContext& service() const { return service_; }
   RequestRecord& record() { return record_; }

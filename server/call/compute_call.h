@@ -27,10 +27,11 @@ class Work {
   Work(const Work&) = delete;
   Work& operator=(const Work&) = delete;
 
-  // Parses *request, which it frees, and checks it. *share has the bytes as
-  // received and the bound of the parsed message; what else the request needs
-  // is to be reserved here.
-  virtual grpc::Status Decode(grpc::ByteBuffer* request, Share* share) = 0;
+  // Parses *request, which it frees, and checks it. *reservation has the bytes
+  // as received and the bound of the parsed message; what else the request
+  // needs is to be reserved here.
+  virtual grpc::Status Decode(grpc::ByteBuffer* request,
+                              Reservation* reservation) = 0;
   // Takes what Compute shares with other requests, beside threads. False: not
   // now; `wake` is called once, from any thread, when it is to be tried again.
   virtual bool TakeTurn(std::function<void()> wake) = 0;
@@ -47,23 +48,24 @@ class Work {
 // other peers have their turn, and a client that has left ends the call.
 class ComputeCall : public std::enable_shared_from_this<ComputeCall> {
  public:
-  // The ServedCall outlives the work.
-  using MakeWork = std::function<std::unique_ptr<Work>(ServedCall*)>;
+  // The Call outlives the work.
+  using MakeWork = std::function<std::unique_ptr<Work>(Call*)>;
 
   // Runs a call of `rpc` whose message, *request, has come to its end, most of
   // it on the executor. Takes *request.
   static void Start(const ServiceContext* service, std::string_view rpc,
-                    std::shared_ptr<UnaryCall> call, grpc::ByteBuffer* request,
+                    std::shared_ptr<UnaryCall> unary, grpc::ByteBuffer* request,
                     std::string request_id, const MakeWork& make_work);
 
  private:
   enum class Stage : uint8_t { kDecode, kTurn, kCompute, kEncode, kDone };
 
   ComputeCall(const ServiceContext* service, std::string_view rpc,
-              std::shared_ptr<UnaryCall> call, grpc::ByteBuffer* request,
+              std::shared_ptr<UnaryCall> unary, grpc::ByteBuffer* request,
               std::string request_id, const MakeWork& make_work);
 
-  void Decided(Admission::Verdict verdict, std::shared_ptr<Share> share);
+  void Decided(Admission::Verdict verdict,
+               std::shared_ptr<Reservation> reservation);
   // On the executor.
   void Run();
   grpc::Status RunStage();
@@ -77,12 +79,12 @@ class ComputeCall : public std::enable_shared_from_this<ComputeCall> {
   void Finish(const grpc::Status& status);
 
   const ServiceContext& service_;
-  const std::shared_ptr<UnaryCall> call_;
+  const std::shared_ptr<UnaryCall> unary_;
   grpc::ByteBuffer request_;  // until it is parsed
-  ServedCall served_;
+  Call call_;
   std::unique_ptr<Work> work_;
-  Entry entry_;
-  std::shared_ptr<Share> share_;
+  AdmissionWait admission_wait_;
+  std::shared_ptr<Reservation> reservation_;
   Stage stage_ = Stage::kDecode;
   Executor::Length length_ = Executor::Length::kShort;  // of the task that runs
   bool waits_ = false;                                  // for its turn

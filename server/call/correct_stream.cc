@@ -150,7 +150,7 @@ void CorrectStream::OnCancel() {
     if (!is_over) EndCancelled();
   }
   if (!reset.empty()) service_.resets->Add(reset, steady_clock::now());
-  if (!is_over) entry_.Abandon();
+  if (!is_over) admission_wait_.Abandon();
 }
 
 void CorrectStream::EndCancelled() {
@@ -194,7 +194,7 @@ void CorrectStream::SubmitWork() {
 void CorrectStream::SendAdmission() {
   v1::CorrectStreamResponse frame;
   frame.mutable_admission()->set_reserved_bytes(
-      static_cast<uint64_t>(share_->bytes()));
+      static_cast<uint64_t>(reservation_->bytes()));
   frame.mutable_admission()->set_chunk_bytes(
       static_cast<uint32_t>(kChunkBytes));
   outgoing_.Clear();

@@ -69,7 +69,8 @@ class CorrectStream final
 
   // The executor's tasks.
   void Enter();
-  void Decided(Admission::Verdict verdict, std::shared_ptr<Share> share);
+  void Decided(Admission::Verdict verdict,
+               std::shared_ptr<Reservation> reservation);
   void Work();
 
   grpc::Status ReadHeader();
@@ -136,13 +137,13 @@ class CorrectStream final
   // The rest belongs to one thread after the other: to the task that enters, to
   // the reading callback while the stream receives, to Work, to the writing
   // callback.
-  ServedCall call_;
+  Call call_;
   Correction correction_;
-  Entry entry_;
+  AdmissionWait admission_wait_;
   grpc::ByteBuffer incoming_;
   PayloadPieces frame_;
   int64_t header_bytes_ = 0;
-  std::shared_ptr<Share> share_;
+  std::shared_ptr<Reservation> reservation_;
   std::shared_ptr<std::byte> memory_;
   StreamBatch batch_;
   std::unique_ptr<kernels::CorrectRun> run_;

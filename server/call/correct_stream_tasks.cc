@@ -22,7 +22,7 @@ constexpr int64_t kMaxSpanBytes =
 
 // Keeps staging memory alive while gRPC has slices of it.
 struct Hold {
-  std::shared_ptr<Share> share;
+  std::shared_ptr<Reservation> reservation;
   std::shared_ptr<std::byte> memory;
 };
 
@@ -34,14 +34,15 @@ void CorrectStream::Enter() {
   if (!status.ok()) return EndFromTask(status);
   // A client that left while the header was read needs no turn.
   if (has_ended_) return;
-  const Entry::Request request{.client = call_.queue_client(),
-                               .bytes = NeededBytes(),
-                               .held_bytes = correction_.ObjectBytes()};
-  entry_.Begin(&service_, request,
-               [self = shared_from_this()](Admission::Verdict verdict,
-                                           std::shared_ptr<Share> share) {
-                 self->Decided(verdict, std::move(share));
-               });
+  const AdmissionWait::Request request{.client = call_.queue_client(),
+                                       .bytes = NeededBytes(),
+                                       .held_bytes = correction_.ObjectBytes()};
+  admission_wait_.Begin(
+      &service_, request,
+      [self = shared_from_this()](Admission::Verdict verdict,
+                                  std::shared_ptr<Reservation> reservation) {
+        self->Decided(verdict, std::move(reservation));
+      });
 }
 
 grpc::Status CorrectStream::ReadHeader() {
@@ -78,16 +79,16 @@ int64_t CorrectStream::NeededBytes() const {
 }
 
 void CorrectStream::Decided(Admission::Verdict verdict,
-                            std::shared_ptr<Share> share) {
-  if (share == nullptr) return EndFromTask(call_.Refuse(verdict));
-  share_ = std::move(share);
+                            std::shared_ptr<Reservation> reservation) {
+  if (reservation == nullptr) return EndFromTask(call_.Refuse(verdict));
+  reservation_ = std::move(reservation);
   const grpc::Status status = call_.Guard([this] { return Prepare(); });
   call_.EndStage("queue", &RequestRecord::queue_seconds);
   const std::lock_guard<std::mutex> lock(mutex_);
   if (state_ == State::kEnded) return;
   if (!status.ok()) return End(status);
   state_ = State::kReceiving;
-  reserved_bytes_ = share_->bytes();
+  reserved_bytes_ = reservation_->bytes();
   length_ = Executor::LengthOf(reserved_bytes_, call_.record().sequences);
   SendAdmission();
   if (batch_.IsWhole()) {
@@ -182,7 +183,7 @@ grpc::Status CorrectStream::FinishComputing(bool* waits) {
   v1::StreamSummary summary;
   summary.set_received_bytes(static_cast<uint64_t>(batch_.received_bytes()));
   *summary.mutable_timing() = correction_.response().timing();
-  answer_.Begin(std::make_shared<Hold>(Hold{share_, memory_}),
+  answer_.Begin(std::make_shared<Hold>(Hold{reservation_, memory_}),
                 &correction_.response(), summary);
   return grpc::Status::OK;
 }

@@ -8,7 +8,8 @@
 
 namespace counterweight::server {
 
-grpc::Status CorrectWork::Decode(grpc::ByteBuffer* request, Share* share) {
+grpc::Status CorrectWork::Decode(grpc::ByteBuffer* request,
+                                 Reservation* reservation) {
   grpc::Status status = ParsePayload(
       service_.config->Get()->max_message_bytes, request, [this](auto* input) {
         return correction_.Parse(input, /*has_data=*/true);
@@ -17,7 +18,7 @@ grpc::Status CorrectWork::Decode(grpc::ByteBuffer* request, Share* share) {
   status = correction_.Decode({.regions = call_.regions()},
                               [this] { return call_.StillWanted(); });
   if (!status.ok()) return status;
-  status = ReserveRest(share);
+  status = ReserveRest(reservation);
   if (!status.ok()) return status;
   return correction_.decoded().tensors.has_shared_mask ? CopyMask()
                                                        : grpc::Status::OK;
@@ -35,7 +36,7 @@ grpc::Status CorrectWork::CopyMask() {
                             : call_.InvalidArgument(violations);
 }
 
-grpc::Status CorrectWork::ReserveRest(Share* share) {
+grpc::Status CorrectWork::ReserveRest(Reservation* reservation) {
   const Decoded& decoded = correction_.decoded();
   // Outputs in the message, and the bytes that it becomes.
   int64_t bytes =
@@ -45,8 +46,8 @@ grpc::Status CorrectWork::ReserveRest(Share* share) {
   bytes += correction_.ObjectBytes();
   // Admitted so far: the bytes as received, which are free by now, and the
   // bound of the parsed message, which the objects hold.
-  bytes -= share->bytes();
-  return bytes <= 0 ? grpc::Status::OK : call_.Refuse(share->Grow(bytes));
+  bytes -= reservation->bytes();
+  return bytes <= 0 ? grpc::Status::OK : call_.Refuse(reservation->Grow(bytes));
 }
 
 bool CorrectWork::TakeTurn(std::function<void()> wake) {

@@ -13,10 +13,11 @@ namespace counterweight::server {
 
 class CorrectWork final : public Work {
  public:
-  explicit CorrectWork(ServedCall* call)
+  explicit CorrectWork(Call* call)
       : call_(*call), service_(call->service()), correction_(call) {}
 
-  grpc::Status Decode(grpc::ByteBuffer* request, Share* share) override;
+  grpc::Status Decode(grpc::ByteBuffer* request,
+                      Reservation* reservation) override;
   bool TakeTurn(std::function<void()> wake) override;
   grpc::Status Compute() override;
   grpc::Status Encode(grpc::ByteBuffer* response) override;
@@ -24,11 +25,11 @@ class CorrectWork final : public Work {
 
  private:
   // Room for what only the decoded request tells.
-  grpc::Status ReserveRest(Share* share);
+  grpc::Status ReserveRest(Reservation* reservation);
   // Copies a mask in the host's shared memory, and checks the copy.
   grpc::Status CopyMask();
 
-  ServedCall& call_;
+  Call& call_;
   const ServiceContext& service_;
   Correction correction_;
   std::shared_ptr<std::byte> mask_;  // a copy of a shared one

@@ -17,8 +17,7 @@ namespace counterweight::server {
 class Correction {
  public:
   // `call` must outlive this.
-  explicit Correction(ServedCall* call)
-      : call_(*call), service_(call->service()) {}
+  explicit Correction(Call* call) : call_(*call), service_(call->service()) {}
 
   // REQUIRES: Decode was OK.
   const Decoded& decoded() const { return *decoded_; }
@@ -44,7 +43,7 @@ class Correction {
   void Publish(const kernels::BatchSums& sums);
 
  private:
-  ServedCall& call_;
+  Call& call_;
   const ServiceContext& service_;
   v1::CorrectRequest request_;
   std::optional<const Decoded> decoded_;

@@ -31,7 +31,7 @@ uint64_t RandomPrefix() {
 const CorrectionService::Rpc CorrectionService::kRpcs[] = {
     {"/counterweight.v1.CorrectionService/Correct",
      [](CorrectionService* self, std::string_view rpc) {
-       return self->Compute(rpc, std::make_unique<CorrectWork, ServedCall*>);
+       return self->Compute(rpc, std::make_unique<CorrectWork, Call*>);
      }},
     {"/counterweight.v1.CorrectionService/CorrectStream",
      [](CorrectionService* self, std::string_view rpc) -> Begin {

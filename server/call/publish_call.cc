@@ -31,7 +31,7 @@ grpc::Status Parse(grpc::ByteBuffer* bytes, v1::PublishRequest* request) {
   return status;
 }
 
-grpc::Status Publish(const ServiceContext& service, ServedCall* call,
+grpc::Status Publish(const ServiceContext& service, Call* call,
                      grpc::ByteBuffer* bytes, grpc::ByteBuffer* response) {
   v1::PublishRequest request;
   grpc::Status status = Parse(bytes, &request);
@@ -61,18 +61,18 @@ grpc::Status Publish(const ServiceContext& service, ServedCall* call,
 }  // namespace
 
 void AnswerPublish(const ServiceContext* service, std::string_view rpc,
-                   const std::shared_ptr<UnaryCall>& call,
+                   const std::shared_ptr<UnaryCall>& unary,
                    grpc::ByteBuffer* request, std::string request_id) {
-  ServedCall served(service, rpc, call->context(), std::move(request_id));
+  Call call(service, rpc, unary->context(), std::move(request_id));
   grpc::ByteBuffer response;
-  const grpc::Status status = served.Guard(
-      [&] { return Publish(*service, &served, request, &response); });
-  served.record().response_bytes = static_cast<int64_t>(response.Length());
-  served.EndStage("decode", &RequestRecord::decode_seconds);
+  const grpc::Status status =
+      call.Guard([&] { return Publish(*service, &call, request, &response); });
+  call.record().response_bytes = static_cast<int64_t>(response.Length());
+  call.EndStage("decode", &RequestRecord::decode_seconds);
   // Spans are of corrections.
-  if (served.record().trace) served.record().trace->is_sampled = false;
-  served.Record(status);
-  call->Finish(status, &response, nullptr);
+  if (call.record().trace) call.record().trace->is_sampled = false;
+  call.Record(status);
+  unary->Finish(status, &response, nullptr);
 }
 
 }  // namespace counterweight::server

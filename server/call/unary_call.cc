@@ -61,12 +61,13 @@ void UnaryCall::OnLeave(std::function<void()> on_leave) {
 }
 
 void UnaryCall::Finish(const grpc::Status& status, grpc::ByteBuffer* response,
-                       std::shared_ptr<Share> share) {
+                       std::shared_ptr<Reservation> reservation) {
   // Destroyed after the lock, and not before gRPC is called.
   const std::shared_ptr<UnaryCall> self = shared_from_this();
   std::function<void()> on_leave;
-  // Frees the share first, so that a client that reads its error finds room.
-  if (!status.ok()) share.reset();
+  // Frees the reservation first, so that a client that reads its error finds
+  // room.
+  if (!status.ok()) reservation.reset();
   const std::lock_guard<std::mutex> lock(mutex_);
   on_leave.swap(on_leave_);
   state_ = State::kEnded;
@@ -76,9 +77,9 @@ void UnaryCall::Finish(const grpc::Status& status, grpc::ByteBuffer* response,
     RawReactor::Finish(status);
     return;
   }
-  share_ = std::move(share);
-  if (share_ != nullptr) {
-    share_->BeginAnswer(static_cast<int64_t>(response->Length()));
+  reservation_ = std::move(reservation);
+  if (reservation_ != nullptr) {
+    reservation_->BeginAnswer(static_cast<int64_t>(response->Length()));
   }
   response_.Swap(response);
   StartWriteAndFinish(&response_, grpc::WriteOptions(), status);
@@ -139,12 +140,12 @@ void UnaryCall::OnCancel() {
 void UnaryCall::OnDone() {
   // Destroyed after the lock.
   std::shared_ptr<UnaryCall> self;
-  std::shared_ptr<Share> share;
+  std::shared_ptr<Reservation> reservation;
   std::shared_ptr<void> watch;
   const std::lock_guard<std::mutex> lock(mutex_);
   is_done_ = true;
   self = std::move(self_);
-  share = std::move(share_);
+  reservation = std::move(reservation_);
   watch = std::move(watch_);
 }
 

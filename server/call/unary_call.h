@@ -48,10 +48,10 @@ class UnaryCall final : public RawReactor,
   void OnLeave(std::function<void()> on_leave);
 
   // Sends what *response holds, and takes it, if the status is OK, and ends the
-  // call. Keeps `share`, as the answer's, until gRPC has let go of the answer.
-  // REQUIRES: called once, after on_request.
+  // call. Keeps `reservation`, as the answer's, until gRPC has let go of the
+  // answer. REQUIRES: called once, after on_request.
   void Finish(const grpc::Status& status, grpc::ByteBuffer* response,
-              std::shared_ptr<Share> share);
+              std::shared_ptr<Reservation> reservation);
 
   void OnReadDone(bool ok) override;
   void OnCancel() override;
@@ -82,7 +82,7 @@ class UnaryCall final : public RawReactor,
   bool has_left_ = false;
   bool is_done_ = false;  // gRPC may have freed the context
   std::function<void()> on_leave_;
-  std::shared_ptr<Share> share_;
+  std::shared_ptr<Reservation> reservation_;
   std::shared_ptr<void> place_;  // among arrivals
   std::shared_ptr<void> watch_;
   std::shared_ptr<UnaryCall> self_;  // until OnDone

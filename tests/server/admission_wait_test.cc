@@ -18,10 +18,10 @@ namespace {
 using ::testing::ElementsAre;
 using Verdict = Admission::Verdict;
 
-// The parts of a server that an entry uses; it has room for one request.
-class EntryTest : public ::testing::Test {
+// The parts of a server that a wait uses; it has room for one request.
+class AdmissionWaitTest : public ::testing::Test {
  protected:
-  EntryTest() {
+  AdmissionWaitTest() {
     service_.config = &config_;
     service_.admission = &admission_;
     service_.executor = &executor_;
@@ -29,13 +29,13 @@ class EntryTest : public ::testing::Test {
     service_.uses = &uses_;
     service_.transport = &transport_;
   }
-  ~EntryTest() override {
+  ~AdmissionWaitTest() override {
     executor_.Stop();
     uses_.WaitUntilUnused();
   }
 
-  Entry::Decided Into(std::optional<Verdict>* verdict) {
-    return [verdict](Verdict decided, const std::shared_ptr<Share>&) {
+  AdmissionWait::Decided Into(std::optional<Verdict>* verdict) {
+    return [verdict](Verdict decided, const std::shared_ptr<Reservation>&) {
       *verdict = decided;
     };
   }
@@ -58,48 +58,48 @@ class EntryTest : public ::testing::Test {
   ServiceContext service_{};
 };
 
-TEST_F(EntryTest, OneThatWaitsLeavesWhenItIsAbandoned) {
+TEST_F(AdmissionWaitTest, OneThatWaitsLeavesWhenItIsAbandoned) {
   Admission::Ticket running;
   admission_.Admit({}, 1, 0, [&](Verdict, Admission::Ticket ticket) {
     running = std::move(ticket);
   });
   std::optional<Verdict> verdict;
-  Entry entry;
-  entry.Begin(&service_, {.client = {}, .bytes = 1}, Into(&verdict));
+  AdmissionWait wait;
+  wait.Begin(&service_, {.client = {}, .bytes = 1}, Into(&verdict));
   EXPECT_EQ(admission_.requests_queued(), 1);
   EXPECT_FALSE(verdict);
-  entry.Abandon();
+  wait.Abandon();
   EXPECT_EQ(verdict, Verdict::kFull);
   EXPECT_EQ(admission_.requests_queued(), 0);
 }
 
 // A client may leave while its request is on its way to the queue.
-TEST_F(EntryTest, OneThatIsAbandonedBeforeItBeginsDoesNotWait) {
+TEST_F(AdmissionWaitTest, OneThatIsAbandonedBeforeItBeginsDoesNotWait) {
   Admission::Ticket running;
   admission_.Admit({}, 1, 0, [&](Verdict, Admission::Ticket ticket) {
     running = std::move(ticket);
   });
   std::optional<Verdict> verdict;
-  Entry entry;
-  entry.Abandon();
-  entry.Begin(&service_, {.client = {}, .bytes = 1}, Into(&verdict));
+  AdmissionWait wait;
+  wait.Abandon();
+  wait.Begin(&service_, {.client = {}, .bytes = 1}, Into(&verdict));
   EXPECT_EQ(verdict, Verdict::kFull);
   EXPECT_EQ(admission_.requests_queued(), 0);
 }
 
-TEST_F(EntryTest, AShareShowsInTheGaugesWhatItHolds) {
+TEST_F(AdmissionWaitTest, AReservationShowsInTheGaugesWhatItHolds) {
   {
     Admission::Ticket ticket;
     admission_.Admit({}, 40, 0, [&](Verdict, Admission::Ticket admitted) {
       ticket = std::move(admitted);
     });
-    Share share(&service_, std::move(ticket), /*received_bytes=*/0);
+    Reservation reservation(&service_, std::move(ticket), /*received_bytes=*/0);
     EXPECT_EQ(metrics_.requests_in_flight.Value(), 1);
     EXPECT_EQ(metrics_.bytes_in_flight.Value(), 40);
-    EXPECT_EQ(share.Grow(61), Verdict::kTooLarge);
-    EXPECT_EQ(share.Grow(60), Verdict::kAdmitted);
+    EXPECT_EQ(reservation.Grow(61), Verdict::kTooLarge);
+    EXPECT_EQ(reservation.Grow(60), Verdict::kAdmitted);
     EXPECT_EQ(metrics_.bytes_in_flight.Value(), 100);
-    share.BeginAnswer(30);
+    reservation.BeginAnswer(30);
     EXPECT_EQ(metrics_.bytes_in_flight.Value(), 30);
     EXPECT_EQ(admission_.bytes_in_flight(), 30);
   }
@@ -110,34 +110,35 @@ TEST_F(EntryTest, AShareShowsInTheGaugesWhatItHolds) {
 
 // gRPC's memory has room for other messages as soon as this one is admitted,
 // and until it has been parsed.
-TEST_F(EntryTest, AnAdmittedMessageIsBesideTheTransportsOwn) {
+TEST_F(AdmissionWaitTest, AnAdmittedMessageIsBesideTheTransportsOwn) {
   Admission::Ticket running;
   admission_.Admit({}, 1, 0, [&](Verdict, Admission::Ticket ticket) {
     running = std::move(ticket);
   });
-  std::promise<std::shared_ptr<Share>> admitted;
-  Entry entry;
-  entry.Begin(&service_,
-              {.client = {}, .bytes = 9, .held_bytes = 4, .received_bytes = 4},
-              [&](Verdict, std::shared_ptr<Share> share) {
-                admitted.set_value(std::move(share));
-              });
+  std::promise<std::shared_ptr<Reservation>> admitted;
+  AdmissionWait wait;
+  wait.Begin(&service_,
+             {.client = {}, .bytes = 9, .held_bytes = 4, .received_bytes = 4},
+             [&](Verdict, std::shared_ptr<Reservation> reservation) {
+               admitted.set_value(std::move(reservation));
+             });
   EXPECT_THAT(transport_bytes_, ElementsAre());
   running = {};
-  const std::shared_ptr<Share> share = admitted.get_future().get();
+  const std::shared_ptr<Reservation> reservation = admitted.get_future().get();
   EXPECT_THAT(transport_bytes_, ElementsAre(4));
-  share->EndReceived();
+  reservation->EndReceived();
   EXPECT_THAT(transport_bytes_, ElementsAre(4, 0));
 }
 
 // The request fails before it is parsed.
-TEST_F(EntryTest, AShareGivesBackWhatTheTransportGot) {
+TEST_F(AdmissionWaitTest, AReservationGivesBackWhatTheTransportGot) {
   Admission::Ticket ticket;
   admission_.Admit({}, 9, 0, [&](Verdict, Admission::Ticket admitted) {
     ticket = std::move(admitted);
   });
   {
-    const Share share(&service_, std::move(ticket), /*received_bytes=*/4);
+    const Reservation reservation(&service_, std::move(ticket),
+                                  /*received_bytes=*/4);
     EXPECT_THAT(transport_bytes_, ElementsAre(4));
   }
   EXPECT_THAT(transport_bytes_, ElementsAre(4, 0));

@@ -9,7 +9,7 @@
 namespace counterweight::server {
 namespace {
 
-struct Call : TimedCall {
+struct TickedCall : TimedCall {
   void OnTick(std::chrono::steady_clock::time_point) override {
     if (++ticks == 2) ticked.set_value();
   }
@@ -19,9 +19,9 @@ struct Call : TimedCall {
 
 TEST(CallClock, TicksUntilTheCallIsGone) {
   CallClock clock(std::chrono::milliseconds(1));
-  auto ended = std::make_shared<Call>();
+  auto ended = std::make_shared<TickedCall>();
   const std::shared_ptr<void> watch = clock.Watch(ended);
-  std::weak_ptr<Call> weak = ended;
+  std::weak_ptr<TickedCall> weak = ended;
   ended->ticked.get_future().wait();
   ended.reset();
   // A tick may hold it briefly; then it is destroyed, not kept.
@@ -33,9 +33,9 @@ TEST(CallClock, TicksUntilTheCallIsGone) {
 
 TEST(CallClock, AWatchThatEndsEndsTheTicks) {
   CallClock clock(std::chrono::milliseconds(1));
-  const auto quiet = std::make_shared<Call>();
+  const auto quiet = std::make_shared<TickedCall>();
   clock.Watch(quiet).reset();
-  const auto other = std::make_shared<Call>();
+  const auto other = std::make_shared<TickedCall>();
   const std::shared_ptr<void> watch = clock.Watch(other);
   other->ticked.get_future().wait();
   clock.Stop();
@@ -43,7 +43,7 @@ TEST(CallClock, AWatchThatEndsEndsTheTicks) {
 }
 
 TEST(CallClock, AWatchMayOutliveIt) {
-  const auto call = std::make_shared<Call>();
+  const auto call = std::make_shared<TickedCall>();
   std::shared_ptr<void> watch;
   {
     CallClock clock(std::chrono::milliseconds(1));
