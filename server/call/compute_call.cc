@@ -31,7 +31,7 @@ void ComputeCall::Start(const ServiceContext* service, std::string_view rpc,
     const auto alive = weak.lock();
     if (alive == nullptr) return;
     alive->admission_wait_.Abandon();
-    alive->parking_.Wake();
+    alive->resumer_.Wake();
   });
   const int64_t held = self->call_.record().request_bytes;
   // The bytes as received, and the message that they become.
@@ -67,7 +67,7 @@ void ComputeCall::Run() {
     const grpc::Status status = call_.Guard([this] { return RunStage(); });
     if (!status.ok() || stage_ == Stage::kDone) return Finish(status);
     if (waits_) {
-      if (IsParked()) return;
+      if (MustWait()) return;
     } else if (Length() != length_ ||
                executor.IsTurnOver(call_.queue_client(), start)) {
       return Resume();
@@ -85,8 +85,8 @@ Executor::Length ComputeCall::Length() const {
   return Executor::LengthOf(reservation_->bytes(), call_.record().sequences);
 }
 
-bool ComputeCall::IsParked() {
-  return parking_.Park([self = shared_from_this()] { self->Resume(); });
+bool ComputeCall::MustWait() {
+  return resumer_.Wait([self = shared_from_this()] { self->Resume(); });
 }
 
 grpc::Status ComputeCall::RunStage() {
@@ -104,7 +104,7 @@ grpc::Status ComputeCall::RunStage() {
       break;
     case Stage::kTurn:
       waits_ = !work_->TakeTurn([weak = weak_from_this()] {
-        if (const auto self = weak.lock()) self->parking_.Wake();
+        if (const auto self = weak.lock()) self->resumer_.Wake();
       });
       if (waits_) break;
       // Within this turn, so that a trace has no second wait.

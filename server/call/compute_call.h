@@ -12,7 +12,7 @@
 #include "grpcpp/support/status.h"
 #include "server/call/admission_wait.h"
 #include "server/call/call.h"
-#include "server/call/parking.h"
+#include "server/call/executor.h"
 #include "server/call/service_context.h"
 #include "server/call/unary_call.h"
 
@@ -73,8 +73,8 @@ class ComputeCall : public std::enable_shared_from_this<ComputeCall> {
   void Resume();
   // Returns the length of what is left, as far as is known.
   Executor::Length Length() const;
-  // Returns true if the work waits for its turn, without a thread.
-  bool IsParked();
+  // Returns true if the task returns and the work waits for its turn.
+  bool MustWait();
   // Logs, counts and sends.
   void Finish(const grpc::Status& status);
 
@@ -88,7 +88,7 @@ class ComputeCall : public std::enable_shared_from_this<ComputeCall> {
   Stage stage_ = Stage::kDecode;
   Executor::Length length_ = Executor::Length::kShort;  // of the task that runs
   bool waits_ = false;                                  // for its turn
-  Parking parking_;
+  Resumer resumer_;
   grpc::ByteBuffer response_;
 };
 

@@ -228,8 +228,8 @@ void CorrectStream::End(const grpc::Status& status) {
   AddErrorTrailers(status, context_);
   // Otherwise the write's end tells.
   if (!is_writing_) Finish(status);
-  // Work that is parked sees that it is over.
-  parking_.Wake();
+  // Work that waits sees that it is over.
+  resumer_.Wake();
 }
 
 void CorrectStream::EndFromTask(const grpc::Status& status) {

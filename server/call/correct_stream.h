@@ -17,7 +17,7 @@
 #include "server/call/admission_wait.h"
 #include "server/call/call_clock.h"
 #include "server/call/correction.h"
-#include "server/call/parking.h"
+#include "server/call/executor.h"
 #include "server/call/payload.h"
 #include "server/call/stream_answer.h"
 #include "server/engine/stream_batch.h"
@@ -79,8 +79,8 @@ class CorrectStream final
   grpc::Status Prepare();
   // Computes the rest, if it is the run's turn; *waits tells.
   grpc::Status FinishComputing(bool* waits);
-  // Returns true if Work waits for its turn, without a thread.
-  bool IsParked();
+  // Returns true if Work returns and the run waits for its turn.
+  bool MustWait();
   void SubmitWork();
   void EndFromTask(const grpc::Status& status);
 
@@ -112,7 +112,7 @@ class CorrectStream final
   std::mutex mutex_;
   State state_ = State::kHeader;
   bool has_header_ = false;
-  bool is_working_ = false;  // Work runs, waits for a thread or is parked
+  bool is_working_ = false;  // Work runs, waits for a thread or for its turn
   bool is_writing_ = false;
   grpc::Status end_;
   int64_t arrived_rows_ = 0;
@@ -147,7 +147,7 @@ class CorrectStream final
   std::shared_ptr<std::byte> memory_;
   StreamBatch batch_;
   std::unique_ptr<kernels::CorrectRun> run_;
-  Parking parking_;
+  Resumer resumer_;
   kernels::BatchSums sums_{};
 };
 

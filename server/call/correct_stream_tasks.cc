@@ -148,7 +148,7 @@ void CorrectStream::Work() {
   grpc::Status status;
   do {
     status = call_.Guard([&] { return FinishComputing(&waits); });
-    if (status.ok() && waits && IsParked()) return;
+    if (status.ok() && waits && MustWait()) return;
   } while (status.ok() && waits && !has_ended_);
   const std::lock_guard<std::mutex> lock(mutex_);
   is_working_ = false;
@@ -158,13 +158,13 @@ void CorrectStream::Work() {
   if (!is_writing_) SendNext();
 }
 
-bool CorrectStream::IsParked() {
-  return parking_.Park([self = shared_from_this()] { self->SubmitWork(); });
+bool CorrectStream::MustWait() {
+  return resumer_.Wait([self = shared_from_this()] { self->SubmitWork(); });
 }
 
 grpc::Status CorrectStream::FinishComputing(bool* waits) {
   const kernels::Turn turn = run_->TakeTurn([weak = weak_from_this()] {
-    if (const auto self = weak.lock()) self->parking_.Wake();
+    if (const auto self = weak.lock()) self->resumer_.Wake();
   });
   *waits = turn == kernels::Turn::kLater;
   if (*waits) return grpc::Status::OK;

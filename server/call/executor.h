@@ -12,6 +12,7 @@
 #include <optional>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "server/call/client.h"
@@ -104,6 +105,35 @@ class Executor {
   int running_long_ = 0;  // long tasks
   bool stopping_ = false;
   std::vector<std::thread> threads_;
+};
+
+// Lets one task wait for an event without a thread. Thread-safe.
+class Resumer {
+ public:
+  // Keeps `resume` for the next Wake and returns true; the task then returns.
+  // Returns false if Wake was called meanwhile; the task then continues.
+  bool Wait(std::function<void()> resume) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (std::exchange(is_woken_, false)) return false;
+    resume_ = std::move(resume);
+    return true;
+  }
+
+  // Calls `resume` of the task that waits; if none waits, the next does not.
+  void Wake() {
+    std::function<void()> resume;
+    {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      is_woken_ = !resume_;
+      resume.swap(resume_);
+    }
+    if (resume) resume();
+  }
+
+ private:
+  std::mutex mutex_;  // guards the rest
+  bool is_woken_ = false;
+  std::function<void()> resume_;
 };
 
 }  // namespace counterweight::server
