@@ -324,25 +324,27 @@ bool Server::Listen(std::string* error) {
 bool Server::StartGrpc(std::string* error, std::function<void()> on_failure) {
   const auto fail = [this] { SetHealth(Health::kFailed); };
   service_ = std::make_unique<CorrectionService>(
-      ServiceContext{.config = &current_config_,
+      AdmitContext{.config = &current_config_,
+                   .access = access_.get(),
+                   .arrivals = &arrivals_,
+                   .resets = &resets_,
+                   .clock = &clock_,
+                   .admission = &admission_,
+                   .executor = &executor_,
+                   .transport = &transport_,
+                   .metrics = &metrics_,
+                   .uses = &uses_},
+      ComputeContext{.config = &current_config_,
                      .corrector = corrector_.get(),
                      .backend = corrector_->Info(),
-                     .access = access_.get(),
-                     .admission = &admission_,
-                     .arrivals = &arrivals_,
-                     .resets = &resets_,
-                     .clock = &clock_,
-                     .executor = &executor_,
-                     .metrics = &metrics_,
-                     .drift = &drift_,
-                     .log = &log_,
-                     .spans = spans_.get(),
                      .staging = &staging_,
-                     .transport = &transport_,
-                     .uses = &uses_,
                      .regions = shared_memory_.get(),
                      .shared_memory_socket = config_.shared_memory_socket,
-                     .on_devices_lost = fail});
+                     .on_devices_lost = fail},
+      ReportContext{.metrics = &metrics_,
+                    .drift = &drift_,
+                    .log = &log_,
+                    .spans = spans_.get()});
   grpc::EnableDefaultHealthCheckService(true);
   grpc::ServerBuilder builder;
   SetReflection(config_.reflection, &builder);

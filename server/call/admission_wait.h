@@ -18,7 +18,7 @@ namespace counterweight::server {
 class Reservation {
  public:
   // `received_bytes`: what the request as it came takes of gRPC's memory.
-  Reservation(const ServiceContext* service, Admission::Ticket ticket,
+  Reservation(const AdmitContext* admit, Admission::Ticket ticket,
               int64_t received_bytes);
   ~Reservation();
   Reservation(const Reservation&) = delete;
@@ -33,7 +33,7 @@ class Reservation {
   int64_t bytes() const { return ticket_.bytes(); }
 
  private:
-  const ServiceContext& service_;
+  const AdmitContext& admit_;
   Admission::Ticket ticket_;
   std::shared_ptr<void> received_;  // until it is freed
 };
@@ -54,7 +54,7 @@ class AdmissionWait {
 
   // Calls `decided` once: on the executor if the request is admitted, in
   // whichever thread refused it if not. REQUIRES: called once.
-  void Begin(const ServiceContext* service, const Request& request,
+  void Begin(const AdmitContext* admit, const Request& request,
              Decided decided);
 
   // Refuses the request if it waits or Begin is still to come.
@@ -62,7 +62,7 @@ class AdmissionWait {
 
  private:
   std::mutex mutex_;  // guards the next three
-  const ServiceContext* service_ = nullptr;
+  const AdmitContext* admit_ = nullptr;
   uint64_t id_ = 0;
   bool is_abandoned_ = false;
   grpc::Alarm timer_;

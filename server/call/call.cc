@@ -53,10 +53,11 @@ grpc::Status ServerIsFull() {
                   kRetryWhenFullSeconds);
 }
 
-Call::Call(const ServiceContext* service, std::string_view rpc,
-           grpc::CallbackServerContext* context, std::string request_id)
-    : service_(*service), context_(context) {
-  Peer peer = PeerOf(*context, *service->access);
+Call::Call(const AdmitContext* admit, const ReportContext* report,
+           std::string_view rpc, grpc::CallbackServerContext* context,
+           std::string request_id)
+    : admit_(*admit), report_(*report), context_(context) {
+  Peer peer = PeerOf(*context, *admit->access);
   queue_client_.peer = std::move(peer.client);
   const auto name = context->client_metadata().find(kClientKey);
   if (name != context->client_metadata().end()) {
@@ -68,11 +69,7 @@ Call::Call(const ServiceContext* service, std::string_view rpc,
   token_ = std::move(peer.token);
   if (token_ != nullptr) record_.token = token_->name;
   record_.request_id = std::move(request_id);
-  record_.trace = BeginTrace(*context, service->spans != nullptr, stage_start_);
-}
-
-const Regions* Call::regions() const {
-  return record_.peer == "tcp" ? nullptr : service_.regions;
+  record_.trace = BeginTrace(*context, report->spans != nullptr, stage_start_);
 }
 
 grpc::Status Call::MayWrite(const std::string& run) const {
@@ -117,7 +114,7 @@ grpc::Status Call::Refuse(Admission::Verdict verdict) {
               fmt::format("the batch needs more than the {} bytes of input, "
                           "scratch and output that this server has for all; "
                           "send it in smaller batches",
-                          service_.config->Get()->max_bytes_in_flight)};
+                          admit_.config->Get()->max_bytes_in_flight)};
     case Admission::Verdict::kClosed:
       return TryAgain(grpc::StatusCode::UNAVAILABLE,
                       "the server is shutting down; try again elsewhere",
@@ -145,8 +142,8 @@ grpc::Status Call::Guard(const std::function<grpc::Status()>& work) {
 
 grpc::Status Call::InternalError(std::string_view event,
                                  std::string_view what) {
-  service_.log->Event(spdlog::level::err, event,
-                      {{"request_id", record_.request_id}, {"what", what}});
+  report_.log->Event(spdlog::level::err, event,
+                     {{"request_id", record_.request_id}, {"what", what}});
   // The cause may hold paths and addresses, so it stays in the log.
   return {grpc::StatusCode::INTERNAL,
           "internal error; the server's log has it under request_id " +
@@ -163,7 +160,7 @@ void Call::EndStage(std::string_view stage, double RequestRecord::*seconds) {
 }
 
 void Call::CountStages() {
-  ServingMetrics& metrics = *service_.metrics;
+  ServingMetrics& metrics = *report_.metrics;
   metrics.decode_seconds.Observe(record_.decode_seconds);
   metrics.queue_seconds.Observe(record_.queue_seconds);
   metrics.compute_seconds.Observe(record_.compute_seconds);
@@ -177,12 +174,12 @@ void Call::CountStages() {
 void Call::Record(const grpc::Status& status) {
   record_.code = status.error_code();
   record_.message = status.error_message();
-  service_.metrics->request_bytes.Increment(
+  report_.metrics->request_bytes.Increment(
       static_cast<double>(record_.request_bytes));
-  service_.metrics->CountRequest(record_.rpc, CodeName(record_.code));
-  service_.log->Request(record_);
+  report_.metrics->CountRequest(record_.rpc, CodeName(record_.code));
+  report_.log->Request(record_);
   if (record_.trace && record_.trace->is_sampled) {
-    service_.spans->Add(record_);
+    report_.spans->Add(record_);
   }
 }
 

@@ -29,17 +29,17 @@ grpc::Status ServerIsFull();
 class Call {
  public:
   // `rpc` is the RPC's name. `context` must outlive the calls of StillWanted.
-  Call(const ServiceContext* service, std::string_view rpc,
-       grpc::CallbackServerContext* context, std::string request_id);
+  Call(const AdmitContext* admit, const ReportContext* report,
+       std::string_view rpc, grpc::CallbackServerContext* context,
+       std::string request_id);
 
-  const ServiceContext& service() const { return service_; }
   RequestRecord& record() { return record_; }
   const RequestRecord& record() const { return record_; }
   // Whose share and turn it is: the peer, and what the client calls itself in
   // the metadata kClientKey, since a machine's trainers are one peer.
   const Client& queue_client() const { return queue_client_; }
-  // Shared memory is for callers on this machine. Null if there is none.
-  const Regions* regions() const;
+  // True if the caller is on this machine.
+  bool is_local() const { return record_.peer != "tcp"; }
 
   // OK if the client's token may write this run's series; PERMISSION_DENIED
   // otherwise.
@@ -66,7 +66,8 @@ class Call {
  private:
   using Clock = std::chrono::steady_clock;
 
-  const ServiceContext& service_;
+  const AdmitContext& admit_;
+  const ReportContext& report_;
   grpc::CallbackServerContext* const context_;
   Clock::time_point stage_start_ = Clock::now();
   Client queue_client_;  // its peer is what drift is counted by

@@ -7,24 +7,24 @@
 
 namespace counterweight::server {
 
-ComputeCall::ComputeCall(const ServiceContext* service, std::string_view rpc,
-                         std::shared_ptr<UnaryCall> unary,
+ComputeCall::ComputeCall(const AdmitContext* admit, const ReportContext* report,
+                         std::string_view rpc, std::shared_ptr<UnaryCall> unary,
                          grpc::ByteBuffer* request, std::string request_id,
                          const MakeWork& make_work)
-    : service_(*service),
+    : admit_(*admit),
       unary_(std::move(unary)),
-      call_(service, rpc, unary_->context(), std::move(request_id)),
+      call_(admit, report, rpc, unary_->context(), std::move(request_id)),
       work_(make_work(&call_)) {
   call_.record().request_bytes = static_cast<int64_t>(request->Length());
   request_.Swap(request);
 }
 
-void ComputeCall::Start(const ServiceContext* service, std::string_view rpc,
-                        std::shared_ptr<UnaryCall> unary,
+void ComputeCall::Start(const AdmitContext* admit, const ReportContext* report,
+                        std::string_view rpc, std::shared_ptr<UnaryCall> unary,
                         grpc::ByteBuffer* request, std::string request_id,
                         const MakeWork& make_work) {
   const std::shared_ptr<ComputeCall> self(
-      new ComputeCall(service, rpc, std::move(unary), request,
+      new ComputeCall(admit, report, rpc, std::move(unary), request,
                       std::move(request_id), make_work));
   // A client that leaves gives up its place in every line.
   self->unary_->OnLeave([weak = std::weak_ptr<ComputeCall>(self)] {
@@ -37,8 +37,8 @@ void ComputeCall::Start(const ServiceContext* service, std::string_view rpc,
   // The bytes as received, and the message that they become.
   const int64_t bytes =
       held +
-      InflatedBound(service->config->Get()->max_message_bytes, self->request_);
-  self->admission_wait_.Begin(service,
+      InflatedBound(admit->config->Get()->max_message_bytes, self->request_);
+  self->admission_wait_.Begin(admit,
                               {.client = self->call_.queue_client(),
                                .bytes = bytes,
                                .held_bytes = held,
@@ -62,7 +62,7 @@ void ComputeCall::Decided(Admission::Verdict verdict,
 
 void ComputeCall::Run() {
   const auto start = std::chrono::steady_clock::now();
-  Executor& executor = *service_.executor;
+  Executor& executor = *admit_.executor;
   for (;;) {
     const grpc::Status status = call_.Guard([this] { return RunStage(); });
     if (!status.ok() || stage_ == Stage::kDone) return Finish(status);
@@ -77,8 +77,8 @@ void ComputeCall::Run() {
 
 void ComputeCall::Resume() {
   length_ = Length();
-  service_.executor->Continue(call_.queue_client(), length_,
-                              [self = shared_from_this()] { self->Run(); });
+  admit_.executor->Continue(call_.queue_client(), length_,
+                            [self = shared_from_this()] { self->Run(); });
 }
 
 Executor::Length ComputeCall::Length() const {

@@ -53,16 +53,18 @@ class ComputeCall : public std::enable_shared_from_this<ComputeCall> {
 
   // Runs a call of `rpc` whose message, *request, has come to its end, most of
   // it on the executor. Takes *request.
-  static void Start(const ServiceContext* service, std::string_view rpc,
-                    std::shared_ptr<UnaryCall> unary, grpc::ByteBuffer* request,
-                    std::string request_id, const MakeWork& make_work);
+  static void Start(const AdmitContext* admit, const ReportContext* report,
+                    std::string_view rpc, std::shared_ptr<UnaryCall> unary,
+                    grpc::ByteBuffer* request, std::string request_id,
+                    const MakeWork& make_work);
 
  private:
   enum class Stage : uint8_t { kDecode, kTurn, kCompute, kEncode, kDone };
 
-  ComputeCall(const ServiceContext* service, std::string_view rpc,
-              std::shared_ptr<UnaryCall> unary, grpc::ByteBuffer* request,
-              std::string request_id, const MakeWork& make_work);
+  ComputeCall(const AdmitContext* admit, const ReportContext* report,
+              std::string_view rpc, std::shared_ptr<UnaryCall> unary,
+              grpc::ByteBuffer* request, std::string request_id,
+              const MakeWork& make_work);
 
   void Decided(Admission::Verdict verdict,
                std::shared_ptr<Reservation> reservation);
@@ -78,7 +80,7 @@ class ComputeCall : public std::enable_shared_from_this<ComputeCall> {
   // Logs, counts and sends.
   void Finish(const grpc::Status& status);
 
-  const ServiceContext& service_;
+  const AdmitContext& admit_;
   const std::shared_ptr<UnaryCall> unary_;
   grpc::ByteBuffer request_;  // until it is parsed
   Call call_;

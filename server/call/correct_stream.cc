@@ -24,35 +24,41 @@ constexpr double kRetryAfterGivingWaySeconds = 1.0;
 
 }  // namespace
 
-CorrectStream::CorrectStream(const ServiceContext* service,
-                             std::string_view rpc,
+CorrectStream::CorrectStream(const AdmitContext* admit,
+                             const ComputeContext* compute,
+                             const ReportContext* report, std::string_view rpc,
                              grpc::CallbackServerContext* context,
                              std::string request_id, std::shared_ptr<void> use)
     : use_(std::move(use)),
-      service_(*service),
+      admit_(*admit),
+      compute_(*compute),
+      report_(*report),
       context_(context),
       state_since_(steady_clock::now()),
       window_since_(state_since_),
-      call_(service, rpc, context, std::move(request_id)),
-      correction_(&call_) {}
+      call_(admit, report, rpc, context, std::move(request_id)),
+      correction_(compute, report, &call_) {}
 
 CorrectStream::~CorrectStream() { call_.Record(end_); }
 
-CorrectStream* CorrectStream::Start(const ServiceContext* service,
+CorrectStream* CorrectStream::Start(const AdmitContext* admit,
+                                    const ComputeContext* compute,
+                                    const ReportContext* report,
                                     std::string_view rpc,
                                     grpc::CallbackServerContext* context,
                                     std::string request_id,
                                     std::shared_ptr<void> use) {
-  const std::shared_ptr<CorrectStream> stream(new CorrectStream(
-      service, rpc, context, std::move(request_id), std::move(use)));
+  const std::shared_ptr<CorrectStream> stream(
+      new CorrectStream(admit, compute, report, rpc, context,
+                        std::move(request_id), std::move(use)));
   stream->self_ = stream;
-  std::shared_ptr<void> place = service->arrivals->Enter(
+  std::shared_ptr<void> place = admit->arrivals->Enter(
       stream->call_.queue_client().peer, context->peer(), stream->state_since_,
       [weak = std::weak_ptr<CorrectStream>(stream)] {
         if (const auto self = weak.lock()) self->GiveWay();
       });
   const std::lock_guard<std::mutex> lock(stream->mutex_);
-  stream->watch_ = service->clock->Watch(stream);
+  stream->watch_ = admit->clock->Watch(stream);
   if (stream->state_ == State::kEnded) return stream.get();  // it gave way
   if (place == nullptr) {
     stream->End(ServerIsFull());
@@ -78,9 +84,8 @@ void CorrectStream::OnReadDone(bool ok) {
         state_ = State::kEntering;
         has_header_ = true;
         place = std::move(place_);
-        service_.executor->Submit(call_.queue_client(),
-                                  Executor::Length::kShort,
-                                  [self] { self->Enter(); });
+        admit_.executor->Submit(call_.queue_client(), Executor::Length::kShort,
+                                [self] { self->Enter(); });
       } else {
         End(call_.InvalidArgument(
             {{"header", "the stream ended before its header"}}));
@@ -149,7 +154,7 @@ void CorrectStream::OnCancel() {
     is_over = state_ == State::kEnded;
     if (!is_over) EndCancelled();
   }
-  if (!reset.empty()) service_.resets->Add(reset, steady_clock::now());
+  if (!reset.empty()) admit_.resets->Add(reset, steady_clock::now());
   if (!is_over) admission_wait_.Abandon();
 }
 
@@ -187,8 +192,8 @@ void CorrectStream::BeginWork() {
 }
 
 void CorrectStream::SubmitWork() {
-  service_.executor->Submit(call_.queue_client(), length_,
-                            [self = shared_from_this()] { self->Work(); });
+  admit_.executor->Submit(call_.queue_client(), length_,
+                          [self = shared_from_this()] { self->Work(); });
 }
 
 void CorrectStream::SendAdmission() {
@@ -209,7 +214,7 @@ void CorrectStream::SendNext() {
   if (!status.ok()) return End(status);
   if (!is_over) return Write();
   call_.CountStages();
-  service_.metrics->receive_seconds.Observe(call_.record().receive_seconds);
+  report_.metrics->receive_seconds.Observe(call_.record().receive_seconds);
   correction_.Publish(sums_);
   End(grpc::Status::OK);
 }
@@ -246,7 +251,7 @@ void CorrectStream::GiveWay() {
 
 double CorrectStream::OwedBytes(double seconds) const {
   double rate =
-      static_cast<double>(service_.config->Get()->min_stream_bytes_per_second);
+      static_cast<double>(admit_.config->Get()->min_stream_bytes_per_second);
   rate = std::max(
       rate, static_cast<double>(reserved_bytes_) / kLongestTransferSeconds);
   return rate * seconds;
@@ -267,7 +272,7 @@ void CorrectStream::OnTick(steady_clock::time_point now) {
   };
   const double window = seconds_since(window_since_);
   bool is_slow = false;
-  if (window >= service_.config->Get()->stream_timeout_s) {
+  if (window >= admit_.config->Get()->stream_timeout_s) {
     is_slow =
         static_cast<double>(moved_bytes_ - window_moved_) < OwedBytes(window);
     window_since_ = now;
@@ -286,7 +291,7 @@ void CorrectStream::OnTick(steady_clock::time_point now) {
   }
   if (state_ != State::kReceiving) return;
   const double age = seconds_since(state_since_);
-  const Admission& admission = *service_.admission;
+  const Admission& admission = *admit_.admission;
   const bool owes_others = age >= kGraceSeconds &&
                            static_cast<double>(moved_bytes_) < OwedBytes(age) &&
                            admission.IsCrowdingOut(call_.queue_client().peer);

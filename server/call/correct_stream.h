@@ -41,8 +41,9 @@ class CorrectStream final
       public std::enable_shared_from_this<CorrectStream> {
  public:
   // The stream owns itself until gRPC is done with it; it keeps `use` as long.
-  static CorrectStream* Start(const ServiceContext* service,
-                              std::string_view rpc,
+  static CorrectStream* Start(const AdmitContext* admit,
+                              const ComputeContext* compute,
+                              const ReportContext* report, std::string_view rpc,
                               grpc::CallbackServerContext* context,
                               std::string request_id,
                               std::shared_ptr<void> use);
@@ -63,7 +64,8 @@ class CorrectStream final
     kSending,
     kEnded,
   };
-  CorrectStream(const ServiceContext* service, std::string_view rpc,
+  CorrectStream(const AdmitContext* admit, const ComputeContext* compute,
+                const ReportContext* report, std::string_view rpc,
                 grpc::CallbackServerContext* context, std::string request_id,
                 std::shared_ptr<void> use);
 
@@ -104,7 +106,9 @@ class CorrectStream final
   double OwedBytes(double seconds) const;
 
   const std::shared_ptr<void> use_;
-  const ServiceContext& service_;
+  const AdmitContext& admit_;
+  const ComputeContext& compute_;
+  const ReportContext& report_;
   grpc::CallbackServerContext* const context_;
   std::shared_ptr<CorrectStream> self_;  // until OnDone
   std::atomic<bool> has_ended_ = false;  // state_ is kEnded, without the mutex

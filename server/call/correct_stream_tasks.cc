@@ -38,7 +38,7 @@ void CorrectStream::Enter() {
                                        .bytes = NeededBytes(),
                                        .held_bytes = correction_.ObjectBytes()};
   admission_wait_.Begin(
-      &service_, request,
+      &admit_, request,
       [self = shared_from_this()](Admission::Verdict verdict,
                                   std::shared_ptr<Reservation> reservation) {
         self->Decided(verdict, std::move(reservation));
@@ -48,7 +48,7 @@ void CorrectStream::Enter() {
 grpc::Status CorrectStream::ReadHeader() {
   grpc::Status status = frame_.Open(
       kMaxStructureBytes + kMaxVersionSpans * kMaxSpanBytes +
-          kMaxHeaderBytesPerSequence * service_.config->Get()->max_sequences,
+          kMaxHeaderBytesPerSequence * admit_.config->Get()->max_sequences,
       &incoming_);
   if (!status.ok()) return status;
   header_bytes_ = static_cast<int64_t>(frame_.size());
@@ -74,7 +74,7 @@ int64_t CorrectStream::NeededBytes() const {
   const Decoded& decoded = correction_.decoded();
   return correction_.ObjectBytes() + InputBytes(decoded.tensors) +
          OutputBytes(decoded.outputs, decoded.layout) +
-         service_.corrector->ScratchBytes(decoded.method.spec,
+         compute_.corrector->ScratchBytes(decoded.method.spec,
                                           BatchOf(decoded));
 }
 
@@ -102,7 +102,7 @@ void CorrectStream::Decided(Admission::Verdict verdict,
 grpc::Status CorrectStream::Prepare() {
   const Decoded& decoded = correction_.decoded();
   const int64_t input_bytes = InputBytes(decoded.tensors);
-  memory_ = service_.staging->Take(
+  memory_ = compute_.staging->Take(
       input_bytes + OutputBytes(decoded.outputs, decoded.layout));
   if (memory_ == nullptr) return call_.NoMemory();
   PlacedInputs inputs = PlaceInputs(memory_.get(), decoded);
@@ -115,7 +115,7 @@ grpc::Status CorrectStream::Prepare() {
         return std::exchange(next, next + Aligned(bytes));
       },
       &correction_.response());
-  run_ = BeginCorrection(service_.corrector, decoded, inputs.batch,
+  run_ = BeginCorrection(compute_.corrector, decoded, inputs.batch,
                          inputs.versions, outputs,
                          [this] { return has_ended_.load(); });
   return grpc::Status::OK;

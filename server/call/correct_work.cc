@@ -11,12 +11,13 @@ namespace counterweight::server {
 grpc::Status CorrectWork::Decode(grpc::ByteBuffer* request,
                                  Reservation* reservation) {
   grpc::Status status = ParsePayload(
-      service_.config->Get()->max_message_bytes, request, [this](auto* input) {
+      compute_.config->Get()->max_message_bytes, request, [this](auto* input) {
         return correction_.Parse(input, /*has_data=*/true);
       });
   if (!status.ok()) return status;
-  status = correction_.Decode({.regions = call_.regions()},
-                              [this] { return call_.StillWanted(); });
+  status = correction_.Decode(
+      {.regions = call_.is_local() ? compute_.regions : nullptr},
+      [this] { return call_.StillWanted(); });
   if (!status.ok()) return status;
   status = ReserveRest(reservation);
   if (!status.ok()) return status;
@@ -28,7 +29,7 @@ grpc::Status CorrectWork::CopyMask() {
   const Decoded& decoded = correction_.decoded();
   const uint8_t* const shared = decoded.tensors.response_mask;
   const auto size = static_cast<size_t>(decoded.layout.num_positions);
-  mask_ = service_.staging->Take(decoded.layout.num_positions);
+  mask_ = compute_.staging->Take(decoded.layout.num_positions);
   if (mask_ == nullptr) return call_.NoMemory();
   std::memcpy(mask_.get(), shared, size);
   const Violations violations = CheckMask(mask_.get(), decoded.tensors);
@@ -41,7 +42,7 @@ grpc::Status CorrectWork::ReserveRest(Reservation* reservation) {
   // Outputs in the message, and the bytes that it becomes.
   int64_t bytes =
       2 * OutputBytes(decoded.outputs, decoded.layout) +
-      service_.corrector->ScratchBytes(decoded.method.spec, BatchOf(decoded));
+      compute_.corrector->ScratchBytes(decoded.method.spec, BatchOf(decoded));
   if (decoded.tensors.has_shared_mask) bytes += decoded.layout.num_positions;
   bytes += correction_.ObjectBytes();
   // Admitted so far: the bytes as received, which are free by now, and the
@@ -61,7 +62,7 @@ bool CorrectWork::TakeTurn(std::function<void()> wake) {
       batch.response_mask = reinterpret_cast<const uint8_t*>(mask_.get());
     }
     run_ =
-        BeginCorrection(service_.corrector, decoded, batch, VersionsOf(decoded),
+        BeginCorrection(compute_.corrector, decoded, batch, VersionsOf(decoded),
                         outputs, [this] { return !call_.StillWanted().ok(); });
   }
   return run_->TakeTurn(std::move(wake)) != kernels::Turn::kLater;

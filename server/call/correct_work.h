@@ -13,8 +13,10 @@ namespace counterweight::server {
 
 class CorrectWork final : public Work {
  public:
-  explicit CorrectWork(Call* call)
-      : call_(*call), service_(call->service()), correction_(call) {}
+  // All must outlive this.
+  CorrectWork(const ComputeContext* compute, const ReportContext* report,
+              Call* call)
+      : compute_(*compute), call_(*call), correction_(compute, report, call) {}
 
   grpc::Status Decode(grpc::ByteBuffer* request,
                       Reservation* reservation) override;
@@ -29,8 +31,8 @@ class CorrectWork final : public Work {
   // Copies a mask in the host's shared memory, and checks the copy.
   grpc::Status CopyMask();
 
+  const ComputeContext& compute_;
   Call& call_;
-  const ServiceContext& service_;
   Correction correction_;
   std::shared_ptr<std::byte> mask_;  // a copy of a shared one
   std::unique_ptr<kernels::CorrectRun> run_;

@@ -20,7 +20,7 @@ constexpr double kRetryWhenDeviceFullSeconds = 1.0;
 
 grpc::Status Correction::Parse(google::protobuf::io::ZeroCopyInputStream* input,
                                bool has_data) {
-  RequestScan scan(service_.config->Get()->max_sequences, has_data);
+  RequestScan scan(compute_.config->Get()->max_sequences, has_data);
   ScannedStream scanned(input, &scan);
   const bool parsed = request_.ParseFromZeroCopyStream(&scanned);
   if (scan.violation()) return call_.InvalidArgument({*scan.violation()});
@@ -46,7 +46,7 @@ grpc::Status Correction::Decode(PayloadSource source,
     if (status.ok()) status = wanted();
     return status.ok();
   };
-  const std::shared_ptr<const Config> config = service_.config->Get();
+  const std::shared_ptr<const Config> config = compute_.config->Get();
   Result<Decoded> decoded = server::Decode(
       request_, {config->max_tokens, config->max_sequences}, source);
   if (!status.ok()) return status;
@@ -59,13 +59,13 @@ grpc::Status Correction::Decode(PayloadSource source,
 
 grpc::Status Correction::Judge(const kernels::CorrectResult& result) {
   std::string_view event = "device_error";
-  service_.metrics->CountDevice(result);
+  report_.metrics->CountDevice(result);
   switch (result.status) {
     case kernels::CorrectStatus::kOk:
       call_.record().tokens = result.sums.tokens;
       return grpc::Status::OK;
     case kernels::CorrectStatus::kNonFinite:
-      service_.metrics->non_finite_rejections.Increment();
+      report_.metrics->non_finite_rejections.Increment();
       return call_.InvalidArgument({ToViolation(result.non_finite)});
     case kernels::CorrectStatus::kBadVersion:
       return call_.InvalidArgument({ToViolation(result.bad_version)});
@@ -87,7 +87,7 @@ grpc::Status Correction::Judge(const kernels::CorrectResult& result) {
     case kernels::CorrectStatus::kDeviceLost:
       event = "device_lost";
       // Where one process cannot use a device any more, it often can use none.
-      if (!service_.corrector->IsAlive()) service_.on_devices_lost();
+      if (!compute_.corrector->IsAlive()) compute_.on_devices_lost();
       break;
   }
   return call_.InternalError(
@@ -100,7 +100,7 @@ grpc::Status Correction::Encode(const kernels::BatchSums& sums) {
   if (!violations.empty()) return call_.InvalidArgument(violations);
   response_.set_request_id(call_.record().request_id);
   response_.set_numerics_version(kernels::kNumericsVersion);
-  response_.set_backend(service_.backend.name);
+  response_.set_backend(compute_.backend.name);
   const RequestRecord& record = call_.record();
   v1::Timing* const timing = response_.mutable_timing();
   timing->set_decode_seconds(record.decode_seconds);
@@ -115,9 +115,8 @@ grpc::Status Correction::Encode(const kernels::BatchSums& sums) {
 }
 
 void Correction::Publish(const kernels::BatchSums& sums) {
-  service_.metrics->tokens.Increment(static_cast<double>(sums.tokens));
-  service_.metrics->sequences.Increment(
-      static_cast<double>(sums.num_sequences));
+  report_.metrics->tokens.Increment(static_cast<double>(sums.tokens));
+  report_.metrics->sequences.Increment(static_cast<double>(sums.num_sequences));
   if (decoded_->omits_metrics) return;
   const v1::Labels& labels = request_.labels();
   const std::optional<int64_t> version =
@@ -125,11 +124,11 @@ void Correction::Publish(const kernels::BatchSums& sums) {
                                   : std::nullopt;
   const Method& method = decoded_->method;
   const PublishedBatch batch = Published(method.spec, method.rule_names, sums);
-  service_.drift->Publish({.client = call_.queue_client().peer,
-                           .run = call_.record().run,
-                           .policy_version = version,
-                           .request_id = request_.request_id(),
-                           .batch = &batch});
+  report_.drift->Publish({.client = call_.queue_client().peer,
+                          .run = call_.record().run,
+                          .policy_version = version,
+                          .request_id = request_.request_id(),
+                          .batch = &batch});
 }
 
 int64_t Correction::ObjectBytes() const {

@@ -16,8 +16,10 @@ namespace counterweight::server {
 // Decodes, judges, encodes, publishes. Used by one thread at a time.
 class Correction {
  public:
-  // `call` must outlive this.
-  explicit Correction(Call* call) : call_(*call), service_(call->service()) {}
+  // All must outlive this.
+  Correction(const ComputeContext* compute, const ReportContext* report,
+             Call* call)
+      : compute_(*compute), report_(*report), call_(*call) {}
 
   // REQUIRES: Decode was OK.
   const Decoded& decoded() const { return *decoded_; }
@@ -43,8 +45,9 @@ class Correction {
   void Publish(const kernels::BatchSums& sums);
 
  private:
+  const ComputeContext& compute_;
+  const ReportContext& report_;
   Call& call_;
-  const ServiceContext& service_;
   v1::CorrectRequest request_;
   std::optional<const Decoded> decoded_;
   v1::CorrectResponse response_;

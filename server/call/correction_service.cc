@@ -31,14 +31,17 @@ uint64_t RandomPrefix() {
 const CorrectionService::Rpc CorrectionService::kRpcs[] = {
     {"/counterweight.v1.CorrectionService/Correct",
      [](CorrectionService* self, std::string_view rpc) {
-       return self->Compute(rpc, std::make_unique<CorrectWork, Call*>);
+       return self->Compute(rpc, [self](Call* call) {
+         return std::make_unique<CorrectWork>(&self->compute_, &self->report_,
+                                              call);
+       });
      }},
     {"/counterweight.v1.CorrectionService/CorrectStream",
      [](CorrectionService* self, std::string_view rpc) -> Begin {
        return [self, rpc](grpc::CallbackServerContext* context) {
-         return CorrectStream::Start(&self->service_, rpc, context,
-                                     self->MakeRequestId(),
-                                     self->service_.uses->Use());
+         return CorrectStream::Start(
+             &self->admit_, &self->compute_, &self->report_, rpc, context,
+             self->MakeRequestId(), self->admit_.uses->Use());
        };
      }},
     {"/counterweight.v1.CorrectionService/ListMethods",
@@ -61,14 +64,19 @@ const CorrectionService::Rpc CorrectionService::kRpcs[] = {
        return self->Unary(rpc,
                           [self, rpc](const std::shared_ptr<UnaryCall>& call,
                                       grpc::ByteBuffer* request) {
-                            AnswerPublish(&self->service_, rpc, call, request,
-                                          self->MakeRequestId());
+                            AnswerPublish(&self->admit_, &self->report_, rpc,
+                                          call, request, self->MakeRequestId());
                           });
      }},
 };
 
-CorrectionService::CorrectionService(ServiceContext context)
-    : service_(std::move(context)), id_prefix_(RandomPrefix()) {
+CorrectionService::CorrectionService(const AdmitContext& admit,
+                                     ComputeContext compute,
+                                     const ReportContext& report)
+    : admit_(admit),
+      compute_(std::move(compute)),
+      report_(report),
+      id_prefix_(RandomPrefix()) {
   // As generated code does it: reflection lists registered services only, not
   // the methods of a CallbackGenericService.
   for (int i = 0; i < static_cast<int>(std::size(kRpcs)); ++i) {
@@ -87,8 +95,8 @@ CorrectionService::Begin CorrectionService::Compute(
   return Unary(rpc,
                [this, rpc, make_work = std::move(make_work)](
                    std::shared_ptr<UnaryCall> call, grpc::ByteBuffer* request) {
-                 ComputeCall::Start(&service_, rpc, std::move(call), request,
-                                    MakeRequestId(), make_work);
+                 ComputeCall::Start(&admit_, &report_, rpc, std::move(call),
+                                    request, MakeRequestId(), make_work);
                });
 }
 
@@ -96,8 +104,7 @@ CorrectionService::Begin CorrectionService::Unary(
     std::string_view rpc, UnaryCall::OnRequest on_request) {
   return [this, rpc, on_request = std::move(on_request)](
              grpc::CallbackServerContext* context) {
-    return UnaryCall::Start(&service_, context, service_.uses->Use(),
-                            on_request,
+    return UnaryCall::Start(&admit_, context, admit_.uses->Use(), on_request,
                             [this, rpc, context](const grpc::Status& status) {
                               Record(rpc, status, 0, *context);
                             });
@@ -119,8 +126,8 @@ CorrectionService::Begin CorrectionService::AnswerWith(std::string_view rpc,
 
 std::unique_ptr<google::protobuf::MessageLite> CorrectionService::ServerInfo(
     const grpc::CallbackServerContext& context) const {
-  const kernels::BackendInfo& backend = service_.backend;
-  const std::shared_ptr<const Config> config = service_.config->Get();
+  const kernels::BackendInfo& backend = compute_.backend;
+  const std::shared_ptr<const Config> config = compute_.config->Get();
   auto info = std::make_unique<v1::GetServerInfoResponse>();
   v1::GetServerInfoResponse& message = *info;
   message.set_version(Version());
@@ -136,14 +143,14 @@ std::unique_ptr<google::protobuf::MessageLite> CorrectionService::ServerInfo(
   message.add_features("stream");
   message.add_features("publish");
   // A path is for those who could open it.
-  if (service_.regions != nullptr &&
+  if (compute_.regions != nullptr &&
       ParsePeer(context.peer()).transport == "unix") {
     message.add_features("shared_memory");
     if (!backend.devices.empty()) {
       message.add_features("cuda_ipc");
       message.add_features("cuda_parts");
     }
-    message.set_shared_memory_socket(service_.shared_memory_socket);
+    message.set_shared_memory_socket(compute_.shared_memory_socket);
     limits->set_max_shared_memory_bytes(
         static_cast<uint64_t>(config->max_shared_memory_bytes));
   }
@@ -153,9 +160,9 @@ std::unique_ptr<google::protobuf::MessageLite> CorrectionService::ServerInfo(
 void CorrectionService::Record(std::string_view rpc, const grpc::Status& status,
                                size_t response_bytes,
                                const grpc::CallbackServerContext& context) {
-  service_.metrics->CountRequest(rpc, CodeName(status.error_code()));
-  const Peer peer = PeerOf(context, *service_.access);
-  service_.log->Request(
+  report_.metrics->CountRequest(rpc, CodeName(status.error_code()));
+  const Peer peer = PeerOf(context, *admit_.access);
+  report_.log->Request(
       {.rpc = rpc,
        .request_id = MakeRequestId(),
        .code = status.error_code(),

@@ -25,7 +25,8 @@ namespace counterweight::server {
 // that it is registered with.
 class CorrectionService final : public grpc::Service {
  public:
-  explicit CorrectionService(ServiceContext context);
+  CorrectionService(const AdmitContext& admit, ComputeContext compute,
+                    const ReportContext& report);
 
  private:
   using Begin = std::function<RawReactor*(grpc::CallbackServerContext*)>;
@@ -53,7 +54,9 @@ class CorrectionService final : public grpc::Service {
               const grpc::CallbackServerContext& context);
   std::string MakeRequestId();
 
-  const ServiceContext service_;
+  const AdmitContext admit_;
+  const ComputeContext compute_;
+  const ReportContext report_;
   const uint64_t id_prefix_;
   std::atomic<uint64_t> next_id_{0};
 };

@@ -31,7 +31,7 @@ grpc::Status Parse(grpc::ByteBuffer* bytes, v1::PublishRequest* request) {
   return status;
 }
 
-grpc::Status Publish(const ServiceContext& service, Call* call,
+grpc::Status Publish(const Config& config, DriftSeries* drift, Call* call,
                      grpc::ByteBuffer* bytes, grpc::ByteBuffer* response) {
   v1::PublishRequest request;
   grpc::Status status = Parse(bytes, &request);
@@ -42,31 +42,33 @@ grpc::Status Publish(const ServiceContext& service, Call* call,
   record.replica = request.labels().replica();
   status = call->MayWrite(record.run);
   if (!status.ok()) return status;
-  const std::shared_ptr<const Config> config = service.config->Get();
   const Result<Publication> read =
-      ReadPublication(request, {config->max_tokens, config->max_sequences});
+      ReadPublication(request, {config.max_tokens, config.max_sequences});
   if (!read.ok()) return call->InvalidArgument(read.violations);
   const Publication& publication = read.value;
   record.tokens = publication.batch.sums.tokens;
   record.sequences = publication.batch.sums.num_sequences;
-  service.drift->Publish({.client = call->queue_client().peer,
-                          .run = publication.run,
-                          .policy_version = publication.policy_version,
-                          .request_id = publication.request_id,
-                          .source = RecentIds::Source::kPublication,
-                          .batch = &publication.batch});
+  drift->Publish({.client = call->queue_client().peer,
+                  .run = publication.run,
+                  .policy_version = publication.policy_version,
+                  .request_id = publication.request_id,
+                  .source = RecentIds::Source::kPublication,
+                  .batch = &publication.batch});
   return SerializePayload(v1::PublishResponse(), response);
 }
 
 }  // namespace
 
-void AnswerPublish(const ServiceContext* service, std::string_view rpc,
+void AnswerPublish(const AdmitContext* admit, const ReportContext* report,
+                   std::string_view rpc,
                    const std::shared_ptr<UnaryCall>& unary,
                    grpc::ByteBuffer* request, std::string request_id) {
-  Call call(service, rpc, unary->context(), std::move(request_id));
+  Call call(admit, report, rpc, unary->context(), std::move(request_id));
   grpc::ByteBuffer response;
-  const grpc::Status status =
-      call.Guard([&] { return Publish(*service, &call, request, &response); });
+  const grpc::Status status = call.Guard([&] {
+    return Publish(*admit->config->Get(), report->drift, &call, request,
+                   &response);
+  });
   call.record().response_bytes = static_cast<int64_t>(response.Length());
   call.EndStage("decode", &RequestRecord::decode_seconds);
   // Spans are of corrections.

@@ -18,7 +18,8 @@ inline constexpr int64_t kMaxPublishBytes = int64_t{64} << 10;
 
 // Answers at once, on gRPC's thread: reading so few bytes takes less time than
 // admission does, and a server whose queue is full still shows all drift.
-void AnswerPublish(const ServiceContext* service, std::string_view rpc,
+void AnswerPublish(const AdmitContext* admit, const ReportContext* report,
+                   std::string_view rpc,
                    const std::shared_ptr<UnaryCall>& unary,
                    grpc::ByteBuffer* request, std::string request_id);
 

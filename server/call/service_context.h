@@ -1,4 +1,4 @@
-// The parts of the server that all RPCs share.
+// The parts of the server that RPCs use.
 #ifndef COUNTERWEIGHT_SERVER_CALL_SERVICE_CONTEXT_H_
 #define COUNTERWEIGHT_SERVER_CALL_SERVICE_CONTEXT_H_
 
@@ -25,31 +25,43 @@
 namespace counterweight::server {
 
 // Pointers to parts that outlive every call; all parts are thread-safe.
-struct ServiceContext {
+
+// For calls that arrive, wait for room and run.
+struct AdmitContext {
   const CurrentConfig* config;
-  kernels::Corrector* corrector;
-  kernels::BackendInfo backend;  // corrector's
   const Access* access;
-  Admission* admission;
   Arrivals* arrivals;
   Resets* resets;
   CallClock* clock;
+  Admission* admission;
   Executor* executor;
-  ServingMetrics* metrics;
-  DriftSeries* drift;
-  RequestLog* log;
-  SpanExporter* spans = nullptr;  // null: no traces
-  StagingPool* staging;
   TransportMemory* transport;
+  ServingMetrics* metrics;
   // Counts objects that outlive their call: all of this is kept until it is
   // unused.
   UseCount* uses;
+};
+
+// For the work on a batch.
+struct ComputeContext {
+  const CurrentConfig* config;
+  kernels::Corrector* corrector;
+  kernels::BackendInfo backend;  // corrector's
+  StagingPool* staging;
   // Null if the server has no shared memory.
   const Regions* regions;
   // The socket where clients register shared memory; empty if they cannot.
   std::string shared_memory_socket;
   // Called when no device is left that works, from any thread, perhaps often.
   std::function<void()> on_devices_lost;
+};
+
+// For the numbers and lines about a call.
+struct ReportContext {
+  ServingMetrics* metrics;
+  DriftSeries* drift;
+  RequestLog* log;
+  SpanExporter* spans;  // null: no traces
 };
 
 }  // namespace counterweight::server

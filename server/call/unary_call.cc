@@ -11,27 +11,27 @@ namespace counterweight::server {
 
 using std::chrono::steady_clock;
 
-UnaryCall::UnaryCall(const ServiceContext* service,
+UnaryCall::UnaryCall(const AdmitContext* admit,
                      grpc::CallbackServerContext* context,
                      std::shared_ptr<void> use, OnRequest on_request,
                      OnEnd on_end)
     : use_(std::move(use)),
-      service_(*service),
+      admit_(*admit),
       context_(context),
       on_request_(std::move(on_request)),
       on_end_(std::move(on_end)),
       since_(steady_clock::now()) {}
 
-UnaryCall* UnaryCall::Start(const ServiceContext* service,
+UnaryCall* UnaryCall::Start(const AdmitContext* admit,
                             grpc::CallbackServerContext* context,
                             std::shared_ptr<void> use, OnRequest on_request,
                             OnEnd on_end) {
   const std::shared_ptr<UnaryCall> call(
-      new UnaryCall(service, context, std::move(use), std::move(on_request),
+      new UnaryCall(admit, context, std::move(use), std::move(on_request),
                     std::move(on_end)));
   call->self_ = call;
-  std::shared_ptr<void> place = service->arrivals->Enter(
-      PeerOf(*context, *service->access).client, context->peer(), call->since_,
+  std::shared_ptr<void> place = admit->arrivals->Enter(
+      PeerOf(*context, *admit->access).client, context->peer(), call->since_,
       [weak = std::weak_ptr<UnaryCall>(call)] {
         if (const auto self = weak.lock()) self->EndEarly(ServerIsFull());
       });
@@ -40,7 +40,7 @@ UnaryCall* UnaryCall::Start(const ServiceContext* service,
     return call.get();
   }
   const std::lock_guard<std::mutex> lock(call->mutex_);
-  call->watch_ = service->clock->Watch(call);
+  call->watch_ = admit->clock->Watch(call);
   // It may have had to give way already.
   if (call->state_ == State::kReceiving) {
     call->place_ = std::move(place);
@@ -132,7 +132,7 @@ void UnaryCall::OnCancel() {
     has_request = has_request_;
     on_leave = std::exchange(on_leave_, nullptr);
   }
-  if (!has_request) service_.resets->Add(context_->peer(), steady_clock::now());
+  if (!has_request) admit_.resets->Add(context_->peer(), steady_clock::now());
   EndEarly({grpc::StatusCode::CANCELLED, "the client cancelled the request"});
   if (on_leave) on_leave();
 }
@@ -155,7 +155,7 @@ void UnaryCall::OnTick(steady_clock::time_point now) {
     const std::lock_guard<std::mutex> lock(mutex_);
     const std::chrono::duration<double> elapsed = now - since_;
     if (is_done_ || state_ == State::kWorking ||
-        elapsed.count() < service_.config->Get()->unary_timeout_s) {
+        elapsed.count() < admit_.config->Get()->unary_timeout_s) {
       return;
     }
     is_late = state_ == State::kReceiving;

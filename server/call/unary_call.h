@@ -36,7 +36,7 @@ class UnaryCall final : public RawReactor,
   using OnEnd = std::function<void(const grpc::Status&)>;
 
   // The call owns itself until gRPC is done with it, and keeps `use` as long.
-  static UnaryCall* Start(const ServiceContext* service,
+  static UnaryCall* Start(const AdmitContext* admit,
                           grpc::CallbackServerContext* context,
                           std::shared_ptr<void> use, OnRequest on_request,
                           OnEnd on_end);
@@ -61,14 +61,14 @@ class UnaryCall final : public RawReactor,
  private:
   enum class State : uint8_t { kReceiving, kWorking, kEnded };
 
-  UnaryCall(const ServiceContext* service, grpc::CallbackServerContext* context,
+  UnaryCall(const AdmitContext* admit, grpc::CallbackServerContext* context,
             std::shared_ptr<void> use, OnRequest on_request, OnEnd on_end);
 
   // Ends a call whose request has not come. REQUIRES: mutex_ is not held.
   void EndEarly(const grpc::Status& status);
 
   const std::shared_ptr<void> use_;
-  const ServiceContext& service_;
+  const AdmitContext& admit_;
   grpc::CallbackServerContext* const context_;
   const OnRequest on_request_;
   const OnEnd on_end_;

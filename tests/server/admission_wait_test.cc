@@ -22,12 +22,12 @@ using Verdict = Admission::Verdict;
 class AdmissionWaitTest : public ::testing::Test {
  protected:
   AdmissionWaitTest() {
-    service_.config = &config_;
-    service_.admission = &admission_;
-    service_.executor = &executor_;
-    service_.metrics = &metrics_;
-    service_.uses = &uses_;
-    service_.transport = &transport_;
+    admit_.config = &config_;
+    admit_.admission = &admission_;
+    admit_.executor = &executor_;
+    admit_.metrics = &metrics_;
+    admit_.uses = &uses_;
+    admit_.transport = &transport_;
   }
   ~AdmissionWaitTest() override {
     executor_.Stop();
@@ -55,7 +55,7 @@ class AdmissionWaitTest : public ::testing::Test {
   std::vector<int64_t> transport_bytes_;
   TransportMemory transport_{
       [this](int64_t bytes) { transport_bytes_.push_back(bytes); }};
-  ServiceContext service_{};
+  AdmitContext admit_{};
 };
 
 TEST_F(AdmissionWaitTest, OneThatWaitsLeavesWhenItIsAbandoned) {
@@ -65,7 +65,7 @@ TEST_F(AdmissionWaitTest, OneThatWaitsLeavesWhenItIsAbandoned) {
   });
   std::optional<Verdict> verdict;
   AdmissionWait wait;
-  wait.Begin(&service_, {.client = {}, .bytes = 1}, Into(&verdict));
+  wait.Begin(&admit_, {.client = {}, .bytes = 1}, Into(&verdict));
   EXPECT_EQ(admission_.requests_queued(), 1);
   EXPECT_FALSE(verdict);
   wait.Abandon();
@@ -82,7 +82,7 @@ TEST_F(AdmissionWaitTest, OneThatIsAbandonedBeforeItBeginsDoesNotWait) {
   std::optional<Verdict> verdict;
   AdmissionWait wait;
   wait.Abandon();
-  wait.Begin(&service_, {.client = {}, .bytes = 1}, Into(&verdict));
+  wait.Begin(&admit_, {.client = {}, .bytes = 1}, Into(&verdict));
   EXPECT_EQ(verdict, Verdict::kFull);
   EXPECT_EQ(admission_.requests_queued(), 0);
 }
@@ -93,7 +93,7 @@ TEST_F(AdmissionWaitTest, AReservationShowsInTheGaugesWhatItHolds) {
     admission_.Admit({}, 40, 0, [&](Verdict, Admission::Ticket admitted) {
       ticket = std::move(admitted);
     });
-    Reservation reservation(&service_, std::move(ticket), /*received_bytes=*/0);
+    Reservation reservation(&admit_, std::move(ticket), /*received_bytes=*/0);
     EXPECT_EQ(metrics_.requests_in_flight.Value(), 1);
     EXPECT_EQ(metrics_.bytes_in_flight.Value(), 40);
     EXPECT_EQ(reservation.Grow(61), Verdict::kTooLarge);
@@ -117,7 +117,7 @@ TEST_F(AdmissionWaitTest, AnAdmittedMessageIsBesideTheTransportsOwn) {
   });
   std::promise<std::shared_ptr<Reservation>> admitted;
   AdmissionWait wait;
-  wait.Begin(&service_,
+  wait.Begin(&admit_,
              {.client = {}, .bytes = 9, .held_bytes = 4, .received_bytes = 4},
              [&](Verdict, std::shared_ptr<Reservation> reservation) {
                admitted.set_value(std::move(reservation));
@@ -137,7 +137,7 @@ TEST_F(AdmissionWaitTest, AReservationGivesBackWhatTheTransportGot) {
     ticket = std::move(admitted);
   });
   {
-    const Reservation reservation(&service_, std::move(ticket),
+    const Reservation reservation(&admit_, std::move(ticket),
                                   /*received_bytes=*/4);
     EXPECT_THAT(transport_bytes_, ElementsAre(4));
   }
