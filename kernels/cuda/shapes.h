@@ -91,7 +91,7 @@ inline constexpr int kAnyPlan = -1;
 // Plans with more rules have no shape.
 inline constexpr int kMaxShapeRules = 3;
 
-// Shapes that were measured on an H100 (tests/benchmark/README.md); the others
+// Shapes that were measured on an H100 (tests/benchmark/history.md); the others
 // follow the rule that no walk spills what it needs in each step.
 constexpr bool IsPpoAlone(const Shape& shape) {
   return (shape.features & ~(kFeatureLoss | kFeatureMetrics)) == 0;

@@ -1,6 +1,6 @@
 """Makes one page of the measurements of tests/gpu_check.sh.
 
-    tests/benchmark/gpu_table.py --results=build/gpu-check/results --report=FILE [--update-readme]
+    tests/benchmark/gpu_table.py --results=build/gpu-check/results --report=FILE [--update]
 
 The folder has about.json, JSON lines (*.jsonl) of gpu_bench and gpu_torch.py, parts.tsv (part,
 verdict, seconds, last line), and the output of ncu and sass.py. The page names missing parts.
@@ -16,8 +16,14 @@ from typing import Any
 import gpu_profile
 
 Json = dict[str, Any]
-README = pathlib.Path(__file__).resolve().parent / "README.md"
-MARKS = ("<!-- GPU: output of tests/gpu_check.sh -->", "<!-- end of GPU -->")
+PAGE = pathlib.Path(__file__).resolve().parent / "GPU.md"
+HEAD = """<!-- Made by `gpu_table.py --update`. Edits here are lost. -->
+
+# Results of a run on a GPU
+
+[README.md](README.md#gpu) says what is measured, and how.
+
+"""
 # Shares of the copy bandwidth, and of the link's rate.
 TARGETS = {
     "token_tis": 0.85,
@@ -217,24 +223,18 @@ class Report:
         return table(["what", "measured"], rows)
 
 
-def update_readme(markdown: str) -> None:
-    before, rest = README.read_text().split(MARKS[0], 1)
-    after = rest.split(MARKS[1], 1)[1]
-    README.write_text(f"{before}{MARKS[0]}\n\n{markdown}\n{MARKS[1]}{after}")
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--results", type=pathlib.Path, required=True)
     parser.add_argument("--report", type=pathlib.Path, required=True)
-    parser.add_argument("--update-readme", action="store_true", help="tests/benchmark/README.md")
+    parser.add_argument("--update", action="store_true", help="write tests/benchmark/GPU.md too")
     arguments = parser.parse_args()
     markdown = Report(arguments.results).markdown()
     arguments.report.parent.mkdir(parents=True, exist_ok=True)
     arguments.report.write_text(markdown)
     print(markdown)
-    if arguments.update_readme:
-        update_readme(markdown)
+    if arguments.update:
+        PAGE.write_text(HEAD + markdown.replace("\n### ", "\n## "))
 
 
 if __name__ == "__main__":

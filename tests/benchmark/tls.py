@@ -2,7 +2,7 @@
 
     .venv/bin/python tests/benchmark/tls.py
 
-Prints the table that bench.py puts into README.md.
+Prints the table that bench.py puts into RESULTS.md.
 """
 
 from __future__ import annotations
