@@ -2,6 +2,9 @@
 //
 // Input: a byte of choices (1: JSON, 2: validate alone, 4: no memory by us),
 // the bytes of a tensor's element that data repeats, a CorrectRequest.
+//
+// Checks: every call returns one of its codes with a sentence; a message that
+// cw_validate refuses is not corrected.
 #include <algorithm>
 #include <cstdint>
 #include <cstring>

@@ -2,6 +2,8 @@
 //
 // Input: system, tensors that are present, options, sequences, width, a block
 // as JSON or as a Struct.
+//
+// Checks: without violations the kernels accept the spec.
 #include <cstdint>
 #include <string>
 

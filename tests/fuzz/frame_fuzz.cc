@@ -1,6 +1,9 @@
 // The frame parser against protobuf's own.
 //
 // Input: a count, as many sizes of pieces (repeated over and over), a message.
+//
+// Checks: pieces cut anywhere are accepted or refused as protobuf's parser
+// does, with the same fields and bytes.
 #include <cstdint>
 #include <memory>
 #include <string>

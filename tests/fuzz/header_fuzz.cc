@@ -1,6 +1,9 @@
 // Headers and whole requests through the codec, the kernels and back.
 //
 // Input: a byte of Options, a CorrectRequest.
+//
+// Checks: violations are readable and fit into trailers; an accepted request
+// computes and encodes, with 0 where the mask is 0.
 #include <algorithm>
 #include <cstdint>
 #include <cstring>

@@ -1,6 +1,8 @@
 // Sums that clients publish, up to the page that Prometheus reads.
 //
 // Input: a PublishRequest.
+//
+// Checks: accepted sums can be written, read and shown.
 #include <cstdint>
 #include <string>
 

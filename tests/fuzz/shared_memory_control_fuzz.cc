@@ -2,6 +2,9 @@
 // connection.
 //
 // Input: 0 and a packet, or another byte and the client's steps.
+//
+// Checks: a model of what is registered, released and refused; at the end no
+// region is left.
 #include <dirent.h>
 
 #include <chrono>

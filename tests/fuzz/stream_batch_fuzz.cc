@@ -1,6 +1,8 @@
 // Chunks in any order into StreamBatch, against a model of bytes.
 //
 // Input: lengths of rows, tensors, then chunk after chunk.
+//
+// Checks: no byte is written outside a tensor or too early.
 #include <algorithm>
 #include <cstdint>
 #include <limits>

@@ -2,6 +2,8 @@
 // process, and valid ones compared with Correct.
 //
 // Input: a request, then the messages step by step, and the end.
+//
+// Checks: every call ends; invalid streams end with INVALID_ARGUMENT.
 #include <algorithm>
 #include <cstdint>
 #include <limits>

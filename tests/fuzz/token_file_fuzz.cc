@@ -1,6 +1,8 @@
 // The file of --tokens.
 //
 // Input: its text.
+//
+// Checks: errors name a line; only tokens of the file are found.
 #include <cstdint>
 #include <string>
 

@@ -1,6 +1,8 @@
 // The metadata "traceparent".
 //
 // Input: its value.
+//
+// Checks: fields that are read are those of the text.
 #include <algorithm>
 #include <cstdint>
 #include <string>

@@ -1,6 +1,8 @@
 // Requests of the metrics port.
 //
 // Input: the head of a request, without the empty line that ends it.
+//
+// Checks: fields lie within the head; a foreign host needs permission.
 #include <cstdint>
 #include <string>
 #include <string_view>
