@@ -36,7 +36,7 @@ struct BadVersion {
   int64_t token;  // position in the row
   int64_t version;
   int64_t trained;  // the trained policy's
-  bool by_span;     // a span told it
+  bool by_span;     // from a version span
 };
 
 // The first byte of response_mask that is neither 0 nor 1, of a mask on the
@@ -51,9 +51,9 @@ enum class CorrectStatus : uint8_t {
   kNonFinite,  // policy REJECT; see CorrectResult::non_finite
   // See CorrectResult::device_error. This correction failed; the device works.
   kDeviceError,
-  kDeviceLost,  // the same, and the device fails whatever it is asked
+  kDeviceLost,  // the same, and every later call to the device fails
   kDeviceFull,  // the batch needs more device memory than there is
-  kStopped,     // the run's StopRequest asked for it
+  kStopped,     // the run's StopRequest returned true
   kBadVersion,  // MeasureStaleness; see CorrectResult::bad_version
   kBadMask,     // of a mask on the device; see CorrectResult::bad_mask
 };
@@ -102,20 +102,20 @@ enum class Turn : uint8_t {
   kNever,  // Finish is to report that the device is full
 };
 
-// One correction of a batch whose rows arrive one after the other. The answer's
-// bits are Corrector::Correct's. Used by one thread at a time.
+// One correction of a batch with rows that arrive one after the other. The
+// answer's bits are Corrector::Correct's. Used by one thread at a time.
 class CorrectRun {
  public:
   virtual ~CorrectRun() = default;
 
-  // Says that rows [0, rows) of every tensor have arrived, and if `has_mask`
-  // all of response_mask. Computes what can be computed by now. Optional.
+  // Reports that rows [0, rows) of every tensor have arrived, and if `has_mask`
+  // all of response_mask. Computes the rows that are complete. Optional.
   virtual void Advance(int64_t rows, bool has_mask) = 0;
 
-  // Takes what Finish needs of a shared device, so that no thread has to wait
-  // for it. After kLater `wake` is called once, from any thread, when it is
-  // time to ask again, unless the run has ended; it must not call the run.
-  // Optional: Finish waits. REQUIRES: everything has arrived.
+  // Reserves the part of a shared device that Finish needs, so that no thread
+  // has to wait for it. After kLater `wake` is called once, from any thread,
+  // when it is time for another call, unless the run has ended; it must not
+  // call the run. Optional: Finish waits. REQUIRES: everything has arrived.
   virtual Turn TakeTurn(std::function<void()> wake);
 
   // Computes the rest. REQUIRES: everything has arrived; called once, and not
@@ -140,8 +140,8 @@ class Corrector {
   virtual CorrectResult Correct(const CorrectionSpec& spec, const Batch& batch,
                                 const Outputs& outputs) = 0;
 
-  // Begins a correction of a batch whose rows are still arriving. The memory
-  // that the views point to must outlive the run; `stop` may be empty.
+  // Begins a correction of a batch with rows that are still arriving. The
+  // memory that the views point to must outlive the run; `stop` may be empty.
   virtual std::unique_ptr<CorrectRun> Begin(const CorrectionSpec& spec,
                                             const Batch& batch,
                                             const Outputs& outputs,
@@ -150,9 +150,9 @@ class Corrector {
   // Begins a correction of a batch that lies on the device with all of its
   // outputs, the mask included and aligned to their elements, as a part of the
   // work of `stream`: a cudaStream_t of the device, null for the default one.
-  // Tensors are read after the work that it holds when Finish is called; what
-  // is put into it after Finish comes after the outputs, for which Finish need
-  // not wait. Null: the backend does not compute on one device.
+  // Tensors are read after the work that it holds when Finish is called. Later
+  // work in it waits for the outputs, so Finish need not wait. Null: the
+  // backend does not compute on one device.
   virtual std::unique_ptr<CorrectRun> BeginInStream(const CorrectionSpec& spec,
                                                     const Batch& batch,
                                                     const Outputs& outputs,
@@ -202,8 +202,8 @@ class Corrector {
   // seconds; it waits for no batch.
   virtual void ReturnUnused() {}
 
-  // Asks the devices whether they work; false if none does. A lost one stays
-  // lost while the process lives. True for a backend without devices.
+  // Checks whether the devices work; false if none does. A lost one stays lost
+  // while the process lives. True for a backend without devices.
   virtual bool IsAlive() { return true; }
 
   virtual BackendInfo Info() const = 0;

@@ -19,8 +19,8 @@ int NumCudaDevices(std::string* error);
 // A batch goes to the device with the fewest positions in work (the first of
 // equals), and to the next if that one is out of memory. A device that failed
 // gets no work while another has not failed. A batch with tensors or outputs in
-// device memory goes to the device of that memory. The result says which device
-// computed.
+// device memory goes to the device of that memory. The result names the device
+// that computed.
 //
 // REQUIRES, beside Corrector's: one device at least, each with one entry in
 // Info().devices; a batch's device memory lies on one device.

@@ -15,8 +15,8 @@ namespace counterweight::kernels {
 
 // Figures that several reports share; NaN where there is nothing to average.
 struct LossSummary {
-  double ppo_kl;              // mean over kept tokens of -l, nats
-  double clip_fraction;       // tokens whose clipped branch the loss took
+  double ppo_kl;         // mean over kept tokens of -l, nats
+  double clip_fraction;  // tokens for which the loss used the clipped branch
   double clip_high_fraction;  // tokens with r above the interval and A > 0
   double clip_low_fraction;   // tokens with r below the interval and A < 0
   double gradient_norm;       // 2-norm over all tokens

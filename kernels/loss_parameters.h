@@ -80,8 +80,8 @@ struct LossParameterInfo {
   bool is_required = false;
 };
 
-// In the order of LossParameter. kLogRatioClamp stands for both ends of the
-// clamp, the lower one its negative; specs of the kernels may have others.
+// In the order of LossParameter. kLogRatioClamp covers both ends of the clamp,
+// the lower one its negative; specs of the kernels may have others.
 inline constexpr LossParameterInfo kLossParameters[] = {
     {LossParameter::kClipLow, "clip_low", &LossSpec::clip_low, kAtLeastZero,
      "must be >= 0", true},

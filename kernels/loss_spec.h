@@ -1,7 +1,6 @@
-// A policy loss as data: which surrogate, of which ratio, added up how.
-// Formulas and papers stand in surrogates/ and METHODS.md; the gradient is
-// always with respect to current_log_probs. Each surrogate's struct says what
-// it needs.
+// A policy loss as data: the surrogate, its ratio, and the aggregation.
+// Formulas and papers are in surrogates/ and METHODS.md; the gradient is always
+// with respect to current_log_probs. Each surrogate's struct has its needs.
 //
 // For token t of row i: l = log ratio of `source`, clamped; r = exp(l); A the
 // advantage; w the importance weight, after rules and normalization (1 where
@@ -52,7 +51,7 @@ enum class Surrogate : uint8_t {
   kLast = kImportanceSampling,
 };
 
-// Whose ratio r is. kSequence: exp(mean of l over the row), the gradient going
+// The level of r. kSequence: exp(mean of l over the row), the gradient going
 // through the mean to every token of it (GSPO). kSequenceToken: the same
 // number, each token receiving the gradient of its own r (GSPO-token).
 // Other levels than kToken are for surrogates with kTraitLevels.

@@ -12,7 +12,7 @@ namespace {
 using MetricMap = std::map<std::string, double>;
 
 // Population variance from sums of x and x^2. Equal numbers leave the rounding
-// of their mean otherwise; a range of 0 is also that of sums that came without.
+// of their mean otherwise; a range of 0 is also that of sums without a range.
 double Variance(double sum, double squared, int64_t count,
                 const Extrema& range) {
   const bool is_one = range.min == range.max && std::isfinite(range.min);

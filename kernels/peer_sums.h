@@ -1,5 +1,5 @@
-// Sums that no metric of Counterweight's own reads: they are those of other
-// systems, under whose names their translations report them. A spec asks for
+// Sums that no metric of Counterweight's own reads: other systems' metrics,
+// which their translations report under those systems' names. A spec requests
 // them; other specs do not compute what costs something per token. PODs. Names
 // and "sums over nothing" as in sums.h.
 #ifndef COUNTERWEIGHT_KERNELS_PEER_SUMS_H_
@@ -41,7 +41,7 @@ struct PeerCorrectionSums {
   // SEQUENCE, GEOMETRIC: rows of V by their log ratio before the last clamp.
   Extrema sequence_log_range;
   int64_t sequences_log_low;  // < log lower
-  int64_t sequences_high;     // rows of V whose mean raw weight is > upper
+  int64_t sequences_high;     // rows of V with a mean raw weight > upper
   int64_t sequences_low;
   double sequence_excess_squared;  // sum (p_i - 1)^2
 };
@@ -61,7 +61,7 @@ struct PeerLossSums {
   // Reader: TRL.
   double row_high, row_low;  // sums
   Extrema row_high_range, row_low_range;
-  int64_t mixed_rows;  // rows whose advantages differ within m
+  int64_t mixed_rows;  // rows with advantages that differ within m
   // VESPO: sum over all rows of phi, that of A < 0 where all advantages of the
   // row are; in empty rows that of A >= 0, or with measures_padding of the sign
   // of the advantages at masked positions.

@@ -58,7 +58,7 @@ enum class Aggregation : uint8_t {
   kLast = kPrefixMean
 };
 
-// kNegativeAdvantage: only tokens whose advantage is below 0.
+// kNegativeAdvantage: only tokens with an advantage below 0.
 enum class Condition : uint8_t { kAlways, kNegativeAdvantage };
 // kDrop removes the token from the keep mask; kZeroWeight leaves it there with
 // the weight 0.
@@ -76,7 +76,7 @@ struct WeightSpec {
   double token_clamp = kUnbounded;
   double aggregate_clamp = kUnbounded;
   Bound bound = Bound::kNone;
-  // Bounds of the ratio, inclusive. 0 and infinity stand for an absent end.
+  // Bounds of the ratio, inclusive. 0 and infinity mean an absent end.
   // kTruncate needs a lower bound within float32's range.
   double lower = 0.0;
   double upper = kUnbounded;
@@ -120,13 +120,13 @@ struct CorrectionSpec {
   Evaluation evaluation = Evaluation::kParallel;
   NonFinitePolicy non_finite = NonFinitePolicy::kReject;
   // With kReject: a NaN of the rollout log-probs is no error but a number that
-  // the sampler did not tell, and every log ratio to it is 0. Counted in
+  // the sampler did not report, and every log ratio to it is 0. Counted in
   // BatchSums::non_finite_tokens. (TRL since 1.11.0: grpo_trainer.py.)
   bool unknown_rollout = false;
-  // The ratio whose drift the metrics describe.
+  // The ratio of the drift metrics.
   RatioSource drift_source = RatioSource::kOldRollout;
-  // Also compute PeerSums::correction, of which the probabilities cost two
-  // exponentials per token.
+  // Also compute PeerSums::correction; its probabilities cost two exponentials
+  // per token.
   bool peer_sums = false;
   // The policy loss; surrogate kNone: none.
   LossSpec loss;
@@ -141,7 +141,7 @@ struct CorrectionSpec {
 // Every illegal value and combination of `spec`, empty if there is none.
 std::vector<SpecViolation> Validate(const CorrectionSpec& spec);
 
-// True for rules whose decision belongs to the whole sequence.
+// True for rules that decide about the whole sequence.
 bool IsSequenceRule(Aggregation aggregation);
 
 // True if the surrogate is a function of the ratio.

@@ -35,12 +35,12 @@ static void fold(const Plan& /*plan*/, StalenessSums& into,
 
 namespace {
 
-// Positions between two questions whether to stop, and of a copy from a device.
+// Positions between two checks whether to stop, and of a copy from a device.
 constexpr int64_t kBlock = int64_t{1} << 16;
-// Positions whose numbers lie in the first cache.
+// Positions with their numbers in the first cache.
 constexpr int64_t kPiece = 256;
 constexpr int64_t kUnknown = -1;
-// Stands for a position that does not count.
+// Marks a position that does not count.
 constexpr int64_t kIgnored = -2;
 constexpr int64_t kVersionBytes = sizeof(int32_t);
 // Rows of a batch, as a power of two.

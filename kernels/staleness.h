@@ -23,7 +23,7 @@ struct VersionSpan {
 struct PolicyVersions {
   // Version of the policy being trained, >= 0.
   int64_t trained = 0;
-  // [num_positions] int32 of any alignment, -1: unknown. Null: spans tell.
+  // [num_positions] int32 of any alignment, -1: unknown. Null: spans have them.
   const void* of_positions = nullptr;
   // [num_spans], ascending by sequence and start, without overlap; positions
   // without a span are unknown.
@@ -47,7 +47,7 @@ int64_t StalenessScratchBytes(const CorrectionSpec& spec,
 // Fills result->sums.staleness; on failure sets result->status to kBadVersion,
 // kStopped, kDeviceError or kDeviceLost. Checks versions alone if the spec
 // wants no metrics. `corrector` copies from its devices; `stop` may be empty,
-// and is asked between blocks of positions. REQUIRES: result is that of the
+// and is called between blocks of positions. REQUIRES: result is that of the
 // correction, and kOk.
 void MeasureStaleness(const CorrectionSpec& spec, const Batch& batch,
                       const PolicyVersions& versions,

@@ -34,9 +34,9 @@ struct StalenessBucketSums {
 
 // Over m, as sums.h defines it; l = log ratio of the spec's drift source.
 struct StalenessSums {
-  int64_t measured;  // 1: versions came with the batch; 0: all else is 0
+  int64_t measured;  // 1: the batch has versions; 0: all else is 0
   StalenessBucketSums buckets[kNumStalenessBuckets];
-  int64_t unknown_tokens;                     // of which no version is known
+  int64_t unknown_tokens;                     // of m without a known version
   double staleness;                           // sum over the other tokens
   int64_t max;                                // of them; 0 over none
   int64_t histogram[kNumStalenessEdges + 1];  // of them, by staleness
@@ -51,7 +51,7 @@ inline double K3Of(const StalenessBucketSums& bucket) {
   return Mean(bucket.k3, bucket.tokens);
 }
 
-// Tokens of which the version is known.
+// Tokens with a known version.
 inline int64_t KnownTokens(const StalenessSums& sums) {
   int64_t tokens = 0;
   for (const StalenessBucketSums& bucket : sums.buckets) {

@@ -62,8 +62,8 @@ struct WeightSums {
   // TOKEN with after_rule > 0, else 0: tokens that the first after_rule rules
   // left, and those of them with raw > upper.
   int64_t after_rule_tokens, after_rule_tokens_high;
-  // SEQUENCE, GEOMETRIC: rows of V whose log ratio before the last clamp is
-  // > log upper.
+  // SEQUENCE, GEOMETRIC: rows of V with a log ratio before the last clamp > log
+  // upper.
   int64_t sequences_log_high;
   // Rows of V, p_i = mean of w over the row.
   double sequence_excess;  // sum p_i - 1
@@ -102,14 +102,14 @@ struct BatchSums {
   int64_t touched_sequences;
   int64_t zero_weight_tokens;  // in m with a final weight of exactly 0
   int64_t non_finite_tokens;   // by policy DROP or NEUTRALIZE, or unknown
-  // Tokens in m of which a log-prob that the spec reads is above 0.
+  // Tokens in m with a log-prob above 0 among those that the spec reads.
   int64_t positive_log_probs;
   DriftSums drift;
   WeightSums weight;
   RuleSums rules[kMaxRules];
   LossSums loss;
   PeerSums peers;
-  // All zero unless versions came; MeasureStaleness fills it.
+  // All zero without versions; MeasureStaleness fills it.
   StalenessSums staleness;
 };
 

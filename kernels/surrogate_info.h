@@ -1,5 +1,5 @@
-// Facts about a surrogate that do not depend on a batch. Each surrogate's own
-// stand in its struct in surrogates/ as kInfo; names, validation, plans, the
+// Facts about a surrogate that do not depend on a batch. Each surrogate's
+// struct in surrogates/ has its own as kInfo; names, validation, plans, the
 // codec, METHODS.md and the tests' lists derive from them.
 #ifndef COUNTERWEIGHT_KERNELS_SURROGATE_INFO_H_
 #define COUNTERWEIGHT_KERNELS_SURROGATE_INFO_H_
@@ -16,11 +16,11 @@ enum SurrogateTrait : uint32_t {
   kTraitLogRatio = 1u << 1,    // V reads l itself, so that l has no clamp.
   kTraitRatioSlope = 1u << 2,  // The gradient reaches r, which a row can share.
   kTraitLevels = 1u << 3,      // r can be a whole row's, see LossLevel.
-  // V comes from LossRow::value: the struct has set_row() and aggregate().
+  // V is from LossRow::value: the struct has set_row() and aggregate().
   kTraitRow = 1u << 4,
   // With kTraitRow, [0] is for A >= 0 and [1] for A < 0.
   kTraitRowBySign = 1u << 5,
-  // r is the row's as well, of which set_row() makes V.
+  // r is the row's as well; set_row() makes V from it.
   kTraitRowRatio = 1u << 6,
   // set_row() reads the sum of the row's advantages.
   kTraitRowAdvantage = 1u << 7,

@@ -10,8 +10,8 @@
 namespace counterweight::kernels {
 namespace {
 
-// Partial sums take 3.3 KB a group, and what other threads wrote comes from
-// their caches: few are best, and enough that threads end together.
+// Partial sums are 3.3 KB a group, and those of another thread are read from
+// its cache: few groups are best, but enough that threads end together.
 constexpr int64_t kMaxGroups = 512;
 constexpr int64_t kLeastGroupsOfThread = 8;
 constexpr int64_t kMostGroupsOfThread = 32;

@@ -39,7 +39,7 @@ class GroupTree {
       const int64_t left = group / (2 * half) * (2 * half);
       const int64_t right = left + half;
       if (right >= groups_) continue;
-      // The first of the two to come leaves the pair to the other.
+      // The first thread at a node leaves the pair to the second.
       if (!node(right).has_half.exchange(true, std::memory_order_acq_rel)) {
         return;
       }
@@ -60,7 +60,7 @@ class GroupTree {
  private:
   struct Node {
     RowRecord record;
-    // One half of the pair whose right half begins here is complete.
+    // One half is complete of the pair with its right half here.
     std::atomic<bool> has_half;
   };
 

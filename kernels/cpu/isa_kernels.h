@@ -24,8 +24,8 @@ struct Job {
   const Outputs* outputs;
   // Read if the plan has a loss.
   const LossContext* loss;
-  // Schedules for rows whose segments are walked in order, and for rows that
-  // are cut up.
+  // Schedules for rows with their segments in order on one thread, and for rows
+  // that are cut up.
   const Schedule* in_order;
   const Schedule* cut_up;
   // [num_sequences] tokens of each row in response_mask; null: not wanted.

@@ -85,7 +85,7 @@ void initial_state(const Job& job, int64_t row, RowState* state) {
   if (loss.active) initial_loss(loss, *job.loss, row, state->loss);
 }
 
-// Decides a row whose segments are folded.
+// Decides a row after its segments are folded.
 void decide(const Job& job, int64_t index, FinishedRow& row) {
   decide_row(*job.plan, *job.loss, index, row.sums, row.state);
   if (job.row_tokens != nullptr) {
@@ -223,8 +223,8 @@ class ShortRow {
            gradient_waits_alone();
   }
 
-  // Stands for the schedule's last steps, which walk once for the row's slope
-  // and once more for the outputs.
+  // Replaces the schedule's last steps, which walk once for the row's slope and
+  // once more for the outputs.
   uint32_t walk_then_hand_back() {
     LossRecord& loss = out_.sums.loss;
     const SegmentTask task{begin_,

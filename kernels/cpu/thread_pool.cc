@@ -11,7 +11,7 @@ namespace {
 constexpr int kLooks = 10'000;
 
 // A worker that sleeps wakes 5 to 25 us late, which is half of a small job; the
-// next job of a stream, or of a caller with many small batches, comes sooner.
+// next job of a stream, or of a caller with many small batches, arrives sooner.
 constexpr auto kIdleLook = std::chrono::microseconds(50);
 
 }  // namespace

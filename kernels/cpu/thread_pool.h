@@ -23,7 +23,7 @@ class ThreadPool {
 
   // Runs task(0) ... task(count - 1) in any order and returns when all are
   // done. The calling thread begins with the first, others with the last, so
-  // that neighbours mostly run on one thread, whose cache has what they share.
+  // that neighbours mostly run on one thread and share its cache.
   // On the calling thread they run with its floating-point modes, on others
   // with the default ones. Tasks must not throw. REQUIRES: count < 2^31
   void Run(int64_t count, const std::function<void(int64_t)>& task);

@@ -65,7 +65,7 @@ class BatchOnDevice {
   std::vector<Transfer> SetContext(const LossContext& context);
 
   // Puts the walk over a block into the stream. REQUIRES: its bytes are there
-  // when the stream comes to it. divisor: of kDivide.
+  // when the stream begins it. divisor: of kDivide.
   cudaError_t Launch(Walk walk, const Block& block, double divisor,
                      cudaStream_t stream);
   // Folds the rows of a walk over all blocks.

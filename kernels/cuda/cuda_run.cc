@@ -58,8 +58,7 @@ bool CudaRun::MayFit() {
   return false;
 }
 
-// Everything that the run will hold comes at once, so that runs cannot
-// deadlock.
+// A run reserves all that it will hold at once, so that runs cannot deadlock.
 bool CudaRun::Start(bool waits) {
   if (started_) return true;
   if (!Place()) return false;
@@ -230,7 +229,7 @@ void CudaRun::End() {
   if (reserved_ < 0) return;
   cudaSetDevice(device_.index);
   if (pipe_ != nullptr) {
-    // Leave() put the compute stream behind the others. The sums came last but
+    // Leave() put the compute stream behind the others. The sums were last but
     // for a division, so that all transfers of the rings are over.
     const bool has_left = finished_ && caller_.has_value();
     if (has_left) pipe_->Forget();

@@ -1,5 +1,5 @@
-// One correction on a device: blocks of rows go up, are computed and come back
-// on three streams, while other runs' blocks do the same.
+// One correction on a device: blocks of rows are uploaded, computed and
+// downloaded on three streams, beside the blocks of other runs.
 #ifndef COUNTERWEIGHT_KERNELS_CUDA_CUDA_RUN_H_
 #define COUNTERWEIGHT_KERNELS_CUDA_CUDA_RUN_H_
 
@@ -46,8 +46,8 @@ class CudaRun final : public CorrectRun, private LossBackend {
   CorrectResult Finish() override;
 
  private:
-  // Progress of a walk: blocks that were launched, and those of them whose
-  // pageable outputs were fetched.
+  // Progress of a walk: blocks that were launched, and blocks with fetched
+  // pageable outputs.
   struct Progress {
     size_t launched = 0;
     size_t fetched = 0;
@@ -83,7 +83,7 @@ class CudaRun final : public CorrectRun, private LossBackend {
   bool is_empty() const { return batch_.num_sequences == 0; }
   bool Check(cudaError_t error, const char* doing);
 
-  // Puts a copy, of which *done bytes are under way, into the upload stream.
+  // Puts a copy into the upload stream; *done of its bytes are under way.
   bool Enqueue(const Transfer& transfer, bool waits, size_t* done);
   bool Upload(size_t block, bool waits);
   bool UploadContext(const LossContext& context);

@@ -38,10 +38,10 @@ class DeviceShare {
   bool HasShare(const Waiter& waiter);
   // Ends the waiting. True if the waiter has its share.
   bool Leave(Waiter* waiter);
-  // Waits for its turn; returns false if `stop` said so. REQUIRES: as Ask.
+  // Waits for its turn; returns false if `stop` does. REQUIRES: as Ask.
   bool Take(int64_t bytes, const StopRequest& stop);
-  // For a run whose rows have not all arrived: never waits, never overtakes,
-  // and leaves half of the device to runs that are complete.
+  // For a run with rows that have not all arrived: never waits, never
+  // overtakes, and leaves half of the device to runs that are complete.
   bool TryTake(int64_t bytes);
   void GiveBack(int64_t bytes);
 

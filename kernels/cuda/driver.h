@@ -1,4 +1,4 @@
-// Why no device can be used, in a sentence that says what to install.
+// The reason why no device can be used, with what to install.
 #ifndef COUNTERWEIGHT_KERNELS_CUDA_DRIVER_H_
 #define COUNTERWEIGHT_KERNELS_CUDA_DRIVER_H_
 
@@ -9,9 +9,8 @@
 
 namespace counterweight::kernels {
 
-// cudaErrorInsufficientDriver, which a first call says where there is no
-// driver, or one that is older than the runtime which this program was built
-// with.
+// cudaErrorInsufficientDriver: the result of a first call without a driver, or
+// with one older than the runtime of this build.
 inline constexpr cudaError_t kDriverTooOld = static_cast<cudaError_t>(35);
 
 // The sentence for an error of a first call. Reads the driver's release if that

@@ -15,9 +15,9 @@ struct Range {
   size_t size = 0;
 };
 
-// The driver's view of the allocation around `address`. No page says that
-// cuMemGetAddressRange knows memory that was opened by a handle, so a second
-// function is asked where it does not.
+// The driver's view of the allocation around `address`. cuMemGetAddressRange is
+// not documented for memory that was opened by a handle, so a second function
+// is the fallback.
 cudaError_t FindRange(unsigned long long address, Range* range) {
   int (*address_range)(unsigned long long*, size_t*, unsigned long long) =
       nullptr;

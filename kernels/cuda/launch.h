@@ -21,7 +21,7 @@ struct DeviceSegment {
 };
 
 // The segments of a block's rows. Where each row is one segment, the rows'
-// bounds tell all.
+// bounds suffice.
 struct SegmentsView {
   const DeviceSegment* segments;  // null: each row is one
   const int64_t* offsets;         // [rows + 1] positions of the batch
@@ -35,8 +35,8 @@ struct SegmentsView {
 // Arguments of the kernels. Rows without tokens have one segment, an empty one.
 struct DeviceJob {
   Batch batch;  // device pointers; offsets unused
-  // Device pointers. Walks make reasons if sequence_reasons asks for them, and
-  // leave them in `reasons`.
+  // Device pointers. Walks make reasons if sequence_reasons is set, and leave
+  // them in `reasons`.
   Outputs outputs;
   int64_t num_segments;
   SegmentsView segments;

@@ -1,4 +1,4 @@
-// Stands in for the CUDA backend in builds without it.
+// Replaces the CUDA backend in builds without it.
 #include <memory>
 #include <string>
 

@@ -37,8 +37,8 @@ class Pipe {
   cudaError_t Wait(cudaStream_t stream);
 
   // Waits until nothing is in flight, after an error too: no transfer touches
-  // the caller's memory any more. Returns false if a device that fails every
-  // call cannot tell; its driver has ended what was in flight.
+  // the caller's memory any more. Returns false if the device fails every call;
+  // its driver has ended what was in flight.
   bool Quiesce();
 
   // Forgets what the rings hold. REQUIRES: their transfers are over.

@@ -1,4 +1,4 @@
-// Tells an error of one request from a device that is lost.
+// Distinguishes an error of one request from a lost device.
 #ifndef COUNTERWEIGHT_KERNELS_CUDA_PROBE_H_
 #define COUNTERWEIGHT_KERNELS_CUDA_PROBE_H_
 

@@ -1,5 +1,4 @@
-// Kernels over rows and results, one thread for each where nothing else is
-// said.
+// Kernels over rows and results, one thread for each unless a comment differs.
 #ifndef COUNTERWEIGHT_KERNELS_CUDA_ROW_KERNELS_CUH_
 #define COUNTERWEIGHT_KERNELS_CUDA_ROW_KERNELS_CUH_
 

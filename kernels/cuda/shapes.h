@@ -35,7 +35,7 @@ inline constexpr uint32_t kRowLoss =
 inline constexpr uint32_t kAnyLoss =
     kRowLoss | kFeatureSurrogates | kFeatureReinforce;
 
-// The first shape that fits is taken: the leanest come first.
+// The first shape that fits is used: the leanest are first.
 inline constexpr Shape kShapes[] = {
     // Truncated weights of the drift's ratio, without metrics: TIS.
     {RatioSource::kOldRollout, RatioSource::kOldRollout, kFeatureTokenWeights,
@@ -110,7 +110,7 @@ constexpr int MinBlocks(int shape) {
 }
 
 // Steps that a walk looks at together: one, as registers are short. Walks with
-// rules ask each question about a rule that much less often, and a loss without
+// rules test each property of a rule that much less often, and a loss without
 // metrics has registers left for more in flight.
 constexpr int StepsTogether(const Shape& shape) {
   constexpr int kBlock = 8;  // kSteps

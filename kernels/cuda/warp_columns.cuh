@@ -148,7 +148,7 @@ class WarpColumns {
       const int e = layout_->extrema[i];
       const bool of_loss = e >= kExtremumLoss;
       const int index = of_loss ? e - kExtremumLoss : e;
-      // -0 becomes 0, so that which of the two came first is no matter.
+      // -0 becomes 0, so the order of the two does not matter.
       (of_loss ? loss.low : low)[index] =
           folded(low_ + column(i), Least()) + 0.0f;
       (of_loss ? loss.high : high)[index] =

@@ -172,9 +172,9 @@ struct WarpLanes {
     for (int k = 0; k < kSteps; ++k) {
       ahead.mask.at[k][0] = (ahead.next >> k & 1u) != 0 ? 1.0f : 0.0f;
     }
-    // Widening a number waits for it, so all loads come first, those of the
-    // next block's mask too: the block takes one latency of memory, whatever
-    // the dtypes are.
+    // Widening a number waits for it, so all loads are first, those of the next
+    // block's mask too: the block takes one latency of memory, whatever the
+    // dtypes are.
     COUNTERWEIGHT_UNROLL
     for (int r = 0; r < kNumInputRoles; ++r) {
       if ((inputs(plan.inputs) >> r & 1u) == 0) continue;

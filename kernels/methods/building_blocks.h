@@ -26,14 +26,13 @@ CorrectionSpec Drift(RatioSource source);
 // Adds a rule of the spec's drift source.
 CorrectionSpec WithRule(CorrectionSpec spec, const RejectionRule& rule);
 
-// Weights of the drift source whose exponents are clamped at kSafetyClamp, as
-// in verl and SkyRL. TIS truncates above, IcePop zeroes outside.
+// Weights of the drift source with exponents clamped at kSafetyClamp, as in
+// verl and SkyRL. TIS truncates above, IcePop zeroes outside.
 CorrectionSpec TokenTis(RatioSource source, double upper);
 CorrectionSpec SequenceTis(RatioSource source, double upper);
 CorrectionSpec TokenIcepop(RatioSource source, double lower, double upper);
 
-// Weights of old/rollout whose exponents are not clamped, as in TRL and
-// OpenRLHF.
+// Weights of old/rollout with unclamped exponents, as in TRL and OpenRLHF.
 CorrectionSpec Unclamped(Level level, Bound bound, double lower, double upper);
 
 // Keeps where the aggregated ratio is in [lower, upper].

@@ -11,7 +11,7 @@ constexpr std::string_view kGsm =
 constexpr std::string_view kOpsm =
     "DeepSeek-V3.2, 2025, arXiv:2512.02556, off-policy sequence masking";
 
-// Drops sequences of negative advantage whose mean log(rollout / current)
+// Drops sequences of negative advantage if their mean log(rollout / current)
 // exceeds delta.
 CorrectionSpec Opsm(double delta) {
   RejectionRule rule;

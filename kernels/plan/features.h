@@ -29,7 +29,7 @@ enum Feature : uint32_t {
   kFeatureSequential = 1u << 18,   // rules that see what others left
   kFeatureConditions = 1u << 19,   // rules for some advantages
   kFeatureMetrics = 1u << 20,      // Plan::measures
-  kFeatureReasons = 1u << 21,      // outputs, not the plan, ask for reasons
+  kFeatureReasons = 1u << 21,      // outputs, not the plan, request reasons
   kFeatureDivergences = 1u << 22,  // rules of two probabilities
   kFeatureKlRatio = 1u << 23,      // KlSpec::gradient_ratio_cap
   // CorrectionSpec::unknown_rollout, and more than the drift reads the rollout

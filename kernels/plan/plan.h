@@ -89,10 +89,11 @@ struct Plan {
   // Bit s: RatioSource s is read. Bit r: InputRole r is read.
   uint32_t sources;
   uint32_t inputs;
-  // Sources whose exponential statistics or outputs need, subsets of `sources`.
+  // Sources with exponentials that statistics or outputs need, subsets of
+  // `sources`.
   uint32_t statistics_exps;
   uint32_t output_exps;
-  // Those of them of which not only e^l is read, but e^l - 1 or k3 too.
+  // Sources with a use of e^l - 1 or k3.
   uint32_t whole_exps;
   // Prefix means, numbered in the order of evaluation.
   int32_t num_prefixes;
@@ -112,7 +113,7 @@ struct Plan {
   // pass writes them as if none fired, which is the common case, and rows where
   // one fired are written again.
   bool guesses;
-  // The same of rows whose segments are walked in order.
+  // The same for rows that are walked segment by segment.
   bool in_order_streams;
   bool in_order_guesses;
   // True if the walk of the loss reads the mask and the advantages alone, see

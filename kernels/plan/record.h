@@ -51,7 +51,7 @@ struct LossRow {
 
 // Decisions from a row's sums.
 struct RowState {
-  uint32_t fired;  // sequence rules whose statistic is outside
+  uint32_t fired;  // sequence rules with a statistic outside
   float weight;    // sequence levels: the bounded weight
   LossRow loss;
 };
@@ -63,7 +63,7 @@ struct PrefixBase {
   double count;
 };
 
-// One row whose walks are over.
+// One row after its walks.
 struct FinishedRow {
   SegmentRecord sums;  // all segments', the loss pass's included
   RowState state;

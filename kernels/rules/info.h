@@ -1,6 +1,6 @@
 // Facts about estimators and aggregations that do not depend on a batch. Each
-// one's own stand in its struct in this folder as kInfo; names, validation,
-// plans and the codec derive from them.
+// struct in this folder has its own as kInfo; names, validation, plans and the
+// codec derive from them.
 #ifndef COUNTERWEIGHT_KERNELS_RULES_INFO_H_
 #define COUNTERWEIGHT_KERNELS_RULES_INFO_H_
 

@@ -56,7 +56,7 @@ struct ClipCov {
            LossParameter::kCovarianceFraction, LossParameter::kCovarianceLower,
            LossParameter::kCovarianceUpper)};
 
-  // 1 for tokens that PPO does not clip and whose covariance is between the
+  // 1 for tokens that PPO does not clip and that have a covariance between the
   // bounds, else 0.
   COUNTERWEIGHT_HD static float selection_key(const LossPlan& loss,
                                               const SelectionInput& x) {

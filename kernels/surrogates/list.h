@@ -49,7 +49,7 @@ constexpr Feature FeatureOf(const SurrogateInfo& info) {
   return info.Has(kTraitCommon) ? kFeatureLoss : kFeatureSurrogates;
 }
 
-// Any surrogate, in any walk. kIsWhole: with_surrogate() is only asked for
+// Any surrogate, in any walk. kIsWhole: with_surrogate() is only called for
 // surrogates that the filter has, so that the last one needs no comparison.
 struct AnySurrogate {
   static constexpr bool kIsWhole = true;

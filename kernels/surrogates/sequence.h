@@ -1,4 +1,4 @@
-// Surrogates whose V is one number for a row. Words as in clipped.h.
+// Surrogates with one number V for a row. Words as in clipped.h.
 #ifndef COUNTERWEIGHT_KERNELS_SURROGATES_SEQUENCE_H_
 #define COUNTERWEIGHT_KERNELS_SURROGATES_SEQUENCE_H_
 
@@ -21,8 +21,8 @@ struct SurrogateRow {
 
 // GMPO (Zhao et al. 2025, arXiv:2507.20673) in verl's form: V = -mean(A)
 // exp(mean x) exp(mean log(w + 1e-10)), means over n + 1e-8, x the log ratio
-// clipped against A. V's slope reaches the tokens whose log ratio is not
-// clipped; half of it where the log ratio is exactly a bound, as in verl's.
+// clipped against A. V's slope reaches the tokens with an unclipped log ratio;
+// half of it where the log ratio is exactly a bound, as in verl's.
 struct GeoMean {
   static constexpr Surrogate kSurrogate = Surrogate::kGeoMean;
   static constexpr SurrogateInfo kInfo = {

@@ -147,7 +147,7 @@ COUNTERWEIGHT_HD void add_where(Bool counts, Vec x, Vec& sum) {
 #endif
 }
 
-// Whole numbers, of which products and sums are exact.
+// Whole numbers, with exact products and sums.
 template <class Bool>
 COUNTERWEIGHT_HD void count_where(Bool counts, Vec x, Vec& sum) {
 #ifdef COUNTERWEIGHT_ONE_LANE

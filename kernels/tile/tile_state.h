@@ -35,7 +35,7 @@ struct TileState {
   Values mask;
   Values kept;
   Values zeroed;
-  // Tokens whose rollout log-prob is unknown (CorrectionSpec::unknown_rollout),
+  // Tokens with an unknown rollout log-prob (CorrectionSpec::unknown_rollout),
   // if the tile has any. Their input is the drift's numerator.
   bool has_unknown;
   Values unknown;
@@ -50,7 +50,7 @@ struct TileState {
   Values weight;
   BitTileOf<Lanes> reasons;
   PhaseTiles<Lanes> tiles;
-  // Written where masked positions are read, which few losses ask for.
+  // Written where masked positions are read, which few losses do.
   PaddingTiles<Lanes> padding;
 
   // Takes a non-finite token out.

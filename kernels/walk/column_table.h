@@ -112,7 +112,7 @@ inline constexpr ColumnInfo kTokenColumnRows[] = {
      COUNTERWEIGHT_FIELD(drift.excess)},
     {kColumnExcessSquared, Adds::kBlocks, Part::kDrift, kFeatureMetrics, 0,
      COUNTERWEIGHT_FIELD(drift.excess_squared)},
-    // Stands for all columns of the histogram.
+    // All columns of the histogram.
     {kColumnHistogram, Adds::kCount, Part::kDrift, kFeatureMetrics, 0,
      kNoField},
     {kColumnAbsDifference, Adds::kExact, Part::kProbabilities,
@@ -271,7 +271,7 @@ inline constexpr ExtremumInfo kTokenExtremumRows[] = {
     {kExtremumDifference, Part::kProbabilities, kFeaturePeerCorrection},
     {kExtremumWeight, Part::kTokenWeights,
      kFeatureMetrics | kFeatureTokenWeights},
-    // Stands for those of all rules.
+    // Those of all rules.
     {kExtremumRules, Part::kRules, kFeatureRules},
 };
 inline constexpr ExtremumInfo kLossExtremumRows[] = {

@@ -56,7 +56,8 @@ struct CpuLanes {
   static WideVec halved(const LaneValues<kWidth, double>& x) {
     return halved<WideVec>(x.at, [](auto a, auto b) { return a + b; });
   }
-  // Counts, whose sum is exact in any order. In float32, too, as long as few
+  // Counts, with a sum that is exact in any order. In float32, too, as long as
+  // few
   // lanes are added: the largest are those of DriftPhase's histogram, below
   // 2^14 for each of the 128 tokens that a lane sees.
   static WideVec halved_count(const LaneValues<kWidth, float>& x) {
@@ -201,8 +202,8 @@ struct CpuLanes {
 
  private:
   static constexpr int kCacheLine = 64;
-  // How far ahead inputs are asked for. Memory that is not there may be asked
-  // for too.
+  // Distance of the prefetch of inputs. A prefetch may name memory that does
+  // not exist.
   static constexpr int kTilesAhead = 2;
 
   // f(lane i, lane i + half) until one register is left.
@@ -362,7 +363,7 @@ struct CpuLanes {
 #endif
   }
 
-  // Tensors come with any alignment.
+  // Tensors may have any alignment.
   template <class T>
   static T element(const char* source, int i) {
     T value;

@@ -90,9 +90,9 @@ struct DriftPhase {
     return Lanes::source(SourceUse::kDrift, plan.spec.drift_source);
   }
 
-  // Edges of the histogram come in pairs -e, e. The column of e adds 1 for l >
-  // e and kLeft for l <= -e, until the segment is over. Masked tokens, of which
-  // l is 0, add nothing.
+  // Edges of the histogram are pairs -e, e. The column of e adds 1 for l > e
+  // and kLeft for l <= -e, until the segment is over. Masked tokens have l = 0
+  // and add nothing.
   COUNTERWEIGHT_HD static void add_token_sums(const Plan& plan, const State& s,
                                               const TileOf<Lanes>& den,
                                               Acc& acc) {

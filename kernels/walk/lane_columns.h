@@ -70,9 +70,8 @@ class LaneColumns {
   template <class T>
   using Values = LaneValues<kWidth, T>;
 
-  // Columns that are not counts. A column is cleared when it is first asked
-  // for: clearing all of them would cost a short row more than adding its
-  // tokens.
+  // Columns that are not counts. A column is cleared at its first use: clearing
+  // all of them would cost a short row more than adding its tokens.
   COUNTERWEIGHT_HD Values<double>& sum(int column) {
     if (is_first(column)) set(sums_[column], 0.0);
     return sums_[column];
@@ -275,7 +274,7 @@ class LaneColumns {
   void fold_extrema(int begin, int end, float* least, float* most) {
     for (int e = begin; e < end; ++e) {
       const bool has = has_extremum_.has(e);
-      // -0 becomes 0, so that which of the two came first is no matter.
+      // -0 becomes 0, so the order of the two does not matter.
       least[e - begin] =
           has ? Lanes::fold_min(low_[e]) + 0.0f : __builtin_inff();
       most[e - begin] =
@@ -306,7 +305,7 @@ class LaneColumns {
   Found found_counts_[kRanges];
 };
 
-// The sums of a segment whose lanes are folded, as columns of one lane.
+// The sums of a segment with folded lanes, as columns of one lane.
 class FoldedColumns {
  public:
   static constexpr int kWidth = 1;

@@ -73,7 +73,8 @@ double FactorOf(const LossReduction& reduction, double count) {
   return count > 0.0 ? reduction.scale / count : 0.0;
 }
 
-// Row factors for losses whose tokens need them before their row was walked.
+// Row factors for losses with tokens that need them before their row was
+// walked.
 std::vector<double> RowFactors(const LossSpec& loss, const Batch& batch,
                                const Counts& counts, double factor) {
   const bool by_group = loss.reduction.row == RowCount::kGroupTokens;

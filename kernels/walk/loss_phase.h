@@ -164,7 +164,7 @@ struct LossPhase {
     const auto own = [&](int k, int half) COUNTERWEIGHT_INLINE_LAMBDA {
       return factor * t.slope.wide(k, half);
     };
-    // The common case apart, so that its loop asks nothing.
+    // The common case has a loop of its own without branches.
     if (!has_kl && !hands_back) {
       set_gradient(s, t, own);
       return;

@@ -135,8 +135,8 @@ COUNTERWEIGHT_HD void take_statistics(const Row& from, LossRecord& row) {
   for (int c = 0; c < kNumLossStatistics; ++c) row.sums[c] = from.loss_sums[c];
 }
 
-// The loss pass's columns of a row whose segments are folded; `from` may be
-// `row` itself.
+// The loss pass's columns of a row with folded segments; `from` may be `row`
+// itself.
 COUNTERWEIGHT_HD void take_loss(const LossRecord& from, LossRecord& row) {
   for (int c = kNumLossStatistics; c < kNumLossColumns; ++c) {
     row.sums[c] = from.sums[c];

@@ -15,7 +15,7 @@ struct LossStatistics {
   static constexpr int kWidth = Lanes::kWidth;
   using State = TileState<Lanes>;
   using Acc = Accumulators<Lanes>;
-  // Surrogates of this walk whose V is of a row.
+  // Surrogates of this walk with a V of the row.
   using OfRow = SurrogateWith<SurrogateOfWalk<Lanes>, kTraitRow>;
   static constexpr int kCurrent = static_cast<int>(InputRole::kCurrent);
   static constexpr int kAdvantages = static_cast<int>(InputRole::kAdvantages);

@@ -87,7 +87,7 @@ void SetBounds(WeightPlan* plan) {
   plan->can_vanish = plan->masks || plan->least == 0.0f;
 }
 
-// The statistic's own range stands in for an absent end, so that the clamped
+// The statistic's own range replaces an absent end, so that the clamped
 // statistic of RuleSums is finite where the statistic is.
 void SetClampedInterval(RulePlan* plan) {
   const RejectionRule& rule = plan->rule;
@@ -98,7 +98,7 @@ void SetClampedInterval(RulePlan* plan) {
   }
 }
 
-// An unconditional rule that drops a row leaves nothing to tell apart, unless
+// After an unconditional rule that drops a row its tokens are alike, unless
 // zeroed tokens are counted after it or weights by token wait for it; all other
 // sequence rules hit some tokens only.
 bool HitsInStatistics(const CorrectionSpec& spec, int r) {

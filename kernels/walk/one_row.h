@@ -44,8 +44,8 @@ class OneRow {
   const RowState& state_;
 };
 
-// A row whose loss pass is over. `Row` has the members of RowRecord, and
-// loss_sums that are those of the row's tokens.
+// A row after its loss pass. `Row` has the members of RowRecord, and loss_sums
+// that are those of the row's tokens.
 template <class Row>
 class OneLossRow {
  public:

@@ -13,7 +13,7 @@ namespace counterweight::kernels {
 inline namespace COUNTERWEIGHT_ISA {
 
 // kLevels: up to 2^(kLevels - 1) items. Trivial, so that it may lie in raw
-// memory: reset() comes first.
+// memory: call reset() first.
 template <class Record, int kLevels>
 class PairwiseFold {
  public:

@@ -17,8 +17,8 @@ std::vector<RatioSource> CorrectionSources(const Plan& plan) {
   return sources;
 }
 
-// True if not only the drift reads the rollout log-probs: its numerator, which
-// stands where one is unknown, is a number for the other ratios.
+// True if not only the drift reads the rollout log-probs: the drift's numerator
+// replaces an unknown one, which is a number for the other ratios.
 bool MarksUnknown(const Plan& plan) {
   if (!plan.spec.unknown_rollout) return false;
   for (const RatioSource source :

@@ -9,8 +9,8 @@ inline namespace COUNTERWEIGHT_ISA {
 
 // Calls f(step, group, means) with the means, a half group in each element, of
 // addend(step, half group) over the row's tokens up to and with this one where
-// `seen` is 1; 0 while there is none. `carry` holds what came before the tile,
-// and afterwards what came before its end.
+// `seen` is 1; 0 while there is none. `carry` holds the sums before the tile,
+// and afterwards those before its end.
 template <class Lanes, class Addend, class F>
 COUNTERWEIGHT_HD void for_each_prefix_mean(int steps, PrefixBase& carry,
                                            Addend addend,

@@ -16,7 +16,7 @@ struct RatioPhase {
   static constexpr int kWidth = Lanes::kWidth;
   using State = TileState<Lanes>;
 
-  // exps: sources whose exponential this walk needs.
+  // exps: sources with an exponential that this walk needs.
   COUNTERWEIGHT_HD static void run(const Plan& plan, const Batch& batch,
                                    uint32_t exps, State& s,
                                    Accumulators<Lanes>& acc) {
@@ -232,8 +232,8 @@ struct RatioPhase {
     return any_of<Lanes>(found);
   }
 
-  // Counts the tokens of which a log-prob is above 0, once those that are not
-  // finite are taken out.
+  // Counts the tokens with a log-prob above 0, after those that are not finite
+  // are removed.
   template <class Block>
   COUNTERWEIGHT_HD static void count_positive(const Plan& plan,
                                               const Block& block, int steps,
@@ -258,8 +258,8 @@ struct RatioPhase {
     }
   }
 
-  // Notes the non-finite tokens and takes them out as the policy says. REJECT
-  // neutralizes: its results are thrown away, but must be computable.
+  // Notes the non-finite tokens and removes them as the policy requires. REJECT
+  // neutralizes: its results are discarded, but must be computable.
   template <class Block>
   COUNTERWEIGHT_HD static void repair(const Plan& plan, Block& block, int steps,
                                       int64_t first, Accumulators<Lanes>& acc) {

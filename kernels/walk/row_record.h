@@ -31,7 +31,7 @@ COUNTERWEIGHT_HD void clear_row(const Plan& plan, Row& record) {
   for (int c = 0; c < kNumLossColumns; ++c) record.loss_sums[c] = 0.0;
 }
 
-// The sums over rows of a RowRecord, of which rows without tokens get none.
+// The sums over rows of a RowRecord; rows without tokens get none.
 template <class Sums, class V>
 class NonemptyRows {
  public:

@@ -8,8 +8,8 @@ class Builder {
   void Add(const Step& step) { schedule_.steps[schedule_.num_steps++] = step; }
 
   // Passes over the statistics until every decision is known. Rows of one
-  // segment among longer ones repeat passes that they do not need: the same
-  // state comes out again.
+  // segment among longer ones repeat passes that they do not need, with the
+  // same state as a result.
   void AddDecisions(int passes) {
     Add({StepKind::kInitialStates});
     for (int pass = 1; pass <= passes; ++pass) {

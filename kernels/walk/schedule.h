@@ -37,7 +37,7 @@ enum class Purpose : uint8_t {
 
 // A POD, which code for each instruction set reads.
 struct Schedule {
-  // Each rule and the weight can ask for one more pass.
+  // Each rule and the weight can require one more pass.
   static constexpr int kMaxSteps = 2 * (kMaxRules + 3) + 4;
 
   Step steps[kMaxSteps];
@@ -52,8 +52,8 @@ struct Schedule {
 Schedule ScheduleOf(const Plan& plan, Purpose purpose, bool any_order,
                     bool fuses);
 
-// The mask tells a loss what it counts, so that rows can be walked as they
-// arrive: no tokens are dropped, and no other sum of the batch enters.
+// A loss counts by the mask alone, so that rows can be walked as they arrive:
+// no tokens are dropped, and no other sum of the batch enters.
 bool MaskTellsLoss(const Plan& plan);
 
 // Weights are divided by the batch's mean when all rows are done. A loss takes

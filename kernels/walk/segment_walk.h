@@ -19,14 +19,14 @@ struct SegmentTask {
   int64_t begin;  // positions of the batch
   int64_t end;
   const RowState& row;
-  // [plan.num_prefixes], or null: nothing came before.
+  // [plan.num_prefixes], or null: this is the row's first segment.
   const PrefixBase* bases;
   // Read if the plan has a loss.
   const LossContext* loss;
   // The walk of outputs finds only what hand_back() needs of the loss.
   bool loss_only;
   // The walk of outputs leaves slopes where the gradient belongs, and their
-  // squares aside: finish_gradient() comes next. For one thread that holds all
+  // squares aside: finish_gradient() is next. For one thread that holds all
   // lanes.
   bool leaves_slopes = false;
 };
@@ -138,9 +138,9 @@ COUNTERWEIGHT_HD void walk_tile(const Plan& plan, const Batch& batch,
   Lanes::store(s.reasons, s, outputs.token_reasons);
 }
 
-// kStats: fills `acc`, which the caller has cleared; settle_segment() comes
-// next. kOutput: writes `outputs`, leaves the segment's reasons in acc.reasons,
-// and adds the loss to `acc`, whose columns of the loss the caller has cleared.
+// kStats: fills `acc`, which the caller has cleared; settle_segment() is next.
+// kOutput: writes `outputs`, leaves the segment's reasons in acc.reasons, and
+// adds the loss to `acc`; the caller has cleared its columns of the loss.
 // Both at once where outputs depend on no sum (Plan::streams), or as a guess
 // that no sequence rule fires.
 template <class Lanes, bool kStats, bool kOutput>

@@ -175,7 +175,7 @@ struct WeightPhase {
         [&](int k, int h) COUNTERWEIGHT_INLINE_LAMBDA { return exact(k, h); },
         s.kept,
         [&](int k, int g, const auto& means) COUNTERWEIGHT_INLINE_LAMBDA {
-          // Only the mean of what came before would be at a masked token.
+          // A masked token would have the mean of the tokens before it.
           const Vec mean = narrowed([&](int h) { return means[h]; });
           const Vec own = s.mask.vec(k, g) != 0.0f ? mean : Vec{};
           const auto terms = exp_terms(own);
