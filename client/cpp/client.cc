@@ -73,7 +73,7 @@ class Client::Implementation {
     return status;
   }
 
-  // Calls a method whose messages are small.
+  // Calls a method with small messages.
   Status Ask(const char* method, const google::protobuf::MessageLite& question,
              google::protobuf::MessageLite* answer,
              const CallOptions& call_options) {
@@ -188,7 +188,7 @@ class Client::Implementation {
           CorrectInPlace(request, known, bounds, response, &unusable);
       if (unusable.ok()) return outcome;
       if (on_device) {
-        // Without a server at the socket the next call says more.
+        // Without a server at the socket the next call has the better error.
         if (unusable.code != StatusCode::kUnavailable) {
           warnings_.TellOfCopies(unusable.message);
         }
@@ -219,7 +219,7 @@ class Client::Implementation {
     });
   }
 
-  // Corrects a batch whose device memory is not shared.
+  // Corrects a batch with device memory that is not shared.
   Outcome CorrectByHost(const PreparedRequest& request,
                         const CallOptions& call_options, const Bounds& bounds,
                         Response* response) {
@@ -266,8 +266,8 @@ class Client::Implementation {
     return std::min<uint64_t>(options_.chunk_bytes, known.max_chunk_bytes);
   }
 
-  // Corrects a batch in shared memory. `*unusable` says why that cannot be
-  // done; then nothing was computed.
+  // Corrects a batch in shared memory. `*unusable` is the reason if that is
+  // impossible; then nothing was computed.
   Outcome CorrectInPlace(const PreparedRequest& request,
                          const Capabilities& known, const Bounds& bounds,
                          Response* response, Status* unusable) {
@@ -307,7 +307,7 @@ class Client::Implementation {
     }
   }
 
-  // Asks for the server's capabilities unless they are known.
+  // Requests the server's capabilities unless they are known.
   Outcome Learn(const Bounds& bounds, Capabilities* known) {
     {
       const std::lock_guard lock(mutex_);

@@ -44,8 +44,9 @@ class Client {
   // After an error the bytes of the outputs are undefined. Outputs in shared
   // memory may still change after kDeadlineExceeded, kCancelled or
   // kUnavailable: allocate others. Device memory does not: the call waits until
-  // the server has finished with it. After 10 s it returns all the same, with a
-  // message that says so: do not free that memory while the server lives.
+  // the server has finished with it. After 10 s it returns nevertheless, with a
+  // message that names the consequence: do not free that memory while the
+  // server lives.
   //
   // gRPC sends the inputs from the caller's memory, so a call returns only when
   // gRPC has released it. That is immediate unless the server's process is

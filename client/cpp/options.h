@@ -79,10 +79,10 @@ struct Options {
   // major version; CUDA tensors that are copied to the host. May be called by
   // any thread. Null: a line on stderr.
   std::function<void(std::string_view)> on_warning;
-  // While a call waits and nothing has come for `keepalive_interval`, the
+  // While a call waits and has received nothing for `keepalive_interval`, the
   // client pings the server, and fails its calls with kUnavailable if no answer
-  // comes within `keepalive_timeout`: it notices a server that has frozen. From
-  // 1 s to 24 h; servers end connections with several pings in a second.
+  // arrives within `keepalive_timeout`: it notices a server that has frozen.
+  // From 1 s to 24 h; servers end connections with several pings in a second.
   std::chrono::milliseconds keepalive_interval{20000};
   std::chrono::milliseconds keepalive_timeout{20000};
   // Absent: not encrypted, unless `credentials` do it.
@@ -103,7 +103,7 @@ struct Options {
 };
 
 // Receives (bytes sent, bytes in all) of the inputs, in the thread of the call:
-// first 0, at last all when the answer has come; from 0 again for another
+// first 0, at last all when the answer has arrived; from 0 again for another
 // attempt. Streams call it after every chunk too. Must not throw; request a
 // stop to end the call.
 using Progress = std::function<void(size_t sent_bytes, size_t all_bytes)>;

@@ -40,7 +40,7 @@ inline Input ResponseMask(std::span<const uint8_t> mask) {
 
 // The version of the policy that sampled each position, -1: unknown. Needs
 // header.labels.policy_version; the answer's message has `staleness`. The
-// header's version_spans say the same without a tensor.
+// header's version_spans replace it without a tensor.
 inline Input PolicyVersions(std::span<const int32_t> versions) {
   return {v1::TENSOR_ROLE_POLICY_VERSIONS, v1::D_TYPE_I32, versions.data(),
           versions.size_bytes()};

@@ -10,8 +10,7 @@
 
 namespace counterweight::client {
 
-// gRPC's codes, with gRPC's numbers. proto/README.md says when the server
-// answers which.
+// gRPC's codes, with gRPC's numbers. proto/README.md lists the causes of each.
 enum class StatusCode {
   kOk = 0,
   kCancelled = 1,

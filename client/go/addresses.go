@@ -11,7 +11,7 @@ import (
 	"github.com/counterweight/counterweight/client/go/internal/targets"
 )
 
-// takeTurns are the options for a target that may stand for several servers.
+// takeTurns are the options for a target that may name several servers.
 func takeTurns(target targets.Target) []grpc.DialOption {
 	if target.Scheme != "dns" && !target.IsList() {
 		return nil

@@ -8,8 +8,8 @@ import (
 	"github.com/counterweight/counterweight/client/go/internal/wire"
 )
 
-// A Batch is the rollouts of one correction. Its slices are read where they lie, and may
-// be used for others as soon as Correct has returned, whatever came of it.
+// A Batch is the rollouts of one correction. Its slices are read in place, and may be reused as
+// soon as Correct has returned, with or without an error.
 //
 // The layout is padded, [B, T] row by row, or packed: the sequences one after the other
 // without padding. Each slice but GroupIDs, RowDivisors and VersionSpans has one element for each
@@ -46,13 +46,13 @@ type Batch struct {
 
 	// RowDivisors divide each sequence's sum, [B] finite numbers > 0, instead of its number of
 	// tokens, in losses aggregated by SeqMeanTokenMean: the tokens of the whole rollout that
-	// the sequence is a part of, say; refused by name elsewhere.
+	// the sequence is a part of, for example; refused by name elsewhere.
 	RowDivisors []float64
 
 	// PolicyVersions are the versions of the policy that sampled each token, from 0 to the
 	// option PolicyVersion, or -1 where unknown. Result.Staleness is split by them.
 	PolicyVersions []int32
-	// VersionSpans say the same by spans, in place of PolicyVersions.
+	// VersionSpans give the versions by spans, in place of PolicyVersions.
 	VersionSpans []VersionSpan
 }
 
@@ -182,7 +182,7 @@ func (b *Batch) shape() string {
 	return fmt.Sprintf("Shape [%d, %d]", b.Shape[0], b.Shape[1])
 }
 
-// positions is how many the layout asks for.
+// positions returns the number of positions in the layout.
 func (b *Batch) positions() (positions int, wrong *Violation) {
 	if !b.packed() {
 		rows, length := b.Shape[0], b.Shape[1]

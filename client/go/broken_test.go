@@ -64,7 +64,7 @@ func chunk(tensor uint32, offset uint64, size int) *pb.CorrectStreamResponse {
 	return &pb.CorrectStreamResponse{Frame: &pb.CorrectStreamResponse_Chunk{Chunk: data}}
 }
 
-// telling sends the frames, the admission alone before it has read all that comes.
+// telling sends the frames, the admission alone before it has read the whole upload.
 func telling(frames ...*pb.CorrectStreamResponse) *fakeserver.Server {
 	return &fakeserver.Server{OnStream: func(stream pb.CorrectionService_CorrectStreamServer) error {
 		for _, frame := range frames {
@@ -133,7 +133,7 @@ func TestAnOlderServerBehindTheSameAddressTakesWhatItCan(t *testing.T) {
 	if status.Code(err) != codes.Unimplemented {
 		t.Errorf("%v", err)
 	}
-	server = &fakeserver.Server{OnCorrect: server.OnCorrect} // it does not tell what it offers
+	server = &fakeserver.Server{OnCorrect: server.OnCorrect} // it does not list its features
 	client = dial(t, server.Start(t))
 	if _, err := client.Correct(background(t), batch, cw.Preset("token_tis")); err != nil {
 		t.Error(err)

@@ -15,7 +15,7 @@ type call struct {
 	bytes        int64
 	outputs      []Output
 	outputsGiven bool
-	// dropKeepMask: it was asked for so that there is an output, but not by the caller.
+	// dropKeepMask: the client requested it to have an output; the caller did not.
 	dropKeepMask bool
 	into         Arrays
 	transport    Transport
@@ -72,7 +72,7 @@ func (c *Client) newCall(batch *Batch, method Method, options []Option) (*call, 
 	return call, nil
 }
 
-// readOutputs fills in what the request asks for.
+// readOutputs fills in the requested outputs.
 func (c *call) readOutputs() []Violation {
 	if !c.outputsGiven {
 		_, isDialect := c.head.GetMethod().GetMethod().(*pb.Method_Dialect)

@@ -16,7 +16,7 @@ import (
 	"github.com/counterweight/counterweight/client/go/internal/fakeserver"
 )
 
-// waiting tells on its channels when a call came and when its context ended there.
+// waiting sends to its channels when a call arrived and when its context ended there.
 func waiting() (server *fakeserver.Server, came, ended chan struct{}) {
 	came, ended = make(chan struct{}, 2000), make(chan struct{}, 2000)
 	wait := func(ctx context.Context) error {

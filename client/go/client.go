@@ -21,14 +21,14 @@ type (
 	ServerInfo = pb.GetServerInfoResponse
 	// MethodInfo is a row of the methods table.
 	MethodInfo = pb.MethodInfo
-	// Health says whether the server takes requests: Serving or something else.
+	// Health is Serving if the server takes requests, else another status.
 	Health = healthpb.HealthCheckResponse_ServingStatus
 )
 
 // Serving is the Health of a server that takes requests. One that drains is not.
 const Serving = healthpb.HealthCheckResponse_SERVING
 
-// clientKey tells the server who calls, so that it can be fair to clients.
+// clientKey identifies the client, so that the server can be fair to clients.
 const clientKey = "counterweight-client"
 
 // A Client is a connection to one server. Any number of goroutines may call at once and
@@ -50,7 +50,7 @@ type Client struct {
 
 // New prepares a connection to "host:port" or "unix:/path/to/socket"; schemes for which gRPC has a
 // resolver of the caller's work too. Behind "dns:///name:port", such as a headless Service's, and
-// "ipv4:host:port,host:port" (or "ipv6:") stand several servers, which take turns by call.
+// "ipv4:host:port,host:port" (or "ipv6:") may be several servers, which take turns by call.
 // Nothing is sent before the first call. An error names a target or an option that is wrong. A proxy of
 // the environment serves only targets that are neither on this machine nor lists.
 //
@@ -130,7 +130,7 @@ func (c *Client) ServerInfo(ctx context.Context) (*ServerInfo, error) {
 	return info, err
 }
 
-// Health asks once, without retries, whether the server takes requests.
+// Health requests once, without retries, whether the server takes requests.
 func (c *Client) Health(ctx context.Context) (Health, error) {
 	ctx, cancel := c.withTimeout(ctx)
 	defer cancel()

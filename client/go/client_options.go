@@ -17,7 +17,7 @@ import (
 )
 
 const (
-	// DefaultTimeout is what a call may take whose context has no deadline.
+	// DefaultTimeout limits a call with a context that has no deadline.
 	DefaultTimeout = 60 * time.Second
 	// DefaultChunkBytes is the fastest size of a stream's chunks.
 	DefaultChunkBytes = 2 << 20
@@ -25,8 +25,8 @@ const (
 	MaxChunkBytes = 16 << 20
 )
 
-// keepaliveDefaults notice a server that has frozen, or whose machine is lost, while a call
-// waits; client/README.md has the numbers and what servers accept.
+// keepaliveDefaults notice a frozen server or a lost machine while a call waits; client/README.md
+// has the numbers and what servers accept.
 var keepaliveDefaults = keepalive.ClientParameters{Time: 20 * time.Second, Timeout: 20 * time.Second}
 
 const (
@@ -50,7 +50,7 @@ type settings struct {
 	dial        []grpc.DialOption
 }
 
-// WithTimeout bounds calls whose context has no deadline, connecting and retries included;
+// WithTimeout bounds calls with a context that has no deadline, connecting and retries included;
 // > 0. Without it: DefaultTimeout.
 func WithTimeout(timeout time.Duration) ClientOption {
 	return func(s *settings) error {
@@ -62,7 +62,7 @@ func WithTimeout(timeout time.Duration) ClientOption {
 	}
 }
 
-// WithRetry says how often a call that the server did not admit is tried again.
+// WithRetry sets how often a call that the server did not admit is tried again.
 func WithRetry(policy RetryPolicy) ClientOption {
 	return func(s *settings) (err error) {
 		s.retry, err = policy.withDefaults()
@@ -73,7 +73,7 @@ func WithRetry(policy RetryPolicy) ClientOption {
 // WithoutRetry returns the error of the first attempt.
 func WithoutRetry() ClientOption { return WithRetry(RetryPolicy{Attempts: 1}) }
 
-// WithTransport says how batches travel. Without it: Auto.
+// WithTransport sets how batches travel. Without it: Auto.
 func WithTransport(transport Transport) ClientOption {
 	return func(s *settings) error {
 		s.transport = transport
@@ -94,7 +94,7 @@ func WithChunkBytes(bytes int) ClientOption {
 }
 
 // WithTLS speaks TLS with certificates out of files, which are read again when they change:
-// connections that are made later have the new ones. An error says which file is wrong.
+// connections that are made later have the new ones. An error names the file that is wrong.
 func WithTLS(files TLSFiles) ClientOption {
 	return func(s *settings) (err error) {
 		s.credentials, err = newFileCredentials(files)
@@ -102,7 +102,7 @@ func WithTLS(files TLSFiles) ClientOption {
 	}
 }
 
-// WithTLSConfig speaks TLS as crypto/tls is told to.
+// WithTLSConfig speaks TLS with a configuration of crypto/tls.
 func WithTLSConfig(config *tls.Config) ClientOption {
 	return func(s *settings) error {
 		if config == nil {
@@ -113,8 +113,7 @@ func WithTLSConfig(config *tls.Config) ClientOption {
 	}
 }
 
-// WithDialOptions are gRPC's own options. They come after those of this package, so that
-// they win.
+// WithDialOptions are gRPC's own options. They follow those of this package, so that they win.
 func WithDialOptions(options ...grpc.DialOption) ClientOption {
 	return func(s *settings) error {
 		s.dial = append(s.dial, options...)

@@ -5,7 +5,7 @@ import pb "github.com/counterweight/counterweight/client/go/counterweightv1"
 // A LossConfig is a policy loss; PolicyLoss makes it. Its methods return a changed copy.
 type LossConfig struct{ set []func(*pb.PolicyLoss) }
 
-// PolicyLoss is the policy loss and, where the gradient is asked for, d loss /
+// PolicyLoss is the policy loss and, if the gradient is requested, d loss /
 // d CurrentLogProbs.
 func PolicyLoss(surrogate Surrogate, aggregation LossAggregation, denominator LossDenominator) LossConfig {
 	return LossConfig{}.with(func(l *pb.PolicyLoss) {

@@ -12,8 +12,8 @@ import (
 )
 
 const (
-	// leaseGrace is how long gRPC takes at most to let go of a batch whose call has failed,
-	// unless it is in the midst of a write. It takes microseconds.
+	// leaseGrace is how long gRPC needs at most to release a batch after its call has failed, unless
+	// it is in the midst of a write. It takes microseconds.
 	leaseGrace = 100 * time.Millisecond
 	// writePatience is how long a call that has failed waits for a write to end: those of
 	// slow links end, those to a frozen process do not.
@@ -24,8 +24,8 @@ const (
 	localBufferBytes = 1 << 20
 )
 
-// connections are the open ones of a client. They tell whether gRPC may still read a batch
-// that it was given: only while it writes to a connection.
+// connections are the open ones of a client. They show whether gRPC may still read a batch: only
+// while it writes to a connection.
 type connections struct {
 	mutex sync.Mutex
 	open  map[*connection]struct{}
@@ -41,7 +41,7 @@ func (c *connections) settle(lease *wire.Lease) {
 			return
 		}
 	}
-	// A connection whose write does not end is of no use to other calls either.
+	// A connection with a write that does not end is of no use to other calls either.
 	for _, stuck := range c.writing() {
 		_ = stuck.Close()
 	}

@@ -74,7 +74,7 @@ func (c *Client) attempt(ctx context.Context, call *call) (*Result, error) {
 	return c.correctUnary(ctx, call)
 }
 
-// ask learns what the server offers.
+// ask requests the server's capabilities.
 func (c *Client) ask(ctx context.Context, requestID string) error {
 	var trailer metadata.MD
 	info, err := c.service.GetServerInfo(ctx, &pb.GetServerInfoRequest{}, grpc.Trailer(&trailer))

@@ -17,9 +17,9 @@ const mostDepth = 100
 // A DialectOption is what Dialect takes beside the block.
 type DialectOption func(*pb.Dialect)
 
-// Release names the system's release whose numbers are wanted, such as "0.9.1".
+// Release names the system's release to reproduce, such as "0.9.1".
 // ServerInfo.DialectReleases has those that changed answers. Without it: the newest that
-// the server knows; Result.Warnings say where an older one answers otherwise.
+// the server knows; Result.Warnings name the differences of an older one.
 func Release(version string) DialectOption {
 	return func(dialect *pb.Dialect) { dialect.Release = version }
 }
@@ -31,10 +31,10 @@ func IgnoreUnknownFields() DialectOption {
 	return func(dialect *pb.Dialect) { dialect.IgnoreUnknownFields = true }
 }
 
-// Dialect is another system's own configuration: "verl", "trl", "skyrl", "openrlhf", and
-// what ServerInfo.Dialects lists. The block holds maps with string keys, slices, strings,
-// numbers, booleans and nil; nil is the system's defaults. What it says is the server's to
-// check; a value of another Go type is an InvalidRequestError of Correct.
+// Dialect is another system's own configuration: "verl", "trl", "skyrl", "openrlhf", and others of
+// ServerInfo.Dialects. The block holds maps with string keys, slices, strings, numbers, booleans
+// and nil; nil is the system's defaults. The server checks its content; a value of another Go type
+// is an InvalidRequestError of Correct.
 //
 //	counterweight.Dialect("verl", map[string]any{"rollout_is": "token", "rollout_is_threshold": 2.0})
 func Dialect(system string, block map[string]any, options ...DialectOption) Method {
@@ -50,8 +50,8 @@ func Dialect(system string, block map[string]any, options ...DialectOption) Meth
 	return method
 }
 
-// DialectYAML is Dialect with the block as it stands in that system's YAML (JSON is YAML
-// too). An error says where the text is not YAML, or not a mapping.
+// DialectYAML is Dialect with the block in that system's own YAML (JSON is YAML too). The error
+// names the line that is not YAML, or a value that is no mapping.
 func DialectYAML(system string, block []byte, options ...DialectOption) (Method, error) {
 	var fields map[string]any
 	if err := yaml.Unmarshal(block, &fields); err != nil {

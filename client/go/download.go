@@ -10,7 +10,7 @@ import (
 	"github.com/counterweight/counterweight/client/go/internal/wire"
 )
 
-// A download is the answer of a stream as it comes; each chunk's bytes are copied once, to
+// A download is the answer of a stream as it arrives; each chunk's bytes are copied once, to
 // where they stay. It implements wire.Receiver.
 type download struct {
 	call     *call

@@ -15,8 +15,8 @@ var (
 	// ErrUnavailable is what errors.Is finds where no server answers, the connection broke
 	// or the server is draining. Trying again, perhaps elsewhere, is safe.
 	ErrUnavailable = errors.New("no server is available")
-	// ErrClosed is what errors.Is finds in the errors of calls that Client.Close ended and
-	// of those that came later.
+	// ErrClosed is what errors.Is finds in the errors of calls that Client.Close ended, and of later
+	// ones.
 	ErrClosed = errors.New("the client is closed")
 )
 
@@ -25,7 +25,7 @@ var (
 // server, and context.Canceled when the caller's context was cancelled.
 // status.FromError and status.Code of gRPC read it.
 type CallError struct {
-	// Code is gRPC's; proto/README.md says when the server answers which.
+	// Code is gRPC's; proto/README.md lists the causes of each.
 	Code codes.Code
 	// Message is a sentence for people.
 	Message string
@@ -33,15 +33,14 @@ type CallError struct {
 	// it. Pass it again when repeating the call, so that drift metrics count the batch
 	// once. Empty for calls without one.
 	RequestID string
-	// RetryAfter is how long the server asks to wait before the next attempt; 0 if it named
-	// no time.
+	// RetryAfter is the server's delay before the next attempt; 0 if it named none.
 	RetryAfter time.Duration
-	// Retryable tells whether the same call may succeed later.
+	// Retryable reports whether the same call may succeed later.
 	Retryable bool
 
 	status *status.Status
 	cause  error
-	// pushedBack: the server named a time, which may be 0. forbidden: it asks for no more.
+	// pushedBack: the server named a time, which may be 0. forbidden: it forbids another attempt.
 	pushedBack, forbidden bool
 	// viaStream: it is the error of a CorrectStream.
 	viaStream bool
@@ -69,11 +68,11 @@ type Violation struct {
 	// the grammar. What this package refuses itself is named by its own words, such as
 	// "Batch.OldLogProbs" or "Into.Weights".
 	Field string
-	// Description says what is wrong and what would be right.
+	// Description names the mistake and the way out.
 	Description string
 }
 
-// An InvalidRequestError says that the request is wrong and will be wrong again
+// An InvalidRequestError means that the request is wrong and will be wrong again
 // (INVALID_ARGUMENT).
 type InvalidRequestError struct {
 	*CallError
@@ -95,7 +94,7 @@ func (e *InvalidRequestError) Error() string {
 // Unwrap returns the CallError.
 func (e *InvalidRequestError) Unwrap() error { return e.CallError }
 
-// An OverloadedError says that the server has no room, or that the request is beyond one
+// An OverloadedError means that the server has no room, or that the request is beyond one
 // of its limits (RESOURCE_EXHAUSTED). In the latter case Retryable is false: waiting does
 // not help.
 type OverloadedError struct {
@@ -133,7 +132,7 @@ func closedError(requestID string) error {
 	return closed
 }
 
-// contextError is the error of a call whose context is done.
+// contextError is the error of a call with a context that is done.
 func contextError(ctx context.Context, requestID string) error {
 	code := codes.Canceled
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {

@@ -42,8 +42,8 @@ func fromGRPC(ctx context.Context, err error, trailer metadata.MD, requestID str
 	return call
 }
 
-// readDetails reads what stands beside code and message. It is a courtesy of the server:
-// what cannot be read is left out.
+// readDetails reads the details beside code and message. They are optional: unreadable ones are
+// left out.
 func (e *CallError) readDetails(answer *status.Status) []Violation {
 	var violations []Violation
 	for _, detail := range answer.Details() {

@@ -86,7 +86,7 @@ func ExampleConfig() {
 }
 
 func ExampleDialectYAML() {
-	block := []byte("rollout_is: token\nrollout_is_threshold: 2.0\n") // as it stands in the trainer's YAML
+	block := []byte("rollout_is: token\nrollout_is_threshold: 2.0\n") // as in the trainer's YAML
 	method, err := counterweight.DialectYAML("verl", block, counterweight.Release("0.9.1"))
 	if err != nil {
 		log.Fatal(err)

@@ -58,7 +58,7 @@ func TestABatchIsFreeWhenACallToAFrozenServerWasGivenUp(t *testing.T) {
 	if writes := client.Writes(); writes != 0 {
 		t.Errorf("%d connections are being written to: gRPC may still read the batch", writes)
 	}
-	// The race detector tells of a read that goes on.
+	// The race detector reports a read that goes on.
 	clear(batch.ResponseMask)
 	clear(batch.OldLogProbs)
 	clear(batch.RolloutLogProbs)

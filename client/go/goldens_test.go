@@ -127,7 +127,7 @@ func uint8s(rows rows) []uint8 {
 	return numbers
 }
 
-// question is what the file asks.
+// question is the file's request.
 func (g *golden) question() (*cw.Batch, cw.Method, cw.Option) {
 	batch := &cw.Batch{
 		ResponseMask:    uint8s(g.Inputs.Mask),

@@ -16,7 +16,7 @@ import (
 
 var words = regexp.MustCompile(`\w+`)
 
-// bits make answers comparable whose floating-point numbers may be NaN.
+// bits make answers comparable that may have floating-point numbers of NaN.
 func bits(result *cw.Result) any {
 	floats := func(numbers []float32) (bits []uint32) {
 		for _, number := range numbers {
@@ -34,7 +34,7 @@ func bits(result *cw.Result) any {
 	}
 }
 
-// blames tells whether a violation names a field that the file's error is about.
+// blames reports whether a violation names a field that the file's error is about.
 func (g *golden) blames(err error) error {
 	var invalid *cw.InvalidRequestError
 	if !errors.As(err, &invalid) {

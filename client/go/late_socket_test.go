@@ -19,7 +19,7 @@ import (
 	"github.com/counterweight/counterweight/client/go/internal/servertest"
 )
 
-// A silentSocket is the shared-memory socket of a server that answers when the test says so.
+// A silentSocket is the shared-memory socket of a server that answers when the test releases it.
 type silentSocket struct {
 	*fakeserver.Server
 	address  string
@@ -53,7 +53,7 @@ func serveSilently(t *testing.T) *silentSocket {
 	return &silentSocket{server, "unix:" + server.Serve(t, socket), listener}
 }
 
-// accept takes the client's connection and its first packet; nil if it does not come in time.
+// accept takes the client's connection and its first packet; nil if it does not arrive in time.
 func (s *silentSocket) accept(t *testing.T, patience time.Duration) *net.UnixConn {
 	t.Helper()
 	if err := s.listener.SetDeadline(time.Now().Add(patience)); err != nil {

@@ -30,8 +30,8 @@ type Memory[E float32 | uint8 | uint16] struct {
 	once   sync.Once
 }
 
-// Allocate returns zeroed memory for length elements. Batches whose slices lie in such
-// memory, and answers that Into puts there, are neither sent nor copied by SharedMemory;
+// Allocate returns zeroed memory for length elements. Batches with slices in such memory, and
+// answers that Into puts there, are neither sent nor copied by SharedMemory;
 // with other transports it is memory like any other. Where the system or the target cannot
 // share, or there is nothing left to share, it is an ordinary slice.
 //

@@ -86,7 +86,7 @@ func Sequential() ConfigPart {
 	})
 }
 
-// DriftSource is the ratio whose drift the metrics describe. Without it: RatioOldRollout
+// DriftSource is the ratio of the drift metrics. Without it: RatioOldRollout
 // if both are there, else RatioCurrentRollout, else RatioCurrentOld.
 func DriftSource(source RatioSource) ConfigPart {
 	return configPart(func(config *pb.CorrectionConfig) { config.DriftSource = source })

@@ -2,5 +2,5 @@
 
 package counterweight_test
 
-// raceDetected tells whether the race detector is on.
+// raceDetected reports whether the race detector is on.
 const raceDetected = false

@@ -21,17 +21,17 @@ const (
 	OutputLoss
 )
 
-// Outputs says what is wanted. Without it: the keep mask, the weights if the method has
+// Outputs selects the outputs. Without it: the keep mask, the weights if the method has
 // them, and loss and gradient if it has a loss: a Config or Preset with a PolicyLoss; a
-// Dialect if the batch has CurrentLogProbs and Advantages. The loss comes with the gradient.
+// Dialect if the batch has CurrentLogProbs and Advantages. The gradient includes the loss.
 func Outputs(outputs ...Output) Option {
 	return func(c *call) { c.outputs, c.outputsGiven = outputs, true }
 }
 
 // Into gives slices to write the outputs into; those that are not nil become the Result's.
 // Each must have the length that its output has in Arrays, and share no memory with the
-// others or with the batch. What is asked for does not change. After an error their content
-// is undefined.
+// others or with the batch. Into does not select outputs. After an error their content is
+// undefined.
 func Into(arrays Arrays) Option {
 	return func(c *call) { c.into = arrays }
 }
@@ -66,7 +66,7 @@ func PolicyVersion(version int64) Option {
 	return func(c *call) { c.labels().PolicyVersion = &version }
 }
 
-// NonFinite says what to do about a NaN or an infinity where ResponseMask is 1. Without it:
+// NonFinite decides about a NaN or an infinity where ResponseMask is 1. Without it:
 // NonFiniteReject.
 func NonFinite(policy NonFinitePolicy) Option {
 	return func(c *call) { c.head.NonFinitePolicy = policy }
@@ -78,8 +78,8 @@ func Seed(seed uint64) Option {
 }
 
 // WithoutMetrics leaves Metrics and Rules of the result empty and publishes no drift of
-// this batch; arrays, loss and errors are the same, and come sooner. It is for batches
-// whose drift is known already, such as later epochs over the same rollouts.
+// this batch; arrays, loss and errors are the same and arrive sooner. Use it for batches with known
+// drift, such as later epochs over the same rollouts.
 func WithoutMetrics() Option {
 	return func(c *call) { c.head.OmitMetrics = true }
 }
@@ -99,8 +99,8 @@ type GlobalCounts struct {
 	KeptTokens *int64
 	// KeptSequences are those with a kept token, >= 0; likewise.
 	KeptSequences *int64
-	// Ranks are the data-parallel ranks, >= 1: loss and gradient are multiplied by it, for
-	// trainers whose all-reduce averages.
+	// Ranks are the data-parallel ranks, >= 1: loss and gradient are multiplied by it, for trainers
+	// with an all-reduce that averages.
 	Ranks *int64
 	// WeightSum is the sum over all ranks of the bounded importance weights (LevelSequence,
 	// LevelGeometric: one per sequence), >= 0.

@@ -17,7 +17,7 @@ import (
 // environment's proxy once per process.
 const proxied = "COUNTERWEIGHT_TEST_PROXIED"
 
-// A recorder is a proxy that takes connections, keeps what comes, and answers nothing.
+// A recorder is a proxy that takes connections, keeps the bytes, and answers nothing.
 type recorder struct {
 	listener net.Listener
 	mutex    sync.Mutex

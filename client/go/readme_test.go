@@ -10,7 +10,7 @@ import (
 	"github.com/counterweight/counterweight/client/go/internal/servertest"
 )
 
-// around is the program that a README's block stands in.
+// around is the program around a README's block.
 const around = `package main
 
 import (

@@ -8,15 +8,14 @@ import (
 	"github.com/counterweight/counterweight/client/go/internal/wire"
 )
 
-// Arrays are the outputs that have an element for each position, in the layout of the
-// Batch, or for each sequence. One that was not asked for, or that the method does not
-// have, is nil.
+// Arrays are the outputs that have an element for each position, in the layout of the Batch, or for
+// each sequence. One that was not requested, or that the method does not have, is nil.
 type Arrays struct {
 	// Weights are the importance weights, [positions]; exactly 0 where ResponseMask is 0.
 	Weights []float32
 	// KeepMask is 1 where the token stays in the loss, else 0; [positions].
 	KeepMask []uint8
-	// TokenReasons say why, [positions]: bit i is set where rule i of Result.Rules dropped
+	// TokenReasons have the causes, [positions]: bit i is set where rule i of Result.Rules dropped
 	// the token or zeroed its weight, bit 15 where it was dropped because a number was not
 	// finite.
 	TokenReasons []uint16
@@ -31,8 +30,8 @@ type Arrays struct {
 type Result struct {
 	// Arrays are the slices of Into, or new ones.
 	Arrays
-	// Loss is the policy loss, in the unit of advantages, if HasLoss. NaN where a dialect's
-	// system says NaN.
+	// Loss is the policy loss, in the unit of advantages, if HasLoss. NaN where a dialect's system has
+	// NaN.
 	Loss    float64
 	HasLoss bool
 	// Metrics are the drift of the batch by name: those of kernels/README.md, or a dialect's
@@ -40,9 +39,9 @@ type Result struct {
 	Metrics map[string]float64
 	// Rules are what each rejection rule did, in the order of the configuration.
 	Rules []RuleSummary
-	// NonFiniteTokens counts positions with ResponseMask 1 that held a NaN or an infinity and
-	// were dropped or neutralized; with dialect "trl" also those whose rollout log-prob is
-	// NaN, which TRL since 1.11 takes as unknown.
+	// NonFiniteTokens counts positions with ResponseMask 1 that held a NaN or an infinity and were
+	// dropped or neutralized; with dialect "trl" also those with a rollout log-prob of NaN, which TRL
+	// since 1.11 reads as unknown.
 	NonFiniteTokens int64
 	// Warnings are sentences that the caller should know and that are not errors.
 	Warnings []string
@@ -118,7 +117,7 @@ func staleness(message *pb.StalenessSummary) *Staleness {
 type RuleSummary struct {
 	// Name is the rule's, such as "mean_k3".
 	Name string
-	// DroppedTokens are those that it dropped or whose weight it zeroed.
+	// DroppedTokens are those that it dropped or gave the weight 0.
 	DroppedTokens int64
 	// DroppedSequences are those in which it did so at least once.
 	DroppedSequences int64

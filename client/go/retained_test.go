@@ -9,7 +9,7 @@ import (
 	"github.com/counterweight/counterweight/client/go/internal/servertest"
 )
 
-// Callers keep results of many batches, whose inputs are far larger.
+// Callers keep results of many batches; the inputs are far larger.
 func TestAResultDoesNotKeepItsBatch(t *testing.T) {
 	client := dial(t, servertest.StartUnix(t).Address)
 	for _, transport := range []cw.Transport{cw.Unary, cw.Stream, cw.SharedMemory} {

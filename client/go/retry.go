@@ -14,16 +14,16 @@ import (
 const (
 	// firstPause is taken where the server names none: none listens, or the connection broke.
 	firstPause = 100 * time.Millisecond
-	// jitter is the share of a pause that comes on top of it, at most, so that refused
-	// clients do not come back all at once.
+	// jitter is the largest random addition, as a share of a pause, so that refused clients do not
+	// return all at once.
 	jitter = 0.25
 )
 
-// A RetryPolicy says how often and how long a refused call is tried again.
+// A RetryPolicy sets how often and how long a refused call is tried again.
 //
-// Tried again is what the server did not admit: RESOURCE_EXHAUSTED with a delay, UNAVAILABLE,
-// and once the CANCELLED of a server that ends. A stream is told that it is admitted, and is
-// not tried again from then on unless Interrupted says so. The pause is what the server asks for, or 0.1 s; it doubles
+// The client retries what the server did not admit: RESOURCE_EXHAUSTED with a delay, UNAVAILABLE,
+// and once the CANCELLED of a server that ends. A stream receives an admission, and is not tried
+// again after it unless Interrupted is set. The pause is the server's delay, or 0.1 s; it doubles
 // with every attempt up to MaxPause and has up to a quarter of itself on top, at random. A
 // pause that would end after the context's deadline or MaxElapsed is not begun: the error
 // is returned at once. Every attempt has the same request_id.
@@ -35,7 +35,7 @@ type RetryPolicy struct {
 	// MaxElapsed is how long after the first attempt another one may begin. 0: only the
 	// context bounds.
 	MaxElapsed time.Duration
-	// MaxPause is the longest pause, unless the server asks for a longer one. 0: 5 s.
+	// MaxPause is the longest pause, unless the server's delay is longer. 0: 5 s.
 	MaxPause time.Duration
 	// Interrupted also tries calls again that ended because the server went away after it
 	// had admitted them: UNAVAILABLE and CANCELLED in an admitted stream, and CANCELLED more
@@ -68,7 +68,7 @@ type attempts struct {
 	cancelled bool
 }
 
-// pause says how long to wait before the next attempt; false: there is none.
+// pause returns how long to wait before the next attempt; false: there is none.
 func (a *attempts) pause(ctx context.Context, err error) (time.Duration, bool) {
 	a.failed++
 	asked, helps := pauseAskedFor(err)

@@ -11,7 +11,7 @@ import (
 	"github.com/counterweight/counterweight/client/go/internal/sharedmemory"
 )
 
-// smallBytes: batches whose tensors have fewer bytes go as one message.
+// smallBytes: batches with fewer bytes of tensors go as one message.
 const smallBytes = 2 << 20
 
 const mostRemembered = 256
@@ -36,8 +36,8 @@ func readCapabilities(info *ServerInfo) *capabilities {
 	return found
 }
 
-// A router chooses the way of a batch. What the server offers is asked for once, when it
-// first matters.
+// A router chooses the way of a batch. It requests the server's features once, when they first
+// matter.
 type router struct {
 	// local: a path names the same file for both ends.
 	local bool
@@ -64,7 +64,7 @@ func (r *router) learn(known *capabilities) {
 	r.known = known
 }
 
-// asks tells whether the server's offers are needed to choose, and not known.
+// asks reports whether the server's features are needed to choose, and not known.
 func (r *router) asks(transport Transport, bytes int64) bool {
 	if transport == Unary || (transport == Auto && bytes < smallBytes) {
 		return false
@@ -72,7 +72,7 @@ func (r *router) asks(transport Transport, bytes int64) bool {
 	return r.capabilities() == nil
 }
 
-// choose says which way a batch of so many bytes goes.
+// choose returns the way of a batch of so many bytes.
 func (r *router) choose(transport Transport, bytes int64) (Transport, error) {
 	known := r.capabilities()
 	if known == nil {
@@ -108,7 +108,7 @@ func (r *router) fallsBack(err error) bool {
 	if errors.Is(call, ErrUnavailable) {
 		r.known = nil // the next server may be another one
 	}
-	// Not the server that said what it offers, but an older one behind the same address.
+	// Not the server with the known features, but an older one behind the same address.
 	if call.Code == codes.Unimplemented && call.viaStream && r.known != nil && r.known.stream {
 		known := *r.known
 		known.stream = false
@@ -133,7 +133,7 @@ func (r *router) sharedPool() *sharedmemory.Pool {
 	return r.pool
 }
 
-// withoutSharedMemory says which way a batch goes that cannot go by shared memory.
+// withoutSharedMemory returns the way of a batch that cannot go by shared memory.
 func (r *router) withoutSharedMemory(transport Transport, why *sharedmemory.UnusableError) (Transport, error) {
 	if transport == SharedMemory && why.Late {
 		stuck := newCallError(codes.Unavailable, "shared memory: "+why.Reason, "")

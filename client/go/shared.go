@@ -16,7 +16,7 @@ import (
 )
 
 // correctShared sends ranges of shared memory instead of bytes. An UnusableError of package
-// sharedmemory says that the batch has to go in another way.
+// sharedmemory means that the batch has to go in another way.
 func (c *Client) correctShared(ctx context.Context, call *call) (*Result, error) {
 	exchange := &exchange{call: call, pool: c.router.sharedPool(), router: &c.router}
 	defer exchange.close()

@@ -69,7 +69,7 @@ func TestMemoryThatIsSharedIsReadAndWrittenInPlace(t *testing.T) {
 func TestAutoSharesMemoryWhereItCan(t *testing.T) {
 	server := servertest.StartUnix(t)
 	client := dial(t, server.Address)
-	method := cw.Config( // of which this package does not know the outputs at first
+	method := cw.Config( // this package does not know its outputs at first
 		cw.RejectionRule(cw.RatioOldRollout, cw.EstimatorK3, cw.AggregationMean).Upper(0.004))
 	first, err := client.Correct(background(t), large(), method)
 	if err != nil {
@@ -86,7 +86,7 @@ func TestAutoSharesMemoryWhereItCan(t *testing.T) {
 	if first.Weights != nil || !reflect.DeepEqual(first.Arrays, unary.Arrays) || !reflect.DeepEqual(second.Arrays, unary.Arrays) {
 		t.Error("the transports have different answers")
 	}
-	// Without the socket another way is taken, unless only this one was asked for.
+	// Without the socket another way is used, unless the caller selected this one.
 	if err := os.Remove(filepath.Join(server.Folder, "memory")); err != nil {
 		t.Fatal(err)
 	}
@@ -147,7 +147,7 @@ func TestMemoryMayBeClosedWhileACallUsesIt(t *testing.T) {
 				copy(rollout.Slice(), plain.RolloutLogProbs)
 				batch := *plain
 				batch.RolloutLogProbs = rollout.Slice()
-				// The call is past its beginning when it tells of the first byte.
+				// The call is past its beginning when it reports the first byte.
 				closing := cw.Progress(func(sent, _ int64) {
 					if sent == 0 {
 						rollout.Close()

@@ -49,15 +49,14 @@ func (c *Client) streamFailure(ctx context.Context, err error, trailer metadata.
 	return err
 }
 
-// converse speaks the protocol of proto/README.md. Nothing comes down between admission
-// and the last chunk up but the end of the stream, which sending notices, so one goroutine
-// is enough.
+// converse speaks the protocol of proto/README.md. Between admission and the last chunk up the
+// server sends only the end of the stream, which sending notices, so one goroutine is enough.
 func (c *Client) converse(stream grpc.ClientStream, call *call, download *download, lease *wire.Lease) error {
 	err := call.withHeads(func() error { return send(stream, &wire.Header{Request: &call.head}) })
 	if err != nil {
 		return err
 	}
-	for !download.admitted { // a frame of a newer contract may come before
+	for !download.admitted { // a frame of a newer contract may precede it
 		if err := download.receive(stream); err != nil {
 			if errors.Is(err, io.EOF) {
 				return errors.New("the stream ended before its admission came")
@@ -83,9 +82,9 @@ func (c *Client) converse(stream grpc.ClientStream, call *call, download *downlo
 	}
 }
 
-// sendChunks sends the response mask first and whole, because losses divide by counts of
-// it; then the others in blocks of the same positions, one after the other, so that the
-// server can compute the rows that are complete while later ones come.
+// sendChunks sends the response mask first and whole, because losses divide by counts of it; then
+// the others in blocks of the same positions, one after the other, so that the server can compute
+// complete rows while later ones arrive.
 func (c *Client) sendChunks(stream grpc.ClientStream, call *call, lease *wire.Lease) error {
 	chunkBytes := c.settings.chunkBytes
 	if known := c.router.capabilities(); known != nil && known.maxChunkBytes > 0 {

@@ -18,14 +18,14 @@ type tcpSwitch struct {
 	frozen bool
 }
 
-// waits tells whether nothing is to be passed on.
+// waits reports whether nothing is to be passed on.
 func (s *tcpSwitch) waits() bool {
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
 	return s.frozen && s.open != nil
 }
 
-// freeze stops what comes from the client, which notices nothing.
+// freeze stops the client's bytes; the client notices nothing.
 func (s *tcpSwitch) freeze() {
 	s.mutex.Lock()
 	defer s.mutex.Unlock()

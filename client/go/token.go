@@ -38,8 +38,7 @@ func readRegular(path string) ([]byte, error) {
 	return os.ReadFile(path)
 }
 
-// WithTokenSource asks for the token before every call. Its error ends the call with
-// UNAUTHENTICATED.
+// WithTokenSource calls the source before every call. Its error ends the call with UNAUTHENTICATED.
 func WithTokenSource(source func(ctx context.Context) (string, error)) ClientOption {
 	if source == nil {
 		return func(*settings) error { return errors.New("counterweight: WithTokenSource needs a source") }

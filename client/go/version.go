@@ -8,8 +8,8 @@ import (
 // Version is that of this package; the server sees it in the user agent.
 const Version = "0.1.0"
 
-// compareVersions warns once, by the default logger of package slog, of a server whose
-// answers this package may not understand in full.
+// compareVersions warns once, by the default logger of package slog, of a server with answers that
+// this package may not understand in full.
 func (c *Client) compareVersions(server string) {
 	if server != "" && significant(server) != significant(Version) {
 		c.warned.Do(func() {

@@ -44,7 +44,7 @@ class EchoBatch {
   // Copies the next bytes of a tensor to their address; false if they exceed
   // it.
   bool Take(uint32_t tensor, uint64_t offset, wire::WireReader data);
-  // True when all bytes have come.
+  // True when all bytes have arrived.
   bool whole() const { return left_ == 0; }
 
   // The answer, its tensors without data.

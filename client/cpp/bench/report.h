@@ -10,8 +10,8 @@
 
 namespace counterweight::bench {
 
-// One JSON object and a newline. `num_positions` is one batch's. After what was
-// measured (`transport` is the one taken) come
+// One JSON object and a newline. `num_positions` is one batch's. After the
+// settings (`transport` is the one used) follow
 //   seconds               first measured begin to last end
 //   requests, errors      answered; failed by code (first_error: as text)
 //   input_bytes, output_bytes  of all answered requests' tensors

@@ -21,7 +21,7 @@ class CudaDriver {
   // none.
   static Status Get(CudaDriver** driver);
 
-  // The index of the device in whose memory `data` lies. kInvalidArgument if it
+  // The index of the device with the memory at `data`. kInvalidArgument if it
   // is other memory.
   Status DeviceOf(const void* data, int* device);
   // The allocation around memory of `device`. kFailedPrecondition if the driver

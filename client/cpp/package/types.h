@@ -24,7 +24,7 @@ using client::Location;
 using client::Status;
 using client::StatusCode;
 
-// The content of a tensor; [positions] unless it says otherwise.
+// The content of a tensor; [positions] unless its comment differs.
 enum class Role {
   // Inputs: log-probs in nats, float32, bfloat16 or float16.
   kRolloutLogProbs = 1,
@@ -119,9 +119,9 @@ enum class SelectionScope : uint8_t {
   kCall = 1,  // those of each call
 };
 
-// Sums over all data-parallel ranks of a step, by which losses divide instead
-// of the batch's own counts; counterweight.v1.GlobalCounts says which method
-// needs which. A count of 0 makes the loss 0.
+// Sums over all data-parallel ranks of a step, which divide losses in place of
+// the batch's own counts; counterweight.v1.GlobalCounts lists the methods that
+// need each. A count of 0 makes the loss 0.
 struct GlobalCounts {
   std::optional<int64_t> num_tokens;
   std::optional<int64_t> num_sequences;
@@ -230,7 +230,7 @@ struct Result {
   std::optional<double> loss;
   std::map<std::string, double> metrics;
   std::vector<RuleSummary> rules;
-  // Absent unless the request tells versions of tokens, and if omit_metrics.
+  // Absent unless the request has versions of tokens, and if omit_metrics.
   std::optional<Staleness> staleness;
   int64_t non_finite_tokens = 0;
   std::vector<std::string> warnings;

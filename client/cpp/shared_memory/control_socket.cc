@@ -107,7 +107,7 @@ Status ControlSocket::Connect(const std::string& path) {
     return Unavailable("its socket's path", ENAMETOOLONG);
   }
   std::memcpy(address.sun_path, path.data(), path.size());
-  // Connecting does not wait either: EAGAIN says that the server accepts
+  // Connecting does not wait either: EAGAIN means that the server accepts
   // nothing.
   socket_ = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   if (socket_ < 0) return Unavailable("socket", errno);

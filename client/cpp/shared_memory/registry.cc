@@ -261,7 +261,7 @@ bool Registry::Release(const std::shared_ptr<ControlSocket>& socket,
     Status status;
     {
       const Turn turn(this, bounds);
-      // A server whose answer is late gets no other packet.
+      // A server with a late answer gets no other packet.
       if (!turn.status().ok() || socket->IsLate()) return false;
       status = socket->Release(handles.back(), bounds, &in_use);
     }

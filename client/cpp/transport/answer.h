@@ -15,7 +15,7 @@ Status BrokenAnswer(const std::string& what);
 
 // Fills response->outputs for the tensors of response->message: addresses from
 // the request, else memory of the response. kInternal if the answer has other
-// tensors than the request asked for.
+// tensors than the request.
 Status PlaceOutputs(const PreparedRequest& request, Response* response);
 
 }  // namespace counterweight::client

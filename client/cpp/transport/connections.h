@@ -12,14 +12,14 @@
 
 namespace counterweight::client {
 
-// Knows the sockets that gRPC opens for a channel, and ends connections whose
+// Knows the sockets that gRPC opens for a channel, and ends a connection if its
 // peer reads nothing. gRPC has no function for that, and without it a call ends
 // only after its write to the connection, whatever its deadline
 // (https://github.com/grpc/grpc/issues/28434).
 class Connections {
  public:
-  // The channel that is made with `arguments` tells `connections` of its
-  // sockets.
+  // The channel that is made with `arguments` reports its sockets to
+  // `connections`.
   static void Watch(const std::shared_ptr<Connections>& connections,
                     grpc::ChannelArguments* arguments);
 

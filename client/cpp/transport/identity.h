@@ -30,7 +30,7 @@ struct Capabilities {
   uint64_t max_chunk_bytes = 0;
   // Path of the socket that registers memory; empty: none.
   std::string socket;
-  // UUIDs of the devices whose memory it registers.
+  // UUIDs of the devices with memory that it registers.
   std::vector<std::string> devices;
 };
 Capabilities ReadCapabilities(const v1::GetServerInfoResponse& info);

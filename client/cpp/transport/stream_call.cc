@@ -23,7 +23,7 @@ using ReaderWriter = grpc::ClientReaderWriter<ByteBuffer, ByteBuffer>;
 constexpr size_t kDefaultChunkBytes = size_t{2} << 20;
 
 // One stream, from the header to the status. Methods return false when the
-// stream has ended or `broken_` says why it must end.
+// stream has ended or must end (`broken_` has the reason).
 class Stream {
  public:
   Stream(const PreparedRequest& request, const Progress& progress,
@@ -38,7 +38,7 @@ class Stream {
     const bool complete = SendHeader() && ReadAdmission(&chunk_bytes) &&
                           SendChunks(chunk_bytes) && ReadResult() &&
                           ReadChunks();
-    // A message that is not read keeps the status from coming.
+    // The status does not arrive before every message is read.
     if (broken_.ok() && ReadAnyFrame()) {
       broken_ = BrokenAnswer(complete ? "it goes on after the summary"
                                       : "it comes before the last chunk");

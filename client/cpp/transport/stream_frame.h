@@ -17,8 +17,8 @@ struct StreamFrame {
   wire::Chunk chunk;         // if the field is a chunk
 };
 
-// Reads one frame whose chunks are in field `chunk_field`. False if the bytes
-// are not a message.
+// Reads one frame with chunks in field `chunk_field`. False if the bytes are
+// not a message.
 bool ReadStreamFrame(wire::WireReader message, int chunk_field,
                      StreamFrame* frame);
 

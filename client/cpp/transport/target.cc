@@ -16,7 +16,7 @@ constexpr std::string_view kDigits = "0123456789";
 constexpr std::string_view kHexadecimal = "0123456789abcdefABCDEF";
 constexpr std::string_view kName =
     "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._";
-// Characters that stand for themselves in the path of a URI.
+// Characters that need no escape in the path of a URI.
 constexpr std::string_view kPath =
     "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._~/";
 // Names of loopback in hosts files, beside names below localhost.
@@ -257,7 +257,7 @@ bool IsList(const Target& target) {
 
 bool StaysHere(const Target& target) {
   if (target.hosts.empty()) return IsSocket(target);
-  // A name server elsewhere may say anything of localhost.
+  // A name server elsewhere may resolve localhost to any address.
   return target.authority.empty() &&
          std::all_of(target.hosts.begin(), target.hosts.end(),
                      [](const std::string& host) {

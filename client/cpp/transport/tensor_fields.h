@@ -11,7 +11,7 @@
 
 namespace counterweight::client {
 
-// Splits a CorrectRequest or CorrectResponse whose tensors are in field
+// Splits a CorrectRequest or CorrectResponse with tensors in field
 // `tensors_field`: `rest` receives the message without the data of its tensors,
 // `data` the data of each tensor at its address, in order. False if the bytes
 // are not a message.

@@ -94,7 +94,7 @@ def items(name: str, values: Any, what: str) -> list[Any]:
     """Returns the elements of a sequence, a numpy array or a torch tensor.
 
     Raises:
-        TypeError: It is none, has no order, or masks elements; ``what`` says what is wanted.
+        TypeError: It is none, has no order, or masks elements; ``what`` describes the argument.
     """
     if isinstance(values, np.ma.MaskedArray):
         raise TypeError(f"{name} is a numpy masked array; pass its data")

@@ -91,7 +91,7 @@ class RejectionRule:
 
 @dataclass(frozen=True, kw_only=True)
 class PolicyLoss:
-    """The policy loss and, when the gradient is asked for, d loss / d current_log_probs.
+    """The policy loss and, if the gradient is requested, d loss / d current_log_probs.
 
     Attributes:
         surrogate: The pointwise objective.
@@ -173,9 +173,9 @@ class CorrectionConfig:
 
     Attributes:
         importance_weight: The importance weight. None: none.
-        rules: Rejection rules, all of which must keep a token.
+        rules: Rejection rules; every one must keep a token.
         rule_evaluation: The mask that a rule uses. None: PARALLEL.
-        drift_source: The ratio whose drift the metrics describe. None: OLD_ROLLOUT if both are
+        drift_source: The ratio of the drift metrics. None: OLD_ROLLOUT if both are
             present, else CURRENT_ROLLOUT, else CURRENT_OLD.
         policy_loss: The policy loss. None: none.
         kl_penalty: A KL penalty inside the loss. None: none.
@@ -233,14 +233,13 @@ class Dialect:
         system: "verl", "trl", "skyrl" or "openrlhf"; see ``ServerInfo.dialects``.
         block: A mapping of lists, strings, numbers, booleans, None and mappings (OmegaConf's too),
             which is sent and checked as a whole; or the system's configuration object (a
-            GRPOConfig, a dataclass, a pydantic model, a structured OmegaConf node), of which only
+            GRPOConfig, a dataclass, a pydantic model, a structured OmegaConf node); only
             the dialect's fields are read and sent.
         ignore_unknown_fields: False: an unknown key is an InvalidRequestError that names it and the
             nearest known key. True: unknown keys are ignored and listed in ``Result.warnings``.
         release: The release of the system to reproduce, as its ``__version__`` has it: "0.9.1".
             ``ServerInfo.dialect_releases`` lists the releases at which answers changed. Empty: the
-            newest that the server knows; ``Result.warnings`` say where an older one answers
-            otherwise.
+            newest that the server knows; ``Result.warnings`` name the differences of an older one.
     """
 
     system: str
@@ -270,7 +269,8 @@ class GlobalCounts:
         num_kept_tokens: Tokens that the rules kept, >= 0. TOKEN_MEAN divides by it where the
             denominator is KEPT, which requires it, or GLOBAL.
         num_ranks: Data-parallel ranks, >= 1: loss and gradient are multiplied by it, for trainers
-            whose all-reduce averages. None: 1; the ranks' losses add up to the whole batch's.
+            with an all-reduce that averages. None: 1; the ranks' losses add up to the whole
+            batch's.
         weight_sum: Sum over all ranks of the bounded importance weights (SEQUENCE, GEOMETRIC: one
             per sequence), >= 0; normalized weights are divided by weight_sum / num_tokens
             (num_sequences). Required where the weight is normalized and a loss reads the counts.

@@ -83,7 +83,7 @@ class Correction(Generic[ArrayT]):
 
 
 class Answer(Generic[ArrayT]):
-    """An answer whose arrays are not filled yet.
+    """An answer without its arrays.
 
     Attributes:
         tensors: The tensors of the message.

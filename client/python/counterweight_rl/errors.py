@@ -86,7 +86,7 @@ class InvalidRequestError(CounterweightError, ValueError):
 
 
 class InvalidTypeError(InvalidRequestError, TypeError):
-    """The same for functions of ``compat`` whose original raises a TypeError."""
+    """The same for functions of ``compat`` with an original that raises a TypeError."""
 
 
 class OverloadedError(CounterweightError):
@@ -133,7 +133,7 @@ class UnavailableError(CounterweightError):
 
 
 class DeadlineError(CounterweightError):
-    """The answer did not come within the timeout: DEADLINE_EXCEEDED."""
+    """The answer did not arrive within the timeout: DEADLINE_EXCEEDED."""
 
 
 _NOTHING = translation.Sent()
@@ -196,7 +196,7 @@ def from_code(
         code: The status code.
         message: In the words of the contract.
         fields: Of an INVALID_ARGUMENT, each wrong field and what is wrong.
-        retry_after: Seconds; None: not told.
+        retry_after: Seconds; None: not known.
         request_id: The request's.
         closed: The client was closed meanwhile.
         sent: The request's tensors and outputs, which ``fields`` name by numbers.

@@ -10,7 +10,7 @@ from counterweight_rl.status import StatusCode
 
 
 class OneProcess:
-    """Refuses to be pickled or copied by a sentence that says what to do."""
+    """Refuses to be pickled or copied, with a sentence that names the way out."""
 
     def __reduce__(self) -> NoReturn:
         kind = f"{type(self).__module__}.{type(self).__qualname__}"
@@ -21,7 +21,7 @@ class OneProcess:
 
 
 def refuse_at_exit() -> None:
-    """Refuses what a ``__del__`` asks for at Python's end, where imports and waits are no more.
+    """Refuses the calls of a ``__del__`` at Python's end, where imports and waits are no more.
 
     Raises:
         CounterweightError: Python is ending.

@@ -15,7 +15,7 @@ class RuleSummary:
 
     Attributes:
         name: The rule's name, e.g. "mean_k3".
-        dropped_tokens: Tokens of response_mask that it dropped or whose weight it zeroed.
+        dropped_tokens: Tokens of response_mask that it dropped or gave the weight 0.
         dropped_sequences: Sequences with at least one such token.
     """
 
@@ -119,15 +119,14 @@ class Result(Generic[ArrayT]):
         metrics: Metrics by name; a dialect's have that system's names. NaN if a mean has no term.
         rules: One summary per rejection rule, in the order of the configuration.
         non_finite_tokens: Positions with response_mask 1 that held a non-finite number and were
-            dropped or neutralized; with dialect "trl" also those whose rollout log-prob is NaN,
-            which TRL since 1.11 takes as unknown.
+            dropped or neutralized; with dialect "trl" also those with a rollout log-prob of NaN,
+            which TRL since 1.11 reads as unknown.
         warnings: Sentences for the caller that are not errors.
         request_id: The request's id.
         numerics_version: Changes when any bit of any answer changes.
         backend: "cpu" or "cuda".
         timing: The server's time in each stage.
-        staleness: Drift by staleness; None unless the call told versions of tokens, and with
-            ``metrics=False``.
+        staleness: Drift by staleness; None without versions of tokens, and with ``metrics=False``.
     """
 
     weights: ArrayT | None

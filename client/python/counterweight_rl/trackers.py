@@ -4,7 +4,7 @@
     trackers.log(result, step, SummaryWriter("runs/1"))
     trackers.log(result, step, mlflow)
 
-None of them is imported here: the methods of a tracker tell which one it is.
+None of them is imported here: the methods of a tracker identify it.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def scalars(result: Result[Any], *, prefix: str = PREFIX) -> dict[str, float]:
         ``result.metrics`` by name (kernels/README.md of the repository lists them, or the dialect's
         system), without numbers that are not finite; the loss, if any, as ``loss/total``, finite or
         not; ``non_finite_tokens``; for each rule ``rules/<name>/dropped_tokens`` and
-        ``rules/<name>/dropped_sequences``; and where the call told versions of tokens
+        ``rules/<name>/dropped_sequences``; and where the call has versions of tokens
         ``staleness/mean``, ``staleness/max``, ``staleness/unknown_tokens`` and, for each range of
         staleness with tokens, ``staleness/<range>/tokens``, ``/kl`` and ``/k3``, the range as "0",
         "3-4" or "9-or-more".

@@ -21,7 +21,7 @@ _ROLES = {
     name.removeprefix(_ROLE_PREFIX): name.removeprefix(_ROLE_PREFIX).lower()
     for name in tensor_pb2.TensorRole.keys()  # noqa: SIM118
 }
-# Prefixes of paths, and the arguments they come from. The longest prefix that ends at a name's end
+# Prefixes of paths, and the arguments of these paths. The longest prefix that ends at a name's end
 # is replaced.
 _PATHS = {
     "method.preset.name": "method",

@@ -49,7 +49,7 @@ def client(server: FakeServer) -> Iterator[cw.Client]:
 
 @pytest.fixture
 def service(server: FakeServer, client: cw.Client) -> Iterator[FakeServer]:
-    """The server that counterweight_rl.compat asks."""
+    """The server of counterweight_rl.compat."""
     server.handler = answers(METRICS)
     compat.use(client, run="my-run")
     yield server

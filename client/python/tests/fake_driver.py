@@ -24,7 +24,7 @@ class Driver:
         spared: How many calls of a function in ``errors`` succeed first.
         contexts: The thread's stack of contexts.
         mappings: Size and descriptor of the mapped memory, by address.
-        retained: Addresses of the mappings whose handles are not released.
+        retained: Addresses of the mappings with handles that are not released.
     """
 
     def __init__(self, index: int = 3, uuid: bytes = b"uuid of device 3") -> None:

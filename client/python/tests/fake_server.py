@@ -1,4 +1,4 @@
-"""A server in this process that answers as a test says, and handlers for it."""
+"""A server in this process that answers as a test chooses, and handlers for it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class FakeServer(service_grpc.CorrectionServiceServicer):
 
     def __init__(self, listen: str = "127.0.0.1:0") -> None:
         self.headers: list[service_pb2.CorrectRequest] = []
-        self.chunks: list[tuple[int, int, int]] = []  # tensor, offset, size, as they came
+        self.chunks: list[tuple[int, int, int]] = []  # tensor, offset, size, in order of arrival
         self.stream: Callable[[Iterator[Any], grpc.ServicerContext], Iterator[Any]] | None = None
         self.admit: Callable[[service_pb2.CorrectRequest, grpc.ServicerContext], Any] = nothing
         self.down_chunk_bytes = 1 << 20

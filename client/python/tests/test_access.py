@@ -1,4 +1,4 @@
-"""The channels of a client whose files of TLS change."""
+"""The channels of a client while its files of TLS change."""
 
 from __future__ import annotations
 

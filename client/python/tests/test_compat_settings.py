@@ -1,4 +1,4 @@
-"""The server that counterweight_rl.compat asks, and its deadlines."""
+"""The server that counterweight_rl.compat calls, and its deadlines."""
 
 from __future__ import annotations
 

@@ -140,7 +140,7 @@ def test_an_input_may_be_an_output(computing: Sharing, sharer: cw.Client, device
     result = sharer.correct(**batch, out={"weights": old})
     assert result.weights is old
     np.testing.assert_array_equal(old, WEIGHTS)
-    # The server is not told to write over its inputs.
+    # The server must not write over its inputs.
     (request,) = server.requests
     read = {tensor.shared_memory.handle for tensor in request.tensors}
     for destination in request.destinations:
@@ -190,7 +190,7 @@ def test_memory_that_the_server_cannot_open_is_copied(
 def test_one_refused_allocation_does_not_end_sharing(
     computing: Sharing, sharer: cw.Client, device: FakeCuda
 ) -> None:
-    """As a small one, whose handle would open others too; the client tries it once."""
+    """As a small one, with a handle that would open others too; the client tries it once."""
     _, memory = computing
     assert_is_the_answer(sharer.correct(**on(device), outputs=ALL))
     small = device.allocate(3 * mmap.PAGESIZE)
@@ -247,7 +247,7 @@ def test_submitted_batches_are_copied_on_the_device(
     server, memory = computing
     # Its memory is on the fake device, like that of a real clone.
     monkeypatch.setattr(torch.Tensor, "clone", lambda tensor: device.put(tensor))
-    sharer.correct(**BATCH)  # asks for the server's capabilities
+    sharer.correct(**BATCH)  # requests the server's capabilities
     memory.packets.clear()
     held, inner = Held(), memory.serve(answer)
     server.handler = lambda request, context: (held(request, context), inner(request, context))[1]

@@ -36,7 +36,7 @@ def test_outputs_are_kept_until_the_server_is_done(computing: Sharing, device: F
         memory.busy = False
         server.handler = memory.serve(answer)
         end = time.monotonic() + 30
-        while device.alive():  # a call asks, and does not wait for the answer
+        while device.alive():  # a call requests the state, and does not wait for the answer
             assert time.monotonic() < end
             client.correct(**BATCH)
             gc.collect()
@@ -74,7 +74,7 @@ def test_a_server_that_does_not_answer_keeps_outputs_and_no_one_waits(
 def test_outputs_of_a_connection_that_was_given_up_are_lost(
     computing: Sharing, device: FakeCuda, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Another call's packet had no answer, so no one can ask when the server has finished."""
+    """Another call's packet had no answer, so no call can learn when the server has finished."""
     server, memory = computing
     given_up: list[object] = []
     monkeypatch.setattr(quarantine, "_given_up", given_up)

@@ -214,7 +214,7 @@ def test_parts_alone_are_no_offer(sharing: Sharing, sharer: cw.Client, device: F
 def test_a_server_that_refuses_one_kind_opens_the_other(
     opening: Sharing, sharer: cw.Client, device: FakeCuda, refused: int
 ) -> None:
-    """As in another PID namespace, whose handles cannot be opened; the client tries it once."""
+    """As in another PID namespace, where handles cannot be opened; the client tries it once."""
     _, memory = opening
     memory.refused_operations.add(refused)
     segment = device.segment(2)

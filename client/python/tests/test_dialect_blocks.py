@@ -88,7 +88,7 @@ def test_structs_of_objects() -> None:
 def test_of_verls_own_tree_only_the_nodes_that_the_server_reads() -> None:
     tree = {
         "trainer": {"wandb_key": "secret"},
-        "rollout_is": "token",  # belongs below; the server says so
+        "rollout_is": "token",  # belongs below; the server refuses it
         "algorithm": {"gamma": 1.0, "rollout_correction": {"rollout_iss": "typo"}},
         "actor_rollout_ref": {
             "model": {"path": "/home/me"},

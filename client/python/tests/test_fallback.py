@@ -1,4 +1,4 @@
-"""``on_unavailable`` without a real server: what is answered, and how often the server is asked."""
+"""``on_unavailable`` without a real server: the answers, and the number of calls to the server."""
 
 from __future__ import annotations
 

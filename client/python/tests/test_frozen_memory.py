@@ -31,7 +31,7 @@ AMPLE_SECONDS = 20.0
 
 @pytest.fixture
 def frozen(sharing: Sharing, monkeypatch: pytest.MonkeyPatch) -> Sharing:
-    """A server whose calls are answered, and whose socket for memory is not."""
+    """A server that answers calls, with a socket for memory that answers nothing."""
     # Every batch is a large one, and only the call's own time can end a wait.
     monkeypatch.setattr(router, "SMALL_BYTES", 0)
     monkeypatch.setattr(registry, "_PATIENCE_SECONDS", 3600.0)

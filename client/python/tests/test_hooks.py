@@ -1,4 +1,4 @@
-"""Hooks in modules that stand in for the frameworks; tests/peers has the real ones."""
+"""Hooks in modules that replace the frameworks; tests/peers has the real ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Hooks that compute a loss, with objects that stand in for the frameworks'."""
+"""Hooks that compute a loss, with objects that replace the frameworks'."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ DRAINING = failing(grpc.StatusCode.UNAVAILABLE, "draining", retry_info(1))
 
 
 class Clock:
-    """Seconds that pass when a test says so."""
+    """Seconds that pass when a test advances them."""
 
     def __init__(self) -> None:
         self.now = 100.0
@@ -258,7 +258,7 @@ def test_closing_ends_a_pause(server: FakeServer) -> None:
     )
     assert refused.wait(30)
     client.close()
-    # Either came first: the refusal, or the end of the call.
+    # Either was first: the refusal, or the end of the call.
     error = future.exception()
     assert isinstance(error, cw.CounterweightError)
     assert len(server.requests) == 1

@@ -116,7 +116,7 @@ def test_a_batch_too_large_to_share_does_not_end_sharing(sharing: Sharing) -> No
     with cw.Client(server.target) as client:
         for batch in (small, large, small):
             client.correct(method="token_tis", **batch)
-    assert len(server.headers) == 1  # the large one came in chunks
+    assert len(server.headers) == 1  # the large one arrived in chunks
     assert memory.connections == 1
     chunked = [not request.tensors[0].HasField("shared_memory") for request in server.requests]
     assert (chunked[0], chunked[-1], chunked.count(True)) == (False, False, 1)

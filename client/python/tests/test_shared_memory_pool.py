@@ -271,7 +271,7 @@ class TestControl:
     def test_an_interrupted_packet_is_not_answered_to_another(
         self, sharing: Sharing, monkeypatch: pytest.MonkeyPatch, after: str
     ) -> None:
-        """Ctrl-C may come at any time; another region's handle would be another batch's memory."""
+        """Ctrl-C may arrive at any time; a wrong handle would be another batch's memory."""
         _, memory = sharing
         pool = Pool(memory.path, 0)
         first, second = pool.take(Access.READ, 10), pool.take(Access.WRITE, 10)

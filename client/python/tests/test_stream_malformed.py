@@ -76,7 +76,7 @@ def test_malformed_answers(streaming: FakeServer, correct: Correct, wrong: str) 
 
 
 class Raw(grpc.GenericRpcHandler):  # type: ignore[misc]
-    """A server of one stream whose bytes generated code would not send."""
+    """A server of one stream with bytes that generated code would not send."""
 
     def __init__(self, *messages: bytes) -> None:
         self._messages = messages

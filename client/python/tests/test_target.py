@@ -39,7 +39,7 @@ MALFORMED = [
 
 @pytest.mark.parametrize("target", MALFORMED)
 def test_a_malformed_target_is_refused_when_it_is_given(target: str) -> None:
-    """It could not be told from a server that is away, for which ``on_unavailable`` answers."""
+    """It would look like a server that is away, for which ``on_unavailable`` answers."""
     refusals: list[Callable[[], Any]] = [
         lambda: cw.Client(target, on_unavailable="identity"),
         lambda: aio.Client(target),

@@ -66,7 +66,7 @@ def lazy() -> Any:
 
 
 def wrapper() -> Any:
-    """A subclass whose elements are those of another tensor."""
+    """A subclass with the elements of another tensor."""
 
     class Wrapper(torch.Tensor):
         @staticmethod
@@ -149,7 +149,7 @@ def test_of_a_dtensor_both_ways_out_are_told(mesh: Any) -> None:
 
 
 def views(make: Any) -> dict[str, Any]:
-    """Returns views of one element, or of none, whose strides mean nothing."""
+    """Returns views of one element, or of none, with strides that mean nothing."""
     base = make(torch.arange(1.0, 25).reshape(2, 3, 4))
     return {
         "last": base[:1, :1, 1],

@@ -96,7 +96,7 @@ def test_weights_and_biases(tmp_path: pathlib.Path) -> None:
     settings = wandb.Settings(console="off", silent=True)
     with wandb.init(project="test", mode="offline", dir=str(tmp_path), settings=settings) as run:
         assert trackers.log(RESULT, 4, run) == WRITTEN
-        # The module stands for its active run.
+        # The module means its active run.
         trackers.log(RESULT, 5, wandb)
     # Its service has written all when it has ended.
     wandb.teardown()

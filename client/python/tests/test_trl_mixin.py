@@ -256,7 +256,7 @@ def test_what_no_gradient_of_log_probs_has(
 
 
 def test_ligers_loss(monkeypatch: pytest.MonkeyPatch) -> None:
-    # The trainer of TRL < 1.14 has the attribute; its compute_loss never asks for _compute_loss.
+    # The trainer of TRL < 1.14 has the attribute; its compute_loss never calls _compute_loss.
     monkeypatch.setattr(GRPOTrainer, "use_liger_kernel", True, raising=False)
     with pytest.raises(cw.InvalidRequestError, match="use_liger_kernel"):
         Trainer(grpo_config())

@@ -92,7 +92,7 @@ func newCommand() *cobra.Command {
 	return root
 }
 
-// dial connects as the flags say.
+// dial connects with the flags' settings.
 func (c *connection) dial() (*counterweight.Client, error) {
 	if c.timeout <= 0 {
 		return nil, &usageError{fmt.Errorf("--timeout must be above 0; got %v", c.timeout)}

@@ -95,7 +95,7 @@ func (w *watching) watch(ctx context.Context, output io.Writer, name string) err
 		case ctx.Err() != nil:
 			return nil
 		case err != nil:
-			// A server that restarts is back soon; one line says that it is gone.
+			// A server that restarts is back soon; one line reports its absence.
 			if !failing {
 				fmt.Fprintln(output, err)
 			}

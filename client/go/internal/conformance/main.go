@@ -1,4 +1,4 @@
-// Conformance is this client's driver of tests/conformance, whose README has the protocol:
+// Conformance is this client's driver of tests/conformance (its README has the protocol):
 // it reads runs as JSON lines from stdin and reports them on stdout.
 package main
 
@@ -41,7 +41,7 @@ type run struct {
 	Concurrent bool   `json:"concurrent"`
 }
 
-// report is what is said of a run or of a call.
+// report is the result of a run or of a call.
 type report map[string]any
 
 func (r *run) options() ([]cw.ClientOption, error) {

@@ -1,4 +1,4 @@
-// Package fakeserver is a server of the contract whose answers the test chooses.
+// Package fakeserver is a server of the contract that answers as the test chooses.
 package fakeserver
 
 import (

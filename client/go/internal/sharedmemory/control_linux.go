@@ -21,13 +21,12 @@ const (
 	release         = 2
 	packetBytes     = 40
 	mostAnswerBytes = 512 // more than an answer can have
-	// answerTime is only reached where a server is stuck; it answers at once. The call's own deadline
-	// may come before.
+	// answerTime is only reached if a server is stuck; it answers at once. The call's own deadline may
+	// be earlier.
 	answerTime = 10 * time.Second
 )
 
-// A refusedError says that the server does not take a region; the connection is as good as
-// before.
+// A refusedError means that the server does not take a region; the connection is as good as before.
 type refusedError struct {
 	code    codes.Code
 	message string
@@ -63,11 +62,11 @@ type control struct {
 
 	// mutex guards what follows; it is never held while something is waited for.
 	mutex sync.Mutex
-	// due are answers that have not come, in the order of their packets; those of releases are nil.
+	// due are answers that have not arrived, in the order of their packets; those of releases are nil.
 	due []*packet
 	// late lasts from the first packet that is not answered in its time until all are.
 	late bool
-	// ended says why there is no connection any more.
+	// ended is the reason why there is no connection any more.
 	ended error
 }
 
@@ -90,7 +89,7 @@ func connect(path string) (*control, error) {
 // close ends the connection, and the waits for its answers.
 func (c *control) close() { _ = c.conn.Close() }
 
-// isOpen tells whether the server is still there, as far as is known without asking.
+// isOpen reports whether the server is still there, as far as is known without a packet.
 func (c *control) isOpen() bool {
 	c.mutex.Lock()
 	defer c.mutex.Unlock()
@@ -106,7 +105,7 @@ func (c *control) isOpen() bool {
 	return err == nil && open
 }
 
-// isLate tells whether a packet waits for longer than it may.
+// isLate reports whether a packet waits for longer than it may.
 func (c *control) isLate() bool {
 	c.mutex.Lock()
 	defer c.mutex.Unlock()
@@ -142,14 +141,14 @@ func (c *control) register(ctx context.Context, region *Region) (Handle, error) 
 	}
 }
 
-// abandon leaves a packet whose answer is not waited for any more.
+// abandon leaves a packet; no call waits for its answer any more.
 func (c *control) abandon(sent *packet, late bool) {
 	c.mutex.Lock()
 	defer c.mutex.Unlock()
 	sent.abandoned = true
 	c.late = c.late || (late && slices.Contains(c.due, sent))
 	select {
-	case answer, came := <-sent.answered: // it came meanwhile
+	case answer, came := <-sent.answered: // it arrived meanwhile
 		if came && answer.code == codes.OK {
 			_ = c.sendLocked(releasing(answer.handle), nil, nil)
 		}
@@ -207,7 +206,7 @@ func (c *control) read() {
 func (c *control) take(came answer, err error) error {
 	c.mutex.Lock()
 	defer c.mutex.Unlock()
-	if err == nil && len(c.due) == 0 { // nothing was asked: it has no place for this connection
+	if err == nil && len(c.due) == 0 { // no packet was sent: it has no place for this connection
 		err = fmt.Errorf("the server ends the connection: %s", came.message)
 	}
 	if err != nil {

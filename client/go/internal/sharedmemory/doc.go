@@ -1,5 +1,5 @@
 // Package sharedmemory lends memory to a server of the same machine: memfds, sealed against
-// resizing, whose descriptors go over the server's control socket. proto/README.md has the
+// resizing, with descriptors that go over the server's control socket. proto/README.md has the
 // packets.
 package sharedmemory
 
@@ -17,7 +17,7 @@ const (
 // A Handle is what the server calls a region.
 type Handle [16]byte
 
-// An UnusableError says that a batch cannot go by shared memory, but may go in other ways.
+// An UnusableError means that a batch cannot go by shared memory, but may go in other ways.
 type UnusableError struct {
 	Reason string
 	// Lasting: no server is at the socket, or the client is closed. The next call fails too.

@@ -167,8 +167,8 @@ func (p *Pool) Handle(ctx context.Context, region *Region) (Handle, error) {
 	}
 }
 
-// lookUp returns the handle that the server has given the region, or else the connection over which it
-// is asked for one.
+// lookUp returns the handle that the server has given the region, or else the connection that can
+// request one.
 func (p *Pool) lookUp(region *Region) (*control, Handle, error) {
 	p.mutex.Lock()
 	defer p.mutex.Unlock()

@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Supported tells whether this system has what shared memory needs.
+// Supported reports whether this system has what shared memory needs.
 const Supported = true
 
 // A Region is a memfd with all its pages, mapped here until Close. The collector does not

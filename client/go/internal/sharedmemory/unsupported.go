@@ -4,7 +4,7 @@ package sharedmemory
 
 import "context"
 
-// Supported tells whether this system has what shared memory needs.
+// Supported reports whether this system has what shared memory needs.
 const Supported = false
 
 // A Region does not exist on this system.

@@ -9,22 +9,23 @@ import (
 // loopbackNames are those of hosts files, beside names below localhost.
 var loopbackNames = []string{"localhost", "localhost.localdomain", "localhost4", "localhost6", "ip6-localhost", "ip6-loopback"}
 
-// IsSocket tells whether the target is a Unix socket.
+// IsSocket reports whether the target is a Unix socket.
 func (t Target) IsSocket() bool { return t.Scheme == "unix" || t.Scheme == "unix-abstract" }
 
-// IsList tells whether the target is a list of addresses.
+// IsList reports whether the target is a list of addresses.
 func (t Target) IsList() bool { return t.Scheme == "ipv4" || t.Scheme == "ipv6" }
 
-// StaysHere tells whether the bytes never leave this machine, except through a proxy.
+// StaysHere reports whether the bytes never leave this machine, except through a proxy.
 func (t Target) StaysHere() bool {
 	if len(t.Addresses) == 0 {
 		return t.IsSocket()
 	}
-	// A name server elsewhere may say anything of localhost.
+	// A name server elsewhere may resolve localhost to any address.
 	return t.Authority == "" && !slices.ContainsFunc(t.Addresses, func(a Address) bool { return !a.isLoopback() })
 }
 
-// MayStayHere tells whether an address may be of this machine; a proxy would take it for one of its own.
+// MayStayHere reports whether an address may be of this machine; a proxy would use it as one of its
+// own.
 func (t Target) MayStayHere() bool {
 	return t.IsSocket() || slices.ContainsFunc(t.Addresses, func(a Address) bool { return IsThisMachine(a.Host) })
 }
@@ -34,7 +35,8 @@ func (a Address) isLoopback() bool {
 	return a.Host == "localhost" || (err == nil && ip.Unmap().IsLoopback())
 }
 
-// IsThisMachine tells whether the host is a name or an address of loopback in any spelling, or the
+// IsThisMachine reports whether the host is a name or an address of loopback in any spelling, or
+// the
 // unspecified address, which connects to loopback.
 func IsThisMachine(host string) bool {
 	if ip, err := netip.ParseAddr(host); err == nil {

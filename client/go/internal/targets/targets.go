@@ -162,8 +162,8 @@ func checkHost(host string) error {
 	return nil
 }
 
-// endsInNumber tells an address from a name: no top-level domain is a number. Systems differ in what
-// they take for an address.
+// endsInNumber distinguishes an address from a name: no top-level domain is a number. Systems
+// differ in the addresses that they accept.
 func endsInNumber(last string) bool {
 	digits := "0123456789"
 	if hexadecimal, found := strings.CutPrefix(strings.ToLower(last), "0x"); found {

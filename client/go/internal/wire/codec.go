@@ -17,10 +17,10 @@ type Decoder interface {
 	Decode(message Cursor) error
 }
 
-// Codec is gRPC's codec for the calls whose messages are Encoder and Decoder.
+// Codec is gRPC's codec for calls with the messages Encoder and Decoder.
 type Codec struct{}
 
-// Name says that the bytes are protobuf's.
+// Name identifies the bytes as protobuf's.
 func (Codec) Name() string { return "proto" }
 
 // Marshal implements encoding.CodecV2.

@@ -60,8 +60,8 @@ func (l *Lease) Put(*[]byte) {
 	}
 }
 
-// Wait waits until gRPC has let go of everything, or for that long, and tells whether it
-// has. Where a connection broke, gRPC forgets what it has not written without saying so.
+// Wait waits until gRPC has released everything, or for that long, and reports whether it has.
+// After a broken connection gRPC drops unwritten bytes without a release.
 func (l *Lease) Wait(limit time.Duration) bool {
 	l.mutex.Lock()
 	idle := l.idle

@@ -30,7 +30,7 @@ func (t *Tensor) Head() *pb.Tensor {
 	return &pb.Tensor{Role: t.Role, Dtype: t.DType}
 }
 
-// A Request is a CorrectRequest whose tensors are framed around their bytes.
+// A Request is a CorrectRequest with tensors framed around their bytes.
 type Request struct {
 	// Head is the message without tensors.
 	Head    *pb.CorrectRequest
@@ -62,7 +62,7 @@ func (r *Request) Encode() (mem.BufferSlice, error) {
 	return message, nil
 }
 
-// appendHead appends what stands before the bytes of the tensor in a CorrectRequest.
+// appendHead appends the fields before the bytes of the tensor in a CorrectRequest.
 func (t *Tensor) appendHead(to []byte) []byte {
 	size := protowire.SizeTag(tensorRole) + protowire.SizeVarint(uint64(t.Role)) +
 		protowire.SizeTag(tensorDType) + protowire.SizeVarint(uint64(t.DType)) +

@@ -29,7 +29,7 @@ type Output struct {
 	Shared *pb.SharedMemoryRange
 }
 
-// A Response is a CorrectResponse whose tensors and metrics are not in Head.
+// A Response is a CorrectResponse with its tensors and metrics outside of Head.
 type Response struct {
 	Head    pb.CorrectResponse
 	Metrics map[string]float64

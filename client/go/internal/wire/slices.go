@@ -7,7 +7,7 @@ type Element interface {
 	~float32 | ~uint8 | ~uint16 | ~int32
 }
 
-// LittleEndian tells whether this machine has numbers in memory as the wire has them.
+// LittleEndian reports whether this machine has numbers in memory as the wire has them.
 var LittleEndian = func() bool {
 	number := uint16(1)
 	return *(*byte)(unsafe.Pointer(&number)) == 1
@@ -35,7 +35,7 @@ func SizeOf[E Element]() int {
 	return int(unsafe.Sizeof(element))
 }
 
-// Overlap tells whether two pieces of memory share a byte.
+// Overlap reports whether two pieces of memory share a byte.
 func Overlap(a, b []byte) bool {
 	if len(a) == 0 || len(b) == 0 {
 		return false

@@ -45,8 +45,8 @@ class Batch(Generic[ArrayT]):
             has a dtype of the wire, else converted copies; CUDA tensors are on their device.
         response_mask: The caller's mask; the outputs take its kind, shape, dtype and device.
         num_sequences: Rows.
-        stream: With CUDA tensors, the caller's current stream, in whose order the inputs are
-            complete. Else None.
+        stream: With CUDA tensors, the caller's current stream; the inputs are complete in its
+        order.
         foreign_stream: With arrays on a device that are not torch's, the cudaStream_t of the same
             meaning. Else None.
         nested: The layout of nested tensors, which inputs and ``response_mask`` no longer have and

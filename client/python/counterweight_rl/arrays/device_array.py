@@ -1,7 +1,7 @@
 """Arrays on a CUDA device of other libraries than torch: CuPy, JAX, Numba and more.
 
 They are known by ``__cuda_array_interface__`` (https://numba.readthedocs.io, "CUDA Array
-Interface", version 3) or DLPack (https://dmlc.github.io/dlpack), which tell address, shape, dtype.
+Interface", version 3) or DLPack (https://dmlc.github.io/dlpack), with address, shape, dtype.
 This package neither converts nor makes such arrays: it passes their addresses to the library.
 """
 
@@ -123,7 +123,7 @@ def adopt_device_array(name: str, array: Any) -> DeviceArray | None:
     """The array if it lies on a CUDA device; None: it lies elsewhere, or is no array.
 
     Raises:
-        TypeError: It is not C-contiguous, or what it tells of itself is not understood.
+        TypeError: It is not C-contiguous, or its own description is not understood.
     """
     interface = getattr(array, "__cuda_array_interface__", None)
     if interface is not None:

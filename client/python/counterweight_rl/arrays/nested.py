@@ -64,7 +64,7 @@ def flatten(name: str, tensor: torch.Tensor) -> tuple[torch.Tensor, list[int]]:
         return made, [len(part) for part in parts]
     values: Any = tensor.values()
     offsets: list[int] = tensor.offsets().tolist()
-    # Nested tensors of jagged layout have more methods than torch's annotations say.
+    # Nested tensors of jagged layout have more methods than torch's annotations.
     nested: Any = tensor
     if nested.lengths() is not None or offsets[0] != 0 or offsets[-1] != len(values):
         raise TypeError(f"{name} is a nested tensor with holes; pass {name}.contiguous()")

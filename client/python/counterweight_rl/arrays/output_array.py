@@ -126,7 +126,7 @@ class OutputArray:
             raise ValueError(f"{self.name} holds {received.max()}")
 
     def _tell_autograd(self) -> None:
-        """Tells autograd of a write that torch did not make.
+        """Informs autograd of a write that torch did not make.
 
         An in-place operation on zero elements marks the write, so that a backward that needs the
         old content raises an error.

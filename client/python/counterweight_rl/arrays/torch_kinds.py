@@ -1,4 +1,4 @@
-"""torch tensors whose elements do not lie in memory of their own.
+"""torch tensors with elements that do not lie in memory of their own.
 
 This module never imports torch: a tensor's caller has imported it.
 """

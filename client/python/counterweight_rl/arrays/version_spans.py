@@ -30,7 +30,7 @@ def spans_of(
     order: Iterable[str] | Mapping[str, int] | None = None,
     offset: int | Iterable[int] = 0,
 ) -> list[Span]:
-    """Converts what an inference engine says of its versions to ``version_spans``.
+    """Converts an inference engine's report of its versions to ``version_spans``.
 
     Args:
         completions: One for each sequence of the batch: the ``weight_versions`` that vLLM or SGLang
@@ -43,7 +43,7 @@ def spans_of(
         offset: Position of the first sampled token in its row: of all rows, or one for each.
 
     Returns:
-        The spans whose version is known; a version None, "" or -1 is not.
+        The spans with a known version; a version None, "" or -1 is unknown.
 
     Raises:
         TypeError: Something else; the message names it.

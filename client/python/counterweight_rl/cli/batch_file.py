@@ -35,7 +35,7 @@ FLOATS = (
     ADVANTAGES,
 )
 _NAMES = (*FLOATS, MASK, VERSIONS, LENGTHS, GROUPS, SPANS)
-# Those of a Parquet file: columns of lists, and of which a row may or must have one number.
+# Those of a Parquet file: columns of lists, and columns that may or must have one number per row.
 _LISTS = (*FLOATS, MASK, VERSIONS)
 _ONE_PER_ROW = (ADVANTAGES, GROUPS)
 _OUTPUTS = ("weights", "keep_mask", "token_reasons", "sequence_reasons", "gradient")

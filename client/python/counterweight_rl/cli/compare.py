@@ -28,7 +28,7 @@ class Outcome:
     Attributes:
         method: Name of the preset.
         dropped_tokens: Share of the tokens that leave the keep mask.
-        dropped_sequences: Share of the sequences of which no token stays.
+        dropped_sequences: Share of the sequences without a kept token.
         zero_weights: Share of the tokens that stay with a weight of 0.
         effective_sample_size: See kernels/README.md.
         kl: k1 over the batch, nats per token.

@@ -19,7 +19,7 @@ _FOLDER = pathlib.Path(__file__).parent / "rollouts"
 
 @dataclass(frozen=True)
 class Step:
-    """A training step of tests/demo/data, of which the package has the first sequences.
+    """A training step of tests/demo/data; the package has its first sequences.
 
     Attributes:
         name: Stem of the file there and here.

@@ -53,7 +53,7 @@ def number(value: float) -> str:
 def table(
     title: str, columns: Sequence[str], rows: Iterable[Sequence[str]], left: int = 1
 ) -> Table:
-    """A table whose first ``left`` columns are text and whose other ones are numbers."""
+    """A table with text in its first ``left`` columns and numbers in the other ones."""
     made = Table(title=title, title_justify="left", title_style="bold")
     for index, column in enumerate(columns):
         made.add_column(column, justify="left" if index < left else "right", overflow="fold")
@@ -151,7 +151,7 @@ class Bar:
         self._task = progress.add_task("", total=None)
 
     def stage(self, words: str) -> None:
-        """Begins a stage whose length is not known."""
+        """Begins a stage of unknown length."""
         self._progress.reset(self._task, total=None, description=words)
 
     def count(self, done: int, total: int, words: str) -> None:

@@ -56,7 +56,7 @@ class Finding:
 
 
 def examine(target: str | None, connect: Callable[[str], Client]) -> Iterator[Finding]:
-    """Looks at the parts one by one; ``target`` is a server to ask too."""
+    """Looks at the parts one by one; ``target`` is a server to check too."""
     yield Finding("counterweight-rl", "ok", f"{__version__}, Python {platform.python_version()}")
     for name, purpose in _PACKAGES:
         try:
@@ -122,7 +122,7 @@ def _server() -> Finding:
 
 
 def _gpus() -> Iterator[Finding]:
-    """Asks NVIDIA's driver, without any CUDA library."""
+    """Reads the version from NVIDIA's driver, without any CUDA library."""
     try:
         driver = ctypes.CDLL("libcuda.so.1")
     except OSError:

@@ -73,7 +73,7 @@ def _mapping(pairs: list[tuple[Any, Any]]) -> dict[Any, Any]:
     """Returns the pairs as a mapping.
 
     Raises:
-        ValueError: A key stands twice: parsers take either value, and readers the first one.
+        ValueError: A key is there twice: parsers use either value, and readers the first one.
     """
     made: dict[Any, Any] = {}
     for key, value in pairs:

@@ -19,7 +19,7 @@ def find_server() -> pathlib.Path:
     """The file that the variable names, else the wheel's, else PATH's, else the checkout's build.
 
     Raises:
-        FailureError: There is none; the message says where it was looked for.
+        FailureError: There is none; the message names the places that were searched.
     """
     named = os.environ.get(VARIABLE)
     if named:

@@ -16,8 +16,8 @@ the answer becomes the original's return value. All of them differ from the orig
   originals raise ValueError, TypeError or AssertionError about the first one.
 * The server's warnings about a request become Python warnings.
 
-The originals have no argument for a server. These functions ask the server that the environment
-names (``COUNTERWEIGHT_TARGET``, ...), or the argument of ``use``, whose documentation defines each
+The originals have no argument for a server. These functions call the server of the environment
+(``COUNTERWEIGHT_TARGET``, ...), or of the argument of ``use``, whose documentation defines each
 setting; client/python/README.md has the variables.
 
 A server that is away for less than a minute therefore causes a pause and does not end the run.

@@ -62,7 +62,7 @@ def use(
     all settings of earlier calls; forked processes inherit it.
 
     Args:
-        client: The client to ask; the caller closes it, and it brings its own target, timeout and
+        client: The client to use; the caller closes it, and it brings its own target, timeout and
             retries. None: each process makes one from the other arguments.
         target: "host:port", "unix:/path/to/socket", or "local:" for this process. Default:
             localhost:50051.
@@ -109,7 +109,7 @@ def use(
 
 
 def client() -> Client:
-    """Returns the client that ``counterweight_rl.compat`` asks.
+    """Returns the client of ``counterweight_rl.compat``.
 
     Raises:
         ValueError: An environment variable has a value out of its range.
@@ -124,7 +124,7 @@ def check_settings() -> None:
 
 
 def check() -> None:
-    """Reads the settings and asks the server who it is, so that a wrong setting fails at once.
+    """Reads the settings and calls the server once, so that a wrong setting fails at once.
 
     Its own connection is closed before it returns, because a caller may fork later. With an
     ``on_unavailable`` other than "raise" an absent server is a warning.
@@ -220,7 +220,7 @@ def policy_loss(
 
 
 def metrics_of(metrics: dict[str, float], *prefixes: str) -> dict[str, float]:
-    """Returns the metrics whose names have one of the prefixes."""
+    """Returns the metrics with a name that has one of the prefixes."""
     return {name: value for name, value in metrics.items() if name.startswith(prefixes)}
 
 

@@ -33,8 +33,7 @@ def block_of(trainer: Any, num_items_in_batch: float, *, training: bool) -> dict
     """Returns the dialect's block of a GRPOTrainer at this step.
 
     Args:
-        trainer: The trainer, whose own attributes, which callbacks may change, override its
-            ``args``.
+        trainer: The trainer; its own attributes, which callbacks may change, override its
         num_items_in_batch: Tokens of the generation batch on all ranks.
         training: False for evaluation, which accumulates no gradients.
     """

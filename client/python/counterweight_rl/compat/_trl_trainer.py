@@ -35,12 +35,11 @@ class GRPOMixin(_Trainer):
     """Gives a GRPOTrainer the loss of the service: value, gradient and metrics.
 
     ``class Trainer(GRPOMixin, GRPOTrainer): ...``; arguments and everything else are GRPOTrainer's.
-    TRL keeps the model's forward pass, entropies and auxiliary losses. ``counterweight_rl.compat``
-    says which server is asked; the server must run when a trainer is created.
+    TRL keeps the model's forward pass, entropies and auxiliary losses. The settings of
+    ``counterweight_rl.compat`` name the server, which must run when a trainer is created.
 
     Raises:
-        InvalidRequestError: On creation of a trainer whose configuration the service cannot
-            compute. Every wrong field is named.
+        InvalidRequestError: On creation of a trainer with a configuration that the service cannot
         ImportError: TRL is older than 1.10.
         TypeError: On definition of a class that would not get the service's loss, or would lose its
             own.
@@ -180,7 +179,7 @@ class GRPOMixin(_Trainer):
             raise refuse(violations)
 
     def _try_configuration(self) -> None:
-        """Asks for the loss of two tokens, so that the server can refuse before anything runs."""
+        """Requests the loss of two tokens, so that the server can refuse before the training."""
         block = _trl_loss.block_of(self, 2.0, training=False)
         tokens = torch.zeros(1, 2)
         names = ["old_per_token_logps", "ref_per_token_logps"]

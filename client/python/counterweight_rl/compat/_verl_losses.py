@@ -64,7 +64,7 @@ class PolicyLossFn(Protocol):
             response_mask: [B, T]; after rejection, if any.
             loss_agg_mode: verl's name of the aggregation.
             config: An ActorConfig, or anything with its fields, ``global_batch_info`` among them;
-                an absent field stands for verl's default.
+                an absent field means verl's default.
             rollout_is_weights: [B, T], from ``compute_rollout_correction_and_rejection_mask``;
                 constants. The advantages are multiplied by them, so a token of weight 0 counts as
                 not clipped in pg_clipfrac. Losses that are not proportional to the advantages
@@ -115,7 +115,7 @@ def compute_policy_loss_bypass_mode(
     config: Any = None,
     rollout_is_weights: torch.Tensor | None = None,
 ) -> tuple[torch.Tensor, dict[str, Any]]:
-    """Corrects current/rollout and computes the loss; arguments as ``PolicyLossFn`` says.
+    """Corrects current/rollout and computes the loss; arguments as in ``PolicyLossFn``.
 
     As in verl, ``old_log_prob`` is the rollout policy's, ``config.policy_loss.rollout_correction``
     configures the correction and loss_type, and ``rollout_is_weights`` is not read.

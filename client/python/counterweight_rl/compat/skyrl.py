@@ -68,8 +68,7 @@ def apply_off_policy_correction(
             field is not set.
 
     Returns:
-        The loss times the weights (0 where the mask is 0), as it came if there is no
-        ``tis_ratio_type``; the mask, in loss_mask's dtype; SkyRL's metrics, whose names follow from
+        The loss times the weights (0 where the mask is 0), unchanged without a
         the configuration alone, in SkyRL's order.
 
     Raises:

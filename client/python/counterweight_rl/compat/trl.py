@@ -109,7 +109,7 @@ def get_off_policy_mask(
 
     Returns:
         The shape of advantages, the dtype of mask: 1 = keep. 1 also in rows without a token, and
-        at positions whose mask is 0.
+        at positions with mask 0.
 
     Raises:
         InvalidRequestError: See ``counterweight_rl.compat``.

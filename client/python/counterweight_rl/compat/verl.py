@@ -130,7 +130,7 @@ def compute_rollout_correction_and_rejection_mask(
         rollout_rs_threshold: One threshold, or one for each option, comma-separated.
 
     Returns:
-        A DataProto (if verl is imported; else a ``WeightsHolder``) whose
+        A DataProto (if verl is imported; else a ``WeightsHolder``) in which
         ``batch["rollout_is_weights"]`` is [B, T] in verl's dtype, 0 where the mask is 0, or None
         without weights; the mask after rejection, in response_mask's dtype; metrics
         ``rollout_corr/*``.

@@ -1,4 +1,4 @@
-"""Settings of a hook whose framework hands it its parsed arguments: ``args.counterweight_*``."""
+"""Settings of a hook that receives parsed arguments, ``args.counterweight_*``."""
 
 from __future__ import annotations
 

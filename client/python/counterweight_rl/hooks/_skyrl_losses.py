@@ -14,7 +14,7 @@ from counterweight_rl.compat import _config, _service
 from counterweight_rl.compat import skyrl as _compat
 from counterweight_rl.dialect_fields import FIELDS
 
-# Losses proportional to the advantages' size, which may therefore come scaled.
+# Losses proportional to the advantages' size, which may therefore be scaled.
 NAMES = (
     *("regular", "dual_clip", "gspo", "sapo", "cispo"),
     *("rollout_is", "dppo", "importance_sampling"),
@@ -81,6 +81,6 @@ def _block(loss: str, config: Any, has_rollout: bool) -> dict[str, Any]:
     correction = _config.get(config, _CORRECTION)
     if has_rollout and correction is not None and loss not in _UNCORRECTED:
         block[_CORRECTION] = _config.to_block(correction, FIELDS["skyrl"][_CORRECTION])
-    # A / (B * 1): the reduction whose divisor does not depend on the mask.
+    # A / (B * 1): the reduction with a divisor that does not depend on the mask.
     reduction = {"loss_reduction": "seq_mean_token_sum_norm", "max_seq_len": 1}
     return {**block, **reduction, "policy_loss_type": loss, "use_kl_loss": False}

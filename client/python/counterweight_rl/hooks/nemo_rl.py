@@ -34,10 +34,10 @@ _LIKE = "gen_kl_error"
 
 
 class PolicyLoss:
-    """A ``LossFunction`` whose surrogate the service computes."""
+    """A ``LossFunction`` with a surrogate that the service computes."""
 
     def __init__(self, loss_fn: Any, method: Any = None, **settings: Any) -> None:
-        """Wraps a loss of NeMo-RL, and asks for the loss of two tokens.
+        """Wraps a loss of NeMo-RL, and requests the loss of two tokens.
 
         Args:
             loss_fn: NeMo-RL's ``ClippedPGLossFn``.
@@ -71,7 +71,7 @@ class PolicyLoss:
             self.metric_normalizations = {**names, **ours}
 
     def __getattr__(self, name: str) -> Any:
-        # loss_type, input_type and what else trainers ask a loss for. Unpickling asks for private
+        # loss_type, input_type and other attributes that trainers read. Unpickling reads private
         # names before there is a loss.
         if name.startswith("_"):
             raise AttributeError(name)

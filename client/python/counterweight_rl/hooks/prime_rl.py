@@ -91,7 +91,7 @@ def policy_loss(inputs: Any, **kwargs: Any) -> LossOutputs:
 
 
 def _start(settings: Any) -> Method:
-    """Reads the settings, and asks for the loss of two tokens."""
+    """Reads the settings, and requests the loss of two tokens."""
     _arguments.apply(settings, prefix="")
     given = _arguments.method_of(settings, prefix="")
     method: Method = _default() if given is None else with_loss(given, _WEIGHTED, _SUM)

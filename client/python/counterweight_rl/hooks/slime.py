@@ -72,7 +72,7 @@ def correct(
         ``counterweight_k3`` of the micro-batch beside each token. The trainer averages them.
 
     Raises:
-        ValueError: Context parallelism, whose ranks hold parts of the samples, or no log-probs of
+        ValueError: Context parallelism, where ranks hold parts of the samples, or no log-probs of
             one of the two policies.
         InvalidRequestError: See ``counterweight_rl.compat``.
     """

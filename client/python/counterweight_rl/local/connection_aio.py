@@ -27,7 +27,7 @@ async def run_in_thread(engine: LocalCalls, call: calls.Call[T], timeout: float 
 
 
 class LocalConnection(LocalBase):
-    """Stands for ``transport.connection_aio.Connection``, without a server."""
+    """Replaces ``transport.connection_aio.Connection``, without a server."""
 
     async def close(self) -> None:
         """Calls fail with code CANCELLED, those under way and later ones. Idempotent."""

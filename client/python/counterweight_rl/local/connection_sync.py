@@ -88,7 +88,7 @@ class LocalBase:
 
     @property
     def publish_dropped(self) -> int:
-        """Batches whose sums were given up."""
+        """Batches with dropped sums."""
         return 0 if self._publisher is None else self._publisher.dropped
 
     @property
@@ -98,7 +98,7 @@ class LocalBase:
 
 
 class LocalConnection(LocalBase):
-    """Stands for ``transport.connection_sync.Connection``, without a server."""
+    """Replaces ``transport.connection_sync.Connection``, without a server."""
 
     @property
     def closed(self) -> threading.Event:

@@ -44,7 +44,7 @@ class Engine:
         """Opens it; gives the sums of each batch to ``publisher``.
 
         Raises:
-            CounterweightError: There is no library, or it has not what ``target`` asks for.
+            CounterweightError: There is no library, or it lacks what ``target`` requires.
         """
         self._library = library.load()
         self._publisher = publisher
@@ -62,7 +62,7 @@ class Engine:
             raise self._failure(None, Sent())
 
     def close(self) -> None:
-        """Ends it; no call may be under way or come later. Idempotent."""
+        """Ends it; no call may be under way or begin later. Idempotent."""
         handle, self._handle = self._handle, ctypes.c_void_p()
         self._library.cw_close(handle)
 

@@ -116,8 +116,7 @@ def load() -> Any:
     """The library, found and loaded once.
 
     Raises:
-        CounterweightError: There is none, or it is another version's; the message says where it was
-            looked for.
+        CounterweightError: There is none, or it is another version's; the message has the places.
     """
     path = find()
     try:
@@ -143,7 +142,7 @@ def find() -> pathlib.Path:
     """The library's file.
 
     Raises:
-        CounterweightError: There is none; the message says where it was looked for.
+        CounterweightError: There is none; the message has the places.
     """
     named = os.environ.get(VARIABLE)
     if named:

@@ -17,7 +17,7 @@ from counterweight_rl.result import Result
 
 
 class Placing:
-    """The arrays of one answer, made when the library asks for them.
+    """The arrays of one answer, made when the library requests them.
 
     Attributes:
         context: What the library calls ``place`` with.
@@ -70,7 +70,7 @@ class Placing:
         return begin
 
     def result(self, answer: library.Answer) -> Result[Any]:
-        """The Result of an answer, whose own memory is not needed any more."""
+        """The Result of an answer; the answer's own memory is not needed any more."""
         read = Answer(self._correction, answer.message.copy(), self._outputs)
         for i, output in enumerate(read.outputs):
             if output.name in self._outputs:

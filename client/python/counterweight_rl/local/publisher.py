@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     import grpc
 
 QUEUE = 256
-"""Largest number of batches whose sums wait; beyond it the oldest are dropped."""
+"""Largest number of batches with waiting sums; beyond it the oldest are dropped."""
 ATTEMPT_SECONDS = 5.0
 """Deadline of one attempt to send."""
 PAUSE_SECONDS = 1.0
@@ -51,7 +51,7 @@ def open_publisher(
     token_file: str | os.PathLike[str] | None,
     allow_insecure_token: bool,
 ) -> Publisher | None:
-    """The publisher of a local client, to whose server the other arguments apply.
+    """The publisher of a local client; the other arguments apply to its server.
 
     Raises:
         ValueError: ``publish`` is no server's address, or the others are wrong for one or for none.
@@ -78,7 +78,7 @@ def open_publisher(
 
 
 def refuse_publish(publish: str | None) -> None:
-    """Refuses the argument of a client whose target is a server.
+    """Refuses the argument of a client with a server as its target.
 
     Raises:
         ValueError: It was given.
@@ -138,7 +138,7 @@ class Publisher(OneProcess):
 
     @property
     def dropped(self) -> int:
-        """Batches whose sums were given up."""
+        """Batches with dropped sums."""
         return self._dropped
 
     def put(self, message: bytes) -> None:
@@ -174,7 +174,7 @@ class Publisher(OneProcess):
         with self._changed:
             self._drop_all()
             if thread is not None and thread.is_alive() and not self._has_given_up:
-                # Its attempt ends by itself, and no one asks how.
+                # Its attempt ends by itself, without a report.
                 self._has_given_up = True
                 self._dropped += 1
 

@@ -84,7 +84,7 @@ class Control:
 
     @property
     def is_broken(self) -> bool:
-        """Whether an exception, such as Ctrl-C, came between a packet and its place in the order.
+        """Whether an exception, such as Ctrl-C, separated a packet from its place in the order.
 
         The next answer would be taken for another packet's.
         """

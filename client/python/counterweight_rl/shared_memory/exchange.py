@@ -97,8 +97,8 @@ class Exchange:
             self._place_inputs()
             self._place_outputs()
             if self._lent:
-                # The server does not know the stream in whose order the inputs are complete, and
-                # torch may reuse memory of unfinished work for fresh tensors.
+                # The server does not know the stream that completes the inputs, and torch may reuse
+                # memory of unfinished work for fresh tensors.
                 correction.batch.stream.synchronize()
         except BaseException:
             self.close()

@@ -32,7 +32,7 @@ class Pool:
     """Regions that calls share, and regions that are arrays of the caller. Thread-safe.
 
     Attributes:
-        devices: UUIDs of the devices whose memory the server opens, as far as known.
+        devices: UUIDs of the devices with memory that the server opens, as far as known.
         known_outputs: Outputs of a method's answer by a key of the callers.
     """
 
@@ -143,7 +143,7 @@ class Pool:
             NotExportableError: The driver gives no handle for this memory.
             UnusableError: The driver gives no descriptors, or the server refuses it, or does not
                 answer.
-            DeadlineError: ``end``, on the monotonic clock, came first.
+            DeadlineError: ``end``, on the monotonic clock, was first.
         """
         try:
             allocation = cuda.allocation_of(tensor)
@@ -205,7 +205,7 @@ class Pool:
 
         Raises:
             UnusableError: The server refuses it, or does not answer.
-            DeadlineError: ``end``, on the monotonic clock, came first.
+            DeadlineError: ``end``, on the monotonic clock, was first.
         """
         with self._lock:
             self._collect()

@@ -17,7 +17,7 @@ _given_up: list[object] = []
 
 
 def give_up(owners: object) -> None:
-    """Keeps memory permanently: no server remains to ask about it."""
+    """Keeps memory permanently: no server remains that could release it."""
     _given_up.append(owners)
 
 
@@ -35,7 +35,7 @@ class Quarantine:
         self._control.release(handle, partial(self._answered, handle))
 
     def ask_again(self) -> None:
-        """Asks for each region that was in use."""
+        """Requests the state of each region that was in use."""
         used, self._used = self._used, {}
         for handle, owners in used.items():
             self.add(handle, owners)

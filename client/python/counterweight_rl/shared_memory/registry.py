@@ -64,7 +64,7 @@ class Registry:
         """Returns the server's handle of the region; registers it if necessary.
 
         Raises:
-            DeadlineError: ``end``, on the monotonic clock, came first.
+            DeadlineError: ``end``, on the monotonic clock, was first.
             UnusableError: There is no connection, or no answer.
             RefusedError: The server refuses it.
             NotExportableError: The driver gives no descriptors.
@@ -121,7 +121,7 @@ class Registry:
         self._serve()
 
     def _serve(self) -> None:
-        # Repeats, since the turn's thread may not have seen what came last.
+        # Repeats, since the turn's thread may not have seen the last entries.
         while (
             self._releases or self._renews or (self._closed and self._control is not None)
         ) and self._turn.acquire(blocking=False):
@@ -203,7 +203,7 @@ class Registry:
             self._control = None
 
     def _give_up(self) -> None:
-        """Ends a connection whose server may still write to what calls use."""
+        """Ends a connection if its server may still write to memory that calls use."""
         for region in list(self._handles):
             if isinstance(region, DeviceRegion) and region.access is Access.WRITE and region.calls:
                 self._left.add(region)

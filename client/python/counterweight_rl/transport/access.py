@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-# A channel whose files have changed gets no new calls; its calls in flight get this long.
+# A channel with changed files gets no new calls; its calls in flight get this long.
 _RETIRED_SECONDS = 600.0
 
 
@@ -84,7 +84,7 @@ class Access:
         with self._lock:
             if self._closed:
                 if self._channel is None:
-                    raise ValueError("the client is closed")  # as grpc says of a closed channel
+                    raise ValueError("the client is closed")  # as grpc's message
                 return self._channel
             credentials = self._tls if self._credentials is None else self._credentials.get()
             if self._channel is None or credentials is not self._channel_credentials:

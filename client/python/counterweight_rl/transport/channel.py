@@ -27,8 +27,8 @@ _RECONNECTION = [
     ("grpc.min_reconnect_backoff_ms", 5000),  # limit of one attempt to connect
     ("grpc.dns_min_time_between_resolutions_ms", 1000),
 ]
-# A server that has frozen, or whose machine is lost, closes no connection. Pings while a call waits
-# notice it before the call's deadline; client/README.md has the numbers and what servers accept.
+# A frozen server or a lost machine closes no connection. Pings while a call waits notice it before
+# the call's deadline; client/README.md has the numbers and what servers accept.
 _KEEPALIVE = [
     ("grpc.keepalive_time_ms", 20_000),
     ("grpc.keepalive_timeout_ms", 20_000),
@@ -44,7 +44,7 @@ _OPTIONS = [
     *_KEEPALIVE,
 ]
 
-# A name or list may stand for several servers, such as a headless Service's; calls take turns.
+# A name or list may mean several servers, such as a headless Service's; calls take turns.
 _TURNS = ("grpc.service_config", '{"loadBalancingConfig":[{"round_robin":{}}]}')
 
 # Passes by the proxies of grpc_proxy, https_proxy and http_proxy, and of GRPC_ADDRESS_HTTP_PROXY.

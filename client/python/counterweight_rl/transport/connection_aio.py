@@ -101,10 +101,10 @@ class Connection:
         return self._fallback.counts
 
     async def run(self, call: calls.Call[T]) -> T:
-        """Sends a call, retries it as the policy says, and awaits the answer.
+        """Sends a call, retries it by the policy, and awaits the answer.
 
         Raises:
-            CounterweightError: The call failed; the type says how.
+            CounterweightError: The call failed; its type has the kind.
         """
         attempts = self._retry.begin(call.limit(self._timeout))
         while not self._closed.is_set():
@@ -123,7 +123,7 @@ class Connection:
                 if not self._closed.is_set() or _this_task_is_cancelled():
                     raise
                 break
-            # Outside of the handler, so that grpc's traceback does not stand before the caller's.
+            # Outside of the handler, so that grpc's traceback does not precede the caller's.
             if self._router.falls_back(failure):
                 continue
             pause = attempts.pause(failure) if self._fallback.waits(failure) else None
@@ -203,7 +203,7 @@ class Connection:
             return exchange.read(answer)
 
     async def _ask(self, timeout: float | None, request_id: str | None = None) -> None:
-        """Asks for the server's capabilities."""
+        """Requests the server's capabilities."""
         try:
             answer = await self._send("GetServerInfo", b"", timeout)
         except grpc.RpcError as error:
@@ -258,7 +258,7 @@ async def _beside(
 
 
 def _close_result(working: asyncio.Future[Any]) -> None:
-    """Frees the memory of an exchange whose call has ended."""
+    """Frees the memory of an exchange after its call has ended."""
     if not working.cancelled() and working.exception() is None:
         result = working.result()
         if isinstance(result, Exchange):

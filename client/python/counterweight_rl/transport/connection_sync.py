@@ -114,10 +114,10 @@ class Connection:
         return self.router.pool_for_arrays()
 
     def run(self, call: calls.Call[T]) -> T:
-        """Sends a call, retries it as the policy says, and waits for the answer.
+        """Sends a call, retries it by the policy, and waits for the answer.
 
         Raises:
-            CounterweightError: The call failed; the type says how.
+            CounterweightError: The call failed; its type has the kind.
         """
         attempts = self._retry.begin(call.limit(self._timeout))
         while True:
@@ -135,7 +135,7 @@ class Connection:
                 if isinstance(error, InvalidRequestError) or not self.closed.is_set():
                     raise
                 raise client_closed(call.request_id) from None
-            # Outside of the handler, so that grpc's traceback does not stand before the caller's.
+            # Outside of the handler, so that grpc's traceback does not precede the caller's.
             if self.router.falls_back(failure):
                 continue
             pause = attempts.pause(failure) if self._fallback.waits(failure) else None
@@ -219,7 +219,7 @@ class Connection:
             return exchange.read(answer)
 
     def _ask(self, timeout: float | None, request_id: str | None = None) -> None:
-        """Asks for the server's capabilities."""
+        """Requests the server's capabilities."""
         try:
             answer = self._send("GetServerInfo", b"", timeout)
         except grpc.RpcError as error:

@@ -21,7 +21,7 @@ _WARNING = "the server is away: nothing was corrected, nothing rejected and no m
 def identity(correction: Correction[Any]) -> Result[Any] | None:
     """Weight 1 for each token of the mask, the mask as it was sent, no rule and no metric.
 
-    None if a loss is asked for: without the method there is none, and none would be taken for one.
+    None if a loss is requested: without the method there is none, and 0 would be read as one.
     """
     requested = correction.requested
     method = correction.head.method

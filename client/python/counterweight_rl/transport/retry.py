@@ -118,7 +118,7 @@ class Attempts:
         pause = max(asked, self._grown(asked)) * (1 + _JITTER * self._retry.random.random())
         bounds = (self._timeout, policy.max_seconds)
         end = min((bound for bound in bounds if bound is not None), default=math.inf)
-        # A server may ask for more than a thread can wait.
+        # A server's delay may be longer than a thread can wait.
         return None if self._elapsed() + pause >= end else min(pause, threading.TIMEOUT_MAX)
 
     def _grown(self, pause: float) -> float:

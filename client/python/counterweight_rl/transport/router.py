@@ -21,7 +21,7 @@ from counterweight_rl.transport.target import Target
 Transport = Literal["auto", "unary", "stream", "shared_memory"]
 
 SMALL_BYTES = 2 << 20
-"""Batches whose tensors have fewer bytes travel as one message."""
+"""Batches with fewer bytes of tensors travel as one message."""
 DEFAULT_CHUNK_BYTES = 2 << 20
 MAX_CHUNK_BYTES = 16 << 20
 
@@ -37,7 +37,7 @@ class Capabilities:
         max_chunk_bytes: Largest chunk, bytes; 0: unknown.
         socket: Path of the socket for shared memory; empty if there is none.
         max_shared_bytes: Limit of one client's shared bytes.
-        devices: UUIDs of the devices whose memory can be shared.
+        devices: UUIDs of the devices with memory that can be shared.
         device_parts: Whether that includes memory that is mapped in parts.
         version: The server's; empty: unknown.
     """
@@ -69,7 +69,7 @@ class Capabilities:
 
 
 class Router:
-    """Chooses for one client; asks for the server's capabilities once, when they first matter."""
+    """Chooses for one client; reads the server's capabilities once, at their first use."""
 
     def __init__(self, target: Target, transport: Transport, chunk_bytes: int) -> None:
         """Takes the arguments of ``Client``.
@@ -101,7 +101,7 @@ class Router:
         self.compare_versions(self.capabilities.version)
 
     def compare_versions(self, server: str) -> None:
-        """Warns once of a server whose answers this package may not understand in full."""
+        """Warns once of a server with answers that this package may not understand in full."""
         if not server or _significant(server) == _significant(__version__):
             return
         with self._lock:

@@ -82,7 +82,7 @@ class _Sender:
             return
         for message, sent in self._upload.messages():
             yield message
-            # grpc asks for the next message, so this one is on its way.
+            # grpc requests the next message, so this one is on its way.
             if self._stopped:
                 return
             if self._correction.progress is not None and sent < self._correction.num_bytes:

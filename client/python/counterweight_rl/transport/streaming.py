@@ -72,7 +72,7 @@ class Download(Generic[ArrayT]):
 
         Raises:
             InvalidRequestError: The method lacks the output of a destination.
-            ValueError: The message must not come now.
+            ValueError: The message must not arrive now.
             DecodeError: The bytes are not a message.
         """
         kind, payload = frames.read(message)

@@ -1,4 +1,4 @@
-"""Ends connections over Unix sockets whose server reads nothing.
+"""Ends connections over Unix sockets if the server reads nothing.
 
 gRPC ends a call only after its write to the connection, whatever its deadline
 (https://github.com/grpc/grpc/issues/28434), and has no function that ends a connection. Over TCP

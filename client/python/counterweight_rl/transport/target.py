@@ -35,8 +35,8 @@ class Target:
         socket: Address of the Unix socket as the kernel has it; empty: TCP.
         is_local: Whether data for every address surely stays on this machine.
         is_direct: Whether no proxy may get its data: one of the addresses may be on this machine,
-            or they are several, of which a proxy would get one.
-        takes_turns: Whether it may stand for several servers.
+        or a proxy would get only one of several.
+        takes_turns: Whether it may be several servers.
     """
 
     text: str
@@ -159,7 +159,7 @@ def _of_addresses(
 
 
 def _host(address: str) -> str:
-    """Returns the host of an address whose port is right."""
+    """Returns the host of an address with a valid port."""
     host, colon, port = address.rpartition(":")
     if colon and not host:
         raise _WrongError(f'{address!r} has no host; write "host:port"')

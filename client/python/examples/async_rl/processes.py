@@ -74,7 +74,7 @@ def run(
     target: str,
     heard: Callable[[dict[str, Any]], None],
 ) -> list[dict[str, Any]]:
-    """Trains once, and returns what the trainer told; ``heard`` gets each piece as it comes.
+    """Trains once, and returns the trainer's report; ``heard`` gets each piece at once.
 
     Raises:
         RuntimeError: A process failed; its own message is above.

@@ -6,7 +6,7 @@ import pathlib
 import statistics
 from typing import Any
 
-# Evaluations whose mean counts as the end of a run; one alone is noisy.
+# The mean of these evaluations counts as the end of a run; one alone is noisy.
 _LAST = 3
 _COLOURS = ("#c0392b", "#2471a3", "#1e8449", "#b7950b")
 

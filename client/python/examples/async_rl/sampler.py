@@ -13,7 +13,7 @@ from settings import Settings
 
 
 def prepare_process() -> None:
-    """One thread, and products whose bits do not depend on where an array lies in memory."""
+    """One thread, and products with bits that do not depend on where an array lies in memory."""
     os.environ["MKL_CBWR"] = "AUTO,STRICT"
     torch.set_num_threads(1)
 

@@ -20,7 +20,7 @@ def pretrain(
     """Returns the model, a new one if none is given; ``log_probs`` is that of its tokens.
 
     Raises:
-        ValueError: There are fewer than 20 updates, of which a tenth warms up.
+        ValueError: There are fewer than 20 updates; a tenth warms up.
     """
     if updates < 20:
         raise ValueError(f"start_updates is {updates}; the schedule needs 20 at least")

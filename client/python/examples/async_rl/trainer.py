@@ -105,11 +105,11 @@ def train(
     batches: Any,
     told: Any,
 ) -> None:
-    """Runs all steps, and puts what each found into ``told``."""
+    """Runs all steps, and puts the results of each into ``told``."""
     prepare_process()
     model = models.Model()
     models.load(model, start)
-    # After one attempt the same numbers are computed here; each later call asks the server first.
+    # After one attempt the same numbers are computed here; each later call tries the server first.
     fall_back: dict[str, Any] = {} if target == "local:" else {"on_unavailable": "local"}
     with cw.Client(target, retry=False, **fall_back) as client:
         trainer = Trainer(model, client, method, settings, seed)

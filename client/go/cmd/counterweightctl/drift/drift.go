@@ -19,7 +19,7 @@ import (
 
 const prefix = "counterweight_drift_"
 
-// mostBytes is far above what a server with the most runs tells.
+// mostBytes is far above the page of a server with the most runs.
 const mostBytes = 64 << 20
 
 // client takes no proxy to this machine, whatever the spelling.
@@ -50,7 +50,7 @@ func (r Run) EffectiveSampleSize() (float64, bool) {
 	return share, ok
 }
 
-// Read returns all runs that the page at the address tells of; batches without a run are
+// Read returns all runs of the page at the address; batches without a run are
 // under the empty name.
 func Read(ctx context.Context, address string) (map[string]Run, error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)

@@ -10,7 +10,7 @@ import (
 	"github.com/counterweight/counterweight/client/go/cmd/counterweightctl/drift"
 )
 
-// A gate holds an inference engine's admission of new rollouts while those that come back
+// A gate holds an inference engine's admission of new rollouts while the returned ones
 // are too far from the policy that trains on them.
 type gate struct {
 	// metrics is the address of the server's page for Prometheus, run the run to look at.
@@ -58,7 +58,7 @@ func (g *gate) watch(ctx context.Context, interval time.Duration) error {
 	ticker := time.NewTicker(interval)
 	defer ticker.Stop()
 	for {
-		// The engine stays as it is while the server cannot be asked.
+		// The engine stays as it is while the server does not answer.
 		if err := g.lookFor(ctx, interval); err != nil && ctx.Err() == nil {
 			log.Print(err)
 		}

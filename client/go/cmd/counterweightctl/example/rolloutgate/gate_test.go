@@ -79,7 +79,7 @@ func TestTheEngineIsPausedWhileTheSampleSizeIsSmall(t *testing.T) {
 	step(2, "POST /pause")   // it waits already
 	fails = true             // the engine is not reached
 	step(0.1, "POST /pause") // 0.99
-	fails = false            // and is told as soon as it is
+	fails = false            // and receives the command as soon as it is
 	if err := gate.look(ctx); err != nil || gate.paused {
 		t.Fatalf("the engine is reached again: %v", err)
 	}
