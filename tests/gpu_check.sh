@@ -1,15 +1,15 @@
 #!/usr/bin/env bash
 # Proves the CUDA backend on this machine and writes one page about it: builds the kernels, compares their bytes with
-# the CPU backend's, runs NVIDIA's sanitizers, times kernels and requests against what the device and its link can do
-# and against torch, asks a server with each backend the same questions, and profiles. tests/gpu_check/README.md tells
-# what each part proves.
+# the CPU backend's, runs NVIDIA's sanitizers, times kernels and requests against the rates of the device, its link and
+# torch, sends a server with each backend the same requests, and profiles. tests/gpu_check/README.md lists what each
+# part proves.
 #
 #   tests/gpu_check.sh [--parts=build,bytes,...] [--deadline=SECONDS] [--report=FILE] [--prebuilt=FOLDER or .tar.gz]
 #                      [--commit=HASH] [--candidate=cuda|generic]
 #
 # Needs CMake, a C++20 compiler, the CUDA toolkit (nvcc on PATH, or CUDACXX) and a GPU. Torch, compute-sanitizer, ncu,
 # cuobjdump and a bundled server (.ci/bundle; --prebuilt, or build/bundle) add their parts; without one its part is
-# skipped, which is said. Results stay in build/gpu-check/results (and results.tgz), so that several calls with some of the parts add up
+# skipped with a note. Results stay in build/gpu-check/results (and results.tgz), so that several calls with some of the parts add up
 # to one report. --candidate=generic tries the script itself on a machine without a GPU, with small batches.
 #
 # Exit status: 0 all parts passed, 1 some failed, 2 wrong usage, 3 none failed but some were skipped.
@@ -73,7 +73,7 @@ part_build() {
       echo "no CUDA compiler; put nvcc on PATH or name it in CUDACXX"
       return 1
     fi
-    # Without a driver there is no native architecture to ask for.
+    # Without a driver there is no native architecture.
     if [[ -e /dev/nvidiactl ]]; then architecture=native; fi
     options=(-DCOUNTERWEIGHT_CUDA=ON -DCOUNTERWEIGHT_BUILD_TESTS=OFF
       "-DCMAKE_CUDA_ARCHITECTURES=${CUDA_ARCHITECTURES:-$architecture}")
@@ -230,7 +230,7 @@ printf '{"date": "%s", "device": "%s", "driver": "driver %s", "commit": "commit 
   "${device:-no GPU}" "${driver:-none}" "$COMMIT" >"$results/about.json"
 echo "gpu_check: ${device:-no GPU}, driver ${driver:-none}, commit $COMMIT"
 
-note() { # PART VERDICT SECONDS: replaces what an earlier call said about it
+note() { # PART VERDICT SECONDS: replaces an earlier call's note about it
   local last
   last=$(grep -v '^$' "$results/$1.log" 2>/dev/null | tail -n 1 | tr '\t|' ' /' | cut -c1-120)
   touch "$results/parts.tsv"

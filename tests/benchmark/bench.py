@@ -34,7 +34,7 @@ except ModuleNotFoundError as error:
         f"bench: Python has no module {error.name}; `make bench` runs this with one that has it"
     )
 
-# Tokens of the batches whose sequences have different lengths, as in kernels_bench.cc.
+# Tokens of the batches with sequences of different lengths, as in kernels_bench.cc.
 TOKENS = 1_000_000
 PROGRAMS = ("counterweight-server", "benchmark/kernels_bench", "counterweight-bench")
 README_MARKS = ("<!-- tables of bench.py -->", "<!-- end of tables -->")
@@ -146,7 +146,7 @@ def commit() -> str:
 
 
 def update_readme(markdown: str) -> None:
-    """Puts the targets into the README, and the tables that they come from into RESULTS.md."""
+    """Puts the targets into the README, and the tables behind them into RESULTS.md."""
     targets, first, rest = markdown.partition("### Kernels")
     readme = HERE / "README.md"
     start, end = README_MARKS

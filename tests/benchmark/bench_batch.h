@@ -19,8 +19,8 @@ class BenchBatch {
   BenchBatch(const CorrectionSpec& spec, int64_t num_tokens, int64_t length);
 
   Batch view() const;
-  // Weights (if the spec has them) and the keep mask, which a caller asks for
-  // by default.
+  // Weights (if the spec has them) and the keep mask, which are the default
+  // outputs.
   Outputs outputs();
 
   int64_t num_positions() const { return offsets_.back(); }

@@ -86,7 +86,7 @@ def time_all(isa: str) -> list[Json]:
 
 
 def rows_of_process(isa: str) -> list[Json]:
-    """Times one instruction set in a process whose environment has the settings."""
+    """Times one instruction set in a process with the settings in its environment."""
     library = AVX2_LIBRARY if isa == "v3" else {}
     done = subprocess.run(
         [sys.executable, __file__, isa],

@@ -67,7 +67,7 @@ def echo_client(bench: pathlib.Path, address: str, transport: Transport) -> Iter
         if "listening" not in process.stdout.readline():
             raise RuntimeError(f"{bench} --serve_echo did not start")
         with cw.Client(address, transport=transport) as client:
-            client._connection.router.capabilities = Capabilities(stream=True)  # it cannot be asked
+            client._connection.router.capabilities = Capabilities(stream=True)  # it has no GetServerInfo
             yield Echo(client)
     finally:
         process.stdin.close()

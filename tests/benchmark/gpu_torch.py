@@ -127,7 +127,7 @@ class Run:
         self.eager_failed = False
 
     def time(self, table: str, tokens: int, length: int, compiled: bool) -> None:
-        """Prints one line for each work, or one that says that the time is used up."""
+        """Prints one line for each work, or one that the time is used up."""
         batch: Batch = {}
         for name, work in works(compiled):
             line: dict[str, Any] = {
@@ -176,7 +176,7 @@ def main() -> None:
     for size in SIZES:
         if size <= arguments.most:
             run.time("sizes", size, LENGTH, compiled=False)
-    # Each shape is compiled anew, so these come last.
+    # Each shape is compiled anew, so these are last.
     for length in LENGTHS:
         torch._dynamo.reset()
         run.time("lengths", tokens, length, compiled=True)

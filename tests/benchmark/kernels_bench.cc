@@ -33,7 +33,7 @@ const std::string kLossWithoutMetrics = "token_tis_ppo_clip";
 struct Subject {
   std::string name;
   CorrectionSpec spec;
-  // Whether the tokens have versions, of which staleness is measured.
+  // Whether the tokens have versions, for staleness.
   bool versions = false;
   int threads = 1;
 };
@@ -175,7 +175,7 @@ void RegisterAll() {
       if (tokens * kBytesPerToken > FreeMemory()) continue;
       Register(one, set, tokens, 1'024);
     }
-    // A small batch, of which waking a thread is a part.
+    // A small batch; waking a thread is a part of its time.
     for (const Subject& subject : {one, two}) {
       Register(subject, set, 64 * 512, 512);
     }

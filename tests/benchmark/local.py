@@ -3,7 +3,7 @@
     .venv-torch/bin/python tests/benchmark/local.py [build/release]
 
 Prints a table of medians and their ratios. Needs libcounterweight.so and the server; without torch
-its row says so.
+its row is a note.
 """
 
 from __future__ import annotations

@@ -56,7 +56,7 @@ def clamped(log_ratio: Tensor) -> Tensor:
 
 
 def clamped_ratio(log_ratio: Tensor) -> Tensor:
-    """Clamps after exp, whose value is then shared with metrics that do not clamp."""
+    """Clamps after exp, to share exp with metrics that do not clamp."""
     return torch.exp(log_ratio).clamp(math.exp(-CLAMP), math.exp(CLAMP))
 
 

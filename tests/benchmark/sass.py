@@ -5,7 +5,7 @@
 
 Prints a table: for each kernel the instructions in its main loop by the unit that takes them, per
 token of a thread, and the share of the copy bandwidth that this many instructions allow. With
---build the sources are compiled again (nvcc, a minute or two), which also tells of spills.
+--build the sources are compiled again (nvcc, a minute or two), which also reports spills.
 
 It counts code, not execution: both sides of branches, and one round of inner loops. Kernels without
 branches in their loop are counted exactly. CUOBJDUMP and NVCC name the tools if they are not on
@@ -83,7 +83,7 @@ def readable(mangled: str) -> str:
 
 
 def compile_again(build: pathlib.Path, folder: pathlib.Path) -> tuple[list[pathlib.Path], str]:
-    """The cubins of every .cu file of a build for sm_90, and what ptxas said."""
+    """The cubins of every .cu file of a build for sm_90, and the output of ptxas."""
     database = build / "compile_commands.json"
     if not database.is_file():
         sys.exit(f"sass: no {database}; configure with -DCMAKE_EXPORT_COMPILE_COMMANDS=ON")
@@ -171,7 +171,7 @@ def row(
 
 
 def value_for(name: str, choices: list[str], default: int) -> int:
-    """Returns the N of the first PATTERN=N whose pattern is in the name."""
+    """Returns the N of the first PATTERN=N with a pattern that is in the name."""
     for choice in choices:
         pattern, _, number = choice.rpartition("=")
         if re.search(pattern, name):

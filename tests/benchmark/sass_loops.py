@@ -34,7 +34,7 @@ class Instruction:
 
 @dataclass
 class Loop:
-    """A natural loop: everything that can come back to its head."""
+    """A natural loop: everything that can return to its head."""
 
     head: int
     blocks: set[int]
@@ -93,12 +93,12 @@ class Graph:
     def _jumps(self, at: int) -> list[int]:
         i = self.code[at]
         if i.name.startswith("BRA.DIV"):
-            return []  # where warps that came apart shuffle; ours do not
+            return []  # where diverged warps shuffle; ours do not
         if i.base == "BRA":
             return [i.target] if i.target is not None else []
         if i.base != "BSYNC":
             return []
-        # Threads meet where the barrier was told to be, by the last BSSY before.
+        # Threads meet at the barrier of the last BSSY before.
         name = BARRIER.search(i.operands)
         for before in reversed(self.code[:at]):
             if before.base == "BSSY" and name and name[1] in before.operands:
@@ -106,7 +106,7 @@ class Graph:
         return []
 
     def loops(self) -> list[Loop]:
-        """Loops with one head are one loop; the largest comes first."""
+        """Loops with one head are one loop; the largest is first."""
         order = self._order()
         dominator = self._dominators(order)
         predecessors: dict[int, list[int]] = {head: [] for head in order}

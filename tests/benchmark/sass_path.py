@@ -26,7 +26,7 @@ import sass_loops
 def follow(
     code: list[sass_loops.Instruction], begin: int, end: int, taken: set[int]
 ) -> list[sass_loops.Instruction]:
-    """The instructions from `begin` to `end`; exits if the way comes by one of them twice."""
+    """The instructions from `begin` to `end`; exits if the way passes one of them twice."""
     index = {instruction.address: i for i, instruction in enumerate(code)}
     path: list[sass_loops.Instruction] = []
     seen: set[int] = set()

@@ -11,7 +11,7 @@ import pytest
 import sass_loops
 
 # A loop of 4 instructions with another in it, a branch around both, and code after the end that
-# comes back into the outer loop: it belongs to the loop, though it stands behind it.
+# returns into the outer loop: it belongs to the loop, though it is behind it.
 CODE = """
 \t\tFunction : _Z4walkv
         /*0000*/                   MOV R1, c[0x0][0x28] ;             /* 0x1 */

@@ -1,4 +1,4 @@
-"""torch_tables.py with results of which the ratios are known."""
+"""torch_tables.py with results of known ratios."""
 
 from __future__ import annotations
 

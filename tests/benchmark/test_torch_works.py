@@ -76,7 +76,7 @@ def batch() -> dict[str, Any]:
 
 
 def headline() -> cw.CorrectionConfig:
-    """HeadlineSpec() of headline_spec.cc, whose rules have the names of native metrics."""
+    """HeadlineSpec() of headline_spec.cc; its rules have the names of native metrics."""
     common: dict[str, Any] = {"ratio_source": RatioSource.OLD_ROLLOUT, "token_clamp": 20.0}
 
     def rule(

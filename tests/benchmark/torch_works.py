@@ -2,7 +2,7 @@
 
 Formulas and metrics are verl's, as in eager_torch.py, with each preset's default numbers. Metrics
 stay tensors; they are like those of the kernels, not equal to them. Each row needs a token.
-WORKS also has the works of same_works.py, whose metrics are those of the kernels.
+WORKS also has the works of same_works.py with the kernels' metrics.
 """
 
 from __future__ import annotations
@@ -136,7 +136,7 @@ def gspo_loss(current: Tensor, old: Tensor, advantages: Tensor, mask: Tensor) ->
 
 
 def loss_alone(loss_of: Callable[..., Loss]) -> Callable[..., Answer]:
-    """A loss without weights, whose drift is that of current against old log-probs."""
+    """A loss without weights; its drift is that of current against old log-probs."""
 
     def answer(current: Tensor, old: Tensor, advantages: Tensor, mask: Tensor) -> Answer:
         loss, gradient, metrics = with_gradient(loss_of, current, old, advantages, mask)

@@ -28,8 +28,8 @@ class CutConnection {
 
   enum class End { kCut, kFreeze };
 
-  // `server` is "127.0.0.1:port". Clients come to a loopback port, or to a Unix
-  // socket at `path`.
+  // `server` is "127.0.0.1:port". Clients connect to a loopback port, or to a
+  // Unix socket at `path`.
   CutConnection(const std::string& server, size_t bytes_up, size_t bytes_down,
                 Watch watch = {}, End end = End::kCut,
                 const std::string& path = "");

@@ -1,4 +1,4 @@
-// Registrations of device memory, against a socket whose answers the test
+// Registrations of device memory, against a socket that answers as the test
 // defines; proto/README.md has the packets.
 #include <gtest/gtest.h>
 #include <sys/socket.h>
@@ -28,7 +28,7 @@ struct Packet {
   char handle[16];
 };
 
-// Answers one connection: registers everything, and says `uses` times that a
+// Answers one connection: registers everything, and reports `uses` times that a
 // released region is in use.
 class MemorySocket {
  public:

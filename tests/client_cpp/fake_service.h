@@ -1,4 +1,4 @@
-// A server whose answers the test defines.
+// A server that answers as the test defines.
 #ifndef COUNTERWEIGHT_TESTS_CLIENT_CPP_FAKE_SERVICE_H_
 #define COUNTERWEIGHT_TESTS_CLIENT_CPP_FAKE_SERVICE_H_
 

@@ -1,5 +1,5 @@
-// A server whose control socket takes packets and answers when the test says
-// so: a frozen process, for example.
+// A server with a control socket that takes packets and answers when the test
+// lets it: a frozen process, for example.
 #include <gtest/gtest.h>
 #include <poll.h>
 #include <sys/socket.h>

@@ -49,7 +49,7 @@ class PingCounter {
     return pings_;
   }
 
-  // False if they do not come.
+  // False if they do not arrive.
   bool WaitFor(int pings) {
     std::unique_lock<std::mutex> lock(mutex_);
     return changed_.wait_for(lock, kPingDeadline,

@@ -80,7 +80,7 @@ TEST_F(SharedMemory, AnswersTheSameWithCopies) {
   const TestBatch empty(0, 5);
   for (const TestBatch* batch : {&large, &small, &packed, &empty, &large}) {
     ExpectOk(&client, batch->Everything(), &response);
-    // Outputs that are not named come in the message.
+    // Outputs that are not named arrive in the message.
     ExpectOk(&client, batch->Weights(), &response);
   }
 }

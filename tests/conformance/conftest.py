@@ -34,6 +34,6 @@ def build() -> pathlib.Path:
 
 @pytest.fixture(scope="session")
 def sockets() -> Iterator[pathlib.Path]:
-    """A folder whose path is short enough for sockets."""
+    """A folder with a path that is short enough for sockets."""
     with tempfile.TemporaryDirectory() as folder:
         yield pathlib.Path(folder)

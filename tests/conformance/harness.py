@@ -59,7 +59,7 @@ def scenarios() -> list[Scenario]:
 def can_be_secured(scenario: Scenario) -> bool:
     """Whether nothing of the scenario is about the connection itself.
 
-    Warnings are told apart by the scenario's version numbers, so they have one run.
+    The scenario's version numbers distinguish warnings, so they have one run.
     """
     if "warnings" in scenario.about["expect"]:
         return False

@@ -13,7 +13,7 @@ EXCEPTIONS = ("no_proxy", "no_grpc_proxy")
 
 
 class Proxy:
-    """Connects to this machine, whatever the name that is asked for; thread-safe."""
+    """Connects to this machine, whatever the requested name; thread-safe."""
 
     def __init__(self) -> None:
         self._listener = socket.create_server(("127.0.0.1", 0))
@@ -30,7 +30,7 @@ class Proxy:
         return kept | dict.fromkeys(spellings, address)
 
     def take(self, port: str) -> list[dict[str, Any]]:
-        """Returns, once, what was asked for and sent to a port: ``connect`` and ``sent``."""
+        """Returns, once, what was requested from and sent to a port: ``connect`` and ``sent``."""
         with self._lock:
             taken = [entry for entry in self._seen if entry["connect"].endswith(f":{port}")]
             self._seen = [entry for entry in self._seen if entry not in taken]

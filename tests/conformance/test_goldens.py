@@ -21,7 +21,7 @@ from server_process import ServerProcess
 
 pytestmark = pytest.mark.server_only
 
-# Calls of a run, so that its bound tells a hang from a slow machine.
+# Calls of a run, so that its bound separates a hang from a slow machine.
 RUN_CALLS = 105
 # Go's own tests have its other transports.
 WAYS = [("python-sync", "unary"), ("go", "unary")] + [

@@ -38,7 +38,7 @@ def counterweight(
 
 
 def done(*arguments: object, **settings: Any) -> str:
-    """Returns the output of a command that succeeds and says nothing on stderr."""
+    """Returns the output of a command that succeeds and is silent on stderr."""
     ended = counterweight(*arguments, **settings)
     assert ended.stderr == ""
     assert ended.returncode == 0

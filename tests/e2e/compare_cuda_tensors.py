@@ -46,7 +46,7 @@ DEVICE = "cuda"
 
 
 class Sides(Protocol):
-    """Clients whose answers are compared: tensors in place on the GPU, and the CPU."""
+    """Clients with answers to compare: tensors in place on the GPU, and the CPU."""
 
     in_place: cw.Client
     on_cpu: cw.Client

@@ -111,7 +111,7 @@ def sharing(start_server: Callable[..., ServerProcess], folder: pathlib.Path) ->
 
 @pytest.fixture
 def compat_client(client: cw.Client) -> Iterator[None]:
-    """The functions of ``counterweight_rl.compat`` ask the server."""
+    """The functions of ``counterweight_rl.compat`` call the server."""
     compat.use(client)
     yield
     compat.use(None)

@@ -23,7 +23,7 @@ def library_file() -> pathlib.Path:
 
 
 class DeviceArray:
-    """An array of another library, as far as it tells of itself."""
+    """An array of another library, with its own description."""
 
     def __init__(self, address: int, array: Any, stream: int) -> None:
         self.address, self.shape, self.dtype = address, array.shape, array.dtype
@@ -67,7 +67,7 @@ class Device:
         return DeviceArray(int(memory.value or 0), like, stream)
 
     def send(self, array: Any, stream: int, index: int = 0) -> DeviceArray:
-        """A copy on the device, complete when the stream comes to it."""
+        """A copy on the device, complete when the stream reaches it."""
         made = self.empty(array.shape, array.dtype, stream, index)
         staged = self._pinned(array.nbytes)
         ctypes.memmove(staged, array.ctypes.data, array.nbytes)
@@ -76,7 +76,7 @@ class Device:
         return made
 
     def receive(self, array: DeviceArray, stream: int) -> Any:
-        """A numpy array that has the numbers when the stream has come to it."""
+        """A numpy array that has the numbers when the stream has reached it."""
         return self._receive(array.address, array.shape, array.dtype, stream)
 
     def overwrite(self, stream: int) -> None:
@@ -98,7 +98,7 @@ class Device:
         return twin
 
     def as_torch(self, array: DeviceArray) -> Any:
-        """A tensor in that memory, of which torch touches nothing."""
+        """A tensor in that memory, without torch touching it."""
         import torch
 
         memory = (ctypes.c_char * array.nbytes).from_address(array.address)

@@ -1,4 +1,4 @@
-"""Reads the files of tests/golden as their README says."""
+"""Reads the files of tests/golden by their README."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SYSTEMS = {
     system: sum(n for folder, n in COUNTS.items() if folder.endswith(system))
     for system in ("openrlhf", "skyrl", "trl", "verl")
 }
-# Releases whose answers equal the files without a release.
+# Releases with answers that equal the files without a release.
 OLD_RELEASES = {"openrlhf": "0.11.0", "skyrl": "0.4.0", "trl": "1.9.0", "verl": "0.9.0"}
 
 GOLDENS: dict[str, dict[str, Any]] = {
@@ -56,7 +56,7 @@ def asks_for_loss(golden: dict[str, Any]) -> bool:
 
 
 def release_of(golden: dict[str, Any]) -> str:
-    """Returns the release whose answer the file has: "0.9.1"."""
+    """Returns the release of the file's answer: "0.9.1"."""
     named: str = golden.get("release", OLD_RELEASES[golden["dialect"]])
     return named.rpartition("=")[2]
 

@@ -36,7 +36,7 @@ def wait_until(condition: Callable[[], bool]) -> None:
 class ServerProcess:
     """A server; clients use `address`, Prometheus scrapes `metrics_url`.
 
-    The server's log goes to a file, whose end is shown if the server does not start, or to the
+    The server's log goes to a file, which is shown if the server does not start, or to the
     descriptor ``stderr``.
     """
 

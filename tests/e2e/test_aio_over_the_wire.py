@@ -172,7 +172,7 @@ def test_a_full_server_is_asked_again(start_server: Callable[..., ServerProcess]
 
     refused = 'counterweight_requests_total{code="RESOURCE_EXHAUSTED",method="Correct"}'
     served = 0
-    while not server.count(refused):  # On a busy machine they may come one after the other.
+    while not server.count(refused):  # On a busy machine they may arrive one after the other.
         first, *others = asyncio.run(asyncio.wait_for(use(), DEADLINE_SECONDS))
         for other in others:
             assert_same(other, first)

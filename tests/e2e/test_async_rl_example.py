@@ -46,7 +46,7 @@ def test_quick(tmp_path: pathlib.Path) -> None:
     for method, runs in results["curves"].items():
         records = [record for record in runs["0"] if "losses" in record]
         assert [record["step"] for record in records] == list(range(1, steps + 1))
-        # The weights that sampled are as old as the setting says, whichever process is faster.
+        # The weights that sampled are as old as the setting, whichever process is faster.
         assert [r["sampled_by"] for r in records] == [max(0, step - lag) for step in range(steps)]
         losses[method] = [record["losses"] for record in records]
         assert any(map(any, losses[method]))

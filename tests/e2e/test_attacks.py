@@ -150,7 +150,7 @@ class RawConnection:
         return head + struct.pack(">I", stream) + payload
 
     def begin(self, method: str, message_bytes: int, sent_bytes: int) -> None:
-        """Begins a call whose message stops after the first bytes."""
+        """Begins a call with a message that stops after the first bytes."""
         self.socket.sendall(self.headers(1, method))
         data = b"\x00" + struct.pack(">I", message_bytes) + bytes(sent_bytes)
         self.socket.sendall(self.frame(0, 0, 1, data))

@@ -86,7 +86,7 @@ def test_an_unknown_variable_is_exit_code_2() -> None:
         "counterweight-server: unknown environment variable COUNTERWEIGHT_LOG_LEVL:"
         " did you mean COUNTERWEIGHT_LOG_LEVEL?\n"
     )
-    # A client's, and what Kubernetes says of a service called counterweight.
+    # A client's, and those that Kubernetes sets for a service called counterweight.
     others = {
         "COUNTERWEIGHT_TARGET": "unix:/run/cw.sock",
         "COUNTERWEIGHT_PORT_50051_TCP_ADDR": "10.0.0.1",

@@ -28,7 +28,7 @@ CHECK = "/grpc.health.v1.Health/Check"
 
 
 class Http2:
-    """A client that sends nothing but what a test tells it."""
+    """A client that sends nothing but the test's bytes."""
 
     def __init__(self, server: ServerProcess) -> None:
         host, _, port = server.address.rpartition(":")

@@ -46,7 +46,7 @@ WINDOW = "5m"
 
 @dataclass(frozen=True)
 class Fed:
-    """A Prometheus whose server has done work, and an answer of the server to run "verl"."""
+    """A Prometheus with a server that has done work, and an answer of the server to run "verl"."""
 
     prometheus: Prometheus
     answer: cw.Result[Any]

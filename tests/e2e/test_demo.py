@@ -58,7 +58,7 @@ def printed(picture: pathlib.Path) -> str:
 
 
 def rows(printed: str, title: str) -> list[list[str]]:
-    """Returns the cells of the table whose title starts so; two blanks separate columns."""
+    """Returns the cells of the table with that title; two blanks separate columns."""
     lines = printed.split(title, 1)[1].splitlines()
     table = [re.split(r"\s{2,}", line.strip()) for line in lines if line.startswith("  step_")]
     return table[: len(STEPS)]

@@ -1,6 +1,6 @@
 """``local:cuda`` computes arrays where they lie, in the caller's stream: on the fake CUDA runtime.
 
-The runtime runs streams late, in an order that its seed says, and nothing but streams is waited for
+The runtime runs streams late, in an order of its seed, and nothing but streams is waited for
 here, so that a missing wait shows as wrong numbers.
 """
 
@@ -70,7 +70,7 @@ def assert_equal(actual: cw.Result[Any], arrays: dict[str, Any], wanted: cw.Resu
 def assert_tensors(
     device: Device, result: cw.Result[Any], current: int, batch: dict[str, Any]
 ) -> None:
-    """The result's tensors have the numbers once the current stream has come to them."""
+    """The result's tensors have the numbers once the current stream has reached them."""
     received = {n: device.receive_torch(getattr(result, n), current) for n in OUTPUTS}
     device.synchronize(current)
     assert_equal(result, received, expected(batch))

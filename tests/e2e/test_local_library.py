@@ -158,7 +158,7 @@ def test_the_readme_as_it_is_written() -> None:
 
 
 def test_writes_nothing_to_the_programs_stderr() -> None:
-    """Protobuf reports text that is not UTF-8 there, unless it is told not to."""
+    """Protobuf reports text that is not UTF-8 there, unless that is switched off."""
     code = (
         "import ctypes\n"
         "from counterweight_rl.local import library as abi\n"

@@ -51,7 +51,7 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture(autouse=True)
 def no_complaints(browser: Browser) -> Iterator[None]:
-    """The console is silent, unless the test has read what it says."""
+    """The console is silent, unless the test has read it."""
     browser.complaints()
     browser.show()
     yield
@@ -81,7 +81,7 @@ def fetch(url: str, method: str = "GET") -> tuple[int, str, bytes]:
 
 
 def wait_for(browser: Browser, script: str, *arguments: Any) -> Any:
-    """Tells the page to refresh, and returns the script's result as soon as there is one."""
+    """Makes the page refresh, and returns the script's result as soon as there is one."""
     deadline = time.monotonic() + DEADLINE_SECONDS
     while time.monotonic() < deadline:
         found = browser.run(
@@ -280,7 +280,7 @@ def test_names_are_never_markup(browser: Browser, server: ServerProcess) -> None
     # And if it were markup, it would not run.
     browser.run("document.getElementById('name').innerHTML = arguments[0]", EVIL)
     assert browser.run("return document.title") == "Counterweight"
-    # The policy says so.
+    # The policy's effect.
     complaints = browser.complaints()
     assert complaints
     assert all("Content Security Policy" in text for text in complaints)

@@ -62,7 +62,7 @@ def all_batches() -> list[dict[str, Any]]:
 
 
 def series_of(server: ServerProcess) -> list[str]:
-    """The text of the families that tell of batches."""
+    """The text of the families about batches."""
     families = ("counterweight_drift_", "counterweight_loss", "counterweight_corrected_")
     lines = server.scrape().splitlines()
     return [
@@ -234,7 +234,7 @@ def test_a_server_that_returns_gets_what_waits(start_server: Callable[..., Serve
 
 
 def test_forked_children_publish_their_own(start_server: Callable[..., ServerProcess]) -> None:
-    """Those of a process that has published before cannot, and say so."""
+    """Those of a process that has published before cannot, and report it."""
     server = start_server()
     code = (
         "import os, signal, sys\n"

@@ -1,4 +1,4 @@
-"""A server that goes away and comes back at the same address while counterweight_rl.compat asks."""
+"""A server that stops and returns at the same address while counterweight_rl.compat calls it."""
 
 from __future__ import annotations
 

@@ -164,7 +164,7 @@ SERVERS = (1, 2, 128)
 def test_the_rules_hold_for_any_number_of_servers(
     count: int, tool: Callable[[str], str], tmp_path: pathlib.Path
 ) -> None:
-    """Server i has 2^(i mod 8) tokens a minute, whose k3 is 0.5 on server 0 and 0.25 elsewhere."""
+    """Server i has 2^(i mod 8) tokens a minute, with a k3 of 0.5 on server 0 and 0.25 elsewhere."""
     tokens = [2 ** (i % 8) for i in range(count)]
     k3 = [0.5 if i == 0 else 0.25 for i in range(count)]
     series = []

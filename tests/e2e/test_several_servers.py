@@ -1,4 +1,4 @@
-"""A target that stands for several servers, as a headless Service does."""
+"""A target with several servers, like a headless Service."""
 
 from __future__ import annotations
 

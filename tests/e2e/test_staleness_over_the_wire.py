@@ -25,13 +25,13 @@ BYPASS = cw.Dialect(
 
 
 def stale_batch(num_sequences: int = 12, length: int = 700, seed: int = 11) -> dict[str, Any]:
-    """A padded batch whose versions grow along each row, as weights arrive in flight."""
+    """A padded batch with versions that grow along each row, as weights arrive in flight."""
     batch = padded_batch(num_sequences, length, seed=seed)
     generator = np.random.default_rng(seed)
     lag = np.sort(generator.integers(0, 14, (num_sequences, length)), axis=1)[:, ::-1]
     versions = (TRAINED - lag).astype(np.int32)
     versions[generator.random(versions.shape) < 0.1] = -1
-    # Where the mask is 0 any number may stand.
+    # Where the mask is 0 any number is possible.
     versions[batch["response_mask"] == 0] = 10**6
     return {**batch, "policy_versions": versions}
 

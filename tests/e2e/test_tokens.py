@@ -230,7 +230,7 @@ def test_the_name_is_who_calls(start_server: StartServer, file: pathlib.Path) ->
         with cw.Client(server.address, token=token) as client:
             client.correct(method="token_tis", run=run, **padded_batch())
     page = scrape(server, f"Bearer {TRAINER}")
-    # One run for each client: the trainer's first gave way, the other's stayed.
+    # One run for each client: the trainer's first was removed, the other's stayed.
     assert [run for run in ("first", "second", "third") if f'run="{run}"' in page] == [
         "second",
         "third",

@@ -247,7 +247,7 @@ def test_a_collector_that_does_not_answer_holds_nothing(start_server: StartServe
 
 
 class Proxy(socketserver.ThreadingTCPServer):
-    """An HTTP proxy that keeps what it is told, and lets CONNECT through."""
+    """An HTTP proxy that keeps the requests, and lets CONNECT through."""
 
     daemon_threads = True
 

@@ -12,11 +12,11 @@ namespace counterweight::kernels {
 
 struct Candidate {
   std::unique_ptr<Corrector> corrector;
-  // Where its tensors lie when they are said to be resident.
+  // The place of tensors that are resident.
   std::unique_ptr<Memory> memory;
 };
 
-// cuda, or cuda_arrays, whose arrays are separate allocations for memory
+// cuda, or cuda_arrays, with arrays in separate allocations for memory
 // checkers, or to try the checks themselves generic, v3, v4. Without a
 // corrector, and *error a sentence, if this machine has no such backend.
 Candidate MakeCandidate(const std::string& name, std::string* error);

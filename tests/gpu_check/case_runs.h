@@ -12,8 +12,8 @@ namespace counterweight::kernels {
 // From host memory, all at once.
 Corrected RunWhole(Corrector& corrector, const CheckCase& c);
 
-// From host memory, rows one after the other; `seed` says which arrive
-// together, and whether the mask comes first.
+// From host memory, rows one after the other; `seed` selects which arrive
+// together, and whether the mask is first.
 Corrected RunInPieces(Corrector& corrector, const CheckCase& c, uint64_t seed);
 
 // Tensors and outputs in `memory`, each `misalignment` elements behind the

@@ -45,8 +45,8 @@ std::vector<std::vector<int64_t>> CheckShapes(CheckSize size);
 // Rounds of CheckCases() after which every dtype has had its turn.
 inline constexpr uint64_t kRoundsOfDTypes = 3;
 
-// All cases of one shape in round `round`, whose dtype is the round's; fixed
-// seeds. Masked positions hold NaN and infinities in most, counted ones in
+// All cases of one shape in round `round`, with the round's dtype; fixed seeds.
+// Masked positions hold NaN and infinities in most, counted ones in
 // some, under every policy.
 std::vector<CheckCase> CheckCases(const std::vector<int64_t>& lengths,
                                   uint64_t round);

@@ -1,5 +1,5 @@
-// Runs cases on two backends, along every way a batch can come, and counts
-// those whose bytes differ.
+// Runs cases on two backends, along every way of a batch, and counts those with
+// different bytes.
 #ifndef COUNTERWEIGHT_TESTS_GPU_CHECK_COMPARISON_H_
 #define COUNTERWEIGHT_TESTS_GPU_CHECK_COMPARISON_H_
 

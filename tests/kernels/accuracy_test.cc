@@ -127,7 +127,7 @@ TEST_P(Accuracy, OfEveryMetricAtEverySpread) {
   }
 }
 
-// Rows whose log ratios all share an offset, as of another temperature.
+// Rows with log ratios that share an offset, as of another temperature.
 OwnedBatch OffsetBatch(Random& random, double offset, double spread) {
   std::vector<Row> rows;
   for (int i = 0; i < 16; ++i) {

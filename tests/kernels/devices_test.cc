@@ -122,7 +122,7 @@ TEST_F(DevicesTest, ALostDeviceGetsNoMoreWork) {
   EXPECT_EQ(Correct().status, CorrectStatus::kDeviceLost);
 }
 
-// Devices that have no work at the time are asked too.
+// Devices that have no work at the time are checked too.
 TEST_F(DevicesTest, IsAliveFindsLostDevices) {
   seen_[0].status = CorrectStatus::kDeviceLost;
   EXPECT_TRUE(devices_->IsAlive());

@@ -37,7 +37,7 @@ struct Seen {
   std::array<float, 64> memory{};  // result of OpenDeviceMemory
 };
 
-// A run whose turn is the test's to set.
+// A run with a turn that the test sets.
 class FakeRun final : public CorrectRun {
  public:
   FakeRun(const Seen& seen, std::unique_ptr<CorrectRun> run)

@@ -58,8 +58,8 @@ TEST_P(KnownRules, EveryEstimatorOfATokenIsItsFormula) {
   }
 }
 
-// Blocks before and after the one whose token is clamped add up as if no clamp
-// were near, and so does the drift, whose sum is another.
+// Blocks before and after the one with the clamped token add up as if no clamp
+// were near, and so does the drift, which is another sum.
 TEST_P(KnownRules, AClampInOneBlockCountsInTheWholeRowsSum) {
   RejectionRule rule = Around(Estimator::kRatio, Aggregation::kSum, 3.0);
   rule.token_clamp = 1;

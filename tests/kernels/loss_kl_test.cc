@@ -16,7 +16,7 @@ constexpr double kD = 0.5;  // current - ref
 
 class LossKl : public EveryBackend {
  protected:
-  // One token whose surrogate is 0 (no advantage), its ratio exp(`l`).
+  // One token with surrogate 0 (no advantage), its ratio exp(`l`).
   Corrected Penalize(const KlSpec& kl, double d, double l = 0.0) {
     Row row = PolicyRow({static_cast<float>(l)}, {0});
     row[InputRole::kRef] = {static_cast<float>(l - d)};

@@ -19,8 +19,8 @@ using LossRegrouping = EveryBackend;
 // Tolerance for float64 sums in another order.
 constexpr double kReordered = 1e-12;
 
-// Rows whose log ratios and advantages are of sizes from 1e-6 to 1e2, where
-// order matters.
+// Rows with log ratios and advantages of sizes from 1e-6 to 1e2, where order
+// matters.
 std::vector<Row> RowsOfAllSizes(uint64_t seed, int num_rows) {
   Random random(seed);
   std::vector<Row> rows;
@@ -78,7 +78,7 @@ double TokensOf(const std::vector<Row>& rows) {
   return tokens;
 }
 
-// The rows are distributed over ranks, each of which corrects its own.
+// The rows are distributed over ranks; each corrects its own.
 TEST_P(LossRegrouping, DataParallelRanksSumToTheWholeBatch) {
   const std::vector<Row> rows = RowsOfAllSizes(1, 21);
   const OwnedBatch whole(rows);

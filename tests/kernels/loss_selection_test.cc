@@ -10,7 +10,7 @@
 namespace counterweight::kernels {
 namespace {
 
-// Positions whose gradient CLIP_COV removed.
+// Positions without a gradient because of CLIP_COV.
 using Chosen = std::set<size_t>;
 
 class LossSelection : public EveryBackend {

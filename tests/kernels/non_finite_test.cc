@@ -74,7 +74,7 @@ TEST_P(NonFiniteNumbers, RejectNamesTheNumeratorOfAnOverflow) {
 }
 
 // Weights compare old with rollout, the rule current with rollout: both count
-// tokens whose rollout log-prob is NaN, with a log ratio of 0.
+// tokens with a rollout log-prob of NaN, with a log ratio of 0.
 TEST_P(NonFiniteNumbers, AnUnknownRolloutIsALogRatioOfZero) {
   std::vector<Row> rows = CleanRows();
   for (Row& row : rows) {

@@ -1,4 +1,4 @@
-// Sums for other systems are those that a spec asks for, and change nothing
+// Sums for other systems are those that a spec requests, and change nothing
 // else.
 #include <gtest/gtest.h>
 

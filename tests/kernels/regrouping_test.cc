@@ -17,7 +17,7 @@ using Regrouping = EveryBackend;
 // Tolerance for float64 sums in another order.
 constexpr double kReordered = 1e-12;
 
-// Rows whose log ratios are of sizes from 1e-6 to 1e2, where order matters.
+// Rows with log ratios of sizes from 1e-6 to 1e2, where order matters.
 std::vector<Row> RowsOfAllSizes(uint64_t seed, int num_rows) {
   Random random(seed);
   std::vector<Row> rows;
@@ -33,7 +33,7 @@ std::vector<Row> RowsOfAllSizes(uint64_t seed, int num_rows) {
   return rows;
 }
 
-// One weight of each kind, none of which couples rows.
+// One weight of each kind that does not couple rows.
 std::vector<CorrectionSpec> Specs() {
   std::vector<CorrectionSpec> specs;
   for (Level level : {Level::kNone, Level::kToken, Level::kSequence,

@@ -1,6 +1,6 @@
-// PPO's clip whose ratio is a whole row's. The CPU has a walk of its own for
-// it, which others than these plans do not take: one that peers' sums are asked
-// of, or a batch without a gradient, must tell the same.
+// PPO's clip with the ratio of a whole row. The CPU has a walk of its own for
+// it. Plans with peers' sums and batches without a gradient use the other walk
+// and must give the same.
 #include <gtest/gtest.h>
 
 #include <vector>
@@ -16,7 +16,7 @@ namespace {
 
 class RowRatio : public EveryBackend {
  protected:
-  // Sums of a batch of which no gradient is wanted.
+  // Sums of a batch without a gradient.
   BatchSums SumsAlone(const CorrectionSpec& spec, const OwnedBatch& batch) {
     return corrector_->Correct(spec, batch.view(), Outputs{}).sums;
   }

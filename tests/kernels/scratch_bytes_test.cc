@@ -21,7 +21,7 @@ namespace {
 std::atomic<int64_t> allocated = 0;
 std::atomic<int64_t> peak = 0;
 
-// The size stands before the memory.
+// The size precedes the memory.
 constexpr size_t kHeader = 64;
 
 void* Allocate(size_t bytes) {

@@ -256,7 +256,7 @@ TEST(Staleness, NonFiniteTokensAreTreatedAsTheDriftTreatsThem) {
   result = batch.Measure(0);
   EXPECT_EQ(result.sums.staleness.buckets[0].tokens, 3);
   EXPECT_EQ(result.sums.staleness.buckets[0].log_ratio, 0.75);
-  // A rollout log-prob that the sampler did not tell: its ratio is 1.
+  // A rollout log-prob that the sampler did not report: its ratio is 1.
   batch.spec.non_finite = NonFinitePolicy::kReject;
   batch.spec.unknown_rollout = true;
   batch.old[1] = -3.0f;

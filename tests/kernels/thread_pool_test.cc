@@ -35,7 +35,7 @@ class Meeting {
  public:
   explicit Meeting(int expected) : expected_(expected) {}
 
-  // Waits for the others; false if they did not come.
+  // Waits for the others; false if they did not arrive.
   bool Join() {
     std::unique_lock<std::mutex> lock(mutex_);
     ++here_;
@@ -97,8 +97,8 @@ TEST(ThreadPool, AllThreadsWorkOnOneJob) {
 }
 
 #if defined(__linux__)
-// Workers look for another job for a moment only. What else uses processor time
-// in this process is the loop below, whose thread is left out.
+// Workers look for another job for a moment only. The loop below is the other
+// user of processor time in this process; its thread is left out.
 TEST(ThreadPool, WorkersSleepWhileThereIsNoJob) {
   ThreadPool pool(3);
   Meeting meeting(3);
@@ -145,8 +145,8 @@ TEST(ThreadPool, ManyCallersOfSmallJobs) {
   EXPECT_THAT(sums, testing::Each(kJobs / 5 * (1 + 3 + 6 + 10 + 15)));
 }
 
-// One worker serves two jobs whose own threads are busy: it takes from them in
-// turn, so that no job waits for the end of the other.
+// One worker serves two jobs with busy threads of their own: it takes from them
+// in turn, so that no job waits for the end of the other.
 TEST(ThreadPool, JobsShareTheWorkers) {
   ThreadPool pool(2);
   std::promise<void> worker_has_first;
@@ -176,7 +176,8 @@ TEST(ThreadPool, JobsShareTheWorkers) {
   worker_has_first.get_future().wait();
   run('b');
   first.join();
-  // The second job came while the worker had the first index of the first one.
+  // The second job arrived while the worker had the first index of the first
+  // one.
   EXPECT_EQ(served.substr(0, 6), "aababa");
 }
 

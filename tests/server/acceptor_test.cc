@@ -152,7 +152,7 @@ TEST(Acceptor, ALostListenerIsTold) {
             std::future_status::ready);
 }
 
-// The name that gRPC gives the connection whose end is `client`.
+// The name that gRPC gives the connection with the end `client`.
 std::string PeerName(const FileDescriptor& client) {
   sockaddr_in own{};
   socklen_t size = sizeof(own);

@@ -88,7 +88,7 @@ TEST_F(AccessTest, WhatProbesCallNeedsNoToken) {
   EXPECT_TRUE(access->Check(credentials).ok());
 }
 
-// A file whose content cannot be used, such as a key without permission or a
+// A file with unusable content, such as a key without permission or a
 // certificate of tomorrow, may become right without another content.
 TEST_F(AccessTest, AWrongFileIsReadUntilItIsRight) {
   const std::string path = folder_.File("file");
@@ -169,7 +169,7 @@ TEST_F(AccessTest, AMistakeThatReturnsIsLoggedAgain) {
               HasSubstr("file_reload_failed"));
 }
 
-// Signs certificates of version 1, each of which may sign others.
+// Signs certificates of version 1; each may sign others.
 class Signer {
  public:
   // Returns PEM that is valid until `seconds` from now, which may be negative.

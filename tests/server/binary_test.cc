@@ -38,7 +38,7 @@ grpc::Status GetServerInfo(const std::string& address) {
   return stub->GetServerInfo(&context, {}, &response);
 }
 
-// Sends a Correct whose request_id is one byte that is not UTF-8, without the
+// Sends a Correct with a request_id of one byte that is not UTF-8, without the
 // stub, because protobuf would complain in this process too.
 grpc::Status SendInvalidUtf8(const std::string& address) {
   const auto channel =

@@ -22,8 +22,8 @@ using testing::UnorderedElementsAre;
 // Numbers of sequence s at token t: exact in float32, so that sums are too.
 float Advantage(int s, int t) { return static_cast<float>(1 + s + 4 * t); }
 
-// Rows [first, last) of a batch of 4 rows and 4 positions, of which row i
-// counts the first 4 - i; the policies are equal, so ratios are 1. Of these the
+// Rows [first, last) of a batch of 4 rows and 4 positions; row i counts its
+// first 4 - i; the policies are equal, so ratios are 1. Of these the
 // rollout gave the first token of row 0 a ratio of e^2.
 v1::CorrectRequest Rows(int first, int last) {
   constexpr int kLength = 4;

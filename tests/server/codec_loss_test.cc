@@ -181,7 +181,7 @@ TEST(CodecLoss, AGradientWithoutALossIsRefused) {
   EXPECT_THAT(AnswerOf(request).fields(), ElementsAre("outputs[0]"));
 }
 
-// A token whose old log-prob is -3, current above 0, and advantage 1.
+// A token with an old log-prob of -3, current above 0, and advantage 1.
 v1::CorrectRequest AboveZero(float current, const std::string& system,
                              const std::string& block) {
   v1::CorrectRequest request;

@@ -70,7 +70,7 @@ void CopyBack(const Field (&table)[n], const Sums& from, Kernel* to) {
 using Leaf =
     std::function<void(Message*, const FieldDescriptor*, const std::string&)>;
 
-// The first entry stands for all of a repeated field.
+// The first entry represents all of a repeated field.
 void ForEachLeaf(Message* message, const std::string& path, const Leaf& leaf) {
   for (int i = 0; i < message->GetDescriptor()->field_count(); ++i) {
     const FieldDescriptor* const field = message->GetDescriptor()->field(i);

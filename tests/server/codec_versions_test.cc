@@ -75,7 +75,7 @@ std::vector<std::string> WrongFieldsOf(const v1::CorrectRequest& request) {
   return fields;
 }
 
-// Computes and encodes; *result tells what the kernels said.
+// Computes and encodes; *result is the kernels' result.
 v1::CorrectResponse AnswerTo(const v1::CorrectRequest& request,
                              kernels::CorrectResult* result) {
   v1::CorrectResponse response;

@@ -66,7 +66,7 @@ TEST(Compression, ABombIsRefusedWithoutBeingInflated) {
   EXPECT_TRUE(running.Correct(SmallRequest()).ok()) << "still serves";
 }
 
-// Admission comes before parsing, which allocates the memory.
+// Admission precedes parsing, which allocates the memory.
 TEST(Compression, ACompressedMessageIsAdmittedAsWhatItMayInflateTo) {
   Config config = TestConfig();
   config.max_bytes_in_flight = int64_t{20} << 20;

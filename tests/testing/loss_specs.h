@@ -17,7 +17,7 @@ namespace counterweight::kernels {
 // Returns a spec with only a loss; drift is that of current against old.
 CorrectionSpec WithLoss(const LossSpec& loss);
 
-// One row whose old and rollout log-probs are 0, so that each log ratio of
+// One row with old and rollout log-probs of 0, so that each log ratio of
 // current is its log-prob; every token counts.
 Row PolicyRow(const std::vector<float>& current,
               const std::vector<float>& advantages);
@@ -31,8 +31,8 @@ std::vector<Surrogate> Surrogates();
 // Whether its kInfo has `trait`.
 bool HasTrait(Surrogate surrogate, SurrogateTrait trait);
 
-// Returns a loss of that kind whose bounds take effect at that spread: clips,
-// caps, dual clip, a selection.
+// Returns a loss of that kind with bounds that take effect at that spread:
+// clips, caps, dual clip, a selection.
 LossSpec BusyLoss(Surrogate surrogate, double spread);
 
 // The same with a random level, source, reduction, clamps, KL penalty..., of

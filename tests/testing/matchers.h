@@ -29,7 +29,7 @@ namespace counterweight::kernels {
                                             const Corrected& corrected,
                                             const ReferenceResult& reference);
 
-// The fields that Validate() refuses, each of which must have a reason.
+// The fields that Validate() refuses; each must have a reason.
 std::vector<SpecField> FieldsOf(const CorrectionSpec& spec);
 
 // The sums of several batches as those of one. Leaves no normalizer.

@@ -34,8 +34,8 @@ struct ReferenceRow {
   Mask counts;
   // Tokens that policy DROP removed, tokens that policy NEUTRALIZE changed.
   Mask dropped, neutralized;
-  // Tokens whose rollout log-prob is a permitted NaN: it is replaced by the
-  // drift's numerator.
+  // Tokens with a permitted NaN as rollout log-prob: the drift's numerator
+  // replaces it.
   Mask unknown;
   // By role; 0 where the token does not count, was neutralised (but see
   // NeutralAdvantage), or the spec does not read the role.

@@ -48,7 +48,7 @@ class GradientBuilder {
     result_.size[t] += std::fabs(term);
   }
 
-  // d loss / d l of a token whose l is inside its clamp.
+  // d loss / d l of a token with l inside its clamp.
   void AddByLogRatio(size_t t, double term) {
     if (loss_.level != LossLevel::kSequence) return Add(t, term);
     AddByRow(term);
@@ -96,7 +96,7 @@ std::vector<double> ClampSlopes(const LossSpec& loss,
   return slopes;
 }
 
-// A row-wide V: GMPO's, whose tokens all have the value `of_row`.
+// A row-wide V: GMPO's, where all tokens have the value `of_row`.
 void AddGeoMean(const LossSpec& loss, const ReferenceLossRow& row,
                 const std::vector<LossPoint>& points, double of_row,
                 Margin& margin, GradientBuilder* builder) {

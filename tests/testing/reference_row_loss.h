@@ -1,5 +1,5 @@
-// The reference's loss of one row: its value, of which finite differences can
-// be taken, and its gradient worked out by hand.
+// The reference's loss of one row: its value, for finite differences, and its
+// gradient worked out by hand.
 #ifndef COUNTERWEIGHT_TESTS_TESTING_REFERENCE_ROW_LOSS_H_
 #define COUNTERWEIGHT_TESTS_TESTING_REFERENCE_ROW_LOSS_H_
 

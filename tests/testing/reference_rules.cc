@@ -105,7 +105,7 @@ RuleOutcome ApplyRule(const RejectionRule& rule, const ReferenceRow& row,
     outcome.below[t] = margin.Below(outcome.x[t], rule.lower);
   }
   if (rule.aggregation == Aggregation::kAll) {
-    // Any token speaks for its row, whose statistic is the mean.
+    // Any token decides for its row; the row's statistic is the mean.
     outcome.row_above =
         std::count(outcome.above.begin(), outcome.above.end(), 1) > 0;
     outcome.row_below =

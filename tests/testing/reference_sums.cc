@@ -12,7 +12,7 @@ int64_t Count(const Mask& mask) {
   return std::count(mask.begin(), mask.end(), 1);
 }
 
-// Index of the first bucket whose upper edge is not below l.
+// Index of the first bucket with an upper edge that is not below l.
 int BucketOf(double l, Margin& margin) {
   int bucket = 0;
   while (bucket < kNumHistogramEdges &&

@@ -36,7 +36,7 @@ void AddWeights(const WeightSpec& spec, const ReferenceRow& row,
                 Margin& margin);
 void AddRule(const RejectionRule& rule, const RuleOutcome& outcome,
              Adder<RuleSums> sums, Adder<PeerRuleSums> peers);
-// Clears what the spec does not ask for.
+// Clears what the spec does not request.
 void ForgetPeers(const CorrectionSpec& spec, PeerSums& peers);
 
 }  // namespace counterweight::kernels

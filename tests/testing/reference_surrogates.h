@@ -1,5 +1,5 @@
-// The reference's surrogates, one token at a time. V stands twice: as a value
-// of which finite differences can be taken, and as a slope worked out by hand.
+// The reference's surrogates, one token at a time. V is written twice: as a
+// value, for finite differences, and as a slope worked out by hand.
 #ifndef COUNTERWEIGHT_TESTS_TESTING_REFERENCE_SURROGATES_H_
 #define COUNTERWEIGHT_TESTS_TESTING_REFERENCE_SURROGATES_H_
 

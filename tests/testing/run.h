@@ -28,8 +28,8 @@ struct Corrected {
 Corrected RunCorrector(Corrector& corrector, const CorrectionSpec& spec,
                        const OwnedBatch& batch);
 
-// The same, of a batch that arrives: `arrivals`, ascending numbers of rows, are
-// told to the run one after the other, the mask as complete from the start if
+// The same, of a batch that arrives: the run receives `arrivals`, ascending
+// numbers of rows, one after the other, the mask as complete from the start if
 // `mask_first`. Bytes of rows that have not arrived are wrong until they do.
 Corrected RunArriving(Corrector& corrector, const CorrectionSpec& spec,
                       const OwnedBatch& batch,

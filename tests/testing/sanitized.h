@@ -11,7 +11,7 @@ inline constexpr bool kSanitized = false;
 #endif
 
 // How many of `cases` random cases to run: all; a tenth, and one at least,
-// under sanitizers. Those look at accesses, whose places few cases reach;
+// under sanitizers. Those look at accesses, and few cases reach all of them;
 // numbers are compared in full by the release build, which is many times as
 // fast. Not for cases that are each a path of its own, such as surrogates.
 constexpr int SanitizedSample(int cases) {

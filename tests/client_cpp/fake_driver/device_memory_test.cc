@@ -24,7 +24,7 @@ namespace {
 
 constexpr char kDamage[] = "COUNTERWEIGHT_FAKE_DRIVER_HANDLES";
 
-// The contract's message of an answer whose outputs are on the host.
+// The contract's message of an answer with outputs on the host.
 v1::CorrectResponse ToMessage(const Response& response) {
   v1::CorrectResponse message = response.message;
   for (int i = 0; i < message.tensors_size(); ++i) {
@@ -119,8 +119,7 @@ TEST_F(DeviceMemory, HasTheHostsAnswers) {
   EXPECT_TRUE(warnings_.empty());
 }
 
-// Only the allocation of the outputs is held; the request lacks what the page
-// says about it.
+// Only the allocation of the outputs is held; the request lacks it.
 TEST_F(DeviceMemory, IsUsedAsTheReadmeSays) {
   namespace cw = counterweight::client;
   Client client(target_, In(Transport::kSharedMemory));

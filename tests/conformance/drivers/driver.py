@@ -180,7 +180,7 @@ def call_sync(client: cw.Client, call: dict[str, Any]) -> dict[str, Any]:
     # The blocking client has no other way to end a call from outside than to close it.
     end_after = call.get("cancel_after", call.get("close_after"))
     timer = threading.Timer(end_after or 0, client.close)
-    # Before the timer, whose thread a busy machine starts first.
+    # Before the timer, since a busy machine starts its thread first.
     begin = time.monotonic()
     if end_after:
         timer.start()
@@ -225,7 +225,7 @@ async def call_asyncio(client: counterweight_rl.aio.Client, call: dict[str, Any]
     what = call.get("do", "correct")
     try:
         if what == "correct":
-            # In a thread: large arrays would hold up all other runs, whose pauses are compared.
+            # In a thread: large arrays would delay all other runs, and their pauses are compared.
             asked = await asyncio.to_thread(arguments, call)
             coroutine: Any = client.correct(**asked)
         elif what == "server_info":

@@ -17,7 +17,7 @@ constexpr uint32_t kRegister = 1;
 constexpr uint32_t kRelease = 2;
 constexpr uint32_t kReads = 1;
 
-// Receives one packet and the descriptor that came with it.
+// Receives one packet and its descriptor.
 bool Receive(int connection, void* packet, size_t bytes, int* descriptor) {
   iovec vector{packet, bytes};
   alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};

@@ -44,7 +44,7 @@ class MemorySocket {
 
   void Accept();
   void Serve(int connection);
-  // Answers a packet whose descriptor is -1 if it brought none.
+  // Answers a packet; descriptor is -1 if it has none.
   Packet Answer(const Packet& packet, int descriptor);
 
   const json script_;

@@ -40,7 +40,7 @@ class Recorder {
   std::map<std::string, size_t> attempts_;
 };
 
-// Adds what a request says of versions, outside of its tensors, to an entry.
+// Adds a request's versions, outside of its tensors, to an entry.
 void NoteVersions(const v1::CorrectRequest& request, json* entry);
 
 }  // namespace counterweight::conformance

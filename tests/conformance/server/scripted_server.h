@@ -36,7 +36,7 @@ namespace counterweight::conformance {
 
 using nlohmann::json;
 
-// Listens from the constructor's end, unless the scenario says later.
+// Listens from the constructor's end, unless the scenario sets a later time.
 class ScriptedServer {
  public:
   // `script` is the member "server" of a scenario; sockets go to
@@ -51,7 +51,7 @@ class ScriptedServer {
   json Close();
 
  private:
-  // Returns an address whose port stays this server's.
+  // Returns an address with a port that stays this server's.
   std::string Reserve();
   void Listen();
   void Stop();

@@ -1,8 +1,9 @@
-// The contract's service, answering as a scenario says. A script is a list of
+// The contract's service, answering by a scenario's script. A script is a list
+// of
 // steps:
 //   wait             seconds; ends early if the client leaves
 //   together         waits until the server has received so many calls; an
-//                    error if they do not come within 30 s
+// error if they do not arrive within 30 s
 //   error            ends the call: code, message, message_padding (bytes),
 //                    retry_info (s), pushback (text), violations,
 //                    unreadable_details
@@ -25,8 +26,8 @@ namespace counterweight::conformance {
 
 using nlohmann::json;
 
-// Runs the script of each call: `script["rpcs"][RPC][attempt]`, of which the
-// last one also serves all later attempts.
+// Runs the script of each call: `script["rpcs"][RPC][attempt]`; the last one
+// also serves all later attempts.
 class ScriptedService final : public v1::CorrectionService::Service {
  public:
   // Both pointers must outlive the service; `memory` may be null.

@@ -1,4 +1,4 @@
-// One CorrectStream, answering as a scenario says.
+// One CorrectStream, answering by a scenario's script.
 #ifndef COUNTERWEIGHT_TESTS_CONFORMANCE_SERVER_SCRIPTED_STREAM_H_
 #define COUNTERWEIGHT_TESTS_CONFORMANCE_SERVER_SCRIPTED_STREAM_H_
 
@@ -19,7 +19,7 @@ using nlohmann::json;
 //   admit, read (all, end, a number), chunks, summary
 //                    the contract's frames; chunks takes size, most, only,
 //                    excess, offset_shift, tensor_shift
-//   expect_silence   notes whether a chunk comes within so many seconds
+//   expect_silence   notes whether a chunk arrives within so many seconds
 //   unknown_frame, unreadable_frame
 //                    frames that no contract has
 class ScriptedStream {

@@ -1,4 +1,4 @@
-// The sentence about a driver says what to install.
+// The sentence about a driver names what to install.
 #include "kernels/cuda/driver.h"
 
 #include <gtest/gtest.h>
@@ -40,7 +40,7 @@ TEST(Driver, ReleaseIsReadFromTheKernelModulesLine) {
   EXPECT_EQ(ReleaseIn("NVRM version: 7"), "");
 }
 
-// The first call tells it.
+// The first call returns it.
 TEST(Driver, IsWhatTheBackendsSay) {
   fake_cuda::ForgetErrors();
   fake_cuda::FailCall("cudaGetDeviceCount", 1, kDriverTooOld);

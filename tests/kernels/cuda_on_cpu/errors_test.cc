@@ -162,7 +162,7 @@ TEST_F(Errors, OfOneCallLeaveTheDeviceAlive) {
   EXPECT_EQ(cuda->Correct(Spec(), batch_->view(), Outputs{}).status,
             CorrectStatus::kDeviceError);
   EXPECT_TRUE(cuda->IsAlive());
-  // Memory is short, which the device can tell.
+  // Memory is short, which the device reports.
   fake_cuda::FailCall("cudaMallocAsync", 1, cudaErrorMemoryAllocation);
   EXPECT_TRUE(cuda->IsAlive());
   EXPECT_EQ(cudaPeekAtLastError(), cudaSuccess);

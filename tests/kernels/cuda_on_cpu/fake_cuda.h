@@ -16,7 +16,7 @@
 // fails.
 //
 // Other processes can open memory of cudaMalloc by its IPC handle, as long as
-// this process lives. A memfd called fake_cuda_part_DEVICE stands for the
+// this process lives. A memfd called fake_cuda_part_DEVICE represents the
 // descriptor of an allocation of that device.
 //
 // Environment, read once: COUNTERWEIGHT_FAKE_CUDA_DEVICES (default 1),
@@ -50,8 +50,8 @@ void ForgetErrors();
 void FailCall(const std::string& api, int64_t n, cudaError_t error,
               bool sticky = false);
 
-// The n-th operation that any stream runs from now on fails, for good: calls
-// that come after fail with `error`.
+// The n-th operation that any stream runs from now on fails, for good: later
+// calls fail with `error`.
 void FailOperation(int64_t n, cudaError_t error);
 
 // Since ForgetErrors: calls that FailCall counts, by name.
@@ -97,8 +97,8 @@ bool IsDeviceMemory(const void* memory, size_t size);
 cudaError_t Launch(const void* kernel, const cudaLaunchConfig_t& config,
                    std::function<bool()> run);
 
-// Shared memory that each device grants a block which asks for it, bytes: at
-// first a capability 9.0's. Without asking, it gets 48 KiB.
+// Shared memory that each device grants a block at its request, bytes: at first
+// a capability 9.0's. Without a request it gets 48 KiB.
 void SetSharedMemory(int bytes);
 
 // The operations that streams ran between StartTrace and StopTrace, in order.

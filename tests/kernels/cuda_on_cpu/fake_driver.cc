@@ -1,5 +1,5 @@
 // The driver's functions behind cudaGetDriverEntryPointByVersion. They return
-// errors as CUresult, whose values are those of cudaError_t here, and leave the
+// errors as CUresult, with the values of cudaError_t here, and leave the
 // runtime's last error alone.
 #include <cstring>
 #include <string_view>

@@ -146,8 +146,8 @@ TEST_F(InStream, OfRandomLosses) {
   }
 }
 
-// One block, whose division by the mean is in work when Finish returns, for
-// each temper of the fake runtime.
+// One block with a division by the mean in work when Finish returns, for each
+// temper of the fake runtime.
 TEST_F(InStream, OfWeightsThatAreDividedLast) {
   Random random(3);
   CorrectionSpec spec = BusySpec();

@@ -193,7 +193,7 @@ TEST_F(Ipc, ClosesMemoryOnItsDevice) {
   EXPECT_EQ(fake_cuda::Alive().ipc_mappings, 0);
 }
 
-// Its size must come from the driver, whichever function knows it.
+// Its size must be the driver's, whichever function knows it.
 TEST_F(Ipc, OpensWhatTheFirstFunctionDoesNotKnow) {
   Client client(300);
   fake_cuda::SetOpenedRange(fake_cuda::OpenedRange::kUnknown);

@@ -25,7 +25,7 @@ class LaunchTest : public ::testing::Test {
   void SetUp() override { fake_cuda::SetSeed(1); }
   void TearDown() override { fake_cuda::SetSharedMemory(kHopper); }
 
-  // A plan without a shape of its own, whose columns grow with its rules.
+  // A plan without a shape of its own, with columns that grow with its rules.
   static CorrectionSpec SpecOf(int rules) {
     CorrectionSpec spec = WithLoss(BusyLoss(Surrogate::kPpoClip, 0.1));
     spec.num_rules = rules;

@@ -122,7 +122,7 @@ TEST_F(Parts, AreAnswersPlace) {
 }
 
 TEST_F(Parts, AreRefusedWithAReason) {
-  // The client says more than an allocation has.
+  // The client names more than an allocation has.
   EXPECT_EQ(Open(2 * kPart), nullptr);
   EXPECT_EQ(error_,
             "the memory cannot be opened: cuMemMap failed with "

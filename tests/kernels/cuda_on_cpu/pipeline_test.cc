@@ -263,7 +263,7 @@ TEST_F(Pipeline, CopiesNothingThatIsOnTheDevice) {
   EXPECT_LT(down, 4000u);
 }
 
-// Arrived rows are computed and answered before the others come.
+// Arrived rows are computed and answered before the others arrive.
 TEST_F(Pipeline, ComputesWhatHasArrived) {
   const int64_t rows = 10;
   std::vector<float> log_ratios(300, 0.1f);

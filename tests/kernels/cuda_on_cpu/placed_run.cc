@@ -11,7 +11,8 @@
 namespace counterweight::kernels {
 namespace {
 
-// Two devices, unless the environment says otherwise; before the first call.
+// Two devices, unless the environment has another number; before the first
+// call.
 const bool two_devices =
     setenv("COUNTERWEIGHT_FAKE_CUDA_DEVICES", "2", /*replace=*/0) == 0;
 

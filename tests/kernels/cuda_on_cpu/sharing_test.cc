@@ -132,7 +132,7 @@ TEST_F(Sharing, IsWaitedForWithoutAThread) {
   left.reset();  // out of the line
   EXPECT_EQ(first->Finish().status, CorrectStatus::kOk);
   EXPECT_EQ(woken, 1);
-  // One that is woken and never asks again gives its share to the next.
+  // One that is woken and never calls again gives its share to the next.
   std::unique_ptr<CorrectRun> woken_and_gone = begin();
   EXPECT_EQ(woken_and_gone->TakeTurn([&] { woken += 10; }), Turn::kLater);
   EXPECT_EQ(second->Finish().status, CorrectStatus::kOk);
@@ -323,7 +323,7 @@ TEST(DeviceShare, IsTakenInTheOrderOfAsking) {
 }
 
 // Each of them would fit, but together they would delay a large run until no
-// more come.
+// more arrive.
 TEST(DeviceShare, IsNotTakenEarlyWhileARunWaits) {
   DeviceShare share(100, 8);
   ASSERT_TRUE(share.Take(30, nullptr));

@@ -23,7 +23,7 @@ class Trainer {
   cudaStream_t stream() const { return stream_; }
 
   // Puts a copy of `bytes` on the device into the stream. The array holds
-  // garbage until the stream comes to it.
+  // garbage until the stream reaches it.
   void* Send(const void* bytes, size_t size);
   // An array of garbage.
   void* Allocate(size_t size);

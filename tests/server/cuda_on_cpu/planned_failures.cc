@@ -1,4 +1,4 @@
-// A server whose device fails when a test in another process says so:
+// A server with a device that fails when a test in another process wants it:
 // COUNTERWEIGHT_FAKE_CUDA_FAIL_OPERATION=n makes the n-th copy or kernel from
 // the start fail, and all later ones; COUNTERWEIGHT_FAKE_CUDA_FAIL_LAUNCH=n the
 // n-th launch alone.
