@@ -1,4 +1,4 @@
-"""Writes drift.json and service.json, or with --check says whether they are current.
+"""Writes drift.json and service.json, or with --check reports whether they are current.
 
 .venv/bin/python deploy/grafana/dashboards.py
 """

@@ -6,13 +6,13 @@ from grafana_foundation_sdk.models import dashboard
 from panels import Panel, Query, Row, Scale, page, variable
 
 SELECTED = '{job=~"$job",run=~"$run"}'
-# Window of rates and heat maps: batches come seconds to an hour apart.
+# Window of rates and heat maps: batches arrive seconds to an hour apart.
 WINDOW = "$__rate_interval"
 MATCH = "on (job, instance, run)"
 
 
 def of_run(gauge: str, function: str) -> str:
-    """Returns a gauge of the last batches of a run's servers, of which there may be several."""
+    """Returns a gauge of the last batches of a run's servers, one or more."""
     return f"{function} by (run) (counterweight_{gauge}{SELECTED})"
 
 

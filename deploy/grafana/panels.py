@@ -82,7 +82,7 @@ def curves(panel: Panel) -> timeseries.Panel:
         .line_width(2)
         .fill_opacity(60 if panel.stacked else 0)
         .show_points(common.VisibilityMode.AUTO)
-        # Batches come minutes apart; the time between them is not a gap.
+        # Batches arrive minutes apart; the time between them is not a gap.
         .span_nulls(True)
         .scale_distribution(scale_of(panel))
         .legend(

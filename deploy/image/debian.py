@@ -1,4 +1,4 @@
-"""Questions to dpkg: which package a file is from, and what that package says about itself."""
+"""Questions to dpkg: the package of a file, and the package's description of itself."""
 
 from __future__ import annotations
 

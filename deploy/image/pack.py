@@ -23,7 +23,7 @@ import sbom
 REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
 SOURCE = "https://github.com/counterweight/counterweight"
 ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
-# The NVIDIA container toolkit gives these parts of the driver to a container that asks for them.
+# The NVIDIA container toolkit gives these parts of the driver to a container that requests them.
 CUDA_ENVIRONMENT = [
     "NVIDIA_VISIBLE_DEVICES=all",
     "NVIDIA_DRIVER_CAPABILITIES=compute,utility",

@@ -29,7 +29,7 @@ inline void AppendVarint(uint64_t value, std::string* out) {
   out->push_back(static_cast<char>(value));
 }
 
-// Appends the head of a field whose message or bytes of `size` bytes follow.
+// Appends the head of a field; its message or bytes of `size` bytes follow.
 inline void AppendHead(int field, size_t size, std::string* out) {
   AppendVarint(static_cast<uint64_t>(field) << kTypeBits | kLengthDelimited,
                out);

@@ -1,4 +1,4 @@
-"""The real rollouts of data/, whose README describes them."""
+"""The real rollouts of data/; its README describes them."""
 
 from __future__ import annotations
 

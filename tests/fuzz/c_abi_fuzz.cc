@@ -43,7 +43,7 @@ cw_handle* Handle() {
 // Memory of exactly the size, for sanitizers, and aligned to any element.
 using Memory = std::unique_ptr<uint64_t[]>;
 
-// Outputs where the caller says.
+// Outputs at the caller's places.
 struct Places {
   std::vector<Memory> given;
   static void* Place(void* context, int32_t /*role*/, int32_t /*dtype*/,
@@ -54,8 +54,8 @@ struct Places {
   }
 };
 
-// The bytes that the request says its tensors have; none after the first that
-// is too large.
+// The bytes that the request gives its tensors; none after the first that is
+// too large.
 std::vector<Memory> MakeTensors(const std::string& message, bool is_json,
                                 uint8_t element,
                                 std::vector<cw_bytes>* tensors) {

@@ -35,7 +35,7 @@ class Input {
 };
 
 // Crashes the process if `law` does not hold, so that the fuzzer keeps the
-// input. `law` says the expectation, `detail` the finding.
+// input. `law` is the expectation, `detail` the finding.
 void Expect(bool holds, const char* law, const std::string& detail = "");
 
 }  // namespace counterweight::fuzz

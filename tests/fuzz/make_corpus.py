@@ -202,7 +202,7 @@ def write_frames() -> None:
 
 
 def write_scripts() -> None:
-    """Seeds of the targets whose input is a list of choices."""
+    """Seeds of the targets with a list of choices as input."""
     packet = struct.pack("<4sIIIQ16x", b"CWM1", 1, 2, 0, 4096)
     write("shared_memory_control", "register", b"\x00" + packet)
     write("shared_memory_control", "release", b"\x00CWM1\x02" + bytes(19) + bytes(range(16)))

@@ -24,7 +24,7 @@ namespace {
 
 // Expected outcome of the frames so far.
 enum class Outcome : uint8_t {
-  kUnfinished,  // more would have to come
+  kUnfinished,  // more messages are missing
   kWhole,
   kRefused,
   kUnknown,  // bytes at random are among them
@@ -109,7 +109,7 @@ class Upload {
     chunk->set_offset(offset);
     chunk->set_data(data);
     messages_.push_back(message.SerializeAsString());
-    // The header comes first.
+    // The header is first.
     if (!has_header_ && outcome_ == Outcome::kUnfinished) {
       outcome_ = Outcome::kRefused;
     }

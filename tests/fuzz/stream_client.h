@@ -22,7 +22,7 @@ struct StreamPlan {
   // Messages up, in order.
   std::vector<std::string> messages;
   End end = End::kHalfClose;
-  // Cancels when so many messages have come; 0: never.
+  // Cancels after so many messages have arrived; 0: never.
   size_t cancel_at_read = 0;
 };
 

@@ -40,7 +40,7 @@ NATIVE = ("--snapshotter", "native")
 
 @pytest.fixture(scope="module")
 def ctr() -> Iterator[list[str]]:
-    """Starts a containerd of this test's own; returns the command that asks it."""
+    """Starts a containerd of this test's own; returns the command of its client."""
     # Paths of sockets are short, and pytest's folders are deep.
     with tempfile.TemporaryDirectory(prefix="cw") as name:
         folder = pathlib.Path(name)

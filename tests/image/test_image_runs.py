@@ -17,7 +17,7 @@ pytestmark = [
     pytest.mark.server_only,
     pytest.mark.skipif(os.geteuid() != 0, reason="chroot and bind mounts need root"),
 ]
-# The mount ends with the process, whose mount namespace it is in.
+# The mount ends with the process, as it is in its mount namespace.
 ENTER = """#!/bin/sh
 root={root}
 mount --bind "$root" "$root" && mount -o remount,bind,ro "$root" &&

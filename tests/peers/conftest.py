@@ -45,7 +45,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def service() -> Iterator[None]:
-    """compat asks a server of this session's own.
+    """compat calls a server of this session's own.
 
     The release is not set: it is the installed one, as in a trainer.
     """

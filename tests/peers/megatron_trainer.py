@@ -15,7 +15,8 @@ from counterweight_rl import compat
 WORDS = 11
 # Samples: prompt and response lengths; the last has no token that counts.
 LENGTHS = [(2, 7), (1, 5), (3, 9), (2, 4)]
-# Micro-batches whose shape may matter; "plain" has holes in its masks and both signs of advantages.
+# Micro-batches with shapes that may matter; "plain" has holes in its masks and both signs of
+# advantages.
 DRAWS = ("plain", "per_token", "whole", "one_sample", "one_token", "shared", "shared_beyond")
 # A loss, its gradient by the logits, and what the trainer logs.
 Answer = tuple[float, torch.Tensor, dict[str, float]]

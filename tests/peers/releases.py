@@ -44,7 +44,7 @@ _REPLACED = {
         "nemo_rl.utils.logger",
     ),
 }
-# Packages whose heads import engines that are not installed.
+# Packages that import engines which are not installed.
 _HEADLESS = {
     "openrlhf": ("openrlhf", "openrlhf.models"),
     "skyrl": (
@@ -59,7 +59,7 @@ _SOURCES = {"prime_rl": ("src", "packages/prime-rl-configs/src")}
 # OmegaConf's parser of interpolations, which no test needs; it has no wheel.
 stand_ins.install("antlr4")
 
-# Packages whose name is not their module's.
+# Packages with a name that is not their module's.
 _MODULES = {"miles-rl": "miles", "nemo-rl": "nemo_rl", "prime-rl": "prime_rl"}
 
 PACKAGE, _, RELEASE = os.environ.get(VARIABLE, "").partition("==")

@@ -66,7 +66,7 @@ def pytest_runtest_logstart(nodeid: str) -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def counterweight_service() -> Iterator[None]:
-    """compat asks a server of this session's own."""
+    """compat calls a server of this session's own."""
     server = ServerProcess()
     try:
         with cw.Client(server.address) as client:

@@ -3,8 +3,8 @@
 It is that of miles-rl 0.0.2, or of a checkout.
 
 miles loads the hooks by the paths in its arguments and runs its own reduction and scaling. Its
-log-probs come from Megatron's kernels, for which a log-softmax stands in; ray and httpx are
-stand-ins. slime, of which miles is a fork, has no release on PyPI: test_slime_hook.py needs a checkout.
+log-probs are a log-softmax instead of Megatron's kernels; ray and httpx are stand-ins. slime, the
+origin of miles, has no release on PyPI: test_slime_hook.py needs a checkout.
 """
 
 from __future__ import annotations

@@ -126,7 +126,7 @@ def test_without_a_method_it_is_nemo_rls_own(config: dict[str, Any]) -> None:
 
 
 def test_a_method_takes_the_place_of_the_correction() -> None:
-    """NeMo-RL's IcePop by another name, although its own configuration says tis."""
+    """NeMo-RL's IcePop by another name, although its own configuration has tis."""
     expected = answer(clipped_pg(**truncated("icepop", 1.3, 0.8)))
     method = {"preset": "icepop", "lower": 0.8, "upper": 1.3}
     actual = answer(PolicyLoss(clipped_pg(**truncated("tis", 1.1, None)), method))

@@ -1,7 +1,7 @@
 """``counterweight_rl.hooks.prime_rl`` in prime-rl's own ``compute_loss``, from a checkout.
 
 prime-rl's configuration imports the hook by its path, and its loop over the packed sequences calls
-it. beartype and jaxtyping are stand-ins, and for pydantic_config stands pydantic.
+it. beartype and jaxtyping are stand-ins, and pydantic replaces pydantic_config.
 """
 
 from __future__ import annotations

@@ -148,7 +148,7 @@ OFF: dict[str, Callable[[random_batches.Batch], Any]] = {
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("given", OFF)
 def test_nothing_switched_on(given: str, form: str) -> None:
-    """All arguments come back unchanged."""
+    """All arguments are returned unchanged."""
     arguments = OFF[given](random_batches.make(44))
 
     def passes_through(function: Callable[..., Any]) -> None:

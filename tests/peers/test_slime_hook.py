@@ -1,7 +1,7 @@
 """``counterweight_rl.hooks.slime`` in slime's own ``loss_function``, from a checkout.
 
 slime loads the hook by the path in its arguments and runs its own reduction and scaling. megatron
-is a stand-in: there is one rank, and for its kernels stands a log-softmax.
+is a stand-in: there is one rank, and a log-softmax replaces its kernels.
 """
 
 from __future__ import annotations

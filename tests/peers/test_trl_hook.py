@@ -1,6 +1,6 @@
 """``counterweight_rl.hooks.trl`` in TRL's own trainer, which trains a tiny model.
 
-The model, the batches and the sampler that stands in for vLLM are those of ``test_trl_trainer``.
+The model, the batches and the sampler instead of vLLM are those of ``test_trl_trainer``.
 """
 
 from __future__ import annotations

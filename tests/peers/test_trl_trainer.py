@@ -137,7 +137,7 @@ def model() -> Any:
 
 
 class Sampler:
-    """Completions of 3 to 9 tokens at random, some tokens of which a tool wrote."""
+    """Completions of 3 to 9 tokens at random; a tool wrote some of the tokens."""
 
     def __init__(self, missing: bool) -> None:
         self.missing = missing
@@ -271,7 +271,8 @@ def assert_alike(plain: Run, ours: Run, without: tuple[str, ...] = ()) -> None:
     # Gains and losses of tokens cancel out; the remainder has the rounding of the terms.
     size = max(map(abs, plain.losses))
     assert size > 0.1
-    # The first micro-batch starts from the same weights; later rounding comes from training too.
+    # The first micro-batch starts from the same weights; later rounding has its cause in training
+    # too.
     assert ours.losses[0] == pytest.approx(plain.losses[0], rel=1e-6, abs=1e-6 * size)
     assert ours.losses == pytest.approx(plain.losses, rel=0, abs=1e-5 * size)
     torch.testing.assert_close(ours.weights, plain.weights, rtol=1e-4, atol=1e-6)

@@ -47,7 +47,7 @@ def actor(**policy_loss: Any) -> ActorConfig:
 def worker_answer(
     batch: random_batches.Batch, weights: torch.Tensor | None, loss_mode: str
 ) -> tuple[torch.Tensor, torch.Tensor, dict[str, float]]:
-    """Returns loss, gradient and metrics of verl's worker, whose model saw one prompt token."""
+    """Returns loss, gradient and metrics of verl's worker; its model saw one prompt token."""
     rows, width = batch.old.shape
     current = batch.current.clone().requires_grad_()
     # Log-probs of a position are the model's output one position before.

@@ -119,7 +119,7 @@ def test_loss(
     weighted: bool,
     documented: Callable[[str], None],
 ) -> None:
-    # verl's trainer passes a bool mask; a mask of numbers comes from its tests.
+    # verl's trainer passes a bool mask; its tests pass a mask of numbers.
     mask = torch.bool if counts == "four_ranks" and loss != "kl_cov" else torch.float32
     batch = random_batches.make(21, mask=mask, kept="empty_row")
     generator = torch.Generator().manual_seed(22)

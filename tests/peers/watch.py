@@ -3,7 +3,7 @@
     watch.py newest    # every release on the index since the oldest of releases.in is in it
     watch.py changes   # code that differs between neighbouring releases is in reviewed.txt
 
-``newest`` asks pip's index for each Python that a trainer may have: a release that needs a newer
+``newest`` queries pip's index for each Python that a trainer may have: a release that needs a newer
 Python than this one is invisible otherwise. ``changes`` needs the folders that ``.ci/peers`` fills.
 """
 

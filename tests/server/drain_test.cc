@@ -53,7 +53,8 @@ TEST(Drain, DestructionWaitsForWorkInFlight) {
                               [&] { return server.Correct(SmallRequest()); });
   server.backend().WaitForCalls(1);
   auto destroyed = std::async(std::launch::async, [&] {
-    // The client's stream ends with it, so the answer must have come by then.
+    // The client's stream ends with it, so the answer must have arrived by
+    // then.
     server.server().RefuseNewWork();
     while (!server.server().WaitUntilIdle(std::chrono::minutes(1))) {
     }

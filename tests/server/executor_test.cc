@@ -121,7 +121,7 @@ TEST(Executor, ATurnIsOverIfOthersWaitAndItWasLong) {
   begin.set_value();
 }
 
-// The second long task has waited longer, and its peer's turn comes first.
+// The second long task has waited longer, and its peer is next.
 TEST(Executor, LongTasksLeaveAThreadToShortOnes) {
   std::promise<void> end;
   std::promise<void> first_began;

@@ -33,7 +33,7 @@ struct TwoPeers {
 
   // Returns when the server has read what was sent over the first peer's
   // connection, which keeps the order. Streams that sent nothing within a
-  // quarter of a second give way.
+  // quarter of a second are closed.
   void AwaitSentFrames() { EXPECT_EQ(running.Health(""), 1); }
 
   TemporaryFolder folder;
@@ -117,7 +117,7 @@ TEST(FairShares, StreamsThatMoveKeepTheirPlacesFromOthers) {
   }
 }
 
-// No other peer waits, so only a stream that sent nothing gives way.
+// No other peer waits, so only a stream that sent nothing is closed.
 TEST(FairShares, SlowStreamsKeepTheirPlacesFromTheirOwnPeer) {
   Config config = TestConfig();
   config.max_requests_in_flight = 2;
@@ -160,9 +160,9 @@ TEST(FairShares, AStreamOwesProgressInProportionToWhatItReserved) {
   EXPECT_EQ(slow.Finish().error_code(), grpc::StatusCode::DEADLINE_EXCEEDED);
 }
 
-// In the order of arrival the eleventh batch would come after ten. In turns it
-// comes after the one that computes, and after one more each time that its own
-// stages last for Executor::kTurn, which they do on a busy machine.
+// In the order of arrival the eleventh batch would be after ten. In turns it is
+// after the one that computes, and after one more each time that its own stages
+// last for Executor::kTurn, which they do on a busy machine.
 constexpr int kFewOfTen = 5;
 
 // Ten earlier slow batches of one peer do not occupy all workers.

@@ -36,10 +36,10 @@ class FakeBackend {
   void WakeAll();
   void WaitForWaiting(size_t count);
 
-  // Waits until a run was told that so many rows have arrived.
+  // Waits until a run was informed that so many rows have arrived.
   void WaitForRows(int64_t rows);
 
-  // Waits until unused memory is asked for. Returns false after a minute.
+  // Waits until ReturnUnused is called. Returns false after a minute.
   bool WaitForReturn();
 
   // Returns whether the latest run would see a stop request. REQUIRES: it is

@@ -1,4 +1,4 @@
-// A machine with two devices whose memory other processes may open, as with
+// A machine with two devices with memory that other processes may open, as with
 // CUDA, and a backend that computes there.
 #ifndef COUNTERWEIGHT_TESTS_SERVER_FAKE_DEVICES_H_
 #define COUNTERWEIGHT_TESTS_SERVER_FAKE_DEVICES_H_

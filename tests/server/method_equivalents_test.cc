@@ -62,7 +62,7 @@ std::vector<Batch> HarshBatches() {
       Row& row = batches.back().rows[i];
       std::swap(row[InputRole::kRollout], row[InputRole::kCurrent]);
     }
-    // One row on policy: verl refuses a batch whose weights are all 0.
+    // One row on policy: verl refuses a batch without a weight above 0.
     Row& row = batches.back().rows[3];
     row[InputRole::kOld] = row[InputRole::kRollout];
     row[InputRole::kCurrent] = row[InputRole::kRollout];

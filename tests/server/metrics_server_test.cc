@@ -26,7 +26,7 @@
 namespace counterweight::server {
 namespace {
 
-// Counts its pages; the first one is made when the test says so.
+// Counts its pages; the first one is made when the test releases it.
 class CountedPages : public prometheus::Collectable {
  public:
   std::vector<prometheus::MetricFamily> Collect() const override {
@@ -179,7 +179,7 @@ TEST_F(MetricsServerTest, APageOfAnotherSiteReadsNothing) {
 TEST_F(MetricsServerTest, ScrapesAtOnceShareAPage) {
   const FileDescriptor first = Ask(port_);
   pages_->WaitForTheFirst();
-  // They come too late for the first page, and together.
+  // They are too late for the first page, and together.
   std::vector<FileDescriptor> others;
   for (int i = 0; i < 60; ++i) others.push_back(Ask(port_));
   pages_->GoOn();

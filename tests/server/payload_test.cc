@@ -22,7 +22,7 @@ namespace {
 
 constexpr int64_t kMessageBytes = int64_t{256} << 10;
 
-// Frees each message as soon as it has come, and never answers.
+// Frees each message as soon as it has arrived, and never answers.
 class FreeingService final : public grpc::CallbackGenericService {
  public:
   grpc::ServerGenericBidiReactor* CreateReactor(
@@ -74,8 +74,8 @@ TEST(PayloadPieces, ClearFreesThePayload) {
   EXPECT_TRUE(is_freed);
 }
 
-// gRPC closes connections to find memory. When it has none left to close, what
-// is freed tells it to look again.
+// gRPC closes connections to find memory. When it has none left to close, freed
+// memory makes it look again.
 TEST(PayloadPieces, AreFreedWhileGrpcLooksForMemory) {
   FreeingService service;
   grpc::ResourceQuota quota;
@@ -91,7 +91,7 @@ TEST(PayloadPieces, AreFreedWhileGrpcLooksForMemory) {
   grpc::ChannelArguments own_connection;
   own_connection.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   int closed = 0;
-  // A server may free each message before the next one comes.
+  // A server may free each message before the next one arrives.
   for (int round = 0; round < 20 && closed == 0; ++round) {
     std::vector<std::unique_ptr<RawUnary>> calls;
     for (int i = 0; i < 64; ++i) {

@@ -12,7 +12,7 @@
 
 namespace counterweight::server {
 
-// An RPC as a stream: headers go at once, the request when the test says so,
+// An RPC as a stream: headers go at once, the request when the test sends it,
 // and the answer is read when the test reads it.
 class RawUnary {
  public:

@@ -105,7 +105,7 @@ TEST(RequestLog, HasItsFieldsInOrder) {
   EXPECT_TRUE(line["queue_seconds"].is_null());
 }
 
-// A pipe takes up to so many bytes atomically.
+// A pipe accepts up to so many bytes atomically.
 TEST(RequestLog, ALineOfARequestFitsIntoAPipeAtOnce) {
   RequestRecord record;
   for (double* seconds :

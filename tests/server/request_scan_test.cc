@@ -103,7 +103,7 @@ TEST(RequestScan, ASpanHasNoRoomForOtherThanItsNumbers) {
     }
     EXPECT_EQ(Scan(spans), "version_spans");
   }
-  // A number that comes again and again in one span.
+  // A number that repeats in one span.
   std::string numbers;
   for (int64_t i = 0; i <= kMaxVersionSpans * kVersionSpanFields; ++i) {
     numbers += "\x08\x01";

@@ -36,7 +36,7 @@ class RunningServer {
   grpc::Status Correct(const v1::CorrectRequest& request,
                        v1::CorrectResponse* response,
                        grpc::ClientContext* context = nullptr);
-  // Returns the status of a Correct whose answer does not matter.
+  // Returns the status of a Correct with an answer that does not matter.
   grpc::Status Correct(const v1::CorrectRequest& request);
 
   // grpc.health.v1.ServingStatus of `service`: 1 SERVING, 2 NOT_SERVING; -1 if

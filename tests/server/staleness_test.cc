@@ -164,7 +164,7 @@ TEST_F(StalenessOfServer, PrometheusShowsTheSplit) {
                 std::to_string(known)));
   EXPECT_THAT(page, HasSubstr("counterweight_drift_staleness_k3_nats{"
                               "run=\"stale\",staleness=\"9+\"}"));
-  // A run that told no versions has none of these.
+  // A run without versions has none of these.
   EXPECT_EQ(page.find("run=\"other\",staleness"), std::string::npos);
   EXPECT_EQ(page.find("staleness_versions_count{run=\"other\""),
             std::string::npos);

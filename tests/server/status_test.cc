@@ -14,7 +14,7 @@ google::rpc::BadRequest BadRequestOf(const grpc::Status& status) {
   google::rpc::Status details;
   EXPECT_TRUE(details.ParseFromString(status.error_details()));
   EXPECT_EQ(details.code(), status.error_code());
-  // grpcio-status refuses details whose message differs.
+  // grpcio-status refuses details with another message.
   EXPECT_EQ(details.message(), status.error_message());
   google::rpc::BadRequest bad_request;
   EXPECT_EQ(details.details_size(), 1);

@@ -103,7 +103,7 @@ TEST(StreamLifetime, OpenStreamsAreBounded) {
     silent.push_back(std::make_unique<StreamCall>(running.channel()));
     silent.back()->Open();
   }
-  // All but two are refused, or give way, without waiting for a timeout.
+  // All but two are refused, or closed, without waiting for a timeout.
   int refused = 0;
   for (const auto& call : silent) {
     refused += static_cast<int>(call->Finish().error_code() ==
@@ -140,7 +140,7 @@ TEST(StreamLifetime, AStreamThatLeavesTheQueueMakesRoomThere) {
   EXPECT_TRUE(first.get().ok());
 }
 
-// Input and output are reserved before the first byte comes.
+// Input and output are reserved before the first byte arrives.
 TEST(StreamLifetime, ABatchReservesItsOutputsToo) {
   v1::CorrectRequest request = LargeRequest();
   constexpr int64_t kPositions = int64_t{4} << 20;
@@ -165,7 +165,7 @@ TEST(StreamLifetime, ABatchReservesItsOutputsToo) {
   }
 }
 
-// Places of arrivals are for calls whose header has not come.
+// Places of arrivals are for calls with a header that has not arrived.
 TEST(StreamLifetime, AStreamWithAHeaderIsNoArrivalAnyMore) {
   Config config = TestConfig();
   config.metrics_listen = {.host = "127.0.0.1", .port = 0, .path = ""};

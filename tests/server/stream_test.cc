@@ -1,4 +1,4 @@
-// CorrectStream answers like Correct, in whatever chunks the bytes come.
+// CorrectStream answers like Correct, whatever the chunks.
 #include <chrono>
 #include <string>
 #include <vector>

@@ -50,7 +50,7 @@ TEST(Traceparent, IsReadAsTheSpecificationSays) {
   EXPECT_THAT(parsed->parent_id,
               ElementsAre(0x00, 0xf0, 0x67, 0xaa, 0x0b, 0xa9, 0x02, 0xb7));
   EXPECT_TRUE(parsed->is_sampled);
-  // The last bit of the flags says "sampled"; level 2 defines the one before.
+  // The last bit of the flags means "sampled"; level 2 defines the one before.
   for (const char* const flags : {"00", "02", "fe", "80"}) {
     EXPECT_FALSE(ParseTraceparent(Replaced(53, flags))->is_sampled) << flags;
   }

@@ -24,7 +24,7 @@ def install(folder: pathlib.Path, *wheels: pathlib.Path) -> pathlib.Path:
 
 
 def run(*words: object, **settings: Any) -> str:
-    # Another folder than the checkout, whose library would be found too.
+    # Another folder than the checkout, where the library would be found too.
     apart = ("PYTHONPATH", "WHEEL", "CUDA_WHEEL", "COUNTERWEIGHT_LIBRARY")
     environment = {n: v for n, v in os.environ.items() if n not in apart}
     command = [str(word) for word in words]

@@ -58,7 +58,7 @@ def from_source(sdist: pathlib.Path, tmp_path_factory: pytest.TempPathFactory) -
     subprocess.run([sys.executable, "-m", "venv", folder], check=True)
     pip = [folder / "bin/pip", "--disable-pip-version-check", "--quiet"]
     wheels = tmp_path_factory.mktemp("wheels")
-    # Other packages come as wheels.
+    # Other packages are wheels.
     command = [*pip, "wheel", "--no-deps", "--no-binary", "counterweight-rl", "-w", wheels, sdist]
     subprocess.run(command, check=True, timeout=3600)
     (wheel,) = wheels.iterdir()

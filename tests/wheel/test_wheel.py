@@ -91,7 +91,7 @@ def test_the_readme_as_it_is_written(installed: pathlib.Path) -> None:
 
 
 def test_the_command_line(installed: pathlib.Path) -> None:
-    """Its script is there, and one sentence says what else it needs."""
+    """Its script is there, and one sentence names what else it needs."""
     ended = subprocess.run(
         [installed / "counterweight", "doctor"],
         capture_output=True,

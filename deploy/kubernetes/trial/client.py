@@ -1,4 +1,4 @@
-"""Calls the shared servers until it is told to end, and counts calls, failures and wrong bytes.
+"""Calls the shared servers until it is stopped, and counts calls, failures and wrong bytes.
 
 client.py digests TARGET         prints the digest of each request's answer
 client.py call TARGET FOLDER     calls over mutual TLS with the files of FOLDER; compares

@@ -194,7 +194,7 @@ func TestSidecarOutlivesItsTrainer(t *testing.T) {
 	}
 }
 
-// TestInjectionReachesPodsOfOtherKinds is about kinds whose types are not compiled in here.
+// TestInjectionReachesPodsOfOtherKinds is about kinds with types that are not compiled in here.
 func TestInjectionReachesPodsOfOtherKinds(t *testing.T) {
 	pod := `{spec: {volumes: [{name: data}], securityContext: {fsGroup: 7}, containers: [{name: log}, {name: trainer, env: [{name: A, value: b}]}]}}`
 	values := fmt.Sprintf(`
@@ -252,7 +252,7 @@ func TestLintFindsNothing(t *testing.T) {
 	}
 }
 
-// TestTheServerTakesTheArguments asks the server itself; .ci/run has built it.
+// TestTheServerTakesTheArguments starts the server itself; .ci/run has built it.
 func TestTheServerTakesTheArguments(t *testing.T) {
 	server := os.Getenv("COUNTERWEIGHT_SERVER")
 	if server == "" {

@@ -41,7 +41,7 @@ struct Golden {
   GoldenTensor<double> gradient;
   MetricMap metrics;
   std::optional<std::string> error;
-  // For an error: its fields and inputs, one of which a violation must name:
+  // For an error: its fields and inputs; a violation must name one of them:
   // "rollout_rs_threshold", "old_log_probs".
   std::vector<std::string> blamed;
 };
@@ -66,7 +66,7 @@ std::vector<Golden> ReadGoldens(const std::string& folder);
 // eight.
 std::vector<Golden> SampleGoldens(const std::string& dialect);
 
-// True if the request asks for loss and gradient: the file has a loss, or the
+// True if the request has loss and gradient: the file has a loss, or the
 // original failed while computing one.
 bool AsksForLoss(const Golden& golden);
 

@@ -1,6 +1,6 @@
 // The goldens through the float64 reference of tests/testing instead of
-// kernels/: a difference here comes from the translation or the metrics; a
-// difference only in tests/server/golden_test.cc comes from kernels/ or the
+// kernels/: a difference here is one of the translation or the metrics; a
+// difference only in tests/server/golden_test.cc is one of kernels/ or the
 // codec.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

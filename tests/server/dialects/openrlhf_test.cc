@@ -55,7 +55,7 @@ Translation TranslateCorrection(const std::string& type,
 TEST(OpenrlhfTest, DefaultIsPpoByToken) {
   const Translation t = TranslateOpenrlhfBlock("{}");
   EXPECT_THAT(Fields(t), IsEmpty());
-  // Rollout log-probs came, and nothing is corrected by them.
+  // Rollout log-probs are there, and nothing is corrected by them.
   EXPECT_THAT(t.warnings,
               ElementsAre(HasSubstr("enable_vllm_is_correction is off")));
   EXPECT_FALSE(t.has_weights);

@@ -43,7 +43,7 @@ RequestFacts LossWanted() {
   return facts;
 }
 
-// Translates `fields` of a block whose correction is off.
+// Translates `fields` of a block without a correction.
 Translation TranslateTrlLoss(const std::string& fields,
                              const RequestFacts& facts = LossWanted()) {
   return TranslateTrl(

@@ -1,4 +1,4 @@
-// Files whose close() blocks as long as their other end likes.
+// Files with a close() that blocks as long as their other end likes.
 #include <netinet/in.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
@@ -72,7 +72,8 @@ class Lingering {
   FileDescriptor far_;
 };
 
-// Returns a socket whose close() closes a Lingering that was sent over it.
+// Returns a socket with a close() that closes a Lingering that was sent over
+// it.
 FileDescriptor SocketWith(Lingering* lingering) {
   int ends[2] = {-1, -1};
   EXPECT_EQ(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends), 0);
@@ -85,7 +86,7 @@ FileDescriptor SocketWith(Lingering* lingering) {
 // Blocks the server's thread when it reads a peer's credentials.
 class Gate {
  public:
-  // Blocks the asking thread until Open.
+  // Blocks the calling thread until Open.
   void Close() { open_ = false; }
   void Open() {
     open_ = true;

@@ -144,7 +144,7 @@ TEST(HostileClient, ConnectionsAreBounded) {
   std::vector<std::unique_ptr<SharedMemoryClient>> clients;
   for (int i = 0; i < 4; ++i) {
     clients.push_back(std::make_unique<SharedMemoryClient>(running.path()));
-    // Without a region the connection would give way.
+    // Without a region the connection would be closed.
     clients.back()->Register(memfd.get(), kRegionBytes, RegionAccess::kRead);
   }
   for (int i = 0; i < 3; ++i) {
@@ -266,7 +266,7 @@ TEST(HostileClient, PartsThatTheServerCannotReceiveAreRefused) {
   EXPECT_THAT(answer.message, HasSubstr("file descriptor"));
 }
 
-// One line a second over all connections, with the number it stands for.
+// One line a second over all connections, with the number of its warnings.
 TEST(HostileClient, RefusalsDoNotFloodTheLog) {
   std::atomic<int64_t> milliseconds = 0;
   auto options = TestOptions();

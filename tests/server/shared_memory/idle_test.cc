@@ -93,7 +93,7 @@ TEST(IdleConnection, IsNoneWhoseRegionARequestUses) {
   ASSERT_TRUE(client.Release(handle).in_use);
   clock.Advance(seconds(31));
   running.Settle();
-  // It can still ask whether the request is over.
+  // It can still request whether the request is over.
   EXPECT_TRUE(client.Release(handle).in_use);
   held.reset();
   clock.Advance(seconds(31));

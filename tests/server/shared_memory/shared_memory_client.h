@@ -88,7 +88,7 @@ class SharedMemoryClient {
   // False if the server has ended the connection.
   bool Send(std::string_view packet, const std::vector<int>& descriptors = {});
   // None if the server has ended the connection; throws if the answer does not
-  // have proto/README.md's form, or does not come.
+  // have proto/README.md's form, or does not arrive.
   std::optional<SharedMemoryAnswer> Receive();
 
   // Ends the connection and waits until the server has released everything.
