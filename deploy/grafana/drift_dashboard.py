@@ -229,8 +229,8 @@ STALENESS = Row(
     [
         Panel(
             "Staleness by token",
-            "How many tokens of the selected runs were sampled how many versions before the trained policy. Of runs "
-            "whose requests tell the versions of tokens.",
+            "Number of tokens of the selected runs by versions between the sampling and the trained policy. Of runs "
+            "with the versions of tokens in their requests.",
             [Query(buckets("staleness_versions"), "{{le}}")],
             kind="heat map",
         ),
@@ -278,7 +278,7 @@ DROPPED = Row(
         ),
         Panel(
             "Tokens dropped, by rule",
-            "Share of the tokens that a rule dropped, or whose weight it set to 0.",
+            "Share of the tokens that a rule dropped or gave the weight 0.",
             [
                 Query(
                     share("drift_dropped_tokens_total", "drift_tokens_total", "rule"),
@@ -290,7 +290,7 @@ DROPPED = Row(
         ),
         Panel(
             "Sequences with a dropped token, by rule",
-            "Share of the sequences with a token that a rule dropped, or whose weight it set to 0.",
+            "Share of the sequences with a token that a rule dropped or gave the weight 0.",
             [
                 Query(
                     share("drift_dropped_sequences_total", "drift_sequences_total", "rule"),
@@ -308,7 +308,7 @@ LOSS = Row(
     [
         Panel(
             "Loss",
-            "Of runs whose batches ask for a loss, KL penalty included: the mean over the servers' last batches.",
+            "Policy loss with its KL penalty, of runs that have one: the mean over the servers' last batches.",
             [Query(of_run("loss", "avg"), "{{run}}")],
         ),
         Panel(
@@ -319,7 +319,7 @@ LOSS = Row(
         ),
         Panel(
             "Clipped tokens",
-            "Share of the tokens of which the loss took the clipped branch; high: ratio above the interval and A > 0, "
+            "Share of the tokens with the loss's clipped branch; high: ratio above the interval and A > 0, "
             "low: below it and A < 0.",
             [
                 Query(mean("loss_clipped_tokens_total", LOSS_TOKENS), "{{run}} clipped"),
@@ -373,7 +373,7 @@ LOSS = Row(
 )
 
 FLOW = Row(
-    "What came",
+    "Traffic",
     [
         Panel(
             "Batches",
@@ -393,7 +393,7 @@ FLOW = Row(
         ),
         Panel(
             "Policy version",
-            "Of the trained policy, as the requests' label tells it: a run that stands still shows here.",
+            "Version of the trained policy, from the requests' label: it stops growing when a run stalls.",
             [Query(of_run("drift_policy_version", "max"), "{{run}}")],
             width=6,
         ),

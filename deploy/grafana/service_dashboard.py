@@ -33,7 +33,7 @@ STATE = Row(
     [
         Panel(
             "Ready",
-            "Servers whose health answers SERVING, of those that are scraped.",
+            "Scraped servers with the health status SERVING.",
             [
                 Query(f"sum({gauge('ready')})", "ready"),
                 Query(f"count({gauge('ready')})", "scraped"),
