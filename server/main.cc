@@ -78,9 +78,9 @@ sigset_t ServerSignals() {
   return signals;
 }
 
-// Runs before the libraries' initialisers, whose threads inherit it, and before
-// main reads files: a reload that is asked for at the start does not kill the
-// server, and is done as soon as it serves.
+// Runs before the libraries' initialisers, since their threads inherit it, and
+// before main reads files: a reload that is requested at the start does not
+// kill the server, and is done as soon as it serves.
 void BlockSignals(int /*argc*/, char** /*argv*/, char** /*environment*/) {
   const sigset_t signals = ServerSignals();
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
@@ -88,7 +88,7 @@ void BlockSignals(int /*argc*/, char** /*argv*/, char** /*environment*/) {
   signal(SIGPIPE, SIG_IGN);
 }
 #ifdef COUNTERWEIGHT_HAS_SANITIZER
-// The sanitizer's own initialiser has to come first.
+// The sanitizer's own initialiser has to be first.
 [[gnu::constructor]] void BlockSignalsLater() {
   BlockSignals(0, nullptr, nullptr);
 }
@@ -97,13 +97,13 @@ void BlockSignals(int /*argc*/, char** /*argv*/, char** /*environment*/) {
     &BlockSignals;
 #endif
 
-// For runs that only ask something, and may wait for an answer.
+// For runs that only send a request, and may wait for an answer.
 void UnblockSignals() {
   const sigset_t signals = ServerSignals();
   pthread_sigmask(SIG_UNBLOCK, &signals, nullptr);
 }
 
-// True if a signal came within `seconds`.
+// True if a signal arrived within `seconds`.
 bool WaitForSignal(const sigset_t& signals, double seconds) {
   const auto end = steady_clock::now() + std::chrono::duration<double>(seconds);
   for (;;) {
@@ -119,7 +119,7 @@ bool WaitForSignal(const sigset_t& signals, double seconds) {
 }
 
 // A connection takes two descriptors, and many systems give a process 1024
-// unless it asks for the rest of what it may have.
+// unless it requests more.
 void RaiseFileLimit() {
   rlimit files{};
   if (getrlimit(RLIMIT_NOFILE, &files) != 0) return;
@@ -128,7 +128,7 @@ void RaiseFileLimit() {
 }
 
 // Ends the process at a second signal, or when stopping takes too long:
-// clients, the log's reader or a library may keep any orderly end from coming.
+// clients, the log's reader or a library may block any orderly end.
 class Watchdog {
  public:
   // `seconds` from now, with `exit_code`. *server is used until Release.

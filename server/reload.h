@@ -13,7 +13,7 @@
 
 namespace counterweight::server {
 
-// How a running server takes up a configuration that was read again.
+// Applies a configuration that was read again to a running server.
 struct Reload {
   // The running configuration with the reloadable values of the new one.
   Config config;
@@ -24,8 +24,8 @@ struct Reload {
 };
 Reload PlanReload(const Config& running, const Config& loaded);
 
-// Takes up what was read again into *running, *server and *logger, or, if that
-// has an error, nothing; either is one line of *log, and the server's gauge.
+// Applies the new configuration to *running, *server and *logger, or, if it has
+// an error, nothing; either is one line of *log, and the server's gauge.
 void ApplyReload(const CommandLine& loaded, Config* running, Server* server,
                  spdlog::logger* logger, RequestLog* log);
 

@@ -31,7 +31,7 @@ constexpr std::chrono::milliseconds kTrimPeriod{5000};
 // Threads of reflection, gRPC's only synchronous service here: one per stream.
 constexpr int kMaxSynchronousThreads = 32;
 
-// Messages that gRPC assembles and answers that it sends; they come beside
+// Messages that gRPC assembles and answers that it sends; they are beside
 // max_bytes_in_flight, as they are admitted only when whole. The largest
 // message fits, however small the budget.
 int64_t TransportBytes(const Config& config) {
@@ -50,7 +50,7 @@ int64_t MaxArrivals(const Config& config) {
   return config.max_requests_in_flight + config.max_queued_requests;
 }
 
-// "" is the server as a whole, what probes ask for.
+// "" is the server as a whole, the name that probes use.
 constexpr const char* kHealthNames[] = {"",
                                         "counterweight.v1.CorrectionService"};
 
@@ -81,7 +81,7 @@ consteval const MetricRow& AccessSample(std::string_view name) {
   return FindRow(kAccessTable, name);
 }
 
-// Names by which the metrics port is asked for.
+// Host names of the metrics port.
 std::vector<std::string> MetricsHosts(const Config& config) {
   std::vector<std::string> hosts = config.metrics_hosts;
   std::array<char, HOST_NAME_MAX + 1> own{};
@@ -352,7 +352,7 @@ bool Server::StartGrpc(std::string* error, std::function<void()> on_failure) {
   // chunk, and is checked when its message is parsed.
   builder.SetMaxReceiveMessageSize(static_cast<int>(
       std::max(config_.max_message_bytes, kMaxChunkBytes + kMaxChunkFraming)));
-  // Compressed messages reach the service as they came; see payload.h.
+  // Compressed messages reach the service unchanged; see payload.h.
   builder.AddChannelArgument(GRPC_ARG_ENABLE_PER_MESSAGE_DECOMPRESSION, 0);
   SetConnectionOptions(config_, &builder);
   transport_.SetBytes(TransportBytes(config_));

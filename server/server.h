@@ -71,7 +71,7 @@ class Server {
   void RefuseNewWork();
   // Waits for the requests in flight; false if they take longer.
   bool WaitUntilIdle(std::chrono::nanoseconds timeout);
-  // Takes up the reloadable values of `config`.
+  // Applies the reloadable values of `config`.
   // REQUIRES: PlanReload made it of the configuration at Start.
   void SetConfig(const Config& config);
   // For the gauge: whether the configuration that was last read was valid.
@@ -100,7 +100,7 @@ class Server {
   void AddTraceSamples(std::vector<Sampled>* samples) const;
   bool StartSharedMemory(std::string* error);
   bool StartGrpc(std::string* error, std::function<void()> on_failure);
-  // Also tells gRPC's health and the gauge. Has no effect in a later state.
+  // Also informs gRPC's health and the gauge. Has no effect in a later state.
   void SetHealth(Health health);
 
   const Config config_;  // at Start
@@ -109,7 +109,7 @@ class Server {
   RequestLog log_;
   std::unique_ptr<Access> access_;
   std::unique_ptr<SpanExporter> spans_;  // null: no traces
-  // In the order of construction; each uses only what stands above it.
+  // In the order of construction; each uses only what is above it.
   const std::shared_ptr<prometheus::Registry> registry_;
   const std::shared_ptr<prometheus::Collectable> process_metrics_;
   ServingMetrics metrics_;

@@ -27,7 +27,7 @@ int NumGrpcThreads() {
 }  // namespace
 
 int NumThreadsAtStart(const Config& config) {
-  // Workers, and the kernels' threads, of which a worker is one.
+  // Workers, and the kernels' threads (a worker is one of them).
   int count = 2 * NumThreads(config) - 1 + kServerThreads + NumGrpcThreads();
   if (config.metrics_listen) count += kMetricsServerThreads;
   if (!config.shared_memory_socket.empty()) count += 1;

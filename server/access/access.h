@@ -26,20 +26,20 @@
 
 namespace counterweight::server {
 
-// Looks at the files every second, and takes up what has changed if it is
-// right; see Watched. Thread-safe.
+// Looks at the files every second, and uses changed ones if they are right; see
+// Watched. Thread-safe.
 class Access {
  public:
   // The credentials of one call or scrape.
   struct Credentials {
-    // The value of "authorization", as it came; empty: none.
+    // The value of "authorization", unchanged; empty: none.
     std::string_view authorization;
     // Whether there are several values: a proxy may have checked another one.
     bool has_several = false;
     // False for what probes call.
     bool needs_token = true;
-    // Whether it came by TLS, whether the client has a certificate that was
-    // verified, and the subject alternative names in that.
+    // Whether the connection uses TLS, whether the client has a certificate
+    // that was verified, and the subject alternative names in that.
     bool is_tls = false;
     bool has_certificate = false;
     std::vector<std::string_view> names;
@@ -53,8 +53,8 @@ class Access {
   // flag and file if one is wrong. *log outlives this.
   static absl::StatusOr<std::unique_ptr<Access>> Load(const Config& config,
                                                       RequestLog* log);
-  // OK if they are right, or what Load would say. For the checks before
-  // anything starts.
+  // OK if they are right, or the error of Load. For the checks before anything
+  // starts.
   static absl::Status CheckFiles(const Config& config);
   Access(const Access&) = delete;
   Access& operator=(const Access&) = delete;
@@ -64,7 +64,7 @@ class Access {
   // True if clients need a certificate.
   bool wants_certificates() const { return wants_certificates_; }
 
-  // OK, or what the caller is told, and counts that.
+  // Returns OK, or the client's error, which it counts.
   grpc::Status Check(const Credentials& credentials);
 
   // The token in the value of "authorization"; null if there is none.

@@ -30,7 +30,7 @@ class ClientTrust {
  private:
   std::mutex mutex_;                       // guards all below
   std::shared_ptr<const TlsFiles> files_;  // of the answers
-  bool has_changed_ = false;               // other files came before these
+  bool has_changed_ = false;               // other files preceded these
   std::map<std::string, bool, std::less<>> answers_;
 };
 

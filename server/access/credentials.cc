@@ -87,8 +87,8 @@ grpc_ssl_certificate_config_reload_status Fetch(
     return GRPC_SSL_CERTIFICATE_CONFIG_RELOAD_UNCHANGED;
   const grpc_ssl_pem_key_cert_pair pair{files->key.c_str(),
                                         files->certificate.c_str()};
-  // gRPC 1.51 aborts without authorities, also where it asks no client for a
-  // certificate; any then do.
+  // gRPC 1.51 aborts without authorities, even if it requests no client's
+  // certificate; any are then enough.
   const std::string& authorities =
       files->client_ca.empty() ? files->certificate : files->client_ca;
   *config =

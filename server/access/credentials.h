@@ -1,4 +1,4 @@
-// How gRPC asks Access about connections and calls.
+// gRPC's calls of Access about connections and calls.
 #ifndef COUNTERWEIGHT_SERVER_ACCESS_CREDENTIALS_H_
 #define COUNTERWEIGHT_SERVER_ACCESS_CREDENTIALS_H_
 

@@ -12,7 +12,7 @@ namespace counterweight::server {
 class RunPatterns {
  public:
   // Reads 1 to 64 patterns, separated by commas. A pattern has 1 to 64 of
-  // [A-Za-z0-9._-] and '*', which stands for any text, the empty one included.
+  // [A-Za-z0-9._-] and '*', which matches any text, the empty one included.
   // False if `text` is no such list; *patterns is then unchanged.
   static bool Parse(std::string_view text, RunPatterns* patterns);
 

@@ -55,7 +55,7 @@ bool UseChain(SSL_CTX* context, const std::string& text) {
 
 bool UseKey(SSL_CTX* context, const std::string& text) {
   const ReadBio bio = BioOf(text);
-  // The empty password: OpenSSL would ask on the terminal.
+  // The empty password: OpenSSL would prompt on the terminal.
   std::array<char, 1> password{};
   const OwnedKey key(
       PEM_read_bio_PrivateKey(bio.get(), nullptr, nullptr, password.data()),

@@ -13,7 +13,7 @@
 namespace counterweight::server {
 
 // A context for TLS 1.2 and 1.3 with a certificate chain and its key, all in
-// PEM. With `client_ca` clients are asked for a certificate: one of another
+// PEM. With `client_ca` clients must show a certificate: one of another
 // authority ends the handshake, none at all is left to Access. Fails with the
 // end of a sentence if OpenSSL refuses the certificate or the key, for instance
 // because it is too short.

@@ -31,13 +31,13 @@ Bio Memory(const std::string& text) {
           BIO_free};
 }
 
-// OpenSSL would ask on the terminal.
+// OpenSSL would prompt on the terminal.
 int NoPassword(char* /*buffer*/, int /*size*/, int /*writing*/,
                void* /*data*/) {
   return -1;
 }
 
-// False if a block that says that it is a certificate is none.
+// False if a block with a certificate's label is none.
 bool ReadCertificates(const std::string& text,
                       std::vector<Certificate>* certificates) {
   const Bio bio = Memory(text);

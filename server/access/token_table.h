@@ -15,7 +15,7 @@
 
 namespace counterweight::server {
 
-// SHA-256. Tokens are random, so that a hash without salt tells nothing.
+// SHA-256. Tokens are random, so that a hash without salt reveals nothing.
 using TokenHash = std::array<uint8_t, 32>;
 
 // The tokens that a file names. Immutable.
@@ -28,7 +28,7 @@ class TokenTable {
   };
 
   // Reads lines "name sha256:HEX" and "name sha256:HEX runs=PATTERNS", with
-  // RunPatterns; empty lines and lines that begin with # say nothing. A name
+  // RunPatterns; empty lines and lines that begin with # are skipped. A name
   // has 1 to 64 of [A-Za-z0-9._-]; several tokens may have the same one. Fails
   // with the end of a sentence that has the line's number if a line is wrong or
   // none has a token.

@@ -20,8 +20,8 @@
 
 namespace counterweight::server {
 
-// Identifies the content of a path as far as the file system tells. Links are
-// followed, so that a mounted secret whose link moves has another stamp.
+// Identifies the content of a path as far as the file system does. Links are
+// followed, so that a mounted secret with a new link has another stamp.
 struct FileStamp {
   uint64_t device = 0;
   uint64_t inode = 0;

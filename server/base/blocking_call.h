@@ -1,4 +1,4 @@
-// A unary call of a server whose stub this program lacks.
+// A unary call of a server without a stub in this program.
 #ifndef COUNTERWEIGHT_SERVER_BASE_BLOCKING_CALL_H_
 #define COUNTERWEIGHT_SERVER_BASE_BLOCKING_CALL_H_
 

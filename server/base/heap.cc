@@ -22,7 +22,7 @@ void RecordNoLockOrder() {
 }
 
 void TrimHeap() {
-  // Other C libraries give memory back by themselves, or cannot be asked to.
+  // Other C libraries return memory by themselves, or have no function for it.
 #ifdef __GLIBC__
   // Smaller amounts are not worth the page faults of taking them again.
   constexpr size_t kKeptBytes = size_t{32} << 20;

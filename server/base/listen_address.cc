@@ -57,8 +57,8 @@ absl::StatusOr<ListenAddress> ParseListenAddress(std::string_view text) {
         text));
   }
   std::string host(text.substr(0, colon));
-  // A name would be asked for twice, by us and by the library that binds, and
-  // answered differently; this one has the same address everywhere.
+  // A name would be resolved twice, by us and by the library that binds, and
+  // differently; this one has the same address everywhere.
   if (host == "localhost") host = "127.0.0.1";
   const bool bracketed = host.starts_with('[') && host.ends_with(']');
   if (bracketed) host = host.substr(1, host.size() - 2);

@@ -157,7 +157,7 @@ class Admission {
   bool MakeQueueRoom(const std::string& peer, int64_t held_bytes,
                      std::vector<Decide>* refused);
   Decide RemoveNewest(Queues::iterator queue);
-  // Takes out the first waiter of which `is_wanted` is true; null if none is.
+  // Removes the first waiter for which `is_wanted` is true; null if none is.
   template <typename Predicate>
   Decide RemoveFirst(const Predicate& is_wanted);
   Waiter Remove(Queues::iterator queue,

@@ -17,7 +17,7 @@ namespace counterweight::server {
 // by one thread at a time.
 class Reservation {
  public:
-  // `received_bytes`: what the request as it came takes of gRPC's memory.
+  // `received_bytes`: gRPC's memory of the request as received.
   Reservation(const AdmitContext* admit, Admission::Ticket ticket,
               int64_t received_bytes);
   ~Reservation();
@@ -26,7 +26,7 @@ class Reservation {
 
   // Takes more of admission's bytes.
   Admission::Verdict Grow(int64_t bytes);
-  // To be called when the request as it came has been freed.
+  // To be called when the request as received has been freed.
   void EndReceived() { received_.reset(); }
   // Keeps the bytes of an answer that is being sent, and releases the rest.
   void BeginAnswer(int64_t bytes);
@@ -45,7 +45,7 @@ class AdmissionWait {
     Client client;
     int64_t bytes = 0;
     int64_t held_bytes = 0;
-    // The part of held_bytes that gRPC counts too: a message as it came.
+    // The part of held_bytes that gRPC counts too: a message as received.
     int64_t received_bytes = 0;
   };
   // `reservation` is null unless the verdict is kAdmitted.
@@ -57,7 +57,7 @@ class AdmissionWait {
   void Begin(const AdmitContext* admit, const Request& request,
              Decided decided);
 
-  // Refuses the request if it waits or Begin is still to come.
+  // Refuses the request if it waits or Begin is not called yet.
   void Abandon();
 
  private:

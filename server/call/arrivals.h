@@ -1,4 +1,4 @@
-// Calls whose request has not arrived yet.
+// Calls with a request that has not arrived yet.
 #ifndef COUNTERWEIGHT_SERVER_CALL_ARRIVALS_H_
 #define COUNTERWEIGHT_SERVER_CALL_ARRIVALS_H_
 
@@ -15,12 +15,11 @@
 namespace counterweight::server {
 
 // Bounds the calls that have begun and are not queued yet: a client may open
-// any number and send nothing. When all places are taken, a call of the peer
-// with most calls gives way to another peer; within a peer, whose clients may
-// share an address, one of the connection with most calls to another
-// connection: the newest in both cases. To the same connection its own oldest
-// call gives way, if that has been silent for kSilence, and to one without
-// calls the peer's oldest. Thread-safe.
+// any number and send nothing. When all places are taken, one call ends for the
+// new one: the newest call of the peer with most calls, or, within a peer (its
+// clients may share an address), of the connection with most calls. A
+// connection that is alone loses its own oldest call, if that has been silent
+// for kSilence; a connection without calls ends the peer's oldest. Thread-safe.
 class Arrivals {
  public:
   using Time = std::chrono::steady_clock::time_point;
@@ -31,10 +30,10 @@ class Arrivals {
   Arrivals& operator=(const Arrivals&) = delete;
 
   // Takes a place for a call of a peer's connection, each by any name, that
-  // begins at `now`, until the result is
-  // destroyed. Null if no place is left and no call gives way. `give_way` is
-  // called at most once, from any thread, never under a lock of this; the call
-  // must end then. The result may outlive this.
+  // begins at `now`, until the result is destroyed. Null if no place is left
+  // and no call can end. `give_way` is called at most once, from any thread,
+  // never under a lock of this; the call must end then. The result may outlive
+  // this.
   std::shared_ptr<void> Enter(const std::string& peer,
                               const std::string& connection, Time now,
                               std::function<void()> give_way);

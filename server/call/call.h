@@ -35,8 +35,8 @@ class Call {
 
   RequestRecord& record() { return record_; }
   const RequestRecord& record() const { return record_; }
-  // Whose share and turn it is: the peer, and what the client calls itself in
-  // the metadata kClientKey, since a machine's trainers are one peer.
+  // The owner of the share and of the turn: the peer, and the client's own name
+  // in the metadata kClientKey, since a machine's trainers are one peer.
   const Client& queue_client() const { return queue_client_; }
   // True if the caller is on this machine.
   bool is_local() const { return record_.peer != "tcp"; }
@@ -50,7 +50,7 @@ class Call {
   // The verdict as a status; OK if it is kAdmitted.
   grpc::Status Refuse(Admission::Verdict verdict);
   grpc::Status NoMemory();
-  // Logs `what` as the event `event`; the client is told where to look.
+  // Logs `what` as the event `event`; the client's error names the log.
   grpc::Status InternalError(std::string_view event, std::string_view what);
   // Returns the status of `work`, or the status for its exception.
   grpc::Status Guard(const std::function<grpc::Status()>& work);

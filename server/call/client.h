@@ -1,4 +1,4 @@
-// Whose a request is.
+// The owner of a request.
 #ifndef COUNTERWEIGHT_SERVER_CALL_CLIENT_H_
 #define COUNTERWEIGHT_SERVER_CALL_CLIENT_H_
 

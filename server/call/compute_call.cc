@@ -133,7 +133,7 @@ grpc::Status ComputeCall::RunStage() {
 
 void ComputeCall::Finish(const grpc::Status& status) {
   call_.Record(status);
-  // Its memory is free before another request is told that there is room.
+  // Its memory is free before another request gets the room.
   if (!status.ok()) {
     work_.reset();
     request_.Clear();

@@ -51,8 +51,8 @@ class ComputeCall : public std::enable_shared_from_this<ComputeCall> {
   // The Call outlives the work.
   using MakeWork = std::function<std::unique_ptr<Work>(Call*)>;
 
-  // Runs a call of `rpc` whose message, *request, has come to its end, most of
-  // it on the executor. Takes *request.
+  // Runs a call of `rpc` with a complete message, *request, most of it on the
+  // executor. Takes *request.
   static void Start(const AdmitContext* admit, const ReportContext* report,
                     std::string_view rpc, std::shared_ptr<UnaryCall> unary,
                     grpc::ByteBuffer* request, std::string request_id,

@@ -59,7 +59,8 @@ CorrectStream* CorrectStream::Start(const AdmitContext* admit,
       });
   const std::lock_guard<std::mutex> lock(stream->mutex_);
   stream->watch_ = admit->clock->Watch(stream);
-  if (stream->state_ == State::kEnded) return stream.get();  // it gave way
+  if (stream->state_ == State::kEnded)
+    return stream.get();  // it ended to make room
   if (place == nullptr) {
     stream->End(ServerIsFull());
   } else {
@@ -231,7 +232,7 @@ void CorrectStream::End(const grpc::Status& status) {
   has_ended_ = true;
   end_ = status;
   AddErrorTrailers(status, context_);
-  // Otherwise the write's end tells.
+  // Otherwise the write's end does it.
   if (!is_writing_) Finish(status);
   // Work that waits sees that it is over.
   resumer_.Wake();
@@ -279,7 +280,7 @@ void CorrectStream::OnTick(steady_clock::time_point now) {
     window_moved_ = moved_bytes_;
   }
   if (state_ == State::kSending || state_ == State::kEnded) {
-    // A client that does not read cannot be told either.
+    // A client that does not read cannot receive an error either.
     if (is_slow) context_->TryCancel();
     return;
   }

@@ -79,7 +79,7 @@ class CorrectStream final
   int64_t NeededBytes() const;
   // Memory and the run.
   grpc::Status Prepare();
-  // Computes the rest, if it is the run's turn; *waits tells.
+  // Computes the rest, if it is the run's turn; else sets *waits.
   grpc::Status FinishComputing(bool* waits);
   // Returns true if Work returns and the run waits for its turn.
   bool MustWait();
@@ -97,7 +97,7 @@ class CorrectStream final
   void SendNext();
   void Write();
   void End(const grpc::Status& status);
-  // Ends a stream whose client left.
+  // Ends a stream after its client left.
   void EndCancelled();
   // Frees the place among arrivals, and ends the stream where the peer has too
   // many silent ones.
@@ -125,7 +125,7 @@ class CorrectStream final
   bool advanced_mask_ = false;
   grpc::ByteBuffer outgoing_;
   StreamAnswer answer_;
-  std::shared_ptr<void> place_;  // among arrivals, until the header came
+  std::shared_ptr<void> place_;  // among arrivals, until the header arrived
   std::shared_ptr<void> watch_;  // null once gRPC is done with the context
   int64_t moved_bytes_ = 0;      // up and down
   int64_t reserved_bytes_ = 0;   // 0 before the admission

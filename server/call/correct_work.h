@@ -26,7 +26,7 @@ class CorrectWork final : public Work {
   void Publish() override { correction_.Publish(result_.sums); }
 
  private:
-  // Room for what only the decoded request tells.
+  // Reserves what is known only from the decoded request.
   grpc::Status ReserveRest(Reservation* reservation);
   // Copies a mask in the host's shared memory, and checks the copy.
   grpc::Status CopyMask();

@@ -74,7 +74,7 @@ grpc::Status Correction::Judge(const kernels::CorrectResult& result) {
           {ToViolation(result.bad_mask, decoded_->tensors)});
     case kernels::CorrectStatus::kStopped: {
       grpc::Status status = call_.StillWanted();
-      // The clock may have been set back since the run asked.
+      // The clock may have been set back since the run checked it.
       return status.ok() ? grpc::Status::CANCELLED : status;
     }
     case kernels::CorrectStatus::kDeviceFull:
@@ -107,7 +107,7 @@ grpc::Status Correction::Encode(const kernels::BatchSums& sums) {
   timing->set_queue_seconds(record.queue_seconds);
   timing->set_receive_seconds(record.receive_seconds);
   timing->set_compute_seconds(record.compute_seconds);
-  // All but the serialization, which cannot tell its own time.
+  // All but the serialization, which cannot include its own time.
   timing->set_encode_seconds(
       std::chrono::duration<double>(std::chrono::steady_clock::now() - start)
           .count());

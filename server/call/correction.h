@@ -29,7 +29,7 @@ class Correction {
   // Stops before protobuf builds more objects than a request can use.
   grpc::Status Parse(google::protobuf::io::ZeroCopyInputStream* input,
                      bool has_data);
-  // From the request to decoded(). Asks `wanted` between steps, and stops with
+  // From the request to decoded(). Calls `wanted` between steps, and stops with
   // its status if that is not OK.
   grpc::Status Decode(PayloadSource source,
                       const std::function<grpc::Status()>& wanted);

@@ -4,8 +4,8 @@
 #include <random>
 #include <utility>
 
-// Not for its service: it includes the handlers' header, whose path differs
-// between versions of gRPC.
+// Not for its service: it includes the handlers' header, and versions of gRPC
+// have different paths for it.
 #include "counterweight/v1/correction_service.grpc.pb.h"
 #include "server/base/code_name.h"
 #include "server/base/version.h"

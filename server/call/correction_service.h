@@ -18,10 +18,11 @@
 
 namespace counterweight::server {
 
-// Every method is registered as a stream of bytes, the unary ones too: that
-// lets us put a clock on a request before it has come, admit it before it is
-// parsed, parse it off gRPC's threads, and bound what compressed bytes inflate
-// to. On the wire nothing differs. Thread-safe; must outlive the grpc::Server
+// Every method is registered as a stream of bytes, the unary ones too. So the
+// server bounds the time before a request has arrived, admits it before it is
+// parsed, parses it off gRPC's threads, and bounds what compressed bytes
+// inflate to. On the wire nothing differs. Thread-safe; must outlive the
+// grpc::Server
 // that it is registered with.
 class CorrectionService final : public grpc::Service {
  public:
@@ -40,7 +41,7 @@ class CorrectionService final : public grpc::Service {
 
   // A unary RPC that `make_work` computes on the executor.
   Begin Compute(std::string_view rpc, ComputeCall::MakeWork make_work);
-  // A unary RPC whose answer, a message, needs no executor.
+  // A unary RPC with an answer, a message, that needs no executor.
   using Answer = std::function<std::unique_ptr<google::protobuf::MessageLite>(
       const grpc::CallbackServerContext&)>;
   Begin AnswerWith(std::string_view rpc, Answer answer);

@@ -11,7 +11,7 @@ constexpr int64_t kLongBytes = int64_t{64} << 20;
 // A sequence without tokens takes as long as this many bytes of them.
 constexpr int64_t kSequenceBytes = 64;
 
-// Returns the first element of which `is_wanted` is true, in turn from the one
+// Returns the first element for which `is_wanted` is true, in turn from the one
 // after the key `last`; the end if none is.
 template <typename Map, typename Predicate>
 typename Map::iterator NextInTurn(Map& map, const std::string& last,
@@ -99,7 +99,7 @@ void Executor::Work() {
     lock.lock();
     if (task.length == Length::kLong) {
       --running_long_;
-      // This thread may find another task whose turn it is.
+      // This thread may find another task that is next.
       changed_.notify_one();
     }
   }

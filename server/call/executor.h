@@ -20,8 +20,8 @@
 namespace counterweight::server {
 
 // Runs tasks on a fixed number of threads. Peers take turns, task by task, and
-// so do the names of one peer; the tasks of one name are begun in the order in
-// which they came, as far as there are threads for them. Long tasks never have
+// so do the names of one peer; the tasks of one name are begun in the order of
+// their arrival, as far as there are threads for them. Long tasks never have
 // all threads, if there is more than one: a short one waits for short ones
 // only. The queue has no bound of its own: Admission and Arrivals bound it.
 // Thread-safe.
@@ -49,7 +49,7 @@ class Executor {
 
   // True if a task of another client waits and this client's task, which began
   // at `start`, has run for kTurn: it is to end and to submit its rest with
-  // Continue. A short task that gave way would wait for a long one each time.
+  // Continue. A short task that yields would wait for a long one each time.
   bool IsTurnOver(const Client& client, Clock::time_point start);
 
   // Tasks that wait for a thread.
@@ -57,8 +57,8 @@ class Executor {
 
   // REQUIRES: not after Stop has begun.
   void Submit(const Client& client, Length length, std::function<void()> task);
-  // The same for the rest of a task, which comes before the client's other
-  // tasks: what has begun holds memory until its end.
+  // The same for the rest of a task, which precedes the client's other tasks:
+  // what has begun holds memory until its end.
   void Continue(const Client& client, Length length,
                 std::function<void()> task);
 
@@ -89,9 +89,9 @@ class Executor {
   void Work();
   // REQUIRES, these three: mutex_ is held.
   std::deque<Task>& TasksOf(const Client& client, Length length);
-  // Returns those tasks whose first one is next, if any may begin.
+  // Returns those tasks with a first one that is next, if any may begin.
   std::deque<Task>* FirstOf(Tasks* tasks) const;
-  // Returns the place whose turn it is and whose first task may begin, if any.
+  // Returns the place that is next and has a first task that may begin, if any.
   std::optional<Place> Next();
   Task Take(const Place& place);
 

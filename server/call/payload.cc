@@ -17,7 +17,7 @@ using google::protobuf::io::GzipInputStream;
 using google::protobuf::io::LimitingInputStream;
 using google::protobuf::io::ZeroCopyInputStream;
 
-// gRPC's C++ classes do not tell how a buffer is compressed; its core does.
+// gRPC's C++ classes do not show how a buffer is compressed; its core does.
 class PayloadReader final : public grpc::ProtoBufferReader {
  public:
   using grpc::ProtoBufferReader::ProtoBufferReader;
@@ -45,7 +45,7 @@ using Parser = std::function<grpc::Status(ZeroCopyInputStream*)>;
 
 grpc::Status ParseStream(int64_t max_bytes, ZeroCopyInputStream* stream,
                          const Parser& parse) {
-  // One byte more than allowed, to tell "too large" from "just fits".
+  // One byte more than allowed, to distinguish "too large" from "just fits".
   LimitingInputStream limited(stream, max_bytes + 1);
   grpc::Status status = parse(&limited);
   return limited.ByteCount() > max_bytes ? TooLarge(max_bytes) : status;
@@ -55,7 +55,7 @@ grpc::Status ParseStream(int64_t max_bytes, ZeroCopyInputStream* stream,
 
 grpc::Status ParsePayload(int64_t max_bytes, grpc::ByteBuffer* payload,
                           const Parser& parse) {
-  // An empty message may come as no bytes at all.
+  // An empty message may arrive as no bytes at all.
   if (!payload->Valid() || payload->Length() == 0) return grpc::Status::OK;
   if (static_cast<int64_t>(payload->Length()) > max_bytes) {
     return TooLarge(max_bytes);

@@ -17,7 +17,7 @@ namespace counterweight::server {
 inline constexpr int64_t kMaxPublishBytes = int64_t{64} << 10;
 
 // Answers at once, on gRPC's thread: reading so few bytes takes less time than
-// admission does, and a server whose queue is full still shows all drift.
+// admission does, and a server with a full queue still shows all drift.
 void AnswerPublish(const AdmitContext* admit, const ReportContext* report,
                    std::string_view rpc,
                    const std::shared_ptr<UnaryCall>& unary,

@@ -1,4 +1,4 @@
-// Calls that clients reset before their request came.
+// Calls that clients reset before their request arrived.
 #ifndef COUNTERWEIGHT_SERVER_CALL_RESETS_H_
 #define COUNTERWEIGHT_SERVER_CALL_RESETS_H_
 

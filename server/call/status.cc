@@ -16,7 +16,7 @@ grpc::Status WithDetail(grpc::StatusCode code, const std::string& message,
   google::rpc::Status status;
   status.set_code(code);
   // A copy of grpc-message: some clients (Python's grpcio-status) refuse
-  // details whose message differs.
+  // details with another message.
   status.set_message(message);
   // False only for what exceeds 2 GiB.
   static_cast<void>(status.add_details()->PackFrom(detail));

@@ -41,7 +41,7 @@ UnaryCall* UnaryCall::Start(const AdmitContext* admit,
   }
   const std::lock_guard<std::mutex> lock(call->mutex_);
   call->watch_ = admit->clock->Watch(call);
-  // It may have had to give way already.
+  // It may have ended already to make room.
   if (call->state_ == State::kReceiving) {
     call->place_ = std::move(place);
     call->StartRead(&call->request_);
@@ -159,7 +159,7 @@ void UnaryCall::OnTick(steady_clock::time_point now) {
       return;
     }
     is_late = state_ == State::kReceiving;
-    // A client that does not read cannot be told either.
+    // A client that does not read cannot receive an error either.
     if (!is_late) context_->TryCancel();
   }
   if (is_late) {

@@ -19,16 +19,16 @@ namespace counterweight::server {
 using RawReactor = grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>;
 
 // Serves a unary method as a stream of one message each way, which is the same
-// on the wire. gRPC's own unary handler is told of a call when its message has
-// come whole, and forgets it when the answer is handed over; this one knows it
-// from its headers until gRPC has let go of the answer, and ends it if either
-// takes longer than --unary_timeout. Thread-safe.
+// on the wire. gRPC's own unary handler learns of a call when its message has
+// arrived completely, and forgets it when the answer is handed over; this one
+// knows it from its headers until gRPC has released the answer, and ends it if
+// either takes longer than --unary_timeout. Thread-safe.
 class UnaryCall final : public RawReactor,
                         public TimedCall,
                         public std::enable_shared_from_this<UnaryCall> {
  public:
-  // Called once the message, *request, has come, on a thread of gRPC's, which
-  // it must not block; it is to lead to Finish. What it does not take of
+  // Called once the message, *request, has arrived, on a thread of gRPC's,
+  // which it must not block; it is to lead to Finish. What it does not take of
   // *request is freed when it returns: the call keeps nothing of it.
   using OnRequest = std::function<void(std::shared_ptr<UnaryCall>,
                                        grpc::ByteBuffer* request)>;
@@ -64,7 +64,7 @@ class UnaryCall final : public RawReactor,
   UnaryCall(const AdmitContext* admit, grpc::CallbackServerContext* context,
             std::shared_ptr<void> use, OnRequest on_request, OnEnd on_end);
 
-  // Ends a call whose request has not come. REQUIRES: mutex_ is not held.
+  // Ends a call before its request has arrived. REQUIRES: mutex_ is not held.
   void EndEarly(const grpc::Status& status);
 
   const std::shared_ptr<void> use_;
@@ -72,7 +72,7 @@ class UnaryCall final : public RawReactor,
   grpc::CallbackServerContext* const context_;
   const OnRequest on_request_;
   const OnEnd on_end_;
-  grpc::ByteBuffer request_;  // until it has come
+  grpc::ByteBuffer request_;  // until it has arrived
   grpc::ByteBuffer response_;
 
   std::mutex mutex_;  // guards all below

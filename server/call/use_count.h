@@ -1,4 +1,4 @@
-// Counts the users of an object whose owner is about to destroy it.
+// Counts the users of an object that its owner is about to destroy.
 #ifndef COUNTERWEIGHT_SERVER_CALL_USE_COUNT_H_
 #define COUNTERWEIGHT_SERVER_CALL_USE_COUNT_H_
 

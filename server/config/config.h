@@ -31,7 +31,7 @@ struct Config {
       {.host = "127.0.0.1", .port = 50051, .path = ""}};
   std::optional<ListenAddress> metrics_listen =
       ListenAddress{.host = "127.0.0.1", .port = 9464, .path = ""};
-  // Host names by which clients without TLS may ask there.
+  // Host names that clients without TLS may use there.
   std::vector<std::string> metrics_hosts;
   bool metrics_tls = true;  // where there is a certificate
   bool page = true;
@@ -43,7 +43,7 @@ struct Config {
   std::string tls_key;
   std::string tls_client_ca;
   std::vector<std::string> tls_client_names;
-  std::string tokens;  // a file; empty: none are asked for
+  std::string tokens;  // a file; empty: none are required
 
   Backend backend = Backend::kAuto;
   DeviceChoice devices;

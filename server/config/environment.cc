@@ -20,7 +20,7 @@ constexpr std::string_view kNotOurs[] = {
     "METHOD", "TOKEN_FILE", "ON_UNAVAILABLE", "PUBLISH",       "LIBRARY",
     "SERVER", "SKIP_APT",   "PEER",           "PEER_RESULTS",  "PEER_CHECKOUT",
 };
-// The stand-in for a GPU, with which tests link this program.
+// The fake GPU of programs that tests link.
 constexpr std::string_view kFakeCuda = "FAKE_CUDA_";
 
 std::string InCapitals(std::string_view name) {
@@ -34,7 +34,7 @@ std::string InCapitals(std::string_view name) {
 // Kubernetes sets variables for the services of a pod's namespace. Those for a
 // service named counterweight, or counterweight-metrics, have our prefix:
 // X_SERVICE_HOST, X_SERVICE_PORT, X_SERVICE_PORT_GRPC, X_PORT_50051_TCP_ADDR,
-// and X_PORT, whose value is tcp://10.0.0.1:50051 and no number.
+// and X_PORT, with the value tcp://10.0.0.1:50051, which is no number.
 bool IsOfKubernetes(std::string_view name, std::string_view value) {
   constexpr std::string_view kPort = "_PORT_";
   const std::string padded = Concat("_", name, "_");

@@ -19,8 +19,8 @@ constexpr std::string_view kTracesEndpoint =
     "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT";
 constexpr uint16_t kGrpcPort = 4317;
 
-// Returns the value of a variable; empty if it is not set, which OpenTelemetry
-// does not tell apart.
+// Returns the value of a variable; empty if it is not set, which is the same to
+// OpenTelemetry.
 std::string_view ValueOf(std::span<const std::string> environment,
                          std::string_view name) {
   for (std::string_view entry : environment) {

@@ -30,11 +30,11 @@ struct OtlpOptions {
 // OTEL_SERVICE_NAME, OTEL_RESOURCE_ATTRIBUTES, OTEL_TRACES_EXPORTER and
 // OTEL_SDK_DISABLED. `environment` has entries "NAME=value"; without an
 // endpoint the others are not read. Returns a sentence that names the variable
-// whose value is wrong, or an empty string.
+// with a wrong value, or an empty string.
 std::string ReadOtlpOptions(std::span<const std::string> environment,
                             OtlpOptions* options);
 
-// Whether a proxy of the environment (http_proxy, grpc_proxy) may stand between
+// Whether a proxy of the environment (http_proxy, grpc_proxy) may be between
 // server and collector: not if the collector is on this machine, and not if it
 // could read the headers, which are often tokens.
 bool MayUseProxy(const OtlpOptions& options);

@@ -21,8 +21,8 @@ struct ProbeRequest {
   std::string server_name;  // in the server's certificate; empty: the host
 };
 
-// Asks the server at `target` for its health (grpc.health.v1.Health/Check of
-// ""). True if it is SERVING. *sentence says what the answer was, or why there
+// Requests the health of the server at `target` (grpc.health.v1.Health/Check of
+// ""). True if it is SERVING. *sentence is the answer, or the reason why there
 // is none. REQUIRES: CheckProbeTarget(request.target) is empty.
 bool Probe(const ProbeRequest& request, std::string* sentence);
 

@@ -27,7 +27,7 @@ struct Setting {
   std::string place;
 };
 
-// Where a value comes from: the source, and its place without the flag's name
+// The origin of a value: the source, and its place without the flag's name
 // ("COUNTERWEIGHT_THREADS", "/etc/counterweight.yaml:3"; empty for others).
 struct Origin {
   Source source = Source::kDefault;
@@ -40,7 +40,7 @@ struct Settings {
   std::vector<Origin> origins = std::vector<Origin>(Flags().size());
 };
 
-// Applies `settings`, which come in the order of their sources, the weakest
+// Applies `settings`, in the order of their sources, the weakest
 // first. Of several values for a flag from one source the last one counts; a
 // flag that collects takes those of one source together. Returns a sentence
 // that names the place of the first wrong value, empty if there is none.
@@ -55,8 +55,8 @@ std::string ReadEnvironment(std::span<const std::string> environment,
                             std::vector<Setting>* settings,
                             std::string* config_file);
 
-// Appends to a sentence that names flags ("--threads=4") which other source
-// they come from, such as " (--threads comes from COUNTERWEIGHT_THREADS)".
+// Appends to a sentence that names flags ("--threads=4") their other sources,
+// such as " (--threads comes from COUNTERWEIGHT_THREADS)".
 std::string WithOrigins(std::string sentence, const Settings& settings);
 
 // YAML, a line for each flag with its value, followed by a comment on its

@@ -10,7 +10,7 @@
 
 namespace counterweight::embedded {
 
-// Tells when the caller no longer wants the answer.
+// Reports when the caller no longer wants the answer.
 class Cancellation {
  public:
   explicit Cancellation(const cw_request& request)

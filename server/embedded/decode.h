@@ -10,8 +10,8 @@
 
 namespace counterweight::embedded {
 
-// Reads request.message into *message and *decoded, whose views point into
-// *message.
+// Reads request.message into *message and *decoded; the views of *decoded point
+// into *message.
 Failure Decode(const Engine& engine, const cw_request& request,
                const server::PayloadSource& source, v1::CorrectRequest* message,
                server::Decoded* decoded);

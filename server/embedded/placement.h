@@ -15,12 +15,12 @@
 
 namespace counterweight::embedded {
 
-// Says where a place wrongly is in a request of that `memory`, CW_HOST or
+// Returns what is wrong with a place in a request of that `memory`, CW_HOST or
 // CW_CUDA: "on another CUDA device ..."; empty if it is right.
 std::string_view WrongPlace(const kernels::Corrector& corrector, int32_t memory,
                             const void* place);
 
-// Asks the caller for memory and checks the answer.
+// Requests memory from the caller and checks the answer.
 class Placement {
  public:
   // REQUIRES: the arguments outlive this object.

@@ -57,8 +57,8 @@ double QuotaOfGroup(const fs::path& group) {
 }
 
 // The quota of a group and of the groups that contain it. A container may see
-// its own group as the mount's root while /proc has the host's path, of which
-// nothing exists below the mount; then the root's quota is the container's.
+// its own group as the mount's root while /proc has the host's path, which does
+// not exist below the mount; then the root's quota is the container's.
 double QuotaOfPath(const fs::path& mount, std::string_view path) {
   double quota = QuotaOfGroup(mount);
   fs::path group = mount;

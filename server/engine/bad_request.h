@@ -17,7 +17,7 @@ inline constexpr size_t kMaxDetailsBytes = 5000;
 inline constexpr size_t kMaxMessageBytes = 1000;
 
 // An INVALID_ARGUMENT. The message is ASCII, can be read without the details
-// and says how many violations there are.
+// and has the number of violations.
 struct BadRequest {
   std::string message;
   google::rpc::BadRequest details;

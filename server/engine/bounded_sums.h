@@ -21,8 +21,8 @@ using LogRatioHistogram = int64_t[kernels::kNumHistogramEdges + 1];
 // sequences the same, with their mean log ratios.
 double BoundedLogRatio(double sum, const LogRatioHistogram& histogram);
 
-// The same of a sum of exp(l) - 1 - l, and of one over tokens of which only the
-// number is known.
+// The same of a sum of exp(l) - 1 - l, and of one over a known number of
+// tokens.
 double BoundedK3(double sum, const LogRatioHistogram& histogram);
 double BoundedK3(double sum, int64_t tokens);
 

@@ -217,7 +217,7 @@ class CountsReader {
 
   // Refuses what no part of the method reads. Counts of tokens and sequences
   // describe the step and are compared with the batch, so one that the method
-  // does not divide by may stand beside one that it does.
+  // does not divide by may be sent beside one that it does.
   void RefuseUnread() {
     const auto refuse = [&](bool unread, std::string_view field,
                             std::string_view reason) {

@@ -21,7 +21,7 @@ struct StatedCounts {
   bool counts_empty_sequences = false;
 };
 
-// The uses of a preset or a config, whose policy_loss stands below `prefix`
+// The uses of a preset or a config with its policy_loss below `prefix`
 // ("method.preset.").
 CountsUse CountsUseOf(const v1::PolicyLoss& loss, const std::string& prefix);
 

@@ -32,7 +32,7 @@ class FieldReader {
     return otherwise;
   }
 
-  // Reads a choice whose default is the table's first row.
+  // Reads a choice; the default is the table's first row.
   template <class Kernel, class Wire, size_t size>
   Kernel Optional(const EnumPair<Kernel, Wire> (&table)[size], Wire wire,
                   const std::string& field) {

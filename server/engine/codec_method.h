@@ -40,7 +40,7 @@ struct Method {
   bool report_judges = false;
   // The answer's loss is NaN if there is nothing to average.
   bool empty_loss_is_nan = false;
-  // Groups come from CorrectRequest.group_ids.
+  // Groups are those of CorrectRequest.group_ids.
   bool uses_group_ids = false;
   // Otherwise these groups, if any.
   Groups groups;

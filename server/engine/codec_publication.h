@@ -24,7 +24,7 @@ PublishedBatch Published(const kernels::CorrectionSpec& spec,
 // valid.
 v1::PublishRequest WritePublication(const Publication& publication);
 
-// Returns all violations, or a publication whose numbers a batch within the
+// Returns all violations, or a publication with numbers that a batch within the
 // limits may have.
 Result<Publication> ReadPublication(const v1::PublishRequest& request,
                                     const RequestLimits& limits);

@@ -57,7 +57,7 @@ class SumsReader {
   template <class Entries, size_t n>
   int64_t ReadHistogram(const Entries& entries, const std::string& field,
                         int64_t (&to)[n]);
-  // Parts of a batch whose counts are valid.
+  // Parts of a batch with valid counts.
   void CheckTotal(const std::string& field, int64_t total, int64_t whole,
                   const char* name);
   // Sums against the histograms of the same tokens.

@@ -11,11 +11,11 @@ namespace counterweight::server {
 // For configs, which have a field for each of the spec's.
 Violation ToConfigViolation(const kernels::SpecViolation& violation);
 
-// For presets, whose parameters determine weights and rules together; a loss is
+// For presets: their parameters determine weights and rules together; a loss is
 // sent beside them.
 Violation ToPresetViolation(const kernels::SpecViolation& violation);
 
-// For dialects, whose blocks have other fields.
+// For dialects: their blocks have other fields.
 Violation ToDialectViolation(const kernels::SpecViolation& violation);
 
 }  // namespace counterweight::server

@@ -21,7 +21,7 @@ struct Alias {
   v1::Surrogate wire;
   Surrogate surrogate;
   LossLevel level = LossLevel::kToken;
-  // True if the name stands for a reduction of rows, not for another surrogate
+  // True if the name is that of a reduction of rows, not of another surrogate
   // and level.
   bool is_aggregation = false;
 };

@@ -24,7 +24,7 @@ namespace counterweight::server {
 
 // The source of a request's tensors.
 struct PayloadSource {
-  // True if the data comes later in chunks; PlaceInputs gives it memory.
+  // True if the data arrives later in chunks; PlaceInputs gives it memory.
   bool is_stream = false;
   // The bytes of each tensor in the request's order if they lie in this process
   // and the tensors carry no data; null: the tensors carry it.

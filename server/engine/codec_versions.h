@@ -15,7 +15,7 @@
 namespace counterweight::server {
 
 struct Versions {
-  // A tensor or spans came.
+  // The request has a tensor or spans.
   bool came = false;
   int64_t trained = 0;
   std::vector<kernels::VersionSpan> spans;
@@ -30,7 +30,7 @@ Result<Versions> ReadVersions(const v1::CorrectRequest& request,
 // Converts a refused version to a violation.
 Violation ToViolation(const kernels::BadVersion& bad);
 
-// Writes the summary; leaves it absent if no versions came.
+// Writes the summary; leaves it absent without versions.
 void EncodeStaleness(const kernels::StalenessSums& sums,
                      v1::CorrectResponse* response);
 

@@ -12,8 +12,8 @@
 
 namespace counterweight::server {
 
-// Corrector::Begin, or BeginInStream where a stream is given. Where the request
-// told versions, Finish also fills BatchSums::staleness, on its own thread.
+// Corrector::Begin, or BeginInStream where a stream is given. If the request
+// has versions, Finish also fills BatchSums::staleness, on its own thread.
 // `versions` are VersionsOf() of `decoded`, or of its placed inputs. `decoded`
 // must outlive the run.
 std::unique_ptr<kernels::CorrectRun> BeginCorrection(

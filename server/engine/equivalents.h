@@ -14,7 +14,7 @@ struct Equivalent {
   // Differences of its weights, mask, loss or gradient, each completing the
   // sentence "the same, but ...". Empty: equal byte for byte for every input.
   std::vector<std::string_view> differences{};
-  std::string_view system{};  // a dialect; EquivalentsOf tells it
+  std::string_view system{};  // a dialect; EquivalentsOf fills it
 };
 
 // Rows of one system, at most one for each method, in the order of the methods

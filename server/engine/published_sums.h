@@ -9,7 +9,7 @@
 namespace counterweight::server {
 
 // The numbers of counterweight/v1/sums.proto, under the names of kernels::
-// BatchSums, whose comments hold: a metric that needs another sum does not
+// BatchSums, with its comments: a metric that needs another sum does not
 // compile. codec_publication_fields.h lists each member, which is checked there
 // too. All 0 where a batch has no such part.
 struct PublishedSums {
@@ -53,7 +53,7 @@ struct PublishedSums {
     int64_t dropped_sequences;
   };
   struct Staleness {
-    int64_t measured;  // 1: the batch told versions
+    int64_t measured;  // 1: the batch has versions
     kernels::StalenessBucketSums buckets[kernels::kNumStalenessBuckets];
     int64_t unknown_tokens;
     double staleness;

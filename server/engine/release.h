@@ -39,13 +39,13 @@ struct DatedRelease {
   std::string_view change;
 };
 
-// The release that a request asks for.
+// The release of a request.
 struct AskedRelease {
   static constexpr int kAny = std::numeric_limits<int>::max();
 
   // The newest of all, until one is named.
   Release release = {kAny, kAny, kAny};
-  // True if the request names it. Otherwise warnings say where releases differ.
+  // True if the request names it. Otherwise warnings name differences.
   bool is_named = false;
 };
 

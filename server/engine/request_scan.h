@@ -123,7 +123,7 @@ class ScannedStream final : public google::protobuf::io::ZeroCopyInputStream {
  private:
   google::protobuf::io::ZeroCopyInputStream* const input_;
   RequestScan* const scan_;
-  int backed_up_ = 0;  // bytes that come again and were scanned before
+  int backed_up_ = 0;  // bytes that repeat and were scanned before
 };
 
 }  // namespace counterweight::server

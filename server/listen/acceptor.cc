@@ -91,8 +91,8 @@ std::string NameOf(const sockaddr_storage& address) {
   return NameOf(PeerOf(address), std::to_string(ntohs(port)));
 }
 
-// The same of gRPC's "ipv4:10.0.0.7:40312" or "ipv6:%5B::1%5D:40312", whose
-// brackets newer versions write as they are.
+// The same of gRPC's "ipv4:10.0.0.7:40312" or "ipv6:%5B::1%5D:40312"; newer
+// versions write the brackets unescaped.
 std::string NameOf(const std::string& peer) {
   const size_t ip = peer.find(':') + 1;
   const size_t port = peer.rfind(':');

@@ -1,4 +1,4 @@
-// The listening sockets of gRPC, and the connections that come of them.
+// gRPC's listeners and accepted connections.
 #ifndef COUNTERWEIGHT_SERVER_LISTEN_ACCEPTOR_H_
 #define COUNTERWEIGHT_SERVER_LISTEN_ACCEPTOR_H_
 
@@ -34,7 +34,7 @@ class Acceptor {
   struct Options {
     std::vector<ListenAddress> listen;
     // Limit for all listeners together; fewer if the process may not open so
-    // many files, of which a connection takes two.
+    // many files: a connection needs two.
     int64_t max_connections = 0;
     // The mode of the files of Unix sockets.
     mode_t socket_mode = 0600;
@@ -92,7 +92,7 @@ class Acceptor {
   bool Listen(const ListenAddress& address, mode_t socket_mode,
               std::string* error);
   void Run();
-  // Closes what Close() asked for.
+  // Closes the connections of Close().
   void CloseRequested();
   // Accepts pending connections; false if the listener is lost.
   bool Accept(const Listener& listener);

@@ -12,11 +12,11 @@ constexpr double kHandshakeTimeoutSeconds = 10;
 
 // Clients ping every 20 s while they have calls (client/README.md); gRPC's own
 // value, 5 minutes, would end the connection of a call that computes for long.
-// Far below the clients' interval, because a ping that was late on its way
-// comes soon before the next.
+// Far below the clients' interval, because a ping that was late on its way is
+// soon followed by the next.
 constexpr double kMinClientPingIntervalSeconds = 1;
-// Pings that come earlier and are forgiven; the next ends the connection. Data
-// that the server sends sets the number back to 0.
+// Early pings that are tolerated; the next ends the connection. Data that the
+// server sends resets the number.
 constexpr int kMaxPingStrikes = 2;
 
 // gRPC 1.51 has only GRPC_ARG_MAX_METADATA_SIZE. Later releases refuse metadata

@@ -22,7 +22,7 @@ bool ConnectionTable::Add(int socket, const std::string& peer,
   if (!watched.duplicate.is_open()) return false;
   const uint64_t id = next_id_++;
   epoll_event event{};
-  // Errors and the end of both directions are always told.
+  // Errors and the end of both directions are always reported.
   event.events = EPOLLRDHUP;
   event.data.u64 = id;
   if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, watched.duplicate.get(), &event) !=
@@ -71,7 +71,7 @@ void ConnectionTable::EndWriting() const {
 }
 
 void ConnectionTable::ShutDown(uint64_t id) {
-  // The owner of the descriptor is told so, and closes it.
+  // The owner of the descriptor sees that, and closes it.
   shutdown(connections_.at(id).duplicate.get(), SHUT_RDWR);
   Forget(id);
 }

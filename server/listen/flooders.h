@@ -1,4 +1,4 @@
-// Addresses whose connections flood the server again and again.
+// Addresses with connections that flood the server again and again.
 #ifndef COUNTERWEIGHT_SERVER_LISTEN_FLOODERS_H_
 #define COUNTERWEIGHT_SERVER_LISTEN_FLOODERS_H_
 
@@ -18,7 +18,7 @@ class Flooders {
   static constexpr int kMost = 3;
   static constexpr std::chrono::seconds kWindow{60};
   static constexpr std::chrono::seconds kRefusal{10};
-  // The one whose last connection was closed longest ago makes room.
+  // The address with the oldest closing makes room.
   static constexpr size_t kMaxAddresses = 1024;
 
   // Counts a closed connection of an IP address; true if the address is refused

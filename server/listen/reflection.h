@@ -1,4 +1,4 @@
-// gRPC's reflection service, which tools such as grpcurl ask for the contract.
+// gRPC's reflection service: tools such as grpcurl read the contract there.
 #ifndef COUNTERWEIGHT_SERVER_LISTEN_REFLECTION_H_
 #define COUNTERWEIGHT_SERVER_LISTEN_REFLECTION_H_
 

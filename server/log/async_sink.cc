@@ -123,7 +123,7 @@ void AsyncSink::log(const spdlog::details::log_msg& line) {
 void AsyncSink::flush() { Drain(); }
 
 bool AsyncSink::Drain() {
-  // Lines leave the queue in the order in which they came: to the writer, or
+  // Lines leave the queue in the order of their arrival: to the writer, or
   // dropped.
   const int64_t before = logged_;
   return writer_->WaitFor(kFlushTime, [&](int64_t done) {

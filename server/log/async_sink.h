@@ -38,7 +38,7 @@ class AsyncSink final : public spdlog::sinks::sink {
   // Returns when all that was logged before is written or dropped, or after
   // kFlushTime.
   void flush() override;
-  // Messages come with all that the line is to have.
+  // Messages already have all parts of their line.
   void set_pattern(const std::string& /*pattern*/) override {}
   void set_formatter(
       std::unique_ptr<spdlog::formatter> /*formatter*/) override {}

@@ -42,7 +42,7 @@ void LogGrpc(bool is_error, std::string_view message) {
   Log(is_error ? spdlog::level::warn : spdlog::level::debug, "grpc", message);
 }
 
-// Mostly about what clients send: their log lines say that in our words.
+// Mostly about what clients send: their log lines have it in our words.
 void LogProtobuf(std::string_view message) {
   Log(spdlog::level::debug, "protobuf", message);
 }

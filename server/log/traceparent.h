@@ -1,4 +1,4 @@
-// The trace that a request belongs to, as W3C Trace Context says it.
+// The trace that a request belongs to, by W3C Trace Context.
 #ifndef COUNTERWEIGHT_SERVER_LOG_TRACEPARENT_H_
 #define COUNTERWEIGHT_SERVER_LOG_TRACEPARENT_H_
 

@@ -1,5 +1,5 @@
-// A row of the tables of metrics, serving_table.h and drift_table.h: what
-// /metrics and README.md say about a family.
+// A row of the tables of metrics, serving_table.h and drift_table.h: the text
+// of /metrics and METRICS.md about a family.
 #ifndef COUNTERWEIGHT_SERVER_OBSERVE_METRIC_ROW_H_
 #define COUNTERWEIGHT_SERVER_OBSERVE_METRIC_ROW_H_
 
@@ -15,7 +15,7 @@ struct MetricRow {
   std::string_view name;
   prometheus::MetricType type;
   std::string_view labels;  // "method, code"; empty: a single series
-  // Stands alone: scrapers show it without its neighbours.
+  // A full phrase: scrapers show it without its neighbours.
   std::string_view help;
 };
 

@@ -150,8 +150,8 @@ class Pages {
     return reply;
   }
 
-  // Many at once cost one page: a request takes the last one too if that was
-  // begun after the request had come.
+  // Many at once cost one page: a request gets the last one too if that was
+  // begun after the request had arrived.
   const Reply& Metrics(bool gzip, Clock::time_point arrived) {
     LastPage& last = last_pages_[gzip ? 1 : 0];
     if (last.begun <= arrived) {

@@ -24,12 +24,12 @@ struct MetricsSources {
   const Page* page = nullptr;  // null: none
   const std::atomic<Health>* health = nullptr;
   Access* access = nullptr;
-  std::vector<std::string> hosts;  // names by which clients ask
+  std::vector<std::string> hosts;  // names that clients may use
 };
 
 // Serves /metrics at `address` and, if there is a page, "/" and /page.json.
 // /livez and /readyz answer 200 or 503 with the word for the health: alive
-// until it has failed, ready while it is. `access` decides who may ask for the
+// until it has failed, ready while it is. `access` decides who may read the
 // others, by certificate and by bearer token or, for browsers, by a password
 // that is a token; without TLS a foreign Host is answered 421. *port is the one
 // that was chosen. Fails with a sentence that names the address. REQUIRES:

@@ -17,7 +17,7 @@ namespace {
 
 using nlohmann::ordered_json;
 
-// Stands in page.html where each answer has its own nonce.
+// Marks the place in page.html where each answer has its own nonce.
 constexpr std::string_view kNoncePlace = "NONCE";
 
 std::string RandomNonce() {

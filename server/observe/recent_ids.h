@@ -20,7 +20,7 @@ class RecentIds {
  public:
   // Who has ids of its own: a run, and a client within it.
   using Owner = std::pair<std::string, std::string>;
-  // Who says that the id's batch was corrected.
+  // The source of the report that the id's batch was corrected.
   enum class Source : bool { kServer, kPublication };
 
   explicit RecentIds(size_t capacity) : capacity_(capacity) {}

@@ -31,7 +31,7 @@ class RunSeries {
   // Counts one batch and shows its drift, if there is one.
   void Publish(const DriftReport& report, const std::optional<RunDrift>& drift,
                TimedGauge::Time now);
-  // Hides the gauges whose last value is from before `oldest`.
+  // Hides the gauges with a last value from before `oldest`.
   void HideGaugesBefore(TimedGauge::Time oldest);
 
  private:

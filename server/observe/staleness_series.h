@@ -16,7 +16,7 @@ namespace counterweight::server {
 // "2", "3-4", "9+".
 std::string StalenessLabel(kernels::StalenessRange range);
 
-// Tokens whose version the request left out.
+// Tokens without a version in the request.
 inline constexpr char kUnknownStaleness[] = "unknown";
 
 // Not thread-safe.
@@ -25,7 +25,7 @@ class StalenessSeries {
   // `metrics` must outlive this.
   StalenessSeries(DriftMetrics* metrics, const prometheus::Labels& run);
 
-  // Adds a batch; does nothing if no versions came.
+  // Adds a batch; does nothing without versions.
   void Publish(const PublishedSums::Staleness& sums, TimedGauge::Time now);
   void HideGaugesBefore(TimedGauge::Time oldest);
 

@@ -182,7 +182,8 @@ void WebConnection::OnWritten() {
 
 void WebConnection::OnEvent(int16_t what) {
   if ((what & BEV_EVENT_CONNECTED) != 0) return;  // the handshake
-  // A client may end its side as soon as it has asked. libevent writes nothing
+  // A client may end its side as soon as it has sent its request. libevent
+  // writes nothing
   // more to one that ends TLS.
   if ((what & BEV_EVENT_EOF) != 0 &&
       (state_ == State::kWaiting || state_ == State::kAnswering) &&

@@ -37,7 +37,7 @@ class WebConnection {
   using Answer = std::function<std::string(const WebRequest& request)>;
 
   struct Callbacks {
-    std::function<void()> on_request;  // it has come: now is_waiting()
+    std::function<void()> on_request;  // it has arrived: now is_waiting()
     // Called once, if the connection ends by itself, and destroys it.
     std::function<void()> on_end;
   };

@@ -19,7 +19,7 @@ bool SameWord(std::string_view a, std::string_view b) {
   return a.size() == b.size() && strncasecmp(a.data(), b.data(), a.size()) == 0;
 }
 
-// Takes what stands before the first `mark`, and the mark, from *text; all if
+// Takes the text before the first `mark`, and the mark, from *text; all if
 // there is none.
 std::string_view Take(std::string_view mark, std::string_view* text) {
   const size_t end = std::min(text->find(mark), text->size());
@@ -135,7 +135,7 @@ std::string BearerOf(std::string_view authorization) {
       reinterpret_cast<const unsigned char*>(authorization.data()),
       static_cast<int>(authorization.size()));
   if (size < 0) return "";
-  // It counts what stands for '=', as zeros.
+  // It counts '=' padding as zeros.
   text.resize(static_cast<size_t>(size));
   text.resize(text.find_last_not_of('\0') + 1);
   return "Bearer " + text.substr(text.find(':') + 1);

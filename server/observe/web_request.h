@@ -24,9 +24,9 @@ struct WebRequest {
   std::string_view query;  // what follows '?', as sent
   std::string_view authorization;
   std::string_view accept_encoding;
-  // The host that the client believes to ask, with its port; empty: not said.
+  // The host that the client addresses, with its port; empty: not known.
   std::string_view host;
-  // How it came, and when the last of it had.
+  // Its transport, and the arrival of its last byte.
   std::chrono::steady_clock::time_point arrived;
   bool is_tls = false;
   PeerCertificate peer;

@@ -15,7 +15,7 @@ namespace counterweight::server {
 namespace {
 
 // Accepts in a row before connections that are there are served, so that many
-// at once do not push out one that has asked.
+// at once do not push out one with a request.
 constexpr int kAcceptsInARow = 16;
 
 // An accept that fails for want of descriptors leaves its connection in the

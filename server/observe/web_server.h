@@ -14,8 +14,8 @@
 
 namespace counterweight::server {
 
-// To more the oldest gives way that is slow to read, else the oldest: an honest
-// one is new, and soon over.
+// At the limit the oldest slow reader is closed, else the oldest connection: an
+// honest one is new, and soon over.
 inline constexpr size_t kMaxWebConnections = 256;
 
 // Answers one request per connection, on one thread. Connections, their time

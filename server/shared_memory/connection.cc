@@ -181,7 +181,7 @@ Connection::Reply Connection::Release(const RegionHandle& handle) {
   } else {
     released_.erase(handle);
   }
-  // Drops entries whose clients never asked again.
+  // Drops entries of clients that never returned.
   if (static_cast<int64_t>(released_.size()) > context_.max_regions) {
     std::erase_if(released_,
                   [](const auto& entry) { return entry.second.expired(); });

@@ -34,7 +34,7 @@ class SharedMemoryListener final : public Regions {
   struct Options {
     std::string path;  // of the socket; 1 to 107 bytes
     mode_t socket_mode = 0600;
-    // Users whose processes may connect, beside this process' own.
+    // Users with processes that may connect, beside this process' own.
     std::vector<uid_t> user_ids;
     // >= 0, of one connection's regions on the host together.
     int64_t max_bytes = 0;

@@ -51,8 +51,8 @@ Counts ReadCounts(const BlockReader& reader, const RequestFacts& facts,
   return counts;
 }
 
-// A given count covers all processes, whose gradients are averaged; without one
-// the process divides by its own count, and the number of processes has no
+// A given count covers all processes, and their gradients are averaged; without
+// one the process divides by its own count, and the number of processes has no
 // effect.
 LossReduction Reduction(BatchCount own, RowCount row,
                         std::optional<double> given, const Counts& counts) {
@@ -88,7 +88,7 @@ void ReadClips(const BlockReader& reader, LossSpec* loss) {
   loss->clip_high = pair->high;
 }
 
-// loss_agg_mode, whose boolean form is PolicyLoss's token_level_loss.
+// loss_agg_mode; its boolean form is PolicyLoss's token_level_loss.
 bool ReadTokenLevel(const BlockReader& reader, const RequestFacts& facts) {
   constexpr std::string_view kKey = "loss_agg_mode";
   constexpr std::string_view kModes[] = {"token-mean", "seq-mean-token-mean"};

@@ -14,7 +14,7 @@ namespace counterweight::server {
 void AddOpenrlhfMetrics(const kernels::CorrectionSpec& spec,
                         const kernels::BatchSums& sums, MetricMap* metrics);
 
-// Adds is_filter_ratio, since 0.11.2: the share of tokens whose statistic is
+// Adds is_filter_ratio, since 0.11.2: the share of tokens with a statistic
 // outside the threshold, or `by_row` of all rows, where empty ones count as
 // outside. REQUIRES: `spec` has a weight.
 void AddOpenrlhfFilterRatio(const kernels::CorrectionSpec& spec, bool by_row,

@@ -18,8 +18,8 @@ inline constexpr DatedRelease kVerlReleases[] = {
 };
 
 // @f2cd5771, which the older answers are of, equals 1.9.0.
-// The divisor's steps_per_generation, absent, comes from generation_batch_size,
-// else it equals gradient_accumulation_steps.
+// The divisor's steps_per_generation, absent, follows from
+// generation_batch_size, else it equals gradient_accumulation_steps.
 inline constexpr Release kTrlStepsPerGeneration{1, 9, 1};
 // The mean over rows of the masked sum, with one advantage per token too.
 inline constexpr Release kTrlLuspoByMask{1, 10, 0};

@@ -17,7 +17,7 @@ void RequireTensor(bool present, std::string_view name, std::string_view reason,
 
 // Returns the pair of the drift metrics: old and rollout, else the first
 // available pair of current/rollout and current/old, else current alone. A
-// request without a pair gets kOldRollout, whose tensors it then lacks.
+// request without a pair gets kOldRollout and lacks its tensors.
 kernels::RatioSource DriftSource(const RequestFacts& facts);
 
 }  // namespace counterweight::server

@@ -31,7 +31,7 @@ struct SkyrlCorrection {
   // kToken, kSequence, or kNone for no TIS.
   kernels::Level tis = kernels::Level::kNone;
   double tis_cap = 0.0;  // ratio, > 0
-  std::string tis_path;  // of the field that asked for TIS
+  std::string tis_path;  // of the field that selects TIS
   std::optional<SkyrlInterval> outlier;
   std::optional<SkyrlInterval> token_mask;
   // kMean (geometric) or kSum (product).

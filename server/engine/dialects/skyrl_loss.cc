@@ -211,8 +211,8 @@ void CheckLossStructs(const BlockReader& reader, bool ignore_unknown_fields,
   }
 }
 
-// SkyRL adds the penalty by default, but a block without its fields may come
-// without a reference policy.
+// SkyRL adds the penalty by default, but a block without its fields may have no
+// reference policy.
 KlSpec ReadKl(const BlockReader& reader, const SkyrlLoss& loss,
               const RequestFacts& facts, Translation* translation) {
   constexpr std::string_view kUseKl = "use_kl_loss";

@@ -35,9 +35,8 @@ struct SkyrlLoss {
   void (*read)(const SkyrlLossBlock& block, kernels::LossSpec* loss);
 };
 
-// Refuses a field that SkyRL has since kSkyrlCispoAnchor where an older release
-// is asked for, even if unknown ones are ignored: it is known and has an
-// effect.
+// Refuses a field that SkyRL has since kSkyrlCispoAnchor for an older release,
+// even if unknown ones are ignored: it is known and has an effect.
 void RefuseNewSkyrlField(const BlockReader& reader, std::string_view field,
                          const RequestFacts& facts);
 

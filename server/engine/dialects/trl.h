@@ -7,8 +7,8 @@
 //   `vllm_importance_sampling_correction` is false and `rollout_log_probs` are
 //   there. Without `old_log_probs` the policy's own serve, detached: the loss's
 //   ratio is 1 and has a gradient, and weights are of current/rollout.
-// - `off_policy_mask_threshold: d`: DROP rows whose MEAN RATIO of
-//   current/rollout, else of current/old, is below `-d` where A < 0.
+// - `off_policy_mask_threshold: d`: DROP rows with a MEAN RATIO of
+// current/rollout, else of current/old, below `-d` where A < 0.
 // - Losses. `delta` caps PPO's unclipped branch; cispo has no lower end, and
 //   `epsilon_high` is the cap itself; vespo's phi includes the weights.
 // - Denominators: grpo and sapo: mean over rows of the token mean, / g. bnpo:

@@ -24,7 +24,7 @@ struct Mode {
   Bound bound;
 };
 
-// The last one comes from TRL's open pull request 4891.
+// The last one is that of TRL's open pull request 4891.
 constexpr std::string_view kModeNames[] = {"token_truncate", "token_mask",
                                            "sequence_truncate", kTrlDefaultMode,
                                            "sequence_geometric_mean_mask"};

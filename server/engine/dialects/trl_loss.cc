@@ -252,7 +252,7 @@ LossReduction MakeReduction(const TrlLoss& loss, bool counts_padding,
     case TrlLossType::kDapo:
     case TrlLossType::kCispo:
     case TrlLossType::kVespo: {
-      // The items belong to a generation, of which a step is a part.
+      // The items belong to a generation; a step is a part of it.
       const double share =
           facts.IsSince(kTrlStepsPerGeneration)
               ? static_cast<double>(loss.steps_per_generation) / steps

@@ -30,7 +30,7 @@ double WeightOfEmptyRow(const WeightSpec& weight) {
   return 1.0;
 }
 
-// Values whose sum, count and extrema are known.
+// Values with a known sum, count and extrema.
 struct Values {
   double sum;
   int64_t count;

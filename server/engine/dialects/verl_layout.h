@@ -31,7 +31,7 @@ struct VerlLayout {
   VerlNode policy_loss;  // PolicyLossConfig
   // True if the block configures a loss, requested or not.
   bool has_loss = false;
-  // True for verl's own tree, whose other keys are ignored. Every full
+  // True for verl's own tree; its other keys are ignored. Every full
   // configuration has an actor, which therefore does not indicate a loss.
   bool is_tree = false;
 };

@@ -28,7 +28,7 @@ using kernels::TokenSet;
 // A loss's aggregation of tokens.
 enum class LossAggregation : uint8_t {
   kLossAggMode,
-  kSeqMeanTokenMean,  // whatever loss_agg_mode says
+  kSeqMeanTokenMean,  // whatever loss_agg_mode is
   kGspo,              // that before 0.9.1, and loss_agg_mode since
   kMeanOverRows       // of one loss per row, empty rows and all
 };

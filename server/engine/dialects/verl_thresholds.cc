@@ -36,7 +36,7 @@ constexpr std::string_view kNanReason =
     " is not a number (NaN): verl accepts it and then rejects or spoils every "
     "token; write a positive number";
 
-// Appends what verl would say of the bounds of the weight.
+// Appends verl's complaints about the bounds of the weight.
 void CheckIsBounds(const IsThreshold& threshold,
                    std::vector<std::string>* problems) {
   const double upper = threshold.upper;

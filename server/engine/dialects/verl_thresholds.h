@@ -37,7 +37,7 @@ std::optional<IsThreshold> ParseIsThreshold(
 // One of the eleven rejection options.
 struct RsOption {
   std::string_view name;  // "seq_mean_k1"
-  // kRatio stands for k1, whose statistic is minus the log ratio.
+  // kRatio represents k1, with minus the log ratio as statistic.
   kernels::Estimator estimator;
   kernels::Aggregation aggregation;
 };
