@@ -23,10 +23,10 @@ constexpr Flag kFlags[] = {
      "off.",
      SetMetricsListen, GetMetricsListen},
     {"metrics_hosts",
-     "Names, separated by commas, by which scrapers and browsers may ask "
+     "Host names, separated by commas, that scrapers and browsers may use for "
      "--metrics_listen without TLS, besides IP addresses, names without dots "
-     "and this machine's own: other names are answered 421, because a web "
-     "page could point its name here (DNS rebinding).",
+     "and this machine's own: other names are answered 421, because a web page "
+     "could point its name here (DNS rebinding).",
      SetMetricsHosts, GetMetricsHosts, kList},
     {"metrics_tls",
      "Speak only TLS there too, where there is --tls_certificate. Probes of "
@@ -52,8 +52,8 @@ constexpr Flag kFlags[] = {
     {"tls_key", "File with its private key, in PEM, without a password.",
      SetPath<&Config::tls_key>, GetPath<&Config::tls_key>},
     {"tls_client_ca",
-     "File with the authorities, in PEM, one of which must have signed the "
-     "certificate of a client (mTLS); empty: clients need no certificate.",
+     "File with authorities, in PEM; one of them must have signed the "
+     "certificate of a client (mTLS). Empty: clients need no certificate.",
      SetPath<&Config::tls_client_ca>, GetPath<&Config::tls_client_ca>},
     {"tls_client_names",
      "Subject alternative names (DNS, URI, IP or email), separated by commas; "
@@ -102,8 +102,9 @@ constexpr Flag kFlags[] = {
      SetInteger<&Config::max_connections, 1, 1 << 20>,
      GetInteger<&Config::max_connections>},
     {"max_connection_age",
-     "Seconds after which a connection is asked to close, and clients open "
-     "another: balancers that choose a server by connection then spread "
+     "Seconds after which the server closes a connection in an orderly way, "
+     "and clients open another: balancers that choose a server by connection "
+     "then spread "
      "clients over new servers. At least 1.",
      SetSecondOrMore<&Config::max_connection_age_s>,
      GetSeconds<&Config::max_connection_age_s>},
@@ -172,8 +173,8 @@ constexpr Flag kFlags[] = {
      SetPath<&Config::shared_memory_socket>,
      GetPath<&Config::shared_memory_socket>},
     {"shared_memory_uids",
-     "Numbers of users, separated by commas, whose processes may share memory "
-     "too; the server's own user always may. They also need --socket_mode.",
+     "Numbers of users, separated by commas, that may share memory too; the "
+     "server's own user always may. They also need --socket_mode.",
      SetUids, GetUids, kList},
     {"socket_mode",
      "Mode of the files of Unix sockets, octal, 0600 to 0666: who may connect.",

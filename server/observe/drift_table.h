@@ -74,24 +74,23 @@ inline constexpr BatchCounter kRunCounters[] = {
 
 inline constexpr MetricRow kRunTable[] = {
     CounterRow("counterweight_drift_dropped_tokens_total",
-               "Tokens that a rule dropped or whose weight it set to 0.",
-               "run, rule"),
-    CounterRow("counterweight_drift_dropped_sequences_total",
-               "Sequences with a token that a rule dropped or whose weight it "
-               "set to 0.",
-               "run, rule"),
+               "Tokens that a rule dropped or gave the weight 0.", "run, rule"),
+    CounterRow(
+        "counterweight_drift_dropped_sequences_total",
+        "Sequences with a token that a rule dropped or gave the weight 0.",
+        "run, rule"),
     HistogramRow("counterweight_drift_token_log_ratio_nats",
                  "Log ratio of each token of this run.", "run"),
     HistogramRow("counterweight_drift_sequence_log_ratio_nats",
                  "Mean log ratio of each sequence of this run.", "run"),
-    HistogramRow("counterweight_drift_staleness_versions",
-                 "Staleness of each token of this run whose version is known: "
-                 "the trained policy's version minus the version that sampled "
-                 "the token.",
-                 "run"),
+    HistogramRow(
+        "counterweight_drift_staleness_versions",
+        "Staleness of each token of this run with a known version: the trained "
+        "policy's version minus the version that sampled the token.",
+        "run"),
     CounterRow("counterweight_drift_staleness_tokens_total",
                "Tokens of this run by their staleness in versions, of batches "
-               "that told versions.",
+               "with versions.",
                "run, staleness"),
     CounterRow("counterweight_drift_staleness_k3_sum_nats_total",
                "Sum of exp(l) - 1 - l, where l is the log ratio, over this "
@@ -195,14 +194,14 @@ inline constexpr RunSum kRunSums[] = {
      },
      Needs::kWeight},
     {CounterRow("counterweight_drift_weight_high_tokens_total",
-                "Tokens of this run whose weight was above the upper bound.",
+                "Tokens of this run with a weight above the upper bound.",
                 "run"),
      [](const PublishedSums& sums) {
        return static_cast<double>(sums.weight.tokens_high);
      },
      Needs::kWeight, true},
     {CounterRow("counterweight_drift_weight_outside_tokens_total",
-                "Tokens of this run whose weight the bounds truncated or "
+                "Tokens of this run with a weight that the bounds truncated or "
                 "masked.",
                 "run"),
      [](const PublishedSums& sums) {
@@ -214,8 +213,7 @@ inline constexpr RunSum kRunSums[] = {
      [](const PublishedSums& sums) { return static_cast<double>(sums.tokens); },
      Needs::kLoss, true},
     {CounterRow("counterweight_loss_clipped_tokens_total",
-                "Tokens of this run of which the loss took the clipped branch.",
-                "run"),
+                "Tokens of this run clipped by the loss.", "run"),
      [](const PublishedSums& sums) {
        return static_cast<double>(sums.loss.clipped);
      },
@@ -351,23 +349,22 @@ inline constexpr DriftGauge kDriftGauges[] = {
               "Largest importance weight of the last batch.", "run"),
      &RunDrift::weight_max, Needs::kWeight},
     {GaugeRow("counterweight_drift_weight_high_ratio",
-              "Share of the last batch's tokens whose weight was above the "
-              "upper bound.",
+              "Share of the last batch's tokens with a weight above the upper "
+              "bound.",
               "run"),
      &RunDrift::clipped_high, Needs::kWeight},
     {GaugeRow("counterweight_drift_weight_low_ratio",
-              "Share of the last batch's tokens whose weight was below the "
-              "lower bound.",
+              "Share of the last batch's tokens with a weight below the lower "
+              "bound.",
               "run"),
      &RunDrift::clipped_low, Needs::kWeight},
     {GaugeRow("counterweight_drift_weight_outside_ratio",
-              "Share of the last batch's tokens whose weight the bounds "
+              "Share of the last batch's tokens with a weight that the bounds "
               "truncated or masked.",
               "run"),
      &RunDrift::outside, Needs::kWeight},
     {GaugeRow("counterweight_drift_policy_version",
-              "Version of the trained policy, as the last batch's label tells "
-              "it.",
+              "Version of the trained policy, from the last batch's label.",
               "run"),
      &RunDrift::policy_version, Needs::kPolicyVersion},
     {GaugeRow("counterweight_loss",
@@ -386,10 +383,10 @@ inline constexpr DriftGauge kDriftGauges[] = {
               "where l is the log ratio of the loss.",
               "run"),
      &RunDrift::ppo_kl, Needs::kLoss},
-    {GaugeRow("counterweight_loss_clip_ratio",
-              "Share of the tokens, in the last batch that had a loss, of "
-              "which the loss took the clipped branch.",
-              "run"),
+    {GaugeRow(
+         "counterweight_loss_clip_ratio",
+         "Share of tokens clipped by the loss, in the last batch that had one.",
+         "run"),
      &RunDrift::clip_fraction, Needs::kLoss},
     {GaugeRow("counterweight_loss_clip_high_ratio",
               "Share of the tokens, in the last batch that had a loss, with a "

@@ -47,7 +47,7 @@ Written by `make docs` from `observe/serving_table.h` and `observe/drift_table.h
 with the process, or where it is so large that it would lose its next addend (a count beyond 2^53, a sum beyond 2^40), as `rate()` expects it.
 l is the log ratio of the method's drift source, in nats (clamped at 20 where it is exponentiated), w the bounded weights before
 normalization and before rules zero any. Requests without the label have `run=""`. The gauges are the native metrics of
-[kernels](../kernels/README.md) of one server's last batch; [README](README.md#series-of-drift) says when they move and leave. A mean over all
+[kernels](../kernels/README.md) of one server's last batch; [README](README.md#series-of-drift) defines their lifetime. A mean over all
 batches and servers of a run is a ratio of two rates, such as
 `sum by (run) (rate(counterweight_drift_k3_sum_nats_total[5m])) / sum by (run) (rate(counterweight_drift_tokens_total[5m]))`.
 )";

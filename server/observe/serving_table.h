@@ -39,8 +39,7 @@ inline constexpr MetricRow kServingTable[] = {
     CounterRow("counterweight_device_errors_total",
                "Batches that failed because CUDA reported an error.", "device"),
     GaugeRow("counterweight_device_lost",
-             "1 once a device fails whatever it is asked, until the process "
-             "ends; otherwise 0.",
+             "1 after the device is lost, until the process ends; otherwise 0.",
              "device"),
     GaugeRow("counterweight_requests_in_flight",
              "Correction requests that are admitted and not answered."),
@@ -49,7 +48,8 @@ inline constexpr MetricRow kServingTable[] = {
              "flight, without shared memory."),
     GaugeRow("counterweight_ready",
              "1 while health answers SERVING, otherwise 0."),
-    GaugeRow("counterweight_build_info", "Always 1; the labels say what runs.",
+    GaugeRow("counterweight_build_info",
+             "Always 1; the labels identify the build.",
              "version, revision, backend, instruction_set"),
 };
 
@@ -71,7 +71,7 @@ inline constexpr MetricRow kSampleTable[] = {
              "Bytes of admitted messages that are not parsed yet; the bound of "
              "gRPC's own memory is higher by them."),
     GaugeRow("counterweight_arriving_requests",
-             "Calls whose request has not arrived completely."),
+             "Calls with a request that has not arrived completely."),
     GaugeRow("counterweight_tasks_waiting",
              "Parts of admitted batches that wait for a worker thread."),
     GaugeRow("counterweight_connections", "Open gRPC connections."),
@@ -96,18 +96,18 @@ inline constexpr MetricRow kTlsTable[] = {
     GaugeRow("counterweight_tls_certificate_expiry_seconds",
              "Unix time at which the certificate that is served ends, or one "
              "of those in its file."),
-    GaugeRow("counterweight_tls_files_valid",
-             "0 while the files of --tls_certificate, --tls_key and "
-             "--tls_client_ca are wrong and what they said before is served, "
-             "otherwise 1."),
+    GaugeRow(
+        "counterweight_tls_files_valid",
+        "0 while the files of --tls_certificate, --tls_key and --tls_client_ca "
+        "are wrong and the earlier ones are served, otherwise 1."),
 };
 
 // Read at each scrape where --tokens is set; the last one also where
 // --tls_certificate is.
 inline constexpr MetricRow kAccessTable[] = {
     GaugeRow("counterweight_token_file_valid",
-             "0 while the file of --tokens is wrong and what it said before "
-             "holds, otherwise 1."),
+             "0 while the file of --tokens is wrong and the earlier one is "
+             "used, otherwise 1."),
     CounterRow("counterweight_access_refused_total",
                "Calls and scrapes refused for want of a token or of an allowed "
                "certificate; TLS handshakes that fail are not seen."),

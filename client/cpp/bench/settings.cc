@@ -191,7 +191,7 @@ void AddTransportFlags(CLI::App* app, Settings* settings) {
   add_file("--tls_server_name", &client::TlsFiles::server_name,
            "The name in the server's certificate, unless it is the target's");
   app->add_option("--token_file", settings->token_file,
-                  "A file with the token, for a server that asks for one");
+                  "A file with the token, for a server that requires one");
   app->add_flag("--allocate", settings->allocate,
                 "Batch and answer lie in memory that can be shared without a "
                 "copy");
@@ -200,7 +200,7 @@ void AddTransportFlags(CLI::App* app, Settings* settings) {
                     "Serve the echo at --target until stdin closes");
   app->add_flag("--echo", settings->echo,
                 "The target serves the echo: measure what the transport takes "
-                "by itself. With --transport=shared_memory no server is asked: "
+                "by itself. With --transport=shared_memory there is no server: "
                 "it is the copy in and out")
       ->excludes(serve);
 }
