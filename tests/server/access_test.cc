@@ -10,10 +10,6 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "openssl/bio.h"
-#include "openssl/evp.h"
-#include "openssl/pem.h"
-#include "openssl/x509.h"
 #include "server/access/tls_context.h"
 #include "server/access/token_table.h"
 #include "server/access/watched.h"
@@ -21,6 +17,7 @@
 #include "spdlog/logger.h"
 #include "spdlog/sinks/null_sink.h"
 #include "spdlog/sinks/ostream_sink.h"
+#include "tests/server/signer.h"
 #include "tests/server/temporary_folder.h"
 
 namespace counterweight::server {
@@ -168,50 +165,6 @@ TEST_F(AccessTest, AMistakeThatReturnsIsLoggedAgain) {
   EXPECT_THAT(look(ConfigError("no permission"), "longer"),
               HasSubstr("file_reload_failed"));
 }
-
-// Signs certificates of version 1; each may sign others.
-class Signer {
- public:
-  // Returns PEM that is valid until `seconds` from now, which may be negative.
-  std::string Sign(const char* name, const char* issuer, long seconds) const {
-    const std::unique_ptr<X509, decltype(&X509_free)> made(X509_new(),
-                                                           X509_free);
-    SetName(name, X509_get_subject_name(made.get()));
-    SetName(issuer, X509_get_issuer_name(made.get()));
-    X509_gmtime_adj(X509_getm_notBefore(made.get()), -kDay);
-    X509_gmtime_adj(X509_getm_notAfter(made.get()), seconds);
-    X509_set_pubkey(made.get(), key_.get());
-    X509_sign(made.get(), key_.get(), EVP_sha256());
-    const Bio bio(BIO_new(BIO_s_mem()), BIO_free);
-    PEM_write_bio_X509(bio.get(), made.get());
-    return TextOf(bio);
-  }
-  std::string Key() const {
-    const Bio bio(BIO_new(BIO_s_mem()), BIO_free);
-    PEM_write_bio_PrivateKey(bio.get(), key_.get(), nullptr, nullptr, 0,
-                             nullptr, nullptr);
-    return TextOf(bio);
-  }
-
-  static constexpr long kDay = 86400;
-
- private:
-  using Bio = std::unique_ptr<BIO, decltype(&BIO_free)>;
-
-  static void SetName(const char* name, X509_NAME* to) {
-    X509_NAME_add_entry_by_txt(to, "CN", MBSTRING_ASC,
-                               reinterpret_cast<const unsigned char*>(name), -1,
-                               -1, 0);
-  }
-  static std::string TextOf(const Bio& bio) {
-    char* text = nullptr;
-    const long size = BIO_get_mem_data(bio.get(), &text);
-    return {text, static_cast<size_t>(size)};
-  }
-
-  const std::unique_ptr<EVP_PKEY, decltype(&EVP_PKEY_free)> key_{
-      EVP_EC_gen("P-256"), EVP_PKEY_free};
-};
 
 // Only the handshake checks the dates: a connection may last longer.
 TEST(IsSignedBy, ACertificateThatHasEndedSinceStaysSigned) {

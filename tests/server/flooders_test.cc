@@ -70,6 +70,25 @@ TEST(Flooders, Ipv4InIpv6IsOneAddress) {
   EXPECT_FALSE(flooders.IsRefused("::ffff:10.0.0.2", kStart));
 }
 
+TEST(Flooders, TheAddressThatWasQuietLongestMakesRoom) {
+  Flooders flooders;
+  flooders.Add("10.0.0.1", kStart);
+  flooders.Add("10.0.0.2", kStart + std::chrono::seconds(1));
+  flooders.Add("10.0.0.1", kStart + std::chrono::seconds(2));
+  const auto later = kStart + std::chrono::seconds(3);
+  for (size_t i = flooders.size(); i < Flooders::kMaxAddresses; ++i) {
+    flooders.Add("host" + std::to_string(i), later);
+  }
+  // One that is known needs no room, so that none leaves.
+  flooders.Add("host1000", later);
+  EXPECT_EQ(flooders.size(), Flooders::kMaxAddresses);
+  flooders.Add("another", later);
+  EXPECT_EQ(flooders.size(), Flooders::kMaxAddresses);
+  EXPECT_TRUE(flooders.Add("10.0.0.1", later)) << "its third: it was kept";
+  EXPECT_EQ(ClosingsUntilRefused(&flooders, "10.0.0.2", later), 3)
+      << "it began again: it had left";
+}
+
 TEST(Flooders, ManyAddressesTakeBoundedMemory) {
   Flooders flooders;
   ClosingsUntilRefused(&flooders, "10.0.0.1", kStart + std::chrono::seconds(1));

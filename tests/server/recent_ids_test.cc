@@ -37,6 +37,31 @@ TEST(RecentIds, AFloodTakesNoOtherOwnersPlace) {
   }
 }
 
+TEST(RecentIds, TheOwnerOfMostGivesItsOldest) {
+  RecentIds ids(4);
+  const RecentIds::Owner many("run", "many");
+  for (const char* const id : {"1", "2", "3"}) ids.Insert(many, id, kServer);
+  // Each owner of one id more takes the place of the oldest of `many`, which
+  // has the most until all have one.
+  ids.Insert({"run", "a"}, "x", kServer);
+  ids.Insert({"run", "b"}, "x", kServer);
+  ids.Insert({"run", "c"}, "x", kServer);
+  EXPECT_EQ(ids.size(), 4U);
+  for (const char* const owner : {"a", "b", "c"}) {
+    EXPECT_FALSE(ids.Insert({"run", owner}, "x", kServer)) << owner;
+  }
+  EXPECT_FALSE(ids.Insert(many, "3", kServer));
+  // With one each, an owner leaves altogether, and may come back.
+  ids.Insert({"run", "d"}, "x", kServer);
+  EXPECT_EQ(ids.size(), 4U);
+  int known = 0;
+  for (const char* const owner : {"a", "b", "c", "d"}) {
+    known += ids.Insert({"run", owner}, "x", kPublication) ? 0 : 1;
+  }
+  EXPECT_GE(known, 1);
+  EXPECT_EQ(ids.size(), 4U);
+}
+
 TEST(RecentIds, APublicationHidesNoBatchOfTheServer) {
   RecentIds ids(10);
   const RecentIds::Owner owner("run", "client");

@@ -1,7 +1,9 @@
 #include "server/access/run_patterns.h"
 
 #include <string>
+#include <string_view>
 
+#include "absl/strings/ascii.h"
 #include "gtest/gtest.h"
 #include "server/access/token_table.h"
 
@@ -27,6 +29,28 @@ TEST(RunPatterns, AStarIsAnyText) {
   EXPECT_TRUE(Allows("a*b*c", "abc"));
   EXPECT_FALSE(Allows("a*b*c", "acb"));
   EXPECT_TRUE(Allows("a**b", "ab"));
+}
+
+TEST(RunPatterns, AStarTakesNothingTwice) {
+  // After a mismatch '*' takes more of the name, never what comes before it.
+  EXPECT_FALSE(Allows("ab*bX", "abX"));
+  EXPECT_TRUE(Allows("ab*bX", "abbX"));
+  EXPECT_FALSE(Allows("a", std::string("a\0", 2)));
+}
+
+TEST(RunPatterns, HaveTheCharactersOfNames) {
+  constexpr std::string_view kOthers = "._-*";
+  RunPatterns parsed;
+  for (int byte = 0; byte < 256; ++byte) {
+    const char c = static_cast<char>(byte);
+    const bool is_allowed =
+        absl::ascii_isalnum(static_cast<unsigned char>(c)) ||
+        kOthers.find(c) != kOthers.npos;
+    EXPECT_EQ(RunPatterns::Parse(std::string("a") + c, &parsed), is_allowed)
+        << byte;
+  }
+  EXPECT_TRUE(RunPatterns::Parse(std::string(64, 'a'), &parsed));
+  EXPECT_FALSE(RunPatterns::Parse(std::string(65, 'a'), &parsed));
 }
 
 TEST(RunPatterns, ATextIsItself) {

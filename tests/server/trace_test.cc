@@ -1,18 +1,21 @@
-// Trace context and the environment of OpenTelemetry.
+// Trace context, spans and their exporter.
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <limits>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <set>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -20,7 +23,6 @@
 #include "grpcpp/generic/async_generic_service.h"
 #include "grpcpp/grpcpp.h"
 #include "gtest/gtest.h"
-#include "server/config/otlp_options.h"
 #include "server/log/traceparent.h"
 #include "server/trace/span_exporter.h"
 #include "server/trace/spans.h"
@@ -32,8 +34,9 @@ namespace counterweight::server {
 namespace {
 
 using ::testing::ElementsAre;
-using ::testing::HasSubstr;
+using ::testing::EndsWith;
 using ::testing::Pair;
+using ::testing::UnorderedElementsAre;
 
 // The example of W3C Trace Context, section 3.2.3.
 constexpr char kExample[] =
@@ -73,6 +76,20 @@ TEST(Traceparent, InvalidOnesAreNone) {
   }
 }
 
+TEST(Traceparent, DigitsAreLowerCaseHexadecimal) {
+  constexpr std::string_view kDigits = "0123456789abcdef";
+  for (int byte = 0; byte < 256; ++byte) {
+    const char c = static_cast<char>(byte);
+    EXPECT_EQ(ParseTraceparent(Replaced(10, {&c, 1})).has_value(),
+              kDigits.find(c) != kDigits.npos)
+        << byte;
+  }
+  const auto parsed =
+      ParseTraceparent(Replaced(3, "0123456789abcdeffedcba9876543210"));
+  ASSERT_TRUE(parsed);
+  EXPECT_EQ(ToHex(parsed->trace_id), "0123456789abcdeffedcba9876543210");
+}
+
 TEST(Traceparent, IdsAreRandom) {
   std::set<TraceId> ids;
   std::set<SpanId> spans;
@@ -82,136 +99,6 @@ TEST(Traceparent, IdsAreRandom) {
   }
   EXPECT_EQ(ids.size(), 1000U);
   EXPECT_EQ(spans.size(), 1000U);
-}
-
-OtlpOptions Read(const std::vector<std::string>& environment,
-                 std::string* error) {
-  OtlpOptions options;
-  *error = ReadOtlpOptions(environment, &options);
-  return options;
-}
-
-TEST(OtlpOptions, WithoutAnEndpointNothingIsRead) {
-  std::string error;
-  const OtlpOptions options =
-      Read({"OTEL_EXPORTER_OTLP_HEADERS=broken", "OTEL_SDK_DISABLED=true",
-            "OTEL_EXPORTER_OTLP_ENDPOINT="},
-           &error);
-  EXPECT_EQ(error, "");
-  EXPECT_EQ(options.target, "");
-  EXPECT_EQ(options.why_off, "");
-}
-
-TEST(OtlpOptions, EndpointsAreUrlsWithAHost) {
-  const auto read = [](const std::string& url) {
-    std::string error;
-    const OtlpOptions options =
-        Read({"OTEL_EXPORTER_OTLP_ENDPOINT=" + url}, &error);
-    return error.empty() ? options.target + (options.has_tls ? " tls" : "")
-                         : error;
-  };
-  EXPECT_EQ(read("http://collector:4317"), "collector:4317");
-  EXPECT_EQ(read("http://collector:4317/"), "collector:4317");
-  EXPECT_EQ(read("http://collector"), "collector:4317");
-  EXPECT_EQ(read("https://collector:443"), "collector:443 tls");
-  EXPECT_EQ(read("http://[::1]:4317"), "[::1]:4317");
-  EXPECT_EQ(read("http://[::1]"), "[::1]:4317");
-  for (const char* const wrong :
-       {"collector:4317", "ftp://collector", "http://", "http://:4317",
-        "http://collector:0", "http://collector:99999", "http://collector:x",
-        "http://collector/v1/traces", "http://user@collector"}) {
-    EXPECT_THAT(read(wrong), HasSubstr("OTEL_EXPORTER_OTLP_ENDPOINT="))
-        << wrong;
-  }
-}
-
-TEST(OtlpOptions, TheEndpointOfTracesWins) {
-  std::string error;
-  const OtlpOptions options =
-      Read({"OTEL_EXPORTER_OTLP_ENDPOINT=http://a",
-            "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT=http://b"},
-           &error);
-  EXPECT_EQ(options.target, "b:4317");
-}
-
-TEST(OtlpOptions, HeadersAndResourcesArePercentEncodedPairs) {
-  std::string error;
-  const OtlpOptions options =
-      Read({"OTEL_EXPORTER_OTLP_ENDPOINT=http://a",
-            "OTEL_EXPORTER_OTLP_HEADERS=Api-Key=a%20b, x=1=2",
-            "OTEL_RESOURCE_ATTRIBUTES=service.name=x,k8s.pod.name=p%2c1",
-            "OTEL_SERVICE_NAME=trainer"},
-           &error);
-  EXPECT_EQ(error, "");
-  EXPECT_THAT(options.headers,
-              ElementsAre(Pair("api-key", "a b"), Pair("x", "1=2")));
-  EXPECT_THAT(options.resource, ElementsAre(Pair("k8s.pod.name", "p,1"),
-                                            Pair("service.name", "trainer")));
-  for (const char* const wrong :
-       {"secret", "=secret", "a b=secret", "grpc-timeout=secret",
-        "x-bin=secret", "x=secret%0a"}) {
-    Read({"OTEL_EXPORTER_OTLP_ENDPOINT=http://a",
-          std::string("OTEL_EXPORTER_OTLP_HEADERS=") + wrong},
-         &error);
-    EXPECT_THAT(error, HasSubstr("OTEL_EXPORTER_OTLP_HEADERS")) << wrong;
-  }
-}
-
-TEST(OtlpOptions, NoProxyStandsBeforeThisMachineOrReadsHeaders) {
-  const std::string token = "OTEL_EXPORTER_OTLP_HEADERS=authorization=x";
-  const auto may_use_proxy = [](const std::string& url,
-                                const std::string& headers) {
-    std::string error;
-    const bool may = MayUseProxy(
-        Read({"OTEL_EXPORTER_OTLP_ENDPOINT=" + url, headers}, &error));
-    EXPECT_EQ(error, "") << url;
-    return may;
-  };
-  for (const char* const here :
-       {"localhost:4317", "LocalHost", "localhost.:4317", "otel.localhost",
-        "127.0.0.1:4317", "127.1.2.3", "[::1]:4317", "[::1]", "0.0.0.0:4317",
-        "[::]:4317", "[::ffff:127.0.0.1]:4317"}) {
-    for (const char* const scheme : {"http://", "https://"}) {
-      EXPECT_FALSE(may_use_proxy(scheme + std::string(here), "")) << here;
-      EXPECT_FALSE(may_use_proxy(scheme + std::string(here), token)) << here;
-    }
-  }
-  for (const char* const elsewhere :
-       {"collector:4317", "10.0.0.1:4317", "[fd00::1]", "localhost.example",
-        "127.0.0.1.example"}) {
-    EXPECT_TRUE(may_use_proxy(std::string("http://") + elsewhere, ""));
-    EXPECT_TRUE(may_use_proxy(std::string("https://") + elsewhere, token));
-    EXPECT_FALSE(may_use_proxy(std::string("http://") + elsewhere, token));
-  }
-}
-
-TEST(OtlpOptions, OtherVariablesTurnTracesOffWithAReason) {
-  for (const char* const off :
-       {"OTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf", "OTEL_SDK_DISABLED=true",
-        "OTEL_TRACES_EXPORTER=none"}) {
-    std::string error;
-    const OtlpOptions options =
-        Read({"OTEL_EXPORTER_OTLP_ENDPOINT=http://a", off}, &error);
-    EXPECT_EQ(error, "");
-    EXPECT_EQ(options.target, "");
-    EXPECT_THAT(options.why_off, HasSubstr(off));
-  }
-}
-
-TEST(OtlpOptions, TheProtocolOfTracesWins) {
-  const std::string all = "OTEL_EXPORTER_OTLP_PROTOCOL=";
-  const std::string traces = "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL=";
-  const auto why_off = [&](const std::string& of_all,
-                           const std::string& of_traces) {
-    std::string error;
-    return Read({"OTEL_EXPORTER_OTLP_ENDPOINT=http://a", all + of_all,
-                 traces + of_traces},
-                &error)
-        .why_off;
-  };
-  EXPECT_EQ(why_off("http/protobuf", "grpc"), "");
-  EXPECT_THAT(why_off("grpc", "http/json"), HasSubstr(traces + "http/json"));
-  EXPECT_THAT(why_off("http/protobuf", ""), HasSubstr(all + "http/protobuf"));
 }
 
 RequestRecord Sampled() {
@@ -232,6 +119,98 @@ TEST(Spans, TextsAreCut) {
   ASSERT_EQ(spans.spans_size(), 2);
   EXPECT_EQ(spans.spans(1).parent_span_id(), spans.spans(0).span_id());
   EXPECT_LT(spans.ByteSizeLong(), 1000U);
+}
+
+// What OpenTelemetry's conventions for RPCs say, and our own names.
+TEST(Spans, HaveWhatTheLogHas) {
+  using std::chrono::nanoseconds;
+  RequestRecord record = Sampled();
+  Trace& trace = *record.trace;
+  trace.parent_id = SpanId{1, 2, 3, 4, 5, 6, 7, 8};
+  trace.start = std::chrono::system_clock::time_point(nanoseconds(5'000));
+  const auto begin = trace.steady_start;
+  trace.stages = {
+      {"decode", begin + nanoseconds(10), begin + nanoseconds(30)},
+      {"compute", begin + nanoseconds(30), begin + nanoseconds(70)}};
+  record.run = "a-run";
+  record.request_id = "an-id";
+  record.replica = "two";
+  record.method = "token_tis";
+  record.peer = "unix";
+  record.token = "trainer";
+  record.code = grpc::StatusCode::INTERNAL;
+  record.message = "broken";
+  record.tokens = 11;
+  record.sequences = 12;
+  record.request_bytes = 13;
+  record.response_bytes = 14;
+  otlp::ScopeSpans spans;
+  AddSpans(record, begin + nanoseconds(100), &spans);
+  ASSERT_EQ(spans.spans_size(), 3);
+  const otlp::Span& span = spans.spans(0);
+  EXPECT_EQ(span.trace_id(),
+            std::string(trace.trace_id.begin(), trace.trace_id.end()));
+  EXPECT_EQ(span.parent_span_id(), "\1\2\3\4\5\6\7\10");
+  EXPECT_EQ(span.span_id().size(), 8U);
+  EXPECT_THAT(span.name(), EndsWith("/Correct"));
+  EXPECT_EQ(span.kind(), 2);
+  EXPECT_EQ(span.flags(), 1U);
+  EXPECT_EQ(span.start_time_unix_nano(), 5'000U);
+  EXPECT_EQ(span.end_time_unix_nano(), 5'100U);
+  EXPECT_EQ(span.status().code(), 2);
+  EXPECT_EQ(span.status().message(), "broken");
+  std::map<std::string, std::string> attributes;
+  for (const otlp::KeyValue& each : span.attributes()) {
+    attributes[each.key()] = each.value().has_int_value()
+                                 ? std::to_string(each.value().int_value())
+                                 : each.value().string_value();
+  }
+  EXPECT_THAT(
+      attributes,
+      UnorderedElementsAre(
+          Pair("rpc.system", "grpc"),
+          Pair("rpc.service", "counterweight.v1.CorrectionService"),
+          Pair("rpc.method", "Correct"), Pair("rpc.grpc.status_code", "13"),
+          Pair("network.transport", "unix"),
+          Pair("counterweight.request_id", "an-id"),
+          Pair("counterweight.run", "a-run"),
+          Pair("counterweight.replica", "two"),
+          Pair("counterweight.method", "token_tis"),
+          Pair("counterweight.client", "trainer"),
+          Pair("counterweight.tokens", "11"),
+          Pair("counterweight.sequences", "12"),
+          Pair("counterweight.request_bytes", "13"),
+          Pair("counterweight.response_bytes", "14")));
+  for (int i = 1; i < 3; ++i) {
+    const otlp::Span& stage = spans.spans(i);
+    EXPECT_EQ(stage.trace_id(), span.trace_id());
+    EXPECT_EQ(stage.parent_span_id(), span.span_id());
+    EXPECT_EQ(stage.span_id().size(), 8U);
+    EXPECT_NE(stage.span_id(), span.span_id());
+    EXPECT_EQ(stage.kind(), 1);
+    EXPECT_EQ(stage.flags(), 1U);
+  }
+  EXPECT_EQ(spans.spans(1).name(), "decode");
+  EXPECT_EQ(spans.spans(1).start_time_unix_nano(), 5'010U);
+  EXPECT_EQ(spans.spans(2).name(), "compute");
+  EXPECT_EQ(spans.spans(2).end_time_unix_nano(), 5'070U);
+}
+
+TEST(Spans, OnlyFailuresOfTheServerAreErrors) {
+  for (int code = 0; code <= 16; ++code) {
+    RequestRecord record = Sampled();
+    record.code = static_cast<grpc::StatusCode>(code);
+    record.message = "why";
+    otlp::ScopeSpans spans;
+    AddSpans(record, std::chrono::steady_clock::now(), &spans);
+    // By OpenTelemetry's conventions for gRPC servers.
+    constexpr std::array kErrors = {2, 4, 12, 13, 14, 15};
+    EXPECT_EQ(spans.spans(0).has_status(),
+              std::find(kErrors.begin(), kErrors.end(), code) != kErrors.end())
+        << code;
+    EXPECT_FALSE(spans.spans(1).has_status());
+    EXPECT_EQ(spans.spans(0).parent_span_id(), "");
+  }
 }
 
 TEST(SpanExporter, BoundsTheSpansThatWait) {

@@ -3,6 +3,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/ascii.h"
 #include "gtest/gtest.h"
 
 namespace counterweight::server {
@@ -98,11 +99,36 @@ TEST(WebRequest, AHostOfAnotherSiteIsNotOurs) {
   }
 }
 
+TEST(WebRequest, OneLabelHasTheCharactersOfHostNames) {
+  for (int byte = 0; byte < 256; ++byte) {
+    const char c = static_cast<char>(byte);
+    const bool is_allowed =
+        absl::ascii_isalnum(static_cast<unsigned char>(c)) || c == '-' ||
+        c == '_';
+    // ':' begins a port, which may be empty.
+    EXPECT_EQ(IsOwnHost(std::string("a") + c, {}), is_allowed || c == ':')
+        << byte;
+  }
+}
+
+TEST(WebRequest, HeadsHaveNoControlCharacters) {
+  for (int byte = 0; byte < 256; ++byte) {
+    const char c = static_cast<char>(byte);
+    const bool is_text = (byte >= ' ' && byte != 0x7f) || c == '\t';
+    EXPECT_EQ(
+        ParseWebRequest(std::string("GET / HTTP/1.1\r\nX: a") + c + "b\r\n\r\n")
+            .has_value(),
+        is_text)
+        << byte;
+  }
+}
+
 TEST(WebRequest, QueriesAreDecoded) {
   EXPECT_EQ(QueryValue("run=a%20b+c%2F", "run"), "a b c/");
   EXPECT_EQ(QueryValue("x=1&run=2&run=3", "run"), "2");
   EXPECT_EQ(QueryValue("run=100%&x=1", "run"), "100%");
   EXPECT_EQ(QueryValue("run=%4", "run"), "%4");
+  EXPECT_EQ(QueryValue("run=%41", "run"), "A");
   EXPECT_EQ(QueryValue("run=%zz", "run"), "%zz");
   EXPECT_EQ(QueryValue("runs=1", "run"), "");
   EXPECT_EQ(QueryValue("run", "run"), "");

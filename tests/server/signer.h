@@ -1,0 +1,61 @@
+// Certificates for tests.
+#ifndef COUNTERWEIGHT_TESTS_SERVER_SIGNER_H_
+#define COUNTERWEIGHT_TESTS_SERVER_SIGNER_H_
+
+#include <memory>
+#include <string>
+
+#include "openssl/bio.h"
+#include "openssl/evp.h"
+#include "openssl/pem.h"
+#include "openssl/x509.h"
+
+namespace counterweight::server {
+
+// Signs certificates of version 1; each may sign others.
+class Signer {
+ public:
+  // Returns PEM that is valid until `seconds` from now, which may be negative.
+  std::string Sign(const char* name, const char* issuer, long seconds) const {
+    const std::unique_ptr<X509, decltype(&X509_free)> made(X509_new(),
+                                                           X509_free);
+    SetName(name, X509_get_subject_name(made.get()));
+    SetName(issuer, X509_get_issuer_name(made.get()));
+    X509_gmtime_adj(X509_getm_notBefore(made.get()), -kDay);
+    X509_gmtime_adj(X509_getm_notAfter(made.get()), seconds);
+    X509_set_pubkey(made.get(), key_.get());
+    X509_sign(made.get(), key_.get(), EVP_sha256());
+    const Bio bio(BIO_new(BIO_s_mem()), BIO_free);
+    PEM_write_bio_X509(bio.get(), made.get());
+    return TextOf(bio);
+  }
+  std::string Key() const {
+    const Bio bio(BIO_new(BIO_s_mem()), BIO_free);
+    PEM_write_bio_PrivateKey(bio.get(), key_.get(), nullptr, nullptr, 0,
+                             nullptr, nullptr);
+    return TextOf(bio);
+  }
+
+  static constexpr long kDay = 86400;
+
+ private:
+  using Bio = std::unique_ptr<BIO, decltype(&BIO_free)>;
+
+  static void SetName(const char* name, X509_NAME* to) {
+    X509_NAME_add_entry_by_txt(to, "CN", MBSTRING_ASC,
+                               reinterpret_cast<const unsigned char*>(name), -1,
+                               -1, 0);
+  }
+  static std::string TextOf(const Bio& bio) {
+    char* text = nullptr;
+    const long size = BIO_get_mem_data(bio.get(), &text);
+    return {text, static_cast<size_t>(size)};
+  }
+
+  const std::unique_ptr<EVP_PKEY, decltype(&EVP_PKEY_free)> key_{
+      EVP_EC_gen("P-256"), EVP_PKEY_free};
+};
+
+}  // namespace counterweight::server
+
+#endif  // COUNTERWEIGHT_TESTS_SERVER_SIGNER_H_
