@@ -253,7 +253,7 @@ class Client::Implementation {
     if (request.input_bytes < options_.stream_from_bytes) {
       return Transport::kUnary;
     }
-    if (is_unix_socket_ && !known.socket.empty() && !request.outputs.empty()) {
+    if (is_unix_socket_ && !known.socket.empty()) {
       return Transport::kSharedMemory;
     }
     return known.stream ? Transport::kStream : Transport::kUnary;

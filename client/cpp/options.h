@@ -22,8 +22,8 @@ namespace counterweight::client {
 // How the bytes of a batch travel. The answer's bytes do not depend on it.
 enum class Transport {
   // Sends one message below Options::stream_from_bytes. Above, uses shared
-  // memory if the target is a Unix socket, the server offers it and the request
-  // names its outputs; else a stream.
+  // memory if the target is a Unix socket and the server offers it; else a
+  // stream.
   kAuto,
   // Correct: one message, at most Limits.max_message_bytes.
   kUnary,

@@ -4,12 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
+	"slices"
 	"strings"
 	"unsafe"
 
 	"google.golang.org/grpc/codes"
-	"google.golang.org/protobuf/proto"
 
 	pb "github.com/counterweight/counterweight/client/go/counterweightv1"
 	"github.com/counterweight/counterweight/client/go/internal/sharedmemory"
@@ -37,11 +36,8 @@ type destination struct {
 // An exchange is one batch in shared memory. Inputs that do not lie there are copied there,
 // outputs from there. It is closed in the end, whatever happened.
 type exchange struct {
-	call   *call
-	pool   *sharedmemory.Pool
-	router *router
-	// method is the key of what is remembered.
-	method  string
+	call    *call
+	pool    *sharedmemory.Pool
 	inputs  []place
 	outputs []destination
 	// taken are regions of the pool's, used those of the caller's.
@@ -70,21 +66,8 @@ func (e *exchange) place(ctx context.Context) error {
 }
 
 func (e *exchange) placeOutputs(ctx context.Context) error {
-	roles := e.call.head.GetOutputs()
-	if len(roles) == 0 {
-		// Which outputs a method has by default, only the server knows; mends corrects a guess.
-		key, err := proto.MarshalOptions{Deterministic: true}.Marshal(e.call.head.GetMethod())
-		if err != nil {
-			return err
-		}
-		e.method = string(key) + strconv.FormatBool(e.call.head.GetComputeLoss())
-		var known bool
-		if roles, known = e.router.expected(e.method); !known {
-			roles = e.guess()
-		}
-	}
 	var memory [][]byte
-	for _, role := range roles {
+	for _, role := range e.expected() {
 		for _, array := range e.call.arrays(&e.call.into) {
 			if array.role != role || array.size == 0 {
 				continue
@@ -106,10 +89,14 @@ func (e *exchange) placeOutputs(ctx context.Context) error {
 	return err
 }
 
-func (e *exchange) guess() []pb.TensorRole {
-	method := e.call.head.GetMethod()
+// expected are the outputs that the answer may have. Which of them a method has by default,
+// only the server knows; it ignores the destinations of others.
+func (e *exchange) expected() []pb.TensorRole {
+	if roles := e.call.head.GetOutputs(); len(roles) > 0 {
+		return roles
+	}
 	roles := []pb.TensorRole{outputRoles[OutputWeights], outputRoles[OutputKeepMask]}
-	if e.call.head.GetComputeLoss() || method.GetConfig().GetPolicyLoss() != nil || method.GetPreset().GetPolicyLoss() != nil {
+	if e.call.batch.CurrentLogProbs != nil {
 		roles = append(roles, outputRoles[OutputGradient])
 	}
 	return roles
@@ -191,43 +178,21 @@ func (e *exchange) mends(err error) (mends bool, unusable error) {
 		e.waits = false // the server has done with the request, or has not begun
 	}
 	var invalid *InvalidRequestError
-	var fields []string
 	if errors.As(err, &invalid) {
-		for _, violation := range invalid.Violations {
-			fields = append(fields, violation.Field)
+		about := func(v Violation) bool { return strings.Contains(v.Field, "shared_memory") }
+		if len(invalid.Violations) > 0 && !slices.ContainsFunc(invalid.Violations, about) {
+			return false, nil
 		}
 	} else if failed.Code != codes.FailedPrecondition {
 		return false, nil
 	}
-	if len(fields) == 0 || strings.Contains(strings.Join(fields, " "), "shared_memory") {
-		if e.renewed {
-			return false, &sharedmemory.UnusableError{Reason: "the server does not know memory that it took: " + err.Error()}
-		}
-		// It was restarted, or lost us.
-		e.renewed = true
-		e.pool.ForgetHandles()
-		return true, nil
+	if e.renewed {
+		return false, &sharedmemory.UnusableError{Reason: "the server does not know memory that it took: " + err.Error()}
 	}
-	return e.withoutDestinations(fields), nil
-}
-
-// withoutDestinations leaves out those that the fields name: the method has no such output.
-func (e *exchange) withoutDestinations(fields []string) (changed bool) {
-	kept := e.outputs[:0:0]
-	for i, output := range e.outputs {
-		role := strings.TrimPrefix(output.role.String(), "TENSOR_ROLE_")
-		named := false
-		for _, field := range fields {
-			named = named || strings.HasPrefix(field, fmt.Sprintf("destinations[%d]", i)) ||
-				strings.HasPrefix(field, "destinations["+role+"]")
-		}
-		if !named {
-			kept = append(kept, output)
-		}
-	}
-	changed = len(kept) < len(e.outputs)
-	e.outputs = kept
-	return changed
+	// It was restarted, or lost us.
+	e.renewed = true
+	e.pool.ForgetHandles()
+	return true, nil
 }
 
 // close gives the regions back; without an answer the server may still use them.

@@ -7,14 +7,11 @@ import (
 
 	"google.golang.org/grpc/codes"
 
-	pb "github.com/counterweight/counterweight/client/go/counterweightv1"
 	"github.com/counterweight/counterweight/client/go/internal/sharedmemory"
 )
 
 // smallBytes: batches with fewer bytes of tensors go as one message.
 const smallBytes = 2 << 20
-
-const mostRemembered = 256
 
 // capabilities are what a server can do beside Correct.
 type capabilities struct {
@@ -46,10 +43,8 @@ type router struct {
 	known *capabilities
 
 	// pool is memory that is shared with the server, if it ever was.
-	pool *sharedmemory.Pool
-	// remembered are the outputs that methods have by default, by the method's bytes.
-	remembered map[string][]pb.TensorRole
-	closed     bool
+	pool   *sharedmemory.Pool
+	closed bool
 }
 
 func (r *router) capabilities() *capabilities {
@@ -154,23 +149,6 @@ func (r *router) withoutSharedMemory(transport Transport, why *sharedmemory.Unus
 		r.known = &known
 	}
 	return Stream, nil
-}
-
-// expected are the outputs that a method has by default, if a call has told.
-func (r *router) expected(method string) ([]pb.TensorRole, bool) {
-	r.mutex.Lock()
-	defer r.mutex.Unlock()
-	roles, known := r.remembered[method]
-	return roles, known
-}
-
-func (r *router) remember(method string, roles []pb.TensorRole) {
-	r.mutex.Lock()
-	defer r.mutex.Unlock()
-	if r.remembered == nil || len(r.remembered) >= mostRemembered {
-		r.remembered = map[string][]pb.TensorRole{}
-	}
-	r.remembered[method] = roles
 }
 
 func (r *router) close() {

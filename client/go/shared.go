@@ -18,7 +18,7 @@ import (
 // correctShared sends ranges of shared memory instead of bytes. An UnusableError of package
 // sharedmemory means that the batch has to go in another way.
 func (c *Client) correctShared(ctx context.Context, call *call) (*Result, error) {
-	exchange := &exchange{call: call, pool: c.router.sharedPool(), router: &c.router}
+	exchange := &exchange{call: call, pool: c.router.sharedPool()}
 	defer exchange.close()
 	if err := exchange.place(ctx); err != nil {
 		return nil, c.sharedFailure(ctx, err, call)
@@ -120,10 +120,8 @@ func (s *sharedCall) read(message wire.Cursor) error {
 	if err := exchange.call.checkOutputs(s.response.Outputs); err != nil {
 		return err
 	}
-	roles := make([]pb.TensorRole, len(s.response.Outputs))
 	for i := range s.response.Outputs {
 		output := &s.response.Outputs[i]
-		roles[i] = output.Role
 		to, err := exchange.call.place(s.result, output.Role, output.DType)
 		if err != nil {
 			return err
@@ -140,7 +138,6 @@ func (s *sharedCall) read(message wire.Cursor) error {
 			return err
 		}
 	}
-	exchange.router.remember(exchange.method, roles)
 	s.result.fill(&s.response)
 	return nil
 }

@@ -80,7 +80,6 @@ TEST_F(SharedMemory, AnswersTheSameWithCopies) {
   const TestBatch empty(0, 5);
   for (const TestBatch* batch : {&large, &small, &packed, &empty, &large}) {
     ExpectOk(&client, batch->Everything(), &response);
-    // Outputs that are not named arrive in the message.
     ExpectOk(&client, batch->Weights(), &response);
   }
 }
@@ -123,7 +122,7 @@ TEST_F(SharedMemory, TensorsMayLieAcrossElementsOfTheirRegion) {
   ExpectOk(&client, request, &response);
 }
 
-TEST_F(SharedMemory, IsTakenForLargeBatchesThatNameTheirOutputs) {
+TEST_F(SharedMemory, IsTakenForLargeBatches) {
   Options options;
   options.stream_from_bytes = 10000;
   Client client(target_, options);
@@ -132,8 +131,12 @@ TEST_F(SharedMemory, IsTakenForLargeBatchesThatNameTheirOutputs) {
   ASSERT_TRUE(client.Correct(batch.Everything(), &response).ok());
   EXPECT_EQ(response.transport, Transport::kSharedMemory);
   ExpectSame(response, Want(batch.Everything()));
-  ASSERT_TRUE(client.Correct(batch.Weights(), &response).ok());
-  EXPECT_EQ(response.transport, Transport::kStream);
+  for (Request request : {batch.Weights(), batch.Everything()}) {
+    request.outputs.clear();
+    ASSERT_TRUE(client.Correct(request, &response).ok());
+    EXPECT_EQ(response.transport, Transport::kSharedMemory);
+    ExpectSame(response, Want(request));
+  }
 }
 
 TEST_F(SharedMemory, WhatTheServerDoesNotTakeGoesByStream) {

@@ -137,11 +137,36 @@ TEST_F(SharedCorrect, DestinationsAreOutputsAndDoNotOverlap) {
   EXPECT_THAT(Fields(request), ElementsAre("destinations[1].shared_memory"));
   request = Request();
   request.mutable_destinations(0)->set_dtype(v1::D_TYPE_BF16);
-  request.mutable_destinations(1)->set_role(v1::TENSOR_ROLE_GRADIENT);
+  request.mutable_destinations(1)->set_role(v1::TENSOR_ROLE_TOKEN_REASONS);
   EXPECT_THAT(Fields(request),
               ElementsAre("destinations[0].dtype", "destinations[1].role"));
   request = Request();
   *request.add_destinations() = request.destinations(0);
+  EXPECT_THAT(Fields(request), ElementsAre("destinations[2].role"));
+}
+
+// Which outputs an answer has by default, only the server knows.
+TEST_F(SharedCorrect, DestinationsOfOutputsThatTheMethodLacksAreIgnored) {
+  v1::CorrectRequest request = Request();
+  v1::Tensor* const gradient = request.add_destinations();
+  gradient->set_role(v1::TENSOR_ROLE_GRADIENT);
+  gradient->set_dtype(v1::D_TYPE_F32);
+  SetRange(output_handle_, 128, 24, gradient);
+  std::memset(outputs_.data() + 128, 0xa5, 24);
+  v1::CorrectResponse response;
+  ASSERT_TRUE(running_.Correct(request, &response).ok());
+  EXPECT_EQ(response.tensors_size(), 2);
+  for (const v1::Tensor& tensor : response.tensors()) {
+    EXPECT_TRUE(tensor.has_shared_memory());
+  }
+  EXPECT_EQ(std::string(24, '\xa5'),
+            std::string(outputs_.data() + 128, outputs_.data() + 152));
+  // Named outputs are what the caller expects.
+  request.add_outputs(v1::TENSOR_ROLE_WEIGHTS);
+  request.add_outputs(v1::TENSOR_ROLE_KEEP_MASK);
+  EXPECT_THAT(Fields(request), ElementsAre("destinations[2].role"));
+  request.clear_outputs();
+  request.mutable_destinations(2)->set_role(v1::TENSOR_ROLE_OLD_LOG_PROBS);
   EXPECT_THAT(Fields(request), ElementsAre("destinations[2].role"));
 }
 

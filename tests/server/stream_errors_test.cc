@@ -47,13 +47,16 @@ TEST(StreamErrors, HeadersCarryNoBytes) {
   *frame.mutable_header() = SmallRequest();
   frame.mutable_header()->mutable_tensors(2)->clear_data();
   frame.mutable_header()->mutable_tensors(2)->mutable_shared_memory();
-  v1::Tensor* const destination = frame.mutable_header()->add_destinations();
-  destination->set_role(v1::TENSOR_ROLE_WEIGHTS);
+  for (const v1::TensorRole role :
+       {v1::TENSOR_ROLE_WEIGHTS, v1::TENSOR_ROLE_GRADIENT}) {
+    frame.mutable_header()->add_destinations()->set_role(role);
+  }
   StreamCall call(running.channel());
   call.Send(frame);
   EXPECT_THAT(FieldsOf(call.Finish()),
               ElementsAre("tensors[0].data", "tensors[1].data",
-                          "tensors[2].shared_memory", "destinations[0]"));
+                          "tensors[2].shared_memory", "destinations[0]",
+                          "destinations[1]"));
 }
 
 TEST(StreamErrors, TheFirstFrameIsTheHeader) {

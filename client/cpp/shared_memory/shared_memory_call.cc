@@ -25,6 +25,22 @@ bool IsServersLastWord(StatusCode code) {
          code == StatusCode::kResourceExhausted;
 }
 
+// The request's outputs, or those that an answer may have by default: the
+// server ignores destinations of the ones that the method lacks.
+std::vector<Output> WithDefaults(const PreparedRequest& request) {
+  std::vector<Output> outputs(request.outputs.begin(), request.outputs.end());
+  if (!outputs.empty()) return outputs;
+  outputs = {{.role = v1::TENSOR_ROLE_WEIGHTS},
+             {.role = v1::TENSOR_ROLE_KEEP_MASK}};
+  for (const Input& input : request.inputs) {
+    // Without them there is nothing to differentiate by.
+    if (input.role == v1::TENSOR_ROLE_CURRENT_LOG_PROBS) {
+      outputs.push_back({.role = v1::TENSOR_ROLE_GRADIENT});
+    }
+  }
+  return outputs;
+}
+
 bool HasDevice(const std::vector<std::string>& devices,
                const DeviceUuid& device) {
   return std::find(devices.begin(), devices.end(),
@@ -47,6 +63,10 @@ bool IsAboutSharedMemory(const Status& status) {
                      });
 }
 
+SharedMemoryCall::SharedMemoryCall(Registry* registry,
+                                   const PreparedRequest& request)
+    : registry_(*registry), request_(request), wanted_(WithDefaults(request)) {}
+
 SharedMemoryCall::~SharedMemoryCall() {
   for (const DeviceRegion& region : lent_) registry_.EndUse(region);
 }
@@ -61,7 +81,7 @@ std::vector<SharedMemoryCall::Tensor> SharedMemoryCall::Inputs() const {
 
 std::vector<SharedMemoryCall::Tensor> SharedMemoryCall::Outputs() const {
   std::vector<Tensor> outputs;
-  for (const Output& output : request_.outputs) {
+  for (const Output& output : wanted_) {
     outputs.push_back({output.data, OutputBytes(output.role, request_),
                        OutputDType(output.role), output.location});
   }
@@ -207,7 +227,7 @@ v1::CorrectRequest SharedMemoryCall::Message() const {
   }
   for (size_t i = 0; i < outputs_.size(); ++i) {
     if (outputs_[i].bytes == 0) continue;
-    const v1::TensorRole role = request_.outputs[i].role;
+    const v1::TensorRole role = wanted_[i].role;
     v1::Tensor* const tensor = message.add_destinations();
     tensor->set_role(role);
     tensor->set_dtype(OutputDType(role));
@@ -217,11 +237,15 @@ v1::CorrectRequest SharedMemoryCall::Message() const {
 }
 
 Status SharedMemoryCall::TakeOutputs(Response* response) const {
-  for (size_t i = 0; i < outputs_.size(); ++i) {
-    const Place& place = outputs_[i];
-    if (place.bytes == 0) continue;
-    v1::Tensor* const tensor =
-        response->message.mutable_tensors(static_cast<int>(i));
+  for (int i = 0; i < response->message.tensors_size(); ++i) {
+    v1::Tensor* const tensor = response->message.mutable_tensors(i);
+    const auto wanted = std::find_if(
+        wanted_.begin(), wanted_.end(),
+        [&](const Output& output) { return output.role == tensor->role(); });
+    // Other outputs, and those without bytes, are in the message.
+    static const Place kNone;
+    const Place& place =
+        wanted == wanted_.end() ? kNone : outputs_[wanted - wanted_.begin()];
     const v1::SharedMemoryRange& range = tensor->shared_memory();
     if (range.handle() != place.range.handle() ||
         range.offset() != place.range.offset() ||
@@ -230,7 +254,7 @@ Status SharedMemoryCall::TakeOutputs(Response* response) const {
                           "] is not where it was to be");
     }
     tensor->clear_shared_memory();
-    if (place.device) continue;
+    if (place.bytes == 0 || place.device) continue;
     std::byte* const to = response->outputs[i].data;
     if (to != place.data()) std::memcpy(to, place.data(), place.bytes);
   }

@@ -20,12 +20,10 @@ bool EndsCall(const Status& status);
 bool IsAboutSharedMemory(const Status& status);
 
 // One attempt. Tensors in regions of Registry::Allocate and on a device stay
-// there; the others are copied into and out of regions of the pool. Outputs
-// that the request does not name arrive within the answer's message.
+// there; the others are copied into and out of regions of the pool.
 class SharedMemoryCall {
  public:
-  SharedMemoryCall(Registry* registry, const PreparedRequest& request)
-      : registry_(*registry), request_(request) {}
+  SharedMemoryCall(Registry* registry, const PreparedRequest& request);
   ~SharedMemoryCall();
   SharedMemoryCall(const SharedMemoryCall&) = delete;
   SharedMemoryCall& operator=(const SharedMemoryCall&) = delete;
@@ -85,6 +83,8 @@ class SharedMemoryCall {
 
   Registry& registry_;
   const PreparedRequest& request_;
+  // The outputs that have a destination.
+  const std::vector<Output> wanted_;
   uint64_t generation_ = 0;
   std::shared_ptr<Region> pooled_inputs_;
   std::shared_ptr<Region> pooled_outputs_;

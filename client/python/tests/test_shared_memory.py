@@ -63,29 +63,13 @@ def test_results_are_the_callers(sharer: cw.Client) -> None:
     assert (first.weights == 9).all()
 
 
-def test_outputs_that_are_not_there_are_learned(sharing: Sharing, sharer: cw.Client) -> None:
-    """Only the server knows a method's default outputs."""
+def test_outputs_of_the_servers_choice(sharing: Sharing, sharer: cw.Client) -> None:
+    """The answer has some of them; each call is one request."""
     server, memory = sharing
 
     def mask_only(request: Any, context: Any) -> Response:
         response = answer(request, context)
         return Response(request_id=request.request_id, tensors=[response.tensors[1]])
-
-    server.handler = memory.serve(mask_only)
-    for _ in range(3):
-        result = sharer.correct(**BATCH)
-        np.testing.assert_array_equal(result.keep_mask, MASK)
-        assert result.weights is None
-    assert [len(request.destinations) for request in server.requests] == [2, 1, 1, 1]
-    # Another method has other outputs.
-    sharer.correct(**{**BATCH, "method": "seq_mis"})
-    assert [len(request.destinations) for request in server.requests[4:]] == [2, 1]
-    with pytest.raises(cw.InvalidRequestError, match=r"out\['weights'\]: the method has no such"):
-        sharer.correct(**BATCH, out={"weights": np.zeros(SHAPE, np.float32)})
-
-
-def test_outputs_that_were_not_expected_come_along(sharing: Sharing, sharer: cw.Client) -> None:
-    server, memory = sharing
 
     def with_gradient(request: Any, context: Any) -> Response:
         response = answer(request, context)
@@ -94,10 +78,18 @@ def test_outputs_that_were_not_expected_come_along(sharing: Sharing, sharer: cw.
         )
         return response
 
+    server.handler = memory.serve(mask_only)
+    result = sharer.correct(**BATCH)
+    np.testing.assert_array_equal(result.keep_mask, MASK)
+    assert result.weights is None
+    with pytest.raises(cw.InvalidRequestError, match=r"out\['weights'\]: the method has no such"):
+        sharer.correct(**BATCH, out={"weights": np.zeros(SHAPE, np.float32)})
     server.handler = memory.serve(with_gradient)
-    for _ in range(2):
-        np.testing.assert_array_equal(sharer.correct(**BATCH).gradient, WEIGHTS)
-    assert [len(request.destinations) for request in server.requests] == [2, 5]
+    result = sharer.correct(**BATCH, current_log_probs=OLD)
+    np.testing.assert_array_equal(result.gradient, WEIGHTS)
+    # A gradient by log-probs that were not sent is in the message.
+    np.testing.assert_array_equal(sharer.correct(**BATCH).gradient, WEIGHTS)
+    assert [len(request.destinations) for request in server.requests] == [2, 2, 3, 2]
 
 
 def test_empty_batches(sharing: Sharing, sharer: cw.Client) -> None:
@@ -160,18 +152,13 @@ def test_a_server_that_never_knows_its_regions_gets_chunks(sharing: Sharing, ref
     assert caught.value.code is grpc.StatusCode.FAILED_PRECONDITION
 
 
-def test_violations_are_those_of_the_request(sharing: Sharing, sharer: cw.Client) -> None:
-    """None of them names destinations, which the caller does not know."""
+def test_violations_of_the_request_end_it(sharing: Sharing, sharer: cw.Client) -> None:
     server, _ = sharing
-
-    def refuse(request: Any, context: Any) -> Any:
-        fields = [f"destinations[{i}].role" for i in range(len(request.destinations))]
-        return bad_request("labels.run", *fields)(request, context)
-
-    server.handler = refuse
+    server.handler = bad_request("labels.run")
     with pytest.raises(cw.InvalidRequestError) as caught:
         sharer.correct(**BATCH)
     assert [violation.field for violation in caught.value.violations] == ["run"]
+    assert len(server.requests) == 1
 
 
 def test_memory_that_the_server_refuses(sharing: Sharing) -> None:

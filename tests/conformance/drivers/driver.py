@@ -93,7 +93,8 @@ def arguments(call: dict[str, Any]) -> dict[str, Any]:
         asked["method"] = cw.Dialect(method["dialect"], method["block"], release=method["release"])
     else:
         asked["method"] = cw.Preset(method["preset"], **method.get("parameters", {}))
-    asked["outputs"] = [name.lower() for name in call.get("outputs", ["WEIGHTS", "KEEP_MASK"])]
+    outputs = [name.lower() for name in call.get("outputs", ["WEIGHTS", "KEEP_MASK"])]
+    asked["outputs"] = outputs or None
     asked["request_id"] = call.get("request_id")
     asked["policy_version"] = call.get("policy_version")
     asked["timeout"] = call.get("timeout")

@@ -137,7 +137,10 @@ func (c *call) options() []cw.Option {
 	for _, name := range names {
 		asked = append(asked, outputs[name])
 	}
-	options := []cw.Option{cw.Outputs(asked...)}
+	var options []cw.Option
+	if len(asked) > 0 {
+		options = append(options, cw.Outputs(asked...))
+	}
 	if c.RequestID != "" {
 		options = append(options, cw.RequestID(c.RequestID))
 	}

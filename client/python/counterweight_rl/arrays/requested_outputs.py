@@ -48,11 +48,14 @@ class RequestedOutputs:
         return tuple(role_name(role) for role in self.roles)
 
     @property
+    def answered(self) -> tuple[str, ...]:
+        """The names of the arrays that the answer may have."""
+        return self.role_names or _DEFAULT_ARRAYS
+
+    @property
     def arrays(self) -> tuple[str, ...]:
         """The names of the arrays that the Result may have."""
-        if not self.roles:
-            return _DEFAULT_ARRAYS
-        return self.role_names if self.keep_mask else ()
+        return self.answered if self.keep_mask else ()
 
 
 def read_outputs(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -32,7 +31,6 @@ from counterweight_rl.status import StatusCode
 from counterweight_rl.transport.wire import ELEMENT_BYTES
 
 _ALIGNMENT = 64  # of tensors in regions, bytes
-_DESTINATION = re.compile(r"destinations\[(\w+)\]")
 # Codes after which the server no longer uses the request's memory; the client may make others.
 _ANSWERS = (
     StatusCode.INVALID_ARGUMENT,
@@ -84,15 +82,8 @@ class Exchange:
         self._outputs: dict[str, _Place] = {}
         self._in_place: dict[str, OutputArray] = {}
         self._on_device: list[DeviceOutputArray] = []
-        self._asked: list[str] = []  # the outputs with a destination, in the message's order
         self._sent: dict[str, tensor_pb2.SharedMemoryRange] = {}
         self._renewed = False
-        self._key = b"".join(
-            (
-                correction.head.method.SerializeToString(deterministic=True),
-                bytes([correction.requested.compute_loss, *correction.requested.roles]),
-            )
-        )
         try:
             self._place_inputs()
             self._place_outputs()
@@ -115,7 +106,6 @@ class Exchange:
         for tensor, place in zip(request.tensors, self._inputs, strict=True):
             if place is not None:
                 tensor.shared_memory.CopyFrom(place.describe(self._handle(place.region)))
-        self._asked = list(self._outputs)
         self._sent = {
             n: place.describe(self._handle(place.region)) for n, place in self._outputs.items()
         }
@@ -147,7 +137,6 @@ class Exchange:
                     output.finish()
                 else:
                     output.fill(self._outputs[output.name].bytes())
-            self._pool.remember(self._key, tuple(output.name for output in answer.outputs))
             return answer.result()
 
     def mends(self, failure: CounterweightError) -> bool:
@@ -157,25 +146,18 @@ class Exchange:
             UnusableError: The server refuses the memory again after a new registration.
         """
         self._waits = failure.code not in _ANSWERS
-        fields = []
         if isinstance(failure, InvalidRequestError):
             fields = [violation.path or "" for violation in failure.violations]
+            if fields and not any("shared_memory" in field for field in fields):
+                return False
         elif failure.code is not StatusCode.FAILED_PRECONDITION:
             return False
-        if not fields or any("shared_memory" in field for field in fields):
-            if self._renewed:
-                raise UnusableError(f"the server does not know memory that it took: {failure}")
-            # The server was restarted, or lost the connection.
-            self._renewed = True
-            self._pool.forget_handles()
-            return True
-        # Only the server knows a method's default outputs.
-        named = [match[1] for field in fields if (match := _DESTINATION.match(field))]
-        for name in named:
-            index = int(name) if name.isdigit() else -1
-            name = self._asked[index] if 0 <= index < len(self._asked) else name.lower()
-            self._outputs.pop(name.removeprefix(ROLE_PREFIX.lower()), None)
-        return len(self._outputs) < len(self._asked)
+        if self._renewed:
+            raise UnusableError(f"the server does not know memory that it took: {failure}")
+        # The server was restarted, or lost the connection.
+        self._renewed = True
+        self._pool.forget_handles()
+        return True
 
     def close(self) -> None:
         """Returns the regions; without an answer, the server may still write to some."""
@@ -260,8 +242,13 @@ class Exchange:
 
     def _place_outputs(self) -> None:
         correction = self._correction
+        # There is no gradient by log-probs that were not given.
+        current = tensor_pb2.TENSOR_ROLE_CURRENT_LOG_PROBS
+        may_have_gradient = any(tensor.role == current for tensor in correction.batch.inputs)
         sizes: dict[str, int] = {}
-        for name in self._expected_outputs():
+        for name in correction.requested.answered:
+            if name == "gradient" and not may_have_gradient:
+                continue
             dtype, wire_dtype = OUTPUT_DTYPES[name]
             size = int(np.prod(correction.batch.output_shape(name))) * wire_dtype.itemsize
             if size == 0:
@@ -293,19 +280,3 @@ class Exchange:
         self._in_place[name] = output
         self._on_device.append(output)
         return True
-
-    def _expected_outputs(self) -> tuple[str, ...]:
-        """Returns the outputs of the answer, or a guess that ``mends`` corrects."""
-        correction = self._correction
-        if correction.requested.roles:
-            return correction.requested.role_names
-        known = self._pool.known_outputs.get(self._key)
-        if known is not None:
-            return known
-        loss = correction.requested.compute_loss or _has_loss(correction.head.method)
-        return tuple(n for n in correction.requested.arrays if loss or n != "gradient")
-
-
-def _has_loss(method: Any) -> bool:
-    which = method.WhichOneof("method")
-    return which in ("config", "preset") and getattr(method, which).HasField("policy_loss")

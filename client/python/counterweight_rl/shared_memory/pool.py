@@ -32,8 +32,7 @@ class Pool:
     """Regions that calls share, and regions that are arrays of the caller. Thread-safe.
 
     Attributes:
-        devices: UUIDs of the devices with memory that the server opens, as far as known.
-        known_outputs: Outputs of a method's answer by a key of the callers.
+        devices: UUIDs of the devices whose memory the server opens, as far as known.
     """
 
     def __init__(
@@ -50,7 +49,6 @@ class Pool:
         """
         self.path = path
         self._offer(devices, device_parts)
-        self.known_outputs: dict[bytes, tuple[str, ...]] = {}
         self._max_bytes = max_bytes
         self._lock = threading.Lock()  # held by no one who waits
         self._registry = Registry(path)
@@ -240,12 +238,6 @@ class Pool:
         with self._lock:
             self._collect()
             self._drop_free()
-
-    def remember(self, key: bytes, outputs: tuple[str, ...]) -> None:
-        """Stores an entry of ``known_outputs``."""
-        if len(self.known_outputs) >= _MOST_REMEMBERED:
-            self.known_outputs.clear()
-        self.known_outputs[key] = outputs
 
     def stop(self) -> None:
         """Ends waits for the server, and permits no other. Idempotent."""
