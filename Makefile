@@ -69,10 +69,11 @@ format: ## Format C++, CUDA, Python and proto files in place
 	@.ci/setup lint
 	@.ci/lint --fix
 
-docs: ## Rewrite kernels/METHODS.md, server/METRICS.md, the client's table of fields, and the dashboards
+docs: ## Rewrite kernels/METHODS.md, server/METRICS.md, the Python client's table of fields and asyncio client, and the dashboards
 	@.ci/setup
 	@.ci/docs
 	@.ci/dialect_fields
+	@.ci/asyncio_client
 	@$(PYTHON) deploy/grafana/dashboards.py
 	@$(PYTHON) deploy/kubernetes/rules.py
 

@@ -1,4 +1,4 @@
-"""The client for asyncio.
+"""The client for asyncio. Written by .ci/asyncio_client from client.py; do not edit.
 
     async with counterweight_rl.aio.Client("localhost:50051") as client:
         results = await asyncio.gather(*(client.correct(**batch) for batch in batches))
@@ -12,7 +12,7 @@ copies into shared memory. The arrays of a call must not change before it is don
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -20,9 +20,6 @@ import numpy as np
 
 from counterweight_rl import calls
 from counterweight_rl.arrays.interop import ArrayT
-from counterweight_rl.choices import NonFinitePolicy
-from counterweight_rl.config import GlobalCounts, Method
-from counterweight_rl.correction import Progress
 from counterweight_rl.info import MethodInfo, ServerInfo
 from counterweight_rl.local.connection_aio import LocalConnection
 from counterweight_rl.local.publisher import open_publisher, refuse_publish
@@ -38,12 +35,14 @@ from counterweight_rl.transport.router import DEFAULT_CHUNK_BYTES, Transport
 from counterweight_rl.transport.settings import read_timeout
 from counterweight_rl.transport.target import read_server
 
-__all__ = ["Client"]
-
 if TYPE_CHECKING:
     import grpc
+    from typing_extensions import Unpack
 
+    from counterweight_rl.calls import CorrectArguments
     from counterweight_rl.transport.connection_aio import Connection
+
+__all__ = ["Client"]
 
 
 class Client(OneProcess):
@@ -68,7 +67,55 @@ class Client(OneProcess):
         on_unavailable: OnUnavailable = "raise",
         publish: str | None = None,
     ) -> None:
-        """Prepares a connection; the arguments are those of ``counterweight_rl.Client``."""
+        """Prepares a connection.
+
+        Args:
+            target: "host:port", "[IPv6]:port", "unix:/path/to/socket", "dns:///name:port", or a
+                list such as "ipv4:10.0.0.1:50051,10.0.0.2:50051". "local:" computes in this process
+                through libcounterweight, with the same results and errors; "local:?threads=4" sets
+                the number of threads, "local:?max_tokens=1000000" limits a batch's positions,
+                "local:cuda?device=0" computes on a device. A local client refuses transport and
+                on_unavailable, and tls and tokens unless it publishes, ignores retry and
+                chunk_bytes, and works in forked children.
+            timeout: Deadline of each call in seconds, including connecting and retries; > 0. None,
+                and from 1e8 (three years) to infinity: no limit.
+            tls: None: plaintext, for loopback and Unix sockets.
+            token: Sent with every call to a server that requires tokens (``--tokens``).
+            token_file: A file with the token, read again when it changes; instead of ``token``.
+            allow_insecure_token: Also send the token to another machine without TLS, where others
+                may read it.
+            retry: Policy for calls that the server did not admit; retries keep the request_id.
+                False: no retries.
+            transport: How batches travel. "unary": as one message, whose size the server limits.
+                "stream": in chunks, any size. "shared_memory": the server reads them in place, on
+                Linux, if target is "unix:..." and the server offers it. "auto": batches below 2 MiB
+                as one message, others by the fastest transport of the server. Results and errors do
+                not depend on it.
+            chunk_bytes: Bytes of a stream's chunks, 1 to 16 MiB; fewer if the server's limit is
+                lower.
+            on_unavailable: Answer of ``correct`` if no server responds, after the attempts that
+                ``retry`` allows (one attempt while the server is known to be away). "raise": it
+                raises UnavailableError. "local": libcounterweight computes the same
+                numbers in this process; ``backend`` is then "local:cpu", and the server's metrics
+                lack the batch. "identity": weights 1, the mask as sent, no metrics, ``backend``
+                "identity"; a call with a loss raises. Each call asks the server first.
+                ``fallbacks`` counts such answers.
+            publish: For a target "local:": a server, "host:port" or "unix:/path/to/socket", that
+                gets the sums of each batch and shows them in Prometheus and on its page as if it
+                had corrected the batch; a few KB, never an array. tls and tokens are for it. One
+                background thread sends; calls never wait for it. The sums of 256 batches wait at
+                most, beyond which the oldest are dropped, and ``close`` waits two seconds at most
+                for the rest; ``publish_dropped`` counts what was given up. Needs the extra
+                [remote].
+
+        Raises:
+            TypeError: An argument is of a wrong type; the message names it.
+            ValueError: A malformed target, a number out of its range, an unknown transport, a file
+                of ``tls`` or ``token_file`` that cannot be read, a token that others could read, or
+                an argument that a local client refuses.
+            ImportError: grpcio is needed and missing.
+            CounterweightError: libcounterweight is needed and cannot be loaded, or has no CUDA.
+        """
         refuse_at_exit()
         timeout = read_timeout(timeout)
         self._connection: Connection | LocalConnection
@@ -100,38 +147,15 @@ class Client(OneProcess):
         await self.close()
 
     async def close(self) -> None:
-        """Closes the connection; calls in flight and later ones fail with code CANCELLED."""
+        """Closes the connection. Idempotent.
+
+        Calls in flight and all later ones fail with code CANCELLED. With ``publish`` it sends what
+        waits, for two seconds at most.
+        """
         await self._connection.close()
 
-    async def correct(
-        self,
-        *,
-        response_mask: ArrayT,
-        method: Method,
-        rollout_log_probs: ArrayT | None = None,
-        old_log_probs: ArrayT | None = None,
-        current_log_probs: ArrayT | None = None,
-        ref_log_probs: ArrayT | None = None,
-        advantages: ArrayT | None = None,
-        sequence_lengths: Iterable[int] | None = None,
-        padded_length: int | None = None,
-        outputs: Iterable[str] | None = None,
-        run: str | None = None,
-        replica: str | None = None,
-        policy_version: int | None = None,
-        request_id: str | None = None,
-        non_finite: NonFinitePolicy | str = NonFinitePolicy.REJECT,
-        seed: int | None = None,
-        global_counts: GlobalCounts | None = None,
-        group_ids: Iterable[int] | None = None,
-        row_divisors: Iterable[float] | None = None,
-        policy_versions: ArrayT | None = None,
-        version_spans: Iterable[Any] | None = None,
-        metrics: bool = True,
-        out: Mapping[str, ArrayT] | None = None,
-        progress: Progress | None = None,
-        timeout: float | None = None,
-    ) -> Result[ArrayT]:
+    @calls.takes(calls.ARGUMENTS)
+    async def correct(self, **call: Unpack[CorrectArguments[ArrayT]]) -> Result[ArrayT]:
         """Corrects one batch; computes its policy loss and gradient if the method has a loss.
 
         Arrays are numpy arrays or torch tensors (CPU or CUDA, one device), all of one kind and
@@ -206,34 +230,27 @@ class Client(OneProcess):
             DeadlineError: The timeout passed.
             CounterweightError: Anything else; see its ``code``.
         """
-        call = calls.correct(
-            response_mask=response_mask,
-            method=method,
-            rollout_log_probs=rollout_log_probs,
-            old_log_probs=old_log_probs,
-            current_log_probs=current_log_probs,
-            ref_log_probs=ref_log_probs,
-            advantages=advantages,
-            sequence_lengths=sequence_lengths,
-            padded_length=padded_length,
-            outputs=outputs,
-            run=run,
-            replica=replica,
-            policy_version=policy_version,
-            request_id=request_id,
-            non_finite=non_finite,
-            seed=seed,
-            global_counts=global_counts,
-            group_ids=group_ids,
-            row_divisors=row_divisors,
-            policy_versions=policy_versions,
-            version_spans=version_spans,
-            metrics=metrics,
-            out=out,
-            progress=progress,
-            timeout=timeout,
-        )
-        return await self._connection.run(call)
+        return await self._connection.run(calls.correct(**call))
+
+    async def empty(
+        self, shape: int | Sequence[int], dtype: Any = np.float32, access: Use = "input"
+    ) -> Any:
+        """Returns an array in memory that the server can map, so that its bytes need not move.
+
+        Batches whose inputs are such arrays (or contiguous parts of them), and answers written into
+        them by ``out``, are neither sent nor copied. The memory is freed with the last view of it,
+        and behaves like any other memory. If the server offers no shared memory, or none is
+        available, the array is an ordinary one.
+
+        Args:
+            shape: Sizes, >= 0.
+            dtype: numpy's or torch's; a torch.dtype makes it a torch tensor.
+            access: "input": the server reads it. "output": the server writes it, for ``out``.
+
+        Returns:
+            A numpy array or torch tensor of undefined content.
+        """
+        return empty(await self._connection.pool_for_arrays(), shape, dtype, access)
 
     async def list_methods(self, *, timeout: float | None = None) -> list[MethodInfo]:
         """Returns every named method, in the table's order.
@@ -259,18 +276,12 @@ class Client(OneProcess):
         self._connection.compare_versions(info.version)
         return info
 
-    async def empty(
-        self, shape: int | Sequence[int], dtype: Any = np.float32, access: Use = "input"
-    ) -> Any:
-        """Returns an array in shared memory; see ``counterweight_rl.Client.empty``."""
-        return empty(await self._connection.pool_for_arrays(), shape, dtype, access)
-
     @property
     def fallbacks(self) -> dict[str, int]:
-        """How many answers were given instead of the server's; see ``counterweight_rl.Client``."""
+        """How many answers were given instead of the server's: {"local": 3}, {"identity": 0}."""
         return self._connection.fallbacks
 
     @property
     def publish_dropped(self) -> int:
-        """How many batches' sums ``publish`` has given up; see ``counterweight_rl.Client``."""
+        """How many batches' sums ``publish`` has given up, in this process."""
         return self._connection.publish_dropped

@@ -5,11 +5,12 @@ The clients differ only in how they wait.
 
 from __future__ import annotations
 
+import inspect
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypedDict, TypeVar
 
 from counterweight_rl import messages
 from counterweight_rl.arguments import (
@@ -35,13 +36,16 @@ from counterweight_rl.errors import CounterweightError, InvalidRequestError, fro
 from counterweight_rl.info import MethodInfo, ServerInfo
 from counterweight_rl.one_process import refuse_at_exit
 from counterweight_rl.result import Result
+from counterweight_rl.suggestions import did_you_mean
 from counterweight_rl.translation import Sent
 from counterweight_rl.transport.settings import read_timeout
 
 if TYPE_CHECKING:
     import grpc
+    from typing_extensions import Required
 
 T = TypeVar("T")
+FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
 
 RPCS = ("Correct", "ListMethods", "GetServerInfo")
 
@@ -97,6 +101,47 @@ class Call(Generic[T]):
         """
         with reading(self.request_id):
             return self.decode(answer)
+
+
+class Settings(TypedDict, total=False):
+    """The arguments of ``correct`` that may stay the same from batch to batch, but the method."""
+
+    padded_length: int | None
+    run: str | None
+    replica: str | None
+    non_finite: NonFinitePolicy | str
+    seed: int | None
+    global_counts: GlobalCounts | None
+    metrics: bool
+    timeout: float | None
+
+
+if TYPE_CHECKING:  # a TypedDict is generic from Python 3.11 on
+
+    class LossArguments(Settings, Generic[ArrayT], total=False):
+        """The arguments of ``correct`` but those that a policy loss needs or chooses."""
+
+        response_mask: Required[ArrayT]
+        method: Required[Method]
+        rollout_log_probs: ArrayT | None
+        old_log_probs: ArrayT | None
+        ref_log_probs: ArrayT | None
+        sequence_lengths: Iterable[int] | None
+        policy_version: int | None
+        request_id: str | None
+        group_ids: Iterable[int] | None
+        row_divisors: Iterable[float] | None
+        policy_versions: ArrayT | None
+        version_spans: Iterable[Any] | None
+        out: Mapping[str, ArrayT] | None
+        progress: Progress | None
+
+    class CorrectArguments(LossArguments[ArrayT], total=False):
+        """The arguments of ``correct``, for functions that pass them on."""
+
+        current_log_probs: ArrayT | None
+        advantages: ArrayT | None
+        outputs: Iterable[str] | None
 
 
 @contextmanager
@@ -188,6 +233,37 @@ def correct(
         destinations = check_destinations({} if out is None else out, batch, requested)
         correction = Correction(head, batch, requested, destinations, progress)
         return Call("Correct", b"", correction.read, timeout, request_id, correction)
+
+
+ARGUMENTS = inspect.signature(correct).parameters
+"""The arguments of ``correct`` by name."""
+LOSS_ARGUMENTS = ARGUMENTS.keys() - {"outputs"}
+"""The arguments of a policy loss."""
+
+
+def takes(names: Collection[str]) -> Callable[[FunctionT], FunctionT]:
+    """Shows ``help`` and ``inspect`` the arguments of ``correct`` that a ``**call`` stands for."""
+
+    def show(function: FunctionT) -> FunctionT:
+        own = inspect.signature(function)
+        shown = [p for p in own.parameters.values() if p.kind is not inspect.Parameter.VAR_KEYWORD]
+        shown += [p for name, p in ARGUMENTS.items() if name in {*names} - {*own.parameters}]
+        function.__signature__ = own.replace(parameters=shown)  # type: ignore[attr-defined]
+        return function
+
+    return show
+
+
+def check_names(function: str, call: Mapping[str, object], names: Collection[str]) -> None:
+    """Refuses unknown arguments of a ``**call`` as Python does.
+
+    Raises:
+        TypeError: There is one.
+    """
+    for name in call:
+        if name not in names:
+            advice = did_you_mean(name, names)
+            raise TypeError(f"{function}() got an unexpected keyword argument {name!r}{advice}")
 
 
 def list_methods(*, timeout: float | None = None) -> Call[list[MethodInfo]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from concurrent import futures
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal
@@ -12,9 +12,6 @@ import numpy as np
 
 from counterweight_rl import calls
 from counterweight_rl.arrays.interop import ArrayT
-from counterweight_rl.choices import NonFinitePolicy
-from counterweight_rl.config import GlobalCounts, Method
-from counterweight_rl.correction import Progress
 from counterweight_rl.info import MethodInfo, ServerInfo
 from counterweight_rl.local.connection_sync import LocalConnection
 from counterweight_rl.local.publisher import open_publisher, refuse_publish
@@ -33,8 +30,12 @@ from counterweight_rl.transport.target import read_server
 
 if TYPE_CHECKING:
     import grpc
+    from typing_extensions import Unpack
 
+    from counterweight_rl.calls import CorrectArguments
     from counterweight_rl.transport.connection_sync import Connection
+
+__all__ = ["Client"]
 
 
 class Client(OneProcess):
@@ -89,9 +90,9 @@ class Client(OneProcess):
                 not depend on it.
             chunk_bytes: Bytes of a stream's chunks, 1 to 16 MiB; fewer if the server's limit is
                 lower.
-            on_unavailable: Answer of ``correct`` and ``submit`` if no server responds, after the
-                attempts that ``retry`` allows (one attempt while the server is known to be away).
-                "raise": they raise UnavailableError. "local": libcounterweight computes the same
+            on_unavailable: Answer of ``correct`` if no server responds, after the attempts that
+                ``retry`` allows (one attempt while the server is known to be away). "raise": it
+                raises UnavailableError. "local": libcounterweight computes the same
                 numbers in this process; ``backend`` is then "local:cpu", and the server's metrics
                 lack the batch. "identity": weights 1, the mask as sent, no metrics, ``backend``
                 "identity"; a call with a loss raises. Each call asks the server first.
@@ -147,41 +148,13 @@ class Client(OneProcess):
     def close(self) -> None:
         """Closes the connection. Idempotent.
 
-        Calls in flight, including submitted ones, and all later calls fail with code CANCELLED. All
-        futures are done when it returns. With ``publish`` it sends what waits, for two seconds at
-        most.
+        Calls in flight and all later ones fail with code CANCELLED. With ``publish`` it sends what
+        waits, for two seconds at most.
         """
         self._background.close()
 
-    def correct(
-        self,
-        *,
-        response_mask: ArrayT,
-        method: Method,
-        rollout_log_probs: ArrayT | None = None,
-        old_log_probs: ArrayT | None = None,
-        current_log_probs: ArrayT | None = None,
-        ref_log_probs: ArrayT | None = None,
-        advantages: ArrayT | None = None,
-        sequence_lengths: Iterable[int] | None = None,
-        padded_length: int | None = None,
-        outputs: Iterable[str] | None = None,
-        run: str | None = None,
-        replica: str | None = None,
-        policy_version: int | None = None,
-        request_id: str | None = None,
-        non_finite: NonFinitePolicy | str = NonFinitePolicy.REJECT,
-        seed: int | None = None,
-        global_counts: GlobalCounts | None = None,
-        group_ids: Iterable[int] | None = None,
-        row_divisors: Iterable[float] | None = None,
-        policy_versions: ArrayT | None = None,
-        version_spans: Iterable[Any] | None = None,
-        metrics: bool = True,
-        out: Mapping[str, ArrayT] | None = None,
-        progress: Progress | None = None,
-        timeout: float | None = None,
-    ) -> Result[ArrayT]:
+    @calls.takes(calls.ARGUMENTS)
+    def correct(self, **call: Unpack[CorrectArguments[ArrayT]]) -> Result[ArrayT]:
         """Corrects one batch; computes its policy loss and gradient if the method has a loss.
 
         Arrays are numpy arrays or torch tensors (CPU or CUDA, one device), all of one kind and
@@ -256,101 +229,21 @@ class Client(OneProcess):
             DeadlineError: The timeout passed.
             CounterweightError: Anything else; see its ``code``.
         """
-        call = calls.correct(
-            response_mask=response_mask,
-            method=method,
-            rollout_log_probs=rollout_log_probs,
-            old_log_probs=old_log_probs,
-            current_log_probs=current_log_probs,
-            ref_log_probs=ref_log_probs,
-            advantages=advantages,
-            sequence_lengths=sequence_lengths,
-            padded_length=padded_length,
-            outputs=outputs,
-            run=run,
-            replica=replica,
-            policy_version=policy_version,
-            request_id=request_id,
-            non_finite=non_finite,
-            seed=seed,
-            global_counts=global_counts,
-            group_ids=group_ids,
-            row_divisors=row_divisors,
-            policy_versions=policy_versions,
-            version_spans=version_spans,
-            metrics=metrics,
-            out=out,
-            progress=progress,
-            timeout=timeout,
-        )
-        return self._connection.run(call)
+        return self._connection.run(calls.correct(**call))
 
-    def submit(
-        self,
-        *,
-        response_mask: ArrayT,
-        method: Method,
-        rollout_log_probs: ArrayT | None = None,
-        old_log_probs: ArrayT | None = None,
-        current_log_probs: ArrayT | None = None,
-        ref_log_probs: ArrayT | None = None,
-        advantages: ArrayT | None = None,
-        sequence_lengths: Iterable[int] | None = None,
-        padded_length: int | None = None,
-        outputs: Iterable[str] | None = None,
-        run: str | None = None,
-        replica: str | None = None,
-        policy_version: int | None = None,
-        request_id: str | None = None,
-        non_finite: NonFinitePolicy | str = NonFinitePolicy.REJECT,
-        seed: int | None = None,
-        global_counts: GlobalCounts | None = None,
-        group_ids: Iterable[int] | None = None,
-        row_divisors: Iterable[float] | None = None,
-        policy_versions: ArrayT | None = None,
-        version_spans: Iterable[Any] | None = None,
-        metrics: bool = True,
-        out: Mapping[str, ArrayT] | None = None,
-        progress: Progress | None = None,
-        timeout: float | None = None,
-    ) -> futures.Future[Result[ArrayT]]:
+    @calls.takes(calls.ARGUMENTS)
+    def submit(self, **call: Unpack[CorrectArguments[ArrayT]]) -> futures.Future[Result[ArrayT]]:
         """Runs ``correct`` in the background and returns a future of its Result.
 
         Blocks while ``max_in_flight`` batches are in flight. It copies the arrays before it
         returns, so you may reuse them at once with every transport. It does not copy arrays of
         ``empty``, which must not change before the future is done, nor may those in ``out``. The
         future holds all errors, also of wrong arguments. A running future cannot be cancelled;
-        ``close`` ends all of them. Arguments and errors are those of ``correct``.
+        ``close`` ends all of them, and returns when they are done. Arguments and errors are those
+        of ``correct``.
         """
-        return self._background.submit(
-            lambda: calls.correct(
-                response_mask=response_mask,
-                method=method,
-                rollout_log_probs=rollout_log_probs,
-                old_log_probs=old_log_probs,
-                current_log_probs=current_log_probs,
-                ref_log_probs=ref_log_probs,
-                advantages=advantages,
-                sequence_lengths=sequence_lengths,
-                padded_length=padded_length,
-                outputs=outputs,
-                run=run,
-                replica=replica,
-                policy_version=policy_version,
-                request_id=request_id,
-                non_finite=non_finite,
-                seed=seed,
-                global_counts=global_counts,
-                group_ids=group_ids,
-                row_divisors=row_divisors,
-                policy_versions=policy_versions,
-                version_spans=version_spans,
-                metrics=metrics,
-                out=out,
-                progress=progress,
-                timeout=timeout,
-            )
-        )
+        calls.check_names("submit", call, calls.ARGUMENTS)
+        return self._background.submit(lambda: calls.correct(**call))
 
     def empty(
         self, shape: int | Sequence[int], dtype: Any = np.float32, access: Use = "input"

@@ -21,105 +21,47 @@ RuntimeError.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.autograd.function import once_differentiable
 
+from counterweight_rl import calls
 from counterweight_rl.arrays.nested import flatten
-from counterweight_rl.choices import NonFinitePolicy
 from counterweight_rl.client import Client
-from counterweight_rl.config import GlobalCounts, Method
-from counterweight_rl.correction import Progress
 from counterweight_rl.errors import Violation, refuse
 from counterweight_rl.result import Result
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from counterweight_rl.calls import LossArguments
 
 __all__ = ["policy_loss", "policy_loss_with_result"]
 
 
+@calls.takes(calls.LOSS_ARGUMENTS)
 def policy_loss(
     client: Client,
     *,
     current_log_probs: torch.Tensor,
-    response_mask: torch.Tensor,
     advantages: torch.Tensor,
-    method: Method,
-    rollout_log_probs: torch.Tensor | None = None,
-    old_log_probs: torch.Tensor | None = None,
-    ref_log_probs: torch.Tensor | None = None,
-    sequence_lengths: Iterable[int] | None = None,
-    padded_length: int | None = None,
-    run: str | None = None,
-    replica: str | None = None,
-    policy_version: int | None = None,
-    request_id: str | None = None,
-    non_finite: NonFinitePolicy | str = NonFinitePolicy.REJECT,
-    seed: int | None = None,
-    global_counts: GlobalCounts | None = None,
-    group_ids: Iterable[int] | None = None,
-    row_divisors: Iterable[float] | None = None,
-    policy_versions: torch.Tensor | None = None,
-    version_spans: Iterable[Any] | None = None,
-    metrics: bool = True,
-    out: Mapping[str, torch.Tensor] | None = None,
-    progress: Progress | None = None,
-    timeout: float | None = None,
+    **call: Unpack[LossArguments[torch.Tensor]],
 ) -> torch.Tensor:
     """Returns the method's policy loss, whose backward is the service's gradient.
+
+    The arguments are those of ``Client.correct`` without ``outputs``. The method is a Dialect, or a
+    CorrectionConfig or preset that has a policy loss.
 
     Args:
         client: The client to ask.
         current_log_probs: log pi_theta at this gradient step, nats; padded [B, T] or, with
             ``sequence_lengths``, packed [N]; or nested; float32, bfloat16, float16 or float64 (sent
-            as float32). The only input that gets a gradient.
-        response_mask: [B, T] or [N], each 0 or 1; 1 = the token counts. Other positions get
-            gradient 0, whatever they contain.
+            as float32). The only input that gets a gradient; where response_mask is 0 it is 0,
+            whatever the position contains.
         advantages: [B, T] or [N]; or one per sequence, [B] or [B, 1] (packed: [B, 1] alone where B
             is N and a sequence is empty).
-        method: A Dialect, or a CorrectionConfig or preset that has a policy loss.
-        rollout_log_probs: log mu of the sampling policy; nats. The method determines whether it is
-            needed.
-        old_log_probs: log pi_old, the anchor of the step; nats. The method determines whether it is
-            needed.
-        ref_log_probs: log pi_ref, for a KL penalty; nats.
-        sequence_lengths: Positions of each sequence, for packed arrays.
-        padded_length: Padded width of a packed batch, read only where a peer's formula needs it.
-            None: the longest sequence.
-        run: Training run, [A-Za-z0-9_.-]{1,64}; a label of the drift metrics in Prometheus.
-        replica: Data-parallel replica or worker, [A-Za-z0-9_.-]{1,64}; for the server's log.
-        policy_version: Version of the policy being trained, >= 0; a gauge of the run in Prometheus.
-            Required with versions of tokens.
-        request_id: Identifier of this request, at most 128 bytes of printable ASCII. Drift metrics
-            count each request_id once, so retry with the same one. None: the client makes one,
-            which results and errors carry.
-        non_finite: Policy for a NaN or infinity where response_mask is 1.
-        seed: Seed of random choices (CLIP_COV). None: 0.
-        global_counts: Counts over all data-parallel ranks, of the step; losses divide by
-            them, so that the ranks' losses add up, and so do normalized weights.
-        group_ids: Group (prompt) of each sequence, [B] integers. Losses that average within groups
-            (skyrl's prompt_mean) need them; other methods refuse them.
-        row_divisors: Divisor of each sequence's sum, [B] numbers > 0, instead of its number of
-            tokens, in losses aggregated by SEQ_MEAN_TOKEN_MEAN; other methods refuse them.
-        policy_versions: Version of the policy that sampled each token, integers of the shape of
-            response_mask (int32 is read in place), from 0 to ``policy_version``; -1 = unknown. The
-            result then has ``staleness``.
-        version_spans: The same as (sequence, start, end, policy_version) for positions [start, end)
-            of a sequence, ascending, without overlap; other positions are unknown. Instead of
-            policy_versions. Or for each row the weight_versions of vLLM or SGLang; see
-            ``counterweight_rl.spans_of``.
-        metrics: False leaves ``metrics`` and ``rules`` of the result empty and publishes no drift
-            of this batch; arrays, loss and errors are the same and arrive sooner. Use it for
-            batches whose drift is already known, such as later epochs over the same rollouts.
-        out: Destination arrays by output name: of the kind, shape, dtype and device that the output
-            has in Result, contiguous and writable. They become the Result's arrays; after an error
-            their content is undefined. ``out`` does not select outputs.
-        progress: Called with (bytes sent, total bytes) of the tensors: with 0 before the first
-            byte, with the total when the answer has come, and from 0 again for another attempt.
-            Streams also call it after every chunk, from another thread (asyncio: in the event
-            loop), never concurrently. An exception that it raises cancels the call and is raised by
-            it.
-        timeout: Seconds, retries included; > 0. None: the client's. Infinity: no limit.
+        **call: Other arguments of ``Client.correct``; response_mask and method are required.
 
     Returns:
         A scalar on the device of current_log_probs; float32, or float64 if they are. Its gradient
@@ -129,63 +71,23 @@ def policy_loss(
         InvalidRequestError: The method has no policy loss, or another reason of ``Client.correct``,
             whose other errors occur too.
     """
+    calls.check_names("policy_loss", call, calls.LOSS_ARGUMENTS)
     result = client.correct(
         current_log_probs=current_log_probs,
-        response_mask=response_mask,
         advantages=advantages,
-        method=method,
-        rollout_log_probs=rollout_log_probs,
-        old_log_probs=old_log_probs,
-        ref_log_probs=ref_log_probs,
         outputs=outputs_for(current_log_probs),
-        sequence_lengths=sequence_lengths,
-        padded_length=padded_length,
-        run=run,
-        replica=replica,
-        policy_version=policy_version,
-        request_id=request_id,
-        non_finite=non_finite,
-        seed=seed,
-        global_counts=global_counts,
-        group_ids=group_ids,
-        row_divisors=row_divisors,
-        policy_versions=policy_versions,
-        version_spans=version_spans,
-        metrics=metrics,
-        out=out,
-        progress=progress,
-        timeout=timeout,
+        **call,
     )
     return attach(current_log_probs, result)
 
 
+@calls.takes(calls.LOSS_ARGUMENTS)
 def policy_loss_with_result(
     client: Client,
     *,
     current_log_probs: torch.Tensor,
-    response_mask: torch.Tensor,
     advantages: torch.Tensor,
-    method: Method,
-    rollout_log_probs: torch.Tensor | None = None,
-    old_log_probs: torch.Tensor | None = None,
-    ref_log_probs: torch.Tensor | None = None,
-    sequence_lengths: Iterable[int] | None = None,
-    padded_length: int | None = None,
-    run: str | None = None,
-    replica: str | None = None,
-    policy_version: int | None = None,
-    request_id: str | None = None,
-    non_finite: NonFinitePolicy | str = NonFinitePolicy.REJECT,
-    seed: int | None = None,
-    global_counts: GlobalCounts | None = None,
-    group_ids: Iterable[int] | None = None,
-    row_divisors: Iterable[float] | None = None,
-    policy_versions: torch.Tensor | None = None,
-    version_spans: Iterable[Any] | None = None,
-    metrics: bool = True,
-    out: Mapping[str, torch.Tensor] | None = None,
-    progress: Progress | None = None,
-    timeout: float | None = None,
+    **call: Unpack[LossArguments[torch.Tensor]],
 ) -> tuple[torch.Tensor, Result[torch.Tensor]]:
     """Returns the loss of ``policy_loss``, and the Result with metrics, weights and keep mask.
 
@@ -194,33 +96,8 @@ def policy_loss_with_result(
     Returns:
         The loss, and the Result of ``Client.correct`` with its default outputs.
     """
-    result = client.correct(
-        current_log_probs=current_log_probs,
-        response_mask=response_mask,
-        advantages=advantages,
-        method=method,
-        rollout_log_probs=rollout_log_probs,
-        old_log_probs=old_log_probs,
-        ref_log_probs=ref_log_probs,
-        outputs=None,
-        sequence_lengths=sequence_lengths,
-        padded_length=padded_length,
-        run=run,
-        replica=replica,
-        policy_version=policy_version,
-        request_id=request_id,
-        non_finite=non_finite,
-        seed=seed,
-        global_counts=global_counts,
-        group_ids=group_ids,
-        row_divisors=row_divisors,
-        policy_versions=policy_versions,
-        version_spans=version_spans,
-        metrics=metrics,
-        out=out,
-        progress=progress,
-        timeout=timeout,
-    )
+    calls.check_names("policy_loss_with_result", call, calls.LOSS_ARGUMENTS)
+    result = client.correct(current_log_probs=current_log_probs, advantages=advantages, **call)
     return attach(current_log_probs, result), result
 
 

@@ -20,17 +20,21 @@ from __future__ import annotations
 import itertools
 import weakref
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.autograd.function import once_differentiable
 
+from counterweight_rl import calls
 from counterweight_rl.arrays.nested import unnest
-from counterweight_rl.choices import NonFinitePolicy
+from counterweight_rl.calls import Settings
 from counterweight_rl.client import Client
-from counterweight_rl.config import GlobalCounts, Method
+from counterweight_rl.config import Method
 from counterweight_rl.errors import Violation, refuse
 from counterweight_rl.result import Result
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 __all__ = ["PolicyLossOperator"]
 
@@ -50,33 +54,19 @@ class PolicyLossOperator:
 
     last_result: Result[torch.Tensor] | None
 
+    @calls.takes(Settings.__annotations__)
     def __init__(
         self,
         client: Client,
         *,
         method: Method,
-        run: str | None = None,
-        replica: str | None = None,
-        padded_length: int | None = None,
-        non_finite: NonFinitePolicy | str = NonFinitePolicy.REJECT,
-        seed: int | None = None,
-        global_counts: GlobalCounts | None = None,
-        metrics: bool = True,
-        timeout: float | None = None,
+        **settings: Unpack[Settings],
     ) -> None:
         """Sends nothing. The arguments are those of ``counterweight_rl.torch.policy_loss``."""
+        calls.check_names("PolicyLossOperator", settings, Settings.__annotations__)
         self._client = client
-        self._settings: dict[str, Any] = {
-            "method": method,
-            "run": run,
-            "replica": replica,
-            "padded_length": padded_length,
-            "non_finite": non_finite,
-            "seed": seed,
-            "global_counts": global_counts,
-            "metrics": metrics,
-            "timeout": timeout,
-        }
+        self._method = method
+        self._settings = settings
         self.last_result = None
         self._number = next(_numbers)
         _operators[self._number] = self
@@ -125,7 +115,9 @@ class PolicyLossOperator:
             InvalidRequestError: The method has no policy loss, or as ``Client.correct`` says.
         """
         outputs = ("loss", "gradient") if with_gradient else ("loss",)
-        result = self._client.correct(outputs=outputs, **self._settings, **inputs)
+        result: Result[torch.Tensor] = self._client.correct(
+            method=self._method, outputs=outputs, **self._settings, **inputs
+        )
         if result.loss is None:
             raise refuse([Violation("method", "has no policy loss")], result.request_id)
         self.last_result = replace(result, gradient=None)
