@@ -23,7 +23,7 @@ import numpy as np
 import pytest
 from batches import padded_batch
 from counterweight_rl import compat
-from counterweight_rl.local import publisher
+from counterweight_rl.transport import publisher
 from counterweight_rl.transport.channel import SERVICE
 from goldens import BLAMED_FIELDS, GOLDENS, arguments
 from server_process import REPOSITORY, ServerProcess
@@ -240,7 +240,7 @@ def test_forked_children_publish_their_own(start_server: Callable[..., ServerPro
         "import os, signal, sys\n"
         "import counterweight_rl as cw\n"
         "from batches import padded_batch\n"
-        "from counterweight_rl.local import publisher\n"
+        "from counterweight_rl.transport import publisher\n"
         "publisher.FLUSH_SECONDS = 60.0\n"
         "client = cw.Client('local:', publish=sys.argv[1])\n"
         "ask = lambda: client.correct(method='token_tis', **padded_batch())\n"

@@ -14,15 +14,15 @@ from counterweight_rl import calls
 from counterweight_rl.arrays.interop import ArrayT
 from counterweight_rl.info import MethodInfo, ServerInfo
 from counterweight_rl.local.connection_sync import LocalConnection
-from counterweight_rl.local.publisher import open_publisher, refuse_publish
-from counterweight_rl.local.target import read_target
+from counterweight_rl.local.target import check_local, read_target
 from counterweight_rl.one_process import OneProcess, refuse_at_exit
 from counterweight_rl.result import Result
 from counterweight_rl.shared_memory.shared_arrays import Use, empty
 from counterweight_rl.transport.access import Access
 from counterweight_rl.transport.background import Background
 from counterweight_rl.transport.channel import TlsConfig, check_installed
-from counterweight_rl.transport.fallback import OnUnavailable, check_local
+from counterweight_rl.transport.fallback import OnUnavailable
+from counterweight_rl.transport.publisher import open_publisher, refuse_publish
 from counterweight_rl.transport.retry import DEFAULT, RetryPolicy
 from counterweight_rl.transport.router import DEFAULT_CHUNK_BYTES, Transport
 from counterweight_rl.transport.settings import read_count, read_timeout

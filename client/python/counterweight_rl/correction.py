@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Generic
 
 from counterweight_rl import messages, translation
+from counterweight_rl.arrays import wire
 from counterweight_rl.arrays.batch import Batch, role_name
 from counterweight_rl.arrays.interop import ArrayT
 from counterweight_rl.arrays.output_array import OutputArray, make_output_array
@@ -18,7 +19,6 @@ from counterweight_rl.contract import correction_service_pb2 as pb
 from counterweight_rl.errors import CounterweightError, Violation, refuse
 from counterweight_rl.result import Result, RuleSummary, Staleness, Timing
 from counterweight_rl.status import StatusCode
-from counterweight_rl.transport import wire
 
 Progress = Callable[[int, int], object]
 """Called with the bytes sent so far and the total bytes."""

@@ -5,10 +5,7 @@ from __future__ import annotations
 import math
 import textwrap
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from counterweight_rl.result import Result
+from typing import Any
 
 _WIDTH = 100
 _NO_BREAK = "\N{NO-BREAK SPACE}"
@@ -29,14 +26,14 @@ _MASKED = "rollout_corr/rollout_rs_masked_fraction"  # verl's name for the share
 _MAX_WARNINGS = 2
 
 
-def summarize(result: Result[Any]) -> str:
-    """Returns at most 12 lines of at most 100 characters; reads no array."""
+def summarize(result: Any) -> str:
+    """Returns at most 12 lines of at most 100 characters for a Result; reads no array."""
     lines = [_cut(f"Result of request {result.request_id!r}, computed by {result.backend}")]
     arrays = [_describe(name, getattr(result, name)) for name in _ARRAYS]
     lines += _list("arrays", [text for text in arrays if text] or ["none"])
     if result.loss is not None:
         lines += _list("loss", [f"{result.loss:.6g}"])
-    lines += _list("kept", _kept(result), max_lines=1)
+    lines += _list("kept", _kept(result.metrics, result.non_finite_tokens), max_lines=1)
     lines += _list("metrics", _metrics(result.metrics))
     lines += _list(
         "rules",
@@ -57,16 +54,15 @@ def _describe(name: str, array: Any) -> str:
     return f"{name} {array.dtype} {list(array.shape)}{on}"
 
 
-def _kept(result: Result[Any]) -> Iterable[str]:
-    metrics = result.metrics
+def _kept(metrics: dict[str, float], non_finite_tokens: int) -> Iterable[str]:
     for what in ("token", "sequence"):
         share = metrics.get(f"kept_{what}_fraction")
         if share is not None:
             yield f"{100 * share:.6g}% of {metrics.get(f'{what}s', math.nan):.0f} {what}s"
     if _MASKED in metrics:
         yield f"{100 - 100 * metrics[_MASKED]:.6g}% of the tokens"
-    if result.non_finite_tokens:
-        yield f"{_count(result.non_finite_tokens, 'token')} not finite"
+    if non_finite_tokens:
+        yield f"{_count(non_finite_tokens, 'token')} not finite"
 
 
 def _metrics(metrics: dict[str, float]) -> list[str]:

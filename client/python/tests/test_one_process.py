@@ -20,8 +20,8 @@ from sample import BATCH, answer, correct
 
 import counterweight_rl as cw
 from counterweight_rl import aio
-from counterweight_rl.local.publisher import open_publisher
 from counterweight_rl.report.series import Prometheus, ReportError
+from counterweight_rl.transport.publisher import open_publisher
 
 PACKAGE = pathlib.Path(__file__).parents[1]
 

@@ -14,8 +14,8 @@ import pytest
 from fake_server import FakeServer, failing, retry_info
 
 from counterweight_rl._gen.counterweight.v1 import correction_service_pb2 as pb
-from counterweight_rl.local import publisher
-from counterweight_rl.local.publisher import QUEUE, Publisher, open_publisher
+from counterweight_rl.transport import publisher
+from counterweight_rl.transport.publisher import QUEUE, Publisher, open_publisher
 
 Open = Callable[..., Publisher]
 

@@ -6,7 +6,7 @@ import pytest
 
 from counterweight_rl._gen.counterweight.v1 import correction_service_pb2 as service_pb2
 from counterweight_rl._gen.counterweight.v1 import tensor_pb2
-from counterweight_rl.transport import wire
+from counterweight_rl.arrays import wire
 
 # Lengths around the edges of one-, two- and three-byte varints.
 LENGTHS = [0, 1, 115, 127, 128, 16_383, 16_384, 100_000]

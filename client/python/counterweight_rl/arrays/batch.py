@@ -12,7 +12,7 @@ from typing import Any, Generic
 import numpy as np
 
 from counterweight_rl.arguments import INT64, int_list, integer
-from counterweight_rl.arrays import cuda
+from counterweight_rl.arrays import cuda, wire
 from counterweight_rl.arrays.device_array import DeviceArray, stream_of
 from counterweight_rl.arrays.encoding import MASK, ROLE_PREFIX, Input, to_wire
 from counterweight_rl.arrays.interop import ArrayT, adopt, check_kinds, is_torch
@@ -20,7 +20,6 @@ from counterweight_rl.arrays.nested import Nested, unnest
 from counterweight_rl.arrays.pinned import Transfers
 from counterweight_rl.contract import tensor_pb2
 from counterweight_rl.errors import Violation, refuse
-from counterweight_rl.transport import wire
 
 _ADVANTAGES = "advantages"
 _REAL = (tensor_pb2.D_TYPE_F32, np.dtype("<f4"))

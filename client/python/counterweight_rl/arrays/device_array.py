@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
+from counterweight_rl.arrays import wire
 from counterweight_rl.contract import tensor_pb2
 from counterweight_rl.errors import Violation, refuse
-from counterweight_rl.transport import wire
 
 _CUDA = 2  # DLPack's kDLCUDA
 _DEFAULT_STREAM = 1  # of both interfaces: the legacy default stream

@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from counterweight_rl.arrays import cuda
+from counterweight_rl.arrays import cuda, wire
 from counterweight_rl.arrays.device_array import DeviceArray, ForeignTensor, to_foreign
 from counterweight_rl.arrays.interop import is_torch
 from counterweight_rl.arrays.pinned import Transfers
 from counterweight_rl.arrays.torch_kinds import flat_bytes
 from counterweight_rl.contract import tensor_pb2
 from counterweight_rl.errors import Violation, refuse
-from counterweight_rl.transport import wire
 
 if TYPE_CHECKING:
     import torch

@@ -5,16 +5,13 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from counterweight_rl import calls
 from counterweight_rl.errors import client_closed
-from counterweight_rl.local.engine import Engine
+from counterweight_rl.local.engine import Engine, Publisher
 from counterweight_rl.local.placing import STOP
 from counterweight_rl.local.target import LocalTarget
-
-if TYPE_CHECKING:
-    from counterweight_rl.local.publisher import Publisher
 
 T = TypeVar("T")
 

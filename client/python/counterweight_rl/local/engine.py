@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import ctypes
 import functools
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from counterweight_rl import calls
+from counterweight_rl.arrays import wire
 from counterweight_rl.arrays.device_array import ForeignTensor
 from counterweight_rl.arrays.encoding import DeviceTensor, Input
 from counterweight_rl.arrays.interop import addresses
@@ -25,16 +26,29 @@ from counterweight_rl.local.target import LocalTarget
 from counterweight_rl.result import Result
 from counterweight_rl.status import CODES, StatusCode
 from counterweight_rl.translation import Sent
-from counterweight_rl.transport import wire
-
-if TYPE_CHECKING:
-    from counterweight_rl.local.publisher import Publisher
 
 T = TypeVar("T")
 
 _SHORTEST_SECONDS = 1e-9  # 0 is no limit to the library
 _REQUEST_BYTES = ctypes.sizeof(library.Request)
 _ALIGNMENT = 4  # of the largest element
+
+
+class Publisher(Protocol):
+    """Takes the sums of batches; see ``transport.publisher``."""
+
+    @property
+    def dropped(self) -> int:
+        """Batches whose sums were given up."""
+
+    def put(self, message: bytes) -> None:
+        """Takes the sums of one batch."""
+
+    def drop(self) -> None:
+        """Counts a batch without sums as given up."""
+
+    def close(self) -> None:
+        """Sends the rest."""
 
 
 class Engine:

@@ -13,6 +13,8 @@ _BACKENDS = ("cpu", "cuda")
 # The settings of each backend with the largest value that one may have.
 _LIMITS = {"max_tokens": 1 << 40, "max_sequences": 1 << 40}
 _SETTINGS = {"cpu": {"threads": 1024, **_LIMITS}, "cuda": {"device": 1023, **_LIMITS}}
+# The settings that apply to servers only, where the default is not None.
+_OF_SERVERS = {"transport": "auto", "on_unavailable": "raise", "allow_insecure_token": False}
 _SMALLEST = {"threads": 1, "device": 0, "max_tokens": 1, "max_sequences": 1}
 
 
@@ -70,3 +72,14 @@ def read_target(target: str, source: str = "target") -> LocalTarget | None:
             )
         settings[name] = number
     return LocalTarget("cuda" if backend == "cuda" else "cpu", **settings)
+
+
+def check_local(**settings: object) -> None:
+    """Refuses settings that apply to servers only, if they are not the default.
+
+    Raises:
+        ValueError: There is one.
+    """
+    for name, value in settings.items():
+        if value != _OF_SERVERS.get(name):
+            raise ValueError(f'{name} is for a server, and a target "local:" has none')

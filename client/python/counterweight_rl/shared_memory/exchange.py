@@ -19,6 +19,7 @@ from counterweight_rl.arrays.encoding import ROLE_PREFIX, DeviceTensor, Input
 from counterweight_rl.arrays.interop import addresses
 from counterweight_rl.arrays.output_array import OutputArray
 from counterweight_rl.arrays.pinned import Transfers
+from counterweight_rl.arrays.wire import ELEMENT_BYTES
 from counterweight_rl.contract import tensor_pb2
 from counterweight_rl.correction import Answer, Correction, reading
 from counterweight_rl.errors import CounterweightError, DeadlineError, InvalidRequestError
@@ -28,7 +29,6 @@ from counterweight_rl.shared_memory.pool import Pool
 from counterweight_rl.shared_memory.region import Access, Region
 from counterweight_rl.shared_memory.registry import AnyRegion, UnusableError
 from counterweight_rl.status import StatusCode
-from counterweight_rl.transport.wire import ELEMENT_BYTES
 
 _ALIGNMENT = 64  # of tensors in regions, bytes
 # Codes after which the server no longer uses the request's memory; the client may make others.

@@ -159,7 +159,7 @@ class Connection:
         return answer  # type: ignore[no-any-return]
 
     def _send(self, rpc: str, message: bytes, timeout: float | None) -> bytes:
-        # Bytes in, bytes out: see transport/wire.py.
+        # Bytes in, bytes out: see arrays/wire.py.
         call = self._access.channel(grpc).unary_unary(SERVICE + rpc)
         answer: bytes = call(message, timeout=timeout, metadata=self._access.metadata())
         return answer

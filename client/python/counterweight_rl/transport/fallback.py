@@ -21,20 +21,6 @@ OnUnavailable = Literal["raise", "local", "identity"]
 _log = logging.getLogger(__name__)
 
 
-_DEFAULTS = {"transport": "auto", "on_unavailable": "raise", "allow_insecure_token": False}
-
-
-def check_local(**settings: object) -> None:
-    """Refuses settings that apply to servers only; their default is None or in ``_DEFAULTS``.
-
-    Raises:
-        ValueError: There is one.
-    """
-    for name, value in settings.items():
-        if value != _DEFAULTS.get(name):
-            raise ValueError(f'{name} is for a server, and a target "local:" has none')
-
-
 class Fallback:
     """One client's second answer, and how often it was needed. Thread-safe."""
 

@@ -12,11 +12,11 @@ import numpy as np
 from counterweight_rl.arrays.batch import Batch
 from counterweight_rl.arrays.encoding import DeviceTensor
 from counterweight_rl.arrays.interop import addresses
+from counterweight_rl.arrays.wire import WireTensor
 from counterweight_rl.correction import Correction
 from counterweight_rl.shared_memory.pool import Pool
 from counterweight_rl.shared_memory.region import Access, Region
 from counterweight_rl.shared_memory.registry import UnusableError
-from counterweight_rl.transport.wire import WireTensor
 
 
 def snapshot(

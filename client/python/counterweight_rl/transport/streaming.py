@@ -8,12 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, Generic
 
+from counterweight_rl.arrays import wire
 from counterweight_rl.arrays.interop import ArrayT
 from counterweight_rl.contract import correction_service_pb2 as pb
 from counterweight_rl.contract import tensor_pb2
 from counterweight_rl.correction import Answer, Correction
 from counterweight_rl.result import Result
-from counterweight_rl.transport import frames, wire
+from counterweight_rl.transport import frames
 
 
 class Upload:

@@ -20,11 +20,11 @@ from counterweight_rl.errors import (
     UnavailableError,
     from_rpc_error,
 )
+from counterweight_rl.local.target import check_local
 from counterweight_rl.one_process import OneProcess
 from counterweight_rl.status import StatusCode
 from counterweight_rl.transport.access import Access
 from counterweight_rl.transport.channel import SERVICE, TlsConfig
-from counterweight_rl.transport.fallback import check_local
 from counterweight_rl.transport.target import read_server
 
 if TYPE_CHECKING:
