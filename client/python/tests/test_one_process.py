@@ -20,8 +20,7 @@ from sample import BATCH, answer, correct
 
 import counterweight_rl as cw
 from counterweight_rl import aio
-from counterweight_rl.report.series import Prometheus, ReportError
-from counterweight_rl.transport.publisher import open_publisher
+from counterweight_rl.local.publisher import open_publisher
 
 PACKAGE = pathlib.Path(__file__).parents[1]
 
@@ -202,12 +201,10 @@ def test_other_refusals_have_one_traceback(server: FakeServer, tmp_path: pathlib
             lambda: cw.Client("localhost:1", tls=cw.TlsConfig(missing)),
             lambda: cw.Client("http://localhost:1"),
             lambda: cw.Client("localhost:1", retry=False, on_unavailable="identity").server_info(),
-            lambda: Prometheus("http://localhost:1", {}).ask("query"),
         ):
             error = raised(call)
             assert_one_traceback(error)
-            expected = (cw.CounterweightError, ValueError, LookupError, ReportError)
-            assert isinstance(error, expected), error
+            assert isinstance(error, (cw.CounterweightError, ValueError, LookupError)), error
 
 
 @pytest.mark.parametrize("used", [False, True])

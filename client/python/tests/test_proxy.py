@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import http.server
-import json
 import os
 import pathlib
 import socket
@@ -23,8 +21,7 @@ from sample import BATCH, answer, correct
 import counterweight_rl as cw
 from counterweight_rl import aio, compat
 from counterweight_rl.compat import _service
-from counterweight_rl.report.series import Prometheus, ReportError
-from counterweight_rl.transport.publisher import open_publisher
+from counterweight_rl.local.publisher import open_publisher
 
 FOR_GRPC = ("grpc_proxy", "https_proxy", "http_proxy")
 VARIABLES = (*FOR_GRPC, "all_proxy", "GRPC_PROXY", "HTTPS_PROXY", "HTTP_PROXY", "ALL_PROXY")
@@ -188,99 +185,3 @@ def test_tls_to_this_machine_or_to_a_list_passes_by(proxy: Proxy, target: str) -
     ):
         client.server_info()
     assert proxy.received == []
-
-
-class FakePrometheus:
-    """A server of HTTP that answers queries, or redirects them."""
-
-    def __init__(self, location: str | None = None) -> None:
-        self.headers: list[Any] = []
-        requests = self.headers
-
-        class Handler(http.server.BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
-                requests.append(self.headers)
-                body = json.dumps({"data": {"result": [1]}}).encode()
-                self.send_response(200 if location is None else 302)
-                if location is not None:
-                    self.send_header("Location", location)
-                self.send_header("Content-Length", str(len(body)))
-                self.end_headers()
-                self.wfile.write(body)
-
-            def log_message(self, *_: Any) -> None:
-                pass
-
-        self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.port = self._server.server_address[1]
-        threading.Thread(target=self._server.serve_forever, daemon=True).start()
-
-    def stop(self) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-
-
-@pytest.fixture
-def prometheus() -> Iterator[FakePrometheus]:
-    answering = FakePrometheus()
-    yield answering
-    answering.stop()
-
-
-@pytest.mark.parametrize("host", ["localhost", "127.0.0.1", "127.1", "LOCALHOST"])
-@pytest.mark.parametrize("headers", [{}, {"Authorization": f"Bearer {TOKEN}"}])
-def test_a_report_of_this_machine_passes_by(
-    proxy: Proxy, prometheus: FakePrometheus, host: str, headers: dict[str, str]
-) -> None:
-    assert Prometheus(f"http://{host}:{prometheus.port}", headers).ask("query", query="up") == [1]
-    assert prometheus.headers[0].get("Authorization") == headers.get("Authorization")
-    assert proxy.received == []
-
-
-def test_a_report_is_not_redirected_to_this_machine_by_it(
-    prometheus: FakePrometheus, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A proxy answers for another machine, and leads back."""
-    leading = FakePrometheus(f"http://localhost:{prometheus.port}/")
-    monkeypatch.setenv("http_proxy", f"http://127.0.0.1:{leading.port}")
-    monkeypatch.delenv("no_proxy", raising=False)
-    try:
-        assert Prometheus("http://h.invalid:1", {}).ask("query") == [1]
-    finally:
-        leading.stop()
-    assert (len(leading.headers), len(prometheus.headers)) == (1, 1)
-
-
-def test_a_report_with_headers_passes_by(proxy: Proxy) -> None:
-    with pytest.raises(ReportError, match="found no Prometheus"):
-        Prometheus("http://h.invalid:1", {"Authorization": f"Bearer {TOKEN}"}).ask("query")
-    assert proxy.received == []
-    with pytest.raises(ReportError):
-        Prometheus("http://h.invalid:1", {}).ask("query")
-    assert len(proxy.received) == 1
-
-
-def test_headers_of_a_report_do_not_follow_redirects(prometheus: FakePrometheus) -> None:
-    redirecting = FakePrometheus(f"http://127.0.0.1:{prometheus.port}/")
-    try:
-        url = f"http://localhost:{redirecting.port}"
-        with pytest.raises(ReportError, match="answers 302"):
-            Prometheus(url, {"Authorization": f"Bearer {TOKEN}"}).ask("query")
-        assert prometheus.headers == []
-        assert Prometheus(url, {}).ask("query") == [1]
-    finally:
-        redirecting.stop()
-
-
-@pytest.mark.parametrize(
-    "url", ["", "localhost:9090", "file:///etc/passwd", "http://", "http://h:x", "http://[::1"]
-)
-def test_an_address_of_prometheus(url: str) -> None:
-    with pytest.raises(ReportError, match="is not an address of Prometheus"):
-        Prometheus(url, {})
-
-
-def test_a_password_of_prometheus_is_not_repeated() -> None:
-    with pytest.raises(ReportError, match="--header") as caught:
-        Prometheus(f"http://user:{TOKEN}@h:1", {})
-    assert TOKEN not in str(caught.value)

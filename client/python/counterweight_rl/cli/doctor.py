@@ -34,7 +34,7 @@ _PACKAGES = (
     ("rich", "the same"),
     ("pyarrow", "for Parquet files: the extra [cli]"),
     ("PyYAML", "for --block with YAML: the extra [cli]"),
-    ("matplotlib", "for pictures: the extras [cli] and [report]"),
+    ("matplotlib", "for pictures: the extra [cli]"),
 )
 _SECONDS = 20
 _NAME_BYTES = 256

@@ -87,7 +87,7 @@ def read_server(target: str, name: str = "target") -> Target:
         raise ValueError(f"{name} {shown!r}: {wrong}") from None
 
 
-def may_stay_here(host: str) -> bool:
+def _may_stay_here(host: str) -> bool:
     """Returns whether a connection to a name, or an address without brackets, may be loopback."""
     name = host.lower().removesuffix(".")
     try:
@@ -153,7 +153,7 @@ def _of_addresses(
     return Target(
         target,
         is_local=all(local),
-        is_direct=len(hosts) > 1 or may_stay_here(hosts[0].strip("[]")),
+        is_direct=len(hosts) > 1 or _may_stay_here(hosts[0].strip("[]")),
         takes_turns=bool(scheme),
     )
 

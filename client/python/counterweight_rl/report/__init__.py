@@ -1,1 +1,0 @@
-"""Runs from Prometheus as a picture and a page: ``python -m counterweight_rl.report``."""
