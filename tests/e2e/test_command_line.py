@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from batches import packed, padded_batch
 from command_line import counterweight, done, rows_of, save_npz, save_parquet
-from server_process import REPOSITORY, ServerProcess
+from server_process import ServerProcess
 
 pytest.importorskip("click")
 pyarrow = pytest.importorskip("pyarrow")
@@ -20,7 +20,7 @@ parquet = pytest.importorskip("pyarrow.parquet")
 PADDED = padded_batch(9, 50, seed=1)
 PACKED = packed(padded_batch(9, 50, seed=2))
 del PACKED["padded_length"]
-TESTDATA = REPOSITORY / "client/go/cmd/counterweightctl/batchfile/testdata"
+FILES = pathlib.Path(__file__).parent / "batches_of_files"
 VERL = {"rollout_is": "token", "rollout_is_threshold": 2.0, "policy_loss": {"loss_mode": "vanilla"}}
 METHODS: dict[str, tuple[list[str], cw.Method]] = {
     "preset": (["-m", "geo_rs_token_tis"], "geo_rs_token_tis"),
@@ -127,11 +127,10 @@ def test_drift_by_staleness(local: cw.Client, tmp_path: pathlib.Path, kind: str)
     assert "staleness" not in json.loads(done(*asked, "--json"))
 
 
-def test_parquet_has_the_columns_of_counterweightctl(tmp_path: pathlib.Path) -> None:
+def test_the_columns_of_parquet(tmp_path: pathlib.Path) -> None:
     file, out = save_parquet(tmp_path / "batch.parquet", PACKED), tmp_path / "out.parquet"
     done("correct", file, "-m", "token_tis", "-o", out)
     schema = parquet.read_schema(out)
-    # As parquet.go has them.
     assert {field.name: str(field.type).partition("<")[0] for field in schema} == {
         "weights": "list",
         "keep_mask": "list",
@@ -149,10 +148,10 @@ def test_parquet_has_the_columns_of_counterweightctl(tmp_path: pathlib.Path) -> 
 
 
 @pytest.mark.parametrize("name", ["three.npz", "packed.npz", "three.parquet"])
-def test_files_of_counterweightctls_tests(tmp_path: pathlib.Path, name: str) -> None:
+def test_files_of_numpy_and_pyarrow(tmp_path: pathlib.Path, name: str) -> None:
     """They hold the same three tokens, as one row or as rows of one, none and two."""
     out = tmp_path / "out.npz"
-    done("correct", TESTDATA / name, "-m", "token_tis", "-o", out)
+    done("correct", FILES / name, "-m", "token_tis", "-o", out)
     with np.load(out) as arrays:
         assert arrays["weights"].size == 3
         np.testing.assert_array_equal(arrays["keep_mask"].reshape(-1), [1, 1, 0])

@@ -68,10 +68,8 @@ func TestArgumentsAreCompleted(t *testing.T) {
 		words []string
 		want  string
 	}{
-		{[]string{"co"}, "correct"},
-		{[]string{target, "correct", "batch.npz", "--method", ""}, "token_tis"},
-		{[]string{"correct", "batch.npz", "--dialect", ""}, "skyrl"},
-		{[]string{"correct", "batch.npz", "--non"}, "--non-finite"},
+		{[]string{"wa"}, "watch"},
+		{[]string{"watch", "--inter"}, "--interval"},
 		{[]string{target, "methods", "geo"}, "geo_rs_token_tis"},
 		// Without a server there is nothing to suggest, and no error into the command line.
 		{[]string{"--target=127.0.0.1:1", "methods", "geo"}, ":4"},
@@ -118,37 +116,27 @@ func TestTheShellsAreCompleted(t *testing.T) {
 	}
 }
 
-func TestABatchOfAFileIsCorrected(t *testing.T) {
+func TestTheDriftOfARunIsWatched(t *testing.T) {
 	server := servertest.Start(t)
-	target := "--target=" + server.Address
-	folder := t.TempDir()
-	const npz = "batchfile/testdata/three.npz"
-	for _, input := range []string{npz, "batchfile/testdata/three.parquet"} {
-		output := filepath.Join(folder, "result"+filepath.Ext(input))
-		printed, err := ctl(t, "correct", input, "-m", "token_tis", "-p", "upper=1.05", "-o", output, "--run=ctl", target)
-		if err != nil {
-			t.Fatal(err)
-		}
-		wants(t, printed, "kept", "2 of 3 positions", "k3", "effective_sample_size")
-		if written, err := os.Stat(output); err != nil || written.Size() == 0 {
-			t.Errorf("%v", err)
-		}
-	}
-	block := filepath.Join(folder, "block.yaml")
-	if err := os.WriteFile(block, []byte("rollout_is: token\nrollout_is_threshold: 2.0\n"), 0o600); err != nil {
+	client, err := counterweight.New(server.Address)
+	if err != nil {
 		t.Fatal(err)
 	}
-	printed, err := ctl(t, "correct", npz, "--dialect=verl", "--block="+block, "--json", target)
-	if err != nil {
-		t.Error(err)
+	defer func() { _ = client.Close() }()
+	batch := &counterweight.Batch{
+		Shape: [2]int{1, 3}, ResponseMask: []uint8{1, 1, 0},
+		RolloutLogProbs: []float32{-1, -2, -0.5}, OldLogProbs: []float32{-0.9, -2.1, -0.5},
 	}
-	wants(t, printed, `"rollout_corr/kl":`)
-
+	for range 2 {
+		if _, err := client.Correct(context.Background(), batch, counterweight.Preset("token_tis"), counterweight.Run("ctl")); err != nil {
+			t.Fatal(err)
+		}
+	}
 	runs, err := drift.Read(context.Background(), server.MetricsURL)
 	if err != nil || runs["ctl"].Batches() != 2 {
 		t.Errorf("%v, %v", runs, err)
 	}
-	printed, err = ctl(t, "watch", "ctl", "--metrics="+server.MetricsURL, "--count=1")
+	printed, err := ctl(t, "watch", "ctl", "--metrics="+server.MetricsURL, "--count=1")
 	if err != nil {
 		t.Error(err)
 	}
@@ -160,35 +148,9 @@ func TestABatchOfAFileIsCorrected(t *testing.T) {
 	wants(t, printed, "ctl\t2 batches")
 }
 
-func TestDriftIsShownByStaleness(t *testing.T) {
-	target := "--target=" + servertest.Start(t).Address
-	for _, input := range []string{"batchfile/testdata/versions.npz", "batchfile/testdata/versions.parquet"} {
-		printed, err := ctl(t, "correct", input, "-m", "token_tis", "--policy-version=6", target)
-		if err != nil {
-			t.Fatal(err)
-		}
-		wants(t, printed, "mean 2.5, largest 4; 0 tokens of unknown", "staleness 1 ", "staleness 3-4 ")
-		printed, err = ctl(t, "correct", input, "-m", "token_tis", "--policy-version=6", "--json", target)
-		if err != nil {
-			t.Fatal(err)
-		}
-		wants(t, printed, `"3-4": {`, `"9+": {`, `"unknown_tokens": 0`)
-		printed, err = ctl(t, "correct", input, "-m", "token_tis", target)
-		if err != nil || strings.Contains(printed, "staleness") {
-			t.Errorf("without a version: %v, %s", err, printed)
-		}
-		if _, err = ctl(t, "correct", input, "-m", "token_tis", "--policy-version=3", target); err == nil {
-			t.Error("a token of version 5 is not older than the policy's version 3")
-		}
-	}
-}
-
 func TestAWrongCommandLineIsExitCode2(t *testing.T) {
-	const file = "batchfile/testdata/three.npz"
 	for _, arguments := range [][]string{
-		{"correct"}, {"correct", file}, {"correct", file, "-m", "a", "--dialect", "verl"}, {"info", "more"}, {"--no-such"},
-		{"correct", file, "-m", "a", "-p", "upper"}, {"correct", file, "-m", "a", "--non-finite=x"},
-		{"correct", file, "-m", "a", "--transport=x"}, {"correct", file, "-m", "a", "-o", "x.csv"},
+		{"info", "more"}, {"--no-such"}, {"methods", "a", "b"}, {"correct", "batch.npz"},
 		{"info", "--tls-ca=/no/such"}, {"watch", "--interval=0s"}, {"no-such"}, {"info", "--timeout=0s"}, {"health", "--timeout=-1s"},
 		{"health", "--wait=-1s"}, {"info", "--target=http://localhost:50051"}, {"health", "--target=localhost"}, {"info", "-t", "unix:/run/"},
 	} {
@@ -196,7 +158,7 @@ func TestAWrongCommandLineIsExitCode2(t *testing.T) {
 			t.Errorf("%v ends with %d", arguments, code)
 		}
 	}
-	if code := run([]string{"correct", "/no/such.npz", "-m", "a"}); code != exitFailed {
-		t.Errorf("a file that is not there ends with %d", code)
+	if code := run([]string{"info", "--target=127.0.0.1:1", "--timeout=1s"}); code != exitFailed {
+		t.Errorf("a server that is not there ends with %d", code)
 	}
 }

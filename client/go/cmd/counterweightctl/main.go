@@ -59,7 +59,7 @@ func newCommand() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "counterweightctl",
 		Short: "Talk to a Counterweight server",
-		Long: "Counterweightctl tells what a Counterweight server is and does, and corrects batches out of files.\n" +
+		Long: "Counterweightctl describes a Counterweight server and the drift of its runs.\n" +
 			"Exit codes: 0 done, 1 failed, 2 wrong command line.",
 		Version:       counterweight.Version,
 		SilenceUsage:  true,
@@ -78,7 +78,7 @@ func newCommand() *cobra.Command {
 	flags.StringVar(&connection.files.Certificate, "tls-cert", "", "PEM file of the client's certificate")
 	flags.StringVar(&connection.files.Key, "tls-key", "", "PEM file of its key")
 	flags.StringVar(&connection.files.ServerName, "tls-server-name", "", "name in the server's certificate")
-	root.AddCommand(newInfo(connection), newMethods(connection), newHealth(connection), newCorrect(connection), newWatch())
+	root.AddCommand(newInfo(connection), newMethods(connection), newHealth(connection), newWatch())
 	for _, command := range append(root.Commands(), root) {
 		if arguments := command.Args; arguments != nil {
 			command.Args = func(command *cobra.Command, given []string) error {

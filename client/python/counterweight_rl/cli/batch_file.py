@@ -1,8 +1,4 @@
-"""Batches in .npz and Parquet files, and their results.
-
-The format is that of counterweightctl (client/go/cmd/counterweightctl/batchfile): the same names of
-arrays and columns, so that each reads the files of the other.
-"""
+"""Batches in .npz and Parquet files, and their results."""
 
 from __future__ import annotations
 
@@ -141,7 +137,7 @@ def _converted(path: pathlib.Path, name: str, array: Array) -> Array:
     if name in FLOATS:
         if array.dtype.kind != "f" or array.dtype.itemsize > 8:
             raise InputError(f"{wrong} must be float16, float32 or float64, not {array.dtype}")
-        # Numbers beyond float32 become infinity, as in counterweightctl.
+        # Numbers beyond float32 become infinity.
         with np.errstate(over="ignore"):
             return array.astype(np.float16 if array.dtype.itemsize == 2 else np.float32, copy=False)
     if name in (LENGTHS, GROUPS, SPANS, VERSIONS):

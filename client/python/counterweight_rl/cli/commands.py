@@ -81,7 +81,7 @@ def _correct(
     Parquet file has one row for each sequence, and columns of lists of these names. Advantages may
     be one per sequence. With --policy-version drift is also shown by staleness, if the file has
     policy_versions (the version that sampled each token, -1 where unknown) or version_spans. A
-    --dialect also gets group_ids. counterweightctl takes the same files.
+    --dialect also gets group_ids.
     """
     asked = read_method(method, parameter, dialect, block, release)
     if output is not None:

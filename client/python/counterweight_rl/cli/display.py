@@ -107,7 +107,7 @@ def _staleness_rows(staleness: Staleness | None) -> list[tuple[str, str, str]]:
 
 
 def result_json(result: Result[Any]) -> str:
-    """Everything but the arrays, as counterweightctl prints it. JSON has no NaN: such are null."""
+    """Everything but the arrays. JSON has no NaN: such are null."""
 
     def finite(value: float) -> float | None:
         return value if math.isfinite(value) else None

@@ -1,18 +1,17 @@
-"""The table of files in client/python/README.md: ``counterweight`` and ``counterweightctl`` read
-each kind alike, and as ``Client.correct`` reads its arrays."""
+"""The table of files in client/python/README.md: ``counterweight`` reads each kind as
+``Client.correct`` reads its arrays."""
 
 from __future__ import annotations
 
 import json
 import pathlib
-import subprocess
 from typing import Any
 
 import counterweight_rl as cw
 import numpy as np
 import pytest
 from command_line import counterweight
-from server_process import REPOSITORY, ServerProcess
+from server_process import ServerProcess
 
 pytest.importorskip("click")
 pa = pytest.importorskip("pyarrow")
@@ -123,23 +122,6 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
 }
 
 
-@pytest.fixture(scope="module")
-def ctl(tmp_path_factory: pytest.TempPathFactory) -> str:
-    program = tmp_path_factory.mktemp("ctl") / "counterweightctl"
-    built = subprocess.run(
-        [REPOSITORY / ".ci/with_go", "go", "build", "-o", program, "."],
-        cwd=REPOSITORY / "client/go/cmd/counterweightctl",
-        capture_output=True,
-        text=True,
-        timeout=280,
-        check=False,
-    )
-    if "run .ci/setup go" in built.stderr:
-        pytest.skip(built.stderr.strip())
-    assert built.returncode == 0, built.stderr
-    return str(program)
-
-
 def blocks(flags: list[str], folder: pathlib.Path) -> list[str]:
     if flags != SKYRL:
         return flags
@@ -148,26 +130,16 @@ def blocks(flags: list[str], folder: pathlib.Path) -> list[str]:
     return [*SKYRL, "--block", str(block)]
 
 
-def both(
-    ctl: str, server: ServerProcess, path: pathlib.Path, flags: list[str]
-) -> list[dict[str, Any] | str]:
-    """Returns the arrays and numbers that each tool writes, or its error."""
-    found: list[dict[str, Any] | str] = []
-    for name in ("python", "go"):
-        output = path.with_suffix(f".{name}.npz")
-        arguments = ["correct", path, *blocks(flags, path.parent), "--json", "-o", output]
-        arguments += ["--target", server.address]
-        program = {} if name == "python" else {"program": (ctl,)}
-        ended = counterweight(*arguments, **program)
-        if ended.returncode:
-            found.append(ended.stderr)
-            continue
-        printed = json.loads(ended.stdout)
-        with np.load(output) as arrays:
-            read = {key: (arrays[key].dtype.str, arrays[key].tolist()) for key in arrays}
-        numbers = {key: printed[key] for key in ("metrics", "loss", "staleness") if key in printed}
-        found.append({**read, "numbers": numbers})
-    return found
+def corrected(server: ServerProcess, path: pathlib.Path, flags: list[str]) -> dict[str, Any] | str:
+    """Returns the loss and the gradient that the command line writes, or its error."""
+    output = path.with_suffix(".result.npz")
+    arguments = ["correct", path, *blocks(flags, path.parent), "--json", "-o", output]
+    ended = counterweight(*arguments, "--target", server.address)
+    if ended.returncode:
+        return ended.stderr
+    with np.load(output) as arrays:
+        gradient = arrays["gradient"].reshape(-1).tolist() if "gradient" in arrays else None
+    return {"loss": json.loads(ended.stdout)["loss"], "gradient": gradient}
 
 
 def expected(client: cw.Client, arrays: dict[str, Any], flags: list[str]) -> dict[str, Any]:
@@ -190,28 +162,17 @@ def expected(client: cw.Client, arrays: dict[str, Any], flags: list[str]) -> dic
     }
 
 
-def agree(found: list[Any], client: cw.Client, arrays: dict[str, Any], flags: list[str]) -> None:
-    assert isinstance(found[0], dict), found[0]
-    assert found[0] == found[1]
-    want = expected(client, arrays, flags)
-    assert found[0]["numbers"]["loss"] == want["loss"]
-    if want["gradient"] is not None:
-        assert np.ravel(found[0]["gradient"][1]).tolist() == want["gradient"]
-
-
 @pytest.mark.parametrize("name", NPZ)
-def test_npz(
-    ctl: str, client: cw.Client, server: ServerProcess, tmp_path: pathlib.Path, name: str
-) -> None:
+def test_npz(client: cw.Client, server: ServerProcess, tmp_path: pathlib.Path, name: str) -> None:
     arrays, flags = NPZ[name]
     path = tmp_path / "batch.npz"
     np.savez(path, **arrays)
-    agree(both(ctl, server, path, flags), client, arrays, flags)
+    assert corrected(server, path, flags) == expected(client, arrays, flags)
 
 
 @pytest.mark.parametrize("name", PARQUET)
 def test_parquet(
-    ctl: str, client: cw.Client, server: ServerProcess, tmp_path: pathlib.Path, name: str
+    client: cw.Client, server: ServerProcess, tmp_path: pathlib.Path, name: str
 ) -> None:
     arrays, flags = PARQUET[name]
     columns = {
@@ -228,7 +189,7 @@ def test_parquet(
         for key, array in arrays.items()
     }
     packed["sequence_lengths"] = np.full(ROWS, WIDTH)
-    agree(both(ctl, server, path, flags), client, packed, flags)
+    assert corrected(server, path, flags) == expected(client, packed, flags)
 
 
 def kind(array: Any) -> Any:
@@ -236,12 +197,12 @@ def kind(array: Any) -> Any:
 
 
 @pytest.mark.parametrize("name", WRONG)
-def test_both_refuse(ctl: str, server: ServerProcess, tmp_path: pathlib.Path, name: str) -> None:
+def test_wrong_arrays_are_refused(server: ServerProcess, tmp_path: pathlib.Path, name: str) -> None:
     arrays, argument = WRONG[name]
     path = tmp_path / "batch.npz"
     np.savez(path, **arrays)
     flags = SKYRL if "group" in argument else VERSION
-    for error in both(ctl, server, path, flags):
-        assert isinstance(error, str)
-        assert argument in error
-        assert "Traceback" not in error
+    error = corrected(server, path, flags)
+    assert isinstance(error, str)
+    assert argument in error
+    assert "Traceback" not in error
