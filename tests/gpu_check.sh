@@ -8,8 +8,8 @@
 #                      [--commit=HASH] [--candidate=cuda|generic]
 #
 # Needs CMake, a C++20 compiler, the CUDA toolkit (nvcc on PATH, or CUDACXX) and a GPU. Torch, compute-sanitizer, ncu,
-# cuobjdump and a bundled server (.ci/bundle; --prebuilt, or build/bundle) add their parts; without one its part is
-# skipped with a note. Results stay in build/gpu-check/results (and results.tgz), so that several calls with some of the parts add up
+# cuobjdump and a bundled server (tests/gpu_check/bundle; --prebuilt, or build/bundle) add their parts; without one its part is
+# skipped, which is said. Results stay in build/gpu-check/results (and results.tgz), so that several calls with some of the parts add up
 # to one report. --candidate=generic tries the script itself on a machine without a GPU, with small batches.
 #
 # Exit status: 0 all parts passed, 1 some failed, 2 wrong usage, 3 none failed but some were skipped.
@@ -42,7 +42,7 @@ programs=$build/gpu_check
 mkdir -p "$results"
 if [[ -f $PREBUILT ]]; then
   rm -rf "$build/bundle"
-  tar -C "$build" -xzf "$PREBUILT" bundle || { echo "gpu_check: $PREBUILT is no archive of .ci/bundle" >&2; exit 2; }
+  tar -C "$build" -xzf "$PREBUILT" bundle || { echo "gpu_check: $PREBUILT is no archive of tests/gpu_check/bundle" >&2; exit 2; }
   PREBUILT=$build/bundle
 fi
 # Not a bundle's scripts: profilers and disassemblers want the programs, which need no library of it.
@@ -163,7 +163,7 @@ part_ncu() {
 part_server() {
   local server=$bundle/counterweight-server status=0 backend test
   backend=$(sized cuda cpu)
-  [[ -x $server ]] || skip "no $server; .ci/bundle makes it, on a machine with gRPC"
+  [[ -x $server ]] || skip "no $server; tests/gpu_check/bundle makes it, on a machine with gRPC"
   "$server" --version || return 1
   "$python" -c 'import grpc, numpy, google.protobuf' || skip "$python has no grpcio, numpy or protobuf"
   export PYTHONPATH=$PWD/client/python${PYTHONPATH:+:$PYTHONPATH}
@@ -193,7 +193,7 @@ part_server() {
 
 part_local() {
   [[ $CANDIDATE == cuda ]] || skip "compares the GPU's answers with the CPU's"
-  [[ -f $programs/libcounterweight.so ]] || skip "no $programs/libcounterweight.so; .ci/bundle takes it along"
+  [[ -f $programs/libcounterweight.so ]] || skip "no $programs/libcounterweight.so; tests/gpu_check/bundle takes it along"
   "$python" -c 'import torch, numpy, google.protobuf' || skip "$python has no torch, numpy or protobuf"
   PYTHONPATH=$PWD/client/python${PYTHONPATH:+:$PYTHONPATH} COUNTERWEIGHT_LIBRARY=$(readlink -f "$programs/libcounterweight.so") \
     "$python" tests/e2e/compare_local_cuda.py

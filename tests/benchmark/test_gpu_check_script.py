@@ -25,7 +25,7 @@ def run_parts(
 
 
 def packed_programs(folder: Path, **programs: str) -> Path:
-    """Makes a bundle as .ci/bundle does, with shell scripts for programs."""
+    """Makes a bundle as tests/gpu_check/bundle does, with shell scripts for programs."""
     bundle = folder / "bundle"
     (bundle / "bin").mkdir(parents=True)
     for name, body in programs.items():
@@ -59,7 +59,7 @@ def test_a_torn_bundle_is_refused_before_any_part(tmp_path: Path) -> None:
     archive.write_bytes(archive.read_bytes()[:40])
     done = run_parts(tmp_path, archive, "bytes")
     assert done.returncode == 2
-    assert "bundle.tar.gz is no archive of .ci/bundle" in done.stderr
+    assert "bundle.tar.gz is no archive of tests/gpu_check/bundle" in done.stderr
     assert "===" not in done.stdout
 
 
