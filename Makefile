@@ -5,7 +5,7 @@ SERVER := build/release/counterweight-server
 export PATH := $(CURDIR)/.venv/bin:$(CURDIR)/.tools/prometheus:$(PATH)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test build deb wheel serve image bench peers fuzz arm64 lint format docs pictures proto clean
+.PHONY: help demo test build deb wheel serve image bench peers fuzz arm64 lint format docs manifests pictures proto clean
 
 help: ## List the targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -75,7 +75,10 @@ docs: ## Rewrite kernels/METHODS.md, server/METRICS.md, the Python client's tabl
 	@.ci/dialect_fields
 	@.ci/asyncio_client
 	@$(PYTHON) deploy/grafana/dashboards.py
-	@$(PYTHON) deploy/kubernetes/rules.py
+
+manifests: ## Rewrite kustomize's objects from the Helm chart
+	@.ci/setup go
+	@.ci/with_go go test -C deploy/tools -count=1 -vet=off ./manifests -run TheObjectsOfKustomize -write
 
 pictures: ## Take the pictures of the page and of the dashboards' data again
 	@.ci/setup browser

@@ -176,7 +176,7 @@ func TestRulesAreThoseOfPrometheus(t *testing.T) {
 	}
 	rule := everything(t)["PrometheusRule/counterweight"].(*monitoring.PrometheusRule)
 	if len(want.Groups) < 2 || !reflect.DeepEqual(rule.Spec, want) {
-		t.Error("the rules differ from deploy/prometheus/rules.yml; run make docs")
+		t.Error("the rules differ from deploy/prometheus/rules.yml; run make manifests")
 	}
 }
 

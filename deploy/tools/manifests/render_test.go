@@ -1,10 +1,10 @@
 package manifests
 
 import (
+	"maps"
 	"os"
 	"path/filepath"
-	"reflect"
-	"sort"
+	"slices"
 	"strings"
 	"testing"
 
@@ -25,34 +25,45 @@ const (
 
 var kubernetes = chartutil.KubeVersion{Version: "v1.35.0", Major: "1", Minor: "35"}
 
-// helm renders the chart as "helm template" does, NOTES.txt left out.
-func helm(values string) (string, error) {
+// templates renders the chart as "helm template" does, by the names of its templates.
+func templates(values, namespace string) (map[string]string, error) {
 	loaded, err := loader.Load(chart)
 	if err != nil {
-		return "", err
+		return nil, err
 	}
 	given, err := chartutil.ReadValues([]byte(values))
 	if err != nil {
-		return "", err
+		return nil, err
 	}
 	capabilities := chartutil.DefaultCapabilities.Copy()
 	capabilities.KubeVersion = kubernetes
-	release := chartutil.ReleaseOptions{Name: "counterweight", Namespace: "counterweight", Revision: 1, IsInstall: true}
+	release := chartutil.ReleaseOptions{Name: "counterweight", Namespace: namespace, Revision: 1, IsInstall: true}
 	all, err := chartutil.ToRenderValues(loaded, given, release, capabilities)
 	if err != nil {
-		return "", err
+		return nil, err
 	}
 	files, err := engine.Render(loaded, all)
-	if err != nil {
-		return "", err
-	}
-	var rendered strings.Builder
+	rendered := map[string]string{}
 	for name, text := range files {
-		if !strings.HasSuffix(name, "NOTES.txt") {
-			rendered.WriteString("\n---\n" + text)
+		if text = strings.TrimSpace(text); text != "" && !strings.HasSuffix(name, "NOTES.txt") {
+			rendered[filepath.Base(name)] = strings.TrimPrefix(text, "---\n") + "\n"
 		}
 	}
-	return rendered.String(), nil
+	return rendered, err
+}
+
+// together makes one stream of renderings, in the order of the templates' names.
+func together(rendered map[string]string) string {
+	var documents []string
+	for _, name := range slices.Sorted(maps.Keys(rendered)) {
+		documents = append(documents, rendered[name])
+	}
+	return strings.Join(documents, "---\n")
+}
+
+func helm(values string) (string, error) {
+	rendered, err := templates(values, "counterweight")
+	return together(rendered), err
 }
 
 func mustHelm(t *testing.T, values string) string {
@@ -108,21 +119,12 @@ func objects(t *testing.T, rendered string) map[string]runtime.Object {
 	return keyed
 }
 
-func keys(objects map[string]runtime.Object) []string {
-	var found []string
-	for key := range objects {
-		found = append(found, key)
-	}
-	sort.Strings(found)
-	return found
-}
-
 func same(t *testing.T, fromHelm, fromKustomize string) {
 	t.Helper()
 	one, other := objects(t, fromHelm), objects(t, fromKustomize)
 	delete(other, "Namespace/counterweight") // a release does not own its namespace
-	if !reflect.DeepEqual(keys(one), keys(other)) {
-		t.Fatalf("helm has %v, kustomize %v", keys(one), keys(other))
+	if ours, theirs := slices.Sorted(maps.Keys(one)), slices.Sorted(maps.Keys(other)); !slices.Equal(ours, theirs) {
+		t.Fatalf("helm has %v, kustomize %v", ours, theirs)
 	}
 	for key := range one {
 		left, _ := yaml.Marshal(one[key])

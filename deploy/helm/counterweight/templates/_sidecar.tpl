@@ -14,7 +14,7 @@ args:
   {{- end }}
   - --metrics_listen=0.0.0.0:9464
   - --allow_insecure
-  {{- include "counterweight.flags" $sidecar.flags | nindent 2 }}
+  {{- include "counterweight.flags" $sidecar.flags | trim | nindent 2 }}
 env:
   {{- include "counterweight.threads" . | nindent 2 }}
 ports:
