@@ -162,9 +162,9 @@ def test_one_advantage_per_sequence(service: cw.Client, nest: Nest, lengths: lis
 def test_kinds_do_not_mix(nest: Nest, change: dict[str, Any], error: Any, problem: str) -> None:
     batch = packed()
     nested = {name: nest(tensor) for name, tensor in batch.items() if name != "policy_versions"}
-    with cw.Client("localhost:1") as nowhere, pytest.raises(error, match=problem):
+    with cw.Client("localhost:1") as absent, pytest.raises(error, match=problem):
         changed = {name: make(batch[name], nest) for name, make in change.items()}
-        nowhere.correct(method="token_tis", **{**nested, **changed})
+        absent.correct(method="token_tis", **{**nested, **changed})
 
 
 def other(lengths: list[int]) -> Any:
@@ -190,10 +190,10 @@ def holes() -> Any:
 def test_what_cannot_be_packed(wrong: Any, problem: str) -> None:
     nested = {n: jagged(tensor) for n, tensor in packed().items() if n != "policy_versions"}
     with (
-        cw.Client("localhost:1") as nowhere,
+        cw.Client("localhost:1") as absent,
         pytest.raises((TypeError, ValueError), match=problem) as caught,
     ):
-        nowhere.correct(method="token_tis", **{**nested, "old_log_probs": wrong})
+        absent.correct(method="token_tis", **{**nested, "old_log_probs": wrong})
     assert "old_log_probs" in str(caught.value)
 
 
@@ -206,8 +206,8 @@ def test_what_cannot_be_packed(wrong: Any, problem: str) -> None:
 )
 def test_arguments_that_nested_tensors_replace(setting: dict[str, Any], problem: str) -> None:
     nested = {n: jagged(tensor) for n, tensor in packed().items() if n != "policy_versions"}
-    with cw.Client("localhost:1") as nowhere, pytest.raises(cw.InvalidRequestError, match=problem):
-        nowhere.correct(method="token_tis", **nested, **setting)
+    with cw.Client("localhost:1") as absent, pytest.raises(cw.InvalidRequestError, match=problem):
+        absent.correct(method="token_tis", **nested, **setting)
 
 
 def test_the_answer_of_identity_is_nested_too() -> None:
@@ -215,6 +215,6 @@ def test_the_answer_of_identity_is_nested_too() -> None:
     for name in ("current_log_probs", "advantages"):
         del nested[name]
     retry = cw.RetryPolicy(attempts=1)
-    with cw.Client("localhost:1", on_unavailable="identity", retry=retry) as nowhere:
-        result = nowhere.correct(method="token_tis", **nested)
+    with cw.Client("localhost:1", on_unavailable="identity", retry=retry) as absent:
+        result = absent.correct(method="token_tis", **nested)
     assert flat(result.keep_mask) == flat(nested["response_mask"])
