@@ -92,7 +92,7 @@ proto: ## Regenerate the Python and Go clients' protobuf code
 
 wheel: ## dist/*.whl with the client, the library and the server, the source distribution, and the wheel's tests; CUDA=1 adds the wheel with CUDA, SDIST=1 builds from source too
 	@.ci/setup wheel
-	@.ci/wheel
+	@deploy/wheel/make_wheel
 	@.ci/build release counterweight-server counterweight_embedded
 	@WHEEL=$$(ls $(CURDIR)/dist/counterweight_rl-*.whl) CUDA_WHEEL=$(if $(filter 1,$(CUDA)),$$(ls $(CURDIR)/dist/counterweight_rl_cu13-*.whl)) \
 	  SDIST=$(if $(SDIST),$$(ls $(CURDIR)/dist/*.tar.gz)) \

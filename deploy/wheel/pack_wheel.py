@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Packs what .ci/wheel has linked. Usage: .ci/pack_wheel FOLDER ARCHIVE..., or .ci/pack_wheel --cuda FOLDER TOOLKIT
+"""Packs what make_wheel has linked. Usage: pack_wheel.py FOLDER ARCHIVE..., or pack_wheel.py --cuda FOLDER TOOLKIT
 
 FOLDER has libcounterweight.so and counterweight-server; ARCHIVEs are Debian's static libraries in them, whose licences
 and versions go into the wheel. With --cuda it has the library alone, for the wheel counterweight-rl-cu13; TOOLKIT is
@@ -18,7 +18,7 @@ import sys
 import tempfile
 from collections.abc import Iterable
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 GLIBC = (2, 28)
 TAG = f"manylinux_{GLIBC[0]}_{GLIBC[1]}_x86_64"
 # Packages behind code that is no archive of Debian's: sources that .ci compiles, headers, and g++'s runtime.

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Packs dist/counterweight_rl-*.tar.gz, from which pip builds the wheel on Debian 12. Runs after .ci/setup wheel.
 
-It has the client at its root, the sources of library and server in source/, and .ci/source_build.py as its backend.
+It has the client at its root, the sources of library and server in source/, and deploy/wheel/source_build.py as its backend.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 CLIENT = "client/python"
 # The sources that CMake reads, without tests.
 SOURCES = (
@@ -66,7 +66,7 @@ def main() -> None:
         for path in tracked(*SOURCES):
             copy(path, folder / "source" / path)
         copy("LICENSE", folder / "LICENSE")
-        copy(".ci/source_build.py", folder / "source_build.py")
+        copy("deploy/wheel/source_build.py", folder / "source_build.py")
         (folder / "debian_packages.txt").write_text("\n".join(debian_packages()) + "\n")
         (folder / "MANIFEST.in").write_text(MANIFEST)
         project = folder / "pyproject.toml"

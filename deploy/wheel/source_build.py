@@ -1,6 +1,6 @@
 """The build backend of the source distribution: compiles libcounterweight.so and counterweight-server on Debian 12.
 
-.ci/pack_sdist puts it beside pyproject.toml. setuptools makes the Python part of the wheel; the library goes into its
+deploy/wheel/pack_sdist.py puts it beside pyproject.toml. setuptools makes the Python part of the wheel; the library goes into its
 package and the server into its scripts. Both use the machine's own libraries, so the wheel is for this kind of machine.
 """
 
