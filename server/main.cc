@@ -272,8 +272,11 @@ int Serve(const CommandLine& line, const ReadAgain& read_again) {
 }
 
 int RunProbe(const CommandLine& line) {
+  ProbeRequest request = line.probe;
+  request.certificate = line.config.tls_certificate;
+  request.key = line.config.tls_key;
   std::string sentence;
-  const bool is_serving = Probe(line.probe, &sentence);
+  const bool is_serving = Probe(request, &sentence);
   (is_serving ? std::cout : std::cerr)
       << "counterweight-server: " << sentence << "\n";
   return is_serving ? 0 : 1;
@@ -311,10 +314,6 @@ int Main(const std::vector<std::string_view>& arguments,
   }
   if (!line.probe.target.empty()) return RunProbe(line);
   if (!line.hash_token.empty()) return HashToken(line.hash_token);
-  if (line.print_config) {
-    std::cout << ToYaml(line);
-    return 0;
-  }
   if (line.check_config) {
     std::cout << "counterweight-server: the configuration is valid\n";
     return 0;

@@ -8,6 +8,7 @@
 #include <array>
 #include <utility>
 
+#include "grpcpp/ext/proto_server_reflection_plugin.h"
 #include "grpcpp/health_check_service_interface.h"
 #include "grpcpp/security/server_credentials.h"
 #include "grpcpp/server_builder.h"
@@ -17,7 +18,7 @@
 #include "server/base/monotonic.h"
 #include "server/call/correct_stream.h"
 #include "server/listen/connection_options.h"
-#include "server/listen/reflection.h"
+#include "server/monotonic.h"
 #include "server/observe/metrics_server.h"
 #include "server/observe/serving_table.h"
 #include "spdlog/fmt/fmt.h"
@@ -347,7 +348,8 @@ bool Server::StartGrpc(std::string* error, std::function<void()> on_failure) {
                     .spans = spans_.get()});
   grpc::EnableDefaultHealthCheckService(true);
   grpc::ServerBuilder builder;
-  SetReflection(config_.reflection, &builder);
+  // Otherwise a static library could be left out.
+  grpc::reflection::InitProtoReflectionServerBuilderPlugin();
   // The limit for all RPCs: Correct's own limit may be smaller than a stream's
   // chunk, and is checked when its message is parsed.
   builder.SetMaxReceiveMessageSize(static_cast<int>(

@@ -35,12 +35,6 @@ std::string SetText(std::string_view value, CommandLine* line) {
   return value.empty() ? "must not be empty" : "";
 }
 
-template <std::string ProbeRequest::*field>
-std::string SetOfProbe(std::string_view value, CommandLine* line) {
-  line->probe.*field = std::string(value);
-  return value.empty() ? "must not be empty" : "";
-}
-
 std::string SetProbe(std::string_view value, CommandLine* line) {
   line->probe.target = std::string(value);
   return CheckProbeTarget(value);
@@ -69,26 +63,11 @@ constexpr Option kOptions[] = {
      "Exit with code 0 if the configuration is valid, or with 2 and a sentence "
      "about the first mistake. Files of certificates and tokens are not read.",
      SetBool<&CommandLine::check_config>, true},
-    {"print_config",
-     "Print the configuration as YAML, with the origin of each value, and "
-     "exit.",
-     SetBool<&CommandLine::print_config>, true},
     {"probe",
      "Ask the server at host:port or unix:path for its health, and exit with "
-     "code 0 if it serves, else with 1.",
+     "code 0 if it serves, else with 1. Takes the server's own configuration, "
+     "whose --tls_certificate it trusts and presents over TCP.",
      SetProbe},
-    {"probe_ca",
-     "File with the authorities, in PEM, of a server with --tls_certificate.",
-     SetOfProbe<&ProbeRequest::ca>},
-    {"probe_certificate",
-     "File with the probe's certificate, in PEM, for a server with "
-     "--tls_client_ca.",
-     SetOfProbe<&ProbeRequest::certificate>},
-    {"probe_key", "File with the key of --probe_certificate, in PEM.",
-     SetOfProbe<&ProbeRequest::key>},
-    {"probe_server_name",
-     "Name in the server's certificate, where it is not the target's host.",
-     SetOfProbe<&ProbeRequest::server_name>},
     {"probe_timeout", "Seconds that --probe waits (default: 1).",
      SetProbeTimeout},
     {"hash_token",
@@ -180,13 +159,13 @@ CommandLine ParseFlags(const std::vector<std::string_view>& arguments,
   CommandLine line;
   std::vector<Setting> settings;
   line.error = ReadArguments(arguments, &line, &settings);
-  const bool is_serving = !line.help && !line.version &&
-                          line.probe.target.empty() && line.hash_token.empty();
-  if (line.error.empty() && is_serving) {
+  const bool needs_config =
+      !line.help && !line.version && line.hash_token.empty();
+  if (line.error.empty() && needs_config) {
     line.error = ReadWeakerSources(environment, &line, &settings);
   }
   if (line.error.empty()) line.error = Apply(settings, &line);
-  if (line.error.empty() && is_serving) {
+  if (line.error.empty() && needs_config) {
     line.error = Validate(line.config);
     if (!line.error.empty()) {
       line.error = WithOrigins(std::move(line.error), line);

@@ -21,7 +21,6 @@ struct CommandLine : Settings {
   bool help = false;
   bool version = false;
   bool check_config = false;
-  bool print_config = false;
   ProbeRequest probe;  // its target is empty: none
   // The name for the token on stdin that is to be hashed; empty: none.
   std::string hash_token;
@@ -33,8 +32,8 @@ struct CommandLine : Settings {
 // Reads the arguments after the program's name: --name=value, --name value;
 // --name alone for booleans. A flag given twice: the last one counts, but
 // --listen collects. `environment` has entries "NAME=value". Also applies
-// Validate(config). With --help, --version, --probe and --hash_token neither
-// the environment nor the file is read.
+// Validate(config). With --help, --version and --hash_token neither the
+// environment nor the file is read.
 CommandLine ParseFlags(const std::vector<std::string_view>& arguments,
                        std::span<const std::string> environment = {});
 

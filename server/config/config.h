@@ -36,7 +36,6 @@ struct Config {
   bool metrics_tls = true;  // where there is a certificate
   bool page = true;
   bool allow_insecure = false;
-  bool reflection = true;
 
   // TLS over TCP; empty: none. See access/access.h.
   std::string tls_certificate;
@@ -54,11 +53,7 @@ struct Config {
   int64_t max_sequences = int64_t{1} << 20;
   int64_t max_connections = 4096;
   double max_connection_age_s = 3600.0;
-  double max_connection_age_grace_s = 600.0;
   int64_t max_streams_per_connection = 100;
-  int64_t max_metadata_bytes = 8192;
-  double keepalive_interval_s = 60.0;
-  double keepalive_timeout_s = 20.0;
   int64_t max_requests_in_flight = 64;
   int64_t max_bytes_in_flight = int64_t{2} << 30;
   int64_t max_queued_requests = 256;
@@ -87,6 +82,14 @@ struct Config {
   std::string log_level = "info";
 
   OtlpOptions otlp;  // of the environment
+
+  // Constants without a flag, which tests shorten. Calls of a connection that
+  // has reached its age may take longer than clients' deadlines; a token takes
+  // up to 4096 bytes of metadata; a frozen client is noticed after 80 s.
+  double max_connection_age_grace_s = 600.0;
+  int64_t max_metadata_bytes = 8192;
+  double keepalive_interval_s = 60.0;
+  double keepalive_timeout_s = 20.0;
 };
 
 // Checks combinations of values that are valid one by one. Returns a sentence

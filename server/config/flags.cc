@@ -69,10 +69,6 @@ constexpr Flag kFlags[] = {
      "do not let the server "
      "leave loopback: they could be read on the network, which TLS prevents.",
      SetPath<&Config::tokens>, GetPath<&Config::tokens>},
-    {"reflection",
-     "Serve gRPC's reflection, which tells grpcurl and the like the contract. "
-     "It takes a thread for each open stream.",
-     SetBoolean<&Config::reflection>, GetBoolean<&Config::reflection>, kBool},
     {"backend",
      "Where to compute: cpu, cuda, or auto (cuda if it works, else cpu).",
      SetBackend, GetBackend},
@@ -108,32 +104,11 @@ constexpr Flag kFlags[] = {
      "clients over new servers. At least 1.",
      SetSecondOrMore<&Config::max_connection_age_s>,
      GetSeconds<&Config::max_connection_age_s>},
-    {"max_connection_age_grace",
-     "Seconds that the calls of a connection then have to end before it is "
-     "closed. Longer than the clients' deadlines, or calls are cut.",
-     SetSeconds<&Config::max_connection_age_grace_s>,
-     GetSeconds<&Config::max_connection_age_grace_s>},
     {"max_streams_per_connection",
      "Most calls of one connection at a time, 1 to 65536; clients queue more. "
      "Each takes memory before it is admitted.",
      SetInteger<&Config::max_streams_per_connection, 1, 1 << 16>,
      GetInteger<&Config::max_streams_per_connection>},
-    {"max_metadata_bytes",
-     "Most bytes of one call's metadata, 4096 to 1048576; calls with more are "
-     "refused. A token may take 4096 of them.",
-     SetInteger<&Config::max_metadata_bytes, 4096, 1 << 20>,
-     GetInteger<&Config::max_metadata_bytes>},
-    {"keepalive_interval",
-     "Seconds without a byte from a client after which the server pings it: "
-     "what is between them keeps the connection, and a client that has frozen "
-     "or whose machine is lost is noticed. At least 1.",
-     SetSecondOrMore<&Config::keepalive_interval_s>,
-     GetSeconds<&Config::keepalive_interval_s>},
-    {"keepalive_timeout",
-     "Seconds that the client then has to answer before its connection is "
-     "closed and its calls are cancelled. At least 1.",
-     SetSecondOrMore<&Config::keepalive_timeout_s>,
-     GetSeconds<&Config::keepalive_timeout_s>},
     {"max_requests_in_flight", "Most batches at a time; more wait.",
      SetInteger<&Config::max_requests_in_flight, 1, 1 << 20>,
      GetInteger<&Config::max_requests_in_flight>, kReloadable},

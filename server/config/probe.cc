@@ -5,17 +5,20 @@
 #include <cstdint>
 #include <memory>
 #include <tuple>
+#include <vector>
 
 #include "google/protobuf/wrappers.pb.h"
 #include "grpcpp/channel.h"
 #include "grpcpp/client_context.h"
 #include "grpcpp/create_channel.h"
 #include "grpcpp/security/credentials.h"
-#include "server/base/blocking_call.h"
-#include "server/base/code_name.h"
-#include "server/base/config_error.h"
-#include "server/base/monotonic.h"
-#include "server/base/small_file.h"
+#include "grpcpp/security/tls_certificate_provider.h"
+#include "grpcpp/security/tls_certificate_verifier.h"
+#include "grpcpp/security/tls_credentials_options.h"
+#include "server/call/status.h"
+#include "server/monotonic.h"
+#include "server/small_file.h"
+#include "server/wrong.h"
 #include "spdlog/fmt/fmt.h"
 
 namespace counterweight::server {
@@ -44,24 +47,15 @@ std::string StatusName(int status) {
 // Null, and *error a sentence, if the files are wrong.
 std::shared_ptr<grpc::ChannelCredentials> MakeCredentials(
     const ProbeRequest& request, std::string* error) {
-  if (request.certificate.empty() != request.key.empty()) {
-    *error = "--probe_certificate and --probe_key need each other";
-    return nullptr;
+  if (request.certificate.empty() || request.target.starts_with(kUnix)) {
+    return grpc::InsecureChannelCredentials();
   }
-  if (request.ca.empty()) {
-    if (request.certificate.empty() && request.server_name.empty()) {
-      return grpc::InsecureChannelCredentials();
-    }
-    *error = "--probe_certificate and --probe_server_name need --probe_ca";
-    return nullptr;
-  }
-  grpc::SslCredentialsOptions options;
+  std::string certificate;
+  std::string key;
   const std::tuple<std::string_view, const std::string&, std::string*> files[] =
-      {{"probe_ca", request.ca, &options.pem_root_certs},
-       {"probe_certificate", request.certificate, &options.pem_cert_chain},
-       {"probe_key", request.key, &options.pem_private_key}};
+      {{"tls_certificate", request.certificate, &certificate},
+       {"tls_key", request.key, &key}};
   for (const auto& [flag, path, text] : files) {
-    if (path.empty()) continue;
     absl::StatusOr<std::string> read = ReadSmallFile(path);
     if (!read.ok()) {
       *error = fmt::format("--{}={}: {}", flag, path, MessageOf(read.status()));
@@ -69,7 +63,19 @@ std::shared_ptr<grpc::ChannelCredentials> MakeCredentials(
     }
     *text = *std::move(read);
   }
-  return grpc::SslCredentials(options);
+  namespace tls = grpc::experimental;
+  tls::TlsChannelCredentialsOptions options;
+  options.set_certificate_provider(
+      std::make_shared<tls::StaticDataCertificateProvider>(
+          certificate,
+          std::vector<tls::IdentityKeyCertPair>{{key, certificate}}));
+  options.watch_root_certs();
+  options.watch_identity_key_cert_pairs();
+  // The certificate is the server's own, whatever name the target has.
+  options.set_certificate_verifier(
+      std::make_shared<tls::NoOpCertificateVerifier>());
+  options.set_check_call_host(false);
+  return tls::TlsCredentials(options);
 }
 
 }  // namespace
@@ -98,9 +104,6 @@ bool Probe(const ProbeRequest& request, std::string* sentence) {
       MakeCredentials(request, sentence);
   if (credentials == nullptr) return false;
   grpc::ChannelArguments arguments;
-  if (!request.server_name.empty()) {
-    arguments.SetSslTargetNameOverride(request.server_name);
-  }
   // A probe is about this server and not about a proxy.
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
   const auto channel =

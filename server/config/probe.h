@@ -11,14 +11,13 @@ namespace counterweight::server {
 // unix:path.
 std::string CheckProbeTarget(std::string_view target);
 
-// A question for a server's health. Files are in PEM.
+// A question for a server's health.
 struct ProbeRequest {
   std::string target;
   double timeout_s = 1.0;
-  std::string ca;           // file; empty: without TLS
-  std::string certificate;  // file, for a server that requires one; with `key`
+  // Files of the server's certificate and key, in PEM; empty: without TLS.
+  std::string certificate;
   std::string key;
-  std::string server_name;  // in the server's certificate; empty: the host
 };
 
 // Requests the health of the server at `target` (grpc.health.v1.Health/Check of

@@ -1,11 +1,9 @@
 #include "server/config/settings.h"
 
-#include <algorithm>
 #include <cctype>
 #include <cstddef>
 #include <utility>
 
-#include "nlohmann/json.hpp"
 #include "server/engine/names.h"
 #include "spdlog/fmt/fmt.h"
 
@@ -14,33 +12,6 @@ namespace {
 
 // Longer values are shown in part.
 constexpr size_t kMaxShownBytes = 200;
-
-std::string DescribeOrigin(const Origin& origin) {
-  switch (origin.source) {
-    case Source::kDefault:
-      return "default";
-    case Source::kFile:
-      return origin.place;
-    case Source::kEnvironment:
-      return "environment: " + origin.place;
-    case Source::kFlag:
-      return "flag";
-  }
-  return "";
-}
-
-// Numbers and booleans as they are, all else in quotes: the escapes of JSON are
-// YAML's too.
-std::string YamlValue(const std::string& value) {
-  const bool is_number =
-      !value.empty() &&
-      std::all_of(value.begin(), value.end(),
-                  [](char c) { return (c >= '0' && c <= '9') || c == '.'; }) &&
-      std::count(value.begin(), value.end(), '.') <= 1;
-  if (is_number || value == "true" || value == "false") return value;
-  using nlohmann::json;
-  return json(value).dump(-1, ' ', false, json::error_handler_t::replace);
-}
 
 // True if `sentence` has "--name" and no longer name that begins so.
 bool Names(std::string_view sentence, std::string_view name) {
@@ -101,21 +72,6 @@ std::string WithOrigins(std::string sentence, const Settings& settings) {
   }
   if (!added.empty()) sentence += " (" + added + ")";
   return sentence;
-}
-
-std::string ToYaml(const Settings& settings) {
-  std::string text;
-  const std::span<const Flag> flags = Flags();
-  for (size_t i = 0; i < flags.size(); ++i) {
-    const Flag& flag = flags[i];
-    // Only a chosen device is required; the default one may be absent.
-    const bool is_unset =
-        flag.name == "devices" && !settings.config.devices.is_given;
-    text += fmt::format("{}{}: {}  # {}\n", is_unset ? "# " : "", flag.name,
-                        YamlValue(flag.get(settings.config)),
-                        Printable(DescribeOrigin(settings.origins[i])));
-  }
-  return text;
 }
 
 std::vector<std::string_view> FlagNames() {

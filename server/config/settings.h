@@ -59,10 +59,6 @@ std::string ReadEnvironment(std::span<const std::string> environment,
 // such as " (--threads comes from COUNTERWEIGHT_THREADS)".
 std::string WithOrigins(std::string sentence, const Settings& settings);
 
-// YAML, a line for each flag with its value, followed by a comment on its
-// origin. Read as --config, it gives the same configuration.
-std::string ToYaml(const Settings& settings);
-
 // The names of all flags.
 std::vector<std::string_view> FlagNames();
 

@@ -340,34 +340,44 @@ def test_only_tls_leaves_loopback(start_server: StartServer, pair: Pair) -> None
     assert start_server(*pair.flags(), listen="0.0.0.0:0").address
 
 
-def test_a_probe_speaks_tls(
-    mutual: ServerProcess, authority: Authority, other: Authority, tmp_path: pathlib.Path
+def test_a_probe_has_the_certificate_of_its_server(
+    start_server: StartServer,
+    mutual: ServerProcess,
+    authority: Authority,
+    other: Authority,
+    pair: Pair,
+    folder: pathlib.Path,
 ) -> None:
-    def probe(*flags: str) -> tuple[int, str]:
+    def probe(target: str, *flags: str) -> tuple[int, str]:
         ended = subprocess.run(
-            [str(binary()), f"--probe={mutual.address}", "--probe_timeout=5", *flags],
+            [str(binary()), f"--probe={target}", "--probe_timeout=5", *flags],
             capture_output=True,
             text=True,
             timeout=DEADLINE_SECONDS,
         )
         return ended.returncode, ended.stdout + ended.stderr
 
-    client = authority.sign("probe", sans="DNS:trainer.example")
-    ca = f"--probe_ca={authority.certificate}"
-    own = [f"--probe_certificate={client.certificate}", f"--probe_key={client.key}"]
-    assert probe(ca, *own, "--probe_server_name=localhost") == (
-        0,
-        f"counterweight-server: {mutual.address} is SERVING\n",
-    )
-    for flags, wrong in (
-        ([], "did not tell its health: UNAVAILABLE"),
-        ([ca], "did not tell its health: UNAVAILABLE"),
-        ([f"--probe_ca={other.certificate}", *own], "did not tell its health: UNAVAILABLE"),
-        ([ca, *own, "--probe_server_name=other.example"], "did not tell its health: UNAVAILABLE"),
-        (own, "need --probe_ca"),
-        ([ca, own[0]], "need each other"),
-        ([f"--probe_ca={tmp_path}/none"], "/none: it cannot be read: No such file or directory"),
-    ):
-        code, sentence = probe(*flags)
-        assert code == 1
-        assert wrong in sentence
+    flags = pair.flags()
+    client_ca = f"--tls_client_ca={authority.certificate}"
+    for own in (flags, [*flags, client_ca]):
+        server = start_server(*own)
+        serving = f"counterweight-server: {server.address} is SERVING\n"
+        assert probe(server.address, *own) == (0, serving)
+        for others in ([], other.sign("probe").flags()):
+            code, sentence = probe(server.address, *others)
+            assert code == 1
+            assert "did not tell its health: UNAVAILABLE" in sentence
+        server.stop()
+    # Unix sockets are not encrypted.
+    server = start_server(*flags, listen=f"unix:{folder}/probed_with_tls")
+    assert probe(server.address, *flags)[0] == 0
+    # Its certificate has none of the clients' names.
+    code, sentence = probe(mutual.address, *flags)
+    assert code == 1
+    assert "PERMISSION_DENIED" in sentence
+    code, sentence = probe(mutual.address, f"--tls_certificate={folder}/none", flags[1])
+    assert code == 1
+    assert "/none: it cannot be read: No such file or directory" in sentence
+    code, sentence = probe(mutual.address, flags[0])
+    assert code == 2
+    assert "--tls_key" in sentence
