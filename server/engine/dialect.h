@@ -59,8 +59,6 @@ struct RequestFacts {
 // A translated block. With violations, nothing else is valid.
 struct Translation {
   kernels::CorrectionSpec spec;
-  // True if that system's answer has an importance weight.
-  bool has_weights = false;
   // Sentences for CorrectResponse.warnings, e.g. ignored unknown keys.
   std::vector<std::string> warnings;
   Violations violations;

@@ -1,4 +1,4 @@
-"""The fields that the server's dialects know. Written by .ci/dialect_fields; do not edit.
+"""The fields that the server's dialects know. Written by `make docs`; do not edit.
 
 None: a value. A mapping: the fields of a struct.
 """

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "server/engine/dialects/block_reader.h"
+#include "server/engine/dialects/fields.h"
 #include "server/engine/dialects/openrlhf_correction.h"
 #include "server/engine/dialects/openrlhf_loss.h"
 #include "server/engine/dialects/openrlhf_metrics.h"
@@ -16,15 +17,6 @@ namespace counterweight::server {
 namespace {
 
 using google::protobuf::Struct;
-
-// Arguments of PolicyLoss and of its call, and the fields of algo.kl and the
-// actor that the actor's loss reads; the correction's are beside them.
-constexpr std::string_view kFields[] = {
-    "batch_num_tokens",  "dp_size",          "dual_clip",
-    "entropy_loss_coef", "eps_clip",         "eps_clip_low_high",
-    "global_batch_size", "init_kl_coef",     "kl_estimator",
-    "policy_loss_type",  "token_level_loss", "unbiased_gradient",
-    "use_kl_loss"};
 
 // This block's name of a field of the command line or of the class.
 struct OtherName {
@@ -112,7 +104,8 @@ Translation TranslateOpenrlhf(const Struct& block, bool ignore_unknown_fields,
   Translation translation;
   const BlockReader reader(block, "method.dialect.block",
                            &translation.violations);
-  std::vector<std::string_view> fields(std::begin(kFields), std::end(kFields));
+  std::vector<std::string_view> fields(std::begin(kOpenrlhfFields),
+                                       std::end(kOpenrlhfFields));
   for (const auto& more :
        {OpenrlhfCorrectionFields(facts), OpenrlhfFieldsOfOthers(facts)}) {
     fields.insert(fields.end(), more.begin(), more.end());

@@ -8,6 +8,7 @@
 
 #include "kernels/float_bounds.h"
 #include "kernels/log_ratio.h"
+#include "server/engine/dialects/fields.h"
 #include "server/engine/dialects/openrlhf_loss.h"
 #include "server/engine/dialects/releases.h"
 
@@ -28,11 +29,6 @@ constexpr std::string_view kLevel = "is_correction_level";
 constexpr std::string_view kMode = "is_correction_mode";
 constexpr std::string_view kGating = "is_correction_gating";
 constexpr std::string_view kThreshold = "is_correction_threshold";
-
-constexpr std::string_view kOldFields[] = {kEnable, kType, kOldThreshold};
-// The old command line had the threshold's name too.
-constexpr std::string_view kNewFields[] = {kLevel, kMode, kGating,
-                                           "loss_agg_mode", kThreshold};
 
 bool IsByLevel(const RequestFacts& facts) {
   return facts.IsSince(kOpenrlhfCorrectionByLevel);
@@ -175,14 +171,14 @@ OpenrlhfCorrection ReadNew(const BlockReader& reader) {
 
 std::span<const std::string_view> OpenrlhfCorrectionFields(
     const RequestFacts& facts) {
-  if (IsByLevel(facts)) return kNewFields;
-  return kOldFields;
+  if (IsByLevel(facts)) return kOpenrlhfNewFields;
+  return kOpenrlhfOldFields;
 }
 
 std::span<const std::string_view> OpenrlhfFieldsOfOthers(
     const RequestFacts& facts) {
-  if (IsByLevel(facts)) return kOldFields;
-  return std::span(kNewFields).first(std::size(kNewFields) - 1);
+  if (IsByLevel(facts)) return kOpenrlhfOldFields;
+  return std::span(kOpenrlhfNewFields).first(std::size(kOpenrlhfNewFields) - 1);
 }
 
 OpenrlhfCorrection ReadOpenrlhfCorrection(const BlockReader& reader,
@@ -200,7 +196,6 @@ void ApplyOpenrlhfCorrection(const OpenrlhfCorrection& correction,
   kernels::CorrectionSpec& spec = translation->spec;
   kernels::WeightSpec& weight = spec.weight;
   weight.level = Level::kToken;
-  translation->has_weights = true;
   const double low = std::max(correction.low, 0.0);
   if (low == 0.0 && correction.high == kUnbounded) return;
   const bool is_ratio = correction.estimator == Estimator::kRatio;

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "server/engine/dialects/block_reader.h"
+#include "server/engine/dialects/fields.h"
 #include "server/engine/dialects/releases.h"
 #include "server/engine/dialects/request_tensors.h"
 #include "server/engine/dialects/skyrl_correction.h"
@@ -17,22 +18,6 @@ namespace {
 using google::protobuf::Struct;
 
 constexpr std::string_view kSupportReplay = "enable_sample_support_replay";
-
-// AlgorithmConfig's fields; the second group has no effect on weights, masks
-// and losses of given tensors. The last two are arguments of SkyRL's calls.
-constexpr std::string_view kSkyrlFields[] = {
-    "cispo", "clip_cov", "clip_ratio_c", "dppo", "entropy_loss_coef",
-    "eps_clip_high", "eps_clip_low", "kl_cov", "kl_estimator_type",
-    "kl_loss_coef", "loss_reduction", "max_seq_len", kSkyrlCorrection,
-    "policy_loss_type", "sapo", "tis_imp_ratio_cap", "use_entropy_loss",
-    "use_kl_in_reward", "use_kl_loss", "use_tis",
-    //
-    "advantage_batch_normalize", "advantage_estimator", "dynamic_sampling",
-    kSupportReplay, "gamma", "grpo_norm_by_std", "kl_ctrl", "lambd",
-    "temperature", "value_clip", "value_head_prefix", "zero_variance_filter",
-    "zero_variance_filter_tol",
-    //
-    "micro_batch_size", "prompt_boundaries"};
 
 void RefuseEntropyCoefficient(const BlockReader& reader) {
   constexpr std::string_view kUseEntropy = "use_entropy_loss";

@@ -4,6 +4,7 @@
 
 #include "kernels/float_bounds.h"
 #include "kernels/log_ratio.h"
+#include "server/engine/dialects/fields.h"
 
 namespace counterweight::server {
 namespace {
@@ -18,20 +19,6 @@ using kernels::kUnbounded;
 using kernels::Level;
 using kernels::RejectionRule;
 using kernels::WeightSpec;
-
-constexpr std::string_view kCorrectionFields[] = {
-    "geo_mask_high",
-    "geo_mask_low",
-    "outlier_token_is_threshold_high",
-    "outlier_token_is_threshold_low",
-    "product_mask_high",
-    "product_mask_low",
-    "sequence_mask_metric",
-    "sequence_tis_ratio_clip_high",
-    "tis_ratio_type",
-    "token_mask_is_threshold_high",
-    "token_mask_is_threshold_low",
-    "token_tis_ratio_clip_high"};
 
 constexpr std::string_view kUseTis = "use_tis";
 constexpr std::string_view kTisTypes[] = {"token", "sequence"};
@@ -174,7 +161,7 @@ SkyrlCorrection ReadSkyrlCorrection(const BlockReader& reader,
     const BlockReader fields(*block, reader.Path(kSkyrlCorrection),
                              &translation->violations);
     fields.CheckKeys(
-        kCorrectionFields, ignore_unknown_fields,
+        kSkyrlCorrectionFields, ignore_unknown_fields,
         [](std::string_view) { return std::string(); }, &translation->warnings);
     correction.outlier =
         ReadThresholds(fields, "outlier_token_is_threshold_low",
@@ -209,7 +196,6 @@ void ApplySkyrlCorrection(const SkyrlCorrection& correction,
     weight.upper = correction.tis_cap;
     weight.bound = weight.upper == kUnbounded ? Bound::kNone : Bound::kTruncate;
     weight.after_rule = spec.num_rules;
-    translation->has_weights = true;
   }
   add(correction.sequence_metric, correction.sequence_mask);
 }

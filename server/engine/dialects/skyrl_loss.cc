@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "server/engine/dialects/fields.h"
 #include "server/engine/dialects/releases.h"
 #include "server/engine/dialects/request_tensors.h"
 #include "server/engine/dialects/skyrl_reduction.h"
@@ -159,26 +160,17 @@ void ReadCrossEntropy(const SkyrlLossBlock& block, LossSpec* loss) {
   loss->reduction = {BatchCount::kOne, RowCount::kOne, 1.0};
 }
 
-constexpr std::string_view kSapoFields[] = {"tau_neg", "tau_pos"};
-constexpr std::string_view kCispoFields[] = {kAnchor, "cispo_eps_clip_high",
-                                             "cispo_eps_clip_low"};
-constexpr std::string_view kDppoFields[] = {"delta_high", "delta_low",
-                                            "dppo_type"};
-constexpr std::string_view kClipCovFields[] = {"clip_cov_lb", "clip_cov_ub",
-                                               "clip_ratio"};
-constexpr std::string_view kKlCovFields[] = {"kl_cov_frac", "ppo_kl_coef"};
-
 constexpr SkyrlLoss kLosses[] = {
     {"regular", Surrogate::kPpoClip, true, true, {}, ReadRegular},
     {"dual_clip", Surrogate::kPpoClip, true, true, {}, ReadDualClip},
     {"gspo", Surrogate::kPpoClip, false, true, {}, ReadGspo},
-    {"sapo", Surrogate::kSapo, true, true, kSapoFields, ReadSapo},
-    {"cispo", Surrogate::kCispo, true, true, kCispoFields, ReadCispo},
+    {"sapo", Surrogate::kSapo, true, true, kSkyrlSapoFields, ReadSapo},
+    {"cispo", Surrogate::kCispo, true, true, kSkyrlCispoFields, ReadCispo},
     {"rollout_is", Surrogate::kRolloutIs, true, true, {}, ReadRolloutIs},
-    {"dppo", Surrogate::kDppoTv, true, true, kDppoFields, ReadDppo},
-    {"clip_cov", Surrogate::kClipCov, false, false, kClipCovFields,
+    {"dppo", Surrogate::kDppoTv, true, true, kSkyrlDppoFields, ReadDppo},
+    {"clip_cov", Surrogate::kClipCov, false, false, kSkyrlClipCovFields,
      ReadClipCov},
-    {"kl_cov", Surrogate::kKlCov, false, false, kKlCovFields, ReadKlCov},
+    {"kl_cov", Surrogate::kKlCov, false, false, kSkyrlKlCovFields, ReadKlCov},
     {"cross_entropy",
      Surrogate::kCrossEntropy,
      false,

@@ -4,6 +4,7 @@
 #include <string_view>
 
 #include "server/engine/dialects/block_reader.h"
+#include "server/engine/dialects/fields.h"
 #include "server/engine/dialects/releases.h"
 #include "server/engine/dialects/request_tensors.h"
 #include "server/engine/dialects/trl_correction.h"
@@ -16,48 +17,6 @@ namespace {
 using google::protobuf::Struct;
 using kernels::Level;
 using kernels::RatioSource;
-
-// GRPOConfig's fields with an effect on answers, and two counts of TRL's
-// trainer, num_items_in_batch and num_processes. The fields since entropy_coef
-// concern entropies, the presence of tensors, and the source of
-// steps_per_generation.
-constexpr std::string_view kTrlFields[] = {
-    "beta",
-    "delta",
-    "epsilon",
-    "epsilon_high",
-    "gradient_accumulation_steps",
-    "importance_sampling_level",
-    "loss_type",
-    "max_completion_length",
-    "num_items_in_batch",
-    "num_processes",
-    "off_policy_mask_threshold",
-    "sapo_temperature_neg",
-    "sapo_temperature_pos",
-    "use_bias_correction_kl",
-    "use_liger_kernel",
-    "use_vllm",
-    "vespo_k_neg",
-    "vespo_k_pos",
-    "vespo_lambda_neg",
-    "vespo_lambda_pos",
-    "vllm_importance_sampling_cap",
-    "vllm_importance_sampling_clip_max",
-    "vllm_importance_sampling_clip_min",
-    "vllm_importance_sampling_correction",
-    "vllm_importance_sampling_mode",
-    "entropy_coef",
-    "entropy_coef_delta",
-    "entropy_coef_max",
-    "entropy_coef_min",
-    "entropy_target",
-    "top_entropy_quantile",
-    "use_adaptive_entropy",
-    "num_iterations",
-    "generation_batch_size",
-    "per_device_train_batch_size",
-    "steps_per_generation"};
 
 // Requests cannot carry entropies.
 void RefuseEntropies(const BlockReader& reader) {
@@ -206,8 +165,7 @@ Translation TranslateTrl(const Struct& block, bool ignore_unknown_fields,
   spec.unknown_rollout =
       facts.has_rollout_log_probs && facts.IsSince(kTrlUnknownSampler);
   spec.weight = correction.weight;
-  translation.has_weights = spec.weight.level != Level::kNone;
-  if (translation.has_weights) spec.weight.source = spec.drift_source;
+  if (spec.weight.level != Level::kNone) spec.weight.source = spec.drift_source;
   if (facts.wants_loss) {
     spec.loss = MakeTrlLossSpec(loss, spec.weight, facts);
     translation.counts_use = TrlCountsUse(reader, loss);

@@ -217,7 +217,6 @@ void ReadConfig(const BlockReader& reader, const VerlLayout& layout,
   // verl reports them if it has both log-probs.
   spec.peer_sums = corrects;
   spec.weight = ReadWeight(reader, source, translation);
-  translation->has_weights = spec.weight.level != Level::kNone;
   if (spec.weight.normalize && !translation->counts_use.given_count.empty()) {
     translation->warnings.push_back(
         Concat(reader.Path("rollout_is_batch_normalize"),

@@ -3,37 +3,14 @@
 #include <algorithm>
 #include <iterator>
 
+#include "server/engine/dialects/fields.h"
+
 namespace counterweight::server {
 namespace {
 
 using google::protobuf::Struct;
 
 constexpr std::string_view kRoot = "method.dialect.block";
-
-// Fields of RolloutCorrectionConfig, and keys beside it.
-constexpr std::string_view kLayoutFields[] = {"rollout_is",
-                                              "rollout_is_threshold",
-                                              "rollout_is_batch_normalize",
-                                              "rollout_rs",
-                                              "rollout_rs_threshold",
-                                              "bypass_mode",
-                                              "loss_type",
-                                              kVerlPreset,
-                                              kVerlPolicyLoss};
-
-// Fields of ActorConfig that losses read, and of PolicyLossConfig.
-constexpr std::string_view kLossFields[] = {
-    "loss_mode",      "loss_agg_mode",     "clip_ratio",
-    "clip_ratio_low", "clip_ratio_high",   "clip_ratio_c",
-    "tau_pos",        "tau_neg",           "clip_cov_ratio",
-    "clip_cov_lb",    "clip_cov_ub",       "kl_cov_ratio",
-    "ppo_kl_coef",    "dro_beta",          "loss_scale_factor",
-    "use_kl_loss",    "kl_loss_coef",      "kl_loss_type",
-    "entropy_coeff",  "global_batch_info",
-};
-
-constexpr std::string_view kCountFields[] = {"dp_size", "batch_num_tokens",
-                                             "global_batch_size"};
 
 // Fate of a field of older configurations.
 struct FormerField {
@@ -72,7 +49,7 @@ VerlNode Descend(const VerlNode& parent, std::string_view key,
 
 VerlLayout LocateInTree(const VerlNode& root, Violations* violations) {
   const BlockReader reader(*root.fields, root.path, violations);
-  for (const std::string_view field : kLayoutFields) {
+  for (const std::string_view field : kVerlLayoutFields) {
     if (reader.Find(field) == nullptr) continue;
     reader.Violate(
         field, Concat(field, " belongs into ",
@@ -109,17 +86,18 @@ VerlLayout LocateVerlConfig(const Struct& block, Violations* violations) {
 
 void CheckVerlFields(const BlockReader& reader, bool ignore,
                      std::vector<std::string>* warnings) {
-  reader.CheckKeys(kLayoutFields, ignore, Advice, warnings);
+  reader.CheckKeys(kVerlLayoutFields, ignore, Advice, warnings);
 }
 
 void CheckVerlLossFields(const BlockReader& reader, bool ignore,
                          std::vector<std::string>* warnings) {
   reader.CheckKeys(
-      kLossFields, ignore,
+      kVerlLossFields, ignore,
       [](std::string_view name) {
         const bool belongs_above =
-            std::find(std::begin(kLayoutFields), std::end(kLayoutFields),
-                      name) != std::end(kLayoutFields) ||
+            std::find(std::begin(kVerlLayoutFields),
+                      std::end(kVerlLayoutFields),
+                      name) != std::end(kVerlLayoutFields) ||
             name == "rollout_correction";
         return std::string(belongs_above
                                ? "rollout correction stands at the "
@@ -132,7 +110,7 @@ void CheckVerlLossFields(const BlockReader& reader, bool ignore,
 void CheckVerlCountFields(const BlockReader& reader, bool ignore,
                           std::vector<std::string>* warnings) {
   reader.CheckKeys(
-      kCountFields, ignore,
+      kVerlCountFields, ignore,
       [](std::string_view name) {
         return std::string(name == "loss_scale_factor"
                                ? "it belongs beside global_batch_info"

@@ -58,7 +58,9 @@ GoldenAnswer Compute(const Golden& golden, Translation* translation) {
   GoldenAnswer answer;
   translation->report(result.sums, &answer.metrics, &translation->violations);
   answer.keep_mask = std::move(result.keep_mask);
-  if (translation->has_weights) answer.weights = std::move(result.weights);
+  if (translation->spec.weight.level != kernels::Level::kNone) {
+    answer.weights = std::move(result.weights);
+  }
   if (AsksForLoss(golden)) {
     const kernels::LossSums& loss = result.sums.loss;
     answer.loss = translation->empty_loss_is_nan && loss.count == 0.0

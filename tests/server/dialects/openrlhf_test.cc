@@ -58,7 +58,7 @@ TEST(OpenrlhfTest, DefaultIsPpoByToken) {
   // Rollout log-probs are there, and nothing is corrected by them.
   EXPECT_THAT(t.warnings,
               ElementsAre(HasSubstr("enable_vllm_is_correction is off")));
-  EXPECT_FALSE(t.has_weights);
+  EXPECT_EQ(t.spec.weight.level, Level::kNone);
   const LossSpec& loss = t.spec.loss;
   EXPECT_EQ(loss.surrogate, Surrogate::kPpoClip);
   EXPECT_EQ(loss.level, LossLevel::kToken);
@@ -81,7 +81,7 @@ TEST(OpenrlhfTest, WithoutLossOnlyTheCorrectionIsTranslated) {
   const Translation t = TranslateOpenrlhf(
       Block(R"({"enable_vllm_is_correction": true})"), false, Old(facts));
   EXPECT_THAT(Fields(t), IsEmpty());
-  EXPECT_TRUE(t.has_weights);
+  EXPECT_NE(t.spec.weight.level, Level::kNone);
   EXPECT_EQ(t.spec.loss.surrogate, Surrogate::kNone);
   EXPECT_FALSE(t.empty_loss_is_nan);
 }
@@ -140,7 +140,7 @@ TEST(OpenrlhfTest, GspoTakesTheRolloutRatioInsteadOfWeights) {
       R"({"policy_loss_type": "gspo", "enable_vllm_is_correction": true,
           "vllm_is_truncated_threshold": "junk", "token_level_loss": true})");
   EXPECT_THAT(Fields(t), IsEmpty());
-  EXPECT_FALSE(t.has_weights);
+  EXPECT_EQ(t.spec.weight.level, Level::kNone);
   const LossSpec& loss = t.spec.loss;
   EXPECT_EQ(loss.level, LossLevel::kSequence);
   EXPECT_EQ(loss.source, RatioSource::kCurrentRollout);

@@ -49,7 +49,7 @@ TEST(SkyrlTest, EmptyBlockCorrectsNothing) {
   const Translation t = TranslateSkyrlBlock("{}", WithoutLoss());
   EXPECT_THAT(Fields(t), IsEmpty());
   EXPECT_THAT(t.warnings, IsEmpty());
-  EXPECT_FALSE(t.has_weights);
+  EXPECT_EQ(t.spec.weight.level, Level::kNone);
   EXPECT_EQ(t.spec.num_rules, 0);
   EXPECT_EQ(t.spec.loss.surrogate, Surrogate::kNone);
   EXPECT_EQ(t.spec.drift_source, RatioSource::kOldRollout);
@@ -79,7 +79,7 @@ TEST(SkyrlTest, StepsFollowEachOther) {
   EXPECT_EQ(rules[2].upper, LogRatio(2.0));
   EXPECT_EQ(rules[2].token_clamp, kernels::kUnbounded);
   EXPECT_EQ(rules[2].aggregate_clamp, 20.0);
-  EXPECT_TRUE(t.has_weights);
+  EXPECT_NE(t.spec.weight.level, Level::kNone);
   EXPECT_EQ(t.spec.weight.level, Level::kSequence);
   EXPECT_EQ(t.spec.weight.bound, Bound::kTruncate);
   EXPECT_EQ(t.spec.weight.upper, 5.0);
@@ -134,7 +134,7 @@ TEST(SkyrlTest, BlockWithoutRolloutLogProbs) {
       R"({"off_policy_correction": {"tis_ratio_type": "token"}})";
   const Translation uncorrected = TranslateSkyrlBlock(json, WithoutRollout());
   EXPECT_THAT(Fields(uncorrected), IsEmpty());
-  EXPECT_FALSE(uncorrected.has_weights);
+  EXPECT_EQ(uncorrected.spec.weight.level, Level::kNone);
   EXPECT_EQ(uncorrected.spec.drift_source, RatioSource::kCurrentOld);
   EXPECT_THAT(uncorrected.warnings, ElementsAre(HasSubstr("goes uncorrected")));
   // A request for weights alone then selects nothing.

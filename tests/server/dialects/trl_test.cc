@@ -51,7 +51,7 @@ TEST(TrlTest, EmptyBlockMasksSequencesAboveThree) {
   const Translation t = TranslateTrlBlock("{}");
   EXPECT_THAT(Fields(t), IsEmpty());
   EXPECT_THAT(t.warnings, IsEmpty());
-  EXPECT_TRUE(t.has_weights);
+  EXPECT_NE(t.spec.weight.level, Level::kNone);
   EXPECT_EQ(t.spec.weight.level, Level::kSequence);
   EXPECT_EQ(t.spec.weight.bound, Bound::kMask);
   EXPECT_EQ(t.spec.weight.source, RatioSource::kOldRollout);
@@ -101,14 +101,17 @@ TEST(TrlTest, BoundsThatNoRatioReachesAreNone) {
 
 TEST(TrlTest, NoSamplerNoCorrection) {
   RequestFacts facts = AllTensors();
-  EXPECT_FALSE(TranslateTrlBlock(R"({"use_vllm": false})", facts).has_weights);
-  EXPECT_FALSE(TranslateTrlBlock(
-                   R"({"vllm_importance_sampling_correction": false})", facts)
-                   .has_weights);
+  EXPECT_EQ(
+      TranslateTrlBlock(R"({"use_vllm": false})", facts).spec.weight.level,
+      Level::kNone);
+  EXPECT_EQ(TranslateTrlBlock(
+                R"({"vllm_importance_sampling_correction": false})", facts)
+                .spec.weight.level,
+            Level::kNone);
   facts.has_rollout_log_probs = false;
   const Translation t = TranslateTrlBlock("{}", facts);
   EXPECT_THAT(Fields(t), IsEmpty());
-  EXPECT_FALSE(t.has_weights);
+  EXPECT_EQ(t.spec.weight.level, Level::kNone);
   EXPECT_EQ(t.spec.drift_source, RatioSource::kCurrentOld);
   EXPECT_THAT(Fields(TranslateTrlBlock(R"({"use_vllm": true})", facts)),
               ElementsAre("tensors[ROLLOUT_LOG_PROBS]"));

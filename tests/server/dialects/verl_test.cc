@@ -53,7 +53,7 @@ TEST(VerlTest, EmptyBlockIsDisabled) {
   const Translation t = TranslateVerlBlock("{}");
   EXPECT_THAT(t.violations, IsEmpty());
   EXPECT_THAT(t.warnings, IsEmpty());
-  EXPECT_FALSE(t.has_weights);
+  EXPECT_EQ(t.spec.weight.level, Level::kNone);
   EXPECT_EQ(t.spec.weight.level, Level::kNone);
   EXPECT_EQ(t.spec.num_rules, 0);
   EXPECT_EQ(t.spec.drift_source, RatioSource::kOldRollout);
@@ -63,7 +63,7 @@ TEST(VerlTest, EmptyBlockIsDisabled) {
 TEST(VerlTest, TokenWeightClampsTokens) {
   const Translation t = TranslateVerlBlock(R"({"rollout_is": "token"})");
   EXPECT_THAT(t.violations, IsEmpty());
-  EXPECT_TRUE(t.has_weights);
+  EXPECT_NE(t.spec.weight.level, Level::kNone);
   EXPECT_EQ(t.spec.weight.level, Level::kToken);
   EXPECT_EQ(t.spec.weight.bound, Bound::kTruncate);
   EXPECT_EQ(t.spec.weight.lower, 0.0);
@@ -90,7 +90,7 @@ TEST(VerlTest, NullThresholdSwitchesWeightsOffWithAWarning) {
   const Translation t = TranslateVerlBlock(
       R"({"rollout_is": "token", "rollout_is_threshold": null})");
   EXPECT_THAT(t.violations, IsEmpty());
-  EXPECT_FALSE(t.has_weights);
+  EXPECT_EQ(t.spec.weight.level, Level::kNone);
   EXPECT_THAT(t.warnings,
               ElementsAre(HasSubstr("rollout_is_threshold is null")));
 }
@@ -249,7 +249,8 @@ TEST(VerlPresetsTest, EveryPresetTranslates) {
     const Translation t =
         TranslateVerlBlock(R"({"preset": ")" + name + R"("})");
     EXPECT_THAT(t.violations, IsEmpty()) << name;
-    EXPECT_EQ(t.has_weights, !preset.rollout_is.empty()) << name;
+    EXPECT_EQ(t.spec.weight.level != Level::kNone, !preset.rollout_is.empty())
+        << name;
     EXPECT_EQ(t.spec.num_rules, preset.rollout_rs.empty() ? 0 : 1) << name;
     EXPECT_EQ(t.spec.drift_source == RatioSource::kCurrentRollout,
               name.starts_with("bypass"))

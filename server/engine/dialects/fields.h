@@ -1,0 +1,143 @@
+// The fields that a system's block may have, and the structs in it. Clients
+// read only these of a configuration object, which may hold tokens and
+// passwords too (../dialects_reference.cc prints them).
+#ifndef COUNTERWEIGHT_SERVER_ENGINE_DIALECTS_FIELDS_H_
+#define COUNTERWEIGHT_SERVER_ENGINE_DIALECTS_FIELDS_H_
+
+#include <string_view>
+
+namespace counterweight::server {
+
+// Fields of RolloutCorrectionConfig, and keys beside it.
+inline constexpr std::string_view kVerlLayoutFields[] = {
+    "rollout_is",
+    "rollout_is_threshold",
+    "rollout_is_batch_normalize",
+    "rollout_rs",
+    "rollout_rs_threshold",
+    "bypass_mode",
+    "loss_type",
+    "preset",
+    "policy_loss"};
+
+// Fields of ActorConfig that losses read, and of PolicyLossConfig.
+inline constexpr std::string_view kVerlLossFields[] = {
+    "loss_mode",      "loss_agg_mode",     "clip_ratio",
+    "clip_ratio_low", "clip_ratio_high",   "clip_ratio_c",
+    "tau_pos",        "tau_neg",           "clip_cov_ratio",
+    "clip_cov_lb",    "clip_cov_ub",       "kl_cov_ratio",
+    "ppo_kl_coef",    "dro_beta",          "loss_scale_factor",
+    "use_kl_loss",    "kl_loss_coef",      "kl_loss_type",
+    "entropy_coeff",  "global_batch_info",
+};
+
+inline constexpr std::string_view kVerlCountFields[] = {
+    "dp_size", "batch_num_tokens", "global_batch_size"};
+
+// GRPOConfig's fields with an effect on answers, and two counts of TRL's
+// trainer, num_items_in_batch and num_processes. The fields since entropy_coef
+// concern entropies, the presence of tensors, and the source of
+// steps_per_generation.
+inline constexpr std::string_view kTrlFields[] = {
+    "beta",
+    "delta",
+    "epsilon",
+    "epsilon_high",
+    "gradient_accumulation_steps",
+    "importance_sampling_level",
+    "loss_type",
+    "max_completion_length",
+    "num_items_in_batch",
+    "num_processes",
+    "off_policy_mask_threshold",
+    "sapo_temperature_neg",
+    "sapo_temperature_pos",
+    "use_bias_correction_kl",
+    "use_liger_kernel",
+    "use_vllm",
+    "vespo_k_neg",
+    "vespo_k_pos",
+    "vespo_lambda_neg",
+    "vespo_lambda_pos",
+    "vllm_importance_sampling_cap",
+    "vllm_importance_sampling_clip_max",
+    "vllm_importance_sampling_clip_min",
+    "vllm_importance_sampling_correction",
+    "vllm_importance_sampling_mode",
+    "entropy_coef",
+    "entropy_coef_delta",
+    "entropy_coef_max",
+    "entropy_coef_min",
+    "entropy_target",
+    "top_entropy_quantile",
+    "use_adaptive_entropy",
+    "num_iterations",
+    "generation_batch_size",
+    "per_device_train_batch_size",
+    "steps_per_generation"};
+
+// AlgorithmConfig's fields; the second group has no effect on weights, masks
+// and losses of given tensors. The last two are arguments of SkyRL's calls.
+inline constexpr std::string_view kSkyrlFields[] = {
+    "cispo", "clip_cov", "clip_ratio_c", "dppo", "entropy_loss_coef",
+    "eps_clip_high", "eps_clip_low", "kl_cov", "kl_estimator_type",
+    "kl_loss_coef", "loss_reduction", "max_seq_len", "off_policy_correction",
+    "policy_loss_type", "sapo", "tis_imp_ratio_cap", "use_entropy_loss",
+    "use_kl_in_reward", "use_kl_loss", "use_tis",
+    //
+    "advantage_batch_normalize", "advantage_estimator", "dynamic_sampling",
+    "enable_sample_support_replay", "gamma", "grpo_norm_by_std", "kl_ctrl",
+    "lambd", "temperature", "value_clip", "value_head_prefix",
+    "zero_variance_filter", "zero_variance_filter_tol",
+    //
+    "micro_batch_size", "prompt_boundaries"};
+
+inline constexpr std::string_view kSkyrlCorrectionFields[] = {
+    "geo_mask_high",
+    "geo_mask_low",
+    "outlier_token_is_threshold_high",
+    "outlier_token_is_threshold_low",
+    "product_mask_high",
+    "product_mask_low",
+    "sequence_mask_metric",
+    "sequence_tis_ratio_clip_high",
+    "tis_ratio_type",
+    "token_mask_is_threshold_high",
+    "token_mask_is_threshold_low",
+    "token_tis_ratio_clip_high"};
+
+inline constexpr std::string_view kSkyrlSapoFields[] = {"tau_neg", "tau_pos"};
+
+inline constexpr std::string_view kSkyrlCispoFields[] = {
+    "cispo_anchor", "cispo_eps_clip_high", "cispo_eps_clip_low"};
+
+inline constexpr std::string_view kSkyrlDppoFields[] = {
+    "delta_high", "delta_low", "dppo_type"};
+
+inline constexpr std::string_view kSkyrlClipCovFields[] = {
+    "clip_cov_lb", "clip_cov_ub", "clip_ratio"};
+
+inline constexpr std::string_view kSkyrlKlCovFields[] = {"kl_cov_frac",
+                                                         "ppo_kl_coef"};
+
+// Arguments of PolicyLoss and of its call, and the fields of algo.kl and the
+// actor that the actor's loss reads; the correction's are beside them.
+inline constexpr std::string_view kOpenrlhfFields[] = {
+    "batch_num_tokens",  "dp_size",          "dual_clip",
+    "entropy_loss_coef", "eps_clip",         "eps_clip_low_high",
+    "global_batch_size", "init_kl_coef",     "kl_estimator",
+    "policy_loss_type",  "token_level_loss", "unbiased_gradient",
+    "use_kl_loss"};
+
+inline constexpr std::string_view kOpenrlhfOldFields[] = {
+    "enable_vllm_is_correction", "vllm_is_correction_type",
+    "vllm_is_truncated_threshold"};
+
+// The old command line had the threshold's name too.
+inline constexpr std::string_view kOpenrlhfNewFields[] = {
+    "is_correction_level", "is_correction_mode", "is_correction_gating",
+    "loss_agg_mode", "is_correction_threshold"};
+
+}  // namespace counterweight::server
+
+#endif  // COUNTERWEIGHT_SERVER_ENGINE_DIALECTS_FIELDS_H_

@@ -1,0 +1,92 @@
+// Prints client/python/counterweight_rl/dialect_fields.py (see .ci/docs).
+#include <iostream>
+#include <string>
+#include <string_view>
+
+#include "nlohmann/json.hpp"
+#include "server/engine/dialects/fields.h"
+
+namespace counterweight::server {
+namespace {
+
+// Fields by name; null: a value, an object: a struct.
+using Fields = nlohmann::json;
+
+template <typename... Tables>
+Fields FieldsOf(const Tables&... tables) {
+  Fields fields;
+  const auto add = [&](const auto& names) {
+    for (const std::string_view name : names) fields[std::string(name)];
+  };
+  (add(tables), ...);
+  return fields;
+}
+
+Fields Verl() {
+  Fields loss = FieldsOf(kVerlLossFields);
+  loss["global_batch_info"] = FieldsOf(kVerlCountFields);
+  // ActorConfig has a PolicyLossConfig; a block's own policy_loss is both in
+  // one.
+  Fields actor = loss;
+  actor["policy_loss"] = loss;
+  const Fields correction = FieldsOf(kVerlLayoutFields);
+  Fields block = correction;
+  block["policy_loss"] = actor;
+  block["algorithm"]["rollout_correction"] = correction;
+  block["actor_rollout_ref"]["actor"] = actor;
+  return block;
+}
+
+Fields Skyrl() {
+  Fields block = FieldsOf(kSkyrlFields);
+  block["off_policy_correction"] = FieldsOf(kSkyrlCorrectionFields);
+  block["sapo"] = FieldsOf(kSkyrlSapoFields);
+  block["cispo"] = FieldsOf(kSkyrlCispoFields);
+  block["dppo"] = FieldsOf(kSkyrlDppoFields);
+  block["clip_cov"] = FieldsOf(kSkyrlClipCovFields);
+  block["kl_cov"] = FieldsOf(kSkyrlKlCovFields);
+  return block;
+}
+
+// As ruff formats them.
+void Print(const Fields& fields, const std::string& indent) {
+  for (const auto& [name, inner] : fields.items()) {
+    std::cout << indent << '"' << name << "\": ";
+    if (inner.is_null()) {
+      std::cout << "None,\n";
+    } else {
+      std::cout << "{\n";
+      Print(inner, indent + "    ");
+      std::cout << indent << "},\n";
+    }
+  }
+}
+
+void Main() {
+  std::cout
+      << R"("""The fields that the server's dialects know. Written by `make docs`; do not edit.
+
+None: a value. A mapping: the fields of a struct.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+FIELDS: Mapping[str, Mapping[str, Any]] = {
+)";
+  Fields systems;
+  systems["openrlhf"] =
+      FieldsOf(kOpenrlhfFields, kOpenrlhfOldFields, kOpenrlhfNewFields);
+  systems["skyrl"] = Skyrl();
+  systems["trl"] = FieldsOf(kTrlFields);
+  systems["verl"] = Verl();
+  Print(systems, "    ");
+  std::cout << "}\n";
+}
+
+}  // namespace
+}  // namespace counterweight::server
+
+int main() { counterweight::server::Main(); }
