@@ -21,8 +21,8 @@ demo: ## From a fresh Debian 12 to a server correcting real rollouts; KEEP=1 lea
 	@echo 'demo: step 3 of 3: correcting real rollouts'
 	@$(PYTHON) tests/demo/demo.py --server $(SERVER) $(if $(KEEP),--keep)
 
-test: ## From a fresh Debian 12 to all tests, at both ends of the Python dependencies
-	@.ci/test
+test: ## From a fresh Debian 12 to all tests, at both ends of the Python dependencies; ARGS="kernels_test" or a path for a part
+	@.ci/test $(ARGS)
 
 build: ## The server, tests and benchmarks in build/release
 	@.ci/setup
