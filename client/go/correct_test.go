@@ -249,3 +249,13 @@ func TestStalenessIsSplitByTheVersionsOfTokens(t *testing.T) {
 		t.Errorf("without versions: %v, %+v", err, result.Staleness)
 	}
 }
+
+func TestARangeOfStalenessHasTheLabelOfPrometheus(t *testing.T) {
+	for want, bucket := range map[string]cw.StalenessBucket{
+		"2": {First: 2, Last: 2}, "3-4": {First: 3, Last: 4}, "9+": {First: 9, Last: -1},
+	} {
+		if got := bucket.Label(); got != want {
+			t.Errorf("%+v is %q, not %q", bucket, got, want)
+		}
+	}
+}
