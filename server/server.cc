@@ -18,7 +18,6 @@
 #include "server/base/monotonic.h"
 #include "server/call/correct_stream.h"
 #include "server/listen/connection_options.h"
-#include "server/monotonic.h"
 #include "server/observe/metrics_server.h"
 #include "server/observe/serving_table.h"
 #include "spdlog/fmt/fmt.h"

@@ -15,10 +15,11 @@
 #include "grpcpp/security/tls_certificate_provider.h"
 #include "grpcpp/security/tls_certificate_verifier.h"
 #include "grpcpp/security/tls_credentials_options.h"
-#include "server/call/status.h"
-#include "server/monotonic.h"
-#include "server/small_file.h"
-#include "server/wrong.h"
+#include "server/base/blocking_call.h"
+#include "server/base/code_name.h"
+#include "server/base/config_error.h"
+#include "server/base/monotonic.h"
+#include "server/base/small_file.h"
 #include "spdlog/fmt/fmt.h"
 
 namespace counterweight::server {
