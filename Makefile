@@ -72,6 +72,7 @@ format: ## Format C++, CUDA, Python and proto files in place
 docs: ## Rewrite kernels/METHODS.md, server/METRICS.md, the Python client's table of fields and asyncio client, and the dashboards
 	@.ci/setup
 	@.ci/docs
+	@.ci/asyncio_client
 	@$(PYTHON) deploy/grafana/dashboards.py
 
 manifests: ## Rewrite kustomize's objects from the Helm chart

@@ -67,7 +67,8 @@ def echo_client(bench: pathlib.Path, address: str, transport: Transport) -> Iter
         if "listening" not in process.stdout.readline():
             raise RuntimeError(f"{bench} --serve_echo did not start")
         with cw.Client(address, transport=transport) as client:
-            client._connection.router.capabilities = Capabilities(stream=True)  # it has no GetServerInfo
+            # The echo has no GetServerInfo.
+            client._connection.router.capabilities = Capabilities(stream=True)
             yield Echo(client)
     finally:
         process.stdin.close()

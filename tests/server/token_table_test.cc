@@ -1,4 +1,4 @@
-// What a line of --tokens may be, character by character.
+// Bounds and characters of the lines of --tokens.
 #include "server/access/token_table.h"
 
 #include <string>

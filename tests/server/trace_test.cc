@@ -121,7 +121,7 @@ TEST(Spans, TextsAreCut) {
   EXPECT_LT(spans.ByteSizeLong(), 1000U);
 }
 
-// What OpenTelemetry's conventions for RPCs say, and our own names.
+// Names of OpenTelemetry's conventions for RPCs, and our own.
 TEST(Spans, HaveWhatTheLogHas) {
   using std::chrono::nanoseconds;
   RequestRecord record = Sampled();

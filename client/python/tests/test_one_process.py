@@ -20,7 +20,7 @@ from sample import BATCH, answer, correct
 
 import counterweight_rl as cw
 from counterweight_rl import aio
-from counterweight_rl.local.publisher import open_publisher
+from counterweight_rl.transport.publisher import open_publisher
 
 PACKAGE = pathlib.Path(__file__).parents[1]
 

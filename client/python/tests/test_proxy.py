@@ -21,7 +21,7 @@ from sample import BATCH, answer, correct
 import counterweight_rl as cw
 from counterweight_rl import aio, compat
 from counterweight_rl.compat import _service
-from counterweight_rl.local.publisher import open_publisher
+from counterweight_rl.transport.publisher import open_publisher
 
 FOR_GRPC = ("grpc_proxy", "https_proxy", "http_proxy")
 VARIABLES = (*FOR_GRPC, "all_proxy", "GRPC_PROXY", "HTTPS_PROXY", "HTTP_PROXY", "ALL_PROXY")

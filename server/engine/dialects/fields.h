@@ -1,6 +1,6 @@
 // The fields that a system's block may have, and the structs in it. Clients
 // read only these of a configuration object, which may hold tokens and
-// passwords too (../dialects_reference.cc prints them).
+// passwords too (dialects_reference.cc prints them).
 #ifndef COUNTERWEIGHT_SERVER_ENGINE_DIALECTS_FIELDS_H_
 #define COUNTERWEIGHT_SERVER_ENGINE_DIALECTS_FIELDS_H_
 
