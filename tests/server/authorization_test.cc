@@ -21,7 +21,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-constexpr char kToken[] = "known-token-0123456789";
+constexpr char kOurToken[] = "known-token-0123456789";
 
 class AuthorizationTest : public testing::Test {
  protected:
@@ -43,7 +43,7 @@ class AuthorizationTest : public testing::Test {
   }
   Config TokenConfig() const {
     Config config;
-    config.tokens = File("tokens", TokenLine("known", kToken).value());
+    config.tokens = File("tokens", TokenLine("known", kOurToken).value());
     return config;
   }
   std::unique_ptr<Access> Load(const Config& config) {
@@ -71,7 +71,7 @@ TEST_F(AuthorizationTest, EverybodyMayCallWithoutTokensAndCertificates) {
   EXPECT_FALSE(access->has_tokens());
   EXPECT_FALSE(access->wants_certificates());
   EXPECT_TRUE(access->Check({}).ok());
-  EXPECT_EQ(access->TokenIn(std::string("Bearer ") + kToken), nullptr);
+  EXPECT_EQ(access->TokenIn(std::string("Bearer ") + kOurToken), nullptr);
   EXPECT_EQ(access->refused(), 0);
 }
 
@@ -115,7 +115,7 @@ TEST_F(AuthorizationTest, OneOfTheNamesIsEnoughAndHasNoCase) {
 
 TEST_F(AuthorizationTest, ATokenFollowsItsScheme) {
   const auto access = Load(TokenConfig());
-  const std::string token = kToken;
+  const std::string token = kOurToken;
   for (const std::string& right :
        {"Bearer " + token, "bearer " + token, "BEARER   " + token}) {
     EXPECT_TRUE(access->Check({.authorization = right}).ok()) << right;
@@ -145,7 +145,7 @@ TEST_F(AuthorizationTest, ATokenFollowsItsScheme) {
 TEST_F(AuthorizationTest, RefusalsAreCountedAndLoggedOnce) {
   const auto access = Load(TokenConfig());
   EXPECT_TRUE(
-      access->Check({.authorization = std::string("Bearer ") + kToken}).ok());
+      access->Check({.authorization = std::string("Bearer ") + kOurToken}).ok());
   EXPECT_EQ(access->refused(), 0);
   EXPECT_EQ(LogLines(), 0U);
   for (int i = 0; i < 3; ++i) EXPECT_FALSE(access->Check({}).ok());

@@ -13,7 +13,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-constexpr std::string_view kToken = "known-token-0123456789";
+constexpr std::string_view kSomeToken = "known-token-0123456789";
 
 bool IsNameCharacter(char c) {
   constexpr std::string_view kOthers = "._-";
@@ -24,17 +24,17 @@ bool IsNameCharacter(char c) {
 TEST(TokenLine, NamesAndTokensHaveTheirCharacters) {
   for (int byte = 0; byte < 256; ++byte) {
     const char c = static_cast<char>(byte);
-    EXPECT_EQ(TokenLine(std::string("a") + c, kToken).ok(), IsNameCharacter(c))
+    EXPECT_EQ(TokenLine(std::string("a") + c, kSomeToken).ok(), IsNameCharacter(c))
         << byte;
-    EXPECT_EQ(TokenLine("a", std::string(kToken) + c).ok(), c > ' ' && c <= '~')
+    EXPECT_EQ(TokenLine("a", std::string(kSomeToken) + c).ok(), c > ' ' && c <= '~')
         << byte;
   }
 }
 
 TEST(TokenLine, NamesAndTokensHaveBounds) {
-  EXPECT_FALSE(TokenLine("", kToken).ok());
-  EXPECT_TRUE(TokenLine(std::string(64, 'a'), kToken).ok());
-  EXPECT_FALSE(TokenLine(std::string(65, 'a'), kToken).ok());
+  EXPECT_FALSE(TokenLine("", kSomeToken).ok());
+  EXPECT_TRUE(TokenLine(std::string(64, 'a'), kSomeToken).ok());
+  EXPECT_FALSE(TokenLine(std::string(65, 'a'), kSomeToken).ok());
   EXPECT_FALSE(TokenLine("a", std::string(15, 'x')).ok());
   EXPECT_TRUE(TokenLine("a", std::string(16, 'x')).ok());
   EXPECT_TRUE(TokenLine("a", std::string(4096, 'x')).ok());
@@ -46,7 +46,7 @@ std::string ErrorOf(const std::string& text) {
 }
 
 TEST(TokenTable, NamesTheFirstWrongLine) {
-  const std::string right = TokenLine("a", kToken).value();
+  const std::string right = TokenLine("a", kSomeToken).value();
   for (int byte = 0; byte < 256; ++byte) {
     const char c = static_cast<char>(byte);
     // '#' would begin a comment, and a blank would end the word.
@@ -67,7 +67,7 @@ TEST(TokenTable, NamesTheFirstWrongLine) {
 }
 
 TEST(TokenTable, AHashHas64HexadecimalDigits) {
-  const std::string right = TokenLine("a", kToken).value();
+  const std::string right = TokenLine("a", kSomeToken).value();
   EXPECT_EQ(ErrorOf(right + "\r"), "");
   EXPECT_NE(ErrorOf(right.substr(0, right.size() - 1)), "");
   EXPECT_NE(ErrorOf(right.substr(0, right.size() - 2)), "");
