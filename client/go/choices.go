@@ -102,7 +102,8 @@ type RuleCondition = pb.RuleCondition
 const (
 	// RuleConditionAlways: Everywhere.
 	RuleConditionAlways = pb.RuleCondition_RULE_CONDITION_ALWAYS
-	// RuleConditionNegativeAdvantage: Only at tokens with an advantage < 0 (OPSM); needs ADVANTAGES.
+	// RuleConditionNegativeAdvantage: Only at tokens whose advantage is < 0 (OPSM); needs
+	// ADVANTAGES.
 	RuleConditionNegativeAdvantage = pb.RuleCondition_RULE_CONDITION_NEGATIVE_ADVANTAGE
 )
 

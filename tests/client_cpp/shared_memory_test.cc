@@ -110,6 +110,8 @@ TEST_F(SharedMemory, AnswersTheSameInPlaceAsTheReadmeSays) {
 }
 
 TEST_F(SharedMemory, TensorsMayLieAcrossElementsOfTheirRegion) {
+  // The caller's region, and the client's for the outputs.
+  Start(int64_t{32} << 20);
   Client client(target_, Shared());
   const TestBatch batch(3, 100);
   SharedBuffer buffer;
@@ -187,10 +189,12 @@ TEST_F(SharedMemory, SurvivesTheServersRestart) {
 }
 
 TEST_F(SharedMemory, RegionsThatGoAreReleased) {
+  // The client keeps one more region for the outputs.
+  Start(int64_t{32} << 20);
   Client client(target_, Shared());
   const TestBatch batch(7, 301);
   Response response;
-  // Five times what the connection may share, were it not released.
+  // More than twice what the connection may share, were it not released.
   for (int i = 0; i < 10; ++i) {
     SharedBuffer buffer;
     ASSERT_TRUE(client.Allocate(size_t{8} << 20, Access::kInput, &buffer).ok());

@@ -145,7 +145,8 @@ TEST_F(AuthorizationTest, ATokenFollowsItsScheme) {
 TEST_F(AuthorizationTest, RefusalsAreCountedAndLoggedOnce) {
   const auto access = Load(TokenConfig());
   EXPECT_TRUE(
-      access->Check({.authorization = std::string("Bearer ") + kOurToken}).ok());
+      access->Check({.authorization = std::string("Bearer ") + kOurToken})
+          .ok());
   EXPECT_EQ(access->refused(), 0);
   EXPECT_EQ(LogLines(), 0U);
   for (int i = 0; i < 3; ++i) EXPECT_FALSE(access->Check({}).ok());

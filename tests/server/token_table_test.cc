@@ -24,9 +24,11 @@ bool IsNameCharacter(char c) {
 TEST(TokenLine, NamesAndTokensHaveTheirCharacters) {
   for (int byte = 0; byte < 256; ++byte) {
     const char c = static_cast<char>(byte);
-    EXPECT_EQ(TokenLine(std::string("a") + c, kSomeToken).ok(), IsNameCharacter(c))
+    EXPECT_EQ(TokenLine(std::string("a") + c, kSomeToken).ok(),
+              IsNameCharacter(c))
         << byte;
-    EXPECT_EQ(TokenLine("a", std::string(kSomeToken) + c).ok(), c > ' ' && c <= '~')
+    EXPECT_EQ(TokenLine("a", std::string(kSomeToken) + c).ok(),
+              c > ' ' && c <= '~')
         << byte;
   }
 }

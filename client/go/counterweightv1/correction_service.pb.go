@@ -138,8 +138,10 @@ type CorrectRequest struct {
 	// Destinations of outputs that are written instead of sent: role, dtype and
 	// shared_memory of a region that was registered for writing; no data; at most
 	// one per role, no two of the same bytes. A role that is not among the
-	// answer's outputs is INVALID_ARGUMENT. The answer's tensor then has the same
-	// shared_memory and no data. After an error the bytes are undefined.
+	// answer's outputs is INVALID_ARGUMENT; but with empty `outputs` a destination
+	// of WEIGHTS or GRADIENT is ignored if the method lacks that output. The
+	// answer's tensor then has the same shared_memory and no data. After an error
+	// the bytes are undefined.
 	Destinations []*Tensor `protobuf:"bytes,14,rep,name=destinations,proto3" json:"destinations,omitempty"`
 	// Leave metrics and rules of the answer empty, and publish no drift of this
 	// batch; tensors, loss and errors are the same and arrive sooner. For batches

@@ -99,7 +99,7 @@ class RuleCondition(Choice):
     ALWAYS = "always"
     """Everywhere."""
     NEGATIVE_ADVANTAGE = "negative_advantage"
-    """Only at tokens with an advantage < 0 (OPSM); needs ADVANTAGES."""
+    """Only at tokens whose advantage is < 0 (OPSM); needs ADVANTAGES."""
 
 
 class RuleEffect(Choice):
