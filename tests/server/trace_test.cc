@@ -101,7 +101,7 @@ TEST(Traceparent, IdsAreRandom) {
   EXPECT_EQ(spans.size(), 1000U);
 }
 
-RequestRecord Sampled() {
+RequestRecord SampledRecord() {
   const auto now = std::chrono::steady_clock::now();
   RequestRecord record{.rpc = "Correct", .run = std::string(1000, 'r')};
   record.trace = Trace{.trace_id = MakeTraceId(),
@@ -115,7 +115,7 @@ RequestRecord Sampled() {
 
 TEST(Spans, TextsAreCut) {
   otlp::ScopeSpans spans;
-  AddSpans(Sampled(), std::chrono::steady_clock::now(), &spans);
+  AddSpans(SampledRecord(), std::chrono::steady_clock::now(), &spans);
   ASSERT_EQ(spans.spans_size(), 2);
   EXPECT_EQ(spans.spans(1).parent_span_id(), spans.spans(0).span_id());
   EXPECT_LT(spans.ByteSizeLong(), 1000U);
@@ -124,7 +124,7 @@ TEST(Spans, TextsAreCut) {
 // Names of OpenTelemetry's conventions for RPCs, and our own.
 TEST(Spans, HaveWhatTheLogHas) {
   using std::chrono::nanoseconds;
-  RequestRecord record = Sampled();
+  RequestRecord record = SampledRecord();
   Trace& trace = *record.trace;
   trace.parent_id = SpanId{1, 2, 3, 4, 5, 6, 7, 8};
   trace.start = std::chrono::system_clock::time_point(nanoseconds(5'000));
@@ -198,7 +198,7 @@ TEST(Spans, HaveWhatTheLogHas) {
 
 TEST(Spans, OnlyFailuresOfTheServerAreErrors) {
   for (int code = 0; code <= 16; ++code) {
-    RequestRecord record = Sampled();
+    RequestRecord record = SampledRecord();
     record.code = static_cast<grpc::StatusCode>(code);
     record.message = "why";
     otlp::ScopeSpans spans;
@@ -223,7 +223,7 @@ TEST(SpanExporter, BoundsTheSpansThatWait) {
     const auto exporter =
         SpanExporter::Start({.target = "192.0.2.1:4317"}, &log, &error);
     ASSERT_NE(exporter, nullptr) << error;
-    const RequestRecord record = Sampled();
+    const RequestRecord record = SampledRecord();
     for (size_t i = 0; i < 2 * SpanExporter::kMaxWaiting; ++i) {
       exporter->Add(record);
     }
@@ -307,7 +307,7 @@ TEST(SpanExporter, TheLastExportHasAShorterDeadline) {
     std::string error;
     auto exporter =
         SpanExporter::Start({.target = collector.target()}, &log, &error);
-    exporter->Add(Sampled());
+    exporter->Add(SampledRecord());
     exporter.reset();
     return collector.seconds_left();
   };
@@ -328,7 +328,7 @@ TEST(SpanExporter, ExportsOfManySpansFollowWithoutAPause) {
   const auto exporter =
       SpanExporter::Start({.target = collector.target()}, &log, &error);
   ASSERT_NE(exporter, nullptr) << error;
-  const RequestRecord record = Sampled();
+  const RequestRecord record = SampledRecord();
   constexpr int64_t kRequests = SpanExporter::kMaxWaiting;
   for (int64_t i = 0; i < kRequests; ++i) exporter->Add(record);
   // A request has a span and one of its stage.
@@ -354,7 +354,7 @@ TEST(SpanExporter, ItsEndDoesNotWaitForASilentCollector) {
       {.target = "127.0.0.1:" + std::to_string(ntohs(address.sin_port))}, &log,
       &error);
   ASSERT_NE(exporter, nullptr) << error;
-  exporter->Add(Sampled());
+  exporter->Add(SampledRecord());
   // An export has begun, and gets no answer.
   const int connection = accept(listener, nullptr, nullptr);
   ASSERT_GE(connection, 0);
