@@ -81,6 +81,7 @@ std::vector<SharedMemoryCall::Tensor> SharedMemoryCall::Inputs() const {
 
 std::vector<SharedMemoryCall::Tensor> SharedMemoryCall::Outputs() const {
   std::vector<Tensor> outputs;
+  outputs.reserve(wanted_.size());
   for (const Output& output : wanted_) {
     outputs.push_back({output.data, OutputBytes(output.role, request_),
                        OutputDType(output.role), output.location});
