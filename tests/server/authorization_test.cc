@@ -57,7 +57,7 @@ class AuthorizationTest : public testing::Test {
   }
 
   const TemporaryFolder folder_;
-  const Signer signer_;
+  Signer signer_;
   const std::string certificate_ =
       signer_.Sign("authority", "authority", Signer::kDay);
   std::ostringstream lines_;
