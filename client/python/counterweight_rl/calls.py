@@ -255,7 +255,7 @@ def takes(names: Collection[str]) -> Callable[[FunctionT], FunctionT]:
 
 
 def check_names(function: str, call: Mapping[str, object], names: Collection[str]) -> None:
-    """Refuses unknown arguments of a ``**call`` as Python does.
+    """Refuses unknown and missing arguments of a ``**call`` as Python does.
 
     Raises:
         TypeError: There is one.
@@ -264,6 +264,9 @@ def check_names(function: str, call: Mapping[str, object], names: Collection[str
         if name not in names:
             advice = did_you_mean(name, names)
             raise TypeError(f"{function}() got an unexpected keyword argument {name!r}{advice}")
+    for name in names:
+        if ARGUMENTS[name].default is inspect.Parameter.empty and name not in call:
+            raise TypeError(f"{function}() is missing the keyword argument {name!r}")
 
 
 def list_methods(*, timeout: float | None = None) -> Call[list[MethodInfo]]:

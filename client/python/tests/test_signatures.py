@@ -70,6 +70,18 @@ def test_unknown_arguments_are_refused_at_once(function: Callable[..., Any]) -> 
 
 
 @pytest.mark.parametrize("function", TAKES_A_BATCH, ids=lambda f: f.__qualname__)
+def test_missing_arguments_are_refused_at_once(function: Callable[..., Any]) -> None:
+    async def ask() -> None:
+        with cw.Client("localhost:1") as client:
+            answer = function(client, response_mask=None)
+            if inspect.isawaitable(answer):
+                await answer
+
+    with pytest.raises(TypeError, match="missing .*keyword.* argument:? 'method'"):
+        asyncio.run(ask())
+
+
+@pytest.mark.parametrize("function", TAKES_A_BATCH, ids=lambda f: f.__qualname__)
 def test_every_client_takes_the_same_batch(function: Callable[..., Any]) -> None:
     this, *parameters = inspect.signature(function).parameters.values()
     assert this.name == "self"
