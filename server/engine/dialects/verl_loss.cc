@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <iterator>
-#include <limits>
 #include <string>
 #include <vector>
 
@@ -11,6 +10,7 @@
 #include "server/engine/dialects/block_reader.h"
 #include "server/engine/dialects/releases.h"
 #include "server/engine/dialects/verl_aggregation.h"
+#include "server/engine/dialects/verl_loss_modes.h"
 
 namespace counterweight::server {
 namespace {
@@ -19,42 +19,12 @@ using google::protobuf::Struct;
 using kernels::KlEstimator;
 using kernels::KlSpec;
 using kernels::kSafetyClamp;
-using kernels::LossLevel;
 using kernels::LossSpec;
 using kernels::RatioSource;
 using kernels::Surrogate;
 using kernels::TokenSet;
 
-// A loss's aggregation of tokens.
-enum class LossAggregation : uint8_t {
-  kLossAggMode,
-  kSeqMeanTokenMean,  // whatever loss_agg_mode is
-  kGspo,              // that before 0.9.1, and loss_agg_mode since
-  kMeanOverRows       // of one loss per row, empty rows and all
-};
-
-// Reads a loss's own fields into *spec; verl checks no others.
-using ReadFields = void (*)(const BlockReader& actor,
-                            const BlockReader& policy_loss, LossSpec* spec);
-
-// One function of POLICY_LOSS_REGISTRY.
-struct LossMode {
-  std::string_view name;
-  Surrogate surrogate;
-  ReadFields read;
-  // The log ratio is clamped at 20 before everything.
-  bool clamps;
-  LossAggregation aggregation;
-  VerlPpoKl ppo_kl;
-  VerlClipFraction clip_fraction;
-};
-
-using enum LossAggregation;
-using enum VerlClipFraction;
-constexpr auto kNoKl = VerlPpoKl::kNone;
-constexpr auto kMean = VerlPpoKl::kMean;
-constexpr auto kClamped = VerlPpoKl::kClampedMean;
-constexpr auto kAbsolute = VerlPpoKl::kAbsoluteMean;
+using enum VerlLossAggregation;
 
 struct KlType {
   std::string_view name;
@@ -72,169 +42,7 @@ constexpr KlType kKlTypes[] = {
 // low_var_kl's clamp of its result.
 constexpr double kMaxLowVarKl = 10.0;
 
-constexpr NumberRange kFraction{.lowest = 0.0, .above = true, .highest = 1.0};
-// Factors, which must not overflow where kernels/ compute in float32.
-constexpr double kLargest = std::numeric_limits<float>::max();
-constexpr NumberRange kScale{.lowest = 0.0, .above = true, .highest = kLargest};
-constexpr NumberRange kAnyCoefficient{.lowest = 0.0, .highest = kLargest};
-
-// Reads clip_ratio_low and clip_ratio_high, each 0.2 if absent; clip_ratio
-// matters only if one of them is null.
-void ReadClipRange(const BlockReader& actor, LossSpec* spec) {
-  constexpr double kClipRatio = 0.2;
-  const auto is_null = [&](std::string_view key) {
-    return actor.Find(key) != nullptr && actor.IsNull(key);
-  };
-  const double clip_ratio =
-      is_null("clip_ratio_low") || is_null("clip_ratio_high")
-          ? actor.ReadNumber("clip_ratio", kClipRatio, kNonNegative)
-          : kClipRatio;
-  const auto read = [&](std::string_view key) {
-    return is_null(key) ? clip_ratio
-                        : actor.ReadNumber(key, kClipRatio, kNonNegative);
-  };
-  spec->clip_low = read("clip_ratio_low");
-  spec->clip_high = read("clip_ratio_high");
-}
-
-void ReadClip(const BlockReader& actor, const BlockReader& /*policy_loss*/,
-              LossSpec* spec) {
-  ReadClipRange(actor, spec);
-}
-
-void ReadNothing(const BlockReader& /*actor*/,
-                 const BlockReader& /*policy_loss*/, LossSpec* /*spec*/) {}
-
-constexpr double kClipRatioC = 3.0;
-
-void ReadVanilla(const BlockReader& actor, const BlockReader& /*policy_loss*/,
-                 LossSpec* spec) {
-  ReadClipRange(actor, spec);
-  spec->dual_clip = actor.ReadNumber("clip_ratio_c", kClipRatioC,
-                                     {.lowest = 1.0, .above = true});
-}
-
-void ReadGspo(const BlockReader& actor, const BlockReader& /*policy_loss*/,
-              LossSpec* spec) {
-  ReadClipRange(actor, spec);
-  spec->level = LossLevel::kSequenceToken;
-  spec->log_ratio_upper = 10.0;
-}
-
-void ReadDppo(const BlockReader& actor, const BlockReader& /*policy_loss*/,
-              LossSpec* spec) {
-  ReadClipRange(actor, spec);
-  spec->ratio_cap = actor.ReadNumber("clip_ratio_c", kClipRatioC, kPositive);
-  spec->log_prob_form = true;
-}
-
-void ReadSapo(const BlockReader& actor, const BlockReader& /*policy_loss*/,
-              LossSpec* spec) {
-  spec->tau_positive = actor.ReadNumber("tau_pos", 1.0, kScale);
-  spec->tau_negative = actor.ReadNumber("tau_neg", 1.05, kScale);
-}
-
-void ReadClipCov(const BlockReader& actor, const BlockReader& policy_loss,
-                 LossSpec* spec) {
-  ReadClipRange(actor, spec);
-  // A selection cannot exceed the candidates.
-  spec->covariance_fraction =
-      std::min(policy_loss.ReadOptionalNumber("clip_cov_ratio", kPositive)
-                   .value_or(0.0002),
-               1.0);
-  spec->covariance_lower =
-      policy_loss.ReadOptionalNumber("clip_cov_lb").value_or(1.0);
-  // verl selects nothing if the bounds are swapped.
-  spec->covariance_upper =
-      std::max(policy_loss.ReadOptionalNumber("clip_cov_ub").value_or(5.0),
-               spec->covariance_lower);
-}
-
-void ReadKlCov(const BlockReader& /*actor*/, const BlockReader& policy_loss,
-               LossSpec* spec) {
-  spec->covariance_fraction =
-      policy_loss.ReadOptionalNumber("kl_cov_ratio", kFraction)
-          .value_or(0.0002);
-  // PolicyLossConfig's default differs from the function's own for None.
-  spec->covariance_kl_weight =
-      policy_loss.Find("ppo_kl_coef") == nullptr
-          ? 0.1
-          : policy_loss.ReadOptionalNumber("ppo_kl_coef", kAnyCoefficient)
-                .value_or(1.0);
-}
-
-void ReadDro(const BlockReader& /*actor*/, const BlockReader& policy_loss,
-             LossSpec* spec) {
-  if (policy_loss.IsNull("dro_beta")) {
-    policy_loss.Violate("dro_beta",
-                        "dro_beta must be a positive number for loss_mode "
-                        "'dro'; it has no default.");
-    return;
-  }
-  spec->beta = policy_loss.ReadNumber("dro_beta", 1.0, kScale);
-}
-
-constexpr LossMode kLossModes[] = {
-    {"vanilla", Surrogate::kPpoClip, ReadVanilla, true, kLossAggMode, kClamped,
-     kBoth},
-    {"dppo_tv", Surrogate::kDppoTv, ReadDppo, true, kLossAggMode, kClamped,
-     kBoth},
-    {"dppo_kl", Surrogate::kDppoKl, ReadDppo, true, kLossAggMode, kClamped,
-     kBoth},
-    {"gspo", Surrogate::kPpoClip, ReadGspo, false, kGspo, kMean, kBoth},
-    {"sapo", Surrogate::kSapo, ReadSapo, true, kSeqMeanTokenMean, kClamped,
-     kBoth},
-    {"gpg", Surrogate::kReinforce, ReadNothing, false, kLossAggMode, kNoKl,
-     kNone},
-    {"clip_cov", Surrogate::kClipCov, ReadClipCov, false, kLossAggMode, kMean,
-     kUpperOnly},
-    {"kl_cov", Surrogate::kKlCov, ReadKlCov, false, kLossAggMode, kAbsolute,
-     kNone},
-    {"geo_mean", Surrogate::kGeoMean, ReadClip, false, kMeanOverRows, kMean,
-     kBySign},
-    {"dro", Surrogate::kDro, ReadDro, false, kLossAggMode, kMean, kNone},
-    {"cispo", Surrogate::kCispo, ReadClip, true, kLossAggMode, kClamped, kBoth},
-};
-
-// compute_policy_loss_reinforce, which is not in the registry.
-constexpr std::string_view kReinforce = "reinforce";
-constexpr std::string_view kBypass = "bypass_mode";
-constexpr LossMode kReinforceMode = {
-    kReinforce, Surrogate::kReinforce, ReadNothing, false, kLossAggMode, kMean,
-    kNone};
-
-// Returns the row of loss_mode, or null and a violation.
-const LossMode* FindLossMode(const BlockReader& policy_loss, VerlMode mode) {
-  std::vector<std::string_view> names;
-  for (const LossMode& row : kLossModes) names.push_back(row.name);
-  names.push_back(kBypass);
-  names.push_back(kReinforce);
-  const auto index = policy_loss.ReadName(
-      "loss_mode", mode == VerlMode::kDecoupled ? "vanilla" : kBypass, names);
-  if (!index) return nullptr;
-  const std::string_view name = names[*index];
-  if (mode == VerlMode::kDecoupled) {
-    if (*index < std::size(kLossModes)) return &kLossModes[*index];
-    policy_loss.Violate("loss_mode", Concat("loss_mode '", name,
-                                            "' is a loss of bypass_mode: true, "
-                                            "which the block does not set."));
-    return nullptr;
-  }
-  if (name == kReinforce) return &kReinforceMode;
-  if (name == kBypass) {
-    return mode == VerlMode::kBypassReinforce ? &kReinforceMode
-                                              : &kLossModes[0];
-  }
-  policy_loss.Violate(
-      "loss_mode",
-      Concat("loss_mode '", name,
-             "' does not go with bypass_mode: true: one of verl's trainers "
-             "replaces it by 'bypass_mode', the other ignores the bypass. "
-             "Write 'bypass_mode', and the loss into loss_type."));
-  return nullptr;
-}
-
-void ReadSurrogate(const LossMode& mode, const BlockReader& actor,
+void ReadSurrogate(const VerlLossMode& mode, const BlockReader& actor,
                    const BlockReader& policy_loss, LossSpec* spec) {
   spec->surrogate = mode.surrogate;
   if (mode.clamps) {
@@ -248,7 +56,7 @@ void ReadSurrogate(const LossMode& mode, const BlockReader& actor,
 KlSpec ReadKl(const BlockReader& actor) {
   KlSpec kl;
   if (!actor.ReadBool("use_kl_loss", false)) return kl;
-  kl.coefficient = actor.ReadNumber("kl_loss_coef", 0.001, kAnyCoefficient);
+  kl.coefficient = actor.ReadNumber("kl_loss_coef", 0.001, kVerlCoefficient);
   std::vector<std::string> names;
   for (const std::string_view suffix : {"", "+"}) {
     for (const KlType& type : kKlTypes) {
@@ -277,7 +85,8 @@ void RefuseEntropyBonus(const BlockReader& actor) {
 }
 
 // Reductions of the policy loss and of its KL penalty.
-void MakeReductions(const LossMode& mode, const VerlAggregation& aggregation,
+void MakeReductions(const VerlLossMode& mode,
+                    const VerlAggregation& aggregation,
                     const BlockReader& global_batch_info,
                     const RequestFacts& facts, LossSpec* spec) {
   if (!aggregation.mode) return;
@@ -307,7 +116,7 @@ void MakeReductions(const LossMode& mode, const VerlAggregation& aggregation,
 
 // How global_counts and verl's own global_batch_info meet, and what of a loss
 // stays within one call.
-void UseCounts(const LossMode& mode, const VerlAggregation& aggregation,
+void UseCounts(const VerlLossMode& mode, const VerlAggregation& aggregation,
                const BlockReader& actor, const BlockReader& global_batch_info,
                Translation* translation) {
   CountsUse& use = translation->counts_use;
@@ -343,7 +152,8 @@ void UseCounts(const LossMode& mode, const VerlAggregation& aggregation,
   }
 }
 
-void WarnOfReleases(const LossMode& mode, const VerlAggregation& aggregation,
+void WarnOfReleases(const VerlLossMode& mode,
+                    const VerlAggregation& aggregation,
                     const BlockReader& actor, const RequestFacts& facts,
                     std::vector<std::string>* warnings) {
   if (facts.asked.is_named || !facts.wants_loss || mode.aggregation != kGspo ||
@@ -380,7 +190,7 @@ VerlLoss ReadVerlLoss(const VerlLayout& layout, VerlMode mode, bool ignore,
   VerlLoss loss;
   LossSpec& spec = loss.spec;
   spec.kl = ReadKl(actor);
-  const LossMode* row = FindLossMode(policy_loss, mode);
+  const VerlLossMode* row = FindVerlLossMode(policy_loss, mode);
   if (row == nullptr) return loss;
 
   const bool bypass = mode != VerlMode::kDecoupled;
@@ -396,11 +206,12 @@ VerlLoss ReadVerlLoss(const VerlLayout& layout, VerlMode mode, bool ignore,
   WarnOfReleases(*row, aggregation, actor, facts, &translation->warnings);
   spec.seed = facts.seed;
   // The ratio of bypass_mode's ppo_clip already corrects the drift.
-  spec.applies_weight = !bypass || row == &kReinforceMode;
+  spec.applies_weight = !bypass || row->name == kVerlReinforce;
   spec.allow_double_correction = true;
   loss.metrics = {row->ppo_kl, row->clip_fraction};
-  loss.corrects = policy_loss.IsNull("loss_mode") ||
-                  policy_loss.Find("loss_mode")->string_value() != kReinforce;
+  loss.corrects =
+      policy_loss.IsNull("loss_mode") ||
+      policy_loss.Find("loss_mode")->string_value() != kVerlReinforce;
   return loss;
 }
 
