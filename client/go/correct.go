@@ -46,8 +46,8 @@ func (c *Client) Correct(
 
 // attempt sends a batch once.
 func (c *Client) attempt(ctx context.Context, call *call) (*Result, error) {
-	if c.router.asks(call.transport, call.bytes) {
-		if err := c.ask(ctx, call.head.GetRequestId()); err != nil {
+	if c.router.needsCapabilities(call.transport, call.bytes) {
+		if err := c.fetchCapabilities(ctx, call.head.GetRequestId()); err != nil {
 			return nil, err
 		}
 	}
@@ -74,8 +74,8 @@ func (c *Client) attempt(ctx context.Context, call *call) (*Result, error) {
 	return c.correctUnary(ctx, call)
 }
 
-// ask requests the server's capabilities.
-func (c *Client) ask(ctx context.Context, requestID string) error {
+// fetchCapabilities calls GetServerInfo and gives the answer to the router.
+func (c *Client) fetchCapabilities(ctx context.Context, requestID string) error {
 	var trailer metadata.MD
 	info, err := c.service.GetServerInfo(ctx, &pb.GetServerInfoRequest{}, grpc.Trailer(&trailer))
 	if err != nil {

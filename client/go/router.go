@@ -59,8 +59,8 @@ func (r *router) learn(known *capabilities) {
 	r.known = known
 }
 
-// asks reports whether the server's features are needed to choose, and not known.
-func (r *router) asks(transport Transport, bytes int64) bool {
+// needsCapabilities reports whether the choice depends on the server's features, and they are unknown.
+func (r *router) needsCapabilities(transport Transport, bytes int64) bool {
 	if transport == Unary || (transport == Auto && bytes < smallBytes) {
 		return false
 	}

@@ -106,7 +106,7 @@ Turn CudaRun::TakeTurn(std::function<void()> wake) {
   } else {
     waiter_ = {.bytes = memory_.bytes(), .wake = std::move(wake)};
     waits_ = true;
-    if (!device_.share.Ask(&waiter_)) return Turn::kLater;
+    if (!device_.share.Request(&waiter_)) return Turn::kLater;
   }
   waits_ = false;
   reserved_ = waiter_.bytes;

@@ -5,7 +5,7 @@
 
 namespace counterweight::kernels {
 
-bool DeviceShare::Ask(Waiter* waiter) {
+bool DeviceShare::Request(Waiter* waiter) {
   const std::lock_guard lock(mutex_);
   waiter->has_share = line_.empty() && Fits(waiter->bytes);
   if (waiter->has_share) {
@@ -37,7 +37,7 @@ bool DeviceShare::Take(int64_t bytes, const StopRequest& stop) {
   // This thread gets no signal when its caller has gone, so it polls `stop`.
   constexpr auto kPatience = std::chrono::milliseconds(20);
   Waiter waiter{.bytes = bytes, .wake = nullptr};
-  if (Ask(&waiter)) return true;
+  if (Request(&waiter)) return true;
   for (;;) {
     {
       std::unique_lock lock(mutex_);

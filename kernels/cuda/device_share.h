@@ -34,11 +34,12 @@ class DeviceShare {
 
   // Takes the waiter's bytes now, or puts it in line: it has them later, and is
   // woken then. REQUIRES: waiter->bytes <= capacity().
-  bool Ask(Waiter* waiter);
+  bool Request(Waiter* waiter);
   bool HasShare(const Waiter& waiter);
   // Ends the waiting. True if the waiter has its share.
   bool Leave(Waiter* waiter);
-  // Waits for its turn; returns false if `stop` does. REQUIRES: as Ask.
+  // Blocks until it has `bytes`; returns false if `stop` returns true first.
+  // REQUIRES: bytes <= capacity().
   bool Take(int64_t bytes, const StopRequest& stop);
   // For a run with rows that have not all arrived: never waits, never
   // overtakes, and leaves half of the device to runs that are complete.

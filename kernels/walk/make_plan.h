@@ -15,7 +15,7 @@ namespace counterweight::kernels {
 Plan MakePlan(const CorrectionSpec& spec);
 LossPlan MakeLossPlan(const CorrectionSpec& spec);
 
-// The Features of `plan`, of which kFeatureReasons is none.
+// The Features of `plan`, without kFeatureReasons.
 uint32_t FeaturesOf(const Plan& plan);
 
 // The source of `use`; the drift's where nothing uses one. REQUIRES: `plan` is

@@ -100,8 +100,7 @@ constexpr Flag kFlags[] = {
     {"max_connection_age",
      "Seconds after which the server closes a connection in an orderly way, "
      "and clients open another: balancers that choose a server by connection "
-     "then spread "
-     "clients over new servers. At least 1.",
+     "then spread clients over new servers. At least 1.",
      SetSecondOrMore<&Config::max_connection_age_s>,
      GetSeconds<&Config::max_connection_age_s>},
     {"max_streams_per_connection",

@@ -55,8 +55,8 @@ std::string ReadEnvironment(std::span<const std::string> environment,
                             std::vector<Setting>* settings,
                             std::string* config_file);
 
-// Appends to a sentence that names flags ("--threads=4") their other sources,
-// such as " (--threads comes from COUNTERWEIGHT_THREADS)".
+// Appends to a sentence that names flags ("--threads=4") their other sources:
+// each flag with the variable, or with file and line, that set it.
 std::string WithOrigins(std::string sentence, const Settings& settings);
 
 // The names of all flags.

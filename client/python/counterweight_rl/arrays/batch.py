@@ -45,7 +45,7 @@ class Batch(Generic[ArrayT]):
         response_mask: The caller's mask; the outputs take its kind, shape, dtype and device.
         num_sequences: Rows.
         stream: With CUDA tensors, the caller's current stream; the inputs are complete in its
-        order.
+            order.
         foreign_stream: With arrays on a device that are not torch's, the cudaStream_t of the same
             meaning. Else None.
         nested: The layout of nested tensors, which inputs and ``response_mask`` no longer have and

@@ -141,7 +141,7 @@ class Pool:
             NotExportableError: The driver gives no handle for this memory.
             UnusableError: The driver gives no descriptors, or the server refuses it, or does not
                 answer.
-            DeadlineError: ``end``, on the monotonic clock, was first.
+            DeadlineError: ``end``, on the monotonic clock, has passed.
         """
         try:
             allocation = cuda.allocation_of(tensor)
@@ -203,7 +203,7 @@ class Pool:
 
         Raises:
             UnusableError: The server refuses it, or does not answer.
-            DeadlineError: ``end``, on the monotonic clock, was first.
+            DeadlineError: ``end``, on the monotonic clock, has passed.
         """
         with self._lock:
             self._collect()

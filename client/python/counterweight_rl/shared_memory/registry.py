@@ -64,7 +64,7 @@ class Registry:
         """Returns the server's handle of the region; registers it if necessary.
 
         Raises:
-            DeadlineError: ``end``, on the monotonic clock, was first.
+            DeadlineError: ``end``, on the monotonic clock, has passed.
             UnusableError: There is no connection, or no answer.
             RefusedError: The server refuses it.
             NotExportableError: The driver gives no descriptors.

@@ -35,7 +35,7 @@ class Target:
         socket: Address of the Unix socket as the kernel has it; empty: TCP.
         is_local: Whether data for every address surely stays on this machine.
         is_direct: Whether no proxy may get its data: one of the addresses may be on this machine,
-        or a proxy would get only one of several.
+            or a proxy would get only one of several.
         takes_turns: Whether it may be several servers.
     """
 
