@@ -21,6 +21,7 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
+using ::testing::StartsWith;
 
 constexpr int64_t kSharedBytes = 4096;
 
@@ -161,6 +162,17 @@ TEST_F(SharedCorrect, DestinationsOfOutputsThatTheMethodLacksAreIgnored) {
   }
   EXPECT_EQ(std::string(24, '\xa5'),
             std::string(outputs_.data() + 128, outputs_.data() + 152));
+  // Their form is checked all the same.
+  *request.add_destinations() = *gradient;
+  EXPECT_THAT(Fields(request), ElementsAre("destinations[3].role"));
+  request.mutable_destinations()->RemoveLast();
+  v1::CorrectRequest wrong = request;
+  wrong.mutable_destinations(2)->set_dtype(v1::D_TYPE_U8);
+  EXPECT_THAT(Fields(wrong), ElementsAre("destinations[2].dtype"));
+  wrong = request;
+  wrong.mutable_destinations(2)->mutable_shared_memory()->set_handle("none");
+  EXPECT_THAT(Fields(wrong),
+              ElementsAre(StartsWith("destinations[2].shared_memory")));
   // Named outputs are what the caller expects.
   request.add_outputs(v1::TENSOR_ROLE_WEIGHTS);
   request.add_outputs(v1::TENSOR_ROLE_KEEP_MASK);
