@@ -179,7 +179,7 @@ Result<Outputs> ReadOutputs(const v1::CorrectRequest& request,
       outputs.destinations[role] = {tensor.shared_memory(), data};
     }
   }
-  // Of an output that the method lacks only the form was needed.
+  // Destinations of outputs that the method lacks were checked, no more.
   std::erase_if(outputs.destinations, [&](const auto& each) {
     return !IsAmong(outputs.roles, each.first);
   });

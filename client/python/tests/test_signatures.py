@@ -77,7 +77,7 @@ def test_missing_arguments_are_refused_at_once(function: Callable[..., Any]) -> 
             if inspect.isawaitable(answer):
                 await answer
 
-    with pytest.raises(TypeError, match="missing .*keyword.* argument:? 'method'"):
+    with pytest.raises(TypeError, match=r"missing .*keyword.* argument:? 'method'"):
         asyncio.run(ask())
 
 
