@@ -39,6 +39,13 @@ class WholeRun final : public CorrectRun {
 // NOLINTNEXTLINE(performance-unnecessary-value-param): others keep it.
 Turn CorrectRun::TakeTurn(std::function<void()> /*wake*/) { return Turn::kNow; }
 
+CorrectResult Corrector::CorrectUnlessStopped(const CorrectionSpec& spec,
+                                              const Batch& batch,
+                                              const Outputs& outputs,
+                                              const StopRequest& stop) {
+  return Begin(spec, batch, outputs, stop)->Finish();
+}
+
 std::unique_ptr<CorrectRun> Corrector::Begin(const CorrectionSpec& spec,
                                              const Batch& batch,
                                              const Outputs& outputs,

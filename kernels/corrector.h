@@ -140,6 +140,12 @@ class Corrector {
   virtual CorrectResult Correct(const CorrectionSpec& spec, const Batch& batch,
                                 const Outputs& outputs) = 0;
 
+  // Begin and Finish of a batch that is complete.
+  virtual CorrectResult CorrectUnlessStopped(const CorrectionSpec& spec,
+                                             const Batch& batch,
+                                             const Outputs& outputs,
+                                             const StopRequest& stop);
+
   // Begins a correction of a batch with rows that are still arriving. The
   // memory that the views point to must outlive the run; `stop` may be empty.
   virtual std::unique_ptr<CorrectRun> Begin(const CorrectionSpec& spec,

@@ -4,10 +4,9 @@
 
 #include <cmath>
 #include <cstdint>
-#include <map>
-#include <string>
 
 #include "kernels/averages.h"
+#include "kernels/metric_sink.h"
 #include "kernels/spec.h"
 #include "kernels/sums.h"
 
@@ -45,7 +44,7 @@ LossSummary SummarizeLoss(const Sums& sums) {
 
 // Adds the metrics "loss/..." if the spec has a loss.
 void AddLossMetrics(const CorrectionSpec& spec, const BatchSums& sums,
-                    std::map<std::string, double>* metrics);
+                    MetricSink* sink);
 
 }  // namespace counterweight::kernels
 

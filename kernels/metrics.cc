@@ -9,7 +9,26 @@
 namespace counterweight::kernels {
 namespace {
 
-using MetricMap = std::map<std::string, double>;
+// Keeps metrics by name.
+class NamedMetrics final : public MetricSink {
+ public:
+  NamedMetrics(const std::vector<std::string>& rule_names,
+               std::map<std::string, double>* metrics)
+      : rule_names_(rule_names), metrics_(metrics) {}
+
+  void BeginRule(int rule) override {
+    prefix_ = "rules/" + rule_names_[static_cast<size_t>(rule)] + "/";
+  }
+  void EndRules() override { prefix_.clear(); }
+  void Add(const char* name, double value) override {
+    (*metrics_)[prefix_ + name] = value;
+  }
+
+ private:
+  const std::vector<std::string>& rule_names_;
+  std::map<std::string, double>* const metrics_;
+  std::string prefix_;
+};
 
 // Population variance from sums of x and x^2. Equal numbers leave the rounding
 // of their mean otherwise; a range of 0 is also that of sums without a range.
@@ -27,60 +46,58 @@ double Deviation(double variance) {
 }
 
 void AddDrift(const BatchSums& sums, const DriftSummary& summary,
-              MetricMap* metrics) {
+              MetricSink* sink) {
   const DriftSums& drift = sums.drift;
-  MetricMap& m = *metrics;
-  m["kl"] = summary.kl;
-  m["k2"] = Mean(drift.k2, sums.tokens);
-  m["k3"] = summary.k3;
-  m["chi2_token"] = summary.chi2_token;
-  m["chi2_sequence"] = summary.chi2_sequence;
-  m["log_ratio_mean"] = Mean(drift.log_ratio, sums.tokens);
-  m["log_ratio_abs_mean"] = Mean(drift.abs_log_ratio, sums.tokens);
-  m["log_ratio_std"] = summary.log_ratio_std;
-  m["log_ratio_min"] = drift.log_ratio_range.min;
-  m["log_ratio_max"] = drift.log_ratio_range.max;
-  m["sequence_log_ratio_min"] = drift.sequence_log_ratio_range.min;
-  m["sequence_log_ratio_max"] = drift.sequence_log_ratio_range.max;
-  m["ppl_ratio"] = summary.ppl_ratio;
-  m["log_ppl_difference_mean"] =
-      Mean(drift.log_ppl_difference, sums.nonempty_sequences);
-  m["log_ppl_difference_abs_mean"] =
-      Mean(drift.abs_log_ppl_difference, sums.nonempty_sequences);
-  m["numerator_ppl"] = Mean(drift.numerator_ppl, sums.nonempty_sequences);
-  m["denominator_ppl"] = Mean(drift.denominator_ppl, sums.nonempty_sequences);
+  sink->Add("kl", summary.kl);
+  sink->Add("k2", Mean(drift.k2, sums.tokens));
+  sink->Add("k3", summary.k3);
+  sink->Add("chi2_token", summary.chi2_token);
+  sink->Add("chi2_sequence", summary.chi2_sequence);
+  sink->Add("log_ratio_mean", Mean(drift.log_ratio, sums.tokens));
+  sink->Add("log_ratio_abs_mean", Mean(drift.abs_log_ratio, sums.tokens));
+  sink->Add("log_ratio_std", summary.log_ratio_std);
+  sink->Add("log_ratio_min", drift.log_ratio_range.min);
+  sink->Add("log_ratio_max", drift.log_ratio_range.max);
+  sink->Add("sequence_log_ratio_min", drift.sequence_log_ratio_range.min);
+  sink->Add("sequence_log_ratio_max", drift.sequence_log_ratio_range.max);
+  sink->Add("ppl_ratio", summary.ppl_ratio);
+  sink->Add("log_ppl_difference_mean",
+            Mean(drift.log_ppl_difference, sums.nonempty_sequences));
+  sink->Add("log_ppl_difference_abs_mean",
+            Mean(drift.abs_log_ppl_difference, sums.nonempty_sequences));
+  sink->Add("numerator_ppl",
+            Mean(drift.numerator_ppl, sums.nonempty_sequences));
+  sink->Add("denominator_ppl",
+            Mean(drift.denominator_ppl, sums.nonempty_sequences));
 }
 
 void AddWeight(const CorrectionSpec& spec, const BatchSums& sums,
-               const DriftSummary& summary, MetricMap* metrics) {
+               const DriftSummary& summary, MetricSink* sink) {
   if (spec.weight.level == Level::kNone) return;
   const WeightSums& weight = sums.weight;
-  MetricMap& m = *metrics;
-  m["weight_mean"] = summary.weight_mean;
-  m["weight_std"] = summary.weight_std;
-  m["weight_min"] = weight.range.min;
-  m["weight_max"] = summary.weight_max;
-  m["effective_sample_size"] = summary.effective_sample_size;
-  m["weight_clipped_high_fraction"] = summary.clipped_high;
-  m["weight_clipped_low_fraction"] = summary.clipped_low;
-  m["weight_zero_fraction"] = Fraction(sums.zero_weight_tokens, sums.tokens);
-  m["weight_normalizer"] = weight.normalizer;
+  sink->Add("weight_mean", summary.weight_mean);
+  sink->Add("weight_std", summary.weight_std);
+  sink->Add("weight_min", weight.range.min);
+  sink->Add("weight_max", summary.weight_max);
+  sink->Add("effective_sample_size", summary.effective_sample_size);
+  sink->Add("weight_clipped_high_fraction", summary.clipped_high);
+  sink->Add("weight_clipped_low_fraction", summary.clipped_low);
+  sink->Add("weight_zero_fraction",
+            Fraction(sums.zero_weight_tokens, sums.tokens));
+  sink->Add("weight_normalizer", weight.normalizer);
 }
 
-void AddRule(const std::string& name, const RuleSums& rule,
-             const BatchSums& sums, MetricMap* metrics) {
-  const std::string prefix = "rules/" + name + "/";
-  MetricMap& m = *metrics;
-  m[prefix + "mean"] = Mean(rule.sum, rule.seen_tokens);
-  m[prefix + "min"] = rule.range.min;
-  m[prefix + "max"] = rule.range.max;
-  m[prefix + "sequence_mean"] = Mean(rule.row_sum, rule.seen_sequences);
-  m[prefix + "high_fraction"] = Fraction(rule.tokens_high, rule.seen_tokens);
-  m[prefix + "low_fraction"] = Fraction(rule.tokens_low, rule.seen_tokens);
-  m[prefix + "dropped_token_fraction"] =
-      Fraction(rule.dropped_tokens, sums.tokens);
-  m[prefix + "dropped_sequence_fraction"] =
-      Fraction(rule.dropped_sequences, sums.nonempty_sequences);
+void AddRule(const RuleSums& rule, const BatchSums& sums, MetricSink* sink) {
+  sink->Add("mean", Mean(rule.sum, rule.seen_tokens));
+  sink->Add("min", rule.range.min);
+  sink->Add("max", rule.range.max);
+  sink->Add("sequence_mean", Mean(rule.row_sum, rule.seen_sequences));
+  sink->Add("high_fraction", Fraction(rule.tokens_high, rule.seen_tokens));
+  sink->Add("low_fraction", Fraction(rule.tokens_low, rule.seen_tokens));
+  sink->Add("dropped_token_fraction",
+            Fraction(rule.dropped_tokens, sums.tokens));
+  sink->Add("dropped_sequence_fraction",
+            Fraction(rule.dropped_sequences, sums.nonempty_sequences));
 }
 
 }  // namespace
@@ -107,26 +124,34 @@ DriftSummary Summarize(const BatchSums& sums) {
   return summary;
 }
 
+void WriteMetrics(const CorrectionSpec& spec, const BatchSums& sums,
+                  MetricSink* sink) {
+  const DriftSummary summary = Summarize(sums);
+  sink->Add("tokens", static_cast<double>(sums.tokens));
+  sink->Add("sequences", static_cast<double>(sums.nonempty_sequences));
+  sink->Add("kept_token_fraction", Fraction(sums.kept_tokens, sums.tokens));
+  sink->Add("kept_sequence_fraction",
+            Fraction(sums.kept_sequences, sums.nonempty_sequences));
+  sink->Add("touched_sequence_fraction",
+            Fraction(sums.touched_sequences, sums.nonempty_sequences));
+  sink->Add("non_finite_tokens", static_cast<double>(sums.non_finite_tokens));
+  sink->Add("positive_log_probs", static_cast<double>(sums.positive_log_probs));
+  AddDrift(sums, summary, sink);
+  AddWeight(spec, sums, summary, sink);
+  for (int r = 0; r < spec.num_rules; ++r) {
+    sink->BeginRule(r);
+    AddRule(sums.rules[r], sums, sink);
+  }
+  sink->EndRules();
+  AddLossMetrics(spec, sums, sink);
+}
+
 std::map<std::string, double> Metrics(
     const CorrectionSpec& spec, const std::vector<std::string>& rule_names,
     const BatchSums& sums) {
-  const DriftSummary summary = Summarize(sums);
-  MetricMap metrics;
-  metrics["tokens"] = static_cast<double>(sums.tokens);
-  metrics["sequences"] = static_cast<double>(sums.nonempty_sequences);
-  metrics["kept_token_fraction"] = Fraction(sums.kept_tokens, sums.tokens);
-  metrics["kept_sequence_fraction"] =
-      Fraction(sums.kept_sequences, sums.nonempty_sequences);
-  metrics["touched_sequence_fraction"] =
-      Fraction(sums.touched_sequences, sums.nonempty_sequences);
-  metrics["non_finite_tokens"] = static_cast<double>(sums.non_finite_tokens);
-  metrics["positive_log_probs"] = static_cast<double>(sums.positive_log_probs);
-  AddDrift(sums, summary, &metrics);
-  AddWeight(spec, sums, summary, &metrics);
-  for (int r = 0; r < spec.num_rules; ++r) {
-    AddRule(rule_names[static_cast<size_t>(r)], sums.rules[r], sums, &metrics);
-  }
-  AddLossMetrics(spec, sums, &metrics);
+  std::map<std::string, double> metrics;
+  NamedMetrics named(rule_names, &metrics);
+  WriteMetrics(spec, sums, &named);
   return metrics;
 }
 

@@ -6,9 +6,11 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "kernels/drift_means.h"
+#include "kernels/metric_sink.h"
 #include "kernels/spec.h"
 #include "kernels/sums.h"
 
@@ -26,7 +28,11 @@ DriftSummary Summarize(const BatchSums& sums);
 // none. Rounding may leave it just below 0.
 double WeightVariance(const WeightSums& weight, int64_t tokens);
 
-// Returns all metrics. rule_names: [spec.num_rules].
+// Writes all metrics, in an order that the spec determines.
+void WriteMetrics(const CorrectionSpec& spec, const BatchSums& sums,
+                  MetricSink* sink);
+
+// The same by name. rule_names: [spec.num_rules].
 std::map<std::string, double> Metrics(
     const CorrectionSpec& spec, const std::vector<std::string>& rule_names,
     const BatchSums& sums);

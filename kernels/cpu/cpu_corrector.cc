@@ -154,8 +154,14 @@ class CpuCorrector final : public Corrector {
 
   CorrectResult Correct(const CorrectionSpec& spec, const Batch& batch,
                         const Outputs& outputs) override {
+    return CorrectUnlessStopped(spec, batch, outputs, nullptr);
+  }
+
+  CorrectResult CorrectUnlessStopped(const CorrectionSpec& spec,
+                                     const Batch& batch, const Outputs& outputs,
+                                     const StopRequest& stop) override {
     const DefaultFloatModes modes;
-    return CpuRun(kernels_, &pool_, spec, batch, outputs, nullptr).Finish();
+    return CpuRun(kernels_, &pool_, spec, batch, outputs, stop).Finish();
   }
 
   std::unique_ptr<CorrectRun> Begin(const CorrectionSpec& spec,

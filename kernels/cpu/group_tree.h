@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <utility>
 
 #include "kernels/walk/row_record.h"
 
@@ -17,13 +18,16 @@ namespace counterweight::kernels {
 class GroupTree {
  public:
   explicit GroupTree(int64_t groups)
-      : nodes_(std::make_unique_for_overwrite<Node[]>(
-            static_cast<size_t>(groups))),
-        groups_(groups) {
+      : nodes_(Take(groups)), groups_(groups) {
     Reset();
   }
+  ~GroupTree() {
+    if (nodes_.size <= kMostKept) Spare() = std::move(nodes_);
+  }
+  GroupTree(const GroupTree&) = delete;
+  GroupTree& operator=(const GroupTree&) = delete;
 
-  // Bytes that the constructor allocates.
+  // Bytes that the constructor allocates at most.
   static int64_t Bytes(int64_t groups) {
     return groups * static_cast<int64_t>(sizeof(Node));
   }
@@ -48,7 +52,7 @@ class GroupTree {
   }
 
   // The sum of all. REQUIRES: there are groups, and all are complete.
-  const RowRecord& root() const { return nodes_[0].record; }
+  const RowRecord& root() const { return nodes_.memory[0].record; }
 
   // Begins anew. REQUIRES: no other thread is here.
   void Reset() {
@@ -63,10 +67,27 @@ class GroupTree {
     // One half is complete of the pair with its right half here.
     std::atomic<bool> has_half;
   };
+  struct Nodes {
+    std::unique_ptr<Node[]> memory;
+    int64_t size = 0;
+  };
 
-  Node& node(int64_t i) { return nodes_[static_cast<size_t>(i)]; }
+  // Small batches follow each other quickly, so a thread keeps the memory of
+  // its last one, 100 KB at most.
+  static constexpr int64_t kMostKept = 32;
+  static Nodes& Spare() {
+    thread_local Nodes nodes;
+    return nodes;
+  }
+  static Nodes Take(int64_t groups) {
+    if (groups <= Spare().size) return std::exchange(Spare(), {});
+    return {std::make_unique_for_overwrite<Node[]>(static_cast<size_t>(groups)),
+            groups};
+  }
 
-  const std::unique_ptr<Node[]> nodes_;
+  Node& node(int64_t i) { return nodes_.memory[static_cast<size_t>(i)]; }
+
+  Nodes nodes_;
   const int64_t groups_;
 };
 

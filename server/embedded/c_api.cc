@@ -4,7 +4,6 @@
 
 #include <cstddef>
 #include <exception>
-#include <functional>
 #include <memory>
 #include <new>
 #include <string>
@@ -14,6 +13,7 @@
 #include "server/embedded/calls.h"
 #include "server/embedded/counterweight.h"
 #include "server/embedded/message.h"
+#include "server/embedded/prepared_call.h"
 #include "server/engine/names.h"
 
 #if GOOGLE_PROTOBUF_VERSION < 4022000
@@ -57,7 +57,8 @@ class Uncancelled {
   int before_ = PTHREAD_CANCEL_ENABLE;
 };
 
-int Guard(int32_t format, const std::function<Failure()>& work) {
+template <class Work>
+int Guard(int32_t format, const Work& work) {
   const Uncancelled uncancelled;
   try {
     try {
@@ -83,8 +84,6 @@ int Guard(int32_t format, const std::function<Failure()>& work) {
   }
 }
 
-Failure Misuse(const char* what) { return {CW_INVALID_ARGUMENT, what, {}}; }
-
 bool IsFormat(int32_t format) {
   return format == CW_PROTOBUF || format == CW_JSON;
 }
@@ -92,8 +91,8 @@ Failure WrongFormat() {
   return Misuse("format must be CW_PROTOBUF or CW_JSON");
 }
 
-int Answered(int32_t format, cw_answer** answer,
-             const std::function<Failure(Answer*)>& work) {
+template <class Work>
+int Answered(int32_t format, cw_answer** answer, const Work& work) {
   return Guard(format, [&]() -> Failure {
     if (answer == nullptr) return Misuse("answer must not be NULL");
     *answer = nullptr;
@@ -141,8 +140,34 @@ Failure CheckTensors(const cw_request& request) {
   return {};
 }
 
-Engine* EngineOf(cw_handle* handle) {
-  return reinterpret_cast<Engine*>(handle);
+// A plan may outlive its handle, and then refuses to run.
+const std::shared_ptr<Engine>& SharedEngineOf(cw_handle* handle) {
+  return *reinterpret_cast<std::shared_ptr<Engine>*>(handle);
+}
+Engine* EngineOf(cw_handle* handle) { return SharedEngineOf(handle).get(); }
+
+const PreparedCall& PreparedOf(const cw_plan* plan) {
+  return *reinterpret_cast<const PreparedCall*>(plan);
+}
+
+Failure Check(const cw_plan* plan, const cw_batch* batch) {
+  if (plan == nullptr) return Misuse("plan must not be NULL");
+  if (batch == nullptr) return Misuse("batch must not be NULL");
+  if (batch->struct_size != sizeof(cw_batch)) {
+    return Misuse("batch.struct_size must be sizeof(cw_batch)");
+  }
+  if (batch->num_sequences < 0) {
+    return Misuse("batch.num_sequences must be >= 0");
+  }
+  if (batch->numbers == nullptr)
+    return Misuse("batch.numbers must not be NULL");
+  if (batch->memory != CW_HOST && batch->memory != CW_CUDA) {
+    return Misuse("batch.memory must be CW_HOST or CW_CUDA");
+  }
+  if (!(batch->timeout_seconds >= 0.0)) {
+    return Misuse("batch.timeout_seconds must be >= 0");
+  }
+  return {};
 }
 
 }  // namespace
@@ -152,6 +177,7 @@ using counterweight::embedded::Answer;
 using counterweight::embedded::Engine;
 using counterweight::embedded::EngineOf;
 using counterweight::embedded::Failure;
+using counterweight::embedded::PreparedCall;
 
 extern "C" {
 
@@ -174,9 +200,9 @@ int cw_open(const cw_options* options, cw_handle** handle) {
     if (options->struct_size != sizeof(cw_options)) {
       return cw::Misuse("options.struct_size must be sizeof(cw_options)");
     }
-    std::unique_ptr<Engine> engine;
-    Failure failure = Engine::Make(*options, &engine);
-    *handle = reinterpret_cast<cw_handle*>(engine.release());
+    auto engine = std::make_unique<std::shared_ptr<Engine>>();
+    Failure failure = Engine::Make(*options, engine.get());
+    if (failure.ok()) *handle = reinterpret_cast<cw_handle*>(engine.release());
     return failure;
   });
 }
@@ -220,6 +246,51 @@ int cw_sums(cw_answer* answer, int32_t format, cw_bytes* message) {
   });
 }
 
+int cw_prepare(cw_handle* handle, const cw_request* request, cw_plan** plan) {
+  namespace cw = counterweight::embedded;
+  const int32_t format = request == nullptr ? CW_PROTOBUF : request->format;
+  return cw::Guard(format, [&]() -> Failure {
+    if (plan == nullptr) return cw::Misuse("plan must not be NULL");
+    *plan = nullptr;
+    if (request == nullptr) return cw::Misuse("request must not be NULL");
+    if (!cw::IsFormat(format)) return cw::WrongFormat();
+    Failure failure = cw::Check(handle, *request);
+    if (!failure.ok()) return failure;
+    std::unique_ptr<PreparedCall> made;
+    failure = PreparedCall::Make(cw::SharedEngineOf(handle), *request, &made);
+    *plan = reinterpret_cast<cw_plan*>(made.release());
+    return failure;
+  });
+}
+
+const cw_signature* cw_signature_of(const cw_plan* plan) {
+  if (plan == nullptr) return nullptr;
+  return &counterweight::embedded::PreparedOf(plan).signature();
+}
+
+int cw_run(const cw_plan* plan, const cw_batch* batch) {
+  namespace cw = counterweight::embedded;
+  return cw::Guard(CW_PROTOBUF, [&]() -> Failure {
+    Failure failure = cw::Check(plan, batch);
+    return failure.ok() ? cw::PreparedOf(plan).Run(*batch) : failure;
+  });
+}
+
+int cw_describe(const cw_plan* plan, const double* numbers, int32_t format,
+                cw_answer** answer) {
+  namespace cw = counterweight::embedded;
+  return cw::Answered(format, answer, [&](Answer* made) {
+    if (plan == nullptr) return cw::Misuse("plan must not be NULL");
+    if (numbers == nullptr) return cw::Misuse("numbers must not be NULL");
+    return cw::PreparedOf(plan).Describe(numbers, format, made);
+  });
+}
+
+void cw_discard(cw_plan* plan) {
+  const counterweight::embedded::Uncancelled uncancelled;
+  delete reinterpret_cast<PreparedCall*>(plan);
+}
+
 int cw_list_methods(cw_handle* handle, int32_t format, cw_answer** answer) {
   namespace cw = counterweight::embedded;
   return cw::Answered(format, answer, [&](Answer* made) {
@@ -244,6 +315,8 @@ const cw_error* cw_last_error(void) {
 
 void cw_close(cw_handle* handle) {
   const counterweight::embedded::Uncancelled uncancelled;
-  delete counterweight::embedded::EngineOf(handle);
+  if (handle == nullptr) return;
+  EngineOf(handle)->Close();
+  delete reinterpret_cast<std::shared_ptr<Engine>*>(handle);
 }
 }

@@ -13,15 +13,16 @@ namespace counterweight::embedded {
 // Reports when the caller no longer wants the answer.
 class Cancellation {
  public:
-  explicit Cancellation(const cw_request& request)
-      : stop_(request.stop), has_deadline_(request.timeout_seconds > 0.0) {
+  // As cw_request has them.
+  Cancellation(const volatile int32_t* stop, double timeout_seconds)
+      : stop_(stop), has_deadline_(timeout_seconds > 0.0) {
     // A time_point cannot hold more; a hundred years are no limit.
     constexpr double kLongest = 3e9;  // seconds
-    if (!(request.timeout_seconds < kLongest)) has_deadline_ = false;
+    if (!(timeout_seconds < kLongest)) has_deadline_ = false;
     if (!has_deadline_) return;
-    deadline_ +=
-        std::chrono::duration_cast<std::chrono::steady_clock::duration>(
-            std::chrono::duration<double>(request.timeout_seconds));
+    deadline_ = std::chrono::steady_clock::now() +
+                std::chrono::duration_cast<std::chrono::steady_clock::duration>(
+                    std::chrono::duration<double>(timeout_seconds));
   }
 
   // Returns CW_CANCELLED if the caller has set `stop`, CW_DEADLINE_EXCEEDED if
@@ -50,8 +51,7 @@ class Cancellation {
  private:
   const volatile int32_t* const stop_;
   bool has_deadline_;
-  std::chrono::steady_clock::time_point deadline_ =
-      std::chrono::steady_clock::now();
+  std::chrono::steady_clock::time_point deadline_;
 };
 
 }  // namespace counterweight::embedded

@@ -1,5 +1,4 @@
 #include <atomic>
-#include <chrono>
 #include <cstdio>
 #include <optional>
 #include <random>
@@ -9,24 +8,19 @@
 
 #include "server/embedded/calls.h"
 #include "server/embedded/cancellation.h"
+#include "server/embedded/compute.h"
 #include "server/embedded/decode.h"
 #include "server/embedded/fork_guard.h"
 #include "server/embedded/message.h"
 #include "server/embedded/placement.h"
 #include "server/engine/codec.h"
 #include "server/engine/codec_publication.h"
-#include "server/engine/correction_run.h"
-#include "server/engine/names.h"
 
 namespace counterweight::embedded {
 namespace {
 
-using server::Concat;
 using server::Decoded;
 using server::Violations;
-
-using Clock = std::chrono::steady_clock;
-using Memory = std::vector<std::span<const std::byte>>;
 
 // Makes an id in a server's format for a request that has none.
 std::string MakeRequestId() {
@@ -40,95 +34,13 @@ std::string MakeRequestId() {
   return text;
 }
 
-// Times the stages of a call.
-class StageClock {
- public:
-  // Returns the seconds since the last call.
-  double Next() {
-    const Clock::time_point now = Clock::now();
-    return std::chrono::duration<double>(now - std::exchange(start_, now))
-        .count();
-  }
-
- private:
-  Clock::time_point start_ = Clock::now();
-};
-
-Memory InputsOf(const cw_request& request) {
-  Memory memory;
+std::vector<std::span<const std::byte>> InputsOf(const cw_request& request) {
+  std::vector<std::span<const std::byte>> memory;
   for (size_t i = 0; i < request.num_tensors; ++i) {
     memory.emplace_back(static_cast<const std::byte*>(request.tensors[i].data),
                         request.tensors[i].size);
   }
   return memory;
-}
-
-// Finds addresses that nothing may read. Of a backend on the CPU, which knows
-// no devices, all are memory of the host.
-Violations CheckPlaces(const kernels::Corrector& corrector,
-                       const cw_request& request, const Memory& memory) {
-  Violations violations;
-  for (size_t i = 0; i < memory.size(); ++i) {
-    if (memory[i].empty()) continue;
-    const std::string_view wrong =
-        WrongPlace(corrector, request.memory, memory[i].data());
-    if (wrong.empty()) continue;
-    violations.push_back(
-        {Concat("tensors[", i, "].data"), Concat("lies ", wrong)});
-  }
-  return violations;
-}
-
-// Finds the violations that the codec cannot see.
-Violations CheckInputs(const Decoded& decoded, const Memory& memory) {
-  Violations violations;
-  const auto& inputs = decoded.tensors.inputs;
-  if (memory.size() > inputs.size()) {
-    violations.push_back(
-        {"tensors", Concat("has ", inputs.size(), " entries, but bytes of ",
-                           memory.size(), " were given")});
-  }
-  for (size_t i = 0; i < inputs.size(); ++i) {
-    if (reinterpret_cast<uintptr_t>(memory[i].data()) %
-            static_cast<uintptr_t>(inputs[i].element_size) !=
-        0) {
-      violations.push_back(
-          {Concat("tensors[", i, "].data"),
-           "lies at an address that is not a multiple of its element"});
-    }
-  }
-  return violations;
-}
-
-Failure ToFailure(const kernels::CorrectResult& result, const Decoded& decoded,
-                  const Cancellation& cancellation) {
-  switch (result.status) {
-    case kernels::CorrectStatus::kOk:
-      return {};
-    case kernels::CorrectStatus::kNonFinite:
-      return InvalidArgument({server::ToViolation(result.non_finite)});
-    case kernels::CorrectStatus::kBadVersion:
-      return InvalidArgument({server::ToViolation(result.bad_version)});
-    case kernels::CorrectStatus::kBadMask:
-      return InvalidArgument(
-          {server::ToViolation(result.bad_mask, decoded.tensors)});
-    case kernels::CorrectStatus::kStopped: {
-      Failure failure = cancellation.Check();
-      // The caller may have reset its stop since the backend read it.
-      if (failure.ok()) failure.code = CW_CANCELLED;
-      return failure;
-    }
-    case kernels::CorrectStatus::kDeviceFull:
-      return {CW_RESOURCE_EXHAUSTED,
-              "the device has no memory for this batch; send a smaller batch",
-              {}};
-    case kernels::CorrectStatus::kDeviceError:
-    case kernels::CorrectStatus::kDeviceLost:
-      break;
-  }
-  return {CW_INTERNAL,
-          Concat("device ", result.device, ": ", result.device_error),
-          {}};
 }
 
 server::Publication PublicationOf(const v1::CorrectRequest& request,
@@ -156,8 +68,8 @@ Failure Correct(Engine* engine, const cw_request& request, Answer* answer) {
             "open one with backend \"cuda\"",
             {}};
   }
-  const Cancellation cancellation(request);
-  const Memory memory = InputsOf(request);
+  const Cancellation cancellation(request.stop, request.timeout_seconds);
+  const std::vector<std::span<const std::byte>> memory = InputsOf(request);
   StageClock clock;
   v1::CorrectRequest message;
   v1::CorrectResponse response;
@@ -171,7 +83,8 @@ Failure Correct(Engine* engine, const cw_request& request, Answer* answer) {
     if (engine->computes_on_device()) {
       failure = engine->Use(&corrector);
       if (!failure.ok()) return failure;
-      const Violations violations = CheckPlaces(*corrector, request, memory);
+      const Violations violations =
+          CheckPlaces(*corrector, request.memory, memory);
       if (!violations.empty()) return InvalidArgument(violations);
     }
     failure = Decode(*engine, request,
@@ -189,21 +102,16 @@ Failure Correct(Engine* engine, const cw_request& request, Answer* answer) {
       decoded.outputs, decoded.layout,
       [&](auto* tensor, int64_t bytes) {
         return placement.Next(tensor->role(), tensor->dtype(),
-                              server::RoleName(tensor->role()),
                               server::ElementSize(tensor->dtype()), bytes);
       },
       &response);
   if (!placement.violations().empty()) {
     return InvalidArgument(placement.violations());
   }
-  const kernels::CorrectResult result =
-      server::BeginCorrection(
-          corrector, decoded, server::BatchOf(decoded),
-          server::VersionsOf(decoded), outputs,
-          [&cancellation] { return cancellation.Code() != CW_OK; },
-          is_on_device ? std::optional(request.stream) : std::nullopt)
-          ->Finish();
-  Failure failure = ToFailure(result, decoded, cancellation);
+  kernels::CorrectResult result;
+  Failure failure = Compute(
+      corrector, decoded, server::BatchOf(decoded), server::VersionsOf(decoded),
+      outputs, {request.memory, request.stream}, cancellation, &result);
   if (!failure.ok()) return failure;
   response.mutable_timing()->set_compute_seconds(clock.Next());
   const ForkGuard guard;

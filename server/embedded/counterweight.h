@@ -175,6 +175,106 @@ CW_EXPORT int cw_sums(cw_answer* answer, int32_t format, cw_bytes* message);
 CW_EXPORT int cw_validate(cw_handle* handle, const cw_request* request,
                           cw_answer** answer);
 
+/* Prepared calls: for batches of one kind, which differ in shape and numbers
+ * alone. cw_prepare reads and checks a request once; each cw_run then takes
+ * addresses, and writes outputs and numbers. Bits, checks and errors are those
+ * of cw_correct.
+ *
+ *     cw_prepare(handle, &request, &plan);
+ *     const cw_signature* signature = cw_signature_of(plan);
+ *     for each batch: cw_run(plan, &batch);
+ *     cw_discard(plan);
+ *
+ * A plan may be used by any number of threads at once, and in forked children
+ * like its handle. */
+typedef struct cw_plan cw_plan;
+
+typedef struct cw_tensor {
+  int32_t role;  /* counterweight.v1.TensorRole */
+  int32_t dtype; /* counterweight.v1.DType */
+} cw_tensor;
+
+/* The numbers of a run, in this order: these, two for each rule (dropped
+ * tokens, dropped sequences), the metrics. A metric that the batch does not
+ * have, such as a range over nothing, is CW_ABSENT. */
+enum {
+  CW_LOSS = 0, /* CW_ABSENT without a policy loss */
+  CW_TOKENS = 1,
+  CW_NON_FINITE_TOKENS = 2,
+  CW_POSITIVE_LOG_PROBS = 3, /* tokens; if > 0, cw_describe has a warning */
+  CW_DECODE_SECONDS = 4,
+  CW_COMPUTE_SECONDS = 5,
+  CW_ENCODE_SECONDS = 6,
+  CW_FIRST_RULE = 7
+};
+
+/* The bits of CW_ABSENT, a NaN that no computation makes. */
+#define CW_ABSENT_BITS UINT64_C(0x7ff8c0de00000000)
+
+/* Most tensors of a request, and outputs of an answer. */
+enum { CW_MAX_INPUTS = 8, CW_MAX_OUTPUTS = 8 };
+
+/* What a plan reads and writes. */
+typedef struct cw_signature {
+  size_t struct_size;
+  cw_tensor inputs[CW_MAX_INPUTS]; /* the request's tensors, in its order */
+  size_t num_inputs;
+  cw_tensor outputs[CW_MAX_OUTPUTS];
+  size_t num_outputs;
+  const char* const* rules; /* names */
+  size_t num_rules;
+  const char* const* metrics; /* names, ascending; 0 with omit_metrics */
+  size_t num_metrics;
+  size_t num_numbers; /* CW_FIRST_RULE + 2 * num_rules + num_metrics */
+} cw_signature;
+
+/* One batch of a plan. */
+typedef struct cw_batch {
+  size_t struct_size; /* sizeof(cw_batch) */
+  int64_t num_sequences;
+  /* Padded batches: NULL; each sequence has `length` positions. Packed ones:
+   * [num_sequences] positions of each; `length` is then
+   * PackedLayout.padded_length, -1: absent. */
+  const int64_t* sequence_lengths;
+  int64_t length;
+  /* In the signature's order, as cw_request.tensors; sizes follow from the
+   * shape. */
+  const void* inputs[CW_MAX_INPUTS];
+  /* As cw_place's result; NULL: the output is not wanted. */
+  void* outputs[CW_MAX_OUTPUTS];
+  double* numbers; /* [num_numbers] */
+  /* As those of cw_request. */
+  double timeout_seconds;
+  const volatile int32_t* stop;
+  int32_t memory;
+  void* stream;
+} cw_batch;
+
+/* Reads a request (place, context, stop, timeout_seconds, memory, stream and
+ * the bytes of tensors are not read) and checks all but numbers. Its layout is
+ * an example: each run has its own. A method that depends on the shape, and a
+ * request with group_ids, row_divisors or versions, is read again by each run.
+ * After CW_OK *plan is to be discarded; after an error it is NULL. */
+CW_EXPORT int cw_prepare(cw_handle* handle, const cw_request* request,
+                         cw_plan** plan);
+
+/* What the plan reads and writes; valid as long as the plan. */
+CW_EXPORT const cw_signature* cw_signature_of(const cw_plan* plan);
+
+/* Corrects one batch; after an error outputs and numbers are undefined. In
+ * memory of the host, with a method of this library, it allocates no more than
+ * the threads that compute share. */
+CW_EXPORT int cw_run(const cw_plan* plan, const cw_batch* batch);
+
+/* A counterweight.v1.CorrectResponse of a run's numbers, without tensors,
+ * staleness and request_id: loss, metrics, rules, warnings. */
+CW_EXPORT int cw_describe(const cw_plan* plan, const double* numbers,
+                          int32_t format, cw_answer** answer);
+
+/* Frees a plan, before or after its handle is closed; NULL is allowed. No run
+ * may be under way. */
+CW_EXPORT void cw_discard(cw_plan* plan);
+
 /* A counterweight.v1.ListMethodsResponse. */
 CW_EXPORT int cw_list_methods(cw_handle* handle, int32_t format,
                               cw_answer** answer);
@@ -191,8 +291,8 @@ CW_EXPORT void cw_free(cw_answer* answer);
  * until its next one. Never NULL; code CW_OK if it succeeded. */
 CW_EXPORT const cw_error* cw_last_error(void);
 
-/* Ends the handle and its threads; NULL is allowed. No call may be under way,
- * and answers stay valid. */
+/* Ends the handle and its threads; NULL is allowed. No call may be under way.
+ * Answers stay valid; plans run no more (CW_FAILED_PRECONDITION). */
 CW_EXPORT void cw_close(cw_handle* handle);
 
 #ifdef __cplusplus

@@ -53,7 +53,7 @@ Failure CheckDevice(int device) {
 }  // namespace
 
 Failure Engine::Make(const cw_options& options,
-                     std::unique_ptr<Engine>* engine) {
+                     std::shared_ptr<Engine>* engine) {
   const std::string_view name =
       options.backend == nullptr ? "cpu" : options.backend;
   server::RequestLimits limits;
@@ -90,12 +90,16 @@ Failure Engine::Make(const cw_options& options,
   return {};
 }
 
-Engine::~Engine() {
-  Backend* const backend = backend_.load();
+void Engine::Close() {
+  is_closed_ = true;
+  Backend* const backend = backend_.exchange(nullptr);
   if (backend != nullptr && backend->process == getpid()) delete backend;
 }
 
 Failure Engine::Use(kernels::Corrector** corrector) {
+  if (is_closed_) {
+    return {CW_FAILED_PRECONDITION, "the plan's handle was closed", {}};
+  }
   const pid_t process = getpid();
   Backend* seen = backend_.load();
   if (seen == nullptr || seen->process != process) {

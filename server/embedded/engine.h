@@ -21,9 +21,12 @@ class Engine {
   // Fails with all violations if an option is out of its range, or if this
   // build or this machine lacks the backend.
   static Failure Make(const cw_options& options,
-                      std::unique_ptr<Engine>* engine);
+                      std::shared_ptr<Engine>* engine);
   // REQUIRES: no call is under way.
-  ~Engine();
+  ~Engine() { Close(); }
+
+  // Ends the backend; later calls fail. REQUIRES: no call is under way.
+  void Close();
 
   const server::RequestLimits& limits() const { return limits_; }
   bool computes_on_device() const { return cuda_; }
@@ -57,6 +60,7 @@ class Engine {
   // A forked child does not delete its parent's backend, because the threads to
   // join do not exist there.
   std::atomic<Backend*> backend_ = nullptr;
+  std::atomic<bool> is_closed_ = false;
 };
 
 }  // namespace counterweight::embedded

@@ -6,6 +6,8 @@
 
 namespace counterweight::embedded {
 
+Failure Misuse(const char* what) { return {CW_INVALID_ARGUMENT, what, {}}; }
+
 Failure InvalidArgument(const server::Violations& violations) {
   server::BadRequest made = server::MakeBadRequest(violations);
   return {CW_INVALID_ARGUMENT, std::move(made.message),

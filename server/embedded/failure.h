@@ -18,6 +18,9 @@ struct Failure {
   bool ok() const { return code == 0; }
 };
 
+// A call that the caller could not have meant.
+Failure Misuse(const char* what);
+
 // REQUIRES: violations is not empty.
 Failure InvalidArgument(const server::Violations& violations);
 

@@ -4,6 +4,7 @@
 #include <string>
 #include <utility>
 
+#include "server/engine/codec_tensors.h"
 #include "server/engine/names.h"
 
 namespace counterweight::embedded {
@@ -16,6 +17,11 @@ bool Overlaps(const std::byte* a, size_t a_size, const void* other,
   const std::less<const std::byte*> before;
   return a_size > 0 && b_size > 0 && before(a, b + b_size) &&
          before(b, a + a_size);
+}
+
+std::string FieldOf(int32_t role) {
+  return server::Concat(
+      "outputs[", server::RoleName(static_cast<v1::TensorRole>(role)), "]");
 }
 
 }  // namespace
@@ -37,51 +43,55 @@ std::string_view WrongPlace(const kernels::Corrector& corrector, int32_t memory,
   return "";
 }
 
-std::byte* Placement::Next(int32_t role, int32_t dtype, std::string_view name,
-                           int64_t element_size, int64_t bytes) {
+void CheckPlace(const kernels::Corrector& corrector, int32_t memory,
+                const CheckedPlace& place,
+                std::span<const std::span<const std::byte>> inputs,
+                std::span<const cw_bytes> others,
+                server::Violations* violations) {
+  const auto fail = [&](std::string description) {
+    violations->push_back({FieldOf(place.role), std::move(description)});
+  };
+  if (reinterpret_cast<uintptr_t>(place.data) %
+          static_cast<uintptr_t>(place.element_size) !=
+      0) {
+    fail("was placed at an address that is not a multiple of its element");
+  }
+  const std::string_view wrong = WrongPlace(corrector, memory, place.data);
+  if (!wrong.empty()) fail(server::Concat("was placed ", wrong));
+  const auto* const data = static_cast<const std::byte*>(place.data);
+  for (const std::span<const std::byte> input : inputs) {
+    if (Overlaps(data, place.size, input.data(), input.size())) {
+      fail("was placed where an input lies");
+      break;
+    }
+  }
+  for (const cw_bytes& other : others) {
+    if (Overlaps(data, place.size, other.data, other.size)) {
+      fail("was placed where another output lies");
+      break;
+    }
+  }
+}
+
+std::byte* Placement::Next(int32_t role, int32_t dtype, int64_t element_size,
+                           int64_t bytes) {
   const auto size = static_cast<size_t>(bytes);
   void* place = nullptr;
   if (size > 0 && request_.place != nullptr) {
     place = request_.place(request_.context, role, dtype, size);
   }
   if (place == nullptr && size > 0 && request_.memory == CW_CUDA) {
-    violations_.push_back({server::Concat("outputs[", name, "]"),
+    violations_.push_back({FieldOf(role),
                            "was given no place, and the library makes no "
                            "memory on a device"});
   } else if (place == nullptr) {
     place = answer_->Allocate(size);
   } else {
-    Check(static_cast<std::byte*>(place), name, element_size, size);
+    CheckPlace(corrector_, request_.memory, {role, place, size, element_size},
+               inputs_, answer_->places, &violations_);
   }
   answer_->places.push_back({place, size});
   return static_cast<std::byte*>(place);
-}
-
-void Placement::Check(const std::byte* place, std::string_view name,
-                      int64_t element_size, size_t size) {
-  const auto fail = [&](std::string description) {
-    violations_.push_back(
-        {server::Concat("outputs[", name, "]"), std::move(description)});
-  };
-  if (reinterpret_cast<uintptr_t>(place) %
-          static_cast<uintptr_t>(element_size) !=
-      0) {
-    fail("was placed at an address that is not a multiple of its element");
-  }
-  const std::string_view wrong = WrongPlace(corrector_, request_.memory, place);
-  if (!wrong.empty()) fail(server::Concat("was placed ", wrong));
-  for (const std::span<const std::byte> input : inputs_) {
-    if (Overlaps(place, size, input.data(), input.size())) {
-      fail("was placed where an input lies");
-      break;
-    }
-  }
-  for (const cw_bytes& other : answer_->places) {
-    if (Overlaps(place, size, other.data, other.size)) {
-      fail("was placed where another output lies");
-      break;
-    }
-  }
 }
 
 }  // namespace counterweight::embedded

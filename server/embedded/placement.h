@@ -20,6 +20,21 @@ namespace counterweight::embedded {
 std::string_view WrongPlace(const kernels::Corrector& corrector, int32_t memory,
                             const void* place);
 
+// A place for an output, and what must not overlap it.
+struct CheckedPlace {
+  int32_t role;
+  const void* data;
+  size_t size;
+  int64_t element_size;
+};
+
+// Appends what is wrong with it in a request of that `memory`.
+void CheckPlace(const kernels::Corrector& corrector, int32_t memory,
+                const CheckedPlace& place,
+                std::span<const std::span<const std::byte>> inputs,
+                std::span<const cw_bytes> others,
+                server::Violations* violations);
+
 // Requests memory from the caller and checks the answer.
 class Placement {
  public:
@@ -34,15 +49,12 @@ class Placement {
 
   // Returns the memory of the answer's next output, never null if there are no
   // violations.
-  std::byte* Next(int32_t role, int32_t dtype, std::string_view name,
-                  int64_t element_size, int64_t bytes);
+  std::byte* Next(int32_t role, int32_t dtype, int64_t element_size,
+                  int64_t bytes);
 
   const server::Violations& violations() const { return violations_; }
 
  private:
-  void Check(const std::byte* place, std::string_view name,
-             int64_t element_size, size_t size);
-
   const cw_request& request_;
   const std::vector<std::span<const std::byte>>& inputs_;
   const kernels::Corrector& corrector_;

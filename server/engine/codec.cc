@@ -38,8 +38,9 @@ bool AsksFor(const v1::CorrectRequest& request, v1::TensorRole role) {
          request.outputs().end();
 }
 
+// `reads_shape` outlives the facts.
 RequestFacts FactsOf(const v1::CorrectRequest& request, const Layout& layout,
-                     const Tensors& tensors) {
+                     const Tensors& tensors, bool* reads_shape) {
   RequestFacts of;
   of.has_rollout_log_probs = tensors.has(v1::TENSOR_ROLE_ROLLOUT_LOG_PROBS);
   of.has_old_log_probs = tensors.has(v1::TENSOR_ROLE_OLD_LOG_PROBS);
@@ -50,8 +51,8 @@ RequestFacts FactsOf(const v1::CorrectRequest& request, const Layout& layout,
   of.wants_loss =
       request.compute_loss() || AsksFor(request, v1::TENSOR_ROLE_GRADIENT);
   of.seed = request.seed();
-  of.num_sequences = layout.num_sequences;
-  of.padded_length = layout.padded_length;
+  of.num_sequences = {layout.num_sequences, reads_shape};
+  of.padded_length = {layout.padded_length, reads_shape};
   of.has_global_counts = request.has_global_counts();
   return of;
 }
@@ -91,14 +92,13 @@ Result<Groups> ReadGroups(const v1::CorrectRequest& request,
   return result;
 }
 
-void EncodeRules(const Decoded& decoded, const kernels::BatchSums& sums,
-                 v1::CorrectResponse* response) {
-  for (int r = 0; r < decoded.method.spec.num_rules; ++r) {
-    v1::RuleSummary* rule = response->add_rules();
-    rule->set_name(decoded.method.rule_names[static_cast<size_t>(r)]);
-    rule->set_dropped_tokens(sums.rules[r].dropped_tokens);
-    rule->set_dropped_sequences(sums.rules[r].dropped_sequences);
-  }
+// True if the method's rules and spec, and what a request's shape decides
+// beside them, are those of every shape.
+bool IsOfAnyShape(const v1::CorrectRequest& request, const Method& method,
+                  const Versions& versions, bool reads_shape) {
+  return !reads_shape && !method.uses_group_ids && !versions.came &&
+         !method.spec.loss.counts_padding && request.group_ids_size() == 0 &&
+         request.row_divisors_size() == 0;
 }
 
 // Losses that include the padding need a batch with padding.
@@ -132,8 +132,10 @@ Result<Decoded> Decode(const v1::CorrectRequest& request,
   if (!is_wanted()) return {};
   Result<Versions> versions = ReadVersions(request, layout, tensors.value);
   violations.Append(versions.violations);
-  Result<Method> method = ReadMethod(
-      request.method(), FactsOf(request, layout.value, tensors.value));
+  bool reads_shape = false;
+  Result<Method> method =
+      ReadMethod(request.method(),
+                 FactsOf(request, layout.value, tensors.value, &reads_shape));
   violations.Append(method.violations);
   kernels::CorrectionSpec& spec = method.value.spec;
   std::vector<std::string> warnings = std::move(method.value.warnings);
@@ -179,6 +181,8 @@ Result<Decoded> Decode(const v1::CorrectRequest& request,
     violations.Append(CheckPadding(spec.loss, layout.value));
   }
   if (!violations.empty()) return {{}, std::move(violations)};
+  const bool is_of_any_shape =
+      IsOfAnyShape(request, method.value, versions.value, reads_shape);
   return {{.layout = std::move(layout.value),
            .tensors = std::move(tensors.value),
            .method = std::move(method.value),
@@ -188,7 +192,8 @@ Result<Decoded> Decode(const v1::CorrectRequest& request,
            .stated = stated.value,
            .row_divisors = std::move(row_divisors.value),
            .warnings = std::move(warnings),
-           .omits_metrics = request.omit_metrics()},
+           .omits_metrics = request.omit_metrics(),
+           .is_of_any_shape = is_of_any_shape},
           {}};
 }
 
@@ -235,6 +240,47 @@ PlacedInputs PlaceInputs(std::byte* memory, const Decoded& decoded) {
   return placed;
 }
 
+AnswerNumbers NumbersOf(const Method& method, const kernels::BatchSums& sums) {
+  AnswerNumbers numbers{.tokens = sums.tokens,
+                        .non_finite_tokens = sums.non_finite_tokens,
+                        .positive_log_probs = sums.positive_log_probs};
+  if (method.spec.loss.surrogate != kernels::Surrogate::kNone) {
+    const bool is_nan = method.empty_loss_is_nan && !(sums.loss.count > 0.0);
+    numbers.loss =
+        is_nan ? std::numeric_limits<double>::quiet_NaN() : sums.loss.total;
+  }
+  for (int r = 0; r < method.spec.num_rules; ++r) {
+    numbers.rules[static_cast<size_t>(r)] = {sums.rules[r].dropped_tokens,
+                                             sums.rules[r].dropped_sequences};
+  }
+  return numbers;
+}
+
+void EncodeNumbers(const Decoded& decoded, const AnswerNumbers& numbers,
+                   const MetricMap& metrics, v1::CorrectResponse* response) {
+  if (numbers.loss) response->set_loss(*numbers.loss);
+  if (!decoded.omits_metrics) {
+    response->mutable_metrics()->insert(metrics.begin(), metrics.end());
+    for (size_t r = 0; r < decoded.method.rule_names.size(); ++r) {
+      v1::RuleSummary* rule = response->add_rules();
+      rule->set_name(decoded.method.rule_names[r]);
+      rule->set_dropped_tokens(numbers.rules[r].dropped_tokens);
+      rule->set_dropped_sequences(numbers.rules[r].dropped_sequences);
+    }
+  }
+  response->set_non_finite_tokens(numbers.non_finite_tokens);
+  response->set_numerics_version(kernels::kNumericsVersion);
+  response->mutable_warnings()->Add(decoded.warnings.begin(),
+                                    decoded.warnings.end());
+  if (numbers.positive_log_probs > 0) {
+    response->add_warnings(Concat(
+        "positive_log_probs: ", numbers.positive_log_probs, " of ",
+        numbers.tokens,
+        " tokens have a log-prob above 0, a probability above 1; compute "
+        "log-probs in float32, in the trainer and in the inference engine"));
+  }
+}
+
 Violations Encode(const Decoded& decoded, const kernels::BatchSums& sums,
                   v1::CorrectResponse* response) {
   const Method& method = decoded.method;
@@ -247,26 +293,8 @@ Violations Encode(const Decoded& decoded, const kernels::BatchSums& sums,
     metrics = kernels::Metrics(method.spec, method.rule_names, sums);
   }
   if (!violations.empty()) return violations;
-  if (method.spec.loss.surrogate != kernels::Surrogate::kNone) {
-    const bool is_nan = method.empty_loss_is_nan && !(sums.loss.count > 0.0);
-    response->set_loss(is_nan ? std::numeric_limits<double>::quiet_NaN()
-                              : sums.loss.total);
-  }
-  if (!decoded.omits_metrics) {
-    response->mutable_metrics()->insert(metrics.begin(), metrics.end());
-    EncodeRules(decoded, sums, response);
-    EncodeStaleness(sums.staleness, response);
-  }
-  response->set_non_finite_tokens(sums.non_finite_tokens);
-  response->set_numerics_version(kernels::kNumericsVersion);
-  response->mutable_warnings()->Add(decoded.warnings.begin(),
-                                    decoded.warnings.end());
-  if (sums.positive_log_probs > 0) {
-    response->add_warnings(Concat(
-        "positive_log_probs: ", sums.positive_log_probs, " of ", sums.tokens,
-        " tokens have a log-prob above 0, a probability above 1; compute "
-        "log-probs in float32, in the trainer and in the inference engine"));
-  }
+  EncodeNumbers(decoded, NumbersOf(method, sums), metrics, response);
+  if (!decoded.omits_metrics) EncodeStaleness(sums.staleness, response);
   return violations;
 }
 

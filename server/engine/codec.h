@@ -2,7 +2,10 @@
 #ifndef COUNTERWEIGHT_SERVER_ENGINE_CODEC_H_
 #define COUNTERWEIGHT_SERVER_ENGINE_CODEC_H_
 
+#include <array>
 #include <cstddef>
+#include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -35,6 +38,8 @@ struct Decoded {
   std::vector<std::string> warnings;
   // True if the answer has neither metrics nor rules.
   bool omits_metrics = false;
+  // True if another shape would not change the method.
+  bool is_of_any_shape = false;
 };
 
 // Returns all violations, or a request that can be computed once a stream's
@@ -58,6 +63,26 @@ struct PlacedInputs {
 // Places a stream's inputs in `memory`, InputBytes() bytes aligned to 64, in
 // succession.
 PlacedInputs PlaceInputs(std::byte* memory, const Decoded& decoded);
+
+// An answer's numbers beside its metrics.
+struct AnswerNumbers {
+  struct Rule {
+    int64_t dropped_tokens, dropped_sequences;
+  };
+
+  std::optional<double> loss;
+  int64_t tokens = 0;
+  int64_t non_finite_tokens = 0;
+  int64_t positive_log_probs = 0;
+  // [spec.num_rules]
+  std::array<Rule, kernels::kMaxRules> rules{};
+};
+
+AnswerNumbers NumbersOf(const Method& method, const kernels::BatchSums& sums);
+
+// Writes these numbers, the metrics and the warnings.
+void EncodeNumbers(const Decoded& decoded, const AnswerNumbers& numbers,
+                   const MetricMap& metrics, v1::CorrectResponse* response);
 
 // Writes everything but the tensors. Returns the violations of `report`; the
 // response must not be sent then.

@@ -52,13 +52,6 @@ const OutputKind& KindOf(v1::TensorRole role) {
   return kind == nullptr ? kOutputKinds[0] : *kind;
 }
 
-int64_t BytesOf(v1::TensorRole role, const Layout& layout) {
-  const OutputKind& kind = KindOf(role);
-  const int64_t count =
-      kind.is_per_sequence ? layout.num_sequences : layout.num_positions;
-  return count * ElementSize(kind.dtype);
-}
-
 // True if a method may lack the output, which only the server knows.
 bool DependsOnMethod(v1::TensorRole role) {
   return role == v1::TENSOR_ROLE_WEIGHTS || role == v1::TENSOR_ROLE_GRADIENT;
@@ -76,7 +69,7 @@ std::string Overlap(const std::byte* data, int64_t bytes, const Layout& layout,
     return data < other + other_bytes && other < data + bytes;
   };
   for (const auto& [role, destination] : outputs.destinations) {
-    if (shares(destination.data, BytesOf(role, layout))) {
+    if (shares(destination.data, OutputBytes(role, layout))) {
       return "shares bytes with another destination";
     }
   }
@@ -161,7 +154,8 @@ Result<Outputs> ReadOutputs(const v1::CorrectRequest& request,
     } else if (!tensor.data().empty()) {
       violations.push_back({at + ".data", "must be empty"});
     } else if (layout.ok()) {
-      const RangeNeed need{RegionAccess::kWrite, BytesOf(role, layout.value),
+      const RangeNeed need{RegionAccess::kWrite,
+                           OutputBytes(role, layout.value),
                            ElementSize(kind.dtype)};
       const Result<SharedRange> range =
           FindRange(tensor.shared_memory(), need, source.regions, device,
@@ -186,11 +180,25 @@ Result<Outputs> ReadOutputs(const v1::CorrectRequest& request,
   return result;
 }
 
+int64_t OutputBytes(v1::TensorRole role, const Layout& layout) {
+  const OutputKind& kind = KindOf(role);
+  const int64_t count =
+      kind.is_per_sequence ? layout.num_sequences : layout.num_positions;
+  return count * ElementSize(kind.dtype);
+}
+
+v1::DType OutputDType(v1::TensorRole role) { return KindOf(role).dtype; }
+
+void PlaceOutput(v1::TensorRole role, std::byte* data,
+                 kernels::Outputs* outputs) {
+  KindOf(role).place(data, outputs);
+}
+
 int64_t OutputBytes(const Outputs& outputs, const Layout& layout) {
   int64_t bytes = 0;
   for (const v1::TensorRole role : outputs.roles) {
     if (outputs.destinations.contains(role)) continue;
-    bytes += Aligned(BytesOf(role, layout));
+    bytes += Aligned(OutputBytes(role, layout));
   }
   return bytes;
 }
@@ -202,16 +210,16 @@ kernels::Outputs AllocateOutputs(const Outputs& outputs, const Layout& layout,
   for (const v1::TensorRole role : outputs.roles) {
     v1::Tensor* const tensor = response->add_tensors();
     tensor->set_role(role);
-    tensor->set_dtype(KindOf(role).dtype);
+    tensor->set_dtype(OutputDType(role));
     std::byte* data = nullptr;
     const auto destination = outputs.destinations.find(role);
     if (destination != outputs.destinations.end()) {
       *tensor->mutable_shared_memory() = destination->second.range;
       data = destination->second.data;
     } else {
-      data = place(tensor, BytesOf(role, layout));
+      data = place(tensor, OutputBytes(role, layout));
     }
-    KindOf(role).place(data, &places);
+    PlaceOutput(role, data, &places);
   }
   return places;
 }

@@ -42,6 +42,13 @@ Result<Outputs> ReadOutputs(const v1::CorrectRequest& request,
                             const Tensors& tensors,
                             const Result<Method>& method);
 
+// An output of that role in a batch of that layout.
+int64_t OutputBytes(v1::TensorRole role, const Layout& layout);
+v1::DType OutputDType(v1::TensorRole role);
+// Has the kernels write the output to `data`.
+void PlaceOutput(v1::TensorRole role, std::byte* data,
+                 kernels::Outputs* outputs);
+
 // Bytes of the sent outputs, each aligned to 64.
 int64_t OutputBytes(const Outputs& outputs, const Layout& layout);
 

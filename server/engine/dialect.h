@@ -27,6 +27,24 @@ using MetricMap = std::map<std::string, double>;
 // A metric without terms, where the other system answers NaN.
 inline constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
+// A number of the batch's shape, which notes that a method depends on it.
+class ShapeFact {
+ public:
+  // NOLINTNEXTLINE(google-explicit-constructor): a number like the others.
+  ShapeFact(int64_t value = 0, bool* was_read = nullptr)
+      : value_(value), was_read_(was_read) {}
+
+  // NOLINTNEXTLINE(google-explicit-constructor): a number like the others.
+  operator int64_t() const {
+    if (was_read_ != nullptr) *was_read_ = true;
+    return value_;
+  }
+
+ private:
+  int64_t value_;
+  bool* was_read_;
+};
+
 // Facts about the request, besides the block, that a dialect can use.
 struct RequestFacts {
   bool has_rollout_log_probs = false;
@@ -44,9 +62,9 @@ struct RequestFacts {
   // CorrectRequest.global_counts was sent; the codec applies them to the
   // translation's reductions.
   bool has_global_counts = false;
-  int64_t num_sequences = 0;
+  ShapeFact num_sequences;
   // Width of the padded batch, see PackedLayout.padded_length.
-  int64_t padded_length = 0;
+  ShapeFact padded_length;
   // method.dialect.release.
   AskedRelease asked;
 

@@ -4,7 +4,8 @@
 // the bytes of a tensor's element that data repeats, a CorrectRequest.
 //
 // Checks: every call returns one of its codes with a sentence; a message that
-// cw_validate refuses is not corrected.
+// cw_validate refuses is not corrected; a prepared call answers and refuses as
+// cw_correct does, with the same bytes.
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
@@ -106,6 +107,56 @@ void CheckAnswer(cw_answer* answer, bool is_sized) {
   }
 }
 
+// A padded batch as a prepared call has it: the code and the outputs' bytes.
+void CheckPrepared(const cw_request& request, int expected,
+                   const cw_answer* answer) {
+  cw_plan* plan = nullptr;
+  const int prepared = cw_prepare(Handle(), &request, &plan);
+  CheckError(prepared);
+  Expect(prepared == CW_OK || expected != CW_OK,
+         "what is corrected can be prepared");
+  if (prepared != CW_OK) return;
+  v1::CorrectRequest message;
+  const std::string text(static_cast<const char*>(request.message.data),
+                         request.message.size);
+  const bool is_read =
+      request.format == CW_JSON
+          ? google::protobuf::util::JsonStringToMessage(text, &message).ok()
+          : message.ParseFromString(text);
+  const cw_signature& signature = *cw_signature_of(plan);
+  if (is_read && message.layout().has_padded() &&
+      request.num_tensors == signature.num_inputs) {
+    const v1::PaddedLayout& layout = message.layout().padded();
+    const auto rows = static_cast<size_t>(layout.num_sequences());
+    const size_t positions = rows * static_cast<size_t>(layout.length());
+    cw_batch batch{};
+    batch.struct_size = sizeof(batch);
+    batch.num_sequences = layout.num_sequences();
+    batch.length = layout.length();
+    for (size_t i = 0; i < signature.num_inputs; ++i) {
+      batch.inputs[i] = request.tensors[i].data;
+    }
+    std::vector<Memory> outputs;
+    for (size_t i = 0; i < signature.num_outputs; ++i) {
+      outputs.push_back(
+          std::make_unique<uint64_t[]>(std::max(rows, positions) / 2 + 1));
+      batch.outputs[i] = outputs.back().get();
+    }
+    std::vector<double> numbers(signature.num_numbers);
+    batch.numbers = numbers.data();
+    const int code = cw_run(plan, &batch);
+    CheckError(code);
+    Expect(code == expected, "a prepared call ends as cw_correct does");
+    for (size_t i = 0; code == CW_OK && i < signature.num_outputs; ++i) {
+      const cw_bytes& bytes = answer->tensors[i];
+      Expect(bytes.size == 0 ||
+                 std::memcmp(bytes.data, outputs[i].get(), bytes.size) == 0,
+             "a prepared call has cw_correct's bytes");
+    }
+  }
+  cw_discard(plan);
+}
+
 void CheckMessage(Input input) {
   const uint8_t choices = input.TakeByte();
   const uint8_t element = input.TakeByte();
@@ -135,6 +186,7 @@ void CheckMessage(Input input) {
   CheckError(code);
   Expect(code != CW_OK || valid == CW_OK, "what is invalid is not corrected");
   if (code == CW_OK) CheckAnswer(answer, /*is_sized=*/true);
+  CheckPrepared(request, code, answer);
   cw_free(answer);
 }
 

@@ -230,7 +230,7 @@ class Client(OneProcess):
             DeadlineError: The timeout passed.
             CounterweightError: Anything else; see its ``code``.
         """
-        return await self._connection.run(calls.correct(**call))
+        return await self._connection.correct(call)
 
     async def empty(
         self, shape: int | Sequence[int], dtype: Any = np.float32, access: Use = "input"

@@ -229,7 +229,7 @@ class Client(OneProcess):
             DeadlineError: The timeout passed.
             CounterweightError: Anything else; see its ``code``.
         """
-        return self._connection.run(calls.correct(**call))
+        return self._connection.correct(call)
 
     @calls.takes(calls.ARGUMENTS)
     def submit(self, **call: Unpack[CorrectArguments[ArrayT]]) -> futures.Future[Result[ArrayT]]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Generic
+from dataclasses import dataclass, fields
+from typing import Any, Generic
 
 from counterweight_rl.arrays.interop import ArrayT
 from counterweight_rl.summary import summarize
@@ -145,6 +145,21 @@ class Result(Generic[ArrayT]):
     timing: Timing
     staleness: Staleness | None = None
 
+    def __getattr__(self, name: str) -> Any:
+        """Makes an attribute that an answer's reader left for later."""
+        late = self.__dict__.get("_late")
+        if late is None or name not in _FIELDS:
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        value = self.__dict__[name] = late(name)
+        return value
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Returns all attributes, for copies and pickles."""
+        return {name: getattr(self, name) for name in _FIELDS}
+
     def __repr__(self) -> str:
         """Returns a short summary: shapes, loss, kept share, drift, rules, warnings."""
         return summarize(self)
+
+
+_FIELDS = frozenset(each.name for each in fields(Result))

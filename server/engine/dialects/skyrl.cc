@@ -94,7 +94,7 @@ Translation TranslateSkyrl(const Struct& block, bool ignore_unknown_fields,
   }
   translation.spec.drift_source = DriftSource(facts);
   translation.report =
-      [spec = translation.spec, padded_length = facts.padded_length,
+      [spec = translation.spec, padded_length = int64_t{facts.padded_length},
        has_cispo_ratios = facts.IsSince(kSkyrlCispoAnchor)](
           const kernels::BatchSums& sums, MetricMap* metrics, Violations*) {
         AddSkyrlCorrectionMetrics(spec, padded_length, sums, metrics);

@@ -118,7 +118,7 @@ void SetReport(const TrlLoss& loss, const RequestFacts& facts,
   translation->report = [weight = translation->spec.weight, loss,
                          wants_loss = facts.wants_loss,
                          judges = translation->report_judges,
-                         padded_length = facts.padded_length](
+                         padded_length = int64_t{facts.padded_length}](
                             const kernels::BatchSums& sums, MetricMap* metrics,
                             Violations* violations) {
     // VESPO has one phi per row, LUSPO advantages of padding.

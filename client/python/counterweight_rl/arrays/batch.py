@@ -150,7 +150,7 @@ def read_batch(
                 "for one per sequence, or leave the empty sequences out"
             )
             violations.append(Violation(_ADVANTAGES, problem))
-        arrays[_ADVANTAGES] = _per_token(arrays[_ADVANTAGES], arrays[MASK], lengths)
+        arrays[_ADVANTAGES] = per_token(arrays[_ADVANTAGES], arrays[MASK], lengths)
     violations += _shape_violations(arrays, packed=lengths is not None)
     if not violations and lengths is not None:
         violations = _length_violations(lengths, response_mask)
@@ -202,7 +202,7 @@ def _is_ambiguous(advantages: Any, mask: Any, lengths: list[int] | None) -> bool
     return tuple(advantages.shape) == tuple(mask.shape) == (len(lengths),)
 
 
-def _per_token(advantages: Any, mask: Any, lengths: list[int] | None) -> Any:
+def per_token(advantages: Any, mask: Any, lengths: list[int] | None) -> Any:
     """Expands advantages of [B] or [B, 1] to every token; returns others unchanged."""
     if isinstance(advantages, DeviceArray):
         return advantages  # nothing is copied there

@@ -73,7 +73,7 @@ def to_wire(name: str, array: Any, transfers: Transfers) -> Input:
         known = {MASK: "mask", VERSIONS: "versions"}.get(name, "real")
         return to_foreign(name, role, array, known)
     if is_torch(array):
-        read = _TORCH_READERS.get(name, _torch_real)
+        read = TORCH_READERS[name]
         dtype, tensor = read(name, array)
         bytes_of = flat_bytes(tensor.contiguous())
         if cuda.is_on_device(array):
@@ -82,7 +82,7 @@ def to_wire(name: str, array: Any, transfers: Transfers) -> Input:
         flat = transfers.to_host(bytes_of).numpy()
         owned = flat.ctypes.data != array.data_ptr()
     else:
-        dtype, flat = _NUMPY_READERS.get(name, _numpy_real)(name, array)
+        dtype, flat = NUMPY_READERS[name](name, array)
         owned = not np.may_share_memory(flat, array)
     return wire.WireTensor(role, dtype, flat.reshape(-1).view(np.uint8).data, owned)
 
@@ -162,6 +162,15 @@ def _torch_versions(name: str, tensor: torch.Tensor) -> tuple[int, torch.Tensor]
     return tensor_pb2.D_TYPE_I32, tensor.to(torch.int32)
 
 
-# Inputs of other numbers than real ones.
-_NUMPY_READERS = {MASK: _numpy_mask, VERSIONS: _numpy_versions}
-_TORCH_READERS = {MASK: _torch_mask, VERSIONS: _torch_versions}
+_REAL = ("rollout_log_probs", "old_log_probs", "current_log_probs", "ref_log_probs", "advantages")
+NUMPY_READERS = {
+    **dict.fromkeys(_REAL, _numpy_real),
+    MASK: _numpy_mask,
+    VERSIONS: _numpy_versions,
+}
+TORCH_READERS = {
+    **dict.fromkeys(_REAL, _torch_real),
+    MASK: _torch_mask,
+    VERSIONS: _torch_versions,
+}
+"""By argument: what returns the wire's dtype, and the elements in it."""

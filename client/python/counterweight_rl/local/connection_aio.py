@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TypeVar
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
 
 from counterweight_rl import calls
-from counterweight_rl.local.connection_sync import LocalBase, LocalCalls
+from counterweight_rl.local.connection_sync import LocalBase
 from counterweight_rl.local.placing import STOP
+from counterweight_rl.result import Result
 
 T = TypeVar("T")
 
 
-async def run_in_thread(engine: LocalCalls, call: calls.Call[T], timeout: float | None) -> T:
+async def run_in_thread(run: Callable[[STOP], T]) -> T:
     """The answer, computed beside the loop; cancelling the task ends the call."""
     stop = STOP()
-    running = asyncio.ensure_future(asyncio.to_thread(engine.run, call, timeout, stop))
+    running = asyncio.ensure_future(asyncio.to_thread(run, stop))
     try:
         return await asyncio.shield(running)
     except asyncio.CancelledError:
@@ -38,6 +40,22 @@ class LocalConnection(LocalBase):
     async def pool_for_arrays(self) -> None:
         """No shared memory: any array will do."""
 
+    async def correct(self, call: Mapping[str, Any]) -> Result[Any]:
+        """Computes the answer to a call of ``correct``.
+
+        Raises:
+            CounterweightError: It failed; one of its kinds.
+        """
+        key = self._calls.key(call)
+        if self._calls.has(key):
+            result = await run_in_thread(lambda stop: self._calls.correct(key, call, stop))
+            if result is not None:
+                return result
+        whole: calls.Call[Result[Any]] = calls.correct(**call)
+        answer = await self.run(whole)
+        self._calls.learn(key, call, whole, self._timeout)
+        return answer
+
     async def run(self, call: calls.Call[T]) -> T:
         """Computes the answer.
 
@@ -45,6 +63,7 @@ class LocalConnection(LocalBase):
             CounterweightError: It failed; one of its kinds.
         """
         call.report_begin()
-        answer = await run_in_thread(self._calls, call, call.limit(self._timeout))
+        limit = call.limit(self._timeout)
+        answer = await run_in_thread(lambda stop: self._calls.run(call, limit, stop))
         call.report_end()
         return answer

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import ctypes
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from counterweight_rl import calls
 from counterweight_rl.errors import client_closed
 from counterweight_rl.local.engine import Engine, Publisher
 from counterweight_rl.local.placing import STOP
+from counterweight_rl.local.prepared_calls import Key
 from counterweight_rl.local.target import LocalTarget
+from counterweight_rl.one_process import refuse_at_exit
+from counterweight_rl.result import Result
 
 T = TypeVar("T")
 
@@ -38,6 +42,40 @@ class LocalCalls:
             for stop in self._stops.values():
                 stop.value = 1
             self._end_if_idle()
+
+    def key(self, call: Mapping[str, Any]) -> Key | None:
+        """The key of a call of ``correct``, if calls of its kind can be prepared."""
+        refuse_at_exit()
+        prepared = self._engine.prepared
+        return None if prepared is None or self.closed.is_set() else prepared.key(call)
+
+    def has(self, key: Key | None) -> bool:
+        """Whether calls of this key are prepared."""
+        prepared = self._engine.prepared
+        return prepared is not None and prepared.has(key)
+
+    def correct(self, key: Key | None, call: Mapping[str, Any], stop: STOP) -> Result[Any] | None:
+        """The answer to a call of ``correct`` by a plan; None: it has to go the whole way.
+
+        ``stop`` ends the call, as ``end_calls`` does.
+
+        Raises:
+            CounterweightError: It failed; one of its kinds.
+        """
+        prepared = self._engine.prepared
+        if key is None or prepared is None or not prepared.has(key):
+            return None
+        with self._under_way(None, stop):
+            return prepared.run(key, call, ctypes.addressof(stop))
+
+    def learn(self, key: Key | None, call: Mapping[str, Any], answered: calls.Call[Any],
+              timeout: float | None) -> None:
+        """Prepares calls of the kind of one that went the whole way, for a client's timeout."""
+        prepared, correction = self._engine.prepared, answered.correction
+        if key is None or prepared is None or correction is None:
+            return
+        with self._under_way(answered.request_id, STOP()):
+            prepared.learn(key, call, correction, answered.limit(timeout))
 
     def run(self, call: calls.Call[T], timeout: float | None, stop: STOP) -> T:
         """The answer; ``stop`` ends the call, as ``end_calls`` does.
@@ -116,6 +154,21 @@ class LocalConnection(LocalBase):
 
     def pool_for_arrays(self) -> None:
         """No shared memory: any array will do."""
+
+    def correct(self, call: Mapping[str, Any]) -> Result[Any]:
+        """Computes the answer to a call of ``correct``.
+
+        Raises:
+            CounterweightError: It failed; one of its kinds.
+        """
+        key = self._calls.key(call)
+        result = self._calls.correct(key, call, STOP())
+        if result is not None:
+            return result
+        whole: calls.Call[Result[Any]] = calls.correct(**call)
+        result = self.run(whole)
+        self._calls.learn(key, call, whole, self._timeout)
+        return result
 
     def run(self, call: calls.Call[T]) -> T:
         """Computes the answer.

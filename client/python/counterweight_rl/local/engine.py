@@ -21,6 +21,7 @@ from counterweight_rl.errors import (
     read_bad_request,
 )
 from counterweight_rl.local import library
+from counterweight_rl.local.prepared_calls import PreparedCalls
 from counterweight_rl.local.placing import STOP, Placing, place
 from counterweight_rl.local.target import LocalTarget
 from counterweight_rl.result import Result
@@ -29,7 +30,6 @@ from counterweight_rl.translation import Sent
 
 T = TypeVar("T")
 
-_SHORTEST_SECONDS = 1e-9  # 0 is no limit to the library
 _REQUEST_BYTES = ctypes.sizeof(library.Request)
 _ALIGNMENT = 4  # of the largest element
 
@@ -52,7 +52,11 @@ class Publisher(Protocol):
 
 
 class Engine:
-    """A handle of the library. Thread-safe, and usable in forked children; starts no thread yet."""
+    """A handle of the library. Thread-safe, and usable in forked children; starts no thread yet.
+
+    Attributes:
+        prepared: Its prepared calls; None: each call goes the whole way.
+    """
 
     def __init__(self, target: LocalTarget, publisher: Publisher | None = None) -> None:
         """Opens it; gives the sums of each batch to ``publisher``.
@@ -74,9 +78,17 @@ class Engine:
         )
         if self._library.cw_open(ctypes.byref(options), ctypes.byref(self._handle)):
             raise self._failure(None, Sent())
+        # The sums of a batch come with its whole answer.
+        self.prepared = (
+            PreparedCalls(self._library, self._handle, lambda: self._failure(None, Sent()))
+            if publisher is None
+            else None
+        )
 
     def close(self) -> None:
         """Ends it; no call may be under way or begin later. Idempotent."""
+        if self.prepared is not None:
+            self.prepared.close()
         handle, self._handle = self._handle, ctypes.c_void_p()
         self._library.cw_close(handle)
 
@@ -120,14 +132,12 @@ class Engine:
             request = library.Request(
                 struct_size=_REQUEST_BYTES,
                 format=library.PROTOBUF,
-                message=library.Bytes(
-                    ctypes.cast(ctypes.c_char_p(message), ctypes.c_void_p).value, len(message)
-                ),
+                message=library.bytes_of(message),
                 tensors=inputs,
                 num_tensors=len(places),
                 place=place,
                 context=placing.context,
-                timeout_seconds=0.0 if timeout is None else max(timeout, _SHORTEST_SECONDS),
+                timeout_seconds=0.0 if timeout is None else max(timeout, library.SHORTEST_SECONDS),
                 stop=ctypes.pointer(stop),
                 memory=library.HOST if stream is None else library.CUDA,
                 stream=stream,

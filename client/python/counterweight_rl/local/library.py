@@ -23,6 +23,14 @@ PROTOBUF = 0
 """The form of requests and answers."""
 HOST, CUDA = 0, 1
 """The memory of a request's tensors and outputs."""
+LOSS, TOKENS, NON_FINITE_TOKENS, POSITIVE_LOG_PROBS, DECODE_SECONDS = range(5)
+FIRST_RULE = 7
+"""The places of a run's numbers."""
+ABSENT_BITS = 0x7FF8C0DE00000000
+"""CW_ABSENT_BITS."""
+MAX_INPUTS = MAX_OUTPUTS = 8
+SHORTEST_SECONDS = 1e-9
+"""A limit: 0 is none to the library."""
 
 Place = ctypes.CFUNCTYPE(
     ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int32, ctypes.c_int32, ctypes.c_size_t
@@ -54,6 +62,34 @@ class Bytes(ctypes.Structure):
     def copy(self) -> bytes:
         """A copy of them."""
         return ctypes.string_at(self.data, self.size) if self.data else b""
+
+
+def bytes_of(message: bytes) -> Bytes:
+    """Returns the address of a message, which must outlive it."""
+    return Bytes(ctypes.cast(ctypes.c_char_p(message), ctypes.c_void_p).value, len(message))
+
+
+class Tensor(ctypes.Structure):
+    """cw_tensor."""
+
+    _fields_ = (("role", ctypes.c_int32), ("dtype", ctypes.c_int32))
+
+
+class Signature(ctypes.Structure):
+    """cw_signature."""
+
+    _fields_ = (
+        ("struct_size", ctypes.c_size_t),
+        ("inputs", Tensor * MAX_INPUTS),
+        ("num_inputs", ctypes.c_size_t),
+        ("outputs", Tensor * MAX_OUTPUTS),
+        ("num_outputs", ctypes.c_size_t),
+        ("rules", ctypes.POINTER(ctypes.c_char_p)),
+        ("num_rules", ctypes.c_size_t),
+        ("metrics", ctypes.POINTER(ctypes.c_char_p)),
+        ("num_metrics", ctypes.c_size_t),
+        ("num_numbers", ctypes.c_size_t),
+    )
 
 
 class Request(ctypes.Structure):
@@ -103,6 +139,18 @@ _FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
         ctypes.c_int,
         (ctypes.POINTER(Answer), ctypes.c_int32, ctypes.POINTER(Bytes)),
     ),
+    "cw_prepare": (
+        ctypes.c_int,
+        (ctypes.c_void_p, ctypes.POINTER(Request), ctypes.POINTER(ctypes.c_void_p)),
+    ),
+    "cw_signature_of": (ctypes.POINTER(Signature), (ctypes.c_void_p,)),
+    # A cw_batch as packed bytes.
+    "cw_run": (ctypes.c_int, (ctypes.c_void_p, ctypes.c_char_p)),
+    "cw_describe": (
+        ctypes.c_int,
+        (ctypes.c_void_p, ctypes.POINTER(ctypes.c_double), ctypes.c_int32, _ANSWER),
+    ),
+    "cw_discard": (None, (ctypes.c_void_p,)),
     "cw_list_methods": (ctypes.c_int, (ctypes.c_void_p, ctypes.c_int32, _ANSWER)),
     "cw_server_info": (ctypes.c_int, (ctypes.c_void_p, ctypes.c_int32, _ANSWER)),
     "cw_free": (None, (ctypes.POINTER(Answer),)),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Literal, TypeVar
 
@@ -100,6 +100,10 @@ class Connection:
         """Answers that were given instead of the server's, by ``on_unavailable``."""
         return self._fallback.counts
 
+    async def correct(self, call: Mapping[str, Any]) -> Result[Any]:
+        """Runs a call of ``correct``."""
+        return await self.run(calls.correct(**call))
+
     async def run(self, call: calls.Call[T]) -> T:
         """Sends a call, retries it by the policy, and awaits the answer.
 
@@ -143,7 +147,8 @@ class Connection:
             answer = self._fallback.identity(call, failure)
         else:
             assert self._fallback.engine is not None
-            result: Any = await run_in_thread(self._fallback.engine, call, timeout)
+            engine = self._fallback.engine
+            result: Any = await run_in_thread(lambda stop: engine.run(call, timeout, stop))
             answer = self._fallback.computed(result, failure)
         call.report_end()
         return answer  # type: ignore[no-any-return]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import closing, suppress
 from functools import partial
 from typing import Any, Literal, TypeVar
@@ -112,6 +112,10 @@ class Connection:
             ):
                 self._ask(self._timeout)
         return self.router.pool_for_arrays()
+
+    def correct(self, call: Mapping[str, Any]) -> Result[Any]:
+        """Runs a call of ``correct``."""
+        return self.run(calls.correct(**call))
 
     def run(self, call: calls.Call[T]) -> T:
         """Sends a call, retries it by the policy, and waits for the answer.

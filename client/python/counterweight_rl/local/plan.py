@@ -1,0 +1,193 @@
+"""A call that the library prepared once, and the answers of its runs."""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+import uuid
+import weakref
+from typing import Any
+
+from counterweight_rl import translation
+from counterweight_rl.arrays.batch import role_name
+from counterweight_rl.contract import correction_service_pb2 as pb
+from counterweight_rl.correction import Correction
+from counterweight_rl.local import library
+from counterweight_rl.result import Result, RuleSummary, Timing
+
+# cw_batch.
+_BATCH = struct.Struct(f"@NqPq{library.MAX_INPUTS}P{library.MAX_OUTPUTS}PPdPiP")
+_ABSENT = struct.pack("=Q", library.ABSENT_BITS)
+_NO_INPUTS = (0,) * library.MAX_INPUTS
+_NO_OUTPUTS = (0,) * library.MAX_OUTPUTS
+
+
+class Plan:
+    """A cw_plan. Thread-safe; usable in forked children.
+
+    Attributes:
+        inputs: The argument of each input, in their order.
+        outputs: The name of each output, in their order.
+        wanted: Those that the caller asked for.
+        timeout: Seconds; None: no limit.
+    """
+
+    def __init__(
+        self, functions: Any, handle: Any, correction: Correction[Any], timeout: float | None
+    ) -> None:
+        """Prepares a call that was answered.
+
+        Raises:
+            ValueError: The library refuses it.
+        """
+        message = correction.request().SerializeToString()
+        request = library.Request(
+            struct_size=ctypes.sizeof(library.Request),
+            format=library.PROTOBUF,
+            message=library.bytes_of(message),
+        )
+        self._functions = functions
+        self._plan = ctypes.c_void_p()
+        if functions.cw_prepare(handle, ctypes.byref(request), ctypes.byref(self._plan)):
+            raise ValueError("the library does not prepare this request")
+        weakref.finalize(self, functions.cw_discard, self._plan).atexit = False
+        signature = functions.cw_signature_of(self._plan).contents
+        self.inputs = [role_name(each.role) for each in signature.inputs[: signature.num_inputs]]
+        self.outputs = [role_name(each.role) for each in signature.outputs[: signature.num_outputs]]
+        self.wanted = self.outputs if correction.requested.keep_mask else []
+        self.timeout = timeout
+        self.numbers: Any = ctypes.c_double * signature.num_numbers
+        self._metrics = [name.decode() for name in signature.metrics[: signature.num_metrics]]
+        self._rules = [name.decode() for name in signature.rules[: signature.num_rules]]
+        self._first_metric = signature.num_numbers - signature.num_metrics
+        self._timeout_seconds = 0.0 if timeout is None else max(timeout, library.SHORTEST_SECONDS)
+        described = self._describe(self.numbers())
+        self._warnings = _warnings(described)
+        self._fixed = {
+            "numerics_version": described.numerics_version,
+            "backend": described.backend,
+            "staleness": None,
+        }
+        self._no_inputs = _NO_INPUTS[len(self.inputs) :]
+        self._no_outputs = _NO_OUTPUTS[len(self.outputs) :]
+
+    def run(
+        self,
+        shape: tuple[int, int, int],
+        inputs: list[int],
+        outputs: list[int],
+        numbers: Any,
+        stop: int,
+        place: tuple[int, int],
+    ) -> int:
+        """Calls cw_run.
+
+        Args:
+            shape: Rows, the address of their lengths or 0, and cw_batch.length.
+            inputs: Addresses.
+            outputs: Addresses; 0: not wanted.
+            numbers: Of the type ``numbers``, for the answer.
+            stop: Address of an int32.
+            place: cw_batch.memory and cw_batch.stream.
+
+        Returns:
+            The library's code.
+        """
+        rows, lengths, length = shape
+        batch = _BATCH.pack(
+            _BATCH.size,
+            rows,
+            lengths,
+            length,
+            *inputs,
+            *self._no_inputs,
+            *outputs,
+            *self._no_outputs,
+            ctypes.addressof(numbers),
+            self._timeout_seconds,
+            stop,
+            *place,
+        )
+        code: int = self._functions.cw_run(self._plan, batch)
+        return code
+
+    def result(self, numbers: Any, arrays: dict[str, Any], request_id: str | None) -> Result[Any]:
+        """Returns the Result of a run; most of it is made when it is read."""
+        result: Result[Any] = object.__new__(Result)
+        loss: float | None = numbers[library.LOSS]
+        if loss != loss and _is_absent(loss):
+            loss = None
+        result.__dict__.update(
+            self._fixed,
+            weights=arrays.get("weights"),
+            keep_mask=arrays.get("keep_mask"),
+            token_reasons=arrays.get("token_reasons"),
+            sequence_reasons=arrays.get("sequence_reasons"),
+            gradient=arrays.get("gradient"),
+            loss=loss,
+            _late=Late(self, numbers),
+        )
+        if request_id is not None:
+            result.__dict__["request_id"] = request_id
+        return result
+
+    def read(self, name: str, numbers: Any) -> Any:
+        """Returns an attribute of a Result that was not made yet."""
+        if name == "metrics":
+            values = numbers[self._first_metric :]
+            return {
+                metric: value
+                for metric, value in zip(self._metrics, values, strict=True)
+                if value == value or not _is_absent(value)
+            }
+        if name == "rules":
+            counts = numbers[library.FIRST_RULE : self._first_metric]
+            return tuple(
+                RuleSummary(rule, int(tokens), int(sequences))
+                for rule, tokens, sequences in zip(
+                    self._rules, counts[::2], counts[1::2], strict=True
+                )
+            )
+        if name == "warnings":
+            if not numbers[library.POSITIVE_LOG_PROBS]:
+                return self._warnings
+            return _warnings(self._describe(numbers))
+        if name == "non_finite_tokens":
+            return int(numbers[library.NON_FINITE_TOKENS])
+        if name == "timing":
+            decode, compute, encode = numbers[library.DECODE_SECONDS : library.FIRST_RULE]
+            return Timing(decode, 0.0, compute, encode)
+        return uuid.uuid4().hex  # request_id
+
+    def _describe(self, numbers: Any) -> pb.CorrectResponse:
+        answer = ctypes.POINTER(library.Answer)()
+        if self._functions.cw_describe(
+            self._plan, numbers, library.PROTOBUF, ctypes.byref(answer)
+        ):
+            raise ValueError("the library does not describe a run")
+        try:
+            return pb.CorrectResponse.FromString(answer.contents.message.copy())
+        finally:
+            self._functions.cw_free(answer)
+
+
+class Late:
+    """What a Result makes when it is read."""
+
+    __slots__ = ("_numbers", "_plan")
+
+    def __init__(self, plan: Plan, numbers: Any) -> None:
+        self._plan = plan
+        self._numbers = numbers
+
+    def __call__(self, name: str) -> Any:
+        """Returns the attribute."""
+        return self._plan.read(name, self._numbers)
+
+
+def _warnings(response: pb.CorrectResponse) -> tuple[str, ...]:
+    return tuple(translation.warning(text) for text in response.warnings)
+
+
+def _is_absent(number: float) -> bool:
+    return struct.pack("=d", number) == _ABSENT
