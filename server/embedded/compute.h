@@ -1,4 +1,5 @@
-// What one-off and prepared calls share between reading and answering.
+// The part of a call between reading and answering, for one-off and prepared
+// calls.
 #ifndef COUNTERWEIGHT_SERVER_EMBEDDED_COMPUTE_H_
 #define COUNTERWEIGHT_SERVER_EMBEDDED_COMPUTE_H_
 

@@ -46,7 +46,7 @@ class PreparedCall {
     std::array<std::span<const std::byte>, CW_MAX_INPUTS> inputs;
     kernels::Batch batch;
     kernels::PolicyVersions versions;
-    // Of a batch that was read as a request.
+    // Empty unless the batch was read as a request.
     v1::CorrectRequest message;
     server::Decoded decoded;
   };

@@ -1,4 +1,4 @@
-"""What a trainer feels: one call from torch tensors, on one core.
+"""The time that a trainer waits for one call from torch tensors, on one core.
 
     .venv-torch/bin/python tests/benchmark/calls.py [--build build/release] [--quick]
 
@@ -40,16 +40,16 @@ Json = dict[str, Any]
 Calls = dict[str, Callable[[], object]]
 
 
-def torch_weights(old: Tensor, rollout: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-    ratio = torch.exp((old.float() - rollout.float()).clamp(-20.0, 20.0)).clamp(max=2.0)
-    return ratio * mask, mask.clone()
+def torch_weights(old: Tensor, rollout: Tensor, mask: Tensor) -> Tensor:
+    """The mask is float32, with which compiled code is fastest."""
+    return torch.exp((old.float() - rollout.float()).clamp(-20.0, 20.0)).clamp(max=2.0) * mask
 
 
 def torch_loss(
     current: Tensor, old: Tensor, rollout: Tensor, mask: Tensor, advantages: Tensor
 ) -> Tensor:
     with torch.no_grad():
-        weights, _ = torch_weights(old, rollout, mask)
+        weights = torch_weights(old, rollout, mask)
     ratio = torch.exp((current.float() - old.float()).clamp(-20.0, 20.0))
     gain = torch.minimum(ratio * advantages, ratio.clamp(0.8, 1.2) * advantages)
     return -(weights * gain * mask).sum() / mask.sum()
@@ -72,10 +72,11 @@ def random_batch(rows: int, length: int, dtype: torch.dtype) -> dict[str, Tensor
 
 def weight_calls(batch: dict[str, Tensor], clients: dict[str, cw.Client]) -> Calls:
     old, rollout, mask = batch["old"], batch["rollout"], batch["mask"]
+    floats = mask.float()
     compiled = torch.compile(torch_weights, fullgraph=True, dynamic=False)
     calls: Calls = {
-        "eager": lambda: torch_weights(old, rollout, mask),
-        "compiled": lambda: compiled(old, rollout, mask),
+        "eager": lambda: torch_weights(old, rollout, floats),
+        "compiled": lambda: compiled(old, rollout, floats),
     }
     for name, client in clients.items():
         for metrics in (False, True):
@@ -94,6 +95,7 @@ def weight_calls(batch: dict[str, Tensor], clients: dict[str, cw.Client]) -> Cal
 def loss_calls(batch: dict[str, Tensor], clients: dict[str, cw.Client]) -> Calls:
     old, rollout, mask = batch["old"], batch["rollout"], batch["mask"]
     advantages, current = batch["advantages"], batch["current"].requires_grad_()
+    floats = mask.float()
     compiled = torch.compile(torch_loss, fullgraph=True, dynamic=False)
 
     def backward(loss: Tensor) -> None:
@@ -101,8 +103,8 @@ def loss_calls(batch: dict[str, Tensor], clients: dict[str, cw.Client]) -> Calls
         loss.backward()
 
     calls: Calls = {
-        "eager": lambda: backward(torch_loss(current, old, rollout, mask, advantages)),
-        "compiled": lambda: backward(compiled(current, old, rollout, mask, advantages)),
+        "eager": lambda: backward(torch_loss(current, old, rollout, floats, advantages)),
+        "compiled": lambda: backward(compiled(current, old, rollout, floats, advantages)),
     }
     for name, client in clients.items():
         for metrics in (False, True):
@@ -193,7 +195,9 @@ def measure(build: pathlib.Path, sizes: tuple[tuple[int, int], ...], served: boo
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--build", type=pathlib.Path, default=pathlib.Path("build/release"))
-    parser.add_argument("--quick", action="store_true", help="local: alone, the sizes of the targets")
+    parser.add_argument(
+        "--quick", action="store_true", help="local: alone, the sizes of the targets"
+    )
     arguments = parser.parse_args()
     if not KEPT_MEMORY.items() <= os.environ.items():
         # Set before the process begins: torch's best case, as in compiled_torch.py.

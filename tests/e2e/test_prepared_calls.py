@@ -124,8 +124,11 @@ def test_arguments(local: cw.Client, change: dict[str, Any]) -> None:
 )
 def test_what_has_no_plan(local: cw.Client, change: dict[str, Any]) -> None:
     mean = cw.PolicyLoss(
-        surrogate="ppo_clip", aggregation="seq_mean_token_mean", denominator="original",
-        clip_low=0.2, clip_high=0.2,
+        surrogate="ppo_clip",
+        aggregation="seq_mean_token_mean",
+        denominator="original",
+        clip_low=0.2,
+        clip_high=0.2,
     )
     method = cw.Preset("token_tis", policy_loss=mean)
     first, _, third = [local.correct(method=method, **{**BATCH, **change}) for _ in range(3)]
@@ -191,7 +194,7 @@ WRONG: dict[str, dict[str, Any]] = {
 def test_errors_are_those_of_the_first_call(local: cw.Client, name: str) -> None:
     def failure(client: cw.Client) -> Exception:
         call: dict[str, Any] = {"method": cw.Preset("token_tis", upper=1), "request_id": "a"}
-        with pytest.raises(Exception) as caught:  # noqa: PT011
+        with pytest.raises(Exception) as caught:
             client.correct(**{**call, **BATCH, **WRONG[name]})
         return caught.value
 
@@ -205,9 +208,7 @@ def test_errors_are_those_of_the_first_call(local: cw.Client, name: str) -> None
         assert str(found) == str(expected)
         assert getattr(found, "violations", None) == getattr(expected, "violations", None)
         assert getattr(found, "request_id", None) == getattr(expected, "request_id", None)
-    assert by_plan(
-        local.correct(method=cw.Preset("token_tis", upper=1), request_id="a", **BATCH)
-    )
+    assert by_plan(local.correct(method=cw.Preset("token_tis", upper=1), request_id="a", **BATCH))
 
 
 def test_lengths_that_do_not_add_up(local: cw.Client) -> None:
@@ -305,9 +306,7 @@ def test_threads_prepare_and_run_at_once() -> None:
         try:
             for i in range(200):
                 at = (i + offset) % len(batches)
-                assert_same(
-                    local.correct(method="token_tis", seed=at, **batches[at]), expected[at]
-                )
+                assert_same(local.correct(method="token_tis", seed=at, **batches[at]), expected[at])
         except BaseException as error:
             failures.append(error)
 
@@ -394,3 +393,42 @@ def test_aio_and_submit() -> None:
     with cw.Client("local:?threads=1") as local:
         for _ in range(3):
             assert_same(local.submit(method="token_tis", **BATCH).result(), first)
+
+
+def test_prepare_says_it(local: cw.Client) -> None:
+    method = cw.Dialect("verl", {"rollout_is": "token", "rollout_is_threshold": 2.0})
+    prepared = local.prepare(method=method, outputs=["weights"], run="a", metrics=False)
+    answers = [prepared.correct(**BATCH) for _ in range(3)]
+    assert by_plan(answers[2])
+    expected = local.correct(method=method, outputs=["weights"], run="a", metrics=False, **BATCH)
+    assert_same(answers[2], expected)
+    assert "verl" in repr(prepared)
+    with pytest.raises(TypeError, match="method was given to prepare"):
+        prepared.correct(method="token_tis", **BATCH)
+    with pytest.raises(TypeError, match="unexpected keyword argument 'old_logprobs'"):
+        prepared.correct(old_logprobs=1, **BATCH)
+    with pytest.raises(TypeError, match="missing the keyword argument 'response_mask'"):
+        prepared.correct()
+
+    async def ask() -> cw.Result[Any]:
+        async with cw.aio.Client("local:?threads=1") as client:
+            return await client.prepare(method=method, outputs=["weights"]).correct(**BATCH)
+
+    assert asyncio.run(ask()).weights is not None
+
+
+@pytest.mark.parametrize(
+    ("fixed", "error"),
+    [
+        ({}, "missing the keyword argument 'method'"),
+        ({"method": "token_tis", "out": {}}, "unexpected keyword argument 'out'"),
+        ({"method": 3}, "method must be a preset's name"),
+        ({"method": "token_tis", "outputs": "weights"}, "outputs must be a sequence"),
+        ({"method": "token_tis", "outputs": ["weight"]}, "did you mean"),
+        ({"method": cw.Preset("token_tis", upper="2")}, "must be a number"),
+    ],
+    ids=str,
+)
+def test_prepare_refuses(local: cw.Client, fixed: dict[str, Any], error: str) -> None:
+    with pytest.raises((TypeError, ValueError), match=error):
+        local.prepare(**fixed)

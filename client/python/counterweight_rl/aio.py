@@ -12,7 +12,7 @@ copies into shared memory. The arrays of a call must not change before it is don
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -24,6 +24,7 @@ from counterweight_rl.info import MethodInfo, ServerInfo
 from counterweight_rl.local.connection_aio import LocalConnection
 from counterweight_rl.local.target import check_local, read_target
 from counterweight_rl.one_process import OneProcess, refuse_at_exit
+from counterweight_rl.prepared_method import PreparedMethod
 from counterweight_rl.result import Result
 from counterweight_rl.shared_memory.shared_arrays import Use, empty
 from counterweight_rl.transport.access import Access
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
     import grpc
     from typing_extensions import Unpack
 
-    from counterweight_rl.calls import CorrectArguments
+    from counterweight_rl.calls import CorrectArguments, FixedArguments
     from counterweight_rl.transport.connection_aio import Connection
 
 __all__ = ["Client"]
@@ -231,6 +232,22 @@ class Client(OneProcess):
             CounterweightError: Anything else; see its ``code``.
         """
         return await self._connection.correct(call)
+
+    @calls.takes(calls.FIXED_ARGUMENTS)
+    def prepare(self, **fixed: Unpack[FixedArguments]) -> PreparedMethod[Awaitable[Result[Any]]]:
+        """Fixes the method and what else stays the same, for many calls.
+
+        ``client.prepare(method="token_tis", run="a").correct(response_mask=..., ...)`` equals
+        ``client.correct`` with all arguments. It sends nothing, and checks what can be checked
+        without a batch. Repeated calls of ``correct`` are as fast: clients keep what calls of one
+        kind have in common.
+
+        Raises:
+            TypeError: An argument is unknown or of a wrong type.
+            ValueError: An unknown choice.
+            InvalidRequestError: An unknown output.
+        """
+        return PreparedMethod(self._connection.correct, fixed)
 
     async def empty(
         self, shape: int | Sequence[int], dtype: Any = np.float32, access: Use = "input"

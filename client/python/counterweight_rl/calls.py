@@ -116,6 +116,13 @@ class Settings(TypedDict, total=False):
     timeout: float | None
 
 
+class FixedArguments(Settings, total=False):
+    """The arguments of ``Client.prepare``."""
+
+    method: Required[Method]
+    outputs: Iterable[str] | None
+
+
 if TYPE_CHECKING:  # a TypedDict is generic from Python 3.11 on
 
     class LossArguments(Settings, Generic[ArrayT], total=False):
@@ -237,6 +244,8 @@ def correct(
 
 ARGUMENTS = inspect.signature(correct).parameters
 """The arguments of ``correct`` by name."""
+_REQUIRED = tuple(n for n, p in ARGUMENTS.items() if p.default is inspect.Parameter.empty)
+FIXED_ARGUMENTS = frozenset({"method", "outputs", *Settings.__annotations__})
 LOSS_ARGUMENTS = ARGUMENTS.keys() - {"outputs"}
 """The arguments of a policy loss."""
 
@@ -264,8 +273,8 @@ def check_names(function: str, call: Mapping[str, object], names: Collection[str
         if name not in names:
             advice = did_you_mean(name, names)
             raise TypeError(f"{function}() got an unexpected keyword argument {name!r}{advice}")
-    for name in names:
-        if ARGUMENTS[name].default is inspect.Parameter.empty and name not in call:
+    for name in _REQUIRED:
+        if name in names and name not in call:
             raise TypeError(f"{function}() is missing the keyword argument {name!r}")
 
 

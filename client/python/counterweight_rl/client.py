@@ -16,6 +16,7 @@ from counterweight_rl.info import MethodInfo, ServerInfo
 from counterweight_rl.local.connection_sync import LocalConnection
 from counterweight_rl.local.target import check_local, read_target
 from counterweight_rl.one_process import OneProcess, refuse_at_exit
+from counterweight_rl.prepared_method import PreparedMethod
 from counterweight_rl.result import Result
 from counterweight_rl.shared_memory.shared_arrays import Use, empty
 from counterweight_rl.transport.access import Access
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     import grpc
     from typing_extensions import Unpack
 
-    from counterweight_rl.calls import CorrectArguments
+    from counterweight_rl.calls import CorrectArguments, FixedArguments
     from counterweight_rl.transport.connection_sync import Connection
 
 __all__ = ["Client"]
@@ -230,6 +231,22 @@ class Client(OneProcess):
             CounterweightError: Anything else; see its ``code``.
         """
         return self._connection.correct(call)
+
+    @calls.takes(calls.FIXED_ARGUMENTS)
+    def prepare(self, **fixed: Unpack[FixedArguments]) -> PreparedMethod[Result[Any]]:
+        """Fixes the method and what else stays the same, for many calls.
+
+        ``client.prepare(method="token_tis", run="a").correct(response_mask=..., ...)`` equals
+        ``client.correct`` with all arguments. It sends nothing, and checks what can be checked
+        without a batch. Repeated calls of ``correct`` are as fast: clients keep what calls of one
+        kind have in common.
+
+        Raises:
+            TypeError: An argument is unknown or of a wrong type.
+            ValueError: An unknown choice.
+            InvalidRequestError: An unknown output.
+        """
+        return PreparedMethod(self._connection.correct, fixed)
 
     @calls.takes(calls.ARGUMENTS)
     def submit(self, **call: Unpack[CorrectArguments[ArrayT]]) -> futures.Future[Result[ArrayT]]:

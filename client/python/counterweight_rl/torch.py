@@ -136,7 +136,7 @@ class _PolicyLoss(torch.autograd.Function):
         ctx.save_for_backward(gradient)
         ctx.dtype = current_log_probs.dtype
         dtype = torch.promote_types(current_log_probs.dtype, torch.float32)
-        return torch.tensor(loss, dtype=dtype, device=current_log_probs.device)
+        return torch.scalar_tensor(loss, dtype=dtype, device=current_log_probs.device)
 
     @staticmethod
     @once_differentiable

@@ -68,8 +68,13 @@ class LocalCalls:
         with self._under_way(None, stop):
             return prepared.run(key, call, ctypes.addressof(stop))
 
-    def learn(self, key: Key | None, call: Mapping[str, Any], answered: calls.Call[Any],
-              timeout: float | None) -> None:
+    def learn(
+        self,
+        key: Key | None,
+        call: Mapping[str, Any],
+        answered: calls.Call[Any],
+        timeout: float | None,
+    ) -> None:
         """Prepares calls of the kind of one that went the whole way, for a client's timeout."""
         prepared, correction = self._engine.prepared, answered.correction
         if key is None or prepared is None or correction is None:

@@ -21,8 +21,8 @@ from counterweight_rl.errors import (
     read_bad_request,
 )
 from counterweight_rl.local import library
-from counterweight_rl.local.prepared_calls import PreparedCalls
 from counterweight_rl.local.placing import STOP, Placing, place
+from counterweight_rl.local.prepared_calls import PreparedCalls
 from counterweight_rl.local.target import LocalTarget
 from counterweight_rl.result import Result
 from counterweight_rl.status import CODES, StatusCode

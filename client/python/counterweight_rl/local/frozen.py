@@ -22,7 +22,7 @@ _STRUCTS = frozenset(
 
 
 class UnknownValueError(Exception):
-    """A value of a type that has no frozen form: whoever reads it has to judge."""
+    """A value of a type that has no frozen form."""
 
 
 def freeze(value: Any) -> Any:

@@ -114,9 +114,7 @@ class Plan:
     def result(self, numbers: Any, arrays: dict[str, Any], request_id: str | None) -> Result[Any]:
         """Returns the Result of a run; most of it is made when it is read."""
         result: Result[Any] = object.__new__(Result)
-        loss: float | None = numbers[library.LOSS]
-        if loss != loss and _is_absent(loss):
-            loss = None
+        loss: float = numbers[library.LOSS]
         result.__dict__.update(
             self._fixed,
             weights=arrays.get("weights"),
@@ -124,7 +122,7 @@ class Plan:
             token_reasons=arrays.get("token_reasons"),
             sequence_reasons=arrays.get("sequence_reasons"),
             gradient=arrays.get("gradient"),
-            loss=loss,
+            loss=None if loss != loss and _is_absent(loss) else loss,
             _late=Late(self, numbers),
         )
         if request_id is not None:
@@ -161,9 +159,7 @@ class Plan:
 
     def _describe(self, numbers: Any) -> pb.CorrectResponse:
         answer = ctypes.POINTER(library.Answer)()
-        if self._functions.cw_describe(
-            self._plan, numbers, library.PROTOBUF, ctypes.byref(answer)
-        ):
+        if self._functions.cw_describe(self._plan, numbers, library.PROTOBUF, ctypes.byref(answer)):
             raise ValueError("the library does not describe a run")
         try:
             return pb.CorrectResponse.FromString(answer.contents.message.copy())
@@ -172,7 +168,7 @@ class Plan:
 
 
 class Late:
-    """What a Result makes when it is read."""
+    """Makes the attributes of a Result that are read late."""
 
     __slots__ = ("_numbers", "_plan")
 

@@ -7,10 +7,10 @@ What is not plain goes the whole way again.
 
 from __future__ import annotations
 
-import ctypes
 import sys
 from collections.abc import Callable, Mapping
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -36,7 +36,7 @@ _ARRAYS = frozenset(
         _ADVANTAGES,
     }
 )
-# What a plan was made of. These are the same in each of its calls.
+# Arguments that a plan was made of; the same in each of its calls.
 _FIXED = frozenset(
     {
         "method",
@@ -50,7 +50,7 @@ _FIXED = frozenset(
         "timeout",
     }
 )
-# What each call has of its own.
+# Arguments that each call of a plan has of its own.
 _FREE = frozenset({"sequence_lengths", "padded_length", "policy_version", "request_id", "out"})
 _INVALID_ARGUMENT = StatusCode.INVALID_ARGUMENT.value[0]
 _MOST_PLANS = 64
@@ -139,75 +139,134 @@ class PreparedCalls:
         self, call: Mapping[str, Any], kind: Arrays, plan: Plan, direct: list[bool], stop: int
     ) -> Result[Any] | None:
         mask = call[MASK]
-        shape = mask.shape
-        lengths = None
-        padded_length = call.get("padded_length")
-        if call.get("sequence_lengths") is not None:
-            lengths = _lengths(call["sequence_lengths"])
-            total = -1 if lengths is None else int(lengths.sum())
-            # Advantages of a row each could be taken for those of tokens.
-            if lengths is None or shape != (total,) or total == len(lengths):
-                return None
-            if padded_length is not None and not _is_count(padded_length):
-                return None
-            width = -1 if padded_length is None else padded_length
-            layout = (len(lengths), lengths.ctypes.data, width)
-        elif len(shape) == 2 and padded_length is None:
-            layout = (shape[0], 0, shape[1])
-        else:
+        own_id, version = call.get("request_id"), call.get("policy_version")
+        layout = _layout(call, mask.shape)
+        if (
+            layout is None
+            or not (own_id is None or _is_id(own_id))
+            or not (version is None or _is_count(version))
+        ):
             return None
-        own_id = call.get("request_id")
-        version = call.get("policy_version")
-        if not (own_id is None or _is_id(own_id)) or not (version is None or _is_count(version)):
-            return None
-        kept = []
-        inputs = []
-        for name, is_direct in zip(plan.inputs, direct, strict=True):
-            array = call[name]
-            if array.shape != shape:
-                if name == _ADVANTAGES:
-                    array = per_token(array, mask, None if lengths is None else lengths.tolist())
-                if array.shape != shape:
-                    return None
-            read = kind.read(name, array, is_direct)
-            if read is None:
-                return None
-            kept.append(read[0])
-            inputs.append(read[1])
-        out = call.get("out") or {}
-        arrays: dict[str, Any] = {}
-        conversions = []
-        outputs = []
-        for name in plan.outputs:
-            if name not in plan.wanted:
-                outputs.append(0)
-                continue
-            own = (layout[0],) if name == "sequence_reasons" else shape
-            given = out.get(name)
-            if given is None:
-                arrays[name], address, convert = kind.make(name, mask, own)
-                if convert is not None:
-                    conversions.append((name, convert))
-            else:
-                arrays[name] = given
-                address = kind.take(name, given, mask, own)
-                if address is None:
-                    return None
-            outputs.append(address)
-        if len(out) and not arrays.keys() >= out.keys():
+        kept: list[Any] = []  # copies that the library reads
+        inputs = _inputs(call, kind, plan.inputs, direct, layout, kept)
+        outputs = None if inputs is None else _Outputs.make(call, kind, plan, layout)
+        if inputs is None or outputs is None:
             return None
         numbers = plan.numbers()
-        code = plan.run(layout, inputs, outputs, numbers, stop, (library.HOST, 0))
+        code = plan.run(layout.shape, inputs, outputs.places, numbers, stop, (library.HOST, 0))
         if code == _INVALID_ARGUMENT:
             return None  # the whole way names the argument
         if code:
             raise self._failure()
-        del kept
-        for name, convert in conversions:
-            arrays[name] = convert(arrays[name])
-        for given in out.values():
-            kind.wrote(given)
-        return plan.result(numbers, arrays, own_id)
+        return plan.result(numbers, outputs.finish(kind), own_id)
+
+
+class _Layout(NamedTuple):
+    """The shape of one batch.
+
+    Attributes:
+        shape: Rows, the address of their lengths or 0, and cw_batch.length.
+        lengths: int64, of a packed batch.
+        of_tokens: The shape of arrays with an element for each position.
+    """
+
+    shape: tuple[int, int, int]
+    lengths: Any
+    of_tokens: tuple[int, ...]
+
+
+def _layout(call: Mapping[str, Any], of_mask: tuple[int, ...]) -> _Layout | None:
+    padded_length = call.get("padded_length")
+    given = call.get("sequence_lengths")
+    if given is None:
+        if len(of_mask) != 2 or padded_length is not None:
+            return None
+        return _Layout((of_mask[0], 0, of_mask[1]), None, of_mask)
+    lengths = _lengths(given)
+    if lengths is None or not (padded_length is None or _is_count(padded_length)):
+        return None
+    total = int(lengths.sum())
+    # Advantages of each row could be taken for those of each token.
+    if of_mask != (total,) or total == len(lengths):
+        return None
+    width = -1 if padded_length is None else padded_length
+    return _Layout((len(lengths), lengths.ctypes.data, width), lengths, of_mask)
+
+
+def _inputs(
+    call: Mapping[str, Any],
+    kind: Arrays,
+    names: list[str],
+    direct: list[bool],
+    layout: _Layout,
+    kept: list[Any],
+) -> list[int] | None:
+    """Returns the address of each input; appends what owns the memory."""
+    addresses = []
+    for name, is_direct in zip(names, direct, strict=True):
+        array = call[name]
+        if array.shape != layout.of_tokens:
+            if name == _ADVANTAGES:
+                lengths = None if layout.lengths is None else layout.lengths.tolist()
+                array = per_token(array, call[MASK], lengths)
+            if array.shape != layout.of_tokens:
+                return None
+        read = kind.read(name, array, is_direct)
+        if read is None:
+            return None
+        kept.append(read[0])
+        addresses.append(read[1])
+    return addresses
+
+
+@dataclass
+class _Outputs:
+    """Memory for the outputs of one run.
+
+    Attributes:
+        places: The address of each output of the plan; 0: not wanted.
+        arrays: The memory by name.
+        conversions: By name, how the output is made of its memory.
+        given: The caller's destinations.
+    """
+
+    places: list[int]
+    arrays: dict[str, Any]
+    conversions: dict[str, Callable[[Any], Any]]
+    given: Mapping[str, Any]
+
+    @classmethod
+    def make(
+        cls, call: Mapping[str, Any], kind: Arrays, plan: Plan, layout: _Layout
+    ) -> _Outputs | None:
+        """Makes them, but those that the caller gave; None: one of these is not plain."""
+        mask, given = call[MASK], call.get("out") or {}
+        made = cls([], {}, {}, given)
+        for name in plan.outputs:
+            if name not in plan.wanted:
+                made.places.append(0)
+                continue
+            shape = layout.shape[:1] if name == "sequence_reasons" else layout.of_tokens
+            place: int | None
+            if given and name in given:
+                array, place = given[name], kind.take(name, given[name], mask, shape)
+                if place is None:
+                    return None
+            else:
+                array, place, conversion = kind.make(name, mask, shape)
+                if conversion is not None:
+                    made.conversions[name] = conversion
+            made.arrays[name] = array
+            made.places.append(place)
+        return made if not given or made.arrays.keys() >= given.keys() else None
+
+    def finish(self, kind: Arrays) -> dict[str, Any]:
+        """Returns the outputs after a run."""
+        for name, conversion in self.conversions.items():
+            self.arrays[name] = conversion(self.arrays[name])
+        for array in self.given.values():
+            kind.wrote(array)
+        return self.arrays
 
 
 def _key_of(call: Mapping[str, Any], kind: Arrays) -> Key | None:
