@@ -37,18 +37,32 @@ class Authority:
         files = ["-keyout", self._key, "-out", self.certificate]
         _openssl("req", "-x509", *_NEW_KEY, *files, "-days", "30", "-subj", f"/CN={name}")
 
-    def sign(self, name: str, sans: str = "DNS:localhost,IP:127.0.0.1", days: int = 30) -> Pair:
+    def intermediate(self, name: str) -> Authority:
+        """An authority below this one, whose certificates need its own beside them."""
+        below = object.__new__(Authority)
+        below._folder, below._name = self._folder, name
+        pair = self.sign(name, days=30, extensions="basicConstraints=critical,CA:true\n")
+        below.certificate, below._key = pair.certificate, pair.key
+        return below
+
+    def sign(
+        self,
+        name: str,
+        sans: str = "DNS:localhost,IP:127.0.0.1",
+        days: int = 30,
+        extensions: str = "",
+    ) -> Pair:
         """A certificate that ends in ``days``, negative ones included."""
         start = self._folder / f"{self._name}-{name}"
-        request, extensions = start.with_suffix(".csr"), start.with_suffix(".ext")
+        request, wanted = start.with_suffix(".csr"), start.with_suffix(".ext")
         made = Pair(start.with_suffix(".crt"), start.with_suffix(".key"))
-        extensions.write_text(f"subjectAltName={sans}\n")
+        wanted.write_text(f"subjectAltName={sans}\n{extensions}")
         _openssl(
             "req", "-new", *_NEW_KEY, "-keyout", made.key, "-out", request, "-subj", f"/CN={name}"
         )
         _openssl(
             *("x509", "-req", "-in", request, "-CA", self.certificate, "-CAkey", self._key),
-            *("-CAcreateserial", "-days", str(days), "-extfile", extensions),
+            *("-CAcreateserial", "-days", str(days), "-extfile", wanted),
             *("-out", made.certificate),
         )
         return made

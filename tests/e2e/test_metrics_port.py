@@ -15,8 +15,9 @@ import urllib.parse
 import urllib.request
 from collections.abc import Callable, Mapping
 
+import counterweight_rl as cw
 import pytest
-from certificates import Authority, Pair
+from certificates import Authority, Pair, replace
 from prometheus_process import Prometheus
 from server_process import DEADLINE_SECONDS, ServerProcess
 
@@ -105,6 +106,20 @@ def test_metrics_page_and_probes_over_tls(encrypted: ServerProcess, authority: A
     assert get(encrypted, context, "/readyz") == (200, b"ready\n")
     assert b"<title>Counterweight</title>" in get(encrypted, context, "/")[1]
     assert get(encrypted, context, "/none")[0] == 404
+
+
+def test_both_ports_send_the_certificates_between(
+    start_server: StartServer, authority: Authority
+) -> None:
+    """Who trusts the root alone can build the chain from what the server sends."""
+    below = authority.intermediate("below")
+    pair = below.sign("server-below")
+    replace(pair.certificate, pair.certificate.read_bytes() + below.certificate.read_bytes())
+    server = start_server(*pair.flags())
+    assert get(server, trusting(authority))[0] == 200
+    trusted = cw.TlsConfig(root_certificates=authority.certificate)
+    with cw.Client(server.address, tls=trusted) as client:
+        assert client.server_info().version
 
 
 def test_who_trusts_another_authority_reads_nothing(

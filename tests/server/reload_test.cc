@@ -150,6 +150,35 @@ TEST_F(TakeUpTest, AnErrorKeepsWhatWasAndShowsInTheGauge) {
               HasSubstr("\ncounterweight_config_last_reload_success 1\n"));
 }
 
+// The running values, not those of the last file, are compared.
+TEST_F(TakeUpTest, WhatNeedsARestartIsNamedUntilItIsMade) {
+  Config loaded = config_;
+  loaded.threads = config_.threads + 1;
+  for (const int64_t max_tokens : {6, 7}) {
+    loaded.max_tokens = max_tokens;
+    lines_.str("");
+    Load(loaded);
+    EXPECT_THAT(lines_.str(), HasSubstr(R"("needs_restart":["threads"])"));
+  }
+  lines_.str("");
+  loaded.threads = config_.threads;
+  Load(loaded);
+  EXPECT_THAT(lines_.str(), HasSubstr(R"("needs_restart":[])"));
+}
+
+// A file that is valid by itself, but not with values that run on.
+TEST_F(TakeUpTest, AContradictionWithWhatRunsIsAnErrorToo) {
+  Config loaded = config_;
+  loaded.max_message_bytes = 1024;
+  loaded.max_bytes_in_flight = 4096;
+  ASSERT_EQ(Validate(loaded), "");
+  Load(loaded);
+  EXPECT_THAT(running_.Scrape(),
+              HasSubstr("\ncounterweight_config_last_reload_success 0\n"));
+  EXPECT_THAT(lines_.str(), HasSubstr(R"("event":"config_reload_failed")"));
+  EXPECT_TRUE(running_.Correct(SmallRequest()).ok());
+}
+
 TEST_F(TakeUpTest, TheLevelChangesAndTheLineIsSeenAtEither) {
   Config loaded = config_;
   loaded.log_level = "error";
