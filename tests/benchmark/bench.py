@@ -124,6 +124,17 @@ def run_torch(python: str) -> Json:
     return {**run("eager_torch.py"), "compiled": run("compiled_torch.py")["rows"]}
 
 
+def run_calls(python: str, build: pathlib.Path) -> list[Json]:
+    done = subprocess.run(
+        [python, str(HERE / "calls.py"), "--build", str(build)],
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+    )
+    rows: list[Json] = json.loads(done.stdout)
+    return rows
+
+
 def machine() -> Json:
     cpu = "unknown CPU"
     info = pathlib.Path("/proc/cpuinfo")
@@ -147,7 +158,7 @@ def commit() -> str:
 
 def update_readme(markdown: str) -> None:
     """Puts the targets into the README, and the tables behind them into RESULTS.md."""
-    targets, first, rest = markdown.partition("### Kernels")
+    targets, first, rest = markdown.partition("### What a trainer waits for")
     readme = HERE / "README.md"
     start, end = README_MARKS
     before, replaced = readme.read_text().split(start, 1)
@@ -170,6 +181,8 @@ def measure(build: pathlib.Path) -> Json:
     else:
         say("the same work in torch, eager and compiled (eight minutes, most of it compiling)")
     torch = run_torch(python) if python else None
+    say("calls from torch tensors: eager, compiled, local:, served (five minutes)")
+    felt = run_calls(python, build) if python else None
     say("Correct and an echo over a Unix socket, shared memory (a minute)")
     wire = e2e.measure(build)
     say("TLS against plain TCP (a minute)")
@@ -185,6 +198,7 @@ def measure(build: pathlib.Path) -> Json:
         "memcpy_GB_per_s": kernels[0]["memcpy_GB_per_s"],
         "kernels": kernels,
         "torch": torch,
+        "calls": felt,
         "wire": wire,
         "tls": encryption,
         "clients": languages,

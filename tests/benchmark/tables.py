@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import calls_tables
 import torch_tables
 from table_parts import (
     HEADLINE,
@@ -360,7 +361,8 @@ def markdown(results: Json) -> str:
         "### Targets",
         table(
             ["what", "target", "measured", "verdict"],
-            kernel_targets(results)
+            calls_tables.targets(results)
+            + kernel_targets(results)
             + torch_tables.targets(results)
             + thread_targets(results)
             + wire_targets(results)
@@ -368,6 +370,7 @@ def markdown(results: Json) -> str:
             + load_targets(results),
         ),
     ]
+    parts += ["### What a trainer waits for", *calls_tables.tables(results)]
     for isa in instruction_sets(results):
         parts += [f"### Kernels, {isa}", length_table(results, isa)]
     parts += ["### Size of the batch", scaling_table(results), "### Torch"]
