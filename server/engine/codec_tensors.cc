@@ -235,10 +235,17 @@ int64_t ElementSize(v1::DType dtype) {
   return 0;
 }
 
-// Tests eight bytes at a time: masks are as long as the batch.
+// Tests blocks, and then eight bytes, at a time: masks are as long as the
+// batch.
 int64_t FirstNonBoolean(std::span<const uint8_t> mask) {
+  constexpr size_t kBlock = 1024;
   constexpr uint64_t kAllowed = 0x0101010101010101u;
   size_t i = 0;
+  for (; i + kBlock <= mask.size(); i += kBlock) {
+    uint8_t all = 0;
+    for (size_t k = 0; k < kBlock; ++k) all |= mask[i + k];
+    if (all > 1) break;
+  }
   for (; i + sizeof(uint64_t) <= mask.size(); i += sizeof(uint64_t)) {
     uint64_t word = 0;
     std::memcpy(&word, mask.data() + i, sizeof(word));

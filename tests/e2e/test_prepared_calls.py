@@ -391,8 +391,18 @@ def test_aio_and_submit() -> None:
     assert by_plan(third)
     assert_same(third, first)
     with cw.Client("local:?threads=1") as local:
-        for _ in range(3):
-            assert_same(local.submit(method="token_tis", **BATCH).result(), first)
+        answers = [local.submit(method="token_tis", **BATCH).result() for _ in range(2)]
+        answers += [local.correct(method="token_tis", **BATCH) for _ in range(2)]
+        changed = {name: array.copy() for name, array in BATCH.items()}
+        futures = [local.submit(method="token_tis", **changed) for _ in range(3)]
+        for array in changed.values():
+            array.fill(0)
+        answers += [future.result() for future in futures]
+        assert by_plan(answers[-1])
+        with pytest.raises(cw.InvalidRequestError, match="old_log_probs"):
+            local.submit(method="token_tis", **{**BATCH, **WRONG["nan"]}).result()
+    for answer in answers:
+        assert_same(answer, first)
 
 
 def test_prepare_says_it(local: cw.Client) -> None:

@@ -61,6 +61,26 @@ TEST_F(EmbeddedCuda, ReturnsUnusedMemory) {
   EXPECT_EQ(correct(), 1);  // not again within seconds
 }
 
+TEST_F(EmbeddedCuda, PreparedCallsOfEveryPreset) {
+  const DeviceBatch batch = SmallBatch(2);
+  uint64_t seed = 0;
+  int corrected = 0;
+  for (const kernels::Method& method : kernels::Methods()) {
+    const std::string message =
+        batch.Message(Preset(method), {}, ", \"seed\": 5");
+    const Answered whole = batch.OnHost(cpu_, message);
+    const Answered expected = batch.Prepared(cpu_, message);
+    EXPECT_EQ(expected.code, whole.code) << method.name;
+    EXPECT_EQ(expected.outputs, whole.outputs) << method.name;
+    fake_cuda::SetSeed(++seed);
+    Trainer trainer;
+    ASSERT_EQ(batch.Prepared(cuda_, message, &trainer), expected)
+        << method.name;
+    corrected += expected.code == CW_OK ? 1 : 0;
+  }
+  EXPECT_GT(corrected, 40);
+}
+
 TEST_F(EmbeddedCuda, EveryPresetAndEverySubsetOfOutputs) {
   const DeviceBatch batch = SmallBatch(1);
   const std::string more = ", \"seed\": 5";

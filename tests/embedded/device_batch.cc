@@ -98,8 +98,8 @@ DeviceBatch::DeviceBatch(const kernels::OwnedBatch& batch) {
   const auto positions = static_cast<size_t>(batch.num_positions());
   layout_ = "{\"packed\": {\"sequenceLengths\": [";
   for (int64_t i = 0; i < view.num_sequences; ++i) {
-    layout_ += (i > 0 ? ", " : "") +
-               std::to_string(view.offsets[i + 1] - view.offsets[i]);
+    lengths_.push_back(view.offsets[i + 1] - view.offsets[i]);
+    layout_ += (i > 0 ? ", " : "") + std::to_string(lengths_.back());
   }
   layout_ += "]}}";
   for (const Head& head : kHeads) {
@@ -178,6 +178,66 @@ Answered DeviceBatch::OnDevice(cw_handle* handle, const std::string& message,
   }
   trainer->Overwrite();
   trainer->Wait();
+  return read;
+}
+
+Answered DeviceBatch::Prepared(cw_handle* handle, const std::string& message,
+                               kernels::Trainer* trainer) const {
+  const cw_request request = Request(message, {});
+  cw_plan* plan = nullptr;
+  const int prepared = cw_prepare(handle, &request, &plan);
+  if (prepared != CW_OK) return Read(prepared, nullptr);
+  const cw_signature& signature = *cw_signature_of(plan);
+  int64_t positions = 0;
+  for (const int64_t length : lengths_) positions += length;
+  cw_batch batch{};
+  batch.struct_size = sizeof(batch);
+  batch.num_sequences = static_cast<int64_t>(lengths_.size());
+  batch.sequence_lengths = lengths_.data();
+  batch.length = -1;
+  for (size_t i = 0; i < memory_.size(); ++i) {
+    batch.inputs[i] = trainer == nullptr
+                          ? memory_[i].data()
+                          : trainer->Send(memory_[i].data(), memory_[i].size());
+  }
+  constexpr int kKeepMask = 17;
+  constexpr int kReasons = 18;
+  constexpr int kSequenceReasons = 19;
+  std::map<int, std::string> outputs;
+  for (size_t i = 0; i < signature.num_outputs; ++i) {
+    const int role = signature.outputs[i].role;
+    const int64_t size = role == kSequenceReasons ? 2 * batch.num_sequences
+                         : role == kKeepMask      ? positions
+                         : role == kReasons       ? 2 * positions
+                                                  : 4 * positions;
+    std::string& bytes = outputs[role];
+    bytes.resize(static_cast<size_t>(size));
+    batch.outputs[i] =
+        trainer == nullptr ? bytes.data() : trainer->Allocate(bytes.size());
+  }
+  std::vector<double> numbers(signature.num_numbers);
+  batch.numbers = numbers.data();
+  if (trainer != nullptr) {
+    batch.memory = CW_CUDA;
+    batch.stream = trainer->stream();
+  }
+  const int code = cw_run(plan, &batch);
+  cw_answer* answer = nullptr;
+  if (code == CW_OK) cw_describe(plan, numbers.data(), CW_JSON, &answer);
+  Answered read = Read(code, answer);
+  cw_free(answer);
+  for (size_t i = 0; code == CW_OK && i < signature.num_outputs; ++i) {
+    std::string& bytes = outputs[signature.outputs[i].role];
+    if (trainer != nullptr) {
+      trainer->Receive(batch.outputs[i], bytes.data(), bytes.size());
+    }
+  }
+  if (trainer != nullptr) {
+    trainer->Overwrite();
+    trainer->Wait();
+  }
+  if (code == CW_OK) read.outputs = outputs;
+  cw_discard(plan);
   return read;
 }
 

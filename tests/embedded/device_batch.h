@@ -46,12 +46,18 @@ class DeviceBatch {
   Answered OnDevice(cw_handle* handle, const std::string& message,
                     kernels::Trainer* trainer) const;
 
+  // The same by a plan, in memory of the host, or with a trainer in its stream.
+  // The message is that of cw_describe; there are no sums.
+  Answered Prepared(cw_handle* handle, const std::string& message,
+                    kernels::Trainer* trainer = nullptr) const;
+
   // The request's tensors, in its order.
   const std::vector<cw_bytes>& tensors() const { return tensors_; }
   static cw_request Request(const std::string& message,
                             const std::vector<cw_bytes>& tensors);
 
  private:
+  std::vector<int64_t> lengths_;
   std::string layout_;
   std::string heads_;
   std::vector<std::string> memory_;

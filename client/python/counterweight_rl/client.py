@@ -260,7 +260,9 @@ class Client(OneProcess):
         of ``correct``.
         """
         calls.check_names("submit", call, calls.ARGUMENTS)
-        return self._background.submit(lambda: calls.correct(**call))
+        return self._background.submit(
+            lambda: calls.correct(**call), lambda: self._connection.later(call)
+        )
 
     def empty(
         self, shape: int | Sequence[int], dtype: Any = np.float32, access: Use = "input"

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import ctypes
 import threading
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 
 from counterweight_rl import calls
-from counterweight_rl.errors import client_closed
+from counterweight_rl.errors import CounterweightError, client_closed
 from counterweight_rl.local.engine import Engine, Publisher
 from counterweight_rl.local.placing import STOP
-from counterweight_rl.local.prepared_calls import Key
+from counterweight_rl.local.prepared_calls import Key, copy_arrays
 from counterweight_rl.local.target import LocalTarget
 from counterweight_rl.one_process import refuse_at_exit
 from counterweight_rl.result import Result
@@ -65,7 +65,7 @@ class LocalCalls:
         prepared = self._engine.prepared
         if key is None or prepared is None or not prepared.has(key):
             return None
-        with self._under_way(None, stop):
+        with self._under_way(call.get("request_id"), stop):
             return prepared.run(key, call, ctypes.addressof(stop))
 
     def learn(
@@ -79,7 +79,8 @@ class LocalCalls:
         prepared, correction = self._engine.prepared, answered.correction
         if key is None or prepared is None or correction is None:
             return
-        with self._under_way(answered.request_id, STOP()):
+        # A client that was closed meanwhile has its answer all the same.
+        with suppress(CounterweightError), self._under_way(answered.request_id, STOP()):
             prepared.learn(key, call, correction, answered.limit(timeout))
 
     def run(self, call: calls.Call[T], timeout: float | None, stop: STOP) -> T:
@@ -174,6 +175,17 @@ class LocalConnection(LocalBase):
         result = self.run(whole)
         self._calls.learn(key, call, whole, self._timeout)
         return result
+
+    def later(self, call: Mapping[str, Any]) -> Callable[[], Result[Any]] | None:
+        """Copies the arrays of a call of ``correct``; returns what answers it.
+
+        None: it has no plan, or the caller's arrays need a judgement.
+        """
+        key = self._calls.key(call)
+        copied = copy_arrays(call) if self._calls.has(key) else None
+        if copied is None:
+            return None
+        return lambda: self.correct(copied)
 
     def run(self, call: calls.Call[T]) -> T:
         """Computes the answer.

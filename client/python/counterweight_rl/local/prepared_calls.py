@@ -7,6 +7,7 @@ What is not plain goes the whole way again.
 
 from __future__ import annotations
 
+import copy
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ import numpy as np
 
 from counterweight_rl.arrays.batch import per_token
 from counterweight_rl.arrays.encoding import MASK
+from counterweight_rl.arrays.torch_kinds import unreadable
 from counterweight_rl.correction import Correction
 from counterweight_rl.errors import InvalidRequestError
 from counterweight_rl.local import library
@@ -267,6 +269,28 @@ class _Outputs:
         for array in self.given.values():
             kind.wrote(array)
         return self.arrays
+
+
+def copy_arrays(call: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Returns a call of ``correct`` that the caller's later changes do not reach, but of ``out``.
+
+    None: an array is not plain.
+    """
+    copied = dict(call)
+    for name, value in call.items():
+        if name in _ARRAYS and value is not None:
+            if type(value) is np.ndarray:
+                copied[name] = value.copy()
+            elif value.is_cpu and unreadable(name, value) is None and not value.is_nested:
+                copied[name] = value.detach().clone()
+            else:
+                return None
+    for name in ("method", "outputs", "sequence_lengths", "global_counts"):
+        if name in copied:
+            copied[name] = copy.deepcopy(copied[name])
+    if copied.get("out") is not None:
+        copied["out"] = dict(copied["out"])
+    return copied
 
 
 def _key_of(call: Mapping[str, Any], kind: Arrays) -> Key | None:

@@ -29,28 +29,48 @@ class Background:
         self._in_flight: set[futures.Future[Any]] = set()
         self._lock = threading.Lock()
 
-    def submit(self, make: Callable[[], Call[Result[ArrayT]]]) -> futures.Future[Result[ArrayT]]:
-        """Returns the future of a correction; it holds all errors, also those of ``make``."""
+    def submit(
+        self,
+        make: Callable[[], Call[Result[ArrayT]]],
+        later: Callable[[], Callable[[], Result[ArrayT]] | None],
+    ) -> futures.Future[Result[ArrayT]]:
+        """Returns the future of a correction; it holds all errors, also those of ``make``.
+
+        Args:
+            make: Builds the call.
+            later: Copies its arrays and returns what answers it; None: it has no shorter way.
+        """
         self._slots.acquire()
         release: Callable[[], None] = lambda: None  # noqa: E731
         try:
+            answer = later()
+            if answer is not None:
+                return self._started(answer, None, release)
             call = make()
             assert call.correction is not None
             pool = self._connection.pool_of(call.correction.num_bytes)
             stays = self._connection.computes_on_device
             correction, release = snapshot(call.correction, pool, on_device=stays)
             call = replace(call, decode=correction.read, correction=correction)
-            with self._lock:
-                if self._connection.closed.is_set():
-                    raise client_closed(call.request_id)
-                future = self._workers.submit(self._connection.run, call)
-                self._in_flight.add(future)
+            return self._started(lambda: self._connection.run(call), call.request_id, release)
         except Exception as error:
             release()
             self._slots.release()
             failed: futures.Future[Result[ArrayT]] = futures.Future()
             failed.set_exception(error)
             return failed
+
+    def _started(
+        self,
+        answer: Callable[[], Result[ArrayT]],
+        request_id: str | None,
+        release: Callable[[], None],
+    ) -> futures.Future[Result[ArrayT]]:
+        with self._lock:
+            if self._connection.closed.is_set():
+                raise client_closed(request_id)
+            future = self._workers.submit(answer)
+            self._in_flight.add(future)
         future.add_done_callback(lambda _: release())
         future.add_done_callback(self._finished)
         return future

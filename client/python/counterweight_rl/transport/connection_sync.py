@@ -117,6 +117,10 @@ class Connection:
         """Runs a call of ``correct``."""
         return self.run(calls.correct(**call))
 
+    def later(self, call: Mapping[str, Any]) -> None:
+        """None: a call in the background has no shorter way."""
+        del call
+
     def run(self, call: calls.Call[T]) -> T:
         """Sends a call, retries it by the policy, and waits for the answer.
 
