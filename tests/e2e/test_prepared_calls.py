@@ -232,6 +232,17 @@ def test_a_changed_block_is_another_method(local: cw.Client) -> None:
         local.correct(method=method, **BATCH)
 
 
+def test_a_block_without_end_is_refused_at_once(local: cw.Client) -> None:
+    block: Any = [1.0]
+    for _ in range(60):  # 2^60 values by aliases
+        block = [block, block]
+    itself: dict[str, Any] = {}
+    itself["rollout_is"] = itself
+    for endless in (block, itself):
+        with pytest.raises((cw.InvalidRequestError, ValueError, RecursionError)):
+            local.correct(method=cw.Dialect("verl", {"rollout_is": endless}), **BATCH)
+
+
 def test_methods_that_are_equal_but_not_the_same(local: cw.Client) -> None:
     for _ in range(3):
         local.correct(method=cw.Preset("token_tis", upper=1), **BATCH)
