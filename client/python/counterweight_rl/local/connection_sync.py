@@ -65,8 +65,12 @@ class LocalCalls:
         prepared = self._engine.prepared
         if key is None or prepared is None or not prepared.has(key):
             return None
-        with self._under_way(call.get("request_id"), stop):
+        # _under_way without the microseconds of a generator.
+        self._begin(call.get("request_id"), stop)
+        try:
             return prepared.run(key, call, ctypes.addressof(stop))
+        finally:
+            self._end(stop)
 
     def learn(
         self,
@@ -94,16 +98,22 @@ class LocalCalls:
 
     @contextmanager
     def _under_way(self, request_id: str | None, stop: STOP) -> Iterator[None]:
+        self._begin(request_id, stop)
+        try:
+            yield
+        finally:
+            self._end(stop)
+
+    def _begin(self, request_id: str | None, stop: STOP) -> None:
         with self._lock:
             if self.closed.is_set():
                 raise client_closed(request_id)
             self._stops[id(stop)] = stop
-        try:
-            yield
-        finally:
-            with self._lock:
-                del self._stops[id(stop)]
-                self._end_if_idle()
+
+    def _end(self, stop: STOP) -> None:
+        with self._lock:
+            del self._stops[id(stop)]
+            self._end_if_idle()
 
     def _end_if_idle(self) -> None:
         """The last call to leave a closed engine ends it."""

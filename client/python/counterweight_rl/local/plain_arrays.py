@@ -6,6 +6,7 @@ plain, which ``arrays.batch`` reads or refuses.
 
 from __future__ import annotations
 
+import ctypes
 import sys
 from typing import Any
 
@@ -15,6 +16,12 @@ from counterweight_rl.arrays.encoding import MASK, NUMPY_READERS, TORCH_READERS
 from counterweight_rl.arrays.torch_kinds import unreadable
 
 _STAGED = {"token_reasons": np.uint16, "sequence_reasons": np.uint16, "keep_mask": np.uint8}
+
+
+def _new(shape: tuple[int, ...], dtype: Any) -> tuple[Any, int]:
+    """Returns an array and its address, a third of the time of ``array.ctypes.data``."""
+    array = np.empty(shape, dtype)
+    return array, ctypes.addressof(ctypes.c_char.from_buffer(array)) if array.size else 0
 
 
 class NumpyArrays:
@@ -42,15 +49,12 @@ class NumpyArrays:
     def make(name: str, mask: Any, shape: tuple[int, ...]) -> tuple[Any, int, Any]:
         """Returns memory for an output, its address, and what makes the output of it, or None."""
         if name in ("weights", "gradient"):
-            array: Any = np.empty(shape, np.float32)
-        elif name != "keep_mask":
-            array = np.empty(shape, np.uint16)
-        elif mask.dtype in (np.bool_, np.uint8):
-            array = np.empty(shape, mask.dtype)
-        else:
-            array = np.empty(shape, np.uint8)
-            return array, array.ctypes.data, lambda staged: staged.astype(mask.dtype)
-        return array, array.ctypes.data, None
+            return *_new(shape, np.float32), None
+        if name != "keep_mask":
+            return *_new(shape, np.uint16), None
+        if mask.dtype in (np.bool_, np.uint8):
+            return *_new(shape, mask.dtype), None
+        return *_new(shape, np.uint8), lambda staged: staged.astype(mask.dtype)
 
     @staticmethod
     def take(name: str, given: Any, mask: Any, shape: tuple[int, ...]) -> int | None:
@@ -128,10 +132,10 @@ class TorchTensors:
         if name == "keep_mask" and mask.dtype in self._mask:
             tensor = torch.empty(shape, dtype=mask.dtype)
             return tensor, tensor.data_ptr(), None
-        staged = np.empty(shape, _STAGED[name])
+        staged, address = _new(shape, _STAGED[name])
         if name == "keep_mask":
-            return staged, staged.ctypes.data, lambda s: torch.from_numpy(s).to(mask.dtype)
-        return staged, staged.ctypes.data, lambda s: torch.from_numpy(s.astype(np.int32))
+            return staged, address, lambda s: torch.from_numpy(s).to(mask.dtype)
+        return staged, address, lambda s: torch.from_numpy(s.astype(np.int32))
 
     def take(self, name: str, given: Any, mask: Any, shape: tuple[int, ...]) -> int | None:
         """Returns the address of a destination of the caller's."""
