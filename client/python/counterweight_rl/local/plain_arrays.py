@@ -20,7 +20,7 @@ _STAGED = {"token_reasons": np.uint16, "sequence_reasons": np.uint16, "keep_mask
 
 def _new(shape: tuple[int, ...], dtype: Any) -> tuple[Any, int]:
     """Returns an array and its address, a third of the time of ``array.ctypes.data``."""
-    array = np.empty(shape, dtype)
+    array: Any = np.empty(shape, dtype)
     return array, ctypes.addressof(ctypes.c_char.from_buffer(array)) if array.size else 0
 
 
