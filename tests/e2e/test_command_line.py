@@ -222,12 +222,15 @@ def test_yaml_and_release(local: cw.Client, tmp_path: pathlib.Path) -> None:
 
 def test_the_table(local: cw.Client, tmp_path: pathlib.Path) -> None:
     file = save_npz(tmp_path / "batch.npz", PADDED)
-    expected = local.correct(method="geo_rs_token_tis", **PADDED)
-    text = done("correct", file, "-m", "geo_rs_token_tis")
-    assert f"{expected.metrics['k3']:.6g}" in text
-    assert f"{100 * expected.metrics['kept_token_fraction']:.2f} %" in text
+    # An interval in which some sequences stay and some do not.
+    flags, method = METHODS["parameters"]
+    expected = local.correct(method=method, **PADDED)
+    assert 0 < expected.metrics["kept_token_fraction"] < 1
+    text = done("correct", file, *flags)
+    assert f"{expected.metrics['k3']:#.3g}" in text
+    assert f"{100 * expected.metrics['kept_token_fraction']:#.3g} %" in text
     assert f"{expected.rules[0].dropped_tokens} tokens" in text
-    every = done("correct", file, "-m", "geo_rs_token_tis", "--all")
+    every = done("correct", file, *flags, "--all")
     assert all(name in every for name in expected.metrics)
 
 
@@ -263,7 +266,49 @@ def test_compare(local: cw.Client, tmp_path: pathlib.Path) -> None:
     assert [row["dropped_tokens"] > 0 for row in rows] == [False, False, True, True]
     assert [row["zero_weights"] > 0 for row in rows] == [False, True, False, False]
     table = done("compare", file, "--methods", ",".join(names))
-    assert all(f"{100 * row['effective_sample_size']:.2f} %" in table for row in rows)
+    assert all(f"{100 * row['effective_sample_size']:#.3g} %" in table for row in rows)
+
+
+def test_compare_with_parameters(local: cw.Client, tmp_path: pathlib.Path) -> None:
+    file = save_npz(tmp_path / "batch.npz", PADDED)
+    texts = {
+        "geo_rs_token_tis": cw.Preset("geo_rs_token_tis"),
+        "geo_rs_token_tis:keep_lower=0.95": cw.Preset("geo_rs_token_tis", keep_lower=0.95),
+        "icepop:lower=0.8:upper=1.25": cw.Preset("icepop", lower=0.8, upper=1.25),
+    }
+    # Blanks, and a method that is there twice, change nothing.
+    asked = " , ".join([*texts, "geo_rs_token_tis"])
+    rows = json.loads(done("compare", file, "--methods", asked, "--json"))
+    assert [row["method"] for row in rows] == list(texts)
+    for row, method in zip(rows, texts.values(), strict=True):
+        metrics = local.correct(method=method, **PADDED).metrics
+        assert row["dropped_tokens"] == pytest.approx(1 - metrics["kept_token_fraction"])
+        assert row["truncated_weights"] == metrics["weight_clipped_high_fraction"]
+    assert rows[0]["dropped_tokens"] > rows[1]["dropped_tokens"] > 0
+    table = done("compare", file, "--methods", asked)
+    assert "\n  keep_lower=0.95 " in table
+    assert "\n  upper=1.25 " in table
+
+
+def test_compare_names_a_method_that_drops_most(tmp_path: pathlib.Path) -> None:
+    """The preset's own interval is for drift that is far smaller than this batch's."""
+    file = save_npz(tmp_path / "batch.npz", PADDED)
+    narrow = done("compare", file, "--methods", "token_tis,geo_rs_token_tis")
+    assert "geo_rs_token_tis drops 100 % of the tokens; counterweight suggest FILE" in narrow
+    wide = "geo_rs_token_tis:keep_lower=0.5:keep_upper=2"
+    assert "suggest" not in done("compare", file, "--methods", f"token_tis,{wide}")
+
+
+def test_compare_names_the_drift_of_each_ratio(local: cw.Client, tmp_path: pathlib.Path) -> None:
+    file = save_npz(tmp_path / "batch.npz", PADDED)
+    names = ("token_tis", "bypass_icepop", "icepop")
+    kl = [local.correct(method=name, **PADDED).metrics["kl"] for name in names]
+    assert kl[0] == kl[2] != kl[1]
+    lines = done("compare", file, "--methods", ",".join(names)).splitlines()
+    assert [line.partition("(")[2] for line in lines if line.startswith("KL")] == [
+        "token_tis, icepop)",
+        "bypass_icepop)",
+    ]
 
 
 @pytest.mark.parametrize("suffix", ["png", "svg"])

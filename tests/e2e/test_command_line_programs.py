@@ -6,6 +6,7 @@ import dataclasses
 import json
 import os
 import pathlib
+import re
 import signal
 import socket
 import subprocess
@@ -180,6 +181,14 @@ def test_methods() -> None:
     assert listed == json.loads(json.dumps([dataclasses.asdict(each) for each in methods]))
     table = done("methods")
     assert all(each.name in table for each in methods)
+    # The groups and their order are those of kernels/METHODS.md.
+    page = (REPOSITORY / "kernels/METHODS.md").read_text()
+    listed_names = re.findall(r"^(?:## (.*)|### (\w+))$", page.partition("## Surrogates")[0], re.M)
+    printed = re.findall(r"^(?:(\w[\w ]+): .*|(\w+) +│ .*)$", table, re.M)
+    assert [group or name for group, name in printed] == [g or n for g, n in listed_names]
+    # Each has its sentence, in lines of the second column.
+    sentences = " ".join(re.findall(r"│ (.*)$", table, re.M))
+    assert all(each.when_to_use in sentences for each in methods)
     for each in methods[:3]:
         text = done("methods", each.name)
         assert each.when_to_use in text
@@ -203,12 +212,15 @@ def test_demo(tmp_path: pathlib.Path) -> None:
                 names = ("rollout_log_probs", "old_log_probs", "response_mask")
                 batch = {name: saved[name] for name in names}
             result = client.correct(method="token_tis", sequence_lengths=lengths, **batch)
-            assert f"{result.metrics['k3']:.6g}" in text
+            assert f"{result.metrics['k3']:#.3g}" in text
+    # One word means one interval: the table names the one that is not the preset's default.
+    assert "geo_rs\n" in text
+    assert "0.95 to 1.05\n" in text
 
 
 def test_help_and_version() -> None:
     for arguments in ((), ("--help",)):
         text = done(*arguments)
-        for command in ("correct", "compare", "demo", "doctor", "methods", "serve"):
+        for command in ("correct", "compare", "demo", "doctor", "methods", "serve", "suggest"):
             assert command in text
     assert done("--version") == f"counterweight, version {cw.__version__}\n"

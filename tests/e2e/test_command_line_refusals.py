@@ -246,8 +246,33 @@ def test_wrong_methods_of_compare(good: pathlib.Path) -> None:
     sentence = one_sentence(2, "compare", good, "--methods", "token_tis,ice")
     assert sentence.startswith("--methods ice: No preset is called 'ice'")
     assert "at least one name" in one_sentence(2, "compare", good, "--methods", ",")
+    for wrong, words in (
+        ("icepop:uper=2", "--methods icepop:uper=2: method.parameters[uper]: icepop has no such"),
+        ("icepop:upper", "--methods icepop:upper: a parameter must be NAME=NUMBER; got 'upper'"),
+        ("icepop:upper=a", "a parameter must be NAME=NUMBER; got 'upper=a'"),
+        ("icepop:", "--methods icepop:: a parameter must be NAME=NUMBER; got ''"),
+        ("icepop:upper=2:upper=3", "--methods icepop:upper=2:upper=3: upper stands twice"),
+        (":upper=2", "--methods :upper=2: needs a name before the first colon"),
+        ("icepop:lower=3:upper=2", "--methods icepop:lower=3:upper=2: "),
+    ):
+        assert words in one_sentence(2, "compare", good, "--methods", f"token_tis,{wrong}")
     sentence = one_sentence(2, "methods", "tokentis")
     assert sentence == "there is no method 'tokentis'; did you mean 'token_tis'?"
+
+
+def test_suggest_needs_log_probs_that_are_compared(tmp_path: pathlib.Path) -> None:
+    for lacking in (["rollout_log_probs"], ["old_log_probs", "current_log_probs"]):
+        batch = {name: array for name, array in PADDED.items() if name not in lacking}
+        sentence = one_sentence(2, "suggest", save_npz(tmp_path / "batch.npz", batch))
+        assert sentence.endswith(
+            "batch.npz: needs rollout_log_probs, and old_log_probs or current_log_probs"
+        )
+    nothing = save_npz(tmp_path / "batch.npz", {**PADDED, "response_mask": MASK * 0})
+    assert one_sentence(2, "suggest", nothing) == f"{nothing}: response_mask: no token counts"
+    nan = np.where(MASK, np.nan, 0).astype(np.float32)
+    for name in ("rollout_log_probs", "old_log_probs"):
+        sentence = one_sentence(2, "suggest", save_npz(tmp_path / "nan.npz", {**PADDED, name: nan}))
+        assert f"nan.npz: {name}" in sentence
 
 
 def test_what_is_not_the_users_mistake(good: pathlib.Path) -> None:

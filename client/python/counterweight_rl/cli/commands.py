@@ -10,9 +10,9 @@ import click
 
 from counterweight_rl._version import __version__
 from counterweight_rl.choices import NonFinitePolicy
-from counterweight_rl.cli import batch_file, compare, demo, display, doctor, listing, serve
+from counterweight_rl.cli import batch_file, compare, demo, display, doctor, listing, serve, suggest
 from counterweight_rl.cli.connection import Connection, connected
-from counterweight_rl.cli.method import read_method
+from counterweight_rl.cli.method import read_method, read_methods
 from counterweight_rl.cli.problems import FailureError, InputError, invalid, needs_extra
 from counterweight_rl.cli.programs import find_server
 from counterweight_rl.errors import CounterweightError, InvalidRequestError
@@ -112,7 +112,7 @@ def _correct(
     where = display.console()
     compute = 1e3 * result.timing.compute_seconds
     title = f"{file}: {method or dialect}, computed by {result.backend} in {compute:.3g} ms"
-    where.print(display.drift_table(title, result, all_metrics=all_metrics))
+    display.print_table(where, title, display.drift_table(result, all_metrics=all_metrics))
     display.print_warnings(where, {"": result.warnings})
     if output is not None:
         where.print(f"wrote {output}", soft_wrap=True)
@@ -120,7 +120,11 @@ def _correct(
 
 @counterweight.command("compare")
 @click.argument("file", type=_FILE)
-@click.option("--methods", required=True, help="Names with commas between them.")
+@click.option(
+    "--methods",
+    required=True,
+    help="Names with commas between them; NAME:PARAMETER=NUMBER for another than the default.",
+)
 @click.option("--picture", type=_FILE, help="File for a picture: .png, .svg or .pdf.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @connected
@@ -131,10 +135,12 @@ def _compare(
     picture: pathlib.Path | None,
     as_json: bool,
 ) -> None:
-    """Show what several methods would do to the batch of a FILE."""
-    names = list(dict.fromkeys(name.strip() for name in methods.split(",") if name.strip()))
-    if not names:
-        raise InputError("--methods needs at least one name")
+    """Show what several methods would do to the batch of a FILE.
+
+    --methods "token_tis,geo_rs_token_tis:keep_lower=0.95:keep_upper=1.05" compares a preset with
+    another one whose interval is not the default.
+    """
+    asked = read_methods(methods)
     if picture is not None:
         if picture.suffix.lower() not in (".png", ".svg", ".pdf"):
             raise InputError(f"--picture {picture}: must be a .png, .svg or .pdf file")
@@ -142,17 +148,36 @@ def _compare(
         import matplotlib  # noqa: F401
     batch = batch_file.read(file)
     with connection.open() as client:
-        outcomes = compare.compare(client, batch, names)
+        outcomes = compare.compare(client, batch, asked)
     if picture is not None:
         compare.draw(picture, str(file), outcomes)
     if as_json:
         print(compare.outcomes_json(outcomes))
         return
     where = display.console()
-    where.print(compare.outcome_table(str(file), outcomes))
+    compare.show(where, str(file), outcomes)
     display.print_warnings(where, {each.method: each.warnings for each in outcomes})
     if picture is not None:
         where.print(f"wrote {picture}", soft_wrap=True)
+
+
+@counterweight.command("suggest")
+@click.argument("file", type=_FILE)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@connected
+def _suggest(connection: Connection, file: pathlib.Path, as_json: bool) -> None:
+    """Print the bounds that take 1, 5 and 10 % out of the batch of a FILE.
+
+    One table for each kind of rule, named for the preset and its parameters. The numbers describe
+    this batch; they do not tell which method learns better.
+    """
+    batch = batch_file.read(file)
+    with connection.open() as client:
+        found = suggest.suggest(client, batch)
+    if as_json:
+        print(suggest.suggestions_json(found))
+    else:
+        suggest.show(display.console(), batch, found)
 
 
 @counterweight.command("methods")
@@ -160,7 +185,7 @@ def _compare(
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @connected
 def _methods(connection: Connection, name: str | None, as_json: bool) -> None:
-    """List the named methods, or tell all about the one called NAME."""
+    """List the named methods by kind and use, or explain the one called NAME."""
     with connection.open() as client:
         listing.show(display.console(), client.list_methods(), name, as_json=as_json)
 

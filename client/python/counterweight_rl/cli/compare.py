@@ -5,20 +5,23 @@ from __future__ import annotations
 import json
 import math
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
-from rich.table import Table
+from rich.console import Console
 
 from counterweight_rl.cli import display
 from counterweight_rl.cli.batch_file import BatchFile
 from counterweight_rl.cli.problems import InputError, invalid
 from counterweight_rl.client import Client
+from counterweight_rl.config import Preset
 
 # Each of several methods reads other arrays of the file.
 _UNREAD = "but this method does not read it"
+# From this share of dropped tokens on the table has an advice beneath.
+_MUCH = 0.5
 
 
 @dataclass(frozen=True)
@@ -26,9 +29,10 @@ class Outcome:
     """The effect of a method on a batch; shares are of the tokens or rows that the mask has.
 
     Attributes:
-        method: Name of the preset.
+        method: Name of the preset, with its parameters where these are not the default.
         dropped_tokens: Share of the tokens that leave the keep mask.
         dropped_sequences: Share of the sequences without a kept token.
+        truncated_weights: Share of the tokens whose weight is moved to its upper bound.
         zero_weights: Share of the tokens that stay with a weight of 0.
         effective_sample_size: See kernels/README.md.
         kl: k1 over the batch, nats per token.
@@ -40,6 +44,7 @@ class Outcome:
     method: str
     dropped_tokens: float
     dropped_sequences: float
+    truncated_weights: float
     zero_weights: float
     effective_sample_size: float
     kl: float
@@ -48,26 +53,27 @@ class Outcome:
     warnings: tuple[str, ...]
 
 
-def compare(client: Client, batch: BatchFile, methods: Sequence[str]) -> list[Outcome]:
-    """Corrects the batch with each method.
+def compare(client: Client, batch: BatchFile, methods: Mapping[str, Preset]) -> list[Outcome]:
+    """Corrects the batch with each method; the keys name them.
 
     Raises:
         InputError: A method does not exist, or needs what the file lacks.
     """
     outcomes = []
     with display.bar() as bar:
-        for index, method in enumerate(methods):
-            bar.count(index, len(methods), f"correcting with {method}")
+        for index, (name, method) in enumerate(methods.items()):
+            bar.count(index, len(methods), f"correcting with {name}")
             try:
                 result = client.correct(method=method, metrics=True, **batch.arguments())
             except (ValueError, TypeError) as error:
                 problem = str(invalid(error, batch.path)).removeprefix("method: ")
-                raise InputError(f"--methods {method}: {problem}") from error
-            outcomes.append(_outcome(method, batch, result))
+                raise InputError(f"--methods {name}: {problem}") from error
+            outcomes.append(outcome(name, batch, result))
     return outcomes
 
 
-def _outcome(method: str, batch: BatchFile, result: Any) -> Outcome:
+def outcome(method: str, batch: BatchFile, result: Any) -> Outcome:
+    """The effect of a method, from its result with metrics."""
     counts = batch.mask != 0
     kept = result.keep_mask != 0
     tokens = max(int(counts.sum()), 1)
@@ -77,6 +83,7 @@ def _outcome(method: str, batch: BatchFile, result: Any) -> Outcome:
         method=method,
         dropped_tokens=1 - int(kept.sum()) / tokens,
         dropped_sequences=1 - metrics.get("kept_sequence_fraction", math.nan),
+        truncated_weights=metrics.get("weight_clipped_high_fraction", 0.0),
         zero_weights=0.0 if weights is None else int((weights == 0).sum()) / tokens,
         effective_sample_size=metrics.get("effective_sample_size", math.nan),
         kl=metrics.get("kl", math.nan),
@@ -86,30 +93,50 @@ def _outcome(method: str, batch: BatchFile, result: Any) -> Outcome:
     )
 
 
-def outcome_table(title: str, outcomes: Sequence[Outcome]) -> Table:
-    """A row for each method."""
+def show(where: Console, title: str, outcomes: Sequence[Outcome]) -> None:
+    """Prints a row for each method, the drift, and advice where a rule drops most of the batch."""
     columns = (
         "method",
-        "tokens dropped",
-        "sequences dropped",
-        "weights of 0",
+        "tokens\ndropped",
+        "sequences\ndropped",
+        "weights\nat bound",
+        "weights\nof 0",
         "ESS",
-        "KL (k1)",
-        "KL (k3)",
     )
     rows = [
         (
-            each.method,
-            display.share(each.dropped_tokens),
-            display.share(each.dropped_sequences),
-            display.share(each.zero_weights),
-            display.share(each.effective_sample_size),
-            display.number(each.kl),
-            display.number(each.k3),
+            _lines(each.method),
+            *map(
+                display.share,
+                (
+                    each.dropped_tokens,
+                    each.dropped_sequences,
+                    each.truncated_weights,
+                    each.zero_weights,
+                    each.effective_sample_size,
+                ),
+            ),
         )
         for each in outcomes
     ]
-    return display.table(title, columns, rows)
+    display.print_table(where, title, display.table(columns, rows))
+    by_drift: dict[tuple[str, str], list[str]] = {}
+    for each in outcomes:
+        pair = (display.number(each.kl), display.number(each.k3))
+        by_drift.setdefault(pair, []).append(each.method)
+    for (kl, k3), methods in by_drift.items():
+        of = f" ({', '.join(methods)})" if len(by_drift) > 1 else ""
+        where.print(f"KL, nats per token: k1 {kl}, k3 {k3}{of}", soft_wrap=True)
+    for each in outcomes:
+        if each.dropped_tokens > _MUCH:
+            dropped = display.share(each.dropped_tokens)
+            advice = "counterweight suggest FILE prints wider bounds"
+            where.print(f"{each.method} drops {dropped} of the tokens; {advice}", soft_wrap=True)
+
+
+def _lines(method: str) -> str:
+    """The name, and each parameter on a line of its own."""
+    return method.replace(":", "\n  ")
 
 
 def outcomes_json(outcomes: Sequence[Outcome]) -> str:
@@ -135,7 +162,7 @@ def draw(path: pathlib.Path, title: str, outcomes: Sequence[Outcome]) -> None:
     figure = Figure(figsize=(12, 1.6 + 0.45 * max(len(outcomes), 4)), layout="constrained")
     FigureCanvasAgg(figure)
     shares, sizes, histogram = figure.subplots(1, 3)
-    names = [each.method for each in outcomes]
+    names = [_lines(each.method) for each in outcomes]
     places = np.arange(len(names))
     drawn = (
         ("tokens dropped", -0.27, [each.dropped_tokens for each in outcomes]),

@@ -16,8 +16,10 @@ from rich.table import Table
 from counterweight_rl.correction import Progress as Report
 from counterweight_rl.result import Result, Staleness
 
-# Where no terminal has a width, so that no table is broken into lines.
+# Where no terminal has a width, so that no sentence is broken into lines.
 _WIDTH = 140
+# Tables fit into the narrowest usual terminal, and into a page of documentation.
+_TABLE_WIDTH = 80
 # The metrics of native methods that are shown: name, title, whether it is a share.
 _DRIFT = (
     ("kl", "KL divergence, k1 (nats per token)", False),
@@ -41,28 +43,52 @@ def console(*, to_stderr: bool = False) -> Console:
 
 
 def share(value: float) -> str:
-    """A fraction in percent."""
-    return "-" if math.isnan(value) else f"{100 * value:.2f} %"
+    """A fraction in percent, with three digits; only exactly 0 and 1 are "0 %" and "100 %"."""
+    if math.isnan(value):
+        return "-"
+    percent = number(100 * value)
+    return ">99.9 %" if value < 1 and percent == "100" else f"{percent} %"
 
 
 def number(value: float) -> str:
-    """A number with six digits; "-" for one that does not exist."""
-    return "-" if math.isnan(value) else f"{value:.6g}"
+    """A number with three significant digits, integers with all; "-" for NaN."""
+    if math.isnan(value):
+        return "-"
+    if math.isfinite(value) and (value == int(value) or abs(value) >= 1000):
+        return f"{value:.0f}" if abs(value) < 1e9 else f"{value:.2e}"
+    return f"{value:#.3g}".rstrip(".")
 
 
 def table(
-    title: str, columns: Sequence[str], rows: Iterable[Sequence[str]], left: int = 1
+    columns: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    left: int = 1,
+    *,
+    show_lines: bool = False,
 ) -> Table:
-    """A table with text in its first ``left`` columns and numbers in the other ones."""
-    made = Table(title=title, title_justify="left", title_style="bold")
+    """A table with text in its first ``left`` columns and numbers, never broken, in the others."""
+    made = Table(show_edge=False, pad_edge=False, show_lines=show_lines)
     for index, column in enumerate(columns):
-        made.add_column(column, justify="left" if index < left else "right", overflow="fold")
+        text = index < left
+        made.add_column(
+            column, justify="left" if text else "right", overflow="fold", no_wrap=not text
+        )
     for row in rows:
         made.add_row(*row)
     return made
 
 
-def drift_table(title: str, result: Result[Any], *, all_metrics: bool) -> Table:
+def print_table(where: Console, title: str, made: Table) -> None:
+    """Prints a title and a table of at most 80 columns, without blanks at the ends of lines."""
+    with where.capture() as captured:
+        if title:
+            where.print(title, style="bold", soft_wrap=True)
+        where.print(made, width=min(where.width, _TABLE_WIDTH))
+    for line in captured.get().splitlines():
+        print(line.rstrip(), file=where.file)
+
+
+def drift_table(result: Result[Any], *, all_metrics: bool) -> Table:
     """The drift and the effect of one correction."""
     metrics = result.metrics
     known = [row for row in _DRIFT if row[0] in metrics]
@@ -83,9 +109,9 @@ def drift_table(title: str, result: Result[Any], *, all_metrics: bool) -> Table:
     rows += _staleness_rows(result.staleness)
     if result.non_finite_tokens:
         rows.append(("non_finite_tokens", str(result.non_finite_tokens), "NaN or infinite"))
-    made = Table(title=title, title_justify="left", title_style="bold")
+    made = Table(show_edge=False, pad_edge=False)
     made.add_column("metric", overflow="fold")
-    made.add_column("value", justify="right")
+    made.add_column("value", justify="right", no_wrap=True)
     made.add_column("meaning", overflow="fold")
     for row in rows:
         made.add_row(*row)

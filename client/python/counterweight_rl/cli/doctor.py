@@ -18,6 +18,7 @@ from rich.console import Console
 from rich.table import Table
 
 from counterweight_rl._version import __version__
+from counterweight_rl.cli import display
 from counterweight_rl.cli.problems import FailureError
 from counterweight_rl.cli.programs import find_server
 from counterweight_rl.client import Client
@@ -180,12 +181,12 @@ def report(where: Console, findings: list[Finding], *, as_json: bool) -> int:
     if as_json:
         print(json.dumps([asdict(each) for each in findings], indent=2))
     else:
-        table = Table(show_header=False)
+        table = Table(show_header=False, show_edge=False, pad_edge=False)
         styles: dict[str, Any] = {"ok": "green", "missing": "yellow", "broken": "red"}
-        table.add_column("part")
-        table.add_column("state")
+        table.add_column("part", no_wrap=True)
+        table.add_column("state", no_wrap=True)
         table.add_column("text", overflow="fold")
         for each in findings:
             table.add_row(each.name, each.state, each.text, style=styles[each.state])
-        where.print(table)
+        display.print_table(where, "", table)
     return int(any(each.state == "broken" for each in findings))

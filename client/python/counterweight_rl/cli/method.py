@@ -35,11 +35,39 @@ def read_method(
     if block is not None or release is not None:
         raise InputError("--block and --release go with --dialect, not with --method")
     assert method is not None
-    given: dict[str, Any] = dict(_parameter(text) for text in parameters)
+    given: dict[str, Any] = dict(_parameter(text, "--parameter") for text in parameters)
     return Preset(method, **given)
 
 
-def _parameter(text: str) -> tuple[str, float]:
+def read_methods(text: str) -> dict[str, Preset]:
+    """Reads ``--methods``: names with commas between them, ``NAME:PARAMETER=NUMBER`` for others.
+
+    Returns:
+        Presets by their text; one that is there twice only once.
+
+    Raises:
+        InputError: There is none, or a parameter is wrong.
+    """
+    read: dict[str, Preset] = {}
+    for each in (part.strip() for part in text.split(",")):
+        name, *parameters = (part.strip() for part in each.split(":"))
+        if not each or each in read:
+            continue
+        if not name:
+            raise InputError(f"--methods {each}: needs a name before the first colon")
+        given: dict[str, Any] = {}
+        for parameter in parameters:
+            key, number = _parameter(parameter, f"--methods {each}: a parameter")
+            if key in given:
+                raise InputError(f"--methods {each}: {key} stands twice")
+            given[key] = number
+        read[each] = Preset(name, **given)
+    if not read:
+        raise InputError("--methods needs at least one name")
+    return read
+
+
+def _parameter(text: str, subject: str) -> tuple[str, float]:
     name, _, number = text.partition("=")
     try:
         # Preset has arguments of these two names that are no numbers.
@@ -47,7 +75,7 @@ def _parameter(text: str) -> tuple[str, float]:
             raise ValueError
         return name, float(number)
     except ValueError:
-        raise InputError(f"--parameter must be NAME=NUMBER; got {text!r}") from None
+        raise InputError(f"{subject} must be NAME=NUMBER; got {text!r}") from None
 
 
 def _read_block(path: pathlib.Path) -> dict[str, Any]:
