@@ -168,7 +168,7 @@ def _log_ratios(batch: BatchFile, numerator: str) -> list[Array]:
 
 def _bounds(rule: Rule, values: Array, share: float) -> dict[str, Any]:
     """The narrowest bounds that at most this share of the values exceeds, rounded outwards."""
-    # Of five values 20 % are one, which 0.2 * 5 in floating point may miss.
+    # The small addend keeps a share of five values that is one of them from being rounded to none.
     exceed = min(math.floor(share * len(values) + 1e-9), len(values) - 1)
     limit = float(np.sort(values)[len(values) - 1 - exceed])
     if rule.decoupled.startswith("k3"):
