@@ -37,8 +37,9 @@ TRIALS = (
         explanation="a preset: the weight of each token, truncated at 2; drops nothing",
     ),
     Trial(
-        label="geo_rs",
-        run="demo-geo_rs",
+        # The preset's name alone would mean its default interval.
+        label="geo_rs 0.95-1.05",
+        run="demo-geo_rs-0.95-1.05",
         method=cw.Preset("geo_rs_token_tis", keep_lower=0.95, keep_upper=1.05),
         explanation="preset geo_rs_token_tis: drops sequences whose geometric mean ratio leaves [0.95, 1.05]",
     ),

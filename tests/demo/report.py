@@ -53,8 +53,11 @@ def outcome(trial: Trial, step: Step, result: cw.Result[Any]) -> Outcome:
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """The first two columns to the left, numbers to the right."""
-    lines = [list(header), *[list(row) for row in rows]]
+    """The first two columns to the left, numbers to the right; heads may have several lines."""
+    heads = [head.split("\n") for head in header]
+    height = max(map(len, heads))
+    padded = [[""] * (height - len(head)) + head for head in heads]
+    lines = [*map(list, zip(*padded, strict=True)), *[list(row) for row in rows]]
     widths = [max(len(line[i]) for line in lines) for i in range(len(header))]
     return "\n".join(
         "  "
@@ -108,7 +111,8 @@ def dropped_table(
     """`outcomes`: [trials][steps]."""
     header = ["step", "engine", "staleness", "truncated"]
     for trial in trials[1:]:
-        header += [f"{trial.label} tokens", "seqs"]
+        words = trial.label.replace(" ", "\n")
+        header += [f"{words}\ntokens", "seqs"]
     rows = []
     for i, step in enumerate(steps):
         truncated = outcomes[0][i].metrics["weight_clipped_high_fraction"]

@@ -92,7 +92,9 @@ def test_methods_drop_nothing_without_staleness_and_most_with_four_bits(printed:
 
 
 def test_five_lines_of_prometheus_are_those_of_the_last_step(printed: str) -> None:
-    lines = re.findall(r'^  (counterweight_drift_\w+){.*run="demo-geo_rs"} (\S+)$', printed, re.M)
+    lines = re.findall(
+        r'^  (counterweight_drift_\w+){.*run="demo-geo_rs-0.95-1.05"} (\S+)$', printed, re.M
+    )
     assert len(lines) == 5
     values = dict(lines)
     assert float(values["counterweight_drift_kl_nats"]) == pytest.approx(K1[8], abs=6e-6)
@@ -133,10 +135,13 @@ def test_it_can_leave_curves_for_a_browser(
         assert b"<title>Counterweight</title>" in page
         # The nine steps of the tables, and then one a second.
         wait_for(
-            lambda: len(ask(found["is"] + "page.json?run=demo-geo_rs")["run"]["times"]) > len(STEPS)
+            lambda: (
+                len(ask(found["is"] + "page.json?run=demo-geo_rs-0.95-1.05")["run"]["times"])
+                > len(STEPS)
+            )
         )
         server = found["at"].split("/graph")[0]
-        query = urllib.parse.quote('counterweight_drift_k3_nats{run="demo-geo_rs"}')
+        query = urllib.parse.quote('counterweight_drift_k3_nats{run="demo-geo_rs-0.95-1.05"}')
         wait_for(lambda: ask(f"{server}/api/v1/query?query={query}")["data"]["result"])
         demo.send_signal(signal.SIGINT)
         _, errors = demo.communicate(timeout=DEADLINE_SECONDS)
