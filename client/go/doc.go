@@ -9,10 +9,10 @@
 //		RolloutLogProbs: rollout, // nats, from the inference engine
 //		OldLogProbs:     old,     // nats, from the trainer
 //		ResponseMask:    mask,    // 1 = the token counts
-//	}, counterweight.Preset("geo_rs_token_tis"), counterweight.Run("my-run"))
+//	}, counterweight.Preset("token_tis"), counterweight.Run("my-run"))
 //
-// Multiply each token's loss by its weight and by its keep mask. A dropped token has a
-// weight too, and only the mask takes it out.
+// Multiply each token's loss by its weight, and leave out the tokens whose keep mask is 0.
+// A dropped token has a weight too, and only the mask takes it out.
 //
 // How batches travel (one message, a stream, shared memory) is chosen by their size and by
 // what the server offers; the answer's bytes do not depend on it.

@@ -28,7 +28,7 @@ func Example() {
 	defer client.Close()
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
-	result, err := client.Correct(ctx, batch(), counterweight.Preset("geo_rs_token_tis"), counterweight.Run("my-run"))
+	result, err := client.Correct(ctx, batch(), counterweight.Preset("token_tis"), counterweight.Run("my-run"))
 	if err != nil {
 		log.Fatal(err)
 	}

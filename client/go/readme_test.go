@@ -10,7 +10,7 @@ import (
 	"github.com/counterweight/counterweight/client/go/internal/servertest"
 )
 
-// around is the program around a README's block.
+// around is the program around the README's block.
 const around = `package main
 
 import (
@@ -40,27 +40,24 @@ func main() {
 }
 `
 
-func TestTheReadmesRunAsTheyAreWritten(t *testing.T) {
+func TestTheReadmeRunsAsItIsWritten(t *testing.T) {
 	server := servertest.Start(t)
-	for path, target := range map[string]string{
-		"../../README.md": "localhost:50051", "README.md": "unix:/run/counterweight/cw.sock",
-	} {
-		text, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		_, rest, found := strings.Cut(string(text), "```go\n")
-		block, _, ended := strings.Cut(rest, "```\n")
-		if !found || !ended || !strings.Contains(block, target) {
-			t.Fatalf("%s has no block of Go with the target %s", path, target)
-		}
-		program := strings.Replace(around, "BLOCK", strings.Replace(block, target, server.Address, 1), 1)
-		file := filepath.Join(t.TempDir(), "main.go")
-		if err := os.WriteFile(file, []byte(program), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		if output, err := exec.Command("go", "run", file).CombinedOutput(); err != nil {
-			t.Errorf("%s: %v: %s", path, err, output)
-		}
+	const path, target = "README.md", "unix:/run/counterweight/cw.sock"
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, found := strings.Cut(string(text), "```go\n")
+	block, _, ended := strings.Cut(rest, "```\n")
+	if !found || !ended || !strings.Contains(block, target) {
+		t.Fatalf("%s has no block of Go with the target %s", path, target)
+	}
+	program := strings.Replace(around, "BLOCK", strings.Replace(block, target, server.Address, 1), 1)
+	file := filepath.Join(t.TempDir(), "main.go")
+	if err := os.WriteFile(file, []byte(program), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if output, err := exec.Command("go", "run", file).CombinedOutput(); err != nil {
+		t.Errorf("%s: %v: %s", path, err, output)
 	}
 }

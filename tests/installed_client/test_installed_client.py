@@ -131,11 +131,11 @@ BLOCK
 """
 
 
-def test_the_readmes_block_runs_as_written(
+def test_the_pages_block_runs_as_written(
     prefix: pathlib.Path, server: ServerProcess, tmp_path: pathlib.Path
 ) -> None:
-    (block,) = re.findall(r"```cpp\n([^`]+)```", (REPOSITORY / "README.md").read_text())
-    assert '"localhost:50051"' in block
+    page = (REPOSITORY / "client/cpp/README.md").read_text()
+    (block,) = [b for b in re.findall(r"```cpp\n([^`]+)```", page) if '"localhost:50051"' in b]
     source = tmp_path / "readme.cc"
     source.write_text(
         README_PROGRAM.replace("BLOCK", block.replace("localhost:50051", server.address))
