@@ -1,4 +1,4 @@
-"""libcounterweight.so as a file, beside other libraries, and as README.md shows it."""
+"""libcounterweight.so as a file, and beside other libraries."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import sys
 from typing import Any
 
 import counterweight_rl as cw
-import numpy as np
 import pytest
 from batches import padded_batch
 from counterweight_rl.local import library
@@ -144,17 +143,6 @@ def test_policy_loss() -> None:
         loss, result = policy_loss_with_result(local, method=LOSS, **batch)
     loss.backward()
     torch.testing.assert_close(batch["current_log_probs"].grad, result.gradient, rtol=0, atol=0)
-
-
-def test_the_readme_as_it_is_written() -> None:
-    text = (REPOSITORY / "README.md").read_text()
-    found = re.search(r"## Without a server\n.*?```python\n(.*?)```", text, re.DOTALL)
-    assert found
-    assert len(found[1].splitlines()) == 8
-    names: dict[str, Any] = {}
-    exec(found[1], names)
-    weights = np.minimum(np.exp(names["old"] - names["mu"]), 2.0)
-    np.testing.assert_allclose(names["result"].weights, weights, rtol=1e-6)
 
 
 def test_writes_nothing_to_the_programs_stderr() -> None:

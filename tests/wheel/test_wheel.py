@@ -83,11 +83,11 @@ def test_goldens_of_the_server(tree: cw.Client, installed: pathlib.Path) -> None
 
 def test_the_readme_as_it_is_written(installed: pathlib.Path) -> None:
     text = (REPOSITORY / "README.md").read_text()
-    found = re.search(r"## Without a server\n.*?```python\n(.*?)```", text, re.DOTALL)
-    assert found
-    assert run(installed / "python", "-c", found[1] + "print(result)").startswith(
-        "Result of request"
+    found = re.search(
+        r"## Without a server\n.*?```python\n(.*?)```\n\n```text\n(.*?)```", text, re.DOTALL
     )
+    assert found
+    assert run(installed / "python", "-c", found[1]) == found[2]
 
 
 def test_the_command_line(installed: pathlib.Path) -> None:
