@@ -183,7 +183,7 @@ def draw(path: pathlib.Path, title: str, outcomes: Sequence[Outcome]) -> None:
     for each in outcomes:
         if each.weights is not None and (each.weights > 0).any():
             positive = np.log2(each.weights[each.weights > 0])
-            histogram.hist(positive, 60, histtype="step", density=True, label=each.method)
+            histogram.hist(positive, 60, histtype="step", density=True, label=_lines(each.method))
     histogram.set_yscale("log")
     histogram.set_title("density of log2 of the kept tokens' weights", loc="left", fontsize=10)
     if histogram.get_legend_handles_labels()[0]:
