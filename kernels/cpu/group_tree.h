@@ -17,8 +17,7 @@ namespace counterweight::kernels {
 // completes a pair folds it, while the records are in its cache; none waits.
 class GroupTree {
  public:
-  explicit GroupTree(int64_t groups)
-      : nodes_(Take(groups)), groups_(groups) {
+  explicit GroupTree(int64_t groups) : nodes_(Take(groups)), groups_(groups) {
     Reset();
   }
   ~GroupTree() {

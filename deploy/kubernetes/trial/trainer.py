@@ -6,7 +6,7 @@ import time
 import counterweight_rl as cw
 import rollouts
 
-METHOD = "geo_rs_token_tis"
+METHOD = cw.Preset("geo_rs_token_tis", keep_lower=0.95, keep_upper=1.05)
 
 
 def main() -> None:
