@@ -11,9 +11,13 @@ namespace counterweight::server {
 void BoundHeap() {
 #ifdef __GLIBC__
   // Twice the largest message that the clients do not stream.
-  constexpr int kBytes = 4 << 20;
-  mallopt(M_TRIM_THRESHOLD, kBytes);
-  mallopt(M_MMAP_THRESHOLD, kBytes);
+  mallopt(M_MMAP_THRESHOLD, 4 << 20);
+  // A call frees its message, what that was read into, the answer and the
+  // answer's message at its end: 7 MB for 256 x 1,024. The pages of all of it
+  // would cost more to take again than the correction; what is above goes back.
+  constexpr int kKeptBytes = 7 << 20;
+  mallopt(M_TOP_PAD, kKeptBytes);
+  mallopt(M_TRIM_THRESHOLD, kKeptBytes + (kKeptBytes >> 4));
 #endif
 }
 

@@ -1,6 +1,7 @@
 #include "server/base/heap.h"
 
 #include <malloc.h>
+#include <sys/resource.h>
 
 #include <cstdlib>
 #include <cstring>
@@ -23,6 +24,13 @@ int64_t ResidentBytes() {
     if (word == "VmRSS:" && status >> kilobytes) return kilobytes << 10;
   }
   return 0;
+}
+
+// Of this thread.
+int64_t PageFaults() {
+  rusage usage{};
+  getrusage(RUSAGE_THREAD, &usage);
+  return usage.ru_minflt;
 }
 
 // Abseil has renamed the functions, and warns of the old names.
@@ -67,6 +75,33 @@ TEST(BoundHeap, AThreadKeepsLittleAtTheEndOfItsHeap) {
   EXPECT_LE(ResidentBytes(), before + (int64_t{8} << 20));
   end.set_value();
   thread.join();
+#endif
+}
+
+// What a call of 256 x 1,024 takes and frees: its message, what that is read
+// into, the answer and the answer's message.
+TEST(BoundHeap, ACallTakesTheMemoryOfTheLastOneWithoutPageFaults) {
+#if defined(COUNTERWEIGHT_SANITIZED) || !defined(__GLIBC__)
+  GTEST_SKIP() << "not glibc's heap";
+#else
+  BoundHeap();
+  int64_t faults = 0;
+  std::thread thread([&faults] {
+    constexpr int kCalls = 20;
+    for (int call = 0; call < kCalls; ++call) {
+      const int64_t before = PageFaults();
+      std::vector<void*> blocks;
+      for (const size_t bytes : {2'359'000, 2'359'000, 1'311'000, 1'311'000}) {
+        blocks.push_back(std::malloc(bytes));
+        std::memset(blocks.back(), 1, bytes);
+      }
+      for (void* block : blocks) std::free(block);
+      // The first calls find their places.
+      if (call >= kCalls / 2) faults += PageFaults() - before;
+    }
+  });
+  thread.join();
+  EXPECT_LE(faults, 100);
 #endif
 }
 
