@@ -12,7 +12,7 @@ from counterweight_rl import calls
 from counterweight_rl.errors import CounterweightError, client_closed
 from counterweight_rl.local.engine import Engine, Publisher
 from counterweight_rl.local.placing import STOP
-from counterweight_rl.local.prepared_calls import Key, copy_arrays
+from counterweight_rl.local.plain_calls import Key, copy_arrays
 from counterweight_rl.local.target import LocalTarget
 from counterweight_rl.one_process import refuse_at_exit
 from counterweight_rl.result import Result

@@ -15,6 +15,7 @@ import numpy as np
 from counterweight_rl.arrays.encoding import MASK, NUMPY_READERS, TORCH_READERS
 from counterweight_rl.arrays.torch_kinds import unreadable
 
+_HOST = "cpu"  # where torch.set_default_device may not be
 _STAGED = {"token_reasons": np.uint16, "sequence_reasons": np.uint16, "keep_mask": np.uint8}
 
 
@@ -127,10 +128,10 @@ class TorchTensors:
         """Returns memory for an output, its address, and what makes the output of it, or None."""
         torch = self._torch
         if name in ("weights", "gradient"):
-            tensor = torch.empty(shape, dtype=torch.float32)
+            tensor = torch.empty(shape, dtype=torch.float32, device=_HOST)
             return tensor, tensor.data_ptr(), None
         if name == "keep_mask" and mask.dtype in self._mask:
-            tensor = torch.empty(shape, dtype=mask.dtype)
+            tensor = torch.empty(shape, dtype=mask.dtype, device=_HOST)
             return tensor, tensor.data_ptr(), None
         staged, address = _new(shape, _STAGED[name])
         if name == "keep_mask":
