@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, Generic
 
 from counterweight_rl import messages, translation
@@ -13,7 +13,7 @@ from counterweight_rl.arrays.batch import Batch, role_name
 from counterweight_rl.arrays.interop import ArrayT
 from counterweight_rl.arrays.output_array import OutputArray, make_output_array
 from counterweight_rl.arrays.pinned import Transfers
-from counterweight_rl.arrays.requested_outputs import RequestedOutputs
+from counterweight_rl.arrays.requested_outputs import ARRAYS, RequestedOutputs
 from counterweight_rl.contract import DecodeError
 from counterweight_rl.contract import correction_service_pb2 as pb
 from counterweight_rl.errors import CounterweightError, Violation, refuse
@@ -136,28 +136,33 @@ class Answer(Generic[ArrayT]):
         arrays = {output.name: batch.as_sent(output.name, output.array) for output in self.outputs}
         if not self._requested.keep_mask:
             arrays.pop("keep_mask", None)
-        response = self._response
-        return Result(
-            weights=arrays.get("weights"),
-            keep_mask=arrays.get("keep_mask"),
-            token_reasons=arrays.get("token_reasons"),
-            sequence_reasons=arrays.get("sequence_reasons"),
-            loss=response.loss if response.HasField("loss") else None,
-            gradient=arrays.get("gradient"),
-            metrics=dict(sorted(response.metrics.items())),
-            rules=tuple(messages.from_proto(rule, RuleSummary) for rule in response.rules),
-            non_finite_tokens=response.non_finite_tokens,
-            warnings=tuple(translation.warning(text) for text in response.warnings),
-            request_id=response.request_id,
-            numerics_version=response.numerics_version,
-            backend=response.backend,
-            timing=messages.from_proto(timing or response.timing, Timing),
-            staleness=(
-                messages.from_proto(response.staleness, Staleness)
-                if response.HasField("staleness")
-                else None
-            ),
-        )
+        made: dict[str, Any] = {name: arrays.get(name) for name in ARRAYS}
+        made.update((name, attribute(self._response, name)) for name in ATTRIBUTES)
+        if timing is not None:
+            made["timing"] = messages.from_proto(timing, Timing)
+        return Result(**made)
+
+
+ATTRIBUTES = tuple(f.name for f in fields(Result) if f.name not in ARRAYS)
+"""The attributes of Result that are no arrays."""
+
+
+def attribute(response: pb.CorrectResponse, name: str) -> Any:
+    """Returns one of ``ATTRIBUTES`` of an answer."""
+    if name == "loss":
+        return response.loss if response.HasField("loss") else None
+    if name == "metrics":
+        return dict(sorted(response.metrics.items()))
+    if name == "rules":
+        return tuple(messages.from_proto(rule, RuleSummary) for rule in response.rules)
+    if name == "warnings":
+        return tuple(translation.warning(text) for text in response.warnings)
+    if name == "timing":
+        return messages.from_proto(response.timing, Timing)
+    if name == "staleness":
+        has_it = response.HasField("staleness")
+        return messages.from_proto(response.staleness, Staleness) if has_it else None
+    return getattr(response, name)
 
 
 @contextmanager

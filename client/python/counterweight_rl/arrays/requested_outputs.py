@@ -12,7 +12,7 @@ from counterweight_rl.errors import Violation, refuse
 from counterweight_rl.suggestions import did_you_mean
 
 _LOSS = "loss"
-_ROLES = {
+OUTPUT_ROLES = {
     role_name(role): role
     for role in (
         tensor_pb2.TENSOR_ROLE_WEIGHTS,
@@ -22,7 +22,8 @@ _ROLES = {
         tensor_pb2.TENSOR_ROLE_GRADIENT,
     )
 }
-ARRAYS = tuple(_ROLES)
+"""The role of each output that is an array."""
+ARRAYS = tuple(OUTPUT_ROLES)
 """The names of the outputs that are arrays."""
 # Outputs that the server may return by default; the method determines which.
 _DEFAULT_ARRAYS = ("weights", "keep_mask", "gradient")
@@ -79,7 +80,7 @@ def read_outputs(
     if isinstance(outputs, bytes) or not isinstance(outputs, Iterable):
         raise TypeError(f"outputs must be a sequence of names, not {type(outputs).__name__}")
     names = list(outputs)
-    known = [*_ROLES, _LOSS]
+    known = [*OUTPUT_ROLES, _LOSS]
     violations = [
         Violation(
             f"outputs[{i}]",
@@ -92,7 +93,7 @@ def read_outputs(
         violations.append(Violation("outputs", "must name at least one; None asks for the default"))
     if violations:
         raise refuse(violations)
-    roles = [_ROLES[name] for name in names if name != _LOSS]
+    roles = [OUTPUT_ROLES[name] for name in names if name != _LOSS]
     if not roles:
         # An empty list would select the server's default, which is several; this is the smallest.
         return RequestedOutputs(

@@ -42,7 +42,7 @@ _Handle = bytes  # "bytes" is a method there
 
 
 @dataclass(frozen=True)
-class _Place:
+class Place:
     """A range of a region."""
 
     region: AnyRegion
@@ -50,10 +50,12 @@ class _Place:
     length: int
 
     def bytes(self) -> memoryview:
+        """Returns the range, on the host."""
         assert isinstance(self.region, Region)
         return self.region.bytes(self.offset, self.length)
 
     def describe(self, handle: _Handle) -> tensor_pb2.SharedMemoryRange:
+        """Returns it as the wire has it."""
         return tensor_pb2.SharedMemoryRange(handle=handle, offset=self.offset, length=self.length)
 
 
@@ -78,8 +80,8 @@ class Exchange:
         self._taken: list[Region] = []
         self._lent: list[DeviceRegion] = []
         self._waits = False  # whether an answer is pending: the server may be writing
-        self._inputs: list[_Place | None] = []
-        self._outputs: dict[str, _Place] = {}
+        self._inputs: list[Place | None] = []
+        self._outputs: dict[str, Place] = {}
         self._in_place: dict[str, OutputArray] = {}
         self._on_device: list[DeviceOutputArray] = []
         self._sent: dict[str, tensor_pb2.SharedMemoryRange] = {}
@@ -173,7 +175,7 @@ class Exchange:
         self._pool.let_go(self._lent)
         self._lent = []
 
-    def _take(self, access: Access, sizes: list[int]) -> list[_Place]:
+    def _take(self, access: Access, sizes: list[int]) -> list[Place]:
         """Reserves places of these sizes in one region."""
         offsets, total = [], 0
         for size in sizes:
@@ -184,7 +186,7 @@ class Exchange:
         region = self._pool.take(access, total)
         self._taken.append(region)
         self._handle(region)  # a refused region need not be filled
-        return [_Place(region, o, size) for o, size in zip(offsets, sizes, strict=True)]
+        return [Place(region, o, size) for o, size in zip(offsets, sizes, strict=True)]
 
     def _handle(self, region: AnyRegion) -> bytes:
         with self._identified():
@@ -198,7 +200,7 @@ class Exchange:
             late.request_id = self._correction.head.request_id
             raise
 
-    def _find_input(self, tensor: Input) -> _Place | None:
+    def _find_input(self, tensor: Input) -> Place | None:
         if tensor.num_bytes == 0:
             return None
         if isinstance(tensor, ForeignTensor):
@@ -208,7 +210,7 @@ class Exchange:
             return self._lend(tensor.flat, Access.READ)
         return self._find(tensor.data, tensor.dtype, Access.READ)
 
-    def _lend(self, flat: Any, access: Access) -> _Place | None:
+    def _lend(self, flat: Any, access: Access) -> Place | None:
         if not self._pool.devices:
             return None
         try:
@@ -220,14 +222,14 @@ class Exchange:
             self._pool.warn_of_copies(str(why))
             return None
         self._lent.append(region)
-        return _Place(region, offset, flat.numel())
+        return Place(region, offset, flat.numel())
 
-    def _find(self, data: memoryview, dtype: int, access: Access) -> _Place | None:
+    def _find(self, data: memoryview, dtype: int, access: Access) -> Place | None:
         begin, end = addresses(data)
         found = self._pool.find(begin, end - begin, access)
         if found is None or found[1] % ELEMENT_BYTES[dtype]:
             return None
-        return _Place(found[0], found[1], end - begin)
+        return Place(found[0], found[1], end - begin)
 
     def _place_inputs(self) -> None:
         batch = self._correction.batch

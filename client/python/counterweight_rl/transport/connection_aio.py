@@ -29,6 +29,9 @@ from counterweight_rl.status import StatusCode
 from counterweight_rl.transport.access import Access
 from counterweight_rl.transport.channel import SERVICE
 from counterweight_rl.transport.fallback import Fallback, OnUnavailable
+from counterweight_rl.transport.heap import LARGE_BYTES, keep_freed_memory
+from counterweight_rl.transport.prepared_calls import PreparedCalls
+from counterweight_rl.transport.prepared_exchange import open_exchange
 from counterweight_rl.transport.retry import Attempts, Retry, RetryPolicy
 from counterweight_rl.transport.router import Capabilities, Router, Transport
 from counterweight_rl.transport.stream_aio import correct_by_stream
@@ -59,6 +62,7 @@ class Connection:
         self._router = Router(target, transport, chunk_bytes)
         self._closed = asyncio.Event()
         self._peer = Peer(target)
+        self._prepared = PreparedCalls()
         self._loop: asyncio.AbstractEventLoop | None = None
 
     async def close(self) -> None:
@@ -102,7 +106,14 @@ class Connection:
 
     async def correct(self, call: Mapping[str, Any]) -> Result[Any]:
         """Runs a call of ``correct``."""
-        return await self.run(calls.correct(**call))
+        key = self._prepared.key(call)
+        prepared = self._prepared.call(key, call)
+        if prepared is not None:
+            return await self.run(prepared)
+        whole: calls.Call[Result[Any]] = calls.correct(**call)
+        answer = await self.run(whole)
+        self._prepared.learn(key, call, whole)
+        return answer
 
     async def run(self, call: calls.Call[T]) -> T:
         """Sends a call, retries it by the policy, and awaits the answer.
@@ -169,6 +180,8 @@ class Connection:
                 if self._closed.is_set():
                     raise client_closed(call.request_id) from None
                 way = self._router.without_shared_memory(why)
+        if way != "shared_memory" and num_bytes >= LARGE_BYTES:
+            keep_freed_memory()
         if way == "stream":
             result = await correct_by_stream(
                 partial(
@@ -192,7 +205,7 @@ class Connection:
     ) -> Result[Any]:
         # In threads, since they allocate memory, copy, and wait for the server.
         seconds = attempts.remaining()
-        making = partial(Exchange, self._router.pool(), correction, seconds)
+        making = partial(open_exchange, self._router.pool(), correction, seconds)
         exchange: Exchange = await _beside(making, seconds, correction)
         with contextlib.closing(exchange):
             correction.report(0)

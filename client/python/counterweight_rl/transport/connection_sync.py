@@ -21,12 +21,14 @@ from counterweight_rl.errors import (
 )
 from counterweight_rl.local.placing import STOP
 from counterweight_rl.result import Result
-from counterweight_rl.shared_memory.exchange import Exchange
 from counterweight_rl.shared_memory.pool import Pool
 from counterweight_rl.shared_memory.registry import UnusableError
 from counterweight_rl.transport.access import Access
 from counterweight_rl.transport.channel import SERVICE
 from counterweight_rl.transport.fallback import Fallback, OnUnavailable
+from counterweight_rl.transport.heap import LARGE_BYTES, keep_freed_memory
+from counterweight_rl.transport.prepared_calls import PreparedCalls
+from counterweight_rl.transport.prepared_exchange import open_exchange
 from counterweight_rl.transport.retry import Attempts, Retry, RetryPolicy
 from counterweight_rl.transport.router import Capabilities, Router, Transport
 from counterweight_rl.transport.stream_sync import correct_by_stream
@@ -62,6 +64,7 @@ class Connection:
         self._timeout = timeout
         self._access = access
         self._peer = Peer(target)
+        self._prepared = PreparedCalls()
 
     def end_calls(self) -> None:
         """Ends calls in flight and later ones with code CANCELLED. Idempotent."""
@@ -115,7 +118,14 @@ class Connection:
 
     def correct(self, call: Mapping[str, Any]) -> Result[Any]:
         """Runs a call of ``correct``."""
-        return self.run(calls.correct(**call))
+        key = self._prepared.key(call)
+        prepared = self._prepared.call(key, call)
+        if prepared is not None:
+            return self.run(prepared)
+        whole: calls.Call[Result[Any]] = calls.correct(**call)
+        answer = self.run(whole)
+        self._prepared.learn(key, call, whole)
+        return answer
 
     def later(self, call: Mapping[str, Any]) -> None:
         """None: a call in the background has no shorter way."""
@@ -194,6 +204,8 @@ class Connection:
                 if self.closed.is_set():
                     raise client_closed(call.request_id) from None
                 way = self.router.without_shared_memory(why)
+        if way != "shared_memory" and num_bytes >= LARGE_BYTES:
+            keep_freed_memory()
         if way == "stream":
             result = correct_by_stream(
                 self._stream(),
@@ -213,7 +225,7 @@ class Connection:
         self, correction: Correction[Any], attempts: Attempts
     ) -> Result[Any]:
         pool = self.router.pool()
-        with closing(Exchange(pool, correction, attempts.remaining())) as exchange:
+        with closing(open_exchange(pool, correction, attempts.remaining())) as exchange:
             correction.report(0)
             while True:
                 message = exchange.message()
