@@ -26,7 +26,7 @@ int64_t ResidentBytes() {
   return 0;
 }
 
-// Of this thread.
+// Returns those of this thread.
 int64_t PageFaults() {
   rusage usage{};
   getrusage(RUSAGE_THREAD, &usage);
@@ -78,7 +78,7 @@ TEST(BoundHeap, AThreadKeepsLittleAtTheEndOfItsHeap) {
 #endif
 }
 
-// What a call of 256 x 1,024 takes and frees: its message, what that is read
+// The blocks are those of a call of 256 x 1,024: its message, what that is read
 // into, the answer and the answer's message.
 TEST(BoundHeap, ACallTakesTheMemoryOfTheLastOneWithoutPageFaults) {
 #if defined(COUNTERWEIGHT_SANITIZED) || !defined(__GLIBC__)

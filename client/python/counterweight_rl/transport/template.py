@@ -37,7 +37,7 @@ _VERSION_TAG = varint(pb.Labels.POLICY_VERSION_FIELD_NUMBER << 3)
 
 
 class Template:
-    """What the requests of one kind have in common, serialized.
+    """The common part of requests of one kind, serialized.
 
     Attributes:
         inputs: The argument of each tensor, in their order.
@@ -309,7 +309,7 @@ class PreparedCorrection(Correction[Any]):
 
 
 class Late:
-    """What a Result makes of an answer when it is read."""
+    """Makes the attributes of a Result that are read late."""
 
     __slots__ = ("_response",)
 
