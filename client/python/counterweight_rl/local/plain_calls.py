@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 
 from counterweight_rl.arrays.batch import per_token
+from counterweight_rl.arrays import cuda
 from counterweight_rl.arrays.encoding import MASK
 from counterweight_rl.arrays.torch_kinds import unreadable
 from counterweight_rl.local.frozen import UnknownValueError, freeze
@@ -69,7 +70,9 @@ class Kinds:
             if not hasattr(sys.modules.get("torch"), "Tensor"):
                 return None
             self._torch = TorchTensors()
-        return self._torch if type(mask) in self._torch.types else None
+        if type(mask) not in self._torch.types or cuda.is_on_device(mask):
+            return None
+        return self._torch
 
 
 class Layout(NamedTuple):
