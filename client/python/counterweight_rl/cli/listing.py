@@ -11,15 +11,18 @@ from rich.console import Console
 from counterweight_rl.choices import RuleEffect
 from counterweight_rl.cli import display
 from counterweight_rl.cli.problems import InputError
+from counterweight_rl.config import CorrectionConfig
 from counterweight_rl.info import MethodInfo
 from counterweight_rl.suggestions import did_you_mean
 
+_OTHERS = "Others"
 # The groups of kernels/METHODS.md in the order of that page.
 _GROUPS = {
     "Importance weights": "no token is dropped, a weight of 0 stays in denominators",
     "Rejection": "rules that drop tokens or sequences, some beside weights",
     "Losses": "the policy loss with its gradient, some beside weights and rules",
     "Drift only": "metrics, and the mask as it is sent",
+    _OTHERS: "the server does not spell them out",
 }
 
 
@@ -46,7 +49,9 @@ def show(where: Console, methods: Sequence[MethodInfo], name: str | None, *, as_
 
 def _group(method: MethodInfo) -> str:
     """The heading in kernels/METHODS.md."""
-    config = method.config
+    config: CorrectionConfig | None = method.config
+    if config is None:
+        return _OTHERS
     if config.policy_loss is not None:
         return "Losses"
     if any(rule.effect is RuleEffect.DROP for rule in config.rules):
@@ -57,6 +62,8 @@ def _group(method: MethodInfo) -> str:
 def _show_groups(where: Console, methods: Sequence[MethodInfo]) -> None:
     for group, words in _GROUPS.items():
         rows = [(each.name, each.when_to_use) for each in methods if _group(each) == group]
+        if not rows:
+            continue
         title = f"{group}: {words}"
         display.print_table(where, title, display.table(("method", "when"), rows, left=2))
         where.print()

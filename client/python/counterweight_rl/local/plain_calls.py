@@ -12,8 +12,8 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from counterweight_rl.arrays.batch import per_token
 from counterweight_rl.arrays import cuda
+from counterweight_rl.arrays.batch import per_token
 from counterweight_rl.arrays.encoding import MASK
 from counterweight_rl.arrays.torch_kinds import unreadable
 from counterweight_rl.local.frozen import UnknownValueError, freeze
