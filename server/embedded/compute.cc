@@ -68,17 +68,17 @@ Violations CheckPlaces(const kernels::Corrector& corrector, int32_t memory,
   return violations;
 }
 
-Violations CheckInputs(const Decoded& decoded, Memory memory) {
+Violations CheckInputs(const Decoded& decoded, Memory inputs) {
   Violations violations;
-  const auto& inputs = decoded.tensors.inputs;
-  if (memory.size() > inputs.size()) {
+  const auto& wanted = decoded.tensors.inputs;
+  if (inputs.size() > wanted.size()) {
     violations.push_back(
-        {"tensors", Concat("has ", inputs.size(), " entries, but bytes of ",
-                           memory.size(), " were given")});
+        {"tensors", Concat("has ", wanted.size(), " entries, but bytes of ",
+                           inputs.size(), " were given")});
   }
-  for (size_t i = 0; i < inputs.size(); ++i) {
-    if (reinterpret_cast<uintptr_t>(memory[i].data()) %
-            static_cast<uintptr_t>(inputs[i].element_size) !=
+  for (size_t i = 0; i < wanted.size(); ++i) {
+    if (reinterpret_cast<uintptr_t>(inputs[i].data()) %
+            static_cast<uintptr_t>(wanted[i].element_size) !=
         0) {
       violations.push_back(
           {Concat("tensors[", i, "].data"),

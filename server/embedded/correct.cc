@@ -36,6 +36,7 @@ std::string MakeRequestId() {
 
 std::vector<std::span<const std::byte>> InputsOf(const cw_request& request) {
   std::vector<std::span<const std::byte>> memory;
+  memory.reserve(request.num_tensors);
   for (size_t i = 0; i < request.num_tensors; ++i) {
     memory.emplace_back(static_cast<const std::byte*>(request.tensors[i].data),
                         request.tensors[i].size);
