@@ -1,6 +1,7 @@
 // Tokens, and files that change while the server runs.
 #include "server/access/access.h"
 
+#include <filesystem>
 #include <fstream>
 #include <memory>
 #include <sstream>
@@ -83,6 +84,33 @@ TEST_F(AccessTest, WhatProbesCallNeedsNoToken) {
   EXPECT_FALSE(access->Check(credentials).ok());
   credentials.needs_token = false;
   EXPECT_TRUE(access->Check(credentials).ok());
+}
+
+// As a mounted secret is: the file is a link through a folder, and an update
+// replaces the folder's link alone.
+TEST_F(AccessTest, AFileBehindANewLinkIsReadAgain) {
+  namespace fs = std::filesystem;
+  for (const char* const version : {"1", "2"}) {
+    fs::create_directory(folder_.File(version));
+    std::ofstream(folder_.File(std::string(version) + "/file")) << version;
+  }
+  fs::create_symlink("1", folder_.File("data"));
+  const std::string path = folder_.File("file");
+  fs::create_symlink("data/file", path);
+  Watched<std::string> watched(
+      "file", {path},
+      [&]() -> absl::StatusOr<std::shared_ptr<const std::string>> {
+        std::string text;
+        std::ifstream(path) >> text;
+        return std::make_shared<const std::string>(text);
+      },
+      &log_);
+  ASSERT_TRUE(watched.Start().ok());
+  EXPECT_EQ(*watched.Get(), "1");
+  fs::create_symlink("2", folder_.File("next"));
+  fs::rename(folder_.File("next"), folder_.File("data"));
+  watched.Look();
+  EXPECT_EQ(*watched.Get(), "2");
 }
 
 // A file with unusable content, such as a key without permission or a
